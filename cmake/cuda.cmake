@@ -1,0 +1,21 @@
+# CUDA is used when nvcc is found and left out otherwise. Sets CULET_HAVE_CUDA.
+set(CULET_HAVE_CUDA FALSE)
+if(CULET_CUDA STREQUAL "AUTO" OR CULET_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    # Families set their own -gencode; this is for the rest.
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
+    endif()
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    find_package(CUDAToolkit REQUIRED)
+    set(CULET_HAVE_CUDA TRUE)
+  elseif(NOT CULET_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "CULET_CUDA is ${CULET_CUDA}, but no nvcc was found. "
+      "Put nvcc on PATH, or configure with the preset 'cpu'.")
+  endif()
+endif()
+message(STATUS "culet: CUDA parts: ${CULET_HAVE_CUDA}")

@@ -1,0 +1,59 @@
+// The machine: which devices there are, what they are called in a cache, how fast they are.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "culet/status.h"
+#include "culet/types.h"
+
+namespace culet {
+
+/// Rates that the cost model and the roofline use. `measured` tells a measurement of this machine
+/// from the table of typical values for its class.
+struct HardwareRates {
+  double read_gbps = 0;      ///< 1e9 bytes/s, all units reading data larger than the caches
+  double gflops = 0;         ///< 1e9 operations/s of the unit that serves `type` products
+  double launch_us = 0;      ///< of an empty kernel
+  bool measured = false;
+};
+
+/// One device of the machine.
+struct DeviceInfo {
+  std::string name;          ///< for people: the CPU's or GPU's marketing name
+  /// For caches: what decides speed, not the marketing name.
+  /// "cpu/avx3_dl/2t/llc480m" or "cuda/900/132sm/l2-60m/mem141g".
+  std::string device_class;
+  int arch = 0;              ///< as in GemmDesc
+  int ordinal = -1;          ///< CUDA device number; -1 for the host
+  int units = 1;             ///< threads in use, or multiprocessors
+  std::size_t cache_bytes = 0;   ///< last-level cache
+  std::size_t memory_bytes = 0;
+};
+
+/// The host CPU with the threads now in use.
+DeviceInfo HostDevice();
+
+/// The host first, then every CUDA device. Without a driver the list holds the host alone, and
+/// `cuda_note` (may be null) receives one sentence that says why.
+std::vector<DeviceInfo> Devices(std::string* cuda_note = nullptr);
+
+/// The device named "cpu", "cuda" or "cuda:N". Errors: NOT_FOUND, with the devices there are.
+Result<DeviceInfo> FindDevice(const std::string& name);
+
+/// Typical rates of the device's class for products whose A or B has `type`; no measurement.
+HardwareRates TypicalRates(const DeviceInfo& device, DataType type);
+
+/// Measures the host's read bandwidth over more than its last-level cache and its FP32
+/// multiply-add rate with the threads in use. Takes about half a second.
+Result<HardwareRates> MeasureHostRates();
+
+/// Threads that CPU kernels use together with the caller: all cores the process may run on,
+/// unless CULET_THREADS or SetHostThreads says otherwise.
+int HostThreads();
+
+/// Errors: INVALID_ARGUMENT unless 1 <= threads <= 1024. Not while a product is running.
+Status SetHostThreads(int threads);
+
+}  // namespace culet

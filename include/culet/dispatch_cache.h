@@ -1,0 +1,127 @@
+// DispatchCache: which LaunchSpec serves which problem. CacheFile: the same on disk, safely.
+#pragma once
+
+#include <cstddef>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "culet/desc.h"
+#include "culet/kernel.h"
+#include "culet/status.h"
+
+namespace culet {
+
+/// What became of the records of an imported stream or file. Nothing but `used` entered the cache;
+/// all others are kept when a file is written again.
+struct ImportReport {
+  int used = 0;            ///< entered the cache, or equal to what it held
+  int outdated = 0;        ///< valid, but the cache holds a newer or a measured entry
+  int other_device = 0;    ///< of another device class
+  int unknown_kernel = 0;  ///< of a kernel id that is not registered here
+  int infeasible = 0;      ///< the kernel refuses the problem today
+  int damaged = 0;         ///< unreadable, incomplete or with a wrong checksum
+  int first_damaged_line = 0;  ///< 1-based; 0 when none
+  std::string header_error;    ///< why the whole stream was refused; empty when it was read
+  /// One line for people, e.g. "12 used, 3 of another device class, 1 damaged (line 7)".
+  std::string ToString() const;
+};
+
+/// Sorted map from GemmDesc to LaunchSpec. Safe for concurrent readers and writers.
+class DispatchCache {
+ public:
+  /// `kernels` resolve the ids of imported records; they must outlive the cache. Records are
+  /// written for, and taken from, `device_class` alone; empty means HostDevice().device_class.
+  explicit DispatchCache(std::vector<Kernel*> kernels, std::string device_class = {});
+  ~DispatchCache();
+  DispatchCache(DispatchCache&&) noexcept;
+  DispatchCache& operator=(DispatchCache&&) noexcept;
+
+  /// Makes one more kernel known, as if it had been in the constructor's list.
+  void AddKernel(Kernel* kernel);
+
+  /// The entry of the closest problem, all else equal, whose batch dimension is less than or equal
+  /// to the query's.
+  std::optional<LaunchSpec> LowerBound(const GemmDesc& desc) const;
+
+  /// The entry of exactly this problem.
+  std::optional<LaunchSpec> Find(const GemmDesc& desc) const;
+
+  /// The closest entries at or below and at or above the query's batch dimension, all else equal.
+  struct Neighbours {
+    std::optional<std::pair<GemmDesc, LaunchSpec>> below, above;
+  };
+  Neighbours FindNeighbours(const GemmDesc& desc) const;
+
+  /// Returns whether anything changed. Measured beats predicted, a newer measurement replaces an
+  /// older one; a spec without a kernel, or with a kernel that is not in the list, is refused.
+  bool Insert(const GemmDesc& desc, const LaunchSpec& spec);
+
+  /// Removes an entry; whether there was one.
+  bool Erase(const GemmDesc& desc);
+
+  /// Writes a header and one JSON record a line; the number of records, or -1 when the stream failed.
+  int Export(std::ostream& os) const;
+
+  /// Merges what Export wrote, under Insert's rules; the number of records used. A refused record
+  /// is a miss for that record alone; `report` (may be null) counts them by reason.
+  int Import(std::istream& is, ImportReport* report = nullptr);
+
+  std::size_t size() const;
+  const std::string& device_class() const;
+  std::vector<std::pair<GemmDesc, LaunchSpec>> Entries() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A cache file: text, a header line with the format version, then one JSON record a line. Replaced
+/// atomically (temporary file, fsync, rename) and merged under a lock that dies with its process.
+class CacheFile {
+ public:
+  /// Bounds on what is read: a larger file or line is not a cache.
+  static constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+  static constexpr std::size_t kMaxLineBytes = std::size_t{64} << 10;
+
+  explicit CacheFile(std::string path);
+
+  /// `override_path` (the --cache argument) if not empty; else the environment's CULET_CACHE; else
+  /// $XDG_CACHE_HOME/culet/dispatch.jsonl or ~/.cache/culet/dispatch.jsonl. "off" gives an empty
+  /// path: no file. Errors: NOT_FOUND when there is neither a home nor a setting.
+  static Result<std::string> DefaultPath(const std::string& override_path = {});
+
+  /// Reads what the file holds for this cache's device class. A missing file is an empty one.
+  /// Errors: DATA_LOSS (not a cache, too large), UNSUPPORTED (a newer version), IO.
+  Result<ImportReport> Load(DispatchCache& cache) const;
+
+  /// Merges the cache's entries into the file; everything else in the file stays as it is, records
+  /// of other devices, unknown kernels and damaged lines included. Measured beats predicted and
+  /// newer beats older, as in Insert. Returns the number of records that the file now holds.
+  /// Errors: as Load, and nothing is written then; IO when the folder cannot be written.
+  Result<int> Save(const DispatchCache& cache) const;
+
+  const std::string& path() const noexcept { return path_; }
+
+  /// One record as a listing shows it, whatever its device or kernel.
+  struct Record {
+    int line = 0;
+    std::string device_class, kernel_id, problem, library_version;
+    int swizzle = 0, splits = 1;
+    double time_us = 0, spread_us = 0, baseline_us = 0;
+    Origin origin = Origin::kPredicted;
+    std::int64_t when = 0;
+    std::string damage;  ///< empty when the record is sound
+    GemmDesc desc;
+  };
+  /// Every record of the file. Errors: as Load, and NOT_FOUND for a missing file.
+  Result<std::vector<Record>> List() const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace culet

@@ -1,0 +1,159 @@
+// Gemm: describe -> cache -> cost model -> (tuner) -> plan -> launch, and explain.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "culet/desc.h"
+#include "culet/device.h"
+#include "culet/dispatch_cache.h"
+#include "culet/kernel.h"
+#include "culet/registry.h"
+#include "culet/status.h"
+#include "culet/tuner.h"
+
+namespace culet {
+
+/// What changes between two launches of a plan.
+struct LaunchPointers {
+  const void* A = nullptr;
+  const void* U = nullptr;
+  const void* C = nullptr;
+  void* D = nullptr;
+  float alpha = 1.0f;
+  float beta = 0.0f;
+};
+
+/// A problem bound to a kernel: device, shapes, B and V are fixed, A, U, C and D come with each
+/// launch. Launch does no allocation, no map look-up and no encoding. Const plans serve several
+/// threads and streams at once, each with its own Workspace. Must not outlive its Gemm's registry.
+class GemmPlan {
+ public:
+  /// Errors: INVALID_ARGUMENT for a null or misaligned pointer or a beta that the plan was not
+  /// made for, RESOURCE_EXHAUSTED for a small workspace; nothing is written then.
+  Status Launch(const LaunchPointers& pointers, Workspace& workspace,
+                cudaStream_t stream = nullptr) const;
+
+  const GemmDesc& desc() const noexcept { return desc_; }
+  const LaunchSpec& spec() const noexcept { return spec_; }
+  const WorkspaceSize& workspace_size() const noexcept { return workspace_size_; }
+
+ private:
+  friend class Gemm;
+  GemmDesc desc_;
+  LaunchSpec spec_;
+  WorkspaceSize workspace_size_;
+  std::unique_ptr<PreparedKernel> prepared_;
+};
+
+/// Bytes of the one buffer that InitWorkspace(plan.workspace_size(), ...) takes.
+inline std::size_t workspace_bytes(const GemmPlan& plan) noexcept {
+  return plan.workspace_size().total();
+}
+
+/// Where a choice came from.
+enum class ChoiceSource : std::uint8_t {
+  kCacheExact,    ///< a measured entry of exactly this problem
+  kCacheReused,   ///< the entry of the next smaller batch (DispatchPolicy::kReuse)
+  kNeighbours,    ///< the cost model, anchored on measured neighbours
+  kCostModel,     ///< the cost model alone
+  kTuned,         ///< measured just now (DispatchPolicy::kMeasure)
+};
+const char* ToString(ChoiceSource) noexcept;
+
+/// The choice for a problem, and for every other kernel why not.
+struct Explanation {
+  GemmDesc desc;
+  LaunchSpec choice;
+  ChoiceSource source = ChoiceSource::kCostModel;
+  double predicted_us = 0;     ///< the cost model's time of the choice
+  double roofline_us = 0;      ///< the least time that the device's rates allow
+  double roofline_share = 0;   ///< roofline_us over the choice's (measured or predicted) time
+  struct Rejected {
+    std::string kernel_id;
+    bool feasible = false;
+    std::string reason;        ///< the refusal, or "predicted 31.2 us, 2.4 times the choice"
+  };
+  std::vector<Rejected> rejected;  ///< in registry order
+  /// For people, several lines.
+  std::string ToString() const;
+};
+
+/// Options of Gemm::Tune.
+struct TuneOptions {
+  TunerOptions tuner;
+  bool force = false;  ///< measure although a measured entry exists
+  /// Called between measurements with the share done; returning false ends the tuning with what
+  /// is known. May be null.
+  std::function<bool(double progress, const LaunchSpec& current)> on_progress;
+};
+
+/// What tuning a problem found.
+struct TuneReport {
+  LaunchSpec winner;
+  bool from_cache = false;      ///< a measured entry existed; nothing was measured
+  int measurements = 0;
+  std::vector<LaunchSpec> standings;
+  std::vector<Dropped> dropped;
+};
+
+struct GemmOptions {
+  std::string device = "cpu";   ///< "cpu", "cuda" or "cuda:N"
+  HardwareRates rates;          ///< used when `measured`; else TypicalRates
+};
+
+/// The engine of one device. Safe for concurrent use, except for Register.
+class Gemm {
+ public:
+  /// Errors: NOT_FOUND for a device that is not there.
+  static Result<Gemm> Create(const GemmOptions& options = {});
+  ~Gemm();
+  Gemm(Gemm&&) noexcept;
+  Gemm& operator=(Gemm&&) noexcept;
+
+  /// Chooses, prepares and launches. Errors: as Describe, GemmPlan::Launch, and UNSUPPORTED with
+  /// every kernel's reason when none takes the problem.
+  Status Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream = nullptr);
+
+  /// Bytes of workspace that Run needs for this problem with today's choice.
+  Result<WorkspaceSize> RunWorkspaceSize(const GemmArgs& args);
+
+  /// Chooses and prepares once. A, U, C and D may be null here.
+  Result<GemmPlan> Plan(const GemmArgs& args);
+  /// The same with a given kernel. Errors: UNSUPPORTED with the kernel's reason.
+  Result<GemmPlan> Plan(const GemmArgs& args, const LaunchSpec& spec);
+
+  /// The kernel for a problem; kMeasure tunes when there is no measured entry.
+  Result<LaunchSpec> Choose(const GemmDesc& desc,
+                            DispatchPolicy policy = DispatchPolicy::kDefault);
+
+  /// The choice and one reason for each other kernel. Measures nothing.
+  Result<Explanation> explain(const GemmDesc& desc);
+
+  /// Measures the feasible kernels on synthetic inputs in memory of its own, each checked against
+  /// the reference on a poisoned output first, and remembers the winner.
+  /// Errors: FAILED_PRECONDITION while a CUDA stream of this thread is being captured;
+  /// as Tuner::Winner.
+  Result<TuneReport> Tune(const GemmDesc& desc, const TuneOptions& options = {});
+
+  /// Feasible kernels with their parameters, best predicted first.
+  std::vector<LaunchSpec> Candidates(const GemmDesc& desc) const;
+
+  const DeviceInfo& device() const noexcept;
+  const HardwareRates& rates(DataType type) const noexcept;
+  const Registry& registry() const noexcept;
+  DispatchCache& cache() noexcept;
+
+  /// Adds a kernel of the user's own; it competes from the next choice on.
+  /// Errors: as Registry::Add. Not while another thread uses this Gemm.
+  Status Register(std::unique_ptr<Kernel> kernel);
+
+ private:
+  struct Impl;
+  explicit Gemm(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace culet

@@ -1,0 +1,145 @@
+// Kernel: a hand-written kernel, a library call and a plain loop, all behind one interface.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "culet/desc.h"
+#include "culet/device.h"
+#include "culet/problem.h"
+#include "culet/status.h"
+
+namespace culet {
+
+/// Yes, or a reason why not. The reason is a string literal: nothing is allocated.
+class [[nodiscard]] Feasibility {
+ public:
+  static constexpr Feasibility Ok() noexcept { return Feasibility(nullptr); }
+  /// `reason` must outlive every kernel; pass a literal.
+  static constexpr Feasibility Refuse(const char* reason) noexcept { return Feasibility(reason); }
+
+  constexpr bool ok() const noexcept { return reason_ == nullptr; }
+  constexpr const char* reason() const noexcept { return reason_ != nullptr ? reason_ : ""; }
+
+ private:
+  explicit constexpr Feasibility(const char* reason) noexcept : reason_(reason) {}
+  const char* reason_;
+};
+
+/// What Kernel::Prepare made: a launch with everything done that can be done once. Const, and
+/// usable from several threads and streams at a time, each with its own Workspace.
+class PreparedKernel {
+ public:
+  virtual ~PreparedKernel() = default;
+  /// Returns as Kernel::Launch does. Shapes, B, V and the bias are those given to Prepare.
+  virtual int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
+                     Workspace& workspace, cudaStream_t stream) const noexcept = 0;
+};
+
+/// The base of all kernels. Implement Launch, GetMaxSwizzle and GetMaxSplits, and override `why`
+/// to add what KernelDesc cannot say. docs/adding-a-kernel.md walks through one.
+class Kernel {
+ public:
+  Kernel(KernelDesc desc, KernelInfo info);
+  virtual ~Kernel();
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  /// Runs the product. `swizzle` is the log2 of the tile rasterisation, `splits` the parts of K.
+  /// Requires: is_feasible, and a workspace of workspace_size(). Asynchronous on `stream` where
+  /// the device is a GPU, complete on return on the CPU.
+  /// Returns 0, a positive StatusCode, or a negated cudaError_t of the launch call itself.
+  virtual int Launch(const Operation& operation, float alpha,                //
+                     const void* A, const MatrixLayout& Adesc,               //
+                     const void* U, const MatrixLayout& Udesc,               //
+                     const void* B, const MatrixLayout& Bdesc,               //
+                     const void* V, const MatrixLayout& Vdesc,               //
+                     float beta, const void* C, const MatrixLayout& Cdesc,   //
+                     void* D, const MatrixLayout& Ddesc,                     //
+                     int swizzle, int splits, Workspace& workspace, cudaStream_t stream) = 0;
+
+  /// Does once what Launch would do every time. The default keeps the arguments and calls Launch.
+  virtual Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
+                                                          int splits);
+
+  /// Whether this kernel computes the problem: why(desc).ok().
+  virtual bool is_feasible(const GemmDesc& desc) const noexcept;
+
+  /// Ok, or the reason for the refusal. Every precondition of Launch lives here. The base compares
+  /// what KernelDesc states: arch, types, scales, epilogue, determinism, packs, striding.
+  virtual Feasibility why(const GemmDesc& desc) const noexcept;
+
+  /// The largest useful swizzle for `shape` = (m, n, k, num).
+  virtual int GetMaxSwizzle(const int4& shape) const = 0;
+
+  /// The most parts K may be cut into with `bsize` bytes of barriers and `psize` of partials.
+  virtual int GetMaxSplits(const int4& shape, int swizzle, std::size_t bsize,
+                           std::size_t psize) const = 0;
+
+  /// Workspace that a launch needs; nothing by default.
+  virtual WorkspaceSize workspace_size(const GemmDesc& desc, int swizzle, int splits) const noexcept;
+
+  /// Predicted microseconds. The base turns KernelInfo's shares into a roofline with waves and
+  /// per-tile overhead; a family that knows better overrides it.
+  virtual double PredictUs(const GemmDesc& desc, const DeviceInfo& device,
+                           const HardwareRates& rates, int swizzle, int splits) const noexcept;
+
+  const KernelDesc& desc() const noexcept { return desc_; }
+  const KernelInfo& info() const noexcept { return info_; }
+  /// The stable id: key of caches, argument of the CLI, name in tests and benchmarks.
+  const std::string& id() const noexcept { return info_.name; }
+
+ protected:
+  KernelDesc desc_;
+  KernelInfo info_;
+};
+
+/// A Kernel that takes its arguments as one struct. Most kernels derive from this.
+class ArgsKernel : public Kernel {
+ public:
+  using Kernel::Kernel;
+  int Launch(const Operation& operation, float alpha, const void* A, const MatrixLayout& Adesc,
+             const void* U, const MatrixLayout& Udesc, const void* B, const MatrixLayout& Bdesc,
+             const void* V, const MatrixLayout& Vdesc, float beta, const void* C,
+             const MatrixLayout& Cdesc, void* D, const MatrixLayout& Ddesc, int swizzle,
+             int splits, Workspace& workspace, cudaStream_t stream) final;
+
+  /// As Launch.
+  virtual int Run(const GemmArgs& args, int swizzle, int splits, Workspace& workspace,
+                  cudaStream_t stream) = 0;
+
+  int GetMaxSwizzle(const int4&) const override { return 0; }
+  int GetMaxSplits(const int4&, int, std::size_t, std::size_t) const override { return 1; }
+};
+
+/// The Status of a Launch return value; `kernel` gives the id for the message.
+Status LaunchStatus(int code, const Kernel& kernel);
+
+/// Where a LaunchSpec's time comes from.
+enum class Origin : std::uint8_t { kPredicted = 0, kMeasured = 1 };
+const char* ToString(Origin) noexcept;
+
+/// A kernel with its parameters, and what is known of its speed.
+struct LaunchSpec {
+  Kernel* kernel = nullptr;
+  int swizzle = 0;
+  int splits = 1;
+  double time_us = 0;      ///< median, or the prediction
+  double spread_us = 0;    ///< half the interquartile range of the samples
+  double baseline_us = 0;  ///< the default choice's median in the same run
+  Origin origin = Origin::kPredicted;
+  std::int64_t when = 0;   ///< Unix seconds of the measurement
+};
+
+/// Groups specs whose kernels share tile, cluster, stages, backend and transposition and whose
+/// splits are equal; groups and members keep their order. A tuner measures one of each group first.
+std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs);
+
+/// `kernel` computing D^T = B^T A^T: a kernel good at tall A serves wide A. `kernel` must outlive
+/// the wrapper. The id is the kernel's with "/t" behind it.
+std::unique_ptr<Kernel> transpose(Kernel& kernel);
+
+}  // namespace culet

@@ -1,0 +1,42 @@
+// Registry: the ordered list of kernels that compete. Best first, the reference last.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "culet/device.h"
+#include "culet/kernel.h"
+#include "culet/status.h"
+
+namespace culet {
+
+/// Owns kernels. Order is preference: among equals the earlier one wins. Adding is not safe while
+/// another thread uses the registry.
+class Registry {
+ public:
+  /// Empty: for tests and for users who want their own kernels only.
+  Registry();
+  ~Registry();
+  Registry(Registry&&) noexcept;
+  Registry& operator=(Registry&&) noexcept;
+
+  /// All kernels of this library that `device` can run, the reference last.
+  static Registry Builtin(const DeviceInfo& device);
+
+  /// Adds a kernel behind those there are, but before any reference.
+  /// Errors: INVALID_ARGUMENT for null, an empty id, or an id that is taken.
+  Status Add(std::unique_ptr<Kernel> kernel);
+
+  /// All kernels in order. The pointers stay valid as long as the registry.
+  const std::vector<Kernel*>& kernels() const noexcept;
+
+  /// The kernel with this id, or null.
+  Kernel* Find(std::string_view id) const noexcept;
+
+ private:
+  std::vector<std::unique_ptr<Kernel>> owned_;
+  std::vector<Kernel*> kernels_;
+};
+
+}  // namespace culet

@@ -1,0 +1,99 @@
+// Synthetic problems: inputs, poisoned outputs and guard zones for tuning, benchmarks and tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "culet/desc.h"
+#include "culet/device.h"
+#include "culet/kernel.h"
+#include "culet/status.h"
+
+namespace culet {
+
+/// What the inputs hold.
+enum class Fill : std::uint8_t {
+  kNormal,    ///< standard normal, quantised where the format is
+  kIntegers,  ///< small integers and power-of-two scales: every partial sum is exact
+  kExtreme,   ///< normal data with scales and magnitudes near the format's ends
+};
+
+struct ScratchOptions {
+  Fill fill = Fill::kNormal;
+  std::uint64_t seed = 1;
+  int sets = 1;                   ///< at least this many input sets at different addresses
+  std::size_t rotate_bytes = 0;   ///< and so many that all sets together exceed this
+  float alpha = 1.0f;
+  float beta = 1.0f;              ///< used when the problem reads C
+};
+
+/// How far an output is from the double-precision product.
+struct ErrorReport {
+  double relative_l2 = 0;     ///< ||D - R|| / ||R||
+  double max_over_bound = 0;  ///< largest |D - R| over the bound of its element; > 1 is wrong
+  std::size_t checked = 0;    ///< elements compared with the reference
+  std::size_t unwritten = 0;  ///< elements that still hold the poison
+  bool guards_intact = true;  ///< nothing was written outside D
+  int worst_row = 0, worst_col = 0;
+  double worst_value = 0, worst_reference = 0;
+  bool ok() const noexcept {
+    return max_over_bound <= 1.0 && unwritten == 0 && guards_intact && checked > 0;
+  }
+  /// One sentence that says what is wrong, with element and values; "ok" if nothing is.
+  std::string ToString() const;
+};
+
+/// Inputs and outputs for a GemmDesc in memory of its own on `device`, with the desc's orders and
+/// exactly its alignment classes. Inputs of all sets are equal, their addresses differ.
+class ScratchProblem {
+ public:
+  /// Errors: INVALID_ARGUMENT for a desc that Describe could not have made, RESOURCE_EXHAUSTED when
+  /// memory is short.
+  static Result<ScratchProblem> Create(const DeviceInfo& device, const GemmDesc& desc,
+                                       const ScratchOptions& options = {});
+  ~ScratchProblem();
+  ScratchProblem(ScratchProblem&&) noexcept;
+  ScratchProblem& operator=(ScratchProblem&&) noexcept;
+
+  int sets() const noexcept;
+  /// The problem over set `index` modulo sets(). Describe(args(i), desc.arch) gives back the desc.
+  const GemmArgs& args(int index = 0) const noexcept;
+  const GemmDesc& desc() const noexcept;
+
+  /// A workspace of at least `size`, initialised; grows as needed and stays owned here.
+  Result<Workspace*> workspace(const WorkspaceSize& size);
+
+  /// Fills the output of a set with poison (NaNs with a known pattern) and renews its guard zones.
+  Status PoisonOutput(int index = 0);
+
+  /// Compares the output with the double-precision product. Small products are compared whole;
+  /// of large ones 64 sampled rows x 256 sampled columns and the edges of tiles, and the whole
+  /// output is scanned for poison. The bound of an element is derived from k and the formats
+  /// (docs/numerics.md); with Fill::kIntegers it is one rounding to the output type.
+  Result<ErrorReport> Compare(int index = 0) const;
+
+  /// The output of a set as it lies in memory, D's bytes row by row.
+  Result<std::vector<std::byte>> OutputBytes(int index = 0) const;
+
+ private:
+  struct Impl;
+  explicit ScratchProblem(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Bytes that one pass over the problem must move at least: A, B and their scales once, D once,
+/// C when it is read.
+double MinimumBytes(const GemmDesc& desc) noexcept;
+
+/// 2 m n k num.
+double Operations(const GemmDesc& desc) noexcept;
+
+/// Microseconds of one call of `launch`, complete on the device when it ends. The one timing
+/// routine: the steady clock on the CPU. Errors: what `launch` returns when not 0.
+Result<double> TimeLaunchUs(const DeviceInfo& device, const std::function<Status()>& launch);
+
+}  // namespace culet

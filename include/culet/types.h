@@ -1,0 +1,115 @@
+// The vocabulary of a matrix product: element types, orders, quantisation, policies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+// int4 is CUDA's where its header is present, else the same type spelt here, so that one signature
+// serves both and this header needs no CUDA. A stream is CUDA's pointer to an incomplete type.
+#if __has_include(<vector_types.h>)
+#include <vector_types.h>
+#else
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+#endif
+struct CUstream_st;
+typedef struct CUstream_st* cudaStream_t;
+
+namespace culet {
+
+/// Element types. A scale format is a type too, so FP32 and UE8M0 scales cannot be confused.
+enum class DataType : std::uint8_t {
+  kNull = 0,       ///< absent operand
+  kFloat32,        ///< IEEE binary32
+  kFloat16,        ///< IEEE binary16
+  kBfloat16,       ///< upper half of binary32
+  kFloat8_e4m3,    ///< OCP E4M3: largest 448, no infinities, 0x7f and 0xff are NaN
+  kFloat8_ue8m0,   ///< OCP scale format: a power of two, 2^(byte - 127)
+};
+
+/// Bytes per element; 0 for kNull.
+constexpr std::size_t SizeOf(DataType type) noexcept {
+  switch (type) {
+    case DataType::kFloat32: return 4;
+    case DataType::kFloat16:
+    case DataType::kBfloat16: return 2;
+    case DataType::kFloat8_e4m3:
+    case DataType::kFloat8_ue8m0: return 1;
+    case DataType::kNull: break;
+  }
+  return 0;
+}
+
+/// kRowMajor: element (r, c) at r * ld + c; kColMajor: at r + c * ld.
+enum class Order : std::uint8_t { kColMajor = 0, kRowMajor = 1 };
+
+constexpr Order Transposed(Order order) noexcept {
+  return order == Order::kColMajor ? Order::kRowMajor : Order::kColMajor;
+}
+
+/// How a batch of matrices lies in memory. Only kFlat has kernels so far.
+enum class Striding : std::uint8_t {
+  kFlat = 0,     ///< one matrix
+  kBlocked = 1,  ///< groups along one axis, given by offsets
+  kIndexed = 2,  ///< rows gathered by idxs
+};
+
+/// Which elements share one scale.
+enum class QuantType : std::uint8_t {
+  kNone = 0,
+  kK = 1,  ///< group_size consecutive elements along K of one row of A (or one column of B)
+  kB = 2,  ///< a block of group_size x group_size
+};
+
+/// Scale granularity of an operand. A's scales U form a matrix (ceil(m / gm), ceil(k / gk)), B's
+/// scales V a matrix (ceil(k / gk), ceil(n / gn)); gk = group_size, gm = gn = 1 for kK and
+/// group_size for kB. The last group along an axis may be partial.
+struct QuantDesc {
+  QuantType type = QuantType::kNone;
+  int group_size = 0;
+  friend constexpr auto operator<=>(const QuantDesc&, const QuantDesc&) = default;
+};
+
+/// What happens to alpha * A B + beta * C + bias before it is rounded and stored.
+enum class Epilogue : std::uint8_t {
+  kNone = 0,
+  kGatedSilu = 1,  ///< silu(gate) * up of paired columns
+};
+
+/// Where Gemm takes its choice from.
+enum class DispatchPolicy : std::uint8_t {
+  kDefault = 0,  ///< a measured entry; else the cost model, anchored on measured neighbours
+  kMeasure = 1,  ///< a measured entry; else tune now and remember
+  kReuse = 2,    ///< a measured entry; else the entry of the next smaller batch; else kDefault
+};
+
+/// How partial sums are kept on matrix units whose accumulators hold fewer than 24 bits.
+enum class Accumulate : std::uint8_t {
+  kPromoted = 0,  ///< promoted to FP32 within K
+  kFast = 1,      ///< in the unit's own accumulator, with a bound that grows with K
+};
+
+/// What a caller may rely on between two runs. A later value includes the earlier ones.
+enum class Determinism : std::uint8_t {
+  kFast = 0,            ///< nothing
+  kRepeatable = 1,      ///< same problem and machine: same bits
+  kBatchInvariant = 2,  ///< the bits of a row depend on that row, B and k alone
+};
+
+const char* ToString(DataType) noexcept;
+const char* ToString(Order) noexcept;
+const char* ToString(Striding) noexcept;
+const char* ToString(QuantType) noexcept;
+const char* ToString(Epilogue) noexcept;
+const char* ToString(DispatchPolicy) noexcept;
+const char* ToString(Accumulate) noexcept;
+const char* ToString(Determinism) noexcept;
+
+/// The inverse of ToString; empty for a text that names no value.
+template <class Enum>
+std::optional<Enum> FromString(std::string_view text) noexcept;
+
+}  // namespace culet

@@ -1,0 +1,49 @@
+// The conformance suite over a registry, for tests and for `culet verify` on a user's machine.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "culet/desc.h"
+#include "culet/device.h"
+#include "culet/registry.h"
+#include "culet/status.h"
+
+namespace culet {
+
+struct VerifyOptions {
+  std::string kernel;        ///< only kernels whose id starts with this; empty is all
+  bool quick = false;        ///< edges only; leaves out the larger shapes
+  double budget_s = 0;       ///< 0: no limit; what is left out is counted
+  int repeats = 3;           ///< bitwise repeats of a kernel that declares kRepeatable
+  /// Called before each case; returning false ends the run. May be null.
+  std::function<bool(const std::string& kernel_id, const GemmDesc& desc)> on_case;
+};
+
+/// One wrong result.
+struct VerifyFailure {
+  std::string kernel_id;
+  GemmDesc desc;
+  std::string message;  ///< what differs, and the `culet verify` arguments that repeat it
+};
+
+struct VerifyReport {
+  int passed = 0;
+  int failed = 0;
+  int refused = 0;   ///< kernel and problem pairs refused with a reason
+  int left_out = 0;  ///< by the budget
+  std::vector<VerifyFailure> failures;
+  bool ok() const noexcept { return failed == 0 && passed > 0; }
+};
+
+/// The problems of the suite: every format and output, orders, alpha, beta, C, bias, m around every
+/// tile edge, n and k around every alignment and scale block, strided ld, misaligned pointers.
+std::vector<GemmDesc> ConformanceProblems(int arch, bool quick);
+
+/// Runs every kernel on every problem: feasible means correct, refused means a reason. Exact
+/// integers first, then normal data, then extreme values; outputs are poisoned, guards checked.
+VerifyReport Verify(const Registry& registry, const DeviceInfo& device,
+                    const VerifyOptions& options = {});
+
+}  // namespace culet

@@ -1,0 +1,32 @@
+// Conversions between the element types, exact where the target can hold the value, else rounded
+// once to nearest even.
+#pragma once
+
+#include <cstdint>
+
+#include "culet/types.h"
+
+namespace culet {
+
+float Float16ToFloat(std::uint16_t bits) noexcept;
+float Bfloat16ToFloat(std::uint16_t bits) noexcept;
+float Float8E4m3ToFloat(std::uint8_t bits) noexcept;
+
+std::uint16_t FloatToFloat16(float value) noexcept;
+std::uint16_t FloatToBfloat16(float value) noexcept;
+/// Saturates: what rounds above 448 becomes 448, NaN stays NaN.
+std::uint8_t FloatToFloat8E4m3(float value) noexcept;
+
+/// Element `index` of an array of `type`.
+double LoadAsDouble(const void* data, DataType type, std::int64_t index) noexcept;
+
+/// Rounds once from double to `type`. Overflow gives infinity (E4M3: 448).
+void StoreFromDouble(void* data, DataType type, std::int64_t index, double value) noexcept;
+
+/// `value` rounded once to `type` and read back.
+double RoundTo(DataType type, double value) noexcept;
+
+/// Significant bits of `type`, the hidden one included: 24, 11, 8, 4; 0 for others.
+int PrecisionOf(DataType type) noexcept;
+
+}  // namespace culet
