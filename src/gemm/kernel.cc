@@ -1,0 +1,92 @@
+#include "culet/kernel.h"
+
+#include <utility>
+
+namespace culet {
+namespace {
+
+// What the default Prepare returns: the arguments, kept, and a call of Launch.
+class KeptArguments final : public PreparedKernel {
+ public:
+  KeptArguments(Kernel& kernel, const GemmArgs& args, int swizzle, int splits)
+      : kernel_(kernel), args_(args), swizzle_(swizzle), splits_(splits) {}
+
+  int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
+             Workspace& workspace, cudaStream_t stream) const noexcept override {
+    return kernel_.Launch(args_.operation, alpha, A, args_.Adesc, U, args_.Udesc, args_.B,
+                          args_.Bdesc, args_.V, args_.Vdesc, beta, C, args_.Cdesc, D, args_.Ddesc,
+                          swizzle_, splits_, workspace, stream);
+  }
+
+ private:
+  Kernel& kernel_;
+  GemmArgs args_;
+  int swizzle_;
+  int splits_;
+};
+
+}  // namespace
+
+Kernel::Kernel(KernelDesc desc, KernelInfo info) : desc_(desc), info_(std::move(info)) {}
+Kernel::~Kernel() = default;
+
+bool Kernel::is_feasible(const GemmDesc& desc) const noexcept { return why(desc).ok(); }
+
+Feasibility Kernel::why(const GemmDesc& problem) const noexcept {
+  const auto differs = [](DataType wanted, DataType given) {
+    return wanted != DataType::kNull && wanted != given;
+  };
+  if (problem.arch != desc_.arch) return Feasibility::Refuse("runs on another architecture");
+  if (differs(desc_.type_a, problem.type_a)) return Feasibility::Refuse("A has another type");
+  if (differs(desc_.type_b, problem.type_b)) return Feasibility::Refuse("B has another type");
+  if (differs(desc_.type_d, problem.type_d)) return Feasibility::Refuse("D has another type");
+  if (desc_.type_a != DataType::kNull && desc_.quant_a != problem.quant_a) {
+    return Feasibility::Refuse("A's scales have another granularity");
+  }
+  if (desc_.type_b != DataType::kNull && desc_.quant_b != problem.quant_b) {
+    return Feasibility::Refuse("B's scales have another granularity");
+  }
+  if (desc_.epilogue != problem.epilogue) return Feasibility::Refuse("has no such epilogue");
+  if (desc_.determinism < problem.determinism) {
+    return Feasibility::Refuse("does not keep the determinism asked for");
+  }
+  if (problem.striding_a != Striding::kFlat || problem.striding_b != Striding::kFlat ||
+      problem.striding_d != Striding::kFlat || problem.num != 1 || problem.group_axis >= 0) {
+    return Feasibility::Refuse("takes one flat matrix, no groups");
+  }
+  if (problem.pack_a != 0 || problem.pack_b != 0 || problem.pack_u != 0 || problem.pack_v != 0) {
+    return Feasibility::Refuse("takes plain operands, not packed ones");
+  }
+  return Feasibility::Ok();
+}
+
+Result<std::unique_ptr<PreparedKernel>> Kernel::Prepare(const GemmArgs& args, int swizzle,
+                                                        int splits) {
+  return std::unique_ptr<PreparedKernel>(
+      std::make_unique<KeptArguments>(*this, args, swizzle, splits));
+}
+
+WorkspaceSize Kernel::workspace_size(const GemmDesc&, int, int) const noexcept { return {}; }
+
+int ArgsKernel::Launch(const Operation& operation, float alpha, const void* A,
+                       const MatrixLayout& Adesc, const void* U, const MatrixLayout& Udesc,
+                       const void* B, const MatrixLayout& Bdesc, const void* V,
+                       const MatrixLayout& Vdesc, float beta, const void* C,
+                       const MatrixLayout& Cdesc, void* D, const MatrixLayout& Ddesc, int swizzle,
+                       int splits, Workspace& workspace, cudaStream_t stream) {
+  const GemmArgs args{operation, alpha, A, Adesc, U, Udesc, B, Bdesc, V,
+                      Vdesc,     beta,  C, Cdesc, D, Ddesc};
+  return Run(args, swizzle, splits, workspace, stream);
+}
+
+Status LaunchStatus(int code, const Kernel& kernel) {
+  if (code == 0) return {};
+  if (code < 0) {
+    return Status(StatusCode::kInternal,
+                  kernel.id() + ": the CUDA launch failed with error " + std::to_string(-code));
+  }
+  return Status(static_cast<StatusCode>(code), kernel.id() + " refused the launch (" +
+                                                   ToString(static_cast<StatusCode>(code)) + ")");
+}
+
+}  // namespace culet
