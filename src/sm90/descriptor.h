@@ -1,0 +1,108 @@
+// Hopper's data layout facts as constexpr arithmetic: shared-memory matrix descriptors, the
+// swizzle, tensor-map geometry and barrier counts. No device code and no CUDA header, so that host
+// tests prove it.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define CULET_HOST_DEVICE __host__ __device__
+#else
+#define CULET_HOST_DEVICE
+#endif
+
+namespace culet::sm90 {
+
+/// Width of the swizzle pattern of a shared-memory tile, in bytes; a row of the tile is at most so
+/// wide.
+enum class SwizzleMode : std::uint8_t { kNone = 0, k128Bytes = 1, k64Bytes = 2, k32Bytes = 3 };
+
+CULET_HOST_DEVICE constexpr int SwizzleBytes(SwizzleMode mode) noexcept {
+  return mode == SwizzleMode::k128Bytes  ? 128
+         : mode == SwizzleMode::k64Bytes ? 64
+         : mode == SwizzleMode::k32Bytes ? 32
+                                         : 16;
+}
+
+/// The byte offset at which the hardware keeps byte `column` of row `row` of a tile whose rows are
+/// as wide as its swizzle: the 16-byte chunk index is XORed with address bits 7 and up. Holds when
+/// the tile starts at a multiple of 8 rows (1024 bytes at 128-byte swizzle).
+CULET_HOST_DEVICE constexpr std::uint32_t SwizzledOffset(SwizzleMode mode, std::uint32_t row,
+                                                         std::uint32_t column) noexcept {
+  const std::uint32_t width = static_cast<std::uint32_t>(SwizzleBytes(mode));
+  const std::uint32_t linear = row * width + column;
+  const std::uint32_t chunks = width / 16;
+  return linear ^ (((linear >> 7) & (chunks - 1)) << 4);
+}
+
+/// The constant part of a wgmma shared-memory descriptor (PTX ISA 9.7.15.5.1 "Matrix Descriptor
+/// Format") of a K-major tile with 128-byte rows: leading offset 1 (ignored for swizzled K-major
+/// tiles), 1024 bytes between groups of 8 rows, 128-byte swizzle in bits 62-63. Or in the address
+/// with WgmmaDescriptor.
+inline constexpr std::uint64_t kWgmmaDescriptor128 =
+    (std::uint64_t{1} << 16) | (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 62);
+
+/// The descriptor of a tile at shared-memory byte address `address`. Requires: address % 1024 == 0,
+/// except for the steps along K inside a 128-byte row that WgmmaDescriptorStep makes.
+CULET_HOST_DEVICE constexpr std::uint64_t WgmmaDescriptor128(std::uint32_t address) noexcept {
+  return kWgmmaDescriptor128 | static_cast<std::uint64_t>((address & 0x3FFFF) >> 4);
+}
+
+/// What to add to a descriptor to move it by `bytes` (a multiple of 16).
+CULET_HOST_DEVICE constexpr std::uint64_t WgmmaDescriptorStep(std::uint32_t bytes) noexcept {
+  return bytes >> 4;
+}
+
+/// Bytes of K that one FP8 wgmma consumes.
+inline constexpr std::uint32_t kWgmmaFp8KBytes = 32;
+
+/// Arrivals that complete one phase of a stage's `full` barrier: the producer's one
+/// arrive.expect_tx, and `extra_threads` others that write part of the stage themselves.
+CULET_HOST_DEVICE constexpr std::uint32_t FullArrivals(std::uint32_t extra_threads = 0) noexcept {
+  return 1 + extra_threads;
+}
+
+/// Arrivals that complete one phase of a stage's `empty` barrier: one a consumer warp, from every
+/// CTA whose consumers read data that this CTA's producer writes (all CTAs of a multicast group).
+CULET_HOST_DEVICE constexpr std::uint32_t EmptyArrivals(std::uint32_t consumer_warps,
+                                                        std::uint32_t multicast_ctas) noexcept {
+  return consumer_warps * multicast_ctas;
+}
+
+/// A 2-D tensor map before it is encoded: `inner` is the contiguous axis.
+struct TensorMapPlan {
+  std::uint64_t inner = 0;        ///< elements along the contiguous axis
+  std::uint64_t outer = 0;        ///< rows
+  std::uint64_t pitch_bytes = 0;  ///< between two rows
+  std::uint32_t box_inner = 0;    ///< elements
+  std::uint32_t box_outer = 0;    ///< rows
+  std::uint32_t element_bytes = 1;
+  SwizzleMode swizzle = SwizzleMode::k128Bytes;
+};
+
+/// Null, or why cuTensorMapEncodeTiled would refuse (CUDA driver API, "Tensor Map Object
+/// Management"). The base address must be a multiple of 16 besides.
+constexpr const char* WhyNotTensorMap(const TensorMapPlan& plan) noexcept {
+  constexpr std::uint64_t kMaxExtent = std::uint64_t{1} << 32;
+  if (plan.inner == 0 || plan.outer == 0) return "a tensor map needs at least one element";
+  if (plan.inner > kMaxExtent || plan.outer > kMaxExtent)
+    return "a tensor map's extents end at 2^32";
+  if (plan.pitch_bytes % 16 != 0) return "rows must be a multiple of 16 bytes apart for TMA";
+  if (plan.pitch_bytes >= (std::uint64_t{1} << 40)) return "a tensor map's pitch ends at 2^40";
+  if (plan.box_inner == 0 || plan.box_inner > 256 || plan.box_outer == 0 || plan.box_outer > 256)
+    return "a TMA box has 1 to 256 elements along each axis";
+  if (plan.box_inner * plan.element_bytes % 16 != 0)
+    return "a TMA box's rows are multiples of 16 bytes";
+  if (plan.swizzle != SwizzleMode::kNone &&
+      plan.box_inner * plan.element_bytes > static_cast<std::uint32_t>(SwizzleBytes(plan.swizzle)))
+    return "a TMA box's rows must fit the swizzle";
+  return nullptr;
+}
+
+/// Bytes that one box brings, out-of-range elements (filled with zeros) included: the expect_tx
+/// count.
+CULET_HOST_DEVICE constexpr std::uint32_t BoxBytes(const TensorMapPlan& plan) noexcept {
+  return plan.box_inner * plan.box_outer * plan.element_bytes;
+}
+
+}  // namespace culet::sm90

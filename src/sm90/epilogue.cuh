@@ -1,0 +1,53 @@
+// From FP32 accumulators in wgmma layout to BF16 tiles in swizzled shared memory, ready for a TMA
+// store.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cstdint>
+
+#include "sm90/descriptor.h"
+
+namespace culet::sm90 {
+
+/// Two FP32 values as BF16, `low` in the lower half, round to nearest even. PTX ISA 9.7.9
+/// cvt.rn.bf16x2.f32.
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+/// PTX ISA 9.7.14.5.16 stmatrix: four 8x8 matrices of 16-bit elements; lane i gives the address of
+/// row i % 8 of matrix i / 8.
+__device__ __forceinline__ void StoreMatrix4(uint32_t address, uint32_t r0, uint32_t r1,
+                                             uint32_t r2, uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+
+/// As StoreMatrix4, each 8x8 matrix transposed: for results held as D^T (swap-AB).
+__device__ __forceinline__ void StoreMatrix4Transposed(uint32_t address, uint32_t r0, uint32_t r1,
+                                                       uint32_t r2, uint32_t r3) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+      "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+      : "memory");
+}
+
+/// Writes 16 rows x 64 columns of one warp's m64 accumulator as a 128-byte-swizzled BF16 slab of
+/// 2048 bytes at `slab` (1024-byte aligned). `d` are the 32 accumulators of these columns: four per
+/// 8 columns, as wgmma leaves them.
+__device__ __forceinline__ void StoreSlab16x64(uint32_t slab, const float* d, int lane) {
+  const uint32_t row = (lane & 7) + ((lane >> 3) & 1) * 8;
+  const uint32_t chunk = lane >> 4;  // which of the two 8-column matrices
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const uint32_t offset = SwizzledOffset(SwizzleMode::k128Bytes, row, (2 * c + chunk) * 16);
+    const float* v = d + c * 8;
+    StoreMatrix4(slab + offset, PackBf16(v[0], v[1]), PackBf16(v[2], v[3]), PackBf16(v[4], v[5]),
+                 PackBf16(v[6], v[7]));
+  }
+}
+
+}  // namespace culet::sm90

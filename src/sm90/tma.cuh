@@ -1,0 +1,57 @@
+// Tensor copies between global and shared memory, by one thread each. The forms come from libcu++'s
+// cuda::ptx.
+#pragma once
+
+#include <cstdint>
+#include <cuda/ptx>
+
+#include "sm90/sync.cuh"
+
+namespace culet::sm90 {
+
+/// Fetches a tensor map into the descriptor cache; saves the first copy some 500 clocks. PTX
+/// ISA 9.7.9 prefetch.
+__device__ __forceinline__ void PrefetchTensorMap(const void* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// Box at element (inner, outer) -> this CTA's shared memory; completes the box's bytes on `full`.
+__device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint64_t* full,
+                                        int inner, int outer) {
+  const int32_t at[2] = {inner, outer};
+  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
+                                  map, at, full);
+}
+
+/// As TmaLoad, into the same offset of every CTA of the cluster whose bit is set in `mask`; each of
+/// them counts the bytes on its own barrier.
+__device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* map, uint64_t* full,
+                                                 int inner, int outer, uint16_t mask) {
+  const int32_t at[2] = {inner, outer};
+  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
+                                  map, at, full, mask);
+}
+
+/// Shared memory -> box at (inner, outer); elements outside the tensor are not written. Needs
+/// FenceAsyncShared in the threads that wrote the box and a barrier before.
+__device__ __forceinline__ void TmaStore(const void* map, const void* source, int inner,
+                                         int outer) {
+  const int32_t at[2] = {inner, outer};
+  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_global, cuda::ptx::space_shared, map, at,
+                                  source);
+}
+
+__device__ __forceinline__ void TmaStoreCommit() { cuda::ptx::cp_async_bulk_commit_group(); }
+
+/// Waits until at most kPending of this thread's latest store groups still read shared memory.
+template <int kPending>
+__device__ __forceinline__ void TmaStoreWaitRead() {
+  cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<kPending>{});
+}
+
+/// Waits until all of this thread's stores are performed.
+__device__ __forceinline__ void TmaStoreWait() {
+  cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<0>{});
+}
+
+}  // namespace culet::sm90
