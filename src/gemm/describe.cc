@@ -1,0 +1,311 @@
+// Describe: the checks that every problem passes, and its canonical key.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "culet/desc.h"
+#include "gemm/extent.h"
+
+namespace culet {
+namespace {
+
+template <class... Args>
+Status Invalid(fmt::format_string<Args...> format, Args&&... args) {
+  return Status(StatusCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
+}
+
+bool IsFloat(DataType type) noexcept {
+  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
+// An enum read from a foreign source may hold no enumerator; its table says so.
+template <class Enum>
+bool IsNamed(Enum value) noexcept {
+  return FromString<Enum>(ToString(value)).has_value();
+}
+
+std::uint8_t AlignmentClass(const void* data, const MatrixLayout& layout) noexcept {
+  const std::uint64_t bits = reinterpret_cast<std::uintptr_t>(data) |
+                             static_cast<std::uint64_t>(layout.ld) * SizeOf(layout.type) | 16u;
+  return static_cast<std::uint8_t>(1u << std::countr_zero(bits));
+}
+
+Status CheckPointer(std::string_view name, const void* data, DataType type) {
+  if (reinterpret_cast<std::uintptr_t>(data) % std::max<std::size_t>(SizeOf(type), 1) != 0) {
+    return Invalid("{} is {}, not a multiple of {} bytes; {} elements must be aligned to their size",
+                   name, data, SizeOf(type), ToString(type));
+  }
+  return {};
+}
+
+// One operand by itself: type, extents, ld, pointer.
+Status CheckLayout(std::string_view name, const void* data, const MatrixLayout& layout) {
+  if (!IsNamed(layout.type) || layout.type == DataType::kNull) {
+    return Invalid("{}desc.type is {}; give the element type of {}", name, ToString(layout.type),
+                   name);
+  }
+  if (!IsNamed(layout.order)) {
+    return Invalid("{}desc.order is {}; use kRowMajor or kColMajor", name,
+                   static_cast<int>(layout.order));
+  }
+  if (layout.rows < 1) return Invalid("{}desc.rows is {}; it must be >= 1", name, layout.rows);
+  if (layout.cols < 1) return Invalid("{}desc.cols is {}; it must be >= 1", name, layout.cols);
+  if (layout.num < 1) return Invalid("{}desc.num is {}; it must be >= 1", name, layout.num);
+  if (layout.ld < InnerOf(layout)) {
+    return Invalid("{}desc.ld is {}, but a {}-major {} x {} matrix needs at least {} elements", name,
+                   layout.ld, ToString(layout.order), layout.rows, layout.cols, InnerOf(layout));
+  }
+  if (ByteExtent(layout) < 0) {
+    return Status(StatusCode::kOutOfRange,
+                  fmt::format("{}desc spans {} x {} elements with ld {}: its bytes do not fit in 63 "
+                              "bits; split the problem",
+                              name, layout.rows, layout.cols, layout.ld));
+  }
+  return CheckPointer(name, data, layout.type);
+}
+
+Status CheckShape(std::string_view name, const MatrixLayout& layout, std::int64_t rows,
+                  std::int64_t cols, std::string_view meaning) {
+  if (layout.rows != rows || layout.cols != cols) {
+    return Invalid("{}desc is {} x {}, but {} makes it {} x {}", name, layout.rows, layout.cols,
+                   meaning, rows, cols);
+  }
+  return {};
+}
+
+constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
+
+// Scales of one operand. `outer` is m for A and n for B.
+Status CheckScales(std::string_view name, std::string_view operand, const QuantDesc& quant,
+                   const void* data, const MatrixLayout& layout, int outer, int k) {
+  if (!IsNamed(quant.type)) {
+    return Invalid("quant_{} has no such type ({}); use kNone, kK or kB", operand,
+                   static_cast<int>(quant.type));
+  }
+  if (quant.type == QuantType::kNone) {
+    if (data != nullptr || layout.type != DataType::kNull) {
+      return Invalid("{} is given, but quant_{}.type is none; set it, or leave {} and {}desc empty",
+                     name, operand, name, name);
+    }
+    if (quant.group_size != 0) {
+      return Invalid("quant_{}.group_size is {} without a type; set quant_{}.type", operand,
+                     quant.group_size, operand);
+    }
+    return {};
+  }
+  if (quant.group_size < 1) {
+    return Invalid("quant_{}.group_size is {}; it must be >= 1", operand, quant.group_size);
+  }
+  CULET_RETURN_IF_ERROR(CheckLayout(name, data, layout));
+  const std::int64_t groups_k = CeilDiv(k, quant.group_size);
+  const std::int64_t groups_outer =
+      quant.type == QuantType::kB ? CeilDiv(outer, quant.group_size) : outer;
+  const std::string meaning = fmt::format("quant_{} ({} {})", operand, ToString(quant.type),
+                                          quant.group_size);
+  return operand == "a" ? CheckShape(name, layout, groups_outer, groups_k, meaning)
+                        : CheckShape(name, layout, groups_k, groups_outer, meaning);
+}
+
+Status CheckOperation(const Operation& op) {
+  if (op.batch_dim != 0 && op.batch_dim != 1) {
+    return Invalid("operation.batch_dim is {}; use 0 for m or 1 for n", op.batch_dim);
+  }
+  if (op.sm_budget < 0) {
+    return Invalid("operation.sm_budget is {}; use 0 for all, or a positive count", op.sm_budget);
+  }
+  if (!IsNamed(op.epilogue) || !IsNamed(op.accumulate) || !IsNamed(op.determinism) ||
+      !IsNamed(op.dispatch)) {
+    return Invalid("operation has a dispatch, epilogue, accumulate or determinism value ({}, {}, {}, "
+                   "{}) that names nothing; use the enumerators",
+                   static_cast<int>(op.dispatch), static_cast<int>(op.epilogue),
+                   static_cast<int>(op.accumulate), static_cast<int>(op.determinism));
+  }
+  if (op.bias.data == nullptr) {
+    if (op.bias.type != DataType::kNull) {
+      return Invalid("operation.bias.data is null, but its type is {}; give the vector or leave both "
+                     "empty",
+                     ToString(op.bias.type));
+    }
+    return {};
+  }
+  if (!IsFloat(op.bias.type)) {
+    return Invalid("operation.bias.type is {}; use float32, float16 or bfloat16",
+                   ToString(op.bias.type));
+  }
+  return CheckPointer("operation.bias.data", op.bias.data, op.bias.type);
+}
+
+Status CheckNoOverlap(const GemmArgs& args) {
+  const Footprint d = FootprintOf(args.Ddesc);
+  const auto check = [&](std::string_view name, const void* data,
+                         const MatrixLayout& layout) -> Status {
+    if (layout.type == DataType::kNull || !Overlap(args.D, d, data, FootprintOf(layout))) return {};
+    return Invalid("D ({}) overlaps {} ({}); give D memory of its own", args.D, name, data);
+  };
+  CULET_RETURN_IF_ERROR(check("A", args.A, args.Adesc));
+  CULET_RETURN_IF_ERROR(check("B", args.B, args.Bdesc));
+  CULET_RETURN_IF_ERROR(check("U", args.U, args.Udesc));
+  CULET_RETURN_IF_ERROR(check("V", args.V, args.Vdesc));
+  if (args.beta == 0.0f) return {};
+  const bool in_place = args.C == args.D && args.Cdesc.type == args.Ddesc.type &&
+                        args.Cdesc.order == args.Ddesc.order && args.Cdesc.ld == args.Ddesc.ld;
+  return in_place ? Status() : check("C", args.C, args.Cdesc);
+}
+
+Striding StridingOf(const MatrixLayout& layout) noexcept {
+  if (layout.idxs != nullptr) return Striding::kIndexed;
+  return layout.offsets != nullptr || layout.num > 1 ? Striding::kBlocked : Striding::kFlat;
+}
+
+Status CheckProblem(const GemmArgs& args) {
+  const Operation& op = args.operation;
+  CULET_RETURN_IF_ERROR(CheckLayout("A", args.A, args.Adesc));
+  CULET_RETURN_IF_ERROR(CheckLayout("B", args.B, args.Bdesc));
+  CULET_RETURN_IF_ERROR(CheckLayout("D", args.D, args.Ddesc));
+  const int m = args.Adesc.rows, k = args.Adesc.cols, n = args.Bdesc.cols;
+  CULET_RETURN_IF_ERROR(CheckShape("B", args.Bdesc, k, n, "A (m, k) times B (k, n)"));
+  CULET_RETURN_IF_ERROR(CheckShape("D", args.Ddesc, m, n, "D (m, n) = A (m, k) B (k, n)"));
+  if (!IsFloat(args.Ddesc.type) && args.Ddesc.type != DataType::kFloat8_e4m3) {
+    return Invalid("Ddesc.type is {}; D holds numbers: use float32, float16 or bfloat16",
+                   ToString(args.Ddesc.type));
+  }
+  CULET_RETURN_IF_ERROR(CheckOperation(op));
+  CULET_RETURN_IF_ERROR(CheckScales("U", "a", op.quant_a, args.U, args.Udesc, m, k));
+  CULET_RETURN_IF_ERROR(CheckScales("V", "b", op.quant_b, args.V, args.Vdesc, n, k));
+  if (args.beta != 0.0f) {
+    if (args.Cdesc.type == DataType::kNull) {
+      return Invalid("beta is {}, but Cdesc is empty; describe C, or set beta to 0", args.beta);
+    }
+    CULET_RETURN_IF_ERROR(CheckLayout("C", args.C, args.Cdesc));
+    CULET_RETURN_IF_ERROR(CheckShape("C", args.Cdesc, m, n, "C has the shape of D, which"));
+  }
+  return CheckNoOverlap(args);
+}
+
+}  // namespace
+
+Result<GemmDesc> Describe(const GemmArgs& args, int arch) {
+  CULET_RETURN_IF_ERROR(CheckProblem(args));
+  const Operation& op = args.operation;
+  GemmDesc desc;
+  desc.arch = arch;
+  desc.type_a = args.Adesc.type;
+  desc.type_b = args.Bdesc.type;
+  desc.type_d = args.Ddesc.type;
+  desc.order_a = args.Adesc.order;
+  desc.order_b = args.Bdesc.order;
+  desc.order_d = args.Ddesc.order;
+  desc.order_c = args.Ddesc.order;
+  desc.striding_a = StridingOf(args.Adesc);
+  desc.striding_b = StridingOf(args.Bdesc);
+  desc.striding_d = StridingOf(args.Ddesc);
+  desc.pack_a = args.Adesc.pack;
+  desc.pack_b = args.Bdesc.pack;
+  desc.pack_u = args.Udesc.pack;
+  desc.pack_v = args.Vdesc.pack;
+  desc.quant_a = op.quant_a;
+  desc.quant_b = op.quant_b;
+  if (op.quant_a.type != QuantType::kNone) {
+    desc.type_u = args.Udesc.type;
+    desc.order_u = args.Udesc.order;
+    desc.align_u = AlignmentClass(args.U, args.Udesc);
+  }
+  if (op.quant_b.type != QuantType::kNone) {
+    desc.type_v = args.Vdesc.type;
+    desc.order_v = args.Vdesc.order;
+    desc.align_v = AlignmentClass(args.V, args.Vdesc);
+  }
+  if (args.beta != 0.0f) {
+    desc.type_c = args.Cdesc.type;
+    desc.order_c = args.Cdesc.order;
+    desc.align_c = AlignmentClass(args.C, args.Cdesc);
+  }
+  desc.epilogue = op.epilogue;
+  desc.type_bias = op.bias.type;
+  desc.bias_axis = op.bias.data != nullptr ? op.bias.axis : Bias::Axis::kN;
+  desc.align_a = AlignmentClass(args.A, args.Adesc);
+  desc.align_b = AlignmentClass(args.B, args.Bdesc);
+  desc.align_d = AlignmentClass(args.D, args.Ddesc);
+  desc.batch_dim = op.batch_dim;
+  desc.m = args.Adesc.rows;
+  desc.n = args.Bdesc.cols;
+  desc.k = args.Adesc.cols;
+  desc.num = std::max({args.Adesc.num, args.Bdesc.num, args.Ddesc.num});
+  desc.group_axis = desc.num > 1 ? op.batch_dim : -1;
+  desc.sm_budget = op.sm_budget;
+  desc.pdl = op.pdl;
+  desc.accumulate = op.accumulate;
+  desc.determinism = op.determinism;
+  return desc;
+}
+
+GemmDesc Transposed(const GemmDesc& desc) noexcept {
+  GemmDesc t = desc;
+  std::swap(t.type_a, t.type_b);
+  t.order_a = Transposed(desc.order_b);
+  t.order_b = Transposed(desc.order_a);
+  t.order_c = Transposed(desc.order_c);
+  t.order_d = Transposed(desc.order_d);
+  std::swap(t.striding_a, t.striding_b);
+  std::swap(t.pack_a, t.pack_b);
+  std::swap(t.pack_u, t.pack_v);
+  std::swap(t.quant_a, t.quant_b);
+  std::swap(t.type_u, t.type_v);
+  // Absent scales keep the defaults, so that equal problems have equal keys.
+  t.order_u = t.type_u != DataType::kNull ? Transposed(desc.order_v) : GemmDesc{}.order_u;
+  t.order_v = t.type_v != DataType::kNull ? Transposed(desc.order_u) : GemmDesc{}.order_v;
+  std::swap(t.align_a, t.align_b);
+  std::swap(t.align_u, t.align_v);
+  if (t.type_bias != DataType::kNull) {
+    t.bias_axis = desc.bias_axis == Bias::Axis::kN ? Bias::Axis::kM : Bias::Axis::kN;
+  }
+  std::swap(t.m, t.n);
+  t.batch_dim = 1 - desc.batch_dim;
+  if (t.group_axis >= 0) t.group_axis = 1 - desc.group_axis;
+  return t;
+}
+
+std::string ToString(const GemmDesc& desc) {
+  std::string text =
+      fmt::format("m={} n={} k={} {} x {} -> {}", desc.m, desc.n, desc.k, ToString(desc.type_a),
+                  ToString(desc.type_b), ToString(desc.type_d));
+  const auto scales = [&](std::string_view name, const QuantDesc& quant, DataType type) {
+    if (quant.type == QuantType::kNone) return;
+    text += fmt::format(" {}: {} {}{}", name, ToString(type),
+                        quant.type == QuantType::kK ? "1x" : fmt::format("{}x", quant.group_size),
+                        quant.group_size);
+  };
+  scales("U", desc.quant_a, desc.type_u);
+  scales("V", desc.quant_b, desc.type_v);
+  if (desc.type_c != DataType::kNull) text += fmt::format(" + C {}", ToString(desc.type_c));
+  if (desc.type_bias != DataType::kNull) {
+    text += fmt::format(" + bias {} per {}", ToString(desc.type_bias),
+                        desc.bias_axis == Bias::Axis::kN ? "column" : "row");
+  }
+  if (desc.epilogue != Epilogue::kNone) text += fmt::format(" {}", ToString(desc.epilogue));
+  const GemmDesc usual;
+  const auto order = [&](std::string_view name, Order value, Order expected) {
+    if (value != expected) text += fmt::format(" {} {}-major", name, ToString(value));
+  };
+  order("A", desc.order_a, usual.order_a);
+  order("B", desc.order_b, usual.order_b);
+  order("D", desc.order_d, usual.order_d);
+  const int align = std::min({desc.align_a, desc.align_b, desc.align_c, desc.align_d, desc.align_u,
+                              desc.align_v});
+  if (align < 16) text += fmt::format(" aligned to {}", align);
+  if (desc.num > 1) text += fmt::format(" num={}", desc.num);
+  if (desc.sm_budget != 0) text += fmt::format(" sm_budget={}", desc.sm_budget);
+  if (desc.pdl) text += " pdl";
+  if (desc.accumulate != Accumulate::kPromoted) {
+    text += fmt::format(" accumulate={}", ToString(desc.accumulate));
+  }
+  if (desc.determinism != Determinism::kFast) {
+    text += fmt::format(" {}", ToString(desc.determinism));
+  }
+  return text;
+}
+
+}  // namespace culet
