@@ -99,8 +99,8 @@ struct KernelDesc {
   DataType type_a = DataType::kNull;
   DataType type_b = DataType::kNull;
   DataType type_d = DataType::kNull;
-  QuantDesc quant_a;                ///< compared only when type_a is set
-  QuantDesc quant_b;                ///< compared only when type_b is set
+  QuantDesc quant_a;  ///< compared only when type_a is set
+  QuantDesc quant_b;  ///< compared only when type_b is set
   Epilogue epilogue = Epilogue::kNone;
   int tile_m = 0;  ///< rows of D a tile (CPU: rows a register or cache block) covers
   int tile_n = 0;
@@ -110,21 +110,21 @@ struct KernelDesc {
   int stages = 0;
   bool split_k = false;
   Determinism determinism = Determinism::kFast;  ///< the strongest mode it keeps
-  bool transpose = false;           ///< made by transpose()
+  bool transpose = false;                        ///< made by transpose()
 };
 
 /// What a kernel costs. The rates are shares of the device's own measured rates (HardwareRates);
 /// the cost model turns them into microseconds.
 struct KernelInfo {
-  std::string name;                 ///< the stable id, e.g. "cpu_simd/skinny/m4"
-  int registers = 0;                ///< a thread; 0 on the CPU
-  int dynamic_smem_size = 0;        ///< bytes
-  int max_active_ctas = 1;          ///< a multiprocessor
-  int chunk_size_k = 1;             ///< k is cut into multiples of this when split
-  double bandwidth_share = 0.5;     ///< of HardwareRates::read_gbps when streaming B
-  double matrix_share = 0.1;        ///< of HardwareRates::gflops when B is in cache
-  double tile_overhead_us = 0.0;    ///< a tile
-  double launch_us = 1.0;           ///< a launch
+  std::string name;               ///< the stable id, e.g. "cpu_simd/skinny/m4"
+  int registers = 0;              ///< a thread; 0 on the CPU
+  int dynamic_smem_size = 0;      ///< bytes
+  int max_active_ctas = 1;        ///< a multiprocessor
+  int chunk_size_k = 1;           ///< k is cut into multiples of this when split
+  double bandwidth_share = 0.5;   ///< of HardwareRates::read_gbps when streaming B
+  double matrix_share = 0.1;      ///< of HardwareRates::gflops when B is in cache
+  double tile_overhead_us = 0.0;  ///< a tile
+  double launch_us = 1.0;         ///< a launch
 };
 
 }  // namespace culet

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <iosfwd>
 #include <memory>
 #include <optional>
@@ -71,6 +72,8 @@ class DispatchCache {
   int Import(std::istream& is, ImportReport* report = nullptr);
 
   std::size_t size() const;
+  /// Rises with every change, so that what was derived from the cache can be kept until then.
+  std::uint64_t generation() const noexcept;
   const std::string& device_class() const;
   std::vector<std::pair<GemmDesc, LaunchSpec>> Entries() const;
 

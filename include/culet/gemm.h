@@ -26,6 +26,8 @@ struct LaunchPointers {
   float beta = 0.0f;
 };
 
+struct PlanState;
+
 /// A problem bound to a kernel: device, shapes, B and V are fixed, A, U, C and D come with each
 /// launch. Launch does no allocation, no map look-up and no encoding. Const plans serve several
 /// threads and streams at once, each with its own Workspace. Must not outlive its Gemm's registry.
@@ -36,16 +38,18 @@ class GemmPlan {
   Status Launch(const LaunchPointers& pointers, Workspace& workspace,
                 cudaStream_t stream = nullptr) const;
 
-  const GemmDesc& desc() const noexcept { return desc_; }
-  const LaunchSpec& spec() const noexcept { return spec_; }
-  const WorkspaceSize& workspace_size() const noexcept { return workspace_size_; }
+  const GemmDesc& desc() const noexcept;
+  const LaunchSpec& spec() const noexcept;
+  const WorkspaceSize& workspace_size() const noexcept;
+
+  ~GemmPlan();
+  GemmPlan(GemmPlan&&) noexcept;
+  GemmPlan& operator=(GemmPlan&&) noexcept;
 
  private:
   friend class Gemm;
-  GemmDesc desc_;
-  LaunchSpec spec_;
-  WorkspaceSize workspace_size_;
-  std::unique_ptr<PreparedKernel> prepared_;
+  explicit GemmPlan(std::unique_ptr<const PlanState> state);
+  std::unique_ptr<const PlanState> state_;
 };
 
 /// Bytes of the one buffer that InitWorkspace(plan.workspace_size(), ...) takes.
@@ -55,11 +59,11 @@ inline std::size_t workspace_bytes(const GemmPlan& plan) noexcept {
 
 /// Where a choice came from.
 enum class ChoiceSource : std::uint8_t {
-  kCacheExact,    ///< a measured entry of exactly this problem
-  kCacheReused,   ///< the entry of the next smaller batch (DispatchPolicy::kReuse)
-  kNeighbours,    ///< the cost model, anchored on measured neighbours
-  kCostModel,     ///< the cost model alone
-  kTuned,         ///< measured just now (DispatchPolicy::kMeasure)
+  kCacheExact,   ///< a measured entry of exactly this problem
+  kCacheReused,  ///< the entry of the next smaller batch (DispatchPolicy::kReuse)
+  kNeighbours,   ///< the cost model, anchored on measured neighbours
+  kCostModel,    ///< the cost model alone
+  kTuned,        ///< measured just now (DispatchPolicy::kMeasure)
 };
 const char* ToString(ChoiceSource) noexcept;
 
@@ -68,13 +72,13 @@ struct Explanation {
   GemmDesc desc;
   LaunchSpec choice;
   ChoiceSource source = ChoiceSource::kCostModel;
-  double predicted_us = 0;     ///< the cost model's time of the choice
-  double roofline_us = 0;      ///< the least time that the device's rates allow
-  double roofline_share = 0;   ///< roofline_us over the choice's (measured or predicted) time
+  double predicted_us = 0;    ///< the cost model's time of the choice
+  double roofline_us = 0;     ///< the least time that the device's rates allow
+  double roofline_share = 0;  ///< roofline_us over the choice's (measured or predicted) time
   struct Rejected {
     std::string kernel_id;
     bool feasible = false;
-    std::string reason;        ///< the refusal, or "predicted 31.2 us, 2.4 times the choice"
+    std::string reason;  ///< the refusal, or "predicted 31.2 us, 2.4 times the choice"
   };
   std::vector<Rejected> rejected;  ///< in registry order
   /// For people, several lines.
@@ -85,23 +89,24 @@ struct Explanation {
 struct TuneOptions {
   TunerOptions tuner;
   bool force = false;  ///< measure although a measured entry exists
-  /// Called between measurements with the share done; returning false ends the tuning with what
-  /// is known. May be null.
+  /// Called between measurements with the share done; returning false ends the tuning: the
+  /// report holds what is known, and nothing is remembered. May be null.
   std::function<bool(double progress, const LaunchSpec& current)> on_progress;
 };
 
 /// What tuning a problem found.
 struct TuneReport {
   LaunchSpec winner;
-  bool from_cache = false;      ///< a measured entry existed; nothing was measured
+  bool from_cache = false;  ///< a measured entry existed; nothing was measured
+  bool complete = true;     ///< false: on_progress ended it; the winner was not remembered
   int measurements = 0;
   std::vector<LaunchSpec> standings;
   std::vector<Dropped> dropped;
 };
 
 struct GemmOptions {
-  std::string device = "cpu";   ///< "cpu", "cuda" or "cuda:N"
-  HardwareRates rates;          ///< used when `measured`; else TypicalRates
+  std::string device = "cpu";  ///< "cpu", "cuda" or "cuda:N"
+  HardwareRates rates;         ///< used when `measured`; else TypicalRates
 };
 
 /// The engine of one device. Safe for concurrent use, except for Register.
@@ -126,16 +131,14 @@ class Gemm {
   Result<GemmPlan> Plan(const GemmArgs& args, const LaunchSpec& spec);
 
   /// The kernel for a problem; kMeasure tunes when there is no measured entry.
-  Result<LaunchSpec> Choose(const GemmDesc& desc,
-                            DispatchPolicy policy = DispatchPolicy::kDefault);
+  Result<LaunchSpec> Choose(const GemmDesc& desc, DispatchPolicy policy = DispatchPolicy::kDefault);
 
   /// The choice and one reason for each other kernel. Measures nothing.
   Result<Explanation> explain(const GemmDesc& desc);
 
   /// Measures the feasible kernels on synthetic inputs in memory of its own, each checked against
   /// the reference on a poisoned output first, and remembers the winner.
-  /// Errors: FAILED_PRECONDITION while a CUDA stream of this thread is being captured;
-  /// as Tuner::Winner.
+  /// Errors: UNSUPPORTED with every kernel's reason; as ScratchProblem::Create and Tuner::Winner.
   Result<TuneReport> Tune(const GemmDesc& desc, const TuneOptions& options = {});
 
   /// Feasible kernels with their parameters, best predicted first.

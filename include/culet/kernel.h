@@ -52,13 +52,13 @@ class Kernel {
   /// Requires: is_feasible, and a workspace of workspace_size(). Asynchronous on `stream` where
   /// the device is a GPU, complete on return on the CPU.
   /// Returns 0, a positive StatusCode, or a negated cudaError_t of the launch call itself.
-  virtual int Launch(const Operation& operation, float alpha,                //
-                     const void* A, const MatrixLayout& Adesc,               //
-                     const void* U, const MatrixLayout& Udesc,               //
-                     const void* B, const MatrixLayout& Bdesc,               //
-                     const void* V, const MatrixLayout& Vdesc,               //
-                     float beta, const void* C, const MatrixLayout& Cdesc,   //
-                     void* D, const MatrixLayout& Ddesc,                     //
+  virtual int Launch(const Operation& operation, float alpha,               //
+                     const void* A, const MatrixLayout& Adesc,              //
+                     const void* U, const MatrixLayout& Udesc,              //
+                     const void* B, const MatrixLayout& Bdesc,              //
+                     const void* V, const MatrixLayout& Vdesc,              //
+                     float beta, const void* C, const MatrixLayout& Cdesc,  //
+                     void* D, const MatrixLayout& Ddesc,                    //
                      int swizzle, int splits, Workspace& workspace, cudaStream_t stream) = 0;
 
   /// Does once what Launch would do every time. The default keeps the arguments and calls Launch.
@@ -80,7 +80,8 @@ class Kernel {
                            std::size_t psize) const = 0;
 
   /// Workspace that a launch needs; nothing by default.
-  virtual WorkspaceSize workspace_size(const GemmDesc& desc, int swizzle, int splits) const noexcept;
+  virtual WorkspaceSize workspace_size(const GemmDesc& desc, int swizzle,
+                                       int splits) const noexcept;
 
   /// Predicted microseconds. The base turns KernelInfo's shares into a roofline with waves and
   /// per-tile overhead; a family that knows better overrides it.
@@ -104,8 +105,8 @@ class ArgsKernel : public Kernel {
   int Launch(const Operation& operation, float alpha, const void* A, const MatrixLayout& Adesc,
              const void* U, const MatrixLayout& Udesc, const void* B, const MatrixLayout& Bdesc,
              const void* V, const MatrixLayout& Vdesc, float beta, const void* C,
-             const MatrixLayout& Cdesc, void* D, const MatrixLayout& Ddesc, int swizzle,
-             int splits, Workspace& workspace, cudaStream_t stream) final;
+             const MatrixLayout& Cdesc, void* D, const MatrixLayout& Ddesc, int swizzle, int splits,
+             Workspace& workspace, cudaStream_t stream) final;
 
   /// As Launch.
   virtual int Run(const GemmArgs& args, int swizzle, int splits, Workspace& workspace,
@@ -131,7 +132,7 @@ struct LaunchSpec {
   double spread_us = 0;    ///< half the interquartile range of the samples
   double baseline_us = 0;  ///< the default choice's median in the same run
   Origin origin = Origin::kPredicted;
-  std::int64_t when = 0;   ///< Unix seconds of the measurement
+  std::int64_t when = 0;  ///< Unix seconds of the measurement
 };
 
 /// Groups specs whose kernels share tile, cluster, stages, backend and transposition and whose

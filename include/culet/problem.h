@@ -17,11 +17,11 @@ struct MatrixLayout {
   Order order = Order::kRowMajor;
   int rows = 0;
   int cols = 0;
-  std::int64_t ld = 0;             ///< elements between the starts of two rows (columns); > 0
-  int pack = 0;                    ///< 0: plain. Other values name a kernel's own packed order
-  int num = 1;                     ///< matrices in the batch
-  const int* offsets = nullptr;    ///< group starts, (num + 1), on the device; null for kFlat
-  const int* idxs = nullptr;       ///< gathered rows, on the device; null unless kIndexed
+  std::int64_t ld = 0;           ///< elements between the starts of two rows (columns); > 0
+  int pack = 0;                  ///< 0: plain. Other values name a kernel's own packed order
+  int num = 1;                   ///< matrices in the batch
+  const int* offsets = nullptr;  ///< group starts, (num + 1), on the device; null for kFlat
+  const int* idxs = nullptr;     ///< gathered rows, on the device; null unless kIndexed
 };
 
 /// A row-major layout; ld 0 means tightly packed.
@@ -56,10 +56,10 @@ struct Operation {
   Epilogue epilogue = Epilogue::kNone;
   QuantDesc quant_a;
   QuantDesc quant_b;
-  int batch_dim = 0;   ///< the axis that varies between calls: 0 is m, 1 is n
+  int batch_dim = 0;  ///< the axis that varies between calls: 0 is m, 1 is n
   Bias bias;
-  bool pdl = false;    ///< promises that the kernel before does not write B or V
-  int sm_budget = 0;   ///< at most so many SMs (CPU: threads); 0 is all
+  bool pdl = false;   ///< promises that the kernel before does not write B or V
+  int sm_budget = 0;  ///< at most so many SMs (CPU: threads); 0 is all
   Accumulate accumulate = Accumulate::kPromoted;
   Determinism determinism = Determinism::kFast;
 };
@@ -89,9 +89,9 @@ struct GemmArgs {
 /// graph. Kernels leave `barriers` and `flags` zero, as InitWorkspace made them.
 struct Workspace {
   void* barriers = nullptr;
-  std::size_t barriers_size = 0;    ///< bytes
+  std::size_t barriers_size = 0;  ///< bytes
   void* partials = nullptr;
-  std::size_t partials_size = 0;    ///< bytes
+  std::size_t partials_size = 0;  ///< bytes
   void* tensormaps = nullptr;
   std::size_t tensormaps_size = 0;  ///< bytes
   int* flags = nullptr;

@@ -13,9 +13,9 @@ namespace culet {
 /// negative value is a negated cudaError_t).
 enum class StatusCode : int {
   kOk = 0,
-  kInvalidArgument = 1,     ///< an argument is wrong; the message names it, its value and the way out
-  kUnsupported = 2,         ///< a valid problem that no registered kernel takes
-  kOutOfRange = 3,          ///< sizes whose product does not fit
+  kInvalidArgument = 1,  ///< an argument is wrong; the message names it, its value and the way out
+  kUnsupported = 2,      ///< a valid problem that no registered kernel takes
+  kOutOfRange = 3,       ///< sizes whose product does not fit
   kResourceExhausted = 4,   ///< a workspace or a budget is too small
   kFailedPrecondition = 5,  ///< called in the wrong state, e.g. tuning inside a stream capture
   kNotFound = 6,            ///< a file, device or kernel id does not exist
@@ -53,8 +53,8 @@ inline Status OkStatus() noexcept { return {}; }
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}             // NOLINT: implicit by design
-  Result(Status status) : state_(std::move(status)) {}      // NOLINT: implicit by design
+  Result(T value) : state_(std::move(value)) {}         // NOLINT: implicit by design
+  Result(Status status) : state_(std::move(status)) {}  // NOLINT: implicit by design
 
   bool ok() const noexcept { return std::holds_alternative<T>(state_); }
   explicit operator bool() const noexcept { return ok(); }
@@ -75,10 +75,9 @@ class [[nodiscard]] Result {
 };
 
 /// Leaves the enclosing function with the Status when `expr` is not ok.
-#define CULET_RETURN_IF_ERROR(expr)                       \
-  do {                                                    \
-    if (auto culet_status_ = (expr); !culet_status_.ok()) \
-      return culet_status_;                               \
+#define CULET_RETURN_IF_ERROR(expr)                                             \
+  do {                                                                          \
+    if (auto culet_status_ = (expr); !culet_status_.ok()) return culet_status_; \
   } while (false)
 
 }  // namespace culet

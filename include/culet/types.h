@@ -22,23 +22,27 @@ namespace culet {
 
 /// Element types. A scale format is a type too, so FP32 and UE8M0 scales cannot be confused.
 enum class DataType : std::uint8_t {
-  kNull = 0,       ///< absent operand
-  kFloat32,        ///< IEEE binary32
-  kFloat16,        ///< IEEE binary16
-  kBfloat16,       ///< upper half of binary32
-  kFloat8_e4m3,    ///< OCP E4M3: largest 448, no infinities, 0x7f and 0xff are NaN
-  kFloat8_ue8m0,   ///< OCP scale format: a power of two, 2^(byte - 127)
+  kNull = 0,      ///< absent operand
+  kFloat32,       ///< IEEE binary32
+  kFloat16,       ///< IEEE binary16
+  kBfloat16,      ///< upper half of binary32
+  kFloat8_e4m3,   ///< OCP E4M3: largest 448, no infinities, 0x7f and 0xff are NaN
+  kFloat8_ue8m0,  ///< OCP scale format: a power of two, 2^(byte - 127)
 };
 
 /// Bytes per element; 0 for kNull.
 constexpr std::size_t SizeOf(DataType type) noexcept {
   switch (type) {
-    case DataType::kFloat32: return 4;
+    case DataType::kFloat32:
+      return 4;
     case DataType::kFloat16:
-    case DataType::kBfloat16: return 2;
+    case DataType::kBfloat16:
+      return 2;
     case DataType::kFloat8_e4m3:
-    case DataType::kFloat8_ue8m0: return 1;
-    case DataType::kNull: break;
+    case DataType::kFloat8_ue8m0:
+      return 1;
+    case DataType::kNull:
+      break;
   }
   return 0;
 }

@@ -112,7 +112,7 @@ std::optional<Enum> FromString(std::string_view text) noexcept {
   return std::nullopt;
 }
 
-#define CULET_TEXT(Enum)                                               \
+#define CULET_TEXT(Enum)                                              \
   const char* ToString(Enum value) noexcept { return NameOf(value); } \
   template std::optional<Enum> FromString<Enum>(std::string_view) noexcept;
 

@@ -13,22 +13,22 @@ Status AppendCudaDevices(std::vector<DeviceInfo>& devices) {
   if (error == cudaErrorInsufficientDriver) {
     int driver = 0;
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
-      return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("the CUDA driver supports CUDA {}.{}, this build needs {}.{}; update "
-                                "the driver",
-                                driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                                CUDART_VERSION % 1000 / 10));
+      return Status(
+          StatusCode::kFailedPrecondition,
+          fmt::format("the CUDA driver supports CUDA {}.{}, this build needs {}.{}; update "
+                      "the driver",
+                      driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                      CUDART_VERSION % 1000 / 10));
     }
     return Status(StatusCode::kNotFound, "no CUDA driver on this machine; using the CPU");
   }
   if (error != cudaSuccess || count == 0) {
-    return Status(StatusCode::kNotFound, fmt::format("no CUDA device ({}); using the CPU",
-                                                     cudaGetErrorString(error)));
+    return Status(StatusCode::kNotFound,
+                  fmt::format("no CUDA device ({}); using the CPU", cudaGetErrorString(error)));
   }
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp prop{};
-    CULET_RETURN_IF_ERROR(
-        CudaStatus(cudaGetDeviceProperties(&prop, i), "cudaGetDeviceProperties"));
+    CULET_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&prop, i), "cudaGetDeviceProperties"));
     DeviceInfo device;
     device.name = prop.name;
     device.arch = prop.major * 100 + prop.minor * 10;

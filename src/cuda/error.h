@@ -12,8 +12,8 @@ namespace culet {
 /// `call` says what was attempted, e.g. "cudaMalloc of 4096 bytes".
 inline Status CudaStatus(cudaError_t error, const std::string& call) {
   if (error == cudaSuccess) return {};
-  const StatusCode code = error == cudaErrorMemoryAllocation ? StatusCode::kResourceExhausted
-                                                             : StatusCode::kInternal;
+  const StatusCode code =
+      error == cudaErrorMemoryAllocation ? StatusCode::kResourceExhausted : StatusCode::kInternal;
   return Status(code, call + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
 }
 

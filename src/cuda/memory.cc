@@ -9,7 +9,8 @@ namespace culet {
 bool IsCudaMemory(const void* pointer) noexcept {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
-    // Without a driver the query itself fails; its error must not surface in the caller's next call.
+    // Without a driver the query itself fails; its error must not surface in the caller's next
+    // call.
     static_cast<void>(cudaGetLastError());
     return false;
   }

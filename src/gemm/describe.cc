@@ -35,8 +35,9 @@ std::uint8_t AlignmentClass(const void* data, const MatrixLayout& layout) noexce
 
 Status CheckPointer(std::string_view name, const void* data, DataType type) {
   if (reinterpret_cast<std::uintptr_t>(data) % std::max<std::size_t>(SizeOf(type), 1) != 0) {
-    return Invalid("{} is {}, not a multiple of {} bytes; {} elements must be aligned to their size",
-                   name, data, SizeOf(type), ToString(type));
+    return Invalid(
+        "{} is {}, not a multiple of {} bytes; {} elements must be aligned to their size", name,
+        data, SizeOf(type), ToString(type));
   }
   return {};
 }
@@ -55,14 +56,16 @@ Status CheckLayout(std::string_view name, const void* data, const MatrixLayout& 
   if (layout.cols < 1) return Invalid("{}desc.cols is {}; it must be >= 1", name, layout.cols);
   if (layout.num < 1) return Invalid("{}desc.num is {}; it must be >= 1", name, layout.num);
   if (layout.ld < InnerOf(layout)) {
-    return Invalid("{}desc.ld is {}, but a {}-major {} x {} matrix needs at least {} elements", name,
-                   layout.ld, ToString(layout.order), layout.rows, layout.cols, InnerOf(layout));
+    return Invalid("{}desc.ld is {}, but a {}-major {} x {} matrix needs at least {} elements",
+                   name, layout.ld, ToString(layout.order), layout.rows, layout.cols,
+                   InnerOf(layout));
   }
   if (ByteExtent(layout) < 0) {
-    return Status(StatusCode::kOutOfRange,
-                  fmt::format("{}desc spans {} x {} elements with ld {}: its bytes do not fit in 63 "
-                              "bits; split the problem",
-                              name, layout.rows, layout.cols, layout.ld));
+    return Status(
+        StatusCode::kOutOfRange,
+        fmt::format("{}desc spans {} x {} elements with ld {}: its bytes do not fit in 63 "
+                    "bits; split the problem",
+                    name, layout.rows, layout.cols, layout.ld));
   }
   return CheckPointer(name, data, layout.type);
 }
@@ -103,8 +106,8 @@ Status CheckScales(std::string_view name, std::string_view operand, const QuantD
   const std::int64_t groups_k = CeilDiv(k, quant.group_size);
   const std::int64_t groups_outer =
       quant.type == QuantType::kB ? CeilDiv(outer, quant.group_size) : outer;
-  const std::string meaning = fmt::format("quant_{} ({} {})", operand, ToString(quant.type),
-                                          quant.group_size);
+  const std::string meaning =
+      fmt::format("quant_{} ({} {})", operand, ToString(quant.type), quant.group_size);
   return operand == "a" ? CheckShape(name, layout, groups_outer, groups_k, meaning)
                         : CheckShape(name, layout, groups_k, groups_outer, meaning);
 }
@@ -118,16 +121,18 @@ Status CheckOperation(const Operation& op) {
   }
   if (!IsNamed(op.epilogue) || !IsNamed(op.accumulate) || !IsNamed(op.determinism) ||
       !IsNamed(op.dispatch)) {
-    return Invalid("operation has a dispatch, epilogue, accumulate or determinism value ({}, {}, {}, "
-                   "{}) that names nothing; use the enumerators",
-                   static_cast<int>(op.dispatch), static_cast<int>(op.epilogue),
-                   static_cast<int>(op.accumulate), static_cast<int>(op.determinism));
+    return Invalid(
+        "operation has a dispatch, epilogue, accumulate or determinism value ({}, {}, {}, "
+        "{}) that names nothing; use the enumerators",
+        static_cast<int>(op.dispatch), static_cast<int>(op.epilogue),
+        static_cast<int>(op.accumulate), static_cast<int>(op.determinism));
   }
   if (op.bias.data == nullptr) {
     if (op.bias.type != DataType::kNull) {
-      return Invalid("operation.bias.data is null, but its type is {}; give the vector or leave both "
-                     "empty",
-                     ToString(op.bias.type));
+      return Invalid(
+          "operation.bias.data is null, but its type is {}; give the vector or leave both "
+          "empty",
+          ToString(op.bias.type));
     }
     return {};
   }
@@ -293,8 +298,8 @@ std::string ToString(const GemmDesc& desc) {
   order("A", desc.order_a, usual.order_a);
   order("B", desc.order_b, usual.order_b);
   order("D", desc.order_d, usual.order_d);
-  const int align = std::min({desc.align_a, desc.align_b, desc.align_c, desc.align_d, desc.align_u,
-                              desc.align_v});
+  const int align = std::min(
+      {desc.align_a, desc.align_b, desc.align_c, desc.align_d, desc.align_u, desc.align_v});
   if (align < 16) text += fmt::format(" aligned to {}", align);
   if (desc.num > 1) text += fmt::format(" num={}", desc.num);
   if (desc.sm_budget != 0) text += fmt::format(" sm_budget={}", desc.sm_budget);

@@ -74,8 +74,8 @@ int ArgsKernel::Launch(const Operation& operation, float alpha, const void* A,
                        const MatrixLayout& Vdesc, float beta, const void* C,
                        const MatrixLayout& Cdesc, void* D, const MatrixLayout& Ddesc, int swizzle,
                        int splits, Workspace& workspace, cudaStream_t stream) {
-  const GemmArgs args{operation, alpha, A, Adesc, U, Udesc, B, Bdesc, V,
-                      Vdesc,     beta,  C, Cdesc, D, Ddesc};
+  const GemmArgs args{operation, alpha, A,    Adesc, U,     Udesc, B,    Bdesc,
+                      V,         Vdesc, beta, C,     Cdesc, D,     Ddesc};
   return Run(args, swizzle, splits, workspace, stream);
 }
 

@@ -11,7 +11,8 @@ Registry::Registry(Registry&&) noexcept = default;
 Registry& Registry::operator=(Registry&&) noexcept = default;
 
 Status Registry::Add(std::unique_ptr<Kernel> kernel) {
-  if (kernel == nullptr) return Status(StatusCode::kInvalidArgument, "kernel is null; pass a Kernel");
+  if (kernel == nullptr)
+    return Status(StatusCode::kInvalidArgument, "kernel is null; pass a Kernel");
   if (kernel->id().empty()) {
     return Status(StatusCode::kInvalidArgument,
                   "the kernel's KernelInfo::name is empty; give it a stable, unique id");

@@ -1,0 +1,92 @@
+#include "gemm/chooser.h"
+
+#include <fmt/format.h>
+
+#include "gemm/cost_model.h"
+
+namespace culet {
+namespace {
+
+// A remembered prediction costs a map node; problems whose batch varies freely must not grow the
+// map for ever.
+constexpr std::size_t kMaxRemembered = 4096;
+
+// Whether a measured spec may serve `desc`: it may come from another batch, or from a file.
+bool Serves(const LaunchSpec& spec, const GemmDesc& desc) {
+  if (spec.kernel == nullptr || spec.origin != Origin::kMeasured) return false;
+  if (!spec.kernel->is_feasible(desc)) return false;
+  const int4 shape = ShapeOf(desc);
+  if (spec.swizzle < 0 || spec.swizzle > spec.kernel->GetMaxSwizzle(shape)) return false;
+  constexpr std::size_t kAnySize = static_cast<std::size_t>(-1);
+  return spec.splits >= 1 &&
+         spec.splits <= spec.kernel->GetMaxSplits(shape, spec.swizzle, kAnySize, kAnySize);
+}
+
+}  // namespace
+
+DataType RateType(const GemmDesc& desc) noexcept {
+  return SizeOf(desc.type_a) >= SizeOf(desc.type_b) ? desc.type_a : desc.type_b;
+}
+
+Status NoKernelFor(const GemmDesc& desc, const Registry& registry) {
+  std::string reasons;
+  for (const Kernel* kernel : registry.kernels()) {
+    reasons += fmt::format("\n  {}: {}", kernel->id(), kernel->why(desc).reason());
+  }
+  return Status(StatusCode::kUnsupported,
+                fmt::format("no registered kernel takes {}{}", ToString(desc),
+                            reasons.empty() ? "; the registry is empty" : reasons));
+}
+
+bool Chooser::FindMeasured(const GemmDesc& desc, LaunchSpec& spec) const {
+  const auto found = cache_.Find(desc);
+  if (!found || !Serves(*found, desc)) return false;
+  spec = *found;
+  return true;
+}
+
+std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored) const {
+  const HardwareRates& rates = this->rates(RateType(desc));
+  auto candidates = EnumerateCandidates(registry_.kernels(), desc, device_, rates);
+  const auto neighbours = cache_.FindNeighbours(desc);
+  const bool any = neighbours.below.has_value() || neighbours.above.has_value();
+  if (any) AnchorOnNeighbours(neighbours, desc, device_, rates, candidates);
+  if (anchored != nullptr) *anchored = any;
+  return candidates;
+}
+
+Result<Choice> Chooser::Choose(const GemmDesc& desc, bool reuse_below) {
+  Choice choice;
+  if (FindMeasured(desc, choice.spec)) {
+    choice.source = ChoiceSource::kCacheExact;
+    return choice;
+  }
+  if (reuse_below) {
+    if (const auto below = cache_.LowerBound(desc); below && Serves(*below, desc)) {
+      return Choice{*below, ChoiceSource::kCacheReused};
+    }
+  }
+  const std::uint64_t generation = cache_.generation();
+  {
+    const std::lock_guard lock(mutex_);
+    if (remembered_generation_ != generation || remembered_.size() >= kMaxRemembered) {
+      remembered_.clear();
+      remembered_generation_ = generation;
+    }
+    if (const auto it = remembered_.find(desc); it != remembered_.end()) return it->second;
+  }
+  bool anchored = false;
+  const auto candidates = Candidates(desc, &anchored);
+  if (candidates.empty()) return NoKernelFor(desc, registry_);
+  choice = {candidates.front(), anchored ? ChoiceSource::kNeighbours : ChoiceSource::kCostModel};
+  const std::lock_guard lock(mutex_);
+  if (remembered_generation_ == generation) remembered_.emplace(desc, choice);
+  return choice;
+}
+
+void Chooser::Forget() {
+  const std::lock_guard lock(mutex_);
+  remembered_.clear();
+}
+
+}  // namespace culet

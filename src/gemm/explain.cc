@@ -1,0 +1,84 @@
+#include "gemm/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gemm/cost_model.h"
+
+namespace culet {
+namespace {
+
+// Why a feasible kernel is not the choice.
+std::string WhySlower(const Kernel* kernel, const std::vector<LaunchSpec>& candidates,
+                      const Explanation& explanation) {
+  const auto best = std::ranges::find(candidates, kernel, &LaunchSpec::kernel);
+  if (best == candidates.end()) return "feasible, but no launch parameters fit";
+  const LaunchSpec& choice = explanation.choice;
+  if (best->time_us >= explanation.predicted_us) {
+    return fmt::format("predicted {:.4g} us, {:.2f} times the choice's prediction", best->time_us,
+                       best->time_us / explanation.predicted_us);
+  }
+  // Measurement overruled the model.
+  return fmt::format(
+      "predicted {:.4g} us, less than the choice's {:.4g} us, but {} won when "
+      "measured ({:.4g} us)",
+      best->time_us, explanation.predicted_us, choice.kernel->id(), choice.time_us);
+}
+
+}  // namespace
+
+Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const DeviceInfo& device,
+                            const GemmDesc& desc) {
+  auto choice = chooser.Choose(desc, false);
+  if (!choice) return choice.status();
+  Explanation explanation;
+  explanation.desc = desc;
+  explanation.choice = choice->spec;
+  explanation.source = choice->source;
+  const HardwareRates& rates = chooser.rates(RateType(desc));
+  const LaunchSpec& spec = choice->spec;
+  const auto candidates = chooser.Candidates(desc);
+  const auto same = std::ranges::find_if(candidates, [&](const LaunchSpec& c) {
+    return c.kernel == spec.kernel && c.swizzle == spec.swizzle && c.splits == spec.splits;
+  });
+  explanation.predicted_us =
+      same != candidates.end()
+          ? same->time_us
+          : spec.kernel->PredictUs(desc, device, rates, spec.swizzle, spec.splits);
+  explanation.roofline_us = RooflineUs(desc, rates);
+  if (spec.time_us > 0) explanation.roofline_share = explanation.roofline_us / spec.time_us;
+  for (const Kernel* kernel : registry.kernels()) {
+    if (kernel == spec.kernel) continue;
+    const Feasibility feasible = kernel->why(desc);
+    explanation.rejected.push_back(
+        {kernel->id(), feasible.ok(),
+         feasible.ok() ? WhySlower(kernel, candidates, explanation) : feasible.reason()});
+  }
+  return explanation;
+}
+
+std::string Explanation::ToString() const {
+  std::string text = fmt::format("{}\n  choice    {}", culet::ToString(desc), choice.kernel->id());
+  if (choice.swizzle != 0) text += fmt::format(" swizzle {}", choice.swizzle);
+  if (choice.splits != 1) text += fmt::format(" splits {}", choice.splits);
+  text += fmt::format(" ({})\n", culet::ToString(source));
+  if (choice.origin == Origin::kMeasured) {
+    text +=
+        fmt::format("  measured  {:.4g} us (spread {:.2g} us", choice.time_us, choice.spread_us);
+    if (choice.baseline_us > 0) {
+      text += fmt::format(", default {:.4g} us in the same run", choice.baseline_us);
+    }
+    text += ")\n";
+  }
+  text += fmt::format("  predicted {:.4g} us\n  roofline  {:.4g} us, reached to {:.0f} %\n",
+                      predicted_us, roofline_us, 100 * roofline_share);
+  std::size_t width = 0;
+  for (const Rejected& r : rejected) width = std::max(width, r.kernel_id.size());
+  for (const Rejected& r : rejected) {
+    text += fmt::format("  not {:<{}}  {}\n", r.kernel_id, width, r.reason);
+  }
+  return text;
+}
+
+}  // namespace culet

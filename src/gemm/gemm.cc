@@ -1,0 +1,218 @@
+// Gemm: the engine of one device.
+#include "culet/gemm.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "gemm/chooser.h"
+#include "gemm/explain.h"
+#include "gemm/plan_state.h"
+#include "gemm/tune.h"
+
+namespace culet {
+namespace {
+
+constexpr int kDataTypes = static_cast<int>(DataType::kFloat8_ue8m0) + 1;
+
+Status MissingPointer(const char* name) {
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{} is null; the product reads or writes it", name));
+}
+
+Status CheckFixedPointers(const GemmArgs& args) {
+  if (args.B == nullptr) return MissingPointer("B");
+  if (args.operation.quant_b.type != QuantType::kNone && args.V == nullptr) {
+    return MissingPointer("V");
+  }
+  return {};
+}
+
+Status CheckAllPointers(const GemmArgs& args) {
+  CULET_RETURN_IF_ERROR(CheckFixedPointers(args));
+  if (args.A == nullptr) return MissingPointer("A");
+  if (args.D == nullptr) return MissingPointer("D");
+  if (args.operation.quant_a.type != QuantType::kNone && args.U == nullptr) {
+    return MissingPointer("U");
+  }
+  if (args.beta != 0.0f && args.C == nullptr) return MissingPointer("C");
+  return {};
+}
+
+Status CheckWorkspace(const WorkspaceSize& need, const Workspace& given) {
+  const auto check = [](const char* part, std::size_t needed, const void* pointer,
+                        std::size_t size) -> Status {
+    if (needed == 0 || (pointer != nullptr && size >= needed)) return {};
+    return Status(StatusCode::kResourceExhausted,
+                  fmt::format("workspace.{} holds {} bytes, the choice needs {}; see "
+                              "Gemm::RunWorkspaceSize and InitWorkspace",
+                              part, pointer != nullptr ? size : 0, needed));
+  };
+  CULET_RETURN_IF_ERROR(check("barriers", need.barriers, given.barriers, given.barriers_size));
+  CULET_RETURN_IF_ERROR(check("partials", need.partials, given.partials, given.partials_size));
+  return check("tensormaps", need.tensormaps, given.tensormaps, given.tensormaps_size);
+}
+
+}  // namespace
+
+const char* ToString(ChoiceSource source) noexcept {
+  switch (source) {
+    case ChoiceSource::kCacheExact:
+      return "measured";
+    case ChoiceSource::kCacheReused:
+      return "measured at a smaller batch";
+    case ChoiceSource::kNeighbours:
+      return "predicted from measured neighbours";
+    case ChoiceSource::kCostModel:
+      return "predicted";
+    case ChoiceSource::kTuned:
+      return "measured just now";
+  }
+  return "invalid";
+}
+
+struct Gemm::Impl {
+  Impl(DeviceInfo device_info, const HardwareRates& measured)
+      : device(std::move(device_info)),
+        registry(Registry::Builtin(device)),
+        cache(registry.kernels(), device.device_class),
+        chooser(device, rates.data(), registry, cache) {
+    for (int i = 0; i < kDataTypes; ++i) {
+      rates[i] = measured.measured ? measured : TypicalRates(device, static_cast<DataType>(i));
+    }
+  }
+
+  DeviceInfo device;
+  std::array<HardwareRates, kDataTypes> rates;
+  Registry registry;
+  DispatchCache cache;
+  Chooser chooser;
+};
+
+Gemm::Gemm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Gemm::~Gemm() = default;
+Gemm::Gemm(Gemm&&) noexcept = default;
+Gemm& Gemm::operator=(Gemm&&) noexcept = default;
+
+Result<Gemm> Gemm::Create(const GemmOptions& options) {
+  auto device = FindDevice(options.device);
+  if (!device) return device.status();
+  return Gemm(std::make_unique<Impl>(*std::move(device), options.rates));
+}
+
+Result<LaunchSpec> Gemm::Choose(const GemmDesc& desc, DispatchPolicy policy) {
+  if (policy == DispatchPolicy::kMeasure) {
+    auto report = Tune(desc);
+    if (!report) return report.status();
+    return report->winner;
+  }
+  auto choice = impl_->chooser.Choose(desc, policy == DispatchPolicy::kReuse);
+  if (!choice) return choice.status();
+  return choice->spec;
+}
+
+Status Gemm::Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream) {
+  const auto desc = Describe(args, impl_->device.arch);
+  if (!desc) return desc.status();
+  CULET_RETURN_IF_ERROR(CheckAllPointers(args));
+  const auto spec = Choose(*desc, args.operation.dispatch);
+  if (!spec) return spec.status();
+  Kernel& kernel = *spec->kernel;
+  CULET_RETURN_IF_ERROR(
+      CheckWorkspace(kernel.workspace_size(*desc, spec->swizzle, spec->splits), workspace));
+  const int code =
+      kernel.Launch(args.operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc, args.B,
+                    args.Bdesc, args.V, args.Vdesc, args.beta, args.C, args.Cdesc, args.D,
+                    args.Ddesc, spec->swizzle, spec->splits, workspace, stream);
+  return LaunchStatus(code, kernel);
+}
+
+Result<WorkspaceSize> Gemm::RunWorkspaceSize(const GemmArgs& args) {
+  const auto desc = Describe(args, impl_->device.arch);
+  if (!desc) return desc.status();
+  const auto spec = Choose(*desc, args.operation.dispatch);
+  if (!spec) return spec.status();
+  return spec->kernel->workspace_size(*desc, spec->swizzle, spec->splits);
+}
+
+Result<GemmPlan> Gemm::Plan(const GemmArgs& args) {
+  const auto desc = Describe(args, impl_->device.arch);
+  if (!desc) return desc.status();
+  const auto spec = Choose(*desc, args.operation.dispatch);
+  if (!spec) return spec.status();
+  return Plan(args, *spec);
+}
+
+Result<GemmPlan> Gemm::Plan(const GemmArgs& args, const LaunchSpec& spec) {
+  const auto desc = Describe(args, impl_->device.arch);
+  if (!desc) return desc.status();
+  CULET_RETURN_IF_ERROR(CheckFixedPointers(args));
+  if (spec.kernel == nullptr) {
+    return Status(StatusCode::kInvalidArgument, "spec.kernel is null; take a spec from Choose");
+  }
+  if (const Feasibility feasible = spec.kernel->why(*desc); !feasible.ok()) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{} does not take {}: {}", spec.kernel->id(), ToString(*desc),
+                              feasible.reason()));
+  }
+  auto prepared = spec.kernel->Prepare(args, spec.swizzle, spec.splits);
+  if (!prepared) return prepared.status();
+  auto state = std::make_unique<PlanState>();
+  state->desc = *desc;
+  state->spec = spec;
+  state->workspace_size = spec.kernel->workspace_size(*desc, spec.swizzle, spec.splits);
+  state->prepared = *std::move(prepared);
+  state->B = args.B;
+  state->V = args.V;
+  const auto footprint = [](const MatrixLayout& layout) {
+    return layout.type != DataType::kNull ? FootprintOf(layout) : Footprint{};
+  };
+  state->a = footprint(args.Adesc);
+  state->u = footprint(args.Udesc);
+  state->b = footprint(args.Bdesc);
+  state->v = footprint(args.Vdesc);
+  state->c = footprint(args.Cdesc);
+  state->d = footprint(args.Ddesc);
+  state->c_may_be_d = args.Cdesc.type == args.Ddesc.type && args.Cdesc.order == args.Ddesc.order &&
+                      args.Cdesc.ld == args.Ddesc.ld;
+  return GemmPlan(std::move(state));
+}
+
+Result<Explanation> Gemm::explain(const GemmDesc& desc) {
+  return Explain(impl_->chooser, impl_->registry, impl_->device, desc);
+}
+
+Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) {
+  TuneReport report;
+  if (!options.force && impl_->chooser.FindMeasured(desc, report.winner)) {
+    report.from_cache = true;
+    return report;
+  }
+  auto candidates = impl_->chooser.Candidates(desc);
+  if (candidates.empty()) return NoKernelFor(desc, impl_->registry);
+  auto tuned = MeasureCandidates(*this, desc, std::move(candidates), options);
+  if (tuned && tuned->complete) impl_->cache.Insert(desc, tuned->winner);
+  return tuned;
+}
+
+std::vector<LaunchSpec> Gemm::Candidates(const GemmDesc& desc) const {
+  return impl_->chooser.Candidates(desc);
+}
+
+const DeviceInfo& Gemm::device() const noexcept { return impl_->device; }
+const HardwareRates& Gemm::rates(DataType type) const noexcept {
+  return impl_->chooser.rates(type);
+}
+const Registry& Gemm::registry() const noexcept { return impl_->registry; }
+DispatchCache& Gemm::cache() noexcept { return impl_->cache; }
+
+Status Gemm::Register(std::unique_ptr<Kernel> kernel) {
+  Kernel* added = kernel.get();
+  CULET_RETURN_IF_ERROR(impl_->registry.Add(std::move(kernel)));
+  impl_->cache.AddKernel(added);
+  impl_->chooser.Forget();
+  return {};
+}
+
+}  // namespace culet

@@ -1,0 +1,101 @@
+// GemmPlan::Launch: the hot path. Everything here is a compare; messages are made out of line.
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "culet/gemm.h"
+#include "gemm/plan_state.h"
+
+namespace culet {
+namespace {
+
+bool Aligned(const void* pointer, unsigned alignment) noexcept {
+  return (reinterpret_cast<std::uintptr_t>(pointer) & (alignment - 1)) == 0;
+}
+
+[[gnu::noinline, gnu::cold]] Status NullPointer(const char* name) {
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{} is null; the plan reads or writes it", name));
+}
+
+[[gnu::noinline, gnu::cold]] Status BelowClass(const char* name, const void* pointer,
+                                               unsigned alignment) {
+  return Status(
+      StatusCode::kInvalidArgument,
+      fmt::format("{} is {}, but the plan was made for {} bytes of alignment; align it, or "
+                  "plan with this pointer",
+                  name, pointer, alignment));
+}
+
+[[gnu::noinline, gnu::cold]] Status Overlapping(const char* name, const void* pointer,
+                                                const void* d) {
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("D ({}) overlaps {} ({}); give D memory of its own", d, name, pointer));
+}
+
+[[gnu::noinline, gnu::cold]] Status SmallWorkspace(const char* part, const void* pointer,
+                                                   std::size_t given, std::size_t needed) {
+  return Status(StatusCode::kResourceExhausted,
+                fmt::format("workspace.{} holds {} bytes{}, the plan needs {}; see "
+                            "GemmPlan::workspace_size and InitWorkspace",
+                            part, given, pointer == nullptr ? " (null)" : "", needed));
+}
+
+}  // namespace
+
+GemmPlan::GemmPlan(std::unique_ptr<const PlanState> state) : state_(std::move(state)) {}
+GemmPlan::~GemmPlan() = default;
+GemmPlan::GemmPlan(GemmPlan&&) noexcept = default;
+GemmPlan& GemmPlan::operator=(GemmPlan&&) noexcept = default;
+
+const GemmDesc& GemmPlan::desc() const noexcept { return state_->desc; }
+const LaunchSpec& GemmPlan::spec() const noexcept { return state_->spec; }
+const WorkspaceSize& GemmPlan::workspace_size() const noexcept { return state_->workspace_size; }
+
+Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStream_t stream) const {
+  const PlanState& s = *state_;
+  const GemmDesc& desc = s.desc;
+  if (p.A == nullptr) return NullPointer("A");
+  if (p.D == nullptr) return NullPointer("D");
+  if (!Aligned(p.A, desc.align_a)) return BelowClass("A", p.A, desc.align_a);
+  if (!Aligned(p.D, desc.align_d)) return BelowClass("D", p.D, desc.align_d);
+  if (Overlap(p.D, s.d, p.A, s.a)) return Overlapping("A", p.A, p.D);
+  if (Overlap(p.D, s.d, s.B, s.b)) return Overlapping("B", s.B, p.D);
+  if (desc.type_u != DataType::kNull) {
+    if (p.U == nullptr) return NullPointer("U");
+    if (!Aligned(p.U, desc.align_u)) return BelowClass("U", p.U, desc.align_u);
+    if (Overlap(p.D, s.d, p.U, s.u)) return Overlapping("U", p.U, p.D);
+  }
+  if (desc.type_v != DataType::kNull && Overlap(p.D, s.d, s.V, s.v)) {
+    return Overlapping("V", s.V, p.D);
+  }
+  if (p.beta != 0.0f) {
+    if (desc.type_c == DataType::kNull) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("beta is {}, but the plan was made with beta 0; plan with a beta and "
+                      "Cdesc",
+                      p.beta));
+    }
+    if (p.C == nullptr) return NullPointer("C");
+    if (!Aligned(p.C, desc.align_c)) return BelowClass("C", p.C, desc.align_c);
+    if (!(p.C == p.D && s.c_may_be_d) && Overlap(p.D, s.d, p.C, s.c)) {
+      return Overlapping("C", p.C, p.D);
+    }
+  }
+  const WorkspaceSize& need = s.workspace_size;
+  if (need.barriers > (workspace.barriers != nullptr ? workspace.barriers_size : 0)) {
+    return SmallWorkspace("barriers", workspace.barriers, workspace.barriers_size, need.barriers);
+  }
+  if (need.partials > (workspace.partials != nullptr ? workspace.partials_size : 0)) {
+    return SmallWorkspace("partials", workspace.partials, workspace.partials_size, need.partials);
+  }
+  if (need.tensormaps > (workspace.tensormaps != nullptr ? workspace.tensormaps_size : 0)) {
+    return SmallWorkspace("tensormaps", workspace.tensormaps, workspace.tensormaps_size,
+                          need.tensormaps);
+  }
+  const int code = s.prepared->Launch(p.alpha, p.A, p.U, p.beta, p.C, p.D, workspace, stream);
+  return code == 0 ? Status() : LaunchStatus(code, *s.spec.kernel);
+}
+
+}  // namespace culet
