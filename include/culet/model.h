@@ -1,6 +1,8 @@
 // The matrix products of a decoder model, read from its Hugging Face config.json.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,19 +12,39 @@
 
 namespace culet {
 
+/// Named formats of the CLI.
+enum class Format : std::uint8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kF32Bf16,   ///< F32 activations, BF16 weights
+  kF32F16,    ///< F32 activations, F16 weights
+  kFp8Block,  ///< E4M3, FP32 scales 1x128 (A) by 128x128 (B), BF16 output
+};
+const char* ToString(
+    Format) noexcept;  ///< "f32", "f16", "bf16", "f32-bf16", "f32-f16", "fp8-block"
+/// Errors: INVALID_ARGUMENT, listing the known formats.
+Result<Format> ParseFormat(std::string_view text);
+
 /// One product of a decoder: a weight (n, k) and how often a token meets it.
 struct ModelProduct {
-  std::string name;     ///< "qkv", "o", "gate_up", "down", "lm_head", ...
-  int n = 0;            ///< output features
-  int k = 0;            ///< input features
-  int layers = 1;       ///< layers that have it
-  int experts = 0;      ///< routed experts a layer holds; 0 for a dense product
+  std::string name;        ///< "qkv", "o", "gate_up", "down", "experts.gate_up", "lm_head", ...
+  int n = 0;               ///< output features
+  int k = 0;               ///< input features
+  int layers = 1;          ///< layers that have it
+  int experts = 0;         ///< routed experts a layer holds; 0 for a dense product
   int active_experts = 0;  ///< routed experts a token uses
 };
+
+/// Rows that the product sees when `tokens` tokens are in flight: all of them, or a routed expert's
+/// even share, ceil(tokens * active_experts / experts).
+int RowsOf(const ModelProduct& product, int tokens) noexcept;
 
 struct ModelShapes {
   std::string architecture;  ///< "LlamaForCausalLM"
   std::string model_type;    ///< "llama"
+  /// How the checkpoint stores its weights; empty when that is none of the formats known here.
+  std::optional<Format> format;
   std::vector<ModelProduct> products;
 };
 
@@ -39,20 +61,9 @@ Result<ModelShapes> ReadModelShapes(const std::string& path);
 /// The same from the text of a config.json; `origin` names it in messages.
 Result<ModelShapes> ParseModelShapes(std::string_view json, const std::string& origin);
 
-/// Named formats of the CLI.
-enum class Format : std::uint8_t {
-  kF32, kF16, kBf16,
-  kF32Bf16,   ///< F32 activations, BF16 weights
-  kF32F16,    ///< F32 activations, F16 weights
-  kFp8Block,  ///< E4M3, FP32 scales 1x128 (A) by 128x128 (B), BF16 output
-};
-const char* ToString(Format) noexcept;  ///< "f32", "f16", "bf16", "f32-bf16", "f32-f16", "fp8-block"
-/// Errors: INVALID_ARGUMENT, listing the known formats.
-Result<Format> ParseFormat(std::string_view text);
-
 /// The key of D (m, n) = A (m, k) W^T in a format, W (n, k) with k contiguous, everything aligned.
-/// `output` kNull means the format's usual one: F32 for f32 and mixed, else that of A (BF16 for FP8).
-/// Errors: INVALID_ARGUMENT unless m, n, k >= 1.
+/// `output` kNull means the format's usual one: F32 for f32 and mixed, else that of A (BF16 for
+/// FP8). Errors: INVALID_ARGUMENT unless m, n, k >= 1.
 Result<GemmDesc> MakeDesc(Format format, int m, int n, int k, int arch,
                           DataType output = DataType::kNull);
 

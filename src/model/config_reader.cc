@@ -1,0 +1,110 @@
+#include "model/config_reader.h"
+
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace culet {
+namespace {
+
+using nlohmann::json;
+
+// A value as a message shows it: short, whatever the file holds.
+std::string Shown(const json& value) {
+  constexpr std::size_t kMostBytes = 40;
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + "...";
+  return text;
+}
+
+}  // namespace
+
+ConfigReader::ConfigReader(const json& root, std::string origin)
+    : root_(root), origin_(std::move(origin)) {}
+
+bool ConfigReader::Require(bool condition, const std::string& sentence) {
+  if (!condition && status_.ok()) {
+    status_ = Status(StatusCode::kInvalidArgument, origin_ + ": " + sentence);
+  }
+  return condition;
+}
+
+const json* ConfigReader::Find(Keys keys, const char** found) {
+  const json* value = nullptr;
+  for (const char* key : keys) {
+    const auto it = root_.find(key);
+    if (it == root_.end() || it->is_null()) continue;
+    if (value == nullptr) {
+      value = &*it;
+      *found = key;
+    } else {
+      Require(*value == *it, fmt::format("{} is {} but {} is {}; the two are spellings of one key",
+                                         *found, Shown(*value), key, Shown(*it)));
+    }
+  }
+  return value;
+}
+
+bool ConfigReader::Has(Keys keys) const {
+  for (const char* key : keys) {
+    const auto it = root_.find(key);
+    if (it != root_.end() && !it->is_null()) return true;
+  }
+  return false;
+}
+
+int ConfigReader::Checked(const json& value, const char* key, int minimum) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  // Above int64 the library keeps an unsigned value whose cast would wrap.
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() ||
+                     value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMost)) &&
+                    value.get<std::int64_t>() >= minimum && value.get<std::int64_t>() <= kMost;
+  if (!Require(fits, fmt::format("{} is {}; it must be an integer from {} to {}", key, Shown(value),
+                                 minimum, kMost))) {
+    return minimum;
+  }
+  return value.get<int>();
+}
+
+int ConfigReader::Int(Keys keys, int minimum) {
+  const char* found = *keys.begin();
+  const json* value = Find(keys, &found);
+  if (!Require(value != nullptr, fmt::format("{} is missing", *keys.begin()))) return minimum;
+  return Checked(*value, found, minimum);
+}
+
+int ConfigReader::IntOr(Keys keys, int fallback, int minimum) {
+  return Has(keys) ? Int(keys, minimum) : fallback;
+}
+
+std::vector<int> ConfigReader::Ints(Keys keys) {
+  std::vector<int> values;
+  const char* found = *keys.begin();
+  const json* list = Find(keys, &found);
+  if (list == nullptr) return values;
+  if (!Require(list->is_array(),
+               fmt::format("{} is {}; it must be a list of integers", found, Shown(*list)))) {
+    return values;
+  }
+  for (const json& value : *list) values.push_back(Checked(value, found, 0));
+  return values;
+}
+
+std::string ConfigReader::TextOrEmpty(Keys keys) const {
+  for (const char* key : keys) {
+    const auto it = root_.find(key);
+    if (it != root_.end() && it->is_string()) return it->get<std::string>();
+  }
+  return {};
+}
+
+int ConfigReader::Fit(std::int64_t value, const char* what) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  return Require(value <= kMost, fmt::format("{} is {}, more than {}", what, value, kMost))
+             ? static_cast<int>(value)
+             : 1;
+}
+
+}  // namespace culet

@@ -1,0 +1,58 @@
+// ConfigReader: integers, flags and lists out of a config.json, with one error that names the key.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "culet/status.h"
+
+namespace culet {
+
+/// Reads keys under all their spellings. The first error sticks and later reads return their
+/// minimum or fallback, so a caller computes on and asks for status() once, at the end.
+class ConfigReader {
+ public:
+  /// Spellings of one key, the preferred one first. Spellings that are present must agree.
+  using Keys = std::initializer_list<const char*>;
+
+  /// `root` must be an object and outlive the reader; `origin` starts every message.
+  ConfigReader(const nlohmann::json& root, std::string origin);
+
+  /// An integer in [minimum, 2^31); a missing or null key is an error.
+  int Int(Keys keys, int minimum = 1);
+
+  /// The same, but a missing or null key gives `fallback`.
+  int IntOr(Keys keys, int fallback, int minimum = 1);
+
+  /// Whether any spelling is present and not null.
+  bool Has(Keys keys) const;
+
+  /// A list of integers >= 0; empty when the key is missing or null.
+  std::vector<int> Ints(Keys keys);
+
+  /// A text; empty when the key is missing, null or not a text.
+  std::string TextOrEmpty(Keys keys) const;
+
+  /// Fails with "origin: sentence" unless `condition`. Returns the condition.
+  bool Require(bool condition, const std::string& sentence);
+
+  /// `value` as int; an error that names `what` when it does not fit.
+  int Fit(std::int64_t value, const char* what);
+
+  const Status& status() const noexcept { return status_; }
+
+ private:
+  /// The value and the spelling under which it was found; null when there is none.
+  const nlohmann::json* Find(Keys keys, const char** found);
+  int Checked(const nlohmann::json& value, const char* key, int minimum);
+
+  const nlohmann::json& root_;
+  std::string origin_;
+  Status status_;
+};
+
+}  // namespace culet
