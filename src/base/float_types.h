@@ -17,10 +17,15 @@ std::uint16_t FloatToBfloat16(float value) noexcept;
 /// Saturates: what rounds above 448 becomes 448, NaN stays NaN.
 std::uint8_t FloatToFloat8E4m3(float value) noexcept;
 
-/// Element `index` of an array of `type`.
+/// Elements first, first + stride, ... of an array of F32, F16, BF16 or E4M3; NaN for other types.
+void LoadLine(const void* data, DataType type, std::int64_t first, std::int64_t stride, int count,
+              double* out) noexcept;
+
+/// Element `index` of an array of `type`, as LoadLine.
 double LoadAsDouble(const void* data, DataType type, std::int64_t index) noexcept;
 
-/// Rounds once from double to `type`. Overflow gives infinity (E4M3: 448).
+/// Rounds once from double to F32, F16, BF16 or E4M3; other types are left alone. Overflow gives
+/// infinity (E4M3: 448).
 void StoreFromDouble(void* data, DataType type, std::int64_t index, double value) noexcept;
 
 /// `value` rounded once to `type` and read back.
