@@ -20,11 +20,19 @@ double RooflineUs(const GemmDesc& desc, const HardwareRates& rates) noexcept;
 std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, const GemmDesc& desc,
                                             const DeviceInfo& device, const HardwareRates& rates);
 
+/// Those of `candidates` worth measuring, in the same order, at most `max_candidates`. The first,
+/// the default, is always among them. Left out unless nothing else is there: the reference, and
+/// what is predicted at more than eight times the best. No kernel takes more than a quarter of the
+/// places while others wait, since the model is surer of a kernel's variants than of kernels; the
+/// best variant of a user's kernel always has a place if there is one, as its author may have
+/// stated no costs. A time_us of 0 is an unknown one.
+std::vector<LaunchSpec> WorthMeasuring(std::span<const LaunchSpec> candidates, int max_candidates);
+
 /// Scales the predictions of `candidates` by what was measured at the neighbouring batches, and
 /// sorts anew: a kernel measured at 1.3 times its prediction there is expected at 1.3 times here.
-/// Between two neighbours the factors are interpolated in the logarithm of the batch; kernels that
-/// neither neighbour measured get the mean factor, so that one measured kernel does not look worse
-/// than all unmeasured ones.
+/// A kernel that the neighbour's winner beat gets the winner's factor too, for the model's errors
+/// are mostly common to all kernels, or a larger one where that would let it win there after all.
+/// Between two neighbours the factors are interpolated in the logarithm of the batch.
 void AnchorOnNeighbours(const DispatchCache::Neighbours& neighbours, const GemmDesc& desc,
                         const DeviceInfo& device, const HardwareRates& rates,
                         std::vector<LaunchSpec>& candidates);

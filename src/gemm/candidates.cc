@@ -1,0 +1,109 @@
+// Which launches of which kernels come into question for a problem.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "gemm/cost_model.h"
+
+namespace culet {
+namespace {
+
+// What a workspace may grow to for the sake of splitting K: barriers for 2^18 tiles, partial sums
+// of a 4096 x 4096 output in two parts. Splitting pays for small outputs only.
+constexpr std::size_t kBarrierBytes = std::size_t{1} << 20;
+constexpr std::size_t kPartialBytes = std::size_t{128} << 20;
+
+// Tile rasters wider than 2^8 tiles exceed every cache.
+constexpr int kMaxSwizzle = 8;
+
+// Beyond this the model would have to be wrong by an order of magnitude.
+constexpr double kHopeless = 8.0;
+
+// 1 to 8 by ones, then four values an octave.
+int NextSplits(int splits) noexcept { return splits + std::max(1, splits / 4); }
+
+// A prediction that is no time sorts last.
+double Sane(double time_us) noexcept {
+  return time_us >= 0 ? time_us : std::numeric_limits<double>::infinity();
+}
+
+void AppendVariants(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& device,
+                    const HardwareRates& rates, std::vector<LaunchSpec>& candidates) {
+  const int4 shape = ShapeOf(desc);
+  const int max_swizzle = std::clamp(kernel.GetMaxSwizzle(shape), 0, kMaxSwizzle);
+  for (int swizzle = 0; swizzle <= max_swizzle; ++swizzle) {
+    const int max_splits = std::clamp(
+        kernel.GetMaxSplits(shape, swizzle, kBarrierBytes, kPartialBytes), 1, std::max(1, desc.k));
+    for (int splits = 1; splits <= max_splits; splits = NextSplits(splits)) {
+      LaunchSpec spec;
+      spec.kernel = &kernel;
+      spec.swizzle = swizzle;
+      spec.splits = splits;
+      spec.time_us = Sane(kernel.PredictUs(desc, device, rates, swizzle, splits));
+      candidates.push_back(spec);
+    }
+  }
+}
+
+bool IsOf(const LaunchSpec& spec, Backend backend) {
+  return spec.kernel != nullptr && spec.kernel->desc().backend == backend;
+}
+
+}  // namespace
+
+std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, const GemmDesc& desc,
+                                            const DeviceInfo& device, const HardwareRates& rates) {
+  std::vector<LaunchSpec> candidates;
+  for (Kernel* kernel : kernels) {
+    if (kernel->is_feasible(desc)) AppendVariants(*kernel, desc, device, rates, candidates);
+  }
+  std::ranges::stable_sort(candidates, {}, &LaunchSpec::time_us);
+  return candidates;
+}
+
+std::vector<LaunchSpec> WorthMeasuring(std::span<const LaunchSpec> candidates, int max_candidates) {
+  const std::size_t places = static_cast<std::size_t>(std::max(1, max_candidates));
+  double best_us = std::numeric_limits<double>::infinity();
+  for (const LaunchSpec& spec : candidates) {
+    if (spec.time_us > 0) best_us = std::min(best_us, spec.time_us);
+  }
+  const bool only_reference = std::ranges::all_of(
+      candidates, [](const LaunchSpec& spec) { return IsOf(spec, Backend::kReference); });
+
+  std::vector<bool> taken(candidates.size(), false);
+  std::size_t count = 0;
+  std::map<const Kernel*, std::size_t> variants;
+  const auto take_where = [&](auto&& wanted) {
+    for (std::size_t i = 0; i < candidates.size() && count < places; ++i) {
+      const LaunchSpec& spec = candidates[i];
+      if (taken[i] || !wanted(i, spec)) continue;
+      taken[i] = true;
+      ++count;
+      ++variants[spec.kernel];
+    }
+  };
+  const auto worth = [&](const LaunchSpec& spec) {
+    if (IsOf(spec, Backend::kReference)) return only_reference;
+    return spec.time_us <= kHopeless * best_us;
+  };
+  const std::size_t fair_share = std::max<std::size_t>(1, places / 4);
+  take_where([](std::size_t i, const LaunchSpec&) { return i == 0; });
+  take_where([&](std::size_t, const LaunchSpec& spec) {
+    return IsOf(spec, Backend::kUser) && variants[spec.kernel] == 0;
+  });
+  take_where([&](std::size_t, const LaunchSpec& spec) {
+    return worth(spec) && variants[spec.kernel] < fair_share;
+  });
+  take_where([&](std::size_t, const LaunchSpec& spec) { return worth(spec); });
+
+  std::vector<LaunchSpec> kept;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (taken[i]) kept.push_back(candidates[i]);
+  }
+  return kept;
+}
+
+}  // namespace culet
