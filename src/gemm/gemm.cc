@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gemm/chooser.h"
+#include "gemm/cost_model.h"
 #include "gemm/explain.h"
 #include "gemm/plan_state.h"
 #include "gemm/tune.h"
@@ -189,9 +190,10 @@ Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) 
     report.from_cache = true;
     return report;
   }
-  auto candidates = impl_->chooser.Candidates(desc);
+  const auto candidates = impl_->chooser.Candidates(desc);
   if (candidates.empty()) return NoKernelFor(desc, impl_->registry);
-  auto tuned = MeasureCandidates(*this, desc, std::move(candidates), options);
+  auto tuned = MeasureCandidates(
+      *this, desc, WorthMeasuring(candidates, options.tuner.max_candidates), options);
   if (tuned && tuned->complete) impl_->cache.Insert(desc, tuned->winner);
   return tuned;
 }
