@@ -47,11 +47,17 @@ HardwareRates TypicalRates(const DeviceInfo& device, DataType type);
 
 /// Measures the host's read bandwidth over more than its last-level cache and its FP32
 /// multiply-add rate with the threads in use. Takes about half a second.
+/// Errors: RESOURCE_EXHAUSTED when half of the free memory is not more than that cache.
 Result<HardwareRates> MeasureHostRates();
 
 /// Threads that CPU kernels use together with the caller: all cores the process may run on,
-/// unless CULET_THREADS or SetHostThreads says otherwise.
+/// no more than the cgroup's CPU quota, unless CULET_THREADS (read once) or SetHostThreads says
+/// otherwise.
 int HostThreads();
+
+/// Ok, or INVALID_ARGUMENT when CULET_THREADS is not a whole number from 1 to 1024; such a value is
+/// ignored.
+Status CheckHostThreads();
 
 /// Errors: INVALID_ARGUMENT unless 1 <= threads <= 1024. Not while a product is running.
 Status SetHostThreads(int threads);

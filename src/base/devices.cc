@@ -1,0 +1,54 @@
+// The devices of this machine by name.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "culet/device.h"
+#ifdef CULET_WITH_CUDA
+#include "cuda/devices.h"
+#endif
+
+namespace culet {
+namespace {
+
+std::string NameOf(const DeviceInfo& device) {
+  return device.ordinal < 0 ? "cpu" : fmt::format("cuda:{}", device.ordinal);
+}
+
+Status AppendAccelerators([[maybe_unused]] std::vector<DeviceInfo>& devices) {
+#ifdef CULET_WITH_CUDA
+  return AppendCudaDevices(devices);
+#else
+  return Status(StatusCode::kUnsupported,
+                "this build has no CUDA parts; configure with -DCULET_CUDA=ON where nvcc is");
+#endif
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> Devices(std::string* cuda_note) {
+  std::vector<DeviceInfo> devices = {HostDevice()};
+  const Status status = AppendAccelerators(devices);
+  if (cuda_note != nullptr) *cuda_note = status.message();
+  return devices;
+}
+
+Result<DeviceInfo> FindDevice(const std::string& name) {
+  if (name == "cpu") return HostDevice();
+  std::string note;
+  const std::vector<DeviceInfo> devices = Devices(&note);
+  const std::string wanted = name == "cuda" ? "cuda:0" : name;
+  const auto found = std::ranges::find(devices, wanted, NameOf);
+  if (found != devices.end()) return *found;
+  std::string there;
+  for (const DeviceInfo& device : devices) {
+    there += fmt::format("{}'{}'", there.empty() ? "" : ", ", NameOf(device));
+  }
+  return Status(StatusCode::kNotFound,
+                fmt::format("device '{}' is not there; use {}{}{}", name, there,
+                            note.empty() ? "" : " (", note.empty() ? "" : note + ")"));
+}
+
+}  // namespace culet

@@ -1,0 +1,71 @@
+// TypicalRates: what a machine of this class does when nobody has measured it. Choosing a kernel
+// takes the ratio of the rates more than their size; a share of the roofline should be measured.
+#include <algorithm>
+#include <string_view>
+
+#include "culet/device.h"
+
+namespace culet {
+namespace {
+
+struct IsaRate {
+  std::string_view prefix;   // of the device class behind "cpu/"
+  double gflops_per_thread;  // FP32 multiply-adds
+};
+
+// AVX-512: measured 230 GFLOP/s a core on a Xeon and an EPYC of 2024 and 2025, and 115 a thread
+// where two share the core; the mean of the two. The others by their lanes and ports from there.
+constexpr IsaRate kIsaRates[] = {
+    {"avx3", 160}, {"avx2", 80}, {"sse4", 30}, {"ssse3", 30}, {"sve", 60}, {"neon", 40}, {"", 4},
+};
+
+// Reading with two threads: 19 GB/s measured on that Xeon, 34 to 46 on that EPYC. Sockets with
+// eight channels of DDR4 end near 160 of their 205 GB/s.
+constexpr double kReadGbpsPerThread = 13;
+constexpr double kReadGbpsSocket = 160;
+
+// Fork and join of a pool that still spins.
+constexpr double kForkUs = 2;
+
+// One H200, 132 multiprocessors: read rate, dense rates at 8192^3 and an empty kernel in a graph.
+constexpr double kH200Sms = 132;
+constexpr double kH200ReadGbps = 4310;
+constexpr double kH200Gflops8 = 1458e3;
+constexpr double kH200Gflops16 = 788e3;
+constexpr double kH200Gflops32 = 60e3;  // no tensor cores: 128 lanes an SM at 1.8 GHz
+constexpr double kH200LaunchUs = 0.8;
+constexpr std::size_t kH200MemoryBytes = std::size_t{100} << 30;
+constexpr double kH100ReadGbps = 2900;  // HBM3 of the 80 GB card: 3350 GB/s at the H200's share
+
+HardwareRates HostRates(const DeviceInfo& device) {
+  std::string_view isa = device.device_class;
+  if (isa.starts_with("cpu/")) isa.remove_prefix(4);
+  const auto row = std::ranges::find_if(
+      kIsaRates, [&](const IsaRate& rate) { return isa.starts_with(rate.prefix); });
+  const double threads = std::max(1, device.units);
+  HardwareRates rates;
+  rates.read_gbps = std::min(threads * kReadGbpsPerThread, kReadGbpsSocket);
+  rates.gflops = threads * row->gflops_per_thread;
+  rates.launch_us = device.units > 1 ? kForkUs : 0;
+  return rates;
+}
+
+HardwareRates GpuRates(const DeviceInfo& device, DataType type) {
+  const double sms = std::max(1, device.units) / kH200Sms;
+  HardwareRates rates;
+  rates.read_gbps = device.memory_bytes > kH200MemoryBytes ? kH200ReadGbps : kH100ReadGbps;
+  rates.gflops = sms * (SizeOf(type) == 1   ? kH200Gflops8
+                        : SizeOf(type) == 2 ? kH200Gflops16
+                                            : kH200Gflops32);
+  rates.launch_us = kH200LaunchUs;
+  return rates;
+}
+
+}  // namespace
+
+HardwareRates TypicalRates(const DeviceInfo& device, DataType type) {
+  // All types are converted to FP32 on the CPU: one rate serves them.
+  return device.arch == 0 ? HostRates(device) : GpuRates(device, type);
+}
+
+}  // namespace culet
