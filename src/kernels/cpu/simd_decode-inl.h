@@ -1,0 +1,249 @@
+// Decoders: one load of weights becomes a few vectors of FP32 in as few instructions as the target
+// has. A decoder may deliver the elements of a group in an order of its own, because the
+// activations are laid out in the same order once; a sum over k does not care.
+//
+// Each decoder has
+//   T            the stored type
+//   kVectors     FP32 vectors a group fills; a group is kVectors * Lanes(d) consecutive elements
+//   kActivationScale   what activations must be multiplied by (a power of two: exact)
+//   Decode(d, p, out)  out[0 .. kVectors)
+//   Source(vector, lane)   which element of the group stands there
+// No include guard in the usual sense: compiled once for each Highway target.
+#if defined(CULET_SIMD_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CULET_SIMD_DECODE_INL_H_
+#undef CULET_SIMD_DECODE_INL_H_
+#else
+#define CULET_SIMD_DECODE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using VF32 = hn::Vec<F32>;
+inline constexpr std::size_t kLanes = HWY_LANES(float);
+
+#undef CULET_SIMD_F16
+// Whether the target converts binary16 in hardware (F16C); Highway's emulation knows no infinities.
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE4
+#define CULET_SIMD_F16 0
+#else
+#define CULET_SIMD_F16 1
+#endif
+
+// Vectors of natural order, for operands that are converted once. Exact for every value.
+HWY_INLINE VF32 FromBfloat16(F32 d, const std::uint16_t* HWY_RESTRICT p) {
+  const hn::Rebind<std::uint16_t, F32> du16;
+  const hn::RebindToUnsigned<F32> du32;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, p))));
+}
+
+HWY_INLINE VF32 FromFloat16(F32 d, const std::uint16_t* HWY_RESTRICT p) {
+  const hn::Rebind<std::uint16_t, F32> du16;
+#if CULET_SIMD_F16
+  const hn::Rebind<hwy::float16_t, F32> df16;
+  return hn::PromoteTo(d, hn::BitCast(df16, hn::LoadU(du16, p)));
+#else
+  const hn::RebindToUnsigned<F32> du32;
+  const hn::RebindToSigned<F32> di32;
+  const auto bits = hn::PromoteTo(du32, hn::LoadU(du16, p));
+  const auto magnitude = hn::And(bits, hn::Set(du32, 0x7fffu));
+  const auto rebias = hn::Set(du32, (127u - 15u) << 23);
+  const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), rebias);
+  const auto subnormal = hn::BitCast(
+      du32, hn::Mul(hn::ConvertTo(d, hn::BitCast(di32, magnitude)), hn::Set(d, 0x1p-24f)));
+  const auto special = hn::Add(normal, rebias);  // infinities and NaNs
+  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du32, 0x0400u)), subnormal, normal);
+  value = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du32, 0x7bffu)), special, value);
+  const auto sign = hn::ShiftLeft<16>(hn::AndNot(hn::Set(du32, 0x7fffu), bits));
+  return hn::BitCast(d, hn::Or(value, sign));
+#endif
+}
+
+HWY_INLINE VF32 FromE4m3(F32 d, const std::uint8_t* HWY_RESTRICT p) {
+  const hn::Rebind<std::uint8_t, F32> du8;
+  const hn::RebindToUnsigned<F32> du32;
+  const hn::RebindToSigned<F32> di32;
+  const auto bits = hn::PromoteTo(du32, hn::LoadU(du8, p));
+  const auto magnitude = hn::And(bits, hn::Set(du32, 0x7fu));
+  const auto normal = hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du32, (127u - 7u) << 23));
+  const auto subnormal = hn::BitCast(
+      du32, hn::Mul(hn::ConvertTo(d, hn::BitCast(di32, magnitude)), hn::Set(d, 0x1p-9f)));
+  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du32, 8u)), subnormal, normal);
+  value =
+      hn::IfThenElse(hn::Eq(magnitude, hn::Set(du32, 0x7fu)), hn::Set(du32, 0x7fc00000u), value);
+  const auto sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(du32, 0x80u)));
+  return hn::BitCast(d, hn::Or(value, sign));
+}
+
+struct DecodeF32 {
+  using T = float;
+  static constexpr std::size_t kVectors = 1;
+  static constexpr float kActivationScale = 1.0f;
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+    out[0] = hn::LoadU(d, p);
+  }
+  static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+};
+
+struct DecodeF16 {
+  using T = std::uint16_t;
+  static constexpr std::size_t kVectors = 1;
+  static constexpr float kActivationScale = 1.0f;
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+    out[0] = FromFloat16(d, p);
+  }
+  static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+};
+
+#if HWY_TARGET == HWY_SCALAR  // one lane: nothing to regroup
+
+struct DecodeBf16 {
+  using T = std::uint16_t;
+  static constexpr std::size_t kVectors = 1;
+  static constexpr float kActivationScale = 1.0f;
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+    out[0] = FromBfloat16(d, p);
+  }
+  static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+};
+
+#else
+
+// A 32-bit lane holds two bfloat16: the even element shifted up, the odd one masked, two
+// instructions for a whole vector of them.
+struct DecodeBf16 {
+  using T = std::uint16_t;
+  static constexpr std::size_t kVectors = 2;
+  static constexpr float kActivationScale = 1.0f;
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+    const hn::Repartition<std::uint16_t, F32> du16;
+    const hn::RebindToUnsigned<F32> du32;
+    const auto pairs = hn::BitCast(du32, hn::LoadU(du16, p));
+    out[0] = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+    out[1] = hn::BitCast(d, hn::And(pairs, hn::Set(du32, 0xffff0000u)));
+  }
+  static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
+    return 2 * lane + vector;
+  }
+};
+
+#endif
+
+#if HWY_TARGET == HWY_AVX3_DL
+
+// The bytes of the bfloat16 with the value of E4M3 code `index` (sign apart), for all 128 codes:
+// bfloat16 holds every E4M3 value exactly, so two byte look-ups decode a whole vector.
+struct E4m3Tables {
+  alignas(64) std::uint8_t high[128];
+  alignas(64) std::uint8_t low[128];
+
+  constexpr E4m3Tables() : high(), low() {
+    for (unsigned code = 0; code < 128; ++code) {
+      float value = static_cast<float>(code & 7) * 0x1p-9f;
+      if (code >= 8) value = static_cast<float>((8 + (code & 7)) << ((code >> 3) - 1)) * 0x1p-9f;
+      std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+      if (code == 0x7f) bits = 0x7fc00000u;
+      high[code] = static_cast<std::uint8_t>(bits >> 24);
+      low[code] = static_cast<std::uint8_t>(bits >> 16);
+    }
+  }
+};
+inline constexpr E4m3Tables kE4m3Tables;
+
+struct DecodeE4m3 {
+  using T = std::uint8_t;
+  static constexpr std::size_t kVectors = 4;
+  static constexpr float kActivationScale = 1.0f;
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+    const hn::Repartition<std::uint8_t, F32> du8;
+    const hn::RebindToUnsigned<F32> du32;
+    using V8 = hn::Vec<decltype(du8)>;
+    const V8 codes = hn::LoadU(du8, p);
+    const V8 high_table0 = hn::Load(du8, kE4m3Tables.high);
+    const V8 high_table1 = hn::Load(du8, kE4m3Tables.high + 64);
+    const V8 low_table0 = hn::Load(du8, kE4m3Tables.low);
+    const V8 low_table1 = hn::Load(du8, kE4m3Tables.low + 64);
+    // Highway 1.0.3 has no look-up across 128 bytes. The instruction ignores bit 7, the sign.
+    const V8 magnitude{_mm512_permutex2var_epi8(high_table0.raw, codes.raw, high_table1.raw)};
+    const V8 low{_mm512_permutex2var_epi8(low_table0.raw, codes.raw, low_table1.raw)};
+    const V8 high = hn::Or(magnitude, hn::And(codes, hn::Set(du8, std::uint8_t{0x80})));
+    const auto lower = hn::BitCast(du32, hn::InterleaveLower(du8, low, high));
+    const auto upper = hn::BitCast(du32, hn::InterleaveUpper(du8, low, high));
+    const auto mask = hn::Set(du32, 0xffff0000u);
+    out[0] = hn::BitCast(d, hn::ShiftLeft<16>(lower));
+    out[1] = hn::BitCast(d, hn::And(lower, mask));
+    out[2] = hn::BitCast(d, hn::ShiftLeft<16>(upper));
+    out[3] = hn::BitCast(d, hn::And(upper, mask));
+  }
+  // Interleaving works within 16 bytes: vectors 0 and 1 hold the even and odd ones of the first
+  // eight, vectors 2 and 3 those of the last eight.
+  static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
+    return lane / 4 * 16 + vector / 2 * 8 + lane % 4 * 2 + vector % 2;
+  }
+};
+
+#elif CULET_SIMD_F16
+
+// Shifted into place, the code is the binary16 with 2^-8 of the value, subnormals included; only
+// NaN needs care. The factor goes into the activations.
+struct DecodeE4m3 {
+  using T = std::uint8_t;
+  static constexpr std::size_t kVectors = 4;
+  static constexpr float kActivationScale = 256.0f;
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+    const hn::Repartition<std::uint8_t, F32> du8;
+    const auto codes = hn::LoadU(du8, p);
+    Widen(d, hn::InterleaveLower(du8, hn::Zero(du8), codes), out);
+    Widen(d, hn::InterleaveUpper(du8, hn::Zero(du8), codes), out + 2);
+  }
+  // Interleaving works within 16 bytes; each half of the result becomes one FP32 vector.
+  static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
+    const std::size_t in_u16 = vector % 2 * kLanes + lane;
+    return in_u16 / 8 * 16 + vector / 2 * 8 + in_u16 % 8;
+  }
+
+ private:
+  // `upper_bytes`: 16-bit lanes with the code in the upper byte.
+  template <class V8>
+  static HWY_INLINE void Widen(F32 d, V8 upper_bytes, VF32* HWY_RESTRICT out) {
+    const hn::Repartition<std::int16_t, F32> di16;
+    const hn::Rebind<hwy::float16_t, F32> df16;
+    const hn::Half<decltype(di16)> half;
+    const auto sign_bit = hn::Set(di16, std::int16_t(-0x8000));
+    auto bits = hn::ShiftRight<1>(hn::BitCast(di16, upper_bytes));
+    bits = hn::And(bits, hn::Set(di16, std::int16_t(-0x4080)));  // sign and the low 14 bits but 7
+    const auto is_nan = hn::Eq(hn::Or(bits, sign_bit), hn::Set(di16, std::int16_t(-0x4080)));
+    bits = hn::Or(bits, hn::VecFromMask(di16, is_nan));
+    out[0] = hn::PromoteTo(d, hn::BitCast(df16, hn::LowerHalf(half, bits)));
+    out[1] = hn::PromoteTo(d, hn::BitCast(df16, hn::UpperHalf(half, bits)));
+  }
+};
+
+#else
+
+struct DecodeE4m3 {
+  using T = std::uint8_t;
+  static constexpr std::size_t kVectors = 1;
+  static constexpr float kActivationScale = 1.0f;
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+    out[0] = FromE4m3(d, p);
+  }
+  static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+};
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,80 @@
+// What the SIMD families share before any vector is touched: which problems they take, and how
+// many threads may work.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "culet/desc.h"
+#include "culet/kernel.h"
+#include "culet/problem.h"
+
+namespace culet {
+
+/// Elements along k (and along n for B) that share a scale.
+inline constexpr int kScaleBlock = 128;
+
+constexpr bool IsSimdFloat(DataType type) noexcept {
+  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
+/// The preconditions of every SIMD family; what a family adds is its own.
+constexpr Feasibility SimdWhy(const GemmDesc& p) noexcept {
+  const auto absent_or_float = [](DataType type) {
+    return type == DataType::kNull || IsSimdFloat(type);
+  };
+  if (p.type_b == DataType::kFloat8_e4m3 || p.type_a == DataType::kFloat8_e4m3) {
+    if (p.type_a != p.type_b) return Feasibility::Refuse("takes E4M3 only for both A and B");
+    if (p.quant_a != QuantDesc{QuantType::kK, kScaleBlock}) {
+      return Feasibility::Refuse("E4M3 A needs one scale for 1 x 128 elements");
+    }
+    if (p.quant_b != QuantDesc{QuantType::kB, kScaleBlock}) {
+      return Feasibility::Refuse("E4M3 B needs one scale for 128 x 128 elements");
+    }
+    if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32) {
+      return Feasibility::Refuse("takes float32 scales only");
+    }
+  } else {
+    if (!IsSimdFloat(p.type_a) || !IsSimdFloat(p.type_b)) {
+      return Feasibility::Refuse("takes float32, float16, bfloat16 and float8_e4m3 operands only");
+    }
+    if (p.quant_a != QuantDesc{} || p.quant_b != QuantDesc{}) {
+      return Feasibility::Refuse("takes scales with E4M3 operands only");
+    }
+  }
+  if (!IsSimdFloat(p.type_d)) {
+    return Feasibility::Refuse("writes float32, float16 and bfloat16 only");
+  }
+  if (!absent_or_float(p.type_c) || !absent_or_float(p.type_bias)) {
+    return Feasibility::Refuse("reads C and bias as float32, float16 or bfloat16 only");
+  }
+  if (p.order_d != Order::kRowMajor) return Feasibility::Refuse("writes D in row-major order only");
+  if (p.type_c != DataType::kNull && p.order_c != Order::kRowMajor) {
+    return Feasibility::Refuse("reads C in row-major order only");
+  }
+  return Feasibility::Ok();
+}
+
+/// A's or B's scales: at(i, j) is the scale of block (i, j).
+struct ScaleView {
+  const float* data = nullptr;
+  std::int64_t row_stride = 0;
+  std::int64_t col_stride = 0;
+
+  ScaleView(const void* scales, const MatrixLayout& layout) noexcept
+      : data(static_cast<const float*>(scales)),
+        row_stride(layout.order == Order::kRowMajor ? layout.ld : 1),
+        col_stride(layout.order == Order::kRowMajor ? 1 : layout.ld) {}
+
+  float at(std::int64_t row, std::int64_t col) const noexcept {
+    return data[row * row_stride + col * col_stride];
+  }
+};
+
+constexpr std::size_t RoundUpTo(std::size_t value, std::size_t step) noexcept {
+  return (value + step - 1) / step * step;
+}
+
+}  // namespace culet

@@ -1,0 +1,261 @@
+// Products with few rows: lanes run along k, a weight is read once and becomes FP32 in a register,
+// where it meets all rows of its tile.
+#if defined(CULET_SIMD_SKINNY_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CULET_SIMD_SKINNY_INL_H_
+#undef CULET_SIMD_SKINNY_INL_H_
+#else
+#define CULET_SIMD_SKINNY_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cpu/simd_decode-inl.h"
+#include "kernels/cpu/simd_memory-inl.h"
+#include "kernels/cpu/simd_problem.h"
+#include "kernels/cpu/simd_skinny.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+
+template <class Decoder>
+inline constexpr std::size_t kGroup = Decoder::kVectors* kLanes;
+
+template <class Decoder>
+inline constexpr bool kScaled = std::is_same_v<Decoder, DecodeE4m3>;
+
+// Rows of A as the tiles read them: FP32, in the decoder's order, zeros behind k.
+struct Activations {
+  const float* data;
+  std::size_t stride;        // floats a row
+  const float* scales;       // U, row by row; null without scales
+  std::size_t scale_stride;  // floats a row
+};
+
+// One tile's weights: the columns' starts and their scales.
+template <class T, int kCols>
+struct TileWeights {
+  const T* column[kCols];
+  const float* scales[kCols];  // V of the column's block, k-block 0
+  std::int64_t scale_step;     // to the next k-block
+};
+
+// accumulators[r][c] += A's row r times column c over one group at k.
+template <class Decoder, int kRows, int kCols>
+HWY_INLINE void MultiplyGroup(F32 d, const float* HWY_RESTRICT a, std::size_t a_stride,
+                              const typename Decoder::T* const HWY_RESTRICT* columns, std::size_t k,
+                              VF32 (&accumulators)[kRows][kCols]) {
+  constexpr int kVectors = static_cast<int>(Decoder::kVectors);
+  VF32 w[kCols][kVectors];
+  HWY_UNROLL(8)
+  for (int c = 0; c < kCols; ++c) Decoder::Decode(d, columns[c] + k, w[c]);
+  HWY_UNROLL(4)
+  for (int v = 0; v < kVectors; ++v) {
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      const VF32 x = hn::Load(
+          d, a + static_cast<std::size_t>(r) * a_stride + static_cast<std::size_t>(v) * kLanes);
+      HWY_UNROLL(8)
+      for (int c = 0; c < kCols; ++c) {
+        accumulators[r][c] = hn::MulAdd(x, w[c][v], accumulators[r][c]);
+      }
+    }
+  }
+}
+
+// sums[r * sums_stride + c] = the products of kRows rows and kCols columns over all of k.
+template <class Decoder, int kRows, int kCols>
+HWY_NOINLINE void DotTile(const Activations& activations, int row,
+                          const TileWeights<typename Decoder::T, kCols>& weights, std::size_t k,
+                          float* HWY_RESTRICT sums, std::size_t sums_stride) {
+  using T = typename Decoder::T;
+  const F32 d;
+  constexpr std::size_t kStep = kGroup<Decoder>;
+  const std::size_t a_stride = activations.stride;
+  const float* HWY_RESTRICT a = activations.data + static_cast<std::size_t>(row) * a_stride;
+  const T* columns[kCols];
+  for (int c = 0; c < kCols; ++c) columns[c] = weights.column[c];
+
+  VF32 total[kRows][kCols];
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kCols; ++c) total[r][c] = hn::Zero(d);
+  }
+
+  const std::size_t block = kScaled<Decoder> ? std::size_t{kScaleBlock} : k;
+  for (std::size_t begin = 0; begin < k; begin += block) {
+    const std::size_t end = std::min(k, begin + block);
+    VF32 accumulators[kRows][kCols];
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(8)
+      for (int c = 0; c < kCols; ++c) accumulators[r][c] = hn::Zero(d);
+    }
+    std::size_t i = begin;
+    for (; i + kStep <= end; i += kStep) {
+      MultiplyGroup<Decoder, kRows, kCols>(d, a + i, a_stride, columns, i, accumulators);
+    }
+    if (i < end) {  // the last group is partial: zeros stand behind it, and nothing is read there
+      alignas(64) T rest[kCols][kStep] = {};
+      const T* rests[kCols];
+      for (int c = 0; c < kCols; ++c) {
+        std::memcpy(rest[c], columns[c] + i, (end - i) * sizeof(T));
+        rests[c] = rest[c];
+      }
+      MultiplyGroup<Decoder, kRows, kCols>(d, a + i, a_stride, rests, 0, accumulators);
+    }
+    if constexpr (kScaled<Decoder>) {
+      const std::size_t kb = begin / kScaleBlock;
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        const float u =
+            activations.scales[static_cast<std::size_t>(row + r) * activations.scale_stride + kb];
+        HWY_UNROLL(8)
+        for (int c = 0; c < kCols; ++c) {
+          const float v = weights.scales[c][static_cast<std::int64_t>(kb) * weights.scale_step];
+          total[r][c] = hn::MulAdd(hn::Set(d, u * v), accumulators[r][c], total[r][c]);
+        }
+      }
+    } else {
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(8)
+        for (int c = 0; c < kCols; ++c) total[r][c] = accumulators[r][c];
+      }
+    }
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kCols; ++c) {
+      sums[static_cast<std::size_t>(r) * sums_stride + static_cast<std::size_t>(c)] =
+          hn::GetLane(hn::SumOfLanes(d, total[r][c]));
+    }
+  }
+}
+
+template <class Decoder, int kCols>
+using TileFunction = void (*)(const Activations&, int,
+                              const TileWeights<typename Decoder::T, kCols>&, std::size_t, float*,
+                              std::size_t);
+
+// Tiles of 1 to kMaxRows rows, by row count.
+template <class Decoder, int kCols, int... kRowsLessOne>
+constexpr auto TilesOf(std::integer_sequence<int, kRowsLessOne...>) {
+  return std::array<TileFunction<Decoder, kCols>, sizeof...(kRowsLessOne)>{
+      &DotTile<Decoder, kRowsLessOne + 1, kCols>...};
+}
+
+// A's element (row, k) scaled and in the decoder's order.
+template <class Decoder>
+void ArrangeActivations(const GemmArgs& args, std::int64_t row, std::int64_t begin,
+                        std::size_t count, float* HWY_RESTRICT out) {
+  constexpr std::size_t kStep = kGroup<Decoder>;
+  for (std::size_t i = 0; i < count; i += kStep) {
+    alignas(64) float natural[kStep] = {};
+    LoadActivations(args, row, begin + static_cast<std::int64_t>(i), std::min(kStep, count - i),
+                    natural);
+    for (std::size_t v = 0; v < Decoder::kVectors; ++v) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        out[i + v * kLanes + lane] = natural[Decoder::Source(v, lane)] * Decoder::kActivationScale;
+      }
+    }
+  }
+}
+
+// The whole product. `buffer` holds SkinnyBufferBytes.
+template <class Decoder, int kMaxRows, int kCols>
+void RunSkinny(const GemmArgs& args, float* buffer) {
+  using T = typename Decoder::T;
+  const int m = args.Adesc.rows;
+  const std::int64_t n = args.Bdesc.cols;
+  const auto k = static_cast<std::size_t>(args.Adesc.cols);
+  ThreadPool& pool = HostPool();
+
+  Activations activations{buffer, RoundUpTo(k, kSkinnyPad), nullptr, 0};
+  const ScaleView v(args.V, args.Vdesc);
+  if constexpr (kScaled<Decoder>) {
+    activations.scale_stride = RoundUpTo(k, kScaleBlock) / kScaleBlock;
+    float* scales = buffer + static_cast<std::size_t>(m) * activations.stride;
+    const ScaleView u(args.U, args.Udesc);
+    for (int row = 0; row < m; ++row) {
+      for (std::size_t kb = 0; kb < activations.scale_stride; ++kb) {
+        scales[static_cast<std::size_t>(row) * activations.scale_stride + kb] =
+            u.at(row, static_cast<std::int64_t>(kb));
+      }
+    }
+    activations.scales = scales;
+  }
+
+  const std::size_t slices = (k + kSkinnySlice - 1) / kSkinnySlice;
+  pool.Run(
+      static_cast<int>(slices) * m,
+      [&](int task, int) {
+        const std::size_t row = static_cast<std::size_t>(task) / slices;
+        const std::size_t begin = static_cast<std::size_t>(task) % slices * kSkinnySlice;
+        ArrangeActivations<Decoder>(
+            args, static_cast<std::int64_t>(row), static_cast<std::int64_t>(begin),
+            std::min(kSkinnySlice, k - begin), buffer + row * activations.stride + begin);
+      },
+      args.operation.sm_budget);
+
+  static constexpr auto kTiles =
+      TilesOf<Decoder, kCols>(std::make_integer_sequence<int, kMaxRows>());
+  const int row_tiles = (m + kMaxRows - 1) / kMaxRows;
+  constexpr std::int64_t kStrip = kSkinnyStrip / kCols * kCols;
+  const auto strips = static_cast<int>((n + kStrip - 1) / kStrip);
+  pool.Run(
+      strips,
+      [&](int strip, int) {
+        alignas(64) float sums[kSkinnyMaxRows][kSkinnyStrip + 16];
+        const std::int64_t first = strip * kStrip;
+        const std::int64_t width = std::min(kStrip, n - first);
+        for (std::int64_t column = 0; column < width; column += kCols) {
+          TileWeights<T, kCols> weights;
+          weights.scale_step = v.row_stride;
+          for (int c = 0; c < kCols; ++c) {
+            // The last tile repeats the last column rather than reading beyond it.
+            const std::int64_t at = first + std::min(column + c, width - 1);
+            weights.column[c] = static_cast<const T*>(args.B) + at * args.Bdesc.ld;
+            weights.scales[c] =
+                kScaled<Decoder> ? &v.data[at / kScaleBlock * v.col_stride] : nullptr;
+          }
+          for (int tile = 0; tile < row_tiles; ++tile) {
+            const int row = m * tile / row_tiles;
+            const int rows = m * (tile + 1) / row_tiles - row;
+            kTiles[static_cast<std::size_t>(rows - 1)](activations, row, weights, k,
+                                                       &sums[row][column], std::size(sums[0]));
+          }
+        }
+        for (int row = 0; row < m; ++row) {
+          StoreSums(args, row, first, static_cast<std::size_t>(width), sums[row]);
+        }
+      },
+      args.operation.sm_budget);
+}
+
+template <int kMaxRows, int kCols>
+void RunSkinnyOfAnyType(const GemmArgs& args, float* buffer) {
+  switch (args.Bdesc.type) {
+    case DataType::kFloat16:
+      return RunSkinny<DecodeF16, kMaxRows, kCols>(args, buffer);
+    case DataType::kBfloat16:
+      return RunSkinny<DecodeBf16, kMaxRows, kCols>(args, buffer);
+    case DataType::kFloat8_e4m3:
+      return RunSkinny<DecodeE4m3, kMaxRows, kCols>(args, buffer);
+    default:
+      return RunSkinny<DecodeF32, kMaxRows, kCols>(args, buffer);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
