@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,12 +19,13 @@ namespace culet {
 /// What became of the records of an imported stream or file. Nothing but `used` entered the cache;
 /// all others are kept when a file is written again.
 struct ImportReport {
-  int used = 0;            ///< entered the cache, or equal to what it held
-  int outdated = 0;        ///< valid, but the cache holds a newer or a measured entry
-  int other_device = 0;    ///< of another device class
-  int unknown_kernel = 0;  ///< of a kernel id that is not registered here
-  int infeasible = 0;      ///< the kernel refuses the problem today
-  int damaged = 0;         ///< unreadable, incomplete or with a wrong checksum
+  int used = 0;                ///< entered the cache, or equal to what it held
+  int outdated = 0;            ///< valid, but the cache holds a newer or a measured entry
+  int other_device = 0;        ///< of another device class
+  int unknown_kernel = 0;      ///< of a kernel id that is not registered here
+  int infeasible = 0;          ///< the kernel refuses the problem, swizzle or splits today
+  int other_version = 0;       ///< intact, but with fields or names that this version does not know
+  int damaged = 0;             ///< unreadable, with a wrong checksum or with impossible values
   int first_damaged_line = 0;  ///< 1-based; 0 when none
   std::string header_error;    ///< why the whole stream was refused; empty when it was read
   /// One line for people, e.g. "12 used, 3 of another device class, 1 damaged (line 7)".
@@ -41,11 +42,16 @@ class DispatchCache {
   DispatchCache(DispatchCache&&) noexcept;
   DispatchCache& operator=(DispatchCache&&) noexcept;
 
-  /// Makes one more kernel known, as if it had been in the constructor's list.
+  /// Makes one more kernel known, as if it had been in the constructor's list. Of two kernels with
+  /// one id the first counts.
   void AddKernel(Kernel* kernel);
 
+  /// The known kernel with this id, or null.
+  Kernel* FindKernel(std::string_view id) const;
+
   /// The entry of the closest problem, all else equal, whose batch dimension is less than or equal
-  /// to the query's.
+  /// to the query's. Its kernel may refuse the query's own batch: ask is_feasible, GetMaxSwizzle
+  /// and GetMaxSplits before it is launched.
   std::optional<LaunchSpec> LowerBound(const GemmDesc& desc) const;
 
   /// The entry of exactly this problem.
@@ -58,13 +64,16 @@ class DispatchCache {
   Neighbours FindNeighbours(const GemmDesc& desc) const;
 
   /// Returns whether anything changed. Measured beats predicted, a newer measurement replaces an
-  /// older one; a spec without a kernel, or with a kernel that is not in the list, is refused.
+  /// older one, and of two of the same second the faster stays. Refused: a spec whose kernel is
+  /// null, not in the list or not able to run it, and values that no record may hold (m = 0, a
+  /// negative time).
   bool Insert(const GemmDesc& desc, const LaunchSpec& spec);
 
   /// Removes an entry; whether there was one.
   bool Erase(const GemmDesc& desc);
 
-  /// Writes a header and one JSON record a line; the number of records, or -1 when the stream failed.
+  /// Writes a header and one JSON record a line, sorted; the number of records, or -1 when the
+  /// stream failed. Texts may be concatenated.
   int Export(std::ostream& os) const;
 
   /// Merges what Export wrote, under Insert's rules; the number of records used. A refused record
@@ -74,7 +83,7 @@ class DispatchCache {
   std::size_t size() const;
   /// Rises with every change, so that what was derived from the cache can be kept until then.
   std::uint64_t generation() const noexcept;
-  const std::string& device_class() const;
+  const std::string& device_class() const noexcept;
   std::vector<std::pair<GemmDesc, LaunchSpec>> Entries() const;
 
  private:
@@ -83,7 +92,9 @@ class DispatchCache {
 };
 
 /// A cache file: text, a header line with the format version, then one JSON record a line. Replaced
-/// atomically (temporary file, fsync, rename) and merged under a lock that dies with its process.
+/// atomically (temporary file, fsync, rename) and merged under a lock that dies with its process,
+/// on the file `<path>.lock`. Symbolic links are followed. An empty path is no file: Load finds
+/// nothing and Save writes nothing. Safe for concurrent use. docs/cache-format.md has the details.
 class CacheFile {
  public:
   /// Bounds on what is read: a larger file or line is not a cache.
@@ -103,8 +114,10 @@ class CacheFile {
 
   /// Merges the cache's entries into the file; everything else in the file stays as it is, records
   /// of other devices, unknown kernels and damaged lines included. Measured beats predicted and
-  /// newer beats older, as in Insert. Returns the number of records that the file now holds.
-  /// Errors: as Load, and nothing is written then; IO when the folder cannot be written.
+  /// newer beats older, as in Insert. A file that would not change is not written. Returns the
+  /// number of intact records that the file now holds, whatever their device or kernel. Errors: as
+  /// Load, and nothing is written then; IO when the folder cannot be written or another process
+  /// does not give the lock back.
   Result<int> Save(const DispatchCache& cache) const;
 
   const std::string& path() const noexcept { return path_; }
@@ -117,7 +130,7 @@ class CacheFile {
     double time_us = 0, spread_us = 0, baseline_us = 0;
     Origin origin = Origin::kPredicted;
     std::int64_t when = 0;
-    std::string damage;  ///< empty when the record is sound
+    std::string damage;  ///< why it cannot be read, e.g. "the checksum is wrong"; else empty
     GemmDesc desc;
   };
   /// Every record of the file. Errors: as Load, and NOT_FOUND for a missing file.

@@ -1,0 +1,139 @@
+// CacheFile: a DispatchCache on disk that many processes share.
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <unordered_map>
+
+#include "culet/dispatch_cache.h"
+#include "gemm/cache_record.h"
+#include "gemm/cache_text.h"
+#include "gemm/file_io.h"
+#include "gemm/file_lock.h"
+
+namespace culet {
+namespace {
+
+// A merge takes milliseconds; who waits longer than this waits for a stopped process.
+constexpr std::chrono::milliseconds kLockTimeout{60'000};
+
+// An entry of the cache as a line, and then the line that wins over it in the file.
+struct Merging {
+  LaunchSpec spec;
+  std::string line;
+};
+
+// The file's text with the cache's entries in it. Only usable records of the same problem compete;
+// every other line stays.
+CacheText Merge(std::string_view old_text, const DispatchCache& cache) {
+  std::vector<Merging> entries;
+  for (const auto& [desc, spec] : cache.Entries()) {
+    entries.push_back({spec, WriteRecord(cache.device_class(), desc, spec)});
+  }
+  std::unordered_map<std::string, Merging*> by_key;
+  for (Merging& entry : entries) by_key.emplace(RecordKey(entry.line), &entry);
+
+  std::vector<std::string_view> records, damaged;
+  ForEachCacheLine(old_text, [&](int, std::string_view line) {
+    const std::string_view key = RecordKey(line);
+    if (key.empty()) return damaged.push_back(line);
+    if (const auto mine = by_key.find(std::string(key)); mine != by_key.end()) {
+      const ParsedRecord theirs = ReadRecord(line);
+      const ResolvedRecord resolved =
+          theirs.state == RecordState::kSound ? Resolve(theirs.record, cache) : ResolvedRecord();
+      if (resolved.usability == Usability::kUsable) {
+        if (ComparePrecedence(resolved.spec, mine->second->spec) >= 0) {
+          *mine->second = {resolved.spec, std::string(line)};
+        }
+        return;
+      }
+    }
+    records.push_back(line);
+  });
+  for (const Merging& entry : entries) records.push_back(entry.line);
+  return ComposeCacheText(records, damaged);
+}
+
+// The text of a cache, or nothing when there is no file.
+Result<std::optional<std::string>> ReadCache(const std::string& path) {
+  Result<std::optional<std::string>> text = ReadFile(path, CacheFile::kMaxBytes);
+  if (text.ok() && text->has_value()) {
+    const Status header = CheckCacheHeader(**text);
+    if (!header.ok()) return Status(header.code(), "'" + path + "': " + header.message());
+  }
+  return text;
+}
+
+}  // namespace
+
+CacheFile::CacheFile(std::string path) : path_(std::move(path)) {}
+
+Result<std::string> CacheFile::DefaultPath(const std::string& override_path) {
+  const auto environment = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  std::string path = !override_path.empty() ? override_path : environment("CULET_CACHE");
+  if (path == "off") return std::string();
+  if (!path.empty()) return path;
+  std::filesystem::path folder = environment("XDG_CACHE_HOME");
+  if (!folder.is_absolute()) {  // the XDG specification: a relative one is to be ignored
+    const std::string home = environment("HOME");
+    if (home.empty()) {
+      return Status(StatusCode::kNotFound,
+                    "there is no place for the cache: HOME, XDG_CACHE_HOME and CULET_CACHE are not "
+                    "set; set CULET_CACHE to a file or to 'off'");
+    }
+    folder = std::filesystem::path(home) / ".cache";
+  }
+  return (folder / "culet" / "dispatch.jsonl").string();
+}
+
+Result<ImportReport> CacheFile::Load(DispatchCache& cache) const {
+  ImportReport report;
+  if (path_.empty()) return report;
+  Result<std::optional<std::string>> text = ReadCache(path_);
+  if (!text.ok()) return text.status();
+  std::istringstream stream(std::move(*text).value_or(""));
+  cache.Import(stream, &report);
+  return report;
+}
+
+Result<int> CacheFile::Save(const DispatchCache& cache) const {
+  if (path_.empty()) return 0;
+  Result<std::string> path = FollowLinks(path_);
+  if (!path.ok()) return path.status();
+  std::optional<FileLock> lock;
+  for (;;) {
+    Result<std::optional<std::string>> old_text = ReadCache(*path);
+    if (!old_text.ok()) return old_text.status();
+    const CacheText merged = Merge(old_text->value_or(""), cache);
+    if (*old_text == merged.text) return merged.records;
+    if (lock) {
+      CULET_RETURN_IF_ERROR(ReplaceFile(*path, merged.text));
+      return merged.records;
+    }
+    // There is something to write: once more, now that nobody else can. Without this first look a
+    // file in a read-only folder could not be used even when it says all that there is to say.
+    CULET_RETURN_IF_ERROR(MakeFolderOf(*path));
+    Result<FileLock> acquired = FileLock::Acquire(*path + ".lock", kLockTimeout);
+    if (!acquired.ok()) return acquired.status();
+    lock.emplace(*std::move(acquired));
+  }
+}
+
+Result<std::vector<CacheFile::Record>> CacheFile::List() const {
+  const Result<std::optional<std::string>> text = ReadCache(path_);
+  if (!text.ok()) return text.status();
+  if (!text->has_value()) {
+    return Status(StatusCode::kNotFound, "there is no cache '" + path_ + "'; tune first");
+  }
+  std::vector<Record> records;
+  ForEachCacheLine(**text, [&](int line, std::string_view text_of_line) {
+    records.push_back(ReadRecord(text_of_line).record);
+    records.back().line = line;
+  });
+  return records;
+}
+
+}  // namespace culet

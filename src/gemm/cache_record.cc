@@ -1,0 +1,324 @@
+#include "gemm/cache_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <compare>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+
+#include "gemm/desc_fields.h"
+
+namespace culet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A line is {<key>,"launch":{...},"library":"...","checksum":"<16 hex digits>"}. A quote inside a
+// JSON string is escaped, so neither mark can occur in one.
+constexpr std::string_view kLaunchMark = ",\"launch\":{";
+constexpr std::string_view kChecksumMark = ",\"checksum\":\"";
+constexpr std::size_t kChecksumDigits = 16;
+constexpr std::string_view kLineEnd = "\"}";
+
+constexpr std::int64_t kMaxWhen = 253402300799;  // the end of the year 9999
+
+// FNV-1a, 64 bits. Every step is a bijection of the state, so a change within one byte is always
+// found, any other with probability 1 - 2^-64.
+std::uint64_t Checksum(std::string_view text) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+std::string HexDigits(std::uint64_t value) {
+  std::string text(kChecksumDigits, '0');
+  for (std::size_t i = kChecksumDigits; i-- > 0; value >>= 4) {
+    text[i] = "0123456789abcdef"[value & 15];
+  }
+  return text;
+}
+
+// The text in front of the checksum, or nothing when it is wrong.
+std::string_view CheckedText(std::string_view line) noexcept {
+  constexpr std::size_t kTail = kChecksumMark.size() + kChecksumDigits + kLineEnd.size();
+  if (line.size() < kTail || line.size() > CacheFile::kMaxLineBytes) return {};
+  const std::string_view text = line.substr(0, line.size() - kTail);
+  std::string_view tail = line.substr(text.size());
+  if (!tail.starts_with(kChecksumMark) || !tail.ends_with(kLineEnd)) return {};
+  tail = tail.substr(kChecksumMark.size(), kChecksumDigits);
+  return tail == HexDigits(Checksum(text)) ? text : std::string_view();
+}
+
+const char* TextOf(Bias::Axis axis) noexcept { return axis == Bias::Axis::kM ? "m" : "n"; }
+template <class Enum>
+const char* TextOf(Enum value) noexcept {
+  return ToString(value);
+}
+
+template <class Enum>
+std::optional<Enum> ValueOf(const std::string& text) noexcept {
+  if constexpr (std::is_same_v<Enum, Bias::Axis>) {
+    if (text == "n") return Bias::Axis::kN;
+    if (text == "m") return Bias::Axis::kM;
+    return std::nullopt;
+  } else {
+    return FromString<Enum>(text);
+  }
+}
+
+bool IsTime(double us) noexcept { return std::isfinite(us) && us >= 0; }
+
+// The fields of a launch, as VisitFields does it for the problem.
+template <class Record, class Visit>
+void VisitLaunch(Record& record, Visit&& visit) {
+  visit("kernel", record.kernel_id);
+  visit("swizzle", record.swizzle, FieldRange{.max = kMaxSwizzle});
+  visit("splits", record.splits, FieldRange{.min = 1, .max = kMaxSplits});
+  visit("time_us", record.time_us);
+  visit("spread_us", record.spread_us);
+  visit("baseline_us", record.baseline_us);
+  visit("origin", record.origin);
+  visit("when", record.when);
+}
+
+class ObjectWriter {
+ public:
+  template <class T, class... Range>
+  void operator()(const char* name, const T& value, const Range&...) {
+    if constexpr (std::is_enum_v<T>) {
+      object_[name] = TextOf(value);
+    } else {
+      object_[name] = value;
+    }
+  }
+  Json Take() { return std::move(object_); }
+
+ private:
+  Json object_ = Json::object();
+};
+
+// Reads the members of an object into fields and keeps the first thing that is wrong.
+class ObjectReader {
+ public:
+  ObjectReader(const Json& object, ParsedRecord& result) : object_(object), result_(result) {}
+
+  ObjectReader Child(const char* name) {
+    const Json* json = Member(name);
+    if (json != nullptr && json->is_object()) return {*json, result_};
+    Fail(RecordState::kDamaged, "has no object", name);
+    return *this;  // reads nothing more: the result has failed
+  }
+
+  void operator()(const char* name, int& value, const FieldRange& range) {
+    ReadInteger(name, value, range.min, range.max, range.power_of_two);
+  }
+  void operator()(const char* name, std::uint8_t& value, const FieldRange& range) {
+    ReadInteger(name, value, range.min, range.max, range.power_of_two);
+  }
+  void operator()(const char* name, std::int64_t& value) {
+    ReadInteger(name, value, 0, kMaxWhen, false);
+  }
+  void operator()(const char* name, bool& value) {
+    if (const Json* json = Member(name)) {
+      if (!json->is_boolean()) return Fail(RecordState::kDamaged, "has no true or false in", name);
+      value = json->get<bool>();
+    }
+  }
+  void operator()(const char* name, double& value) {
+    if (const Json* json = Member(name)) {
+      if (!json->is_number() || !IsTime(json->get<double>())) {
+        return Fail(RecordState::kDamaged, "has no time in", name);
+      }
+      value = json->get<double>();
+    }
+  }
+  void operator()(const char* name, std::string& value) {
+    if (const Json* json = Member(name)) {
+      if (!json->is_string()) return Fail(RecordState::kDamaged, "has no text in", name);
+      value = json->get<std::string>();
+    }
+  }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void operator()(const char* name, Enum& value) {
+    std::string text;
+    (*this)(name, text);
+    if (result_.state != RecordState::kSound) return;
+    const auto known = ValueOf<Enum>(text);
+    if (!known) return Fail(RecordState::kOtherVersion, "has an unknown value of", name);
+    value = *known;
+  }
+
+  // Requires: all members that are known were read.
+  void RefuseOthers(const char* name) {
+    if (object_.size() != members_read_) {
+      Fail(RecordState::kOtherVersion, "has fields that this version does not know in", name);
+    }
+  }
+
+ private:
+  const Json* Member(const char* name) {
+    if (result_.state != RecordState::kSound) return nullptr;
+    const auto found = object_.find(name);
+    if (found == object_.end()) {
+      Fail(RecordState::kOtherVersion, "has no field", name);
+      return nullptr;
+    }
+    ++members_read_;
+    return &*found;
+  }
+
+  template <class Integer>
+  void ReadInteger(const char* name, Integer& value, std::int64_t min, std::int64_t max,
+                   bool power_of_two) {
+    const Json* json = Member(name);
+    if (json == nullptr) return;
+    if (!json->is_number_integer()) return Fail(RecordState::kDamaged, "has no integer in", name);
+    const bool too_large = json->is_number_unsigned() &&
+                           json->get<std::uint64_t>() >
+                               static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    const std::int64_t wide = too_large ? 0 : json->get<std::int64_t>();
+    if (too_large || wide < min || wide > max || (power_of_two && (wide & (wide - 1)) != 0)) {
+      return Fail(RecordState::kDamaged, "has an impossible value of", name);
+    }
+    value = static_cast<Integer>(wide);
+  }
+
+  void Fail(RecordState state, const char* what, const char* name) {
+    if (result_.state != RecordState::kSound) return;
+    result_.state = state;
+    result_.record.damage = std::string(what) + " '" + name + "'";
+  }
+
+  const Json& object_;
+  ParsedRecord& result_;
+  std::size_t members_read_ = 0;
+};
+
+// Finds what a record could not hold in a GemmDesc that was made in memory.
+struct RangeCheck {
+  bool ok = true;
+  template <class T>
+  void operator()(const char*, const T& value, const FieldRange& range) {
+    ok = ok && InRange(value, range);
+  }
+  template <class T>
+  void operator()(const char*, const T& value) {
+    if constexpr (std::is_same_v<T, Bias::Axis>) {
+      ok = ok && (value == Bias::Axis::kN || value == Bias::Axis::kM);
+    } else if constexpr (std::is_enum_v<T>) {
+      ok = ok && FromString<T>(ToString(value)) == value;
+    }
+  }
+};
+
+}  // namespace
+
+bool IsRecordable(const GemmDesc& desc, const LaunchSpec& spec) noexcept {
+  RangeCheck check;
+  VisitFields(desc, check);
+  return check.ok && InRange(spec.swizzle, {.max = kMaxSwizzle}) &&
+         InRange(spec.splits, {.min = 1, .max = kMaxSplits}) && IsTime(spec.time_us) &&
+         IsTime(spec.spread_us) && IsTime(spec.baseline_us) && spec.when >= 0 &&
+         spec.when <= kMaxWhen && FromString<Origin>(ToString(spec.origin)) == spec.origin;
+}
+
+std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
+                        const LaunchSpec& spec) {
+  CacheFile::Record record;
+  record.kernel_id = spec.kernel->id();
+  record.swizzle = spec.swizzle;
+  record.splits = spec.splits;
+  record.time_us = spec.time_us;
+  record.spread_us = spec.spread_us;
+  record.baseline_us = spec.baseline_us;
+  record.origin = spec.origin;
+  record.when = spec.when;
+  ObjectWriter problem, launch;
+  VisitFields(desc, problem);
+  VisitLaunch(record, launch);
+  Json line = {{"device", device_class},
+               {"problem", problem.Take()},
+               {"launch", launch.Take()},
+               {"library", CULET_VERSION}};
+  // `replace`: a kernel id that is not UTF-8 must not throw; it is unknown when it is read again.
+  std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.pop_back();
+  const std::string checksum = HexDigits(Checksum(text));
+  text += kChecksumMark;
+  text += checksum;
+  text += kLineEnd;
+  return text;
+}
+
+ParsedRecord ReadRecord(std::string_view line) {
+  ParsedRecord result;
+  if (line.size() > CacheFile::kMaxLineBytes) {
+    result.record.damage = "the line is too long for a record";
+    return result;
+  }
+  if (CheckedText(line).empty()) {
+    result.record.damage = "the checksum is missing or wrong";
+    return result;
+  }
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    result.record.damage = "the line is not a JSON object";
+    return result;
+  }
+  result.state = RecordState::kSound;
+  CacheFile::Record& record = result.record;
+  ObjectReader reader(json, result);
+  reader("device", record.device_class);
+  reader("library", record.library_version);
+  std::string checksum;
+  reader("checksum", checksum);
+  ObjectReader problem = reader.Child("problem");
+  VisitFields(record.desc, problem);
+  problem.RefuseOthers("problem");
+  ObjectReader launch = reader.Child("launch");
+  VisitLaunch(record, launch);
+  launch.RefuseOthers("launch");
+  reader.RefuseOthers("the record");
+  if (result.state == RecordState::kSound) record.problem = ToString(record.desc);
+  return result;
+}
+
+std::string_view RecordKey(std::string_view line) noexcept {
+  const std::string_view text = CheckedText(line);
+  return text.substr(0, text.find(kLaunchMark));
+}
+
+bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec) {
+  // Splits that need more workspace than this are refused by any caller.
+  constexpr std::size_t kAmpleBytes = std::size_t{1} << 30;
+  if (!spec.kernel->is_feasible(desc)) return false;
+  if (spec.swizzle > 0 && spec.swizzle > spec.kernel->GetMaxSwizzle(ShapeOf(desc))) return false;
+  return spec.splits <= 1 || spec.splits <= spec.kernel->GetMaxSplits(ShapeOf(desc), spec.swizzle,
+                                                                      kAmpleBytes, kAmpleBytes);
+}
+
+ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cache) {
+  if (record.device_class != cache.device_class()) return {Usability::kOtherDevice, {}};
+  Kernel* const kernel = cache.FindKernel(record.kernel_id);
+  if (kernel == nullptr) return {Usability::kUnknownKernel, {}};
+  const LaunchSpec spec{kernel,           record.swizzle,     record.splits, record.time_us,
+                        record.spread_us, record.baseline_us, record.origin, record.when};
+  if (!IsLaunchable(record.desc, spec)) return {Usability::kInfeasible, {}};
+  return {Usability::kUsable, spec};
+}
+
+int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept {
+  const auto rank = [](const LaunchSpec& spec) {
+    return std::tuple(spec.origin, spec.when, -spec.time_us, -spec.spread_us, -spec.baseline_us,
+                      -spec.splits, -spec.swizzle, std::string_view(spec.kernel->id()));
+  };
+  const auto order = rank(a) <=> rank(b);
+  return order < 0 ? -1 : order > 0 ? 1 : 0;
+}
+
+}  // namespace culet

@@ -1,0 +1,31 @@
+// Whole files: read with a bound, replaced atomically.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "culet/status.h"
+
+namespace culet {
+
+/// The bytes of a regular file; nothing when there is none.
+/// Errors: DATA_LOSS (a folder, a device, more than `max_bytes`), IO.
+Result<std::optional<std::string>> ReadFile(const std::string& path, std::size_t max_bytes);
+
+/// The file that `path` finally names, through symbolic links, whether or not it exists.
+/// Errors: IO for a circle of links.
+Result<std::string> FollowLinks(const std::string& path);
+
+/// Makes the folder of a file, and those above it. Errors: IO.
+Status MakeFolderOf(const std::string& path);
+
+/// Puts `text` in the place of the file, keeping its permissions, so that a reader or a crash at
+/// any moment finds the whole old or the whole new text: temporary file in the same folder, fsync,
+/// rename, fsync of the folder. First removes what writers that were killed left behind.
+/// Requires: the folder; the lock that all writers of `path` take; `path` is no symbolic link.
+/// Errors: IO, and the file is as before.
+Status ReplaceFile(const std::string& path, std::string_view text);
+
+}  // namespace culet
