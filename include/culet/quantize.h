@@ -11,9 +11,11 @@ namespace culet {
 /// Quantises `source` (rows x cols; F32, F16 or BF16) to `values` (E4M3, same shape) with one FP32
 /// scale for each group along a row: `scales` (rows, ceil(cols / group)). The last group may be
 /// partial. All layouts may be in either order and strided.
-/// Numerics: scale = amax / 448 in FP32, value = RNE_e4m3(x / scale), |value| <= 448; a group that
-/// holds a NaN or an infinity gets NaN as scale and values.
-/// Errors: INVALID_ARGUMENT for null pointers, wrong types, shapes or ld; nothing is written then.
+/// Numerics: scale = amax / 448 in FP32, value = RNE_e4m3(x / scale), |value| <= 448. An all-zero
+/// group gets scale 1; one so small that amax / 448 rounds to zero the scale 2^-149; one that holds
+/// a NaN or an infinity gets NaN as scale and values.
+/// Errors: INVALID_ARGUMENT for null, misaligned or overlapping pointers, wrong types, shapes or ld,
+/// OUT_OF_RANGE for more bytes than there are addresses; nothing is written then.
 Status QuantizeGroups(const void* source, const MatrixLayout& source_layout,  //
                       void* values, const MatrixLayout& values_layout,        //
                       float* scales, const MatrixLayout& scales_layout, int group = 128);

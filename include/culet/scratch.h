@@ -27,17 +27,19 @@ struct ScratchOptions {
   std::uint64_t seed = 1;
   int sets = 1;                   ///< at least this many input sets at different addresses
   std::size_t rotate_bytes = 0;   ///< and so many that all sets together exceed this
+  std::size_t gap_bytes = 0;      ///< at least so many bytes between the lines of every matrix
   float alpha = 1.0f;
-  float beta = 1.0f;              ///< used when the problem reads C
+  float beta = 1.0f;              ///< used when the problem reads C; not 0
 };
 
 /// How far an output is from the double-precision product.
 struct ErrorReport {
-  double relative_l2 = 0;     ///< ||D - R|| / ||R||
+  double relative_l2 = 0;     ///< ||D - R|| / ||R||, over the elements whose R is finite
+  double relative_bound = 0;  ///< ||bound|| / ||R||: a comparison says little when this nears 1
   double max_over_bound = 0;  ///< largest |D - R| over the bound of its element; > 1 is wrong
   std::size_t checked = 0;    ///< elements compared with the reference
   std::size_t unwritten = 0;  ///< elements that still hold the poison
-  bool guards_intact = true;  ///< nothing was written outside D
+  bool guards_intact = true;  ///< nothing was written around D, between its lines, or to small inputs
   int worst_row = 0, worst_col = 0;
   double worst_value = 0, worst_reference = 0;
   bool ok() const noexcept {
@@ -48,7 +50,9 @@ struct ErrorReport {
 };
 
 /// Inputs and outputs for a GemmDesc in memory of its own on `device`, with the desc's orders and
-/// exactly its alignment classes. Inputs of all sets are equal, their addresses differ.
+/// exactly its alignment classes. Inputs of all sets are equal, their addresses differ; around the
+/// inputs and between their lines lie NaNs. Row i and column j hold the same values whatever m and n
+/// are (but for Fill::kExtreme).
 class ScratchProblem {
  public:
   /// Errors: INVALID_ARGUMENT for a desc that Describe could not have made, RESOURCE_EXHAUSTED when

@@ -1,0 +1,299 @@
+#include "culet/scratch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/float_types.h"
+#include "gemm/runtime.h"
+#include "gemm/scratch_fill.h"
+#include "gemm/scratch_layout.h"
+#include "gemm/scratch_oracle.h"
+
+namespace culet {
+namespace {
+
+// Larger inputs are not compared with their image after each launch: it would take too long.
+constexpr std::size_t kSmallInputsBytes = std::size_t{1} << 20;
+
+// Device memory that is freed with its owner.
+class DeviceBlock {
+ public:
+  explicit DeviceBlock(Runtime& runtime) : runtime_(&runtime) {}
+  ~DeviceBlock() { Release(); }
+  DeviceBlock(const DeviceBlock&) = delete;
+  DeviceBlock& operator=(const DeviceBlock&) = delete;
+
+  Status Allocate(std::size_t bytes) {
+    Release();
+    const auto block = runtime_->Allocate(bytes);
+    if (!block.ok()) return block.status();
+    data_ = static_cast<std::byte*>(*block);
+    bytes_ = bytes;
+    return {};
+  }
+  std::byte* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  void Release() noexcept {
+    if (data_ != nullptr) runtime_->Free(data_);
+    data_ = nullptr;
+    bytes_ = 0;
+  }
+
+  Runtime* runtime_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Whether every byte of D's region that is not D still holds what the image has there.
+bool GuardsIntact(const Region& d, const std::byte* found, const std::byte* image) noexcept {
+  const auto same = [&](std::size_t begin, std::size_t end) {
+    return std::memcmp(found + begin, image + begin, end - begin) == 0;
+  };
+  const std::size_t data = d.data - d.begin, end = d.end - d.begin;
+  if (!same(0, data)) return false;
+  for (std::size_t line = 0; line < d.lines; ++line) {
+    const std::size_t gap = data + line * d.pitch_bytes + d.line_bytes;
+    const std::size_t next = line + 1 < d.lines ? gap + d.pitch_bytes - d.line_bytes : end;
+    if (!same(gap, next)) return false;
+  }
+  return true;
+}
+
+std::size_t CountPoison(const Region& d, const std::byte* found) noexcept {
+  const std::size_t size = SizeOf(d.layout.type);
+  std::size_t count = 0;
+  for (std::size_t line = 0; line < d.lines; ++line) {
+    const std::byte* start = found + (d.data - d.begin) + line * d.pitch_bytes;
+    for (std::size_t i = 0; i < d.line_bytes; i += size) {
+      count += IsPoison(start + i, d.layout.type);
+    }
+  }
+  return count;
+}
+
+void CompareValues(const Oracle& oracle, const MatrixLayout& layout, const std::byte* d,
+                   ErrorReport& report) {
+  double error2 = 0, reference2 = 0, bound2 = 0;
+  std::size_t index = 0;
+  for (const int row : oracle.rows) {
+    for (const int col : oracle.cols) {
+      const std::int64_t at =
+          layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld;
+      const double value = LoadAsDouble(d, layout.type, at);
+      const double reference = oracle.reference[index];
+      const Interval allowed = AllowedAround(reference, oracle.slack[index], layout.type);
+      ++index;
+      const double ratio = OverBound(value, reference, allowed);
+      if (report.checked == 0 || ratio > report.max_over_bound) {
+        report.max_over_bound = ratio;
+        report.worst_row = row;
+        report.worst_col = col;
+        report.worst_value = value;
+        report.worst_reference = reference;
+      }
+      ++report.checked;
+      const double bound = std::max(allowed.high - reference, reference - allowed.low);
+      if (!std::isfinite(reference) || !std::isfinite(bound)) continue;
+      error2 += (value - reference) * (value - reference);
+      reference2 += reference * reference;
+      bound2 += bound * bound;
+    }
+  }
+  if (reference2 > 0) {
+    report.relative_l2 = std::sqrt(error2 / reference2);
+    report.relative_bound = std::sqrt(bound2 / reference2);
+  }
+}
+
+}  // namespace
+
+struct ScratchProblem::Impl {
+  explicit Impl(Runtime& device) : runtime(device), block(device), workspace_block(device) {}
+
+  Runtime& runtime;
+  GemmDesc desc;
+  ScratchOptions options;
+  Arrangement at;
+  DeviceBlock image{GetRuntime(DeviceInfo{})};  // on the host: one set as it was made
+  DeviceBlock block;                            // all sets
+  std::vector<GemmArgs> sets;
+  DeviceBlock workspace_block;
+  Workspace workspace;
+  std::optional<Oracle> oracle;  // made by the first Compare
+
+  std::byte* set(int index) const noexcept {
+    return block.data() + static_cast<std::size_t>(index) % sets.size() * at.bytes;
+  }
+
+  Result<std::vector<std::byte>> FetchOutput(int index) const {
+    std::vector<std::byte> found(at.d.end - at.d.begin);
+    CULET_RETURN_IF_ERROR(runtime.Synchronize());
+    CULET_RETURN_IF_ERROR(runtime.ToHost(found.data(), set(index) + at.d.begin, found.size()));
+    return found;
+  }
+
+  Result<bool> InputsIntact(int index) const {
+    if (at.d.begin > kSmallInputsBytes) return true;
+    std::vector<std::byte> found(at.d.begin);
+    CULET_RETURN_IF_ERROR(runtime.ToHost(found.data(), set(index), found.size()));
+    return std::memcmp(found.data(), image.data(), found.size()) == 0;
+  }
+};
+
+ScratchProblem::ScratchProblem(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ScratchProblem::~ScratchProblem() = default;
+ScratchProblem::ScratchProblem(ScratchProblem&&) noexcept = default;
+ScratchProblem& ScratchProblem::operator=(ScratchProblem&&) noexcept = default;
+
+Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const GemmDesc& desc,
+                                              const ScratchOptions& options) {
+  if (desc.arch != device.arch) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("desc.arch is {}, but the device's is {}; describe the problem for "
+                              "this device",
+                              desc.arch, device.arch));
+  }
+  if (options.sets < 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("options.sets is {}; it must be >= 1", options.sets));
+  }
+  if (desc.type_c != DataType::kNull && options.beta == 0.0f) {
+    return Status(StatusCode::kInvalidArgument,
+                  "options.beta is 0 for a problem that reads C; give another beta, or set "
+                  "desc.type_c to kNull");
+  }
+  auto arrangement = Arrange(desc, options.gap_bytes);
+  if (!arrangement.ok()) return arrangement.status();
+  // Only what Describe gives back unchanged is a key; pointers alone suffice to ask.
+  const auto described = Describe(ArgsOver(*arrangement, desc, options.alpha, options.beta,
+                                           reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20)),
+                                  desc.arch);
+  if (!described.ok()) return described.status();
+  if (*described != desc || desc.epilogue != Epilogue::kNone) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("'{}' is not the key of a plain product; take desc from Describe or "
+                              "MakeDesc, without groups, packs or a fused epilogue",
+                              culet::ToString(desc)));
+  }
+
+  const std::size_t bytes = arrangement->bytes;
+  const std::size_t sets =
+      std::max(static_cast<std::size_t>(options.sets),
+               options.rotate_bytes > 0 ? options.rotate_bytes / bytes + 1 : 0);
+  std::size_t all_bytes = 0;
+  if (__builtin_mul_overflow(sets, bytes, &all_bytes)) {
+    return Status(StatusCode::kResourceExhausted,
+                  fmt::format("{} sets of {} bytes do not fit in memory; use fewer", sets, bytes));
+  }
+  auto impl = std::make_unique<Impl>(GetRuntime(device));
+  impl->desc = desc;
+  impl->options = options;
+  impl->at = *arrangement;
+  CULET_RETURN_IF_ERROR(impl->block.Allocate(all_bytes));
+  CULET_RETURN_IF_ERROR(impl->image.Allocate(bytes));
+  impl->sets.reserve(sets);
+  FillBlock(desc, impl->at, options, impl->image.data());
+  for (std::size_t i = 0; i < sets; ++i) {
+    std::byte* base = impl->block.data() + i * bytes;
+    CULET_RETURN_IF_ERROR(impl->runtime.ToDevice(base, impl->image.data(), bytes));
+    impl->sets.push_back(ArgsOver(impl->at, desc, options.alpha, options.beta, base));
+  }
+  return ScratchProblem(std::move(impl));
+}
+
+int ScratchProblem::sets() const noexcept { return static_cast<int>(impl_->sets.size()); }
+
+const GemmArgs& ScratchProblem::args(int index) const noexcept {
+  return impl_->sets[static_cast<std::size_t>(index) % impl_->sets.size()];
+}
+
+const GemmDesc& ScratchProblem::desc() const noexcept { return impl_->desc; }
+
+Result<Workspace*> ScratchProblem::workspace(const WorkspaceSize& size) {
+  if (impl_->workspace_block.bytes() < size.total()) {
+    CULET_RETURN_IF_ERROR(impl_->workspace_block.Allocate(size.total()));
+  }
+  auto workspace =
+      InitWorkspace(size, impl_->workspace_block.data(), impl_->workspace_block.bytes());
+  if (!workspace.ok()) return workspace.status();
+  impl_->workspace = *workspace;
+  return &impl_->workspace;
+}
+
+Status ScratchProblem::PoisonOutput(int index) {
+  const Region& d = impl_->at.d;
+  return impl_->runtime.ToDevice(impl_->set(index) + d.begin, impl_->image.data() + d.begin,
+                                 d.end - d.begin);
+}
+
+Result<ErrorReport> ScratchProblem::Compare(int index) const {
+  const auto found = impl_->FetchOutput(index);
+  if (!found.ok()) return found.status();
+  const auto inputs_intact = impl_->InputsIntact(index);
+  if (!inputs_intact.ok()) return inputs_intact.status();
+
+  const Region& d = impl_->at.d;
+  ErrorReport report;
+  report.guards_intact =
+      *inputs_intact && GuardsIntact(d, found->data(), impl_->image.data() + d.begin);
+  report.unwritten = CountPoison(d, found->data());
+  if (!impl_->oracle) {
+    impl_->oracle = MakeOracle(impl_->desc, impl_->at, impl_->options, impl_->image.data());
+  }
+  CompareValues(*impl_->oracle, d.layout, found->data() + (d.data - d.begin), report);
+  return report;
+}
+
+Result<std::vector<std::byte>> ScratchProblem::OutputBytes(int index) const {
+  const auto found = impl_->FetchOutput(index);
+  if (!found.ok()) return found.status();
+  const Region& d = impl_->at.d;
+  std::vector<std::byte> bytes;
+  bytes.reserve(d.lines * d.line_bytes);
+  for (std::size_t line = 0; line < d.lines; ++line) {
+    const auto start =
+        found->begin() + static_cast<std::ptrdiff_t>(d.data - d.begin + line * d.pitch_bytes);
+    bytes.insert(bytes.end(), start, start + static_cast<std::ptrdiff_t>(d.line_bytes));
+  }
+  return bytes;
+}
+
+std::string ErrorReport::ToString() const {
+  if (ok()) return "ok";
+  if (checked == 0) return "nothing was compared";
+  if (!guards_intact) return "memory outside D was written";
+  if (unwritten > 0) return fmt::format("{} elements of D were not written", unwritten);
+  return fmt::format("D({}, {}) is {:.9g}, but the reference is {:.9g}: {:.3g} times the bound",
+                     worst_row, worst_col, worst_value, worst_reference, max_over_bound);
+}
+
+double MinimumBytes(const GemmDesc& desc) noexcept {
+  const double m = desc.m, n = desc.n, k = desc.k;
+  const auto bytes = [](DataType type, double elements) {
+    return static_cast<double>(SizeOf(type)) * elements;
+  };
+  const auto scales = [&](const QuantDesc& quant, DataType type, double outer) {
+    if (quant.type == QuantType::kNone || quant.group_size < 1) return 0.0;
+    const double groups_outer =
+        quant.type == QuantType::kB ? std::ceil(outer / quant.group_size) : outer;
+    return bytes(type, groups_outer * std::ceil(k / quant.group_size));
+  };
+  const double bias = bytes(desc.type_bias, desc.bias_axis == Bias::Axis::kN ? n : m);
+  return desc.num * (bytes(desc.type_a, m * k) + scales(desc.quant_a, desc.type_u, m) +
+                     bytes(desc.type_b, k * n) + scales(desc.quant_b, desc.type_v, n) +
+                     bytes(desc.type_c, m * n) + bytes(desc.type_d, m * n) + bias);
+}
+
+double Operations(const GemmDesc& desc) noexcept {
+  return 2.0 * desc.m * desc.n * desc.k * desc.num;
+}
+
+}  // namespace culet

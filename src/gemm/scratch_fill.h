@@ -1,0 +1,25 @@
+// Values of synthetic inputs.
+#pragma once
+
+#include <cstddef>
+
+#include "culet/desc.h"
+#include "culet/scratch.h"
+#include "gemm/scratch_layout.h"
+
+namespace culet {
+
+/// Fills a host block of `arrangement.bytes`: NaNs everywhere, then the values of every input, then
+/// poison in D's region. Depends on the desc's types and sizes, the fill and the seed alone.
+void FillBlock(const GemmDesc& desc, const Arrangement& arrangement, const ScratchOptions& options,
+               std::byte* block);
+
+/// Whether Fill::kIntegers gives this problem inputs whose partial sums are all representable in
+/// its accumulators. Only a k above 2^18 (2^13 in an accumulator of 14 bits) is too long.
+bool IntegersAreExact(const GemmDesc& desc) noexcept;
+
+/// A signalling NaN, which no arithmetic produces: what D holds before a launch. `size` bytes.
+void PoisonElements(std::byte* data, std::size_t bytes, DataType type);
+bool IsPoison(const std::byte* element, DataType type) noexcept;
+
+}  // namespace culet

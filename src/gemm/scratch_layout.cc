@@ -1,0 +1,188 @@
+#include "gemm/scratch_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "gemm/extent.h"
+
+namespace culet {
+namespace {
+
+constexpr std::size_t kBlockAlignment = 256;  // what Runtime::Allocate gives
+constexpr std::size_t kInputGuardBytes = 512;
+// A kernel that writes a whole tile too far passes many lines; two are what small memory allows.
+constexpr std::size_t kOutputGuardLines = 2;
+constexpr std::size_t kLeastOutputGuardBytes = 1024;
+constexpr std::size_t kMostOutputGuardBytes = 64 << 10;
+
+constexpr std::size_t RoundUp(std::size_t bytes, std::size_t step) noexcept {
+  return (bytes + step - 1) / step * step;
+}
+
+// The smallest pitch of exactly this class that leaves the gap; class 16 takes larger ones too.
+constexpr std::size_t PitchOf(std::size_t line_bytes, std::size_t gap_bytes,
+                              std::size_t alignment) noexcept {
+  const std::size_t pitch = RoundUp(line_bytes + gap_bytes, alignment);
+  return alignment < 16 && pitch / alignment % 2 == 0 ? pitch + alignment : pitch;
+}
+
+struct Request {
+  std::string_view name;
+  MatrixLayout layout;  // without ld
+  std::size_t alignment;
+  bool output = false;
+};
+
+class Arranger {
+ public:
+  explicit Arranger(std::size_t gap_bytes) : gap_bytes_(gap_bytes) {}
+
+  Status Place(const Request& request, Region& region) {
+    if (request.layout.type == DataType::kNull) return {};
+    const std::size_t size = SizeOf(request.layout.type);
+    if (size == 0 || !std::has_single_bit(request.alignment) || request.alignment < size ||
+        request.alignment > 16) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("desc.align_{} is {} for {}; use a power of two from {} to 16",
+                                request.name, request.alignment, ToString(request.layout.type),
+                                std::max<std::size_t>(size, 1)));
+    }
+    region.layout = request.layout;
+    region.lines = static_cast<std::size_t>(OuterOf(request.layout));
+    region.line_bytes = static_cast<std::size_t>(InnerOf(request.layout)) * size;
+    region.pitch_bytes = PitchOf(region.line_bytes, gap_bytes_, request.alignment);
+    region.layout.ld = static_cast<std::int64_t>(region.pitch_bytes / size);
+
+    const std::size_t guard = request.output
+                                  ? std::clamp(kOutputGuardLines * region.pitch_bytes,
+                                               kLeastOutputGuardBytes, kMostOutputGuardBytes)
+                                  : kInputGuardBytes;
+    region.begin = next_;
+    // A multiple of 256 and one odd multiple of the class has exactly the class.
+    region.data = region.begin + RoundUp(guard, kBlockAlignment) +
+                  (request.alignment < 16 ? request.alignment : 0);
+    std::size_t data_bytes = 0;
+    if (__builtin_mul_overflow(region.lines, region.pitch_bytes, &data_bytes) ||
+        data_bytes > (std::size_t{1} << 60)) {
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("{} has {} lines of {} bytes, more than there are addresses; use a "
+                                "smaller problem",
+                                request.name, region.lines, region.pitch_bytes));
+    }
+    region.end = RoundUp(region.data + data_bytes + guard, kBlockAlignment);
+    next_ = region.end;
+    return {};
+  }
+
+  std::size_t bytes() const noexcept { return next_; }
+
+ private:
+  std::size_t gap_bytes_;
+  std::size_t next_ = 0;
+};
+
+MatrixLayout Shaped(DataType type, Order order, std::int64_t rows, std::int64_t cols) {
+  MatrixLayout layout;
+  layout.type = type;
+  layout.order = order;
+  layout.rows = static_cast<int>(rows);
+  layout.cols = static_cast<int>(cols);
+  return layout;
+}
+
+// Groups along K and along the other axis of one operand.
+struct Groups {
+  int k, outer;
+};
+Groups GroupsOf(const QuantDesc& quant, int k, int outer) noexcept {
+  const auto groups = [&](int extent) { return (extent - 1) / quant.group_size + 1; };
+  return {groups(k), quant.type == QuantType::kB ? groups(outer) : outer};
+}
+
+}  // namespace
+
+Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
+  for (const auto& [name, extent] : {std::pair("m", desc.m), {"n", desc.n}, {"k", desc.k}}) {
+    if (extent < 1) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("desc.{} is {}; it must be >= 1", name, extent));
+    }
+  }
+  if (gap_bytes > (std::size_t{1} << 30)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("gap_bytes is {}; use at most 2^30", gap_bytes));
+  }
+  Arrangement result;
+  Arranger arranger(gap_bytes);
+  const auto scales = [&](std::string_view name, const QuantDesc& quant, DataType type, Order order,
+                          int align, int outer, bool of_a, Region& region) -> Status {
+    if (quant.type == QuantType::kNone) return {};
+    if (quant.group_size < 1 || SizeOf(type) == 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("the scales {} have group size {} and type {}; give both", name,
+                                quant.group_size, ToString(type)));
+    }
+    const Groups groups = GroupsOf(quant, desc.k, outer);
+    const MatrixLayout layout = of_a ? Shaped(type, order, groups.outer, groups.k)
+                                     : Shaped(type, order, groups.k, groups.outer);
+    return arranger.Place({name, layout, static_cast<std::size_t>(align)}, region);
+  };
+
+  CULET_RETURN_IF_ERROR(arranger.Place(
+      {"a", Shaped(desc.type_a, desc.order_a, desc.m, desc.k), desc.align_a}, result.a));
+  CULET_RETURN_IF_ERROR(
+      scales("u", desc.quant_a, desc.type_u, desc.order_u, desc.align_u, desc.m, true, result.u));
+  CULET_RETURN_IF_ERROR(arranger.Place(
+      {"b", Shaped(desc.type_b, desc.order_b, desc.k, desc.n), desc.align_b}, result.b));
+  CULET_RETURN_IF_ERROR(
+      scales("v", desc.quant_b, desc.type_v, desc.order_v, desc.align_v, desc.n, false, result.v));
+  CULET_RETURN_IF_ERROR(arranger.Place(
+      {"c", Shaped(desc.type_c, desc.order_c, desc.m, desc.n), desc.align_c}, result.c));
+  const int bias_length = desc.bias_axis == Bias::Axis::kN ? desc.n : desc.m;
+  CULET_RETURN_IF_ERROR(
+      arranger.Place({"bias", Shaped(desc.type_bias, Order::kRowMajor, 1, bias_length),
+                      std::max<std::size_t>(SizeOf(desc.type_bias), 1)},
+                     result.bias));
+  CULET_RETURN_IF_ERROR(arranger.Place(
+      {"d", Shaped(desc.type_d, desc.order_d, desc.m, desc.n), desc.align_d, true}, result.d));
+  result.bytes = arranger.bytes();
+  return result;
+}
+
+GemmArgs ArgsOver(const Arrangement& arrangement, const GemmDesc& desc, float alpha, float beta,
+                  std::byte* base) {
+  const auto at = [base](const Region& region) {
+    return region.present() ? base + region.data : nullptr;
+  };
+  GemmArgs args;
+  args.operation.epilogue = desc.epilogue;
+  args.operation.quant_a = desc.quant_a;
+  args.operation.quant_b = desc.quant_b;
+  args.operation.batch_dim = desc.batch_dim;
+  args.operation.bias = {at(arrangement.bias), desc.type_bias, desc.bias_axis};
+  args.operation.pdl = desc.pdl;
+  args.operation.sm_budget = desc.sm_budget;
+  args.operation.accumulate = desc.accumulate;
+  args.operation.determinism = desc.determinism;
+  args.alpha = alpha;
+  args.beta = arrangement.c.present() ? beta : 0.0f;
+  args.A = at(arrangement.a);
+  args.Adesc = arrangement.a.layout;
+  args.U = at(arrangement.u);
+  args.Udesc = arrangement.u.layout;
+  args.B = at(arrangement.b);
+  args.Bdesc = arrangement.b.layout;
+  args.V = at(arrangement.v);
+  args.Vdesc = arrangement.v.layout;
+  args.C = at(arrangement.c);
+  args.Cdesc = arrangement.c.layout;
+  args.D = at(arrangement.d);
+  args.Ddesc = arrangement.d.layout;
+  return args;
+}
+
+}  // namespace culet

@@ -1,0 +1,201 @@
+#include "gemm/scratch_oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+
+#include "base/float_types.h"
+#include "base/thread_pool.h"
+#include "gemm/scratch_fill.h"
+
+namespace culet {
+namespace {
+
+constexpr std::int64_t kWholeProducts = std::int64_t{1} << 26;     // about 0.1 s on one core
+constexpr std::int64_t kWholeElementsOfA = std::int64_t{1} << 22;  // 32 MB of doubles
+constexpr int kSampledRows = 64;
+constexpr int kSampledCols = 256;
+constexpr int kTileEdge = 64;  // every tile of every kernel starts at a multiple of a power of two
+
+// Both ends, the tail of a tile of 16, tile edges spread over the extent, and a random rest.
+std::vector<int> Sample(int extent, int count) {
+  std::vector<int> picked;
+  if (extent <= count) {
+    for (int i = 0; i < extent; ++i) picked.push_back(i);
+    return picked;
+  }
+  std::vector<bool> taken(static_cast<std::size_t>(extent));
+  const auto pick = [&](int i) {
+    if (static_cast<int>(picked.size()) == count || taken[static_cast<std::size_t>(i)]) return;
+    taken[static_cast<std::size_t>(i)] = true;
+    picked.push_back(i);
+  };
+  pick(0);
+  for (int i = std::max(0, extent - 17); i < extent; ++i) pick(i);
+  const int edges = (extent - 1) / kTileEdge;
+  const int used_edges = std::min(edges, count / 4);
+  for (int i = 1; i <= used_edges; ++i) {
+    const int edge = static_cast<int>(std::int64_t{edges} * i / used_edges) * kTileEdge;
+    pick(edge - 1);
+    pick(edge);
+  }
+  std::mt19937 random(static_cast<unsigned>(extent));
+  while (static_cast<int>(picked.size()) < count) {
+    pick(static_cast<int>(random() % static_cast<unsigned>(extent)));
+  }
+  std::ranges::sort(picked);
+  return picked;
+}
+
+// Along-K elements of row `outer` of A (or column `outer` of B), times their scales.
+void LoadScaled(const Region& values, const Region& scales, const QuantDesc& quant, bool is_a,
+                int outer, int k, const std::byte* block, double* out) {
+  // A's K runs along its columns, B's along its rows.
+  const auto load = [&](const Region& region, int at, int count, double* to) {
+    const MatrixLayout& layout = region.layout;
+    const bool contiguous = (layout.order == Order::kRowMajor) == is_a;
+    LoadLine(block + region.data, layout.type, contiguous ? at * layout.ld : at,
+             contiguous ? 1 : layout.ld, count, to);
+  };
+  load(values, outer, k, out);
+  if (!scales.present()) return;
+  const int groups = (k - 1) / quant.group_size + 1;
+  std::vector<double> factors(static_cast<std::size_t>(groups));
+  load(scales, quant.type == QuantType::kB ? outer / quant.group_size : outer, groups,
+       factors.data());
+  for (int i = 0; i < k; ++i) out[i] *= factors[static_cast<std::size_t>(i / quant.group_size)];
+}
+
+struct Sums {
+  double value = 0, magnitude = 0;  // sum of a b, sum of |a b|
+};
+
+// Four partial sums each: the order of double-precision additions does not matter here.
+Sums Dot(const double* a, const double* b, int k) noexcept {
+  double value[4] = {}, magnitude[4] = {};
+  int i = 0;
+  for (; i + 4 <= k; i += 4) {
+    for (int lane = 0; lane < 4; ++lane) {
+      const double product = a[i + lane] * b[i + lane];
+      value[lane] += product;
+      magnitude[lane] += std::fabs(product);
+    }
+  }
+  for (; i < k; ++i) {
+    value[0] += a[i] * b[i];
+    magnitude[0] += std::fabs(a[i] * b[i]);
+  }
+  return {(value[0] + value[1]) + (value[2] + value[3]),
+          (magnitude[0] + magnitude[1]) + (magnitude[2] + magnitude[3])};
+}
+
+bool IsPowerOfTwo(double value) noexcept {
+  int exponent = 0;
+  return std::fabs(std::frexp(value, &exponent)) == 0.5;
+}
+
+// How FP32 arithmetic on the device may err, relative to the sum of magnitudes.
+class ErrorModel {
+ public:
+  ErrorModel(const GemmDesc& desc, const ScratchOptions& options)
+      : unit_(desc.arch == 0 ? 0x1p-24 : 0x1p-23),  // GPUs' matrix units truncate
+        exact_(options.fill == Fill::kIntegers && IntegersAreExact(desc)),
+        exact_epilogue_(exact_ && IsPowerOfTwo(options.alpha) &&
+                        (desc.type_c == DataType::kNull || IsPowerOfTwo(options.beta))) {
+    product_ = Gamma(desc.k + 6.0);
+    addend_ = Gamma(3);
+    underflow_ = (desc.k + 6.0) * 0x1p-126;
+    const bool fp8 = desc.type_a == DataType::kFloat8_e4m3 && desc.type_b == DataType::kFloat8_e4m3;
+    if (desc.arch != 0 && fp8) {
+      // wgmma keeps 14 bits and truncates. An instruction adds 32 products; two truncations of the
+      // whole sum for each, over the chain that is kept in its accumulator.
+      const double chain = desc.accumulate == Accumulate::kFast ? std::ceil(desc.k / 32.0) : 4;
+      product_ += 2 * chain * 0x1p-13;
+    }
+  }
+
+  double Slack(double product, double product_magnitude, double addends) const noexcept {
+    if (exact_epilogue_) return 0;
+    if (exact_) return addend_ * (std::fabs(product) + addends);
+    return product_ * product_magnitude + addend_ * addends + underflow_;
+  }
+
+ private:
+  double Gamma(double roundings) const noexcept {
+    return roundings * unit_ / (1 - roundings * unit_);
+  }
+
+  double unit_;
+  bool exact_;
+  bool exact_epilogue_;
+  double product_ = 0, addend_ = 0, underflow_ = 0;
+};
+
+}  // namespace
+
+Oracle MakeOracle(const GemmDesc& desc, const Arrangement& at, const ScratchOptions& options,
+                  const std::byte* block) {
+  const std::int64_t elements_of_a = std::int64_t{desc.m} * desc.k;
+  const bool whole = elements_of_a <= kWholeElementsOfA && elements_of_a <= kWholeProducts / desc.n;
+  Oracle oracle;
+  oracle.rows = Sample(desc.m, whole ? desc.m : kSampledRows);
+  oracle.cols = Sample(desc.n, whole ? desc.n : kSampledCols);
+  const std::size_t rows = oracle.rows.size(), cols = oracle.cols.size();
+  const auto k = static_cast<std::size_t>(desc.k);
+  oracle.reference.resize(rows * cols);
+  oracle.slack.resize(rows * cols);
+
+  std::vector<double> a(rows * k);
+  HostPool().Run(static_cast<int>(rows), [&](int row, int) {
+    LoadScaled(at.a, at.u, desc.quant_a, true, oracle.rows[static_cast<std::size_t>(row)], desc.k,
+               block, a.data() + static_cast<std::size_t>(row) * k);
+  });
+
+  const ErrorModel model(desc, options);
+  const auto element = [&](const Region& region, int row, int col) {
+    const MatrixLayout& layout = region.layout;
+    return LoadAsDouble(
+        block + region.data, layout.type,
+        layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld);
+  };
+  HostPool().Run(static_cast<int>(cols), [&](int task, int) {
+    const auto j = static_cast<std::size_t>(task);
+    const int col = oracle.cols[j];
+    std::vector<double> b(k);
+    LoadScaled(at.b, at.v, desc.quant_b, false, col, desc.k, block, b.data());
+    for (std::size_t i = 0; i < rows; ++i) {
+      const int row = oracle.rows[i];
+      const Sums sums = Dot(a.data() + i * k, b.data(), desc.k);
+      const double product = options.alpha * sums.value;
+      const double c = at.c.present() ? options.beta * element(at.c, row, col) : 0;
+      const double bias =
+          at.bias.present() ? element(at.bias, 0, desc.bias_axis == Bias::Axis::kN ? col : row) : 0;
+      oracle.reference[i * cols + j] = product + c + bias;
+      oracle.slack[i * cols + j] = model.Slack(product, std::fabs(options.alpha) * sums.magnitude,
+                                               std::fabs(c) + std::fabs(bias));
+    }
+  });
+  return oracle;
+}
+
+Interval AllowedAround(double reference, double slack, DataType type) noexcept {
+  // An infinite or NaN reference has no slack to speak of.
+  if (!std::isfinite(reference) || !std::isfinite(slack)) slack = 0;
+  return {RoundTo(type, reference - slack), RoundTo(type, reference + slack)};
+}
+
+double OverBound(double value, double reference, const Interval& allowed) noexcept {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (std::isnan(reference)) return std::isnan(value) ? 0 : kInfinity;
+  if (std::isnan(value)) return kInfinity;
+  const bool inside = allowed.low <= value && value <= allowed.high;
+  if (value == reference || (inside && allowed.low == allowed.high)) return 0;
+  const double bound = std::max(allowed.high - reference, reference - allowed.low);
+  const double ratio = std::fabs(value - reference) / bound;  // infinite, or NaN for infinities
+  if (inside) return std::isfinite(ratio) ? std::min(ratio, 1.0) : 1.0;
+  return std::max(std::isnan(ratio) ? kInfinity : ratio, std::nextafter(1.0, 2.0));
+}
+
+}  // namespace culet
