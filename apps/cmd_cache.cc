@@ -1,0 +1,145 @@
+// culet cache ls: the records of a cache file, and what this machine can use of them.
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "culet/device.h"
+#include "culet/dispatch_cache.h"
+#include "culet/registry.h"
+#include "output.h"
+#include "session.h"
+
+namespace culet::cli {
+namespace {
+
+struct CacheLsArgs {
+  CommonArgs common;
+  std::string file;
+};
+
+// "2026-11-21 08:15" in UTC; "-" when unknown.
+std::string ShownDate(std::int64_t unix_seconds) {
+  const std::time_t time = static_cast<std::time_t>(unix_seconds);
+  std::tm utc{};
+  char text[32];
+  if (unix_seconds <= 0 || gmtime_r(&time, &utc) == nullptr ||
+      std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &utc) == 0) {
+    return "-";
+  }
+  return text;
+}
+
+std::string ShownKernel(const CacheFile::Record& record) {
+  std::string text = record.kernel_id;
+  if (record.swizzle != 0) text += fmt::format(" swizzle {}", record.swizzle);
+  if (record.splits != 1) text += fmt::format(" splits {}", record.splits);
+  return text;
+}
+
+std::string ShownGain(const CacheFile::Record& record) {
+  if (record.baseline_us <= 0 || record.time_us <= 0) return "-";
+  return fmt::format("{:.2f}", record.baseline_us / record.time_us);
+}
+
+Json ToJson(const CacheFile::Record& record) {
+  if (!record.damage.empty()) return {{"line", record.line}, {"damage", record.damage}};
+  return {{"line", record.line},
+          {"device", record.device_class},
+          {"problem", record.problem},
+          {"m", record.desc.m},
+          {"n", record.desc.n},
+          {"k", record.desc.k},
+          {"kernel", record.kernel_id},
+          {"swizzle", record.swizzle},
+          {"splits", record.splits},
+          {"time_us", Number(record.time_us)},
+          {"spread_us", Number(record.spread_us)},
+          {"baseline_us", Number(record.baseline_us)},
+          {"origin", ToString(record.origin)},
+          {"when", record.when},
+          {"library_version", record.library_version}};
+}
+
+std::string ToTable(const std::vector<CacheFile::Record>& records) {
+  Table table({{"line", Table::Align::kRight},
+               {"problem"},
+               {"kernel"},
+               {"time", Table::Align::kRight},
+               {"spread", Table::Align::kRight},
+               {"x default", Table::Align::kRight},
+               {"origin"},
+               {"when (UTC)"},
+               {"device"}});
+  for (const CacheFile::Record& record : records) {
+    if (!record.damage.empty()) {
+      table.Add(
+          {std::to_string(record.line), "damaged: " + record.damage, "", "", "", "", "", "", ""});
+      continue;
+    }
+    table.Add({std::to_string(record.line), record.problem, ShownKernel(record),
+               ShownTimeOrDash(record.time_us), ShownTimeOrDash(record.spread_us),
+               ShownGain(record), ToString(record.origin), ShownDate(record.when),
+               record.device_class});
+  }
+  return table.ToString();
+}
+
+int RunCacheLs(const CacheLsArgs& args) {
+  const bool json = args.common.json;
+  if (const Status status = args.common.Apply(); !status.ok()) return Fail(status, json);
+  const Result<DeviceInfo> device = FindDevice(args.common.device);
+  if (!device.ok()) return Fail(device.status(), json);
+  const Result<std::string> path = CacheFile::DefaultPath(args.file);
+  if (!path.ok()) return Fail(path.status(), json);
+  if (path->empty()) {
+    return Fail(Status(StatusCode::kNotFound, "the cache is off; name a file: culet cache ls FILE"),
+                json);
+  }
+  const CacheFile file(*path);
+  const auto records = file.List();
+  if (!records.ok()) return Fail(records.status(), json);
+
+  // What this machine can use of it: load it as a command would.
+  const Registry registry = Registry::Builtin(*device);
+  DispatchCache cache(registry.kernels(), device->device_class);
+  const Result<ImportReport> report = file.Load(cache);
+  if (!report.ok()) return Fail(report.status(), json);
+  if (json) {
+    Json list = Json::array();
+    for (const CacheFile::Record& record : *records) list.push_back(ToJson(record));
+    PrintJson({{"file", *path},
+               {"device", device->device_class},
+               {"report",
+                {{"used", report->used},
+                 {"outdated", report->outdated},
+                 {"other_device", report->other_device},
+                 {"unknown_kernel", report->unknown_kernel},
+                 {"infeasible", report->infeasible},
+                 {"damaged", report->damaged}}},
+               {"records", list}});
+  } else {
+    if (!records->empty()) fmt::print("{}", ToTable(*records));
+    fmt::print("{} records; on this machine ({}): {}\n", records->size(), device->device_class,
+               report->ToString());
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddCache(CLI::App& app, Chosen& chosen) {
+  auto args = std::make_shared<CacheLsArgs>();
+  CLI::App& cache = *app.add_subcommand("cache", "Look into cache files");
+  cache.require_subcommand(1);
+  CLI::App& command = *cache.add_subcommand("ls", "List the records of a cache file");
+  command.add_option("FILE", args->file,
+                     "Default: CULET_CACHE, else ~/.cache/culet/dispatch.jsonl");
+  args->common.AddTo(command);
+  command.callback([args, &chosen] { chosen = [args] { return RunCacheLs(*args); }; });
+}
+
+}  // namespace culet::cli

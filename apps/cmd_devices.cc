@@ -1,0 +1,89 @@
+// culet devices: the machine as caches and the cost model see it.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "culet/device.h"
+#include "output.h"
+#include "session.h"
+
+namespace culet::cli {
+namespace {
+
+struct DevicesArgs {
+  CommonArgs common;
+  bool measure = false;
+};
+
+std::string SelectorOf(const DeviceInfo& device) {
+  return device.ordinal < 0 ? "cpu" : fmt::format("cuda:{}", device.ordinal);
+}
+
+Json ToJson(const HardwareRates& rates) {
+  return {{"read_gbps", Number(rates.read_gbps)},
+          {"gflops", Number(rates.gflops)},
+          {"launch_us", Number(rates.launch_us)},
+          {"measured", rates.measured}};
+}
+
+int RunDevices(const DevicesArgs& args) {
+  const bool json = args.common.json;
+  if (const Status status = args.common.Apply(); !status.ok()) return Fail(status, json);
+  std::string cuda_note;
+  const std::vector<DeviceInfo> devices = Devices(&cuda_note);
+  if (!cuda_note.empty()) Note(cuda_note);
+
+  Table table({{"device"},
+               {"name"},
+               {"units", Table::Align::kRight},
+               {"cache", Table::Align::kRight},
+               {"memory", Table::Align::kRight},
+               {"read", Table::Align::kRight},
+               {"F32", Table::Align::kRight},
+               {"rates"},
+               {"class"}});
+  Json list = Json::array();
+  for (const DeviceInfo& device : devices) {
+    HardwareRates rates = TypicalRates(device, DataType::kFloat32);
+    if (args.measure && device.arch == 0) {
+      const Result<HardwareRates> measured = MeasureHostRates();
+      if (!measured.ok()) return Fail(measured.status(), json);
+      rates = *measured;
+    }
+    table.Add({SelectorOf(device), device.name, std::to_string(device.units),
+               ShownBytes(static_cast<double>(device.cache_bytes)),
+               ShownBytes(static_cast<double>(device.memory_bytes)),
+               fmt::format("{:.1f} GB/s", rates.read_gbps),
+               fmt::format("{:.0f} GFLOP/s", rates.gflops), rates.measured ? "measured" : "typical",
+               device.device_class});
+    list.push_back({{"device", SelectorOf(device)},
+                    {"name", device.name},
+                    {"class", device.device_class},
+                    {"arch", device.arch},
+                    {"units", device.units},
+                    {"cache_bytes", device.cache_bytes},
+                    {"memory_bytes", device.memory_bytes},
+                    {"rates", ToJson(rates)}});
+  }
+  if (json) {
+    PrintJson({{"devices", list}, {"cuda_note", cuda_note}});
+  } else {
+    fmt::print("{}", table.ToString());
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddDevices(CLI::App& app, Chosen& chosen) {
+  auto args = std::make_shared<DevicesArgs>();
+  CLI::App& command = *app.add_subcommand("devices", "List the machine's devices and their rates");
+  args->common.AddTo(command);
+  command.add_flag("--measure", args->measure, "Measure the CPU's rates, half a second");
+  command.callback([args, &chosen] { chosen = [args] { return RunDevices(*args); }; });
+}
+
+}  // namespace culet::cli

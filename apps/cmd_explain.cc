@@ -1,0 +1,73 @@
+// culet explain: the choice for each problem, and for every other kernel why not.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "culet/gemm.h"
+#include "output.h"
+#include "problem_args.h"
+#include "session.h"
+
+namespace culet::cli {
+namespace {
+
+struct ExplainArgs {
+  CommonArgs common;
+  CacheArgs cache;
+  ProblemArgs problems;
+};
+
+Json ExplanationJson(const Problem& problem, const Explanation& explanation) {
+  Json rejected = Json::array();
+  for (const Explanation::Rejected& r : explanation.rejected) {
+    rejected.push_back({{"kernel", r.kernel_id}, {"feasible", r.feasible}, {"reason", r.reason}});
+  }
+  Json json = ToJson(problem);
+  json["choice"] = ToJson(explanation.choice);
+  json["source"] = ToString(explanation.source);
+  json["predicted_us"] = Number(explanation.predicted_us);
+  json["roofline_us"] = Number(explanation.roofline_us);
+  json["roofline_share"] = Number(explanation.roofline_share);
+  json["rejected"] = std::move(rejected);
+  return json;
+}
+
+int RunExplain(const ExplainArgs& args) {
+  const bool json = args.common.json;
+  if (const std::string misuse = args.problems.Misuse(); !misuse.empty()) return Misuse(misuse);
+  Result<Session> session = OpenSession(args.common, &args.cache);
+  if (!session.ok()) return Fail(session.status(), json);
+  const auto problems = args.problems.Load(session->gemm.device().arch);
+  if (!problems.ok()) return Fail(problems.status(), json);
+
+  Json list = Json::array();
+  for (const Problem& problem : *problems) {
+    const Result<Explanation> explanation = session->gemm.explain(problem.desc);
+    if (!explanation.ok()) return Fail(explanation.status(), json);
+    if (json) {
+      list.push_back(ExplanationJson(problem, *explanation));
+    } else {
+      if (!problem.name.empty()) fmt::print("{}: ", problem.name);
+      fmt::print("{}\n", explanation->ToString());
+    }
+  }
+  if (json) PrintJson({{"device", session->gemm.device().device_class}, {"problems", list}});
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddExplain(CLI::App& app, Chosen& chosen) {
+  auto args = std::make_shared<ExplainArgs>();
+  CLI::App& command =
+      *app.add_subcommand("explain", "Tell the choice for each problem, and why not the others");
+  args->problems.AddTo(command);
+  args->cache.AddTo(command);
+  args->common.AddTo(command);
+  command.callback([args, &chosen] { chosen = [args] { return RunExplain(*args); }; });
+}
+
+}  // namespace culet::cli

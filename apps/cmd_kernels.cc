@@ -1,0 +1,99 @@
+// culet kernels: what the registry holds, in its order of preference.
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "culet/device.h"
+#include "culet/registry.h"
+#include "output.h"
+#include "session.h"
+
+namespace culet::cli {
+namespace {
+
+std::string ShownTypes(const KernelDesc& desc) {
+  const auto name = [](DataType type) { return type == DataType::kNull ? "any" : ToString(type); };
+  if (desc.type_a == DataType::kNull && desc.type_b == DataType::kNull &&
+      desc.type_d == DataType::kNull) {
+    return "any";
+  }
+  return fmt::format("{} x {} > {}", name(desc.type_a), name(desc.type_b), name(desc.type_d));
+}
+
+std::string ShownTile(const KernelDesc& desc) {
+  const auto size = [](int value) { return value == 0 ? std::string("-") : std::to_string(value); };
+  return fmt::format("{}x{}x{}", size(desc.tile_m), size(desc.tile_n), size(desc.tile_k));
+}
+
+Json ToJson(const Kernel& kernel) {
+  const KernelDesc& desc = kernel.desc();
+  const KernelInfo& info = kernel.info();
+  const auto type = [](DataType t) {
+    return t == DataType::kNull ? Json(nullptr) : Json(ToString(t));
+  };
+  return {{"id", kernel.id()},
+          {"backend", ToString(desc.backend)},
+          {"arch", desc.arch},
+          {"type_a", type(desc.type_a)},
+          {"type_b", type(desc.type_b)},
+          {"type_d", type(desc.type_d)},
+          {"tile", {desc.tile_m, desc.tile_n, desc.tile_k}},
+          {"cluster", {desc.cluster_m, desc.cluster_n}},
+          {"stages", desc.stages},
+          {"split_k", desc.split_k},
+          {"determinism", ToString(desc.determinism)},
+          {"transpose", desc.transpose},
+          {"info",
+           {{"registers", info.registers},
+            {"dynamic_smem_size", info.dynamic_smem_size},
+            {"max_active_ctas", info.max_active_ctas},
+            {"chunk_size_k", info.chunk_size_k},
+            {"bandwidth_share", Number(info.bandwidth_share)},
+            {"matrix_share", Number(info.matrix_share)},
+            {"tile_overhead_us", Number(info.tile_overhead_us)},
+            {"launch_us", Number(info.launch_us)}}}};
+}
+
+int RunKernels(const CommonArgs& common) {
+  if (const Status status = common.Apply(); !status.ok()) return Fail(status, common.json);
+  const Result<DeviceInfo> device = FindDevice(common.device);
+  if (!device.ok()) return Fail(device.status(), common.json);
+  const Registry registry = Registry::Builtin(*device);
+
+  Table table({{"kernel"},
+               {"backend"},
+               {"types"},
+               {"tile", Table::Align::kRight},
+               {"determinism"},
+               {"reads B at", Table::Align::kRight},
+               {"computes at", Table::Align::kRight}});
+  Json list = Json::array();
+  for (const Kernel* kernel : registry.kernels()) {
+    const KernelDesc& desc = kernel->desc();
+    const KernelInfo& info = kernel->info();
+    table.Add({kernel->id(), ToString(desc.backend), ShownTypes(desc), ShownTile(desc),
+               ToString(desc.determinism), fmt::format("{:.0f} %", 100 * info.bandwidth_share),
+               fmt::format("{:.0f} %", 100 * info.matrix_share)});
+    list.push_back(ToJson(*kernel));
+  }
+  if (common.json) {
+    PrintJson({{"device", device->device_class}, {"kernels", list}});
+  } else {
+    fmt::print("{}{} kernels for {}; shares are the cost model's, of the device's rates\n",
+               table.ToString(), registry.kernels().size(), device->device_class);
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddKernels(CLI::App& app, Chosen& chosen) {
+  auto args = std::make_shared<CommonArgs>();
+  CLI::App& command = *app.add_subcommand("kernels", "List the kernels that compete");
+  args->AddTo(command);
+  command.callback([args, &chosen] { chosen = [args] { return RunKernels(*args); }; });
+}
+
+}  // namespace culet::cli

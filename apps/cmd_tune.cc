@@ -1,0 +1,272 @@
+// culet tune: measures the kernels for each problem and remembers the winners.
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "culet/gemm.h"
+#include "interrupt.h"
+#include "output.h"
+#include "problem_args.h"
+#include "progress.h"
+#include "session.h"
+
+namespace culet::cli {
+namespace {
+
+struct TuneArgs {
+  CommonArgs common;
+  CacheArgs cache;
+  ProblemArgs problems;
+  double budget_s = 0;
+  bool force = false;
+};
+
+struct Outcome {
+  enum Kind { kTuned, kKnown, kLeftOut, kInterrupted, kFailed } kind = kLeftOut;
+  TuneReport report;  ///< of kTuned and kKnown
+  Status error;       ///< of kFailed
+};
+
+const char* ToString(Outcome::Kind kind) {
+  switch (kind) {
+    case Outcome::kTuned:
+      return "tuned";
+    case Outcome::kKnown:
+      return "measured before";
+    case Outcome::kLeftOut:
+      return "left out by the budget";
+    case Outcome::kInterrupted:
+      return "interrupted";
+    case Outcome::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class Tuning {
+ public:
+  Tuning(const TuneArgs& args, Session session, std::vector<Problem> problems)
+      : args_(args),
+        session_(std::move(session)),
+        problems_(std::move(problems)),
+        start_s_(NowSeconds()),
+        table_(Columns()) {
+    for (const Problem& problem : problems_) to_measure_ += MustBeMeasured(problem);
+  }
+
+  int Run() {
+    const InterruptGuard guard;
+    if (!args_.common.json) fmt::print("{}", table_.Header());
+    for (const Problem& problem : problems_) {
+      outcomes_.push_back(InterruptSignal() != 0 ? Outcome{Outcome::kInterrupted, {}, {}}
+                                                 : TuneOne(problem));
+      if (outcomes_.back().kind == Outcome::kTuned) {
+        // After each problem, so that whatever ends this process loses none of them.
+        if (const Status saved = SaveResults(session_); !saved.ok()) save_error_ = saved;
+      }
+      progress_.Clear();
+      if (!args_.common.json) PrintRow(problem, outcomes_.back());
+    }
+    if (args_.common.json) {
+      PrintJson(Document());
+    } else {
+      fmt::print("{}", Summary());
+    }
+    if (InterruptSignal() != 0) {
+      Note("interrupted; finished results are kept");
+      return InterruptExitCode();
+    }
+    return Count(Outcome::kFailed) != 0 || !save_error_.ok() ? kFailure : kSuccess;
+  }
+
+ private:
+  bool MustBeMeasured(const Problem& problem) {
+    if (args_.force) return true;
+    const auto known = session_.gemm.cache().Find(problem.desc);
+    return !known || known->origin != Origin::kMeasured;
+  }
+
+  // What is left of the budget, shared evenly among the problems still to be measured.
+  double ShareOfBudget() const {
+    return (args_.budget_s - (NowSeconds() - start_s_)) / std::max(to_measure_, 1);
+  }
+
+  Outcome TuneOne(const Problem& problem) {
+    Outcome outcome;
+    TuneOptions options;
+    options.force = args_.force;
+    if (MustBeMeasured(problem)) {
+      if (args_.budget_s > 0) {
+        options.tuner.budget_s = ShareOfBudget();
+        if (options.tuner.budget_s <= 0) return outcome;
+      }
+      --to_measure_;
+    }
+    options.on_progress = [&](double share, const LaunchSpec& current) {
+      ShowProgress(problem, share, current);
+      return InterruptSignal() == 0;
+    };
+    Result<TuneReport> report = session_.gemm.Tune(problem.desc, options);
+    if (report.ok() && report->from_cache) {
+      outcome.kind = Outcome::kKnown;
+    } else if (report.ok() && report->complete) {
+      outcome.kind = Outcome::kTuned;
+    } else if (InterruptSignal() != 0) {
+      outcome.kind = Outcome::kInterrupted;
+    } else if (!report.ok() && report.status().code() == StatusCode::kResourceExhausted &&
+               args_.budget_s > 0 && ShareOfBudget() <= 0) {
+      outcome.kind = Outcome::kLeftOut;
+    } else {
+      outcome.kind = Outcome::kFailed;
+      outcome.error = report.status();
+    }
+    if (report.ok()) outcome.report = *std::move(report);
+    return outcome;
+  }
+
+  void ShowProgress(const Problem& problem, double share, const LaunchSpec& current) {
+    const double done = static_cast<double>(outcomes_.size());
+    const double all = static_cast<double>(problems_.size());
+    progress_.Update((done + share) / all,
+                     fmt::format("{}/{} {} m={}  {}", outcomes_.size() + 1, problems_.size(),
+                                 problem.name, problem.desc.m, current.kernel->id()));
+  }
+
+  std::vector<Table::Column> Columns() {
+    std::vector<Table::Column> columns = ProblemColumns(problems_);
+    std::size_t widest = 0;
+    for (const Kernel* kernel : session_.gemm.registry().kernels()) {
+      widest = std::max(widest, kernel->id().size());
+    }
+    columns.push_back({"winner", Table::Align::kLeft, widest});
+    columns.push_back({"time", Table::Align::kRight, 7});
+    columns.push_back({"default", Table::Align::kRight, 7});
+    columns.push_back({"gain", Table::Align::kRight, 6});
+    columns.push_back({"samples", Table::Align::kRight, 7});
+    columns.push_back({""});
+    return columns;
+  }
+
+  void PrintRow(const Problem& problem, const Outcome& outcome) {
+    std::vector<std::string> cells = ProblemCells(problem);
+    const LaunchSpec& winner = outcome.report.winner;
+    const bool known = outcome.kind == Outcome::kTuned || outcome.kind == Outcome::kKnown;
+    cells.push_back(known ? winner.kernel->id() : "-");
+    cells.push_back(known ? ShownTimeOrDash(winner.time_us) : "-");
+    cells.push_back(known ? ShownTimeOrDash(winner.baseline_us) : "-");
+    cells.push_back(known && winner.baseline_us > 0
+                        ? fmt::format("{:.2f} x", winner.baseline_us / winner.time_us)
+                        : "-");
+    cells.push_back(std::to_string(outcome.report.measurements));
+    cells.push_back(outcome.kind == Outcome::kTuned ? "" : ToString(outcome.kind));
+    fmt::print("{}", table_.Row(cells));
+    if (outcome.kind == Outcome::kFailed) fmt::print("    {}\n", outcome.error.message());
+    for (const Dropped& dropped : outcome.report.dropped) {
+      fmt::print("    dropped {}: {}\n", dropped.spec.kernel->id(), dropped.reason.message());
+    }
+    std::fflush(stdout);
+  }
+
+  int Count(Outcome::Kind kind) const {
+    int count = 0;
+    for (const Outcome& outcome : outcomes_) count += outcome.kind == kind;
+    return count;
+  }
+
+  int Measurements() const {
+    int measurements = 0;
+    for (const Outcome& outcome : outcomes_) measurements += outcome.report.measurements;
+    return measurements;
+  }
+
+  std::string Summary() const {
+    std::string text = fmt::format("{} problems", problems_.size());
+    for (const auto kind : {Outcome::kTuned, Outcome::kKnown, Outcome::kLeftOut,
+                            Outcome::kInterrupted, Outcome::kFailed}) {
+      if (const int count = Count(kind); count > 0) {
+        text += fmt::format(", {} {}", count, ToString(kind));
+      }
+    }
+    text += fmt::format("; {} measurements in {:.1f} s", Measurements(), NowSeconds() - start_s_);
+    if (Count(Outcome::kTuned) > 0) {
+      text += session_.file ? "; saved in " + session_.file->path() : "; not saved (cache off)";
+    }
+    return text + '\n';
+  }
+
+  Json Document() const {
+    Json list = Json::array();
+    for (std::size_t i = 0; i < problems_.size(); ++i) {
+      const Outcome& outcome = outcomes_[i];
+      Json entry = ToJson(problems_[i]);
+      entry["outcome"] = ToString(outcome.kind);
+      entry["measurements"] = outcome.report.measurements;
+      if (outcome.report.winner.kernel != nullptr) entry["winner"] = ToJson(outcome.report.winner);
+      if (!outcome.error.ok()) entry["error"] = outcome.error.message();
+      Json standings = Json::array();
+      for (const LaunchSpec& spec : outcome.report.standings) standings.push_back(ToJson(spec));
+      Json dropped = Json::array();
+      for (const Dropped& d : outcome.report.dropped) {
+        dropped.push_back({{"kernel", d.spec.kernel->id()}, {"reason", d.reason.message()}});
+      }
+      entry["standings"] = std::move(standings);
+      entry["dropped"] = std::move(dropped);
+      list.push_back(std::move(entry));
+    }
+    return {{"device", session_.gemm.device().device_class},
+            {"cache", session_.file ? Json(session_.file->path()) : Json(nullptr)},
+            {"measurements", Measurements()},
+            {"interrupted", InterruptSignal() != 0},
+            {"problems", std::move(list)}};
+  }
+
+  const TuneArgs& args_;
+  Session session_;
+  const std::vector<Problem> problems_;
+  const double start_s_;
+  Table table_;
+  Progress progress_;
+  std::vector<Outcome> outcomes_;
+  int to_measure_ = 0;
+  Status save_error_;
+};
+
+int RunTune(const TuneArgs& args) {
+  const bool json = args.common.json;
+  if (const std::string misuse = args.problems.Misuse(); !misuse.empty()) return Misuse(misuse);
+  Result<Session> session = OpenSession(args.common, &args.cache);
+  if (!session.ok()) return Fail(session.status(), json);
+  auto problems = args.problems.Load(session->gemm.device().arch);
+  if (!problems.ok()) return Fail(problems.status(), json);
+  if (const Status status = CheckThatResultsCanBeSaved(*session); !status.ok()) {
+    return Fail(status, json);
+  }
+  return Tuning(args, *std::move(session), *std::move(problems)).Run();
+}
+
+}  // namespace
+
+void AddTune(CLI::App& app, Chosen& chosen) {
+  auto args = std::make_shared<TuneArgs>();
+  CLI::App& command =
+      *app.add_subcommand("tune", "Measure the kernels for each problem and remember the winners");
+  args->problems.AddTo(command);
+  command.add_option("--budget", args->budget_s, "Seconds at most, for all problems together")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--force", args->force, "Measure again what was measured before");
+  args->cache.AddTo(command);
+  args->common.AddTo(command);
+  command.callback([args, &chosen] { chosen = [args] { return RunTune(*args); }; });
+}
+
+}  // namespace culet::cli

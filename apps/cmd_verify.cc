@@ -1,0 +1,111 @@
+// culet verify: the conformance suite on this machine.
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "culet/device.h"
+#include "culet/registry.h"
+#include "culet/verify.h"
+#include "interrupt.h"
+#include "output.h"
+#include "progress.h"
+#include "session.h"
+
+namespace culet::cli {
+namespace {
+
+struct VerifyArgs {
+  CommonArgs common;
+  std::string kernel;
+  bool quick = false;
+  double budget_s = 0;
+};
+
+int Selected(const Registry& registry, const std::string& prefix) {
+  const auto& kernels = registry.kernels();
+  return static_cast<int>(std::count_if(kernels.begin(), kernels.end(), [&](const Kernel* kernel) {
+    return kernel->id().starts_with(prefix);
+  }));
+}
+
+Json ToJson(const VerifyReport& report, const DeviceInfo& device, bool interrupted) {
+  Json failures = Json::array();
+  for (const VerifyFailure& failure : report.failures) {
+    failures.push_back({{"kernel", failure.kernel_id},
+                        {"problem", ToString(failure.desc)},
+                        {"message", failure.message}});
+  }
+  return {{"device", device.device_class}, {"passed", report.passed},
+          {"failed", report.failed},       {"refused", report.refused},
+          {"left_out", report.left_out},   {"interrupted", interrupted},
+          {"failures", failures}};
+}
+
+int RunVerify(const VerifyArgs& args) {
+  const bool json = args.common.json;
+  if (const Status status = args.common.Apply(); !status.ok()) return Fail(status, json);
+  const Result<DeviceInfo> device = FindDevice(args.common.device);
+  if (!device.ok()) return Fail(device.status(), json);
+  const Registry registry = Registry::Builtin(*device);
+  const int kernels = Selected(registry, args.kernel);
+  if (kernels == 0) {
+    return Fail(Status(StatusCode::kNotFound,
+                       fmt::format("no kernel's id starts with '{}'; culet kernels lists them",
+                                   args.kernel)),
+                json);
+  }
+
+  const InterruptGuard guard;
+  Progress progress;
+  // Cases come kernel by kernel or problem by problem; their number bounds the work either way.
+  const double cases = static_cast<double>(kernels) *
+                       static_cast<double>(ConformanceProblems(device->arch, args.quick).size());
+  double done = 0;
+  VerifyOptions options;
+  options.kernel = args.kernel;
+  options.quick = args.quick;
+  options.budget_s = args.budget_s;
+  options.on_case = [&](const std::string& kernel_id, const GemmDesc& desc) {
+    progress.Update(done++ / cases, fmt::format("{}  {}", kernel_id, ToString(desc)));
+    return InterruptSignal() == 0;
+  };
+  const VerifyReport report = Verify(registry, *device, options);
+  progress.Clear();
+
+  const bool interrupted = InterruptSignal() != 0;
+  if (json) {
+    PrintJson(ToJson(report, *device, interrupted));
+  } else {
+    for (const VerifyFailure& failure : report.failures) {
+      fmt::print("WRONG  {}  {}\n       {}\n", failure.kernel_id, ToString(failure.desc),
+                 failure.message);
+    }
+    fmt::print("{} passed, {} failed, {} refused with a reason", report.passed, report.failed,
+               report.refused);
+    if (report.left_out > 0) fmt::print(", {} left out by the budget", report.left_out);
+    fmt::print("; {} kernels on {}\n", kernels, device->device_class);
+  }
+  if (interrupted) {
+    Note("interrupted; the cases before it are reported");
+    return InterruptExitCode();
+  }
+  return report.ok() ? kSuccess : kFailure;
+}
+
+}  // namespace
+
+void AddVerify(CLI::App& app, Chosen& chosen) {
+  auto args = std::make_shared<VerifyArgs>();
+  CLI::App& command =
+      *app.add_subcommand("verify", "Check every kernel against the double-precision reference");
+  command.add_option("--kernel", args->kernel, "Only kernels whose id starts with this");
+  command.add_flag("--quick", args->quick, "Edge shapes only");
+  command.add_option("--budget", args->budget_s, "Seconds at most")->check(CLI::PositiveNumber);
+  args->common.AddTo(command);
+  command.callback([args, &chosen] { chosen = [args] { return RunVerify(*args); }; });
+}
+
+}  // namespace culet::cli

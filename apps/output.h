@@ -1,0 +1,72 @@
+// What the commands print: aligned tables for people, one JSON document for programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "culet/desc.h"
+#include "culet/kernel.h"
+#include "culet/status.h"
+
+namespace culet::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// What a command returns to the shell.
+enum ExitCode : int {
+  kSuccess = 0,
+  kFailure = 1,
+  kMisuse = 2,  ///< conflicting or missing options
+};
+
+/// A table with a header; columns are as wide as their widest cell.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string header;
+    Align align = Align::kLeft;
+    std::size_t width = 0;  ///< at least; for rows that are printed before the last is known
+  };
+
+  explicit Table(std::vector<Column> columns);
+
+  /// One cell a column. Control characters in cells are shown as '?'.
+  void Add(std::vector<std::string> cells);
+
+  /// Header and rows, each with a line end.
+  std::string ToString() const;
+
+  /// The header alone, and a row alone, for tables that grow while they are printed.
+  std::string Header() const;
+  std::string Row(const std::vector<std::string>& cells) const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// "820 ns", "12.3 us", "4.56 ms", "1.20 s": three digits.
+std::string ShownTime(double time_us);
+/// "-" where nothing is known.
+std::string ShownTimeOrDash(double time_us);
+/// "60.0 MB", in powers of 1024.
+std::string ShownBytes(double bytes);
+
+/// A number as JSON, null when it is not finite.
+Json Number(double value);
+Json ToJson(const LaunchSpec& spec);
+
+/// The document, on stdout.
+void PrintJson(const Json& document);
+
+/// One sentence on stderr.
+void Note(const std::string& sentence);
+
+/// Reports the failure: a sentence on stderr and, with `json`, {"error": ...} on stdout.
+int Fail(const Status& status, bool json);
+int Misuse(const std::string& sentence);
+
+}  // namespace culet::cli

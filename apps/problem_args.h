@@ -1,0 +1,59 @@
+// How the commands are told which problems: sizes, a shapes file, or a model's config.json.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "culet/desc.h"
+#include "culet/model.h"
+#include "culet/status.h"
+#include "output.h"
+
+namespace culet::cli {
+
+/// One distinct problem.
+struct Problem {
+  std::string name;  ///< of all that are this problem, joined by commas; empty when unnamed
+  Format format = Format::kBf16;
+  GemmDesc desc;
+  std::string arguments;  ///< "--m 1 --n 4096 --k 4096 --format bf16"
+};
+
+/// Name, sizes, format and output type as fields of a JSON object.
+Json ToJson(const Problem& problem);
+
+/// The columns that name a problem in a table, and their cells.
+std::vector<Table::Column> ProblemColumns(const std::vector<Problem>& problems);
+std::vector<std::string> ProblemCells(const Problem& problem);
+
+/// The options --m --n --k --format --out --shapes --model.
+class ProblemArgs {
+ public:
+  void AddTo(CLI::App& command);
+
+  /// Whether any problem was named.
+  bool given() const;
+
+  /// What is wrong with the options given, in one sentence; empty when nothing is.
+  std::string Misuse() const;
+
+  /// The problems, each distinct one once, in the order given. Requires: Misuse().empty().
+  Result<std::vector<Problem>> Load(int arch) const;
+
+ private:
+  struct Named {
+    std::string name;
+    int m, n, k;
+  };
+  Result<std::vector<Named>> LoadShapes() const;
+  Result<std::vector<Named>> LoadModel(Format* format) const;
+
+  std::vector<int> m_;
+  int n_ = 0, k_ = 0;
+  std::string format_, out_, shapes_, model_;
+  CLI::Option *m_option_ = nullptr, *n_option_ = nullptr, *k_option_ = nullptr;
+};
+
+}  // namespace culet::cli
