@@ -13,12 +13,13 @@ namespace culet {
 
 /// How long to look, and when two times count as equal.
 struct TunerOptions {
-  double budget_s = 0;         ///< 0: no limit. Checked between measurements
-  int rounds = 5;              ///< samples a surviving candidate gets
-  int max_candidates = 24;     ///< best predicted kept; the default is always among them
-  int clusters = 5;            ///< groups of alike kernels that survive the first round
-  double drop_ratio = 1.25;    ///< after a round, a candidate slower than this times the best goes
-  double noise = 0.02;         ///< relative; the band is at least this, at least the spreads
+  double budget_s = 0;       ///< 0: no limit. From construction, checked between measurements;
+                             ///< below 0 (what a caller had left) it is spent
+  int rounds = 5;            ///< samples a surviving candidate gets
+  int max_candidates = 24;   ///< best predicted kept; the default is always among them
+  int clusters = 5;          ///< groups of alike kernels that survive the first round
+  double drop_ratio = 1.25;  ///< after a round, a candidate slower than this times the best goes
+  double noise = 0.02;       ///< relative; the band is at least this, at least the spreads
   std::function<double()> clock_s;  ///< seconds; null: the steady clock
 };
 
@@ -33,6 +34,14 @@ struct Dropped {
 /// is never slower than the default.
 ///   while (const LaunchSpec* spec = tuner.Next()) tuner.Report(measure(*spec));
 /// The order of proposals depends on the candidates and the reported times alone.
+///  1. When there are more groups of alike candidates (Cluster) than `clusters`, one leader of each
+///     is sampled twice; the best groups and the default's go on, whole.
+///  2. All that are left take turns, `rounds` samples each. After a turn those slower than
+///     drop_ratio times the best go (after the first only beyond its square: one sample may be an
+///     outlier). The default stays.
+///  3. The first candidate within the band of the best median is measured again in turn with the
+///     default; the new samples alone decide. If the default holds, the next one is tried.
+/// A default that fails is replaced by the first candidate that did not.
 class Tuner {
  public:
   explicit Tuner(std::vector<LaunchSpec> candidates, TunerOptions options = {});
@@ -52,9 +61,12 @@ class Tuner {
   double progress() const noexcept;
   bool out_of_budget() const noexcept;
 
-  /// The winner with median, spread and baseline; origin kMeasured.
+  /// The winner with median, spread and baseline; origin kMeasured, `when` is left to the caller.
+  /// Before the end, or out of budget, the best that the samples so far support: with fewer than
+  /// three of them a candidate must beat the default by drop_ratio.
   /// Errors: UNSUPPORTED with every reason when all candidates were dropped;
-  /// RESOURCE_EXHAUSTED when the budget ended before any sample.
+  /// RESOURCE_EXHAUSTED when the budget ended before any sample; FAILED_PRECONDITION before the
+  /// first sample.
   Result<LaunchSpec> Winner() const;
 
   /// Median and spread of each candidate still measured, fastest first.

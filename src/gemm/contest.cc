@@ -1,0 +1,102 @@
+#include "gemm/contest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/stats.h"
+
+namespace culet {
+
+Estimate EstimateOf(const std::vector<double>& samples) {
+  return {Median(samples), HalfInterquartileRange(samples), samples.size()};
+}
+
+std::string NameOf(const LaunchSpec& spec) {
+  return fmt::format("{} swizzle {} splits {}", spec.kernel != nullptr ? spec.kernel->id() : "null",
+                     spec.swizzle, spec.splits);
+}
+
+Contest::Contest(const std::vector<LaunchSpec>& specs, double noise, double drop_ratio)
+    : noise_(noise), drop_ratio_(drop_ratio) {
+  for (const LaunchSpec& spec : specs) candidates_.push_back(Candidate{.spec = spec});
+}
+
+int Contest::Default() const {
+  const auto first = std::ranges::find(candidates_, false, &Candidate::gone);
+  return first != candidates_.end() ? static_cast<int>(first - candidates_.begin()) : -1;
+}
+
+int Contest::alive() const {
+  return static_cast<int>(std::ranges::count(candidates_, false, &Candidate::gone));
+}
+
+void Contest::Remove(int i, Status reason) {
+  (*this)[i].gone = true;
+  dropped_.push_back({(*this)[i].spec, std::move(reason)});
+}
+
+void Contest::RemoveSlow(int i, std::string why) {
+  Remove(i, Status(StatusCode::kResourceExhausted, std::move(why)));
+}
+
+bool Contest::Ahead(const Estimate& a, const Estimate& b) const {
+  const double band = std::max({noise_ * b.time_us, a.spread_us, b.spread_us});
+  return b.time_us - a.time_us > band;
+}
+
+bool Contest::SurelyAhead(const Estimate& a, const Estimate& b) const {
+  if (!Ahead(a, b)) return false;
+  return std::min(a.samples, b.samples) >= kMinSamples || a.time_us * drop_ratio_ < b.time_us;
+}
+
+bool Contest::Competes(int i) const {
+  const Candidate& candidate = (*this)[i];
+  return !candidate.gone && !candidate.beaten && !candidate.samples.empty();
+}
+
+int Contest::Challenger(bool surely) const {
+  int best = -1;
+  double best_us = INFINITY;
+  for (int i = 0; i < size(); ++i) {
+    if (!Competes(i)) continue;
+    const double time_us = Median((*this)[i].samples);
+    if (time_us < best_us) {
+      best = i;
+      best_us = time_us;
+    }
+  }
+  const int standard = Default();
+  if (standard < 0) return -1;
+  if ((*this)[standard].samples.empty()) return best;
+  const Estimate slowest = EstimateOf((*this)[standard].samples);
+  const auto beats_default = [&](int i) {
+    const Estimate estimate = EstimateOf((*this)[i].samples);
+    return surely ? SurelyAhead(estimate, slowest) : Ahead(estimate, slowest);
+  };
+  if (best < 0 || best == standard || !beats_default(best)) return standard;
+  // The first within the band, not the fastest: near ties then fall the same way in every run.
+  const Estimate fastest = EstimateOf((*this)[best].samples);
+  for (int i = 0; i < best; ++i) {
+    if (!Competes(i) || Ahead(fastest, EstimateOf((*this)[i].samples))) continue;
+    if (beats_default(i)) return i;
+  }
+  return best;
+}
+
+bool Contest::Fought(int challenger, std::size_t pairs) const {
+  return (*this)[challenger].duel.size() >= pairs && (*this)[Default()].duel.size() >= pairs;
+}
+
+bool Contest::WinsDuel(int challenger) const {
+  return Ahead(EstimateOf((*this)[challenger].duel), EstimateOf((*this)[Default()].duel));
+}
+
+Estimate Contest::Standing(int i) const {
+  const Candidate& candidate = (*this)[i];
+  return EstimateOf(candidate.duel.size() >= kMinSamples ? candidate.duel : candidate.samples);
+}
+
+}  // namespace culet
