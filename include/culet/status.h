@@ -53,8 +53,11 @@ inline Status OkStatus() noexcept { return {}; }
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}         // NOLINT: implicit by design
-  Result(Status status) : state_(std::move(status)) {}  // NOLINT: implicit by design
+  Result(T value) : state_(std::move(value)) {}  // NOLINT: implicit by design
+  /// Requires: a failure; of success without a value it makes an INTERNAL error.
+  Result(Status status)  // NOLINT: implicit by design
+      : state_(status.ok() ? Status(StatusCode::kInternal, "success without a value")
+                           : std::move(status)) {}
 
   bool ok() const noexcept { return std::holds_alternative<T>(state_); }
   explicit operator bool() const noexcept { return ok(); }

@@ -140,6 +140,10 @@ Status CheckOperation(const Operation& op) {
     return Invalid("operation.bias.type is {}; use float32, float16 or bfloat16",
                    ToString(op.bias.type));
   }
+  if (op.bias.axis != Bias::Axis::kN && op.bias.axis != Bias::Axis::kM) {
+    return Invalid("operation.bias.axis is {}; use kN for one value a column, kM for one a row",
+                   static_cast<int>(op.bias.axis));
+  }
   return CheckPointer("operation.bias.data", op.bias.data, op.bias.type);
 }
 
@@ -154,6 +158,10 @@ Status CheckNoOverlap(const GemmArgs& args) {
   CULET_RETURN_IF_ERROR(check("B", args.B, args.Bdesc));
   CULET_RETURN_IF_ERROR(check("U", args.U, args.Udesc));
   CULET_RETURN_IF_ERROR(check("V", args.V, args.Vdesc));
+  const Bias& bias = args.operation.bias;
+  const int bias_length = bias.axis == Bias::Axis::kN ? args.Ddesc.cols : args.Ddesc.rows;
+  CULET_RETURN_IF_ERROR(
+      check("operation.bias.data", bias.data, RowMajor(bias.type, 1, bias_length)));
   if (args.beta == 0.0f) return {};
   const bool in_place = args.C == args.D && args.Cdesc.type == args.Ddesc.type &&
                         args.Cdesc.order == args.Ddesc.order && args.Cdesc.ld == args.Ddesc.ld;
@@ -209,17 +217,17 @@ Result<GemmDesc> Describe(const GemmArgs& args, int arch) {
   desc.striding_d = StridingOf(args.Ddesc);
   desc.pack_a = args.Adesc.pack;
   desc.pack_b = args.Bdesc.pack;
-  desc.pack_u = args.Udesc.pack;
-  desc.pack_v = args.Vdesc.pack;
   desc.quant_a = op.quant_a;
   desc.quant_b = op.quant_b;
   if (op.quant_a.type != QuantType::kNone) {
     desc.type_u = args.Udesc.type;
+    desc.pack_u = args.Udesc.pack;
     desc.order_u = args.Udesc.order;
     desc.align_u = AlignmentClass(args.U, args.Udesc);
   }
   if (op.quant_b.type != QuantType::kNone) {
     desc.type_v = args.Vdesc.type;
+    desc.pack_v = args.Vdesc.pack;
     desc.order_v = args.Vdesc.order;
     desc.align_v = AlignmentClass(args.V, args.Vdesc);
   }

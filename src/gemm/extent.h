@@ -17,13 +17,15 @@ constexpr int OuterOf(const MatrixLayout& layout) noexcept {
   return layout.order == Order::kRowMajor ? layout.rows : layout.cols;
 }
 
-/// The bytes from the first to behind the last element; -1 when they do not fit in ptrdiff_t.
-/// Requires: rows, cols, ld >= 1.
+/// The bytes from the first to behind the last element; -1 when they, or those from one row to the
+/// next, do not fit in ptrdiff_t. Requires: rows, cols, ld >= 1.
 constexpr std::int64_t ByteExtent(const MatrixLayout& layout) noexcept {
+  const auto size = static_cast<std::int64_t>(SizeOf(layout.type));
+  std::int64_t pitch = 0;
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<std::int64_t>(OuterOf(layout) - 1), layout.ld, &bytes) ||
-      __builtin_add_overflow(bytes, static_cast<std::int64_t>(InnerOf(layout)), &bytes) ||
-      __builtin_mul_overflow(bytes, static_cast<std::int64_t>(SizeOf(layout.type)), &bytes)) {
+  if (__builtin_mul_overflow(layout.ld, size, &pitch) ||
+      __builtin_mul_overflow(OuterOf(layout) - 1, pitch, &bytes) ||
+      __builtin_add_overflow(bytes, InnerOf(layout) * size, &bytes)) {
     return -1;
   }
   return bytes;
