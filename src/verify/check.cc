@@ -1,0 +1,183 @@
+#include "verify/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace culet {
+namespace {
+
+// Bounds the splits of K: enough to cut every problem of the suite finely.
+constexpr std::size_t kBarrierBytes = std::size_t{1} << 20;
+constexpr std::size_t kPartialBytes = std::size_t{16} << 20;
+
+// Neither 1 nor 0, so that a lost factor shows; powers of two where results must be exact.
+ScratchOptions OptionsOf(ProblemData::Stage stage) {
+  ScratchOptions options;
+  switch (stage) {
+    case ProblemData::kIntegers:
+      options.fill = Fill::kIntegers;
+      options.alpha = -2.0f;
+      options.beta = 0.5f;
+      break;
+    case ProblemData::kNormal:
+    case ProblemData::kFirstRow:
+      options.gap_bytes = 40;  // 10 to 40 elements: within reach of one vector too many
+      options.alpha = 0.7f;
+      options.beta = -1.3f;
+      break;
+    case ProblemData::kExtreme:
+    case ProblemData::kStages:
+      options.fill = Fill::kExtreme;
+      break;
+  }
+  return options;
+}
+
+const char* NameOf(ProblemData::Stage stage) {
+  switch (stage) {
+    case ProblemData::kIntegers:
+      return "exact integers";
+    case ProblemData::kNormal:
+      return "normal data";
+    case ProblemData::kExtreme:
+      return "extreme values";
+    case ProblemData::kFirstRow:
+    case ProblemData::kStages:
+      break;
+  }
+  return "the first row alone";
+}
+
+struct Variant {
+  int swizzle = 0;
+  int splits = 1;
+  friend bool operator==(const Variant&, const Variant&) = default;
+};
+
+std::vector<Variant> VariantsOf(const Kernel& kernel, const GemmDesc& desc) {
+  const int4 shape = ShapeOf(desc);
+  const int swizzle = std::max(0, kernel.GetMaxSwizzle(shape));
+  std::vector<Variant> variants = {{0, 1}};
+  const auto add = [&](Variant variant) {
+    if (std::ranges::find(variants, variant) == variants.end()) variants.push_back(variant);
+  };
+  add({swizzle, 1});
+  const auto most_splits = [&](int at_swizzle) {
+    return std::clamp(kernel.GetMaxSplits(shape, at_swizzle, kBarrierBytes, kPartialBytes), 1,
+                      desc.k);
+  };
+  add({0, std::min(2, most_splits(0))});
+  add({swizzle, most_splits(swizzle)});
+  return variants;
+}
+
+// Through Prepare, as a plan launches, or through Launch itself.
+Status LaunchOnce(Kernel& kernel, ScratchProblem& scratch, Variant variant, bool prepared) {
+  auto workspace =
+      scratch.workspace(kernel.workspace_size(scratch.desc(), variant.swizzle, variant.splits));
+  if (!workspace.ok()) return workspace.status();
+  CULET_RETURN_IF_ERROR(scratch.PoisonOutput());
+  const GemmArgs& args = scratch.args();
+  if (prepared) {
+    const auto plan = kernel.Prepare(args, variant.swizzle, variant.splits);
+    if (!plan.ok()) return plan.status();
+    return LaunchStatus((*plan)->Launch(args.alpha, args.A, args.U, args.beta, args.C, args.D,
+                                        **workspace, nullptr),
+                        kernel);
+  }
+  return LaunchStatus(
+      kernel.Launch(args.operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc, args.B,
+                    args.Bdesc, args.V, args.Vdesc, args.beta, args.C, args.Cdesc, args.D,
+                    args.Ddesc, variant.swizzle, variant.splits, **workspace, nullptr),
+      kernel);
+}
+
+Status Wrong(ProblemData::Stage stage, Variant variant, const std::string& what) {
+  return Status(StatusCode::kWrongResult,
+                fmt::format("{} (swizzle {}, splits {}): {}", NameOf(stage), variant.swizzle,
+                            variant.splits, what));
+}
+
+Status CheckStage(Kernel& kernel, ProblemData& data, ProblemData::Stage stage) {
+  auto scratch = data.Get(stage);
+  if (!scratch.ok()) return scratch.status();
+  for (const Variant variant : VariantsOf(kernel, data.desc())) {
+    CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **scratch, variant, stage == ProblemData::kNormal));
+    const auto report = (*scratch)->Compare();
+    if (!report.ok()) return report.status();
+    if (!report->ok()) return Wrong(stage, variant, report->ToString());
+  }
+  return {};
+}
+
+Status CheckRepeatable(Kernel& kernel, ProblemData& data, int repeats) {
+  auto scratch = data.Get(ProblemData::kNormal);
+  if (!scratch.ok()) return scratch.status();
+  for (const Variant variant : VariantsOf(kernel, data.desc())) {
+    std::vector<std::byte> first;
+    for (int i = 0; i < repeats; ++i) {
+      CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **scratch, variant, true));
+      auto bytes = (*scratch)->OutputBytes();
+      if (!bytes.ok()) return bytes.status();
+      if (i == 0)
+        first = *std::move(bytes);
+      else if (*bytes != first) {
+        return Wrong(ProblemData::kNormal, variant,
+                     "two launches gave different bits, although the kernel declares repeatable");
+      }
+    }
+  }
+  return {};
+}
+
+Status CheckBatchInvariant(Kernel& kernel, ProblemData& data) {
+  // Rows of a column-major D are not one line; the row-major problems say enough.
+  if (data.desc().m == 1 || data.desc().order_d != Order::kRowMajor) return {};
+  auto all = data.Get(ProblemData::kNormal);
+  if (!all.ok()) return all.status();
+  auto one = data.Get(ProblemData::kFirstRow);
+  if (!one.ok()) return one.status();
+  if (!kernel.is_feasible((*one)->desc())) return {};
+  CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **all, {}, true));
+  CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **one, {}, true));
+  const auto all_bytes = (*all)->OutputBytes(), row = (*one)->OutputBytes();
+  if (!all_bytes.ok()) return all_bytes.status();
+  if (!row.ok()) return row.status();
+  if (std::equal(row->begin(), row->end(), all_bytes->begin())) return {};
+  return Wrong(ProblemData::kFirstRow, {},
+               "its bits differ with m, although the kernel declares batch-invariant");
+}
+
+}  // namespace
+
+Result<ScratchProblem*> ProblemData::Get(Stage stage) {
+  auto& slot = scratch_[stage];
+  if (!slot) {
+    GemmDesc desc = desc_;
+    if (stage == kFirstRow) desc.m = 1;
+    auto made = ScratchProblem::Create(device_, desc, OptionsOf(stage));
+    if (!made.ok()) return made.status();
+    slot = *std::move(made);
+  }
+  return &*slot;
+}
+
+Status CheckKernel(Kernel& kernel, ProblemData& data, int repeats) {
+  for (const auto stage : {ProblemData::kIntegers, ProblemData::kNormal, ProblemData::kExtreme}) {
+    CULET_RETURN_IF_ERROR(CheckStage(kernel, data, stage));
+  }
+  const Determinism declared = kernel.desc().determinism;
+  if (declared >= Determinism::kRepeatable) {
+    CULET_RETURN_IF_ERROR(CheckRepeatable(kernel, data, repeats));
+  }
+  if (declared >= Determinism::kBatchInvariant) return CheckBatchInvariant(kernel, data);
+  return {};
+}
+
+}  // namespace culet

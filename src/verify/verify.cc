@@ -1,0 +1,91 @@
+#include "culet/verify.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "verify/check.h"
+
+namespace culet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Run {
+ public:
+  Run(const DeviceInfo& device, const VerifyOptions& options)
+      : device_(device), options_(options), start_(Clock::now()) {}
+
+  /// Every chosen kernel on one problem; false when the caller ended the run.
+  bool Problem(const Registry& registry, const GemmDesc& desc) {
+    ProblemData data(device_, desc);
+    for (Kernel* kernel : registry.kernels()) {
+      if (!kernel->id().starts_with(options_.kernel)) continue;
+      if (OutOfBudget()) {
+        ++report_.left_out;
+        continue;
+      }
+      if (!Pair(*kernel, data)) return false;
+    }
+    return true;
+  }
+
+  VerifyReport Take() { return std::move(report_); }
+
+ private:
+  bool OutOfBudget() const {
+    return options_.budget_s > 0 &&
+           std::chrono::duration<double>(Clock::now() - start_).count() > options_.budget_s;
+  }
+
+  bool Pair(Kernel& kernel, ProblemData& data) {
+    const GemmDesc& desc = data.desc();
+    const Feasibility feasibility = kernel.why(desc);
+    if (kernel.is_feasible(desc) != feasibility.ok()) {
+      Fail(kernel, desc, "is_feasible and why contradict each other");
+      return true;
+    }
+    if (!feasibility.ok()) {
+      if (std::strlen(feasibility.reason()) == 0)
+        Fail(kernel, desc, "refuses without a reason");
+      else
+        ++report_.refused;
+      return true;
+    }
+    if (options_.on_case && !options_.on_case(kernel.id(), desc)) return false;
+    const Status status = CheckKernel(kernel, data, options_.repeats);
+    if (status.ok())
+      ++report_.passed;
+    else
+      Fail(kernel, desc, status.message());
+    return true;
+  }
+
+  void Fail(const Kernel& kernel, const GemmDesc& desc, const std::string& what) {
+    ++report_.failed;
+    report_.failures.push_back({kernel.id(), desc,
+                                fmt::format("{}; repeat with: culet verify --kernel {}{}", what,
+                                            kernel.id(), options_.quick ? " --quick" : "")});
+  }
+
+  const DeviceInfo& device_;
+  const VerifyOptions& options_;
+  Clock::time_point start_;
+  VerifyReport report_;
+};
+
+}  // namespace
+
+VerifyReport Verify(const Registry& registry, const DeviceInfo& device,
+                    const VerifyOptions& options) {
+  Run run(device, options);
+  for (const GemmDesc& desc : ConformanceProblems(device.arch, options.quick)) {
+    if (!run.Problem(registry, desc)) break;
+  }
+  return run.Take();
+}
+
+}  // namespace culet
