@@ -1,0 +1,209 @@
+// Products with many rows: weights become FP32 panels in the caches, lanes run along n, a tile of
+// D stays in registers over 128 steps of k.
+#if defined(CULET_SIMD_BLOCKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CULET_SIMD_BLOCKED_INL_H_
+#undef CULET_SIMD_BLOCKED_INL_H_
+#else
+#define CULET_SIMD_BLOCKED_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/simd_blocked.h"
+#include "kernels/cpu/simd_pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+
+// sums[r][c] += factors[r] * (a's row r times panel's column c) for a tile of kRows x kVectors
+// vectors. `a` holds kRows values for each of `depth` steps of k.
+template <int kRows, int kVectors>
+HWY_NOINLINE void OuterTile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT panel,
+                            std::size_t depth, const float* HWY_RESTRICT factors,
+                            float* HWY_RESTRICT sums) {
+  const F32 d;
+  VF32 accumulators[kRows][kVectors];
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) accumulators[r][v] = hn::Zero(d);
+  }
+  for (std::size_t i = 0; i < depth; ++i) {
+    VF32 b[kVectors];
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      b[v] = hn::Load(d, panel + static_cast<std::size_t>(v) * kLanes);
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      const VF32 x = hn::Set(d, a[r]);
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVectors; ++v) {
+        accumulators[r][v] = hn::MulAdd(x, b[v], accumulators[r][v]);
+      }
+    }
+    a += kRows;
+    panel += kVectors * kLanes;
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    const VF32 factor = hn::Set(d, factors[r]);
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      float* HWY_RESTRICT sum = sums + r * kBlockedColumns + static_cast<std::size_t>(v) * kLanes;
+      hn::StoreU(hn::MulAdd(factor, accumulators[r][v], hn::LoadU(d, sum)), d, sum);
+    }
+  }
+}
+
+using OuterFunction = void (*)(const float*, const float*, std::size_t, const float*, float*);
+
+// Tiles of 1 to N rows, by row count.
+template <int kVectors, int... kRowsLessOne>
+constexpr auto OuterTilesOf(std::integer_sequence<int, kRowsLessOne...>) {
+  return std::array<OuterFunction, sizeof...(kRowsLessOne)>{
+      &OuterTile<kRowsLessOne + 1, kVectors>...};
+}
+
+// Rows cut into tiles of at most `most`, as evenly as can be.
+struct RowTiles {
+  int rows;
+  int count;
+  RowTiles(int rows_in, int most) : rows(rows_in), count((rows_in + most - 1) / most) {}
+  int begin(int tile) const { return static_cast<int>(std::int64_t{rows} * tile / count); }
+};
+
+// The rows [first, first + tiles.rows) of A as FP32, each tile by itself, k-major.
+inline void PackActivations(const GemmArgs& args, std::int64_t first, const RowTiles& tiles,
+                            float factor, float* HWY_RESTRICT out) {
+  const auto k = static_cast<std::size_t>(args.Adesc.cols);
+  HostPool().Run(
+      tiles.count,
+      [&](int tile, int) {
+        const int begin = tiles.begin(tile);
+        const auto rows = static_cast<std::size_t>(tiles.begin(tile + 1) - begin);
+        float* HWY_RESTRICT packed = out + static_cast<std::size_t>(begin) * k;
+        alignas(64) float row_values[kBlockedDepth];
+        for (std::size_t i = 0; i < k; i += kBlockedDepth) {
+          const std::size_t count = std::min<std::size_t>(kBlockedDepth, k - i);
+          for (std::size_t r = 0; r < rows; ++r) {
+            LoadActivations(args, first + begin + static_cast<std::int64_t>(r),
+                            static_cast<std::int64_t>(i), count, row_values);
+            for (std::size_t j = 0; j < count; ++j) {
+              packed[(i + j) * rows + r] = row_values[j] * factor;
+            }
+          }
+        }
+      },
+      args.operation.sm_budget);
+}
+
+// B[k .. k + depth, column .. column + width) as panels of `panel_width` columns; the last one is
+// filled up with zeros.
+template <class Decoder>
+void PackWeights(const GemmArgs& args, std::int64_t k, std::size_t depth, std::int64_t column,
+                 std::int64_t width, std::size_t panel_width, float* HWY_RESTRICT panels) {
+  const auto columns = static_cast<std::size_t>(width);
+  for (std::size_t at = 0; at < RoundUpTo(columns, panel_width); at += kLanes) {
+    float* HWY_RESTRICT out =
+        panels + at / panel_width * panel_width * kBlockedDepth + at % panel_width;
+    const std::size_t count = std::min(kLanes, columns - std::min(at, columns));
+    const void* source =
+        count > 0 ? ElementAt(args.B, args.Bdesc, k, column + static_cast<std::int64_t>(at))
+                  : args.B;
+    if (args.Bdesc.order == Order::kColMajor) {
+      PackColumns<Decoder>(static_cast<const typename Decoder::T*>(source), args.Bdesc.ld, count,
+                           depth, out, panel_width);
+    } else {
+      PackRows(args.Bdesc.type, static_cast<const std::byte*>(source), args.Bdesc.ld, count, depth,
+               1.0f / Decoder::kActivationScale, out, panel_width);
+    }
+  }
+}
+
+// D's rows [first, first + tiles.rows) and columns [column, column + width).
+template <class Decoder, int kMaxRows, int kVectors>
+void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tiles,
+                  std::int64_t column, const float* HWY_RESTRICT activations,
+                  float* HWY_RESTRICT own) {
+  static constexpr auto kTiles =
+      OuterTilesOf<kVectors>(std::make_integer_sequence<int, kMaxRows>());
+  constexpr std::size_t kPanel = kVectors * kLanes;
+  const auto k = static_cast<std::size_t>(args.Adesc.cols);
+  const std::int64_t width = std::min<std::int64_t>(kBlockedColumns, args.Bdesc.cols - column);
+  float* HWY_RESTRICT panels = own;
+  float* HWY_RESTRICT sums = panels + kBlockedDepth * kBlockedColumns;
+  float* HWY_RESTRICT factors = sums + tiles.rows * kBlockedColumns;
+  std::fill_n(sums, tiles.rows * kBlockedColumns, 0.0f);
+  std::fill_n(factors, tiles.rows, 1.0f);
+
+  constexpr bool kScaled = std::is_same_v<Decoder, DecodeE4m3>;
+  const ScaleView u(args.U, args.Udesc), v(args.V, args.Vdesc);
+  for (std::size_t i = 0; i < k; i += kBlockedDepth) {
+    const std::size_t depth = std::min<std::size_t>(kBlockedDepth, k - i);
+    PackWeights<Decoder>(args, static_cast<std::int64_t>(i), depth, column, width, kPanel, panels);
+    if constexpr (kScaled) {
+      const auto kb = static_cast<std::int64_t>(i / kScaleBlock);
+      const float of_b = v.at(kb, column / kScaleBlock);
+      for (int r = 0; r < tiles.rows; ++r) factors[r] = u.at(first + r, kb) * of_b;
+    }
+    for (std::size_t c = 0; c < static_cast<std::size_t>(width); c += kPanel) {
+      for (int tile = 0; tile < tiles.count; ++tile) {
+        const int row = tiles.begin(tile), rows = tiles.begin(tile + 1) - row;
+        kTiles[static_cast<std::size_t>(rows - 1)](
+            activations + static_cast<std::size_t>(row) * k + i * static_cast<std::size_t>(rows),
+            panels + c * kBlockedDepth, depth, factors + row, sums + row * kBlockedColumns + c);
+      }
+    }
+  }
+  for (int r = 0; r < tiles.rows; ++r) {
+    StoreSums(args, first + r, column, static_cast<std::size_t>(width), sums + r * kBlockedColumns);
+  }
+}
+
+template <class Decoder, int kMaxRows, int kVectors>
+void RunBlocked(const GemmArgs& args, const BlockedBuffers& buffers) {
+  const int m = args.Adesc.rows;
+  const std::size_t own_floats = BlockedThreadFloats(static_cast<std::size_t>(m));
+  const int passes = (m + kBlockedRows - 1) / kBlockedRows;
+  const auto strips =
+      static_cast<int>((std::int64_t{args.Bdesc.cols} + kBlockedColumns - 1) / kBlockedColumns);
+  for (int pass = 0; pass < passes; ++pass) {
+    const auto first = static_cast<int>(std::int64_t{m} * pass / passes);
+    const auto last = static_cast<int>(std::int64_t{m} * (pass + 1) / passes);
+    const RowTiles tiles(last - first, kMaxRows);
+    PackActivations(args, first, tiles, Decoder::kActivationScale, buffers.shared);
+    HostPool().Run(
+        strips,
+        [&](int strip, int thread) {
+          BlockedStrip<Decoder, kMaxRows, kVectors>(
+              args, first, tiles, std::int64_t{strip} * kBlockedColumns, buffers.shared,
+              buffers.own + static_cast<std::size_t>(thread) * own_floats);
+        },
+        buffers.threads);
+  }
+}
+
+template <int kMaxRows, int kVectors>
+void RunBlockedOfAnyType(const GemmArgs& args, const BlockedBuffers& buffers) {
+  switch (args.Bdesc.type) {
+    case DataType::kFloat16:
+      return RunBlocked<DecodeF16, kMaxRows, kVectors>(args, buffers);
+    case DataType::kBfloat16:
+      return RunBlocked<DecodeBf16, kMaxRows, kVectors>(args, buffers);
+    case DataType::kFloat8_e4m3:
+      return RunBlocked<DecodeE4m3, kMaxRows, kVectors>(args, buffers);
+    default:
+      return RunBlocked<DecodeF32, kMaxRows, kVectors>(args, buffers);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

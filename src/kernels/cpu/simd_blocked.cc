@@ -1,0 +1,115 @@
+// cpu_simd/blocked: any number of rows, weights packed into FP32 panels in the caches.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/simd_blocked.cc"
+#include "kernels/cpu/simd_targets.h"
+// Per target from here on.
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/simd_blocked-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+
+void BlockedMr14Nr2(const GemmArgs& args, const BlockedBuffers& buffers) {
+  RunBlockedOfAnyType<14, 2>(args, buffers);
+}
+void BlockedMr6Nr2(const GemmArgs& args, const BlockedBuffers& buffers) {
+  RunBlockedOfAnyType<6, 2>(args, buffers);
+}
+void BlockedMr6Nr4(const GemmArgs& args, const BlockedBuffers& buffers) {
+  RunBlockedOfAnyType<6, 4>(args, buffers);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <memory>
+#include <utility>
+
+#include "kernels/catalog.h"
+
+namespace culet {
+namespace {
+
+HWY_EXPORT(BlockedMr14Nr2);
+HWY_EXPORT(BlockedMr6Nr2);
+HWY_EXPORT(BlockedMr6Nr4);
+
+using Buffers = BlockedBuffers;
+void RunMr14Nr2(const GemmArgs& a, const Buffers& b) { HWY_DYNAMIC_DISPATCH(BlockedMr14Nr2)(a, b); }
+void RunMr6Nr2(const GemmArgs& a, const Buffers& b) { HWY_DYNAMIC_DISPATCH(BlockedMr6Nr2)(a, b); }
+void RunMr6Nr4(const GemmArgs& a, const Buffers& b) { HWY_DYNAMIC_DISPATCH(BlockedMr6Nr4)(a, b); }
+
+int ThreadLimit(int sm_budget) noexcept {
+  const int threads = HostThreads();
+  return sm_budget > 0 ? std::min(sm_budget, threads) : threads;
+}
+
+class BlockedKernel final : public ArgsKernel {
+ public:
+  using Function = void (*)(const GemmArgs&, const BlockedBuffers&);
+
+  BlockedKernel(KernelDesc desc, KernelInfo info, Function function)
+      : ArgsKernel(desc, std::move(info)), function_(function) {}
+
+  Feasibility why(const GemmDesc& p) const noexcept override {
+    if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
+    return SimdWhy(p);
+  }
+
+  WorkspaceSize workspace_size(const GemmDesc& p, int, int) const noexcept override {
+    const auto m = static_cast<std::size_t>(p.m);
+    const auto threads = static_cast<std::size_t>(ThreadLimit(p.sm_budget));
+    WorkspaceSize size;
+    size.partials =
+        (BlockedSharedFloats(m, static_cast<std::size_t>(p.k)) + threads * BlockedThreadFloats(m)) *
+        sizeof(float);
+    return size;
+  }
+
+  int Run(const GemmArgs& args, int, int, Workspace& workspace, cudaStream_t) override {
+    const auto m = static_cast<std::size_t>(args.Adesc.rows);
+    const std::size_t shared = BlockedSharedFloats(m, static_cast<std::size_t>(args.Adesc.cols));
+    const std::size_t own = BlockedThreadFloats(m);
+    const std::size_t floats = workspace.partials_size / sizeof(float);
+    if (workspace.partials == nullptr || floats < shared + own) {
+      return static_cast<int>(StatusCode::kResourceExhausted);
+    }
+    // A workspace made for fewer threads than there are now limits them.
+    auto* const data = static_cast<float*>(workspace.partials);
+    const auto fitting = static_cast<int>(std::min<std::size_t>((floats - shared) / own, 1 << 16));
+    function_(args,
+              {data, data + shared, std::min(fitting, ThreadLimit(args.operation.sm_budget))});
+    return 0;
+  }
+
+ private:
+  Function function_;
+};
+
+}  // namespace
+
+void AddCpuSimdBlocked(const DeviceInfo&, KernelList& kernels) {
+  const auto add = [&](const char* name, int rows, BlockedKernel::Function function) {
+    KernelDesc desc;
+    desc.backend = Backend::kNative;
+    desc.tile_m = rows;
+    desc.tile_n = kBlockedColumns;
+    desc.determinism = Determinism::kRepeatable;
+    KernelInfo info;
+    info.name = name;
+    info.bandwidth_share = 0.5;
+    info.matrix_share = 0.8;
+    kernels.push_back(std::make_unique<BlockedKernel>(desc, std::move(info), function));
+  };
+  add("cpu_simd/blocked/mr14nr2", 14, RunMr14Nr2);
+  add("cpu_simd/blocked/mr6nr4", 6, RunMr6Nr4);
+  add("cpu_simd/blocked/mr6nr2", 6, RunMr6Nr2);
+}
+
+}  // namespace culet
+#endif  // HWY_ONCE
