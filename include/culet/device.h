@@ -46,7 +46,8 @@ Result<DeviceInfo> FindDevice(const std::string& name);
 HardwareRates TypicalRates(const DeviceInfo& device, DataType type);
 
 /// Measures the host's read bandwidth over more than its last-level cache and its FP32
-/// multiply-add rate with the threads in use. Takes about half a second.
+/// multiply-add rate with the threads in use. Takes about half a second, longer in
+/// a virtual machine whose memory was not touched before.
 /// Errors: RESOURCE_EXHAUSTED when half of the free memory is not more than that cache.
 Result<HardwareRates> MeasureHostRates();
 
