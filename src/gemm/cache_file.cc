@@ -64,6 +64,11 @@ Result<std::optional<std::string>> ReadCache(const std::string& path) {
   return text;
 }
 
+Result<FileLock> LockFor(const std::string& path) {
+  CULET_RETURN_IF_ERROR(MakeFolderOf(path));
+  return FileLock::Acquire(path + ".lock", kLockTimeout);
+}
+
 }  // namespace
 
 CacheFile::CacheFile(std::string path) : path_(std::move(path)) {}
@@ -101,25 +106,21 @@ Result<ImportReport> CacheFile::Load(DispatchCache& cache) const {
 
 Result<int> CacheFile::Save(const DispatchCache& cache) const {
   if (path_.empty()) return 0;
-  Result<std::string> path = FollowLinks(path_);
+  const Result<std::string> path = FollowLinks(path_);
   if (!path.ok()) return path.status();
-  std::optional<FileLock> lock;
-  for (;;) {
-    Result<std::optional<std::string>> old_text = ReadCache(*path);
-    if (!old_text.ok()) return old_text.status();
-    const CacheText merged = Merge(old_text->value_or(""), cache);
-    if (*old_text == merged.text) return merged.records;
-    if (lock) {
-      CULET_RETURN_IF_ERROR(ReplaceFile(*path, merged.text));
-      return merged.records;
-    }
-    // There is something to write: once more, now that nobody else can. Without this first look a
-    // file in a read-only folder could not be used even when it says all that there is to say.
-    CULET_RETURN_IF_ERROR(MakeFolderOf(*path));
-    Result<FileLock> acquired = FileLock::Acquire(*path + ".lock", kLockTimeout);
-    if (!acquired.ok()) return acquired.status();
-    lock.emplace(*std::move(acquired));
+  // A first look, so that beside a file that is not ours no lock file appears.
+  if (const auto text = ReadCache(*path); !text.ok() || (!text->has_value() && cache.size() == 0)) {
+    return text.ok() ? Result<int>(0) : text.status();
   }
+  const Result<FileLock> lock = LockFor(*path);
+  const auto old_text = ReadCache(*path);
+  if (!old_text.ok()) return old_text.status();
+  const CacheText merged = Merge(old_text->value_or(""), cache);
+  if (*old_text == merged.text) return merged.records;
+  // Only now: a file in a read-only folder that says all there is to say is as good as written.
+  if (!lock.ok()) return lock.status();
+  CULET_RETURN_IF_ERROR(ReplaceFile(*path, merged.text));
+  return merged.records;
 }
 
 Result<std::vector<CacheFile::Record>> CacheFile::List() const {

@@ -1,9 +1,10 @@
 #include "gemm/cache_record.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <cmath>
 #include <compare>
-#include <cstring>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,11 +16,11 @@
 namespace culet {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 // A line is {<key>,"launch":{...},"library":"...","checksum":"<16 hex digits>"}. A quote inside a
 // JSON string is escaped, so neither mark can occur in one.
-constexpr std::string_view kLaunchMark = ",\"launch\":{";
+constexpr std::string_view kLaunchMark = ",\"launch\":";
 constexpr std::string_view kChecksumMark = ",\"checksum\":\"";
 constexpr std::size_t kChecksumDigits = 16;
 constexpr std::string_view kLineEnd = "\"}";
@@ -85,20 +86,38 @@ void VisitLaunch(Record& record, Visit&& visit) {
   visit("when", record.when);
 }
 
+// JSON text of a string. `replace`: an id that is not UTF-8 must not throw; when it is read again
+// it names no kernel.
+std::string Quoted(std::string_view text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Writes the members of an object. Text is appended as it comes: a document tree that
+// is built only to be printed takes twice as long.
 class ObjectWriter {
  public:
+  explicit ObjectWriter(std::string& out) : out_(out) { out_ += '{'; }
+  ~ObjectWriter() { out_ += '}'; }
+  ObjectWriter(const ObjectWriter&) = delete;
+  ObjectWriter& operator=(const ObjectWriter&) = delete;
+
   template <class T, class... Range>
   void operator()(const char* name, const T& value, const Range&...) {
+    const auto end = std::back_inserter(out_);
+    fmt::format_to(end, "{}\"{}\":", out_.ends_with('{') ? "" : ",", name);
     if constexpr (std::is_enum_v<T>) {
-      object_[name] = TextOf(value);
+      fmt::format_to(end, "\"{}\"", TextOf(value));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      out_ += Quoted(value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      out_ += Json(value).dump();  // the shortest text that reads back as the same bits
     } else {
-      object_[name] = value;
+      fmt::format_to(end, "{}", value);
     }
   }
-  Json Take() { return std::move(object_); }
 
  private:
-  Json object_ = Json::object();
+  std::string& out_;
 };
 
 // Reads the members of an object into fields and keeps the first thing that is wrong.
@@ -238,16 +257,11 @@ std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
   record.baseline_us = spec.baseline_us;
   record.origin = spec.origin;
   record.when = spec.when;
-  ObjectWriter problem, launch;
-  VisitFields(desc, problem);
-  VisitLaunch(record, launch);
-  Json line = {{"device", device_class},
-               {"problem", problem.Take()},
-               {"launch", launch.Take()},
-               {"library", CULET_VERSION}};
-  // `replace`: a kernel id that is not UTF-8 must not throw; it is unknown when it is read again.
-  std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);
-  text.pop_back();
+  std::string text = "{\"device\":" + Quoted(device_class) + ",\"problem\":";
+  VisitFields(desc, ObjectWriter(text));
+  text += kLaunchMark;
+  VisitLaunch(record, ObjectWriter(text));
+  text += ",\"library\":" + Quoted(CULET_VERSION);
   const std::string checksum = HexDigits(Checksum(text));
   text += kChecksumMark;
   text += checksum;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <random>
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTemporaryMark = ".tmp-";
+constexpr std::size_t kChunk = std::size_t{1} << 16;
 
 Status IoError(const std::string& path, const std::string& what, int error) {
   return Status(StatusCode::kIo, "'" + path + "' " + what + " (" +
@@ -79,9 +81,13 @@ Result<std::optional<std::string>> ReadFile(const std::string& path, std::size_t
                                              (S_ISDIR(info.st_mode) ? "a folder" : "not a file") +
                                              "; name a file");
   }
+  const Status too_large(StatusCode::kDataLoss, "'" + path + "' is larger than " +
+                                                    std::to_string(max_bytes) +
+                                                    " bytes; name another file or move it away");
+  if (static_cast<std::uintmax_t>(info.st_size) > max_bytes) return too_large;
   std::string text;
+  text.reserve(static_cast<std::size_t>(info.st_size) + kChunk);
   for (;;) {
-    constexpr std::size_t kChunk = std::size_t{1} << 20;
     const std::size_t had = text.size();
     text.resize(had + kChunk);
     ssize_t got = 0;
@@ -90,11 +96,7 @@ Result<std::optional<std::string>> ReadFile(const std::string& path, std::size_t
     } while (got < 0 && errno == EINTR);
     if (got < 0) return IoError(path, "cannot be read", errno);
     text.resize(had + static_cast<std::size_t>(got));
-    if (text.size() > max_bytes) {
-      return Status(StatusCode::kDataLoss, "'" + path + "' is larger than " +
-                                               std::to_string(max_bytes) +
-                                               " bytes; name another file or move it away");
-    }
+    if (text.size() > max_bytes) return too_large;
     if (got == 0) return std::optional<std::string>(std::move(text));
   }
 }
