@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -67,16 +68,29 @@ bool GuardsIntact(const Region& d, const std::byte* found, const std::byte* imag
   return true;
 }
 
-std::size_t CountPoison(const Region& d, const std::byte* found) noexcept {
-  const std::size_t size = SizeOf(d.layout.type);
+// Elements of D are aligned to their size, in memory of a vector too: its regions are.
+template <class Element>
+std::size_t CountPoisonAs(const Region& d, const std::byte* found) noexcept {
+  const auto poison = static_cast<Element>(PoisonWord(d.layout.type));
+  const std::size_t elements = d.line_bytes / sizeof(Element);
   std::size_t count = 0;
   for (std::size_t line = 0; line < d.lines; ++line) {
-    const std::byte* start = found + (d.data - d.begin) + line * d.pitch_bytes;
-    for (std::size_t i = 0; i < d.line_bytes; i += size) {
-      count += IsPoison(start + i, d.layout.type);
-    }
+    const auto* element =
+        reinterpret_cast<const Element*>(found + (d.data - d.begin) + line * d.pitch_bytes);
+    count += static_cast<std::size_t>(std::count(element, element + elements, poison));
   }
   return count;
+}
+
+std::size_t CountPoison(const Region& d, const std::byte* found) noexcept {
+  switch (SizeOf(d.layout.type)) {
+    case 4:
+      return CountPoisonAs<std::uint32_t>(d, found);
+    case 2:
+      return CountPoisonAs<std::uint16_t>(d, found);
+    default:
+      return CountPoisonAs<std::uint8_t>(d, found);
+  }
 }
 
 void CompareValues(const Oracle& oracle, const MatrixLayout& layout, const std::byte* d,

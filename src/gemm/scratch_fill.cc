@@ -187,20 +187,11 @@ void PutSpecials(const GemmDesc& desc, const Arrangement& at, std::byte* block) 
   if (desc.n >= 4) Put(at.b, desc.k / 2, desc.n - 1, -kInfinity, block);
 }
 
-std::uint32_t PoisonOf(DataType type) noexcept {
-  switch (type) {
-    case DataType::kFloat32:
-      return 0x7fa5a5a5u;
-    case DataType::kFloat16:
-      return 0x7da57da5u;
-    case DataType::kBfloat16:
-      return 0x7fa57fa5u;
-    case DataType::kFloat8_e4m3:  // its only NaNs; the negative one is rarer
-    case DataType::kFloat8_ue8m0:
-    case DataType::kNull:
-      break;
+void FillPoison(const Region& d, std::byte* block) {
+  const std::uint32_t poison = PoisonWord(d.layout.type);
+  for (std::size_t i = d.begin; i < d.end; i += sizeof(poison)) {
+    std::memcpy(block + i, &poison, sizeof(poison));
   }
-  return 0xffffffffu;
 }
 
 }  // namespace
@@ -230,7 +221,7 @@ void FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptions
   FillRegion(at.c, seed(5), block, addend);
   FillRegion(at.bias, seed(6), block, addend);
   if (options.fill == Fill::kExtreme) PutSpecials(desc, at, block);
-  PoisonElements(block + at.d.begin, at.d.end - at.d.begin, desc.type_d);
+  FillPoison(at.d, block);
 }
 
 bool IntegersAreExact(const GemmDesc& desc) noexcept {
@@ -238,16 +229,20 @@ bool IntegersAreExact(const GemmDesc& desc) noexcept {
   return desc.k <= 1 << 22;
 }
 
-void PoisonElements(std::byte* data, std::size_t bytes, DataType type) {
-  const std::uint32_t poison = PoisonOf(type);
-  for (std::size_t i = 0; i < bytes; i += sizeof(poison)) {
-    std::memcpy(data + i, &poison, std::min(sizeof(poison), bytes - i));
+std::uint32_t PoisonWord(DataType type) noexcept {
+  switch (type) {
+    case DataType::kFloat32:
+      return 0x7fa5a5a5u;
+    case DataType::kFloat16:
+      return 0x7da57da5u;
+    case DataType::kBfloat16:
+      return 0x7fa57fa5u;
+    case DataType::kFloat8_e4m3:
+    case DataType::kFloat8_ue8m0:
+    case DataType::kNull:
+      break;
   }
-}
-
-bool IsPoison(const std::byte* element, DataType type) noexcept {
-  const std::uint32_t poison = PoisonOf(type);
-  return std::memcmp(element, &poison, SizeOf(type)) == 0;
+  return 0xffffffffu;
 }
 
 }  // namespace culet

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "culet/desc.h"
 #include "culet/scratch.h"
@@ -18,8 +19,8 @@ void FillBlock(const GemmDesc& desc, const Arrangement& arrangement, const Scrat
 /// its accumulators. Only a k above 2^18 (2^13 in an accumulator of 14 bits) is too long.
 bool IntegersAreExact(const GemmDesc& desc) noexcept;
 
-/// A signalling NaN, which no arithmetic produces: what D holds before a launch. `size` bytes.
-void PoisonElements(std::byte* data, std::size_t bytes, DataType type);
-bool IsPoison(const std::byte* element, DataType type) noexcept;
+/// What D holds before a launch, as a word whose lowest bytes are one element: a signalling NaN,
+/// which no arithmetic produces. E4M3 has none; its negative NaN stands in.
+std::uint32_t PoisonWord(DataType type) noexcept;
 
 }  // namespace culet

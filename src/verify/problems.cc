@@ -33,7 +33,7 @@ constexpr int kK[] = {1,  2,  3,  7,   8,   15,  16,  17,  33,  63,
                       64, 65, 96, 127, 128, 129, 255, 256, 257, 385};
 constexpr int kQuickM[] = {1, 3, 16, 17, 33};
 constexpr int kQuickN[] = {1, 16, 17, 65, 129};
-constexpr int kQuickK[] = {1, 16, 17, 128, 129, 257};
+constexpr int kQuickK[] = {1, 16, 17, 128, 129, 256, 257};
 
 // Past the cache blocks of a CPU core and the tiles of a GPU.
 struct Shape {

@@ -1,0 +1,65 @@
+// The conformance suite over every kernel of the library.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "culet/device.h"
+#include "culet/registry.h"
+#include "culet/verify.h"
+
+// Sanitizers slow the suite about tenfold: its edges must do there.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CULET_TEST_QUICK true
+#else
+#define CULET_TEST_QUICK false
+#endif
+
+namespace culet {
+namespace {
+
+class Conformance : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_TRUE(SetHostThreads(threads_).ok()); }
+
+  static void ExpectAllRight(bool quick) {
+    const DeviceInfo device = HostDevice();
+    const Registry registry = Registry::Builtin(device);
+    std::map<std::string, int> cases;
+    VerifyOptions options;
+    options.quick = quick;
+    options.on_case = [&](const std::string& id, const GemmDesc&) {
+      ++cases[id];
+      return true;
+    };
+    const VerifyReport report = Verify(registry, device, options);
+    int shown = 0;
+    for (const VerifyFailure& failure : report.failures) {
+      if (++shown > 20) break;
+      ADD_FAILURE() << failure.kernel_id << " on " << ToString(failure.desc) << ": "
+                    << failure.message;
+    }
+    EXPECT_TRUE(report.ok()) << report.failed << " failed, " << report.passed << " passed";
+    for (const Kernel* kernel : registry.kernels()) {
+      EXPECT_GT(cases[kernel->id()], 0) << kernel->id() << " takes no problem of the suite";
+    }
+  }
+
+ private:
+  const int threads_ = HostThreads();
+};
+
+TEST_F(Conformance, EveryKernelIsRightOrRefuses) { ExpectAllRight(CULET_TEST_QUICK); }
+
+TEST_F(Conformance, OnOneThread) {
+  ASSERT_TRUE(SetHostThreads(1).ok());
+  ExpectAllRight(true);
+}
+
+TEST_F(Conformance, OnMoreThreadsThanTilesHaveRows) {
+  ASSERT_TRUE(SetHostThreads(7).ok());
+  ExpectAllRight(true);
+}
+
+}  // namespace
+}  // namespace culet

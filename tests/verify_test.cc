@@ -1,0 +1,462 @@
+// The conformance suite must catch broken kernels, and must pass right ones whatever the order of
+// their sums. The broken ones are one plain FP32 kernel with one defect at a time.
+#include "culet/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/float_types.h"
+#include "culet/scratch.h"
+#include "kernels/catalog.h"
+#include "verify/pairwise.h"
+
+namespace culet {
+namespace {
+
+enum class Defect {
+  kNone,
+  kReversedSum,
+  kHalf,
+  kLosesLastOfK,
+  kLosesKTail,
+  kNoAlpha,
+  kNoBeta,
+  kNoBias,
+  kBiasAlongOtherAxis,
+  kWrongLastScale,
+  kScaleOfNextBlock,
+  kRowsSwapped,
+  kIgnoresOrderOfA,
+  kWritesBehindD,
+  kWritesBeforeD,
+  kWritesGap,
+  kWritesInput,
+  kLeavesLastUnwritten,
+  kSwallowsNaN,
+  kSpreadsNaN,
+  kClampsInfinity,
+  kReadsPadding,
+  kSumsInBfloat16,
+  kRoundsUp,
+  kTruncates,
+  kNotRepeatable,
+  kDependsOnM,
+  kRefusesSilently,
+  kContradictsItself,
+  kFailsToLaunch,
+  kOnlyPreparedIsWrong,
+  kWrongWhenSplit,
+};
+
+std::int64_t At(const MatrixLayout& layout, int row, int col) {
+  return layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld;
+}
+
+class FlawedKernel final : public ArgsKernel {
+ public:
+  explicit FlawedKernel(Defect defect) : ArgsKernel(Desc(defect), Info()), defect_(defect) {}
+
+  Feasibility why(const GemmDesc& desc) const noexcept override {
+    if (defect_ == Defect::kRefusesSilently && desc.m > 16) return Feasibility::Refuse("");
+    return ArgsKernel::why(desc);
+  }
+  bool is_feasible(const GemmDesc& desc) const noexcept override {
+    return ArgsKernel::is_feasible(desc) && !(defect_ == Defect::kContradictsItself && desc.m > 16);
+  }
+  int GetMaxSplits(const int4&, int, std::size_t, std::size_t) const override {
+    return defect_ == Defect::kWrongWhenSplit ? 3 : 1;
+  }
+  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
+                                                  int splits) override {
+    GemmArgs changed = args;
+    if (defect_ == Defect::kOnlyPreparedIsWrong) changed.operation.bias.data = nullptr;
+    return ArgsKernel::Prepare(changed, swizzle, splits);
+  }
+
+  int Run(const GemmArgs& args, int, int splits, Workspace&, cudaStream_t) override {
+    if (defect_ == Defect::kFailsToLaunch) return static_cast<int>(StatusCode::kInternal);
+    m_ = args.Ddesc.rows, n_ = args.Ddesc.cols, k_ = args.Adesc.cols;
+    Decode(args);
+    ++launches_;
+    for (int row = 0; row < m_; ++row) {
+      for (int col = 0; col < n_; ++col) {
+        const bool last = row == m_ - 1 && col == n_ - 1;
+        if (last && defect_ == Defect::kLeavesLastUnwritten) continue;
+        Store(args, row, col, Finish(args, row, col, Sum(row, col, splits)));
+      }
+    }
+    Misbehave(args);
+    return 0;
+  }
+
+ private:
+  static KernelDesc Desc(Defect defect) {
+    KernelDesc desc;
+    if (defect == Defect::kNone || defect == Defect::kNotRepeatable) {
+      desc.determinism = Determinism::kRepeatable;
+    }
+    if (defect == Defect::kReversedSum || defect == Defect::kDependsOnM) {
+      desc.determinism = Determinism::kBatchInvariant;
+    }
+    return desc;
+  }
+  static KernelInfo Info() {
+    KernelInfo info;
+    info.name = "flawed";
+    return info;
+  }
+
+  // Both operands as FP32, scaled: a_ row by row, b_ column by column.
+  void Decode(const GemmArgs& args) {
+    const auto load = [](const void* data, const MatrixLayout& layout, int row, int col) {
+      return static_cast<float>(LoadAsDouble(data, layout.type, At(layout, row, col)));
+    };
+    MatrixLayout a_layout = args.Adesc;
+    if (defect_ == Defect::kIgnoresOrderOfA && m_ == k_) a_layout.order = Order::kRowMajor;
+    a_.resize(static_cast<std::size_t>(m_) * k_);
+    b_.resize(static_cast<std::size_t>(n_) * k_);
+    for (int row = 0; row < m_; ++row) {
+      for (int i = 0; i < k_; ++i) {
+        float scale = 1;
+        if (args.U != nullptr) scale = load(args.U, args.Udesc, row, ScaleBlock(i));
+        a_[row * k_ + i] = scale * load(args.A, a_layout, row, i);
+      }
+    }
+    for (int col = 0; col < n_; ++col) {
+      for (int i = 0; i < k_; ++i) {
+        float scale = 1;
+        if (args.V != nullptr) scale = load(args.V, args.Vdesc, i / 128, col / 128);
+        b_[col * k_ + i] = scale * load(args.B, args.Bdesc, i, col);
+      }
+    }
+    if (defect_ != Defect::kSwallowsNaN) return;
+    for (float& value : a_) value = std::isnan(value) ? 480.0f : value;
+    for (float& value : b_) value = std::isnan(value) ? 480.0f : value;
+  }
+
+  int ScaleBlock(int i) const {
+    const int block = i / 128, last = (k_ - 1) / 128;
+    if (defect_ == Defect::kWrongLastScale && block == last && last > 0) return last - 1;
+    // One element early into the next block: the classic off-by-one of a prefetched scale.
+    if (defect_ == Defect::kScaleOfNextBlock) return std::min((i + 1) / 128, last);
+    return block;
+  }
+
+  float Sum(int row, int col, int splits) const {
+    if (defect_ == Defect::kRowsSwapped && m_ >= 2 && row < 2) row = 1 - row;
+    int k = k_;
+    if (defect_ == Defect::kLosesLastOfK && k > 1) --k;
+    if (defect_ == Defect::kLosesKTail && k > 8) k = k / 8 * 8;
+    if (defect_ == Defect::kWrongWhenSplit && splits > 1) k -= k % splits;
+    const float* a = &a_[static_cast<std::size_t>(row) * k_];
+    const float* b = &b_[static_cast<std::size_t>(col) * k_];
+    bool reversed = defect_ == Defect::kReversedSum;
+    if (defect_ == Defect::kNotRepeatable) reversed = launches_ % 2 != 0;
+    if (defect_ == Defect::kDependsOnM) reversed = m_ > 1;
+    float sum = 0;
+    for (int i = 0; i < k; ++i) {
+      const int at = reversed ? k - 1 - i : i;
+      sum += a[at] * b[at];
+      if (defect_ == Defect::kSumsInBfloat16) sum = Bfloat16ToFloat(FloatToBfloat16(sum));
+    }
+    return sum;
+  }
+
+  double Finish(const GemmArgs& args, int row, int col, float sum) const {
+    float value = (defect_ == Defect::kNoAlpha ? 1.0f : args.alpha) * sum;
+    if (defect_ == Defect::kHalf) value *= 0.5f;
+    if (args.beta != 0 && defect_ != Defect::kNoBeta) {
+      value += args.beta *
+               static_cast<float>(LoadAsDouble(args.C, args.Cdesc.type, At(args.Cdesc, row, col)));
+    }
+    const Bias& bias = args.operation.bias;
+    if (bias.data != nullptr && defect_ != Defect::kNoBias) {
+      int index = bias.axis == Bias::Axis::kN ? col : row;
+      if (defect_ == Defect::kBiasAlongOtherAxis && m_ == n_) index = row + col - index;
+      value += static_cast<float>(LoadAsDouble(bias.data, bias.type, index));
+    }
+    if (defect_ == Defect::kClampsInfinity) value = std::clamp(value, -1e37f, 1e37f);
+    if (defect_ == Defect::kSpreadsNaN && row > 0) value += 0 * Sum(row - 1, col, 1);
+    if (defect_ == Defect::kReadsPadding && args.Adesc.order == Order::kRowMajor && k_ % 8 != 0) {
+      // A vector load past the row's end, multiplied by zero.
+      value +=
+          0 * static_cast<float>(LoadAsDouble(args.A, args.Adesc.type, At(args.Adesc, row, k_)));
+    }
+    return value;
+  }
+
+  void Store(const GemmArgs& args, int row, int col, double value) const {
+    const DataType type = args.Ddesc.type;
+    // Half a unit is added before rounding: wrong wherever rounding should go down.
+    if (defect_ == Defect::kRoundsUp && type != DataType::kFloat32 && std::isfinite(value)) {
+      value *= 1 + std::ldexp(1.0, -PrecisionOf(type));
+    }
+    if (defect_ == Defect::kTruncates && type == DataType::kBfloat16) {
+      const auto bits = static_cast<float>(value);
+      std::uint32_t word = 0;
+      std::memcpy(&word, &bits, 4);
+      const auto half = static_cast<std::uint16_t>(word >> 16);
+      std::memcpy(static_cast<std::uint16_t*>(args.D) + At(args.Ddesc, row, col), &half, 2);
+      return;
+    }
+    StoreFromDouble(args.D, type, At(args.Ddesc, row, col), value);
+  }
+
+  void Misbehave(const GemmArgs& args) const {
+    const MatrixLayout& d = args.Ddesc;
+    const int inner = d.order == Order::kRowMajor ? n_ : m_, lines = m_ * n_ / inner;
+    if (defect_ == Defect::kWritesBehindD) {
+      StoreFromDouble(args.D, d.type, (lines - 1) * d.ld + inner, 0);
+    }
+    if (defect_ == Defect::kWritesBeforeD) StoreFromDouble(args.D, d.type, -1, 0);
+    if (defect_ == Defect::kWritesGap && lines > 1 && d.ld > inner) {
+      StoreFromDouble(args.D, d.type, inner, 0);
+    }
+    if (defect_ == Defect::kWritesInput) {
+      StoreFromDouble(const_cast<void*>(args.A), args.Adesc.type, 0, 3);
+    }
+  }
+
+  Defect defect_;
+  int m_ = 0, n_ = 0, k_ = 0;
+  int launches_ = 0;
+  std::vector<float> a_, b_;
+};
+
+VerifyReport VerifyOne(std::unique_ptr<Kernel> kernel, VerifyOptions options = {}) {
+  Registry registry;
+  EXPECT_TRUE(registry.Add(std::move(kernel)).ok());
+  options.quick = true;
+  return Verify(registry, HostDevice(), options);
+}
+VerifyReport VerifyOne(Defect defect) { return VerifyOne(std::make_unique<FlawedKernel>(defect)); }
+
+std::string FirstMessage(const VerifyReport& report) {
+  return report.failures.empty() ? "" : report.failures.front().message;
+}
+
+TEST(Verify, RightKernelsPassInAnyOrderOfSummation) {
+  const int problems = static_cast<int>(ConformanceProblems(0, true).size());
+  for (const Defect right : {Defect::kNone, Defect::kReversedSum}) {
+    const VerifyReport report = VerifyOne(right);
+    EXPECT_EQ(report.passed, problems);
+    EXPECT_TRUE(report.ok()) << ToString(report.failures.front().desc) << ": "
+                             << FirstMessage(report);
+  }
+}
+
+// `affected` says on which problems the defect changes anything; there it must always be seen.
+struct Case {
+  Defect defect;
+  std::string message;  // part of it
+  std::function<bool(const GemmDesc&)> affected;
+};
+bool Always(const GemmDesc&) { return true; }
+
+TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
+  const auto scaled = [](const GemmDesc& d) { return d.type_u != DataType::kNull; };
+  const auto narrow = [](const GemmDesc& d) { return d.type_d != DataType::kFloat32; };
+  const Case cases[] = {
+      {Defect::kHalf, "exact integers", Always},
+      {Defect::kNoAlpha, "exact integers", Always},
+      {Defect::kLosesLastOfK, "exact integers",
+       [&](const GemmDesc& d) { return d.k > 1 && (!narrow(d) || d.m * d.n > 100); }},
+      {Defect::kLosesKTail, "exact integers",
+       [&](const GemmDesc& d) {
+         return d.k > 8 && d.k % 8 != 0 && (!narrow(d) || d.m * d.n > 100);
+       }},
+      {Defect::kNoBeta, "exact integers",
+       [](const GemmDesc& d) { return d.type_c != DataType::kNull && d.m * d.n > 100; }},
+      {Defect::kNoBias, "exact integers",
+       [](const GemmDesc& d) { return d.type_bias != DataType::kNull && d.m * d.n > 100; }},
+      {Defect::kWrongLastScale, "exact integers",
+       [&](const GemmDesc& d) { return scaled(d) && d.k > 128 && d.m > 1 && d.n > 1; }},
+      {Defect::kScaleOfNextBlock, "exact integers",
+       [&](const GemmDesc& d) { return scaled(d) && d.k > 128 && d.m > 1 && d.n > 16; }},
+      {Defect::kRowsSwapped, "exact integers",
+       [](const GemmDesc& d) { return d.m > 1 && d.n > 16 && d.k > 1; }},
+      {Defect::kWritesBehindD, "memory outside D", Always},
+      {Defect::kWritesBeforeD, "memory outside D", Always},
+      {Defect::kWritesGap, "memory outside D",
+       [](const GemmDesc& d) { return d.m > 1 && d.n > 1; }},
+      {Defect::kWritesInput, "memory outside D", Always},
+      {Defect::kLeavesLastUnwritten, "1 elements of D were not written", Always},
+      {Defect::kSwallowsNaN, "extreme values",
+       [](const GemmDesc& d) { return d.m >= 3 || d.n >= 3; }},
+      {Defect::kSpreadsNaN, "extreme values", [](const GemmDesc& d) { return d.m >= 3; }},
+      {Defect::kClampsInfinity, "extreme values",
+       [](const GemmDesc& d) {
+         return d.type_a != DataType::kFloat8_e4m3 && d.type_d != DataType::kFloat16 && d.m >= 4;
+       }},
+      {Defect::kReadsPadding, "",
+       [](const GemmDesc& d) { return d.order_a == Order::kRowMajor && d.k % 8 != 0; }},
+      {Defect::kSumsInBfloat16, "", [](const GemmDesc& d) { return d.k > 100 && d.m * d.n > 16; }},
+      {Defect::kRoundsUp, "",
+       [&](const GemmDesc& d) { return narrow(d) && d.k > 100 && d.m * d.n > 100; }},
+      {Defect::kTruncates, "",
+       [](const GemmDesc& d) {
+         return d.type_d == DataType::kBfloat16 && d.k > 100 && d.m * d.n > 100;
+       }},
+      {Defect::kNotRepeatable, "different bits",
+       [&](const GemmDesc& d) { return !narrow(d) && d.k > 100 && d.m * d.n > 100; }},
+      {Defect::kDependsOnM, "batch-invariant",
+       [&](const GemmDesc& d) {
+         return !narrow(d) && d.order_d == Order::kRowMajor && d.m > 1 && d.k > 100 && d.n > 16;
+       }},
+      {Defect::kRefusesSilently, "without a reason", [](const GemmDesc& d) { return d.m > 16; }},
+      {Defect::kContradictsItself, "contradict", [](const GemmDesc& d) { return d.m > 16; }},
+      {Defect::kFailsToLaunch, "refused the launch (INTERNAL)", Always},
+      {Defect::kOnlyPreparedIsWrong, "normal data",
+       [](const GemmDesc& d) { return d.type_bias != DataType::kNull; }},
+      {Defect::kWrongWhenSplit, "splits",
+       [](const GemmDesc& d) { return d.k >= 16 && d.m * d.n > 100; }},
+  };
+  const std::vector<GemmDesc> problems = ConformanceProblems(0, true);
+  for (const Case& c : cases) {
+    const VerifyReport report = VerifyOne(c.defect);
+    const int index = static_cast<int>(c.defect);
+    EXPECT_FALSE(report.ok()) << "defect " << index << " was not caught at all";
+    EXPECT_NE(FirstMessage(report).find(c.message), std::string::npos) << FirstMessage(report);
+    std::set<GemmDesc> caught;
+    for (const VerifyFailure& failure : report.failures) caught.insert(failure.desc);
+    int affected = 0;
+    for (const GemmDesc& desc : problems) {
+      if (!c.affected(desc)) continue;
+      ++affected;
+      EXPECT_TRUE(caught.contains(desc)) << "defect " << index << " escaped in " << ToString(desc);
+    }
+    EXPECT_GE(affected, 2) << "the problems hardly exercise defect " << index;
+  }
+}
+
+TEST(Verify, MessagesSayHowToRepeat) {
+  const VerifyReport report = VerifyOne(Defect::kHalf);
+  EXPECT_EQ(report.failures.front().kernel_id, "flawed");
+  EXPECT_NE(FirstMessage(report).find("culet verify --kernel flawed --quick"), std::string::npos);
+  EXPECT_NE(FirstMessage(report).find("but the reference is"), std::string::npos);
+}
+
+TEST(Verify, CountsRefusalsAndWhatTheBudgetLeavesOut) {
+  class Narrow final : public ArgsKernel {
+   public:
+    Narrow() : ArgsKernel({}, {.name = "narrow"}) {}
+    Feasibility why(const GemmDesc&) const noexcept override {
+      return Feasibility::Refuse("takes nothing");
+    }
+    int Run(const GemmArgs&, int, int, Workspace&, cudaStream_t) override { return 0; }
+  };
+  const int problems = static_cast<int>(ConformanceProblems(0, true).size());
+  const VerifyReport refused = VerifyOne(std::make_unique<Narrow>());
+  EXPECT_EQ(refused.refused, problems);
+  EXPECT_EQ(refused.failed, 0);
+  EXPECT_FALSE(refused.ok()) << "a suite that checked nothing must not be ok";
+
+  VerifyOptions options;
+  options.budget_s = 1e-9;
+  const VerifyReport late = VerifyOne(std::make_unique<FlawedKernel>(Defect::kNone), options);
+  EXPECT_EQ(late.left_out, problems);
+  EXPECT_FALSE(late.ok());
+}
+
+TEST(Verify, TheCallerMayEndTheRunAndChooseKernels) {
+  VerifyOptions options;
+  int cases = 0;
+  options.on_case = [&](const std::string& id, const GemmDesc&) {
+    EXPECT_EQ(id, "flawed");
+    return ++cases <= 3;
+  };
+  EXPECT_EQ(VerifyOne(std::make_unique<FlawedKernel>(Defect::kNone), options).passed, 3);
+  options = {};
+  options.kernel = "another";
+  EXPECT_EQ(VerifyOne(std::make_unique<FlawedKernel>(Defect::kNone), options).passed, 0);
+}
+
+TEST(ConformanceProblems, HoldEveryPairOfWhatMatters) {
+  const std::vector<GemmDesc> problems = ConformanceProblems(0, false);
+  EXPECT_EQ(problems, ConformanceProblems(0, false)) << "not deterministic";
+  EXPECT_GE(problems.size(), 300u);
+  EXPECT_LE(problems.size(), 800u);
+  EXPECT_EQ((std::set<GemmDesc>(problems.begin(), problems.end()).size()), problems.size());
+  using Values = std::array<int, 8>;
+  std::vector<Values> rows;
+  for (const GemmDesc& d : problems) {
+    if (d.n > 300 || d.k > 385) continue;  // the larger shapes are not part of the pairs
+    rows.push_back({static_cast<int>(d.type_a) * 8 + static_cast<int>(d.type_b),
+                    static_cast<int>(d.type_d), d.m, d.n, d.k, static_cast<int>(d.order_a),
+                    static_cast<int>(d.order_b), static_cast<int>(d.order_d)});
+  }
+  for (std::size_t a = 0; a < Values{}.size(); ++a) {
+    for (std::size_t b = a + 1; b < Values{}.size(); ++b) {
+      std::set<int> as, bs;
+      std::set<std::pair<int, int>> pairs;
+      for (const Values& row : rows) {
+        as.insert(row[a]);
+        bs.insert(row[b]);
+        pairs.insert({row[a], row[b]});
+      }
+      EXPECT_EQ(pairs.size(), as.size() * bs.size()) << "factors " << a << " and " << b;
+    }
+  }
+  std::set<int> m;
+  for (const Values& row : rows) m.insert(row[2]);
+  EXPECT_EQ(m,
+            (std::set<int>{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 127, 128, 129}));
+}
+
+TEST(ConformanceProblems, TheBoundsAreSharp) {
+  // A comparison says something only where the reference is far larger than the bound.
+  int dull = 0, problems = 0;
+  for (const GemmDesc& desc : ConformanceProblems(0, false)) {
+    if (desc.n > 300 || desc.m * desc.n < 4) continue;
+    auto scratch = ScratchProblem::Create(HostDevice(), desc, {.alpha = 0.7f, .beta = -1.3f});
+    ASSERT_TRUE(scratch.ok()) << scratch.status().ToString();
+    const auto report = scratch->Compare();
+    ASSERT_TRUE(report.ok());
+    ++problems;
+    dull += report->relative_bound > 0.02;
+  }
+  EXPECT_GT(problems, 300);
+  EXPECT_EQ(dull, 0);
+}
+
+TEST(Pairwise, CoversAllPairsInFewRows) {
+  for (const std::vector<int>& levels :
+       {std::vector<int>{1}, {3, 2}, {4, 3, 2, 2}, {5, 5, 5, 5}, {10, 9, 2, 3, 3, 2}}) {
+    const auto rows = PairwiseRows(levels);
+    std::set<std::array<int, 4>> met;
+    for (const auto& row : rows) {
+      ASSERT_EQ(row.size(), levels.size());
+      for (int a = 0; a < static_cast<int>(row.size()); ++a) {
+        ASSERT_GE(row[a], 0);
+        ASSERT_LT(row[a], levels[a]);
+        for (int b = a + 1; b < static_cast<int>(row.size()); ++b) {
+          met.insert({a, row[a], b, row[b]});
+        }
+      }
+    }
+    std::size_t wanted = 0;
+    std::vector<int> sorted = levels;
+    std::ranges::sort(sorted, std::greater());
+    for (std::size_t a = 0; a < levels.size(); ++a) {
+      for (std::size_t b = a + 1; b < levels.size(); ++b) wanted += levels[a] * levels[b];
+    }
+    EXPECT_EQ(met.size(), wanted);
+    if (levels.size() > 1) {
+      EXPECT_LE(static_cast<int>(rows.size()), 2 * sorted[0] * sorted[1]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace culet
