@@ -58,6 +58,7 @@ class CacheFileTest : public testing::Test {
       EXPECT_THAT(status.message(), HasSubstr(path));
     }
     EXPECT_EQ(fs::is_regular_file(path, ignored), is_file);
+    EXPECT_FALSE(fs::exists(path + ".lock", ignored)) << "litter beside what is not ours";
     EXPECT_EQ(is_file ? ReadText(path) : "", before);
   }
 

@@ -49,6 +49,14 @@ ParsedRecord ReadEdited(const std::function<void(Json&)>& edit) {
   return ReadRecord(Sealed(text));
 }
 
+// The spec of the document's example.
+LaunchSpec SpecOf(const CacheFile::Record& record) {
+  static FakeKernel kernel("cpu_simd/skinny/m4");
+  EXPECT_EQ(record.kernel_id, kernel.id());
+  return {&kernel,          record.swizzle,     record.splits, record.time_us,
+          record.spread_us, record.baseline_us, record.origin, record.when};
+}
+
 // A random value among those that have a text name.
 template <class Enum>
 Enum AnyNamed(std::mt19937& random) {
@@ -75,6 +83,21 @@ TEST(CacheRecordTest, ALineIsDocumentedJson) {
   const std::string text = line.substr(0, line.find(",\"checksum\""));
   EXPECT_EQ(line, Sealed(text)) << "the checksum is not what the document says";
   EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+TEST(CacheRecordTest, TheDocumentsExampleIsSound) {
+  const auto lines = Lines(ReadText(CULET_SOURCE_DIR "/docs/cache-format.md"));
+  int examples = 0;
+  for (const std::string& line : lines) {
+    if (!line.starts_with("{\"device\"")) continue;
+    ++examples;
+    const ParsedRecord parsed = ReadRecord(line);
+    ASSERT_EQ(parsed.state, RecordState::kSound) << parsed.record.damage;
+    EXPECT_EQ(line,
+              WriteRecord(parsed.record.device_class, parsed.record.desc, SpecOf(parsed.record)))
+        << "the writer's form has changed";
+  }
+  EXPECT_EQ(examples, 1);
 }
 
 TEST(CacheRecordTest, EveryFieldOfTheProblemSurvives) {
