@@ -1,6 +1,6 @@
 // culet tune: measures the kernels for each problem and remembers the winners.
-#include <chrono>
-#include <cmath>
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "budget.h"
 #include "commands.h"
 #include "culet/gemm.h"
 #include "interrupt.h"
@@ -49,17 +50,13 @@ const char* ToString(Outcome::Kind kind) {
   return "failed";
 }
 
-double NowSeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 class Tuning {
  public:
   Tuning(const TuneArgs& args, Session session, std::vector<Problem> problems)
       : args_(args),
         session_(std::move(session)),
         problems_(std::move(problems)),
-        start_s_(NowSeconds()),
+        budget_(args.budget_s),
         table_(Columns()) {
     for (const Problem& problem : problems_) to_measure_ += MustBeMeasured(problem);
   }
@@ -96,21 +93,13 @@ class Tuning {
     return !known || known->origin != Origin::kMeasured;
   }
 
-  // What is left of the budget, shared evenly among the problems still to be measured.
-  double ShareOfBudget() const {
-    return (args_.budget_s - (NowSeconds() - start_s_)) / std::max(to_measure_, 1);
-  }
-
   Outcome TuneOne(const Problem& problem) {
     Outcome outcome;
     TuneOptions options;
     options.force = args_.force;
     if (MustBeMeasured(problem)) {
-      if (args_.budget_s > 0) {
-        options.tuner.budget_s = ShareOfBudget();
-        if (options.tuner.budget_s <= 0) return outcome;
-      }
-      --to_measure_;
+      if (budget_.exhausted()) return outcome;
+      options.tuner.budget_s = budget_.ShareOf(to_measure_--);
     }
     options.on_progress = [&](double share, const LaunchSpec& current) {
       ShowProgress(problem, share, current);
@@ -124,7 +113,7 @@ class Tuning {
     } else if (InterruptSignal() != 0) {
       outcome.kind = Outcome::kInterrupted;
     } else if (!report.ok() && report.status().code() == StatusCode::kResourceExhausted &&
-               args_.budget_s > 0 && ShareOfBudget() <= 0) {
+               budget_.limited()) {
       outcome.kind = Outcome::kLeftOut;
     } else {
       outcome.kind = Outcome::kFailed;
@@ -138,8 +127,8 @@ class Tuning {
     const double done = static_cast<double>(outcomes_.size());
     const double all = static_cast<double>(problems_.size());
     progress_.Update((done + share) / all,
-                     fmt::format("{}/{} {} m={}  {}", outcomes_.size() + 1, problems_.size(),
-                                 problem.name, problem.desc.m, current.kernel->id()));
+                     fmt::format("{}/{} {}  {}", outcomes_.size() + 1, problems_.size(),
+                                 Label(problem), current.kernel->id()));
   }
 
   std::vector<Table::Column> Columns() {
@@ -197,7 +186,7 @@ class Tuning {
         text += fmt::format(", {} {}", count, ToString(kind));
       }
     }
-    text += fmt::format("; {} measurements in {:.1f} s", Measurements(), NowSeconds() - start_s_);
+    text += fmt::format("; {} measurements in {:.1f} s", Measurements(), budget_.elapsed_s());
     if (Count(Outcome::kTuned) > 0) {
       text += session_.file ? "; saved in " + session_.file->path() : "; not saved (cache off)";
     }
@@ -233,11 +222,11 @@ class Tuning {
   const TuneArgs& args_;
   Session session_;
   const std::vector<Problem> problems_;
-  const double start_s_;
+  const Budget budget_;
   Table table_;
   Progress progress_;
   std::vector<Outcome> outcomes_;
-  int to_measure_ = 0;
+  std::size_t to_measure_ = 0;
   Status save_error_;
 };
 
@@ -261,8 +250,7 @@ void AddTune(CLI::App& app, Chosen& chosen) {
   CLI::App& command =
       *app.add_subcommand("tune", "Measure the kernels for each problem and remember the winners");
   args->problems.AddTo(command);
-  command.add_option("--budget", args->budget_s, "Seconds at most, for all problems together")
-      ->check(CLI::PositiveNumber);
+  AddBudget(command, &args->budget_s, "Seconds at most, for all problems together");
   command.add_flag("--force", args->force, "Measure again what was measured before");
   args->cache.AddTo(command);
   args->common.AddTo(command);

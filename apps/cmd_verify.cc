@@ -101,9 +101,10 @@ void AddVerify(CLI::App& app, Chosen& chosen) {
   auto args = std::make_shared<VerifyArgs>();
   CLI::App& command =
       *app.add_subcommand("verify", "Check every kernel against the double-precision reference");
-  command.add_option("--kernel", args->kernel, "Only kernels whose id starts with this");
+  command.add_option("--kernel", args->kernel, "Only kernels whose id starts with this")
+      ->type_name("PREFIX");
   command.add_flag("--quick", args->quick, "Edge shapes only");
-  command.add_option("--budget", args->budget_s, "Seconds at most")->check(CLI::PositiveNumber);
+  AddBudget(command, &args->budget_s, "Seconds at most; what is left out is counted");
   args->common.AddTo(command);
   command.callback([args, &chosen] { chosen = [args] { return RunVerify(*args); }; });
 }

@@ -23,10 +23,6 @@ double Quantile(std::vector<double> samples, double q) {
 
 bool IsReference(const Kernel& kernel) { return kernel.desc().backend == Backend::kReference; }
 
-bool SameLaunch(const LaunchSpec& a, const LaunchSpec& b) {
-  return a.kernel == b.kernel && a.swizzle == b.swizzle && a.splits == b.splits;
-}
-
 // The kernels that `name` names: the one with this id, else all whose id starts with it.
 std::vector<Kernel*> KernelsNamed(const Registry& registry, const std::string& name) {
   if (Kernel* kernel = registry.Find(name)) return {kernel};
@@ -90,58 +86,58 @@ Selection ParseSelection(const std::string& text) {
   return selection;
 }
 
+Status CheckNames(const Registry& registry, const Selection& selection) {
+  for (const std::string& name : selection.names) {
+    if (!KernelsNamed(registry, name).empty()) continue;
+    return Status(
+        StatusCode::kNotFound,
+        fmt::format("no kernel's id is or starts with '{}'; culet kernels lists them", name));
+  }
+  return {};
+}
+
 Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc,
                                                 const Selection& selection) {
   const Result<LaunchSpec> choice = gemm.Choose(desc);
   if (!choice.ok()) return choice.status();
   const std::vector<LaunchSpec> candidates = gemm.Candidates(desc);
-  std::vector<Contender> contenders;
-  const auto add = [&](const LaunchSpec& spec) {
-    Contender contender;
-    contender.spec = spec;
-    contender.is_choice = SameLaunch(spec, *choice);
-    contenders.push_back(std::move(contender));
+  const auto contender = [&](const LaunchSpec& spec) {
+    Contender made;
+    made.spec = spec;
+    made.is_choice = SameLaunch(spec, *choice);
+    return made;
+  };
+  // The choice's launch where the kernel is the choice's, else the one predicted best.
+  const auto best_of = [&](Kernel* kernel) {
+    if (kernel == choice->kernel) return contender(*choice);
+    const auto best = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](const LaunchSpec& spec) { return spec.kernel == kernel; });
+    if (best != candidates.end()) return contender(*best);
+    Contender refused;
+    refused.spec.kernel = kernel;
+    refused.status = Status(StatusCode::kUnsupported, kernel->why(desc).reason());
+    return refused;
   };
 
+  std::vector<Contender> contenders;
+  std::set<const Kernel*> seen;
   if (selection.kind == Selection::kNamed) {
-    std::set<const Kernel*> seen;
     for (const std::string& name : selection.names) {
-      const std::vector<Kernel*> kernels = KernelsNamed(gemm.registry(), name);
-      if (kernels.empty()) {
-        return Status(
-            StatusCode::kNotFound,
-            fmt::format("no kernel's id is or starts with '{}'; culet kernels lists them", name));
-      }
-      for (Kernel* kernel : kernels) {
-        if (!seen.insert(kernel).second) continue;
-        if (kernel == choice->kernel) {
-          add(*choice);
-          continue;
-        }
-        const auto best = std::find_if(candidates.begin(), candidates.end(),
-                                       [&](const LaunchSpec& s) { return s.kernel == kernel; });
-        if (best != candidates.end()) {
-          add(*best);
-          continue;
-        }
-        LaunchSpec refused;
-        refused.kernel = kernel;
-        add(refused);
-        contenders.back().status = Status(StatusCode::kUnsupported, kernel->why(desc).reason());
+      for (Kernel* kernel : KernelsNamed(gemm.registry(), name)) {
+        if (seen.insert(kernel).second) contenders.push_back(best_of(kernel));
       }
     }
     return contenders;
   }
-
-  add(*choice);
-  std::set<const Kernel*> seen = {choice->kernel};
+  contenders.push_back(contender(*choice));
+  seen.insert(choice->kernel);
   for (const LaunchSpec& spec : candidates) {
     if (IsReference(*spec.kernel) || SameLaunch(spec, *choice)) continue;
     if (selection.kind == Selection::kBest &&
         (seen.size() > kBestBesideTheChoice || !seen.insert(spec.kernel).second)) {
       continue;
     }
-    add(spec);
+    contenders.push_back(contender(spec));
   }
   return contenders;
 }

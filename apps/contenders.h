@@ -40,9 +40,12 @@ struct Selection {
 /// "best", "all" or a comma-separated list of ids.
 Selection ParseSelection(const std::string& text);
 
+/// Errors: NOT_FOUND for a name that no kernel has.
+Status CheckNames(const Registry& registry, const Selection& selection);
+
 /// The contenders for a problem; the reference only when it is named, or when nothing else takes
 /// the problem. A kernel that is named but refuses is there with its reason.
-/// Errors: NOT_FOUND for a name that no kernel has; as Gemm::Choose.
+/// Errors: as Gemm::Choose.
 Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc,
                                                 const Selection& selection);
 

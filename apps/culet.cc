@@ -28,6 +28,8 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
+  } catch (const CLI::ConversionError& error) {
+    return Misuse(fmt::format("{}; the value is no number that this option takes", error.what()));
   } catch (const CLI::ParseError& error) {
     return Misuse(fmt::format("{} (culet --help shows the options)", error.what()));
   }

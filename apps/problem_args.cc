@@ -46,6 +46,12 @@ Json ToJson(const Problem& problem) {
           {"out", NameOf(desc.type_d)}};
 }
 
+std::string Label(const Problem& problem) {
+  const GemmDesc& desc = problem.desc;
+  return problem.name.empty() ? fmt::format("m={} n={} k={}", desc.m, desc.n, desc.k)
+                              : fmt::format("{} m={}", problem.name, desc.m);
+}
+
 std::vector<Table::Column> ProblemColumns(const std::vector<Problem>& problems) {
   std::vector<Table::Column> columns = {{"problem"},
                                         {"m", Table::Align::kRight},
@@ -78,17 +84,26 @@ void ProblemArgs::AddTo(CLI::App& command) {
                               "which a routed expert gets its even share. With --shapes: only the "
                               "lines with these m")
                   ->delimiter(',')
+                  ->type_name("M,M,...")
                   ->group(group);
-  n_option_ = command.add_option("--n", n_, "Columns of D: output features")->group(group);
-  k_option_ = command.add_option("--k", k_, "Columns of A: input features")->group(group);
-  command.add_option("--shapes", shapes_, "A file of lines: name m n k")->group(group);
-  command.add_option("--model", model_, "A Hugging Face config.json, or its folder")->group(group);
+  n_option_ =
+      command.add_option("--n", n_, "Columns of D: output features")->type_name("N")->group(group);
+  k_option_ =
+      command.add_option("--k", k_, "Columns of A: input features")->type_name("K")->group(group);
+  command.add_option("--shapes", shapes_, "A file of lines: name m n k")
+      ->type_name("FILE")
+      ->group(group);
+  command.add_option("--model", model_, "A Hugging Face config.json, or its folder")
+      ->type_name("CONFIG")
+      ->group(group);
   command
       .add_option("--format", format_,
                   "fp8-block, bf16, f16, f32, f32-bf16 or f32-f16 (A-B); default: the model's "
                   "own, else bf16")
+      ->type_name("FORMAT")
       ->group(group);
   command.add_option("--out", out_, "Type of D: f32, f16 or bf16; default: the format's")
+      ->type_name("TYPE")
       ->group(group);
 }
 

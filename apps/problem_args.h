@@ -24,6 +24,9 @@ struct Problem {
 /// Name, sizes, format and output type as fields of a JSON object.
 Json ToJson(const Problem& problem);
 
+/// "qkv m=16", or the sizes where there is no name.
+std::string Label(const Problem& problem);
+
 /// The columns that name a problem in a table, and their cells.
 std::vector<Table::Column> ProblemColumns(const std::vector<Problem>& problems);
 std::vector<std::string> ProblemCells(const Problem& problem);

@@ -33,16 +33,31 @@ bool LoadCache(const CacheFile& file, DispatchCache& cache) {
 void CommonArgs::AddTo(CLI::App& command) {
   command.add_flag("--json", json, "Print one JSON document");
   command.add_option("--threads", threads, "CPU threads; default: all the process may use")
+      ->type_name("N")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--device", device, "cpu, cuda or cuda:N")
+      ->type_name("DEVICE")
+      ->capture_default_str();
 }
 
 Status CommonArgs::Apply() const { return threads > 0 ? SetHostThreads(threads) : OkStatus(); }
 
+void AddBudget(CLI::App& command, double* seconds, const std::string& description) {
+  command.add_option("--budget", *seconds, description)
+      ->type_name("SECONDS")
+      ->check([](const std::string& text) {
+        double value = 0;
+        const bool valid = CLI::detail::lexical_cast(text, value) && value > 0;
+        return valid ? std::string() : text + " is not a number of seconds above 0";
+      });
+}
+
 void CacheArgs::AddTo(CLI::App& command) {
-  command.add_option("--cache", path,
-                     "The cache file, or off; default: CULET_CACHE, else "
-                     "~/.cache/culet/dispatch.jsonl");
+  command
+      .add_option("--cache", path,
+                  "The cache file, or off; default: CULET_CACHE, else "
+                  "~/.cache/culet/dispatch.jsonl")
+      ->type_name("FILE");
 }
 
 Result<Session> OpenSession(const CommonArgs& common, const CacheArgs* cache,

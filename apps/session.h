@@ -23,6 +23,9 @@ struct CommonArgs {
   Status Apply() const;
 };
 
+/// The option --budget SECONDS, more than 0.
+void AddBudget(CLI::App& command, double* seconds, const std::string& description);
+
 /// The option --cache of the commands that use one.
 struct CacheArgs {
   std::string path;
