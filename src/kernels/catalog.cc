@@ -6,7 +6,7 @@
 
 namespace culet {
 
-Registry Registry::Builtin(const DeviceInfo& device) {
+KernelList BuiltinKernels(const DeviceInfo& device) {
   KernelList kernels;
   const bool host = device.arch == 0;
 #define CULET_CPU_FAMILY(source, Function) \
@@ -20,10 +20,13 @@ Registry Registry::Builtin(const DeviceInfo& device) {
 #include "kernels/catalog.def"
 #undef CULET_CPU_FAMILY
 #undef CULET_CUDA_FAMILY
+  return kernels;
+}
 
+Registry Registry::Builtin(const DeviceInfo& device) {
   Registry registry;
-  for (auto& kernel : kernels) {
-    // The catalog's ids are unique: tests/registry_test counts them.
+  for (auto& kernel : BuiltinKernels(device)) {
+    // Add refuses nothing here: tests/registry_test holds the catalog to unique ids.
     static_cast<void>(registry.Add(std::move(kernel)).ok());
   }
   return registry;

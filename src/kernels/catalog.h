@@ -20,4 +20,7 @@ using FamilyFunction = void(const DeviceInfo& device, KernelList& kernels);
 #undef CULET_CPU_FAMILY
 #undef CULET_CUDA_FAMILY
 
+/// The kernels of all families that `device` can run, in the catalog's order.
+KernelList BuiltinKernels(const DeviceInfo& device);
+
 }  // namespace culet
