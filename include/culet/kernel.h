@@ -135,6 +135,12 @@ struct LaunchSpec {
   std::int64_t when = 0;  ///< Unix seconds of the measurement
 };
 
+/// Whether two specs launch the same kernel with the same parameters, whatever is known of their
+/// speed.
+constexpr bool SameLaunch(const LaunchSpec& a, const LaunchSpec& b) noexcept {
+  return a.kernel == b.kernel && a.swizzle == b.swizzle && a.splits == b.splits;
+}
+
 /// Groups specs whose kernels share tile, cluster, stages, backend and transposition and whose
 /// splits are equal; groups and members keep their order. A tuner measures one of each group first.
 std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs);

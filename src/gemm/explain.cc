@@ -38,10 +38,13 @@ Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const De
   explanation.source = choice->source;
   const HardwareRates& rates = chooser.rates(RateType(desc));
   const LaunchSpec& spec = choice->spec;
-  const auto candidates = chooser.Candidates(desc);
-  const auto same = std::ranges::find_if(candidates, [&](const LaunchSpec& c) {
-    return c.kernel == spec.kernel && c.swizzle == spec.swizzle && c.splits == spec.splits;
-  });
+  // Beside a measurement the model stands as it is: anchored on that very entry, it would only
+  // repeat it.
+  const auto candidates = choice->source == ChoiceSource::kCacheExact
+                              ? EnumerateCandidates(registry.kernels(), desc, device, rates)
+                              : chooser.Candidates(desc);
+  const auto same = std::ranges::find_if(
+      candidates, [&](const LaunchSpec& candidate) { return SameLaunch(candidate, spec); });
   explanation.predicted_us =
       same != candidates.end()
           ? same->time_us

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -190,12 +191,25 @@ Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) 
     report.from_cache = true;
     return report;
   }
-  const auto candidates = impl_->chooser.Candidates(desc);
-  if (candidates.empty()) return NoKernelFor(desc, impl_->registry);
-  auto tuned = MeasureCandidates(
-      *this, desc, WorthMeasuring(candidates, options.tuner.max_candidates), options);
-  if (tuned && tuned->complete) impl_->cache.Insert(desc, tuned->winner);
-  return tuned;
+  auto left = impl_->chooser.Candidates(desc);
+  if (left.empty()) return NoKernelFor(desc, impl_->registry);
+  // When every candidate worth measuring fails, the others get their turn: a problem that one
+  // right kernel takes is never without an answer.
+  std::vector<Dropped> dropped;
+  while (true) {
+    const auto measured = WorthMeasuring(left, options.tuner.max_candidates);
+    auto tuned = MeasureCandidates(*this, desc, measured, options, dropped);
+    if (tuned) {
+      tuned->dropped = std::move(dropped);
+      if (tuned->complete) impl_->cache.Insert(desc, tuned->winner);
+      return tuned;
+    }
+    std::erase_if(left, [&](const LaunchSpec& spec) {
+      return std::ranges::any_of(measured,
+                                 [&](const LaunchSpec& m) { return SameLaunch(m, spec); });
+    });
+    if (tuned.status().code() != StatusCode::kUnsupported || left.empty()) return tuned;
+  }
 }
 
 std::vector<LaunchSpec> Gemm::Candidates(const GemmDesc& desc) const {

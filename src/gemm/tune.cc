@@ -67,8 +67,8 @@ std::int64_t UnixSeconds() {
 }  // namespace
 
 Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
-                                     std::vector<LaunchSpec> candidates,
-                                     const TuneOptions& options) {
+                                     std::vector<LaunchSpec> candidates, const TuneOptions& options,
+                                     std::vector<Dropped>& dropped) {
   ScratchOptions scratch_options;
   // Cold caches: a layer's weights were last read a whole model ago. A quarter of the memory at
   // most, so that tuning beside a loaded model cannot push it out.
@@ -104,18 +104,12 @@ Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
     tuner.Report(*time_us);
     ++report.measurements;
   }
+  dropped.insert(dropped.end(), tuner.dropped().begin(), tuner.dropped().end());
   auto winner = tuner.Winner();
-  if (!winner) {
-    if (!report.complete) {
-      return Status(StatusCode::kFailedPrecondition,
-                    "on_progress ended the tuning before any sample");
-    }
-    return winner.status();
-  }
+  if (!winner) return winner.status();
   report.winner = *winner;
   report.winner.when = UnixSeconds();
   report.standings = tuner.Standings();
-  report.dropped = tuner.dropped();
   return report;
 }
 
