@@ -161,6 +161,8 @@ class Tuning {
     fmt::print("{}", table_.Row(cells));
     if (outcome.kind == Outcome::kFailed) fmt::print("    {}\n", outcome.error.message());
     for (const Dropped& dropped : outcome.report.dropped) {
+      // Being slow is no news; being wrong or failing is.
+      if (dropped.reason.code() == StatusCode::kResourceExhausted) continue;
       fmt::print("    dropped {}: {}\n", dropped.spec.kernel->id(), dropped.reason.message());
     }
     std::fflush(stdout);

@@ -34,32 +34,36 @@ std::vector<Kernel*> KernelsNamed(const Registry& registry, const std::string& n
 }
 
 // Plans of one contender, one an input set, because a plan binds the weights.
-struct Runner {
-  std::vector<GemmPlan> plans;
-  Workspace* workspace = nullptr;
+using Plans = std::vector<GemmPlan>;
 
-  Status Launch(const ScratchProblem& scratch, int set) const {
-    const GemmArgs& args = scratch.args(set);
-    return plans[static_cast<std::size_t>(set)].Launch(
-        {args.A, args.U, args.C, args.D, args.alpha, args.beta}, *workspace);
-  }
-};
+Status Launch(const Plans& plans, const ScratchProblem& scratch, int set, Workspace& workspace) {
+  const GemmArgs& args = scratch.args(set);
+  return plans[static_cast<std::size_t>(set)].Launch(
+      {args.A, args.U, args.C, args.D, args.alpha, args.beta}, workspace);
+}
 
-Status Prepare(Gemm& gemm, ScratchProblem& scratch, Contender& contender, Runner& runner) {
+// Makes the plans, and checks the result on the first set.
+Status Prepare(Gemm& gemm, ScratchProblem& scratch, Contender& contender, Plans& plans) {
   for (int set = 0; set < scratch.sets(); ++set) {
     Result<GemmPlan> plan = gemm.Plan(scratch.args(set), contender.spec);
     if (!plan.ok()) return plan.status();
-    runner.plans.push_back(*std::move(plan));
+    plans.push_back(*std::move(plan));
   }
-  const Result<Workspace*> workspace = scratch.workspace(runner.plans.front().workspace_size());
+  const Result<Workspace*> workspace = scratch.workspace(plans.front().workspace_size());
   if (!workspace.ok()) return workspace.status();
-  runner.workspace = *workspace;
   CULET_RETURN_IF_ERROR(scratch.PoisonOutput(0));
-  CULET_RETURN_IF_ERROR(runner.Launch(scratch, 0));
+  CULET_RETURN_IF_ERROR(Launch(plans, scratch, 0, **workspace));
   const Result<ErrorReport> error = scratch.Compare(0);
   if (!error.ok()) return error.status();
   contender.error = *error;
   return error->ok() ? OkStatus() : Status(StatusCode::kWrongResult, error->ToString());
+}
+
+Result<double> TimeOnce(const Gemm& gemm, ScratchProblem& scratch, const Plans& plans, int set) {
+  // Asked for each time: the kernels share one workspace, laid out for the one that runs.
+  const Result<Workspace*> workspace = scratch.workspace(plans.front().workspace_size());
+  if (!workspace.ok()) return workspace.status();
+  return TimeLaunchUs(gemm.device(), [&] { return Launch(plans, scratch, set, **workspace); });
 }
 
 }  // namespace
@@ -153,12 +157,12 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
   Result<ScratchProblem> scratch = ScratchProblem::Create(device, desc, scratch_options);
   if (!scratch.ok()) return scratch.status();
 
-  std::vector<Runner> runners(contenders.size());
+  std::vector<Plans> plans(contenders.size());
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Contender& contender = contenders[i];
     if (!contender.status.ok()) continue;
     if (options.on_sample && !options.on_sample(0, contender)) return {};
-    contender.status = Prepare(gemm, *scratch, contender, runners[i]);
+    contender.status = Prepare(gemm, *scratch, contender, plans[i]);
   }
 
   // Each sample takes the next set, whichever kernel it is of, and each round starts with another
@@ -182,8 +186,7 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
         return {};
       }
       set = (set + 1) % scratch->sets();
-      const Result<double> time_us =
-          TimeLaunchUs(device, [&] { return runners[index].Launch(*scratch, set); });
+      const Result<double> time_us = TimeOnce(gemm, *scratch, plans[index], set);
       if (time_us.ok()) {
         contender.samples_us.push_back(*time_us);
       } else {
