@@ -123,7 +123,8 @@ class FlawedKernel final : public ArgsKernel {
       return static_cast<float>(LoadAsDouble(data, layout.type, At(layout, row, col)));
     };
     MatrixLayout a_layout = args.Adesc;
-    if (defect_ == Defect::kIgnoresOrderOfA && m_ == k_) a_layout.order = Order::kRowMajor;
+    // m <= k keeps the wrong addresses inside A.
+    if (defect_ == Defect::kIgnoresOrderOfA && m_ <= k_) a_layout.order = Order::kRowMajor;
     a_.resize(static_cast<std::size_t>(m_) * k_);
     b_.resize(static_cast<std::size_t>(n_) * k_);
     for (int row = 0; row < m_; ++row) {
@@ -183,7 +184,9 @@ class FlawedKernel final : public ArgsKernel {
     const Bias& bias = args.operation.bias;
     if (bias.data != nullptr && defect_ != Defect::kNoBias) {
       int index = bias.axis == Bias::Axis::kN ? col : row;
-      if (defect_ == Defect::kBiasAlongOtherAxis && m_ == n_) index = row + col - index;
+      if (defect_ == Defect::kBiasAlongOtherAxis) {
+        index = bias.axis == Bias::Axis::kN ? row % n_ : col % m_;
+      }
       value += static_cast<float>(LoadAsDouble(bias.data, bias.type, index));
     }
     if (defect_ == Defect::kClampsInfinity) value = std::clamp(value, -1e37f, 1e37f);
@@ -280,6 +283,14 @@ TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
        [](const GemmDesc& d) { return d.type_c != DataType::kNull && d.m * d.n > 100; }},
       {Defect::kNoBias, "exact integers",
        [](const GemmDesc& d) { return d.type_bias != DataType::kNull && d.m * d.n > 100; }},
+      {Defect::kBiasAlongOtherAxis, "exact integers",
+       [](const GemmDesc& d) {
+         return d.type_bias != DataType::kNull && d.m > 1 && d.n > 1 && d.m * d.n > 100;
+       }},
+      {Defect::kIgnoresOrderOfA, "exact integers",
+       [](const GemmDesc& d) {
+         return d.order_a == Order::kColMajor && d.m > 1 && d.m <= d.k && d.n >= 16;
+       }},
       {Defect::kWrongLastScale, "exact integers",
        [&](const GemmDesc& d) { return scaled(d) && d.k > 128 && d.m > 1 && d.n > 1; }},
       {Defect::kScaleOfNextBlock, "exact integers",

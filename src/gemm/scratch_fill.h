@@ -16,7 +16,7 @@ void FillBlock(const GemmDesc& desc, const Arrangement& arrangement, const Scrat
                std::byte* block);
 
 /// Whether Fill::kIntegers gives this problem inputs whose partial sums are all representable in
-/// its accumulators. Only a k above 2^18 (2^13 in an accumulator of 14 bits) is too long.
+/// its accumulators. Only a k above 2^22 (2^13 in an accumulator of 14 bits) is too long.
 bool IntegersAreExact(const GemmDesc& desc) noexcept;
 
 /// What D holds before a launch, as a word whose lowest bytes are one element: a signalling NaN,
