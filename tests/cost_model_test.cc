@@ -194,20 +194,23 @@ TEST(PredictTest, OverheadIsPaidOnceAWave) {
   EXPECT_DOUBLE_EQ(Predict(pairs, desc) - Predict(without, desc), 2 * 7);
 }
 
-TEST(PredictTest, OperandsBeyondTheCacheAreReadAgain) {
+TEST(PredictTest, OnAGpuOperandsBeyondTheCacheAreReadAgain) {
   KernelInfo info = Perfect();
   info.matrix_share = 1e6;  // memory alone
   const FakeKernel kernel("reread", Tiled(10, 10), info);
   // A and B of 4 MB each, 100 x 100 tiles in waves of 10 along m: B is read by each of ten bands
   // of rows, A by each of a hundred columns of tiles.
-  const GemmDesc desc = Problem(1000, 1000, 1000);
+  GemmDesc desc = Problem(1000, 1000, 1000);
+  desc.arch = 900;
   EXPECT_DOUBLE_EQ(Predict(kernel, desc), (12e6 + 99 * 4e6 + 9 * 4e6) / 100e3);
   // In bands of two columns, five tiles long, A is read half as often and B twice as often.
   EXPECT_DOUBLE_EQ(Predict(kernel, desc, 1), (12e6 + 49 * 4e6 + 19 * 4e6) / 100e3);
-  // In the cache nothing is.
+  // In the cache nothing is; and on a CPU the kernel sees to it.
   DeviceInfo large = Device();
   large.cache_bytes = 100'000'000;
   EXPECT_DOUBLE_EQ(kernel.PredictUs(desc, large, kRates, 0, 1), 12e6 / 100e3);
+  desc.arch = 0;
+  EXPECT_DOUBLE_EQ(Predict(kernel, desc), 12e6 / 100e3);
 }
 
 TEST(PredictTest, AnyProblemHasAFinitePrediction) {
@@ -355,6 +358,8 @@ TEST_F(CandidatesTest, TheFirstIsAlwaysKeptAndTheOrderToo) {
   std::swap(specs[0], specs[2]);  // a default that the model did not choose
   EXPECT_THAT(Names(WorthMeasuring(specs, 2)), ElementsAre("c", "b"));
   EXPECT_THAT(Names(WorthMeasuring(specs, 0)), ElementsAre("c"));
+  specs[0].time_us = 1000;  // nor would think worth a sample
+  EXPECT_THAT(Names(WorthMeasuring(specs, 2)), ElementsAre("c", "b"));
   EXPECT_TRUE(WorthMeasuring({}, 5).empty());
 }
 
@@ -419,6 +424,7 @@ TEST_F(AnchorTest, ALoserIsNotExpectedToWin) {
 TEST_F(AnchorTest, AKernelThatWasInfeasibleThereDidNotLose) {
   neighbours_.above = Measured(*wide_, 64, 328);  // twice its prediction of 164
   slim_->max_m = 16;
+  slim_->predict = [](const GemmDesc& desc, int, int) { return desc.m > 16 ? 1.0 : 10.0 * desc.m; };
   EXPECT_DOUBLE_EQ(Anchored(8)["slim"], 80 * 2);
   EXPECT_DOUBLE_EQ(Anchored(8)["wide"], 108 * 2);
 }

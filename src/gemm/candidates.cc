@@ -70,8 +70,6 @@ std::vector<LaunchSpec> WorthMeasuring(std::span<const LaunchSpec> candidates, i
   for (const LaunchSpec& spec : candidates) {
     if (spec.time_us > 0) best_us = std::min(best_us, spec.time_us);
   }
-  const bool only_reference = std::ranges::all_of(
-      candidates, [](const LaunchSpec& spec) { return IsOf(spec, Backend::kReference); });
 
   std::vector<bool> taken(candidates.size(), false);
   std::size_t count = 0;
@@ -86,8 +84,7 @@ std::vector<LaunchSpec> WorthMeasuring(std::span<const LaunchSpec> candidates, i
     }
   };
   const auto worth = [&](const LaunchSpec& spec) {
-    if (IsOf(spec, Backend::kReference)) return only_reference;
-    return spec.time_us <= kHopeless * best_us;
+    return !IsOf(spec, Backend::kReference) && spec.time_us <= kHopeless * best_us;
   };
   const std::size_t fair_share = std::max<std::size_t>(1, places / 4);
   take_where([](std::size_t i, const LaunchSpec&) { return i == 0; });

@@ -76,19 +76,22 @@ Grid GridOf(const GemmDesc& p, const KernelDesc& kernel, const KernelInfo& info,
   return grid;
 }
 
-// Bytes between memory and the units: everything once, and again what does not stay in the cache
-// from wave to wave.
+// Bytes between memory and the units: everything once; on a GPU again what does not stay in its
+// cache from wave to wave. A CPU kernel's tile is a block of registers: its loops over the caches
+// are its own, and part of its bandwidth_share.
 double TrafficBytes(const GemmDesc& p, const Grid& grid, const DeviceInfo& device,
                     int splits) noexcept {
-  const double mn = static_cast<double>(p.m) * p.n * p.num;
-  const double bytes_a = static_cast<double>(p.m) * p.k * p.num * SizeOf(p.type_a);
-  const double bytes_b = static_cast<double>(p.n) * p.k * p.num * SizeOf(p.type_b);
-  // An operand of half the cache survives while the other streams through the rest.
-  const double kept = 0.5 * static_cast<double>(device.cache_bytes);
   double bytes = MinimumBytes(p);
-  if (bytes_a > kept) bytes += (grid.passes_a - 1) * bytes_a;
-  if (bytes_b > kept) bytes += (grid.passes_b - 1) * bytes_b;
-  if (splits > 1) bytes += 2.0 * splits * mn * sizeof(float);  // partial sums, there and back
+  if (p.arch != 0) {
+    const double bytes_a = static_cast<double>(p.m) * p.k * p.num * SizeOf(p.type_a);
+    const double bytes_b = static_cast<double>(p.n) * p.k * p.num * SizeOf(p.type_b);
+    // An operand of half the cache survives while the other streams through the rest.
+    const double kept = 0.5 * static_cast<double>(device.cache_bytes);
+    if (bytes_a > kept) bytes += (grid.passes_a - 1) * bytes_a;
+    if (bytes_b > kept) bytes += (grid.passes_b - 1) * bytes_b;
+  }
+  // Partial sums, there and back.
+  if (splits > 1) bytes += 2.0 * splits * p.m * p.n * p.num * sizeof(float);
   return bytes;
 }
 

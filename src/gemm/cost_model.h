@@ -21,11 +21,11 @@ std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, co
                                             const DeviceInfo& device, const HardwareRates& rates);
 
 /// Those of `candidates` worth measuring, in the same order, at most `max_candidates`. The first,
-/// the default, is always among them. Left out unless nothing else is there: the reference, and
-/// what is predicted at more than eight times the best. No kernel takes more than a quarter of the
-/// places while others wait, since the model is surer of a kernel's variants than of kernels; the
-/// best variant of a user's kernel always has a place if there is one, as its author may have
-/// stated no costs. A time_us of 0 is an unknown one.
+/// the default, is always among them. Of the others the reference is left out, and what is
+/// predicted at more than eight times the best. No kernel takes more than a quarter of the places
+/// while others wait, since the model is surer of a kernel's variants than of kernels; the best
+/// variant of a user's kernel has a place before them, as its author may have stated no costs. A
+/// time_us of 0 is an unknown one.
 std::vector<LaunchSpec> WorthMeasuring(std::span<const LaunchSpec> candidates, int max_candidates);
 
 /// Scales the predictions of `candidates` by what was measured at the neighbouring batches, and
