@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache_fixture.h"
+#include "gemm/cache_rules.h"
 #include "gemm/desc_fields.h"
 
 namespace culet {

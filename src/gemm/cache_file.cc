@@ -7,6 +7,7 @@
 
 #include "culet/dispatch_cache.h"
 #include "gemm/cache_record.h"
+#include "gemm/cache_rules.h"
 #include "gemm/cache_text.h"
 #include "gemm/file_io.h"
 #include "gemm/file_lock.h"

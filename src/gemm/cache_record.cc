@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <compare>
+#include <cstdint>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <tuple>
 #include <type_traits>
 
+#include "gemm/cache_rules.h"
 #include "gemm/desc_fields.h"
 
 namespace culet {
@@ -24,8 +23,6 @@ constexpr std::string_view kLaunchMark = ",\"launch\":";
 constexpr std::string_view kChecksumMark = ",\"checksum\":\"";
 constexpr std::size_t kChecksumDigits = 16;
 constexpr std::string_view kLineEnd = "\"}";
-
-constexpr std::int64_t kMaxWhen = 253402300799;  // the end of the year 9999
 
 // FNV-1a, 64 bits. Every step is a bijection of the state, so a change within one byte is always
 // found, any other with probability 1 - 2^-64.
@@ -71,8 +68,6 @@ std::optional<Enum> ValueOf(const std::string& text) noexcept {
   }
 }
 
-bool IsTime(double us) noexcept { return std::isfinite(us) && us >= 0; }
-
 // The fields of a launch, as VisitFields does it for the problem.
 template <class Record, class Visit>
 void VisitLaunch(Record& record, Visit&& visit) {
@@ -92,8 +87,8 @@ std::string Quoted(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Writes the members of an object. Text is appended as it comes: a document tree that
-// is built only to be printed takes twice as long.
+// Writes the members of an object. Text is appended as it comes: a document tree that is built only
+// to be printed takes twice as long.
 class ObjectWriter {
  public:
   explicit ObjectWriter(std::string& out) : out_(out) { out_ += '{'; }
@@ -218,33 +213,7 @@ class ObjectReader {
   std::size_t members_read_ = 0;
 };
 
-// Finds what a record could not hold in a GemmDesc that was made in memory.
-struct RangeCheck {
-  bool ok = true;
-  template <class T>
-  void operator()(const char*, const T& value, const FieldRange& range) {
-    ok = ok && InRange(value, range);
-  }
-  template <class T>
-  void operator()(const char*, const T& value) {
-    if constexpr (std::is_same_v<T, Bias::Axis>) {
-      ok = ok && (value == Bias::Axis::kN || value == Bias::Axis::kM);
-    } else if constexpr (std::is_enum_v<T>) {
-      ok = ok && FromString<T>(ToString(value)) == value;
-    }
-  }
-};
-
 }  // namespace
-
-bool IsRecordable(const GemmDesc& desc, const LaunchSpec& spec) noexcept {
-  RangeCheck check;
-  VisitFields(desc, check);
-  return check.ok && InRange(spec.swizzle, {.max = kMaxSwizzle}) &&
-         InRange(spec.splits, {.min = 1, .max = kMaxSplits}) && IsTime(spec.time_us) &&
-         IsTime(spec.spread_us) && IsTime(spec.baseline_us) && spec.when >= 0 &&
-         spec.when <= kMaxWhen && FromString<Origin>(ToString(spec.origin)) == spec.origin;
-}
 
 std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
                         const LaunchSpec& spec) {
@@ -305,34 +274,6 @@ ParsedRecord ReadRecord(std::string_view line) {
 std::string_view RecordKey(std::string_view line) noexcept {
   const std::string_view text = CheckedText(line);
   return text.substr(0, text.find(kLaunchMark));
-}
-
-bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec) {
-  // Splits that need more workspace than this are refused by any caller.
-  constexpr std::size_t kAmpleBytes = std::size_t{1} << 30;
-  if (!spec.kernel->is_feasible(desc)) return false;
-  if (spec.swizzle > 0 && spec.swizzle > spec.kernel->GetMaxSwizzle(ShapeOf(desc))) return false;
-  return spec.splits <= 1 || spec.splits <= spec.kernel->GetMaxSplits(ShapeOf(desc), spec.swizzle,
-                                                                      kAmpleBytes, kAmpleBytes);
-}
-
-ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cache) {
-  if (record.device_class != cache.device_class()) return {Usability::kOtherDevice, {}};
-  Kernel* const kernel = cache.FindKernel(record.kernel_id);
-  if (kernel == nullptr) return {Usability::kUnknownKernel, {}};
-  const LaunchSpec spec{kernel,           record.swizzle,     record.splits, record.time_us,
-                        record.spread_us, record.baseline_us, record.origin, record.when};
-  if (!IsLaunchable(record.desc, spec)) return {Usability::kInfeasible, {}};
-  return {Usability::kUsable, spec};
-}
-
-int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept {
-  const auto rank = [](const LaunchSpec& spec) {
-    return std::tuple(spec.origin, spec.when, -spec.time_us, -spec.spread_us, -spec.baseline_us,
-                      -spec.splits, -spec.swizzle, std::string_view(spec.kernel->id()));
-  };
-  const auto order = rank(a) <=> rank(b);
-  return order < 0 ? -1 : order > 0 ? 1 : 0;
 }
 
 }  // namespace culet

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "gemm/cache_record.h"
+#include "gemm/cache_rules.h"
 #include "gemm/cache_text.h"
 #include "gemm/desc_fields.h"
 
@@ -89,13 +90,19 @@ Result<std::string> ReadAll(std::istream& is) {
 struct DispatchCache::Impl {
   using Entry = std::pair<GemmDesc, LaunchSpec>;
 
+  Kernel* FindKernel(std::string_view id) const {
+    const std::shared_lock lock(mutex);
+    const auto found = kernels.find(id);
+    return found != kernels.end() ? found->second : nullptr;
+  }
+
   Inserted Insert(const GemmDesc& desc, const LaunchSpec& spec) {
-    if (spec.kernel == nullptr || !IsRecordable(desc, spec)) return Inserted::kRefused;
-    const std::unique_lock lock(mutex);
-    const auto kernel = kernels.find(spec.kernel->id());
-    if (kernel == kernels.end() || kernel->second != spec.kernel || !IsLaunchable(desc, spec)) {
+    // The kernel's own code runs outside the lock.
+    if (spec.kernel == nullptr || FindKernel(spec.kernel->id()) != spec.kernel ||
+        !IsRecordable(desc, spec) || !IsLaunchable(desc, spec)) {
       return Inserted::kRefused;
     }
+    const std::unique_lock lock(mutex);
     const auto [found, is_new] = entries.try_emplace(KeyOf(desc), desc, spec);
     if (is_new) {
       ++generation;
@@ -130,11 +137,7 @@ void DispatchCache::AddKernel(Kernel* kernel) {
   impl_->kernels.try_emplace(kernel->id(), kernel);
 }
 
-Kernel* DispatchCache::FindKernel(std::string_view id) const {
-  const std::shared_lock lock(impl_->mutex);
-  const auto found = impl_->kernels.find(id);
-  return found != impl_->kernels.end() ? found->second : nullptr;
-}
+Kernel* DispatchCache::FindKernel(std::string_view id) const { return impl_->FindKernel(id); }
 
 std::optional<LaunchSpec> DispatchCache::Find(const GemmDesc& desc) const {
   const Key key = KeyOf(desc);

@@ -1,0 +1,72 @@
+#include "gemm/cache_rules.h"
+
+#include <cmath>
+#include <compare>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include "gemm/desc_fields.h"
+
+namespace culet {
+namespace {
+
+// Finds a value that is not one of its type's, or out of its range.
+struct RangeCheck {
+  bool ok = true;
+  template <class T>
+  void operator()(const char*, const T& value, const FieldRange& range) {
+    ok = ok && InRange(value, range);
+  }
+  template <class T>
+  void operator()(const char*, const T& value) {
+    if constexpr (std::is_same_v<T, Bias::Axis>) {
+      ok = ok && (value == Bias::Axis::kN || value == Bias::Axis::kM);
+    } else if constexpr (std::is_enum_v<T>) {
+      ok = ok && FromString<T>(ToString(value)) == value;
+    }
+  }
+};
+
+}  // namespace
+
+bool IsTime(double us) noexcept { return std::isfinite(us) && us >= 0; }
+
+bool IsRecordable(const GemmDesc& desc, const LaunchSpec& spec) noexcept {
+  RangeCheck check;
+  VisitFields(desc, check);
+  return check.ok && InRange(spec.swizzle, {.max = kMaxSwizzle}) &&
+         InRange(spec.splits, {.min = 1, .max = kMaxSplits}) && IsTime(spec.time_us) &&
+         IsTime(spec.spread_us) && IsTime(spec.baseline_us) && spec.when >= 0 &&
+         spec.when <= kMaxWhen && FromString<Origin>(ToString(spec.origin)) == spec.origin;
+}
+
+bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec) {
+  // Splits that need more workspace than this are refused by any caller.
+  constexpr std::size_t kAmpleBytes = std::size_t{1} << 30;
+  if (!spec.kernel->is_feasible(desc)) return false;
+  if (spec.swizzle > 0 && spec.swizzle > spec.kernel->GetMaxSwizzle(ShapeOf(desc))) return false;
+  return spec.splits <= 1 || spec.splits <= spec.kernel->GetMaxSplits(ShapeOf(desc), spec.swizzle,
+                                                                      kAmpleBytes, kAmpleBytes);
+}
+
+ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cache) {
+  if (record.device_class != cache.device_class()) return {Usability::kOtherDevice, {}};
+  Kernel* const kernel = cache.FindKernel(record.kernel_id);
+  if (kernel == nullptr) return {Usability::kUnknownKernel, {}};
+  const LaunchSpec spec{kernel,           record.swizzle,     record.splits, record.time_us,
+                        record.spread_us, record.baseline_us, record.origin, record.when};
+  if (!IsLaunchable(record.desc, spec)) return {Usability::kInfeasible, {}};
+  return {Usability::kUsable, spec};
+}
+
+int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept {
+  const auto rank = [](const LaunchSpec& spec) {
+    return std::tuple(spec.origin, spec.when, -spec.time_us, -spec.spread_us, -spec.baseline_us,
+                      -spec.splits, -spec.swizzle, std::string_view(spec.kernel->id()));
+  };
+  const auto order = rank(a) <=> rank(b);
+  return order < 0 ? -1 : order > 0 ? 1 : 0;
+}
+
+}  // namespace culet

@@ -1,0 +1,39 @@
+// What may stand in a cache, what this process can use of it, and which of two entries wins.
+#pragma once
+
+#include <cstdint>
+
+#include "culet/dispatch_cache.h"
+
+namespace culet {
+
+/// Bounds on what a record may ask of a launch; more is not a tuning result.
+inline constexpr int kMaxSwizzle = 16;
+inline constexpr int kMaxSplits = 4096;
+
+inline constexpr std::int64_t kMaxWhen = 253402300799;  // the end of the year 9999
+
+/// Finite and not negative.
+bool IsTime(double us) noexcept;
+
+/// Whether every field of the problem and the spec has a value that a record may hold.
+bool IsRecordable(const GemmDesc& desc, const LaunchSpec& spec) noexcept;
+
+/// What this process can do with a sound record.
+enum class Usability : std::uint8_t { kUsable, kOtherDevice, kUnknownKernel, kInfeasible };
+
+struct ResolvedRecord {
+  Usability usability = Usability::kUnknownKernel;
+  LaunchSpec spec;  ///< set when kUsable
+};
+ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cache);
+
+/// Whether the kernel takes the problem with this swizzle and these splits today.
+/// Requires: spec.kernel.
+bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec);
+
+/// <0, 0 or >0 as `a` loses to, equals or wins over `b`: measured beats predicted, then the newer
+/// wins, then the faster. A total order over all fields: merging gives the same in any order.
+int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept;
+
+}  // namespace culet
