@@ -259,6 +259,21 @@ TEST_F(Damage, OneWrongElement) {
   EXPECT_TRUE(scratch.Compare()->ok());
 }
 
+TEST_F(Damage, IntegersLeaveNoSlack) {
+  ScratchOptions options;
+  options.fill = Fill::kIntegers;
+  options.alpha = -2.0f;
+  GemmDesc desc = Plain(DataType::kFloat32, 9, 11, 40);
+  desc.type_c = DataType::kFloat32;
+  options.beta = 0.5f;
+  const ScratchProblem scratch = Make(desc, options);
+  RunReference(scratch);
+  ASSERT_TRUE(scratch.Compare()->ok());
+  const double right = Get(scratch.args().D, scratch.args().Ddesc, 4, 5);
+  SetD(scratch.args(), 4, 5, std::nextafter(static_cast<float>(right), 1e9f));
+  EXPECT_GT(After(scratch).max_over_bound, 1.0);
+}
+
 TEST_F(Damage, UnwrittenElements) {
   ScratchProblem scratch = Right();
   ASSERT_TRUE(scratch.PoisonOutput().ok());
