@@ -13,22 +13,22 @@ namespace culet {
 /// Rates that the cost model and the roofline use. `measured` tells a measurement of this machine
 /// from the table of typical values for its class.
 struct HardwareRates {
-  double read_gbps = 0;      ///< 1e9 bytes/s, all units reading data larger than the caches
-  double gflops = 0;         ///< 1e9 operations/s of the unit that serves `type` products
-  double launch_us = 0;      ///< of an empty kernel
+  double read_gbps = 0;  ///< 1e9 bytes/s, all units reading data larger than the caches
+  double gflops = 0;     ///< 1e9 operations/s of the unit that serves `type` products
+  double launch_us = 0;  ///< of an empty kernel
   bool measured = false;
 };
 
 /// One device of the machine.
 struct DeviceInfo {
-  std::string name;          ///< for people: the CPU's or GPU's marketing name
+  std::string name;  ///< for people: the CPU's or GPU's marketing name
   /// For caches: what decides speed, not the marketing name.
   /// "cpu/avx3_dl/2t/llc480m" or "cuda/900/132sm/l2-60m/mem141g".
   std::string device_class;
-  int arch = 0;              ///< as in GemmDesc
-  int ordinal = -1;          ///< CUDA device number; -1 for the host
-  int units = 1;             ///< threads in use, or multiprocessors
-  std::size_t cache_bytes = 0;   ///< last-level cache
+  int arch = 0;                 ///< as in GemmDesc
+  int ordinal = -1;             ///< CUDA device number; -1 for the host
+  int units = 1;                ///< threads in use, or multiprocessors
+  std::size_t cache_bytes = 0;  ///< last-level cache
   std::size_t memory_bytes = 0;
 };
 
@@ -39,15 +39,16 @@ DeviceInfo HostDevice();
 /// `cuda_note` (may be null) receives one sentence that says why.
 std::vector<DeviceInfo> Devices(std::string* cuda_note = nullptr);
 
-/// The device named "cpu", "cuda" or "cuda:N". Errors: NOT_FOUND, with the devices there are.
+/// The device named "cpu", "cuda" or "cuda:N". Errors: NOT_FOUND, with the devices there are;
+/// as CheckHostThreads for "cpu".
 Result<DeviceInfo> FindDevice(const std::string& name);
 
 /// Typical rates of the device's class for products whose A or B has `type`; no measurement.
 HardwareRates TypicalRates(const DeviceInfo& device, DataType type);
 
 /// Measures the host's read bandwidth over more than its last-level cache and its FP32
-/// multiply-add rate with the threads in use. Takes about half a second, longer in
-/// a virtual machine whose memory was not touched before.
+/// multiply-add rate with the threads in use. Takes about half a second, longer in a virtual
+/// machine whose memory was not touched before.
 /// Errors: RESOURCE_EXHAUSTED when half of the free memory is not more than that cache.
 Result<HardwareRates> MeasureHostRates();
 
@@ -56,8 +57,8 @@ Result<HardwareRates> MeasureHostRates();
 /// otherwise.
 int HostThreads();
 
-/// Ok, or INVALID_ARGUMENT when CULET_THREADS is not a whole number from 1 to 1024; such a value is
-/// ignored.
+/// Ok, or INVALID_ARGUMENT when CULET_THREADS is not a whole number from 1 to 1024 and
+/// SetHostThreads was not called. HostThreads() ignores such a value; FindDevice("cpu") reports it.
 Status CheckHostThreads();
 
 /// Errors: INVALID_ARGUMENT unless 1 <= threads <= 1024. Not while a product is running.

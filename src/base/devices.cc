@@ -36,7 +36,10 @@ std::vector<DeviceInfo> Devices(std::string* cuda_note) {
 }
 
 Result<DeviceInfo> FindDevice(const std::string& name) {
-  if (name == "cpu") return HostDevice();
+  if (name == "cpu") {
+    CULET_RETURN_IF_ERROR(CheckHostThreads());
+    return HostDevice();
+  }
   std::string note;
   const std::vector<DeviceInfo> devices = Devices(&note);
   const std::string wanted = name == "cuda" ? "cuda:0" : name;

@@ -88,12 +88,12 @@ Status SetHostThreads(int threads) {
 }
 
 Status CheckHostThreads() {
+  if (g_threads_set.load(std::memory_order_relaxed) > 0) return {};
   const char* text = std::getenv("CULET_THREADS");
   if (text == nullptr || ParseThreads(text) > 0) return {};
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("CULET_THREADS is '{}' and was ignored, {} threads are in use; set it "
-                            "to a number from 1 to {}, or unset it",
-                            text, HostThreads(), kMaxHostThreads));
+                fmt::format("CULET_THREADS is '{}'; set it to a number from 1 to {}, or unset it",
+                            text, kMaxHostThreads));
 }
 
 }  // namespace culet
