@@ -134,7 +134,6 @@ int RunCacheLs(const CacheLsArgs& args) {
 void AddCache(CLI::App& app, Chosen& chosen) {
   auto args = std::make_shared<CacheLsArgs>();
   CLI::App& cache = *app.add_subcommand("cache", "Look into cache files");
-  cache.require_subcommand(1);
   CLI::App& command = *cache.add_subcommand("ls", "List the records of a cache file");
   command.add_option("FILE", args->file,
                      "Default: CULET_CACHE, else ~/.cache/culet/dispatch.jsonl");

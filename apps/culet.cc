@@ -14,7 +14,7 @@ int Main(int argc, char** argv) {
   using namespace culet::cli;
   CLI::App app("Finds, explains and measures the fastest kernel for each matrix product.", "culet");
   app.set_version_flag("--version", "culet " CULET_VERSION);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.get_formatter()->column_width(26);
   Chosen chosen;
   AddTune(app, chosen);
@@ -33,6 +33,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return Misuse(fmt::format("{} (culet --help shows the options)", error.what()));
   }
+  if (!chosen) return Misuse("a command is missing; culet --help lists them");
   const int code = chosen();
   if (std::fflush(stdout) != 0) {
     Note("stdout could not be written");

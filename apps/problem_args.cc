@@ -203,8 +203,11 @@ Result<std::vector<Problem>> ProblemArgs::Load(int arch) const {
       problems.push_back({shape.name, format, *desc,
                           fmt::format("--m {} --n {} --k {} --format {} --out {}", shape.m, shape.n,
                                       shape.k, ToString(format), NameOf(desc->type_d))});
-    } else if (Problem& same = problems[it->second]; same.name != shape.name) {
-      same.name += "," + shape.name;
+      continue;
+    }
+    std::string& names = problems[it->second].name;
+    if ((',' + names + ',').find(',' + shape.name + ',') == std::string::npos) {
+      names += ',' + shape.name;
     }
   }
   return problems;

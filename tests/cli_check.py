@@ -1,0 +1,429 @@
+"""Drives the culet binary as a user and as a script would.
+
+usage: cli_check.py --source DIR --build DIR --cli BINARY [TEST ...]
+"""
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+CLI = SOURCE = None
+SMALL = ["--n", "64", "--k", "96"]
+
+
+def culet(*args, cache="off", code=0, env=None):
+    """Runs a command; returns stdout and stderr. The exit code must be `code`."""
+    full = dict(os.environ, CULET_CACHE=str(cache), **(env or {}))
+    done = subprocess.run([CLI, *map(str, args)], env=full, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, timeout=300)
+    assert done.returncode == code, (
+        f"{args}: exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
+    return done.stdout, done.stderr
+
+
+def culet_json(*args, **kwargs):
+    """The one document that --json prints; json.loads refuses anything before or after it."""
+    out, _ = culet(*args, "--json", **kwargs)
+    return json.loads(out)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.cache = self.folder / "cache.jsonl"
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def records(self):
+        return culet_json("cache", "ls", self.cache)["records"]
+
+
+class Listings(Case):
+    def test_devices(self):
+        devices = culet_json("devices")["devices"]
+        self.assertEqual(devices[0]["device"], "cpu")
+        self.assertRegex(devices[0]["class"], r"^cpu/.+/\d+t/llc\d+m$")
+        self.assertFalse(devices[0]["rates"]["measured"])
+        self.assertEqual(culet_json("devices", "--threads", 1)["devices"][0]["units"], 1)
+        self.assertIn(devices[0]["name"], culet("devices")[0])
+
+    def test_devices_measure(self):
+        rates = culet_json("devices", "--measure")["devices"][0]["rates"]
+        self.assertTrue(rates["measured"])
+        self.assertGreater(rates["read_gbps"], 0)
+        self.assertGreater(rates["gflops"], 0)
+
+    def test_kernels(self):
+        kernels = culet_json("kernels")["kernels"]
+        ids = [k["id"] for k in kernels]
+        self.assertEqual(len(ids), len(set(ids)))
+        self.assertGreaterEqual(len(ids), 2)
+        self.assertEqual([k["backend"] for k in kernels].index("reference"), len(ids) - 1)
+        out, err = culet("kernels")
+        self.assertEqual(err, "")
+        for kernel_id in ids:
+            self.assertIn(kernel_id, out)
+
+    def test_version_and_help(self):
+        self.assertRegex(culet("--version")[0], r"^culet \d+\.\d+\.\d+\n$")
+        for command in ["devices", "kernels", "explain", "bench", "tune", "verify", "cache"]:
+            self.assertIn(command, culet("--help")[0])
+            self.assertIn("--help", culet(command, "--help")[0])
+
+
+class Problems(Case):
+    def explained(self, *args, **kwargs):
+        return culet_json("explain", *args, **kwargs)["problems"]
+
+    def test_sizes_and_lists(self):
+        problems = self.explained("--m", "1,16,128", *SMALL)
+        self.assertEqual([p["m"] for p in problems], [1, 16, 128])
+        self.assertEqual({(p["n"], p["k"], p["format"], p["out"]) for p in problems},
+                         {(64, 96, "bf16", "bf16")})
+
+    def test_formats_and_outputs(self):
+        usual = {"fp8-block": "bf16", "bf16": "bf16", "f16": "f16", "f32": "f32",
+                 "f32-bf16": "f32", "f32-f16": "f32"}
+        for fmt, out in usual.items():
+            self.assertEqual(self.explained("--m", 3, *SMALL, "--format", fmt)[0]["out"], out)
+            for other in ["f32", "f16", "bf16"]:
+                (problem,) = self.explained("--m", 3, *SMALL, "--format", fmt, "--out", other)
+                self.assertEqual((problem["format"], problem["out"]), (fmt, other))
+
+    def test_every_problem_has_a_choice_and_a_reason_for_every_other_kernel(self):
+        ids = {k["id"] for k in culet_json("kernels")["kernels"]}
+        for problem in self.explained("--m", "1,200", "--n", 65, "--k", 129, "--format",
+                                      "fp8-block"):
+            rejected = {r["kernel"]: r["reason"] for r in problem["rejected"]}
+            self.assertEqual(set(rejected) | {problem["choice"]["kernel"]}, ids)
+            self.assertTrue(all(rejected.values()))
+
+    def test_shapes_file(self):
+        path = self.write("s.txt", "# layers\nqkv 1 64 32\nqkv 8 64 32 # eight\no 1 48 32\n")
+        self.assertEqual([(p["name"], p["m"]) for p in self.explained("--shapes", path)],
+                         [("qkv", 1), ("qkv", 8), ("o", 1)])
+        self.assertEqual([(p["name"], p["m"]) for p in
+                          self.explained("--shapes", path, "--m", "1,4")], [("qkv", 1), ("o", 1)])
+        self.assertEqual(len(self.explained("--shapes", SOURCE / "bench/llm_shapes.txt",
+                                            "--m", "1,8,16,32,64,128")), 72)
+
+    def test_equal_problems_are_one(self):
+        path = self.write("s.txt", "a 1 64 32\nb 2 64 32\nc 1 64 32\na 1 64 32\n")
+        self.assertEqual([p["name"] for p in self.explained("--shapes", path)], ["a,c", "b"])
+
+    def test_every_shipped_model(self):
+        models = [p for p in (SOURCE / "examples/models").iterdir() if p.is_dir()]
+        self.assertGreaterEqual(len(models), 6)
+        for model in models:
+            names = [p["name"] for p in self.explained("--model", model, "--m", "1,16")]
+            self.assertTrue(any("lm_head" in name for name in names), model)
+
+    def test_model_format_and_experts(self):
+        models = SOURCE / "examples/models"
+        problems = self.explained("--model", models / "deepseek-v3", "--m", 64)
+        self.assertEqual({p["format"] for p in problems}, {"fp8-block"})
+        experts = [p for p in problems if "experts.down" in p["name"]]
+        # 64 tokens, 8 of 256 experts each: 2 rows an expert.
+        self.assertEqual([(p["m"], p["n"], p["k"]) for p in experts], [(2, 7168, 2048)])
+        problems = self.explained("--model", models / "deepseek-v3/config.json", "--m", 64,
+                                  "--format", "f16")
+        self.assertEqual({p["format"] for p in problems}, {"f16"})
+
+
+class Misuse(Case):
+    def test_one_sentence_and_exit_2(self):
+        llama = SOURCE / "examples/models/llama-3.1-8b"
+        for args, says in [
+                ("", "a command is missing"),
+                ("frobnicate", "frobnicate"),
+                ("cache", "a command is missing"),
+                ("explain", "no problem given"),
+                ("explain --m 1", "--m alone names no problem"),
+                ("explain --m 1 --n 2", "--k is missing"),
+                ("explain --m 1 --k 2", "--n is missing"),
+                ("explain --n 1 --k 2", "--m is missing"),
+                ("explain --m 0 --n 2 --k 3", "--m is 0"),
+                ("explain --m 1,-4 --n 2 --k 3", "--m is -4"),
+                ("explain --m 1 --n 0 --k 3", "--n is 0"),
+                ("explain --m 1 --n 1 --k -3", "--k is -3"),
+                ("explain --m x --n 2 --k 3", "--m = x"),
+                ("explain --m 99999999999 --n 2 --k 3", "--m = 99999999999"),
+                ("explain --m 1 --n 2 --k 3 --format int3", "'int3' is unknown; known are f32,"),
+                ("explain --m 1 --n 2 --k 3 --out int3", "'int3' is unknown; known are f32,"),
+                (f"explain --model {llama}", "--model needs --m"),
+                (f"explain --model {llama} --shapes x --m 1", "exclude each other"),
+                (f"explain --model {llama} --m 1 --n 2 --k 3", "exclude each other"),
+                ("tune --m 1 --n 2 --k 3 --budget 0", "--budget: 0 is not"),
+                ("tune --m 1 --n 2 --k 3 --budget soon", "--budget: soon is not"),
+                ("bench --m 1 --n 2 --k 3 --rounds 0", "--rounds"),
+                ("bench --m 1 --n 2 --k 3 --kernels ,", "--kernels is empty"),
+                ("bench --m 1 --n 2 --k 3 --regret --kernels all", "leave out --kernels"),
+                ("bench --m 1 --n 2 --k 3 --regret --cache x", "leave out --cache"),
+                ("bench --m 1 --n 2 --k 3 --launch-overhead", "takes no problems"),
+                ("kernels --threads 0", "--threads"),
+                ("kernels --surprise", "--surprise")]:
+            for json_flag in ["", " --json"] if " --" in args else [""]:
+                out, err = culet(*shlex.split(args + json_flag), code=2)
+                self.assertEqual(out, "", args)
+                self.assertIn(says, err, args)
+                self.assertEqual(err.count("\n"), 1, err)
+
+    def test_failures_exit_1_and_are_json_too(self):
+        config = self.write("config.json", '{"architectures": ["GPT2LMHeadModel"]}')
+        bad_key = self.write("bad.json", '{"model_type": "llama", "hidden_size": 0}')
+        no_type = self.write("plain.json", (SOURCE / "examples/models/llama-3.1-8b/config.json")
+                             .read_text().replace("bfloat16", "int2"))
+        shapes = self.write("s.txt", "a 1 2\n")
+        for args, says in [
+                ("explain --shapes missing.txt", "missing.txt does not exist"),
+                (f"explain --shapes {shapes}", f"{shapes}:1"),
+                (f"explain --model {config} --m 1", "GPT2LMHeadModel is unknown; known are"),
+                (f"explain --model {bad_key} --m 1", "hidden_size is 0"),
+                (f"explain --model {no_type} --m 1", "give --format"),
+                (f"explain --model {self.folder / 'none'} --m 1", "does not exist"),
+                ("explain --m 1 --n 2 --k 3 --device cuda:99", "cuda:99"),
+                ("bench --m 1 --n 2 --k 3 --kernels nope", "'nope'"),
+                ("verify --kernel nope", "'nope'"),
+                ("cache ls missing.jsonl", "missing.jsonl"),
+                (f"cache ls {shapes}", str(shapes)),
+                ("cache ls", "the cache is off")]:
+            out, err = culet(*shlex.split(args), code=1)
+            self.assertEqual(out, "", args)
+            self.assertIn(says, err, args)
+            self.assertEqual(err.count("\n"), 1, err)
+            self.assertIn(says, culet_json(*shlex.split(args), code=1)["error"]["message"])
+
+
+class Tune(Case):
+    def tune(self, *args, **kwargs):
+        return culet_json("tune", *args, "--cache", self.cache, **kwargs)
+
+    def test_the_second_run_measures_nothing(self):
+        first = self.tune("--m", "1,16", *SMALL)
+        self.assertEqual([p["outcome"] for p in first["problems"]], ["tuned", "tuned"])
+        self.assertGreater(first["measurements"], 0)
+        before = self.cache.read_bytes()
+        second = self.tune("--m", "1,16", *SMALL)
+        self.assertEqual(second["measurements"], 0)
+        self.assertEqual([p["outcome"] for p in second["problems"]], ["measured before"] * 2)
+        self.assertEqual([p["winner"] for p in second["problems"]],
+                         [p["winner"] for p in first["problems"]])
+        self.assertEqual(self.cache.read_bytes(), before)
+        out, err = culet("tune", "--m", "1,16", *SMALL, "--cache", self.cache)
+        self.assertIn("2 problems, 2 measured before; 0 measurements", out)
+        self.assertEqual(err, "")
+        self.assertGreater(self.tune("--m", 1, *SMALL, "--force")["measurements"], 0)
+
+    def test_the_winner_serves_explain_and_is_listed(self):
+        winner = self.tune("--m", 4, *SMALL)["problems"][0]["winner"]
+        self.assertEqual(winner["origin"], "measured")
+        self.assertLessEqual(winner["time_us"], winner["baseline_us"])
+        (problem,) = culet_json("explain", "--m", 4, *SMALL, cache=self.cache)["problems"]
+        self.assertEqual(problem["choice"]["kernel"], winner["kernel"])
+        self.assertEqual(problem["source"], "measured")
+        (record,) = self.records()
+        self.assertEqual((record["m"], record["n"], record["k"]), (4, 64, 96))
+        self.assertEqual(record["kernel"], winner["kernel"])
+        out, _ = culet("cache", "ls", self.cache)
+        self.assertIn(winner["kernel"], out)
+        self.assertIn("1 records; on this machine", out)
+
+    def test_where_the_cache_is(self):
+        culet("tune", "--m", 1, *SMALL, cache=self.cache)
+        self.assertEqual(len(self.records()), 1)
+        other = self.folder / "other.jsonl"
+        culet("tune", "--m", 1, *SMALL, "--cache", other, cache=self.cache)
+        self.assertTrue(other.exists())
+        out, _ = culet("tune", "--m", 1, *SMALL, "--cache", "off", cache=self.cache)
+        self.assertIn("not saved (cache off)", out)
+        env = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "xdg"))
+        env.pop("CULET_CACHE", None)
+        subprocess.run([CLI, "tune", "--m", "1", *SMALL], env=env, check=True,
+                       stdout=subprocess.DEVNULL)
+        self.assertTrue((self.folder / "xdg/culet/dispatch.jsonl").exists())
+
+    def test_the_budget_leaves_problems_out(self):
+        start = time.monotonic()
+        report = self.tune("--m", "1,2,3,4,5,6", "--n", 512, "--k", 512, "--budget", 0.001)
+        outcomes = [p["outcome"] for p in report["problems"]]
+        self.assertEqual(len(outcomes), 6)
+        self.assertIn("left out by the budget", outcomes)
+        # What was tuned before stays known, budget or not.
+        known = self.tune("--m", 7, *SMALL)["measurements"]
+        self.assertGreater(known, 0)
+        report = self.tune("--m", 7, *SMALL, "--budget", 0.001)
+        self.assertEqual(report["problems"][0]["outcome"], "measured before")
+        self.assertLess(time.monotonic() - start, 120)
+
+    def test_a_stopped_run_keeps_what_it_finished(self):
+        shapes = self.write("s.txt", "".join(f"p{m} {m} 256 256\n" for m in range(1, 4000)))
+        kept = 0
+        for sig, code in [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]:
+            process = subprocess.Popen([CLI, "tune", "--shapes", shapes, "--cache", self.cache],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for _ in range(kept + 3):  # the header and two more problems than before
+                self.assertTrue(process.stdout.readline())
+            process.send_signal(sig)
+            out, err = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, code, err)
+            if sig != signal.SIGKILL:
+                self.assertIn("interrupted; finished results are kept", err)
+                self.assertRegex(out, r"\d+ interrupted")
+            records = self.records()
+            self.assertGreaterEqual(len(records), kept + 2)
+            self.assertTrue(all("damage" not in r for r in records))
+            kept = len(records)
+        first = self.write("first.txt", "".join(f"p{m} {m} 256 256\n" for m in range(1, kept + 1)))
+        self.assertEqual(self.tune("--shapes", first)["measurements"], 0)
+
+
+class CacheFaults(Case):
+    def setUp(self):
+        super().setUp()
+        culet("tune", "--m", "1,2", *SMALL, "--cache", self.cache)
+
+    def explain(self):
+        _, err = culet("explain", "--m", 1, *SMALL, "--cache", self.cache)
+        return err
+
+    def test_damage_is_told_once_and_kept(self):
+        self.assertEqual(self.explain(), "")
+        with self.cache.open("a") as file:
+            file.write("\x01 no record\n")
+        err = self.explain()
+        self.assertEqual(err.count("\n"), 1, err)
+        self.assertIn("1 damaged (line 4)", err)
+        listed = culet_json("cache", "ls", self.cache)
+        self.assertEqual(listed["report"]["damaged"], 1)
+        self.assertEqual(listed["report"]["used"], 2)
+        self.assertEqual([r["line"] for r in listed["records"] if "damage" in r], [4])
+        out, _ = culet("cache", "ls", self.cache)
+        self.assertIn("damaged: ", out)
+        self.assertNotIn("\x01", out)
+        culet("tune", "--m", 3, *SMALL, "--cache", self.cache)
+        self.assertIn("\x01 no record\n", self.cache.read_text())
+        self.assertEqual(culet_json("cache", "ls", self.cache)["report"]["used"], 3)
+
+    def test_another_device_is_a_miss_and_kept(self):
+        text = self.cache.read_text()
+        (own,) = {d["class"] for d in culet_json("devices")["devices"][:1]}
+        args = ["--m", 1, *SMALL, "--cache", self.cache]
+        threads = 1 if "/1t/" not in own else 2
+        _, err = culet("explain", *args, "--threads", threads)
+        self.assertIn("2 of another device class", err)
+        culet("tune", *args, "--threads", threads)
+        for line in text.splitlines():
+            self.assertIn(line, self.cache.read_text())
+        self.assertEqual(len(self.records()), 3)
+
+    def test_what_is_no_cache_is_not_touched(self):
+        for content in [b"# notes\n", b"\x00\xff" * 1000]:
+            self.cache.write_bytes(content)
+            err = self.explain()  # works on, without a cache
+            self.assertEqual(err.count("\n"), 1, err)
+            self.assertIn("the cache is not used", err)
+            out, err = culet("tune", "--m", 1, *SMALL, "--cache", self.cache, code=1)
+            self.assertEqual(out, "")
+            self.assertIn("nothing was measured", err)
+            self.assertEqual(self.cache.read_bytes(), content)
+
+    def test_a_folder_that_cannot_be_written(self):
+        path = self.cache / "below-a-file.jsonl"
+        out, err = culet("tune", "--m", 1, *SMALL, "--cache", path, code=1)
+        self.assertEqual(out, "")
+        self.assertIn("nothing was measured", err)
+        self.assertIn("--cache off", err)
+
+
+class Bench(Case):
+    def test_fields_and_the_command_that_repeats(self):
+        document = culet_json("bench", "--m", "1,16", *SMALL, "--rounds", 3)
+        self.assertTrue(document["rates"]["measured"])
+        for problem in document["problems"]:
+            choices = [k for k in problem["kernels"] if k["choice"]]
+            self.assertEqual(len(choices), 1)
+            times = [k["time_us"] for k in problem["kernels"]]
+            self.assertEqual(times, sorted(times))
+            for kernel in problem["kernels"]:
+                self.assertNotIn("reference", kernel["kernel"])
+                self.assertEqual(kernel["samples"], 3)
+                self.assertLess(kernel["relative_l2"], 0.01)
+                self.assertLessEqual(kernel["max_over_bound"], 1)
+                self.assertAlmostEqual(kernel["roofline_share"] * kernel["time_us"],
+                                       problem["roofline_us"], places=6)
+                self.assertAlmostEqual(kernel["gbps"] * kernel["time_us"] * 1e3, problem["bytes"],
+                                       delta=1e-6 * problem["bytes"])
+        last = document["problems"][-1]
+        repro = shlex.split(last["kernels"][-1]["repro"])
+        self.assertEqual(repro[0], "culet")
+        (again,) = culet_json(*repro[1:], "--rounds", 1)["problems"]
+        self.assertEqual([k["kernel"] for k in again["kernels"]], [last["kernels"][-1]["kernel"]])
+        self.assertEqual([again[f] for f in ["m", "n", "k", "format", "out"]],
+                         [last[f] for f in ["m", "n", "k", "format", "out"]])
+
+    def test_rows(self):
+        out, _ = culet("bench", "--m", 2, *SMALL, "--rounds", 2, "--kernels",
+                       "cpu_reference,cpu_simd", "--repro")
+        self.assertRegex(out, r"reads [\d.]+ GB/s, computes \d+ GFLOP/s in F32 \(measured")
+        self.assertRegex(out, r"(?m)^- +2 +64 +96 +bf16>bf16 +\* cpu_simd/\S+ +[\d.]+ (ns|us|ms) ")
+        self.assertIn("culet bench --m 2 --n 64 --k 96 --format bf16 --out bf16 --kernels "
+                      "cpu_reference --threads", out)
+
+    def test_a_refusal_is_told(self):
+        reasons = {r["kernel"]: r["reason"] for p in
+                   culet_json("explain", "--m", 300, *SMALL)["problems"] for r in p["rejected"]
+                   if not r["feasible"]}
+        if not reasons:
+            self.skipTest("every kernel takes this problem")
+        kernel, reason = reasons.popitem()
+        out, _ = culet("bench", "--m", 300, *SMALL, "--kernels", kernel, code=1)
+        self.assertIn("UNSUPPORTED: " + reason, out)
+
+    def test_regret(self):
+        document = culet_json("bench", "--m", "1,8", "--n", 96, "--k", 64, "--regret", "--rounds", 3,
+                              cache=self.cache)
+        self.assertEqual(document["regret"]["problems"], 2)
+        self.assertGreaterEqual(document["regret"]["geometric_mean"], 1)
+        self.assertGreaterEqual(document["regret"]["worst"], document["regret"]["geometric_mean"])
+
+    def test_a_launch_costs_less_than_a_microsecond(self):
+        overhead = culet_json("bench", "--launch-overhead")["launch_overhead"]
+        self.assertLess(overhead["plan_us"], 1.0)
+        self.assertLess(overhead["kernel_us"], 1.0)
+
+
+class Verify(Case):
+    def test_quick(self):
+        document = culet_json("verify", "--quick", "--kernel", "cpu_reference", "--budget", 5)
+        self.assertGreater(document["passed"], 0)
+        self.assertEqual(document["failed"], 0)
+        out, err = culet("verify", "--quick", "--kernel", "cpu_simd/skinny", "--budget", 5)
+        self.assertRegex(out, r"^\d+ passed, 0 failed, \d+ refused with a reason")
+        self.assertEqual(err, "")
+
+
+def main():
+    global CLI, SOURCE
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", required=True, type=pathlib.Path)
+    parser.add_argument("--build", required=True, type=pathlib.Path)
+    parser.add_argument("--cli", required=True)
+    arguments, tests = parser.parse_known_args()
+    CLI, SOURCE = os.path.abspath(arguments.cli), arguments.source.resolve()
+    unittest.main(argv=[sys.argv[0], *tests])
+
+
+if __name__ == "__main__":
+    main()
