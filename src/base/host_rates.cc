@@ -76,9 +76,11 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <limits>
+#include <utility>
+#include <vector>
 
 #include "base/host_device.h"
+#include "base/stats.h"
 #include "base/thread_pool.h"
 #include "culet/device.h"
 
@@ -89,11 +91,14 @@ HWY_EXPORT(OperationsPerStep);
 
 namespace {
 
-constexpr int kSamples = 5;
+// A sample lasts about a millisecond: other processes seldom interrupt so short a time.
+constexpr int kSamples = 20;
+constexpr int kChunks = 32;
+constexpr std::size_t kMinChunkBytes = std::size_t{16} << 20;
 // Half as much again as the cache: what a pass leaves there is gone when the next comes to it.
 constexpr double kBeyondCache = 1.5;
 constexpr std::size_t kMinBytes = std::size_t{64} << 20;
-// 2^19 steps take about a millisecond: long beside waking the pool's threads.
+// Long beside waking the pool's threads.
 constexpr std::size_t kSteps = std::size_t{1} << 19;
 
 // Keeps results alive that nobody needs.
@@ -124,19 +129,19 @@ class Pages {
   void* data_;
 };
 
-// Seconds of body(task) over all of the pool's threads: the least of some runs after one to warm
-// up, because a rate is what the machine can do, and other processes only ever take from it.
-template <class Body>
-double LeastSeconds(ThreadPool& pool, const Body& body) {
+// Seconds of run(sample), after one run to warm up: the lower quartile, because a rate is what the
+// machine can do, and other processes only ever take from it.
+template <class Run>
+double SecondsOf(int samples, const Run& run) {
   using Clock = std::chrono::steady_clock;
-  double least_s = std::numeric_limits<double>::infinity();
-  for (int sample = -1; sample < kSamples; ++sample) {
+  std::vector<double> seconds;
+  for (int sample = 0; sample <= samples; ++sample) {
     const auto begin = Clock::now();
-    pool.Run(pool.threads(), body);
+    run(sample);
     const std::chrono::duration<double> taken = Clock::now() - begin;
-    if (sample >= 0) least_s = std::min(least_s, taken.count());
+    if (sample > 0) seconds.push_back(taken.count());
   }
-  return std::max(least_s, 1e-9);
+  return std::max(Quantile(std::move(seconds), 0.25), 1e-9);
 }
 
 }  // namespace
@@ -148,11 +153,13 @@ Result<HardwareRates> MeasureHostRates() {
       kMinBytes, static_cast<std::size_t>(kBeyondCache * static_cast<double>(cache_bytes)));
   const std::size_t allowed = AvailableMemoryBytes() / 2;
   const std::size_t bytes = std::min(wanted, allowed);
-  if (bytes <= cache_bytes) {
-    return Status(StatusCode::kResourceExhausted,
-                  fmt::format("measuring the read rate takes more than the last-level cache of {} "
-                              "MiB, but only {} MiB may be used; free memory, or use TypicalRates",
-                              cache_bytes >> 20, allowed >> 20));
+  if (bytes <= cache_bytes || bytes < kMinBytes) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("measuring the read rate takes {} MiB, more than the last-level cache "
+                    "holds, but half of the free memory is {} MiB; free some, or use "
+                    "TypicalRates",
+                    wanted >> 20, allowed >> 20));
   }
   const Pages pages(bytes);
   if (pages.floats() == nullptr) {
@@ -160,26 +167,37 @@ Result<HardwareRates> MeasureHostRates() {
                   fmt::format("the system refuses {} MiB of memory", bytes >> 20));
   }
 
-  // Slices of whole cache lines, so that vector loads are aligned.
-  const std::size_t slice =
-      bytes / sizeof(float) / static_cast<std::size_t>(pool.threads()) & ~std::size_t{63};
-  const auto slice_of = [&](int task) {
-    return pages.floats() + static_cast<std::size_t>(task) * slice;
+  // Chunk after chunk, round and round; each thread has a slice of whole cache lines of a chunk, so
+  // that vector loads are aligned.
+  const std::size_t threads = static_cast<std::size_t>(pool.threads());
+  const std::size_t chunk = std::max(bytes / kChunks, kMinChunkBytes) / sizeof(float);
+  const std::size_t slice = chunk / threads & ~std::size_t{63};
+  const int chunks = static_cast<int>(bytes / sizeof(float) / chunk);
+  const auto slice_of = [&](int sample, int task) {
+    return pages.floats() + static_cast<std::size_t>(sample % chunks) * chunk +
+           static_cast<std::size_t>(task) * slice;
   };
-  // Written once by all threads: untouched pages would all be the one page of zeros.
-  pool.Run(pool.threads(), [&](int task, int) { std::fill_n(slice_of(task), slice, 1.0f); });
-  const double read_s = LeastSeconds(pool, [&](int task, int) {
-    g_sink.store(HWY_DYNAMIC_DISPATCH(ReadAll)(slice_of(task), slice), std::memory_order_relaxed);
+  // Written once: untouched pages would all be the one page of zeros.
+  for (int i = 0; i < chunks; ++i) {
+    pool.Run(pool.threads(), [&](int task, int) { std::fill_n(slice_of(i, task), slice, 1.0f); });
+  }
+  const double read_s = SecondsOf(2 * chunks, [&](int sample) {
+    pool.Run(pool.threads(), [&](int task, int) {
+      g_sink.store(HWY_DYNAMIC_DISPATCH(ReadAll)(slice_of(sample, task), slice),
+                   std::memory_order_relaxed);
+    });
   });
-  const double compute_s = LeastSeconds(pool, [](int, int) {
-    g_sink.store(HWY_DYNAMIC_DISPATCH(MultiplyAdd)(kSteps), std::memory_order_relaxed);
+  const double compute_s = SecondsOf(kSamples, [&](int) {
+    pool.Run(pool.threads(), [](int, int) {
+      g_sink.store(HWY_DYNAMIC_DISPATCH(MultiplyAdd)(kSteps), std::memory_order_relaxed);
+    });
   });
-  const double launch_s = LeastSeconds(pool, [](int, int) {});
+  const double launch_s =
+      SecondsOf(kSamples, [&](int) { pool.Run(pool.threads(), [](int, int) {}); });
 
-  const double threads = pool.threads();
-  const double read_bytes = threads * static_cast<double>(slice * sizeof(float));
+  const double read_bytes = static_cast<double>(threads * slice * sizeof(float));
   const double operations =
-      threads * static_cast<double>(kSteps * HWY_DYNAMIC_DISPATCH(OperationsPerStep)());
+      static_cast<double>(threads * kSteps * HWY_DYNAMIC_DISPATCH(OperationsPerStep)());
   HardwareRates rates;
   rates.read_gbps = read_bytes / read_s * 1e-9;
   rates.gflops = operations / compute_s * 1e-9;
