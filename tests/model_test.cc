@@ -172,6 +172,15 @@ TEST(ModelShapes, HeadSizeComesFromTheHiddenSizeWhereItIsNotGiven) {
   EXPECT_THAT(TableOf(config), HasSubstr("qkv 576 256 3\no 256 384 3\n"));
 }
 
+TEST(ModelShapes, Qwen3HeadSizeIs128WhereItIsNotGiven) {
+  for (const char* name : {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM"}) {
+    json config = Qwen3Moe();
+    config["architectures"] = {name};
+    config.erase("head_dim");
+    EXPECT_THAT(TableOf(config), HasSubstr("qkv 1536 256 3\no 256 1024 3\n")) << name;
+  }
+}
+
 TEST(ModelShapes, WithoutKeyValueHeadsEveryHeadHasItsOwn) {
   json config = Llama();
   config.erase("num_key_value_heads");
@@ -214,13 +223,13 @@ TEST(ModelShapes, FormatComesFromEitherSpellingOfTheType) {
 
 TEST(ModelShapes, DenseLayersAmongSparseOnes) {
   json config = Qwen3Moe();
-  config["num_hidden_layers"] = 8;
-  config["decoder_sparse_step"] = 2;   // sparse: 1, 3, 5, 7
+  config["num_hidden_layers"] = 7;
+  config["decoder_sparse_step"] = 2;   // sparse: 1, 3, 5
   config["mlp_only_layers"] = {0, 3};  // 0 is dense already
   const std::string table = TableOf(config);
   EXPECT_THAT(table, HasSubstr("\ngate_up 1408 256 5\n"));
-  EXPECT_THAT(table, HasSubstr("\nrouter 8 256 3\n"));
-  config["mlp_only_layers"] = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_THAT(table, HasSubstr("\nrouter 8 256 2\n"));
+  config["mlp_only_layers"] = {0, 1, 2, 3, 4, 5, 6};
   EXPECT_THAT(TableOf(config), ::testing::Not(HasSubstr("expert")));
 }
 
@@ -228,8 +237,10 @@ TEST(ModelShapes, DeepseekWithoutAQueryRank) {
   json config = json::parse(std::ifstream(kModels + "deepseek-v3/config.json"));
   config["q_lora_rank"] = nullptr;
   config["moe_layer_freq"] = 2;  // sparse: 4, 6, ... 60
+  config["n_shared_experts"] = 2;
   const std::string table = TableOf(config);
   EXPECT_THAT(table, HasSubstr("qkv_a 25152 7168 61\nkv_b "));
+  EXPECT_THAT(table, HasSubstr("\nshared.gate_up 8192 7168 29\n"));
   EXPECT_THAT(table, HasSubstr("\nrouter 256 7168 29\n"));
 }
 
@@ -304,7 +315,9 @@ TEST(ModelShapes, WhatIsNotAConfig) {
   EXPECT_EQ(ParseModelShapes("{}", "x").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(ReadModelShapes(kModels + "no-such").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadModelShapes(CULET_SOURCE_DIR "/include").status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(ReadModelShapes("/dev/zero").status().code(), StatusCode::kIo);
+  const Status device = ReadModelShapes("/dev/zero").status();
+  EXPECT_EQ(device.code(), StatusCode::kIo);
+  EXPECT_THAT(device.message(), HasSubstr("not a regular file"));
 }
 
 TEST(RowsOf, ARoutedExpertGetsItsEvenShare) {

@@ -56,11 +56,9 @@ bool ConfigReader::Has(Keys keys) const {
 
 int ConfigReader::Checked(const json& value, const char* key, int minimum) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
-  // Above int64 the library keeps an unsigned value whose cast would wrap.
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() ||
-                     value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMost)) &&
-                    value.get<std::int64_t>() >= minimum && value.get<std::int64_t>() <= kMost;
+  // A value above int64 is cast to a negative one, below every minimum.
+  const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= minimum &&
+                    value.get<std::int64_t>() <= kMost;
   if (!Require(fits, fmt::format("{} is {}; it must be an integer from {} to {}", key, Shown(value),
                                  minimum, kMost))) {
     return minimum;
