@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Compiles the code of README.md and docs/*.md as a user would: against the installed library.
+
+A ```cpp block whose first line is `// file: name.cc` is a complete program: it is built through
+find_package(culet) and run, and must exit with 0. `// file: src/...` is a file of the tree: it is
+compiled with the tree's headers. Blocks without such a line are fragments and left alone.
+
+Before that the check proves on a block that does not compile that it can fail."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+BLOCK = re.compile(r"^([ ]*)```cpp\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+FILE_LINE = re.compile(r"// file: ([\w./-]+\.cc)\n")
+
+PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(docs LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+find_package(culet REQUIRED)
+add_compile_options(-Wall -Wextra -Werror)
+foreach(name IN ITEMS {programs})
+  add_executable(${{name}} ${{name}}.cc)
+  target_link_libraries(${{name}} PRIVATE culet::culet)
+endforeach()
+"""
+
+
+def named_blocks(document):
+    """(name, code) of each block with a file line."""
+    for match in BLOCK.finditer(document.read_text()):
+        code = textwrap.dedent(match[2])
+        if name := FILE_LINE.match(code):
+            yield name[1], code
+
+
+def run(command, **options):
+    """None, or what the command printed before it failed."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode == 0:
+        return None
+    return f"{' '.join(map(str, command))} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+
+
+def cache_of(build):
+    entries = re.findall(r"^(\w+):\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
+    return dict(entries)
+
+
+def compile_source(source, compiler, name, code):
+    command = [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++",
+               "-I", source / "include", "-I", source / "src", "-"]
+    fault = run(command, input=code)
+    return [f"{name}: {fault}"] if fault else []
+
+
+def build_programs(build, cache, programs, folder):
+    """Builds and runs the programs against an installation of `build`; what went wrong."""
+    if fault := run(["cmake", "--install", build, "--prefix", folder / "prefix"]):
+        return [fault]
+    for name, code in programs.items():
+        (folder / name).write_text(code)
+    stems = [Path(name).stem for name in programs]
+    (folder / "CMakeLists.txt").write_text(PROJECT.format(programs=" ".join(stems)))
+    flags = "-fsanitize=address,undefined" if cache.get("CULET_SANITIZE") == "ON" else ""
+    configure = ["cmake", "-G", cache["CMAKE_GENERATOR"], "-S", folder, "-B", folder / "build",
+                 f"-DCMAKE_PREFIX_PATH={folder / 'prefix'}", f"-DCMAKE_CXX_FLAGS={flags}",
+                 f"-DCMAKE_CXX_COMPILER={cache['CMAKE_CXX_COMPILER']}"]
+    faults = [run(configure) or run(["cmake", "--build", folder / "build"])]
+    if not faults[0]:
+        faults = [run([folder / "build" / stem], timeout=120) for stem in stems]
+    return [fault for fault in faults if fault]
+
+
+def check(source, build, documents):
+    cache = cache_of(build)
+    programs, faults = {}, []
+    for document in documents:
+        for name, code in named_blocks(document):
+            if name.startswith("src/"):
+                faults += compile_source(source, cache["CMAKE_CXX_COMPILER"], name, code)
+            elif name in programs:
+                faults.append(f"{document.name}: a second program is called {name}")
+            else:
+                programs[name] = code
+    if not programs:
+        return faults + ["no document holds a program"]
+    with tempfile.TemporaryDirectory() as folder:
+        return faults + build_programs(build, cache, programs, Path(folder))
+
+
+def self_test(source, build):
+    """Whether a block that does not compile, and an empty document, are found."""
+    compiler = cache_of(build)["CMAKE_CXX_COMPILER"]
+    with tempfile.TemporaryDirectory() as folder:
+        document = Path(folder, "a.md")
+        document.write_text("```cpp\n// file: src/a.cc\nint a = b;\n```\n```cpp\nfragment\n```\n")
+        blocks = list(named_blocks(document))
+        if blocks != [("src/a.cc", "// file: src/a.cc\nint a = b;\n")]:
+            return [f"self-test: found the blocks {blocks}"]
+        if not compile_source(source, compiler, *blocks[0]):
+            return ["self-test: a block that does not compile was accepted"]
+        document.write_text("nothing\n")
+        if not check(source, build, [document]):
+            return ["self-test: a document without programs was accepted"]
+    return []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    args, _ = parser.parse_known_args()
+    documents = sorted([args.source / "README.md", *(args.source / "docs").glob("*.md")])
+    os.environ["CULET_CACHE"] = "off"
+    faults = self_test(args.source, args.build)
+    faults += check(args.source, args.build, [d for d in documents if d.exists()])
+    print("\n".join(faults) or "docs_check: ok")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
