@@ -33,6 +33,8 @@ HWY_NOINLINE void OuterTile(const float* HWY_RESTRICT a, const float* HWY_RESTRI
     for (int v = 0; v < kVectors; ++v) accumulators[r][v] = hn::Zero(d);
   }
   for (std::size_t i = 0; i < depth; ++i) {
+    // The same rows' next 128 steps: one tile of A is short, too short for hardware to foresee.
+    __builtin_prefetch(a + kBlockedDepth * kRows, 0, 2);
     VF32 b[kVectors];
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
@@ -79,7 +81,7 @@ struct RowTiles {
 
 // The rows [first, first + tiles.rows) of A as FP32, each tile by itself, k-major.
 inline void PackActivations(const GemmArgs& args, std::int64_t first, const RowTiles& tiles,
-                            float factor, float* HWY_RESTRICT out) {
+                            float* HWY_RESTRICT out) {
   const auto k = static_cast<std::size_t>(args.Adesc.cols);
   HostPool().Run(
       tiles.count,
@@ -94,7 +96,7 @@ inline void PackActivations(const GemmArgs& args, std::int64_t first, const RowT
             LoadActivations(args, first + begin + static_cast<std::int64_t>(r),
                             static_cast<std::int64_t>(i), count, row_values);
             for (std::size_t j = 0; j < count; ++j) {
-              packed[(i + j) * rows + r] = row_values[j] * factor;
+              packed[(i + j) * rows + r] = row_values[j];
             }
           }
         }
@@ -120,9 +122,23 @@ void PackWeights(const GemmArgs& args, std::int64_t k, std::size_t depth, std::i
                            depth, out, panel_width);
     } else {
       PackRows(args.Bdesc.type, static_cast<const std::byte*>(source), args.Bdesc.ld, count, depth,
-               1.0f / Decoder::kActivationScale, out, panel_width);
+               out, panel_width);
     }
   }
+}
+
+// The strip's weights from k on, as many as are packed at a time; none behind the last ones.
+inline Prefetcher NextWeights(const GemmArgs& args, std::size_t k, std::int64_t column,
+                              std::int64_t width) {
+  const std::size_t all = static_cast<std::size_t>(args.Adesc.cols);
+  if (k >= all) return Prefetcher(nullptr, 0, 0, 0);
+  const std::size_t size = SizeOf(args.Bdesc.type);
+  const std::size_t depth = std::min<std::size_t>(kBlockedDepth, all - k);
+  const auto columns = static_cast<std::size_t>(width);
+  const bool by_column = args.Bdesc.order == Order::kColMajor;
+  return Prefetcher(ElementAt(args.B, args.Bdesc, static_cast<std::int64_t>(k), column),
+                    args.Bdesc.ld * static_cast<std::int64_t>(size), by_column ? columns : depth,
+                    (by_column ? depth : columns) * size);
 }
 
 // D's rows [first, first + tiles.rows) and columns [column, column + width).
@@ -151,8 +167,13 @@ void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tile
       const float of_b = v.at(kb, column / kScaleBlock);
       for (int r = 0; r < tiles.rows; ++r) factors[r] = u.at(first + r, kb) * of_b;
     }
+    Prefetcher next = NextWeights(args, i + depth, column, width);
+    const std::size_t tile_calls = (static_cast<std::size_t>(width) + kPanel - 1) / kPanel *
+                                   static_cast<std::size_t>(tiles.count);
+    const std::size_t lines_a_call = (next.lines() + tile_calls - 1) / tile_calls;
     for (std::size_t c = 0; c < static_cast<std::size_t>(width); c += kPanel) {
       for (int tile = 0; tile < tiles.count; ++tile) {
+        next.Advance(lines_a_call);
         const int row = tiles.begin(tile), rows = tiles.begin(tile + 1) - row;
         kTiles[static_cast<std::size_t>(rows - 1)](
             activations + static_cast<std::size_t>(row) * k + i * static_cast<std::size_t>(rows),
@@ -176,7 +197,7 @@ void RunBlocked(const GemmArgs& args, const BlockedBuffers& buffers) {
     const auto first = static_cast<int>(std::int64_t{m} * pass / passes);
     const auto last = static_cast<int>(std::int64_t{m} * (pass + 1) / passes);
     const RowTiles tiles(last - first, kMaxRows);
-    PackActivations(args, first, tiles, Decoder::kActivationScale, buffers.shared);
+    PackActivations(args, first, tiles, buffers.shared);
     HostPool().Run(
         strips,
         [&](int strip, int thread) {

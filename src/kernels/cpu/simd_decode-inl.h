@@ -8,6 +8,8 @@
 //   kActivationScale   what activations must be multiplied by (a power of two: exact)
 //   Decode(d, p, out)  out[0 .. kVectors)
 //   Source(vector, lane)   which element of the group stands there
+//   DecodeWords(d, words, out)   each 32-bit lane's elements: out[j] holds the j-th of all lanes,
+//                          unscaled
 // No include guard in the usual sense: compiled once for each Highway target.
 #if defined(CULET_SIMD_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_SIMD_DECODE_INL_H_
@@ -39,11 +41,49 @@ inline constexpr std::size_t kLanes = HWY_LANES(float);
 #define CULET_SIMD_F16 1
 #endif
 
-// Vectors of natural order, for operands that are converted once. Exact for every value.
+using U32 = hn::RebindToUnsigned<F32>;
+using VU32 = hn::Vec<U32>;
+
+// Codes in 32-bit lanes, zero above them, to their values. Exact for every code.
+HWY_INLINE VF32 Float16Value(F32 d, VU32 codes) {
+#if CULET_SIMD_F16
+  const hn::Rebind<std::uint16_t, F32> du16;
+  const hn::Rebind<hwy::float16_t, F32> df16;
+  return hn::PromoteTo(d, hn::BitCast(df16, hn::TruncateTo(du16, codes)));
+#else
+  const U32 du32;
+  const hn::RebindToSigned<F32> di32;
+  const auto magnitude = hn::And(codes, hn::Set(du32, 0x7fffu));
+  const auto rebias = hn::Set(du32, (127u - 15u) << 23);
+  const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), rebias);
+  const auto subnormal = hn::BitCast(
+      du32, hn::Mul(hn::ConvertTo(d, hn::BitCast(di32, magnitude)), hn::Set(d, 0x1p-24f)));
+  const auto special = hn::Add(normal, rebias);  // infinities and NaNs
+  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du32, 0x0400u)), subnormal, normal);
+  value = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du32, 0x7bffu)), special, value);
+  const auto sign = hn::ShiftLeft<16>(hn::AndNot(hn::Set(du32, 0x7fffu), codes));
+  return hn::BitCast(d, hn::Or(value, sign));
+#endif
+}
+
+HWY_INLINE VF32 E4m3Value(F32 d, VU32 codes) {
+  const U32 du32;
+  const hn::RebindToSigned<F32> di32;
+  const auto magnitude = hn::And(codes, hn::Set(du32, 0x7fu));
+  const auto normal = hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du32, (127u - 7u) << 23));
+  const auto subnormal = hn::BitCast(
+      du32, hn::Mul(hn::ConvertTo(d, hn::BitCast(di32, magnitude)), hn::Set(d, 0x1p-9f)));
+  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du32, 8u)), subnormal, normal);
+  value =
+      hn::IfThenElse(hn::Eq(magnitude, hn::Set(du32, 0x7fu)), hn::Set(du32, 0x7fc00000u), value);
+  const auto sign = hn::ShiftLeft<24>(hn::And(codes, hn::Set(du32, 0x80u)));
+  return hn::BitCast(d, hn::Or(value, sign));
+}
+
+// Vectors in natural order, for operands that are converted once.
 HWY_INLINE VF32 FromBfloat16(F32 d, const std::uint16_t* HWY_RESTRICT p) {
   const hn::Rebind<std::uint16_t, F32> du16;
-  const hn::RebindToUnsigned<F32> du32;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, p))));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(U32(), hn::LoadU(du16, p))));
 }
 
 HWY_INLINE VF32 FromFloat16(F32 d, const std::uint16_t* HWY_RESTRICT p) {
@@ -52,45 +92,38 @@ HWY_INLINE VF32 FromFloat16(F32 d, const std::uint16_t* HWY_RESTRICT p) {
   const hn::Rebind<hwy::float16_t, F32> df16;
   return hn::PromoteTo(d, hn::BitCast(df16, hn::LoadU(du16, p)));
 #else
-  const hn::RebindToUnsigned<F32> du32;
-  const hn::RebindToSigned<F32> di32;
-  const auto bits = hn::PromoteTo(du32, hn::LoadU(du16, p));
-  const auto magnitude = hn::And(bits, hn::Set(du32, 0x7fffu));
-  const auto rebias = hn::Set(du32, (127u - 15u) << 23);
-  const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), rebias);
-  const auto subnormal = hn::BitCast(
-      du32, hn::Mul(hn::ConvertTo(d, hn::BitCast(di32, magnitude)), hn::Set(d, 0x1p-24f)));
-  const auto special = hn::Add(normal, rebias);  // infinities and NaNs
-  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du32, 0x0400u)), subnormal, normal);
-  value = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du32, 0x7bffu)), special, value);
-  const auto sign = hn::ShiftLeft<16>(hn::AndNot(hn::Set(du32, 0x7fffu), bits));
-  return hn::BitCast(d, hn::Or(value, sign));
+  return Float16Value(d, hn::PromoteTo(U32(), hn::LoadU(du16, p)));
 #endif
 }
 
 HWY_INLINE VF32 FromE4m3(F32 d, const std::uint8_t* HWY_RESTRICT p) {
   const hn::Rebind<std::uint8_t, F32> du8;
-  const hn::RebindToUnsigned<F32> du32;
-  const hn::RebindToSigned<F32> di32;
-  const auto bits = hn::PromoteTo(du32, hn::LoadU(du8, p));
-  const auto magnitude = hn::And(bits, hn::Set(du32, 0x7fu));
-  const auto normal = hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du32, (127u - 7u) << 23));
-  const auto subnormal = hn::BitCast(
-      du32, hn::Mul(hn::ConvertTo(d, hn::BitCast(di32, magnitude)), hn::Set(d, 0x1p-9f)));
-  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du32, 8u)), subnormal, normal);
-  value =
-      hn::IfThenElse(hn::Eq(magnitude, hn::Set(du32, 0x7fu)), hn::Set(du32, 0x7fc00000u), value);
-  const auto sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(du32, 0x80u)));
-  return hn::BitCast(d, hn::Or(value, sign));
+  return E4m3Value(d, hn::PromoteTo(U32(), hn::LoadU(du8, p)));
+}
+
+HWY_INLINE void Bfloat16Words(F32 d, VF32 words, VF32 (&out)[2]) {
+  const VU32 bits = hn::BitCast(U32(), words);
+  out[0] = hn::BitCast(d, hn::ShiftLeft<16>(bits));
+  out[1] = hn::BitCast(d, hn::And(bits, hn::Set(U32(), 0xffff0000u)));
+}
+
+HWY_INLINE void E4m3Words(F32 d, VF32 words, VF32 (&out)[4]) {
+  const VU32 bits = hn::BitCast(U32(), words);
+  const VU32 low_byte = hn::Set(U32(), 0xffu);
+  out[0] = E4m3Value(d, hn::And(bits, low_byte));
+  out[1] = E4m3Value(d, hn::And(hn::ShiftRight<8>(bits), low_byte));
+  out[2] = E4m3Value(d, hn::And(hn::ShiftRight<16>(bits), low_byte));
+  out[3] = E4m3Value(d, hn::ShiftRight<24>(bits));
 }
 
 struct DecodeF32 {
   using T = float;
   static constexpr std::size_t kVectors = 1;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
     out[0] = hn::LoadU(d, p);
   }
+  static HWY_INLINE void DecodeWords(F32, VF32 words, VF32 (&out)[1]) { out[0] = words; }
   static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
 };
 
@@ -98,8 +131,13 @@ struct DecodeF16 {
   using T = std::uint16_t;
   static constexpr std::size_t kVectors = 1;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
     out[0] = FromFloat16(d, p);
+  }
+  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[2]) {
+    const VU32 bits = hn::BitCast(U32(), words);
+    out[0] = Float16Value(d, hn::And(bits, hn::Set(U32(), 0xffffu)));
+    out[1] = Float16Value(d, hn::ShiftRight<16>(bits));
   }
   static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
 };
@@ -110,8 +148,11 @@ struct DecodeBf16 {
   using T = std::uint16_t;
   static constexpr std::size_t kVectors = 1;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
     out[0] = FromBfloat16(d, p);
+  }
+  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[2]) {
+    Bfloat16Words(d, words, out);
   }
   static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
 };
@@ -124,12 +165,12 @@ struct DecodeBf16 {
   using T = std::uint16_t;
   static constexpr std::size_t kVectors = 2;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
     const hn::Repartition<std::uint16_t, F32> du16;
-    const hn::RebindToUnsigned<F32> du32;
-    const auto pairs = hn::BitCast(du32, hn::LoadU(du16, p));
-    out[0] = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
-    out[1] = hn::BitCast(d, hn::And(pairs, hn::Set(du32, 0xffff0000u)));
+    Bfloat16Words(d, hn::BitCast(d, hn::LoadU(du16, p)), out);
+  }
+  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[2]) {
+    Bfloat16Words(d, words, out);
   }
   static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
     return 2 * lane + vector;
@@ -159,23 +200,28 @@ struct E4m3Tables {
 };
 inline constexpr E4m3Tables kE4m3Tables;
 
+// For each 32-bit lane, where its first element's low and high byte lie when the vectors of low
+// and of high bytes stand behind each other.
+struct FirstBytes {
+  alignas(64) std::uint8_t index[64];
+  constexpr FirstBytes() : index() {
+    for (unsigned lane = 0; lane < 16; ++lane) {
+      index[4 * lane + 2] = static_cast<std::uint8_t>(4 * lane);
+      index[4 * lane + 3] = static_cast<std::uint8_t>(64 + 4 * lane);
+    }
+  }
+};
+inline constexpr FirstBytes kFirstBytes;
+
 struct DecodeE4m3 {
   using T = std::uint8_t;
   static constexpr std::size_t kVectors = 4;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
     const hn::Repartition<std::uint8_t, F32> du8;
-    const hn::RebindToUnsigned<F32> du32;
-    using V8 = hn::Vec<decltype(du8)>;
-    const V8 codes = hn::LoadU(du8, p);
-    const V8 high_table0 = hn::Load(du8, kE4m3Tables.high);
-    const V8 high_table1 = hn::Load(du8, kE4m3Tables.high + 64);
-    const V8 low_table0 = hn::Load(du8, kE4m3Tables.low);
-    const V8 low_table1 = hn::Load(du8, kE4m3Tables.low + 64);
-    // Highway 1.0.3 has no look-up across 128 bytes. The instruction ignores bit 7, the sign.
-    const V8 magnitude{_mm512_permutex2var_epi8(high_table0.raw, codes.raw, high_table1.raw)};
-    const V8 low{_mm512_permutex2var_epi8(low_table0.raw, codes.raw, low_table1.raw)};
-    const V8 high = hn::Or(magnitude, hn::And(codes, hn::Set(du8, std::uint8_t{0x80})));
+    const U32 du32;
+    hn::Vec<decltype(du8)> high, low;
+    LookUp(hn::LoadU(du8, p), high, low);
     const auto lower = hn::BitCast(du32, hn::InterleaveLower(du8, low, high));
     const auto upper = hn::BitCast(du32, hn::InterleaveUpper(du8, low, high));
     const auto mask = hn::Set(du32, 0xffff0000u);
@@ -189,6 +235,34 @@ struct DecodeE4m3 {
   static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
     return lane / 4 * 16 + vector / 2 * 8 + lane % 4 * 2 + vector % 2;
   }
+  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[4]) {
+    const hn::Repartition<std::uint8_t, F32> du8;
+    hn::Vec<decltype(du8)> high, low;
+    LookUp(hn::BitCast(du8, words), high, low);
+    // Byte 4 i + 2 and 4 i + 3 of out[j]: the low and the high byte of element j of lane i.
+    const VU32 lane_bytes = hn::BitCast(U32(), hn::Load(du8, kFirstBytes.index));
+    for (int j = 0; j < 4; ++j) {
+      const VU32 index =
+          hn::Add(lane_bytes, hn::Set(U32(), 0x01010000u * static_cast<unsigned>(j)));
+      out[j] = VF32{_mm512_castsi512_ps(_mm512_maskz_permutex2var_epi8(
+          0xccccccccccccccccu, low.raw, hn::BitCast(du8, index).raw, high.raw))};
+    }
+  }
+
+ private:
+  // The two bytes of each code's bfloat16.
+  template <class V8>
+  static HWY_INLINE void LookUp(V8 codes, V8& high, V8& low) {
+    const hn::Repartition<std::uint8_t, F32> du8;
+    const V8 high0 = hn::Load(du8, kE4m3Tables.high);
+    const V8 high1 = hn::Load(du8, kE4m3Tables.high + 64);
+    const V8 low0 = hn::Load(du8, kE4m3Tables.low);
+    const V8 low1 = hn::Load(du8, kE4m3Tables.low + 64);
+    // Highway 1.0.3 has no look-up across 128 bytes. The instruction ignores bit 7, the sign.
+    const V8 magnitude{_mm512_permutex2var_epi8(high0.raw, codes.raw, high1.raw)};
+    low = V8{_mm512_permutex2var_epi8(low0.raw, codes.raw, low1.raw)};
+    high = hn::Or(magnitude, hn::And(codes, hn::Set(du8, std::uint8_t{0x80})));
+  }
 };
 
 #elif CULET_SIMD_F16
@@ -199,7 +273,7 @@ struct DecodeE4m3 {
   using T = std::uint8_t;
   static constexpr std::size_t kVectors = 4;
   static constexpr float kActivationScale = 256.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
     const hn::Repartition<std::uint8_t, F32> du8;
     const auto codes = hn::LoadU(du8, p);
     Widen(d, hn::InterleaveLower(du8, hn::Zero(du8), codes), out);
@@ -209,6 +283,9 @@ struct DecodeE4m3 {
   static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
     const std::size_t in_u16 = vector % 2 * kLanes + lane;
     return in_u16 / 8 * 16 + vector / 2 * 8 + in_u16 % 8;
+  }
+  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[4]) {
+    E4m3Words(d, words, out);
   }
 
  private:
@@ -234,8 +311,11 @@ struct DecodeE4m3 {
   using T = std::uint8_t;
   static constexpr std::size_t kVectors = 1;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32* HWY_RESTRICT out) {
+  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
     out[0] = FromE4m3(d, p);
+  }
+  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[4]) {
+    E4m3Words(d, words, out);
   }
   static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
 };

@@ -63,7 +63,7 @@ HWY_INLINE void StoreFull(F32 d, VF32 v, DataType type, void* HWY_RESTRICT p) {
       const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1u));
       const auto rounded = hn::Add(hn::Add(bits, hn::Set(du32, 0x7fffu)), odd);
       const auto quiet = hn::Or(bits, hn::Set(du32, 0x00400000u));
-      const auto is_nan = hn::RebindMask(du32, hn::Ne(v, v));
+      const auto is_nan = hn::RebindMask(du32, hn::IsNaN(v));
       const auto upper = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
       const hn::RebindToSigned<F32> di32;
       hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di32, upper)), du16,

@@ -18,6 +18,19 @@ HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
 
+// One vector of a column's elements as they lie in memory.
+template <class T>
+HWY_INLINE VF32 LoadWords(F32 d, const T* HWY_RESTRICT p) {
+#if HWY_TARGET == HWY_SCALAR
+  float word;
+  std::memcpy(&word, p, sizeof(word));
+  return hn::Set(d, word);
+#else
+  const hn::Repartition<T, F32> dt;
+  return hn::BitCast(d, hn::LoadU(dt, p));
+#endif
+}
+
 // Lanes x lanes floats: row i goes in as v[i], column i comes out as v[i].
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE void Transpose(F32, VF32 (&)[kLanes]) {}
@@ -63,53 +76,86 @@ HWY_INLINE void Transpose(F32 d, VF32 (&v)[kLanes]) {
 }
 #endif
 
-// panel[i * width + c], i < depth rounded up to the decoder's group, c < Lanes(d): column c of
-// `count` <= Lanes(d) columns that start `ld` elements apart. Missing columns and rows are zeros.
+// panel[i * width + c] for i < depth, rounded up to what a vector of one column holds, and
+// c < Lanes(d): column c of `count` <= Lanes(d) columns that start `ld` elements apart. Missing
+// columns and rows are zeros. Words of four bytes are transposed before they are decoded: narrow
+// types need as few shuffles as they have words.
 template <class Decoder>
 void PackColumns(const typename Decoder::T* HWY_RESTRICT columns, std::int64_t ld,
                  std::size_t count, std::size_t depth, float* HWY_RESTRICT panel,
                  std::size_t width) {
   using T = typename Decoder::T;
-  constexpr std::size_t kStep = Decoder::kVectors * kLanes;
+  constexpr std::size_t kPerWord = sizeof(float) / sizeof(T);
+  constexpr std::size_t kStep = kPerWord * kLanes;
   const F32 d;
-  alignas(64) float decoded[Decoder::kVectors][kLanes][kLanes];  // vector, column, lane
-  std::memset(decoded, 0, sizeof(decoded));
   for (std::size_t i = 0; i < depth; i += kStep) {
-    for (std::size_t c = 0; c < count; ++c) {
-      const T* HWY_RESTRICT source = columns + static_cast<std::int64_t>(c) * ld + i;
-      VF32 out[Decoder::kVectors];
-      if (HWY_LIKELY(i + kStep <= depth)) {
-        Decoder::Decode(d, source, out);
-      } else {
-        alignas(64) T rest[kStep] = {};
-        std::memcpy(rest, source, (depth - i) * sizeof(T));
-        Decoder::Decode(d, rest, out);
+    VF32 words[kLanes];
+    if (HWY_LIKELY(count == kLanes && i + kStep <= depth)) {
+      HWY_UNROLL(16)
+      for (std::size_t c = 0; c < kLanes; ++c) {
+        words[c] = LoadWords(d, columns + static_cast<std::int64_t>(c) * ld + i);
       }
-      HWY_UNROLL(4)
-      for (std::size_t v = 0; v < Decoder::kVectors; ++v) hn::Store(out[v], d, decoded[v][c]);
+    } else {
+      alignas(64) T rest[kLanes][kStep] = {};
+      const std::size_t left = std::min(kStep, depth - i);
+      for (std::size_t c = 0; c < count; ++c) {
+        std::memcpy(rest[c], columns + static_cast<std::int64_t>(c) * ld + i, left * sizeof(T));
+      }
+      HWY_UNROLL(16)
+      for (std::size_t c = 0; c < kLanes; ++c) words[c] = LoadWords(d, rest[c]);
     }
-    for (std::size_t v = 0; v < Decoder::kVectors; ++v) {
-      VF32 rows[kLanes];
-      HWY_UNROLL(16)
-      for (std::size_t c = 0; c < kLanes; ++c) rows[c] = hn::Load(d, decoded[v][c]);
-      Transpose(d, rows);
-      HWY_UNROLL(16)
-      for (std::size_t lane = 0; lane < kLanes; ++lane) {
-        hn::Store(rows[lane], d, panel + (i + Decoder::Source(v, lane)) * width);
+    Transpose(d, words);
+    HWY_UNROLL(16)
+    for (std::size_t w = 0; w < kLanes; ++w) {
+      VF32 rows[kPerWord];
+      Decoder::DecodeWords(d, words[w], rows);
+      HWY_UNROLL(4)
+      for (std::size_t j = 0; j < kPerWord; ++j) {
+        hn::Store(rows[j], d, panel + (i + w * kPerWord + j) * width);
       }
     }
   }
 }
 
+// Brings a part of a matrix closer while something else is computed: `runs` stretches of
+// `run_bytes` that start `stride` bytes apart.
+class Prefetcher {
+ public:
+  Prefetcher(const void* base, std::int64_t stride, std::size_t runs, std::size_t run_bytes)
+      : base_(static_cast<const std::byte*>(base)),
+        stride_(stride),
+        lines_a_run_((run_bytes + kLine - 1) / kLine),
+        lines_(runs * lines_a_run_) {}
+
+  std::size_t lines() const { return lines_; }
+
+  // The next `count` cache lines, into the second-level cache: the first is full of panels.
+  HWY_INLINE void Advance(std::size_t count) {
+    const std::size_t end = std::min(next_ + count, lines_);
+    for (; next_ < end; ++next_) {
+      const auto run = static_cast<std::int64_t>(next_ / lines_a_run_);
+      __builtin_prefetch(base_ + run * stride_ + next_ % lines_a_run_ * kLine, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  const std::byte* base_;
+  std::int64_t stride_;
+  std::size_t lines_a_run_;
+  std::size_t lines_;
+  std::size_t next_ = 0;
+};
+
 // The same for weights whose columns lie beside each other, k rows `ld` elements apart.
 inline void PackRows(DataType type, const std::byte* HWY_RESTRICT rows, std::int64_t ld,
-                     std::size_t count, std::size_t depth, float scale, float* HWY_RESTRICT panel,
+                     std::size_t count, std::size_t depth, float* HWY_RESTRICT panel,
                      std::size_t width) {
   const F32 d;
   const std::int64_t row_bytes = ld * static_cast<std::int64_t>(SizeOf(type));
   for (std::size_t i = 0; i < depth; ++i) {
     const VF32 v = LoadRow(d, type, rows + static_cast<std::int64_t>(i) * row_bytes, count);
-    hn::Store(hn::Mul(v, hn::Set(d, scale)), d, panel + i * width);
+    hn::Store(v, d, panel + i * width);
   }
 }
 

@@ -37,12 +37,12 @@ struct Activations {
   std::size_t scale_stride;  // floats a row
 };
 
-// One tile's weights: the columns' starts and their scales.
+// One tile's weights: the columns' starts, and the scales of the block they share.
 template <class T, int kCols>
 struct TileWeights {
   const T* column[kCols];
-  const float* scales[kCols];  // V of the column's block, k-block 0
-  std::int64_t scale_step;     // to the next k-block
+  const float* scales;      // V at k-block 0; null without scales
+  std::int64_t scale_step;  // to the next k-block
 };
 
 // accumulators[r][c] += A's row r times column c over one group at k.
@@ -112,14 +112,16 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
     }
     if constexpr (kScaled<Decoder>) {
       const std::size_t kb = begin / kScaleBlock;
+      const float v = weights.scales[static_cast<std::int64_t>(kb) * weights.scale_step];
+      const float* HWY_RESTRICT u =
+          activations.scales + static_cast<std::size_t>(row) * activations.scale_stride + kb;
       HWY_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
-        const float u =
-            activations.scales[static_cast<std::size_t>(row + r) * activations.scale_stride + kb];
+        const VF32 scale =
+            hn::Set(d, u[static_cast<std::size_t>(r) * activations.scale_stride] * v);
         HWY_UNROLL(8)
         for (int c = 0; c < kCols; ++c) {
-          const float v = weights.scales[c][static_cast<std::int64_t>(kb) * weights.scale_step];
-          total[r][c] = hn::MulAdd(hn::Set(d, u * v), accumulators[r][c], total[r][c]);
+          total[r][c] = hn::MulAdd(scale, accumulators[r][c], total[r][c]);
         }
       }
     } else {
@@ -208,23 +210,22 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
   static constexpr auto kTiles =
       TilesOf<Decoder, kCols>(std::make_integer_sequence<int, kMaxRows>());
   const int row_tiles = (m + kMaxRows - 1) / kMaxRows;
-  constexpr std::int64_t kStrip = kSkinnyStrip / kCols * kCols;
-  const auto strips = static_cast<int>((n + kStrip - 1) / kStrip);
+  const auto strips = static_cast<int>((n + kSkinnyStrip - 1) / kSkinnyStrip);
   pool.Run(
       strips,
       [&](int strip, int) {
+        // The last tile's columns beyond the strip fall behind its end.
         alignas(64) float sums[kSkinnyMaxRows][kSkinnyStrip + 16];
-        const std::int64_t first = strip * kStrip;
-        const std::int64_t width = std::min(kStrip, n - first);
+        const std::int64_t first = std::int64_t{strip} * kSkinnyStrip;
+        const std::int64_t width = std::min<std::int64_t>(kSkinnyStrip, n - first);
+        TileWeights<T, kCols> weights;
+        weights.scales = kScaled<Decoder> ? v.data + strip * v.col_stride : nullptr;
+        weights.scale_step = v.row_stride;
         for (std::int64_t column = 0; column < width; column += kCols) {
-          TileWeights<T, kCols> weights;
-          weights.scale_step = v.row_stride;
           for (int c = 0; c < kCols; ++c) {
             // The last tile repeats the last column rather than reading beyond it.
             const std::int64_t at = first + std::min(column + c, width - 1);
             weights.column[c] = static_cast<const T*>(args.B) + at * args.Bdesc.ld;
-            weights.scales[c] =
-                kScaled<Decoder> ? &v.data[at / kScaleBlock * v.col_stride] : nullptr;
           }
           for (int tile = 0; tile < row_tiles; ++tile) {
             const int row = m * tile / row_tiles;

@@ -3,13 +3,16 @@
 
 #include <cstddef>
 
+#include "kernels/cpu/simd_problem.h"
+
 namespace culet {
 
 /// Rows of A that the family takes; beyond, a blocked kernel reads the converted weights faster.
 inline constexpr int kSkinnyMaxRows = 16;
 
-/// Columns of D that a task computes before it stores them.
-inline constexpr int kSkinnyStrip = 64;
+/// Columns of D that a task computes before it stores them: B's scale block, so that a tile meets
+/// one scale of B at a time.
+inline constexpr int kSkinnyStrip = kScaleBlock;
 
 /// Rows of converted activations are padded to this many elements: the largest group of weights
 /// that a decoder takes.

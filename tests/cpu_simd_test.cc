@@ -1,0 +1,685 @@
+// The SIMD families against a double-precision oracle of this file's own: exact integers first,
+// where any wrong element, scale or order shows as inequality, then normal data within a bound.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/simd_targets.h"
+// Behind the choice of targets.
+#include <hwy/highway.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/float_types.h"
+#include "base/thread_pool.h"
+#include "culet/device.h"
+#include "culet/kernel.h"
+#include "kernels/catalog.h"
+
+namespace culet {
+namespace {
+
+using enum DataType;
+
+// One problem, as a test states it.
+struct Case {
+  DataType a = kFloat32, b = kFloat32, d = kFloat32;
+  int m = 1, n = 1, k = 1;
+  Order order_a = Order::kRowMajor, order_b = Order::kColMajor;
+  int pad = 0;     // elements between rows
+  int offset = 0;  // elements between an aligned address and each operand
+  float alpha = 1.0f, beta = 0.0f;
+  DataType c = kNull;  // kNull with beta: C is D itself
+  DataType bias = kNull;
+  Bias::Axis bias_axis = Bias::Axis::kN;
+  Order order_u = Order::kRowMajor, order_v = Order::kColMajor;
+  int sm_budget = 0;
+
+  bool scaled() const { return b == kFloat8_e4m3; }
+};
+
+void PrintTo(const Case& c, std::ostream* os) {
+  *os << ToString(c.a) << " x " << ToString(c.b) << " -> " << ToString(c.d) << " m=" << c.m
+      << " n=" << c.n << " k=" << c.k << " A " << ToString(c.order_a) << " B "
+      << ToString(c.order_b) << " pad=" << c.pad << " offset=" << c.offset << " alpha=" << c.alpha
+      << " beta=" << c.beta << " C " << ToString(c.c) << " bias " << ToString(c.bias);
+}
+
+// A matrix in memory of its own: guard zones of a known byte around it, and between its rows.
+class Matrix {
+ public:
+  static constexpr std::size_t kGuard = 256;
+  static constexpr std::uint8_t kGuardByte = 0xa5;
+
+  Matrix() = default;
+  Matrix(DataType type, Order order, int rows, int cols, int pad, int offset) {
+    layout_ = order == Order::kRowMajor ? RowMajor(type, rows, cols, cols + pad)
+                                        : ColMajor(type, rows, cols, rows + pad);
+    const int outer = order == Order::kRowMajor ? rows : cols;
+    const std::size_t bytes = static_cast<std::size_t>(outer * layout_.ld) * SizeOf(type);
+    start_ = kGuard + static_cast<std::size_t>(offset) * SizeOf(type);
+    bytes_.assign((start_ + bytes + kGuard + 63) / 64, Line{});
+    std::memset(bytes_.data(), kGuardByte, bytes_.size() * sizeof(Line));
+  }
+
+  const MatrixLayout& layout() const { return layout_; }
+  std::uint8_t* raw() { return reinterpret_cast<std::uint8_t*>(bytes_.data()); }
+  void* data() { return bytes_.empty() ? nullptr : raw() + start_; }
+  const void* data() const { return const_cast<Matrix*>(this)->data(); }
+
+  std::int64_t index(int row, int col) const {
+    return layout_.order == Order::kRowMajor ? row * layout_.ld + col : row + col * layout_.ld;
+  }
+  double at(int row, int col) const { return LoadAsDouble(data(), layout_.type, index(row, col)); }
+  void set(int row, int col, double value) {
+    StoreFromDouble(data(), layout_.type, index(row, col), value);
+  }
+  template <class F>
+  void Fill(F&& value) {
+    for (int r = 0; r < layout_.rows; ++r) {
+      for (int c = 0; c < layout_.cols; ++c) set(r, c, value());
+    }
+  }
+
+  // Whether every byte that is no element still is what the constructor wrote.
+  bool GuardsIntact() {
+    std::vector<bool> element(bytes_.size() * sizeof(Line));
+    for (int r = 0; r < layout_.rows; ++r) {
+      for (int c = 0; c < layout_.cols; ++c) {
+        const std::size_t first =
+            start_ + static_cast<std::size_t>(index(r, c)) * SizeOf(layout_.type);
+        for (std::size_t i = 0; i < SizeOf(layout_.type); ++i) element[first + i] = true;
+      }
+    }
+    for (std::size_t i = 0; i < element.size(); ++i) {
+      if (!element[i] && raw()[i] != kGuardByte) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct alignas(64) Line {
+    std::uint8_t bytes[64];
+  };
+  MatrixLayout layout_;
+  std::size_t start_ = 0;
+  std::vector<Line> bytes_;
+};
+
+enum class Data { kIntegers, kNormal };
+
+constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
+// A problem in memory, and what it must give.
+class Problem {
+ public:
+  Problem(const Case& c, Data data, unsigned seed = 1) : case_(c), data_(data), random_(seed) {
+    a_ = Matrix(c.a, c.order_a, c.m, c.k, c.pad, c.offset);
+    b_ = Matrix(c.b, c.order_b, c.k, c.n, c.pad, c.offset);
+    d_ = Matrix(c.d, Order::kRowMajor, c.m, c.n, c.pad, c.offset);
+    a_.Fill([&] { return Value(3); });
+    b_.Fill([&] { return Value(3); });
+    d_.Fill([] { return std::numeric_limits<double>::quiet_NaN(); });  // poison
+    if (c.scaled()) {
+      u_ = Matrix(kFloat32, c.order_u, c.m, CeilDiv(c.k, 128), c.pad, c.offset);
+      v_ = Matrix(kFloat32, c.order_v, CeilDiv(c.k, 128), CeilDiv(c.n, 128), c.pad, c.offset);
+      u_.Fill([&] { return Scale(); });
+      v_.Fill([&] { return Scale(); });
+    }
+    if (c.beta != 0) {
+      if (c.c == kNull) {
+        d_.Fill([&] { return Value(8); });
+        c_values_ = d_;
+      } else {
+        c_values_ = Matrix(c.c, Order::kRowMajor, c.m, c.n, c.pad + 1, c.offset);
+        c_values_.Fill([&] { return Value(8); });
+      }
+    }
+    if (c.bias != kNull) {
+      bias_ = Matrix(c.bias, Order::kRowMajor, 1, c.bias_axis == Bias::Axis::kN ? c.n : c.m, 0,
+                     c.offset);
+      bias_.Fill([&] { return Value(8); });
+    }
+  }
+
+  void set_sm_budget(int threads) { case_.sm_budget = threads; }
+  Matrix& a() { return a_; }
+  Matrix& b() { return b_; }
+  Matrix& d() { return d_; }
+  Matrix& u() { return u_; }
+  Matrix& v() { return v_; }
+
+  GemmArgs Args() {
+    GemmArgs args;
+    args.alpha = case_.alpha;
+    args.beta = case_.beta;
+    args.A = a_.data();
+    args.Adesc = a_.layout();
+    args.B = b_.data();
+    args.Bdesc = b_.layout();
+    args.D = d_.data();
+    args.Ddesc = d_.layout();
+    args.operation.sm_budget = case_.sm_budget;
+    if (case_.scaled()) {
+      args.operation.quant_a = {QuantType::kK, 128};
+      args.operation.quant_b = {QuantType::kB, 128};
+      args.U = u_.data();
+      args.Udesc = u_.layout();
+      args.V = v_.data();
+      args.Vdesc = v_.layout();
+    }
+    if (case_.beta != 0) {
+      args.C = case_.c == kNull ? d_.data() : c_values_.data();
+      args.Cdesc = c_values_.layout();
+    }
+    if (case_.bias != kNull) {
+      args.operation.bias = {bias_.data(), case_.bias, case_.bias_axis};
+    }
+    return args;
+  }
+
+  // All elements in double, and the sums of the magnitudes that went into them. Computed once, for
+  // copies too.
+  void ComputeExpected() {
+    const auto k = static_cast<std::size_t>(case_.k);
+    std::vector<double> a(k * static_cast<std::size_t>(case_.m)), column(k);
+    for (int r = 0; r < case_.m; ++r) {
+      for (std::size_t i = 0; i < k; ++i) {
+        const int at = static_cast<int>(i);
+        a[static_cast<std::size_t>(r) * k + i] =
+            a_.at(r, at) * (case_.scaled() ? u_.at(r, at / 128) : 1.0);
+      }
+    }
+    expected_.resize(static_cast<std::size_t>(case_.m) * static_cast<std::size_t>(case_.n));
+    for (int c = 0; c < case_.n; ++c) {
+      for (std::size_t i = 0; i < k; ++i) {
+        const int at = static_cast<int>(i);
+        column[i] = b_.at(at, c) * (case_.scaled() ? v_.at(at / 128, c / 128) : 1.0);
+      }
+      for (int r = 0; r < case_.m; ++r) {
+        const double* row = &a[static_cast<std::size_t>(r) * k];
+        double sum = 0, magnitude = 0;
+        for (std::size_t i = 0; i < k; ++i) {
+          sum += row[i] * column[i];
+          magnitude += std::abs(row[i] * column[i]);
+        }
+        expected_[Flat(r, c)] = WithEpilogue(r, c, sum, magnitude);
+      }
+    }
+  }
+
+  // Runs `kernel`; one sentence about what went wrong, or empty.
+  std::string Run(Kernel& kernel) {
+    const GemmArgs args = Args();
+    const Result<GemmDesc> desc = Describe(args, 0);
+    if (!desc.ok()) return desc.status().ToString();
+    if (const Feasibility why = kernel.why(*desc); !why.ok()) {
+      return std::string("refused: ") + why.reason();
+    }
+    const WorkspaceSize size = kernel.workspace_size(*desc, 0, 1);
+    Buffer buffer(size.total());
+    Result<Workspace> workspace = InitWorkspace(size, buffer.data(), size.total());
+    if (!workspace.ok()) return workspace.status().ToString();
+    const int code = static_cast<ArgsKernel&>(kernel).Run(args, 0, 1, *workspace, nullptr);
+    if (code != 0) return "returned " + std::to_string(code);
+    if (!buffer.GuardIntact()) return "wrote beyond its workspace";
+    if (!d_.GuardsIntact()) return "wrote outside D";
+    return {};
+  }
+
+  // The same, and compares with ComputeExpected.
+  std::string Check(Kernel& kernel) {
+    if (std::string wrong = Run(kernel); !wrong.empty()) return wrong;
+    for (int r = 0; r < case_.m; ++r) {
+      for (int c = 0; c < case_.n; ++c) {
+        if (std::string wrong = CheckElement(r, c); !wrong.empty()) return wrong;
+      }
+    }
+    return {};
+  }
+
+ private:
+  // A workspace of exactly `bytes` with a guard behind it.
+  class Buffer {
+   public:
+    explicit Buffer(std::size_t bytes)
+        : bytes_(bytes), memory_((bytes + 511) / 256 * 256 + 256, std::byte{0x5a}) {}
+    void* data() {
+      void* pointer = memory_.data();
+      std::size_t space = memory_.size();
+      return std::align(256, bytes_, pointer, space);
+    }
+    bool GuardIntact() {
+      const auto* end = static_cast<std::byte*>(data()) + bytes_;
+      return std::all_of(end, static_cast<const std::byte*>(memory_.data() + memory_.size()),
+                         [](std::byte b) { return b == std::byte{0x5a}; });
+    }
+
+   private:
+    std::size_t bytes_;
+    std::vector<std::byte> memory_;
+  };
+
+  double Value(int range) {
+    if (data_ == Data::kIntegers) {
+      return std::uniform_int_distribution<int>(-range, range)(random_);
+    }
+    return std::normal_distribution<double>()(random_);
+  }
+  double Scale() {
+    if (data_ == Data::kIntegers) {
+      return std::ldexp(1.0, std::uniform_int_distribution<int>(-2, 2)(random_));
+    }
+    return std::uniform_real_distribution<double>(0.001, 0.1)(random_);
+  }
+
+  struct Element {
+    double value, magnitude;
+  };
+
+  std::size_t Flat(int row, int col) const {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(case_.n) +
+           static_cast<std::size_t>(col);
+  }
+
+  Element WithEpilogue(int row, int col, double sum, double magnitude) const {
+    Element element{case_.alpha * sum, std::abs(case_.alpha) * magnitude};
+    const auto add = [&](double term) {
+      element.value += term;
+      element.magnitude += std::abs(term);
+    };
+    if (case_.beta != 0) add(case_.beta * c_values_.at(row, col));
+    if (case_.bias != kNull) add(bias_.at(0, case_.bias_axis == Bias::Axis::kN ? col : row));
+    return element;
+  }
+
+  std::string CheckElement(int row, int col) const {
+    const auto [expected, magnitude] = expected_[Flat(row, col)];
+    const double got = d_.at(row, col);
+    const double rounded = RoundTo(case_.d, expected);
+    if (data_ == Data::kIntegers ? got == rounded
+                                 : std::abs(got - expected) <= Bound(expected, magnitude)) {
+      return {};
+    }
+    return "D[" + std::to_string(row) + ", " + std::to_string(col) + "] is " + std::to_string(got) +
+           ", not " + std::to_string(rounded);
+  }
+
+  // Chains of at most k FP32 additions and the roundings of scales, alpha and beta, each worth
+  // 2^-24 of the magnitudes; then half a unit of the output type, and its subnormals' step.
+  double Bound(double expected, double magnitude) const {
+    // Accumulators of several lanes keep the error far below the bound of a single chain.
+    const double chain = std::sqrt(static_cast<double>(case_.k)) + 6;
+    const double fp32 = chain * 0x1p-24 * magnitude;
+    const double output = std::ldexp(std::abs(expected) + fp32, -PrecisionOf(case_.d));
+    return fp32 + output + (case_.d == kFloat16 ? 0x1p-25 : 0x1p-140);
+  }
+
+  Case case_;
+  Data data_;
+  std::mt19937 random_;
+  Matrix a_, b_, d_, u_, v_, c_values_, bias_;
+  std::vector<Element> expected_;
+};
+
+KernelList SimdKernels() {
+  KernelList kernels;
+  const DeviceInfo host = HostDevice();
+  AddCpuSimdSkinny(host, kernels);
+  AddCpuSimdBlocked(host, kernels);
+  return kernels;
+}
+
+bool IsSkinny(const Kernel& kernel) { return kernel.id().find("/skinny/") != std::string::npos; }
+
+// The targets that the kernels are compiled for and this machine has, best first.
+std::vector<std::int64_t> Targets() {
+  constexpr std::int64_t kFallback = HWY_STATIC_TARGET;  // also stands in for those left out
+  std::vector<std::int64_t> targets;
+  const std::int64_t left_out = HWY_DISABLED_TARGETS | HWY_EMU128 | HWY_SCALAR;
+  for (std::int64_t rest = hwy::SupportedTargets() & ~left_out; rest != 0; rest &= rest - 1) {
+    targets.push_back(rest & -rest);
+  }
+  targets.push_back(kFallback);
+  return targets;
+}
+
+class CpuSimd : public testing::Test {
+ protected:
+  void TearDown() override { UseTarget(0); }
+
+  // 0: what the machine has.
+  static void UseTarget(std::int64_t target) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+
+  // test(kernel, what) for each kernel on each target; `what` names both.
+  template <class F>
+  void ForEach(bool skinny_too, F&& test) {
+    static const std::vector<std::int64_t> targets = Targets();  // before the first UseTarget
+    for (const std::int64_t target : targets) {
+      UseTarget(target);
+      for (const auto& kernel : kernels_) {
+        if (skinny_too || !IsSkinny(*kernel)) {
+          test(*kernel, kernel->id() + " on " + hwy::TargetName(target));
+        }
+      }
+    }
+  }
+
+  // Every kernel that takes the case by its family's statement; a refusal is a failure.
+  void ExpectRight(const Case& c, Data data) {
+    Problem problem(c, data);
+    problem.ComputeExpected();
+    ForEach(c.m <= 16 && c.order_b == Order::kColMajor, [&](Kernel& kernel, std::string what) {
+      Problem fresh = problem;
+      EXPECT_EQ(fresh.Check(kernel), "") << what << ": " << testing::PrintToString(c);
+    });
+  }
+
+  const KernelList kernels_ = SimdKernels();
+};
+
+struct Format {
+  DataType a, b, d;
+};
+constexpr Format kFormats[] = {
+    {kFloat32, kFloat32, kFloat32},    {kFloat16, kFloat16, kFloat16},
+    {kBfloat16, kBfloat16, kBfloat16}, {kFloat32, kBfloat16, kFloat32},
+    {kFloat32, kFloat16, kFloat32},    {kFloat8_e4m3, kFloat8_e4m3, kBfloat16},
+};
+
+TEST_F(CpuSimd, IntegersAreExactForEveryRowCount) {
+  for (const Format& f : kFormats) {
+    for (const int m : {1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 64, 65, 100}) {
+      ExpectRight({.a = f.a, .b = f.b, .d = f.d, .m = m, .n = 37, .k = 150}, Data::kIntegers);
+    }
+  }
+}
+
+// One more row than a pass over B takes.
+TEST_F(CpuSimd, SecondPassOverTheRows) {
+  ExpectRight({.a = kBfloat16, .b = kBfloat16, .d = kBfloat16, .m = 513, .n = 17, .k = 19},
+              Data::kIntegers);
+  ExpectRight({.a = kFloat8_e4m3, .b = kFloat8_e4m3, .d = kFloat32, .m = 1030, .n = 5, .k = 130},
+              Data::kIntegers);
+}
+
+TEST_F(CpuSimd, IntegersAreExactAroundEveryEdgeOfN) {
+  for (const Format& f : kFormats) {
+    for (const int n : {1, 2, 3, 4, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 257}) {
+      ExpectRight({.a = f.a, .b = f.b, .d = f.d, .m = 5, .n = n, .k = 65, .pad = 3},
+                  Data::kIntegers);
+    }
+  }
+}
+
+TEST_F(CpuSimd, IntegersAreExactAroundEveryEdgeOfK) {
+  for (const Format& f : kFormats) {
+    for (const int k : {1,  2,  3,   7,   8,   15,  16,  17,  31,  32,  33,  63,
+                        64, 65, 127, 128, 129, 191, 192, 255, 256, 257, 513, 1029}) {
+      ExpectRight({.a = f.a, .b = f.b, .d = f.d, .m = 3, .n = 9, .k = k, .pad = 1},
+                  Data::kIntegers);
+    }
+  }
+}
+
+TEST_F(CpuSimd, MisalignedOperandsOrdersAndOutputs) {
+  for (const Format& f : kFormats) {
+    for (const DataType d : {kFloat32, kFloat16, kBfloat16}) {
+      for (const Order order_a : {Order::kRowMajor, Order::kColMajor}) {
+        for (const Order order_b : {Order::kColMajor, Order::kRowMajor}) {
+          ExpectRight({.a = f.a,
+                       .b = f.b,
+                       .d = d,
+                       .m = 7,
+                       .n = 133,
+                       .k = 140,
+                       .order_a = order_a,
+                       .order_b = order_b,
+                       .pad = 5,
+                       .offset = 1,
+                       .order_u = order_b,
+                       .order_v = order_a},
+                      Data::kIntegers);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CpuSimd, AlphaBetaCAndBias) {
+  for (const Format& f : kFormats) {
+    for (const DataType c : {kNull, kFloat32, kFloat16, kBfloat16}) {
+      for (const Bias::Axis axis : {Bias::Axis::kN, Bias::Axis::kM}) {
+        ExpectRight({.a = f.a,
+                     .b = f.b,
+                     .d = f.d,
+                     .m = 6,
+                     .n = 69,
+                     .k = 33,
+                     .pad = 2,
+                     .alpha = 0.5f,
+                     .beta = -2.0f,
+                     .c = c,
+                     .bias = c == kNull ? f.d : c,
+                     .bias_axis = axis},
+                    Data::kIntegers);
+      }
+    }
+    ExpectRight(
+        {.a = f.a, .b = f.b, .d = f.d, .m = 18, .n = 21, .k = 40, .alpha = -3.0f, .bias = kFloat32},
+        Data::kIntegers);
+  }
+}
+
+TEST_F(CpuSimd, NormalDataStaysWithinTheBound) {
+  for (const Format& f : kFormats) {
+    for (const int m : {1, 11, 40}) {
+      ExpectRight({.a = f.a,
+                   .b = f.b,
+                   .d = f.d,
+                   .m = m,
+                   .n = 70,
+                   .k = 900,
+                   .alpha = 0.7f,
+                   .beta = 0.3f,
+                   .c = kFloat32,
+                   .bias = kFloat32},
+                  Data::kNormal);
+    }
+  }
+}
+
+// Every code of every narrow type at every place in a vector: 16 rows of A pick 16 rows of B.
+TEST_F(CpuSimd, EveryCodeDecodesExactly) {
+  for (const DataType type : {kFloat8_e4m3, kFloat16, kBfloat16}) {
+    const int k = 64, n = 1024;  // 65536 places
+    const std::size_t size = SizeOf(type);
+    Problem problem(
+        {.a = type == kFloat8_e4m3 ? kFloat8_e4m3 : kFloat32, .b = type, .m = 16, .n = n, .k = k},
+        Data::kIntegers);
+    if (type == kFloat8_e4m3) {
+      problem.u().Fill([] { return 1.0; });
+      problem.v().Fill([] { return 1.0; });
+    }
+    for (int i = 0; i < k; ++i) {
+      for (int j = 0; j < n; ++j) {
+        const auto code = static_cast<std::uint32_t>(j * k + i + j);  // a place meets many codes
+        void* element = static_cast<std::byte*>(problem.b().data()) +
+                        problem.b().index(i, j) * static_cast<std::int64_t>(size);
+        std::memcpy(element, &code, size);
+        // Zeros in A do not silence these; NanAndInfinity looks after them.
+        if (!std::isfinite(problem.b().at(i, j))) problem.b().set(i, j, 0.0);
+      }
+    }
+    for (int first = 0; first < k; first += 16) {
+      for (int r = 0; r < 16; ++r) {
+        for (int i = 0; i < k; ++i) problem.a().set(r, i, i == first + r ? 1.0 : 0.0);
+      }
+      ForEach(true, [&](Kernel& kernel, std::string what) {
+        ASSERT_EQ(problem.Run(kernel), "") << what;
+        for (int r = 0; r < 16; ++r) {
+          for (int j = 0; j < n; ++j) {
+            ASSERT_EQ(problem.d().at(r, j), problem.b().at(first + r, j))
+                << what << ' ' << ToString(type) << " B[" << first + r << ", " << j << ']';
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_F(CpuSimd, NanAndInfinityReachTheirRowsAndColumnsOnly) {
+  for (const Format& f : kFormats) {
+    for (const double special :
+         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      if (f.b == kFloat8_e4m3 && std::isinf(special)) continue;  // E4M3 has none
+      Problem problem({.a = f.a, .b = f.b, .d = f.d, .m = 6, .n = 40, .k = 200}, Data::kIntegers);
+      problem.a().Fill([] { return 1.0; });
+      problem.b().Fill([] { return 1.0; });
+      problem.a().set(2, 199, special);
+      problem.b().set(131, 17, -special);
+      ForEach(true, [&](Kernel& kernel, std::string what) {
+        ASSERT_EQ(problem.Run(kernel), "") << what;
+        for (int r = 0; r < 6; ++r) {
+          for (int c = 0; c < 40; ++c) {
+            const double got = problem.d().at(r, c);
+            const std::string where =
+                what + " D[" + std::to_string(r) + ", " + std::to_string(c) + "] " + ToString(f.b);
+            if (r != 2 && c != 17) {
+              ASSERT_TRUE(std::isfinite(got)) << where;
+            } else if (std::isnan(special) || (r == 2 && c == 17)) {
+              ASSERT_TRUE(std::isnan(got)) << where;
+            } else {
+              ASSERT_EQ(got, r == 2 ? special : -special) << where;
+            }
+          }
+        }
+      });
+    }
+  }
+}
+
+// Sums that overflow a narrow output become infinite, ties go to even, subnormals survive.
+TEST_F(CpuSimd, OutputsAreRoundedOnce) {
+  const std::pair<double, double> half[] = {
+      {65519.0, 65504.0},   {65520.0, std::numeric_limits<double>::infinity()},
+      {2049.0, 2048.0},     {2051.0, 2052.0},
+      {0x1p-24, 0x1p-24},   {0x1p-25, 0.0},
+      {0x1.8p-24, 0x1p-23}, {-0x1.002p0, -0x1p0}};
+  const std::pair<double, double> brain[] = {
+      {0x1.01p0, 0x1p0},
+      {0x1.03p0, 0x1.04p0},
+      {0x1.010002p0, 0x1.02p0},
+      {0x1.fffffep127, std::numeric_limits<double>::infinity()},
+      {-0x1.03p-126, -0x1.04p-126}};
+  const auto check = [&](DataType d, const auto& values) {
+    const int n = static_cast<int>(std::size(values));
+    Problem problem({.d = d, .m = 1, .n = n, .k = 1}, Data::kIntegers);
+    problem.a().set(0, 0, 1.0);
+    for (int j = 0; j < n; ++j) problem.b().set(0, j, values[j].first);
+    ForEach(true, [&](Kernel& kernel, std::string what) {
+      ASSERT_EQ(problem.Run(kernel), "") << what;
+      for (int j = 0; j < n; ++j) {
+        EXPECT_EQ(problem.d().at(0, j), values[j].second) << what << ' ' << values[j].first;
+      }
+    });
+  };
+  check(kFloat16, half);
+  check(kBfloat16, brain);
+}
+
+TEST_F(CpuSimd, BitsDependNeitherOnThreadsNorOnRuns) {
+  for (const Format& f : kFormats) {
+    Problem problem({.a = f.a, .b = f.b, .d = kFloat32, .m = 13, .n = 700, .k = 300},
+                    Data::kNormal);
+    for (const auto& kernel : kernels_) {
+      std::vector<double> first;
+      for (const int budget : {1, 0, 0, 3}) {
+        problem.set_sm_budget(budget);
+        ASSERT_EQ(problem.Run(*kernel), "");
+        std::vector<double> all;
+        for (int r = 0; r < 13; ++r) {
+          for (int c = 0; c < 700; ++c) all.push_back(problem.d().at(r, c));
+        }
+        if (first.empty()) first = all;
+        ASSERT_EQ(all, first) << kernel->id();
+      }
+    }
+  }
+}
+
+TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
+  GemmDesc good;
+  good.type_a = good.type_b = good.type_d = kBfloat16;
+  good.m = good.n = good.k = 8;
+  const auto reason = [&](GemmDesc desc, bool skinny) {
+    for (const auto& kernel : kernels_) {
+      if (IsSkinny(*kernel) == skinny) return std::string(kernel->why(desc).reason());
+    }
+    return std::string();
+  };
+  for (const bool skinny : {true, false}) {
+    EXPECT_EQ(reason(good, skinny), "");
+    GemmDesc d = good;
+    d.order_d = Order::kColMajor;
+    EXPECT_THAT(reason(d, skinny), testing::HasSubstr("row-major"));
+    d = good;
+    d.type_c = kFloat32;
+    d.order_c = Order::kColMajor;
+    EXPECT_THAT(reason(d, skinny), testing::HasSubstr("row-major"));
+    d = good;
+    d.type_d = kFloat8_e4m3;
+    EXPECT_THAT(reason(d, skinny), testing::HasSubstr("writes"));
+    d = good;
+    d.type_b = kFloat8_e4m3;
+    EXPECT_THAT(reason(d, skinny), testing::HasSubstr("both A and B"));
+    d = good;
+    d.quant_a = {QuantType::kK, 128};
+    EXPECT_THAT(reason(d, skinny), testing::HasSubstr("scales"));
+    GemmDesc e = good;
+    e.type_a = e.type_b = kFloat8_e4m3;
+    e.quant_a = {QuantType::kK, 128};
+    e.quant_b = {QuantType::kB, 128};
+    e.type_u = e.type_v = kFloat32;
+    EXPECT_EQ(reason(e, skinny), "");
+    e.quant_a.group_size = 64;
+    EXPECT_THAT(reason(e, skinny), testing::HasSubstr("1 x 128"));
+    e.quant_a.group_size = 128;
+    e.quant_b.type = QuantType::kK;
+    EXPECT_THAT(reason(e, skinny), testing::HasSubstr("128 x 128"));
+    e.quant_b.type = QuantType::kB;
+    e.type_v = kFloat8_ue8m0;
+    EXPECT_THAT(reason(e, skinny), testing::HasSubstr("float32 scales"));
+  }
+  GemmDesc d = good;
+  d.m = 17;
+  EXPECT_THAT(reason(d, true), testing::HasSubstr("16 rows"));
+  EXPECT_EQ(reason(d, false), "");
+  d = good;
+  d.order_b = Order::kRowMajor;
+  EXPECT_THAT(reason(d, true), testing::HasSubstr("column-major"));
+  EXPECT_EQ(reason(d, false), "");
+}
+
+TEST_F(CpuSimd, ASmallWorkspaceIsRefusedAndNothingIsWritten) {
+  for (const auto& kernel : kernels_) {
+    Problem problem({.m = 3, .n = 20, .k = 40}, Data::kIntegers);
+    Workspace workspace;
+    EXPECT_EQ(static_cast<ArgsKernel&>(*kernel).Run(problem.Args(), 0, 1, workspace, nullptr),
+              static_cast<int>(StatusCode::kResourceExhausted));
+    EXPECT_TRUE(std::isnan(problem.d().at(0, 0)));
+  }
+}
+
+}  // namespace
+}  // namespace culet
