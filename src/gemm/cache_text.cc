@@ -1,7 +1,6 @@
 #include "gemm/cache_text.h"
 
 #include <algorithm>
-#include <compare>
 #include <nlohmann/json.hpp>
 
 #include "culet/dispatch_cache.h"
