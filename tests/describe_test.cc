@@ -555,6 +555,7 @@ TEST(Transposed, IsTheKeyOfTheSwappedProblemAndItsOwnInverse) {
     if (one_in(2)) args.operation.batch_dim = 1;
     if (one_in(2)) args.A = Moved(args.A, 4);
     if (one_in(4)) args.Adesc.pack = 2;
+    if (one_in(4)) args.Udesc.pack = 3;
     if (one_in(4)) args.Adesc.num = args.Bdesc.num = args.Ddesc.num = 3;
     const auto desc = Describe(args, 0);
     ASSERT_TRUE(desc.ok()) << desc.status().ToString();
