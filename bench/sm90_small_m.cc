@@ -1,0 +1,60 @@
+// The small-M family's candidates: every kernel with its splits of K and CTAs a multiprocessor.
+#include <string>
+
+#include "bench/sm90_bench.h"
+#include "kernels/sm90/small_m.h"
+
+namespace culet::bench {
+namespace {
+
+sm90::SmallMProblem ToSmallM(const Problem& p) {
+  sm90::SmallMProblem s;
+  s.m = p.m, s.n = p.n, s.k = p.k;
+  s.lda = p.lda, s.ldb = p.ldb, s.ldd = p.ldd;
+  s.a = p.a, s.b = p.b, s.d = p.d;
+  s.scale_a = p.scale_a, s.scale_b = p.scale_b;
+  s.scale_a_row = p.scale_a_row, s.scale_a_block = p.scale_a_block;
+  s.scale_b_column = p.scale_b_column, s.scale_b_block = p.scale_b_block;
+  s.pdl = p.pdl;
+  return s;
+}
+
+Launcher PlanCandidate(const sm90::SmallMKernel& kernel, int splits, int residency,
+                       const Problem& p) {
+  // Few token tiles, each at least half full.
+  const int token_tiles = (p.m + kernel.tokens - 1) / kernel.tokens;
+  if (token_tiles > (kernel.tokens >= 64 ? 4 : kernel.tokens == 32 ? 2 : 1)) return {};
+  if (kernel.tokens > 8 && p.m <= kernel.tokens / 2) return {};
+  sm90::SmallMLaunch launch;
+  if (!sm90::PlanSmallM(kernel, ToSmallM(p), splits, residency, &launch)) return {};
+  // Grids that leave half of the machine idle, or whose clusters do not all fit, only cost time
+  // here.
+  const long ctas = static_cast<long>(launch.row_tiles) * launch.token_tiles * splits;
+  if (p.n >= 2048 && (ctas < p.sms / 2 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
+    return {};
+  if (sm90::LoadSmallM(kernel) != cudaSuccess) return {};
+  return [launch](cudaStream_t stream) { return sm90::LaunchSmallM(launch, stream); };
+}
+
+std::vector<Candidate> Make() {
+  std::vector<Candidate> candidates;
+  for (const sm90::SmallMKernel& kernel : sm90::SmallMKernels()) {
+    for (int splits = 1; splits <= sm90::kSmallMMaxSplits; ++splits) {
+      for (int residency = 1; residency <= 4; ++residency) {
+        Candidate candidate;
+        candidate.id = std::string("sm90_fp8_swap/") + kernel.id + "/c" + std::to_string(splits) +
+                       "/r" + std::to_string(residency);
+        candidate.plan = [&kernel, splits, residency](const Problem& p) {
+          return PlanCandidate(kernel, splits, residency, p);
+        };
+        candidates.push_back(std::move(candidate));
+      }
+    }
+  }
+  return candidates;
+}
+
+const Family family("small_m", Make);
+
+}  // namespace
+}  // namespace culet::bench

@@ -1,0 +1,117 @@
+#include "kernels/sm90/small_m.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "sm90/tensor_map.h"
+
+namespace culet::sm90 {
+
+std::span<const SmallMKernel> SmallM64();
+std::span<const SmallMKernel> SmallM128();
+
+std::span<const SmallMKernel> SmallMKernels() {
+  static const std::vector<SmallMKernel> kernels = [] {
+    std::vector<SmallMKernel> all;
+    for (auto part : {SmallM64(), SmallM128()}) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }();
+  return kernels;
+}
+
+namespace {
+
+constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
+// Shared memory of a multiprocessor, of which each resident CTA takes 1 KB besides its own.
+constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
+constexpr int kMaxGridZ = 65535;  // and y
+
+TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
+  TensorMapPlan plan;
+  plan.inner = static_cast<std::uint64_t>(k);
+  plan.outer = static_cast<std::uint64_t>(rows);
+  plan.pitch_bytes = static_cast<std::uint64_t>(ld);
+  plan.box_inner = 128;
+  plan.box_outer = static_cast<std::uint32_t>(box_rows);
+  return plan;
+}
+
+}  // namespace
+
+bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int splits, int residency,
+                SmallMLaunch* launch) {
+  const int k_blocks = CeilDiv(problem.k, 128);
+  if (splits < 1 || splits > kSmallMMaxSplits || k_blocks < splits) return false;
+  const int budget = std::min(kSmemPerCta, kSmemPerSm / residency - kSmemReserved);
+  int stages = std::min(kSmallMMaxStages, CeilDiv(k_blocks, splits));
+  while (stages > 0 &&
+         SmallMLayout::Make(kernel.tokens, kernel.warpgroups, stages, splits).total > budget)
+    --stages;
+  if (stages < std::min(2, CeilDiv(k_blocks, splits))) return false;
+
+  SmallMParams& params = launch->params;
+  if (!EncodeTensorMap(BytesPlan(problem.k, problem.n, problem.ldb, kernel.rows()), problem.b,
+                       &params.weights) ||
+      !EncodeTensorMap(BytesPlan(problem.k, problem.m, problem.lda, kernel.tokens), problem.a,
+                       &params.activations)) {
+    return false;
+  }
+  params.scale_a = problem.scale_a;
+  params.scale_b = problem.scale_b;
+  params.d = problem.d;
+  params.ldd = problem.ldd;
+  params.scale_a_row = problem.scale_a_row;
+  params.scale_a_block = problem.scale_a_block;
+  params.scale_b_column = problem.scale_b_column;
+  params.scale_b_block = problem.scale_b_block;
+  params.m = problem.m;
+  params.n = problem.n;
+  params.k_blocks_each = k_blocks / splits;
+  params.k_blocks_rest = k_blocks % splits;
+  params.stages = stages;
+  params.alpha = problem.alpha;
+  params.early_weights = problem.pdl ? 1 : 0;
+  launch->kernel = &kernel;
+  launch->splits = splits;
+  launch->smem_bytes = SmallMLayout::Make(kernel.tokens, kernel.warpgroups, stages, splits).total;
+  launch->row_tiles = CeilDiv(problem.n, kernel.rows());
+  launch->token_tiles = CeilDiv(problem.m, kernel.tokens);
+  return launch->row_tiles <= kMaxGridZ && launch->token_tiles <= kMaxGridZ;
+}
+
+cudaError_t LoadSmallM(const SmallMKernel& kernel) {
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              kSmemPerCta);
+}
+
+cudaError_t LaunchSmallM(const SmallMLaunch& launch, cudaStream_t stream) {
+  cudaLaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (launch.splits > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(launch.splits);
+    attributes[count].val.clusterDim.y = 1;
+    attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
+  if (launch.params.early_weights != 0) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count].val.programmaticStreamSerializationAllowed = 1;
+    ++count;
+  }
+  cudaLaunchConfig_t config{};
+  // Token tiles that share weights are neighbours in launch order, so the weights leave DRAM once.
+  config.gridDim =
+      dim3(static_cast<unsigned>(launch.splits), static_cast<unsigned>(launch.token_tiles),
+           static_cast<unsigned>(launch.row_tiles));
+  config.blockDim = dim3(static_cast<unsigned>(launch.kernel->threads()));
+  config.dynamicSmemBytes = static_cast<std::size_t>(launch.smem_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  void* arguments[] = {const_cast<SmallMParams*>(&launch.params)};
+  return cudaLaunchKernelExC(&config, launch.kernel->function, arguments);
+}
+
+}  // namespace culet::sm90

@@ -1,0 +1,115 @@
+// What the host knows of the small-M block-scaled FP8 kernels for Hopper. They compute D^T = B A^T
+// ("swap-AB"): 64-row blocks of the weights are wgmma's M, the tokens are its N, so that a token
+// costs what it is worth, and K is split over the CTAs of a cluster.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+namespace culet::sm90 {
+
+/// The kernel's one argument. Strides of scales are in elements, so either order is served.
+struct SmallMParams {
+  CUtensorMap weights;      ///< (k, n) bytes, box (128, 64 * warpgroups)
+  CUtensorMap activations;  ///< (k, m) bytes, box (128, tokens)
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+  void* d = nullptr;
+  std::int64_t ldd = 0;
+  int scale_a_row = 0;
+  int scale_a_block = 0;
+  int scale_b_column = 0;
+  int scale_b_block = 0;
+  int m = 0;
+  int n = 0;
+  int k_blocks_each =
+      0;  ///< of 128 for each CTA of a cluster; the first `k_blocks_rest` take one more
+  int k_blocks_rest = 0;
+  int stages = 0;
+  float alpha = 1.0f;
+  int early_weights = 0;  ///< 1: the kernel before writes neither the weights nor their scales
+};
+
+inline constexpr int kSmallMMaxStages = 16;
+inline constexpr int kSmallMMaxSplits = 8;  ///< the largest portable cluster
+
+/// Where things lie in a CTA's shared memory; `stages` and `splits` are chosen per launch.
+struct SmallMLayout {
+  static constexpr int kScaleBlocks = 4;   ///< k-blocks whose scales come together
+  static constexpr int kScaleBuffers = 4;  ///< such chunks in flight
+  static constexpr int kBarriers = 2 * kSmallMMaxStages + 2 * kScaleBuffers + 2;
+
+  int stage_bytes;
+  int scales_offset;
+  int barriers_offset;
+  int exchange_offset;
+  int total;
+
+  /// Bytes of one k-block's scales: a float for each token, 16 at least (see SmallMScaleIndex).
+  static constexpr int ScaleBytes(int tokens) { return (tokens < 16 ? 16 : tokens) * 4; }
+
+  static constexpr SmallMLayout Make(int tokens, int warpgroups, int stages, int splits) {
+    SmallMLayout l{};
+    l.stage_bytes = (warpgroups * 64 + tokens) * 128;
+    l.scales_offset = stages * l.stage_bytes;
+    l.barriers_offset = l.scales_offset + kScaleBuffers * kScaleBlocks * ScaleBytes(tokens);
+    l.exchange_offset = l.barriers_offset + kBarriers * 8;
+    // From each of the other CTAs, 16 bytes a thread for each group of 8 tokens that this one sums.
+    const int groups = (tokens / 8 + splits - 1) / splits;
+    l.total = l.exchange_offset + (splits - 1) * groups * warpgroups * 128 * 16;
+    return l;
+  }
+};
+
+/// One compiled kernel.
+struct SmallMKernel {
+  const char* id;  ///< rows x tokens x 128
+  const void* function;
+  int tokens;      ///< wgmma N: columns of D^T a CTA computes
+  int warpgroups;  ///< consumers; each owns 64 rows of the weights
+  constexpr int rows() const { return 64 * warpgroups; }
+  constexpr int threads() const { return 128 * warpgroups + 64; }
+};
+
+/// All kernels of the family.
+std::span<const SmallMKernel> SmallMKernels();
+
+/// Matrices of one call. Requires: a, b 16-byte aligned, lda and ldb multiples of 16 (TMA). D may
+/// have any alignment and ldd.
+struct SmallMProblem {
+  int m = 0, n = 0, k = 0;
+  std::int64_t lda = 0, ldb = 0, ldd = 0;  ///< elements
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* d = nullptr;
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+  int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
+  float alpha = 1.0f;
+  bool pdl = false;  ///< the kernel before does not write B or its scales
+};
+
+struct SmallMLaunch {
+  const SmallMKernel* kernel = nullptr;
+  SmallMParams params;
+  int row_tiles = 0, token_tiles = 0;
+  int splits = 1;
+  int smem_bytes = 0;
+};
+
+/// Everything but the stream, made once. `splits` CTAs of a cluster share a tile along K;
+/// `residency` is the number of CTAs a multiprocessor shall hold, which sets the stages. False when
+/// the shape does not fit (too few k-blocks, fewer than 2 stages) or a tensor map cannot be made.
+bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int splits, int residency,
+                SmallMLaunch* launch);
+
+/// Loads the kernel on the current device and raises its shared-memory limit; not during a capture.
+cudaError_t LoadSmallM(const SmallMKernel& kernel);
+
+/// A programmatic dependent launch where the plan says early_weights.
+cudaError_t LaunchSmallM(const SmallMLaunch& launch, cudaStream_t stream);
+
+}  // namespace culet::sm90

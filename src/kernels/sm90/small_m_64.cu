@@ -1,0 +1,20 @@
+// 64 rows of weights a CTA.
+#include "kernels/sm90/small_m_kernel.cuh"
+
+namespace culet::sm90 {
+
+std::span<const SmallMKernel> SmallM64() {
+  // Tokens, warpgroups, tokens a product, products in flight, CTAs a multiprocessor must be able to
+  // hold.
+  static const SmallMKernel kernels[] = {
+      MakeSmallM<SmallMConfig<8, 1, 8, 2, 4>>("64x8x128"),
+      MakeSmallM<SmallMConfig<16, 1, 16, 2, 4>>("64x16x128"),
+      MakeSmallM<SmallMConfig<32, 1, 32, 2, 3>>("64x32x128"),
+      MakeSmallM<SmallMConfig<64, 1, 64, 2, 2>>("64x64x128"),
+      MakeSmallM<SmallMConfig<64, 1, 32, 1, 4>>("64x64x128p32"),
+      MakeSmallM<SmallMConfig<128, 1, 64, 1, 2>>("64x128x128"),
+  };
+  return kernels;
+}
+
+}  // namespace culet::sm90
