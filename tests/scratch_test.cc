@@ -306,11 +306,14 @@ TEST_F(Damage, WritesAroundD) {
 
 TEST_F(Damage, WritesToInputs) {
   for (int operand = 0; operand < 2; ++operand) {
-    const ScratchProblem scratch = Right();
+    ScratchProblem scratch = Right();
     const GemmArgs& args = scratch.args();
     const void* input = operand == 0 ? args.A : args.B;
     static_cast<float*>(const_cast<void*>(input))[2] += 1;
     EXPECT_FALSE(After(scratch).guards_intact);
+    ASSERT_TRUE(scratch.PoisonOutput().ok());
+    RunReference(scratch);
+    EXPECT_TRUE(scratch.Compare()->ok()) << "PoisonOutput did not renew the inputs";
   }
 }
 

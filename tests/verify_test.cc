@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -63,9 +64,11 @@ std::int64_t At(const MatrixLayout& layout, int row, int col) {
   return layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld;
 }
 
+std::string IdOf(Defect defect) { return "flawed/" + std::to_string(static_cast<int>(defect)); }
+
 class FlawedKernel final : public ArgsKernel {
  public:
-  explicit FlawedKernel(Defect defect) : ArgsKernel(Desc(defect), Info()), defect_(defect) {}
+  explicit FlawedKernel(Defect defect) : ArgsKernel(Desc(defect), Info(defect)), defect_(defect) {}
 
   Feasibility why(const GemmDesc& desc) const noexcept override {
     if (defect_ == Defect::kRefusesSilently && desc.m > 16) return Feasibility::Refuse("");
@@ -111,9 +114,9 @@ class FlawedKernel final : public ArgsKernel {
     }
     return desc;
   }
-  static KernelInfo Info() {
+  static KernelInfo Info(Defect defect) {
     KernelInfo info;
-    info.name = "flawed";
+    info.name = IdOf(defect);
     return info;
   }
 
@@ -333,28 +336,36 @@ TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
       {Defect::kWrongWhenSplit, "splits",
        [](const GemmDesc& d) { return d.k >= 16 && d.m * d.n > 100; }},
   };
-  const std::vector<GemmDesc> problems = ConformanceProblems(0, true);
+  Registry registry;
   for (const Case& c : cases) {
-    const VerifyReport report = VerifyOne(c.defect);
-    const int index = static_cast<int>(c.defect);
-    EXPECT_FALSE(report.ok()) << "defect " << index << " was not caught at all";
-    EXPECT_NE(FirstMessage(report).find(c.message), std::string::npos) << FirstMessage(report);
-    std::set<GemmDesc> caught;
-    for (const VerifyFailure& failure : report.failures) caught.insert(failure.desc);
-    int affected = 0;
-    for (const GemmDesc& desc : problems) {
+    ASSERT_TRUE(registry.Add(std::make_unique<FlawedKernel>(c.defect)).ok());
+  }
+  VerifyOptions options;
+  options.quick = true;
+  std::map<std::string, std::map<GemmDesc, std::string>> caught;  // messages by kernel
+  for (const VerifyFailure& failure : Verify(registry, HostDevice(), options).failures) {
+    caught[failure.kernel_id][failure.desc] = failure.message;
+  }
+  for (const Case& c : cases) {
+    const auto& failures = caught[IdOf(c.defect)];
+    int affected = 0, told = 0;
+    for (const GemmDesc& desc : ConformanceProblems(0, true)) {
       if (!c.affected(desc)) continue;
       ++affected;
-      EXPECT_TRUE(caught.contains(desc)) << "defect " << index << " escaped in " << ToString(desc);
+      const auto failure = failures.find(desc);
+      ASSERT_NE(failure, failures.end()) << IdOf(c.defect) << " escaped in " << ToString(desc);
+      told += failure->second.find(c.message) != std::string::npos;
     }
-    EXPECT_GE(affected, 2) << "the problems hardly exercise defect " << index;
+    EXPECT_GE(affected, 2) << "the problems hardly exercise " << IdOf(c.defect);
+    EXPECT_EQ(told, affected) << IdOf(c.defect) << ": " << failures.begin()->second;
   }
 }
 
 TEST(Verify, MessagesSayHowToRepeat) {
   const VerifyReport report = VerifyOne(Defect::kHalf);
-  EXPECT_EQ(report.failures.front().kernel_id, "flawed");
-  EXPECT_NE(FirstMessage(report).find("culet verify --kernel flawed --quick"), std::string::npos);
+  EXPECT_EQ(report.failures.front().kernel_id, IdOf(Defect::kHalf));
+  EXPECT_NE(FirstMessage(report).find("culet verify --kernel " + IdOf(Defect::kHalf) + " --quick"),
+            std::string::npos);
   EXPECT_NE(FirstMessage(report).find("but the reference is"), std::string::npos);
 }
 
@@ -384,7 +395,7 @@ TEST(Verify, TheCallerMayEndTheRunAndChooseKernels) {
   VerifyOptions options;
   int cases = 0;
   options.on_case = [&](const std::string& id, const GemmDesc&) {
-    EXPECT_EQ(id, "flawed");
+    EXPECT_EQ(id, IdOf(Defect::kNone));
     return ++cases <= 3;
   };
   EXPECT_EQ(VerifyOne(std::make_unique<FlawedKernel>(Defect::kNone), options).passed, 3);

@@ -71,7 +71,8 @@ class ScratchProblem {
   /// A workspace of at least `size`, initialised; grows as needed and stays owned here.
   Result<Workspace*> workspace(const WorkspaceSize& size);
 
-  /// Fills the output of a set with poison (NaNs with a known pattern) and renews its guard zones.
+  /// Fills the output of a set with poison (NaNs with a known pattern) and renews its guard zones
+  /// and, up to 1 MB, its inputs.
   Status PoisonOutput(int index = 0);
 
   /// Compares the output with the double-precision product. Small products are compared whole;
