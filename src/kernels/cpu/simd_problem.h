@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -10,6 +11,7 @@
 #include "culet/desc.h"
 #include "culet/kernel.h"
 #include "culet/problem.h"
+#include "culet/scratch.h"
 
 namespace culet {
 
@@ -72,6 +74,28 @@ struct ScaleView {
     return data[row * row_stride + col * col_stride];
   }
 };
+
+/// What limits a product's time on the host, in microseconds, each as if alone.
+struct SimdCosts {
+  double memory_us;  ///< moving every operand once, at the kernel's share of the read rate
+  double row_us;     ///< the multiply-adds of one row of D, at the whole FP32 rate
+  double imbalance;  ///< >= 1: threads that idle in the last round of strips
+};
+
+inline SimdCosts CostsOf(const GemmDesc& p, const KernelInfo& info, const DeviceInfo& device,
+                         const HardwareRates& rates) noexcept {
+  constexpr double kPerUs = 1e3;  // 1e9 a second, as a number a microsecond
+  const double threads = p.sm_budget > 0 ? std::min(p.sm_budget, device.units) : device.units;
+  const double share = threads / std::max(1, device.units);
+  const double strips = (p.n + kScaleBlock - 1) / kScaleBlock;
+  SimdCosts costs;
+  // One thread draws more than its share of the memory's rate: about double, up to all of it.
+  costs.memory_us = MinimumBytes(p) /
+                    (rates.read_gbps * info.bandwidth_share * std::min(1.0, 2 * share) * kPerUs);
+  costs.row_us = 2.0 * p.n * p.k / (rates.gflops * share * kPerUs);
+  costs.imbalance = std::ceil(strips / threads) * threads / strips;
+  return costs;
+}
 
 constexpr std::size_t RoundUpTo(std::size_t value, std::size_t step) noexcept {
   return (value + step - 1) / step * step;
