@@ -101,6 +101,7 @@ class Tuning {
       if (budget_.exhausted()) return outcome;
       options.tuner.budget_s = budget_.ShareOf(to_measure_--);
     }
+    const double start_s = budget_.elapsed_s();
     options.on_progress = [&](double share, const LaunchSpec& current) {
       ShowProgress(problem, share, current);
       return InterruptSignal() == 0;
@@ -112,8 +113,8 @@ class Tuning {
       outcome.kind = Outcome::kTuned;
     } else if (InterruptSignal() != 0) {
       outcome.kind = Outcome::kInterrupted;
-    } else if (!report.ok() && report.status().code() == StatusCode::kResourceExhausted &&
-               budget_.limited()) {
+    } else if (report.status().code() == StatusCode::kResourceExhausted && budget_.limited() &&
+               budget_.elapsed_s() - start_s >= options.tuner.budget_s) {
       outcome.kind = Outcome::kLeftOut;
     } else {
       outcome.kind = Outcome::kFailed;

@@ -289,6 +289,25 @@ class Tune(Case):
         self.assertEqual(self.tune("--shapes", first)["measurements"], 0)
 
 
+    def test_a_file_that_breaks_meanwhile_loses_nothing(self):
+        shapes = self.write("s.txt", "".join(f"p{m} {m} 256 256\n" for m in range(1, 4000)))
+        process = subprocess.Popen([CLI, "tune", "--shapes", shapes, "--cache", self.cache],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=dict(os.environ, TMPDIR=str(self.folder)))
+        for _ in range(3):
+            self.assertTrue(process.stdout.readline())
+        self.cache.rename(self.folder / "was.jsonl")
+        self.cache.mkdir()
+        for _ in range(3):
+            self.assertTrue(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+        (rescue,) = self.folder.glob("culet-*.jsonl")
+        self.assertEqual(err.count(str(rescue)), 1, err)
+        records = culet_json("cache", "ls", rescue)["records"]
+        self.assertGreaterEqual(len(records), 5)
+
+
 class CacheFaults(Case):
     def setUp(self):
         super().setUp()
@@ -337,6 +356,7 @@ class CacheFaults(Case):
             out, err = culet("tune", "--m", 1, *SMALL, "--cache", self.cache, code=1)
             self.assertEqual(out, "")
             self.assertIn("nothing was measured", err)
+            self.assertEqual(err.count("header"), 1, err)  # the reason, once
             self.assertEqual(self.cache.read_bytes(), content)
 
     def test_a_folder_that_cannot_be_written(self):
@@ -380,6 +400,16 @@ class Bench(Case):
         self.assertRegex(out, r"(?m)^- +2 +64 +96 +bf16>bf16 +\* cpu_simd/\S+ +[\d.]+ (ns|us|ms) ")
         self.assertIn("culet bench --m 2 --n 64 --k 96 --format bf16 --out bf16 --kernels "
                       "cpu_reference --threads", out)
+
+    def test_all_is_all_but_the_reference(self):
+        (problem,) = culet_json("bench", "--m", 2, *SMALL, "--rounds", 1, "--kernels",
+                                "all")["problems"]
+        kernels = culet_json("kernels")["kernels"]
+        reference = {k["id"] for k in kernels if k["backend"] == "reference"}
+        (explained,) = culet_json("explain", "--m", 2, *SMALL)["problems"]
+        feasible = {r["kernel"] for r in explained["rejected"] if r["feasible"]}
+        feasible.add(explained["choice"]["kernel"])
+        self.assertEqual({k["kernel"] for k in problem["kernels"]}, feasible - reference)
 
     def test_a_refusal_is_told(self):
         reasons = {r["kernel"]: r["reason"] for p in

@@ -3,17 +3,21 @@
 usage: cli_pty_check.py --source DIR --build DIR --cli BINARY
 """
 import argparse
+import fcntl
 import os
 import pathlib
 import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 CLI = None
 BAR = re.compile(rb"\r\[#*\.*\] +\d+ %  \d+/\d+ ")
+COLUMNS = 48
 ERASED = b"\r\x1b[K"
 
 
@@ -40,6 +44,7 @@ class OnATerminal(unittest.TestCase):
     def start(self, *args, **streams):
         """Starts a command whose terminal is new; returns the process and the terminal's fd."""
         ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
         self.addCleanup(os.close, ours)
         streams = {"stdout": theirs, "stderr": theirs, **streams}
         # A session of its own makes the terminal its controlling one: Ctrl-C becomes SIGINT.
@@ -71,7 +76,7 @@ class OnATerminal(unittest.TestCase):
         process.wait(60)
         for bar in seen.split(b"\r")[1:]:
             if bar.startswith(b"["):
-                self.assertLess(len(bar.split(b"\x1b")[0]), 80)
+                self.assertLess(len(bar.split(b"\x1b")[0]), COLUMNS)
 
     def test_a_pipe_gets_the_table_alone(self):
         process, terminal = self.tune(2, 256, stdout=subprocess.PIPE)
