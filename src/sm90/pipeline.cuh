@@ -49,6 +49,11 @@ struct Ring {
     BarrierWait(&full[at.stage], at.parity);
   }
 
+  /// Consumer: whether the stage's data are there.
+  __device__ __forceinline__ bool TestFull(const RingCursor<kStages>& at) {
+    return BarrierTest(&full[at.stage], at.parity);
+  }
+
   /// Consumer warp (all lanes): this warp has read the stage. kCtas > 1: tells every CTA of the
   /// multicast group.
   template <int kCtas>

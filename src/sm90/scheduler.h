@@ -16,7 +16,7 @@ struct TileOrder {
   int group = 1;
   bool along_n = false;
 
-  constexpr int count() const { return tiles_m * tiles_n; }
+  CULET_HOST_DEVICE constexpr int count() const { return tiles_m * tiles_n; }
 
   /// The tile at position `index` < count().
   CULET_HOST_DEVICE constexpr void At(int index, int& tile_m, int& tile_n) const {

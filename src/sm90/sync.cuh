@@ -64,6 +64,12 @@ __device__ __forceinline__ void BarrierWait(uint64_t* barrier, uint32_t parity) 
   }
 }
 
+/// Whether that phase has completed, without waiting. Lets a waiter ask early: the answer of a wait
+/// takes some 100 clocks even when it is yes.
+__device__ __forceinline__ bool BarrierTest(uint64_t* barrier, uint32_t parity) {
+  return cuda::ptx::mbarrier_test_wait_parity(barrier, parity);
+}
+
 /// As BarrierWait, for data that other CTAs of the cluster wrote with ordinary or st.async stores.
 __device__ __forceinline__ void BarrierWaitCluster(uint64_t* barrier, uint32_t parity) {
   while (!cuda::ptx::mbarrier_try_wait_parity(cuda::ptx::sem_acquire, cuda::ptx::scope_cluster,
@@ -79,6 +85,13 @@ __device__ __forceinline__ void NamedSync(int id, int threads) {
 }
 __device__ __forceinline__ void NamedArrive(int id, int threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// A 4-byte load from shared memory that keeps its place among the asm volatile statements.
+__device__ __forceinline__ float LoadShared(uint32_t shared_address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(shared_address) : "memory");
+  return value;
 }
 
 // ---- clusters

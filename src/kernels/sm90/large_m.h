@@ -1,0 +1,82 @@
+// What the host knows of the large-M block-scaled FP8 kernels for Hopper: their parameters and one
+// launch record each.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "sm90/descriptor.h"
+#include "sm90/scheduler.h"
+
+namespace culet::sm90 {
+
+/// Bytes of a row of every operand tile, and K elements that share one scale.
+inline constexpr int kBlockK = 128;
+
+/// The kernel's one argument. Strides of scales are in elements, so either order of U and V is
+/// served.
+struct LargeMParams {
+  CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
+  CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m)
+  CUtensorMap d;  ///< (n, m) BF16, box (64, 16)
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+  int scale_a_row = 0;     ///< between rows of A
+  int scale_a_block = 0;   ///< between blocks of K
+  int scale_b_column = 0;  ///< between blocks of N
+  int scale_b_block = 0;
+  bool scale_a_vector = false;  ///< four k-blocks of a row are 16 aligned bytes
+  int m = 0;
+  int n = 0;
+  int k_blocks = 0;   ///< ceil(k / 128)
+  TileOrder order;    ///< in tiles of a whole cluster
+  int stagger = 150;  ///< clocks by which the second warpgroup starts behind the first
+};
+
+/// One compiled kernel. `id` names it: family/tile/cluster/stages[/split].
+struct LargeMKernel {
+  const char* id;
+  const void* function;
+  int tile_m, tile_n;
+  int cluster_m, cluster_n;  ///< CTAs that share B tiles, A tiles
+  int split;                 ///< CTAs of a cluster that share one tile along K
+  int stages;
+  int smem_bytes;
+  int threads;
+  int registers;  ///< a thread at launch; setmaxnreg redistributes them
+
+  constexpr int cluster_size() const { return cluster_m * cluster_n * split; }
+};
+
+/// All kernels of the family, best guesses first.
+std::span<const LargeMKernel> LargeMKernels();
+
+/// Matrices of one call, as the launcher needs them. Requires: a, b, d 16-byte aligned; lda, ldb
+/// multiples of 16; ldd a multiple of 8.
+struct LargeMProblem {
+  int m = 0, n = 0, k = 0;
+  std::int64_t lda = 0, ldb = 0, ldd = 0;  ///< elements
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* d = nullptr;
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+  int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
+};
+
+/// Everything but pointers and the stream, made once. `swizzle` is the log2 of the supergroup.
+/// False when a tensor map cannot be made.
+bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int swizzle, int sms,
+                LargeMParams* params, int* grid);
+
+/// Loads the kernel on the current device and raises its shared-memory limit; not during a stream
+/// capture.
+cudaError_t LoadLargeM(const LargeMKernel& kernel);
+
+cudaError_t LaunchLargeM(const LargeMKernel& kernel, const LargeMParams& params, int grid, bool pdl,
+                         cudaStream_t stream);
+
+}  // namespace culet::sm90

@@ -1,0 +1,19 @@
+// Instances of the large-M kernel: tiles of 256 x 96 and 112.
+#include "kernels/sm90/large_m_instances.cuh"
+
+namespace culet::sm90 {
+
+std::span<const LargeMKernel> LargeM256xN() {
+  //                  tile    WGs product stages cluster split slabs
+  static const LargeMKernel kernels[] = {
+      MakeLargeM<LargeMConfig<256, 96, 2, 1, 96, 4, 1, 2, 1, 2>>(
+          "sm90_fp8_block/256x96x128/c1x2/s4"),
+      MakeLargeM<LargeMConfig<256, 112, 2, 1, 112, 4, 1, 2, 1, 2>>(
+          "sm90_fp8_block/256x112x128/c1x2/s4"),
+      MakeLargeM<LargeMConfig<256, 112, 2, 1, 112, 4, 1, 1, 1, 2>>(
+          "sm90_fp8_block/256x112x128/c1x1/s4"),
+  };
+  return kernels;
+}
+
+}  // namespace culet::sm90

@@ -1,0 +1,25 @@
+// Makes a LargeMKernel record of a configuration.
+#pragma once
+
+#include "kernels/sm90/large_m_kernel.cuh"
+
+namespace culet::sm90 {
+
+template <class C>
+LargeMKernel MakeLargeM(const char* id) {
+  LargeMKernel kernel{};
+  kernel.id = id;
+  kernel.function = reinterpret_cast<const void*>(&LargeMGemm<C>);
+  kernel.tile_m = C::kTileM;
+  kernel.tile_n = C::kTileN;
+  kernel.cluster_m = C::kClusterM;
+  kernel.cluster_n = C::kClusterN;
+  kernel.split = C::kSplit;
+  kernel.stages = C::kStages;
+  kernel.smem_bytes = C::kSmemBytes;
+  kernel.threads = C::kThreads;
+  kernel.registers = 65536 / C::kThreads / 8 * 8;  // what __launch_bounds__(kThreads, 1) gives
+  return kernel;
+}
+
+}  // namespace culet::sm90

@@ -1,0 +1,51 @@
+// Encodes tensor maps on the host, through the driver found at run time (no link against libcuda).
+#pragma once
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include "sm90/descriptor.h"
+
+namespace culet::sm90 {
+
+/// The driver's cuTensorMapEncodeTiled, or null without a driver that has it. Looked up once.
+inline PFN_cuTensorMapEncodeTiled_v12000 TensorMapEncoder() {
+  static const PFN_cuTensorMapEncodeTiled_v12000 encoder = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                         cudaEnableDefault, &found) != cudaSuccess ||
+        found != cudaDriverEntryPointSuccess) {
+      function = nullptr;
+    }
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+  }();
+  return encoder;
+}
+
+/// Encodes `plan` over `base`: elements of 1 byte as UINT8, of 2 as BFLOAT16, of 4 as FLOAT32;
+/// out-of-range elements read as zero. False when the plan, the base or the driver forbids it.
+/// `base` may be any 16-byte aligned address: only its value is stored.
+inline bool EncodeTensorMap(const TensorMapPlan& plan, const void* base, CUtensorMap* map) {
+  const PFN_cuTensorMapEncodeTiled_v12000 encode = TensorMapEncoder();
+  if (encode == nullptr || WhyNotTensorMap(plan) != nullptr) return false;
+  const CUtensorMapDataType type = plan.element_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : plan.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                             : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const CUtensorMapSwizzle swizzle =
+      plan.swizzle == SwizzleMode::k128Bytes  ? CU_TENSOR_MAP_SWIZZLE_128B
+      : plan.swizzle == SwizzleMode::k64Bytes ? CU_TENSOR_MAP_SWIZZLE_64B
+      : plan.swizzle == SwizzleMode::k32Bytes ? CU_TENSOR_MAP_SWIZZLE_32B
+                                              : CU_TENSOR_MAP_SWIZZLE_NONE;
+  const cuuint64_t extents[2] = {plan.inner, plan.outer};
+  const cuuint64_t pitches[1] = {plan.pitch_bytes};
+  const cuuint32_t box[2] = {plan.box_inner, plan.box_outer};
+  const cuuint32_t steps[2] = {1, 1};
+  // L2 promotion to 256 bytes measured slightly worse than 128 for streams from DRAM.
+  return encode(map, type, 2, const_cast<void*>(base), extents, pitches, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace culet::sm90
