@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/float_types.h"
+#include "base/matrix_index.h"
 #include "base/thread_pool.h"
 #include "gemm/extent.h"
 
@@ -21,10 +22,6 @@ constexpr int kTaskElements = 1 << 16;  // about 0.3 ms of work: far above the c
 template <class... Args>
 Status Invalid(fmt::format_string<Args...> format, Args&&... args) {
   return Status(StatusCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
-}
-
-std::int64_t IndexOf(const MatrixLayout& layout, std::int64_t row, std::int64_t col) noexcept {
-  return layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld;
 }
 
 Status CheckOperand(std::string_view name, const void* data, const MatrixLayout& layout, int rows,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/float_types.h"
+#include "base/matrix_index.h"
 #include "base/thread_pool.h"
 
 namespace culet {
@@ -169,10 +170,7 @@ void FillRegion(const Region& region, std::uint64_t seed, std::byte* block, Draw
 }
 
 void Put(const Region& region, int row, int col, double value, std::byte* block) {
-  const MatrixLayout& layout = region.layout;
-  const std::int64_t index =
-      layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld;
-  StoreFromDouble(block + region.data, layout.type, index, value);
+  StoreFromDouble(block + region.data, region.layout.type, IndexOf(region.layout, row, col), value);
 }
 
 // One row of A and one column of B with a NaN, at the end of k where tails are handled, and one of

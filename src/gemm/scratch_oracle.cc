@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/float_types.h"
+#include "base/matrix_index.h"
 #include "base/thread_pool.h"
 #include "gemm/scratch_fill.h"
 
@@ -155,10 +156,7 @@ Oracle MakeOracle(const GemmDesc& desc, const Arrangement& at, const ScratchOpti
 
   const ErrorModel model(desc, options);
   const auto element = [&](const Region& region, int row, int col) {
-    const MatrixLayout& layout = region.layout;
-    return LoadAsDouble(
-        block + region.data, layout.type,
-        layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld);
+    return LoadAsDouble(block + region.data, region.layout.type, IndexOf(region.layout, row, col));
   };
   HostPool().Run(static_cast<int>(cols), [&](int task, int) {
     const auto j = static_cast<std::size_t>(task);

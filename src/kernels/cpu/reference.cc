@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/float_types.h"
+#include "base/matrix_index.h"
 #include "base/thread_pool.h"
 #include "culet/kernel.h"
 #include "kernels/catalog.h"
@@ -25,10 +26,6 @@ struct Tile {
 };
 
 constexpr int CeilDiv(int a, int b) noexcept { return (a - 1) / b + 1; }
-
-std::int64_t IndexOf(const MatrixLayout& layout, std::int64_t row, std::int64_t col) noexcept {
-  return layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld;
-}
 
 // Multiplies `count` elements along K, `stride` apart, by their scales. `group` is the row of A's
 // scales, or the column of B's, that they belong to.
