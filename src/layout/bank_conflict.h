@@ -46,8 +46,8 @@ struct TileIndex {
 };
 
 /// The conflict degree of a warp whose thread t touches the 16 bytes that start at element
-/// pattern(t) of a tile in `Layout` with elements of `element_bytes`. Returns 0 when some thread's
-/// 16 bytes are not one aligned chunk of memory: the layout does not keep them together.
+/// pattern(t) of a tile in `Layout` with elements of 1, 2, 4, 8 or 16 bytes. Returns 0 when some
+/// thread's 16 bytes are not one aligned chunk of memory: the layout does not keep them together.
 template <class Layout, class Pattern>
 constexpr int ConflictDegree(int element_bytes, Pattern pattern) noexcept {
   std::int64_t chunks[kWarpThreads] = {};
@@ -63,9 +63,10 @@ constexpr int ConflictDegree(int element_bytes, Pattern pattern) noexcept {
 }
 
 /// The worst degree over all columns of chunks when a warp reads 32 consecutive rows, one chunk of
-/// the column each, as ldmatrix and wgmma do 8 rows at a time. Requires: Layout::S % 32 == 0.
+/// the column each, as ldmatrix and wgmma do 8 rows at a time. 0 as above.
 template <class Layout>
 constexpr int ColumnConflictDegree(int element_bytes) noexcept {
+  static_assert(Layout::S % kWarpThreads == 0, "a warp reads 32 rows: S must be a multiple of 32");
   int worst = 0;
   for (int s = 0; s < Layout::S; s += kWarpThreads) {
     for (int c = 0; c < Layout::C; c += kChunkBytes / element_bytes) {
