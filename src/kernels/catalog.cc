@@ -6,6 +6,20 @@
 
 namespace culet {
 
+namespace {
+
+// Each native CPU kernel also as its swap-AB twin. The families write D row by row; the twins serve
+// column-major D at the same speed.
+void AddTransposedTwins(KernelList& kernels) {
+  const std::size_t count = kernels.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (kernels[i]->desc().backend != Backend::kNative) continue;
+    kernels.push_back(transpose(*kernels[i]));
+  }
+}
+
+}  // namespace
+
 KernelList BuiltinKernels(const DeviceInfo& device) {
   KernelList kernels;
   const bool host = device.arch == 0;
@@ -20,6 +34,7 @@ KernelList BuiltinKernels(const DeviceInfo& device) {
 #include "kernels/catalog.def"
 #undef CULET_CPU_FAMILY
 #undef CULET_CUDA_FAMILY
+  if (host) AddTransposedTwins(kernels);
   return kernels;
 }
 
