@@ -121,8 +121,10 @@ void AddCpuSimdBlocked(const DeviceInfo&, KernelList& kernels) {
     kernels.push_back(std::make_unique<BlockedKernel>(desc, std::move(info), function));
   };
   // Shares of the FP32 rate measured on two cores of a Xeon with AVX-512 at m = 128 and 512.
-  add("cpu_simd/blocked/mr6nr4", 6, 0.79, RunMr6Nr4);
-  add("cpu_simd/blocked/mr14nr2", 14, 0.77, RunMr14Nr2);
+  if (HasManyRegisters(hwy::SupportedTargets())) {
+    add("cpu_simd/blocked/mr6nr4", 6, 0.79, RunMr6Nr4);
+    add("cpu_simd/blocked/mr14nr2", 14, 0.77, RunMr14Nr2);
+  }
   add("cpu_simd/blocked/mr6nr2", 6, 0.72, RunMr6Nr2);
 }
 

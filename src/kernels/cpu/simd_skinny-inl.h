@@ -41,6 +41,7 @@ struct Activations {
 template <class T, int kCols>
 struct TileWeights {
   const T* column[kCols];
+  std::int64_t ld;
   const float* scales;      // V at k-block 0; null without scales
   std::int64_t scale_step;  // to the next k-block
 };
@@ -99,6 +100,12 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
     }
     std::size_t i = begin;
     for (; i + kStep <= end; i += kStep) {
+      // The next tile's columns: a tile's streams are too short for hardware to run ahead of.
+      HWY_UNROLL(8)
+      for (int c = 0; c < kCols; ++c) {
+        __builtin_prefetch(columns[0] + (kCols + c) * weights.ld + static_cast<std::int64_t>(i), 0,
+                           2);
+      }
       MultiplyGroup<Decoder, kRows, kCols>(d, a + i, a_stride, columns, i, accumulators);
     }
     if (i < end) {  // the last group is partial: zeros stand behind it, and nothing is read there
@@ -219,6 +226,7 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
         const std::int64_t first = std::int64_t{strip} * kSkinnyStrip;
         const std::int64_t width = std::min<std::int64_t>(kSkinnyStrip, n - first);
         TileWeights<T, kCols> weights;
+        weights.ld = args.Bdesc.ld;
         weights.scales = kScaled<Decoder> ? v.data + strip * v.col_stride : nullptr;
         weights.scale_step = v.row_stride;
         for (std::int64_t column = 0; column < width; column += kCols) {

@@ -7,3 +7,17 @@
 // SSSE3: no machine that serves models stops there, the portable target serves the rest. SVE and
 // RVV: register tiles are arrays of vectors, which vectors of unknown size cannot form.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+#include <hwy/detect_targets.h>
+
+#include <cstdint>
+
+namespace culet {
+
+/// Whether the best of `targets` has 32 vector registers or more, so that a tile of 24
+/// accumulators stays in them.
+constexpr bool HasManyRegisters(std::int64_t targets) {
+  return (targets & (HWY_AVX3 | HWY_AVX3_DL | HWY_NEON | HWY_PPC8)) != 0;
+}
+
+}  // namespace culet
