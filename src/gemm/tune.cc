@@ -17,6 +17,10 @@ namespace {
 // One candidate made ready: a plan for each input set, because a plan binds B.
 using Plans = std::vector<GemmPlan>;
 
+// A plan binds one set. Problems so small that more sets would be needed to fill a last-level cache
+// at least leave the caches nearer to the cores.
+constexpr int kMaxSets = 256;
+
 using SpecKey = std::tuple<const Kernel*, int, int>;
 SpecKey KeyOf(const LaunchSpec& spec) { return {spec.kernel, spec.swizzle, spec.splits}; }
 
@@ -73,7 +77,8 @@ Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
   // Cold caches: a layer's weights were last read a whole model ago. A quarter of the memory at
   // most, so that tuning beside a loaded model cannot push it out.
   scratch_options.rotate_bytes =
-      std::min(gemm.device().cache_bytes, gemm.device().memory_bytes / 4);
+      std::min({gemm.device().cache_bytes, gemm.device().memory_bytes / 4,
+                static_cast<std::size_t>(kMaxSets * MinimumBytes(desc))});
   auto scratch = ScratchProblem::Create(gemm.device(), desc, scratch_options);
   if (!scratch) return scratch.status();
 
