@@ -92,7 +92,7 @@ void BenchReport::AddFailure(const Problem& problem, const Status& status) {
 void BenchReport::End(bool interrupted) const {
   if (options_.json) return PrintJson(Document(interrupted));
   fmt::print("* what the engine launches\n");
-  if (left_out_ > 0) fmt::print("{} problems left out by the budget\n", left_out_);
+  if (left_out_ > 0) fmt::print("{} left out by the budget\n", Counted(left_out_, "problem"));
   if (regret_.problems() > 0) {
     fmt::print(
         "regret {:.3f}: the untuned choice's time over the best kernel's, geometric mean "

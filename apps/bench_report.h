@@ -66,7 +66,7 @@ class BenchReport {
   Table table_;
   Json documents_ = Json::array();
   Regret regret_;
-  int left_out_ = 0;
+  std::size_t left_out_ = 0;
   bool failed_ = false;
 };
 

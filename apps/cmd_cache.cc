@@ -123,8 +123,8 @@ int RunCacheLs(const CacheLsArgs& args) {
                {"records", list}});
   } else {
     if (!records->empty()) fmt::print("{}", ToTable(*records));
-    fmt::print("{} records; on this machine ({}): {}\n", records->size(), device->device_class,
-               report->ToString());
+    fmt::print("{}; on this machine ({}): {}\n", Counted(records->size(), "record"),
+               device->device_class, report->ToString());
   }
   return kSuccess;
 }

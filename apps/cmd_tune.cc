@@ -72,7 +72,10 @@ class Tuning {
         if (const Status saved = SaveResults(session_); !saved.ok()) save_error_ = saved;
       }
       progress_.Clear();
-      if (!args_.common.json) PrintRow(problem, outcomes_.back());
+      // After Ctrl-C only the summary speaks of the problems that were not reached.
+      if (!args_.common.json && outcomes_.back().kind != Outcome::kInterrupted) {
+        PrintRow(problem, outcomes_.back());
+      }
     }
     if (args_.common.json) {
       PrintJson(Document());
@@ -182,7 +185,7 @@ class Tuning {
   }
 
   std::string Summary() const {
-    std::string text = fmt::format("{} problems", problems_.size());
+    std::string text = Counted(problems_.size(), "problem");
     for (const auto kind : {Outcome::kTuned, Outcome::kKnown, Outcome::kLeftOut,
                             Outcome::kInterrupted, Outcome::kFailed}) {
       if (const int count = Count(kind); count > 0) {

@@ -94,7 +94,7 @@ int RunVerify(const VerifyArgs& args) {
     fmt::print("{} passed, {} failed, {} refused with a reason", report.passed, report.failed,
                report.refused);
     if (report.left_out > 0) fmt::print(", {} left out by the budget", report.left_out);
-    fmt::print("; {} kernels on {}\n", kernels.size(), device->device_class);
+    fmt::print("; {} on {}\n", Counted(kernels.size(), "kernel"), device->device_class);
   }
   if (interrupted) {
     Note("interrupted; the cases before it are reported");

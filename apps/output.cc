@@ -84,6 +84,10 @@ std::string ShownBytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, units[unit]);
 }
 
+std::string Counted(std::size_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json ToJson(const LaunchSpec& spec) {

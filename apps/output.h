@@ -1,6 +1,7 @@
 // What the commands print: aligned tables for people, one JSON document for programs.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ std::string ShownTime(double time_us);
 std::string ShownTimeOrDash(double time_us);
 /// "60.0 MB", in powers of 1024.
 std::string ShownBytes(double bytes);
+
+/// "1 problem", "3 problems".
+std::string Counted(std::size_t count, const char* noun);
 
 /// A number as JSON, null when it is not finite.
 Json Number(double value);
