@@ -41,6 +41,7 @@ std::vector<Candidate> Make() {
   for (const sm90::SmallMKernel& kernel : sm90::SmallMKernels()) {
     for (int splits = 1; splits <= sm90::kSmallMMaxSplits; ++splits) {
       for (int residency = 1; residency <= 4; ++residency) {
+        if ((kernel.residencies >> residency & 1) == 0) continue;
         Candidate candidate;
         candidate.id = std::string("sm90_fp8_swap/") + kernel.id + "/c" + std::to_string(splits) +
                        "/r" + std::to_string(residency);

@@ -39,15 +39,20 @@ TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
 
 }  // namespace
 
-bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int splits, int residency,
-                SmallMLaunch* launch) {
-  const int k_blocks = CeilDiv(problem.k, 128);
-  if (splits < 1 || splits > kSmallMMaxSplits || k_blocks < splits) return false;
+int SmallMStages(const SmallMKernel& kernel, int k_blocks, int splits, int residency) {
   const int budget = std::min(kSmemPerCta, kSmemPerSm / residency - kSmemReserved);
   int stages = std::min(kSmallMMaxStages, CeilDiv(k_blocks, splits));
   while (stages > 0 &&
          SmallMLayout::Make(kernel.tokens, kernel.warpgroups, stages, splits).total > budget)
     --stages;
+  return stages;
+}
+
+bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int splits, int residency,
+                SmallMLaunch* launch) {
+  const int k_blocks = CeilDiv(problem.k, 128);
+  if (splits < 1 || splits > kSmallMMaxSplits || k_blocks < splits) return false;
+  const int stages = SmallMStages(kernel, k_blocks, splits, residency);
   if (stages < std::min(2, CeilDiv(k_blocks, splits))) return false;
 
   SmallMParams& params = launch->params;
@@ -78,6 +83,24 @@ bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int sp
   launch->row_tiles = CeilDiv(problem.n, kernel.rows());
   launch->token_tiles = CeilDiv(problem.m, kernel.tokens);
   return launch->row_tiles <= kMaxGridZ && launch->token_tiles <= kMaxGridZ;
+}
+
+bool RebindSmallM(const void* a, const float* scale_a, void* d, float alpha, SmallMLaunch* launch) {
+  launch->params.scale_a = scale_a;
+  launch->params.d = d;
+  launch->params.alpha = alpha;
+  static const PFN_cuTensorMapReplaceAddress_v12000 replace = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapReplaceAddress", &function, 12000,
+                                         cudaEnableDefault, &found) != cudaSuccess ||
+        found != cudaDriverEntryPointSuccess) {
+      function = nullptr;
+    }
+    return reinterpret_cast<PFN_cuTensorMapReplaceAddress_v12000>(function);
+  }();
+  return replace != nullptr &&
+         replace(&launch->params.activations, const_cast<void*>(a)) == CUDA_SUCCESS;
 }
 
 cudaError_t LoadSmallM(const SmallMKernel& kernel) {

@@ -66,10 +66,12 @@ struct SmallMLayout {
 
 /// One compiled kernel.
 struct SmallMKernel {
-  const char* id;  ///< rows x tokens x 128
+  const char* id;  ///< rows x tokens x 128, then "p32" where a product covers 32 of the tokens
   const void* function;
-  int tokens;      ///< wgmma N: columns of D^T a CTA computes
-  int warpgroups;  ///< consumers; each owns 64 rows of the weights
+  int tokens;       ///< wgmma N: columns of D^T a CTA computes
+  int warpgroups;   ///< consumers; each owns 64 rows of the weights
+  int registers;    ///< a thread
+  int residencies;  ///< bit r: worth running with r CTAs a multiprocessor
   constexpr int rows() const { return 64 * warpgroups; }
   constexpr int threads() const { return 128 * warpgroups + 64; }
 };
@@ -100,11 +102,19 @@ struct SmallMLaunch {
   int smem_bytes = 0;
 };
 
+/// Stages of the ring that fit beside `residency` CTAs a multiprocessor, at most the k-blocks there
+/// are; 0 when the exchange of the sums alone is too large.
+int SmallMStages(const SmallMKernel& kernel, int k_blocks, int splits, int residency);
+
 /// Everything but the stream, made once. `splits` CTAs of a cluster share a tile along K;
 /// `residency` is the number of CTAs a multiprocessor shall hold, which sets the stages. False when
 /// the shape does not fit (too few k-blocks, fewer than 2 stages) or a tensor map cannot be made.
 bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int splits, int residency,
                 SmallMLaunch* launch);
+
+/// Puts other operands into a plan: A, its scales and D of the plan's shapes and alignments. False
+/// when the driver refuses.
+bool RebindSmallM(const void* a, const float* scale_a, void* d, float alpha, SmallMLaunch* launch);
 
 /// Loads the kernel on the current device and raises its shared-memory limit; not during a capture.
 cudaError_t LoadSmallM(const SmallMKernel& kernel);
