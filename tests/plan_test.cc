@@ -161,6 +161,15 @@ TEST_F(PlanTest, DMustNotOverlapInputs) {
   ExpectRefused(plan, p, StatusCode::kInvalidArgument, "overlaps B");
 }
 
+TEST_F(PlanTest, DMustNotOverlapTheBias) {
+  args_.operation.bias = {c_.data(), DataType::kFloat32, Bias::Axis::kN};
+  const GemmPlan plan = MakePlan();
+  EXPECT_TRUE(plan.Launch(Pointers(), workspace_).ok());
+  LaunchPointers p = Pointers();
+  p.D = c_.data() + 12;
+  ExpectRefused(plan, p, StatusCode::kInvalidArgument, "overlaps the bias");
+}
+
 TEST_F(PlanTest, ScalesAreCheckedLikeTheOthers) {
   alignas(16) std::array<std::uint8_t, 1024> a8{}, b8{};
   alignas(16) std::array<float, 16> u{}, v{};

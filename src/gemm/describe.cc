@@ -159,9 +159,7 @@ Status CheckNoOverlap(const GemmArgs& args) {
   CULET_RETURN_IF_ERROR(check("U", args.U, args.Udesc));
   CULET_RETURN_IF_ERROR(check("V", args.V, args.Vdesc));
   const Bias& bias = args.operation.bias;
-  const int bias_length = bias.axis == Bias::Axis::kN ? args.Ddesc.cols : args.Ddesc.rows;
-  CULET_RETURN_IF_ERROR(
-      check("operation.bias.data", bias.data, RowMajor(bias.type, 1, bias_length)));
+  CULET_RETURN_IF_ERROR(check("operation.bias.data", bias.data, LayoutOf(bias, args.Ddesc)));
   if (args.beta == 0.0f) return {};
   const bool in_place = args.C == args.D && args.Cdesc.type == args.Ddesc.type &&
                         args.Cdesc.order == args.Ddesc.order && args.Cdesc.ld == args.Ddesc.ld;

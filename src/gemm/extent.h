@@ -43,6 +43,11 @@ constexpr Footprint FootprintOf(const MatrixLayout& layout) noexcept {
   return {ByteExtent(layout), InnerOf(layout) * size, layout.ld * size};
 }
 
+/// A bias vector as one row: its length is the extent of D along its axis.
+constexpr MatrixLayout LayoutOf(const Bias& bias, const MatrixLayout& d) noexcept {
+  return RowMajor(bias.type, 1, bias.axis == Bias::Axis::kN ? d.cols : d.rows);
+}
+
 /// Whether two matrices share a byte. Column slices of one buffer (equal pitch, disjoint columns)
 /// do not, although their ranges interleave; other interleavings count as shared.
 inline bool Overlap(const void* a, const Footprint& fa, const void* b,

@@ -176,6 +176,10 @@ Result<GemmPlan> Gemm::Plan(const GemmArgs& args, const LaunchSpec& spec) {
   state->v = footprint(args.Vdesc);
   state->c = footprint(args.Cdesc);
   state->d = footprint(args.Ddesc);
+  state->bias = args.operation.bias.data;
+  if (state->bias != nullptr) {
+    state->bias_footprint = FootprintOf(LayoutOf(args.operation.bias, args.Ddesc));
+  }
   state->c_may_be_d = args.Cdesc.type == args.Ddesc.type && args.Cdesc.order == args.Ddesc.order &&
                       args.Cdesc.ld == args.Ddesc.ld;
   return GemmPlan(std::move(state));

@@ -69,6 +69,7 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
   if (desc.type_v != DataType::kNull && Overlap(p.D, s.d, s.V, s.v)) {
     return Overlapping("V", s.V, p.D);
   }
+  if (Overlap(p.D, s.d, s.bias, s.bias_footprint)) return Overlapping("the bias", s.bias, p.D);
   if (p.beta != 0.0f) {
     if (desc.type_c == DataType::kNull) {
       return Status(

@@ -16,7 +16,8 @@ struct PlanState {
   std::unique_ptr<PreparedKernel> prepared;
   const void* B = nullptr;
   const void* V = nullptr;
-  Footprint a, u, b, v, c, d;
+  const void* bias = nullptr;
+  Footprint a, u, b, v, c, d, bias_footprint;
   bool c_may_be_d = false;  ///< C has D's type, order and ld
 };
 
