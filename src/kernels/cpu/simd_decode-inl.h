@@ -35,7 +35,7 @@ inline constexpr std::size_t kLanes = HWY_LANES(float);
 
 #undef CULET_SIMD_F16
 // Whether the target converts binary16 in hardware (F16C); Highway's emulation knows no infinities.
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE4
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 #define CULET_SIMD_F16 0
 #else
 #define CULET_SIMD_F16 1

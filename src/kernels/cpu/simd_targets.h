@@ -4,9 +4,11 @@
 // Ice Lake's and Zen 4's byte look-ups decode E4M3 fastest; Highway leaves the target out unasked.
 #define HWY_WANT_AVX3_DL
 
-// SSSE3: no machine that serves models stops there, the portable target serves the rest. SVE and
-// RVV: register tiles are arrays of vectors, which vectors of unknown size cannot form.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+// SSSE3 and SSE4: no machine that serves models stops there, and each target costs build time; the
+// portable one serves them. SVE and RVV: register tiles are arrays of vectors, which vectors of
+// unknown size cannot form.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 
 #include <hwy/detect_targets.h>
 
