@@ -1,6 +1,6 @@
 // Verifies the small-M family on one GPU: exact integers, normal data against an FP64 product, all
 // edges, guard zones, repeats, and the programmatic-dependent-launch contract.
-//   sm90_small_verify [quick]
+//   sm90_small_verify [quick | tiny]
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
@@ -207,14 +207,14 @@ void Report(const Totals& t, unsigned early, bool integers, const SmallMKernel& 
 }
 
 void VerifyOne(Data& data, const Shape& s, const SmallMKernel& kernel, int splits, int residency,
-               bool integers, Totals* totals, double* worst, Counts* counts) {
+               bool integers, int most_repeats, Totals* totals, double* worst, Counts* counts) {
   SmallMLaunch launch;
   if (!culet::sm90::PlanSmallM(kernel, data.p, splits, residency, &launch)) {
     ++counts->refused;
     return;
   }
   CHECK(cudaMemsetAsync(totals, 0, sizeof(Totals), nullptr));
-  const int repeats = integers ? 2 : 20;
+  const int repeats = integers ? 2 : most_repeats;
   for (int i = 0; i < repeats; ++i) {
     data.Poison();
     CHECK(culet::sm90::LaunchSmallM(launch, nullptr));
@@ -251,12 +251,14 @@ void VerifyOne(Data& data, const Shape& s, const SmallMKernel& kernel, int split
 
 int main(int argc, char** argv) {
   const bool quick = argc > 1 && std::strcmp(argv[1], "quick") == 0;
+  const bool tiny = argc > 1 && std::strcmp(argv[1], "tiny") == 0;  // for compute-sanitizer
   std::vector<Shape> shapes = {
       {1, 64, 128, 0, false},      {1, 77, 144, 1, true},    {3, 128, 256, 0, true},
       {8, 136, 384, 2, false},     {16, 200, 1040, 3, true}, {17, 2112, 2048, 0, false},
       {33, 392, 272, 1, false},    {64, 576, 2048, 0, true}, {65, 1000, 1040, 5, false},
       {128, 1032, 4096, 0, false}, {128, 129, 16, 1, true},  {200, 320, 640, 0, false}};
   if (!quick) shapes.push_back({64, 2112, 7168, 0, false});
+  if (tiny) shapes = {{3, 72, 400, 1, false}, {70, 136, 528, 0, true}};
   auto* totals = Allocate<Totals>(1);
   Counts counts;
   double worst = 0;
@@ -268,8 +270,11 @@ int main(int argc, char** argv) {
       for (const SmallMKernel& kernel : culet::sm90::SmallMKernels()) {
         if (s.m > 2 * kernel.tokens) continue;
         for (int splits : {1, 2, 3, 4, 8})
-          for (int residency : {1, 2, 4})
-            VerifyOne(data, s, kernel, splits, residency, integers, totals, &worst, &counts);
+          for (int residency : {1, 2, 4}) {
+            if (tiny && (residency != 2 || splits == 2 || splits == 8)) continue;
+            VerifyOne(data, s, kernel, splits, residency, integers, tiny ? 2 : 20, totals, &worst,
+                      &counts);
+          }
       }
       const cudaError_t status = cudaDeviceSynchronize();
       if (status != cudaSuccess) {

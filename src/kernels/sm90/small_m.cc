@@ -37,14 +37,16 @@ TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
   return plan;
 }
 
+SmallMLayout LayoutOf(const SmallMKernel& kernel, int stages, int splits) {
+  return SmallMLayout::Make(kernel.tokens, kernel.row_groups, kernel.token_groups, stages, splits);
+}
+
 }  // namespace
 
 int SmallMStages(const SmallMKernel& kernel, int k_blocks, int splits, int residency) {
   const int budget = std::min(kSmemPerCta, kSmemPerSm / residency - kSmemReserved);
   int stages = std::min(kSmallMMaxStages, CeilDiv(k_blocks, splits));
-  while (stages > 0 &&
-         SmallMLayout::Make(kernel.tokens, kernel.warpgroups, stages, splits).total > budget)
-    --stages;
+  while (stages > 0 && LayoutOf(kernel, stages, splits).total > budget) --stages;
   return stages;
 }
 
@@ -79,7 +81,7 @@ bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int sp
   params.early_weights = problem.pdl ? 1 : 0;
   launch->kernel = &kernel;
   launch->splits = splits;
-  launch->smem_bytes = SmallMLayout::Make(kernel.tokens, kernel.warpgroups, stages, splits).total;
+  launch->smem_bytes = LayoutOf(kernel, stages, splits).total;
   launch->row_tiles = CeilDiv(problem.n, kernel.rows());
   launch->token_tiles = CeilDiv(problem.m, kernel.tokens);
   return launch->row_tiles <= kMaxGridZ && launch->token_tiles <= kMaxGridZ;

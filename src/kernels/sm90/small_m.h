@@ -51,15 +51,16 @@ struct SmallMLayout {
   /// Bytes of one k-block's scales: a float for each token, 16 at least (see SmallMScaleIndex).
   static constexpr int ScaleBytes(int tokens) { return (tokens < 16 ? 16 : tokens) * 4; }
 
-  static constexpr SmallMLayout Make(int tokens, int warpgroups, int stages, int splits) {
+  static constexpr SmallMLayout Make(int tokens, int row_groups, int token_groups, int stages,
+                                     int splits) {
     SmallMLayout l{};
-    l.stage_bytes = (warpgroups * 64 + tokens) * 128;
+    l.stage_bytes = (row_groups * 64 + tokens) * 128;
     l.scales_offset = stages * l.stage_bytes;
     l.barriers_offset = l.scales_offset + kScaleBuffers * kScaleBlocks * ScaleBytes(tokens);
     l.exchange_offset = l.barriers_offset + kBarriers * 8;
     // From each of the other CTAs, 16 bytes a thread for each group of 8 tokens that this one sums.
-    const int groups = (tokens / 8 + splits - 1) / splits;
-    l.total = l.exchange_offset + (splits - 1) * groups * warpgroups * 128 * 16;
+    const int groups = (tokens / token_groups / 8 + splits - 1) / splits;
+    l.total = l.exchange_offset + (splits - 1) * groups * row_groups * token_groups * 128 * 16;
     return l;
   }
 };
@@ -68,12 +69,13 @@ struct SmallMLayout {
 struct SmallMKernel {
   const char* id;  ///< rows x tokens x 128, then "p32" where a product covers 32 of the tokens
   const void* function;
-  int tokens;       ///< wgmma N: columns of D^T a CTA computes
-  int warpgroups;   ///< consumers; each owns 64 rows of the weights
-  int registers;    ///< a thread
-  int residencies;  ///< bit r: worth running with r CTAs a multiprocessor
-  constexpr int rows() const { return 64 * warpgroups; }
-  constexpr int threads() const { return 128 * warpgroups + 64; }
+  int tokens;        ///< wgmma N: columns of D^T a CTA computes
+  int row_groups;    ///< consumer warpgroups along the weights' rows, 64 each ...
+  int token_groups;  ///< ... and along the tokens
+  int registers;     ///< a thread
+  int residencies;   ///< bit r: worth running with r CTAs a multiprocessor
+  constexpr int rows() const { return 64 * row_groups; }
+  constexpr int threads() const { return 128 * row_groups * token_groups + 64; }
 };
 
 /// All kernels of the family.

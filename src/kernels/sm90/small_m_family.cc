@@ -201,7 +201,8 @@ void AddSm90SmallM(const DeviceInfo& device, KernelList& kernels) {
       info.name = std::string("sm90_fp8_swap/") + kernel.id + "/r" + std::to_string(residency);
       info.registers = kernel.registers;
       info.dynamic_smem_size =
-          SmallMLayout::Make(kernel.tokens, kernel.warpgroups, stages, 1).total;
+          SmallMLayout::Make(kernel.tokens, kernel.row_groups, kernel.token_groups, stages, 1)
+              .total;
       info.max_active_ctas = residency;
       info.chunk_size_k = 128;
       kernels.push_back(std::make_unique<SmallM>(kernel, residency, desc, std::move(info)));

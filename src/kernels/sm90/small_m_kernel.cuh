@@ -21,21 +21,25 @@
 
 namespace culet::sm90 {
 
-/// One wgmma covers kProductTokens of the kTokens; kDepth products run in the tensor core at a
-/// time.
-template <int kTokens_, int kWarpgroups_, int kProductTokens_, int kDepth_, int kMinCtas_>
+/// kRowGroups x kTokenGroups consumer warpgroups, each with 64 rows and its share of the kTokens.
+/// One wgmma covers kProductTokens; kDepth of them run in the tensor core at a time.
+template <int kTokens_, int kRowGroups_, int kTokenGroups_, int kProductTokens_, int kDepth_,
+          int kMinCtas_>
 struct SmallMConfig {
   static constexpr int kTokens = kTokens_;
-  static constexpr int kWarpgroups = kWarpgroups_;
+  static constexpr int kRowGroups = kRowGroups_;
+  static constexpr int kTokenGroups = kTokenGroups_;
   static constexpr int kProductTokens = kProductTokens_;
   static constexpr int kDepth = kDepth_;
   static constexpr int kMinCtas = kMinCtas_;
-  static constexpr int kParts = kTokens / kProductTokens;  ///< products a k-block
+  static constexpr int kWarpgroups = kRowGroups * kTokenGroups;
+  static constexpr int kOwnTokens = kTokens / kTokenGroups;   ///< of a warpgroup
+  static constexpr int kParts = kOwnTokens / kProductTokens;  ///< its products a k-block
   static constexpr int kConsumers = 128 * kWarpgroups;
   static constexpr int kThreads = kConsumers + 64;
-  static constexpr int kRows = 64 * kWarpgroups;
-  static constexpr int kRegs = kTokens / 2;    ///< sums a thread
-  static constexpr int kGroups = kTokens / 8;  ///< of 8 tokens: 4 sums a thread
+  static constexpr int kRows = 64 * kRowGroups;
+  static constexpr int kRegs = kOwnTokens / 2;    ///< sums a thread
+  static constexpr int kGroups = kOwnTokens / 8;  ///< of 8 tokens: 4 sums a thread
   static constexpr int kStageBytes = (kRows + kTokens) * 128;
   static constexpr int kScaleStride = SmallMLayout::ScaleBytes(kTokens) / 4;
   /// With many tokens the next kernel starts once all loads are issued: its weights would queue
@@ -43,6 +47,7 @@ struct SmallMConfig {
   /// otherwise).
   static constexpr bool kLateTrigger = kTokens >= 64;
   static_assert(kRows <= 128, "a CTA's rows share one weight scale");
+  static_assert(kTokenGroups == 1 || kOwnTokens % 16 == 0, "scales of two groups lie together");
 };
 
 /// Where the scale of token 8 * group + t lies: lane l of a consumer needs tokens 2(l%4) and +1 of
@@ -102,6 +107,8 @@ template <class C, int kBlocks>
 __device__ __forceinline__ void SmallMBlocks(float (&sum)[C::kRegs], const SmallMShared<C>& shared,
                                              StageCursor& at, const float* scales, int stages,
                                              int warpgroup, int lane) {
+  const int row_group = warpgroup % C::kRowGroups, token_group = warpgroup / C::kRowGroups;
+  scales += token_group * C::kOwnTokens;
   constexpr int kProducts = kBlocks * C::kParts;
   constexpr int kPartGroups = C::kProductTokens / 8;
   using Product = WgmmaE4m3<C::kProductTokens>;
@@ -113,8 +120,9 @@ __device__ __forceinline__ void SmallMBlocks(float (&sum)[C::kRegs], const Small
     if (i % C::kParts == 0) {
       stage[i / C::kParts] = at.stage;
       BarrierWait(&shared.full[at.stage], at.parity);
-      weights = WgmmaDescriptor128(SharedAddress(shared.weights(at.stage)) + warpgroup * 64 * 128);
-      activations = WgmmaDescriptor128(SharedAddress(shared.activations(at.stage)));
+      weights = WgmmaDescriptor128(SharedAddress(shared.weights(at.stage)) + row_group * 64 * 128);
+      activations = WgmmaDescriptor128(SharedAddress(shared.activations(at.stage)) +
+                                       token_group * C::kOwnTokens * 128);
       at.Advance(stages);
     }
     const uint64_t part =
@@ -176,12 +184,13 @@ __device__ __forceinline__ void SmallMBlocks(float (&sum)[C::kRegs], const Small
 template <class C>
 struct SmallMScales {
   using L = SmallMLayout;
+  static constexpr int kTileGroups = C::kTokens / 8;
   static_assert(L::kScaleBlocks == 4);
   const SmallMParams& p;
   const float* from_a;
   const float* from_b;
   int count, tokens_left, my_block, my_token;
-  float token_scale[C::kGroups], weight_scale = 0.0f;
+  float token_scale[kTileGroups], weight_scale = 0.0f;
 
   // Lane l serves block l % 4 of a chunk and token l / 4 of every group of 8.
   __device__ __forceinline__ SmallMScales(const SmallMParams& p, int first, int count, int token0,
@@ -193,14 +202,14 @@ struct SmallMScales {
     from_b = p.scale_b + int64_t(row0 / 128) * p.scale_b_column +
              int64_t(first + my_block) * p.scale_b_block;
 #pragma unroll
-    for (int j = 0; j < C::kGroups; ++j) token_scale[j] = 0.0f;
+    for (int j = 0; j < kTileGroups; ++j) token_scale[j] = 0.0f;
   }
 
   __device__ __forceinline__ void Fetch(int chunk) {
     if (chunk * 4 + my_block >= count) return;
     weight_scale = __ldg(from_b + int64_t(chunk * 4) * p.scale_b_block);
 #pragma unroll
-    for (int j = 0; j < C::kGroups; ++j)
+    for (int j = 0; j < kTileGroups; ++j)
       if (8 * j < tokens_left)
         token_scale[j] =
             __ldg(from_a + int64_t(8 * j) * p.scale_a_row + int64_t(chunk * 4) * p.scale_a_block);
@@ -215,7 +224,7 @@ struct SmallMScales {
         BarrierWait(&shared.scales_empty[buffer], (chunk / L::kScaleBuffers & 1) ^ 1);
       float* const to = shared.scale(buffer, my_block);
 #pragma unroll
-      for (int j = 0; j < C::kGroups; ++j)
+      for (int j = 0; j < kTileGroups; ++j)
         to[SmallMScaleIndex(j, my_token)] = token_scale[j] * weight_scale;
       __syncwarp();
       if (lane == 0) BarrierArrive(&shared.scales_full[buffer]);
@@ -275,8 +284,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const int row0 = blockIdx.z * C::kRows;
   const int first = rank * p.k_blocks_each + min(rank, p.k_blocks_rest);
   const int count = p.k_blocks_each + (rank < p.k_blocks_rest ? 1 : 0);
-  // Groups of 8 tokens go round-robin to the CTAs of the cluster for summing.
-  const int groups = min(C::kGroups, (p.m - token0 + 7) / 8);
   constexpr int kTmaWarp = C::kConsumers / 32, kScaleWarp = kTmaWarp + 1;
   constexpr uint32_t kStageTx = C::kStageBytes;
 
@@ -313,7 +320,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       BarrierInit(&shared.scales_full[i], 1);
       BarrierInit(&shared.scales_empty[i], C::kConsumers / 32);
     }
-    BarrierInit(shared.exchange_full, 1);
+    BarrierInit(shared.exchange_full, C::kWarpgroups);
     BarrierInitFence();
   }
   if (warp == kScaleWarp) {
@@ -376,7 +383,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   if (splits > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
   if (warp >= kTmaWarp) return;
 
-  const int warpgroup = warp / 4;
+  // A warpgroup's groups of 8 tokens go round-robin to the CTAs of the cluster for summing.
+  const int warpgroup = warp / 4, token_group = warpgroup / C::kRowGroups;
+  const int own_token0 = token0 + token_group * C::kOwnTokens;
+  const int groups = min(C::kGroups, max(0, (p.m - own_token0 + 7) / 8));
   uint32_t own = (1u << groups) - 1;  // bit j: this CTA sums and stores group j
   if (splits > 1) {
     // Group j goes to CTA j % splits, from CTA r into slot (r, the owner left out; j / splits).
@@ -396,9 +406,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       }
       if (++owner == splits) owner = 0, ++slot;
     }
-    if (own == 0) return;
-    if (threadIdx.x == 0)
-      BarrierArriveExpect(shared.exchange_full, (splits - 1) * __popc(own) * C::kConsumers * 16);
+    // The first token group has the most groups: without one of those this CTA sums nothing.
+    if (rank >= (p.m - token0 + 7) / 8) return;
+    if (threadIdx.x % 128 == 0)
+      BarrierArriveExpect(shared.exchange_full, (splits - 1) * __popc(own) * 128 * 16);
     BarrierWaitCluster(shared.exchange_full, 0);
     // The order of the sum depends on the ranks alone.
 #pragma unroll 1
@@ -415,7 +426,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   }
   // All loads have been consumed once every consumer is here: the ring becomes the output tile.
   NamedSync(1, C::kConsumers);
-  uint8_t* const tile = shared.stages + warpgroup * C::kTokens * 128;
+  uint8_t* const tile = shared.stages + warpgroup * C::kOwnTokens * 128;
   const auto stage_group = [&](int j) {
     SmallMStage(SharedAddress(tile),
                 make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]), p.alpha, j,
@@ -431,15 +442,20 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       if (own >> j & 1) stage_group(j);
   }
   NamedSync(2 + warpgroup, 128);
-  SmallMCopyOut(p, tile, groups, rank, splits, token0, row0 + warpgroup * 64, threadIdx.x % 128);
+  SmallMCopyOut(p, tile, groups, rank, splits, own_token0, row0 + warpgroup % C::kRowGroups * 64,
+                threadIdx.x % 128);
 }
 
 /// `registers` as ptxas reports them; `residencies` as in SmallMKernel.
 template <class C>
 SmallMKernel MakeSmallM(const char* id, int registers, int residencies) {
-  return {id,         reinterpret_cast<const void*>(&SmallMGemm<C>),
-          C::kTokens, C::kWarpgroups,
-          registers,  residencies};
+  return {id,
+          reinterpret_cast<const void*>(&SmallMGemm<C>),
+          C::kTokens,
+          C::kRowGroups,
+          C::kTokenGroups,
+          registers,
+          residencies};
 }
 
 }  // namespace culet::sm90
