@@ -5,43 +5,32 @@
 namespace culet::bench {
 namespace {
 
+Launcher Plan(const sm90::LargeMKernel& kernel, int swizzle, const Problem& p) {
+  sm90::LargeMProblem problem;
+  problem.m = p.m, problem.n = p.n, problem.k = p.k;
+  problem.lda = p.lda, problem.ldb = p.ldb, problem.ldd = p.ldd;
+  problem.a = p.a, problem.b = p.b, problem.d = p.d;
+  problem.scale_a = p.scale_a, problem.scale_b = p.scale_b;
+  problem.scale_a_row = p.scale_a_row, problem.scale_a_block = p.scale_a_block;
+  problem.scale_b_column = p.scale_b_column, problem.scale_b_block = p.scale_b_block;
+  sm90::LargeMParams params;
+  int grid = 0;
+  if (p.m <= 128 || !sm90::PlanLargeM(kernel, problem, swizzle, p.sms, &params, &grid)) return {};
+  if (sm90::LoadLargeM(kernel) != cudaSuccess) return {};
+  return [&kernel, params, grid, pdl = p.pdl](cudaStream_t stream) {
+    return sm90::LaunchLargeM(kernel, params, grid, pdl, stream);
+  };
+}
+
 std::vector<Candidate> Make() {
   std::vector<Candidate> candidates;
   for (const sm90::LargeMKernel& kernel : sm90::LargeMKernels()) {
     for (int swizzle : {2, 3, 4}) {
-      for (int stagger : {0, 150}) {
-        if (kernel.split > 1 && (stagger == 0 || swizzle != 3)) continue;
-        Candidate candidate;
-        candidate.id =
-            std::string(kernel.id) + "/w" + std::to_string(swizzle) + (stagger ? "" : "/t0");
-        candidate.plan = [&kernel, swizzle, stagger](const Problem& p) -> Launcher {
-          sm90::LargeMProblem problem{p.m,
-                                      p.n,
-                                      p.k,
-                                      p.lda,
-                                      p.ldb,
-                                      p.ldd,
-                                      p.a,
-                                      p.b,
-                                      p.d,
-                                      p.scale_a,
-                                      p.scale_b,
-                                      p.scale_a_row,
-                                      p.scale_a_block,
-                                      p.scale_b_column,
-                                      p.scale_b_block};
-          if (p.m < 256) return {};
-          sm90::LargeMParams params;
-          int grid = 0;
-          if (!sm90::PlanLargeM(kernel, problem, swizzle, p.sms, &params, &grid)) return {};
-          params.stagger = stagger;
-          if (sm90::LoadLargeM(kernel) != cudaSuccess) return {};
-          return [&kernel, params, grid, pdl = p.pdl](cudaStream_t stream) {
-            return sm90::LaunchLargeM(kernel, params, grid, pdl, stream);
-          };
-        };
-        candidates.push_back(std::move(candidate));
-      }
+      if (kernel.split > 1 && swizzle != 3) continue;  // one wave: the order hardly matters
+      Candidate candidate;
+      candidate.id = std::string(kernel.id) + "/w" + std::to_string(swizzle);
+      candidate.plan = [&kernel, swizzle](const Problem& p) { return Plan(kernel, swizzle, p); };
+      candidates.push_back(std::move(candidate));
     }
   }
   return candidates;

@@ -37,6 +37,11 @@ TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
   return plan;
 }
 
+// Whether four k-blocks of a row of scales are 16 aligned bytes.
+bool ReadsVectors(const float* scale_a, int row, int block) {
+  return block == 1 && row % 4 == 0 && reinterpret_cast<std::uintptr_t>(scale_a) % 16 == 0;
+}
+
 }  // namespace
 
 bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int swizzle, int sms,
@@ -58,12 +63,13 @@ bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int sw
   }
   params->scale_a = problem.scale_a;
   params->scale_b = problem.scale_b;
+  params->alpha = problem.alpha;
   params->scale_a_row = problem.scale_a_row;
   params->scale_a_block = problem.scale_a_block;
   params->scale_b_column = problem.scale_b_column;
   params->scale_b_block = problem.scale_b_block;
-  params->scale_a_vector = problem.scale_a_block == 1 && problem.scale_a_row % 4 == 0 &&
-                           reinterpret_cast<std::uintptr_t>(problem.scale_a) % 16 == 0;
+  params->scale_a_vector =
+      ReadsVectors(problem.scale_a, problem.scale_a_row, problem.scale_a_block);
   params->m = problem.m;
   params->n = problem.n;
   params->k_blocks = CeilDiv(problem.k, kBlockK);
@@ -77,6 +83,24 @@ bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int sw
                                         : std::min(params->order.count(), std::max(1, sms / size));
   *grid = clusters * size;
   return true;
+}
+
+bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, LargeMParams* params) {
+  static const PFN_cuTensorMapReplaceAddress_v12000 replace = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapReplaceAddress", &function, 12000,
+                                         cudaEnableDefault, &found) != cudaSuccess ||
+        found != cudaDriverEntryPointSuccess) {
+      function = nullptr;
+    }
+    return reinterpret_cast<PFN_cuTensorMapReplaceAddress_v12000>(function);
+  }();
+  params->scale_a = scale_a;
+  params->scale_a_vector = ReadsVectors(scale_a, params->scale_a_row, params->scale_a_block);
+  params->alpha = alpha;
+  return replace != nullptr && replace(&params->a, const_cast<void*>(a)) == CUDA_SUCCESS &&
+         replace(&params->d, d) == CUDA_SUCCESS;
 }
 
 cudaError_t LoadLargeM(const LargeMKernel& kernel) {

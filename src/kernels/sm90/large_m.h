@@ -24,6 +24,7 @@ struct LargeMParams {
   CUtensorMap d;  ///< (n, m) BF16, box (64, 16)
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
+  float alpha = 1.0f;
   int scale_a_row = 0;     ///< between rows of A
   int scale_a_block = 0;   ///< between blocks of K
   int scale_b_column = 0;  ///< between blocks of N
@@ -33,7 +34,6 @@ struct LargeMParams {
   int n = 0;
   int k_blocks = 0;   ///< ceil(k / 128)
   TileOrder order;    ///< in tiles of a whole cluster
-  int stagger = 150;  ///< clocks by which the second warpgroup starts behind the first
 };
 
 /// One compiled kernel. `id` names it: family/tile/cluster/stages[/split].
@@ -46,12 +46,13 @@ struct LargeMKernel {
   int stages;
   int smem_bytes;
   int threads;
+  int clocks_block, clocks_tile;  ///< for PredictUs: of a tile's k-block, and of a tile besides
   int registers;  ///< a thread at launch; setmaxnreg redistributes them
 
   constexpr int cluster_size() const { return cluster_m * cluster_n * split; }
 };
 
-/// All kernels of the family, best guesses first.
+/// All kernels of the family.
 std::span<const LargeMKernel> LargeMKernels();
 
 /// Matrices of one call, as the launcher needs them. Requires: a, b, d 16-byte aligned; lda, ldb
@@ -64,13 +65,18 @@ struct LargeMProblem {
   void* d = nullptr;
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
+  float alpha = 1.0f;
   int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
 };
 
-/// Everything but pointers and the stream, made once. `swizzle` is the log2 of the supergroup.
-/// False when a tensor map cannot be made.
+/// Everything but the stream, made once. `swizzle` is the log2 of the supergroup, `sms` the
+/// multiprocessors to use. False when a tensor map cannot be made or k is too short to split.
 bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int swizzle, int sms,
                 LargeMParams* params, int* grid);
+
+/// Exchanges the operands that change between calls: only addresses are patched in the maps. They
+/// keep their alignment class. False without a driver.
+bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, LargeMParams* params);
 
 /// Loads the kernel on the current device and raises its shared-memory limit; not during a stream
 /// capture.

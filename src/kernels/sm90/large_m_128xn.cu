@@ -6,16 +6,16 @@ namespace culet::sm90 {
 std::span<const LargeMKernel> LargeM128xN() {
   //                  tile    WGs product stages cluster split slabs
   static const LargeMKernel kernels[] = {
-      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 6, 2, 1, 1, 2>>(
-          "sm90_fp8_block/128x128x128/c2x1/s6"),
-      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 6, 1, 2, 1, 2>>(
-          "sm90_fp8_block/128x128x128/c1x2/s6"),
-      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 6, 1, 1, 1, 2>>(
-          "sm90_fp8_block/128x128x128/c1x1/s6"),
+      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 5, 2, 1, 1, 2>>(
+          "sm90_fp8_block/128x128x128/c2x1/s5"),
+      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 5, 1, 2, 1, 2>>(
+          "sm90_fp8_block/128x128x128/c1x2/s5"),
+      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 5, 1, 1, 1, 2>>(
+          "sm90_fp8_block/128x128x128/c1x1/s5"),
       MakeLargeM<LargeMConfig<128, 192, 2, 1, 192, 4, 2, 1, 1, 3>>(
           "sm90_fp8_block/128x192x128/c2x1/s4"),
-      MakeLargeM<LargeMConfig<128, 256, 1, 2, 128, 4, 2, 1, 1, 2>>(
-          "sm90_fp8_block/128x256x128/c2x1/s4"),
+      MakeLargeM<LargeMConfig<128, 256, 1, 2, 128, 3, 2, 1, 1, 4>>(
+          "sm90_fp8_block/128x256x128/c2x1/s3"),
       MakeLargeM<LargeMConfig<128, 160, 2, 1, 160, 5, 2, 1, 1, 2>>(
           "sm90_fp8_block/128x160x128/c2x1/s5"),
       MakeLargeM<LargeMConfig<128, 112, 2, 1, 112, 6, 1, 1, 1, 2>>(

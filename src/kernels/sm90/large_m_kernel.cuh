@@ -1,15 +1,15 @@
 // The large-M kernel: D(BF16) = A(E4M3, scales 1x128) x B(E4M3, scales 128x128), FP32 promotion
 // every 128 of K.
 //
-// One producer thread feeds a ring of stages by TMA, one or two warps beside it a second, short
-// ring with the scales; two consumer warpgroups multiply, each its own part of the tile. A product
-// of one k-block goes to a small FP32 accumulator and is then promoted, sum += scale_a * scale_b *
-// product, while the tensor core runs the other warpgroup's product. That needs the two out of
-// step: in step, both promote at once and a k-block of 128 x 128 takes 663 clocks, out of step by
-// 100 to 300 clocks it takes 512 (measured on an H200). So the second warpgroup starts late, and
-// again after each time both had to wait for the same stage. Whatever else a k-block needs (scales,
-// the next stage's barrier) is done under the products. Each consumer warp stores its own rows
-// through its own shared-memory slabs: no barrier but those of the rings.
+// A producer thread feeds a ring of stages by TMA, one or two warps beside it add the scales; the
+// consumer warpgroups multiply, each its own part of the tile. A product of one k-block goes to a
+// small FP32 accumulator and is then promoted, sum += scale_a * scale_b * product, while the tensor
+// core runs another warpgroup's product. That needs the time between the end of a product and the
+// start of the next to stay below the other's product (some 200 of 256 clocks for 64 x 128 x 128),
+// so whatever else a k-block needs (scales, the next stage's barrier, descriptors, the tile's
+// place) is made ready under the products.
+// Each consumer warp stores its own rows through its own shared-memory slabs: no barrier but the
+// ring's.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,6 @@ struct LargeMConfig {
   static constexpr int kProductN = kProductN_, kStages = kStages_;
   static constexpr int kClusterM = kClusterM_, kClusterN = kClusterN_, kSplit = kSplit_;
   static constexpr int kSlabs = kSlabs_;  // store buffers of a warp
-  static constexpr int kScaleDepth = 2;   // slots of the ring of scales
   static constexpr int kScaleWarps = (kTileM + 127) / 128;
   static constexpr int kWarpgroups =
       kWarpgroupsM * kWarpgroupsN;  // consumers; the producer is one more
@@ -59,12 +58,11 @@ struct LargeMConfig {
                                        : kTileN % 32 == 0 && kColumns % 32 == 0 ? 32
                                                                                 : 16;
   static constexpr int kScaleGroups = kColumns / kScaleColumns;
-  static constexpr int kScaleFloats =
-      kTileM + 2 * kWarpgroupsN;  // of a slot: A's rows, B's blocks a warpgroup
-  static constexpr int kBarrierBytes = 8 * (2 * kStages + 2 * kScaleDepth + 2);
-  static constexpr int kSmemBytes = kStages * (kStageBytesA + kStageBytesB) +
-                                    kConsumerWarps * kSlabs * kSlabBytes +
-                                    kScaleDepth * kScaleFloats * 4 + kBarrierBytes;
+  // The scales of a stage: A's, one a row; B's, one a group of columns; the tile's row, column.
+  static constexpr int kSlotB = kTileM, kSlotPlace = kSlotB + kScaleGroups * kWarpgroupsN;
+  static constexpr int kSlotFloats = (kSlotPlace + 2 + 1) / 2 * 2;
+  static constexpr int kSmemBytes = kStages * (kStageBytesA + kStageBytesB + kSlotFloats * 4) +
+                                    kConsumerWarps * kSlabs * kSlabBytes + 8 * (2 * kStages + 2);
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
@@ -76,7 +74,7 @@ struct LargeMConfig {
   static_assert(kSplit == 1 || kWarpgroups == 2);
   static_assert(kSplit == 1 || kSplit == kBlocksM ||
                 (kColumns % 64 == 0 && kBlocksM * kColumns / 64 % kSplit == 0));
-  static_assert(kTileM % 32 == 0 && kScaleFloats % 2 == 0);
+  static_assert(kTileM % 32 == 0 && kSlotFloats % 2 == 0);
   static_assert(kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
   static_assert(kSmemBytes <= 232448, "shared memory of an SM");
@@ -85,7 +83,6 @@ struct LargeMConfig {
 template <class C>
 struct LargeMShared {
   Ring<C::kStages> ring;
-  Ring<C::kScaleDepth> scales;
   uint64_t peers_done;  // split K: all consumer warps of the cluster have left their stages
   uint64_t partials;    // split K: the other parts of this CTA's share have arrived
 };
@@ -148,7 +145,7 @@ __device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& 
   shared.ring.Drain(at);
 }
 
-/// The scales' producer: warp `part` of kScaleWarps, 128 rows of A each. It reads four k-blocks of
+/// The producer of the scales: warp `part` of kScaleWarps, 128 rows of A each. It reads four k-blocks of
 /// a row at a time into registers, as 16 bytes where the layout allows: a gather of 4 bytes a row
 /// costs the load unit a cycle a row.
 template <class C>
@@ -157,15 +154,13 @@ __device__ __forceinline__ void ProduceScales(const LargeMParams& p, LargeMShare
                                               int part) {
   const int lane = threadIdx.x % 32;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-  RingCursor<C::kScaleDepth> at;
+  RingCursor<C::kStages> at;
   for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
        tile += clusters) {
     const TilePlace place = PlaceOf<C>(p, tile, rank);
-    // B's block for lanes 0 .. 2 * kWarpgroupsN - 1. Rows and blocks outside the matrix read its
-    // last ones: their results are never stored.
-    const bool has_b = part == 0 && lane < 2 * C::kWarpgroupsN;
-    const int block =
-        min((place.column + lane / 2 * C::kColumns) / 128 + lane % 2, (p.n - 1) / 128);
+    // Rows and blocks outside the matrix read its last ones: their results are never stored.
+    const bool has_b = part == 0 && lane < C::kScaleGroups * C::kWarpgroupsN;
+    const int block = min((place.column + lane * C::kScaleColumns) / 128, (p.n - 1) / 128);
     const float* b = p.scale_b + static_cast<int64_t>(block) * p.scale_b_column;
 #pragma unroll 1
     for (int quad = kb_begin & ~3; quad < kb_end; quad += 4) {
@@ -193,8 +188,8 @@ __device__ __forceinline__ void ProduceScales(const LargeMParams& p, LargeMShare
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if (quad + j < kb_begin || quad + j >= kb_end) continue;
-        BarrierWait(&shared.scales.empty[at.stage], at.parity ^ 1);
-        float* slot = slots + at.stage * C::kScaleFloats;
+        BarrierWait(&shared.ring.empty[at.stage], at.parity ^ 1);
+        float* slot = slots + at.stage * C::kSlotFloats;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           if (C::kTileM % 128 != 0 && part * 128 + i * 32 >= C::kTileM) break;
@@ -203,20 +198,23 @@ __device__ __forceinline__ void ProduceScales(const LargeMParams& p, LargeMShare
                                              : j == 2 ? va[i].z
                                                       : va[i].w;
         }
-        if (has_b) slot[C::kTileM + lane] = vb[j];
+        if (has_b) slot[C::kSlotB + lane] = vb[j] * p.alpha;
+        if (part == 0 && lane < 2)
+          slot[C::kSlotPlace + lane] = __int_as_float(lane == 0 ? place.row : place.column);
         __syncwarp();
-        if (lane == 0) BarrierArrive(&shared.scales.full[at.stage]);
+        if (lane == 0) BarrierArrive(&shared.ring.full[at.stage]);
         at.Advance();
       }
     }
   }
 }
 
-/// scale_a * scale_b of one k-block as one thread needs them: two rows of each m64 block, groups of
-/// columns.
+/// The scales of one k-block as one thread needs them, and the place of its tile.
 template <class C>
 struct StepScales {
-  float x[C::kBlocksM][C::kScaleGroups][2];
+  float a[C::kBlocksM][2];  // two rows of each m64 block
+  float b[C::kScaleGroups];
+  int row, column;
 };
 
 /// The consumer's registers and its place; one object a thread, fully unrolled into registers.
@@ -224,64 +222,66 @@ template <class C>
 struct Consumer {
   const LargeMParams& p;
   LargeMShared<C>& shared;
-  uint64_t descriptor_a, descriptor_b;  // of stage 0
-  uint32_t scales_a, scales_b;          // this thread's, of slot 0: shared addresses
+  uint32_t low_a, low_b;  // low words of the descriptors of this warpgroup's A and B
+  uint32_t scales_a, scales_b, place;  // this thread's in slot 0, shared addresses
   int lane;
-  int boundary;  // the columns before it use b[0]
-  int stagger;   // clocks to stay behind the other warpgroup
+  int row, column;  // this warp's first, from the tile's
   bool ready;    // the next stage's data are known to be there
+  StepScales<C> next;
   RingCursor<C::kStages> at;
-  RingCursor<C::kScaleDepth> scale_at;
   float sum[C::kBlocksM][C::kColumns / 2];
   float product[C::kProductN / 2];
 
-  /// Starts product `i` of the k-block in stage `stage`: four wgmma of depth 32, one group.
-  __device__ __forceinline__ void Issue(int i, int stage) {
-    const uint32_t offset =
-        stage * static_cast<uint32_t>(WgmmaDescriptorStep(C::kStageBytesA + C::kStageBytesB));
-    const uint64_t a = descriptor_a + (offset + i / C::kProductsN * (64 * kBlockK / 16));
-    const uint64_t b = descriptor_b + (offset + i % C::kProductsN * (C::kProductN * kBlockK / 16));
-    constexpr uint64_t kStep = WgmmaDescriptorStep(kWgmmaFp8KBytes);
+  /// Starts product `i` of the next k-block: four wgmma of depth 32, one group.
+  __device__ __forceinline__ void Issue(int i) {
+    // Only a descriptor's low word depends on the address; sums of 64 bits would add a carry each.
+    const uint32_t a = low_a + i / C::kProductsN * (64 * kBlockK / 16);
+    const uint32_t b = low_b + i % C::kProductsN * (C::kProductN * kBlockK / 16);
+    constexpr uint64_t kHigh = kWgmmaDescriptor128 & 0xFFFFFFFF00000000ull;
+    constexpr uint32_t kStep = kWgmmaFp8KBytes / 16;
+    using Wgmma = WgmmaE4m3<C::kProductN>;
     FenceRegisters(product);
     WgmmaFence();
-    WgmmaE4m3<C::kProductN>::template Ss<false>(product, a, b);
-    WgmmaE4m3<C::kProductN>::template Ss<true>(product, a + kStep, b + kStep);
-    WgmmaE4m3<C::kProductN>::template Ss<true>(product, a + 2 * kStep, b + 2 * kStep);
-    WgmmaE4m3<C::kProductN>::template Ss<true>(product, a + 3 * kStep, b + 3 * kStep);
+    Wgmma::template Ss<false>(product, kHigh | a, kHigh | b);
+    Wgmma::template Ss<true>(product, kHigh | (a + kStep), kHigh | (b + kStep));
+    Wgmma::template Ss<true>(product, kHigh | (a + 2 * kStep), kHigh | (b + 2 * kStep));
+    Wgmma::template Ss<true>(product, kHigh | (a + 3 * kStep), kHigh | (b + 3 * kStep));
     WgmmaCommit();
   }
 
-  /// Brings the scales of the next k-block to registers and frees their slot.
-  __device__ __forceinline__ void NextScales(StepScales<C>& s) {
-    const uint32_t slot = scale_at.stage * (C::kScaleFloats * 4);
-    shared.scales.WaitFull(scale_at);
-    const float b0 = LoadShared(scales_b + slot);
-    const float b1 = C::kScaleColumns == 128 ? 0.0f : LoadShared(scales_b + slot + 4);
+  /// Moves to the next stage.
+  __device__ __forceinline__ void Advance() {
+    constexpr uint32_t kStage = (C::kStageBytesA + C::kStageBytesB) / 16;
+    at.Advance();
+    const uint32_t step = at.stage == 0 ? kStage - C::kStages * kStage : kStage;
+    low_a += step;
+    low_b += step;
+  }
+
+  /// Starts to bring the scales of a stage to registers. Shared memory is busy with the operands of
+  /// wgmma, so this is done a k-block ahead where the stage is there.
+  __device__ __forceinline__ void ReadScales(int stage) {
+    const uint32_t slot = stage * (C::kSlotFloats * 4);
+#pragma unroll
+    for (int g = 0; g < C::kScaleGroups; ++g) next.b[g] = LoadShared(scales_b + slot + g * 4);
 #pragma unroll
     for (int m = 0; m < C::kBlocksM; ++m) {
-      const float a0 = LoadShared(scales_a + slot + m * 64 * 4),
-                  a1 = LoadShared(scales_a + slot + (m * 64 + 8) * 4);
-#pragma unroll
-      for (int g = 0; g < C::kScaleGroups; ++g) {
-        const float b = C::kScaleColumns == 128 ? b0 : g * C::kScaleColumns < boundary ? b0 : b1;
-        s.x[m][g][0] = a0 * b;
-        s.x[m][g][1] = a1 * b;
-      }
+      next.a[m][0] = LoadShared(scales_a + slot + m * 64 * 4);
+      next.a[m][1] = LoadShared(scales_a + slot + (m * 64 + 8) * 4);
     }
-    __syncwarp();
-    shared.scales.template Release<1>(scale_at.stage, lane);
-    scale_at.Advance();
+    next.row = __float_as_int(LoadShared(place + slot));
+    next.column = __float_as_int(LoadShared(place + slot + 4));
   }
 
   /// sum += scales * product, for product `i`.
-  __device__ __forceinline__ void Promote(int i, const StepScales<C>& s) {
+  __device__ __forceinline__ void Promote(int i, const float (&x)[C::kBlocksM][C::kScaleGroups][2]) {
     const int m = i / C::kProductsN, h = i % C::kProductsN;
     FenceRegisters(product);
 #pragma unroll
     for (int n8 = 0; n8 < C::kProductN / 8; ++n8) {
       const int column = h * C::kProductN + n8 * 8;
-      const float x0 = s.x[m][column / C::kScaleColumns][0],
-                  x1 = s.x[m][column / C::kScaleColumns][1];
+      const float x0 = x[m][column / C::kScaleColumns][0];
+      const float x1 = x[m][column / C::kScaleColumns][1];
       float* d = &sum[m][column / 2];
       const float* v = &product[n8 * 4];
       d[0] = fmaf(x0, v[0], d[0]);
@@ -291,29 +291,36 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void Stagger() const {
-    const long long start = clock64();
-    while (clock64() - start < stagger) {
-    }
-  }
-
   /// One k-block.
   __device__ __forceinline__ void Step() {
     if (!ready) {
       shared.ring.WaitFull(at);
-      if (stagger > 0) Stagger();
+      ReadScales(at.stage);
     }
     const int stage = at.stage;
-    at.Advance();
-    StepScales<C> s;
+    float x[C::kBlocksM][C::kScaleGroups][2];
 #pragma unroll
     for (int i = 0; i < C::kProducts; ++i) {
-      Issue(i, stage);
-      if (i == 0) NextScales(s);
-      if (i == C::kProducts - 1) ready = shared.ring.TestFull(at);
+      Issue(i);
+      if (i == 0) {
+#pragma unroll
+        for (int m = 0; m < C::kBlocksM; ++m)
+#pragma unroll
+          for (int g = 0; g < C::kScaleGroups; ++g) {
+            x[m][g][0] = next.a[m][0] * next.b[g];
+            x[m][g][1] = next.a[m][1] * next.b[g];
+          }
+        row = next.row;
+        column = next.column;
+      }
+      if (i == C::kProducts - 1) {
+        Advance();
+        ready = shared.ring.TestFull(at);
+        if (ready) ReadScales(at.stage);
+      }
       WgmmaWait<0>();
       if (i == C::kProducts - 1) shared.ring.template Release<C::kMulticast>(stage, lane);
-      Promote(i, s);
+      Promote(i, x);
     }
   }
 
@@ -398,27 +405,27 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
   const int group_m = group % C::kWarpgroupsM, group_n = group / C::kWarpgroupsM;
   const int row_offset = group_m * C::kBlocksM * 64, column_offset = group_n * C::kColumns;
   const uint32_t base = SharedAddress(stages);
-  Consumer<C> c{p, shared, WgmmaDescriptor128(base + row_offset * kBlockK),
-                WgmmaDescriptor128(base + C::kStageBytesA + column_offset * kBlockK)};
-  c.scales_a = SharedAddress(scale_slots) + (row_offset + (warp % 4) * 16 + lane / 4) * 4;
-  c.scales_b = SharedAddress(scale_slots) + (C::kTileM + group_n * 2) * 4;
+  Consumer<C> c{p, shared, static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockK)),
+                static_cast<uint32_t>(
+                    WgmmaDescriptor128(base + C::kStageBytesA + column_offset * kBlockK))};
+  const uint32_t slots = SharedAddress(scale_slots);
+  c.scales_a = slots + (row_offset + (warp % 4) * 16 + lane / 4) * 4;
+  c.scales_b = slots + (C::kSlotB + group_n * C::kScaleGroups) * 4;
+  c.place = slots + C::kSlotPlace * 4;
   c.lane = lane;
   slabs += warp * C::kSlabs * C::kSlabBytes;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   const int warp_row = row_offset + (warp % 4) * 16;
   int tile = blockIdx.x / (C::kMulticast * C::kSplit);
-  c.stagger = C::kWarpgroups == 2 && group == 1 ? p.stagger : 0;
   c.ready = false;
   for (; tile < p.order.count(); tile += clusters) {
-    const TilePlace place = PlaceOf<C>(p, tile, rank);
-    const int row = place.row + warp_row, column = place.column + column_offset;
-    c.boundary = 128 - column % 128;
 #pragma unroll
     for (int m = 0; m < C::kBlocksM; ++m)
 #pragma unroll
       for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] = 0.0f;
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) c.Step();
+    const int row = c.row + warp_row, column = c.column + column_offset;
     constexpr int kAllSlabs = C::kBlocksM * C::kSlabsN;
     if constexpr (C::kSplit == 1) {
 #pragma unroll
@@ -443,15 +450,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   float* scale_slots =
       reinterpret_cast<float*>(slabs + C::kConsumerWarps * C::kSlabs * C::kSlabBytes);
   auto& shared =
-      *reinterpret_cast<LargeMShared<C>*>(scale_slots + C::kScaleDepth * C::kScaleFloats);
+      *reinterpret_cast<LargeMShared<C>*>(scale_slots + C::kStages * C::kSlotFloats);
   constexpr int kCluster = C::kMulticast * C::kSplit;
   const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
   if (threadIdx.x == 0) {
     PrefetchTensorMap(&p.a);
     PrefetchTensorMap(&p.b);
     PrefetchTensorMap(&p.d);
-    shared.ring.Init(FullArrivals(), EmptyArrivals(C::kConsumerWarps, C::kMulticast));
-    shared.scales.Init(C::kScaleWarps, C::kConsumerWarps);
+    shared.ring.Init(FullArrivals(C::kScaleWarps), EmptyArrivals(C::kConsumerWarps, C::kMulticast));
     BarrierInit(&shared.peers_done, C::kConsumerWarps * C::kSplit);
     BarrierInit(&shared.partials, 1);
     BarrierInitFence();

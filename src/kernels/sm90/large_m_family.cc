@@ -1,0 +1,189 @@
+// The large-M kernels as culet::Kernels, one for each compiled kernel.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/catalog.h"
+#include "kernels/sm90/large_m.h"
+
+namespace culet {
+namespace {
+
+using sm90::LargeMKernel;
+using sm90::LargeMParams;
+using sm90::LargeMProblem;
+
+constexpr int kMaxSwizzle = 4;  // supergroups of 16 tiles; wider ones measured no faster
+
+constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
+LargeMProblem ToProblem(const GemmArgs& args) {
+  // Maps are made before A and D exist; any aligned address will do until RebindLargeM.
+  static char* const kSomeAddress = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
+  const auto stride = [](const MatrixLayout& layout, Order along) {
+    return layout.order == along ? static_cast<int>(layout.ld) : 1;
+  };
+  LargeMProblem p;
+  p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
+  p.lda = args.Adesc.ld, p.ldb = args.Bdesc.ld, p.ldd = args.Ddesc.ld;
+  p.a = args.A != nullptr ? args.A : kSomeAddress;
+  p.b = args.B;
+  p.d = args.D != nullptr ? args.D : kSomeAddress;
+  p.scale_a = static_cast<const float*>(args.U);
+  p.scale_b = static_cast<const float*>(args.V);
+  p.alpha = args.alpha;
+  p.scale_a_row = stride(args.Udesc, Order::kRowMajor);
+  p.scale_a_block = stride(args.Udesc, Order::kColMajor);
+  p.scale_b_column = stride(args.Vdesc, Order::kColMajor);
+  p.scale_b_block = stride(args.Vdesc, Order::kRowMajor);
+  return p;
+}
+
+bool FitsInt(std::int64_t ld) { return ld <= std::numeric_limits<int>::max(); }
+
+class PreparedLargeM final : public PreparedKernel {
+ public:
+  PreparedLargeM(const LargeMKernel& kernel, const LargeMParams& params, int grid, bool pdl)
+      : kernel_(kernel), params_(params), grid_(grid), pdl_(pdl) {}
+
+  int Launch(float alpha, const void* A, const void* U, float beta, const void*, void* D,
+             Workspace&, cudaStream_t stream) const noexcept override {
+    if (beta != 0.0f) return static_cast<int>(StatusCode::kInvalidArgument);
+    LargeMParams params = params_;
+    if (!sm90::RebindLargeM(A, static_cast<const float*>(U), D, alpha, &params))
+      return static_cast<int>(StatusCode::kInternal);
+    return -static_cast<int>(sm90::LaunchLargeM(kernel_, params, grid_, pdl_, stream));
+  }
+
+ private:
+  const LargeMKernel& kernel_;
+  const LargeMParams params_;
+  const int grid_;
+  const bool pdl_;
+};
+
+class LargeM final : public ArgsKernel {
+ public:
+  LargeM(const LargeMKernel& kernel, int sms, KernelDesc desc, KernelInfo info)
+      : ArgsKernel(desc, std::move(info)), kernel_(kernel), sms_(sms) {}
+
+  Feasibility why(const GemmDesc& p) const noexcept override {
+    const Feasibility base = Kernel::why(p);
+    if (!base.ok()) return base;
+    if (p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor ||
+        p.order_d != Order::kRowMajor)
+      return Feasibility::Refuse("takes A and D in row-major, B in column-major order");
+    if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32)
+      return Feasibility::Refuse("takes FP32 scales");
+    if (p.type_c != DataType::kNull) return Feasibility::Refuse("does not add C");
+    if (p.type_bias != DataType::kNull) return Feasibility::Refuse("does not add a bias");
+    if (p.align_a < 16 || p.align_b < 16 || p.align_d < 16)
+      return Feasibility::Refuse(
+          "A, B and D, pointers and rows, must be aligned to 16 bytes (TMA)");
+    if (p.sm_budget > 0 && kernel_.split > 1)
+      return Feasibility::Refuse("one tile a cluster; cannot keep to a budget");
+    if (p.sm_budget > 0 && p.sm_budget < kernel_.cluster_size())
+      return Feasibility::Refuse("a cluster needs more multiprocessors than the budget");
+    if (CeilDiv(p.k, sm90::kBlockK) < kernel_.split)
+      return Feasibility::Refuse("k is shorter than the split");
+    return Feasibility::Ok();
+  }
+
+  int GetMaxSwizzle(const int4& shape) const override {
+    if (kernel_.split > 1) return 0;
+    const int tiles = CeilDiv(shape.x, kernel_.tile_m);
+    int swizzle = 0;
+    while (swizzle < kMaxSwizzle && (1 << swizzle) < tiles) ++swizzle;
+    return swizzle;
+  }
+
+  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
+                   int) const noexcept override;
+
+  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
+                                                  int) override {
+    LargeMParams params;
+    int grid = 0;
+    if (args.beta != 0.0f || !Plan(args, swizzle, &params, &grid))
+      return Status(StatusCode::kInvalidArgument,
+                    id() + ": no tensor map for these operands; see explain for what is accepted");
+    const cudaError_t error = sm90::LoadLargeM(kernel_);
+    if (error != cudaSuccess)
+      return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
+    return std::unique_ptr<PreparedKernel>(
+        std::make_unique<PreparedLargeM>(kernel_, params, grid, args.operation.pdl));
+  }
+
+  int Run(const GemmArgs& args, int swizzle, int, Workspace&, cudaStream_t stream) override {
+    LargeMParams params;
+    int grid = 0;
+    if (args.beta != 0.0f || !Plan(args, swizzle, &params, &grid))
+      return static_cast<int>(StatusCode::kInvalidArgument);
+    const cudaError_t error = sm90::LoadLargeM(kernel_);
+    return -static_cast<int>(error != cudaSuccess ? error
+                                                  : sm90::LaunchLargeM(kernel_, params, grid,
+                                                                       args.operation.pdl, stream));
+  }
+
+ private:
+  bool Plan(const GemmArgs& args, int swizzle, LargeMParams* params, int* grid) const {
+    const int sms = args.operation.sm_budget > 0 ? std::min(sms_, args.operation.sm_budget) : sms_;
+    return FitsInt(args.Udesc.ld) && FitsInt(args.Vdesc.ld) &&
+           sm90::PlanLargeM(kernel_, ToProblem(args), swizzle, sms, params, grid);
+  }
+
+  const LargeMKernel& kernel_;
+  const int sms_;
+};
+
+double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
+                         int, int) const noexcept {
+  // Waves of tiles; a k-block of a tile takes `clocks_block` (measured in the steady state), a tile
+  // `clocks_tile` besides. The clock falls under the power limit as a launch grows longer.
+  const int sms = std::max(1, p.sm_budget > 0 ? std::min(p.sm_budget, device.units) : device.units);
+  const int size = kernel_.cluster_size();
+  const int tiles = CeilDiv(p.m, kernel_.tile_m * kernel_.cluster_m) *
+                    CeilDiv(p.n, kernel_.tile_n * kernel_.cluster_n);
+  const int places = std::max(1, sms / size);
+  const double waves = std::ceil(double(tiles) / places);
+  const double blocks = CeilDiv(CeilDiv(p.k, sm90::kBlockK), kernel_.split);
+  const double clocks = waves * (blocks * kernel_.clocks_block + kernel_.clocks_tile);
+  const double long_us = 100.0;  // from here on the limit is felt in full
+  const double us_fast = clocks / 1850.0;
+  const double mhz = 1850.0 - 400.0 * std::min(1.0, us_fast / long_us);
+  const double bytes = double(p.m) * p.k + double(p.n) * p.k + 2.0 * p.m * p.n;
+  const double read_us = bytes / (std::max(1.0, rates.read_gbps) * 1e3);
+  return 3.0 + std::max(clocks / mhz, read_us);
+}
+
+}  // namespace
+
+void AddSm90LargeM(const DeviceInfo& device, KernelList& kernels) {
+  if (device.arch != 900) return;
+  for (const LargeMKernel& kernel : sm90::LargeMKernels()) {
+    KernelDesc desc;
+    desc.backend = Backend::kNative;
+    desc.arch = 900;
+    desc.type_a = desc.type_b = DataType::kFloat8_e4m3;
+    desc.type_d = DataType::kBfloat16;
+    desc.quant_a = {QuantType::kK, 128};
+    desc.quant_b = {QuantType::kB, 128};
+    desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = sm90::kBlockK;
+    desc.cluster_m = kernel.cluster_m, desc.cluster_n = kernel.cluster_n;
+    desc.stages = kernel.stages;
+    desc.determinism = Determinism::kRepeatable;
+    KernelInfo info;
+    info.name = kernel.id;
+    info.registers = kernel.registers;
+    info.dynamic_smem_size = kernel.smem_bytes;
+    info.max_active_ctas = 1;
+    info.chunk_size_k = sm90::kBlockK;
+    kernels.push_back(std::make_unique<LargeM>(kernel, device.units, desc, std::move(info)));
+  }
+}
+
+}  // namespace culet
