@@ -126,17 +126,20 @@ TEST(ThreadPoolTest, MaxThreadsIsALimit) {
 }
 
 TEST(ThreadPoolTest, ANestedCallRunsOnItsOwnThread) {
-  ThreadPool pool(3);
+  ThreadPool pool(3), other(3);
   std::atomic<int> runs{0};
   std::atomic<bool> own{true};
   pool.Run(6, [&](int, int) {
     const auto self = std::this_thread::get_id();
-    pool.Run(5, [&](int, int thread) {
-      runs.fetch_add(1);
-      if (thread != 0 || std::this_thread::get_id() != self) own = false;
-    });
+    for (ThreadPool* nested : {&pool, &other}) {
+      nested->Run(50, [&](int, int thread) {
+        runs.fetch_add(1);
+        if (thread != 0 || std::this_thread::get_id() != self) own = false;
+        std::this_thread::yield();
+      });
+    }
   });
-  EXPECT_EQ(runs.load(), 30);
+  EXPECT_EQ(runs.load(), 600);
   EXPECT_TRUE(own);
 }
 
