@@ -119,6 +119,7 @@ int RunCacheLs(const CacheLsArgs& args) {
                  {"other_device", report->other_device},
                  {"unknown_kernel", report->unknown_kernel},
                  {"infeasible", report->infeasible},
+                 {"other_version", report->other_version},
                  {"damaged", report->damaged}}},
                {"records", list}});
   } else {

@@ -19,8 +19,9 @@ bool LoadCache(const CacheFile& file, DispatchCache& cache) {
     Note(fmt::format("the cache is not used: {}", report.status().message()));
     return false;
   }
-  const bool clean =
-      report->other_device + report->unknown_kernel + report->infeasible + report->damaged == 0;
+  const bool clean = report->other_device + report->unknown_kernel + report->infeasible +
+                         report->other_version + report->damaged ==
+                     0;
   if (!clean) {
     Note(fmt::format("cache {}: {}; what is not used stays in the file", file.path(),
                      report->ToString()));
