@@ -195,7 +195,9 @@ void Report(const Totals& t, unsigned early, bool integers, const SmallMKernel& 
   const double relative = std::sqrt(t.error / std::max(t.norm, 1e-300));
   ++counts->run;
   if (!integers) *worst = std::max(*worst, relative);
-  const bool right = integers ? t.mismatches == 0 : relative <= 1.75e-3;
+  // One rounding to BF16 costs 1.65e-3 on average and 1.95e-3 at most.
+  const double bound = int64_t{s.m} * s.n >= 4096 ? 1.75e-3 : 1.96e-3;
+  const bool right = integers ? t.mismatches == 0 : relative <= bound;
   if (right && t.unwritten == 0 && t.broken == 0 && t.changed == 0 && early == 0) return;
   if (++counts->failed <= 20)
     std::printf(

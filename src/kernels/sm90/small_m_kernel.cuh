@@ -43,8 +43,7 @@ struct SmallMConfig {
   static constexpr int kStageBytes = (kRows + kTokens) * 128;
   static constexpr int kScaleStride = SmallMLayout::ScaleBytes(kTokens) / 4;
   /// With many tokens the next kernel starts once all loads are issued: its weights would queue
-  /// ahead of this one's activations. With few it starts at once (each 1 to 4 % better so than
-  /// otherwise).
+  /// ahead of this one's activations. With few it starts as early as it may.
   static constexpr bool kLateTrigger = kTokens >= 64;
   static_assert(kRows <= 128, "a CTA's rows share one weight scale");
   static_assert(kTokenGroups == 1 || kOwnTokens % 16 == 0, "scales of two groups lie together");
@@ -216,7 +215,7 @@ struct SmallMScales {
   }
 
   /// Chunk 0 has been fetched.
-  __device__ __forceinline__ void Run(const SmallMShared<C>& shared, int lane) {
+  __device__ __forceinline__ void Run(const SmallMShared<C>& shared) {
 #pragma unroll 1
     for (int chunk = 0; chunk * 4 < count; ++chunk) {
       const int buffer = chunk % L::kScaleBuffers;
@@ -226,8 +225,7 @@ struct SmallMScales {
 #pragma unroll
       for (int j = 0; j < kTileGroups; ++j)
         to[SmallMScaleIndex(j, my_token)] = token_scale[j] * weight_scale;
-      __syncwarp();
-      if (lane == 0) BarrierArrive(&shared.scales_full[buffer]);
+      BarrierArrive(&shared.scales_full[buffer]);
       Fetch(chunk + 1);
     }
   }
@@ -298,7 +296,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const auto load_weights = [&](int stage, int i) {
     TmaLoad(shared.weights(stage), &p.weights, &shared.full[stage], (first + i) * 128, row0);
   };
-  if constexpr (!C::kLateTrigger) GridDependencyLaunch();
   if (warp == kTmaWarp) {
     if (lane == 0) {
 #pragma unroll
@@ -317,31 +314,33 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       BarrierInit(&shared.empty[i], EmptyArrivals(C::kConsumers / 32, 1));
 #pragma unroll
     for (int i = 0; i < SmallMLayout::kScaleBuffers; ++i) {
-      BarrierInit(&shared.scales_full[i], 1);
+      BarrierInit(&shared.scales_full[i], 32);
       BarrierInit(&shared.scales_empty[i], C::kConsumers / 32);
     }
     BarrierInit(shared.exchange_full, C::kWarpgroups);
     BarrierInitFence();
   }
+  SmallMScales<C> scales(p, first, count, token0, row0, lane);
+  if (warp == kScaleWarp && !early_weights) scales.Fetch(0);
+  __syncthreads();
+  // Says that this CTA's barriers are ready for the others' sums; waited for before those are sent.
+  if (splits > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   if (warp == kScaleWarp) {
-    SmallMScales<C> scales(p, first, count, token0, row0, lane);
-    if (!early_weights) scales.Fetch(0);
-    __syncthreads();
-    if (splits > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     GridDependencyWait();
+    // Not before the wait: the next kernel loads its weights early, and only this one, not those
+    // before it, is known to leave them alone.
+    if constexpr (!C::kLateTrigger) GridDependencyLaunch();
     if (early_weights) {
       scales.Fetch(0);
 #pragma unroll 1
       for (int i = 0; i < min(stages, count) && lane == 0; ++i) load_activations(i, i);
     }
     __syncwarp();
-    scales.Run(shared, lane);
+    scales.Run(shared);
+    __syncwarp();
     if (splits > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     return;
   }
-  __syncthreads();
-  // Says that this CTA's barriers are ready for the others' sums; waited for before those are sent.
-  if (splits > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 
   float sum[C::kRegs];
 #pragma unroll
