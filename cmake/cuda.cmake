@@ -4,9 +4,9 @@ if(CULET_CUDA STREQUAL "AUTO" OR CULET_CUDA)
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    # Families set their own -gencode; this is for the rest.
+    # The sources name their own architectures below; this is for CMake's own check of nvcc.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
+      set(CMAKE_CUDA_ARCHITECTURES 90)
     endif()
     enable_language(CUDA)
     # Debian 12's CMake 3.25 does not know nvcc's flag for C++20.
@@ -24,3 +24,18 @@ if(CULET_CUDA STREQUAL "AUTO" OR CULET_CUDA)
   endif()
 endif()
 message(STATUS "culet: CUDA parts: ${CULET_HAVE_CUDA}")
+
+# The CUDA sources, each with the architectures that it is for. A family's instances lie in several
+# .cu files, so that they compile in parallel.
+function(culet_cuda_sources out)
+  file(GLOB portable CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+  set_source_files_properties(${portable} PROPERTIES COMPILE_OPTIONS
+    "-gencode=arch=compute_80,code=sm_80;-gencode=arch=compute_90,code=sm_90;-gencode=arch=compute_80,code=compute_80")
+  # wgmma and setmaxnreg exist in the architecture-specific target alone.
+  file(GLOB hopper CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cu)
+  set_source_files_properties(${hopper} PROPERTIES COMPILE_OPTIONS
+    "-gencode=arch=compute_90a,code=sm_90a")
+  file(GLOB host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cc
+    ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cc)
+  set(${out} ${portable} ${hopper} ${host} PARENT_SCOPE)
+endfunction()
