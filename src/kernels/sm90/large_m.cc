@@ -37,9 +37,10 @@ TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
   return plan;
 }
 
-// Whether four k-blocks of a row of scales are 16 aligned bytes.
-bool ReadsVectors(const float* scale_a, int row, int block) {
-  return block == 1 && row % 4 == 0 && reinterpret_cast<std::uintptr_t>(scale_a) % 16 == 0;
+// Whether four k-blocks of a row of scales are 16 aligned bytes, for every four of them.
+bool ReadsVectors(const float* scale_a, int row, int block, int k_blocks) {
+  return block == 1 && row % 4 == 0 && k_blocks % 4 == 0 &&
+         reinterpret_cast<std::uintptr_t>(scale_a) % 16 == 0;
 }
 
 }  // namespace
@@ -68,8 +69,8 @@ bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int sw
   params->scale_a_block = problem.scale_a_block;
   params->scale_b_column = problem.scale_b_column;
   params->scale_b_block = problem.scale_b_block;
-  params->scale_a_vector =
-      ReadsVectors(problem.scale_a, problem.scale_a_row, problem.scale_a_block);
+  params->scale_a_vector = ReadsVectors(problem.scale_a, problem.scale_a_row, problem.scale_a_block,
+                                        CeilDiv(problem.k, kBlockK));
   params->m = problem.m;
   params->n = problem.n;
   params->k_blocks = CeilDiv(problem.k, kBlockK);
@@ -97,7 +98,8 @@ bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, Lar
     return reinterpret_cast<PFN_cuTensorMapReplaceAddress_v12000>(function);
   }();
   params->scale_a = scale_a;
-  params->scale_a_vector = ReadsVectors(scale_a, params->scale_a_row, params->scale_a_block);
+  params->scale_a_vector =
+      ReadsVectors(scale_a, params->scale_a_row, params->scale_a_block, params->k_blocks);
   params->alpha = alpha;
   return replace != nullptr && replace(&params->a, const_cast<void*>(a)) == CUDA_SUCCESS &&
          replace(&params->d, d) == CUDA_SUCCESS;

@@ -32,8 +32,8 @@ struct LargeMParams {
   bool scale_a_vector = false;  ///< four k-blocks of a row are 16 aligned bytes
   int m = 0;
   int n = 0;
-  int k_blocks = 0;   ///< ceil(k / 128)
-  TileOrder order;    ///< in tiles of a whole cluster
+  int k_blocks = 0;  ///< ceil(k / 128)
+  TileOrder order;   ///< in tiles of a whole cluster
 };
 
 /// One compiled kernel. `id` names it: family/tile/cluster/stages[/split].
@@ -47,7 +47,7 @@ struct LargeMKernel {
   int smem_bytes;
   int threads;
   int clocks_block, clocks_tile;  ///< for PredictUs: of a tile's k-block, and of a tile besides
-  int registers;  ///< a thread at launch; setmaxnreg redistributes them
+  int registers;                  ///< a thread at launch; setmaxnreg redistributes them
 
   constexpr int cluster_size() const { return cluster_m * cluster_n * split; }
 };

@@ -1,10 +1,14 @@
-// Instances of the large-M kernel: tiles of 128 x 112 to 256.
+// Instances of the large-M kernel: tiles of 128 x 96 to 256.
 #include "kernels/sm90/large_m_instances.cuh"
 
 namespace culet::sm90 {
 
+// The first rung of the ladder in docs/performance-log.md: two warpgroups side by side along N, a
+// cluster of two CTAs that share B.
+using GemmUniversalSm90 = LargeMConfig<128, 224, 1, 2, 112, 3, 2, 1, 1, 2>;
+
 std::span<const LargeMKernel> LargeM128xN() {
-  //                  tile    WGs product stages cluster split slabs
+  //           tile, warpgroups, product, stages, cluster, split, slabs
   static const LargeMKernel kernels[] = {
       MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 5, 2, 1, 1, 2>>(
           "sm90_fp8_block/128x128x128/c2x1/s5"),
@@ -14,14 +18,17 @@ std::span<const LargeMKernel> LargeM128xN() {
           "sm90_fp8_block/128x128x128/c1x1/s5"),
       MakeLargeM<LargeMConfig<128, 192, 2, 1, 192, 4, 2, 1, 1, 3>>(
           "sm90_fp8_block/128x192x128/c2x1/s4"),
-      MakeLargeM<LargeMConfig<128, 256, 1, 2, 128, 3, 2, 1, 1, 4>>(
-          "sm90_fp8_block/128x256x128/c2x1/s3"),
+      MakeLargeM<LargeMConfig<128, 192, 2, 1, 192, 4, 1, 2, 1, 3>>(
+          "sm90_fp8_block/128x192x128/c1x2/s4"),
+      MakeLargeM<LargeMConfig<128, 256, 1, 2, 128, 4, 2, 1, 1, 1>>(
+          "sm90_fp8_block/128x256x128/c2x1/s4"),
       MakeLargeM<LargeMConfig<128, 160, 2, 1, 160, 5, 2, 1, 1, 2>>(
           "sm90_fp8_block/128x160x128/c2x1/s5"),
       MakeLargeM<LargeMConfig<128, 112, 2, 1, 112, 6, 1, 1, 1, 2>>(
           "sm90_fp8_block/128x112x128/c1x1/s6"),
-      MakeLargeM<LargeMConfig<128, 224, 1, 2, 112, 3, 2, 1, 1, 2>>(
-          "sm90_fp8_block/128x224x128/c2x1/s3"),
+      MakeLargeM<LargeMConfig<128, 96, 2, 1, 96, 6, 1, 1, 1, 2>>(
+          "sm90_fp8_block/128x96x128/c1x1/s6"),
+      MakeLargeM<GemmUniversalSm90>("sm90_fp8_block/128x224x128/c2x1/s3"),
   };
   return kernels;
 }

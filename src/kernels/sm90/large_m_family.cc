@@ -104,8 +104,7 @@ class LargeM final : public ArgsKernel {
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int) const noexcept override;
 
-  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
-                                                  int) override {
+  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle, int) override {
     LargeMParams params;
     int grid = 0;
     if (args.beta != 0.0f || !Plan(args, swizzle, &params, &grid))

@@ -40,6 +40,7 @@ struct LargeMConfig {
   static constexpr int kClusterM = kClusterM_, kClusterN = kClusterN_, kSplit = kSplit_;
   static constexpr int kSlabs = kSlabs_;  // store buffers of a warp
   static constexpr int kScaleWarps = (kTileM + 127) / 128;
+  static constexpr int kScaleRows = kTileM / kScaleWarps;  // of A, a scale warp
   static constexpr int kWarpgroups =
       kWarpgroupsM * kWarpgroupsN;  // consumers; the producer is one more
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
@@ -74,7 +75,7 @@ struct LargeMConfig {
   static_assert(kSplit == 1 || kWarpgroups == 2);
   static_assert(kSplit == 1 || kSplit == kBlocksM ||
                 (kColumns % 64 == 0 && kBlocksM * kColumns / 64 % kSplit == 0));
-  static_assert(kTileM % 32 == 0 && kSlotFloats % 2 == 0);
+  static_assert(kScaleRows % 32 == 0 && kSlotFloats % 2 == 0);
   static_assert(kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
   static_assert(kSmemBytes <= 232448, "shared memory of an SM");
@@ -145,9 +146,9 @@ __device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& 
   shared.ring.Drain(at);
 }
 
-/// The producer of the scales: warp `part` of kScaleWarps, 128 rows of A each. It reads four k-blocks of
-/// a row at a time into registers, as 16 bytes where the layout allows: a gather of 4 bytes a row
-/// costs the load unit a cycle a row.
+/// The producer of the scales: warp `part` of kScaleWarps, kScaleRows rows of A each. It reads four
+/// k-blocks of a row at a time into registers, as 16 bytes where the layout allows: a gather of 4
+/// bytes a row costs the load unit a cycle a row.
 template <class C>
 __device__ __forceinline__ void ProduceScales(const LargeMParams& p, LargeMShared<C>& shared,
                                               float* slots, int rank, int kb_begin, int kb_end,
@@ -164,11 +165,11 @@ __device__ __forceinline__ void ProduceScales(const LargeMParams& p, LargeMShare
     const float* b = p.scale_b + static_cast<int64_t>(block) * p.scale_b_column;
 #pragma unroll 1
     for (int quad = kb_begin & ~3; quad < kb_end; quad += 4) {
-      float4 va[4];
+      float4 va[C::kScaleRows / 32];
       float vb[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = min(place.row + part * 128 + i * 32 + lane, p.m - 1);
+      for (int i = 0; i < C::kScaleRows / 32; ++i) {
+        const int row = min(place.row + part * C::kScaleRows + i * 32 + lane, p.m - 1);
         const float* a = p.scale_a + static_cast<int64_t>(row) * p.scale_a_row +
                          static_cast<int64_t>(quad) * p.scale_a_block;
         if (p.scale_a_vector) {
@@ -191,12 +192,11 @@ __device__ __forceinline__ void ProduceScales(const LargeMParams& p, LargeMShare
         BarrierWait(&shared.ring.empty[at.stage], at.parity ^ 1);
         float* slot = slots + at.stage * C::kSlotFloats;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (C::kTileM % 128 != 0 && part * 128 + i * 32 >= C::kTileM) break;
-          slot[part * 128 + i * 32 + lane] = j == 0   ? va[i].x
-                                             : j == 1 ? va[i].y
-                                             : j == 2 ? va[i].z
-                                                      : va[i].w;
+        for (int i = 0; i < C::kScaleRows / 32; ++i) {
+          slot[part * C::kScaleRows + i * 32 + lane] = j == 0   ? va[i].x
+                                                       : j == 1 ? va[i].y
+                                                       : j == 2 ? va[i].z
+                                                                : va[i].w;
         }
         if (has_b) slot[C::kSlotB + lane] = vb[j] * p.alpha;
         if (part == 0 && lane < 2)
@@ -222,11 +222,11 @@ template <class C>
 struct Consumer {
   const LargeMParams& p;
   LargeMShared<C>& shared;
-  uint32_t low_a, low_b;  // low words of the descriptors of this warpgroup's A and B
+  uint32_t low_a, low_b;               // low words of the descriptors of this warpgroup's A and B
   uint32_t scales_a, scales_b, place;  // this thread's in slot 0, shared addresses
   int lane;
   int row, column;  // this warp's first, from the tile's
-  bool ready;    // the next stage's data are known to be there
+  bool ready;       // the next stage's data are known to be there
   StepScales<C> next;
   RingCursor<C::kStages> at;
   float sum[C::kBlocksM][C::kColumns / 2];
@@ -274,7 +274,8 @@ struct Consumer {
   }
 
   /// sum += scales * product, for product `i`.
-  __device__ __forceinline__ void Promote(int i, const float (&x)[C::kBlocksM][C::kScaleGroups][2]) {
+  __device__ __forceinline__ void Promote(int i,
+                                          const float (&x)[C::kBlocksM][C::kScaleGroups][2]) {
     const int m = i / C::kProductsN, h = i % C::kProductsN;
     FenceRegisters(product);
 #pragma unroll
@@ -405,9 +406,9 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
   const int group_m = group % C::kWarpgroupsM, group_n = group / C::kWarpgroupsM;
   const int row_offset = group_m * C::kBlocksM * 64, column_offset = group_n * C::kColumns;
   const uint32_t base = SharedAddress(stages);
-  Consumer<C> c{p, shared, static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockK)),
-                static_cast<uint32_t>(
-                    WgmmaDescriptor128(base + C::kStageBytesA + column_offset * kBlockK))};
+  Consumer<C> c{
+      p, shared, static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockK)),
+      static_cast<uint32_t>(WgmmaDescriptor128(base + C::kStageBytesA + column_offset * kBlockK))};
   const uint32_t slots = SharedAddress(scale_slots);
   c.scales_a = slots + (row_offset + (warp % 4) * 16 + lane / 4) * 4;
   c.scales_b = slots + (C::kSlotB + group_n * C::kScaleGroups) * 4;
@@ -449,8 +450,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   uint8_t* slabs = stages + C::kStages * (C::kStageBytesA + C::kStageBytesB);
   float* scale_slots =
       reinterpret_cast<float*>(slabs + C::kConsumerWarps * C::kSlabs * C::kSlabBytes);
-  auto& shared =
-      *reinterpret_cast<LargeMShared<C>*>(scale_slots + C::kStages * C::kSlotFloats);
+  auto& shared = *reinterpret_cast<LargeMShared<C>*>(scale_slots + C::kStages * C::kSlotFloats);
   constexpr int kCluster = C::kMulticast * C::kSplit;
   const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
   if (threadIdx.x == 0) {

@@ -4,7 +4,7 @@
 namespace culet::sm90 {
 
 std::span<const LargeMKernel> LargeMSplit() {
-  //                  tile    WGs product stages cluster split slabs
+  //           tile, warpgroups, product, stages, cluster, split, slabs
   static const LargeMKernel kernels[] = {
       MakeLargeM<LargeMConfig<256, 128, 2, 1, 128, 4, 1, 1, 2, 1>>(
           "sm90_fp8_block/256x128x128/c1x1/s4/k2"),
