@@ -18,14 +18,16 @@ using sm90::SmallMLaunch;
 using sm90::SmallMLayout;
 using sm90::SmallMProblem;
 
-// More tiles of tokens than this, and kernels with large tiles of A are the better family.
+// Beyond, kernels with large tiles of A are the better family on every shape measured.
+constexpr int kMaxRowsOfA = 128;
 constexpr int kMaxTokenTiles = 4;
 
 constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 
-// What PredictUs is made of, in microseconds and bytes. Fitted to 4000 measurements of all these
-// kernels on one H200 at M = 1 to 128 on twelve layers: the choice by this model alone costs 1.024
-// of the best choice in the geometric mean, 1.03 under programmatic dependent launch, 1.18 at most.
+// What PredictUs is made of, in microseconds and bytes. Fitted to 4000 measurements of these
+// kernels on one H200, M = 1 to 128 on twelve layers: the launch it prefers takes 1.02 of the best
+// one's time in the geometric mean and 1.12 at most; under programmatic dependent launch 1.05
+// and 1.18.
 struct TimeModel {
   double launch;    // and the first bytes
   double read;      // of the device's read rate
@@ -41,10 +43,32 @@ struct TimeModel {
   double imbalance;      // of the reading time, for CTAs that some multiprocessors lack
   double mixed;          // of the shorter of reading and multiprocessor time
 };
-constexpr TimeModel kAlone = {1.72,  0.86,  81.9e3, 1.4,   0.0545, 0.00231, 0.522,
-                              0.052, 0.383, 0.022,  0.264, 0.0061, 0.095};
-constexpr TimeModel kDependent = {0.52,  1.0,   69.2e3, 3.0,  0.106,  0.00265, 0.446,
-                                  0.033, 0.875, 0.042,  0.84, 0.0077, 0.044};
+constexpr TimeModel kAlone = {.launch = 1.71,
+                              .read = 0.988,
+                              .sm_bytes = 78.6e3,
+                              .latency = 1.34,
+                              .block = 0.0245,
+                              .block_token = 0.00126,
+                              .exchange = 1.19,
+                              .exchange_sums = 0.0314,
+                              .exchange_more = 0.579,
+                              .store_sums = 0.0775,
+                              .wave = 0.383,
+                              .imbalance = 0.0,
+                              .mixed = 0.0928};
+constexpr TimeModel kDependent = {.launch = 1.47,
+                                  .read = 1.097,
+                                  .sm_bytes = 74.0e3,
+                                  .latency = 1.5,
+                                  .block = 0.121,
+                                  .block_token = 0.00132,
+                                  .exchange = 0.16,
+                                  .exchange_sums = 0.042,
+                                  .exchange_more = 0.47,
+                                  .store_sums = 0.0584,
+                                  .wave = 0.309,
+                                  .imbalance = 0.113,
+                                  .mixed = 0.204};
 
 SmallMProblem ToProblem(const GemmArgs& args) {
   // Maps are made before A and D exist; any aligned address will do until RebindSmallM.
@@ -106,7 +130,7 @@ class SmallM final : public ArgsKernel {
     if (p.align_a < 16 || p.align_b < 16)
       return Feasibility::Refuse("A and B, pointers and rows, must be aligned to 16 bytes (TMA)");
     if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");
-    if (CeilDiv(p.m, kernel_.tokens) > kMaxTokenTiles)
+    if (p.m > kMaxRowsOfA || CeilDiv(p.m, kernel_.tokens) > kMaxTokenTiles)
       return Feasibility::Refuse("made for fewer rows of A");
     if (CeilDiv(p.n, kernel_.rows()) > 65535) return Feasibility::Refuse("n is too large");
     return Feasibility::Ok();
