@@ -118,6 +118,15 @@ __device__ __forceinline__ void ClusterSyncRelaxed() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
+/// The halves of ClusterSyncRelaxed, for work in between. The wait orders what the others did before
+/// they arrived only as far as they made it visible themselves (BarrierInitFence).
+__device__ __forceinline__ void ClusterArriveRelaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void ClusterWait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 /// Stores 16 bytes to another CTA's shared memory and completes so many transaction bytes on a
 /// barrier of that CTA. Both addresses come from MapToRank. PTX ISA 9.7.9 st.async.
 __device__ __forceinline__ void StoreAsync(uint32_t address, float4 value, uint32_t barrier) {

@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   if (warp == kScaleWarp && !early_weights) scales.Fetch(0);
   __syncthreads();
   // Says that this CTA's barriers are ready for the others' sums; waited for before those are sent.
-  if (splits > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  if (splits > 1) ClusterArriveRelaxed();
   if (warp == kScaleWarp) {
     GridDependencyWait();
     // Not before the wait: the next kernel loads its weights early, and only this one, not those
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     __syncwarp();
     scales.Run(shared);
     __syncwarp();
-    if (splits > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    if (splits > 1) ClusterWait();
     return;
   }
 
@@ -379,7 +379,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   }
 
   __syncwarp();
-  if (splits > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  if (splits > 1) ClusterWait();
   if (warp >= kTmaWarp) return;
 
   // A warpgroup's groups of 8 tokens go round-robin to the CTAs of the cluster for summing.
