@@ -9,7 +9,7 @@ std::span<const SmallMKernel> SmallM64() {
   static const SmallMKernel kernels[] = {
       MakeSmallM<SmallMConfig<8, 1, 1, 8, 2, 4>>("64x8x128", 38, 1 << 2 | 1 << 3 | 1 << 4),
       MakeSmallM<SmallMConfig<16, 1, 1, 16, 2, 4>>("64x16x128", 48, 1 << 2 | 1 << 3 | 1 << 4),
-      MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 4>>("64x32x128", 76, 1 << 1 | 1 << 2 | 1 << 4),
+      MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 4>>("64x32x128", 76, 1 << 1 | 1 << 2 | 1 << 3),
       MakeSmallM<SmallMConfig<64, 1, 1, 64, 2, 2>>("64x64x128", 140, 1 << 1 | 1 << 2),
       MakeSmallM<SmallMConfig<64, 1, 1, 32, 1, 4>>("64x64x128p32", 78, 1 << 3 | 1 << 4),
       MakeSmallM<SmallMConfig<128, 1, 2, 64, 2, 1>>("64x128x128", 140, 1 << 1),
