@@ -404,11 +404,18 @@ TEST(Verify, TheCallerMayEndTheRunAndChooseKernels) {
   EXPECT_EQ(VerifyOne(std::make_unique<FlawedKernel>(Defect::kNone), options).passed, 0);
 }
 
+const std::set<int> kPairM = {1,  2,  3,  4,  5,  7,  8,   9,   15, 16,
+                              17, 31, 32, 33, 64, 65, 127, 128, 129};
+const std::set<int> kPairN = {1,  2,  3,  7,   8,   15,  16,  17,  31,  33,
+                              63, 64, 65, 127, 128, 129, 255, 256, 257, 300};
+const std::set<int> kPairK = {1,  2,  3,  7,   8,   15,  16,  17,  33,  63,
+                              64, 65, 96, 127, 128, 129, 255, 256, 257, 385};
+
 TEST(ConformanceProblems, HoldEveryPairOfWhatMatters) {
   const std::vector<GemmDesc> problems = ConformanceProblems(0, false);
   EXPECT_EQ(problems, ConformanceProblems(0, false)) << "not deterministic";
   EXPECT_GE(problems.size(), 300u);
-  EXPECT_LE(problems.size(), 800u);
+  EXPECT_LE(problems.size(), 1200u);
   EXPECT_EQ((std::set<GemmDesc>(problems.begin(), problems.end()).size()), problems.size());
   // The orders of every engine, with all sizes: no two choices may miss each other.
   using Values = std::array<int, 9>;
@@ -420,7 +427,7 @@ TEST(ConformanceProblems, HoldEveryPairOfWhatMatters) {
     orders.insert(
         {static_cast<int>(d.type_a), static_cast<int>(d.type_b), order[0], order[1], order[2]});
     if (order != std::array<int, 3>{1, 0, 1}) continue;
-    if (d.n > 300 || d.k > 385) continue;  // the larger shapes are not part of the pairs
+    if (!kPairM.contains(d.m) || !kPairN.contains(d.n) || !kPairK.contains(d.k)) continue;
     rows.push_back(
         {static_cast<int>(d.type_a) * 8 + static_cast<int>(d.type_b), static_cast<int>(d.type_d),
          d.m, d.n, d.k, d.type_c != DataType::kNull,
@@ -441,10 +448,33 @@ TEST(ConformanceProblems, HoldEveryPairOfWhatMatters) {
       EXPECT_EQ(pairs.size(), as.size() * bs.size()) << "factors " << a << " and " << b;
     }
   }
-  std::set<int> m;
-  for (const Values& row : rows) m.insert(row[2]);
-  EXPECT_EQ(m,
-            (std::set<int>{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 127, 128, 129}));
+  std::array<std::set<int>, 3> sizes;
+  for (const Values& row : rows) {
+    for (int i = 0; i < 3; ++i) sizes[i].insert(row[2 + i]);
+  }
+  EXPECT_EQ(sizes, (std::array<std::set<int>, 3>{kPairM, kPairN, kPairK}));
+}
+
+TEST(ConformanceProblems, HoldTheProductsOfAModel) {
+  // What a matrix unit's kernel takes at all: aligned rows, the usual output, nothing added.
+  std::set<std::array<int, 2>> mn, mk, nk;
+  std::set<std::array<int, 3>> scales;  // m below or above a GPU's tiles, orders of U and V
+  for (const GemmDesc& d : ConformanceProblems(900, false)) {
+    const bool plain = d.type_a == DataType::kFloat8_e4m3 && d.type_d == DataType::kBfloat16 &&
+                       d.type_c == DataType::kNull && d.type_bias == DataType::kNull &&
+                       d.align_a == 16 && d.align_b == 16 && d.align_d == 16 && d.n % 8 == 0 &&
+                       d.k % 16 == 0 && d.order_a == Order::kRowMajor &&
+                       d.order_b == Order::kColMajor && d.order_d == Order::kRowMajor;
+    if (!plain) continue;
+    mn.insert({d.m, d.n});
+    mk.insert({d.m, d.k});
+    nk.insert({d.n, d.k});
+    scales.insert({d.m > 128, static_cast<int>(d.order_u), static_cast<int>(d.order_v)});
+  }
+  EXPECT_GE(mn.size(), 180u);
+  EXPECT_GE(mk.size(), 150u);
+  EXPECT_GE(nk.size(), 120u);
+  EXPECT_EQ(scales.size(), 8u);
 }
 
 TEST(ConformanceProblems, TheBoundsAreSharp) {
