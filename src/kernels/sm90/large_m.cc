@@ -75,6 +75,10 @@ bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int sw
   params->n = problem.n;
   params->k_blocks = CeilDiv(problem.k, kBlockK);
   if (params->k_blocks < kernel.split) return false;
+  // A tile's place is two indices of 15 and 16 bits.
+  if (CeilDiv(problem.m, kernel.tile_m) + kernel.cluster_m > 0x7FFF ||
+      CeilDiv(problem.n, kernel.tile_n) + kernel.cluster_n > 0xFFFF)
+    return false;
   params->order.tiles_m = CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m);
   params->order.tiles_n = CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n);
   params->order.group = std::max(1, (1 << swizzle) / kernel.cluster_m);

@@ -59,10 +59,14 @@ struct LargeMConfig {
                                        : kTileN % 32 == 0 && kColumns % 32 == 0 ? 32
                                                                                 : 16;
   static constexpr int kScaleGroups = kColumns / kScaleColumns;
-  // The scales of a stage: A's, one a row; B's, one a group of columns; the tile's row, column.
-  static constexpr int kSlotB = kTileM, kSlotPlace = kSlotB + kScaleGroups * kWarpgroupsN;
-  static constexpr int kSlotFloats = (kSlotPlace + 2 + 1) / 2 * 2;
-  static constexpr int kSmemBytes = kStages * (kStageBytesA + kStageBytesB + kSlotFloats * 4) +
+  // The scales of a stage, so that a thread reads its own with few wide loads: A's, the rows of one
+  // thread side by side; for each column of warpgroups B's, one a group, and the tile's row,
+  // column.
+  static constexpr int kSlotTail = kScaleGroups == 1 ? 2 : (kScaleGroups + 1 + 3) / 4 * 4;
+  static constexpr int kSlotFloats = (kTileM + kSlotTail * kWarpgroupsN + 3) / 4 * 4;
+  static constexpr int kQuadBytes = 2 * kTileM * 16;  // see ScaleProducer
+  static constexpr int kSmemBytes = kQuadBytes +
+                                    kStages * (kStageBytesA + kStageBytesB + kSlotFloats * 4) +
                                     kConsumerWarps * kSlabs * kSlabBytes + 8 * (2 * kStages + 2);
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
@@ -71,11 +75,12 @@ struct LargeMConfig {
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kColumns % kProductN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);
+  static_assert(kBlocksM == 1 || kBlocksM == 2);
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
   static_assert(kSplit == 1 || kSplit == kBlocksM ||
                 (kColumns % 64 == 0 && kBlocksM * kColumns / 64 % kSplit == 0));
-  static_assert(kScaleRows % 32 == 0 && kSlotFloats % 2 == 0);
+  static_assert(kScaleRows % 32 == 0);
   static_assert(kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
   static_assert(kSmemBytes <= 232448, "shared memory of an SM");
@@ -146,75 +151,115 @@ __device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& 
   shared.ring.Drain(at);
 }
 
-/// The producer of the scales: warp `part` of kScaleWarps, kScaleRows rows of A each. It reads four
-/// k-blocks of a row at a time into registers, as 16 bytes where the layout allows: a gather of 4
-/// bytes a row costs the load unit a cycle a row.
+/// Where the scale of a tile's row lies in a slot: the 2 * kBlocksM rows of a thread (rows r and
+/// r + 8 of each m64 block) side by side.
 template <class C>
-__device__ __forceinline__ void ProduceScales(const LargeMParams& p, LargeMShared<C>& shared,
-                                              float* slots, int rank, int kb_begin, int kb_end,
-                                              int part) {
-  const int lane = threadIdx.x % 32;
-  const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-  RingCursor<C::kStages> at;
-  for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
-       tile += clusters) {
-    const TilePlace place = PlaceOf<C>(p, tile, rank);
-    // Rows and blocks outside the matrix read its last ones: their results are never stored.
-    const bool has_b = part == 0 && lane < C::kScaleGroups * C::kWarpgroupsN;
-    const int block = min((place.column + lane * C::kScaleColumns) / 128, (p.n - 1) / 128);
-    const float* b = p.scale_b + static_cast<int64_t>(block) * p.scale_b_column;
-#pragma unroll 1
-    for (int quad = kb_begin & ~3; quad < kb_end; quad += 4) {
-      float4 va[C::kScaleRows / 32];
-      float vb[4];
+__device__ __forceinline__ int SlotOfRow(int row) {
+  const int group = row / (C::kBlocksM * 64), m = row / 64 % C::kBlocksM;
+  return ((group * 4 + row % 64 / 16) * 8 + row % 8) * (2 * C::kBlocksM) + m * 2 + row % 16 / 8;
+}
+
+/// The producer of the scales: warp `part` of kScaleWarps, kScaleRows rows of A each. It copies
+/// four k-blocks of a row at a time, as 16 bytes where the layout allows (a gather of 4 bytes a row
+/// costs the load unit a cycle a row), to shared memory, one such quad ahead of the one it hands
+/// out: with loads to registers their latency, not the tensor core, set the pace.
+template <class C>
+struct ScaleProducer {
+  const LargeMParams& p;
+  int rank, kb_begin, kb_end, part, lane;
+  uint32_t quads;  // two quads of this warp's rows, 16 bytes a row: shared address
+  // What is fetched next.
+  int tile, quad, buffer = 0;
+  TilePlace place{};
+  float b[4];
+
+  __device__ __forceinline__ bool HasB() const {
+    return part == 0 && lane < C::kScaleGroups * C::kWarpgroupsN;
+  }
+
+  /// Starts the copies of the next quad, if there is one; one group.
+  __device__ __forceinline__ void Fetch() {
+    if (tile < p.order.count()) {
+      if (quad == (kb_begin & ~3)) place = PlaceOf<C>(p, tile, rank);
+      const int64_t block_step = p.scale_a_block;
 #pragma unroll
       for (int i = 0; i < C::kScaleRows / 32; ++i) {
+        // Rows and blocks outside the matrix read its last ones: their results are never stored.
         const int row = min(place.row + part * C::kScaleRows + i * 32 + lane, p.m - 1);
-        const float* a = p.scale_a + static_cast<int64_t>(row) * p.scale_a_row +
-                         static_cast<int64_t>(quad) * p.scale_a_block;
+        const float* a = p.scale_a + static_cast<int64_t>(row) * p.scale_a_row + quad * block_step;
+        const uint32_t to = quads + ((buffer * C::kScaleRows) + i * 32 + lane) * 16;
         if (p.scale_a_vector) {
-          va[i] = __ldg(reinterpret_cast<const float4*>(a));
+          CopyAsync<16>(to, a);
         } else {
-          va[i].x = __ldg(a);
-          va[i].y = quad + 1 < kb_end ? __ldg(a + p.scale_a_block) : 0.0f;
-          va[i].z = quad + 2 < kb_end ? __ldg(a + 2 * static_cast<int64_t>(p.scale_a_block)) : 0.0f;
-          va[i].w = quad + 3 < kb_end ? __ldg(a + 3 * static_cast<int64_t>(p.scale_a_block)) : 0.0f;
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            if (quad + j < kb_end) CopyAsync<4>(to + j * 4, a + j * block_step);
         }
       }
+      const int block = min((place.column + lane * C::kScaleColumns) / 128, (p.n - 1) / 128);
+      const float* from = p.scale_b + static_cast<int64_t>(block) * p.scale_b_column;
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        vb[j] = has_b && quad + j < kb_end
-                    ? __ldg(b + static_cast<int64_t>(quad + j) * p.scale_b_block)
-                    : 0.0f;
+        b[j] = HasB() && quad + j < kb_end
+                   ? __ldg(from + static_cast<int64_t>(quad + j) * p.scale_b_block)
+                   : 0.0f;
+    }
+    CopyAsyncCommit();
+  }
+
+  __device__ __forceinline__ void Run(LargeMShared<C>& shared, float* slots) {
+    const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
+    tile = blockIdx.x / (C::kMulticast * C::kSplit);
+    quad = kb_begin & ~3;
+    RingCursor<C::kStages> at;
+    const int b_at = C::kTileM + lane / C::kScaleGroups * C::kSlotTail + lane % C::kScaleGroups;
+    Fetch();
+    while (tile < p.order.count()) {
+      const int now = quad;
+      const uint32_t from = quads + (buffer * C::kScaleRows + lane) * 16;
+      const int packed = (place.row / C::kTileM) << 16 | place.column / C::kTileN;
+      const float now_b[4] = {b[0], b[1], b[2], b[3]};
+      buffer ^= 1;
+      quad += 4;
+      if (quad >= kb_end) {
+        quad = kb_begin & ~3;
+        tile += clusters;
+      }
+      const bool last = tile >= p.order.count();
+      Fetch();
+      CopyAsyncWait<1>();
+      __syncwarp();
+      float2 a[C::kScaleRows / 32];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        if (quad + j < kb_begin || quad + j >= kb_end) continue;
+        if (j % 2 == 0) {
+#pragma unroll
+          for (int i = 0; i < C::kScaleRows / 32; ++i)
+            a[i] = LoadShared2(from + i * 32 * 16 + j * 4);
+        }
+        if (now + j < kb_begin || now + j >= kb_end) continue;
         BarrierWait(&shared.ring.empty[at.stage], at.parity ^ 1);
         float* slot = slots + at.stage * C::kSlotFloats;
 #pragma unroll
-        for (int i = 0; i < C::kScaleRows / 32; ++i) {
-          slot[part * C::kScaleRows + i * 32 + lane] = j == 0   ? va[i].x
-                                                       : j == 1 ? va[i].y
-                                                       : j == 2 ? va[i].z
-                                                                : va[i].w;
-        }
-        if (has_b) slot[C::kSlotB + lane] = vb[j] * p.alpha;
-        if (part == 0 && lane < 2)
-          slot[C::kSlotPlace + lane] = __int_as_float(lane == 0 ? place.row : place.column);
+        for (int i = 0; i < C::kScaleRows / 32; ++i)
+          slot[SlotOfRow<C>(part * C::kScaleRows + i * 32 + lane)] = j % 2 == 0 ? a[i].x : a[i].y;
+        if (HasB()) slot[b_at] = now_b[j] * p.alpha;
+        if (part == 0 && lane < C::kWarpgroupsN)
+          slot[C::kTileM + lane * C::kSlotTail + C::kScaleGroups] = __int_as_float(packed);
         __syncwarp();
         if (lane == 0) BarrierArrive(&shared.ring.full[at.stage]);
         at.Advance();
       }
+      if (last) break;
     }
   }
-}
+};
 
-/// The scales of one k-block as one thread needs them, and the place of its tile.
+/// scale_a * scale_b of one k-block as one thread needs them: two rows of each m64 block, groups of
+/// columns.
 template <class C>
 struct StepScales {
-  float a[C::kBlocksM][2];  // two rows of each m64 block
-  float b[C::kScaleGroups];
-  int row, column;
+  float x[C::kBlocksM][C::kScaleGroups][2];
 };
 
 /// The consumer's registers and its place; one object a thread, fully unrolled into registers.
@@ -222,12 +267,11 @@ template <class C>
 struct Consumer {
   const LargeMParams& p;
   LargeMShared<C>& shared;
-  uint32_t low_a, low_b;               // low words of the descriptors of this warpgroup's A and B
-  uint32_t scales_a, scales_b, place;  // this thread's in slot 0, shared addresses
+  uint32_t low_a, low_b;        // low words of the descriptors of this warpgroup's A and B
+  uint32_t scales_a, scales_b;  // this thread's in slot 0, shared addresses
   int lane;
-  int row, column;  // this warp's first, from the tile's
-  bool ready;       // the next stage's data are known to be there
-  StepScales<C> next;
+  int place;   // of the tile: index along M in the upper half, along N in the lower
+  bool ready;  // the next stage's data are known to be there
   RingCursor<C::kStages> at;
   float sum[C::kBlocksM][C::kColumns / 2];
   float product[C::kProductN / 2];
@@ -258,31 +302,47 @@ struct Consumer {
     low_b += step;
   }
 
-  /// Starts to bring the scales of a stage to registers. Shared memory is busy with the operands of
-  /// wgmma, so this is done a k-block ahead where the stage is there.
-  __device__ __forceinline__ void ReadScales(int stage) {
+  /// Brings the scales of a stage to registers.
+  __device__ __forceinline__ void ReadScales(int stage, StepScales<C>& s) {
     const uint32_t slot = stage * (C::kSlotFloats * 4);
+    float tail[C::kSlotTail];
+    if constexpr (C::kSlotTail == 2) {
+      const float2 v = LoadShared2(scales_b + slot);
+      tail[0] = v.x, tail[1] = v.y;
+    } else {
 #pragma unroll
-    for (int g = 0; g < C::kScaleGroups; ++g) next.b[g] = LoadShared(scales_b + slot + g * 4);
-#pragma unroll
-    for (int m = 0; m < C::kBlocksM; ++m) {
-      next.a[m][0] = LoadShared(scales_a + slot + m * 64 * 4);
-      next.a[m][1] = LoadShared(scales_a + slot + (m * 64 + 8) * 4);
+      for (int i = 0; i < C::kSlotTail; i += 4) {
+        const float4 v = LoadShared4(scales_b + slot + i * 4);
+        tail[i] = v.x, tail[i + 1] = v.y, tail[i + 2] = v.z, tail[i + 3] = v.w;
+      }
     }
-    next.row = __float_as_int(LoadShared(place + slot));
-    next.column = __float_as_int(LoadShared(place + slot + 4));
+    float a[C::kBlocksM][2];
+    if constexpr (C::kBlocksM == 2) {
+      const float4 v = LoadShared4(scales_a + slot);
+      a[0][0] = v.x, a[0][1] = v.y, a[1][0] = v.z, a[1][1] = v.w;
+    } else {
+      const float2 v = LoadShared2(scales_a + slot);
+      a[0][0] = v.x, a[0][1] = v.y;
+    }
+    place = __float_as_int(tail[C::kScaleGroups]);
+#pragma unroll
+    for (int m = 0; m < C::kBlocksM; ++m)
+#pragma unroll
+      for (int g = 0; g < C::kScaleGroups; ++g) {
+        s.x[m][g][0] = a[m][0] * tail[g];
+        s.x[m][g][1] = a[m][1] * tail[g];
+      }
   }
 
   /// sum += scales * product, for product `i`.
-  __device__ __forceinline__ void Promote(int i,
-                                          const float (&x)[C::kBlocksM][C::kScaleGroups][2]) {
+  __device__ __forceinline__ void Promote(int i, const StepScales<C>& s) {
     const int m = i / C::kProductsN, h = i % C::kProductsN;
     FenceRegisters(product);
 #pragma unroll
     for (int n8 = 0; n8 < C::kProductN / 8; ++n8) {
       const int column = h * C::kProductN + n8 * 8;
-      const float x0 = x[m][column / C::kScaleColumns][0];
-      const float x1 = x[m][column / C::kScaleColumns][1];
+      const float x0 = s.x[m][column / C::kScaleColumns][0];
+      const float x1 = s.x[m][column / C::kScaleColumns][1];
       float* d = &sum[m][column / 2];
       const float* v = &product[n8 * 4];
       d[0] = fmaf(x0, v[0], d[0]);
@@ -294,34 +354,20 @@ struct Consumer {
 
   /// One k-block.
   __device__ __forceinline__ void Step() {
-    if (!ready) {
-      shared.ring.WaitFull(at);
-      ReadScales(at.stage);
-    }
+    if (!ready) shared.ring.WaitFull(at);
     const int stage = at.stage;
-    float x[C::kBlocksM][C::kScaleGroups][2];
+    StepScales<C> s;
 #pragma unroll
     for (int i = 0; i < C::kProducts; ++i) {
       Issue(i);
-      if (i == 0) {
-#pragma unroll
-        for (int m = 0; m < C::kBlocksM; ++m)
-#pragma unroll
-          for (int g = 0; g < C::kScaleGroups; ++g) {
-            x[m][g][0] = next.a[m][0] * next.b[g];
-            x[m][g][1] = next.a[m][1] * next.b[g];
-          }
-        row = next.row;
-        column = next.column;
-      }
+      if (i == 0) ReadScales(stage, s);
       if (i == C::kProducts - 1) {
         Advance();
         ready = shared.ring.TestFull(at);
-        if (ready) ReadScales(at.stage);
       }
       WgmmaWait<0>();
       if (i == C::kProducts - 1) shared.ring.template Release<C::kMulticast>(stage, lane);
-      Promote(i, x);
+      Promote(i, s);
     }
   }
 
@@ -410,9 +456,8 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
       p, shared, static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockK)),
       static_cast<uint32_t>(WgmmaDescriptor128(base + C::kStageBytesA + column_offset * kBlockK))};
   const uint32_t slots = SharedAddress(scale_slots);
-  c.scales_a = slots + (row_offset + (warp % 4) * 16 + lane / 4) * 4;
-  c.scales_b = slots + (C::kSlotB + group_n * C::kScaleGroups) * 4;
-  c.place = slots + C::kSlotPlace * 4;
+  c.scales_a = slots + SlotOfRow<C>(row_offset + (warp % 4) * 16 + lane / 4) * 4;
+  c.scales_b = slots + (C::kTileM + group_n * C::kSlotTail) * 4;
   c.lane = lane;
   slabs += warp * C::kSlabs * C::kSlabBytes;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
@@ -426,7 +471,8 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
       for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] = 0.0f;
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) c.Step();
-    const int row = c.row + warp_row, column = c.column + column_offset;
+    const int row = (c.place >> 16) * C::kTileM + warp_row;
+    const int column = (c.place & 0xFFFF) * C::kTileN + column_offset;
     constexpr int kAllSlabs = C::kBlocksM * C::kSlabsN;
     if constexpr (C::kSplit == 1) {
 #pragma unroll
@@ -448,8 +494,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   extern __shared__ __align__(1024)
       uint8_t stages[];  // no static shared memory: starts at a multiple of 1024
   uint8_t* slabs = stages + C::kStages * (C::kStageBytesA + C::kStageBytesB);
-  float* scale_slots =
-      reinterpret_cast<float*>(slabs + C::kConsumerWarps * C::kSlabs * C::kSlabBytes);
+  uint8_t* quads = slabs + C::kConsumerWarps * C::kSlabs * C::kSlabBytes;
+  float* scale_slots = reinterpret_cast<float*>(quads + C::kQuadBytes);
   auto& shared = *reinterpret_cast<LargeMShared<C>*>(scale_slots + C::kStages * C::kSlotFloats);
   constexpr int kCluster = C::kMulticast * C::kSplit;
   const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
@@ -476,7 +522,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if (warp == 0) {
       if (ElectOne()) Produce<C>(p, shared, stages, rank, kb_begin, kb_end);
     } else if (warp <= C::kScaleWarps) {
-      ProduceScales<C>(p, shared, scale_slots, rank, kb_begin, kb_end, warp - 1);
+      ScaleProducer<C>{p,
+                       rank,
+                       kb_begin,
+                       kb_end,
+                       warp - 1,
+                       static_cast<int>(threadIdx.x % 32),
+                       SharedAddress(quads) + (warp - 1) * C::kScaleRows * 32}
+          .Run(shared, scale_slots);
     }
   } else {
     RegistersUp<C::kConsumerRegisters>();
