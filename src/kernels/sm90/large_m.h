@@ -46,8 +46,7 @@ struct LargeMKernel {
   int stages;
   int smem_bytes;
   int threads;
-  int clocks_block, clocks_tile;  ///< for PredictUs: of a tile's k-block, and of a tile besides
-  int registers;                  ///< a thread at launch; setmaxnreg redistributes them
+  int registers;  ///< a thread at launch; setmaxnreg redistributes them
 
   constexpr int cluster_size() const { return cluster_m * cluster_n * split; }
 };

@@ -20,6 +20,10 @@ std::span<const LargeMKernel> LargeM128xN() {
           "sm90_fp8_block/128x192x128/c2x1/s4"),
       MakeLargeM<LargeMConfig<128, 192, 2, 1, 192, 4, 1, 2, 1, 3>>(
           "sm90_fp8_block/128x192x128/c1x2/s4"),
+      MakeLargeM<LargeMConfig<128, 256, 1, 2, 128, 4, 1, 1, 1, 1>>(
+          "sm90_fp8_block/128x256x128/c1x1/s4"),
+      MakeLargeM<LargeMConfig<128, 256, 1, 2, 128, 4, 1, 2, 1, 1>>(
+          "sm90_fp8_block/128x256x128/c1x2/s4"),
       MakeLargeM<LargeMConfig<128, 256, 1, 2, 128, 4, 2, 1, 1, 1>>(
           "sm90_fp8_block/128x256x128/c2x1/s4"),
       MakeLargeM<LargeMConfig<128, 160, 2, 1, 160, 5, 2, 1, 1, 2>>(

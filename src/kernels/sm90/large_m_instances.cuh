@@ -18,9 +18,6 @@ LargeMKernel MakeLargeM(const char* id) {
   kernel.stages = C::kStages;
   kernel.smem_bytes = C::kSmemBytes;
   kernel.threads = C::kThreads;
-  // 1.2 of the tensor core's time; a tile's start, its stores and (split) the exchange of sums.
-  kernel.clocks_block = C::kTileM * C::kTileN / 32 * 6 / 5;
-  kernel.clocks_tile = 500 + C::kTileM * C::kTileN / 16 + (C::kSplit > 1 ? 2500 : 0);
   kernel.registers = 65536 / C::kThreads / 8 * 8;  // what __launch_bounds__(kThreads, 1) gives
   return kernel;
 }

@@ -14,6 +14,8 @@ std::span<const LargeMKernel> LargeMSplit() {
           "sm90_fp8_block/256x96x128/c1x1/s4/k2"),
       MakeLargeM<LargeMConfig<256, 112, 2, 1, 112, 4, 1, 1, 2, 1>>(
           "sm90_fp8_block/256x112x128/c1x1/s4/k2"),
+      MakeLargeM<LargeMConfig<128, 256, 1, 2, 128, 4, 1, 1, 2, 1>>(
+          "sm90_fp8_block/128x256x128/c1x1/s4/k2"),
       MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 5, 1, 1, 2, 2>>(
           "sm90_fp8_block/128x128x128/c1x1/s5/k2"),
       MakeLargeM<LargeMConfig<128, 192, 1, 2, 96, 4, 1, 1, 2, 2>>(
