@@ -50,9 +50,10 @@ BenchReport::BenchReport(const DeviceInfo& device, const Registry& registry,
 
 void BenchReport::Begin() const {
   if (options_.json) return;
-  fmt::print("{}, {} {}; reads {:.1f} GB/s, computes {:.0f} GFLOP/s in F32 ({})\n{}", device_.name,
+  fmt::print("{}, {} {}; reads {:.1f} GB/s, computes {:.0f} GFLOP/s in {} ({})\n{}", device_.name,
              device_.units, device_.arch == 0 ? "threads" : "SMs", rates_.read_gbps, rates_.gflops,
-             rates_.measured ? "measured in this run" : "typical", table_.Header());
+             ToString(options_.rate_type), rates_.measured ? "measured in this run" : "typical",
+             table_.Header());
 }
 
 void BenchReport::Add(const Problem& problem, std::vector<Contender> contenders) {
@@ -165,6 +166,7 @@ Json BenchReport::Document(bool interrupted) const {
                    {"rates",
                     {{"read_gbps", Number(rates_.read_gbps)},
                      {"gflops", Number(rates_.gflops)},
+                     {"type", ToString(options_.rate_type)},
                      {"measured", rates_.measured}}},
                    {"left_out", left_out_},
                    {"interrupted", interrupted},

@@ -35,6 +35,7 @@ class BenchReport {
     bool json = false;
     bool repro = false;  ///< the repeating command below each row
     bool regret = false;
+    DataType rate_type = DataType::kFloat32;  ///< what the arithmetic rate is of
   };
   /// `device` and `registry` must outlive the report.
   BenchReport(const DeviceInfo& device, const Registry& registry, const HardwareRates& rates,

@@ -52,10 +52,14 @@ struct BenchArgs {
   }
 };
 
-// Measured where that is possible.
-Result<HardwareRates> RatesOf(const DeviceInfo& device) {
-  return device.arch == 0 ? MeasureHostRates()
-                          : Result<HardwareRates>(TypicalRates(device, DataType::kBfloat16));
+// Measured where that is possible. The rate of a GPU's matrix units depends on the type; one run
+// has one format. A CPU computes all types in F32.
+DataType RateType(const DeviceInfo& device, const std::vector<Problem>& problems) {
+  return device.arch == 0 ? DataType::kFloat32 : problems.front().desc.type_a;
+}
+
+Result<HardwareRates> RatesOf(const DeviceInfo& device, DataType type) {
+  return device.arch == 0 ? MeasureHostRates() : Result<HardwareRates>(TypicalRates(device, type));
 }
 
 int RunProblems(const BenchArgs& args, Gemm& gemm, const HardwareRates& rates,
@@ -63,8 +67,9 @@ int RunProblems(const BenchArgs& args, Gemm& gemm, const HardwareRates& rates,
   const InterruptGuard guard;
   const Budget budget(args.budget_s);
   Progress progress;
-  BenchReport report(gemm.device(), gemm.registry(), rates, problems,
-                     {args.common.json, args.repro, args.regret});
+  BenchReport report(
+      gemm.device(), gemm.registry(), rates, problems,
+      {args.common.json, args.repro, args.regret, RateType(gemm.device(), problems)});
   Selection selection = ParseSelection(args.kernels);
   MeasureOptions options;
   options.rounds = args.rounds;
@@ -134,7 +139,7 @@ int RunBench(const BenchArgs& args) {
   if (!problems.ok()) return Fail(problems.status(), json);
   const Status named = CheckNames(gemm.registry(), ParseSelection(args.kernels));
   if (!named.ok()) return Fail(named, json);
-  const Result<HardwareRates> rates = RatesOf(gemm.device());
+  const Result<HardwareRates> rates = RatesOf(gemm.device(), RateType(gemm.device(), *problems));
   if (!rates.ok()) return Fail(rates.status(), json);
   return RunProblems(args, gemm, *rates, *problems);
 }
