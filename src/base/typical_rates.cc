@@ -13,15 +13,16 @@ struct IsaRate {
   double gflops_per_thread;  // FP32 multiply-adds
 };
 
-// AVX-512: measured 230 GFLOP/s a core on a Xeon and an EPYC of 2024 and 2025, less where two
-// threads share a core. The others by their lanes and ports from there.
+// AVX-512: measured 240 GFLOP/s a core on a Xeon of 2023 (2026-11-21, MeasureHostRates), about as
+// much on an EPYC; less where two threads share a core. The others by their lanes and ports from
+// there.
 constexpr IsaRate kIsaRates[] = {
-    {"avx3", 160}, {"avx2", 80}, {"sse4", 30}, {"ssse3", 30}, {"sve", 60}, {"neon", 40}, {"", 4},
+    {"avx3", 220}, {"avx2", 80}, {"sse4", 30}, {"ssse3", 30}, {"sve", 60}, {"neon", 40}, {"", 4},
 };
 
-// Reading with two threads: 29 GB/s measured on that Xeon, 34 to 46 on that EPYC; more threads get
-// less each. Sockets with eight channels of DDR4 end near 160 of their 205 GB/s.
-constexpr double kReadGbpsPerThread = 13;
+// Reading with two threads: 34 to 38 GB/s measured on that Xeon, 34 to 46 on that EPYC; more
+// threads get less each. Sockets with eight channels of DDR4 end near 160 of their 205 GB/s.
+constexpr double kReadGbpsPerThread = 17;
 constexpr double kReadGbpsSocket = 160;
 
 // Fork and join of a pool that still spins.
