@@ -6,7 +6,7 @@ namespace culet::bench {
 namespace {
 
 Launcher Plan(const sm90::LargeMKernel& kernel, int swizzle, const Problem& p) {
-  sm90::LargeMProblem problem;
+  sm90::BlockScaledProblem problem;
   problem.m = p.m, problem.n = p.n, problem.k = p.k;
   problem.lda = p.lda, problem.ldb = p.ldb, problem.ldd = p.ldd;
   problem.a = p.a, problem.b = p.b, problem.d = p.d;

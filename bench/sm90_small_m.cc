@@ -7,8 +7,8 @@
 namespace culet::bench {
 namespace {
 
-sm90::SmallMProblem ToSmallM(const Problem& p) {
-  sm90::SmallMProblem s;
+sm90::BlockScaledProblem ToSmallM(const Problem& p) {
+  sm90::BlockScaledProblem s;
   s.m = p.m, s.n = p.n, s.k = p.k;
   s.lda = p.lda, s.ldb = p.ldb, s.ldd = p.ldd;
   s.a = p.a, s.b = p.b, s.d = p.d;

@@ -29,7 +29,7 @@ namespace {
 
 using culet::sm90::SmallMKernel;
 using culet::sm90::SmallMLaunch;
-using culet::sm90::SmallMProblem;
+using culet::sm90::BlockScaledProblem;
 
 constexpr int64_t kGuard = 1024;
 
@@ -61,7 +61,7 @@ __global__ void FillScales(float* out, int count, bool integers, uint64_t seed) 
 }
 
 // One warp an element.
-__global__ void Reference(SmallMProblem p, double* out) {
+__global__ void Reference(BlockScaledProblem p, double* out) {
   const int64_t index = (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (index >= int64_t(p.m) * p.n) return;
@@ -86,7 +86,7 @@ struct Totals {
 };
 
 // Compares the output with the reference, with the first repeat, and its guards with the poison.
-__global__ void Compare(const uint16_t* base, int64_t d_at, int64_t size, SmallMProblem p,
+__global__ void Compare(const uint16_t* base, int64_t d_at, int64_t size, BlockScaledProblem p,
                         const double* want, uint16_t* first, bool is_first, Totals* totals) {
   double error = 0, norm = 0;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < size;
@@ -143,7 +143,7 @@ struct Shape {
 };
 
 struct Data {
-  SmallMProblem p;
+  BlockScaledProblem p;
   uint8_t *a, *good_a, *b;
   float *sa, *good_sa, *sb;
   uint16_t *base, *first;

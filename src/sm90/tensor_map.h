@@ -9,26 +9,25 @@
 
 namespace culet::sm90 {
 
-/// The driver's cuTensorMapEncodeTiled, or null without a driver that has it. Looked up once.
-inline PFN_cuTensorMapEncodeTiled_v12000 TensorMapEncoder() {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encoder = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                         cudaEnableDefault, &found) != cudaSuccess ||
-        found != cudaDriverEntryPointSuccess) {
-      function = nullptr;
-    }
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-  }();
-  return encoder;
+/// A function of the driver, as CUDA 12.0 has it; null without a driver that has it.
+template <class Function>
+Function DriverFunction(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found) !=
+          cudaSuccess ||
+      found != cudaDriverEntryPointSuccess) {
+    return nullptr;
+  }
+  return reinterpret_cast<Function>(function);
 }
 
 /// Encodes `plan` over `base`: elements of 1 byte as UINT8, of 2 as BFLOAT16, of 4 as FLOAT32;
 /// out-of-range elements read as zero. False when the plan, the base or the driver forbids it.
 /// `base` may be any 16-byte aligned address: only its value is stored.
 inline bool EncodeTensorMap(const TensorMapPlan& plan, const void* base, CUtensorMap* map) {
-  const PFN_cuTensorMapEncodeTiled_v12000 encode = TensorMapEncoder();
+  static const auto encode =
+      DriverFunction<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled");
   if (encode == nullptr || WhyNotTensorMap(plan) != nullptr) return false;
   const CUtensorMapDataType type = plan.element_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                    : plan.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
@@ -46,6 +45,13 @@ inline bool EncodeTensorMap(const TensorMapPlan& plan, const void* base, CUtenso
   return encode(map, type, 2, const_cast<void*>(base), extents, pitches, box, steps,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/// Puts another address into an encoded map. False without a driver that can.
+inline bool ReplaceTensorMapAddress(CUtensorMap* map, const void* base) {
+  static const auto replace =
+      DriverFunction<PFN_cuTensorMapReplaceAddress_v12000>("cuTensorMapReplaceAddress");
+  return replace != nullptr && replace(map, const_cast<void*>(base)) == CUDA_SUCCESS;
 }
 
 }  // namespace culet::sm90

@@ -25,8 +25,6 @@ std::span<const LargeMKernel> LargeMKernels() {
 
 namespace {
 
-constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
-
 TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
   TensorMapPlan plan;
   plan.inner = static_cast<std::uint64_t>(k);
@@ -45,7 +43,7 @@ bool ReadsVectors(const float* scale_a, int row, int block, int k_blocks) {
 
 }  // namespace
 
-bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int swizzle, int sms,
+bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
                 LargeMParams* params, int* grid) {
   TensorMapPlan d;
   d.inner = static_cast<std::uint64_t>(problem.n);
@@ -91,22 +89,11 @@ bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int sw
 }
 
 bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, LargeMParams* params) {
-  static const PFN_cuTensorMapReplaceAddress_v12000 replace = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapReplaceAddress", &function, 12000,
-                                         cudaEnableDefault, &found) != cudaSuccess ||
-        found != cudaDriverEntryPointSuccess) {
-      function = nullptr;
-    }
-    return reinterpret_cast<PFN_cuTensorMapReplaceAddress_v12000>(function);
-  }();
   params->scale_a = scale_a;
   params->scale_a_vector =
       ReadsVectors(scale_a, params->scale_a_row, params->scale_a_block, params->k_blocks);
   params->alpha = alpha;
-  return replace != nullptr && replace(&params->a, const_cast<void*>(a)) == CUDA_SUCCESS &&
-         replace(&params->d, d) == CUDA_SUCCESS;
+  return ReplaceTensorMapAddress(&params->a, a) && ReplaceTensorMapAddress(&params->d, d);
 }
 
 cudaError_t LoadLargeM(const LargeMKernel& kernel) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/sm90/block_scaled.h"
 #include "sm90/descriptor.h"
 #include "sm90/scheduler.h"
 
@@ -54,23 +55,9 @@ struct LargeMKernel {
 /// All kernels of the family.
 std::span<const LargeMKernel> LargeMKernels();
 
-/// Matrices of one call, as the launcher needs them. Requires: a, b, d 16-byte aligned; lda, ldb
-/// multiples of 16; ldd a multiple of 8.
-struct LargeMProblem {
-  int m = 0, n = 0, k = 0;
-  std::int64_t lda = 0, ldb = 0, ldd = 0;  ///< elements
-  const void* a = nullptr;
-  const void* b = nullptr;
-  void* d = nullptr;
-  const float* scale_a = nullptr;
-  const float* scale_b = nullptr;
-  float alpha = 1.0f;
-  int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
-};
-
 /// Everything but the stream, made once. `swizzle` is the log2 of the supergroup, `sms` the
 /// multiprocessors to use. False when a tensor map cannot be made or k is too short to split.
-bool PlanLargeM(const LargeMKernel& kernel, const LargeMProblem& problem, int swizzle, int sms,
+bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
                 LargeMParams* params, int* grid);
 
 /// Exchanges the operands that change between calls: only addresses are patched in the maps. They

@@ -8,42 +8,17 @@
 #include <utility>
 
 #include "kernels/catalog.h"
+#include "kernels/sm90/block_scaled_args.h"
 #include "kernels/sm90/large_m.h"
 
 namespace culet {
 namespace {
 
+using sm90::CeilDiv;
 using sm90::LargeMKernel;
 using sm90::LargeMParams;
-using sm90::LargeMProblem;
 
 constexpr int kMaxSwizzle = 4;  // supergroups of 16 tiles; wider ones measured no faster
-
-constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
-
-LargeMProblem ToProblem(const GemmArgs& args) {
-  // Maps are made before A and D exist; any aligned address will do until RebindLargeM.
-  static char* const kSomeAddress = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
-  const auto stride = [](const MatrixLayout& layout, Order along) {
-    return layout.order == along ? static_cast<int>(layout.ld) : 1;
-  };
-  LargeMProblem p;
-  p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
-  p.lda = args.Adesc.ld, p.ldb = args.Bdesc.ld, p.ldd = args.Ddesc.ld;
-  p.a = args.A != nullptr ? args.A : kSomeAddress;
-  p.b = args.B;
-  p.d = args.D != nullptr ? args.D : kSomeAddress;
-  p.scale_a = static_cast<const float*>(args.U);
-  p.scale_b = static_cast<const float*>(args.V);
-  p.alpha = args.alpha;
-  p.scale_a_row = stride(args.Udesc, Order::kRowMajor);
-  p.scale_a_block = stride(args.Udesc, Order::kColMajor);
-  p.scale_b_column = stride(args.Vdesc, Order::kColMajor);
-  p.scale_b_block = stride(args.Vdesc, Order::kRowMajor);
-  return p;
-}
-
-bool FitsInt(std::int64_t ld) { return ld <= std::numeric_limits<int>::max(); }
 
 class PreparedLargeM final : public PreparedKernel {
  public:
@@ -72,15 +47,8 @@ class LargeM final : public ArgsKernel {
       : ArgsKernel(desc, std::move(info)), kernel_(kernel), sms_(sms) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
-    const Feasibility base = Kernel::why(p);
-    if (!base.ok()) return base;
-    if (p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor ||
-        p.order_d != Order::kRowMajor)
-      return Feasibility::Refuse("takes A and D in row-major, B in column-major order");
-    if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32)
-      return Feasibility::Refuse("takes FP32 scales");
-    if (p.type_c != DataType::kNull) return Feasibility::Refuse("does not add C");
-    if (p.type_bias != DataType::kNull) return Feasibility::Refuse("does not add a bias");
+    if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
+    if (const Feasibility common = sm90::WhyBlockScaled(p); !common.ok()) return common;
     if (p.align_a < 16 || p.align_b < 16 || p.align_d < 16)
       return Feasibility::Refuse(
           "A, B and D, pointers and rows, must be aligned to 16 bytes (TMA)");
@@ -133,8 +101,8 @@ class LargeM final : public ArgsKernel {
  private:
   bool Plan(const GemmArgs& args, int swizzle, LargeMParams* params, int* grid) const {
     const int sms = args.operation.sm_budget > 0 ? std::min(sms_, args.operation.sm_budget) : sms_;
-    return FitsInt(args.Udesc.ld) && FitsInt(args.Vdesc.ld) &&
-           sm90::PlanLargeM(kernel_, ToProblem(args), swizzle, sms, params, grid);
+    return sm90::StridesFit(args) &&
+           sm90::PlanLargeM(kernel_, sm90::ToBlockScaled(args), swizzle, sms, params, grid);
   }
 
   const LargeMKernel& kernel_;

@@ -21,8 +21,6 @@ std::span<const SmallMKernel> SmallMKernels() {
 
 namespace {
 
-constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
-
 // Shared memory of a multiprocessor, of which each resident CTA takes 1 KB besides its own.
 constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
 constexpr int kMaxGridZ = 65535;  // and y
@@ -50,8 +48,8 @@ int SmallMStages(const SmallMKernel& kernel, int k_blocks, int splits, int resid
   return stages;
 }
 
-bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int splits, int residency,
-                SmallMLaunch* launch) {
+bool PlanSmallM(const SmallMKernel& kernel, const BlockScaledProblem& problem, int splits,
+                int residency, SmallMLaunch* launch) {
   const int k_blocks = CeilDiv(problem.k, 128);
   if (splits < 1 || splits > kSmallMMaxSplits || k_blocks < splits) return false;
   const int stages = SmallMStages(kernel, k_blocks, splits, residency);
@@ -91,18 +89,7 @@ bool RebindSmallM(const void* a, const float* scale_a, void* d, float alpha, Sma
   launch->params.scale_a = scale_a;
   launch->params.d = d;
   launch->params.alpha = alpha;
-  static const PFN_cuTensorMapReplaceAddress_v12000 replace = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapReplaceAddress", &function, 12000,
-                                         cudaEnableDefault, &found) != cudaSuccess ||
-        found != cudaDriverEntryPointSuccess) {
-      function = nullptr;
-    }
-    return reinterpret_cast<PFN_cuTensorMapReplaceAddress_v12000>(function);
-  }();
-  return replace != nullptr &&
-         replace(&launch->params.activations, const_cast<void*>(a)) == CUDA_SUCCESS;
+  return ReplaceTensorMapAddress(&launch->params.activations, a);
 }
 
 cudaError_t LoadSmallM(const SmallMKernel& kernel) {

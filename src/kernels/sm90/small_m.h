@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/sm90/block_scaled.h"
+
 namespace culet::sm90 {
 
 /// The kernel's one argument. Strides of scales are in elements, so either order is served.
@@ -81,21 +83,6 @@ struct SmallMKernel {
 /// All kernels of the family.
 std::span<const SmallMKernel> SmallMKernels();
 
-/// Matrices of one call. Requires: a, b 16-byte aligned, lda and ldb multiples of 16 (TMA). D may
-/// have any alignment and ldd.
-struct SmallMProblem {
-  int m = 0, n = 0, k = 0;
-  std::int64_t lda = 0, ldb = 0, ldd = 0;  ///< elements
-  const void* a = nullptr;
-  const void* b = nullptr;
-  void* d = nullptr;
-  const float* scale_a = nullptr;
-  const float* scale_b = nullptr;
-  int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
-  float alpha = 1.0f;
-  bool pdl = false;  ///< the kernel before does not write B or its scales
-};
-
 struct SmallMLaunch {
   const SmallMKernel* kernel = nullptr;
   SmallMParams params;
@@ -111,8 +98,8 @@ int SmallMStages(const SmallMKernel& kernel, int k_blocks, int splits, int resid
 /// Everything but the stream, made once. `splits` CTAs of a cluster share a tile along K;
 /// `residency` is the number of CTAs a multiprocessor shall hold, which sets the stages. False when
 /// the shape does not fit (too few k-blocks, fewer than 2 stages) or a tensor map cannot be made.
-bool PlanSmallM(const SmallMKernel& kernel, const SmallMProblem& problem, int splits, int residency,
-                SmallMLaunch* launch);
+bool PlanSmallM(const SmallMKernel& kernel, const BlockScaledProblem& problem, int splits,
+                int residency, SmallMLaunch* launch);
 
 /// Puts other operands into a plan: A, its scales and D of the plan's shapes and alignments. False
 /// when the driver refuses.

@@ -8,21 +8,20 @@
 #include <utility>
 
 #include "kernels/catalog.h"
+#include "kernels/sm90/block_scaled_args.h"
 #include "kernels/sm90/small_m.h"
 
 namespace culet {
 namespace {
 
+using sm90::CeilDiv;
 using sm90::SmallMKernel;
 using sm90::SmallMLaunch;
 using sm90::SmallMLayout;
-using sm90::SmallMProblem;
 
 // Beyond, kernels with large tiles of A are the better family on every shape measured.
 constexpr int kMaxRowsOfA = 128;
 constexpr int kMaxTokenTiles = 4;
-
-constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 
 // What PredictUs is made of, in microseconds and bytes. Fitted to 2772 measurements of these
 // kernels on one H200, M = 1 to 128 on twelve layers: the launch it prefers takes 1.02 of the best
@@ -70,31 +69,6 @@ constexpr TimeModel kDependent = {.launch = 1.47,
                                   .imbalance = 0.113,
                                   .mixed = 0.204};
 
-SmallMProblem ToProblem(const GemmArgs& args) {
-  // Maps are made before A and D exist; any aligned address will do until RebindSmallM.
-  static char* const kSomeAddress = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
-  const auto stride = [](const MatrixLayout& layout, Order along) {
-    return layout.order == along ? static_cast<int>(layout.ld) : 1;
-  };
-  SmallMProblem p;
-  p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
-  p.lda = args.Adesc.ld, p.ldb = args.Bdesc.ld, p.ldd = args.Ddesc.ld;
-  p.a = args.A != nullptr ? args.A : kSomeAddress;
-  p.b = args.B;
-  p.d = args.D;
-  p.scale_a = static_cast<const float*>(args.U);
-  p.scale_b = static_cast<const float*>(args.V);
-  p.scale_a_row = stride(args.Udesc, Order::kRowMajor);
-  p.scale_a_block = stride(args.Udesc, Order::kColMajor);
-  p.scale_b_column = stride(args.Vdesc, Order::kColMajor);
-  p.scale_b_block = stride(args.Vdesc, Order::kRowMajor);
-  p.alpha = args.alpha;
-  p.pdl = args.operation.pdl;
-  return p;
-}
-
-bool FitsInt(std::int64_t ld) { return ld <= std::numeric_limits<int>::max(); }
-
 class PreparedSmallM final : public PreparedKernel {
  public:
   explicit PreparedSmallM(const SmallMLaunch& launch) : launch_(launch) {}
@@ -118,15 +92,8 @@ class SmallM final : public ArgsKernel {
       : ArgsKernel(desc, std::move(info)), kernel_(kernel), residency_(residency) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
-    const Feasibility base = Kernel::why(p);
-    if (!base.ok()) return base;
-    if (p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor ||
-        p.order_d != Order::kRowMajor)
-      return Feasibility::Refuse("takes A and D in row-major, B in column-major order");
-    if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32)
-      return Feasibility::Refuse("takes FP32 scales");
-    if (p.type_c != DataType::kNull) return Feasibility::Refuse("does not add C");
-    if (p.type_bias != DataType::kNull) return Feasibility::Refuse("does not add a bias");
+    if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
+    if (const Feasibility common = sm90::WhyBlockScaled(p); !common.ok()) return common;
     if (p.align_a < 16 || p.align_b < 16)
       return Feasibility::Refuse("A and B, pointers and rows, must be aligned to 16 bytes (TMA)");
     if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");
@@ -169,8 +136,8 @@ class SmallM final : public ArgsKernel {
 
  private:
   bool Plan(const GemmArgs& args, int splits, SmallMLaunch* launch) const {
-    return FitsInt(args.Udesc.ld) && FitsInt(args.Vdesc.ld) &&
-           sm90::PlanSmallM(kernel_, ToProblem(args), splits, residency_, launch);
+    return sm90::StridesFit(args) &&
+           sm90::PlanSmallM(kernel_, sm90::ToBlockScaled(args), splits, residency_, launch);
   }
 
   const SmallMKernel& kernel_;

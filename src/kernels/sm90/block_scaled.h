@@ -1,0 +1,26 @@
+// One FP8 product with scales 1 x 128 by 128 x 128, as the Hopper families' launchers take it.
+#pragma once
+
+#include <cstdint>
+
+namespace culet::sm90 {
+
+constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
+/// D (m, n) BF16 row-major = A (m, k) row-major x B (k, n) column-major. Strides of scales are in
+/// elements, so either order of U and V is served. Requires: a, b 16-byte aligned, lda and ldb
+/// multiples of 16 (TMA).
+struct BlockScaledProblem {
+  int m = 0, n = 0, k = 0;
+  std::int64_t lda = 0, ldb = 0, ldd = 0;  ///< elements
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* d = nullptr;
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+  int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
+  float alpha = 1.0f;
+  bool pdl = false;  ///< the kernel before does not write B or its scales
+};
+
+}  // namespace culet::sm90

@@ -1,0 +1,57 @@
+// GemmArgs as a BlockScaledProblem, and what no family of block-scaled Hopper kernels takes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "culet/desc.h"
+#include "culet/kernel.h"
+#include "culet/problem.h"
+#include "kernels/sm90/block_scaled.h"
+
+namespace culet::sm90 {
+
+/// Maps are made before A and D exist: absent ones get some aligned address until they are rebound.
+inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
+  char* const some_address = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
+  const auto stride = [](const MatrixLayout& layout, Order along) {
+    return layout.order == along ? static_cast<int>(layout.ld) : 1;
+  };
+  BlockScaledProblem p;
+  p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
+  p.lda = args.Adesc.ld, p.ldb = args.Bdesc.ld, p.ldd = args.Ddesc.ld;
+  p.a = args.A != nullptr ? args.A : some_address;
+  p.b = args.B;
+  p.d = args.D != nullptr ? args.D : some_address;
+  p.scale_a = static_cast<const float*>(args.U);
+  p.scale_b = static_cast<const float*>(args.V);
+  p.scale_a_row = stride(args.Udesc, Order::kRowMajor);
+  p.scale_a_block = stride(args.Udesc, Order::kColMajor);
+  p.scale_b_column = stride(args.Vdesc, Order::kColMajor);
+  p.scale_b_block = stride(args.Vdesc, Order::kRowMajor);
+  p.alpha = args.alpha;
+  p.pdl = args.operation.pdl;
+  return p;
+}
+
+/// Whether the scales' strides fit the kernels' 32-bit ones.
+inline bool StridesFit(const GemmArgs& args) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  return args.Udesc.ld <= kMost && args.Vdesc.ld <= kMost;
+}
+
+/// What no family of block-scaled Hopper kernels takes.
+inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
+  if (p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor ||
+      p.order_d != Order::kRowMajor) {
+    return Feasibility::Refuse("takes A and D in row-major, B in column-major order");
+  }
+  if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32) {
+    return Feasibility::Refuse("takes FP32 scales");
+  }
+  if (p.type_c != DataType::kNull) return Feasibility::Refuse("does not add C");
+  if (p.type_bias != DataType::kNull) return Feasibility::Refuse("does not add a bias");
+  return Feasibility::Ok();
+}
+
+}  // namespace culet::sm90
