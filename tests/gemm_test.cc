@@ -235,6 +235,20 @@ TEST_F(GemmTest, ASecondTuningMeasuresNothing) {
   EXPECT_GT(gemm_.Tune(Problem(3), force)->measurements, 0);
 }
 
+TEST_F(GemmTest, AForcedTuningReplacesAnEntryFromTheFuture) {
+  FakeKernel* honest = AddHonest("honest", 1e-9);
+  const std::int64_t future = 4'000'000'000;
+  ASSERT_TRUE(gemm_.cache().Insert(Problem(3), Measured(honest, 1e-3, future)));
+  TuneOptions force;
+  force.force = true;
+  const auto report = gemm_.Tune(Problem(3), force);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  const auto entry = gemm_.cache().Find(Problem(3));
+  ASSERT_TRUE(entry.has_value());
+  EXPECT_EQ(entry->time_us, report->winner.time_us);
+  EXPECT_GT(entry->when, future);
+}
+
 TEST_F(GemmTest, MeasurePolicyTunesOnce) {
   FakeKernel* honest = AddHonest("honest", 1e-9);
   ASSERT_TRUE(gemm_.Choose(Problem(5), DispatchPolicy::kMeasure).ok());

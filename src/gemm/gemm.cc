@@ -205,7 +205,12 @@ Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) 
     auto tuned = MeasureCandidates(*this, desc, measured, options, dropped);
     if (tuned) {
       tuned->dropped = std::move(dropped);
-      if (tuned->complete) impl_->cache.Insert(desc, tuned->winner);
+      if (tuned->complete) {
+        // An entry that a wrong clock dated in the future must not outlive a new measurement.
+        const auto known = impl_->cache.Find(desc);
+        if (known) tuned->winner.when = std::max(tuned->winner.when, known->when + 1);
+        impl_->cache.Insert(desc, tuned->winner);
+      }
       return tuned;
     }
     std::erase_if(left, [&](const LaunchSpec& spec) {
