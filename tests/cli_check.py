@@ -397,7 +397,7 @@ class Bench(Case):
     def test_rows(self):
         out, _ = culet("bench", "--m", 2, *SMALL, "--rounds", 2, "--kernels",
                        "cpu_reference,cpu_simd", "--repro")
-        self.assertRegex(out, r"reads [\d.]+ GB/s, computes \d+ GFLOP/s in F32 \(measured")
+        self.assertRegex(out, r"reads [\d.]+ GB/s, computes \d+ GFLOP/s in float32 \(measured")
         self.assertRegex(out, r"(?m)^- +2 +64 +96 +bf16>bf16 +\* cpu_simd/\S+ +[\d.]+ (ns|us|ms) ")
         self.assertIn("culet bench --m 2 --n 64 --k 96 --format bf16 --out bf16 --kernels "
                       "cpu_reference --threads", out)
