@@ -429,7 +429,7 @@ class Bench(Case):
         self.assertGreaterEqual(document["regret"]["geometric_mean"], 1)
         self.assertGreaterEqual(document["regret"]["worst"], document["regret"]["geometric_mean"])
 
-    def test_a_launch_costs_less_than_a_microsecond(self):
+    def test_the_cost_of_a_launch_is_printed(self):
         overhead = culet_json("bench", "--launch-overhead")["launch_overhead"]
         self.assertGreater(overhead["plan_us"], 0.0)
         self.assertGreater(overhead["kernel_us"], 0.0)
