@@ -108,17 +108,8 @@ class BlockedKernel final : public ArgsKernel {
 void AddCpuSimdBlocked(const DeviceInfo&, KernelList& kernels) {
   const auto add = [&](const char* name, int rows, double matrix_share,
                        BlockedKernel::Function function) {
-    KernelDesc desc;
-    desc.backend = Backend::kNative;
-    desc.tile_m = rows;
-    desc.tile_n = kBlockedColumns;
-    desc.determinism = Determinism::kRepeatable;
-    KernelInfo info;
-    info.name = name;
-    info.bandwidth_share = 0.8;
-    info.matrix_share = matrix_share;
-    info.launch_us = 4;  // two fork-joins
-    kernels.push_back(std::make_unique<BlockedKernel>(desc, std::move(info), function));
+    kernels.push_back(std::make_unique<BlockedKernel>(SimdDesc(rows, kBlockedColumns),
+                                                      SimdInfo(name, 0.8, matrix_share), function));
   };
   // Shares of the FP32 rate measured on two cores of a Xeon with AVX-512 at m = 128 and 512.
   if (HasManyRegisters(hwy::SupportedTargets())) {

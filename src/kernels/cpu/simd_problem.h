@@ -101,4 +101,23 @@ constexpr std::size_t RoundUpTo(std::size_t value, std::size_t step) noexcept {
   return (value + step - 1) / step * step;
 }
 
+/// What both families state of a kernel whose tile is rows x cols of D.
+inline KernelDesc SimdDesc(int rows, int cols) {
+  KernelDesc desc;
+  desc.backend = Backend::kNative;
+  desc.tile_m = rows;
+  desc.tile_n = cols;
+  desc.determinism = Determinism::kRepeatable;
+  return desc;
+}
+
+inline KernelInfo SimdInfo(const char* name, double bandwidth_share, double matrix_share) {
+  KernelInfo info;
+  info.name = name;
+  info.bandwidth_share = bandwidth_share;
+  info.matrix_share = matrix_share;
+  info.launch_us = 4;  // two fork-joins
+  return info;
+}
+
 }  // namespace culet
