@@ -28,12 +28,14 @@ enum class DataType : std::uint8_t {
   kBfloat16,      ///< upper half of binary32
   kFloat8_e4m3,   ///< OCP E4M3: largest 448, no infinities, 0x7f and 0xff are NaN
   kFloat8_ue8m0,  ///< OCP scale format: a power of two, 2^(byte - 127)
+  kInt32,         ///< ids, positions and indices of graphs; no product takes it
 };
 
 /// Bytes per element; 0 for kNull.
 constexpr std::size_t SizeOf(DataType type) noexcept {
   switch (type) {
     case DataType::kFloat32:
+    case DataType::kInt32:
       return 4;
     case DataType::kFloat16:
     case DataType::kBfloat16:

@@ -115,6 +115,7 @@ void LoadLine(const void* data, DataType type, std::int64_t first, std::int64_t 
     case DataType::kFloat8_e4m3:
       return LoadAll<std::uint8_t>(data, first, stride, count, out, Float8E4m3ToFloat);
     case DataType::kFloat8_ue8m0:
+    case DataType::kInt32:
     case DataType::kNull:
       break;
   }
@@ -145,6 +146,7 @@ void StoreFromDouble(void* data, DataType type, std::int64_t index, double value
           static_cast<std::uint8_t>(Encode(value, kE4m3Format));
       break;
     case DataType::kFloat8_ue8m0:
+    case DataType::kInt32:
     case DataType::kNull:
       break;
   }
@@ -167,6 +169,7 @@ int PrecisionOf(DataType type) noexcept {
     case DataType::kFloat8_e4m3:
       return kE4m3Format.mantissa_bits + 1;
     case DataType::kFloat8_ue8m0:
+    case DataType::kInt32:
     case DataType::kNull:
       break;
   }

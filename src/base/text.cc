@@ -22,6 +22,7 @@ struct Names<DataType> {
       {DataType::kBfloat16, "bfloat16"},
       {DataType::kFloat8_e4m3, "float8_e4m3"},
       {DataType::kFloat8_ue8m0, "float8_ue8m0"},
+      {DataType::kInt32, "int32"},
   };
 };
 template <>

@@ -44,7 +44,7 @@ Status CheckPointer(std::string_view name, const void* data, DataType type) {
 
 // One operand by itself: type, extents, ld, pointer.
 Status CheckLayout(std::string_view name, const void* data, const MatrixLayout& layout) {
-  if (!IsNamed(layout.type) || layout.type == DataType::kNull) {
+  if (!IsNamed(layout.type) || layout.type == DataType::kNull || layout.type == DataType::kInt32) {
     return Invalid("{}desc.type is {}; give the element type of {}", name, ToString(layout.type),
                    name);
   }

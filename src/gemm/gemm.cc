@@ -16,7 +16,7 @@
 namespace culet {
 namespace {
 
-constexpr int kDataTypes = static_cast<int>(DataType::kFloat8_ue8m0) + 1;
+constexpr int kDataTypes = static_cast<int>(DataType::kInt32) + 1;
 
 Status MissingPointer(const char* name) {
   return Status(StatusCode::kInvalidArgument,

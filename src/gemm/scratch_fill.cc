@@ -237,6 +237,7 @@ std::uint32_t PoisonWord(DataType type) noexcept {
       return 0x7fa57fa5u;
     case DataType::kFloat8_e4m3:
     case DataType::kFloat8_ue8m0:
+    case DataType::kInt32:
     case DataType::kNull:
       break;
   }

@@ -1,0 +1,226 @@
+// Decoder models: a Hugging Face checkpoint as graphs, and sessions that run them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "culet/graph.h"
+#include "culet/kernel_dispatch.h"
+#include "culet/status.h"
+#include "culet/tensor.h"
+#include "culet/types.h"
+
+namespace culet {
+
+/// Everything that config.json says of a decoder, under one spelling.
+struct DecoderConfig {
+  std::string architecture;  ///< "LlamaForCausalLM"
+  std::string model_type;    ///< "llama"
+  int vocab = 0;
+  int hidden = 0;
+  int layers = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int intermediate = 0;  ///< of dense layers; 0 when there are none
+  float rms_norm_eps = 0;
+  int max_position = 0;  ///< positions that the model was made for; 0 when the config does not say
+  RopeParams rope;
+  bool tied_head = false;
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;
+  std::vector<int> windows;  ///< one a layer: keys that a query sees, 0 for all
+  int experts = 0;
+  int active_experts = 0;
+  int moe_intermediate = 0;
+  bool renormalize_experts = true;
+  std::vector<bool> sparse;  ///< one a layer: whether it has routed experts
+  bool fp8_block = false;  ///< quantization_config: E4M3, blocks of 128 x 128, dynamic activations
+  DataType stored_type = DataType::kBfloat16;  ///< of the weights, as the config says
+  std::vector<int> eos_ids;                    ///< may be empty
+};
+
+/// Architectures that a DecoderConfig can come from.
+std::vector<std::string> KnownDecoders();
+
+/// Reads `path`, a config.json or a folder that holds one.
+/// Errors: NOT_FOUND, IO; DATA_LOSS for text that is not JSON; INVALID_ARGUMENT for a missing or
+/// impossible key (named, with its value); UNSUPPORTED for an architecture, rope type, activation
+/// function or quantisation that is not known, listing the known ones.
+Result<DecoderConfig> ReadDecoderConfig(const std::string& path);
+/// The same from the text of a config.json; `origin` names it in messages.
+Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::string& origin);
+
+/// The weights of one layer. What the model has not is not present().
+struct LayerWeights {
+  Weight attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
+  Weight mlp_norm, gate, up, down, gate_bias, up_bias, down_bias;
+  Weight router;
+  std::shared_ptr<const ExpertParams> experts;
+};
+
+struct DecoderWeights {
+  Weight embedding;
+  std::vector<LayerWeights> layers;
+  Weight final_norm;
+  Weight head;  ///< the embedding itself when tied
+};
+
+/// A model: its config, and its weights in memory of a device.
+class DecoderModel {
+ public:
+  /// Maps the folder's model.safetensors, or the shards of model.safetensors.index.json, and binds
+  /// every tensor. Weights stay in the mapping where the device reads host memory.
+  /// Errors: as ReadDecoderConfig and SafetensorsFile::Open; NOT_FOUND for a missing tensor;
+  /// INVALID_ARGUMENT for a wrong shape or type, and for tensors that the graph does not read
+  /// (rotary_emb.inv_freq and a tied head apart), each named.
+  static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory);
+
+  /// A model of random weights (normal, of standard deviation 1 / sqrt(k)), for timing without
+  /// files. `weights`: kFloat32, kFloat16, kBfloat16, or kFloat8_e4m3 for E4M3 products with blocks
+  /// of 128 x 128 (the rest BF16). Errors: INVALID_ARGUMENT for another type; as
+  /// DeviceMemory::Allocate.
+  static Result<DecoderModel> Random(const DecoderConfig& config, DataType weights,
+                                     DeviceMemory& memory, std::uint64_t seed = 1);
+  ~DecoderModel();
+  DecoderModel(DecoderModel&&) noexcept;
+  DecoderModel& operator=(DecoderModel&&) noexcept;
+
+  const DecoderConfig& config() const noexcept;
+  const DecoderWeights& weights() const noexcept;
+  /// Bytes that one token's step must read: all weights of products and norms, of experts the
+  /// active ones; of the embedding one row.
+  double bytes_a_token() const noexcept;
+  /// Bytes of all weights.
+  double weight_bytes() const noexcept;
+
+ private:
+  friend class Session;
+  struct Impl;
+  explicit DecoderModel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// What a graph of the model needs besides weights, all at fixed addresses on the device.
+struct DecoderInputs {
+  DevicePtr ids = 0;        ///< (T, 1) kInt32
+  DevicePtr positions = 0;  ///< (T, 1) kInt32
+  DevicePtr slots = 0;      ///< (T, 1) kInt32: the cache's row of each token, negative for padding
+  DevicePtr q_starts = 0;   ///< (S + 1, 1) kInt32
+  DevicePtr lengths = 0;    ///< (S, 1) kInt32: keys of each sequence, this step's included
+  DevicePtr block_table = 0;  ///< (S, blocks) kInt32
+  DevicePtr rows = 0;         ///< (R, 1) kInt32: tokens whose logits are wanted; unused for all
+};
+
+/// The paged cache of keys and values: per layer two matrices (blocks * block_size, kv_heads *
+/// head_dim).
+struct CacheLayout {
+  DataType type = DataType::kFloat32;
+  int blocks = 0;
+  int block_size = 0;
+  std::vector<DevicePtr> keys, values;  ///< one a layer
+};
+
+/// How large a graph is.
+struct DecoderBatch {
+  int tokens = 0;
+  int sequences = 0;
+  int table_blocks = 0;      ///< columns of the block table
+  int logit_rows = 0;        ///< 0: logits of all tokens, in order
+  bool keep_hidden = false;  ///< keeps the hidden state after the embedding and after each layer
+};
+
+/// A graph of the model, and its interesting nodes.
+struct DecoderGraph {
+  ComputeGraph graph;
+  int logits = -1;          ///< (rows, vocab) float32
+  int argmax = -1;          ///< (rows, 1) kInt32
+  std::vector<int> hidden;  ///< keep_hidden: L + 1 nodes, the last after the final norm
+};
+
+/// The model's step as a graph. Requires: as many layers in the cache as in the config.
+DecoderGraph BuildDecoderGraph(const DecoderConfig& config, const DecoderWeights& weights,
+                               const DecoderInputs& inputs, const CacheLayout& cache,
+                               const DecoderBatch& batch);
+
+struct SessionOptions {
+  int max_sequences = 1;
+  int max_context = 0;        ///< positions a sequence; 0: the model's max_position, at most 4096
+  int block_size = 16;        ///< positions in a block of the cache
+  int cache_blocks = 0;       ///< 0: enough for max_sequences of max_context
+  int max_step_tokens = 512;  ///< tokens of all sequences in one step
+  DataType cache_type = DataType::kFloat32;  ///< float32, float16 or bfloat16
+};
+
+/// Tokens that a step adds to one sequence.
+struct SequenceTokens {
+  int sequence = 0;
+  std::span<const std::int32_t> tokens;
+};
+
+/// What a step is to bring to the host besides the next tokens.
+struct StepOutputs {
+  bool logits = false;      ///< of the last token of each sequence
+  bool all_logits = false;  ///< of every token
+  bool hidden = false;      ///< of every token
+};
+
+struct StepResult {
+  std::vector<std::int32_t> next;  ///< arg max of each sequence's last logits, in the batch's order
+  std::vector<float> logits;       ///< (sequences or tokens, vocab)
+  std::vector<float> hidden;       ///< (L + 1, tokens, hidden)
+};
+
+/// Sequences of one model on one dispatch, with their paged cache. Not for concurrent use.
+class Session {
+ public:
+  /// Requires: a model in `dispatch.memory()`; model and dispatch outlive the session.
+  /// Errors: INVALID_ARGUMENT for an impossible option; RESOURCE_EXHAUSTED.
+  static Result<Session> Create(const DecoderModel& model, KernelDispatch& dispatch,
+                                const SessionOptions& options = {});
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  /// A new, empty sequence. Errors: RESOURCE_EXHAUSTED when all max_sequences are in use.
+  Result<int> AddSequence();
+  /// Gives its blocks back. Errors: NOT_FOUND.
+  Status RemoveSequence(int sequence);
+  /// Positions in the cache. Errors: NOT_FOUND.
+  Result<int> LengthOf(int sequence) const;
+
+  /// Runs the model over new tokens of some sequences, of different numbers each, as one batch.
+  /// Errors: INVALID_ARGUMENT for no tokens, a sequence twice, a token outside the vocabulary, more
+  /// than max_step_tokens; NOT_FOUND; RESOURCE_EXHAUSTED beyond max_context or when the cache is
+  /// full; what graphs and dispatch return. After an error the sequences are as before.
+  Result<StepResult> Step(std::span<const SequenceTokens> batch, const StepOutputs& outputs = {});
+
+  /// Step over a long prompt in pieces of max_step_tokens; the result holds all pieces' outputs
+  /// (logits without all_logits: the last piece's).
+  Result<StepResult> Prefill(int sequence, std::span<const std::int32_t> tokens,
+                             const StepOutputs& outputs = {});
+
+  /// Through which the next steps launch their nodes; null for none. For profiles and comparisons.
+  void SetHook(NodeHook hook);
+
+  const DecoderModel& model() const noexcept;
+  const SessionOptions& options() const noexcept;
+  /// Bytes of the cache.
+  double cache_bytes() const noexcept;
+  /// The executor of the last step; null before the first. For plans and profiles.
+  const GraphExecutor* last_executor() const noexcept;
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace culet

@@ -1,0 +1,172 @@
+// ComputeGraph: a decoder as a list of nodes that does not know its kernels; the plan of its memory
+// and its execution through a KernelDispatch. docs/graph.md explains and shows how to write one's
+// own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "culet/status.h"
+#include "culet/tensor.h"
+#include "culet/types.h"
+
+namespace culet {
+
+class KernelDispatch;
+struct NodeLaunch;
+
+/// Nodes in the order in which they run. Every value is written once; a node reads nodes that were
+/// added before it. Shapes are fixed: a graph serves one number of tokens and sequences, while
+/// positions, lengths, slots and block tables are leaves that lie on the device and may change
+/// between two launches.
+///
+/// Inputs and attributes of each operation (T tokens, S sequences):
+///
+///   op         | inputs                                       | reads of params
+///   MulMat     | X (T, k)                                     | weight (n, k), bias (1, n),
+///   quant_a Add, Mul   | X, Y of this shape                           | Silu       | X | SwiGlu |
+///   gate, up of this shape                       | RmsNorm    | X | gamma (1, w), w divides cols;
+///   scalar Rope       | X (T, heads * head_dim), positions (T, 1)    | rope, head_dim KvWrite    |
+///   cache (slots, w), rows (T, w), slots (T, 1)  | Attention  | Q (T, heads * head_dim), K, V,
+///   then either   | attention, int_param
+///              | nothing: K, V (T, kv_heads * head_dim), one sequence
+///              | q_starts (S + 1, 1): the rows of sequence s are q_starts[s] to q_starts[s + 1]
+///              | q_starts, positions (T, 1), lengths (S, 1), block_table (S, blocks): K and V are
+///              |   caches; key j of sequence s lies in row
+///              |   block_table[s, j / block_size] * block_size + j % block_size; j < lengths[s]
+///   Experts    | X (T, k), router logits (T, experts)         | experts, quant_a
+///   Embedding  | ids (T, 1)                                   | weight (vocabulary, hidden)
+///   GatherRows | X, indices (rows of this node, 1)            |
+///   ArgMax     | X; this node is (rows, 1) kInt32             |
+///   Copy, Cast | X of this shape; of this type, of any type   |
+///
+/// Ids, positions, slots, starts, lengths, tables and indices are kInt32. What lies outside its
+/// range on the device never leads to a wild access: such an id, index or block makes its row NaN,
+/// such a slot (a negative one on purpose, for padding) is not written.
+class ComputeGraph {
+ public:
+  /// Adds an input that lies in memory of the caller, at `data_ptr`, for as long as the graph runs.
+  int add_leaf(DevicePtr data_ptr, Shape shape, DataType type = DataType::kFloat32,
+               std::string name = {});
+
+  /// Adds a value. `data_ptr` 0 leaves its place to the memory plan. Returns its number; whether
+  /// the node makes sense is Verify's matter.
+  int add_op(TensorOp op, DevicePtr data_ptr, Shape shape, std::vector<int> inputs,
+             OpParams params = {}, std::string name = {}, DataType type = DataType::kFloat32);
+
+  /// Keeps the value readable after the launch: the memory plan gives its place to nobody else.
+  /// Requires: a node that exists.
+  void mark_output(int id);
+
+  const std::vector<TensorNode>& nodes() const noexcept { return nodes_; }
+  /// Requires: 0 <= id < size().
+  const TensorNode& node(int id) const noexcept { return nodes_[static_cast<std::size_t>(id)]; }
+  int size() const noexcept { return static_cast<int>(nodes_.size()); }
+  bool is_output(int id) const noexcept { return outputs_[static_cast<std::size_t>(id)]; }
+  int n_leafs() const noexcept { return n_leafs_; }
+  int n_ops() const noexcept { return size() - n_leafs_; }
+
+  /// Whether every node can be computed: inputs exist and come first, shapes and types fit, weights
+  /// are there, nothing is overwritten that is still read.
+  /// Errors: INVALID_ARGUMENT with node, operation, shapes and reason.
+  Status Verify() const;
+
+ private:
+  std::vector<TensorNode> nodes_;
+  std::vector<bool> outputs_;
+  int n_leafs_ = 0;
+};
+
+/// "node 7 (layers.0.q) mul_mat [40, 256] of [40, 256], weight [256, 256] bfloat16".
+std::string DescribeNode(const ComputeGraph& graph, int id);
+
+/// What a node must move and compute at least.
+struct NodeCost {
+  double bytes =
+      0;  ///< inputs, weights and outputs once; rows of caches that lengths hide count whole
+  double operations = 0;  ///< multiplies and adds of products and attention; 0 for the rest
+};
+NodeCost CostOf(const ComputeGraph& graph, int id) noexcept;
+
+/// Where the value of a node lies.
+struct Placement {
+  enum class Kind : std::uint8_t {
+    kExternal,  ///< at the node's own data_ptr
+    kArena,     ///< at `offset` of the arena
+    kAlias,     ///< in the place of node `alias_of`
+  } kind = Kind::kExternal;
+  std::int64_t offset = 0;
+  std::int64_t bytes = 0;
+  int alias_of = -1;
+  int first = 0;  ///< the node that writes it
+  int last = 0;   ///< the last node that reads it, through aliases too; size() for an output
+};
+
+/// The places of all values, known before anything runs.
+struct MemoryPlan {
+  std::vector<Placement> placements;  ///< one a node
+  std::int64_t arena_bytes = 0;
+  std::int64_t unshared_bytes = 0;  ///< what the values would take without reuse
+  /// A line for each node: place, bytes, life.
+  std::string ToString(const ComputeGraph& graph) const;
+};
+
+/// Places values so that two share memory only when one is dead before the other is written.
+/// Errors: as ComputeGraph::Verify.
+Result<MemoryPlan> PlanMemory(const ComputeGraph& graph);
+
+/// Called for each node in place of `dispatch.launch(launch)`, which it has to call itself: to time
+/// a node, or to compare it with another dispatch.
+using NodeHook = std::function<Status(KernelDispatch& dispatch, const NodeLaunch& launch)>;
+
+/// A graph bound to a dispatch: verified, planned, every node supported and prepared, its memory
+/// allocated. The dispatch and all weights must outlive it. One launch at a time.
+class GraphExecutor {
+ public:
+  /// Errors: as Verify; UNSUPPORTED with node, operation, shapes and the dispatch's reason; what
+  /// `prepare` and the dispatch's memory return.
+  static Result<GraphExecutor> Create(ComputeGraph graph, KernelDispatch& dispatch);
+  ~GraphExecutor();
+  GraphExecutor(GraphExecutor&&) noexcept;
+  GraphExecutor& operator=(GraphExecutor&&) noexcept;
+
+  /// Launches all nodes in order on `stream`; allocates, synchronises and copies nothing.
+  /// Errors: the first that a node returns, with node, operation and shapes.
+  Status Launch(cudaStream_t stream = nullptr);
+  /// The same through `hook`.
+  Status Launch(const NodeHook& hook, cudaStream_t stream = nullptr);
+
+  /// Where a value lies. Requires: a node that exists.
+  DevicePtr address(int id) const noexcept;
+  const ComputeGraph& graph() const noexcept;
+  const MemoryPlan& plan() const noexcept;
+  /// Calls of dispatch methods that one Launch makes.
+  int n_launches() const noexcept;
+  /// Bytes of the scratch memory that the nodes share.
+  std::size_t workspace_bytes() const noexcept;
+  /// What runs a node: a kernel's id where the dispatch has one, else the operation's name.
+  std::string kernel_of(int id) const;
+
+ private:
+  struct Impl;
+  explicit GraphExecutor(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// What execute_graph did.
+struct GraphExecResult {
+  int n_launches = 0;                ///< calls of dispatch methods
+  std::optional<double> elapsed_us;  ///< only where the dispatch completes before it returns
+};
+
+/// Creates an executor and launches it once; for values that are needed afterwards give their nodes
+/// a data_ptr. Callers who repeat keep a GraphExecutor.
+/// Errors: as GraphExecutor::Create and Launch.
+Result<GraphExecResult> execute_graph(const ComputeGraph& graph, KernelDispatch& dispatch,
+                                      cudaStream_t stream = nullptr);
+
+}  // namespace culet

@@ -1,0 +1,175 @@
+// KernelDispatch: what supplies the kernels of a graph. Users can implement their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "culet/graph.h"
+#include "culet/kernel.h"
+#include "culet/status.h"
+#include "culet/tensor.h"
+
+namespace culet {
+
+/// Memory of a device.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  /// Aligned to 256 bytes. Errors: RESOURCE_EXHAUSTED.
+  virtual Result<DevicePtr> Allocate(std::size_t bytes) = 0;
+  virtual void Free(DevicePtr pointer) noexcept = 0;
+  /// `from` may be changed once this returns; launches on `stream` that follow see the copy.
+  virtual Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) = 0;
+  /// Complete on return, after everything launched on `stream` before.
+  virtual Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) = 0;
+  /// Whether kernels read the host's memory in place, so that mapped weights need no copy.
+  virtual bool reads_host_memory() const noexcept = 0;
+};
+
+/// The host's own memory.
+DeviceMemory& HostMemory() noexcept;
+
+/// An allocation that frees itself.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() noexcept = default;
+  /// Errors: as DeviceMemory::Allocate. No bytes: no memory, address 0.
+  static Result<DeviceBuffer> Create(DeviceMemory& memory, std::size_t bytes);
+  ~DeviceBuffer();
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+
+  DevicePtr get() const noexcept { return pointer_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  DeviceMemory* memory_ = nullptr;
+  DevicePtr pointer_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+/// What a dispatch made ready for one node: plans, packed weights, tables.
+class PreparedNode {
+ public:
+  virtual ~PreparedNode() = default;
+  /// What will run, for profiles: "cpu_simd/skinny/m6n4".
+  virtual std::string kernel() const = 0;
+};
+
+/// One launch of one node: everything that its operation may need.
+struct NodeLaunch {
+  const ComputeGraph* graph = nullptr;
+  int id = -1;
+  std::span<const DevicePtr> inputs;  ///< addresses of the node's inputs
+  DevicePtr output = 0;  ///< where the value goes; for Rope and KvWrite, where it is changed
+  PreparedNode* prepared = nullptr;  ///< what `prepare` returned for this node
+  DevicePtr workspace = 0;           ///< of workspace() bytes, aligned to 256, contents undefined
+  std::size_t workspace_bytes = 0;
+  cudaStream_t stream = nullptr;
+
+  const TensorNode& node() const noexcept { return graph->node(id); }
+  /// The node that makes input `index`.
+  const TensorNode& input_node(int index) const noexcept {
+    return graph->node(node().inputs[static_cast<std::size_t>(index)]);
+  }
+  DevicePtr input(int index) const noexcept { return inputs[static_cast<std::size_t>(index)]; }
+};
+
+/// The kernels of a graph. An implementation has the eight methods of the seed; others are for
+/// operations beyond them and refuse by default. All launches are on current().stream, may return
+/// before they are complete, and may not allocate, synchronise or read device memory on the host.
+/// What cannot be done is a Status, never a launch that does nothing.
+///
+/// A graph meets, in this order: `supports`, `prepare` and `workspace` once for each node, then
+/// `launch` any number of times. One graph at a time launches on a dispatch.
+class KernelDispatch {
+ public:
+  virtual ~KernelDispatch() = default;
+
+  // -- The seed's methods ------------------------------------------------------------------------
+
+  /// output (m, n) = input (m, k) W^T + bias, both in node.params.
+  virtual Status dispatch_mul_mat(const TensorNode& node, DevicePtr input_ptr, DevicePtr output_ptr,
+                                  std::uint32_t m, std::uint32_t n, std::uint32_t k) = 0;
+  /// Each of `m` groups of `hidden_dim` elements: x / sqrt(mean(x^2) + epsilon) * gamma. A norm of
+  /// heads has the head size as hidden_dim and tokens times heads as m.
+  virtual Status dispatch_rms_norm(const TensorNode& node, DevicePtr input_ptr,
+                                   DevicePtr output_ptr, std::uint32_t hidden_dim, std::uint32_t m,
+                                   float epsilon) = 0;
+  /// output may be a or b.
+  virtual Status dispatch_add(DevicePtr a_ptr, DevicePtr b_ptr, DevicePtr output_ptr,
+                              std::size_t n_elements) = 0;
+  /// In place on n_positions rows of num_heads heads. `positions`: kInt32, on the device.
+  virtual Status dispatch_rope(const TensorNode& node, DevicePtr qk_ptr, DevicePtr positions,
+                               std::size_t n_positions, std::uint32_t head_dim,
+                               std::uint32_t num_heads) = 0;
+  /// m rows of queries; k and v are caches or this batch's rows, as the node's inputs say.
+  virtual Status dispatch_attention(const TensorNode& node, DevicePtr q_ptr, DevicePtr k_ptr,
+                                    DevicePtr v_ptr, DevicePtr output_ptr, std::uint32_t m,
+                                    std::size_t layer_idx) = 0;
+  virtual Status dispatch_copy(DevicePtr src_ptr, DevicePtr dst_ptr, std::size_t size_bytes) = 0;
+  /// The plain product of elements; SwiGLU is dispatch_swiglu. output may be a or b.
+  virtual Status dispatch_mul(DevicePtr a_ptr, DevicePtr b_ptr, DevicePtr output_ptr,
+                              std::size_t n_elements) = 0;
+  /// output may be the input.
+  virtual Status dispatch_silu(DevicePtr input_ptr, DevicePtr output_ptr,
+                               std::size_t n_elements) = 0;
+
+  // -- Beyond the seed; UNSUPPORTED unless overridden --------------------------------------------
+
+  /// silu(gate) * up; output may be either.
+  virtual Status dispatch_swiglu(DevicePtr gate_ptr, DevicePtr up_ptr, DevicePtr output_ptr,
+                                 std::size_t n_elements);
+  /// output (m, hidden): rows ids[i] of node.params.weight.
+  virtual Status dispatch_embedding(const TensorNode& node, DevicePtr ids_ptr, DevicePtr output_ptr,
+                                    std::uint32_t m);
+  /// Row i of m goes to row slots[i] of the cache.
+  virtual Status dispatch_kv_write(const TensorNode& node, DevicePtr rows_ptr, DevicePtr slots_ptr,
+                                   DevicePtr cache_ptr, std::uint32_t m);
+  /// output (m, hidden) = sum over the chosen experts of probability * expert(input).
+  virtual Status dispatch_experts(const TensorNode& node, DevicePtr input_ptr,
+                                  DevicePtr router_logits_ptr, DevicePtr output_ptr,
+                                  std::uint32_t m);
+  /// Row i of m is row indices[i] of the input.
+  virtual Status dispatch_gather_rows(const TensorNode& node, DevicePtr input_ptr,
+                                      DevicePtr indices_ptr, DevicePtr output_ptr, std::uint32_t m);
+  /// From the input's type to node.type.
+  virtual Status dispatch_cast(const TensorNode& node, DevicePtr input_ptr, DevicePtr output_ptr,
+                               std::size_t n_elements);
+  /// output (m) kInt32: the index of the largest of n; a row with a NaN gives the first NaN's.
+  virtual Status dispatch_argmax(const TensorNode& node, DevicePtr input_ptr, DevicePtr output_ptr,
+                                 std::uint32_t m, std::uint32_t n);
+
+  // -- The phases of a graph ---------------------------------------------------------------------
+
+  /// Yes, or a reason. The default takes the seed's operations on float32 values.
+  virtual Feasibility supports(const ComputeGraph& graph, int id) const;
+
+  /// Does once what each launch would do otherwise; may allocate, repack and tune. May return null
+  /// (the default).
+  virtual Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id);
+
+  /// Bytes of scratch memory that a launch of the node needs; `prepared` is what prepare returned.
+  virtual std::size_t workspace(const ComputeGraph& graph, int id,
+                                const PreparedNode* prepared) const;
+
+  /// Launches one node: makes it current() and calls the method of its operation.
+  virtual Status launch(const NodeLaunch& launch);
+
+  /// Memory of the device; the host's by default.
+  virtual DeviceMemory& memory();
+
+ protected:
+  /// The launch that is being dispatched: inputs beyond the parameters, workspace, stream.
+  /// Requires: called from a dispatch method.
+  const NodeLaunch& current() const noexcept { return *current_; }
+
+ private:
+  Status Route(const NodeLaunch& launch);
+  const NodeLaunch* current_ = nullptr;
+};
+
+}  // namespace culet

@@ -1,0 +1,70 @@
+// Safetensors files: mapped, checked, read in place; and written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "culet/status.h"
+#include "culet/types.h"
+
+namespace culet {
+
+/// A tensor in a mapped file.
+struct SafetensorsTensor {
+  std::string name;
+  std::string dtype;  ///< as in the file: "BF16", "F32", "I64", "F8_E4M3", ...
+  std::vector<std::int64_t> shape;
+  const std::byte* data = nullptr;  ///< as the file aligns it: perhaps not at all
+  std::int64_t bytes = 0;
+
+  /// The element type; kNull for those that culet has no name for ("I64", "U8", ...).
+  DataType type() const noexcept;
+  std::int64_t elements() const noexcept;  ///< 1 for no dimensions
+};
+
+/// One file. The data is mapped and stays valid for as long as this object lives; whoever truncates
+/// the file meanwhile takes the process with it, as with every mapping.
+class SafetensorsFile {
+ public:
+  /// Errors: NOT_FOUND, IO; DATA_LOSS for everything that is not a well-formed file: a header that
+  /// is longer than 100 MB or than the file, no JSON of the right form, a name twice, an unknown
+  /// dtype, a size that is not what shape and dtype say, ranges that overlap, leave gaps or reach
+  /// beyond the file.
+  static Result<SafetensorsFile> Open(const std::string& path);
+  /// The same over bytes in memory, which must outlive the object.
+  static Result<SafetensorsFile> Parse(const std::byte* data, std::size_t bytes,
+                                       const std::string& origin);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+
+  const std::string& path() const noexcept;
+  /// In the order in which they lie in the file.
+  const std::vector<SafetensorsTensor>& tensors() const noexcept;
+  /// Null when there is none.
+  const SafetensorsTensor* Find(std::string_view name) const noexcept;
+
+ private:
+  struct Impl;
+  explicit SafetensorsFile(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A tensor to be written; `data` holds the elements row by row.
+struct SafetensorsEntry {
+  std::string name;
+  DataType type = DataType::kFloat32;
+  std::vector<std::int64_t> shape;
+  const void* data = nullptr;
+};
+
+/// Writes a file with these tensors in this order, each aligned to 8 bytes or more.
+/// Errors: INVALID_ARGUMENT for a type that the format has no name for, a negative size, a name
+/// twice; IO.
+Status WriteSafetensors(const std::string& path, const std::vector<SafetensorsEntry>& entries);
+
+}  // namespace culet

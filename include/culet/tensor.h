@@ -1,0 +1,156 @@
+// The nodes of a compute graph: operations, shapes, typed weights, attributes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "culet/types.h"
+
+namespace culet {
+
+/// An address on the device that a KernelDispatch runs on. Not a pointer, so that nobody reads it
+/// on the host by accident.
+using DevicePtr = std::uint64_t;
+
+inline DevicePtr ToDevicePtr(const void* pointer) noexcept {
+  return static_cast<DevicePtr>(reinterpret_cast<std::uintptr_t>(pointer));
+}
+/// For code that runs on the device, or hands the address to what does.
+template <class T>
+T* FromDevicePtr(DevicePtr pointer) noexcept {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(pointer));
+}
+
+/// What a node computes. X, Y: the first and second input; shapes are (rows, cols).
+enum class TensorOp : std::uint8_t {
+  kNone = 0,              ///< a leaf: memory of the caller, an input or a KV cache
+  kMulMat,                ///< Y = X W^T + bias
+  kAdd,                   ///< X + Y, element by element
+  kRmsNorm,               ///< X / sqrt(mean(X^2) + epsilon) * gamma, over groups of gamma's length
+  kRope,                  ///< rotary embedding of every head of a row, in place
+  kAttention,             ///< softmax(scale Q K^T) V
+  kMul,                   ///< X * Y, element by element
+  kSilu,                  ///< X / (1 + exp(-X))
+  kCopy,                  ///< X
+  kCast,                  ///< X, rounded to this node's type
+  kEmbedding,             ///< row ids[i] of the weight
+  kSwiGlu,                ///< silu(X) * Y
+  kKvWrite,               ///< a KV cache with new rows in it, in place
+  kExperts,               ///< routed experts: softmax, top-k, gated MLPs, weighted sum
+  kGatherRows,            ///< row indices[i] of X
+  kArgMax,                ///< index of the largest element of each row, the first of equals
+  kSoftMax = kAttention,  ///< the name that the seed gives to attention
+};
+/// "mul_mat", "rms_norm", ...
+const char* ToString(TensorOp op) noexcept;
+
+/// Rows and columns of a tensor; rows lie one behind the other.
+struct Shape {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  friend constexpr bool operator==(const Shape&, const Shape&) = default;
+};
+
+/// A constant matrix (rows, cols) with its type and, where it is quantised, its scales: never a
+/// bare pointer. Row-major, tightly packed. A vector has one row.
+struct Weight {
+  std::string name;  ///< as in the checkpoint, for messages
+  DevicePtr data_ptr = 0;
+  DataType type = DataType::kNull;  ///< kNull: there is no such weight
+  std::int64_t rows = 0;            ///< output features; vocabulary
+  std::int64_t cols = 0;            ///< input features; hidden size
+  QuantDesc quant;                  ///< kNone, or kB: one scale a block
+  DevicePtr scales_ptr = 0;         ///< (ceil(rows / g), ceil(cols / g)), row-major, packed
+  DataType scales_type = DataType::kNull;
+
+  bool present() const noexcept { return type != DataType::kNull; }
+};
+
+/// Which elements of a head turn together.
+enum class RopeLayout : std::uint8_t {
+  kNeox = 0,  ///< i and i + dims / 2
+  kNorm = 1,  ///< 2 i and 2 i + 1
+};
+
+/// How a model stretches its rotary frequencies beyond the context that it was trained on.
+enum class RopeScaling : std::uint8_t { kNone = 0, kLinear, kLlama3, kYarn };
+const char* ToString(RopeScaling) noexcept;  ///< "default", "linear", "llama3", "yarn"
+
+/// Rotary embedding. Frequency i of dims / 2 is theta^(-2 i / dims), changed by the scaling.
+struct RopeParams {
+  RopeLayout layout = RopeLayout::kNeox;
+  RopeScaling scaling = RopeScaling::kNone;
+  int dims = 0;  ///< leading elements of a head that turn; even, at most the head size
+  double theta = 10000;
+  double factor = 1;            ///< linear, llama3, yarn
+  double low_freq_factor = 1;   ///< llama3
+  double high_freq_factor = 4;  ///< llama3
+  double original_context = 0;  ///< llama3, yarn: positions of the original training
+  double beta_fast = 32;        ///< yarn
+  double beta_slow = 1;         ///< yarn
+  bool truncate = true;         ///< yarn: whole numbers as ends of the ramp
+  double attention_factor = 1;  ///< what sine and cosine are multiplied with
+};
+
+/// The dims / 2 frequencies, in radians a position.
+std::vector<double> RopeFrequencies(const RopeParams& params);
+
+/// Grouped-query attention: query head h reads key and value head h / (heads / kv_heads).
+struct AttentionParams {
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  float scale = 0;     ///< of the products of queries and keys; usually head_dim^-0.5
+  bool causal = true;  ///< a query sees keys up to its own position
+  int window = 0;      ///< and no more than this many, its own included; 0: no limit
+  int block_size =
+      0;  ///< positions in a block of the paged cache; 0: K and V are this batch's rows
+};
+
+/// One routed expert: down(silu(gate x) * up x).
+struct ExpertWeights {
+  Weight gate, up, down;
+};
+
+/// Routed experts of one layer.
+struct ExpertParams {
+  std::vector<ExpertWeights> experts;
+  int active = 0;  ///< experts that a token uses: the largest of the softmax, first of equals
+  bool renormalize = true;  ///< divide the chosen probabilities by their sum
+};
+
+/// Attributes of a node; each operation reads those that its comment in graph.h names.
+struct OpParams {
+  Weight weight;
+  Weight gamma;
+  Weight bias;
+  float scalar = 0;             ///< RmsNorm: epsilon
+  std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number
+  /// MulMat, Experts: how the input is quantised before it meets an E4M3 weight: kK, 128, FP32
+  /// scales of amax / 448 (culet/quantize.h).
+  QuantDesc quant_a;
+  RopeParams rope;
+  int head_dim = 0;  ///< Rope
+  AttentionParams attention;
+  std::shared_ptr<const ExpertParams> experts;
+};
+
+/// One value of the graph and what makes it.
+struct TensorNode {
+  TensorOp op = TensorOp::kNone;
+  DevicePtr data_ptr = 0;  ///< where the value lies; 0: the memory plan decides
+  Shape shape;             ///< of the value
+  DataType type = DataType::kFloat32;
+  std::vector<int> inputs;  ///< nodes that this one reads; each was added earlier
+  OpParams params;
+  std::string name;  ///< for people: "layers.0.q"
+};
+
+/// Bytes of the node's value.
+constexpr std::int64_t BytesOf(const TensorNode& node) noexcept {
+  return node.shape.rows * node.shape.cols * static_cast<std::int64_t>(SizeOf(node.type));
+}
+
+}  // namespace culet
