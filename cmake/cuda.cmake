@@ -32,10 +32,22 @@ function(culet_cuda_sources out)
   set_source_files_properties(${portable} PROPERTIES COMPILE_OPTIONS
     "-gencode=arch=compute_80,code=sm_80;-gencode=arch=compute_90,code=sm_90;-gencode=arch=compute_80,code=compute_80")
   # wgmma and setmaxnreg exist in the architecture-specific target alone.
-  file(GLOB hopper CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cu)
+  file(GLOB hopper CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cu
+    ${PROJECT_SOURCE_DIR}/src/cuda/sm90a/*.cu)
   set_source_files_properties(${hopper} PROPERTIES COMPILE_OPTIONS
     "-gencode=arch=compute_90a,code=sm_90a")
   file(GLOB host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cc
     ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cc)
   set(${out} ${portable} ${hopper} ${host} PARENT_SCOPE)
+endfunction()
+
+# Keeps ptxas's report on each kernel beside the object file, for the audit in tests/cuda, and lists
+# the object files in cuda_objects.txt. Development builds carry line numbers for the GPU tools.
+function(culet_keep_reports target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>
+    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:RelWithDebInfo>>:-lineinfo>)
+  set_target_properties(${target} PROPERTIES
+    CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/keep-report;${CMAKE_CUDA_COMPILER_LAUNCHER}")
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/cuda_objects.txt
+    CONTENT "$<JOIN:$<FILTER:$<TARGET_OBJECTS:${target}>,INCLUDE,[.]cu[.]o$>,\n>\n")
 endfunction()

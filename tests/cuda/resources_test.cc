@@ -1,0 +1,242 @@
+// The compiler's report on every CUDA kernel of the library: nothing spilled, no setmaxnreg
+// ignored, no wgmma serialised, and the registers and shared memory that KernelInfo states. Needs
+// no GPU.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "culet/device.h"
+#include "kernels/catalog.h"
+#include "kernels/sm90/large_m.h"
+#include "kernels/sm90/small_m.h"
+#include "ptxas_report.h"
+
+namespace culet {
+namespace {
+
+// Host function of a kernel -> its mangled name on the device.
+std::map<const void*, std::string>& RegisteredKernels() {
+  static std::map<const void*, std::string> kernels;
+  return kernels;
+}
+
+}  // namespace
+}  // namespace culet
+
+// nvcc's host code calls this for each kernel before main; the linker is told to send it here
+// first.
+extern "C" void __real___cudaRegisterFunction(void**, const char*, char*, const char*, int, uint3*,
+                                              uint3*, dim3*, dim3*, int*);
+extern "C" void __wrap___cudaRegisterFunction(void** handle, const char* host, char* device,
+                                              const char* name, int limit, uint3* tid, uint3* bid,
+                                              dim3* block, dim3* grid, int* size) {
+  culet::RegisteredKernels()[host] = name;
+  __real___cudaRegisterFunction(handle, host, device, name, limit, tid, bid, block, grid, size);
+}
+
+namespace culet {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int kHopper = 900;
+
+// The compiled function behind a kernel of the registry, and what its launches take.
+struct Entry {
+  const void* function = nullptr;
+  int threads = 0;
+  int dynamic_smem_bytes = 0;
+};
+
+std::map<std::string, Entry> HopperEntries() {
+  std::map<std::string, Entry> entries;
+  for (const sm90::LargeMKernel& kernel : sm90::LargeMKernels())
+    entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};
+  constexpr int kManyBlocks = 1 << 20;
+  for (const sm90::SmallMKernel& kernel : sm90::SmallMKernels()) {
+    for (int residency = 1; residency < 8; ++residency) {
+      if ((kernel.residencies >> residency & 1) == 0) continue;
+      const int stages = sm90::SmallMStages(kernel, kManyBlocks, 1, residency);
+      const int smem_bytes =
+          sm90::SmallMLayout::Make(kernel.tokens, kernel.row_groups, kernel.token_groups, stages, 1)
+              .total;
+      entries["sm90_fp8_swap/" + std::string(kernel.id) + "/r" + std::to_string(residency)] = {
+          kernel.function, kernel.threads(), smem_bytes};
+    }
+  }
+  return entries;
+}
+
+DeviceInfo Hopper() {
+  DeviceInfo device;
+  device.name = "no GPU";
+  device.device_class = "cuda/900/132sm/l2-60m/mem150g";
+  device.arch = kHopper;
+  device.ordinal = 0;
+  device.units = 132;
+  device.cache_bytes = std::size_t{60} << 20;
+  device.memory_bytes = std::size_t{140} << 30;
+  return device;
+}
+
+// CTAs that a Hopper multiprocessor holds: CUDA C++ programming guide, "Compute Capabilities".
+int ResidentCtas(int threads, int registers, int smem_bytes) {
+  constexpr int kRegisters = 65536, kRegisterUnit = 256, kSmem = 228 * 1024, kSmemReserved = 1024;
+  constexpr int kThreads = 2048, kCtas = 32, kPartitions = 4;
+  const int warps = (threads + 31) / 32;
+  const int warp_registers = (registers * 32 + kRegisterUnit - 1) / kRegisterUnit * kRegisterUnit;
+  const int most_warps = kRegisters / kPartitions / warp_registers * kPartitions;
+  return std::min(
+      {most_warps / warps, kSmem / (smem_bytes + kSmemReserved), kThreads / threads, kCtas});
+}
+
+// All reports of the build, one after the other.
+std::string ReadReports() {
+  std::ifstream objects(CULET_CUDA_OBJECTS);
+  std::ostringstream text;
+  for (std::string object; std::getline(objects, object);) {
+    std::ifstream report(object + ".report");
+    EXPECT_TRUE(report) << object << ".report is missing; build the library again";
+    text << report.rdbuf();
+  }
+  return text.str();
+}
+
+const PtxasReport& Report() {
+  static const PtxasReport report = [] {
+    auto parsed = ParsePtxasReport(ReadReports());
+    EXPECT_TRUE(parsed.ok()) << parsed.status().ToString();
+    return parsed.ok() ? *parsed : PtxasReport{};
+  }();
+  return report;
+}
+
+// What is wrong with the kernels of a report, one sentence each.
+std::vector<std::string> Faults(const PtxasReport& report) {
+  std::vector<std::string> faults = report.advisories;
+  for (const KernelResources& kernel : report.kernels) {
+    const std::string name = kernel.entry + " for " + kernel.arch;
+    if (kernel.spill_bytes > 0)
+      faults.push_back(name + " spills " + std::to_string(kernel.spill_bytes) + " bytes");
+    if (kernel.stack_bytes > 0)
+      faults.push_back(name + " keeps " + std::to_string(kernel.stack_bytes) + " bytes on a stack");
+  }
+  return faults;
+}
+
+// Where KernelInfo and the compiler disagree.
+std::vector<std::string> Differences(const KernelInfo& info, const Entry& entry,
+                                     const KernelResources& compiled) {
+  std::vector<std::string> found;
+  const auto differ = [&](const char* what, int stated, int real) {
+    if (stated == real) return;
+    found.push_back(info.name + ": " + what + " " + std::to_string(stated) + " in KernelInfo, " +
+                    std::to_string(real) + " in truth");
+  };
+  const int smem = entry.dynamic_smem_bytes + compiled.static_smem_bytes;
+  differ("registers", info.registers, compiled.registers);
+  differ("shared memory", info.dynamic_smem_size, smem);
+  differ("CTAs a multiprocessor", info.max_active_ctas,
+         std::min(info.max_active_ctas, ResidentCtas(entry.threads, compiled.registers, smem)));
+  return found;
+}
+
+const KernelResources* Find(const PtxasReport& report, const std::string& entry) {
+  const auto found = std::ranges::find_if(report.kernels, [&](const KernelResources& kernel) {
+    return kernel.entry == entry && kernel.arch.starts_with("sm_90");
+  });
+  return found == report.kernels.end() ? nullptr : &*found;
+}
+
+TEST(CudaResources, NoKernelSpillsOrLosesItsInstructions) {
+  EXPECT_THAT(Faults(Report()), IsEmpty());
+}
+
+TEST(CudaResources, EveryLinkedKernelIsInTheReports) {
+  EXPECT_GT(RegisteredKernels().size(), 30u);
+  for (const auto& [host, name] : RegisteredKernels())
+    EXPECT_NE(Find(Report(), name), nullptr) << name;
+}
+
+TEST(CudaResources, KernelInfoTellsWhatTheCompilerMade) {
+  const std::map<std::string, Entry> entries = HopperEntries();
+  int compared = 0;
+  for (const auto& kernel : BuiltinKernels(Hopper())) {
+    if (kernel->desc().backend != Backend::kNative) continue;
+    const auto entry = entries.find(kernel->id());
+    ASSERT_NE(entry, entries.end()) << "add the family of " << kernel->id() << " to HopperEntries";
+    const auto name = RegisteredKernels().find(entry->second.function);
+    ASSERT_NE(name, RegisteredKernels().end()) << kernel->id();
+    const KernelResources* compiled = Find(Report(), name->second);
+    ASSERT_NE(compiled, nullptr) << name->second;
+    EXPECT_THAT(Differences(kernel->info(), entry->second, *compiled), IsEmpty());
+    ++compared;
+  }
+  EXPECT_GT(compared, 40);
+}
+
+// The audit of what does go wrong.
+constexpr char kGood[] =
+    "ptxas info    : 0 bytes gmem\n"
+    "ptxas info    : Compiling entry function 'good' for 'sm_90a'\n"
+    "ptxas info    : Function properties for good\n"
+    "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+    "ptxas info    : Used 168 registers, used 1 barriers, 16 bytes smem\n";
+constexpr char kSpills[] =
+    "ptxas info    : Compiling entry function 'bad' for 'sm_80'\n"
+    "ptxas info    : Function properties for bad\n"
+    "    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\n"
+    "ptxas info    : Used 32 registers, used 0 barriers\n";
+constexpr char kIgnored[] =
+    "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum "
+    "register requirements.\n";
+constexpr char kSerialised[] =
+    "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+    "serialized due to insufficient register resources for the wgmma pipeline in 'good'\n";
+
+PtxasReport Parsed(const std::string& text) {
+  auto report = ParsePtxasReport(text);
+  EXPECT_TRUE(report.ok());
+  return report.ok() ? *report : PtxasReport{};
+}
+
+TEST(CudaResources, TheAuditSeesWhatIsWrong) {
+  EXPECT_THAT(Faults(Parsed(kGood)), IsEmpty());
+  EXPECT_THAT(Faults(Parsed(std::string(kGood) + kSpills)),
+              testing::ElementsAre("bad for sm_80 spills 16 bytes",
+                                   "bad for sm_80 keeps 8 bytes on a stack"));
+  EXPECT_THAT(Faults(Parsed(std::string(kIgnored) + kGood)),
+              testing::ElementsAre(HasSubstr("C7508")));
+  EXPECT_THAT(Faults(Parsed(std::string(kGood) + kSerialised)),
+              testing::ElementsAre(HasSubstr("C7510")));
+  EXPECT_FALSE(ParsePtxasReport("Compiling entry function 'x' for 'sm_90a'\n").ok());
+}
+
+TEST(CudaResources, TheComparisonSeesWhatDiffers) {
+  const PtxasReport report = Parsed(kGood);
+  KernelInfo info;
+  info.name = "k";
+  info.registers = 168;
+  info.dynamic_smem_size = 1016;
+  const Entry entry = {nullptr, 384, 1000};
+  EXPECT_THAT(Differences(info, entry, report.kernels[0]), IsEmpty());
+  info.registers = 160;
+  info.dynamic_smem_size = 1000;
+  info.max_active_ctas = 2;
+  EXPECT_THAT(Differences(info, entry, report.kernels[0]),
+              testing::ElementsAre("k: registers 160 in KernelInfo, 168 in truth",
+                                   "k: shared memory 1000 in KernelInfo, 1016 in truth",
+                                   "k: CTAs a multiprocessor 2 in KernelInfo, 1 in truth"));
+}
+
+}  // namespace
+}  // namespace culet
