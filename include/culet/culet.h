@@ -1,0 +1,269 @@
+/* The C interface of culet: plan, launch, tune and explain matrix products. C99 and C++.
+ *
+ * D = alpha * (U.A)(V.B) + beta * C + bias, A (m, k), B (k, n), C and D (m, n). U and V are the
+ * scales of A and B. A weight stored (n, k) with k contiguous is B in column-major order.
+ *
+ *   culet_engine* engine;
+ *   if (culet_engine_create(NULL, &engine) != CULET_OK) puts(culet_last_error());
+ *
+ * Status: every function that can fail returns a culet_status and leaves its outputs untouched
+ * then; culet_last_error() has the sentence. Nothing is thrown, printed or aborted.
+ * Structs: a caller sets `struct_size` to sizeof of the struct and zeroes the rest; fields that a
+ * newer header adds are 0 for an older caller, and 0 is always the default. A struct larger than
+ * this library knows is refused when the unknown part is not all 0.
+ * Memory: device pointers for a CUDA engine, host pointers for the CPU's. The caller owns all of it.
+ * Threads: engines and plans may be used from several threads at once; each concurrent stream or
+ * captured graph needs a culet_workspace of its own. Destroying is up to one thread. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define CULET_API
+#else
+#define CULET_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What went wrong, in one word. */
+typedef enum culet_status {
+  CULET_OK = 0,
+  CULET_INVALID_ARGUMENT = 1,    /* an argument is wrong; the message names it, value and way out */
+  CULET_UNSUPPORTED = 2,         /* a valid problem that no kernel takes */
+  CULET_OUT_OF_RANGE = 3,        /* sizes whose product does not fit */
+  CULET_RESOURCE_EXHAUSTED = 4,  /* memory, a workspace or a budget is too small */
+  CULET_FAILED_PRECONDITION = 5, /* called in the wrong state, e.g. tuning inside a capture */
+  CULET_NOT_FOUND = 6,           /* a file, device or kernel does not exist */
+  CULET_DATA_LOSS = 7,           /* a file is not what it claims to be */
+  CULET_IO = 8,                  /* the operating system refused to read or write */
+  CULET_WRONG_RESULT = 9,        /* a kernel's output differs from the reference */
+  CULET_INTERNAL = 10            /* a defect in culet */
+} culet_status;
+
+/* The text name, "INVALID_ARGUMENT" for example; never null. */
+CULET_API const char* culet_status_name(culet_status status);
+
+/* The sentence of this thread's last failed call: argument, value, way out. Valid until the
+ * thread's next failed call; "" when none has failed. */
+CULET_API const char* culet_last_error(void);
+
+/* "0.1.0". */
+CULET_API const char* culet_version(void);
+
+enum { /* element types */
+  CULET_NULL = 0, /* absent operand */
+  CULET_FLOAT32 = 1,
+  CULET_FLOAT16 = 2,
+  CULET_BFLOAT16 = 3,
+  CULET_FLOAT8_E4M3 = 4, /* OCP E4M3: largest 448, no infinities */
+  CULET_FLOAT8_UE8M0 = 5 /* a scale: 2^(byte - 127) */
+};
+
+enum { /* orders: element (r, c) at r + c * ld, or at r * ld + c */
+  CULET_COL_MAJOR = 0,
+  CULET_ROW_MAJOR = 1
+};
+
+enum { /* which elements share one scale */
+  CULET_QUANT_NONE = 0,
+  CULET_QUANT_K = 1, /* `group` along k of one row of A, or of one column of B */
+  CULET_QUANT_B = 2  /* a block of group x group */
+};
+
+enum { /* partial sums on tensor cores that keep fewer than 24 bits */
+  CULET_ACCUMULATE_PROMOTED = 0, /* promoted to FP32 within k */
+  CULET_ACCUMULATE_FAST = 1
+};
+
+enum { /* what holds between two runs */
+  CULET_DETERMINISM_FAST = 0,
+  CULET_DETERMINISM_REPEATABLE = 1,     /* same problem and machine, same bits */
+  CULET_DETERMINISM_BATCH_INVARIANT = 2 /* a row's bits depend on that row, B and k alone */
+};
+
+enum { /* one bias value a column of D, or a row */
+  CULET_BIAS_N = 0,
+  CULET_BIAS_M = 1
+};
+
+/* Shape and placement of one operand; all 0 is an absent one. `rows` x `cols` is the logical
+ * matrix whatever the order: A (m, k), B (k, n), C and D (m, n).
+ * Scales of A, U: (m, ceil(k / group)) for CULET_QUANT_K; in row-major order as a quantiser leaves
+ * them (ld >= ceil(k / group)) or in column-major order (ld >= m).
+ * Scales of B, V: (ceil(k / group), ceil(n / group)) for CULET_QUANT_B; those of a weight stored
+ * (n, k) usually lie as (ceil(n / group), ceil(k / group)) rows, which is V in column-major order. */
+typedef struct culet_matrix {
+  int32_t type;
+  int32_t order;
+  int32_t rows;
+  int32_t cols;
+  int64_t ld;             /* elements between the starts of two rows (columns), > 0 */
+  int32_t pack;           /* 0: plain */
+  int32_t num;            /* matrices in the batch; 0 is 1 */
+  const int32_t* offsets; /* group starts on the device; null: one matrix */
+  const int32_t* idxs;    /* gathered rows on the device; null: all in order */
+} culet_matrix;
+
+/* One product. The pointers A, U, C and D may be null for planning, tuning and explaining; they
+ * are then taken as aligned to 16 bytes. B and V are bound by a plan. */
+typedef struct culet_problem {
+  size_t struct_size;
+  culet_matrix a, u, b, v, c, d;
+  const void *A, *U, *B, *V, *C;
+  void* D;
+  float beta; /* not 0: C is read; the factor itself comes with each launch */
+  int32_t quant_a, group_a;
+  int32_t quant_b, group_b;
+  int32_t batch_dim; /* the axis that varies between calls: 0 is m, 1 is n */
+  const void* bias;
+  int32_t bias_type;
+  int32_t bias_axis;
+  int32_t pdl;       /* not 0 promises that the kernel before does not write B or V */
+  int32_t sm_budget; /* at most so many SMs (CPU: threads); 0 is all */
+  int32_t accumulate;
+  int32_t determinism;
+} culet_problem;
+
+/* One device of the machine. */
+typedef struct culet_device {
+  size_t struct_size;
+  char name[128];         /* for people */
+  char device_class[128]; /* what decides speed; the key of caches */
+  int32_t arch;           /* 0: the host; 900: compute capability 9.0 */
+  int32_t ordinal;        /* CUDA device number; -1 for the host */
+  int32_t units;          /* threads in use, or multiprocessors */
+  uint64_t cache_bytes;   /* last-level cache */
+  uint64_t memory_bytes;
+} culet_device;
+
+/* The number of devices: the host, number 0, and every CUDA device. */
+CULET_API culet_status culet_device_count(int32_t* count);
+
+/* Errors: INVALID_ARGUMENT unless 0 <= index < count. */
+CULET_API culet_status culet_device_get(int32_t index, culet_device* device);
+
+/* The engine of one device: its kernels, its measured choices. */
+typedef struct culet_engine culet_engine;
+
+typedef struct culet_engine_options {
+  size_t struct_size;
+  const char* device;     /* "cpu", "cuda" or "cuda:N"; null is "cpu" */
+  const char* cache_path; /* null: the environment's CULET_CACHE, else the user's cache file;
+                             "off": no file */
+} culet_engine_options;
+
+/* Opens a device and reads the cache file. A cache file that cannot be read is no reason to fail:
+ * the engine starts without it, and culet_engine_cache_note has the sentence.
+ * Errors: NOT_FOUND for a device that is not there. */
+CULET_API culet_status culet_engine_create(const culet_engine_options* options,
+                                           culet_engine** engine);
+
+/* Requires: its plans were destroyed. Null is ignored. */
+CULET_API void culet_engine_destroy(culet_engine* engine);
+
+CULET_API culet_status culet_engine_device(const culet_engine* engine, culet_device* device);
+
+/* Why the cache file or parts of it are not used; "" when all is well. Lives as long as the engine. */
+CULET_API const char* culet_engine_cache_note(const culet_engine* engine);
+
+/* Merges the engine's measured choices into a cache file, atomically. `path` null: the file that
+ * the engine was opened with; without one ("off") nothing is written. Errors: as the file system,
+ * DATA_LOSS when the file is no cache. */
+CULET_API culet_status culet_engine_save(const culet_engine* engine, const char* path);
+
+/* How to measure. All 0: the defaults. */
+typedef struct culet_tune_options {
+  size_t struct_size;
+  double budget_s;        /* seconds; 0: no limit */
+  int32_t rounds;         /* samples of each surviving candidate; 0: 5 */
+  int32_t max_candidates; /* 0: 24 */
+  int32_t force;          /* not 0: measure although a measured choice is known */
+} culet_tune_options;
+
+/* What tuning found. */
+typedef struct culet_choice {
+  size_t struct_size;
+  char kernel[128]; /* the kernel's id */
+  int32_t swizzle;
+  int32_t splits;
+  int32_t measured;     /* 0: the cost model's prediction */
+  int32_t measurements; /* of this tuning; 0 when the choice was known */
+  double time_us;       /* median, or the prediction */
+  double baseline_us;   /* the default choice's median in the same run */
+} culet_choice;
+
+/* Measures the feasible kernels on inputs and outputs of its own, each checked against the
+ * reference first, and remembers the winner: later plans of this problem use it. Waits for the
+ * device. `options` and `choice` may be null.
+ * Errors: FAILED_PRECONDITION inside a stream capture; UNSUPPORTED with every kernel's reason. */
+CULET_API culet_status culet_tune(culet_engine* engine, const culet_problem* problem,
+                                  const culet_tune_options* options, culet_choice* choice);
+
+/* The choice for a problem, its predicted and measured time, its share of the roofline, and for
+ * every other kernel why not. Writes at most `capacity` bytes, the final 0 included, and the bytes
+ * of the whole text with its 0 to `needed` (may be null). `text` may be null when capacity is 0. */
+CULET_API culet_status culet_explain(culet_engine* engine, const culet_problem* problem, char* text,
+                                     size_t capacity, size_t* needed);
+
+/* A problem bound to a kernel. Shapes, B, V and the bias are fixed; A, U, C and D come with each
+ * launch. Must not outlive its engine. */
+typedef struct culet_plan culet_plan;
+
+/* Chooses and prepares once: measured choice, else the cost model's.
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED with every kernel's reason. */
+CULET_API culet_status culet_plan_create(culet_engine* engine, const culet_problem* problem,
+                                         culet_plan** plan);
+
+/* Null is ignored. Launches under way and captured graphs do not need the plan any more. */
+CULET_API void culet_plan_destroy(culet_plan* plan);
+
+CULET_API culet_status culet_plan_choice(const culet_plan* plan, culet_choice* choice);
+
+/* Bytes of each part of a workspace. The larger of two plans' parts, field by field, serve both. */
+typedef struct culet_workspace_size {
+  size_t struct_size;
+  uint64_t barriers, partials, tensormaps;
+} culet_workspace_size;
+
+/* All parts are 0 when the plan needs no workspace; culet_launch then takes a null one. */
+CULET_API culet_status culet_plan_workspace(const culet_plan* plan, culet_workspace_size* size);
+
+/* Bytes of the one buffer that holds all parts. */
+CULET_API culet_status culet_workspace_bytes(const culet_workspace_size* size, uint64_t* bytes);
+
+/* Memory that launches use, made by culet_workspace_create in the caller's buffer. */
+typedef struct culet_workspace culet_workspace;
+
+/* Splits `buffer` and zeroes what kernels expect zeroed, asynchronously on `stream`: the first
+ * launch that uses it follows on that stream, or after waiting for it. Not inside a capture, where
+ * every replay would zero it again.
+ * Requires: `buffer` aligned to 256 bytes, on the engine's device.
+ * Errors: INVALID_ARGUMENT for a null or misaligned buffer, RESOURCE_EXHAUSTED for a small one. */
+CULET_API culet_status culet_workspace_create(culet_engine* engine,
+                                              const culet_workspace_size* size, void* buffer,
+                                              uint64_t bytes, void* stream,
+                                              culet_workspace** workspace);
+
+/* The buffer stays the caller's. Null is ignored. */
+CULET_API void culet_workspace_destroy(culet_workspace* workspace);
+
+/* D = alpha * (U.A)(V.B) + beta * C + bias. Asynchronous on `stream` (a cudaStream_t) of a CUDA
+ * engine, complete on return on the CPU. Allocates nothing, waits for nothing; may be captured.
+ * U and C are null where the problem has none.
+ * Errors: INVALID_ARGUMENT for a null or misaligned pointer, overlap, or a beta that the plan was
+ * not made for; RESOURCE_EXHAUSTED for a small workspace. Nothing is written then. */
+CULET_API culet_status culet_launch(const culet_plan* plan, const void* A, const void* U,
+                                    const void* C, void* D, float alpha, float beta,
+                                    culet_workspace* workspace, void* stream);
+
+/* The capture that `stream` is recording into, a number that no other capture of this process has;
+ * 0 when it records nothing, and always on the CPU. */
+CULET_API culet_status culet_capture_id(const culet_engine* engine, void* stream, uint64_t* id);
+
+#ifdef __cplusplus
+}
+#endif

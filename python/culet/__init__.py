@@ -1,0 +1,46 @@
+"""culet: the matrix products of LLM inference, each with the fastest kernel there is here.
+
+    import culet
+    with culet.autotune(budget=30, persist=True):
+        culet.fp8_gemm_nt((a, a_scales), (b, b_scales), d)   # measured, then launched
+    culet.fp8_gemm_nt((a, a_scales), (b, b_scales), d)       # launched with the choice
+"""
+
+from ctypes import byref as _byref
+from ctypes import c_int32 as _c_int32
+from typing import NamedTuple as _NamedTuple
+
+from culet import _library
+from culet._gemm import Tuned, autotune, explain, fp8_gemm_nt
+from culet._library import Error, InvalidArgument
+
+__all__ = ["Device", "Error", "InvalidArgument", "Tuned", "__version__", "autotune", "devices",
+           "explain", "fp8_gemm_nt"]
+
+__version__ = _library.LIBRARY.culet_version().decode()
+
+
+class Device(_NamedTuple):
+    """One device of the machine."""
+
+    name: str          # for people
+    device_class: str  # what decides speed; the key of the cache
+    arch: int          # 0: the host; 900: compute capability 9.0
+    ordinal: int       # CUDA device number; -1 for the host
+    units: int         # threads in use, or multiprocessors
+    cache_bytes: int
+    memory_bytes: int
+
+
+def devices():
+    """The host first, then every CUDA device."""
+    count = _c_int32()
+    _library.check(_library.LIBRARY.culet_device_count(_byref(count)))
+    found = []
+    for index in range(count.value):
+        device = _library.DeviceStruct()
+        _library.check(_library.LIBRARY.culet_device_get(index, _byref(device)))
+        found.append(Device(
+            device.name.decode(), device.device_class.decode(), device.arch, device.ordinal,
+            device.units, device.cache_bytes, device.memory_bytes))
+    return found

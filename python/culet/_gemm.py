@@ -1,0 +1,283 @@
+"""fp8_gemm_nt: plans once for each shape and weight, then only launches."""
+
+import ctypes
+import sys
+import threading
+import time
+from ctypes import byref, c_size_t
+from typing import NamedTuple
+
+from culet import _library
+from culet._engine import Plan, engine
+from culet._library import LIBRARY, Error, InvalidArgument, check
+from culet._operand import HOST, element_type, matrix, operand, transposed
+
+GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
+
+# Plans by everything that they depend on. A model needs one for each layer and batch; a process
+# whose shapes never repeat must not grow for ever.
+_MAX_PLANS = 65536
+_plans = {}
+_plans_lock = threading.Lock()
+_launch = LIBRARY.culet_launch
+
+
+def fp8_gemm_nt(a, b, d, *, pdl=False):
+    """d = (a_scales . a) (b_scales . b)^T: block-scaled FP8 in, BF16 out.
+
+    Shapes: a = (values (M, K), scales (M, ceil(K / 128))), b = (values (N, K), scales
+    (ceil(N / 128), ceil(K / 128))), d (M, N).
+    Types: values E4M3, scales FP32, d BF16 (or FP32, where a kernel writes it). torch tensors of one
+    device, or host arrays: numpy, ml_dtypes, or buffers that hold the bits as uint8 and uint16.
+    Layout: rows of a, b and d contiguous, any leading dimension; scales in either order.
+    pdl: promises that the kernel before on the stream does not write b; it may be read early.
+    Async: on torch's current stream; on the CPU complete on return. The first call for a shape, its
+    strides and a weight plans (some 10 us); later calls only launch: nothing is allocated, nothing
+    waits, and CUDA graphs can capture them.
+    Raises: InvalidArgument (a ValueError) and Error, with the argument, its value and the way out.
+    """
+    try:
+        (av, au), (bv, bu) = a, b
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            "a and b must be pairs (values, scales); give fp8_gemm_nt((a, a_scales), "
+            "(b, b_scales), d)") from None
+    try:
+        pa, pu, pd = av.data_ptr(), au.data_ptr(), d.data_ptr()
+        place = d.get_device()
+        pb, pv = bv.data_ptr(), bu.data_ptr()
+        key = (pb, pv, pdl, place, (pa | pu | pd) & 15 and (pa & 15, pu & 15, pd & 15),
+               av.shape, av.stride(), av.dtype, av.get_device(),
+               au.shape, au.stride(), au.dtype, au.get_device(),
+               bv.shape, bv.stride(), bv.dtype, bu.shape, bu.stride(), bu.dtype,
+               d.shape, d.stride(), d.dtype)
+    except AttributeError:
+        return _host_call(av, au, bv, bu, d, pdl)
+    plan = _plans.get(key)
+    if plan is None or (autotune.running and not plan.measured):
+        plan = _plan(key, (av, au, bv, bu, d), pdl)
+        if plan is None:
+            return None
+    stream = None if place < 0 else _current_stream(place)
+    workspace = plan.workspace and plan.engine.workspaces.get(plan.workspace, stream)
+    status = _launch(plan.handle, pa, pu, None, pd, 1.0, 0.0, workspace, stream)
+    if status:
+        check(status)
+    return None
+
+
+def _host_call(av, au, bv, bu, d, pdl):
+    operands = _operands((av, au, bv, bu, d))
+    a, u, b, v, o = operands
+    key = (pdl, a, u, b, v, o)
+    plan = _plans.get(key)
+    if plan is None or (autotune.running and not plan.measured):
+        plan = _plan(key, operands, pdl)
+        if plan is None:
+            return
+    workspace = plan.workspace and plan.engine.workspaces.get(plan.workspace, None)
+    check(_launch(plan.handle, a.pointer, u.pointer, None, o.pointer, 1.0, 0.0, workspace, None))
+
+
+def _current_stream(place):
+    """torch's current stream of a CUDA device as a number, by its shortest way."""
+    torch = sys.modules["torch"]
+    global _current_stream
+    _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+        lambda device: torch.cuda.current_stream(device).cuda_stream)
+    return _current_stream(place)
+
+
+def _operands(values):
+    names = ("a's values", "a's scales", "b's values", "b's scales", "d")
+    return tuple(
+        value if hasattr(value, "place") else operand(name, value)
+        for name, value in zip(names, values))
+
+
+def _check_shapes(a, u, b, v, d):
+    (m, k), n = a.shape, b.shape[0]
+    groups = -(-k // GROUP)
+    expected = (
+        ("a's scales", u, (m, groups), f"a's values are {a.shape}"),
+        ("b's values", b, (n, k), f"a's values are {a.shape}"),
+        ("b's scales", v, (-(-n // GROUP), groups), f"b's values are {b.shape}"),
+        ("d", d, (m, n), f"a and b have {m} and {n} rows"),
+    )
+    for name, found, shape, reason in expected:
+        if found.shape != shape:
+            raise InvalidArgument(f"{name} has the shape {found.shape}, but {reason}: it must be "
+                                  f"{shape}")
+    for name, found, _, _ in expected:
+        if found.place != a.place:
+            where = ["the CPU" if place == HOST else f"cuda:{place}"
+                     for place in (found.place, a.place)]
+            raise InvalidArgument(f"{name} is on {where[0]}, a's values are on {where[1]}; move one")
+
+
+def _problem(operands, pdl):
+    """The culet_problem, or None when d is empty."""
+    a, u, b, v, d = operands
+    _check_shapes(a, u, b, v, d)
+    e4m3, f32 = _library.FLOAT8_E4M3, _library.FLOAT32
+    types = (
+        element_type("a's values", a, e4m3), element_type("a's scales", u, f32),
+        element_type("b's values", b, e4m3), element_type("b's scales", v, f32),
+        element_type("d", d, _library.BFLOAT16, f32),
+    )
+    if 0 in d.shape:
+        return None
+    return _library.Problem(
+        a=matrix("a's values", a, types[0], row_major=True),
+        u=matrix("a's scales", u, types[1]),
+        b=transposed(matrix("b's values", b, types[2], row_major=True)),
+        v=transposed(matrix("b's scales", v, types[3])),
+        d=matrix("d", d, types[4], row_major=True),
+        A=a.pointer, U=u.pointer, B=b.pointer, V=v.pointer, D=d.pointer,
+        quant_a=_library.QUANT_K, group_a=GROUP, quant_b=_library.QUANT_B, group_b=GROUP,
+        pdl=int(bool(pdl)))
+
+
+class _Kind(NamedTuple):
+    """What tuning goes by: the problem without addresses."""
+
+    place: int
+    layouts: tuple
+    alignments: tuple
+
+
+def _kind(operands):
+    return _Kind(operands[0].place, tuple((o.dtype, o.shape, o.strides) for o in operands),
+                 tuple(o.pointer & 15 for o in operands))
+
+
+def _plan(key, values, pdl):
+    """A plan, kept under `key`; tuned first inside `with autotune`. None when d is empty."""
+    operands = _operands(values)
+    problem = _problem(operands, pdl)
+    if problem is None:
+        return None
+    place = operands[0].place
+    if place != HOST and _capturing():
+        raise Error(
+            "FAILED_PRECONDITION",
+            "a CUDA graph is being captured, and this problem was not planned before: preparing a "
+            "kernel, or tuning, must not happen inside a capture; call fp8_gemm_nt with these "
+            "tensors once before the capture")
+    owner, kind = engine(place), _kind(operands)
+    if autotune.running and (tuner := autotune.of_this_thread()) is not None:
+        tuner.tune(owner, kind, problem)
+    plan = Plan(owner, problem, kind)
+    with _plans_lock:
+        while len(_plans) >= _MAX_PLANS:
+            del _plans[next(iter(_plans))]
+        _plans[key] = plan
+    return plan
+
+
+def _capturing():
+    return sys.modules["torch"].cuda.is_current_stream_capturing()
+
+
+class Tuned(NamedTuple):
+    """One problem that autotune met."""
+
+    m: int
+    n: int
+    k: int
+    kernel: str         # the choice's id
+    time_us: float      # its median; the prediction when nothing was measured
+    baseline_us: float  # the untuned choice's median in the same run
+    measurements: int   # 0: the choice was known, or the budget was spent
+    seconds: float      # that tuning took
+
+
+class autotune:
+    """Inside the block, this thread's first call of each problem measures the kernels and takes the
+    fastest; later calls, in the block and after it, use that choice.
+
+    budget: seconds for all problems together; when it is spent, the others keep their untuned
+    choice. persist: merge the choices into the cache file when the block ends (CULET_CACHE, else
+    ~/.cache/culet/dispatch.jsonl; "off" keeps none). `results` has a Tuned for each problem.
+    Tuning works on inputs and outputs of its own and waits for the device, so it refuses to run
+    inside a graph capture.
+    """
+
+    running = 0  # blocks open in all threads: what the hot path looks at
+    _lock = threading.Lock()
+    _local = threading.local()
+
+    def __init__(self, budget=30, persist=False):
+        if not budget > 0:
+            raise InvalidArgument(f"budget is {budget}; give seconds above 0")
+        self._left = budget
+        self._persist = persist
+        self._engines = {}
+        self._met = set()
+        self.results = []
+
+    @classmethod
+    def of_this_thread(cls):
+        stack = getattr(cls._local, "stack", None)
+        return stack[-1] if stack else None
+
+    def __enter__(self):
+        if not hasattr(autotune._local, "stack"):
+            autotune._local.stack = []
+        autotune._local.stack.append(self)
+        with autotune._lock:
+            autotune.running += 1
+        return self
+
+    def __exit__(self, kind, value, trace):
+        autotune._local.stack.remove(self)
+        with autotune._lock:
+            autotune.running -= 1
+        if self._persist:
+            for owner in self._engines.values():
+                owner.save()
+
+    def tune(self, owner, kind, problem):
+        """Measures a problem that this block meets for the first time, within what is left."""
+        if kind in self._met:
+            return
+        self._met.add(kind)
+        # A kernel is measured alone, without a kernel before it that pdl could overlap with, and a
+        # problem with pdl takes the choice of the one without.
+        alone = _library.Problem.from_buffer_copy(problem)
+        alone.pdl = 0
+        started = time.monotonic()
+        choice = None
+        if self._left > 0:
+            try:
+                choice = owner.tune(alone, self._left)
+            except Error as error:
+                if error.status != "RESOURCE_EXHAUSTED":
+                    raise
+        took = time.monotonic() - started
+        self._left -= took
+        self._engines[owner.place] = owner
+        (m, k), n = kind.layouts[0][1], kind.layouts[2][1][0]
+        if choice is None:
+            self.results.append(Tuned(m, n, k, "", 0.0, 0.0, 0, took))
+            return
+        self.results.append(Tuned(m, n, k, choice.kernel.decode(), choice.time_us,
+                                  choice.baseline_us, choice.measurements, took))
+        with _plans_lock:
+            for stale in [key for key, plan in _plans.items()
+                          if plan.problem == kind and not plan.measured]:
+                del _plans[stale]
+
+
+def explain(a, b, d, *, pdl=False):
+    """Which kernel fp8_gemm_nt(a, b, d) takes, its predicted and measured time, its share of the
+    roofline, and for every other kernel why not. Launches nothing."""
+    operands = _operands((*a, *b, d))
+    problem = _problem(operands, pdl)
+    if problem is None:
+        return f"d has the shape {operands[4].shape}: nothing to compute"
+    owner, needed = engine(operands[0].place), c_size_t()
+    check(LIBRARY.culet_explain(owner.handle, byref(problem), None, 0, byref(needed)))
+    text = ctypes.create_string_buffer(needed.value)
+    check(LIBRARY.culet_explain(owner.handle, byref(problem), text, needed, None))
+    return text.value.decode()

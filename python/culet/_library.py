@@ -1,0 +1,169 @@
+"""Finds libculet and declares culet.h to ctypes."""
+
+import ctypes
+import os
+from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int32, c_int64
+from ctypes import c_size_t, c_uint64, c_void_p
+from pathlib import Path
+
+
+class Error(RuntimeError):
+    """culet refused or failed; `status` is the reason in one word, "UNSUPPORTED" for example."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+class InvalidArgument(Error, ValueError):
+    """An argument is wrong; the message names it, its value and the way out."""
+
+    def __init__(self, message, status="INVALID_ARGUMENT"):
+        super().__init__(status, message)
+
+
+OK, OUT_OF_RANGE, RESOURCE_EXHAUSTED, INVALID_ARGUMENT = 0, 3, 4, 1
+FLOAT32, BFLOAT16, FLOAT8_E4M3 = 1, 3, 4
+COL_MAJOR, ROW_MAJOR = 0, 1
+QUANT_K, QUANT_B = 1, 2
+
+
+class _Versioned(ctypes.Structure):
+    """A struct that says its own size."""
+
+    def __init__(self, **fields):
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [
+        ("type", c_int32), ("order", c_int32), ("rows", c_int32), ("cols", c_int32),
+        ("ld", c_int64), ("pack", c_int32), ("num", c_int32),
+        ("offsets", c_void_p), ("idxs", c_void_p),
+    ]
+
+
+class Problem(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("a", Matrix), ("u", Matrix), ("b", Matrix), ("v", Matrix), ("c", Matrix), ("d", Matrix),
+        ("A", c_void_p), ("U", c_void_p), ("B", c_void_p), ("V", c_void_p), ("C", c_void_p),
+        ("D", c_void_p),
+        ("beta", c_float), ("quant_a", c_int32), ("group_a", c_int32), ("quant_b", c_int32),
+        ("group_b", c_int32), ("batch_dim", c_int32), ("bias", c_void_p), ("bias_type", c_int32),
+        ("bias_axis", c_int32), ("pdl", c_int32), ("sm_budget", c_int32),
+        ("accumulate", c_int32), ("determinism", c_int32),
+    ]
+
+
+class DeviceStruct(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("name", c_char * 128), ("device_class", c_char * 128),
+        ("arch", c_int32), ("ordinal", c_int32), ("units", c_int32),
+        ("cache_bytes", c_uint64), ("memory_bytes", c_uint64),
+    ]
+
+
+class EngineOptions(_Versioned):
+    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("cache_path", c_char_p)]
+
+
+class TuneOptions(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("budget_s", c_double), ("rounds", c_int32),
+        ("max_candidates", c_int32), ("force", c_int32),
+    ]
+
+
+class Choice(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("kernel", c_char * 128), ("swizzle", c_int32),
+        ("splits", c_int32), ("measured", c_int32), ("measurements", c_int32),
+        ("time_us", c_double), ("baseline_us", c_double),
+    ]
+
+
+class WorkspaceSize(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("barriers", c_uint64), ("partials", c_uint64),
+        ("tensormaps", c_uint64),
+    ]
+
+
+# Function -> result and arguments. Those with a status are wrapped by `check`.
+SIGNATURES = {
+    "culet_status_name": (c_char_p, [c_int32]),
+    "culet_last_error": (c_char_p, []),
+    "culet_version": (c_char_p, []),
+    "culet_device_count": (c_int32, [POINTER(c_int32)]),
+    "culet_device_get": (c_int32, [c_int32, POINTER(DeviceStruct)]),
+    "culet_engine_create": (c_int32, [POINTER(EngineOptions), POINTER(c_void_p)]),
+    "culet_engine_destroy": (None, [c_void_p]),
+    "culet_engine_device": (c_int32, [c_void_p, POINTER(DeviceStruct)]),
+    "culet_engine_cache_note": (c_char_p, [c_void_p]),
+    "culet_engine_save": (c_int32, [c_void_p, c_char_p]),
+    "culet_tune": (c_int32, [c_void_p, POINTER(Problem), POINTER(TuneOptions), POINTER(Choice)]),
+    "culet_explain": (
+        c_int32, [c_void_p, POINTER(Problem), c_char_p, c_size_t, POINTER(c_size_t)]),
+    "culet_plan_create": (c_int32, [c_void_p, POINTER(Problem), POINTER(c_void_p)]),
+    "culet_plan_destroy": (None, [c_void_p]),
+    "culet_plan_choice": (c_int32, [c_void_p, POINTER(Choice)]),
+    "culet_plan_workspace": (c_int32, [c_void_p, POINTER(WorkspaceSize)]),
+    "culet_workspace_bytes": (c_int32, [POINTER(WorkspaceSize), POINTER(c_uint64)]),
+    "culet_workspace_create": (
+        c_int32,
+        [c_void_p, POINTER(WorkspaceSize), c_void_p, c_uint64, c_void_p, POINTER(c_void_p)]),
+    "culet_workspace_destroy": (None, [c_void_p]),
+    "culet_launch": (
+        c_int32,
+        [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_float, c_float, c_void_p, c_void_p]),
+    "culet_capture_id": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
+}
+
+
+def _path():
+    """CULET_LIBRARY, else the library that the wheel put beside this file."""
+    if chosen := os.environ.get("CULET_LIBRARY"):
+        if not Path(chosen).is_file():
+            raise ImportError(
+                f"CULET_LIBRARY is {chosen}, which is no file; name libculet.so, or unset it")
+        return chosen
+    for name in ("libculet.so.0", "libculet.so"):
+        if (path := Path(__file__).with_name(name)).is_file():
+            return str(path)
+    raise ImportError(
+        f"there is no libculet.so beside {__file__}; install culet with pip, or set "
+        "CULET_LIBRARY to a libculet.so that you built")
+
+
+def _load():
+    path = _path()
+    try:
+        library = ctypes.CDLL(path)
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise ImportError(f"{path} cannot be used: {error}") from error
+    return library
+
+
+LIBRARY = _load()
+
+
+def check(status):
+    """Raises what a call's status says; nothing when it is 0."""
+    if status == OK:
+        return
+    message = LIBRARY.culet_last_error().decode()
+    name = LIBRARY.culet_status_name(status).decode()
+    if status in (INVALID_ARGUMENT, OUT_OF_RANGE):
+        raise InvalidArgument(message, name)
+    raise Error(name, message)
+
+
+def create(function, *arguments):
+    """The handle that a culet_*_create makes through its last argument."""
+    handle = c_void_p()
+    check(function(*arguments, byref(handle)))
+    return handle.value

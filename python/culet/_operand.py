@@ -1,0 +1,122 @@
+"""Operands: torch tensors, and host arrays through __array_interface__ or the buffer protocol."""
+
+import ctypes
+import sys
+from typing import NamedTuple
+
+from culet._library import BFLOAT16, COL_MAJOR, FLOAT32, FLOAT8_E4M3, ROW_MAJOR
+from culet._library import InvalidArgument, Matrix
+
+HOST = -1  # where an operand is: this, or the CUDA device's number
+
+# By the names that torch, numpy and ml_dtypes share. Raw bits stand for what numpy cannot name.
+_TYPES = {
+    "float8_e4m3fn": FLOAT8_E4M3, "uint8": FLOAT8_E4M3, "bfloat16": BFLOAT16, "uint16": BFLOAT16,
+    "float32": FLOAT32,
+}
+_NUMBERS = {"u1": "uint8", "u2": "uint16", "f4": "float32", "f2": "float16", "f8": "float64"}
+_FORMATS = {"B": "uint8", "H": "uint16", "f": "float32"}
+
+
+class Operand(NamedTuple):
+    """A matrix in memory; strides in elements."""
+
+    pointer: int
+    dtype: str
+    shape: tuple
+    strides: tuple
+    place: int
+
+
+def operand(name, value):
+    """`value` as an Operand. Raises InvalidArgument for what is no matrix."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        found = _of_tensor(name, value)
+    elif hasattr(value, "__array_interface__"):
+        found = _of_interface(name, value)
+    else:
+        found = _of_buffer(name, value)
+    if len(found.shape) != 2:
+        raise InvalidArgument(f"{name} has the shape {found.shape}; give a matrix")
+    return found
+
+
+def _of_tensor(name, tensor):
+    if tensor.device.type not in ("cuda", "cpu"):
+        raise InvalidArgument(f"{name} is on {tensor.device}; culet runs on cpu and cuda")
+    place = HOST if tensor.device.type == "cpu" else tensor.get_device()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Operand(tensor.data_ptr(), dtype, tuple(tensor.shape), tuple(tensor.stride()), place)
+
+
+def _strides(name, strides, shape, size):
+    """Byte strides in elements; those of C order when None."""
+    if strides is None:
+        counts = [1]
+        for extent in reversed(shape[1:]):
+            counts.insert(0, counts[0] * extent)
+        return tuple(counts)
+    if any(stride % size for stride in strides):
+        raise InvalidArgument(
+            f"{name} has strides of {strides} bytes, no multiples of its {size}-byte elements; "
+            "copy it")
+    return tuple(stride // size for stride in strides)
+
+
+def _of_interface(name, array):
+    interface = array.__array_interface__
+    kind = interface["typestr"]
+    dtype = _NUMBERS.get(kind[1:]) or str(getattr(array, "dtype", kind))
+    if kind.startswith(">"):
+        raise InvalidArgument(f"{name} has the type {kind}, in the other byte order; convert it")
+    shape = tuple(interface["shape"])
+    strides = _strides(name, interface.get("strides"), shape, int(kind[2:]))
+    return Operand(interface["data"][0], dtype, shape, strides, HOST)
+
+
+def _of_buffer(name, value):
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise InvalidArgument(
+            f"{name} is a {type(value).__name__}; give a torch tensor, a numpy array or a "
+            "two-dimensional writable buffer") from None
+    if view.readonly or not view.c_contiguous:
+        raise InvalidArgument(
+            f"{name} is a {'read-only' if view.readonly else 'strided'} buffer; give a writable "
+            "contiguous one, or an object with __array_interface__")
+    pointer = ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0
+    dtype = _FORMATS.get(view.format, view.format)
+    shape = tuple(view.shape)
+    return Operand(pointer, dtype, shape, _strides(name, view.strides, shape, view.itemsize), HOST)
+
+
+def element_type(name, found, *allowed):
+    """The constant of culet.h. Raises InvalidArgument when it is not among `allowed`."""
+    code = _TYPES.get(found.dtype)
+    if code not in allowed:
+        names = " or ".join(text for text, value in _TYPES.items() if value in allowed)
+        raise InvalidArgument(f"{name} holds {found.dtype}; it must hold {names}")
+    return code
+
+
+def matrix(name, found, code, row_major=False):
+    """The culet_matrix of an operand. With `row_major`, its rows must be contiguous."""
+    (rows, cols), (down, along) = found.shape, found.strides
+    # The stride of an axis with one element says nothing.
+    if along == 1 or cols == 1:
+        return Matrix(type=code, order=ROW_MAJOR, rows=rows, cols=cols,
+                      ld=down if rows > 1 else max(cols, 1))
+    if not row_major and (down == 1 or rows == 1):
+        return Matrix(type=code, order=COL_MAJOR, rows=rows, cols=cols, ld=along)
+    way_out = "its rows" if row_major else "its rows or columns"
+    raise InvalidArgument(
+        f"{name} of shape {found.shape} has the strides {found.strides}; {way_out} must be "
+        "contiguous: pass a contiguous copy")
+
+
+def transposed(layout):
+    """The same memory as the transposed matrix."""
+    return Matrix(type=layout.type, order=COL_MAJOR if layout.order == ROW_MAJOR else ROW_MAJOR,
+                  rows=layout.cols, cols=layout.rows, ld=layout.ld)

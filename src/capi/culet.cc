@@ -1,0 +1,326 @@
+// The C interface: each function checks its pointers, calls the engine, and lets nothing escape.
+#include "culet/culet.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "capi/guard.h"
+#include "capi/versioned.h"
+#include "culet/gemm.h"
+#ifdef CULET_WITH_CUDA
+#include "cuda/memory.h"
+#endif
+
+using culet::CacheFile;
+using culet::Gemm;
+using culet::GemmArgs;
+using culet::GemmPlan;
+using culet::Status;
+using culet::StatusCode;
+using culet::capi::Guarded;
+using culet::capi::Null;
+using culet::capi::Read;
+using culet::capi::Write;
+
+struct culet_engine {
+  // Thread-safe as Gemm is; its own const says less than Gemm does.
+  mutable Gemm gemm;
+  std::optional<CacheFile> file;
+  std::string note;
+};
+
+struct culet_plan {
+  GemmPlan plan;
+};
+
+struct culet_workspace {
+  culet::Workspace parts;
+};
+
+namespace culet::capi {
+namespace {
+
+thread_local std::string last_error;
+
+}  // namespace
+
+culet_status Report(const Status& status) noexcept {
+  try {
+    last_error = status.message();
+  } catch (...) {
+    last_error.clear();  // no memory for the sentence; the code remains
+  }
+  return static_cast<culet_status>(status.code());
+}
+
+Status Null(const char* name) {
+  return Status(StatusCode::kInvalidArgument, fmt::format("{} is null; give a valid one", name));
+}
+
+namespace {
+
+culet_device ToDevice(const DeviceInfo& info) {
+  culet_device device{};
+  CopyText(info.name, device.name);
+  CopyText(info.device_class, device.device_class);
+  device.arch = info.arch;
+  device.ordinal = info.ordinal;
+  device.units = info.units;
+  device.cache_bytes = info.cache_bytes;
+  device.memory_bytes = info.memory_bytes;
+  return device;
+}
+
+// The problem of a call, checked as far as C can get it wrong.
+Status ReadProblem(const culet_problem* given, GemmArgs& args) {
+  culet_problem problem;
+  CULET_RETURN_IF_ERROR(Read("problem", given, problem));
+  return ToGemmArgs(problem, args);
+}
+
+Status ReadSize(const culet_workspace_size* given, WorkspaceSize& size) {
+  culet_workspace_size read;
+  CULET_RETURN_IF_ERROR(Read("size", given, read));
+  size = {read.barriers, read.partials, read.tensormaps};
+  return {};
+}
+
+// An engine works without its cache file; the note says what it works without.
+void LoadCache(culet_engine& engine, const char* path) {
+  const auto resolved = CacheFile::DefaultPath(path != nullptr ? path : "");
+  if (!resolved.ok()) {
+    engine.note = resolved.status().message();
+    return;
+  }
+  if (resolved->empty()) return;
+  engine.file.emplace(*resolved);
+  const auto report = engine.file->Load(engine.gemm.cache());
+  if (!report.ok()) {
+    engine.note = report.status().message();
+  } else if (report->unknown_kernel + report->infeasible + report->other_version +
+                 report->damaged !=
+             0) {
+    engine.note = fmt::format("{}: {}", *resolved, report->ToString());
+  }
+}
+
+bool Capturing([[maybe_unused]] const Gemm& gemm, [[maybe_unused]] void* stream) {
+#ifdef CULET_WITH_CUDA
+  return gemm.device().arch != 0 && IsCapturing(static_cast<cudaStream_t>(stream));
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+}  // namespace culet::capi
+
+const char* culet_status_name(culet_status status) {
+  return culet::ToString(static_cast<StatusCode>(status));
+}
+
+const char* culet_last_error(void) { return culet::capi::last_error.c_str(); }
+
+const char* culet_version(void) { return CULET_VERSION; }
+
+culet_status culet_device_count(int32_t* count) {
+  return Guarded([&]() -> Status {
+    if (count == nullptr) return Null("count");
+    *count = static_cast<int32_t>(culet::Devices().size());
+    return {};
+  });
+}
+
+culet_status culet_device_get(int32_t index, culet_device* device) {
+  return Guarded([&]() -> Status {
+    const auto devices = culet::Devices();
+    if (index < 0 || index >= static_cast<int32_t>(devices.size())) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("index is {}; there are {} devices, counted from 0", index, devices.size()));
+    }
+    return Write("device", culet::capi::ToDevice(devices[index]), device);
+  });
+}
+
+culet_status culet_engine_create(const culet_engine_options* options, culet_engine** engine) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    culet_engine_options read{};
+    if (options != nullptr) CULET_RETURN_IF_ERROR(Read("options", options, read));
+    culet::GemmOptions gemm_options;
+    if (read.device != nullptr) gemm_options.device = read.device;
+    auto gemm = Gemm::Create(gemm_options);
+    if (!gemm.ok()) return gemm.status();
+    auto made = std::make_unique<culet_engine>(*std::move(gemm));
+    culet::capi::LoadCache(*made, read.cache_path);
+    *engine = made.release();
+    return {};
+  });
+}
+
+void culet_engine_destroy(culet_engine* engine) { delete engine; }
+
+culet_status culet_engine_device(const culet_engine* engine, culet_device* device) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    return Write("device", culet::capi::ToDevice(engine->gemm.device()), device);
+  });
+}
+
+const char* culet_engine_cache_note(const culet_engine* engine) {
+  return engine != nullptr ? engine->note.c_str() : "";
+}
+
+culet_status culet_engine_save(const culet_engine* engine, const char* path) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    if (path == nullptr && !engine->file) return {};
+    const CacheFile file = path != nullptr ? CacheFile(path) : *engine->file;
+    return file.Save(engine->gemm.cache()).status();
+  });
+}
+
+culet_status culet_tune(culet_engine* engine, const culet_problem* problem,
+                        const culet_tune_options* options, culet_choice* choice) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    GemmArgs args;
+    CULET_RETURN_IF_ERROR(culet::capi::ReadProblem(problem, args));
+    culet_tune_options read{};
+    if (options != nullptr) CULET_RETURN_IF_ERROR(Read("options", options, read));
+    culet::TuneOptions tune;
+    tune.force = read.force != 0;
+    tune.tuner.budget_s = read.budget_s;
+    if (read.rounds != 0) tune.tuner.rounds = read.rounds;
+    if (read.max_candidates != 0) tune.tuner.max_candidates = read.max_candidates;
+    const auto desc = culet::Describe(args, engine->gemm.device().arch);
+    if (!desc.ok()) return desc.status();
+    const auto report = engine->gemm.Tune(*desc, tune);
+    if (!report.ok()) return report.status();
+    if (choice == nullptr) return {};
+    culet_choice found = culet::capi::ToChoice(report->winner);
+    found.measurements = report->measurements;
+    return Write("choice", found, choice);
+  });
+}
+
+culet_status culet_explain(culet_engine* engine, const culet_problem* problem, char* text,
+                           size_t capacity, size_t* needed) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    if (text == nullptr && capacity != 0) return Null("text");
+    GemmArgs args;
+    CULET_RETURN_IF_ERROR(culet::capi::ReadProblem(problem, args));
+    const auto desc = culet::Describe(args, engine->gemm.device().arch);
+    if (!desc.ok()) return desc.status();
+    const auto explanation = engine->gemm.explain(*desc);
+    if (!explanation.ok()) return explanation.status();
+    const std::string whole = explanation->ToString();
+    if (needed != nullptr) *needed = whole.size() + 1;
+    if (capacity == 0) return {};
+    const std::size_t length = std::min(whole.size(), capacity - 1);
+    std::memcpy(text, whole.data(), length);
+    text[length] = '\0';
+    return {};
+  });
+}
+
+culet_status culet_plan_create(culet_engine* engine, const culet_problem* problem,
+                               culet_plan** plan) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    if (plan == nullptr) return Null("plan");
+    GemmArgs args;
+    CULET_RETURN_IF_ERROR(culet::capi::ReadProblem(problem, args));
+    auto made = engine->gemm.Plan(args);
+    if (!made.ok()) return made.status();
+    *plan = new culet_plan{*std::move(made)};
+    return {};
+  });
+}
+
+void culet_plan_destroy(culet_plan* plan) { delete plan; }
+
+culet_status culet_plan_choice(const culet_plan* plan, culet_choice* choice) {
+  return Guarded([&]() -> Status {
+    if (plan == nullptr) return Null("plan");
+    return Write("choice", culet::capi::ToChoice(plan->plan.spec()), choice);
+  });
+}
+
+culet_status culet_plan_workspace(const culet_plan* plan, culet_workspace_size* size) {
+  return Guarded([&]() -> Status {
+    if (plan == nullptr) return Null("plan");
+    const culet::WorkspaceSize& need = plan->plan.workspace_size();
+    culet_workspace_size out{};
+    out.barriers = need.barriers;
+    out.partials = need.partials;
+    out.tensormaps = need.tensormaps;
+    return Write("size", out, size);
+  });
+}
+
+culet_status culet_workspace_bytes(const culet_workspace_size* size, uint64_t* bytes) {
+  return Guarded([&]() -> Status {
+    if (bytes == nullptr) return Null("bytes");
+    culet::WorkspaceSize read;
+    CULET_RETURN_IF_ERROR(culet::capi::ReadSize(size, read));
+    *bytes = read.total();
+    return {};
+  });
+}
+
+culet_status culet_workspace_create(culet_engine* engine, const culet_workspace_size* size,
+                                    void* buffer, uint64_t bytes, void* stream,
+                                    culet_workspace** workspace) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    if (workspace == nullptr) return Null("workspace");
+    culet::WorkspaceSize read;
+    CULET_RETURN_IF_ERROR(culet::capi::ReadSize(size, read));
+    if (culet::capi::Capturing(engine->gemm, stream)) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "the stream is recording a graph, and every replay would zero the workspace "
+                    "again; make it before the capture");
+    }
+    auto parts = culet::InitWorkspace(read, buffer, bytes, static_cast<cudaStream_t>(stream));
+    if (!parts.ok()) return parts.status();
+    *workspace = new culet_workspace{*parts};
+    return {};
+  });
+}
+
+void culet_workspace_destroy(culet_workspace* workspace) { delete workspace; }
+
+culet_status culet_launch(const culet_plan* plan, const void* A, const void* U, const void* C,
+                          void* D, float alpha, float beta, culet_workspace* workspace,
+                          void* stream) {
+  return Guarded([&]() -> Status {
+    if (plan == nullptr) return Null("plan");
+    culet::Workspace none;
+    return plan->plan.Launch({A, U, C, D, alpha, beta},
+                             workspace != nullptr ? workspace->parts : none,
+                             static_cast<cudaStream_t>(stream));
+  });
+}
+
+culet_status culet_capture_id(const culet_engine* engine, [[maybe_unused]] void* stream,
+                              uint64_t* id) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    if (id == nullptr) return Null("id");
+    *id = 0;
+#ifdef CULET_WITH_CUDA
+    if (engine->gemm.device().arch != 0) {
+      *id = culet::CaptureId(static_cast<cudaStream_t>(stream));
+    }
+#endif
+    return {};
+  });
+}

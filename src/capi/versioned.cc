@@ -1,0 +1,120 @@
+#include "capi/versioned.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <limits>
+
+namespace culet::capi {
+namespace {
+
+// The C++ enumerators and the C constants are one list.
+static_assert(static_cast<int>(DataType::kNull) == CULET_NULL);
+static_assert(static_cast<int>(DataType::kFloat32) == CULET_FLOAT32);
+static_assert(static_cast<int>(DataType::kFloat16) == CULET_FLOAT16);
+static_assert(static_cast<int>(DataType::kBfloat16) == CULET_BFLOAT16);
+static_assert(static_cast<int>(DataType::kFloat8_e4m3) == CULET_FLOAT8_E4M3);
+static_assert(static_cast<int>(DataType::kFloat8_ue8m0) == CULET_FLOAT8_UE8M0);
+static_assert(static_cast<int>(Order::kColMajor) == CULET_COL_MAJOR);
+static_assert(static_cast<int>(Order::kRowMajor) == CULET_ROW_MAJOR);
+static_assert(static_cast<int>(QuantType::kNone) == CULET_QUANT_NONE);
+static_assert(static_cast<int>(QuantType::kK) == CULET_QUANT_K);
+static_assert(static_cast<int>(QuantType::kB) == CULET_QUANT_B);
+static_assert(static_cast<int>(Accumulate::kPromoted) == CULET_ACCUMULATE_PROMOTED);
+static_assert(static_cast<int>(Accumulate::kFast) == CULET_ACCUMULATE_FAST);
+static_assert(static_cast<int>(Determinism::kFast) == CULET_DETERMINISM_FAST);
+static_assert(static_cast<int>(Determinism::kRepeatable) == CULET_DETERMINISM_REPEATABLE);
+static_assert(static_cast<int>(Determinism::kBatchInvariant) == CULET_DETERMINISM_BATCH_INVARIANT);
+static_assert(static_cast<int>(Bias::Axis::kN) == CULET_BIAS_N);
+static_assert(static_cast<int>(Bias::Axis::kM) == CULET_BIAS_M);
+static_assert(static_cast<int>(StatusCode::kOk) == CULET_OK);
+static_assert(static_cast<int>(StatusCode::kInvalidArgument) == CULET_INVALID_ARGUMENT);
+static_assert(static_cast<int>(StatusCode::kUnsupported) == CULET_UNSUPPORTED);
+static_assert(static_cast<int>(StatusCode::kOutOfRange) == CULET_OUT_OF_RANGE);
+static_assert(static_cast<int>(StatusCode::kResourceExhausted) == CULET_RESOURCE_EXHAUSTED);
+static_assert(static_cast<int>(StatusCode::kFailedPrecondition) == CULET_FAILED_PRECONDITION);
+static_assert(static_cast<int>(StatusCode::kNotFound) == CULET_NOT_FOUND);
+static_assert(static_cast<int>(StatusCode::kDataLoss) == CULET_DATA_LOSS);
+static_assert(static_cast<int>(StatusCode::kIo) == CULET_IO);
+static_assert(static_cast<int>(StatusCode::kWrongResult) == CULET_WRONG_RESULT);
+static_assert(static_cast<int>(StatusCode::kInternal) == CULET_INTERNAL);
+
+// The enumerators are bytes: 257 must not become 1.
+template <class Enum>
+Status ToEnum(const char* name, std::int32_t value, Enum& out) {
+  if (value < 0 || value > std::numeric_limits<std::uint8_t>::max()) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} is {}; use the constants of culet.h", name, value));
+  }
+  out = static_cast<Enum>(value);
+  return {};
+}
+
+Status ToLayout(const std::string& name, const culet_matrix& matrix, MatrixLayout& layout) {
+  CULET_RETURN_IF_ERROR(ToEnum((name + ".type").c_str(), matrix.type, layout.type));
+  // An absent operand is a layout untouched, whatever else the struct holds.
+  if (layout.type == DataType::kNull) return {};
+  CULET_RETURN_IF_ERROR(ToEnum((name + ".order").c_str(), matrix.order, layout.order));
+  layout.rows = matrix.rows;
+  layout.cols = matrix.cols;
+  layout.ld = matrix.ld;
+  layout.pack = matrix.pack;
+  layout.num = matrix.num != 0 ? matrix.num : 1;
+  layout.offsets = matrix.offsets;
+  layout.idxs = matrix.idxs;
+  return {};
+}
+
+}  // namespace
+
+Status BadStructSize(const char* name, std::size_t size, std::size_t known) {
+  return Status(StatusCode::kInvalidArgument,
+                size <= known
+                    ? fmt::format("{}.struct_size is {}; set it to sizeof(*{})", name, size, name)
+                    : fmt::format("{}.struct_size is {}, this library knows {} bytes, and a field "
+                                  "behind these is set; clear it, or use a newer libculet",
+                                  name, size, known));
+}
+
+Status ToGemmArgs(const culet_problem& problem, GemmArgs& args) {
+  args = GemmArgs{};
+  CULET_RETURN_IF_ERROR(ToLayout("a", problem.a, args.Adesc));
+  CULET_RETURN_IF_ERROR(ToLayout("u", problem.u, args.Udesc));
+  CULET_RETURN_IF_ERROR(ToLayout("b", problem.b, args.Bdesc));
+  CULET_RETURN_IF_ERROR(ToLayout("v", problem.v, args.Vdesc));
+  CULET_RETURN_IF_ERROR(ToLayout("c", problem.c, args.Cdesc));
+  CULET_RETURN_IF_ERROR(ToLayout("d", problem.d, args.Ddesc));
+  args.A = problem.A;
+  args.U = problem.U;
+  args.B = problem.B;
+  args.V = problem.V;
+  args.C = problem.C;
+  args.D = problem.D;
+  args.beta = problem.beta;
+  Operation& op = args.operation;
+  CULET_RETURN_IF_ERROR(ToEnum("quant_a", problem.quant_a, op.quant_a.type));
+  CULET_RETURN_IF_ERROR(ToEnum("quant_b", problem.quant_b, op.quant_b.type));
+  op.quant_a.group_size = problem.group_a;
+  op.quant_b.group_size = problem.group_b;
+  op.batch_dim = problem.batch_dim;
+  op.bias.data = problem.bias;
+  CULET_RETURN_IF_ERROR(ToEnum("bias_type", problem.bias_type, op.bias.type));
+  CULET_RETURN_IF_ERROR(ToEnum("bias_axis", problem.bias_axis, op.bias.axis));
+  op.pdl = problem.pdl != 0;
+  op.sm_budget = problem.sm_budget;
+  CULET_RETURN_IF_ERROR(ToEnum("accumulate", problem.accumulate, op.accumulate));
+  return ToEnum("determinism", problem.determinism, op.determinism);
+}
+
+culet_choice ToChoice(const LaunchSpec& spec) {
+  culet_choice choice{};
+  CopyText(spec.kernel->id(), choice.kernel);
+  choice.swizzle = spec.swizzle;
+  choice.splits = spec.splits;
+  choice.measured = spec.origin == Origin::kMeasured ? 1 : 0;
+  choice.time_us = spec.time_us;
+  choice.baseline_us = spec.baseline_us;
+  return choice;
+}
+
+}  // namespace culet::capi

@@ -1,0 +1,66 @@
+// Structs of the C interface: of any age on their way in and out, and as the C++ types.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "culet/culet.h"
+#include "culet/kernel.h"
+#include "culet/problem.h"
+#include "culet/status.h"
+
+namespace culet::capi {
+
+/// "<name>.struct_size is 0; ...", INVALID_ARGUMENT.
+Status BadStructSize(const char* name, std::size_t size, std::size_t known);
+
+/// The caller's struct as this library's: what an older caller lacks is 0.
+/// Errors: INVALID_ARGUMENT for a null pointer, a size too small to be one, or a newer struct whose
+/// fields unknown here are set.
+template <class T>
+Status Read(const char* name, const T* given, T& out) {
+  out = T{};
+  if (given == nullptr) {
+    return Status(StatusCode::kInvalidArgument, std::string(name) + " is null; give a struct");
+  }
+  const std::size_t size = given->struct_size;
+  if (size <= sizeof(std::size_t)) return BadStructSize(name, size, sizeof(T));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (std::size_t i = sizeof(T); i < size; ++i) {
+    if (bytes[i] != 0) return BadStructSize(name, size, sizeof(T));
+  }
+  std::memcpy(&out, bytes, std::min(size, sizeof(T)));
+  return {};
+}
+
+/// Writes what the caller's struct has room for; its struct_size stays.
+/// Errors: INVALID_ARGUMENT for a null pointer or a size too small to be one.
+template <class T>
+Status Write(const char* name, T value, T* given) {
+  if (given == nullptr) {
+    return Status(StatusCode::kInvalidArgument, std::string(name) + " is null; give a struct");
+  }
+  const std::size_t size = given->struct_size;
+  if (size <= sizeof(std::size_t)) return BadStructSize(name, size, sizeof(T));
+  value.struct_size = size;
+  std::memcpy(given, &value, std::min(size, sizeof(T)));
+  return {};
+}
+
+/// The problem as the engine takes it. Values that are no enumerators pass through: Describe names
+/// them. Errors: INVALID_ARGUMENT for one that would not survive the narrowing.
+Status ToGemmArgs(const culet_problem& problem, GemmArgs& args);
+
+culet_choice ToChoice(const LaunchSpec& spec);
+
+/// Copies text into a fixed field, cut to fit.
+template <std::size_t N>
+void CopyText(const std::string& text, char (&field)[N]) {
+  const std::size_t length = std::min(text.size(), N - 1);
+  std::memcpy(field, text.data(), length);
+  field[length] = '\0';
+}
+
+}  // namespace culet::capi
