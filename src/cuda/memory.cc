@@ -27,4 +27,13 @@ bool IsCapturing(cudaStream_t stream) noexcept {
          status != cudaStreamCaptureStatusNone;
 }
 
+std::uint64_t CaptureId(cudaStream_t stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  return cudaStreamGetCaptureInfo(stream, &status, &id) == cudaSuccess &&
+                 status != cudaStreamCaptureStatusNone
+             ? id
+             : 0;
+}
+
 }  // namespace culet

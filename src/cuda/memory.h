@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "culet/status.h"
 #include "culet/types.h"
@@ -17,5 +18,9 @@ Status ZeroCudaMemory(void* pointer, std::size_t bytes, cudaStream_t stream);
 
 /// Whether `stream` is recording a graph, in which nothing may allocate or wait.
 bool IsCapturing(cudaStream_t stream) noexcept;
+
+/// The number of the capture that `stream` is recording into, which no other capture of the process
+/// has; 0 when it records nothing.
+std::uint64_t CaptureId(cudaStream_t stream) noexcept;
 
 }  // namespace culet
