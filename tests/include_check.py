@@ -33,6 +33,8 @@ DIRECTIONS = [
     ("src/kernels/catalog.", ["culet/", "kernels/catalog."]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.
     ("src/kernels/", ["culet/", "base/", "layout/", "cuda/", "sm90/", "kernels/catalog.h"]),
+    # The C interface stands on the engine, as apps do.
+    ("src/capi/", ["culet/", "cuda/memory.h", "capi/"]),
     ("apps/", ["culet/"]),
     ("examples/", ["culet/"]),
 ]
@@ -104,10 +106,12 @@ def check_includes(root, path, text):
 
 
 def check_public_header(path, text):
-    """Public headers use the standard library alone, and CUDA's vector types where they are."""
+    """Public headers use the standard library alone, and CUDA's vector types where they are.
+    culet.h is C."""
     guarded = "#if __has_include(<vector_types.h>)\n#include <vector_types.h>\n"
     for match in re.finditer(r"#[ \t]*include[ \t]*<([^>]+)>", text):
-        standard = re.fullmatch(r"[a-z_]+", match[1])
+        c_header = path.name == "culet.h" and match[1] in ("stddef.h", "stdint.h")
+        standard = c_header or re.fullmatch(r"[a-z_]+", match[1])
         if not standard and not (match[1] == "vector_types.h" and guarded in text):
             where = f"{path}:{line_of(text, match.start())}"
             yield f"{where}: includes <{match[1]}>; public headers use the standard library alone"
@@ -192,6 +196,7 @@ def check_tree(root):
 
 # A tree without faults, and for each rule a file that breaks it with what must be reported.
 SOUND_TREE = {
+    "include/culet/culet.h": "#pragma once\n#include <stddef.h>\n#include <stdint.h>\n",
     "include/culet/a.h": "#pragma once\n#include <cstddef>\ninline int A() { return 0; }\n",
     "src/base/b.cc": '#include "culet/a.h"\n// printf( and abort( in a comment\n'
                      'const char* text = "exit(1)"; int n = snprintf(nullptr, 0, "");\n',
@@ -216,6 +221,7 @@ FAULTS = [
     ("include/culet/a.h", '#pragma once\n#include "layout/l.h"\n', "a.h:2: includes layout/l.h"),
     ("include/culet/a.h", "#pragma once\n#include <fmt/format.h>\n", "a.h:2: includes <fmt/format.h>"),
     ("include/culet/a.h", "#pragma once\n#include <vector_types.h>\n", "includes <vector_types.h>"),
+    ("include/culet/a.h", "#pragma once\n#include <stdint.h>\n", "includes <stdint.h>"),
     ("include/culet/a.h", "#pragma once\ninline std::string s;\n", "a.h: does not compile alone"),
     ("include/culet/a.h", "inline int A() { return 0; }\n", "a.h: lacks #pragma once"),
     ("src/sm90/t.cuh", "void F();\n", "src/sm90/t.cuh: lacks #pragma once"),
