@@ -46,8 +46,8 @@ endfunction()
 function(culet_keep_reports target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:RelWithDebInfo>>:-lineinfo>)
-  set_target_properties(${target} PROPERTIES
-    CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/keep-report;${CMAKE_CUDA_COMPILER_LAUNCHER}")
+  set(launcher ${PROJECT_SOURCE_DIR}/cmake/keep-report ${CMAKE_CUDA_COMPILER_LAUNCHER})
+  set_target_properties(${target} PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
   file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/cuda_objects.txt
     CONTENT "$<JOIN:$<FILTER:$<TARGET_OBJECTS:${target}>,INCLUDE,[.]cu[.]o$>,\n>\n")
 endfunction()

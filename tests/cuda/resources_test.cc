@@ -6,10 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -102,13 +101,13 @@ int ResidentCtas(int threads, int registers, int smem_bytes) {
 // All reports of the build, one after the other.
 std::string ReadReports() {
   std::ifstream objects(CULET_CUDA_OBJECTS);
-  std::ostringstream text;
+  std::string text;
   for (std::string object; std::getline(objects, object);) {
     std::ifstream report(object + ".report");
     EXPECT_TRUE(report) << object << ".report is missing; build the library again";
-    text << report.rdbuf();
+    text.append(std::istreambuf_iterator<char>(report), {});
   }
-  return text.str();
+  return text;
 }
 
 const PtxasReport& Report() {
