@@ -159,12 +159,13 @@ class GraphExecutor {
 
 /// What execute_graph did.
 struct GraphExecResult {
-  int n_launches = 0;                ///< calls of dispatch methods
-  std::optional<double> elapsed_us;  ///< only where the dispatch completes before it returns
+  int n_launches = 0;     ///< calls of dispatch methods
+  NodeCost cost;          ///< of all nodes
+  double elapsed_us = 0;  ///< from the first launch until everything was complete
 };
 
-/// Creates an executor and launches it once; for values that are needed afterwards give their nodes
-/// a data_ptr. Callers who repeat keep a GraphExecutor.
+/// Creates an executor, launches it once and waits for the end; for values that are needed
+/// afterwards give their nodes a data_ptr. Callers who repeat keep a GraphExecutor.
 /// Errors: as GraphExecutor::Create and Launch.
 Result<GraphExecResult> execute_graph(const ComputeGraph& graph, KernelDispatch& dispatch,
                                       cudaStream_t stream = nullptr);

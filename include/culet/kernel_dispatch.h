@@ -25,6 +25,8 @@ class DeviceMemory {
   virtual Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) = 0;
   /// Complete on return, after everything launched on `stream` before.
   virtual Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) = 0;
+  /// Returns when everything launched on `stream` is complete.
+  virtual Status Synchronize(cudaStream_t stream) = 0;
   /// Whether kernels read the host's memory in place, so that mapped weights need no copy.
   virtual bool reads_host_memory() const noexcept = 0;
 };

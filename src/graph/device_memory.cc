@@ -1,0 +1,76 @@
+// Memory of the host, and buffers that free themselves.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "culet/kernel_dispatch.h"
+
+namespace culet {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+
+class HostMemoryImpl final : public DeviceMemory {
+ public:
+  Result<DevicePtr> Allocate(std::size_t bytes) override {
+    void* pointer = ::operator new(bytes, kAlignment, std::nothrow);
+    if (pointer == nullptr) {
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("{} bytes of host memory cannot be had; make the cache or the "
+                                "batch smaller",
+                                bytes));
+    }
+    return ToDevicePtr(pointer);
+  }
+  void Free(DevicePtr pointer) noexcept override {
+    ::operator delete(FromDevicePtr<void>(pointer), kAlignment);
+  }
+  Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t) override {
+    if (bytes > 0) std::memcpy(FromDevicePtr<void>(to), from, bytes);
+    return {};
+  }
+  Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t) override {
+    if (bytes > 0) std::memcpy(to, FromDevicePtr<const void>(from), bytes);
+    return {};
+  }
+  Status Synchronize(cudaStream_t) override { return {}; }
+  bool reads_host_memory() const noexcept override { return true; }
+};
+
+}  // namespace
+
+DeviceMemory& HostMemory() noexcept {
+  static HostMemoryImpl memory;
+  return memory;
+}
+
+Result<DeviceBuffer> DeviceBuffer::Create(DeviceMemory& memory, std::size_t bytes) {
+  DeviceBuffer buffer;
+  if (bytes == 0) return buffer;
+  auto pointer = memory.Allocate(bytes);
+  if (!pointer) return pointer.status();
+  buffer.memory_ = &memory;
+  buffer.pointer_ = *pointer;
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (memory_ != nullptr) memory_->Free(pointer_);
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : memory_(std::exchange(other.memory_, nullptr)),
+      pointer_(std::exchange(other.pointer_, 0)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(pointer_, other.pointer_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+}  // namespace culet

@@ -1,0 +1,192 @@
+// ComputeGraph: adding nodes, and what is said of them.
+#include "culet/graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "graph/node_cost.h"
+
+namespace culet {
+
+int ComputeGraph::add_leaf(DevicePtr data_ptr, Shape shape, DataType type, std::string name) {
+  TensorNode node;
+  node.data_ptr = data_ptr;
+  node.shape = shape;
+  node.type = type;
+  node.name = std::move(name);
+  nodes_.push_back(std::move(node));
+  outputs_.push_back(false);
+  ++n_leafs_;
+  return size() - 1;
+}
+
+int ComputeGraph::add_op(TensorOp op, DevicePtr data_ptr, Shape shape, std::vector<int> inputs,
+                         OpParams params, std::string name, DataType type) {
+  TensorNode node;
+  node.op = op;
+  node.data_ptr = data_ptr;
+  node.shape = shape;
+  node.type = type;
+  node.inputs = std::move(inputs);
+  node.params = std::move(params);
+  node.name = std::move(name);
+  nodes_.push_back(std::move(node));
+  outputs_.push_back(false);
+  return size() - 1;
+}
+
+void ComputeGraph::mark_output(int id) { outputs_[static_cast<std::size_t>(id)] = true; }
+
+const char* ToString(TensorOp op) noexcept {
+  switch (op) {
+    case TensorOp::kNone:
+      return "leaf";
+    case TensorOp::kMulMat:
+      return "mul_mat";
+    case TensorOp::kAdd:
+      return "add";
+    case TensorOp::kRmsNorm:
+      return "rms_norm";
+    case TensorOp::kRope:
+      return "rope";
+    case TensorOp::kAttention:
+      return "attention";
+    case TensorOp::kMul:
+      return "mul";
+    case TensorOp::kSilu:
+      return "silu";
+    case TensorOp::kCopy:
+      return "copy";
+    case TensorOp::kCast:
+      return "cast";
+    case TensorOp::kEmbedding:
+      return "embedding";
+    case TensorOp::kSwiGlu:
+      return "swiglu";
+    case TensorOp::kKvWrite:
+      return "kv_write";
+    case TensorOp::kExperts:
+      return "experts";
+    case TensorOp::kGatherRows:
+      return "gather_rows";
+    case TensorOp::kArgMax:
+      return "argmax";
+  }
+  return "invalid";
+}
+
+const char* ToString(RopeScaling scaling) noexcept {
+  switch (scaling) {
+    case RopeScaling::kNone:
+      return "default";
+    case RopeScaling::kLinear:
+      return "linear";
+    case RopeScaling::kLlama3:
+      return "llama3";
+    case RopeScaling::kYarn:
+      return "yarn";
+  }
+  return "invalid";
+}
+
+namespace {
+
+std::string ShapeText(const TensorNode& node) {
+  return fmt::format("[{}, {}] {}", node.shape.rows, node.shape.cols, ToString(node.type));
+}
+
+std::string WeightText(const char* what, const Weight& weight) {
+  return fmt::format(", {} {}{}[{}, {}] {}", what, weight.name, weight.name.empty() ? "" : " ",
+                     weight.rows, weight.cols, ToString(weight.type));
+}
+
+}  // namespace
+
+std::string DescribeNode(const ComputeGraph& graph, int id) {
+  const TensorNode& node = graph.node(id);
+  std::string text = fmt::format("node {}", id);
+  if (!node.name.empty()) text += fmt::format(" ({})", node.name);
+  text += fmt::format(" {} {}", ToString(node.op), ShapeText(node));
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const int input = node.inputs[i];
+    text += i == 0 ? " of " : ", ";
+    text += input >= 0 && input < graph.size() ? ShapeText(graph.node(input))
+                                               : fmt::format("no node {}", input);
+  }
+  if (node.params.weight.present()) text += WeightText("weight", node.params.weight);
+  if (node.params.gamma.present()) text += WeightText("gamma", node.params.gamma);
+  if (node.params.bias.present()) text += WeightText("bias", node.params.bias);
+  return text;
+}
+
+double BytesOf(const Weight& weight) noexcept {
+  if (!weight.present()) return 0;
+  double bytes = static_cast<double>(weight.rows) * static_cast<double>(weight.cols) *
+                 static_cast<double>(SizeOf(weight.type));
+  if (weight.quant.type != QuantType::kNone && weight.quant.group_size > 0) {
+    const std::int64_t g = weight.quant.group_size;
+    bytes += static_cast<double>((weight.rows + g - 1) / g) *
+             static_cast<double>((weight.cols + g - 1) / g) *
+             static_cast<double>(SizeOf(weight.scales_type));
+  }
+  return bytes;
+}
+
+double BytesOf(const ExpertWeights& expert) noexcept {
+  return BytesOf(expert.gate) + BytesOf(expert.up) + BytesOf(expert.down);
+}
+
+NodeCost CostOf(const ComputeGraph& graph, int id) noexcept {
+  const TensorNode& node = graph.node(id);
+  NodeCost cost;
+  if (node.op == TensorOp::kNone) return cost;
+  const auto rows = static_cast<double>(node.shape.rows);
+  const auto bytes_of_input = [&](std::size_t i) {
+    return i < node.inputs.size() ? static_cast<double>(BytesOf(graph.node(node.inputs[i]))) : 0.0;
+  };
+  if (node.op == TensorOp::kKvWrite) {
+    cost.bytes = 2 * bytes_of_input(1) + bytes_of_input(2);
+    return cost;
+  }
+  cost.bytes = static_cast<double>(BytesOf(node));
+  if (node.op == TensorOp::kEmbedding || node.op == TensorOp::kGatherRows) {
+    cost.bytes *= 2;  // the rows that are read, and those that are written
+    return cost;
+  }
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) cost.bytes += bytes_of_input(i);
+  const OpParams& params = node.params;
+  cost.bytes += BytesOf(params.gamma) + BytesOf(params.bias);
+  if (node.op == TensorOp::kMulMat) {
+    cost.bytes += BytesOf(params.weight);
+    cost.operations = 2 * rows * static_cast<double>(params.weight.rows) *
+                      static_cast<double>(params.weight.cols);
+  } else if (node.op == TensorOp::kAttention && node.inputs.size() >= 3) {
+    // Every query could meet every key of the batch, or of a full block table.
+    double keys = static_cast<double>(graph.node(node.inputs[1]).shape.rows);
+    if (node.inputs.size() == 7) {
+      const Shape table = graph.node(node.inputs[6]).shape;
+      const auto held = static_cast<double>(table.cols) * params.attention.block_size;
+      cost.bytes -= bytes_of_input(1) + bytes_of_input(2);
+      const auto all = keys;
+      keys = std::min(keys, held);
+      const double read = std::min(all, held * static_cast<double>(table.rows));
+      if (all > 0) cost.bytes += (bytes_of_input(1) + bytes_of_input(2)) * read / all;
+    }
+    cost.operations = 4 * rows * keys * params.attention.heads * params.attention.head_dim;
+  } else if (node.op == TensorOp::kExperts && params.experts != nullptr) {
+    const std::vector<ExpertWeights>& experts = params.experts->experts;
+    const double used =
+        std::min(rows * params.experts->active, static_cast<double>(experts.size()));
+    if (!experts.empty()) {
+      const ExpertWeights& one = experts.front();
+      cost.bytes += used * BytesOf(one);
+      cost.operations = 2 * rows * params.experts->active * 3 * static_cast<double>(one.gate.rows) *
+                        static_cast<double>(one.gate.cols);
+    }
+  }
+  return cost;
+}
+
+}  // namespace culet

@@ -1,0 +1,145 @@
+// KernelDispatch: from a node to the method of its operation.
+#include "culet/kernel_dispatch.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace culet {
+namespace {
+
+Status NotImplemented(const char* method) {
+  return Status(StatusCode::kUnsupported,
+                fmt::format("this dispatch does not override {}; override it, or refuse the node "
+                            "in supports",
+                            method));
+}
+
+std::uint32_t U32(std::int64_t value) noexcept { return static_cast<std::uint32_t>(value); }
+
+std::size_t Elements(const TensorNode& node) noexcept {
+  return static_cast<std::size_t>(node.shape.rows * node.shape.cols);
+}
+
+}  // namespace
+
+Status KernelDispatch::dispatch_swiglu(DevicePtr, DevicePtr, DevicePtr, std::size_t) {
+  return NotImplemented("dispatch_swiglu");
+}
+Status KernelDispatch::dispatch_embedding(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t) {
+  return NotImplemented("dispatch_embedding");
+}
+Status KernelDispatch::dispatch_kv_write(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
+                                         std::uint32_t) {
+  return NotImplemented("dispatch_kv_write");
+}
+Status KernelDispatch::dispatch_experts(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
+                                        std::uint32_t) {
+  return NotImplemented("dispatch_experts");
+}
+Status KernelDispatch::dispatch_gather_rows(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
+                                            std::uint32_t) {
+  return NotImplemented("dispatch_gather_rows");
+}
+Status KernelDispatch::dispatch_cast(const TensorNode&, DevicePtr, DevicePtr, std::size_t) {
+  return NotImplemented("dispatch_cast");
+}
+Status KernelDispatch::dispatch_argmax(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t,
+                                       std::uint32_t) {
+  return NotImplemented("dispatch_argmax");
+}
+
+Feasibility KernelDispatch::supports(const ComputeGraph& graph, int id) const {
+  const TensorNode& node = graph.node(id);
+  switch (node.op) {
+    case TensorOp::kMulMat:
+    case TensorOp::kAdd:
+    case TensorOp::kRmsNorm:
+    case TensorOp::kRope:
+    case TensorOp::kAttention:
+    case TensorOp::kMul:
+    case TensorOp::kSilu:
+    case TensorOp::kCopy:
+      break;
+    default:
+      return Feasibility::Refuse("this dispatch takes the seed's eight operations only");
+  }
+  if (node.type != DataType::kFloat32) {
+    return Feasibility::Refuse("this dispatch takes float32 values only");
+  }
+  return Feasibility::Ok();
+}
+
+Result<std::unique_ptr<PreparedNode>> KernelDispatch::prepare(const ComputeGraph&, int) {
+  return std::unique_ptr<PreparedNode>();
+}
+
+std::size_t KernelDispatch::workspace(const ComputeGraph&, int, const PreparedNode*) const {
+  return 0;
+}
+
+DeviceMemory& KernelDispatch::memory() { return HostMemory(); }
+
+Status KernelDispatch::launch(const NodeLaunch& launch) {
+  // A dispatch method may launch a node of its own.
+  const NodeLaunch* outer = std::exchange(current_, &launch);
+  Status status = Route(launch);
+  current_ = outer;
+  return status;
+}
+
+Status KernelDispatch::Route(const NodeLaunch& launch) {
+  const TensorNode& node = launch.node();
+  const OpParams& params = node.params;
+  const DevicePtr out = launch.output;
+  const std::uint32_t m = U32(node.shape.rows);
+  const auto in = [&](int index) { return launch.input(index); };
+  switch (node.op) {
+    case TensorOp::kMulMat:
+      return dispatch_mul_mat(node, in(0), out, m, U32(params.weight.rows),
+                              U32(params.weight.cols));
+    case TensorOp::kAdd:
+      return dispatch_add(in(0), in(1), out, Elements(node));
+    case TensorOp::kMul:
+      return dispatch_mul(in(0), in(1), out, Elements(node));
+    case TensorOp::kSilu:
+      return dispatch_silu(in(0), out, Elements(node));
+    case TensorOp::kSwiGlu:
+      return dispatch_swiglu(in(0), in(1), out, Elements(node));
+    case TensorOp::kRmsNorm: {
+      const std::int64_t width = params.gamma.cols;
+      return dispatch_rms_norm(node, in(0), out, U32(width),
+                               U32(node.shape.rows * node.shape.cols / width), params.scalar);
+    }
+    case TensorOp::kRope:
+      // The seed's rope works in place; a value that others still read is copied first.
+      if (out != in(0)) {
+        CULET_RETURN_IF_ERROR(dispatch_copy(in(0), out, static_cast<std::size_t>(BytesOf(node))));
+      }
+      return dispatch_rope(node, out, in(1), static_cast<std::size_t>(node.shape.rows),
+                           U32(params.head_dim), U32(node.shape.cols / params.head_dim));
+    case TensorOp::kAttention:
+      return dispatch_attention(node, in(0), in(1), in(2), out, m, params.int_param);
+    case TensorOp::kCopy:
+      return dispatch_copy(in(0), out, static_cast<std::size_t>(BytesOf(node)));
+    case TensorOp::kCast:
+      return dispatch_cast(node, in(0), out, Elements(node));
+    case TensorOp::kEmbedding:
+      return dispatch_embedding(node, in(0), out, m);
+    case TensorOp::kKvWrite:
+      return dispatch_kv_write(node, in(1), in(2), out, U32(launch.input_node(1).shape.rows));
+    case TensorOp::kExperts:
+      return dispatch_experts(node, in(0), in(1), out, m);
+    case TensorOp::kGatherRows:
+      return dispatch_gather_rows(node, in(0), in(1), out, m);
+    case TensorOp::kArgMax:
+      return dispatch_argmax(node, in(0), out, m, U32(launch.input_node(0).shape.cols));
+    case TensorOp::kNone:
+      break;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{} is a leaf or no operation; launch operations only",
+                            DescribeNode(*launch.graph, launch.id)));
+}
+
+}  // namespace culet

@@ -1,0 +1,39 @@
+// Which values share memory, and how long each is needed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "culet/graph.h"
+
+namespace culet {
+
+/// Values of a graph whose inputs all exist and come first.
+class Liveness {
+ public:
+  explicit Liveness(const ComputeGraph& graph);
+
+  /// The last node that reads the value itself; `id` when none does, size() for an output.
+  int LastReader(int id) const noexcept { return last_reader_[static_cast<std::size_t>(id)]; }
+
+  /// The input in whose place the node writes its value: the cache of a KvWrite; for Rope and the
+  /// element-wise operations an input that is not read again. -1: a place of its own.
+  int AliasOf(int id) const noexcept { return alias_[static_cast<std::size_t>(id)]; }
+
+  /// The first value in the chain of aliases.
+  int Root(int id) const noexcept { return root_[static_cast<std::size_t>(id)]; }
+
+  /// The last node that reads anything in the root's place; size() for an output. Requires: a root.
+  int LastUse(int root) const noexcept { return last_use_[static_cast<std::size_t>(root)]; }
+
+  /// Why the node must not write where it does; empty when nothing that is still read lies there.
+  std::string OverwriteBy(int id) const;
+
+ private:
+  int FindAlias(int id) const;
+
+  const ComputeGraph& graph_;
+  std::vector<int> last_reader_, alias_, root_, last_use_;
+};
+
+}  // namespace culet

@@ -1,0 +1,418 @@
+// ComputeGraph::Verify: what each operation demands of its inputs and attributes.
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "culet/graph.h"
+#include "graph/liveness.h"
+
+namespace culet {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+
+bool IsFloat(DataType type) noexcept {
+  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
+// Checks one node. Each method returns the reason for a refusal; empty is fine.
+class NodeCheck {
+ public:
+  NodeCheck(const ComputeGraph& graph, int id)
+      : graph_(graph), id_(id), node_(graph.node(id)), params_(node_.params) {}
+
+  std::string Run() const {
+    if (std::string reason = CheckValue(); !reason.empty()) return reason;
+    if (node_.op == TensorOp::kNone) {
+      if (!node_.inputs.empty()) return "a leaf has no inputs";
+      return node_.data_ptr == 0 ? "a leaf needs a data_ptr" : "";
+    }
+    for (const int input : node_.inputs) {
+      if (input < 0 || input >= graph_.size()) {
+        return fmt::format("input {} is no node of the graph", input);
+      }
+      if (input >= id_) return fmt::format("input {} comes later; add it first", input);
+    }
+    switch (node_.op) {
+      case TensorOp::kMulMat:
+        return MulMat();
+      case TensorOp::kAdd:
+      case TensorOp::kMul:
+      case TensorOp::kSwiGlu:
+        return ElementWise(2);
+      case TensorOp::kSilu:
+      case TensorOp::kCopy:
+        return ElementWise(1);
+      case TensorOp::kCast:
+        return Cast();
+      case TensorOp::kRmsNorm:
+        return RmsNorm();
+      case TensorOp::kRope:
+        return Rope();
+      case TensorOp::kAttention:
+        return Attention();
+      case TensorOp::kEmbedding:
+        return Embedding();
+      case TensorOp::kKvWrite:
+        return KvWrite();
+      case TensorOp::kExperts:
+        return Experts();
+      case TensorOp::kGatherRows:
+        return GatherRows();
+      case TensorOp::kArgMax:
+        return ArgMax();
+      case TensorOp::kNone:
+        break;
+    }
+    return "there is no such operation";
+  }
+
+ private:
+  const TensorNode& In(std::size_t i) const { return graph_.node(node_.inputs[i]); }
+
+  std::string CheckValue() const {
+    const Shape& shape = node_.shape;
+    if (shape.rows < 1 || shape.cols < 1 || shape.rows > kMost || shape.cols > kMost) {
+      return fmt::format("the shape is [{}, {}]; rows and columns must be from 1 to {}", shape.rows,
+                         shape.cols, kMost);
+    }
+    if (!IsFloat(node_.type) && node_.type != DataType::kInt32) {
+      return fmt::format("the type is {}; values are float32, float16, bfloat16 or int32",
+                         ToString(node_.type));
+    }
+    if (node_.data_ptr % SizeOf(node_.type) != 0) {
+      return fmt::format("data_ptr {:#x} is not a multiple of {} bytes", node_.data_ptr,
+                         SizeOf(node_.type));
+    }
+    return {};
+  }
+
+  std::string CountIs(std::size_t count) const {
+    if (node_.inputs.size() == count) return {};
+    return fmt::format("it has {} inputs; {} takes {}", node_.inputs.size(), ToString(node_.op),
+                       count);
+  }
+
+  std::string InputIs(std::size_t i, Shape shape, const char* what) const {
+    if (In(i).shape == shape) return {};
+    return fmt::format("input {} ({}) is [{}, {}]; it must be [{}, {}]", i, what, In(i).shape.rows,
+                       In(i).shape.cols, shape.rows, shape.cols);
+  }
+
+  std::string InputIsFloat(std::size_t i) const {
+    if (IsFloat(In(i).type)) return {};
+    return fmt::format("input {} is {}; it must be floating point", i, ToString(In(i).type));
+  }
+
+  std::string Indices(std::size_t i, Shape shape, const char* what) const {
+    if (In(i).type != DataType::kInt32) {
+      return fmt::format("input {} ({}) is {}; it must be int32", i, what, ToString(In(i).type));
+    }
+    return InputIs(i, shape, what);
+  }
+
+  std::string IsFloatValue() const {
+    if (IsFloat(node_.type)) return {};
+    return fmt::format("the value is {}; it must be floating point", ToString(node_.type));
+  }
+
+  // A vector of `cols` elements, or none.
+  std::string Vector(const char* what, const Weight& weight, std::int64_t cols) const {
+    if (weight.rows != 1 || weight.cols != cols) {
+      return fmt::format("{} is [{}, {}]; it must be [1, {}]", what, weight.rows, weight.cols,
+                         cols);
+    }
+    if (!IsFloat(weight.type)) {
+      return fmt::format("{} is {}; it must be floating point", what, ToString(weight.type));
+    }
+    return Placed(what, weight);
+  }
+
+  std::string Placed(const char* what, const Weight& weight) const {
+    if (weight.data_ptr == 0) return fmt::format("{} has no data_ptr", what);
+    if (weight.data_ptr % SizeOf(weight.type) != 0) {
+      return fmt::format("{} lies at {:#x}, not a multiple of {} bytes", what, weight.data_ptr,
+                         SizeOf(weight.type));
+    }
+    return {};
+  }
+
+  // The weight (n, k) of a product whose input is quantised as quant_a.
+  std::string Product(const char* what, const Weight& weight, std::int64_t n,
+                      std::int64_t k) const {
+    if (!weight.present()) return fmt::format("{} is missing", what);
+    if (weight.rows != n || weight.cols != k) {
+      return fmt::format("{} is [{}, {}]; these shapes need [{}, {}]", what, weight.rows,
+                         weight.cols, n, k);
+    }
+    if (std::string reason = Placed(what, weight); !reason.empty()) return reason;
+    if (IsFloat(weight.type)) {
+      if (weight.quant == QuantDesc{} && params_.quant_a == QuantDesc{}) return {};
+      return fmt::format("{} is {} but has scales, or quant_a is set; both go with float8_e4m3",
+                         what, ToString(weight.type));
+    }
+    if (weight.type != DataType::kFloat8_e4m3) {
+      return fmt::format("{} is {}; it must be float32, float16, bfloat16 or float8_e4m3", what,
+                         ToString(weight.type));
+    }
+    if (weight.quant.type != QuantType::kB || weight.quant.group_size < 1 ||
+        weight.scales_type != DataType::kFloat32 || weight.scales_ptr == 0 ||
+        weight.scales_ptr % sizeof(float) != 0) {
+      return fmt::format("{} is float8_e4m3 and needs float32 scales, one a block (kB)", what);
+    }
+    if (params_.quant_a.type != QuantType::kK || params_.quant_a.group_size < 1) {
+      return fmt::format("{} is float8_e4m3, so quant_a must say how its input is quantised (kK)",
+                         what);
+    }
+    return {};
+  }
+
+  std::string MulMat() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = Product("the weight", params_.weight, node_.shape.cols, In(0).shape.cols);
+        !r.empty()) {
+      return r;
+    }
+    if (auto r = InputIs(0, {node_.shape.rows, In(0).shape.cols}, "X"); !r.empty()) return r;
+    return params_.bias.present() ? Vector("the bias", params_.bias, node_.shape.cols)
+                                  : std::string();
+  }
+
+  std::string ElementWise(std::size_t count) const {
+    if (auto r = CountIs(count); !r.empty()) return r;
+    if (node_.op != TensorOp::kCopy) {
+      if (auto r = IsFloatValue(); !r.empty()) return r;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (auto r = InputIs(i, node_.shape, "an operand"); !r.empty()) return r;
+      if (In(i).type != node_.type) {
+        return fmt::format("input {} is {}, the value {}; cast first", i, ToString(In(i).type),
+                           ToString(node_.type));
+      }
+    }
+    return {};
+  }
+
+  std::string Cast() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    return InputIs(0, node_.shape, "X");
+  }
+
+  std::string RmsNorm() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    if (auto r = InputIs(0, node_.shape, "X"); !r.empty()) return r;
+    if (!params_.gamma.present()) return "gamma is missing";
+    if (params_.gamma.cols < 1 || node_.shape.cols % params_.gamma.cols != 0) {
+      return fmt::format("gamma has {} elements, which do not divide the {} columns",
+                         params_.gamma.cols, node_.shape.cols);
+    }
+    if (auto r = Vector("gamma", params_.gamma, params_.gamma.cols); !r.empty()) return r;
+    if (!(params_.scalar > 0)) {
+      return fmt::format("scalar, the epsilon, is {}; it must be above 0", params_.scalar);
+    }
+    return {};
+  }
+
+  std::string Rope() const {
+    if (auto r = CountIs(2); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = InputIs(0, node_.shape, "X"); !r.empty()) return r;
+    if (In(0).type != node_.type) return "input and value have different types; cast first";
+    if (auto r = Indices(1, {node_.shape.rows, 1}, "positions"); !r.empty()) return r;
+    const RopeParams& rope = params_.rope;
+    if (params_.head_dim < 1 || node_.shape.cols % params_.head_dim != 0) {
+      return fmt::format("head_dim {} does not divide the {} columns", params_.head_dim,
+                         node_.shape.cols);
+    }
+    if (rope.dims < 2 || rope.dims % 2 != 0 || rope.dims > params_.head_dim) {
+      return fmt::format("rope.dims is {}; it must be even, from 2 to head_dim {}", rope.dims,
+                         params_.head_dim);
+    }
+    if (!(rope.theta > 1) || !(rope.factor > 0) || !(rope.attention_factor > 0)) {
+      return fmt::format(
+          "rope has theta {}, factor {}, attention_factor {}; theta must be above 1, "
+          "the others above 0",
+          rope.theta, rope.factor, rope.attention_factor);
+    }
+    const bool needs_context =
+        rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
+    if (needs_context && !(rope.original_context > 0)) {
+      return fmt::format("rope scaling {} needs an original_context above 0",
+                         ToString(rope.scaling));
+    }
+    if (rope.scaling == RopeScaling::kLlama3 && !(rope.high_freq_factor > rope.low_freq_factor)) {
+      return fmt::format("rope.high_freq_factor {} must be above low_freq_factor {}",
+                         rope.high_freq_factor, rope.low_freq_factor);
+    }
+    return {};
+  }
+
+  std::string Attention() const {
+    const AttentionParams& a = params_.attention;
+    if (a.heads < 1 || a.kv_heads < 1 || a.head_dim < 1 || a.heads % a.kv_heads != 0) {
+      return fmt::format(
+          "{} heads over {} key-value heads of {} elements; kv_heads must divide heads", a.heads,
+          a.kv_heads, a.head_dim);
+    }
+    if (!(a.scale > 0)) return fmt::format("scale is {}; it must be above 0", a.scale);
+    if (a.window < 0) return fmt::format("window is {}; 0 means no limit", a.window);
+    if (a.window > 0 && !a.causal) return "a window needs a causal attention";
+    const std::size_t count = node_.inputs.size();
+    if (count != 3 && count != 4 && count != 7) {
+      return fmt::format(
+          "it has {} inputs; attention takes Q, K, V, or these and q_starts, or these and "
+          "positions, lengths, block_table",
+          count);
+    }
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    const std::int64_t q_cols = std::int64_t{a.heads} * a.head_dim;
+    const std::int64_t kv_cols = std::int64_t{a.kv_heads} * a.head_dim;
+    const std::int64_t tokens = node_.shape.rows;
+    if (node_.shape.cols != q_cols) {
+      return fmt::format("the value has {} columns; {} heads of {} need {}", node_.shape.cols,
+                         a.heads, a.head_dim, q_cols);
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (auto r = InputIsFloat(i); !r.empty()) return r;
+    }
+    if (auto r = InputIs(0, {tokens, q_cols}, "Q"); !r.empty()) return r;
+    const bool paged = count == 7;
+    const std::int64_t key_rows = paged ? In(1).shape.rows : tokens;
+    if (auto r = InputIs(1, {key_rows, kv_cols}, "K"); !r.empty()) return r;
+    if (auto r = InputIs(2, {key_rows, kv_cols}, "V"); !r.empty()) return r;
+    if (In(1).type != In(2).type) return "K and V have different types";
+    if (count == 3) return {};
+    if (In(3).shape.rows < 2) return "q_starts needs a row for each sequence and one more";
+    if (auto r = Indices(3, {In(3).shape.rows, 1}, "q_starts"); !r.empty()) return r;
+    if (!paged) return {};
+    const std::int64_t sequences = In(3).shape.rows - 1;
+    if (auto r = Indices(4, {tokens, 1}, "positions"); !r.empty()) return r;
+    if (auto r = Indices(5, {sequences, 1}, "lengths"); !r.empty()) return r;
+    if (auto r = Indices(6, {sequences, In(6).shape.cols}, "block_table"); !r.empty()) return r;
+    if (a.block_size < 1 || key_rows % a.block_size != 0) {
+      return fmt::format("block_size {} does not divide the cache's {} rows", a.block_size,
+                         key_rows);
+    }
+    return {};
+  }
+
+  std::string Embedding() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = Indices(0, {node_.shape.rows, 1}, "ids"); !r.empty()) return r;
+    const Weight& w = params_.weight;
+    if (!w.present() || !IsFloat(w.type) || w.quant != QuantDesc{}) {
+      return fmt::format("the weight is {}; it must be float32, float16 or bfloat16",
+                         ToString(w.type));
+    }
+    if (w.cols != node_.shape.cols || w.rows < 1) {
+      return fmt::format("the weight is [{}, {}]; it must have {} columns", w.rows, w.cols,
+                         node_.shape.cols);
+    }
+    return Placed("the weight", w);
+  }
+
+  std::string KvWrite() const {
+    if (auto r = CountIs(3); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = InputIs(0, node_.shape, "the cache"); !r.empty()) return r;
+    if (In(0).type != node_.type) return "cache and value have different types";
+    if (In(0).op != TensorOp::kNone && In(0).op != TensorOp::kKvWrite) {
+      return "the cache must be a leaf, or what another kv_write left";
+    }
+    if (node_.data_ptr != 0) return "it changes its cache in place; leave data_ptr 0";
+    if (auto r = InputIsFloat(1); !r.empty()) return r;
+    const std::int64_t rows = In(1).shape.rows;
+    if (auto r = InputIs(1, {rows, node_.shape.cols}, "the rows"); !r.empty()) return r;
+    return Indices(2, {rows, 1}, "slots");
+  }
+
+  std::string Experts() const {
+    if (auto r = CountIs(2); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (params_.experts == nullptr || params_.experts->experts.empty())
+      return "experts are missing";
+    const auto& experts = params_.experts->experts;
+    const auto count = static_cast<std::int64_t>(experts.size());
+    if (params_.experts->active < 1 || params_.experts->active > count) {
+      return fmt::format("{} active experts of {}", params_.experts->active, count);
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (auto r = InputIsFloat(i); !r.empty()) return r;
+    }
+    const std::int64_t hidden = node_.shape.cols;
+    if (auto r = InputIs(0, node_.shape, "X"); !r.empty()) return r;
+    if (auto r = InputIs(1, {node_.shape.rows, count}, "router logits"); !r.empty()) return r;
+    const std::int64_t width = experts.front().gate.rows;
+    const DataType type = experts.front().gate.type;
+    for (std::size_t e = 0; e < experts.size(); ++e) {
+      const ExpertWeights& expert = experts[e];
+      const std::string prefix = fmt::format("expert {}'s ", e);
+      if (auto r = Product((prefix + "gate").c_str(), expert.gate, width, hidden); !r.empty()) {
+        return r;
+      }
+      if (auto r = Product((prefix + "up").c_str(), expert.up, width, hidden); !r.empty()) return r;
+      if (auto r = Product((prefix + "down").c_str(), expert.down, hidden, width); !r.empty()) {
+        return r;
+      }
+      if (expert.gate.type != type || expert.up.type != type || expert.down.type != type) {
+        return "the experts' weights have different types";
+      }
+    }
+    return {};
+  }
+
+  std::string GatherRows() const {
+    if (auto r = CountIs(2); !r.empty()) return r;
+    if (In(0).type != node_.type) return "input and value have different types";
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = InputIs(0, {In(0).shape.rows, node_.shape.cols}, "X"); !r.empty()) return r;
+    return Indices(1, {node_.shape.rows, 1}, "indices");
+  }
+
+  std::string ArgMax() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    if (node_.type != DataType::kInt32) return "the value must be int32";
+    if (node_.shape.cols != 1) return "the value must have one column";
+    return InputIs(0, {node_.shape.rows, In(0).shape.cols}, "X");
+  }
+
+  const ComputeGraph& graph_;
+  const int id_;
+  const TensorNode& node_;
+  const OpParams& params_;
+};
+
+Status Refused(const ComputeGraph& graph, int id, const std::string& reason) {
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{}: {}", DescribeNode(graph, id), reason));
+}
+
+}  // namespace
+
+Status ComputeGraph::Verify() const {
+  for (int id = 0; id < size(); ++id) {
+    if (const std::string reason = NodeCheck(*this, id).Run(); !reason.empty()) {
+      return Refused(*this, id, reason);
+    }
+  }
+  const Liveness liveness(*this);
+  for (int id = 0; id < size(); ++id) {
+    if (const std::string reason = liveness.OverwriteBy(id); !reason.empty()) {
+      return Refused(*this, id, reason);
+    }
+  }
+  return {};
+}
+
+}  // namespace culet
