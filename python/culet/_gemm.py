@@ -10,7 +10,7 @@ from typing import NamedTuple
 from culet import _library
 from culet._engine import Plan, engine
 from culet._library import LIBRARY, Error, InvalidArgument, check
-from culet._operand import HOST, element_type, matrix, operand, transposed
+from culet._operand import HOST, Operand, element_type, matrix, operand, transposed
 
 GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
 
@@ -91,7 +91,7 @@ def _current_stream(place):
 def _operands(values):
     names = ("a's values", "a's scales", "b's values", "b's scales", "d")
     return tuple(
-        value if hasattr(value, "place") else operand(name, value)
+        value if isinstance(value, Operand) else operand(name, value)
         for name, value in zip(names, values))
 
 
