@@ -22,6 +22,13 @@ bool Serves(const LaunchSpec& spec, const GemmDesc& desc) {
          spec.splits <= spec.kernel->GetMaxSplits(shape, spec.swizzle, kAnySize, kAnySize);
 }
 
+// Which kernel is best hardly depends on whether it may start early: a problem with pdl that was
+// not measured itself takes what is known of the one without.
+GemmDesc WithoutPdl(GemmDesc desc) noexcept {
+  desc.pdl = false;
+  return desc;
+}
+
 }  // namespace
 
 DataType RateType(const GemmDesc& desc) noexcept {
@@ -48,8 +55,12 @@ bool Chooser::FindMeasured(const GemmDesc& desc, LaunchSpec& spec) const {
 std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored) const {
   const HardwareRates& rates = this->rates(RateType(desc));
   auto candidates = EnumerateCandidates(registry_.kernels(), desc, device_, rates);
-  const auto neighbours = cache_.FindNeighbours(desc);
-  const bool any = neighbours.below.has_value() || neighbours.above.has_value();
+  const auto known = [](const DispatchCache::Neighbours& neighbours) {
+    return neighbours.below.has_value() || neighbours.above.has_value();
+  };
+  auto neighbours = cache_.FindNeighbours(desc);
+  if (desc.pdl && !known(neighbours)) neighbours = cache_.FindNeighbours(WithoutPdl(desc));
+  const bool any = known(neighbours);
   if (any) AnchorOnNeighbours(neighbours, desc, device_, rates, candidates);
   if (anchored != nullptr) *anchored = any;
   return candidates;
@@ -57,7 +68,8 @@ std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored
 
 Result<Choice> Chooser::Choose(const GemmDesc& desc, bool reuse_below) {
   Choice choice;
-  if (FindMeasured(desc, choice.spec)) {
+  if (FindMeasured(desc, choice.spec) ||
+      (desc.pdl && FindMeasured(WithoutPdl(desc), choice.spec) && Serves(choice.spec, desc))) {
     choice.source = ChoiceSource::kCacheExact;
     return choice;
   }
