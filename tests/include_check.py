@@ -28,6 +28,7 @@ DIRECTIONS = [
     ("src/cuda/", ["culet/", "base/", "cuda/", "gemm/runtime.h"]),
     ("src/sm90/", ["base/", "layout/", "sm90/"]),
     ("src/model/", ["culet/", "base/", "model/"]),
+    ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),
     ("src/gemm/", ["culet/", "base/", "cuda/", "gemm/"]),
     ("src/verify/", ["culet/", "base/", "cuda/", "gemm/", "verify/"]),
     ("src/kernels/catalog.", ["culet/", "kernels/catalog."]),

@@ -157,6 +157,7 @@ struct SessionOptions {
   int cache_blocks = 0;       ///< 0: enough for max_sequences of max_context
   int max_step_tokens = 512;  ///< tokens of all sequences in one step
   DataType cache_type = DataType::kFloat32;  ///< float32, float16 or bfloat16
+  cudaStream_t stream = nullptr;             ///< for all copies and launches
 };
 
 /// Tokens that a step adds to one sequence.

@@ -62,9 +62,10 @@ struct SafetensorsEntry {
   const void* data = nullptr;
 };
 
-/// Writes a file with these tensors in this order, each aligned to 8 bytes or more.
+/// Writes a file with these tensors in this order, one behind the other.
 /// Errors: INVALID_ARGUMENT for a type that the format has no name for, a negative size, a name
-/// twice; IO.
+/// twice, a tensor that would not lie at a multiple of its element's size (wider types go first);
+/// IO.
 Status WriteSafetensors(const std::string& path, const std::vector<SafetensorsEntry>& entries);
 
 }  // namespace culet

@@ -68,6 +68,9 @@ struct Weight {
   bool present() const noexcept { return type != DataType::kNull; }
 };
 
+/// Bytes of elements and scales; 0 for an absent weight.
+double BytesOf(const Weight& weight) noexcept;
+
 /// Which elements of a head turn together.
 enum class RopeLayout : std::uint8_t {
   kNeox = 0,  ///< i and i + dims / 2

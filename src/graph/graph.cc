@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "graph/node_cost.h"
-
 namespace culet {
 
 int ComputeGraph::add_leaf(DevicePtr data_ptr, Shape shape, DataType type, std::string name) {
@@ -134,10 +132,6 @@ double BytesOf(const Weight& weight) noexcept {
   return bytes;
 }
 
-double BytesOf(const ExpertWeights& expert) noexcept {
-  return BytesOf(expert.gate) + BytesOf(expert.up) + BytesOf(expert.down);
-}
-
 NodeCost CostOf(const ComputeGraph& graph, int id) noexcept {
   const TensorNode& node = graph.node(id);
   NodeCost cost;
@@ -181,7 +175,7 @@ NodeCost CostOf(const ComputeGraph& graph, int id) noexcept {
         std::min(rows * params.experts->active, static_cast<double>(experts.size()));
     if (!experts.empty()) {
       const ExpertWeights& one = experts.front();
-      cost.bytes += used * BytesOf(one);
+      cost.bytes += used * (BytesOf(one.gate) + BytesOf(one.up) + BytesOf(one.down));
       cost.operations = 2 * rows * params.experts->active * 3 * static_cast<double>(one.gate.rows) *
                         static_cast<double>(one.gate.cols);
     }

@@ -1,5 +1,6 @@
 #include "model/config_reader.h"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -75,6 +76,42 @@ int ConfigReader::Int(Keys keys, int minimum) {
 
 int ConfigReader::IntOr(Keys keys, int fallback, int minimum) {
   return Has(keys) ? Int(keys, minimum) : fallback;
+}
+
+double ConfigReader::NumberOr(Keys keys, double fallback) {
+  const char* found = *keys.begin();
+  const json* value = Find(keys, &found);
+  if (value == nullptr) return fallback;
+  const bool fits = value->is_number() && std::isfinite(value->get<double>());
+  Require(fits, fmt::format("{} is {}; it must be a finite number", found, Shown(*value)));
+  return fits ? value->get<double>() : fallback;
+}
+
+double ConfigReader::PositiveNumber(Keys keys) {
+  Require(Has(keys), fmt::format("{} is missing", *keys.begin()));
+  const double value = NumberOr(keys, 1);
+  Require(value > 0, fmt::format("{} is {}; it must be above 0", *keys.begin(), value));
+  return value;
+}
+
+bool ConfigReader::FlagOr(Keys keys, bool fallback) {
+  const char* found = *keys.begin();
+  const json* value = Find(keys, &found);
+  if (value == nullptr) return fallback;
+  Require(value->is_boolean(),
+          fmt::format("{} is {}; it must be true or false", found, Shown(*value)));
+  return value->is_boolean() ? value->get<bool>() : fallback;
+}
+
+bool ConfigReader::Supported(bool condition, const std::string& sentence) {
+  if (!condition && status_.ok()) {
+    status_ = Status(StatusCode::kUnsupported, origin_ + ": " + sentence);
+  }
+  return condition;
+}
+
+void ConfigReader::Adopt(const Status& status) {
+  if (status_.ok()) status_ = status;
 }
 
 std::vector<int> ConfigReader::Ints(Keys keys) {

@@ -31,14 +31,29 @@ class ConfigReader {
   /// Whether any spelling is present and not null.
   bool Has(Keys keys) const;
 
+  /// A finite number; a missing or null key gives `fallback`.
+  double NumberOr(Keys keys, double fallback);
+
+  /// The same above 0; a missing or null key is an error.
+  double PositiveNumber(Keys keys);
+
+  /// true or false; a missing or null key gives `fallback`.
+  bool FlagOr(Keys keys, bool fallback);
+
   /// A list of integers >= 0; empty when the key is missing or null.
   std::vector<int> Ints(Keys keys);
 
   /// A text; empty when the key is missing, null or not a text.
   std::string TextOrEmpty(Keys keys) const;
 
+  /// Fails with "origin: sentence" unless `condition`, as UNSUPPORTED. Returns the condition.
+  bool Supported(bool condition, const std::string& sentence);
+
   /// Fails with "origin: sentence" unless `condition`. Returns the condition.
   bool Require(bool condition, const std::string& sentence);
+
+  /// Takes over another reader's error, unless this one has its own.
+  void Adopt(const Status& status);
 
   /// `value` as int; an error that names `what` when it does not fit.
   int Fit(std::int64_t value, const char* what);

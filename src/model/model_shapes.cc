@@ -5,12 +5,12 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "culet/model.h"
 #include "model/architectures.h"
 #include "model/config_reader.h"
+#include "model/find_architecture.h"
 #include "model/text_file.h"
 
 namespace culet {
@@ -20,35 +20,6 @@ using nlohmann::json;
 
 // Real ones hold a few KB; DeepSeek's is 2 KB.
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
-
-// The architecture that the config names; model_type decides only where "architectures" is absent.
-Result<const Architecture*> FindArchitecture(const json& config, const std::string& origin) {
-  std::vector<std::string> named;
-  if (const auto it = config.find("architectures"); it != config.end() && it->is_array()) {
-    for (const json& name : *it) {
-      if (name.is_string()) named.push_back(name.get<std::string>());
-    }
-  }
-  std::string model_type;
-  if (const auto it = config.find("model_type"); it != config.end() && it->is_string()) {
-    model_type = it->get<std::string>();
-  }
-  for (const Architecture& known : Architectures()) {
-    for (const std::string& name : named) {
-      if (name == known.name) return &known;
-    }
-    if (named.empty() && model_type == known.model_type) return &known;
-  }
-  const std::string known = fmt::format("known are {}", fmt::join(KnownArchitectures(), ", "));
-  if (named.empty() && model_type.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: architectures and model_type are missing; {}", origin, known));
-  }
-  return Status(
-      StatusCode::kUnsupported,
-      fmt::format("{}: the architecture {} is unknown; {}", origin,
-                  named.empty() ? model_type : fmt::to_string(fmt::join(named, ", ")), known));
-}
 
 // How the checkpoint stores its weights.
 std::optional<Format> FormatOf(const json& config) {
@@ -87,15 +58,18 @@ Result<ModelShapes> ParseModelShapes(std::string_view text, const std::string& o
     return Status(StatusCode::kDataLoss,
                   fmt::format("{} is not a JSON object; it must be a model's config.json", origin));
   }
-  const Result<const Architecture*> architecture = FindArchitecture(config, origin);
-  if (!architecture.ok()) return architecture.status();
+  std::vector<ArchitectureName> known;
+  for (const Architecture& a : Architectures()) known.push_back({a.name, a.model_type});
+  const Result<std::size_t> found = FindArchitecture(config, origin, known);
+  if (!found.ok()) return found.status();
+  const Architecture& architecture = Architectures()[*found];
 
   ConfigReader reader(config, origin);
   ModelShapes shapes;
-  shapes.architecture = (*architecture)->name;
-  shapes.model_type = (*architecture)->model_type;
+  shapes.architecture = architecture.name;
+  shapes.model_type = architecture.model_type;
   shapes.format = FormatOf(config);
-  shapes.products = (*architecture)->products(reader);
+  shapes.products = architecture.products(reader);
   CULET_RETURN_IF_ERROR(reader.status());
   return shapes;
 }

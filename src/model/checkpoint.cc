@@ -1,0 +1,223 @@
+#include "model/checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "base/float_types.h"
+#include "model/text_file.h"
+
+namespace culet {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxIndexBytes = std::size_t{100} << 20;
+constexpr int kBlock = 128;
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+bool IsFloat(DataType type) noexcept {
+  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
+constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
+
+// A shard's name must not lead out of the folder.
+bool IsPlainName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
+}
+
+}  // namespace
+
+Result<Checkpoint> Checkpoint::Open(const std::string& folder, const DecoderConfig& config,
+                                    WeightMemory& memory) {
+  Checkpoint checkpoint(config, memory);
+  const std::string single = (fs::path(folder) / kSingle).string();
+  const std::string index = (fs::path(folder) / kIndex).string();
+  std::error_code ignored;
+  if (fs::exists(single, ignored)) {
+    CULET_RETURN_IF_ERROR(checkpoint.AddFile(single));
+  } else if (fs::exists(index, ignored)) {
+    CULET_RETURN_IF_ERROR(checkpoint.AddShards(folder, index));
+  } else {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{} holds neither {} nor {}", folder, kSingle, kIndex));
+  }
+  return checkpoint;
+}
+
+Status Checkpoint::AddFile(const std::string& path) {
+  auto file = SafetensorsFile::Open(path);
+  if (!file) return file.status();
+  for (const SafetensorsTensor& tensor : file->tensors()) {
+    if (!entries_.emplace(tensor.name, Entry{&tensor}).second) {
+      return Status(StatusCode::kDataLoss,
+                    fmt::format("{}: tensor {} is in another shard too", path, tensor.name));
+    }
+  }
+  files_.push_back(*std::move(file));  // moving keeps the tensors where they are
+  return {};
+}
+
+Status Checkpoint::AddShards(const std::string& folder, const std::string& index) {
+  const auto text = ReadTextFile(index, kMaxIndexBytes);
+  if (!text) return text.status();
+  const json root = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const json* map = nullptr;
+  if (root.is_object()) {
+    const auto it = root.find("weight_map");
+    if (it != root.end() && it->is_object()) map = &*it;
+  }
+  if (map == nullptr) {
+    return Status(StatusCode::kDataLoss,
+                  fmt::format("{} is no JSON object with a weight_map", index));
+  }
+  std::map<std::string, std::vector<std::string>> shards;  // file -> tensors
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string() || !IsPlainName(file.get<std::string>())) {
+      return Status(StatusCode::kDataLoss,
+                    fmt::format("{}: tensor {} lies in no file of the folder", index, name));
+    }
+    shards[file.get<std::string>()].push_back(name);
+  }
+  for (const auto& [file, names] : shards) {
+    CULET_RETURN_IF_ERROR(AddFile((fs::path(folder) / file).string()));
+    for (const std::string& name : names) {
+      if (files_.back().Find(name) == nullptr) {
+        return Status(
+            StatusCode::kDataLoss,
+            fmt::format("{} promises tensor {} in {}, which lacks it", index, name, file));
+      }
+    }
+  }
+  return {};
+}
+
+void Checkpoint::Fail(StatusCode code, std::string message) {
+  if (status_.ok()) status_ = Status(code, std::move(message));
+}
+
+const SafetensorsTensor* Checkpoint::Find(const std::string& name) {
+  const auto it = entries_.find(name);
+  if (it == entries_.end()) {
+    Fail(StatusCode::kNotFound,
+         fmt::format("tensor {} is missing; {} needs it", name, config_->architecture));
+    return nullptr;
+  }
+  it->second.read = true;
+  return it->second.tensor;
+}
+
+bool Checkpoint::HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols,
+                          bool vector) {
+  const std::vector<std::int64_t> wanted =
+      vector ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
+  if (tensor.shape == wanted) return true;
+  Fail(StatusCode::kInvalidArgument,
+       fmt::format("tensor {} is [{}]; the config makes it [{}]", tensor.name,
+                   fmt::join(tensor.shape, ", "), fmt::join(wanted, ", ")));
+  return false;
+}
+
+DevicePtr Checkpoint::Place(const SafetensorsTensor& tensor, DataType type) {
+  const DevicePtr mapped = ToDevicePtr(tensor.data);
+  if (memory_->memory().reads_host_memory() && mapped % SizeOf(type) == 0) return mapped;
+  const auto copy = memory_->Copy(tensor.data, static_cast<std::size_t>(tensor.bytes));
+  if (copy) return *copy;
+  Fail(copy.status().code(), copy.status().message());
+  return 0;
+}
+
+Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t cols,
+                       WeightRole role) {
+  Weight weight;
+  if (!status_.ok()) return weight;
+  const SafetensorsTensor* tensor = Find(name);
+  if (tensor == nullptr || !HasShape(*tensor, rows, cols, role == WeightRole::kVector)) {
+    return weight;
+  }
+  const DataType type = tensor->type();
+  const bool quantised =
+      role == WeightRole::kProduct && config_->fp8_block && type == DataType::kFloat8_e4m3;
+  if (!IsFloat(type) && !quantised) {
+    Fail(StatusCode::kUnsupported,
+         fmt::format("tensor {} is {}; it must be F32, F16 or BF16, or F8_E4M3 in a linear layer "
+                     "of a checkpoint whose quantization_config says so",
+                     name, tensor->dtype));
+    return weight;
+  }
+  weight.name = name;
+  weight.type = type;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.data_ptr = Place(*tensor, type);
+  if (quantised) AddScales(weight);
+  return status_.ok() ? weight : Weight{};
+}
+
+void Checkpoint::AddScales(Weight& weight) {
+  const SafetensorsTensor* tensor = Find(weight.name + "_scale_inv");
+  if (tensor == nullptr ||
+      !HasShape(*tensor, CeilDiv(weight.rows, kBlock), CeilDiv(weight.cols, kBlock), false)) {
+    return;
+  }
+  const DataType type = tensor->type();
+  weight.quant = {QuantType::kB, kBlock};
+  weight.scales_type = DataType::kFloat32;
+  if (type == DataType::kFloat32) {
+    weight.scales_ptr = Place(*tensor, type);
+    return;
+  }
+  if (!IsFloat(type)) {
+    Fail(StatusCode::kUnsupported,
+         fmt::format("tensor {} is {}; scales are F32, F16 or BF16", tensor->name, tensor->dtype));
+    return;
+  }
+  // Scales of 16 bits widen exactly. The bytes may lie anywhere, so they are aligned first.
+  const auto count = static_cast<std::size_t>(tensor->elements());
+  std::vector<std::uint16_t> narrow(count);
+  std::memcpy(narrow.data(), tensor->data, static_cast<std::size_t>(tensor->bytes));
+  std::vector<float> wide(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    wide[i] = type == DataType::kFloat16 ? Float16ToFloat(narrow[i]) : Bfloat16ToFloat(narrow[i]);
+  }
+  const auto copy = memory_->Copy(wide.data(), count * sizeof(float));
+  if (copy) {
+    weight.scales_ptr = *copy;
+  } else {
+    Fail(copy.status().code(), copy.status().message());
+  }
+}
+
+Status Checkpoint::AllRead() const {
+  constexpr std::string_view kFrequencies = "rotary_emb.inv_freq";  // older files store them
+  std::set<std::string> unread;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.read || name.ends_with(kFrequencies)) continue;
+    if (config_->tied_head && name == "lm_head.weight") continue;
+    unread.insert(name);
+  }
+  if (unread.empty()) return {};
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> shown(
+      unread.begin(),
+      std::next(unread.begin(), static_cast<std::ptrdiff_t>(std::min(unread.size(), kShown))));
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("the checkpoint holds {} tensors that {} does not read: {}{}; the "
+                            "config does not describe this model",
+                            unread.size(), config_->architecture, fmt::join(shown, ", "),
+                            unread.size() > kShown ? ", ..." : ""));
+}
+
+}  // namespace culet

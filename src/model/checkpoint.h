@@ -1,0 +1,54 @@
+// Weights out of the safetensors files of a folder.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "culet/safetensors.h"
+#include "model/weight_source.h"
+
+namespace culet {
+
+class Checkpoint final : public WeightSource {
+ public:
+  /// Opens model.safetensors, or all shards of model.safetensors.index.json.
+  /// Errors: NOT_FOUND when there is neither; as SafetensorsFile::Open; DATA_LOSS for an index that
+  /// contradicts its shards.
+  static Result<Checkpoint> Open(const std::string& folder, const DecoderConfig& config,
+                                 WeightMemory& memory);
+
+  Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
+             WeightRole role) override;
+  const Status& status() const noexcept override { return status_; }
+
+  /// Ok when every tensor was asked for, or may be ignored.
+  /// Errors: INVALID_ARGUMENT that names the others.
+  Status AllRead() const;
+
+  /// The mappings, which the weights point into.
+  std::vector<SafetensorsFile> TakeFiles() && { return std::move(files_); }
+
+ private:
+  Checkpoint(const DecoderConfig& config, WeightMemory& memory)
+      : config_(&config), memory_(&memory) {}
+  Status AddFile(const std::string& path);
+  Status AddShards(const std::string& folder, const std::string& index);
+  const SafetensorsTensor* Find(const std::string& name);
+  bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols, bool vector);
+  DevicePtr Place(const SafetensorsTensor& tensor, DataType type);
+  void AddScales(Weight& weight);
+  void Fail(StatusCode code, std::string message);
+
+  struct Entry {
+    const SafetensorsTensor* tensor;
+    bool read = false;
+  };
+  const DecoderConfig* config_;
+  WeightMemory* memory_;
+  std::vector<SafetensorsFile> files_;
+  std::unordered_map<std::string, Entry> entries_;
+  Status status_;
+};
+
+}  // namespace culet

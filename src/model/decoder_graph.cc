@@ -1,0 +1,185 @@
+// A decoder's step as a compute graph.
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "culet/decoder.h"
+
+namespace culet {
+namespace {
+
+constexpr int kQuantGroup = 128;
+
+class Builder {
+ public:
+  Builder(const DecoderConfig& config, const DecoderWeights& weights, const DecoderInputs& inputs,
+          const CacheLayout& cache, const DecoderBatch& batch)
+      : config_(config), weights_(weights), cache_(cache), batch_(batch) {
+    const auto index = [&](DevicePtr data, std::int64_t rows, std::int64_t cols, const char* name) {
+      return graph_.add_leaf(data, {rows, cols}, DataType::kInt32, name);
+    };
+    ids_ = index(inputs.ids, batch.tokens, 1, "ids");
+    positions_ = index(inputs.positions, batch.tokens, 1, "positions");
+    slots_ = index(inputs.slots, batch.tokens, 1, "slots");
+    q_starts_ = index(inputs.q_starts, batch.sequences + 1, 1, "q_starts");
+    lengths_ = index(inputs.lengths, batch.sequences, 1, "lengths");
+    table_ = index(inputs.block_table, batch.sequences, batch.table_blocks, "block_table");
+    if (batch.logit_rows > 0) rows_ = index(inputs.rows, batch.logit_rows, 1, "rows");
+  }
+
+  DecoderGraph Build() {
+    OpParams params;
+    params.weight = weights_.embedding;
+    int x = graph_.add_op(TensorOp::kEmbedding, 0, {batch_.tokens, config_.hidden}, {ids_},
+                          std::move(params), "embedding");
+    for (int layer = 0; layer < config_.layers; ++layer) {
+      Keep(x);
+      x = Layer(layer, x);
+    }
+    return Head(x);
+  }
+
+ private:
+  void Keep(int id) {
+    if (!batch_.keep_hidden) return;
+    graph_.mark_output(id);
+    built_.hidden.push_back(id);
+  }
+
+  int Norm(int x, const Weight& gamma, std::string name) {
+    OpParams params;
+    params.gamma = gamma;
+    params.scalar = config_.rms_norm_eps;
+    return graph_.add_op(TensorOp::kRmsNorm, 0, graph_.node(x).shape, {x}, std::move(params),
+                         std::move(name));
+  }
+
+  int Product(int x, const Weight& weight, const Weight& bias, std::string name) {
+    OpParams params;
+    params.weight = weight;
+    params.bias = bias;
+    if (weight.type == DataType::kFloat8_e4m3) params.quant_a = {QuantType::kK, kQuantGroup};
+    return graph_.add_op(TensorOp::kMulMat, 0, {graph_.node(x).shape.rows, weight.rows}, {x},
+                         std::move(params), std::move(name));
+  }
+
+  int Add(int x, int y, std::string name) {
+    return graph_.add_op(TensorOp::kAdd, 0, graph_.node(x).shape, {x, y}, {}, std::move(name));
+  }
+
+  int Rope(int x, std::string name) {
+    OpParams params;
+    params.rope = config_.rope;
+    params.head_dim = config_.head_dim;
+    return graph_.add_op(TensorOp::kRope, 0, graph_.node(x).shape, {x, positions_},
+                         std::move(params), std::move(name));
+  }
+
+  // Adds this step's rows to one of the layer's caches.
+  int Store(DevicePtr data, int rows, int layer, const std::string& name) {
+    const Shape shape{std::int64_t{cache_.blocks} * cache_.block_size,
+                      graph_.node(rows).shape.cols};
+    const int leaf = graph_.add_leaf(data, shape, cache_.type, name);
+    OpParams params;
+    params.int_param = static_cast<std::uint32_t>(layer);
+    return graph_.add_op(TensorOp::kKvWrite, 0, shape, {leaf, rows, slots_}, std::move(params),
+                         name + "_write", cache_.type);
+  }
+
+  int Attention(int layer, int x, const std::string& prefix) {
+    const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    int q = Product(x, w.q, w.q_bias, prefix + "q");
+    int k = Product(x, w.k, w.k_bias, prefix + "k");
+    const int v = Product(x, w.v, w.v_bias, prefix + "v");
+    if (config_.qk_norm) {
+      q = Norm(q, w.q_norm, prefix + "q_norm");
+      k = Norm(k, w.k_norm, prefix + "k_norm");
+    }
+    q = Rope(q, prefix + "q_rope");
+    k = Rope(k, prefix + "k_rope");
+    const auto number = static_cast<std::size_t>(layer);
+    const int keys = Store(cache_.keys[number], k, layer, prefix + "key_cache");
+    const int values = Store(cache_.values[number], v, layer, prefix + "value_cache");
+    OpParams params;
+    AttentionParams& attention = params.attention;
+    attention.heads = config_.heads;
+    attention.kv_heads = config_.kv_heads;
+    attention.head_dim = config_.head_dim;
+    attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
+    attention.window = config_.windows[number];
+    attention.block_size = cache_.block_size;
+    params.int_param = static_cast<std::uint32_t>(layer);
+    const int out = graph_.add_op(TensorOp::kAttention, 0, graph_.node(q).shape,
+                                  {q, keys, values, q_starts_, positions_, lengths_, table_},
+                                  std::move(params), prefix + "attention");
+    return Product(out, w.o, w.o_bias, prefix + "o");
+  }
+
+  int Mlp(int layer, int x, const std::string& prefix) {
+    const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    if (w.experts != nullptr) {
+      const int logits = Product(x, w.router, {}, prefix + "router");
+      OpParams params;
+      params.experts = w.experts;
+      if (w.experts->experts.front().gate.type == DataType::kFloat8_e4m3) {
+        params.quant_a = {QuantType::kK, kQuantGroup};
+      }
+      return graph_.add_op(TensorOp::kExperts, 0, graph_.node(x).shape, {x, logits},
+                           std::move(params), prefix + "experts");
+    }
+    const int gate = Product(x, w.gate, w.gate_bias, prefix + "gate");
+    const int up = Product(x, w.up, w.up_bias, prefix + "up");
+    const int inner = graph_.add_op(TensorOp::kSwiGlu, 0, graph_.node(gate).shape, {gate, up}, {},
+                                    prefix + "swiglu");
+    return Product(inner, w.down, w.down_bias, prefix + "down");
+  }
+
+  int Layer(int layer, int x) {
+    const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    const std::string prefix = fmt::format("layers.{}.", layer);
+    const int normed = Norm(x, w.attention_norm, prefix + "attention_norm");
+    x = Add(x, Attention(layer, normed, prefix), prefix + "attention_add");
+    return Add(x, Mlp(layer, Norm(x, w.mlp_norm, prefix + "mlp_norm"), prefix), prefix + "mlp_add");
+  }
+
+  DecoderGraph Head(int x) {
+    // Rows whose logits nobody wants end before the head, unless their hidden state is wanted.
+    const bool gather = batch_.logit_rows > 0;
+    const auto pick = [&](int from) {
+      return graph_.add_op(TensorOp::kGatherRows, 0, {batch_.logit_rows, config_.hidden},
+                           {from, rows_}, {}, "last_rows");
+    };
+    if (gather && !batch_.keep_hidden) x = pick(x);
+    x = Norm(x, weights_.final_norm, "final_norm");
+    Keep(x);
+    if (gather && batch_.keep_hidden) x = pick(x);
+    built_.logits = Product(x, weights_.head, {}, "logits");
+    built_.argmax = graph_.add_op(TensorOp::kArgMax, 0, {graph_.node(x).shape.rows, 1},
+                                  {built_.logits}, {}, "argmax", DataType::kInt32);
+    graph_.mark_output(built_.logits);
+    graph_.mark_output(built_.argmax);
+    built_.graph = std::move(graph_);
+    return std::move(built_);
+  }
+
+  const DecoderConfig& config_;
+  const DecoderWeights& weights_;
+  const CacheLayout& cache_;
+  const DecoderBatch& batch_;
+  ComputeGraph graph_;
+  DecoderGraph built_;
+  int ids_ = -1, positions_ = -1, slots_ = -1, q_starts_ = -1, lengths_ = -1, table_ = -1;
+  int rows_ = -1;
+};
+
+}  // namespace
+
+DecoderGraph BuildDecoderGraph(const DecoderConfig& config, const DecoderWeights& weights,
+                               const DecoderInputs& inputs, const CacheLayout& cache,
+                               const DecoderBatch& batch) {
+  return Builder(config, weights, inputs, cache, batch).Build();
+}
+
+}  // namespace culet

@@ -1,0 +1,108 @@
+// DecoderModel: config and weights, with the files and buffers that hold them.
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "culet/decoder.h"
+#include "culet/safetensors.h"
+#include "model/checkpoint.h"
+#include "model/random_weights.h"
+#include "model/weight_source.h"
+
+namespace culet {
+
+struct DecoderModel::Impl {
+  explicit Impl(DeviceMemory& device) : memory(device) {}
+  DecoderConfig config;
+  DecoderWeights weights;
+  std::vector<SafetensorsFile> files;
+  WeightMemory memory;
+};
+
+namespace {
+
+double BytesOf(const LayerWeights& layer, bool active_only) {
+  double bytes = 0;
+  for (const Weight* weight :
+       {&layer.attention_norm, &layer.q, &layer.k, &layer.v, &layer.o, &layer.q_bias, &layer.k_bias,
+        &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm, &layer.mlp_norm, &layer.gate,
+        &layer.up, &layer.down, &layer.gate_bias, &layer.up_bias, &layer.down_bias,
+        &layer.router}) {
+    bytes += BytesOf(*weight);
+  }
+  if (layer.experts == nullptr) return bytes;
+  double experts = 0;
+  for (const ExpertWeights& e : layer.experts->experts) {
+    experts += BytesOf(e.gate) + BytesOf(e.up) + BytesOf(e.down);
+  }
+  const double share = active_only ? static_cast<double>(layer.experts->active) /
+                                         static_cast<double>(layer.experts->experts.size())
+                                   : 1;
+  return bytes + share * experts;
+}
+
+}  // namespace
+
+DecoderModel::DecoderModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DecoderModel::~DecoderModel() = default;
+DecoderModel::DecoderModel(DecoderModel&&) noexcept = default;
+DecoderModel& DecoderModel::operator=(DecoderModel&&) noexcept = default;
+
+Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory& memory) {
+  auto config = ReadDecoderConfig(folder);
+  if (!config) return config.status();
+  auto impl = std::make_unique<Impl>(memory);
+  impl->config = *std::move(config);
+  auto checkpoint = Checkpoint::Open(folder, impl->config, impl->memory);
+  if (!checkpoint) return checkpoint.status();
+  auto weights = BindDecoder(impl->config, *checkpoint);
+  if (weights) {
+    if (const Status all = checkpoint->AllRead(); !all.ok()) weights = all;
+  }
+  if (!weights) {
+    return Status(weights.status().code(),
+                  fmt::format("{}: {}", folder, weights.status().message()));
+  }
+  impl->weights = *std::move(weights);
+  impl->files = (*std::move(checkpoint)).TakeFiles();
+  return DecoderModel(std::move(impl));
+}
+
+Result<DecoderModel> DecoderModel::Random(const DecoderConfig& config, DataType weights,
+                                          DeviceMemory& memory, std::uint64_t seed) {
+  if (weights != DataType::kFloat32 && weights != DataType::kFloat16 &&
+      weights != DataType::kBfloat16 && weights != DataType::kFloat8_e4m3) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("weights is {}; use float32, float16, bfloat16 or float8_e4m3",
+                              ToString(weights)));
+  }
+  auto impl = std::make_unique<Impl>(memory);
+  impl->config = config;
+  RandomWeights source(weights, seed, impl->memory);
+  auto bound = BindDecoder(impl->config, source);
+  if (!bound) return bound.status();
+  impl->weights = *std::move(bound);
+  return DecoderModel(std::move(impl));
+}
+
+const DecoderConfig& DecoderModel::config() const noexcept { return impl_->config; }
+const DecoderWeights& DecoderModel::weights() const noexcept { return impl_->weights; }
+
+double DecoderModel::weight_bytes() const noexcept {
+  const DecoderWeights& w = impl_->weights;
+  double bytes = BytesOf(w.embedding) + BytesOf(w.final_norm);
+  if (!impl_->config.tied_head) bytes += BytesOf(w.head);
+  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, false);
+  return bytes;
+}
+
+double DecoderModel::bytes_a_token() const noexcept {
+  const DecoderWeights& w = impl_->weights;
+  const double row = BytesOf(w.embedding) / static_cast<double>(w.embedding.rows);
+  double bytes = row + BytesOf(w.final_norm) + BytesOf(w.head);
+  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, true);
+  return bytes;
+}
+
+}  // namespace culet

@@ -1,0 +1,80 @@
+#include "model/random_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <random>
+
+#include "base/float_types.h"
+
+namespace culet {
+namespace {
+
+// Long enough that no cache holds it, odd so that rows of usual lengths differ.
+constexpr std::size_t kPaletteSize = (std::size_t{1} << 20) + 7;
+constexpr int kBlock = 128;
+constexpr double kE4m3Spread = 448 / 4.0;  // four standard deviations fill the format
+
+}  // namespace
+
+RandomWeights::RandomWeights(DataType type, std::uint64_t seed, WeightMemory& memory)
+    : type_(type), state_(seed), memory_(memory), palette_(kPaletteSize) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  for (float& value : palette_) value = normal(random);
+}
+
+DevicePtr RandomWeights::Place(const void* data, std::size_t bytes) {
+  const auto copy = memory_.Copy(data, bytes);
+  if (copy) return *copy;
+  if (status_.ok()) status_ = copy.status();
+  return 0;
+}
+
+DevicePtr RandomWeights::Fill(DataType type, std::int64_t elements, double scale, double mean) {
+  const std::size_t size = SizeOf(type);
+  std::vector<std::byte> period(kPaletteSize * size);
+  for (std::size_t i = 0; i < kPaletteSize; ++i) {
+    StoreFromDouble(period.data(), type, static_cast<std::int64_t>(i), mean + scale * palette_[i]);
+  }
+  // Each weight begins elsewhere in the palette.
+  state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+  std::size_t at = static_cast<std::size_t>(state_ >> 33) % kPaletteSize;
+  const auto count = static_cast<std::size_t>(elements);
+  std::vector<std::byte> data(count * size);
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t piece = std::min(count - done, kPaletteSize - at);
+    std::copy_n(period.data() + at * size, piece * size, data.data() + done * size);
+    done += piece;
+    at = 0;
+  }
+  return Place(data.data(), data.size());
+}
+
+Weight RandomWeights::Get(const std::string& name, std::int64_t rows, std::int64_t cols,
+                          WeightRole role) {
+  Weight weight;
+  if (!status_.ok()) return weight;
+  const bool quantised = type_ == DataType::kFloat8_e4m3 && role == WeightRole::kProduct;
+  weight.name = name;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.type = quantised ? type_ : type_ == DataType::kFloat8_e4m3 ? DataType::kBfloat16 : type_;
+  const double deviation = 1 / std::sqrt(static_cast<double>(cols));
+  if (role == WeightRole::kVector) {
+    const bool norm = name.ends_with("norm.weight");
+    weight.data_ptr = Fill(weight.type, cols, norm ? 0.1 : deviation, norm ? 1 : 0);
+  } else if (!quantised) {
+    weight.data_ptr = Fill(weight.type, rows * cols, deviation, 0);
+  } else {
+    weight.data_ptr = Fill(weight.type, rows * cols, kE4m3Spread, 0);
+    weight.quant = {QuantType::kB, kBlock};
+    weight.scales_type = DataType::kFloat32;
+    const std::int64_t blocks = ((rows + kBlock - 1) / kBlock) * ((cols + kBlock - 1) / kBlock);
+    const double scale = deviation / kE4m3Spread;
+    weight.scales_ptr = Fill(DataType::kFloat32, blocks, scale / 16, scale);
+  }
+  return status_.ok() ? weight : Weight{};
+}
+
+}  // namespace culet

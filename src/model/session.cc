@@ -1,0 +1,314 @@
+// Session: sequences, their cache, and the graphs that serve their steps.
+#include <algorithm>
+#include <limits>
+#include <list>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "culet/decoder.h"
+#include "model/kv_cache.h"
+#include "model/step_inputs.h"
+
+namespace culet {
+namespace {
+
+constexpr int kMostDefaultContext = 4096;
+// Decoding uses one graph a batch size, a prompt one for its pieces and one for its rest.
+constexpr std::size_t kKeptGraphs = 8;
+
+struct BatchKey {
+  int tokens, sequences;
+  bool all_logits, hidden;
+  friend bool operator==(const BatchKey&, const BatchKey&) = default;
+};
+
+struct StepGraph {
+  BatchKey key;
+  GraphExecutor executor;
+  int logits, argmax;
+  std::vector<int> hidden;
+};
+
+Status Invalid(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+}  // namespace
+
+struct Session::Impl {
+  Impl(const DecoderModel& m, KernelDispatch& d, const SessionOptions& o, int blocks)
+      : model(m),
+        dispatch(d),
+        options(o),
+        tables(o.max_sequences, blocks, o.block_size, o.max_context) {}
+
+  const DecoderModel& model;
+  KernelDispatch& dispatch;
+  SessionOptions options;
+  BlockTables tables;
+  DeviceBuffer cache_memory;
+  CacheLayout cache;
+  StepInputs inputs;
+  std::list<StepGraph> graphs;  // the one used last comes first
+  NodeHook hook;
+
+  int TableBlocks() const {
+    return (options.max_context + options.block_size - 1) / options.block_size;
+  }
+  Status AllocateCache();
+  Status CheckBatch(std::span<const SequenceTokens> batch) const;
+  Status Extend(std::span<const SequenceTokens> batch);
+  Result<StepGraph*> GraphFor(const BatchKey& key);
+  Result<StepResult> Run(std::span<const SequenceTokens> batch, const BatchKey& key,
+                         const StepOutputs& outputs);
+  Status Read(const StepGraph& step, std::span<const SequenceTokens> batch,
+              const StepOutputs& outputs, StepResult& result);
+};
+
+Status Session::Impl::AllocateCache() {
+  const DecoderConfig& config = model.config();
+  constexpr std::size_t kAlignment = 256;
+  const std::size_t matrix = static_cast<std::size_t>(cache.blocks) *
+                             static_cast<std::size_t>(cache.block_size) *
+                             static_cast<std::size_t>(config.kv_heads) *
+                             static_cast<std::size_t>(config.head_dim) * SizeOf(cache.type);
+  const std::size_t padded = (matrix + kAlignment - 1) / kAlignment * kAlignment;
+  const auto layers = static_cast<std::size_t>(config.layers);
+  auto memory = DeviceBuffer::Create(dispatch.memory(), 2 * layers * padded);
+  if (!memory) return memory.status();
+  cache_memory = *std::move(memory);
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    cache.keys.push_back(cache_memory.get() + 2 * layer * padded);
+    cache.values.push_back(cache_memory.get() + (2 * layer + 1) * padded);
+  }
+  return {};
+}
+
+Status Session::Impl::CheckBatch(std::span<const SequenceTokens> batch) const {
+  std::size_t tokens = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    CULET_RETURN_IF_ERROR(tables.Check(batch[i].sequence));
+    for (std::size_t j = 0; j < i; ++j) {
+      if (batch[j].sequence == batch[i].sequence) {
+        return Invalid(fmt::format("sequence {} is in the batch twice", batch[i].sequence));
+      }
+    }
+    if (batch[i].tokens.empty()) {
+      return Invalid(fmt::format("sequence {} gets no tokens; leave it out", batch[i].sequence));
+    }
+    for (const std::int32_t token : batch[i].tokens) {
+      if (token < 0 || token >= model.config().vocab) {
+        return Invalid(
+            fmt::format("token {} is not in the vocabulary of {}", token, model.config().vocab));
+      }
+    }
+    tokens += batch[i].tokens.size();
+  }
+  if (tokens == 0) return Invalid("the batch is empty; give tokens for a sequence");
+  if (tokens > static_cast<std::size_t>(options.max_step_tokens)) {
+    return Invalid(
+        fmt::format("the step has {} tokens, more than max_step_tokens {}; use Prefill, "
+                    "or raise it",
+                    tokens, options.max_step_tokens));
+  }
+  return {};
+}
+
+// All sequences become longer, or none.
+Status Session::Impl::Extend(std::span<const SequenceTokens> batch) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Status status =
+        tables.Extend(batch[i].sequence, static_cast<int>(batch[i].tokens.size()));
+    if (status.ok()) continue;
+    for (std::size_t j = 0; j < i; ++j) {
+      tables.Shrink(batch[j].sequence, static_cast<int>(batch[j].tokens.size()));
+    }
+    return status;
+  }
+  return {};
+}
+
+Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
+  const auto known = std::ranges::find(graphs, key, &StepGraph::key);
+  if (known != graphs.end()) {
+    graphs.splice(graphs.begin(), graphs, known);
+    return &graphs.front();
+  }
+  const DecoderBatch batch{key.tokens, key.sequences, TableBlocks(),
+                           key.all_logits ? 0 : key.sequences, key.hidden};
+  DecoderGraph built =
+      BuildDecoderGraph(model.config(), model.weights(), inputs.addresses(), cache, batch);
+  auto executor = GraphExecutor::Create(std::move(built.graph), dispatch);
+  if (!executor) return executor.status();
+  if (graphs.size() >= kKeptGraphs) graphs.pop_back();
+  graphs.push_front(
+      {key, *std::move(executor), built.logits, built.argmax, std::move(built.hidden)});
+  return &graphs.front();
+}
+
+Status Session::Impl::Read(const StepGraph& step, std::span<const SequenceTokens> batch,
+                           const StepOutputs& outputs, StepResult& result) {
+  DeviceMemory& memory = dispatch.memory();
+  const ComputeGraph& graph = step.executor.graph();
+  const auto download = [&](void* to, int id) {
+    return memory.Download(to, step.executor.address(id),
+                           static_cast<std::size_t>(BytesOf(graph.node(id))), options.stream);
+  };
+  std::vector<std::int32_t> best(static_cast<std::size_t>(graph.node(step.argmax).shape.rows));
+  CULET_RETURN_IF_ERROR(download(best.data(), step.argmax));
+  std::size_t row = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    row += step.key.all_logits ? batch[i].tokens.size() : 1;
+    result.next.push_back(best[row - 1]);
+  }
+  const auto elements = [&](int id) {
+    const Shape shape = graph.node(id).shape;
+    return static_cast<std::size_t>(shape.rows * shape.cols);
+  };
+  if (outputs.logits || outputs.all_logits) {
+    result.logits.resize(elements(step.logits));
+    CULET_RETURN_IF_ERROR(download(result.logits.data(), step.logits));
+  }
+  for (const int id : step.hidden) {
+    const std::size_t end = result.hidden.size();
+    result.hidden.resize(end + elements(id));
+    CULET_RETURN_IF_ERROR(download(result.hidden.data() + end, id));
+  }
+  return {};
+}
+
+Result<StepResult> Session::Impl::Run(std::span<const SequenceTokens> batch, const BatchKey& key,
+                                      const StepOutputs& outputs) {
+  auto step = GraphFor(key);
+  if (!step) return step.status();
+  CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, key.all_logits, options.stream));
+  GraphExecutor& executor = (*step)->executor;
+  CULET_RETURN_IF_ERROR(hook ? executor.Launch(hook, options.stream)
+                             : executor.Launch(options.stream));
+  StepResult result;
+  CULET_RETURN_IF_ERROR(Read(**step, batch, outputs, result));
+  return result;
+}
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+
+Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispatch,
+                                const SessionOptions& given) {
+  SessionOptions options = given;
+  const DecoderConfig& config = model.config();
+  if (options.max_context == 0) {
+    options.max_context = config.max_position > 0
+                              ? std::min(config.max_position, kMostDefaultContext)
+                              : kMostDefaultContext;
+  }
+  constexpr int kMost = 1 << 24;  // keeps every product of two below 2^63
+  const std::pair<const char*, int> sizes[] = {{"max_sequences", options.max_sequences},
+                                               {"max_context", options.max_context},
+                                               {"block_size", options.block_size},
+                                               {"max_step_tokens", options.max_step_tokens}};
+  for (const auto& [name, value] : sizes) {
+    if (value < 1 || value > kMost) {
+      return Invalid(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
+    }
+  }
+  if (options.cache_type != DataType::kFloat32 && options.cache_type != DataType::kFloat16 &&
+      options.cache_type != DataType::kBfloat16) {
+    return Invalid(fmt::format("cache_type is {}; use float32, float16 or bfloat16",
+                               ToString(options.cache_type)));
+  }
+  const std::int64_t a_sequence =
+      (options.max_context + std::int64_t{options.block_size} - 1) / options.block_size;
+  const std::int64_t blocks =
+      options.cache_blocks != 0 ? options.cache_blocks : a_sequence * options.max_sequences;
+  if (blocks < 1 || blocks * options.block_size > std::numeric_limits<std::int32_t>::max()) {
+    return Invalid(
+        fmt::format("the cache would have {} blocks of {} positions; at least one and "
+                    "fewer than 2^31 positions together",
+                    blocks, options.block_size));
+  }
+  options.cache_blocks = static_cast<int>(blocks);
+  auto impl = std::make_unique<Impl>(model, dispatch, options, options.cache_blocks);
+  impl->cache.type = options.cache_type;
+  impl->cache.blocks = options.cache_blocks;
+  impl->cache.block_size = options.block_size;
+  CULET_RETURN_IF_ERROR(impl->AllocateCache());
+  auto inputs = StepInputs::Create(dispatch.memory(), options.max_step_tokens,
+                                   options.max_sequences, impl->TableBlocks());
+  if (!inputs) return inputs.status();
+  impl->inputs = *std::move(inputs);
+  return Session(std::move(impl));
+}
+
+Result<int> Session::AddSequence() { return impl_->tables.Add(); }
+Status Session::RemoveSequence(int sequence) { return impl_->tables.Remove(sequence); }
+
+Result<int> Session::LengthOf(int sequence) const {
+  CULET_RETURN_IF_ERROR(impl_->tables.Check(sequence));
+  return impl_->tables.length(sequence);
+}
+
+Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
+                                 const StepOutputs& outputs) {
+  CULET_RETURN_IF_ERROR(impl_->CheckBatch(batch));
+  CULET_RETURN_IF_ERROR(impl_->Extend(batch));
+  BatchKey key{0, static_cast<int>(batch.size()), outputs.all_logits, outputs.hidden};
+  for (const SequenceTokens& part : batch) key.tokens += static_cast<int>(part.tokens.size());
+  auto result = impl_->Run(batch, key, outputs);
+  if (!result) {
+    for (const SequenceTokens& part : batch) {
+      impl_->tables.Shrink(part.sequence, static_cast<int>(part.tokens.size()));
+    }
+  }
+  return result;
+}
+
+Result<StepResult> Session::Prefill(int sequence, std::span<const std::int32_t> tokens,
+                                    const StepOutputs& outputs) {
+  const auto most = static_cast<std::size_t>(impl_->options.max_step_tokens);
+  const auto hidden = static_cast<std::size_t>(impl_->model.config().hidden);
+  const auto states = static_cast<std::size_t>(impl_->model.config().layers) + 1;
+  StepResult all;
+  if (outputs.hidden) all.hidden.resize(states * tokens.size() * hidden);
+  std::size_t done = 0;
+  do {
+    const auto piece = tokens.subspan(done, std::min(most, tokens.size() - done));
+    const SequenceTokens part{sequence, piece};
+    auto result = Step({&part, 1}, outputs);
+    if (!result) {
+      if (done > 0) impl_->tables.Shrink(sequence, static_cast<int>(done));
+      return result;
+    }
+    all.next = std::move(result->next);
+    if (outputs.all_logits) {
+      all.logits.insert(all.logits.end(), result->logits.begin(), result->logits.end());
+    } else {
+      all.logits = std::move(result->logits);
+    }
+    for (std::size_t state = 0; outputs.hidden && state < states; ++state) {
+      std::copy_n(
+          result->hidden.begin() + static_cast<std::ptrdiff_t>(state * piece.size() * hidden),
+          piece.size() * hidden,
+          all.hidden.begin() +
+              static_cast<std::ptrdiff_t>((state * tokens.size() + done) * hidden));
+    }
+    done += piece.size();
+  } while (done < tokens.size());
+  return all;
+}
+
+void Session::SetHook(NodeHook hook) { impl_->hook = std::move(hook); }
+const DecoderModel& Session::model() const noexcept { return impl_->model; }
+const SessionOptions& Session::options() const noexcept { return impl_->options; }
+double Session::cache_bytes() const noexcept {
+  return static_cast<double>(impl_->cache_memory.bytes());
+}
+const GraphExecutor* Session::last_executor() const noexcept {
+  return impl_->graphs.empty() ? nullptr : &impl_->graphs.front().executor;
+}
+
+}  // namespace culet
