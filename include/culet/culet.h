@@ -175,13 +175,14 @@ CULET_API const char* culet_engine_cache_note(const culet_engine* engine);
  * DATA_LOSS when the file is no cache. */
 CULET_API culet_status culet_engine_save(const culet_engine* engine, const char* path);
 
-/* How to measure. All 0: the defaults. */
+/* How to measure. What is 0 takes the device's default. */
 typedef struct culet_tune_options {
   size_t struct_size;
   double budget_s;        /* seconds; 0: no limit */
-  int32_t rounds;         /* samples of each surviving candidate; 0: 5 */
-  int32_t max_candidates; /* 0: 24 */
+  int32_t rounds;         /* samples of each surviving candidate */
+  int32_t max_candidates; /* best predicted kept */
   int32_t force;          /* not 0: measure although a measured choice is known */
+  void* stream;           /* a cudaStream_t that the caller works on: refused while it captures */
 } culet_tune_options;
 
 /* What tuning found. */
@@ -199,7 +200,8 @@ typedef struct culet_choice {
 /* Measures the feasible kernels on inputs and outputs of its own, each checked against the
  * reference first, and remembers the winner: later plans of this problem use it. Waits for the
  * device. `options` and `choice` may be null.
- * Errors: FAILED_PRECONDITION inside a stream capture; UNSUPPORTED with every kernel's reason. */
+ * Errors: FAILED_PRECONDITION while options->stream captures a graph; RESOURCE_EXHAUSTED when the
+ * budget ended before any sample; UNSUPPORTED with every kernel's reason. */
 CULET_API culet_status culet_tune(culet_engine* engine, const culet_problem* problem,
                                   const culet_tune_options* options, culet_choice* choice);
 

@@ -48,9 +48,10 @@ class Engine:
                           RuntimeWarning, stacklevel=4)
         self.workspaces = HostWorkspaces(self) if place == HOST else DeviceWorkspaces(self)
 
-    def tune(self, problem, budget):
+    def tune(self, problem, budget, stream):
         """Measures; the choice. Raises Error, RESOURCE_EXHAUSTED when the budget was too small."""
-        options, choice = _library.TuneOptions(budget_s=budget), _library.Choice()
+        options = _library.TuneOptions(budget_s=budget, stream=stream)
+        choice = _library.Choice()
         check(LIBRARY.culet_tune(self.handle, byref(problem), byref(options), byref(choice)))
         return choice
 

@@ -54,7 +54,7 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
     except AttributeError:
         return _host_call(av, au, bv, bu, d, pdl)
     plan = _plans.get(key)
-    if plan is None or (autotune.running and not plan.measured):
+    if plan is None or (autotune.running and autotune.wants(plan)):
         plan = _plan(key, (av, au, bv, bu, d), pdl)
         if plan is None:
             return None
@@ -69,9 +69,9 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
 def _host_call(av, au, bv, bu, d, pdl):
     operands = _operands((av, au, bv, bu, d))
     a, u, b, v, o = operands
-    key = (pdl, a, u, b, v, o)
+    key = (pdl, b, v, *(x._replace(pointer=x.pointer & 15) for x in (a, u, o)))
     plan = _plans.get(key)
-    if plan is None or (autotune.running and not plan.measured):
+    if plan is None or (autotune.running and autotune.wants(plan)):
         plan = _plan(key, operands, pdl)
         if plan is None:
             return
@@ -166,7 +166,7 @@ def _plan(key, values, pdl):
             "tensors once before the capture")
     owner, kind = engine(place), _kind(operands)
     if autotune.running and (tuner := autotune.of_this_thread()) is not None:
-        tuner.tune(owner, kind, problem)
+        tuner.tune(owner, kind, problem, None if place == HOST else _current_stream(place))
     plan = Plan(owner, problem, kind)
     with _plans_lock:
         while len(_plans) >= _MAX_PLANS:
@@ -221,6 +221,12 @@ class autotune:
         stack = getattr(cls._local, "stack", None)
         return stack[-1] if stack else None
 
+    @classmethod
+    def wants(cls, plan):
+        """Whether this thread's block has yet to tune a plan's problem."""
+        tuner = cls.of_this_thread()
+        return tuner is not None and not plan.measured and plan.problem not in tuner._met
+
     def __enter__(self):
         if not hasattr(autotune._local, "stack"):
             autotune._local.stack = []
@@ -237,7 +243,7 @@ class autotune:
             for owner in self._engines.values():
                 owner.save()
 
-    def tune(self, owner, kind, problem):
+    def tune(self, owner, kind, problem, stream):
         """Measures a problem that this block meets for the first time, within what is left."""
         if kind in self._met:
             return
@@ -250,7 +256,7 @@ class autotune:
         choice = None
         if self._left > 0:
             try:
-                choice = owner.tune(alone, self._left)
+                choice = owner.tune(alone, self._left, stream)
             except Error as error:
                 if error.status != "RESOURCE_EXHAUSTED":
                     raise

@@ -71,7 +71,7 @@ class EngineOptions(_Versioned):
 class TuneOptions(_Versioned):
     _fields_ = [
         ("struct_size", c_size_t), ("budget_s", c_double), ("rounds", c_int32),
-        ("max_candidates", c_int32), ("force", c_int32),
+        ("max_candidates", c_int32), ("force", c_int32), ("stream", c_void_p),
     ]
 
 

@@ -109,14 +109,6 @@ void LoadCache(culet_engine& engine, const char* path) {
   }
 }
 
-bool Capturing([[maybe_unused]] const Gemm& gemm, [[maybe_unused]] void* stream) {
-#ifdef CULET_WITH_CUDA
-  return gemm.device().arch != 0 && IsCapturing(static_cast<cudaStream_t>(stream));
-#else
-  return false;
-#endif
-}
-
 }  // namespace
 }  // namespace culet::capi
 
@@ -198,6 +190,7 @@ culet_status culet_tune(culet_engine* engine, const culet_problem* problem,
     tune.force = read.force != 0;
     tune.tuner.budget_s = read.budget_s;
     if (read.rounds != 0) tune.tuner.rounds = read.rounds;
+    tune.stream = static_cast<cudaStream_t>(read.stream);
     if (read.max_candidates != 0) tune.tuner.max_candidates = read.max_candidates;
     const auto desc = culet::Describe(args, engine->gemm.device().arch);
     if (!desc.ok()) return desc.status();
@@ -284,11 +277,6 @@ culet_status culet_workspace_create(culet_engine* engine, const culet_workspace_
     if (workspace == nullptr) return Null("workspace");
     culet::WorkspaceSize read;
     CULET_RETURN_IF_ERROR(culet::capi::ReadSize(size, read));
-    if (culet::capi::Capturing(engine->gemm, stream)) {
-      return Status(StatusCode::kFailedPrecondition,
-                    "the stream is recording a graph, and every replay would zero the workspace "
-                    "again; make it before the capture");
-    }
     auto parts = culet::InitWorkspace(read, buffer, bytes, static_cast<cudaStream_t>(stream));
     if (!parts.ok()) return parts.status();
     *workspace = new culet_workspace{*parts};

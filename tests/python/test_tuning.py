@@ -9,8 +9,10 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import culet
+from culet import _gemm
 from host_arrays import Product
 
 # One tuned product in a process of its own, then what explain says of it.
@@ -77,6 +79,21 @@ class Tuning(unittest.TestCase):
                 self.assertEqual(product.wrong(d), 0)
         self.assertEqual([result.measurements for result in tuning.results], [0, 0])
         self.assertEqual(self.choice(first)[1], "predicted")
+
+    def test_untuned_plans_are_kept_in_the_block(self):
+        product, other = Product(2, 37, 128), Product(2, 38, 128)
+        outputs = [product.output(), other.output()]
+        culet.fp8_gemm_nt(*other.operands, outputs[1])
+        with mock.patch.object(_gemm, "Plan", wraps=_gemm.Plan) as plan:
+            with culet.autotune(budget=1e-9):
+                for _ in range(3):
+                    culet.fp8_gemm_nt(*product.operands, outputs[0])
+                self.assertEqual(plan.call_count, 1)
+                thread = threading.Thread(
+                    target=culet.fp8_gemm_nt, args=(*other.operands, outputs[1]))
+                thread.start()
+                thread.join()
+                self.assertEqual(plan.call_count, 1)
 
     def test_other_threads_do_not_tune(self):
         product = Product(2, 35, 128)
