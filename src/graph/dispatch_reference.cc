@@ -1,0 +1,171 @@
+// MakeReferenceDispatch: every operation in double, one rounding to the value's type.
+#include <cmath>
+#include <cstring>
+
+#include "culet/dispatch.h"
+#include "graph/float_view.h"
+#include "graph/reference.h"
+
+namespace culet {
+namespace {
+
+class ReferenceDispatch final : public KernelDispatch {
+ public:
+  Feasibility supports(const ComputeGraph&, int) const override { return Feasibility::Ok(); }
+
+  Status dispatch_mul_mat(const TensorNode& node, DevicePtr input, DevicePtr output,
+                          std::uint32_t m, std::uint32_t n, std::uint32_t k) override {
+    std::vector<double> x(std::size_t{m} * k), y;
+    for (std::uint32_t i = 0; i < m; ++i) {
+      LoadRow(input, current().input_node(0).type, i, k, x.data() + std::size_t{i} * k);
+    }
+    ReferenceProduct(x, m, node.params.weight, node.params.bias, node.params.quant_a, y);
+    for (std::uint32_t i = 0; i < m; ++i) {
+      StoreRow(output, node.type, i, n, y.data() + std::size_t{i} * n);
+    }
+    return {};
+  }
+
+  Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,
+                           std::uint32_t hidden_dim, std::uint32_t m, float epsilon) override {
+    std::vector<double> x(hidden_dim), gamma(hidden_dim);
+    const Weight& weight = node.params.gamma;
+    LoadRow(weight.data_ptr, weight.type, 0, hidden_dim, gamma.data());
+    for (std::uint32_t i = 0; i < m; ++i) {
+      LoadRow(input, current().input_node(0).type, i, hidden_dim, x.data());
+      double sum = 0;
+      for (const double value : x) sum += value * value;
+      const double scale = 1 / std::sqrt(sum / hidden_dim + static_cast<double>(epsilon));
+      for (std::size_t c = 0; c < x.size(); ++c) x[c] *= scale * gamma[c];
+      StoreRow(output, node.type, i, hidden_dim, x.data());
+    }
+    return {};
+  }
+
+  Status dispatch_add(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
+    return Binary(a, b, output, n, [](double x, double y) { return x + y; });
+  }
+  Status dispatch_mul(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
+    return Binary(a, b, output, n, [](double x, double y) { return x * y; });
+  }
+  Status dispatch_silu(DevicePtr input, DevicePtr output, std::size_t n) override {
+    return Binary(input, input, output, n, [](double x, double) { return x / (1 + std::exp(-x)); });
+  }
+  Status dispatch_swiglu(DevicePtr gate, DevicePtr up, DevicePtr output, std::size_t n) override {
+    return Binary(gate, up, output, n,
+                  [](double x, double y) { return x / (1 + std::exp(-x)) * y; });
+  }
+
+  Status dispatch_rope(const TensorNode& node, DevicePtr qk, DevicePtr positions,
+                       std::size_t n_positions, std::uint32_t head_dim,
+                       std::uint32_t num_heads) override {
+    ReferenceRope(node.params.rope, static_cast<int>(head_dim),
+                  static_cast<std::int64_t>(n_positions), std::int64_t{head_dim} * num_heads,
+                  positions, node.type, qk);
+    return {};
+  }
+
+  Status dispatch_attention(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
+                            std::uint32_t, std::size_t) override {
+    ReferenceAttention(current());
+    return {};
+  }
+
+  Status dispatch_copy(DevicePtr src, DevicePtr dst, std::size_t bytes) override {
+    std::memmove(FromDevicePtr<void>(dst), FromDevicePtr<const void>(src), bytes);
+    return {};
+  }
+
+  Status dispatch_cast(const TensorNode& node, DevicePtr input, DevicePtr output,
+                       std::size_t n) override {
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      StoreFromDouble(
+          FromDevicePtr<void>(output), node.type, at,
+          LoadAsDouble(FromDevicePtr<const void>(input), current().input_node(0).type, at));
+    }
+    return {};
+  }
+
+  Status dispatch_embedding(const TensorNode& node, DevicePtr ids, DevicePtr output,
+                            std::uint32_t m) override {
+    const Weight& table = node.params.weight;
+    PickRows(table.data_ptr, table.type, table.rows, ids, output, m);
+    return {};
+  }
+  Status dispatch_gather_rows(const TensorNode& node, DevicePtr input, DevicePtr indices,
+                              DevicePtr output, std::uint32_t m) override {
+    PickRows(input, node.type, current().input_node(0).shape.rows, indices, output, m);
+    return {};
+  }
+
+  Status dispatch_kv_write(const TensorNode& node, DevicePtr rows, DevicePtr slots, DevicePtr cache,
+                           std::uint32_t m) override {
+    const std::int64_t cols = node.shape.cols;
+    std::vector<double> row(static_cast<std::size_t>(cols));
+    for (std::uint32_t i = 0; i < m; ++i) {
+      const std::int32_t slot = IndexAt(slots, i);
+      if (slot < 0 || slot >= node.shape.rows) continue;
+      LoadRow(rows, current().input_node(1).type, i, cols, row.data());
+      StoreRow(cache, node.type, slot, cols, row.data());
+    }
+    return {};
+  }
+
+  Status dispatch_experts(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
+                          std::uint32_t) override {
+    ReferenceExperts(current());
+    return {};
+  }
+
+  Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,
+                         std::uint32_t n) override {
+    std::vector<double> row(n);
+    for (std::uint32_t i = 0; i < m; ++i) {
+      LoadRow(input, current().input_node(0).type, i, n, row.data());
+      std::size_t best = 0;
+      for (std::size_t c = 0; c < row.size() && !std::isnan(row[best]); ++c) {
+        if (row[c] > row[best] || std::isnan(row[c])) best = c;
+      }
+      FromDevicePtr<std::int32_t>(output)[i] = static_cast<std::int32_t>(best);
+    }
+    return {};
+  }
+
+ private:
+  template <class F>
+  Status Binary(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n, F function) {
+    const DataType type = current().node().type;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      const double x = LoadAsDouble(FromDevicePtr<const void>(a), type, at);
+      const double y = LoadAsDouble(FromDevicePtr<const void>(b), type, at);
+      StoreFromDouble(FromDevicePtr<void>(output), type, at, function(x, y));
+    }
+    return {};
+  }
+
+  // Rows of a table of `type`, NaN for what is not in it.
+  void PickRows(DevicePtr table, DataType type, std::int64_t rows, DevicePtr indices,
+                DevicePtr output, std::uint32_t m) {
+    const TensorNode& node = current().node();
+    std::vector<double> row(static_cast<std::size_t>(node.shape.cols));
+    for (std::uint32_t i = 0; i < m; ++i) {
+      const std::int32_t index = IndexAt(indices, i);
+      if (index < 0 || index >= rows) {
+        StoreNaN(output, node.type, i, node.shape.cols);
+        continue;
+      }
+      LoadRow(table, type, index, node.shape.cols, row.data());
+      StoreRow(output, node.type, i, node.shape.cols, row.data());
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<KernelDispatch> MakeReferenceDispatch() {
+  return std::make_unique<ReferenceDispatch>();
+}
+
+}  // namespace culet

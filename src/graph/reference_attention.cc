@@ -1,0 +1,96 @@
+// Rotary embedding and attention in double.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/thread_pool.h"
+#include "graph/attention_rows.h"
+#include "graph/float_view.h"
+#include "graph/reference.h"
+
+namespace culet {
+
+void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, std::int64_t cols,
+                   DevicePtr positions, DataType type, DevicePtr data) {
+  const std::vector<double> frequencies = RopeFrequencies(params);
+  const auto half = static_cast<std::int64_t>(frequencies.size());
+  const bool neox = params.layout == RopeLayout::kNeox;
+  std::vector<double> row(static_cast<std::size_t>(cols));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    LoadRow(data, type, r, cols, row.data());
+    for (std::int64_t i = 0; i < half; ++i) {
+      const double angle = IndexAt(positions, r) * frequencies[static_cast<std::size_t>(i)];
+      const double cosine = std::cos(angle) * params.attention_factor;
+      const double sine = std::sin(angle) * params.attention_factor;
+      for (std::int64_t head = 0; head < cols; head += head_dim) {
+        double& a = row[static_cast<std::size_t>(head + (neox ? i : 2 * i))];
+        double& b = row[static_cast<std::size_t>(head + (neox ? i + half : 2 * i + 1))];
+        const double x = a, y = b;
+        a = x * cosine - y * sine;
+        b = x * sine + y * cosine;
+      }
+    }
+    StoreRow(data, type, r, cols, row.data());
+  }
+}
+
+void ReferenceAttention(const NodeLaunch& launch) {
+  const TensorNode& node = launch.node();
+  const AttentionParams& p = node.params.attention;
+  const AttentionRows keys(launch);
+  const std::int64_t q_cols = node.shape.cols, kv_cols = std::int64_t{p.kv_heads} * p.head_dim;
+  const std::int64_t d = p.head_dim, group = p.heads / p.kv_heads;
+  const DataType q_type = launch.input_node(0).type, kv_type = launch.input_node(1).type;
+  HostPool().Run(static_cast<int>(node.shape.rows), [&](int row, int) {
+    const AttentionRows::Range range = keys.Of(row);
+    std::vector<double> out(static_cast<std::size_t>(q_cols), 0.0);
+    if (range.sequence < 0 || range.first >= range.last) {
+      StoreNaN(launch.output, node.type, row, q_cols);  // the mean of no values
+      return;
+    }
+    std::vector<double> q(static_cast<std::size_t>(q_cols)), k(static_cast<std::size_t>(kv_cols));
+    std::vector<double> v(k.size());
+    const auto count = static_cast<std::size_t>(range.last - range.first);
+    std::vector<double> scores(static_cast<std::size_t>(p.heads) * count);
+    LoadRow(launch.input(0), q_type, row, q_cols, q.data());
+    for (std::size_t j = 0; j < count; ++j) {
+      const std::int64_t at =
+          keys.KeyRow(range.sequence, range.first + static_cast<std::int64_t>(j));
+      if (at < 0) {
+        StoreNaN(launch.output, node.type, row, q_cols);
+        return;
+      }
+      LoadRow(launch.input(1), kv_type, at, kv_cols, k.data());
+      for (std::int64_t h = 0; h < p.heads; ++h) {
+        double dot = 0;
+        for (std::int64_t i = 0; i < d; ++i) {
+          dot += q[static_cast<std::size_t>(h * d + i)] *
+                 k[static_cast<std::size_t>(h / group * d + i)];
+        }
+        scores[static_cast<std::size_t>(h) * count + j] = dot * p.scale;
+      }
+    }
+    std::vector<double> sums(static_cast<std::size_t>(p.heads));
+    for (std::size_t h = 0; h < sums.size(); ++h) {
+      double* const s = scores.data() + h * count;
+      const double most = *std::max_element(s, s + count);
+      for (std::size_t j = 0; j < count; ++j) sums[h] += s[j] = std::exp(s[j] - most);
+    }
+    for (std::size_t j = 0; j < count; ++j) {
+      const std::int64_t at =
+          keys.KeyRow(range.sequence, range.first + static_cast<std::int64_t>(j));
+      LoadRow(launch.input(2), kv_type, at, kv_cols, v.data());
+      for (std::int64_t h = 0; h < p.heads; ++h) {
+        const auto head = static_cast<std::size_t>(h);
+        const double weight = scores[head * count + j] / sums[head];
+        for (std::int64_t i = 0; i < d; ++i) {
+          out[static_cast<std::size_t>(h * d + i)] +=
+              weight * v[static_cast<std::size_t>(h / group * d + i)];
+        }
+      }
+    }
+    StoreRow(launch.output, node.type, row, q_cols, out.data());
+  });
+}
+
+}  // namespace culet
