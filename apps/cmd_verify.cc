@@ -21,6 +21,7 @@ struct VerifyArgs {
   CommonArgs common;
   std::string kernel;
   bool quick = false;
+  int repeats = 0;  ///< 0: as many as the device needs
   double budget_s = 0;
 };
 
@@ -41,6 +42,9 @@ double CountCases(const std::vector<const Kernel*>& kernels, int arch, bool quic
   return cases;
 }
 
+// Threads take turns differently from run to run on a GPU; on the CPU they have no say in a sum.
+int RepeatsOn(const DeviceInfo& device) { return device.arch == 0 ? 3 : 20; }
+
 Json ToJson(const VerifyReport& report, const DeviceInfo& device, bool interrupted) {
   Json failures = Json::array();
   for (const VerifyFailure& failure : report.failures) {
@@ -48,10 +52,19 @@ Json ToJson(const VerifyReport& report, const DeviceInfo& device, bool interrupt
                         {"problem", ToString(failure.desc)},
                         {"message", failure.message}});
   }
+  Json accuracy = Json::array();
+  for (const VerifyAccuracy& a : report.accuracy) {
+    accuracy.push_back({{"family", a.family},
+                        {"type_a", ToString(a.type_a)},
+                        {"type_d", ToString(a.type_d)},
+                        {"relative_l2", a.relative_l2},
+                        {"limit", a.limit},
+                        {"problems", a.problems}});
+  }
   return {{"device", device.device_class}, {"passed", report.passed},
           {"failed", report.failed},       {"refused", report.refused},
           {"left_out", report.left_out},   {"interrupted", interrupted},
-          {"failures", failures}};
+          {"failures", failures},          {"accuracy", accuracy}};
 }
 
 int RunVerify(const VerifyArgs& args) {
@@ -75,6 +88,7 @@ int RunVerify(const VerifyArgs& args) {
   VerifyOptions options;
   options.kernel = args.kernel;
   options.quick = args.quick;
+  options.repeats = args.repeats > 0 ? args.repeats : RepeatsOn(*device);
   options.budget_s = args.budget_s;
   options.on_case = [&](const std::string& kernel_id, const GemmDesc& desc) {
     progress.Update(done++ / cases, fmt::format("{}  {}", kernel_id, ToString(desc)));
@@ -90,6 +104,11 @@ int RunVerify(const VerifyArgs& args) {
     for (const VerifyFailure& failure : report.failures) {
       fmt::print("WRONG  {}  {}\n       {}\n", failure.kernel_id, ToString(failure.desc),
                  failure.message);
+    }
+    for (const VerifyAccuracy& a : report.accuracy) {
+      fmt::print("{}, {} to {}: relative L2 error at most {:.3e} in {}, limit {:.3e}\n", a.family,
+                 ToString(a.type_a), ToString(a.type_d), a.relative_l2,
+                 Counted(static_cast<std::size_t>(a.problems), "product"), a.limit);
     }
     fmt::print("{} passed, {} failed, {} refused with a reason", report.passed, report.failed,
                report.refused);
@@ -112,6 +131,13 @@ void AddVerify(CLI::App& app, Chosen& chosen) {
   command.add_option("--kernel", args->kernel, "Only kernels whose id starts with this")
       ->type_name("PREFIX");
   command.add_flag("--quick", args->quick, "Edge shapes only");
+  command
+      .add_option(
+          "--repeats", args->repeats,
+          "Launches of a repeatable kernel that must give equal bits; default: 20 on a GPU, "
+          "3 on the CPU")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
   AddBudget(command, &args->budget_s, "Seconds at most; what is left out is counted");
   args->common.AddTo(command);
   command.callback([args, &chosen] { chosen = [args] { return RunVerify(*args); }; });

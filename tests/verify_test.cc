@@ -20,6 +20,7 @@
 #include "base/float_types.h"
 #include "culet/scratch.h"
 #include "kernels/catalog.h"
+#include "verify/check.h"
 #include "verify/pairwise.h"
 
 namespace culet {
@@ -410,6 +411,29 @@ const std::set<int> kPairN = {1,  2,  3,  7,   8,   15,  16,  17,  31,  33,
                               63, 64, 65, 127, 128, 129, 255, 256, 257, 300};
 const std::set<int> kPairK = {1,  2,  3,  7,   8,   15,  16,  17,  33,  63,
                               64, 65, 96, 127, 128, 129, 255, 256, 257, 385};
+
+TEST(Verify, TellsAccuracyAndLimitsIt) {
+  const DeviceInfo device = HostDevice();
+  const VerifyReport report =
+      Verify(Registry::Builtin(device), device, {.kernel = "cpu_reference"});
+  ASSERT_FALSE(report.accuracy.empty());
+  for (const VerifyAccuracy& a : report.accuracy) {
+    EXPECT_EQ(a.family, "cpu_reference");
+    EXPECT_GT(a.problems, 0);
+    EXPECT_LE(a.relative_l2, a.limit);
+    // One rounding of an exact product costs 0.4225 * 2^-8.
+    if (a.type_d == DataType::kBfloat16) EXPECT_NEAR(a.relative_l2, 1.65e-3, 0.03e-3);
+  }
+
+  GemmDesc fp8;
+  fp8.arch = 900;
+  fp8.type_a = fp8.type_b = DataType::kFloat8_e4m3;
+  fp8.k = 7168;
+  fp8.type_d = DataType::kBfloat16;
+  EXPECT_LE(RelativeL2Limit(fp8), 1.75e-3);
+  fp8.type_d = DataType::kFloat32;
+  EXPECT_LE(RelativeL2Limit(fp8), 3e-4);
+}
 
 TEST(ConformanceProblems, HoldEveryPairOfWhatMatters) {
   const std::vector<GemmDesc> problems = ConformanceProblems(0, false);

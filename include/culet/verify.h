@@ -13,10 +13,11 @@
 namespace culet {
 
 struct VerifyOptions {
-  std::string kernel;        ///< only kernels whose id starts with this; empty is all
-  bool quick = false;        ///< edges only; leaves out the larger shapes
-  double budget_s = 0;       ///< 0: no limit; what is left out is counted
-  int repeats = 3;           ///< bitwise repeats of a kernel that declares kRepeatable
+  std::string kernel;   ///< only kernels whose id starts with this; empty is all
+  bool quick = false;   ///< edges only; leaves out the larger shapes
+  double budget_s = 0;  ///< 0: no limit; what is left out is counted
+  int repeats = 3;      ///< bitwise repeats of a kernel that declares kRepeatable; 20 are usual
+                        ///< on a GPU, where the order of threads changes from run to run
   /// Called before each case; returning false ends the run. May be null.
   std::function<bool(const std::string& kernel_id, const GemmDesc& desc)> on_case;
 };
@@ -28,12 +29,24 @@ struct VerifyFailure {
   std::string message;  ///< what differs, and the `culet verify` arguments that repeat it
 };
 
+/// How near the products of normal data came, over all problems with the same types: those with
+/// 16384 outputs compared or more, so that the figure says something.
+struct VerifyAccuracy {
+  std::string family;  ///< the kernels' ids up to the first slash
+  DataType type_a = DataType::kNull;
+  DataType type_d = DataType::kNull;
+  double relative_l2 = 0;  ///< the worst
+  double limit = 0;        ///< above is a failure (docs/numerics.md)
+  int problems = 0;
+};
+
 struct VerifyReport {
   int passed = 0;
   int failed = 0;
   int refused = 0;   ///< kernel and problem pairs refused with a reason
   int left_out = 0;  ///< by the budget
   std::vector<VerifyFailure> failures;
+  std::vector<VerifyAccuracy> accuracy;
   bool ok() const noexcept { return failed == 0 && passed > 0; }
 };
 

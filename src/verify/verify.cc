@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -56,12 +57,27 @@ class Run {
       return true;
     }
     if (options_.on_case && !options_.on_case(kernel.id(), desc)) return false;
-    const Status status = CheckKernel(kernel, data, options_.repeats);
+    Accuracy accuracy;
+    const Status status = CheckKernel(kernel, data, options_.repeats, accuracy);
+    if (accuracy.known) Note(kernel, desc, accuracy.relative_l2);
     if (status.ok())
       ++report_.passed;
     else
       Fail(kernel, desc, status.message());
     return true;
+  }
+
+  void Note(const Kernel& kernel, const GemmDesc& desc, double relative_l2) {
+    const std::string family = kernel.id().substr(0, kernel.id().find('/'));
+    const auto same = [&](const VerifyAccuracy& a) {
+      return a.family == family && a.type_a == desc.type_a && a.type_d == desc.type_d;
+    };
+    auto at = std::ranges::find_if(report_.accuracy, same);
+    if (at == report_.accuracy.end())
+      at = report_.accuracy.insert(at, {family, desc.type_a, desc.type_d});
+    at->relative_l2 = std::max(at->relative_l2, relative_l2);
+    at->limit = std::max(at->limit, RelativeL2Limit(desc));
+    ++at->problems;
   }
 
   void Fail(const Kernel& kernel, const GemmDesc& desc, const std::string& what) {
