@@ -414,15 +414,19 @@ const std::set<int> kPairK = {1,  2,  3,  7,   8,   15,  16,  17,  33,  63,
 
 TEST(Verify, TellsAccuracyAndLimitsIt) {
   const DeviceInfo device = HostDevice();
-  const VerifyReport report =
-      Verify(Registry::Builtin(device), device, {.kernel = "cpu_reference"});
+  VerifyOptions options;
+  options.kernel = "cpu_reference";
+  options.quick = true;
+  const VerifyReport report = Verify(Registry::Builtin(device), device, options);
   ASSERT_FALSE(report.accuracy.empty());
   for (const VerifyAccuracy& a : report.accuracy) {
     EXPECT_EQ(a.family, "cpu_reference");
     EXPECT_GT(a.problems, 0);
     EXPECT_LE(a.relative_l2, a.limit);
     // One rounding of an exact product costs 0.4225 * 2^-8.
-    if (a.type_d == DataType::kBfloat16) EXPECT_NEAR(a.relative_l2, 1.65e-3, 0.03e-3);
+    if (a.type_d == DataType::kBfloat16) {
+      EXPECT_NEAR(a.relative_l2, 1.65e-3, 0.03e-3);
+    }
   }
 
   GemmDesc fp8;
