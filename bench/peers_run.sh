@@ -19,5 +19,5 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu 
 python3 "$PEERS" --peers culet_tuned,culet_pdl,cublaslt_block --ms "$ms" --limit "$limit" \
   --out "$out/tuned-$tag.csv"
 # A process of its own: what was tuned nearby would help the untuned choice.
-python3 "$PEERS" --peers culet --ms "$ms" --limit "$limit" --out "$out/untuned-$tag.csv"
+python3 "$PEERS" --peers culet,cublaslt_block --ms "$ms" --limit "$limit" --out "$out/untuned-$tag.csv"
 nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu --format=csv,noheader

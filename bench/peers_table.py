@@ -4,12 +4,13 @@
 usage: peers_table.py --anchors ANCHORS.csv [--title TEXT] [--write FILE] RUN.csv [RUN.csv ...]
 
 RUN.csv: what peers.py writes (columns name, M, N, K, peer, us, rel_l2), for the peers culet_tuned,
-culet_pdl and cublaslt_block of one process, and culet, untuned, of another. bench/peers_run.sh makes
-them. ANCHORS.csv: one row a problem with the peers' times on one machine (deep_gemm_us,
-cublaslt_block_us, turbomind_us) and the limit (limit_us).
+culet_pdl and cublaslt_block of one process, and culet, untuned, with cublaslt_block of another.
+bench/peers_run.sh makes them. ANCHORS.csv: one row a problem with the peers' times on one machine
+(deep_gemm_us, cublaslt_block_us, turbomind_us) and the limit (limit_us).
 
-A peer X that is not in the run is scaled into it: X = X's anchor / cublaslt_block's anchor x
-cublaslt_block in this run, so that both sides of a ratio come from one card and one run.
+Whatever was not timed beside culet_tuned is scaled to that run by cublaslt_block, the yardstick that
+is everywhere: X / cublaslt_block there x cublaslt_block here. So clocks and power, which differ by a
+tenth between cards and between processes, fall out.
 
 Prints Markdown; --write puts it between the lines `<!-- peers: begin -->` and `<!-- peers: end -->` of
 FILE. Exits with 1 when a problem of the anchors was not measured."""
@@ -21,6 +22,7 @@ import sys
 from pathlib import Path
 
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+YARDSTICK = "cublaslt_block"
 SCALED = ("deep_gemm", "turbomind")
 WORST_OVER_BEST = 1.05     # what no row may exceed
 WORST_OVER_TUNED = 1.25    # the same for the untuned choice
@@ -38,12 +40,25 @@ def key_of(row, name):
 
 
 def measured(paths):
-    """(name, M, N, K) -> peer -> (us, rel_l2). Of two runs of one peer the later file counts."""
-    found = {}
+    """(name, M, N, K) -> peer -> (us, rel_l2), in the conditions of the run of culet_tuned."""
+    runs = []
     for path in paths:
+        run = {}
         for row in read(path):
-            found.setdefault(key_of(row, "name"), {})[row["peer"]] = (
-                float(row["us"]), float(row["rel_l2"]))
+            times = run.setdefault(key_of(row, "name"), {})
+            times[row["peer"]] = (float(row["us"]), float(row["rel_l2"]))
+        runs.append(run)
+    main, found = "culet_tuned", {}
+    for run in runs:
+        found |= {key: dict(times) for key, times in run.items() if main in times}
+    for run in runs:
+        for key, times in run.items():
+            here = found.get(key, {}).get(YARDSTICK)
+            if main in times or here is None or YARDSTICK not in times:
+                continue
+            scale = here[0] / times[YARDSTICK][0]
+            for peer, (us, error) in times.items():
+                found[key].setdefault(peer, (us * scale, error))
     return found
 
 
@@ -55,14 +70,14 @@ class Row:
         time = {peer: us for peer, (us, _) in peers.items()}
         self.limit = float(anchor["limit_us"])
         self.tuned, self.pdl = time.get("culet_tuned"), time.get("culet_pdl")
-        self.untuned, self.cublaslt = time.get("culet"), time.get("cublaslt_block")
+        self.untuned, self.cublaslt = time.get("culet"), time.get(YARDSTICK)
         self.error = max((e for peer, (_, e) in peers.items() if peer.startswith("culet")),
                          default=None)
         self.scaled = {}
         for peer in SCALED:
             if anchor[f"{peer}_us"] and self.cublaslt is not None:
                 self.scaled[peer] = (float(anchor[f"{peer}_us"]) /
-                                     float(anchor["cublaslt_block_us"]) * self.cublaslt)
+                                     float(anchor[f"{YARDSTICK}_us"]) * self.cublaslt)
 
     @property
     def complete(self):

@@ -92,11 +92,12 @@ class Cuda(unittest.TestCase):
         torch.cuda.synchronize()
         problem.poison()
         graph = torch.cuda.CUDAGraph()
+        torch.cuda.empty_cache()  # as entering a capture does
         free = torch.cuda.mem_get_info()[0]
         with torch.cuda.graph(graph):
             for _ in range(3):
                 problem.launch()
-        self.assertEqual(torch.cuda.mem_get_info()[0], free)
+        self.assertGreaterEqual(torch.cuda.mem_get_info()[0], free)
         torch.cuda.synchronize()
         self.assertNotEqual(problem.wrong(), 0)  # captured, not run
         for _ in range(3):
