@@ -28,16 +28,21 @@ message(STATUS "culet: CUDA parts: ${CULET_HAVE_CUDA}")
 # The CUDA sources, each with the architectures that it is for. A family's instances lie in several
 # .cu files, so that they compile in parallel.
 function(culet_cuda_sources out)
-  file(GLOB portable CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
-  set_source_files_properties(${portable} PROPERTIES COMPILE_OPTIONS
-    "-gencode=arch=compute_80,code=sm_80;-gencode=arch=compute_90,code=sm_90;-gencode=arch=compute_80,code=compute_80")
+  file(GLOB portable CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu
+    ${PROJECT_SOURCE_DIR}/src/kernels/cuda/*.cu)
+  # Machine code for each kind of multiprocessor; the driver compiles the PTX for those to come.
+  set(everywhere -gencode=arch=compute_80,code=compute_80)
+  foreach(arch 80 86 89 90 100 120)
+    list(APPEND everywhere -gencode=arch=compute_${arch},code=sm_${arch})
+  endforeach()
+  set_source_files_properties(${portable} PROPERTIES COMPILE_OPTIONS "${everywhere}")
   # wgmma and setmaxnreg exist in the architecture-specific target alone.
   file(GLOB hopper CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cu
     ${PROJECT_SOURCE_DIR}/src/cuda/sm90a/*.cu)
   set_source_files_properties(${hopper} PROPERTIES COMPILE_OPTIONS
     "-gencode=arch=compute_90a,code=sm_90a")
   file(GLOB host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cc
-    ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cc)
+    ${PROJECT_SOURCE_DIR}/src/kernels/cuda/*.cc ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cc)
   set(${out} ${portable} ${hopper} ${host} PARENT_SCOPE)
 endfunction()
 

@@ -14,6 +14,7 @@
 
 #include "culet/device.h"
 #include "kernels/catalog.h"
+#include "kernels/cuda/any_shape.h"
 #include "kernels/sm90/large_m.h"
 #include "kernels/sm90/small_m.h"
 #include "ptxas_report.h"
@@ -72,6 +73,12 @@ std::map<std::string, Entry> HopperEntries() {
           kernel.function, kernel.threads(), smem_bytes};
     }
   }
+  const auto add_any_shape = [&](const any_shape::CompiledKernel& kernel) {
+    entries["cuda_any/" + std::string(kernel.id)] = {kernel.function, kernel.threads,
+                                                     kernel.smem_bytes};
+  };
+  for (const any_shape::CompiledKernel& kernel : any_shape::MmaKernels()) add_any_shape(kernel);
+  add_any_shape(any_shape::SimtKernel());
   return entries;
 }
 
