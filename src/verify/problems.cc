@@ -50,6 +50,29 @@ struct Shape {
 };
 constexpr Shape kLarge[] = {{1, 1536, 2048}, {5, 520, 1030}, {16, 1000, 1153}, {129, 640, 1152}};
 
+// What few kernels take and the references must: unscaled E4M3, mixed types, other groups, scale
+// types and granularities, a budget of multiprocessors (threads).
+struct Uncommon {
+  DataType a, b;
+  QuantDesc quant_a, quant_b;
+  DataType scales = kF32;
+  int sm_budget = 0;
+};
+constexpr Uncommon kUncommon[] = {
+    {kE4m3, kE4m3, {}, {}},
+    {kE4m3, kE4m3, {QuantType::kK, 128}, {}},
+    {kE4m3, kE4m3, {QuantType::kB, 128}, {QuantType::kK, 256}},
+    {kE4m3, kE4m3, {QuantType::kK, 128}, {QuantType::kB, 128}, kF32, 2},
+    {kE4m3, kE4m3, {QuantType::kK, 128}, {QuantType::kB, 128}, kBf16},
+    {kE4m3, kE4m3, {QuantType::kK, 48}, {QuantType::kB, 64}},
+    {kBf16, kE4m3, {}, {QuantType::kB, 128}},
+    {kE4m3, kF16, {}, {}},
+    {kF16, kBf16, {}, {}, kF32, 3},
+    {kBf16, kBf16, {QuantType::kK, 64}, {QuantType::kK, 32}, kF16},
+};
+constexpr Shape kUncommonShapes[] = {
+    {1, 64, 128}, {3, 17, 129}, {17, 200, 640}, {65, 33, 257}, {130, 129, 515}};
+
 enum Factor {
   kFormat,
   kOutput,
@@ -116,6 +139,36 @@ GemmDesc MakeProblem(const Row& row, const Shape& shape, int arch) {
   return desc;
 }
 
+// `variation` chooses output, orders, alignment and addends.
+GemmDesc MakeUncommon(const Uncommon& format, const Shape& shape, int variation, int arch) {
+  Row row{};
+  row[kOutput] = variation % static_cast<int>(std::size(kOutputs));
+  row[kOrders] = variation % 8;
+  row[kAddC] = variation / 2 % kAddends;
+  row[kAddBias] = variation / 3 % kAddends;
+  row[kAlignment] = variation / 4 % kAlignments;
+  GemmDesc desc = MakeProblem(row, shape, arch);
+  const bool aligned = row[kAlignment] == kAligned;
+  desc.type_a = format.a;
+  desc.type_b = format.b;
+  desc.align_a = Align(format.a, aligned);
+  desc.align_b = Align(format.b, aligned);
+  desc.quant_a = format.quant_a;
+  desc.quant_b = format.quant_b;
+  if (format.quant_a.type != QuantType::kNone) {
+    desc.type_u = format.scales;
+    desc.order_u = OrderOf(variation % 2);
+    desc.align_u = Align(format.scales, aligned);
+  }
+  if (format.quant_b.type != QuantType::kNone) {
+    desc.type_v = format.scales;
+    desc.order_v = OrderOf(variation / 2 % 2);
+    desc.align_v = Align(format.scales, aligned);
+  }
+  desc.sm_budget = format.sm_budget;
+  return desc;
+}
+
 struct Sizes {
   std::span<const int> m, n, k;
 };
@@ -175,6 +228,11 @@ std::vector<GemmDesc> ConformanceProblems(int arch, bool quick) {
   AddPlain(
       quick ? Sizes{kQuickPlainM, kQuickPlainN, kQuickPlainK} : Sizes{kPlainM, kPlainN, kPlainK},
       arch, add);
+  for (int i = 0; i < static_cast<int>(std::size(kUncommon)); ++i) {
+    for (int j = 0; j < static_cast<int>(std::size(kUncommonShapes)); ++j) {
+      add(MakeUncommon(kUncommon[i], kUncommonShapes[j], 3 * i + j, arch));
+    }
+  }
   if (quick) return problems;
   for (int format = 0; format < static_cast<int>(std::size(kFormats)); ++format) {
     for (int i = 0; i < static_cast<int>(std::size(kLarge)); ++i) {
