@@ -44,6 +44,11 @@ struct Ring {
     BarrierArriveExpect(&full[at.stage], bytes);
   }
 
+  /// The wait of Acquire alone, for a producer that counts its bytes later.
+  __device__ __forceinline__ void WaitEmpty(const RingCursor<kStages>& at) {
+    BarrierWait(&empty[at.stage], at.parity ^ 1);
+  }
+
   /// Consumer: waits for the stage's data.
   __device__ __forceinline__ void WaitFull(const RingCursor<kStages>& at) {
     BarrierWait(&full[at.stage], at.parity);

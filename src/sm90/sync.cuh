@@ -103,7 +103,27 @@ __device__ __forceinline__ void CopyAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// 8 and 16 bytes from shared memory, in their place among the asm volatile statements.
+/// Arrives at the barrier once this thread's copies so far have landed; the barrier counts it as
+/// one of its arrivals. PTX ISA 9.7.13.15.16 cp.async.mbarrier.arrive.
+__device__ __forceinline__ void CopyAsyncArrive(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(barrier))
+               : "memory");
+}
+
+/// 4, 8 and 16 bytes from shared memory, in their place among the asm volatile statements.
+__device__ __forceinline__ float LoadShared(uint32_t shared_address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(shared_address) : "memory");
+  return v;
+}
+__device__ __forceinline__ int2 LoadSharedInt2(uint32_t shared_address) {
+  int2 v;
+  asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "r"(shared_address)
+               : "memory");
+  return v;
+}
 __device__ __forceinline__ float2 LoadShared2(uint32_t shared_address) {
   float2 v;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"

@@ -35,10 +35,42 @@ TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
   return plan;
 }
 
-// Whether four k-blocks of a row of scales are 16 aligned bytes, for every four of them.
-bool ReadsVectors(const float* scale_a, int row, int block, int k_blocks) {
-  return block == 1 && row % 4 == 0 && k_blocks % 4 == 0 &&
-         reinterpret_cast<std::uintptr_t>(scale_a) % 16 == 0;
+// A matrix of scales of which `inner` are contiguous.
+TensorMapPlan ScalesPlan(int inner, int outer, int pitch, int box_inner, int box_outer) {
+  TensorMapPlan plan;
+  plan.inner = static_cast<std::uint64_t>(inner);
+  plan.outer = static_cast<std::uint64_t>(outer);
+  plan.pitch_bytes = static_cast<std::uint64_t>(pitch) * 4;
+  plan.box_inner = static_cast<std::uint32_t>(box_inner);
+  plan.box_outer = static_cast<std::uint32_t>(box_outer);
+  plan.element_bytes = 4;
+  plan.swizzle = SwizzleMode::kNone;
+  return plan;
+}
+
+bool IsAligned16(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
+// The maps of the scales, over some address where theirs does not fit a map now.
+void PlanScales(const LargeMKernel& kernel, const BlockScaledProblem& problem,
+                LargeMParams* params) {
+  const int k_blocks = CeilDiv(problem.k, kBlockK);
+  const void* const some_address = problem.b;
+  params->u_rows_inner = problem.scale_a_block != 1;
+  const TensorMapPlan u =
+      params->u_rows_inner
+          ? ScalesPlan(problem.m, k_blocks, problem.scale_a_block, kernel.tile_m, 4)
+          : ScalesPlan(k_blocks, problem.m, problem.scale_a_row, 4, kernel.tile_m);
+  const TensorMapPlan v =
+      ScalesPlan(k_blocks, CeilDiv(problem.n, 128), problem.scale_b_column, 4, kernel.scale_blocks);
+  params->scales_have_maps =
+      (!params->u_rows_inner || problem.scale_a_row == 1) && problem.scale_b_block == 1 &&
+      IsAligned16(problem.scale_b) &&
+      EncodeTensorMap(u, IsAligned16(problem.scale_a) ? problem.scale_a : some_address,
+                      &params->u) &&
+      EncodeTensorMap(v, problem.scale_b, &params->v);
+  params->scales_by_tma = params->scales_have_maps && IsAligned16(problem.scale_a);
 }
 
 }  // namespace
@@ -67,16 +99,11 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
   params->scale_a_block = problem.scale_a_block;
   params->scale_b_column = problem.scale_b_column;
   params->scale_b_block = problem.scale_b_block;
-  params->scale_a_vector = ReadsVectors(problem.scale_a, problem.scale_a_row, problem.scale_a_block,
-                                        CeilDiv(problem.k, kBlockK));
+  PlanScales(kernel, problem, params);
   params->m = problem.m;
   params->n = problem.n;
   params->k_blocks = CeilDiv(problem.k, kBlockK);
   if (params->k_blocks < kernel.split) return false;
-  // A tile's place is two indices of 15 and 16 bits.
-  if (CeilDiv(problem.m, kernel.tile_m) + kernel.cluster_m > 0x7FFF ||
-      CeilDiv(problem.n, kernel.tile_n) + kernel.cluster_n > 0xFFFF)
-    return false;
   params->order.tiles_m = CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m);
   params->order.tiles_n = CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n);
   params->order.group = std::max(1, (1 << swizzle) / kernel.cluster_m);
@@ -90,10 +117,10 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
 
 bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, LargeMParams* params) {
   params->scale_a = scale_a;
-  params->scale_a_vector =
-      ReadsVectors(scale_a, params->scale_a_row, params->scale_a_block, params->k_blocks);
+  params->scales_by_tma = params->scales_have_maps && IsAligned16(scale_a);
   params->alpha = alpha;
-  return ReplaceTensorMapAddress(&params->a, a) && ReplaceTensorMapAddress(&params->d, d);
+  return ReplaceTensorMapAddress(&params->a, a) && ReplaceTensorMapAddress(&params->d, d) &&
+         (!params->scales_by_tma || ReplaceTensorMapAddress(&params->u, scale_a));
 }
 
 cudaError_t LoadLargeM(const LargeMKernel& kernel) {

@@ -23,6 +23,8 @@ struct LargeMParams {
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
   CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m)
   CUtensorMap d;  ///< (n, m) BF16, box (64, 16)
+  CUtensorMap u;  ///< scales of A: (k / 128, m), box (4, tile_m), or (m, k / 128), box (tile_m, 4)
+  CUtensorMap v;  ///< scales of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
   float alpha = 1.0f;
@@ -30,7 +32,9 @@ struct LargeMParams {
   int scale_a_block = 0;   ///< between blocks of K
   int scale_b_column = 0;  ///< between blocks of N
   int scale_b_block = 0;
-  bool scale_a_vector = false;  ///< four k-blocks of a row are 16 aligned bytes
+  bool u_rows_inner = false;      ///< u is (m, k / 128)
+  bool scales_have_maps = false;  ///< u and v could be made
+  bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them
   int m = 0;
   int n = 0;
   int k_blocks = 0;  ///< ceil(k / 128)
@@ -45,6 +49,7 @@ struct LargeMKernel {
   int cluster_m, cluster_n;  ///< CTAs that share B tiles, A tiles
   int split;                 ///< CTAs of a cluster that share one tile along K
   int stages;
+  int scale_blocks;  ///< blocks of 128 columns that a tile can touch
   int smem_bytes;
   int threads;
   int registers;  ///< a thread at launch; setmaxnreg redistributes them

@@ -58,8 +58,6 @@ class LargeM final : public ArgsKernel {
       return Feasibility::Refuse("a cluster needs more multiprocessors than the budget");
     if (CeilDiv(p.k, sm90::kBlockK) < kernel_.split)
       return Feasibility::Refuse("k is shorter than the split");
-    if (CeilDiv(p.m, kernel_.tile_m) > 0x7F00 || CeilDiv(p.n, kernel_.tile_n) > 0xFF00)
-      return Feasibility::Refuse("more tiles along m or n than a tile's place can tell");
     return Feasibility::Ok();
   }
 

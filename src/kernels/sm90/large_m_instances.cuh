@@ -16,6 +16,7 @@ LargeMKernel MakeLargeM(const char* id) {
   kernel.cluster_n = C::kClusterN;
   kernel.split = C::kSplit;
   kernel.stages = C::kStages;
+  kernel.scale_blocks = C::kScaleBlocks;
   kernel.smem_bytes = C::kSmemBytes;
   kernel.threads = C::kThreads;
   kernel.registers = 65536 / C::kThreads / 8 * 8;  // what __launch_bounds__(kThreads, 1) gives

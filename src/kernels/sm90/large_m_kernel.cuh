@@ -1,15 +1,14 @@
 // The large-M kernel: D(BF16) = A(E4M3, scales 1x128) x B(E4M3, scales 128x128), FP32 promotion
 // every 128 of K.
 //
-// A producer thread feeds a ring of stages by TMA, one or two warps beside it add the scales; the
-// consumer warpgroups multiply, each its own part of the tile. A product of one k-block goes to a
-// small FP32 accumulator and is then promoted, sum += scale_a * scale_b * product, while the tensor
-// core runs another warpgroup's product. That needs the time between the end of a product and the
-// start of the next to stay below the other's product (some 200 of 256 clocks for 64 x 128 x 128),
-// so whatever else a k-block needs (scales, the next stage's barrier, descriptors, the tile's
-// place) is made ready under the products.
-// Each consumer warp stores its own rows through its own shared-memory slabs: no barrier but the
-// ring's.
+// A producer thread feeds a ring of stages by TMA, the scales of four k-blocks (a quad) with every
+// fourth stage; the consumer warpgroups multiply, each its own part of the tile. A product of one
+// k-block goes to a small FP32 accumulator and is then promoted, sum += scale_a * scale_b *
+// product, while the tensor core runs another warpgroup's product. That needs the time between the
+// end of a product and the start of the next to stay below the other's product (some 200 of 256
+// clocks for 64 x 128 x 128), so whatever else a k-block needs (scales, the next stage's barrier,
+// descriptors, the tile's place) is made ready under the products. Each consumer warp stores its
+// own rows through its own shared-memory slabs: no barrier but the ring's.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +38,6 @@ struct LargeMConfig {
   static constexpr int kProductN = kProductN_, kStages = kStages_;
   static constexpr int kClusterM = kClusterM_, kClusterN = kClusterN_, kSplit = kSplit_;
   static constexpr int kSlabs = kSlabs_;  // store buffers of a warp
-  static constexpr int kScaleWarps = (kTileM + 127) / 128;
-  static constexpr int kScaleRows = kTileM / kScaleWarps;  // of A, a scale warp
   static constexpr int kWarpgroups =
       kWarpgroupsM * kWarpgroupsN;  // consumers; the producer is one more
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
@@ -59,15 +56,18 @@ struct LargeMConfig {
                                        : kTileN % 32 == 0 && kColumns % 32 == 0 ? 32
                                                                                 : 16;
   static constexpr int kScaleGroups = kColumns / kScaleColumns;
-  // The scales of a stage, so that a thread reads its own with few wide loads: A's, the rows of one
-  // thread side by side; for each column of warpgroups B's, one a group, and the tile's row,
-  // column.
-  static constexpr int kSlotTail = kScaleGroups == 1 ? 2 : (kScaleGroups + 1 + 3) / 4 * 4;
-  static constexpr int kSlotFloats = (kTileM + kSlotTail * kWarpgroupsN + 3) / 4 * 4;
-  static constexpr int kQuadBytes = 2 * kTileM * 16;  // see ScaleProducer
-  static constexpr int kSmemBytes = kQuadBytes +
-                                    kStages * (kStageBytesA + kStageBytesB + kSlotFloats * 4) +
-                                    kConsumerWarps * kSlabs * kSlabBytes + 8 * (2 * kStages + 2);
+  // A quad: the scales of four k-blocks, 16 bytes a row of A and as much for each block of 128
+  // columns that a tile can touch, and the tile's place. Two quads cover five stages.
+  static constexpr int kScaleBlocks =
+      kTileN % 128 == 0 ? kTileN / 128 : (kTileN + 128 - kScaleColumns + 127) / 128;
+  static constexpr int kQuadB = kTileM * 16;
+  static constexpr int kQuadPlace = kQuadB + kScaleBlocks * 16;
+  static constexpr int kQuadBytes = (kQuadPlace + 8 + 127) / 128 * 128;
+  static constexpr int kQuadLoadBytes = kQuadPlace;  // by TMA
+  static constexpr int kQuads = kStages <= 5 ? 2 : 3;
+  static constexpr int kSmemBytes = kStages * (kStageBytesA + kStageBytesB) +
+                                    kConsumerWarps * kSlabs * kSlabBytes + kQuads * kQuadBytes +
+                                    8 * (2 * kStages + 2);
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
@@ -80,7 +80,7 @@ struct LargeMConfig {
   static_assert(kSplit == 1 || kWarpgroups == 2);
   static_assert(kSplit == 1 || kSplit == kBlocksM ||
                 (kColumns % 64 == 0 && kBlocksM * kColumns / 64 % kSplit == 0));
-  static_assert(kScaleRows % 32 == 0);
+  static_assert(kScaleBlocks <= 3 && kTileM % 32 == 0);
   static_assert(kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
   static_assert(kSmemBytes <= 232448, "shared memory of an SM");
@@ -107,10 +107,38 @@ __device__ __forceinline__ TilePlace PlaceOf(const LargeMParams& p, int index, i
   return {(tm * C::kClusterM + rm) * C::kTileM, (tn * C::kClusterN + rn) * C::kTileN};
 }
 
+/// Which quad is filled next, and when it was last left.
+template <class C>
+struct QuadCursor {
+  int slot = 0;
+  int serial = 0;            // k-blocks so far
+  int ends[C::kQuads] = {};  // serial after the last k-block of the latest quads, oldest first
+
+  /// Waits until the slot's last quad has been read. Its k-blocks are mostly older than the ring,
+  /// so that the stage just acquired says it already; after short quads they are not.
+  __device__ __forceinline__ void Acquire(LargeMShared<C>& shared, RingCursor<C::kStages> at) {
+    const int back = serial + 1 - ends[0];
+    if (ends[0] == 0 || back >= C::kStages) return;
+    at.stage -= back;
+    if (at.stage < 0) at.stage += C::kStages, at.parity ^= 1;
+    BarrierWait(&shared.ring.empty[at.stage], at.parity);
+  }
+  /// After each k-block; `last`: of its quad.
+  __device__ __forceinline__ void Advance(bool last) {
+    ++serial;
+    if (!last) return;
+#pragma unroll
+    for (int i = 0; i + 1 < C::kQuads; ++i) ends[i] = ends[i + 1];
+    ends[C::kQuads - 1] = serial;
+    if (++slot == C::kQuads) slot = 0;
+  }
+};
+
 /// The producer: one thread.
 template <class C>
 __device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& shared,
-                                        uint8_t* stages, int rank, int kb_begin, int kb_end) {
+                                        uint8_t* stages, uint8_t* quads, int rank, int kb_begin,
+                                        int kb_end) {
   constexpr int kStageBytes = C::kStageBytesA + C::kStageBytesB;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
@@ -123,14 +151,24 @@ __device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& 
   for (int i = 0; i < C::kClusterN; ++i)
     mask_a |= static_cast<uint16_t>(1 << (i * C::kClusterM + rm));
   RingCursor<C::kStages> at;
+  QuadCursor<C> quad_at;
   for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
        tile += clusters) {
     const TilePlace place = PlaceOf<C>(p, tile, rank);
     for (int kb = kb_begin; kb < kb_end; ++kb) {
-      shared.ring.Acquire(at, kStageBytes);
+      const bool first = kb == kb_begin || kb % 4 == 0;
+      uint64_t* full = &shared.ring.full[at.stage];
+      shared.ring.WaitEmpty(at);
+      if (first) {
+        quad_at.Acquire(shared, at);
+        uint8_t* quad = quads + quad_at.slot * C::kQuadBytes;
+        *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(place.row, place.column);
+        BarrierArriveExpect(full, kStageBytes + (p.scales_by_tma ? C::kQuadLoadBytes : 0));
+      } else {
+        BarrierArriveExpect(full, kStageBytes);
+      }
       uint8_t* a = stages + at.stage * kStageBytes;
       uint8_t* b = a + C::kStageBytesA;
-      uint64_t* full = &shared.ring.full[at.stage];
       if constexpr (C::kClusterN > 1) {
         constexpr int kRows = C::kTileM / C::kClusterN;
         TmaLoadMulticast(a + rn * kRows * kBlockK, &p.a, full, kb * kBlockK, place.row + rn * kRows,
@@ -145,115 +183,59 @@ __device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& 
       } else {
         TmaLoad(b, &p.b, full, kb * kBlockK, place.column);
       }
+      if (first && p.scales_by_tma) {  // last: 16 bytes a row take the copy engine longest
+        uint8_t* quad = quads + quad_at.slot * C::kQuadBytes;
+        const int kq = kb & ~3;
+        TmaLoad(quad, &p.u, full, p.u_rows_inner ? place.row : kq, p.u_rows_inner ? kq : place.row);
+        TmaLoad(quad + C::kQuadB, &p.v, full, kq, place.column / 128);
+      }
       at.Advance();
+      quad_at.Advance(kb % 4 == 3 || kb == kb_end - 1);
     }
   }
   shared.ring.Drain(at);
 }
 
-/// Where the scale of a tile's row lies in a slot: the 2 * kBlocksM rows of a thread (rows r and
-/// r + 8 of each m64 block) side by side.
+/// Copies the scales into the quads where TMA cannot (rows of scales that are no multiple of 16
+/// bytes apart): one warp, 4 bytes at a time, which costs the load unit a cycle each.
 template <class C>
-__device__ __forceinline__ int SlotOfRow(int row) {
-  const int group = row / (C::kBlocksM * 64), m = row / 64 % C::kBlocksM;
-  return ((group * 4 + row % 64 / 16) * 8 + row % 8) * (2 * C::kBlocksM) + m * 2 + row % 16 / 8;
-}
-
-/// The producer of the scales: warp `part` of kScaleWarps, kScaleRows rows of A each. It copies
-/// four k-blocks of a row at a time, as 16 bytes where the layout allows (a gather of 4 bytes a row
-/// costs the load unit a cycle a row), to shared memory, one such quad ahead of the one it hands
-/// out: with loads to registers their latency, not the tensor core, set the pace.
-template <class C>
-struct ScaleProducer {
-  const LargeMParams& p;
-  int rank, kb_begin, kb_end, part, lane;
-  uint32_t quads;  // two quads of this warp's rows, 16 bytes a row: shared address
-  // What is fetched next.
-  int tile, quad, buffer = 0;
-  TilePlace place{};
-  float b[4];
-
-  __device__ __forceinline__ bool HasB() const {
-    return part == 0 && lane < C::kScaleGroups * C::kWarpgroupsN;
-  }
-
-  /// Starts the copies of the next quad, if there is one; one group.
-  __device__ __forceinline__ void Fetch() {
-    if (tile < p.order.count()) {
-      if (quad == (kb_begin & ~3)) place = PlaceOf<C>(p, tile, rank);
-      const int64_t block_step = p.scale_a_block;
-#pragma unroll
-      for (int i = 0; i < C::kScaleRows / 32; ++i) {
-        // Rows and blocks outside the matrix read its last ones: their results are never stored.
-        const int row = min(place.row + part * C::kScaleRows + i * 32 + lane, p.m - 1);
-        const float* a = p.scale_a + static_cast<int64_t>(row) * p.scale_a_row + quad * block_step;
-        const uint32_t to = quads + ((buffer * C::kScaleRows) + i * 32 + lane) * 16;
-        if (p.scale_a_vector) {
-          CopyAsync<16>(to, a);
-        } else {
+__device__ __forceinline__ void CopyScales(const LargeMParams& p, LargeMShared<C>& shared,
+                                           uint8_t* quads, int rank, int kb_begin, int kb_end) {
+  const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
+  const int lane = threadIdx.x % 32;
+  RingCursor<C::kStages> at;
+  QuadCursor<C> quad_at;
+  for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
+       tile += clusters) {
+    const TilePlace place = PlaceOf<C>(p, tile, rank);
+    for (int kb = kb_begin; kb < kb_end; ++kb) {
+      shared.ring.WaitEmpty(at);
+      if (kb == kb_begin || kb % 4 == 0) {
+        quad_at.Acquire(shared, at);
+        const uint32_t quad = SharedAddress(quads + quad_at.slot * C::kQuadBytes);
+        const int kq = kb & ~3, count = min(4, p.k_blocks - kq);
+        const auto copy = [&](uint32_t to, const float* from, int64_t step) {
 #pragma unroll
           for (int j = 0; j < 4; ++j)
-            if (quad + j < kb_end) CopyAsync<4>(to + j * 4, a + j * block_step);
-        }
+            if (j < count) CopyAsync<4>(to + j * 4, from + (kq + j) * step);
+        };
+        // Rows and columns outside the matrix read its last ones: their results are never stored.
+        for (int i = lane; i < C::kTileM; i += 32)
+          copy(quad + i * 16,
+               p.scale_a + static_cast<int64_t>(min(place.row + i, p.m - 1)) * p.scale_a_row,
+               p.scale_a_block);
+        if (lane < C::kScaleBlocks)
+          copy(quad + C::kQuadB + lane * 16,
+               p.scale_b + static_cast<int64_t>(min(place.column / 128 + lane, (p.n - 1) / 128)) *
+                               p.scale_b_column,
+               p.scale_b_block);
       }
-      const int block = min((place.column + lane * C::kScaleColumns) / 128, (p.n - 1) / 128);
-      const float* from = p.scale_b + static_cast<int64_t>(block) * p.scale_b_column;
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        b[j] = HasB() && quad + j < kb_end
-                   ? __ldg(from + static_cast<int64_t>(quad + j) * p.scale_b_block)
-                   : 0.0f;
-    }
-    CopyAsyncCommit();
-  }
-
-  __device__ __forceinline__ void Run(LargeMShared<C>& shared, float* slots) {
-    const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-    tile = blockIdx.x / (C::kMulticast * C::kSplit);
-    quad = kb_begin & ~3;
-    RingCursor<C::kStages> at;
-    const int b_at = C::kTileM + lane / C::kScaleGroups * C::kSlotTail + lane % C::kScaleGroups;
-    Fetch();
-    while (tile < p.order.count()) {
-      const int now = quad;
-      const uint32_t from = quads + (buffer * C::kScaleRows + lane) * 16;
-      const int packed = (place.row / C::kTileM) << 16 | place.column / C::kTileN;
-      const float now_b[4] = {b[0], b[1], b[2], b[3]};
-      buffer ^= 1;
-      quad += 4;
-      if (quad >= kb_end) {
-        quad = kb_begin & ~3;
-        tile += clusters;
-      }
-      const bool last = tile >= p.order.count();
-      Fetch();
-      CopyAsyncWait<1>();
-      __syncwarp();
-      float2 a[C::kScaleRows / 32];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (j % 2 == 0) {
-#pragma unroll
-          for (int i = 0; i < C::kScaleRows / 32; ++i)
-            a[i] = LoadShared2(from + i * 32 * 16 + j * 4);
-        }
-        if (now + j < kb_begin || now + j >= kb_end) continue;
-        BarrierWait(&shared.ring.empty[at.stage], at.parity ^ 1);
-        float* slot = slots + at.stage * C::kSlotFloats;
-#pragma unroll
-        for (int i = 0; i < C::kScaleRows / 32; ++i)
-          slot[SlotOfRow<C>(part * C::kScaleRows + i * 32 + lane)] = j % 2 == 0 ? a[i].x : a[i].y;
-        if (HasB()) slot[b_at] = now_b[j] * p.alpha;
-        if (part == 0 && lane < C::kWarpgroupsN)
-          slot[C::kTileM + lane * C::kSlotTail + C::kScaleGroups] = __int_as_float(packed);
-        __syncwarp();
-        if (lane == 0) BarrierArrive(&shared.ring.full[at.stage]);
-        at.Advance();
-      }
-      if (last) break;
+      CopyAsyncArrive(&shared.ring.full[at.stage]);
+      at.Advance();
+      quad_at.Advance(kb % 4 == 3 || kb == kb_end - 1);
     }
   }
-};
+}
 
 /// scale_a * scale_b of one k-block as one thread needs them: two rows of each m64 block, groups of
 /// columns.
@@ -267,11 +249,15 @@ template <class C>
 struct Consumer {
   const LargeMParams& p;
   LargeMShared<C>& shared;
-  uint32_t low_a, low_b;        // low words of the descriptors of this warpgroup's A and B
-  uint32_t scales_a, scales_b;  // this thread's in slot 0, shared addresses
+  uint32_t low_a, low_b;          // low words of the descriptors of this warpgroup's A and B
+  uint32_t quads;                 // shared address of the first quad
+  uint32_t row_a;                 // this thread's first row in a quad, bytes
+  uint32_t step_row, step_block;  // bytes from a row, a k-block of A's scales to the next
+  int column_offset;              // of this warpgroup in the tile
   int lane;
-  int place;   // of the tile: index along M in the upper half, along N in the lower
-  bool ready;  // the next stage's data are known to be there
+  int quad = 0;  // slot of the current one
+  TilePlace place;
+  bool ready = false;  // the next stage's data are known to be there
   RingCursor<C::kStages> at;
   float sum[C::kBlocksM][C::kColumns / 2];
   float product[C::kProductN / 2];
@@ -302,36 +288,49 @@ struct Consumer {
     low_b += step;
   }
 
-  /// Brings the scales of a stage to registers.
-  __device__ __forceinline__ void ReadScales(int stage, StepScales<C>& s) {
-    const uint32_t slot = stage * (C::kSlotFloats * 4);
-    float tail[C::kSlotTail];
-    if constexpr (C::kSlotTail == 2) {
-      const float2 v = LoadShared2(scales_b + slot);
-      tail[0] = v.x, tail[1] = v.y;
-    } else {
-#pragma unroll
-      for (int i = 0; i < C::kSlotTail; i += 4) {
-        const float4 v = LoadShared4(scales_b + slot + i * 4);
-        tail[i] = v.x, tail[i + 1] = v.y, tail[i + 2] = v.z, tail[i + 3] = v.w;
-      }
-    }
+  /// Reads where the tile lies from its first quad.
+  __device__ __forceinline__ void StartTile() {
+    if (!ready) shared.ring.WaitFull(at);
+    ready = true;
+    const int2 v = LoadSharedInt2(quads + quad * C::kQuadBytes + C::kQuadPlace);
+    place = {v.x, v.y};
+  }
+
+  /// Brings the scales of k-block `kb` to registers.
+  __device__ __forceinline__ void ReadScales(int kb, StepScales<C>& s) {
+    const uint32_t base = quads + quad * C::kQuadBytes;
+    const uint32_t from = base + row_a + (kb & 3) * step_block;
     float a[C::kBlocksM][2];
-    if constexpr (C::kBlocksM == 2) {
-      const float4 v = LoadShared4(scales_a + slot);
-      a[0][0] = v.x, a[0][1] = v.y, a[1][0] = v.z, a[1][1] = v.w;
-    } else {
-      const float2 v = LoadShared2(scales_a + slot);
-      a[0][0] = v.x, a[0][1] = v.y;
+#pragma unroll
+    for (int m = 0; m < C::kBlocksM; ++m) {
+      a[m][0] = LoadShared(from + m * 64 * step_row);
+      a[m][1] = LoadShared(from + (m * 64 + 8) * step_row);
     }
-    place = __float_as_int(tail[C::kScaleGroups]);
+    // In a tile of 128 columns or a multiple each warpgroup has one block of 128.
+    constexpr int kBlocks = C::kScaleGroups == 1 ? 1 : C::kScaleBlocks;
+    const int column = place.column % 128 + column_offset;
+    const uint32_t from_b =
+        base + C::kQuadB + (kb & 3) * 4 + (kBlocks == 1 ? column / 128 * 16 : 0);
+    float x[kBlocks][C::kBlocksM][2];
 #pragma unroll
-    for (int m = 0; m < C::kBlocksM; ++m)
+    for (int i = 0; i < kBlocks; ++i) {
+      const float b = LoadShared(from_b + i * 16) * p.alpha;
 #pragma unroll
-      for (int g = 0; g < C::kScaleGroups; ++g) {
-        s.x[m][g][0] = a[m][0] * tail[g];
-        s.x[m][g][1] = a[m][1] * tail[g];
+      for (int m = 0; m < C::kBlocksM; ++m) {
+        x[i][m][0] = a[m][0] * b;
+        x[i][m][1] = a[m][1] * b;
       }
+    }
+#pragma unroll
+    for (int g = 0; g < C::kScaleGroups; ++g)
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+        for (int m = 0; m < C::kBlocksM; ++m)
+          if (i == 0 || column + g * C::kScaleColumns >= i * 128) {
+            s.x[m][g][0] = x[i][m][0];
+            s.x[m][g][1] = x[i][m][1];
+          }
   }
 
   /// sum += scales * product, for product `i`.
@@ -352,17 +351,18 @@ struct Consumer {
     }
   }
 
-  /// One k-block.
-  __device__ __forceinline__ void Step() {
+  /// One k-block; `last`: of its quad.
+  __device__ __forceinline__ void Step(int kb, bool last) {
     if (!ready) shared.ring.WaitFull(at);
     const int stage = at.stage;
     StepScales<C> s;
 #pragma unroll
     for (int i = 0; i < C::kProducts; ++i) {
       Issue(i);
-      if (i == 0) ReadScales(stage, s);
+      if (i == 0) ReadScales(kb, s);
       if (i == C::kProducts - 1) {
         Advance();
+        quad = !last ? quad : quad + 1 == C::kQuads ? 0 : quad + 1;
         ready = shared.ring.TestFull(at);
       }
       WgmmaWait<0>();
@@ -445,34 +445,39 @@ __device__ __forceinline__ void ReduceSplit(Consumer<C>& c, LargeMShared<C>& sha
 
 template <class C>
 __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& shared,
-                                        uint8_t* stages, uint8_t* slabs, const float* scale_slots,
+                                        uint8_t* stages, uint8_t* slabs, const uint8_t* quads,
                                         int rank, int kb_begin, int kb_end) {
   const int warp = WarpUniform(threadIdx.x / 32) - 4;
   const int group = warp / 4, lane = threadIdx.x % 32;
   const int group_m = group % C::kWarpgroupsM, group_n = group / C::kWarpgroupsM;
   const int row_offset = group_m * C::kBlocksM * 64, column_offset = group_n * C::kColumns;
+  const int warp_row = row_offset + (warp % 4) * 16;
   const uint32_t base = SharedAddress(stages);
+  const uint32_t step_row = p.scales_by_tma && p.u_rows_inner ? 4 : 16;
+  const uint32_t step_block = p.scales_by_tma && p.u_rows_inner ? C::kTileM * 4 : 4;
   Consumer<C> c{
-      p, shared, static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockK)),
-      static_cast<uint32_t>(WgmmaDescriptor128(base + C::kStageBytesA + column_offset * kBlockK))};
-  const uint32_t slots = SharedAddress(scale_slots);
-  c.scales_a = slots + SlotOfRow<C>(row_offset + (warp % 4) * 16 + lane / 4) * 4;
-  c.scales_b = slots + (C::kTileM + group_n * C::kSlotTail) * 4;
-  c.lane = lane;
+      p,
+      shared,
+      static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockK)),
+      static_cast<uint32_t>(WgmmaDescriptor128(base + C::kStageBytesA + column_offset * kBlockK)),
+      SharedAddress(quads),
+      (warp_row + lane / 4) * step_row,
+      step_row,
+      step_block,
+      column_offset,
+      lane};
   slabs += warp * C::kSlabs * C::kSlabBytes;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-  const int warp_row = row_offset + (warp % 4) * 16;
-  int tile = blockIdx.x / (C::kMulticast * C::kSplit);
-  c.ready = false;
-  for (; tile < p.order.count(); tile += clusters) {
+  for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
+       tile += clusters) {
+    c.StartTile();
 #pragma unroll
     for (int m = 0; m < C::kBlocksM; ++m)
 #pragma unroll
       for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] = 0.0f;
 #pragma unroll 1
-    for (int kb = kb_begin; kb < kb_end; ++kb) c.Step();
-    const int row = (c.place >> 16) * C::kTileM + warp_row;
-    const int column = (c.place & 0xFFFF) * C::kTileN + column_offset;
+    for (int kb = kb_begin; kb < kb_end; ++kb) c.Step(kb, kb % 4 == 3 || kb == kb_end - 1);
+    const int row = c.place.row + warp_row, column = c.place.column + column_offset;
     constexpr int kAllSlabs = C::kBlocksM * C::kSlabsN;
     if constexpr (C::kSplit == 1) {
 #pragma unroll
@@ -495,15 +500,19 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       uint8_t stages[];  // no static shared memory: starts at a multiple of 1024
   uint8_t* slabs = stages + C::kStages * (C::kStageBytesA + C::kStageBytesB);
   uint8_t* quads = slabs + C::kConsumerWarps * C::kSlabs * C::kSlabBytes;
-  float* scale_slots = reinterpret_cast<float*>(quads + C::kQuadBytes);
-  auto& shared = *reinterpret_cast<LargeMShared<C>*>(scale_slots + C::kStages * C::kSlotFloats);
+  auto& shared = *reinterpret_cast<LargeMShared<C>*>(quads + C::kQuads * C::kQuadBytes);
   constexpr int kCluster = C::kMulticast * C::kSplit;
   const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
   if (threadIdx.x == 0) {
     PrefetchTensorMap(&p.a);
     PrefetchTensorMap(&p.b);
     PrefetchTensorMap(&p.d);
-    shared.ring.Init(FullArrivals(C::kScaleWarps), EmptyArrivals(C::kConsumerWarps, C::kMulticast));
+    if (p.scales_by_tma) {
+      PrefetchTensorMap(&p.u);
+      PrefetchTensorMap(&p.v);
+    }
+    shared.ring.Init(FullArrivals(p.scales_by_tma ? 0 : 32),
+                     EmptyArrivals(C::kConsumerWarps, C::kMulticast));
     BarrierInit(&shared.peers_done, C::kConsumerWarps * C::kSplit);
     BarrierInit(&shared.partials, 1);
     BarrierInitFence();
@@ -514,26 +523,20 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     __syncthreads();
   }
   GridDependencyWait();
+  GridDependencyLaunch();
   int kb_begin = 0, kb_end = p.k_blocks;
   if constexpr (C::kSplit > 1) SplitRange(p.k_blocks, C::kSplit, rank, kb_begin, kb_end);
   if (threadIdx.x < 128) {
     RegistersDown<C::kProducerRegisters>();
     const int warp = WarpUniform(threadIdx.x / 32);
     if (warp == 0) {
-      if (ElectOne()) Produce<C>(p, shared, stages, rank, kb_begin, kb_end);
-    } else if (warp <= C::kScaleWarps) {
-      ScaleProducer<C>{p,
-                       rank,
-                       kb_begin,
-                       kb_end,
-                       warp - 1,
-                       static_cast<int>(threadIdx.x % 32),
-                       SharedAddress(quads) + (warp - 1) * C::kScaleRows * 32}
-          .Run(shared, scale_slots);
+      if (ElectOne()) Produce<C>(p, shared, stages, quads, rank, kb_begin, kb_end);
+    } else if (warp == 1 && !p.scales_by_tma) {
+      CopyScales<C>(p, shared, quads, rank, kb_begin, kb_end);
     }
   } else {
     RegistersUp<C::kConsumerRegisters>();
-    Consume<C>(p, shared, stages, slabs, scale_slots, rank, kb_begin, kb_end);
+    Consume<C>(p, shared, stages, slabs, quads, rank, kb_begin, kb_end);
   }
   if constexpr (C::kSplit > 1) ClusterSync();  // no CTA leaves while a peer may still write to it
 }
