@@ -24,7 +24,9 @@ DIRECTIONS = [
     ("src/layout/", ["layout/"]),
     # HostDevice and Devices are one function to users, so base asks for the CUDA devices.
     ("src/base/", ["culet/", "base/", "cuda/devices.h"]),
-    # The CUDA runtime implements the interface that gemm tunes through.
+    # The CUDA runtime implements the interface that gemm tunes through; the tensor cores' rate is
+    # measured with their own instructions.
+    ("src/cuda/sm90a/", ["cuda/", "sm90/"]),
     ("src/cuda/", ["culet/", "base/", "cuda/", "gemm/runtime.h"]),
     ("src/sm90/", ["base/", "layout/", "sm90/"]),
     ("src/model/", ["culet/", "base/", "model/"]),

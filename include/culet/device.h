@@ -52,6 +52,13 @@ HardwareRates TypicalRates(const DeviceInfo& device, DataType type);
 /// Errors: RESOURCE_EXHAUSTED when half of the free memory is not more than that cache.
 Result<HardwareRates> MeasureHostRates();
 
+/// Measures what `device` can do at most for products of `type`: the host as MeasureHostRates; a
+/// GPU's rate of reading 4 GiB and, on Hopper, its tensor cores' sustained rate on FP8 operands in
+/// shared memory (of types of 16 bits half of that). Takes half a second. `measured` is false where
+/// the arithmetic rate is the typical one: on other GPUs, and for FP32.
+/// Errors: as MeasureHostRates; RESOURCE_EXHAUSTED when a GPU has no memory left.
+Result<HardwareRates> MeasureRates(const DeviceInfo& device, DataType type);
+
 /// Threads that CPU kernels use together with the caller: all cores the process may run on,
 /// no more than the cgroup's CPU quota, unless CULET_THREADS (read once) or SetHostThreads says
 /// otherwise.

@@ -29,8 +29,10 @@ struct LaunchPointers {
 struct PlanState;
 
 /// A problem bound to a kernel: device, shapes, B and V are fixed, A, U, C and D come with each
-/// launch. Launch does no allocation, no map look-up and no encoding. Const plans serve several
-/// threads and streams at once, each with its own Workspace. Must not outlive its Gemm's registry.
+/// launch. Launch does no allocation, no map look-up and no wait, so a stream that records a graph
+/// takes it. Const plans serve several threads and streams at once, each stream (and each recorded
+/// graph that runs beside others) with its own Workspace. Any device may be current at a launch;
+/// the stream must be of the plan's. Must not outlive its Gemm's registry.
 class GemmPlan {
  public:
   /// Errors: INVALID_ARGUMENT for a null or misaligned pointer or a beta that the plan was not
@@ -92,6 +94,9 @@ struct TuneOptions {
   /// Called between measurements with the share done; returning false ends the tuning: the
   /// report holds what is known, and nothing is remembered. May be null.
   std::function<bool(double progress, const LaunchSpec& current)> on_progress;
+  /// The stream that the problem is about to be launched on: while it records a graph, whatever
+  /// would be measured is refused instead, because memory is allocated and awaited.
+  cudaStream_t stream = nullptr;
 };
 
 /// What tuning a problem found.
@@ -119,7 +124,8 @@ class Gemm {
   Gemm& operator=(Gemm&&) noexcept;
 
   /// Chooses, prepares and launches. Errors: as Describe, GemmPlan::Launch, and UNSUPPORTED with
-  /// every kernel's reason when none takes the problem.
+  /// every kernel's reason when none takes the problem; FAILED_PRECONDITION when `stream` records a
+  /// graph and the problem would have to be tuned first (kMeasure).
   Status Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream = nullptr);
 
   /// Bytes of workspace that Run needs for this problem with today's choice.
@@ -138,7 +144,8 @@ class Gemm {
 
   /// Measures the feasible kernels on synthetic inputs in memory of its own, each checked against
   /// the reference on a poisoned output first, and remembers the winner.
-  /// Errors: UNSUPPORTED with every kernel's reason; as ScratchProblem::Create and Tuner::Winner.
+  /// Errors: UNSUPPORTED with every kernel's reason; FAILED_PRECONDITION when options.stream
+  /// records a graph; as ScratchProblem::Create and Tuner::Winner.
   Result<TuneReport> Tune(const GemmDesc& desc, const TuneOptions& options = {});
 
   /// Feasible kernels with their parameters, best predicted first.

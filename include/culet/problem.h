@@ -109,7 +109,8 @@ struct WorkspaceSize {
 /// Splits one buffer into the parts of a Workspace and zeroes barriers and flags, once.
 /// Requires: `buffer` aligned to 256 bytes, `bytes` >= size.total(); host memory, or memory of the
 /// current CUDA device (then asynchronous on `stream`).
-/// Errors: INVALID_ARGUMENT for a null or misaligned buffer, RESOURCE_EXHAUSTED for a small one.
+/// Errors: INVALID_ARGUMENT for a null or misaligned buffer, RESOURCE_EXHAUSTED for a small one,
+/// FAILED_PRECONDITION while `stream` records a graph.
 Result<Workspace> InitWorkspace(const WorkspaceSize& size, void* buffer, std::size_t bytes,
                                 cudaStream_t stream = nullptr);
 

@@ -64,6 +64,8 @@ class ScratchProblem {
   ScratchProblem& operator=(ScratchProblem&&) noexcept;
 
   int sets() const noexcept;
+  /// The set that was not used for longest, for measurements whose launches take turns over all.
+  int NextSet() noexcept;
   /// The problem over set `index` modulo sets(). Describe(args(i), desc.arch) gives back the desc.
   const GemmArgs& args(int index = 0) const noexcept;
   const GemmDesc& desc() const noexcept;

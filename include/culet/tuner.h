@@ -3,25 +3,35 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "culet/device.h"
 #include "culet/kernel.h"
 #include "culet/status.h"
 
 namespace culet {
 
-/// How long to look, and when two times count as equal.
+/// How long to look, and when two times count as equal. What is not set is the default of
+/// ForDevice.
 struct TunerOptions {
-  double budget_s = 0;       ///< 0: no limit. From construction, checked between measurements;
-                             ///< below 0 (what a caller had left) it is spent
-  int rounds = 5;            ///< samples a surviving candidate gets
-  int max_candidates = 24;   ///< best predicted kept; the default is always among them
-  int clusters = 5;          ///< groups of alike kernels that survive the first round
-  double drop_ratio = 1.25;  ///< after a round, a candidate slower than this times the best goes
-  double noise = 0.02;       ///< relative; the band is at least this, at least the spreads
-  std::function<double()> clock_s;  ///< seconds; null: the steady clock
+  double budget_s = 0;  ///< 0: no limit. From construction, checked between measurements; below 0
+                        ///< (what a caller had left) it is spent
+  int rounds = 5;       ///< samples a surviving candidate gets
+  std::optional<int> max_candidates;  ///< best predicted kept; the default is always among them
+  std::optional<int> clusters;        ///< groups of alike kernels that survive the first round
+  std::optional<double> drop_ratio;   ///< after a round, a candidate slower than this times the
+                                      ///< best goes
+  std::optional<double> noise;        ///< relative; the band is at least this, at least the spreads
+  std::function<double()> clock_s;    ///< seconds; null: the steady clock
 };
+
+/// The options with what is not set filled in: on the CPU, where a sample is one launch, 24
+/// candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.02; on a GPU, where a sample is
+/// the mean of many launches and takes less time, 96, 12, 1.1 and 0.005. A Tuner that is given
+/// neither takes those of the CPU.
+TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device);
 
 /// A candidate that was not timed to the end, and why.
 struct Dropped {

@@ -54,4 +54,13 @@ Result<DeviceInfo> FindDevice(const std::string& name) {
                             note.empty() ? "" : " (", note.empty() ? "" : note + ")"));
 }
 
+Result<HardwareRates> MeasureRates(const DeviceInfo& device, [[maybe_unused]] DataType type) {
+#ifdef CULET_WITH_CUDA
+  if (device.arch != 0) return MeasureCudaRates(device, type);
+#endif
+  if (device.arch == 0) return MeasureHostRates();
+  return Status(StatusCode::kUnsupported,
+                fmt::format("this build has no CUDA parts to measure {} with", device.name));
+}
+
 }  // namespace culet

@@ -12,4 +12,7 @@ namespace culet {
 /// driver's own words; FAILED_PRECONDITION when the driver is older than the runtime.
 Status AppendCudaDevices(std::vector<DeviceInfo>& devices);
 
+/// MeasureRates for a CUDA device.
+Result<HardwareRates> MeasureCudaRates(const DeviceInfo& device, DataType type);
+
 }  // namespace culet

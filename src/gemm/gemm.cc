@@ -9,9 +9,13 @@
 
 #include "gemm/chooser.h"
 #include "gemm/cost_model.h"
+#include "gemm/device_scope.h"
 #include "gemm/explain.h"
 #include "gemm/plan_state.h"
 #include "gemm/tune.h"
+#ifdef CULET_WITH_CUDA
+#include "cuda/memory.h"
+#endif
 
 namespace culet {
 namespace {
@@ -54,6 +58,30 @@ Status CheckWorkspace(const WorkspaceSize& need, const Workspace& given) {
   CULET_RETURN_IF_ERROR(check("barriers", need.barriers, given.barriers, given.barriers_size));
   CULET_RETURN_IF_ERROR(check("partials", need.partials, given.partials, given.partials_size));
   return check("tensormaps", need.tensormaps, given.tensormaps, given.tensormaps_size);
+}
+
+// Gemm::Choose for a launch on `stream`.
+Result<LaunchSpec> ChooseOn(Gemm& gemm, const GemmDesc& desc, DispatchPolicy policy,
+                            cudaStream_t stream) {
+  if (policy != DispatchPolicy::kMeasure) return gemm.Choose(desc, policy);
+  TuneOptions options;
+  options.stream = stream;
+  auto report = gemm.Tune(desc, options);
+  if (!report) return report.status();
+  return report->winner;
+}
+
+Status RefuseCapture([[maybe_unused]] const DeviceInfo& device,
+                     [[maybe_unused]] cudaStream_t stream, [[maybe_unused]] const GemmDesc& desc) {
+#ifdef CULET_WITH_CUDA
+  if (device.arch != 0 && IsCapturing(stream)) {
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("the stream records a graph, in which nothing can be measured; tune "
+                              "{} before, or plan with DispatchPolicy::kDefault",
+                              ToString(desc)));
+  }
+#endif
+  return {};
 }
 
 }  // namespace
@@ -104,11 +132,7 @@ Result<Gemm> Gemm::Create(const GemmOptions& options) {
 }
 
 Result<LaunchSpec> Gemm::Choose(const GemmDesc& desc, DispatchPolicy policy) {
-  if (policy == DispatchPolicy::kMeasure) {
-    auto report = Tune(desc);
-    if (!report) return report.status();
-    return report->winner;
-  }
+  if (policy == DispatchPolicy::kMeasure) return ChooseOn(*this, desc, policy, nullptr);
   auto choice = impl_->chooser.Choose(desc, policy == DispatchPolicy::kReuse);
   if (!choice) return choice.status();
   return choice->spec;
@@ -118,8 +142,9 @@ Status Gemm::Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream
   const auto desc = Describe(args, impl_->device.arch);
   if (!desc) return desc.status();
   CULET_RETURN_IF_ERROR(CheckAllPointers(args));
-  const auto spec = Choose(*desc, args.operation.dispatch);
+  const auto spec = ChooseOn(*this, *desc, args.operation.dispatch, stream);
   if (!spec) return spec.status();
+  const DeviceScope scope(impl_->device.ordinal);
   Kernel& kernel = *spec->kernel;
   CULET_RETURN_IF_ERROR(
       CheckWorkspace(kernel.workspace_size(*desc, spec->swizzle, spec->splits), workspace));
@@ -158,9 +183,11 @@ Result<GemmPlan> Gemm::Plan(const GemmArgs& args, const LaunchSpec& spec) {
                   fmt::format("{} does not take {}: {}", spec.kernel->id(), ToString(*desc),
                               feasible.reason()));
   }
+  const DeviceScope scope(impl_->device.ordinal);  // on which functions are loaded
   auto prepared = spec.kernel->Prepare(args, spec.swizzle, spec.splits);
   if (!prepared) return prepared.status();
   auto state = std::make_unique<PlanState>();
+  state->ordinal = impl_->device.ordinal;
   state->desc = *desc;
   state->spec = spec;
   state->workspace_size = spec.kernel->workspace_size(*desc, spec.swizzle, spec.splits);
@@ -195,13 +222,15 @@ Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) 
     report.from_cache = true;
     return report;
   }
+  CULET_RETURN_IF_ERROR(RefuseCapture(impl_->device, options.stream, desc));
   auto left = impl_->chooser.Candidates(desc);
   if (left.empty()) return NoKernelFor(desc, impl_->registry);
   // When every candidate worth measuring fails, the others get their turn: a problem that one
   // right kernel takes is never without an answer.
   std::vector<Dropped> dropped;
+  const TunerOptions tuner = ForDevice(options.tuner, impl_->device);
   while (true) {
-    const auto measured = WorthMeasuring(left, options.tuner.max_candidates);
+    const auto measured = WorthMeasuring(left, *tuner.max_candidates);
     auto tuned = MeasureCandidates(*this, desc, measured, options, dropped);
     if (tuned) {
       tuned->dropped = std::move(dropped);

@@ -8,9 +8,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
 
 #include "base/thread_pool.h"
 #include "culet/scratch.h"
+#include "gemm/output_scan.h"
 #include "gemm/runtime.h"
 #ifdef CULET_WITH_CUDA
 #include "cuda/runtime.h"
@@ -26,6 +30,26 @@ constexpr std::size_t kCopyChunk = std::size_t{4} << 20;
 constexpr std::size_t RoundUp(std::size_t bytes, std::size_t step) noexcept {
   return (bytes + step - 1) / step * step;
 }
+
+double MicrosecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+class HostReplay final : public Replay {
+ public:
+  explicit HostReplay(std::function<Status(cudaStream_t)> launches)
+      : launches_(std::move(launches)) {}
+
+  Result<double> TimeUs() override {
+    const auto start = std::chrono::steady_clock::now();
+    CULET_RETURN_IF_ERROR(launches_(nullptr));
+    return MicrosecondsSince(start);
+  }
+
+ private:
+  std::function<Status(cudaStream_t)> launches_;
+};
 
 class HostRuntime final : public Runtime {
  public:
@@ -54,13 +78,27 @@ class HostRuntime final : public Runtime {
     return Copy(host, device, bytes);
   }
 
+  Status CopyOnDevice(void* to, const void* from, std::size_t bytes) override {
+    return Copy(to, from, bytes);
+  }
+
+  Result<OutputScan> Scan(const OutputLines& lines, const void* found,
+                          const void* pristine) override {
+    return ScanOutput(lines, static_cast<const std::byte*>(found),
+                      static_cast<const std::byte*>(pristine));
+  }
+
   Status Synchronize() override { return {}; }
 
   Result<double> TimeUs(const std::function<Status()>& launch) override {
-    using Clock = std::chrono::steady_clock;
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     CULET_RETURN_IF_ERROR(launch());
-    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    return MicrosecondsSince(start);
+  }
+
+  Result<std::unique_ptr<Replay>> Record(
+      const std::function<Status(cudaStream_t)>& launches) override {
+    return std::unique_ptr<Replay>(std::make_unique<HostReplay>(launches));
   }
 
  private:

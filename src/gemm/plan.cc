@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "culet/gemm.h"
+#include "gemm/device_scope.h"
 #include "gemm/plan_state.h"
 
 namespace culet {
@@ -95,6 +96,7 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
     return SmallWorkspace("tensormaps", workspace.tensormaps, workspace.tensormaps_size,
                           need.tensormaps);
   }
+  const DeviceScope scope(s.ordinal);
   const int code = s.prepared->Launch(p.alpha, p.A, p.U, p.beta, p.C, p.D, workspace, stream);
   return code == 0 ? Status() : LaunchStatus(code, *s.spec.kernel);
 }

@@ -18,6 +18,7 @@ struct PlanState {
   const void* V = nullptr;
   const void* bias = nullptr;
   Footprint a, u, b, v, c, d, bias_footprint;
+  int ordinal = -1;         ///< of the plan's CUDA device; -1: the host
   bool c_may_be_d = false;  ///< C has D's type, order and ld
 };
 

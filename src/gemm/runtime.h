@@ -2,12 +2,42 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "culet/device.h"
 #include "culet/status.h"
+#include "culet/types.h"
 
 namespace culet {
+
+/// Launches that were recorded once, to be repeated as one piece.
+class Replay {
+ public:
+  virtual ~Replay() = default;
+  /// Microseconds that all of them take one after another, on the device's own clock where it has
+  /// one. Waits for earlier work first. Errors: what a launch returns, or the device's own.
+  virtual Result<double> TimeUs() = 0;
+};
+
+/// An output region and its guard zones: `bytes` from a start, in which line i holds `line_bytes`
+/// at data + i * pitch_bytes. All else is guard.
+struct OutputLines {
+  std::size_t bytes = 0;
+  std::size_t data = 0;
+  std::size_t lines = 0;
+  std::size_t line_bytes = 0;
+  std::size_t pitch_bytes = 0;
+  std::size_t element_bytes = 0;  ///< 1, 2 or 4
+  std::uint32_t poison = 0;       ///< its low bytes fill an element that was not written
+};
+
+/// What became of them.
+struct OutputScan {
+  std::size_t unwritten = 0;  ///< elements that hold the poison
+  bool guards_intact = true;
+};
 
 class Runtime {
  public:
@@ -21,11 +51,25 @@ class Runtime {
   virtual Status ToDevice(void* device, const void* host, std::size_t bytes) = 0;
   virtual Status ToHost(void* host, const void* device, std::size_t bytes) = 0;
 
+  /// Copies within the device; complete on return.
+  virtual Status CopyOnDevice(void* to, const void* from, std::size_t bytes) = 0;
+
+  /// Looks at an output in the device's memory; `pristine` is the region, in the device's memory
+  /// too, as it was before the launch.
+  virtual Result<OutputScan> Scan(const OutputLines& lines, const void* found,
+                                  const void* pristine) = 0;
+
   /// Waits for all work, and returns the device's pending error as a Status.
   virtual Status Synchronize() = 0;
 
   /// Microseconds of one call of `launch`, on the device's own clock where it has one.
   virtual Result<double> TimeUs(const std::function<Status()>& launch) = 0;
+
+  /// Makes a Replay of what `launches` puts on the stream that it is given: a CUDA graph on a GPU,
+  /// where `launches` runs now and must neither wait nor allocate; on the host it runs at each
+  /// replay. Errors: what `launches` returns; FAILED_PRECONDITION when it recorded nothing.
+  virtual Result<std::unique_ptr<Replay>> Record(
+      const std::function<Status(cudaStream_t)>& launches) = 0;
 };
 
 /// The runtime of a device; lives as long as the process.

@@ -22,6 +22,9 @@ namespace {
 // Larger inputs are not compared with their image after each launch: it would take too long.
 constexpr std::size_t kSmallInputsBytes = std::size_t{1} << 20;
 
+// Larger outputs are fetched line by line, where the oracle looks.
+constexpr std::size_t kSmallOutputBytes = std::size_t{1} << 20;
+
 // Device memory that is freed with its owner.
 class DeviceBlock {
  public:
@@ -56,7 +59,8 @@ class DeviceBlock {
 }  // namespace
 
 struct ScratchProblem::Impl {
-  explicit Impl(Runtime& device) : runtime(device), block(device), workspace_block(device) {}
+  explicit Impl(Runtime& device)
+      : runtime(device), block(device), pristine_block(device), workspace_block(device) {}
 
   Runtime& runtime;
   GemmDesc desc;
@@ -64,6 +68,9 @@ struct ScratchProblem::Impl {
   Arrangement at;
   DeviceBlock image{GetRuntime(DeviceInfo{})};  // on the host: one set as it was made
   DeviceBlock block;                            // all sets
+  DeviceBlock pristine_block;                   // D's region as it was made, unless on the host
+  const std::byte* pristine = nullptr;
+  int next_set = 0;
   std::vector<GemmArgs> sets;
   DeviceBlock workspace_block;
   Workspace workspace;
@@ -77,9 +84,41 @@ struct ScratchProblem::Impl {
 
   Result<std::vector<std::byte>> FetchOutput(int index) const {
     std::vector<std::byte> found(at.d.end - at.d.begin);
-    CULET_RETURN_IF_ERROR(runtime.Synchronize());
     CULET_RETURN_IF_ERROR(runtime.ToHost(found.data(), set(index) + at.d.begin, found.size()));
     return found;
+  }
+
+  // The lines of D that the oracle looks at; all in one piece where that is quicker.
+  Result<DLines> FetchLines(int index) const {
+    const Region& d = at.d;
+    DLines lines{d.layout, {}, std::vector<std::size_t>(d.lines)};
+    if (d.end - d.begin <= kSmallOutputBytes) {
+      auto all = FetchOutput(index);
+      if (!all.ok()) return all.status();
+      lines.bytes = *std::move(all);
+      for (std::size_t line = 0; line < d.lines; ++line) {
+        lines.starts[line] = d.data - d.begin + line * d.pitch_bytes;
+      }
+      return lines;
+    }
+    const auto& wanted = d.layout.order == Order::kRowMajor ? oracle->rows : oracle->cols;
+    lines.bytes.resize(wanted.size() * d.line_bytes);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const auto line = static_cast<std::size_t>(wanted[i]);
+      lines.starts[line] = i * d.line_bytes;
+      CULET_RETURN_IF_ERROR(runtime.ToHost(lines.bytes.data() + i * d.line_bytes,
+                                           set(index) + d.data + line * d.pitch_bytes,
+                                           d.line_bytes));
+    }
+    return lines;
+  }
+
+  Result<OutputScan> ScanOutput(int index) const {
+    const Region& d = at.d;
+    const OutputLines lines{
+        d.end - d.begin,       d.data - d.begin,         d.lines, d.line_bytes, d.pitch_bytes,
+        SizeOf(d.layout.type), PoisonWord(d.layout.type)};
+    return runtime.Scan(lines, set(index) + d.begin, pristine);
   }
 
   Result<bool> InputsIntact(int index) const {
@@ -145,8 +184,19 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
   FillBlock(desc, impl->at, options, impl->image.data());
   for (std::size_t i = 0; i < sets; ++i) {
     std::byte* base = impl->block.data() + i * bytes;
-    CULET_RETURN_IF_ERROR(impl->runtime.ToDevice(base, impl->image.data(), bytes));
+    CULET_RETURN_IF_ERROR(i == 0 ? impl->runtime.ToDevice(base, impl->image.data(), bytes)
+                                 : impl->runtime.CopyOnDevice(base, impl->set(0), bytes));
     impl->sets.push_back(ArgsOver(impl->at, desc, options.alpha, options.beta, base));
+  }
+  const Region& d = impl->at.d;
+  if (device.arch == 0) {
+    impl->pristine = impl->image.data() + d.begin;
+  } else {
+    const std::size_t d_bytes = d.end - d.begin;
+    CULET_RETURN_IF_ERROR(impl->pristine_block.Allocate(d_bytes));
+    impl->pristine = impl->pristine_block.data();
+    CULET_RETURN_IF_ERROR(
+        impl->runtime.CopyOnDevice(impl->pristine_block.data(), impl->set(0) + d.begin, d_bytes));
   }
   return ScratchProblem(std::move(impl));
 }
@@ -170,30 +220,41 @@ Result<Workspace*> ScratchProblem::workspace(const WorkspaceSize& size) {
   return &impl_->workspace;
 }
 
+int ScratchProblem::NextSet() noexcept {
+  impl_->next_set = (impl_->next_set + 1) % sets();
+  return impl_->next_set;
+}
+
 Status ScratchProblem::PoisonOutput(int index) {
   // With what Compare looks at, so that one kernel's stray writes are not another's failure.
-  const std::size_t begin = impl_->CompareInputs() ? 0 : impl_->at.d.begin;
-  return impl_->runtime.ToDevice(impl_->set(index) + begin, impl_->image.data() + begin,
-                                 impl_->at.d.end - begin);
+  const Region& d = impl_->at.d;
+  if (impl_->CompareInputs()) {
+    CULET_RETURN_IF_ERROR(impl_->runtime.ToDevice(impl_->set(index), impl_->image.data(), d.begin));
+  }
+  return impl_->runtime.CopyOnDevice(impl_->set(index) + d.begin, impl_->pristine, d.end - d.begin);
 }
 
 Result<ErrorReport> ScratchProblem::Compare(int index) const {
-  const auto found = impl_->FetchOutput(index);
-  if (!found.ok()) return found.status();
+  CULET_RETURN_IF_ERROR(impl_->runtime.Synchronize());
+  const auto scan = impl_->ScanOutput(index);
+  if (!scan.ok()) return scan.status();
   const auto inputs_intact = impl_->InputsIntact(index);
   if (!inputs_intact.ok()) return inputs_intact.status();
 
   if (!impl_->oracle) {
     impl_->oracle = MakeOracle(impl_->desc, impl_->at, impl_->options, impl_->image.data());
   }
-  const Region& d = impl_->at.d;
-  ErrorReport report =
-      CompareOutput(d, found->data(), impl_->image.data() + d.begin, *impl_->oracle);
-  report.guards_intact &= *inputs_intact;
+  const auto lines = impl_->FetchLines(index);
+  if (!lines.ok()) return lines.status();
+  ErrorReport report;
+  CompareValues(*impl_->oracle, *lines, report);
+  report.unwritten = scan->unwritten;
+  report.guards_intact = scan->guards_intact && *inputs_intact;
   return report;
 }
 
 Result<std::vector<std::byte>> ScratchProblem::OutputBytes(int index) const {
+  CULET_RETURN_IF_ERROR(impl_->runtime.Synchronize());
   const auto found = impl_->FetchOutput(index);
   if (!found.ok()) return found.status();
   const Region& d = impl_->at.d;

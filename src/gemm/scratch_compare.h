@@ -2,16 +2,29 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
+#include "base/float_types.h"
 #include "culet/scratch.h"
 #include "gemm/scratch_layout.h"
 #include "gemm/scratch_oracle.h"
 
 namespace culet {
 
-/// Judges D's region, guard zones included: `found` is what is there, `image` what was before the
-/// launch. Both start at d.begin and are aligned as it is.
-ErrorReport CompareOutput(const Region& d, const std::byte* found, const std::byte* image,
-                          const Oracle& oracle);
+/// The lines of D that an oracle looks at, on the host.
+struct DLines {
+  MatrixLayout layout;
+  std::vector<std::byte> bytes;
+  std::vector<std::size_t> starts;  ///< of each line in `bytes`; of one that is there
+
+  double At(int row, int col) const noexcept {
+    const bool by_rows = layout.order == Order::kRowMajor;
+    const std::size_t start = starts[static_cast<std::size_t>(by_rows ? row : col)];
+    return LoadAsDouble(bytes.data() + start, layout.type, by_rows ? col : row);
+  }
+};
+
+/// Compares the values, into all fields of the report but `unwritten` and `guards_intact`.
+void CompareValues(const Oracle& oracle, const DLines& d, ErrorReport& report);
 
 }  // namespace culet

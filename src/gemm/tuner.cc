@@ -27,11 +27,12 @@ double SteadySeconds() {
 
 // Options that make sense, whatever was given; comparisons are false for what is not a number.
 TunerOptions Sane(TunerOptions options) {
+  options = ForDevice(std::move(options), DeviceInfo{});
   if (!options.clock_s) options.clock_s = SteadySeconds;
   options.rounds = std::max(1, options.rounds);
-  options.clusters = std::max(1, options.clusters);
-  if (!(options.drop_ratio >= 1)) options.drop_ratio = 1;
-  if (!(options.noise >= 0)) options.noise = 0;
+  options.clusters = std::max(1, *options.clusters);
+  if (!(*options.drop_ratio >= 1)) options.drop_ratio = 1;
+  if (!(*options.noise >= 0)) options.noise = 0;
   return options;
 }
 
@@ -45,10 +46,10 @@ struct Tuner::Impl {
   Impl(const std::vector<LaunchSpec>& specs, TunerOptions given)
       : options(Sane(std::move(given))),
         start_s(options.clock_s()),
-        contest(specs, options.noise, options.drop_ratio),
+        contest(specs, *options.noise, *options.drop_ratio),
         groups(ClusterIndices(specs)),
         duel_pairs(std::max(Contest::kMinSamples, static_cast<std::size_t>(options.rounds))) {
-    if (groups.size() > static_cast<std::size_t>(options.clusters)) stage = Stage::kLeaders;
+    if (groups.size() > static_cast<std::size_t>(*options.clusters)) stage = Stage::kLeaders;
     Refill();
     UpdateProgress();
   }
@@ -147,7 +148,7 @@ void Tuner::Impl::KeepBestGroups() {
   }
   std::ranges::sort(ranking);
   const int standard = contest.Default();
-  for (auto place = static_cast<std::size_t>(options.clusters); place < ranking.size(); ++place) {
+  for (auto place = static_cast<std::size_t>(*options.clusters); place < ranking.size(); ++place) {
     const auto& group = groups[ranking[place].second];
     if (std::ranges::find(group, standard) != group.end()) continue;
     const std::string why = fmt::format(
@@ -177,7 +178,7 @@ void Tuner::Impl::DropSlow() {
   for (int i = 0; i < contest.size(); ++i) {
     if (contest[i].gone || i == standard) continue;
     const auto& samples = contest[i].samples;
-    const double ratio = options.drop_ratio;
+    const double ratio = *options.drop_ratio;
     const double limit = samples.size() == 1 ? ratio * ratio : ratio;
     // The least, since disturbances only ever add time.
     const double time_us = std::ranges::min(samples);
@@ -234,7 +235,7 @@ double Tuner::Impl::SamplesLeft() const {
   }
   double alive = contest.alive();
   if (stage == Stage::kLeaders) {
-    alive *= static_cast<double>(options.clusters) / static_cast<double>(groups.size());
+    alive *= static_cast<double>(*options.clusters) / static_cast<double>(groups.size());
   }
   return queued + alive * (options.rounds - round) + duel;
 }
@@ -248,8 +249,18 @@ void Tuner::Impl::UpdateProgress() {
   progress = std::clamp(share, progress, 1.0);
 }
 
+TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device) {
+  const bool single = device.arch == 0;
+  options.max_candidates = options.max_candidates.value_or(single ? 24 : 96);
+  options.clusters = options.clusters.value_or(single ? 5 : 12);
+  options.drop_ratio = options.drop_ratio.value_or(single ? 1.25 : 1.1);
+  options.noise = options.noise.value_or(single ? 0.02 : 0.005);
+  return options;
+}
+
 Tuner::Tuner(std::vector<LaunchSpec> candidates, TunerOptions options)
-    : impl_(std::make_unique<Impl>(WorthMeasuring(candidates, options.max_candidates), options)) {}
+    : impl_(std::make_unique<Impl>(
+          WorthMeasuring(candidates, *ForDevice(options, DeviceInfo{}).max_candidates), options)) {}
 Tuner::~Tuner() = default;
 
 const LaunchSpec* Tuner::Next() { return impl_->Next(); }

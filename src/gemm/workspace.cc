@@ -21,7 +21,14 @@ constexpr std::size_t Padded(std::size_t bytes) noexcept {
 
 Status Zero(void* pointer, std::size_t bytes, [[maybe_unused]] cudaStream_t stream) {
 #ifdef CULET_WITH_CUDA
-  if (IsCudaMemory(pointer)) return ZeroCudaMemory(pointer, bytes, stream);
+  if (IsCudaMemory(pointer)) {
+    if (IsCapturing(stream)) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "the stream records a graph, so a workspace would be zeroed at each replay "
+                    "instead of now; make it before");
+    }
+    return ZeroCudaMemory(pointer, bytes, stream);
+  }
 #endif
   std::memset(pointer, 0, bytes);
   return {};

@@ -1,0 +1,127 @@
+#include "culet/timing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "gemm/chooser.h"
+#include "gemm/cost_model.h"
+#include "gemm/runtime.h"
+
+namespace culet {
+namespace {
+
+// A plan binds one set. Problems so small that more sets would be needed to fill a last-level cache
+// at least leave the caches nearer to the cores.
+constexpr int kMaxSets = 256;
+
+// The events around a graph are good to about half a microsecond.
+constexpr double kLeastSampleUs = 150;
+constexpr int kMinLaunches = 2;
+
+LaunchPointers PointersOf(const GemmArgs& args) {
+  return {args.A, args.U, args.C, args.D, args.alpha, args.beta};
+}
+
+}  // namespace
+
+ScratchOptions ColdInputs(const DeviceInfo& device, const GemmDesc& desc) {
+  ScratchOptions options;
+  const std::size_t caches = device.arch == 0 ? 1 : 3;
+  options.rotate_bytes = std::min({caches * device.cache_bytes, device.memory_bytes / 4,
+                                   static_cast<std::size_t>((kMaxSets - 1) * MinimumBytes(desc))});
+  return options;
+}
+
+int LaunchesPerSample(const DeviceInfo& device, int sets, double roofline_us) noexcept {
+  if (device.arch == 0) return 1;
+  const double lasting = std::ceil(kLeastSampleUs / std::max(roofline_us, 1e-3));
+  const int wanted = std::max(sets, static_cast<int>(std::min<double>(lasting, kMaxSets)));
+  return std::clamp(wanted, kMinLaunches, kMaxSets);
+}
+
+struct TimedLaunch::Impl {
+  Runtime& runtime;
+  ScratchProblem& scratch;
+  std::vector<GemmPlan> plans;
+  int launches = 1;  // a sample
+  bool on_gpu = false;
+  std::unique_ptr<Replay> graph;
+  Workspace recorded;  // what the graph was made with
+
+  // Asked for each time: all launches share one, laid out and zeroed for the one that runs.
+  Result<Workspace*> workspace() { return scratch.workspace(plans.front().workspace_size()); }
+
+  Status Launch(int set, Workspace& workspace, cudaStream_t stream = nullptr) const {
+    return plans[static_cast<std::size_t>(set)].Launch(PointersOf(scratch.args(set)), workspace,
+                                                       stream);
+  }
+
+  // A larger workspace, made for another launch, takes the place of the one that was recorded.
+  bool IsRecordedWith(const Workspace& workspace) const {
+    return graph != nullptr && recorded.barriers == workspace.barriers &&
+           recorded.partials == workspace.partials && recorded.tensormaps == workspace.tensormaps &&
+           recorded.flags == workspace.flags;
+  }
+
+  Status Record(Workspace& workspace) {
+    graph.reset();
+    auto made = runtime.Record([&](cudaStream_t stream) -> Status {
+      for (int i = 0; i < launches; ++i) {
+        CULET_RETURN_IF_ERROR(Launch(i % scratch.sets(), workspace, stream));
+      }
+      return {};
+    });
+    if (!made) return made.status();
+    graph = *std::move(made);
+    recorded = workspace;
+    return {};
+  }
+};
+
+TimedLaunch::TimedLaunch(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TimedLaunch::~TimedLaunch() = default;
+TimedLaunch::TimedLaunch(TimedLaunch&&) noexcept = default;
+TimedLaunch& TimedLaunch::operator=(TimedLaunch&&) noexcept = default;
+
+Result<TimedLaunch> TimedLaunch::Create(Gemm& gemm, ScratchProblem& scratch,
+                                        const LaunchSpec& spec) {
+  const DeviceInfo& device = gemm.device();
+  auto impl = std::unique_ptr<Impl>(
+      new Impl{GetRuntime(device), scratch, {}, 1, device.arch != 0, nullptr, {}});
+  for (int set = 0; set < scratch.sets(); ++set) {
+    auto plan = gemm.Plan(scratch.args(set), spec);
+    if (!plan) return plan.status();
+    impl->plans.push_back(*std::move(plan));
+  }
+  const double roofline_us = RooflineUs(scratch.desc(), gemm.rates(RateType(scratch.desc())));
+  impl->launches = LaunchesPerSample(device, scratch.sets(), roofline_us);
+  return TimedLaunch(std::move(impl));
+}
+
+Result<ErrorReport> TimedLaunch::Check() {
+  const auto workspace = impl_->workspace();
+  if (!workspace) return workspace.status();
+  CULET_RETURN_IF_ERROR(impl_->scratch.PoisonOutput(0));
+  CULET_RETURN_IF_ERROR(impl_->Launch(0, **workspace));
+  return impl_->scratch.Compare(0);
+}
+
+Result<double> TimedLaunch::SampleUs() {
+  const auto workspace = impl_->workspace();
+  if (!workspace) return workspace.status();
+  if (!impl_->on_gpu) {
+    const int set = impl_->scratch.NextSet();
+    return impl_->runtime.TimeUs([&] { return impl_->Launch(set, **workspace); });
+  }
+  if (!impl_->IsRecordedWith(**workspace)) {
+    CULET_RETURN_IF_ERROR(impl_->Record(**workspace));
+  }
+  const auto total_us = impl_->graph->TimeUs();
+  if (!total_us) return total_us.status();
+  return *total_us / impl_->launches;
+}
+
+}  // namespace culet
