@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "bench_csv.h"
 #include "culet/scratch.h"
 
 namespace culet::cli {
@@ -16,23 +17,28 @@ std::vector<Table::Column> Columns(const Registry& registry, const std::vector<P
   std::vector<Table::Column> columns = ProblemColumns(problems);
   std::size_t widest = 0;
   for (const Kernel* kernel : registry.kernels()) widest = std::max(widest, kernel->id().size());
-  columns.push_back({"kernel", Table::Align::kLeft, widest + 2});
+  const std::size_t parameters = std::string("  @swizzle=8@splits=16").size();
+  columns.push_back({"kernel", Table::Align::kLeft, widest + parameters});
   columns.push_back({"median", Table::Align::kRight, 7});
   columns.push_back({"spread", Table::Align::kRight, 7});
   columns.push_back({"GFLOP/s", Table::Align::kRight, 7});
   columns.push_back({"GB/s", Table::Align::kRight, 6});
-  columns.push_back({"roofline", Table::Align::kRight, 8});
+  columns.push_back({"/limit", Table::Align::kRight, 6});
   columns.push_back({"error", Table::Align::kRight, 7});
   return columns;
 }
 
+const Contender* Find(const std::vector<Contender>& contenders, bool Contender::*flag) {
+  const auto found = std::find_if(
+      contenders.begin(), contenders.end(),
+      [&](const Contender& contender) { return contender.*flag && contender.timed(); });
+  return found != contenders.end() ? &*found : nullptr;
+}
+
 }  // namespace
 
-void Regret::Add(const Problem& problem, const std::vector<Contender>& contenders) {
-  const auto choice = std::find_if(contenders.begin(), contenders.end(),
-                                   [](const Contender& c) { return c.is_choice && c.timed(); });
-  if (choice == contenders.end()) return;
-  const double ratio = choice->MedianUs() / contenders.front().MedianUs();
+void TimeRatio::Add(const Problem& problem, double time_us, double base_us) {
+  const double ratio = time_us / base_us;
   ++problems_;
   log_sum_ += std::log(ratio);
   if (ratio > worst_) {
@@ -41,7 +47,14 @@ void Regret::Add(const Problem& problem, const std::vector<Contender>& contender
   }
 }
 
-double Regret::GeometricMean() const { return std::exp(log_sum_ / std::max(problems_, 1)); }
+double TimeRatio::GeometricMean() const { return std::exp(log_sum_ / std::max(problems_, 1)); }
+
+Json TimeRatio::ToJson() const {
+  return {{"geometric_mean", Number(GeometricMean())},
+          {"problems", problems_},
+          {"worst", Number(worst_)},
+          {"worst_problem", worst_problem_}};
+}
 
 BenchReport::BenchReport(const DeviceInfo& device, const Registry& registry,
                          const HardwareRates& rates, const std::vector<Problem>& problems,
@@ -49,7 +62,8 @@ BenchReport::BenchReport(const DeviceInfo& device, const Registry& registry,
     : device_(device), rates_(rates), options_(options), table_(Columns(registry, problems)) {}
 
 void BenchReport::Begin() const {
-  if (options_.json) return;
+  if (options_.format == Options::Format::kCsv) fmt::print("{}", CsvHeader());
+  if (options_.format != Options::Format::kTable) return;
   fmt::print("{}, {} {}; reads {:.1f} GB/s, computes {:.0f} GFLOP/s in {} ({})\n{}", device_.name,
              device_.units, device_.arch == 0 ? "threads" : "SMs", rates_.read_gbps, rates_.gflops,
              ToString(options_.rate_type), rates_.measured ? "measured in this run" : "typical",
@@ -69,18 +83,33 @@ void BenchReport::Add(const Problem& problem, std::vector<Contender> contenders)
   document["operations"] = Operations(problem.desc);
   document["kernels"] = Json::array();
   for (const Contender& contender : contenders) {
-    if (contender.status.ok() && contender.samples_us.empty()) continue;  // interrupted before
+    if (contender.status.ok() && contender.samples_us.empty()) {  // no time was left
+      ++left_out_launches_;
+      continue;
+    }
     document["kernels"].push_back(ContenderJson(problem, contender));
-    if (!options_.json) PrintRow(problem, contender);
+    const bool matters =
+        &contender == &contenders.front() || contender.is_choice ||
+        (!contender.timed() && contender.status.code() != StatusCode::kUnsupported);
+    if (matters || !options_.regret) PrintRow(problem, contender);
     // A refusal is an answer; anything else that kept a kernel from being timed is a failure.
     failed_ =
         failed_ || (!contender.status.ok() && contender.status.code() != StatusCode::kUnsupported);
   }
   failed_ =
       failed_ || contenders.empty() || contenders.front().status.code() == StatusCode::kUnsupported;
-  if (options_.regret) regret_.Add(problem, contenders);
+  CountTimes(problem, contenders);
   documents_.push_back(std::move(document));
   std::fflush(stdout);
+}
+
+void BenchReport::CountTimes(const Problem& problem, const std::vector<Contender>& contenders) {
+  const Contender* const choice = Find(contenders, &Contender::is_choice);
+  const Contender* const untuned = Find(contenders, &Contender::is_untuned);
+  if (choice == nullptr) return;
+  over_limit_.Add(problem, choice->MedianUs(), RooflineUs(problem.desc));
+  if (options_.regret) regret_.Add(problem, choice->MedianUs(), contenders.front().MedianUs());
+  if (untuned != nullptr) untuned_.Add(problem, untuned->MedianUs(), choice->MedianUs());
 }
 
 void BenchReport::AddFailure(const Problem& problem, const Status& status) {
@@ -91,14 +120,30 @@ void BenchReport::AddFailure(const Problem& problem, const Status& status) {
 }
 
 void BenchReport::End(bool interrupted) const {
-  if (options_.json) return PrintJson(Document(interrupted));
+  if (options_.format == Options::Format::kJson) return PrintJson(Document(interrupted));
+  if (options_.format == Options::Format::kTable) PrintSummary();
+}
+
+void BenchReport::PrintSummary() const {
   fmt::print("* what the engine launches\n");
   if (left_out_ > 0) fmt::print("{} left out by the budget\n", Counted(left_out_, "problem"));
-  if (regret_.problems() > 0) {
+  if (left_out_launches_ > 0) {
     fmt::print(
-        "regret {:.3f}: the untuned choice's time over the best kernel's, geometric mean "
-        "of {} problems; worst {:.2f} at {}\n",
-        regret_.GeometricMean(), regret_.problems(), regret_.worst(), regret_.worst_problem());
+        "{} of measured problems left out by the budget\n",
+        left_out_launches_ == 1 ? "1 launch" : fmt::format("{} launches", left_out_launches_));
+  }
+  const auto print = [](const TimeRatio& ratio, const char* name, const char* what) {
+    fmt::print("{} {:.3f}: {}, geometric mean of {}; worst {:.2f} at {}\n", name,
+               ratio.GeometricMean(), what,
+               Counted(static_cast<std::size_t>(ratio.problems()), "problem"), ratio.worst(),
+               ratio.worst_problem());
+  };
+  if (over_limit_.problems() > 1) print(over_limit_, "over the limit", "the choice's time over it");
+  if (regret_.problems() > 0) {
+    print(regret_, "regret", "the untuned choice's time over the best kernel's");
+  }
+  if (untuned_.problems() > 0) {
+    print(untuned_, "untuned", "the untuned choice's time over the choice's");
   }
 }
 
@@ -111,19 +156,26 @@ std::string BenchReport::Repro(const Problem& problem, const Contender& contende
   const std::string where = device_.arch == 0 ? fmt::format("--threads {}", device_.units)
                                               : fmt::format("--device cuda:{}", device_.ordinal);
   return fmt::format("culet bench {} --kernels {} {}", problem.arguments,
-                     contender.spec.kernel->id(), where);
+                     LaunchName(contender.spec), where);
 }
 
 void BenchReport::PrintRow(const Problem& problem, const Contender& contender) const {
+  if (options_.format == Options::Format::kJson) return;
+  if (options_.format == Options::Format::kCsv) {
+    fmt::print("{}", CsvRow(problem, contender, rates_, RooflineUs(problem.desc)));
+    return;
+  }
   std::vector<std::string> cells = ProblemCells(problem);
-  cells.push_back((contender.is_choice ? "* " : "  ") + contender.spec.kernel->id());
+  const bool plain = contender.spec.swizzle == 0 && contender.spec.splits == 1;
+  cells.push_back((contender.is_choice ? "* " : "  ") +
+                  (plain ? contender.spec.kernel->id() : LaunchName(contender.spec)));
   if (contender.timed()) {
     const double time_us = contender.MedianUs();
     cells.push_back(ShownTime(time_us));
     cells.push_back(fmt::format("{:.1f} %", 100 * contender.SpreadUs() / time_us));
     cells.push_back(fmt::format("{:.1f}", Operations(problem.desc) / time_us / 1e3));
     cells.push_back(fmt::format("{:.1f}", MinimumBytes(problem.desc) / time_us / 1e3));
-    cells.push_back(fmt::format("{:.0f} %", 100 * RooflineUs(problem.desc) / time_us));
+    cells.push_back(fmt::format("{:.2f}", time_us / RooflineUs(problem.desc)));
     cells.push_back(fmt::format("{:.1e}", contender.error.relative_l2));
   } else {
     cells.insert(cells.end(), 6, "-");
@@ -139,7 +191,8 @@ Json BenchReport::ContenderJson(const Problem& problem, const Contender& contend
   Json json = {{"kernel", contender.spec.kernel->id()},
                {"swizzle", contender.spec.swizzle},
                {"splits", contender.spec.splits},
-               {"choice", contender.is_choice}};
+               {"choice", contender.is_choice},
+               {"untuned", contender.is_untuned}};
   if (contender.timed()) {
     const double time_us = contender.MedianUs();
     json["time_us"] = Number(time_us);
@@ -171,12 +224,10 @@ Json BenchReport::Document(bool interrupted) const {
                    {"left_out", left_out_},
                    {"interrupted", interrupted},
                    {"problems", documents_}};
-  if (regret_.problems() > 0) {
-    document["regret"] = {{"geometric_mean", Number(regret_.GeometricMean())},
-                          {"problems", regret_.problems()},
-                          {"worst", Number(regret_.worst())},
-                          {"worst_problem", regret_.worst_problem()}};
-  }
+  document["left_out_launches"] = left_out_launches_;
+  if (over_limit_.problems() > 0) document["over_limit"] = over_limit_.ToJson();
+  if (regret_.problems() > 0) document["regret"] = regret_.ToJson();
+  if (untuned_.problems() > 0) document["untuned"] = untuned_.ToJson();
   return document;
 }
 

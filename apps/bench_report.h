@@ -13,15 +13,15 @@
 
 namespace culet::cli {
 
-/// The time of the untuned choices over the best kernels' times.
-class Regret {
+/// How much longer some launches take than others, over several problems.
+class TimeRatio {
  public:
-  /// One problem; `contenders` fastest first. Nothing when the choice was not timed.
-  void Add(const Problem& problem, const std::vector<Contender>& contenders);
+  void Add(const Problem& problem, double time_us, double base_us);
   int problems() const { return problems_; }
   double GeometricMean() const;
   double worst() const { return worst_; }
   const std::string& worst_problem() const { return worst_problem_; }
+  Json ToJson() const;
 
  private:
   int problems_ = 0;
@@ -32,16 +32,16 @@ class Regret {
 class BenchReport {
  public:
   struct Options {
-    bool json = false;
-    bool repro = false;  ///< the repeating command below each row
-    bool regret = false;
+    enum class Format { kTable, kCsv, kJson } format = Format::kTable;
+    bool repro = false;   ///< the repeating command below each row
+    bool regret = false;  ///< of all launches only the best and the choice are printed
     DataType rate_type = DataType::kFloat32;  ///< what the arithmetic rate is of
   };
   /// `device` and `registry` must outlive the report.
   BenchReport(const DeviceInfo& device, const Registry& registry, const HardwareRates& rates,
               const std::vector<Problem>& problems, const Options& options);
 
-  /// Prints the device, its rates and the table's header, unless JSON is asked for.
+  /// Prints the device and its rates, and the table's or the CSV's header.
   void Begin() const;
   /// One problem's contenders: printed now, kept for the summary and the document.
   void Add(const Problem& problem, std::vector<Contender> contenders);
@@ -57,7 +57,9 @@ class BenchReport {
  private:
   double RooflineUs(const GemmDesc& desc) const;
   std::string Repro(const Problem& problem, const Contender& contender) const;
+  void CountTimes(const Problem& problem, const std::vector<Contender>& contenders);
   void PrintRow(const Problem& problem, const Contender& contender) const;
+  void PrintSummary() const;
   Json ContenderJson(const Problem& problem, const Contender& contender) const;
   Json Document(bool interrupted) const;
 
@@ -66,8 +68,12 @@ class BenchReport {
   const Options options_;
   Table table_;
   Json documents_ = Json::array();
-  Regret regret_;
-  std::size_t left_out_ = 0;
+  TimeRatio regret_;          // of the choice to the best
+  TimeRatio untuned_;         // of the untuned choice to the choice
+  TimeRatio over_limit_;      // of the choice to the limit
+  std::size_t left_out_ = 0;  // problems ...
+  std::size_t left_out_launches_ =
+      0;  // ... and launches of others, that the budget had no time for
   bool failed_ = false;
 };
 

@@ -1,5 +1,6 @@
 // culet bench: kernels side by side, against the rates of this machine measured in the same run.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,9 @@
 namespace culet::cli {
 namespace {
 
-// Slower than this after three rounds, a kernel can no longer be the best that --regret looks for.
-constexpr double kRegretDropRatio = 1.5;
+// Slower than this after some rounds, a kernel can no longer be the best that --regret looks for.
+// Samples of single launches scatter more than the means that a GPU's samples are.
+constexpr double kRegretDropRatio = 1.5, kRegretDropRatioOfMeans = 1.15;
 
 struct BenchArgs {
   CommonArgs common;
@@ -31,11 +33,16 @@ struct BenchArgs {
   std::string kernels = "best";
   int rounds = 10;
   double budget_s = 0;
+  bool csv = false;
   bool repro = false;
   bool regret = false;
+  bool untuned = false;
   bool launch_overhead = false;
 
   std::string Misuse() const {
+    if (csv && common.json) return "--csv and --json exclude each other";
+    if (csv && repro)
+      return "--csv has no room for --repro; its rows name kernel, swizzle and splits";
     if (launch_overhead) {
       const bool conflict = problems.given() || regret;
       return conflict ? "--launch-overhead takes no problems and no --regret" : "";
@@ -44,38 +51,49 @@ struct BenchArgs {
     if (regret && !cache.path.empty()) {
       return "--regret is about untuned choices; leave out --cache";
     }
-    const Selection selection = ParseSelection(kernels);
-    if (selection.kind == Selection::kNamed && selection.names.empty()) {
-      return "--kernels is empty; give best, all, or ids separated by commas";
+    if (regret && untuned) return "--regret is about untuned choices; leave out --untuned";
+    if (const auto selection = ParseSelection(kernels); !selection.ok()) {
+      return selection.status().message();
     }
     return problems.Misuse();
   }
 };
 
-// Measured where that is possible. The rate of a GPU's matrix units depends on the type; one run
+// The rate of a GPU's matrix units depends on the type; one run
 // has one format. A CPU computes all types in F32.
 DataType RateType(const DeviceInfo& device, const std::vector<Problem>& problems) {
   return device.arch == 0 ? DataType::kFloat32 : problems.front().desc.type_a;
 }
 
-Result<HardwareRates> RatesOf(const DeviceInfo& device, DataType type) {
-  return device.arch == 0 ? MeasureHostRates() : Result<HardwareRates>(TypicalRates(device, type));
+Result<std::vector<Contender>> ContendersOf(const Selection& selection, const GemmDesc& desc,
+                                            Gemm& gemm, std::optional<Gemm>& untuned) {
+  auto contenders = SelectContenders(gemm, desc, selection);
+  if (contenders.ok() && untuned.has_value()) {
+    CULET_RETURN_IF_ERROR(AddUntuned(gemm, *untuned, desc, *contenders));
+  }
+  return contenders;
 }
 
-int RunProblems(const BenchArgs& args, Gemm& gemm, const HardwareRates& rates,
-                const std::vector<Problem>& problems) {
+// `untuned`: an engine that knows no measurement, where --untuned asks for its choices.
+int RunProblems(const BenchArgs& args, Gemm& gemm, std::optional<Gemm> untuned,
+                const HardwareRates& rates, const std::vector<Problem>& problems) {
+  using Format = BenchReport::Options::Format;
   const InterruptGuard guard;
   const Budget budget(args.budget_s);
   Progress progress;
-  BenchReport report(
-      gemm.device(), gemm.registry(), rates, problems,
-      {args.common.json, args.repro, args.regret, RateType(gemm.device(), problems)});
-  Selection selection = ParseSelection(args.kernels);
+  BenchReport report(gemm.device(), gemm.registry(), rates, problems,
+                     {args.common.json ? Format::kJson
+                      : args.csv       ? Format::kCsv
+                                       : Format::kTable,
+                      args.repro, args.regret, RateType(gemm.device(), problems)});
+  Selection selection = *ParseSelection(args.kernels);
   MeasureOptions options;
   options.rounds = args.rounds;
   if (args.regret) {
     selection.kind = Selection::kAll;
-    options.drop_ratio = kRegretDropRatio;
+    const bool means = gemm.device().arch != 0;
+    options.drop_ratio = means ? kRegretDropRatioOfMeans : kRegretDropRatio;
+    options.drop_after = means ? 1 : 3;
   }
 
   report.Begin();
@@ -92,7 +110,7 @@ int RunProblems(const BenchArgs& args, Gemm& gemm, const HardwareRates& rates,
                                   current.spec.kernel->id()));
       return InterruptSignal() == 0;
     };
-    auto contenders = SelectContenders(gemm, problem.desc, selection);
+    auto contenders = ContendersOf(selection, problem.desc, gemm, untuned);
     Status status = contenders.status();
     if (status.ok()) status = MeasureContenders(gemm, problem.desc, options, *contenders);
     progress.Clear();
@@ -137,11 +155,18 @@ int RunBench(const BenchArgs& args) {
   Gemm& gemm = session->gemm;
   const auto problems = args.problems.Load(gemm.device().arch);
   if (!problems.ok()) return Fail(problems.status(), json);
-  const Status named = CheckNames(gemm.registry(), ParseSelection(args.kernels));
+  const Status named = CheckNames(gemm.registry(), *ParseSelection(args.kernels));
   if (!named.ok()) return Fail(named, json);
-  const Result<HardwareRates> rates = RatesOf(gemm.device(), RateType(gemm.device(), *problems));
+  const Result<HardwareRates> rates =
+      MeasureRates(gemm.device(), RateType(gemm.device(), *problems));
   if (!rates.ok()) return Fail(rates.status(), json);
-  return RunProblems(args, gemm, *rates, *problems);
+  std::optional<Gemm> untuned;
+  if (args.untuned) {
+    Result<Gemm> made = Gemm::Create({args.common.device, {}});
+    if (!made.ok()) return Fail(made.status(), json);
+    untuned.emplace(*std::move(made));
+  }
+  return RunProblems(args, gemm, std::move(untuned), *rates, *problems);
 }
 
 }  // namespace
@@ -153,8 +178,8 @@ void AddBench(CLI::App& app, Chosen& chosen) {
   args->problems.AddTo(command);
   command
       .add_option("--kernels", args->kernels,
-                  "best (the choice and three more), all, or ids and beginnings of ids "
-                  "separated by commas")
+                  "choice, best (the choice and three more), all, or ids and beginnings of ids "
+                  "separated by commas, with @swizzle=N and @splits=N where they matter")
       ->type_name("WHICH")
       ->capture_default_str();
   command.add_option("--rounds", args->rounds, "Samples of each kernel")
@@ -162,6 +187,9 @@ void AddBench(CLI::App& app, Chosen& chosen) {
       ->type_name("N")
       ->capture_default_str();
   AddBudget(command, &args->budget_s, "Seconds at most, for all problems together");
+  command.add_flag("--csv", args->csv, "Print rows of comma-separated values");
+  command.add_flag("--untuned", args->untuned,
+                   "Time also what would be launched if nothing had been measured");
   command.add_flag("--repro", args->repro, "Print below each line the command that repeats it");
   command.add_flag("--regret", args->regret,
                    "Time all kernels; how far is the untuned choice from the best?");

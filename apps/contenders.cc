@@ -1,13 +1,17 @@
 #include "contenders.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <limits>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "culet/timing.h"
 
 namespace culet::cli {
 namespace {
@@ -33,37 +37,59 @@ std::vector<Kernel*> KernelsNamed(const Registry& registry, const std::string& n
   return kernels;
 }
 
-// Plans of one contender, one an input set, because a plan binds the weights.
-using Plans = std::vector<GemmPlan>;
+// A whole number behind "key=", or nothing.
+std::optional<int> NumberOf(const std::string& text, const std::string& key) {
+  if (!text.starts_with(key + "=")) return std::nullopt;
+  const char* const begin = text.data() + key.size() + 1;
+  const char* const end = text.data() + text.size();
+  int value = 0;
+  const auto [stop, error] = std::from_chars(begin, end, value);
+  if (error != std::errc() || stop != end || value < 0) return std::nullopt;
+  return value;
+}
 
-Status Launch(const Plans& plans, const ScratchProblem& scratch, int set, Workspace& workspace) {
-  const GemmArgs& args = scratch.args(set);
-  return plans[static_cast<std::size_t>(set)].Launch(
-      {args.A, args.U, args.C, args.D, args.alpha, args.beta}, workspace);
+std::vector<std::string> Split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Result<LaunchPattern> ParsePattern(const std::string& text) {
+  const std::vector<std::string> parts = Split(text, '@');
+  LaunchPattern pattern{parts.front(), std::nullopt, std::nullopt};
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto swizzle = NumberOf(parts[i], "swizzle"), splits = NumberOf(parts[i], "splits");
+    if (swizzle) pattern.swizzle = swizzle;
+    if (splits) pattern.splits = splits;
+    if (!swizzle && !splits) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("--kernels: '{}' in '{}' is neither swizzle=N nor splits=N", parts[i], text));
+    }
+  }
+  return pattern;
+}
+
+bool Matches(const LaunchPattern& pattern, const LaunchSpec& spec) {
+  return pattern.swizzle.value_or(spec.swizzle) == spec.swizzle &&
+         pattern.splits.value_or(spec.splits) == spec.splits;
 }
 
 // Makes the plans, and checks the result on the first set.
-Status Prepare(Gemm& gemm, ScratchProblem& scratch, Contender& contender, Plans& plans) {
-  for (int set = 0; set < scratch.sets(); ++set) {
-    Result<GemmPlan> plan = gemm.Plan(scratch.args(set), contender.spec);
-    if (!plan.ok()) return plan.status();
-    plans.push_back(*std::move(plan));
-  }
-  const Result<Workspace*> workspace = scratch.workspace(plans.front().workspace_size());
-  if (!workspace.ok()) return workspace.status();
-  CULET_RETURN_IF_ERROR(scratch.PoisonOutput(0));
-  CULET_RETURN_IF_ERROR(Launch(plans, scratch, 0, **workspace));
-  const Result<ErrorReport> error = scratch.Compare(0);
+Status Prepare(Gemm& gemm, ScratchProblem& scratch, Contender& contender,
+               std::optional<TimedLaunch>& launch) {
+  Result<TimedLaunch> made = TimedLaunch::Create(gemm, scratch, contender.spec);
+  if (!made.ok()) return made.status();
+  const Result<ErrorReport> error = made->Check();
   if (!error.ok()) return error.status();
   contender.error = *error;
-  return error->ok() ? OkStatus() : Status(StatusCode::kWrongResult, error->ToString());
-}
-
-Result<double> TimeOnce(const Gemm& gemm, ScratchProblem& scratch, const Plans& plans, int set) {
-  // Asked for each time: the kernels share one workspace, laid out for the one that runs.
-  const Result<Workspace*> workspace = scratch.workspace(plans.front().workspace_size());
-  if (!workspace.ok()) return workspace.status();
-  return TimeLaunchUs(gemm.device(), [&] { return Launch(plans, scratch, set, **workspace); });
+  if (!error->ok()) return Status(StatusCode::kWrongResult, error->ToString());
+  launch.emplace(*std::move(made));
+  return {};
 }
 
 }  // namespace
@@ -74,28 +100,37 @@ double Contender::SpreadUs() const {
   return 0.5 * (Quantile(samples_us, 0.75) - Quantile(samples_us, 0.25));
 }
 
-Selection ParseSelection(const std::string& text) {
+std::string LaunchName(const LaunchSpec& spec) {
+  return fmt::format("{}@swizzle={}@splits={}", spec.kernel->id(), spec.swizzle, spec.splits);
+}
+
+Result<Selection> ParseSelection(const std::string& text) {
   Selection selection;
   if (text == "best") return selection;
-  if (text == "all") {
-    selection.kind = Selection::kAll;
+  if (text == "choice" || text == "all") {
+    selection.kind = text == "all" ? Selection::kAll : Selection::kChoice;
     return selection;
   }
   selection.kind = Selection::kNamed;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) selection.names.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string& part : Split(text, ',')) {
+    if (part.empty()) continue;
+    const Result<LaunchPattern> pattern = ParsePattern(part);
+    if (!pattern.ok()) return pattern.status();
+    selection.patterns.push_back(*pattern);
+  }
+  if (selection.patterns.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "--kernels is empty; give choice, best, all, or ids separated by commas");
   }
   return selection;
 }
 
 Status CheckNames(const Registry& registry, const Selection& selection) {
-  for (const std::string& name : selection.names) {
-    if (!KernelsNamed(registry, name).empty()) continue;
-    return Status(
-        StatusCode::kNotFound,
-        fmt::format("no kernel's id is or starts with '{}'; culet kernels lists them", name));
+  for (const LaunchPattern& pattern : selection.patterns) {
+    if (!KernelsNamed(registry, pattern.name).empty()) continue;
+    return Status(StatusCode::kNotFound,
+                  fmt::format("no kernel's id is or starts with '{}'; culet kernels lists them",
+                              pattern.name));
   }
   return {};
 }
@@ -111,29 +146,41 @@ Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc
     made.is_choice = SameLaunch(spec, *choice);
     return made;
   };
-  // The choice's launch where the kernel is the choice's, else the one predicted best.
-  const auto best_of = [&](Kernel* kernel) {
-    if (kernel == choice->kernel) return contender(*choice);
-    const auto best = std::find_if(candidates.begin(), candidates.end(),
-                                   [&](const LaunchSpec& spec) { return spec.kernel == kernel; });
+  // The choice's launch where it is one of the pattern's, else the one of them predicted best.
+  const auto best_of = [&](Kernel* kernel, const LaunchPattern& pattern) {
+    if (kernel == choice->kernel && Matches(pattern, *choice)) return contender(*choice);
+    const auto best = std::find_if(
+        candidates.begin(), candidates.end(),
+        [&](const LaunchSpec& spec) { return spec.kernel == kernel && Matches(pattern, spec); });
     if (best != candidates.end()) return contender(*best);
     Contender refused;
     refused.spec.kernel = kernel;
-    refused.status = Status(StatusCode::kUnsupported, kernel->why(desc).reason());
+    refused.spec.swizzle = pattern.swizzle.value_or(0);
+    refused.spec.splits = pattern.splits.value_or(1);
+    const Feasibility why = kernel->why(desc);
+    refused.status = Status(
+        StatusCode::kUnsupported,
+        why.ok() ? "this problem leaves it no such swizzle or number of splits" : why.reason());
     return refused;
   };
 
   std::vector<Contender> contenders;
   std::set<const Kernel*> seen;
   if (selection.kind == Selection::kNamed) {
-    for (const std::string& name : selection.names) {
-      for (Kernel* kernel : KernelsNamed(gemm.registry(), name)) {
-        if (seen.insert(kernel).second) contenders.push_back(best_of(kernel));
+    const auto is_there = [&](const LaunchSpec& spec) {
+      return std::any_of(contenders.begin(), contenders.end(),
+                         [&](const Contender& c) { return SameLaunch(c.spec, spec); });
+    };
+    for (const LaunchPattern& pattern : selection.patterns) {
+      for (Kernel* kernel : KernelsNamed(gemm.registry(), pattern.name)) {
+        Contender named = best_of(kernel, pattern);
+        if (!is_there(named.spec)) contenders.push_back(std::move(named));
       }
     }
     return contenders;
   }
   contenders.push_back(contender(*choice));
+  if (selection.kind == Selection::kChoice) return contenders;
   seen.insert(choice->kernel);
   for (const LaunchSpec& spec : candidates) {
     if (IsReference(*spec.kernel) || SameLaunch(spec, *choice)) continue;
@@ -146,28 +193,50 @@ Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc
   return contenders;
 }
 
+Status AddUntuned(Gemm& gemm, Gemm& untuned, const GemmDesc& desc,
+                  std::vector<Contender>& contenders) {
+  const Result<LaunchSpec> choice = untuned.Choose(desc);
+  if (!choice.ok()) return choice.status();
+  LaunchSpec spec = *choice;
+  spec.kernel = gemm.registry().Find(spec.kernel->id());  // this engine's own object
+  for (Contender& contender : contenders) {
+    if (!SameLaunch(contender.spec, spec)) continue;
+    contender.is_untuned = true;
+    return {};
+  }
+  Contender made;
+  made.spec = spec;
+  made.is_untuned = true;
+  contenders.push_back(std::move(made));
+  return {};
+}
+
 Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions& options,
                          std::vector<Contender>& contenders) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
-  const DeviceInfo& device = gemm.device();
-  ScratchOptions scratch_options;
-  // A quarter of the memory at most, where caches are that large.
-  scratch_options.rotate_bytes = std::min(device.cache_bytes, device.memory_bytes / 4);
-  Result<ScratchProblem> scratch = ScratchProblem::Create(device, desc, scratch_options);
+  // A part of the budget is spent.
+  const auto spent = [&](double part) {
+    const std::chrono::duration<double> elapsed = Clock::now() - start;
+    return options.budget_s > 0 && elapsed.count() >= part * options.budget_s;
+  };
+  const auto must = [&](std::size_t i) {
+    return i == 0 || contenders[i].is_choice || contenders[i].is_untuned;
+  };
+  Result<ScratchProblem> scratch =
+      ScratchProblem::Create(gemm.device(), desc, ColdInputs(gemm.device(), desc));
   if (!scratch.ok()) return scratch.status();
 
-  std::vector<Plans> plans(contenders.size());
+  constexpr double kToPrepare = 0.5;
+  std::vector<std::optional<TimedLaunch>> launches(contenders.size());
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Contender& contender = contenders[i];
-    if (!contender.status.ok()) continue;
+    if (!contender.status.ok() || (spent(kToPrepare) && !must(i))) continue;
     if (options.on_sample && !options.on_sample(0, contender)) return {};
-    contender.status = Prepare(gemm, *scratch, contender, plans[i]);
+    contender.status = Prepare(gemm, *scratch, contender, launches[i]);
   }
 
-  // Each sample takes the next set, whichever kernel it is of, and each round starts with another
-  // kernel: none profits from its predecessor.
-  int set = 0;
+  // Each round starts with another kernel: none profits from its predecessor.
   for (int round = 0; round < options.rounds; ++round) {
     double best_us = std::numeric_limits<double>::infinity();
     for (const Contender& contender : contenders) {
@@ -176,25 +245,24 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       const std::size_t index = (i + static_cast<std::size_t>(round)) % contenders.size();
       Contender& contender = contenders[index];
-      if (!contender.status.ok()) continue;
-      if (options.drop_ratio > 0 && round >= 3 && !contender.is_choice &&
-          contender.MedianUs() > options.drop_ratio * best_us) {
+      if (!launches[index] || !contender.status.ok()) continue;
+      if (options.drop_ratio > 0 && round >= options.drop_after && contender.timed() &&
+          !must(index) && contender.MedianUs() > options.drop_ratio * best_us) {
         continue;
       }
+      if (spent(1) && !(round == 0 && must(index))) continue;
       if (options.on_sample &&
           !options.on_sample(static_cast<double>(round) / options.rounds, contender)) {
         return {};
       }
-      set = (set + 1) % scratch->sets();
-      const Result<double> time_us = TimeOnce(gemm, *scratch, plans[index], set);
+      const Result<double> time_us = launches[index]->SampleUs();
       if (time_us.ok()) {
         contender.samples_us.push_back(*time_us);
       } else {
         contender.status = time_us.status();
       }
     }
-    const std::chrono::duration<double> elapsed = Clock::now() - start;
-    if (options.budget_s > 0 && elapsed.count() >= options.budget_s) break;
+    if (spent(1)) break;
   }
   return {};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace culet::cli {
 /// One launch to be timed, and what came of it.
 struct Contender {
   LaunchSpec spec;
-  bool is_choice = false;  ///< what the engine would launch
-  Status status;           ///< not ok: why it was not timed
+  bool is_choice = false;   ///< what the engine would launch
+  bool is_untuned = false;  ///< what it would launch if nothing had ever been measured
+  Status status;            ///< not ok: why it was not timed
   ErrorReport error;
   std::vector<double> samples_us;
 
@@ -26,39 +28,55 @@ struct Contender {
   double SpreadUs() const;
 };
 
+/// "sm90_fp8_block/256x128@swizzle=2@splits=1": a launch as --kernels takes it.
+std::string LaunchName(const LaunchSpec& spec);
+
+/// A kernel's id, or the beginning of several, and how it is to be launched.
+struct LaunchPattern {
+  std::string name;
+  std::optional<int> swizzle, splits;  ///< not given: as predicted best
+};
+
 /// Which kernels take part.
 struct Selection {
   enum Kind {
-    kBest,   ///< the choice and the three kernels predicted best beside it
-    kAll,    ///< every feasible launch
-    kNamed,  ///< the best predicted launch of each kernel that `names` name
+    kChoice,  ///< the choice alone
+    kBest,    ///< the choice and the three kernels predicted best beside it
+    kAll,     ///< every feasible launch
+    kNamed,   ///< those that `patterns` name
   } kind = kBest;
-  /// A kernel's id, or the beginning of several.
-  std::vector<std::string> names;
+  std::vector<LaunchPattern> patterns;
 };
 
-/// "best", "all" or a comma-separated list of ids.
-Selection ParseSelection(const std::string& text);
+/// "choice", "best", "all" or a comma-separated list of LaunchPatterns.
+/// Errors: INVALID_ARGUMENT, in a sentence, for an empty list or a pattern that is none.
+Result<Selection> ParseSelection(const std::string& text);
 
 /// Errors: NOT_FOUND for a name that no kernel has.
 Status CheckNames(const Registry& registry, const Selection& selection);
 
-/// The contenders for a problem; the reference only when it is named, or when nothing else takes
-/// the problem. A kernel that is named but refuses is there with its reason.
-/// Errors: as Gemm::Choose.
+/// The contenders for a problem, the choice first where it takes part; the reference only when it
+/// is named, or when nothing else takes the problem. A kernel that is named but refuses is there
+/// with its reason. Errors: as Gemm::Choose.
 Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc,
                                                 const Selection& selection);
 
+/// Adds what `untuned`, an engine whose cache is empty, launches, unless it is there.
+/// Errors: as Gemm::Choose.
+Status AddUntuned(Gemm& gemm, Gemm& untuned, const GemmDesc& desc,
+                  std::vector<Contender>& contenders);
+
 struct MeasureOptions {
   int rounds = 10;
-  double budget_s = 0;    ///< 0: none. Ends after the first complete round behind it
-  double drop_ratio = 0;  ///< 0: none. After three rounds, slower than this times the best
+  double budget_s = 0;    ///< 0: none. Contenders that it leaves no time for have no samples
+  double drop_ratio = 0;  ///< 0: none. After `drop_after` rounds, slower than this times the best
+  int drop_after = 3;
   std::function<bool(double share, const Contender& current)> on_sample;  ///< false: stop
 };
 
 /// Checks each contender once against the reference, on poisoned output, then times all in
-/// interleaved rounds over input sets that together exceed the last-level cache.
-/// Errors: as ScratchProblem::Create; a contender's own go into its status.
+/// interleaved rounds, cold (culet/timing.h). The choice and the first contender are measured
+/// whatever the budget is. Errors: as ScratchProblem::Create; a contender's own go into its status.
 Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions& options,
                          std::vector<Contender>& contenders);
 

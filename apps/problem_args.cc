@@ -43,7 +43,8 @@ Json ToJson(const Problem& problem) {
           {"n", desc.n},
           {"k", desc.k},
           {"format", ToString(problem.format)},
-          {"out", NameOf(desc.type_d)}};
+          {"out", NameOf(desc.type_d)},
+          {"pdl", desc.pdl}};
 }
 
 std::string Label(const Problem& problem) {
@@ -73,7 +74,8 @@ std::vector<std::string> ProblemCells(const Problem& problem) {
   if (name.size() > kMostName) name = name.substr(0, kMostName - 3) + "...";
   const GemmDesc& desc = problem.desc;
   return {name, std::to_string(desc.m), std::to_string(desc.n), std::to_string(desc.k),
-          fmt::format("{}>{}", ToString(problem.format), NameOf(desc.type_d))};
+          fmt::format("{}>{}{}", ToString(problem.format), NameOf(desc.type_d),
+                      desc.pdl ? "+pdl" : "")};
 }
 
 void ProblemArgs::AddTo(CLI::App& command) {
@@ -104,6 +106,10 @@ void ProblemArgs::AddTo(CLI::App& command) {
       ->group(group);
   command.add_option("--out", out_, "Type of D: f32, f16 or bf16; default: the format's")
       ->type_name("TYPE")
+      ->group(group);
+  command
+      .add_flag("--pdl", pdl_,
+                "As programmatic dependent launches: the kernel before does not write the weights")
       ->group(group);
 }
 
@@ -196,13 +202,15 @@ Result<std::vector<Problem>> ProblemArgs::Load(int arch) const {
   std::vector<Problem> problems;
   std::map<GemmDesc, std::size_t> index;
   for (const Named& shape : *named) {
-    const Result<GemmDesc> desc = MakeDesc(format, shape.m, shape.n, shape.k, arch, output);
+    Result<GemmDesc> desc = MakeDesc(format, shape.m, shape.n, shape.k, arch, output);
     if (!desc.ok()) return desc.status();
+    desc->pdl = pdl_;
     const auto [it, is_new] = index.try_emplace(*desc, problems.size());
     if (is_new) {
-      problems.push_back({shape.name, format, *desc,
-                          fmt::format("--m {} --n {} --k {} --format {} --out {}", shape.m, shape.n,
-                                      shape.k, ToString(format), NameOf(desc->type_d))});
+      problems.push_back(
+          {shape.name, format, *desc,
+           fmt::format("--m {} --n {} --k {} --format {} --out {}{}", shape.m, shape.n, shape.k,
+                       ToString(format), NameOf(desc->type_d), pdl_ ? " --pdl" : "")});
       continue;
     }
     std::string& names = problems[it->second].name;

@@ -18,10 +18,10 @@ struct Problem {
   std::string name;  ///< of all that are this problem, joined by commas; empty when unnamed
   Format format = Format::kBf16;
   GemmDesc desc;
-  std::string arguments;  ///< "--m 1 --n 4096 --k 4096 --format bf16"
+  std::string arguments;  ///< "--m 1 --n 4096 --k 4096 --format bf16 --out bf16 --pdl"
 };
 
-/// Name, sizes, format and output type as fields of a JSON object.
+/// Name, sizes, format, output type and pdl as fields of a JSON object.
 Json ToJson(const Problem& problem);
 
 /// "qkv m=16", or the sizes where there is no name.
@@ -31,7 +31,7 @@ std::string Label(const Problem& problem);
 std::vector<Table::Column> ProblemColumns(const std::vector<Problem>& problems);
 std::vector<std::string> ProblemCells(const Problem& problem);
 
-/// The options --m --n --k --format --out --shapes --model.
+/// The options --m --n --k --format --out --shapes --model --pdl.
 class ProblemArgs {
  public:
   void AddTo(CLI::App& command);
@@ -56,6 +56,7 @@ class ProblemArgs {
   std::vector<int> m_;
   int n_ = 0, k_ = 0;
   std::string format_, out_, shapes_, model_;
+  bool pdl_ = false;
   CLI::Option *m_option_ = nullptr, *n_option_ = nullptr, *k_option_ = nullptr;
 };
 
