@@ -142,6 +142,25 @@ TEST_F(GemmTest, NeighboursCorrectThePrediction) {
   EXPECT_EQ(spec->origin, Origin::kPredicted);
 }
 
+TEST_F(GemmTest, PdlTakesWhatIsKnownWithoutItUnlessMeasuredItself) {
+  FakeKernel* liar = Add("liar", 1e-5);
+  FakeKernel* honest = Add("honest", 2e-5);
+  FakeKernel* early = Add("early", 3e-5);
+  GemmDesc pdl = Problem(16), between = Problem(24);
+  pdl.pdl = between.pdl = true;
+  ASSERT_EQ(Chosen(pdl), liar);
+  gemm_.cache().Insert(Problem(16), Measured(honest, 2e-5));
+  EXPECT_EQ(Chosen(pdl), honest);
+  EXPECT_EQ(gemm_.explain(pdl)->source, ChoiceSource::kCacheExact);
+  EXPECT_EQ(Chosen(between), honest);  // the neighbour corrects the prediction
+  honest->refusal = "not today";
+  EXPECT_EQ(gemm_.Choose(pdl)->origin, Origin::kPredicted);
+  honest->refusal = nullptr;
+  gemm_.cache().Insert(pdl, Measured(early, 1e-5));
+  EXPECT_EQ(Chosen(pdl), early);
+  EXPECT_EQ(Chosen(Problem(16)), honest);
+}
+
 TEST_F(GemmTest, AProblemNobodyTakesIsRefusedWithEveryReason) {
   FakeKernel* fake = Add("fake", 1.0);
   fake->refusal = "dislikes everything";
