@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "base/thread_pool.h"
-#include "graph/attention_rows.h"
 #include "graph/float_view.h"
 #include "graph/reference.h"
+#include "kernels/ops/attention_rows.h"
 
 namespace culet {
 

@@ -1,0 +1,43 @@
+// A product of the graph on the engine: the arguments, the plan, the scratch memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "culet/gemm.h"
+#include "culet/kernel_dispatch.h"
+#include "culet/tensor.h"
+
+namespace culet {
+
+constexpr std::size_t PaddedTo256(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
+
+/// D (m, n) float32 = A (m, k) W^T + bias. A is float32, or E4M3 with scales for an E4M3 weight.
+/// A, U and D are left null.
+GemmArgs ProductArgs(std::int64_t m, const Weight& weight, const Weight& bias,
+                     const QuantDesc& quant_a, const Operation& operation);
+
+/// An input quantised to E4M3, in scratch memory.
+struct QuantisedRows {
+  QuantisedRows(std::byte* memory, std::int64_t rows, std::int64_t cols) noexcept;
+  static std::size_t Bytes(std::int64_t rows, std::int64_t cols, int group) noexcept;
+  std::uint8_t* values;
+  float* scales;
+};
+
+class PreparedProduct final : public PreparedNode {
+ public:
+  PreparedProduct(GemmPlan plan, const QuantDesc& quant_a)
+      : plan_(std::move(plan)), quant_a_(quant_a) {}
+
+  std::string kernel() const override { return plan_.spec().kernel->id(); }
+  std::size_t workspace_bytes() const noexcept;
+  Status Launch(const float* input, float* output, std::byte* workspace, cudaStream_t stream) const;
+
+ private:
+  GemmPlan plan_;
+  QuantDesc quant_a_;
+};
+
+}  // namespace culet

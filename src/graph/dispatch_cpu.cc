@@ -1,0 +1,279 @@
+// MakeCpuDispatch: products through the engine, the rest through kernels/ops.
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/float_types.h"
+#include "culet/dispatch.h"
+#include "graph/cpu_experts.h"
+#include "graph/cpu_product.h"
+#include "kernels/ops/ops.h"
+
+namespace culet {
+namespace {
+
+const float* In(DevicePtr pointer) { return FromDevicePtr<const float>(pointer); }
+float* Out(DevicePtr pointer) { return FromDevicePtr<float>(pointer); }
+const std::int32_t* Indices(DevicePtr pointer) {
+  return FromDevicePtr<const std::int32_t>(pointer);
+}
+
+struct PreparedNorm final : PreparedNode {
+  std::vector<float> gamma;
+  std::string kernel() const override { return "cpu/rms_norm"; }
+};
+
+struct PreparedRope final : PreparedNode {
+  std::vector<double> frequencies;
+  std::string kernel() const override { return "cpu/rope"; }
+};
+
+// Operations that need nothing but a name.
+struct PreparedPlain final : PreparedNode {
+  explicit PreparedPlain(TensorOp o) : op(o) {}
+  TensorOp op;
+  std::string kernel() const override { return std::string("cpu/") + ToString(op); }
+};
+
+class CpuDispatch final : public KernelDispatch {
+ public:
+  CpuDispatch(Gemm& gemm, const CpuDispatchOptions& options)
+      : gemm_(gemm), options_(options), expert_choices_(gemm) {}
+
+  Feasibility supports(const ComputeGraph& graph, int id) const override {
+    const TensorNode& node = graph.node(id);
+    switch (node.op) {
+      case TensorOp::kCopy:
+      case TensorOp::kCast:
+        return Feasibility::Ok();
+      case TensorOp::kKvWrite:
+        return TakesFloat32(graph, node, 1, 2);
+      case TensorOp::kAttention:
+        if (node.type != DataType::kFloat32) return OnlyFloat32();
+        return TakesFloat32(graph, node, 0, 1);
+      case TensorOp::kArgMax:
+        return TakesFloat32(graph, node, 0, 1);
+      case TensorOp::kEmbedding:
+        return node.type == DataType::kFloat32 ? Feasibility::Ok() : OnlyFloat32();
+      case TensorOp::kRope:
+      case TensorOp::kGatherRows:
+        if (node.type != DataType::kFloat32) return OnlyFloat32();
+        return TakesFloat32(graph, node, 0, 1);
+      default:
+        if (node.type != DataType::kFloat32) return OnlyFloat32();
+        return TakesFloat32(graph, node, 0, node.inputs.size());
+    }
+  }
+
+  Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id) override {
+    const TensorNode& node = graph.node(id);
+    switch (node.op) {
+      case TensorOp::kMulMat:
+        return PrepareProduct(graph, node);
+      case TensorOp::kExperts:
+        return PreparedExperts::Create(node, OperationFor(), expert_choices_);
+      case TensorOp::kRmsNorm: {
+        auto made = std::make_unique<PreparedNorm>();
+        const Weight& gamma = node.params.gamma;
+        for (std::int64_t i = 0; i < gamma.cols; ++i) {
+          made->gamma.push_back(static_cast<float>(
+              LoadAsDouble(FromDevicePtr<const void>(gamma.data_ptr), gamma.type, i)));
+        }
+        return std::unique_ptr<PreparedNode>(std::move(made));
+      }
+      case TensorOp::kRope: {
+        auto made = std::make_unique<PreparedRope>();
+        made->frequencies = RopeFrequencies(node.params.rope);
+        return std::unique_ptr<PreparedNode>(std::move(made));
+      }
+      default:
+        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedPlain>(node.op));
+    }
+  }
+
+  std::size_t workspace(const ComputeGraph& graph, int id,
+                        const PreparedNode* prepared) const override {
+    const TensorNode& node = graph.node(id);
+    switch (node.op) {
+      case TensorOp::kMulMat:
+        return static_cast<const PreparedProduct*>(prepared)->workspace_bytes();
+      case TensorOp::kExperts:
+        return static_cast<const PreparedExperts*>(prepared)->workspace_bytes();
+      case TensorOp::kRope:
+        return ops::RopeWorkspace(node.params.rope, node.shape.rows) * sizeof(float);
+      case TensorOp::kAttention:
+        return ops::AttentionWorkspace(node.params.attention) * sizeof(float);
+      default:
+        return 0;
+    }
+  }
+
+  Status launch(const NodeLaunch& launch) override {
+    if (launch.prepared == nullptr) {
+      return Status(StatusCode::kInvalidArgument,
+                    "launch.prepared is null; give what prepare returned for the node");
+    }
+    return KernelDispatch::launch(launch);
+  }
+
+  Status dispatch_mul_mat(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
+                          std::uint32_t, std::uint32_t) override {
+    return Prepared<PreparedProduct>().Launch(In(input), Out(output), Scratch<std::byte>(),
+                                              current().stream);
+  }
+
+  Status dispatch_rms_norm(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
+                           std::uint32_t m, float epsilon) override {
+    ops::RmsNorm(In(input), Prepared<PreparedNorm>().gamma, epsilon, Out(output), m);
+    return {};
+  }
+
+  Status dispatch_add(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
+    ops::Add(In(a), In(b), Out(output), n);
+    return {};
+  }
+  Status dispatch_mul(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
+    ops::Mul(In(a), In(b), Out(output), n);
+    return {};
+  }
+  Status dispatch_silu(DevicePtr input, DevicePtr output, std::size_t n) override {
+    ops::Silu(In(input), Out(output), n);
+    return {};
+  }
+  Status dispatch_swiglu(DevicePtr gate, DevicePtr up, DevicePtr output, std::size_t n) override {
+    ops::SwiGlu(In(gate), In(up), Out(output), n);
+    return {};
+  }
+
+  Status dispatch_rope(const TensorNode& node, DevicePtr qk, DevicePtr positions,
+                       std::size_t n_positions, std::uint32_t head_dim,
+                       std::uint32_t num_heads) override {
+    ops::Rope(node.params.rope, Prepared<PreparedRope>().frequencies, Indices(positions), Out(qk),
+              static_cast<std::int64_t>(n_positions), static_cast<int>(num_heads),
+              static_cast<int>(head_dim), Scratch<float>());
+    return {};
+  }
+
+  Status dispatch_attention(const TensorNode& node, DevicePtr q, DevicePtr k, DevicePtr v,
+                            DevicePtr output, std::uint32_t m, std::size_t) override {
+    ops::AttentionArgs args;
+    args.params = node.params.attention;
+    args.q = In(q);
+    args.k = FromDevicePtr<const void>(k);
+    args.v = FromDevicePtr<const void>(v);
+    args.kv_type = current().input_node(1).type;
+    args.out = Out(output);
+    args.rows = m;
+    args.workspace = Scratch<float>();
+    args.workspace_floats = current().workspace_bytes / sizeof(float);
+    ops::Attention(args, AttentionRows(current()));
+    return {};
+  }
+
+  Status dispatch_copy(DevicePtr src, DevicePtr dst, std::size_t bytes) override {
+    std::memmove(FromDevicePtr<void>(dst), FromDevicePtr<const void>(src), bytes);
+    return {};
+  }
+
+  Status dispatch_cast(const TensorNode& node, DevicePtr input, DevicePtr output,
+                       std::size_t n) override {
+    ops::Cast(FromDevicePtr<const void>(input), current().input_node(0).type,
+              FromDevicePtr<void>(output), node.type, n);
+    return {};
+  }
+
+  Status dispatch_embedding(const TensorNode& node, DevicePtr ids, DevicePtr output,
+                            std::uint32_t m) override {
+    const Weight& table = node.params.weight;
+    ops::PickRows(FromDevicePtr<const void>(table.data_ptr), table.type, table.rows, table.cols,
+                  Indices(ids), Out(output), m);
+    return {};
+  }
+
+  Status dispatch_gather_rows(const TensorNode&, DevicePtr input, DevicePtr indices,
+                              DevicePtr output, std::uint32_t m) override {
+    const Shape from = current().input_node(0).shape;
+    ops::PickRows(FromDevicePtr<const void>(input), DataType::kFloat32, from.rows, from.cols,
+                  Indices(indices), Out(output), m);
+    return {};
+  }
+
+  Status dispatch_kv_write(const TensorNode& node, DevicePtr rows, DevicePtr slots, DevicePtr cache,
+                           std::uint32_t m) override {
+    ops::KvWrite(In(rows), Indices(slots), FromDevicePtr<void>(cache), node.type, node.shape.rows,
+                 node.shape.cols, m);
+    return {};
+  }
+
+  Status dispatch_experts(const TensorNode&, DevicePtr input, DevicePtr router_logits,
+                          DevicePtr output, std::uint32_t) override {
+    return Prepared<PreparedExperts>().Launch(In(input), In(router_logits), Out(output),
+                                              Scratch<std::byte>(), current().stream);
+  }
+
+  Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,
+                         std::uint32_t n) override {
+    ops::ArgMax(In(input), FromDevicePtr<std::int32_t>(output), m, n);
+    return {};
+  }
+
+ private:
+  static Feasibility OnlyFloat32() noexcept {
+    return Feasibility::Refuse("the CPU dispatch makes float32 values only, casts apart");
+  }
+
+  // Whether inputs [first, end) are float32.
+  static Feasibility TakesFloat32(const ComputeGraph& graph, const TensorNode& node,
+                                  std::size_t first, std::size_t end) noexcept {
+    for (std::size_t i = first; i < end; ++i) {
+      if (graph.node(node.inputs[i]).type != DataType::kFloat32) {
+        return Feasibility::Refuse("the CPU dispatch reads float32 values only, caches apart");
+      }
+    }
+    return Feasibility::Ok();
+  }
+
+  Operation OperationFor() const noexcept {
+    Operation operation;
+    operation.dispatch = options_.policy;
+    operation.determinism = options_.determinism;
+    return operation;
+  }
+
+  Result<std::unique_ptr<PreparedNode>> PrepareProduct(const ComputeGraph& graph,
+                                                       const TensorNode& node) {
+    GemmArgs args = ProductArgs(node.shape.rows, node.params.weight, node.params.bias,
+                                node.params.quant_a, OperationFor());
+    // Values of the caller may be aligned less than the arena's.
+    if (node.params.quant_a.type == QuantType::kNone) {
+      args.A = FromDevicePtr<const void>(graph.node(node.inputs[0]).data_ptr);
+    }
+    args.D = FromDevicePtr<void>(node.data_ptr);
+    auto plan = gemm_.Plan(args);
+    if (!plan) return plan.status();
+    return std::unique_ptr<PreparedNode>(
+        std::make_unique<PreparedProduct>(*std::move(plan), node.params.quant_a));
+  }
+
+  template <class T>
+  const T& Prepared() const noexcept {
+    return *static_cast<const T*>(current().prepared);
+  }
+  template <class T>
+  T* Scratch() const noexcept {
+    return FromDevicePtr<T>(current().workspace);
+  }
+
+  Gemm& gemm_;
+  CpuDispatchOptions options_;
+  ExpertChoices expert_choices_;
+};
+
+}  // namespace
+
+std::unique_ptr<KernelDispatch> MakeCpuDispatch(Gemm& gemm, const CpuDispatchOptions& options) {
+  return std::make_unique<CpuDispatch>(gemm, options);
+}
+
+}  // namespace culet

@@ -1,0 +1,83 @@
+// The operations of a graph besides products, in FP32 on the host with all threads. Pointers are
+// host memory, matrices are packed and row-major. Nothing here allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "culet/tensor.h"
+#include "culet/types.h"
+#include "kernels/ops/attention_rows.h"
+
+namespace culet::ops {
+
+// -- Element by element; out may be an operand (elementwise.cc)
+// ------------------------------------
+
+void Add(const float* a, const float* b, float* out, std::size_t n);
+void Mul(const float* a, const float* b, float* out, std::size_t n);
+void Silu(const float* x, float* out, std::size_t n);
+void SwiGlu(const float* gate, const float* up, float* out, std::size_t n);
+/// Between float32, float16 and bfloat16, one rounding.
+void Cast(const void* x, DataType from, void* out, DataType to, std::size_t n);
+
+// -- Rows -----------------------------------------------------------------------------------------
+
+/// `groups` groups of gamma.size() elements (rms_norm.cc).
+void RmsNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
+             std::int64_t groups);
+
+/// out row i = row indices[i] of a table of float32, float16 or bfloat16; NaN for an index that is
+/// not in it (rows.cc).
+void PickRows(const void* table, DataType type, std::int64_t table_rows, std::int64_t cols,
+              const std::int32_t* indices, float* out, std::int64_t rows);
+
+/// Row i goes to row slots[i] of a cache of float32, float16 or bfloat16, unless that is outside
+/// (rows.cc).
+void KvWrite(const float* rows, const std::int32_t* slots, void* cache, DataType type,
+             std::int64_t cache_rows, std::int64_t cols, std::int64_t m);
+
+/// Index of each row's largest element, the first of equals, the first NaN if there is one
+/// (argmax.cc).
+void ArgMax(const float* x, std::int32_t* out, std::int64_t rows, std::int64_t cols);
+
+/// One FP32 scale for `group` elements of a row, as culet/quantize.h (quantize_rows.cc).
+/// `scales`: (rows, ceil(cols / group)).
+void QuantizeRows(const float* x, std::int64_t rows, std::int64_t cols, int group,
+                  std::uint8_t* values, float* scales);
+
+// -- Attention ------------------------------------------------------------------------------------
+
+/// In place on `rows` rows of `heads` heads. `frequencies`: those of RopeFrequencies. `workspace`:
+/// RopeWorkspace floats (rope.cc).
+void Rope(const RopeParams& params, std::span<const double> frequencies,
+          const std::int32_t* positions, float* x, std::int64_t rows, int heads, int head_dim,
+          float* workspace);
+std::size_t RopeWorkspace(const RopeParams& params, std::int64_t rows) noexcept;
+
+/// K and V: float32, float16 or bfloat16. A row that sees no key, or a block outside the cache, is
+/// NaN. `workspace`: AttentionWorkspace floats (attention.cc).
+struct AttentionArgs {
+  AttentionParams params;
+  const float* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  DataType kv_type = DataType::kFloat32;
+  float* out = nullptr;
+  std::int64_t rows = 0;
+  float* workspace = nullptr;
+  std::size_t workspace_floats = 0;  ///< one made for fewer threads than there are now limits them
+};
+void Attention(const AttentionArgs& args, const AttentionRows& keys);
+std::size_t AttentionWorkspace(const AttentionParams& params);
+
+// -- Routed experts (route.cc) --------------------------------------------------------------------
+
+/// The `active` largest of each row's softmax, largest first, the first of equals first: `ids` and
+/// `shares` (rows, active). `renormalize` divides the shares by their sum. A row with a NaN has NaN
+/// shares of the first experts.
+void Route(const float* logits, std::int64_t rows, int experts, int active, bool renormalize,
+           std::int32_t* ids, float* shares);
+
+}  // namespace culet::ops
