@@ -18,6 +18,7 @@ constexpr std::int64_t kWholeProducts = std::int64_t{1} << 26;     // about 0.1 
 constexpr std::int64_t kWholeElementsOfA = std::int64_t{1} << 22;  // 32 MB of doubles
 constexpr int kSampledRows = 64;
 constexpr int kSampledCols = 256;
+constexpr int kPromotionInterval = 128;  // what Accumulate::kPromoted promises for FP8
 constexpr int kTileEdge = 64;  // every tile of every kernel starts at a multiple of a power of two
 
 // Both ends, the tail of a tile of 16, tile edges spread over the extent, and a random rest.
@@ -92,6 +93,46 @@ Sums Dot(const double* a, const double* b, int k) noexcept {
           (magnitude[0] + magnitude[1]) + (magnitude[2] + magnitude[3])};
 }
 
+// How far Hopper's FP8 unit may be from the sum of a b (E4M3 numbers times scales that are equal
+// within an interval). An instruction adds 32 products and the accumulator: each addend is
+// truncated towards zero, 14 bits below the largest one (measured: 2^13 + 1 is kept, 2^14 + 1 is
+// not). A product has 8 bits, so those within 2^5 of the largest lose nothing, whichever way the
+// unit counts exponents; the smaller ones lose the unit in the last place or all they have.
+// Positive and negative products err in opposite directions. `interval` elements are summed before
+// they move to FP32.
+double Fp8UnitError(const double* a, const double* b, int k, int interval) noexcept {
+  constexpr int kInstruction = 32;
+  constexpr double kUnit = 0x1p-13, kWhole = 0x1p-5;
+  double all = 0, sum = 0, error = 0;
+  for (int begin = 0; begin < k; begin += kInstruction) {
+    if (begin % interval == 0) {
+      all += error;
+      sum = error = 0;
+    }
+    const int count = std::min(kInstruction, k - begin);
+    double products[kInstruction];
+    double largest = std::fabs(sum) + error;
+    const double held = largest;
+    for (int i = 0; i < count; ++i) {
+      products[i] = a[begin + i] * b[begin + i];
+      largest = std::max(largest, std::fabs(products[i]));
+    }
+    const double unit = kUnit * largest, whole = kWhole * largest;
+    double losses = 0, signed_losses = 0;
+    for (int i = 0; i < count; ++i) {
+      const double size = std::fabs(products[i]);
+      const double loss = size < whole ? std::min(size, unit) : 0.0;
+      losses += loss;
+      signed_losses += std::copysign(loss, products[i]);
+      sum += products[i];
+    }
+    // The larger of what positive and what negative products lose.
+    error += (losses + std::fabs(signed_losses)) / 2 + std::min(held, unit);
+    error += kUnit * (std::fabs(sum) + error);  // the result itself
+  }
+  return all + error;
+}
+
 bool IsPowerOfTwo(double value) noexcept {
   int exponent = 0;
   return std::fabs(std::frexp(value, &exponent)) == 0.5;
@@ -109,18 +150,21 @@ class ErrorModel {
     addend_ = Gamma(3);
     underflow_ = (desc.k + 6.0) * 0x1p-126;
     const bool fp8 = desc.type_a == DataType::kFloat8_e4m3 && desc.type_b == DataType::kFloat8_e4m3;
-    if (desc.arch != 0 && fp8) {
-      // wgmma keeps 14 bits and truncates. An instruction adds 32 products; two truncations of the
-      // whole sum for each, over the chain that is kept in its accumulator.
-      const double chain = desc.accumulate == Accumulate::kFast ? std::ceil(desc.k / 32.0) : 4;
-      product_ += 2 * chain * 0x1p-13;
-    }
+    if (desc.arch != 0 && fp8 && !exact_)
+      fp8_interval_ = desc.accumulate == Accumulate::kFast ? desc.k : kPromotionInterval;
   }
 
-  double Slack(double product, double product_magnitude, double addends) const noexcept {
-    if (exact_epilogue_) return 0;
-    if (exact_) return addend_ * (std::fabs(product) + addends);
-    return product_ * product_magnitude + addend_ * addends + underflow_;
+  /// Of alpha * (sum of a b): `a`, `b` of length k, and the sums that Dot made of them.
+  double ProductSlack(const double* a, const double* b, int k, double alpha,
+                      const Sums& sums) const noexcept {
+    if (exact_) return exact_epilogue_ ? 0 : addend_ * std::fabs(alpha * sums.value);
+    const double unit = fp8_interval_ > 0 ? Fp8UnitError(a, b, k, fp8_interval_) : 0;
+    return std::fabs(alpha) * (product_ * sums.magnitude + unit) + underflow_;
+  }
+
+  /// Of what is added to it.
+  double AddendSlack(double addends) const noexcept {
+    return exact_epilogue_ ? 0 : addend_ * addends;
   }
 
  private:
@@ -132,6 +176,7 @@ class ErrorModel {
   bool exact_;
   bool exact_epilogue_;
   double product_ = 0, addend_ = 0, underflow_ = 0;
+  int fp8_interval_ = 0;  // 0: no FP8 unit takes part
 };
 
 }  // namespace
@@ -171,8 +216,9 @@ Oracle MakeOracle(const GemmDesc& desc, const Arrangement& at, const ScratchOpti
       const double bias =
           at.bias.present() ? element(at.bias, 0, desc.bias_axis == Bias::Axis::kN ? col : row) : 0;
       oracle.reference[i * cols + j] = product + c + bias;
-      oracle.slack[i * cols + j] = model.Slack(product, std::fabs(options.alpha) * sums.magnitude,
-                                               std::fabs(c) + std::fabs(bias));
+      oracle.slack[i * cols + j] =
+          model.ProductSlack(a.data() + i * k, b.data(), desc.k, options.alpha, sums) +
+          model.AddendSlack(std::fabs(c) + std::fabs(bias));
     }
   });
   return oracle;
