@@ -49,16 +49,16 @@ std::string CsvRow(const Problem& problem, const Contender& contender, const Har
     cells.push_back(fmt::format("{:.3f}", time_us));
     cells.push_back(fmt::format("{:.3f}", contender.SpreadUs()));
     cells.push_back(std::to_string(contender.samples_us.size()));
-    cells.push_back(fmt::format("{:.1f}", Operations(desc) / time_us / 1e6));
-    cells.push_back(fmt::format("{:.1f}", MinimumBytes(desc) / time_us / 1e3));
+    cells.push_back(fmt::format("{:.4g}", Operations(desc) / time_us / 1e6));
+    cells.push_back(fmt::format("{:.4g}", MinimumBytes(desc) / time_us / 1e3));
   } else {
     cells.insert(cells.end(), 5, "");
   }
   cells.push_back(fmt::format("{:.3f}", limit_us));
   cells.push_back(contender.timed() ? fmt::format("{:.4f}", contender.MedianUs() / limit_us) : "");
   cells.push_back(contender.timed() ? fmt::format("{:.3e}", contender.error.relative_l2) : "");
-  cells.push_back(fmt::format("{:.1f}", rates.read_gbps));
-  cells.push_back(fmt::format("{:.1f}", rates.gflops / 1e3));
+  cells.push_back(fmt::format("{:.5g}", rates.read_gbps));
+  cells.push_back(fmt::format("{:.5g}", rates.gflops / 1e3));
   cells.push_back(std::to_string(rates.measured));
   cells.push_back(Quoted(contender.status.message()));
   return fmt::format("{}\n", fmt::join(cells, ","));

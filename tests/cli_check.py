@@ -3,6 +3,8 @@
 usage: cli_check.py --source DIR --build DIR --cli BINARY [TEST ...]
 """
 import argparse
+import csv
+import io
 import json
 import os
 import pathlib
@@ -171,6 +173,9 @@ class Misuse(Case):
                 ("bench --m 1 --n 2 --k 3 --kernels ,", "--kernels is empty"),
                 ("bench --m 1 --n 2 --k 3 --regret --kernels all", "leave out --kernels"),
                 ("bench --m 1 --n 2 --k 3 --regret --cache x", "leave out --cache"),
+                ("bench --m 1 --n 2 --k 3 --regret --untuned", "leave out --untuned"),
+                ("bench --m 1 --n 2 --k 3 --csv --json", "exclude each other"),
+                ("bench --m 1 --n 2 --k 3 --kernels cpu@sw=1", "neither swizzle=N nor splits=N"),
                 ("bench --m 1 --n 2 --k 3 --launch-overhead", "takes no problems"),
                 ("kernels --threads 0", "--threads"),
                 ("kernels --surprise", "--surprise")]:
@@ -400,7 +405,7 @@ class Bench(Case):
         self.assertRegex(out, r"reads [\d.]+ GB/s, computes \d+ GFLOP/s in float32 \(measured")
         self.assertRegex(out, r"(?m)^- +2 +64 +96 +bf16>bf16 +\* cpu_simd/\S+ +[\d.]+ (ns|us|ms) ")
         self.assertIn("culet bench --m 2 --n 64 --k 96 --format bf16 --out bf16 --kernels "
-                      "cpu_reference --threads", out)
+                      "cpu_reference@swizzle=0@splits=1 --threads", out)
 
     def test_all_is_all_but_the_reference(self):
         (problem,) = culet_json("bench", "--m", 2, *SMALL, "--rounds", 1, "--kernels",
@@ -428,6 +433,41 @@ class Bench(Case):
         self.assertEqual(document["regret"]["problems"], 2)
         self.assertGreaterEqual(document["regret"]["geometric_mean"], 1)
         self.assertGreaterEqual(document["regret"]["worst"], document["regret"]["geometric_mean"])
+
+    def test_csv(self):
+        out, _ = culet("bench", "--m", "2,3", *SMALL, "--rounds", 2, "--csv", "--untuned",
+                       "--kernels", "choice")
+        rows = list(csv.DictReader(io.StringIO(out)))
+        self.assertEqual([row["m"] for row in rows], ["2", "3"])
+        for row in rows:
+            self.assertEqual((row["choice"], row["untuned"], row["pdl"]), ("1", "1", "0"))
+            self.assertTrue(row["kernel"].startswith("cpu_simd/"))
+            limit = max(float(row["gbps"]) / float(row["read_gbps"]),
+                        float(row["tflops"]) / float(row["peak_tflops"]))
+            self.assertAlmostEqual(1 / float(row["over_limit"]), limit, delta=0.01 * limit)
+            self.assertAlmostEqual(float(row["over_limit"]),
+                                   float(row["time_us"]) / float(row["limit_us"]),
+                                   delta=0.01 * float(row["over_limit"]))
+
+    def test_a_launch_is_named_with_its_parameters(self):
+        (problem,) = culet_json("bench", "--m", 2, *SMALL, "--rounds", 1, "--kernels",
+                                "cpu_simd/skinny/m4n2@swizzle=0@splits=1,cpu_reference")["problems"]
+        self.assertEqual({k["kernel"] for k in problem["kernels"]},
+                         {"cpu_simd/skinny/m4n2", "cpu_reference"})
+        out, _ = culet("bench", "--m", 2, *SMALL, "--kernels", "cpu_reference@splits=7", code=1)
+        self.assertIn("no such swizzle or number of splits", out)
+
+    def test_pdl_is_part_of_the_problem(self):
+        document = culet_json("bench", "--m", 2, *SMALL, "--rounds", 1, "--pdl")
+        (problem,) = document["problems"]
+        self.assertTrue(problem["pdl"])
+        self.assertIn(" --pdl ", problem["kernels"][0]["repro"])
+
+    def test_a_budget_leaves_launches_out_but_not_the_regret(self):
+        document = culet_json("bench", "--m", "1,8", "--n", 512, "--k", 512, "--regret",
+                              "--budget", 0.05)
+        self.assertGreaterEqual(document["left_out_launches"] + document["left_out"], 1)
+        self.assertGreaterEqual(document["regret"]["problems"], 1)
 
     def test_the_cost_of_a_launch_is_printed(self):
         overhead = culet_json("bench", "--launch-overhead")["launch_overhead"]

@@ -1,6 +1,7 @@
 // The quantisers against their definition, written out once more, and what they refuse.
 #include "culet/quantize.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -264,6 +265,29 @@ TEST(Quantize, BadCallsNameTheArgumentAndWriteNothing) {
          [](Call& c) { c.values_data = const_cast<void*>(c.source_data); });
   expect({"scales", "overlaps"},
          [](Call& c) { c.scales_data = reinterpret_cast<float*>(c.values_data); });
+}
+
+// What reaches the GPU's quantiser is decided on the host, with a GPU or without.
+TEST(QuantizeOnAGpu, RefusesWhatItsKernelDoesNotTake) {
+  const auto refusal = [](DataType type, Order source_order, Order values_order, int scale_cols) {
+    Matrix source(type, source_order, 4, 256);
+    Matrix values(DataType::kFloat8_e4m3, values_order, 4, 256);
+    Matrix scales(DataType::kFloat32, Order::kColMajor, 4, scale_cols);
+    const Status status =
+        QuantizeGroupsCuda(source.storage.data(), source.layout, values.storage.data(),
+                           values.layout, scales.floats(), scales.layout);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(values.untouched());
+    EXPECT_TRUE(scales.untouched());
+    return status.message();
+  };
+  using testing::HasSubstr;
+  constexpr Order kRows = Order::kRowMajor, kCols = Order::kColMajor;
+  EXPECT_THAT(refusal(DataType::kFloat32, kRows, kRows, 2), HasSubstr("only bfloat16"));
+  EXPECT_THAT(refusal(DataType::kBfloat16, kCols, kRows, 2), HasSubstr("must be row-major"));
+  EXPECT_THAT(refusal(DataType::kBfloat16, kRows, kCols, 2), HasSubstr("must be row-major"));
+  EXPECT_THAT(refusal(DataType::kBfloat16, kRows, kRows, 3), HasSubstr("make it 4 x 2"));
+  EXPECT_THAT(refusal(DataType::kFloat8_e4m3, kRows, kRows, 2), HasSubstr("source_layout.type"));
 }
 
 }  // namespace
