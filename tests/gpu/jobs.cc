@@ -54,9 +54,11 @@ constexpr std::size_t Padded(std::size_t bytes) { return (bytes + 15) / 16 * 16;
 struct Shape {
   int m, n, k;
 };
-// Whole and partial tiles of every family; k with one to eight blocks, and a partial one.
-constexpr Shape kShapes[] = {{1, 576, 1024},  {7, 520, 656},   {17, 256, 512}, {64, 384, 528},
-                             {128, 512, 384}, {200, 264, 272}, {257, 520, 400}};
+// Whole and partial tiles of every family; k with one to 56 blocks, and a partial one; the last two
+// keep the whole GPU busy.
+constexpr Shape kShapes[] = {{1, 576, 1024},  {7, 520, 656},    {17, 256, 512},
+                             {64, 384, 528},  {128, 512, 384},  {200, 264, 272},
+                             {257, 520, 400}, {64, 2112, 7168}, {1000, 2056, 1040}};
 constexpr Shape kTinyShapes[] = {{3, 72, 400}, {130, 264, 272}};
 constexpr Format kFormats[] = {Format::kFp8Block, Format::kBf16, Format::kF32};
 

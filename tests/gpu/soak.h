@@ -1,4 +1,4 @@
-// A million launches over several streams and threads.
+// Millions of launches over several streams and threads.
 #pragma once
 
 #include "culet/gemm.h"
