@@ -1,0 +1,174 @@
+// Every kind of model on the CPU dispatch against the double reference, with random weights; and
+// what configs and sessions refuse.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "culet/decoder.h"
+#include "culet/dispatch.h"
+#include "culet/gemm.h"
+#include "decoder_fixture.h"
+
+namespace culet {
+namespace {
+
+using testing::HasSubstr;
+
+// A small config with these keys beside the usual ones.
+std::string Config(const std::string& architecture, const std::string& more) {
+  return R"({"architectures": [")" + architecture + R"("], "vocab_size": 96, "hidden_size": 64,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24,
+    "max_position_embeddings": 64, "intermediate_size": 80, )" +
+         more + R"("rms_norm_eps": 1e-5})";
+}
+
+struct Kind {
+  const char* name;
+  const char* architecture;
+  const char* more;
+};
+constexpr Kind kKinds[] = {
+    {"llama_biases", "LlamaForCausalLM", R"("attention_bias": true, "mlp_bias": true,)"},
+    {"llama_linear", "LlamaForCausalLM", R"("rope_scaling": {"type": "linear", "factor": 3},)"},
+    {"llama_partial", "LlamaForCausalLM",
+     R"("partial_rotary_factor": 0.5, "tie_word_embeddings": true,)"},
+    {"llama3", "LlamaForCausalLM",
+     R"("rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8,
+        "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 16},)"},
+    {"mistral_window", "MistralForCausalLM", R"("sliding_window": 5,)"},
+    {"mixtral", "MixtralForCausalLM", R"("num_local_experts": 6, "num_experts_per_tok": 2,)"},
+    {"qwen2_some_windows", "Qwen2ForCausalLM",
+     R"("use_sliding_window": true, "sliding_window": 4, "max_window_layers": 1,)"},
+    {"qwen3_yarn", "Qwen3ForCausalLM",
+     R"("rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4,
+        "original_max_position_embeddings": 16},)"},
+    {"qwen3_moe_mixed", "Qwen3MoeForCausalLM",
+     R"("num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+        "norm_topk_prob": false, "mlp_only_layers": [1],)"},
+};
+
+class RandomModels : public testing::TestWithParam<std::tuple<Kind, DataType>> {};
+
+std::vector<float> LogitsOf(const DecoderModel& model, KernelDispatch& dispatch, DataType cache) {
+  auto session = Session::Create(
+      model, dispatch,
+      {.max_sequences = 2, .max_context = 32, .block_size = 4, .cache_type = cache});
+  EXPECT_TRUE(session.ok()) << session.status().ToString();
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < 26; ++i) ids.push_back((i * 37 + 11) % 96);
+  const int a = *session->AddSequence(), b = *session->AddSequence();
+  const SequenceTokens first[] = {{a, {ids.data(), 9}}, {b, {ids.data() + 9, 14}}};
+  const SequenceTokens second[] = {{b, {ids.data() + 23, 1}}, {a, {ids.data() + 24, 2}}};
+  std::vector<float> all;
+  for (const auto& batch :
+       {std::span<const SequenceTokens>(first), std::span<const SequenceTokens>(second)}) {
+    const auto result = session->Step(batch, {.all_logits = true});
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    if (result.ok()) all.insert(all.end(), result->logits.begin(), result->logits.end());
+  }
+  return all;
+}
+
+TEST_P(RandomModels, CpuEqualsReference) {
+  const auto [kind, type] = GetParam();
+  const auto config = ParseDecoderConfig(Config(kind.architecture, kind.more), "config");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const auto model = DecoderModel::Random(*config, type, HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  auto gemm = Gemm::Create();
+  ASSERT_TRUE(gemm.ok());
+  const auto cpu = MakeCpuDispatch(*gemm);
+  const auto reference = MakeReferenceDispatch();
+  for (const DataType cache : {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16}) {
+    const std::vector<float> a = LogitsOf(*model, *cpu, cache),
+                             b = LogitsOf(*model, *reference, cache);
+    ASSERT_EQ(a.size(), 26u * 96);
+    ASSERT_EQ(a.size(), b.size());
+    // Steps of E4M3 and of narrow caches turn the last bits of FP32 into whole steps.
+    const double bound = type == DataType::kFloat8_e4m3 ? 0.1
+                         : cache == DataType::kFloat32  ? 1e-5
+                                                        : 2e-3;
+    EXPECT_LE(RelativeL2(a.data(), b.data(), a.size()), bound) << ToString(cache);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RandomModels,
+                         testing::Combine(testing::ValuesIn(kKinds),
+                                          testing::Values(DataType::kFloat32, DataType::kFloat16,
+                                                          DataType::kBfloat16,
+                                                          DataType::kFloat8_e4m3)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  ToString(std::get<1>(info.param));
+                         });
+
+// With batch-invariant kernels a sequence gives the same bits alone and beside another.
+TEST(Session, BatchInvariantBits) {
+  const auto config = ParseDecoderConfig(Config(kKinds[8].architecture, kKinds[8].more), "config");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const auto model = DecoderModel::Random(*config, DataType::kBfloat16, HostMemory());
+  ASSERT_TRUE(model.ok());
+  auto gemm = Gemm::Create();
+  const auto dispatch = MakeCpuDispatch(*gemm, {.determinism = Determinism::kBatchInvariant});
+  auto session = Session::Create(*model, *dispatch, {.max_sequences = 3, .max_context = 32});
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const std::vector<std::int32_t> ids = {5, 80, 2, 41, 41, 7, 19, 3, 66};
+  const int alone = *session->AddSequence(), together = *session->AddSequence(),
+            other = *session->AddSequence();
+  const SequenceTokens one[] = {{alone, ids}};
+  const SequenceTokens two[] = {{other, {ids.data() + 2, 5}}, {together, ids}};
+  const auto a = session->Step(one, {.logits = true}), b = session->Step(two, {.logits = true});
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_TRUE(std::equal(a->logits.begin(), a->logits.end(), b->logits.begin() + 96));
+}
+
+TEST(Session, RefusesAndStaysAsItWas) {
+  const auto config = ParseDecoderConfig(Config("LlamaForCausalLM", ""), "config");
+  const auto model = DecoderModel::Random(*config, DataType::kFloat32, HostMemory());
+  const auto dispatch = MakeReferenceDispatch();
+  auto session = Session::Create(*model, *dispatch, {.max_context = 8, .max_step_tokens = 6});
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const int sequence = *session->AddSequence();
+  const std::vector<std::int32_t> good = {1, 2, 3, 4, 5, 6, 7}, bad = {1, 96};
+  const auto refused = [&](std::vector<SequenceTokens> batch, StatusCode code, const char* words) {
+    const auto result = session->Step(batch);
+    EXPECT_EQ(result.status().code(), code);
+    EXPECT_THAT(result.status().message(), HasSubstr(words));
+    EXPECT_EQ(*session->LengthOf(sequence), 0);
+  };
+  refused({}, StatusCode::kInvalidArgument, "the batch is empty");
+  refused({{sequence, {}}}, StatusCode::kInvalidArgument, "gets no tokens");
+  refused({{sequence, bad}}, StatusCode::kInvalidArgument, "token 96 is not in the vocabulary");
+  refused({{sequence, good}}, StatusCode::kInvalidArgument, "more than max_step_tokens 6");
+  refused({{7, {good.data(), 2}}}, StatusCode::kNotFound, "there is no sequence 7");
+  refused({{sequence, {good.data(), 2}}, {sequence, {good.data(), 2}}},
+          StatusCode::kInvalidArgument, "twice");
+  EXPECT_EQ(session->AddSequence().status().code(), StatusCode::kResourceExhausted);
+  std::vector<std::int32_t> longer(9, 1);
+  EXPECT_EQ(session->Prefill(sequence, longer).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(*session->LengthOf(sequence), 0);
+}
+
+TEST(DecoderConfig, NamesWhatItDoesNotKnow) {
+  const auto refused = [](const std::string& text, StatusCode code, const char* words) {
+    const auto config = ParseDecoderConfig(text, "config.json");
+    EXPECT_EQ(config.status().code(), code) << words;
+    EXPECT_THAT(config.status().message(), HasSubstr(words));
+  };
+  refused("[]", StatusCode::kDataLoss, "not a JSON object");
+  refused(Config("GPT2LMHeadModel", ""), StatusCode::kUnsupported, "GPT2LMHeadModel is unknown");
+  refused(Config("LlamaForCausalLM", R"("rope_scaling": {"type": "dynamic", "factor": 2},)"),
+          StatusCode::kUnsupported, "known are default, linear, llama3, yarn");
+  refused(Config("LlamaForCausalLM", R"("rope_scaling": {"factor": 2},)"),
+          StatusCode::kInvalidArgument, "has a factor but no rope_type");
+  refused(Config("LlamaForCausalLM", R"("hidden_act": "gelu",)"), StatusCode::kUnsupported,
+          "hidden_act is gelu");
+  refused(Config("LlamaForCausalLM", R"("quantization_config": {"quant_method": "awq"},)"),
+          StatusCode::kUnsupported, "known is quant_method fp8");
+}
+
+}  // namespace
+}  // namespace culet
