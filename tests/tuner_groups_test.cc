@@ -54,6 +54,22 @@ TEST(TunerGroupsTest, TheDefaultsGroupAlwaysGoesOn) {
   EXPECT_EQ(WinnerOf(tuner), 10);
 }
 
+TEST(TunerGroupsTest, WhatLeadersTookWhileTheMachineWasCoolDoesNotCount) {
+  // The leaders' first two samples flatter them; the second member of group 0 is the best.
+  auto entries = TenGroups();
+  entries[10].time_us = 95;
+  Machine machine(entries);
+  machine.time_of = [&](int i, int sample) {
+    return entries[static_cast<std::size_t>(i)].time_us * (i < 10 && sample < 2 ? 0.8 : 1.0);
+  };
+  auto options = machine.Options();
+  options.clusters = 3;
+  options.rounds = 3;  // so that two of them would decide
+  Tuner tuner(machine.specs(), options);
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 10);
+}
+
 TEST(TunerGroupsTest, AKeptGroupsSlowLeaderDoesNotTakeItsMembersAway) {
   // Group 1's leader is 1.4 times the best, beyond drop_ratio; a member is the best of all.
   auto entries = TenGroups();

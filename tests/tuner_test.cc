@@ -137,6 +137,15 @@ TEST(TunerTest, RerunsAgreeWhateverTheNoiseWithinTheBand) {
   EXPECT_EQ(winners, std::set<int>{2});
 }
 
+TEST(TunerTest, AClockThatFallsWhileAllTakeTurnsIsNoNoise) {
+  const double true_us[] = {100, 101, 97};
+  Machine machine(Entries{{100}, {101}, {97}});
+  machine.time_of = [&](int i, int sample) { return true_us[i] * (1 + 0.05 * sample); };
+  Tuner tuner(machine.specs(), machine.Options());
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 2);
+}
+
 TEST(TunerTest, RunsWithEqualTimesProposeTheSameSequence) {
   std::vector<int> first;
   for (int run = 0; run < 2; ++run) {

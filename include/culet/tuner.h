@@ -29,7 +29,7 @@ struct TunerOptions {
 
 /// The options with what is not set filled in: on the CPU, where a sample is one launch, 24
 /// candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.02; on a GPU, where a sample is
-/// the mean of many launches and takes less time, 96, 12, 1.1 and 0.005. A Tuner that is given
+/// the mean of many launches and takes less time, 160, 12, 1.1 and 0.005. A Tuner that is given
 /// neither takes those of the CPU.
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device);
 
@@ -45,7 +45,7 @@ struct Dropped {
 ///   while (const LaunchSpec* spec = tuner.Next()) tuner.Report(measure(*spec));
 /// The order of proposals depends on the candidates and the reported times alone.
 ///  1. When there are more groups of alike candidates (Cluster) than `clusters`, one leader of each
-///     is sampled twice; the best groups and the default's go on, whole.
+///     is sampled twice; the best groups and the default's go on, whole and from the start.
 ///  2. All that are left take turns, `rounds` samples each. After a turn those slower than
 ///     drop_ratio times the best go (after the first only beyond its square: one sample may be an
 ///     outlier). The default stays.

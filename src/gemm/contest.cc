@@ -42,14 +42,18 @@ void Contest::RemoveSlow(int i, std::string why) {
   Remove(i, Status(StatusCode::kResourceExhausted, std::move(why)));
 }
 
-bool Contest::Ahead(const Estimate& a, const Estimate& b) const {
-  const double band = std::max({noise_ * b.time_us, a.spread_us, b.spread_us});
-  return b.time_us - a.time_us > band;
+bool Contest::Ahead(const std::vector<double>& a, const std::vector<double>& b) const {
+  std::vector<double> ratios;
+  for (std::size_t turn = 0; turn < std::min(a.size(), b.size()); ++turn) {
+    ratios.push_back(a[turn] / b[turn]);
+  }
+  return Median(a) < Median(b) &&
+         1 - Median(ratios) > std::max(noise_, HalfInterquartileRange(ratios));
 }
 
-bool Contest::SurelyAhead(const Estimate& a, const Estimate& b) const {
+bool Contest::SurelyAhead(const std::vector<double>& a, const std::vector<double>& b) const {
   if (!Ahead(a, b)) return false;
-  return std::min(a.samples, b.samples) >= kMinSamples || a.time_us * drop_ratio_ < b.time_us;
+  return std::min(a.size(), b.size()) >= kMinSamples || Median(a) * drop_ratio_ < Median(b);
 }
 
 bool Contest::Competes(int i) const {
@@ -71,16 +75,16 @@ int Contest::Challenger(bool surely) const {
   const int standard = Default();
   if (standard < 0) return -1;
   if ((*this)[standard].samples.empty()) return best;
-  const Estimate slowest = EstimateOf((*this)[standard].samples);
+  const std::vector<double>& slowest = (*this)[standard].samples;
   const auto beats_default = [&](int i) {
-    const Estimate estimate = EstimateOf((*this)[i].samples);
-    return surely ? SurelyAhead(estimate, slowest) : Ahead(estimate, slowest);
+    const std::vector<double>& samples = (*this)[i].samples;
+    return surely ? SurelyAhead(samples, slowest) : Ahead(samples, slowest);
   };
   if (best < 0 || best == standard || !beats_default(best)) return standard;
   // The first within the band, not the fastest: near ties then fall the same way in every run.
-  const Estimate fastest = EstimateOf((*this)[best].samples);
+  const std::vector<double>& fastest = (*this)[best].samples;
   for (int i = 0; i < best; ++i) {
-    if (!Competes(i) || Ahead(fastest, EstimateOf((*this)[i].samples))) continue;
+    if (!Competes(i) || Ahead(fastest, (*this)[i].samples)) continue;
     if (beats_default(i)) return i;
   }
   return best;
@@ -91,7 +95,7 @@ bool Contest::Fought(int challenger, std::size_t pairs) const {
 }
 
 bool Contest::WinsDuel(int challenger) const {
-  return Ahead(EstimateOf((*this)[challenger].duel), EstimateOf((*this)[Default()].duel));
+  return Ahead((*this)[challenger].duel, (*this)[Default()].duel);
 }
 
 Estimate Contest::Standing(int i) const {

@@ -27,10 +27,11 @@ class Contest {
 
   struct Candidate {
     LaunchSpec spec;
-    std::vector<double> samples = {};  ///< of the rounds
+    std::vector<double> samples = {};  ///< of the rounds, or while `scouted` of the leaders' stage
     std::vector<double> duel = {};     ///< of the last duel with the default
     bool gone = false;                 ///< failed, or too slow
     bool beaten = false;               ///< lost its duel
+    bool scouted = false;              ///< the next sample replaces those of the leaders' stage
   };
 
   Contest(const std::vector<LaunchSpec>& specs, double noise, double drop_ratio);
@@ -49,11 +50,12 @@ class Contest {
   void RemoveSlow(int i, std::string why);
   const std::vector<Dropped>& dropped() const noexcept { return dropped_; }
 
-  /// Whether `a` is faster than `b` by more than the noise band.
-  bool Ahead(const Estimate& a, const Estimate& b) const;
+  /// Whether `a` is faster than `b` by more than the noise band. Samples of one turn are compared
+  /// with each other, so that a clock that falls while all take turns is no noise.
+  bool Ahead(const std::vector<double>& a, const std::vector<double>& b) const;
 
   /// Ahead, and sampled often enough to know the band; with few samples, ahead by drop_ratio.
-  bool SurelyAhead(const Estimate& a, const Estimate& b) const;
+  bool SurelyAhead(const std::vector<double>& a, const std::vector<double>& b) const;
 
   /// By the rounds' samples: the best candidate that is ahead of the default and not beaten, or a
   /// nearly as good one that stands before it; else the default. -1 when nobody has a sample.

@@ -19,7 +19,9 @@ constexpr int kMaxSets = 256;
 
 // The events around a graph are good to about half a microsecond.
 constexpr double kLeastSampleUs = 150;
-constexpr int kMinLaunches = 2;
+
+// A kernel starts while the one before ends; of long ones that is nothing.
+constexpr double kLongLaunchUs = 500;
 
 LaunchPointers PointersOf(const GemmArgs& args) {
   return {args.A, args.U, args.C, args.D, args.alpha, args.beta};
@@ -39,7 +41,7 @@ int LaunchesPerSample(const DeviceInfo& device, int sets, double roofline_us) no
   if (device.arch == 0) return 1;
   const double lasting = std::ceil(kLeastSampleUs / std::max(roofline_us, 1e-3));
   const int wanted = std::max(sets, static_cast<int>(std::min<double>(lasting, kMaxSets)));
-  return std::clamp(wanted, kMinLaunches, kMaxSets);
+  return std::clamp(wanted, roofline_us < kLongLaunchUs ? 2 : 1, kMaxSets);
 }
 
 struct TimedLaunch::Impl {

@@ -160,12 +160,13 @@ void Tuner::Impl::KeepBestGroups() {
   }
 }
 
-// Leaders are a sample or two ahead and wait for the others.
+// Leaders start again with the others: a GPU is cooler, and its clock higher, in the first stage.
 void Tuner::Impl::QueueRound() {
   for (int i = 0; i < contest.size(); ++i) {
-    if (!contest[i].gone && contest[i].samples.size() < static_cast<std::size_t>(round)) {
-      queue.push_back(i);
-    }
+    if (contest[i].gone) continue;
+    const auto& samples = contest[i].samples;
+    contest[i].scouted = round == 1 && !samples.empty();
+    if (contest[i].scouted || samples.size() < static_cast<std::size_t>(round)) queue.push_back(i);
   }
 }
 
@@ -251,7 +252,7 @@ void Tuner::Impl::UpdateProgress() {
 
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device) {
   const bool single = device.arch == 0;
-  options.max_candidates = options.max_candidates.value_or(single ? 24 : 96);
+  options.max_candidates = options.max_candidates.value_or(single ? 24 : 160);
   options.clusters = options.clusters.value_or(single ? 5 : 12);
   options.drop_ratio = options.drop_ratio.value_or(single ? 1.25 : 1.1);
   options.noise = options.noise.value_or(single ? 0.02 : 0.005);
@@ -273,6 +274,7 @@ void Tuner::Report(double time_us) {
   if (impl_->pending < 0) return;
   auto& candidate = impl_->contest[impl_->pending];
   const bool duel = impl_->stage == Impl::Stage::kDuels;
+  if (std::exchange(candidate.scouted, false)) candidate.samples.clear();
   (duel ? candidate.duel : candidate.samples).push_back(time_us);
   ++impl_->samples_taken;
   impl_->Answered();
