@@ -66,8 +66,8 @@ TEST(LaunchesPerSample, OneOnTheCpu) { EXPECT_EQ(LaunchesPerSample({}, 40, 1.0),
 TEST(LaunchesPerSample, EverySetOnceAndLongEnough) {
   const DeviceInfo gpu = Hopper();
   EXPECT_EQ(LaunchesPerSample(gpu, 43, 1000.0), 43);  // every set
-  EXPECT_EQ(LaunchesPerSample(gpu, 5, 10.0), 15);     // 150 us
-  EXPECT_EQ(LaunchesPerSample(gpu, 1, 300.0), 2);     // a kernel behind a kernel
+  EXPECT_EQ(LaunchesPerSample(gpu, 5, 10.0), 60);     // 600 us
+  EXPECT_EQ(LaunchesPerSample(gpu, 1, 499.0), 2);     // a kernel behind a kernel
   EXPECT_EQ(LaunchesPerSample(gpu, 1, 2500.0), 1);
   EXPECT_EQ(LaunchesPerSample(gpu, 256, 0.01), 256);
   EXPECT_EQ(LaunchesPerSample(gpu, 1, 0.0), 256);

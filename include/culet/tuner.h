@@ -18,7 +18,7 @@ namespace culet {
 struct TunerOptions {
   double budget_s = 0;  ///< 0: no limit. From construction, checked between measurements; below 0
                         ///< (what a caller had left) it is spent
-  int rounds = 5;       ///< samples a surviving candidate gets
+  std::optional<int> rounds;          ///< samples a surviving candidate gets
   std::optional<int> max_candidates;  ///< best predicted kept; the default is always among them
   std::optional<int> clusters;        ///< groups of alike kernels that survive the first round
   std::optional<double> drop_ratio;   ///< after a round, a candidate slower than this times the
@@ -27,9 +27,9 @@ struct TunerOptions {
   std::function<double()> clock_s;    ///< seconds; null: the steady clock
 };
 
-/// The options with what is not set filled in: on the CPU, where a sample is one launch, 24
-/// candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.02; on a GPU, where a sample is
-/// the mean of many launches and takes less time, 160, 12, 1.1 and 0.005. A Tuner that is given
+/// The options with what is not set filled in: on the CPU, where a sample is one launch, 5 rounds,
+/// 24 candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.02; on a GPU, where a sample is
+/// the mean of many launches and takes less time, 9, 160, 12, 1.1 and 0.005. A Tuner that is given
 /// neither takes those of the CPU.
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device);
 
@@ -48,7 +48,8 @@ struct Dropped {
 ///     is sampled twice; the best groups and the default's go on, whole and from the start.
 ///  2. All that are left take turns, `rounds` samples each. After a turn those slower than
 ///     drop_ratio times the best go (after the first only beyond its square: one sample may be an
-///     outlier). The default stays.
+///     outlier; of more than five rounds the later ones allow two fifths of the excess). The
+///     default stays.
 ///  3. The first candidate within the band of the best median is measured again in turn with the
 ///     default; the new samples alone decide. If the default holds, the next one is tried.
 /// A default that fails is replaced by the first candidate that did not.

@@ -17,8 +17,9 @@ namespace {
 // at least leave the caches nearer to the cores.
 constexpr int kMaxSets = 256;
 
-// The events around a graph are good to about half a microsecond.
-constexpr double kLeastSampleUs = 150;
+// The events around a graph are good to about half a microsecond, but the clock of a GPU that was
+// idle a moment ago is not yet that of one that works.
+constexpr double kLeastSampleUs = 600;
 
 // A kernel starts while the one before ends; of long ones that is nothing.
 constexpr double kLongLaunchUs = 500;

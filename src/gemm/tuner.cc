@@ -21,6 +21,9 @@ namespace {
 // One sample of a leader that met an interrupt would cost its whole group.
 constexpr std::size_t kLeaderSamples = 2;
 
+// So many tell a small difference from chance.
+constexpr std::size_t kManySamples = 5;
+
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -29,7 +32,7 @@ double SteadySeconds() {
 TunerOptions Sane(TunerOptions options) {
   options = ForDevice(std::move(options), DeviceInfo{});
   if (!options.clock_s) options.clock_s = SteadySeconds;
-  options.rounds = std::max(1, options.rounds);
+  options.rounds = std::max(1, *options.rounds);
   options.clusters = std::max(1, *options.clusters);
   if (!(*options.drop_ratio >= 1)) options.drop_ratio = 1;
   if (!(*options.noise >= 0)) options.noise = 0;
@@ -48,7 +51,7 @@ struct Tuner::Impl {
         start_s(options.clock_s()),
         contest(specs, *options.noise, *options.drop_ratio),
         groups(ClusterIndices(specs)),
-        duel_pairs(std::max(Contest::kMinSamples, static_cast<std::size_t>(options.rounds))) {
+        duel_pairs(std::max(Contest::kMinSamples, static_cast<std::size_t>(*options.rounds))) {
     if (groups.size() > static_cast<std::size_t>(*options.clusters)) stage = Stage::kLeaders;
     Refill();
     UpdateProgress();
@@ -115,7 +118,7 @@ void Tuner::Impl::Refill() {
   }
   while (stage == Stage::kRounds && queue.empty()) {
     if (round > 0) DropSlow();
-    if (round == options.rounds || contest.alive() == 0) {
+    if (round == *options.rounds || contest.alive() == 0) {
       stage = Stage::kDuels;
     } else {
       ++round;
@@ -180,7 +183,8 @@ void Tuner::Impl::DropSlow() {
     if (contest[i].gone || i == standard) continue;
     const auto& samples = contest[i].samples;
     const double ratio = *options.drop_ratio;
-    const double limit = samples.size() == 1 ? ratio * ratio : ratio;
+    const bool late = samples.size() >= kManySamples && round < *options.rounds;
+    const double limit = samples.size() == 1 ? ratio * ratio : late ? 1 + 0.4 * (ratio - 1) : ratio;
     // The least, since disturbances only ever add time.
     const double time_us = std::ranges::min(samples);
     if (time_us <= limit * best_us) continue;
@@ -238,7 +242,7 @@ double Tuner::Impl::SamplesLeft() const {
   if (stage == Stage::kLeaders) {
     alive *= static_cast<double>(*options.clusters) / static_cast<double>(groups.size());
   }
-  return queued + alive * (options.rounds - round) + duel;
+  return queued + alive * (*options.rounds - round) + duel;
 }
 
 void Tuner::Impl::UpdateProgress() {
@@ -252,6 +256,7 @@ void Tuner::Impl::UpdateProgress() {
 
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device) {
   const bool single = device.arch == 0;
+  options.rounds = options.rounds.value_or(single ? 5 : 9);
   options.max_candidates = options.max_candidates.value_or(single ? 24 : 160);
   options.clusters = options.clusters.value_or(single ? 5 : 12);
   options.drop_ratio = options.drop_ratio.value_or(single ? 1.25 : 1.1);
