@@ -50,6 +50,10 @@ struct LargeMConfig {
   static constexpr int kStageBytesA = kTileM * kBlockK, kStageBytesB = kTileN * kBlockK;
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kSlabsN = (kColumns + 63) / 64;  // slabs across a warpgroup's columns
+  static constexpr int kAllSlabs = kBlocksM * kSlabsN;  // of a warp
+  // Split K: the other parts' sums, at the start of the stages.
+  static constexpr int kPartialBytes =
+      (kSplit - 1) * (kBlocksM * kColumns / 2 / kSplit) * 4 * 128 * kWarpgroups;
   // Columns that share a B scale for sure: tiles and warpgroups start at multiples of it.
   static constexpr int kScaleColumns = kTileN % 128 == 0 && kColumns % 128 == 0 ? 128
                                        : kTileN % 64 == 0 && kColumns % 64 == 0 ? 64
@@ -83,6 +87,9 @@ struct LargeMConfig {
   static_assert(kScaleBlocks <= 3 && kTileM % 32 == 0);
   static_assert(kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
+  static_assert(kPartialBytes + kConsumerWarps * kAllSlabs * kSlabBytes <=
+                    kStages * (kStageBytesA + kStageBytesB),
+                "the last tile's slabs");
   static_assert(kSmemBytes <= 232448, "shared memory of an SM");
 };
 
@@ -373,13 +380,15 @@ struct Consumer {
 
   /// Stores slab `i` (of kBlocksM * kSlabsN) of this warp's rows. The last slab of a row of slabs
   /// overlaps the one before where the columns are no multiple of 64: both write the same values.
-  __device__ __forceinline__ void StoreSlab(int i, int buffer, uint8_t* slabs, int row,
+  /// `reused`: the slab's memory may still be read by this warp's store kSlabs stores ago.
+  __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, bool reused, int row,
                                             int column) {
     const int m = i / C::kSlabsN, s = i % C::kSlabsN;
     const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
-    uint8_t* slab = slabs + buffer * C::kSlabBytes;
-    if (lane == 0) TmaStoreWaitRead<C::kSlabs - 1>();
-    __syncwarp();
+    if (reused) {
+      if (lane == 0) TmaStoreWaitRead<C::kSlabs - 1>();
+      __syncwarp();
+    }
     StoreSlab16x64(SharedAddress(slab), &sum[m][offset / 2], lane);
     FenceAsyncShared();
     __syncwarp();
@@ -478,17 +487,17 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) c.Step(kb, kb % 4 == 3 || kb == kb_end - 1);
     const int row = c.place.row + warp_row, column = c.place.column + column_offset;
-    constexpr int kAllSlabs = C::kBlocksM * C::kSlabsN;
-    if constexpr (C::kSplit == 1) {
+    if constexpr (C::kSplit > 1) ReduceSplit<C>(c, shared, stages, rank);
+    // The last tile has the stages for its slabs and need not wait for its own stores.
+    const bool last = C::kSplit > 1 || tile + clusters >= p.order.count();
+    if (last && C::kSplit == 1) NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
+    uint8_t* const to =
+        last ? stages + C::kPartialBytes + warp * C::kAllSlabs * C::kSlabBytes : slabs;
+    constexpr int kShare = C::kAllSlabs / C::kSplit;
 #pragma unroll
-      for (int i = 0; i < kAllSlabs; ++i) c.StoreSlab(i, i % C::kSlabs, slabs, row, column);
-    } else {
-      ReduceSplit<C>(c, shared, stages, rank);
-      constexpr int kShare = kAllSlabs / C::kSplit;
-#pragma unroll
-      for (int i = 0; i < kAllSlabs; ++i)
-        if (i / kShare == rank) c.StoreSlab(i, i % C::kSlabs, slabs, row, column);
-    }
+    for (int i = 0; i < C::kAllSlabs; ++i)
+      if (C::kSplit == 1 || i / kShare == rank)
+        c.StoreSlab(i, to + (last ? i : i % C::kSlabs) * C::kSlabBytes, !last, row, column);
   }
   if (lane == 0) TmaStoreWaitRead<0>();
 }
@@ -503,14 +512,16 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   auto& shared = *reinterpret_cast<LargeMShared<C>*>(quads + C::kQuads * C::kQuadBytes);
   constexpr int kCluster = C::kMulticast * C::kSplit;
   const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 32) {
     PrefetchTensorMap(&p.a);
     PrefetchTensorMap(&p.b);
-    PrefetchTensorMap(&p.d);
     if (p.scales_by_tma) {
       PrefetchTensorMap(&p.u);
       PrefetchTensorMap(&p.v);
     }
+    PrefetchTensorMap(&p.d);
+  }
+  if (threadIdx.x == 0) {
     shared.ring.Init(FullArrivals(p.scales_by_tma ? 0 : 32),
                      EmptyArrivals(C::kConsumerWarps, C::kMulticast));
     BarrierInit(&shared.peers_done, C::kConsumerWarps * C::kSplit);
