@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -282,6 +283,54 @@ TEST(AnyShapeKernels, SayWhyTheyRefuse) {
   EXPECT_EQ(refused, 9);
 }
 
+// Times measured on one H200 (2026-11-21, culet bench over rotating inputs).
+TEST(AnyShapeKernels, PredictWhatWasMeasured) {
+  struct Measured {
+    const char* kernel;
+    DataType type;
+    int m, n, k, splits;
+    double us;
+  };
+  constexpr DataType kF32 = DataType::kFloat32, kBf16 = DataType::kBfloat16;
+  constexpr Measured kMeasured[] = {
+      {"e4m3/16x64", kE4m3, 16, 4096, 7168, 1, 86.2},
+      {"e4m3/16x64", kE4m3, 16, 4096, 7168, 8, 18.4},
+      {"e4m3/16x64", kE4m3, 16, 512, 512, 1, 8.46},
+      {"e4m3/16x64", kE4m3, 1, 28672, 8192, 4, 110},
+      {"e4m3/64x64", kE4m3, 64, 4096, 7168, 4, 35.8},
+      {"e4m3/64x64", kE4m3, 4096, 4096, 7168, 1, 1390},
+      {"e4m3/128x128", kE4m3, 512, 4096, 7168, 1, 150},
+      {"e4m3/128x128", kE4m3, 4096, 4096, 7168, 1, 1130},
+      {"e4m3/128x128", kE4m3, 2048, 4096, 7172, 1, 849},
+      {"bf16/16x64", kBf16, 16, 4096, 7168, 8, 20.4},
+      {"bf16/64x64", kBf16, 4096, 4096, 7168, 1, 1140},
+      {"e4m3/16x64", kE4m3, 16, 4096, 7169, 10, 70.2},
+      {"bf16/64x64", kBf16, 2048, 4096, 7169, 3, 3140},
+      {"bf16/128x128", kBf16, 4096, 4096, 7168, 1, 885},
+      {"any/64x64", kF32, 1, 4096, 4096, 4, 110},
+      {"any/64x64", kF32, 1024, 4096, 4096, 1, 1740},
+  };
+  const DeviceInfo device = Gpu(900);
+  const KernelList kernels = BuiltinKernels(device);
+  for (const Measured& at : kMeasured) {
+    GemmDesc problem;
+    problem.arch = 900;
+    problem.type_a = problem.type_b = at.type;
+    problem.type_d = DataType::kBfloat16;
+    problem.m = at.m, problem.n = at.n, problem.k = at.k;
+    const int pitch = at.k * static_cast<int>(SizeOf(at.type));
+    problem.align_a = problem.align_b = static_cast<std::uint8_t>(std::gcd(pitch, 16));
+    const auto kernel = std::ranges::find_if(kernels, [&](const auto& candidate) {
+      return candidate->id() == std::string("cuda_any/") + at.kernel;
+    });
+    ASSERT_NE(kernel, kernels.end()) << at.kernel;
+    const double us =
+        (*kernel)->PredictUs(problem, device, TypicalRates(device, at.type), 0, at.splits);
+    EXPECT_LT(us, 1.4 * at.us) << at.kernel << " m " << at.m << " splits " << at.splits;
+    EXPECT_GT(us, at.us / 1.4) << at.kernel << " m " << at.m << " splits " << at.splits;
+  }
+}
+
 // The families made for Hopper come first where they are feasible.
 TEST(AnyShapeKernels, NeverPredictLessThanTheFamiliesForHopper) {
   const DeviceInfo device = Gpu(900);
@@ -306,7 +355,9 @@ TEST(AnyShapeKernels, NeverPredictLessThanTheFamiliesForHopper) {
           const int most = kernel->GetMaxSplits(shape, swizzle, 1 << 20, 128 << 20);
           for (int splits = 1; splits <= most; ++splits) {
             const double us = kernel->PredictUs(problem, device, rates, swizzle, splits);
-            if (any) EXPECT_GE(us, RooflineUs(problem, rates)) << kernel->id();
+            if (any) {
+              EXPECT_GE(us, RooflineUs(problem, rates)) << kernel->id();
+            }
             double& best = any ? any_us : hopper_us;
             best = std::min(best, us);
           }

@@ -79,6 +79,7 @@ std::map<std::string, Entry> HopperEntries() {
   };
   for (const any_shape::CompiledKernel& kernel : any_shape::MmaKernels()) add_any_shape(kernel);
   add_any_shape(any_shape::SimtKernel());
+  entries["cuda_any/any/64x64/whole"] = entries["cuda_any/any/64x64"];
   return entries;
 }
 

@@ -1,10 +1,12 @@
 // The kernels for any shape as culet::Kernels. They come after the families made for one GPU and
 // leave no problem on a GPU without a kernel that the CPU's reference takes.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "culet/scratch.h"
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
 
@@ -16,14 +18,45 @@ using any_shape::CompiledKernel;
 
 constexpr int kLeastArch = 800;
 
-// FP32 multiply-adds of a multiprocessor, 128 lanes at 1.75 GHz, in GFLOP/s: HardwareRates tells
-// the rate of the matrix units, which the kernel without them does not use.
-constexpr double kLaneGflops = 448;
+// What PredictUs is made of: microseconds of a k-tile of a CTA that has its multiprocessor to
+// itself, and of a k-tile of one among as many CTAs as it holds; then the factors where rows are
+// copied by 4 bytes and element by element instead of by 16 bytes. Measured on one H200.
+struct StepTimes {
+  double alone, busy;
+  double by_words, by_elements;
+};
+// In the order of the tiles: 16 x 64, 64 x 64, 128 x 128.
+constexpr StepTimes kE4m3Steps[] = {
+    {1.5, 0.42, 1.5, 4.7}, {1.75, 0.80, 1.6, 4.4}, {2.6, 2.5, 1.5, 4.1}};
+constexpr StepTimes kHalfSteps[] = {
+    {0.57, 0.21, 2.0, 15.0}, {0.74, 0.33, 2.5, 5.5}, {1.5, 1.0, 2.0, 12.0}};
+constexpr StepTimes kSimtStep = {1.15, 0.88, 1.0, 1.0};
+constexpr double kNarrowPenalty = 2.3;  // of that one where operands are widened or scaled
 
-// Time over that of 16-byte copies: where rows lie on 4 bytes, and where elements are gathered one
-// by one.
-constexpr double kWordPenalty = 1.3;
-constexpr double kGatherPenalty = 3.0;
+// Around the k-tiles: the launch; then, for 16384 sums, an epilogue and a part of K.
+constexpr double kLaunchUs = 2.5;
+constexpr double kFinishUs = 3.0;
+constexpr double kSplitUs = 0.3;
+constexpr double kSplitSumsUs = 1.7;
+constexpr double kBandwidthShare = 0.8;
+
+StepTimes StepsOf(const CompiledKernel& kernel) noexcept {
+  if (kernel.type == DataType::kNull) return kSimtStep;
+  const int tile = kernel.tile_m == 16 ? 0 : kernel.tile_m == 64 ? 1 : 2;
+  return kernel.type == DataType::kFloat8_e4m3 ? kE4m3Steps[tile] : kHalfSteps[tile];
+}
+
+// The factor of a problem's alignment, orders and types on the time of a k-tile.
+double PenaltyOf(const CompiledKernel& kernel, const GemmDesc& p) noexcept {
+  if (kernel.type == DataType::kNull) {
+    const bool plain = p.type_a == DataType::kFloat32 && p.type_b == DataType::kFloat32;
+    return plain ? 1.0 : kNarrowPenalty;
+  }
+  const StepTimes step = StepsOf(kernel);
+  const int align = std::min(p.align_a, p.align_b);
+  const bool along_k = p.order_a == Order::kRowMajor && p.order_b == Order::kColMajor;
+  return !along_k || align < 4 ? step.by_elements : align < 16 ? step.by_words : 1.0;
+}
 
 class PreparedAnyShape final : public PreparedKernel {
  public:
@@ -99,6 +132,25 @@ class AnyShape : public ArgsKernel {
                           args.operation.sm_budget, workspace, stream));
   }
 
+  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
+                   int splits) const noexcept override {
+    const StepTimes step = StepsOf(kernel_);
+    const double sums = kernel_.tile_m * kernel_.tile_n / 16384.0;
+    const double sms =
+        std::max(1, p.sm_budget > 0 ? std::min(p.sm_budget, device.units) : device.units);
+    const double ctas =
+        double(CeilDiv(p.m, kernel_.tile_m)) * CeilDiv(p.n, kernel_.tile_n) * splits;
+    const double per_sm = std::ceil(ctas / sms);
+    const double waves = std::ceil(ctas / (sms * kernel_.ctas));
+    const double steps = CeilDiv(CeilDiv(p.k, kernel_.tile_k), splits);
+    const double compute =
+        steps * PenaltyOf(kernel_, p) * std::max(waves * step.alone, per_sm * step.busy);
+    const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * kBandwidthShare);
+    double us = kLaunchUs + std::max(compute, memory) + kFinishUs * sums * per_sm;
+    if (splits > 1) us += splits * (kSplitUs + kSplitSumsUs * sums);
+    return us;
+  }
+
  protected:
   const CompiledKernel& kernel_;
 };
@@ -133,25 +185,17 @@ class AnyShapeMma final : public AnyShape {
   int GetMaxSplits(const int4& shape, int, std::size_t bsize, std::size_t psize) const override {
     return any_shape::MaxSplits(kernel_, shape.x, shape.y, shape.z, bsize, psize);
   }
-
-  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
-                   int swizzle, int splits) const noexcept override {
-    const double us = Kernel::PredictUs(p, device, rates, swizzle, splits);
-    const bool gathers = p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor ||
-                         p.align_a < 4 || p.align_b < 4;
-    return us * (gathers ? kGatherPenalty : p.align_a < 16 || p.align_b < 16 ? kWordPenalty : 1.0);
-  }
 };
 
+// In FP32 lanes. Without splits the order of summation depends on K alone; with them small outputs
+// fill the GPU.
 class AnyShapeSimt final : public AnyShape {
  public:
   using AnyShape::AnyShape;
 
-  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
-                   int swizzle, int splits) const noexcept override {
-    HardwareRates lanes = rates;
-    lanes.gflops = kLaneGflops * std::max(1, device.units);
-    return Kernel::PredictUs(p, device, lanes, swizzle, splits);
+  int GetMaxSplits(const int4& shape, int, std::size_t bsize, std::size_t psize) const override {
+    if (!desc().split_k) return 1;
+    return any_shape::MaxSplits(kernel_, shape.x, shape.y, shape.z, bsize, psize);
   }
 };
 
@@ -173,7 +217,6 @@ KernelInfo InfoOf(const CompiledKernel& kernel) {
   info.dynamic_smem_size = kernel.smem_bytes;
   info.max_active_ctas = kernel.ctas;
   info.chunk_size_k = kernel.tile_k;
-  info.launch_us = 4.0;
   return info;
 }
 
@@ -186,17 +229,17 @@ void AddCudaAnyShape(const DeviceInfo& device, KernelList& kernels) {
     desc.split_k = true;
     desc.determinism = Determinism::kRepeatable;
     KernelInfo info = InfoOf(kernel);
-    info.bandwidth_share = 0.5;
-    info.matrix_share = kernel.type == DataType::kFloat8_e4m3 ? 0.1 : 0.25;
     kernels.push_back(std::make_unique<AnyShapeMma>(kernel, desc, std::move(info)));
   }
   const CompiledKernel& simt = any_shape::SimtKernel();
-  KernelDesc desc = DescOf(simt, device.arch);
-  desc.determinism = Determinism::kBatchInvariant;  // one order of summation
-  KernelInfo info = InfoOf(simt);
-  info.bandwidth_share = 0.2;
-  info.matrix_share = 0.25;
-  kernels.push_back(std::make_unique<AnyShapeSimt>(simt, desc, std::move(info)));
+  for (const bool split : {true, false}) {
+    KernelDesc desc = DescOf(simt, device.arch);
+    desc.split_k = split;
+    desc.determinism = split ? Determinism::kRepeatable : Determinism::kBatchInvariant;
+    KernelInfo info = InfoOf(simt);
+    if (!split) info.name += "/whole";
+    kernels.push_back(std::make_unique<AnyShapeSimt>(simt, desc, std::move(info)));
+  }
 }
 
 }  // namespace culet

@@ -65,6 +65,8 @@ __device__ __forceinline__ bool AddParts(const Problem& p, const WorkOrder::Posi
   __threadfence();
 #pragma unroll
   for (int i = 0; i < kSums; ++i) sums[i] = 0;
+  constexpr int kTogether = kSums <= 16 ? 4 : 1;  // parts whose loads are under way at a time
+#pragma unroll kTogether
   for (int split = 0; split < p.order.splits; ++split) {
     const float4* const part = parts + static_cast<std::int64_t>(split) * (kVectors * kThreads);
 #pragma unroll
