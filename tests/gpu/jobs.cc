@@ -59,8 +59,15 @@ struct Shape {
 constexpr Shape kShapes[] = {{1, 576, 1024},  {7, 520, 656},    {17, 256, 512},
                              {64, 384, 528},  {128, 512, 384},  {200, 264, 272},
                              {257, 520, 400}, {64, 2112, 7168}, {1000, 2056, 1040}};
-constexpr Shape kTinyShapes[] = {{3, 72, 400}, {130, 264, 272}};
-constexpr Format kFormats[] = {Format::kFp8Block, Format::kBf16, Format::kF32};
+constexpr Shape kTinyShapes[] = {{3, 72, 400}, {130, 264, 272}, {66, 136, 272}};
+struct Types {
+  Format format;
+  DataType output;
+};
+constexpr Types kFormats[] = {{Format::kFp8Block, DataType::kBfloat16},
+                              {Format::kFp8Block, DataType::kFloat32},
+                              {Format::kBf16, DataType::kBfloat16},
+                              {Format::kF32, DataType::kFloat32}};
 
 struct Parameters {
   int swizzle, splits;
@@ -122,11 +129,17 @@ std::vector<Job> MakeJobs(Gemm& gemm, const JobOptions& options) {
   std::vector<Job> jobs;
   bool pdl = true;
   const auto shapes = options.tiny ? std::span<const Shape>(kTinyShapes) : kShapes;
-  for (const Format format : kFormats) {
+  for (const auto& [format, output] : kFormats) {
     for (const Shape& shape : shapes) {
-      auto described = MakeDesc(format, shape.m, shape.n, shape.k, gemm.device().arch);
+      auto described = MakeDesc(format, shape.m, shape.n, shape.k, gemm.device().arch, output);
       Check(described.status(), "MakeDesc");
       GemmDesc desc = *described;
+      // Scales of A in either order, and where no tensor map reaches them.
+      if (desc.type_u != DataType::kNull) {
+        const auto variant = &shape - shapes.data();
+        if (variant % 3 == 1) desc.order_u = Order::kColMajor;
+        if (variant % 3 == 2) desc.align_u = 4;
+      }
       std::shared_ptr<ScratchProblem> scratch[2];  // without and with pdl
       for (Kernel* kernel : gemm.registry().kernels()) {
         if (!kernel->id().starts_with(options.prefix)) continue;

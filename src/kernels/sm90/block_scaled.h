@@ -7,9 +7,9 @@ namespace culet::sm90 {
 
 constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 
-/// D (m, n) BF16 row-major = A (m, k) row-major x B (k, n) column-major. Strides of scales are in
-/// elements, so either order of U and V is served. Requires: a, b 16-byte aligned, lda and ldb
-/// multiples of 16 (TMA).
+/// D (m, n) row-major, of the kernel's output type, = A (m, k) row-major x B (k, n) column-major.
+/// Strides of scales are in elements, so either order of U and V is served. Requires: a, b 16-byte
+/// aligned, lda and ldb multiples of 16 (TMA).
 struct BlockScaledProblem {
   int m = 0, n = 0, k = 0;
   std::int64_t lda = 0, ldb = 0, ldd = 0;  ///< elements

@@ -12,11 +12,13 @@ std::span<const LargeMKernel> LargeM256x128();
 std::span<const LargeMKernel> LargeM256xN();
 std::span<const LargeMKernel> LargeM128xN();
 std::span<const LargeMKernel> LargeMSplit();
+std::span<const LargeMKernel> LargeMFloat32();
 
 std::span<const LargeMKernel> LargeMKernels() {
   static const std::vector<LargeMKernel> kernels = [] {
     std::vector<LargeMKernel> all;
-    for (auto part : {LargeM192xN(), LargeM256x128(), LargeM256xN(), LargeM128xN(), LargeMSplit()})
+    for (auto part : {LargeM192xN(), LargeM256x128(), LargeM256xN(), LargeM128xN(), LargeMSplit(),
+                      LargeMFloat32()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -89,9 +91,11 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
   const TensorMapPlan b =
       BytesPlan(problem.k, problem.n, problem.ldb, kernel.tile_n / kernel.cluster_m);
   if (!EncodeTensorMap(a, problem.a, &params->a) || !EncodeTensorMap(b, problem.b, &params->b) ||
-      !EncodeTensorMap(d, problem.d, &params->d)) {
+      (kernel.output_bytes == 2 && !EncodeTensorMap(d, problem.d, &params->d))) {
     return false;
   }
+  params->d_f32 = kernel.output_bytes == 4 ? static_cast<float*>(problem.d) : nullptr;
+  params->ldd = problem.ldd;
   params->scale_a = problem.scale_a;
   params->scale_b = problem.scale_b;
   params->alpha = problem.alpha;
@@ -119,7 +123,10 @@ bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, Lar
   params->scale_a = scale_a;
   params->scales_by_tma = params->scales_have_maps && IsAligned16(scale_a);
   params->alpha = alpha;
-  return ReplaceTensorMapAddress(&params->a, a) && ReplaceTensorMapAddress(&params->d, d) &&
+  const bool is_f32 = params->d_f32 != nullptr;
+  if (is_f32) params->d_f32 = static_cast<float*>(d);
+  return ReplaceTensorMapAddress(&params->a, a) &&
+         (is_f32 || ReplaceTensorMapAddress(&params->d, d)) &&
          (!params->scales_by_tma || ReplaceTensorMapAddress(&params->u, scale_a));
 }
 

@@ -22,9 +22,11 @@ inline constexpr int kBlockK = 128;
 struct LargeMParams {
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
   CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m)
-  CUtensorMap d;  ///< (n, m) BF16, box (64, 16)
+  CUtensorMap d;  ///< (n, m) BF16, box (64, 16); not for F32
   CUtensorMap u;  ///< scales of A: (k / 128, m), box (4, tile_m), or (m, k / 128), box (tile_m, 4)
   CUtensorMap v;  ///< scales of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
+  float* d_f32 = nullptr;  ///< D where it is F32, else null
+  std::int64_t ldd = 0;    ///< elements
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
   float alpha = 1.0f;
@@ -41,7 +43,7 @@ struct LargeMParams {
   TileOrder order;   ///< in tiles of a whole cluster
 };
 
-/// One compiled kernel. `id` names it: family/tile/cluster/stages[/split].
+/// One compiled kernel. `id` names it: family/tile/cluster/stages[/split][/f32].
 struct LargeMKernel {
   const char* id;
   const void* function;
@@ -50,6 +52,7 @@ struct LargeMKernel {
   int split;                 ///< CTAs of a cluster that share one tile along K
   int stages;
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
+  int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32
   int smem_bytes;
   int threads;
   int registers;  ///< a thread at launch; setmaxnreg redistributes them

@@ -131,7 +131,8 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const double clocks = waves * (blocks * block_clocks + tile_clocks);
   // The clock falls under the power limit as a launch grows longer.
   const double mhz = 1850 - 275 * std::min(1.0, clocks / 1850 / 100);
-  const double bytes = double(p.m) * p.k + double(p.n) * p.k + 2.0 * p.m * p.n;
+  const double bytes =
+      double(p.m) * p.k + double(p.n) * p.k + double(kernel_.output_bytes) * p.m * p.n;
   return std::max(2.7 + clocks / mhz, bytes / (std::max(1.0, rates.read_gbps) * 1e3));
 }
 
@@ -144,7 +145,7 @@ void AddSm90LargeM(const DeviceInfo& device, KernelList& kernels) {
     desc.backend = Backend::kNative;
     desc.arch = 900;
     desc.type_a = desc.type_b = DataType::kFloat8_e4m3;
-    desc.type_d = DataType::kBfloat16;
+    desc.type_d = kernel.output_bytes == 2 ? DataType::kBfloat16 : DataType::kFloat32;
     desc.quant_a = {QuantType::kK, 128};
     desc.quant_b = {QuantType::kB, 128};
     desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = sm90::kBlockK;

@@ -17,6 +17,7 @@ LargeMKernel MakeLargeM(const char* id) {
   kernel.split = C::kSplit;
   kernel.stages = C::kStages;
   kernel.scale_blocks = C::kScaleBlocks;
+  kernel.output_bytes = C::kFloat32 ? 4 : 2;
   kernel.smem_bytes = C::kSmemBytes;
   kernel.threads = C::kThreads;
   kernel.registers = 65536 / C::kThreads / 8 * 8;  // what __launch_bounds__(kThreads, 1) gives

@@ -1,5 +1,5 @@
-// The large-M kernel: D(BF16) = A(E4M3, scales 1x128) x B(E4M3, scales 128x128), FP32 promotion
-// every 128 of K.
+// The large-M kernel: D(BF16 or F32) = A(E4M3, scales 1x128) x B(E4M3, scales 128x128), FP32
+// promotion every 128 of K.
 //
 // A producer thread feeds a ring of stages by TMA, the scales of four k-blocks (a quad) with every
 // fourth stage; the consumer warpgroups multiply, each its own part of the tile. A product of one
@@ -30,14 +30,17 @@ namespace culet::sm90 {
 ///   kProductN         columns of one product
 ///   kClusterM         CTAs along M that share B tiles; kClusterN along N that share A tiles
 ///   kSplit            CTAs of a cluster that share a tile along K
+///   kFloat32          D is F32, and stored without slabs
 template <int kTileM_, int kTileN_, int kWarpgroupsM_, int kWarpgroupsN_, int kProductN_,
-          int kStages_, int kClusterM_, int kClusterN_, int kSplit_, int kSlabs_>
+          int kStages_, int kClusterM_, int kClusterN_, int kSplit_, int kSlabs_,
+          bool kFloat32_ = false>
 struct LargeMConfig {
   static constexpr int kTileM = kTileM_, kTileN = kTileN_, kWarpgroupsM = kWarpgroupsM_,
                        kWarpgroupsN = kWarpgroupsN_;
   static constexpr int kProductN = kProductN_, kStages = kStages_;
   static constexpr int kClusterM = kClusterM_, kClusterN = kClusterN_, kSplit = kSplit_;
   static constexpr int kSlabs = kSlabs_;  // store buffers of a warp
+  static constexpr bool kFloat32 = kFloat32_;
   static constexpr int kWarpgroups =
       kWarpgroupsM * kWarpgroupsN;  // consumers; the producer is one more
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
@@ -82,6 +85,7 @@ struct LargeMConfig {
   static_assert(kBlocksM == 1 || kBlocksM == 2);
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
+  static_assert(!kFloat32 || kSplit == 1);
   static_assert(kSplit == 1 || kSplit == kBlocksM ||
                 (kColumns % 64 == 0 && kBlocksM * kColumns / 64 % kSplit == 0));
   static_assert(kScaleBlocks <= 3 && kTileM % 32 == 0);
@@ -378,6 +382,28 @@ struct Consumer {
     }
   }
 
+  /// Stores this warp's rows as F32: four lanes write 32 bytes side by side. Requires: D and its
+  /// rows aligned to 8 bytes.
+  __device__ __forceinline__ void StoreF32(int row, int column) {
+    column += lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 2 * C::kBlocksM; ++i) {  // rows r and r + 8 of each m64 block
+      const int at = row + i / 2 * 64 + i % 2 * 8 + lane / 4;
+      if (at >= p.m) continue;
+      float* const to = p.d_f32 + at * p.ldd;
+#pragma unroll
+      for (int n8 = 0; n8 < C::kColumns / 8; ++n8) {
+        const float* v = &sum[i / 2][n8 * 4 + i % 2 * 2];
+        const int j = column + n8 * 8;
+        if (j + 1 < p.n) {
+          *reinterpret_cast<float2*>(to + j) = make_float2(v[0], v[1]);
+        } else if (j < p.n) {
+          to[j] = v[0];
+        }
+      }
+    }
+  }
+
   /// Stores slab `i` (of kBlocksM * kSlabsN) of this warp's rows. The last slab of a row of slabs
   /// overlaps the one before where the columns are no multiple of 64: both write the same values.
   /// `reused`: the slab's memory may still be read by this warp's store kSlabs stores ago.
@@ -487,6 +513,10 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) c.Step(kb, kb % 4 == 3 || kb == kb_end - 1);
     const int row = c.place.row + warp_row, column = c.place.column + column_offset;
+    if constexpr (C::kFloat32) {
+      c.StoreF32(row, column);
+      continue;
+    }
     if constexpr (C::kSplit > 1) ReduceSplit<C>(c, shared, stages, rank);
     // The last tile has the stages for its slabs and need not wait for its own stores.
     const bool last = C::kSplit > 1 || tile + clusters >= p.order.count();
@@ -519,7 +549,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       PrefetchTensorMap(&p.u);
       PrefetchTensorMap(&p.v);
     }
-    PrefetchTensorMap(&p.d);
+    if constexpr (!C::kFloat32) PrefetchTensorMap(&p.d);
   }
   if (threadIdx.x == 0) {
     shared.ring.Init(FullArrivals(p.scales_by_tma ? 0 : 32),
