@@ -9,11 +9,13 @@ namespace culet::sm90 {
 
 std::span<const SmallMKernel> SmallM64();
 std::span<const SmallMKernel> SmallM128();
+std::span<const SmallMKernel> SmallMFloat32();
 
 std::span<const SmallMKernel> SmallMKernels() {
   static const std::vector<SmallMKernel> kernels = [] {
     std::vector<SmallMKernel> all;
-    for (auto part : {SmallM64(), SmallM128()}) all.insert(all.end(), part.begin(), part.end());
+    for (auto part : {SmallM64(), SmallM128(), SmallMFloat32()})
+      all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
   return kernels;

@@ -76,6 +76,7 @@ struct SmallMKernel {
   int token_groups;  ///< ... and along the tokens
   int registers;     ///< a thread
   int residencies;   ///< bit r: worth running with r CTAs a multiprocessor
+  int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32
   constexpr int rows() const { return 64 * row_groups; }
   constexpr int threads() const { return 128 * row_groups * token_groups + 64; }
 };

@@ -156,7 +156,8 @@ double SmallM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const double waves = std::ceil(ctas / slots), per_sm = std::ceil(ctas / sms);
   const double in_flight = std::min(ctas, slots) * stages * kernel_.rows() * 128;
   const double rate = std::min(rates.read_gbps * 1e3 * t.read, in_flight / t.latency);
-  const double bytes = double(p.n) * p.k + double(p.m) * p.k + 2.0 * p.m * p.n;
+  const double bytes =
+      double(p.n) * p.k + double(p.m) * p.k + double(kernel_.output_bytes) * p.m * p.n;
   const double read = bytes / rate;
   const double sm =
       per_sm * k_blocks * (kernel_.rows() + std::min(kernel_.tokens, p.m)) * 128.0 / t.sm_bytes;
@@ -180,7 +181,7 @@ void AddSm90SmallM(const DeviceInfo& device, KernelList& kernels) {
       desc.backend = Backend::kNative;
       desc.arch = 900;
       desc.type_a = desc.type_b = DataType::kFloat8_e4m3;
-      desc.type_d = DataType::kBfloat16;
+      desc.type_d = kernel.output_bytes == 2 ? DataType::kBfloat16 : DataType::kFloat32;
       desc.quant_a = {QuantType::kK, 128};
       desc.quant_b = {QuantType::kB, 128};
       desc.tile_m = kernel.tokens, desc.tile_n = kernel.rows(), desc.tile_k = 128;

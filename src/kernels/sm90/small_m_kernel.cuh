@@ -45,8 +45,15 @@ struct SmallMConfig {
   /// With many tokens the next kernel starts once all loads are issued: its weights would queue
   /// ahead of this one's activations. With few it starts as early as it may.
   static constexpr bool kLateTrigger = kTokens >= 64;
+  static constexpr bool kFloat32 = false;  ///< D is BF16
   static_assert(kRows <= 128, "a CTA's rows share one weight scale");
   static_assert(kTokenGroups == 1 || kOwnTokens % 16 == 0, "scales of two groups lie together");
+};
+
+/// The same with D in F32.
+template <class C>
+struct SmallMF32 : C {
+  static constexpr bool kFloat32 = true;
 };
 
 /// Where the scale of token 8 * group + t lies: lane l of a consumer needs tokens 2(l%4) and +1 of
@@ -269,6 +276,24 @@ __device__ __forceinline__ void SmallMCopyOut(const SmallMParams& p, const uint8
   }
 }
 
+/// A warp's sums as F32 to D, those of the groups of 8 tokens in `own`: eight lanes write 32 bytes
+/// side by side. `column` is that of the warp's first row of weights.
+template <class C>
+__device__ __forceinline__ void SmallMStoreF32(const SmallMParams& p, const float (&sum)[C::kRegs],
+                                               uint32_t own, int token0, int column, int lane) {
+  column += lane / 4;
+#pragma unroll
+  for (int j = 0; j < C::kGroups; ++j) {
+    if ((own >> j & 1) == 0) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // (row, token), (row, token + 1), then 8 rows on
+      const int token = token0 + j * 8 + 2 * (lane & 3) + i % 2, at = column + i / 2 * 8;
+      if (token < p.m && at < p.n)
+        static_cast<float*>(p.d)[token * p.ldd + at] = sum[4 * j + i] * p.alpha;
+    }
+  }
+}
+
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     SmallMGemm(const __grid_constant__ SmallMParams p) {
@@ -423,6 +448,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       }
     }
   }
+  if constexpr (C::kFloat32) {
+    SmallMStoreF32<C>(p, sum, own, own_token0,
+                      row0 + warpgroup % C::kRowGroups * 64 + (warp & 3) * 16, lane);
+    return;
+  }
   // All loads have been consumed once every consumer is here: the ring becomes the output tile.
   NamedSync(1, C::kConsumers);
   uint8_t* const tile = shared.stages + warpgroup * C::kOwnTokens * 128;
@@ -454,7 +484,8 @@ SmallMKernel MakeSmallM(const char* id, int registers, int residencies) {
           C::kRowGroups,
           C::kTokenGroups,
           registers,
-          residencies};
+          residencies,
+          C::kFloat32 ? 4 : 2};
 }
 
 }  // namespace culet::sm90
