@@ -137,6 +137,17 @@ TEST(TunerTest, RerunsAgreeWhateverTheNoiseWithinTheBand) {
   EXPECT_EQ(winners, std::set<int>{2});
 }
 
+TEST(TunerTest, AScatteringCandidateIsNoNearTieOfTheBest) {
+  const double true_us[] = {100, 90, 86};
+  Machine machine(Entries{{100}, {90}, {86}});
+  machine.time_of = [&](int i, int sample) {
+    return true_us[i] * (i == 1 ? 1 + (sample % 3 - 1) * 0.10 : 1.0);
+  };
+  Tuner tuner(machine.specs(), machine.Options());
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 2);
+}
+
 TEST(TunerTest, AClockThatFallsWhileAllTakeTurnsIsNoNoise) {
   const double true_us[] = {100, 101, 97};
   Machine machine(Entries{{100}, {101}, {97}});

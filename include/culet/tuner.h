@@ -50,7 +50,7 @@ struct Dropped {
 ///     drop_ratio times the best go (after the first only beyond its square: one sample may be an
 ///     outlier; of more than five rounds the later ones allow two fifths of the excess). The
 ///     default stays.
-///  3. The first candidate within the band of the best median is measured again in turn with the
+///  3. The first candidate within `noise` of the best median is measured again in turn with the
 ///     default; the new samples alone decide. If the default holds, the next one is tried.
 /// A default that fails is replaced by the first candidate that did not.
 class Tuner {

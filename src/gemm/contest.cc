@@ -81,10 +81,10 @@ int Contest::Challenger(bool surely) const {
     return surely ? SurelyAhead(samples, slowest) : Ahead(samples, slowest);
   };
   if (best < 0 || best == standard || !beats_default(best)) return standard;
-  // The first within the band, not the fastest: near ties then fall the same way in every run.
-  const std::vector<double>& fastest = (*this)[best].samples;
+  // The first within `noise` of it, not the fastest: near ties then fall the same way in every run.
+  const double near_us = Median((*this)[best].samples) / (1 - noise_);
   for (int i = 0; i < best; ++i) {
-    if (!Competes(i) || Ahead(fastest, (*this)[i].samples)) continue;
+    if (!Competes(i) || Median((*this)[i].samples) > near_us) continue;
     if (beats_default(i)) return i;
   }
   return best;
