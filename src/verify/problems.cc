@@ -35,8 +35,8 @@ constexpr int kQuickM[] = {1, 3, 16, 17, 33};
 constexpr int kQuickN[] = {1, 16, 17, 65, 129};
 constexpr int kQuickK[] = {1, 16, 17, 128, 129, 256, 257};
 
-// The FP8 products of a model, as matrix units take them: rows of 16 bytes, BF16 output, nothing
-// added. n and k step by what TMA and vectors need, past the tiles of a GPU.
+// The FP8 products of a model, as matrix units take them: rows of 16 bytes, BF16 (or F32) output,
+// nothing added. n and k step by what TMA and vectors need, past the tiles of a GPU.
 constexpr int kPlainM[] = {1, 3, 8, 16, 17, 32, 64, 65, 127, 128, 129, 200, 256, 257, 385};
 constexpr int kPlainN[] = {8, 16, 24, 64, 72, 128, 136, 192, 256, 320, 384, 520};
 constexpr int kPlainK[] = {16, 32, 112, 128, 144, 256, 272, 384, 512, 656};
@@ -195,7 +195,7 @@ void AddPairs(const Sizes& sizes, int orders, int arch, Add add) {
 
 // Every pair of sizes and orders of scales.
 template <class Add>
-void AddPlain(const Sizes& sizes, int arch, Add add) {
+void AddPlain(const Sizes& sizes, DataType output, int arch, Add add) {
   Row levels{};
   levels.fill(1);
   levels[kSizeM] = static_cast<int>(sizes.m.size());
@@ -206,7 +206,7 @@ void AddPlain(const Sizes& sizes, int arch, Add add) {
     Row row{};
     std::ranges::copy(found, row.begin());
     row[kFormat] = static_cast<int>(std::size(kFormats)) - 1;  // E4M3
-    row[kOutput] = static_cast<int>(std::size(kOutputs)) - 1;  // to BF16
+    row[kOutput] = static_cast<int>(std::ranges::find(kOutputs, output) - std::begin(kOutputs));
     add(MakeProblem(row, {sizes.m[row[kSizeM]], sizes.n[row[kSizeN]], sizes.k[row[kSizeK]]}, arch));
   }
 }
@@ -225,9 +225,10 @@ std::vector<GemmDesc> ConformanceProblems(int arch, bool quick) {
   // others, and would see a fraction of the pairs.
   AddPairs(quick ? edges : all, 1, arch, add);
   AddPairs(edges, 8, arch, add);
-  AddPlain(
-      quick ? Sizes{kQuickPlainM, kQuickPlainN, kQuickPlainK} : Sizes{kPlainM, kPlainN, kPlainK},
-      arch, add);
+  const Sizes plain_edges{kQuickPlainM, kQuickPlainN, kQuickPlainK};
+  const Sizes plain{kPlainM, kPlainN, kPlainK};
+  AddPlain(quick ? plain_edges : plain, kBf16, arch, add);
+  AddPlain(plain_edges, kF32, arch, add);
   if (quick) return problems;
   for (int i = 0; i < static_cast<int>(std::size(kUncommon)); ++i) {
     for (int j = 0; j < static_cast<int>(std::size(kUncommonShapes)); ++j) {
