@@ -15,7 +15,7 @@ Launcher Plan(const sm90::LargeMKernel& kernel, int swizzle, const Problem& p) {
   problem.scale_b_column = p.scale_b_column, problem.scale_b_block = p.scale_b_block;
   sm90::LargeMParams params;
   int grid = 0;
-  if (p.m <= 128 || !sm90::PlanLargeM(kernel, problem, swizzle, p.sms, &params, &grid)) return {};
+  if (p.m <= 64 || !sm90::PlanLargeM(kernel, problem, swizzle, p.sms, &params, &grid)) return {};
   if (sm90::LoadLargeM(kernel) != cudaSuccess) return {};
   return [&kernel, params, grid, pdl = p.pdl](cudaStream_t stream) {
     return sm90::LaunchLargeM(kernel, params, grid, pdl, stream);
@@ -25,6 +25,7 @@ Launcher Plan(const sm90::LargeMKernel& kernel, int swizzle, const Problem& p) {
 std::vector<Candidate> Make() {
   std::vector<Candidate> candidates;
   for (const sm90::LargeMKernel& kernel : sm90::LargeMKernels()) {
+    if (kernel.output_bytes != 2) continue;  // the program's D is BF16
     for (int swizzle : {2, 3, 4}) {
       if (kernel.split > 1 && swizzle != 3) continue;  // one wave: the order hardly matters
       Candidate candidate;

@@ -1,4 +1,4 @@
-// Instances of the large-M kernel: tiles of 128 x 96 to 256.
+// Instances of the large-M kernel: tiles of 128 x 64 to 256.
 #include "kernels/sm90/large_m_instances.cuh"
 
 namespace culet::sm90 {
@@ -32,6 +32,10 @@ std::span<const LargeMKernel> LargeM128xN() {
           "sm90_fp8_block/128x112x128/c1x1/s6"),
       MakeLargeM<LargeMConfig<128, 96, 2, 1, 96, 6, 1, 1, 1, 2>>(
           "sm90_fp8_block/128x96x128/c1x1/s6"),
+      MakeLargeM<LargeMConfig<128, 64, 2, 1, 64, 8, 1, 1, 1, 1>>(
+          "sm90_fp8_block/128x64x128/c1x1/s8"),
+      MakeLargeM<LargeMConfig<128, 64, 2, 1, 64, 8, 1, 2, 1, 1>>(
+          "sm90_fp8_block/128x64x128/c1x2/s8"),
       MakeLargeM<GemmUniversalSm90>("sm90_fp8_block/128x224x128/c2x1/s3"),
   };
   return kernels;

@@ -49,6 +49,9 @@ struct LargeMConfig {
   static constexpr int kColumns = kTileN / kWarpgroupsN;       // columns of a warpgroup
   static constexpr int kProductsN = kColumns / kProductN;
   static constexpr int kProducts = kBlocksM * kProductsN;  // of a warpgroup in a k-block
+  // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
+  // then hides under its own next product, not only under the other warpgroup's.
+  static constexpr bool kTwoInFlight = kProducts == 1 && kWarpgroups == 2 && kProductN <= 128;
   static constexpr int kMulticast = kClusterM * kClusterN;
   static constexpr int kStageBytesA = kTileM * kBlockK, kStageBytesB = kTileN * kBlockK;
   static constexpr int kSlabBytes = 16 * 128;
@@ -271,10 +274,12 @@ struct Consumer {
   bool ready = false;  // the next stage's data are known to be there
   RingCursor<C::kStages> at;
   float sum[C::kBlocksM][C::kColumns / 2];
-  float product[C::kProductN / 2];
+  float products[C::kTwoInFlight ? 2 : 1][C::kProductN / 2];
 
-  /// Starts product `i` of the next k-block: four wgmma of depth 32, one group.
-  __device__ __forceinline__ void Issue(int i) {
+  /// Starts product `i` of the next k-block in accumulator `slot`: four wgmma of depth 32, one
+  /// group.
+  __device__ __forceinline__ void Issue(int i, int slot = 0) {
+    float(&product)[C::kProductN / 2] = products[slot];
     // Only a descriptor's low word depends on the address; sums of 64 bits would add a carry each.
     const uint32_t a = low_a + i / C::kProductsN * (64 * kBlockK / 16);
     const uint32_t b = low_b + i % C::kProductsN * (C::kProductN * kBlockK / 16);
@@ -344,8 +349,9 @@ struct Consumer {
           }
   }
 
-  /// sum += scales * product, for product `i`.
-  __device__ __forceinline__ void Promote(int i, const StepScales<C>& s) {
+  /// sum += scales * product, for product `i` in accumulator `slot`.
+  __device__ __forceinline__ void Promote(int i, const StepScales<C>& s, int slot = 0) {
+    float(&product)[C::kProductN / 2] = products[slot];
     const int m = i / C::kProductsN, h = i % C::kProductsN;
     FenceRegisters(product);
 #pragma unroll
@@ -380,6 +386,33 @@ struct Consumer {
       if (i == C::kProducts - 1) shared.ring.template Release<C::kMulticast>(stage, lane);
       Promote(i, s);
     }
+  }
+
+  /// Four k-blocks, a whole quad, two products in flight. Straight-line and drained at its end:
+  /// accumulators in flight over a loop's back edge make ptxas serialise every wgmma.
+  __device__ __forceinline__ void StepQuad() {
+    StepScales<C> s[2];
+    int stages[2];
+#pragma unroll
+    for (int j = 0; j <= 4; ++j) {
+      if (j < 4) {
+        if (!ready) shared.ring.WaitFull(at);
+        stages[j % 2] = at.stage;
+        Issue(0, j % 2);
+        ReadScales(j, s[j % 2]);
+        Advance();
+        ready = shared.ring.TestFull(at);
+      }
+      if (j > 0) {
+        if (j < 4)
+          WgmmaWait<1>();
+        else
+          WgmmaWait<0>();
+        shared.ring.template Release<C::kMulticast>(stages[(j - 1) % 2], lane);
+        Promote(0, s[(j - 1) % 2], (j - 1) % 2);
+      }
+    }
+    quad = quad + 1 == C::kQuads ? 0 : quad + 1;
   }
 
   /// Stores this warp's rows as F32: four lanes write 32 bytes side by side. Requires: D and its
@@ -511,7 +544,16 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
 #pragma unroll
       for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] = 0.0f;
 #pragma unroll 1
-    for (int kb = kb_begin; kb < kb_end; ++kb) c.Step(kb, kb % 4 == 3 || kb == kb_end - 1);
+    for (int kb = kb_begin; kb < kb_end; ++kb) {
+      if constexpr (C::kTwoInFlight) {
+        if (kb % 4 == 0 && kb + 4 <= kb_end) {
+          c.StepQuad();
+          kb += 3;
+          continue;
+        }
+      }
+      c.Step(kb, kb % 4 == 3 || kb == kb_end - 1);
+    }
     const int row = c.place.row + warp_row, column = c.place.column + column_offset;
     if constexpr (C::kFloat32) {
       c.StoreF32(row, column);
