@@ -12,6 +12,9 @@
 #include "commands.h"
 #include "contenders.h"
 #include "culet/gemm.h"
+#include "culet/model.h"
+#include "decode_bench.h"
+#include "decode_report.h"
 #include "interrupt.h"
 #include "launch_overhead.h"
 #include "output.h"
@@ -38,6 +41,9 @@ struct BenchArgs {
   bool regret = false;
   bool untuned = false;
   bool launch_overhead = false;
+  bool decode = false;
+  DecodeBenchOptions model;
+  std::string cache_type = "bf16";
 
   std::string Misuse() const {
     if (csv && common.json) return "--csv and --json exclude each other";
@@ -46,6 +52,13 @@ struct BenchArgs {
     if (launch_overhead) {
       const bool conflict = problems.given() || regret;
       return conflict ? "--launch-overhead takes no problems and no --regret" : "";
+    }
+    if (decode) {
+      if (problems.model().empty()) return "--decode needs --model, a config.json or its folder";
+      const bool conflict = problems.given_beside_model() || regret || csv || repro || untuned;
+      return conflict ? "--decode takes --model, --format, --context, --batch, --prefill, --steps, "
+                        "--kv, --tune, --cache and --json only"
+                      : "";
     }
     if (regret && kernels != "best") return "--regret times all kernels; leave out --kernels";
     if (regret && !cache.path.empty()) {
@@ -146,10 +159,38 @@ int RunLaunchOverhead(const BenchArgs& args) {
   return kSuccess;
 }
 
+int RunDecode(const BenchArgs& args) {
+  const bool json = args.common.json;
+  DecodeBenchOptions options = args.model;
+  options.config = args.problems.model();
+  if (!args.problems.format().empty()) {
+    const auto format = ParseFormat(args.problems.format());
+    if (!format.ok()) return Misuse("--format: " + format.status().message());
+    options.format = *format;
+  } else {
+    const auto shapes = ReadModelShapes(options.config);
+    if (!shapes.ok()) return Fail(shapes.status(), json);
+    options.format = shapes->format.value_or(options.format);
+  }
+  options.cache_type = args.cache_type == "f32"   ? DataType::kFloat32
+                       : args.cache_type == "f16" ? DataType::kFloat16
+                                                  : DataType::kBfloat16;
+  if (args.common.device != "cpu") {
+    return Misuse("--decode runs on the CPU so far; leave out --device");
+  }
+  Result<Session> session = OpenSession(args.common, &args.cache);
+  if (!session.ok()) return Fail(session.status(), json);
+  const auto measured = MeasureDecode(session->gemm, options);
+  if (!measured.ok()) return Fail(measured.status(), json);
+  PrintDecode(session->gemm.device(), options, *measured, json);
+  return kSuccess;
+}
+
 int RunBench(const BenchArgs& args) {
   const bool json = args.common.json;
   if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
   if (args.launch_overhead) return RunLaunchOverhead(args);
+  if (args.decode) return RunDecode(args);
   Result<Session> session = OpenSession(args.common, args.regret ? nullptr : &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
   Gemm& gemm = session->gemm;
@@ -195,6 +236,28 @@ void AddBench(CLI::App& app, Chosen& chosen) {
                    "Time all kernels; how far is the untuned choice from the best?");
   command.add_flag("--launch-overhead", args->launch_overhead,
                    "Time only a plan's launch of a kernel that does nothing");
+  const char* const models = "Whole models";
+  command
+      .add_flag("--decode", args->decode,
+                "Time the steps of --model as a whole, with random weights of --format")
+      ->group(models);
+  const auto count = [&](const char* name, int* value, int most, const char* description) {
+    command.add_option(name, *value, description)
+        ->check(CLI::Range(1, most))
+        ->type_name("N")
+        ->capture_default_str()
+        ->group(models);
+  };
+  constexpr int kMostTokens = 1 << 20;
+  count("--context", &args->model.context, kMostTokens, "Positions before decoding starts");
+  count("--batch", &args->model.batch, 4096, "Sequences that decode together");
+  count("--prefill", &args->model.prefill, kMostTokens, "Tokens of the prompt that is timed");
+  count("--steps", &args->model.steps, 100000, "Timed steps of decoding");
+  command.add_option("--kv", args->cache_type, "Type of the cache of keys and values")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->capture_default_str()
+      ->group(models);
+  command.add_flag("--tune", args->model.tune, "Tune the model's products first")->group(models);
   args->cache.AddTo(command);
   args->common.AddTo(command);
   command.callback([args, &chosen] { chosen = [args] { return RunBench(*args); }; });

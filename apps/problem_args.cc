@@ -118,6 +118,11 @@ bool ProblemArgs::given() const {
          !model_.empty();
 }
 
+bool ProblemArgs::given_beside_model() const {
+  return m_option_->count() + n_option_->count() + k_option_->count() != 0 || !shapes_.empty() ||
+         !out_.empty() || pdl_;
+}
+
 std::string ProblemArgs::Misuse() const {
   const bool sizes = n_option_->count() != 0 || k_option_->count() != 0;
   if (sizes + !shapes_.empty() + !model_.empty() > 1) {

@@ -38,6 +38,11 @@ class ProblemArgs {
 
   /// Whether any problem was named.
   bool given() const;
+  /// Whether sizes, a shapes file, an output type or pdl were given.
+  bool given_beside_model() const;
+  /// What --model and --format say; empty when they were not given.
+  const std::string& model() const { return model_; }
+  const std::string& format() const { return format_; }
 
   /// What is wrong with the options given, in one sentence; empty when nothing is.
   std::string Misuse() const;

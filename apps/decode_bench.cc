@@ -1,0 +1,275 @@
+#include "decode_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "contenders.h"
+#include "culet/decoder.h"
+#include "culet/dispatch.h"
+
+namespace culet::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MicrosecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Linux counts the most resident memory, and from anew after a 5.
+void ForgetPeakMemory() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+double PeakMemoryBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string key; status >> key;) {
+    double kibibytes = 0;
+    if (key == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+Result<DataType> WeightsOf(Format format) {
+  switch (format) {
+    case Format::kF32:
+      return DataType::kFloat32;
+    case Format::kF16:
+      return DataType::kFloat16;
+    case Format::kBf16:
+      return DataType::kBfloat16;
+    case Format::kFp8Block:
+      return DataType::kFloat8_e4m3;
+    default:
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("--decode takes no weights of format {}; use bf16, fp8-block, f16 "
+                                "or f32",
+                                ToString(format)));
+  }
+}
+
+// The problem that a product poses, as `culet bench` names it.
+Result<GemmDesc> ProblemOf(const TensorNode& node, int arch) {
+  const Weight& weight = node.params.weight;
+  const Format format = weight.type == DataType::kFloat8_e4m3 ? Format::kFp8Block
+                        : weight.type == DataType::kBfloat16  ? Format::kF32Bf16
+                        : weight.type == DataType::kFloat16   ? Format::kF32F16
+                                                              : Format::kF32;
+  return MakeDesc(format, static_cast<int>(node.shape.rows), static_cast<int>(weight.rows),
+                  static_cast<int>(weight.cols), arch, node.type);
+}
+
+class Bench {
+ public:
+  Bench(Gemm& gemm, const DecodeBenchOptions& options, const DecoderModel& model,
+        culet::Session& session)
+      : gemm_(gemm), options_(options), model_(model), session_(session) {}
+
+  Status Run(DecodeMeasurement& result) {
+    CULET_RETURN_IF_ERROR(Prefill(result.prefill));
+    CULET_RETURN_IF_ERROR(FillContext());
+    return Decode(result.decode);
+  }
+
+  // After everything else: it takes memory of its own.
+  Status TimeProductsAlone(StepTimes& times) {
+    Selection choice;
+    choice.kind = Selection::kChoice;
+    for (ProductGroup& group : times.products) {
+      auto contenders = SelectContenders(gemm_, group.desc, choice);
+      if (!contenders.ok()) return contenders.status();
+      CULET_RETURN_IF_ERROR(MeasureContenders(gemm_, group.desc, {}, *contenders));
+      CULET_RETURN_IF_ERROR(contenders->front().status);
+      group.alone_us = contenders->front().MedianUs();
+    }
+    return {};
+  }
+
+ private:
+  std::vector<std::int32_t> Tokens(int count) {
+    std::vector<std::int32_t> tokens;
+    for (int i = 0; i < count; ++i) {
+      state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+      tokens.push_back(static_cast<std::int32_t>(
+          (state_ >> 33) % static_cast<std::uint64_t>(model_.config().vocab)));
+    }
+    return tokens;
+  }
+
+  Status Prefill(StepTimes& times) {
+    const std::vector<std::int32_t> prompt = Tokens(options_.prefill);
+    return TimeSteps(times, options_.prefill, std::max(3, options_.steps / 5), [&]() -> Status {
+      const auto sequence = session_.AddSequence();
+      if (!sequence.ok()) return sequence.status();
+      const SequenceTokens step[] = {{*sequence, prompt}};
+      const Clock::time_point start = Clock::now();
+      CULET_RETURN_IF_ERROR(session_.Step(step).status());
+      last_us_ = MicrosecondsSince(start);
+      return session_.RemoveSequence(*sequence);
+    });
+  }
+
+  Status FillContext() {
+    for (int i = 0; i < options_.batch; ++i) {
+      const auto sequence = session_.AddSequence();
+      if (!sequence.ok()) return sequence.status();
+      const auto filled = session_.Prefill(*sequence, Tokens(options_.context));
+      if (!filled.ok()) return filled.status();
+      sequences_.push_back(*sequence);
+      next_.push_back(filled->next.back());
+    }
+    return {};
+  }
+
+  Status Decode(StepTimes& times) {
+    return TimeSteps(times, options_.batch, options_.steps, [&]() -> Status {
+      std::vector<SequenceTokens> step;
+      for (std::size_t i = 0; i < sequences_.size(); ++i) {
+        step.push_back({sequences_[i], std::span(next_).subspan(i, 1)});
+      }
+      const Clock::time_point start = Clock::now();
+      auto result = session_.Step(step);
+      last_us_ = MicrosecondsSince(start);
+      if (result.ok()) next_ = std::move(result->next);
+      return result.status();
+    });
+  }
+
+  // Runs `step` once to warm up, `runs` times as it is, and as often with every node timed.
+  template <class Step>
+  Status TimeSteps(StepTimes& times, int tokens, int runs, const Step& step) {
+    times.tokens = tokens;
+    CULET_RETURN_IF_ERROR(step());
+    std::vector<double> steps;
+    for (int i = 0; i < runs; ++i) {
+      CULET_RETURN_IF_ERROR(step());
+      steps.push_back(last_us_);
+    }
+    times.step_us = Median(std::move(steps));
+
+    std::map<int, std::vector<double>> samples;
+    session_.SetHook([&](KernelDispatch& dispatch, const NodeLaunch& launch) {
+      const Clock::time_point start = Clock::now();
+      const Status status = dispatch.launch(launch);
+      samples[launch.id].push_back(MicrosecondsSince(start));
+      return status;
+    });
+    Status status;
+    for (int i = 0; i < runs && status.ok(); ++i) status = step();
+    session_.SetHook(nullptr);
+    CULET_RETURN_IF_ERROR(status);
+    for (auto& [id, values] : samples) {
+      CULET_RETURN_IF_ERROR(AddNode(times, id, Median(std::move(values))));
+    }
+    for (ProductGroup& group : times.products) group.graph_us /= group.nodes;
+    std::ranges::sort(times.groups, std::greater(), &NodeGroup::time_us);
+    return {};
+  }
+
+  Status AddNode(StepTimes& times, int id, double time_us) {
+    const GraphExecutor& executor = *session_.last_executor();
+    const TensorNode& node = executor.graph().node(id);
+    const bool product = node.op == TensorOp::kMulMat || node.op == TensorOp::kExperts;
+    times.nodes_us += time_us;
+    if (product) times.product_us += time_us;
+    const std::string op = ToString(node.op), kernel = executor.kernel_of(id);
+    auto group = std::ranges::find_if(
+        times.groups, [&](const NodeGroup& g) { return g.op == op && g.kernel == kernel; });
+    if (group == times.groups.end()) {
+      group = times.groups.insert(times.groups.end(), {op, kernel, product, 0, 0});
+    }
+    ++group->nodes;
+    group->time_us += time_us;
+    if (node.op != TensorOp::kMulMat) return {};
+    const auto desc = ProblemOf(node, gemm_.device().arch);
+    if (!desc.ok()) return desc.status();
+    auto problem = std::ranges::find(times.products, *desc, &ProductGroup::desc);
+    if (problem == times.products.end()) {
+      problem = times.products.insert(times.products.end(), {*desc, 0, 0, 0});
+    }
+    ++problem->nodes;
+    problem->graph_us += time_us;
+    return {};
+  }
+
+  Gemm& gemm_;
+  const DecodeBenchOptions& options_;
+  const DecoderModel& model_;
+  culet::Session& session_;
+  std::vector<int> sequences_;
+  std::vector<std::int32_t> next_;
+  double last_us_ = 0;
+  std::uint64_t state_ = 1;
+};
+
+}  // namespace
+
+double StepTimes::ProductSpeed() const {
+  double graph = 0, alone = 0;
+  for (const ProductGroup& group : products) {
+    graph += group.nodes * group.graph_us;
+    alone += group.nodes * group.alone_us;
+  }
+  return graph > 0 ? alone / graph : 0;
+}
+
+double DecodeMeasurement::ReadShare() const {
+  return bytes_a_token / (decode.step_us * 1e-6) / (rates.read_gbps * 1e9);
+}
+
+Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options) {
+  const auto weights = WeightsOf(options.format);
+  if (!weights.ok()) return weights.status();
+  const auto config = ReadDecoderConfig(options.config);
+  if (!config.ok()) return config.status();
+  DecodeMeasurement result;
+  const auto before = MeasureRates(gemm.device(), DataType::kFloat32);
+  if (!before.ok()) return before.status();
+
+  ForgetPeakMemory();
+  const auto model = DecoderModel::Random(*config, *weights, HostMemory());
+  if (!model.ok()) return model.status();
+  const auto dispatch = MakeCpuDispatch(
+      gemm, {.policy = options.tune ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
+  SessionOptions session_options;
+  session_options.max_sequences = options.batch + 1;
+  // The context, and the steps: one to warm up, the others twice.
+  session_options.max_context = std::max(options.context + 2 * options.steps + 1, options.prefill);
+  session_options.max_step_tokens = std::max(options.prefill, options.batch);
+  session_options.cache_type = options.cache_type;
+  session_options.cache_blocks =
+      (options.batch * session_options.max_context + options.prefill) / session_options.block_size +
+      options.batch + 2;
+  auto session = culet::Session::Create(*model, *dispatch, session_options);
+  if (!session.ok()) return session.status();
+  result.weight_bytes = model->weight_bytes();
+  result.bytes_a_token = model->bytes_a_token();
+  result.cache_bytes = session->cache_bytes();
+  Bench bench(gemm, options, *model, *session);
+  CULET_RETURN_IF_ERROR(bench.Run(result));
+  result.peak_bytes = PeakMemoryBytes();
+  CULET_RETURN_IF_ERROR(bench.TimeProductsAlone(result.decode));
+  CULET_RETURN_IF_ERROR(bench.TimeProductsAlone(result.prefill));
+
+  const auto after = MeasureRates(gemm.device(), DataType::kFloat32);
+  if (!after.ok()) return after.status();
+  result.rates = *before;
+  result.rates.read_gbps = std::max(before->read_gbps, after->read_gbps);
+  result.rates.gflops = std::max(before->gflops, after->gflops);
+  return result;
+}
+
+}  // namespace culet::cli

@@ -1,0 +1,73 @@
+// A decoder of random weights timed as a whole: what `culet bench --decode` measures.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "culet/device.h"
+#include "culet/gemm.h"
+#include "culet/model.h"
+#include "culet/status.h"
+#include "culet/types.h"
+
+namespace culet::cli {
+
+struct DecodeBenchOptions {
+  std::string config;  ///< a config.json, or the folder that holds it
+  Format format = Format::kBf16;
+  int batch = 1;      ///< sequences that decode together
+  int context = 512;  ///< positions that each of them has when decoding starts
+  int prefill = 256;  ///< tokens of the timed prompt, and of a piece of the context's
+  int steps = 20;     ///< timed steps of decoding; a fifth of them prompts
+  DataType cache_type = DataType::kBfloat16;
+  bool tune = false;  ///< products are tuned before they are planned
+};
+
+/// All nodes of a step that are the same operation on the same kernel.
+struct NodeGroup {
+  std::string op;  ///< "mul_mat"
+  std::string kernel;
+  bool is_product = false;
+  int nodes = 0;
+  double time_us = 0;  ///< of all nodes in one step
+};
+
+/// All products of a step that are the same problem.
+struct ProductGroup {
+  GemmDesc desc;
+  int nodes = 0;
+  double graph_us = 0;  ///< of one, in the graph, quantising its input included
+  double alone_us = 0;  ///< of one, as `culet bench` times it
+};
+
+/// Medians over the runs.
+struct StepTimes {
+  int tokens = 0;
+  double step_us = 0;     ///< from tokens to next tokens
+  double nodes_us = 0;    ///< of all nodes, timed one by one
+  double product_us = 0;  ///< of the products among them, routed experts included
+  std::vector<NodeGroup> groups;
+  std::vector<ProductGroup> products;
+
+  /// Time of the products alone over that in the graph: 1 when the graph costs them nothing.
+  double ProductSpeed() const;
+};
+
+struct DecodeMeasurement {
+  HardwareRates rates;
+  double weight_bytes = 0;
+  double bytes_a_token = 0;
+  double cache_bytes = 0;
+  double peak_bytes = 0;  ///< most memory that the process held; 0 where the system does not tell
+  StepTimes decode, prefill;
+
+  /// Weights over the time of a step, over the read rate.
+  double ReadShare() const;
+};
+
+/// Rates of the machine are measured before and after; the higher ones count.
+/// Errors: as ReadDecoderConfig, DecoderModel::Random, Session, MeasureRates; INVALID_ARGUMENT for
+/// a format that no decoder has.
+Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options);
+
+}  // namespace culet::cli
