@@ -48,8 +48,9 @@ struct LargeMKernel {
   const char* id;
   const void* function;
   int tile_m, tile_n;
-  int cluster_m, cluster_n;  ///< CTAs that share B tiles, A tiles
-  int split;                 ///< CTAs of a cluster that share one tile along K
+  int cluster_m, cluster_n;        ///< CTAs that share B tiles, A tiles
+  int split;                       ///< CTAs of a cluster that share one tile along K
+  int warpgroups_m, warpgroups_n;  ///< consumers along M, N
   int stages;
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
   int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32

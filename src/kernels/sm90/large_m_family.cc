@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -107,33 +108,56 @@ class LargeM final : public ArgsKernel {
   const int sms_;
 };
 
-// Waves of tiles. The constants are fitted to 1700 measurements of these kernels on one H200 at
-// M = 256 to 4096 on twelve layers: the choice by this model alone costs 1.04 of the best choice in
-// the geometric mean, 1.23 at most; predictions within 1.3 of the best time are off by 11 % (RMS).
+// Waves of tiles, or the power that a launch draws, whichever takes longer. The constants are
+// fitted to 2700 measurements of these kernels on one H200 at M = 128 to 512 on twelve layers: the
+// choice by this model alone costs 1.015 of the best choice in the geometric mean, 1.12 at most;
+// predictions near the best time are off by 11 % (RMS).
 double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
-                         int, int) const noexcept {
+                         int swizzle, int) const noexcept {
   const int tile_m = kernel_.tile_m, tile_n = kernel_.tile_n, split = kernel_.split;
+  const int warpgroups = kernel_.warpgroups_m * kernel_.warpgroups_n;
+  const int columns = tile_n / kernel_.warpgroups_n;
+  const int blocks_m = tile_m / kernel_.warpgroups_m / 64;
   const int sms = std::max(1, p.sm_budget > 0 ? std::min(p.sm_budget, device.units) : device.units);
-  const int tiles =
-      CeilDiv(p.m, tile_m * kernel_.cluster_m) * CeilDiv(p.n, tile_n * kernel_.cluster_n);
+  const double tiles =
+      double(CeilDiv(p.m, tile_m * kernel_.cluster_m)) * CeilDiv(p.n, tile_n * kernel_.cluster_n);
   // Clusters of four do not fill every part of the chip: 120 of 132 multiprocessors.
   const double places =
       std::max(1.0, std::floor(sms * (split > 2 ? 0.91 : 1.0) / kernel_.cluster_size()));
   const double waves = std::ceil(tiles / places);
-  const double blocks = CeilDiv(CeilDiv(p.k, sm90::kBlockK), split);
+  const int k_blocks = CeilDiv(p.k, sm90::kBlockK);
   const double area = double(tile_m) * tile_n;
-  // A k-block: tensor core or operands, then the scales of A's rows and of narrow groups of
-  // columns.
-  const double block_clocks = std::max(1.183 * area / 32, (tile_m + tile_n) * 128 / 42.0) +
-                              75.8 * tile_m / 128 + (tile_n % 64 != 0 ? 0.328 * area / 1024 : 0);
+
+  // A k-block: the tensor core with what its promotion leaves uncovered, or shared memory, which
+  // each warpgroup's products read and the loads write, 128 bytes a clock.
+  const double tensor = area / 32 *
+                        (warpgroups == 3  ? 1.30
+                         : blocks_m == 2  ? 1.38
+                         : columns <= 128 ? 1.02
+                                          : 1.22);
+  const double shared =
+      (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 128;
+  // Columns of two blocks of scales are sorted in groups.
+  const int group = std::gcd(std::gcd(tile_n, columns), 128);
+  const double sorting =
+      tile_n % 128 != 0 && tile_n != 64 ? 1.2 * columns / group * columns / group * blocks_m : 0;
+  const double block_clocks = std::max(tensor, 1.13 * shared) + sorting;
   // A tile besides: start and stores; the exchange of partial sums.
-  const double tile_clocks = 55 + area / 11.8 + (split > 1 ? 6700 : 0) + (split > 2 ? 4600 : 0);
-  const double clocks = waves * (blocks * block_clocks + tile_clocks);
-  // The clock falls under the power limit as a launch grows longer.
-  const double mhz = 1850 - 275 * std::min(1.0, clocks / 1850 / 100);
+  const double tile_clocks = 370 + 0.157 * area * kernel_.output_bytes / 2 +
+                             (split > 1 ? 5060 : 0) + (split > 2 ? 2670 : 0);
+  const double clocks = waves * (CeilDiv(k_blocks, split) * block_clocks + tile_clocks);
+
+  // At the power limit operations and bytes that reach the multiprocessors count.
+  const double work = tiles * kernel_.cluster_m * kernel_.cluster_n * k_blocks;
+  const double power_us = work * (area * 256 * 0.48e-9 + (tile_m + tile_n) * 128 * 0.547e-7);
+  const double slower = std::pow(std::pow(clocks / 1900, 8) + std::pow(power_us, 8), 1.0 / 8);
+  // Among equals: tiles whose rows are many, the deeper ring, middle supergroups.
+  const double preference =
+      (tile_m == 128 && tile_n >= 224 ? 1.03 : 1.0) * (kernel_.stages < 4 ? 1.005 : 1.0) *
+      (1 + 0.006 * std::abs(swizzle - std::min(3, GetMaxSwizzle({p.m, p.n, p.k, 1}))));
   const double bytes =
       double(p.m) * p.k + double(p.n) * p.k + double(kernel_.output_bytes) * p.m * p.n;
-  return std::max(2.7 + clocks / mhz, bytes / (std::max(1.0, rates.read_gbps) * 1e3));
+  return std::max(1.93 + slower * preference, bytes / (std::max(1.0, rates.read_gbps) * 1e3));
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ LargeMKernel MakeLargeM(const char* id) {
   kernel.cluster_m = C::kClusterM;
   kernel.cluster_n = C::kClusterN;
   kernel.split = C::kSplit;
+  kernel.warpgroups_m = C::kWarpgroupsM;
+  kernel.warpgroups_n = C::kWarpgroupsN;
   kernel.stages = C::kStages;
   kernel.scale_blocks = C::kScaleBlocks;
   kernel.output_bytes = C::kFloat32 ? 4 : 2;
