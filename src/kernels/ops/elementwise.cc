@@ -1,15 +1,74 @@
 // Element-wise operations.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/ops/elementwise.cc"
+#include "kernels/cpu/simd_targets.h"
+// Per target from here on.
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/simd_memory-inl.h"
+#include "kernels/ops/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+namespace {
+
+// out[i] = function(a[i], b[i]); out may be a or b.
+template <class F>
+HWY_INLINE void ForVectors(const float* a, const float* b, float* out, std::size_t n, F function) {
+  const F32 d;
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(function(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i);
+  }
+  if (i == n) return;
+  const VF32 last = function(d, LoadRow(d, DataType::kFloat32, a + i, n - i),
+                             LoadRow(d, DataType::kFloat32, b + i, n - i));
+  StoreRow(d, last, DataType::kFloat32, out + i, n - i);
+}
+
+HWY_INLINE VF32 SiluOf(F32 d, VF32 x) {
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0f), ExpOrNaN(d, hn::Neg(x))));
+}
+
+}  // namespace
+
+void AddRange(const float* a, const float* b, float* out, std::size_t n) {
+  ForVectors(a, b, out, n, [](F32, VF32 x, VF32 y) { return hn::Add(x, y); });
+}
+void MulRange(const float* a, const float* b, float* out, std::size_t n) {
+  ForVectors(a, b, out, n, [](F32, VF32 x, VF32 y) { return hn::Mul(x, y); });
+}
+void SiluRange(const float* a, const float*, float* out, std::size_t n) {
+  ForVectors(a, a, out, n, [](F32 d, VF32 x, VF32) { return SiluOf(d, x); });
+}
+void SwiGluRange(const float* a, const float* b, float* out, std::size_t n) {
+  ForVectors(a, b, out, n, [](F32 d, VF32 x, VF32 y) { return hn::Mul(SiluOf(d, x), y); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 #include <algorithm>
-#include <cmath>
 
 #include "base/float_types.h"
 #include "base/thread_pool.h"
 #include "kernels/ops/ops.h"
 
-namespace culet::ops {
+namespace culet {
+HWY_EXPORT(AddRange);
+HWY_EXPORT(MulRange);
+HWY_EXPORT(SiluRange);
+HWY_EXPORT(SwiGluRange);
+
+namespace ops {
 namespace {
 
-constexpr std::size_t kChunk = 8192;  // elements a task: some microseconds
+// Elements a task: some microseconds, as long as waking another thread takes.
+constexpr std::size_t kChunk = 16384;
 
 template <class F>
 void ForChunks(std::size_t n, F body) {
@@ -23,25 +82,22 @@ void ForChunks(std::size_t n, F body) {
 
 void Add(const float* a, const float* b, float* out, std::size_t n) {
   ForChunks(n, [=](std::size_t i, std::size_t end) {
-    for (; i < end; ++i) out[i] = a[i] + b[i];
+    HWY_DYNAMIC_DISPATCH(AddRange)(a + i, b + i, out + i, end - i);
   });
 }
-
 void Mul(const float* a, const float* b, float* out, std::size_t n) {
   ForChunks(n, [=](std::size_t i, std::size_t end) {
-    for (; i < end; ++i) out[i] = a[i] * b[i];
+    HWY_DYNAMIC_DISPATCH(MulRange)(a + i, b + i, out + i, end - i);
   });
 }
-
 void Silu(const float* x, float* out, std::size_t n) {
   ForChunks(n, [=](std::size_t i, std::size_t end) {
-    for (; i < end; ++i) out[i] = x[i] / (1 + std::exp(-x[i]));
+    HWY_DYNAMIC_DISPATCH(SiluRange)(x + i, x + i, out + i, end - i);
   });
 }
-
 void SwiGlu(const float* gate, const float* up, float* out, std::size_t n) {
   ForChunks(n, [=](std::size_t i, std::size_t end) {
-    for (; i < end; ++i) out[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    HWY_DYNAMIC_DISPATCH(SwiGluRange)(gate + i, up + i, out + i, end - i);
   });
 }
 
@@ -54,4 +110,6 @@ void Cast(const void* x, DataType from, void* out, DataType to, std::size_t n) {
   });
 }
 
-}  // namespace culet::ops
+}  // namespace ops
+}  // namespace culet
+#endif  // HWY_ONCE

@@ -1,19 +1,54 @@
 // Rotary embedding.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/ops/rope.cc"
+#include "kernels/cpu/simd_targets.h"
+// Per target from here on.
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/simd_memory-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+
+// Turns the pairs (a[i], b[i]).
+void TurnHalves(float* HWY_RESTRICT a, float* HWY_RESTRICT b, const float* HWY_RESTRICT cosines,
+                const float* HWY_RESTRICT sines, std::size_t count) {
+  const F32 d;
+  constexpr DataType kType = DataType::kFloat32;
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    const std::size_t left = count - i;
+    const VF32 x = LoadRow(d, kType, a + i, left), y = LoadRow(d, kType, b + i, left);
+    const VF32 cosine = LoadRow(d, kType, cosines + i, left);
+    const VF32 sine = LoadRow(d, kType, sines + i, left);
+    StoreRow(d, hn::Sub(hn::Mul(x, cosine), hn::Mul(y, sine)), kType, a + i, left);
+    StoreRow(d, hn::Add(hn::Mul(x, sine), hn::Mul(y, cosine)), kType, b + i, left);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 #include <cmath>
 
 #include "base/thread_pool.h"
 #include "kernels/ops/ops.h"
 
-namespace culet::ops {
+namespace culet {
+HWY_EXPORT(TurnHalves);
+
+namespace ops {
 namespace {
 
-// Turns the pairs (a[i], b[i]), which lie `step` apart.
-void Turn(float* a, float* b, std::int64_t step, const float* cosines, const float* sines,
-          std::int64_t count) {
+// Turns the pairs (x[2 i], x[2 i + 1]).
+void TurnNeighbours(float* x, const float* cosines, const float* sines, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float x = a[i * step], y = b[i * step];
-    a[i * step] = x * cosines[i] - y * sines[i];
-    b[i * step] = x * sines[i] + y * cosines[i];
+    const float a = x[2 * i], b = x[2 * i + 1];
+    x[2 * i] = a * cosines[i] - b * sines[i];
+    x[2 * i + 1] = a * sines[i] + b * cosines[i];
   }
 }
 
@@ -39,12 +74,15 @@ void Rope(const RopeParams& params, std::span<const double> frequencies,
     for (int head = 0; head < heads; ++head) {
       float* const values = x + (std::int64_t{row} * heads + head) * head_dim;
       if (params.layout == RopeLayout::kNeox) {
-        Turn(values, values + half, 1, cosines, sines, half);
+        HWY_DYNAMIC_DISPATCH(TurnHalves)
+        (values, values + half, cosines, sines, frequencies.size());
       } else {
-        Turn(values, values + 1, 2, cosines, sines, half);
+        TurnNeighbours(values, cosines, sines, half);
       }
     }
   });
 }
 
-}  // namespace culet::ops
+}  // namespace ops
+}  // namespace culet
+#endif  // HWY_ONCE

@@ -1,12 +1,44 @@
 // Rows picked from a table and written to a cache.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/ops/rows.cc"
+#include "kernels/cpu/simd_targets.h"
+// Per target from here on.
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+
+#include "kernels/cpu/simd_memory-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+
+void ConvertRow(const std::byte* from, DataType from_type, std::byte* to, DataType to_type,
+                std::size_t count) {
+  const F32 d;
+  const std::size_t from_size = SizeOf(from_type), to_size = SizeOf(to_type);
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    StoreRow(d, LoadRow(d, from_type, from + i * from_size, count - i), to_type, to + i * to_size,
+             count - i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 #include <algorithm>
 #include <limits>
 
 #include "base/thread_pool.h"
 #include "kernels/ops/ops.h"
-#include "kernels/ops/row_float.h"
 
-namespace culet::ops {
+namespace culet {
+HWY_EXPORT(ConvertRow);
+
+namespace ops {
 namespace {
 
 constexpr std::int64_t kTaskElements = 16384;
@@ -20,27 +52,40 @@ void ForRows(std::int64_t rows, std::int64_t cols, F body) {
   });
 }
 
+std::ptrdiff_t RowBytes(std::int64_t cols, DataType type) {
+  return static_cast<std::ptrdiff_t>(cols) * static_cast<std::ptrdiff_t>(SizeOf(type));
+}
+
 }  // namespace
 
 void PickRows(const void* table, DataType type, std::int64_t table_rows, std::int64_t cols,
               const std::int32_t* indices, float* out, std::int64_t rows) {
+  const std::ptrdiff_t row_bytes = RowBytes(cols, type);
   ForRows(rows, cols, [=](std::int64_t row) {
     const std::int64_t index = indices[row];
     if (index < 0 || index >= table_rows) {
       std::fill_n(out + row * cols, cols, std::numeric_limits<float>::quiet_NaN());
     } else {
-      LoadFloats(table, type, index * cols, cols, out + row * cols);
+      HWY_DYNAMIC_DISPATCH(ConvertRow)
+      (static_cast<const std::byte*>(table) + index * row_bytes, type,
+       reinterpret_cast<std::byte*>(out + row * cols), DataType::kFloat32,
+       static_cast<std::size_t>(cols));
     }
   });
 }
 
 void KvWrite(const float* rows, const std::int32_t* slots, void* cache, DataType type,
              std::int64_t cache_rows, std::int64_t cols, std::int64_t m) {
+  const std::ptrdiff_t row_bytes = RowBytes(cols, type);
   ForRows(m, cols, [=](std::int64_t row) {
     const std::int64_t slot = slots[row];
     if (slot < 0 || slot >= cache_rows) return;
-    StoreFloats(rows + row * cols, cache, type, slot * cols, cols);
+    HWY_DYNAMIC_DISPATCH(ConvertRow)
+    (reinterpret_cast<const std::byte*>(rows + row * cols), DataType::kFloat32,
+     static_cast<std::byte*>(cache) + slot * row_bytes, type, static_cast<std::size_t>(cols));
   });
 }
 
-}  // namespace culet::ops
+}  // namespace ops
+}  // namespace culet
+#endif  // HWY_ONCE
