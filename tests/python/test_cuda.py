@@ -5,6 +5,7 @@ import threading
 import unittest
 
 import culet
+from culet import _gemm
 
 try:
     import torch
@@ -104,6 +105,40 @@ class Cuda(unittest.TestCase):
             problem.poison()
             graph.replay()
             self.assertEqual(problem.wrong(), 0)
+
+    def test_graphs_have_workspaces_of_their_own(self):
+        problems = [Problem(5, 130, 8200, seed=seed) for seed in range(2)]
+        if not any(plan.workspace for plan in self.plans_of(problems)):
+            self.skipTest("no kernel with a workspace was chosen")
+        graphs = [torch.cuda.CUDAGraph() for _ in problems]
+        for graph, problem in zip(graphs, problems):
+            problem.launch()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                for _ in range(20):
+                    problem.launch()
+        streams = [torch.cuda.Stream() for _ in problems]
+        for _ in range(20):
+            for problem in problems:
+                problem.poison()
+            torch.cuda.synchronize()
+            for graph, stream in zip(graphs, streams):
+                with torch.cuda.stream(stream):
+                    graph.replay()
+            torch.cuda.synchronize()
+            self.assertEqual([problem.wrong() for problem in problems], [0, 0])
+        with self.assertRaisesRegex(culet.Error, "between two captures"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                problems[0].launch()
+        torch.cuda.synchronize()
+        self.check(problems[0])
+
+    @staticmethod
+    def plans_of(problems):
+        known = set(_gemm._plans)
+        for problem in problems:
+            problem.launch()
+        return [plan for key, plan in _gemm._plans.items() if key not in known]
 
     def test_an_unplanned_problem_in_a_capture(self):
         problem = Problem(16, 2304, 1024)
