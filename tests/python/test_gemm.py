@@ -160,6 +160,18 @@ class Tensors(unittest.TestCase):
                 culet.fp8_gemm_nt(*self.tensors(product, d))
                 self.assertEqual(product.wrong(d), 0)
 
+    def test_scales_of_another_order_have_their_own_plan(self):
+        product = Product(5, 131, 256)
+        turned = columns("f4", (5, 2))
+        for i in range(5):
+            for j in range(2):
+                turned[i, j] = product.u[i, j]
+        for scales in (product.u, turned, product.u):
+            d = product.output()
+            a, b, out = self.tensors(product, d)
+            culet.fp8_gemm_nt((a[0], FakeTensor(scales, "torch.float32")), b, out)
+            self.assertEqual(product.wrong(d), 0)
+
     def test_pointers_of_another_alignment(self):
         product = Product(4, 8, 128)
         for offset in (64, 63, 62, 60):

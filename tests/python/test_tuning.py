@@ -62,6 +62,17 @@ class Tuning(unittest.TestCase):
             culet.fp8_gemm_nt(*Product(3, 70, 128, seed=9).operands, d)  # another weight
         self.assertEqual(sum(result.measurements for result in again.results), 0)
 
+    def test_plans_of_other_weights_are_renewed(self):
+        first, second = Product(3, 71, 128), Product(3, 71, 128, seed=2)
+        culet.fp8_gemm_nt(*second.operands, second.output())
+        with culet.autotune(budget=20):
+            culet.fp8_gemm_nt(*first.operands, first.output())
+        with mock.patch.object(_gemm, "Plan", wraps=_gemm.Plan) as plan:
+            culet.fp8_gemm_nt(*second.operands, second.output())
+            self.assertEqual(plan.call_count, 1)
+            culet.fp8_gemm_nt(*first.operands, first.output())
+            self.assertEqual(plan.call_count, 1)
+
     def test_pdl_takes_the_record_without_it(self):
         product = Product(2, 90, 128)
         with culet.autotune(budget=20) as tuning:
