@@ -145,7 +145,9 @@ class Processes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             environment = {"CULET_CACHE": "off", "HOME": folder, "XDG_CACHE_HOME": folder}
             self.assertIn("(measured)", run("-c", PROGRAM, "persist", **environment)[1])
-            self.assertEqual(os.listdir(folder), [])
+            # A CUDA driver may keep files of its own there.
+            names = [name for _, *found in os.walk(folder) for name in sum(found, [])]
+            self.assertEqual([name for name in names if "culet" in name or "dispatch" in name], [])
 
     def test_a_damaged_cache_is_reported(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -163,9 +165,9 @@ class Processes(unittest.TestCase):
         self.assertIn("ImportError: CULET_LIBRARY is /nowhere/libculet.so", text)
 
     def test_torch_is_not_imported(self):
-        code, text = run("-c", "import sys, culet; print('torch' in sys.modules, "
-                         "'numpy' in sys.modules)")
-        self.assertEqual((code, text), (0, "False False\n"))
+        program = ("import sys; before = set(sys.modules); import culet\n"
+                   "print({'torch', 'numpy'} & (set(sys.modules) - before))")
+        self.assertEqual(run("-c", program), (0, "set()\n"))
 
 
 class Machine(unittest.TestCase):
