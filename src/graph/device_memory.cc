@@ -1,8 +1,10 @@
 // Memory of the host, and buffers that free themselves.
 #include <fmt/format.h>
+#include <sys/mman.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "culet/kernel_dispatch.h"
@@ -10,23 +12,34 @@
 namespace culet {
 namespace {
 
-constexpr std::align_val_t kAlignment{256};
+constexpr std::size_t kAlignment = 256;
+// Large pages, where the system gives them on request: a decoder's step reads every weight once,
+// and with small pages looking up addresses takes a third of that time.
+constexpr std::size_t kLargePage = std::size_t{2} << 20;
 
 class HostMemoryImpl final : public DeviceMemory {
  public:
   Result<DevicePtr> Allocate(std::size_t bytes) override {
-    void* pointer = ::operator new(bytes, kAlignment, std::nothrow);
+    const std::size_t alignment = bytes >= kLargePage ? kLargePage : kAlignment;
+    void* pointer = nullptr;
+    if (bytes <= SIZE_MAX - alignment) {
+      pointer = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    }
     if (pointer == nullptr) {
       return Status(StatusCode::kResourceExhausted,
                     fmt::format("{} bytes of host memory cannot be had; make the cache or the "
                                 "batch smaller",
                                 bytes));
     }
+#ifdef MADV_HUGEPAGE
+    if (alignment == kLargePage) {
+      // A wish: where it is not granted, small pages serve.
+      static_cast<void>(madvise(pointer, bytes / kLargePage * kLargePage, MADV_HUGEPAGE));
+    }
+#endif
     return ToDevicePtr(pointer);
   }
-  void Free(DevicePtr pointer) noexcept override {
-    ::operator delete(FromDevicePtr<void>(pointer), kAlignment);
-  }
+  void Free(DevicePtr pointer) noexcept override { std::free(FromDevicePtr<void>(pointer)); }
   Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t) override {
     if (bytes > 0) std::memcpy(FromDevicePtr<void>(to), from, bytes);
     return {};

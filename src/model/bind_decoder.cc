@@ -1,6 +1,7 @@
 // The weights of a decoder under the names of Hugging Face checkpoints.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "model/weight_source.h"
@@ -115,11 +116,18 @@ Result<DecoderWeights> BindDecoder(const DecoderConfig& config, WeightSource& so
 }
 
 Result<DevicePtr> WeightMemory::Copy(const void* data, std::size_t bytes) {
-  auto buffer = DeviceBuffer::Create(memory_, bytes);
-  if (!buffer) return buffer.status();
-  CULET_RETURN_IF_ERROR(memory_.Upload(buffer->get(), data, bytes, nullptr));
-  buffers_.push_back(*std::move(buffer));
-  return buffers_.back().get();
+  constexpr std::size_t kPiece = std::size_t{64} << 20, kAlignment = 256;
+  const std::size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (padded > left_) {
+    auto buffer = DeviceBuffer::Create(memory_, std::max(padded, kPiece));
+    if (!buffer) return buffer.status();
+    next_ = buffer->get();
+    left_ = buffer->bytes();
+    buffers_.push_back(*std::move(buffer));
+  }
+  CULET_RETURN_IF_ERROR(memory_.Upload(next_, data, bytes, nullptr));
+  left_ -= padded;
+  return std::exchange(next_, next_ + padded);
 }
 
 }  // namespace culet

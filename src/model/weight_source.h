@@ -32,7 +32,8 @@ class WeightSource {
 /// All weights of a model, by the names that its checkpoints use.
 Result<DecoderWeights> BindDecoder(const DecoderConfig& config, WeightSource& source);
 
-/// Memory that a model's weights own, beside what lies in mapped files.
+/// Memory that a model's weights own, beside what lies in mapped files: a few large pieces, which
+/// large pages fit.
 class WeightMemory {
  public:
   explicit WeightMemory(DeviceMemory& memory) : memory_(memory) {}
@@ -43,6 +44,8 @@ class WeightMemory {
  private:
   DeviceMemory& memory_;
   std::vector<DeviceBuffer> buffers_;
+  DevicePtr next_ = 0;    // in the last buffer
+  std::size_t left_ = 0;  // bytes behind it
 };
 
 }  // namespace culet

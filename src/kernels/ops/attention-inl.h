@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu/simd_memory-inl.h"
 #include "kernels/ops/attention_tile.h"
@@ -30,16 +31,34 @@ inline constexpr int kTileQueries =
 inline constexpr int kTileColumns = 4;
 
 // `count` elements as floats, zeros up to `padded`.
-inline void LoadPadded(DataType type, const void* data, std::int64_t first, std::size_t count,
-                       std::size_t padded, float* HWY_RESTRICT out) {
+template <DataType kType>
+inline void LoadPaddedAs(const std::byte* data, std::size_t count, std::size_t padded,
+                         float* HWY_RESTRICT out) {
   const F32 d;
-  const auto* const bytes =
-      static_cast<const std::byte*>(data) + first * static_cast<std::int64_t>(SizeOf(type));
+  constexpr std::size_t kSize = SizeOf(kType);
   std::size_t i = 0;
-  for (; i < count; i += kLanes) {
-    hn::StoreU(LoadRow(d, type, bytes + i * SizeOf(type), count - i), d, out + i);
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(LoadFull(d, kType, data + i * kSize), d, out + i);
+  }
+  if (i < count) {
+    hn::StoreU(LoadRow(d, kType, data + i * kSize, count - i), d, out + i);
+    i += kLanes;
   }
   for (; i < padded; i += kLanes) hn::StoreU(hn::Zero(d), d, out + i);
+}
+
+inline void LoadPadded(DataType type, const void* data, std::int64_t first, std::size_t count,
+                       std::size_t padded, float* HWY_RESTRICT out) {
+  const auto* const bytes =
+      static_cast<const std::byte*>(data) + first * static_cast<std::int64_t>(SizeOf(type));
+  switch (type) {
+    case DataType::kFloat16:
+      return LoadPaddedAs<DataType::kFloat16>(bytes, count, padded, out);
+    case DataType::kBfloat16:
+      return LoadPaddedAs<DataType::kBfloat16>(bytes, count, padded, out);
+    default:
+      return LoadPaddedAs<DataType::kFloat32>(bytes, count, padded, out);
+  }
 }
 
 // scores[q][j] = scale * query q . key j, for a register tile.
@@ -145,22 +164,23 @@ struct Seen {
   std::int64_t begin, end;
 };
 
-// The values of kTileQueries queries: together where all see a key, one by one before and after.
-inline void WeighSome(const float* weights, const float* const* values, const Seen* seen, int count,
-                      std::size_t padded, float* sums) {
+// The values of some queries: together where all see a key, one by one before and after.
+template <int kQueries>
+void WeighSome(const float* weights, const float* const* values, const Seen* seen,
+               std::size_t padded, float* sums) {
   std::int64_t begin = 0, end = kKeyBlock;
-  for (int q = 0; q < count; ++q) {
+  for (int q = 0; q < kQueries; ++q) {
     begin = std::max(begin, seen[q].begin);
     end = std::min(end, seen[q].end);
   }
-  const bool together = count == kTileQueries && begin < end;
-  for (int q = 0; q < count; ++q) {
+  const bool together = begin < end;
+  for (int q = 0; q < kQueries; ++q) {
     WeighValues<1>(weights + q * kKeyBlock, values, seen[q].begin, together ? begin : seen[q].end,
                    padded, sums + static_cast<std::size_t>(q) * padded);
   }
   if (!together) return;
-  WeighValues<kTileQueries>(weights, values, begin, end, padded, sums);
-  for (int q = 0; q < count; ++q) {
+  WeighValues<kQueries>(weights, values, begin, end, padded, sums);
+  for (int q = 0; q < kQueries; ++q) {
     WeighValues<1>(weights + q * kKeyBlock, values, end, seen[q].end, padded,
                    sums + static_cast<std::size_t>(q) * padded);
   }
@@ -269,14 +289,15 @@ inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys
     }
     load(args.k, begin, end);
     int q = 0;
-    for (; q + kTileQueries <= queries; q += kTileQueries) {
-      ScoreQueries<kTileQueries>(of_query(scratch.queries, q), lines + begin, end - begin, padded,
-                                 p.scale, scratch.scores + q * kKeyBlock + begin);
-    }
-    for (; q < queries; ++q) {
-      ScoreQueries<1>(of_query(scratch.queries, q), lines + begin, end - begin, padded, p.scale,
-                      scratch.scores + q * kKeyBlock + begin);
-    }
+    const auto score = [&]<int kQueries>(std::integral_constant<int, kQueries>) {
+      for (; q + kQueries <= queries; q += kQueries) {
+        ScoreQueries<kQueries>(of_query(scratch.queries, q), lines + begin, end - begin, padded,
+                               p.scale, scratch.scores + q * kKeyBlock + begin);
+      }
+    };
+    score(std::integral_constant<int, kTileQueries>());
+    score(std::integral_constant<int, 2>());
+    score(std::integral_constant<int, 1>());
     Seen seen[ops::kTaskQueries];
     for (q = 0; q < queries; ++q) {
       seen[q] = {std::clamp<std::int64_t>(ranges[q].first - block, 0, kKeyBlock),
@@ -285,10 +306,16 @@ inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys
                   scratch.weights[q], of_query(scratch.sums, q));
     }
     load(args.v, begin, end);
-    for (q = 0; q < queries; q += kTileQueries) {
-      WeighSome(scratch.scores + q * kKeyBlock, lines, seen + q,
-                std::min(kTileQueries, queries - q), padded, of_query(scratch.sums, q));
-    }
+    q = 0;
+    const auto weigh = [&]<int kQueries>(std::integral_constant<int, kQueries>) {
+      for (; q + kQueries <= queries; q += kQueries) {
+        WeighSome<kQueries>(scratch.scores + q * kKeyBlock, lines, seen + q, padded,
+                            of_query(scratch.sums, q));
+      }
+    };
+    weigh(std::integral_constant<int, kTileQueries>());
+    weigh(std::integral_constant<int, 2>());
+    weigh(std::integral_constant<int, 1>());
   }
   for (int q = 0; q < queries; ++q) {
     const VF32 weight = hn::Set(d, scratch.weights[q]);
