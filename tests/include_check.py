@@ -34,6 +34,8 @@ DIRECTIONS = [
     ("src/gemm/", ["culet/", "base/", "cuda/", "gemm/"]),
     ("src/verify/", ["culet/", "base/", "cuda/", "gemm/", "verify/"]),
     ("src/kernels/catalog.", ["culet/", "kernels/catalog."]),
+    # The operations beside products are vectorised with the tools of the CPU families.
+    ("src/kernels/ops/", ["culet/", "base/", "kernels/ops/", "kernels/cpu/simd_"]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.
     ("src/kernels/", ["culet/", "base/", "layout/", "cuda/", "sm90/", "kernels/catalog.h"]),
     # The C interface stands on the engine, as apps do.
