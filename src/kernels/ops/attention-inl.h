@@ -253,16 +253,6 @@ inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys
   const bool in_place = args.kv_type == DataType::kFloat32 && padded == head_dim;
   const float* lines[kKeyBlock];
   std::int64_t places[kKeyBlock];
-  // A head's row is a short piece of a line of the cache, which no hardware runs ahead of.
-  const auto prefetch = [&](const void* from, std::int64_t place) {
-    constexpr std::int64_t kCacheLine = 64;
-    if (place < 0) return;
-    const auto size = static_cast<std::int64_t>(SizeOf(args.kv_type));
-    const auto* const row = static_cast<const char*>(from) + (place * kv_cols + kv_col) * size;
-    for (std::int64_t i = 0; i < p.head_dim * size; i += kCacheLine) {
-      __builtin_prefetch(row + i, 0, 2);
-    }
-  };
   const auto load = [&](const void* from, std::int64_t begin, std::int64_t end) {
     for (std::int64_t j = begin; j < end; ++j) {
       const std::int64_t at = places[j] * kv_cols + kv_col;
@@ -283,9 +273,6 @@ inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys
     const std::int64_t end = std::min(last - block, std::int64_t{kKeyBlock});
     for (std::int64_t j = begin; j < end; ++j) {
       places[j] = keys.KeyRow(ranges[0].sequence, block + j);
-      prefetch(args.v, places[j]);
-      const std::int64_t later = block + j + kKeyBlock;
-      if (later < last) prefetch(args.k, keys.KeyRow(ranges[0].sequence, later));
     }
     load(args.k, begin, end);
     int q = 0;
