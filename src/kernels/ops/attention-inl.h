@@ -218,6 +218,58 @@ inline void SoftmaxStep(float* HWY_RESTRICT scores, Seen seen, std::size_t padde
   weight += hn::GetLane(hn::SumOfLanes(d, total));
 }
 
+// The keys of one block: begin and end, and which of them each query sees.
+struct BlockOfKeys {
+  std::int64_t begin, end;
+  const float* lines[kKeyBlock];
+  Seen seen[ops::kTaskQueries];
+};
+
+// Queries [first, last) score the block's keys, which stand in its lines, for head `head` of those.
+inline void ScoreBlock(const ops::AttentionScratch& scratch, const BlockOfKeys& block, float scale,
+                       int first, int last, int head) {
+  const std::size_t padded = scratch.padded_head;
+  const float* lines[kKeyBlock];
+  for (std::int64_t j = block.begin; j < block.end; ++j) {
+    lines[j] = block.lines[j] + static_cast<std::size_t>(head) * padded;
+  }
+  int q = first;
+  const auto score = [&]<int kQueries>(std::integral_constant<int, kQueries>) {
+    for (; q + kQueries <= last; q += kQueries) {
+      ScoreQueries<kQueries>(scratch.queries + static_cast<std::size_t>(q) * padded,
+                             lines + block.begin, block.end - block.begin, padded, scale,
+                             scratch.scores + q * kKeyBlock + block.begin);
+    }
+  };
+  score(std::integral_constant<int, kTileQueries>());
+  score(std::integral_constant<int, 2>());
+  score(std::integral_constant<int, 1>());
+  for (q = first; q < last; ++q) {
+    SoftmaxStep(scratch.scores + q * kKeyBlock, block.seen[q], padded, scratch.most[q],
+                scratch.weights[q], scratch.sums + static_cast<std::size_t>(q) * padded);
+  }
+}
+
+// The same queries add the block's values, which stand in its lines now.
+inline void WeighBlock(const ops::AttentionScratch& scratch, const BlockOfKeys& block, int first,
+                       int last, int head) {
+  const std::size_t padded = scratch.padded_head;
+  const float* lines[kKeyBlock];
+  for (std::int64_t j = block.begin; j < block.end; ++j) {
+    lines[j] = block.lines[j] + static_cast<std::size_t>(head) * padded;
+  }
+  int q = first;
+  const auto weigh = [&]<int kQueries>(std::integral_constant<int, kQueries>) {
+    for (; q + kQueries <= last; q += kQueries) {
+      WeighSome<kQueries>(scratch.scores + q * kKeyBlock, lines, block.seen + q, padded,
+                          scratch.sums + static_cast<std::size_t>(q) * padded);
+    }
+  };
+  weigh(std::integral_constant<int, kTileQueries>());
+  weigh(std::integral_constant<int, 2>());
+  weigh(std::integral_constant<int, 1>());
+}
+
 inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys,
                        const ops::AttentionTile& tile) {
   const F32 d;
@@ -225,9 +277,9 @@ inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys
   const auto head_dim = static_cast<std::size_t>(p.head_dim);
   const ops::AttentionScratch scratch(p, tile.scratch);
   const std::size_t padded = scratch.padded_head;
-  const int queries = tile.queries();
+  const int a_head = tile.queries_a_kv_head(), queries = tile.kv_heads * a_head;
   const std::int64_t kv_cols = std::int64_t{p.kv_heads} * p.head_dim;
-  const std::int64_t kv_col = std::int64_t{tile.first_head / (p.heads / p.kv_heads)} * p.head_dim;
+  const std::int64_t kv_col = std::int64_t{tile.first_kv_head} * p.head_dim;
   const auto query_at = [&](int q) {
     return (tile.RowOf(q) * p.heads + tile.HeadOf(q)) * p.head_dim;
   };
@@ -238,7 +290,7 @@ inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys
   AttentionRows::Range ranges[ops::kTaskQueries];
   std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
   for (int q = 0; q < queries; ++q) {
-    ranges[q] = q % tile.heads == 0 ? keys.Of(tile.RowOf(q)) : ranges[q - 1];
+    ranges[q] = keys.Of(tile.RowOf(q));
     first = std::min(first, ranges[q].first);
     last = std::max(last, ranges[q].last);
     LoadPadded(DataType::kFloat32, args.q, query_at(q), head_dim, padded,
@@ -250,59 +302,48 @@ inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys
 
   // Rows of K or V, read where they are when vectors fit them. A block outside the cache is NaN,
   // and so is what sees it.
-  const bool in_place = args.kv_type == DataType::kFloat32 && padded == head_dim;
-  const float* lines[kKeyBlock];
+  const bool fits = padded == head_dim, in_place = fits && args.kv_type == DataType::kFloat32;
+  const auto heads = static_cast<std::size_t>(tile.kv_heads);
+  BlockOfKeys block;
   std::int64_t places[kKeyBlock];
-  const auto load = [&](const void* from, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t j = begin; j < end; ++j) {
+  const auto load = [&](const void* from) {
+    for (std::int64_t j = block.begin; j < block.end; ++j) {
       const std::int64_t at = places[j] * kv_cols + kv_col;
-      float* const line = scratch.lines + static_cast<std::size_t>(j) * padded;
-      lines[j] = line;
+      float* const line = scratch.lines + static_cast<std::size_t>(j) * heads * padded;
+      block.lines[j] = line;
       if (places[j] < 0) {
-        std::fill_n(line, padded, std::numeric_limits<float>::quiet_NaN());
+        std::fill_n(line, heads * padded, std::numeric_limits<float>::quiet_NaN());
       } else if (in_place) {
-        lines[j] = static_cast<const float*>(from) + at;
+        block.lines[j] = static_cast<const float*>(from) + at;
+      } else if (fits) {
+        LoadPadded(args.kv_type, from, at, heads * padded, heads * padded, line);
       } else {
-        LoadPadded(args.kv_type, from, at, head_dim, padded, line);
+        for (std::size_t h = 0; h < heads; ++h) {
+          LoadPadded(args.kv_type, from, at + static_cast<std::int64_t>(h * head_dim), head_dim,
+                     padded, line + h * padded);
+        }
       }
     }
   };
 
-  for (std::int64_t block = first / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
-    const std::int64_t begin = std::max(first - block, std::int64_t{0});
-    const std::int64_t end = std::min(last - block, std::int64_t{kKeyBlock});
-    for (std::int64_t j = begin; j < end; ++j) {
-      places[j] = keys.KeyRow(ranges[0].sequence, block + j);
+  for (std::int64_t start = first / kKeyBlock * kKeyBlock; start < last; start += kKeyBlock) {
+    block.begin = std::max(first - start, std::int64_t{0});
+    block.end = std::min(last - start, std::int64_t{kKeyBlock});
+    for (std::int64_t j = block.begin; j < block.end; ++j) {
+      places[j] = keys.KeyRow(ranges[0].sequence, start + j);
     }
-    load(args.k, begin, end);
-    int q = 0;
-    const auto score = [&]<int kQueries>(std::integral_constant<int, kQueries>) {
-      for (; q + kQueries <= queries; q += kQueries) {
-        ScoreQueries<kQueries>(of_query(scratch.queries, q), lines + begin, end - begin, padded,
-                               p.scale, scratch.scores + q * kKeyBlock + begin);
-      }
-    };
-    score(std::integral_constant<int, kTileQueries>());
-    score(std::integral_constant<int, 2>());
-    score(std::integral_constant<int, 1>());
-    Seen seen[ops::kTaskQueries];
-    for (q = 0; q < queries; ++q) {
-      seen[q] = {std::clamp<std::int64_t>(ranges[q].first - block, 0, kKeyBlock),
-                 std::clamp<std::int64_t>(ranges[q].last - block, 0, kKeyBlock)};
-      SoftmaxStep(scratch.scores + q * kKeyBlock, seen[q], padded, scratch.most[q],
-                  scratch.weights[q], of_query(scratch.sums, q));
+    for (int q = 0; q < queries; ++q) {
+      block.seen[q] = {std::clamp<std::int64_t>(ranges[q].first - start, 0, kKeyBlock),
+                       std::clamp<std::int64_t>(ranges[q].last - start, 0, kKeyBlock)};
     }
-    load(args.v, begin, end);
-    q = 0;
-    const auto weigh = [&]<int kQueries>(std::integral_constant<int, kQueries>) {
-      for (; q + kQueries <= queries; q += kQueries) {
-        WeighSome<kQueries>(scratch.scores + q * kKeyBlock, lines, seen + q, padded,
-                            of_query(scratch.sums, q));
-      }
-    };
-    weigh(std::integral_constant<int, kTileQueries>());
-    weigh(std::integral_constant<int, 2>());
-    weigh(std::integral_constant<int, 1>());
+    load(args.k);
+    for (int head = 0; head < tile.kv_heads; ++head) {
+      ScoreBlock(scratch, block, p.scale, head * a_head, (head + 1) * a_head, head);
+    }
+    load(args.v);
+    for (int head = 0; head < tile.kv_heads; ++head) {
+      WeighBlock(scratch, block, head * a_head, (head + 1) * a_head, head);
+    }
   }
   for (int q = 0; q < queries; ++q) {
     const VF32 weight = hn::Set(d, scratch.weights[q]);

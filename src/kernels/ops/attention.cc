@@ -40,10 +40,13 @@ void AttendRows(const AttentionArgs& args, const AttentionRows& keys, std::int64
     const AttentionRows::Range range = keys.Of(first);
     tile.first_row = first++;
     if (!sees(range)) {
-      const std::int64_t at =
-          (tile.first_row * args.params.heads + tile.first_head) * args.params.head_dim;
-      std::fill_n(args.out + at, std::int64_t{tile.heads} * args.params.head_dim,
-                  std::numeric_limits<float>::quiet_NaN());
+      for (int head = tile.first_kv_head; head < tile.first_kv_head + tile.kv_heads; ++head) {
+        const std::int64_t first_head = std::int64_t{head} * tile.group + tile.first_head;
+        const std::int64_t at = tile.first_row * args.params.heads + first_head;
+        std::fill_n(args.out + at * args.params.head_dim,
+                    std::int64_t{tile.heads} * args.params.head_dim,
+                    std::numeric_limits<float>::quiet_NaN());
+      }
       continue;
     }
     for (; first < last; ++first) {
@@ -66,17 +69,27 @@ void Attention(const AttentionArgs& args, const AttentionRows& keys) {
   const std::size_t own = AttentionScratch::Floats(p);
   const auto threads =
       static_cast<int>(std::min<std::size_t>(args.workspace_floats / own, 1 << 16));
-  // A task has some heads of a group, and rows so that its queries are kTaskQueries.
+  // A task has some rows, and of a group of query heads all or a part, so that its queries are
+  // kTaskQueries; with few rows several key-value heads, as long as each thread has a task.
   const int group = p.heads / p.kv_heads;
   const int parts = (group + kTaskQueries - 1) / kTaskQueries;
-  const int rows = std::max(1, kTaskQueries / group);
-  const int strips = p.kv_heads * parts;
+  const int part_heads = std::min(group, kTaskQueries);
+  const auto rows =
+      static_cast<int>(std::clamp<std::int64_t>(args.rows, 1, kTaskQueries / part_heads));
   const auto blocks = static_cast<int>((args.rows + rows - 1) / rows);
+  const int wanted = std::max(1, std::min(threads, HostPool().threads()) / (blocks * parts));
+  const int kv_heads = std::clamp(p.kv_heads / wanted, 1,
+                                  std::min(kTaskKvHeads, kTaskQueries / (rows * part_heads)));
+  const int spans = (p.kv_heads + kv_heads - 1) / kv_heads;
+  const int strips = spans * parts;
   const auto attend = [&](int task, int thread) {
-    const int part = task % strips % parts, kv_head = task % strips / parts;
+    const int part = task % strips % parts, span = task % strips / parts;
     AttentionTile tile;
-    tile.first_head = kv_head * group + part * kTaskQueries;
-    tile.heads = std::min(kTaskQueries, group - part * kTaskQueries);
+    tile.first_kv_head = span * kv_heads;
+    tile.kv_heads = std::min(kv_heads, p.kv_heads - tile.first_kv_head);
+    tile.group = group;
+    tile.first_head = part * kTaskQueries;
+    tile.heads = std::min(kTaskQueries, group - tile.first_head);
     tile.scratch = args.workspace + static_cast<std::size_t>(thread) * own;
     // Later rows see more keys: begun first, they do not keep one thread at the end.
     const std::int64_t first = std::int64_t{blocks - 1 - task / strips} * rows;
