@@ -17,5 +17,7 @@ void AddBench(CLI::App& app, Chosen& chosen);
 void AddTune(CLI::App& app, Chosen& chosen);
 void AddVerify(CLI::App& app, Chosen& chosen);
 void AddCache(CLI::App& app, Chosen& chosen);
+void AddRun(CLI::App& app, Chosen& chosen);
+void AddCompare(CLI::App& app, Chosen& chosen);
 
 }  // namespace culet::cli

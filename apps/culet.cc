@@ -17,6 +17,8 @@ int Main(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.get_formatter()->column_width(26);
   Chosen chosen;
+  AddRun(app, chosen);
+  AddCompare(app, chosen);
   AddTune(app, chosen);
   AddExplain(app, chosen);
   AddBench(app, chosen);

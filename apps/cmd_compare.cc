@@ -1,0 +1,159 @@
+// culet compare: a checkpoint's steps, node by node, beside the double reference.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "culet/decoder.h"
+#include "culet/dispatch.h"
+#include "decoder_args.h"
+#include "node_compare.h"
+#include "output.h"
+#include "session.h"
+
+namespace culet::cli {
+namespace {
+
+struct CompareArgs {
+  CommonArgs common;
+  CacheArgs cache;
+  DecoderArgs decoder;
+  std::string against = "reference";
+  int steps = 1;
+  double bound = 1e-5;
+
+  std::string Misuse() const {
+    if (common.device != "cpu") return "compare works on the CPU so far; leave out --device";
+    return decoder.Misuse();
+  }
+};
+
+Status RunSteps(const CompareArgs& args, culet::Session& session,
+                const std::vector<std::int32_t>& prompt, NodeComparison& comparison) {
+  const auto sequence = session.AddSequence();
+  if (!sequence.ok()) return sequence.status();
+  session.SetHook(comparison.Hook("prompt"));
+  auto result = session.Prefill(*sequence, prompt);
+  if (!result.ok()) return result.status();
+  for (int i = 1; i <= args.steps; ++i) {
+    session.SetHook(comparison.Hook(fmt::format("step {}", i)));
+    const std::int32_t token = result->next.back();
+    const SequenceTokens next{*sequence, {&token, 1}};
+    result = session.Step({&next, 1});
+    if (!result.ok()) return result.status();
+  }
+  return {};
+}
+
+Json ToJson(const NodeError& error) {
+  return {{"step", error.step},
+          {"node", error.node},
+          {"op", error.op},
+          {"error", Number(error.error)},
+          {"bound", Number(error.bound)}};
+}
+
+// The worst node of each operation, in the order in which operations come first.
+std::vector<const NodeError*> WorstOfEach(const std::vector<NodeError>& errors) {
+  std::vector<const NodeError*> worst;
+  for (const NodeError& error : errors) {
+    const auto known = std::ranges::find(worst, error.op, [](const NodeError* e) { return e->op; });
+    if (known == worst.end()) {
+      worst.push_back(&error);
+    } else if (!(error.error / error.bound <= (*known)->error / (*known)->bound)) {
+      *known = &error;
+    }
+  }
+  return worst;
+}
+
+int Report(const std::vector<NodeError>& errors, bool json) {
+  const auto beyond = [](const NodeError& error) { return !error.within(); };
+  const auto first = std::ranges::find_if(errors, beyond);
+  const auto count = static_cast<std::size_t>(std::ranges::count_if(errors, beyond));
+  const std::vector<const NodeError*> worst = WorstOfEach(errors);
+  if (json) {
+    Json list = Json::array();
+    for (const NodeError* error : worst) list.push_back(ToJson(*error));
+    PrintJson({{"against", "reference"},
+               {"nodes", errors.size()},
+               {"beyond", count},
+               {"first_beyond", first == errors.end() ? Json() : ToJson(*first)},
+               {"worst", std::move(list)}});
+    return first == errors.end() ? kSuccess : kFailure;
+  }
+  using Align = Table::Align;
+  Table table({{"operation"},
+               {"error", Align::kRight},
+               {"bound", Align::kRight},
+               {"step"},
+               {"worst node"}});
+  for (const NodeError* error : worst) {
+    table.Add({error->op, fmt::format("{:.2e}", error->error), fmt::format("{:.2e}", error->bound),
+               error->step, error->node});
+  }
+  fmt::print("{}", table.ToString());
+  if (first == errors.end()) {
+    fmt::print("{}, all within their bounds\n", Counted(errors.size(), "node"));
+    return kSuccess;
+  }
+  fmt::print("{} of {} beyond their bounds; the first, {}: {}: {:.2e}, bound {:.2e}\n", count,
+             Counted(errors.size(), "node"), first->step, first->node, first->error, first->bound);
+  return kFailure;
+}
+
+int RunCompare(const CompareArgs& args) {
+  const bool json = args.common.json;
+  if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
+  Result<Session> session = OpenSession(args.common, &args.cache);
+  if (!session.ok()) return Fail(session.status(), json);
+  const auto model = args.decoder.Load();
+  if (!model.ok()) return Fail(model.status(), json);
+  const auto prompt = args.decoder.Tokens(model->config());
+  if (!prompt.ok()) return Fail(prompt.status(), json);
+  const auto dispatch = MakeCpuDispatch(
+      session->gemm,
+      {.policy = args.decoder.tune() ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
+  SessionOptions options;
+  options.max_context = static_cast<int>(prompt->size()) + args.steps;
+  options.cache_type = args.decoder.cache_type();
+  auto decoder = culet::Session::Create(*model, *dispatch, options);
+  if (!decoder.ok()) return Fail(decoder.status(), json);
+  NodeComparison comparison(args.bound);
+  const Status status = RunSteps(args, *decoder, *prompt, comparison);
+  if (!status.ok()) return Fail(status, json);
+  return Report(comparison.errors(), json);
+}
+
+}  // namespace
+
+void AddCompare(CLI::App& app, Chosen& chosen) {
+  auto args = std::make_shared<CompareArgs>();
+  CLI::App& command =
+      *app.add_subcommand("compare", "Run a checkpoint node by node beside the double reference");
+  args->decoder.AddTo(command);
+  command.add_option("--against", args->against, "What is right")
+      ->check(CLI::IsMember({"reference"}))
+      ->capture_default_str();
+  command.add_option("--steps", args->steps, "Steps of decoding after the prompt")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--bound", args->bound,
+          "Relative L2 error that a float32 value may have; 16-bit values and E4M3 products "
+          "may have that of their rounding more")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  args->cache.AddTo(command);
+  args->common.AddTo(command);
+  command.callback([args, &chosen] { chosen = [args] { return RunCompare(*args); }; });
+}
+
+}  // namespace culet::cli

@@ -1,0 +1,152 @@
+#include "node_compare.h"
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "culet/dispatch.h"
+#include "culet/types.h"
+
+namespace culet::cli {
+namespace {
+
+// Half a unit of the last place, relative to the smallest number of a binade, both ways.
+constexpr double kBfloat16Rounding = 0x1p-8, kFloat16Rounding = 0x1p-11;
+// An input on the middle between two E4M3 numbers may go either way, one part in 16 of itself.
+constexpr double kE4m3Ties = 5e-3;
+
+using Bytes = std::vector<std::byte>;
+
+void* Pointer(DevicePtr address) {
+  return std::bit_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
+Result<DeviceBuffer> HostCopy(KernelDispatch& dispatch, DevicePtr from, std::int64_t bytes,
+                              cudaStream_t stream) {
+  auto copy = DeviceBuffer::Create(HostMemory(), static_cast<std::size_t>(bytes));
+  if (copy.ok()) {
+    CULET_RETURN_IF_ERROR(dispatch.memory().Download(Pointer(copy->get()), from,
+                                                     static_cast<std::size_t>(bytes), stream));
+  }
+  return copy;
+}
+
+double ElementAt(const std::byte* data, DataType type, std::int64_t index) {
+  switch (type) {
+    case DataType::kBfloat16:
+    case DataType::kFloat16: {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, data + 2 * index, sizeof bits);
+      if (type == DataType::kBfloat16) return std::bit_cast<float>(std::uint32_t{bits} << 16);
+      const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+      const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+      if (exponent == 31) {
+        return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                             : sign * std::numeric_limits<double>::infinity();
+      }
+      return sign * (exponent == 0 ? std::ldexp(mantissa, -24)
+                                   : std::ldexp(mantissa + 1024, exponent - 25));
+    }
+    default: {
+      float value = 0;
+      std::memcpy(&value, data + 4 * index, sizeof value);
+      return value;
+    }
+  }
+}
+
+// What is the same bit by bit is equal: rows of a cache that nobody wrote yet hold anything.
+double ErrorOf(const TensorNode& node, const std::byte* value, const std::byte* expected) {
+  const std::int64_t count = node.shape.rows * node.shape.cols;
+  const auto width = static_cast<std::size_t>(BytesOf(node) / count);
+  double error = 0, norm = 0;
+  std::int64_t different = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i) * width;
+    const bool equal = std::memcmp(value + at, expected + at, width) == 0;
+    if (!equal) ++different;
+    if (node.type == DataType::kInt32) continue;
+    const double right = ElementAt(expected, node.type, i);
+    if (std::isfinite(right)) norm += right * right;
+    if (equal) continue;
+    const double difference = ElementAt(value, node.type, i) - right;
+    error += difference * difference;
+  }
+  if (different == 0) return 0;
+  if (node.type == DataType::kInt32) {
+    return static_cast<double>(different) / static_cast<double>(count);
+  }
+  return std::sqrt(error / norm);
+}
+
+}  // namespace
+
+NodeComparison::NodeComparison(double bound) : bound_(bound), reference_(MakeReferenceDispatch()) {}
+
+NodeHook NodeComparison::Hook(std::string step) {
+  return [this, step = std::move(step)](KernelDispatch& dispatch, const NodeLaunch& launch) {
+    return Compare(dispatch, launch, step);
+  };
+}
+
+double NodeComparison::BoundOf(const TensorNode& node) const {
+  if (node.type == DataType::kInt32) return 0;
+  // Products whose input is quantised.
+  const bool e4m3 = node.params.quant_a.type != QuantType::kNone;
+  double bound = bound_;
+  if (e4m3) bound += kE4m3Ties;
+  if (node.type == DataType::kBfloat16) bound += kBfloat16Rounding;
+  if (node.type == DataType::kFloat16) bound += kFloat16Rounding;
+  return bound;
+}
+
+Status NodeComparison::Compare(KernelDispatch& dispatch, const NodeLaunch& launch,
+                               const std::string& step) {
+  const TensorNode& node = launch.node();
+  // The inputs as they are now: the launch may write its value over one of them.
+  std::vector<DeviceBuffer> copies;
+  std::vector<DevicePtr> inputs;
+  DevicePtr output = 0;
+  for (std::size_t i = 0; i < launch.inputs.size(); ++i) {
+    auto copy = HostCopy(dispatch, launch.inputs[i],
+                         BytesOf(launch.input_node(static_cast<int>(i))), launch.stream);
+    if (!copy.ok()) return copy.status();
+    inputs.push_back(copy->get());
+    if (launch.inputs[i] == launch.output) output = copy->get();
+    copies.push_back(*std::move(copy));
+  }
+  CULET_RETURN_IF_ERROR(dispatch.launch(launch));
+  const auto value = HostCopy(dispatch, launch.output, BytesOf(node), launch.stream);
+  if (!value.ok()) return value.status();
+
+  DeviceBuffer own;
+  if (output == 0) {
+    auto created = DeviceBuffer::Create(HostMemory(), static_cast<std::size_t>(BytesOf(node)));
+    if (!created.ok()) return created.status();
+    own = *std::move(created);
+    output = own.get();
+  }
+  const auto prepared = reference_->prepare(*launch.graph, launch.id);
+  if (!prepared.ok()) return prepared.status();
+  const auto workspace = DeviceBuffer::Create(
+      HostMemory(), reference_->workspace(*launch.graph, launch.id, prepared->get()));
+  if (!workspace.ok()) return workspace.status();
+  NodeLaunch again = launch;
+  again.inputs = inputs;
+  again.output = output;
+  again.prepared = prepared->get();
+  again.workspace = workspace->get();
+  again.workspace_bytes = workspace->bytes();
+  CULET_RETURN_IF_ERROR(reference_->launch(again));
+  errors_.push_back({DescribeNode(*launch.graph, launch.id), ToString(node.op), step,
+                     ErrorOf(node, static_cast<const std::byte*>(Pointer(value->get())),
+                             static_cast<const std::byte*>(Pointer(output))),
+                     BoundOf(node)});
+  return {};
+}
+
+}  // namespace culet::cli

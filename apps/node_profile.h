@@ -1,0 +1,47 @@
+// Where a step's time goes, node by node: what `culet run --profile` prints.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "culet/decoder.h"
+#include "culet/device.h"
+#include "culet/graph.h"
+#include "culet/status.h"
+#include "output.h"
+
+namespace culet::cli {
+
+/// One node, its times over all recorded steps.
+struct NodeTime {
+  int id = -1;
+  std::string name;    ///< "layers.0.q"
+  std::string op;      ///< "mul_mat"
+  std::string kernel;  ///< "cpu_simd/skinny/m6n4"
+  NodeCost cost;
+  double time_us = 0;  ///< median
+};
+
+/// Times the nodes of a session's steps, of one size of batch.
+class NodeProfile {
+ public:
+  /// The hook that records; the profile must outlive it.
+  NodeHook Hook();
+  /// The nodes in their order, of the last step's graph. Requires: only steps of that graph's size
+  /// were recorded.
+  std::vector<NodeTime> Nodes(const GraphExecutor& executor) const;
+
+ private:
+  std::map<int, std::vector<double>> samples_us_;
+};
+
+/// How long the machine needs at least for what the node moves and computes.
+double RooflineUs(const NodeCost& cost, const HardwareRates& rates);
+
+/// A table with its title, or an array.
+void PrintNodes(const std::string& title, const std::vector<NodeTime>& nodes,
+                const HardwareRates& rates);
+Json ToJson(const std::vector<NodeTime>& nodes, const HardwareRates& rates);
+
+}  // namespace culet::cli
