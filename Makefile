@@ -19,6 +19,8 @@ run: build
 	$(CULET) explain --m 1 --n 4096 --k 1024 --format bf16 --cache $(RUN_CACHE)
 	@echo; echo "== Run with the choices"
 	$(CULET) bench --model $(MODEL) --m 1,16 --format bf16 --kernels best --budget 15 --cache $(RUN_CACHE)
+	@echo; echo "== A model that learnt to add, on kernels tuned for it"
+	$(CULET) run --model examples/adder --prompt "481516+42108=" --tune --cache $(RUN_CACHE)
 
 test: build
 	ctest --preset $(PRESET)

@@ -3,6 +3,7 @@
 usage: cli_check.py --source DIR --build DIR --cli BINARY [TEST ...]
 """
 import argparse
+import array
 import csv
 import io
 import json
@@ -10,6 +11,7 @@ import os
 import pathlib
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -483,6 +485,142 @@ class Verify(Case):
         out, err = culet("verify", "--quick", "--kernel", "cpu_simd/skinny", "--budget", 5)
         self.assertRegex(out, r"^\d+ passed, 0 failed, \d+ refused with a reason")
         self.assertEqual(err, "")
+
+
+def safetensors(path):
+    """The F32 tensors of a file: name -> (shape, values). Others have no values."""
+    raw = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack_from("<Q", raw)
+    tensors = {}
+    for name, entry in json.loads(raw[8:8 + length]).items():
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        code = {"F32": "f", "I64": "q"}[entry["dtype"]]
+        tensors[name] = entry["shape"], array.array(code, raw[begin:end])
+    return tensors
+
+
+def relative_l2(values, expected):
+    error = sum((a - b) ** 2 for a, b in zip(values, expected, strict=True))
+    return (error / sum(b * b for b in expected)) ** 0.5
+
+
+class Models(Case):
+    """examples/adder, and the checkpoints with goldens where they are."""
+    PROMPT, ANSWER = "481516+42108=", "523624"
+
+    def setUp(self):
+        super().setUp()
+        self.adder = SOURCE / "examples" / "adder"
+
+    def refused(self, *args, code=1, command="run"):
+        out, err = culet(command, *args, code=code)
+        self.assertEqual(out, "")
+        return err
+
+    def test_the_adder_answers(self):
+        out, err = culet("run", "--model", self.adder, "--prompt", self.PROMPT)
+        self.assertEqual(out, self.PROMPT + self.ANSWER + "\n")
+        self.assertRegex(err, r"^culet: 13 tokens read in .*; 6 steps at .* tokens/s\n$")
+
+    def test_bytes_are_tokens_and_an_end_token_ends(self):
+        ids = ",".join(str(byte) for byte in self.PROMPT.encode())
+        out, _ = culet("run", "--model", self.adder, "--token-ids", ids)
+        self.assertEqual(out, ",".join(str(byte) for byte in (self.ANSWER + "\n").encode()) + "\n")
+        (sequence,) = culet_json("run", "--model", self.adder, "--token-ids", ids)["sequences"]
+        self.assertEqual(sequence["end"], "eos")
+        (sequence,) = culet_json("run", "--model", self.adder, "--token-ids", ids,
+                                 "--max-new", 2)["sequences"]
+        self.assertEqual((sequence["tokens"], sequence["end"]), ([53, 50], "max_new"))
+
+    def test_all_positions_are_used_and_no_more(self):
+        (sequence,) = culet_json("run", "--model", self.adder, "--prompt", "1" * 60)["sequences"]
+        if sequence["end"] == "max_position":
+            self.assertEqual(len(sequence["tokens"]), 5)  # 4 that are read, and the last
+        else:
+            self.assertEqual(sequence["end"], "eos")
+
+    def test_a_batch_answers_alike(self):
+        sequences = culet_json("run", "--model", self.adder, "--prompt", self.PROMPT,
+                               "--batch", 3)["sequences"]
+        self.assertEqual([s["text"] for s in sequences], [self.ANSWER] * 3)
+
+    def test_tuned_choices_are_kept(self):
+        for _ in range(2):
+            document = culet_json("run", "--model", self.adder, "--prompt", self.PROMPT, "--tune",
+                                  cache=self.cache)
+            self.assertEqual(document["sequences"][0]["text"], self.ANSWER)
+            self.assertGreater(len(self.records()), 0)
+
+    def test_a_profile_has_every_node(self):
+        profile = culet_json("run", "--model", self.adder, "--prompt", self.PROMPT,
+                             "--profile")["profile"]
+        for step in (profile["prompt"], profile["decode"]):
+            products = [node for node in step if node["op"] == "mul_mat"]
+            self.assertEqual(len(products), 6 * 7 + 1)
+            for node in products:
+                self.assertTrue(node["kernel"].startswith("cpu_simd/"), node)
+                self.assertGreater(min(node["time_us"], node["bytes"], node["roofline_share"]), 0)
+        (head,) = [node for node in profile["decode"] if node["name"] == "logits"]
+        self.assertGreaterEqual(head["bytes"], 2 * 256 * 192)
+        out, _ = culet("run", "--model", self.adder, "--prompt", self.PROMPT, "--profile")
+        self.assertIn("a step of decoding, medians\n", out)
+
+    def test_a_dump_has_what_the_prompt_gave(self):
+        path = self.folder / "dump.safetensors"
+        out, _ = culet("run", "--model", self.adder, "--prompt", self.PROMPT, "--max-new", 1,
+                       "--dump", path)
+        tensors = safetensors(path)
+        self.assertEqual({name: t[0] for name, t in tensors.items()},
+                         {"logits": [13, 256], "hidden": [7, 13, 192]})
+        last = tensors["logits"][1][-256:]
+        self.assertEqual(out, self.PROMPT + chr(last.index(max(last))) + "\n")
+
+    def test_dumps_are_the_goldens(self):
+        root = pathlib.Path(os.environ.get("CULET_FIXTURES", SOURCE / ".." / "shared" / "fixtures"))
+        names = ["llama-gqa", "llama3-scaled-tied", "qwen2-bias-tied", "qwen3-qknorm", "qwen3-moe"]
+        if not all((root / name / "golden.safetensors").exists() for name in names):
+            self.skipTest("no checkpoints with goldens; set CULET_FIXTURES")
+        for name in names:
+            path = self.folder / "dump.safetensors"
+            goldens = safetensors(root / name / "golden.safetensors")
+            culet("run", "--model", root / name, "--max-new", 0, "--dump", path,
+                  "--token-ids", ",".join(map(str, goldens["input_ids"][1])),
+                  "--rope-frequencies", "bfloat16")
+            for tensor, (shape, values) in safetensors(path).items():
+                self.assertEqual(shape, goldens[tensor][0])
+                self.assertLessEqual(relative_l2(values, goldens[tensor][1]), 1e-5, (name, tensor))
+
+    def test_compare(self):
+        out, err = culet("compare", "--model", self.adder, "--against", "reference",
+                         "--prompt", self.PROMPT, "--kv", "bf16")
+        self.assertEqual(err, "")
+        self.assertRegex(out, r"\n\d+ nodes, all within their bounds\n$")
+        document = culet_json("compare", "--model", self.adder, "--prompt", self.PROMPT,
+                              "--bound", 1e-9, code=1)
+        self.assertGreater(document["beyond"], 0)
+        # The embedding is exact; the first rounding is the first norm's.
+        self.assertIn("(layers.0.attention_norm) rms_norm", document["first_beyond"]["node"])
+        self.assertEqual(document["first_beyond"]["step"], "prompt")
+
+    def test_refusals_name_what_is_wrong(self):
+        model = ["--model", self.adder]
+        self.assertIn("does not exist", self.refused("--model", self.folder / "no", "--prompt", 1))
+        self.assertIn("nothing to run on", self.refused(*model, code=2))
+        both = self.refused(*model, "--prompt", 1, "--token-ids", 1, code=2)
+        self.assertIn("exclude each other", both)
+        for command in ("run", "compare"):
+            gpu = self.refused(*model, "--prompt", 1, "--device", "cuda", code=2, command=command)
+            self.assertIn("works on the CPU so far", gpu)
+            for tokens, wrong in (("49,256", "token 1 of the prompt is 256"),
+                                  ("-1", "token 0 of the prompt is -1")):
+                self.assertIn(wrong, self.refused(*model, "--token-ids", tokens, command=command))
+        self.assertIn("has 65 tokens", self.refused(*model, "--prompt", "1" * 65))
+        unknown = self.refused("--model", SOURCE / "examples/models/deepseek-v3", "--prompt", 1)
+        self.assertIn("DeepseekV3ForCausalLM is unknown; known are Llama", unknown)
+        weights = self.refused("--model", SOURCE / "examples/models/qwen3-0.6b", "--prompt", 1)
+        self.assertIn("holds neither model.safetensors", weights)
+        dump = self.refused(*model, "--prompt", 1, "--dump", self.folder / "no" / "dump")
+        self.assertIn("cannot be written", dump)
 
 
 def main():
