@@ -533,11 +533,13 @@ class Models(Case):
         self.assertEqual((sequence["tokens"], sequence["end"]), ([53, 50], "max_new"))
 
     def test_all_positions_are_used_and_no_more(self):
-        (sequence,) = culet_json("run", "--model", self.adder, "--prompt", "1" * 60)["sequences"]
-        if sequence["end"] == "max_position":
-            self.assertEqual(len(sequence["tokens"]), 5)  # 4 that are read, and the last
-        else:
-            self.assertEqual(sequence["end"], "eos")
+        config = json.loads((self.adder / "config.json").read_text())
+        config["max_position_embeddings"] = len(self.PROMPT) + 2
+        self.write("config.json", json.dumps(config))
+        (self.folder / "model.safetensors").symlink_to(self.adder / "model.safetensors")
+        (sequence,) = culet_json("run", "--model", self.folder, "--prompt", self.PROMPT)["sequences"]
+        # Two more are read; the third needs no position.
+        self.assertEqual((sequence["text"], sequence["end"]), (self.ANSWER[:3], "max_position"))
 
     def test_a_batch_answers_alike(self):
         sequences = culet_json("run", "--model", self.adder, "--prompt", self.PROMPT,
