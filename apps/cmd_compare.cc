@@ -1,6 +1,6 @@
 // culet compare: a checkpoint's steps, node by node, beside the double reference.
 #include <algorithm>
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>

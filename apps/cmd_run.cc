@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -72,12 +71,10 @@ class Runner {
 
  private:
   Status Prefill() {
-    NodeProfile profile;
     const bool dump = !args_.dump.empty();
     for (int i = 0; i < args_.batch; ++i) {
       const auto sequence = session_.AddSequence();
       if (!sequence.ok()) return sequence.status();
-      // A long prompt runs in pieces of different sizes; its last one is shown.
       if (args_.profile && i == 0) CULET_RETURN_IF_ERROR(ProfilePrompt());
       const StepOutputs outputs{.all_logits = dump && i == 0, .hidden = dump && i == 0};
       const Clock::time_point start = Clock::now();
@@ -91,7 +88,8 @@ class Runner {
     return {};
   }
 
-  // On a sequence of its own, so that the prompt's own time has no profile in it.
+  // On sequences of its own, so that the prompt's own time has no profile in it. Of a long prompt,
+  // which runs in pieces, the first.
   Status ProfilePrompt() {
     const auto sequence = session_.AddSequence();
     if (!sequence.ok()) return sequence.status();
