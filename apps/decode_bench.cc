@@ -20,6 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kRounds = 5;  // of decoding, between measurements of the read rate
+
 double MicrosecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
@@ -84,6 +86,40 @@ class Bench {
     return Decode(result.decode);
   }
 
+  // Steps between measurements of the read rate: on a shared machine both change from one second to
+  // the next, together.
+  Status CompareWithRates(DecodeMeasurement& result) {
+    std::vector<HardwareRates> rates;
+    std::vector<double> steps, shares, reads, computes;
+    const int runs = std::max(3, options_.steps / kRounds);
+    for (int round = 0; round <= kRounds; ++round) {
+      const auto measured = MeasureRates(gemm_.device(), DataType::kFloat32);
+      if (!measured.ok()) return measured.status();
+      rates.push_back(*measured);
+      reads.push_back(measured->read_gbps);
+      computes.push_back(measured->gflops);
+      if (round == 0) continue;
+      std::vector<double> times;
+      CULET_RETURN_IF_ERROR(DecodeStep());  // the measurement emptied the caches
+      for (int i = 0; i < runs; ++i) {
+        CULET_RETURN_IF_ERROR(DecodeStep());
+        times.push_back(last_us_);
+      }
+      steps.insert(steps.end(), times.begin(), times.end());
+      round_us_.push_back(Median(std::move(times)));
+    }
+    for (std::size_t i = 0; i < round_us_.size(); ++i) {
+      const double gbps = (rates[i].read_gbps + rates[i + 1].read_gbps) / 2;
+      shares.push_back(result.bytes_a_token / (round_us_[i] * 1e-6) / (gbps * 1e9));
+    }
+    result.decode.step_us = Median(std::move(steps));
+    result.read_share = Median(std::move(shares));
+    result.rates = rates.front();
+    result.rates.read_gbps = Median(std::move(reads));
+    result.rates.gflops = Median(std::move(computes));
+    return {};
+  }
+
   // After everything else: it takes memory of its own.
   Status TimeProductsAlone(StepTimes& times) {
     Selection choice;
@@ -134,18 +170,20 @@ class Bench {
     return {};
   }
 
+  Status DecodeStep() {
+    std::vector<SequenceTokens> step;
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      step.push_back({sequences_[i], std::span(next_).subspan(i, 1)});
+    }
+    const Clock::time_point start = Clock::now();
+    auto result = session_.Step(step);
+    last_us_ = MicrosecondsSince(start);
+    if (result.ok()) next_ = std::move(result->next);
+    return result.status();
+  }
+
   Status Decode(StepTimes& times) {
-    return TimeSteps(times, options_.batch, options_.steps, [&]() -> Status {
-      std::vector<SequenceTokens> step;
-      for (std::size_t i = 0; i < sequences_.size(); ++i) {
-        step.push_back({sequences_[i], std::span(next_).subspan(i, 1)});
-      }
-      const Clock::time_point start = Clock::now();
-      auto result = session_.Step(step);
-      last_us_ = MicrosecondsSince(start);
-      if (result.ok()) next_ = std::move(result->next);
-      return result.status();
-    });
+    return TimeSteps(times, options_.batch, options_.steps, [&] { return DecodeStep(); });
   }
 
   // Runs `step` once to warm up, `runs` times as it is, and as often with every node timed.
@@ -212,6 +250,7 @@ class Bench {
   std::vector<int> sequences_;
   std::vector<std::int32_t> next_;
   double last_us_ = 0;
+  std::vector<double> round_us_;
   std::uint64_t state_ = 1;
 };
 
@@ -226,19 +265,12 @@ double StepTimes::ProductSpeed() const {
   return graph > 0 ? alone / graph : 0;
 }
 
-double DecodeMeasurement::ReadShare() const {
-  return bytes_a_token / (decode.step_us * 1e-6) / (rates.read_gbps * 1e9);
-}
-
 Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options) {
   const auto weights = WeightsOf(options.format);
   if (!weights.ok()) return weights.status();
   const auto config = ReadDecoderConfig(options.config);
   if (!config.ok()) return config.status();
   DecodeMeasurement result;
-  const auto before = MeasureRates(gemm.device(), DataType::kFloat32);
-  if (!before.ok()) return before.status();
-
   ForgetPeakMemory();
   const auto model = DecoderModel::Random(*config, *weights, HostMemory());
   if (!model.ok()) return model.status();
@@ -246,8 +278,10 @@ Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& op
       gemm, {.policy = options.tune ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
   SessionOptions session_options;
   session_options.max_sequences = options.batch + 1;
-  // The context, and the steps: one to warm up, the others twice.
-  session_options.max_context = std::max(options.context + 2 * options.steps + 1, options.prefill);
+  // The context, the steps (one to warm up, the others twice), and those of CompareWithRates.
+  const int all_steps =
+      2 * options.steps + 1 + kRounds * (1 + std::max(3, options.steps / kRounds));
+  session_options.max_context = std::max(options.context + all_steps, options.prefill);
   session_options.max_step_tokens = std::max(options.prefill, options.batch);
   session_options.cache_type = options.cache_type;
   session_options.cache_blocks =
@@ -261,14 +295,9 @@ Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& op
   Bench bench(gemm, options, *model, *session);
   CULET_RETURN_IF_ERROR(bench.Run(result));
   result.peak_bytes = PeakMemoryBytes();
+  CULET_RETURN_IF_ERROR(bench.CompareWithRates(result));
   CULET_RETURN_IF_ERROR(bench.TimeProductsAlone(result.decode));
   CULET_RETURN_IF_ERROR(bench.TimeProductsAlone(result.prefill));
-
-  const auto after = MeasureRates(gemm.device(), DataType::kFloat32);
-  if (!after.ok()) return after.status();
-  result.rates = *before;
-  result.rates.read_gbps = std::max(before->read_gbps, after->read_gbps);
-  result.rates.gflops = std::max(before->gflops, after->gflops);
   return result;
 }
 

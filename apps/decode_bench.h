@@ -54,18 +54,17 @@ struct StepTimes {
 };
 
 struct DecodeMeasurement {
-  HardwareRates rates;
+  HardwareRates rates;  ///< medians
+  /// Bytes a token over the time of a step, over the read rate measured just before and after: the
+  /// median of some rounds.
+  double read_share = 0;
   double weight_bytes = 0;
   double bytes_a_token = 0;
   double cache_bytes = 0;
   double peak_bytes = 0;  ///< most memory that the process held; 0 where the system does not tell
   StepTimes decode, prefill;
-
-  /// Weights over the time of a step, over the read rate.
-  double ReadShare() const;
 };
 
-/// Rates of the machine are measured before and after; the higher ones count.
 /// Errors: as ReadDecoderConfig, DecoderModel::Random, Session, MeasureRates; INVALID_ARGUMENT for
 /// a format that no decoder has.
 Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options);

@@ -92,7 +92,7 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
                {"gflops", Number(m.rates.gflops)},
                {"decode_tokens_per_s", Number(tokens_per_s)},
                {"prefill_tokens_per_s", Number(prefill_per_s)},
-               {"read_share", Number(m.ReadShare())},
+               {"read_share", Number(m.read_share)},
                {"weight_bytes", Number(m.weight_bytes)},
                {"bytes_a_token", Number(m.bytes_a_token)},
                {"cache_bytes", Number(m.cache_bytes)},
@@ -109,7 +109,7 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
   fmt::print(
       "decode at context {}, batch {}: {:.2f} tokens/s; weights once a step: {} of the read "
       "rate\n",
-      options.context, options.batch, tokens_per_s, Percent(m.ReadShare()));
+      options.context, options.batch, tokens_per_s, Percent(m.read_share));
   fmt::print("prefill of {} tokens: {:.1f} tokens/s\n", options.prefill, prefill_per_s);
   if (m.peak_bytes > 0) {
     fmt::print("peak memory {}: weights + cache + {} of the weights\n", ShownBytes(m.peak_bytes),
