@@ -201,19 +201,22 @@ TEST(Ops, QuantizeRowsEqualsTheScalarCodes) {
 
 TEST(Ops, ArgMaxTakesTheFirst) {
   for (const std::int64_t cols : {1, 15, 1024, 1025, 5000}) {
-    std::vector<float> x = Normal(static_cast<std::size_t>(cols) * 4, 5);
+    std::vector<float> x = Normal(static_cast<std::size_t>(cols) * 5, 5);
     const auto row = [&](std::int64_t r) { return x.data() + r * cols; };
     const std::int64_t last = cols - 1, middle = cols / 2;
     row(1)[middle] = row(1)[last] = 9;
     row(2)[middle] = kNaN;
     row(2)[0] = 9;
     std::fill_n(row(3), cols, -std::numeric_limits<float>::infinity());
-    std::vector<std::int32_t> best(4, -1);
-    ops::ArgMax(x.data(), best.data(), 4, cols);
+    std::fill_n(row(4), cols, 0.0f);
+    row(4)[cols * 3 / 4] = 1e-3f;
+    std::vector<std::int32_t> best(5, -1);
+    ops::ArgMax(x.data(), best.data(), 5, cols);
     EXPECT_EQ(best[0], std::max_element(row(0), row(0) + cols) - row(0));
     EXPECT_EQ(best[1], middle);
     EXPECT_EQ(best[2], middle);
     EXPECT_EQ(best[3], 0);
+    EXPECT_EQ(best[4], cols * 3 / 4);
   }
 }
 
