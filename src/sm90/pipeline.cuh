@@ -37,14 +37,8 @@ struct Ring {
     }
   }
 
-  /// Producer: waits until the stage is free and announces `bytes`. The first kStages calls pass at
-  /// once, because the phase before the first has parity 1.
-  __device__ __forceinline__ void Acquire(const RingCursor<kStages>& at, uint32_t bytes) {
-    BarrierWait(&empty[at.stage], at.parity ^ 1);
-    BarrierArriveExpect(&full[at.stage], bytes);
-  }
-
-  /// The wait of Acquire alone, for a producer that counts its bytes later.
+  /// Producer: waits until the stage is free. The first kStages calls pass at once, because the
+  /// phase before the first has parity 1.
   __device__ __forceinline__ void WaitEmpty(const RingCursor<kStages>& at) {
     BarrierWait(&empty[at.stage], at.parity ^ 1);
   }
