@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/float_types.h"
+#include "model/json_text.h"
 #include "model/text_file.h"
 
 namespace culet {
@@ -73,7 +74,7 @@ Status Checkpoint::AddFile(const std::string& path) {
 Status Checkpoint::AddShards(const std::string& folder, const std::string& index) {
   const auto text = ReadTextFile(index, kMaxIndexBytes);
   if (!text) return text.status();
-  const json root = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const json root = ParseJson(*text);
   const json* map = nullptr;
   if (root.is_object()) {
     const auto it = root.find("weight_map");

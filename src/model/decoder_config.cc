@@ -10,6 +10,7 @@
 #include "culet/decoder.h"
 #include "model/config_reader.h"
 #include "model/find_architecture.h"
+#include "model/json_text.h"
 #include "model/rope_config.h"
 #include "model/text_file.h"
 
@@ -214,7 +215,7 @@ std::vector<std::string> KnownDecoders() {
 }
 
 Result<DecoderConfig> ParseDecoderConfig(std::string_view text, const std::string& origin) {
-  const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json root = ParseJson(text);
   if (!root.is_object()) {
     return Status(StatusCode::kDataLoss,
                   fmt::format("{} is not a JSON object; it must be a model's config.json", origin));

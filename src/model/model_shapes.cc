@@ -11,6 +11,7 @@
 #include "model/architectures.h"
 #include "model/config_reader.h"
 #include "model/find_architecture.h"
+#include "model/json_text.h"
 #include "model/text_file.h"
 
 namespace culet {
@@ -53,7 +54,7 @@ std::vector<std::string> KnownArchitectures() {
 }
 
 Result<ModelShapes> ParseModelShapes(std::string_view text, const std::string& origin) {
-  const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json config = ParseJson(text);
   if (!config.is_object()) {
     return Status(StatusCode::kDataLoss,
                   fmt::format("{} is not a JSON object; it must be a model's config.json", origin));
