@@ -26,23 +26,25 @@ struct NodeLaunch;
 ///
 /// Inputs and attributes of each operation (T tokens, S sequences):
 ///
-///   op         | inputs                                       | reads of params
-///   MulMat     | X (T, k)                                     | weight (n, k), bias (1, n),
-///   quant_a Add, Mul   | X, Y of this shape                           | Silu       | X | SwiGlu |
-///   gate, up of this shape                       | RmsNorm    | X | gamma (1, w), w divides cols;
-///   scalar Rope       | X (T, heads * head_dim), positions (T, 1)    | rope, head_dim KvWrite    |
-///   cache (slots, w), rows (T, w), slots (T, 1)  | Attention  | Q (T, heads * head_dim), K, V,
-///   then either   | attention, int_param
+///   op         | inputs                                     | reads of params
+///   MulMat     | X (T, k)                                   | weight (n, k), bias (1, n), quant_a
+///   Add, Mul   | X, Y of this shape                         |
+///   Silu       | X of this shape                            |
+///   SwiGlu     | gate, up of this shape                     |
+///   RmsNorm    | X                                          | gamma (1, w), w divides cols; scalar
+///   Rope       | X (T, heads * head_dim), positions (T, 1)  | rope, head_dim
+///   KvWrite    | cache (slots, w), rows (T, w), slots (T, 1) | int_param
+///   Attention  | Q (T, heads * head_dim), K, V, then either | attention, int_param
 ///              | nothing: K, V (T, kv_heads * head_dim), one sequence
 ///              | q_starts (S + 1, 1): the rows of sequence s are q_starts[s] to q_starts[s + 1]
 ///              | q_starts, positions (T, 1), lengths (S, 1), block_table (S, blocks): K and V are
 ///              |   caches; key j of sequence s lies in row
 ///              |   block_table[s, j / block_size] * block_size + j % block_size; j < lengths[s]
-///   Experts    | X (T, k), router logits (T, experts)         | experts, quant_a
-///   Embedding  | ids (T, 1)                                   | weight (vocabulary, hidden)
-///   GatherRows | X, indices (rows of this node, 1)            |
-///   ArgMax     | X; this node is (rows, 1) kInt32             |
-///   Copy, Cast | X of this shape; of this type, of any type   |
+///   Experts    | X (T, k), router logits (T, experts)       | experts, quant_a
+///   Embedding  | ids (T, 1)                                 | weight (vocabulary, hidden)
+///   GatherRows | X, indices (rows of this node, 1)          |
+///   ArgMax     | X; this node is (rows, 1) kInt32           |
+///   Copy, Cast | X of this shape; of this type, of any type |
 ///
 /// Ids, positions, slots, starts, lengths, tables and indices are kInt32. What lies outside its
 /// range on the device never leads to a wild access: such an id, index or block makes its row NaN,
