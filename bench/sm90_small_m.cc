@@ -30,7 +30,7 @@ Launcher PlanCandidate(const sm90::SmallMKernel& kernel, int splits, int residen
   // Grids that leave half of the machine idle, or whose clusters do not all fit, only cost time
   // here.
   const long ctas = static_cast<long>(launch.row_tiles) * launch.token_tiles * splits;
-  if (p.n >= 2048 && (ctas < p.sms / 2 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
+  if (p.n >= 2048 && (ctas < p.sms / 3 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
     return {};
   if (sm90::LoadSmallM(kernel) != cudaSuccess) return {};
   return [launch](cudaStream_t stream) { return sm90::LaunchSmallM(launch, stream); };
@@ -39,6 +39,7 @@ Launcher PlanCandidate(const sm90::SmallMKernel& kernel, int splits, int residen
 std::vector<Candidate> Make() {
   std::vector<Candidate> candidates;
   for (const sm90::SmallMKernel& kernel : sm90::SmallMKernels()) {
+    if (kernel.output_bytes != 2) continue;  // the program's D is BF16
     for (int splits = 1; splits <= sm90::kSmallMMaxSplits; ++splits) {
       for (int residency = 1; residency <= 4; ++residency) {
         if ((kernel.residencies >> residency & 1) == 0) continue;

@@ -69,13 +69,16 @@ CULET_HOST_DEVICE constexpr std::uint32_t EmptyArrivals(std::uint32_t consumer_w
   return consumer_warps * multicast_ctas;
 }
 
-/// A 2-D tensor map before it is encoded: `inner` is the contiguous axis.
+/// A tensor map before it is encoded: `inner` is the contiguous axis; a depth above 1 adds a third.
 struct TensorMapPlan {
   std::uint64_t inner = 0;        ///< elements along the contiguous axis
   std::uint64_t outer = 0;        ///< rows
   std::uint64_t pitch_bytes = 0;  ///< between two rows
   std::uint32_t box_inner = 0;    ///< elements
   std::uint32_t box_outer = 0;    ///< rows
+  std::uint64_t depth = 1;        ///< slices, depth_bytes apart (which may be less than a row)
+  std::uint64_t depth_bytes = 0;
+  std::uint32_t box_depth = 1;
   std::uint32_t element_bytes = 1;
   SwizzleMode swizzle = SwizzleMode::k128Bytes;
 };
@@ -89,6 +92,10 @@ constexpr const char* WhyNotTensorMap(const TensorMapPlan& plan) noexcept {
     return "a tensor map's extents end at 2^32";
   if (plan.pitch_bytes % 16 != 0) return "rows must be a multiple of 16 bytes apart for TMA";
   if (plan.pitch_bytes >= (std::uint64_t{1} << 40)) return "a tensor map's pitch ends at 2^40";
+  if (plan.depth == 0 || plan.depth > kMaxExtent || plan.box_depth == 0 || plan.box_depth > 256)
+    return "a tensor map's third axis has 1 to 2^32 slices, its box 1 to 256 of them";
+  if (plan.depth_bytes % 16 != 0 || plan.depth_bytes >= (std::uint64_t{1} << 40))
+    return "a tensor map's slices must be a multiple of 16 bytes apart";
   if (plan.box_inner == 0 || plan.box_inner > 256 || plan.box_outer == 0 || plan.box_outer > 256)
     return "a TMA box has 1 to 256 elements along each axis";
   if (plan.box_inner * plan.element_bytes % 16 != 0)
@@ -102,7 +109,7 @@ constexpr const char* WhyNotTensorMap(const TensorMapPlan& plan) noexcept {
 /// Bytes that one box brings, out-of-range elements (filled with zeros) included: the expect_tx
 /// count.
 CULET_HOST_DEVICE constexpr std::uint32_t BoxBytes(const TensorMapPlan& plan) noexcept {
-  return plan.box_inner * plan.box_outer * plan.element_bytes;
+  return plan.box_inner * plan.box_outer * plan.box_depth * plan.element_bytes;
 }
 
 }  // namespace culet::sm90

@@ -23,6 +23,14 @@ __device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint
                                   map, at, full);
 }
 
+/// As TmaLoad, for a map with a third axis.
+__device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uint64_t* full,
+                                         int inner, int outer, int slice) {
+  const int32_t at[3] = {inner, outer, slice};
+  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
+                                  map, at, full);
+}
+
 /// As TmaLoad, into the same offset of every CTA of the cluster whose bit is set in `mask`; each of
 /// them counts the bytes on its own barrier.
 __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* map, uint64_t* full,

@@ -66,11 +66,8 @@ std::map<std::string, Entry> HopperEntries() {
     for (int residency = 1; residency < 8; ++residency) {
       if ((kernel.residencies >> residency & 1) == 0) continue;
       const int stages = sm90::SmallMStages(kernel, kManyBlocks, 1, residency);
-      const int smem_bytes =
-          sm90::SmallMLayout::Make(kernel.tokens, kernel.row_groups, kernel.token_groups, stages, 1)
-              .total;
       entries["sm90_fp8_swap/" + std::string(kernel.id) + "/r" + std::to_string(residency)] = {
-          kernel.function, kernel.threads(), smem_bytes};
+          kernel.function, kernel.threads, kernel.Layout(stages, 1).total};
     }
   }
   const auto add_any_shape = [&](const any_shape::CompiledKernel& kernel) {

@@ -27,9 +27,23 @@ namespace {
 constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
 constexpr int kMaxGridZ = 65535;  // and y
 
-TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
+// TMA spends about 135 clocks on a box and one on each of its rows, so with few rows a box brings
+// several k-blocks, as slices of a third axis. Such a map needs whole k-blocks: its last slice
+// would reach into the next row.
+bool Sliced(const SmallMKernel& kernel, int k) {
+  return kernel.stage_blocks > 1 && k > 128 && k % 128 == 0;
+}
+
+TensorMapPlan BytesPlan(const SmallMKernel& kernel, int k, int rows, std::int64_t ld,
+                        int box_rows) {
   TensorMapPlan plan;
   plan.inner = static_cast<std::uint64_t>(k);
+  if (Sliced(kernel, k)) {
+    plan.inner = 128;
+    plan.depth = static_cast<std::uint64_t>(k / 128);
+    plan.depth_bytes = 128;
+    plan.box_depth = static_cast<std::uint32_t>(kernel.stage_blocks);
+  }
   plan.outer = static_cast<std::uint64_t>(rows);
   plan.pitch_bytes = static_cast<std::uint64_t>(ld);
   plan.box_inner = 128;
@@ -37,31 +51,34 @@ TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
   return plan;
 }
 
-SmallMLayout LayoutOf(const SmallMKernel& kernel, int stages, int splits) {
-  return SmallMLayout::Make(kernel.tokens, kernel.row_groups, kernel.token_groups, stages, splits);
-}
-
 }  // namespace
 
 int SmallMStages(const SmallMKernel& kernel, int k_blocks, int splits, int residency) {
   const int budget = std::min(kSmemPerCta, kSmemPerSm / residency - kSmemReserved);
-  int stages = std::min(kSmallMMaxStages, CeilDiv(k_blocks, splits));
-  while (stages > 0 && LayoutOf(kernel, stages, splits).total > budget) --stages;
+  int stages = std::min(kSmallMMaxStages, CeilDiv(CeilDiv(k_blocks, kernel.stage_blocks), splits));
+  while (stages > 0 && kernel.Layout(stages, splits).total > budget) --stages;
   return stages;
+}
+
+bool SmallMFits(const SmallMKernel& kernel, int k_blocks, int splits, int residency) {
+  const int loads = CeilDiv(k_blocks, kernel.stage_blocks);
+  return splits >= 1 && splits <= kSmallMMaxSplits && loads >= splits &&
+         SmallMStages(kernel, k_blocks, splits, residency) >=
+             std::min(kernel.min_stages, CeilDiv(loads, splits));
 }
 
 bool PlanSmallM(const SmallMKernel& kernel, const BlockScaledProblem& problem, int splits,
                 int residency, SmallMLaunch* launch) {
   const int k_blocks = CeilDiv(problem.k, 128);
-  if (splits < 1 || splits > kSmallMMaxSplits || k_blocks < splits) return false;
+  if (!SmallMFits(kernel, k_blocks, splits, residency)) return false;
+  const int loads = CeilDiv(k_blocks, kernel.stage_blocks);
   const int stages = SmallMStages(kernel, k_blocks, splits, residency);
-  if (stages < std::min(2, CeilDiv(k_blocks, splits))) return false;
 
   SmallMParams& params = launch->params;
-  if (!EncodeTensorMap(BytesPlan(problem.k, problem.n, problem.ldb, kernel.rows()), problem.b,
-                       &params.weights) ||
-      !EncodeTensorMap(BytesPlan(problem.k, problem.m, problem.lda, kernel.tokens), problem.a,
-                       &params.activations)) {
+  if (!EncodeTensorMap(BytesPlan(kernel, problem.k, problem.n, problem.ldb, kernel.rows()),
+                       problem.b, &params.weights) ||
+      !EncodeTensorMap(BytesPlan(kernel, problem.k, problem.m, problem.lda, kernel.tokens),
+                       problem.a, &params.activations)) {
     return false;
   }
   params.scale_a = problem.scale_a;
@@ -74,14 +91,16 @@ bool PlanSmallM(const SmallMKernel& kernel, const BlockScaledProblem& problem, i
   params.scale_b_block = problem.scale_b_block;
   params.m = problem.m;
   params.n = problem.n;
-  params.k_blocks_each = k_blocks / splits;
-  params.k_blocks_rest = k_blocks % splits;
+  params.k_blocks = k_blocks;
+  params.loads_each = loads / splits;
+  params.loads_rest = loads % splits;
+  params.sliced = Sliced(kernel, problem.k) ? 1 : 0;
   params.stages = stages;
   params.alpha = problem.alpha;
   params.early_weights = problem.pdl ? 1 : 0;
   launch->kernel = &kernel;
   launch->splits = splits;
-  launch->smem_bytes = LayoutOf(kernel, stages, splits).total;
+  launch->smem_bytes = kernel.Layout(stages, splits).total;
   launch->row_tiles = CeilDiv(problem.n, kernel.rows());
   launch->token_tiles = CeilDiv(problem.m, kernel.tokens);
   return launch->row_tiles <= kMaxGridZ && launch->token_tiles <= kMaxGridZ;
@@ -119,7 +138,7 @@ cudaError_t LaunchSmallM(const SmallMLaunch& launch, cudaStream_t stream) {
   config.gridDim =
       dim3(static_cast<unsigned>(launch.splits), static_cast<unsigned>(launch.token_tiles),
            static_cast<unsigned>(launch.row_tiles));
-  config.blockDim = dim3(static_cast<unsigned>(launch.kernel->threads()));
+  config.blockDim = dim3(static_cast<unsigned>(launch.kernel->threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(launch.smem_bytes);
   config.stream = stream;
   config.attrs = attributes;

@@ -15,7 +15,7 @@ namespace culet::sm90 {
 
 /// The kernel's one argument. Strides of scales are in elements, so either order is served.
 struct SmallMParams {
-  CUtensorMap weights;      ///< (k, n) bytes, box (128, 64 * warpgroups)
+  CUtensorMap weights;      ///< (k, n) bytes, box (128, 64 * warpgroups); see `sliced`
   CUtensorMap activations;  ///< (k, m) bytes, box (128, tokens)
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
@@ -27,9 +27,10 @@ struct SmallMParams {
   int scale_b_block = 0;
   int m = 0;
   int n = 0;
-  int k_blocks_each =
-      0;  ///< of 128 for each CTA of a cluster; the first `k_blocks_rest` take one more
-  int k_blocks_rest = 0;
+  int k_blocks = 0;    ///< of 128
+  int loads_each = 0;  ///< stages for each CTA of a cluster; the first `loads_rest` take one more
+  int loads_rest = 0;
+  int sliced = 0;  ///< 1: the maps are (128, rows, k / 128), and one box brings a stage's k-blocks
   int stages = 0;
   float alpha = 1.0f;
   int early_weights = 0;  ///< 1: the kernel before writes neither the weights nor their scales
@@ -53,10 +54,10 @@ struct SmallMLayout {
   /// Bytes of one k-block's scales: a float for each token, 16 at least (see SmallMScaleIndex).
   static constexpr int ScaleBytes(int tokens) { return (tokens < 16 ? 16 : tokens) * 4; }
 
-  static constexpr SmallMLayout Make(int tokens, int row_groups, int token_groups, int stages,
-                                     int splits) {
+  static constexpr SmallMLayout Make(int tokens, int row_groups, int token_groups, int stage_blocks,
+                                     int stages, int splits) {
     SmallMLayout l{};
-    l.stage_bytes = (row_groups * 64 + tokens) * 128;
+    l.stage_bytes = (row_groups * 64 + tokens) * 128 * stage_blocks;
     l.scales_offset = stages * l.stage_bytes;
     l.barriers_offset = l.scales_offset + kScaleBuffers * kScaleBlocks * ScaleBytes(tokens);
     l.exchange_offset = l.barriers_offset + kBarriers * 8;
@@ -69,16 +70,23 @@ struct SmallMLayout {
 
 /// One compiled kernel.
 struct SmallMKernel {
-  const char* id;  ///< rows x tokens x 128, then "p32" where a product covers 32 of the tokens
+  const char*
+      id;  ///< rows x tokens x depth of a stage, then "p32" where a product covers 32 tokens
   const void* function;
   int tokens;        ///< wgmma N: columns of D^T a CTA computes
   int row_groups;    ///< consumer warpgroups along the weights' rows, 64 each ...
   int token_groups;  ///< ... and along the tokens
-  int registers;     ///< a thread
+  int products;      ///< of a warpgroup and k-block
+  int stage_blocks;  ///< k-blocks of a stage of the ring
+  int min_stages;    ///< unless a stage is used once
+  int threads;
+  int registers;     ///< a thread, at the start
   int residencies;   ///< bit r: worth running with r CTAs a multiprocessor
   int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32
   constexpr int rows() const { return 64 * row_groups; }
-  constexpr int threads() const { return 128 * row_groups * token_groups + 64; }
+  constexpr SmallMLayout Layout(int stages, int splits) const {
+    return SmallMLayout::Make(tokens, row_groups, token_groups, stage_blocks, stages, splits);
+  }
 };
 
 /// All kernels of the family.
@@ -96,9 +104,12 @@ struct SmallMLaunch {
 /// are; 0 when the exchange of the sums alone is too large.
 int SmallMStages(const SmallMKernel& kernel, int k_blocks, int splits, int residency);
 
+/// Whether `splits` and `residency` leave each CTA k-blocks and enough stages.
+bool SmallMFits(const SmallMKernel& kernel, int k_blocks, int splits, int residency);
+
 /// Everything but the stream, made once. `splits` CTAs of a cluster share a tile along K;
 /// `residency` is the number of CTAs a multiprocessor shall hold, which sets the stages. False when
-/// the shape does not fit (too few k-blocks, fewer than 2 stages) or a tensor map cannot be made.
+/// the shape does not fit (SmallMFits) or a tensor map cannot be made.
 bool PlanSmallM(const SmallMKernel& kernel, const BlockScaledProblem& problem, int splits,
                 int residency, SmallMLaunch* launch);
 

@@ -5,14 +5,20 @@ namespace culet::sm90 {
 
 std::span<const SmallMKernel> SmallM64() {
   // Tokens, warpgroups along rows and tokens, tokens a product, products in flight, CTAs a
-  // multiprocessor must be able to hold.
+  // multiprocessor must be able to hold, k-blocks of a stage.
   static const SmallMKernel kernels[] = {
-      MakeSmallM<SmallMConfig<8, 1, 1, 8, 2, 4>>("64x8x128", 38, 1 << 2 | 1 << 3 | 1 << 4),
-      MakeSmallM<SmallMConfig<16, 1, 1, 16, 2, 4>>("64x16x128", 48, 1 << 2 | 1 << 3 | 1 << 4),
-      MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 4>>("64x32x128", 76, 1 << 1 | 1 << 2 | 1 << 3),
-      MakeSmallM<SmallMConfig<64, 1, 1, 64, 2, 2>>("64x64x128", 140, 1 << 1 | 1 << 2),
-      MakeSmallM<SmallMConfig<64, 1, 1, 32, 1, 4>>("64x64x128p32", 78, 1 << 3 | 1 << 4),
-      MakeSmallM<SmallMConfig<128, 1, 2, 64, 2, 1>>("64x128x128", 140, 1 << 1),
+      MakeSmallM<SmallMConfig<8, 1, 1, 8, 2, 4>>("64x8x128", 34, 1 << 2 | 1 << 3 | 1 << 4),
+      MakeSmallM<SmallMConfig<8, 1, 1, 8, 2, 4, 2>>("64x8x256", 34, 1 << 2),
+      MakeSmallM<SmallMConfig<16, 1, 1, 16, 2, 4>>("64x16x128", 52, 1 << 2 | 1 << 3 | 1 << 4),
+      MakeSmallM<SmallMConfig<16, 1, 1, 16, 2, 4, 2>>("64x16x256", 52, 1 << 2),
+      MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 4>>("64x32x128", 80, 1 << 2 | 1 << 3),
+      MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 2, 2>>("64x32x256", 92, 1 << 1 | 1 << 2),
+      MakeSmallM<SmallMConfig<64, 1, 1, 64, 2, 2>>("64x64x128", 128, 1 << 2),
+      MakeSmallM<SmallMConfig<64, 1, 1, 64, 3, 1, 2>>("64x64x256", 202, 1 << 1),
+      MakeSmallM<SmallMConfig<64, 1, 1, 32, 1, 4>>("64x64x128p32", 74, 1 << 3 | 1 << 4),
+      MakeSmallM<SmallMConfig<128, 1, 2, 64, 2, 1>>("64x128x128", 168, 1 << 1),
+      MakeSmallM<SmallMConfig<128, 1, 1, 128, 1, 2>>("64x128x128p128", 128, 1 << 2),
+      MakeSmallM<SmallMConfig<256, 1, 2, 128, 1, 1>>("64x256x128", 168, 1 << 1),
   };
   return kernels;
 }

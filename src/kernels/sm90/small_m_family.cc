@@ -17,57 +17,63 @@ namespace {
 using sm90::CeilDiv;
 using sm90::SmallMKernel;
 using sm90::SmallMLaunch;
-using sm90::SmallMLayout;
 
 // Beyond, kernels with large tiles of A are the better family on every shape measured.
-constexpr int kMaxRowsOfA = 128;
+constexpr int kMaxRowsOfA = 256;
 constexpr int kMaxTokenTiles = 4;
 
-// What PredictUs is made of, in microseconds and bytes. Fitted to 2772 measurements of these
-// kernels on one H200, M = 1 to 128 on twelve layers: the launch it prefers takes 1.02 of the best
-// one's time in the geometric mean and 1.12 at most; under programmatic dependent launch 1.05
-// and 1.18.
+// What PredictUs is made of, in microseconds and bytes. Fitted to 1702 measurements of these
+// kernels on one H200, M = 1 to 256 on twelve layers: the launch it prefers takes 1.013 of the best
+// one's time in the geometric mean and 1.10 at most; under programmatic dependent launch 1.036
+// and 1.22.
 struct TimeModel {
-  double launch;    // and the first bytes
-  double read;      // of the device's read rate
-  double sm_bytes;  // a multiprocessor takes in a microsecond, activations included
-  double latency;   // bytes in flight = rate * latency
-  double block;     // a k-block of one CTA, and for each token
-  double block_token;
-  double exchange;  // sums over a cluster, and for each 512 sums of a tile
+  double launch;      // and the first bytes
+  double read;        // of the device's read rate
+  double latency;     // bytes in flight = rate * latency
+  double sm_bytes;    // a multiprocessor takes in a microsecond, activations included
+  double product;     // a k-block of one row of B and one of A
+  double norm;        // how sharply the longest of reading, taking in and products rules
+  double wave;        // each wave after the first
+  double store_sums;  // for each 512 sums of a tile
+  double exchange;    // sums over a cluster, and for each 512 sums of a tile
   double exchange_sums;
   double exchange_more;  // for each CTA beyond two
-  double store_sums;     // for each 512 sums of a tile
-  double wave;           // each wave after the first
-  double imbalance;      // of the reading time, for CTAs that some multiprocessors lack
-  double mixed;          // of the shorter of reading and multiprocessor time
+  double idle;           // places left free, up to the share `filled`: the next kernel, which has
+  double filled;         // loaded all it can hold there, waits with it
 };
-constexpr TimeModel kAlone = {.launch = 1.71,
-                              .read = 0.988,
-                              .sm_bytes = 78.6e3,
-                              .latency = 1.34,
-                              .block = 0.0245,
-                              .block_token = 0.00126,
-                              .exchange = 1.19,
-                              .exchange_sums = 0.0314,
-                              .exchange_more = 0.579,
-                              .store_sums = 0.0775,
-                              .wave = 0.383,
-                              .imbalance = 0.0,
-                              .mixed = 0.0928};
-constexpr TimeModel kDependent = {.launch = 1.47,
-                                  .read = 1.097,
-                                  .sm_bytes = 74.0e3,
-                                  .latency = 1.5,
-                                  .block = 0.121,
-                                  .block_token = 0.00132,
-                                  .exchange = 0.16,
-                                  .exchange_sums = 0.042,
-                                  .exchange_more = 0.47,
-                                  .store_sums = 0.0584,
-                                  .wave = 0.309,
-                                  .imbalance = 0.113,
-                                  .mixed = 0.204};
+constexpr TimeModel kAlone = {.launch = 1.905,
+                              .read = 1.033,
+                              .latency = 1.569,
+                              .sm_bytes = 92.7e3,
+                              .product = 2.75e-5,
+                              .norm = 3.21,
+                              .wave = 1.233,
+                              .store_sums = 0.0311,
+                              .exchange = 0.776,
+                              .exchange_sums = 0.0203,
+                              .exchange_more = 2.736,
+                              .idle = 0.0,
+                              .filled = 0.0};
+constexpr TimeModel kDependent = {.launch = 0.461,
+                                  .read = 0.949,
+                                  .latency = 1.112,
+                                  .sm_bytes = 73.3e3,
+                                  .product = 1.49e-5,
+                                  .norm = 79.6,
+                                  .wave = 1.162,
+                                  .store_sums = 0.0967,
+                                  .exchange = 0.788,
+                                  .exchange_sums = 0.0375,
+                                  .exchange_more = 1.497,
+                                  .idle = 6.213,
+                                  .filled = 0.694};
+
+// (a^q + b^q + c^q)^(1/q), for any q and range.
+double Norm(double a, double b, double c, double q) {
+  const double most = std::max({a, b, c});
+  return most *
+         std::pow(std::pow(a / most, q) + std::pow(b / most, q) + std::pow(c / most, q), 1 / q);
+}
 
 class PreparedSmallM final : public PreparedKernel {
  public:
@@ -104,11 +110,10 @@ class SmallM final : public ArgsKernel {
   }
 
   int GetMaxSplits(const int4& shape, int, std::size_t, std::size_t) const override {
+    // Not the largest number that fits: more splits can leave fewer stages, then again more.
     const int k_blocks = CeilDiv(shape.z, 128);
-    int splits = std::min(sm90::kSmallMMaxSplits, k_blocks);
-    while (splits > 1 && sm90::SmallMStages(kernel_, k_blocks, splits, residency_) <
-                             std::min(2, CeilDiv(k_blocks, splits)))
-      --splits;
+    int splits = 1;
+    while (sm90::SmallMFits(kernel_, k_blocks, splits + 1, residency_)) ++splits;
     return splits;
   }
 
@@ -148,24 +153,25 @@ double SmallM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
                          int, int splits) const noexcept {
   const TimeModel& t = p.pdl ? kDependent : kAlone;
   const double sms = std::max(1, device.units);
-  const int k_blocks = CeilDiv(CeilDiv(p.k, 128), splits);
+  const int loads = CeilDiv(CeilDiv(p.k, 128), kernel_.stage_blocks);
+  const int k_blocks = CeilDiv(loads, splits) * kernel_.stage_blocks;
   const double ctas = double(CeilDiv(p.n, kernel_.rows())) * CeilDiv(p.m, kernel_.tokens) * splits;
   const int stages = sm90::SmallMStages(kernel_, CeilDiv(p.k, 128), splits, residency_);
   // Clusters of more than two do not fill every part of the chip: 248 and 240 of 264 places.
   const double slots = sms * residency_ * (splits > 4 ? 0.9 : splits > 2 ? 0.93 : 1.0);
   const double waves = std::ceil(ctas / slots), per_sm = std::ceil(ctas / sms);
-  const double in_flight = std::min(ctas, slots) * stages * kernel_.rows() * 128;
+  const double in_flight =
+      std::min(ctas, slots) * stages * kernel_.stage_blocks * kernel_.rows() * 128;
   const double rate = std::min(rates.read_gbps * 1e3 * t.read, in_flight / t.latency);
   const double bytes =
       double(p.n) * p.k + double(p.m) * p.k + double(kernel_.output_bytes) * p.m * p.n;
-  const double read = bytes / rate;
-  const double sm =
-      per_sm * k_blocks * (kernel_.rows() + std::min(kernel_.tokens, p.m)) * 128.0 / t.sm_bytes;
-  const double chain = k_blocks * (t.block + t.block_token * kernel_.tokens) * waves;
+  const double per_sm_blocks = per_sm * k_blocks;
+  const double taken =
+      per_sm_blocks * (kernel_.rows() + std::min(kernel_.tokens, p.m)) * 128.0 / t.sm_bytes;
+  const double products = per_sm_blocks * kernel_.rows() * kernel_.tokens * t.product;
   const double sums = kernel_.tokens * kernel_.rows() / 512.0;
-  double us = t.launch +
-              std::max({read * (1 + t.imbalance * (per_sm * sms / ctas - 1)), sm, chain}) +
-              t.mixed * std::min(read, sm) + (waves - 1) * t.wave + t.store_sums * sums * waves;
+  double us = t.launch + Norm(bytes / rate, taken, products, t.norm) + (waves - 1) * t.wave +
+              t.store_sums * sums * waves + t.idle * std::max(0.0, t.filled - ctas / slots);
   if (splits > 1) us += t.exchange + t.exchange_sums * sums * (1 + t.exchange_more * (splits - 2));
   return us;
 }
@@ -192,9 +198,7 @@ void AddSm90SmallM(const DeviceInfo& device, KernelList& kernels) {
       KernelInfo info;
       info.name = std::string("sm90_fp8_swap/") + kernel.id + "/r" + std::to_string(residency);
       info.registers = kernel.registers;
-      info.dynamic_smem_size =
-          SmallMLayout::Make(kernel.tokens, kernel.row_groups, kernel.token_groups, stages, 1)
-              .total;
+      info.dynamic_smem_size = kernel.Layout(stages, 1).total;
       info.max_active_ctas = residency;
       info.chunk_size_k = 128;
       kernels.push_back(std::make_unique<SmallM>(kernel, residency, desc, std::move(info)));

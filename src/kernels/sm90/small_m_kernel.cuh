@@ -11,6 +11,8 @@
 // shared memory through st.async; each sum is taken in rank order, so results repeat bit for bit.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/sm90/small_m.h"
 #include "sm90/descriptor.h"
 #include "sm90/epilogue.cuh"
@@ -24,7 +26,7 @@ namespace culet::sm90 {
 /// kRowGroups x kTokenGroups consumer warpgroups, each with 64 rows and its share of the kTokens.
 /// One wgmma covers kProductTokens; kDepth of them run in the tensor core at a time.
 template <int kTokens_, int kRowGroups_, int kTokenGroups_, int kProductTokens_, int kDepth_,
-          int kMinCtas_>
+          int kMinCtas_, int kStageBlocks_ = 1>
 struct SmallMConfig {
   static constexpr int kTokens = kTokens_;
   static constexpr int kRowGroups = kRowGroups_;
@@ -32,22 +34,54 @@ struct SmallMConfig {
   static constexpr int kProductTokens = kProductTokens_;
   static constexpr int kDepth = kDepth_;
   static constexpr int kMinCtas = kMinCtas_;
+  static constexpr int kStageBlocks = kStageBlocks_;  ///< k-blocks of a stage
   static constexpr int kWarpgroups = kRowGroups * kTokenGroups;
   static constexpr int kOwnTokens = kTokens / kTokenGroups;   ///< of a warpgroup
   static constexpr int kParts = kOwnTokens / kProductTokens;  ///< its products a k-block
   static constexpr int kConsumers = 128 * kWarpgroups;
-  static constexpr int kThreads = kConsumers + 64;
   static constexpr int kRows = 64 * kRowGroups;
   static constexpr int kRegs = kOwnTokens / 2;    ///< sums a thread
   static constexpr int kGroups = kOwnTokens / 8;  ///< of 8 tokens: 4 sums a thread
-  static constexpr int kStageBytes = (kRows + kTokens) * 128;
+  /// k-blocks of straight-line code: more outgrow registers and the instruction cache.
+  static constexpr int kUnroll = kOwnTokens < 256 ? 4 : 1;
+  /// Registers of a thread where kMinCtas CTAs with two producer warps share a multiprocessor, and
+  /// of a consumer when it takes some of a whole warpgroup of producers.
+  static constexpr int kEvenRegisters = 512 / ((kMinCtas * (kConsumers / 32 + 2) + 3) / 4);
+  static constexpr int kProducerRegisters = 56;
+  static constexpr int kConsumerRegisters =
+      std::min(240, (65536 / kMinCtas - 128 * kProducerRegisters) / kConsumers / 8 * 8);
+  /// What a consumer needs for sums, products and, by an estimate, everything but scales.
+  static constexpr int kNeeded = kRegs + kDepth * kProductTokens / 2 + 32;
+  static constexpr int kMostRegisters =
+      kMinCtas <= 2 ? std::max(kEvenRegisters, kConsumerRegisters) : kEvenRegisters;
+  /// Scales are read before their products start, where registers allow: products of 64 columns
+  /// take all that shared memory gives, and a read beside them waits. Wider ones leave room.
+  static constexpr bool kReadFirst =
+      kProductTokens <= 64 && kNeeded + kUnroll * kOwnTokens / 4 <= kMostRegisters;
+  static constexpr bool kReadAhead = !kReadFirst && kNeeded + kProductTokens / 4 <= 208;
+  static constexpr int kScaleRegisters = kReadFirst   ? kUnroll * kOwnTokens / 4
+                                         : kReadAhead ? kProductTokens / 4
+                                                      : 4;
+  static constexpr bool kReallocate = kMinCtas <= 2 && kNeeded + kScaleRegisters > kEvenRegisters;
+  static constexpr int kProducers = kReallocate ? 128 : 64;
+  /// Each with its part of the tokens.
+  static constexpr int kScaleWarps = kReallocate && kTokens >= 128 ? 2 : 1;
+  static_assert(32 * (1 + kScaleWarps) <= kProducers);
+  static constexpr int kThreads = kConsumers + kProducers;
+  /// Products in flight hold their stages: so many that the last of them can arrive.
+  static constexpr int kHeldBlocks = (std::min(kDepth, kUnroll* kParts) + kParts - 1) / kParts;
+  static constexpr int kMinStages =
+      std::max(2, (kHeldBlocks + 2 * kStageBlocks - 2) / kStageBlocks);
+  static constexpr int kStageBytes = (kRows + kTokens) * 128 * kStageBlocks;
   static constexpr int kScaleStride = SmallMLayout::ScaleBytes(kTokens) / 4;
   /// With many tokens the next kernel starts once all loads are issued: its weights would queue
   /// ahead of this one's activations. With few it starts as early as it may.
   static constexpr bool kLateTrigger = kTokens >= 64;
   static constexpr bool kFloat32 = false;  ///< D is BF16
   static_assert(kRows <= 128, "a CTA's rows share one weight scale");
+  static_assert(kDepth >= 1 && kDepth <= 4);
   static_assert(kTokenGroups == 1 || kOwnTokens % 16 == 0, "scales of two groups lie together");
+  static_assert(kGroups <= 32, "a mask of 32 bits says which groups a CTA sums");
 };
 
 /// The same with D in F32.
@@ -87,13 +121,31 @@ struct SmallMShared {
   }
   __device__ __forceinline__ uint8_t* weights(int s) const { return stages + s * C::kStageBytes; }
   __device__ __forceinline__ uint8_t* activations(int s) const {
-    return weights(s) + C::kRows * 128;
+    return weights(s) + C::kRows * 128 * C::kStageBlocks;
   }
   /// Scales of block `block` of a chunk.
   __device__ __forceinline__ float* scale(int buffer, int block) const {
     return scales + (buffer * SmallMLayout::kScaleBlocks + block) * C::kScaleStride;
   }
 };
+
+/// WgmmaWait with a count that is constant once loops are unrolled.
+__device__ __forceinline__ void WaitForAllBut(int pending) {
+  switch (pending) {
+    case 0:
+      WgmmaWait<0>();
+      break;
+    case 1:
+      WgmmaWait<1>();
+      break;
+    case 2:
+      WgmmaWait<2>();
+      break;
+    default:
+      WgmmaWait<3>();
+      break;
+  }
+}
 
 struct StageCursor {
   int stage = 0;
@@ -107,29 +159,34 @@ struct StageCursor {
 };
 
 /// Consumer: kBlocks k-blocks, added to `sum`, as straight-line code that ends with nothing in
-/// flight (ptxas serialises products that run over a loop's back edge). At depth 2 one product runs
-/// while the one before is promoted.
+/// flight (ptxas serialises products that run over a loop's back edge). At most kDepth products run
+/// or wait for their promotion. The first block is number `in_stage` of its stage.
 template <class C, int kBlocks>
 __device__ __forceinline__ void SmallMBlocks(float (&sum)[C::kRegs], const SmallMShared<C>& shared,
                                              StageCursor& at, const float* scales, int stages,
-                                             int warpgroup, int lane) {
+                                             int warpgroup, int in_stage, int lane) {
   const int row_group = warpgroup % C::kRowGroups, token_group = warpgroup / C::kRowGroups;
   scales += token_group * C::kOwnTokens;
   constexpr int kProducts = kBlocks * C::kParts;
   constexpr int kPartGroups = C::kProductTokens / 8;
+  constexpr int kAhead = C::kDepth > 1 ? C::kDepth - 1 : 1;
   using Product = WgmmaE4m3<C::kProductTokens>;
   float product[C::kDepth][C::kProductTokens / 2];
-  float2 token_scale[kPartGroups];
+  float2 token_scale[C::kReadFirst ? kBlocks * C::kGroups : C::kReadAhead ? kPartGroups : 2];
   int stage[kBlocks];
   uint64_t weights = 0, activations = 0;
+  static_assert(kBlocks == 1 || kBlocks % C::kStageBlocks == 0);
+  const auto place = [&](int block) { return kBlocks == 1 ? in_stage : block % C::kStageBlocks; };
   const auto issue = [&](int i) {
     if (i % C::kParts == 0) {
+      const int block = place(i / C::kParts);
       stage[i / C::kParts] = at.stage;
-      BarrierWait(&shared.full[at.stage], at.parity);
-      weights = WgmmaDescriptor128(SharedAddress(shared.weights(at.stage)) + row_group * 64 * 128);
+      if (block == 0) BarrierWait(&shared.full[at.stage], at.parity);
+      weights = WgmmaDescriptor128(SharedAddress(shared.weights(at.stage)) +
+                                   (block * C::kRows + row_group * 64) * 128);
       activations = WgmmaDescriptor128(SharedAddress(shared.activations(at.stage)) +
-                                       token_group * C::kOwnTokens * 128);
-      at.Advance(stages);
+                                       (block * C::kTokens + token_group * C::kOwnTokens) * 128);
+      if (block == C::kStageBlocks - 1) at.Advance(stages);
     }
     const uint64_t part =
         activations + WgmmaDescriptorStep(i % C::kParts * C::kProductTokens * 128);
@@ -143,97 +200,133 @@ __device__ __forceinline__ void SmallMBlocks(float (&sum)[C::kRegs], const Small
     WgmmaCommit();
   };
   // Read one product ahead: under full-rate products shared memory answers late.
-  const auto read_scales = [&](int i) {
-    const float* const from = scales + i / C::kParts * C::kScaleStride +
-                              i % C::kParts * C::kProductTokens + 4 * (lane & 3);
+  const auto scales_of = [&](int i) {
+    return scales + i / C::kParts * C::kScaleStride + i % C::kParts * C::kProductTokens +
+           4 * (lane & 3);
+  };
+  const auto read_two = [&](const float* from, float2* to) {
+    const float4 two = *reinterpret_cast<const float4*>(from);
+    to[0] = make_float2(two.x, two.y), to[1] = make_float2(two.z, two.w);
+  };
+  const auto read_ahead = [&](int i) {
     if constexpr (kPartGroups == 1) {
-      token_scale[0] = *reinterpret_cast<const float2*>(from);
+      token_scale[0] = *reinterpret_cast<const float2*>(scales_of(i));
     } else {
 #pragma unroll
-      for (int j = 0; j < kPartGroups; j += 2) {
-        const float4 two = *reinterpret_cast<const float4*>(from + 8 * j);
-        token_scale[j] = make_float2(two.x, two.y);
-        token_scale[j + 1] = make_float2(two.z, two.w);
-      }
+      for (int j = 0; j < kPartGroups; j += 2) read_two(scales_of(i) + 8 * j, &token_scale[j]);
     }
   };
-  issue(0);
-  read_scales(0);
+  if constexpr (C::kReadFirst) {
+#pragma unroll
+    for (int i = 0; i < kProducts; ++i) {
+      if constexpr (kPartGroups == 1) {
+        token_scale[i] = *reinterpret_cast<const float2*>(scales_of(i));
+      } else {
+#pragma unroll
+        for (int j = 0; j < kPartGroups; j += 2)
+          read_two(scales_of(i) + 8 * j, &token_scale[i * kPartGroups + j]);
+      }
+    }
+    // Here, not where the compiler would like them.
+#pragma unroll
+    for (float2& x : token_scale) asm volatile("" : "+f"(x.x), "+f"(x.y)::"memory");
+  }
+#pragma unroll
+  for (int i = 0; i < kAhead && i < kProducts; ++i) issue(i);
+  if constexpr (C::kReadAhead) read_ahead(0);
 #pragma unroll
   for (int i = 0; i < kProducts; ++i) {
-    if (C::kDepth > 1 && i + 1 < kProducts) {
-      issue(i + 1);
-      WgmmaWait<1>();
-    } else {
-      WgmmaWait<0>();
-    }
+    if (C::kDepth > 1 && i + C::kDepth - 1 < kProducts) issue(i + C::kDepth - 1);
+    WaitForAllBut((C::kDepth < kProducts - i ? C::kDepth : kProducts - i) - 1);
     float(&done)[C::kProductTokens / 2] = product[i % C::kDepth];
     FenceRegisters(done);
-    if (i % C::kParts == C::kParts - 1 && lane == 0)
+    if (i % C::kParts == C::kParts - 1 && place(i / C::kParts) == C::kStageBlocks - 1 && lane == 0)
       BarrierArrive(&shared.empty[stage[i / C::kParts]]);
 #pragma unroll
     for (int j = 0; j < kPartGroups; ++j) {
       float* const to = sum + 4 * (i % C::kParts * kPartGroups + j);
-      to[0] += token_scale[j].x * done[4 * j];
-      to[1] += token_scale[j].y * done[4 * j + 1];
-      to[2] += token_scale[j].x * done[4 * j + 2];
-      to[3] += token_scale[j].y * done[4 * j + 3];
+      if (!C::kReadFirst && !C::kReadAhead && j % 2 == 0)
+        read_two(scales_of(i) + 8 * j, token_scale);
+      const float2 x = token_scale[C::kReadFirst ? i * kPartGroups + j : C::kReadAhead ? j : j % 2];
+      to[0] += x.x * done[4 * j];
+      to[1] += x.y * done[4 * j + 1];
+      to[2] += x.x * done[4 * j + 2];
+      to[3] += x.y * done[4 * j + 3];
     }
     if (i + 1 < kProducts) {
       if (C::kDepth == 1) issue(i + 1);
-      read_scales(i + 1);
+      if constexpr (C::kReadAhead) read_ahead(i + 1);
     }
   }
 }
 
-/// The second producer: multiplies the scales of tokens and weights, four k-blocks at a time.
+/// The other producers: multiply the scales of tokens and weights, four k-blocks at a time.
 template <class C>
 struct SmallMScales {
   using L = SmallMLayout;
-  static constexpr int kTileGroups = C::kTokens / 8;
+  static constexpr int kMyGroups = C::kTokens / C::kScaleWarps / 8;
+  /// Chunks on their way to registers: with one, its latency (some 1400 clocks when memory is busy)
+  /// sets the pace of kernels that need a k-block less than 350 clocks.
+  static constexpr int kSets = kMyGroups <= 8 ? 3 : C::kReallocate ? 1 : 2;
   static_assert(L::kScaleBlocks == 4);
   const SmallMParams& p;
   const float* from_a;
   const float* from_b;
-  int count, tokens_left, my_block, my_token;
-  float token_scale[kTileGroups], weight_scale = 0.0f;
+  int count, tokens_left, my_block, my_token, my_group;
+  float token_scale[kSets][kMyGroups], weight_scale[kSets];
 
   // Lane l serves block l % 4 of a chunk and token l / 4 of every group of 8.
   __device__ __forceinline__ SmallMScales(const SmallMParams& p, int first, int count, int token0,
-                                          int row0, int lane)
-      : p(p), count(count), my_block(lane % 4), my_token(lane / 4) {
+                                          int row0, int part, int lane)
+      : p(p), count(count), my_block(lane % 4), my_token(lane / 4), my_group(part * kMyGroups) {
+    token0 += my_group * 8;
     tokens_left = p.m - token0 - my_token;
     from_a = p.scale_a + int64_t(token0 + my_token) * p.scale_a_row +
              int64_t(first + my_block) * p.scale_a_block;
     from_b = p.scale_b + int64_t(row0 / 128) * p.scale_b_column +
              int64_t(first + my_block) * p.scale_b_block;
 #pragma unroll
-    for (int j = 0; j < kTileGroups; ++j) token_scale[j] = 0.0f;
+    for (int set = 0; set < kSets; ++set) {
+      weight_scale[set] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kMyGroups; ++j) token_scale[set][j] = 0.0f;
+    }
   }
 
-  __device__ __forceinline__ void Fetch(int chunk) {
+  __device__ __forceinline__ void Fetch(int chunk, float (&tokens)[kMyGroups], float& weight) {
     if (chunk * 4 + my_block >= count) return;
-    weight_scale = __ldg(from_b + int64_t(chunk * 4) * p.scale_b_block);
+    weight = __ldg(from_b + int64_t(chunk * 4) * p.scale_b_block);
 #pragma unroll
-    for (int j = 0; j < kTileGroups; ++j)
+    for (int j = 0; j < kMyGroups; ++j)
       if (8 * j < tokens_left)
-        token_scale[j] =
+        tokens[j] =
             __ldg(from_a + int64_t(8 * j) * p.scale_a_row + int64_t(chunk * 4) * p.scale_a_block);
   }
 
-  /// Chunk 0 has been fetched.
+  /// Asks for the first chunks.
+  __device__ __forceinline__ void Begin() {
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) Fetch(set, token_scale[set], weight_scale[set]);
+  }
+
+  /// After Begin.
   __device__ __forceinline__ void Run(const SmallMShared<C>& shared) {
 #pragma unroll 1
-    for (int chunk = 0; chunk * 4 < count; ++chunk) {
-      const int buffer = chunk % L::kScaleBuffers;
-      if (chunk >= L::kScaleBuffers)
-        BarrierWait(&shared.scales_empty[buffer], (chunk / L::kScaleBuffers & 1) ^ 1);
-      float* const to = shared.scale(buffer, my_block);
+    for (int first = 0; first * 4 < count; first += kSets) {
 #pragma unroll
-      for (int j = 0; j < kTileGroups; ++j)
-        to[SmallMScaleIndex(j, my_token)] = token_scale[j] * weight_scale;
-      BarrierArrive(&shared.scales_full[buffer]);
-      Fetch(chunk + 1);
+      for (int set = 0; set < kSets; ++set) {
+        const int chunk = first + set;
+        if (chunk * 4 >= count) break;
+        const int buffer = chunk % L::kScaleBuffers;
+        if (chunk >= L::kScaleBuffers)
+          BarrierWait(&shared.scales_empty[buffer], (chunk / L::kScaleBuffers & 1) ^ 1);
+        float* const to = shared.scale(buffer, my_block);
+#pragma unroll
+        for (int j = 0; j < kMyGroups; ++j)
+          to[SmallMScaleIndex(my_group + j, my_token)] = token_scale[set][j] * weight_scale[set];
+        BarrierArrive(&shared.scales_full[buffer]);
+        Fetch(chunk + kSets, token_scale[set], weight_scale[set]);
+      }
     }
   }
 };
@@ -258,21 +351,24 @@ __device__ __forceinline__ void SmallMCopyOut(const SmallMParams& p, const uint8
   const int column = column0 + 8 * chunk;
   const bool wide =
       ((reinterpret_cast<uint64_t>(p.d) | (p.ldd * 2)) & 15) == 0 && column + 8 <= p.n;
-#pragma unroll 4
-  for (int group = rank + (thread >> 6) * splits; group < groups; group += 2 * splits) {
-    const int in_tile = group * 8 + token_in_group, token = token0 + in_tile;
-    if (token >= p.m) continue;
-    const uint4 data = *reinterpret_cast<const uint4*>(
-        tile + SwizzledOffset(SwizzleMode::k128Bytes, in_tile, chunk * 16));
-    uint16_t* const to = static_cast<uint16_t*>(p.d) + token * p.ldd + column;
+  const int first = rank + (thread >> 6) * splits;
+  const uint8_t* from =
+      tile + SwizzledOffset(SwizzleMode::k128Bytes, first * 8 + token_in_group, chunk * 16);
+  int token = token0 + first * 8 + token_in_group;
+  uint16_t* to = static_cast<uint16_t*>(p.d) + token * p.ldd + column;
+  const int64_t step = 2 * splits * 8 * p.ldd;
+  // Few instructions: they run once, and every 16 of them come from memory.
+#pragma unroll 1
+  for (int group = first; group < groups && token < p.m; group += 2 * splits) {
+    const uint4 data = *reinterpret_cast<const uint4*>(from);
     if (wide) {
       *reinterpret_cast<uint4*>(to) = data;
     } else {
-      uint32_t words[4] = {data.x, data.y, data.z, data.w};
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        if (column + i < p.n) to[i] = static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
+      const uint16_t* const narrow = reinterpret_cast<const uint16_t*>(from);
+#pragma unroll 1
+      for (int i = 0; i < 8 && column + i < p.n; ++i) to[i] = narrow[i];
     }
+    from += 2 * splits * 1024, to += step, token += 2 * splits * 8;
   }
 }
 
@@ -305,21 +401,35 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const int rank = static_cast<int>(ClusterRank());
   const int token0 = blockIdx.y * C::kTokens;
   const int row0 = blockIdx.z * C::kRows;
-  const int first = rank * p.k_blocks_each + min(rank, p.k_blocks_rest);
-  const int count = p.k_blocks_each + (rank < p.k_blocks_rest ? 1 : 0);
+  // In k-blocks; the last load of all may bring fewer than its stage holds, and zeros.
+  const int loads = p.loads_each + (rank < p.loads_rest ? 1 : 0);
+  const int first = (rank * p.loads_each + min(rank, p.loads_rest)) * C::kStageBlocks;
+  const int count = min(loads * C::kStageBlocks, p.k_blocks - first);
   constexpr int kTmaWarp = C::kConsumers / 32, kScaleWarp = kTmaWarp + 1;
   constexpr uint32_t kStageTx = C::kStageBytes;
+  if (warp >= kTmaWarp && lane == 0)
+    PrefetchTensorMap(warp == kTmaWarp ? &p.weights : &p.activations);
 
   // Under programmatic dependent launch the weights come before the wait for the kernel before.
   // Otherwise what all CTAs share comes first: DRAM serves the weights of all stages in any order,
   // and whatever is asked for later queues behind them (3 us measured).
   const bool early_weights = p.early_weights != 0;
+  const auto load = [&](uint8_t* to, const CUtensorMap* map, uint64_t* full, int i, int row,
+                        int rows) {
+    const int block = first + i * C::kStageBlocks;
+    if (C::kStageBlocks > 1 && p.sliced) {
+      TmaLoad3(to, map, full, 0, row, block);
+    } else {
+#pragma unroll
+      for (int j = 0; j < C::kStageBlocks; ++j)
+        TmaLoad(to + j * rows * 128, map, full, (block + j) * 128, row);
+    }
+  };
   const auto load_activations = [&](int stage, int i) {
-    TmaLoad(shared.activations(stage), &p.activations, &shared.full[stage], (first + i) * 128,
-            token0);
+    load(shared.activations(stage), &p.activations, &shared.full[stage], i, token0, C::kTokens);
   };
   const auto load_weights = [&](int stage, int i) {
-    TmaLoad(shared.weights(stage), &p.weights, &shared.full[stage], (first + i) * 128, row0);
+    load(shared.weights(stage), &p.weights, &shared.full[stage], i, row0, C::kRows);
   };
   if (warp == kTmaWarp) {
     if (lane == 0) {
@@ -327,7 +437,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       for (int i = 0; i < kSmallMMaxStages; ++i) BarrierInit(&shared.full[i], FullArrivals());
       BarrierInitFence();
 #pragma unroll 1
-      for (int i = 0; i < min(stages, count); ++i) {
+      for (int i = 0; i < min(stages, loads); ++i) {
         BarrierArriveExpect(&shared.full[i], kStageTx);
         if (!early_weights) load_activations(i, i);
         load_weights(i, i);
@@ -339,79 +449,88 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       BarrierInit(&shared.empty[i], EmptyArrivals(C::kConsumers / 32, 1));
 #pragma unroll
     for (int i = 0; i < SmallMLayout::kScaleBuffers; ++i) {
-      BarrierInit(&shared.scales_full[i], 32);
+      BarrierInit(&shared.scales_full[i], 32 * C::kScaleWarps);
       BarrierInit(&shared.scales_empty[i], C::kConsumers / 32);
     }
     BarrierInit(shared.exchange_full, C::kWarpgroups);
     BarrierInitFence();
   }
-  SmallMScales<C> scales(p, first, count, token0, row0, lane);
-  if (warp == kScaleWarp && !early_weights) scales.Fetch(0);
+  const bool scale_warp = warp >= kScaleWarp && warp < kScaleWarp + C::kScaleWarps;
+  SmallMScales<C> scales(p, first, count, token0, row0, warp - kScaleWarp, lane);
+  if (scale_warp && !early_weights) scales.Begin();
   __syncthreads();
   // Says that this CTA's barriers are ready for the others' sums; waited for before those are sent.
   if (splits > 1) ClusterArriveRelaxed();
-  if (warp == kScaleWarp) {
-    GridDependencyWait();
-    // Not before the wait: the next kernel loads its weights early, and only this one, not those
-    // before it, is known to leave them alone.
-    if constexpr (!C::kLateTrigger) GridDependencyLaunch();
-    if (early_weights) {
-      scales.Fetch(0);
+  if (warp >= kTmaWarp) {
+    if constexpr (C::kReallocate) RegistersDown<C::kProducerRegisters>();
+    if (scale_warp) {
+      GridDependencyWait();
+      // Not before the wait: the next kernel loads its weights early, and only this one, not those
+      // before it, is known to leave them alone.
+      if constexpr (!C::kLateTrigger) GridDependencyLaunch();
+      if (early_weights) {
+        scales.Begin();
 #pragma unroll 1
-      for (int i = 0; i < min(stages, count) && lane == 0; ++i) load_activations(i, i);
+        for (int i = 0; i < min(stages, loads) && warp == kScaleWarp && lane == 0; ++i)
+          load_activations(i, i);
+      }
+      __syncwarp();
+      scales.Run(shared);
+    } else if (warp == kTmaWarp && lane == 0) {
+      GridDependencyWait();
+      StageCursor at{0, 1};
+#pragma unroll 1
+      for (int i = stages; i < loads; ++i) {
+        BarrierWait(&shared.empty[at.stage], at.parity ^ 1);
+        BarrierArriveExpect(&shared.full[at.stage], kStageTx);
+        load_activations(at.stage, i);
+        load_weights(at.stage, i);
+        at.Advance(stages);
+      }
+      if constexpr (C::kLateTrigger) GridDependencyLaunch();
     }
-    __syncwarp();
-    scales.Run(shared);
     __syncwarp();
     if (splits > 1) ClusterWait();
     return;
   }
+  if constexpr (C::kReallocate) RegistersUp<C::kConsumerRegisters>();
 
   float sum[C::kRegs];
 #pragma unroll
   for (int i = 0; i < C::kRegs; ++i) sum[i] = 0.0f;
-
-  if (warp < kTmaWarp) {
-    const int warpgroup = warp / 4;
+  const int warpgroup = warp / 4, token_group = warpgroup / C::kRowGroups;
+  {
     StageCursor at;
     using L = SmallMLayout;
 #pragma unroll 1
     for (int chunk = 0; chunk * 4 < count; ++chunk) {
       const int buffer = chunk % L::kScaleBuffers;
       BarrierWait(&shared.scales_full[buffer], chunk / L::kScaleBuffers & 1);
-      const int left = count - chunk * 4;
-      if (left >= 4) {
-        SmallMBlocks<C, 4>(sum, shared, at, shared.scale(buffer, 0), stages, warpgroup, lane);
-      } else {
+      const int left = min(4, count - chunk * 4);
+      int block = 0;
+      if constexpr (C::kUnroll > 1) {
 #pragma unroll 1
-        for (int block = 0; block < left; ++block)
-          SmallMBlocks<C, 1>(sum, shared, at, shared.scale(buffer, block), stages, warpgroup, lane);
+        for (; block + C::kUnroll <= left; block += C::kUnroll)
+          SmallMBlocks<C, C::kUnroll>(sum, shared, at, shared.scale(buffer, block), stages,
+                                      warpgroup, 0, lane);
+      }
+      {
+#pragma unroll 1
+        for (; block < left; ++block)
+          SmallMBlocks<C, 1>(sum, shared, at, shared.scale(buffer, block), stages, warpgroup,
+                             block % C::kStageBlocks, lane);
       }
       if (lane == 0) BarrierArrive(&shared.scales_empty[buffer]);
     }
-  } else if (lane == 0) {
-    GridDependencyWait();
-    StageCursor at{0, 1};
-#pragma unroll 1
-    for (int i = stages; i < count; ++i) {
-      BarrierWait(&shared.empty[at.stage], at.parity ^ 1);
-      BarrierArriveExpect(&shared.full[at.stage], kStageTx);
-      load_activations(at.stage, i);
-      load_weights(at.stage, i);
-      at.Advance(stages);
-    }
-    if constexpr (C::kLateTrigger) GridDependencyLaunch();
   }
-
   __syncwarp();
   if (splits > 1) ClusterWait();
-  if (warp >= kTmaWarp) return;
 
   // A warpgroup's groups of 8 tokens go round-robin to the CTAs of the cluster for summing.
-  const int warpgroup = warp / 4, token_group = warpgroup / C::kRowGroups;
   const int own_token0 = token0 + token_group * C::kOwnTokens;
   const int groups = min(C::kGroups, max(0, (p.m - own_token0 + 7) / 8));
-  uint32_t own = (1u << groups) - 1;  // bit j: this CTA sums and stores group j
+  // Bit j: this CTA sums and stores group j.
+  uint32_t own = groups == 32 ? ~0u : (1u << groups) - 1;
   if (splits > 1) {
     // Group j goes to CTA j % splits, from CTA r into slot (r, the owner left out; j / splits).
     const int slots = (C::kGroups + splits - 1) / splits;
@@ -483,6 +602,10 @@ SmallMKernel MakeSmallM(const char* id, int registers, int residencies) {
           C::kTokens,
           C::kRowGroups,
           C::kTokenGroups,
+          C::kParts,
+          C::kStageBlocks,
+          C::kMinStages,
+          C::kThreads,
           registers,
           residencies,
           C::kFloat32 ? 4 : 2};
