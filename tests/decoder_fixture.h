@@ -17,6 +17,11 @@
 
 namespace culet {
 
+/// The folder of a checkpoint of the repository's own: tests/goldens/`name`.
+inline std::string OwnGoldens(const std::string& name) {
+  return (std::filesystem::path(CULET_SOURCE_DIR) / "tests" / "goldens" / name).string();
+}
+
 /// The folder of a fixture: below CULET_FIXTURES, else below ../shared/fixtures beside the tree.
 /// Empty when it is not there.
 inline std::string FixtureFolder(const std::string& name) {
