@@ -1,0 +1,246 @@
+// Attention against its formula, written down once more: no code is shared with either dispatch,
+// not even the rule which keys a row sees.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/float_types.h"
+#include "culet/dispatch.h"
+#include "culet/gemm.h"
+#include "culet/graph.h"
+#include "culet/kernel_dispatch.h"
+
+namespace culet {
+namespace {
+
+// `added` tokens of a sequence that has `length` then.
+struct Sequence {
+  int length, added;
+};
+
+struct Case {
+  const char* name;
+  int heads, kv_heads, head_dim, window, block_size;
+  DataType cache;
+  std::vector<Sequence> sequences;
+  bool causal = true;
+};
+
+const std::vector<Sequence> kRagged = {{9, 9}, {130, 1}, {41, 5}, {1, 1}, {64, 32}};
+
+const Case kCases[] = {
+    {"plain", 4, 4, 16, 0, 16, DataType::kFloat32, kRagged},
+    {"own_key_only", 4, 2, 16, 1, 16, DataType::kFloat32, kRagged},
+    {"window_5", 6, 2, 24, 5, 4, DataType::kFloat32, kRagged},
+    {"window_32", 6, 2, 24, 32, 8, DataType::kFloat32, kRagged},
+    {"window_33", 8, 1, 40, 33, 3, DataType::kBfloat16, kRagged},
+    {"window_of_all", 3, 1, 12, 130, 16, DataType::kFloat16, kRagged},
+    {"blocks_of_1", 14, 2, 64, 0, 1, DataType::kFloat16, kRagged},
+    {"around_256", 4, 2, 32, 0, 16, DataType::kFloat32, {{255, 2}, {256, 1}, {257, 1}, {258, 7}}},
+    {"around_1024", 4, 2, 32, 0, 32, DataType::kBfloat16, {{1025, 3}, {1024, 1}, {1023, 1}}},
+    {"window_past_1024", 4, 1, 32, 257, 64, DataType::kFloat32, {{1030, 12}, {300, 1}}},
+    {"both_ways", 4, 2, 16, 0, 16, DataType::kFloat32, kRagged, false},
+};
+
+class Attention : public testing::TestWithParam<Case> {
+ protected:
+  const Case& c_ = GetParam();
+  const std::size_t d_ = static_cast<std::size_t>(c_.head_dim);
+  const std::size_t q_cols_ = static_cast<std::size_t>(c_.heads) * d_;
+  const std::size_t kv_cols_ = static_cast<std::size_t>(c_.kv_heads) * d_;
+  std::mt19937 random_{7};
+
+  // `count` normal values that `type` holds exactly.
+  std::vector<double> Values(std::size_t count, DataType type) {
+    std::normal_distribution<float> normal;
+    std::vector<double> values(count);
+    for (double& value : values) value = RoundTo(type, normal(random_));
+    return values;
+  }
+
+  // One row: the softmax of its products with the keys that it sees, times their values.
+  std::vector<double> Expected(const double* q, const std::vector<double>& keys,
+                               const std::vector<double>& values, int length, int position) {
+    std::vector<double> out(q_cols_, 0.0);
+    for (std::size_t head = 0; head < static_cast<std::size_t>(c_.heads); ++head) {
+      const std::size_t shared_by = static_cast<std::size_t>(c_.heads / c_.kv_heads);
+      const std::size_t at = head / shared_by * d_;
+      double sum = 0;
+      for (int j = 0; j < length; ++j) {
+        if (c_.causal && j > position) continue;
+        if (c_.window > 0 && position - j >= c_.window) continue;
+        const std::size_t row = static_cast<std::size_t>(j) * kv_cols_ + at;
+        double product = 0;
+        for (std::size_t i = 0; i < d_; ++i) product += q[head * d_ + i] * keys[row + i];
+        const double weight = std::exp(product / std::sqrt(static_cast<double>(c_.head_dim)));
+        sum += weight;
+        for (std::size_t i = 0; i < d_; ++i) out[head * d_ + i] += weight * values[row + i];
+      }
+      for (std::size_t i = 0; i < d_; ++i) out[head * d_ + i] /= sum;
+    }
+    return out;
+  }
+
+  // The batch: queries, per sequence its keys and values, and what is expected.
+  void MakeBatch(DataType cache, const std::vector<Sequence>& sequences) {
+    for (const Sequence& s : sequences) {
+      const std::size_t count = static_cast<std::size_t>(s.length) * kv_cols_;
+      keys_.push_back(Values(count, cache));
+      values_.push_back(Values(count, cache));
+      starts_.push_back(starts_.back() + s.added);
+      lengths_.push_back(s.length);
+      for (int i = s.length - s.added; i < s.length; ++i) {
+        positions_.push_back(i);
+        const std::vector<double> q = Values(q_cols_, DataType::kFloat32);
+        queries_.insert(queries_.end(), q.begin(), q.end());
+        const std::vector<double> row =
+            Expected(q.data(), keys_.back(), values_.back(), s.length, i);
+        expected_.insert(expected_.end(), row.begin(), row.end());
+      }
+    }
+  }
+
+  AttentionParams Params() const {
+    AttentionParams params;
+    params.heads = c_.heads;
+    params.kv_heads = c_.kv_heads;
+    params.head_dim = c_.head_dim;
+    params.scale = 1 / std::sqrt(static_cast<float>(c_.head_dim));
+    params.causal = c_.causal;
+    params.window = c_.window;
+    return params;
+  }
+
+  int Index(ComputeGraph& graph, const std::vector<std::int32_t>& data, std::size_t cols = 1) {
+    const auto rows = static_cast<std::int64_t>(data.size() / cols);
+    return graph.add_leaf(ToDevicePtr(data.data()), {rows, static_cast<std::int64_t>(cols)},
+                          DataType::kInt32);
+  }
+
+  // Each sequence's rows of `from`, its blocks anywhere in the cache; what is no row is NaN.
+  std::vector<std::byte> Cache(const std::vector<std::vector<double>>& from) {
+    const auto slots = static_cast<std::size_t>(blocks_ * c_.block_size);
+    std::vector<std::byte> cache(slots * kv_cols_ * SizeOf(c_.cache));
+    for (std::size_t i = 0; i < slots * kv_cols_; ++i) {
+      StoreFromDouble(cache.data(), c_.cache, static_cast<std::int64_t>(i), NAN);
+    }
+    for (std::size_t s = 0; s < from.size(); ++s) {
+      for (int j = 0; j < lengths_[s]; ++j) {
+        const int block = table_[s * table_cols_ + static_cast<std::size_t>(j / c_.block_size)];
+        const auto slot = static_cast<std::size_t>(block * c_.block_size + j % c_.block_size);
+        for (std::size_t i = 0; i < kv_cols_; ++i) {
+          StoreFromDouble(cache.data(), c_.cache, static_cast<std::int64_t>(slot * kv_cols_ + i),
+                          from[s][static_cast<std::size_t>(j) * kv_cols_ + i]);
+        }
+      }
+    }
+    return cache;
+  }
+
+  void MakeTable() {
+    const int longest = *std::ranges::max_element(lengths_);
+    table_cols_ = static_cast<std::size_t>((longest + c_.block_size - 1) / c_.block_size);
+    table_.assign(lengths_.size() * table_cols_, -1);
+    int used = 0;
+    for (const int length : lengths_) used += (length + c_.block_size - 1) / c_.block_size;
+    blocks_ = used + 3;
+    std::vector<std::int32_t> order(static_cast<std::size_t>(blocks_));
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::shuffle(order, random_);
+    auto next = order.begin();
+    for (std::size_t s = 0; s < lengths_.size(); ++s) {
+      for (int b = 0; b * c_.block_size < lengths_[s]; ++b) {
+        table_[s * table_cols_ + static_cast<std::size_t>(b)] = *next++;
+      }
+    }
+  }
+
+  // Runs the node that `inputs` adds on both dispatches.
+  template <class AddInputs>
+  void Check(const AttentionParams& attention, AddInputs inputs) {
+    const std::vector<float> q(queries_.begin(), queries_.end());
+    const auto rows = static_cast<std::int64_t>(q.size() / q_cols_);
+    auto gemm = Gemm::Create();
+    ASSERT_TRUE(gemm.ok());
+    const auto cpu = MakeCpuDispatch(*gemm), reference = MakeReferenceDispatch();
+    for (KernelDispatch* dispatch : {cpu.get(), reference.get()}) {
+      const char* const which = dispatch == cpu.get() ? "CPU" : "reference";
+      constexpr std::size_t kGuard = 64;
+      std::vector<float> out(q.size() + kGuard, -7);
+      ComputeGraph graph;
+      OpParams params;
+      params.attention = attention;
+      const Shape shape{rows, static_cast<std::int64_t>(q_cols_)};
+      std::vector<int> all = {graph.add_leaf(ToDevicePtr(q.data()), shape)};
+      for (const int input : inputs(graph)) all.push_back(input);
+      graph.add_op(TensorOp::kAttention, ToDevicePtr(out.data()), shape, all, params);
+      const auto result = execute_graph(graph, *dispatch);
+      ASSERT_TRUE(result.ok()) << result.status().ToString();
+      for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+        double error = 0, norm = 0;
+        for (std::size_t i = row * q_cols_; i < (row + 1) * q_cols_; ++i) {
+          error += std::pow(out[i] - expected_[i], 2);
+          norm += std::pow(expected_[i], 2);
+        }
+        EXPECT_LE(std::sqrt(error / norm), 1e-6) << which << ", row " << row;
+      }
+      for (std::size_t i = q.size(); i < out.size(); ++i) ASSERT_EQ(out[i], -7) << which;
+    }
+  }
+
+  std::vector<std::vector<double>> keys_, values_;  // one a sequence: (length, kv_cols)
+  std::vector<double> queries_, expected_;
+  std::vector<std::int32_t> starts_ = {0}, lengths_, positions_, table_;
+  std::size_t table_cols_ = 0;
+  int blocks_ = 0;
+};
+
+TEST_P(Attention, PagedCaches) {
+  MakeBatch(c_.cache, c_.sequences);
+  MakeTable();
+  const std::vector<std::byte> k = Cache(keys_), v = Cache(values_);
+  AttentionParams params = Params();
+  params.block_size = c_.block_size;
+  Check(params, [&](ComputeGraph& graph) {
+    const Shape cache{std::int64_t{blocks_} * c_.block_size, static_cast<std::int64_t>(kv_cols_)};
+    return std::vector<int>{graph.add_leaf(ToDevicePtr(k.data()), cache, c_.cache),
+                            graph.add_leaf(ToDevicePtr(v.data()), cache, c_.cache),
+                            Index(graph, starts_),
+                            Index(graph, positions_),
+                            Index(graph, lengths_),
+                            Index(graph, table_, table_cols_)};
+  });
+}
+
+// Keys and values are the batch's own rows; of several sequences, or of one without q_starts.
+TEST_P(Attention, RowsOfTheBatch) {
+  for (const bool one : {false, true}) {
+    queries_.clear(), expected_.clear(), keys_.clear(), values_.clear(), starts_ = {0};
+    MakeBatch(DataType::kFloat32, one ? std::vector<Sequence>{{71, 71}}
+                                      : std::vector<Sequence>{{9, 9}, {1, 1}, {67, 67}});
+    std::vector<float> k, v;
+    for (const auto& rows : keys_) k.insert(k.end(), rows.begin(), rows.end());
+    for (const auto& rows : values_) v.insert(v.end(), rows.begin(), rows.end());
+    Check(Params(), [&](ComputeGraph& graph) {
+      const Shape shape{starts_.back(), static_cast<std::int64_t>(kv_cols_)};
+      std::vector<int> inputs = {graph.add_leaf(ToDevicePtr(k.data()), shape),
+                                 graph.add_leaf(ToDevicePtr(v.data()), shape)};
+      if (!one) inputs.push_back(Index(graph, starts_));
+      return inputs;
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Attention, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace culet
