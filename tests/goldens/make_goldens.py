@@ -352,7 +352,7 @@ def config(architecture, model_type, **more):
 
 
 CHECKPOINTS = {
-    "llama-biases-llama3-tied": dict(stored="BF16", config=config(
+    "llama-biases-llama3-tied": dict(stored="BF16", leftovers=True, config=config(
         "LlamaForCausalLM", "llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
         rope_parameters={"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
                          "high_freq_factor": 4.0, "original_max_position_embeddings": 32})),
@@ -367,7 +367,7 @@ CHECKPOINTS = {
         sliding_window=None, rope_theta=1000000.0)),
     "qwen2-some-windows": dict(stored="BF16", config=config(
         "Qwen2ForCausalLM", "qwen2", num_hidden_layers=3, use_sliding_window=True, sliding_window=5,
-        max_window_layers=1, rope_theta=1000000.0)),
+        max_window_layers=1, tie_word_embeddings=True, rope_theta=1000000.0)),
     "qwen3-yarn": dict(stored="F16", config=config(
         "Qwen3ForCausalLM", "qwen3", head_dim=32, num_attention_heads=3, num_key_value_heads=3,
         rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 8.0,
@@ -399,7 +399,7 @@ def make(name, entry):
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(model.c, indent=1) + "\n")
     tensors = dict(model.w.files)
-    if model.c.get("tie_word_embeddings"):
+    if entry.get("leftovers"):
         # What older files carry along and nobody reads.
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", np.zeros(3, np.float32))

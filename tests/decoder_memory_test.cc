@@ -1,0 +1,233 @@
+// No node touches memory that is not its own: every allocation starts as NaN between guard zones,
+// scratch memory is NaN before each launch, values become NaN once nobody reads them any more, and
+// after each launch nothing but the node's value may have changed. The outputs are those that they
+// ought to be all the same.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "culet/decoder.h"
+#include "culet/dispatch.h"
+#include "culet/gemm.h"
+#include "decoder_fixture.h"
+
+namespace culet {
+namespace {
+
+constexpr int kPoison = 0xff;  // NaN in every floating-point type, -1 as an index
+
+// The host's memory between guard zones.
+class GuardedMemory final : public DeviceMemory {
+ public:
+  struct Piece {
+    std::byte* data;  // between two guards
+    std::size_t bytes;
+  };
+
+  ~GuardedMemory() override { EXPECT_TRUE(pieces_.empty()) << "memory was not freed"; }
+
+  Result<DevicePtr> Allocate(std::size_t bytes) override {
+    auto whole = HostMemory().Allocate(bytes + 2 * kGuard);
+    if (!whole) return whole.status();
+    auto* const start = FromDevicePtr<std::byte>(*whole);
+    std::memset(start, kGuardByte, bytes + 2 * kGuard);
+    std::memset(start + kGuard, kPoison, bytes);
+    pieces_.push_back({start + kGuard, bytes});
+    return ToDevicePtr(start + kGuard);
+  }
+  void Free(DevicePtr pointer) noexcept override {
+    const auto piece = std::ranges::find(pieces_, FromDevicePtr<std::byte>(pointer), &Piece::data);
+    if (piece == pieces_.end()) {
+      ADD_FAILURE() << "memory that was not allocated is freed";
+      return;
+    }
+    EXPECT_TRUE(Whole(*piece));
+    HostMemory().Free(pointer - kGuard);
+    pieces_.erase(piece);
+  }
+  Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) override {
+    return HostMemory().Upload(to, from, bytes, stream);
+  }
+  Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) override {
+    return HostMemory().Download(to, from, bytes, stream);
+  }
+  Status Synchronize(cudaStream_t stream) override { return HostMemory().Synchronize(stream); }
+  bool reads_host_memory() const noexcept override { return true; }
+
+  const std::list<Piece>& pieces() const { return pieces_; }
+  static bool Whole(const Piece& piece) {
+    const auto untouched = [](const std::byte* guard) {
+      return std::all_of(guard, guard + kGuard,
+                         [](std::byte b) { return b == std::byte{kGuardByte}; });
+    };
+    return untouched(piece.data - kGuard) && untouched(piece.data + piece.bytes);
+  }
+
+ private:
+  static constexpr std::size_t kGuard = 1024;  // keeps the alignment
+  static constexpr int kGuardByte = 0xa5;
+  std::list<Piece> pieces_;
+};
+
+// Another dispatch with guarded memory.
+class Guarded final : public KernelDispatch {
+ public:
+  Guarded(KernelDispatch& inner, GuardedMemory& memory) : inner_(inner), memory_(memory) {}
+
+  Feasibility supports(const ComputeGraph& graph, int id) const override {
+    return inner_.supports(graph, id);
+  }
+  Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id) override {
+    return inner_.prepare(graph, id);
+  }
+  std::size_t workspace(const ComputeGraph& graph, int id,
+                        const PreparedNode* prepared) const override {
+    return inner_.workspace(graph, id, prepared);
+  }
+  Status launch(const NodeLaunch& launch) override { return inner_.launch(launch); }
+  DeviceMemory& memory() override { return memory_; }
+
+  // launch goes to the other dispatch, so nothing calls these.
+  Status dispatch_mul_mat(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t, std::uint32_t,
+                          std::uint32_t) override {
+    return Never();
+  }
+  Status dispatch_rms_norm(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t, std::uint32_t,
+                           float) override {
+    return Never();
+  }
+  Status dispatch_add(DevicePtr, DevicePtr, DevicePtr, std::size_t) override { return Never(); }
+  Status dispatch_rope(const TensorNode&, DevicePtr, DevicePtr, std::size_t, std::uint32_t,
+                       std::uint32_t) override {
+    return Never();
+  }
+  Status dispatch_attention(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
+                            std::uint32_t, std::size_t) override {
+    return Never();
+  }
+  Status dispatch_copy(DevicePtr, DevicePtr, std::size_t) override { return Never(); }
+  Status dispatch_mul(DevicePtr, DevicePtr, DevicePtr, std::size_t) override { return Never(); }
+  Status dispatch_silu(DevicePtr, DevicePtr, std::size_t) override { return Never(); }
+
+ private:
+  static Status Never() { return Status(StatusCode::kInternal, "not to be called"); }
+  KernelDispatch& inner_;
+  GuardedMemory& memory_;
+};
+
+// The bytes of a launch's own: [first, second).
+using Range = std::pair<const std::byte*, const std::byte*>;
+
+std::vector<Range> MayChange(const NodeLaunch& launch) {
+  const TensorNode& node = launch.node();
+  const auto* const out = FromDevicePtr<const std::byte>(launch.output);
+  if (node.op != TensorOp::kKvWrite) return {{out, out + BytesOf(node)}};
+  std::vector<Range> rows;
+  const std::int64_t row = BytesOf(node) / node.shape.rows;
+  const auto* const slots = FromDevicePtr<const std::int32_t>(launch.input(2));
+  for (std::int64_t i = 0; i < launch.input_node(1).shape.rows; ++i) {
+    rows.push_back({out + slots[i] * row, out + (slots[i] + 1) * row});
+  }
+  return rows;
+}
+
+struct Case {
+  const char* name;
+  bool reference;
+};
+
+class DecoderMemory : public testing::TestWithParam<Case> {
+ protected:
+  // Launches one node and looks at all memory around it.
+  Status Launch(const GraphExecutor& executor, KernelDispatch& dispatch, const NodeLaunch& launch) {
+    const std::string what = DescribeNode(*launch.graph, launch.id);
+    auto* const scratch = FromDevicePtr<std::byte>(launch.workspace);
+    if (scratch != nullptr) std::memset(scratch, kPoison, launch.workspace_bytes);
+    std::vector<std::vector<std::byte>> before;
+    for (const auto& piece : memory_.pieces())
+      before.emplace_back(piece.data, piece.data + piece.bytes);
+    CULET_RETURN_IF_ERROR(dispatch.launch(launch));
+    for (const Range& own : MayChange(launch)) {
+      std::size_t i = 0;
+      for (const auto& piece : memory_.pieces()) {
+        std::vector<std::byte>& old = before[i++];
+        if (own.first >= piece.data && own.second <= piece.data + piece.bytes) {
+          std::copy(own.first, own.second, old.begin() + (own.first - piece.data));
+        }
+      }
+    }
+    std::size_t i = 0;
+    for (const auto& piece : memory_.pieces()) {
+      const std::vector<std::byte>& old = before[i++];
+      EXPECT_TRUE(GuardedMemory::Whole(piece)) << what << " writes beside its memory";
+      if (piece.data == scratch) continue;
+      EXPECT_EQ(std::memcmp(old.data(), piece.data, piece.bytes), 0)
+          << what << " changes what is not its own";
+    }
+    for (int id = 0; id < executor.graph().size(); ++id) {
+      const Placement& place = executor.plan().placements[static_cast<std::size_t>(id)];
+      if (place.kind != Placement::Kind::kArena || place.last != launch.id) continue;
+      std::memset(FromDevicePtr<void>(executor.address(id)), kPoison,
+                  static_cast<std::size_t>(place.bytes));
+    }
+    return {};
+  }
+
+  GuardedMemory memory_;  // freed last
+};
+
+TEST_P(DecoderMemory, NothingButTheOwnValueChanges) {
+  const std::string folder = OwnGoldens(GetParam().name);
+  const auto goldens = ReadGoldens(folder);
+  ASSERT_TRUE(goldens.has_value()) << folder;
+  auto model = DecoderModel::Load(folder, HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  Gemm gemm = *Gemm::Create();
+  const auto inner = GetParam().reference ? MakeReferenceDispatch() : MakeCpuDispatch(gemm);
+  Guarded dispatch(*inner, memory_);
+  auto session =
+      Session::Create(*model, dispatch, {.max_sequences = 2, .max_context = 32, .block_size = 4});
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  int launches = 0;
+  session->SetHook([&](KernelDispatch& of, const NodeLaunch& launch) {
+    ++launches;
+    return Launch(*session->last_executor(), of, launch);
+  });
+  const int whole = *session->AddSequence(), other = *session->AddSequence();
+  const auto vocab = static_cast<std::size_t>(model->config().vocab);
+  const std::span<const std::int32_t> ids = goldens->input_ids;
+  // A prompt beside another, steps of one token, the rest with the states of all layers.
+  const auto check = [&](const std::vector<SequenceTokens>& batch, std::size_t last, bool hidden) {
+    const auto result = session->Step(batch, {.logits = true, .hidden = hidden});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    EXPECT_LE(RelativeL2(result->logits.data(), goldens->logits.data() + last * vocab, vocab), 1e-5)
+        << "position " << last;
+  };
+  check({{whole, ids.first(9)}, {other, ids.subspan(3, 6)}}, 8, false);
+  check({{whole, ids.subspan(9, 1)}}, 9, false);
+  check({{whole, ids.subspan(10, 1)}, {other, ids.first(1)}}, 10, true);
+  check({{whole, ids.subspan(11)}}, ids.size() - 1, true);
+  EXPECT_GT(launches, 40);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DecoderMemory,
+                         testing::Values(Case{"llama-biases-llama3-tied", false},
+                                         Case{"mistral-window", false},
+                                         Case{"mixtral-shards", false}, Case{"qwen3-yarn", false},
+                                         Case{"qwen3-moe-fp8", false}, Case{"qwen3-moe-fp8", true}),
+                         [](const auto& info) {
+                           std::string name = info.param.name;
+                           std::ranges::replace(name, '-', '_');
+                           return name + (info.param.reference ? "_reference" : "_cpu");
+                         });
+
+}  // namespace
+}  // namespace culet
