@@ -164,10 +164,26 @@ TEST(DecoderConfig, NamesWhatItDoesNotKnow) {
           StatusCode::kUnsupported, "known are default, linear, llama3, yarn");
   refused(Config("LlamaForCausalLM", R"("rope_scaling": {"factor": 2},)"),
           StatusCode::kInvalidArgument, "has a factor but no rope_type");
+  refused(Config("LlamaForCausalLM", R"("rope_scaling": {"type": "linear", "factor": 1e-320},)"),
+          StatusCode::kInvalidArgument, "factor is 1e-320; it must be at least 1");
   refused(Config("LlamaForCausalLM", R"("hidden_act": "gelu",)"), StatusCode::kUnsupported,
           "hidden_act is gelu");
   refused(Config("LlamaForCausalLM", R"("quantization_config": {"quant_method": "awq"},)"),
           StatusCode::kUnsupported, "known is quant_method fp8");
+}
+
+// A window that is used but not given, and one that is null.
+TEST(DecoderConfig, WindowsByDefault) {
+  const auto window = [](const char* architecture, const char* more) {
+    return ParseDecoderConfig(Config(architecture, more), "config.json")->windows[0];
+  };
+  EXPECT_EQ(window("MistralForCausalLM", ""), 4096);
+  EXPECT_EQ(window("MistralForCausalLM", R"("sliding_window": null,)"), 0);
+  EXPECT_EQ(window("MixtralForCausalLM", kKinds[5].more), 0);
+  EXPECT_EQ(window("LlamaForCausalLM", R"("sliding_window": 8,)"), 0);
+  EXPECT_EQ(window("Qwen2ForCausalLM", R"("max_window_layers": 0,)"), 0);
+  const char* const used = R"("use_sliding_window": true, "max_window_layers": 0,)";
+  EXPECT_EQ(window("Qwen2ForCausalLM", used), 4096);
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 // Files that lie: safetensors headers, configs and shard indexes end in an error that says what is
-// wrong, never in a crash or a read beyond the bytes.
+// wrong, never in a crash or a read beyond the bytes. tests/fuzz has those that nobody thought of.
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -102,69 +101,11 @@ TEST(HostileSafetensors, EachIsRefusedWithItsReason) {
   }
 }
 
-// A fixed sequence of damaged bytes, spliced numbers and cuts.
-std::string Mutate(std::string text, std::mt19937& random) {
-  static const char* const kPieces[] = {"9223372036854775807",
-                                        "-1",
-                                        "18446744073709551616",
-                                        "1e999",
-                                        "null",
-                                        "[",
-                                        "{",
-                                        "\"",
-                                        "\\u0000",
-                                        "0",
-                                        "\xff",
-                                        "true"};
-  const auto below = [&](std::size_t n) { return random() % n; };
-  for (std::size_t edits = 1 + below(3); edits > 0 && !text.empty(); --edits) {
-    const std::size_t at = below(text.size());
-    switch (below(4)) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text.replace(at, below(4), kPieces[below(std::size(kPieces))]);
-        break;
-      case 2:
-        text.erase(at, 1 + below(8));
-        break;
-      default:
-        text.insert(at, text.substr(below(text.size()), below(24)));
-    }
-  }
-  return text;
-}
-
-TEST(HostileSafetensors, MutationsNeverReadBeyond) {
-  const std::string header =
-      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},)"
-      R"("b":{"dtype":"F32","shape":[],"data_offsets":[12,16]}})";
-  ASSERT_TRUE(Parse(File(header, 16)).ok());
-  std::mt19937 random(1);
-  for (int i = 0; i < 20000; ++i) {
-    const std::string changed = Mutate(header, random);
-    for (const std::string& file : {File(changed, 16), Mutate(File(header, 16), random)}) {
-      const Status status = Parse(file);
-      EXPECT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss);
-    }
-  }
-}
-
 constexpr const char* kConfig = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 96,
   "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
   "intermediate_size": 80, "rms_norm_eps": 1e-5, "eos_token_id": [1, 2], "rope_scaling":
   {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
   "original_max_position_embeddings": 16}})";
-
-TEST(HostileConfig, MutationsNeverCrash) {
-  ASSERT_TRUE(ParseDecoderConfig(kConfig, "config.json").ok());
-  std::mt19937 random(2);
-  for (int i = 0; i < 20000; ++i) {
-    const auto config = ParseDecoderConfig(Mutate(kConfig, random), "config.json");
-    EXPECT_TRUE(config.ok() || !config.status().message().empty());
-  }
-}
 
 TEST(HostileConfig, DeepNestingIsNoDocument) {
   for (const char* key : {"vocab_size", "quantization_config", "rope_scaling", "unknown"}) {

@@ -22,7 +22,7 @@ using nlohmann::json;
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr int kMostLayers = 10000;
 constexpr int kMostExperts = 65536;
-constexpr int kMistralWindow = 4096;       // where the key is missing; null means none
+constexpr int kDefaultWindow = 4096;       // where the key is missing; null means none
 constexpr int kQwenFirstWindowLayer = 28;  // where max_window_layers is missing
 constexpr int kQwen3HeadDim = 128;
 
@@ -140,8 +140,8 @@ class Parser {
     const bool mistral = family_ == Family::kMistral || family_ == Family::kMixtral;
     const bool used = mistral || reader_.FlagOr({"use_sliding_window"}, false);
     int window = reader_.IntOr({"sliding_window"}, 0);
-    if (family_ == Family::kMistral && root_.find("sliding_window") == root_.end()) {
-      window = kMistralWindow;
+    if (family_ != Family::kMixtral && root_.find("sliding_window") == root_.end()) {
+      window = kDefaultWindow;
     }
     const bool by_number = family_ == Family::kQwen2 || family_ == Family::kQwen3;
     const int first =

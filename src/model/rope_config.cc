@@ -20,6 +20,8 @@ double MagnitudeScale(double factor, double weight) {
 
 void ReadScaling(ConfigReader& scaling, int max_position, RopeParams& rope) {
   rope.factor = scaling.PositiveNumber({"factor"});
+  scaling.Require(rope.factor >= 1,
+                  fmt::format("factor is {}; it must be at least 1", rope.factor));
   if (rope.scaling == RopeScaling::kLinear) return;
   if (rope.scaling == RopeScaling::kYarn) {
     rope.original_context = scaling.NumberOr({"original_max_position_embeddings"}, max_position);
