@@ -1,7 +1,7 @@
 // No node touches memory that is not its own: every allocation starts as NaN between guard zones,
-// scratch memory is NaN before each launch, values become NaN once nobody reads them any more, and
-// after each launch nothing but the node's value may have changed. The outputs are those that they
-// ought to be all the same.
+// every launch gets scratch memory of its own, of just the size that it asked for, values become
+// NaN once nobody reads them any more, and after each launch nothing but the node's value may have
+// changed. The outputs are those that they ought to be all the same.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -149,12 +149,17 @@ class DecoderMemory : public testing::TestWithParam<Case> {
   // Launches one node and looks at all memory around it.
   Status Launch(const GraphExecutor& executor, KernelDispatch& dispatch, const NodeLaunch& launch) {
     const std::string what = DescribeNode(*launch.graph, launch.id);
-    auto* const scratch = FromDevicePtr<std::byte>(launch.workspace);
-    if (scratch != nullptr) std::memset(scratch, kPoison, launch.workspace_bytes);
+    // Scratch memory of just the bytes that this node asked for.
+    NodeLaunch own_scratch = launch;
+    own_scratch.workspace_bytes = dispatch.workspace(*launch.graph, launch.id, launch.prepared);
+    auto scratch = DeviceBuffer::Create(memory_, own_scratch.workspace_bytes);
+    if (!scratch) return scratch.status();
+    own_scratch.workspace = scratch->get();
     std::vector<std::vector<std::byte>> before;
-    for (const auto& piece : memory_.pieces())
+    for (const auto& piece : memory_.pieces()) {
       before.emplace_back(piece.data, piece.data + piece.bytes);
-    CULET_RETURN_IF_ERROR(dispatch.launch(launch));
+    }
+    CULET_RETURN_IF_ERROR(dispatch.launch(own_scratch));
     for (const Range& own : MayChange(launch)) {
       std::size_t i = 0;
       for (const auto& piece : memory_.pieces()) {
@@ -168,7 +173,7 @@ class DecoderMemory : public testing::TestWithParam<Case> {
     for (const auto& piece : memory_.pieces()) {
       const std::vector<std::byte>& old = before[i++];
       EXPECT_TRUE(GuardedMemory::Whole(piece)) << what << " writes beside its memory";
-      if (piece.data == scratch) continue;
+      if (ToDevicePtr(piece.data) == scratch->get()) continue;
       EXPECT_EQ(std::memcmp(old.data(), piece.data, piece.bytes), 0)
           << what << " changes what is not its own";
     }
