@@ -52,7 +52,11 @@ constexpr float DecodeE4m3(std::uint8_t bits) noexcept {
   const float sign = (bits & 0x80) != 0 ? -1.0f : 1.0f;
   const int exponent = (bits >> 3) & 15;
   const int mantissa = bits & 7;
-  if ((bits & 0x7f) == 0x7f) return sign * std::numeric_limits<float>::quiet_NaN();
+  if ((bits & 0x7f) == 0x7f) {
+    // A product with NaN is no constant expression to Clang.
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    return sign < 0 ? -nan : nan;
+  }
   // 2^(exponent - 7) (1 + mantissa / 8), or 2^-6 mantissa / 8, in units of 2^-9.
   const int units = exponent != 0 ? (8 + mantissa) << (exponent - 1) : mantissa;
   return sign * static_cast<float>(units) * 0x1p-9f;
