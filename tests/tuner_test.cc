@@ -215,6 +215,23 @@ TEST(TunerTest, TheWinnerMeetsTheDefaultAgainInTurn) {
   EXPECT_DOUBLE_EQ(tuner.Winner()->baseline_us, 104);
 }
 
+TEST(TunerTest, OfMoreThanFiveRoundsTheLaterOnesAreSustainedAndDecide) {
+  Machine machine(Entries{{100}, {90}, {91}});
+  const Tuner* asked = nullptr;
+  machine.time_of = [&](int i, int sample) {
+    EXPECT_EQ(asked->sustained(), sample >= 5);
+    const double quick[] = {100, 90, 91}, hot[] = {110, 104, 96};
+    return asked->sustained() ? hot[i] : quick[i];
+  };
+  TunerOptions options = machine.Options();
+  options.rounds = 8;
+  Tuner tuner(machine.specs(), options);
+  asked = &tuner;
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 2);
+  EXPECT_DOUBLE_EQ(tuner.Winner()->time_us, 96);
+}
+
 TEST(TunerTest, ALuckyCandidateLosesTheDuelAndTheNextOneFights) {
   // 1 looks best in the rounds and is the default's equal afterwards; 2 is what it seems.
   Machine machine(Entries{{100}, {100}, {85}});

@@ -48,8 +48,8 @@ struct Dropped {
 ///     is sampled twice; the best groups and the default's go on, whole and from the start.
 ///  2. All that are left take turns, `rounds` samples each. After a turn those slower than
 ///     drop_ratio times the best go (after the first only beyond its square: one sample may be an
-///     outlier; of more than five rounds the later ones allow two fifths of the excess). The
-///     default stays.
+///     outlier; after the fifth of more rounds only two fifths of the excess). The default stays.
+///     Samples from the sixth round on are sustained ones and take the place of those before.
 ///  3. The first candidate within `noise` of the best median is measured again in turn with the
 ///     default; the new samples alone decide. If the default holds, the next one is tried.
 /// A default that fails is replaced by the first candidate that did not.
@@ -67,6 +67,10 @@ class Tuner {
 
   /// The candidate failed, refused, or gave a wrong result; it is never timed again.
   void Drop(Status reason);
+
+  /// Whether what Next proposed is to be sampled as it runs for long. Those that are left are so
+  /// close that the power each draws, and with it a GPU's clock, may decide.
+  bool sustained() const noexcept;
 
   /// Share of the work done, 0 to 1, for progress bars; never falls.
   double progress() const noexcept;

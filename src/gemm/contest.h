@@ -27,11 +27,11 @@ class Contest {
 
   struct Candidate {
     LaunchSpec spec;
-    std::vector<double> samples = {};  ///< of the rounds, or while `scouted` of the leaders' stage
+    std::vector<double> samples = {};  ///< of the rounds, or while `scouted` of those before
     std::vector<double> duel = {};     ///< of the last duel with the default
     bool gone = false;                 ///< failed, or too slow
     bool beaten = false;               ///< lost its duel
-    bool scouted = false;              ///< the next sample replaces those of the leaders' stage
+    bool scouted = false;              ///< the next sample replaces those so far
   };
 
   Contest(const std::vector<LaunchSpec>& specs, double noise, double drop_ratio);

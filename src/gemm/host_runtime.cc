@@ -41,10 +41,11 @@ class HostReplay final : public Replay {
   explicit HostReplay(std::function<Status(cudaStream_t)> launches)
       : launches_(std::move(launches)) {}
 
-  Result<double> TimeUs() override {
+  Result<double> TimeUs(int lead, int times) override {
+    for (int i = 0; i < lead; ++i) CULET_RETURN_IF_ERROR(launches_(nullptr));
     const auto start = std::chrono::steady_clock::now();
-    CULET_RETURN_IF_ERROR(launches_(nullptr));
-    return MicrosecondsSince(start);
+    for (int i = 0; i < times; ++i) CULET_RETURN_IF_ERROR(launches_(nullptr));
+    return MicrosecondsSince(start) / times;
   }
 
  private:

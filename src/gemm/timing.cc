@@ -21,6 +21,9 @@ constexpr int kMaxSets = 256;
 // idle a moment ago is not yet that of one that works.
 constexpr double kLeastSampleUs = 600;
 
+// Half of a sustained sample. The clock follows the power drawn within a few milliseconds.
+constexpr double kSustainedUs = 4000;
+
 // A kernel starts while the one before ends; of long ones that is nothing.
 constexpr double kLongLaunchUs = 500;
 
@@ -112,7 +115,7 @@ Result<ErrorReport> TimedLaunch::Check() {
   return impl_->scratch.Compare(0);
 }
 
-Result<double> TimedLaunch::SampleUs() {
+Result<double> TimedLaunch::SampleUs(bool sustained) {
   const auto workspace = impl_->workspace();
   if (!workspace) return workspace.status();
   if (!impl_->on_gpu) {
@@ -122,7 +125,13 @@ Result<double> TimedLaunch::SampleUs() {
   if (!impl_->IsRecordedWith(**workspace)) {
     CULET_RETURN_IF_ERROR(impl_->Record(**workspace));
   }
-  const auto total_us = impl_->graph->TimeUs();
+  int repeats = 1;
+  if (sustained) {
+    const auto once_us = impl_->graph->TimeUs();
+    if (!once_us) return once_us.status();
+    repeats = std::max(1, static_cast<int>(std::ceil(kSustainedUs / *once_us)));
+  }
+  const auto total_us = impl_->graph->TimeUs(sustained ? repeats : 0, repeats);
   if (!total_us) return total_us.status();
   return *total_us / impl_->launches;
 }

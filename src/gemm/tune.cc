@@ -59,7 +59,7 @@ Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
       }
       it = ready.emplace(KeyOf(*spec), *std::move(made)).first;
     }
-    const auto time_us = it->second.SampleUs();
+    const auto time_us = it->second.SampleUs(tuner.sustained());
     if (!time_us) {
       tuner.Drop(time_us.status());
       continue;

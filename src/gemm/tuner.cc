@@ -24,6 +24,9 @@ constexpr std::size_t kLeaderSamples = 2;
 // So many tell a small difference from chance.
 constexpr std::size_t kManySamples = 5;
 
+// Rounds of quick samples; those of later ones, and of duels after them, are sustained.
+constexpr int kQuickRounds = 5;
+
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -164,11 +167,12 @@ void Tuner::Impl::KeepBestGroups() {
 }
 
 // Leaders start again with the others: a GPU is cooler, and its clock higher, in the first stage.
+// So does everybody with the first sustained round.
 void Tuner::Impl::QueueRound() {
   for (int i = 0; i < contest.size(); ++i) {
     if (contest[i].gone) continue;
     const auto& samples = contest[i].samples;
-    contest[i].scouted = round == 1 && !samples.empty();
+    contest[i].scouted = (round == 1 || round == kQuickRounds + 1) && !samples.empty();
     if (contest[i].scouted || samples.size() < static_cast<std::size_t>(round)) queue.push_back(i);
   }
 }
@@ -292,6 +296,7 @@ void Tuner::Drop(Status reason) {
   impl_->Answered();
 }
 
+bool Tuner::sustained() const noexcept { return impl_->round > kQuickRounds; }
 double Tuner::progress() const noexcept { return impl_->progress; }
 bool Tuner::out_of_budget() const noexcept { return impl_->out_of_budget; }
 
