@@ -108,10 +108,10 @@ class LargeM final : public ArgsKernel {
   const int sms_;
 };
 
-// Waves of tiles, or the power that a launch draws, whichever takes longer. The constants are
-// fitted to 2700 measurements of these kernels on one H200 at M = 128 to 512 on twelve layers: the
-// choice by this model alone costs 1.015 of the best choice in the geometric mean, 1.12 at most;
-// predictions near the best time are off by 11 % (RMS).
+// Waves of tiles, the power that a launch draws or the bytes from memory, whichever takes longest.
+// The constants are fitted to 2700 measurements of these kernels on one H200 at M = 128 to 512 on
+// twelve layers: the choice by this model alone costs 1.015 of the best choice in the geometric
+// mean, 1.12 at most; predictions near the best time are off by 11 % (RMS).
 double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
                          int swizzle, int) const noexcept {
   const int tile_m = kernel_.tile_m, tile_n = kernel_.tile_n, split = kernel_.split;
@@ -134,14 +134,16 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
                         (warpgroups == 3  ? 1.30
                          : blocks_m == 2  ? 1.38
                          : columns <= 128 ? 1.02
-                                          : 1.22);
+                                          : 1.28);
   const double shared =
       (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 128;
   // Columns of two blocks of scales are sorted in groups.
   const int group = std::gcd(std::gcd(tile_n, columns), 128);
   const double sorting =
       tile_n % 128 != 0 && tile_n != 64 ? 1.2 * columns / group * columns / group * blocks_m : 0;
-  const double block_clocks = std::max(tensor, 1.13 * shared) + sorting;
+  // CTAs that share operands wait for each other.
+  const bool shares = kernel_.cluster_m * kernel_.cluster_n > 1;
+  const double block_clocks = (std::max(tensor, 1.13 * shared) + sorting) * (shares ? 1.05 : 1.0);
   // A tile besides: start and stores; the exchange of partial sums.
   const double tile_clocks = 370 + 0.157 * area * kernel_.output_bytes / 2 +
                              (split > 1 ? 5060 : 0) + (split > 2 ? 2670 : 0);
@@ -150,14 +152,16 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   // At the power limit operations and bytes that reach the multiprocessors count.
   const double work = tiles * kernel_.cluster_m * kernel_.cluster_n * k_blocks;
   const double power_us = work * (area * 256 * 0.48e-9 + (tile_m + tile_n) * 128 * 0.547e-7);
-  const double slower = std::pow(std::pow(clocks / 1900, 8) + std::pow(power_us, 8), 1.0 / 8);
+  const double bytes =
+      double(p.m) * p.k + double(p.n) * p.k + double(kernel_.output_bytes) * p.m * p.n;
+  const double stream_us = bytes / (0.85e3 * std::max(1.0, rates.read_gbps));
+  const double slower = std::pow(
+      std::pow(clocks / 1900, 8) + std::pow(power_us, 8) + std::pow(stream_us, 8), 1.0 / 8);
   // Among equals: tiles whose rows are many, the deeper ring, middle supergroups.
   const double preference =
       (tile_m == 128 && tile_n >= 224 ? 1.03 : 1.0) * (kernel_.stages < 4 ? 1.005 : 1.0) *
       (1 + 0.006 * std::abs(swizzle - std::min(3, GetMaxSwizzle({p.m, p.n, p.k, 1}))));
-  const double bytes =
-      double(p.m) * p.k + double(p.n) * p.k + double(kernel_.output_bytes) * p.m * p.n;
-  return std::max(1.93 + slower * preference, bytes / (std::max(1.0, rates.read_gbps) * 1e3));
+  return 1.93 + slower * preference;
 }
 
 }  // namespace

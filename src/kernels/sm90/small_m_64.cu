@@ -14,11 +14,11 @@ std::span<const SmallMKernel> SmallM64() {
       MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 4>>("64x32x128", 80, 1 << 2 | 1 << 3),
       MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 2, 2>>("64x32x256", 92, 1 << 1 | 1 << 2),
       MakeSmallM<SmallMConfig<64, 1, 1, 64, 2, 2>>("64x64x128", 128, 1 << 2),
-      MakeSmallM<SmallMConfig<64, 1, 1, 64, 3, 1, 2>>("64x64x256", 202, 1 << 1),
       MakeSmallM<SmallMConfig<64, 1, 1, 32, 1, 4>>("64x64x128p32", 74, 1 << 3 | 1 << 4),
       MakeSmallM<SmallMConfig<128, 1, 2, 64, 2, 1>>("64x128x128", 168, 1 << 1),
       MakeSmallM<SmallMConfig<128, 1, 1, 128, 1, 2>>("64x128x128p128", 128, 1 << 2),
       MakeSmallM<SmallMConfig<256, 1, 2, 128, 1, 1>>("64x256x128", 168, 1 << 1),
+      MakeSmallM<SmallMConfig<64, 1, 1, 64, 2, 1, 2, 2>>("64x64x256t2", 136, 1 << 1),
   };
   return kernels;
 }

@@ -24,9 +24,11 @@
 namespace culet::sm90 {
 
 /// kRowGroups x kTokenGroups consumer warpgroups, each with 64 rows and its share of the kTokens.
-/// One wgmma covers kProductTokens; kDepth of them run in the tensor core at a time.
+/// One wgmma covers kProductTokens; kDepth of them run in the tensor core at a time. With kTurns =
+/// 2 two warpgroups take the k-blocks of the same 64 rows and tokens in turn: one promotes while
+/// the other's product runs, and products stay wide, which read shared memory least.
 template <int kTokens_, int kRowGroups_, int kTokenGroups_, int kProductTokens_, int kDepth_,
-          int kMinCtas_, int kStageBlocks_ = 1>
+          int kMinCtas_, int kStageBlocks_ = 1, int kTurns_ = 1>
 struct SmallMConfig {
   static constexpr int kTokens = kTokens_;
   static constexpr int kRowGroups = kRowGroups_;
@@ -35,21 +37,26 @@ struct SmallMConfig {
   static constexpr int kDepth = kDepth_;
   static constexpr int kMinCtas = kMinCtas_;
   static constexpr int kStageBlocks = kStageBlocks_;  ///< k-blocks of a stage
-  static constexpr int kWarpgroups = kRowGroups * kTokenGroups;
-  static constexpr int kOwnTokens = kTokens / kTokenGroups;   ///< of a warpgroup
-  static constexpr int kParts = kOwnTokens / kProductTokens;  ///< its products a k-block
+  static constexpr int kTurns = kTurns_;
+  static constexpr int kWarpgroups = kRowGroups * kTokenGroups * kTurns;
+  static constexpr int kLoopTokens = kTokens / kTokenGroups;   ///< of a warpgroup in the loop
+  static constexpr int kOwnTokens = kLoopTokens / kTurns;      ///< and once turns are summed
+  static constexpr int kParts = kLoopTokens / kProductTokens;  ///< its products a k-block
   static constexpr int kConsumers = 128 * kWarpgroups;
   static constexpr int kRows = 64 * kRowGroups;
-  static constexpr int kRegs = kOwnTokens / 2;    ///< sums a thread
-  static constexpr int kGroups = kOwnTokens / 8;  ///< of 8 tokens: 4 sums a thread
+  static constexpr int kRegs = kLoopTokens / 2;        ///< sums a thread in the loop
+  static constexpr int kLoopGroups = kLoopTokens / 8;  ///< of 8 tokens: 4 sums a thread
+  static constexpr int kGroups = kOwnTokens / 8;
   /// k-blocks of straight-line code: more outgrow registers and the instruction cache.
-  static constexpr int kUnroll = kOwnTokens < 256 ? 4 : 1;
+  static constexpr int kUnroll = kLoopTokens < 256 ? 4 / kTurns : 1;
   /// Registers of a thread where kMinCtas CTAs with two producer warps share a multiprocessor, and
   /// of a consumer when it takes some of a whole warpgroup of producers.
   static constexpr int kEvenRegisters = 512 / ((kMinCtas * (kConsumers / 32 + 2) + 3) / 4);
   static constexpr int kProducerRegisters = 56;
-  static constexpr int kConsumerRegisters =
-      std::min(240, (65536 / kMinCtas - 128 * kProducerRegisters) / kConsumers / 8 * 8);
+  static constexpr int kLaunchRegisters =
+      std::min(248, 65536 / kMinCtas / (kConsumers + 128) / 8 * 8);
+  static constexpr int kConsumerRegisters = std::min(
+      240, (kLaunchRegisters * (kConsumers + 128) - 128 * kProducerRegisters) / kConsumers / 8 * 8);
   /// What a consumer needs for sums, products and, by an estimate, everything but scales.
   static constexpr int kNeeded = kRegs + kDepth * kProductTokens / 2 + 32;
   static constexpr int kMostRegisters =
@@ -57,9 +64,9 @@ struct SmallMConfig {
   /// Scales are read before their products start, where registers allow: products of 64 columns
   /// take all that shared memory gives, and a read beside them waits. Wider ones leave room.
   static constexpr bool kReadFirst =
-      kProductTokens <= 64 && kNeeded + kUnroll * kOwnTokens / 4 <= kMostRegisters;
+      kProductTokens <= 64 && kNeeded + kUnroll * kLoopTokens / 4 <= kMostRegisters;
   static constexpr bool kReadAhead = !kReadFirst && kNeeded + kProductTokens / 4 <= 208;
-  static constexpr int kScaleRegisters = kReadFirst   ? kUnroll * kOwnTokens / 4
+  static constexpr int kScaleRegisters = kReadFirst   ? kUnroll * kLoopTokens / 4
                                          : kReadAhead ? kProductTokens / 4
                                                       : 4;
   static constexpr bool kReallocate = kMinCtas <= 2 && kNeeded + kScaleRegisters > kEvenRegisters;
@@ -82,6 +89,8 @@ struct SmallMConfig {
   static_assert(kDepth >= 1 && kDepth <= 4);
   static_assert(kTokenGroups == 1 || kOwnTokens % 16 == 0, "scales of two groups lie together");
   static_assert(kGroups <= 32, "a mask of 32 bits says which groups a CTA sums");
+  static_assert(kTurns == 1 || (kTurns == 2 && kStageBlocks == 2 && kWarpgroups == 2),
+                "a stage holds a k-block for each turn");
 };
 
 /// The same with D in F32.
@@ -160,33 +169,38 @@ struct StageCursor {
 
 /// Consumer: kBlocks k-blocks, added to `sum`, as straight-line code that ends with nothing in
 /// flight (ptxas serialises products that run over a loop's back edge). At most kDepth products run
-/// or wait for their promotion. The first block is number `in_stage` of its stage.
+/// or wait for their promotion. The first block is number `in_stage` of its stage, and with kTurns
+/// all are, each of a stage of its own.
 template <class C, int kBlocks>
 __device__ __forceinline__ void SmallMBlocks(float (&sum)[C::kRegs], const SmallMShared<C>& shared,
                                              StageCursor& at, const float* scales, int stages,
                                              int warpgroup, int in_stage, int lane) {
-  const int row_group = warpgroup % C::kRowGroups, token_group = warpgroup / C::kRowGroups;
-  scales += token_group * C::kOwnTokens;
+  const int row_group = C::kTurns > 1 ? 0 : warpgroup % C::kRowGroups,
+            token_group = C::kTurns > 1 ? 0 : warpgroup / C::kRowGroups;
+  scales += token_group * C::kLoopTokens;
   constexpr int kProducts = kBlocks * C::kParts;
   constexpr int kPartGroups = C::kProductTokens / 8;
   constexpr int kAhead = C::kDepth > 1 ? C::kDepth - 1 : 1;
   using Product = WgmmaE4m3<C::kProductTokens>;
   float product[C::kDepth][C::kProductTokens / 2];
-  float2 token_scale[C::kReadFirst ? kBlocks * C::kGroups : C::kReadAhead ? kPartGroups : 2];
+  float2 token_scale[C::kReadFirst ? kBlocks * C::kLoopGroups : C::kReadAhead ? kPartGroups : 2];
   int stage[kBlocks];
   uint64_t weights = 0, activations = 0;
   static_assert(kBlocks == 1 || kBlocks % C::kStageBlocks == 0);
-  const auto place = [&](int block) { return kBlocks == 1 ? in_stage : block % C::kStageBlocks; };
+  constexpr bool kInTurn = C::kTurns > 1;
+  const auto place = [&](int block) {
+    return kBlocks == 1 || kInTurn ? in_stage : block % C::kStageBlocks;
+  };
   const auto issue = [&](int i) {
     if (i % C::kParts == 0) {
       const int block = place(i / C::kParts);
       stage[i / C::kParts] = at.stage;
-      if (block == 0) BarrierWait(&shared.full[at.stage], at.parity);
+      if (kInTurn || block == 0) BarrierWait(&shared.full[at.stage], at.parity);
       weights = WgmmaDescriptor128(SharedAddress(shared.weights(at.stage)) +
                                    (block * C::kRows + row_group * 64) * 128);
       activations = WgmmaDescriptor128(SharedAddress(shared.activations(at.stage)) +
-                                       (block * C::kTokens + token_group * C::kOwnTokens) * 128);
-      if (block == C::kStageBlocks - 1) at.Advance(stages);
+                                       (block * C::kTokens + token_group * C::kLoopTokens) * 128);
+      if (kInTurn || block == C::kStageBlocks - 1) at.Advance(stages);
     }
     const uint64_t part =
         activations + WgmmaDescriptorStep(i % C::kParts * C::kProductTokens * 128);
@@ -201,8 +215,8 @@ __device__ __forceinline__ void SmallMBlocks(float (&sum)[C::kRegs], const Small
   };
   // Read one product ahead: under full-rate products shared memory answers late.
   const auto scales_of = [&](int i) {
-    return scales + i / C::kParts * C::kScaleStride + i % C::kParts * C::kProductTokens +
-           4 * (lane & 3);
+    return scales + i / C::kParts * C::kTurns * C::kScaleStride +
+           i % C::kParts * C::kProductTokens + 4 * (lane & 3);
   };
   const auto read_two = [&](const float* from, float2* to) {
     const float4 two = *reinterpret_cast<const float4*>(from);
@@ -240,7 +254,8 @@ __device__ __forceinline__ void SmallMBlocks(float (&sum)[C::kRegs], const Small
     WaitForAllBut((C::kDepth < kProducts - i ? C::kDepth : kProducts - i) - 1);
     float(&done)[C::kProductTokens / 2] = product[i % C::kDepth];
     FenceRegisters(done);
-    if (i % C::kParts == C::kParts - 1 && place(i / C::kParts) == C::kStageBlocks - 1 && lane == 0)
+    if (i % C::kParts == C::kParts - 1 &&
+        (kInTurn || place(i / C::kParts) == C::kStageBlocks - 1) && lane == 0)
       BarrierArrive(&shared.empty[stage[i / C::kParts]]);
 #pragma unroll
     for (int j = 0; j < kPartGroups; ++j) {
@@ -375,8 +390,9 @@ __device__ __forceinline__ void SmallMCopyOut(const SmallMParams& p, const uint8
 /// A warp's sums as F32 to D, those of the groups of 8 tokens in `own`: eight lanes write 32 bytes
 /// side by side. `column` is that of the warp's first row of weights.
 template <class C>
-__device__ __forceinline__ void SmallMStoreF32(const SmallMParams& p, const float (&sum)[C::kRegs],
-                                               uint32_t own, int token0, int column, int lane) {
+__device__ __forceinline__ void SmallMStoreF32(const SmallMParams& p,
+                                               const float (&sum)[C::kOwnTokens / 2], uint32_t own,
+                                               int token0, int column, int lane) {
   column += lane / 4;
 #pragma unroll
   for (int j = 0; j < C::kGroups; ++j) {
@@ -388,6 +404,109 @@ __device__ __forceinline__ void SmallMStoreF32(const SmallMParams& p, const floa
         static_cast<float*>(p.d)[token * p.ldd + at] = sum[4 * j + i] * p.alpha;
     }
   }
+}
+
+/// Adds what two warpgroups summed in turn: warpgroup t gets the total of the t-th half of the
+/// tokens.
+template <class C>
+__device__ __forceinline__ void SmallMSumTurns(const SmallMShared<C>& shared,
+                                               const float (&sum)[C::kRegs],
+                                               float (&total)[C::kOwnTokens / 2], int turn) {
+  constexpr int kHalf = C::kOwnTokens / 2, kFours = kHalf / 4;
+  NamedSync(1, C::kConsumers);  // all have left the stages
+  float4* const to = reinterpret_cast<float4*>(shared.stages) + threadIdx.x;
+  const float4* const from = reinterpret_cast<const float4*>(shared.stages) + (threadIdx.x ^ 128);
+#pragma unroll
+  for (int t = 0; t < 2; ++t) {
+    if (t != turn) continue;
+#pragma unroll
+    for (int j = 0; j < kFours; ++j) {
+      const float* v = &sum[(1 - t) * kHalf + 4 * j];
+      to[j * 256] = make_float4(v[0], v[1], v[2], v[3]);
+    }
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) total[i] = sum[t * kHalf + i];
+  }
+  NamedSync(1, C::kConsumers);
+#pragma unroll
+  for (int j = 0; j < kFours; ++j) {
+    const float4 v = from[j * 256];
+    total[4 * j] += v.x, total[4 * j + 1] += v.y, total[4 * j + 2] += v.z, total[4 * j + 3] += v.w;
+  }
+}
+
+/// Adds the sums over the cluster, rounds and stores them.
+template <class C>
+__device__ __forceinline__ void SmallMFinish(const SmallMParams& p, const SmallMShared<C>& shared,
+                                             float (&sum)[C::kOwnTokens / 2], int rank, int splits,
+                                             int token0, int row0, int warp, int lane) {
+  const int warpgroup = warp / 4, token_group = warpgroup / C::kRowGroups;
+  // A warpgroup's groups of 8 tokens go round-robin to the CTAs of the cluster for summing.
+  const int own_token0 = token0 + token_group * C::kOwnTokens;
+  const int groups = min(C::kGroups, max(0, (p.m - own_token0 + 7) / 8));
+  // Bit j: this CTA sums and stores group j.
+  uint32_t own = groups == 32 ? ~0u : (1u << groups) - 1;
+  if (splits > 1) {
+    // Group j goes to CTA j % splits, from CTA r into slot (r, the owner left out; j / splits).
+    const int slots = (C::kGroups + splits - 1) / splits;
+    const uint32_t mine = SharedAddress(shared.exchange) + threadIdx.x * 16;
+    const uint32_t full = SharedAddress(shared.exchange_full);
+    int owner = 0, slot = 0;
+#pragma unroll
+    for (int j = 0; j < C::kGroups; ++j) {
+      if (j < groups && owner != rank) {
+        own &= ~(1u << j);
+        const int from = rank < owner ? rank : rank - 1;
+        const uint32_t to = mine + (from * slots + slot) * (C::kConsumers * 16);
+        StoreAsync(MapToRank(to, owner),
+                   make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]),
+                   MapToRank(full, owner));
+      }
+      if (++owner == splits) owner = 0, ++slot;
+    }
+    // The first token group has the most groups: without one of those this CTA sums nothing.
+    if (rank >= (p.m - token0 + 7) / 8) return;
+    if (threadIdx.x % 128 == 0)
+      BarrierArriveExpect(shared.exchange_full, (splits - 1) * __popc(own) * 128 * 16);
+    BarrierWaitCluster(shared.exchange_full, 0);
+    // The order of the sum depends on the ranks alone.
+#pragma unroll 1
+    for (int from = 0; from < splits - 1; ++from) {
+      const uint8_t* at = shared.exchange + (from * slots * C::kConsumers + threadIdx.x) * 16;
+#pragma unroll
+      for (int j = 0; j < C::kGroups; ++j) {
+        if ((own >> j & 1) == 0) continue;
+        const float4 v = *reinterpret_cast<const float4*>(at);
+        sum[4 * j] += v.x, sum[4 * j + 1] += v.y, sum[4 * j + 2] += v.z, sum[4 * j + 3] += v.w;
+        at += C::kConsumers * 16;
+      }
+    }
+  }
+  if constexpr (C::kFloat32) {
+    SmallMStoreF32<C>(p, sum, own, own_token0,
+                      row0 + warpgroup % C::kRowGroups * 64 + (warp & 3) * 16, lane);
+    return;
+  }
+  // All loads have been consumed once every consumer is here: the ring becomes the output tile.
+  NamedSync(1, C::kConsumers);
+  uint8_t* const tile = shared.stages + warpgroup * C::kOwnTokens * 128;
+  const auto stage_group = [&](int j) {
+    SmallMStage(SharedAddress(tile),
+                make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]), p.alpha, j,
+                warp, lane);
+  };
+  if (splits == 1) {
+    // Without branches; groups past the last token are not copied out.
+#pragma unroll
+    for (int j = 0; j < C::kGroups; ++j) stage_group(j);
+  } else {
+#pragma unroll
+    for (int j = 0; j < C::kGroups; ++j)
+      if (own >> j & 1) stage_group(j);
+  }
+  NamedSync(2 + warpgroup, 128);
+  SmallMCopyOut(p, tile, groups, rank, splits, own_token0, row0 + warpgroup % C::kRowGroups * 64,
+                threadIdx.x % 128);
 }
 
 template <class C>
@@ -498,7 +617,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   float sum[C::kRegs];
 #pragma unroll
   for (int i = 0; i < C::kRegs; ++i) sum[i] = 0.0f;
-  const int warpgroup = warp / 4, token_group = warpgroup / C::kRowGroups;
+  const int warpgroup = warp / 4;
   {
     StageCursor at;
     using L = SmallMLayout;
@@ -508,7 +627,16 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       BarrierWait(&shared.scales_full[buffer], chunk / L::kScaleBuffers & 1);
       const int left = min(4, count - chunk * 4);
       int block = 0;
-      if constexpr (C::kUnroll > 1) {
+      if constexpr (C::kTurns > 1) {
+        if (left >= 3 + warpgroup) {
+          SmallMBlocks<C, 2>(sum, shared, at, shared.scale(buffer, warpgroup), stages, warpgroup,
+                             warpgroup, lane);
+        } else if (left > warpgroup) {
+          SmallMBlocks<C, 1>(sum, shared, at, shared.scale(buffer, warpgroup), stages, warpgroup,
+                             warpgroup, lane);
+        }
+        block = left;
+      } else if constexpr (C::kUnroll > 1) {
 #pragma unroll 1
         for (; block + C::kUnroll <= left; block += C::kUnroll)
           SmallMBlocks<C, C::kUnroll>(sum, shared, at, shared.scale(buffer, block), stages,
@@ -526,72 +654,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   __syncwarp();
   if (splits > 1) ClusterWait();
 
-  // A warpgroup's groups of 8 tokens go round-robin to the CTAs of the cluster for summing.
-  const int own_token0 = token0 + token_group * C::kOwnTokens;
-  const int groups = min(C::kGroups, max(0, (p.m - own_token0 + 7) / 8));
-  // Bit j: this CTA sums and stores group j.
-  uint32_t own = groups == 32 ? ~0u : (1u << groups) - 1;
-  if (splits > 1) {
-    // Group j goes to CTA j % splits, from CTA r into slot (r, the owner left out; j / splits).
-    const int slots = (C::kGroups + splits - 1) / splits;
-    const uint32_t mine = SharedAddress(shared.exchange) + threadIdx.x * 16;
-    const uint32_t full = SharedAddress(shared.exchange_full);
-    int owner = 0, slot = 0;
-#pragma unroll
-    for (int j = 0; j < C::kGroups; ++j) {
-      if (j < groups && owner != rank) {
-        own &= ~(1u << j);
-        const int from = rank < owner ? rank : rank - 1;
-        const uint32_t to = mine + (from * slots + slot) * (C::kConsumers * 16);
-        StoreAsync(MapToRank(to, owner),
-                   make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]),
-                   MapToRank(full, owner));
-      }
-      if (++owner == splits) owner = 0, ++slot;
-    }
-    // The first token group has the most groups: without one of those this CTA sums nothing.
-    if (rank >= (p.m - token0 + 7) / 8) return;
-    if (threadIdx.x % 128 == 0)
-      BarrierArriveExpect(shared.exchange_full, (splits - 1) * __popc(own) * 128 * 16);
-    BarrierWaitCluster(shared.exchange_full, 0);
-    // The order of the sum depends on the ranks alone.
-#pragma unroll 1
-    for (int from = 0; from < splits - 1; ++from) {
-      const uint8_t* at = shared.exchange + (from * slots * C::kConsumers + threadIdx.x) * 16;
-#pragma unroll
-      for (int j = 0; j < C::kGroups; ++j) {
-        if ((own >> j & 1) == 0) continue;
-        const float4 v = *reinterpret_cast<const float4*>(at);
-        sum[4 * j] += v.x, sum[4 * j + 1] += v.y, sum[4 * j + 2] += v.z, sum[4 * j + 3] += v.w;
-        at += C::kConsumers * 16;
-      }
-    }
-  }
-  if constexpr (C::kFloat32) {
-    SmallMStoreF32<C>(p, sum, own, own_token0,
-                      row0 + warpgroup % C::kRowGroups * 64 + (warp & 3) * 16, lane);
-    return;
-  }
-  // All loads have been consumed once every consumer is here: the ring becomes the output tile.
-  NamedSync(1, C::kConsumers);
-  uint8_t* const tile = shared.stages + warpgroup * C::kOwnTokens * 128;
-  const auto stage_group = [&](int j) {
-    SmallMStage(SharedAddress(tile),
-                make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]), p.alpha, j,
-                warp, lane);
-  };
-  if (splits == 1) {
-    // Without branches; groups past the last token are not copied out.
-#pragma unroll
-    for (int j = 0; j < C::kGroups; ++j) stage_group(j);
+  if constexpr (C::kTurns == 1) {
+    SmallMFinish<C>(p, shared, sum, rank, splits, token0, row0, warp, lane);
   } else {
-#pragma unroll
-    for (int j = 0; j < C::kGroups; ++j)
-      if (own >> j & 1) stage_group(j);
+    float total[C::kOwnTokens / 2];
+    SmallMSumTurns<C>(shared, sum, total, warpgroup);
+    SmallMFinish<C>(p, shared, total, rank, splits, token0, row0, warp, lane);
   }
-  NamedSync(2 + warpgroup, 128);
-  SmallMCopyOut(p, tile, groups, rank, splits, own_token0, row0 + warpgroup % C::kRowGroups * 64,
-                threadIdx.x % 128);
 }
 
 /// `registers` as ptxas reports them; `residencies` as in SmallMKernel.
@@ -601,7 +670,7 @@ SmallMKernel MakeSmallM(const char* id, int registers, int residencies) {
           reinterpret_cast<const void*>(&SmallMGemm<C>),
           C::kTokens,
           C::kRowGroups,
-          C::kTokenGroups,
+          C::kTokenGroups * C::kTurns,
           C::kParts,
           C::kStageBlocks,
           C::kMinStages,
