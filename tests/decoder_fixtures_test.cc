@@ -8,7 +8,7 @@
 //   between two E4M3 numbers (one exactly there), and the goldens' FP32 noise put them on the other
 //   side than exact arithmetic does. Each moves its row and, through the keys, all later ones by
 //   some per cent, the noise of E4M3 itself. Positions before are held to the tolerance, later ones
-//   to that noise.
+//   to that noise; decoder_ties_test.cc holds all of them to it.
 #include <algorithm>
 #include <memory>
 #include <string>
