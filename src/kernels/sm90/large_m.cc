@@ -94,7 +94,8 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
       (kernel.output_bytes == 2 && !EncodeTensorMap(d, problem.d, &params->d))) {
     return false;
   }
-  params->d_f32 = kernel.output_bytes == 4 ? static_cast<float*>(problem.d) : nullptr;
+  params->out = problem.d;
+  params->is_f32 = kernel.output_bytes == 4;
   params->ldd = problem.ldd;
   params->scale_a = problem.scale_a;
   params->scale_b = problem.scale_b;
@@ -123,10 +124,9 @@ bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, Lar
   params->scale_a = scale_a;
   params->scales_by_tma = params->scales_have_maps && IsAligned16(scale_a);
   params->alpha = alpha;
-  const bool is_f32 = params->d_f32 != nullptr;
-  if (is_f32) params->d_f32 = static_cast<float*>(d);
+  params->out = d;
   return ReplaceTensorMapAddress(&params->a, a) &&
-         (is_f32 || ReplaceTensorMapAddress(&params->d, d)) &&
+         (params->is_f32 || ReplaceTensorMapAddress(&params->d, d)) &&
          (!params->scales_by_tma || ReplaceTensorMapAddress(&params->u, scale_a));
 }
 

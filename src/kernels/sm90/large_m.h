@@ -25,8 +25,8 @@ struct LargeMParams {
   CUtensorMap d;  ///< (n, m) BF16, box (64, 16); not for F32
   CUtensorMap u;  ///< scales of A: (k / 128, m), box (4, tile_m), or (m, k / 128), box (tile_m, 4)
   CUtensorMap v;  ///< scales of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
-  float* d_f32 = nullptr;  ///< D where it is F32, else null
-  std::int64_t ldd = 0;    ///< elements
+  void* out = nullptr;   ///< D, for what is stored without a map
+  std::int64_t ldd = 0;  ///< elements
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
   float alpha = 1.0f;
@@ -34,6 +34,7 @@ struct LargeMParams {
   int scale_a_block = 0;   ///< between blocks of K
   int scale_b_column = 0;  ///< between blocks of N
   int scale_b_block = 0;
+  bool is_f32 = false;            ///< D
   bool u_rows_inner = false;      ///< u is (m, k / 128)
   bool scales_have_maps = false;  ///< u and v could be made
   bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them

@@ -57,7 +57,8 @@ struct LargeMConfig {
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kSlabsN = (kColumns + 63) / 64;  // slabs across a warpgroup's columns
   static constexpr int kAllSlabs = kBlocksM * kSlabsN;  // of a warp
-  // Split K: the other parts' sums, at the start of the stages.
+  // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
+  // tile, stored through the stages), else at the start of the stages.
   static constexpr int kPartialBytes =
       (kSplit - 1) * (kBlocksM * kColumns / 2 / kSplit) * 4 * 128 * kWarpgroups;
   // Columns that share a B scale for sure: tiles and warpgroups start at multiples of it.
@@ -75,9 +76,14 @@ struct LargeMConfig {
   static constexpr int kQuadBytes = (kQuadPlace + 8 + 127) / 128 * 128;
   static constexpr int kQuadLoadBytes = kQuadPlace;  // by TMA
   static constexpr int kQuads = kStages <= 5 ? 2 : 3;
-  static constexpr int kSmemBytes = kStages * (kStageBytesA + kStageBytesB) +
-                                    kConsumerWarps * kSlabs * kSlabBytes + kQuads * kQuadBytes +
-                                    8 * (2 * kStages + 2);
+  static constexpr int kOtherBytes =
+      kStages * (kStageBytesA + kStageBytesB) + kQuads * kQuadBytes + 8 * (2 * kStages + 2);
+  static constexpr int kMostBytes = 232448;  // shared memory of a CTA
+  static constexpr bool kOwnPartials = kSplit > 1 && kOtherBytes + kPartialBytes <= kMostBytes;
+  static constexpr int kSlabsBytes = kSplit == 1    ? kConsumerWarps * kSlabs * kSlabBytes
+                                     : kOwnPartials ? kPartialBytes
+                                                    : 0;
+  static constexpr int kSmemBytes = kOtherBytes + kSlabsBytes;
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
@@ -94,10 +100,11 @@ struct LargeMConfig {
   static_assert(kScaleBlocks <= 3 && kTileM % 32 == 0);
   static_assert(kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
-  static_assert(kPartialBytes + kConsumerWarps * kAllSlabs * kSlabBytes <=
+  static constexpr int kLastSlabs = kOwnPartials ? 0 : kPartialBytes;  // in the stages
+  static_assert(kLastSlabs + kConsumerWarps * kAllSlabs * kSlabBytes <=
                     kStages * (kStageBytesA + kStageBytesB),
                 "the last tile's slabs");
-  static_assert(kSmemBytes <= 232448, "shared memory of an SM");
+  static_assert(kSmemBytes <= kMostBytes);
 };
 
 template <class C>
@@ -423,7 +430,7 @@ struct Consumer {
     for (int i = 0; i < 2 * C::kBlocksM; ++i) {  // rows r and r + 8 of each m64 block
       const int at = row + i / 2 * 64 + i % 2 * 8 + lane / 4;
       if (at >= p.m) continue;
-      float* const to = p.d_f32 + at * p.ldd;
+      float* const to = static_cast<float*>(p.out) + at * p.ldd;
 #pragma unroll
       for (int n8 = 0; n8 < C::kColumns / 8; ++n8) {
         const float* v = &sum[i / 2][n8 * 4 + i % 2 * 2];
@@ -437,17 +444,38 @@ struct Consumer {
     }
   }
 
-  /// Stores slab `i` (of kBlocksM * kSlabsN) of this warp's rows. The last slab of a row of slabs
-  /// overlaps the one before where the columns are no multiple of 64: both write the same values.
-  /// `reused`: the slab's memory may still be read by this warp's store kSlabs stores ago.
-  __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, bool reused, int row,
-                                            int column) {
+  /// As StoreSlab, with nothing left that would hide the way of a bulk store: the warp copies its
+  /// slab, and need not wait for it. Requires: D and its rows aligned to 16 bytes.
+  __device__ __forceinline__ void CopySlab(int i, uint8_t* slab, int row, int column) {
     const int m = i / C::kSlabsN, s = i % C::kSlabsN;
     const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
-    if (reused) {
-      if (lane == 0) TmaStoreWaitRead<C::kSlabs - 1>();
-      __syncwarp();
+    StoreSlab16x64(SharedAddress(slab), &sum[m][offset / 2], lane);
+    __syncwarp();
+    const int chunk = lane % 8, first = lane / 8;
+    const int to_row = row + m * 64 + first, to_column = column + offset + chunk * 8;
+    auto* to = static_cast<uint16_t*>(p.out) + to_row * p.ldd + to_column;
+#pragma unroll
+    for (int j = 0; j < 16; j += 4, to += 4 * p.ldd) {
+      const uint8_t* const from =
+          slab + SwizzledOffset(SwizzleMode::k128Bytes, first + j, chunk * 16);
+      if (to_row + j >= p.m) break;
+      if (to_column + 8 <= p.n) {
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+      } else {
+        for (int e = 0; e < p.n - to_column; ++e)
+          to[e] = reinterpret_cast<const uint16_t*>(from)[e];
+      }
     }
+  }
+
+  /// Stores slab `i` (of kBlocksM * kSlabsN) of this warp's rows. The last slab of a row of slabs
+  /// overlaps the one before where the columns are no multiple of 64: both write the same values.
+  /// The slab's memory may still be read by this warp's store kSlabs stores ago.
+  __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column) {
+    const int m = i / C::kSlabsN, s = i % C::kSlabsN;
+    const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
+    if (lane == 0) TmaStoreWaitRead<C::kSlabs - 1>();
+    __syncwarp();
     StoreSlab16x64(SharedAddress(slab), &sum[m][offset / 2], lane);
     FenceAsyncShared();
     __syncwarp();
@@ -461,25 +489,28 @@ struct Consumer {
 
 /// Split K: exchanges partial sums over distributed shared memory. Afterwards CTA `rank` holds the
 /// sums of registers [rank * kShare, (rank + 1) * kShare) of every thread, added in the order of
-/// the parts, so results repeat bit by bit. The partial sums land in the stages, so a cluster of a
-/// split kernel computes one tile (PlanLargeM sizes the grid).
+/// the parts, so results repeat bit by bit. The partial sums may land in the stages, and a cluster
+/// of a split kernel computes one tile (PlanLargeM sizes the grid). A CTA that has all its partial
+/// sums is sent nothing more, and may leave before the others.
 template <class C>
 __device__ __forceinline__ void ReduceSplit(Consumer<C>& c, LargeMShared<C>& shared,
-                                            uint8_t* stages, int rank) {
+                                            uint8_t* incoming_sums, int rank) {
   constexpr int kRegisters = C::kBlocksM * C::kColumns / 2;
   constexpr int kShare = kRegisters / C::kSplit;
   const int thread = threadIdx.x - 128;
   float* mine = &c.sum[0][0];
-  __syncwarp();
-  if (c.lane < C::kSplit) BarrierArriveRemote(&shared.peers_done, c.lane);
-  BarrierWait(&shared.peers_done, 0);
+  if constexpr (!C::kOwnPartials) {
+    __syncwarp();
+    if (c.lane < C::kSplit) BarrierArriveRemote(&shared.peers_done, c.lane);
+    BarrierWait(&shared.peers_done, 0);
+  }
   if (thread == 0) BarrierArriveExpect(&shared.partials, (C::kSplit - 1) * kShare * 4 * 256);
 #pragma unroll
   for (int to = 0; to < C::kSplit; ++to) {
     if (to == rank) continue;
     const int slot = rank < to ? rank : rank - 1;
     const uint32_t base =
-        MapToRank(SharedAddress(stages), to) + (slot * (kShare / 4) * 256 + thread) * 16;
+        MapToRank(SharedAddress(incoming_sums), to) + (slot * (kShare / 4) * 256 + thread) * 16;
     const uint32_t barrier = MapToRank(SharedAddress(&shared.partials), to);
 #pragma unroll
     for (int j = 0; j < kShare / 4; ++j) {
@@ -488,7 +519,7 @@ __device__ __forceinline__ void ReduceSplit(Consumer<C>& c, LargeMShared<C>& sha
     }
   }
   BarrierWaitCluster(&shared.partials, 0);
-  const float4* incoming = reinterpret_cast<const float4*>(stages) + thread;
+  const float4* incoming = reinterpret_cast<const float4*>(incoming_sums) + thread;
 #pragma unroll
   for (int r = 0; r < C::kSplit; ++r) {
     if (r != rank) continue;
@@ -534,7 +565,7 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
       step_block,
       column_offset,
       lane};
-  slabs += warp * C::kSlabs * C::kSlabBytes;
+  uint8_t* const own_slabs = slabs + warp * C::kSlabs * C::kSlabBytes;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
        tile += clusters) {
@@ -559,17 +590,26 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
       c.StoreF32(row, column);
       continue;
     }
-    if constexpr (C::kSplit > 1) ReduceSplit<C>(c, shared, stages, rank);
+    if constexpr (C::kSplit > 1) {
+      __syncwarp();
+      ClusterWait();
+      ReduceSplit<C>(c, shared, C::kOwnPartials ? slabs : stages, rank);
+    }
     // The last tile has the stages for its slabs and need not wait for its own stores.
     const bool last = C::kSplit > 1 || tile + clusters >= p.order.count();
-    if (last && C::kSplit == 1) NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
-    uint8_t* const to =
-        last ? stages + C::kPartialBytes + warp * C::kAllSlabs * C::kSlabBytes : slabs;
+    if (last && (C::kSplit == 1 || C::kOwnPartials))
+      NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
     constexpr int kShare = C::kAllSlabs / C::kSplit;
 #pragma unroll
-    for (int i = 0; i < C::kAllSlabs; ++i)
-      if (C::kSplit == 1 || i / kShare == rank)
-        c.StoreSlab(i, to + (last ? i : i % C::kSlabs) * C::kSlabBytes, !last, row, column);
+    for (int i = 0; i < C::kAllSlabs; ++i) {
+      if (C::kSplit > 1 && i / kShare != rank) continue;
+      if (last) {
+        c.CopySlab(i, stages + C::kLastSlabs + (warp * C::kAllSlabs + i) * C::kSlabBytes, row,
+                   column);
+      } else {
+        c.StoreSlab(i, own_slabs + i % C::kSlabs * C::kSlabBytes, row, column);
+      }
+    }
   }
   if (lane == 0) TmaStoreWaitRead<0>();
 }
@@ -580,7 +620,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   extern __shared__ __align__(1024)
       uint8_t stages[];  // no static shared memory: starts at a multiple of 1024
   uint8_t* slabs = stages + C::kStages * (C::kStageBytesA + C::kStageBytesB);
-  uint8_t* quads = slabs + C::kConsumerWarps * C::kSlabs * C::kSlabBytes;
+  uint8_t* quads = slabs + C::kSlabsBytes;
   auto& shared = *reinterpret_cast<LargeMShared<C>*>(quads + C::kQuads * C::kQuadBytes);
   constexpr int kCluster = C::kMulticast * C::kSplit;
   const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
@@ -600,10 +640,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     BarrierInit(&shared.partials, 1);
     BarrierInitFence();
   }
-  if constexpr (kCluster > 1) {
-    ClusterSync();
+  if constexpr (C::kMulticast > 1) {  // loads reach the other CTAs' barriers
+    ClusterArriveRelaxed();
+    ClusterWait();
   } else {
     __syncthreads();
+    // Says that this CTA's barriers are there; waited for before sums are exchanged.
+    if constexpr (C::kSplit > 1) ClusterArriveRelaxed();
   }
   GridDependencyWait();
   GridDependencyLaunch();
@@ -617,11 +660,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     } else if (warp == 1 && !p.scales_by_tma) {
       CopyScales<C>(p, shared, quads, rank, kb_begin, kb_end);
     }
+    if constexpr (C::kSplit > 1) {
+      __syncwarp();
+      ClusterWait();
+    }
   } else {
     RegistersUp<C::kConsumerRegisters>();
     Consume<C>(p, shared, stages, slabs, quads, rank, kb_begin, kb_end);
   }
-  if constexpr (C::kSplit > 1) ClusterSync();  // no CTA leaves while a peer may still write to it
 }
 
 }  // namespace culet::sm90
