@@ -32,21 +32,20 @@ DevicePtr RandomWeights::Place(const void* data, std::size_t bytes) {
 }
 
 DevicePtr RandomWeights::Fill(DataType type, std::int64_t elements, double scale, double mean) {
-  const std::size_t size = SizeOf(type);
-  std::vector<std::byte> period(kPaletteSize * size);
-  for (std::size_t i = 0; i < kPaletteSize; ++i) {
-    StoreFromDouble(period.data(), type, static_cast<std::int64_t>(i), mean + scale * palette_[i]);
-  }
   // Each weight begins elsewhere in the palette.
   state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-  std::size_t at = static_cast<std::size_t>(state_ >> 33) % kPaletteSize;
+  const std::size_t at = static_cast<std::size_t>(state_ >> 33) % kPaletteSize;
+  const std::size_t size = SizeOf(type);
   const auto count = static_cast<std::size_t>(elements);
+  const std::size_t converted = std::min(count, kPaletteSize);
   std::vector<std::byte> data(count * size);
-  for (std::size_t done = 0; done < count;) {
-    const std::size_t piece = std::min(count - done, kPaletteSize - at);
-    std::copy_n(period.data() + at * size, piece * size, data.data() + done * size);
-    done += piece;
-    at = 0;
+  for (std::size_t i = 0; i < converted; ++i) {
+    StoreFromDouble(data.data(), type, static_cast<std::int64_t>(i),
+                    mean + scale * palette_[(at + i) % kPaletteSize]);
+  }
+  for (std::size_t done = converted; done < count; done += kPaletteSize) {
+    std::copy_n(data.data(), std::min(count - done, kPaletteSize) * size,
+                data.data() + done * size);
   }
   return Place(data.data(), data.size());
 }
