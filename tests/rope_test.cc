@@ -3,10 +3,12 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "culet/gemm.h"
 #include "culet/graph.h"
@@ -60,6 +62,25 @@ TEST(Rope, FrequenciesOfEveryScaling) {
   ExpectFrequencies(Params(RopeScaling::kLinear), linear);
   ExpectFrequencies(Params(RopeScaling::kLlama3), llama3);
   ExpectFrequencies(Params(RopeScaling::kYarn), yarn);
+}
+
+// What sine and cosine are multiplied with, from a config's keys.
+TEST(Rope, YarnMagnitudes) {
+  const auto magnitude = [](const std::string& more) {
+    const auto config = ParseDecoderConfig(R"({"architectures": ["Qwen3ForCausalLM"],
+      "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+      "intermediate_size": 80, "rope_scaling": {"rope_type": "yarn", "factor": 40,
+      "original_max_position_embeddings": 4096)" +
+                                               more + "}}",
+                                           "config");
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return config.ok() ? config->rope.attention_factor : 0;
+  };
+  EXPECT_DOUBLE_EQ(magnitude(""), 0.1 * std::log(40.0) + 1);
+  EXPECT_DOUBLE_EQ(magnitude(R"(, "attention_factor": 1.25)"), 1.25);
+  EXPECT_DOUBLE_EQ(magnitude(R"(, "mscale": 1.0, "mscale_all_dim": 1.0)"), 1);
+  EXPECT_DOUBLE_EQ(magnitude(R"(, "mscale": 0.707, "mscale_all_dim": 0.5)"),
+                   (0.0707 * std::log(40.0) + 1) / (0.05 * std::log(40.0) + 1));
 }
 
 void ExpectTurned(KernelDispatch& dispatch, RopeLayout layout, int dims) {
