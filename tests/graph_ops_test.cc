@@ -160,7 +160,7 @@ TEST_P(GraphOps, ExpertsChosenByTheLargestLogits) {
   };
   // Clear; equal ones, of which the first come first; huge ones that overflow without their
   // maximum.
-  const std::vector<float> logits = {0, 1, 2, -1, 0.5f, 3, 3, 3, 3, 3, 300, -300, 299, 0, 298};
+  const std::vector<float> logits = {0, 1, 2, -1, 0.5f, 3, 3, 3, 3, 3, 3000, -3000, 2999, 0, 2998};
   const std::vector<std::vector<int>> chosen = {{2, 1}, {0, 1}, {0, 2}};
   const std::vector<float> x = {1, 2, -1, 0.5f, 1, 2, -1, 0.5f, 1, 2, -1, 0.5f};
   for (const bool renormalize : {true, false}) {

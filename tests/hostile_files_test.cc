@@ -101,6 +101,39 @@ TEST(HostileSafetensors, EachIsRefusedWithItsReason) {
   }
 }
 
+// As long as headers may be, and a byte longer.
+TEST(HostileSafetensors, HeadersOf100Megabytes) {
+  constexpr std::size_t kMost = 100'000'000;
+  const auto refused = [](std::string header, const char* words) {
+    header.resize(kMost, header.back());
+    const Status status = Parse(File(header, 8));
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss) << words;
+    EXPECT_THAT(status.message(), HasSubstr(words));
+    EXPECT_LT(status.message().size(), 1000u);
+  };
+  refused(R"({"x)", "no JSON");
+  refused(R"({"w":{"shape":[[)", "tensor w: the header has a list");
+  const std::string good = Tensor("[2]", "[0,8]");
+  EXPECT_TRUE(Parse(File(good + std::string(kMost - good.size(), ' '), 8)).ok());
+  const Status longer = Parse(File(good + std::string(kMost + 1 - good.size(), ' '), 8));
+  EXPECT_THAT(longer.message(), HasSubstr("the format allows 100000000"));
+}
+
+TEST(HostileSafetensors, ManyTensorsAndLongNames) {
+  std::string many = "{";
+  for (int i = 0; i < 100'000; ++i) {
+    many += "\"t" + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)";
+  }
+  many.back() = '}';
+  const Status status = Parse(File(many, 0));
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  const auto named = [](std::size_t length) {
+    return File("{\"" + std::string(length, 'w') + Tensor("[2]", "[0,8]").substr(3), 8);
+  };
+  EXPECT_TRUE(Parse(named(1000)).ok());
+  EXPECT_THAT(Parse(named(1001)).message(), HasSubstr("a name has 1001 bytes, more than 1000"));
+}
+
 constexpr const char* kConfig = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 96,
   "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
   "intermediate_size": 80, "rms_norm_eps": 1e-5, "eos_token_id": [1, 2], "rope_scaling":

@@ -31,9 +31,9 @@ struct SafetensorsTensor {
 class SafetensorsFile {
  public:
   /// Errors: NOT_FOUND, IO; DATA_LOSS for everything that is not a well-formed file: a header that
-  /// is longer than 100 MB or than the file, no JSON of the right form, a name twice, an unknown
-  /// dtype, a size that is not what shape and dtype say, ranges that overlap, leave gaps or reach
-  /// beyond the file.
+  /// is longer than 100 MB or than the file, no JSON of the right form, a name twice or of more than
+  /// 1000 bytes, an unknown dtype, a size that is not what shape and dtype say, ranges that overlap,
+  /// leave gaps or reach beyond the file.
   static Result<SafetensorsFile> Open(const std::string& path);
   /// The same over bytes in memory, which must outlive the object.
   static Result<SafetensorsFile> Parse(const std::byte* data, std::size_t bytes,

@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostDimensions = 8;
+constexpr std::size_t kMostNameBytes = 1000;  // names end up in messages
 
 // Follows the one form that a header may have; anything else ends the reading with a reason.
 class HeaderReader final : public json::json_sax_t {
@@ -41,6 +42,10 @@ class HeaderReader final : public json::json_sax_t {
   bool key(string_t& name) override {
     switch (place_) {
       case Place::kTop:
+        if (name.size() > kMostNameBytes) {
+          return Fail(
+              fmt::format("a name has {} bytes, more than {}", name.size(), kMostNameBytes));
+        }
         if (!seen_.insert(name).second) return Fail(fmt::format("{} stands twice", Shown(name)));
         metadata_ = name == "__metadata__";
         if (!metadata_) tensors.emplace_back().name = name;
