@@ -35,14 +35,15 @@ __device__ __forceinline__ void StoreMatrix4Transposed(uint32_t address, uint32_
       : "memory");
 }
 
-/// Writes 16 rows x 64 columns of one warp's m64 accumulator as a 128-byte-swizzled BF16 slab of
-/// 2048 bytes at `slab` (1024-byte aligned). `d` are the 32 accumulators of these columns: four per
-/// 8 columns, as wgmma leaves them.
-__device__ __forceinline__ void StoreSlab16x64(uint32_t slab, const float* d, int lane) {
+/// Writes 16 rows x kColumns (at most 64) of one warp's m64 accumulator as a 128-byte-swizzled BF16
+/// slab of 2048 bytes at `slab` (1024-byte aligned). `d` are the accumulators of these columns:
+/// four per 8 columns, as wgmma leaves them.
+template <int kColumns>
+__device__ __forceinline__ void StoreSlab16(uint32_t slab, const float* d, int lane) {
   const uint32_t row = (lane & 7) + ((lane >> 3) & 1) * 8;
   const uint32_t chunk = lane >> 4;  // which of the two 8-column matrices
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
+  for (int c = 0; c < kColumns / 16; ++c) {
     const uint32_t offset = SwizzledOffset(SwizzleMode::k128Bytes, row, (2 * c + chunk) * 16);
     const float* v = d + c * 8;
     StoreMatrix4(slab + offset, PackBf16(v[0], v[1]), PackBf16(v[2], v[3]), PackBf16(v[4], v[5]),

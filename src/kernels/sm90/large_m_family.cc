@@ -134,7 +134,7 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
                         (warpgroups == 3  ? 1.30
                          : blocks_m == 2  ? 1.38
                          : columns <= 128 ? 1.02
-                                          : 1.28);
+                                          : 1.32);
   const double shared =
       (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 128;
   // Columns of two blocks of scales are sorted in groups.

@@ -95,8 +95,10 @@ struct LargeMConfig {
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
   static_assert(!kFloat32 || kSplit == 1);
-  static_assert(kSplit == 1 || kSplit == kBlocksM ||
-                (kColumns % 64 == 0 && kBlocksM * kColumns / 64 % kSplit == 0));
+  // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
+  static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
+  static constexpr int kShareColumns = kSplit > 1 ? kBlocksM* kColumns / kSplit : kColumns;
+  static_assert(kShareColumns % 16 == 0);
   static_assert(kScaleBlocks <= 3 && kTileM % 32 == 0);
   static_assert(kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
@@ -444,14 +446,15 @@ struct Consumer {
     }
   }
 
-  /// As StoreSlab, with nothing left that would hide the way of a bulk store: the warp copies its
-  /// slab, and need not wait for it. Requires: D and its rows aligned to 16 bytes.
-  __device__ __forceinline__ void CopySlab(int i, uint8_t* slab, int row, int column) {
-    const int m = i / C::kSlabsN, s = i % C::kSlabsN;
-    const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
-    StoreSlab16x64(SharedAddress(slab), &sum[m][offset / 2], lane);
+  /// Stores kWidth columns from `offset` on of m64 block `m`. Unlike StoreSlab for the last tile,
+  /// with nothing left that would hide the way of a bulk store: the warp copies, and need not wait.
+  /// Requires: D and its rows aligned to 16 bytes.
+  template <int kWidth>
+  __device__ __forceinline__ void CopySlab(int m, int offset, uint8_t* slab, int row, int column) {
+    StoreSlab16<kWidth>(SharedAddress(slab), &sum[m][offset / 2], lane);
     __syncwarp();
     const int chunk = lane % 8, first = lane / 8;
+    if (chunk >= kWidth / 8) return;
     const int to_row = row + m * 64 + first, to_column = column + offset + chunk * 8;
     auto* to = static_cast<uint16_t*>(p.out) + to_row * p.ldd + to_column;
 #pragma unroll
@@ -468,6 +471,19 @@ struct Consumer {
     }
   }
 
+  /// Stores the columns [begin, begin + kCount) of m64 block `m`, each 64 through a slab of its own
+  /// from `slab` on; the last 64 overlap those before where kCount is no multiple.
+  template <int kCount>
+  __device__ __forceinline__ void CopyColumns(int m, int begin, uint8_t* slab, int row,
+                                              int column) {
+    constexpr int kWidth = kCount < 64 ? kCount : 64;
+#pragma unroll
+    for (int done = 0; done < kCount; done += 64, slab += C::kSlabBytes) {
+      const int from = done + kWidth <= kCount ? done : kCount - kWidth;
+      CopySlab<kWidth>(m, begin + from, slab, row, column);
+    }
+  }
+
   /// Stores slab `i` (of kBlocksM * kSlabsN) of this warp's rows. The last slab of a row of slabs
   /// overlaps the one before where the columns are no multiple of 64: both write the same values.
   /// The slab's memory may still be read by this warp's store kSlabs stores ago.
@@ -476,7 +492,7 @@ struct Consumer {
     const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
     if (lane == 0) TmaStoreWaitRead<C::kSlabs - 1>();
     __syncwarp();
-    StoreSlab16x64(SharedAddress(slab), &sum[m][offset / 2], lane);
+    StoreSlab16<64>(SharedAddress(slab), &sum[m][offset / 2], lane);
     FenceAsyncShared();
     __syncwarp();
     if (lane == 0) {
@@ -599,16 +615,23 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
     const bool last = C::kSplit > 1 || tile + clusters >= p.order.count();
     if (last && (C::kSplit == 1 || C::kOwnPartials))
       NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
-    constexpr int kShare = C::kAllSlabs / C::kSplit;
+    uint8_t* const last_slabs = stages + C::kLastSlabs + warp * C::kAllSlabs * C::kSlabBytes;
+    if constexpr (C::kSplit > 1) {
+      constexpr int kParts = C::kSplit / C::kBlocksM;  // CTAs that share an m64 block
 #pragma unroll
-    for (int i = 0; i < C::kAllSlabs; ++i) {
-      if (C::kSplit > 1 && i / kShare != rank) continue;
-      if (last) {
-        c.CopySlab(i, stages + C::kLastSlabs + (warp * C::kAllSlabs + i) * C::kSlabBytes, row,
-                   column);
-      } else {
+      for (int r = 0; r < C::kSplit; ++r)
+        if (r == rank)
+          c.template CopyColumns<C::kShareColumns>(r / kParts, r % kParts * C::kShareColumns,
+                                                   last_slabs, row, column);
+    } else if (last) {
+#pragma unroll
+      for (int m = 0; m < C::kBlocksM; ++m)
+        c.template CopyColumns<C::kColumns>(m, 0, last_slabs + m * C::kSlabsN * C::kSlabBytes, row,
+                                            column);
+    } else {
+#pragma unroll
+      for (int i = 0; i < C::kAllSlabs; ++i)
         c.StoreSlab(i, own_slabs + i % C::kSlabs * C::kSlabBytes, row, column);
-      }
     }
   }
   if (lane == 0) TmaStoreWaitRead<0>();
