@@ -41,7 +41,6 @@ struct Activations {
 template <class T, int kCols>
 struct TileWeights {
   const T* column[kCols];
-  std::int64_t ld;
   const float* scales;      // V at k-block 0; null without scales
   std::int64_t scale_step;  // to the next k-block
 };
@@ -69,11 +68,13 @@ HWY_INLINE void MultiplyGroup(F32 d, const float* HWY_RESTRICT a, std::size_t a_
   }
 }
 
-// sums[r * sums_stride + c] = the products of kRows rows and kCols columns over all of k.
+// sums[r * row_stride + c * col_stride] = the products of kRows rows and kCols columns over all of
+// k.
 template <class Decoder, int kRows, int kCols>
 HWY_NOINLINE void DotTile(const Activations& activations, int row,
                           const TileWeights<typename Decoder::T, kCols>& weights, std::size_t k,
-                          float* HWY_RESTRICT sums, std::size_t sums_stride) {
+                          float* HWY_RESTRICT sums, std::size_t row_stride,
+                          std::size_t col_stride) {
   using T = typename Decoder::T;
   const F32 d;
   constexpr std::size_t kStep = kGroup<Decoder>;
@@ -100,11 +101,10 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
     }
     std::size_t i = begin;
     for (; i + kStep <= end; i += kStep) {
-      // The next tile's columns: a tile's streams are too short for hardware to run ahead of.
+      // Beyond a column's end stands the next tile's.
       HWY_UNROLL(8)
       for (int c = 0; c < kCols; ++c) {
-        __builtin_prefetch(columns[0] + (kCols + c) * weights.ld + static_cast<std::int64_t>(i), 0,
-                           2);
+        __builtin_prefetch(columns[c] + i + kSkinnyAheadBytes / sizeof(T), 0, 2);
       }
       MultiplyGroup<Decoder, kRows, kCols>(d, a + i, a_stride, columns, i, accumulators);
     }
@@ -143,7 +143,7 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(8)
     for (int c = 0; c < kCols; ++c) {
-      sums[static_cast<std::size_t>(r) * sums_stride + static_cast<std::size_t>(c)] =
+      sums[static_cast<std::size_t>(r) * row_stride + static_cast<std::size_t>(c) * col_stride] =
           hn::GetLane(hn::SumOfLanes(d, total[r][c]));
     }
   }
@@ -152,7 +152,7 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
 template <class Decoder, int kCols>
 using TileFunction = void (*)(const Activations&, int,
                               const TileWeights<typename Decoder::T, kCols>&, std::size_t, float*,
-                              std::size_t);
+                              std::size_t, std::size_t);
 
 // Tiles of 1 to kMaxRows rows, by row count.
 template <class Decoder, int kCols, int... kRowsLessOne>
@@ -221,25 +221,28 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
   pool.Run(
       strips,
       [&](int strip, int) {
-        // The last tile's columns beyond the strip fall behind its end.
+        // Columns beyond the strip fall behind its end.
         alignas(64) float sums[kSkinnyMaxRows][kSkinnyStrip + 16];
         const std::int64_t first = std::int64_t{strip} * kSkinnyStrip;
         const std::int64_t width = std::min<std::int64_t>(kSkinnyStrip, n - first);
         TileWeights<T, kCols> weights;
-        weights.ld = args.Bdesc.ld;
         weights.scales = kScaled<Decoder> ? v.data + strip * v.col_stride : nullptr;
         weights.scale_step = v.row_stride;
-        for (std::int64_t column = 0; column < width; column += kCols) {
+        // A tile's columns lie a part of the strip apart, so that tile after tile each of them is
+        // one long stream.
+        const std::int64_t part = (width + kCols - 1) / kCols;
+        for (std::int64_t column = 0; column < part; ++column) {
           for (int c = 0; c < kCols; ++c) {
-            // The last tile repeats the last column rather than reading beyond it.
-            const std::int64_t at = first + std::min(column + c, width - 1);
+            // The last part repeats the last column rather than reading beyond it.
+            const std::int64_t at = first + std::min(column + c * part, width - 1);
             weights.column[c] = static_cast<const T*>(args.B) + at * args.Bdesc.ld;
           }
           for (int tile = 0; tile < row_tiles; ++tile) {
             const int row = m * tile / row_tiles;
             const int rows = m * (tile + 1) / row_tiles - row;
             kTiles[static_cast<std::size_t>(rows - 1)](activations, row, weights, k,
-                                                       &sums[row][column], std::size(sums[0]));
+                                                       &sums[row][column], std::size(sums[0]),
+                                                       static_cast<std::size_t>(part));
           }
         }
         for (int row = 0; row < m; ++row) {
