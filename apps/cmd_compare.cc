@@ -110,23 +110,19 @@ int Report(const std::vector<NodeError>& errors, bool json) {
 int RunCompare(const CompareArgs& args) {
   const bool json = args.common.json;
   if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
-  Result<Session> session = OpenSession(args.common, &args.cache);
-  if (!session.ok()) return Fail(session.status(), json);
-  const auto model = args.decoder.Load();
-  if (!model.ok()) return Fail(model.status(), json);
-  const auto prompt = args.decoder.Tokens(model->config());
-  if (!prompt.ok()) return Fail(prompt.status(), json);
-  const auto dispatch = MakeCpuDispatch(
-      session->gemm,
-      {.policy = args.decoder.tune() ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
+  auto opened = args.decoder.Open(args.common, args.cache);
+  if (!opened.ok()) return Fail(opened.status(), json);
+  const auto dispatch = args.decoder.MakeDispatch(*opened);
   SessionOptions options;
-  options.max_context = static_cast<int>(prompt->size()) + args.steps;
+  options.max_context = static_cast<int>(opened->prompt.size()) + args.steps;
   options.cache_type = args.decoder.cache_type();
-  auto decoder = culet::Session::Create(*model, *dispatch, options);
+  auto decoder = culet::Session::Create(opened->model, *dispatch, options);
   if (!decoder.ok()) return Fail(decoder.status(), json);
   NodeComparison comparison(args.bound);
-  const Status status = RunSteps(args, *decoder, *prompt, comparison);
+  const Status status = RunSteps(args, *decoder, opened->prompt, comparison);
+  const Status saved = args.decoder.SaveTuned(*opened);
   if (!status.ok()) return Fail(status, json);
+  if (!saved.ok()) return Fail(saved, json);
   return Report(comparison.errors(), json);
 }
 

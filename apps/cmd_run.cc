@@ -267,34 +267,28 @@ SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config, std:
 int RunRun(const RunArgs& args) {
   const bool json = args.common.json;
   if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
-  Result<Session> session = OpenSession(args.common, &args.cache);
-  if (!session.ok()) return Fail(session.status(), json);
-  const auto model = args.decoder.Load();
-  if (!model.ok()) return Fail(model.status(), json);
+  auto opened = args.decoder.Open(args.common, args.cache);
+  if (!opened.ok()) return Fail(opened.status(), json);
+  const DeviceInfo& device = opened->session.gemm.device();
   RunResult result;
-  auto prompt = args.decoder.Tokens(model->config());
-  if (!prompt.ok()) return Fail(prompt.status(), json);
-  result.prompt = *std::move(prompt);
+  result.prompt = opened->prompt;
 
   HardwareRates rates;
   if (args.profile) {
-    const auto measured = MeasureRates(session->gemm.device(), DataType::kFloat32);
+    const auto measured = MeasureRates(device, DataType::kFloat32);
     if (!measured.ok()) return Fail(measured.status(), json);
     rates = *measured;
   }
-  const bool tune = args.decoder.tune();
-  const auto dispatch = MakeCpuDispatch(
-      session->gemm, {.policy = tune ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
-  auto decoder = culet::Session::Create(*model, *dispatch,
-                                        OptionsFor(args, model->config(), result.prompt.size()));
+  const auto dispatch = args.decoder.MakeDispatch(*opened);
+  auto decoder = culet::Session::Create(
+      opened->model, *dispatch, OptionsFor(args, opened->model.config(), result.prompt.size()));
   if (!decoder.ok()) return Fail(decoder.status(), json);
-  const Status status = Runner(args, *model, *decoder, result).Run();
+  const Status status = Runner(args, opened->model, *decoder, result).Run();
+  const Status saved = args.decoder.SaveTuned(*opened);
   if (!status.ok()) return Fail(status, json);
-  if (tune && session->file.has_value()) {
-    if (const Status saved = SaveResults(*session); !saved.ok()) return Fail(saved, json);
-  }
+  if (!saved.ok()) return Fail(saved, json);
   if (json) {
-    PrintDocument(args, result, rates, session->gemm.device());
+    PrintDocument(args, result, rates, device);
   } else {
     Print(args, result, rates);
   }

@@ -73,4 +73,24 @@ Result<std::vector<std::int32_t>> DecoderArgs::Tokens(const DecoderConfig& confi
   return tokens;
 }
 
+Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArgs& cache) const {
+  auto session = OpenSession(common, &cache);
+  if (!session.ok()) return session.status();
+  if (tune_) CULET_RETURN_IF_ERROR(CheckThatResultsCanBeSaved(*session));
+  auto model = Load();
+  if (!model.ok()) return model.status();
+  auto prompt = Tokens(model->config());
+  if (!prompt.ok()) return prompt.status();
+  return OpenedDecoder{*std::move(session), *std::move(model), *std::move(prompt)};
+}
+
+std::unique_ptr<KernelDispatch> DecoderArgs::MakeDispatch(OpenedDecoder& opened) const {
+  return MakeCpuDispatch(opened.session.gemm,
+                         {.policy = tune_ ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
+}
+
+Status DecoderArgs::SaveTuned(OpenedDecoder& opened) const {
+  return tune_ ? SaveResults(opened.session) : Status();
+}
+
 }  // namespace culet::cli

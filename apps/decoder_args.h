@@ -2,16 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "culet/decoder.h"
+#include "culet/dispatch.h"
 #include "culet/status.h"
 #include "culet/types.h"
+#include "session.h"
 
 namespace culet::cli {
+
+/// What a command that runs a model begins with.
+struct OpenedDecoder {
+  Session session;
+  DecoderModel model;
+  std::vector<std::int32_t> prompt;
+};
 
 /// The options --model --prompt --token-ids --rope-frequencies --kv --tune.
 class DecoderArgs {
@@ -27,17 +37,22 @@ class DecoderArgs {
   bool bytes() const { return !prompt_.empty(); }
   const std::string& prompt() const { return prompt_; }
   DataType cache_type() const;
-  bool tune() const { return tune_; }
 
-  /// Errors: as DecoderModel::Load.
-  Result<DecoderModel> Load() const;
+  /// Requires: Misuse().empty(). Errors: as OpenSession and DecoderModel::Load; with --tune as
+  /// CheckThatResultsCanBeSaved; INVALID_ARGUMENT for a token of the prompt outside the vocabulary
+  /// or a prompt of more positions than the model was made for, each with its number.
+  Result<OpenedDecoder> Open(const CommonArgs& common, const CacheArgs& cache) const;
 
-  /// The tokens of the prompt. Requires: Misuse().empty().
-  /// Errors: INVALID_ARGUMENT for a token outside the vocabulary or a prompt of more positions than
-  /// the model was made for, each with its number.
-  Result<std::vector<std::int32_t>> Tokens(const DecoderConfig& config) const;
+  /// `opened` must outlive it.
+  std::unique_ptr<KernelDispatch> MakeDispatch(OpenedDecoder& opened) const;
+
+  /// Keeps what --tune measured, whatever became of the run. Errors: as SaveResults.
+  Status SaveTuned(OpenedDecoder& opened) const;
 
  private:
+  Result<DecoderModel> Load() const;
+  Result<std::vector<std::int32_t>> Tokens(const DecoderConfig& config) const;
+
   std::string model_, prompt_, rope_frequencies_ = "float32", cache_type_ = "f32";
   std::vector<std::int64_t> ids_;
   bool tune_ = false;

@@ -604,6 +604,13 @@ class Models(Case):
         self.assertIn("(layers.0.attention_norm) rms_norm", document["first_beyond"]["node"])
         self.assertEqual(document["first_beyond"]["step"], "prompt")
 
+    def test_what_was_tuned_is_kept(self):
+        for command in ("run", "compare"):
+            path = self.folder / f"{command}.jsonl"
+            culet(command, "--model", self.adder, "--prompt", "1+1=", "--tune", "--cache", path)
+            records = path.read_text().splitlines()
+            self.assertGreater(len(records), 5, command)
+
     def test_refusals_name_what_is_wrong(self):
         model = ["--model", self.adder]
         self.assertIn("does not exist", self.refused("--model", self.folder / "no", "--prompt", 1))
