@@ -127,10 +127,10 @@ __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
   return mapped;
 }
 
-/// A barrier of all threads of the cluster, PTX ISA 9.7.13.3 barrier.cluster, whose first half does
-/// not order memory (83 to 108 clocks; 352 to 433 where it does), in two
-/// halves for work in between. The wait orders what the others did
-/// before they arrived only as far as they made it visible themselves (BarrierInitFence).
+/// A barrier of all threads of the cluster (PTX ISA 9.7.13.3 barrier.cluster) in two halves, for
+/// work in between. The first does not order memory (83 to 108 clocks; 352 to 433 where it does):
+/// after the wait, what the others did is seen as far as they made it visible themselves
+/// (BarrierInitFence).
 __device__ __forceinline__ void ClusterArriveRelaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

@@ -76,7 +76,6 @@ struct SmallMKernel {
   int tokens;        ///< wgmma N: columns of D^T a CTA computes
   int row_groups;    ///< consumer warpgroups along the weights' rows, 64 each ...
   int token_groups;  ///< ... and along the tokens
-  int products;      ///< of a warpgroup and k-block
   int stage_blocks;  ///< k-blocks of a stage of the ring
   int min_stages;    ///< unless a stage is used once
   int threads;

@@ -671,7 +671,6 @@ SmallMKernel MakeSmallM(const char* id, int registers, int residencies) {
           C::kTokens,
           C::kRowGroups,
           C::kTokenGroups * C::kTurns,
-          C::kParts,
           C::kStageBlocks,
           C::kMinStages,
           C::kThreads,
