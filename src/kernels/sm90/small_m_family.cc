@@ -19,7 +19,7 @@ using sm90::SmallMKernel;
 using sm90::SmallMLaunch;
 
 // Beyond, kernels with large tiles of A are the better family on every shape measured.
-constexpr int kMaxRowsOfA = 512;
+constexpr int kMaxRowsOfA = 256;
 constexpr int kMaxTokenTiles = 4;
 
 // What PredictUs is made of, in microseconds and bytes. Fitted to 1702 measurements of these
