@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "culet/gemm.h"
@@ -23,8 +24,16 @@ struct CpuDispatchOptions {
 /// Requires: a Gemm of device "cpu" that outlives the dispatch.
 std::unique_ptr<KernelDispatch> MakeCpuDispatch(Gemm& gemm, const CpuDispatchOptions& options = {});
 
-/// The definition of every operation: computed in double on the CPU, rounded once to the value's
-/// type. Takes every operation and every combination of float32, float16 and bfloat16.
-std::unique_ptr<KernelDispatch> MakeReferenceDispatch();
+/// What a reference computes in.
+enum class Arithmetic : std::uint8_t {
+  kFloat64 = 0,
+  /// Each operation rounds to FP32 and each sum has one order, so the bits are the same everywhere.
+  /// Shows what the rounding of FP32 alone does to a model: docs/graph.md has orders and use.
+  kFloat32,
+};
+
+/// The definition of every operation: computed on the CPU in double (the default), rounded once to
+/// the value's type. Takes every operation and every combination of float32, float16 and bfloat16.
+std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Arithmetic arithmetic = Arithmetic::kFloat64);
 
 }  // namespace culet

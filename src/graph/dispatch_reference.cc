@@ -1,21 +1,23 @@
-// MakeReferenceDispatch: every operation in double, one rounding to the value's type.
+// MakeReferenceDispatch: every operation in double or in FP32, one rounding to the value's type.
 #include <cmath>
 #include <cstring>
 
 #include "culet/dispatch.h"
 #include "graph/float_view.h"
 #include "graph/reference.h"
+#include "graph/reference_math.h"
 
 namespace culet {
 namespace {
 
+template <class T>
 class ReferenceDispatch final : public KernelDispatch {
  public:
   Feasibility supports(const ComputeGraph&, int) const override { return Feasibility::Ok(); }
 
   Status dispatch_mul_mat(const TensorNode& node, DevicePtr input, DevicePtr output,
                           std::uint32_t m, std::uint32_t n, std::uint32_t k) override {
-    std::vector<double> x(std::size_t{m} * k), y;
+    std::vector<T> x(std::size_t{m} * k), y;
     for (std::uint32_t i = 0; i < m; ++i) {
       LoadRow(input, current().input_node(0).type, i, k, x.data() + std::size_t{i} * k);
     }
@@ -28,46 +30,44 @@ class ReferenceDispatch final : public KernelDispatch {
 
   Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,
                            std::uint32_t hidden_dim, std::uint32_t m, float epsilon) override {
-    std::vector<double> x(hidden_dim), gamma(hidden_dim);
+    std::vector<T> x(hidden_dim), gamma(hidden_dim);
     const Weight& weight = node.params.gamma;
     LoadRow(weight.data_ptr, weight.type, 0, hidden_dim, gamma.data());
     for (std::uint32_t i = 0; i < m; ++i) {
       LoadRow(input, current().input_node(0).type, i, hidden_dim, x.data());
-      double sum = 0;
-      for (const double value : x) sum += value * value;
-      const double scale = 1 / std::sqrt(sum / hidden_dim + static_cast<double>(epsilon));
-      for (std::size_t c = 0; c < x.size(); ++c) x[c] *= scale * gamma[c];
+      const T sum = SumOfSquares(x.data(), hidden_dim);
+      const T scale = 1 / std::sqrt(sum / static_cast<T>(hidden_dim) + static_cast<T>(epsilon));
+      for (std::size_t c = 0; c < x.size(); ++c) x[c] = x[c] * scale * gamma[c];
       StoreRow(output, node.type, i, hidden_dim, x.data());
     }
     return {};
   }
 
   Status dispatch_add(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
-    return Binary(a, b, output, n, [](double x, double y) { return x + y; });
+    return Binary(a, b, output, n, [](T x, T y) { return x + y; });
   }
   Status dispatch_mul(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
-    return Binary(a, b, output, n, [](double x, double y) { return x * y; });
+    return Binary(a, b, output, n, [](T x, T y) { return x * y; });
   }
   Status dispatch_silu(DevicePtr input, DevicePtr output, std::size_t n) override {
-    return Binary(input, input, output, n, [](double x, double) { return x / (1 + std::exp(-x)); });
+    return Binary(input, input, output, n, [](T x, T) { return Silu(x); });
   }
   Status dispatch_swiglu(DevicePtr gate, DevicePtr up, DevicePtr output, std::size_t n) override {
-    return Binary(gate, up, output, n,
-                  [](double x, double y) { return x / (1 + std::exp(-x)) * y; });
+    return Binary(gate, up, output, n, [](T x, T y) { return Silu(x) * y; });
   }
 
   Status dispatch_rope(const TensorNode& node, DevicePtr qk, DevicePtr positions,
                        std::size_t n_positions, std::uint32_t head_dim,
                        std::uint32_t num_heads) override {
-    ReferenceRope(node.params.rope, static_cast<int>(head_dim),
-                  static_cast<std::int64_t>(n_positions), std::int64_t{head_dim} * num_heads,
-                  positions, node.type, qk);
+    ReferenceRope<T>(node.params.rope, static_cast<int>(head_dim),
+                     static_cast<std::int64_t>(n_positions), std::int64_t{head_dim} * num_heads,
+                     positions, node.type, qk);
     return {};
   }
 
   Status dispatch_attention(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
                             std::uint32_t, std::size_t) override {
-    ReferenceAttention(current());
+    ReferenceAttention<T>(current());
     return {};
   }
 
@@ -102,7 +102,7 @@ class ReferenceDispatch final : public KernelDispatch {
   Status dispatch_kv_write(const TensorNode& node, DevicePtr rows, DevicePtr slots, DevicePtr cache,
                            std::uint32_t m) override {
     const std::int64_t cols = node.shape.cols;
-    std::vector<double> row(static_cast<std::size_t>(cols));
+    std::vector<T> row(static_cast<std::size_t>(cols));
     for (std::uint32_t i = 0; i < m; ++i) {
       const std::int32_t slot = IndexAt(slots, i);
       if (slot < 0 || slot >= node.shape.rows) continue;
@@ -114,13 +114,13 @@ class ReferenceDispatch final : public KernelDispatch {
 
   Status dispatch_experts(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
                           std::uint32_t) override {
-    ReferenceExperts(current());
+    ReferenceExperts<T>(current());
     return {};
   }
 
   Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,
                          std::uint32_t n) override {
-    std::vector<double> row(n);
+    std::vector<T> row(n);
     for (std::uint32_t i = 0; i < m; ++i) {
       LoadRow(input, current().input_node(0).type, i, n, row.data());
       std::size_t best = 0;
@@ -138,8 +138,8 @@ class ReferenceDispatch final : public KernelDispatch {
     const DataType type = current().node().type;
     for (std::size_t i = 0; i < n; ++i) {
       const auto at = static_cast<std::int64_t>(i);
-      const double x = LoadAsDouble(FromDevicePtr<const void>(a), type, at);
-      const double y = LoadAsDouble(FromDevicePtr<const void>(b), type, at);
+      const auto x = static_cast<T>(LoadAsDouble(FromDevicePtr<const void>(a), type, at));
+      const auto y = static_cast<T>(LoadAsDouble(FromDevicePtr<const void>(b), type, at));
       StoreFromDouble(FromDevicePtr<void>(output), type, at, function(x, y));
     }
     return {};
@@ -149,7 +149,7 @@ class ReferenceDispatch final : public KernelDispatch {
   void PickRows(DevicePtr table, DataType type, std::int64_t rows, DevicePtr indices,
                 DevicePtr output, std::uint32_t m) {
     const TensorNode& node = current().node();
-    std::vector<double> row(static_cast<std::size_t>(node.shape.cols));
+    std::vector<T> row(static_cast<std::size_t>(node.shape.cols));
     for (std::uint32_t i = 0; i < m; ++i) {
       const std::int32_t index = IndexAt(indices, i);
       if (index < 0 || index >= rows) {
@@ -164,8 +164,9 @@ class ReferenceDispatch final : public KernelDispatch {
 
 }  // namespace
 
-std::unique_ptr<KernelDispatch> MakeReferenceDispatch() {
-  return std::make_unique<ReferenceDispatch>();
+std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::kFloat32) return std::make_unique<ReferenceDispatch<float>>();
+  return std::make_unique<ReferenceDispatch<double>>();
 }
 
 }  // namespace culet
