@@ -125,6 +125,8 @@ class NearTie(Exception):
 
 
 class Model:
+    least_margin = LEAST_MARGIN
+
     def __init__(self, config, stored, seed):
         self.c = c = config
         self.kind = c["model_type"]
@@ -209,7 +211,7 @@ class Model:
             exact = np.abs(x[:, first:first + GROUP] / scale.astype(np.float64))
             after = np.clip(np.searchsorted(MIDDLES, exact), 1, len(MIDDLES) - 1)
             distance = np.minimum(np.abs(MIDDLES[after] - exact), np.abs(MIDDLES[after - 1] - exact))
-            if distance.min() < LEAST_MARGIN:
+            if distance.min() < self.least_margin:
                 raise NearTie
         return out
 
@@ -277,6 +279,11 @@ class Model:
         if self.qk_norm:
             q, k = self.norm(q, p + "q_norm"), self.norm(k, p + "k_norm")
         q, k = self.rotate(q), self.rotate(k)
+        mixed = self.mixed(q, k, v, layer).reshape(tokens, -1)
+        return self.linear(mixed, p + "o_proj")
+
+    def mixed(self, q, k, v, layer):
+        tokens = q.shape[0]
         k, v = (np.repeat(t, self.heads // self.kv_heads, axis=1) for t in (k, v))
         scores = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(self.head_dim)
         i, j = np.arange(tokens)[:, None], np.arange(tokens)[None, :]
@@ -286,8 +293,7 @@ class Model:
         scores = np.where(seen, scores, -np.inf)
         weight = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weight /= weight.sum(axis=-1, keepdims=True)
-        mixed = np.einsum("hij,jhd->ihd", weight, v).reshape(tokens, -1)
-        return self.linear(mixed, p + "o_proj")
+        return np.einsum("hij,jhd->ihd", weight, v)
 
     def gated(self, x, gate, up, down):
         g = self.linear(x, gate)
@@ -299,18 +305,22 @@ class Model:
             return self.gated(x, *(f"{p}mlp.{name}_proj" for name in ("gate", "up", "down")))
         block, *names = self.expert_names()
         logits = self.linear(x, p + block + "gate")
-        share = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        share /= share.sum(axis=-1, keepdims=True)
-        out = np.zeros(x.shape)
-        for token in range(x.shape[0]):
-            chosen = np.argsort(-share[token], kind="stable")[:self.c["num_experts_per_tok"]]
-            shares = share[token, chosen]
-            if self.kind == "mixtral" or self.c["norm_topk_prob"]:
-                shares = shares / shares.sum()
+        out = np.zeros(x.shape, x.dtype)
+        for token, (chosen, shares) in enumerate(zip(*self.shares(logits))):
             for e, part in zip(chosen, shares):
                 expert = [f"{p}{block}experts.{e}.{name}" for name in names]
                 out[token] += part * self.gated(x[token:token + 1], *expert)[0]
         return out
+
+    def shares(self, logits):
+        """Each token's experts, the likeliest first, and their shares."""
+        share = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        share /= share.sum(axis=-1, keepdims=True)
+        chosen = np.argsort(-share, axis=-1, kind="stable")[:, :self.c["num_experts_per_tok"]]
+        shares = np.take_along_axis(share, chosen, axis=-1)
+        if self.kind == "mixtral" or self.c["norm_topk_prob"]:
+            shares = shares / shares.sum(axis=-1, keepdims=True)
+        return chosen, shares
 
     def forward(self, ids):
         """(logits, hidden states: after the embedding, after each layer, the last one normed)."""
@@ -395,15 +405,21 @@ def make(name, entry):
             break
         except NearTie:
             continue
-    folder = FOLDER / name
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(model.c, indent=1) + "\n")
     tensors = dict(model.w.files)
     if entry.get("leftovers"):
         # What older files carry along and nobody reads.
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", np.zeros(3, np.float32))
-    shards = entry.get("shards", 1)
+    size = write_checkpoint(name, model, tensors, goldens, entry.get("shards", 1))
+    margins = goldens["greedy_margin"][1]
+    print(f"{name}: seed {seed}, {size} bytes, least greedy margin {margins.min():.3g}")
+
+
+def write_checkpoint(name, model, tensors, goldens, shards=1):
+    """The folder's files; how many bytes they take."""
+    folder = FOLDER / name
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(model.c, indent=1) + "\n")
     if shards == 1:
         write_safetensors(folder / "model.safetensors", tensors)
     else:
@@ -415,9 +431,7 @@ def make(name, entry):
         index = {"metadata": {}, "weight_map": where}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
     write_safetensors(folder / "golden.safetensors", goldens)
-    margins = goldens["greedy_margin"][1]
-    size = sum(f.stat().st_size for f in folder.iterdir())
-    print(f"{name}: seed {seed}, {size} bytes, least greedy margin {margins.min():.3g}")
+    return sum(f.stat().st_size for f in folder.iterdir())
 
 
 def main():
