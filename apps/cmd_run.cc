@@ -234,6 +234,7 @@ void PrintDocument(const RunArgs& args, const RunResult& result, const HardwareR
     sequences.push_back(std::move(sequence));
   }
   Json document = {{"device", device.device_class},
+                   {"dispatch", args.decoder.dispatch()},
                    {"model", args.decoder.model()},
                    {"prompt", result.prompt},
                    {"sequences", std::move(sequences)},

@@ -6,6 +6,10 @@
 
 namespace culet::cli {
 
+std::unique_ptr<KernelDispatch> MakeReference(const std::string& name) {
+  return MakeReferenceDispatch(name == "reference" ? Arithmetic::kFloat64 : Arithmetic::kFloat32);
+}
+
 void DecoderArgs::AddTo(CLI::App& command) {
   const std::string group = "Model";
   command
@@ -30,6 +34,15 @@ void DecoderArgs::AddTo(CLI::App& command) {
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str()
       ->group(group);
+  std::vector<std::string> dispatches = kReferences;
+  dispatches.insert(dispatches.begin(), "cpu");
+  command
+      .add_option(
+          "--dispatch", dispatch_,
+          "What computes: the CPU's kernels, or the definition in double or in FP32, slowly")
+      ->check(CLI::IsMember(dispatches))
+      ->capture_default_str()
+      ->group(group);
   command.add_flag("--tune", tune_, "Tune the model's products first")->group(group);
 }
 
@@ -38,6 +51,9 @@ std::string DecoderArgs::Misuse() const {
     return "nothing to run on; give --prompt TEXT or --token-ids 1,2,3";
   }
   if (!prompt_.empty() && !ids_.empty()) return "--prompt and --token-ids exclude each other";
+  if (tune_ && dispatch_ != "cpu") {
+    return fmt::format("--tune is for the kernels of --dispatch cpu; {} has none", dispatch_);
+  }
   return {};
 }
 
@@ -85,6 +101,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
 }
 
 std::unique_ptr<KernelDispatch> DecoderArgs::MakeDispatch(OpenedDecoder& opened) const {
+  if (dispatch_ != "cpu") return MakeReference(dispatch_);
   return MakeCpuDispatch(opened.session.gemm,
                          {.policy = tune_ ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
 }

@@ -23,7 +23,13 @@ struct OpenedDecoder {
   std::vector<std::int32_t> prompt;
 };
 
-/// The options --model --prompt --token-ids --rope-frequencies --kv --tune.
+/// The names of the references on the command line.
+inline const std::vector<std::string> kReferences = {"reference", "reference-float32"};
+
+/// The reference of one of these names.
+std::unique_ptr<KernelDispatch> MakeReference(const std::string& name);
+
+/// The options --model --prompt --token-ids --rope-frequencies --kv --dispatch --tune.
 class DecoderArgs {
  public:
   void AddTo(CLI::App& command);
@@ -37,6 +43,8 @@ class DecoderArgs {
   bool bytes() const { return !prompt_.empty(); }
   const std::string& prompt() const { return prompt_; }
   DataType cache_type() const;
+  /// "cpu" or one of kReferences.
+  const std::string& dispatch() const { return dispatch_; }
 
   /// Requires: Misuse().empty(). Errors: as OpenSession and DecoderModel::Load; with --tune as
   /// CheckThatResultsCanBeSaved; INVALID_ARGUMENT for a token of the prompt outside the vocabulary
@@ -53,7 +61,8 @@ class DecoderArgs {
   Result<DecoderModel> Load() const;
   Result<std::vector<std::int32_t>> Tokens(const DecoderConfig& config) const;
 
-  std::string model_, prompt_, rope_frequencies_ = "float32", cache_type_ = "f32";
+  std::string model_, prompt_, rope_frequencies_ = "float32", cache_type_ = "f32",
+                               dispatch_ = "cpu";
   std::vector<std::int64_t> ids_;
   bool tune_ = false;
 };

@@ -8,7 +8,6 @@
 #include <limits>
 #include <utility>
 
-#include "culet/dispatch.h"
 #include "culet/types.h"
 
 namespace culet::cli {
@@ -85,7 +84,8 @@ double ErrorOf(const TensorNode& node, const std::byte* value, const std::byte* 
 
 }  // namespace
 
-NodeComparison::NodeComparison(double bound) : bound_(bound), reference_(MakeReferenceDispatch()) {}
+NodeComparison::NodeComparison(double bound, std::unique_ptr<KernelDispatch> reference)
+    : bound_(bound), reference_(std::move(reference)) {}
 
 NodeHook NodeComparison::Hook(std::string step) {
   return [this, step = std::move(step)](KernelDispatch& dispatch, const NodeLaunch& launch) {

@@ -1,4 +1,4 @@
-// Every node of a session's steps beside the double reference, on the same inputs.
+// Every node of a session's steps beside a reference, on the same inputs.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ struct NodeError {
 class NodeComparison {
  public:
   /// `bound`: for values of float32; others add what their own rounding may differ by.
-  explicit NodeComparison(double bound);
+  NodeComparison(double bound, std::unique_ptr<KernelDispatch> reference);
 
   /// The hook that launches and compares; the comparison must outlive it. `step` names the step.
   NodeHook Hook(std::string step);

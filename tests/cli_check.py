@@ -579,18 +579,41 @@ class Models(Case):
 
     def test_dumps_are_the_goldens(self):
         root = pathlib.Path(os.environ.get("CULET_FIXTURES", SOURCE / ".." / "shared" / "fixtures"))
-        names = ["llama-gqa", "llama3-scaled-tied", "qwen2-bias-tied", "qwen3-qknorm", "qwen3-moe"]
+        names = ["llama-gqa", "llama3-scaled-tied", "qwen2-bias-tied", "qwen3-qknorm", "qwen3-moe",
+                 "qwen3-fp8"]
         if not all((root / name / "golden.safetensors").exists() for name in names):
             self.skipTest("no checkpoints with goldens; set CULET_FIXTURES")
         for name in names:
+            # Inputs of products lie on rounding ties there.
+            fp8 = name == "qwen3-fp8"
             path = self.folder / "dump.safetensors"
             goldens = safetensors(root / name / "golden.safetensors")
             culet("run", "--model", root / name, "--max-new", 0, "--dump", path,
                   "--token-ids", ",".join(map(str, goldens["input_ids"][1])),
-                  "--rope-frequencies", "bfloat16")
+                  "--rope-frequencies", "bfloat16",
+                  "--dispatch", "reference-float32" if fp8 else "cpu")
             for tensor, (shape, values) in safetensors(path).items():
                 self.assertEqual(shape, goldens[tensor][0])
-                self.assertLessEqual(relative_l2(values, goldens[tensor][1]), 1e-5, (name, tensor))
+                self.assertLessEqual(relative_l2(values, goldens[tensor][1]),
+                                     5e-3 if fp8 else 1e-5, (name, tensor))
+
+    def test_the_references_differ_from_the_position_with_a_tie_on(self):
+        folder = SOURCE / "tests/goldens/qwen3-fp8-tie"
+        goldens = safetensors(folder / "golden.safetensors")
+        logits = {}
+        for dispatch in ("cpu", "reference", "reference-float32"):
+            path = self.folder / dispatch
+            document = culet_json("run", "--model", folder, "--max-new", 0, "--dump", path,
+                                  "--token-ids", ",".join(map(str, goldens["input_ids"][1])),
+                                  "--dispatch", dispatch)
+            self.assertEqual(document["dispatch"], dispatch)
+            logits[dispatch] = safetensors(path)["logits"][1]
+        self.assertEqual(logits["reference-float32"], goldens["logits"][1])
+        before = 8 * 96  # of the logits: the tie is at position 8
+        for dispatch in ("cpu", "reference"):
+            same = relative_l2(logits[dispatch][:before], goldens["logits"][1][:before])
+            self.assertLessEqual(same, 1e-5, dispatch)
+        self.assertGreater(relative_l2(logits["reference"], goldens["logits"][1]), 5e-3)
 
     def test_compare(self):
         out, err = culet("compare", "--model", self.adder, "--against", "reference",
@@ -603,6 +626,17 @@ class Models(Case):
         # The embedding is exact; the first rounding is the first norm's.
         self.assertIn("(layers.0.attention_norm) rms_norm", document["first_beyond"]["node"])
         self.assertEqual(document["first_beyond"]["step"], "prompt")
+        self.assertEqual((document["dispatch"], document["against"]), ("cpu", "reference"))
+
+    def test_compare_with_the_reference_in_float32(self):
+        model = ["--model", self.adder, "--prompt", self.PROMPT, "--against", "reference-float32"]
+        for dispatch in ("cpu", "reference"):
+            document = culet_json("compare", *model, "--dispatch", dispatch)
+            self.assertEqual((document["dispatch"], document["against"], document["beyond"]),
+                             (dispatch, "reference-float32", 0))
+            # Not one with itself.
+            self.assertGreater(max(worst["error"] for worst in document["worst"]), 1e-8)
+        self.assertIn("rounding tie", culet("compare", "--help")[0])
 
     def test_what_was_tuned_is_kept(self):
         for command in ("run", "compare"):
@@ -617,6 +651,13 @@ class Models(Case):
         self.assertIn("nothing to run on", self.refused(*model, code=2))
         both = self.refused(*model, "--prompt", 1, "--token-ids", 1, code=2)
         self.assertIn("exclude each other", both)
+        tuned = self.refused(*model, "--prompt", 1, "--dispatch", "reference", "--tune", code=2)
+        self.assertIn("--tune is for the kernels of --dispatch cpu; reference has none", tuned)
+        self.assertIn("not in {cpu,reference,reference-float32}",
+                      self.refused(*model, "--prompt", 1, "--dispatch", "double", code=2))
+        same = self.refused(*model, "--prompt", 1, "--dispatch", "reference", code=2,
+                            command="compare")
+        self.assertIn("--dispatch and --against are both reference", same)
         for command in ("run", "compare"):
             gpu = self.refused(*model, "--prompt", 1, "--device", "cuda", code=2, command=command)
             self.assertIn("works on the CPU so far", gpu)
