@@ -1,4 +1,4 @@
-// Operations that pick, store and choose, as nodes on both dispatches: what lies outside its range,
+// Operations that pick, store and choose, as nodes on every dispatch: what lies outside its range,
 // what is equal, what rounds.
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@
 namespace culet {
 namespace {
 
-enum class Backend { kCpu, kReference };
+enum class Backend { kCpu, kReference, kReferenceFloat32 };
 
 class GraphOps : public testing::TestWithParam<Backend> {
  protected:
@@ -33,8 +33,10 @@ class GraphOps : public testing::TestWithParam<Backend> {
   }
 
   Gemm gemm_ = *Gemm::Create();
-  std::unique_ptr<KernelDispatch> dispatch_ =
-      GetParam() == Backend::kCpu ? MakeCpuDispatch(gemm_) : MakeReferenceDispatch();
+  std::unique_ptr<KernelDispatch> dispatch_ = GetParam() == Backend::kCpu ? MakeCpuDispatch(gemm_)
+                                              : GetParam() == Backend::kReference
+                                                  ? MakeReferenceDispatch()
+                                                  : MakeReferenceDispatch(Arithmetic::kFloat32);
 };
 
 constexpr std::int32_t kFar = std::numeric_limits<std::int32_t>::max();
@@ -199,10 +201,15 @@ TEST_P(GraphOps, ExpertsChosenByTheLargestLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GraphOps, testing::Values(Backend::kCpu, Backend::kReference),
-                         [](const auto& info) {
-                           return std::string(info.param == Backend::kCpu ? "cpu" : "reference");
-                         });
+std::string NameOf(const testing::TestParamInfo<Backend>& info) {
+  constexpr const char* kNames[] = {"cpu", "reference", "reference_float32"};
+  return kNames[static_cast<int>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GraphOps,
+                         testing::Values(Backend::kCpu, Backend::kReference,
+                                         Backend::kReferenceFloat32),
+                         NameOf);
 
 }  // namespace
 }  // namespace culet
