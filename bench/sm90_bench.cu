@@ -169,7 +169,10 @@ struct Data {
     CHECK(cudaGetLastError());
     p.a = a, p.b = b, p.scale_a = sa, p.scale_b = sb, p.d = d_base + kGuard;
   }
-  void Poison() { CHECK(cudaMemset(d_base, 0xFF, (size_t(p.m) * p.ldd + 2 * kGuard) * 2)); }
+  void Poison() {
+    CHECK(cudaMemset(d_base, 0xFF, (size_t(p.m) * p.ldd + 2 * kGuard) * 2));
+    CHECK(cudaDeviceSynchronize());  // the launch comes on a stream that does not wait for this one
+  }
   ~Data() {
     for (const void* x : {p.a, p.b, static_cast<const void*>(p.scale_a),
                           static_cast<const void*>(p.scale_b), static_cast<const void*>(d_base)})
@@ -258,7 +261,9 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
       {512, 512, 512, 0, false},  {512, 512, 128, 0, true},     {256, 256, 1536, 0, false},
       {1, 128, 256, 0, false},    {17, 136, 384, 1, true},      {129, 392, 272, 1, false},
       {257, 520, 656, 2, true},   {1000, 1032, 1040, 1, false}, {300, 2112, 7168, 0, false},
-      {2100, 4104, 512, 0, true}, {64, 8, 4096, 1, false}};
+      {2100, 4104, 512, 0, true}, {64, 8, 4096, 1, false},      {8, 2112, 7168, 0, true},
+      {5, 136, 1040, 1, false},   {16, 520, 2048, 1, true},     {11, 392, 144, 2, false},
+      {16, 4104, 3088, 0, false}, {3, 264, 112, 1, true}};
   int failed = 0, run = 0, refused = 0;
   std::map<std::string, int> bad;
   for (const Shape& s : shapes) {

@@ -1,0 +1,53 @@
+// The skinny family's candidates: every kernel with its warps along K.
+#include <string>
+
+#include "bench/sm90_bench.h"
+#include "kernels/sm90/skinny.h"
+
+namespace culet::bench {
+namespace {
+
+sm90::BlockScaledProblem ToSkinny(const Problem& p) {
+  sm90::BlockScaledProblem s;
+  s.m = p.m, s.n = p.n, s.k = p.k;
+  s.lda = p.lda, s.ldb = p.ldb, s.ldd = p.ldd;
+  s.a = p.a, s.b = p.b, s.d = p.d;
+  s.scale_a = p.scale_a, s.scale_b = p.scale_b;
+  s.scale_a_row = p.scale_a_row, s.scale_a_block = p.scale_a_block;
+  s.scale_b_column = p.scale_b_column, s.scale_b_block = p.scale_b_block;
+  s.pdl = p.pdl;
+  return s;
+}
+
+Launcher PlanCandidate(const sm90::SkinnyKernel& kernel, int splits, const Problem& p) {
+  sm90::SkinnyLaunch launch;
+  if (!sm90::PlanSkinny(kernel, ToSkinny(p), splits, &launch)) return {};
+  // Few warps leave the machine idle, many wait for each other: both only cost time here.
+  const double places = double(p.sms) * splits * launch.row_groups *
+                        sm90::SkinnyResidentCtas(kernel, splits * launch.row_groups);
+  const double filled = double((p.n + kernel.rows - 1) / kernel.rows) * splits / places;
+  if (p.n >= 2048 && (filled < 0.25 || (splits > 1 && filled > 2.2))) return {};
+  if (sm90::LoadSkinny(kernel) != cudaSuccess) return {};
+  return [launch](cudaStream_t stream) { return sm90::LaunchSkinny(launch, stream); };
+}
+
+std::vector<Candidate> Make() {
+  std::vector<Candidate> candidates;
+  for (const sm90::SkinnyKernel& kernel : sm90::SkinnyKernels()) {
+    if (kernel.output_bytes != 2) continue;  // the program's D is BF16
+    for (int splits = 1; splits <= sm90::kSkinnyMaxThreads / 32; ++splits) {
+      Candidate candidate;
+      candidate.id = std::string("sm90_fp8_skinny/") + kernel.id + "/k" + std::to_string(splits);
+      candidate.plan = [&kernel, splits](const Problem& p) {
+        return PlanCandidate(kernel, splits, p);
+      };
+      candidates.push_back(std::move(candidate));
+    }
+  }
+  return candidates;
+}
+
+const Family family("skinny", Make);
+
+}  // namespace
+}  // namespace culet::bench

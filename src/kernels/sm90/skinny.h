@@ -1,0 +1,87 @@
+// What the host knows of the skinny block-scaled FP8 kernels for Hopper: up to 8 tokens, weights
+// by cp.async into a ring of each warp's own. A warp multiplies 16 to 64 rows of the weights (mma's
+// M) by the tokens (its N); warps of a CTA share rows and split K.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/sm90/block_scaled.h"
+
+namespace culet::sm90 {
+
+/// The kernel's one argument. Strides of scales are in elements, so either order is served.
+struct SkinnyParams {
+  const std::uint8_t* a = nullptr;
+  const std::uint8_t* b = nullptr;
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+  void* d = nullptr;
+  int lda = 0, ldb = 0;
+  std::int64_t ldd = 0;
+  int scale_a_row = 0;
+  int scale_a_block = 0;
+  int scale_b_column = 0;
+  int scale_b_block = 0;
+  int m = 0;
+  int n = 0;
+  int k = 0;
+  int blocks_each = 0;  ///< k-blocks of 128 a warp takes; the first `blocks_rest` one more
+  int blocks_rest = 0;
+  float alpha = 1.0f;
+  int early_weights = 0;  ///< 1: the kernel before writes neither the weights nor their scales
+};
+
+inline constexpr int kSkinnyTokens = 8;        ///< rows of A, at most
+inline constexpr int kSkinnyMaxThreads = 512;  ///< of a CTA
+
+/// One compiled kernel.
+struct SkinnyKernel {
+  const char* id;  ///< rows of weights a warp x tokens x k-blocks in flight
+  const void* function;
+  int rows;          ///< of weights, a warp
+  int depth;         ///< k-blocks a warp has in flight
+  int registers;     ///< a thread
+  int warp_bytes;    ///< of shared memory, for each warp ...
+  int cta_bytes;     ///< ... and for all of a CTA
+  int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32
+  constexpr int SmemBytes(int warps) const { return warps * warp_bytes + cta_bytes; }
+};
+
+/// All kernels of the family.
+std::span<const SkinnyKernel> SkinnyKernels();
+
+struct SkinnyLaunch {
+  const SkinnyKernel* kernel = nullptr;
+  SkinnyParams params;
+  int ctas = 0;
+  int splits = 1;      ///< warps along K ...
+  int row_groups = 1;  ///< ... and along rows, of a CTA
+};
+
+/// The most warps that can share K: each has a k-block.
+int SkinnyMaxSplits(const SkinnyKernel& kernel, int k);
+
+/// Groups of rows that a CTA takes when `splits` warps share each.
+int SkinnyRowGroups(int splits);
+
+/// Everything but the stream, made once. False when the shape or `splits` does not fit. Operands
+/// as BlockScaledProblem says, and k a multiple of 16.
+bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, int splits,
+                SkinnyLaunch* launch);
+
+/// Puts other operands into a plan: A, its scales and D of the plan's shapes and alignments.
+void RebindSkinny(const void* a, const float* scale_a, void* d, float alpha, SkinnyLaunch* launch);
+
+/// CTAs of so many warps that a multiprocessor holds.
+int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps);
+
+/// Loads the kernel on the current device and raises its shared-memory limit; not during a capture.
+cudaError_t LoadSkinny(const SkinnyKernel& kernel);
+
+/// A programmatic dependent launch where the plan says early_weights.
+cudaError_t LaunchSkinny(const SkinnyLaunch& launch, cudaStream_t stream);
+
+}  // namespace culet::sm90
