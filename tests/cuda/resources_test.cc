@@ -16,6 +16,7 @@
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
 #include "kernels/sm90/large_m.h"
+#include "kernels/sm90/skinny.h"
 #include "kernels/sm90/small_m.h"
 #include "ptxas_report.h"
 
@@ -69,6 +70,11 @@ std::map<std::string, Entry> HopperEntries() {
       entries["sm90_fp8_swap/" + std::string(kernel.id) + "/r" + std::to_string(residency)] = {
           kernel.function, kernel.threads, kernel.Layout(stages, 1).total};
     }
+  }
+  for (const sm90::SkinnyKernel& kernel : sm90::SkinnyKernels()) {
+    const int warps = sm90::SkinnyRowGroups(1);
+    entries["sm90_fp8_skinny/" + std::string(kernel.id)] = {kernel.function, 32 * warps,
+                                                            kernel.SmemBytes(warps)};
   }
   const auto add_any_shape = [&](const any_shape::CompiledKernel& kernel) {
     entries["cuda_any/" + std::string(kernel.id)] = {kernel.function, kernel.threads,

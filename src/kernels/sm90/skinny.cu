@@ -8,10 +8,7 @@ std::span<const SkinnyKernel> SkinnyKernels() {
   static const SkinnyKernel kernels[] = {
       MakeSkinny<SkinnyConfig<1, 2>>("16x8x2", 72),
       MakeSkinny<SkinnyConfig<1, 4>>("16x8x4", 72),
-      MakeSkinny<SkinnyConfig<2, 1>>("32x8x1", 104),
       MakeSkinny<SkinnyConfig<2, 2>>("32x8x2", 102),
-      MakeSkinny<SkinnyConfig<2, 4>>("32x8x4", 102),
-      MakeSkinny<SkinnyConfig<4, 1>>("64x8x1", 122),
       MakeSkinny<SkinnyConfig<4, 2>>("64x8x2", 124),
       MakeSkinny<SkinnyConfig<1, 4, true>>("16x8x4f32", 72),
   };
