@@ -432,6 +432,9 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
       std::sort(timed[i].samples.begin(), timed[i].samples.end());
       const double us = timed[i].samples[timed[i].samples.size() / 2];
       if (us < best_us) best_us = us, best = &timed[i];
+      if (log != nullptr)
+        std::fprintf(log, "%s,%d,%d,%d,%s,%.3f,median\n", anchor.layer.c_str(), m, n, k,
+                     timed[i].candidate->id.c_str(), us);
     }
     if (best != nullptr) {
       std::printf("%-16s %5d %6d %6d | %9.2f %6.3f %6.3f %6.3f | %s\n", anchor.layer.c_str(), m, n,
