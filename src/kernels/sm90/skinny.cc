@@ -15,8 +15,7 @@ constexpr std::int64_t kMaxPitch = std::numeric_limits<int>::max();
 }  // namespace
 
 int SkinnyMaxSplits(const SkinnyKernel& kernel, int k) {
-  return std::min({kSkinnyMaxThreads / 32, (kSmemPerCta - kernel.cta_bytes) / kernel.warp_bytes,
-                   CeilDiv(k, 128)});
+  return std::min({kSkinnyMaxThreads / 32, kSmemPerCta / kernel.warp_bytes, CeilDiv(k, 128)});
 }
 
 int SkinnyRowGroups(int splits) { return splits >= 3 ? 1 : 4 / splits; }
@@ -49,6 +48,10 @@ bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, i
   params.blocks_rest = k_blocks % splits;
   params.alpha = problem.alpha;
   params.early_weights = problem.pdl ? 1 : 0;
+  const int warps = splits * SkinnyRowGroups(splits);
+  const bool rehearse = SkinnyRehearses(kernel, warps, problem.pdl);
+  params.rehearse = rehearse ? 1 : 0;
+  launch->smem_bytes = kernel.SmemBytes(warps, rehearse);
   launch->kernel = &kernel;
   launch->splits = splits;
   launch->row_groups = SkinnyRowGroups(splits);
@@ -63,11 +66,16 @@ void RebindSkinny(const void* a, const float* scale_a, void* d, float alpha, Ski
   launch->params.alpha = alpha;
 }
 
-int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps) {
+bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, bool pdl) {
+  return !pdl && kernel.SmemBytes(warps, true) <= kSmemPerCta;
+}
+
+int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl) {
+  const int smem_bytes = kernel.SmemBytes(warps, SkinnyRehearses(kernel, warps, pdl));
   // Registers are given to warps in units of 8 a thread, and a warp's lie in one of four parts.
   const int warps_held = kRegistersPerPart / (CeilDiv(kernel.registers, 8) * 8 * 32) * 4;
-  return std::min({warps_held / warps, kSmemPerSm / (kernel.SmemBytes(warps) + kSmemReserved),
-                   kMaxCtas, kMaxWarps / warps});
+  return std::min(
+      {warps_held / warps, kSmemPerSm / (smem_bytes + kSmemReserved), kMaxCtas, kMaxWarps / warps});
 }
 
 cudaError_t LoadSkinny(const SkinnyKernel& kernel) {
@@ -83,8 +91,7 @@ cudaError_t LaunchSkinny(const SkinnyLaunch& launch, cudaStream_t stream) {
   config.gridDim = dim3(static_cast<unsigned>(launch.ctas));
   config.blockDim =
       dim3(32, static_cast<unsigned>(launch.splits), static_cast<unsigned>(launch.row_groups));
-  config.dynamicSmemBytes =
-      static_cast<std::size_t>(launch.kernel->SmemBytes(launch.splits * launch.row_groups));
+  config.dynamicSmemBytes = static_cast<std::size_t>(launch.smem_bytes);
   config.stream = stream;
   config.attrs = &dependent;
   config.numAttrs = launch.params.early_weights != 0 ? 1 : 0;

@@ -32,6 +32,7 @@ struct SkinnyParams {
   int blocks_rest = 0;
   float alpha = 1.0f;
   int early_weights = 0;  ///< 1: the kernel before writes neither the weights nor their scales
+  int rehearse = 0;       ///< 1: there is a slot of nobody's behind the rings, see the kernel
 };
 
 inline constexpr int kSkinnyTokens = 8;        ///< rows of A, at most
@@ -44,10 +45,12 @@ struct SkinnyKernel {
   int rows;          ///< of weights, a warp
   int depth;         ///< k-blocks a warp has in flight
   int registers;     ///< a thread
-  int warp_bytes;    ///< of shared memory, for each warp ...
-  int cta_bytes;     ///< ... and for all of a CTA
+  int warp_bytes;    ///< of shared memory: a warp's ring
+  int slot_bytes;    ///< a k-block's part of it
   int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32
-  constexpr int SmemBytes(int warps) const { return warps * warp_bytes + cta_bytes; }
+  constexpr int SmemBytes(int warps, bool rehearse) const {
+    return warps * warp_bytes + (rehearse ? slot_bytes : 0);
+  }
 };
 
 /// All kernels of the family.
@@ -59,6 +62,7 @@ struct SkinnyLaunch {
   int ctas = 0;
   int splits = 1;      ///< warps along K ...
   int row_groups = 1;  ///< ... and along rows, of a CTA
+  int smem_bytes = 0;
 };
 
 /// The most warps that can share K: each has a k-block.
@@ -75,8 +79,12 @@ bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, i
 /// Puts other operands into a plan: A, its scales and D of the plan's shapes and alignments.
 void RebindSkinny(const void* a, const float* scale_a, void* d, float alpha, SkinnyLaunch* launch);
 
+/// Whether a CTA of so many warps rehearses: not under programmatic dependent launch, where time
+/// passes before the activations and where memory of nobody's keeps the next kernel out.
+bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, bool pdl);
+
 /// CTAs of so many warps that a multiprocessor holds.
-int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps);
+int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl);
 
 /// Loads the kernel on the current device and raises its shared-memory limit; not during a capture.
 cudaError_t LoadSkinny(const SkinnyKernel& kernel);

@@ -16,10 +16,10 @@ using sm90::CeilDiv;
 using sm90::SkinnyKernel;
 using sm90::SkinnyLaunch;
 
-// What PredictUs is made of, in microseconds and bytes. Fitted to 1724 and 1293 measurements of
+// What PredictUs is made of, in microseconds and bytes. Fitted to 2056 and 1563 measurements of
 // these kernels on one H200, M = 1 to 8 on twelve layers, with the scale of sm90_fp8_swap's
-// predictions: the launch it prefers takes 1.016 of the best one's time in the geometric mean
-// and 1.06 at most; under programmatic dependent launch 1.05 and 1.16.
+// predictions: the launch it prefers takes 1.015 of the best one's time in the geometric mean
+// and 1.06 at most; under programmatic dependent launch 1.07 and 1.15.
 struct TimeModel {
   double launch;    // and the first bytes
   double read;      // of the device's read rate
@@ -30,37 +30,37 @@ struct TimeModel {
   double wave;      // each wave after the first
   double last;      // for each 16 rows of a k-block in flight, which a warp multiplies at the end
   double split;     // each warp along K
-  double a_bytes;   // of A, which each tile of rows reads again, a microsecond
-  double d_bytes;   // of D, likewise
+  double a_mb;      // each megabyte of A, which each tile of rows reads again
+  double d_mb;      // each megabyte of D
   double idle;      // places left free, up to the share `filled`
   double filled;
 };
-constexpr TimeModel kAlone = {.launch = 1.789,
-                              .read = 0.994,
-                              .latency = 0.846,
-                              .sm_bytes = 142.1e3,
-                              .token = 1.845,
-                              .norm = 2.152,
-                              .wave = 0.424,
+constexpr TimeModel kAlone = {.launch = 1.767,
+                              .read = 1.027,
+                              .latency = 0.823,
+                              .sm_bytes = 209.6e3,
+                              .token = 2.280,
+                              .norm = 1.476,
+                              .wave = 0.461,
                               .last = 0.061,
                               .split = 0.030,
-                              .a_bytes = 74e6,
-                              .d_bytes = 1.46e6,
-                              .idle = 1.699,
+                              .a_mb = 0.000,
+                              .d_mb = 0.705,
+                              .idle = 1.631,
                               .filled = 0.424};
-constexpr TimeModel kDependent = {.launch = 1.154,
-                                  .read = 0.954,
-                                  .latency = 0.001,
-                                  .sm_bytes = 153.9e3,
-                                  .token = 1.872,
-                                  .norm = 2.505,
-                                  .wave = 0.643,
-                                  .last = 0.004,
-                                  .split = 0.024,
-                                  .a_bytes = 28e6,
-                                  .d_bytes = 0.538e6,
-                                  .idle = 3.798,
-                                  .filled = 0.713};
+constexpr TimeModel kDependent = {.launch = 1.384,
+                                  .read = 0.953,
+                                  .latency = 1.092,
+                                  .sm_bytes = 115e3,
+                                  .token = 2.763,
+                                  .norm = 6.639,
+                                  .wave = 0.814,
+                                  .last = 0.000,
+                                  .split = 0.009,
+                                  .a_mb = 0.063,
+                                  .d_mb = 0.826,
+                                  .idle = 1.994,
+                                  .filled = 0.719};
 
 class PreparedSkinny final : public PreparedKernel {
  public:
@@ -137,7 +137,7 @@ double Skinny::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const int k_blocks = CeilDiv(CeilDiv(p.k, 128), splits),
             depth = std::min(kernel_.depth, k_blocks);
   const double tiles = CeilDiv(p.n, kernel_.rows), ctas = std::ceil(tiles / groups);
-  const double slots = sms * std::max(1, sm90::SkinnyResidentCtas(kernel_, warps));
+  const double slots = sms * std::max(1, sm90::SkinnyResidentCtas(kernel_, warps, p.pdl));
   const double waves = std::ceil(ctas / slots), per_sm = std::ceil(ctas / sms);
   const double in_flight = std::min(ctas, slots) * warps * depth * kernel_.rows * 128.0;
   const double rate = std::min(rates.read_gbps * 1e3 * t.read, in_flight / t.latency);
@@ -149,7 +149,7 @@ double Skinny::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
          most * std::pow(std::pow(stream / most, t.norm) + std::pow(taken / most, t.norm),
                          1 / t.norm) +
          (waves - 1) * t.wave + t.last * depth * kernel_.rows / 16 + t.split * splits +
-         tiles * p.m * p.k / t.a_bytes + double(kernel_.output_bytes) * p.m * p.n / t.d_bytes +
+         t.a_mb * 1e-6 * tiles * p.m * p.k + t.d_mb * 1e-6 * kernel_.output_bytes * p.m * p.n +
          t.idle * std::max(0.0, t.filled - std::min(1.0, ctas / slots));
 }
 
@@ -169,11 +169,12 @@ void AddSm90Skinny(const DeviceInfo& device, KernelList& kernels) {
     desc.split_k = true;
     desc.determinism = Determinism::kRepeatable;
     desc.stages = kernel.depth;
+    const int warps = sm90::SkinnyRowGroups(1);  // where K is not split
     KernelInfo info;
     info.name = std::string("sm90_fp8_skinny/") + kernel.id;
     info.registers = kernel.registers;
-    info.dynamic_smem_size = kernel.SmemBytes(sm90::SkinnyRowGroups(1));
-    info.max_active_ctas = sm90::SkinnyResidentCtas(kernel, sm90::SkinnyRowGroups(1));
+    info.dynamic_smem_size = kernel.SmemBytes(warps, sm90::SkinnyRehearses(kernel, warps, false));
+    info.max_active_ctas = sm90::SkinnyResidentCtas(kernel, warps, false);
     info.chunk_size_k = 128;
     kernels.push_back(std::make_unique<Skinny>(kernel, desc, std::move(info)));
   }

@@ -110,11 +110,11 @@ __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
 /// One warp's part of the product: `count` k-blocks from `first` on.
 template <class C>
 struct SkinnyWarp {
-  static constexpr uint32_t kWeightScaleLane =
-      16;  ///< copies it; the lanes before copy the tokens'
+  /// Copies the weights' scale; the lanes before copy the tokens'.
+  static constexpr uint32_t kWeightScaleLane = 16;
   const uint32_t lane, ring;
-  const bool has_token;  ///< of the two kinds of fragments: this lane's token, l / 4, exists ...
-  const bool has_scale;  ///< ... and this lane copies a scale
+  const bool has_token;  ///< this lane's token of a fragment, l / 4, exists
+  const bool has_scale;  ///< this lane copies a scale
   // Of the next k-block to fetch:
   const uint8_t* weight_row[2 * C::kRowTiles];  ///< rows l / 4, l / 4 + 8, ...
   const uint8_t* token_row;                     ///< likewise
@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   // one warp multiplies what happens to lie in a slot of nobody's: then all find the code near.
   const uint32_t nobodys = SharedAddress(shared_base + blockDim.z * splits * C::kWarpBytes);
 #pragma unroll 1
-  for (int pass = part == 0 && group == 0 ? 0 : 1; pass < 2; ++pass) {
+  for (int pass = p.rehearse != 0 && part == 0 && group == 0 ? 0 : 1; pass < 2; ++pass) {
     asm volatile("" : "+r"(pass));  // or each pass gets a code of its own
     const bool real = pass == 1;
     if (real && early) {
