@@ -78,8 +78,8 @@ class ScratchProblem {
   Status PoisonOutput(int index = 0);
 
   /// Compares the output with the double-precision product. Small products are compared whole;
-  /// of large ones 64 sampled rows x 256 sampled columns and the edges of tiles, and the whole
-  /// output is scanned for poison. The bound of an element is derived from k and the formats
+  /// of large ones 16384 elements in 64 sampled rows or fewer, the edges of tiles among them, and the
+  /// whole output is scanned for poison. The bound of an element is derived from k and the formats
   /// (docs/numerics.md); with Fill::kIntegers it is one rounding to the output type.
   Result<ErrorReport> Compare(int index = 0) const;
 

@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kWholeProducts = std::int64_t{1} << 26;     // about 0.1 s on one core
 constexpr std::int64_t kWholeElementsOfA = std::int64_t{1} << 22;  // 32 MB of doubles
 constexpr int kSampledRows = 64;
-constexpr int kSampledCols = 256;
-constexpr int kPromotionInterval = 128;  // what Accumulate::kPromoted promises for FP8
+constexpr int kSampledOutputs = 64 * 256;  // more columns where there are fewer rows
+constexpr int kPromotionInterval = 128;    // what Accumulate::kPromoted promises for FP8
 constexpr int kTileEdge = 64;  // every tile of every kernel starts at a multiple of a power of two
 
 // Both ends, the tail of a tile of 16, tile edges spread over the extent, and a random rest.
@@ -187,7 +187,8 @@ Oracle MakeOracle(const GemmDesc& desc, const Arrangement& at, const ScratchOpti
   const bool whole = elements_of_a <= kWholeElementsOfA && elements_of_a <= kWholeProducts / desc.n;
   Oracle oracle;
   oracle.rows = Sample(desc.m, whole ? desc.m : kSampledRows);
-  oracle.cols = Sample(desc.n, whole ? desc.n : kSampledCols);
+  oracle.cols =
+      Sample(desc.n, whole ? desc.n : kSampledOutputs / static_cast<int>(oracle.rows.size()));
   const std::size_t rows = oracle.rows.size(), cols = oracle.cols.size();
   const auto k = static_cast<std::size_t>(desc.k);
   oracle.reference.resize(rows * cols);

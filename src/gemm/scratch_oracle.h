@@ -20,7 +20,7 @@ struct Oracle {
 };
 
 /// Computes the oracle from the inputs in a host block that FillBlock made. Small products get
-/// every element; of large ones 64 rows x 256 columns: both ends, tile edges and a random rest.
+/// every element; of large ones 16384 in 64 rows or fewer: both ends, tile edges and a random rest.
 Oracle MakeOracle(const GemmDesc& desc, const Arrangement& arrangement,
                   const ScratchOptions& options, const std::byte* block);
 
