@@ -44,6 +44,11 @@ constexpr int kQuickPlainM[] = {1, 16, 17, 64, 129, 257};
 constexpr int kQuickPlainN[] = {16, 136, 256};
 constexpr int kQuickPlainK[] = {16, 128, 272};
 
+// Few rows, and outputs enough that their relative error means something.
+constexpr int kFewM[] = {5, 8};
+constexpr int kWideN[] = {2112, 4104};
+constexpr int kWideK[] = {656, 1040};
+
 // Past the cache blocks of a CPU core and the tiles of a GPU.
 struct Shape {
   int m, n, k;
@@ -230,6 +235,9 @@ std::vector<GemmDesc> ConformanceProblems(int arch, bool quick) {
   AddPlain(quick ? plain_edges : plain, kBf16, arch, add);
   AddPlain(plain_edges, kF32, arch, add);
   if (quick) return problems;
+  const Sizes few_rows{kFewM, kWideN, kWideK};
+  AddPlain(few_rows, kBf16, arch, add);
+  AddPlain(few_rows, kF32, arch, add);
   for (int i = 0; i < static_cast<int>(std::size(kUncommon)); ++i) {
     for (int j = 0; j < static_cast<int>(std::size(kUncommonShapes)); ++j) {
       add(MakeUncommon(kUncommon[i], kUncommonShapes[j], 3 * i + j, arch));
