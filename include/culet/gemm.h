@@ -35,8 +35,8 @@ struct PlanState;
 /// the stream must be of the plan's. Must not outlive its Gemm's registry.
 class GemmPlan {
  public:
-  /// Errors: INVALID_ARGUMENT for a null or misaligned pointer or a beta that the plan was not
-  /// made for, RESOURCE_EXHAUSTED for a small workspace; nothing is written then.
+  /// Errors: INVALID_ARGUMENT for a null or misaligned pointer, a beta that the plan was not made
+  /// for or another device's stream, RESOURCE_EXHAUSTED for a small workspace; nothing is written then.
   Status Launch(const LaunchPointers& pointers, Workspace& workspace,
                 cudaStream_t stream = nullptr) const;
 

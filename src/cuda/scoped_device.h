@@ -1,4 +1,4 @@
-// Makes a CUDA device current for a scope.
+// Makes a CUDA device current for a scope; whose a stream is.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,5 +23,19 @@ class ScopedDevice {
  private:
   int previous_ = -1;  // to be restored; -1: nothing was changed
 };
+
+/// Whether a launch on `stream` runs on device `ordinal` while that is current: CUDA runs it on the
+/// device that the stream was made for. True on the host (a negative ordinal) and where nobody
+/// knows; asks only in processes that see several devices.
+inline bool IsStreamOf(cudaStream_t stream, int ordinal) noexcept {
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return true;
+  static const bool several = [] {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 1;
+  }();
+  int device = ordinal;
+  return ordinal < 0 || !several || cudaStreamGetDevice(stream, &device) != cudaSuccess ||
+         device == ordinal;
+}
 
 }  // namespace culet

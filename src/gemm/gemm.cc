@@ -142,6 +142,7 @@ Status Gemm::Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream
   const auto desc = Describe(args, impl_->device.arch);
   if (!desc) return desc.status();
   CULET_RETURN_IF_ERROR(CheckAllPointers(args));
+  if (!IsStreamOf(stream, impl_->device.ordinal)) return StreamOfAnother(impl_->device.ordinal);
   const auto spec = ChooseOn(*this, *desc, args.operation.dispatch, stream);
   if (!spec) return spec.status();
   const DeviceScope scope(impl_->device.ordinal);

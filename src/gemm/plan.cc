@@ -96,6 +96,7 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
     return SmallWorkspace("tensormaps", workspace.tensormaps, workspace.tensormaps_size,
                           need.tensormaps);
   }
+  if (!IsStreamOf(stream, s.ordinal)) return StreamOfAnother(s.ordinal);
   const DeviceScope scope(s.ordinal);
   const int code = s.prepared->Launch(p.alpha, p.A, p.U, p.beta, p.C, p.D, workspace, stream);
   return code == 0 ? Status() : LaunchStatus(code, *s.spec.kernel);

@@ -168,8 +168,10 @@ TEST_F(OnGpu, AnyDeviceMayBeCurrentAtALaunch) {
   const auto error = scratch->Compare();
   ASSERT_TRUE(error.ok());
   EXPECT_TRUE(error->ok()) << error->ToString();
-  // A stream of another device is an error of the launch, which leaves both devices usable.
-  EXPECT_FALSE(plan->Launch(PointersOf(scratch->args()), none, stream).ok());
+  // CUDA would run it on the stream's device. The engine refuses, and both devices stay usable.
+  EXPECT_EQ(plan->Launch(PointersOf(scratch->args()), none, stream).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(gemm.Run(scratch->args(), none, stream).code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(plan->Launch(PointersOf(scratch->args()), none).ok());
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
