@@ -8,21 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/sm90/block_scaled.h"
+
 namespace culet::bench {
 
-/// D(BF16, m x n, ld ldd) = A(E4M3, m x k) x B(E4M3, n x k); scales as the public interface accepts
-/// them.
-struct Problem {
-  int m = 0, n = 0, k = 0;
-  std::int64_t lda = 0, ldb = 0, ldd = 0;
-  const void* a = nullptr;
-  const void* b = nullptr;
-  void* d = nullptr;
-  const float* scale_a =
-      nullptr;  ///< element (row, block) at row * scale_a_row + block * scale_a_block
-  const float* scale_b = nullptr;  ///< element (column block, block) likewise
-  int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
-  bool pdl = false;
+/// What a candidate plans: A and B as the public interface accepts them, D in BF16.
+struct Problem : sm90::BlockScaledProblem {
   int sms = 132;
 };
 

@@ -6,16 +6,9 @@ namespace culet::bench {
 namespace {
 
 Launcher Plan(const sm90::LargeMKernel& kernel, int swizzle, const Problem& p) {
-  sm90::BlockScaledProblem problem;
-  problem.m = p.m, problem.n = p.n, problem.k = p.k;
-  problem.lda = p.lda, problem.ldb = p.ldb, problem.ldd = p.ldd;
-  problem.a = p.a, problem.b = p.b, problem.d = p.d;
-  problem.scale_a = p.scale_a, problem.scale_b = p.scale_b;
-  problem.scale_a_row = p.scale_a_row, problem.scale_a_block = p.scale_a_block;
-  problem.scale_b_column = p.scale_b_column, problem.scale_b_block = p.scale_b_block;
   sm90::LargeMParams params;
   int grid = 0;
-  if (p.m <= 64 || !sm90::PlanLargeM(kernel, problem, swizzle, p.sms, &params, &grid)) return {};
+  if (p.m <= 64 || !sm90::PlanLargeM(kernel, p, swizzle, p.sms, &params, &grid)) return {};
   if (sm90::LoadLargeM(kernel) != cudaSuccess) return {};
   return [&kernel, params, grid, pdl = p.pdl](cudaStream_t stream) {
     return sm90::LaunchLargeM(kernel, params, grid, pdl, stream);

@@ -7,21 +7,9 @@
 namespace culet::bench {
 namespace {
 
-sm90::BlockScaledProblem ToSkinny(const Problem& p) {
-  sm90::BlockScaledProblem s;
-  s.m = p.m, s.n = p.n, s.k = p.k;
-  s.lda = p.lda, s.ldb = p.ldb, s.ldd = p.ldd;
-  s.a = p.a, s.b = p.b, s.d = p.d;
-  s.scale_a = p.scale_a, s.scale_b = p.scale_b;
-  s.scale_a_row = p.scale_a_row, s.scale_a_block = p.scale_a_block;
-  s.scale_b_column = p.scale_b_column, s.scale_b_block = p.scale_b_block;
-  s.pdl = p.pdl;
-  return s;
-}
-
 Launcher PlanCandidate(const sm90::SkinnyKernel& kernel, int splits, const Problem& p) {
   sm90::SkinnyLaunch launch;
-  if (!sm90::PlanSkinny(kernel, ToSkinny(p), splits, &launch)) return {};
+  if (!sm90::PlanSkinny(kernel, p, splits, &launch)) return {};
   // Few warps leave the machine idle, many wait for each other: both only cost time here.
   const double places = double(p.sms) * splits * launch.row_groups *
                         sm90::SkinnyResidentCtas(kernel, splits * launch.row_groups, p.pdl);

@@ -7,18 +7,6 @@
 namespace culet::bench {
 namespace {
 
-sm90::BlockScaledProblem ToSmallM(const Problem& p) {
-  sm90::BlockScaledProblem s;
-  s.m = p.m, s.n = p.n, s.k = p.k;
-  s.lda = p.lda, s.ldb = p.ldb, s.ldd = p.ldd;
-  s.a = p.a, s.b = p.b, s.d = p.d;
-  s.scale_a = p.scale_a, s.scale_b = p.scale_b;
-  s.scale_a_row = p.scale_a_row, s.scale_a_block = p.scale_a_block;
-  s.scale_b_column = p.scale_b_column, s.scale_b_block = p.scale_b_block;
-  s.pdl = p.pdl;
-  return s;
-}
-
 Launcher PlanCandidate(const sm90::SmallMKernel& kernel, int splits, int residency,
                        const Problem& p) {
   // Few token tiles, each at least half full.
@@ -26,7 +14,7 @@ Launcher PlanCandidate(const sm90::SmallMKernel& kernel, int splits, int residen
   if (token_tiles > (kernel.tokens >= 64 ? 4 : kernel.tokens == 32 ? 2 : 1)) return {};
   if (kernel.tokens > 8 && p.m <= kernel.tokens / 2) return {};
   sm90::SmallMLaunch launch;
-  if (!sm90::PlanSmallM(kernel, ToSmallM(p), splits, residency, &launch)) return {};
+  if (!sm90::PlanSmallM(kernel, p, splits, residency, &launch)) return {};
   // Grids that leave half of the machine idle, or whose clusters do not all fit, only cost time
   // here.
   const long ctas = static_cast<long>(launch.row_tiles) * launch.token_tiles * splits;
