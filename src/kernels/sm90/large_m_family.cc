@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernels/catalog.h"
-#include "kernels/sm90/block_scaled_args.h"
+#include "kernels/sm90/block_scaled_kernel.h"
 #include "kernels/sm90/large_m.h"
 
 namespace culet {
@@ -21,31 +21,24 @@ using sm90::LargeMParams;
 
 constexpr int kMaxSwizzle = 4;  // supergroups of 16 tiles; wider ones measured no faster
 
-class PreparedLargeM final : public PreparedKernel {
- public:
-  PreparedLargeM(const LargeMKernel& kernel, const LargeMParams& params, int grid, bool pdl)
-      : kernel_(kernel), params_(params), grid_(grid), pdl_(pdl) {}
+struct Planned {
+  const LargeMKernel* kernel = nullptr;
+  LargeMParams params;
+  int grid = 0;
+  bool pdl = false;
 
-  int Launch(float alpha, const void* A, const void* U, float beta, const void*, void* D,
-             Workspace&, cudaStream_t stream) const noexcept override {
-    if (beta != 0.0f) return static_cast<int>(StatusCode::kInvalidArgument);
-    LargeMParams params = params_;
-    if (!sm90::RebindLargeM(A, static_cast<const float*>(U), D, alpha, &params))
-      return static_cast<int>(StatusCode::kInternal);
-    return -static_cast<int>(sm90::LaunchLargeM(kernel_, params, grid_, pdl_, stream));
+  bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
+    return sm90::RebindLargeM(a, scale_a, d, alpha, &params);
   }
-
- private:
-  const LargeMKernel& kernel_;
-  const LargeMParams params_;
-  const int grid_;
-  const bool pdl_;
+  cudaError_t Start(cudaStream_t stream) const {
+    return sm90::LaunchLargeM(*kernel, params, grid, pdl, stream);
+  }
 };
 
-class LargeM final : public ArgsKernel {
+class LargeM final : public sm90::BlockScaledKernel<Planned> {
  public:
   LargeM(const LargeMKernel& kernel, int sms, KernelDesc desc, KernelInfo info)
-      : ArgsKernel(desc, std::move(info)), kernel_(kernel), sms_(sms) {}
+      : BlockScaledKernel(desc, std::move(info)), kernel_(kernel), sms_(sms) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
@@ -73,36 +66,15 @@ class LargeM final : public ArgsKernel {
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int) const noexcept override;
 
-  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle, int) override {
-    LargeMParams params;
-    int grid = 0;
-    if (args.beta != 0.0f || !Plan(args, swizzle, &params, &grid))
-      return Status(StatusCode::kInvalidArgument,
-                    id() + ": no tensor map for these operands; see explain for what is accepted");
-    const cudaError_t error = sm90::LoadLargeM(kernel_);
-    if (error != cudaSuccess)
-      return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
-    return std::unique_ptr<PreparedKernel>(
-        std::make_unique<PreparedLargeM>(kernel_, params, grid, args.operation.pdl));
-  }
-
-  int Run(const GemmArgs& args, int swizzle, int, Workspace&, cudaStream_t stream) override {
-    LargeMParams params;
-    int grid = 0;
-    if (args.beta != 0.0f || !Plan(args, swizzle, &params, &grid))
-      return static_cast<int>(StatusCode::kInvalidArgument);
-    const cudaError_t error = sm90::LoadLargeM(kernel_);
-    return -static_cast<int>(error != cudaSuccess ? error
-                                                  : sm90::LaunchLargeM(kernel_, params, grid,
-                                                                       args.operation.pdl, stream));
-  }
-
  private:
-  bool Plan(const GemmArgs& args, int swizzle, LargeMParams* params, int* grid) const {
+  bool Plan(const GemmArgs& args, int swizzle, int, Planned* launch) const override {
     const int sms = args.operation.sm_budget > 0 ? std::min(sms_, args.operation.sm_budget) : sms_;
-    return sm90::StridesFit(args) &&
-           sm90::PlanLargeM(kernel_, sm90::ToBlockScaled(args), swizzle, sms, params, grid);
+    launch->kernel = &kernel_;
+    launch->pdl = args.operation.pdl;
+    return sm90::PlanLargeM(kernel_, sm90::ToBlockScaled(args), swizzle, sms, &launch->params,
+                            &launch->grid);
   }
+  cudaError_t Load() const override { return sm90::LoadLargeM(kernel_); }
 
   const LargeMKernel& kernel_;
   const int sms_;
@@ -173,17 +145,10 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
 void AddSm90LargeM(const DeviceInfo& device, KernelList& kernels) {
   if (device.arch != 900) return;
   for (const LargeMKernel& kernel : sm90::LargeMKernels()) {
-    KernelDesc desc;
-    desc.backend = Backend::kNative;
-    desc.arch = 900;
-    desc.type_a = desc.type_b = DataType::kFloat8_e4m3;
-    desc.type_d = kernel.output_bytes == 2 ? DataType::kBfloat16 : DataType::kFloat32;
-    desc.quant_a = {QuantType::kK, 128};
-    desc.quant_b = {QuantType::kB, 128};
+    KernelDesc desc = sm90::BlockScaledDesc(kernel.output_bytes);
     desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = sm90::kBlockK;
     desc.cluster_m = kernel.cluster_m, desc.cluster_n = kernel.cluster_n;
     desc.stages = kernel.stages;
-    desc.determinism = Determinism::kRepeatable;
     KernelInfo info;
     info.name = kernel.id;
     info.registers = kernel.registers;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/catalog.h"
-#include "kernels/sm90/block_scaled_args.h"
+#include "kernels/sm90/block_scaled_kernel.h"
 #include "kernels/sm90/skinny.h"
 
 namespace culet {
@@ -62,26 +62,18 @@ constexpr TimeModel kDependent = {.launch = 1.384,
                                   .idle = 1.994,
                                   .filled = 0.719};
 
-class PreparedSkinny final : public PreparedKernel {
- public:
-  explicit PreparedSkinny(const SkinnyLaunch& launch) : launch_(launch) {}
-
-  int Launch(float alpha, const void* A, const void* U, float beta, const void*, void* D,
-             Workspace&, cudaStream_t stream) const noexcept override {
-    if (beta != 0.0f) return static_cast<int>(StatusCode::kInvalidArgument);
-    SkinnyLaunch launch = launch_;
-    sm90::RebindSkinny(A, static_cast<const float*>(U), D, alpha, &launch);
-    return -static_cast<int>(sm90::LaunchSkinny(launch, stream));
+struct Planned : SkinnyLaunch {
+  bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
+    sm90::RebindSkinny(a, scale_a, d, alpha, this);
+    return true;
   }
-
- private:
-  SkinnyLaunch launch_;
+  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchSkinny(*this, stream); }
 };
 
-class Skinny final : public ArgsKernel {
+class Skinny final : public sm90::BlockScaledKernel<Planned> {
  public:
   Skinny(const SkinnyKernel& kernel, KernelDesc desc, KernelInfo info)
-      : ArgsKernel(desc, std::move(info)), kernel_(kernel) {}
+      : BlockScaledKernel(desc, std::move(info)), kernel_(kernel) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
@@ -101,30 +93,11 @@ class Skinny final : public ArgsKernel {
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override;
 
-  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int, int splits) override {
-    SkinnyLaunch launch;
-    if (args.beta != 0.0f || !Plan(args, splits, &launch))
-      return Status(StatusCode::kInvalidArgument,
-                    id() + ": pitches beyond 2^31; see explain for what is accepted");
-    const cudaError_t error = sm90::LoadSkinny(kernel_);
-    if (error != cudaSuccess)
-      return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
-    return std::unique_ptr<PreparedKernel>(std::make_unique<PreparedSkinny>(launch));
-  }
-
-  int Run(const GemmArgs& args, int, int splits, Workspace&, cudaStream_t stream) override {
-    SkinnyLaunch launch;
-    if (args.beta != 0.0f || !Plan(args, splits, &launch))
-      return static_cast<int>(StatusCode::kInvalidArgument);
-    const cudaError_t error = sm90::LoadSkinny(kernel_);
-    return -static_cast<int>(error != cudaSuccess ? error : sm90::LaunchSkinny(launch, stream));
-  }
-
  private:
-  bool Plan(const GemmArgs& args, int splits, SkinnyLaunch* launch) const {
-    return sm90::StridesFit(args) &&
-           sm90::PlanSkinny(kernel_, sm90::ToBlockScaled(args), splits, launch);
+  bool Plan(const GemmArgs& args, int, int splits, Planned* launch) const override {
+    return sm90::PlanSkinny(kernel_, sm90::ToBlockScaled(args), splits, launch);
   }
+  cudaError_t Load() const override { return sm90::LoadSkinny(kernel_); }
 
   const SkinnyKernel& kernel_;
 };
@@ -158,16 +131,9 @@ double Skinny::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
 void AddSm90Skinny(const DeviceInfo& device, KernelList& kernels) {
   if (device.arch != 900) return;
   for (const SkinnyKernel& kernel : sm90::SkinnyKernels()) {
-    KernelDesc desc;
-    desc.backend = Backend::kNative;
-    desc.arch = 900;
-    desc.type_a = desc.type_b = DataType::kFloat8_e4m3;
-    desc.type_d = kernel.output_bytes == 2 ? DataType::kBfloat16 : DataType::kFloat32;
-    desc.quant_a = {QuantType::kK, 128};
-    desc.quant_b = {QuantType::kB, 128};
+    KernelDesc desc = sm90::BlockScaledDesc(kernel.output_bytes);
     desc.tile_m = sm90::kSkinnyTokens, desc.tile_n = kernel.rows, desc.tile_k = 128;
     desc.split_k = true;
-    desc.determinism = Determinism::kRepeatable;
     desc.stages = kernel.depth;
     const int warps = sm90::SkinnyRowGroups(1);  // where K is not split
     KernelInfo info;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kernels/catalog.h"
-#include "kernels/sm90/block_scaled_args.h"
+#include "kernels/sm90/block_scaled_kernel.h"
 #include "kernels/sm90/small_m.h"
 
 namespace culet {
@@ -75,27 +75,17 @@ double Norm(double a, double b, double c, double q) {
          std::pow(std::pow(a / most, q) + std::pow(b / most, q) + std::pow(c / most, q), 1 / q);
 }
 
-class PreparedSmallM final : public PreparedKernel {
- public:
-  explicit PreparedSmallM(const SmallMLaunch& launch) : launch_(launch) {}
-
-  int Launch(float alpha, const void* A, const void* U, float beta, const void*, void* D,
-             Workspace&, cudaStream_t stream) const noexcept override {
-    if (beta != 0.0f) return static_cast<int>(StatusCode::kInvalidArgument);
-    SmallMLaunch launch = launch_;
-    if (!sm90::RebindSmallM(A, static_cast<const float*>(U), D, alpha, &launch))
-      return static_cast<int>(StatusCode::kInternal);
-    return -static_cast<int>(sm90::LaunchSmallM(launch, stream));
+struct Planned : SmallMLaunch {
+  bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
+    return sm90::RebindSmallM(a, scale_a, d, alpha, this);
   }
-
- private:
-  SmallMLaunch launch_;
+  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchSmallM(*this, stream); }
 };
 
-class SmallM final : public ArgsKernel {
+class SmallM final : public sm90::BlockScaledKernel<Planned> {
  public:
   SmallM(const SmallMKernel& kernel, int residency, KernelDesc desc, KernelInfo info)
-      : ArgsKernel(desc, std::move(info)), kernel_(kernel), residency_(residency) {}
+      : BlockScaledKernel(desc, std::move(info)), kernel_(kernel), residency_(residency) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
@@ -120,30 +110,11 @@ class SmallM final : public ArgsKernel {
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override;
 
-  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int, int splits) override {
-    SmallMLaunch launch;
-    if (args.beta != 0.0f || !Plan(args, splits, &launch))
-      return Status(StatusCode::kInvalidArgument,
-                    id() + ": no tensor map for these operands; see explain for what is accepted");
-    const cudaError_t error = sm90::LoadSmallM(kernel_);
-    if (error != cudaSuccess)
-      return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
-    return std::unique_ptr<PreparedKernel>(std::make_unique<PreparedSmallM>(launch));
-  }
-
-  int Run(const GemmArgs& args, int, int splits, Workspace&, cudaStream_t stream) override {
-    SmallMLaunch launch;
-    if (args.beta != 0.0f || !Plan(args, splits, &launch))
-      return static_cast<int>(StatusCode::kInvalidArgument);
-    const cudaError_t error = sm90::LoadSmallM(kernel_);
-    return -static_cast<int>(error != cudaSuccess ? error : sm90::LaunchSmallM(launch, stream));
-  }
-
  private:
-  bool Plan(const GemmArgs& args, int splits, SmallMLaunch* launch) const {
-    return sm90::StridesFit(args) &&
-           sm90::PlanSmallM(kernel_, sm90::ToBlockScaled(args), splits, residency_, launch);
+  bool Plan(const GemmArgs& args, int, int splits, Planned* launch) const override {
+    return sm90::PlanSmallM(kernel_, sm90::ToBlockScaled(args), splits, residency_, launch);
   }
+  cudaError_t Load() const override { return sm90::LoadSmallM(kernel_); }
 
   const SmallMKernel& kernel_;
   const int residency_;
@@ -185,16 +156,9 @@ void AddSm90SmallM(const DeviceInfo& device, KernelList& kernels) {
   for (const SmallMKernel& kernel : sm90::SmallMKernels()) {
     for (int residency = 1; residency <= 4; ++residency) {
       if ((kernel.residencies >> residency & 1) == 0) continue;
-      KernelDesc desc;
-      desc.backend = Backend::kNative;
-      desc.arch = 900;
-      desc.type_a = desc.type_b = DataType::kFloat8_e4m3;
-      desc.type_d = kernel.output_bytes == 2 ? DataType::kBfloat16 : DataType::kFloat32;
-      desc.quant_a = {QuantType::kK, 128};
-      desc.quant_b = {QuantType::kB, 128};
+      KernelDesc desc = sm90::BlockScaledDesc(kernel.output_bytes);
       desc.tile_m = kernel.tokens, desc.tile_n = kernel.rows(), desc.tile_k = 128;
       desc.split_k = true;
-      desc.determinism = Determinism::kRepeatable;
       const int stages = sm90::SmallMStages(kernel, 1 << 20, 1, residency);
       desc.stages = stages;
       KernelInfo info;

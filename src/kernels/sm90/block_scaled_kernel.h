@@ -1,0 +1,87 @@
+// What the families of block-scaled Hopper kernels have in common as culet::Kernels: how they are
+// prepared and launched, and the descriptor.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "culet/kernel.h"
+#include "kernels/sm90/block_scaled_args.h"
+
+namespace culet::sm90 {
+
+/// `Planned` is one launch, made once, with
+///   bool Rebind(A, U, D, alpha)       puts other operands in; false when the driver refuses
+///   cudaError_t Start(stream) const   launches
+template <class Planned>
+class BlockScaledKernel : public ArgsKernel {
+ public:
+  using ArgsKernel::ArgsKernel;
+
+  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
+                                                  int splits) final {
+    Planned launch;
+    if (!Fits(args, swizzle, splits, &launch))
+      return Status(StatusCode::kInvalidArgument,
+                    id() + ": does not take these operands; see explain for what is accepted");
+    const cudaError_t error = Load();
+    if (error != cudaSuccess)
+      return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
+    return std::unique_ptr<PreparedKernel>(std::make_unique<Prepared>(launch));
+  }
+
+  int Run(const GemmArgs& args, int swizzle, int splits, Workspace&, cudaStream_t stream) final {
+    Planned launch;
+    if (!Fits(args, swizzle, splits, &launch))
+      return static_cast<int>(StatusCode::kInvalidArgument);
+    const cudaError_t error = Load();
+    return -static_cast<int>(error != cudaSuccess ? error : launch.Start(stream));
+  }
+
+ protected:
+  /// False when the kernel does not take these operands, or these parameters.
+  virtual bool Plan(const GemmArgs& args, int swizzle, int splits, Planned* launch) const = 0;
+
+  /// Loads the kernel on the current device and raises its shared-memory limit.
+  virtual cudaError_t Load() const = 0;
+
+ private:
+  class Prepared final : public PreparedKernel {
+   public:
+    explicit Prepared(const Planned& launch) : launch_(launch) {}
+
+    int Launch(float alpha, const void* A, const void* U, float beta, const void*, void* D,
+               Workspace&, cudaStream_t stream) const noexcept override {
+      if (beta != 0.0f) return static_cast<int>(StatusCode::kInvalidArgument);
+      Planned launch = launch_;
+      if (!launch.Rebind(A, static_cast<const float*>(U), D, alpha))
+        return static_cast<int>(StatusCode::kInternal);
+      return -static_cast<int>(launch.Start(stream));
+    }
+
+   private:
+    const Planned launch_;
+  };
+
+  bool Fits(const GemmArgs& args, int swizzle, int splits, Planned* launch) const {
+    return args.beta == 0.0f && StridesFit(args) && Plan(args, swizzle, splits, launch);
+  }
+};
+
+/// What the kernels of all families state; tiles, clusters and stages are theirs.
+inline KernelDesc BlockScaledDesc(int output_bytes) {
+  KernelDesc desc;
+  desc.backend = Backend::kNative;
+  desc.arch = 900;
+  desc.type_a = desc.type_b = DataType::kFloat8_e4m3;
+  desc.type_d = output_bytes == 2 ? DataType::kBfloat16 : DataType::kFloat32;
+  desc.quant_a = {QuantType::kK, 128};
+  desc.quant_b = {QuantType::kB, 128};
+  desc.determinism = Determinism::kRepeatable;
+  return desc;
+}
+
+}  // namespace culet::sm90
