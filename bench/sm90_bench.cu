@@ -263,7 +263,8 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
       {257, 520, 656, 2, true},   {1000, 1032, 1040, 1, false}, {300, 2112, 7168, 0, false},
       {2100, 4104, 512, 0, true}, {64, 8, 4096, 1, false},      {8, 2112, 7168, 0, true},
       {5, 136, 1040, 1, false},   {16, 520, 2048, 1, true},     {11, 392, 144, 2, false},
-      {16, 4104, 3088, 0, false}, {3, 264, 112, 1, true}};
+      {16, 4104, 3088, 0, false}, {3, 264, 112, 1, true},       {64, 200, 8336, 1, false},
+      {40, 328, 12416, 2, true}};
   int failed = 0, run = 0, refused = 0;
   std::map<std::string, int> bad;
   for (const Shape& s : shapes) {
@@ -285,9 +286,11 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
           return 1;
         }
         const Verdict v = Compare(data, reference);
-        // What equals the rounded product is right, however far rounding took so few elements.
+        // What equals the rounded product is right, however far rounding took it; of few elements
+        // it can be far: 1.75e-3 is for the 16384 that a large D has looked at.
+        const double limit = 1.7e-3 * (1 + 4 / std::sqrt(double(reference.values.size())));
         const bool ok = v.unwritten == 0 && v.broken == 0 &&
-                        (v.mismatches == 0 || (fill == Fill::kNormal && v.relative_l2 <= 1.75e-3));
+                        (v.mismatches == 0 || (fill == Fill::kNormal && v.relative_l2 <= limit));
         ++run;
         if (!ok) {
           ++failed;
@@ -345,6 +348,18 @@ std::vector<Anchor> ReadAnchors(const char* path) {
   return anchors;
 }
 
+__global__ void Nothing() {}
+
+// On an H200 with CUDA 13.0 the kernels of a graph follow each other faster until the process has
+// launched eight by themselves on a stream that it made (0.62 us for an empty kernel, 0.80 from
+// then on, in every graph). Programs that infer are past that.
+void LeaveTheFirstLaunchesBehind(cudaStream_t stream) {
+  for (int i = 0; i < 16; ++i) {
+    Nothing<<<1, 32, 0, stream>>>();
+    CHECK(cudaStreamSynchronize(stream));
+  }
+}
+
 struct Options {
   std::string only, log;
   std::vector<int> ms;
@@ -365,6 +380,7 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
   cudaEvent_t start, stop;
   CHECK(cudaEventCreate(&start));
   CHECK(cudaEventCreate(&stop));
+  LeaveTheFirstLaunchesBehind(stream);
   double log_dg = 0, log_limit = 0;
   int rows = 0;
   std::printf("%-16s %5s %6s %6s | %9s %6s %6s %6s | %s\n", "layer", "m", "n", "k", "us", "/limit",
