@@ -139,11 +139,13 @@ cudaError_t LaunchLargeM(const LargeMKernel& kernel, const LargeMParams& params,
                          cudaStream_t stream) {
   cudaLaunchAttribute attributes[2];
   int count = 0;
-  attributes[count].id = cudaLaunchAttributeClusterDimension;
-  attributes[count].val.clusterDim.x = static_cast<unsigned>(kernel.cluster_size());
-  attributes[count].val.clusterDim.y = 1;
-  attributes[count].val.clusterDim.z = 1;
-  ++count;
+  if (kernel.cluster_size() > 1) {  // a cluster of one, too, takes longer to start
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(kernel.cluster_size());
+    attributes[count].val.clusterDim.y = 1;
+    attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
   if (pdl) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count].val.programmaticStreamSerializationAllowed = 1;
