@@ -15,12 +15,33 @@ __device__ __forceinline__ void PrefetchTensorMap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+/// What L2 does with the lines of a load when it needs room. PTX ISA 9.7.9 createpolicy.
+using L2Policy = uint64_t;
+
+/// For what is read once: it makes room for everything else, such as activations, D and the code,
+/// constants and descriptors of the launches to come.
+__device__ __forceinline__ L2Policy EvictFirst() {
+  L2Policy policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 /// Box at element (inner, outer) -> this CTA's shared memory; completes the box's bytes on `full`.
 __device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint64_t* full,
                                         int inner, int outer) {
   const int32_t at[2] = {inner, outer};
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full);
+}
+
+/// The same with a policy; cuda::ptx has no such form. PTX ISA 9.7.9.27 cp.async.bulk.tensor.
+__device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint64_t* full,
+                                        int inner, int outer, L2Policy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(SharedAddress(destination)),
+      "l"(map), "r"(inner), "r"(outer), "r"(SharedAddress(full)), "l"(policy)
+      : "memory");
 }
 
 /// As TmaLoad, for a map with a third axis.
@@ -30,6 +51,14 @@ __device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uin
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full);
 }
+__device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uint64_t* full,
+                                         int inner, int outer, int slice, L2Policy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(SharedAddress(destination)),
+      "l"(map), "r"(inner), "r"(outer), "r"(slice), "r"(SharedAddress(full)), "l"(policy)
+      : "memory");
+}
 
 /// As TmaLoad, into the same offset of every CTA of the cluster whose bit is set in `mask`; each of
 /// them counts the bytes on its own barrier.
@@ -38,6 +67,16 @@ __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* 
   const int32_t at[2] = {inner, outer};
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full, mask);
+}
+__device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* map, uint64_t* full,
+                                                 int inner, int outer, uint16_t mask,
+                                                 L2Policy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(
+          SharedAddress(destination)),
+      "l"(map), "r"(inner), "r"(outer), "r"(SharedAddress(full)), "h"(mask), "l"(policy)
+      : "memory");
 }
 
 /// Shared memory -> box at (inner, outer); elements outside the tensor are not written. Needs

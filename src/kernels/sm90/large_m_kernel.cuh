@@ -173,6 +173,8 @@ __device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& 
 #pragma unroll
   for (int i = 0; i < C::kClusterN; ++i)
     mask_a |= static_cast<uint16_t>(1 << (i * C::kClusterM + rm));
+  // A single supergroup sweeps B once: all that need a tile of it read it at a time.
+  const bool b_once = p.order.tiles_m <= p.order.group;
   RingCursor<C::kStages> at;
   QuadCursor<C> quad_at;
   for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
@@ -199,13 +201,19 @@ __device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& 
       } else {
         TmaLoad(a, &p.a, full, kb * kBlockK, place.row);
       }
-      if constexpr (C::kClusterM > 1) {
-        constexpr int kRows = C::kTileN / C::kClusterM;
-        TmaLoadMulticast(b + rm * kRows * kBlockK, &p.b, full, kb * kBlockK,
-                         place.column + rm * kRows, mask_b);
-      } else {
-        TmaLoad(b, &p.b, full, kb * kBlockK, place.column);
-      }
+      const auto load_b = [&](auto... policy) {
+        if constexpr (C::kClusterM > 1) {
+          constexpr int kRows = C::kTileN / C::kClusterM;
+          TmaLoadMulticast(b + rm * kRows * kBlockK, &p.b, full, kb * kBlockK,
+                           place.column + rm * kRows, mask_b, policy...);
+        } else {
+          TmaLoad(b, &p.b, full, kb * kBlockK, place.column, policy...);
+        }
+      };
+      if (b_once)
+        load_b(EvictFirst());
+      else
+        load_b();
       if (first && p.scales_by_tma) {  // last: 16 bytes a row take the copy engine longest
         uint8_t* quad = quads + quad_at.slot * C::kQuadBytes;
         const int kq = kb & ~3;

@@ -16,6 +16,7 @@
 #include "kernels/sm90/skinny.h"
 #include "sm90/epilogue.cuh"
 #include "sm90/sync.cuh"
+#include "sm90/tma.cuh"
 
 namespace culet::sm90 {
 
@@ -60,9 +61,10 @@ __device__ __forceinline__ void Mma16x8x16(float (&d)[4], uint32_t a0, uint32_t 
 
 /// 16 bytes from global to shared memory, zeros where not `inside`. PTX ISA 9.7.9.25.3 cp.async.
 __device__ __forceinline__ void CopyStream(uint32_t to, const uint8_t* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(inside ? 16 : 0)
-               : "memory");
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+      "l"(from), "r"(inside ? 16 : 0), "l"(EvictFirst())
+      : "memory");
 }
 /// The same for what other warps read too.
 __device__ __forceinline__ void CopyShared(uint32_t to, const uint8_t* from, bool inside) {

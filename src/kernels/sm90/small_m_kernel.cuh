@@ -534,44 +534,53 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   // and whatever is asked for later queues behind them (3 us measured).
   const bool early_weights = p.early_weights != 0;
   const auto load = [&](uint8_t* to, const CUtensorMap* map, uint64_t* full, int i, int row,
-                        int rows) {
+                        int rows, auto... policy) {
     const int block = first + i * C::kStageBlocks;
     if (C::kStageBlocks > 1 && p.sliced) {
-      TmaLoad3(to, map, full, 0, row, block);
+      TmaLoad3(to, map, full, 0, row, block, policy...);
     } else {
 #pragma unroll
       for (int j = 0; j < C::kStageBlocks; ++j)
-        TmaLoad(to + j * rows * 128, map, full, (block + j) * 128, row);
+        TmaLoad(to + j * rows * 128, map, full, (block + j) * 128, row, policy...);
     }
   };
   const auto load_activations = [&](int stage, int i) {
     load(shared.activations(stage), &p.activations, &shared.full[stage], i, token0, C::kTokens);
   };
+  // Weights are read once (by neighbours at a time, where tokens take several tiles) and must not
+  // push anything else out of L2.
   const auto load_weights = [&](int stage, int i) {
-    load(shared.weights(stage), &p.weights, &shared.full[stage], i, row0, C::kRows);
+    load(shared.weights(stage), &p.weights, &shared.full[stage], i, row0, C::kRows, EvictFirst());
   };
-  if (warp == kTmaWarp) {
-    if (lane == 0) {
+  const auto load_stage = [&](int i) {
+    BarrierArriveExpect(&shared.full[i], kStageTx);
+    if (!early_weights) load_activations(i, i);
+    load_weights(i, i);
+  };
+  // The first load leaves as soon as its barrier is there; other warps prepare the rest meanwhile.
+  // An `else` would move its code behind theirs, and code comes from memory; a branch on the lane
+  // instead of elect.sync would wrap each TMA instruction into a loop over lanes.
+  const int first_loads = min(stages, loads);
+  if (warp == kTmaWarp && ElectOne()) {
+    BarrierInit(&shared.full[0], FullArrivals());
+    BarrierInitFence();
+    load_stage(0);
+  }
+  if (warp < 2 && lane == 0) {
+    if (warp == 0) {
 #pragma unroll
-      for (int i = 0; i < kSmallMMaxStages; ++i) BarrierInit(&shared.full[i], FullArrivals());
-      BarrierInitFence();
-#pragma unroll 1
-      for (int i = 0; i < min(stages, loads); ++i) {
-        BarrierArriveExpect(&shared.full[i], kStageTx);
-        if (!early_weights) load_activations(i, i);
-        load_weights(i, i);
+      for (int i = 0; i < kSmallMMaxStages; ++i)
+        BarrierInit(&shared.empty[i], EmptyArrivals(C::kConsumers / 32, 1));
+    } else {
+#pragma unroll
+      for (int i = 1; i < kSmallMMaxStages; ++i) BarrierInit(&shared.full[i], FullArrivals());
+#pragma unroll
+      for (int i = 0; i < SmallMLayout::kScaleBuffers; ++i) {
+        BarrierInit(&shared.scales_full[i], 32 * C::kScaleWarps);
+        BarrierInit(&shared.scales_empty[i], C::kConsumers / 32);
       }
+      BarrierInit(shared.exchange_full, C::kWarpgroups);
     }
-  } else if (warp == 0 && lane == 0) {
-#pragma unroll
-    for (int i = 0; i < kSmallMMaxStages; ++i)
-      BarrierInit(&shared.empty[i], EmptyArrivals(C::kConsumers / 32, 1));
-#pragma unroll
-    for (int i = 0; i < SmallMLayout::kScaleBuffers; ++i) {
-      BarrierInit(&shared.scales_full[i], 32 * C::kScaleWarps);
-      BarrierInit(&shared.scales_empty[i], C::kConsumers / 32);
-    }
-    BarrierInit(shared.exchange_full, C::kWarpgroups);
     BarrierInitFence();
   }
   const bool scale_warp = warp >= kScaleWarp && warp < kScaleWarp + C::kScaleWarps;
@@ -589,13 +598,16 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       if constexpr (!C::kLateTrigger) GridDependencyLaunch();
       if (early_weights) {
         scales.Begin();
+        if (warp == kScaleWarp && ElectOne()) {
 #pragma unroll 1
-        for (int i = 0; i < min(stages, loads) && warp == kScaleWarp && lane == 0; ++i)
-          load_activations(i, i);
+          for (int i = 0; i < first_loads; ++i) load_activations(i, i);
+        }
       }
       __syncwarp();
       scales.Run(shared);
-    } else if (warp == kTmaWarp && lane == 0) {
+    } else if (warp == kTmaWarp && ElectOne()) {
+#pragma unroll 1
+      for (int i = 1; i < first_loads; ++i) load_stage(i);
       GridDependencyWait();
       StageCursor at{0, 1};
 #pragma unroll 1
