@@ -9,7 +9,7 @@ std::span<const SmallMKernel> SmallM64() {
   static const SmallMKernel kernels[] = {
       MakeSmallM<SmallMConfig<8, 1, 1, 8, 2, 4>>("64x8x128", 34, 1 << 2 | 1 << 3 | 1 << 4),
       MakeSmallM<SmallMConfig<8, 1, 1, 8, 2, 4, 2>>("64x8x256", 34, 1 << 2),
-      MakeSmallM<SmallMConfig<16, 1, 1, 16, 2, 4>>("64x16x128", 52, 1 << 2 | 1 << 3 | 1 << 4),
+      MakeSmallM<SmallMConfig<16, 1, 1, 16, 2, 4>>("64x16x128", 53, 1 << 2 | 1 << 3 | 1 << 4),
       MakeSmallM<SmallMConfig<16, 1, 1, 16, 2, 4, 2>>("64x16x256", 54, 1 << 2),
       MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 4>>("64x32x128", 80, 1 << 2 | 1 << 3),
       MakeSmallM<SmallMConfig<32, 1, 1, 32, 2, 2, 2>>("64x32x256", 92, 1 << 1 | 1 << 2),

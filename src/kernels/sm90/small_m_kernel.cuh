@@ -526,9 +526,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const int count = min(loads * C::kStageBlocks, p.k_blocks - first);
   constexpr int kTmaWarp = C::kConsumers / 32, kScaleWarp = kTmaWarp + 1;
   constexpr uint32_t kStageTx = C::kStageBytes;
-  if (warp >= kTmaWarp && lane == 0)
-    PrefetchTensorMap(warp == kTmaWarp ? &p.weights : &p.activations);
-
   // Under programmatic dependent launch the weights come before the wait for the kernel before.
   // Otherwise what all CTAs share comes first: DRAM serves the weights of all stages in any order,
   // and whatever is asked for later queues behind them (3 us measured).
@@ -565,6 +562,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     BarrierInit(&shared.full[0], FullArrivals());
     BarrierInitFence();
     load_stage(0);
+  }
+  if (warp == kScaleWarp && ElectOne()) {
+    PrefetchTensorMap(&p.weights);
+    PrefetchTensorMap(&p.activations);
   }
   if (warp < 2 && lane == 0) {
     if (warp == 0) {
