@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/memory.h"
+
 namespace culet {
 
 /// A negative ordinal (the host) changes nothing. Two queries of the calling thread's own state
@@ -26,7 +28,8 @@ class ScopedDevice {
 
 /// Whether a launch on `stream` runs on device `ordinal` while that is current: CUDA runs it on the
 /// device that the stream was made for. True on the host (a negative ordinal) and where nobody
-/// knows; asks only in processes that see several devices.
+/// knows, as of a stream that records a graph: cudaStreamGetDevice would spoil the capture. Asks
+/// only in processes that see several devices.
 inline bool IsStreamOf(cudaStream_t stream, int ordinal) noexcept {
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return true;
   static const bool several = [] {
@@ -34,8 +37,8 @@ inline bool IsStreamOf(cudaStream_t stream, int ordinal) noexcept {
     return cudaGetDeviceCount(&count) == cudaSuccess && count > 1;
   }();
   int device = ordinal;
-  return ordinal < 0 || !several || cudaStreamGetDevice(stream, &device) != cudaSuccess ||
-         device == ordinal;
+  return ordinal < 0 || !several || IsCapturing(stream) ||
+         cudaStreamGetDevice(stream, &device) != cudaSuccess || device == ordinal;
 }
 
 }  // namespace culet
