@@ -1,0 +1,150 @@
+// What feeds a large-M kernel's ring: one thread by TMA, one warp where TMA cannot copy the scales.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/large_m_config.cuh"
+#include "sm90/sync.cuh"
+#include "sm90/tma.cuh"
+
+namespace culet::sm90 {
+
+/// Which quad is filled next, and when it was last left.
+template <class C>
+struct QuadCursor {
+  int slot = 0;
+  int serial = 0;            // k-blocks so far
+  int ends[C::kQuads] = {};  // serial after the last k-block of the latest quads, oldest first
+
+  /// Waits until the slot's last quad has been read. Its k-blocks are mostly older than the ring,
+  /// so that the stage just acquired says it already; after short quads they are not.
+  __device__ __forceinline__ void Acquire(LargeMShared<C>& shared, RingCursor<C::kStages> at) {
+    const int back = serial + 1 - ends[0];
+    if (ends[0] == 0 || back >= C::kStages) return;
+    at.stage -= back;
+    if (at.stage < 0) at.stage += C::kStages, at.parity ^= 1;
+    BarrierWait(&shared.ring.empty[at.stage], at.parity);
+  }
+  /// After each k-block; `last`: of its quad.
+  __device__ __forceinline__ void Advance(bool last) {
+    ++serial;
+    if (!last) return;
+#pragma unroll
+    for (int i = 0; i + 1 < C::kQuads; ++i) ends[i] = ends[i + 1];
+    ends[C::kQuads - 1] = serial;
+    if (++slot == C::kQuads) slot = 0;
+  }
+};
+
+/// The producer: one thread.
+template <class C>
+__device__ __forceinline__ void Produce(const LargeMParams& p, LargeMShared<C>& shared,
+                                        uint8_t* stages, uint8_t* quads, int rank, int kb_begin,
+                                        int kb_end) {
+  constexpr int kStageBytes = C::kStageBytesA + C::kStageBytesB;
+  const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
+  const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
+            rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
+  // CTAs with the same column of tiles share B: ranks rn * kClusterM + {0, 1, ...}; the same row
+  // shares A.
+  const uint16_t mask_b = static_cast<uint16_t>(((1 << C::kClusterM) - 1) << (rn * C::kClusterM));
+  uint16_t mask_a = 0;
+#pragma unroll
+  for (int i = 0; i < C::kClusterN; ++i)
+    mask_a |= static_cast<uint16_t>(1 << (i * C::kClusterM + rm));
+  // A single supergroup sweeps B once: all that need a tile of it read it at a time.
+  const bool b_once = p.order.tiles_m <= p.order.group;
+  RingCursor<C::kStages> at;
+  QuadCursor<C> quad_at;
+  for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
+       tile += clusters) {
+    const TilePlace place = PlaceOf<C>(p, tile, rank);
+    for (int kb = kb_begin; kb < kb_end; ++kb) {
+      const bool first = kb == kb_begin || kb % 4 == 0;
+      uint64_t* full = &shared.ring.full[at.stage];
+      shared.ring.WaitEmpty(at);
+      if (first) {
+        quad_at.Acquire(shared, at);
+        uint8_t* quad = quads + quad_at.slot * C::kQuadBytes;
+        *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(place.row, place.column);
+        BarrierArriveExpect(full, kStageBytes + (p.scales_by_tma ? C::kQuadLoadBytes : 0));
+      } else {
+        BarrierArriveExpect(full, kStageBytes);
+      }
+      uint8_t* a = stages + at.stage * kStageBytes;
+      uint8_t* b = a + C::kStageBytesA;
+      if constexpr (C::kClusterN > 1) {
+        constexpr int kRows = C::kTileM / C::kClusterN;
+        TmaLoadMulticast(a + rn * kRows * kBlockK, &p.a, full, kb * kBlockK, place.row + rn * kRows,
+                         mask_a);
+      } else {
+        TmaLoad(a, &p.a, full, kb * kBlockK, place.row);
+      }
+      const auto load_b = [&](auto... policy) {
+        if constexpr (C::kClusterM > 1) {
+          constexpr int kRows = C::kTileN / C::kClusterM;
+          TmaLoadMulticast(b + rm * kRows * kBlockK, &p.b, full, kb * kBlockK,
+                           place.column + rm * kRows, mask_b, policy...);
+        } else {
+          TmaLoad(b, &p.b, full, kb * kBlockK, place.column, policy...);
+        }
+      };
+      if (b_once)
+        load_b(EvictFirst());
+      else
+        load_b();
+      if (first && p.scales_by_tma) {  // last: 16 bytes a row take the copy engine longest
+        uint8_t* quad = quads + quad_at.slot * C::kQuadBytes;
+        const int kq = kb & ~3;
+        TmaLoad(quad, &p.u, full, p.u_rows_inner ? place.row : kq, p.u_rows_inner ? kq : place.row);
+        TmaLoad(quad + C::kQuadB, &p.v, full, kq, place.column / 128);
+      }
+      at.Advance();
+      quad_at.Advance(kb % 4 == 3 || kb == kb_end - 1);
+    }
+  }
+  shared.ring.Drain(at);
+}
+
+/// Copies the scales into the quads where TMA cannot (rows of scales that are no multiple of 16
+/// bytes apart): one warp, 4 bytes at a time, which costs the load unit a cycle each.
+template <class C>
+__device__ __forceinline__ void CopyScales(const LargeMParams& p, LargeMShared<C>& shared,
+                                           uint8_t* quads, int rank, int kb_begin, int kb_end) {
+  const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
+  const int lane = threadIdx.x % 32;
+  RingCursor<C::kStages> at;
+  QuadCursor<C> quad_at;
+  for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
+       tile += clusters) {
+    const TilePlace place = PlaceOf<C>(p, tile, rank);
+    for (int kb = kb_begin; kb < kb_end; ++kb) {
+      shared.ring.WaitEmpty(at);
+      if (kb == kb_begin || kb % 4 == 0) {
+        quad_at.Acquire(shared, at);
+        const uint32_t quad = SharedAddress(quads + quad_at.slot * C::kQuadBytes);
+        const int kq = kb & ~3, count = min(4, p.k_blocks - kq);
+        const auto copy = [&](uint32_t to, const float* from, int64_t step) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            if (j < count) CopyAsync<4>(to + j * 4, from + (kq + j) * step);
+        };
+        // Rows and columns outside the matrix read its last ones: their results are never stored.
+        for (int i = lane; i < C::kTileM; i += 32)
+          copy(quad + i * 16,
+               p.scale_a + static_cast<int64_t>(min(place.row + i, p.m - 1)) * p.scale_a_row,
+               p.scale_a_block);
+        if (lane < C::kScaleBlocks)
+          copy(quad + C::kQuadB + lane * 16,
+               p.scale_b + static_cast<int64_t>(min(place.column / 128 + lane, (p.n - 1) / 128)) *
+                               p.scale_b_column,
+               p.scale_b_block);
+      }
+      CopyAsyncArrive(&shared.ring.full[at.stage]);
+      at.Advance();
+      quad_at.Advance(kb % 4 == 3 || kb == kb_end - 1);
+    }
+  }
+}
+
+}  // namespace culet::sm90
