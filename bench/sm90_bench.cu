@@ -350,9 +350,7 @@ std::vector<Anchor> ReadAnchors(const char* path) {
 
 __global__ void Nothing() {}
 
-// On an H200 with CUDA 13.0 the kernels of a graph follow each other faster until the process has
-// launched eight by themselves on a stream that it made (0.62 us for an empty kernel, 0.80 from
-// then on, in every graph). Programs that infer are past that.
+// A process's first eight launches make its graphs slower, for good: see src/cuda/runtime.cc.
 void LeaveTheFirstLaunchesBehind(cudaStream_t stream) {
   for (int i = 0; i < 16; ++i) {
     Nothing<<<1, 32, 0, stream>>>();

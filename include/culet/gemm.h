@@ -36,7 +36,8 @@ struct PlanState;
 class GemmPlan {
  public:
   /// Errors: INVALID_ARGUMENT for a null or misaligned pointer, a beta that the plan was not made
-  /// for or another device's stream, RESOURCE_EXHAUSTED for a small workspace; nothing is written then.
+  /// for or another device's stream (which cannot be noticed while that records a graph),
+  /// RESOURCE_EXHAUSTED for a small workspace; nothing is written then.
   Status Launch(const LaunchPointers& pointers, Workspace& workspace,
                 cudaStream_t stream = nullptr) const;
 

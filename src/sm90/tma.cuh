@@ -51,6 +51,7 @@ __device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uin
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full);
 }
+/// The same with a policy.
 __device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uint64_t* full,
                                          int inner, int outer, int slice, L2Policy policy) {
   asm volatile(
@@ -68,6 +69,7 @@ __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* 
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full, mask);
 }
+/// The same with a policy.
 __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* map, uint64_t* full,
                                                  int inner, int outer, uint16_t mask,
                                                  L2Policy policy) {

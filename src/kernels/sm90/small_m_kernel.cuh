@@ -5,10 +5,11 @@
 // shared memory is one deep ring, and CTAs are small enough that several share a multiprocessor and
 // that the next kernel's CTAs fit beside this one's.
 //
-// Warps: 4G consumers; one that loads the weights; one that loads the activations and multiplies
-// both operands' scales. A k-block is 128 deep and is promoted to FP32 registers with its scales
-// (the tensor core keeps 14 bits of an FP8 sum). The partial sums of a cluster's CTAs meet in
-// shared memory through st.async; each sum is taken in rank order, so results repeat bit for bit.
+// Warps: 4G consumers; one that loads both operands; one that multiplies their scales, and loads
+// the first activations where the weights came early. A k-block is 128 deep and is promoted to FP32
+// registers with its scales (the tensor core keeps 14 bits of an FP8 sum). The partial sums of a
+// cluster's CTAs meet in shared memory through st.async; each sum is taken in rank order, so
+// results repeat bit for bit.
 #pragma once
 
 #include <algorithm>
@@ -526,6 +527,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const int count = min(loads * C::kStageBlocks, p.k_blocks - first);
   constexpr int kTmaWarp = C::kConsumers / 32, kScaleWarp = kTmaWarp + 1;
   constexpr uint32_t kStageTx = C::kStageBytes;
+
   // Under programmatic dependent launch the weights come before the wait for the kernel before.
   // Otherwise what all CTAs share comes first: DRAM serves the weights of all stages in any order,
   // and whatever is asked for later queues behind them (3 us measured).
@@ -563,7 +565,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     BarrierInitFence();
     load_stage(0);
   }
-  if (warp == kScaleWarp && ElectOne()) {
+  if (warp == kScaleWarp && ElectOne()) {  // beside the first load, not ahead of it
     PrefetchTensorMap(&p.weights);
     PrefetchTensorMap(&p.activations);
   }
