@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <set>
-#include <utility>
+#include <vector>
 
 #include "sm90/scheduler.h"
 
@@ -57,20 +59,35 @@ TEST(TensorMapPlan, SaysWhatTmaRefuses) {
   EXPECT_NE(WhyNotTensorMap(plan), nullptr);
 }
 
-TEST(TileOrder, VisitsEveryTileOnce) {
-  for (bool along_n : {false, true})
-    for (int group : {1, 3, 8, 64}) {
-      TileOrder order;
-      order.tiles_m = 13, order.tiles_n = 7, order.group = group, order.along_n = along_n;
-      std::set<std::pair<int, int>> seen;
-      for (int i = 0; i < order.count(); ++i) {
-        int m = -1, n = -1;
-        order.At(i, m, n);
-        EXPECT_TRUE(m >= 0 && m < 13 && n >= 0 && n < 7);
-        seen.insert({m, n});
-      }
-      EXPECT_EQ(seen.size(), 91u);
-    }
+TEST(Divisor, DividesAsDivisionDoes) {
+  constexpr int kMost = 0x7FFFFFFF;
+  for (int d : {1, 2, 3, 5, 7, 16, 17, 132, 641, 65535, 65536, 65537, 1 << 30, (1 << 30) + 1,
+                kMost - 1, kMost}) {
+    const Divisor divisor(d);
+    std::vector<int> values = {0, 1, 2, 1000, kMost - 1, kMost};
+    for (std::int64_t multiple : {1, 2, 3, 1000, kMost / d})  // where the quotient steps
+      for (int delta : {-1, 0, 1})
+        if (const std::int64_t n = multiple * d + delta; n >= 0 && n <= kMost)
+          values.push_back(static_cast<int>(n));
+    for (int n : values) EXPECT_EQ(divisor.Quotient(n), n / d) << n << " / " << d;
+  }
+}
+
+TEST(TileOrder, SweepsSupergroupsRowsFirst) {
+  for (int group : {1, 3, 4, 8, 13, 64}) {
+    const int tiles_m = 13, tiles_n = 7;
+    const TileOrder order(tiles_m, tiles_n, group);
+    EXPECT_EQ(order.sweeps_once(), group >= tiles_m);
+    int index = 0;
+    for (int first = 0; first < tiles_m; first += group)
+      for (int n = 0; n < tiles_n; ++n)
+        for (int m = first; m < std::min(tiles_m, first + group); ++m, ++index) {
+          int tile_m = -1, tile_n = -1;
+          order.At(index, tile_m, tile_n);
+          EXPECT_TRUE(tile_m == m && tile_n == n) << index << " in groups of " << group;
+        }
+    EXPECT_EQ(index, order.count());
+  }
 }
 
 TEST(SplitRange, CoversAllBlocksInOrder) {

@@ -28,13 +28,14 @@ struct Ring {
   uint64_t full[kStages];
   uint64_t empty[kStages];
 
-  /// By one thread, before a CTA (cluster) barrier.
-  __device__ __forceinline__ void Init(uint32_t full_arrivals, uint32_t empty_arrivals) {
+  /// By one thread each, before a CTA (cluster) barrier.
+  __device__ __forceinline__ void InitFull(uint32_t arrivals) {
 #pragma unroll
-    for (int s = 0; s < kStages; ++s) {
-      BarrierInit(&full[s], full_arrivals);
-      BarrierInit(&empty[s], empty_arrivals);
-    }
+    for (int s = 0; s < kStages; ++s) BarrierInit(&full[s], arrivals);
+  }
+  __device__ __forceinline__ void InitEmpty(uint32_t arrivals) {
+#pragma unroll
+    for (int s = 0; s < kStages; ++s) BarrierInit(&empty[s], arrivals);
   }
 
   /// Producer: waits until the stage is free. The first kStages calls pass at once, because the

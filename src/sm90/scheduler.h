@@ -7,30 +7,62 @@
 
 namespace culet::sm90 {
 
-/// A grid of tiles walked in supergroups: `group` rows of tiles are swept together along N, rows
-/// fastest, so that a wave of CTAs touches about group rows of A and wave/group columns of B. With
-/// `along_n` the roles are exchanged.
-struct TileOrder {
-  int tiles_m = 0;
-  int tiles_n = 0;
-  int group = 1;
-  bool along_n = false;
+/// Division of 0 <= n < 2^31 by a divisor that the host knows, by one multiplication: a division
+/// takes a thread some 150 clocks, and a launch begins with its first tile's place.
+/// (Granlund and Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994.)
+struct Divisor {
+  std::uint32_t multiplier = 0;  // 0: divides by 1
+  int shift = 0;
 
-  CULET_HOST_DEVICE constexpr int count() const { return tiles_m * tiles_n; }
+  constexpr Divisor() = default;
+  constexpr explicit Divisor(int divisor) {
+    if (divisor == 1) return;
+    int bits = 1;  // ceil(log2(divisor))
+    while ((std::uint64_t{1} << bits) < static_cast<std::uint64_t>(divisor)) ++bits;
+    multiplier =
+        static_cast<std::uint32_t>(((std::uint64_t{1} << (31 + bits)) + divisor - 1) / divisor);
+    shift = bits - 1;
+  }
+  CULET_HOST_DEVICE constexpr int Quotient(int n) const {
+    if (multiplier == 0) return n;
+    return static_cast<int>((std::uint64_t{static_cast<std::uint32_t>(n)} * multiplier) >> 32 >>
+                            shift);
+  }
+};
+
+/// A grid of tiles walked in supergroups: `group` rows of tiles are swept together along N, rows
+/// fastest, so that a wave of CTAs touches about group rows of A and wave/group columns of B.
+class TileOrder {
+ public:
+  constexpr TileOrder() = default;
+  constexpr TileOrder(int tiles_m, int tiles_n, int group)
+      : tiles_m_(tiles_m),
+        tiles_n_(tiles_n),
+        group_(group < tiles_m ? group : tiles_m),
+        per_group_(group_ * tiles_n),
+        rest_(tiles_m % group_),
+        by_group_area_(per_group_),
+        by_group_(group_),
+        by_rest_(rest_ == 0 ? 1 : rest_) {}
+
+  CULET_HOST_DEVICE constexpr int count() const { return tiles_m_ * tiles_n_; }
+  /// A single supergroup sweeps N once: all that need a tile of B read it at a time.
+  CULET_HOST_DEVICE constexpr bool sweeps_once() const { return group_ == tiles_m_; }
 
   /// The tile at position `index` < count().
   CULET_HOST_DEVICE constexpr void At(int index, int& tile_m, int& tile_n) const {
-    const int major = along_n ? tiles_n : tiles_m;  // the axis cut into groups
-    const int minor = along_n ? tiles_m : tiles_n;
-    const int per_group = group * minor;
-    const int first = index / per_group * group;
-    const int width = major - first < group ? major - first : group;
-    const int in_group = index % per_group;
-    const int a = first + in_group % width;
-    const int b = in_group / width;
-    tile_m = along_n ? b : a;
-    tile_n = along_n ? a : b;
+    const int number = by_group_area_.Quotient(index);
+    const int first = number * group_, in_group = index - number * per_group_;
+    const bool whole = tiles_m_ - first >= group_;
+    tile_n = (whole ? by_group_ : by_rest_).Quotient(in_group);
+    tile_m = first + in_group - tile_n * (whole ? group_ : rest_);
   }
+
+ private:
+  int tiles_m_ = 1, tiles_n_ = 1;
+  int group_ = 1, per_group_ = 1;
+  int rest_ = 0;  // rows of the last supergroup where it is not whole
+  Divisor by_group_area_, by_group_, by_rest_;
 };
 
 /// The k-blocks of part `part` of `parts`: near-equal shares, the larger ones first.

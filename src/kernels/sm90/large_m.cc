@@ -84,7 +84,7 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
   d.outer = static_cast<std::uint64_t>(problem.m);
   d.pitch_bytes = static_cast<std::uint64_t>(problem.ldd) * 2;
   d.box_inner = 64;
-  d.box_outer = 16;
+  d.box_outer = static_cast<std::uint32_t>(kernel.store_rows);
   d.element_bytes = 2;
   const TensorMapPlan a =
       BytesPlan(problem.k, problem.m, problem.lda, kernel.tile_m / kernel.cluster_n);
@@ -109,9 +109,9 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
   params->n = problem.n;
   params->k_blocks = CeilDiv(problem.k, kBlockK);
   if (params->k_blocks < kernel.split) return false;
-  params->order.tiles_m = CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m);
-  params->order.tiles_n = CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n);
-  params->order.group = std::max(1, (1 << swizzle) / kernel.cluster_m);
+  params->order = TileOrder(CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m),
+                            CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n),
+                            std::max(1, (1 << swizzle) / kernel.cluster_m));
   const int size = kernel.cluster_size();
   // A split kernel computes one tile a cluster; the others are persistent.
   const int clusters = kernel.split > 1 ? params->order.count()

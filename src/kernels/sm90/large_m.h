@@ -22,7 +22,7 @@ inline constexpr int kBlockK = 128;
 struct LargeMParams {
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
   CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m)
-  CUtensorMap d;  ///< (n, m) BF16, box (64, 16); not for F32
+  CUtensorMap d;  ///< (n, m) BF16, box (64, store_rows); not for F32
   CUtensorMap u;  ///< scales of A: (k / 128, m), box (4, tile_m), or (m, k / 128), box (tile_m, 4)
   CUtensorMap v;  ///< scales of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
   void* out = nullptr;   ///< D, for what is stored without a map
@@ -53,6 +53,7 @@ struct LargeMKernel {
   int split;                       ///< CTAs of a cluster that share one tile along K
   int warpgroups_m, warpgroups_n;  ///< consumers along M, N
   int stages;
+  int store_rows;    ///< of a box of D
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
   int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32
   int smem_bytes;

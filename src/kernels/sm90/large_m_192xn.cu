@@ -8,14 +8,10 @@ std::span<const LargeMKernel> LargeM192xN() {
   static const LargeMKernel kernels[] = {
       MakeLargeM<LargeMConfig<192, 128, 3, 1, 128, 4, 1, 1, 1, 2>>(
           "sm90_fp8_block/192x128x128/c1x1/s4"),
-      MakeLargeM<LargeMConfig<192, 128, 3, 1, 128, 4, 2, 1, 1, 2>>(
-          "sm90_fp8_block/192x128x128/c2x1/s4"),
       MakeLargeM<LargeMConfig<192, 128, 3, 1, 128, 4, 1, 2, 1, 2>>(
           "sm90_fp8_block/192x128x128/c1x2/s4"),
       MakeLargeM<LargeMConfig<192, 112, 3, 1, 112, 4, 1, 1, 1, 2>>(
           "sm90_fp8_block/192x112x128/c1x1/s4"),
-      MakeLargeM<LargeMConfig<192, 112, 3, 1, 112, 4, 1, 2, 1, 2>>(
-          "sm90_fp8_block/192x112x128/c1x2/s4"),
       MakeLargeM<LargeMConfig<192, 96, 3, 1, 96, 5, 1, 1, 1, 1>>(
           "sm90_fp8_block/192x96x128/c1x1/s5"),
   };

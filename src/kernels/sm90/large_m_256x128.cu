@@ -8,8 +8,6 @@ std::span<const LargeMKernel> LargeM256x128() {
   static const LargeMKernel kernels[] = {
       MakeLargeM<LargeMConfig<256, 128, 2, 1, 128, 4, 1, 1, 1, 1>>(
           "sm90_fp8_block/256x128x128/c1x1/s4"),
-      MakeLargeM<LargeMConfig<256, 128, 2, 1, 128, 4, 2, 1, 1, 1>>(
-          "sm90_fp8_block/256x128x128/c2x1/s4"),
       MakeLargeM<LargeMConfig<256, 128, 2, 1, 128, 4, 1, 2, 1, 1>>(
           "sm90_fp8_block/256x128x128/c1x2/s4"),
       MakeLargeM<LargeMConfig<256, 128, 2, 1, 128, 3, 1, 1, 1, 4>>(

@@ -6,14 +6,10 @@ namespace culet::sm90 {
 std::span<const LargeMKernel> LargeM256xN() {
   //           tile, warpgroups, product, stages, cluster, split, slabs
   static const LargeMKernel kernels[] = {
-      MakeLargeM<LargeMConfig<256, 96, 2, 1, 96, 4, 1, 2, 1, 2>>(
-          "sm90_fp8_block/256x96x128/c1x2/s4"),
       MakeLargeM<LargeMConfig<256, 96, 2, 1, 96, 4, 1, 1, 1, 2>>(
           "sm90_fp8_block/256x96x128/c1x1/s4"),
-      MakeLargeM<LargeMConfig<256, 112, 2, 1, 112, 4, 1, 2, 1, 1>>(
-          "sm90_fp8_block/256x112x128/c1x2/s4"),
-      MakeLargeM<LargeMConfig<256, 112, 2, 1, 112, 4, 1, 1, 1, 1>>(
-          "sm90_fp8_block/256x112x128/c1x1/s4"),
+      MakeLargeM<LargeMConfig<256, 112, 2, 1, 112, 3, 1, 1, 1, 4>>(
+          "sm90_fp8_block/256x112x128/c1x1/s3"),
   };
   return kernels;
 }

@@ -43,6 +43,9 @@ struct LargeMConfig {
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kSlabsN = (kColumns + 63) / 64;  // slabs across a warpgroup's columns
   static constexpr int kAllSlabs = kBlocksM * kSlabsN;  // of a warp
+  // A warpgroup's warps store together: one box of 64 rows leaves sooner than four of 16. Not where
+  // they would all wait for their only slab to be read.
+  static constexpr int kStoreRows = kSlabs == 1 && kAllSlabs > 1 ? 16 : 64;
   // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
   // tile, stored through the stages), else at the start of the stages.
   static constexpr int kPartialBytes =

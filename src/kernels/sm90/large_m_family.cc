@@ -81,9 +81,9 @@ class LargeM final : public sm90::BlockScaledKernel<Planned> {
 };
 
 // Waves of tiles, the power that a launch draws or the bytes from memory, whichever takes longest.
-// The constants are fitted to 2700 measurements of these kernels on one H200 at M = 128 to 512 on
-// twelve layers: the choice by this model alone costs 1.019 of the best choice in the geometric
-// mean, 1.15 at most; predictions near the best time are off by 8 % (RMS).
+// The constants are fitted to 6200 measurements of these kernels on one H200 at M = 128 to 8192 on
+// twelve layers: the choice by this model alone costs 1.024 of the best choice in the geometric
+// mean, 1.11 at most; predictions near the best time are off by 7 % (RMS).
 double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
                          int swizzle, int) const noexcept {
   const int tile_m = kernel_.tile_m, tile_n = kernel_.tile_n, split = kernel_.split;
@@ -93,51 +93,46 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const int sms = std::max(1, p.sm_budget > 0 ? std::min(p.sm_budget, device.units) : device.units);
   const double tiles =
       double(CeilDiv(p.m, tile_m * kernel_.cluster_m)) * CeilDiv(p.n, tile_n * kernel_.cluster_n);
-  // Clusters of four do not fill every part of the chip: 120 of 132 multiprocessors.
-  const double places =
-      std::max(1.0, std::floor(sms * (split > 2 ? 0.91 : 1.0) / kernel_.cluster_size()));
-  const double waves = std::ceil(tiles / places);
+  const double waves = std::ceil(tiles / std::max(1, sms / kernel_.cluster_size()));
   const int k_blocks = CeilDiv(p.k, sm90::kBlockK);
   const double area = double(tile_m) * tile_n;
 
   // A k-block: the tensor core with what its promotion leaves uncovered, or shared memory, which
-  // each warpgroup's products read and the loads write, 128 bytes a clock.
+  // each warpgroup's products read and the loads write, some 120 bytes a clock.
   const double tensor = area / 32 *
-                        (warpgroups == 3  ? 1.30
-                         : blocks_m == 2  ? 1.38
-                         : columns <= 128 ? 1.02
-                                          : 1.32);
+                        (warpgroups == 3  ? 1.28
+                         : blocks_m == 2  ? 1.39
+                         : columns <= 128 ? 1.0
+                                          : 1.46);
   const double shared =
-      (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 128;
+      (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 119;
   // Columns of two blocks of scales are sorted in groups.
   const int group = std::gcd(std::gcd(tile_n, columns), 128);
   const double sorting =
-      tile_n % 128 != 0 && tile_n != 64 ? 1.2 * columns / group * columns / group * blocks_m : 0;
+      tile_n % 128 != 0 && tile_n != 64 ? 1.37 * columns / group * columns / group * blocks_m : 0;
   // CTAs that share operands wait for each other.
   const bool shares = kernel_.cluster_m * kernel_.cluster_n > 1;
-  const double block_clocks = (std::max(tensor, shared) + sorting) * (shares ? 1.04 : 1.0);
-  // A tile besides: start and stores; the exchange of partial sums.
-  const double tile_clocks = 370 + 0.13 * area * kernel_.output_bytes / 2 + (split > 1 ? 4200 : 0) +
-                             (split > 2 ? 2670 : 0);
+  const double block_clocks = (std::max(tensor, shared) + sorting) * (shares ? 1.1 : 1.0);
+  // A tile besides: start and stores, which wait for each other where a warp has but one slab; the
+  // exchange of partial sums.
+  const bool waits = split == 1 && kernel_.store_rows < 64;
+  const double tile_clocks =
+      345 + (waits ? 0.151 : 0.105) * area * kernel_.output_bytes / 2 + (split > 1 ? 4240 : 0);
   const double clocks = waves * (CeilDiv(k_blocks, split) * block_clocks + tile_clocks);
 
-  // At the power limit operations and bytes count, those that L2 reads a little less than those
-  // that reach the multiprocessors.
+  // At the power limit operations and the bytes that reach the multiprocessors count.
   const double work = tiles * kernel_.cluster_m * kernel_.cluster_n * k_blocks;
-  const double delivered = tile_m + tile_n;
-  const double read = double(tile_m) / kernel_.cluster_n + double(tile_n) / kernel_.cluster_m;
-  const double power_us =
-      work * (area * 256 * 0.48e-9 + (0.7 * delivered + 0.3 * read) * 128 * 0.438e-7);
+  const double power_us = work * (area * 256 * 0.434e-9 + (tile_m + tile_n) * 128 * 0.449e-7);
   const double bytes =
       double(p.m) * p.k + double(p.n) * p.k + double(kernel_.output_bytes) * p.m * p.n;
-  const double stream_us = bytes / (0.85e3 * std::max(1.0, rates.read_gbps));
+  const double stream_us = bytes / (0.81e3 * std::max(1.0, rates.read_gbps));
   const double slower = std::pow(
-      std::pow(clocks / 1900, 8) + std::pow(power_us, 8) + std::pow(stream_us, 8), 1.0 / 8);
+      std::pow(clocks / 1911, 8) + std::pow(power_us, 8) + std::pow(stream_us, 8), 1.0 / 8);
   // Among equals: tiles whose rows are many, the deeper ring, middle supergroups.
   const double preference =
-      (tile_m == 128 && tile_n >= 224 ? 1.03 : 1.0) * (kernel_.stages < 4 ? 1.005 : 1.0) *
+      (tile_m == 128 && tile_n == 224 ? 1.03 : 1.0) * (kernel_.stages < 4 ? 1.005 : 1.0) *
       (1 + 0.006 * std::abs(swizzle - std::min(3, GetMaxSwizzle({p.m, p.n, p.k, 1}))));
-  return 1.93 + slower * preference;
+  return 2.33 + slower * preference;
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ LargeMKernel MakeLargeM(const char* id) {
   kernel.warpgroups_m = C::kWarpgroupsM;
   kernel.warpgroups_n = C::kWarpgroupsN;
   kernel.stages = C::kStages;
+  kernel.store_rows = C::kStoreRows;
   kernel.scale_blocks = C::kScaleBlocks;
   kernel.output_bytes = C::kFloat32 ? 4 : 2;
   kernel.smem_bytes = C::kSmemBytes;

@@ -7,8 +7,8 @@
 // product, while the tensor core runs another warpgroup's product. That needs the time between the
 // end of a product and the start of the next to stay below the other's product (some 200 of 256
 // clocks for 64 x 128 x 128), so whatever else a k-block needs (scales, the next stage's barrier,
-// descriptors, the tile's place) is made ready under the products. Each consumer warp stores its
-// own rows through its own shared-memory slabs: no barrier but the ring's.
+// descriptors, the tile's place) is made ready under the products. Each warpgroup stores its own
+// rows through its own slabs of shared memory: no barrier of all consumers but for the last tile.
 #pragma once
 
 #include <cstdint>
@@ -248,18 +248,26 @@ struct Consumer {
     }
   }
 
-  /// Stores slab `i` (of kBlocksM * kSlabsN) of this warp's rows. The last slab of a row of slabs
-  /// overlaps the one before where the columns are no multiple of 64: both write the same values.
-  /// The slab's memory may still be read by this warp's store kSlabs stores ago.
-  __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column) {
+  /// Stores slab `i` (of kBlocksM * kSlabsN): this warp's 16 rows of it go to `slab`, and with a
+  /// warpgroup's slabs one box of 64 rows to D. The last slab of a row of slabs overlaps the one
+  /// before where the columns are no multiple of 64: both write the same values. The slab's memory
+  /// may still be read by the store kSlabs stores ago. `leads`: the thread that stores.
+  __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column, int group,
+                                            bool leads) {
+    const auto sync = [&] {
+      if constexpr (C::kStoreRows == 64)
+        NamedSync(2 + group, 128);
+      else
+        __syncwarp();
+    };
     const int m = i / C::kSlabsN, s = i % C::kSlabsN;
     const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
-    if (lane == 0) TmaStoreWaitRead<C::kSlabs - 1>();
-    __syncwarp();
+    if (leads) TmaStoreWaitRead<C::kSlabs - 1>();
+    sync();
     StoreSlab16<64>(SharedAddress(slab), &sum[m][offset / 2], lane);
     FenceAsyncShared();
-    __syncwarp();
-    if (lane == 0) {
+    sync();
+    if (leads) {
       if (row + m * 64 < p.m && column + offset < p.n)
         TmaStore(&p.d, slab, column + offset, row + m * 64);
       TmaStoreCommit();
@@ -345,7 +353,11 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
       step_block,
       column_offset,
       lane};
-  uint8_t* const own_slabs = slabs + warp * C::kSlabs * C::kSlabBytes;
+  // A warp's slabs side by side, or those of four warps for a box of 64 rows.
+  constexpr int kTogether = C::kStoreRows / 16;
+  uint8_t* const own_slabs =
+      slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
+  const bool leads = warp % kTogether == 0 && ElectOne();
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
        tile += clusters) {
@@ -395,10 +407,11 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
     } else {
 #pragma unroll
       for (int i = 0; i < C::kAllSlabs; ++i)
-        c.StoreSlab(i, own_slabs + i % C::kSlabs * C::kSlabBytes, row, column);
+        c.StoreSlab(i, own_slabs + i % C::kSlabs * kTogether * C::kSlabBytes, row, column, group,
+                    leads);
     }
   }
-  if (lane == 0) TmaStoreWaitRead<0>();
+  if (leads) TmaStoreWaitRead<0>();
 }
 
 template <class C>
@@ -411,21 +424,35 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   auto& shared = *reinterpret_cast<LargeMShared<C>*>(quads + C::kQuads * C::kQuadBytes);
   constexpr int kCluster = C::kMulticast * C::kSplit;
   const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
-  if (threadIdx.x == 32) {
-    PrefetchTensorMap(&p.a);
+  int kb_begin = 0, kb_end = p.k_blocks;
+  if constexpr (C::kSplit > 1) SplitRange(p.k_blocks, C::kSplit, rank, kb_begin, kb_end);
+  const int warp = WarpUniform(threadIdx.x / 32);
+  // The first loads leave as soon as their barriers are there; another warp prepares the rest.
+  // Where loads reach other CTAs' barriers they wait for the cluster.
+  constexpr bool kEarly = C::kMulticast == 1;
+  Producer<C> producer{p, shared, stages, quads, rank, kb_begin, kb_end};
+  const bool producing = warp == 0 && ElectOne();
+  if (producing) {
+    shared.ring.InitFull(FullArrivals(p.scales_by_tma ? 0 : 32));
+    BarrierInitFence();
+    if constexpr (kEarly) {
+      GridDependencyWait();
+      producer.LoadFirstQuad();
+    }
+  }
+  if (warp == 1 && ElectOne()) {
+    shared.ring.InitEmpty(EmptyArrivals(C::kConsumerWarps, C::kMulticast));
+    BarrierInit(&shared.peers_done, C::kConsumerWarps * C::kSplit);
+    BarrierInit(&shared.partials, 1);
+    BarrierInitFence();
+  }
+  if (warp == 2 && ElectOne()) {
     PrefetchTensorMap(&p.b);
     if (p.scales_by_tma) {
       PrefetchTensorMap(&p.u);
       PrefetchTensorMap(&p.v);
     }
     if constexpr (!C::kFloat32) PrefetchTensorMap(&p.d);
-  }
-  if (threadIdx.x == 0) {
-    shared.ring.Init(FullArrivals(p.scales_by_tma ? 0 : 32),
-                     EmptyArrivals(C::kConsumerWarps, C::kMulticast));
-    BarrierInit(&shared.peers_done, C::kConsumerWarps * C::kSplit);
-    BarrierInit(&shared.partials, 1);
-    BarrierInitFence();
   }
   if constexpr (C::kMulticast > 1) {  // loads reach the other CTAs' barriers
     ClusterArriveRelaxed();
@@ -437,13 +464,15 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   GridDependencyWait();
   GridDependencyLaunch();
-  int kb_begin = 0, kb_end = p.k_blocks;
-  if constexpr (C::kSplit > 1) SplitRange(p.k_blocks, C::kSplit, rank, kb_begin, kb_end);
   if (threadIdx.x < 128) {
     RegistersDown<C::kProducerRegisters>();
-    const int warp = WarpUniform(threadIdx.x / 32);
     if (warp == 0) {
-      if (ElectOne()) Produce<C>(p, shared, stages, quads, rank, kb_begin, kb_end);
+      if (ElectOne()) {
+        if (p.order.sweeps_once())
+          producer.template Run<true>();
+        else
+          producer.template Run<false>();
+      }
     } else if (warp == 1 && !p.scales_by_tma) {
       CopyScales<C>(p, shared, quads, rank, kb_begin, kb_end);
     }
