@@ -40,8 +40,9 @@ struct LargeMParams {
   bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them
   int m = 0;
   int n = 0;
-  int k_blocks = 0;  ///< ceil(k / 128)
-  TileOrder order;   ///< in tiles of a whole cluster
+  int k_blocks = 0;             ///< ceil(k / 128)
+  TileOrder order;              ///< in tiles of a whole cluster
+  bool b_leaves_first = false;  ///< L2 keeps other things than B
 };
 
 /// One compiled kernel. `id` names it: family/tile/cluster/stages[/split][/f32].

@@ -14,6 +14,8 @@ std::span<const LargeMKernel> LargeM128xN() {
           "sm90_fp8_block/128x128x128/c1x2/s5"),
       MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 5, 1, 1, 1, 2>>(
           "sm90_fp8_block/128x128x128/c1x1/s5"),
+      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 6, 1, 1, 1, 1>>(
+          "sm90_fp8_block/128x128x128/c1x1/s6"),
       MakeLargeM<LargeMConfig<128, 192, 2, 1, 192, 4, 2, 1, 1, 3>>(
           "sm90_fp8_block/128x192x128/c2x1/s4"),
       MakeLargeM<LargeMConfig<128, 192, 2, 1, 192, 4, 1, 2, 1, 3>>(
@@ -30,6 +32,8 @@ std::span<const LargeMKernel> LargeM128xN() {
           "sm90_fp8_block/128x112x128/c1x1/s6"),
       MakeLargeM<LargeMConfig<128, 96, 2, 1, 96, 6, 1, 1, 1, 2>>(
           "sm90_fp8_block/128x96x128/c1x1/s6"),
+      MakeLargeM<LargeMConfig<128, 96, 2, 1, 96, 7, 1, 1, 1, 1>>(
+          "sm90_fp8_block/128x96x128/c1x1/s7"),
       MakeLargeM<LargeMConfig<128, 64, 2, 1, 64, 8, 1, 1, 1, 1>>(
           "sm90_fp8_block/128x64x128/c1x1/s8"),
       MakeLargeM<LargeMConfig<128, 192, 2, 1, 192, 4, 1, 1, 1, 3>>(

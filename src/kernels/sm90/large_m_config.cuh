@@ -38,6 +38,9 @@ struct LargeMConfig {
   // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
   // then hides under its own next product, not only under the other warpgroup's.
   static constexpr bool kTwoInFlight = kProducts == 1 && kWarpgroups == 2 && kProductN <= 128;
+  // k-blocks between drains then. Eight cost instruction cache, and registers.
+  static constexpr int kStraightBlocks =
+      kProductN <= 96 || (kProductN == 128 && kSplit == 1) ? 8 : 4;
   static constexpr int kMulticast = kClusterM * kClusterN;
   static constexpr int kStageBytesA = kTileM * kBlockK, kStageBytesB = kTileN * kBlockK;
   static constexpr int kSlabBytes = 16 * 128;

@@ -81,9 +81,10 @@ class LargeM final : public sm90::BlockScaledKernel<Planned> {
 };
 
 // Waves of tiles, the power that a launch draws or the bytes from memory, whichever takes longest.
-// The constants are fitted to 6200 measurements of these kernels on one H200 at M = 128 to 8192 on
-// twelve layers: the choice by this model alone costs 1.024 of the best choice in the geometric
-// mean, 1.11 at most; predictions near the best time are off by 7 % (RMS).
+// The constants are fitted to 6200 measurements on one H200 at M = 128 to 8192 on twelve layers:
+// the choice by this model alone cost 1.024 of the best choice in the geometric mean, 1.11 at most;
+// predictions near the best time were off by 7 % (RMS). Deeper rings (128x128/s6, 128x96/s7) and
+// eight k-blocks without a drain came later, with 2 to 4 % for the tiles up to 128 x 128.
 double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
                          int swizzle, int) const noexcept {
   const int tile_m = kernel_.tile_m, tile_n = kernel_.tile_n, split = kernel_.split;
@@ -98,14 +99,14 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const double area = double(tile_m) * tile_n;
 
   // A k-block: the tensor core with what its promotion leaves uncovered, or shared memory, which
-  // each warpgroup's products read and the loads write, some 120 bytes a clock.
+  // each warpgroup's products read and the loads write, some 123 bytes a clock.
   const double tensor = area / 32 *
                         (warpgroups == 3  ? 1.28
                          : blocks_m == 2  ? 1.39
                          : columns <= 128 ? 1.0
                                           : 1.46);
   const double shared =
-      (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 119;
+      (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 123;
   // Columns of two blocks of scales are sorted in groups.
   const int group = std::gcd(std::gcd(tile_n, columns), 128);
   const double sorting =
@@ -113,9 +114,9 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   // CTAs that share operands wait for each other.
   const bool shares = kernel_.cluster_m * kernel_.cluster_n > 1;
   const double block_clocks = (std::max(tensor, shared) + sorting) * (shares ? 1.1 : 1.0);
-  // A tile besides: start and stores, which wait for each other where a warp has but one slab; the
-  // exchange of partial sums.
-  const bool waits = split == 1 && kernel_.store_rows < 64;
+  // A tile besides: start and stores, which wait for each other where a warp has but one slab, the
+  // last tile's excepted; the exchange of partial sums.
+  const bool waits = split == 1 && waves > 1 && kernel_.store_rows < 64;
   const double tile_clocks =
       345 + (waits ? 0.151 : 0.105) * area * kernel_.output_bytes / 2 + (split > 1 ? 4240 : 0);
   const double clocks = waves * (CeilDiv(k_blocks, split) * block_clocks + tile_clocks);
@@ -128,9 +129,12 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const double stream_us = bytes / (0.81e3 * std::max(1.0, rates.read_gbps));
   const double slower = std::pow(
       std::pow(clocks / 1911, 8) + std::pow(power_us, 8) + std::pow(stream_us, 8), 1.0 / 8);
-  // Among equals: tiles whose rows are many, the deeper ring, middle supergroups.
+  // Among equals: tiles whose rows are many, the deeper ring (most where there is but one tile),
+  // middle supergroups.
+  const double ring_kib = kernel_.stages * (tile_m + tile_n) / 8.0;
   const double preference =
-      (tile_m == 128 && tile_n == 224 ? 1.03 : 1.0) * (kernel_.stages < 4 ? 1.005 : 1.0) *
+      (tile_m == 128 && tile_n == 224 ? 1.03 : 1.0) *
+      (1 + (waves > 1 ? 0.0001 : 0.0006) * std::max(0.0, 192 - ring_kib)) *
       (1 + 0.006 * std::abs(swizzle - std::min(3, GetMaxSwizzle({p.m, p.n, p.k, 1}))));
   return 2.33 + slower * preference;
 }

@@ -34,6 +34,7 @@ struct StepScales {
 /// The consumer's registers and its place; one object a thread, fully unrolled into registers.
 template <class C>
 struct Consumer {
+  static constexpr uint32_t kStageStep = (C::kStageBytesA + C::kStageBytesB) / 16;
   const LargeMParams& p;
   LargeMShared<C>& shared;
   uint32_t low_a, low_b;          // low words of the descriptors of this warpgroup's A and B
@@ -49,13 +50,14 @@ struct Consumer {
   float sum[C::kBlocksM][C::kColumns / 2];
   float products[C::kTwoInFlight ? 2 : 1][C::kProductN / 2];
 
-  /// Starts product `i` of the next k-block in accumulator `slot`: four wgmma of depth 32, one
-  /// group.
-  __device__ __forceinline__ void Issue(int i, int slot = 0) {
+  /// Starts product `i` of a k-block in accumulator `slot`: four wgmma of depth 32, one group. The
+  /// k-block is the next one, or `ahead` stages behind it in the ring.
+  __device__ __forceinline__ void Issue(int i, int slot = 0, int ahead = 0) {
     float(&product)[C::kProductN / 2] = products[slot];
+    const uint32_t skip = ahead * kStageStep;
     // Only a descriptor's low word depends on the address; sums of 64 bits would add a carry each.
-    const uint32_t a = low_a + i / C::kProductsN * (64 * kBlockK / 16);
-    const uint32_t b = low_b + i % C::kProductsN * (C::kProductN * kBlockK / 16);
+    const uint32_t a = low_a + skip + i / C::kProductsN * (64 * kBlockK / 16);
+    const uint32_t b = low_b + skip + i % C::kProductsN * (C::kProductN * kBlockK / 16);
     constexpr uint64_t kHigh = kWgmmaDescriptor128 & 0xFFFFFFFF00000000ull;
     constexpr uint32_t kStep = kWgmmaFp8KBytes / 16;
     using Wgmma = WgmmaE4m3<C::kProductN>;
@@ -70,9 +72,8 @@ struct Consumer {
 
   /// Moves to the next stage.
   __device__ __forceinline__ void Advance() {
-    constexpr uint32_t kStage = (C::kStageBytesA + C::kStageBytesB) / 16;
     at.Advance();
-    const uint32_t step = at.stage == 0 ? kStage - C::kStages * kStage : kStage;
+    const uint32_t step = at.stage == 0 ? kStageStep - C::kStages * kStageStep : kStageStep;
     low_a += step;
     low_b += step;
   }
@@ -152,7 +153,7 @@ struct Consumer {
       if (i == 0) ReadScales(kb, s);
       if (i == C::kProducts - 1) {
         Advance();
-        quad = !last ? quad : quad + 1 == C::kQuads ? 0 : quad + 1;
+        if (last) AdvanceQuad();
         ready = shared.ring.TestFull(at);
       }
       WgmmaWait<0>();
@@ -161,23 +162,34 @@ struct Consumer {
     }
   }
 
-  /// Four k-blocks, a whole quad, two products in flight. Straight-line and drained at its end:
-  /// accumulators in flight over a loop's back edge make ptxas serialise every wgmma.
-  __device__ __forceinline__ void StepQuad() {
+  /// The next quad.
+  __device__ __forceinline__ void AdvanceQuad() { quad = quad + 1 == C::kQuads ? 0 : quad + 1; }
+
+  /// kCount k-blocks, one or two whole quads, two products in flight. Straight-line and drained at
+  /// its end: accumulators in flight over a loop's back edge make ptxas serialise every wgmma.
+  /// Where it goes once around the ring it begins with stage 0, and stages are constants.
+  template <int kCount>
+  __device__ __forceinline__ void StepQuads() {
+    constexpr bool kAround = kCount == C::kStages;
     StepScales<C> s[2];
     int stages[2];
 #pragma unroll
-    for (int j = 0; j <= 4; ++j) {
-      if (j < 4) {
+    for (int j = 0; j <= kCount; ++j) {
+      if (j < kCount) {
+        if constexpr (kAround) at.stage = j;
         if (!ready) shared.ring.WaitFull(at);
         stages[j % 2] = at.stage;
-        Issue(0, j % 2);
-        ReadScales(j, s[j % 2]);
-        Advance();
+        Issue(0, j % 2, kAround ? j : 0);
+        ReadScales(j % 4, s[j % 2]);
+        if (j % 4 == 3) AdvanceQuad();
+        if constexpr (kAround)
+          at.Advance();
+        else
+          Advance();
         ready = shared.ring.TestFull(at);
       }
       if (j > 0) {
-        if (j < 4)
+        if (j < kCount)
           WgmmaWait<1>();
         else
           WgmmaWait<0>();
@@ -185,7 +197,6 @@ struct Consumer {
         Promote(0, s[(j - 1) % 2], (j - 1) % 2);
       }
     }
-    quad = quad + 1 == C::kQuads ? 0 : quad + 1;
   }
 
   /// Stores this warp's rows as F32: four lanes write 32 bytes side by side. Requires: D and its
@@ -369,8 +380,16 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       if constexpr (C::kTwoInFlight) {
-        if (kb % 4 == 0 && kb + 4 <= kb_end) {
-          c.StepQuad();
+        constexpr int kLong = C::kStraightBlocks;
+        const bool whole = kb % 4 == 0;
+        if (kLong > 4 && whole && kb + kLong <= kb_end &&
+            (kLong != C::kStages || c.at.stage == 0)) {
+          c.template StepQuads<kLong>();
+          kb += kLong - 1;
+          continue;
+        }
+        if (whole && kb + 4 <= kb_end) {
+          c.template StepQuads<4>();
           kb += 3;
           continue;
         }
@@ -468,7 +487,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     RegistersDown<C::kProducerRegisters>();
     if (warp == 0) {
       if (ElectOne()) {
-        if (p.order.sweeps_once())
+        if (p.b_leaves_first)
           producer.template Run<true>();
         else
           producer.template Run<false>();

@@ -52,7 +52,7 @@ struct Producer {
   QuadCursor<C> quad_at{};
 
   /// Loads A and B of k-block `kb` into the current stage, which is free and expects them.
-  /// kOnce: B is not read again soon.
+  /// kOnce: B makes room in L2 for everything else.
   template <bool kOnce>
   __device__ __forceinline__ void LoadOperands(int kb) {
     // CTAs with the same column of tiles share B: ranks rn * kClusterM + {0, 1, ...}; the same row

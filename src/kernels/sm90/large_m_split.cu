@@ -10,10 +10,10 @@ std::span<const LargeMKernel> LargeMSplit() {
           "sm90_fp8_block/256x128x128/c1x1/s4/k2"),
       MakeLargeM<LargeMConfig<256, 96, 2, 1, 96, 4, 1, 1, 2, 2>>(
           "sm90_fp8_block/256x96x128/c1x1/s4/k2"),
-      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 5, 1, 1, 2, 2>>(
-          "sm90_fp8_block/128x128x128/c1x1/s5/k2"),
-      MakeLargeM<LargeMConfig<128, 96, 2, 1, 96, 6, 1, 1, 2, 1>>(
-          "sm90_fp8_block/128x96x128/c1x1/s6/k2"),
+      MakeLargeM<LargeMConfig<128, 128, 2, 1, 128, 6, 1, 1, 2, 1>>(
+          "sm90_fp8_block/128x128x128/c1x1/s6/k2"),
+      MakeLargeM<LargeMConfig<128, 96, 2, 1, 96, 7, 1, 1, 2, 1>>(
+          "sm90_fp8_block/128x96x128/c1x1/s7/k2"),
       MakeLargeM<LargeMConfig<128, 64, 2, 1, 64, 8, 1, 1, 2, 1>>(
           "sm90_fp8_block/128x64x128/c1x1/s8/k2"),
   };
