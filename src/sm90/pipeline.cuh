@@ -28,7 +28,8 @@ struct Ring {
   uint64_t full[kStages];
   uint64_t empty[kStages];
 
-  /// By one thread each, before a CTA (cluster) barrier.
+  /// By one thread each, which then fences (BarrierInitFence); others use them after a CTA
+  /// (cluster) barrier.
   __device__ __forceinline__ void InitFull(uint32_t arrivals) {
 #pragma unroll
     for (int s = 0; s < kStages; ++s) BarrierInit(&full[s], arrivals);

@@ -10,6 +10,7 @@ namespace culet::sm90 {
 /// Division of 0 <= n < 2^31 by a divisor that the host knows, by one multiplication: a division
 /// takes a thread some 150 clocks, and a launch begins with its first tile's place.
 /// (Granlund and Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994.)
+/// Requires: divisor >= 1.
 struct Divisor {
   std::uint32_t multiplier = 0;  // 0: divides by 1
   int shift = 0;
@@ -32,6 +33,7 @@ struct Divisor {
 
 /// A grid of tiles walked in supergroups: `group` rows of tiles are swept together along N, rows
 /// fastest, so that a wave of CTAs touches about group rows of A and wave/group columns of B.
+/// Requires: tiles_m, tiles_n, group >= 1 and count() < 2^31.
 class TileOrder {
  public:
   constexpr TileOrder() = default;

@@ -30,8 +30,8 @@ __device__ __forceinline__ void BarrierInit(uint64_t* barrier, uint32_t arrivals
   cuda::ptx::mbarrier_init(barrier, arrivals);
 }
 
-/// Makes initialised barriers visible to the async proxy and to the cluster; then a CTA or cluster
-/// barrier.
+/// Makes initialised barriers visible to the async proxy and to the cluster. This thread may use
+/// them at once, for its own loads; others after a CTA or cluster barrier.
 __device__ __forceinline__ void BarrierInitFence() {
   cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
 }

@@ -98,9 +98,4 @@ __device__ __forceinline__ void TmaStoreWaitRead() {
   cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<kPending>{});
 }
 
-/// Waits until all of this thread's stores are performed.
-__device__ __forceinline__ void TmaStoreWait() {
-  cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<0>{});
-}
-
 }  // namespace culet::sm90

@@ -1,6 +1,7 @@
 #include "kernels/sm90/large_m.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "sm90/tensor_map.h"
@@ -26,8 +27,6 @@ std::span<const LargeMKernel> LargeMKernels() {
 }
 
 namespace {
-
-constexpr std::int64_t kL2Bytes = 50 << 20;  // of a Hopper GPU
 
 TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
   TensorMapPlan plan;
@@ -114,9 +113,7 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
   params->order = TileOrder(CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m),
                             CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n),
                             std::max(1, (1 << swizzle) / kernel.cluster_m));
-  // A B that fits L2 may stay; a larger one that is swept once pushes everything else out.
-  params->b_leaves_first =
-      params->order.sweeps_once() && static_cast<std::int64_t>(problem.n) * problem.k > kL2Bytes;
+  params->b_leaves_first = BLeavesFirst(params->order, problem.n, problem.k);
   const int size = kernel.cluster_size();
   // A split kernel computes one tile a cluster; the others are persistent.
   const int clusters = kernel.split > 1 ? params->order.count()

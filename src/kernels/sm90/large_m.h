@@ -42,8 +42,17 @@ struct LargeMParams {
   int n = 0;
   int k_blocks = 0;             ///< ceil(k / 128)
   TileOrder order;              ///< in tiles of a whole cluster
-  bool b_leaves_first = false;  ///< L2 keeps other things than B
+  bool b_leaves_first = false;  ///< B is loaded with evict_first
 };
+
+/// Between the largest B that measured better kept (38 MB) and the smallest that measured better
+/// leaving L2 first (58 MB); an H200 has 60 MB of L2, which A, D and other launches share.
+inline constexpr std::int64_t kKeptBBytes = 50 << 20;
+
+/// Whether B makes room in L2 for everything else: where it is large, and swept once.
+constexpr bool BLeavesFirst(const TileOrder& order, int n, int k) {
+  return order.sweeps_once() && std::int64_t{n} * k > kKeptBBytes;
+}
 
 /// One compiled kernel. `id` names it: family/tile/cluster/stages[/split][/f32].
 struct LargeMKernel {
@@ -54,7 +63,7 @@ struct LargeMKernel {
   int split;                       ///< CTAs of a cluster that share one tile along K
   int warpgroups_m, warpgroups_n;  ///< consumers along M, N
   int stages;
-  int store_rows;    ///< of a box of D
+  int store_rows;    ///< of a box of D: 64, by a warpgroup, or 16, by a warp
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
   int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32
   int smem_bytes;

@@ -38,7 +38,9 @@ struct LargeMConfig {
   // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
   // then hides under its own next product, not only under the other warpgroup's.
   static constexpr bool kTwoInFlight = kProducts == 1 && kWarpgroups == 2 && kProductN <= 128;
-  // k-blocks between drains then. Eight cost instruction cache, and registers.
+  // k-blocks of straight-line code where there are two: at its end both have been waited for. Eight
+  // cost instruction cache and registers: products of 112 columns spill, a split 128 x 128 gained
+  // nothing.
   static constexpr int kStraightBlocks =
       kProductN <= 96 || (kProductN == 128 && kSplit == 1) ? 8 : 4;
   static constexpr int kMulticast = kClusterM * kClusterN;
@@ -46,8 +48,9 @@ struct LargeMConfig {
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kSlabsN = (kColumns + 63) / 64;  // slabs across a warpgroup's columns
   static constexpr int kAllSlabs = kBlocksM * kSlabsN;  // of a warp
-  // A warpgroup's warps store together: one box of 64 rows leaves sooner than four of 16. Not where
-  // they would all wait for their only slab to be read.
+  // Rows of a box of D. A warpgroup's four warps store together: one box of 64 rows leaves sooner
+  // than four of 16. Not where several slabs of a tile take turns in one buffer: all four warps
+  // would wait until it has been read.
   static constexpr int kStoreRows = kSlabs == 1 && kAllSlabs > 1 ? 16 : 64;
   // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
   // tile, stored through the stages), else at the start of the stages.
@@ -81,6 +84,8 @@ struct LargeMConfig {
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
 
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
+  static_assert(!kTwoInFlight || kStages != 4,
+                "StepQuads<4> would go around the ring, and Consume does not wait for stage 0");
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kColumns % kProductN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);
   static_assert(kBlocksM == 1 || kBlocksM == 2);

@@ -1,11 +1,9 @@
 // The large-M kernels as culet::Kernels, one for each compiled kernel.
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "kernels/catalog.h"
@@ -43,6 +41,8 @@ class LargeM final : public sm90::BlockScaledKernel<Planned> {
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     if (const Feasibility common = sm90::WhyBlockScaled(p); !common.ok()) return common;
+    if (std::max({p.m, p.n, p.k}) > std::numeric_limits<int>::max() - 1024)
+      return Feasibility::Refuse("m, n and k must stay 1024 below 2^31: tiles reach beyond them");
     if (p.align_a < 16 || p.align_b < 16 || p.align_d < 16)
       return Feasibility::Refuse(
           "A, B and D, pointers and rows, must be aligned to 16 bytes (TMA)");
@@ -98,8 +98,9 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const int k_blocks = CeilDiv(p.k, sm90::kBlockK);
   const double area = double(tile_m) * tile_n;
 
-  // A k-block: the tensor core with what its promotion leaves uncovered, or shared memory, which
-  // each warpgroup's products read and the loads write, some 123 bytes a clock.
+  // A k-block: the tensor core with what its promotion leaves uncovered, or a term that fits as if
+  // it were shared memory at 123 bytes a clock, which each warpgroup's products read and the loads
+  // write (docs/performance-log.md, the fifth series, doubts the reason).
   const double tensor = area / 32 *
                         (warpgroups == 3  ? 1.28
                          : blocks_m == 2  ? 1.39
@@ -114,9 +115,10 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   // CTAs that share operands wait for each other.
   const bool shares = kernel_.cluster_m * kernel_.cluster_n > 1;
   const double block_clocks = (std::max(tensor, shared) + sorting) * (shares ? 1.1 : 1.0);
-  // A tile besides: start and stores, which wait for each other where a warp has but one slab, the
-  // last tile's excepted; the exchange of partial sums.
-  const bool waits = split == 1 && waves > 1 && kernel_.store_rows < 64;
+  // A tile besides: start and stores, which wait for each other where several slabs share a
+  // buffer, the last tile's excepted; the exchange of partial sums.
+  const bool waits =
+      split == 1 && waves > 1 && kernel_.output_bytes == 2 && kernel_.store_rows < 64;
   const double tile_clocks =
       345 + (waits ? 0.151 : 0.105) * area * kernel_.output_bytes / 2 + (split > 1 ? 4240 : 0);
   const double clocks = waves * (CeilDiv(k_blocks, split) * block_clocks + tile_clocks);
@@ -129,7 +131,7 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const double stream_us = bytes / (0.81e3 * std::max(1.0, rates.read_gbps));
   const double slower = std::pow(
       std::pow(clocks / 1911, 8) + std::pow(power_us, 8) + std::pow(stream_us, 8), 1.0 / 8);
-  // Among equals: tiles whose rows are many, the deeper ring (most where there is but one tile),
+  // Among equals: any tile before the seed's 128 x 224, the deeper ring (more so in a single wave),
   // middle supergroups.
   const double ring_kib = kernel_.stages * (tile_m + tile_n) / 8.0;
   const double preference =

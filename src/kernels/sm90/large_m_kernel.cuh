@@ -167,7 +167,8 @@ struct Consumer {
 
   /// kCount k-blocks, one or two whole quads, two products in flight. Straight-line and drained at
   /// its end: accumulators in flight over a loop's back edge make ptxas serialise every wgmma.
-  /// Where it goes once around the ring it begins with stage 0, and stages are constants.
+  /// Where it goes once around the ring stages are constants. Requires: kCount == kStages only with
+  /// at.stage == 0.
   template <int kCount>
   __device__ __forceinline__ void StepQuads() {
     constexpr bool kAround = kCount == C::kStages;
@@ -259,10 +260,11 @@ struct Consumer {
     }
   }
 
-  /// Stores slab `i` (of kBlocksM * kSlabsN): this warp's 16 rows of it go to `slab`, and with a
-  /// warpgroup's slabs one box of 64 rows to D. The last slab of a row of slabs overlaps the one
-  /// before where the columns are no multiple of 64: both write the same values. The slab's memory
-  /// may still be read by the store kSlabs stores ago. `leads`: the thread that stores.
+  /// Stores slab `i` (of kBlocksM * kSlabsN): this warp's 16 rows go to `slab`, and from there to
+  /// D, alone or with its warpgroup's as one box of 64 rows (kStoreRows). The last slab of a row of
+  /// slabs overlaps the one before where the columns are no multiple of 64: both write the same
+  /// values. The slab's memory may still be read by the store kSlabs stores ago. `leads`: this
+  /// thread issues the stores, always the same one of those that store together.
   __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column, int group,
                                             bool leads) {
     const auto sync = [&] {
@@ -486,6 +488,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (threadIdx.x < 128) {
     RegistersDown<C::kProducerRegisters>();
     if (warp == 0) {
+      // The lane that loaded the first quad: elect.sync chooses the same one each time.
       if (ElectOne()) {
         if (p.b_leaves_first)
           producer.template Run<true>();

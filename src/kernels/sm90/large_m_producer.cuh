@@ -13,7 +13,7 @@ namespace culet::sm90 {
 template <class C>
 struct QuadCursor {
   int slot = 0;
-  int serial = 0;            // k-blocks so far
+  int serial = 0;            // k-blocks of all quads before the one being filled
   int ends[C::kQuads] = {};  // serial after the last k-block of the latest quads, oldest first
 
   /// Waits until the slot's last quad has been read. Its k-blocks are mostly older than the ring,
@@ -38,7 +38,8 @@ struct QuadCursor {
 __device__ __forceinline__ int QuadEnd(int kb, int kb_end) { return min((kb | 3) + 1, kb_end); }
 
 /// The producer: one thread. Its loop over k-blocks must be short: a thread takes four clocks and
-/// more an instruction, and tiles of 128 x 64 want a k-block every 260 clocks.
+/// more an instruction, and a k-block of 128 x 64 is 256 clocks of products and 384 of loads (64
+/// bytes a clock). Requires: every CTA has a tile and a k-block (PlanLargeM).
 template <class C>
 struct Producer {
   static constexpr int kStageBytes = C::kStageBytesA + C::kStageBytesB;
@@ -51,10 +52,10 @@ struct Producer {
   RingCursor<C::kStages> at{};
   QuadCursor<C> quad_at{};
 
-  /// Loads A and B of k-block `kb` into the current stage, which is free and expects them.
-  /// kOnce: B makes room in L2 for everything else.
-  template <bool kOnce>
-  __device__ __forceinline__ void LoadOperands(int kb) {
+  /// Loads A and B of k-block `block` into the current stage, which is free and expects them.
+  /// kBLeavesFirst: B makes room in L2 for everything else.
+  template <bool kBLeavesFirst>
+  __device__ __forceinline__ void LoadOperands(int block) {
     // CTAs with the same column of tiles share B: ranks rn * kClusterM + {0, 1, ...}; the same row
     // shares A.
     const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
@@ -68,23 +69,23 @@ struct Producer {
 #pragma unroll
       for (int i = 0; i < C::kClusterN; ++i)
         mask |= static_cast<uint16_t>(1 << (i * C::kClusterM + rm));
-      TmaLoadMulticast(a + rn * kRows * kBlockK, &p.a, full, kb * kBlockK, place.row + rn * kRows,
-                       mask);
+      TmaLoadMulticast(a + rn * kRows * kBlockK, &p.a, full, block * kBlockK,
+                       place.row + rn * kRows, mask);
     } else {
-      TmaLoad(a, &p.a, full, kb * kBlockK, place.row);
+      TmaLoad(a, &p.a, full, block * kBlockK, place.row);
     }
     const auto load_b = [&](auto... policy) {
       if constexpr (C::kClusterM > 1) {
         constexpr int kRows = C::kTileN / C::kClusterM;
         const uint16_t mask =
             static_cast<uint16_t>(((1 << C::kClusterM) - 1) << (rn * C::kClusterM));
-        TmaLoadMulticast(b + rm * kRows * kBlockK, &p.b, full, kb * kBlockK,
+        TmaLoadMulticast(b + rm * kRows * kBlockK, &p.b, full, block * kBlockK,
                          place.column + rm * kRows, mask, policy...);
       } else {
-        TmaLoad(b, &p.b, full, kb * kBlockK, place.column, policy...);
+        TmaLoad(b, &p.b, full, block * kBlockK, place.column, policy...);
       }
     };
-    if constexpr (kOnce)
+    if constexpr (kBLeavesFirst)
       load_b(EvictFirst());
     else
       load_b();
@@ -92,8 +93,8 @@ struct Producer {
 
   /// Loads the first k-block of a quad, and the quad. kFirst: the very first, when no barrier but
   /// the stage's own is there.
-  template <bool kOnce, bool kFirst>
-  __device__ __forceinline__ void LoadQuad(int kb) {
+  template <bool kBLeavesFirst, bool kFirst>
+  __device__ __forceinline__ void LoadQuad(int block) {
     if constexpr (!kFirst) {
       shared.ring.WaitEmpty(at);
       quad_at.Acquire(shared, at);
@@ -102,26 +103,27 @@ struct Producer {
     uint64_t* full = &shared.ring.full[at.stage];
     *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(place.row, place.column);
     BarrierArriveExpect(full, kStageBytes + (p.scales_by_tma ? C::kQuadLoadBytes : 0));
-    LoadOperands<kOnce>(kb);
+    LoadOperands<kBLeavesFirst>(block);
     if (p.scales_by_tma) {  // last: 16 bytes a row take the copy engine longest
-      const int kq = kb & ~3;
+      const int kq = block & ~3;
       TmaLoad(quad, &p.u, full, p.u_rows_inner ? place.row : kq, p.u_rows_inner ? kq : place.row);
       TmaLoad(quad + C::kQuadB, &p.v, full, kq, place.column / 128);
     }
     at.Advance();
   }
 
-  /// Loads `kb`, which begins no quad. kFirst: its stage was never used.
-  template <bool kOnce, bool kFirst>
-  __device__ __forceinline__ void LoadBlock(int kb) {
+  /// Loads `block`, which begins no quad. kFirst: its stage was never used.
+  template <bool kBLeavesFirst, bool kFirst>
+  __device__ __forceinline__ void LoadBlock(int block) {
     if constexpr (!kFirst) shared.ring.WaitEmpty(at);
     BarrierArriveExpect(&shared.ring.full[at.stage], kStageBytes);
-    LoadOperands<kOnce>(kb);
+    LoadOperands<kBLeavesFirst>(block);
     at.Advance();
   }
 
-  /// The quad that a CTA begins with, as far as the ring holds it, before the CTA's barrier: only
-  /// the stages' own barriers need be there.
+  /// Loads the quad that a CTA begins with, as far as the ring holds it, before the CTA's barrier:
+  /// needs only the `full` barriers, which this thread made. Without the L2 policy, even where B
+  /// leaves first: four k-blocks a CTA are not worth a second copy of this code.
   __device__ __forceinline__ void LoadFirstQuad() {
     const int end = min(QuadEnd(kb, kb_end), kb + C::kStages);
     LoadQuad<false, true>(kb);
@@ -132,15 +134,16 @@ struct Producer {
   }
 
   /// The rest.
-  template <bool kOnce>
+  template <bool kBLeavesFirst>
   __device__ __forceinline__ void Run() {
     const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
     for (int tile = blockIdx.x / (C::kMulticast * C::kSplit);;) {
       while (kb < kb_end) {
         const int begin = kb, end = QuadEnd(kb, kb_end);
-        if (kb % 4 == 0 || kb == kb_begin) LoadQuad<kOnce, false>(kb++);
+        // False once: after a first quad that is longer than the ring.
+        if (kb % 4 == 0 || kb == kb_begin) LoadQuad<kBLeavesFirst, false>(kb++);
 #pragma unroll 1
-        for (; kb < end; ++kb) LoadBlock<kOnce, false>(kb);
+        for (; kb < end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
         quad_at.serial += end - begin;
         quad_at.Advance();
       }
