@@ -81,10 +81,9 @@ class LargeM final : public sm90::BlockScaledKernel<Planned> {
 };
 
 // Waves of tiles, the power that a launch draws or the bytes from memory, whichever takes longest.
-// The constants are fitted to 6200 measurements on one H200 at M = 128 to 8192 on twelve layers:
-// the choice by this model alone cost 1.024 of the best choice in the geometric mean, 1.11 at most;
-// predictions near the best time were off by 7 % (RMS). Deeper rings (128x128/s6, 128x96/s7) and
-// eight k-blocks without a drain came later, with 2 to 4 % for the tiles up to 128 x 128.
+// The constants are fitted to 3600 measurements of these kernels on one H200 at M = 128 to 8192 on
+// twelve layers: the choice by this model alone costs 1.02 of the best choice in the geometric
+// mean, 1.12 at most; predictions near the best time are off by 5 % (RMS).
 double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
                          int swizzle, int) const noexcept {
   const int tile_m = kernel_.tile_m, tile_n = kernel_.tile_n, split = kernel_.split;
@@ -99,46 +98,51 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
   const double area = double(tile_m) * tile_n;
 
   // A k-block: the tensor core with what its promotion leaves uncovered, or a term that fits as if
-  // it were shared memory at 123 bytes a clock, which each warpgroup's products read and the loads
-  // write (docs/performance-log.md, the fifth series, doubts the reason).
+  // it were shared memory at 122 bytes a clock, which each warpgroup's products read and the loads
+  // write (docs/performance-log.md, the fifth series, doubts the reason). Where the code goes
+  // around the ring in step, less is left to do beside.
   const double tensor = area / 32 *
-                        (warpgroups == 3  ? 1.28
+                        (warpgroups == 3  ? 1.24
                          : blocks_m == 2  ? 1.39
-                         : columns <= 128 ? 1.0
-                                          : 1.46);
+                         : columns <= 128 ? 1.1
+                                          : 1.39);
   const double shared =
-      (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 123;
+      (warpgroups * blocks_m * (8192.0 + columns * 128) + (tile_m + tile_n) * 128) / 122 *
+      (tile_n == 64 ? 0.82 : 1.0);
   // Columns of two blocks of scales are sorted in groups.
   const int group = std::gcd(std::gcd(tile_n, columns), 128);
   const double sorting =
-      tile_n % 128 != 0 && tile_n != 64 ? 1.37 * columns / group * columns / group * blocks_m : 0;
+      tile_n % 128 != 0 && tile_n != 64 ? 1.62 * columns / group * columns / group * blocks_m : 0;
   // CTAs that share operands wait for each other.
   const bool shares = kernel_.cluster_m * kernel_.cluster_n > 1;
-  const double block_clocks = (std::max(tensor, shared) + sorting) * (shares ? 1.1 : 1.0);
+  const double block_clocks = (std::max(tensor, shared) + sorting) * (shares ? 1.055 : 1.0);
   // A tile besides: start and stores, which wait for each other where several slabs share a
   // buffer, the last tile's excepted; the exchange of partial sums.
   const bool waits =
       split == 1 && waves > 1 && kernel_.output_bytes == 2 && kernel_.store_rows < 64;
   const double tile_clocks =
-      345 + (waits ? 0.151 : 0.105) * area * kernel_.output_bytes / 2 + (split > 1 ? 4240 : 0);
+      160 + (waits ? 0.131 : 0.097) * area * kernel_.output_bytes / 2 + (split > 1 ? 3290 : 0);
   const double clocks = waves * (CeilDiv(k_blocks, split) * block_clocks + tile_clocks);
 
-  // At the power limit operations and the bytes that reach the multiprocessors count.
+  // At the power limit operations and bytes count, those that L2 reads a little less than those
+  // that reach the multiprocessors.
   const double work = tiles * kernel_.cluster_m * kernel_.cluster_n * k_blocks;
-  const double power_us = work * (area * 256 * 0.434e-9 + (tile_m + tile_n) * 128 * 0.449e-7);
+  const double delivered = tile_m + tile_n;
+  const double read = double(tile_m) / kernel_.cluster_n + double(tile_n) / kernel_.cluster_m;
+  const double power_us =
+      work * (area * 256 * 0.445e-9 + (0.87 * delivered + 0.13 * read) * 128 * 0.449e-7);
   const double bytes =
       double(p.m) * p.k + double(p.n) * p.k + double(kernel_.output_bytes) * p.m * p.n;
-  const double stream_us = bytes / (0.81e3 * std::max(1.0, rates.read_gbps));
+  const double stream_us = bytes / (0.83e3 * std::max(1.0, rates.read_gbps));
   const double slower = std::pow(
-      std::pow(clocks / 1911, 8) + std::pow(power_us, 8) + std::pow(stream_us, 8), 1.0 / 8);
-  // Among equals: any tile before the seed's 128 x 224, the deeper ring (more so in a single wave),
-  // middle supergroups.
+      std::pow(clocks / 1777, 8) + std::pow(power_us, 8) + std::pow(stream_us, 8), 1.0 / 8);
+  // Among equals: any tile before the seed's 128 x 224, the deeper ring, middle
+  // supergroups.
   const double ring_kib = kernel_.stages * (tile_m + tile_n) / 8.0;
   const double preference =
-      (tile_m == 128 && tile_n == 224 ? 1.03 : 1.0) *
-      (1 + (waves > 1 ? 0.0001 : 0.0006) * std::max(0.0, 192 - ring_kib)) *
+      (tile_m == 128 && tile_n == 224 ? 1.03 : 1.0) * (1 + 0.0001 * std::max(0.0, 192 - ring_kib)) *
       (1 + 0.006 * std::abs(swizzle - std::min(3, GetMaxSwizzle({p.m, p.n, p.k, 1}))));
-  return 2.33 + slower * preference;
+  return 1.71 + slower * preference;
 }
 
 }  // namespace

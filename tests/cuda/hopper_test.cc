@@ -1,0 +1,117 @@
+// The host side of the Hopper families: what a kernel's id says, when B leaves L2 first, and
+// predictions beside measurements. Needs no GPU.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "culet/device.h"
+#include "culet/model.h"
+#include "gemm/cost_model.h"
+#include "kernels/catalog.h"
+#include "kernels/sm90/large_m.h"
+
+namespace culet {
+namespace {
+
+using sm90::BLeavesFirst;
+using sm90::LargeMKernel;
+using sm90::TileOrder;
+
+// 58.7 MB swept once; 37.7 MB, which may stay; and 58.7 MB swept twice.
+static_assert(BLeavesFirst(TileOrder(4, 32, 8), 4096, 14336));
+static_assert(!BLeavesFirst(TileOrder(4, 192, 8), 24576, 1536));
+static_assert(!BLeavesFirst(TileOrder(16, 32, 8), 4096, 14336));
+
+DeviceInfo H200() {
+  DeviceInfo device;
+  device.name = "no GPU";
+  device.device_class = "cuda/900";
+  device.arch = 900;
+  device.ordinal = 0;
+  device.units = 132;
+  device.cache_bytes = std::size_t{60} << 20;
+  device.memory_bytes = std::size_t{140} << 30;
+  return device;
+}
+
+GemmDesc Fp8Block(int m, int n, int k) {
+  const auto desc = MakeDesc(Format::kFp8Block, m, n, k, 900, DataType::kBfloat16);
+  EXPECT_TRUE(desc.ok());
+  return *desc;
+}
+
+// The candidates among the Hopper families, best prediction first.
+std::vector<LaunchSpec> HopperCandidates(const KernelList& kernels, const GemmDesc& desc) {
+  std::vector<Kernel*> hopper;
+  for (const auto& kernel : kernels)
+    if (kernel->id().starts_with("sm90_")) hopper.push_back(kernel.get());
+  const DeviceInfo device = H200();
+  return EnumerateCandidates(hopper, desc, device, TypicalRates(device, DataType::kFloat8_e4m3));
+}
+
+TEST(LargeMKernels, AreWhatTheirIdsSay) {
+  std::set<std::string> ids;
+  for (const LargeMKernel& kernel : sm90::LargeMKernels()) {
+    std::string id = "sm90_fp8_block/" + std::to_string(kernel.tile_m) + "x" +
+                     std::to_string(kernel.tile_n) + "x128/c" + std::to_string(kernel.cluster_m) +
+                     "x" + std::to_string(kernel.cluster_n) + "/s" + std::to_string(kernel.stages);
+    if (kernel.split > 1) id += "/k" + std::to_string(kernel.split);
+    if (kernel.output_bytes == 4) id += "/f32";
+    EXPECT_EQ(kernel.id, id);
+    EXPECT_TRUE(ids.insert(id).second) << id << " twice";
+    EXPECT_TRUE(kernel.store_rows == 16 || kernel.store_rows == 64) << id;
+  }
+}
+
+TEST(HopperPredictions, AreNearTheMeasuredBest) {
+  // docs/performance.md, "tuned".
+  struct Measured {
+    int m, n, k;
+    double us;
+  };
+  constexpr Measured kMeasured[] = {
+      {1, 2112, 7168, 6.23},    {8, 4096, 4096, 6.52},   {16, 7168, 16384, 29.5},
+      {64, 6144, 4096, 9.39},   {128, 4096, 4096, 8.61}, {256, 4096, 14336, 28.2},
+      {512, 2112, 7168, 15.7},  {512, 32768, 512, 21.7}, {1024, 8192, 8192, 113},
+      {2048, 24576, 1536, 125}, {4096, 4096, 7168, 204}, {8192, 28672, 4096, 1576},
+  };
+  const KernelList kernels = BuiltinKernels(H200());
+  for (const Measured& at : kMeasured) {
+    const auto candidates = HopperCandidates(kernels, Fp8Block(at.m, at.n, at.k));
+    ASSERT_FALSE(candidates.empty());
+    const LaunchSpec& best = candidates.front();
+    EXPECT_LT(best.time_us, 1.25 * at.us) << best.kernel->id() << " m " << at.m << " n " << at.n;
+    EXPECT_GT(best.time_us, at.us / 1.25) << best.kernel->id() << " m " << at.m << " n " << at.n;
+  }
+}
+
+TEST(HopperPredictions, NeverGainByABudget) {
+  const KernelList kernels = BuiltinKernels(H200());
+  for (int m : {1, 64, 256, 4096}) {
+    GemmDesc desc = Fp8Block(m, 4096, 7168);
+    const auto whole = HopperCandidates(kernels, desc);
+    desc.sm_budget = 66;
+    const auto half = HopperCandidates(kernels, desc);
+    ASSERT_FALSE(whole.empty());
+    ASSERT_FALSE(half.empty());
+    EXPECT_GE(half.front().time_us, whole.front().time_us) << m;
+  }
+}
+
+TEST(LargeM, RefusesWhatItsTilesCannotCount) {
+  const KernelList kernels = BuiltinKernels(H200());
+  GemmDesc desc = Fp8Block(256, 256, 256);
+  desc.m = std::numeric_limits<int>::max() - 100;
+  for (const LaunchSpec& spec : HopperCandidates(kernels, desc))
+    EXPECT_FALSE(spec.kernel->id().starts_with("sm90_fp8_block")) << spec.kernel->id();
+  GemmDesc short_k = Fp8Block(256, 256, 128);
+  for (const LaunchSpec& spec : HopperCandidates(kernels, short_k))
+    EXPECT_FALSE(spec.kernel->id().ends_with("/k2")) << spec.kernel->id();
+}
+
+}  // namespace
+}  // namespace culet
