@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "sm90/scheduler.h"
@@ -74,19 +75,22 @@ TEST(Divisor, DividesAsDivisionDoes) {
 }
 
 TEST(TileOrder, SweepsSupergroupsRowsFirst) {
-  for (int group : {1, 3, 4, 8, 13, 64}) {
-    const int tiles_m = 13, tiles_n = 7;
-    const TileOrder order(tiles_m, tiles_n, group);
-    EXPECT_EQ(order.sweeps_once(), group >= tiles_m);
-    int index = 0;
-    for (int first = 0; first < tiles_m; first += group)
-      for (int n = 0; n < tiles_n; ++n)
-        for (int m = first; m < std::min(tiles_m, first + group); ++m, ++index) {
-          int tile_m = -1, tile_n = -1;
-          order.At(index, tile_m, tile_n);
-          EXPECT_TRUE(tile_m == m && tile_n == n) << index << " in groups of " << group;
-        }
-    EXPECT_EQ(index, order.count());
+  for (const auto& [tiles_m, tiles_n] :
+       {std::pair{13, 7}, {1, 1}, {1, 7}, {13, 1}, {132, 1}, {17, 3}, {4097, 33}}) {
+    for (int group : {1, 3, 4, 8, 13, 64}) {
+      const TileOrder order(tiles_m, tiles_n, group);
+      EXPECT_EQ(order.sweeps_once(), group >= tiles_m);
+      int index = 0, wrong = 0;
+      for (int first = 0; first < tiles_m; first += group)
+        for (int n = 0; n < tiles_n; ++n)
+          for (int m = first; m < std::min(tiles_m, first + group); ++m, ++index) {
+            int tile_m = -1, tile_n = -1;
+            order.At(index, tile_m, tile_n);
+            wrong += tile_m != m || tile_n != n;
+          }
+      EXPECT_EQ(wrong, 0) << tiles_m << " x " << tiles_n << " in groups of " << group;
+      EXPECT_EQ(index, order.count());
+    }
   }
 }
 
