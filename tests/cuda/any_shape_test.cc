@@ -19,6 +19,7 @@
 #include "culet/scratch.h"
 #include "culet/verify.h"
 #include "gemm/cost_model.h"
+#include "gpu_info.h"
 #include "kernels/catalog.h"
 
 namespace culet {
@@ -29,18 +30,6 @@ using any_shape::WorkOrder;
 
 constexpr DataType kE4m3 = DataType::kFloat8_e4m3;
 constexpr int kArchs[] = {800, 860, 870, 890, 900, 1000, 1030, 1200, 1210};
-
-DeviceInfo Gpu(int arch) {
-  DeviceInfo device;
-  device.name = "no GPU";
-  device.device_class = "cuda/" + std::to_string(arch);
-  device.arch = arch;
-  device.ordinal = 0;
-  device.units = 132;
-  device.cache_bytes = std::size_t{60} << 20;
-  device.memory_bytes = std::size_t{140} << 30;
-  return device;
-}
 
 std::vector<const CompiledKernel*> AllKernels() {
   std::vector<const CompiledKernel*> kernels = {&any_shape::SimtKernel()};
@@ -208,12 +197,12 @@ TEST(AnyShapeKernels, FitEveryGpuFromComputeCapability80On) {
     EXPECT_LE(kernel->smem_bytes, 99 * 1024) << kernel->id;
     EXPECT_EQ(kernel->tile_m * kernel->tile_n % kernel->threads, 0) << kernel->id;
   }
-  EXPECT_TRUE(BuiltinKernels(Gpu(750)).empty());
+  EXPECT_TRUE(BuiltinKernels(GpuInfo(750)).empty());
 }
 
 TEST(AnyShapeKernels, LeaveNoProblemOfTheSuiteWithoutAKernel) {
   for (const int arch : kArchs) {
-    const KernelList kernels = BuiltinKernels(Gpu(arch));
+    const KernelList kernels = BuiltinKernels(GpuInfo(arch));
     for (const GemmDesc& problem : ConformanceProblems(arch, false)) {
       const bool served = std::ranges::any_of(
           kernels, [&](const auto& kernel) { return kernel->is_feasible(problem); });
@@ -224,7 +213,7 @@ TEST(AnyShapeKernels, LeaveNoProblemOfTheSuiteWithoutAKernel) {
 
 // What the CPU's reference takes, a GPU takes, and the other way round.
 TEST(AnyShapeKernels, TakeWhatTheReferenceTakes) {
-  const KernelList host = BuiltinKernels(HostDevice()), gpu = BuiltinKernels(Gpu(800));
+  const KernelList host = BuiltinKernels(HostDevice()), gpu = BuiltinKernels(GpuInfo(800));
   const auto served = [](const KernelList& kernels, const GemmDesc& problem) {
     return std::ranges::any_of(kernels,
                                [&](const auto& kernel) { return kernel->is_feasible(problem); });
@@ -271,7 +260,7 @@ TEST(AnyShapeKernels, SayWhyTheyRefuse) {
   problem.quant_a = {QuantType::kK, 64};
   problem.type_u = DataType::kFloat32;
   int refused = 0;
-  for (const auto& kernel : BuiltinKernels(Gpu(890))) {
+  for (const auto& kernel : BuiltinKernels(GpuInfo(890))) {
     const Feasibility feasibility = kernel->why(problem);
     if (feasibility.ok()) continue;
     EXPECT_STRNE(feasibility.reason(), "") << kernel->id();
@@ -310,7 +299,7 @@ TEST(AnyShapeKernels, PredictWhatWasMeasured) {
       {"any/64x64", kF32, 1, 4096, 4096, 4, 110},
       {"any/64x64", kF32, 1024, 4096, 4096, 1, 1740},
   };
-  const DeviceInfo device = Gpu(900);
+  const DeviceInfo device = GpuInfo(900);
   const KernelList kernels = BuiltinKernels(device);
   for (const Measured& at : kMeasured) {
     GemmDesc problem;
@@ -333,7 +322,7 @@ TEST(AnyShapeKernels, PredictWhatWasMeasured) {
 
 // The families made for Hopper come first where they are feasible.
 TEST(AnyShapeKernels, NeverPredictLessThanTheFamiliesForHopper) {
-  const DeviceInfo device = Gpu(900);
+  const DeviceInfo device = GpuInfo(900);
   const HardwareRates rates = TypicalRates(device, kE4m3);
   const KernelList kernels = BuiltinKernels(device);
   for (const int m : {1, 16, 64, 128, 512, 4096, 16384}) {

@@ -2,15 +2,14 @@
 // predictions beside measurements. Needs no GPU.
 #include <gtest/gtest.h>
 
-#include <cstddef>
 #include <limits>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "culet/device.h"
 #include "culet/model.h"
 #include "gemm/cost_model.h"
+#include "gpu_info.h"
 #include "kernels/catalog.h"
 #include "kernels/sm90/large_m.h"
 
@@ -26,18 +25,6 @@ static_assert(BLeavesFirst(TileOrder(4, 32, 8), 4096, 14336));
 static_assert(!BLeavesFirst(TileOrder(4, 192, 8), 24576, 1536));
 static_assert(!BLeavesFirst(TileOrder(16, 32, 8), 4096, 14336));
 
-DeviceInfo H200() {
-  DeviceInfo device;
-  device.name = "no GPU";
-  device.device_class = "cuda/900";
-  device.arch = 900;
-  device.ordinal = 0;
-  device.units = 132;
-  device.cache_bytes = std::size_t{60} << 20;
-  device.memory_bytes = std::size_t{140} << 30;
-  return device;
-}
-
 GemmDesc Fp8Block(int m, int n, int k) {
   const auto desc = MakeDesc(Format::kFp8Block, m, n, k, 900, DataType::kBfloat16);
   EXPECT_TRUE(desc.ok());
@@ -49,7 +36,7 @@ std::vector<LaunchSpec> HopperCandidates(const KernelList& kernels, const GemmDe
   std::vector<Kernel*> hopper;
   for (const auto& kernel : kernels)
     if (kernel->id().starts_with("sm90_")) hopper.push_back(kernel.get());
-  const DeviceInfo device = H200();
+  const DeviceInfo device = GpuInfo(900);
   return EnumerateCandidates(hopper, desc, device, TypicalRates(device, DataType::kFloat8_e4m3));
 }
 
@@ -79,7 +66,7 @@ TEST(HopperPredictions, AreNearTheMeasuredBest) {
       {512, 2112, 7168, 15.7},  {512, 32768, 512, 21.7}, {1024, 8192, 8192, 113},
       {2048, 24576, 1536, 125}, {4096, 4096, 7168, 204}, {8192, 28672, 4096, 1576},
   };
-  const KernelList kernels = BuiltinKernels(H200());
+  const KernelList kernels = BuiltinKernels(GpuInfo(900));
   for (const Measured& at : kMeasured) {
     const auto candidates = HopperCandidates(kernels, Fp8Block(at.m, at.n, at.k));
     ASSERT_FALSE(candidates.empty());
@@ -90,7 +77,7 @@ TEST(HopperPredictions, AreNearTheMeasuredBest) {
 }
 
 TEST(HopperPredictions, NeverGainByABudget) {
-  const KernelList kernels = BuiltinKernels(H200());
+  const KernelList kernels = BuiltinKernels(GpuInfo(900));
   for (int m : {1, 64, 256, 4096}) {
     GemmDesc desc = Fp8Block(m, 4096, 7168);
     const auto whole = HopperCandidates(kernels, desc);
@@ -103,7 +90,7 @@ TEST(HopperPredictions, NeverGainByABudget) {
 }
 
 TEST(LargeM, RefusesWhatItsTilesCannotCount) {
-  const KernelList kernels = BuiltinKernels(H200());
+  const KernelList kernels = BuiltinKernels(GpuInfo(900));
   GemmDesc desc = Fp8Block(256, 256, 256);
   desc.m = std::numeric_limits<int>::max() - 100;
   for (const LaunchSpec& spec : HopperCandidates(kernels, desc))

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "culet/device.h"
+#include "gpu_info.h"
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
 #include "kernels/sm90/large_m.h"
@@ -85,18 +85,6 @@ std::map<std::string, Entry> HopperEntries() {
   add_any_shape(any_shape::SimtKernel());
   entries["cuda_any/any/64x64/whole"] = entries["cuda_any/any/64x64"];
   return entries;
-}
-
-DeviceInfo Hopper() {
-  DeviceInfo device;
-  device.name = "no GPU";
-  device.device_class = "cuda/900/132sm/l2-60m/mem150g";
-  device.arch = kHopper;
-  device.ordinal = 0;
-  device.units = 132;
-  device.cache_bytes = std::size_t{60} << 20;
-  device.memory_bytes = std::size_t{140} << 30;
-  return device;
 }
 
 // CTAs that a Hopper multiprocessor holds: CUDA C++ programming guide, "Compute Capabilities".
@@ -181,7 +169,7 @@ TEST(CudaResources, EveryLinkedKernelIsInTheReports) {
 TEST(CudaResources, KernelInfoTellsWhatTheCompilerMade) {
   const std::map<std::string, Entry> entries = HopperEntries();
   int compared = 0;
-  for (const auto& kernel : BuiltinKernels(Hopper())) {
+  for (const auto& kernel : BuiltinKernels(GpuInfo(kHopper))) {
     if (kernel->desc().backend != Backend::kNative) continue;
     const auto entry = entries.find(kernel->id());
     ASSERT_NE(entry, entries.end()) << "add the family of " << kernel->id() << " to HopperEntries";
