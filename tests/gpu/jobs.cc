@@ -53,12 +53,13 @@ constexpr std::size_t Padded(std::size_t bytes) { return (bytes + 15) / 16 * 16;
 
 struct Shape {
   int m, n, k;
+  bool fp8_only = false;
 };
-// Whole and partial tiles of every family; k with one to 56 blocks, and a partial one; the last two
-// keep the whole GPU busy.
-constexpr Shape kShapes[] = {{1, 576, 1024},  {7, 520, 656},    {17, 256, 512},
-                             {64, 384, 528},  {128, 512, 384},  {200, 264, 272},
-                             {257, 520, 400}, {64, 2112, 7168}, {1000, 2056, 1040}};
+// Whole and partial tiles of every family; k with one to 56 blocks, and a partial one; then two
+// that keep the whole GPU busy, and a B above 50 MB, which some kernels load in another way.
+constexpr Shape kShapes[] = {
+    {1, 576, 1024},  {7, 520, 656},   {17, 256, 512},   {64, 384, 528},     {128, 512, 384},
+    {200, 264, 272}, {257, 520, 400}, {64, 2112, 7168}, {1000, 2056, 1040}, {8, 8200, 6656, true}};
 // The last of the tiny ones is long enough to go around every ring.
 constexpr Shape kTinyShapes[] = {{3, 72, 400}, {130, 264, 272}, {66, 136, 272}, {130, 72, 2064}};
 struct Types {
@@ -132,6 +133,7 @@ std::vector<Job> MakeJobs(Gemm& gemm, const JobOptions& options) {
   const auto shapes = options.tiny ? std::span<const Shape>(kTinyShapes) : kShapes;
   for (const auto& [format, output] : kFormats) {
     for (const Shape& shape : shapes) {
+      if (shape.fp8_only && format != Format::kFp8Block) continue;
       auto described = MakeDesc(format, shape.m, shape.n, shape.k, gemm.device().arch, output);
       Check(described.status(), "MakeDesc");
       GemmDesc desc = *described;
