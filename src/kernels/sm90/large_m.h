@@ -45,8 +45,9 @@ struct LargeMParams {
   bool b_leaves_first = false;  ///< B is loaded with evict_first
 };
 
-/// Between the largest B that measured better kept (38 MB) and the smallest that measured better
-/// leaving L2 first (58 MB); an H200 has 60 MB of L2, which A, D and other launches share.
+/// Between the largest B that mostly measured better kept (38 MB) and the smallest that measured
+/// better leaving L2 first (58 MB, at M = 128); an H200 has 60 MB of L2, which A, D and other
+/// launches share.
 inline constexpr std::int64_t kKeptBBytes = 50 << 20;
 
 /// Whether B makes room in L2 for everything else: where it is large, and swept once.

@@ -81,9 +81,10 @@ class LargeM final : public sm90::BlockScaledKernel<Planned> {
 };
 
 // Waves of tiles, the power that a launch draws or the bytes from memory, whichever takes longest.
-// The constants are fitted to 3600 measurements of these kernels on one H200 at M = 128 to 8192 on
-// twelve layers: the choice by this model alone costs 1.02 of the best choice in the geometric
-// mean, 1.12 at most; predictions near the best time are off by 5 % (RMS).
+// The constants are fitted to 4300 measurements on one H200 at M = 128 to 8192 on twelve layers,
+// those from M = 2048 on of kernels a little older. On the same measurements the choice by this
+// model alone costs 1.022 of the best choice in the geometric mean, 1.12 at most; predictions near
+// the best time are off by 5 % (RMS).
 double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
                          int swizzle, int) const noexcept {
   const int tile_m = kernel_.tile_m, tile_n = kernel_.tile_n, split = kernel_.split;
