@@ -232,6 +232,24 @@ TEST(TunerTest, OfMoreThanFiveRoundsTheLaterOnesAreSustainedAndDecide) {
   EXPECT_DOUBLE_EQ(tuner.Winner()->time_us, 96);
 }
 
+TEST(TunerTest, QuickSamplesDropOnlyWhatIsFarBehind) {
+  // 2 is 7 % behind while the clock is high, and the best under load; 3 is 6 % behind under load.
+  Machine machine(Entries{{100}, {90}, {96}, {90}});
+  const Tuner* asked = nullptr;
+  machine.time_of = [&](int i, int) {
+    const double quick[] = {100, 90, 96, 90}, hot[] = {110, 108, 100, 106};
+    return asked->sustained() ? hot[i] : quick[i];
+  };
+  TunerOptions options = machine.Options();
+  options.rounds = 8;
+  options.drop_ratio = 1.1;
+  Tuner tuner(machine.specs(), options);
+  asked = &tuner;
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 2);
+  EXPECT_EQ(machine.samples(3), 5 + 1) << "one sustained sample tells 6 %";
+}
+
 TEST(TunerTest, ALuckyCandidateLosesTheDuelAndTheNextOneFights) {
   // 1 looks best in the rounds and is the default's equal afterwards; 2 is what it seems.
   Machine machine(Entries{{100}, {100}, {85}});

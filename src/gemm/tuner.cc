@@ -21,9 +21,6 @@ namespace {
 // One sample of a leader that met an interrupt would cost its whole group.
 constexpr std::size_t kLeaderSamples = 2;
 
-// So many tell a small difference from chance.
-constexpr std::size_t kManySamples = 5;
-
 // Rounds of quick samples; those of later ones, and of duels after them, are sustained.
 constexpr int kQuickRounds = 5;
 
@@ -186,9 +183,12 @@ void Tuner::Impl::DropSlow() {
   for (int i = 0; i < contest.size(); ++i) {
     if (contest[i].gone || i == standard) continue;
     const auto& samples = contest[i].samples;
+    // Quick samples see a clock that the power limit has not lowered yet: what leads them by 5 % may
+    // be the slower one of sustained samples, which are long enough to tell small differences.
     const double ratio = *options.drop_ratio;
-    const bool late = samples.size() >= kManySamples && round < *options.rounds;
-    const double limit = samples.size() == 1 ? ratio * ratio : late ? 1 + 0.4 * (ratio - 1) : ratio;
+    const double limit = round > kQuickRounds  ? 1 + 0.4 * (ratio - 1)
+                         : samples.size() == 1 ? ratio * ratio
+                                               : ratio;
     // The least, since disturbances only ever add time.
     const double time_us = std::ranges::min(samples);
     if (time_us <= limit * best_us) continue;
