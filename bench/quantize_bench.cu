@@ -94,7 +94,8 @@ int Verify() {
   for (const Shape& s :
        {Shape{1, 128, 0, false}, Shape{3, 7, 1, true}, Shape{17, 1000, 0, true},
         Shape{128, 4096, 0, false}, Shape{33, 1040, 16, false}, Shape{5, 136, 8, true},
-        Shape{700, 7168, 0, true}, Shape{4096, 4096, 0, false}, Shape{1031, 520, 3, false}}) {
+        Shape{700, 7168, 0, true}, Shape{4096, 4096, 0, false}, Shape{1031, 520, 3, false},
+        Shape{2100, 1096, 0, true}, Shape{2100, 1104, 16, false}}) {
     for (Fill fill : {Fill::kNormal, Fill::kAnyBits, Fill::kNarrow, Fill::kZeros}) {
       culet::QuantizeE4m3Args a;
       const int groups = (s.k + 127) / 128;

@@ -7,7 +7,14 @@ namespace culet {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kGroupsPerPass = kThreads / 16;  // 16 lanes a group, 8 elements a lane
+
+// What a thread takes: kLoads x 8 elements of a group of 128, of kBatch groups.
+template <int kLoads_, int kBatch_>
+struct Share {
+  static constexpr int kLoads = kLoads_, kBatch = kBatch_;
+  static constexpr int kElements = 8 * kLoads, kLanes = 128 / kElements;  // of a group
+  static constexpr int kGroupsPerPass = kThreads / kLanes;
+};
 
 // x / scale rounded to nearest even, by one Newton step on x * (1 / scale): equal to the division
 // for all 128 x 128 pairs of BF16 mantissas (checked exhaustively), as long as nothing underflows.
@@ -35,93 +42,103 @@ __device__ __forceinline__ float FromBf16(uint32_t pair, bool high) {
   return __uint_as_float(high ? pair & 0xFFFF0000u : pair << 16);
 }
 
-// kVector: rows start at 16-byte (values: 8-byte) boundaries and k is a multiple of 8.
-template <bool kVector, int kBatch>
+// kVector: rows start at 16-byte boundaries (values: at multiples of S::kElements bytes) and k is a
+// multiple of S::kElements. No cache hints: with ld.global.cs a long tensor took a ninth longer.
+template <bool kVector, class S>
 __global__ void __launch_bounds__(kThreads) QuantizeE4m3(const QuantizeE4m3Args args) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-  const int lane = threadIdx.x % 16;
+  const int lane = threadIdx.x % S::kLanes;
   const uint32_t groups_per_row = (static_cast<uint32_t>(args.k) + 127) / 128;
   const uint32_t groups = groups_per_row * static_cast<uint32_t>(args.rows);
-  uint4 data[kBatch];
-  uint32_t row[kBatch], block[kBatch];
+  uint4 data[S::kBatch][S::kLoads];
+  uint32_t row[S::kBatch], block[S::kBatch];
 #pragma unroll
-  for (int b = 0; b < kBatch; ++b) {
-    const uint32_t group = (blockIdx.x * kBatch + b) * kGroupsPerPass + threadIdx.x / 16;
-    data[b] = make_uint4(0, 0, 0, 0);
+  for (int b = 0; b < S::kBatch; ++b) {
+    const uint32_t group =
+        (blockIdx.x * S::kBatch + b) * S::kGroupsPerPass + threadIdx.x / S::kLanes;
+#pragma unroll
+    for (uint4& d : data[b]) d = make_uint4(0, 0, 0, 0);
     row[b] = group / groups_per_row;
     block[b] = group - row[b] * groups_per_row;
-    const int k = static_cast<int>(block[b]) * 128 + lane * 8;
+    const int k = static_cast<int>(block[b]) * 128 + lane * S::kElements;
     if (group >= groups || k >= args.k) continue;
     const auto* from = static_cast<const uint16_t*>(args.source) + row[b] * args.source_ld + k;
     if constexpr (kVector) {
-      data[b] = __ldcs(reinterpret_cast<const uint4*>(from));
+#pragma unroll
+      for (int j = 0; j < S::kLoads; ++j) data[b][j] = reinterpret_cast<const uint4*>(from)[j];
     } else {
+      static_assert(S::kLoads == 1);
       uint32_t words[4] = {};
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         if (k + i < args.k) words[i / 2] |= static_cast<uint32_t>(from[i]) << (16 * (i % 2));
-      data[b] = make_uint4(words[0], words[1], words[2], words[3]);
+      data[b][0] = make_uint4(words[0], words[1], words[2], words[3]);
     }
   }
 #pragma unroll
-  for (int b = 0; b < kBatch; ++b) {
-    const uint32_t words[4] = {data[b].x, data[b].y, data[b].z, data[b].w};
+  for (int b = 0; b < S::kBatch; ++b) {
     // Magnitudes of BF16 compare as integers, and NaN > infinity > the rest.
     constexpr uint32_t kMagnitude = 0x7FFF7FFFu;
-    uint32_t most = __vmaxu2(__vmaxu2(words[0] & kMagnitude, words[1] & kMagnitude),
-                             __vmaxu2(words[2] & kMagnitude, words[3] & kMagnitude));
+    uint32_t most = 0;
 #pragma unroll
-    for (int offset = 8; offset > 0; offset /= 2)
+    for (const uint4& d : data[b])
+      most = __vmaxu2(most, __vmaxu2(__vmaxu2(d.x & kMagnitude, d.y & kMagnitude),
+                                     __vmaxu2(d.z & kMagnitude, d.w & kMagnitude)));
+#pragma unroll
+    for (int offset = S::kLanes / 2; offset > 0; offset /= 2)
       most = __vmaxu2(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
     const uint32_t bits = max(most & 0xFFFFu, most >> 16);
     const float amax = bits >= 0x7F80u ? __uint_as_float(0x7FC00000u) : __uint_as_float(bits << 16);
     const float scale = bits == 0 ? 1.0f : __fdiv_rn(amax, 448.0f);
     const float reciprocal = __frcp_rn(scale);
-    const float first[4] = {FromBf16(words[0], false), FromBf16(words[0], true),
-                            FromBf16(words[1], false), FromBf16(words[1], true)};
-    const float second[4] = {FromBf16(words[2], false), FromBf16(words[2], true),
-                             FromBf16(words[3], false), FromBf16(words[3], true)};
-    uint2 quantized;
-    if (scale > 0x1p-100f && scale < 0x1p100f) {
-      quantized.x = QuantizeFour<true>(first, scale, reciprocal);
-      quantized.y = QuantizeFour<true>(second, scale, reciprocal);
-    } else {  // nothing a model produces: NaN, infinity, or the edge of the exponents
-      quantized.x = QuantizeFour<false>(first, scale, reciprocal);
-      quantized.y = QuantizeFour<false>(second, scale, reciprocal);
+    // False for nothing a model produces: NaN, infinity, or the edge of the exponents.
+    const bool usual = scale > 0x1p-100f && scale < 0x1p100f;
+    uint32_t quantized[2 * S::kLoads];
+#pragma unroll
+    for (int j = 0; j < S::kLoads; ++j) {
+      const uint32_t words[4] = {data[b][j].x, data[b][j].y, data[b][j].z, data[b][j].w};
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float x[4] = {FromBf16(words[2 * h], false), FromBf16(words[2 * h], true),
+                            FromBf16(words[2 * h + 1], false), FromBf16(words[2 * h + 1], true)};
+        quantized[2 * j + h] = usual ? QuantizeFour<true>(x, scale, reciprocal)
+                                     : QuantizeFour<false>(x, scale, reciprocal);
+      }
     }
-    const int k = static_cast<int>(block[b]) * 128 + lane * 8;
+    const int k = static_cast<int>(block[b]) * 128 + lane * S::kElements;
     if (row[b] >= static_cast<uint32_t>(args.rows) || k >= args.k) continue;
     auto* to = static_cast<uint8_t*>(args.values) + row[b] * args.values_ld + k;
-    if constexpr (kVector) {
-      *reinterpret_cast<uint2*>(to) = quantized;
+    if constexpr (kVector && S::kLoads == 2) {
+      *reinterpret_cast<uint4*>(to) =
+          make_uint4(quantized[0], quantized[1], quantized[2], quantized[3]);
+    } else if constexpr (kVector) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(quantized[0], quantized[1]);
     } else {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const uint32_t word = i < 4 ? quantized.x : quantized.y;
-        if (k + i < args.k) to[i] = static_cast<uint8_t>(word >> (8 * (i % 4)));
-      }
+      for (int i = 0; i < 8; ++i)
+        if (k + i < args.k) to[i] = static_cast<uint8_t>(quantized[i / 4] >> (8 * (i % 4)));
     }
     if (lane == 0) args.scales[row[b] * args.scale_row + block[b] * args.scale_group] = scale;
   }
 }
 
-template <bool kVector, int kBatch>
+template <bool kVector, class S>
 cudaError_t Launch(const QuantizeE4m3Args& args, uint32_t groups, bool pdl, cudaStream_t stream) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  constexpr uint32_t kGroups = kGroupsPerPass * kBatch;
+  constexpr uint32_t kGroups = S::kGroupsPerPass * S::kBatch;
   config.gridDim = dim3((groups + kGroups - 1) / kGroups);
   config.blockDim = dim3(kThreads);
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = pdl ? 1 : 0;
   void* arguments[] = {const_cast<QuantizeE4m3Args*>(&args)};
-  const void* kernel = reinterpret_cast<const void*>(&QuantizeE4m3<kVector, kBatch>);
+  const void* kernel = reinterpret_cast<const void*>(&QuantizeE4m3<kVector, S>);
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
@@ -131,15 +148,20 @@ cudaError_t LaunchQuantizeE4m3(const QuantizeE4m3Args& args, bool pdl, cudaStrea
   const uint64_t groups = uint64_t(args.rows) * ((uint64_t(args.k) + 127) / 128);
   if (args.rows <= 0 || args.k <= 0 || groups > 0xFFFF0000u) return cudaErrorInvalidValue;
   const auto address = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
-  const bool vector = address(args.source) % 16 == 0 && args.source_ld % 8 == 0 &&
-                      address(args.values) % 8 == 0 && args.values_ld % 8 == 0 && args.k % 8 == 0;
-  // Two loads a thread in flight where there is enough work to fill the machine with them; four are
-  // 5 to 10 % slower (fewer CTAs a multiprocessor).
-  const bool large = groups > 132ull * 8 * kGroupsPerPass;
+  const auto vector = [&](int elements) {
+    return address(args.source) % 16 == 0 && args.source_ld % 8 == 0 &&
+           address(args.values) % elements == 0 && args.values_ld % elements == 0 &&
+           args.k % elements == 0;
+  };
   const auto count = static_cast<uint32_t>(groups);
-  if (!vector) return Launch<false, 1>(args, count, pdl, stream);
-  return large ? Launch<true, 2>(args, count, pdl, stream)
-               : Launch<true, 1>(args, count, pdl, stream);
+  if (!vector(8)) return Launch<false, Share<1, 1>>(args, count, pdl, stream);
+  // Two loads a thread in flight where there is enough work to fill the machine with them (four are
+  // 5 to 10 % slower: fewer CTAs a multiprocessor), of one group rather than two: what all lanes of
+  // a group compute alike is done half as often.
+  if (groups <= 132ull * 8 * Share<1, 1>::kGroupsPerPass)
+    return Launch<true, Share<1, 1>>(args, count, pdl, stream);
+  return vector(16) ? Launch<true, Share<2, 1>>(args, count, pdl, stream)
+                    : Launch<true, Share<1, 2>>(args, count, pdl, stream);
 }
 
 }  // namespace culet

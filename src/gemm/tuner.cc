@@ -183,8 +183,8 @@ void Tuner::Impl::DropSlow() {
   for (int i = 0; i < contest.size(); ++i) {
     if (contest[i].gone || i == standard) continue;
     const auto& samples = contest[i].samples;
-    // Quick samples see a clock that the power limit has not lowered yet: what leads them by 5 % may
-    // be the slower one of sustained samples, which are long enough to tell small differences.
+    // Quick samples see a clock that the power limit has not lowered yet: what leads there by 5 %
+    // may be behind in sustained samples, which are long enough to tell small differences.
     const double ratio = *options.drop_ratio;
     const double limit = round > kQuickRounds  ? 1 + 0.4 * (ratio - 1)
                          : samples.size() == 1 ? ratio * ratio
