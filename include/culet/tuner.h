@@ -48,8 +48,8 @@ struct Dropped {
 ///     is sampled twice; the best groups and the default's go on, whole and from the start.
 ///  2. All that are left take turns, `rounds` samples each. After a turn those slower than
 ///     drop_ratio times the best go (after the first only beyond its square: one sample may be an
-///     outlier; after the fifth of more rounds only two fifths of the excess). The default stays.
-///     Samples from the sixth round on are sustained ones and take the place of those before.
+///     outlier). The default stays. Samples from the sixth round on are sustained ones and take the
+///     place of those before; slower then are those beyond two fifths of the ratio's excess.
 ///  3. The first candidate within `noise` of the best median is measured again in turn with the
 ///     default; the new samples alone decide. If the default holds, the next one is tried.
 /// A default that fails is replaced by the first candidate that did not.

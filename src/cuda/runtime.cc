@@ -91,7 +91,7 @@ class GraphReplay final : public Replay {
     graph_.reset();
   }
 
-  Result<double> TimeUs(int lead, int times) override {
+  Result<double> TimeUs(int times) override {
     // The clock starts while the device still is busy: what the host takes to launch the graph
     // must not count.
     constexpr unsigned kLaunchNs = 20'000, kNodeNs = 150;
@@ -101,10 +101,10 @@ class GraphReplay final : public Replay {
     cudaStream_t stream = watch_.stream.get();
     CULET_RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize(), "the work before a replay"));
     CULET_RETURN_IF_ERROR(CudaStatus(LaunchPause(pause_ns, stream), "a pause"));
-    CULET_RETURN_IF_ERROR(Launch(lead, stream));
     CULET_RETURN_IF_ERROR(
         CudaStatus(cudaEventRecord(watch_.start.get(), stream), "cudaEventRecord"));
-    CULET_RETURN_IF_ERROR(Launch(times, stream));
+    for (int i = 0; i < times; ++i)
+      CULET_RETURN_IF_ERROR(CudaStatus(cudaGraphLaunch(graph_.get(), stream), "cudaGraphLaunch"));
     CULET_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(watch_.end.get(), stream), "cudaEventRecord"));
     CULET_RETURN_IF_ERROR(CudaStatus(cudaEventSynchronize(watch_.end.get()), "the launches"));
     const auto total_us = MicrosecondsBetween(watch_.start.get(), watch_.end.get());
@@ -113,12 +113,6 @@ class GraphReplay final : public Replay {
   }
 
  private:
-  Status Launch(int times, cudaStream_t stream) {
-    for (int i = 0; i < times; ++i)
-      CULET_RETURN_IF_ERROR(CudaStatus(cudaGraphLaunch(graph_.get(), stream), "cudaGraphLaunch"));
-    return {};
-  }
-
   int ordinal_;
   Stopwatch& watch_;
   Executable graph_;
@@ -206,7 +200,7 @@ class CudaDeviceRuntime final : public Runtime {
         CudaStatus(cudaGraphInstantiate(&executable, graph->get(), 0), "cudaGraphInstantiate"));
     auto replay = std::make_unique<GraphReplay>(ordinal_, watch_, Executable(executable), nodes);
     // The first replay uploads the graph and finds caches of instructions and addresses empty.
-    if (const auto first = replay->TimeUs(0, 1); !first) return first.status();
+    if (const auto first = replay->TimeUs(1); !first) return first.status();
     return std::unique_ptr<Replay>(std::move(replay));
   }
 

@@ -41,8 +41,7 @@ class HostReplay final : public Replay {
   explicit HostReplay(std::function<Status(cudaStream_t)> launches)
       : launches_(std::move(launches)) {}
 
-  Result<double> TimeUs(int lead, int times) override {
-    for (int i = 0; i < lead; ++i) CULET_RETURN_IF_ERROR(launches_(nullptr));
+  Result<double> TimeUs(int times) override {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < times; ++i) CULET_RETURN_IF_ERROR(launches_(nullptr));
     return MicrosecondsSince(start) / times;

@@ -17,9 +17,9 @@ class Replay {
  public:
   virtual ~Replay() = default;
   /// Microseconds that all of them take one after another, on the device's own clock where it has
-  /// one: the mean of `times` repetitions, after as many that are not timed as `lead` says. Waits
-  /// for earlier work first. Errors: what a launch returns, or the device's own.
-  virtual Result<double> TimeUs(int lead = 0, int times = 1) = 0;
+  /// one: the mean of `times` repetitions. Waits for earlier work first. Errors: what a launch
+  /// returns, or the device's own.
+  virtual Result<double> TimeUs(int times = 1) = 0;
 };
 
 /// An output region and its guard zones: `bytes` from a start, in which line i holds `line_bytes`

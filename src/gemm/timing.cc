@@ -21,7 +21,9 @@ constexpr int kMaxSets = 256;
 // idle a moment ago is not yet that of one that works.
 constexpr double kLeastSampleUs = 600;
 
-// Half of a sustained sample. The clock follows the power drawn within a few milliseconds.
+// A sustained sample: long enough for a launch's own power to count in the clock, which follows it
+// within a few milliseconds, and short enough that the candidates before count too, as a model's
+// other launches will.
 constexpr double kSustainedUs = 4000;
 
 // A kernel starts while the one before ends; of long ones that is nothing.
@@ -131,7 +133,7 @@ Result<double> TimedLaunch::SampleUs(bool sustained) {
     if (!once_us) return once_us.status();
     repeats = std::max(1, static_cast<int>(std::ceil(kSustainedUs / *once_us)));
   }
-  const auto total_us = impl_->graph->TimeUs(sustained ? repeats : 0, repeats);
+  const auto total_us = impl_->graph->TimeUs(repeats);
   if (!total_us) return total_us.status();
   return *total_us / impl_->launches;
 }
