@@ -21,6 +21,12 @@ namespace {
 // One sample of a leader that met an interrupt would cost its whole group.
 constexpr std::size_t kLeaderSamples = 2;
 
+// A duel that stays open takes so many times its pairs.
+constexpr std::size_t kMostRepeats = 3;
+
+// So many challengers whose lead may be chance get a duel; after them only those surely ahead.
+constexpr int kDoubtfulDuels = 4;
+
 // Rounds of quick samples; those of later ones, and of duels after them, are sustained.
 constexpr int kQuickRounds = 5;
 
@@ -84,6 +90,7 @@ struct Tuner::Impl {
   int round = 0;          // samples that everyone alive has, when the queue is empty
   int challenger = -1;    // of the duel under way ...
   int duel_default = -1;  // ... and whom it meets
+  int lost_duels = 0;
   double samples_taken = 0;
   double progress = 0;
   bool out_of_budget = false;
@@ -205,17 +212,19 @@ bool Tuner::Impl::DuelIsOn() const {
 
 // One pair a turn. A duel that is over ends the tuning or puts up the next challenger.
 void Tuner::Impl::QueueDuel() {
-  if (DuelIsOn() && contest.Fought(challenger, duel_pairs)) {
+  if (DuelIsOn() && contest.Fought(challenger, duel_pairs) &&
+      (!contest.IsOpen(challenger) || contest.Fought(challenger, kMostRepeats * duel_pairs))) {
     if (contest.WinsDuel(challenger)) {
       stage = Stage::kDone;
       return;
     }
     contest[challenger].beaten = true;
+    ++lost_duels;
     challenger = -1;
   }
   if (!DuelIsOn()) {
     duel_default = contest.Default();
-    challenger = contest.Challenger(/*surely=*/false);
+    challenger = contest.Challenger(/*surely=*/lost_duels >= kDoubtfulDuels);
     if (challenger == duel_default) {
       challenger = -1;
       stage = Stage::kDone;
@@ -240,7 +249,7 @@ double Tuner::Impl::SamplesLeft() const {
   const double queued = static_cast<double>(queue.size()) + (pending >= 0 ? 1 : 0);
   const double duel = 2.0 * static_cast<double>(duel_pairs);
   if (stage == Stage::kDuels) {
-    return duel - 2.0 * static_cast<double>(contest[challenger].duel.size());
+    return std::max(2.0, duel - 2.0 * static_cast<double>(contest[challenger].duel.size()));
   }
   double alive = contest.alive();
   if (stage == Stage::kLeaders) {

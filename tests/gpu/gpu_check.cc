@@ -2,8 +2,8 @@
 //   gpu_check soak [LAUNCHES]   a million launches over eight streams and four threads
 //   gpu_check predecessor       the contract of programmatic dependent launches
 //   gpu_check tiny PREFIX...    each kernel whose id starts with a prefix once, and
-//   "quantise_e4m3";
-//                               for compute-sanitizer
+//                               "quantise_e4m3"; for compute-sanitizer
+//   gpu_check tiny --unwrapped PREFIX...   without shapes that go around a kernel's ring
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -21,16 +21,17 @@ namespace culet {
 namespace {
 
 int Usage() {
-  fmt::print("usage: gpu_check soak [LAUNCHES] | predecessor | tiny PREFIX...\n");
+  fmt::print("usage: gpu_check soak [LAUNCHES] | predecessor | tiny [--unwrapped] PREFIX...\n");
   return 2;
 }
 
-bool RunTiny(Gemm& gemm, const std::vector<std::string>& prefixes) {
+bool RunTiny(Gemm& gemm, bool unwrapped, const std::vector<std::string>& prefixes) {
   std::size_t count = 0;
   for (const std::string& prefix : prefixes) {
     JobOptions options;
     options.prefix = prefix;
     options.tiny = true;
+    options.unwrapped = unwrapped;
     const bool quantiser = prefix == "quantise_e4m3";
     const std::vector<Job> jobs = quantiser ? MakeQuantiserJobs(true) : MakeJobs(gemm, options);
     if (jobs.empty()) Die("no kernel's id starts with " + prefix);
@@ -70,7 +71,8 @@ int Main(const std::vector<std::string>& arguments) {
   } else if (what == "predecessor" && arguments.size() == 1) {
     right = CheckPredecessors(*gemm);
   } else if (what == "tiny" && arguments.size() > 1) {
-    right = RunTiny(*gemm, {arguments.begin() + 1, arguments.end()});
+    const bool unwrapped = arguments[1] == "--unwrapped";
+    right = RunTiny(*gemm, unwrapped, {arguments.begin() + 1 + unwrapped, arguments.end()});
   } else {
     return Usage();
   }

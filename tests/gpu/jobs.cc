@@ -60,8 +60,9 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {1, 576, 1024},  {7, 520, 656},   {17, 256, 512},   {64, 384, 528},     {128, 512, 384},
     {200, 264, 272}, {257, 520, 400}, {64, 2112, 7168}, {1000, 2056, 1040}, {8, 8200, 6656, true}};
-// The last of the tiny ones is long enough to go around every ring.
+// The last of the tiny ones is long enough to go around every ring of a kernel.
 constexpr Shape kTinyShapes[] = {{3, 72, 400}, {130, 264, 272}, {66, 136, 272}, {130, 72, 2064}};
+constexpr std::span<const Shape> kTinyUnwrapped = std::span(kTinyShapes).first(3);
 struct Types {
   Format format;
   DataType output;
@@ -130,7 +131,9 @@ void MakeExpected(Job& job, ScratchProblem& scratch, const GemmPlan& plan) {
 std::vector<Job> MakeJobs(Gemm& gemm, const JobOptions& options) {
   std::vector<Job> jobs;
   bool pdl = true;
-  const auto shapes = options.tiny ? std::span<const Shape>(kTinyShapes) : kShapes;
+  const std::span<const Shape> shapes = options.unwrapped ? kTinyUnwrapped
+                                        : options.tiny    ? std::span<const Shape>(kTinyShapes)
+                                                          : kShapes;
   for (const auto& [format, output] : kFormats) {
     for (const Shape& shape : shapes) {
       if (shape.fp8_only && format != Format::kFp8Block) continue;
@@ -194,12 +197,15 @@ std::vector<Job> MakeQuantiserJobs(bool tiny) {
     int rows, k, pad;
     bool column_major, pdl;
   };
-  const std::vector<Case> cases =
+  std::vector<Case> cases =
       tiny ? std::vector<Case>{{3, 264, 0, false, false}, {2, 131, 3, true, true}}
            : std::vector<Case>{{16, 4096, 0, false, false},
                                {33, 1000, 3, true, false},
                                {128, 2048, 0, true, true},
                                {1, 129, 1, false, true}};
+  // Long enough for two loads a thread, of one group and of two.
+  cases.push_back({2100, 1104, 16, false, true});
+  cases.push_back({2100, 1096, 0, true, false});
   std::vector<Job> jobs;
   for (const Case& c : cases) {
     const int groups = (c.k + 127) / 128, ld = c.k + c.pad;

@@ -53,9 +53,10 @@ struct Job {
 };
 
 struct JobOptions {
-  std::string prefix;     ///< only kernels whose id starts with it
-  bool pdl_only = false;  ///< else every other job is a programmatic dependent launch
-  bool tiny = false;      ///< one or two shapes a kernel, for the sanitizers
+  std::string prefix;      ///< only kernels whose id starts with it
+  bool pdl_only = false;   ///< else every other job is a programmatic dependent launch
+  bool tiny = false;       ///< a few small shapes, for the sanitizers
+  bool unwrapped = false;  ///< of these only the ones that go around no ring
 };
 
 /// The jobs on the current device. A kernel's first output is compared with the double-precision
