@@ -28,6 +28,8 @@ std::span<const LargeMKernel> LargeMKernels() {
 
 namespace {
 
+constexpr int kSplitGroup = 8;  // rows of tiles of a split kernel's supergroup
+
 TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
   TensorMapPlan plan;
   plan.inner = static_cast<std::uint64_t>(k);
@@ -110,9 +112,11 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
   params->n = problem.n;
   params->k_blocks = CeilDiv(problem.k, kBlockK);
   if (params->k_blocks < kernel.split) return false;
+  // A split kernel mostly fills one wave, so its order is not worth a choice.
+  const int group = kernel.split > 1 ? kSplitGroup : 1 << swizzle;
   params->order = TileOrder(CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m),
                             CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n),
-                            std::max(1, (1 << swizzle) / kernel.cluster_m));
+                            std::max(1, group / kernel.cluster_m));
   params->b_leaves_first = BLeavesFirst(params->order, problem.n, problem.k);
   const int size = kernel.cluster_size();
   // A split kernel computes one tile a cluster; the others are persistent.

@@ -77,8 +77,9 @@ struct LargeMKernel {
 /// All kernels of the family.
 std::span<const LargeMKernel> LargeMKernels();
 
-/// Everything but the stream, made once. `swizzle` is the log2 of the supergroup, `sms` the
-/// multiprocessors to use. False when a tensor map cannot be made or k is too short to split.
+/// Everything but the stream, made once. `swizzle` is the log2 of the supergroup (a split kernel's
+/// always is 8 rows), `sms` the multiprocessors to use. False when a tensor map cannot be made or k
+/// is too short to split.
 bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
                 LargeMParams* params, int* grid);
 
