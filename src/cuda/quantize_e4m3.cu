@@ -43,7 +43,7 @@ __device__ __forceinline__ float FromBf16(uint32_t pair, bool high) {
 }
 
 // kVector: rows start at 16-byte boundaries (values: at multiples of S::kElements bytes) and k is a
-// multiple of S::kElements. No cache hints: with ld.global.cs a long tensor took a ninth longer.
+// multiple of S::kElements. No cache hints: with ld.global.cs a long tensor took 8 % longer.
 template <bool kVector, class S>
 __global__ void __launch_bounds__(kThreads) QuantizeE4m3(const QuantizeE4m3Args args) {
 #if __CUDA_ARCH__ >= 900

@@ -76,8 +76,8 @@ TEST(HopperPredictions, AreNearTheMeasuredBest) {
   }
 }
 
-// Its CTAs start anew with each tile: 7168 x 16384 at M = 1024, seven waves of 128 x 128, took 272
-// us where 215 is the best.
+// Beyond a wave its CTAs start anew with each tile: 7168 x 16384 at M = 1024 took 272 us in seven
+// waves of 128 x 128 where 215 is the best.
 TEST(HopperPredictions, SplitsKOnlyWithinAWave) {
   const KernelList kernels = BuiltinKernels(GpuInfo(900));
   const auto splits = [&](int m, int n, int k) {
