@@ -89,56 +89,17 @@ TEST(TunerTest, JustBeyondTheNoiseTheDefaultGoes) {
 }
 
 TEST(TunerTest, AWideSpreadOfEitherWidensTheBand) {
-  // 5 % faster, but the samples of one of the two stray by so much that three duels do not show it.
+  // 10 % faster, but the samples of one of the two stray by more than that.
   for (const int straying : {0, 1}) {
-    Machine machine(Entries{{100}, {95}});
+    Machine machine(Entries{{100}, {90}});
     machine.time_of = [=](int i, int sample) {
       const double stray[] = {0, 30, -20, 25, -15};
-      return (i == 0 ? 100 : 95) + (i == straying ? stray[sample % 5] : 0);
+      return (i == 0 ? 100 : 90) + (i == straying ? stray[sample % 5] : 0);
     };
     Tuner tuner(machine.specs(), machine.Options());
     machine.Run(tuner);
     EXPECT_EQ(WinnerOf(tuner), 0) << straying;
-    EXPECT_EQ(machine.samples(0), 5 + 3 * 5) << straying;
   }
-}
-
-TEST(TunerTest, AnOpenDuelGoesOnUntilItIsDecided) {
-  Machine machine(Entries{{100}, {97}});
-  machine.time_of = [](int i, int sample) {
-    const double stray[] = {0, 6, -6, 5, -5};
-    return i == 0 ? 100 : 97 + stray[sample % 5];
-  };
-  Tuner tuner(machine.specs(), machine.Options());
-  machine.Run(tuner);
-  EXPECT_EQ(WinnerOf(tuner), 1);
-  EXPECT_GT(machine.samples(0), 5 + 5) << "five pairs leave it open";
-  EXPECT_LE(machine.samples(0), 5 + 3 * 5);
-}
-
-TEST(TunerTest, AfterFourLostDuelsOnlyWhoIsSurelyAheadFights) {
-  // All look 3 % faster in the rounds, where they stray by more, and are the default's equals.
-  Machine machine(Entries(9, {100, 1}));
-  machine.time_of = [](int i, int sample) {
-    const double stray[] = {0, 6, -6, 5, -5};
-    return i == 0 || sample >= 5 ? 100 : 97 + stray[sample % 5];
-  };
-  Tuner tuner(machine.specs(), machine.Options());
-  machine.Run(tuner);
-  EXPECT_EQ(WinnerOf(tuner), 0);
-  EXPECT_EQ(machine.samples(0), 5 + 4 * 5);
-}
-
-TEST(TunerTest, ADuelWithinTheNoiseIsNotProlonged) {
-  Machine machine(Entries{{100}, {97}});
-  machine.time_of = [](int i, int sample) {
-    const double stray[] = {0, 6, -6, 5, -5};
-    return i == 0 ? 100 : (sample < 5 ? 97 : 99) + stray[sample % 5];
-  };
-  Tuner tuner(machine.specs(), machine.Options());
-  machine.Run(tuner);
-  EXPECT_EQ(WinnerOf(tuner), 0);
-  EXPECT_EQ(machine.samples(0), 5 + 5);
 }
 
 TEST(TunerTest, EqualCandidatesKeepTheDefault) {

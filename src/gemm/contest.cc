@@ -42,20 +42,13 @@ void Contest::RemoveSlow(int i, std::string why) {
   Remove(i, Status(StatusCode::kResourceExhausted, std::move(why)));
 }
 
-Contest::Lead Contest::LeadOf(const std::vector<double>& a, const std::vector<double>& b) const {
+bool Contest::Ahead(const std::vector<double>& a, const std::vector<double>& b) const {
   std::vector<double> ratios;
   for (std::size_t turn = 0; turn < std::min(a.size(), b.size()); ++turn) {
     ratios.push_back(a[turn] / b[turn]);
   }
-  if (ratios.empty()) return {};
-  // The more samples, the surer their median: about its standard error.
-  const double share = std::min(1.0, 2 / std::sqrt(static_cast<double>(ratios.size())));
-  return {1 - Median(ratios), std::max(noise_, share * HalfInterquartileRange(ratios))};
-}
-
-bool Contest::Ahead(const std::vector<double>& a, const std::vector<double>& b) const {
-  const Lead lead = LeadOf(a, b);
-  return lead.gain > lead.band && Median(a) < Median(b);
+  return Median(a) < Median(b) &&
+         1 - Median(ratios) > std::max(noise_, HalfInterquartileRange(ratios));
 }
 
 bool Contest::SurelyAhead(const std::vector<double>& a, const std::vector<double>& b) const {
@@ -85,8 +78,7 @@ int Contest::Challenger(bool surely) const {
   const std::vector<double>& slowest = (*this)[standard].samples;
   const auto beats_default = [&](int i) {
     const std::vector<double>& samples = (*this)[i].samples;
-    return surely ? SurelyAhead(samples, slowest)
-                  : Median(samples) < (1 - noise_) * Median(slowest);
+    return surely ? SurelyAhead(samples, slowest) : Ahead(samples, slowest);
   };
   if (best < 0 || best == standard || !beats_default(best)) return standard;
   // The first within `noise` of it, not the fastest: near ties then fall the same way in every run.
@@ -100,11 +92,6 @@ int Contest::Challenger(bool surely) const {
 
 bool Contest::Fought(int challenger, std::size_t pairs) const {
   return (*this)[challenger].duel.size() >= pairs && (*this)[Default()].duel.size() >= pairs;
-}
-
-bool Contest::IsOpen(int challenger) const {
-  const Lead lead = LeadOf((*this)[challenger].duel, (*this)[Default()].duel);
-  return lead.gain > noise_ && lead.gain <= lead.band;
 }
 
 bool Contest::WinsDuel(int challenger) const {

@@ -50,36 +50,26 @@ class Contest {
   void RemoveSlow(int i, std::string why);
   const std::vector<Dropped>& dropped() const noexcept { return dropped_; }
 
-  /// Whether `a` is faster than `b` by more than the noise band: `noise`, or what the spread of
-  /// their ratios leaves unsure of the median ratio. Samples of one turn are compared with each
-  /// other, so that a clock that falls while all take turns is no noise.
+  /// Whether `a` is faster than `b` by more than the noise band. Samples of one turn are compared
+  /// with each other, so that a clock that falls while all take turns is no noise.
   bool Ahead(const std::vector<double>& a, const std::vector<double>& b) const;
 
   /// Ahead, and sampled often enough to know the band; with few samples, ahead by drop_ratio.
   bool SurelyAhead(const std::vector<double>& a, const std::vector<double>& b) const;
 
-  /// By the rounds' samples: the best candidate that is faster than the default by more than
-  /// `noise` (surely: SurelyAhead) and not beaten, or a nearly as good one that stands before it;
-  /// else the default. -1 when nobody has a sample.
+  /// By the rounds' samples: the best candidate that is ahead of the default and not beaten, or a
+  /// nearly as good one that stands before it; else the default. -1 when nobody has a sample.
   int Challenger(bool surely) const;
 
-  /// Whether a duel has so many samples of both.
+  /// Whether a duel has enough samples to be decided.
   bool Fought(int challenger, std::size_t pairs) const;
-  /// Whether more samples may decide it: a lead above `noise`, within the band.
-  bool IsOpen(int challenger) const;
   bool WinsDuel(int challenger) const;
 
   /// The duel's estimate if there was one, else the rounds'. Requires: a sample.
   Estimate Standing(int i) const;
 
  private:
-  struct Lead {
-    double gain = 0;  ///< 1 - median ratio of the times
-    double band = 0;
-  };
-
   bool Competes(int i) const;
-  Lead LeadOf(const std::vector<double>& a, const std::vector<double>& b) const;
 
   double noise_;
   double drop_ratio_;

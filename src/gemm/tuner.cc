@@ -21,12 +21,6 @@ namespace {
 // One sample of a leader that met an interrupt would cost its whole group.
 constexpr std::size_t kLeaderSamples = 2;
 
-// A duel that stays open takes so many times its pairs.
-constexpr std::size_t kMostRepeats = 3;
-
-// So many challengers whose lead may be chance get a duel; after them only those surely ahead.
-constexpr int kDoubtfulDuels = 4;
-
 // Rounds of quick samples; those of later ones, and of duels after them, are sustained.
 constexpr int kQuickRounds = 5;
 
@@ -90,7 +84,6 @@ struct Tuner::Impl {
   int round = 0;          // samples that everyone alive has, when the queue is empty
   int challenger = -1;    // of the duel under way ...
   int duel_default = -1;  // ... and whom it meets
-  int lost_duels = 0;
   double samples_taken = 0;
   double progress = 0;
   bool out_of_budget = false;
@@ -212,19 +205,17 @@ bool Tuner::Impl::DuelIsOn() const {
 
 // One pair a turn. A duel that is over ends the tuning or puts up the next challenger.
 void Tuner::Impl::QueueDuel() {
-  if (DuelIsOn() && contest.Fought(challenger, duel_pairs) &&
-      (!contest.IsOpen(challenger) || contest.Fought(challenger, kMostRepeats * duel_pairs))) {
+  if (DuelIsOn() && contest.Fought(challenger, duel_pairs)) {
     if (contest.WinsDuel(challenger)) {
       stage = Stage::kDone;
       return;
     }
     contest[challenger].beaten = true;
-    ++lost_duels;
     challenger = -1;
   }
   if (!DuelIsOn()) {
     duel_default = contest.Default();
-    challenger = contest.Challenger(/*surely=*/lost_duels >= kDoubtfulDuels);
+    challenger = contest.Challenger(/*surely=*/false);
     if (challenger == duel_default) {
       challenger = -1;
       stage = Stage::kDone;
@@ -249,7 +240,7 @@ double Tuner::Impl::SamplesLeft() const {
   const double queued = static_cast<double>(queue.size()) + (pending >= 0 ? 1 : 0);
   const double duel = 2.0 * static_cast<double>(duel_pairs);
   if (stage == Stage::kDuels) {
-    return std::max(2.0, duel - 2.0 * static_cast<double>(contest[challenger].duel.size()));
+    return duel - 2.0 * static_cast<double>(contest[challenger].duel.size());
   }
   double alive = contest.alive();
   if (stage == Stage::kLeaders) {
