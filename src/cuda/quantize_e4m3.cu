@@ -8,14 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// What a thread takes: kLoads x 8 elements of a group of 128, of kBatch groups.
-template <int kLoads_, int kBatch_>
-struct Share {
-  static constexpr int kLoads = kLoads_, kBatch = kBatch_;
-  static constexpr int kElements = 8 * kLoads, kLanes = 128 / kElements;  // of a group
-  static constexpr int kGroupsPerPass = kThreads / kLanes;
-};
-
 // x / scale rounded to nearest even, by one Newton step on x * (1 / scale): equal to the division
 // for all 128 x 128 pairs of BF16 mantissas (checked exhaustively), as long as nothing underflows.
 __device__ __forceinline__ float DivideExact(float x, float scale, float reciprocal) {
@@ -42,103 +34,99 @@ __device__ __forceinline__ float FromBf16(uint32_t pair, bool high) {
   return __uint_as_float(high ? pair & 0xFFFF0000u : pair << 16);
 }
 
-// kVector: rows start at 16-byte boundaries (values: at multiples of S::kElements bytes) and k is a
-// multiple of S::kElements. No cache hints: with ld.global.cs a long tensor took 8 % longer.
-template <bool kVector, class S>
+// A lane takes kLoads x 8 elements of its group.
+template <int kLoads>
+constexpr int kLanesOfGroup = 16 / kLoads;
+template <int kLoads>
+constexpr int kGroupsOfCta = kThreads / kLanesOfGroup<kLoads>;
+
+// kVector: rows start at 16-byte boundaries (values: at multiples of 8 * kLoads bytes) and k is a
+// multiple of 8 * kLoads. No cache hints: with ld.global.cs a long tensor took 8 % longer.
+template <bool kVector, int kLoads>
 __global__ void __launch_bounds__(kThreads) QuantizeE4m3(const QuantizeE4m3Args args) {
+  static_assert(kVector || kLoads == 1);
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-  const int lane = threadIdx.x % S::kLanes;
+  constexpr int kLanes = kLanesOfGroup<kLoads>;
+  const int lane = threadIdx.x % kLanes;
   const uint32_t groups_per_row = (static_cast<uint32_t>(args.k) + 127) / 128;
-  const uint32_t groups = groups_per_row * static_cast<uint32_t>(args.rows);
-  uint4 data[S::kBatch][S::kLoads];
-  uint32_t row[S::kBatch], block[S::kBatch];
-#pragma unroll
-  for (int b = 0; b < S::kBatch; ++b) {
-    const uint32_t group =
-        (blockIdx.x * S::kBatch + b) * S::kGroupsPerPass + threadIdx.x / S::kLanes;
-#pragma unroll
-    for (uint4& d : data[b]) d = make_uint4(0, 0, 0, 0);
-    row[b] = group / groups_per_row;
-    block[b] = group - row[b] * groups_per_row;
-    const int k = static_cast<int>(block[b]) * 128 + lane * S::kElements;
-    if (group >= groups || k >= args.k) continue;
-    const auto* from = static_cast<const uint16_t*>(args.source) + row[b] * args.source_ld + k;
+  const uint32_t group = blockIdx.x * kGroupsOfCta<kLoads> + threadIdx.x / kLanes;
+  const uint32_t row = group / groups_per_row, block = group - row * groups_per_row;
+  const int k = static_cast<int>(block) * 128 + lane * 8 * kLoads;
+  const bool inside = row < static_cast<uint32_t>(args.rows) && k < args.k;
+  uint4 data[kLoads] = {};
+  if (inside) {
+    const auto* from = static_cast<const uint16_t*>(args.source) + row * args.source_ld + k;
     if constexpr (kVector) {
 #pragma unroll
-      for (int j = 0; j < S::kLoads; ++j) data[b][j] = reinterpret_cast<const uint4*>(from)[j];
+      for (int j = 0; j < kLoads; ++j) data[j] = reinterpret_cast<const uint4*>(from)[j];
     } else {
-      static_assert(S::kLoads == 1);
       uint32_t words[4] = {};
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         if (k + i < args.k) words[i / 2] |= static_cast<uint32_t>(from[i]) << (16 * (i % 2));
-      data[b][0] = make_uint4(words[0], words[1], words[2], words[3]);
+      data[0] = make_uint4(words[0], words[1], words[2], words[3]);
     }
   }
+  // Magnitudes of BF16 compare as integers, and NaN > infinity > the rest.
+  constexpr uint32_t kMagnitude = 0x7FFF7FFFu;
+  uint32_t most = 0;
 #pragma unroll
-  for (int b = 0; b < S::kBatch; ++b) {
-    // Magnitudes of BF16 compare as integers, and NaN > infinity > the rest.
-    constexpr uint32_t kMagnitude = 0x7FFF7FFFu;
-    uint32_t most = 0;
+  for (const uint4& d : data)
+    most = __vmaxu2(most, __vmaxu2(__vmaxu2(d.x & kMagnitude, d.y & kMagnitude),
+                                   __vmaxu2(d.z & kMagnitude, d.w & kMagnitude)));
 #pragma unroll
-    for (const uint4& d : data[b])
-      most = __vmaxu2(most, __vmaxu2(__vmaxu2(d.x & kMagnitude, d.y & kMagnitude),
-                                     __vmaxu2(d.z & kMagnitude, d.w & kMagnitude)));
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
+    most = __vmaxu2(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
+  const uint32_t bits = max(most & 0xFFFFu, most >> 16);
+  const float amax = bits >= 0x7F80u ? __uint_as_float(0x7FC00000u) : __uint_as_float(bits << 16);
+  const float scale = bits == 0 ? 1.0f : __fdiv_rn(amax, 448.0f);
+  const float reciprocal = __frcp_rn(scale);
+  // False for nothing a model produces: NaN, infinity, or the edge of the exponents.
+  const bool usual = scale > 0x1p-100f && scale < 0x1p100f;
+  uint32_t quantized[2 * kLoads];
 #pragma unroll
-    for (int offset = S::kLanes / 2; offset > 0; offset /= 2)
-      most = __vmaxu2(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
-    const uint32_t bits = max(most & 0xFFFFu, most >> 16);
-    const float amax = bits >= 0x7F80u ? __uint_as_float(0x7FC00000u) : __uint_as_float(bits << 16);
-    const float scale = bits == 0 ? 1.0f : __fdiv_rn(amax, 448.0f);
-    const float reciprocal = __frcp_rn(scale);
-    // False for nothing a model produces: NaN, infinity, or the edge of the exponents.
-    const bool usual = scale > 0x1p-100f && scale < 0x1p100f;
-    uint32_t quantized[2 * S::kLoads];
+  for (int j = 0; j < kLoads; ++j) {
+    const uint32_t words[4] = {data[j].x, data[j].y, data[j].z, data[j].w};
 #pragma unroll
-    for (int j = 0; j < S::kLoads; ++j) {
-      const uint32_t words[4] = {data[b][j].x, data[b][j].y, data[b][j].z, data[b][j].w};
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float x[4] = {FromBf16(words[2 * h], false), FromBf16(words[2 * h], true),
-                            FromBf16(words[2 * h + 1], false), FromBf16(words[2 * h + 1], true)};
-        quantized[2 * j + h] = usual ? QuantizeFour<true>(x, scale, reciprocal)
-                                     : QuantizeFour<false>(x, scale, reciprocal);
-      }
+    for (int h = 0; h < 2; ++h) {
+      const float x[4] = {FromBf16(words[2 * h], false), FromBf16(words[2 * h], true),
+                          FromBf16(words[2 * h + 1], false), FromBf16(words[2 * h + 1], true)};
+      quantized[2 * j + h] = usual ? QuantizeFour<true>(x, scale, reciprocal)
+                                   : QuantizeFour<false>(x, scale, reciprocal);
     }
-    const int k = static_cast<int>(block[b]) * 128 + lane * S::kElements;
-    if (row[b] >= static_cast<uint32_t>(args.rows) || k >= args.k) continue;
-    auto* to = static_cast<uint8_t*>(args.values) + row[b] * args.values_ld + k;
-    if constexpr (kVector && S::kLoads == 2) {
-      *reinterpret_cast<uint4*>(to) =
-          make_uint4(quantized[0], quantized[1], quantized[2], quantized[3]);
-    } else if constexpr (kVector) {
-      *reinterpret_cast<uint2*>(to) = make_uint2(quantized[0], quantized[1]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        if (k + i < args.k) to[i] = static_cast<uint8_t>(quantized[i / 4] >> (8 * (i % 4)));
-    }
-    if (lane == 0) args.scales[row[b] * args.scale_row + block[b] * args.scale_group] = scale;
   }
+  if (!inside) return;
+  auto* to = static_cast<uint8_t*>(args.values) + row * args.values_ld + k;
+  if constexpr (kVector && kLoads == 2) {
+    *reinterpret_cast<uint4*>(to) =
+        make_uint4(quantized[0], quantized[1], quantized[2], quantized[3]);
+  } else if constexpr (kVector) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(quantized[0], quantized[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (k + i < args.k) to[i] = static_cast<uint8_t>(quantized[i / 4] >> (8 * (i % 4)));
+  }
+  if (lane == 0) args.scales[row * args.scale_row + block * args.scale_group] = scale;
 }
 
-template <bool kVector, class S>
+template <bool kVector, int kLoads>
 cudaError_t Launch(const QuantizeE4m3Args& args, uint32_t groups, bool pdl, cudaStream_t stream) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  constexpr uint32_t kGroups = S::kGroupsPerPass * S::kBatch;
+  constexpr uint32_t kGroups = kGroupsOfCta<kLoads>;
   config.gridDim = dim3((groups + kGroups - 1) / kGroups);
   config.blockDim = dim3(kThreads);
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = pdl ? 1 : 0;
   void* arguments[] = {const_cast<QuantizeE4m3Args*>(&args)};
-  const void* kernel = reinterpret_cast<const void*>(&QuantizeE4m3<kVector, S>);
+  const void* kernel = reinterpret_cast<const void*>(&QuantizeE4m3<kVector, kLoads>);
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
@@ -154,14 +142,12 @@ cudaError_t LaunchQuantizeE4m3(const QuantizeE4m3Args& args, bool pdl, cudaStrea
            args.k % elements == 0;
   };
   const auto count = static_cast<uint32_t>(groups);
-  if (!vector(8)) return Launch<false, Share<1, 1>>(args, count, pdl, stream);
-  // Two loads a thread in flight where there is enough work to fill the machine with them (four are
-  // 5 to 10 % slower: fewer CTAs a multiprocessor), of one group rather than two: what all lanes of
-  // a group compute alike is done half as often.
-  if (groups <= 132ull * 8 * Share<1, 1>::kGroupsPerPass)
-    return Launch<true, Share<1, 1>>(args, count, pdl, stream);
-  return vector(16) ? Launch<true, Share<2, 1>>(args, count, pdl, stream)
-                    : Launch<true, Share<1, 2>>(args, count, pdl, stream);
+  if (!vector(8)) return Launch<false, 1>(args, count, pdl, stream);
+  // Two loads a thread in flight where there is enough work to fill the machine with them: more
+  // bytes on their way, and what all lanes of a group compute alike is done half as often.
+  const bool large = groups > 132ull * 8 * kGroupsOfCta<1>;
+  return large && vector(16) ? Launch<true, 2>(args, count, pdl, stream)
+                             : Launch<true, 1>(args, count, pdl, stream);
 }
 
 }  // namespace culet

@@ -203,7 +203,7 @@ std::vector<Job> MakeQuantiserJobs(bool tiny) {
                                {33, 1000, 3, true, false},
                                {128, 2048, 0, true, true},
                                {1, 129, 1, false, true}};
-  // Long enough for two loads a thread, of one group and of two.
+  // Long enough for two loads a lane, which the second has no alignment for.
   cases.push_back({2100, 1104, 16, false, true});
   cases.push_back({2100, 1096, 0, true, false});
   std::vector<Job> jobs;

@@ -100,7 +100,7 @@ double LargeM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const Hard
 
   // A k-block: the tensor core with what its promotion leaves uncovered, or a term that fits as if
   // it were shared memory at 122 bytes a clock, which each warpgroup's products read and the loads
-  // write (docs/performance-log.md, the fifth series, doubts the reason). Where the code goes
+  // write (it is not, says docs/performance-log.md, the sixth series). Where the code goes
   // around the ring in step, less is left to do beside.
   const double tensor = area / 32 *
                         (warpgroups == 3  ? 1.24
