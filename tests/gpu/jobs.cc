@@ -56,10 +56,12 @@ struct Shape {
   bool fp8_only = false;
 };
 // Whole and partial tiles of every family; k with one to 56 blocks, and a partial one; then two
-// that keep the whole GPU busy, and a B above 50 MB, which some kernels load in another way.
+// that keep the whole GPU busy, a B above 50 MB, which some kernels load in another way, and a D
+// whose stores take longer than its products, which meets buffers that are still being read.
 constexpr Shape kShapes[] = {
     {1, 576, 1024},  {7, 520, 656},   {17, 256, 512},   {64, 384, 528},     {128, 512, 384},
-    {200, 264, 272}, {257, 520, 400}, {64, 2112, 7168}, {1000, 2056, 1040}, {8, 8200, 6656, true}};
+    {200, 264, 272}, {257, 520, 400}, {64, 2112, 7168}, {1000, 2056, 1040}, {8, 8200, 6656, true},
+    {1000, 8200, 400, true}};
 // The last of the tiny ones is long enough to go around every ring of a kernel.
 constexpr Shape kTinyShapes[] = {{3, 72, 400}, {130, 264, 272}, {66, 136, 272}, {130, 72, 2064}};
 constexpr std::span<const Shape> kTinyUnwrapped = std::span(kTinyShapes).first(3);

@@ -263,8 +263,9 @@ struct Consumer {
   /// Stores slab `i` (of kBlocksM * kSlabsN): this warp's 16 rows go to `slab`, and from there to
   /// D, alone or with its warpgroup's as one box of 64 rows (kStoreRows). The last slab of a row of
   /// slabs overlaps the one before where the columns are no multiple of 64: both write the same
-  /// values. The slab's memory may still be read by the store kSlabs stores ago. `leads`: this
-  /// thread issues the stores, always the same one of those that store together.
+  /// values. The slab's memory may still be read by the store kSlabs stores ago, or where the
+  /// buffers' turn starts anew with each tile in the middle of one, by the store before. `leads`:
+  /// this thread issues the stores, always the same one of those that store together.
   __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column, int group,
                                             bool leads) {
     const auto sync = [&] {
@@ -275,7 +276,12 @@ struct Consumer {
     };
     const int m = i / C::kSlabsN, s = i % C::kSlabsN;
     const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
-    if (leads) TmaStoreWaitRead<C::kSlabs - 1>();
+    if (leads) {
+      if (C::kAllSlabs % C::kSlabs != 0 && i == 0)
+        TmaStoreWaitRead<0>();
+      else
+        TmaStoreWaitRead<C::kSlabs - 1>();
+    }
     sync();
     StoreSlab16<64>(SharedAddress(slab), &sum[m][offset / 2], lane);
     FenceAsyncShared();
