@@ -38,11 +38,17 @@ struct LargeMConfig {
   // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
   // then hides under its own next product, not only under the other warpgroup's.
   static constexpr bool kTwoInFlight = kProducts == 1 && kWarpgroups == 2 && kProductN <= 128;
-  // k-blocks of straight-line code where there are two: at its end both have been waited for. Eight
-  // cost instruction cache and registers: products of 112 columns spill, a split 128 x 128 gained
-  // nothing.
-  static constexpr int kStraightBlocks =
-      kProductN <= 96 || (kProductN == 128 && kSplit == 1) ? 8 : 4;
+  // k-blocks of straight-line code where there are two: at its end both have been waited for, which
+  // costs 200 to 300 clocks, but code costs instruction cache and registers: products of 112
+  // columns spill beyond four, those of 64 are slower beyond the stages of the ring, which eight go
+  // around once, and a split 128 x 128 gains nothing.
+  static constexpr int kStraightBlocks = kProductN == 64                                        ? 8
+                                         : kProductN == 96 || (kProductN == 128 && kSplit == 1) ? 16
+                                                                                                : 4;
+  // Alpha multiplies the sums of a tile, not the scales of each k-block, where that is less to do
+  // in straight-line code, and where sums are stored in pairs or fours: registers of their own for
+  // the results leave the sums free to lie where promotion reads no two operands from one bank.
+  static constexpr bool kAlphaLast = kTwoInFlight || kFloat32 || kSplit > 1;
   static constexpr int kMulticast = kClusterM * kClusterN;
   static constexpr int kStageBytesA = kTileM * kBlockK, kStageBytesB = kTileN * kBlockK;
   static constexpr int kSlabBytes = 16 * 128;
@@ -84,8 +90,6 @@ struct LargeMConfig {
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
 
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
-  static_assert(!kTwoInFlight || kStages != 4,
-                "StepQuads<4> would go around the ring, and Consume does not wait for stage 0");
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kColumns % kProductN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);
   static_assert(kBlocksM == 1 || kBlocksM == 2);

@@ -31,17 +31,29 @@ struct StepScales {
   float x[C::kBlocksM][C::kScaleGroups][2];
 };
 
+/// How A's scales lie in a quad, four of a row side by side or all rows of a k-block: bytes from a
+/// row to the next, and from a k-block. A constant where straight-line code gains by it.
+template <class C, bool kRowsInner>
+struct KnownLayout {
+  static constexpr uint32_t row = kRowsInner ? 4 : 16;
+  static constexpr uint32_t block = kRowsInner ? C::kTileM * 4 : 4;
+};
+/// The same, told at run time.
+struct GivenLayout {
+  uint32_t row, block;
+};
+
 /// The consumer's registers and its place; one object a thread, fully unrolled into registers.
-template <class C>
+template <class C, class Layout>
 struct Consumer {
   static constexpr uint32_t kStageStep = (C::kStageBytesA + C::kStageBytesB) / 16;
   const LargeMParams& p;
   LargeMShared<C>& shared;
-  uint32_t low_a, low_b;          // low words of the descriptors of this warpgroup's A and B
-  uint32_t quads;                 // shared address of the first quad
-  uint32_t row_a;                 // this thread's first row in a quad, bytes
-  uint32_t step_row, step_block;  // bytes from a row, a k-block of A's scales to the next
-  int column_offset;              // of this warpgroup in the tile
+  Layout layout;
+  uint32_t low_a, low_b;  // low words of the descriptors of this warpgroup's A and B
+  uint32_t quads;         // shared address of the first quad
+  uint32_t row_a;         // this thread's first row in a quad, bytes
+  int column_offset;      // of this warpgroup in the tile
   int lane;
   int quad = 0;  // slot of the current one
   TilePlace place;
@@ -89,12 +101,12 @@ struct Consumer {
   /// Brings the scales of k-block `kb` to registers.
   __device__ __forceinline__ void ReadScales(int kb, StepScales<C>& s) {
     const uint32_t base = quads + quad * C::kQuadBytes;
-    const uint32_t from = base + row_a + (kb & 3) * step_block;
+    const uint32_t from = base + row_a + (kb & 3) * layout.block;
     float a[C::kBlocksM][2];
 #pragma unroll
     for (int m = 0; m < C::kBlocksM; ++m) {
-      a[m][0] = LoadShared(from + m * 64 * step_row);
-      a[m][1] = LoadShared(from + (m * 64 + 8) * step_row);
+      a[m][0] = LoadShared(from + m * 64 * layout.row);
+      a[m][1] = LoadShared(from + (m * 64 + 8) * layout.row);
     }
     // In a tile of 128 columns or a multiple each warpgroup has one block of 128.
     constexpr int kBlocks = C::kScaleGroups == 1 ? 1 : C::kScaleBlocks;
@@ -104,7 +116,7 @@ struct Consumer {
     float x[kBlocks][C::kBlocksM][2];
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
-      const float b = LoadShared(from_b + i * 16) * p.alpha;
+      const float b = LoadShared(from_b + i * 16) * (C::kAlphaLast ? 1.0f : p.alpha);
 #pragma unroll
       for (int m = 0; m < C::kBlocksM; ++m) {
         x[i][m][0] = a[m][0] * b;
@@ -165,22 +177,25 @@ struct Consumer {
   /// The next quad.
   __device__ __forceinline__ void AdvanceQuad() { quad = quad + 1 == C::kQuads ? 0 : quad + 1; }
 
-  /// kCount k-blocks, one or two whole quads, two products in flight. Straight-line and drained at
-  /// its end: accumulators in flight over a loop's back edge make ptxas serialise every wgmma.
-  /// Where it goes once around the ring stages are constants. Requires: kCount == kStages only with
-  /// at.stage == 0.
+  /// kCount k-blocks, whole quads, two products in flight. Straight-line and drained at its end:
+  /// accumulators in flight over a loop's back edge make ptxas serialise every wgmma. Where it goes
+  /// around the ring whole times stages are constants; then requires at.stage == 0.
   template <int kCount>
   __device__ __forceinline__ void StepQuads() {
-    constexpr bool kAround = kCount == C::kStages;
+    constexpr bool kAround = kCount % C::kStages == 0;
     StepScales<C> s[2];
     int stages[2];
 #pragma unroll
     for (int j = 0; j <= kCount; ++j) {
       if (j < kCount) {
-        if constexpr (kAround) at.stage = j;
+        if constexpr (kAround) at.stage = j % C::kStages;
         if (!ready) shared.ring.WaitFull(at);
         stages[j % 2] = at.stage;
-        Issue(0, j % 2, kAround ? j : 0);
+        Issue(0, j % 2, kAround ? j % C::kStages : 0);
+        // A NOP that the loads of scales, and what waits for them, are not scheduled across, or
+        // they would hold up the products; a product of 64 columns is too short to hide them behind
+        // it.
+        if constexpr (C::kProductN > 64) __syncwarp();
         ReadScales(j % 4, s[j % 2]);
         if (j % 4 == 3) AdvanceQuad();
         if constexpr (kAround)
@@ -198,6 +213,21 @@ struct Consumer {
         Promote(0, s[(j - 1) % 2], (j - 1) % 2);
       }
     }
+  }
+
+  /// Takes the longest run of straight-line code, up to kCount k-blocks, that begins at `kb` and
+  /// ends by `kb_end`; moves `kb` past it. False when there is none.
+  template <int kCount>
+  __device__ __forceinline__ bool StepStraight(int& kb, int kb_end) {
+    if (kb % 4 == 0 && kb + kCount <= kb_end && (kCount % C::kStages != 0 || at.stage == 0)) {
+      this->template StepQuads<kCount>();
+      kb += kCount;
+      return true;
+    }
+    if constexpr (kCount > 4)
+      return StepStraight<kCount / 2>(kb, kb_end);
+    else
+      return false;
   }
 
   /// Stores this warp's rows as F32: four lanes write 32 bytes side by side. Requires: D and its
@@ -299,8 +329,8 @@ struct Consumer {
 /// the parts, so results repeat bit by bit. The partial sums may land in the stages, and a cluster
 /// of a split kernel computes one tile (PlanLargeM sizes the grid). A CTA that has all its partial
 /// sums is sent nothing more, and may leave before the others.
-template <class C>
-__device__ __forceinline__ void ReduceSplit(Consumer<C>& c, LargeMShared<C>& shared,
+template <class C, class Layout>
+__device__ __forceinline__ void ReduceSplit(Consumer<C, Layout>& c, LargeMShared<C>& shared,
                                             uint8_t* incoming_sums, int rank) {
   constexpr int kRegisters = C::kBlocksM * C::kColumns / 2;
   constexpr int kShare = kRegisters / C::kSplit;
@@ -349,27 +379,24 @@ __device__ __forceinline__ void ReduceSplit(Consumer<C>& c, LargeMShared<C>& sha
   }
 }
 
-template <class C>
+template <class C, class Layout>
 __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& shared,
-                                        uint8_t* stages, uint8_t* slabs, const uint8_t* quads,
-                                        int rank, int kb_begin, int kb_end) {
+                                        Layout layout, uint8_t* stages, uint8_t* slabs,
+                                        const uint8_t* quads, int rank, int kb_begin, int kb_end) {
   const int warp = WarpUniform(threadIdx.x / 32) - 4;
   const int group = warp / 4, lane = threadIdx.x % 32;
   const int group_m = group % C::kWarpgroupsM, group_n = group / C::kWarpgroupsM;
   const int row_offset = group_m * C::kBlocksM * 64, column_offset = group_n * C::kColumns;
   const int warp_row = row_offset + (warp % 4) * 16;
   const uint32_t base = SharedAddress(stages);
-  const uint32_t step_row = p.scales_by_tma && p.u_rows_inner ? 4 : 16;
-  const uint32_t step_block = p.scales_by_tma && p.u_rows_inner ? C::kTileM * 4 : 4;
-  Consumer<C> c{
+  Consumer<C, Layout> c{
       p,
       shared,
+      layout,
       static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockK)),
       static_cast<uint32_t>(WgmmaDescriptor128(base + C::kStageBytesA + column_offset * kBlockK)),
       SharedAddress(quads),
-      (warp_row + lane / 4) * step_row,
-      step_row,
-      step_block,
+      (warp_row + lane / 4) * layout.row,
       column_offset,
       lane};
   // A warp's slabs side by side, or those of four warps for a box of 64 rows.
@@ -386,23 +413,17 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
 #pragma unroll
       for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] = 0.0f;
 #pragma unroll 1
-    for (int kb = kb_begin; kb < kb_end; ++kb) {
-      if constexpr (C::kTwoInFlight) {
-        constexpr int kLong = C::kStraightBlocks;
-        const bool whole = kb % 4 == 0;
-        if (kLong > 4 && whole && kb + kLong <= kb_end &&
-            (kLong != C::kStages || c.at.stage == 0)) {
-          c.template StepQuads<kLong>();
-          kb += kLong - 1;
-          continue;
-        }
-        if (whole && kb + 4 <= kb_end) {
-          c.template StepQuads<4>();
-          kb += 3;
-          continue;
-        }
-      }
+    for (int kb = kb_begin; kb < kb_end;) {
+      if constexpr (C::kTwoInFlight)
+        if (c.template StepStraight<C::kStraightBlocks>(kb, kb_end)) continue;
       c.Step(kb, kb % 4 == 3 || kb == kb_end - 1);
+      ++kb;
+    }
+    if (C::kAlphaLast && (C::kFloat32 || C::kSplit > 1 || p.alpha != 1.0f)) {
+#pragma unroll
+      for (int m = 0; m < C::kBlocksM; ++m)
+#pragma unroll
+        for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] *= p.alpha;
     }
     const int row = c.place.row + warp_row, column = c.place.column + column_offset;
     if constexpr (C::kFloat32) {
@@ -412,7 +433,7 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
     if constexpr (C::kSplit > 1) {
       __syncwarp();
       ClusterWait();
-      ReduceSplit<C>(c, shared, C::kOwnPartials ? slabs : stages, rank);
+      ReduceSplit(c, shared, C::kOwnPartials ? slabs : stages, rank);
     }
     // The last tile has the stages for its slabs and need not wait for its own stores.
     const bool last = C::kSplit > 1 || tile + clusters >= p.order.count();
@@ -510,7 +531,19 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
   } else {
     RegistersUp<C::kConsumerRegisters>();
-    Consume<C>(p, shared, stages, slabs, quads, rank, kb_begin, kb_end);
+    const bool rows_inner = p.scales_by_tma && p.u_rows_inner;
+    const auto consume = [&](auto layout) {
+      Consume<C>(p, shared, layout, stages, slabs, quads, rank, kb_begin, kb_end);
+    };
+    using Rows = KnownLayout<C, true>;
+    using Quads = KnownLayout<C, false>;
+    if constexpr (!C::kTwoInFlight)
+      consume(GivenLayout{rows_inner ? Rows::row : Quads::row,
+                          rows_inner ? Rows::block : Quads::block});
+    else if (rows_inner)
+      consume(Rows{});
+    else
+      consume(Quads{});
   }
 }
 
