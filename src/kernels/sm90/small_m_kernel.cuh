@@ -407,6 +407,16 @@ __device__ __forceinline__ void SmallMStoreF32(const SmallMParams& p,
   }
 }
 
+/// Four sums as they travel, and their addition where they arrive: in pairs that changed places. A
+/// vector's registers are aligned as a product's are, and promotion would read each product and its
+/// sum from one register bank.
+__device__ __forceinline__ float4 PackSums(const float* sum) {
+  return make_float4(sum[1], sum[0], sum[3], sum[2]);
+}
+__device__ __forceinline__ void AddSums(float* sum, float4 packed) {
+  sum[1] += packed.x, sum[0] += packed.y, sum[3] += packed.z, sum[2] += packed.w;
+}
+
 /// Adds what two warpgroups summed in turn: warpgroup t gets the total of the t-th half of the
 /// tokens.
 template <class C>
@@ -421,19 +431,13 @@ __device__ __forceinline__ void SmallMSumTurns(const SmallMShared<C>& shared,
   for (int t = 0; t < 2; ++t) {
     if (t != turn) continue;
 #pragma unroll
-    for (int j = 0; j < kFours; ++j) {
-      const float* v = &sum[(1 - t) * kHalf + 4 * j];
-      to[j * 256] = make_float4(v[0], v[1], v[2], v[3]);
-    }
+    for (int j = 0; j < kFours; ++j) to[j * 256] = PackSums(&sum[(1 - t) * kHalf + 4 * j]);
 #pragma unroll
     for (int i = 0; i < kHalf; ++i) total[i] = sum[t * kHalf + i];
   }
   NamedSync(1, C::kConsumers);
 #pragma unroll
-  for (int j = 0; j < kFours; ++j) {
-    const float4 v = from[j * 256];
-    total[4 * j] += v.x, total[4 * j + 1] += v.y, total[4 * j + 2] += v.z, total[4 * j + 3] += v.w;
-  }
+  for (int j = 0; j < kFours; ++j) AddSums(&total[4 * j], from[j * 256]);
 }
 
 /// Adds the sums over the cluster, rounds and stores them.
@@ -459,9 +463,7 @@ __device__ __forceinline__ void SmallMFinish(const SmallMParams& p, const SmallM
         own &= ~(1u << j);
         const int from = rank < owner ? rank : rank - 1;
         const uint32_t to = mine + (from * slots + slot) * (C::kConsumers * 16);
-        StoreAsync(MapToRank(to, owner),
-                   make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]),
-                   MapToRank(full, owner));
+        StoreAsync(MapToRank(to, owner), PackSums(&sum[4 * j]), MapToRank(full, owner));
       }
       if (++owner == splits) owner = 0, ++slot;
     }
@@ -477,8 +479,7 @@ __device__ __forceinline__ void SmallMFinish(const SmallMParams& p, const SmallM
 #pragma unroll
       for (int j = 0; j < C::kGroups; ++j) {
         if ((own >> j & 1) == 0) continue;
-        const float4 v = *reinterpret_cast<const float4*>(at);
-        sum[4 * j] += v.x, sum[4 * j + 1] += v.y, sum[4 * j + 2] += v.z, sum[4 * j + 3] += v.w;
+        AddSums(&sum[4 * j], *reinterpret_cast<const float4*>(at));
         at += C::kConsumers * 16;
       }
     }
