@@ -38,9 +38,9 @@ class TimedLaunch {
 
   /// Microseconds a launch, cold. On the CPU one launch on the next set; on a GPU a CUDA graph of
   /// LaunchesPerSample launches over the sets in turn, made at the first call, its time over their
-  /// number. `sustained`: a GPU repeats the graph for 4 ms, so that this launch's own
-  /// power counts in its clock. Errors: as GemmPlan::Launch; FAILED_PRECONDITION when the kernel
-  /// launches nothing on the stream it is given.
+  /// number. `sustained`: a GPU repeats the graph for 4 ms, so that this launch's own power counts
+  /// in its clock. Errors: as GemmPlan::Launch; FAILED_PRECONDITION when the kernel launches
+  /// nothing on the stream it is given.
   Result<double> SampleUs(bool sustained = false);
 
  private:
