@@ -80,8 +80,21 @@ void PlanScales(const LargeMKernel& kernel, const BlockScaledProblem& problem,
 
 }  // namespace
 
+LargeMGrid GridOf(const LargeMKernel& kernel, int tiles, int sms, bool pdl) {
+  int places = std::max(1, sms / kernel.cluster_size());
+  // A split kernel computes one tile a cluster; the others are persistent.
+  LargeMGrid grid{.clusters = kernel.split > 1 ? tiles : std::min(tiles, places)};
+  if (!pdl || tiles <= places / 2) return grid;
+  grid.in_pairs = kernel.cluster_size() == 1 && places > 1;
+  if (grid.in_pairs) places -= places % 2;
+  grid.clusters = kernel.split > 1 ? std::max(tiles, places) : places;
+  grid.idle_clusters = std::max(0, places - tiles);
+  return grid;
+}
+
 bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
-                LargeMParams* params, int* grid) {
+                LargeMLaunch* launch) {
+  LargeMParams* const params = &launch->params;
   TensorMapPlan d;
   d.inner = static_cast<std::uint64_t>(problem.n);
   d.outer = static_cast<std::uint64_t>(problem.m);
@@ -118,22 +131,24 @@ bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, i
                             CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n),
                             std::max(1, group / kernel.cluster_m));
   params->b_leaves_first = BLeavesFirst(params->order, problem.n, problem.k);
-  const int size = kernel.cluster_size();
-  // A split kernel computes one tile a cluster; the others are persistent.
-  const int clusters = kernel.split > 1 ? params->order.count()
-                                        : std::min(params->order.count(), std::max(1, sms / size));
-  *grid = clusters * size;
+  const LargeMGrid grid = GridOf(kernel, params->order.count(), sms, problem.pdl);
+  params->idle_clusters = grid.idle_clusters;
+  launch->kernel = &kernel;
+  launch->ctas = grid.clusters * kernel.cluster_size();
+  launch->cluster_size = grid.in_pairs ? 2 : kernel.cluster_size();
+  launch->pdl = problem.pdl;
   return true;
 }
 
-bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, LargeMParams* params) {
-  params->scale_a = scale_a;
-  params->scales_by_tma = params->scales_have_maps && IsAligned16(scale_a);
-  params->alpha = alpha;
-  params->out = d;
-  return ReplaceTensorMapAddress(&params->a, a) &&
-         (params->is_f32 || ReplaceTensorMapAddress(&params->d, d)) &&
-         (!params->scales_by_tma || ReplaceTensorMapAddress(&params->u, scale_a));
+bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, LargeMLaunch* launch) {
+  LargeMParams& params = launch->params;
+  params.scale_a = scale_a;
+  params.scales_by_tma = params.scales_have_maps && IsAligned16(scale_a);
+  params.alpha = alpha;
+  params.out = d;
+  return ReplaceTensorMapAddress(&params.a, a) &&
+         (params.is_f32 || ReplaceTensorMapAddress(&params.d, d)) &&
+         (!params.scales_by_tma || ReplaceTensorMapAddress(&params.u, scale_a));
 }
 
 cudaError_t LoadLargeM(const LargeMKernel& kernel) {
@@ -141,31 +156,30 @@ cudaError_t LoadLargeM(const LargeMKernel& kernel) {
                               kernel.smem_bytes);
 }
 
-cudaError_t LaunchLargeM(const LargeMKernel& kernel, const LargeMParams& params, int grid, bool pdl,
-                         cudaStream_t stream) {
+cudaError_t LaunchLargeM(const LargeMLaunch& launch, cudaStream_t stream) {
   cudaLaunchAttribute attributes[2];
   int count = 0;
-  if (kernel.cluster_size() > 1) {  // a cluster of one, too, takes longer to start
+  if (launch.cluster_size > 1) {  // a cluster of one, too, takes longer to start
     attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim.x = static_cast<unsigned>(kernel.cluster_size());
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(launch.cluster_size);
     attributes[count].val.clusterDim.y = 1;
     attributes[count].val.clusterDim.z = 1;
     ++count;
   }
-  if (pdl) {
+  if (launch.pdl) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count].val.programmaticStreamSerializationAllowed = 1;
     ++count;
   }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(grid));
-  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(kernel.smem_bytes);
+  config.gridDim = dim3(static_cast<unsigned>(launch.ctas));
+  config.blockDim = dim3(static_cast<unsigned>(launch.kernel->threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(launch.kernel->smem_bytes);
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = static_cast<unsigned>(count);
-  void* arguments[] = {const_cast<LargeMParams*>(&params)};
-  return cudaLaunchKernelExC(&config, kernel.function, arguments);
+  void* arguments[] = {const_cast<LargeMParams*>(&launch.params)};
+  return cudaLaunchKernelExC(&config, launch.kernel->function, arguments);
 }
 
 }  // namespace culet::sm90

@@ -42,6 +42,7 @@ struct LargeMParams {
   int n = 0;
   int k_blocks = 0;             ///< ceil(k / 128)
   TileOrder order;              ///< in tiles of a whole cluster
+  int idle_clusters = 0;        ///< see LargeMGrid
   bool b_leaves_first = false;  ///< B is loaded with evict_first
 };
 
@@ -74,24 +75,49 @@ struct LargeMKernel {
   constexpr int cluster_size() const { return cluster_m * cluster_n * split; }
 };
 
+/// The CTAs of a launch, in clusters as the kernel was compiled for.
+///
+/// Under programmatic dependent launch the next kernel's first CTAs start on multiprocessors that
+/// this one leaves free, the others where its CTAs end, one by one. From launch to launch the work
+/// then gathers in fewer GPCs and neighbours in the tile order, which read the same operand, in
+/// different TPCs: up to 1.4 times as long (docs/performance-log.md). So a launch that fills more
+/// than half of the chip takes every place: CTAs without a tile come first, and stay until the
+/// kernel before has ended. And CTAs start in pairs, which share a TPC. Where half is free
+/// launches alternate between the halves, and neither is needed.
+struct LargeMGrid {
+  int clusters = 0;
+  int idle_clusters = 0;  ///< the first ones, without a tile
+  bool in_pairs = false;  ///< launched as clusters of two, of CTAs that know nothing of each other
+};
+
+/// `sms`: multiprocessors, each with room for one CTA.
+LargeMGrid GridOf(const LargeMKernel& kernel, int tiles, int sms, bool pdl);
+
 /// All kernels of the family.
 std::span<const LargeMKernel> LargeMKernels();
+
+struct LargeMLaunch {
+  const LargeMKernel* kernel = nullptr;
+  LargeMParams params;
+  int ctas = 0;
+  int cluster_size = 1;
+  bool pdl = false;
+};
 
 /// Everything but the stream, made once. `swizzle` is the log2 of the supergroup (a split kernel's
 /// always is 8 rows), `sms` the multiprocessors to use. False when a tensor map cannot be made or k
 /// is too short to split.
 bool PlanLargeM(const LargeMKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
-                LargeMParams* params, int* grid);
+                LargeMLaunch* launch);
 
 /// Exchanges the operands that change between calls: only addresses are patched in the maps. They
 /// keep their alignment class. False without a driver.
-bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, LargeMParams* params);
+bool RebindLargeM(const void* a, const float* scale_a, void* d, float alpha, LargeMLaunch* launch);
 
 /// Loads the kernel on the current device and raises its shared-memory limit; not during a stream
 /// capture.
 cudaError_t LoadLargeM(const LargeMKernel& kernel);
 
-cudaError_t LaunchLargeM(const LargeMKernel& kernel, const LargeMParams& params, int grid, bool pdl,
-                         cudaStream_t stream);
+cudaError_t LaunchLargeM(const LargeMLaunch& launch, cudaStream_t stream);
 
 }  // namespace culet::sm90

@@ -122,6 +122,12 @@ struct TilePlace {
   int row, column;
 };
 
+/// The first tile of this CTA's cluster; below 0, or order.count() and more, where it has none.
+template <class C>
+__device__ __forceinline__ int FirstTile(const LargeMParams& p) {
+  return static_cast<int>(blockIdx.x / (C::kMulticast * C::kSplit)) - p.idle_clusters;
+}
+
 template <class C>
 __device__ __forceinline__ TilePlace PlaceOf(const LargeMParams& p, int index, int rank) {
   int tm, tn;

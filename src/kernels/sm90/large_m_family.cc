@@ -15,22 +15,15 @@ namespace {
 
 using sm90::CeilDiv;
 using sm90::LargeMKernel;
-using sm90::LargeMParams;
+using sm90::LargeMLaunch;
 
 constexpr int kMaxSwizzle = 4;  // supergroups of 16 tiles; wider ones measured no faster
 
-struct Planned {
-  const LargeMKernel* kernel = nullptr;
-  LargeMParams params;
-  int grid = 0;
-  bool pdl = false;
-
+struct Planned : LargeMLaunch {
   bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
-    return sm90::RebindLargeM(a, scale_a, d, alpha, &params);
+    return sm90::RebindLargeM(a, scale_a, d, alpha, this);
   }
-  cudaError_t Start(cudaStream_t stream) const {
-    return sm90::LaunchLargeM(*kernel, params, grid, pdl, stream);
-  }
+  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchLargeM(*this, stream); }
 };
 
 class LargeM final : public sm90::BlockScaledKernel<Planned> {
@@ -69,10 +62,7 @@ class LargeM final : public sm90::BlockScaledKernel<Planned> {
  private:
   bool Plan(const GemmArgs& args, int swizzle, int, Planned* launch) const override {
     const int sms = args.operation.sm_budget > 0 ? std::min(sms_, args.operation.sm_budget) : sms_;
-    launch->kernel = &kernel_;
-    launch->pdl = args.operation.pdl;
-    return sm90::PlanLargeM(kernel_, sm90::ToBlockScaled(args), swizzle, sms, &launch->params,
-                            &launch->grid);
+    return sm90::PlanLargeM(kernel_, sm90::ToBlockScaled(args), swizzle, sms, launch);
   }
   cudaError_t Load() const override { return sm90::LoadLargeM(kernel_); }
 

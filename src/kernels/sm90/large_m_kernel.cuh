@@ -405,8 +405,7 @@ __device__ __forceinline__ void Consume(const LargeMParams& p, LargeMShared<C>& 
       slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
   const bool leads = warp % kTogether == 0 && ElectOne();
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-  for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
-       tile += clusters) {
+  for (int tile = FirstTile<C>(p); tile < p.order.count(); tile += clusters) {
     c.StartTile();
 #pragma unroll
     for (int m = 0; m < C::kBlocksM; ++m)
@@ -471,6 +470,11 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   uint8_t* quads = slabs + C::kSlabsBytes;
   auto& shared = *reinterpret_cast<LargeMShared<C>*>(quads + C::kQuads * C::kQuadBytes);
   constexpr int kCluster = C::kMulticast * C::kSplit;
+  if (static_cast<uint32_t>(FirstTile<C>(p)) >= static_cast<uint32_t>(p.order.count())) {
+    // Keeps its place until the kernel before has ended (LargeMGrid).
+    GridDependencyWait();
+    return;
+  }
   const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
   int kb_begin = 0, kb_end = p.k_blocks;
   if constexpr (C::kSplit > 1) SplitRange(p.k_blocks, C::kSplit, rank, kb_begin, kb_end);

@@ -39,7 +39,7 @@ __device__ __forceinline__ int QuadEnd(int kb, int kb_end) { return min((kb | 3)
 
 /// The producer: one thread. Its loop over k-blocks must be short: a thread takes four clocks and
 /// more an instruction, and a k-block of 128 x 64 is 256 clocks of products and 384 of loads (64
-/// bytes a clock). Requires: every CTA has a tile and a k-block (PlanLargeM).
+/// bytes a clock). Requires: the CTA has a tile and a k-block.
 template <class C>
 struct Producer {
   static constexpr int kStageBytes = C::kStageBytesA + C::kStageBytesB;
@@ -47,7 +47,7 @@ struct Producer {
   LargeMShared<C>& shared;
   uint8_t *const stages, *const quads;
   const int rank, kb_begin, kb_end;
-  TilePlace place = PlaceOf<C>(p, blockIdx.x / (C::kMulticast * C::kSplit), rank);
+  TilePlace place = PlaceOf<C>(p, FirstTile<C>(p), rank);
   int kb = kb_begin;  // the next one
   RingCursor<C::kStages> at{};
   QuadCursor<C> quad_at{};
@@ -137,7 +137,7 @@ struct Producer {
   template <bool kBLeavesFirst>
   __device__ __forceinline__ void Run() {
     const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-    for (int tile = blockIdx.x / (C::kMulticast * C::kSplit);;) {
+    for (int tile = FirstTile<C>(p);;) {
       while (kb < kb_end) {
         const int begin = kb, end = QuadEnd(kb, kb_end);
         // False once: after a first quad that is longer than the ring.
@@ -165,8 +165,7 @@ __device__ __forceinline__ void CopyScales(const LargeMParams& p, LargeMShared<C
   const int lane = threadIdx.x % 32;
   RingCursor<C::kStages> at;
   QuadCursor<C> quad_at;
-  for (int tile = blockIdx.x / (C::kMulticast * C::kSplit); tile < p.order.count();
-       tile += clusters) {
+  for (int tile = FirstTile<C>(p); tile < p.order.count(); tile += clusters) {
     const TilePlace place = PlaceOf<C>(p, tile, rank);
     for (int kb = kb_begin; kb < kb_end;) {
       const int begin = kb, end = QuadEnd(kb, kb_end);
