@@ -2,7 +2,7 @@
 // runtime.
 //   sm90_bench verify [substring]
 //   sm90_bench bench ANCHORS.csv [--m 256,512] [--only substring] [--keep 6] [--reps 7] [--log
-//   FILE] [--colmajor] [--pdl]
+//   FILE] [--colmajor] [--pdl | --both] [--sample-us 3000]
 // verify: exact-integer inputs (equality after one rounding), then normal data against an FP64
 // product; poisoned outputs, guard zones, edges of m, n, k and both scale orders. bench: CUDA
 // graphs over rotating inputs of more than 220 MB, a first pass over all candidates, then
@@ -363,11 +363,13 @@ struct Options {
   std::string only, log;
   std::vector<int> ms;
   int keep = 6, reps = 7;
-  bool column_major = false, pdl = false;
+  double sample_us = 3000;
+  bool column_major = false, pdl = false, both = false;
 };
 
 struct Timed {
   const Candidate* candidate;
+  bool pdl;
   cudaGraphExec_t graph;
   double first_us;
   std::vector<double> samples;
@@ -393,7 +395,7 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
     const double set_bytes = double(m) * k + double(n) * k + 2.0 * m * n, flops = 2.0 * m * n * k;
     const int sets = std::max(1, std::min(48, int(std::ceil(220e6 / set_bytes))));
     const double estimate_us = std::max(flops / 1000e6, set_bytes / 3e6);
-    const int calls = std::max({sets, std::min(200, int(3000 / estimate_us)), 4});
+    const int calls = std::max({sets, std::min(200, int(options.sample_us / estimate_us)), 4});
     std::vector<Problem> problems(sets, data.p);
     std::vector<void*> owned;
     for (int i = 1; i < sets; ++i) {
@@ -405,7 +407,6 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
       problems[i].a = a, problems[i].b = b, problems[i].d = d;
       owned.insert(owned.end(), {a, b, d});
     }
-    for (Problem& p : problems) p.pdl = options.pdl;
     auto replay = [&](cudaGraphExec_t graph) {
       CHECK(cudaEventRecord(start, stream));
       CHECK(cudaGraphLaunch(graph, stream));
@@ -416,7 +417,10 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
       return double(ms) * 1e3 / calls;
     };
     std::vector<Timed> timed;
-    for (const Candidate& candidate : candidates) {
+    for (size_t turn = 0; turn < candidates.size() * (options.both ? 2 : 1); ++turn) {
+      const Candidate& candidate = candidates[options.both ? turn / 2 : turn];
+      const bool pdl = options.both ? turn % 2 == 1 : options.pdl;
+      for (Problem& p : problems) p.pdl = pdl;
       std::vector<Launcher> launchers;
       for (const Problem& p : problems) {
         Launcher launcher = candidate.plan(p);
@@ -432,14 +436,18 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
       CHECK(cudaGraphInstantiate(&exec, graph, 0));
       CHECK(cudaGraphDestroy(graph));
       replay(exec);
-      timed.push_back({&candidate, exec, replay(exec), {}});
+      timed.push_back({&candidate, pdl, exec, replay(exec), {}});
       if (log != nullptr)
-        std::fprintf(log, "%s,%d,%d,%d,%s,%.3f\n", anchor.layer.c_str(), m, n, k,
+        std::fprintf(log, "%s,%d,%d,%d,%d,%s,%.3f\n", anchor.layer.c_str(), m, n, k, pdl,
                      candidate.id.c_str(), timed.back().first_us);
     }
     std::sort(timed.begin(), timed.end(),
               [](const Timed& x, const Timed& y) { return x.first_us < y.first_us; });
-    const int keep = std::min<int>(options.keep, int(timed.size()));
+    // The best of either way to launch come first.
+    int kept[2] = {}, keep = 0;
+    for (size_t i = 0; i < timed.size(); ++i)
+      if (kept[timed[i].pdl]++ < options.keep)
+        std::rotate(timed.begin() + keep, timed.begin() + i, timed.begin() + i + 1), ++keep;
     for (int rep = 0; rep < options.reps; ++rep)
       for (int i = 0; i < keep; ++i) timed[i].samples.push_back(replay(timed[i].graph));
     const Timed* best = nullptr;
@@ -449,8 +457,8 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
       const double us = timed[i].samples[timed[i].samples.size() / 2];
       if (us < best_us) best_us = us, best = &timed[i];
       if (log != nullptr)
-        std::fprintf(log, "%s,%d,%d,%d,%s,%.3f,median\n", anchor.layer.c_str(), m, n, k,
-                     timed[i].candidate->id.c_str(), us);
+        std::fprintf(log, "%s,%d,%d,%d,%d,%s,%.3f,median\n", anchor.layer.c_str(), m, n, k,
+                     timed[i].pdl, timed[i].candidate->id.c_str(), us);
     }
     if (best != nullptr) {
       std::printf("%-16s %5d %6d %6d | %9.2f %6.3f %6.3f %6.3f | %s\n", anchor.layer.c_str(), m, n,
@@ -495,6 +503,10 @@ int Main(int argc, char** argv) {
       options.column_major = true;
     else if (arg == "--pdl")
       options.pdl = true;
+    else if (arg == "--both")
+      options.both = true;
+    else if (arg == "--sample-us")
+      options.sample_us = std::atof(value().c_str());
     else if (arg == "--m") {
       std::string list = value();
       for (char* t = std::strtok(list.data(), ","); t != nullptr; t = std::strtok(nullptr, ","))

@@ -6,13 +6,10 @@ namespace culet::bench {
 namespace {
 
 Launcher Plan(const sm90::LargeMKernel& kernel, int swizzle, const Problem& p) {
-  sm90::LargeMParams params;
-  int grid = 0;
-  if (p.m <= 64 || !sm90::PlanLargeM(kernel, p, swizzle, p.sms, &params, &grid)) return {};
+  sm90::LargeMLaunch launch;
+  if (p.m <= 64 || !sm90::PlanLargeM(kernel, p, swizzle, p.sms, &launch)) return {};
   if (sm90::LoadLargeM(kernel) != cudaSuccess) return {};
-  return [&kernel, params, grid, pdl = p.pdl](cudaStream_t stream) {
-    return sm90::LaunchLargeM(kernel, params, grid, pdl, stream);
-  };
+  return [launch](cudaStream_t stream) { return sm90::LaunchLargeM(launch, stream); };
 }
 
 std::vector<Candidate> Make() {

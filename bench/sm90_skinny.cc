@@ -14,7 +14,8 @@ Launcher PlanCandidate(const sm90::SkinnyKernel& kernel, int splits, const Probl
   const double places = double(p.sms) * splits * launch.row_groups *
                         sm90::SkinnyResidentCtas(kernel, splits * launch.row_groups, p.pdl);
   const double filled = double((p.n + kernel.rows - 1) / kernel.rows) * splits / places;
-  if (p.n >= 2048 && (filled < 0.25 || (splits > 1 && filled > 2.2))) return {};
+  if (!TimedAllTheSame(p, splits) && p.n >= 2048 && (filled < 0.25 || (splits > 1 && filled > 2.2)))
+    return {};
   if (sm90::LoadSkinny(kernel) != cudaSuccess) return {};
   return [launch](cudaStream_t stream) { return sm90::LaunchSkinny(launch, stream); };
 }

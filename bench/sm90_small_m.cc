@@ -11,14 +11,18 @@ Launcher PlanCandidate(const sm90::SmallMKernel& kernel, int splits, int residen
                        const Problem& p) {
   // Few token tiles, each at least half full.
   const int token_tiles = (p.m + kernel.tokens - 1) / kernel.tokens;
-  if (token_tiles > (kernel.tokens >= 64 ? 4 : kernel.tokens == 32 ? 2 : 1)) return {};
-  if (kernel.tokens > 8 && p.m <= kernel.tokens / 2) return {};
+  const bool all_the_same = TimedAllTheSame(p, splits * 4 + residency);
+  if (token_tiles > 4) return {};
+  if (!all_the_same && token_tiles > (kernel.tokens >= 64 ? 4 : kernel.tokens == 32 ? 2 : 1))
+    return {};
+  if (!all_the_same && kernel.tokens > 8 && p.m <= kernel.tokens / 2) return {};
   sm90::SmallMLaunch launch;
   if (!sm90::PlanSmallM(kernel, p, splits, residency, &launch)) return {};
   // Grids that leave half of the machine idle, or whose clusters do not all fit, only cost time
   // here.
   const long ctas = static_cast<long>(launch.row_tiles) * launch.token_tiles * splits;
-  if (p.n >= 2048 && (ctas < p.sms / 3 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
+  if (!all_the_same && p.n >= 2048 &&
+      (ctas < p.sms / 3 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
     return {};
   if (sm90::LoadSmallM(kernel) != cudaSuccess) return {};
   return [launch](cudaStream_t stream) { return sm90::LaunchSmallM(launch, stream); };
