@@ -73,12 +73,6 @@ struct DecoderWeights {
   Weight head;  ///< the embedding itself when tied
 };
 
-struct LoadOptions {
-  /// As RopeParams::frequency_type. The default is right for every model; another one is for
-  /// comparisons with a library that rounds.
-  DataType rope_frequency_type = DataType::kNull;
-};
-
 /// A model: its config, and its weights in memory of a device.
 class DecoderModel {
  public:
@@ -87,8 +81,7 @@ class DecoderModel {
   /// Errors: as ReadDecoderConfig and SafetensorsFile::Open; NOT_FOUND for a missing tensor;
   /// INVALID_ARGUMENT for a wrong shape or type, and for tensors that the graph does not read
   /// (rotary_emb.inv_freq and a tied head apart), each named.
-  static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory,
-                                   const LoadOptions& options = {});
+  static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory);
 
   /// A model of random weights (normal, of standard deviation 1 / sqrt(k)), for timing without
   /// files. `weights`: kFloat32, kFloat16, kBfloat16, or kFloat8_e4m3 for E4M3 products with blocks
