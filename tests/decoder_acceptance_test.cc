@@ -21,8 +21,8 @@ namespace culet {
 namespace {
 
 constexpr const char* kCheckpoints[] = {
-    "llama-biases-llama3-tied", "llama-partial-linear", "mistral-window",   "mixtral-shards",
-    "qwen2-some-windows",       "qwen3-yarn",           "qwen3-moe-shares", "qwen3-moe-fp8"};
+    "llama-biases-llama3-tied", "llama-linear", "mistral-window",   "mixtral-shards",
+    "qwen2-some-windows",       "qwen3-yarn",   "qwen3-moe-shares", "qwen3-moe-fp8"};
 
 struct Checkpoint {
   explicit Checkpoint(const std::string& name)
@@ -89,7 +89,7 @@ TEST(Acceptance, EveryNumberOfRows) {
 // Models of different rotary frequencies, sizes and windows take turns on one dispatch.
 TEST(Acceptance, TwoModelsInTurns) {
   Dispatches dispatches;
-  const Checkpoint one("llama-partial-linear"), other("mistral-window");
+  const Checkpoint one("llama-linear"), other("mistral-window");
   ASSERT_NE(one.model.config().rope.theta, other.model.config().rope.theta);
   for (KernelDispatch* dispatch : dispatches.all) {
     auto a = Session::Create(one.model, *dispatch, {.max_context = 32});
