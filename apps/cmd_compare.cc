@@ -1,4 +1,4 @@
-// culet compare: a checkpoint's steps, node by node, beside a reference.
+// culet compare: a checkpoint's steps, node by node, beside the reference.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -23,15 +23,11 @@ struct CompareArgs {
   CommonArgs common;
   CacheArgs cache;
   DecoderArgs decoder;
-  std::string against = kReferences.front();
   int steps = 1;
   double bound = 1e-5;
 
   std::string Misuse() const {
     if (common.device != "cpu") return "compare works on the CPU so far; leave out --device";
-    if (decoder.dispatch() == against) {
-      return fmt::format("--dispatch and --against are both {}; nothing would differ", against);
-    }
     return decoder.Misuse();
   }
 };
@@ -83,9 +79,7 @@ int Report(const CompareArgs& args, const std::vector<NodeError>& errors) {
   if (args.common.json) {
     Json list = Json::array();
     for (const NodeError* error : worst) list.push_back(ToJson(*error));
-    PrintJson({{"dispatch", args.decoder.dispatch()},
-               {"against", args.against},
-               {"nodes", errors.size()},
+    PrintJson({{"nodes", errors.size()},
                {"beyond", count},
                {"first_beyond", first == errors.end() ? Json() : ToJson(*first)},
                {"worst", std::move(list)}});
@@ -122,7 +116,7 @@ int RunCompare(const CompareArgs& args) {
   options.cache_type = args.decoder.cache_type();
   auto decoder = culet::Session::Create(opened->model, *dispatch, options);
   if (!decoder.ok()) return Fail(decoder.status(), json);
-  NodeComparison comparison(args.bound, MakeReference(args.against));
+  NodeComparison comparison(args.bound, MakeReferenceDispatch());
   const Status status = RunSteps(args, *decoder, opened->prompt, comparison);
   const Status saved = args.decoder.SaveTuned(*opened);
   if (!status.ok()) return Fail(status, json);
@@ -134,13 +128,9 @@ int RunCompare(const CompareArgs& args) {
 
 void AddCompare(CLI::App& app, Chosen& chosen) {
   auto args = std::make_shared<CompareArgs>();
-  CLI::App& command =
-      *app.add_subcommand("compare", "Run a checkpoint node by node beside a reference");
+  CLI::App& command = *app.add_subcommand(
+      "compare", "Run a checkpoint node by node beside the definition in double");
   args->decoder.AddTo(command);
-  command
-      .add_option("--against", args->against, "What is right: the definition in double or in FP32")
-      ->check(CLI::IsMember(kReferences))
-      ->capture_default_str();
   command.add_option("--steps", args->steps, "Steps of decoding after the prompt")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 20))
@@ -155,8 +145,8 @@ void AddCompare(CLI::App& app, Chosen& chosen) {
   command.footer(
       "Each node gets the inputs that --dispatch made, so that what an earlier node did to them\n"
       "does not count. Outputs that differ by per cents while every node is within its bound come\n"
-      "from inputs on an E4M3 rounding tie: 'culet run --dump' with --dispatch reference and with\n"
-      "--dispatch reference-float32 then differ from the same position on.");
+      "from inputs on an E4M3 rounding tie: those of 'culet run --dump' with --dispatch cpu and\n"
+      "with --dispatch reference then differ, too, from one position on.");
   args->cache.AddTo(command);
   args->common.AddTo(command);
   command.callback([args, &chosen] { chosen = [args] { return RunCompare(*args); }; });

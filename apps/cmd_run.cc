@@ -303,6 +303,7 @@ void AddRun(CLI::App& app, Chosen& chosen) {
   CLI::App& command =
       *app.add_subcommand("run", "Let a checkpoint read a prompt and go on, token by token");
   args->decoder.AddTo(command);
+  args->decoder.AddDispatchTo(command);
   command
       .add_option("--max-new", args->max_new, "Tokens to make at most; an end token ends earlier")
       ->type_name("N")

@@ -5,45 +5,39 @@
 #include "culet/kernel_dispatch.h"
 
 namespace culet::cli {
+namespace {
 
-std::unique_ptr<KernelDispatch> MakeReference(const std::string& name) {
-  return MakeReferenceDispatch(name == "reference" ? Arithmetic::kFloat64 : Arithmetic::kFloat32);
-}
+constexpr const char* kGroup = "Model";
+
+}  // namespace
 
 void DecoderArgs::AddTo(CLI::App& command) {
-  const std::string group = "Model";
   command
       .add_option("--model", model_, "A folder with config.json and safetensors, as Hugging Face's")
       ->type_name("DIR")
       ->required()
-      ->group(group);
+      ->group(kGroup);
   command.add_option("--prompt", prompt_, "A text, of which each byte is a token")
       ->type_name("TEXT")
-      ->group(group);
+      ->group(kGroup);
   command.add_option("--token-ids", ids_, "The prompt as tokens: 1,2,3")
       ->type_name("IDS")
       ->delimiter(',')
-      ->group(group);
-  command
-      .add_option("--rope-frequencies", rope_frequencies_,
-                  "bfloat16: rounded as a library does whose buffers are BF16, for comparisons")
-      ->check(CLI::IsMember({"float32", "bfloat16"}))
-      ->capture_default_str()
-      ->group(group);
+      ->group(kGroup);
   command.add_option("--kv", cache_type_, "Type of the cache of keys and values")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str()
-      ->group(group);
-  std::vector<std::string> dispatches = kReferences;
-  dispatches.insert(dispatches.begin(), "cpu");
+      ->group(kGroup);
+  command.add_flag("--tune", tune_, "Tune the model's products first")->group(kGroup);
+}
+
+void DecoderArgs::AddDispatchTo(CLI::App& command) {
   command
-      .add_option(
-          "--dispatch", dispatch_,
-          "What computes: the CPU's kernels, or the definition in double or in FP32, slowly")
-      ->check(CLI::IsMember(dispatches))
+      .add_option("--dispatch", dispatch_,
+                  "What computes: the CPU's kernels, or the definition in double, slowly")
+      ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str()
-      ->group(group);
-  command.add_flag("--tune", tune_, "Tune the model's products first")->group(group);
+      ->group(kGroup);
 }
 
 std::string DecoderArgs::Misuse() const {
@@ -61,12 +55,6 @@ DataType DecoderArgs::cache_type() const {
   return cache_type_ == "f16"    ? DataType::kFloat16
          : cache_type_ == "bf16" ? DataType::kBfloat16
                                  : DataType::kFloat32;
-}
-
-Result<DecoderModel> DecoderArgs::Load() const {
-  LoadOptions options;
-  if (rope_frequencies_ == "bfloat16") options.rope_frequency_type = DataType::kBfloat16;
-  return DecoderModel::Load(model_, HostMemory(), options);
 }
 
 Result<std::vector<std::int32_t>> DecoderArgs::Tokens(const DecoderConfig& config) const {
@@ -93,7 +81,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   auto session = OpenSession(common, &cache);
   if (!session.ok()) return session.status();
   if (tune_) CULET_RETURN_IF_ERROR(CheckThatResultsCanBeSaved(*session));
-  auto model = Load();
+  auto model = DecoderModel::Load(model_, HostMemory());
   if (!model.ok()) return model.status();
   auto prompt = Tokens(model->config());
   if (!prompt.ok()) return prompt.status();
@@ -101,7 +89,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
 }
 
 std::unique_ptr<KernelDispatch> DecoderArgs::MakeDispatch(OpenedDecoder& opened) const {
-  if (dispatch_ != "cpu") return MakeReference(dispatch_);
+  if (dispatch_ != "cpu") return MakeReferenceDispatch();
   return MakeCpuDispatch(opened.session.gemm,
                          {.policy = tune_ ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
 }

@@ -23,16 +23,12 @@ struct OpenedDecoder {
   std::vector<std::int32_t> prompt;
 };
 
-/// The names of the references on the command line.
-inline const std::vector<std::string> kReferences = {"reference", "reference-float32"};
-
-/// The reference of one of these names.
-std::unique_ptr<KernelDispatch> MakeReference(const std::string& name);
-
-/// The options --model --prompt --token-ids --rope-frequencies --kv --dispatch --tune.
+/// The options --model --prompt --token-ids --kv --tune, and --dispatch.
 class DecoderArgs {
  public:
   void AddTo(CLI::App& command);
+  /// Without it, the CPU's kernels compute.
+  void AddDispatchTo(CLI::App& command);
 
   /// What is wrong with the options given, in one sentence; empty when nothing is.
   std::string Misuse() const;
@@ -43,7 +39,7 @@ class DecoderArgs {
   bool bytes() const { return !prompt_.empty(); }
   const std::string& prompt() const { return prompt_; }
   DataType cache_type() const;
-  /// "cpu" or one of kReferences.
+  /// "cpu" or "reference".
   const std::string& dispatch() const { return dispatch_; }
 
   /// Requires: Misuse().empty(). Errors: as OpenSession and DecoderModel::Load; with --tune as
@@ -58,11 +54,9 @@ class DecoderArgs {
   Status SaveTuned(OpenedDecoder& opened) const;
 
  private:
-  Result<DecoderModel> Load() const;
   Result<std::vector<std::int32_t>> Tokens(const DecoderConfig& config) const;
 
-  std::string model_, prompt_, rope_frequencies_ = "float32", cache_type_ = "f32",
-                               dispatch_ = "cpu";
+  std::string model_, prompt_, cache_type_ = "f32", dispatch_ = "cpu";
   std::vector<std::int64_t> ids_;
   bool tune_ = false;
 };

@@ -1,13 +1,16 @@
 // No node touches memory that is not its own: every allocation starts as NaN between guard zones,
 // every launch gets scratch memory of its own, of just the size that it asked for, values become
 // NaN once nobody reads them any more, and after each launch nothing but the node's value may have
-// changed. The outputs are those that they ought to be all the same.
+// changed. The outputs are those that they ought to be all the same. And steps keep no memory.
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <list>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +21,46 @@
 #include "culet/dispatch.h"
 #include "culet/gemm.h"
 #include "decoder_fixture.h"
+
+namespace {
+
+std::atomic<std::ptrdiff_t> live_bytes = 0;  // from operator new, whatever the C library does
+
+void* Counted(std::size_t bytes, std::size_t alignment) {
+  // Before the memory lies its size.
+  const std::size_t offset = std::max(alignment, alignof(std::max_align_t));
+  const std::size_t whole = (offset + bytes + offset - 1) / offset * offset;
+  auto* const start = static_cast<std::byte*>(std::aligned_alloc(offset, whole));
+  if (start == nullptr) throw std::bad_alloc();
+  std::memcpy(start, &bytes, sizeof bytes);
+  live_bytes += static_cast<std::ptrdiff_t>(bytes);
+  return start + offset;
+}
+
+void Uncounted(void* pointer, std::size_t alignment) noexcept {
+  if (pointer == nullptr) return;
+  std::byte* const start =
+      static_cast<std::byte*>(pointer) - std::max(alignment, alignof(std::max_align_t));
+  std::size_t bytes = 0;
+  std::memcpy(&bytes, start, sizeof bytes);
+  live_bytes -= static_cast<std::ptrdiff_t>(bytes);
+  std::free(start);
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return Counted(bytes, 1); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return Counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* pointer) noexcept { Uncounted(pointer, 1); }
+void operator delete(void* pointer, std::size_t) noexcept { Uncounted(pointer, 1); }
+void operator delete(void* pointer, std::align_val_t alignment) noexcept {
+  Uncounted(pointer, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* pointer, std::size_t, std::align_val_t alignment) noexcept {
+  Uncounted(pointer, static_cast<std::size_t>(alignment));
+}
 
 namespace culet {
 namespace {
@@ -221,6 +264,40 @@ TEST_P(DecoderMemory, NothingButTheOwnValueChanges) {
   check({{whole, ids.subspan(10, 1)}, {other, ids.first(1)}}, 10, true);
   check({{whole, ids.subspan(11)}}, ids.size() - 1, true);
   EXPECT_GT(launches, 40);
+}
+
+// Past the edges of many blocks and of 256 keys: the table of the sequence's blocks grows, an index
+// a block, nothing else does.
+TEST(DecoderGrowth, StepsKeepNoMemory) {
+  constexpr int kSteps = 600, kWarmUp = 3, kBlock = 16;
+  const auto config = ParseDecoderConfig(R"({"architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 96, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 64})",
+                                         "config");
+  const auto model = DecoderModel::Random(*config, DataType::kBfloat16, HostMemory());
+  ASSERT_TRUE(model.ok());
+  Gemm gemm = *Gemm::Create();
+  const auto inner = MakeCpuDispatch(gemm);
+  GuardedMemory memory;
+  Guarded dispatch(*inner, memory);
+  auto session =
+      Session::Create(*model, dispatch, {.max_context = kSteps + 1, .block_size = kBlock});
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const int sequence = *session->AddSequence();
+  std::int32_t token = 1;
+  std::ptrdiff_t bytes = 0;
+  std::size_t pieces = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    const SequenceTokens next{sequence, {&token, 1}};
+    const auto result = session->Step({&next, 1});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    token = (result->next[0] + step) % 96;
+    if (step != kWarmUp) continue;
+    bytes = live_bytes;
+    pieces = memory.pieces().size();
+  }
+  EXPECT_EQ(memory.pieces().size(), pieces);
+  EXPECT_LE(live_bytes - bytes, 2 * sizeof(std::int32_t) * (kSteps / kBlock + 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DecoderMemory,

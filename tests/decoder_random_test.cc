@@ -33,8 +33,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"llama_biases", "LlamaForCausalLM", R"("attention_bias": true, "mlp_bias": true,)"},
     {"llama_linear", "LlamaForCausalLM", R"("rope_scaling": {"type": "linear", "factor": 3},)"},
-    {"llama_partial", "LlamaForCausalLM",
-     R"("partial_rotary_factor": 0.5, "tie_word_embeddings": true,)"},
+    {"llama_tied", "LlamaForCausalLM", R"("tie_word_embeddings": true,)"},
     {"llama3", "LlamaForCausalLM",
      R"("rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8,
         "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 16},)"},

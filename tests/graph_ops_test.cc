@@ -19,7 +19,7 @@
 namespace culet {
 namespace {
 
-enum class Backend { kCpu, kReference, kReferenceFloat32 };
+enum class Backend { kCpu, kReference };
 
 class GraphOps : public testing::TestWithParam<Backend> {
  protected:
@@ -33,10 +33,8 @@ class GraphOps : public testing::TestWithParam<Backend> {
   }
 
   Gemm gemm_ = *Gemm::Create();
-  std::unique_ptr<KernelDispatch> dispatch_ = GetParam() == Backend::kCpu ? MakeCpuDispatch(gemm_)
-                                              : GetParam() == Backend::kReference
-                                                  ? MakeReferenceDispatch()
-                                                  : MakeReferenceDispatch(Arithmetic::kFloat32);
+  std::unique_ptr<KernelDispatch> dispatch_ =
+      GetParam() == Backend::kCpu ? MakeCpuDispatch(gemm_) : MakeReferenceDispatch();
 };
 
 constexpr std::int32_t kFar = std::numeric_limits<std::int32_t>::max();
@@ -202,13 +200,11 @@ TEST_P(GraphOps, ExpertsChosenByTheLargestLogits) {
 }
 
 std::string NameOf(const testing::TestParamInfo<Backend>& info) {
-  constexpr const char* kNames[] = {"cpu", "reference", "reference_float32"};
+  constexpr const char* kNames[] = {"cpu", "reference"};
   return kNames[static_cast<int>(info.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GraphOps,
-                         testing::Values(Backend::kCpu, Backend::kReference,
-                                         Backend::kReferenceFloat32),
+INSTANTIATE_TEST_SUITE_P(All, GraphOps, testing::Values(Backend::kCpu, Backend::kReference),
                          NameOf);
 
 }  // namespace

@@ -73,12 +73,6 @@ struct DecoderWeights {
   Weight head;  ///< the embedding itself when tied
 };
 
-struct LoadOptions {
-  /// As RopeParams::frequency_type. The default is right for every model; another one is for
-  /// comparisons with a library that rounds.
-  DataType rope_frequency_type = DataType::kNull;
-};
-
 /// A model: its config, and its weights in memory of a device.
 class DecoderModel {
  public:
@@ -87,8 +81,7 @@ class DecoderModel {
   /// Errors: as ReadDecoderConfig and SafetensorsFile::Open; NOT_FOUND for a missing tensor;
   /// INVALID_ARGUMENT for a wrong shape or type, and for tensors that the graph does not read
   /// (rotary_emb.inv_freq and a tied head apart), each named.
-  static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory,
-                                   const LoadOptions& options = {});
+  static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory);
 
   /// A model of random weights (normal, of standard deviation 1 / sqrt(k)), for timing without
   /// files. `weights`: kFloat32, kFloat16, kBfloat16, or kFloat8_e4m3 for E4M3 products with blocks
@@ -207,16 +200,23 @@ class Session {
   /// Runs the model over new tokens of some sequences, of different numbers each, as one batch.
   /// Errors: INVALID_ARGUMENT for no tokens, a sequence twice, a token outside the vocabulary, more
   /// than max_step_tokens; NOT_FOUND; RESOURCE_EXHAUSTED beyond max_context or when the cache is
-  /// full; what graphs and dispatch return. After an error the sequences are as before.
+  /// full; DATA_LOSS for a logit that is NaN, with the first node that made one; what graphs and
+  /// dispatch return. After an error the sequences are as before.
   Result<StepResult> Step(std::span<const SequenceTokens> batch, const StepOutputs& outputs = {});
 
-  /// Step over a long prompt in pieces of max_step_tokens; the result holds all pieces' outputs
-  /// (logits without all_logits: the last piece's).
+  /// Step over long prompts, in pieces of max_step_tokens of all of them; the result is that of one
+  /// step. Errors: as Step, without the limit of max_step_tokens.
+  Result<StepResult> Prefill(std::span<const SequenceTokens> batch,
+                             const StepOutputs& outputs = {});
+  /// The same for one sequence.
   Result<StepResult> Prefill(int sequence, std::span<const std::int32_t> tokens,
                              const StepOutputs& outputs = {});
 
   /// Through which the next steps launch their nodes; null for none. For profiles and comparisons.
   void SetHook(NodeHook hook);
+  /// Called before each node of the next steps is prepared and before each is launched; null for
+  /// none.
+  void SetGate(NodeGate gate);
 
   const DecoderModel& model() const noexcept;
   const SessionOptions& options() const noexcept;

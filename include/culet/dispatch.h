@@ -1,8 +1,6 @@
 // The dispatches that come with culet.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 
 #include "culet/gemm.h"
@@ -24,16 +22,8 @@ struct CpuDispatchOptions {
 /// Requires: a Gemm of device "cpu" that outlives the dispatch.
 std::unique_ptr<KernelDispatch> MakeCpuDispatch(Gemm& gemm, const CpuDispatchOptions& options = {});
 
-/// What a reference computes in.
-enum class Arithmetic : std::uint8_t {
-  kFloat64 = 0,
-  /// Each operation rounds to FP32 and each sum has one order, so the bits are the same everywhere.
-  /// Shows what the rounding of FP32 alone does to a model: docs/graph.md has orders and use.
-  kFloat32,
-};
-
-/// The definition of every operation: computed on the CPU in double (the default), rounded once to
-/// the value's type. Takes every operation and every combination of float32, float16 and bfloat16.
-std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Arithmetic arithmetic = Arithmetic::kFloat64);
+/// The definition of every operation: computed on the CPU in double, rounded once to the value's
+/// type. Takes every operation and every combination of float32, float16 and bfloat16.
+std::unique_ptr<KernelDispatch> MakeReferenceDispatch();
 
 }  // namespace culet

@@ -125,13 +125,19 @@ Result<MemoryPlan> PlanMemory(const ComputeGraph& graph);
 /// a node, or to compare it with another dispatch.
 using NodeHook = std::function<Status(KernelDispatch& dispatch, const NodeLaunch& launch)>;
 
+/// Called before work on a node begins; an error that it returns ends what is being done. For
+/// interruptions and deadlines. May be null.
+using NodeGate = std::function<Status()>;
+
 /// A graph bound to a dispatch: verified, planned, every node supported and prepared, its memory
 /// allocated. The dispatch and all weights must outlive it. One launch at a time.
 class GraphExecutor {
  public:
+  /// `gate` is called before each node is prepared, which may mean tuned.
   /// Errors: as Verify; UNSUPPORTED with node, operation, shapes and the dispatch's reason; what
-  /// `prepare` and the dispatch's memory return.
-  static Result<GraphExecutor> Create(ComputeGraph graph, KernelDispatch& dispatch);
+  /// `prepare`, the dispatch's memory and `gate` return.
+  static Result<GraphExecutor> Create(ComputeGraph graph, KernelDispatch& dispatch,
+                                      const NodeGate& gate = nullptr);
   ~GraphExecutor();
   GraphExecutor(GraphExecutor&&) noexcept;
   GraphExecutor& operator=(GraphExecutor&&) noexcept;

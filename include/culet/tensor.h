@@ -95,10 +95,6 @@ struct RopeParams {
   double beta_slow = 1;         ///< yarn
   bool truncate = true;         ///< yarn: whole numbers as ends of the ramp
   double attention_factor = 1;  ///< what sine and cosine are multiplied with
-  /// The type that the frequencies are rounded to; kNull: none. For comparisons with a library that
-  /// converted its frequencies along with the weights: BF16's 8 bits turn a head wrongly by a
-  /// radian after some hundred positions.
-  DataType frequency_type = DataType::kNull;
 };
 
 /// The dims / 2 frequencies, in radians a position.

@@ -1,23 +1,21 @@
-// MakeReferenceDispatch: every operation in double or in FP32, one rounding to the value's type.
+// MakeReferenceDispatch: every operation in double, one rounding to the value's type.
 #include <cmath>
 #include <cstring>
 
 #include "culet/dispatch.h"
 #include "graph/float_view.h"
 #include "graph/reference.h"
-#include "graph/reference_math.h"
 
 namespace culet {
 namespace {
 
-template <class T>
 class ReferenceDispatch final : public KernelDispatch {
  public:
   Feasibility supports(const ComputeGraph&, int) const override { return Feasibility::Ok(); }
 
   Status dispatch_mul_mat(const TensorNode& node, DevicePtr input, DevicePtr output,
                           std::uint32_t m, std::uint32_t n, std::uint32_t k) override {
-    std::vector<T> x(std::size_t{m} * k), y;
+    std::vector<double> x(std::size_t{m} * k), y;
     for (std::uint32_t i = 0; i < m; ++i) {
       LoadRow(input, current().input_node(0).type, i, k, x.data() + std::size_t{i} * k);
     }
@@ -30,13 +28,13 @@ class ReferenceDispatch final : public KernelDispatch {
 
   Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,
                            std::uint32_t hidden_dim, std::uint32_t m, float epsilon) override {
-    std::vector<T> x(hidden_dim), gamma(hidden_dim);
+    std::vector<double> x(hidden_dim), gamma(hidden_dim);
     const Weight& weight = node.params.gamma;
     LoadRow(weight.data_ptr, weight.type, 0, hidden_dim, gamma.data());
     for (std::uint32_t i = 0; i < m; ++i) {
       LoadRow(input, current().input_node(0).type, i, hidden_dim, x.data());
-      const T sum = SumOfSquares(x.data(), hidden_dim);
-      const T scale = 1 / std::sqrt(sum / static_cast<T>(hidden_dim) + static_cast<T>(epsilon));
+      const double sum = Dot(x.data(), x.data(), hidden_dim);
+      const double scale = 1 / std::sqrt(sum / hidden_dim + epsilon);
       for (std::size_t c = 0; c < x.size(); ++c) x[c] = x[c] * scale * gamma[c];
       StoreRow(output, node.type, i, hidden_dim, x.data());
     }
@@ -44,30 +42,30 @@ class ReferenceDispatch final : public KernelDispatch {
   }
 
   Status dispatch_add(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
-    return Binary(a, b, output, n, [](T x, T y) { return x + y; });
+    return Binary(a, b, output, n, [](double x, double y) { return x + y; });
   }
   Status dispatch_mul(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
-    return Binary(a, b, output, n, [](T x, T y) { return x * y; });
+    return Binary(a, b, output, n, [](double x, double y) { return x * y; });
   }
   Status dispatch_silu(DevicePtr input, DevicePtr output, std::size_t n) override {
-    return Binary(input, input, output, n, [](T x, T) { return Silu(x); });
+    return Binary(input, input, output, n, [](double x, double) { return Silu(x); });
   }
   Status dispatch_swiglu(DevicePtr gate, DevicePtr up, DevicePtr output, std::size_t n) override {
-    return Binary(gate, up, output, n, [](T x, T y) { return Silu(x) * y; });
+    return Binary(gate, up, output, n, [](double x, double y) { return Silu(x) * y; });
   }
 
   Status dispatch_rope(const TensorNode& node, DevicePtr qk, DevicePtr positions,
                        std::size_t n_positions, std::uint32_t head_dim,
                        std::uint32_t num_heads) override {
-    ReferenceRope<T>(node.params.rope, static_cast<int>(head_dim),
-                     static_cast<std::int64_t>(n_positions), std::int64_t{head_dim} * num_heads,
-                     positions, node.type, qk);
+    ReferenceRope(node.params.rope, static_cast<int>(head_dim),
+                  static_cast<std::int64_t>(n_positions), std::int64_t{head_dim} * num_heads,
+                  positions, node.type, qk);
     return {};
   }
 
   Status dispatch_attention(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
                             std::uint32_t, std::size_t) override {
-    ReferenceAttention<T>(current());
+    ReferenceAttention(current());
     return {};
   }
 
@@ -102,7 +100,7 @@ class ReferenceDispatch final : public KernelDispatch {
   Status dispatch_kv_write(const TensorNode& node, DevicePtr rows, DevicePtr slots, DevicePtr cache,
                            std::uint32_t m) override {
     const std::int64_t cols = node.shape.cols;
-    std::vector<T> row(static_cast<std::size_t>(cols));
+    std::vector<double> row(static_cast<std::size_t>(cols));
     for (std::uint32_t i = 0; i < m; ++i) {
       const std::int32_t slot = IndexAt(slots, i);
       if (slot < 0 || slot >= node.shape.rows) continue;
@@ -114,13 +112,13 @@ class ReferenceDispatch final : public KernelDispatch {
 
   Status dispatch_experts(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
                           std::uint32_t) override {
-    ReferenceExperts<T>(current());
+    ReferenceExperts(current());
     return {};
   }
 
   Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,
                          std::uint32_t n) override {
-    std::vector<T> row(n);
+    std::vector<double> row(n);
     for (std::uint32_t i = 0; i < m; ++i) {
       LoadRow(input, current().input_node(0).type, i, n, row.data());
       std::size_t best = 0;
@@ -138,8 +136,8 @@ class ReferenceDispatch final : public KernelDispatch {
     const DataType type = current().node().type;
     for (std::size_t i = 0; i < n; ++i) {
       const auto at = static_cast<std::int64_t>(i);
-      const auto x = static_cast<T>(LoadAsDouble(FromDevicePtr<const void>(a), type, at));
-      const auto y = static_cast<T>(LoadAsDouble(FromDevicePtr<const void>(b), type, at));
+      const double x = LoadAsDouble(FromDevicePtr<const void>(a), type, at);
+      const double y = LoadAsDouble(FromDevicePtr<const void>(b), type, at);
       StoreFromDouble(FromDevicePtr<void>(output), type, at, function(x, y));
     }
     return {};
@@ -149,7 +147,7 @@ class ReferenceDispatch final : public KernelDispatch {
   void PickRows(DevicePtr table, DataType type, std::int64_t rows, DevicePtr indices,
                 DevicePtr output, std::uint32_t m) {
     const TensorNode& node = current().node();
-    std::vector<T> row(static_cast<std::size_t>(node.shape.cols));
+    std::vector<double> row(static_cast<std::size_t>(node.shape.cols));
     for (std::uint32_t i = 0; i < m; ++i) {
       const std::int32_t index = IndexAt(indices, i);
       if (index < 0 || index >= rows) {
@@ -164,9 +162,8 @@ class ReferenceDispatch final : public KernelDispatch {
 
 }  // namespace
 
-std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Arithmetic arithmetic) {
-  if (arithmetic == Arithmetic::kFloat32) return std::make_unique<ReferenceDispatch<float>>();
-  return std::make_unique<ReferenceDispatch<double>>();
+std::unique_ptr<KernelDispatch> MakeReferenceDispatch() {
+  return std::make_unique<ReferenceDispatch>();
 }
 
 }  // namespace culet

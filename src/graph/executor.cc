@@ -24,7 +24,7 @@ struct GraphExecutor::Impl {
   std::vector<NodeLaunch> launches;                     // one an operation
   int n_launches = 0;
 
-  Status Prepare();
+  Status Prepare(const NodeGate& gate);
   Status Place();
 };
 
@@ -37,11 +37,12 @@ Status WithNode(const ComputeGraph& graph, int id, const Status& status) {
 }  // namespace
 
 // Supports, prepares, and sizes the scratch memory.
-Status GraphExecutor::Impl::Prepare() {
+Status GraphExecutor::Impl::Prepare(const NodeGate& gate) {
   std::size_t scratch = 0;
   prepared.resize(static_cast<std::size_t>(graph.size()));
   for (int id = 0; id < graph.size(); ++id) {
     if (graph.node(id).op == TensorOp::kNone) continue;
+    if (gate) CULET_RETURN_IF_ERROR(gate());
     if (const Feasibility ok = dispatch->supports(graph, id); !ok.ok()) {
       return WithNode(graph, id, Status(StatusCode::kUnsupported, ok.reason()));
     }
@@ -104,14 +105,15 @@ GraphExecutor::~GraphExecutor() = default;
 GraphExecutor::GraphExecutor(GraphExecutor&&) noexcept = default;
 GraphExecutor& GraphExecutor::operator=(GraphExecutor&&) noexcept = default;
 
-Result<GraphExecutor> GraphExecutor::Create(ComputeGraph graph, KernelDispatch& dispatch) {
+Result<GraphExecutor> GraphExecutor::Create(ComputeGraph graph, KernelDispatch& dispatch,
+                                            const NodeGate& gate) {
   auto plan = PlanMemory(graph);
   if (!plan) return plan.status();
   auto impl = std::make_unique<Impl>();
   impl->graph = std::move(graph);
   impl->dispatch = &dispatch;
   impl->plan = *std::move(plan);
-  CULET_RETURN_IF_ERROR(impl->Prepare());
+  CULET_RETURN_IF_ERROR(impl->Prepare(gate));
   CULET_RETURN_IF_ERROR(impl->Place());
   return GraphExecutor(std::move(impl));
 }

@@ -1,10 +1,9 @@
-// Rows of host memory of any floating type, as doubles or floats and back. For the references
+// Rows of host memory of any floating type, as doubles and back. For the reference
 // alone.
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "base/float_types.h"
 #include "culet/tensor.h"
@@ -18,16 +17,8 @@ inline void LoadRow(DevicePtr data, DataType type, std::int64_t row, std::int64_
   LoadLine(FromDevicePtr<const void>(data), type, row * cols, 1, static_cast<int>(cols), out);
 }
 
-/// As above; exact, as a float holds every number of the types.
-inline void LoadRow(DevicePtr data, DataType type, std::int64_t row, std::int64_t cols,
-                    float* out) {
-  std::vector<double> wide(static_cast<std::size_t>(cols));
-  LoadRow(data, type, row, cols, wide.data());
-  for (const double value : wide) *out++ = static_cast<float>(value);
-}
-
-template <class T>
-void StoreRow(DevicePtr data, DataType type, std::int64_t row, std::int64_t cols, const T* values) {
+inline void StoreRow(DevicePtr data, DataType type, std::int64_t row, std::int64_t cols,
+                     const double* values) {
   for (std::int64_t c = 0; c < cols; ++c) {
     StoreFromDouble(FromDevicePtr<void>(data), type, row * cols + c, values[c]);
   }

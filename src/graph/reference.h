@@ -1,28 +1,34 @@
-// The operations on the host, in double or in FP32 (T): in double, the definition that every other
-// dispatch is held against.
+// The operations on the host in double: the definition that every other dispatch is held against.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "culet/kernel_dispatch.h"
 
 namespace culet {
 
-/// Y (m, n) = X (m, k) W^T + bias, all in T. X is quantised first when `quant_a` says so.
-/// Requires: `x` of m * k and `y` of m * n elements.
-template <class T>
-void ReferenceProduct(const std::vector<T>& x, std::int64_t m, const Weight& weight,
-                      const Weight& bias, const QuantDesc& quant_a, std::vector<T>& y);
+/// The sum of a[i] b[i], in the order of i.
+inline double Dot(const double* a, const double* b, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
 
-/// Cosines and sines are computed in double and rounded to T.
-template <class T>
+inline double Silu(double x) { return x / (1 + std::exp(-x)); }
+
+/// Y (m, n) = X (m, k) W^T + bias. X is quantised first when `quant_a` says so.
+/// Requires: `x` of m * k and `y` of m * n elements.
+void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight& weight,
+                      const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y);
+
+/// In place.
 void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, std::int64_t cols,
                    DevicePtr positions, DataType type, DevicePtr data);
 
-template <class T>
 void ReferenceAttention(const NodeLaunch& launch);
 
-template <class T>
 void ReferenceExperts(const NodeLaunch& launch);
 
 }  // namespace culet

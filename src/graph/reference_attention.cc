@@ -6,28 +6,26 @@
 #include "base/thread_pool.h"
 #include "graph/float_view.h"
 #include "graph/reference.h"
-#include "graph/reference_math.h"
 #include "kernels/ops/attention_rows.h"
 
 namespace culet {
 
-template <class T>
 void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, std::int64_t cols,
                    DevicePtr positions, DataType type, DevicePtr data) {
   const std::vector<double> frequencies = RopeFrequencies(params);
   const auto half = static_cast<std::int64_t>(frequencies.size());
   const bool neox = params.layout == RopeLayout::kNeox;
-  std::vector<T> row(static_cast<std::size_t>(cols));
+  std::vector<double> row(static_cast<std::size_t>(cols));
   for (std::int64_t r = 0; r < rows; ++r) {
     LoadRow(data, type, r, cols, row.data());
     for (std::int64_t i = 0; i < half; ++i) {
       const double angle = IndexAt(positions, r) * frequencies[static_cast<std::size_t>(i)];
-      const auto cosine = static_cast<T>(std::cos(angle) * params.attention_factor);
-      const auto sine = static_cast<T>(std::sin(angle) * params.attention_factor);
+      const double cosine = std::cos(angle) * params.attention_factor;
+      const double sine = std::sin(angle) * params.attention_factor;
       for (std::int64_t head = 0; head < cols; head += head_dim) {
-        T& a = row[static_cast<std::size_t>(head + (neox ? i : 2 * i))];
-        T& b = row[static_cast<std::size_t>(head + (neox ? i + half : 2 * i + 1))];
-        const T x = a, y = b;
+        double& a = row[static_cast<std::size_t>(head + (neox ? i : 2 * i))];
+        double& b = row[static_cast<std::size_t>(head + (neox ? i + half : 2 * i + 1))];
+        const double x = a, y = b;
         a = x * cosine - y * sine;
         b = x * sine + y * cosine;
       }
@@ -36,7 +34,6 @@ void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, st
   }
 }
 
-template <class T>
 void ReferenceAttention(const NodeLaunch& launch) {
   const TensorNode& node = launch.node();
   const AttentionParams& p = node.params.attention;
@@ -46,15 +43,15 @@ void ReferenceAttention(const NodeLaunch& launch) {
   const DataType q_type = launch.input_node(0).type, kv_type = launch.input_node(1).type;
   HostPool().Run(static_cast<int>(node.shape.rows), [&](int row, int) {
     const AttentionRows::Range range = keys.Of(row);
-    std::vector<T> out(static_cast<std::size_t>(q_cols), T{0});
+    std::vector<double> out(static_cast<std::size_t>(q_cols), 0);
     if (range.sequence < 0 || range.first >= range.last) {
       StoreNaN(launch.output, node.type, row, q_cols);  // the mean of no values
       return;
     }
-    std::vector<T> q(static_cast<std::size_t>(q_cols)), k(static_cast<std::size_t>(kv_cols));
-    std::vector<T> v(k.size());
+    std::vector<double> q(static_cast<std::size_t>(q_cols)), k(static_cast<std::size_t>(kv_cols));
+    std::vector<double> v(k.size());
     const auto count = static_cast<std::size_t>(range.last - range.first);
-    std::vector<T> scores(static_cast<std::size_t>(p.heads) * count);
+    std::vector<double> scores(static_cast<std::size_t>(p.heads) * count);
     LoadRow(launch.input(0), q_type, row, q_cols, q.data());
     for (std::size_t j = 0; j < count; ++j) {
       const std::int64_t at =
@@ -69,11 +66,11 @@ void ReferenceAttention(const NodeLaunch& launch) {
             Dot(q.data() + h * d, k.data() + h / group * d, d) * p.scale;
       }
     }
-    std::vector<T> sums(static_cast<std::size_t>(p.heads));
+    std::vector<double> sums(static_cast<std::size_t>(p.heads));
     for (std::size_t h = 0; h < sums.size(); ++h) {
-      T* const s = scores.data() + h * count;
-      const T most = *std::max_element(s, s + count);
-      for (std::size_t j = 0; j < count; ++j) sums[h] += s[j] = Exp(s[j] - most);
+      double* const s = scores.data() + h * count;
+      const double most = *std::max_element(s, s + count);
+      for (std::size_t j = 0; j < count; ++j) sums[h] += s[j] = std::exp(s[j] - most);
     }
     for (std::size_t j = 0; j < count; ++j) {
       const std::int64_t at =
@@ -81,7 +78,7 @@ void ReferenceAttention(const NodeLaunch& launch) {
       LoadRow(launch.input(2), kv_type, at, kv_cols, v.data());
       for (std::int64_t h = 0; h < p.heads; ++h) {
         const auto head = static_cast<std::size_t>(h);
-        const T weight = scores[head * count + j] / sums[head];
+        const double weight = scores[head * count + j] / sums[head];
         for (std::int64_t i = 0; i < d; ++i) {
           out[static_cast<std::size_t>(h * d + i)] +=
               weight * v[static_cast<std::size_t>(h / group * d + i)];
@@ -91,12 +88,5 @@ void ReferenceAttention(const NodeLaunch& launch) {
     StoreRow(launch.output, node.type, row, q_cols, out.data());
   });
 }
-
-template void ReferenceRope<double>(const RopeParams&, int, std::int64_t, std::int64_t, DevicePtr,
-                                    DataType, DevicePtr);
-template void ReferenceRope<float>(const RopeParams&, int, std::int64_t, std::int64_t, DevicePtr,
-                                   DataType, DevicePtr);
-template void ReferenceAttention<double>(const NodeLaunch&);
-template void ReferenceAttention<float>(const NodeLaunch&);
 
 }  // namespace culet

@@ -6,7 +6,6 @@
 #include "base/thread_pool.h"
 #include "graph/float_view.h"
 #include "graph/reference.h"
-#include "graph/reference_math.h"
 
 namespace culet {
 namespace {
@@ -14,13 +13,13 @@ namespace {
 constexpr float kLargestE4m3 = 448.0f;
 
 // Each group of `quant_a.group_size` elements of a row becomes scale times what E4M3 holds of it.
-template <class T>
-void Quantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols, std::vector<T>& x) {
+void Quantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
+              std::vector<double>& x) {
   if (quant_a.type == QuantType::kNone) return;
   const std::int64_t group = quant_a.group_size;
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t first = 0; first < cols; first += group) {
-      T* const values = x.data() + row * cols + first;
+      double* const values = x.data() + row * cols + first;
       const std::int64_t count = std::min(group, cols - first);
       // In FP32, as docs/numerics.md defines the quantiser.
       float amax = 0;
@@ -35,7 +34,7 @@ void Quantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols, st
       if (!finite) scale = std::numeric_limits<float>::quiet_NaN();
       for (std::int64_t i = 0; i < count; ++i) {
         const auto code = FloatToFloat8E4m3(static_cast<float>(values[i]) / scale);
-        values[i] = static_cast<T>(scale) * Float8E4m3ToFloat(code);
+        values[i] = double{scale} * Float8E4m3ToFloat(code);
       }
     }
   }
@@ -43,17 +42,16 @@ void Quantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols, st
 
 }  // namespace
 
-template <class T>
-void ReferenceProduct(const std::vector<T>& x, std::int64_t m, const Weight& weight,
-                      const Weight& bias, const QuantDesc& quant_a, std::vector<T>& y) {
+void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight& weight,
+                      const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y) {
   const std::int64_t n = weight.rows, k = weight.cols;
-  std::vector<T> quantised = x;
+  std::vector<double> quantised = x;
   Quantize(quant_a, m, k, quantised);
   y.resize(static_cast<std::size_t>(m * n));
   constexpr std::int64_t kColumns = 16;  // a task
   const auto tasks = static_cast<int>((n + kColumns - 1) / kColumns);
   HostPool().Run(tasks, [&](int task, int) {
-    std::vector<T> row(static_cast<std::size_t>(k));
+    std::vector<double> row(static_cast<std::size_t>(k));
     const std::int64_t end = std::min(n, (task + 1) * kColumns);
     for (std::int64_t j = task * kColumns; j < end; ++j) {
       LoadRow(weight.data_ptr, weight.type, j, k, row.data());
@@ -64,9 +62,8 @@ void ReferenceProduct(const std::vector<T>& x, std::int64_t m, const Weight& wei
               FromDevicePtr<const float>(weight.scales_ptr)[j / g * across + l / g];
         }
       }
-      const auto offset = static_cast<T>(
-          bias.present() ? LoadAsDouble(FromDevicePtr<const void>(bias.data_ptr), bias.type, j)
-                         : 0);
+      const double offset =
+          bias.present() ? LoadAsDouble(FromDevicePtr<const void>(bias.data_ptr), bias.type, j) : 0;
       for (std::int64_t i = 0; i < m; ++i) {
         y[static_cast<std::size_t>(i * n + j)] =
             Dot(row.data(), quantised.data() + i * k, k) + offset;
@@ -75,48 +72,40 @@ void ReferenceProduct(const std::vector<T>& x, std::int64_t m, const Weight& wei
   });
 }
 
-template <class T>
 void ReferenceExperts(const NodeLaunch& launch) {
   const TensorNode& node = launch.node();
   const ExpertParams& params = *node.params.experts;
   const std::int64_t hidden = node.shape.cols;
   const auto count = static_cast<std::int64_t>(params.experts.size());
   const DataType logits_type = launch.input_node(1).type;
-  std::vector<T> x(static_cast<std::size_t>(hidden)), p(static_cast<std::size_t>(count));
-  std::vector<T> gate, up, down;
+  std::vector<double> x(static_cast<std::size_t>(hidden)), p(static_cast<std::size_t>(count));
+  std::vector<double> gate, up, down;
   for (std::int64_t row = 0; row < node.shape.rows; ++row) {
     LoadRow(launch.input(0), launch.input_node(0).type, row, hidden, x.data());
     LoadRow(launch.input(1), logits_type, row, count, p.data());
-    const T most = *std::ranges::max_element(p);
-    T sum = 0;
-    for (T& value : p) sum += value = Exp(value - most);
+    const double most = *std::ranges::max_element(p);
+    double sum = 0;
+    for (double& value : p) sum += value = std::exp(value - most);
     std::vector<int> order(p.size());
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, [&](int a, int b) {
       return p[static_cast<std::size_t>(a)] > p[static_cast<std::size_t>(b)];
     });
     order.resize(static_cast<std::size_t>(params.active));
-    T chosen = 0;
+    double chosen = 0;
     for (const int e : order) chosen += p[static_cast<std::size_t>(e)];
-    std::vector<T> total(static_cast<std::size_t>(hidden), T{0});
+    std::vector<double> total(static_cast<std::size_t>(hidden), 0);
     for (const int e : order) {
       const ExpertWeights& expert = params.experts[static_cast<std::size_t>(e)];
       ReferenceProduct(x, 1, expert.gate, {}, node.params.quant_a, gate);
       ReferenceProduct(x, 1, expert.up, {}, node.params.quant_a, up);
       for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = Silu(gate[i]) * up[i];
       ReferenceProduct(gate, 1, expert.down, {}, node.params.quant_a, down);
-      const T share = p[static_cast<std::size_t>(e)] / (params.renormalize ? chosen : sum);
+      const double share = p[static_cast<std::size_t>(e)] / (params.renormalize ? chosen : sum);
       for (std::size_t i = 0; i < down.size(); ++i) total[i] += share * down[i];
     }
     StoreRow(launch.output, node.type, row, hidden, total.data());
   }
 }
-
-template void ReferenceProduct(const std::vector<double>&, std::int64_t, const Weight&,
-                               const Weight&, const QuantDesc&, std::vector<double>&);
-template void ReferenceProduct(const std::vector<float>&, std::int64_t, const Weight&,
-                               const Weight&, const QuantDesc&, std::vector<float>&);
-template void ReferenceExperts<double>(const NodeLaunch&);
-template void ReferenceExperts<float>(const NodeLaunch&);
 
 }  // namespace culet

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/float_types.h"
 #include "culet/tensor.h"
 
 namespace culet {
@@ -58,11 +57,6 @@ std::vector<double> RopeFrequencies(const RopeParams& params) {
     case RopeScaling::kYarn:
       Yarn(params, frequencies);
       break;
-  }
-  if (params.frequency_type != DataType::kNull) {
-    for (double& frequency : frequencies) {
-      frequency = RoundTo(params.frequency_type, static_cast<float>(frequency));
-    }
   }
   return frequencies;
 }

@@ -243,10 +243,6 @@ class NodeCheck {
           "the others above 0",
           rope.theta, rope.factor, rope.attention_factor);
     }
-    if (rope.frequency_type != DataType::kNull && !IsFloat(rope.frequency_type)) {
-      return fmt::format("rope.frequency_type is {}; use none, float32, float16 or bfloat16",
-                         ToString(rope.frequency_type));
-    }
     const bool needs_context =
         rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
     if (needs_context && !(rope.original_context > 0)) {

@@ -127,6 +127,12 @@ std::vector<int> ConfigReader::Ints(Keys keys) {
   return values;
 }
 
+std::vector<int> ConfigReader::IntOrInts(Keys keys) {
+  const char* found = *keys.begin();
+  const json* value = Find(keys, &found);
+  return value != nullptr && value->is_array() ? Ints(keys) : std::vector<int>{Int(keys, 0)};
+}
+
 std::string ConfigReader::TextOrEmpty(Keys keys) const {
   for (const char* key : keys) {
     const auto it = root_.find(key);

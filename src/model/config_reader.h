@@ -43,6 +43,9 @@ class ConfigReader {
   /// A list of integers >= 0; empty when the key is missing or null.
   std::vector<int> Ints(Keys keys);
 
+  /// An integer >= 0 or a list of them. Requires: the key.
+  std::vector<int> IntOrInts(Keys keys);
+
   /// A text; empty when the key is missing, null or not a text.
   std::string TextOrEmpty(Keys keys) const;
 

@@ -1,5 +1,4 @@
 // DecoderConfig from config.json: each architecture's keys and defaults.
-#include <filesystem>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -8,18 +7,17 @@
 #include <nlohmann/json.hpp>
 
 #include "culet/decoder.h"
+#include "model/config_file.h"
 #include "model/config_reader.h"
 #include "model/find_architecture.h"
 #include "model/json_text.h"
 #include "model/rope_config.h"
-#include "model/text_file.h"
 
 namespace culet {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr int kMostLayers = 10000;
 constexpr int kMostExperts = 65536;
 constexpr int kDefaultWindow = 4096;       // where the key is missing; null means none
@@ -91,8 +89,11 @@ class Parser {
         ReadRope(root_, reader_, origin_, config_.head_dim, config_.max_position, default_theta);
     config_.tied_head = reader_.FlagOr({"tie_word_embeddings"}, false);
     const std::string activation = reader_.TextOrEmpty({"hidden_act"});
-    reader_.Supported(activation.empty() ? !reader_.Has({"hidden_act"}) : activation == "silu",
-                      fmt::format("hidden_act is {}; known is silu", activation.substr(0, kShown)));
+    // Two names of one function.
+    const bool silu = activation == "silu" || activation == "swish";
+    reader_.Supported(
+        activation.empty() ? !reader_.Has({"hidden_act"}) : silu,
+        fmt::format("hidden_act is {}; known are silu, swish", activation.substr(0, kShown)));
   }
 
   void Biases() {
@@ -185,16 +186,16 @@ class Parser {
                       "quantization_config is none that is known; known is quant_method fp8 of fmt "
                       "e4m3 with weight_block_size [128, 128] and activation_scheme dynamic");
     config_.fp8_block = block_fp8;
+    // Scales that are powers of two: the inputs' are rounded, too, so ignoring it would be wrong.
+    const json format = block_fp8 ? quantization.value("scale_fmt", json()) : json();
+    reader_.Supported(
+        format.is_null() || format == "float",
+        fmt::format("quantization_config has scale_fmt {}; known is float",
+                    format.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, kShown)));
   }
 
   void EndTokens() {
-    const auto it = root_.find("eos_token_id");
-    if (it == root_.end() || it->is_null()) return;
-    if (it->is_array()) {
-      config_.eos_ids = reader_.Ints({"eos_token_id"});
-    } else {
-      config_.eos_ids.push_back(reader_.Int({"eos_token_id"}, 0));
-    }
+    if (reader_.Has({"eos_token_id"})) config_.eos_ids = reader_.IntOrInts({"eos_token_id"});
   }
 
   static constexpr std::size_t kShown = 40;  // characters of a text of the file in a message
@@ -226,12 +227,14 @@ Result<DecoderConfig> ParseDecoderConfig(std::string_view text, const std::strin
 }
 
 Result<DecoderConfig> ReadDecoderConfig(const std::string& path) {
-  std::error_code ignored;
-  const bool folder = std::filesystem::is_directory(path, ignored);
-  const std::string file = folder ? (std::filesystem::path(path) / "config.json").string() : path;
-  const Result<std::string> text = ReadTextFile(file, kMaxConfigBytes);
-  if (!text.ok()) return text.status();
-  return ParseDecoderConfig(*text, file);
+  const auto file = ReadConfigFile(path);
+  if (!file.ok()) return file.status();
+  auto config = ParseDecoderConfig(file->text, file->path);
+  if (!config.ok() || file->path == path) return config;
+  auto end_tokens = ReadGenerationEndTokens(path);
+  if (!end_tokens.ok()) return end_tokens.status();
+  if (end_tokens->has_value()) config->eos_ids = *std::move(*end_tokens);
+  return config;
 }
 
 }  // namespace culet

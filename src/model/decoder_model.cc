@@ -49,13 +49,11 @@ DecoderModel::~DecoderModel() = default;
 DecoderModel::DecoderModel(DecoderModel&&) noexcept = default;
 DecoderModel& DecoderModel::operator=(DecoderModel&&) noexcept = default;
 
-Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory& memory,
-                                        const LoadOptions& options) {
+Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory& memory) {
   auto config = ReadDecoderConfig(folder);
   if (!config) return config.status();
   auto impl = std::make_unique<Impl>(memory);
   impl->config = *std::move(config);
-  impl->config.rope.frequency_type = options.rope_frequency_type;
   auto checkpoint = Checkpoint::Open(folder, impl->config, impl->memory);
   if (!checkpoint) return checkpoint.status();
   auto weights = BindDecoder(impl->config, *checkpoint);

@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,18 +8,15 @@
 
 #include "culet/model.h"
 #include "model/architectures.h"
+#include "model/config_file.h"
 #include "model/config_reader.h"
 #include "model/find_architecture.h"
 #include "model/json_text.h"
-#include "model/text_file.h"
 
 namespace culet {
 namespace {
 
 using nlohmann::json;
-
-// Real ones hold a few KB; DeepSeek's is 2 KB.
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 
 // How the checkpoint stores its weights.
 std::optional<Format> FormatOf(const json& config) {
@@ -76,12 +72,9 @@ Result<ModelShapes> ParseModelShapes(std::string_view text, const std::string& o
 }
 
 Result<ModelShapes> ReadModelShapes(const std::string& path) {
-  std::error_code ignored;
-  const bool folder = std::filesystem::is_directory(path, ignored);
-  const std::string file = folder ? (std::filesystem::path(path) / "config.json").string() : path;
-  const Result<std::string> text = ReadTextFile(file, kMaxConfigBytes);
-  if (!text.ok()) return text.status();
-  return ParseModelShapes(*text, file);
+  const auto file = ReadConfigFile(path);
+  if (!file.ok()) return file.status();
+  return ParseModelShapes(file->text, file->path);
 }
 
 }  // namespace culet

@@ -9,6 +9,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::size_t kShown = 40;  // characters of a text of the file in a message
+
 constexpr RopeScaling kScalings[] = {RopeScaling::kNone, RopeScaling::kLinear, RopeScaling::kLlama3,
                                      RopeScaling::kYarn};
 
@@ -73,16 +75,11 @@ RopeParams ReadRope(const json& root, ConfigReader& config, const std::string& o
                  fmt::format("rope_theta is {}, but {} holds {}", outer_theta, key, rope.theta));
   config.Require(rope.theta > 1, fmt::format("rope_theta is {}; it must be above 1", rope.theta));
 
-  const double outer_part = config.NumberOr({"partial_rotary_factor"}, 1);
-  const double part = scaling.NumberOr({"partial_rotary_factor"}, outer_part);
-  const bool possible = config.Require(
-      part > 0 && part <= 1,
-      fmt::format("partial_rotary_factor is {}; it must be above 0 and at most 1", part));
-  rope.dims = possible ? static_cast<int>(head_dim * part) : head_dim;
-  config.Require(rope.dims >= 2 && rope.dims % 2 == 0,
-                 fmt::format("head_dim {} and partial_rotary_factor {} make {} rotary elements; "
-                             "they must be even and at least 2",
-                             head_dim, part, rope.dims));
+  for (const auto& [name, value] : object->items()) {
+    config.Supported(!value.is_object(),
+                     fmt::format("{} holds an object, {}; parameters by layer type are not known",
+                                 key, name.substr(0, kShown)));
+  }
 
   std::string type = scaling.TextOrEmpty({"rope_type", "type"});
   if (type.empty()) {
@@ -97,13 +94,20 @@ RopeParams ReadRope(const json& root, ConfigReader& config, const std::string& o
     known = true;
     rope.scaling = scale;
   }
-  constexpr std::size_t kShown = 40;
   if (config.Supported(known, fmt::format("{}: the rope type {} is unknown; known are default, "
                                           "linear, llama3, yarn",
                                           key, type.substr(0, kShown))) &&
       rope.scaling != RopeScaling::kNone) {
     ReadScaling(scaling, max_position, rope);
+    const double outer_part = config.NumberOr({"partial_rotary_factor"}, 1);
+    const double part = scaling.NumberOr({"partial_rotary_factor"}, outer_part);
+    config.Supported(
+        part == 1,
+        fmt::format("partial_rotary_factor is {} with rope type {}; known is 1", part, type));
   }
+  rope.dims = head_dim;
+  config.Require(head_dim % 2 == 0,
+                 fmt::format("head_dim is {}; a head turns by pairs of elements", head_dim));
   config.Adopt(scaling.status());
   return rope;
 }

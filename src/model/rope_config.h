@@ -10,8 +10,11 @@
 
 namespace culet {
 
-/// Reads rope_theta, rope_scaling and partial_rotary_factor, or rope_parameters that holds them.
-/// Errors go to `config`: UNSUPPORTED for an unknown rope type, listing the known ones.
+/// Reads rope_theta and rope_scaling, or rope_parameters that holds both. Whole heads turn: the
+/// architectures' own library ignores partial_rotary_factor where nothing is scaled, and fails
+/// where something is.
+/// Errors go to `config`: UNSUPPORTED for an unknown rope type, listing the known ones, for
+/// parameters by layer type, and for a partial_rotary_factor of scaled frequencies.
 RopeParams ReadRope(const nlohmann::json& root, ConfigReader& config, const std::string& origin,
                     int head_dim, int max_position, double default_theta);
 

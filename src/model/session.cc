@@ -1,5 +1,6 @@
 // Session: sequences, their cache, and the graphs that serve their steps.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <list>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "culet/decoder.h"
 #include "model/kv_cache.h"
+#include "model/nan_search.h"
 #include "model/step_inputs.h"
 
 namespace culet {
@@ -53,18 +55,22 @@ struct Session::Impl {
   StepInputs inputs;
   std::list<StepGraph> graphs;  // the one used last comes first
   NodeHook hook;
+  NodeGate gate;
 
   int TableBlocks() const {
     return (options.max_context + options.block_size - 1) / options.block_size;
   }
   Status AllocateCache();
-  Status CheckBatch(std::span<const SequenceTokens> batch) const;
+  Status CheckBatch(std::span<const SequenceTokens> batch, std::size_t most_tokens) const;
   Status Extend(std::span<const SequenceTokens> batch);
   Result<StepGraph*> GraphFor(const BatchKey& key);
   Result<StepResult> Run(std::span<const SequenceTokens> batch, const BatchKey& key,
                          const StepOutputs& outputs);
-  Status Read(const StepGraph& step, std::span<const SequenceTokens> batch,
-              const StepOutputs& outputs, StepResult& result);
+  Status Launch(GraphExecutor& executor) const;
+  Status Read(StepGraph& step, std::span<const SequenceTokens> batch, const StepOutputs& outputs,
+              StepResult& result);
+  Status CheckLogits(StepGraph& step, std::span<const SequenceTokens> batch,
+                     const std::vector<std::int32_t>& best);
 };
 
 Status Session::Impl::AllocateCache() {
@@ -86,7 +92,8 @@ Status Session::Impl::AllocateCache() {
   return {};
 }
 
-Status Session::Impl::CheckBatch(std::span<const SequenceTokens> batch) const {
+Status Session::Impl::CheckBatch(std::span<const SequenceTokens> batch,
+                                 std::size_t most_tokens) const {
   std::size_t tokens = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     CULET_RETURN_IF_ERROR(tables.Check(batch[i].sequence));
@@ -107,7 +114,7 @@ Status Session::Impl::CheckBatch(std::span<const SequenceTokens> batch) const {
     tokens += batch[i].tokens.size();
   }
   if (tokens == 0) return Invalid("the batch is empty; give tokens for a sequence");
-  if (tokens > static_cast<std::size_t>(options.max_step_tokens)) {
+  if (tokens > most_tokens) {
     return Invalid(
         fmt::format("the step has {} tokens, more than max_step_tokens {}; use Prefill, "
                     "or raise it",
@@ -140,7 +147,7 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
                            key.all_logits ? 0 : key.sequences, key.hidden};
   DecoderGraph built =
       BuildDecoderGraph(model.config(), model.weights(), inputs.addresses(), cache, batch);
-  auto executor = GraphExecutor::Create(std::move(built.graph), dispatch);
+  auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate);
   if (!executor) return executor.status();
   if (graphs.size() >= kKeptGraphs) graphs.pop_back();
   graphs.push_front(
@@ -148,7 +155,35 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
   return &graphs.front();
 }
 
-Status Session::Impl::Read(const StepGraph& step, std::span<const SequenceTokens> batch,
+// ArgMax prefers a NaN to any number, so one logit a row tells.
+Status Session::Impl::CheckLogits(StepGraph& step, std::span<const SequenceTokens> batch,
+                                  const std::vector<std::int32_t>& best) {
+  const std::int64_t vocab = step.executor.graph().node(step.logits).shape.cols;
+  std::size_t part = 0, rows_before = 0;
+  for (std::size_t row = 0; row < best.size(); ++row) {
+    if (row - rows_before == (step.key.all_logits ? batch[part].tokens.size() : 1)) {
+      ++part;
+      rows_before = row;
+    }
+    if (best[row] < 0 || best[row] >= vocab) {
+      return Status(StatusCode::kInternal,
+                    fmt::format("the arg max of {} logits is {}", vocab, best[row]));
+    }
+    float logit = 0;
+    const auto index = static_cast<std::int64_t>(row) * vocab + best[row];
+    CULET_RETURN_IF_ERROR(dispatch.memory().Download(
+        &logit, step.executor.address(step.logits) + static_cast<DevicePtr>(index) * sizeof(float),
+        sizeof logit, options.stream));
+    if (std::isnan(logit)) {
+      return NaNFrom(step.executor,
+                     fmt::format("logits of sequence {} are NaN", batch[part].sequence),
+                     options.stream);
+    }
+  }
+  return {};
+}
+
+Status Session::Impl::Read(StepGraph& step, std::span<const SequenceTokens> batch,
                            const StepOutputs& outputs, StepResult& result) {
   DeviceMemory& memory = dispatch.memory();
   const ComputeGraph& graph = step.executor.graph();
@@ -158,6 +193,7 @@ Status Session::Impl::Read(const StepGraph& step, std::span<const SequenceTokens
   };
   std::vector<std::int32_t> best(static_cast<std::size_t>(graph.node(step.argmax).shape.rows));
   CULET_RETURN_IF_ERROR(download(best.data(), step.argmax));
+  CULET_RETURN_IF_ERROR(CheckLogits(step, batch, best));
   std::size_t row = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     row += step.key.all_logits ? batch[i].tokens.size() : 1;
@@ -179,14 +215,23 @@ Status Session::Impl::Read(const StepGraph& step, std::span<const SequenceTokens
   return {};
 }
 
+Status Session::Impl::Launch(GraphExecutor& executor) const {
+  if (!gate) {
+    return hook ? executor.Launch(hook, options.stream) : executor.Launch(options.stream);
+  }
+  const NodeHook gated = [&](KernelDispatch& to, const NodeLaunch& launch) -> Status {
+    CULET_RETURN_IF_ERROR(gate());
+    return hook ? hook(to, launch) : to.launch(launch);
+  };
+  return executor.Launch(gated, options.stream);
+}
+
 Result<StepResult> Session::Impl::Run(std::span<const SequenceTokens> batch, const BatchKey& key,
                                       const StepOutputs& outputs) {
   auto step = GraphFor(key);
   if (!step) return step.status();
   CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, key.all_logits, options.stream));
-  GraphExecutor& executor = (*step)->executor;
-  CULET_RETURN_IF_ERROR(hook ? executor.Launch(hook, options.stream)
-                             : executor.Launch(options.stream));
+  CULET_RETURN_IF_ERROR(Launch((*step)->executor));
   StepResult result;
   CULET_RETURN_IF_ERROR(Read(**step, batch, outputs, result));
   return result;
@@ -254,7 +299,8 @@ Result<int> Session::LengthOf(int sequence) const {
 
 Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
                                  const StepOutputs& outputs) {
-  CULET_RETURN_IF_ERROR(impl_->CheckBatch(batch));
+  CULET_RETURN_IF_ERROR(
+      impl_->CheckBatch(batch, static_cast<std::size_t>(impl_->options.max_step_tokens)));
   CULET_RETURN_IF_ERROR(impl_->Extend(batch));
   BatchKey key{0, static_cast<int>(batch.size()), outputs.all_logits, outputs.hidden};
   for (const SequenceTokens& part : batch) key.tokens += static_cast<int>(part.tokens.size());
@@ -267,41 +313,68 @@ Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
   return result;
 }
 
-Result<StepResult> Session::Prefill(int sequence, std::span<const std::int32_t> tokens,
+// The prompts lie one behind the other and are cut into pieces, so that the pieces' outputs come in
+// the order of one step's.
+Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
                                     const StepOutputs& outputs) {
   const auto most = static_cast<std::size_t>(impl_->options.max_step_tokens);
+  std::size_t tokens = 0;
+  for (const SequenceTokens& part : batch) tokens += part.tokens.size();
+  CULET_RETURN_IF_ERROR(impl_->CheckBatch(batch, tokens));
   const auto hidden = static_cast<std::size_t>(impl_->model.config().hidden);
+  const auto vocab = static_cast<std::size_t>(impl_->model.config().vocab);
   const auto states = static_cast<std::size_t>(impl_->model.config().layers) + 1;
   StepResult all;
-  if (outputs.hidden) all.hidden.resize(states * tokens.size() * hidden);
-  std::size_t done = 0;
-  do {
-    const auto piece = tokens.subspan(done, std::min(most, tokens.size() - done));
-    const SequenceTokens part{sequence, piece};
-    auto result = Step({&part, 1}, outputs);
+  if (outputs.hidden) all.hidden.resize(states * tokens * hidden);
+  std::vector<std::size_t> done(batch.size(), 0);  // tokens of each part
+  std::size_t first = 0;                           // the first part that is not done
+  for (std::size_t before = 0; before < tokens;) {
+    std::vector<SequenceTokens> piece;
+    std::size_t size = 0;
+    for (std::size_t i = first; i < batch.size() && size < most; ++i) {
+      const std::size_t more = std::min(most - size, batch[i].tokens.size() - done[i]);
+      piece.push_back({batch[i].sequence, batch[i].tokens.subspan(done[i], more)});
+      size += more;
+    }
+    const auto result = Step(piece, outputs);
     if (!result) {
-      if (done > 0) impl_->tables.Shrink(sequence, static_cast<int>(done));
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        impl_->tables.Shrink(batch[i].sequence, static_cast<int>(done[i]));
+      }
       return result;
     }
-    all.next = std::move(result->next);
+    for (std::size_t i = 0; i < piece.size(); ++i) {
+      const std::size_t part = first + i;
+      done[part] += piece[i].tokens.size();
+      if (done[part] < batch[part].tokens.size()) continue;  // goes on in the next piece
+      all.next.push_back(result->next[i]);
+      if (!outputs.logits || outputs.all_logits) continue;
+      const auto row = result->logits.begin() + static_cast<std::ptrdiff_t>(i * vocab);
+      all.logits.insert(all.logits.end(), row, row + static_cast<std::ptrdiff_t>(vocab));
+    }
+    while (first < batch.size() && done[first] == batch[first].tokens.size()) ++first;
     if (outputs.all_logits) {
       all.logits.insert(all.logits.end(), result->logits.begin(), result->logits.end());
-    } else {
-      all.logits = std::move(result->logits);
     }
     for (std::size_t state = 0; outputs.hidden && state < states; ++state) {
       std::copy_n(
-          result->hidden.begin() + static_cast<std::ptrdiff_t>(state * piece.size() * hidden),
-          piece.size() * hidden,
-          all.hidden.begin() +
-              static_cast<std::ptrdiff_t>((state * tokens.size() + done) * hidden));
+          result->hidden.begin() + static_cast<std::ptrdiff_t>(state * size * hidden),
+          size * hidden,
+          all.hidden.begin() + static_cast<std::ptrdiff_t>((state * tokens + before) * hidden));
     }
-    done += piece.size();
-  } while (done < tokens.size());
+    before += size;
+  }
   return all;
 }
 
+Result<StepResult> Session::Prefill(int sequence, std::span<const std::int32_t> tokens,
+                                    const StepOutputs& outputs) {
+  const SequenceTokens part{sequence, tokens};
+  return Prefill({&part, 1}, outputs);
+}
+
 void Session::SetHook(NodeHook hook) { impl_->hook = std::move(hook); }
+void Session::SetGate(NodeGate gate) { impl_->gate = std::move(gate); }
 const DecoderModel& Session::model() const noexcept { return impl_->model; }
 const SessionOptions& Session::options() const noexcept { return impl_->options; }
 double Session::cache_bytes() const noexcept {

@@ -227,7 +227,7 @@ class Model:
     def frequencies(self):
         """Radians a position, and what sine and cosine are multiplied with."""
         p, theta = self.rope()
-        dims = int(self.head_dim * self.c.get("partial_rotary_factor", 1.0))
+        dims = self.head_dim
         plain = theta ** (-np.arange(0, dims, 2) / dims)
         kind = p.get("rope_type", p.get("type", "default"))
         if kind == "default":
@@ -255,13 +255,12 @@ class Model:
         return plain * (1 - ramp) + plain / factor * ramp, magnitude
 
     def rotate(self, x):
-        """x: (tokens, heads, head_dim). Element i of the leading ones turns with i + dims / 2."""
+        """x: (tokens, heads, head_dim). Element i turns with i + head_dim / 2."""
         frequencies, magnitude = self.frequencies()
-        half = len(frequencies)
         angle = np.arange(x.shape[0])[:, None] * frequencies
         cosine, sine = (magnitude * f(angle)[:, None, :] for f in (np.cos, np.sin))
-        a, b, rest = x[..., :half], x[..., half:2 * half], x[..., 2 * half:]
-        return np.concatenate([a * cosine - b * sine, b * cosine + a * sine, rest], axis=-1)
+        a, b = np.split(x, 2, axis=-1)
+        return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
 
     def window(self, layer):
         c = self.c
@@ -366,12 +365,12 @@ CHECKPOINTS = {
         "LlamaForCausalLM", "llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
         rope_parameters={"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
                          "high_freq_factor": 4.0, "original_max_position_embeddings": 32})),
-    "llama-partial-linear": dict(stored="F32", config=config(
-        "LlamaForCausalLM", "llama", num_hidden_layers=1, partial_rotary_factor=0.5, rope_theta=10000.0,
+    "llama-linear": dict(stored="F32", config=config(
+        "LlamaForCausalLM", "llama", num_hidden_layers=1, rope_theta=10000.0,
         rope_scaling={"type": "linear", "factor": 3.0})),
     "mistral-window": dict(stored="F16", config=config(
         "MistralForCausalLM", "mistral", num_hidden_layers=3, num_key_value_heads=1, head_dim=24,
-        sliding_window=7, rope_theta=1000000.0)),
+        partial_rotary_factor=0.5, sliding_window=7, rope_theta=1000000.0)),
     "mixtral-shards": dict(stored="BF16", shards=3, config=config(
         "MixtralForCausalLM", "mixtral", intermediate_size=56, num_local_experts=5, num_experts_per_tok=2,
         sliding_window=None, rope_theta=1000000.0)),

@@ -1,0 +1,28 @@
+// The files beside a checkpoint's weights: config.json and generation_config.json.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "culet/status.h"
+
+namespace culet {
+
+/// A file's text and its path, for messages.
+struct ConfigFile {
+  std::string path, text;
+};
+
+/// Reads `path`, a config.json or a folder that holds one.
+/// Errors: as ReadTextFile; UNSUPPORTED for a GGUF file, and for a folder with such files and no
+/// config.json.
+Result<ConfigFile> ReadConfigFile(const std::string& path);
+
+/// The end tokens of a folder's generation_config.json, which count more than those of config.json;
+/// nothing when there is no such file, or no end token in it.
+/// Errors: as ReadTextFile; DATA_LOSS for text that is no JSON object; INVALID_ARGUMENT for an
+/// eos_token_id that is neither a token nor a list of tokens.
+Result<std::optional<std::vector<int>>> ReadGenerationEndTokens(const std::string& folder);
+
+}  // namespace culet

@@ -1,0 +1,46 @@
+#include "model/nan_search.h"
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/float_types.h"
+#include "culet/kernel_dispatch.h"
+
+namespace culet {
+namespace {
+
+// Rows of a cache that nobody wrote hold anything, and indices are no numbers.
+bool HasNumbers(const TensorNode& node) {
+  return node.op != TensorOp::kKvWrite && node.type != DataType::kInt32;
+}
+
+}  // namespace
+
+Status NaNFrom(GraphExecutor& executor, const std::string& consequence, cudaStream_t stream) {
+  std::vector<std::byte> value;
+  const NodeHook look = [&](KernelDispatch& dispatch, const NodeLaunch& launch) -> Status {
+    CULET_RETURN_IF_ERROR(dispatch.launch(launch));
+    const TensorNode& node = launch.node();
+    if (!HasNumbers(node)) return {};
+    value.resize(static_cast<std::size_t>(BytesOf(node)));
+    CULET_RETURN_IF_ERROR(
+        dispatch.memory().Download(value.data(), launch.output, value.size(), stream));
+    const std::int64_t count = node.shape.rows * node.shape.cols;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (!std::isnan(LoadAsDouble(value.data(), node.type, i))) continue;
+      return Status(StatusCode::kDataLoss,
+                    fmt::format("the first value with a NaN, in row {}, column {}, so that {}; its "
+                                "weights hold one, or its arithmetic overflows",
+                                i / node.shape.cols, i % node.shape.cols, consequence));
+    }
+    return {};
+  };
+  CULET_RETURN_IF_ERROR(executor.Launch(look, stream));
+  return Status(StatusCode::kInternal,
+                fmt::format("{}, and the same step had no NaN when it ran again", consequence));
+}
+
+}  // namespace culet
