@@ -1,31 +1,66 @@
 # `cmake --install`: headers, libraries, CLI; find_package(culet) -> culet::culet (C++, static) and
-# culet::shared (C), pkg-config culet (C). `--component wheel`: what the Python package carries.
+# culet::shared (C), pkg-config culet (C) and culet-cxx. `--component wheel`: what the Python package
+# carries.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS culet culet_shared EXPORT culetTargets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# Debug information is half of an installation; Debug builds keep theirs.
+option(CULET_STRIP "Install libraries and programs without debug information" ON)
+if(CULET_STRIP)
+  install(CODE [[
+    if(NOT CMAKE_INSTALL_CONFIG_NAME STREQUAL "Debug")
+      set(CMAKE_INSTALL_DO_STRIP TRUE)
+    endif()
+  ]] ALL_COMPONENTS)
+endif()
+
+install(TARGETS culet EXPORT culet_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS culet_shared EXPORT culet_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS culet_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY include/culet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# CMake itself strips no archives.
+install(CODE "
+  if(CMAKE_INSTALL_DO_STRIP)
+    execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-debug
+      \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:culet>\"
+      COMMAND_ERROR_IS_FATAL ANY)
+  endif()
+")
+
+# Of others, for culet alone.
+set(culet_own_libraries ${CMAKE_INSTALL_LIBDIR}/culet)
+if(CULET_HAVE_CUDA)
+  file(REAL_PATH "${CUDA_cudart_static_LIBRARY}" culet_cudart)
+  install(FILES ${culet_cudart} DESTINATION ${culet_own_libraries} RENAME libcudart_static.a)
+  set(culet_pc_cudart "\${libdir}/culet/libcudart_static.a -ldl -lrt")
+endif()
 
 set(culet_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/culet)
-install(EXPORT culetTargets NAMESPACE culet:: DESTINATION ${culet_cmake_dir})
+foreach(component IN ITEMS static shared)
+  install(EXPORT culet_${component} NAMESPACE culet:: DESTINATION ${culet_cmake_dir}
+    FILE culet-${component}.cmake)
+endforeach()
 configure_package_config_file(cmake/culetConfig.cmake.in ${PROJECT_BINARY_DIR}/culetConfig.cmake
-  INSTALL_DESTINATION ${culet_cmake_dir})
+  INSTALL_DESTINATION ${culet_cmake_dir} PATH_VARS culet_own_libraries)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/culetConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/culetConfig.cmake
   ${PROJECT_BINARY_DIR}/culetConfigVersion.cmake DESTINATION ${culet_cmake_dir})
-configure_file(cmake/culet.pc.in ${PROJECT_BINARY_DIR}/culet.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/culet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+# Some distributions' libraries lie a folder deeper.
+file(RELATIVE_PATH culet_pc_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+foreach(name IN ITEMS culet culet-cxx)
+  configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 # The package's machine may lack the libraries that distributions call fmt and highway; libculet.so
-# finds these copies beside itself.
+# and the CLI find these copies beside themselves.
 install(TARGETS culet_shared COMPONENT wheel EXCLUDE_FROM_ALL
   LIBRARY DESTINATION culet NAMELINK_SKIP)
+install(TARGETS culet_cli COMPONENT wheel EXCLUDE_FROM_ALL RUNTIME DESTINATION culet)
 install(CODE [[
   file(GET_RUNTIME_DEPENDENCIES LIBRARIES "$<TARGET_FILE:culet_shared>"
-    RESOLVED_DEPENDENCIES_VAR carried
+    EXECUTABLES "$<TARGET_FILE:culet_cli>" RESOLVED_DEPENDENCIES_VAR carried
     PRE_INCLUDE_REGEXES "^libfmt[.]" "^libhwy[.]" PRE_EXCLUDE_REGEXES ".")
   foreach(library IN LISTS carried)
     get_filename_component(soname "${library}" NAME)

@@ -21,7 +21,6 @@ FILE_LINE = re.compile(r"// file: ([\w./-]+\.cc)\n")
 
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(docs LANGUAGES CXX)
-set(CMAKE_CXX_STANDARD 20)
 find_package(culet REQUIRED)
 add_compile_options(-Wall -Wextra -Werror)
 foreach(name IN ITEMS {programs})
@@ -70,6 +69,7 @@ def build_programs(build, cache, programs, folder):
     flags = "-fsanitize=address,undefined" if cache.get("CULET_SANITIZE") == "ON" else ""
     configure = ["cmake", "-G", cache["CMAKE_GENERATOR"], "-S", folder, "-B", folder / "build",
                  f"-DCMAKE_PREFIX_PATH={folder / 'prefix'}", f"-DCMAKE_CXX_FLAGS={flags}",
+                 "-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON",
                  f"-DCMAKE_CXX_COMPILER={cache['CMAKE_CXX_COMPILER']}"]
     faults = [run(configure) or run(["cmake", "--build", folder / "build"])]
     if not faults[0]:

@@ -183,6 +183,8 @@ typedef struct culet_tune_options {
   int32_t max_candidates; /* best predicted kept */
   int32_t force;          /* not 0: measure although a measured choice is known */
   void* stream;           /* a cudaStream_t that the caller works on: refused while it captures */
+  const int32_t* stop;    /* once it is not 0, e.g. set by a signal handler or another thread, the
+                             tuning ends after the sample under way; null: never */
 } culet_tune_options;
 
 /* What tuning found. */
@@ -198,10 +200,11 @@ typedef struct culet_choice {
 } culet_choice;
 
 /* Measures the feasible kernels on inputs and outputs of its own, each checked against the
- * reference first, and remembers the winner: later plans of this problem use it. Waits for the
- * device. `options` and `choice` may be null.
+ * reference first, and remembers the winner: later plans of this problem use it. When the budget or
+ * `stop` ends it early, that is the best which the samples so far support. Waits for the device.
+ * `options` and `choice` may be null.
  * Errors: FAILED_PRECONDITION while options->stream captures a graph; RESOURCE_EXHAUSTED when the
- * budget ended before any sample; UNSUPPORTED with every kernel's reason. */
+ * budget or `stop` ended it before any sample; UNSUPPORTED with every kernel's reason. */
 CULET_API culet_status culet_tune(culet_engine* engine, const culet_problem* problem,
                                   const culet_tune_options* options, culet_choice* choice);
 

@@ -5,7 +5,7 @@ import sys
 import threading
 import warnings
 import weakref
-from ctypes import byref, c_uint64
+from ctypes import byref, c_int32, c_uint64, pointer
 
 from culet import _library
 from culet._library import LIBRARY, Error, check, create
@@ -17,13 +17,15 @@ _ALIGNMENT = 256  # of a workspace
 class Plan:
     """A culet_plan with what its launches need."""
 
-    __slots__ = ("handle", "engine", "measured", "kernel", "workspace", "problem", "__weakref__")
+    __slots__ = ("handle", "engine", "measured", "kernel", "workspace", "problem", "used",
+                 "__weakref__")
 
     def __init__(self, engine, problem, kind):
         self.handle = create(LIBRARY.culet_plan_create, engine.handle, byref(problem))
         weakref.finalize(self, LIBRARY.culet_plan_destroy, self.handle).atexit = False
         self.engine = engine
         self.problem = kind
+        self.used = False  # again, since _gemm looked for one to drop
         choice, size = _library.Choice(), _library.WorkspaceSize()
         check(LIBRARY.culet_plan_choice(self.handle, byref(choice)))
         check(LIBRARY.culet_plan_workspace(self.handle, byref(size)))
@@ -49,13 +51,40 @@ class Engine:
         self.workspaces = HostWorkspaces(self) if place == HOST else DeviceWorkspaces(self)
 
     def tune(self, problem, budget, stream):
-        """Measures; the choice. Raises Error, RESOURCE_EXHAUSTED when the budget was too small."""
-        options = _library.TuneOptions(budget_s=budget, stream=stream)
-        choice = _library.Choice()
-        check(LIBRARY.culet_tune(self.handle, byref(problem), byref(options), byref(choice)))
-        return choice
+        """Measures; the choice. Raises Error, RESOURCE_EXHAUSTED when the budget was too small.
+
+        A thread of its own measures, so that this one can answer Ctrl-C: the sample under way is
+        the last then, and the engine remembers what the samples until there support."""
+        stop, done, found = c_int32(0), threading.Event(), []
+        options = _library.TuneOptions(budget_s=budget, stream=stream, stop=pointer(stop))
+
+        def measure():
+            choice = _library.Choice()
+            try:
+                check(LIBRARY.culet_tune(self.handle, byref(problem), byref(options),
+                                         byref(choice)))
+                found.append(choice)
+            except BaseException as error:  # raised again below, in the caller's thread
+                found.append(error)
+            finally:
+                done.set()
+
+        try:
+            threading.Thread(target=measure, name="culet-tune").start()
+            while not done.wait(0.1):  # a signal that another thread got wakes nobody
+                pass
+        except RuntimeError:  # no thread could be started
+            raise
+        except BaseException:
+            stop.value = 1
+            done.wait()
+            raise
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        return found[0]
 
     def save(self):
+        """Merges the choices into the cache file. Raises Error for a file that is no cache."""
         check(LIBRARY.culet_engine_save(self.handle, None))
 
 

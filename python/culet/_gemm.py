@@ -1,9 +1,11 @@
 """fp8_gemm_nt: plans once for each shape and weight, then only launches."""
 
 import ctypes
+import math
 import sys
 import threading
 import time
+import warnings
 from ctypes import byref, c_size_t
 from typing import NamedTuple
 
@@ -15,9 +17,9 @@ from culet._operand import HOST, Operand, element_type, matrix, operand, transpo
 GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
 _LONG_US = 50  # a launch that takes longer needs no tuning of its own under pdl
 
-# Plans by everything that they depend on. A model needs one for each layer and batch; a process
-# whose shapes never repeat must not grow for ever.
-_MAX_PLANS = 65536
+# Plans by everything that they depend on, some 3.5 kB each. A model needs one for each weight and
+# batch; a process whose weights or shapes never repeat must not grow for ever.
+_MAX_PLANS = 4096
 _plans = {}
 _plans_lock = threading.Lock()
 _launch = LIBRARY.culet_launch
@@ -40,9 +42,9 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
     try:
         (av, au), (bv, bu) = a, b
     except (TypeError, ValueError):
-        raise InvalidArgument(
-            "a and b must be pairs (values, scales); give fp8_gemm_nt((a, a_scales), "
-            "(b, b_scales), d)") from None
+        raise _no_pairs("fp8_gemm_nt") from None
+    if pdl is not False and pdl is not True:
+        pdl = _flag("pdl", pdl)
     try:
         pa, pu, pd = av.data_ptr(), au.data_ptr(), d.data_ptr()
         place = d.get_device()
@@ -53,12 +55,16 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
                bv.shape, bv.stride(), bv.dtype, bu.shape, bu.stride(), bu.dtype,
                d.shape, d.stride(), d.dtype)
     except AttributeError:
+        key = None
+    if key is None:
         return _host_call(av, au, bv, bu, d, pdl)
     plan = _plans.get(key)
     if plan is None or (autotune.running and autotune.wants(plan)):
         plan = _plan(key, (av, au, bv, bu, d), pdl)
         if plan is None:
             return None
+    else:
+        plan.used = True
     stream = None if place < 0 else _current_stream(place)
     workspace = plan.workspace and plan.engine.workspaces.get(plan.workspace, stream)
     status = _launch(plan.handle, pa, pu, None, pd, 1.0, 0.0, workspace, stream)
@@ -68,16 +74,52 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
 
 
 def _host_call(av, au, bv, bu, d, pdl):
-    operands = _operands((av, au, bv, bu, d))
-    a, u, b, v, o = operands
-    key = (pdl, b, v, *(x._replace(pointer=x.pointer & 15) for x in (a, u, o)))
-    plan = _plans.get(key)
+    try:
+        ia, iu, ib, iv, io = (av.__array_interface__, au.__array_interface__,
+                              bv.__array_interface__, bu.__array_interface__, d.__array_interface__)
+        pa, pu, pd = ia["data"][0], iu["data"][0], io["data"][0]
+        key = (ib["data"], iv["data"], pdl, io["data"][1],
+               (pa | pu | pd) & 15 and (pa & 15, pu & 15, pd & 15),
+               ia["shape"], ia["strides"], ia["typestr"], av.dtype,
+               iu["shape"], iu["strides"], iu["typestr"], au.dtype,
+               ib["shape"], ib["strides"], ib["typestr"], bv.dtype,
+               iv["shape"], iv["strides"], iv["typestr"], bu.dtype,
+               io["shape"], io["strides"], io["typestr"], d.dtype)
+        operands = av, au, bv, bu, d
+        plan = _plans.get(key)
+    except (AttributeError, LookupError, TypeError):  # less than numpy shows, or nothing at all
+        key = None
+    if key is None:
+        operands = _operands((av, au, bv, bu, d))
+        key = (pdl, *(x if x is operands[2] or x is operands[3]
+                      else x._replace(pointer=x.pointer & 15) for x in operands))
+        pa, pu, pd = (operands[i].pointer for i in (0, 1, 4))
+        plan = _plans.get(key)
     if plan is None or (autotune.running and autotune.wants(plan)):
         plan = _plan(key, operands, pdl)
         if plan is None:
             return
+    else:
+        plan.used = True
     workspace = plan.workspace and plan.engine.workspaces.get(plan.workspace, None)
-    check(_launch(plan.handle, a.pointer, u.pointer, None, o.pointer, 1.0, 0.0, workspace, None))
+    status = _launch(plan.handle, pa, pu, None, pd, 1.0, 0.0, workspace, None)
+    if status:
+        check(status)
+
+
+def _no_pairs(function):
+    return InvalidArgument(
+        f"a and b must be pairs (values, scales); give {function}((a, a_scales), (b, b_scales), d)")
+
+
+def _flag(name, value):
+    """A bool, or what equals one: numpy's bools and 0 and 1 do."""
+    try:
+        if value in (0, 1):
+            return bool(value)
+    except Exception:  # what an argument's own == raises
+        pass
+    raise InvalidArgument(f"{name} is {value!r}; give True or False") from None
 
 
 def _current_stream(place):
@@ -120,6 +162,8 @@ def _problem(operands, pdl):
     """The culet_problem, or None when d is empty."""
     a, u, b, v, d = operands
     _check_shapes(a, u, b, v, d)
+    if not d.writable:
+        raise InvalidArgument("d is read-only; give a writable array")
     e4m3, f32 = _library.FLOAT8_E4M3, _library.FLOAT32
     types = (
         element_type("a's values", a, e4m3), element_type("a's scales", u, f32),
@@ -136,7 +180,7 @@ def _problem(operands, pdl):
         d=matrix("d", d, types[4], row_major=True),
         A=a.pointer, U=u.pointer, B=b.pointer, V=v.pointer, D=d.pointer,
         quant_a=_library.QUANT_K, group_a=GROUP, quant_b=_library.QUANT_B, group_b=GROUP,
-        pdl=int(bool(pdl)))
+        pdl=int(pdl))
 
 
 class _Kind(NamedTuple):
@@ -171,9 +215,29 @@ def _plan(key, values, pdl):
     plan = Plan(owner, problem, kind)
     with _plans_lock:
         while len(_plans) >= _MAX_PLANS:
-            del _plans[next(iter(_plans))]
+            _drop_one()
         _plans[key] = plan
     return plan
+
+
+def _drop_one():
+    """Drops the oldest plan that was not used since its last turn: nearly the one that was not used
+    for longest, and a use costs no more than a mark."""
+    while True:
+        oldest = next(iter(_plans))
+        plan = _plans.pop(oldest)
+        if not plan.used:
+            return
+        plan.used = False
+        _plans[oldest] = plan
+
+
+def _drop_unmeasured(kind):
+    """Drops the plans of a problem that was tuned after they were made."""
+    with _plans_lock:
+        for stale in [key for key, plan in _plans.items()
+                      if plan.problem == kind and not plan.measured]:
+            del _plans[stale]
 
 
 def _capturing():
@@ -203,7 +267,8 @@ class autotune:
     choice. persist: merge the choices into the cache file when the block ends (CULET_CACHE, else
     ~/.cache/culet/dispatch.jsonl; "off" keeps none). `results` has a Tuned for each problem.
     Tuning works on inputs and outputs of its own and waits for the device, so it refuses to run
-    inside a graph capture.
+    inside a graph capture. Ctrl-C ends it after the sample under way; what was measured until then
+    is kept, and persisted.
     """
 
     running = 0  # blocks open in all threads: what the hot path looks at
@@ -211,10 +276,13 @@ class autotune:
     _local = threading.local()
 
     def __init__(self, budget=30, persist=False):
-        if not budget > 0:
-            raise InvalidArgument(f"budget is {budget}; give seconds above 0")
-        self._left = budget
-        self._persist = persist
+        try:
+            self._left = float(budget)
+        except (TypeError, ValueError):
+            self._left = math.nan
+        if not self._left > 0:
+            raise InvalidArgument(f"budget is {budget!r}; give seconds above 0")
+        self._persist = _flag("persist", persist)
         self._engines = {}
         self._met = set()
         self.results = []
@@ -243,26 +311,46 @@ class autotune:
         with autotune._lock:
             autotune.running -= 1
         if self._persist:
-            for owner in self._engines.values():
+            self._save(value)
+
+    def _save(self, under_way):
+        """Merges every engine's choices into the cache file; raises the first failure, unless an
+        exception is under way."""
+        failed = None
+        for owner in self._engines.values():
+            try:
                 owner.save()
+            except Error as error:
+                failed = failed or error
+        if failed is None:
+            return
+        if under_way is None:
+            raise failed
+        warnings.warn(f"culet's choices were not saved: {failed}", RuntimeWarning, stacklevel=4)
 
     def tune(self, owner, kind, problem, stream):
         """Measures a problem that this block meets for the first time, within what is left."""
         if kind in self._met:
             return
+        if self._persist and owner.place not in self._engines:
+            owner.save()  # now: a file that cannot be written is to cost no measuring
         self._met.add(kind)
         self._engines[owner.place] = owner
+        renew = True  # also after an interrupt
+        try:
+            renew = self._tune(owner, kind, problem, stream)
+        finally:
+            if renew:
+                _drop_unmeasured(kind)
+
+    def _tune(self, owner, kind, problem, stream):
+        """Whether there is a measured choice now."""
         alone = self._measure(owner, kind, problem, stream, pdl=False)
         # Another kernel may be the best where launches overlap; they can by a microsecond, which
         # in a long launch is nothing.
         if owner.place != HOST and alone is not None and alone.time_us < _LONG_US:
             self._measure(owner, kind, problem, stream, pdl=True)
-        if alone is None:
-            return
-        with _plans_lock:
-            for stale in [key for key, plan in _plans.items()
-                          if plan.problem == kind and not plan.measured]:
-                del _plans[stale]
+        return alone is not None
 
     def _measure(self, owner, kind, problem, stream, pdl):
         """The choice, or None when the budget did not suffice."""
@@ -288,8 +376,12 @@ class autotune:
 def explain(a, b, d, *, pdl=False):
     """Which kernel fp8_gemm_nt(a, b, d) takes, its predicted and measured time, its share of the
     roofline, and for every other kernel why not. Launches nothing."""
-    operands = _operands((*a, *b, d))
-    problem = _problem(operands, pdl)
+    try:
+        (av, au), (bv, bu) = a, b
+    except (TypeError, ValueError):
+        raise _no_pairs("explain") from None
+    operands = _operands((av, au, bv, bu, d))
+    problem = _problem(operands, _flag("pdl", pdl))
     if problem is None:
         return f"d has the shape {operands[4].shape}: nothing to compute"
     owner, needed = engine(operands[0].place), c_size_t()

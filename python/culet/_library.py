@@ -14,12 +14,18 @@ class Error(RuntimeError):
         super().__init__(message)
         self.status = status
 
+    def __reduce__(self):  # RuntimeError's own would call the class with the message alone
+        return type(self), (self.status, str(self))
+
 
 class InvalidArgument(Error, ValueError):
     """An argument is wrong; the message names it, its value and the way out."""
 
     def __init__(self, message, status="INVALID_ARGUMENT"):
         super().__init__(status, message)
+
+    def __reduce__(self):
+        return type(self), (str(self), self.status)
 
 
 OK, OUT_OF_RANGE, RESOURCE_EXHAUSTED, INVALID_ARGUMENT = 0, 3, 4, 1
@@ -72,6 +78,7 @@ class TuneOptions(_Versioned):
     _fields_ = [
         ("struct_size", c_size_t), ("budget_s", c_double), ("rounds", c_int32),
         ("max_candidates", c_int32), ("force", c_int32), ("stream", c_void_p),
+        ("stop", POINTER(c_int32)),
     ]
 
 

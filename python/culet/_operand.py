@@ -16,6 +16,7 @@ _TYPES = {
 }
 _NUMBERS = {"u1": "uint8", "u2": "uint16", "f4": "float32", "f2": "float16", "f8": "float64"}
 _FORMATS = {"B": "uint8", "H": "uint16", "f": "float32"}
+_SIZES = {"float8_e4m3fn": 1, "uint8": 1, "bfloat16": 2, "uint16": 2, "float32": 4}
 
 
 class Operand(NamedTuple):
@@ -26,6 +27,7 @@ class Operand(NamedTuple):
     shape: tuple
     strides: tuple
     place: int
+    writable: bool = True
 
 
 def operand(name, value):
@@ -65,14 +67,21 @@ def _strides(name, strides, shape, size):
 
 
 def _of_interface(name, array):
-    interface = array.__array_interface__
-    kind = interface["typestr"]
-    dtype = _NUMBERS.get(kind[1:]) or str(getattr(array, "dtype", kind))
-    if kind.startswith(">"):
+    try:
+        interface = array.__array_interface__
+        kind, shape = interface["typestr"], tuple(interface["shape"])
+        pointer, readonly = interface["data"]
+        strides = interface.get("strides")
+        order, number = kind[0], _NUMBERS.get(kind[1:])
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"{name} is a {type(array).__name__} whose __array_interface__ gives no address, shape "
+            f"and type ({error!r}); give a torch tensor or a numpy array") from None
+    dtype = number or str(getattr(array, "dtype", kind))
+    size = _SIZES.get(dtype, 1)  # of a type that element_type will refuse, anything will do
+    if order == ">" and size > 1:
         raise InvalidArgument(f"{name} has the type {kind}, in the other byte order; convert it")
-    shape = tuple(interface["shape"])
-    strides = _strides(name, interface.get("strides"), shape, int(kind[2:]))
-    return Operand(interface["data"][0], dtype, shape, strides, HOST)
+    return Operand(pointer, dtype, shape, _strides(name, strides, shape, size), HOST, not readonly)
 
 
 def _of_buffer(name, value):
@@ -87,7 +96,7 @@ def _of_buffer(name, value):
             f"{name} is a {'read-only' if view.readonly else 'strided'} buffer; give a writable "
             "contiguous one, or an object with __array_interface__")
     pointer = ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0
-    dtype = _FORMATS.get(view.format, view.format)
+    dtype = _FORMATS.get(view.format.lstrip("@=<"), view.format)  # "<" is ctypes' on such machines
     shape = tuple(view.shape)
     return Operand(pointer, dtype, shape, _strides(name, view.strides, shape, view.itemsize), HOST)
 

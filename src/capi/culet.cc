@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -88,6 +89,25 @@ Status ReadSize(const culet_workspace_size* given, WorkspaceSize& size) {
   CULET_RETURN_IF_ERROR(Read("size", given, read));
   size = {read.barriers, read.partials, read.tensormaps};
   return {};
+}
+
+// Gemm::Tune that ends when `stop` says so, and then remembers what it found until there.
+Result<TuneReport> TuneUntil(const std::int32_t* stop, Gemm& gemm, const GemmDesc& desc,
+                             TuneOptions options) {
+  if (stop == nullptr) return gemm.Tune(desc, options);
+  bool stopped = false;
+  options.on_progress = [&](double, const LaunchSpec&) {
+    // Another thread or a signal handler writes it.
+    stopped = __atomic_load_n(stop, __ATOMIC_ACQUIRE) != 0;
+    return !stopped;
+  };
+  auto report = gemm.Tune(desc, options);
+  if (report.ok() && !report->complete) gemm.cache().Insert(desc, report->winner);
+  if (!report.ok() && stopped) {
+    return Status(StatusCode::kResourceExhausted,
+                  "the tuning was stopped before any sample; nothing is remembered");
+  }
+  return report;
 }
 
 // An engine works without its cache file; the note says what it works without.
@@ -194,7 +214,7 @@ culet_status culet_tune(culet_engine* engine, const culet_problem* problem,
     if (read.max_candidates != 0) tune.tuner.max_candidates = read.max_candidates;
     const auto desc = culet::Describe(args, engine->gemm.device().arch);
     if (!desc.ok()) return desc.status();
-    const auto report = engine->gemm.Tune(*desc, tune);
+    const auto report = culet::capi::TuneUntil(read.stop, engine->gemm, *desc, std::move(tune));
     if (!report.ok()) return report.status();
     if (choice == nullptr) return {};
     culet_choice found = culet::capi::ToChoice(report->winner);

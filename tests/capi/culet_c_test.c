@@ -367,6 +367,13 @@ static void TestTuning(culet_engine* engine) {
   options.force = 1;
   CHECK(culet_tune(engine, &problem, &options, &tuned) == CULET_OK);
   CHECK(tuned.measurements > 0);
+  int32_t stop = 0;
+  options.stop = &stop;
+  CHECK(culet_tune(engine, &problem, &options, &tuned) == CULET_OK);
+  CHECK(tuned.measurements > 0);
+  stop = 1; /* before the first sample */
+  CHECK(culet_tune(engine, &problem, &options, &tuned) == CULET_RESOURCE_EXHAUSTED);
+  CHECK(strstr(culet_last_error(), "was stopped before any sample") != NULL);
 
   CHECK(culet_explain(engine, &problem, NULL, 0, &needed) == CULET_OK);
   CHECK(needed > sizeof small && needed <= sizeof large);

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Uses an installation of the build as other projects would: find_package from C and from C++ whose
+compiler's own standard is older, pkg-config, and no CUDA toolkit, also where
+culet was built with one. Nothing but Debug builds is installed with debug
+information."""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+C_PROGRAM = """#include <stdio.h>
+#include <culet/culet.h>
+int main(void) {
+  culet_engine* engine;
+  if (culet_engine_create(NULL, &engine) != CULET_OK) return puts(culet_last_error()), 1;
+  culet_engine_destroy(engine);
+  return 0;
+}
+"""
+CXX_PROGRAM = """#include <cstdio>
+#include "culet/gemm.h"
+int main() {
+  auto gemm = culet::Gemm::Create();
+  if (!gemm) return std::puts(gemm.status().ToString().c_str()), 1;
+  return static_cast<int>(gemm->device().arch);
+}
+"""
+# Of the packages that C needs none of, fmt and hwy.
+PROJECTS = {
+    "c": ("C", "main.c", C_PROGRAM, "shared", "COMPONENTS shared", ("fmt", "hwy", "CUDAToolkit")),
+    "cxx": ("CXX", "main.cc", CXX_PROGRAM, "culet", "", ("nlohmann_json", "CUDAToolkit")),
+}
+
+
+def run(*command, **options):
+    """None, or what the command printed before it failed."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False,
+                          **options)
+    if done.returncode == 0:
+        return None
+    return f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout}{done.stderr}"
+
+
+class Installation:
+    def __init__(self, build, folder):
+        cache = (build / "CMakeCache.txt").read_text()
+        self.cache = dict(re.findall(r"^(\w+):\w+=(.*)$", cache, re.MULTILINE))
+        self.build, self.prefix = build, folder / "prefix"
+        self.debug = self.cache["CMAKE_BUILD_TYPE"] == "Debug"
+        self.flags = ("-fsanitize=address,undefined"
+                      if self.cache.get("CULET_SANITIZE") == "ON" else "")
+        # As on a machine without nvcc.
+        self.environment = {key: value for key, value in os.environ.items()
+                            if not key.startswith("CUDA")} | {"PATH": "/usr/bin:/bin"}
+
+    def tool(self, name):
+        return self.cache[f"CMAKE_{name}_COMPILER"]
+
+
+def use_by_cmake(installation, folder, name):
+    language, file, program, target, components, hidden = PROJECTS[name]
+    folder = folder / name
+    folder.mkdir()
+    (folder / file).write_text(program)
+    (folder / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES {language})\n"
+        f"find_package(culet REQUIRED {components})\n"
+        f"add_executable(main {file})\ntarget_link_libraries(main PRIVATE culet::{target})\n")
+    compiler = installation.tool("CXX") if language == "CXX" else "cc"
+    hide = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON" for package in hidden]
+    return (
+        run(installation.cache["CMAKE_COMMAND"], "-G", "Unix Makefiles", "-S", folder, "-B",
+            folder / "build", f"-DCMAKE_PREFIX_PATH={installation.prefix}", *hide,
+            f"-DCMAKE_{language}_COMPILER={compiler}", f"-DCMAKE_{language}_FLAGS={installation.flags}",
+            env=installation.environment)
+        or run(installation.cache["CMAKE_COMMAND"], "--build", folder / "build",
+               env=installation.environment)
+        or run(folder / "build/main"))
+
+
+def use_by_pkg_config(installation, folder, library, compiler, file, program):
+    folder = folder / library
+    folder.mkdir()
+    (folder / file).write_text(program)
+    directory, = installation.prefix.glob("**/pkgconfig")
+    environment = os.environ | {"PKG_CONFIG_PATH": str(directory)}
+    words = subprocess.run(["pkg-config", "--cflags", "--libs", library], env=environment, text=True,
+                           capture_output=True, check=False)
+    if words.returncode != 0:
+        return f"pkg-config {library}: {words.stderr}"
+    return (run(compiler, *installation.flags.split(), file, "-o", "main", *words.stdout.split(),
+                cwd=folder)
+            or run(folder / "main", env=os.environ | {"LD_LIBRARY_PATH": str(directory.parent)}))
+
+
+def check_debug_information(installation):
+    """Debug builds have it, others do not: archive, library and program."""
+    for path in installation.prefix.rglob("*"):
+        if path.is_symlink() or not (path.name.startswith("libculet.") or path.parent.name == "bin"):
+            continue
+        headers = subprocess.run(["objdump", "-h", path], capture_output=True, text=True, check=False)
+        if (".debug_info" in headers.stdout) != installation.debug:
+            yield f"{path.name} has {'no ' if installation.debug else ''}debug information"
+
+
+def check(build, folder):
+    installation = Installation(build, folder)
+    cmake = installation.cache["CMAKE_COMMAND"]
+    if fault := run(cmake, "--install", build, "--prefix", installation.prefix):
+        return [fault]
+    faults = [use_by_cmake(installation, folder, name) for name in PROJECTS]
+    faults += check_debug_information(installation)
+    uses = (("culet", "cc", "main.c", C_PROGRAM),
+            ("culet-cxx", installation.tool("CXX"), "main.cc", CXX_PROGRAM))
+    faults += [use_by_pkg_config(installation, folder, *use) for use in uses]
+    faults += check_moved(installation, folder)
+    return [fault for fault in faults if fault]
+
+
+def check_moved(installation, folder):
+    """An installation may be moved as a whole."""
+    moved = folder / "moved"
+    shutil.move(installation.prefix, moved)
+    for name in PROJECTS:
+        shutil.rmtree(folder / name)
+    installation.prefix = moved
+    yield use_by_cmake(installation, folder, "cxx")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    args, _ = parser.parse_known_args()
+    with tempfile.TemporaryDirectory() as folder:
+        faults = check(args.build.resolve(), Path(folder))
+    print("\n".join(faults) or "install_check: ok")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

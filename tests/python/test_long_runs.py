@@ -1,0 +1,148 @@
+"""What a long run meets: weights that keep changing, Ctrl-C while it tunes, a cache file that
+cannot be written."""
+
+import json
+import os
+import re
+import signal
+import tempfile
+import threading
+import unittest
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import culet
+from culet import _engine, _gemm, _library
+from host_arrays import Product
+from test_tuning import run
+
+PERSIST = """
+import culet
+from host_arrays import Product
+product = Product(2, 4, 128)
+with culet.autotune(budget=20, persist=True) as tuning:
+    try:
+        culet.fp8_gemm_nt(*product.operands, product.output())
+    finally:
+        print("results:", len(tuning.results))
+"""
+
+
+class Plans(unittest.TestCase):
+    def setUp(self):
+        for name, value in (("_plans", {}), ("_MAX_PLANS", 4)):
+            patch = mock.patch.object(_gemm, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_changing_weights_do_not_pile_up(self):
+        handles = []
+        with mock.patch.object(_library.LIBRARY, "culet_plan_destroy", handles.append):
+            products = [Product(1, 3, 128, seed=seed) for seed in range(12)]
+            for product in products:
+                d = product.output()
+                culet.fp8_gemm_nt(*product.operands, d)
+                self.assertEqual(product.wrong(d), 0)
+                self.assertLessEqual(len(_gemm._plans), 4)
+        self.assertEqual(len(handles), 8)
+
+    def test_a_plan_in_use_stays(self):
+        hot = Product(1, 3, 128)
+        culet.fp8_gemm_nt(*hot.operands, hot.output())
+        plan, = _gemm._plans.values()
+        for seed in range(1, 12):
+            other = Product(1, 3, 128, seed=seed)
+            culet.fp8_gemm_nt(*other.operands, other.output())
+            culet.fp8_gemm_nt(*hot.operands, hot.output())
+            self.assertIn(plan, _gemm._plans.values())
+
+    def test_the_default_bound(self):
+        mock.patch.stopall()
+        text = Path(_gemm.__file__).read_text()
+        self.assertLessEqual(int(re.search(r"^_MAX_PLANS = (\d+)$", text, re.MULTILINE)[1]), 8192)
+
+
+class Interrupts(unittest.TestCase):
+    def interrupted(self):
+        """culet_tune that meets Ctrl-C and measures until it is told to stop."""
+        def tune(handle, problem, options, choice):
+            stop = options._obj.stop.contents
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(10_000):
+                if stop.value:
+                    told.append(True)
+                    break
+                threading.Event().wait(0.01)
+            return real(handle, problem, options, choice)
+
+        real, told = _library.LIBRARY.culet_tune, []
+        return mock.patch.object(_library.LIBRARY, "culet_tune", tune), told
+
+    def test_ctrl_c_ends_the_measuring_and_keeps_what_is_known(self):
+        first, second = Product(2, 51, 128), Product(2, 52, 128)
+        saved = []
+        patch, told = self.interrupted()
+        before = threading.active_count()
+        with mock.patch.object(_engine.Engine, "save", lambda engine: saved.append(engine)):
+            with self.assertRaises(KeyboardInterrupt):
+                with culet.autotune(budget=600, persist=True) as tuning:
+                    culet.fp8_gemm_nt(*first.operands, first.output())
+                    with patch:
+                        culet.fp8_gemm_nt(*second.operands, second.output())
+        self.assertEqual(told, [True])
+        self.assertEqual([(result.n, result.measurements > 0) for result in tuning.results],
+                         [(51, True)])
+        self.assertEqual(len(saved), 2)  # before the first measurement, and at the end
+        self.assertEqual((_gemm.autotune.running, threading.active_count()), (0, before))
+        self.assertIn("(measured)", culet.explain(*first.operands, first.output()))
+        for product in (first, second):
+            d = product.output()
+            culet.fp8_gemm_nt(*product.operands, d)
+            self.assertEqual(product.wrong(d), 0)
+        with culet.autotune(budget=20) as again:  # the interrupted problem can be tuned
+            culet.fp8_gemm_nt(*second.operands, second.output())
+        self.assertGreater(again.results[0].measurements, 0)
+
+    def test_a_failing_save_does_not_hide_the_interrupt(self):
+        def save(engine):
+            if saves:
+                raise culet.Error("IO", "the disk is full")
+            saves.append(engine)
+
+        product, saves = Product(2, 53, 128), []
+        with mock.patch.object(_engine.Engine, "save", save):
+            with warnings.catch_warnings(record=True) as caught, self.assertRaises(ZeroDivisionError):
+                warnings.simplefilter("always")
+                with culet.autotune(budget=20, persist=True):
+                    culet.fp8_gemm_nt(*product.operands, product.output())
+                    raise ZeroDivisionError
+            self.assertIn("not saved: the disk is full", str(caught[-1].message))
+            with self.assertRaisesRegex(culet.Error, "the disk is full"):
+                with culet.autotune(budget=20, persist=True) as tuning:
+                    tuning._engines[-1] = _engine.engine(-1)
+
+
+class Persist(unittest.TestCase):
+    def test_a_bad_cache_file_is_refused_before_measuring(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = Path(folder, "cache.jsonl")
+            cache.write_text("no cache\n")
+            code, text = run("-c", PERSIST, CULET_CACHE=str(cache))
+            self.assertEqual(code, 1)
+            self.assertIn("results: 0", text)
+            self.assertRegex(text, "culet.*Error: '.*cache.jsonl'")
+            self.assertEqual(cache.read_text(), "no cache\n")
+            for place in (cache / "below" / "a_file.jsonl", Path(folder)):
+                code, text = run("-c", PERSIST, CULET_CACHE=str(place))
+                self.assertEqual((code, "results: 0" in text), (1, True), text)
+
+    def test_a_good_one_is_written_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = Path(folder, "cache.jsonl")
+            self.assertEqual(run("-c", PERSIST, CULET_CACHE=str(cache)), (0, "results: 1\n"))
+            self.assertEqual(len([json.loads(line) for line in cache.read_text().splitlines()]), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
