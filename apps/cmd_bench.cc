@@ -220,7 +220,7 @@ void AddBench(CLI::App& app, Chosen& chosen) {
   command
       .add_option("--kernels", args->kernels,
                   "choice, best (the choice and three more), all, or ids and beginnings of ids "
-                  "separated by commas, with @swizzle=N and @splits=N where they matter")
+                  "separated by commas, with @swizzle=N, @splits=N and @serial where they matter")
       ->type_name("WHICH")
       ->capture_default_str();
   command.add_option("--rounds", args->rounds, "Samples of each kernel")

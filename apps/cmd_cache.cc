@@ -37,6 +37,7 @@ std::string ShownKernel(const CacheFile::Record& record) {
   std::string text = record.kernel_id;
   if (record.swizzle != 0) text += fmt::format(" swizzle {}", record.swizzle);
   if (record.splits != 1) text += fmt::format(" splits {}", record.splits);
+  if (record.serial) text += " serial";
   return text;
 }
 
@@ -56,6 +57,7 @@ Json ToJson(const CacheFile::Record& record) {
           {"kernel", record.kernel_id},
           {"swizzle", record.swizzle},
           {"splits", record.splits},
+          {"serial", record.serial},
           {"time_us", Number(record.time_us)},
           {"spread_us", Number(record.spread_us)},
           {"baseline_us", Number(record.baseline_us)},

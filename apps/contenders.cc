@@ -60,15 +60,17 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 
 Result<LaunchPattern> ParsePattern(const std::string& text) {
   const std::vector<std::string> parts = Split(text, '@');
-  LaunchPattern pattern{parts.front(), std::nullopt, std::nullopt};
+  LaunchPattern pattern{parts.front(), std::nullopt, std::nullopt, false};
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const auto swizzle = NumberOf(parts[i], "swizzle"), splits = NumberOf(parts[i], "splits");
     if (swizzle) pattern.swizzle = swizzle;
     if (splits) pattern.splits = splits;
-    if (!swizzle && !splits) {
-      return Status(
-          StatusCode::kInvalidArgument,
-          fmt::format("--kernels: '{}' in '{}' is neither swizzle=N nor splits=N", parts[i], text));
+    if (parts[i] == "serial") {
+      pattern.serial = true;
+    } else if (!swizzle && !splits) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("--kernels: '{}' in '{}' is none of swizzle=N, splits=N, serial",
+                                parts[i], text));
     }
   }
   return pattern;
@@ -76,7 +78,7 @@ Result<LaunchPattern> ParsePattern(const std::string& text) {
 
 bool Matches(const LaunchPattern& pattern, const LaunchSpec& spec) {
   return pattern.swizzle.value_or(spec.swizzle) == spec.swizzle &&
-         pattern.splits.value_or(spec.splits) == spec.splits;
+         pattern.splits.value_or(spec.splits) == spec.splits && pattern.serial == spec.serial;
 }
 
 // Makes the plans, and checks the result on the first set.
@@ -101,7 +103,8 @@ double Contender::SpreadUs() const {
 }
 
 std::string LaunchName(const LaunchSpec& spec) {
-  return fmt::format("{}@swizzle={}@splits={}", spec.kernel->id(), spec.swizzle, spec.splits);
+  return fmt::format("{}@swizzle={}@splits={}{}", spec.kernel->id(), spec.swizzle, spec.splits,
+                     spec.serial ? "@serial" : "");
 }
 
 Result<Selection> ParseSelection(const std::string& text) {
@@ -157,10 +160,10 @@ Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc
     refused.spec.kernel = kernel;
     refused.spec.swizzle = pattern.swizzle.value_or(0);
     refused.spec.splits = pattern.splits.value_or(1);
+    refused.spec.serial = pattern.serial;
     const Feasibility why = kernel->why(desc);
-    refused.status = Status(
-        StatusCode::kUnsupported,
-        why.ok() ? "this problem leaves it no such swizzle or number of splits" : why.reason());
+    refused.status = Status(StatusCode::kUnsupported,
+                            why.ok() ? "this problem leaves it no such launch" : why.reason());
     return refused;
   };
 

@@ -35,6 +35,7 @@ std::string LaunchName(const LaunchSpec& spec);
 struct LaunchPattern {
   std::string name;
   std::optional<int> swizzle, splits;  ///< not given: as predicted best
+  bool serial = false;                 ///< "@serial": without programmatic dependent launch
 };
 
 /// Which kernels take part.

@@ -94,6 +94,7 @@ Json ToJson(const LaunchSpec& spec) {
   return {{"kernel", spec.kernel != nullptr ? Json(spec.kernel->id()) : Json(nullptr)},
           {"swizzle", spec.swizzle},
           {"splits", spec.splits},
+          {"serial", spec.serial},
           {"time_us", Number(spec.time_us)},
           {"spread_us", Number(spec.spread_us)},
           {"baseline_us", Number(spec.baseline_us)},

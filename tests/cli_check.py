@@ -177,7 +177,7 @@ class Misuse(Case):
                 ("bench --m 1 --n 2 --k 3 --regret --cache x", "leave out --cache"),
                 ("bench --m 1 --n 2 --k 3 --regret --untuned", "leave out --untuned"),
                 ("bench --m 1 --n 2 --k 3 --csv --json", "exclude each other"),
-                ("bench --m 1 --n 2 --k 3 --kernels cpu@sw=1", "neither swizzle=N nor splits=N"),
+                ("bench --m 1 --n 2 --k 3 --kernels cpu@sw=1", "none of swizzle=N, splits=N, serial"),
                 ("bench --m 1 --n 2 --k 3 --launch-overhead", "takes no problems"),
                 ("kernels --threads 0", "--threads"),
                 ("kernels --surprise", "--surprise")]:
@@ -457,7 +457,7 @@ class Bench(Case):
         self.assertEqual({k["kernel"] for k in problem["kernels"]},
                          {"cpu_simd/skinny/m4n2", "cpu_reference"})
         out, _ = culet("bench", "--m", 2, *SMALL, "--kernels", "cpu_reference@splits=7", code=1)
-        self.assertIn("no such swizzle or number of splits", out)
+        self.assertIn("no such launch", out)
 
     def test_pdl_is_part_of_the_problem(self):
         document = culet_json("bench", "--m", 2, *SMALL, "--rounds", 1, "--pdl")

@@ -13,8 +13,8 @@ namespace culet {
 
 class FakeKernel : public ArgsKernel {
  public:
-  explicit FakeKernel(std::string id, Backend backend = Backend::kUser)
-      : ArgsKernel(MakeDesc(backend), MakeInfo(std::move(id))) {}
+  explicit FakeKernel(std::string id, Backend backend = Backend::kUser, bool pdl = false)
+      : ArgsKernel(MakeDesc(backend, pdl), MakeInfo(std::move(id))) {}
 
   Feasibility why(const GemmDesc& desc) const noexcept override {
     if (refusal != nullptr) return Feasibility::Refuse(refusal);
@@ -44,8 +44,9 @@ class FakeKernel : public ArgsKernel {
   std::function<int(const GemmArgs&, int swizzle, int splits, Workspace&)> run;
 
  private:
-  static KernelDesc MakeDesc(Backend backend) {
+  static KernelDesc MakeDesc(Backend backend, bool pdl) {
     KernelDesc desc;
+    desc.pdl = pdl;
     desc.backend = backend;
     desc.determinism = Determinism::kRepeatable;
     return desc;

@@ -197,6 +197,7 @@ typedef struct culet_choice {
   int32_t measurements; /* of this tuning; 0 when the choice was known */
   double time_us;       /* median, or the prediction */
   double baseline_us;   /* the default choice's median in the same run */
+  int32_t serial;       /* 1: launched without programmatic dependent launch, though pdl allows it */
 } culet_choice;
 
 /* Measures the feasible kernels on inputs and outputs of its own, each checked against the

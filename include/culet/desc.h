@@ -111,6 +111,7 @@ struct KernelDesc {
   bool split_k = false;
   Determinism determinism = Determinism::kFast;  ///< the strongest mode it keeps
   bool transpose = false;                        ///< made by transpose()
+  bool pdl = false;  ///< starts early under programmatic dependent launch, where that is allowed
 };
 
 /// What a kernel costs. The rates are shares of the device's own measured rates (HardwareRates);

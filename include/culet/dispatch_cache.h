@@ -127,6 +127,7 @@ class CacheFile {
     int line = 0;
     std::string device_class, kernel_id, problem, library_version;
     int swizzle = 0, splits = 1;
+    bool serial = false;
     double time_us = 0, spread_us = 0, baseline_us = 0;
     Origin origin = Origin::kPredicted;
     std::int64_t when = 0;

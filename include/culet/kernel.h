@@ -133,12 +133,21 @@ struct LaunchSpec {
   double baseline_us = 0;  ///< the default choice's median in the same run
   Origin origin = Origin::kPredicted;
   std::int64_t when = 0;  ///< Unix seconds of the measurement
+  /// Where the problem allows programmatic dependent launch (GemmDesc::pdl): launched without.
+  bool serial = false;
 };
 
 /// Whether two specs launch the same kernel with the same parameters, whatever is known of their
 /// speed.
 constexpr bool SameLaunch(const LaunchSpec& a, const LaunchSpec& b) noexcept {
-  return a.kernel == b.kernel && a.swizzle == b.swizzle && a.splits == b.splits;
+  return a.kernel == b.kernel && a.swizzle == b.swizzle && a.splits == b.splits &&
+         a.serial == b.serial;
+}
+
+/// `problem` as `spec` launches it: without pdl where it is serial.
+inline GemmDesc AsLaunched(GemmDesc problem, const LaunchSpec& spec) noexcept {
+  problem.pdl = problem.pdl && !spec.serial;
+  return problem;
 }
 
 /// Groups specs whose kernels share tile, cluster, stages, backend and transposition and whose

@@ -50,13 +50,14 @@ class Engine:
                           RuntimeWarning, stacklevel=4)
         self.workspaces = HostWorkspaces(self) if place == HOST else DeviceWorkspaces(self)
 
-    def tune(self, problem, budget, stream):
+    def tune(self, problem, budget, stream, candidates=0):
         """Measures; the choice. Raises Error, RESOURCE_EXHAUSTED when the budget was too small.
 
         A thread of its own measures, so that this one can answer Ctrl-C: the sample under way is
         the last then, and the engine remembers what the samples until there support."""
         stop, done, found = c_int32(0), threading.Event(), []
-        options = _library.TuneOptions(budget_s=budget, stream=stream, stop=pointer(stop))
+        options = _library.TuneOptions(budget_s=budget, stream=stream, stop=pointer(stop),
+                                       max_candidates=candidates)
 
         def measure():
             choice = _library.Choice()

@@ -15,7 +15,10 @@ from culet._library import LIBRARY, Error, InvalidArgument, check
 from culet._operand import HOST, Operand, element_type, matrix, operand, transposed
 
 GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
-_LONG_US = 50  # a launch that takes longer needs no tuning of its own under pdl
+# A launch that takes longer gains or loses little under pdl, and only what is near the best of
+# those without: so many launches, each with overlap and without, are enough to tell.
+_LONG_US = 50
+_LONG_CANDIDATES = 16
 
 # Plans by everything that they depend on, some 3.5 kB each. A model needs one for each weight and
 # batch; a process whose weights or shapes never repeat must not grow for ever.
@@ -260,7 +263,7 @@ class Tuned(NamedTuple):
 
 class autotune:
     """Inside the block, this thread's first call of each problem measures the kernels and takes the
-    fastest; later calls, in the block and after it, use that choice. On a GPU short launches are
+    fastest; later calls, in the block and after it, use that choice. On a GPU launches are
     measured twice, without and with pdl, whichever the call asks for.
 
     budget: seconds for all problems together; when it is spent, the others keep their untuned
@@ -346,21 +349,22 @@ class autotune:
     def _tune(self, owner, kind, problem, stream):
         """Whether there is a measured choice now."""
         alone = self._measure(owner, kind, problem, stream, pdl=False)
-        # Another kernel may be the best where launches overlap; they can by a microsecond, which
-        # in a long launch is nothing.
-        if owner.place != HOST and alone is not None and alone.time_us < _LONG_US:
-            self._measure(owner, kind, problem, stream, pdl=True)
+        # Another kernel may be the best where launches overlap.
+        if owner.place != HOST and alone is not None:
+            self._measure(owner, kind, problem, stream, pdl=True,
+                          candidates=_LONG_CANDIDATES if alone.time_us > _LONG_US else 0)
         return alone is not None
 
-    def _measure(self, owner, kind, problem, stream, pdl):
-        """The choice, or None when the budget did not suffice."""
+    def _measure(self, owner, kind, problem, stream, pdl, candidates=0):
+        """The choice, or None when the budget did not suffice. candidates: at most, 0 for the
+        library's own number."""
         problem = _library.Problem.from_buffer_copy(problem)
         problem.pdl = int(pdl)
         started = time.monotonic()
         choice = None
         if self._left > 0:
             try:
-                choice = owner.tune(problem, self._left, stream)
+                choice = owner.tune(problem, self._left, stream, candidates)
             except Error as error:
                 if error.status != "RESOURCE_EXHAUSTED":
                     raise

@@ -86,7 +86,7 @@ class Choice(_Versioned):
     _fields_ = [
         ("struct_size", c_size_t), ("kernel", c_char * 128), ("swizzle", c_int32),
         ("splits", c_int32), ("measured", c_int32), ("measurements", c_int32),
-        ("time_us", c_double), ("baseline_us", c_double),
+        ("time_us", c_double), ("baseline_us", c_double), ("serial", c_int32),
     ]
 
 

@@ -114,6 +114,7 @@ culet_choice ToChoice(const LaunchSpec& spec) {
   choice.measured = spec.origin == Origin::kMeasured ? 1 : 0;
   choice.time_us = spec.time_us;
   choice.baseline_us = spec.baseline_us;
+  choice.serial = spec.serial ? 1 : 0;
   return choice;
 }
 

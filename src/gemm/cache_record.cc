@@ -74,6 +74,7 @@ void VisitLaunch(Record& record, Visit&& visit) {
   visit("kernel", record.kernel_id);
   visit("swizzle", record.swizzle, FieldRange{.max = kMaxSwizzle});
   visit("splits", record.splits, FieldRange{.min = 1, .max = kMaxSplits});
+  visit.OnlyIfTrue("serial", record.serial);
   visit("time_us", record.time_us);
   visit("spread_us", record.spread_us);
   visit("baseline_us", record.baseline_us);
@@ -111,6 +112,11 @@ class ObjectWriter {
     }
   }
 
+  // Left out where false, as it was before there was such a field.
+  void OnlyIfTrue(const char* name, bool value) {
+    if (value) (*this)(name, value);
+  }
+
  private:
   std::string& out_;
 };
@@ -141,6 +147,10 @@ class ObjectReader {
       if (!json->is_boolean()) return Fail(RecordState::kDamaged, "has no true or false in", name);
       value = json->get<bool>();
     }
+  }
+  void OnlyIfTrue(const char* name, bool& value) {
+    value = false;
+    if (object_.contains(name)) (*this)(name, value);
   }
   void operator()(const char* name, double& value) {
     if (const Json* json = Member(name)) {
@@ -221,6 +231,7 @@ std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
   record.kernel_id = spec.kernel->id();
   record.swizzle = spec.swizzle;
   record.splits = spec.splits;
+  record.serial = spec.serial;
   record.time_us = spec.time_us;
   record.spread_us = spec.spread_us;
   record.baseline_us = spec.baseline_us;

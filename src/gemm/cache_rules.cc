@@ -54,8 +54,9 @@ ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cac
   if (record.device_class != cache.device_class()) return {Usability::kOtherDevice, {}};
   Kernel* const kernel = cache.FindKernel(record.kernel_id);
   if (kernel == nullptr) return {Usability::kUnknownKernel, {}};
-  const LaunchSpec spec{kernel,           record.swizzle,     record.splits, record.time_us,
-                        record.spread_us, record.baseline_us, record.origin, record.when};
+  const LaunchSpec spec{kernel,         record.swizzle,   record.splits,
+                        record.time_us, record.spread_us, record.baseline_us,
+                        record.origin,  record.when,      record.serial};
   if (!IsLaunchable(record.desc, spec)) return {Usability::kInfeasible, {}};
   return {Usability::kUsable, spec};
 }
@@ -63,7 +64,8 @@ ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cac
 int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept {
   const auto rank = [](const LaunchSpec& spec) {
     return std::tuple(spec.origin, spec.when, -spec.time_us, -spec.spread_us, -spec.baseline_us,
-                      -spec.splits, -spec.swizzle, std::string_view(spec.kernel->id()));
+                      -spec.splits, -spec.swizzle, !spec.serial,
+                      std::string_view(spec.kernel->id()));
   };
   const auto order = rank(a) <=> rank(b);
   return order < 0 ? -1 : order > 0 ? 1 : 0;

@@ -43,8 +43,15 @@ void AppendVariants(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& devi
       spec.kernel = &kernel;
       spec.swizzle = swizzle;
       spec.splits = splits;
-      spec.time_us = Sane(kernel.PredictUs(desc, device, rates, swizzle, splits));
-      candidates.push_back(spec);
+      const auto append = [&] {
+        spec.time_us =
+            Sane(kernel.PredictUs(AsLaunched(desc, spec), device, rates, swizzle, splits));
+        candidates.push_back(spec);
+      };
+      append();
+      // What may overlap need not: the tuner finds where it costs time.
+      spec.serial = desc.pdl && kernel.desc().pdl;
+      if (spec.serial) append();
     }
   }
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "gemm/cost_model.h"
 
 namespace culet {
@@ -22,8 +24,7 @@ bool Serves(const LaunchSpec& spec, const GemmDesc& desc) {
          spec.splits <= spec.kernel->GetMaxSplits(shape, spec.swizzle, kAnySize, kAnySize);
 }
 
-// A problem with pdl that was not measured itself takes what is known of the one without: that
-// costs some 8 % below 50 us, no more than predictions do where launches overlap.
+// A problem with pdl that was not measured itself takes what is known of the one without.
 GemmDesc WithoutPdl(GemmDesc desc) noexcept {
   desc.pdl = false;
   return desc;
@@ -62,6 +63,16 @@ std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored
   if (desc.pdl && !known(neighbours)) neighbours = cache_.FindNeighbours(WithoutPdl(desc));
   const bool any = known(neighbours);
   if (any) AnchorOnNeighbours(neighbours, desc, device_, rates, candidates);
+  // What is launched while nothing was measured under pdl comes first, then the same launched as it
+  // was measured: so tuning under pdl cannot lose.
+  if (LaunchSpec plain; desc.pdl && FindMeasured(WithoutPdl(desc), plain)) {
+    for (const bool serial : {true, false}) {
+      plain.serial = serial;
+      const auto same = std::ranges::find_if(
+          candidates, [&](const LaunchSpec& candidate) { return SameLaunch(candidate, plain); });
+      if (same != candidates.end()) std::rotate(candidates.begin(), same, same + 1);
+    }
+  }
   if (anchored != nullptr) *anchored = any;
   return candidates;
 }

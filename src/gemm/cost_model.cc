@@ -104,7 +104,7 @@ struct Anchor {
 
 double PredictSpecUs(const LaunchSpec& spec, const GemmDesc& desc, const DeviceInfo& device,
                      const HardwareRates& rates) noexcept {
-  return spec.kernel->PredictUs(desc, device, rates, spec.swizzle, spec.splits);
+  return spec.kernel->PredictUs(AsLaunched(desc, spec), device, rates, spec.swizzle, spec.splits);
 }
 
 bool IsTime(double time_us) noexcept { return std::isfinite(time_us) && time_us > 0; }

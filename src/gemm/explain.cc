@@ -45,10 +45,10 @@ Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const De
                               : chooser.Candidates(desc);
   const auto same = std::ranges::find_if(
       candidates, [&](const LaunchSpec& candidate) { return SameLaunch(candidate, spec); });
-  explanation.predicted_us =
-      same != candidates.end()
-          ? same->time_us
-          : spec.kernel->PredictUs(desc, device, rates, spec.swizzle, spec.splits);
+  explanation.predicted_us = same != candidates.end()
+                                 ? same->time_us
+                                 : spec.kernel->PredictUs(AsLaunched(desc, spec), device, rates,
+                                                          spec.swizzle, spec.splits);
   explanation.roofline_us = RooflineUs(desc, rates);
   if (spec.time_us > 0) explanation.roofline_share = explanation.roofline_us / spec.time_us;
   for (const Kernel* kernel : registry.kernels()) {
@@ -65,6 +65,7 @@ std::string Explanation::ToString() const {
   std::string text = fmt::format("{}\n  choice    {}", culet::ToString(desc), choice.kernel->id());
   if (choice.swizzle != 0) text += fmt::format(" swizzle {}", choice.swizzle);
   if (choice.splits != 1) text += fmt::format(" splits {}", choice.splits);
+  if (choice.serial) text += " serial";
   text += fmt::format(" ({})\n", culet::ToString(source));
   if (choice.origin == Origin::kMeasured) {
     text +=

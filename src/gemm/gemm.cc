@@ -149,8 +149,10 @@ Status Gemm::Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream
   Kernel& kernel = *spec->kernel;
   CULET_RETURN_IF_ERROR(
       CheckWorkspace(kernel.workspace_size(*desc, spec->swizzle, spec->splits), workspace));
+  Operation operation = args.operation;
+  operation.pdl = AsLaunched(*desc, *spec).pdl;
   const int code =
-      kernel.Launch(args.operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc, args.B,
+      kernel.Launch(operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc, args.B,
                     args.Bdesc, args.V, args.Vdesc, args.beta, args.C, args.Cdesc, args.D,
                     args.Ddesc, spec->swizzle, spec->splits, workspace, stream);
   return LaunchStatus(code, kernel);
@@ -185,7 +187,9 @@ Result<GemmPlan> Gemm::Plan(const GemmArgs& args, const LaunchSpec& spec) {
                               feasible.reason()));
   }
   const DeviceScope scope(impl_->device.ordinal);  // on which functions are loaded
-  auto prepared = spec.kernel->Prepare(args, spec.swizzle, spec.splits);
+  GemmArgs launched = args;
+  launched.operation.pdl = AsLaunched(*desc, spec).pdl;
+  auto prepared = spec.kernel->Prepare(launched, spec.swizzle, spec.splits);
   if (!prepared) return prepared.status();
   auto state = std::make_unique<PlanState>();
   state->ordinal = impl_->device.ordinal;

@@ -15,8 +15,10 @@
 namespace culet {
 namespace {
 
-using SpecKey = std::tuple<const Kernel*, int, int>;
-SpecKey KeyOf(const LaunchSpec& spec) { return {spec.kernel, spec.swizzle, spec.splits}; }
+using SpecKey = std::tuple<const Kernel*, int, int, bool>;
+SpecKey KeyOf(const LaunchSpec& spec) {
+  return {spec.kernel, spec.swizzle, spec.splits, spec.serial};
+}
 
 // A candidate must be right before it may be fast.
 Result<TimedLaunch> MakeReady(Gemm& gemm, ScratchProblem& scratch, const LaunchSpec& spec) {

@@ -81,6 +81,7 @@ inline KernelDesc BlockScaledDesc(int output_bytes) {
   desc.quant_a = {QuantType::kK, 128};
   desc.quant_b = {QuantType::kB, 128};
   desc.determinism = Determinism::kRepeatable;
+  desc.pdl = true;
   return desc;
 }
 
