@@ -23,13 +23,17 @@ struct HardwareRates {
 struct DeviceInfo {
   std::string name;  ///< for people: the CPU's or GPU's marketing name
   /// For caches: what decides speed, not the marketing name.
-  /// "cpu/avx3_dl/2t/llc480m" or "cuda/900/132sm/l2-60m/mem141g".
+  /// "cpu/avx3_dl/2t/llc480m" or "cuda/900/132sm/1980mhz/l2-60m/mem150g/4900gbps".
   std::string device_class;
   int arch = 0;                 ///< as in GemmDesc
   int ordinal = -1;             ///< CUDA device number; -1 for the host
   int units = 1;                ///< threads in use, or multiprocessors
   std::size_t cache_bytes = 0;  ///< last-level cache
   std::size_t memory_bytes = 0;
+  // Of a GPU, as it says itself; 0 is unknown.
+  double clock_mhz = 0;    ///< the highest of its multiprocessors
+  double memory_gbps = 0;  ///< 1e9 bytes/s that its memory's interface moves at most
+  double power_watts = 0;  ///< the power limit in force
 };
 
 /// The host CPU with the threads now in use.

@@ -35,8 +35,9 @@ constexpr double kH200Gflops8 = 1458e3;
 constexpr double kH200Gflops16 = 788e3;
 constexpr double kH200Gflops32 = 60e3;  // no tensor cores: 128 lanes an SM at 1.8 GHz
 constexpr double kH200LaunchUs = 0.8;
-constexpr std::size_t kH200MemoryBytes = std::size_t{100} << 30;
-constexpr double kH100ReadGbps = 2900;  // HBM3 of the 80 GB card: 3350 GB/s at the H200's share
+constexpr double kH200MemoryGbps = 4917;  // of its interface
+constexpr double kH200ClockMhz = 1980;
+constexpr double kH200Watts = 700;
 
 HardwareRates HostRates(const DeviceInfo& device) {
   std::string_view isa = device.device_class;
@@ -52,12 +53,16 @@ HardwareRates HostRates(const DeviceInfo& device) {
 }
 
 HardwareRates GpuRates(const DeviceInfo& device, DataType type) {
-  const double sms = std::max(1, device.units) / kH200Sms;
+  const auto over = [](double value, double h200) { return value > 0 ? value / h200 : 1.0; };
+  const double clocks =
+      std::max(1, device.units) / kH200Sms * over(device.clock_mhz, kH200ClockMhz);
+  // The tensor cores of an H200 meet its power limit.
+  const double power = device.power_watts > 0 ? device.power_watts / kH200Watts : clocks;
   HardwareRates rates;
-  rates.read_gbps = device.memory_bytes > kH200MemoryBytes ? kH200ReadGbps : kH100ReadGbps;
-  rates.gflops = sms * (SizeOf(type) == 1   ? kH200Gflops8
-                        : SizeOf(type) == 2 ? kH200Gflops16
-                                            : kH200Gflops32);
+  rates.read_gbps = kH200ReadGbps * over(device.memory_gbps, kH200MemoryGbps);
+  rates.gflops = SizeOf(type) == 1   ? std::min(clocks, power) * kH200Gflops8
+                 : SizeOf(type) == 2 ? std::min(clocks, power) * kH200Gflops16
+                                     : clocks * kH200Gflops32;
   rates.launch_us = kH200LaunchUs;
   return rates;
 }

@@ -3,9 +3,32 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <cmath>
+#include <string>
+
 #include "cuda/error.h"
+#include "cuda/power_limit.h"
 
 namespace culet {
+namespace {
+
+// An attribute of a device; 0 where the driver does not tell it.
+double Attribute(cudaDeviceAttr attribute, int ordinal) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess ? value : 0;
+}
+
+// What decides a GPU's speed. Memory and rates are rounded: boards of one class differ by what the
+// driver keeps, and by a few megahertz.
+std::string ClassOf(const DeviceInfo& device) {
+  const auto rounded = [](double value, double step) { return std::round(value / step) * step; };
+  return fmt::format("cuda/{}/{}sm/{:.0f}mhz/l2-{}m/mem{:.0f}g/{:.0f}gbps", device.arch,
+                     device.units, rounded(device.clock_mhz, 10), device.cache_bytes >> 20,
+                     rounded(static_cast<double>(device.memory_bytes) / 1e9, 10),
+                     rounded(device.memory_gbps, 100));
+}
+
+}  // namespace
 
 Status AppendCudaDevices(std::vector<DeviceInfo>& devices) {
   int count = 0;
@@ -36,10 +59,15 @@ Status AppendCudaDevices(std::vector<DeviceInfo>& devices) {
     device.units = prop.multiProcessorCount;
     device.cache_bytes = static_cast<std::size_t>(prop.l2CacheSize);
     device.memory_bytes = prop.totalGlobalMem;
-    // Memory is rounded to 10 GB: boards of one class differ by what the driver keeps.
-    const std::size_t memory_gb = (prop.totalGlobalMem / 1'000'000'000 + 5) / 10 * 10;
-    device.device_class = fmt::format("cuda/{}/{}sm/l2-{}m/mem{}g", device.arch, device.units,
-                                      device.cache_bytes >> 20, memory_gb);
+    device.clock_mhz = Attribute(cudaDevAttrClockRate, i) / 1e3;
+    // Two transfers a clock.
+    device.memory_gbps = 2 * Attribute(cudaDevAttrMemoryClockRate, i) *
+                         Attribute(cudaDevAttrGlobalMemoryBusWidth, i) / 8 / 1e6;
+    char pci_bus_id[32] = {};
+    if (cudaDeviceGetPCIBusId(pci_bus_id, sizeof pci_bus_id, i) == cudaSuccess) {
+      device.power_watts = PowerLimitWatts(pci_bus_id);
+    }
+    device.device_class = ClassOf(device);
     devices.push_back(std::move(device));
   }
   return {};

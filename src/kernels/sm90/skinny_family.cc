@@ -1,6 +1,5 @@
 // The skinny kernels as culet::Kernels.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "kernels/catalog.h"
 #include "kernels/sm90/block_scaled_kernel.h"
 #include "kernels/sm90/skinny.h"
+#include "kernels/sm90/times.h"
 
 namespace culet {
 namespace {
@@ -15,52 +15,6 @@ namespace {
 using sm90::CeilDiv;
 using sm90::SkinnyKernel;
 using sm90::SkinnyLaunch;
-
-// What PredictUs is made of, in microseconds and bytes. Fitted to 2056 and 1563 measurements of
-// these kernels on one H200, M = 1 to 8 on twelve layers, with the scale of sm90_fp8_swap's
-// predictions: the launch it prefers takes 1.015 of the best one's time in the geometric mean
-// and 1.06 at most; under programmatic dependent launch 1.07 and 1.15.
-struct TimeModel {
-  double launch;    // and the first bytes
-  double read;      // of the device's read rate
-  double latency;   // bytes in flight = rate * latency
-  double sm_bytes;  // a multiprocessor takes in a microsecond ...
-  double token;     // ... where a row of A counts as so many of B
-  double norm;      // how sharply the longer of reading and taking in rules
-  double wave;      // each wave after the first
-  double last;      // for each 16 rows of a k-block in flight, which a warp multiplies at the end
-  double split;     // each warp along K
-  double a_mb;      // each megabyte of A, which each tile of rows reads again
-  double d_mb;      // each megabyte of D
-  double idle;      // places left free, up to the share `filled`
-  double filled;
-};
-constexpr TimeModel kAlone = {.launch = 1.767,
-                              .read = 1.027,
-                              .latency = 0.823,
-                              .sm_bytes = 209.6e3,
-                              .token = 2.280,
-                              .norm = 1.476,
-                              .wave = 0.461,
-                              .last = 0.061,
-                              .split = 0.030,
-                              .a_mb = 0.000,
-                              .d_mb = 0.705,
-                              .idle = 1.631,
-                              .filled = 0.424};
-constexpr TimeModel kDependent = {.launch = 1.384,
-                                  .read = 0.953,
-                                  .latency = 1.092,
-                                  .sm_bytes = 115e3,
-                                  .token = 2.763,
-                                  .norm = 6.639,
-                                  .wave = 0.814,
-                                  .last = 0.000,
-                                  .split = 0.009,
-                                  .a_mb = 0.063,
-                                  .d_mb = 0.826,
-                                  .idle = 1.994,
-                                  .filled = 0.719};
 
 struct Planned : SkinnyLaunch {
   bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
@@ -91,7 +45,11 @@ class Skinny final : public sm90::BlockScaledKernel<Planned> {
   }
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
-                   int splits) const noexcept override;
+                   int splits) const noexcept override {
+    return sm90::SkinnyUs(p.pdl ? sm90::kSkinnyDependent : sm90::kSkinnyAlone,
+                          sm90::ChipOf(device, rates, p.sm_budget), kernel_, splits, p.pdl,
+                          sm90::ExtentsOf(p));
+  }
 
  private:
   bool Plan(const GemmArgs& args, int, int splits, Planned* launch) const override {
@@ -101,30 +59,6 @@ class Skinny final : public sm90::BlockScaledKernel<Planned> {
 
   const SkinnyKernel& kernel_;
 };
-
-double Skinny::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
-                         int, int splits) const noexcept {
-  const TimeModel& t = p.pdl ? kDependent : kAlone;
-  const double sms = std::max(1, device.units);
-  const int groups = sm90::SkinnyRowGroups(splits), warps = splits * groups;
-  const int k_blocks = CeilDiv(CeilDiv(p.k, 128), splits),
-            depth = std::min(kernel_.depth, k_blocks);
-  const double tiles = CeilDiv(p.n, kernel_.rows), ctas = std::ceil(tiles / groups);
-  const double slots = sms * std::max(1, sm90::SkinnyResidentCtas(kernel_, warps, p.pdl));
-  const double waves = std::ceil(ctas / slots), per_sm = std::ceil(ctas / sms);
-  const double in_flight = std::min(ctas, slots) * warps * depth * kernel_.rows * 128.0;
-  const double rate = std::min(rates.read_gbps * 1e3 * t.read, in_flight / t.latency);
-  const double stream = double(p.n) * p.k / rate;
-  const double taken =
-      per_sm * warps * k_blocks * 128.0 * (kernel_.rows + t.token * p.m) / t.sm_bytes;
-  const double most = std::max(stream, taken);
-  return t.launch +
-         most * std::pow(std::pow(stream / most, t.norm) + std::pow(taken / most, t.norm),
-                         1 / t.norm) +
-         (waves - 1) * t.wave + t.last * depth * kernel_.rows / 16 + t.split * splits +
-         t.a_mb * 1e-6 * tiles * p.m * p.k + t.d_mb * 1e-6 * kernel_.output_bytes * p.m * p.n +
-         t.idle * std::max(0.0, t.filled - std::min(1.0, ctas / slots));
-}
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 // The small-M kernels as culet::Kernels: one for each compiled kernel and number of CTAs that a
 // multiprocessor is to hold.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
@@ -10,6 +9,7 @@
 #include "kernels/catalog.h"
 #include "kernels/sm90/block_scaled_kernel.h"
 #include "kernels/sm90/small_m.h"
+#include "kernels/sm90/times.h"
 
 namespace culet {
 namespace {
@@ -21,59 +21,6 @@ using sm90::SmallMLaunch;
 // Beyond, kernels with large tiles of A are the better family on every shape measured.
 constexpr int kMaxRowsOfA = 256;
 constexpr int kMaxTokenTiles = 4;
-
-// What PredictUs is made of, in microseconds and bytes. Fitted to 1702 measurements of these
-// kernels on one H200, M = 1 to 256 on twelve layers: the launch it prefers takes 1.013 of the best
-// one's time in the geometric mean and 1.10 at most; under programmatic dependent launch 1.036
-// and 1.22.
-struct TimeModel {
-  double launch;      // and the first bytes
-  double read;        // of the device's read rate
-  double latency;     // bytes in flight = rate * latency
-  double sm_bytes;    // a multiprocessor takes in a microsecond, activations included
-  double product;     // a k-block of one row of B and one of A
-  double norm;        // how sharply the longest of reading, taking in and products rules
-  double wave;        // each wave after the first
-  double store_sums;  // for each 512 sums of a tile
-  double exchange;    // sums over a cluster, and for each 512 sums of a tile
-  double exchange_sums;
-  double exchange_more;  // for each CTA beyond two
-  double idle;           // places left free, up to the share `filled`: the next kernel, which has
-  double filled;         // loaded all it can hold there, waits with it
-};
-constexpr TimeModel kAlone = {.launch = 1.905,
-                              .read = 1.033,
-                              .latency = 1.569,
-                              .sm_bytes = 92.7e3,
-                              .product = 2.75e-5,
-                              .norm = 3.21,
-                              .wave = 1.233,
-                              .store_sums = 0.0311,
-                              .exchange = 0.776,
-                              .exchange_sums = 0.0203,
-                              .exchange_more = 2.736,
-                              .idle = 0.0,
-                              .filled = 0.0};
-constexpr TimeModel kDependent = {.launch = 0.461,
-                                  .read = 0.949,
-                                  .latency = 1.112,
-                                  .sm_bytes = 73.3e3,
-                                  .product = 1.49e-5,
-                                  .norm = 79.6,
-                                  .wave = 1.162,
-                                  .store_sums = 0.0967,
-                                  .exchange = 0.788,
-                                  .exchange_sums = 0.0375,
-                                  .exchange_more = 1.497,
-                                  .idle = 6.213,
-                                  .filled = 0.694};
-
-// (a^q + b^q + c^q)^(1/q), for any q and range.
-double Norm(double a, double b, double c, double q) {
-  const double most = std::max({a, b, c});
-  return most *
-         std::pow(std::pow(a / most, q) + std::pow(b / most, q) + std::pow(c / most, q), 1 / q);
-}
 
 struct Planned : SmallMLaunch {
   bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
@@ -108,7 +55,11 @@ class SmallM final : public sm90::BlockScaledKernel<Planned> {
   }
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
-                   int splits) const noexcept override;
+                   int splits) const noexcept override {
+    return sm90::SmallMUs(p.pdl ? sm90::kSmallMDependent : sm90::kSmallMAlone,
+                          sm90::ChipOf(device, rates, p.sm_budget), kernel_, residency_, splits,
+                          sm90::ExtentsOf(p));
+  }
 
  private:
   bool Plan(const GemmArgs& args, int, int splits, Planned* launch) const override {
@@ -119,35 +70,6 @@ class SmallM final : public sm90::BlockScaledKernel<Planned> {
   const SmallMKernel& kernel_;
   const int residency_;
 };
-
-double SmallM::PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
-                         int, int splits) const noexcept {
-  const TimeModel& t = p.pdl ? kDependent : kAlone;
-  const double sms = std::max(1, device.units);
-  const int loads = CeilDiv(CeilDiv(p.k, 128), kernel_.stage_blocks);
-  const int k_blocks = CeilDiv(loads, splits) * kernel_.stage_blocks;
-  const double ctas = double(CeilDiv(p.n, kernel_.rows())) * CeilDiv(p.m, kernel_.tokens) * splits;
-  const int stages = sm90::SmallMStages(kernel_, CeilDiv(p.k, 128), splits, residency_);
-  // Clusters of more than two do not fill every part of the chip: 248 and 240 of 264 places.
-  const double slots = sms * residency_ * (splits > 4 ? 0.9 : splits > 2 ? 0.93 : 1.0);
-  const double waves = std::ceil(ctas / slots), per_sm = std::ceil(ctas / sms);
-  const double in_flight =
-      std::min(ctas, slots) * stages * kernel_.stage_blocks * kernel_.rows() * 128;
-  const double rate = std::min(rates.read_gbps * 1e3 * t.read, in_flight / t.latency);
-  const double bytes =
-      double(p.n) * p.k + double(p.m) * p.k + double(kernel_.output_bytes) * p.m * p.n;
-  const double per_sm_blocks = per_sm * k_blocks;
-  const double taken =
-      per_sm_blocks * (kernel_.rows() + std::min(kernel_.tokens, p.m)) * 128.0 / t.sm_bytes;
-  const double products = per_sm_blocks * kernel_.rows() * kernel_.tokens * t.product;
-  const double sums = kernel_.tokens * kernel_.rows() / 512.0;
-  double us = t.launch + Norm(bytes / rate, taken, products, t.norm) + (waves - 1) * t.wave +
-              t.store_sums * sums * waves + t.idle * std::max(0.0, t.filled - ctas / slots);
-  // Tiles that are at least half empty were not measured: the next smaller one does the same.
-  if (kernel_.tokens > 8 && p.m <= kernel_.tokens / 2) us *= 1.15;
-  if (splits > 1) us += t.exchange + t.exchange_sums * sums * (1 + t.exchange_more * (splits - 2));
-  return us;
-}
 
 }  // namespace
 

@@ -1,0 +1,324 @@
+// Fits the constants of the Hopper families' predictions (src/kernels/sm90/times.h) to measurements
+// and judges them on layers that no fit saw.
+//   gunzip -c bench/predictions_h200.csv.gz | fit_predictions [judge | fit [ROUNDS] | cross
+//   [FOLDS]]
+// The input has a line a launch: layer,m,n,k,pdl,kernel,swizzle,splits,us (D in BF16; sm90_bench
+// --both makes such a log). What counts is regret: the measured time of the launch that is
+// predicted best over that of the best one. `judge` tells it for the constants that stand; `fit`
+// prints constants fitted to all lines; `cross` fits to all layers but a fold's, and judges each
+// fold.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "kernels/sm90/times.h"
+
+namespace culet::sm90 {
+namespace {
+
+struct AllTimes {
+  SmallMTimes small_m[2] = {kSmallMAlone, kSmallMDependent};
+  SkinnyTimes skinny[2] = {kSkinnyAlone, kSkinnyDependent};
+  LargeMTimes large_m = kLargeM;
+  double* begin() { return reinterpret_cast<double*>(this); }
+  static constexpr std::size_t kSize =
+      (2 * sizeof(SmallMTimes) + 2 * sizeof(SkinnyTimes) + sizeof(LargeMTimes)) / sizeof(double);
+};
+static_assert(sizeof(AllTimes) == AllTimes::kSize * sizeof(double));
+
+struct Launch {
+  double us;
+  std::string name;
+  const SmallMKernel* small_m = nullptr;
+  const SkinnyKernel* skinny = nullptr;
+  const LargeMKernel* large_m = nullptr;
+  int swizzle = 0, splits = 1, residency = 1, max_swizzle = 0;
+};
+
+struct Row {
+  std::string layer;
+  Extents p;
+  bool pdl;
+  std::vector<Launch> launches;
+  double best_us = 1e30;
+};
+
+double Predict(const AllTimes& t, const Chip& chip, const Row& row, const Launch& l) {
+  if (l.small_m != nullptr)
+    return SmallMUs(t.small_m[row.pdl], chip, *l.small_m, l.residency, l.splits, row.p);
+  if (l.skinny != nullptr)
+    return SkinnyUs(t.skinny[row.pdl], chip, *l.skinny, l.splits, row.pdl, row.p);
+  return LargeMUs(t.large_m, chip, *l.large_m, l.swizzle, l.max_swizzle, row.pdl, row.p);
+}
+
+bool Resolve(const std::string& kernel, Launch& launch) {
+  for (const LargeMKernel& k : LargeMKernels())
+    if (kernel == k.id) return launch.large_m = &k, true;
+  for (const SkinnyKernel& k : SkinnyKernels())
+    if (k.output_bytes == 2 && kernel == std::string("sm90_fp8_skinny/") + k.id)
+      return launch.skinny = &k, true;
+  for (const SmallMKernel& k : SmallMKernels()) {
+    const std::string stem = std::string("sm90_fp8_swap/") + k.id + "/r";
+    if (k.output_bytes == 2 && kernel.starts_with(stem) && kernel.size() == stem.size() + 1)
+      return launch.residency = kernel.back() - '0', launch.small_m = &k, true;
+  }
+  return false;
+}
+
+std::vector<Row> Read(std::istream& in) {
+  std::map<std::tuple<std::string, int, int, int, bool>, Row> rows;
+  std::string line;
+  int unknown = 0;
+  while (std::getline(in, line)) {
+    std::vector<std::string> c;
+    std::stringstream cells(line);
+    for (std::string cell; std::getline(cells, cell, ',');) c.push_back(cell);
+    if (c.size() != 9 || c[0] == "layer") continue;
+    const int m = std::atoi(c[1].c_str()), n = std::atoi(c[2].c_str()), k = std::atoi(c[3].c_str());
+    const bool pdl = c[4] == "1";
+    Launch launch;
+    launch.us = std::atof(c[8].c_str());
+    launch.name = c[5] + "@" + c[6] + "@" + c[7];
+    launch.swizzle = std::atoi(c[6].c_str()), launch.splits = std::atoi(c[7].c_str());
+    if (!Resolve(c[5], launch)) {
+      ++unknown;
+      continue;
+    }
+    if (launch.large_m != nullptr && launch.large_m->split == 1)
+      while (launch.max_swizzle < 4 &&
+             (1 << launch.max_swizzle) < CeilDiv(m, launch.large_m->tile_m))
+        ++launch.max_swizzle;
+    Row& row = rows[{c[0], m, n, k, pdl}];
+    row.layer = c[0], row.p = {m, n, k}, row.pdl = pdl;
+    row.best_us = std::min(row.best_us, launch.us);
+    row.launches.push_back(launch);
+  }
+  if (unknown > 0) std::fprintf(stderr, "%d lines of kernels that are no longer there\n", unknown);
+  std::vector<Row> all;
+  for (auto& [key, row] : rows) all.push_back(std::move(row));
+  return all;
+}
+
+const Launch& Choice(const AllTimes& t, const Chip& chip, const Row& row) {
+  const Launch* best = nullptr;
+  double best_us = 1e300;
+  for (const Launch& l : row.launches) {
+    const double us = Predict(t, chip, row, l);
+    if (us < best_us) best_us = us, best = &l;
+  }
+  return *best;
+}
+
+// Smooth in the constants: the expected logarithm of the regret when launches are chosen by chance,
+// the likelier the better they are predicted, and a little of the error of predictions near the
+// best.
+double Loss(const AllTimes& t, const Chip& chip, const std::vector<const Row*>& rows,
+            double errors) {
+  constexpr double kSharp = 60;
+  double loss = 0;
+  std::vector<double> logs;
+  for (const Row* row : rows) {
+    logs.clear();
+    double least = 1e300;
+    for (const Launch& l : row->launches) {
+      logs.push_back(std::log(Predict(t, chip, *row, l)));
+      least = std::min(least, logs.back());
+    }
+    if (!std::isfinite(least)) return 1e300;
+    double weights = 0, regret = 0, off_sum = 0, off_squares = 0, near = 0;
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      const double over = std::log(row->launches[i].us / row->best_us);
+      const double w = std::exp(-kSharp * (logs[i] - least));
+      weights += w;
+      regret += w * (over + 2 * over * over);
+      if (over < 0.4) {
+        const double off = logs[i] - std::log(row->launches[i].us);
+        off_sum += off, off_squares += off * off, near += 1;
+      }
+    }
+    const double mean = off_sum / near;
+    loss += regret / weights +
+            errors *
+                (std::sqrt(std::max(0.0, off_squares / near - mean * mean)) + 0.1 * std::abs(mean));
+  }
+  return loss / double(rows.size());
+}
+
+// Walks along each constant by turns, with steps that grow on success and shrink on failure.
+AllTimes Walk(AllTimes t, const Chip& chip, const std::vector<const Row*>& rows, int rounds,
+              unsigned seed, double errors) {
+  std::mt19937 random(seed);
+  std::vector<double> step(AllTimes::kSize, 0.08);
+  std::vector<std::size_t> order(AllTimes::kSize);
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  double best = Loss(t, chip, rows, errors);
+  for (int round = 0; round < rounds; ++round) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) {
+      // The measurements are too short for the power limit to show: these were fitted to long ones.
+      if (&t.begin()[i] == &t.large_m.joule_operation || &t.begin()[i] == &t.large_m.joule_byte)
+        continue;
+      const double before = t.begin()[i];
+      bool better = false;
+      for (const double sign : {1.0, -1.0}) {
+        t.begin()[i] = std::abs(before) > 1e-3 ? before * std::exp(sign * step[i])
+                                               : std::max(0.0, before + sign * step[i] * 0.1);
+        const double loss = Loss(t, chip, rows, errors);
+        if (loss < best) {
+          best = loss, better = true;
+          break;
+        }
+      }
+      if (!better) t.begin()[i] = before;
+      step[i] = better ? std::min(0.5, step[i] * 1.5) : std::max(0.002, step[i] * 0.6);
+    }
+  }
+  return t;
+}
+
+// First what predicts all times well, from where the choices are then made better.
+AllTimes Fit(const Chip& chip, const std::vector<const Row*>& rows, int rounds) {
+  AllTimes t = Walk(AllTimes{}, chip, rows, rounds, 1, 1.0);
+  t = Walk(t, chip, rows, rounds, 2, 0.2);
+  return Walk(t, chip, rows, rounds, 3, 0.05);
+}
+
+struct Score {
+  double log_sum = 0, worst = 1;
+  int count = 0;
+  std::string worst_row;
+  void Add(double regret, const std::string& row) {
+    log_sum += std::log(regret), ++count;
+    if (regret > worst) worst = regret, worst_row = row;
+  }
+};
+
+void Judge(const AllTimes& t, const Chip& chip, const std::vector<const Row*>& rows,
+           std::map<std::string, Score>& scores) {
+  for (const Row* row : rows) {
+    const Launch& choice = Choice(t, chip, *row);
+    const double regret = choice.us / row->best_us;
+    const Launch* best = &row->launches.front();
+    for (const Launch& l : row->launches)
+      if (l.us < best->us) best = &l;
+    char text[300];
+    std::snprintf(text, sizeof text, "%s %d x %d x %d %s instead of %s", row->layer.c_str(),
+                  row->p.m, row->p.n, row->p.k, choice.name.c_str(), best->name.c_str());
+    const std::string mode = row->pdl ? "pdl" : "plain";
+    const int m = row->p.m;
+    const char* const band = m <= 8      ? "m <= 8"
+                             : m <= 64   ? "m <= 64"
+                             : m <= 256  ? "m <= 256"
+                             : m <= 1024 ? "m <= 1024"
+                                         : "m > 1024";
+    scores[mode + " " + band].Add(regret, text);
+    scores[mode].Add(regret, text);
+    if (regret > 1.2 && std::getenv("SHOW") != nullptr) std::printf("  %.3f %s\n", regret, text);
+  }
+}
+
+void Print(const std::map<std::string, Score>& scores) {
+  for (const auto& [name, s] : scores)
+    std::printf("%-16s %4d rows  regret %.4f  worst %.3f  %s\n", name.c_str(), s.count,
+                std::exp(s.log_sum / s.count), s.worst, s.worst_row.c_str());
+}
+
+void PrintConstants(const AllTimes& t) {
+  AllTimes copy = t;
+  const double* at = copy.begin();
+  const auto print = [&](const char* name, std::size_t count) {
+    std::printf("%s = {", name);
+    for (std::size_t i = 0; i < count; ++i) std::printf("%s%.4g", i ? ", " : "", at[i]);
+    std::printf("};\n");
+    at += count;
+  };
+  print("kSmallMAlone", sizeof(SmallMTimes) / 8);
+  print("kSmallMDependent", sizeof(SmallMTimes) / 8);
+  print("kSkinnyAlone", sizeof(SkinnyTimes) / 8);
+  print("kSkinnyDependent", sizeof(SkinnyTimes) / 8);
+  print("kLargeM", sizeof(LargeMTimes) / 8);
+}
+
+// Where predictions near the best are off, by kernel and m.
+void Errors(const AllTimes& t, const Chip& chip, const std::vector<const Row*>& rows) {
+  struct Sum {
+    double sum = 0, squares = 0;
+    int count = 0;
+  };
+  std::map<std::string, Sum> sums;
+  for (const Row* row : rows) {
+    for (const Launch& l : row->launches) {
+      if (l.us > 1.4 * row->best_us) continue;
+      const double off = std::log(Predict(t, chip, *row, l) / l.us);
+      const int m = row->p.m;
+      const char* const band = m <= 8     ? "m <= 8"
+                               : m <= 64  ? "m <= 64"
+                               : m <= 256 ? "m <= 256"
+                                          : "m > 256";
+      Sum& s = sums[std::string(row->pdl ? "pdl " : "plain ") + l.name.substr(0, l.name.find('@')) +
+                    "  " + band];
+      s.sum += off, s.squares += off * off, ++s.count;
+    }
+  }
+  for (const auto& [name, s] : sums)
+    std::printf("%-60s %5d  mean %+.3f  rms %.3f\n", name.c_str(), s.count, s.sum / s.count,
+                std::sqrt(s.squares / s.count));
+}
+
+int Main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "judge";
+  const int number = argc > 2 ? std::atoi(argv[2]) : 0;
+  Chip chip;
+  if (const char* gbps = std::getenv("READ_GBPS")) chip.read_gbps = std::atof(gbps);
+  const std::vector<Row> rows = Read(std::cin);
+  std::vector<const Row*> all;
+  std::vector<std::string> layers;
+  for (const Row& row : rows) {
+    all.push_back(&row);
+    if (std::ranges::find(layers, row.layer) == layers.end()) layers.push_back(row.layer);
+  }
+  std::printf("%zu rows of %zu layers\n", all.size(), layers.size());
+  std::map<std::string, Score> scores;
+  if (mode == "judge") {
+    Judge(AllTimes{}, chip, all, scores);
+  } else if (mode == "errors") {
+    Errors(AllTimes{}, chip, all);
+  } else if (mode == "fit") {
+    const AllTimes t = Fit(chip, all, number > 0 ? number : 25);
+    Judge(t, chip, all, scores);
+    PrintConstants(t);
+  } else if (mode == "cross") {
+    const int folds = number > 1 ? number : 7;
+    std::shuffle(layers.begin(), layers.end(), std::mt19937(7));
+    for (int fold = 0; fold < folds; ++fold) {
+      std::set<std::string> out;
+      for (std::size_t i = 0; i < layers.size(); ++i)
+        if (int(i) % folds == fold) out.insert(layers[i]);
+      std::vector<const Row*> fitted, judged;
+      for (const Row* row : all) (out.contains(row->layer) ? judged : fitted).push_back(row);
+      Judge(Fit(chip, fitted, 20), chip, judged, scores);
+    }
+  } else {
+    std::fprintf(stderr, "usage: fit_predictions [judge | fit [ROUNDS] | cross [FOLDS]] < CSV\n");
+    return 2;
+  }
+  Print(scores);
+  return 0;
+}
+
+}  // namespace
+}  // namespace culet::sm90
+
+int main(int argc, char** argv) { return culet::sm90::Main(argc, argv); }
