@@ -33,7 +33,7 @@ void MeetAllThreads(ThreadPool& pool) {
 }
 
 void YieldOften() {
-  for (int i = 0; i < 50; ++i) std::this_thread::yield();
+  for (int i = 0; i < 20; ++i) std::this_thread::yield();
 }
 
 // Holds `threads` threads of the pool, the caller's among them, until it is told to let go.
@@ -70,7 +70,7 @@ void Meet(ThreadPool& pool, int threads) {
 }
 
 TEST(PoolCallersTest, ASecondCallerGetsTheWorkersThatAreFree) {
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < 10; ++round) {
     ThreadPool pool(5);
     const Holder first(pool, 2);
     Meet(pool, 2);
@@ -80,7 +80,7 @@ TEST(PoolCallersTest, ASecondCallerGetsTheWorkersThatAreFree) {
 
 TEST(PoolCallersTest, WorkersComeBackWhenACallerEnds) {
   ThreadPool pool(4);
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < 10; ++round) {
     {
       const Holder first(pool, 3);
       std::atomic<int> runs{0};
@@ -94,7 +94,7 @@ TEST(PoolCallersTest, WorkersComeBackWhenACallerEnds) {
 // A long job that another one had taken threads from gets them when that one ends.
 TEST(PoolCallersTest, ARunningJobGetsTheThreadsOfOneThatEnds) {
   ThreadPool pool(3);
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < 10; ++round) {
     Holder first(pool, 2);
     std::atomic<int> begun{0}, missing{3};
     pool.Run(100, [&](int, int) {
@@ -113,7 +113,7 @@ TEST(PoolCallersTest, CallersAndWorkersAreNoMoreThanTheThreads) {
   const auto call = [&] {
     callers.fetch_add(1);
     while (callers.load() < 2) std::this_thread::yield();
-    for (int round = 0; round < 300; ++round) {
+    for (int round = 0; round < 30; ++round) {
       pool.Run(20, [&](int, int) {
         const int now = inside.fetch_add(1) + 1;
         int seen = most.load();
@@ -136,7 +136,7 @@ TEST(PoolCallersTest, ThreadNumbersAreExclusiveInEachJob) {
   ThreadPool pool(4);
   std::atomic<bool> exclusive{true};
   const auto call = [&] {
-    for (int round = 0; round < 300; ++round) {
+    for (int round = 0; round < 30; ++round) {
       std::vector<std::atomic<int>> inside(4);
       std::vector<std::atomic<int>> runs(30);
       pool.Run(30, [&](int task, int thread) {
@@ -162,11 +162,11 @@ TEST(PoolCallersTest, MoreCallersThanThreadsAllFinish) {
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 6; ++caller) {
     callers.emplace_back([&] {
-      for (int round = 0; round < 200; ++round) pool.Run(7, [&](int, int) { runs.fetch_add(1); });
+      for (int round = 0; round < 20; ++round) pool.Run(7, [&](int, int) { runs.fetch_add(1); });
     });
   }
   for (std::thread& caller : callers) caller.join();
-  EXPECT_EQ(runs.load(), 6 * 200 * 7);
+  EXPECT_EQ(runs.load(), 6 * 20 * 7);
 }
 
 // One thread each needs no workers, so nobody waits for anybody.
@@ -192,7 +192,7 @@ TEST(PoolCallersTest, CallsOfOneThreadRunBesideEachOther) {
 // A single task may hold a whole product, which has jobs of its own.
 TEST(PoolCallersTest, AJobWithinASingleTaskHasTheWorkers) {
   ThreadPool pool(3);
-  for (int round = 0; round < 50; ++round) pool.Run(1, [&](int, int) { MeetAllThreads(pool); });
+  for (int round = 0; round < 10; ++round) pool.Run(1, [&](int, int) { MeetAllThreads(pool); });
 }
 
 TEST(MeasuringAloneTest, OthersWaitUntilItEnds) {
@@ -233,9 +233,9 @@ TEST(MeasuringAloneTest, BeginsWhenTheOthersAreDone) {
       }
     });
   }
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 20; ++round) {
     MeasuringAlone alone(pool);
-    for (int look = 0; look < 50; ++look) {
+    for (int look = 0; look < 10; ++look) {
       EXPECT_EQ(inside.load(), 0);
       std::this_thread::yield();
     }
@@ -250,7 +250,7 @@ TEST(MeasuringAloneTest, ThreadsMeasureInTurn) {
   std::atomic<int> measuring{0};
   std::atomic<bool> both{false};
   const auto measure = [&] {
-    for (int round = 0; round < 200; ++round) {
+    for (int round = 0; round < 20; ++round) {
       MeasuringAlone alone(pool);
       if (measuring.fetch_add(1) != 0) both = true;
       MeetAllThreads(pool);
@@ -321,7 +321,7 @@ TEST_F(HostCallersTest, NothingElseRunsWhileALaunchIsTimed) {
     }
   });
   const auto launch = [&] {
-    for (int look = 0; look < 20; ++look) {
+    for (int look = 0; look < 10; ++look) {
       if (inside.load() != 0) return Status(StatusCode::kWrongResult, "another caller ran");
       std::this_thread::yield();
     }
@@ -329,7 +329,7 @@ TEST_F(HostCallersTest, NothingElseRunsWhileALaunchIsTimed) {
   };
   Runtime& runtime = GetRuntime(HostDevice());
   const auto replay = runtime.Record([&](cudaStream_t) { return launch(); });
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 20; ++round) {
     EXPECT_TRUE(runtime.TimeUs(launch).ok());
     EXPECT_TRUE((*replay)->TimeUs(2).ok());
   }
