@@ -53,7 +53,8 @@ HardwareRates TypicalRates(const DeviceInfo& device, DataType type);
 /// Measures the host's read bandwidth over more than its last-level cache and its FP32
 /// multiply-add rate with the threads in use. Takes about half a second, longer in a virtual
 /// machine whose memory was not touched before.
-/// Errors: RESOURCE_EXHAUSTED when half of the free memory is not more than that cache.
+/// Errors: RESOURCE_EXHAUSTED when half of the free memory is not more than that cache;
+/// FAILED_PRECONDITION when other threads run products all the while.
 Result<HardwareRates> MeasureHostRates();
 
 /// Measures what `device` can do at most for products of `type`: the host as MeasureHostRates; a

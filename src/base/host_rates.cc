@@ -140,17 +140,20 @@ class Pages {
 };
 
 // Seconds of run(sample), after one run to warm up: the lower quartile, because a rate is what the
-// machine can do, and other processes only ever take from it.
+// machine can do, and other processes only ever take from it. 0 when other threads used the pool in
+// every sample.
 template <class Run>
-double SecondsOf(int samples, const Run& run) {
+double SecondsOf(ThreadPool& pool, int samples, const Run& run) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
   for (int sample = 0; sample <= samples; ++sample) {
+    MeasuringAlone alone(pool);
     const auto begin = Clock::now();
     run(sample);
     const std::chrono::duration<double> taken = Clock::now() - begin;
-    if (sample > 0) seconds.push_back(taken.count());
+    if (alone.End() && sample > 0) seconds.push_back(taken.count());
   }
+  if (seconds.empty()) return 0;
   return std::max(Quantile(std::move(seconds), 0.25), 1e-9);
 }
 
@@ -191,19 +194,25 @@ Result<HardwareRates> MeasureHostRates() {
   for (int i = 0; i < chunks; ++i) {
     pool.Run(pool.threads(), [&](int task, int) { std::fill_n(slice_of(i, task), slice, 1.0f); });
   }
-  const double read_s = SecondsOf(2 * chunks, [&](int sample) {
+  const double read_s = SecondsOf(pool, 2 * chunks, [&](int sample) {
     pool.Run(pool.threads(), [&](int task, int) {
       g_sink.store(HWY_DYNAMIC_DISPATCH(ReadAll)(slice_of(sample, task), slice),
                    std::memory_order_relaxed);
     });
   });
-  const double compute_s = SecondsOf(kSamples, [&](int) {
+  const double compute_s = SecondsOf(pool, kSamples, [&](int) {
     pool.Run(pool.threads(), [](int, int) {
       g_sink.store(HWY_DYNAMIC_DISPATCH(MultiplyAdd)(kSteps), std::memory_order_relaxed);
     });
   });
   const double launch_s =
-      SecondsOf(kSamples, [&](int) { pool.Run(pool.threads(), [](int, int) {}); });
+      SecondsOf(pool, kSamples, [&](int) { pool.Run(pool.threads(), [](int, int) {}); });
+
+  if (read_s == 0 || compute_s == 0 || launch_s == 0) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "other threads of the process ran products in every sample of the rates; measure "
+                  "them while no product runs");
+  }
 
   const double read_bytes = static_cast<double>(threads * slice * sizeof(float));
   const double operations =

@@ -5,38 +5,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <climits>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/pool_callers.h"
+#include "base/spin_wait.h"
 #include "culet/device.h"
 
 namespace culet {
 namespace {
-
-// A worker polls this often before it sleeps: 20 to 50 us, more than lies between two products of
-// one decode step and less than a sleeping thread takes to come back.
-constexpr int kSpins = 1000;
-
-void CpuRelax() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Returns once `word` differs from `old`: polls, then sleeps.
-template <class T>
-void WaitWhileEqual(const std::atomic<T>& word, T old) noexcept {
-  for (int i = 0; i < kSpins; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
-    CpuRelax();
-  }
-  word.wait(old, std::memory_order_acquire);
-}
 
 // A thread that runs a body, of whichever pool, runs nested calls inline.
 thread_local bool in_body = false;
@@ -59,40 +42,24 @@ void RunInline(int tasks, TaskRef body) {
   for (int task = 0; task < tasks; ++task) body(task, 0);
 }
 
-}  // namespace
-
-// One job at a time. `gate` says who may touch the job's fields: workers enter while it is open,
-// the caller closes it when no task is left and waits for those inside. A worker that wakes late
-// finds it closed and never delays the caller.
-struct ThreadPool::Impl {
+// What one caller wants done. `gate` says who may touch the other fields: workers enter while it is
+// open, the caller closes it when no task is left and waits for those inside. A worker that wakes
+// late finds it closed and never delays the caller.
+struct Job {
   static constexpr std::uint32_t kOpen = 1;
   static constexpr std::uint32_t kInside = 2;  // added by each worker inside
 
-  std::mutex caller;  // held by the one caller that uses the workers
-
-  // The job: written while the gate is closed and nobody is inside.
+  // Written while the gate is closed and nobody is inside.
   const TaskRef* body = nullptr;
-  int tasks = 0;
   int max_threads = 0;
+  std::atomic<int> tasks{0};
 
   alignas(64) std::atomic<int> next{0};  // the first task that nobody has taken
   alignas(64) std::atomic<std::uint32_t> gate{0};
-  alignas(64) std::atomic<std::uint32_t> epoch{0};  // grows with each job; workers sleep on it
-  std::atomic<bool> stop{false};
-
-  std::vector<std::thread> workers;
-
-  void Work(int thread) noexcept {
-    in_body = true;
-    for (;;) {
-      const int task = next.fetch_add(1, std::memory_order_relaxed);
-      if (task >= tasks) break;
-      (*body)(task, thread);
-    }
-    in_body = false;
-  }
 
   bool Enter() noexcept {
+    // A look from outside, at a job that may have changed: whoever enters looks again.
+    if (next.load(std::memory_order_relaxed) >= tasks.load(std::memory_order_relaxed)) return false;
     std::uint32_t seen = gate.load(std::memory_order_relaxed);
     while ((seen & kOpen) != 0) {
       if (gate.compare_exchange_weak(seen, seen + kInside, std::memory_order_acquire)) return true;
@@ -105,15 +72,114 @@ struct ThreadPool::Impl {
     if (gate.fetch_sub(kInside, std::memory_order_release) == kInside) gate.notify_one();
   }
 
+  void Open(const TaskRef& work, int count, int threads) noexcept {
+    body = &work;
+    max_threads = threads;
+    tasks.store(count, std::memory_order_relaxed);
+    next.store(0, std::memory_order_relaxed);
+    gate.store(kOpen, std::memory_order_release);
+  }
+
+  void Close() noexcept {
+    std::uint32_t inside = gate.fetch_sub(kOpen, std::memory_order_acq_rel) - kOpen;
+    while (inside != 0) {
+      WaitWhileEqual(gate, inside);
+      inside = gate.load(std::memory_order_acquire);
+    }
+  }
+};
+
+}  // namespace
+
+// Every caller works on its own job, as thread 0. The workers go where tasks are left, spread over
+// the open jobs. Callers and workers together are no more than `threads`: each caller beside the
+// first takes the place of one worker, the last one first, which is then parked.
+struct ThreadPool::Impl {
+  static constexpr int kNobody = INT_MAX;
+
+  Impl(int wanted, std::chrono::milliseconds patience)
+      : callers(patience), threads(wanted), slots(std::clamp(wanted, 1, 64)) {}
+
+  PoolCallers callers;
+
+  const int threads;
+  const int slots;  // with as many callers there is no place for workers
+  const std::unique_ptr<Job[]> jobs{new Job[static_cast<std::size_t>(slots)]};
+  alignas(64) std::atomic<std::uint64_t> taken{0};  // jobs that belong to a caller, a bit each
+  std::atomic<std::uint64_t> open{0};               // those that workers should look at
+
+  alignas(64) std::atomic<std::uint32_t> epoch{0};  // grows with each job; workers sleep on it
+  std::atomic<std::uint32_t> places{0};             // parked workers sleep on it
+  std::atomic<int> first_parked{kNobody};           // at or below the least parked worker's number
+  std::atomic<bool> stop{false};
+
+  std::vector<std::thread> workers;
+
+  bool HasPlace(int thread) const noexcept {
+    return thread <= threads - std::max(1, callers.count());
+  }
+
+  // Returns when the worker may have a place again.
+  void Park(int thread) noexcept {
+    const std::uint32_t seen = places.load();
+    int first = first_parked.load();
+    while (thread < first && !first_parked.compare_exchange_weak(first, thread)) {
+    }
+    // A caller that leaves from now on sees the number.
+    if (!HasPlace(thread) && !stop.load()) places.wait(seen);
+  }
+
+  void WakeParked() noexcept {
+    const int first = first_parked.load();
+    if (first == kNobody || !HasPlace(first)) return;
+    first_parked.store(kNobody);
+    places.fetch_add(1);
+    places.notify_all();
+  }
+
+  // Whether a task was there for the thread.
+  bool Work(Job& job, int thread) noexcept {
+    bool worked = false;
+    in_body = true;
+    while (thread == 0 || HasPlace(thread)) {
+      const int task = job.next.fetch_add(1, std::memory_order_relaxed);
+      if (task >= job.tasks.load(std::memory_order_relaxed)) break;
+      (*job.body)(task, thread);
+      worked = true;
+    }
+    in_body = false;
+    return worked;
+  }
+
+  // Works on one of the open jobs; whether a task was there.
+  bool Help(int thread) noexcept {
+    const std::uint64_t all = open.load(std::memory_order_acquire);
+    const int count = std::popcount(all);
+    for (int i = 0; i < count; ++i) {
+      std::uint64_t rest = all;
+      for (int skip = (thread + i) % count; skip > 0; --skip) rest &= rest - 1;
+      Job& job = jobs[static_cast<std::size_t>(std::countr_zero(rest))];
+      if (!job.Enter()) continue;
+      const bool worked = thread < job.max_threads && Work(job, thread);
+      job.Leave();
+      if (worked) return true;
+    }
+    return false;
+  }
+
   void WorkerLoop(int thread) noexcept {
     std::uint32_t seen = 0;
     for (;;) {
       WaitWhileEqual(epoch, seen);
       seen = epoch.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_relaxed)) return;
-      if (!Enter()) continue;
-      if (thread < max_threads) Work(thread);
-      Leave();
+      while (Help(thread)) {
+      }
+      while (!HasPlace(thread) && !stop.load()) {
+        Park(thread);
+        while (Help(thread)) {
+        }
+      }
     }
   }
 
@@ -121,9 +187,38 @@ struct ThreadPool::Impl {
     epoch.fetch_add(1, std::memory_order_release);
     epoch.notify_all();
   }
+
+  // A free job's number, or -1.
+  int TakeJob() noexcept {
+    std::uint64_t seen = taken.load(std::memory_order_relaxed);
+    for (;;) {
+      const int free = std::countr_one(seen);
+      if (free >= slots) return -1;
+      if (taken.compare_exchange_weak(seen, seen | std::uint64_t{1} << free,
+                                      std::memory_order_acquire)) {
+        return free;
+      }
+    }
+  }
+
+  void Run(int tasks, const TaskRef& body, int usable) {
+    const int number = TakeJob();
+    if (number < 0) return RunInline(tasks, body);
+    const std::uint64_t bit = std::uint64_t{1} << number;
+    Job& job = jobs[static_cast<std::size_t>(number)];
+    job.Open(body, tasks, usable);
+    open.fetch_or(bit);  // before the look at who has a place
+    WakeWorkers();
+    WakeParked();
+    Work(job, 0);
+    open.fetch_and(~bit, std::memory_order_relaxed);
+    job.Close();
+    taken.fetch_and(~bit, std::memory_order_release);
+  }
 };
 
-ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
+ThreadPool::ThreadPool(int threads, std::chrono::milliseconds patience)
+    : impl_(std::make_unique<Impl>(threads, patience)) {
   const BlockedSignals blocked;
   impl_->workers.reserve(static_cast<std::size_t>(std::max(threads - 1, 0)));
   for (int thread = 1; thread < threads; ++thread) {
@@ -136,7 +231,9 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
 }
 
 ThreadPool::~ThreadPool() {
-  impl_->stop.store(true, std::memory_order_relaxed);
+  impl_->stop.store(true);
+  impl_->places.fetch_add(1);
+  impl_->places.notify_all();
   impl_->WakeWorkers();
   for (std::thread& worker : impl_->workers) worker.join();
 }
@@ -144,26 +241,27 @@ ThreadPool::~ThreadPool() {
 int ThreadPool::threads() const noexcept { return static_cast<int>(impl_->workers.size()) + 1; }
 
 void ThreadPool::Run(int tasks, TaskRef body, int max_threads) {
+  if (in_body) return RunInline(tasks, body);
+  impl_->callers.Enter();
   const int usable = max_threads > 0 ? std::min(max_threads, threads()) : threads();
-  if (tasks <= 1 || usable == 1 || in_body) return RunInline(tasks, body);
-  const std::unique_lock lock(impl_->caller, std::try_to_lock);
-  if (!lock.owns_lock()) return RunInline(tasks, body);
-
-  impl_->body = &body;
-  impl_->tasks = tasks;
-  impl_->max_threads = usable;
-  impl_->next.store(0, std::memory_order_relaxed);
-  impl_->gate.store(Impl::kOpen, std::memory_order_release);
-  impl_->WakeWorkers();
-
-  impl_->Work(0);
-
-  std::uint32_t inside =
-      impl_->gate.fetch_sub(Impl::kOpen, std::memory_order_acq_rel) - Impl::kOpen;
-  while (inside != 0) {
-    WaitWhileEqual(impl_->gate, inside);
-    inside = impl_->gate.load(std::memory_order_acquire);
+  if (tasks <= 1 || usable == 1) {
+    RunInline(tasks, body);
+  } else {
+    impl_->Run(tasks, body, usable);
   }
+  impl_->callers.Leave();
+  if (impl_->open.load() != 0) impl_->WakeParked();
+}
+
+MeasuringAlone::MeasuringAlone(ThreadPool& pool)
+    : pool_(pool), alone_(pool.impl_->callers.BeginAlone()) {}
+
+MeasuringAlone::~MeasuringAlone() { static_cast<void>(End()); }
+
+bool MeasuringAlone::End() {
+  if (!alone_) return true;
+  alone_ = false;
+  return pool_.impl_->callers.EndAlone();
 }
 
 namespace {

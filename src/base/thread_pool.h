@@ -2,6 +2,7 @@
 // they sleep because decode products follow each other within microseconds.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -29,8 +30,9 @@ class TaskRef {
 class ThreadPool {
  public:
   /// `threads` counts the caller: 1 means no workers. Where the system refuses a thread the pool
-  /// has fewer.
-  explicit ThreadPool(int threads);
+  /// has fewer. `patience`: see MeasuringAlone.
+  explicit ThreadPool(int threads,
+                      std::chrono::milliseconds patience = std::chrono::milliseconds(2000));
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -39,13 +41,36 @@ class ThreadPool {
 
   /// Calls body(task, thread) for each task in [0, tasks), thread in [0, threads()), on at most
   /// `max_threads` threads (0: all); returns when all are done. Tasks are handed out one by one, in
-  /// order, to whichever thread is free. `body` must not throw. A call while another caller uses
-  /// the pool, and a call from within a body, runs all tasks on the calling thread as thread 0.
+  /// order, to whichever thread is free. `body` must neither throw nor wait for another caller.
+  /// Several callers at a time share the workers: callers and workers together are no more than
+  /// threads(), and a worker that finds no task left in one call goes to another. A call from within
+  /// a body runs all tasks on the calling thread as thread 0.
   void Run(int tasks, TaskRef body, int max_threads = 0);
 
  private:
+  friend class MeasuringAlone;
   struct Impl;
+
   std::unique_ptr<Impl> impl_;
+};
+
+/// While it lives, Run of other threads waits, so that a time taken meanwhile is that of the
+/// calling thread's work; the constructor waits for the calls that are under way. A call that
+/// waited for the pool's patience goes on all the same: what is measured might wait for it.
+/// Does nothing from within a call of Run, and within another one of the same thread.
+class MeasuringAlone {
+ public:
+  explicit MeasuringAlone(ThreadPool& pool);
+  ~MeasuringAlone();
+  MeasuringAlone(const MeasuringAlone&) = delete;
+  MeasuringAlone& operator=(const MeasuringAlone&) = delete;
+
+  /// Lets the others go on. Whether none went on before.
+  [[nodiscard]] bool End();
+
+ private:
+  ThreadPool& pool_;
+  bool alone_;
 };
 
 /// The process's pool, with HostThreads() threads; made at first use, made anew after
