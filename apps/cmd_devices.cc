@@ -71,7 +71,7 @@ int RunDevices(const DevicesArgs& args) {
   if (json) {
     PrintJson({{"devices", list}, {"cuda_note", cuda_note}});
   } else {
-    fmt::print("{}", table.ToString());
+    PrintText(table.ToString());
   }
   return kSuccess;
 }
