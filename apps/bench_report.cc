@@ -62,12 +62,12 @@ BenchReport::BenchReport(const DeviceInfo& device, const Registry& registry,
     : device_(device), rates_(rates), options_(options), table_(Columns(registry, problems)) {}
 
 void BenchReport::Begin() const {
-  if (options_.format == Options::Format::kCsv) fmt::print("{}", CsvHeader());
+  if (options_.format == Options::Format::kCsv) PrintText(CsvHeader());
   if (options_.format != Options::Format::kTable) return;
-  fmt::print("{}, {} {}; reads {:.1f} GB/s, computes {:.0f} GFLOP/s in {} ({})\n{}", device_.name,
-             device_.units, device_.arch == 0 ? "threads" : "SMs", rates_.read_gbps, rates_.gflops,
-             ToString(options_.rate_type), rates_.measured ? "measured in this run" : "typical",
-             table_.Header());
+  Print("{}, {} {}; reads {:.1f} GB/s, computes {:.0f} GFLOP/s in {} ({})\n{}", device_.name,
+        device_.units, device_.arch == 0 ? "threads" : "SMs", rates_.read_gbps, rates_.gflops,
+        ToString(options_.rate_type), rates_.measured ? "measured in this run" : "typical",
+        table_.Header());
 }
 
 void BenchReport::Add(const Problem& problem, std::vector<Contender> contenders) {
@@ -125,18 +125,16 @@ void BenchReport::End(bool interrupted) const {
 }
 
 void BenchReport::PrintSummary() const {
-  fmt::print("* what the engine launches\n");
-  if (left_out_ > 0) fmt::print("{} left out by the budget\n", Counted(left_out_, "problem"));
+  Print("* what the engine launches\n");
+  if (left_out_ > 0) Print("{} left out by the budget\n", Counted(left_out_, "problem"));
   if (left_out_launches_ > 0) {
-    fmt::print(
-        "{} of measured problems left out by the budget\n",
-        left_out_launches_ == 1 ? "1 launch" : fmt::format("{} launches", left_out_launches_));
+    Print("{} of measured problems left out by the budget\n",
+          left_out_launches_ == 1 ? "1 launch" : fmt::format("{} launches", left_out_launches_));
   }
   const auto print = [](const TimeRatio& ratio, const char* name, const char* what) {
-    fmt::print("{} {:.3f}: {}, geometric mean of {}; worst {:.2f} at {}\n", name,
-               ratio.GeometricMean(), what,
-               Counted(static_cast<std::size_t>(ratio.problems()), "problem"), ratio.worst(),
-               ratio.worst_problem());
+    Print("{} {:.3f}: {}, geometric mean of {}; worst {:.2f} at {}\n", name, ratio.GeometricMean(),
+          what, Counted(static_cast<std::size_t>(ratio.problems()), "problem"), ratio.worst(),
+          ratio.worst_problem());
   };
   if (over_limit_.problems() > 1) print(over_limit_, "over the limit", "the choice's time over it");
   if (regret_.problems() > 0) {
@@ -162,7 +160,7 @@ std::string BenchReport::Repro(const Problem& problem, const Contender& contende
 void BenchReport::PrintRow(const Problem& problem, const Contender& contender) const {
   if (options_.format == Options::Format::kJson) return;
   if (options_.format == Options::Format::kCsv) {
-    fmt::print("{}", CsvRow(problem, contender, rates_, RooflineUs(problem.desc)));
+    Print("{}", CsvRow(problem, contender, rates_, RooflineUs(problem.desc)));
     return;
   }
   std::vector<std::string> cells = ProblemCells(problem);
@@ -181,11 +179,11 @@ void BenchReport::PrintRow(const Problem& problem, const Contender& contender) c
   } else {
     cells.insert(cells.end(), 6, "-");
   }
-  fmt::print("{}", table_.Row(cells));
+  PrintText(table_.Row(cells));
   if (!contender.status.ok()) {
-    fmt::print("    {}: {}\n", ToString(contender.status.code()), contender.status.message());
+    Print("    {}: {}\n", ToString(contender.status.code()), contender.status.message());
   }
-  if (options_.repro) fmt::print("    {}\n", Repro(problem, contender));
+  if (options_.repro) Print("    {}\n", Repro(problem, contender));
 }
 
 Json BenchReport::ContenderJson(const Problem& problem, const Contender& contender) const {

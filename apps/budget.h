@@ -16,6 +16,9 @@ class Budget {
   double elapsed_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool exhausted() const { return limited() && elapsed_s() >= seconds_; }
 
+  /// What is left; 0 without a limit. Requires: not exhausted().
+  double LeftS() const { return ShareOf(1); }
+
   /// What one of `problems` may take, this one included; 0 without a limit.
   /// Requires: not exhausted().
   double ShareOf(std::size_t problems) const {

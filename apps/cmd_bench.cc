@@ -1,4 +1,5 @@
 // culet bench: kernels side by side, against the rates of this machine measured in the same run.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ namespace {
 // Slower than this after some rounds, a kernel can no longer be the best that --regret looks for.
 // Samples of single launches scatter more than the means that a GPU's samples are.
 constexpr double kRegretDropRatio = 1.5, kRegretDropRatioOfMeans = 1.15;
+
+// What a problem's choice may take after the end of the budget, so that small budgets have an
+// answer.
+constexpr double kGraceS = 1;
 
 struct BenchArgs {
   CommonArgs common;
@@ -87,6 +92,9 @@ Result<std::vector<Contender>> ContendersOf(const Selection& selection, const Ge
   return contenders;
 }
 
+// Whether there is anything to report: a time, or why there is none.
+bool Decided(const Contender& contender) { return contender.timed() || !contender.status.ok(); }
+
 // `untuned`: an engine that knows no measurement, where --untuned asks for its choices.
 int RunProblems(const BenchArgs& args, Gemm& gemm, std::optional<Gemm> untuned,
                 const HardwareRates& rates, const std::vector<Problem>& problems) {
@@ -117,6 +125,8 @@ int RunProblems(const BenchArgs& args, Gemm& gemm, std::optional<Gemm> untuned,
       continue;
     }
     options.budget_s = budget.ShareOf(problems.size() - i);
+    options.limit_s = budget.limited() ? budget.LeftS() + kGraceS : 0;
+    options.stop = [] { return InterruptSignal() != 0; };
     options.on_sample = [&](double share, const Contender& current) {
       progress.Update((static_cast<double>(i) + share) / static_cast<double>(problems.size()),
                       fmt::format("{}/{} {}  {}", i + 1, problems.size(), Label(problem),
@@ -127,8 +137,12 @@ int RunProblems(const BenchArgs& args, Gemm& gemm, std::optional<Gemm> untuned,
     Status status = contenders.status();
     if (status.ok()) status = MeasureContenders(gemm, problem.desc, options, *contenders);
     progress.Clear();
-    if (status.ok()) {
+    if (status.ok() && std::ranges::any_of(*contenders, Decided)) {
       report.Add(problem, *std::move(contenders));
+    } else if (InterruptSignal() != 0) {
+      break;
+    } else if (status.ok() || budget.exhausted()) {
+      report.AddLeftOut();
     } else {
       report.AddFailure(problem, status);
     }
@@ -152,9 +166,8 @@ int RunLaunchOverhead(const BenchArgs& args) {
                {"launch_overhead",
                 {{"plan_us", overhead->plan_us}, {"kernel_us", overhead->kernel_us}}}});
   } else {
-    fmt::print(
-        "a plan's launch of a kernel that does nothing: {}; the kernel called directly: {}\n",
-        ShownTime(overhead->plan_us), ShownTime(overhead->kernel_us));
+    Print("a plan's launch of a kernel that does nothing: {}; the kernel called directly: {}\n",
+          ShownTime(overhead->plan_us), ShownTime(overhead->kernel_us));
   }
   return kSuccess;
 }

@@ -46,6 +46,14 @@ std::string ShownGain(const CacheFile::Record& record) {
   return fmt::format("{:.2f}", record.baseline_us / record.time_us);
 }
 
+bool Noisy(const CacheFile::Record& record) {
+  return record.origin == Origin::kMeasured && IsNoisy(record.time_us, record.spread_us);
+}
+
+std::string ShownOrigin(const CacheFile::Record& record) {
+  return Noisy(record) ? "measured, noisy" : ToString(record.origin);
+}
+
 Json ToJson(const CacheFile::Record& record) {
   if (!record.damage.empty()) return {{"line", record.line}, {"damage", record.damage}};
   return {{"line", record.line},
@@ -60,6 +68,7 @@ Json ToJson(const CacheFile::Record& record) {
           {"serial", record.serial},
           {"time_us", Number(record.time_us)},
           {"spread_us", Number(record.spread_us)},
+          {"noisy", Noisy(record)},
           {"baseline_us", Number(record.baseline_us)},
           {"origin", ToString(record.origin)},
           {"when", record.when},
@@ -84,7 +93,7 @@ std::string ToTable(const std::vector<CacheFile::Record>& records) {
     }
     table.Add({std::to_string(record.line), record.problem, ShownKernel(record),
                ShownTimeOrDash(record.time_us), ShownTimeOrDash(record.spread_us),
-               ShownGain(record), ToString(record.origin), ShownDate(record.when),
+               ShownGain(record), ShownOrigin(record), ShownDate(record.when),
                record.device_class});
   }
   return table.ToString();
@@ -125,9 +134,9 @@ int RunCacheLs(const CacheLsArgs& args) {
                  {"damaged", report->damaged}}},
                {"records", list}});
   } else {
-    if (!records->empty()) fmt::print("{}", ToTable(*records));
-    fmt::print("{}; on this machine ({}): {}\n", Counted(records->size(), "record"),
-               device->device_class, report->ToString());
+    if (!records->empty()) Print("{}", ToTable(*records));
+    Print("{}; on this machine ({}): {}\n", Counted(records->size(), "record"),
+          device->device_class, report->ToString());
   }
   return kSuccess;
 }

@@ -140,7 +140,7 @@ void AddCompare(CLI::App& app, Chosen& chosen) {
           "--bound", args->bound,
           "Relative L2 error that a float32 value may have; 16-bit values and E4M3 products "
           "may have that of their rounding more")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AboveZero("an error"))
       ->capture_default_str();
   command.footer(
       "Each node gets the inputs that --dispatch made, so that what an earlier node did to them\n"

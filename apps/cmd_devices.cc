@@ -73,8 +73,9 @@ int RunDevices(const DevicesArgs& args) {
   if (json) {
     PrintJson({{"devices", list}, {"simd_levels", levels}, {"cuda_note", cuda_note}});
   } else {
-    fmt::print("{}SIMD levels of the CPU kernels, best first: {}; CULET_SIMD=LEVEL caps them\n",
-               table.ToString(), fmt::join(levels, ", "));
+    PrintText(fmt::format(
+        "{}SIMD levels of the CPU kernels, best first: {}; CULET_SIMD=LEVEL caps them\n",
+        table.ToString(), fmt::join(levels, ", ")));
   }
   return kSuccess;
 }

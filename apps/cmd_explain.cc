@@ -50,8 +50,8 @@ int RunExplain(const ExplainArgs& args) {
     if (json) {
       list.push_back(ExplanationJson(problem, *explanation));
     } else {
-      if (!problem.name.empty()) fmt::print("{}: ", problem.name);
-      fmt::print("{}\n", explanation->ToString());
+      if (!problem.name.empty()) Print("{}: ", problem.name);
+      Print("{}\n", explanation->ToString());
     }
   }
   if (json) PrintJson({{"device", session->gemm.device().device_class}, {"problems", list}});

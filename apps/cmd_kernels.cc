@@ -81,8 +81,8 @@ int RunKernels(const CommonArgs& common) {
   if (common.json) {
     PrintJson({{"device", device->device_class}, {"kernels", list}});
   } else {
-    fmt::print("{}{} kernels for {}; shares are the cost model's, of the device's rates\n",
-               table.ToString(), registry.kernels().size(), device->device_class);
+    Print("{}{} kernels for {}; shares are the cost model's, of the device's rates\n",
+          table.ToString(), registry.kernels().size(), device->device_class);
   }
   return kSuccess;
 }

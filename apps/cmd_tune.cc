@@ -61,9 +61,14 @@ class Tuning {
     for (const Problem& problem : problems_) to_measure_ += MustBeMeasured(problem);
   }
 
+  // Whether what will be measured can be kept. Errors: as CheckThatResultsCanBeSaved.
+  Status Check() const {
+    return to_measure_ > 0 ? CheckThatResultsCanBeSaved(session_) : OkStatus();
+  }
+
   int Run() {
     const InterruptGuard guard;
-    if (!args_.common.json) fmt::print("{}", table_.Header());
+    if (!args_.common.json) PrintText(table_.Header());
     for (const Problem& problem : problems_) {
       outcomes_.push_back(InterruptSignal() != 0 ? Outcome{Outcome::kInterrupted, {}, {}}
                                                  : TuneOne(problem));
@@ -80,7 +85,7 @@ class Tuning {
     if (args_.common.json) {
       PrintJson(Document());
     } else {
-      fmt::print("{}", Summary());
+      PrintText(Summary());
     }
     if (InterruptSignal() != 0) {
       Note("interrupted; finished results are kept");
@@ -93,7 +98,7 @@ class Tuning {
   bool MustBeMeasured(const Problem& problem) {
     if (args_.force) return true;
     const auto known = session_.gemm.cache().Find(problem.desc);
-    return !known || known->origin != Origin::kMeasured;
+    return !known || known->origin != Origin::kMeasured || IsNoisy(*known);
   }
 
   Outcome TuneOne(const Problem& problem) {
@@ -105,6 +110,7 @@ class Tuning {
       options.tuner.budget_s = budget_.ShareOf(to_measure_--);
     }
     const double start_s = budget_.elapsed_s();
+    options.stop = [] { return InterruptSignal() != 0; };
     options.on_progress = [&](double share, const LaunchSpec& current) {
       ShowProgress(problem, share, current);
       return InterruptSignal() == 0;
@@ -117,14 +123,22 @@ class Tuning {
     } else if (InterruptSignal() != 0) {
       outcome.kind = Outcome::kInterrupted;
     } else if (report.status().code() == StatusCode::kResourceExhausted && budget_.limited() &&
-               budget_.elapsed_s() - start_s >= options.tuner.budget_s) {
+               (budget_.elapsed_s() - start_s >= options.tuner.budget_s ||
+                !Fits(problem, options.tuner.budget_s))) {
       outcome.kind = Outcome::kLeftOut;
+      outcome.error = report.status();
     } else {
       outcome.kind = Outcome::kFailed;
       outcome.error = report.status();
     }
     if (report.ok()) outcome.report = *std::move(report);
     return outcome;
+  }
+
+  // Whether a sample of the default may be begun at all.
+  bool Fits(const Problem& problem, double budget_s) {
+    const auto choice = session_.gemm.Choose(problem.desc);
+    return choice.ok() && 2e-6 * choice->time_us < budget_s;
   }
 
   void ShowProgress(const Problem& problem, double share, const LaunchSpec& current) {
@@ -161,13 +175,16 @@ class Tuning {
                         ? fmt::format("{:.2f} x", winner.baseline_us / winner.time_us)
                         : "-");
     cells.push_back(std::to_string(outcome.report.measurements));
-    cells.push_back(outcome.kind == Outcome::kTuned ? "" : ToString(outcome.kind));
-    fmt::print("{}", table_.Row(cells));
-    if (outcome.kind == Outcome::kFailed) fmt::print("    {}\n", outcome.error.message());
+    const bool noisy = outcome.kind == Outcome::kTuned && IsNoisy(winner);
+    cells.push_back(noisy                             ? "noisy: tune again"
+                    : outcome.kind == Outcome::kTuned ? ""
+                                                      : ToString(outcome.kind));
+    PrintText(table_.Row(cells));
+    if (!outcome.error.ok()) Print("    {}\n", outcome.error.message());
     for (const Dropped& dropped : outcome.report.dropped) {
       // Being slow is no news; being wrong or failing is.
       if (dropped.reason.code() == StatusCode::kResourceExhausted) continue;
-      fmt::print("    dropped {}: {}\n", dropped.spec.kernel->id(), dropped.reason.message());
+      Print("    dropped {}: {}\n", dropped.spec.kernel->id(), dropped.reason.message());
     }
     std::fflush(stdout);
   }
@@ -194,7 +211,9 @@ class Tuning {
     }
     text += fmt::format("; {} measurements in {:.1f} s", Measurements(), budget_.elapsed_s());
     if (Count(Outcome::kTuned) > 0) {
-      text += session_.file ? "; saved in " + session_.file->path() : "; not saved (cache off)";
+      text += !session_.saved_in.empty() ? "; saved in " + session_.saved_in
+              : session_.file            ? "; not saved"
+                                         : "; not saved (cache off)";
     }
     return text + '\n';
   }
@@ -220,6 +239,8 @@ class Tuning {
     }
     return {{"device", session_.gemm.device().device_class},
             {"cache", session_.file ? Json(session_.file->path()) : Json(nullptr)},
+            {"saved_in", session_.saved_in.empty() ? Json(nullptr) : Json(session_.saved_in)},
+            {"save_error", save_error_.ok() ? Json(nullptr) : Json(save_error_.message())},
             {"measurements", Measurements()},
             {"interrupted", InterruptSignal() != 0},
             {"problems", std::move(list)}};
@@ -243,10 +264,9 @@ int RunTune(const TuneArgs& args) {
   if (!session.ok()) return Fail(session.status(), json);
   auto problems = args.problems.Load(session->gemm.device().arch);
   if (!problems.ok()) return Fail(problems.status(), json);
-  if (const Status status = CheckThatResultsCanBeSaved(*session); !status.ok()) {
-    return Fail(status, json);
-  }
-  return Tuning(args, *std::move(session), *std::move(problems)).Run();
+  Tuning tuning(args, *std::move(session), *std::move(problems));
+  if (const Status status = tuning.Check(); !status.ok()) return Fail(status, json);
+  return tuning.Run();
 }
 
 }  // namespace

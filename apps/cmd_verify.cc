@@ -102,18 +102,18 @@ int RunVerify(const VerifyArgs& args) {
     PrintJson(ToJson(report, *device, interrupted));
   } else {
     for (const VerifyFailure& failure : report.failures) {
-      fmt::print("WRONG  {}  {}\n       {}\n", failure.kernel_id, ToString(failure.desc),
-                 failure.message);
+      Print("WRONG  {}  {}\n       {}\n", failure.kernel_id, ToString(failure.desc),
+            failure.message);
     }
     for (const VerifyAccuracy& a : report.accuracy) {
-      fmt::print("{}, {} to {}: relative L2 error at most {:.3e} in {}, limit {:.3e}\n", a.family,
-                 ToString(a.type_a), ToString(a.type_d), a.relative_l2,
-                 Counted(static_cast<std::size_t>(a.problems), "product"), a.limit);
+      Print("{}, {} to {}: relative L2 error at most {:.3e} in {}, limit {:.3e}\n", a.family,
+            ToString(a.type_a), ToString(a.type_d), a.relative_l2,
+            Counted(static_cast<std::size_t>(a.problems), "product"), a.limit);
     }
-    fmt::print("{} passed, {} failed, {} refused with a reason", report.passed, report.failed,
-               report.refused);
-    if (report.left_out > 0) fmt::print(", {} left out by the budget", report.left_out);
-    fmt::print("; {} on {}\n", Counted(kernels.size(), "kernel"), device->device_class);
+    Print("{} passed, {} failed, {} refused with a reason", report.passed, report.failed,
+          report.refused);
+    if (report.left_out > 0) Print(", {} left out by the budget", report.left_out);
+    Print("; {} on {}\n", Counted(kernels.size(), "kernel"), device->device_class);
   }
   if (interrupted) {
     Note("interrupted; the cases before it are reported");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <set>
@@ -81,13 +82,52 @@ bool Matches(const LaunchPattern& pattern, const LaunchSpec& spec) {
          pattern.splits.value_or(spec.splits) == spec.splits && pattern.serial == spec.serial;
 }
 
-// Makes the plans, and checks the result on the first set.
+// A contender is launched once to be checked and once for its first sample.
+constexpr double kLaunchesBeforeATime = 2;
+
+double PredictedS(const Contender& contender) {
+  const double time_us = contender.spec.time_us;
+  return std::isfinite(time_us) ? 1e-6 * time_us : 0;
+}
+
+// The time that measuring a problem may take.
+class Countdown {
+ public:
+  /// `options` must outlive it.
+  explicit Countdown(const MeasureOptions& options) : options_(options) {}
+
+  double ElapsedS() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  /// Whether a part of the budget is spent.
+  bool Spent(double part) const {
+    return options_.budget_s > 0 && ElapsedS() >= part * options_.budget_s;
+  }
+  /// Whether work of that length may begin; `must`: within the limit instead of the budget.
+  bool Allows(double seconds, bool must) const {
+    const double most_s = must ? options_.limit_s : options_.budget_s;
+    return most_s <= 0 || ElapsedS() + seconds < most_s;
+  }
+  /// Whether to end at once.
+  bool Stopped() const {
+    return (options_.limit_s > 0 && ElapsedS() >= options_.limit_s) ||
+           (options_.stop && options_.stop());
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const MeasureOptions& options_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+// Makes the plans, and checks the result on the first set. `launch_s` becomes what that took, if it
+// was more.
 Status Prepare(Gemm& gemm, ScratchProblem& scratch, Contender& contender,
-               std::optional<TimedLaunch>& launch) {
+               std::optional<TimedLaunch>& launch, double& launch_s) {
   Result<TimedLaunch> made = TimedLaunch::Create(gemm, scratch, contender.spec);
   if (!made.ok()) return made.status();
-  const Result<ErrorReport> error = made->Check();
+  double checked_s = 0;
+  const Result<ErrorReport> error = made->Check(&checked_s);
   if (!error.ok()) return error.status();
+  launch_s = std::max(launch_s, checked_s);
   contender.error = *error;
   if (!error->ok()) return Status(StatusCode::kWrongResult, error->ToString());
   launch.emplace(*std::move(made));
@@ -161,9 +201,9 @@ Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc
     refused.spec.swizzle = pattern.swizzle.value_or(0);
     refused.spec.splits = pattern.splits.value_or(1);
     refused.spec.serial = pattern.serial;
-    const Feasibility why = kernel->why(desc);
+    const std::string refusal = WhyNot(*kernel, desc);
     refused.status = Status(StatusCode::kUnsupported,
-                            why.ok() ? "this problem leaves it no such launch" : why.reason());
+                            refusal.empty() ? "this problem leaves it no such launch" : refusal);
     return refused;
   };
 
@@ -216,27 +256,30 @@ Status AddUntuned(Gemm& gemm, Gemm& untuned, const GemmDesc& desc,
 
 Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions& options,
                          std::vector<Contender>& contenders) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  // A part of the budget is spent.
-  const auto spent = [&](double part) {
-    const std::chrono::duration<double> elapsed = Clock::now() - start;
-    return options.budget_s > 0 && elapsed.count() >= part * options.budget_s;
-  };
+  const Countdown time(options);
   const auto must = [&](std::size_t i) {
     return i == 0 || contenders[i].is_choice || contenders[i].is_untuned;
   };
-  Result<ScratchProblem> scratch =
-      ScratchProblem::Create(gemm.device(), desc, ColdInputs(gemm.device(), desc));
+  if (!contenders.empty() && !time.Allows(kLaunchesBeforeATime * PredictedS(contenders[0]), true)) {
+    return {};
+  }
+  ScratchOptions inputs = ColdInputs(gemm.device(), desc);
+  inputs.stop = [&time] { return time.Stopped(); };
+  Result<ScratchProblem> scratch = ScratchProblem::Create(gemm.device(), desc, inputs);
   if (!scratch.ok()) return scratch.status();
 
   constexpr double kToPrepare = 0.5;
   std::vector<std::optional<TimedLaunch>> launches(contenders.size());
+  std::vector<double> sample_s(contenders.size());  // the last one took, or is predicted to take
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Contender& contender = contenders[i];
-    if (!contender.status.ok() || (spent(kToPrepare) && !must(i))) continue;
+    if (!contender.status.ok() || (time.Spent(kToPrepare) && !must(i))) continue;
+    if (time.Stopped()) return {};
+    sample_s[i] = PredictedS(contender);
+    if (!time.Allows(kLaunchesBeforeATime * sample_s[i], must(i))) continue;
     if (options.on_sample && !options.on_sample(0, contender)) return {};
-    contender.status = Prepare(gemm, *scratch, contender, launches[i]);
+    contender.status = Prepare(gemm, *scratch, contender, launches[i], sample_s[i]);
+    if (!contender.status.ok() && time.Stopped()) contender.status = OkStatus();  // not its fault
   }
 
   // Each round starts with another kernel: none profits from its predecessor.
@@ -253,19 +296,22 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
           !must(index) && contender.MedianUs() > options.drop_ratio * best_us) {
         continue;
       }
-      if (spent(1) && !(round == 0 && must(index))) continue;
-      if (options.on_sample &&
-          !options.on_sample(static_cast<double>(round) / options.rounds, contender)) {
+      if (!time.Allows(sample_s[index], round == 0 && must(index))) continue;
+      if (time.Stopped() ||
+          (options.on_sample &&
+           !options.on_sample(static_cast<double>(round) / options.rounds, contender))) {
         return {};
       }
+      const double start_s = time.ElapsedS();
       const Result<double> time_us = launches[index]->SampleUs();
+      sample_s[index] = time.ElapsedS() - start_s;
       if (time_us.ok()) {
         contender.samples_us.push_back(*time_us);
       } else {
         contender.status = time_us.status();
       }
     }
-    if (spent(1)) break;
+    if (time.Spent(1)) break;
   }
   return {};
 }

@@ -70,14 +70,17 @@ Status AddUntuned(Gemm& gemm, Gemm& untuned, const GemmDesc& desc,
 struct MeasureOptions {
   int rounds = 10;
   double budget_s = 0;    ///< 0: none. Contenders that it leaves no time for have no samples
+  double limit_s = 0;     ///< 0: none. The same for the choice and the first; >= budget_s
   double drop_ratio = 0;  ///< 0: none. After `drop_after` rounds, slower than this times the best
   int drop_after = 3;
   std::function<bool(double share, const Contender& current)> on_sample;  ///< false: stop
+  std::function<bool()> stop;  ///< asked more often, also while inputs are made; true: stop
 };
 
 /// Checks each contender once against the reference, on poisoned output, then times all in
-/// interleaved rounds, cold (culet/timing.h). The choice and the first contender are measured
-/// whatever the budget is. Errors: as ScratchProblem::Create; a contender's own go into its status.
+/// interleaved rounds, cold (culet/timing.h). What is predicted not to fit into the time left is
+/// not begun; the choice and the first contender may take all of `limit_s`. Errors: as
+/// ScratchProblem::Create; a contender's own go into its status.
 Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions& options,
                          std::vector<Contender>& contenders);
 

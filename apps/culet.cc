@@ -1,17 +1,20 @@
 // culet: the fastest kernel for each matrix product, from the command line.
-#include <cstdio>
+#include <algorithm>
 #include <exception>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "commands.h"
 #include "output.h"
+#include "streams.h"
 
 namespace {
 
-int Main(int argc, char** argv) {
-  using namespace culet::cli;
+using namespace culet::cli;
+
+int Main(int argc, char** argv, bool json) {
   CLI::App app("Finds, explains and measures the fastest kernel for each matrix product.", "culet");
   app.set_version_flag("--version", "culet " CULET_VERSION);
   app.require_subcommand(0, 1);
@@ -26,6 +29,7 @@ int Main(int argc, char** argv) {
   AddKernels(app, chosen);
   AddDevices(app, chosen);
   AddCache(app, chosen);
+  if (json) ReportMisuseAsJson();
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -36,21 +40,21 @@ int Main(int argc, char** argv) {
     return Misuse(fmt::format("{} (culet --help shows the options)", error.what()));
   }
   if (!chosen) return Misuse("a command is missing; culet --help lists them");
-  const int code = chosen();
-  if (std::fflush(stdout) != 0) {
-    Note("stdout could not be written");
-    return kFailure;
-  }
-  return code;
+  return chosen();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  OpenStandardStreams();
+  const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+  int code = kFailure;
   try {
-    return Main(argc, argv);
+    code = Main(argc, argv, json);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "culet: {}\n", error.what());
-    return culet::cli::kFailure;
+    code = Fail(culet::Status(culet::StatusCode::kInternal, error.what()), json);
   }
+  if (FlushStdout()) return code;
+  Note("stdout could not be written");
+  return code == kSuccess ? kFailure : code;
 }

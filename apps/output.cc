@@ -10,6 +10,12 @@
 namespace culet::cli {
 namespace {
 
+bool misuse_as_json = false;
+
+void PrintError(const Status& status) {
+  PrintJson({{"error", {{"code", ToString(status.code())}, {"message", status.message()}}}});
+}
+
 // Text from files must not steer the terminal.
 std::string Printable(std::string text) {
   for (char& c : text) {
@@ -97,28 +103,34 @@ Json ToJson(const LaunchSpec& spec) {
           {"serial", spec.serial},
           {"time_us", Number(spec.time_us)},
           {"spread_us", Number(spec.spread_us)},
+          {"noisy", IsNoisy(spec)},
           {"baseline_us", Number(spec.baseline_us)},
           {"origin", ToString(spec.origin)},
           {"when", spec.when}};
 }
 
+void PrintText(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
 void PrintJson(const Json& document) {
-  const std::string text = document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  PrintText(document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
 }
 
-void Note(const std::string& sentence) { fmt::print(stderr, "culet: {}\n", sentence); }
+void Note(const std::string& sentence) {
+  const std::string line = "culet: " + sentence + '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void ReportMisuseAsJson() { misuse_as_json = true; }
 
 int Fail(const Status& status, bool json) {
   Note(status.message());
-  if (json) {
-    PrintJson({{"error", {{"code", ToString(status.code())}, {"message", status.message()}}}});
-  }
+  if (json) PrintError(status);
   return kFailure;
 }
 
 int Misuse(const std::string& sentence) {
   Note(sentence);
+  if (misuse_as_json) PrintError(Status(StatusCode::kInvalidArgument, sentence));
   return kMisuse;
 }
 

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "culet/desc.h"
@@ -63,14 +65,25 @@ std::string Counted(std::size_t count, const char* noun);
 Json Number(double value);
 Json ToJson(const LaunchSpec& spec);
 
+/// Text on stdout. That it could not be written is told at the end of the command, by main.
+void PrintText(const std::string& text);
+template <class... Args>
+void Print(fmt::format_string<Args...> format, Args&&... args) {
+  PrintText(fmt::format(format, std::forward<Args>(args)...));
+}
+
 /// The document, on stdout.
 void PrintJson(const Json& document);
 
-/// One sentence on stderr.
+/// One sentence on stderr; nothing happens where that cannot be written.
 void Note(const std::string& sentence);
+
+/// Makes Misuse print a document too. Said before the options are parsed, which may be what fails.
+void ReportMisuseAsJson();
 
 /// Reports the failure: a sentence on stderr and, with `json`, {"error": ...} on stdout.
 int Fail(const Status& status, bool json);
+/// The same for a command line that makes no sense.
 int Misuse(const std::string& sentence);
 
 }  // namespace culet::cli

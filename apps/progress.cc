@@ -19,6 +19,12 @@ int TerminalWidth() {
   return known ? size.ws_col : 80;
 }
 
+// A terminal that went away is no reason to stop.
+void Write(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace
 
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
@@ -36,15 +42,13 @@ void Progress::Update(double share, const std::string& text) {
                                  kBarWidth - filled, share * 100, text);
   // A wrapped line could not be erased; the last column wraps on some terminals.
   line.resize(std::min(line.size(), static_cast<std::size_t>(TerminalWidth() - 1)));
-  fmt::print(stderr, "\r{}\033[K", line);
-  std::fflush(stderr);
+  Write(fmt::format("\r{}\033[K", line));
   drawn_ = true;
 }
 
 void Progress::Clear() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  Write("\r\033[K");
   drawn_ = false;
 }
 

@@ -1,12 +1,15 @@
 #include "session.h"
 
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "interrupt.h"
 #include "output.h"
 
 namespace culet::cli {
@@ -23,10 +26,45 @@ bool LoadCache(const CacheFile& file, DispatchCache& cache) {
                          report->other_version + report->damaged ==
                      0;
   if (!clean) {
-    Note(fmt::format("cache {}: {}; what is not used stays in the file", file.path(),
-                     report->ToString()));
+    Note(fmt::format("cache {}: {}; {}", file.path(), report->ToString(),
+                     report->damaged > 0
+                         ? "damaged lines move to its .damaged copy at the next save"
+                         : "what is not used stays in the file"));
   }
   return true;
+}
+
+// Says once whose lock is waited for, and ends the wait on Ctrl-C.
+CacheFile::SaveOptions WaitAloud() {
+  CacheFile::SaveOptions options;
+  options.on_wait = [told = false, most_s = options.timeout_s](const std::string& holder,
+                                                               double) mutable {
+    if (!told) {
+      Note(fmt::format("waiting for the cache's lock, which {} holds; {:.0f} s at most", holder,
+                       most_s));
+    }
+    told = true;
+    return InterruptSignal() == 0;
+  };
+  return options;
+}
+
+// The cache in a new file that nobody else can have put there, read or replaced.
+Result<CacheFile> Rescue(const DispatchCache& cache) {
+  std::error_code error;
+  std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+  if (error) temporary = "/tmp";
+  std::string folder = (temporary / "culet-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    return Status(StatusCode::kIo,
+                  fmt::format("no folder can be made in '{}' ({})", temporary.string(),
+                              std::generic_category().message(errno)));
+  }
+  CacheFile file((std::filesystem::path(folder) / "dispatch.jsonl").string());
+  const Status saved = file.Save(cache).status();
+  if (saved.ok()) return file;
+  std::filesystem::remove_all(folder, error);
+  return saved;
 }
 
 }  // namespace
@@ -43,14 +81,21 @@ void CommonArgs::AddTo(CLI::App& command) {
 
 Status CommonArgs::Apply() const { return threads > 0 ? SetHostThreads(threads) : OkStatus(); }
 
+CLI::Validator AboveZero(const std::string& what) {
+  return CLI::Validator(
+      [what](const std::string& text) {
+        double value = 0;
+        const bool valid =
+            CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
+        return valid ? std::string() : fmt::format("{} is not {} above 0", text, what);
+      },
+      "");
+}
+
 void AddBudget(CLI::App& command, double* seconds, const std::string& description) {
   command.add_option("--budget", *seconds, description)
       ->type_name("SECONDS")
-      ->check([](const std::string& text) {
-        double value = 0;
-        const bool valid = CLI::detail::lexical_cast(text, value) && value > 0;
-        return valid ? std::string() : text + " is not a number of seconds above 0";
-      });
+      ->check(AboveZero("a number of seconds"));
 }
 
 void CacheArgs::AddTo(CLI::App& command) {
@@ -66,7 +111,7 @@ Result<Session> OpenSession(const CommonArgs& common, const CacheArgs* cache,
   CULET_RETURN_IF_ERROR(common.Apply());
   Result<Gemm> gemm = Gemm::Create({common.device, rates});
   if (!gemm.ok()) return gemm.status();
-  Session session{std::move(*gemm), std::nullopt};
+  Session session{std::move(*gemm), std::nullopt, true, {}};
   if (cache == nullptr) return session;
   const Result<std::string> path = CacheFile::DefaultPath(cache->path);
   if (!path.ok()) {
@@ -86,25 +131,29 @@ Status CheckThatResultsCanBeSaved(const Session& session) {
                   fmt::format("nothing was measured, because results could not be saved in {}; {}",
                               session.file->path(), way_out));
   }
-  // Saving no records changes nothing in the file, and fails where a later save would.
-  const Result<int> saved = session.file->Save(DispatchCache({}, "none"));
-  if (saved.ok()) return {};
-  return Status(saved.status().code(),
-                fmt::format("nothing was measured: {}; {}", saved.status().message(), way_out));
+  const Status status = session.file->CheckSave(WaitAloud());
+  if (status.ok()) return {};
+  return Status(status.code(),
+                fmt::format("nothing was measured: {}; {}", status.message(), way_out));
 }
 
 Status SaveResults(Session& session) {
   if (!session.file) return {};
-  const Result<int> saved = session.file->Save(session.gemm.cache());
-  if (saved.ok()) return {};
-  std::error_code ignored;
-  const std::filesystem::path folder = std::filesystem::temp_directory_path(ignored);
-  const std::string rescue = (folder / fmt::format("culet-{}.jsonl", getpid())).string();
-  session.file.emplace(rescue);
-  const Result<int> rescued = session.file->Save(session.gemm.cache());
-  Note(rescued.ok() ? fmt::format("{}; the results are in {}", saved.status().message(), rescue)
-                    : fmt::format("{}; nor could {} be written", saved.status().message(), rescue));
-  return saved.status();
+  session.saved_in.clear();
+  const Status saved = session.file->Save(session.gemm.cache(), WaitAloud()).status();
+  if (saved.ok()) {
+    session.saved_in = session.file->path();
+    return {};
+  }
+  const Result<CacheFile> rescue = Rescue(session.gemm.cache());
+  if (rescue.ok()) {
+    session.file = *rescue;
+    session.saved_in = rescue->path();
+  }
+  Note(rescue.ok() ? fmt::format("{}; the results are in {}", saved.message(), rescue->path())
+                   : fmt::format("{}; nor could a copy be kept: {}", saved.message(),
+                                 rescue.status().message()));
+  return saved;
 }
 
 }  // namespace culet::cli

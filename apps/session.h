@@ -23,6 +23,10 @@ struct CommonArgs {
   Status Apply() const;
 };
 
+/// Complains about a text that is no finite number above 0: "-1 is not a number of seconds above 0"
+/// for `what` "a number of seconds". For CLI::Option::check.
+CLI::Validator AboveZero(const std::string& what);
+
 /// The option --budget SECONDS, more than 0.
 void AddBudget(CLI::App& command, double* seconds, const std::string& description);
 
@@ -36,6 +40,7 @@ struct Session {
   Gemm gemm;
   std::optional<CacheFile> file;  ///< none when the cache is off
   bool file_is_readable = true;   ///< false: told on stderr already
+  std::string saved_in;           ///< where all results are since the last SaveResults; else empty
 };
 
 /// Makes the engine and, with `cache`, loads its cache. What is wrong with the file is told once
@@ -43,11 +48,11 @@ struct Session {
 Result<Session> OpenSession(const CommonArgs& common, const CacheArgs* cache,
                             const HardwareRates& rates = {});
 
-/// Whether results can be kept, found out before any is measured. Errors: as CacheFile::Save.
+/// Whether results can be kept, found out before any is measured. Errors: as CacheFile::CheckSave.
 Status CheckThatResultsCanBeSaved(const Session& session);
 
-/// Merges the engine's cache into the file. When that fails, the results go to a file in the
-/// temporary folder, from then on; stderr says so and the error is returned.
+/// Merges the engine's cache into the file. When that fails, the results go to a file in a folder
+/// of their own below the temporary one, from then on; stderr says so and the error is returned.
 Status SaveResults(Session& session);
 
 }  // namespace culet::cli

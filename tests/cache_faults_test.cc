@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cache_fixture.h"
-#include "gemm/file_lock.h"
+#include "base/file_lock.h"
 
 namespace culet {
 namespace {

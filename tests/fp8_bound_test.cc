@@ -58,8 +58,8 @@ Worst Compare(const GemmDesc& desc, Fill fill, int bits) {
   const auto at = Arrange(desc, 0);
   EXPECT_TRUE(at.ok());
   std::vector<std::byte> block(at->bytes);
-  FillBlock(desc, *at, options, block.data());
-  const Oracle oracle = MakeOracle(desc, *at, options, block.data());
+  EXPECT_TRUE(FillBlock(desc, *at, options, block.data()).ok());
+  const Oracle oracle = *MakeOracle(desc, *at, options, block.data());
   const auto load = [&](const Region& region, int row, int col) {
     return LoadAsDouble(block.data() + region.data, region.layout.type,
                         IndexOf(region.layout, row, col));

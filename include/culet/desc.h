@@ -86,7 +86,7 @@ std::string ToString(const GemmDesc& desc);
 enum class Backend : std::uint8_t {
   kReference = 0,  ///< the oracle: any problem, no speed; always the last resort
   kNative = 1,     ///< culet's own
-  kLibrary = 2,    ///< a library call
+  kLibrary = 2,    ///< a library call; reserved: none comes with culet yet
   kUser = 3,       ///< registered by the user
 };
 const char* ToString(Backend) noexcept;

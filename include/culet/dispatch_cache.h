@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +18,7 @@
 namespace culet {
 
 /// What became of the records of an imported stream or file. Nothing but `used` entered the cache;
-/// all others are kept when a file is written again.
+/// all others but the damaged ones are kept when a file is written again.
 struct ImportReport {
   int used = 0;                ///< entered the cache, or equal to what it held
   int outdated = 0;            ///< valid, but the cache holds a newer or a measured entry
@@ -63,10 +64,10 @@ class DispatchCache {
   };
   Neighbours FindNeighbours(const GemmDesc& desc) const;
 
-  /// Returns whether anything changed. Measured beats predicted, a newer measurement replaces an
-  /// older one, and of two of the same second the faster stays. Refused: a spec whose kernel is
-  /// null, not in the list or not able to run it, and values that no record may hold (m = 0, a
-  /// negative time).
+  /// Returns whether anything changed. Measured beats predicted, a sound measurement a noisy one
+  /// (IsNoisy), a newer one replaces an older one, and of two of the same second the faster stays.
+  /// Refused: a spec whose kernel is null, not in the list or not able to run it, and values that
+  /// no record may hold (m = 0, a negative time).
   bool Insert(const GemmDesc& desc, const LaunchSpec& spec);
 
   /// Removes an entry; whether there was one.
@@ -112,13 +113,26 @@ class CacheFile {
   /// Errors: DATA_LOSS (not a cache, too large), UNSUPPORTED (a newer version), IO.
   Result<ImportReport> Load(DispatchCache& cache) const;
 
-  /// Merges the cache's entries into the file; everything else in the file stays as it is, records
-  /// of other devices, unknown kernels and damaged lines included. Measured beats predicted and
-  /// newer beats older, as in Insert. A file that would not change is not written. Returns the
-  /// number of intact records that the file now holds, whatever their device or kernel. Errors: as
-  /// Load, and nothing is written then; IO when the folder cannot be written or another process
-  /// does not give the lock back.
-  Result<int> Save(const DispatchCache& cache) const;
+  struct SaveOptions {
+    /// Asked ten times a second while another process has held the lock for more than one, with its
+    /// name ("process 123 (culet)") and the seconds waited; false gives up. May be null.
+    std::function<bool(const std::string& holder, double waited_s)> on_wait;
+    double timeout_s = 60;  ///< for the lock
+  };
+
+  /// Merges the cache's entries into the file; every other intact record in the file stays as it
+  /// is, those of other devices and unknown kernels included. Measured beats predicted and newer
+  /// beats older, as in Insert. Lines whose checksum is wrong move to `<path>.damaged`, which keeps
+  /// the first megabyte of them. A file that would not change is not written. Returns the number of
+  /// records that the file now holds, whatever their device or kernel. Errors: as Load, and nothing
+  /// is written then; IO when the folder cannot be written or another process does not give the
+  /// lock back.
+  Result<int> Save(const DispatchCache& cache, const SaveOptions& options) const;
+  Result<int> Save(const DispatchCache& cache) const { return Save(cache, SaveOptions()); }
+
+  /// Whether Save could write, found out with the lock and a file beside this one that is removed
+  /// again; the folder is made. Errors: as Save.
+  Status CheckSave(const SaveOptions& options) const;
 
   const std::string& path() const noexcept { return path_; }
 

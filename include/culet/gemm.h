@@ -91,10 +91,14 @@ struct Explanation {
 /// Options of Gemm::Tune.
 struct TuneOptions {
   TunerOptions tuner;
-  bool force = false;  ///< measure although a measured entry exists
+  bool force =
+      false;  ///< measure although a measured entry exists; a noisy one (IsNoisy) always is
   /// Called between measurements with the share done; returning false ends the tuning: the
   /// report holds what is known, and nothing is remembered. May be null.
   std::function<bool(double progress, const LaunchSpec& current)> on_progress;
+  /// Asked more often, also while inputs and their reference are made; true ends the tuning alike.
+  /// May be null.
+  std::function<bool()> stop;
   /// The stream that the problem is about to be launched on: while it records a graph, whatever
   /// would be measured is refused instead, because memory is allocated and awaited.
   cudaStream_t stream = nullptr;
@@ -129,24 +133,30 @@ class Gemm {
   /// graph and the problem would have to be tuned first (kMeasure).
   Status Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream = nullptr);
 
-  /// Bytes of workspace that Run needs for this problem with today's choice.
-  Result<WorkspaceSize> RunWorkspaceSize(const GemmArgs& args);
+  /// Bytes of workspace that Run on `stream` needs for this problem with today's choice.
+  /// Errors: as Choose.
+  Result<WorkspaceSize> RunWorkspaceSize(const GemmArgs& args, cudaStream_t stream = nullptr);
 
-  /// Chooses and prepares once. A, U, C and D may be null here.
-  Result<GemmPlan> Plan(const GemmArgs& args);
+  /// Chooses and prepares once. A, U, C and D may be null here. `stream`: as in Choose.
+  Result<GemmPlan> Plan(const GemmArgs& args, cudaStream_t stream = nullptr);
   /// The same with a given kernel. Errors: UNSUPPORTED with the kernel's reason.
   Result<GemmPlan> Plan(const GemmArgs& args, const LaunchSpec& spec);
 
-  /// The kernel for a problem; kMeasure tunes when there is no measured entry.
-  Result<LaunchSpec> Choose(const GemmDesc& desc, DispatchPolicy policy = DispatchPolicy::kDefault);
+  /// The kernel for a problem; kMeasure tunes when there is no measured entry. `stream` is the one
+  /// that it is about to be launched on. Errors: UNSUPPORTED with every kernel's reason;
+  /// FAILED_PRECONDITION when it would have to be tuned while `stream` records a graph.
+  Result<LaunchSpec> Choose(const GemmDesc& desc, DispatchPolicy policy = DispatchPolicy::kDefault,
+                            cudaStream_t stream = nullptr);
 
   /// The choice and one reason for each other kernel. Measures nothing.
   Result<Explanation> explain(const GemmDesc& desc);
 
   /// Measures the feasible kernels on synthetic inputs in memory of its own, each checked against
-  /// the reference on a poisoned output first, and remembers the winner.
+  /// the reference on a poisoned output first, and remembers the winner. A budget counts from the
+  /// call: what is predicted not to fit into what is left of it is not begun.
   /// Errors: UNSUPPORTED with every kernel's reason; FAILED_PRECONDITION when options.stream
-  /// records a graph; as ScratchProblem::Create and Tuner::Winner.
+  /// records a graph; RESOURCE_EXHAUSTED when the budget leaves no time for a sample of the
+  /// default; as ScratchProblem::Create and Tuner::Winner.
   Result<TuneReport> Tune(const GemmDesc& desc, const TuneOptions& options = {});
 
   /// Feasible kernels with their parameters, best predicted first.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "culet/desc.h"
@@ -41,6 +42,8 @@ class PreparedKernel {
 
 /// The base of all kernels. Implement Launch, GetMaxSwizzle and GetMaxSplits, and override `why`
 /// to add what KernelDesc cannot say. docs/adding-a-kernel.md walks through one.
+/// Exceptions: what Launch, Prepare, GetMaxSwizzle and GetMaxSplits throw becomes an INTERNAL error
+/// that names the kernel, and the kernel no candidate. `noexcept` members must not throw.
 class Kernel {
  public:
   Kernel(KernelDesc desc, KernelInfo info);
@@ -119,6 +122,23 @@ class ArgsKernel : public Kernel {
 /// The Status of a Launch return value; `kernel` gives the id for the message.
 Status LaunchStatus(int code, const Kernel& kernel);
 
+/// Kernel::Launch with the fields of `args`, and its return value or exception as a Status.
+Status LaunchKernel(Kernel& kernel, const GemmArgs& args, int swizzle, int splits,
+                    Workspace& workspace, cudaStream_t stream);
+
+/// Kernel::Prepare. Errors: as it returns; INTERNAL when it throws or gives nothing.
+Result<std::unique_ptr<PreparedKernel>> PrepareKernel(Kernel& kernel, const GemmArgs& args,
+                                                      int swizzle, int splits);
+
+/// Kernel::GetMaxSwizzle and Kernel::GetMaxSplits. Errors: INTERNAL when they throw.
+Result<int> MaxSwizzle(const Kernel& kernel, const int4& shape);
+Result<int> MaxSplits(const Kernel& kernel, const int4& shape, int swizzle, std::size_t bsize,
+                      std::size_t psize);
+
+/// Why the kernel does not take the problem, for people; empty when it does. A twin made by
+/// transpose() speaks of D^T = B^T A^T, where rows are columns and A is B, and says so.
+std::string WhyNot(const Kernel& kernel, const GemmDesc& problem);
+
 /// Where a LaunchSpec's time comes from.
 enum class Origin : std::uint8_t { kPredicted = 0, kMeasured = 1 };
 const char* ToString(Origin) noexcept;
@@ -136,6 +156,14 @@ struct LaunchSpec {
   /// Where the problem allows programmatic dependent launch (GemmDesc::pdl): launched without.
   bool serial = false;
 };
+
+/// Whether the samples scattered so widely that their median says nothing: by more than itself.
+/// Such an entry still serves, but is no anchor of predictions, never replaces a sound one, and
+/// Gemm::Tune measures it again.
+constexpr bool IsNoisy(double time_us, double spread_us) noexcept { return spread_us > time_us; }
+constexpr bool IsNoisy(const LaunchSpec& spec) noexcept {
+  return spec.origin == Origin::kMeasured && IsNoisy(spec.time_us, spec.spread_us);
+}
 
 /// Whether two specs launch the same kernel with the same parameters, whatever is known of their
 /// speed.

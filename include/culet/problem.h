@@ -18,7 +18,7 @@ struct MatrixLayout {
   int rows = 0;
   int cols = 0;
   std::int64_t ld = 0;           ///< elements between the starts of two rows (columns); > 0
-  int pack = 0;                  ///< 0: plain. Other values name a kernel's own packed order
+  int pack = 0;                  ///< 0: plain. Other values are reserved for packed orders
   int num = 1;                   ///< matrices in the batch
   const int* offsets = nullptr;  ///< group starts, (num + 1), on the device; null for kFlat
   const int* idxs = nullptr;     ///< gathered rows, on the device; null unless kIndexed
@@ -102,7 +102,8 @@ struct WorkspaceSize {
   std::size_t barriers = 0;
   std::size_t partials = 0;
   std::size_t tensormaps = 0;
-  /// Bytes of one buffer that holds all parts, each aligned to 256 bytes, and the flags.
+  /// Bytes of one buffer that holds all parts, each aligned to 256 bytes, and the flags; the
+  /// largest std::size_t where that is more.
   std::size_t total() const noexcept;
 };
 

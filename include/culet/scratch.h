@@ -25,11 +25,14 @@ enum class Fill : std::uint8_t {
 struct ScratchOptions {
   Fill fill = Fill::kNormal;
   std::uint64_t seed = 1;
-  int sets = 1;                   ///< at least this many input sets at different addresses
-  std::size_t rotate_bytes = 0;   ///< and so many that all sets together exceed this
-  std::size_t gap_bytes = 0;      ///< at least so many bytes between the lines of every matrix
+  int sets = 1;                  ///< at least this many input sets at different addresses
+  std::size_t rotate_bytes = 0;  ///< and so many that all sets together exceed this
+  std::size_t gap_bytes = 0;     ///< at least so many bytes between the lines of every matrix
   float alpha = 1.0f;
-  float beta = 1.0f;              ///< used when the problem reads C; not 0
+  float beta = 1.0f;  ///< used when the problem reads C; not 0
+  /// Asked on the calling thread while inputs are made, copied and compared; true ends that with
+  /// RESOURCE_EXHAUSTED. May be null.
+  std::function<bool()> stop;
 };
 
 /// How far an output is from the double-precision product.
@@ -39,7 +42,8 @@ struct ErrorReport {
   double max_over_bound = 0;  ///< largest |D - R| over the bound of its element; > 1 is wrong
   std::size_t checked = 0;    ///< elements compared with the reference
   std::size_t unwritten = 0;  ///< elements that still hold the poison
-  bool guards_intact = true;  ///< nothing was written around D, between its lines, or to small inputs
+  bool guards_intact =
+      true;  ///< nothing was written around D, between its lines, or to small inputs
   int worst_row = 0, worst_col = 0;
   double worst_value = 0, worst_reference = 0;
   bool ok() const noexcept {
@@ -51,8 +55,8 @@ struct ErrorReport {
 
 /// Inputs and outputs for a GemmDesc in memory of its own on `device`, with the desc's orders and
 /// exactly its alignment classes. Inputs of all sets are equal, their addresses differ; around the
-/// inputs and between their lines lie NaNs. Row i and column j hold the same values whatever m and n
-/// are (but for Fill::kExtreme).
+/// inputs and between their lines lie NaNs. Row i and column j hold the same values whatever m and
+/// n are (but for Fill::kExtreme).
 class ScratchProblem {
  public:
   /// Errors: INVALID_ARGUMENT for a desc that Describe could not have made, RESOURCE_EXHAUSTED when
@@ -78,9 +82,9 @@ class ScratchProblem {
   Status PoisonOutput(int index = 0);
 
   /// Compares the output with the double-precision product. Small products are compared whole;
-  /// of large ones 16384 elements in 64 sampled rows or fewer, the edges of tiles among them, and the
-  /// whole output is scanned for poison. The bound of an element is derived from k and the formats
-  /// (docs/numerics.md); with Fill::kIntegers it is one rounding to the output type.
+  /// of large ones 16384 elements in 64 sampled rows or fewer, the edges of tiles among them, and
+  /// the whole output is scanned for poison. The bound of an element is derived from k and the
+  /// formats (docs/numerics.md); with Fill::kIntegers it is one rounding to the output type.
   Result<ErrorReport> Compare(int index = 0) const;
 
   /// The output of a set as it lies in memory, D's bytes row by row.

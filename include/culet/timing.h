@@ -32,9 +32,10 @@ class TimedLaunch {
   TimedLaunch(TimedLaunch&&) noexcept;
   TimedLaunch& operator=(TimedLaunch&&) noexcept;
 
-  /// Launches once on a poisoned output and compares. Errors: as GemmPlan::Launch and
-  /// ScratchProblem::Compare; a wrong result is a report that is not ok().
-  Result<ErrorReport> Check();
+  /// Launches once on a poisoned output and compares. `launch_s` (may be null): the seconds of that
+  /// launch on the CPU, 0 on a GPU, where they are too few to matter. Errors: as GemmPlan::Launch
+  /// and ScratchProblem::Compare; a wrong result is a report that is not ok().
+  Result<ErrorReport> Check(double* launch_s = nullptr);
 
   /// Microseconds a launch, cold. On the CPU one launch on the next set; on a GPU a CUDA graph of
   /// LaunchesPerSample launches over the sets in turn, made at the first call, its time over their

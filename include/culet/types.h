@@ -27,7 +27,7 @@ enum class DataType : std::uint8_t {
   kFloat16,       ///< IEEE binary16
   kBfloat16,      ///< upper half of binary32
   kFloat8_e4m3,   ///< OCP E4M3: largest 448, no infinities, 0x7f and 0xff are NaN
-  kFloat8_ue8m0,  ///< OCP scale format: a power of two, 2^(byte - 127)
+  kFloat8_ue8m0,  ///< OCP scale format: a power of two, 2^(byte - 127); no product takes it yet
   kInt32,         ///< ids, positions and indices of graphs; no product takes it
 };
 
@@ -56,7 +56,7 @@ constexpr Order Transposed(Order order) noexcept {
   return order == Order::kColMajor ? Order::kRowMajor : Order::kColMajor;
 }
 
-/// How a batch of matrices lies in memory. Only kFlat has kernels so far.
+/// How a batch of matrices lies in memory. The others are reserved: no kernel takes them yet.
 enum class Striding : std::uint8_t {
   kFlat = 0,     ///< one matrix
   kBlocked = 1,  ///< groups along one axis, given by offsets
@@ -82,7 +82,7 @@ struct QuantDesc {
 /// What happens to alpha * A B + beta * C + bias before it is rounded and stored.
 enum class Epilogue : std::uint8_t {
   kNone = 0,
-  kGatedSilu = 1,  ///< silu(gate) * up of paired columns
+  kGatedSilu = 1,  ///< silu(gate) * up of paired columns; reserved: no kernel has it yet
 };
 
 /// Where Gemm takes its choice from.
@@ -95,7 +95,8 @@ enum class DispatchPolicy : std::uint8_t {
 /// How partial sums are kept on matrix units whose accumulators hold fewer than 24 bits.
 enum class Accumulate : std::uint8_t {
   kPromoted = 0,  ///< promoted to FP32 within K
-  kFast = 1,      ///< in the unit's own accumulator, with a bound that grows with K
+  kFast = 1,      ///< in the unit's own accumulator, with a bound that grows with K; allowed, but
+                  ///< no kernel makes use of it yet
 };
 
 /// What a caller may rely on between two runs. A later value includes the earlier ones.

@@ -1,22 +1,23 @@
 // CacheFile: a DispatchCache on disk that many processes share.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <unordered_map>
 
+#include "base/file_io.h"
+#include "base/file_lock.h"
 #include "culet/dispatch_cache.h"
 #include "gemm/cache_record.h"
 #include "gemm/cache_rules.h"
 #include "gemm/cache_text.h"
-#include "gemm/file_io.h"
-#include "gemm/file_lock.h"
 
 namespace culet {
 namespace {
 
-// A merge takes milliseconds; who waits longer than this waits for a stopped process.
-constexpr std::chrono::milliseconds kLockTimeout{60'000};
+// What is kept of damaged lines: enough to see what wrote them.
+constexpr std::size_t kMaxDamagedBytes = std::size_t{1} << 20;
 
 // An entry of the cache as a line, and then the line that wins over it in the file.
 struct Merging {
@@ -24,9 +25,14 @@ struct Merging {
   std::string line;
 };
 
+struct Merged {
+  CacheText file;
+  std::string damaged;  // the lines that are in it no more, kMaxDamagedBytes at most
+};
+
 // The file's text with the cache's entries in it. Only usable records of the same problem compete;
-// every other line stays.
-CacheText Merge(std::string_view old_text, const DispatchCache& cache) {
+// every other intact line stays.
+Merged Merge(std::string_view old_text, const DispatchCache& cache) {
   std::vector<Merging> entries;
   for (const auto& [desc, spec] : cache.Entries()) {
     entries.push_back({spec, WriteRecord(cache.device_class(), desc, spec)});
@@ -34,10 +40,15 @@ CacheText Merge(std::string_view old_text, const DispatchCache& cache) {
   std::unordered_map<std::string, Merging*> by_key;
   for (Merging& entry : entries) by_key.emplace(RecordKey(entry.line), &entry);
 
-  std::vector<std::string_view> records, damaged;
+  std::vector<std::string_view> records;
+  std::string damaged;
   ForEachCacheLine(old_text, [&](int, std::string_view line) {
     const std::string_view key = RecordKey(line);
-    if (key.empty()) return damaged.push_back(line);
+    if (key.empty()) {
+      const std::size_t room = kMaxDamagedBytes - damaged.size();
+      if (room > 1) (damaged += line.substr(0, room - 1)) += '\n';
+      return;
+    }
     if (const auto mine = by_key.find(std::string(key)); mine != by_key.end()) {
       const ParsedRecord theirs = ReadRecord(line);
       const ResolvedRecord resolved =
@@ -52,7 +63,7 @@ CacheText Merge(std::string_view old_text, const DispatchCache& cache) {
     records.push_back(line);
   });
   for (const Merging& entry : entries) records.push_back(entry.line);
-  return ComposeCacheText(records, damaged);
+  return {ComposeCacheText(std::move(records)), std::move(damaged)};
 }
 
 // The text of a cache, or nothing when there is no file.
@@ -65,9 +76,25 @@ Result<std::optional<std::string>> ReadCache(const std::string& path) {
   return text;
 }
 
-Result<FileLock> LockFor(const std::string& path) {
+Result<FileLock> LockFor(const std::string& path, const CacheFile::SaveOptions& options) {
   CULET_RETURN_IF_ERROR(MakeFolderOf(path));
-  return FileLock::Acquire(path + ".lock", kLockTimeout);
+  const std::chrono::duration<double> timeout(std::clamp(options.timeout_s, 0.0, 1e6));
+  return FileLock::Acquire(path + ".lock",
+                           std::chrono::duration_cast<std::chrono::milliseconds>(timeout),
+                           options.on_wait);
+}
+
+// Adds the lines to what `path` has of earlier ones, up to kMaxDamagedBytes. Whatever keeps that
+// from being written must not keep the cache from it: the lines say nothing that can be used.
+void KeepDamaged(const std::string& path, const std::string& lines) {
+  if (lines.empty()) return;
+  const auto old_lines = ReadFile(path, 2 * kMaxDamagedBytes);
+  std::error_code ignored;
+  if (!old_lines.ok() || std::filesystem::is_symlink(path, ignored)) return;
+  std::string kept = old_lines->value_or("");
+  const std::size_t had = kept.size();
+  if (had < kMaxDamagedBytes) kept += lines.substr(0, kMaxDamagedBytes - had);
+  if (kept.size() != had) static_cast<void>(ReplaceFile(path, kept).ok());
 }
 
 }  // namespace
@@ -105,7 +132,7 @@ Result<ImportReport> CacheFile::Load(DispatchCache& cache) const {
   return report;
 }
 
-Result<int> CacheFile::Save(const DispatchCache& cache) const {
+Result<int> CacheFile::Save(const DispatchCache& cache, const SaveOptions& options) const {
   if (path_.empty()) return 0;
   const Result<std::string> path = FollowLinks(path_);
   if (!path.ok()) return path.status();
@@ -113,15 +140,27 @@ Result<int> CacheFile::Save(const DispatchCache& cache) const {
   if (const auto text = ReadCache(*path); !text.ok() || (!text->has_value() && cache.size() == 0)) {
     return text.ok() ? Result<int>(0) : text.status();
   }
-  const Result<FileLock> lock = LockFor(*path);
+  const Result<FileLock> lock = LockFor(*path, options);
   const auto old_text = ReadCache(*path);
   if (!old_text.ok()) return old_text.status();
-  const CacheText merged = Merge(old_text->value_or(""), cache);
-  if (*old_text == merged.text) return merged.records;
+  const Merged merged = Merge(old_text->value_or(""), cache);
+  if (*old_text == merged.file.text) return merged.file.records;
   // Only now: a file in a read-only folder that says all there is to say is as good as written.
   if (!lock.ok()) return lock.status();
-  CULET_RETURN_IF_ERROR(ReplaceFile(*path, merged.text));
-  return merged.records;
+  KeepDamaged(*path + ".damaged", merged.damaged);
+  CULET_RETURN_IF_ERROR(ReplaceFile(*path, merged.file.text));
+  return merged.file.records;
+}
+
+Status CacheFile::CheckSave(const SaveOptions& options) const {
+  if (path_.empty()) return {};
+  const Result<std::string> path = FollowLinks(path_);
+  if (!path.ok()) return path.status();
+  // As in Save: nothing appears beside a file that is not ours.
+  if (const auto text = ReadCache(*path); !text.ok()) return text.status();
+  const Result<FileLock> lock = LockFor(*path, options);
+  if (!lock.ok()) return lock.status();
+  return CheckReplaceFile(*path);
 }
 
 Result<std::vector<CacheFile::Record>> CacheFile::List() const {

@@ -45,9 +45,14 @@ bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec) {
   // Splits that need more workspace than this are refused by any caller.
   constexpr std::size_t kAmpleBytes = std::size_t{1} << 30;
   if (!spec.kernel->is_feasible(desc)) return false;
-  if (spec.swizzle > 0 && spec.swizzle > spec.kernel->GetMaxSwizzle(ShapeOf(desc))) return false;
-  return spec.splits <= 1 || spec.splits <= spec.kernel->GetMaxSplits(ShapeOf(desc), spec.swizzle,
-                                                                      kAmpleBytes, kAmpleBytes);
+  if (spec.swizzle > 0) {
+    const auto max_swizzle = MaxSwizzle(*spec.kernel, ShapeOf(desc));
+    if (!max_swizzle.ok() || spec.swizzle > *max_swizzle) return false;
+  }
+  if (spec.splits <= 1) return true;
+  const auto max_splits =
+      MaxSplits(*spec.kernel, ShapeOf(desc), spec.swizzle, kAmpleBytes, kAmpleBytes);
+  return max_splits.ok() && spec.splits <= *max_splits;
 }
 
 ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cache) {
@@ -63,8 +68,8 @@ ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cac
 
 int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept {
   const auto rank = [](const LaunchSpec& spec) {
-    return std::tuple(spec.origin, spec.when, -spec.time_us, -spec.spread_us, -spec.baseline_us,
-                      -spec.splits, -spec.swizzle, !spec.serial,
+    return std::tuple(spec.origin, !IsNoisy(spec), spec.when, -spec.time_us, -spec.spread_us,
+                      -spec.baseline_us, -spec.splits, -spec.swizzle, !spec.serial,
                       std::string_view(spec.kernel->id()));
   };
   const auto order = rank(a) <=> rank(b);

@@ -32,8 +32,9 @@ ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cac
 /// Requires: spec.kernel.
 bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec);
 
-/// <0, 0 or >0 as `a` loses to, equals or wins over `b`: measured beats predicted, then the newer
-/// wins, then the faster. A total order over all fields: merging gives the same in any order.
+/// <0, 0 or >0 as `a` loses to, equals or wins over `b`: measured beats predicted, a sound
+/// measurement a noisy one, then the newer wins, then the faster. A total order over all fields:
+/// merging gives the same in any order.
 int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept;
 
 }  // namespace culet

@@ -78,18 +78,15 @@ void ForEachCacheLine(std::string_view text,
   }
 }
 
-CacheText ComposeCacheText(std::vector<std::string_view> records,
-                           const std::vector<std::string_view>& damaged) {
+CacheText ComposeCacheText(std::vector<std::string_view> records) {
   std::ranges::sort(records, NaturalLess);
   const auto repeated = std::ranges::unique(records);
   records.erase(repeated.begin(), repeated.end());
   std::string text(kHeaderStart);
   text += ",\"version\":" + std::to_string(kCacheFormatVersion) + "}\n";
-  for (const std::vector<std::string_view>& lines : {records, damaged}) {
-    for (const std::string_view line : lines) {
-      text += line;
-      text += '\n';
-    }
+  for (const std::string_view line : records) {
+    text += line;
+    text += '\n';
   }
   return {std::move(text), static_cast<int>(records.size())};
 }

@@ -27,8 +27,7 @@ struct CacheText {
   int records = 0;
 };
 
-/// A header, the records sorted as people count and without repetitions, then `damaged` as it is.
-CacheText ComposeCacheText(std::vector<std::string_view> records,
-                           const std::vector<std::string_view>& damaged = {});
+/// A header, then the records sorted as people count and without repetitions.
+CacheText ComposeCacheText(std::vector<std::string_view> records);
 
 }  // namespace culet

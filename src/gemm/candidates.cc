@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "gemm/cost_model.h"
@@ -31,13 +32,16 @@ double Sane(double time_us) noexcept {
   return time_us >= 0 ? time_us : std::numeric_limits<double>::infinity();
 }
 
-void AppendVariants(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& device,
-                    const HardwareRates& rates, std::vector<LaunchSpec>& candidates) {
+// Errors: what the kernel threw.
+Status AppendVariants(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& device,
+                      const HardwareRates& rates, std::vector<LaunchSpec>& candidates) {
   const int4 shape = ShapeOf(desc);
-  const int max_swizzle = std::clamp(kernel.GetMaxSwizzle(shape), 0, kMaxSwizzle);
-  for (int swizzle = 0; swizzle <= max_swizzle; ++swizzle) {
-    const int max_splits = std::clamp(
-        kernel.GetMaxSplits(shape, swizzle, kBarrierBytes, kPartialBytes), 1, std::max(1, desc.k));
+  const auto swizzles = MaxSwizzle(kernel, shape);
+  if (!swizzles.ok()) return swizzles.status();
+  for (int swizzle = 0; swizzle <= std::clamp(*swizzles, 0, kMaxSwizzle); ++swizzle) {
+    const auto cuts = MaxSplits(kernel, shape, swizzle, kBarrierBytes, kPartialBytes);
+    if (!cuts.ok()) return cuts.status();
+    const int max_splits = std::clamp(*cuts, 1, std::max(1, desc.k));
     for (int splits = 1; splits <= max_splits; splits = NextSplits(splits)) {
       LaunchSpec spec;
       spec.kernel = &kernel;
@@ -54,6 +58,7 @@ void AppendVariants(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& devi
       if (spec.serial) append();
     }
   }
+  return {};
 }
 
 bool IsOf(const LaunchSpec& spec, Backend backend) {
@@ -66,10 +71,21 @@ std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, co
                                             const DeviceInfo& device, const HardwareRates& rates) {
   std::vector<LaunchSpec> candidates;
   for (Kernel* kernel : kernels) {
-    if (kernel->is_feasible(desc)) AppendVariants(*kernel, desc, device, rates, candidates);
+    const std::size_t before = candidates.size();
+    if (kernel->is_feasible(desc) &&
+        !AppendVariants(*kernel, desc, device, rates, candidates).ok()) {
+      candidates.resize(before);
+    }
   }
   std::ranges::stable_sort(candidates, {}, &LaunchSpec::time_us);
   return candidates;
+}
+
+std::string WhyNoCandidate(Kernel& kernel, const GemmDesc& desc) {
+  if (std::string refusal = WhyNot(kernel, desc); !refusal.empty()) return refusal;
+  std::vector<LaunchSpec> ignored;
+  const Status status = AppendVariants(kernel, desc, {}, {}, ignored);
+  return status.ok() ? "feasible, but no launch parameters fit" : status.message();
 }
 
 std::vector<LaunchSpec> WorthMeasuring(std::span<const LaunchSpec> candidates, int max_candidates) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "gemm/cost_model.h"
 
@@ -18,10 +19,11 @@ bool Serves(const LaunchSpec& spec, const GemmDesc& desc) {
   if (spec.kernel == nullptr || spec.origin != Origin::kMeasured) return false;
   if (!spec.kernel->is_feasible(desc)) return false;
   const int4 shape = ShapeOf(desc);
-  if (spec.swizzle < 0 || spec.swizzle > spec.kernel->GetMaxSwizzle(shape)) return false;
+  const auto max_swizzle = MaxSwizzle(*spec.kernel, shape);
+  if (!max_swizzle.ok() || spec.swizzle < 0 || spec.swizzle > *max_swizzle) return false;
   constexpr std::size_t kAnySize = static_cast<std::size_t>(-1);
-  return spec.splits >= 1 &&
-         spec.splits <= spec.kernel->GetMaxSplits(shape, spec.swizzle, kAnySize, kAnySize);
+  const auto max_splits = MaxSplits(*spec.kernel, shape, spec.swizzle, kAnySize, kAnySize);
+  return max_splits.ok() && spec.splits >= 1 && spec.splits <= *max_splits;
 }
 
 // A problem with pdl that was not measured itself takes what is known of the one without.
@@ -38,8 +40,8 @@ DataType RateType(const GemmDesc& desc) noexcept {
 
 Status NoKernelFor(const GemmDesc& desc, const Registry& registry) {
   std::string reasons;
-  for (const Kernel* kernel : registry.kernels()) {
-    reasons += fmt::format("\n  {}: {}", kernel->id(), kernel->why(desc).reason());
+  for (Kernel* kernel : registry.kernels()) {
+    reasons += fmt::format("\n  {}: {}", kernel->id(), WhyNoCandidate(*kernel, desc));
   }
   return Status(StatusCode::kUnsupported,
                 fmt::format("no registered kernel takes {}{}", ToString(desc),

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/fork_mutex.h"
 #include "culet/desc.h"
 #include "culet/device.h"
 #include "culet/dispatch_cache.h"
@@ -51,7 +51,7 @@ class Chooser {
   const Registry& registry_;
   const DispatchCache& cache_;
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::uint64_t remembered_generation_ = 0;
   std::map<GemmDesc, Choice> remembered_;
 };

@@ -113,7 +113,8 @@ std::optional<Anchor> AnchorAt(const std::optional<std::pair<GemmDesc, LaunchSpe
                                const DeviceInfo& device, const HardwareRates& rates) noexcept {
   if (!neighbour) return std::nullopt;
   const auto& [desc, winner] = *neighbour;
-  if (winner.kernel == nullptr || winner.origin != Origin::kMeasured || !IsTime(winner.time_us)) {
+  if (winner.kernel == nullptr || winner.origin != Origin::kMeasured || IsNoisy(winner) ||
+      !IsTime(winner.time_us)) {
     return std::nullopt;
   }
   const double predicted_us = PredictSpecUs(winner, desc, device, rates);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "culet/desc.h"
@@ -16,9 +17,13 @@ namespace culet {
 double RooflineUs(const GemmDesc& desc, const HardwareRates& rates) noexcept;
 
 /// Feasible kernels x swizzle x splits with predicted time_us, best first; equals keep the order of
-/// `kernels`. Each spec is within GetMaxSwizzle and GetMaxSplits.
+/// `kernels`. Each spec is within GetMaxSwizzle and GetMaxSplits; a kernel that throws there is
+/// left out.
 std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, const GemmDesc& desc,
                                             const DeviceInfo& device, const HardwareRates& rates);
+
+/// Why a kernel is not among them, though it may call the problem feasible: what it threw.
+std::string WhyNoCandidate(Kernel& kernel, const GemmDesc& desc);
 
 /// Those of `candidates` worth measuring, in the same order, at most `max_candidates`. The first,
 /// the default, is always among them. Of the others the reference is left out, and what is

@@ -8,10 +8,10 @@
 #include <map>
 #include <mutex>
 #include <ostream>
-#include <shared_mutex>
 #include <sstream>
 #include <type_traits>
 
+#include "base/fork_mutex.h"
 #include "gemm/cache_record.h"
 #include "gemm/cache_rules.h"
 #include "gemm/cache_text.h"
@@ -91,7 +91,7 @@ struct DispatchCache::Impl {
   using Entry = std::pair<GemmDesc, LaunchSpec>;
 
   Kernel* FindKernel(std::string_view id) const {
-    const std::shared_lock lock(mutex);
+    const std::lock_guard lock(mutex);
     const auto found = kernels.find(id);
     return found != kernels.end() ? found->second : nullptr;
   }
@@ -102,7 +102,7 @@ struct DispatchCache::Impl {
         !IsRecordable(desc, spec) || !IsLaunchable(desc, spec)) {
       return Inserted::kRefused;
     }
-    const std::unique_lock lock(mutex);
+    const std::lock_guard lock(mutex);
     const auto [found, is_new] = entries.try_emplace(KeyOf(desc), desc, spec);
     if (is_new) {
       ++generation;
@@ -116,7 +116,7 @@ struct DispatchCache::Impl {
   }
 
   std::string device_class;
-  mutable std::shared_mutex mutex;  // guards all below
+  mutable ForkMutex mutex;  // guards all below
   std::map<std::string, Kernel*, std::less<>> kernels;
   std::map<Key, Entry> entries;
   std::atomic<std::uint64_t> generation = 0;  // written under the mutex
@@ -133,7 +133,7 @@ DispatchCache& DispatchCache::operator=(DispatchCache&&) noexcept = default;
 
 void DispatchCache::AddKernel(Kernel* kernel) {
   if (kernel == nullptr) return;
-  const std::unique_lock lock(impl_->mutex);
+  const std::lock_guard lock(impl_->mutex);
   impl_->kernels.try_emplace(kernel->id(), kernel);
 }
 
@@ -141,7 +141,7 @@ Kernel* DispatchCache::FindKernel(std::string_view id) const { return impl_->Fin
 
 std::optional<LaunchSpec> DispatchCache::Find(const GemmDesc& desc) const {
   const Key key = KeyOf(desc);
-  const std::shared_lock lock(impl_->mutex);
+  const std::lock_guard lock(impl_->mutex);
   const auto found = impl_->entries.find(key);
   if (found == impl_->entries.end()) return std::nullopt;
   return found->second.second;
@@ -156,7 +156,7 @@ std::optional<LaunchSpec> DispatchCache::LowerBound(const GemmDesc& desc) const 
 DispatchCache::Neighbours DispatchCache::FindNeighbours(const GemmDesc& desc) const {
   const Key key = KeyOf(desc);
   Neighbours neighbours;
-  const std::shared_lock lock(impl_->mutex);
+  const std::lock_guard lock(impl_->mutex);
   const auto& entries = impl_->entries;
   const auto at_or_above = entries.lower_bound(key);
   if (at_or_above != entries.end() && at_or_above->first.problem == key.problem) {
@@ -178,7 +178,7 @@ bool DispatchCache::Insert(const GemmDesc& desc, const LaunchSpec& spec) {
 }
 
 bool DispatchCache::Erase(const GemmDesc& desc) {
-  const std::unique_lock lock(impl_->mutex);
+  const std::lock_guard lock(impl_->mutex);
   if (impl_->entries.erase(KeyOf(desc)) == 0) return false;
   ++impl_->generation;
   return true;
@@ -233,7 +233,7 @@ int DispatchCache::Import(std::istream& is, ImportReport* report) {
 }
 
 std::size_t DispatchCache::size() const {
-  const std::shared_lock lock(impl_->mutex);
+  const std::lock_guard lock(impl_->mutex);
   return impl_->entries.size();
 }
 
@@ -242,7 +242,7 @@ std::uint64_t DispatchCache::generation() const noexcept { return impl_->generat
 const std::string& DispatchCache::device_class() const noexcept { return impl_->device_class; }
 
 std::vector<std::pair<GemmDesc, LaunchSpec>> DispatchCache::Entries() const {
-  const std::shared_lock lock(impl_->mutex);
+  const std::lock_guard lock(impl_->mutex);
   std::vector<std::pair<GemmDesc, LaunchSpec>> entries;
   entries.reserve(impl_->entries.size());
   for (const auto& [key, entry] : impl_->entries) entries.push_back(entry);

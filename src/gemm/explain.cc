@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "gemm/cost_model.h"
 
@@ -10,10 +11,10 @@ namespace culet {
 namespace {
 
 // Why a feasible kernel is not the choice.
-std::string WhySlower(const Kernel* kernel, const std::vector<LaunchSpec>& candidates,
+std::string WhySlower(Kernel* kernel, const std::vector<LaunchSpec>& candidates,
                       const Explanation& explanation) {
   const auto best = std::ranges::find(candidates, kernel, &LaunchSpec::kernel);
-  if (best == candidates.end()) return "feasible, but no launch parameters fit";
+  if (best == candidates.end()) return WhyNoCandidate(*kernel, explanation.desc);
   const LaunchSpec& choice = explanation.choice;
   if (best->time_us >= explanation.predicted_us) {
     return fmt::format("predicted {:.4g} us, {:.2f} times the choice's prediction", best->time_us,
@@ -51,12 +52,12 @@ Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const De
                                                           spec.swizzle, spec.splits);
   explanation.roofline_us = RooflineUs(desc, rates);
   if (spec.time_us > 0) explanation.roofline_share = explanation.roofline_us / spec.time_us;
-  for (const Kernel* kernel : registry.kernels()) {
+  for (Kernel* kernel : registry.kernels()) {
     if (kernel == spec.kernel) continue;
-    const Feasibility feasible = kernel->why(desc);
-    explanation.rejected.push_back(
-        {kernel->id(), feasible.ok(),
-         feasible.ok() ? WhySlower(kernel, candidates, explanation) : feasible.reason()});
+    std::string reason = WhyNot(*kernel, desc);
+    const bool feasible = reason.empty();
+    if (feasible) reason = WhySlower(kernel, candidates, explanation);
+    explanation.rejected.push_back({kernel->id(), feasible, std::move(reason)});
   }
   return explanation;
 }
@@ -73,7 +74,7 @@ std::string Explanation::ToString() const {
     if (choice.baseline_us > 0) {
       text += fmt::format(", default {:.4g} us in the same run", choice.baseline_us);
     }
-    text += ")\n";
+    text += IsNoisy(choice) ? "; too noisy to mean much, tune again)\n" : ")\n";
   }
   text += fmt::format("  predicted {:.4g} us\n  roofline  {:.4g} us, reached to {:.0f} %\n",
                       predicted_us, roofline_us, 100 * roofline_share);

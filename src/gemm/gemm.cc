@@ -12,6 +12,7 @@
 #include "gemm/device_scope.h"
 #include "gemm/explain.h"
 #include "gemm/plan_state.h"
+#include "gemm/time_limit.h"
 #include "gemm/tune.h"
 #ifdef CULET_WITH_CUDA
 #include "cuda/memory.h"
@@ -60,17 +61,6 @@ Status CheckWorkspace(const WorkspaceSize& need, const Workspace& given) {
   return check("tensormaps", need.tensormaps, given.tensormaps, given.tensormaps_size);
 }
 
-// Gemm::Choose for a launch on `stream`.
-Result<LaunchSpec> ChooseOn(Gemm& gemm, const GemmDesc& desc, DispatchPolicy policy,
-                            cudaStream_t stream) {
-  if (policy != DispatchPolicy::kMeasure) return gemm.Choose(desc, policy);
-  TuneOptions options;
-  options.stream = stream;
-  auto report = gemm.Tune(desc, options);
-  if (!report) return report.status();
-  return report->winner;
-}
-
 Status RefuseCapture([[maybe_unused]] const DeviceInfo& device,
                      [[maybe_unused]] cudaStream_t stream, [[maybe_unused]] const GemmDesc& desc) {
 #ifdef CULET_WITH_CUDA
@@ -102,6 +92,16 @@ const char* ToString(ChoiceSource source) noexcept {
   return "invalid";
 }
 
+namespace {
+
+// The arguments as `spec` launches them.
+GemmArgs AsLaunched(GemmArgs args, const LaunchSpec& spec) {
+  args.operation.pdl = args.operation.pdl && !spec.serial;
+  return args;
+}
+
+}  // namespace
+
 struct Gemm::Impl {
   Impl(DeviceInfo device_info, const HardwareRates& measured)
       : device(std::move(device_info)),
@@ -131,8 +131,16 @@ Result<Gemm> Gemm::Create(const GemmOptions& options) {
   return Gemm(std::make_unique<Impl>(*std::move(device), options.rates));
 }
 
-Result<LaunchSpec> Gemm::Choose(const GemmDesc& desc, DispatchPolicy policy) {
-  if (policy == DispatchPolicy::kMeasure) return ChooseOn(*this, desc, policy, nullptr);
+Result<LaunchSpec> Gemm::Choose(const GemmDesc& desc, DispatchPolicy policy, cudaStream_t stream) {
+  if (policy == DispatchPolicy::kMeasure) {
+    // A noisy entry will do: on a machine that is busy the next one would be no better.
+    if (LaunchSpec known; impl_->chooser.FindMeasured(desc, known)) return known;
+    TuneOptions options;
+    options.stream = stream;
+    auto report = Tune(desc, options);
+    if (!report) return report.status();
+    return report->winner;
+  }
   auto choice = impl_->chooser.Choose(desc, policy == DispatchPolicy::kReuse);
   if (!choice) return choice.status();
   return choice->spec;
@@ -143,33 +151,28 @@ Status Gemm::Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream
   if (!desc) return desc.status();
   CULET_RETURN_IF_ERROR(CheckAllPointers(args));
   if (!IsStreamOf(stream, impl_->device.ordinal)) return StreamOfAnother(impl_->device.ordinal);
-  const auto spec = ChooseOn(*this, *desc, args.operation.dispatch, stream);
+  const auto spec = Choose(*desc, args.operation.dispatch, stream);
   if (!spec) return spec.status();
   const DeviceScope scope(impl_->device.ordinal);
   Kernel& kernel = *spec->kernel;
   CULET_RETURN_IF_ERROR(
       CheckWorkspace(kernel.workspace_size(*desc, spec->swizzle, spec->splits), workspace));
-  Operation operation = args.operation;
-  operation.pdl = AsLaunched(*desc, *spec).pdl;
-  const int code =
-      kernel.Launch(operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc, args.B,
-                    args.Bdesc, args.V, args.Vdesc, args.beta, args.C, args.Cdesc, args.D,
-                    args.Ddesc, spec->swizzle, spec->splits, workspace, stream);
-  return LaunchStatus(code, kernel);
+  return LaunchKernel(kernel, AsLaunched(args, *spec), spec->swizzle, spec->splits, workspace,
+                      stream);
 }
 
-Result<WorkspaceSize> Gemm::RunWorkspaceSize(const GemmArgs& args) {
+Result<WorkspaceSize> Gemm::RunWorkspaceSize(const GemmArgs& args, cudaStream_t stream) {
   const auto desc = Describe(args, impl_->device.arch);
   if (!desc) return desc.status();
-  const auto spec = Choose(*desc, args.operation.dispatch);
+  const auto spec = Choose(*desc, args.operation.dispatch, stream);
   if (!spec) return spec.status();
   return spec->kernel->workspace_size(*desc, spec->swizzle, spec->splits);
 }
 
-Result<GemmPlan> Gemm::Plan(const GemmArgs& args) {
+Result<GemmPlan> Gemm::Plan(const GemmArgs& args, cudaStream_t stream) {
   const auto desc = Describe(args, impl_->device.arch);
   if (!desc) return desc.status();
-  const auto spec = Choose(*desc, args.operation.dispatch);
+  const auto spec = Choose(*desc, args.operation.dispatch, stream);
   if (!spec) return spec.status();
   return Plan(args, *spec);
 }
@@ -181,15 +184,14 @@ Result<GemmPlan> Gemm::Plan(const GemmArgs& args, const LaunchSpec& spec) {
   if (spec.kernel == nullptr) {
     return Status(StatusCode::kInvalidArgument, "spec.kernel is null; take a spec from Choose");
   }
-  if (const Feasibility feasible = spec.kernel->why(*desc); !feasible.ok()) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{} does not take {}: {}", spec.kernel->id(), ToString(*desc),
-                              feasible.reason()));
+  if (const std::string refusal = WhyNot(*spec.kernel, *desc); !refusal.empty()) {
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("{} does not take {}: {}", spec.kernel->id(), ToString(*desc), refusal));
   }
   const DeviceScope scope(impl_->device.ordinal);  // on which functions are loaded
-  GemmArgs launched = args;
-  launched.operation.pdl = AsLaunched(*desc, spec).pdl;
-  auto prepared = spec.kernel->Prepare(launched, spec.swizzle, spec.splits);
+  auto prepared =
+      PrepareKernel(*spec.kernel, AsLaunched(args, spec), spec.swizzle, spec.splits);
   if (!prepared) return prepared.status();
   auto state = std::make_unique<PlanState>();
   state->ordinal = impl_->device.ordinal;
@@ -223,7 +225,8 @@ Result<Explanation> Gemm::explain(const GemmDesc& desc) {
 
 Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) {
   TuneReport report;
-  if (!options.force && impl_->chooser.FindMeasured(desc, report.winner)) {
+  if (!options.force && impl_->chooser.FindMeasured(desc, report.winner) &&
+      !IsNoisy(report.winner)) {
     report.from_cache = true;
     return report;
   }
@@ -234,9 +237,10 @@ Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) 
   // right kernel takes is never without an answer.
   std::vector<Dropped> dropped;
   const TunerOptions tuner = ForDevice(options.tuner, impl_->device);
+  const TimeLimit limit(options);
   while (true) {
     const auto measured = WorthMeasuring(left, *tuner.max_candidates);
-    auto tuned = MeasureCandidates(*this, desc, measured, options, dropped);
+    auto tuned = MeasureCandidates(*this, desc, measured, options, limit, dropped);
     if (tuned) {
       tuned->dropped = std::move(dropped);
       if (tuned->complete) {

@@ -1,9 +1,42 @@
 #include "culet/kernel.h"
 
+#include <exception>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace culet {
 namespace {
+
+// What a launch that threw returns: no StatusCode and no cudaError_t. The words follow on the side,
+// since a launch's return value has no room for them.
+constexpr int kThrew = 1 << 30;
+thread_local std::string thrown_words;
+
+// Calls `body`; `failed(words)` makes the result of one that throws.
+template <class Body, class Failed>
+auto Caught(Body body, Failed failed) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return failed(error.what());
+  } catch (...) {
+    return failed("something that is no std::exception");
+  }
+}
+
+Status Threw(const Kernel& kernel, const char* function, const std::string& words) {
+  return Status(StatusCode::kInternal,
+                fmt::format("{}: {} threw: {}", kernel.id(), function, words));
+}
+
+template <class Launch>
+int CaughtLaunch(Launch launch) {
+  return Caught(launch, [](const char* words) {
+    thrown_words = words;
+    return kThrew;
+  });
+}
 
 // What the default Prepare returns: the arguments, kept, and a call of Launch.
 class KeptArguments final : public PreparedKernel {
@@ -13,9 +46,11 @@ class KeptArguments final : public PreparedKernel {
 
   int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
              Workspace& workspace, cudaStream_t stream) const noexcept override {
-    return kernel_.Launch(args_.operation, alpha, A, args_.Adesc, U, args_.Udesc, args_.B,
-                          args_.Bdesc, args_.V, args_.Vdesc, beta, C, args_.Cdesc, D, args_.Ddesc,
-                          swizzle_, splits_, workspace, stream);
+    return CaughtLaunch([&] {
+      return kernel_.Launch(args_.operation, alpha, A, args_.Adesc, U, args_.Udesc, args_.B,
+                            args_.Bdesc, args_.V, args_.Vdesc, beta, C, args_.Cdesc, D, args_.Ddesc,
+                            swizzle_, splits_, workspace, stream);
+    });
   }
 
  private:
@@ -81,12 +116,59 @@ int ArgsKernel::Launch(const Operation& operation, float alpha, const void* A,
 
 Status LaunchStatus(int code, const Kernel& kernel) {
   if (code == 0) return {};
+  if (code == kThrew) return Threw(kernel, "Launch", thrown_words);
   if (code < 0) {
     return Status(StatusCode::kInternal,
                   kernel.id() + ": the CUDA launch failed with error " + std::to_string(-code));
   }
+  if (code > static_cast<int>(StatusCode::kInternal)) {
+    return Status(StatusCode::kInternal,
+                  fmt::format("{}: Launch returned {}, which is no StatusCode", kernel.id(), code));
+  }
   return Status(static_cast<StatusCode>(code), kernel.id() + " refused the launch (" +
                                                    ToString(static_cast<StatusCode>(code)) + ")");
+}
+
+Status LaunchKernel(Kernel& kernel, const GemmArgs& args, int swizzle, int splits,
+                    Workspace& workspace, cudaStream_t stream) {
+  const int code = CaughtLaunch([&] {
+    return kernel.Launch(args.operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc, args.B,
+                         args.Bdesc, args.V, args.Vdesc, args.beta, args.C, args.Cdesc, args.D,
+                         args.Ddesc, swizzle, splits, workspace, stream);
+  });
+  return code == 0 ? Status() : LaunchStatus(code, kernel);
+}
+
+Result<std::unique_ptr<PreparedKernel>> PrepareKernel(Kernel& kernel, const GemmArgs& args,
+                                                      int swizzle, int splits) {
+  using Prepared = Result<std::unique_ptr<PreparedKernel>>;
+  Prepared prepared =
+      Caught([&] { return kernel.Prepare(args, swizzle, splits); },
+             [&](const char* words) { return Prepared(Threw(kernel, "Prepare", words)); });
+  if (prepared.ok() && *prepared == nullptr) {
+    return Status(StatusCode::kInternal, kernel.id() + ": Prepare gave no launch");
+  }
+  return prepared;
+}
+
+Result<int> MaxSwizzle(const Kernel& kernel, const int4& shape) {
+  return Caught(
+      [&] { return Result<int>(kernel.GetMaxSwizzle(shape)); },
+      [&](const char* words) { return Result<int>(Threw(kernel, "GetMaxSwizzle", words)); });
+}
+
+Result<int> MaxSplits(const Kernel& kernel, const int4& shape, int swizzle, std::size_t bsize,
+                      std::size_t psize) {
+  return Caught(
+      [&] { return Result<int>(kernel.GetMaxSplits(shape, swizzle, bsize, psize)); },
+      [&](const char* words) { return Result<int>(Threw(kernel, "GetMaxSplits", words)); });
+}
+
+std::string WhyNot(const Kernel& kernel, const GemmDesc& problem) {
+  const Feasibility feasible = kernel.why(problem);
+  if (feasible.ok()) return {};
+  return kernel.desc().transpose ? fmt::format("for D^T = B^T A^T: {}", feasible.reason())
+                                 : feasible.reason();
 }
 
 }  // namespace culet

@@ -15,6 +15,7 @@
 #include "gemm/scratch_fill.h"
 #include "gemm/scratch_layout.h"
 #include "gemm/scratch_oracle.h"
+#include "gemm/stop.h"
 
 namespace culet {
 namespace {
@@ -24,6 +25,9 @@ constexpr std::size_t kSmallInputsBytes = std::size_t{1} << 20;
 
 // Larger outputs are fetched line by line, where the oracle looks.
 constexpr std::size_t kSmallOutputBytes = std::size_t{1} << 20;
+
+// What is copied and scanned between two looks at options.stop: some milliseconds of either.
+constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 
 // Device memory that is freed with its owner.
 class DeviceBlock {
@@ -55,6 +59,16 @@ class DeviceBlock {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+// Linux grants memory that it does not have and ends the process that touches it.
+Status CheckHostMemory(const GemmDesc& desc, std::size_t bytes) {
+  const std::size_t memory = HostDevice().memory_bytes;
+  if (memory == 0 || bytes <= memory) return {};
+  return Status(StatusCode::kResourceExhausted,
+                fmt::format("inputs and outputs of {} take {} bytes, the host has {}; use a "
+                            "smaller problem",
+                            culet::ToString(desc), bytes, memory));
+}
 
 }  // namespace
 
@@ -113,12 +127,57 @@ struct ScratchProblem::Impl {
     return lines;
   }
 
+  // D's lines in pieces, each with the gap behind its lines; the first has the guard before them,
+  // the last the one after.
   Result<OutputScan> ScanOutput(int index) const {
     const Region& d = at.d;
-    const OutputLines lines{
-        d.end - d.begin,       d.data - d.begin,         d.lines, d.line_bytes, d.pitch_bytes,
-        SizeOf(d.layout.type), PoisonWord(d.layout.type)};
-    return runtime.Scan(lines, set(index) + d.begin, pristine);
+    Stop stop(options.stop);
+    // A GPU scans in no time.
+    const std::size_t step =
+        desc.arch != 0 ? d.lines : std::max<std::size_t>(1, kPieceBytes / d.pitch_bytes);
+    OutputScan all;
+    for (std::size_t line = 0; line < d.lines; line += step) {
+      if (stop()) return stop.status();
+      const std::size_t count = std::min(step, d.lines - line);
+      const std::size_t begin = line == 0 ? 0 : d.data - d.begin + line * d.pitch_bytes;
+      const std::size_t data = line == 0 ? d.data - d.begin : 0;
+      const std::size_t end =
+          line + count == d.lines ? d.end - d.begin : begin + data + count * d.pitch_bytes;
+      const OutputLines lines{end - begin,
+                              data,
+                              count,
+                              d.line_bytes,
+                              d.pitch_bytes,
+                              SizeOf(d.layout.type),
+                              PoisonWord(d.layout.type)};
+      const auto scan = runtime.Scan(lines, set(index) + d.begin + begin, pristine + begin);
+      if (!scan.ok()) return scan.status();
+      all.unwritten += scan->unwritten;
+      all.guards_intact = all.guards_intact && scan->guards_intact;
+    }
+    return all;
+  }
+
+  Status CopyOnDevice(std::byte* to, const std::byte* from, std::size_t bytes) const {
+    return InPieces(bytes, [&](std::size_t begin, std::size_t piece) {
+      return runtime.CopyOnDevice(to + begin, from + begin, piece);
+    });
+  }
+
+  Status ToDevice(std::byte* to, const std::byte* from, std::size_t bytes) const {
+    return InPieces(bytes, [&](std::size_t begin, std::size_t piece) {
+      return runtime.ToDevice(to + begin, from + begin, piece);
+    });
+  }
+
+  template <class Copy>
+  Status InPieces(std::size_t bytes, Copy copy) const {
+    Stop stop(options.stop);
+    for (std::size_t begin = 0; begin < bytes; begin += kPieceBytes) {
+      if (stop()) return stop.status();
+      CULET_RETURN_IF_ERROR(copy(begin, std::min(kPieceBytes, bytes - begin)));
+    }
+    return {};
   }
 
   Result<bool> InputsIntact(int index) const {
@@ -178,14 +237,15 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
   impl->desc = desc;
   impl->options = options;
   impl->at = *arrangement;
+  CULET_RETURN_IF_ERROR(CheckHostMemory(desc, device.arch == 0 ? all_bytes + bytes : bytes));
   CULET_RETURN_IF_ERROR(impl->block.Allocate(all_bytes));
   CULET_RETURN_IF_ERROR(impl->image.Allocate(bytes));
   impl->sets.reserve(sets);
-  FillBlock(desc, impl->at, options, impl->image.data());
+  CULET_RETURN_IF_ERROR(FillBlock(desc, impl->at, options, impl->image.data()));
   for (std::size_t i = 0; i < sets; ++i) {
     std::byte* base = impl->block.data() + i * bytes;
-    CULET_RETURN_IF_ERROR(i == 0 ? impl->runtime.ToDevice(base, impl->image.data(), bytes)
-                                 : impl->runtime.CopyOnDevice(base, impl->set(0), bytes));
+    CULET_RETURN_IF_ERROR(i == 0 ? impl->ToDevice(base, impl->image.data(), bytes)
+                                 : impl->CopyOnDevice(base, impl->block.data(), bytes));
     impl->sets.push_back(ArgsOver(impl->at, desc, options.alpha, options.beta, base));
   }
   const Region& d = impl->at.d;
@@ -196,7 +256,7 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
     CULET_RETURN_IF_ERROR(impl->pristine_block.Allocate(d_bytes));
     impl->pristine = impl->pristine_block.data();
     CULET_RETURN_IF_ERROR(
-        impl->runtime.CopyOnDevice(impl->pristine_block.data(), impl->set(0) + d.begin, d_bytes));
+        impl->CopyOnDevice(impl->pristine_block.data(), impl->set(0) + d.begin, d_bytes));
   }
   return ScratchProblem(std::move(impl));
 }
@@ -231,7 +291,7 @@ Status ScratchProblem::PoisonOutput(int index) {
   if (impl_->CompareInputs()) {
     CULET_RETURN_IF_ERROR(impl_->runtime.ToDevice(impl_->set(index), impl_->image.data(), d.begin));
   }
-  return impl_->runtime.CopyOnDevice(impl_->set(index) + d.begin, impl_->pristine, d.end - d.begin);
+  return impl_->CopyOnDevice(impl_->set(index) + d.begin, impl_->pristine, d.end - d.begin);
 }
 
 Result<ErrorReport> ScratchProblem::Compare(int index) const {
@@ -242,7 +302,9 @@ Result<ErrorReport> ScratchProblem::Compare(int index) const {
   if (!inputs_intact.ok()) return inputs_intact.status();
 
   if (!impl_->oracle) {
-    impl_->oracle = MakeOracle(impl_->desc, impl_->at, impl_->options, impl_->image.data());
+    auto made = MakeOracle(impl_->desc, impl_->at, impl_->options, impl_->image.data());
+    if (!made.ok()) return made.status();
+    impl_->oracle = *std::move(made);
   }
   const auto lines = impl_->FetchLines(index);
   if (!lines.ok()) return lines.status();

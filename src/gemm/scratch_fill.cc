@@ -12,6 +12,7 @@
 #include "base/float_types.h"
 #include "base/matrix_index.h"
 #include "base/thread_pool.h"
+#include "gemm/stop.h"
 
 namespace culet {
 namespace {
@@ -135,36 +136,43 @@ std::vector<std::byte> MakePalette(DataType type, std::uint64_t seed, Draw draw)
   return palette;
 }
 
-template <class Element>
-void FillLine(const std::byte* palette, std::byte* line, std::size_t elements,
-              std::uint64_t seed) noexcept {
+template <class Element, class Ended>
+void FillLine(const std::byte* palette, std::byte* line, std::size_t elements, std::uint64_t seed,
+              Ended ended) noexcept {
+  constexpr std::size_t kAskEvery = std::size_t{kDrawsPerWord} << 18;
   const auto* values = reinterpret_cast<const Element*>(palette);
   auto* out = reinterpret_cast<Element*>(line);
   SplitMix64 random(seed);
   for (std::size_t i = 0; i < elements;) {
-    std::uint64_t word = random();
-    const std::size_t end = std::min(elements, i + kDrawsPerWord);
-    for (; i < end; ++i, word >>= kPaletteBits) out[i] = values[word & (kPaletteSize - 1)];
+    if (i % kAskEvery == 0 && ended()) return;
+    const std::size_t piece = std::min(elements, i + kAskEvery);
+    while (i < piece) {
+      std::uint64_t word = random();
+      const std::size_t end = std::min(piece, i + kDrawsPerWord);
+      for (; i < end; ++i, word >>= kPaletteBits) out[i] = values[word & (kPaletteSize - 1)];
+    }
   }
 }
 
 template <class Draw>
-void FillRegion(const Region& region, std::uint64_t seed, std::byte* block, Draw draw) {
+void FillRegion(const Region& region, std::uint64_t seed, std::byte* block, Stop& stop, Draw draw) {
   if (!region.present()) return;
   const std::vector<std::byte> palette = MakePalette(region.layout.type, seed, draw);
   const std::size_t size = SizeOf(region.layout.type);
   const std::size_t elements = region.line_bytes / size;
   const std::size_t lines_a_task = std::max<std::size_t>(1, kTaskBytes / region.pitch_bytes);
   const std::size_t tasks = (region.lines + lines_a_task - 1) / lines_a_task;
-  HostPool().Run(static_cast<int>(tasks), [&](int task, int) {
+  HostPool().Run(static_cast<int>(tasks), [&](int task, int thread) {
+    if (stop(thread)) return;
+    const auto ended = [&] { return stop(thread); };
     const std::size_t begin = static_cast<std::size_t>(task) * lines_a_task;
     const std::size_t end = std::min(region.lines, begin + lines_a_task);
     for (std::size_t i = begin; i < end; ++i) {
       std::byte* line = block + region.data + i * region.pitch_bytes;
       const std::uint64_t line_seed = Mixed(seed, i);
-      if (size == 4) FillLine<std::uint32_t>(palette.data(), line, elements, line_seed);
-      if (size == 2) FillLine<std::uint16_t>(palette.data(), line, elements, line_seed);
-      if (size == 1) FillLine<std::uint8_t>(palette.data(), line, elements, line_seed);
+      if (size == 4) FillLine<std::uint32_t>(palette.data(), line, elements, line_seed, ended);
+      if (size == 2) FillLine<std::uint16_t>(palette.data(), line, elements, line_seed, ended);
+      if (size == 1) FillLine<std::uint8_t>(palette.data(), line, elements, line_seed, ended);
     }
   });
 }
@@ -185,41 +193,55 @@ void PutSpecials(const GemmDesc& desc, const Arrangement& at, std::byte* block) 
   if (desc.n >= 4) Put(at.b, desc.k / 2, desc.n - 1, -kInfinity, block);
 }
 
-void FillPoison(const Region& d, std::byte* block) {
+// Calls `fill(begin, end)` for pieces of [begin, end), each but the last of kTaskBytes.
+template <class FillPiece>
+void InPieces(std::size_t begin, std::size_t end, Stop& stop, FillPiece fill) {
+  const std::size_t pieces = (end - begin + kTaskBytes - 1) / kTaskBytes;
+  HostPool().Run(static_cast<int>(pieces), [&](int piece, int thread) {
+    if (stop(thread)) return;
+    const std::size_t from = begin + static_cast<std::size_t>(piece) * kTaskBytes;
+    fill(from, std::min(end, from + kTaskBytes));
+  });
+}
+
+void FillPoison(const Region& d, std::byte* block, Stop& stop) {
   const std::uint32_t poison = PoisonWord(d.layout.type);
-  for (std::size_t i = d.begin; i < d.end; i += sizeof(poison)) {
-    std::memcpy(block + i, &poison, sizeof(poison));
-  }
+  InPieces(d.begin, d.end, stop, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; i += sizeof(poison)) {
+      std::memcpy(block + i, &poison, sizeof(poison));
+    }
+  });
 }
 
 }  // namespace
 
-void FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptions& options,
-               std::byte* block) {
+Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptions& options,
+                 std::byte* block) {
+  Stop stop(options.stop);
+  if (stop()) return stop.status();  // other threads may take all the work
   // All ones is a NaN in every format.
-  const auto chunks = static_cast<int>((at.bytes + kTaskBytes - 1) / kTaskBytes);
-  HostPool().Run(chunks, [&](int chunk, int) {
-    const std::size_t begin = static_cast<std::size_t>(chunk) * kTaskBytes;
-    std::memset(block + begin, 0xff, std::min(kTaskBytes, at.bytes - begin));
+  InPieces(0, at.bytes, stop, [&](std::size_t begin, std::size_t end) {
+    std::memset(block + begin, 0xff, end - begin);
   });
 
   const Values values(desc, options.fill);
   const auto seed = [&](std::uint64_t operand) { return Mixed(options.seed, operand); };
-  FillRegion(at.a, seed(1), block, [&](SplitMix64& random) {
+  FillRegion(at.a, seed(1), block, stop, [&](SplitMix64& random) {
     return values.Element(random, desc.type_a, at.u.present(), true);
   });
-  FillRegion(at.u, seed(2), block,
+  FillRegion(at.u, seed(2), block, stop,
              [&](SplitMix64& random) { return values.Scale(random, desc.type_a); });
-  FillRegion(at.b, seed(3), block, [&](SplitMix64& random) {
+  FillRegion(at.b, seed(3), block, stop, [&](SplitMix64& random) {
     return values.Element(random, desc.type_b, at.v.present(), false);
   });
-  FillRegion(at.v, seed(4), block,
+  FillRegion(at.v, seed(4), block, stop,
              [&](SplitMix64& random) { return values.Scale(random, desc.type_b); });
   const auto addend = [&](SplitMix64& random) { return values.Addend(random); };
-  FillRegion(at.c, seed(5), block, addend);
-  FillRegion(at.bias, seed(6), block, addend);
+  FillRegion(at.c, seed(5), block, stop, addend);
+  FillRegion(at.bias, seed(6), block, stop, addend);
   if (options.fill == Fill::kExtreme) PutSpecials(desc, at, block);
-  FillPoison(at.d, block);
+  FillPoison(at.d, block, stop);
+  return stop.status();
 }
 
 bool IntegersAreExact(const GemmDesc& desc) noexcept {

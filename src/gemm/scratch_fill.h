@@ -6,14 +6,16 @@
 
 #include "culet/desc.h"
 #include "culet/scratch.h"
+#include "culet/status.h"
 #include "gemm/scratch_layout.h"
 
 namespace culet {
 
 /// Fills a host block of `arrangement.bytes`: NaNs everywhere, then the values of every input, then
 /// poison in D's region. Depends on the desc's types and sizes, the fill and the seed alone.
-void FillBlock(const GemmDesc& desc, const Arrangement& arrangement, const ScratchOptions& options,
-               std::byte* block);
+/// Errors: RESOURCE_EXHAUSTED when options.stop ends it.
+Status FillBlock(const GemmDesc& desc, const Arrangement& arrangement,
+                 const ScratchOptions& options, std::byte* block);
 
 /// Whether Fill::kIntegers gives this problem inputs whose partial sums are all representable in
 /// its accumulators. Only a k above 2^22 (2^13 in an accumulator of 14 bits) is too long.

@@ -10,6 +10,7 @@
 #include "base/matrix_index.h"
 #include "base/thread_pool.h"
 #include "gemm/scratch_fill.h"
+#include "gemm/stop.h"
 
 namespace culet {
 namespace {
@@ -20,6 +21,9 @@ constexpr int kSampledRows = 64;
 constexpr int kSampledOutputs = 64 * 256;  // more columns where there are fewer rows
 constexpr int kPromotionInterval = 128;    // what Accumulate::kPromoted promises for FP8
 constexpr int kTileEdge = 64;  // every tile of every kernel starts at a multiple of a power of two
+
+// Along K, work that is not interrupted: some milliseconds.
+constexpr int kPiece = 1 << 20;
 
 // Both ends, the tail of a tile of 16, tile edges spread over the extent, and a random rest.
 std::vector<int> Sample(int extent, int count) {
@@ -52,14 +56,19 @@ std::vector<int> Sample(int extent, int count) {
 }
 
 // Along-K elements of row `outer` of A (or column `outer` of B), times their scales.
+template <class Ended>
 void LoadScaled(const Region& values, const Region& scales, const QuantDesc& quant, bool is_a,
-                int outer, int k, const std::byte* block, double* out) {
+                int outer, int k, const std::byte* block, Ended ended, double* out) {
   // A's K runs along its columns, B's along its rows.
   const auto load = [&](const Region& region, int at, int count, double* to) {
     const MatrixLayout& layout = region.layout;
     const bool contiguous = (layout.order == Order::kRowMajor) == is_a;
-    LoadLine(block + region.data, layout.type, contiguous ? at * layout.ld : at,
-             contiguous ? 1 : layout.ld, count, to);
+    const std::int64_t first = contiguous ? at * layout.ld : at;
+    const std::int64_t step = contiguous ? 1 : layout.ld;
+    for (int i = 0; i < count && !ended(); i += std::min(kPiece, count - i)) {
+      LoadLine(block + region.data, layout.type, first + i * step, step,
+               std::min(kPiece, count - i), to + i);
+    }
   };
   load(values, outer, k, out);
   if (!scales.present()) return;
@@ -91,6 +100,17 @@ Sums Dot(const double* a, const double* b, int k) noexcept {
   }
   return {(value[0] + value[1]) + (value[2] + value[3]),
           (magnitude[0] + magnitude[1]) + (magnitude[2] + magnitude[3])};
+}
+
+template <class Ended>
+Sums DotInPieces(const double* a, const double* b, int k, Ended ended) {
+  Sums all;
+  for (int i = 0; i < k && !ended(); i += std::min(kPiece, k - i)) {
+    const Sums piece = Dot(a + i, b + i, std::min(kPiece, k - i));
+    all.value += piece.value;
+    all.magnitude += piece.magnitude;
+  }
+  return all;
 }
 
 // How far Hopper's FP8 unit may be from the sum of a b (E4M3 numbers times scales that are equal
@@ -181,8 +201,8 @@ class ErrorModel {
 
 }  // namespace
 
-Oracle MakeOracle(const GemmDesc& desc, const Arrangement& at, const ScratchOptions& options,
-                  const std::byte* block) {
+Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
+                          const ScratchOptions& options, const std::byte* block) {
   const std::int64_t elements_of_a = std::int64_t{desc.m} * desc.k;
   const bool whole = elements_of_a <= kWholeElementsOfA && elements_of_a <= kWholeProducts / desc.n;
   Oracle oracle;
@@ -194,24 +214,29 @@ Oracle MakeOracle(const GemmDesc& desc, const Arrangement& at, const ScratchOpti
   oracle.reference.resize(rows * cols);
   oracle.slack.resize(rows * cols);
 
+  Stop stop(options.stop);
+  if (stop()) return stop.status();  // other threads may take all the work
   std::vector<double> a(rows * k);
-  HostPool().Run(static_cast<int>(rows), [&](int row, int) {
-    LoadScaled(at.a, at.u, desc.quant_a, true, oracle.rows[static_cast<std::size_t>(row)], desc.k,
-               block, a.data() + static_cast<std::size_t>(row) * k);
+  HostPool().Run(static_cast<int>(rows), [&](int row, int thread) {
+    LoadScaled(
+        at.a, at.u, desc.quant_a, true, oracle.rows[static_cast<std::size_t>(row)], desc.k, block,
+        [&] { return stop(thread); }, a.data() + static_cast<std::size_t>(row) * k);
   });
 
   const ErrorModel model(desc, options);
   const auto element = [&](const Region& region, int row, int col) {
     return LoadAsDouble(block + region.data, region.layout.type, IndexOf(region.layout, row, col));
   };
-  HostPool().Run(static_cast<int>(cols), [&](int task, int) {
+  HostPool().Run(static_cast<int>(cols), [&](int task, int thread) {
+    const auto ended = [&] { return stop(thread); };
     const auto j = static_cast<std::size_t>(task);
     const int col = oracle.cols[j];
     std::vector<double> b(k);
-    LoadScaled(at.b, at.v, desc.quant_b, false, col, desc.k, block, b.data());
+    LoadScaled(at.b, at.v, desc.quant_b, false, col, desc.k, block, ended, b.data());
     for (std::size_t i = 0; i < rows; ++i) {
+      if (ended()) return;
       const int row = oracle.rows[i];
-      const Sums sums = Dot(a.data() + i * k, b.data(), desc.k);
+      const Sums sums = DotInPieces(a.data() + i * k, b.data(), desc.k, ended);
       const double product = options.alpha * sums.value;
       const double c = at.c.present() ? options.beta * element(at.c, row, col) : 0;
       const double bias =
@@ -222,6 +247,7 @@ Oracle MakeOracle(const GemmDesc& desc, const Arrangement& at, const ScratchOpti
           model.AddendSlack(std::fabs(c) + std::fabs(bias));
     }
   });
+  CULET_RETURN_IF_ERROR(stop.status());
   return oracle;
 }
 

@@ -6,6 +6,7 @@
 
 #include "culet/desc.h"
 #include "culet/scratch.h"
+#include "culet/status.h"
 #include "gemm/scratch_layout.h"
 
 namespace culet {
@@ -21,8 +22,9 @@ struct Oracle {
 
 /// Computes the oracle from the inputs in a host block that FillBlock made. Small products get
 /// every element; of large ones 16384 in 64 rows or fewer: both ends, tile edges and a random rest.
-Oracle MakeOracle(const GemmDesc& desc, const Arrangement& arrangement,
-                  const ScratchOptions& options, const std::byte* block);
+/// Errors: RESOURCE_EXHAUSTED when options.stop ends it.
+Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& arrangement,
+                          const ScratchOptions& options, const std::byte* block);
 
 /// The values an element of D may have: those between the roundings of reference - slack and
 /// reference + slack. Rounding is monotonic, so a product inside the slack, rounded once, is

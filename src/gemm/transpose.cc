@@ -68,10 +68,10 @@ class TransposedKernel final : public Kernel {
 
   Feasibility why(const GemmDesc& problem) const noexcept override {
     if (problem.epilogue == Epilogue::kGatedSilu) {
-      return Feasibility::Refuse("transposed: the gated epilogue pairs columns, not rows");
+      return Feasibility::Refuse("the gated epilogue pairs columns, not rows");
     }
     if (problem.determinism > desc_.determinism) {
-      return Feasibility::Refuse("transposed: does not keep the determinism asked for");
+      return Feasibility::Refuse("does not keep the determinism asked for");
     }
     return inner_.why(InnerProblem(problem));
   }

@@ -4,14 +4,16 @@
 #include <vector>
 
 #include "culet/gemm.h"
+#include "gemm/time_limit.h"
 
 namespace culet {
 
 /// Checks each candidate against the reference on a poisoned output, then times it cold. The first
 /// candidate is the default. Nothing is remembered. Appends those that failed to `dropped`.
-/// Errors: UNSUPPORTED when all failed; as ScratchProblem::Create and Tuner::Winner.
+/// Errors: UNSUPPORTED when all failed; RESOURCE_EXHAUSTED when `limit` left no time for a sample;
+/// as ScratchProblem::Create and Tuner::Winner.
 Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
                                      std::vector<LaunchSpec> candidates, const TuneOptions& options,
-                                     std::vector<Dropped>& dropped);
+                                     const TimeLimit& limit, std::vector<Dropped>& dropped);
 
 }  // namespace culet

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "culet/problem.h"
 #ifdef CULET_WITH_CUDA
@@ -15,8 +16,16 @@ namespace {
 constexpr std::size_t kPartAlignment = 256;  // the alignment that cudaMalloc gives
 constexpr std::size_t kFlagBytes = 256;
 
+// What no buffer holds. Sums that would pass it stop there instead of wrapping.
+constexpr std::size_t kTooLarge = std::numeric_limits<std::size_t>::max();
+
 constexpr std::size_t Padded(std::size_t bytes) noexcept {
+  if (bytes > kTooLarge - kPartAlignment) return kTooLarge;
   return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
+
+constexpr std::size_t Sum(std::size_t a, std::size_t b) noexcept {
+  return a > kTooLarge - b ? kTooLarge : a + b;
 }
 
 Status Zero(void* pointer, std::size_t bytes, [[maybe_unused]] cudaStream_t stream) {
@@ -37,11 +46,17 @@ Status Zero(void* pointer, std::size_t bytes, [[maybe_unused]] cudaStream_t stre
 }  // namespace
 
 std::size_t WorkspaceSize::total() const noexcept {
-  return kFlagBytes + Padded(barriers) + Padded(partials) + Padded(tensormaps);
+  return Sum(Sum(kFlagBytes, Padded(barriers)), Sum(Padded(partials), Padded(tensormaps)));
 }
 
 Result<Workspace> InitWorkspace(const WorkspaceSize& size, void* buffer, std::size_t bytes,
                                 cudaStream_t stream) {
+  if (size.total() == kTooLarge) {
+    return Status(StatusCode::kResourceExhausted,
+                  fmt::format("the workspace (barriers {}, partials {} and tensormaps {} bytes) is "
+                              "larger than the address space",
+                              size.barriers, size.partials, size.tensormaps));
+  }
   if (buffer == nullptr) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("buffer is null; give {} bytes", size.total()));

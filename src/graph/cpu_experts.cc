@@ -1,6 +1,7 @@
 #include "graph/cpu_experts.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "graph/cpu_product.h"
@@ -8,11 +9,18 @@
 
 namespace culet {
 
-Result<LaunchSpec> ExpertChoices::Choose(const GemmDesc& desc) {
-  const auto known = known_.find(desc);
-  if (known != known_.end()) return known->second;
-  auto spec = gemm_.Choose(desc);
-  if (spec) known_.emplace(desc, *spec);
+Result<LaunchSpec> ExpertChoices::Choose(const GemmDesc& desc, std::int64_t most,
+                                         DispatchPolicy policy) {
+  if (const std::uint64_t now = gemm_.cache().generation(); now != generation_) {
+    known_.clear();
+    generation_ = now;
+  }
+  if (const auto known = known_.find(desc); known != known_.end()) return known->second;
+  const bool anchor = std::has_single_bit(static_cast<unsigned>(desc.m)) || desc.m == most;
+  const bool measure = policy == DispatchPolicy::kMeasure;
+  auto spec = gemm_.Choose(desc, measure && !anchor ? DispatchPolicy::kDefault : policy);
+  // A measurement, this one's own too, is the cache's from now on.
+  if (spec && gemm_.cache().generation() == generation_) known_.emplace(desc, *spec);
   return spec;
 }
 
@@ -72,14 +80,20 @@ Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(const TensorNode& 
     auto desc = CommonDesc(1, *made->params_, made->quant_a_, operation, down);
     if (!desc) return desc.status();
     std::vector<LaunchSpec>& specs = down ? made->out_ : made->in_;
-    for (std::int64_t m = 1; m <= made->tokens_; ++m) {
+    // First what is measured, so that the choices between them rest on all of it.
+    for (std::int64_t m = 1; m < made->tokens_; m *= 2) {
       desc->m = static_cast<int>(m);
-      auto spec = choices.Choose(*desc);
+      CULET_RETURN_IF_ERROR(choices.Choose(*desc, made->tokens_, operation.dispatch).status());
+    }
+    for (std::int64_t m = made->tokens_; m >= 1; --m) {
+      desc->m = static_cast<int>(m);
+      auto spec = choices.Choose(*desc, made->tokens_, operation.dispatch);
       if (!spec) return spec.status();
       const WorkspaceSize size = spec->kernel->workspace_size(*desc, spec->swizzle, spec->splits);
       made->partials_bytes_ = std::max(made->partials_bytes_, PaddedTo256(size.partials));
       specs.push_back(*spec);
     }
+    std::ranges::reverse(specs);
   }
   // The sizes follow from addresses counted from 256, which is no null pointer.
   const Memory last = made->Split(FromDevicePtr<std::byte>(256));
@@ -128,11 +142,7 @@ Status PreparedExperts::Multiply(const std::vector<LaunchSpec>& specs, std::int6
   workspace.partials = memory.partials;
   workspace.partials_size = partials_bytes_;
   const LaunchSpec& spec = specs[static_cast<std::size_t>(m - 1)];
-  const int code =
-      spec.kernel->Launch(args.operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc,
-                          args.B, args.Bdesc, args.V, args.Vdesc, args.beta, args.C, args.Cdesc,
-                          args.D, args.Ddesc, spec.swizzle, spec.splits, workspace, stream);
-  return code == 0 ? Status() : LaunchStatus(code, *spec.kernel);
+  return LaunchKernel(*spec.kernel, args, spec.swizzle, spec.splits, workspace, stream);
 }
 
 Status PreparedExperts::Launch(const float* input, const float* router_logits, float* output,

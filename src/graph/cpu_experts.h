@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,16 +14,20 @@
 
 namespace culet {
 
-/// Choices that experts of all layers share: their shapes are the same.
+/// Choices that experts of all layers share: their shapes are the same. Forgotten when the cache
+/// changes.
 class ExpertChoices {
  public:
   explicit ExpertChoices(Gemm& gemm) : gemm_(gemm) {}
-  /// Errors: as Gemm::Choose.
-  Result<LaunchSpec> Choose(const GemmDesc& desc);
+
+  /// kMeasure measures the numbers of tokens that are powers of two, and `most` of them; between
+  /// these the cost model is anchored on what was measured. Errors: as Gemm::Choose.
+  Result<LaunchSpec> Choose(const GemmDesc& desc, std::int64_t most, DispatchPolicy policy);
 
  private:
   Gemm& gemm_;
   std::map<GemmDesc, LaunchSpec> known_;
+  std::uint64_t generation_ = 0;  // of the cache that known_ comes from
 };
 
 class PreparedExperts final : public PreparedNode {

@@ -9,7 +9,7 @@
 namespace culet {
 
 /// The content of a regular file of at most `max_bytes`. Errors: NOT_FOUND; IO when it cannot be
-/// read or is no regular file; INVALID_ARGUMENT when it is larger.
+/// read, is no regular file or is larger.
 Result<std::string> ReadTextFile(const std::string& path, std::size_t max_bytes);
 
 }  // namespace culet

@@ -61,20 +61,22 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-std::vector<Variant> VariantsOf(const Kernel& kernel, const GemmDesc& desc) {
+Result<std::vector<Variant>> VariantsOf(const Kernel& kernel, const GemmDesc& desc) {
   const int4 shape = ShapeOf(desc);
-  const int swizzle = std::max(0, kernel.GetMaxSwizzle(shape));
+  const auto swizzles = MaxSwizzle(kernel, shape);
+  if (!swizzles.ok()) return swizzles.status();
+  const int swizzle = std::max(0, *swizzles);
   std::vector<Variant> variants = {{0, 1}};
   const auto add = [&](Variant variant) {
     if (std::ranges::find(variants, variant) == variants.end()) variants.push_back(variant);
   };
   add({swizzle, 1});
-  const auto most_splits = [&](int at_swizzle) {
-    return std::clamp(kernel.GetMaxSplits(shape, at_swizzle, kBarrierBytes, kPartialBytes), 1,
-                      desc.k);
-  };
-  add({0, std::min(2, most_splits(0))});
-  add({swizzle, most_splits(swizzle)});
+  const auto plain = MaxSplits(kernel, shape, 0, kBarrierBytes, kPartialBytes);
+  if (!plain.ok()) return plain.status();
+  const auto swizzled = MaxSplits(kernel, shape, swizzle, kBarrierBytes, kPartialBytes);
+  if (!swizzled.ok()) return swizzled.status();
+  add({0, std::clamp(*plain, 1, std::min(2, desc.k))});
+  add({swizzle, std::clamp(*swizzled, 1, desc.k)});
   return variants;
 }
 
@@ -86,17 +88,13 @@ Status LaunchOnce(Kernel& kernel, ScratchProblem& scratch, Variant variant, bool
   CULET_RETURN_IF_ERROR(scratch.PoisonOutput());
   const GemmArgs& args = scratch.args();
   if (prepared) {
-    const auto plan = kernel.Prepare(args, variant.swizzle, variant.splits);
+    const auto plan = PrepareKernel(kernel, args, variant.swizzle, variant.splits);
     if (!plan.ok()) return plan.status();
     return LaunchStatus((*plan)->Launch(args.alpha, args.A, args.U, args.beta, args.C, args.D,
                                         **workspace, nullptr),
                         kernel);
   }
-  return LaunchStatus(
-      kernel.Launch(args.operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc, args.B,
-                    args.Bdesc, args.V, args.Vdesc, args.beta, args.C, args.Cdesc, args.D,
-                    args.Ddesc, variant.swizzle, variant.splits, **workspace, nullptr),
-      kernel);
+  return LaunchKernel(kernel, args, variant.swizzle, variant.splits, **workspace, nullptr);
 }
 
 Status Wrong(ProblemData::Stage stage, Variant variant, const std::string& what) {
@@ -123,7 +121,9 @@ Status CheckAccuracy(const GemmDesc& desc, const ErrorReport& report, Variant va
 Status CheckStage(Kernel& kernel, ProblemData& data, ProblemData::Stage stage, Accuracy& accuracy) {
   auto scratch = data.Get(stage);
   if (!scratch.ok()) return scratch.status();
-  for (const Variant variant : VariantsOf(kernel, data.desc())) {
+  const auto variants = VariantsOf(kernel, data.desc());
+  if (!variants.ok()) return variants.status();
+  for (const Variant variant : *variants) {
     CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **scratch, variant, stage == ProblemData::kNormal));
     const auto report = (*scratch)->Compare();
     if (!report.ok()) return report.status();
@@ -141,11 +141,13 @@ Status CheckRepeatable(Kernel& kernel, ProblemData& data, int repeats) {
   if (!made.ok()) return made.status();
   ScratchProblem& scratch = **made;
   const GemmArgs& args = scratch.args();
-  for (const Variant variant : VariantsOf(kernel, data.desc())) {
+  const auto variants = VariantsOf(kernel, data.desc());
+  if (!variants.ok()) return variants.status();
+  for (const Variant variant : *variants) {
     auto workspace =
         scratch.workspace(kernel.workspace_size(data.desc(), variant.swizzle, variant.splits));
     if (!workspace.ok()) return workspace.status();
-    const auto plan = kernel.Prepare(args, variant.swizzle, variant.splits);
+    const auto plan = PrepareKernel(kernel, args, variant.swizzle, variant.splits);
     if (!plan.ok()) return plan.status();
     std::vector<std::byte> first;
     for (int i = 0; i < repeats; ++i) {

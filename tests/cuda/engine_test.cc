@@ -80,6 +80,11 @@ TEST_F(OnGpu, ACaptureTakesLaunchesAndRefusesMeasuring) {
   GemmArgs measured = scratch->args();
   measured.operation.dispatch = DispatchPolicy::kMeasure;
   EXPECT_EQ(gemm.Run(measured, **workspace, stream).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(gemm.Plan(measured, stream).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(gemm.Choose(desc, DispatchPolicy::kMeasure, stream).status().code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(gemm.RunWorkspaceSize(measured, stream).status().code(),
+            StatusCode::kFailedPrecondition);
   EXPECT_EQ(InitWorkspace({}, buffer, 4096, stream).status().code(),
             StatusCode::kFailedPrecondition);
   // A choice that needs no measurement is launched.

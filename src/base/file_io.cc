@@ -1,4 +1,4 @@
-#include "gemm/file_io.h"
+#include "base/file_io.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -50,6 +50,12 @@ bool WriteAll(int fd, std::string_view text) noexcept {
   return true;
 }
 
+// A name of its own even under the lock: where locks do not work, two writers must not share it.
+std::string TemporaryOf(const std::string& path) {
+  return path + kTemporaryMark + std::to_string(getpid()) + "-" +
+         std::to_string(std::random_device()());
+}
+
 fs::path FolderOf(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
@@ -67,9 +73,19 @@ void RemoveLeftovers(const fs::path& file) noexcept {
 
 }  // namespace
 
+int OpenFile(const std::string& path, int flags) noexcept {
+  const int fd = open(path.c_str(), flags, 0666);
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int cause = errno;
+  close(fd);
+  errno = cause;
+  return above;
+}
+
 Result<std::optional<std::string>> ReadFile(const std::string& path, std::size_t max_bytes) {
   // O_NONBLOCK: a pipe without a writer would block for ever.
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor file(OpenFile(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     if (errno == ENOENT) return std::optional<std::string>();
     return IoError(path, "cannot be read", errno);
@@ -77,9 +93,10 @@ Result<std::optional<std::string>> ReadFile(const std::string& path, std::size_t
   struct stat info {};
   if (fstat(file.get(), &info) != 0) return IoError(path, "cannot be read", errno);
   if (!S_ISREG(info.st_mode)) {
-    return Status(StatusCode::kDataLoss, "'" + path + "' is " +
-                                             (S_ISDIR(info.st_mode) ? "a folder" : "not a file") +
-                                             "; name a file");
+    return Status(StatusCode::kDataLoss,
+                  "'" + path + "' is " +
+                      (S_ISDIR(info.st_mode) ? "a folder" : "not a regular file") +
+                      "; name a file");
   }
   const Status too_large(StatusCode::kDataLoss, "'" + path + "' is larger than " +
                                                     std::to_string(max_bytes) +
@@ -121,13 +138,18 @@ Status MakeFolderOf(const std::string& path) {
   return {};
 }
 
+Status CheckReplaceFile(const std::string& path) {
+  const std::string temporary = TemporaryOf(path);
+  const Descriptor out(OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC));
+  if (out.get() < 0) return IoError(path, "cannot be written", errno);
+  unlink(temporary.c_str());
+  return {};
+}
+
 Status ReplaceFile(const std::string& path, std::string_view text) {
   RemoveLeftovers(path);
-
-  // A name of its own even under the lock: where locks do not work, two writers must not share it.
-  const std::string temporary = path + kTemporaryMark + std::to_string(getpid()) + "-" +
-                                std::to_string(std::random_device()());
-  Descriptor out(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  const std::string temporary = TemporaryOf(path);
+  Descriptor out(OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC));
   if (out.get() < 0) return IoError(path, "cannot be written", errno);
   const auto fail = [&](int cause) {
     unlink(temporary.c_str());
@@ -142,7 +164,7 @@ Status ReplaceFile(const std::string& path, std::string_view text) {
 
   // The new text is in place; without this a power cut may bring the old one back. Some network
   // file systems cannot sync a folder, and their rename is already durable.
-  const Descriptor folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor folder(OpenFile(FolderOf(path).string(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) (void)fsync(folder.get());
   return {};
 }

@@ -10,6 +10,10 @@
 
 namespace culet {
 
+/// open(2), mode 0666 for a new file, that never gives a descriptor of stdin, stdout or stderr:
+/// what the process prints must not land in the file. -1 with errno.
+int OpenFile(const std::string& path, int flags) noexcept;
+
 /// The bytes of a regular file; nothing when there is none.
 /// Errors: DATA_LOSS (a folder, a device, more than `max_bytes`), IO.
 Result<std::optional<std::string>> ReadFile(const std::string& path, std::size_t max_bytes);
@@ -27,5 +31,9 @@ Status MakeFolderOf(const std::string& path);
 /// Requires: the folder; the lock that all writers of `path` take; `path` is no symbolic link.
 /// Errors: IO, and the file is as before.
 Status ReplaceFile(const std::string& path, std::string_view text);
+
+/// Whether ReplaceFile could begin: makes its temporary file and removes it. Requires, Errors: as
+/// ReplaceFile.
+Status CheckReplaceFile(const std::string& path);
 
 }  // namespace culet

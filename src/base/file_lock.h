@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -20,9 +21,14 @@ namespace culet {
 /// may miss the other's records, but ReplaceFile still never lets a reader see half a file.
 class FileLock {
  public:
-  /// Waits until the lock is free. Errors: IO when `path` cannot be opened or locked, or another
-  /// process holds on to the lock longer than `timeout`.
-  static Result<FileLock> Acquire(const std::string& path, std::chrono::milliseconds timeout);
+  /// From one second on asked ten times a second; false gives up. `holder` is who has the lock, in
+  /// words. May be null.
+  using OnWait = std::function<bool(const std::string& holder, double waited_s)>;
+
+  /// Waits until the lock is free. Errors: IO when `path` cannot be opened or locked, another
+  /// process holds on to the lock longer than `timeout`, or `on_wait` gave up.
+  static Result<FileLock> Acquire(const std::string& path, std::chrono::milliseconds timeout,
+                                  const OnWait& on_wait = nullptr);
 
   ~FileLock();
   FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

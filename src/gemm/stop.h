@@ -1,0 +1,42 @@
+// A caller's wish to end long work, asked for while that goes on.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <utility>
+
+#include "culet/status.h"
+
+namespace culet {
+
+class Stop {
+ public:
+  /// `ask` may be null: work to the end.
+  explicit Stop(std::function<bool()> ask) : ask_(std::move(ask)) {}
+
+  /// Whether to end now; stays true. Only `thread` 0, which of a pool's threads is the caller's
+  /// own, asks: what a caller gives need not be safe on others. One that throws is taken as a yes.
+  bool operator()(int thread = 0) noexcept {
+    if (thread != 0 || !ask_ || stopped_.load(std::memory_order_relaxed)) return stopped();
+    try {
+      if (!ask_()) return false;
+    } catch (...) {
+    }
+    stopped_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+  bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
+
+  /// RESOURCE_EXHAUSTED once stopped.
+  Status status() const {
+    return stopped() ? Status(StatusCode::kResourceExhausted,
+                              "ended before the inputs and their reference were complete")
+                     : Status();
+  }
+
+ private:
+  std::function<bool()> ask_;
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace culet
