@@ -9,6 +9,7 @@ neither has it."""
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -120,6 +121,23 @@ class Packaging:
         if sum(info.compress_size for info in archive.infolist()) > 50e6:
             raise Failure("the wheel is larger than 50 MB")
 
+    def check_own_build(self):
+        """Without CULET_BUILD: configured anew and, for the time it takes, with this build's
+        binaries in the place of its own."""
+        cuda = "ON" if "CULET_CUDA:STRING=ON" in (self.build / "CMakeCache.txt").read_text() else "OFF"
+        own, prefix = self.folder / "own", self.folder / "own-prefix"
+        run("cmake", "-S", self.source / "python", "-B", own, f"-DCULET_CUDA={cuda}",
+            f"-DSKBUILD_METADATA_DIR={self.folder / 'own-metadata'}", env=self.tools)
+        for name in ("libculet.so.0", "culet"):
+            shutil.copy2(self.build / name, own / "culet" / name)
+        run("cmake", "--install", own, "--component", "wheel", "--strip", "--prefix", prefix,
+            env=self.tools)
+        held = {path.name.split(".so")[0] for path in (prefix / "culet").iterdir()}
+        if held != {"culet", "libculet", "libfmt", "libhwy"}:
+            raise Failure(f"a build of its own installs {held}")
+        if not (self.folder / "own-metadata/licenses/fmt.txt").is_file():
+            raise Failure("a build of its own installs no licences")
+
     def check_editable(self):
         programs = self.python.parent  # without isolation, the requirement must be where it goes
         self.pip("install", *self.build_options(self.build), "--editable", self.source)
@@ -168,7 +186,7 @@ def main():
         if not packaging.prepare():
             return SKIPPED
         failures = []
-        for check in (packaging.check_wheel, packaging.check_editable,
+        for check in (packaging.check_wheel, packaging.check_own_build, packaging.check_editable,
                       packaging.check_source_distribution):
             try:
                 check()
