@@ -55,6 +55,7 @@ endforeach()
 
 # The package's machine may lack the libraries that distributions call fmt and highway; libculet.so
 # and the CLI find these copies beside themselves.
+set_property(TARGET culet_cli PROPERTY INSTALL_RPATH "$ORIGIN")
 install(TARGETS culet_shared COMPONENT wheel EXCLUDE_FROM_ALL
   LIBRARY DESTINATION culet NAMELINK_SKIP)
 install(TARGETS culet_cli COMPONENT wheel EXCLUDE_FROM_ALL RUNTIME DESTINATION culet)
@@ -68,3 +69,5 @@ install(CODE [[
     file(COPY_FILE "${file}" "${CMAKE_INSTALL_PREFIX}/culet/${soname}")
   endforeach()
 ]] COMPONENT wheel EXCLUDE_FROM_ALL)
+
+include(cmake/licenses.cmake)

@@ -108,7 +108,15 @@ def check_debug_information(installation):
             yield f"{path.name} has {'no ' if installation.debug else ''}debug information"
 
 
-def check(build, folder):
+def check_missing_package(installation, source, folder):
+    """Configuring names what is missing, and the way out."""
+    fault = run(installation.cache["CMAKE_COMMAND"], "-S", source, "-B", folder / "missing",
+                "-DCULET_CUDA=OFF", "-DCMAKE_DISABLE_FIND_PACKAGE_hwy=ON")
+    if fault is None or "culet needs hwy" not in fault or "install-dependencies" not in fault:
+        yield f"a configuration without hwy: {fault}"
+
+
+def check(source, build, folder):
     installation = Installation(build, folder)
     cmake = installation.cache["CMAKE_COMMAND"]
     if fault := run(cmake, "--install", build, "--prefix", installation.prefix):
@@ -119,6 +127,7 @@ def check(build, folder):
             ("culet-cxx", installation.tool("CXX"), "main.cc", CXX_PROGRAM))
     faults += [use_by_pkg_config(installation, folder, *use) for use in uses]
     faults += check_moved(installation, folder)
+    faults += check_missing_package(installation, source, folder)
     return [fault for fault in faults if fault]
 
 
@@ -138,7 +147,7 @@ def main():
     parser.add_argument("--build", type=Path, required=True)
     args, _ = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
-        faults = check(args.build.resolve(), Path(folder))
+        faults = check(args.source.resolve(), args.build.resolve(), Path(folder))
     print("\n".join(faults) or "install_check: ok")
     return 1 if faults else 0
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int32, c_int64
 from ctypes import c_size_t, c_uint64, c_void_p
 from pathlib import Path
@@ -128,6 +129,16 @@ SIGNATURES = {
 }
 
 
+def beside(name):
+    """The path of a file of the package, or None. An editable installation has two folders: this
+    one, and that of what was built."""
+    package = sys.modules[__package__]
+    for folder in dict.fromkeys([os.path.dirname(__file__), *package.__path__]):
+        if os.path.isfile(path := os.path.join(folder, name)):
+            return path
+    return None
+
+
 def _path():
     """CULET_LIBRARY, else the library that the wheel put beside this file."""
     if chosen := os.environ.get("CULET_LIBRARY"):
@@ -135,9 +146,8 @@ def _path():
             raise ImportError(
                 f"CULET_LIBRARY is {chosen}, which is no file; name libculet.so, or unset it")
         return chosen
-    for name in ("libculet.so.0", "libculet.so"):
-        if (path := Path(__file__).with_name(name)).is_file():
-            return str(path)
+    if path := beside("libculet.so.0") or beside("libculet.so"):
+        return path
     raise ImportError(
         f"there is no libculet.so beside {__file__}; install culet with pip, or set "
         "CULET_LIBRARY to a libculet.so that you built")

@@ -1,0 +1,18 @@
+"""The command `culet`: the program that lies beside the library."""
+
+import os
+import sys
+
+from culet._library import beside
+
+
+def main():
+    program = beside("culet")
+    if program is None:
+        sys.exit(f"culet: there is no program beside {os.path.dirname(__file__)}; install culet with "
+                 "pip, or run the culet of your build folder")
+    os.execv(program, ["culet", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
