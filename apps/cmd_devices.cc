@@ -32,6 +32,7 @@ Json ToJson(const HardwareRates& rates) {
 int RunDevices(const DevicesArgs& args) {
   const bool json = args.common.json;
   if (const Status status = args.common.Apply(); !status.ok()) return Fail(status, json);
+  if (const auto cpu = FindDevice("cpu"); !cpu.ok()) return Fail(cpu.status(), json);
   std::string cuda_note;
   const std::vector<DeviceInfo> devices = Devices(&cuda_note);
   if (!cuda_note.empty()) Note(cuda_note);
@@ -68,10 +69,12 @@ int RunDevices(const DevicesArgs& args) {
                     {"memory_bytes", device.memory_bytes},
                     {"rates", ToJson(rates)}});
   }
+  const std::vector<std::string> levels = HostSimdLevels();
   if (json) {
-    PrintJson({{"devices", list}, {"cuda_note", cuda_note}});
+    PrintJson({{"devices", list}, {"simd_levels", levels}, {"cuda_note", cuda_note}});
   } else {
-    fmt::print("{}", table.ToString());
+    fmt::print("{}SIMD levels of the CPU kernels, best first: {}; CULET_SIMD=LEVEL caps them\n",
+               table.ToString(), fmt::join(levels, ", "));
   }
   return kSuccess;
 }

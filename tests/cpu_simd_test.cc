@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 // Behind the choice of targets.
 #include <hwy/highway.h>
 #include <hwy/targets.h>
@@ -41,8 +41,7 @@ bool IsSkinny(const Kernel& kernel) { return kernel.id().find("/skinny/") != std
 std::vector<std::int64_t> Targets() {
   constexpr std::int64_t kFallback = HWY_STATIC_TARGET;  // also stands in for those left out
   std::vector<std::int64_t> targets;
-  const std::int64_t left_out = HWY_DISABLED_TARGETS | HWY_EMU128 | HWY_SCALAR;
-  for (std::int64_t rest = hwy::SupportedTargets() & ~left_out; rest != 0; rest &= rest - 1) {
+  for (std::int64_t rest = SimdTargets() & ~kFallback; rest != 0; rest &= rest - 1) {
     targets.push_back(rest & -rest);
   }
   targets.push_back(kFallback);

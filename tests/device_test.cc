@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/host_device.h"
+#include "base/host_simd.h"
 
 namespace culet {
 namespace {

@@ -67,7 +67,8 @@ def walk(root):
         )
         for name in sorted(names):
             path = Path(folder, name)
-            if path.suffix in TEXT and not path.is_symlink():
+            # .git is a file, with a path of the machine, in a worktree.
+            if path.suffix in TEXT and not path.is_symlink() and name != ".git":
                 yield path.relative_to(root)
 
 

@@ -40,7 +40,7 @@ DeviceInfo HostDevice();
 std::vector<DeviceInfo> Devices(std::string* cuda_note = nullptr);
 
 /// The device named "cpu", "cuda" or "cuda:N". Errors: NOT_FOUND, with the devices there are;
-/// as CheckHostThreads for "cpu".
+/// as CheckHostThreads and CheckHostSimd for "cpu".
 Result<DeviceInfo> FindDevice(const std::string& name);
 
 /// Typical rates of the device's class for products whose A or B has `type`; no measurement.
@@ -70,5 +70,14 @@ Status CheckHostThreads();
 
 /// Errors: INVALID_ARGUMENT unless 1 <= threads <= 1024. Not while a product is running.
 Status SetHostThreads(int threads);
+
+/// The SIMD levels that CPU kernels may use, best first, which is the one in use and in the device
+/// class: those compiled in that this CPU has, none above CULET_SIMD (read once, when the library
+/// is loaded). "avx3_dl", "avx3", "avx2", "scalar" on x86.
+std::vector<std::string> HostSimdLevels();
+
+/// Ok, or INVALID_ARGUMENT when CULET_SIMD names no level that is compiled in. HostSimdLevels()
+/// ignores such a value; FindDevice("cpu") reports it.
+Status CheckHostSimd();
 
 }  // namespace culet

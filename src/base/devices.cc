@@ -38,6 +38,7 @@ std::vector<DeviceInfo> Devices(std::string* cuda_note) {
 Result<DeviceInfo> FindDevice(const std::string& name) {
   if (name == "cpu") {
     CULET_RETURN_IF_ERROR(CheckHostThreads());
+    CULET_RETURN_IF_ERROR(CheckHostSimd());
     return HostDevice();
   }
   std::string note;

@@ -1,18 +1,17 @@
 #include "base/host_device.h"
 
 #include <fmt/format.h>
-#include <hwy/targets.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <set>
 #include <string>
 
+#include "base/host_simd.h"
 #include "culet/device.h"
 
 namespace culet {
@@ -112,14 +111,6 @@ std::size_t LastLevelCacheBytes() {
   }
 #endif
   return bytes;
-}
-
-std::string HostIsa() {
-  // Highway's masks have the best target in the lowest bit.
-  const std::int64_t targets = hwy::SupportedTargets();
-  std::string isa = hwy::TargetName(targets & -targets);
-  std::ranges::transform(isa, isa.begin(), [](unsigned char c) { return std::tolower(c); });
-  return isa;
 }
 
 std::string HostClass(std::string_view isa, int threads, std::size_t cache_bytes) {

@@ -26,9 +26,6 @@ std::size_t ParseCacheSize(std::string_view text) noexcept;
 /// The last-level caches of all CPUs together; 0 when nobody tells.
 std::size_t LastLevelCacheBytes();
 
-/// The best instruction set of this CPU that the SIMD kernels know: "avx3_dl", "avx2", "neon".
-std::string HostIsa();
-
 /// "cpu/avx3_dl/2t/llc480m".
 std::string HostClass(std::string_view isa, int threads, std::size_t cache_bytes);
 

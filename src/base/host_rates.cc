@@ -1,9 +1,10 @@
 // MeasureHostRates: what this machine can do at most, by two loops that do nothing else.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/host_rates.cc"
-#include "hwy/foreach_target.h"
-// foreach_target.h comes first: it includes this file once a target.
+#include "base/simd_targets.h"
+// foreach_target.h comes next: it includes this file once a target.
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
 #include <sys/mman.h>

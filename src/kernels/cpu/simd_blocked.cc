@@ -1,7 +1,7 @@
 // cpu_simd/blocked: any number of rows, weights packed into FP32 panels in the caches.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd_blocked.cc"
-#include "kernels/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 // Per target from here on.
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -112,7 +112,7 @@ void AddCpuSimdBlocked(const DeviceInfo&, KernelList& kernels) {
                                                       SimdInfo(name, 0.8, matrix_share), function));
   };
   // Shares of the FP32 rate measured on two cores of a Xeon with AVX-512 at m = 128 and 512.
-  if (HasManyRegisters(hwy::SupportedTargets())) {
+  if (HasManyRegisters(SimdTargets())) {
     add("cpu_simd/blocked/mr6nr4", 6, 0.79, RunMr6Nr4);
     add("cpu_simd/blocked/mr14nr2", 14, 0.77, RunMr14Nr2);
   }

@@ -1,7 +1,7 @@
 // cpu_simd/skinny: up to 16 rows, each weight read once and converted in registers.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd_skinny.cc"
-#include "kernels/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 // Per target from here on.
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -108,7 +108,7 @@ void AddCpuSimdSkinny(const DeviceInfo&, KernelList& kernels) {
     kernels.push_back(
         std::make_unique<SkinnyKernel>(SimdDesc(rows, cols), SimdInfo(name, 0.9, 0.6), function));
   };
-  if (HasManyRegisters(hwy::SupportedTargets())) {
+  if (HasManyRegisters(SimdTargets())) {
     add("cpu_simd/skinny/m6n4", 6, 4, RunM6N4);
     add("cpu_simd/skinny/m8n3", 8, 3, RunM8N3);
   }

@@ -1,7 +1,7 @@
 // Arg max of rows.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/ops/argmax.cc"
-#include "kernels/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 // Per target from here on.
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>

@@ -1,7 +1,7 @@
 // RMS norm.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/ops/rms_norm.cc"
-#include "kernels/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 // Per target from here on.
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>

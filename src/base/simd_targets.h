@@ -1,4 +1,4 @@
-// Which targets the SIMD kernels are compiled for; included before <hwy/foreach_target.h>.
+// Which targets SIMD code is compiled for; included before <hwy/foreach_target.h>.
 #pragma once
 
 // Ice Lake's and Zen 4's byte look-ups decode E4M3 fastest; Highway leaves the target out unasked.
@@ -14,7 +14,12 @@
 
 #include <cstdint>
 
+#include "base/host_simd.h"
+
 namespace culet {
+
+/// Puts CULET_SIMD into force before the first dispatch of any file with SIMD code.
+inline const bool kSimdTargetsChosen = SimdTargets() != 0;
 
 /// Whether the best of `targets` has 32 vector registers or more, so that a tile of 24
 /// accumulators stays in them.
