@@ -9,6 +9,7 @@
 //   Load(d, p)   a group from memory
 //   Get<v>(d, raw)         its vector v
 //   Source(vector, lane)   which element of the group stands there
+//   Nan()        a code of NaN, of 16 bits and more
 //   DecodeWords(d, words, out)   each 32-bit lane's elements: out[j] holds the j-th of all lanes
 //   kActivationScale   what activations must be multiplied by for Get's sake (a power of two:
 //   exact)
@@ -28,6 +29,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -146,6 +148,7 @@ struct DecodeF32 {
   }
   static HWY_INLINE void DecodeWords(F32, VF32 words, VF32 (&out)[1]) { out[0] = words; }
   static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+  static constexpr T Nan() { return std::numeric_limits<T>::quiet_NaN(); }
 };
 
 struct DecodeF16 {
@@ -164,6 +167,7 @@ struct DecodeF16 {
     out[1] = Float16Value(d, hn::ShiftRight<16>(bits));
   }
   static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+  static constexpr T Nan() { return 0x7e00; }
 };
 
 // A 32-bit lane holds two bfloat16: the even element shifted up, the odd one masked, two
@@ -191,6 +195,7 @@ struct DecodeBf16 {
   static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
     return 2 * lane + vector;
   }
+  static constexpr T Nan() { return 0x7fc0; }
 };
 
 #if HWY_TARGET == HWY_AVX3_DL
