@@ -103,7 +103,9 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kRope:
         return ops::RopeWorkspace(node.params.rope, node.shape.rows) * sizeof(float);
       case TensorOp::kAttention:
-        return ops::AttentionWorkspace(node.params.attention) * sizeof(float);
+        return ops::AttentionWorkspace(node.params.attention, node.shape.rows,
+                                       MostKeys(graph, node)) *
+               sizeof(float);
       default:
         return 0;
     }
@@ -232,6 +234,13 @@ class CpuDispatch final : public KernelDispatch {
       }
     }
     return Feasibility::Ok();
+  }
+
+  // Keys that a row of an attention node can see: those of its block table, or of its batch.
+  static std::int64_t MostKeys(const ComputeGraph& graph, const TensorNode& node) noexcept {
+    constexpr std::size_t kTable = 6;
+    if (node.inputs.size() <= kTable) return node.shape.rows;
+    return graph.node(node.inputs[kTable]).shape.cols * node.params.attention.block_size;
   }
 
   Operation OperationFor() const noexcept {

@@ -5,11 +5,17 @@
 // Each decoder has
 //   T            the stored type
 //   kVectors     FP32 vectors a group fills; a group is kVectors * Lanes(d) consecutive elements
-//   kActivationScale   what activations must be multiplied by (a power of two: exact)
-//   Decode(d, p, out)  out[0 .. kVectors)
+//   Raw          a group in registers, before it is FP32
+//   Load(d, p)   a group from memory
+//   Get<v>(d, raw)         its vector v
 //   Source(vector, lane)   which element of the group stands there
-//   DecodeWords(d, words, out)   each 32-bit lane's elements: out[j] holds the j-th of all lanes,
-//                          unscaled
+//   Nan()        a code of NaN, of 16 bits and more
+//   DecodeWords(d, words, out)   each 32-bit lane's elements: out[j] holds the j-th of all lanes
+//   kActivationScale   what activations must be multiplied by for Get's sake (a power of two:
+//   exact)
+// A decoder whose Get takes NaN for a number also has
+//   Seen, SeenNone, See(seen, raw), SeenNan(seen)   whether there was one in the groups seen
+//   GetAny<v>(d, raw)      as Get, NaN included
 // No include guard in the usual sense: compiled once for each Highway target.
 #if defined(CULET_SIMD_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_SIMD_DECODE_INL_H_
@@ -23,6 +29,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -101,38 +108,58 @@ HWY_INLINE VF32 FromE4m3(F32 d, const std::uint8_t* HWY_RESTRICT p) {
   return E4m3Value(d, hn::PromoteTo(U32(), hn::LoadU(du8, p)));
 }
 
+// The two bfloat16 of each 32-bit lane.
+HWY_INLINE VF32 LowerBfloat16(F32 d, VU32 bits) { return hn::BitCast(d, hn::ShiftLeft<16>(bits)); }
+HWY_INLINE VF32 UpperBfloat16(F32 d, VU32 bits) {
+  return hn::BitCast(d, hn::And(bits, hn::Set(U32(), 0xffff0000u)));
+}
+
 HWY_INLINE void Bfloat16Words(F32 d, VF32 words, VF32 (&out)[2]) {
   const VU32 bits = hn::BitCast(U32(), words);
-  out[0] = hn::BitCast(d, hn::ShiftLeft<16>(bits));
-  out[1] = hn::BitCast(d, hn::And(bits, hn::Set(U32(), 0xffff0000u)));
+  out[0] = LowerBfloat16(d, bits);
+  out[1] = UpperBfloat16(d, bits);
+}
+
+// Byte kByte of each 32-bit lane.
+template <int kByte>
+HWY_INLINE VF32 E4m3Byte(F32 d, VU32 bits) {
+  VU32 codes = hn::ShiftRight<8 * kByte>(bits);
+  if constexpr (kByte != 3) codes = hn::And(codes, hn::Set(U32(), 0xffu));
+  return E4m3Value(d, codes);
 }
 
 HWY_INLINE void E4m3Words(F32 d, VF32 words, VF32 (&out)[4]) {
   const VU32 bits = hn::BitCast(U32(), words);
-  const VU32 low_byte = hn::Set(U32(), 0xffu);
-  out[0] = E4m3Value(d, hn::And(bits, low_byte));
-  out[1] = E4m3Value(d, hn::And(hn::ShiftRight<8>(bits), low_byte));
-  out[2] = E4m3Value(d, hn::And(hn::ShiftRight<16>(bits), low_byte));
-  out[3] = E4m3Value(d, hn::ShiftRight<24>(bits));
+  out[0] = E4m3Byte<0>(d, bits);
+  out[1] = E4m3Byte<1>(d, bits);
+  out[2] = E4m3Byte<2>(d, bits);
+  out[3] = E4m3Byte<3>(d, bits);
 }
 
 struct DecodeF32 {
   using T = float;
+  using Raw = VF32;
   static constexpr std::size_t kVectors = 1;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
-    out[0] = hn::LoadU(d, p);
+  static HWY_INLINE Raw Load(F32 d, const T* HWY_RESTRICT p) { return hn::LoadU(d, p); }
+  template <int kVector>
+  static HWY_INLINE VF32 Get(F32, const Raw& raw) {
+    return raw;
   }
   static HWY_INLINE void DecodeWords(F32, VF32 words, VF32 (&out)[1]) { out[0] = words; }
   static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+  static constexpr T Nan() { return std::numeric_limits<T>::quiet_NaN(); }
 };
 
 struct DecodeF16 {
   using T = std::uint16_t;
+  using Raw = VF32;
   static constexpr std::size_t kVectors = 1;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
-    out[0] = FromFloat16(d, p);
+  static HWY_INLINE Raw Load(F32 d, const T* HWY_RESTRICT p) { return FromFloat16(d, p); }
+  template <int kVector>
+  static HWY_INLINE VF32 Get(F32, const Raw& raw) {
+    return raw;
   }
   static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[2]) {
     const VU32 bits = hn::BitCast(U32(), words);
@@ -140,34 +167,27 @@ struct DecodeF16 {
     out[1] = Float16Value(d, hn::ShiftRight<16>(bits));
   }
   static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+  static constexpr T Nan() { return 0x7e00; }
 };
-
-#if HWY_TARGET == HWY_SCALAR  // one lane: nothing to regroup
-
-struct DecodeBf16 {
-  using T = std::uint16_t;
-  static constexpr std::size_t kVectors = 1;
-  static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
-    out[0] = FromBfloat16(d, p);
-  }
-  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[2]) {
-    Bfloat16Words(d, words, out);
-  }
-  static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
-};
-
-#else
 
 // A 32-bit lane holds two bfloat16: the even element shifted up, the odd one masked, two
 // instructions for a whole vector of them.
 struct DecodeBf16 {
   using T = std::uint16_t;
+  using Raw = VU32;
   static constexpr std::size_t kVectors = 2;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
+  static HWY_INLINE Raw Load(F32, const T* HWY_RESTRICT p) {
+#if HWY_TARGET == HWY_SCALAR
+    return hn::Set(U32(), p[0] | static_cast<std::uint32_t>(p[1]) << 16);
+#else
     const hn::Repartition<std::uint16_t, F32> du16;
-    Bfloat16Words(d, hn::BitCast(d, hn::LoadU(du16, p)), out);
+    return hn::BitCast(U32(), hn::LoadU(du16, p));
+#endif
+  }
+  template <int kVector>
+  static HWY_INLINE VF32 Get(F32 d, const Raw& raw) {
+    return kVector == 0 ? LowerBfloat16(d, raw) : UpperBfloat16(d, raw);
   }
   static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[2]) {
     Bfloat16Words(d, words, out);
@@ -175,9 +195,8 @@ struct DecodeBf16 {
   static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
     return 2 * lane + vector;
   }
+  static constexpr T Nan() { return 0x7fc0; }
 };
-
-#endif
 
 #if HWY_TARGET == HWY_AVX3_DL
 
@@ -215,20 +234,22 @@ inline constexpr FirstBytes kFirstBytes;
 
 struct DecodeE4m3 {
   using T = std::uint8_t;
+  struct Raw {
+    VU32 lower, upper;
+  };
   static constexpr std::size_t kVectors = 4;
   static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
+  static HWY_INLINE Raw Load(F32, const T* HWY_RESTRICT p) {
     const hn::Repartition<std::uint8_t, F32> du8;
-    const U32 du32;
     hn::Vec<decltype(du8)> high, low;
     LookUp(hn::LoadU(du8, p), high, low);
-    const auto lower = hn::BitCast(du32, hn::InterleaveLower(du8, low, high));
-    const auto upper = hn::BitCast(du32, hn::InterleaveUpper(du8, low, high));
-    const auto mask = hn::Set(du32, 0xffff0000u);
-    out[0] = hn::BitCast(d, hn::ShiftLeft<16>(lower));
-    out[1] = hn::BitCast(d, hn::And(lower, mask));
-    out[2] = hn::BitCast(d, hn::ShiftLeft<16>(upper));
-    out[3] = hn::BitCast(d, hn::And(upper, mask));
+    return {hn::BitCast(U32(), hn::InterleaveLower(du8, low, high)),
+            hn::BitCast(U32(), hn::InterleaveUpper(du8, low, high))};
+  }
+  template <int kVector>
+  static HWY_INLINE VF32 Get(F32 d, const Raw& raw) {
+    const VU32 bits = kVector < 2 ? raw.lower : raw.upper;
+    return kVector % 2 == 0 ? LowerBfloat16(d, bits) : UpperBfloat16(d, bits);
   }
   // Interleaving works within 16 bytes: vectors 0 and 1 hold the even and odd ones of the first
   // eight, vectors 2 and 3 those of the last eight.
@@ -265,59 +286,106 @@ struct DecodeE4m3 {
   }
 };
 
-#elif CULET_SIMD_F16
+#elif HWY_TARGET == HWY_SCALAR
 
-// Shifted into place, the code is the binary16 with 2^-8 of the value, subnormals included; only
-// NaN needs care. The factor goes into the activations.
+// Without vectors nothing is faster than to look a code's value up.
+struct E4m3Values {
+  float of[256];
+  constexpr E4m3Values() : of() {
+    for (unsigned code = 0; code < 256; ++code) {
+      const unsigned exponent = code >> 3 & 15, fraction = code & 7;
+      float value = static_cast<float>(fraction) * 0x1p-9f;
+      if (exponent > 0) value = static_cast<float>((8 + fraction) << (exponent - 1)) * 0x1p-9f;
+      if ((code & 0x7f) == 0x7f) value = std::bit_cast<float>(0x7fc00000u);
+      of[code] = code < 128 ? value : -value;
+    }
+  }
+};
+inline constexpr E4m3Values kE4m3Values;
+
 struct DecodeE4m3 {
   using T = std::uint8_t;
+  using Raw = std::uint32_t;
+  static constexpr std::size_t kVectors = 4;
+  static constexpr float kActivationScale = 1.0f;
+  static HWY_INLINE Raw Load(F32, const T* HWY_RESTRICT p) {
+    return p[0] | p[1] << 8 | p[2] << 16 | static_cast<Raw>(p[3]) << 24;
+  }
+  template <int kVector>
+  static HWY_INLINE VF32 Get(F32 d, const Raw& raw) {
+    return hn::Set(d, kE4m3Values.of[raw >> 8 * kVector & 0xff]);
+  }
+  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[4]) {
+    const auto raw = std::bit_cast<Raw>(hn::GetLane(words));
+    out[0] = Get<0>(d, raw);
+    out[1] = Get<1>(d, raw);
+    out[2] = Get<2>(d, raw);
+    out[3] = Get<3>(d, raw);
+  }
+  static constexpr std::size_t Source(std::size_t vector, std::size_t) { return vector; }
+};
+
+#else
+
+// Shifted into place, a code is the binary16 with 2^-8 of the value, subnormals included, of which
+// hardware makes FP32 without delay. Only NaN needs care: 480.
+struct DecodeE4m3 {
+  using T = std::uint8_t;
+  using U8 = hn::Repartition<std::uint8_t, F32>;
+  using I16 = hn::Repartition<std::int16_t, F32>;
+  using Seen = hn::Vec<U8>;
+  struct Raw {
+    hn::Vec<U8> codes;
+    hn::Vec<I16> even, odd;
+  };
   static constexpr std::size_t kVectors = 4;
   static constexpr float kActivationScale = 256.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
-    const hn::Repartition<std::uint8_t, F32> du8;
-    const auto codes = hn::LoadU(du8, p);
-    Widen(d, hn::InterleaveLower(du8, hn::Zero(du8), codes), out);
-    Widen(d, hn::InterleaveUpper(du8, hn::Zero(du8), codes), out + 2);
+
+  static HWY_INLINE Raw Load(F32, const T* HWY_RESTRICT p) {
+    const I16 di16;
+    const auto codes = hn::LoadU(U8(), p);
+    const auto words = hn::BitCast(di16, codes);
+    const auto fields = hn::Set(di16, std::int16_t(-0x4080));  // sign, and the low 14 bits but 7
+    return {codes, hn::And(hn::ShiftRight<1>(hn::ShiftLeft<8>(words)), fields),
+            hn::And(hn::ShiftRight<1>(words), fields)};
   }
-  // Interleaving works within 16 bytes; each half of the result becomes one FP32 vector.
+  template <int kVector>
+  static HWY_INLINE VF32 Get(F32 d, const Raw& raw) {
+    return Half<kVector % 2>(d, kVector < 2 ? raw.even : raw.odd);
+  }
   static constexpr std::size_t Source(std::size_t vector, std::size_t lane) {
-    const std::size_t in_u16 = vector % 2 * kLanes + lane;
-    return in_u16 / 8 * 16 + vector / 2 * 8 + in_u16 % 8;
+    return 2 * (vector % 2 * kLanes + lane) + vector / 2;
+  }
+
+  static HWY_INLINE Seen SeenNone() { return hn::Zero(U8()); }
+  static HWY_INLINE Seen See(Seen seen, const Raw& raw) {
+    return hn::Max(seen, hn::And(raw.codes, hn::Set(U8(), kNan)));
+  }
+  static HWY_INLINE bool SeenNan(Seen seen) {
+    return !hn::AllFalse(U8(), hn::Eq(seen, hn::Set(U8(), kNan)));
+  }
+  template <int kVector>
+  static HWY_INLINE VF32 GetAny(F32 d, const Raw& raw) {
+    const I16 di16;
+    const auto bits = kVector < 2 ? raw.even : raw.odd;
+    const auto nan = hn::Set(di16, std::int16_t(-0x4080));
+    const auto is_nan = hn::Eq(hn::Or(bits, hn::Set(di16, std::int16_t(-0x8000))), nan);
+    return Half<kVector % 2>(d, hn::Or(bits, hn::VecFromMask(di16, is_nan)));
   }
   static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[4]) {
     E4m3Words(d, words, out);
   }
 
  private:
-  // `upper_bytes`: 16-bit lanes with the code in the upper byte.
-  template <class V8>
-  static HWY_INLINE void Widen(F32 d, V8 upper_bytes, VF32* HWY_RESTRICT out) {
-    const hn::Repartition<std::int16_t, F32> di16;
+  static constexpr std::uint8_t kNan = 0x7f;
+
+  template <int kHalf>
+  static HWY_INLINE VF32 Half(F32 d, hn::Vec<I16> bits) {
+    const hn::Half<I16> half;
     const hn::Rebind<hwy::float16_t, F32> df16;
-    const hn::Half<decltype(di16)> half;
-    const auto sign_bit = hn::Set(di16, std::int16_t(-0x8000));
-    auto bits = hn::ShiftRight<1>(hn::BitCast(di16, upper_bytes));
-    bits = hn::And(bits, hn::Set(di16, std::int16_t(-0x4080)));  // sign and the low 14 bits but 7
-    const auto is_nan = hn::Eq(hn::Or(bits, sign_bit), hn::Set(di16, std::int16_t(-0x4080)));
-    bits = hn::Or(bits, hn::VecFromMask(di16, is_nan));
-    out[0] = hn::PromoteTo(d, hn::BitCast(df16, hn::LowerHalf(half, bits)));
-    out[1] = hn::PromoteTo(d, hn::BitCast(df16, hn::UpperHalf(half, bits)));
+    return hn::PromoteTo(
+        d, hn::BitCast(df16, kHalf == 0 ? hn::LowerHalf(half, bits) : hn::UpperHalf(half, bits)));
   }
-};
-
-#else
-
-struct DecodeE4m3 {
-  using T = std::uint8_t;
-  static constexpr std::size_t kVectors = 1;
-  static constexpr float kActivationScale = 1.0f;
-  static HWY_INLINE void Decode(F32 d, const T* HWY_RESTRICT p, VF32 (&out)[kVectors]) {
-    out[0] = FromE4m3(d, p);
-  }
-  static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[4]) {
-    E4m3Words(d, words, out);
-  }
-  static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
 };
 
 #endif

@@ -29,6 +29,12 @@ inline constexpr std::size_t kGroup = Decoder::kVectors* kLanes;
 template <class Decoder>
 inline constexpr bool kScaled = std::is_same_v<Decoder, DecodeE4m3>;
 
+// Whether the decoder takes NaN for a number unless asked otherwise.
+template <class Decoder>
+inline constexpr bool kMissesNan = requires {
+  typename Decoder::Seen;
+};
+
 // Rows of A as the tiles read them: FP32, in the decoder's order, zeros behind k.
 struct Activations {
   const float* data;
@@ -45,27 +51,115 @@ struct TileWeights {
   std::int64_t scale_step;  // to the next k-block
 };
 
+// Calls function(std::integral_constant<int, v>()) for v in [0, kCount).
+template <int kCount, class F>
+HWY_INLINE void ForEachVector(F&& function) {
+  [&]<int... kVector>(std::integer_sequence<int, kVector...>) {
+    (function(std::integral_constant<int, kVector>()), ...);
+  }
+  (std::make_integer_sequence<int, kCount>());
+}
+
+// What Decoder::SeenNan looks at.
+template <class Decoder>
+struct Tracked {};
+template <class Decoder>
+requires kMissesNan<Decoder>
+struct Tracked<Decoder> {
+  typename Decoder::Seen seen;
+};
+
+// Vector v of a group; kAny: NaN included.
+template <class Decoder, bool kAny, int kVector>
+HWY_INLINE VF32 GetVector(F32 d, const typename Decoder::Raw& raw) {
+  if constexpr (kAny) {
+    return Decoder::template GetAny<kVector>(d, raw);
+  } else {
+    return Decoder::template Get<kVector>(d, raw);
+  }
+}
+
 // accumulators[r][c] += A's row r times column c over one group at k.
-template <class Decoder, int kRows, int kCols>
+template <class Decoder, bool kAny, int kRows, int kCols>
 HWY_INLINE void MultiplyGroup(F32 d, const float* HWY_RESTRICT a, std::size_t a_stride,
                               const typename Decoder::T* const HWY_RESTRICT* columns, std::size_t k,
-                              VF32 (&accumulators)[kRows][kCols]) {
-  constexpr int kVectors = static_cast<int>(Decoder::kVectors);
-  VF32 w[kCols][kVectors];
+                              VF32 (&accumulators)[kRows][kCols], Tracked<Decoder>& tracked) {
+  // One row: column after column, so that few of them are in registers. Several rows: each element
+  // of A, once loaded, meets all columns.
+  constexpr int kTogether = kRows == 1 ? 1 : kCols;
   HWY_UNROLL(8)
-  for (int c = 0; c < kCols; ++c) Decoder::Decode(d, columns[c] + k, w[c]);
-  HWY_UNROLL(4)
-  for (int v = 0; v < kVectors; ++v) {
-    HWY_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) {
-      const VF32 x = hn::Load(
-          d, a + static_cast<std::size_t>(r) * a_stride + static_cast<std::size_t>(v) * kLanes);
-      HWY_UNROLL(8)
-      for (int c = 0; c < kCols; ++c) {
-        accumulators[r][c] = hn::MulAdd(x, w[c][v], accumulators[r][c]);
+  for (int first = 0; first < kCols; first += kTogether) {
+    constexpr int kVectors = static_cast<int>(Decoder::kVectors);
+    VF32 w[kTogether][kVectors];
+    HWY_UNROLL(8)
+    for (int c = 0; c < kTogether; ++c) {
+      const typename Decoder::Raw raw = Decoder::Load(d, columns[first + c] + k);
+      if constexpr (kMissesNan<Decoder> && !kAny) {
+        tracked.seen = Decoder::See(tracked.seen, raw);
+      }
+      ForEachVector<kVectors>([&](auto v)
+                                  HWY_ATTR { w[c][v] = GetVector<Decoder, kAny, v>(d, raw); });
+    }
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        const VF32 x = hn::Load(
+            d, a + static_cast<std::size_t>(r) * a_stride + static_cast<std::size_t>(v) * kLanes);
+        HWY_UNROLL(8)
+        for (int c = 0; c < kTogether; ++c) {
+          accumulators[r][first + c] = hn::MulAdd(x, w[c][v], accumulators[r][first + c]);
+        }
       }
     }
   }
+}
+
+// accumulators[r][c] = A's row r times column c over [begin, end) of k; kAny: NaN included.
+template <class Decoder, bool kAny, int kRows, int kCols>
+HWY_INLINE void MultiplyBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_stride,
+                              const typename Decoder::T* const HWY_RESTRICT* columns,
+                              std::size_t begin, std::size_t end,
+                              VF32 (&accumulators)[kRows][kCols], Tracked<Decoder>& tracked) {
+  using T = typename Decoder::T;
+  constexpr std::size_t kStep = kGroup<Decoder>;
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kCols; ++c) accumulators[r][c] = hn::Zero(d);
+  }
+  std::size_t i = begin;
+  for (; i + kStep <= end; i += kStep) {
+    if constexpr (!kAny) {
+      // Beyond a column's end stands the next tile's.
+      HWY_UNROLL(8)
+      for (int c = 0; c < kCols; ++c) {
+        __builtin_prefetch(columns[c] + i + kSkinnyAheadBytes / sizeof(T), 0, 2);
+      }
+    }
+    MultiplyGroup<Decoder, kAny, kRows, kCols>(d, a + i, a_stride, columns, i, accumulators,
+                                               tracked);
+  }
+  if (i < end) {  // the last group is partial: zeros stand behind it, and nothing is read there
+    alignas(64) T rest[kCols][kStep] = {};
+    const T* rests[kCols];
+    for (int c = 0; c < kCols; ++c) {
+      std::memcpy(rest[c], columns[c] + i, (end - i) * sizeof(T));
+      rests[c] = rest[c];
+    }
+    MultiplyGroup<Decoder, kAny, kRows, kCols>(d, a + i, a_stride, rests, 0, accumulators, tracked);
+  }
+}
+
+// The same, NaN included: kept apart, as it is rare.
+template <class Decoder, int kRows, int kCols>
+HWY_NOINLINE void MultiplyAnyBlock(const float* HWY_RESTRICT a, std::size_t a_stride,
+                                   const typename Decoder::T* const HWY_RESTRICT* columns,
+                                   std::size_t begin, std::size_t end,
+                                   VF32 (&accumulators)[kRows][kCols]) {
+  Tracked<Decoder> none;
+  MultiplyBlock<Decoder, true, kRows, kCols>(F32(), a, a_stride, columns, begin, end, accumulators,
+                                             none);
 }
 
 // sums[r * row_stride + c * col_stride] = the products of kRows rows and kCols columns over all of
@@ -77,7 +171,6 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
                           std::size_t col_stride) {
   using T = typename Decoder::T;
   const F32 d;
-  constexpr std::size_t kStep = kGroup<Decoder>;
   const std::size_t a_stride = activations.stride;
   const float* HWY_RESTRICT a = activations.data + static_cast<std::size_t>(row) * a_stride;
   const T* columns[kCols];
@@ -94,28 +187,21 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
   for (std::size_t begin = 0; begin < k; begin += block) {
     const std::size_t end = std::min(k, begin + block);
     VF32 accumulators[kRows][kCols];
-    HWY_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) {
-      HWY_UNROLL(8)
-      for (int c = 0; c < kCols; ++c) accumulators[r][c] = hn::Zero(d);
-    }
-    std::size_t i = begin;
-    for (; i + kStep <= end; i += kStep) {
-      // Beyond a column's end stands the next tile's.
-      HWY_UNROLL(8)
-      for (int c = 0; c < kCols; ++c) {
-        __builtin_prefetch(columns[c] + i + kSkinnyAheadBytes / sizeof(T), 0, 2);
+    Tracked<Decoder> tracked;
+    if constexpr (kMissesNan<Decoder>) tracked.seen = Decoder::SeenNone();
+    MultiplyBlock<Decoder, false, kRows, kCols>(d, a, a_stride, columns, begin, end, accumulators,
+                                                tracked);
+    if constexpr (kMissesNan<Decoder>) {
+      if (HWY_UNLIKELY(Decoder::SeenNan(tracked.seen))) {
+        // An array of its own: the other one stays in registers.
+        VF32 any[kRows][kCols];
+        MultiplyAnyBlock<Decoder, kRows, kCols>(a, a_stride, columns, begin, end, any);
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          HWY_UNROLL(8)
+          for (int c = 0; c < kCols; ++c) accumulators[r][c] = any[r][c];
+        }
       }
-      MultiplyGroup<Decoder, kRows, kCols>(d, a + i, a_stride, columns, i, accumulators);
-    }
-    if (i < end) {  // the last group is partial: zeros stand behind it, and nothing is read there
-      alignas(64) T rest[kCols][kStep] = {};
-      const T* rests[kCols];
-      for (int c = 0; c < kCols; ++c) {
-        std::memcpy(rest[c], columns[c] + i, (end - i) * sizeof(T));
-        rests[c] = rest[c];
-      }
-      MultiplyGroup<Decoder, kRows, kCols>(d, a + i, a_stride, rests, 0, accumulators);
     }
     if constexpr (kScaled<Decoder>) {
       const std::size_t kb = begin / kScaleBlock;
@@ -229,8 +315,9 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
         weights.scales = kScaled<Decoder> ? v.data + strip * v.col_stride : nullptr;
         weights.scale_step = v.row_stride;
         // A tile's columns lie a part of the strip apart, so that tile after tile each of them is
-        // one long stream.
-        const std::int64_t part = (width + kCols - 1) / kCols;
+        // one long stream. With few rows, where memory is the limit, an odd number of columns lets
+        // the streams stand at different places of their pages.
+        const std::int64_t part = (width + kCols - 1) / kCols | (m <= 2 ? 1 : 0);
         for (std::int64_t column = 0; column < part; ++column) {
           for (int c = 0; c < kCols; ++c) {
             // The last part repeats the last column rather than reading beyond it.

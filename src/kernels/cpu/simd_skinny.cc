@@ -16,6 +16,8 @@ namespace HWY_NAMESPACE {
 void SkinnyM6N4(const GemmArgs& args, float* buffer) { RunSkinnyOfAnyType<6, 4>(args, buffer); }
 void SkinnyM8N3(const GemmArgs& args, float* buffer) { RunSkinnyOfAnyType<8, 3>(args, buffer); }
 void SkinnyM4N2(const GemmArgs& args, float* buffer) { RunSkinnyOfAnyType<4, 2>(args, buffer); }
+// One row alone needs columns, so that multiply-adds need not wait for each other.
+void SkinnyM1N4(const GemmArgs& args, float* buffer) { RunSkinnyOfAnyType<1, 4>(args, buffer); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace culet
@@ -33,10 +35,12 @@ namespace {
 HWY_EXPORT(SkinnyM6N4);
 HWY_EXPORT(SkinnyM8N3);
 HWY_EXPORT(SkinnyM4N2);
+HWY_EXPORT(SkinnyM1N4);
 
 void RunM6N4(const GemmArgs& a, float* buffer) { HWY_DYNAMIC_DISPATCH(SkinnyM6N4)(a, buffer); }
 void RunM8N3(const GemmArgs& a, float* buffer) { HWY_DYNAMIC_DISPATCH(SkinnyM8N3)(a, buffer); }
 void RunM4N2(const GemmArgs& a, float* buffer) { HWY_DYNAMIC_DISPATCH(SkinnyM4N2)(a, buffer); }
+void RunM1N4(const GemmArgs& a, float* buffer) { HWY_DYNAMIC_DISPATCH(SkinnyM1N4)(a, buffer); }
 
 // Converted activations, and their scales behind them.
 std::size_t BufferBytes(std::size_t m, std::size_t k) noexcept {
@@ -55,6 +59,7 @@ class SkinnyKernel final : public ArgsKernel {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     if (const Feasibility shared = SimdWhy(p); !shared.ok()) return shared;
     if (p.m > kSkinnyMaxRows) return Feasibility::Refuse("takes at most 16 rows");
+    if (desc().tile_m == 1 && p.m > 1) return Feasibility::Refuse("takes one row only");
     if (p.order_b != Order::kColMajor) {
       return Feasibility::Refuse("reads B in column-major order only, k contiguous");
     }
@@ -111,6 +116,8 @@ void AddCpuSimdSkinny(const DeviceInfo&, KernelList& kernels) {
   if (HasManyRegisters(SimdTargets())) {
     add("cpu_simd/skinny/m6n4", 6, 4, RunM6N4);
     add("cpu_simd/skinny/m8n3", 8, 3, RunM8N3);
+  } else {
+    add("cpu_simd/skinny/m1n4", 1, 4, RunM1N4);
   }
   add("cpu_simd/skinny/m4n2", 4, 2, RunM4N2);
 }

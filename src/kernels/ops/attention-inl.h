@@ -1,8 +1,9 @@
-// Attention of some queries that share a key-value head: keys pass by in blocks, with a running
-// maximum, so that no row of scores is ever stored. Lanes run along the head.
+// Attention of some queries of one sequence: keys pass by in blocks, with a running maximum, so
+// that no row of scores is ever stored.
 //
-// A query's bits do not depend on the queries beside it: blocks begin at multiples of kKeyBlock,
-// and every sum runs in the same order whatever the tile.
+// A query's bits depend neither on the queries beside it nor on who works: blocks begin at
+// multiples of kKeyBlock, parts at multiples of kKeyPart, parts are added from the first to the
+// last, and every sum runs in the same order whatever the tile.
 #if defined(CULET_OPS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_OPS_ATTENTION_INL_H_
 #undef CULET_OPS_ATTENTION_INL_H_
@@ -11,348 +12,272 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
-#include "kernels/cpu/simd_memory-inl.h"
-#include "kernels/ops/attention_tile.h"
-#include "kernels/ops/exp-inl.h"
+#include "kernels/ops/attention_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
 
-using ops::kKeyBlock;
+using ops::kKeyPart;
 
-// Queries of a register tile: with four keys, or four vectors of values, its sums fit 32 registers.
-inline constexpr int kTileQueries =
-    (HWY_TARGET & (HWY_AVX3 | HWY_AVX3_DL | HWY_NEON | HWY_PPC8)) != 0 ? 4 : 2;
-inline constexpr int kTileColumns = 4;
+inline constexpr float kNoScore = -std::numeric_limits<float>::infinity();
 
-// `count` elements as floats, zeros up to `padded`.
-template <DataType kType>
-inline void LoadPaddedAs(const std::byte* data, std::size_t count, std::size_t padded,
-                         float* HWY_RESTRICT out) {
-  const F32 d;
-  constexpr std::size_t kSize = SizeOf(kType);
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(LoadFull(d, kType, data + i * kSize), d, out + i);
-  }
-  if (i < count) {
-    hn::StoreU(LoadRow(d, kType, data + i * kSize, count - i), d, out + i);
-    i += kLanes;
-  }
-  for (; i < padded; i += kLanes) hn::StoreU(hn::Zero(d), d, out + i);
-}
-
-inline void LoadPadded(DataType type, const void* data, std::int64_t first, std::size_t count,
-                       std::size_t padded, float* HWY_RESTRICT out) {
-  const auto* const bytes =
-      static_cast<const std::byte*>(data) + first * static_cast<std::int64_t>(SizeOf(type));
-  switch (type) {
-    case DataType::kFloat16:
-      return LoadPaddedAs<DataType::kFloat16>(bytes, count, padded, out);
-    case DataType::kBfloat16:
-      return LoadPaddedAs<DataType::kBfloat16>(bytes, count, padded, out);
-    default:
-      return LoadPaddedAs<DataType::kFloat32>(bytes, count, padded, out);
-  }
-}
-
-// scores[q][j] = scale * query q . key j, for a register tile.
-template <int kQueries, int kKeys>
-HWY_INLINE void ScoreTile(const float* HWY_RESTRICT queries, const float* const* keys,
-                          std::size_t padded, float scale, float* HWY_RESTRICT scores) {
-  const F32 d;
-  VF32 sums[kQueries][kKeys];
-  HWY_UNROLL(4)
-  for (int q = 0; q < kQueries; ++q) {
-    HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) sums[q][j] = hn::Zero(d);
-  }
-  for (std::size_t i = 0; i < padded; i += kLanes) {
-    VF32 key[kKeys];
-    HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) key[j] = hn::LoadU(d, keys[j] + i);
-    HWY_UNROLL(4)
-    for (int q = 0; q < kQueries; ++q) {
-      const VF32 query = hn::LoadU(d, queries + static_cast<std::size_t>(q) * padded + i);
-      HWY_UNROLL(4)
-      for (int j = 0; j < kKeys; ++j) sums[q][j] = hn::MulAdd(query, key[j], sums[q][j]);
-    }
-  }
-  HWY_UNROLL(4)
-  for (int q = 0; q < kQueries; ++q) {
-    HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) {
-      scores[q * kKeyBlock + j] = scale * hn::GetLane(hn::SumOfLanes(d, sums[q][j]));
-    }
-  }
-}
-
-template <int kQueries>
-HWY_INLINE void ScoreQueries(const float* HWY_RESTRICT queries, const float* const* keys,
-                             std::int64_t count, std::size_t padded, float scale,
-                             float* HWY_RESTRICT scores) {
-  std::int64_t j = 0;
-  for (; j + kTileColumns <= count; j += kTileColumns) {
-    ScoreTile<kQueries, kTileColumns>(queries, keys + j, padded, scale, scores + j);
-  }
-  for (; j < count; ++j) ScoreTile<kQueries, 1>(queries, keys + j, padded, scale, scores + j);
-}
-
-// sums[q] += the values of keys [begin, end), weighed; columns i of kColumns vectors.
-template <int kQueries, int kColumns>
-HWY_INLINE void WeighTile(const float* HWY_RESTRICT weights, const float* const* values,
-                          std::int64_t begin, std::int64_t end, std::size_t padded, std::size_t i,
-                          float* HWY_RESTRICT sums) {
-  const F32 d;
-  VF32 total[kQueries][kColumns];
-  HWY_UNROLL(4)
-  for (int q = 0; q < kQueries; ++q) {
-    HWY_UNROLL(4)
-    for (int c = 0; c < kColumns; ++c) {
-      total[q][c] = hn::LoadU(d, sums + static_cast<std::size_t>(q) * padded + i +
-                                     static_cast<std::size_t>(c) * kLanes);
-    }
-  }
-  for (std::int64_t j = begin; j < end; ++j) {
-    VF32 value[kColumns];
-    HWY_UNROLL(4)
-    for (int c = 0; c < kColumns; ++c) {
-      value[c] = hn::LoadU(d, values[j] + i + static_cast<std::size_t>(c) * kLanes);
-    }
-    HWY_UNROLL(4)
-    for (int q = 0; q < kQueries; ++q) {
-      const VF32 weight = hn::Set(d, weights[q * kKeyBlock + j]);
-      HWY_UNROLL(4)
-      for (int c = 0; c < kColumns; ++c) {
-        total[q][c] = hn::MulAdd(weight, value[c], total[q][c]);
+// Where element i of a head stands in the decoder's order, from the group's begin.
+template <class Decoder, class F>
+void ForElements(std::size_t count, F function) {
+  constexpr std::size_t kGroup = kDecoderGroup<Decoder>;
+  for (std::size_t g = 0; g < count; g += kGroup) {
+    for (std::size_t v = 0; v < Decoder::kVectors; ++v) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        const std::size_t i = g + Decoder::Source(v, lane);
+        if (i < count) function(i, g + v * kLanes + lane);
       }
     }
   }
-  HWY_UNROLL(4)
-  for (int q = 0; q < kQueries; ++q) {
-    HWY_UNROLL(4)
-    for (int c = 0; c < kColumns; ++c) {
-      hn::StoreU(
-          total[q][c], d,
-          sums + static_cast<std::size_t>(q) * padded + i + static_cast<std::size_t>(c) * kLanes);
+}
+
+// A query's output, from its sums over all keys.
+template <class Decoder>
+void StoreOut(const float* HWY_RESTRICT sums, float weight, std::size_t head_dim,
+              float* HWY_RESTRICT out) {
+  ForElements<Decoder>(head_dim,
+                       [&](std::size_t i, std::size_t at) { out[i] = sums[at] / weight; });
+}
+
+// The tile's work. Decoder: of the cache's type. kInPlace: keys and values are read where they lie;
+// otherwise they are converted first, which many queries share.
+template <class Decoder, bool kInPlace>
+class TileAttention {
+  using Line = std::conditional_t<kInPlace, Decoder, DecodeF32>;
+  using T = typename Line::T;
+  using Stored = typename Decoder::T;
+
+ public:
+  TileAttention(const ops::AttentionArgs& args, const AttentionRows& keys,
+                const ops::AttentionTile& tile)
+      : args_(args),
+        keys_(keys),
+        tile_(tile),
+        scratch_(args.params, tile.scratch),
+        padded_(scratch_.padded_head),
+        head_dim_(static_cast<std::size_t>(args.params.head_dim)),
+        a_head_(tile.queries_a_kv_head()),
+        queries_(tile.kv_heads * a_head_) {}
+
+  void Run() {
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
+    for (int q = 0; q < queries_; ++q) {
+      ranges_[q] = keys_.Of(tile_.RowOf(q));
+      first = std::min(first, ranges_[q].first);
+      last = std::max(last, ranges_[q].last);
+    }
+    first = std::max(first, tile_.first_key);
+    last = std::min(last, tile_.last_key);
+    if (first >= last) return;  // a piece behind this sequence's end
+    for (int q = 0; q < queries_; ++q) {
+      float* const query = OfQuery(scratch_.queries, q);
+      std::fill_n(query, padded_, 0.0f);
+      const float* const from = args_.q + QueryAt(q);
+      ForElements<Decoder>(head_dim_, [&](std::size_t i, std::size_t at) { query[at] = from[i]; });
+      begun_[q] = false;
+    }
+    for (std::int64_t start = first / kKeyPart * kKeyPart; start < last; start += kKeyPart) {
+      RunPart(start, std::max(first, start), std::min(last, start + kKeyPart));
+    }
+    if (tile_.parts != nullptr) return;
+    for (int q = 0; q < queries_; ++q) {
+      StoreOut<Decoder>(OfQuery(scratch_.totals, q), scratch_.total_weights[q], head_dim_,
+                        args_.out + QueryAt(q));
     }
   }
-}
 
-template <int kQueries>
-HWY_INLINE void WeighValues(const float* HWY_RESTRICT weights, const float* const* values,
-                            std::int64_t begin, std::int64_t end, std::size_t padded,
-                            float* HWY_RESTRICT sums) {
-  if (begin >= end) return;
-  constexpr std::size_t kWide = kTileColumns * kLanes;
-  std::size_t i = 0;
-  for (; i + kWide <= padded; i += kWide) {
-    WeighTile<kQueries, kTileColumns>(weights, values, begin, end, padded, i, sums);
+ private:
+  float* OfQuery(float* part, int q) const { return part + static_cast<std::size_t>(q) * padded_; }
+  std::int64_t QueryAt(int q) const {
+    return (tile_.RowOf(q) * args_.params.heads + tile_.HeadOf(q)) * args_.params.head_dim;
   }
-  for (; i < padded; i += kLanes) {
-    WeighTile<kQueries, 1>(weights, values, begin, end, padded, i, sums);
-  }
-}
 
-// The keys of a block that a query sees, counted from the block's begin.
-struct Seen {
-  std::int64_t begin, end;
-};
-
-// The values of some queries: together where all see a key, one by one before and after.
-template <int kQueries>
-void WeighSome(const float* weights, const float* const* values, const Seen* seen,
-               std::size_t padded, float* sums) {
-  std::int64_t begin = 0, end = kKeyBlock;
-  for (int q = 0; q < kQueries; ++q) {
-    begin = std::max(begin, seen[q].begin);
-    end = std::min(end, seen[q].end);
-  }
-  const bool together = begin < end;
-  for (int q = 0; q < kQueries; ++q) {
-    WeighValues<1>(weights + q * kKeyBlock, values, seen[q].begin, together ? begin : seen[q].end,
-                   padded, sums + static_cast<std::size_t>(q) * padded);
-  }
-  if (!together) return;
-  WeighValues<kQueries>(weights, values, begin, end, padded, sums);
-  for (int q = 0; q < kQueries; ++q) {
-    WeighValues<1>(weights + q * kKeyBlock, values, end, seen[q].end, padded,
-                   sums + static_cast<std::size_t>(q) * padded);
-  }
-}
-
-// Scores of the keys seen become weights; what was summed before shrinks to the new maximum.
-inline void SoftmaxStep(float* HWY_RESTRICT scores, Seen seen, std::size_t padded, float& most,
-                        float& weight, float* HWY_RESTRICT sums) {
-  if (seen.begin >= seen.end) return;
-  const F32 d;
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  std::fill(scores, scores + seen.begin, kNone);
-  std::fill(scores + seen.end, scores + kKeyBlock, kNone);
-  VF32 largest = hn::Set(d, kNone);
-  for (std::size_t j = 0; j < kKeyBlock; j += kLanes) {
-    largest = hn::Max(largest, hn::LoadU(d, scores + j));
-  }
-  const float before = most;
-  most = std::max(before, hn::GetLane(hn::MaxOfLanes(d, largest)));
-  if (before != most) {
-    const float shrink = std::exp(before - most);
-    const VF32 factor = hn::Set(d, shrink);
-    weight *= shrink;
-    for (std::size_t i = 0; i < padded; i += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, sums + i), factor), d, sums + i);
+  // Keys [first, last), all of the part that begins at `start`.
+  void RunPart(std::int64_t start, std::int64_t first, std::int64_t last) {
+    std::fill_n(scratch_.sums, static_cast<std::size_t>(queries_) * padded_, 0.0f);
+    std::fill_n(scratch_.most, queries_, kNoScore);
+    std::fill_n(scratch_.weights, queries_, 0.0f);
+    for (std::int64_t block = first / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
+      RunBlock(block, std::max(first - block, std::int64_t{0}),
+               std::min(last - block, std::int64_t{kKeyBlock}));
+    }
+    for (int q = 0; q < queries_; ++q) {
+      if (ranges_[q].first >= start + kKeyPart || ranges_[q].last <= start) continue;
+      const Part part{scratch_.most[q], scratch_.weights[q], OfQuery(scratch_.sums, q)};
+      if (tile_.parts != nullptr) {
+        float* const to = tile_.parts->Of(tile_.RowOf(q), tile_.HeadOf(q), start / kKeyPart);
+        to[0] = part.most;
+        to[1] = part.weight;
+        std::copy_n(part.sums, padded_, to + 2);
+        continue;
+      }
+      Part total{scratch_.total_most[q], scratch_.total_weights[q], OfQuery(scratch_.totals, q)};
+      if (begun_[q]) {
+        AddPart(total, part, padded_);
+      } else {
+        total.most = part.most;
+        total.weight = part.weight;
+        std::copy_n(part.sums, padded_, total.sums);
+        begun_[q] = true;
+      }
+      scratch_.total_most[q] = total.most;
+      scratch_.total_weights[q] = total.weight;
     }
   }
-  const VF32 top = hn::Set(d, most);
-  VF32 total = hn::Zero(d);
-  for (std::size_t j = 0; j < kKeyBlock; j += kLanes) {
-    const VF32 share = ExpOrNaN(d, hn::Sub(hn::LoadU(d, scores + j), top));
-    hn::StoreU(share, d, scores + j);
-    total = hn::Add(total, share);
-  }
-  weight += hn::GetLane(hn::SumOfLanes(d, total));
-}
 
-// The keys of one block: begin and end, and which of them each query sees.
-struct BlockOfKeys {
-  std::int64_t begin, end;
-  const float* lines[kKeyBlock];
-  Seen seen[ops::kTaskQueries];
-};
-
-// Queries [first, last) score the block's keys, which stand in its lines, for head `head` of those.
-inline void ScoreBlock(const ops::AttentionScratch& scratch, const BlockOfKeys& block, float scale,
-                       int first, int last, int head) {
-  const std::size_t padded = scratch.padded_head;
-  const float* lines[kKeyBlock];
-  for (std::int64_t j = block.begin; j < block.end; ++j) {
-    lines[j] = block.lines[j] + static_cast<std::size_t>(head) * padded;
-  }
-  int q = first;
-  const auto score = [&]<int kQueries>(std::integral_constant<int, kQueries>) {
-    for (; q + kQueries <= last; q += kQueries) {
-      ScoreQueries<kQueries>(scratch.queries + static_cast<std::size_t>(q) * padded,
-                             lines + block.begin, block.end - block.begin, padded, scale,
-                             scratch.scores + q * kKeyBlock + block.begin);
+  // Keys start + [begin, end).
+  void RunBlock(std::int64_t start, std::int64_t begin, std::int64_t end) {
+    std::int64_t places[kKeyBlock];
+    for (std::int64_t j = begin; j < end; ++j) {
+      places[j] = keys_.KeyRow(ranges_[0].sequence, start + j);
     }
-  };
-  score(std::integral_constant<int, kTileQueries>());
-  score(std::integral_constant<int, 2>());
-  score(std::integral_constant<int, 1>());
-  for (q = first; q < last; ++q) {
-    SoftmaxStep(scratch.scores + q * kKeyBlock, block.seen[q], padded, scratch.most[q],
-                scratch.weights[q], scratch.sums + static_cast<std::size_t>(q) * padded);
-  }
-}
-
-// The same queries add the block's values, which stand in its lines now.
-inline void WeighBlock(const ops::AttentionScratch& scratch, const BlockOfKeys& block, int first,
-                       int last, int head) {
-  const std::size_t padded = scratch.padded_head;
-  const float* lines[kKeyBlock];
-  for (std::int64_t j = block.begin; j < block.end; ++j) {
-    lines[j] = block.lines[j] + static_cast<std::size_t>(head) * padded;
-  }
-  int q = first;
-  const auto weigh = [&]<int kQueries>(std::integral_constant<int, kQueries>) {
-    for (; q + kQueries <= last; q += kQueries) {
-      WeighSome<kQueries>(scratch.scores + q * kKeyBlock, lines, block.seen + q, padded,
-                          scratch.sums + static_cast<std::size_t>(q) * padded);
+    for (int q = 0; q < queries_; ++q) {
+      seen_[q] = {std::clamp<std::int64_t>(ranges_[q].first - start, 0, kKeyBlock),
+                  std::clamp<std::int64_t>(ranges_[q].last - start, 0, kKeyBlock)};
     }
-  };
-  weigh(std::integral_constant<int, kTileQueries>());
-  weigh(std::integral_constant<int, 2>());
-  weigh(std::integral_constant<int, 1>());
-}
-
-inline void AttendTile(const ops::AttentionArgs& args, const AttentionRows& keys,
-                       const ops::AttentionTile& tile) {
-  const F32 d;
-  const AttentionParams& p = args.params;
-  const auto head_dim = static_cast<std::size_t>(p.head_dim);
-  const ops::AttentionScratch scratch(p, tile.scratch);
-  const std::size_t padded = scratch.padded_head;
-  const int a_head = tile.queries_a_kv_head(), queries = tile.kv_heads * a_head;
-  const std::int64_t kv_cols = std::int64_t{p.kv_heads} * p.head_dim;
-  const std::int64_t kv_col = std::int64_t{tile.first_kv_head} * p.head_dim;
-  const auto query_at = [&](int q) {
-    return (tile.RowOf(q) * p.heads + tile.HeadOf(q)) * p.head_dim;
-  };
-  const auto of_query = [&](float* part, int q) {
-    return part + static_cast<std::size_t>(q) * padded;
-  };
-
-  AttentionRows::Range ranges[ops::kTaskQueries];
-  std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
-  for (int q = 0; q < queries; ++q) {
-    ranges[q] = keys.Of(tile.RowOf(q));
-    first = std::min(first, ranges[q].first);
-    last = std::max(last, ranges[q].last);
-    LoadPadded(DataType::kFloat32, args.q, query_at(q), head_dim, padded,
-               of_query(scratch.queries, q));
+    // In place, some keys of all heads, then the next ones: memory is read in long pieces.
+    constexpr std::int64_t kStep = kInPlace ? 8 : kKeyBlock;
+    Load(args_.k, places, begin, end);
+    for (std::int64_t j = begin; j < end; j += kStep) {
+      for (int head = 0; head < tile_.kv_heads; ++head) Score(head, j, std::min(end, j + kStep));
+    }
+    for (int q = 0; q < queries_; ++q) {
+      SoftmaxStep(scratch_.scores + q * kKeyBlock, seen_[q], padded_, scratch_.most[q],
+                  scratch_.weights[q], OfQuery(scratch_.sums, q));
+    }
+    Load(args_.v, places, begin, end);
+    for (std::int64_t j = begin; j < end; j += kStep) {
+      for (int head = 0; head < tile_.kv_heads; ++head) Weigh(head, j, std::min(end, j + kStep));
+    }
   }
-  std::fill_n(scratch.sums, static_cast<std::size_t>(queries) * padded, 0.0f);
-  std::fill_n(scratch.most, queries, -std::numeric_limits<float>::infinity());
-  std::fill_n(scratch.weights, queries, 0.0f);
 
-  // Rows of K or V, read where they are when vectors fit them. A block outside the cache is NaN,
-  // and so is what sees it.
-  const bool fits = padded == head_dim, in_place = fits && args.kv_type == DataType::kFloat32;
-  const auto heads = static_cast<std::size_t>(tile.kv_heads);
-  BlockOfKeys block;
-  std::int64_t places[kKeyBlock];
-  const auto load = [&](const void* from) {
-    for (std::int64_t j = block.begin; j < block.end; ++j) {
-      const std::int64_t at = places[j] * kv_cols + kv_col;
-      float* const line = scratch.lines + static_cast<std::size_t>(j) * heads * padded;
-      block.lines[j] = line;
+  // Lets lines_ be the rows of K or V at `places`. A row outside the cache is NaN, and so is what
+  // sees it.
+  void Load(const void* from, const std::int64_t* places, std::int64_t begin, std::int64_t end) {
+    const auto heads = static_cast<std::size_t>(tile_.kv_heads);
+    const std::int64_t cols = std::int64_t{args_.params.kv_heads} * args_.params.head_dim;
+    const std::int64_t col = std::int64_t{tile_.first_kv_head} * args_.params.head_dim;
+    for (std::int64_t j = begin; j < end; ++j) {
+      T* const line =
+          reinterpret_cast<T*>(scratch_.lines + static_cast<std::size_t>(j) * heads * padded_);
+      lines_[j] = line;
       if (places[j] < 0) {
-        std::fill_n(line, heads * padded, std::numeric_limits<float>::quiet_NaN());
-      } else if (in_place) {
-        block.lines[j] = static_cast<const float*>(from) + at;
-      } else if (fits) {
-        LoadPadded(args.kv_type, from, at, heads * padded, heads * padded, line);
+        const T nan = Line::Nan();
+        std::fill_n(line, heads * padded_, nan);
+        continue;
+      }
+      const Stored* const row = static_cast<const Stored*>(from) + places[j] * cols + col;
+      if constexpr (kInPlace) {
+        lines_[j] = row;
       } else {
         for (std::size_t h = 0; h < heads; ++h) {
-          LoadPadded(args.kv_type, from, at + static_cast<std::int64_t>(h * head_dim), head_dim,
-                     padded, line + h * padded);
+          ConvertLine<Decoder>(row + h * head_dim_, head_dim_, padded_, line + h * padded_);
         }
       }
     }
-  };
+  }
 
-  for (std::int64_t start = first / kKeyBlock * kKeyBlock; start < last; start += kKeyBlock) {
-    block.begin = std::max(first - start, std::int64_t{0});
-    block.end = std::min(last - start, std::int64_t{kKeyBlock});
-    for (std::int64_t j = block.begin; j < block.end; ++j) {
-      places[j] = keys.KeyRow(ranges[0].sequence, start + j);
-    }
-    for (int q = 0; q < queries; ++q) {
-      block.seen[q] = {std::clamp<std::int64_t>(ranges[q].first - start, 0, kKeyBlock),
-                       std::clamp<std::int64_t>(ranges[q].last - start, 0, kKeyBlock)};
-    }
-    load(args.k);
-    for (int head = 0; head < tile.kv_heads; ++head) {
-      ScoreBlock(scratch, block, p.scale, head * a_head, (head + 1) * a_head, head);
-    }
-    load(args.v);
-    for (int head = 0; head < tile.kv_heads; ++head) {
-      WeighBlock(scratch, block, head * a_head, (head + 1) * a_head, head);
+  // The lines' part of a head of the tile.
+  void LinesOf(int head, std::int64_t begin, std::int64_t end, const T** lines) const {
+    for (std::int64_t j = begin; j < end; ++j) {
+      lines[j] = lines_[j] + static_cast<std::size_t>(head) * padded_;
     }
   }
-  for (int q = 0; q < queries; ++q) {
-    const VF32 weight = hn::Set(d, scratch.weights[q]);
-    const float* const sums = of_query(scratch.sums, q);
-    float* const out = args.out + query_at(q);
-    for (std::size_t i = 0; i < head_dim; i += kLanes) {
-      StoreRow(d, hn::Div(hn::LoadU(d, sums + i), weight), DataType::kFloat32, out + i,
-               head_dim - i);
+
+  // function(std::integral_constant<int, n>(), q) for tiles of n queries from q on, all of a head.
+  template <class F>
+  void ForQueryTiles(int head, F function) const {
+    int q = head * a_head_;
+    const int last = q + a_head_;
+    for (; q + kTileQueries <= last; q += kTileQueries) {
+      function(std::integral_constant<int, kTileQueries>(), q);
     }
+    for (; q + 2 <= last; q += 2) function(std::integral_constant<int, 2>(), q);
+    for (; q < last; ++q) function(std::integral_constant<int, 1>(), q);
+  }
+
+  // The queries of a head score keys [begin, end) of the block.
+  void Score(int head, std::int64_t begin, std::int64_t end) {
+    const T* lines[kKeyBlock];
+    LinesOf(head, begin, end, lines);
+    ForQueryTiles(head, [&](auto count, int q) {
+      ScoreQueries<Line, count>(OfQuery(scratch_.queries, q), lines + begin, end - begin, padded_,
+                                args_.params.scale, scratch_.scores + q * kKeyBlock + begin);
+    });
+  }
+
+  // The same queries add the values of keys [begin, end).
+  void Weigh(int head, std::int64_t begin, std::int64_t end) {
+    const T* lines[kKeyBlock];
+    LinesOf(head, begin, end, lines);
+    ForQueryTiles(head, [&](auto count, int q) {
+      WeighSome<Line, count>(scratch_.scores + q * kKeyBlock, lines, seen_ + q, begin, end, padded_,
+                             OfQuery(scratch_.sums, q));
+    });
+  }
+
+  const ops::AttentionArgs& args_;
+  const AttentionRows& keys_;
+  const ops::AttentionTile& tile_;
+  const ops::AttentionScratch scratch_;
+  const std::size_t padded_, head_dim_;
+  const int a_head_, queries_;
+  AttentionRows::Range ranges_[ops::kTaskQueries];
+  bool begun_[ops::kTaskQueries];  // whether the totals hold a part
+  Seen seen_[ops::kTaskQueries];   // of the block
+  const T* lines_[kKeyBlock];      // of the block
+};
+
+template <class Decoder>
+void AttendWith(const ops::AttentionArgs& args, const AttentionRows& keys,
+                const ops::AttentionTile& tile) {
+  const bool fits = args.params.head_dim % static_cast<int>(ops::kHeadPad) == 0;
+  // Up to so many queries a conversion in registers costs less than one stored and read again.
+  constexpr int kFewQueries = 4;
+  if (fits && (std::is_same_v<Decoder, DecodeF32> || tile.queries_a_kv_head() <= kFewQueries)) {
+    TileAttention<Decoder, true>(args, keys, tile).Run();
+  } else {
+    TileAttention<Decoder, false>(args, keys, tile).Run();
+  }
+}
+
+// The outputs of a row's query heads from the parts that tiles have left.
+template <class Decoder>
+void AddPartsOf(const ops::AttentionArgs& args, const ops::AttentionParts& parts, std::int64_t row,
+                AttentionRows::Range range) {
+  const std::size_t padded = ops::AttentionScratch::PaddedHead(args.params);
+  const auto part_at = [&](int head, std::int64_t part) {
+    float* const from = parts.Of(row, head, part);
+    return Part{from[0], from[1], from + 2};
+  };
+  for (int head = 0; head < args.params.heads; ++head) {
+    std::int64_t part = range.first / kKeyPart;
+    Part total = part_at(head, part);
+    while (++part * kKeyPart < range.last) AddPart(total, part_at(head, part), padded);
+    StoreOut<Decoder>(total.sums, total.weight, static_cast<std::size_t>(args.params.head_dim),
+                      args.out + (row * args.params.heads + head) * args.params.head_dim);
+  }
+}
+
+// function(the decoder of `type`).
+template <class F>
+void WithDecoder(DataType type, F function) {
+  switch (type) {
+    case DataType::kFloat16:
+      return function(DecodeF16());
+    case DataType::kBfloat16:
+      return function(DecodeBf16());
+    default:
+      return function(DecodeF32());
   }
 }
 

@@ -70,7 +70,9 @@ struct AttentionArgs {
   std::size_t workspace_floats = 0;  ///< one made for fewer threads than there are now limits them
 };
 void Attention(const AttentionArgs& args, const AttentionRows& keys);
-std::size_t AttentionWorkspace(const AttentionParams& params);
+/// For up to `rows` rows that see up to `keys` keys each.
+std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows,
+                               std::int64_t keys);
 
 // -- Routed experts (route.cc) --------------------------------------------------------------------
 

@@ -1,0 +1,300 @@
+// The register tiles of attention: scores, softmax in steps, weighed values, and the sum of two
+// parts. Lanes run along the head, in the decoder's order: keys and values may lie as the cache has
+// them or converted, the sums' bits are the same.
+#if defined(CULET_OPS_ATTENTION_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CULET_OPS_ATTENTION_MATH_INL_H_
+#undef CULET_OPS_ATTENTION_MATH_INL_H_
+#else
+#define CULET_OPS_ATTENTION_MATH_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/simd_decode-inl.h"
+#include "kernels/ops/attention_tile.h"
+#include "kernels/ops/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+
+using ops::kKeyBlock;
+
+// Queries of a register tile: with four keys, or four vectors of values, its sums fit 32 registers.
+inline constexpr int kTileQueries =
+    (HWY_TARGET & (HWY_AVX3 | HWY_AVX3_DL | HWY_NEON | HWY_PPC8)) != 0 ? 4 : 2;
+inline constexpr int kTileKeys = 4;
+inline constexpr int kTileColumns = 4;
+
+// Elements that a decoder takes together.
+template <class Decoder>
+inline constexpr std::size_t kDecoderGroup = Decoder::kVectors* kLanes;
+
+// `count` elements as floats in the decoder's order, zeros up to `padded`.
+template <class Decoder>
+void ConvertLine(const typename Decoder::T* HWY_RESTRICT in, std::size_t count, std::size_t padded,
+                 float* HWY_RESTRICT out) {
+  using T = typename Decoder::T;
+  const F32 d;
+  constexpr std::size_t kGroup = kDecoderGroup<Decoder>;
+  for (std::size_t i = 0; i < padded; i += kGroup) {
+    alignas(64) T rest[kGroup] = {};
+    const T* from = in + i;
+    if (i + kGroup > count) {
+      if (i < count) std::memcpy(rest, in + i, (count - i) * sizeof(T));
+      from = rest;
+    }
+    const typename Decoder::Raw raw = Decoder::Load(d, from);
+    hn::StoreU(Decoder::template Get<0>(d, raw), d, out + i);
+    if constexpr (Decoder::kVectors == 2) {
+      hn::StoreU(Decoder::template Get<1>(d, raw), d, out + i + kLanes);
+    }
+  }
+}
+
+// A group of a line as FP32.
+template <class Decoder>
+HWY_INLINE void LoadGroup(F32 d, const typename Decoder::T* HWY_RESTRICT p,
+                          VF32 (&out)[Decoder::kVectors]) {
+  const typename Decoder::Raw raw = Decoder::Load(d, p);
+  out[0] = Decoder::template Get<0>(d, raw);
+  if constexpr (Decoder::kVectors == 2) out[1] = Decoder::template Get<1>(d, raw);
+}
+
+// out[j] = scale * the sum of v[j]'s lanes, for j < kCount <= 4. One by one or four at a time, a
+// sum's bits are the same.
+template <int kCount>
+HWY_INLINE void StoreSumsOfLanes([[maybe_unused]] F32 d, const VF32 (&v)[kCount], float scale,
+                                 float* HWY_RESTRICT out) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int j = 0; j < kCount; ++j) out[j] = scale * hn::GetLane(v[j]);
+#else
+  const hn::RepartitionToWide<F32> d64;
+  const VF32 zero = hn::Zero(d);
+  const auto pairs = [&](VF32 a, VF32 b) HWY_ATTR {
+    return hn::BitCast(d64, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
+  };
+  const auto low = pairs(v[0], kCount > 1 ? v[kCount > 1 ? 1 : 0] : zero);
+  const auto high = kCount > 2
+                        ? pairs(v[kCount > 2 ? 2 : 0], kCount > 3 ? v[kCount > 3 ? 3 : 0] : zero)
+                        : hn::Zero(d64);
+  const VF32 sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, low, high)),
+                            hn::BitCast(d, hn::InterleaveUpper(d64, low, high)));
+  // Each block of four lanes has a part of all sums.
+  alignas(64) float parts[kLanes];
+  hn::Store(sums, d, parts);
+  const hn::FixedTag<float, 4> d4;
+  auto total = hn::Load(d4, parts);
+  for (std::size_t i = 4; i < kLanes; i += 4) total = hn::Add(total, hn::Load(d4, parts + i));
+  total = hn::Mul(total, hn::Set(d4, scale));
+  if constexpr (kCount == 4) {
+    hn::StoreU(total, d4, out);
+  } else {
+    hn::Store(total, d4, parts);
+    for (int j = 0; j < kCount; ++j) out[j] = parts[j];
+  }
+#endif
+}
+
+// scores[q][j] = scale * query q . key j, for a register tile.
+template <class Decoder, int kQueries, int kKeys>
+HWY_INLINE void ScoreTile(const float* HWY_RESTRICT queries, const typename Decoder::T* const* keys,
+                          std::size_t padded, float scale, float* HWY_RESTRICT scores) {
+  constexpr int kVectors = static_cast<int>(Decoder::kVectors);
+  const F32 d;
+  VF32 sums[kQueries][kKeys];
+  HWY_UNROLL(4)
+  for (int q = 0; q < kQueries; ++q) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < kKeys; ++j) sums[q][j] = hn::Zero(d);
+  }
+  for (std::size_t i = 0; i < padded; i += kDecoderGroup<Decoder>) {
+    VF32 key[kKeys][kVectors];
+    HWY_UNROLL(4)
+    for (int j = 0; j < kKeys; ++j) LoadGroup<Decoder>(d, keys[j] + i, key[j]);
+    HWY_UNROLL(2)
+    for (int v = 0; v < kVectors; ++v) {
+      HWY_UNROLL(4)
+      for (int q = 0; q < kQueries; ++q) {
+        const VF32 query = hn::LoadU(d, queries + static_cast<std::size_t>(q) * padded + i +
+                                            static_cast<std::size_t>(v) * kLanes);
+        HWY_UNROLL(4)
+        for (int j = 0; j < kKeys; ++j) sums[q][j] = hn::MulAdd(query, key[j][v], sums[q][j]);
+      }
+    }
+  }
+  HWY_UNROLL(4)
+  for (int q = 0; q < kQueries; ++q) {
+    StoreSumsOfLanes<kKeys>(d, sums[q], scale, scores + q * kKeyBlock);
+  }
+}
+
+template <class Decoder, int kQueries>
+HWY_INLINE void ScoreQueries(const float* HWY_RESTRICT queries,
+                             const typename Decoder::T* const* keys, std::int64_t count,
+                             std::size_t padded, float scale, float* HWY_RESTRICT scores) {
+  std::int64_t j = 0;
+  for (; j + kTileKeys <= count; j += kTileKeys) {
+    ScoreTile<Decoder, kQueries, kTileKeys>(queries, keys + j, padded, scale, scores + j);
+  }
+  for (; j < count; ++j) {
+    ScoreTile<Decoder, kQueries, 1>(queries, keys + j, padded, scale, scores + j);
+  }
+}
+
+// sums[q] += the values of keys [begin, end), weighed: kGroups groups from element i on.
+template <class Decoder, int kQueries, int kGroups>
+HWY_INLINE void WeighTile(const float* HWY_RESTRICT weights,
+                          const typename Decoder::T* const* values, std::int64_t begin,
+                          std::int64_t end, std::size_t padded, std::size_t i,
+                          float* HWY_RESTRICT sums) {
+  constexpr int kVectors = static_cast<int>(Decoder::kVectors);
+  constexpr int kColumns = kGroups * kVectors;
+  const F32 d;
+  VF32 total[kQueries][kColumns];
+  HWY_UNROLL(4)
+  for (int q = 0; q < kQueries; ++q) {
+    HWY_UNROLL(4)
+    for (int c = 0; c < kColumns; ++c) {
+      total[q][c] = hn::LoadU(d, sums + static_cast<std::size_t>(q) * padded + i +
+                                     static_cast<std::size_t>(c) * kLanes);
+    }
+  }
+  for (std::int64_t j = begin; j < end; ++j) {
+    VF32 value[kGroups][kVectors];
+    HWY_UNROLL(4)
+    for (int g = 0; g < kGroups; ++g) {
+      LoadGroup<Decoder>(d, values[j] + i + static_cast<std::size_t>(g) * kDecoderGroup<Decoder>,
+                         value[g]);
+    }
+    HWY_UNROLL(4)
+    for (int q = 0; q < kQueries; ++q) {
+      const VF32 weight = hn::Set(d, weights[q * kKeyBlock + j]);
+      HWY_UNROLL(4)
+      for (int c = 0; c < kColumns; ++c) {
+        total[q][c] = hn::MulAdd(weight, value[c / kVectors][c % kVectors], total[q][c]);
+      }
+    }
+  }
+  HWY_UNROLL(4)
+  for (int q = 0; q < kQueries; ++q) {
+    HWY_UNROLL(4)
+    for (int c = 0; c < kColumns; ++c) {
+      hn::StoreU(
+          total[q][c], d,
+          sums + static_cast<std::size_t>(q) * padded + i + static_cast<std::size_t>(c) * kLanes);
+    }
+  }
+}
+
+template <class Decoder, int kQueries>
+HWY_INLINE void WeighValues(const float* HWY_RESTRICT weights,
+                            const typename Decoder::T* const* values, std::int64_t begin,
+                            std::int64_t end, std::size_t padded, float* HWY_RESTRICT sums) {
+  if (begin >= end) return;
+  constexpr int kGroups = kTileColumns / static_cast<int>(Decoder::kVectors);
+  constexpr std::size_t kWide = kGroups * kDecoderGroup<Decoder>;
+  std::size_t i = 0;
+  for (; i + kWide <= padded; i += kWide) {
+    WeighTile<Decoder, kQueries, kGroups>(weights, values, begin, end, padded, i, sums);
+  }
+  for (; i < padded; i += kDecoderGroup<Decoder>) {
+    WeighTile<Decoder, kQueries, 1>(weights, values, begin, end, padded, i, sums);
+  }
+}
+
+// The keys of a block that a query sees, counted from the block's begin.
+struct Seen {
+  std::int64_t begin, end;
+};
+
+// The values of keys [from, to) for some queries: together where all see a key, one by one before
+// and after.
+template <class Decoder, int kQueries>
+void WeighSome(const float* weights, const typename Decoder::T* const* values, const Seen* seen,
+               std::int64_t from, std::int64_t to, std::size_t padded, float* sums) {
+  std::int64_t begin = from, end = to;
+  for (int q = 0; q < kQueries; ++q) {
+    begin = std::max(begin, seen[q].begin);
+    end = std::min(end, seen[q].end);
+  }
+  const bool together = begin < end;
+  for (int q = 0; q < kQueries; ++q) {
+    const std::int64_t last = std::min(to, seen[q].end);
+    WeighValues<Decoder, 1>(weights + q * kKeyBlock, values, std::max(from, seen[q].begin),
+                            together ? begin : last, padded,
+                            sums + static_cast<std::size_t>(q) * padded);
+  }
+  if (!together) return;
+  WeighValues<Decoder, kQueries>(weights, values, begin, end, padded, sums);
+  for (int q = 0; q < kQueries; ++q) {
+    WeighValues<Decoder, 1>(weights + q * kKeyBlock, values, end, std::min(to, seen[q].end), padded,
+                            sums + static_cast<std::size_t>(q) * padded);
+  }
+}
+
+HWY_INLINE void Scale(F32 d, float factor, std::size_t count, float* HWY_RESTRICT values) {
+  const VF32 f = hn::Set(d, factor);
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, values + i), f), d, values + i);
+  }
+}
+
+// Scores of the keys seen become weights; what was summed before shrinks to the new maximum.
+inline void SoftmaxStep(float* HWY_RESTRICT scores, Seen seen, std::size_t padded, float& most,
+                        float& weight, float* HWY_RESTRICT sums) {
+  if (seen.begin >= seen.end) return;
+  const F32 d;
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  std::fill(scores, scores + seen.begin, kNone);
+  std::fill(scores + seen.end, scores + kKeyBlock, kNone);
+  VF32 largest = hn::Set(d, kNone);
+  for (std::size_t j = 0; j < kKeyBlock; j += kLanes) {
+    largest = hn::Max(largest, hn::LoadU(d, scores + j));
+  }
+  const float before = most;
+  most = std::max(before, hn::GetLane(hn::MaxOfLanes(d, largest)));
+  if (before != most) {
+    const float shrink = std::exp(before - most);
+    weight *= shrink;
+    Scale(d, shrink, padded, sums);
+  }
+  const VF32 top = hn::Set(d, most);
+  VF32 total = hn::Zero(d);
+  for (std::size_t j = 0; j < kKeyBlock; j += kLanes) {
+    const VF32 share = ExpOrNaN(d, hn::Sub(hn::LoadU(d, scores + j), top));
+    hn::StoreU(share, d, scores + j);
+    total = hn::Add(total, share);
+  }
+  weight += hn::GetLane(hn::SumOfLanes(d, total));
+}
+
+// A query's softmax over some keys, not divided yet.
+struct Part {
+  float most;    // the largest score
+  float weight;  // the sum of the weights, exp(score - most)
+  float* sums;   // of the weighed values
+};
+
+// `total` becomes that of its keys and of `part`'s.
+inline void AddPart(Part& total, const Part& part, std::size_t padded) {
+  const F32 d;
+  const float most = std::max(total.most, part.most);
+  const float old_share = std::exp(total.most - most), share = std::exp(part.most - most);
+  const VF32 of_old = hn::Set(d, old_share), of_new = hn::Set(d, share);
+  for (std::size_t i = 0; i < padded; i += kLanes) {
+    const VF32 old = hn::Mul(of_old, hn::LoadU(d, total.sums + i));
+    hn::StoreU(hn::MulAdd(of_new, hn::LoadU(d, part.sums + i), old), d, total.sums + i);
+  }
+  total.weight = total.weight * old_share + part.weight * share;
+  total.most = most;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
