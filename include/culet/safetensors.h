@@ -31,9 +31,9 @@ struct SafetensorsTensor {
 class SafetensorsFile {
  public:
   /// Errors: NOT_FOUND, IO; DATA_LOSS for everything that is not a well-formed file: a header that
-  /// is longer than 100 MB or than the file, no JSON of the right form, a name twice or of more than
-  /// 1000 bytes, an unknown dtype, a size that is not what shape and dtype say, ranges that overlap,
-  /// leave gaps or reach beyond the file.
+  /// is longer than 100 MB or than the file, no JSON of the right form, a name twice or of more
+  /// than 1000 bytes, an unknown dtype, a size that is not what shape and dtype say, ranges that
+  /// overlap, leave gaps or reach beyond the file.
   static Result<SafetensorsFile> Open(const std::string& path);
   /// The same over bytes in memory, which must outlive the object.
   static Result<SafetensorsFile> Parse(const std::byte* data, std::size_t bytes,
@@ -62,10 +62,29 @@ struct SafetensorsEntry {
   const void* data = nullptr;
 };
 
-/// Writes a file with these tensors in this order, one behind the other.
-/// Errors: INVALID_ARGUMENT for a type that the format has no name for, a negative size, a name
-/// twice, a tensor that would not lie at a multiple of its element's size (wider types go first);
-/// IO.
+/// A file that will be there whole or not at all: until Write ends well, what was there stays.
+class SafetensorsWriter {
+ public:
+  /// Finds out whether `path` can be written; goes through a symbolic link, and writes in place
+  /// what is no regular file. Errors: IO.
+  static Result<SafetensorsWriter> Open(const std::string& path);
+  ~SafetensorsWriter();
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
+
+  /// Writes these tensors in this order, one behind the other. Once.
+  /// Errors: INVALID_ARGUMENT for a type that the format has no name for, a negative size, a name
+  /// twice, a tensor that would not lie at a multiple of its element's size (wider types go first);
+  /// IO.
+  Status Write(const std::vector<SafetensorsEntry>& entries);
+
+ private:
+  struct Impl;
+  explicit SafetensorsWriter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Both at once.
 Status WriteSafetensors(const std::string& path, const std::vector<SafetensorsEntry>& entries);
 
 }  // namespace culet

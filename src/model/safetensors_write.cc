@@ -1,10 +1,17 @@
-// WriteSafetensors.
+// SafetensorsWriter.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <string_view>
+#include <utility>
 
 #include "culet/safetensors.h"
 
@@ -45,12 +52,10 @@ Result<std::int64_t> BytesOf(const SafetensorsEntry& entry) {
   return bytes;
 }
 
-}  // namespace
-
-Status WriteSafetensors(const std::string& path, const std::vector<SafetensorsEntry>& entries) {
+// The file's beginning: the header's length and text.
+Result<std::string> Header(const std::vector<SafetensorsEntry>& entries) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   std::int64_t offset = 0;
-  std::vector<std::int64_t> sizes;
   for (const SafetensorsEntry& entry : entries) {
     const char* dtype = NameOf(entry.type);
     if (dtype == nullptr || header.contains(entry.name) || entry.name == "__metadata__") {
@@ -69,27 +74,95 @@ Status WriteSafetensors(const std::string& path, const std::vector<SafetensorsEn
     header[entry.name] = {
         {"dtype", dtype}, {"shape", entry.shape}, {"data_offsets", {offset, offset + *bytes}}};
     offset += *bytes;
-    sizes.push_back(*bytes);
   }
   std::string text = header.dump(-1, ' ', /*ensure_ascii=*/false,
                                  nlohmann::ordered_json::error_handler_t::replace);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
-
-  errno = 0;
-  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
-  char length[8];
-  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
-  stream.write(length, sizeof(length));
-  stream.write(text.data(), static_cast<std::streamsize>(text.size()));
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    stream.write(static_cast<const char*>(entries[i].data), static_cast<std::streamsize>(sizes[i]));
+  std::string length(8, '\0');
+  for (int i = 0; i < 8; ++i) {
+    length[static_cast<std::size_t>(i)] = static_cast<char>(text.size() >> (8 * i));
   }
-  stream.close();
-  if (!stream) {
+  return length + text;
+}
+
+}  // namespace
+
+struct SafetensorsWriter::Impl {
+  std::string path;       // as it was given
+  std::string target;     // what it finally names
+  std::string temporary;  // beside the target; empty when the target is written in place
+  int fd = -1;
+
+  ~Impl() {
+    if (fd >= 0) close(fd);
+    if (!temporary.empty()) unlink(temporary.c_str());
+  }
+  Status Error() const {
     return Status(StatusCode::kIo,
                   fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
   }
-  return {};
+  Status Append(std::string_view bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t written = write(fd, bytes.data(), bytes.size());
+      if (written < 0 && errno != EINTR) return Error();
+      if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return {};
+  }
+  // The new file takes the old one's place and permissions.
+  Status Finish(bool keep_permissions, unsigned mode) {
+    const bool temporary_file = !temporary.empty();
+    if (temporary_file && keep_permissions && fchmod(fd, mode) != 0) return Error();
+    if (temporary_file && fsync(fd) != 0) return Error();
+    if (close(std::exchange(fd, -1)) != 0) return Error();
+    if (temporary_file && std::rename(temporary.c_str(), target.c_str()) != 0) return Error();
+    temporary.clear();
+    return {};
+  }
+};
+
+SafetensorsWriter::SafetensorsWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+SafetensorsWriter::~SafetensorsWriter() = default;
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
+SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&&) noexcept = default;
+
+Result<SafetensorsWriter> SafetensorsWriter::Open(const std::string& path) {
+  namespace fs = std::filesystem;
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  std::error_code error;
+  const fs::path resolved = fs::canonical(path, error);
+  impl->target = error ? path : resolved.string();
+  struct stat old {};
+  const bool exists = stat(impl->target.c_str(), &old) == 0;
+  if (exists && access(impl->target.c_str(), W_OK) != 0) return impl->Error();
+  if (exists && !S_ISREG(old.st_mode)) {
+    impl->fd = open(impl->target.c_str(), O_WRONLY | O_CLOEXEC);
+  } else {
+    impl->temporary = fmt::format("{}.tmp-{}-{}", impl->target, getpid(), std::random_device()());
+    impl->fd = open(impl->temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (impl->fd < 0) impl->temporary.clear();
+  }
+  if (impl->fd < 0) return impl->Error();
+  return SafetensorsWriter(std::move(impl));
+}
+
+Status SafetensorsWriter::Write(const std::vector<SafetensorsEntry>& entries) {
+  const auto header = Header(entries);
+  if (!header) return header.status();
+  CULET_RETURN_IF_ERROR(impl_->Append(*header));
+  for (const SafetensorsEntry& entry : entries) {
+    CULET_RETURN_IF_ERROR(impl_->Append(
+        {static_cast<const char*>(entry.data), static_cast<std::size_t>(*BytesOf(entry))}));
+  }
+  struct stat old {};
+  const bool exists = stat(impl_->target.c_str(), &old) == 0;
+  return impl_->Finish(exists, old.st_mode & 07777);
+}
+
+Status WriteSafetensors(const std::string& path, const std::vector<SafetensorsEntry>& entries) {
+  auto writer = SafetensorsWriter::Open(path);
+  return writer ? writer->Write(entries) : writer.status();
 }
 
 }  // namespace culet
