@@ -29,21 +29,22 @@ namespace culet::sm90 {
 namespace {
 
 struct AllTimes {
-  SmallMTimes small_m[2] = {kSmallMAlone, kSmallMDependent};
-  SkinnyTimes skinny[2] = {kSkinnyAlone, kSkinnyDependent};
-  LargeMTimes large_m = kLargeM;
+  Fp8SwapTimes fp8_swap[2] = {kFp8SwapAlone, kFp8SwapDependent};
+  Fp8SkinnyTimes fp8_skinny[2] = {kFp8SkinnyAlone, kFp8SkinnyDependent};
+  Fp8BlockTimes fp8_block = kFp8Block;
   double* begin() { return reinterpret_cast<double*>(this); }
   static constexpr std::size_t kSize =
-      (2 * sizeof(SmallMTimes) + 2 * sizeof(SkinnyTimes) + sizeof(LargeMTimes)) / sizeof(double);
+      (2 * sizeof(Fp8SwapTimes) + 2 * sizeof(Fp8SkinnyTimes) + sizeof(Fp8BlockTimes)) /
+      sizeof(double);
 };
 static_assert(sizeof(AllTimes) == AllTimes::kSize * sizeof(double));
 
 struct Launch {
   double us;
   std::string name;
-  const SmallMKernel* small_m = nullptr;
-  const SkinnyKernel* skinny = nullptr;
-  const LargeMKernel* large_m = nullptr;
+  const Fp8SwapKernel* fp8_swap = nullptr;
+  const Fp8SkinnyKernel* skinny = nullptr;
+  const Fp8BlockKernel* fp8_block = nullptr;
   int swizzle = 0, splits = 1, residency = 1, max_swizzle = 0;
 };
 
@@ -56,23 +57,23 @@ struct Row {
 };
 
 double Predict(const AllTimes& t, const Chip& chip, const Row& row, const Launch& l) {
-  if (l.small_m != nullptr)
-    return SmallMUs(t.small_m[row.pdl], chip, *l.small_m, l.residency, l.splits, row.p);
+  if (l.fp8_swap != nullptr)
+    return Fp8SwapUs(t.fp8_swap[row.pdl], chip, *l.fp8_swap, l.residency, l.splits, row.p);
   if (l.skinny != nullptr)
-    return SkinnyUs(t.skinny[row.pdl], chip, *l.skinny, l.splits, row.pdl, row.p);
-  return LargeMUs(t.large_m, chip, *l.large_m, l.swizzle, l.max_swizzle, row.pdl, row.p);
+    return Fp8SkinnyUs(t.fp8_skinny[row.pdl], chip, *l.skinny, l.splits, row.pdl, row.p);
+  return Fp8BlockUs(t.fp8_block, chip, *l.fp8_block, l.swizzle, l.max_swizzle, row.pdl, row.p);
 }
 
 bool Resolve(const std::string& kernel, Launch& launch) {
-  for (const LargeMKernel& k : LargeMKernels())
-    if (kernel == k.id) return launch.large_m = &k, true;
-  for (const SkinnyKernel& k : SkinnyKernels())
+  for (const Fp8BlockKernel& k : Fp8BlockKernels())
+    if (kernel == k.id) return launch.fp8_block = &k, true;
+  for (const Fp8SkinnyKernel& k : Fp8SkinnyKernels())
     if (k.output_bytes == 2 && kernel == std::string("sm90_fp8_skinny/") + k.id)
       return launch.skinny = &k, true;
-  for (const SmallMKernel& k : SmallMKernels()) {
+  for (const Fp8SwapKernel& k : Fp8SwapKernels()) {
     const std::string stem = std::string("sm90_fp8_swap/") + k.id + "/r";
     if (k.output_bytes == 2 && kernel.starts_with(stem) && kernel.size() == stem.size() + 1)
-      return launch.residency = kernel.back() - '0', launch.small_m = &k, true;
+      return launch.residency = kernel.back() - '0', launch.fp8_swap = &k, true;
   }
   return false;
 }
@@ -96,9 +97,9 @@ std::vector<Row> Read(std::istream& in) {
       ++unknown;
       continue;
     }
-    if (launch.large_m != nullptr && launch.large_m->split == 1)
+    if (launch.fp8_block != nullptr && launch.fp8_block->split == 1)
       while (launch.max_swizzle < 4 &&
-             (1 << launch.max_swizzle) < CeilDiv(m, launch.large_m->tile_m))
+             (1 << launch.max_swizzle) < CeilDiv(m, launch.fp8_block->tile_m))
         ++launch.max_swizzle;
     Row& row = rows[{c[0], m, n, k, pdl}];
     row.layer = c[0], row.p = {m, n, k}, row.pdl = pdl;
@@ -151,7 +152,7 @@ double Loss(const AllTimes& t, const Chip& chip, const std::vector<const Row*>& 
     const double mean = off_sum / near;
     loss += regret / weights +
             errors *
-                (std::sqrt(std::max(0.0, off_squares / near - mean * mean)) + 0.1 * std::abs(mean));
+                (std::sqrt(std::max(0.0, off_squares / near - mean * mean)) + 0.5 * std::abs(mean));
   }
   return loss / double(rows.size());
 }
@@ -168,7 +169,7 @@ AllTimes Walk(AllTimes t, const Chip& chip, const std::vector<const Row*>& rows,
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t i : order) {
       // The measurements are too short for the power limit to show: these were fitted to long ones.
-      if (&t.begin()[i] == &t.large_m.joule_operation || &t.begin()[i] == &t.large_m.joule_byte)
+      if (&t.begin()[i] == &t.fp8_block.joule_operation || &t.begin()[i] == &t.fp8_block.joule_byte)
         continue;
       const double before = t.begin()[i];
       bool better = false;
@@ -244,11 +245,11 @@ void PrintConstants(const AllTimes& t) {
     std::printf("};\n");
     at += count;
   };
-  print("kSmallMAlone", sizeof(SmallMTimes) / 8);
-  print("kSmallMDependent", sizeof(SmallMTimes) / 8);
-  print("kSkinnyAlone", sizeof(SkinnyTimes) / 8);
-  print("kSkinnyDependent", sizeof(SkinnyTimes) / 8);
-  print("kLargeM", sizeof(LargeMTimes) / 8);
+  print("kFp8SwapAlone", sizeof(Fp8SwapTimes) / 8);
+  print("kFp8SwapDependent", sizeof(Fp8SwapTimes) / 8);
+  print("kFp8SkinnyAlone", sizeof(Fp8SkinnyTimes) / 8);
+  print("kFp8SkinnyDependent", sizeof(Fp8SkinnyTimes) / 8);
+  print("kFp8Block", sizeof(Fp8BlockTimes) / 8);
 }
 
 // Where predictions near the best are off, by kernel and m.

@@ -196,9 +196,19 @@ TEST(TypicalRatesTest, GpusByTypeSizeAndMemory) {
   EXPECT_DOUBLE_EQ(bf16.gflops, 788e3);
   EXPECT_GT(bf16.gflops, f32.gflops);
   gpu.units = 66;
-  gpu.memory_bytes = std::size_t{80} << 30;
   EXPECT_DOUBLE_EQ(TypicalRates(gpu, DataType::kBfloat16).gflops, 394e3);
-  EXPECT_LT(TypicalRates(gpu, DataType::kBfloat16).read_gbps, 4310);
+  // An H100's memory at the H200's share of its interface; the size of a memory says nothing.
+  gpu.memory_gbps = 3352;
+  EXPECT_NEAR(TypicalRates(gpu, DataType::kBfloat16).read_gbps, 2938, 1);
+  gpu.memory_bytes = std::size_t{24} << 30;
+  EXPECT_NEAR(TypicalRates(gpu, DataType::kBfloat16).read_gbps, 2938, 1);
+  // Half the power limit takes from the tensor cores, a slower clock from all.
+  gpu.units = 132;
+  gpu.power_watts = 350;
+  EXPECT_DOUBLE_EQ(TypicalRates(gpu, DataType::kFloat8_e4m3).gflops, 729e3);
+  EXPECT_DOUBLE_EQ(TypicalRates(gpu, DataType::kFloat32).gflops, f32.gflops);
+  gpu.clock_mhz = 990;
+  EXPECT_DOUBLE_EQ(TypicalRates(gpu, DataType::kFloat32).gflops, f32.gflops / 2);
 }
 
 TEST(HostRatesTest, MeasuredRatesArePlausible) {

@@ -26,15 +26,6 @@ __device__ __forceinline__ void StoreMatrix4(uint32_t address, uint32_t r0, uint
                : "memory");
 }
 
-/// As StoreMatrix4, each 8x8 matrix transposed: for results held as D^T (swap-AB).
-__device__ __forceinline__ void StoreMatrix4Transposed(uint32_t address, uint32_t r0, uint32_t r1,
-                                                       uint32_t r2, uint32_t r3) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-      "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-      : "memory");
-}
-
 /// Writes 16 rows x kColumns (at most 64) of one warp's m64 accumulator as a 128-byte-swizzled BF16
 /// slab of 2048 bytes at `slab` (1024-byte aligned). `d` are the accumulators of these columns:
 /// four per 8 columns, as wgmma leaves them.

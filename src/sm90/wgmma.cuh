@@ -40,8 +40,7 @@ __device__ __forceinline__ void FenceRegisters(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// m64nNk32. Ss: both operands are shared-memory descriptors (descriptor.h). Rs: A is four registers
-// per thread, in the layout of PTX ISA figure "wgmma .m64nNk32 fragment layout for matrix A".
+// m64nNk32. Ss: both operands are shared-memory descriptors (descriptor.h).
 // kAccumulate false overwrites D.
 template <int kN>
 struct WgmmaE4m3;
@@ -49,15 +48,9 @@ struct WgmmaE4m3;
 // clang-format off
 #define CULET_R4 "%0,%1,%2,%3"
 #define CULET_R8 CULET_R4 ",%4,%5,%6,%7"
-#define CULET_R12 CULET_R8 ",%8,%9,%10,%11"
-#define CULET_R16 CULET_R12 ",%12,%13,%14,%15"
-#define CULET_R20 CULET_R16 ",%16,%17,%18,%19"
-#define CULET_R24 CULET_R20 ",%20,%21,%22,%23"
-#define CULET_R28 CULET_R24 ",%24,%25,%26,%27"
-#define CULET_R32 CULET_R28 ",%28,%29,%30,%31"
-#define CULET_R36 CULET_R32 ",%32,%33,%34,%35"
-#define CULET_R40 CULET_R36 ",%36,%37,%38,%39"
-#define CULET_R48 CULET_R40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define CULET_R16 CULET_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define CULET_R32 CULET_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define CULET_R48 CULET_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define CULET_R56 CULET_R48 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define CULET_R64 CULET_R56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define CULET_R80 CULET_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
@@ -67,15 +60,9 @@ struct WgmmaE4m3;
 #define CULET_D4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
 #define CULET_D4_ CULET_D4(0)
 #define CULET_D8_ CULET_D4_, CULET_D4(4)
-#define CULET_D12_ CULET_D8_, CULET_D4(8)
-#define CULET_D16_ CULET_D12_, CULET_D4(12)
-#define CULET_D20_ CULET_D16_, CULET_D4(16)
-#define CULET_D24_ CULET_D20_, CULET_D4(20)
-#define CULET_D28_ CULET_D24_, CULET_D4(24)
-#define CULET_D32_ CULET_D28_, CULET_D4(28)
-#define CULET_D36_ CULET_D32_, CULET_D4(32)
-#define CULET_D40_ CULET_D36_, CULET_D4(36)
-#define CULET_D48_ CULET_D40_, CULET_D4(40), CULET_D4(44)
+#define CULET_D16_ CULET_D8_, CULET_D4(8), CULET_D4(12)
+#define CULET_D32_ CULET_D16_, CULET_D4(16), CULET_D4(20), CULET_D4(24), CULET_D4(28)
+#define CULET_D48_ CULET_D32_, CULET_D4(32), CULET_D4(36), CULET_D4(40), CULET_D4(44)
 #define CULET_D56_ CULET_D48_, CULET_D4(48), CULET_D4(52)
 #define CULET_D64_ CULET_D56_, CULET_D4(56), CULET_D4(60)
 #define CULET_D80_ CULET_D64_, CULET_D4(64), CULET_D4(68), CULET_D4(72), CULET_D4(76)
@@ -84,60 +71,37 @@ struct WgmmaE4m3;
   CULET_D4(120), CULET_D4(124)
 // clang-format on
 
-// kA, kB, kP and the register operands are the asm operand numbers that follow the N/2
-// accumulators.
-#define CULET_WGMMA_E4M3(kN, kRegs, kA, kB, kP, kR0, kR1, kR2, kR3, kRB, kRP)                 \
-  template <>                                                                                 \
-  struct WgmmaE4m3<kN> {                                                                      \
-    static constexpr int kRegisters = kRegs;                                                  \
-    template <bool kAccumulate>                                                               \
-    static __device__ __forceinline__ void Ss(float (&d)[kRegs], uint64_t a, uint64_t b) {    \
-      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #kP                                      \
-                   ", 0; wgmma.mma_async.sync.aligned.m64n" #kN                               \
-                   "k32.f32.e4m3.e4m3 {" CULET_R##kRegs "}, %" #kA ", %" #kB ", p, 1, 1;}"    \
-                   : CULET_D##kRegs##_                                                        \
-                   : "l"(a), "l"(b), "n"(kAccumulate ? 1 : 0));                               \
-    }                                                                                         \
-    template <bool kAccumulate>                                                               \
-    static __device__ __forceinline__ void Rs(float (&d)[kRegs], const uint32_t (&a)[4],      \
-                                              uint64_t b) {                                   \
-      asm volatile(                                                                           \
-          "{.reg .pred p; setp.ne.b32 p, %" #kRP ", 0; wgmma.mma_async.sync.aligned.m64n" #kN \
-          "k32.f32.e4m3.e4m3 {" CULET_R##kRegs "}, {%" #kR0 ",%" #kR1 ",%" #kR2 ",%" #kR3     \
-                                               "}, %" #kRB ", p, 1, 1;}"                      \
-          : CULET_D##kRegs##_                                                                 \
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAccumulate ? 1 : 0));    \
-    }                                                                                         \
+// kA, kB and kP are the asm operand numbers that follow the N/2 accumulators.
+#define CULET_WGMMA_E4M3(kN, kRegs, kA, kB, kP)                                            \
+  template <>                                                                              \
+  struct WgmmaE4m3<kN> {                                                                   \
+    static constexpr int kRegisters = kRegs;                                               \
+    template <bool kAccumulate>                                                            \
+    static __device__ __forceinline__ void Ss(float (&d)[kRegs], uint64_t a, uint64_t b) { \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #kP                                   \
+                   ", 0; wgmma.mma_async.sync.aligned.m64n" #kN                            \
+                   "k32.f32.e4m3.e4m3 {" CULET_R##kRegs "}, %" #kA ", %" #kB ", p, 1, 1;}" \
+                   : CULET_D##kRegs##_                                                     \
+                   : "l"(a), "l"(b), "n"(kAccumulate ? 1 : 0));                            \
+    }                                                                                      \
   }
 
-CULET_WGMMA_E4M3(8, 4, 4, 5, 6, 4, 5, 6, 7, 8, 9);
-CULET_WGMMA_E4M3(16, 8, 8, 9, 10, 8, 9, 10, 11, 12, 13);
-CULET_WGMMA_E4M3(24, 12, 12, 13, 14, 12, 13, 14, 15, 16, 17);
-CULET_WGMMA_E4M3(32, 16, 16, 17, 18, 16, 17, 18, 19, 20, 21);
-CULET_WGMMA_E4M3(40, 20, 20, 21, 22, 20, 21, 22, 23, 24, 25);
-CULET_WGMMA_E4M3(48, 24, 24, 25, 26, 24, 25, 26, 27, 28, 29);
-CULET_WGMMA_E4M3(56, 28, 28, 29, 30, 28, 29, 30, 31, 32, 33);
-CULET_WGMMA_E4M3(64, 32, 32, 33, 34, 32, 33, 34, 35, 36, 37);
-CULET_WGMMA_E4M3(72, 36, 36, 37, 38, 36, 37, 38, 39, 40, 41);
-CULET_WGMMA_E4M3(80, 40, 40, 41, 42, 40, 41, 42, 43, 44, 45);
-CULET_WGMMA_E4M3(96, 48, 48, 49, 50, 48, 49, 50, 51, 52, 53);
-CULET_WGMMA_E4M3(112, 56, 56, 57, 58, 56, 57, 58, 59, 60, 61);
-CULET_WGMMA_E4M3(128, 64, 64, 65, 66, 64, 65, 66, 67, 68, 69);
-CULET_WGMMA_E4M3(160, 80, 80, 81, 82, 80, 81, 82, 83, 84, 85);
-CULET_WGMMA_E4M3(192, 96, 96, 97, 98, 96, 97, 98, 99, 100, 101);
-CULET_WGMMA_E4M3(256, 128, 128, 129, 130, 128, 129, 130, 131, 132, 133);
+CULET_WGMMA_E4M3(8, 4, 4, 5, 6);
+CULET_WGMMA_E4M3(16, 8, 8, 9, 10);
+CULET_WGMMA_E4M3(32, 16, 16, 17, 18);
+CULET_WGMMA_E4M3(64, 32, 32, 33, 34);
+CULET_WGMMA_E4M3(96, 48, 48, 49, 50);
+CULET_WGMMA_E4M3(112, 56, 56, 57, 58);
+CULET_WGMMA_E4M3(128, 64, 64, 65, 66);
+CULET_WGMMA_E4M3(160, 80, 80, 81, 82);
+CULET_WGMMA_E4M3(192, 96, 96, 97, 98);
+CULET_WGMMA_E4M3(256, 128, 128, 129, 130);
 
 #undef CULET_WGMMA_E4M3
 #undef CULET_R4
 #undef CULET_R8
-#undef CULET_R12
 #undef CULET_R16
-#undef CULET_R20
-#undef CULET_R24
-#undef CULET_R28
 #undef CULET_R32
-#undef CULET_R36
-#undef CULET_R40
 #undef CULET_R48
 #undef CULET_R56
 #undef CULET_R64
@@ -147,14 +111,8 @@ CULET_WGMMA_E4M3(256, 128, 128, 129, 130, 128, 129, 130, 131, 132, 133);
 #undef CULET_D4
 #undef CULET_D4_
 #undef CULET_D8_
-#undef CULET_D12_
 #undef CULET_D16_
-#undef CULET_D20_
-#undef CULET_D24_
-#undef CULET_D28_
 #undef CULET_D32_
-#undef CULET_D36_
-#undef CULET_D40_
 #undef CULET_D48_
 #undef CULET_D56_
 #undef CULET_D64_

@@ -11,13 +11,13 @@
 #include "gemm/cost_model.h"
 #include "gpu_info.h"
 #include "kernels/catalog.h"
-#include "kernels/sm90/large_m.h"
+#include "kernels/sm90/fp8_block.h"
 
 namespace culet {
 namespace {
 
 using sm90::BLeavesFirst;
-using sm90::LargeMKernel;
+using sm90::Fp8BlockKernel;
 using sm90::TileOrder;
 
 // 58.7 MB swept once; 37.7 MB, which may stay; and 58.7 MB swept twice.
@@ -40,9 +40,9 @@ std::vector<LaunchSpec> HopperCandidates(const KernelList& kernels, const GemmDe
   return EnumerateCandidates(hopper, desc, device, TypicalRates(device, DataType::kFloat8_e4m3));
 }
 
-TEST(LargeMKernels, AreWhatTheirIdsSay) {
+TEST(Fp8BlockKernels, AreWhatTheirIdsSay) {
   std::set<std::string> ids;
-  for (const LargeMKernel& kernel : sm90::LargeMKernels()) {
+  for (const Fp8BlockKernel& kernel : sm90::Fp8BlockKernels()) {
     std::string id = "sm90_fp8_block/" + std::to_string(kernel.tile_m) + "x" +
                      std::to_string(kernel.tile_n) + "x128/c" + std::to_string(kernel.cluster_m) +
                      "x" + std::to_string(kernel.cluster_n) + "/s" + std::to_string(kernel.stages);
@@ -102,7 +102,7 @@ TEST(HopperPredictions, NeverGainByABudget) {
   }
 }
 
-TEST(LargeM, RefusesWhatItsTilesCannotCount) {
+TEST(Fp8Block, RefusesWhatItsTilesCannotCount) {
   const KernelList kernels = BuiltinKernels(GpuInfo(900));
   GemmDesc desc = Fp8Block(256, 256, 256);
   desc.m = std::numeric_limits<int>::max() - 100;

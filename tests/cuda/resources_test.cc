@@ -15,9 +15,9 @@
 #include "gpu_info.h"
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
-#include "kernels/sm90/large_m.h"
-#include "kernels/sm90/skinny.h"
-#include "kernels/sm90/small_m.h"
+#include "kernels/sm90/fp8_block.h"
+#include "kernels/sm90/fp8_skinny.h"
+#include "kernels/sm90/fp8_swap.h"
 #include "ptxas_report.h"
 
 namespace culet {
@@ -60,22 +60,22 @@ struct Entry {
 
 std::map<std::string, Entry> HopperEntries() {
   std::map<std::string, Entry> entries;
-  for (const sm90::LargeMKernel& kernel : sm90::LargeMKernels())
+  for (const sm90::Fp8BlockKernel& kernel : sm90::Fp8BlockKernels())
     entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};
   constexpr int kManyBlocks = 1 << 20;
-  for (const sm90::SmallMKernel& kernel : sm90::SmallMKernels()) {
+  for (const sm90::Fp8SwapKernel& kernel : sm90::Fp8SwapKernels()) {
     for (int residency = 1; residency < 8; ++residency) {
       if ((kernel.residencies >> residency & 1) == 0) continue;
-      const int stages = sm90::SmallMStages(kernel, kManyBlocks, 1, residency);
+      const int stages = sm90::Fp8SwapStages(kernel, kManyBlocks, 1, residency);
       entries["sm90_fp8_swap/" + std::string(kernel.id) + "/r" + std::to_string(residency)] = {
           kernel.function, kernel.threads, kernel.Layout(stages, 1).total};
     }
   }
-  for (const sm90::SkinnyKernel& kernel : sm90::SkinnyKernels()) {
-    const int warps = sm90::SkinnyRowGroups(1);
+  for (const sm90::Fp8SkinnyKernel& kernel : sm90::Fp8SkinnyKernels()) {
+    const int warps = sm90::Fp8SkinnyRowGroups(1);
     entries["sm90_fp8_skinny/" + std::string(kernel.id)] = {
         kernel.function, 32 * warps,
-        kernel.SmemBytes(warps, sm90::SkinnyRehearses(kernel, warps, false))};
+        kernel.SmemBytes(warps, sm90::Fp8SkinnyRehearses(kernel, warps, false))};
   }
   const auto add_any_shape = [&](const any_shape::CompiledKernel& kernel) {
     entries["cuda_any/" + std::string(kernel.id)] = {kernel.function, kernel.threads,

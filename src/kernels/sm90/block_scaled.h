@@ -5,7 +5,8 @@
 
 namespace culet::sm90 {
 
-constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+/// For 0 <= a < 2^31.
+constexpr int CeilDiv(int a, int b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 /// D (m, n) row-major, of the kernel's output type, = A (m, k) row-major x B (k, n) column-major.
 /// Strides of scales are in elements, so either order of U and V is served. Requires: a, b 16-byte

@@ -1,6 +1,7 @@
 // GemmArgs as a BlockScaledProblem, and what no family of block-scaled Hopper kernels takes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -42,6 +43,9 @@ inline bool StridesFit(const GemmArgs& args) {
 
 /// What no family of block-scaled Hopper kernels takes.
 inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
+  if (std::max({p.m, p.n, p.k}) > std::numeric_limits<int>::max() - 1024) {
+    return Feasibility::Refuse("m, n and k must stay 1024 below 2^31: tiles reach beyond them");
+  }
   if (p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor ||
       p.order_d != Order::kRowMajor) {
     return Feasibility::Refuse("takes A and D in row-major, B in column-major order");

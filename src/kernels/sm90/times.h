@@ -4,9 +4,9 @@
 
 #include "culet/desc.h"
 #include "culet/device.h"
-#include "kernels/sm90/large_m.h"
-#include "kernels/sm90/skinny.h"
-#include "kernels/sm90/small_m.h"
+#include "kernels/sm90/fp8_block.h"
+#include "kernels/sm90/fp8_skinny.h"
+#include "kernels/sm90/fp8_swap.h"
 
 namespace culet::sm90 {
 
@@ -30,7 +30,7 @@ inline Extents ExtentsOf(const GemmDesc& p) { return {p.m, p.n, p.k}; }
 /// The constants are doubles alone, so that a fit can walk over them.
 
 /// sm90_fp8_swap: reading, taking in and products, whichever rules; waves; the exchange of sums.
-struct SmallMTimes {
+struct Fp8SwapTimes {
   double launch;      ///< us, and the first bytes
   double read;        ///< of the chip's read rate
   double latency;     ///< us; bytes in flight = rate * latency
@@ -46,12 +46,12 @@ struct SmallMTimes {
   double idle;           ///< us: places left free, up to the share `filled`: the next kernel, which
   double filled;         ///< has loaded all it can hold there, waits with it
 };
-extern const SmallMTimes kSmallMAlone, kSmallMDependent;
-double SmallMUs(const SmallMTimes& times, const Chip& chip, const SmallMKernel& kernel,
-                int residency, int splits, const Extents& p);
+extern const Fp8SwapTimes kFp8SwapAlone, kFp8SwapDependent;
+double Fp8SwapUs(const Fp8SwapTimes& times, const Chip& chip, const Fp8SwapKernel& kernel,
+                 int residency, int splits, const Extents& p);
 
 /// sm90_fp8_skinny.
-struct SkinnyTimes {
+struct Fp8SkinnyTimes {
   double launch;    ///< us, and the first bytes
   double read;      ///< of the chip's read rate
   double latency;   ///< us; bytes in flight = rate * latency
@@ -66,12 +66,12 @@ struct SkinnyTimes {
   double idle;      ///< us: places left free, up to the share `filled`
   double filled;
 };
-extern const SkinnyTimes kSkinnyAlone, kSkinnyDependent;
-double SkinnyUs(const SkinnyTimes& times, const Chip& chip, const SkinnyKernel& kernel, int splits,
-                bool pdl, const Extents& p);
+extern const Fp8SkinnyTimes kFp8SkinnyAlone, kFp8SkinnyDependent;
+double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const Fp8SkinnyKernel& kernel,
+                   int splits, bool pdl, const Extents& p);
 
 /// sm90_fp8_block: waves of tiles, the power that a launch draws, the bytes from memory.
-struct LargeMTimes {
+struct Fp8BlockTimes {
   double launch;        ///< us
   double dependent;     ///< us less under programmatic dependent launch
   double clock;         ///< of the highest, under load
@@ -98,8 +98,8 @@ struct LargeMTimes {
   double straight;  ///< 16 k-blocks between drains instead of 8
   double anew;      ///< a split kernel's CTAs beyond a wave start anew
 };
-extern const LargeMTimes kLargeM;
-double LargeMUs(const LargeMTimes& times, const Chip& chip, const LargeMKernel& kernel, int swizzle,
-                int max_swizzle, bool pdl, const Extents& p);
+extern const Fp8BlockTimes kFp8Block;
+double Fp8BlockUs(const Fp8BlockTimes& times, const Chip& chip, const Fp8BlockKernel& kernel,
+                  int swizzle, int max_swizzle, bool pdl, const Extents& p);
 
 }  // namespace culet::sm90

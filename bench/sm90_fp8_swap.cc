@@ -1,0 +1,54 @@
+// The small-M family's candidates: every kernel with its splits of K and CTAs a multiprocessor.
+#include <string>
+
+#include "bench/sm90_bench.h"
+#include "kernels/sm90/fp8_swap.h"
+
+namespace culet::bench {
+namespace {
+
+Launcher PlanCandidate(const sm90::Fp8SwapKernel& kernel, int splits, int residency,
+                       const Problem& p) {
+  // Few token tiles, each at least half full.
+  const int token_tiles = (p.m + kernel.tokens - 1) / kernel.tokens;
+  const bool all_the_same = TimedAllTheSame(p, splits * 4 + residency);
+  if (token_tiles > 4) return {};
+  if (!all_the_same && token_tiles > (kernel.tokens >= 64 ? 4 : kernel.tokens == 32 ? 2 : 1))
+    return {};
+  if (!all_the_same && kernel.tokens > 8 && p.m <= kernel.tokens / 2) return {};
+  sm90::Fp8SwapLaunch launch;
+  if (!sm90::PlanFp8Swap(kernel, p, splits, residency, &launch)) return {};
+  // Grids that leave half of the machine idle, or whose clusters do not all fit, only cost time
+  // here.
+  const long ctas = static_cast<long>(launch.row_tiles) * launch.token_tiles * splits;
+  if (!all_the_same && p.n >= 2048 &&
+      (ctas < p.sms / 3 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
+    return {};
+  if (sm90::LoadFp8Swap(kernel) != cudaSuccess) return {};
+  return [launch](cudaStream_t stream) { return sm90::LaunchFp8Swap(launch, stream); };
+}
+
+std::vector<Candidate> Make() {
+  std::vector<Candidate> candidates;
+  for (const sm90::Fp8SwapKernel& kernel : sm90::Fp8SwapKernels()) {
+    if (kernel.output_bytes != 2) continue;  // the program's D is BF16
+    for (int splits = 1; splits <= sm90::kFp8SwapMaxSplits; ++splits) {
+      for (int residency = 1; residency <= 4; ++residency) {
+        if ((kernel.residencies >> residency & 1) == 0) continue;
+        Candidate candidate;
+        candidate.id = std::string("sm90_fp8_swap/") + kernel.id + "/c" + std::to_string(splits) +
+                       "/r" + std::to_string(residency);
+        candidate.plan = [&kernel, splits, residency](const Problem& p) {
+          return PlanCandidate(kernel, splits, residency, p);
+        };
+        candidates.push_back(std::move(candidate));
+      }
+    }
+  }
+  return candidates;
+}
+
+const Family family("fp8_swap", Make);
+
+}  // namespace
+}  // namespace culet::bench

@@ -1,0 +1,186 @@
+#include "kernels/sm90/fp8_block.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "sm90/tensor_map.h"
+
+namespace culet::sm90 {
+
+std::span<const Fp8BlockKernel> Fp8Block192xN();
+std::span<const Fp8BlockKernel> Fp8Block256x128();
+std::span<const Fp8BlockKernel> Fp8Block256xN();
+std::span<const Fp8BlockKernel> Fp8Block128xN();
+std::span<const Fp8BlockKernel> Fp8BlockSplit();
+std::span<const Fp8BlockKernel> Fp8BlockFloat32();
+
+std::span<const Fp8BlockKernel> Fp8BlockKernels() {
+  static const std::vector<Fp8BlockKernel> kernels = [] {
+    std::vector<Fp8BlockKernel> all;
+    for (auto part : {Fp8Block192xN(), Fp8Block256x128(), Fp8Block256xN(), Fp8Block128xN(),
+                      Fp8BlockSplit(), Fp8BlockFloat32()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }();
+  return kernels;
+}
+
+namespace {
+
+constexpr int kSplitGroup = 8;  // rows of tiles of a split kernel's supergroup
+
+TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
+  TensorMapPlan plan;
+  plan.inner = static_cast<std::uint64_t>(k);
+  plan.outer = static_cast<std::uint64_t>(rows);
+  plan.pitch_bytes = static_cast<std::uint64_t>(ld);
+  plan.box_inner = kBlockK;
+  plan.box_outer = static_cast<std::uint32_t>(box_rows);
+  return plan;
+}
+
+// A matrix of scales of which `inner` are contiguous.
+TensorMapPlan ScalesPlan(int inner, int outer, int pitch, int box_inner, int box_outer) {
+  TensorMapPlan plan;
+  plan.inner = static_cast<std::uint64_t>(inner);
+  plan.outer = static_cast<std::uint64_t>(outer);
+  plan.pitch_bytes = static_cast<std::uint64_t>(pitch) * 4;
+  plan.box_inner = static_cast<std::uint32_t>(box_inner);
+  plan.box_outer = static_cast<std::uint32_t>(box_outer);
+  plan.element_bytes = 4;
+  plan.swizzle = SwizzleMode::kNone;
+  return plan;
+}
+
+bool IsAligned16(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
+// The maps of the scales, over some address where theirs does not fit a map now.
+void PlanScales(const Fp8BlockKernel& kernel, const BlockScaledProblem& problem,
+                Fp8BlockParams* params) {
+  const int k_blocks = CeilDiv(problem.k, kBlockK);
+  const void* const some_address = problem.b;
+  params->u_rows_inner = problem.scale_a_block != 1;
+  const TensorMapPlan u =
+      params->u_rows_inner
+          ? ScalesPlan(problem.m, k_blocks, problem.scale_a_block, kernel.tile_m, 4)
+          : ScalesPlan(k_blocks, problem.m, problem.scale_a_row, 4, kernel.tile_m);
+  const TensorMapPlan v =
+      ScalesPlan(k_blocks, CeilDiv(problem.n, 128), problem.scale_b_column, 4, kernel.scale_blocks);
+  params->scales_have_maps =
+      (!params->u_rows_inner || problem.scale_a_row == 1) && problem.scale_b_block == 1 &&
+      IsAligned16(problem.scale_b) &&
+      EncodeTensorMap(u, IsAligned16(problem.scale_a) ? problem.scale_a : some_address,
+                      &params->u) &&
+      EncodeTensorMap(v, problem.scale_b, &params->v);
+  params->scales_by_tma = params->scales_have_maps && IsAligned16(problem.scale_a);
+}
+
+}  // namespace
+
+Fp8BlockGrid GridOf(const Fp8BlockKernel& kernel, int tiles, int sms, bool pdl) {
+  int places = std::max(1, sms / kernel.cluster_size());
+  // A split kernel computes one tile a cluster; the others are persistent.
+  Fp8BlockGrid grid{.clusters = kernel.split > 1 ? tiles : std::min(tiles, places)};
+  if (!pdl || tiles <= places / 2) return grid;
+  grid.in_pairs = kernel.cluster_size() == 1 && places > 1;
+  if (grid.in_pairs) places -= places % 2;
+  grid.clusters = kernel.split > 1 ? std::max(tiles, places) : places;
+  grid.idle_clusters = std::max(0, places - tiles);
+  return grid;
+}
+
+bool PlanFp8Block(const Fp8BlockKernel& kernel, const BlockScaledProblem& problem, int swizzle,
+                  int sms, Fp8BlockLaunch* launch) {
+  Fp8BlockParams* const params = &launch->params;
+  TensorMapPlan d;
+  d.inner = static_cast<std::uint64_t>(problem.n);
+  d.outer = static_cast<std::uint64_t>(problem.m);
+  d.pitch_bytes = static_cast<std::uint64_t>(problem.ldd) * 2;
+  d.box_inner = 64;
+  d.box_outer = static_cast<std::uint32_t>(kernel.store_rows);
+  d.element_bytes = 2;
+  const TensorMapPlan a =
+      BytesPlan(problem.k, problem.m, problem.lda, kernel.tile_m / kernel.cluster_n);
+  const TensorMapPlan b =
+      BytesPlan(problem.k, problem.n, problem.ldb, kernel.tile_n / kernel.cluster_m);
+  if (!EncodeTensorMap(a, problem.a, &params->a) || !EncodeTensorMap(b, problem.b, &params->b) ||
+      (kernel.output_bytes == 2 && !EncodeTensorMap(d, problem.d, &params->d))) {
+    return false;
+  }
+  params->out = problem.d;
+  params->is_f32 = kernel.output_bytes == 4;
+  params->ldd = problem.ldd;
+  params->scale_a = problem.scale_a;
+  params->scale_b = problem.scale_b;
+  params->alpha = problem.alpha;
+  params->scale_a_row = problem.scale_a_row;
+  params->scale_a_block = problem.scale_a_block;
+  params->scale_b_column = problem.scale_b_column;
+  params->scale_b_block = problem.scale_b_block;
+  PlanScales(kernel, problem, params);
+  params->m = problem.m;
+  params->n = problem.n;
+  params->k_blocks = CeilDiv(problem.k, kBlockK);
+  if (params->k_blocks < kernel.split) return false;
+  // A split kernel mostly fills one wave, so its order is not worth a choice.
+  const int group = kernel.split > 1 ? kSplitGroup : 1 << swizzle;
+  params->order = TileOrder(CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m),
+                            CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n),
+                            std::max(1, group / kernel.cluster_m));
+  params->b_leaves_first = BLeavesFirst(params->order, problem.n, problem.k);
+  const Fp8BlockGrid grid = GridOf(kernel, params->order.count(), sms, problem.pdl);
+  params->idle_clusters = grid.idle_clusters;
+  launch->kernel = &kernel;
+  launch->ctas = grid.clusters * kernel.cluster_size();
+  launch->cluster_size = grid.in_pairs ? 2 : kernel.cluster_size();
+  launch->pdl = problem.pdl;
+  return true;
+}
+
+bool RebindFp8Block(const void* a, const float* scale_a, void* d, float alpha,
+                    Fp8BlockLaunch* launch) {
+  Fp8BlockParams& params = launch->params;
+  params.scale_a = scale_a;
+  params.scales_by_tma = params.scales_have_maps && IsAligned16(scale_a);
+  params.alpha = alpha;
+  params.out = d;
+  return ReplaceTensorMapAddress(&params.a, a) &&
+         (params.is_f32 || ReplaceTensorMapAddress(&params.d, d)) &&
+         (!params.scales_by_tma || ReplaceTensorMapAddress(&params.u, scale_a));
+}
+
+cudaError_t LoadFp8Block(const Fp8BlockKernel& kernel) {
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              kernel.smem_bytes);
+}
+
+cudaError_t LaunchFp8Block(const Fp8BlockLaunch& launch, cudaStream_t stream) {
+  cudaLaunchAttribute attributes[2];
+  int count = 0;
+  if (launch.cluster_size > 1) {  // a cluster of one, too, takes longer to start
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(launch.cluster_size);
+    attributes[count].val.clusterDim.y = 1;
+    attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
+  if (launch.pdl) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count].val.programmaticStreamSerializationAllowed = 1;
+    ++count;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(launch.ctas));
+  config.blockDim = dim3(static_cast<unsigned>(launch.kernel->threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(launch.kernel->smem_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = static_cast<unsigned>(count);
+  void* arguments[] = {const_cast<Fp8BlockParams*>(&launch.params)};
+  return cudaLaunchKernelExC(&config, launch.kernel->function, arguments);
+}
+
+}  // namespace culet::sm90

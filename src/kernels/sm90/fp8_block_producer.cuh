@@ -1,0 +1,202 @@
+// What feeds a large-M kernel's ring: one thread by TMA, one warp where TMA cannot copy the scales.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/fp8_block_config.cuh"
+#include "sm90/sync.cuh"
+#include "sm90/tma.cuh"
+
+namespace culet::sm90 {
+
+/// Which quad is filled next, and when it was last left.
+template <class C>
+struct QuadCursor {
+  int slot = 0;
+  int serial = 0;            // k-blocks of all quads before the one being filled
+  int ends[C::kQuads] = {};  // serial after the last k-block of the latest quads, oldest first
+
+  /// Waits until the slot's last quad has been read. Its k-blocks are mostly older than the ring,
+  /// so that the stage just acquired says it already; after short quads they are not.
+  __device__ __forceinline__ void Acquire(Fp8BlockShared<C>& shared, RingCursor<C::kStages> at) {
+    const int back = serial + 1 - ends[0];
+    if (ends[0] == 0 || back >= C::kStages) return;
+    at.stage -= back;
+    if (at.stage < 0) at.stage += C::kStages, at.parity ^= 1;
+    BarrierWait(&shared.ring.empty[at.stage], at.parity);
+  }
+  /// After a quad's last k-block, `serial` being past it.
+  __device__ __forceinline__ void Advance() {
+#pragma unroll
+    for (int i = 0; i + 1 < C::kQuads; ++i) ends[i] = ends[i + 1];
+    ends[C::kQuads - 1] = serial;
+    if (++slot == C::kQuads) slot = 0;
+  }
+};
+
+/// The end of the quad that k-block `kb` is in.
+__device__ __forceinline__ int QuadEnd(int kb, int kb_end) { return min((kb | 3) + 1, kb_end); }
+
+/// The producer: one thread. Its loop over k-blocks must be short: a thread takes four clocks and
+/// more an instruction, and a k-block of 128 x 64 is 256 clocks of products and 384 of loads (64
+/// bytes a clock). Requires: the CTA has a tile and a k-block.
+template <class C>
+struct Producer {
+  static constexpr int kStageBytes = C::kStageBytesA + C::kStageBytesB;
+  const Fp8BlockParams& p;
+  Fp8BlockShared<C>& shared;
+  uint8_t *const stages, *const quads;
+  const int rank, kb_begin, kb_end;
+  TilePlace place = PlaceOf<C>(p, FirstTile<C>(p), rank);
+  int kb = kb_begin;  // the next one
+  RingCursor<C::kStages> at{};
+  QuadCursor<C> quad_at{};
+
+  /// Loads A and B of k-block `block` into the current stage, which is free and expects them.
+  /// kBLeavesFirst: B makes room in L2 for everything else.
+  template <bool kBLeavesFirst>
+  __device__ __forceinline__ void LoadOperands(int block) {
+    // CTAs with the same column of tiles share B: ranks rn * kClusterM + {0, 1, ...}; the same row
+    // shares A.
+    const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
+              rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
+    uint64_t* full = &shared.ring.full[at.stage];
+    uint8_t* a = stages + at.stage * kStageBytes;
+    uint8_t* b = a + C::kStageBytesA;
+    if constexpr (C::kClusterN > 1) {
+      constexpr int kRows = C::kTileM / C::kClusterN;
+      uint16_t mask = 0;
+#pragma unroll
+      for (int i = 0; i < C::kClusterN; ++i)
+        mask |= static_cast<uint16_t>(1 << (i * C::kClusterM + rm));
+      TmaLoadMulticast(a + rn * kRows * kBlockK, &p.a, full, block * kBlockK,
+                       place.row + rn * kRows, mask);
+    } else {
+      TmaLoad(a, &p.a, full, block * kBlockK, place.row);
+    }
+    const auto load_b = [&](auto... policy) {
+      if constexpr (C::kClusterM > 1) {
+        constexpr int kRows = C::kTileN / C::kClusterM;
+        const uint16_t mask =
+            static_cast<uint16_t>(((1 << C::kClusterM) - 1) << (rn * C::kClusterM));
+        TmaLoadMulticast(b + rm * kRows * kBlockK, &p.b, full, block * kBlockK,
+                         place.column + rm * kRows, mask, policy...);
+      } else {
+        TmaLoad(b, &p.b, full, block * kBlockK, place.column, policy...);
+      }
+    };
+    if constexpr (kBLeavesFirst)
+      load_b(EvictFirst());
+    else
+      load_b();
+  }
+
+  /// Loads the first k-block of a quad, and the quad. kFirst: the very first, when no barrier but
+  /// the stage's own is there.
+  template <bool kBLeavesFirst, bool kFirst>
+  __device__ __forceinline__ void LoadQuad(int block) {
+    if constexpr (!kFirst) {
+      shared.ring.WaitEmpty(at);
+      quad_at.Acquire(shared, at);
+    }
+    uint8_t* quad = quads + quad_at.slot * C::kQuadBytes;
+    uint64_t* full = &shared.ring.full[at.stage];
+    *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(place.row, place.column);
+    BarrierArriveExpect(full, kStageBytes + (p.scales_by_tma ? C::kQuadLoadBytes : 0));
+    LoadOperands<kBLeavesFirst>(block);
+    if (p.scales_by_tma) {  // last: 16 bytes a row take the copy engine longest
+      const int kq = block & ~3;
+      TmaLoad(quad, &p.u, full, p.u_rows_inner ? place.row : kq, p.u_rows_inner ? kq : place.row);
+      TmaLoad(quad + C::kQuadB, &p.v, full, kq, place.column / 128);
+    }
+    at.Advance();
+  }
+
+  /// Loads `block`, which begins no quad. kFirst: its stage was never used.
+  template <bool kBLeavesFirst, bool kFirst>
+  __device__ __forceinline__ void LoadBlock(int block) {
+    if constexpr (!kFirst) shared.ring.WaitEmpty(at);
+    BarrierArriveExpect(&shared.ring.full[at.stage], kStageBytes);
+    LoadOperands<kBLeavesFirst>(block);
+    at.Advance();
+  }
+
+  /// Loads the quad that a CTA begins with, as far as the ring holds it, before the CTA's barrier:
+  /// needs only the `full` barriers, which this thread made. Without the L2 policy, even where B
+  /// leaves first: four k-blocks a CTA are not worth a second copy of this code.
+  __device__ __forceinline__ void LoadFirstQuad() {
+    const int end = min(QuadEnd(kb, kb_end), kb + C::kStages);
+    LoadQuad<false, true>(kb);
+#pragma unroll 1
+    for (++kb; kb < end; ++kb) LoadBlock<false, true>(kb);
+    quad_at.serial = end - kb_begin;
+    if (end == QuadEnd(kb_begin, kb_end)) quad_at.Advance();
+  }
+
+  /// The rest.
+  template <bool kBLeavesFirst>
+  __device__ __forceinline__ void Run() {
+    const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
+    for (int tile = FirstTile<C>(p);;) {
+      while (kb < kb_end) {
+        const int begin = kb, end = QuadEnd(kb, kb_end);
+        // False once: after a first quad that is longer than the ring.
+        if (kb % 4 == 0 || kb == kb_begin) LoadQuad<kBLeavesFirst, false>(kb++);
+#pragma unroll 1
+        for (; kb < end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
+        quad_at.serial += end - begin;
+        quad_at.Advance();
+      }
+      tile += clusters;
+      if (tile >= p.order.count()) break;
+      place = PlaceOf<C>(p, tile, rank);
+      kb = kb_begin;
+    }
+    shared.ring.Drain(at);
+  }
+};
+
+/// Copies the scales into the quads where TMA cannot (rows of scales that are no multiple of 16
+/// bytes apart): one warp, 4 bytes at a time, which costs the load unit a cycle each.
+template <class C>
+__device__ __forceinline__ void CopyScales(const Fp8BlockParams& p, Fp8BlockShared<C>& shared,
+                                           uint8_t* quads, int rank, int kb_begin, int kb_end) {
+  const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
+  const int lane = threadIdx.x % 32;
+  RingCursor<C::kStages> at;
+  QuadCursor<C> quad_at;
+  for (int tile = FirstTile<C>(p); tile < p.order.count(); tile += clusters) {
+    const TilePlace place = PlaceOf<C>(p, tile, rank);
+    for (int kb = kb_begin; kb < kb_end;) {
+      const int begin = kb, end = QuadEnd(kb, kb_end);
+      shared.ring.WaitEmpty(at);
+      quad_at.Acquire(shared, at);
+      const uint32_t quad = SharedAddress(quads + quad_at.slot * C::kQuadBytes);
+      const int kq = kb & ~3, count = min(4, p.k_blocks - kq);
+      const auto copy = [&](uint32_t to, const float* from, int64_t step) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          if (j < count) CopyAsync<4>(to + j * 4, from + (kq + j) * step);
+      };
+      // Rows and columns outside the matrix read its last ones: their results are never stored.
+      for (int i = lane; i < C::kTileM; i += 32)
+        copy(quad + i * 16,
+             p.scale_a + static_cast<int64_t>(min(place.row + i, p.m - 1)) * p.scale_a_row,
+             p.scale_a_block);
+      if (lane < C::kScaleBlocks)
+        copy(quad + C::kQuadB + lane * 16,
+             p.scale_b + static_cast<int64_t>(min(place.column / 128 + lane, (p.n - 1) / 128)) *
+                             p.scale_b_column,
+             p.scale_b_block);
+      for (; kb < end; ++kb) {
+        if (kb > begin) shared.ring.WaitEmpty(at);
+        CopyAsyncArrive(&shared.ring.full[at.stage]);
+        at.Advance();
+      }
+      quad_at.serial += end - begin;
+      quad_at.Advance();
+    }
+  }
+}
+
+}  // namespace culet::sm90

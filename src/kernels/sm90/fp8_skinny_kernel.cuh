@@ -1,0 +1,370 @@
+// Block-scaled FP8 products with up to 8 tokens: D^T = B A^T, a warp for 16 to 64 rows of B.
+//
+// Short launches are bound by the way of the first and the last byte, not by the stream between. So
+// nothing stands in the weights' way: no tensor maps, no mbarriers, no cluster, and little code,
+// because what runs once comes from memory, too. Each warp keeps a ring of its own in shared
+// memory, which cp.async fills; a lane reads the 16 bytes that it copied itself. Warps meet once,
+// when those that share rows add their sums.
+//
+// The order of k inside a k-block is free as long as both operands keep the same one: 16 bytes of
+// row l / 4 at byte 16 (l % 4) of every 64 are, two by two, lane l's elements of four 16 x 8 x 16
+// products. E4M3 becomes F16 exactly, and F16's products are exact in FP32. After each k-block of
+// 128 the product goes into FP32 sums with its scales. Every sum is taken in one order, so results
+// repeat bit for bit.
+#pragma once
+
+#include "kernels/sm90/fp8_skinny.h"
+#include "sm90/epilogue.cuh"
+#include "sm90/sync.cuh"
+#include "sm90/tma.cuh"
+
+namespace culet::sm90 {
+
+/// kRowTiles x 16 rows of weights by 8 tokens a warp, kDepth k-blocks on their way.
+template <int kRowTiles_, int kDepth_, bool kFloat32_ = false>
+struct Fp8SkinnyConfig {
+  static constexpr int kRowTiles = kRowTiles_;
+  static constexpr int kDepth = kDepth_;
+  static constexpr bool kFloat32 = kFloat32_;
+  static constexpr int kRows = 16 * kRowTiles;
+  /// Where registers allow, a k-block is read, and its place filled again, before it is multiplied.
+  static constexpr bool kReadFirst = kRowTiles <= 2;
+  /// Products of a k-block's halves that run side by side where tiles are too few for that.
+  static constexpr int kChains = kRowTiles <= 2 ? 2 : 1;
+  /// A k-block in shared memory: 512 bytes for each load of the warp, then the scales.
+  static constexpr int kWeightBytes = kRowTiles * 4 * 512;
+  static constexpr int kActivationBytes = 2 * 512;
+  static constexpr int kSlotBytes = kWeightBytes + kActivationBytes + 128;
+  /// A token's sums: 4 more than rows, so that the lanes of a fragment meet no bank twice.
+  static constexpr int kSumStride = kRows + 4;
+  static constexpr int kSumBytes = kFp8SkinnyTokens * kSumStride * 4;
+  static constexpr int kWarpBytes = kDepth * kSlotBytes;
+  static_assert(kSumBytes <= kWarpBytes, "sums take the ring's place");
+  static_assert((kDepth & (kDepth - 1)) == 0);
+};
+
+/// Four E4M3 as F16, exactly: the first two into `low`. PTX ISA 9.7.9.22 cvt.rn.f16x2.e4m3x2.
+__device__ __forceinline__ void ToHalf(uint32_t four, uint32_t& low, uint32_t& high) {
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
+}
+
+/// d += a b: 16 x 16 by 16 x 8. PTX ISA 9.7.14.5 mma.m16n8k16.
+__device__ __forceinline__ void Mma16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                           uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/// 16 bytes from global to shared memory, zeros where not `inside`. PTX ISA 9.7.9.25.3 cp.async.
+__device__ __forceinline__ void CopyStream(uint32_t to, const uint8_t* from, bool inside) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+      "l"(from), "r"(inside ? 16 : 0), "l"(EvictFirst())
+      : "memory");
+}
+/// The same for what other warps read too.
+__device__ __forceinline__ void CopyShared(uint32_t to, const uint8_t* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(inside ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void CopyAsyncCommit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until at most kPending of this thread's groups are under way.
+template <int kPending>
+__device__ __forceinline__ void CopyAsyncWait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+template <class T>
+__device__ __forceinline__ T LoadShared(uint32_t from);
+template <>
+__device__ __forceinline__ uint4 LoadShared<uint4>(uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+template <>
+__device__ __forceinline__ float2 LoadShared<float2>(uint32_t from) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+  return v;
+}
+template <>
+__device__ __forceinline__ float LoadShared<float>(uint32_t from) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+/// One warp's part of the product: `count` k-blocks from `first` on.
+template <class C>
+struct Fp8SkinnyWarp {
+  /// Copies the weights' scale; the lanes before copy the tokens'.
+  static constexpr uint32_t kWeightScaleLane = 16;
+  const uint32_t lane, ring;
+  const bool has_token;  ///< this lane's token of a fragment, l / 4, exists
+  const bool has_scale;  ///< this lane copies a scale
+  // Of the next k-block to fetch:
+  const uint8_t* weight_row[2 * C::kRowTiles];  ///< rows l / 4, l / 4 + 8, ...
+  const uint8_t* token_row;                     ///< likewise
+  const uint8_t* scale;
+  const int64_t scale_step;            ///< bytes
+  int weights_left, activations_left;  ///< bytes of the row; this lane's are inside while positive
+  float sum[C::kRowTiles][4];
+
+  __device__ __forceinline__ Fp8SkinnyWarp(const Fp8SkinnyParams& p, uint32_t ring, int row0,
+                                           uint32_t lane, int first)
+      : lane(lane),
+        ring(ring),
+        has_token(int(lane / 4) < p.m),
+        has_scale(int(lane) < p.m || lane == kWeightScaleLane),
+        scale_step(int64_t(4) * (lane == kWeightScaleLane ? p.scale_b_block : p.scale_a_block)) {
+    const int byte = first * 128 + int(lane % 4 * 16);
+    weights_left = activations_left = p.k - byte;
+    // Rows past the last one repeat it: read, multiplied and not stored.
+#pragma unroll
+    for (int r = 0; r < 2 * C::kRowTiles; ++r)
+      weight_row[r] = p.b + min(row0 + 8 * r + int(lane / 4), p.n - 1) * int64_t(p.ldb) + byte;
+    token_row = p.a + int(lane / 4) * int64_t(p.lda) + byte;
+    const bool of_weights = lane == kWeightScaleLane;
+    scale = reinterpret_cast<const uint8_t*>((of_weights ? p.scale_b : p.scale_a) +
+                                             int64_t(first) *
+                                                 (of_weights ? p.scale_b_block : p.scale_a_block) +
+                                             int64_t(of_weights ? row0 / 128 : int(lane)) *
+                                                 (of_weights ? p.scale_b_column : p.scale_a_row));
+    Clear();
+  }
+
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < C::kRowTiles; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum[i][e] = 0.0f;
+  }
+
+  __device__ __forceinline__ uint32_t Slot(int i) const {
+    return ring + i % C::kDepth * C::kSlotBytes;
+  }
+
+  __device__ __forceinline__ void FetchWeights(uint32_t slot) {
+    const uint32_t to = slot + lane * 16;
+#pragma unroll
+    for (int r = 0; r < 2 * C::kRowTiles; ++r) {
+      CopyStream(to + 2 * r * 512, weight_row[r], weights_left > 0);
+      CopyStream(to + (2 * r + 1) * 512, weight_row[r] + 64, weights_left > 64);
+      weight_row[r] += 128;
+    }
+    weights_left -= 128;
+  }
+
+  __device__ __forceinline__ void FetchActivations(uint32_t slot) {
+    const uint32_t to = slot + C::kWeightBytes + lane * 16;
+    if (has_token) {
+      CopyShared(to, token_row, activations_left > 0);
+      CopyShared(to + 512, token_row + 64, activations_left > 64);
+    }
+    token_row += 128;
+    activations_left -= 128;
+    if (has_scale) CopyAsync<4>(slot + C::kWeightBytes + C::kActivationBytes + lane * 4, scale);
+    scale += scale_step;
+  }
+
+  /// Adds the k-block in `slot`; `refill` once all of it has been read.
+  template <class Refill>
+  __device__ __forceinline__ void Multiply(uint32_t slot, const Refill& refill) {
+    const uint32_t weights = slot + lane * 16, activations = weights + C::kWeightBytes,
+                   scales = slot + C::kWeightBytes + C::kActivationBytes;
+    uint4 x[2], w[2][2 * C::kRowTiles];
+    const auto read = [&](int c) {
+      x[c] = make_uint4(0, 0, 0, 0);
+      if (has_token) x[c] = LoadShared<uint4>(activations + c * 512);
+#pragma unroll
+      for (int r = 0; r < 2 * C::kRowTiles; ++r)
+        w[c][r] = LoadShared<uint4>(weights + (2 * r + c) * 512);
+      if (c == 0) return;
+      __syncwarp();
+      refill();
+    };
+    const float weight_scale = LoadShared<float>(scales + kWeightScaleLane * 4);
+    const float2 token_scale = LoadShared<float2>(scales + lane % 4 * 8);
+    if constexpr (C::kReadFirst) {
+      read(0);
+      read(1);
+    }
+    float product[C::kChains][C::kRowTiles][4] = {};
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if constexpr (!C::kReadFirst) read(c);
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        uint32_t b[2];
+        ToHalf(Word(x[c], word), b[0], b[1]);
+#pragma unroll
+        for (int i = 0; i < C::kRowTiles; ++i) {
+          uint32_t a[4];
+          ToHalf(Word(w[c][2 * i], word), a[0], a[2]);
+          ToHalf(Word(w[c][2 * i + 1], word), a[1], a[3]);
+          Mma16x8x16(product[c % C::kChains][i], a[0], a[1], a[2], a[3], b[0], b[1]);
+        }
+      }
+    }
+    const float even = weight_scale * token_scale.x, odd = weight_scale * token_scale.y;
+#pragma unroll
+    for (int i = 0; i < C::kRowTiles; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float whole = product[0][i][e];
+        if constexpr (C::kChains == 2) whole += product[1][i][e];
+        sum[i][e] += (e % 2 == 0 ? even : odd) * whole;
+      }
+    }
+  }
+
+  /// The sums, alpha left out, as a row of kSumStride floats a token.
+  __device__ __forceinline__ void PutSums(float* to) const {
+    to += 2 * (lane % 4) * C::kSumStride + lane / 4;
+#pragma unroll
+    for (int i = 0; i < C::kRowTiles; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) to[e % 2 * C::kSumStride + 16 * i + e / 2 * 8] = sum[i][e];
+  }
+};
+
+/// Two neighbours of a row of D; the second only when `both`.
+template <bool kFloat32>
+__device__ __forceinline__ void Fp8SkinnyStore(const Fp8SkinnyParams& p, int token, int column,
+                                               float2 v, bool both) {
+  const int64_t at = token * p.ldd + column;
+  if constexpr (kFloat32) {
+    float* const to = static_cast<float*>(p.d) + at;
+    to[0] = v.x;
+    if (both) to[1] = v.y;
+  } else {
+    uint16_t* const to = static_cast<uint16_t*>(p.d) + at;
+    const uint32_t packed = PackBf16(v.x, v.y);
+    if (both && reinterpret_cast<uint64_t>(to) % 4 == 0) {
+      *reinterpret_cast<uint32_t*>(to) = packed;
+    } else {
+      to[0] = static_cast<uint16_t>(packed);
+      if (both) to[1] = static_cast<uint16_t>(packed >> 16);
+    }
+  }
+}
+
+/// Adds what `splits` warps summed, in their order, and stores it.
+template <class C>
+__device__ __forceinline__ void Fp8SkinnyFinish(const Fp8SkinnyParams& p, const float* sums,
+                                                int splits, int row0, uint32_t thread) {
+  constexpr uint32_t kPairs = C::kRows / 2;
+#pragma unroll 1
+  for (uint32_t i = thread; i < p.m * kPairs; i += splits * 32) {
+    const int token = i / kPairs, row = i % kPairs * 2;
+    if (row0 + row >= p.n) continue;
+    const float* from = sums + token * C::kSumStride + row;
+    float2 total = make_float2(0.0f, 0.0f);
+#pragma unroll 1
+    for (int s = 0; s < splits; s += 8) {
+#pragma unroll
+      for (int u = 0; u < 8; ++u) {
+        if (s + u < splits) {
+          const float2 v = *reinterpret_cast<const float2*>(from + u * (C::kWarpBytes / 4));
+          total.x += v.x, total.y += v.y;
+        }
+      }
+      from += 8 * (C::kWarpBytes / 4);
+    }
+    total.x *= p.alpha, total.y *= p.alpha;
+    Fp8SkinnyStore<C::kFloat32>(p, token, row0 + row, total, row0 + row + 1 < p.n);
+  }
+}
+
+/// Threads (32, warps along K, groups of rows).
+template <class C>
+__global__ void __launch_bounds__(kFp8SkinnyMaxThreads, 1)
+    Fp8SkinnyGemm(const __grid_constant__ Fp8SkinnyParams p) {
+  extern __shared__ __align__(16) uint8_t shared_base[];
+  const uint32_t lane = threadIdx.x;
+  const int splits = blockDim.y;
+  const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
+  const int row0 = (blockIdx.x * blockDim.z + group) * C::kRows;
+  // A group behind the last row only meets the others at the barrier.
+  const int count = row0 < p.n ? p.blocks_each + (part < p.blocks_rest ? 1 : 0) : 0;
+  uint8_t* const rings = shared_base + group * splits * C::kWarpBytes;
+  uint8_t* const ring = rings + part * C::kWarpBytes;
+  Fp8SkinnyWarp<C> warp(p, SharedAddress(ring), row0, lane,
+                        part * p.blocks_each + min(part, p.blocks_rest));
+  const bool early = p.early_weights != 0;
+#pragma unroll 1
+  for (int i = 0; i < C::kDepth; ++i) {
+    if (i < count) {
+      warp.FetchWeights(warp.Slot(i));
+      if (!early) warp.FetchActivations(warp.Slot(i));
+    }
+    if (!early) CopyAsyncCommit();
+  }
+
+  // The loop's code comes from memory as the data do. While the first k-blocks are on their way,
+  // one warp multiplies what happens to lie in a slot of nobody's: then all find the code near.
+  const uint32_t nobodys = SharedAddress(shared_base + blockDim.z * splits * C::kWarpBytes);
+#pragma unroll 1
+  for (int pass = p.rehearse != 0 && part == 0 && group == 0 ? 0 : 1; pass < 2; ++pass) {
+    asm volatile("" : "+r"(pass));  // or each pass gets a code of its own
+    const bool real = pass == 1;
+    if (real && early) {
+      GridDependencyWait();
+      GridDependencyLaunch();
+#pragma unroll 1
+      for (int i = 0; i < C::kDepth; ++i) {
+        if (i < count) warp.FetchActivations(warp.Slot(i));
+        CopyAsyncCommit();
+      }
+    }
+    warp.Clear();
+    const int blocks = real ? count : 1;
+#pragma unroll 1
+    for (int i = 0; i < blocks; ++i) {
+      if (real) CopyAsyncWait<C::kDepth - 1>();
+      __syncwarp();
+      warp.Multiply(real ? warp.Slot(i) : nobodys, [&] {
+        if (!real) return;
+        if (i + C::kDepth < count) {
+          warp.FetchWeights(warp.Slot(i));
+          warp.FetchActivations(warp.Slot(i));
+        }
+        CopyAsyncCommit();
+      });
+    }
+  }
+  __syncwarp();
+  warp.PutSums(reinterpret_cast<float*>(ring));
+  __syncthreads();
+  Fp8SkinnyFinish<C>(p, reinterpret_cast<const float*>(rings), splits, row0, part * 32 + lane);
+}
+
+/// `registers` as ptxas reports them.
+template <class C>
+Fp8SkinnyKernel MakeFp8Skinny(const char* id, int registers) {
+  return {id,
+          reinterpret_cast<const void*>(&Fp8SkinnyGemm<C>),
+          C::kRows,
+          C::kDepth,
+          registers,
+          C::kWarpBytes,
+          C::kSlotBytes,
+          C::kFloat32 ? 4 : 2};
+}
+
+}  // namespace culet::sm90
