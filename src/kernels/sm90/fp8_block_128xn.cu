@@ -34,6 +34,8 @@ std::span<const Fp8BlockKernel> Fp8Block128xN() {
           "sm90_fp8_block/128x96x128/c1x1/s6"),
       MakeFp8Block<Fp8BlockConfig<128, 96, 2, 1, 96, 7, 1, 1, 1, 1>>(
           "sm90_fp8_block/128x96x128/c1x1/s7"),
+      MakeFp8Block<Fp8BlockConfig<128, 80, 2, 1, 80, 7, 1, 1, 1, 2>>(
+          "sm90_fp8_block/128x80x128/c1x1/s7"),
       MakeFp8Block<Fp8BlockConfig<128, 64, 2, 1, 64, 8, 1, 1, 1, 1>>(
           "sm90_fp8_block/128x64x128/c1x1/s8"),
       MakeFp8Block<Fp8BlockConfig<128, 192, 2, 1, 192, 4, 1, 1, 1, 3>>(

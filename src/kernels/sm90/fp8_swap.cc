@@ -9,12 +9,13 @@ namespace culet::sm90 {
 
 std::span<const Fp8SwapKernel> Fp8Swap64();
 std::span<const Fp8SwapKernel> Fp8Swap128();
+std::span<const Fp8SwapKernel> Fp8SwapBetween();
 std::span<const Fp8SwapKernel> Fp8SwapFloat32();
 
 std::span<const Fp8SwapKernel> Fp8SwapKernels() {
   static const std::vector<Fp8SwapKernel> kernels = [] {
     std::vector<Fp8SwapKernel> all;
-    for (auto part : {Fp8Swap64(), Fp8Swap128(), Fp8SwapFloat32()})
+    for (auto part : {Fp8Swap64(), Fp8Swap128(), Fp8SwapBetween(), Fp8SwapFloat32()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
