@@ -11,8 +11,9 @@ from ctypes import c_int32 as _c_int32
 from typing import NamedTuple as _NamedTuple
 
 from culet import _library
-from culet._gemm import Tuned, autotune, explain, fp8_gemm_nt
+from culet._gemm import explain, fp8_gemm_nt
 from culet._library import Error, InvalidArgument
+from culet._tuning import Tuned, autotune
 
 __all__ = ["Device", "Error", "InvalidArgument", "Tuned", "__version__", "autotune", "devices",
            "explain", "fp8_gemm_nt"]

@@ -1,6 +1,7 @@
 """Engines, plans and workspaces: what lives as long as the process."""
 
 import ctypes
+import os
 import sys
 import threading
 import warnings
@@ -25,7 +26,7 @@ class Plan:
         weakref.finalize(self, LIBRARY.culet_plan_destroy, self.handle).atexit = False
         self.engine = engine
         self.problem = kind
-        self.used = False  # again, since _gemm looked for one to drop
+        self.used = False  # again, since _plans looked for one to drop
         choice, size = _library.Choice(), _library.WorkspaceSize()
         check(LIBRARY.culet_plan_choice(self.handle, byref(choice)))
         check(LIBRARY.culet_plan_workspace(self.handle, byref(size)))
@@ -91,6 +92,14 @@ class Engine:
 
 _engines = {}
 _engines_lock = threading.Lock()
+
+
+def _after_fork():
+    global _engines_lock  # another thread may have held it
+    _engines_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def engine(place):

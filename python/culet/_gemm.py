@@ -1,30 +1,18 @@
 """fp8_gemm_nt: plans once for each shape and weight, then only launches."""
 
 import ctypes
-import math
 import sys
-import threading
-import time
-import warnings
 from ctypes import byref, c_size_t
 from typing import NamedTuple
 
 from culet import _library
 from culet._engine import Plan, engine
 from culet._library import LIBRARY, Error, InvalidArgument, check
-from culet._operand import HOST, Operand, element_type, matrix, operand, transposed
+from culet._operand import HOST, Operand, element_type, flag, matrix, operand, transposed
+from culet._plans import PLANS, keep
+from culet._tuning import autotune
 
 GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
-# A launch that takes longer gains or loses little under pdl, and only what is near the best of
-# those without: so many launches, each with overlap and without, are enough to tell.
-_LONG_US = 50
-_LONG_CANDIDATES = 16
-
-# Plans by everything that they depend on, some 3.5 kB each. A model needs one for each weight and
-# batch; a process whose weights or shapes never repeat must not grow for ever.
-_MAX_PLANS = 4096
-_plans = {}
-_plans_lock = threading.Lock()
 _launch = LIBRARY.culet_launch
 
 
@@ -47,7 +35,7 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
     except (TypeError, ValueError):
         raise _no_pairs("fp8_gemm_nt") from None
     if pdl is not False and pdl is not True:
-        pdl = _flag("pdl", pdl)
+        pdl = flag("pdl", pdl)
     try:
         pa, pu, pd = av.data_ptr(), au.data_ptr(), d.data_ptr()
         place = d.get_device()
@@ -61,7 +49,7 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
         key = None
     if key is None:
         return _host_call(av, au, bv, bu, d, pdl)
-    plan = _plans.get(key)
+    plan = PLANS.get(key)
     if plan is None or (autotune.running and autotune.wants(plan)):
         plan = _plan(key, (av, au, bv, bu, d), pdl)
         if plan is None:
@@ -89,7 +77,7 @@ def _host_call(av, au, bv, bu, d, pdl):
                iv["shape"], iv["strides"], iv["typestr"], bu.dtype,
                io["shape"], io["strides"], io["typestr"], d.dtype)
         operands = av, au, bv, bu, d
-        plan = _plans.get(key)
+        plan = PLANS.get(key)
     except (AttributeError, LookupError, TypeError):  # less than numpy shows, or nothing at all
         key = None
     if key is None:
@@ -97,7 +85,7 @@ def _host_call(av, au, bv, bu, d, pdl):
         key = (pdl, *(x if x is operands[2] or x is operands[3]
                       else x._replace(pointer=x.pointer & 15) for x in operands))
         pa, pu, pd = (operands[i].pointer for i in (0, 1, 4))
-        plan = _plans.get(key)
+        plan = PLANS.get(key)
     if plan is None or (autotune.running and autotune.wants(plan)):
         plan = _plan(key, operands, pdl)
         if plan is None:
@@ -113,16 +101,6 @@ def _host_call(av, au, bv, bu, d, pdl):
 def _no_pairs(function):
     return InvalidArgument(
         f"a and b must be pairs (values, scales); give {function}((a, a_scales), (b, b_scales), d)")
-
-
-def _flag(name, value):
-    """A bool, or what equals one: numpy's bools and 0 and 1 do."""
-    try:
-        if value in (0, 1):
-            return bool(value)
-    except Exception:  # what an argument's own == raises
-        pass
-    raise InvalidArgument(f"{name} is {value!r}; give True or False") from None
 
 
 def _current_stream(place):
@@ -216,165 +194,12 @@ def _plan(key, values, pdl):
     if autotune.running and (tuner := autotune.of_this_thread()) is not None:
         tuner.tune(owner, kind, problem, None if place == HOST else _current_stream(place))
     plan = Plan(owner, problem, kind)
-    with _plans_lock:
-        while len(_plans) >= _MAX_PLANS:
-            _drop_one()
-        _plans[key] = plan
+    keep(key, plan)
     return plan
-
-
-def _drop_one():
-    """Drops the oldest plan that was not used since its last turn: nearly the one that was not used
-    for longest, and a use costs no more than a mark."""
-    while True:
-        oldest = next(iter(_plans))
-        plan = _plans.pop(oldest)
-        if not plan.used:
-            return
-        plan.used = False
-        _plans[oldest] = plan
-
-
-def _drop_unmeasured(kind):
-    """Drops the plans of a problem that was tuned after they were made."""
-    with _plans_lock:
-        for stale in [key for key, plan in _plans.items()
-                      if plan.problem == kind and not plan.measured]:
-            del _plans[stale]
 
 
 def _capturing():
     return sys.modules["torch"].cuda.is_current_stream_capturing()
-
-
-class Tuned(NamedTuple):
-    """One problem that autotune met."""
-
-    m: int
-    n: int
-    k: int
-    kernel: str         # the choice's id
-    time_us: float      # its median; the prediction when nothing was measured
-    baseline_us: float  # the untuned choice's median in the same run
-    measurements: int   # 0: the choice was known, or the budget was spent
-    seconds: float      # that tuning took
-    pdl: bool           # measured as a chain of programmatic dependent launches
-
-
-class autotune:
-    """Inside the block, this thread's first call of each problem measures the kernels and takes the
-    fastest; later calls, in the block and after it, use that choice. On a GPU launches are
-    measured twice, without and with pdl, whichever the call asks for.
-
-    budget: seconds for all problems together; when it is spent, the others keep their untuned
-    choice. persist: merge the choices into the cache file when the block ends (CULET_CACHE, else
-    ~/.cache/culet/dispatch.jsonl; "off" keeps none). `results` has a Tuned for each problem.
-    Tuning works on inputs and outputs of its own and waits for the device, so it refuses to run
-    inside a graph capture. Ctrl-C ends it after the sample under way; what was measured until then
-    is kept, and persisted.
-    """
-
-    running = 0  # blocks open in all threads: what the hot path looks at
-    _lock = threading.Lock()
-    _local = threading.local()
-
-    def __init__(self, budget=30, persist=False):
-        try:
-            self._left = float(budget)
-        except (TypeError, ValueError):
-            self._left = math.nan
-        if not self._left > 0:
-            raise InvalidArgument(f"budget is {budget!r}; give seconds above 0")
-        self._persist = _flag("persist", persist)
-        self._engines = {}
-        self._met = set()
-        self.results = []
-
-    @classmethod
-    def of_this_thread(cls):
-        stack = getattr(cls._local, "stack", None)
-        return stack[-1] if stack else None
-
-    @classmethod
-    def wants(cls, plan):
-        """Whether this thread's block has yet to tune a plan's problem."""
-        tuner = cls.of_this_thread()
-        return tuner is not None and not plan.measured and plan.problem not in tuner._met
-
-    def __enter__(self):
-        if not hasattr(autotune._local, "stack"):
-            autotune._local.stack = []
-        autotune._local.stack.append(self)
-        with autotune._lock:
-            autotune.running += 1
-        return self
-
-    def __exit__(self, kind, value, trace):
-        autotune._local.stack.remove(self)
-        with autotune._lock:
-            autotune.running -= 1
-        if self._persist:
-            self._save(value)
-
-    def _save(self, under_way):
-        """Merges every engine's choices into the cache file; raises the first failure, unless an
-        exception is under way."""
-        failed = None
-        for owner in self._engines.values():
-            try:
-                owner.save()
-            except Error as error:
-                failed = failed or error
-        if failed is None:
-            return
-        if under_way is None:
-            raise failed
-        warnings.warn(f"culet's choices were not saved: {failed}", RuntimeWarning, stacklevel=4)
-
-    def tune(self, owner, kind, problem, stream):
-        """Measures a problem that this block meets for the first time, within what is left."""
-        if kind in self._met:
-            return
-        if self._persist and owner.place not in self._engines:
-            owner.save()  # now: a file that cannot be written is to cost no measuring
-        self._met.add(kind)
-        self._engines[owner.place] = owner
-        renew = True  # also after an interrupt
-        try:
-            renew = self._tune(owner, kind, problem, stream)
-        finally:
-            if renew:
-                _drop_unmeasured(kind)
-
-    def _tune(self, owner, kind, problem, stream):
-        """Whether there is a measured choice now."""
-        alone = self._measure(owner, kind, problem, stream, pdl=False)
-        # Another kernel may be the best where launches overlap.
-        if owner.place != HOST and alone is not None:
-            self._measure(owner, kind, problem, stream, pdl=True,
-                          candidates=_LONG_CANDIDATES if alone.time_us > _LONG_US else 0)
-        return alone is not None
-
-    def _measure(self, owner, kind, problem, stream, pdl, candidates=0):
-        """The choice, or None when the budget did not suffice. candidates: at most, 0 for the
-        library's own number."""
-        problem = _library.Problem.from_buffer_copy(problem)
-        problem.pdl = int(pdl)
-        started = time.monotonic()
-        choice = None
-        if self._left > 0:
-            try:
-                choice = owner.tune(problem, self._left, stream, candidates)
-            except Error as error:
-                if error.status != "RESOURCE_EXHAUSTED":
-                    raise
-        took = time.monotonic() - started
-        self._left -= took
-        (m, k), n = kind.layouts[0][1], kind.layouts[2][1][0]
-        found = ((choice.kernel.decode(), choice.time_us, choice.baseline_us, choice.measurements)
-                 if choice is not None else ("", 0.0, 0.0, 0))
-        self.results.append(Tuned(m, n, k, *found, took, pdl))
-        return choice
 
 
 def explain(a, b, d, *, pdl=False):
@@ -385,7 +210,7 @@ def explain(a, b, d, *, pdl=False):
     except (TypeError, ValueError):
         raise _no_pairs("explain") from None
     operands = _operands((av, au, bv, bu, d))
-    problem = _problem(operands, _flag("pdl", pdl))
+    problem = _problem(operands, flag("pdl", pdl))
     if problem is None:
         return f"d has the shape {operands[4].shape}: nothing to compute"
     owner, needed = engine(operands[0].place), c_size_t()

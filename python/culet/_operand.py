@@ -30,6 +30,16 @@ class Operand(NamedTuple):
     writable: bool = True
 
 
+def flag(name, value):
+    """A bool, or what equals one: numpy's bools and 0 and 1 do."""
+    try:
+        if value in (0, 1):
+            return bool(value)
+    except Exception:  # what an argument's own == raises
+        pass
+    raise InvalidArgument(f"{name} is {value!r}; give True or False") from None
+
+
 def operand(name, value):
     """`value` as an Operand. Raises InvalidArgument for what is no matrix."""
     torch = sys.modules.get("torch")

@@ -5,7 +5,7 @@ import threading
 import unittest
 
 import culet
-from culet import _gemm
+from culet import _plans
 
 try:
     import torch
@@ -135,10 +135,10 @@ class Cuda(unittest.TestCase):
 
     @staticmethod
     def plans_of(problems):
-        known = set(_gemm._plans)
+        known = set(_plans.PLANS)
         for problem in problems:
             problem.launch()
-        return [plan for key, plan in _gemm._plans.items() if key not in known]
+        return [plan for key, plan in _plans.PLANS.items() if key not in known]
 
     def test_an_unplanned_problem_in_a_capture(self):
         problem = Problem(16, 2304, 1024)

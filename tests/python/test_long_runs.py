@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import culet
-from culet import _engine, _gemm, _library
+from culet import _engine, _library, _plans
 from host_arrays import Product
 from test_tuning import run
 
@@ -31,8 +31,8 @@ with culet.autotune(budget=20, persist=True) as tuning:
 
 class Plans(unittest.TestCase):
     def setUp(self):
-        for name, value in (("_plans", {}), ("_MAX_PLANS", 4)):
-            patch = mock.patch.object(_gemm, name, value)
+        for patch in (mock.patch.dict(_plans.PLANS, clear=True),
+                      mock.patch.object(_plans, "MAX_PLANS", 4)):
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -44,23 +44,22 @@ class Plans(unittest.TestCase):
                 d = product.output()
                 culet.fp8_gemm_nt(*product.operands, d)
                 self.assertEqual(product.wrong(d), 0)
-                self.assertLessEqual(len(_gemm._plans), 4)
+                self.assertLessEqual(len(_plans.PLANS), 4)
         self.assertEqual(len(handles), 8)
 
     def test_a_plan_in_use_stays(self):
         hot = Product(1, 3, 128)
         culet.fp8_gemm_nt(*hot.operands, hot.output())
-        plan, = _gemm._plans.values()
+        plan, = _plans.PLANS.values()
         for seed in range(1, 12):
             other = Product(1, 3, 128, seed=seed)
             culet.fp8_gemm_nt(*other.operands, other.output())
             culet.fp8_gemm_nt(*hot.operands, hot.output())
-            self.assertIn(plan, _gemm._plans.values())
+            self.assertIn(plan, _plans.PLANS.values())
 
     def test_the_default_bound(self):
-        mock.patch.stopall()
-        text = Path(_gemm.__file__).read_text()
-        self.assertLessEqual(int(re.search(r"^_MAX_PLANS = (\d+)$", text, re.MULTILINE)[1]), 8192)
+        text = Path(_plans.__file__).read_text()
+        self.assertLessEqual(int(re.search(r"^MAX_PLANS = (\d+)$", text, re.MULTILINE)[1]), 8192)
 
 
 class Interrupts(unittest.TestCase):
@@ -94,7 +93,7 @@ class Interrupts(unittest.TestCase):
         self.assertEqual([(result.n, result.measurements > 0) for result in tuning.results],
                          [(51, True)])
         self.assertEqual(len(saved), 2)  # before the first measurement, and at the end
-        self.assertEqual((_gemm.autotune.running, threading.active_count()), (0, before))
+        self.assertEqual((culet.autotune.running, threading.active_count()), (0, before))
         self.assertIn("(measured)", culet.explain(*first.operands, first.output()))
         for product in (first, second):
             d = product.output()
@@ -121,6 +120,20 @@ class Interrupts(unittest.TestCase):
             with self.assertRaisesRegex(culet.Error, "the disk is full"):
                 with culet.autotune(budget=20, persist=True) as tuning:
                     tuning._engines[-1] = _engine.engine(-1)
+
+
+class Forks(unittest.TestCase):
+    def test_locks_that_other_threads_hold(self):
+        product = Product(2, 54, 128)
+        with _plans._lock, _engine._engines_lock, culet.autotune._lock:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)  # a child that waits for ever ends
+                d = product.output()
+                with mock.patch.dict(_engine._engines, clear=True), culet.autotune(budget=20) as tuning:
+                    culet.fp8_gemm_nt(*product.operands, d)
+                os._exit(product.wrong(d) + (len(tuning.results) != 1))
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
 
 
 class Persist(unittest.TestCase):
