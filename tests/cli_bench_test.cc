@@ -10,11 +10,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench_report.h"
-#include "contenders.h"
+#include "apps/bench_report.h"
+#include "apps/contenders.h"
+#include "apps/launch_overhead.h"
 #include "culet/gemm.h"
 #include "culet/model.h"
-#include "launch_overhead.h"
 
 namespace culet::cli {
 namespace {
