@@ -211,8 +211,12 @@ int RunBench(const BenchArgs& args) {
   if (!problems.ok()) return Fail(problems.status(), json);
   const Status named = CheckNames(gemm.registry(), *ParseSelection(args.kernels));
   if (!named.ok()) return Fail(named, json);
-  const Result<HardwareRates> rates =
-      MeasureRates(gemm.device(), RateType(gemm.device(), *problems));
+  const DataType rate_type = RateType(gemm.device(), *problems);
+  Result<HardwareRates> rates = MeasureRates(gemm.device(), rate_type);
+  if (rates.status().code() == StatusCode::kResourceExhausted) {
+    Note(fmt::format("{}; the shares are of typical rates", rates.status().message()));
+    rates = TypicalRates(gemm.device(), rate_type);
+  }
   if (!rates.ok()) return Fail(rates.status(), json);
   std::optional<Gemm> untuned;
   if (args.untuned) {

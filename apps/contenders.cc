@@ -96,7 +96,7 @@ class Countdown {
   /// `options` must outlive it.
   explicit Countdown(const MeasureOptions& options) : options_(options) {}
 
-  double ElapsedS() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  double ElapsedS() const { return options_.clock_s() - start_s_; }
   /// Whether a part of the budget is spent.
   bool Spent(double part) const {
     return options_.budget_s > 0 && ElapsedS() >= part * options_.budget_s;
@@ -113,9 +113,8 @@ class Countdown {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   const MeasureOptions& options_;
-  const Clock::time_point start_ = Clock::now();
+  const double start_s_ = options_.clock_s();
 };
 
 // Makes the plans, and checks the result on the first set. `launch_s` becomes what that took, if it
@@ -135,6 +134,10 @@ Status Prepare(Gemm& gemm, ScratchProblem& scratch, Contender& contender,
 }
 
 }  // namespace
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double Contender::MedianUs() const { return Quantile(samples_us, 0.5); }
 

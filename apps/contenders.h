@@ -67,10 +67,14 @@ Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc
 Status AddUntuned(Gemm& gemm, Gemm& untuned, const GemmDesc& desc,
                   std::vector<Contender>& contenders);
 
+/// Seconds of a clock that only goes forward.
+double SteadySeconds();
+
 struct MeasureOptions {
   int rounds = 10;
-  double budget_s = 0;    ///< 0: none. Contenders that it leaves no time for have no samples
-  double limit_s = 0;     ///< 0: none. The same for the choice and the first; >= budget_s
+  double budget_s = 0;  ///< 0: none. Contenders that it leaves no time for have no samples
+  double limit_s = 0;   ///< 0: none. The same for the choice and the first; >= budget_s
+  std::function<double()> clock_s = SteadySeconds;  ///< what both are counted by
   double drop_ratio = 0;  ///< 0: none. After `drop_after` rounds, slower than this times the best
   int drop_after = 3;
   std::function<bool(double share, const Contender& current)> on_sample;  ///< false: stop

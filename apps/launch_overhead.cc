@@ -1,7 +1,6 @@
 #include "launch_overhead.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -32,15 +31,13 @@ class NoOpKernel final : public ArgsKernel {
 
 // Microseconds of one call: the median of batches, each long enough for the clock.
 template <class Call>
-double MedianCallUs(const Call& call) {
+double MedianCallUs(const std::function<double()>& clock_s, const Call& call) {
   constexpr int kBatches = 31, kCalls = 20000;
   std::vector<double> batches;
   for (int batch = 0; batch < kBatches; ++batch) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start_s = clock_s();
     for (int i = 0; i < kCalls; ++i) call();
-    const std::chrono::duration<double, std::micro> elapsed =
-        std::chrono::steady_clock::now() - start;
-    batches.push_back(elapsed.count() / kCalls);
+    batches.push_back((clock_s() - start_s) * 1e6 / kCalls);
   }
   std::nth_element(batches.begin(), batches.begin() + kBatches / 2, batches.end());
   return batches[kBatches / 2];
@@ -48,7 +45,7 @@ double MedianCallUs(const Call& call) {
 
 }  // namespace
 
-Result<LaunchOverhead> MeasureLaunchOverhead(Gemm& gemm) {
+Result<LaunchOverhead> MeasureLaunchOverhead(Gemm& gemm, const std::function<double()>& clock_s) {
   const Result<GemmDesc> desc = MakeDesc(Format::kBf16, 1, 64, 64, gemm.device().arch);
   if (!desc.ok()) return desc.status();
   Result<ScratchProblem> scratch = ScratchProblem::Create(gemm.device(), *desc);
@@ -67,8 +64,8 @@ Result<LaunchOverhead> MeasureLaunchOverhead(Gemm& gemm) {
   CULET_RETURN_IF_ERROR(plan->Launch(pointers, **workspace));
   LaunchOverhead overhead;
   overhead.plan_us =
-      MedianCallUs([&] { static_cast<void>(plan->Launch(pointers, **workspace).ok()); });
-  overhead.kernel_us = MedianCallUs([&] {
+      MedianCallUs(clock_s, [&] { static_cast<void>(plan->Launch(pointers, **workspace).ok()); });
+  overhead.kernel_us = MedianCallUs(clock_s, [&] {
     spec.kernel->Launch(args.operation, args.alpha, args.A, args.Adesc, args.U, args.Udesc, args.B,
                         args.Bdesc, args.V, args.Vdesc, args.beta, args.C, args.Cdesc, args.D,
                         args.Ddesc, 0, 1, **workspace, nullptr);

@@ -1,6 +1,9 @@
 // What launching a plan costs beside the kernel: measured with a kernel that does nothing.
 #pragma once
 
+#include <functional>
+
+#include "contenders.h"
 #include "culet/gemm.h"
 #include "culet/status.h"
 
@@ -12,6 +15,7 @@ struct LaunchOverhead {
 };
 
 /// Registers the no-op kernel with `gemm` and times it. Takes about a tenth of a second.
-Result<LaunchOverhead> MeasureLaunchOverhead(Gemm& gemm);
+Result<LaunchOverhead> MeasureLaunchOverhead(
+    Gemm& gemm, const std::function<double()>& clock_s = SteadySeconds);
 
 }  // namespace culet::cli

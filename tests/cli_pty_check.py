@@ -61,7 +61,7 @@ class OnATerminal(unittest.TestCase):
     def test_the_bar_is_drawn_and_erased(self):
         process, terminal = self.tune(3, 256)
         seen = read_all(terminal)
-        self.assertEqual(process.wait(60), 0, seen)
+        self.assertEqual(process.wait(), 0, seen)
         self.assertRegex(seen, BAR)
         # After the last bar comes its removal, then the rest of the table alone.
         tail = seen[list(BAR.finditer(seen))[-1].end():]
@@ -73,7 +73,7 @@ class OnATerminal(unittest.TestCase):
     def test_the_bar_fits_the_terminal(self):
         process, terminal = self.tune(2, 256)
         seen = read_all(terminal)
-        process.wait(60)
+        process.wait()
         for bar in seen.split(b"\r")[1:]:
             if bar.startswith(b"["):
                 self.assertLess(len(bar.split(b"\x1b")[0]), COLUMNS)
@@ -83,7 +83,7 @@ class OnATerminal(unittest.TestCase):
         on_terminal = read_all(terminal)
         out = process.stdout.read()
         process.stdout.close()
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(), 0)
         self.assertRegex(on_terminal, BAR)
         self.assertNotIn(b"\x1b", out)
         self.assertNotIn(b"\r", out)
@@ -94,7 +94,7 @@ class OnATerminal(unittest.TestCase):
         seen = read_all(terminal)
         err = process.stderr.read()
         process.stderr.close()
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(), 0)
         self.assertEqual(err, b"")
         self.assertNotIn(b"\x1b", seen)
 
@@ -105,7 +105,7 @@ class OnATerminal(unittest.TestCase):
             seen += os.read(terminal, 65536)  # an OSError if it ends before
         os.write(terminal, b"\x03")
         seen += read_all(terminal)
-        self.assertEqual(process.wait(60), 130, seen[-500:])
+        self.assertEqual(process.wait(), 130, seen[-500:])
         self.assertIn(b"interrupted; finished results are kept", seen)
         listed = subprocess.run([CLI, "cache", "ls", self.cache], capture_output=True, check=True)
         records = int(re.search(rb"(\d+) records?;", listed.stdout).group(1))

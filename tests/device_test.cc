@@ -7,13 +7,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/host_device.h"
+#include "base/host_rates.h"
 #include "base/host_simd.h"
 
 namespace culet {
@@ -58,8 +61,7 @@ TEST(HostDeviceTest, TheClassSaysWhatDecidesSpeed) {
   EXPECT_EQ(host.ordinal, -1);
   EXPECT_EQ(host.units, HostThreads());
   EXPECT_FALSE(host.name.empty());
-  EXPECT_GT(host.memory_bytes, std::size_t{64} << 20);
-  EXPECT_GT(AvailableMemoryBytes(), 0u);
+  EXPECT_GT(host.memory_bytes, 0u);
   EXPECT_LE(AvailableMemoryBytes(), host.memory_bytes);
 }
 
@@ -211,18 +213,47 @@ TEST(TypicalRatesTest, GpusByTypeSizeAndMemory) {
   EXPECT_DOUBLE_EQ(TypicalRates(gpu, DataType::kFloat32).gflops, f32.gflops / 2);
 }
 
-TEST(HostRatesTest, MeasuredRatesArePlausible) {
+// About half a millisecond between two looks at the clock: every sample takes as long. A power of
+// two, so that sums are exact.
+constexpr double kStep = 0x1p-11;
+HostRatesInputs Inputs(std::size_t cache_bytes, std::size_t free_bytes) {
+  return {[now_s = 0.0]() mutable { return now_s += kStep; }, cache_bytes, free_bytes};
+}
+
+TEST(HostRatesTest, AreTheWorkOverTheTime) {
+  const auto rates = MeasureHostRates(Inputs(std::size_t{4} << 20, std::size_t{1} << 30));
+  ASSERT_TRUE(rates.ok()) << rates.status().ToString();
+  EXPECT_TRUE(rates->measured);
+  EXPECT_DOUBLE_EQ(rates->launch_us, kStep * 1e6);
+  // 16 MiB a sample, shared by the threads in whole cache lines.
+  const double read_bytes = std::round(rates->read_gbps * 1e9 * kStep);
+  EXPECT_LE(read_bytes, 16 << 20);
+  EXPECT_GT(read_bytes, (16 << 20) - 256.0 * HostThreads());
+  // Twelve multiply-adds of a vector a step and thread.
+  const double lanes = rates->gflops * 1e9 * kStep / (HostThreads() * (1 << 19) * 12.0 * 2.0);
+  // Vectors of 4, 8 or 16 floats, or one.
+  EXPECT_THAT(lanes, testing::AnyOf(testing::DoubleNear(1, 1e-6), testing::DoubleNear(4, 1e-6),
+                                    testing::DoubleNear(8, 1e-6), testing::DoubleNear(16, 1e-6)));
+}
+
+TEST(HostRatesTest, TheDataMustExceedTheCacheAndFitTheMemory) {
+  const std::size_t mebi = std::size_t{1} << 20;
+  for (const auto& [cache, free] : {std::pair{200 * mebi, 400 * mebi}, {4 * mebi, 127 * mebi}}) {
+    const auto refused = MeasureHostRates(Inputs(cache, free));
+    ASSERT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(refused.status().message(), HasSubstr("free memory"));
+  }
+}
+
+TEST(HostRatesTest, ThisMachinesAreMeasuredOrRefusedForWantOfMemory) {
   const auto rates = MeasureHostRates();
   if (!rates.ok()) {
-    ASSERT_EQ(rates.status().code(), StatusCode::kResourceExhausted);
-    GTEST_SKIP() << rates.status().message();
+    ASSERT_EQ(rates.status().code(), StatusCode::kResourceExhausted) << rates.status().ToString();
+    return;
   }
   EXPECT_TRUE(rates->measured);
-  // From a phone's core on a busy machine to several sockets.
-  EXPECT_GT(rates->read_gbps, 0.1);
-  EXPECT_LT(rates->read_gbps, 20e3);
-  EXPECT_GT(rates->gflops, 0.1);
-  EXPECT_LT(rates->gflops, 300.0 * HostThreads()) << "more than a core can: was it computed?";
+  EXPECT_GT(rates->read_gbps, 0);
+  EXPECT_GT(rates->gflops, 0);
   EXPECT_GE(rates->launch_us, 0);
 }
 

@@ -245,6 +245,22 @@ TEST(MeasuringAloneTest, BeginsWhenTheOthersAreDone) {
   for (std::thread& caller : callers) caller.join();
 }
 
+// A tuner's samples follow each other at once.
+TEST(MeasuringAloneTest, CallersGetInBetweenTwoMeasurements) {
+  ThreadPool pool(2, kForEver);
+  std::atomic<bool> done{false}, disturbed{false};
+  std::thread tuner([&] {
+    while (!done) {
+      MeasuringAlone alone(pool);
+      if (!alone.End()) disturbed = true;
+    }
+  });
+  for (int round = 0; round < 20; ++round) pool.Run(4, [](int, int) {});
+  done = true;
+  tuner.join();
+  EXPECT_FALSE(disturbed);
+}
+
 TEST(MeasuringAloneTest, ThreadsMeasureInTurn) {
   ThreadPool pool(2, kForEver);
   std::atomic<int> measuring{0};

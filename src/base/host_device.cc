@@ -42,6 +42,16 @@ std::size_t ParseNumber(std::string_view text) noexcept {
   return value;
 }
 
+// Page cache of the cgroup that nobody used lately.
+std::size_t InactiveFileBytes() {
+  constexpr std::string_view kKey = "inactive_file ";
+  std::ifstream file("/sys/fs/cgroup/memory.stat");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(kKey)) return ParseNumber(std::string_view(line).substr(kKey.size()));
+  }
+  return 0;
+}
+
 std::string CpuName() {
   if (std::string name = ValueOf("/proc/cpuinfo", "model name"); !name.empty()) return name;
   utsname system{};
@@ -121,7 +131,10 @@ std::size_t AvailableMemoryBytes() {
   std::size_t bytes = ParseNumber(ValueOf("/proc/meminfo", "MemAvailable")) << 10;
   const std::size_t limit = ParseNumber(FirstLine("/sys/fs/cgroup/memory.max"));
   if (limit > 0) {
-    const std::size_t used = ParseNumber(FirstLine("/sys/fs/cgroup/memory.current"));
+    // What was read from files and not of late can go at any time.
+    const std::size_t current = ParseNumber(FirstLine("/sys/fs/cgroup/memory.current"));
+    const std::size_t files = InactiveFileBytes();
+    const std::size_t used = current - std::min(current, files);
     bytes = std::min(bytes, limit - std::min(limit, used));
   }
   return bytes;

@@ -86,10 +86,12 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include "base/host_device.h"
+#include "base/host_rates.h"
 #include "base/stats.h"
 #include "base/thread_pool.h"
 #include "culet/device.h"
@@ -143,15 +145,15 @@ class Pages {
 // machine can do, and other processes only ever take from it. 0 when other threads used the pool in
 // every sample.
 template <class Run>
-double SecondsOf(ThreadPool& pool, int samples, const Run& run) {
-  using Clock = std::chrono::steady_clock;
+double SecondsOf(ThreadPool& pool, const std::function<double()>& clock_s, int samples,
+                 const Run& run) {
   std::vector<double> seconds;
   for (int sample = 0; sample <= samples; ++sample) {
     MeasuringAlone alone(pool);
-    const auto begin = Clock::now();
+    const double begin_s = clock_s();
     run(sample);
-    const std::chrono::duration<double> taken = Clock::now() - begin;
-    if (alone.End() && sample > 0) seconds.push_back(taken.count());
+    const double taken_s = clock_s() - begin_s;
+    if (alone.End() && sample > 0) seconds.push_back(taken_s);
   }
   if (seconds.empty()) return 0;
   return std::max(Quantile(std::move(seconds), 0.25), 1e-9);
@@ -160,11 +162,19 @@ double SecondsOf(ThreadPool& pool, int samples, const Run& run) {
 }  // namespace
 
 Result<HardwareRates> MeasureHostRates() {
+  const auto clock_s = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  return MeasureHostRates({clock_s, HostDevice().cache_bytes, AvailableMemoryBytes()});
+}
+
+Result<HardwareRates> MeasureHostRates(const HostRatesInputs& inputs) {
   ThreadPool& pool = HostPool();
-  const std::size_t cache_bytes = HostDevice().cache_bytes;
+  const std::size_t cache_bytes = inputs.cache_bytes;
   const std::size_t wanted = std::max(
       kMinBytes, static_cast<std::size_t>(kBeyondCache * static_cast<double>(cache_bytes)));
-  const std::size_t allowed = AvailableMemoryBytes() / 2;
+  const std::size_t allowed = inputs.free_bytes / 2;
   const std::size_t bytes = std::min(wanted, allowed);
   if (bytes <= cache_bytes || bytes < kMinBytes) {
     return Status(
@@ -194,19 +204,19 @@ Result<HardwareRates> MeasureHostRates() {
   for (int i = 0; i < chunks; ++i) {
     pool.Run(pool.threads(), [&](int task, int) { std::fill_n(slice_of(i, task), slice, 1.0f); });
   }
-  const double read_s = SecondsOf(pool, 2 * chunks, [&](int sample) {
+  const double read_s = SecondsOf(pool, inputs.clock_s, 2 * chunks, [&](int sample) {
     pool.Run(pool.threads(), [&](int task, int) {
       g_sink.store(HWY_DYNAMIC_DISPATCH(ReadAll)(slice_of(sample, task), slice),
                    std::memory_order_relaxed);
     });
   });
-  const double compute_s = SecondsOf(pool, kSamples, [&](int) {
+  const double compute_s = SecondsOf(pool, inputs.clock_s, kSamples, [&](int) {
     pool.Run(pool.threads(), [](int, int) {
       g_sink.store(HWY_DYNAMIC_DISPATCH(MultiplyAdd)(kSteps), std::memory_order_relaxed);
     });
   });
-  const double launch_s =
-      SecondsOf(pool, kSamples, [&](int) { pool.Run(pool.threads(), [](int, int) {}); });
+  const double launch_s = SecondsOf(pool, inputs.clock_s, kSamples,
+                                    [&](int) { pool.Run(pool.threads(), [](int, int) {}); });
 
   if (read_s == 0 || compute_s == 0 || launch_s == 0) {
     return Status(StatusCode::kFailedPrecondition,

@@ -12,18 +12,16 @@ thread_local int calls = 0;
 
 void PoolCallers::Enter() {
   if (calls++ > 0 || alone_.load() == &calls) return;
-  for (;;) {
-    // Both sides write their own word before they read the other's: one of them sees the other.
-    inside_.fetch_add(1);
-    if (alone_.load() == nullptr) return;
-    std::unique_lock lock(mutex_);
-    if (inside_.fetch_sub(1) == 1) inside_.notify_all();
-    if (!alone_ends_.wait_for(lock, patience_, [&] { return alone_.load() == nullptr; })) {
-      inside_.fetch_add(1);
-      disturbed_.store(true);
-      return;
-    }
-  }
+  // Both sides write their own word before they read the other's: one of them sees the other.
+  inside_.fetch_add(1);
+  if (alone_.load() == nullptr) return;
+  std::unique_lock lock(mutex_);
+  if (inside_.fetch_sub(1) == 1) inside_.notify_all();
+  ++waiting_;
+  const bool ended = changed_.wait_for(lock, patience_, [&] { return alone_.load() == nullptr; });
+  if (--waiting_ == 0) changed_.notify_all();
+  inside_.fetch_add(1);
+  if (!ended) disturbed_.store(true);
 }
 
 void PoolCallers::Leave() {
@@ -35,7 +33,8 @@ bool PoolCallers::BeginAlone() {
   if (calls > 0 || alone_.load() == &calls) return false;
   {
     std::unique_lock lock(mutex_);
-    alone_ends_.wait(lock, [&] { return alone_.load() == nullptr; });
+    // Those who waited go first: samples follow each other within microseconds.
+    changed_.wait(lock, [&] { return alone_.load() == nullptr && waiting_ == 0; });
     alone_.store(&calls);
   }
   do {
@@ -51,7 +50,7 @@ bool PoolCallers::EndAlone() {
   const bool disturbed = disturbed_.load();
   const std::lock_guard lock(mutex_);
   alone_.store(nullptr);
-  alone_ends_.notify_all();
+  changed_.notify_all();
   return !disturbed;
 }
 

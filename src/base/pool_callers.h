@@ -35,8 +35,9 @@ class PoolCallers {
   alignas(64) std::atomic<std::uint32_t> inside_{0};
   alignas(64) std::atomic<const void*> alone_{nullptr};  // the thread that measures
   std::atomic<bool> disturbed_{false};
-  std::mutex mutex_;  // held to change alone_
-  std::condition_variable alone_ends_;
+  std::mutex mutex_;  // held to change alone_ and waiting_
+  int waiting_ = 0;   // callers, for alone_ to end
+  std::condition_variable changed_;
 };
 
 }  // namespace culet

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -287,10 +288,12 @@ TEST_F(OnGpu, RecordingNothingIsAnError) {
                : Status(StatusCode::kInternal, "cudaMemsetAsync");
   });
   ASSERT_TRUE(replay.ok()) << replay.status().ToString();
+  const auto start = std::chrono::steady_clock::now();
   const auto time_us = (*replay)->TimeUs();
+  const std::chrono::duration<double, std::micro> around = std::chrono::steady_clock::now() - start;
   ASSERT_TRUE(time_us.ok());
   EXPECT_GT(*time_us, 0.0);
-  EXPECT_LT(*time_us, 1e4);
+  EXPECT_LE(*time_us, around.count()) << "the device's time lies within the host's";
   runtime.Free(memory);
 }
 
