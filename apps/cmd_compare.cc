@@ -106,13 +106,13 @@ int Report(const CompareArgs& args, const std::vector<NodeError>& errors) {
     table.Add({error->op, fmt::format("{:.2e}", error->error), fmt::format("{:.2e}", error->bound),
                error->step, error->node});
   }
-  fmt::print("{}", table.ToString());
+  Print("{}", table.ToString());
   if (first == errors.end()) {
-    fmt::print("{}, all within their bounds\n", Counted(errors.size(), "node"));
+    Print("{}, all within their bounds\n", Counted(errors.size(), "node"));
     return ExitCodeOf(true);
   }
-  fmt::print("{} of {} beyond their bounds; the first, {}: {}: {:.2e}, bound {:.2e}\n", count,
-             Counted(errors.size(), "node"), first->step, first->node, first->error, first->bound);
+  Print("{} of {} beyond their bounds; the first, {}: {}: {:.2e}, bound {:.2e}\n", count,
+        Counted(errors.size(), "node"), first->step, first->node, first->error, first->bound);
   return ExitCodeOf(false);
 }
 

@@ -52,7 +52,7 @@ Json Text(const Continuation& continuation) {
   return text;
 }
 
-void Print(const RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
+void PrintRun(const RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
   std::string made;
   if (run.steps > 0) {
     made = fmt::format("; {} at {} each, {:.1f} tokens/s",
@@ -64,7 +64,7 @@ void Print(const RunArgs& args, const DecodeRun& run, const HardwareRates& rates
                      ShownTime(run.prefill_us), made));
   }
   if (!args.run.profile) return;
-  fmt::print("\n{:.1f} GB/s read, {:.0f} GFLOP/s, measured\n", rates.read_gbps, rates.gflops);
+  Print("\n{:.1f} GB/s read, {:.0f} GFLOP/s, measured\n", rates.read_gbps, rates.gflops);
   if (!run.prefill_nodes.empty()) PrintNodes("the prompt", run.prefill_nodes, rates);
   if (!run.decode_nodes.empty()) {
     PrintNodes("a step of decoding, medians", run.decode_nodes, rates);
@@ -157,7 +157,7 @@ int RunRun(const RunArgs& args) {
   if (json) {
     PrintDocument(args, *opened, run, rates);
   } else {
-    Print(args, run, rates);
+    PrintRun(args, run, rates);
   }
   if (interrupted) {
     Note("interrupted");
