@@ -144,8 +144,8 @@ int RunCompare(const CompareArgs& args) {
   const Status saved = args.decoder.SaveTuned(*opened);
   const bool interrupted = InterruptSignal() != 0;
   if (!status.ok() && !interrupted) return Fail(status, json);
-  if (!saved.ok() && !interrupted) return Fail(saved, json);
-  return Report(args, comparison.errors());
+  const int code = Report(args, comparison.errors());
+  return code == kSuccess && !saved.ok() ? kFailure : code;  // SaveResults has said why
 }
 
 }  // namespace

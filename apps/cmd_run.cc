@@ -163,9 +163,7 @@ int RunRun(const RunArgs& args) {
     Note("interrupted");
     return InterruptExitCode();
   }
-  if (saved.ok()) return kSuccess;
-  Note(saved.message());
-  return kFailure;
+  return saved.ok() ? kSuccess : kFailure;  // SaveResults has said why
 }
 
 }  // namespace
