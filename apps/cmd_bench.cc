@@ -193,10 +193,23 @@ int RunDecode(const BenchArgs& args) {
   }
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
-  const auto measured = MeasureDecode(session->gemm, options);
-  if (!measured.ok()) return Fail(measured.status(), json);
-  PrintDecode(session->gemm.device(), options, *measured, json);
-  return kSuccess;
+  if (options.tune) {
+    if (const Status status = CheckThatResultsCanBeSaved(*session); !status.ok()) {
+      return Fail(status, json);
+    }
+  }
+  const InterruptGuard guard;
+  DecodeMeasurement measured;
+  const Status status = MeasureDecode(session->gemm, options, measured);
+  const bool interrupted = InterruptSignal() != 0;
+  const Status saved = options.tune ? SaveResults(*session) : Status();
+  if (!status.ok() && !interrupted) return Fail(status, json);
+  PrintDecode(session->gemm.device(), options, measured, json);
+  if (interrupted) {
+    Note("interrupted; what was not measured is left out");
+    return InterruptExitCode();
+  }
+  return saved.ok() ? kSuccess : kFailure;
 }
 
 int RunBench(const BenchArgs& args) {

@@ -12,6 +12,7 @@
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "decoder_args.h"
+#include "interrupt.h"
 #include "node_compare.h"
 #include "output.h"
 #include "session.h"
@@ -71,6 +72,15 @@ std::vector<const NodeError*> WorstOfEach(const std::vector<NodeError>& errors) 
   return worst;
 }
 
+// After Ctrl-C the nodes that were not reached say nothing.
+int ExitCodeOf(bool all_within) {
+  if (InterruptSignal() != 0) {
+    Note("interrupted; these are the nodes until then");
+    return InterruptExitCode();
+  }
+  return all_within ? kSuccess : kFailure;
+}
+
 int Report(const CompareArgs& args, const std::vector<NodeError>& errors) {
   const auto beyond = [](const NodeError& error) { return !error.within(); };
   const auto first = std::ranges::find_if(errors, beyond);
@@ -80,10 +90,11 @@ int Report(const CompareArgs& args, const std::vector<NodeError>& errors) {
     Json list = Json::array();
     for (const NodeError* error : worst) list.push_back(ToJson(*error));
     PrintJson({{"nodes", errors.size()},
+               {"interrupted", InterruptSignal() != 0},
                {"beyond", count},
                {"first_beyond", first == errors.end() ? Json() : ToJson(*first)},
                {"worst", std::move(list)}});
-    return first == errors.end() ? kSuccess : kFailure;
+    return ExitCodeOf(first == errors.end());
   }
   using Align = Table::Align;
   Table table({{"operation"},
@@ -95,14 +106,14 @@ int Report(const CompareArgs& args, const std::vector<NodeError>& errors) {
     table.Add({error->op, fmt::format("{:.2e}", error->error), fmt::format("{:.2e}", error->bound),
                error->step, error->node});
   }
-  fmt::print("{}", table.ToString());
+  Print("{}", table.ToString());
   if (first == errors.end()) {
-    fmt::print("{}, all within their bounds\n", Counted(errors.size(), "node"));
-    return kSuccess;
+    Print("{}, all within their bounds\n", Counted(errors.size(), "node"));
+    return ExitCodeOf(true);
   }
-  fmt::print("{} of {} beyond their bounds; the first, {}: {}: {:.2e}, bound {:.2e}\n", count,
-             Counted(errors.size(), "node"), first->step, first->node, first->error, first->bound);
-  return kFailure;
+  Print("{} of {} beyond their bounds; the first, {}: {}: {:.2e}, bound {:.2e}\n", count,
+        Counted(errors.size(), "node"), first->step, first->node, first->error, first->bound);
+  return ExitCodeOf(false);
 }
 
 int RunCompare(const CompareArgs& args) {
@@ -112,16 +123,29 @@ int RunCompare(const CompareArgs& args) {
   if (!opened.ok()) return Fail(opened.status(), json);
   const auto dispatch = args.decoder.MakeDispatch(*opened);
   SessionOptions options;
-  options.max_context = static_cast<int>(opened->prompt.size()) + args.steps;
+  const std::vector<std::int32_t>& prompt = opened->prompts.front();
+  const std::size_t positions = prompt.size() + static_cast<std::size_t>(args.steps);
+  const int most = opened->model.config().max_position;
+  if (most > 0 && positions > static_cast<std::size_t>(most)) {
+    return Fail(Status(StatusCode::kInvalidArgument,
+                       fmt::format("the prompt has {} tokens and --steps is {}; {} was made for at "
+                                   "most {} positions",
+                                   prompt.size(), args.steps, args.decoder.model(), most)),
+                json);
+  }
+  options.max_context = static_cast<int>(positions);
   options.cache_type = args.decoder.cache_type();
   auto decoder = culet::Session::Create(opened->model, *dispatch, options);
   if (!decoder.ok()) return Fail(decoder.status(), json);
+  const InterruptGuard guard;
+  decoder->SetGate(InterruptGate());
   NodeComparison comparison(args.bound, MakeReferenceDispatch());
-  const Status status = RunSteps(args, *decoder, opened->prompt, comparison);
+  const Status status = RunSteps(args, *decoder, prompt, comparison);
   const Status saved = args.decoder.SaveTuned(*opened);
-  if (!status.ok()) return Fail(status, json);
-  if (!saved.ok()) return Fail(saved, json);
-  return Report(args, comparison.errors());
+  const bool interrupted = InterruptSignal() != 0;
+  if (!status.ok() && !interrupted) return Fail(status, json);
+  const int code = Report(args, comparison.errors());
+  return code == kSuccess && !saved.ok() ? kFailure : code;  // SaveResults has said why
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "contenders.h"
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
+#include "decoder_args.h"
 
 namespace culet::cli {
 namespace {
@@ -125,6 +126,7 @@ class Bench {
     Selection choice;
     choice.kind = Selection::kChoice;
     for (ProductGroup& group : times.products) {
+      CULET_RETURN_IF_ERROR(InterruptGate()());
       auto contenders = SelectContenders(gemm_, group.desc, choice);
       if (!contenders.ok()) return contenders.status();
       CULET_RETURN_IF_ERROR(MeasureContenders(gemm_, group.desc, {}, *contenders));
@@ -158,16 +160,21 @@ class Bench {
     });
   }
 
+  // All sequences' contexts as one batch.
   Status FillContext() {
+    const std::vector<std::int32_t> tokens = Tokens(options_.batch * options_.context);
+    std::vector<SequenceTokens> prompts;
     for (int i = 0; i < options_.batch; ++i) {
       const auto sequence = session_.AddSequence();
       if (!sequence.ok()) return sequence.status();
-      const auto filled = session_.Prefill(*sequence, Tokens(options_.context));
-      if (!filled.ok()) return filled.status();
+      const auto length = static_cast<std::size_t>(options_.context);
+      prompts.push_back(
+          {*sequence, std::span(tokens).subspan(static_cast<std::size_t>(i) * length, length)});
       sequences_.push_back(*sequence);
-      next_.push_back(filled->next.back());
     }
-    return {};
+    auto filled = session_.Prefill(prompts);
+    if (filled.ok()) next_ = std::move(filled->next);
+    return filled.status();
   }
 
   Status DecodeStep() {
@@ -265,12 +272,11 @@ double StepTimes::ProductSpeed() const {
   return graph > 0 ? alone / graph : 0;
 }
 
-Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options) {
+Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasurement& result) {
   const auto weights = WeightsOf(options.format);
   if (!weights.ok()) return weights.status();
   const auto config = ReadDecoderConfig(options.config);
   if (!config.ok()) return config.status();
-  DecodeMeasurement result;
   ForgetPeakMemory();
   const auto model = DecoderModel::Random(*config, *weights, HostMemory());
   if (!model.ok()) return model.status();
@@ -292,13 +298,13 @@ Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& op
   result.weight_bytes = model->weight_bytes();
   result.bytes_a_token = model->bytes_a_token();
   result.cache_bytes = session->cache_bytes();
+  session->SetGate(InterruptGate());
   Bench bench(gemm, options, *model, *session);
   CULET_RETURN_IF_ERROR(bench.Run(result));
   result.peak_bytes = PeakMemoryBytes();
   CULET_RETURN_IF_ERROR(bench.CompareWithRates(result));
   CULET_RETURN_IF_ERROR(bench.TimeProductsAlone(result.decode));
-  CULET_RETURN_IF_ERROR(bench.TimeProductsAlone(result.prefill));
-  return result;
+  return bench.TimeProductsAlone(result.prefill);
 }
 
 }  // namespace culet::cli

@@ -65,8 +65,10 @@ struct DecodeMeasurement {
   StepTimes decode, prefill;
 };
 
+/// What was measured before an error, or before a signal was noted (interrupt.h), is in `result`;
+/// the rest of it is 0.
 /// Errors: as ReadDecoderConfig, DecoderModel::Random, Session, MeasureRates; INVALID_ARGUMENT for
-/// a format that no decoder has.
-Result<DecodeMeasurement> MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options);
+/// a format that no decoder has; FAILED_PRECONDITION for a signal.
+Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasurement& result);
 
 }  // namespace culet::cli

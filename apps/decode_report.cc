@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "interrupt.h"
 #include "output.h"
 
 namespace culet::cli {
@@ -19,9 +20,10 @@ double ProductShare(const StepTimes& times) {
 
 void PrintStep(const char* what, const StepTimes& times) {
   using Align = Table::Align;
-  fmt::print("\n{}, {}: {}; its nodes one by one: {}, {} of that in products\n", what,
-             Counted(static_cast<std::size_t>(times.tokens), "token"), ShownTime(times.step_us),
-             ShownTime(times.nodes_us), Percent(ProductShare(times)));
+  if (times.nodes_us == 0) return;  // interrupted
+  Print("\n{}, {}: {}; its nodes one by one: {}, {} of that in products\n", what,
+        Counted(static_cast<std::size_t>(times.tokens), "token"), ShownTime(times.step_us),
+        ShownTime(times.nodes_us), Percent(ProductShare(times)));
   Table nodes({{"operation"},
                {"kernel"},
                {"nodes", Align::kRight},
@@ -31,7 +33,7 @@ void PrintStep(const char* what, const StepTimes& times) {
     nodes.Add({group.op, group.kernel, std::to_string(group.nodes), ShownTime(group.time_us),
                Percent(group.time_us / times.nodes_us)});
   }
-  fmt::print("{}", nodes.ToString());
+  Print("{}", nodes.ToString());
   Table products({{"product m x n x k"},
                   {"B"},
                   {"nodes", Align::kRight},
@@ -41,11 +43,13 @@ void PrintStep(const char* what, const StepTimes& times) {
   for (const ProductGroup& group : times.products) {
     products.Add({fmt::format("{} x {} x {}", group.desc.m, group.desc.n, group.desc.k),
                   ToString(group.desc.type_b), std::to_string(group.nodes),
-                  ShownTime(group.graph_us), ShownTime(group.alone_us),
-                  Percent(group.alone_us / group.graph_us)});
+                  ShownTime(group.graph_us), ShownTimeOrDash(group.alone_us),
+                  group.alone_us > 0 ? Percent(group.alone_us / group.graph_us) : "-"});
   }
-  fmt::print("{}products in the graph run at {} of their speed alone\n", products.ToString(),
-             Percent(times.ProductSpeed()));
+  Print("{}", products.ToString());
+  if (times.ProductSpeed() > 0) {
+    Print("products in the graph run at {} of their speed alone\n", Percent(times.ProductSpeed()));
+  }
 }
 
 Json StepJson(const StepTimes& times) {
@@ -86,6 +90,7 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
     PrintJson({{"device", device.device_class},
                {"config", options.config},
                {"format", ToString(options.format)},
+               {"interrupted", InterruptSignal() != 0},
                {"batch", options.batch},
                {"context", options.context},
                {"read_gbps", Number(m.rates.read_gbps)},
@@ -101,19 +106,27 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
                {"prefill", StepJson(m.prefill)}});
     return;
   }
-  fmt::print("{} ({}), {:.1f} GB/s read, {:.0f} GFLOP/s, measured\n", device.name,
-             device.device_class, m.rates.read_gbps, m.rates.gflops);
-  fmt::print("{}, {}, random weights: {}, of which a token reads {}; cache of {}: {}\n",
-             options.config, ToString(options.format), ShownBytes(m.weight_bytes),
-             ShownBytes(m.bytes_a_token), ToString(options.cache_type), ShownBytes(m.cache_bytes));
-  fmt::print(
-      "decode at context {}, batch {}: {:.2f} tokens/s; weights once a step: {} of the read "
-      "rate\n",
-      options.context, options.batch, tokens_per_s, Percent(m.read_share));
-  fmt::print("prefill of {} tokens: {:.1f} tokens/s\n", options.prefill, prefill_per_s);
+  Print("{} ({})", device.name, device.device_class);
+  if (m.rates.read_gbps > 0 && m.read_share > 0) {
+    Print(", {:.1f} GB/s read, {:.0f} GFLOP/s, measured", m.rates.read_gbps, m.rates.gflops);
+  }
+  Print("\n{}, {}, random weights: {}, of which a token reads {}; cache of {}: {}\n",
+        options.config, ToString(options.format), ShownBytes(m.weight_bytes),
+        ShownBytes(m.bytes_a_token), ToString(options.cache_type), ShownBytes(m.cache_bytes));
+  if (m.decode.step_us > 0) {
+    Print("decode at context {}, batch {}: {:.2f} tokens/s", options.context, options.batch,
+          tokens_per_s);
+    if (m.read_share > 0) {
+      Print("; weights once a step: {} of the read rate", Percent(m.read_share));
+    }
+    Print("\n");
+  }
+  if (m.prefill.step_us > 0) {
+    Print("prefill of {} tokens: {:.1f} tokens/s\n", options.prefill, prefill_per_s);
+  }
   if (m.peak_bytes > 0) {
-    fmt::print("peak memory {}: weights + cache + {} of the weights\n", ShownBytes(m.peak_bytes),
-               Percent(overhead));
+    Print("peak memory {}: weights + cache + {} of the weights\n", ShownBytes(m.peak_bytes),
+          Percent(overhead));
   }
   PrintStep("decode", m.decode);
   PrintStep("prefill", m.prefill);

@@ -1,15 +1,75 @@
 #include "decoder_args.h"
 
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "culet/kernel_dispatch.h"
+#include "interrupt.h"
 
 namespace culet::cli {
 namespace {
 
 constexpr const char* kGroup = "Model";
 
+Status Invalid(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+// The lines of a file, the empty ones left out.
+Result<std::vector<PromptText>> Lines(const std::string& path) {
+  errno = 0;
+  std::ifstream stream(path);
+  std::vector<PromptText> lines;
+  std::string line;
+  for (int number = 1; std::getline(stream, line); ++number) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) lines.push_back({line, fmt::format("line {} of {}", number, path)});
+  }
+  if (!stream.eof()) {
+    return Status(StatusCode::kIo, fmt::format("{} cannot be read: {}", path,
+                                               std::strerror(errno != 0 ? errno : EIO)));
+  }
+  if (lines.empty()) return Invalid(fmt::format("{} holds no prompt", path));
+  return lines;
+}
+
+// "1,2,3", with spaces where one likes.
+Result<std::vector<std::int64_t>> Numbers(const PromptText& prompt) {
+  constexpr const char* kSpaces = " \t";
+  std::vector<std::int64_t> numbers;
+  const std::string& text = prompt.text;
+  for (std::size_t first = 0; first <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', first), text.size());
+    std::string word = text.substr(first, comma - first);
+    word.erase(0, word.find_first_not_of(kSpaces));
+    word.erase(word.find_last_not_of(kSpaces) + 1);
+    std::int64_t number = 0;
+    const char* const end = word.data() + word.size();
+    const auto [at, error] = std::from_chars(word.data(), end, number);
+    if (at != end || error != std::errc()) {
+      return Invalid(fmt::format("token {} of {} is '{}'; give numbers as 1,2,3", numbers.size(),
+                                 prompt.origin, word));
+    }
+    numbers.push_back(number);
+    first = comma + 1;
+  }
+  return numbers;
+}
+
 }  // namespace
+
+NodeGate InterruptGate() {
+  return []() -> Status {
+    if (InterruptSignal() == 0) return {};
+    return Status(StatusCode::kFailedPrecondition, "interrupted");
+  };
+}
 
 void DecoderArgs::AddTo(CLI::App& command) {
   command
@@ -17,13 +77,12 @@ void DecoderArgs::AddTo(CLI::App& command) {
       ->type_name("DIR")
       ->required()
       ->group(kGroup);
-  command.add_option("--prompt", prompt_, "A text, of which each byte is a token")
-      ->type_name("TEXT")
-      ->group(kGroup);
-  command.add_option("--token-ids", ids_, "The prompt as tokens: 1,2,3")
-      ->type_name("IDS")
-      ->delimiter(',')
-      ->group(kGroup);
+  prompt_option_ = command.add_option("--prompt", prompt_, "A text, of which each byte is a token")
+                       ->type_name("TEXT")
+                       ->group(kGroup);
+  ids_option_ = command.add_option("--token-ids", ids_, "The prompt as tokens: 1,2,3")
+                    ->type_name("IDS")
+                    ->group(kGroup);
   command.add_option("--kv", cache_type_, "Type of the cache of keys and values")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str()
@@ -40,11 +99,30 @@ void DecoderArgs::AddDispatchTo(CLI::App& command) {
       ->group(kGroup);
 }
 
+void DecoderArgs::AddFilesTo(CLI::App& command) {
+  prompt_file_ = command.add_option("--prompt-file", file_, "Texts, one a line, run as one batch")
+                     ->type_name("FILE")
+                     ->group(kGroup);
+  ids_file_ =
+      command
+          .add_option("--token-ids-file", file_, "Prompts as tokens, one a line, run as one batch")
+          ->type_name("FILE")
+          ->group(kGroup);
+}
+
 std::string DecoderArgs::Misuse() const {
-  if (prompt_.empty() && ids_.empty()) {
-    return "nothing to run on; give --prompt TEXT or --token-ids 1,2,3";
+  const bool prompt = given(prompt_option_) && !prompt_.empty();
+  const int prompts =
+      int{prompt} + int{given(ids_option_)} + int{given(prompt_file_)} + int{given(ids_file_)};
+  if (prompts == 0) return "nothing to run on; give --prompt TEXT or --token-ids 1,2,3";
+  if (prompts > 1) {
+    return prompt_file_ == nullptr
+               ? "--prompt and --token-ids exclude each other"
+               : "--prompt, --token-ids, --prompt-file and --token-ids-file exclude each other";
   }
-  if (!prompt_.empty() && !ids_.empty()) return "--prompt and --token-ids exclude each other";
+  if (given(ids_option_) && ids_.find_first_not_of(" \t") == std::string::npos) {
+    return "--token-ids is empty; give tokens as 1,2,3";
+  }
   if (tune_ && dispatch_ != "cpu") {
     return fmt::format("--tune is for the kernels of --dispatch cpu; {} has none", dispatch_);
   }
@@ -57,22 +135,46 @@ DataType DecoderArgs::cache_type() const {
                                  : DataType::kFloat32;
 }
 
-Result<std::vector<std::int32_t>> DecoderArgs::Tokens(const DecoderConfig& config) const {
-  std::vector<std::int64_t> ids = ids_;
-  for (const char byte : prompt_) ids.push_back(static_cast<unsigned char>(byte));
+Status DecoderArgs::CheckTokenizer() const {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {
+    std::error_code error;
+    if (!std::filesystem::exists(std::filesystem::path(model_) / name, error)) continue;
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("{} has a tokenizer, {}, which culet does not read, and a text's bytes "
+                    "are not its tokens; give {} as the Python package transformers "
+                    "makes them: AutoTokenizer.from_pretrained(DIR).encode(TEXT)",
+                    model_, name, from_file() ? "--token-ids-file" : "--token-ids"));
+  }
+  return {};
+}
+
+Result<std::vector<PromptText>> DecoderArgs::Texts() const {
+  if (from_file()) return Lines(file_);
+  return std::vector<PromptText>{{bytes() ? prompt_ : ids_, "the prompt"}};
+}
+
+Result<std::vector<std::int32_t>> DecoderArgs::Tokens(const PromptText& prompt,
+                                                      const DecoderConfig& config) const {
+  std::vector<std::int64_t> ids;
+  if (bytes()) {
+    for (const char byte : prompt.text) ids.push_back(static_cast<unsigned char>(byte));
+  } else {
+    auto numbers = Numbers(prompt);
+    if (!numbers.ok()) return numbers.status();
+    ids = *std::move(numbers);
+  }
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= config.vocab) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("token {} of the prompt is {}; the vocabulary of {} has 0 to {}", i,
-                                ids[i], model_, config.vocab - 1));
+      return Invalid(fmt::format("token {} of {} is {}; the vocabulary of {} has 0 to {}", i,
+                                 prompt.origin, ids[i], model_, config.vocab - 1));
     }
     tokens.push_back(static_cast<std::int32_t>(ids[i]));
   }
   if (config.max_position > 0 && tokens.size() > static_cast<std::size_t>(config.max_position)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("the prompt has {} tokens; {} was made for at most {} positions",
-                              tokens.size(), model_, config.max_position));
+    return Invalid(fmt::format("{} has {} tokens; {} was made for at most {} positions",
+                               prompt.origin, tokens.size(), model_, config.max_position));
   }
   return tokens;
 }
@@ -81,11 +183,19 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   auto session = OpenSession(common, &cache);
   if (!session.ok()) return session.status();
   if (tune_) CULET_RETURN_IF_ERROR(CheckThatResultsCanBeSaved(*session));
+  const auto texts = Texts();
+  if (!texts.ok()) return texts.status();
   auto model = DecoderModel::Load(model_, HostMemory());
   if (!model.ok()) return model.status();
-  auto prompt = Tokens(model->config());
-  if (!prompt.ok()) return prompt.status();
-  return OpenedDecoder{*std::move(session), *std::move(model), *std::move(prompt)};
+  if (bytes()) CULET_RETURN_IF_ERROR(CheckTokenizer());
+  OpenedDecoder opened{*std::move(session), *std::move(model), {}, {}};
+  for (const PromptText& text : *texts) {
+    auto tokens = Tokens(text, opened.model.config());
+    if (!tokens.ok()) return tokens.status();
+    opened.prompts.push_back(*std::move(tokens));
+    if (bytes()) opened.texts.push_back(text.text);
+  }
+  return opened;
 }
 
 std::unique_ptr<KernelDispatch> DecoderArgs::MakeDispatch(OpenedDecoder& opened) const {

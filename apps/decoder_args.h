@@ -16,35 +16,47 @@
 
 namespace culet::cli {
 
+/// Text, or tokens as "1,2,3", with where it comes from.
+struct PromptText {
+  std::string text;
+  std::string origin;  ///< "the prompt", "line 3 of FILE"
+};
+
+/// Ends a step once a signal was noted (interrupt.h).
+NodeGate InterruptGate();
+
 /// What a command that runs a model begins with.
 struct OpenedDecoder {
   Session session;
   DecoderModel model;
-  std::vector<std::int32_t> prompt;
+  std::vector<std::string> texts;                  ///< of --prompt or --prompt-file; else empty
+  std::vector<std::vector<std::int32_t>> prompts;  ///< at least one, none of them empty
 };
 
-/// The options --model --prompt --token-ids --kv --tune, and --dispatch.
+/// The options --model --prompt --token-ids --kv --tune, and more for `culet run`.
 class DecoderArgs {
  public:
   void AddTo(CLI::App& command);
-  /// Without it, the CPU's kernels compute.
+  /// --dispatch; without it, the CPU's kernels compute.
   void AddDispatchTo(CLI::App& command);
+  /// --prompt-file and --token-ids-file.
+  void AddFilesTo(CLI::App& command);
 
   /// What is wrong with the options given, in one sentence; empty when nothing is.
   std::string Misuse() const;
 
   /// The checkpoint's folder.
   const std::string& model() const { return model_; }
-  /// Whether the tokens are the bytes of a text.
-  bool bytes() const { return !prompt_.empty(); }
-  const std::string& prompt() const { return prompt_; }
+  /// Whether the prompts come from a file.
+  bool from_file() const { return given(prompt_file_) || given(ids_file_); }
   DataType cache_type() const;
   /// "cpu" or "reference".
   const std::string& dispatch() const { return dispatch_; }
 
   /// Requires: Misuse().empty(). Errors: as OpenSession and DecoderModel::Load; with --tune as
-  /// CheckThatResultsCanBeSaved; INVALID_ARGUMENT for a token of the prompt outside the vocabulary
-  /// or a prompt of more positions than the model was made for, each with its number.
+  /// CheckThatResultsCanBeSaved; UNSUPPORTED for a text on a model with a tokenizer;
+  /// INVALID_ARGUMENT for what is no token, a token outside the vocabulary, no tokens, or more than
+  /// the positions that the model was made for, each named.
   Result<OpenedDecoder> Open(const CommonArgs& common, const CacheArgs& cache) const;
 
   /// `opened` must outlive it.
@@ -54,10 +66,16 @@ class DecoderArgs {
   Status SaveTuned(OpenedDecoder& opened) const;
 
  private:
-  Result<std::vector<std::int32_t>> Tokens(const DecoderConfig& config) const;
+  static bool given(const CLI::Option* option) { return option != nullptr && option->count() > 0; }
+  bool bytes() const { return given(prompt_option_) || given(prompt_file_); }
+  Status CheckTokenizer() const;
+  Result<std::vector<PromptText>> Texts() const;
+  Result<std::vector<std::int32_t>> Tokens(const PromptText& prompt,
+                                           const DecoderConfig& config) const;
 
-  std::string model_, prompt_, cache_type_ = "f32", dispatch_ = "cpu";
-  std::vector<std::int64_t> ids_;
+  std::string model_, prompt_, ids_, file_, cache_type_ = "f32", dispatch_ = "cpu";
+  const CLI::Option *prompt_option_ = nullptr, *ids_option_ = nullptr;
+  const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr;
   bool tune_ = false;
 };
 

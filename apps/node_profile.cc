@@ -68,7 +68,7 @@ void PrintNodes(const std::string& title, const std::vector<NodeTime>& nodes,
   }
   table.Add({"", "all", "", "", ShownTime(time_us), ShownBytes(bytes),
              fmt::format("{:.1f} %", kPercent * roofline_us / time_us)});
-  fmt::print("\n{}\n{}", title, table.ToString());
+  Print("\n{}\n{}", title, table.ToString());
 }
 
 Json ToJson(const std::vector<NodeTime>& nodes, const HardwareRates& rates) {

@@ -50,10 +50,11 @@ struct DecoderConfig {
 /// Architectures that a DecoderConfig can come from.
 std::vector<std::string> KnownDecoders();
 
-/// Reads `path`, a config.json or a folder that holds one.
+/// Reads `path`, a config.json or a folder that holds one and maybe a generation_config.json, whose
+/// end tokens count more.
 /// Errors: NOT_FOUND, IO; DATA_LOSS for text that is not JSON; INVALID_ARGUMENT for a missing or
 /// impossible key (named, with its value); UNSUPPORTED for an architecture, rope type, activation
-/// function or quantisation that is not known, listing the known ones.
+/// function or quantisation that is not known, listing the known ones, and for a GGUF file.
 Result<DecoderConfig> ReadDecoderConfig(const std::string& path);
 /// The same from the text of a config.json; `origin` names it in messages.
 Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::string& origin);

@@ -1,0 +1,190 @@
+#include "decode_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "culet/safetensors.h"
+
+namespace culet::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MicrosecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+class Runner {
+ public:
+  Runner(const DecodeRunOptions& options, culet::Session& session, DecodeRun& run,
+         TokenStream* stream)
+      : options_(options),
+        config_(session.model().config()),
+        session_(session),
+        run_(run),
+        stream_(stream) {}
+
+  Status Run() {
+    if (!options_.dump.empty()) {
+      auto file = SafetensorsWriter::Open(options_.dump);
+      if (!file.ok()) return file.status();
+      dump_ = *std::move(file);
+    }
+    if (options_.profile) CULET_RETURN_IF_ERROR(ProfilePrompts());
+    CULET_RETURN_IF_ERROR(Prefill());
+    return Decode();
+  }
+
+ private:
+  Status AddSequences() {
+    for (Continuation& c : run_.continuations) {
+      const auto sequence = session_.AddSequence();
+      if (!sequence.ok()) return sequence.status();
+      c.sequence = *sequence;
+    }
+    return {};
+  }
+
+  Status RemoveSequences() {
+    for (const Continuation& c : run_.continuations) {
+      CULET_RETURN_IF_ERROR(session_.RemoveSequence(c.sequence));
+    }
+    return {};
+  }
+
+  std::vector<SequenceTokens> Prompts() const {
+    std::vector<SequenceTokens> batch;
+    for (const Continuation& c : run_.continuations) batch.push_back({c.sequence, c.prompt});
+    return batch;
+  }
+
+  // Before the run itself, so that the prompts' own time has no profile in it. Of long prompts,
+  // which run in pieces, the first.
+  Status ProfilePrompts() {
+    NodeProfile profile;
+    for (const bool warm : {false, true}) {
+      CULET_RETURN_IF_ERROR(AddSequences());
+      auto room = static_cast<std::size_t>(session_.options().max_step_tokens);
+      std::vector<SequenceTokens> piece;
+      for (const SequenceTokens& part : Prompts()) {
+        if (room == 0) break;
+        piece.push_back({part.sequence, part.tokens.first(std::min(room, part.tokens.size()))});
+        room -= piece.back().tokens.size();
+      }
+      if (warm) session_.SetHook(profile.Hook());
+      const Status status = session_.Step(piece).status();
+      session_.SetHook(nullptr);
+      CULET_RETURN_IF_ERROR(status);
+      CULET_RETURN_IF_ERROR(RemoveSequences());
+    }
+    run_.prefill_nodes = profile.Nodes(*session_.last_executor());
+    return {};
+  }
+
+  Status Prefill() {
+    CULET_RETURN_IF_ERROR(AddSequences());
+    const bool dump = dump_.has_value();
+    const Clock::time_point start = Clock::now();
+    const auto read = session_.Prefill(Prompts(), {.all_logits = dump, .hidden = dump});
+    run_.prefill_us = MicrosecondsSince(start);
+    if (!read.ok()) return read.status();
+    run_.read = true;
+    if (dump) CULET_RETURN_IF_ERROR(Dump(*read));
+    for (std::size_t i = 0; i < run_.continuations.size(); ++i) {
+      CULET_RETURN_IF_ERROR(Take(i, read->next[i]));
+    }
+    return {};
+  }
+
+  Status Decode() {
+    NodeProfile profile;
+    std::size_t profiled = 0;  // sequences of the steps that are profiled: all of them at first
+    while (true) {
+      std::vector<std::size_t> active;
+      std::vector<SequenceTokens> batch;
+      for (std::size_t i = 0; i < run_.continuations.size(); ++i) {
+        const Continuation& c = run_.continuations[i];
+        if (!c.end.empty()) continue;
+        active.push_back(i);
+        batch.push_back({c.sequence, {&c.tokens.back(), 1}});
+      }
+      if (active.empty()) return {};
+      if (profiled == 0) profiled = active.size();
+      const bool record = options_.profile && active.size() == profiled;
+      session_.SetHook(record ? profile.Hook() : nullptr);
+      const Clock::time_point start = Clock::now();
+      const auto made = session_.Step(batch);
+      if (!made.ok()) return made.status();
+      run_.decode_us += MicrosecondsSince(start);
+      ++run_.steps;
+      if (record) run_.decode_nodes = profile.Nodes(*session_.last_executor());
+      for (std::size_t i = 0; i < active.size(); ++i) {
+        CULET_RETURN_IF_ERROR(Take(active[i], made->next[i]));
+      }
+    }
+  }
+
+  // The next token of a sequence, or its end.
+  Status Take(std::size_t index, std::int32_t token) {
+    Continuation& c = run_.continuations[index];
+    if (options_.max_new > 0) {
+      c.tokens.push_back(token);
+      const std::size_t length = c.prompt.size() + c.tokens.size();
+      if (std::ranges::find(config_.eos_ids, token) != config_.eos_ids.end()) {
+        c.end = "eos";
+      } else if (static_cast<int>(c.tokens.size()) >= options_.max_new) {
+        c.end = "max_new";
+      } else if (config_.max_position > 0 &&
+                 length > static_cast<std::size_t>(config_.max_position)) {
+        c.end = "max_position";
+      }
+    } else {
+      c.end = "max_new";
+    }
+    if (stream_ == nullptr) return {};
+    if (options_.max_new > 0) CULET_RETURN_IF_ERROR(stream_->Add(index, token, c.end == "eos"));
+    return c.end.empty() ? Status() : stream_->End(index);
+  }
+
+  Status Dump(const StepResult& read) {
+    const auto tokens = static_cast<std::int64_t>(run_.PromptTokens());
+    return dump_->Write(
+        {{"hidden",
+          DataType::kFloat32,
+          {config_.layers + 1, tokens, config_.hidden},
+          read.hidden.data()},
+         {"logits", DataType::kFloat32, {tokens, config_.vocab}, read.logits.data()}});
+  }
+
+  const DecodeRunOptions& options_;
+  const DecoderConfig& config_;
+  culet::Session& session_;
+  DecodeRun& run_;
+  TokenStream* stream_;
+  std::optional<SafetensorsWriter> dump_;
+};
+
+}  // namespace
+
+std::size_t DecodeRun::PromptTokens() const {
+  std::size_t tokens = 0;
+  for (const Continuation& c : continuations) tokens += c.prompt.size();
+  return tokens;
+}
+
+double DecodeRun::TokensPerSecond() const {
+  std::size_t made = 0;
+  // The first ones came with the prompts.
+  for (const Continuation& c : continuations) made += c.tokens.empty() ? 0 : c.tokens.size() - 1;
+  return made == 0 ? 0 : static_cast<double>(made) / (decode_us * 1e-6);
+}
+
+Status RunDecode(const DecodeRunOptions& options, culet::Session& session, DecodeRun& run,
+                 TokenStream* stream) {
+  return Runner(options, session, run, stream).Run();
+}
+
+}  // namespace culet::cli
