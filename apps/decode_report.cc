@@ -96,6 +96,7 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
                {"weight_bytes", Number(m.weight_bytes)},
                {"bytes_a_token", Number(m.bytes_a_token)},
                {"cache_bytes", Number(m.cache_bytes)},
+               {"cache_read_bytes", Number(m.cache_read_bytes)},
                {"peak_bytes", m.peak_bytes > 0 ? Number(m.peak_bytes) : Json()},
                {"decode", StepJson(m.decode)},
                {"prefill", StepJson(m.prefill)}});
@@ -107,9 +108,10 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
              options.config, ToString(options.format), ShownBytes(m.weight_bytes),
              ShownBytes(m.bytes_a_token), ToString(options.cache_type), ShownBytes(m.cache_bytes));
   fmt::print(
-      "decode at context {}, batch {}: {:.2f} tokens/s; weights once a step: {} of the read "
-      "rate\n",
-      options.context, options.batch, tokens_per_s, Percent(m.read_share));
+      "decode at context {}, batch {}: {:.2f} tokens/s; a step reads the weights and {} of the "
+      "cache: {} of the read rate\n",
+      options.context, options.batch, tokens_per_s, ShownBytes(m.cache_read_bytes),
+      Percent(m.read_share));
   fmt::print("prefill of {} tokens: {:.1f} tokens/s\n", options.prefill, prefill_per_s);
   if (m.peak_bytes > 0) {
     fmt::print("peak memory {}: weights + cache + {} of the weights\n", ShownBytes(m.peak_bytes),
