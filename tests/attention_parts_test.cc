@@ -44,6 +44,7 @@ class AttentionParts : public testing::TestWithParam<Case> {
  protected:
   static constexpr int kBlock = 16, kLength = 700, kRows = 12;
   const Case& c_ = GetParam();
+  const int threads_before_ = HostThreads();
   const std::size_t q_cols_ = static_cast<std::size_t>(c_.heads * c_.head_dim);
   const std::size_t kv_cols_ = static_cast<std::size_t>(c_.kv_heads * c_.head_dim);
   std::vector<std::byte> keys_, values_;
@@ -67,7 +68,7 @@ class AttentionParts : public testing::TestWithParam<Case> {
     queries_.resize(kRows * q_cols_);
     for (float& q : queries_) q = normal(random);
   }
-  void TearDown() override { EXPECT_TRUE(SetHostThreads(0).ok()); }
+  void TearDown() override { EXPECT_TRUE(SetHostThreads(threads_before_).ok()); }
 
   // Rows [first, first + rows) of the sequence's last kRows, in one launch.
   std::vector<float> Run(int first, int rows) {
