@@ -35,6 +35,7 @@ KernelList SimdKernels() {
   return kernels;
 }
 
+bool OneRowOnly(const Kernel& kernel) { return kernel.desc().tile_m == 1; }
 bool IsSkinny(const Kernel& kernel) { return kernel.id().find("/skinny/") != std::string::npos; }
 
 // The targets that the kernels are compiled for and this machine has, best first.
@@ -58,13 +59,15 @@ class CpuSimd : public testing::Test {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
 
-  // test(kernel, what) for each kernel on each target; `what` names both.
+  // test(kernel, what) for each kernel on each target; `what` names both. Kernels that take one row
+  // only: for problems of one row.
   template <class F>
-  void ForEach(bool skinny_too, F&& test) {
+  void ForEach(bool skinny_too, F&& test, bool one_row = false) {
     static const std::vector<std::int64_t> targets = Targets();  // before the first UseTarget
     for (const std::int64_t target : targets) {
       UseTarget(target);
       for (const auto& kernel : kernels_) {
+        if (OneRowOnly(*kernel) && !one_row) continue;
         if (skinny_too || !IsSkinny(*kernel)) {
           test(*kernel, kernel->id() + " on " + hwy::TargetName(target));
         }
@@ -76,10 +79,13 @@ class CpuSimd : public testing::Test {
   void ExpectRight(const Case& c, Data data) {
     Problem problem(c, data);
     problem.ComputeExpected();
-    ForEach(c.m <= 16 && c.order_b == Order::kColMajor, [&](Kernel& kernel, std::string what) {
-      Problem fresh = problem;
-      EXPECT_EQ(fresh.Check(kernel), "") << what << ": " << testing::PrintToString(c);
-    });
+    ForEach(
+        c.m <= 16 && c.order_b == Order::kColMajor,
+        [&](Kernel& kernel, std::string what) {
+          Problem fresh = problem;
+          EXPECT_EQ(fresh.Check(kernel), "") << what << ": " << testing::PrintToString(c);
+        },
+        c.m == 1);
   }
 
   const KernelList kernels_ = SimdKernels();
@@ -300,6 +306,7 @@ TEST_F(CpuSimd, BitsDependNeitherOnThreadsNorOnRuns) {
     Problem problem({.a = f.a, .b = f.b, .d = kFloat32, .m = 13, .n = 700, .k = 300},
                     Data::kNormal);
     for (const auto& kernel : kernels_) {
+      if (OneRowOnly(*kernel)) continue;
       std::vector<double> first;
       for (const int budget : {1, 0, 0, 3}) {
         problem.set_sm_budget(budget);
@@ -321,7 +328,8 @@ TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
   good.m = good.n = good.k = 8;
   const auto reason = [&](GemmDesc desc, bool skinny) {
     for (const auto& kernel : kernels_) {
-      if (IsSkinny(*kernel) == skinny) return std::string(kernel->why(desc).reason());
+      if (IsSkinny(*kernel) == skinny && !OneRowOnly(*kernel))
+        return std::string(kernel->why(desc).reason());
     }
     return std::string();
   };
@@ -366,6 +374,19 @@ TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
   d.order_b = Order::kRowMajor;
   EXPECT_THAT(reason(d, true), testing::HasSubstr("column-major"));
   EXPECT_EQ(reason(d, false), "");
+}
+
+TEST_F(CpuSimd, KernelsForOneRowRefuseTwo) {
+  GemmDesc desc;
+  desc.type_a = desc.type_b = desc.type_d = kBfloat16;
+  desc.n = desc.k = 8;
+  for (const auto& kernel : kernels_) {
+    if (!OneRowOnly(*kernel)) continue;
+    desc.m = 1;
+    EXPECT_TRUE(kernel->why(desc).ok());
+    desc.m = 2;
+    EXPECT_THAT(std::string(kernel->why(desc).reason()), testing::HasSubstr("one row"));
+  }
 }
 
 TEST_F(CpuSimd, ASmallWorkspaceIsRefusedAndNothingIsWritten) {
