@@ -102,6 +102,7 @@ class Bench {
       if (round == 0) continue;
       std::vector<double> times;
       CULET_RETURN_IF_ERROR(DecodeStep());  // the measurement emptied the caches
+      cache_read_.push_back(CacheReadBytes());
       for (int i = 0; i < runs; ++i) {
         CULET_RETURN_IF_ERROR(DecodeStep());
         times.push_back(last_us_);
@@ -111,8 +112,10 @@ class Bench {
     }
     for (std::size_t i = 0; i < round_us_.size(); ++i) {
       const double gbps = (rates[i].read_gbps + rates[i + 1].read_gbps) / 2;
-      shares.push_back(result.bytes_a_token / (round_us_[i] * 1e-6) / (gbps * 1e9));
+      const double bytes = result.bytes_a_token + cache_read_[i];
+      shares.push_back(bytes / (round_us_[i] * 1e-6) / (gbps * 1e9));
     }
+    result.cache_read_bytes = Median(cache_read_);
     result.decode.step_us = Median(std::move(steps));
     result.read_share = Median(std::move(shares));
     result.rates = rates.front();
@@ -162,6 +165,7 @@ class Bench {
 
   // All sequences' contexts as one batch.
   Status FillContext() {
+    length_ = options_.context;
     const std::vector<std::int32_t> tokens = Tokens(options_.batch * options_.context);
     std::vector<SequenceTokens> prompts;
     for (int i = 0; i < options_.batch; ++i) {
@@ -185,8 +189,26 @@ class Bench {
     const Clock::time_point start = Clock::now();
     auto result = session_.Step(step);
     last_us_ = MicrosecondsSince(start);
-    if (result.ok()) next_ = std::move(result->next);
+    if (result.ok()) {
+      next_ = std::move(result->next);
+      ++length_;
+    }
     return result.status();
+  }
+
+  // What the last step read of keys and values: those that each sequence's new token sees.
+  double CacheReadBytes() const {
+    const ComputeGraph& graph = session_.last_executor()->graph();
+    double bytes = 0;
+    for (int id = 0; id < graph.size(); ++id) {
+      const TensorNode& node = graph.node(id);
+      if (node.op != TensorOp::kAttention) continue;
+      const AttentionParams& attention = node.params.attention;
+      const int keys = attention.window > 0 ? std::min(attention.window, length_) : length_;
+      bytes += 2.0 * keys * attention.kv_heads * attention.head_dim *
+               static_cast<double>(SizeOf(graph.node(node.inputs[1]).type));
+    }
+    return bytes * options_.batch;
   }
 
   Status Decode(StepTimes& times) {
@@ -257,7 +279,8 @@ class Bench {
   std::vector<int> sequences_;
   std::vector<std::int32_t> next_;
   double last_us_ = 0;
-  std::vector<double> round_us_;
+  std::vector<double> round_us_, cache_read_;
+  int length_ = 0;  // positions of each sequence
   std::uint64_t state_ = 1;
 };
 

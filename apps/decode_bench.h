@@ -55,12 +55,13 @@ struct StepTimes {
 
 struct DecodeMeasurement {
   HardwareRates rates;  ///< medians
-  /// Bytes a token over the time of a step, over the read rate measured just before and after: the
-  /// median of some rounds.
+  /// Weights and cache that a step reads over its time, over the read rate measured just before and
+  /// after: the median of some rounds.
   double read_share = 0;
   double weight_bytes = 0;
   double bytes_a_token = 0;
   double cache_bytes = 0;
+  double cache_read_bytes = 0;  ///< keys and values that a step of all sequences reads
   double peak_bytes = 0;  ///< most memory that the process held; 0 where the system does not tell
   StepTimes decode, prefill;
 };

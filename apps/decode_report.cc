@@ -101,6 +101,7 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
                {"weight_bytes", Number(m.weight_bytes)},
                {"bytes_a_token", Number(m.bytes_a_token)},
                {"cache_bytes", Number(m.cache_bytes)},
+               {"cache_read_bytes", Number(m.cache_read_bytes)},
                {"peak_bytes", m.peak_bytes > 0 ? Number(m.peak_bytes) : Json()},
                {"decode", StepJson(m.decode)},
                {"prefill", StepJson(m.prefill)}});
@@ -117,7 +118,8 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
     Print("decode at context {}, batch {}: {:.2f} tokens/s", options.context, options.batch,
           tokens_per_s);
     if (m.read_share > 0) {
-      Print("; weights once a step: {} of the read rate", Percent(m.read_share));
+      Print("; a step reads the weights and {} of the cache: {} of the read rate",
+            ShownBytes(m.cache_read_bytes), Percent(m.read_share));
     }
     Print("\n");
   }

@@ -35,9 +35,7 @@ KernelList SimdKernels() {
   return kernels;
 }
 
-// Of the levels with 16 registers, for one row alone.
-bool IsOneRow(const Kernel& kernel) { return kernel.id().ends_with("/m1n4"); }
-
+bool OneRowOnly(const Kernel& kernel) { return kernel.desc().tile_m == 1; }
 bool IsSkinny(const Kernel& kernel) { return kernel.id().find("/skinny/") != std::string::npos; }
 
 // The targets that the kernels are compiled for and this machine has, best first.
@@ -61,14 +59,15 @@ class CpuSimd : public testing::Test {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
 
-  // test(kernel, what) for each kernel on each target; `what` names both.
+  // test(kernel, what) for each kernel on each target; `what` names both. Kernels that take one row
+  // only: for problems of one row.
   template <class F>
-  void ForEach(bool skinny_too, F&& test, bool one_row_too = false) {
+  void ForEach(bool skinny_too, F&& test, bool one_row = false) {
     static const std::vector<std::int64_t> targets = Targets();  // before the first UseTarget
     for (const std::int64_t target : targets) {
       UseTarget(target);
       for (const auto& kernel : kernels_) {
-        if (IsOneRow(*kernel) && !one_row_too) continue;
+        if (OneRowOnly(*kernel) && !one_row) continue;
         if (skinny_too || !IsSkinny(*kernel)) {
           test(*kernel, kernel->id() + " on " + hwy::TargetName(target));
         }
@@ -310,7 +309,7 @@ TEST_F(CpuSimd, BitsDependNeitherOnThreadsNorOnRuns) {
     Problem problem({.a = f.a, .b = f.b, .d = kFloat32, .m = 13, .n = 700, .k = 300},
                     Data::kNormal);
     for (const auto& kernel : kernels_) {
-      if (IsOneRow(*kernel)) continue;
+      if (OneRowOnly(*kernel)) continue;
       std::vector<double> first;
       for (const int budget : {1, 0, 0, 3}) {
         problem.set_sm_budget(budget);
@@ -332,8 +331,8 @@ TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
   good.m = good.n = good.k = 8;
   const auto reason = [&](GemmDesc desc, bool skinny) {
     for (const auto& kernel : kernels_) {
-      if (IsOneRow(*kernel)) continue;
-      if (IsSkinny(*kernel) == skinny) return std::string(kernel->why(desc).reason());
+      if (IsSkinny(*kernel) == skinny && !OneRowOnly(*kernel))
+        return std::string(kernel->why(desc).reason());
     }
     return std::string();
   };
@@ -378,6 +377,19 @@ TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
   d.order_b = Order::kRowMajor;
   EXPECT_THAT(reason(d, true), testing::HasSubstr("column-major"));
   EXPECT_EQ(reason(d, false), "");
+}
+
+TEST_F(CpuSimd, KernelsForOneRowRefuseTwo) {
+  GemmDesc desc;
+  desc.type_a = desc.type_b = desc.type_d = kBfloat16;
+  desc.n = desc.k = 8;
+  for (const auto& kernel : kernels_) {
+    if (!OneRowOnly(*kernel)) continue;
+    desc.m = 1;
+    EXPECT_TRUE(kernel->why(desc).ok());
+    desc.m = 2;
+    EXPECT_THAT(std::string(kernel->why(desc).reason()), testing::HasSubstr("one row"));
+  }
 }
 
 TEST_F(CpuSimd, ASmallWorkspaceIsRefusedAndNothingIsWritten) {

@@ -56,6 +56,9 @@ class TileAttention {
   using T = typename Line::T;
   using Stored = typename Decoder::T;
 
+  // Lines of all heads that are read together.
+  static constexpr std::int64_t kStep = 8;
+
  public:
   TileAttention(const ops::AttentionArgs& args, const AttentionRows& keys,
                 const ops::AttentionTile& tile)
@@ -108,7 +111,7 @@ class TileAttention {
     std::fill_n(scratch_.weights, queries_, 0.0f);
     for (std::int64_t block = first / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
       RunBlock(block, std::max(first - block, std::int64_t{0}),
-               std::min(last - block, std::int64_t{kKeyBlock}));
+               std::min(last - block, std::int64_t{kKeyBlock}), last - block - kKeyBlock);
     }
     for (int q = 0; q < queries_; ++q) {
       if (ranges_[q].first >= start + kKeyPart || ranges_[q].last <= start) continue;
@@ -134,8 +137,9 @@ class TileAttention {
     }
   }
 
-  // Keys start + [begin, end).
-  void RunBlock(std::int64_t start, std::int64_t begin, std::int64_t end) {
+  // Keys start + [begin, end); `follows` more are in the part.
+  void RunBlock(std::int64_t start, std::int64_t begin, std::int64_t end,
+                [[maybe_unused]] std::int64_t follows) {
     std::int64_t places[kKeyBlock];
     for (std::int64_t j = begin; j < end; ++j) {
       places[j] = keys_.KeyRow(ranges_[0].sequence, start + j);
@@ -144,54 +148,109 @@ class TileAttention {
       seen_[q] = {std::clamp<std::int64_t>(ranges_[q].first - start, 0, kKeyBlock),
                   std::clamp<std::int64_t>(ranges_[q].last - start, 0, kKeyBlock)};
     }
-    // In place, some keys of all heads, then the next ones: memory is read in long pieces.
-    constexpr std::int64_t kStep = kInPlace ? 8 : kKeyBlock;
-    Load(args_.k, places, begin, end);
-    for (std::int64_t j = begin; j < end; j += kStep) {
-      for (int head = 0; head < tile_.kv_heads; ++head) Score(head, j, std::min(end, j + kStep));
+    if constexpr (kInPlace) {
+      RunBlockInPlace(start, begin, end, follows, places);
+    } else {
+      const T* lines[kKeyBlock];
+      Load(args_.k, places, begin, end, lines);
+      for (int head = 0; head < tile_.kv_heads; ++head) Score(head, begin, end, lines, nullptr);
+      MakeWeights();
+      Load(args_.v, places, begin, end, lines);
+      for (int head = 0; head < tile_.kv_heads; ++head) Weigh(head, begin, end, lines, nullptr);
     }
+  }
+
+  // Some keys of all heads, then the next ones, so that memory is read in long pieces. It is asked
+  // for kStep lines before they are read: keys, values, the next block's keys.
+  void RunBlockInPlace(std::int64_t start, std::int64_t begin, std::int64_t end,
+                       std::int64_t follows, const std::int64_t* places) {
+    const T* keys[kKeyBlock];
+    const T* values[kKeyBlock];
+    const T* after_keys[kKeyBlock];
+    const T* after_values[kKeyBlock];
+    Load(args_.k, places, begin, end, keys);
+    Load(args_.v, places, begin, end, values);
+    for (std::int64_t j = begin; j < end; ++j) {
+      const std::int64_t next = j + kStep;
+      after_keys[j] = next < end ? keys[next] : values[std::min(begin + next - end, end - 1)];
+      after_values[j] = values[std::min(next, end - 1)];
+    }
+    for (std::int64_t j = std::max(begin, end - kStep); follows > 0 && j < end; ++j) {
+      const std::int64_t behind = std::min(j + kStep - end, follows - 1);
+      const std::int64_t place = keys_.KeyRow(ranges_[0].sequence, start + kKeyBlock + behind);
+      if (place >= 0) after_values[j] = RowAt(args_.k, place);
+    }
+    for (std::int64_t j = begin; j < end; j += kStep) {
+      for (int head = 0; head < tile_.kv_heads; ++head) {
+        Score(head, j, std::min(end, j + kStep), keys, after_keys);
+      }
+    }
+    MakeWeights();
+    for (std::int64_t j = begin; j < end; j += kStep) {
+      for (int head = 0; head < tile_.kv_heads; ++head) {
+        Weigh(head, j, std::min(end, j + kStep), values, after_values);
+      }
+    }
+  }
+
+  void MakeWeights() {
     for (int q = 0; q < queries_; ++q) {
       SoftmaxStep(scratch_.scores + q * kKeyBlock, seen_[q], padded_, scratch_.most[q],
                   scratch_.weights[q], OfQuery(scratch_.sums, q));
     }
-    Load(args_.v, places, begin, end);
-    for (std::int64_t j = begin; j < end; j += kStep) {
-      for (int head = 0; head < tile_.kv_heads; ++head) Weigh(head, j, std::min(end, j + kStep));
-    }
   }
 
-  // Lets lines_ be the rows of K or V at `places`. A row outside the cache is NaN, and so is what
-  // sees it.
-  void Load(const void* from, const std::int64_t* places, std::int64_t begin, std::int64_t end) {
-    const auto heads = static_cast<std::size_t>(tile_.kv_heads);
+  // The tile's heads of a row of K or V.
+  const Stored* RowAt(const void* from, std::int64_t place) const {
     const std::int64_t cols = std::int64_t{args_.params.kv_heads} * args_.params.head_dim;
     const std::int64_t col = std::int64_t{tile_.first_kv_head} * args_.params.head_dim;
+    return static_cast<const Stored*>(from) + place * cols + col;
+  }
+
+  // Lets `lines` be the rows of K or V at `places`. A row outside the cache is NaN, and so is what
+  // sees it.
+  void Load(const void* from, const std::int64_t* places, std::int64_t begin, std::int64_t end,
+            const T** lines) {
+    const std::size_t length = static_cast<std::size_t>(tile_.kv_heads) * padded_;
     for (std::int64_t j = begin; j < end; ++j) {
-      T* const line =
-          reinterpret_cast<T*>(scratch_.lines + static_cast<std::size_t>(j) * heads * padded_);
-      lines_[j] = line;
+      T* const line = reinterpret_cast<T*>(scratch_.lines +
+                                           (kInPlace ? 0 : static_cast<std::size_t>(j) * length));
+      lines[j] = line;
       if (places[j] < 0) {
         const T nan = Line::Nan();
-        std::fill_n(line, heads * padded_, nan);
+        std::fill_n(line, length, nan);
         continue;
       }
-      const Stored* const row = static_cast<const Stored*>(from) + places[j] * cols + col;
+      const Stored* const row = RowAt(from, places[j]);
       if constexpr (kInPlace) {
-        lines_[j] = row;
+        lines[j] = row;
       } else {
-        for (std::size_t h = 0; h < heads; ++h) {
-          ConvertLine<Decoder>(row + h * head_dim_, head_dim_, padded_, line + h * padded_);
+        for (int h = 0; h < tile_.kv_heads; ++h) {
+          const auto head = static_cast<std::size_t>(h);
+          ConvertLine<Decoder>(row + head * head_dim_, head_dim_, padded_, line + head * padded_);
         }
       }
     }
   }
 
-  // The lines' part of a head of the tile.
-  void LinesOf(int head, std::int64_t begin, std::int64_t end, const T** lines) const {
-    for (std::int64_t j = begin; j < end; ++j) {
-      lines[j] = lines_[j] + static_cast<std::size_t>(head) * padded_;
+  // A head's part of lines, and of those ahead unless they are null.
+  class HeadLines {
+   public:
+    HeadLines(const T* const* lines, const T* const* ahead, std::int64_t begin, std::int64_t end,
+              std::size_t at)
+        : ahead_given_(ahead != nullptr) {
+      for (std::int64_t j = begin; j < end; ++j) {
+        lines_[j] = lines[j] + at;
+        if (ahead_given_) ahead_[j] = ahead[j] + at;
+      }
     }
-  }
+    Lines<T> get() const { return {lines_, ahead_given_ ? ahead_ : nullptr}; }
+
+   private:
+    const T* lines_[kKeyBlock];
+    const T* ahead_[kKeyBlock];
+    bool ahead_given_;
+  };
 
   // function(std::integral_constant<int, n>(), q) for tiles of n queries from q on, all of a head.
   template <class F>
@@ -206,22 +265,22 @@ class TileAttention {
   }
 
   // The queries of a head score keys [begin, end) of the block.
-  void Score(int head, std::int64_t begin, std::int64_t end) {
-    const T* lines[kKeyBlock];
-    LinesOf(head, begin, end, lines);
+  void Score(int head, std::int64_t begin, std::int64_t end, const T* const* keys,
+             const T* const* ahead) {
+    const HeadLines lines(keys, ahead, begin, end, static_cast<std::size_t>(head) * padded_);
     ForQueryTiles(head, [&](auto count, int q) {
-      ScoreQueries<Line, count>(OfQuery(scratch_.queries, q), lines + begin, end - begin, padded_,
-                                args_.params.scale, scratch_.scores + q * kKeyBlock + begin);
+      ScoreQueries<Line, count>(OfQuery(scratch_.queries, q), lines.get(), begin, end, padded_,
+                                args_.params.scale, scratch_.scores + q * kKeyBlock);
     });
   }
 
   // The same queries add the values of keys [begin, end).
-  void Weigh(int head, std::int64_t begin, std::int64_t end) {
-    const T* lines[kKeyBlock];
-    LinesOf(head, begin, end, lines);
+  void Weigh(int head, std::int64_t begin, std::int64_t end, const T* const* values,
+             const T* const* ahead) {
+    const HeadLines lines(values, ahead, begin, end, static_cast<std::size_t>(head) * padded_);
     ForQueryTiles(head, [&](auto count, int q) {
-      WeighSome<Line, count>(scratch_.scores + q * kKeyBlock, lines, seen_ + q, begin, end, padded_,
-                             OfQuery(scratch_.sums, q));
+      WeighSome<Line, count>(scratch_.scores + q * kKeyBlock, lines.get(), seen_ + q, begin, end,
+                             padded_, OfQuery(scratch_.sums, q));
     });
   }
 
@@ -234,7 +293,6 @@ class TileAttention {
   AttentionRows::Range ranges_[ops::kTaskQueries];
   bool begun_[ops::kTaskQueries];  // whether the totals hold a part
   Seen seen_[ops::kTaskQueries];   // of the block
-  const T* lines_[kKeyBlock];      // of the block
 };
 
 template <class Decoder>

@@ -99,10 +99,23 @@ HWY_INLINE void StoreSumsOfLanes([[maybe_unused]] F32 d, const VF32 (&v)[kCount]
 #endif
 }
 
-// scores[q][j] = scale * query q . key j, for a register tile.
+// Lines of keys or values, and those that are read some lines later, null where nobody knows.
+template <class T>
+struct Lines {
+  const T* const* at;
+  const T* const* ahead;
+
+  // Asks memory for what line j is followed by at element i.
+  HWY_INLINE void Prefetch(std::int64_t j, std::size_t i) const {
+    if (ahead != nullptr) __builtin_prefetch(ahead[j] + i, 0, 2);
+  }
+};
+
+// scores[q][j] = scale * query q . key first + j, for a register tile.
 template <class Decoder, int kQueries, int kKeys>
-HWY_INLINE void ScoreTile(const float* HWY_RESTRICT queries, const typename Decoder::T* const* keys,
-                          std::size_t padded, float scale, float* HWY_RESTRICT scores) {
+HWY_INLINE void ScoreTile(const float* HWY_RESTRICT queries, Lines<typename Decoder::T> keys,
+                          std::int64_t first, std::size_t padded, float scale,
+                          float* HWY_RESTRICT scores) {
   constexpr int kVectors = static_cast<int>(Decoder::kVectors);
   const F32 d;
   VF32 sums[kQueries][kKeys];
@@ -114,7 +127,10 @@ HWY_INLINE void ScoreTile(const float* HWY_RESTRICT queries, const typename Deco
   for (std::size_t i = 0; i < padded; i += kDecoderGroup<Decoder>) {
     VF32 key[kKeys][kVectors];
     HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) LoadGroup<Decoder>(d, keys[j] + i, key[j]);
+    for (int j = 0; j < kKeys; ++j) {
+      keys.Prefetch(first + j, i);
+      LoadGroup<Decoder>(d, keys.at[first + j] + i, key[j]);
+    }
     HWY_UNROLL(2)
     for (int v = 0; v < kVectors; ++v) {
       HWY_UNROLL(4)
@@ -128,28 +144,26 @@ HWY_INLINE void ScoreTile(const float* HWY_RESTRICT queries, const typename Deco
   }
   HWY_UNROLL(4)
   for (int q = 0; q < kQueries; ++q) {
-    StoreSumsOfLanes<kKeys>(d, sums[q], scale, scores + q * kKeyBlock);
+    StoreSumsOfLanes<kKeys>(d, sums[q], scale, scores + q * kKeyBlock + first);
   }
 }
 
+// The scores of keys [begin, end).
 template <class Decoder, int kQueries>
-HWY_INLINE void ScoreQueries(const float* HWY_RESTRICT queries,
-                             const typename Decoder::T* const* keys, std::int64_t count,
-                             std::size_t padded, float scale, float* HWY_RESTRICT scores) {
-  std::int64_t j = 0;
-  for (; j + kTileKeys <= count; j += kTileKeys) {
-    ScoreTile<Decoder, kQueries, kTileKeys>(queries, keys + j, padded, scale, scores + j);
+HWY_INLINE void ScoreQueries(const float* HWY_RESTRICT queries, Lines<typename Decoder::T> keys,
+                             std::int64_t begin, std::int64_t end, std::size_t padded, float scale,
+                             float* HWY_RESTRICT scores) {
+  std::int64_t j = begin;
+  for (; j + kTileKeys <= end; j += kTileKeys) {
+    ScoreTile<Decoder, kQueries, kTileKeys>(queries, keys, j, padded, scale, scores);
   }
-  for (; j < count; ++j) {
-    ScoreTile<Decoder, kQueries, 1>(queries, keys + j, padded, scale, scores + j);
-  }
+  for (; j < end; ++j) ScoreTile<Decoder, kQueries, 1>(queries, keys, j, padded, scale, scores);
 }
 
 // sums[q] += the values of keys [begin, end), weighed: kGroups groups from element i on.
 template <class Decoder, int kQueries, int kGroups>
-HWY_INLINE void WeighTile(const float* HWY_RESTRICT weights,
-                          const typename Decoder::T* const* values, std::int64_t begin,
-                          std::int64_t end, std::size_t padded, std::size_t i,
+HWY_INLINE void WeighTile(const float* HWY_RESTRICT weights, Lines<typename Decoder::T> values,
+                          std::int64_t begin, std::int64_t end, std::size_t padded, std::size_t i,
                           float* HWY_RESTRICT sums) {
   constexpr int kVectors = static_cast<int>(Decoder::kVectors);
   constexpr int kColumns = kGroups * kVectors;
@@ -167,8 +181,9 @@ HWY_INLINE void WeighTile(const float* HWY_RESTRICT weights,
     VF32 value[kGroups][kVectors];
     HWY_UNROLL(4)
     for (int g = 0; g < kGroups; ++g) {
-      LoadGroup<Decoder>(d, values[j] + i + static_cast<std::size_t>(g) * kDecoderGroup<Decoder>,
-                         value[g]);
+      const std::size_t at = i + static_cast<std::size_t>(g) * kDecoderGroup<Decoder>;
+      values.Prefetch(j, at);
+      LoadGroup<Decoder>(d, values.at[j] + at, value[g]);
     }
     HWY_UNROLL(4)
     for (int q = 0; q < kQueries; ++q) {
@@ -191,9 +206,9 @@ HWY_INLINE void WeighTile(const float* HWY_RESTRICT weights,
 }
 
 template <class Decoder, int kQueries>
-HWY_INLINE void WeighValues(const float* HWY_RESTRICT weights,
-                            const typename Decoder::T* const* values, std::int64_t begin,
-                            std::int64_t end, std::size_t padded, float* HWY_RESTRICT sums) {
+HWY_INLINE void WeighValues(const float* HWY_RESTRICT weights, Lines<typename Decoder::T> values,
+                            std::int64_t begin, std::int64_t end, std::size_t padded,
+                            float* HWY_RESTRICT sums) {
   if (begin >= end) return;
   constexpr int kGroups = kTileColumns / static_cast<int>(Decoder::kVectors);
   constexpr std::size_t kWide = kGroups * kDecoderGroup<Decoder>;
@@ -214,7 +229,7 @@ struct Seen {
 // The values of keys [from, to) for some queries: together where all see a key, one by one before
 // and after.
 template <class Decoder, int kQueries>
-void WeighSome(const float* weights, const typename Decoder::T* const* values, const Seen* seen,
+void WeighSome(const float* weights, Lines<typename Decoder::T> values, const Seen* seen,
                std::int64_t from, std::int64_t to, std::size_t padded, float* sums) {
   std::int64_t begin = from, end = to;
   for (int q = 0; q < kQueries; ++q) {
