@@ -300,6 +300,10 @@ int Main(int argc, char** argv) {
     const AllTimes t = Fit(chip, all, number > 0 ? number : 25);
     Judge(t, chip, all, scores);
     PrintConstants(t);
+  } else if (mode == "polish") {
+    const AllTimes t = Walk(AllTimes{}, chip, all, number > 0 ? number : 25, 3, 0.05);
+    Judge(t, chip, all, scores);
+    PrintConstants(t);
   } else if (mode == "cross") {
     const int folds = number > 1 ? number : 7;
     std::shuffle(layers.begin(), layers.end(), std::mt19937(7));
@@ -312,7 +316,9 @@ int Main(int argc, char** argv) {
       Judge(Fit(chip, fitted, 20), chip, judged, scores);
     }
   } else {
-    std::fprintf(stderr, "usage: fit_predictions [judge | fit [ROUNDS] | cross [FOLDS]] < CSV\n");
+    std::fprintf(stderr,
+                 "usage: fit_predictions [judge | errors | fit [ROUNDS] | polish [ROUNDS] | cross "
+                 "[FOLDS]] < CSV\n");
     return 2;
   }
   Print(scores);

@@ -201,9 +201,9 @@ TEST(TypicalRatesTest, GpusByTypeSizeAndMemory) {
   EXPECT_DOUBLE_EQ(TypicalRates(gpu, DataType::kBfloat16).gflops, 394e3);
   // An H100's memory at the H200's share of its interface; the size of a memory says nothing.
   gpu.memory_gbps = 3352;
-  EXPECT_NEAR(TypicalRates(gpu, DataType::kBfloat16).read_gbps, 2938, 1);
+  EXPECT_NEAR(TypicalRates(gpu, DataType::kBfloat16).read_gbps, 3010, 1);
   gpu.memory_bytes = std::size_t{24} << 30;
-  EXPECT_NEAR(TypicalRates(gpu, DataType::kBfloat16).read_gbps, 2938, 1);
+  EXPECT_NEAR(TypicalRates(gpu, DataType::kBfloat16).read_gbps, 3010, 1);
   // Half the power limit takes from the tensor cores, a slower clock from all.
   gpu.units = 132;
   gpu.power_watts = 350;

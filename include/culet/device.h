@@ -23,7 +23,7 @@ struct HardwareRates {
 struct DeviceInfo {
   std::string name;  ///< for people: the CPU's or GPU's marketing name
   /// For caches: what decides speed, not the marketing name.
-  /// "cpu/avx3_dl/2t/llc480m" or "cuda/900/132sm/1980mhz/l2-60m/mem150g/4900gbps".
+  /// "cpu/avx3_dl/2t/llc480m" or "cuda/900/132sm/1980mhz/l2-60m/mem150g/4800gbps".
   std::string device_class;
   int arch = 0;                 ///< as in GemmDesc
   int ordinal = -1;             ///< CUDA device number; -1 for the host

@@ -35,7 +35,7 @@ constexpr double kH200Gflops8 = 1458e3;
 constexpr double kH200Gflops16 = 788e3;
 constexpr double kH200Gflops32 = 60e3;  // no tensor cores: 128 lanes an SM at 1.8 GHz
 constexpr double kH200LaunchUs = 0.8;
-constexpr double kH200MemoryGbps = 4917;  // of its interface
+constexpr double kH200MemoryGbps = 4800;  // of its interface
 constexpr double kH200ClockMhz = 1980;
 constexpr double kH200Watts = 700;
 
