@@ -197,11 +197,12 @@ AllTimes Fit(const Chip& chip, const std::vector<const Row*>& rows, int rounds) 
 }
 
 struct Score {
-  double log_sum = 0, worst = 1;
+  double log_sum = 0, worst = 1, off_squares = 0;
   int count = 0;
   std::string worst_row;
-  void Add(double regret, const std::string& row) {
+  void Add(double regret, double predicted_over_measured, const std::string& row) {
     log_sum += std::log(regret), ++count;
+    off_squares += std::pow(std::log(predicted_over_measured), 2);
     if (regret > worst) worst = regret, worst_row = row;
   }
 };
@@ -224,16 +225,18 @@ void Judge(const AllTimes& t, const Chip& chip, const std::vector<const Row*>& r
                              : m <= 256  ? "m <= 256"
                              : m <= 1024 ? "m <= 1024"
                                          : "m > 1024";
-    scores[mode + " " + band].Add(regret, text);
-    scores[mode].Add(regret, text);
+    const double off = Predict(t, chip, *row, choice) / choice.us;
+    scores[mode + " " + band].Add(regret, off, text);
+    scores[mode].Add(regret, off, text);
     if (regret > 1.2 && std::getenv("SHOW") != nullptr) std::printf("  %.3f %s\n", regret, text);
   }
 }
 
 void Print(const std::map<std::string, Score>& scores) {
   for (const auto& [name, s] : scores)
-    std::printf("%-16s %4d rows  regret %.4f  worst %.3f  %s\n", name.c_str(), s.count,
-                std::exp(s.log_sum / s.count), s.worst, s.worst_row.c_str());
+    std::printf("%-16s %4d rows  regret %.4f  worst %.3f  off by %.3f  %s\n", name.c_str(), s.count,
+                std::exp(s.log_sum / s.count), s.worst,
+                std::exp(std::sqrt(s.off_squares / s.count)), s.worst_row.c_str());
 }
 
 void PrintConstants(const AllTimes& t) {
