@@ -224,8 +224,19 @@ class Tune(Case):
     def tune(self, *args, **kwargs):
         return culet_json("tune", *args, "--cache", self.cache, **kwargs)
 
+    def tune_until_sound(self, *args):
+        """A busy machine's measurement may be noisy, and is repeated by the next run. The first run's
+        report, with the winners of the last."""
+        first = last = self.tune(*args)
+        for _ in range(100):
+            if not any(p["winner"]["noisy"] for p in last["problems"]):
+                return dict(first, problems=[dict(a, winner=b["winner"]) for a, b in
+                                             zip(first["problems"], last["problems"])])
+            last = self.tune(*args)
+        raise AssertionError("all measurements were noisy")
+
     def test_the_second_run_measures_nothing(self):
-        first = self.tune("--m", "1,16", *SMALL)
+        first = self.tune_until_sound("--m", "1,16", *SMALL)
         self.assertEqual([p["outcome"] for p in first["problems"]], ["tuned", "tuned"])
         self.assertGreater(first["measurements"], 0)
         before = self.cache.read_bytes()
@@ -274,7 +285,7 @@ class Tune(Case):
         self.assertEqual([p["outcome"] for p in report["problems"]], ["left out by the budget"] * 6)
         self.assertEqual(report["measurements"], 0)
         # What was tuned before stays known, budget or not.
-        known = self.tune("--m", 7, *SMALL)["measurements"]
+        known = self.tune_until_sound("--m", 7, *SMALL)["measurements"]
         self.assertGreater(known, 0)
         report = self.tune("--m", 7, *SMALL, "--budget", 1e-9)
         self.assertEqual(report["problems"][0]["outcome"], "measured before")
@@ -304,6 +315,7 @@ class Tune(Case):
             self.assertTrue(all("damage" not in r for r in records))
             kept = len(records)
         first = self.write("first.txt", "".join(f"p{m} {m} 256 256\n" for m in range(1, kept + 1)))
+        self.tune_until_sound("--shapes", first)
         self.assertEqual(self.tune("--shapes", first)["measurements"], 0)
 
 

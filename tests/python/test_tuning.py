@@ -58,9 +58,19 @@ class Tuning(unittest.TestCase):
         d = product.output()
         culet.fp8_gemm_nt(*product.operands, d)
         self.assertEqual(product.wrong(d), 0)
+        self.tune_until_sound(product)
         with culet.autotune(budget=20) as again:
             culet.fp8_gemm_nt(*Product(3, 70, 128, seed=9).operands, d)  # another weight
         self.assertEqual(sum(result.measurements for result in again.results), 0)
+
+    def tune_until_sound(self, product):
+        """A busy machine's measurement may be noisy, and is repeated by the next tuning."""
+        for _ in range(100):
+            if "noisy" not in culet.explain(*product.operands, product.output()):
+                return
+            with culet.autotune(budget=20):
+                culet.fp8_gemm_nt(*product.operands, product.output())
+        self.fail("all measurements were noisy")
 
     def test_plans_of_other_weights_are_renewed(self):
         first, second = Product(3, 71, 128), Product(3, 71, 128, seed=2)
