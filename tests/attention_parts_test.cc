@@ -18,6 +18,7 @@
 #include "culet/gemm.h"
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
+#include "kernels/ops/ops.h"
 
 namespace culet {
 namespace {
@@ -167,6 +168,25 @@ TEST_P(AttentionParts, ABlockOutsideTheCacheIsNan) {
   const std::vector<float> out = Run(kRows - 1, 1);
   const bool seen = c_.window == 0;
   for (const float x : out) ASSERT_EQ(std::isnan(x), seen);
+}
+
+// A cache with room for very many keys holds few at first: they are split as in a small cache, and
+// no thread gives its own memory for it.
+TEST(AttentionWorkspaceTest, RoomForMoreKeysIsNeverLess) {
+  AttentionParams params;
+  params.heads = 64;
+  params.kv_heads = 8;
+  params.head_dim = 128;
+  for (const std::int64_t rows : {1, 4, 8, 9}) {
+    std::size_t before = 0;
+    for (std::int64_t keys = 1; keys <= std::int64_t{1} << 22; keys *= 2) {
+      const std::size_t floats = ops::AttentionWorkspace(params, rows, keys);
+      EXPECT_GE(floats, before) << rows << " rows, " << keys << " keys";
+      before = floats;
+    }
+    // Bounded all the same.
+    EXPECT_EQ(before, ops::AttentionWorkspace(params, rows, std::int64_t{1} << 24));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AttentionParts, testing::ValuesIn(kCases),

@@ -102,14 +102,14 @@ RowsSeen Look(const AttentionArgs& args, const AttentionRows& keys) {
 std::size_t AttentionParts::Floats(const AttentionParams& params, std::int64_t rows,
                                    std::int64_t keys) noexcept {
   if (rows > kSplitRows) return 0;
-  const auto parts = static_cast<std::size_t>(rows * params.heads * CeilDiv(keys, kKeyPart));
-  const std::size_t floats = parts * PartFloats(params);
-  return parts <= kMostPartFloats && floats <= kMostPartFloats ? floats : 0;
+  return static_cast<std::size_t>(rows * params.heads * CeilDiv(keys, kKeyPart)) *
+         PartFloats(params);
 }
 
 std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows,
                                std::int64_t keys) {
-  return AttentionParts::Floats(params, rows, keys) +
+  // Fewer keys than there may be are split, though all of them are not.
+  return std::min(AttentionParts::Floats(params, rows, keys), kMostPartFloats) +
          static_cast<std::size_t>(HostPool().threads()) * AttentionScratch::Floats(params);
 }
 
@@ -120,7 +120,7 @@ void Attention(const AttentionArgs& args, const AttentionRows& keys) {
   AttentionParts parts{args.workspace, p.heads, CeilDiv(seen.last_key, kKeyPart), PartFloats(p)};
   std::size_t part_floats = AttentionParts::Floats(p, args.rows, seen.last_key);
   const bool split = parts.parts > 1 && HostPool().threads() > 1 && part_floats > 0 &&
-                     part_floats + own <= args.workspace_floats;
+                     part_floats <= kMostPartFloats && part_floats + own <= args.workspace_floats;
   if (!split) part_floats = 0;
   const auto threads =
       static_cast<int>(std::min<std::size_t>((args.workspace_floats - part_floats) / own, 1 << 16));

@@ -31,8 +31,8 @@ struct AttentionParts {
   std::int64_t heads = 0, parts = 0;  ///< query heads of a row, parts of a head
   std::size_t floats = 0;             ///< of a part
 
-  /// Floats for `rows` rows that see up to `keys` keys; 0 where keys are not split: with many rows,
-  /// or too many parts.
+  /// Floats for `rows` rows that see up to `keys` keys; 0 with so many rows that keys are not
+  /// split.
   static std::size_t Floats(const AttentionParams& params, std::int64_t rows,
                             std::int64_t keys) noexcept;
 
