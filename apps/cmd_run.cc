@@ -40,15 +40,16 @@ struct RunArgs {
   }
 };
 
-// The bytes of a text, where they are ASCII: JSON holds text, not bytes.
+// The bytes of a text, where they are ASCII: JSON holds text, not bytes. The token that ended it is
+// no part of it.
 Json Text(const Continuation& continuation) {
   std::string text;
-  for (const std::int32_t token : continuation.tokens) {
+  const std::size_t ends = continuation.end == "eos" ? 1 : 0;
+  for (std::size_t i = 0; i + ends < continuation.tokens.size(); ++i) {
+    const std::int32_t token = continuation.tokens[i];
     if (token >= 0x80) return {};
     text.push_back(static_cast<char>(token));
   }
-  // What the end of a text leaves out: its stop token.
-  if (continuation.end == "eos") text.pop_back();
   return text;
 }
 

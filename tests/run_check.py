@@ -67,6 +67,23 @@ class Prompts(Case):
             (sequence,) = culet_json(*run)["sequences"]
             self.assertEqual((sequence["text"], sequence["end"]), ("52", "eos"))
 
+    def test_an_end_token_that_is_no_text(self):
+        """The adder, whose token 200 is what its end token 10 was."""
+        folder = self.copy(eos_token_id=200)
+        data = bytearray((self.adder / "model.safetensors").read_bytes())
+        size, = struct.unpack("<Q", data[:8])
+        table = json.loads(data[8:8 + size])["model.embed_tokens.weight"]
+        width = 2 * table["shape"][1]
+        a, b = (8 + size + table["data_offsets"][0] + token * width for token in (10, 200))
+        data[a:a + width], data[b:b + width] = data[b:b + width], data[a:a + width]
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors").write_bytes(data)
+        run = ["run", "--model", folder, "--prompt", self.PROMPT]
+        self.assertEqual(culet(*run)[0], self.PROMPT + self.ANSWER + "\n")
+        (sequence,) = culet_json(*run)["sequences"]
+        self.assertEqual((sequence["tokens"][-1], sequence["end"]), (200, "eos"))
+        self.assertEqual(sequence["text"], self.ANSWER)
+
     def test_a_file_of_prompts_is_one_batch(self):
         prompts = ["1+2=", self.PROMPT, "99+1=", "30000+4="]
         answers = ["3", self.ANSWER, "100", "30004"]
