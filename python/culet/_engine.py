@@ -71,15 +71,15 @@ class Engine:
             finally:
                 done.set()
 
+        thread = threading.Thread(target=measure, name="culet-tune")
         try:
-            threading.Thread(target=measure, name="culet-tune").start()
+            thread.start()
             while not done.wait(0.1):  # a signal that another thread got wakes nobody
                 pass
-        except RuntimeError:  # no thread could be started
-            raise
-        except BaseException:
+        except BaseException:  # a signal handler may raise anything
             stop.value = 1
-            done.wait()
+            if thread.is_alive():  # or it could not be started
+                done.wait()
             raise
         if isinstance(found[0], BaseException):
             raise found[0]

@@ -103,6 +103,25 @@ class Interrupts(unittest.TestCase):
             culet.fp8_gemm_nt(*second.operands, second.output())
         self.assertGreater(again.results[0].measurements, 0)
 
+    def test_a_signal_handler_that_raises_a_runtime_error_ends_the_measuring(self):
+        def handler(number, frame):
+            raise RuntimeError("a worker died")
+
+        product = Product(2, 55, 128)
+        patch, told = self.interrupted()
+        before = threading.active_count()
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, handler))
+        with self.assertRaisesRegex(RuntimeError, "a worker died"), patch:
+            with culet.autotune(budget=600):
+                culet.fp8_gemm_nt(*product.operands, product.output())
+        self.assertEqual((told, threading.active_count()), ([True], before))
+
+    def test_a_thread_that_cannot_be_started(self):
+        product = Product(2, 56, 128)
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start")):
+            with self.assertRaisesRegex(RuntimeError, "can't start"), culet.autotune(budget=600):
+                culet.fp8_gemm_nt(*product.operands, product.output())
+
     def test_a_failing_save_does_not_hide_the_interrupt(self):
         def save(engine):
             if saves:
