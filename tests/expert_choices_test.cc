@@ -40,6 +40,16 @@ TEST_F(ExpertChoicesTest, MeasuresPowersOfTwoAndTheMost) {
   for (const int m : {3, 5}) EXPECT_FALSE(Measured(m)) << m;
 }
 
+TEST_F(ExpertChoicesTest, MeasuresTheMostOfASmallerBatch) {
+  for (int m = 8; m >= 1; --m) {
+    ASSERT_TRUE(choices_.Choose(Problem(m), 8, DispatchPolicy::kMeasure).ok());
+  }
+  ASSERT_TRUE(choices_.Choose(Problem(5), 8, DispatchPolicy::kMeasure).ok());
+  ASSERT_FALSE(Measured(5));
+  ASSERT_TRUE(choices_.Choose(Problem(5), 5, DispatchPolicy::kMeasure).ok());
+  EXPECT_TRUE(Measured(5));
+}
+
 TEST_F(ExpertChoicesTest, OtherwiseMeasuresNothing) {
   for (int m = 1; m <= 4; ++m) {
     ASSERT_TRUE(choices_.Choose(Problem(m), 4, DispatchPolicy::kDefault).ok());

@@ -15,12 +15,17 @@ Result<LaunchSpec> ExpertChoices::Choose(const GemmDesc& desc, std::int64_t most
     known_.clear();
     generation_ = now;
   }
-  if (const auto known = known_.find(desc); known != known_.end()) return known->second;
   const bool anchor = std::has_single_bit(static_cast<unsigned>(desc.m)) || desc.m == most;
-  const bool measure = policy == DispatchPolicy::kMeasure;
-  auto spec = gemm_.Choose(desc, measure && !anchor ? DispatchPolicy::kDefault : policy);
+  const bool measure = anchor && policy == DispatchPolicy::kMeasure;
+  const auto known = known_.find(desc);
+  // A batch's `most` may have been chosen without a measurement, between those of a larger one.
+  if (known != known_.end() && (!measure || known->second.origin == Origin::kMeasured)) {
+    return known->second;
+  }
+  if (policy == DispatchPolicy::kMeasure && !anchor) policy = DispatchPolicy::kDefault;
+  auto spec = gemm_.Choose(desc, policy);
   // A measurement, this one's own too, is the cache's from now on.
-  if (spec && gemm_.cache().generation() == generation_) known_.emplace(desc, *spec);
+  if (spec && gemm_.cache().generation() == generation_) known_.insert_or_assign(desc, *spec);
   return spec;
 }
 
