@@ -96,10 +96,10 @@ Result<TuneReport> TuneUntil(const std::int32_t* stop, Gemm& gemm, const GemmDes
                              TuneOptions options) {
   if (stop == nullptr) return gemm.Tune(desc, options);
   bool stopped = false;
-  options.on_progress = [&](double, const LaunchSpec&) {
+  options.stop = [&] {
     // Another thread or a signal handler writes it.
     stopped = __atomic_load_n(stop, __ATOMIC_ACQUIRE) != 0;
-    return !stopped;
+    return stopped;
   };
   auto report = gemm.Tune(desc, options);
   if (report.ok() && !report->complete) gemm.cache().Insert(desc, report->winner);

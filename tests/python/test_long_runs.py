@@ -28,6 +28,32 @@ with culet.autotune(budget=20, persist=True) as tuning:
         print("results:", len(tuning.results))
 """
 
+STOPPED = """
+import resource
+from ctypes import byref, c_int32, pointer
+from culet import _engine, _gemm, _library
+from culet._operand import HOST, Operand
+
+places = [0]
+
+def matrix(dtype, rows, cols):
+    places.append(places[-1] + (1 << 30))  # far from each other
+    return Operand(places[-1], dtype, (rows, cols), (cols, 1), HOST)
+
+def peak_mib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+size = 1 << 14
+problem = _gemm._problem((matrix("uint8", 1, size), matrix("float32", 1, size // 128),
+                          matrix("uint8", size, size), matrix("float32", size // 128, size // 128),
+                          matrix("uint16", 1, size)), False)
+options = _library.TuneOptions(budget_s=0, stop=pointer(c_int32(1)))
+engine, before = _engine.engine(HOST), peak_mib()
+status = _library.LIBRARY.culet_tune(engine.handle, byref(problem), byref(options), None)
+print(_library.LIBRARY.culet_status_name(status).decode(),
+      _library.LIBRARY.culet_last_error().decode(), peak_mib() - before)
+"""
+
 
 class Plans(unittest.TestCase):
     def setUp(self):
@@ -139,6 +165,15 @@ class Interrupts(unittest.TestCase):
             with self.assertRaisesRegex(culet.Error, "the disk is full"):
                 with culet.autotune(budget=20, persist=True) as tuning:
                     tuning._engines[-1] = _engine.engine(-1)
+
+
+class Stops(unittest.TestCase):
+    def test_stop_ends_the_making_of_inputs(self):
+        """What is to be measured takes long to fill; a tuning that is stopped before has not."""
+        code, text = run("-c", STOPPED)
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, "^RESOURCE_EXHAUSTED the tuning was stopped before any sample")
+        self.assertLess(int(text.split()[-1]), 100)  # MiB, of the 256 that b takes
 
 
 class Forks(unittest.TestCase):
