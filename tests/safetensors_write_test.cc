@@ -1,6 +1,8 @@
 // A file that is there whole or not at all.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
@@ -105,6 +107,29 @@ TEST_F(SafetensorsWrite, ALinkStaysALink) {
   EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
   EXPECT_TRUE(SafetensorsFile::Open(Path("target")).ok());
   EXPECT_EQ(Files(), 2u);
+}
+
+TEST_F(SafetensorsWrite, ALinkToNoFileYetMakesThatFile) {
+  fs::create_symlink("target", folder_ / "link");
+  ASSERT_TRUE(WriteSafetensors(Path("link"), entries_).ok());
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_TRUE(SafetensorsFile::Open(Path("target")).ok());
+  EXPECT_EQ(Files(), 2u);
+}
+
+// What the process prints must not land in the file.
+TEST_F(SafetensorsWrite, AClosedStandardStreamStaysClosed) {
+  const int input = dup(STDIN_FILENO);
+  close(STDIN_FILENO);
+  for (const std::string& path : {Path("dump"), std::string("/dev/null")}) {
+    const auto writer = SafetensorsWriter::Open(path);
+    EXPECT_TRUE(writer.ok()) << path;
+    EXPECT_EQ(fcntl(STDIN_FILENO, F_GETFD), -1) << path;
+  }
+  if (input >= 0) {
+    dup2(input, STDIN_FILENO);
+    close(input);
+  }
 }
 
 TEST_F(SafetensorsWrite, WhereNothingCanBeMadeOpenSaysSo) {

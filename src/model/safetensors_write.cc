@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file_io.h"
 #include "culet/safetensors.h"
 
 namespace culet {
@@ -135,12 +136,17 @@ Result<SafetensorsWriter> SafetensorsWriter::Open(const std::string& path) {
   impl->target = error ? path : resolved.string();
   struct stat old {};
   const bool exists = stat(impl->target.c_str(), &old) == 0;
+  if (!exists) {  // a link may name a file that is to be made
+    auto target = FollowLinks(path);
+    if (!target) return target.status();
+    impl->target = *std::move(target);
+  }
   if (exists && access(impl->target.c_str(), W_OK) != 0) return impl->Error();
   if (exists && !S_ISREG(old.st_mode)) {
-    impl->fd = open(impl->target.c_str(), O_WRONLY | O_CLOEXEC);
+    impl->fd = OpenFile(impl->target, O_WRONLY | O_CLOEXEC);
   } else {
     impl->temporary = fmt::format("{}.tmp-{}-{}", impl->target, getpid(), std::random_device()());
-    impl->fd = open(impl->temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    impl->fd = OpenFile(impl->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
     if (impl->fd < 0) impl->temporary.clear();
   }
   if (impl->fd < 0) return impl->Error();
