@@ -1,4 +1,5 @@
 // What a session does with several prompts at once, with NaN, and when it is stopped.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -119,7 +120,53 @@ TEST_P(SessionTest, AFailedPrefillLeavesAllSequencesAsTheyWere) {
   EXPECT_TRUE(session.Prefill(fitting).ok());
 }
 
+// Of a batch's pieces some were computed, one prompt is done, another in its midst.
+TEST_P(SessionTest, APrefillStoppedInALaterPieceLeavesAllSequencesAsTheyWere) {
+  Session session =
+      MakeSession({.max_sequences = 2, .max_context = 32, .block_size = 4, .max_step_tokens = 3});
+  const int a = *session.AddSequence(), b = *session.AddSequence();
+  const auto first = Prompt(2, 1), long_one = Prompt(7, 2), other = Prompt(11, 3);
+  ASSERT_TRUE(session.Prefill(a, first).ok());
+  const std::vector<SequenceTokens> batch = {{a, long_one}, {b, other}};
+  int most_a = 0, most_b = 0;
+  session.SetGate([&]() -> Status {
+    most_a = std::max(most_a, *session.LengthOf(a));
+    most_b = std::max(most_b, *session.LengthOf(b));
+    return *session.LengthOf(b) < 8 ? Status() : Status(StatusCode::kFailedPrecondition, "enough");
+  });
+  EXPECT_EQ(session.Prefill(batch).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(most_a, 9);
+  EXPECT_EQ(most_b, 8);
+  EXPECT_EQ(*session.LengthOf(a), 2);
+  EXPECT_EQ(*session.LengthOf(b), 0);
+  session.SetGate(nullptr);
+  EXPECT_TRUE(session.Prefill(batch).ok());
+}
+
 // The gate is asked before each node is prepared and before each is launched.
+TEST_P(SessionTest, PromptsWithoutRoomAreRefusedBeforeAnyWork) {
+  Session session = MakeSession({.max_sequences = 2,
+                                 .max_context = 32,
+                                 .block_size = 4,
+                                 .cache_blocks = 10,
+                                 .max_step_tokens = 4});
+  int nodes = 0;
+  session.SetGate([&]() -> Status {
+    ++nodes;
+    return {};
+  });
+  const int a = *session.AddSequence(), b = *session.AddSequence();
+  const auto too_long = Prompt(33, 1), fits = Prompt(20, 2), one_more = Prompt(21, 3);
+  const std::vector<SequenceTokens> together = {{a, fits}, {b, one_more}};
+  EXPECT_EQ(session.Prefill(a, too_long).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(session.Prefill(together).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(nodes, 0);
+  EXPECT_EQ(*session.LengthOf(a), 0);
+  EXPECT_EQ(*session.LengthOf(b), 0);
+  EXPECT_TRUE(session.Prefill(a, fits).ok());
+  EXPECT_GT(nodes, 0);
+}
+
 TEST_P(SessionTest, AGateEndsAStep) {
   Session session = MakeSession({.max_context = 32});
   const int sequence = *session.AddSequence();

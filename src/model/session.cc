@@ -321,6 +321,11 @@ Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
   std::size_t tokens = 0;
   for (const SequenceTokens& part : batch) tokens += part.tokens.size();
   CULET_RETURN_IF_ERROR(impl_->CheckBatch(batch, tokens));
+  // What has no room is refused before the first piece is computed.
+  CULET_RETURN_IF_ERROR(impl_->Extend(batch));
+  for (const SequenceTokens& part : batch) {
+    impl_->tables.Shrink(part.sequence, static_cast<int>(part.tokens.size()));
+  }
   const auto hidden = static_cast<std::size_t>(impl_->model.config().hidden);
   const auto vocab = static_cast<std::size_t>(impl_->model.config().vocab);
   const auto states = static_cast<std::size_t>(impl_->model.config().layers) + 1;
