@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "apps/launch_overhead.h"
 #include "culet/gemm.h"
 #include "culet/model.h"
+#include "fake_kernel.h"
 
 namespace culet::cli {
 namespace {
@@ -139,6 +141,26 @@ TEST_F(Bench, WithoutABudgetEveryContenderHasEveryRound) {
   options.clock_s = [&] { return now_s += 1e9; };
   ASSERT_TRUE(MeasureContenders(gemm, ProblemOf(2).desc, options, contenders).ok());
   for (const Contender& contender : contenders) EXPECT_EQ(contender.samples_us.size(), 4u);
+}
+
+// The limit passes while the kernel refuses its launch.
+TEST_F(Bench, AKernelsFaultIsToldThoughTheTimeIsUp) {
+  double now_s = 0;
+  auto kernel = std::make_unique<FakeKernel>("refuses");
+  kernel->run = [&](const GemmArgs&, int, int, Workspace&) {
+    now_s = 2;
+    return 1;
+  };
+  const Kernel* const mine = kernel.get();
+  ASSERT_TRUE(gemm.Register(std::move(kernel)).ok());
+  std::vector<Contender> contenders = All(ProblemOf(2).desc);
+  std::erase_if(contenders, [&](const Contender& c) { return c.spec.kernel != mine; });
+  ASSERT_EQ(contenders.size(), 1u);
+  MeasureOptions options;
+  options.budget_s = options.limit_s = 1;
+  options.clock_s = [&] { return now_s; };
+  ASSERT_TRUE(MeasureContenders(gemm, ProblemOf(2).desc, options, contenders).ok());
+  EXPECT_EQ(contenders.front().status.code(), StatusCode::kInvalidArgument);
 }
 
 // 20,000 calls a batch, in a clock that goes on by 1 ms at each look, and now and then by a second.
