@@ -174,38 +174,24 @@ TEST_F(CacheDamageTest, CheckSaveLeavesNothingButTheLock) {
   EXPECT_EQ(CacheFile(path_).CheckSave({}).code(), StatusCode::kDataLoss);
 }
 
-// Runs `body` as a user whom permissions hold back, and returns its answer.
-template <class Body>
-std::string AsNobody(Body body) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(1);
-    const std::string answer = body();
-    _exit(write(ends[1], answer.data(), answer.size()) < 0);
-  }
-  close(ends[1]);
-  std::string answer(4096, '\0');
-  answer.resize(static_cast<std::size_t>(std::max<ssize_t>(0, read(ends[0], answer.data(), 4096))));
-  close(ends[0]);
-  waitpid(child, nullptr, 0);
-  return answer;
-}
-
 TEST_F(CacheDamageTest, AReadOnlyFolderIsCalledSo) {
   SaveRecord(1);
   fs::remove(path_ + ".lock");
   ASSERT_EQ(chmod(folder_.path().c_str(), 0555), 0);
-  EXPECT_THAT(AsNobody([&] { return CacheFile(path_).CheckSave({}).ToString(); }),
-              HasSubstr("Permission denied"));
-  EXPECT_THAT(AsNobody([&] {
-                DispatchCache cache = NewCache();
-                cache.Insert(Problem(2), Measured(kernel_, 10));
-                return CacheFile(path_).Save(cache).status().ToString();
-              }),
-              HasSubstr("Permission denied"));
+  const auto called_so = [](const Status& status) {
+    return status.message().find("Permission denied") != std::string::npos;
+  };
+  const int result = AsNobody([&] {
+    const char* const folder = folder_.path().c_str();
+    if (access(folder, R_OK | X_OK) != 0 || access(folder, W_OK) == 0) return kCannot;
+    if (!called_so(CacheFile(path_).CheckSave({}))) return 1;
+    DispatchCache cache = NewCache();
+    cache.Insert(Problem(2), Measured(kernel_, 10));
+    return called_so(CacheFile(path_).Save(cache).status()) ? 0 : 2;
+  });
   ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
+  if (result == kCannot) GTEST_SKIP() << "no user here may read this folder and not write it";
+  EXPECT_EQ(result, 0);
 }
 
 // With stderr closed, the next file that is opened must not take its number.

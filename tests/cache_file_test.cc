@@ -421,21 +421,6 @@ TEST_F(CacheFileTest, ADamagedHeaderIsRefusedAndNothingIsLost) {
   }
 }
 
-constexpr int kCannot = 99;
-
-// Runs `body` as a user without privileges; its return value, kCannot where there is no such user,
-// or -1 when it did not end by itself.
-int AsNobody(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannot);
-    _exit(body());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 TEST_F(CacheFileTest, AFolderThatCannotBeWrittenIsReported) {
   SaveRecords(path_, 2);
   fs::remove(path_ + ".lock");

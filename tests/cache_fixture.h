@@ -1,11 +1,15 @@
-// What the cache's tests share: a kernel that is never launched, problems, a folder of its own.
+// What the cache's tests share: a kernel that is never launched, problems, a folder of its own,
+// another user.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -96,6 +100,21 @@ inline std::vector<std::string> Lines(const std::string& text) {
     begin = end + 1;
   }
   return lines;
+}
+
+inline constexpr int kCannot = 99;
+
+/// Runs `body` as a user whom permissions hold back; its return value, kCannot where there is no
+/// such user, or -1 when it did not end by itself.
+inline int AsNobody(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannot);
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 }  // namespace culet
