@@ -145,6 +145,10 @@ Status SaveResults(Session& session) {
     session.saved_in = session.file->path();
     return {};
   }
+  if (session.gemm.cache().size() == 0) {  // nothing to rescue
+    Note(saved.message());
+    return saved;
+  }
   const Result<CacheFile> rescue = Rescue(session.gemm.cache());
   if (rescue.ok()) {
     session.file = *rescue;
