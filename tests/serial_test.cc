@@ -58,6 +58,15 @@ TEST_F(SerialTest, IsACandidateOfKernelsThatOverlapWhereTheProblemAllowsIt) {
   EXPECT_DOUBLE_EQ(both[1].time_us, 2e-7);
 }
 
+// A transposed twin never overlaps, so a serial launch of it would be the same one twice.
+TEST_F(SerialTest, IsNoCandidateOfATransposedTwin) {
+  auto twin = transpose(*overlapping_);
+  const Kernel* const added = twin.get();
+  EXPECT_FALSE(added->desc().pdl);
+  ASSERT_TRUE(gemm_.Register(std::move(twin)).ok());
+  EXPECT_EQ(CandidatesOf(added, Problem(true)).size(), 1u);
+}
+
 TEST_F(SerialTest, TheKernelIsLaunchedWithoutPdl) {
   std::vector<float> a(4 * 64), b(64 * 32), d(4 * 32);
   GemmArgs args;

@@ -39,6 +39,7 @@ KernelDesc TransposedDesc(KernelDesc desc) noexcept {
   // Invariance of the inner kernel's rows says nothing about its columns, which are our rows.
   if (desc.determinism == Determinism::kBatchInvariant) desc.determinism = Determinism::kRepeatable;
   desc.transpose = !desc.transpose;
+  desc.pdl = false;  // the promise is not handed on, above
   return desc;
 }
 
