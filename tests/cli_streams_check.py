@@ -133,8 +133,12 @@ class Saving(Case):
                                    env=dict(os.environ, **(env or {})))
         for _ in range(3):
             self.assertTrue(process.stdout.readline())
+        # Stopped: a file that it saves in between would be in the folder's place.
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
         self.cache.rename(self.folder / "was.jsonl")
         self.cache.mkdir()
+        process.send_signal(signal.SIGCONT)
         for _ in range(3):
             self.assertTrue(process.stdout.readline())
         process.send_signal(signal.SIGINT)

@@ -1,5 +1,6 @@
 // Keys of config.json and generation_config.json, and folders that hold something else.
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -71,10 +72,9 @@ TEST(DecoderConfig, WhatIsNotHonouredIsRefused) {
 class ConfigFolder : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/culet-config-" +
-              testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+    // Of its own: another run of the tests may be under way.
+    folder_ = testing::TempDir() + "/culet-config-XXXXXX";
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
