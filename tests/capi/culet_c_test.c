@@ -445,6 +445,7 @@ int main(int count, char** arguments) {
     PrintSizes();
     return 0;
   }
+  CHECK(setenv("CULET_CACHE", "off", 1) == 0); /* the user's own cache stays as it is */
   culet_engine* engine = NULL;
   int32_t devices = 0;
   CHECK(strcmp(culet_last_error(), "") == 0);
