@@ -15,7 +15,9 @@ namespace {
 // An attribute of a device; 0 where the driver does not tell it.
 double Attribute(cudaDeviceAttr attribute, int ordinal) {
   int value = 0;
-  return cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess ? value : 0;
+  if (cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess) return value;
+  static_cast<void>(cudaGetLastError());  // not for the next launch to find
+  return 0;
 }
 
 // What decides a GPU's speed. Memory and rates are rounded: boards of one class differ by what the
@@ -66,6 +68,8 @@ Status AppendCudaDevices(std::vector<DeviceInfo>& devices) {
     char pci_bus_id[32] = {};
     if (cudaDeviceGetPCIBusId(pci_bus_id, sizeof pci_bus_id, i) == cudaSuccess) {
       device.power_watts = PowerLimitWatts(pci_bus_id);
+    } else {
+      static_cast<void>(cudaGetLastError());
     }
     device.device_class = ClassOf(device);
     devices.push_back(std::move(device));

@@ -23,7 +23,14 @@ class TimeLimit {
     return left_s > 0 ? left_s : -1.0;
   }
 
-  bool Stopped() const { return options_.stop && options_.stop(); }
+  /// Whether the caller wants the end. A question that throws is an answer: yes.
+  bool Stopped() const noexcept {
+    try {
+      return options_.stop && options_.stop();
+    } catch (...) {
+      return true;
+    }
+  }
 
   /// Whether work of that length may begin.
   bool Allows(double seconds) const { return !limited() || seconds < LeftS(); }
