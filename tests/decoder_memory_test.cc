@@ -53,6 +53,14 @@ void* operator new(std::size_t bytes) { return Counted(bytes, 1); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return Counted(bytes, static_cast<std::size_t>(alignment));
 }
+// The standard library's own call the others; a sanitizer's would not.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return Counted(bytes, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* pointer) noexcept { Uncounted(pointer, 1); }
 void operator delete(void* pointer, std::size_t) noexcept { Uncounted(pointer, 1); }
 void operator delete(void* pointer, std::align_val_t alignment) noexcept {
