@@ -16,7 +16,7 @@ namespace {
 
 static_assert(WgmmaDescriptor128(0) == 0x4000004000010000ull);
 static_assert((WgmmaDescriptor128(0x8000) & 0x3FFF) == 0x800);
-static_assert(WgmmaDescriptorStep(kWgmmaFp8KBytes) == 2);
+static_assert(WgmmaDescriptorStep(kWgmmaKBytes) == 2);
 static_assert(EmptyArrivals(8, 2) == 16 && FullArrivals(2) == 3);
 
 TEST(Swizzle, IsAPermutationOfTheTileAndKeepsChunksWhole) {

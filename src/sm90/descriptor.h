@@ -53,8 +53,8 @@ CULET_HOST_DEVICE constexpr std::uint64_t WgmmaDescriptorStep(std::uint32_t byte
   return bytes >> 4;
 }
 
-/// Bytes of K that one FP8 wgmma consumes.
-inline constexpr std::uint32_t kWgmmaFp8KBytes = 32;
+/// Bytes of K that one wgmma consumes, in every format.
+inline constexpr std::uint32_t kWgmmaKBytes = 32;
 
 /// Arrivals that complete one phase of a stage's `full` barrier: the producer's one
 /// arrive.expect_tx, and `extra_threads` others that write part of the stage themselves.

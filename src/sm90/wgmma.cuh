@@ -1,17 +1,20 @@
-// FP8 E4M3 warpgroup matrix products, D(FP32) += A x B^T, both operands K-major.
+// Warpgroup matrix products, D(FP32) += A x B^T, both operands of one format and K-major.
 // Source: PTX ISA 9.7.15 "Asynchronous Warpgroup Level Matrix Instructions".
-// One call is one wgmma.mma_async of depth 32: m64nNk32. The lists of registers are cumulative
-// string macros, so each N costs two asm statements and no hand-counted operands beyond its own
-// indices.
+// One call is one wgmma.mma_async of 32 bytes of K: m64nNk32 of E4M3, m64nNk16 of BF16 and F16. The
+// lists of registers are cumulative string macros, so each N costs two asm statements and no
+// hand-counted operands beyond its own indices.
 //
 // Numerics: the tensor core keeps 14 significant bits of an FP8 accumulator (measured on an H200),
-// so callers promote to FP32 registers at least every 128 of K. Hazards: accumulators must not be
+// so callers promote to FP32 registers at least every 128 of K, unless the user asked for speed.
+// Hazards: accumulators must not be
 // touched between the product and the Wait that covers it. Accumulators that are in flight over a
 // loop's back edge and are read in the loop make ptxas 13.0 serialise every wgmma of the kernel
 // (C7514); straight-line bodies that end in Wait<0> are clean.
 #pragma once
 
 #include <cstdint>
+
+#include "sm90/format.h"
 
 namespace culet::sm90 {
 
@@ -40,10 +43,10 @@ __device__ __forceinline__ void FenceRegisters(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// m64nNk32. Ss: both operands are shared-memory descriptors (descriptor.h).
+// m64nN, 32 bytes of K. Ss: both operands are shared-memory descriptors (descriptor.h).
 // kAccumulate false overwrites D.
-template <int kN>
-struct WgmmaE4m3;
+template <class Format, int kN>
+struct Wgmma;
 
 // clang-format off
 #define CULET_R4 "%0,%1,%2,%3"
@@ -75,35 +78,41 @@ struct WgmmaE4m3;
   CULET_D4(120), CULET_D4(124)
 // clang-format on
 
-// kA, kB and kP are the asm operand numbers that follow the N/2 accumulators.
-#define CULET_WGMMA_E4M3(kN, kRegs, kA, kB, kP)                                            \
+// kA, kB and kP are the asm operand numbers that follow the N/2 accumulators; 16-bit formats have
+// two more immediates, which transpose operands.
+#define CULET_WGMMA(Format, kText, kImmediates, kN, kRegs, kA, kB, kP)                     \
   template <>                                                                              \
-  struct WgmmaE4m3<kN> {                                                                   \
+  struct Wgmma<Format, kN> {                                                               \
     static constexpr int kRegisters = kRegs;                                               \
     template <bool kAccumulate>                                                            \
     static __device__ __forceinline__ void Ss(float (&d)[kRegs], uint64_t a, uint64_t b) { \
       asm volatile("{.reg .pred p; setp.ne.b32 p, %" #kP                                   \
-                   ", 0; wgmma.mma_async.sync.aligned.m64n" #kN                            \
-                   "k32.f32.e4m3.e4m3 {" CULET_R##kRegs "}, %" #kA ", %" #kB ", p, 1, 1;}" \
+                   ", 0; wgmma.mma_async.sync.aligned.m64n" #kN kText " {" CULET_R##kRegs  \
+                   "}, %" #kA ", %" #kB ", p, 1, 1" kImmediates ";}"                       \
                    : CULET_D##kRegs##_                                                     \
                    : "l"(a), "l"(b), "n"(kAccumulate ? 1 : 0));                            \
     }                                                                                      \
   }
+#define CULET_WGMMA_FORMATS(...)                                 \
+  CULET_WGMMA(E4m3, "k32.f32.e4m3.e4m3", "", __VA_ARGS__);       \
+  CULET_WGMMA(Bf16, "k16.f32.bf16.bf16", ", 0, 0", __VA_ARGS__); \
+  CULET_WGMMA(F16, "k16.f32.f16.f16", ", 0, 0", __VA_ARGS__)
 
-CULET_WGMMA_E4M3(8, 4, 4, 5, 6);
-CULET_WGMMA_E4M3(16, 8, 8, 9, 10);
-CULET_WGMMA_E4M3(32, 16, 16, 17, 18);
-CULET_WGMMA_E4M3(48, 24, 24, 25, 26);
-CULET_WGMMA_E4M3(64, 32, 32, 33, 34);
-CULET_WGMMA_E4M3(80, 40, 40, 41, 42);
-CULET_WGMMA_E4M3(96, 48, 48, 49, 50);
-CULET_WGMMA_E4M3(112, 56, 56, 57, 58);
-CULET_WGMMA_E4M3(128, 64, 64, 65, 66);
-CULET_WGMMA_E4M3(160, 80, 80, 81, 82);
-CULET_WGMMA_E4M3(192, 96, 96, 97, 98);
-CULET_WGMMA_E4M3(256, 128, 128, 129, 130);
+CULET_WGMMA_FORMATS(8, 4, 4, 5, 6);
+CULET_WGMMA_FORMATS(16, 8, 8, 9, 10);
+CULET_WGMMA_FORMATS(32, 16, 16, 17, 18);
+CULET_WGMMA_FORMATS(48, 24, 24, 25, 26);
+CULET_WGMMA_FORMATS(64, 32, 32, 33, 34);
+CULET_WGMMA_FORMATS(80, 40, 40, 41, 42);
+CULET_WGMMA_FORMATS(96, 48, 48, 49, 50);
+CULET_WGMMA_FORMATS(112, 56, 56, 57, 58);
+CULET_WGMMA_FORMATS(128, 64, 64, 65, 66);
+CULET_WGMMA_FORMATS(160, 80, 80, 81, 82);
+CULET_WGMMA_FORMATS(192, 96, 96, 97, 98);
+CULET_WGMMA_FORMATS(256, 128, 128, 129, 130);
 
-#undef CULET_WGMMA_E4M3
+#undef CULET_WGMMA_FORMATS
+#undef CULET_WGMMA
 #undef CULET_R4
 #undef CULET_R8
 #undef CULET_R16

@@ -25,7 +25,7 @@ __device__ unsigned RandomE4m3(unsigned index) {
 }
 
 __global__ void __launch_bounds__(kThreads, 1) TensorRate(int rounds, float* sink) {
-  using Product = sm90::WgmmaE4m3<256>;
+  using Product = sm90::Wgmma<sm90::E4m3, 256>;
   extern __shared__ unsigned char raw[];
   const auto start = static_cast<unsigned>(__cvta_generic_to_shared(raw));
   const unsigned pad = (1024 - start % 1024) % 1024;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads, 1) TensorRate(int rounds, float* sin
       const auto a = sm90::WgmmaDescriptor128(at + group * 64 * kDepth);
       const auto b = sm90::WgmmaDescriptor128(at + kRowsA * kDepth);
 #pragma unroll
-      for (int k = 0; k < kDepth; k += sm90::kWgmmaFp8KBytes) {
+      for (int k = 0; k < kDepth; k += sm90::kWgmmaKBytes) {
         Product::Ss<true>(sums, a + sm90::WgmmaDescriptorStep(k), b + sm90::WgmmaDescriptorStep(k));
       }
     }

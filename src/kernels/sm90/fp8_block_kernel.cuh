@@ -71,14 +71,14 @@ struct Consumer {
     const uint32_t a = low_a + skip + i / C::kProductsN * (64 * kBlockK / 16);
     const uint32_t b = low_b + skip + i % C::kProductsN * (C::kProductN * kBlockK / 16);
     constexpr uint64_t kHigh = kWgmmaDescriptor128 & 0xFFFFFFFF00000000ull;
-    constexpr uint32_t kStep = kWgmmaFp8KBytes / 16;
-    using Wgmma = WgmmaE4m3<C::kProductN>;
+    constexpr uint32_t kStep = kWgmmaKBytes / 16;
+    using Product = Wgmma<E4m3, C::kProductN>;
     FenceRegisters(product);
     WgmmaFence();
-    Wgmma::template Ss<false>(product, kHigh | a, kHigh | b);
-    Wgmma::template Ss<true>(product, kHigh | (a + kStep), kHigh | (b + kStep));
-    Wgmma::template Ss<true>(product, kHigh | (a + 2 * kStep), kHigh | (b + 2 * kStep));
-    Wgmma::template Ss<true>(product, kHigh | (a + 3 * kStep), kHigh | (b + 3 * kStep));
+    Product::template Ss<false>(product, kHigh | a, kHigh | b);
+    Product::template Ss<true>(product, kHigh | (a + kStep), kHigh | (b + kStep));
+    Product::template Ss<true>(product, kHigh | (a + 2 * kStep), kHigh | (b + 2 * kStep));
+    Product::template Ss<true>(product, kHigh | (a + 3 * kStep), kHigh | (b + 3 * kStep));
     WgmmaCommit();
   }
 

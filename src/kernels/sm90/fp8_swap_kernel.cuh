@@ -68,7 +68,7 @@ __device__ __forceinline__ void Fp8SwapBlocks(float (&sum)[C::kRegs],
   constexpr int kProducts = kBlocks * C::kParts;
   constexpr int kPartGroups = C::kProductTokens / 8;
   constexpr int kAhead = C::kDepth > 1 ? C::kDepth - 1 : 1;
-  using Product = WgmmaE4m3<C::kProductTokens>;
+  using Product = Wgmma<E4m3, C::kProductTokens>;
   float product[C::kDepth][C::kProductTokens / 2];
   float2 token_scale[C::kReadFirst ? kBlocks * C::kLoopGroups : C::kReadAhead ? kPartGroups : 2];
   int stage[kBlocks];
@@ -95,7 +95,7 @@ __device__ __forceinline__ void Fp8SwapBlocks(float (&sum)[C::kRegs],
     Product::template Ss<false>(product[i % C::kDepth], weights, part);
 #pragma unroll
     for (int slice = 1; slice < 4; ++slice) {
-      const uint64_t step = WgmmaDescriptorStep(slice * kWgmmaFp8KBytes);
+      const uint64_t step = WgmmaDescriptorStep(slice * kWgmmaKBytes);
       Product::template Ss<true>(product[i % C::kDepth], weights + step, part + step);
     }
     WgmmaCommit();

@@ -1,0 +1,32 @@
+// What becomes of a product's sums before they are stored, as host and device know it.
+#pragma once
+
+#include <cstdint>
+
+namespace culet::sm90 {
+
+/// An element of D, C or the bias.
+enum class OutputType : std::int8_t { kBf16 = 0, kF16 = 1, kF32 = 2 };
+
+constexpr int BytesOf(OutputType type) { return type == OutputType::kF32 ? 4 : 2; }
+
+/// x = alpha * scale_a[row] * scale_b[column] * sum + beta * c[row, column] + bias[column]
+/// A pointer that is null leaves its term (a scale: its factor) out.
+struct EpilogueParams {
+  float alpha = 1.0f;
+  float beta = 0.0f;
+  const float* scale_a = nullptr;  ///< of rows of A, or of all of it: per-row and per-tensor scales
+  const float* scale_b = nullptr;  ///< of columns of B, or of all of it
+  int scale_a_step = 0;            ///< elements between the scales of two rows; 0: one for all
+  int scale_b_step = 0;
+  const void* c = nullptr;
+  std::int64_t ldc = 0;  ///< elements; C is row-major
+  const void* bias = nullptr;
+  int bias_step = 1;  ///< 0 and bias_row_step 1: one value a row
+  int bias_row_step = 0;
+  OutputType c_type = OutputType::kBf16;
+  OutputType bias_type = OutputType::kBf16;
+  OutputType d_type = OutputType::kBf16;
+};
+
+}  // namespace culet::sm90
