@@ -201,7 +201,7 @@ TEST(Describe, NamesEveryFaultOfScales) {
       {
           {[](auto& a) { a.operation.quant_a.type = NoSuch<QuantType>(); },
            kInvalid,
-           {"quant_a", "(99)", "kNone, kK or kB"}},
+           {"quant_a", "(99)", "kNone, kK, kB, kTensor or kRow"}},
           {[](auto& a) { a.operation.quant_b = {}; },
            kInvalid,
            {"V is given", "quant_b.type is none", "leave V and Vdesc empty"}},
@@ -224,6 +224,44 @@ TEST(Describe, NamesEveryFaultOfScales) {
           {[](auto& a) { a.U = Moved(a.U, 2); }, kInvalid, {"U is 0x6000002", "multiple of 4"}},
           {[](auto& a) { a.V = Moved(a.V, 1); }, kInvalid, {"V is 0x7000001", "multiple of 4"}},
       });
+}
+
+TEST(Describe, TakesScalesPerTensorAndPerRow) {
+  GemmArgs args = Fp8();
+  args.operation.quant_a = {QuantType::kRow};
+  args.operation.quant_b = {QuantType::kTensor};
+  args.Udesc = RowMajor(DataType::kFloat32, args.Adesc.rows, 1);
+  args.Vdesc = RowMajor(DataType::kFloat32, 1, 1);
+  auto desc = Describe(args, 0);
+  ASSERT_TRUE(desc.ok()) << desc.status().ToString();
+  EXPECT_EQ(desc->quant_a, (QuantDesc{QuantType::kRow, 0}));
+  EXPECT_EQ(desc->type_v, DataType::kFloat32);
+  EXPECT_NE(ToString(*desc).find(" U: float32 per row V: float32 per tensor"), std::string::npos)
+      << ToString(*desc);
+
+  std::swap(args.operation.quant_a, args.operation.quant_b);
+  args.Udesc = RowMajor(DataType::kFloat32, 1, 1);
+  args.Vdesc = RowMajor(DataType::kFloat32, 1, args.Bdesc.cols);
+  desc = Describe(args, 0);
+  ASSERT_TRUE(desc.ok()) << desc.status().ToString();
+  EXPECT_NE(ToString(*desc).find(" U: float32 per tensor V: float32 per column"), std::string::npos)
+      << ToString(*desc);
+
+  const std::string m = std::to_string(args.Adesc.rows), n = std::to_string(args.Bdesc.cols);
+  ExpectFaults(args, {
+                         {[](auto& a) { a.operation.quant_a.group_size = 128; },
+                          kInvalid,
+                          {"quant_a.group_size is 128", "per tensor", "leave it 0"}},
+                         {[](auto& a) { a.operation.quant_b.group_size = 1; },
+                          kInvalid,
+                          {"quant_b.group_size is 1", "per column", "leave it 0"}},
+                         {[](auto& a) { a.operation.quant_a.type = QuantType::kRow; },
+                          kInvalid,
+                          {"Udesc is 1 x 1", "quant_a (per row)", m + " x 1"}},
+                         {[](auto& a) { a.operation.quant_b.type = QuantType::kTensor; },
+                          kInvalid,
+                          {"Vdesc is 1 x " + n, "quant_b (per tensor)", "1 x 1"}},
+                     });
 }
 
 TEST(Describe, NamesMatricesBeyondTheAddressSpace) {

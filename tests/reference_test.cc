@@ -100,6 +100,10 @@ long double Expected(const Problem& p, const Matrix& c, int row, int col) {
   long double sum = 0;
   for (int i = 0; i < p.k; ++i) {
     long double a = p.a.Get(row, i), b = p.b.Get(i, col);
+    if (qa.type == QuantType::kTensor) a *= p.u.Get(0, 0);
+    if (qa.type == QuantType::kRow) a *= p.u.Get(row, 0);
+    if (qb.type == QuantType::kTensor) b *= p.v.Get(0, 0);
+    if (qb.type == QuantType::kRow) b *= p.v.Get(0, col);
     if (qa.type == QuantType::kK) a *= p.u.Get(row, i / qa.group_size);
     if (qa.type == QuantType::kB) a *= p.u.Get(row / qa.group_size, i / qa.group_size);
     if (qb.type == QuantType::kK) b *= p.v.Get(i / qb.group_size, col);
@@ -150,8 +154,8 @@ void ExpectRight(Kernel& kernel, Problem& p, bool c_is_d = false) {
 template <class Random>
 QuantDesc RandomQuant(Random& random) {
   constexpr int kSizes[] = {1, 3, 16, 32, 100, 128};
-  const auto type = static_cast<QuantType>(random() % 3);
-  return {type, type == QuantType::kNone ? 0 : kSizes[random() % 6]};
+  const auto type = static_cast<QuantType>(random() % 5);
+  return {type, HasGroupSize(type) ? kSizes[random() % 6] : 0};
 }
 
 template <class Random>
@@ -174,15 +178,19 @@ Problem RandomProblem(std::mt19937& random, int m, int n, int k) {
   const QuantDesc qa = p.operation.quant_a = RandomQuant(random);
   const QuantDesc qb = p.operation.quant_b = RandomQuant(random);
   const auto groups = [](int extent, int size) { return (extent + size - 1) / size; };
+  const auto groups_k = [&](const QuantDesc& quant) {
+    return HasGroupSize(quant.type) ? groups(k, quant.group_size) : 1;
+  };
+  const auto groups_outer = [&](const QuantDesc& quant, int outer) {
+    if (quant.type == QuantType::kTensor) return 1;
+    return quant.type == QuantType::kB ? groups(outer, quant.group_size) : outer;
+  };
   if (qa.type != QuantType::kNone) {
-    p.u = Matrix(DataType::kFloat32, RandomOrder(random),
-                 qa.type == QuantType::kB ? groups(m, qa.group_size) : m, groups(k, qa.group_size),
-                 gap());
+    p.u = Matrix(DataType::kFloat32, RandomOrder(random), groups_outer(qa, m), groups_k(qa), gap());
     p.u.Fill(random, 0.1, 2);
   }
   if (qb.type != QuantType::kNone) {
-    p.v = Matrix(DataType::kFloat32, RandomOrder(random), groups(k, qb.group_size),
-                 qb.type == QuantType::kB ? groups(n, qb.group_size) : n, gap());
+    p.v = Matrix(DataType::kFloat32, RandomOrder(random), groups_k(qb), groups_outer(qb, n), gap());
     p.v.Fill(random, 0.1, 2);
   }
   p.alpha = 0.75f + 0.1f * static_cast<float>(random() % 5);

@@ -46,7 +46,7 @@ TEST(Text, DataType) {
 }
 TEST(Text, Order) { CheckNames<Order>({"col", "row"}); }
 TEST(Text, Striding) { CheckNames<Striding>({"flat", "blocked", "indexed"}); }
-TEST(Text, QuantType) { CheckNames<QuantType>({"none", "k", "block"}); }
+TEST(Text, QuantType) { CheckNames<QuantType>({"none", "k", "block", "tensor", "row"}); }
 TEST(Text, Epilogue) { CheckNames<Epilogue>({"none", "gated_silu"}); }
 TEST(Text, DispatchPolicy) { CheckNames<DispatchPolicy>({"default", "measure", "reuse"}); }
 TEST(Text, Accumulate) { CheckNames<Accumulate>({"promoted", "fast"}); }

@@ -131,17 +131,21 @@ class FlawedKernel final : public ArgsKernel {
     if (defect_ == Defect::kIgnoresOrderOfA && m_ <= k_) a_layout.order = Order::kRowMajor;
     a_.resize(static_cast<std::size_t>(m_) * k_);
     b_.resize(static_cast<std::size_t>(n_) * k_);
+    const ScaleGroup of_a = ScaleGroupOf(args.operation.quant_a, m_, k_);
+    const ScaleGroup of_b = ScaleGroupOf(args.operation.quant_b, n_, k_);
     for (int row = 0; row < m_; ++row) {
       for (int i = 0; i < k_; ++i) {
         float scale = 1;
-        if (args.U != nullptr) scale = load(args.U, args.Udesc, row, ScaleBlock(i));
+        if (args.U != nullptr) {
+          scale = load(args.U, args.Udesc, row / of_a.outer, ScaleBlock(i, of_a.k));
+        }
         a_[row * k_ + i] = scale * load(args.A, a_layout, row, i);
       }
     }
     for (int col = 0; col < n_; ++col) {
       for (int i = 0; i < k_; ++i) {
         float scale = 1;
-        if (args.V != nullptr) scale = load(args.V, args.Vdesc, i / 128, col / 128);
+        if (args.V != nullptr) scale = load(args.V, args.Vdesc, i / of_b.k, col / of_b.outer);
         b_[col * k_ + i] = scale * load(args.B, args.Bdesc, i, col);
       }
     }
@@ -150,11 +154,11 @@ class FlawedKernel final : public ArgsKernel {
     for (float& value : b_) value = std::isnan(value) ? 480.0f : value;
   }
 
-  int ScaleBlock(int i) const {
-    const int block = i / 128, last = (k_ - 1) / 128;
+  int ScaleBlock(int i, int group) const {
+    const int block = i / group, last = (k_ - 1) / group;
     if (defect_ == Defect::kWrongLastScale && block == last && last > 0) return last - 1;
     // One element early into the next block: the classic off-by-one of a prefetched scale.
-    if (defect_ == Defect::kScaleOfNextBlock) return std::min((i + 1) / 128, last);
+    if (defect_ == Defect::kScaleOfNextBlock) return std::min((i + 1) / group, last);
     return block;
   }
 
@@ -272,7 +276,7 @@ struct Case {
 bool Always(const GemmDesc&) { return true; }
 
 TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
-  const auto scaled = [](const GemmDesc& d) { return d.type_u != DataType::kNull; };
+  const auto scaled = [](const GemmDesc& d) { return HasGroupSize(d.quant_a.type); };
   const auto narrow = [](const GemmDesc& d) { return d.type_d != DataType::kFloat32; };
   const Case cases[] = {
       {Defect::kHalf, "exact integers", Always},
@@ -444,8 +448,10 @@ bool IsUsual(const GemmDesc& d) {
   const auto e4m3 = [](DataType type) { return type == DataType::kFloat8_e4m3; };
   if (d.sm_budget != 0) return false;
   if (e4m3(d.type_a) && e4m3(d.type_b)) {
-    return d.quant_a == QuantDesc{QuantType::kK, 128} &&
-           d.quant_b == QuantDesc{QuantType::kB, 128} && d.type_u == DataType::kFloat32;
+    if (d.type_u != DataType::kFloat32) return false;
+    if (!HasGroupSize(d.quant_a.type))
+      return d.quant_a.type != QuantType::kNone && d.quant_a == d.quant_b;
+    return d.quant_a == QuantDesc{QuantType::kK, 128} && d.quant_b == QuantDesc{QuantType::kB, 128};
   }
   return d.quant_a == QuantDesc{} && d.quant_b == QuantDesc{} &&
          (d.type_a == d.type_b || (d.type_a == DataType::kFloat32 && !e4m3(d.type_b)));

@@ -71,7 +71,9 @@ enum { /* orders: element (r, c) at r + c * ld, or at r * ld + c */
 enum { /* which elements share one scale */
   CULET_QUANT_NONE = 0,
   CULET_QUANT_K = 1, /* `group` along k of one row of A, or of one column of B */
-  CULET_QUANT_B = 2  /* a block of group x group */
+  CULET_QUANT_B = 2, /* a block of group x group */
+  CULET_QUANT_TENSOR = 3, /* one scale for the whole operand; group is 0 */
+  CULET_QUANT_ROW = 4     /* one for each row of A, or each column of B; group is 0 */
 };
 
 enum { /* partial sums on tensor cores that keep fewer than 24 bits */
@@ -92,10 +94,12 @@ enum { /* one bias value a column of D, or a row */
 
 /* Shape and placement of one operand; all 0 is an absent one. `rows` x `cols` is the logical
  * matrix whatever the order: A (m, k), B (k, n), C and D (m, n).
- * Scales of A, U: (m, ceil(k / group)) for CULET_QUANT_K; in row-major order as a quantiser leaves
- * them (ld >= ceil(k / group)) or in column-major order (ld >= m).
- * Scales of B, V: (ceil(k / group), ceil(n / group)) for CULET_QUANT_B; those of a weight stored
- * (n, k) usually lie as (ceil(n / group), ceil(k / group)) rows, which is V in column-major order. */
+ * Scales of A, U: (1, 1) for CULET_QUANT_TENSOR, (m, 1) for CULET_QUANT_ROW, (m, ceil(k / group)) for
+ * CULET_QUANT_K; in row-major order as a quantiser leaves them (ld >= ceil(k / group)) or in
+ * column-major order (ld >= m).
+ * Scales of B, V: (1, 1), (1, n), or (ceil(k / group), ceil(n / group)) for CULET_QUANT_B; those of a
+ * weight stored (n, k) usually lie as (ceil(n / group), ceil(k / group)) rows, which is V in
+ * column-major order. */
 typedef struct culet_matrix {
   int32_t type;
   int32_t order;

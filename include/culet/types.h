@@ -66,18 +66,48 @@ enum class Striding : std::uint8_t {
 /// Which elements share one scale.
 enum class QuantType : std::uint8_t {
   kNone = 0,
-  kK = 1,  ///< group_size consecutive elements along K of one row of A (or one column of B)
-  kB = 2,  ///< a block of group_size x group_size
+  kK = 1,       ///< group_size consecutive elements along K of one row of A (or one column of B)
+  kB = 2,       ///< a block of group_size x group_size
+  kTensor = 3,  ///< the whole operand
+  kRow = 4,     ///< one row of A (a token), or one column of B (an output channel)
 };
 
 /// Scale granularity of an operand. A's scales U form a matrix (ceil(m / gm), ceil(k / gk)), B's
-/// scales V a matrix (ceil(k / gk), ceil(n / gn)); gk = group_size, gm = gn = 1 for kK and
-/// group_size for kB. The last group along an axis may be partial.
+/// scales V a matrix (ceil(k / gk), ceil(n / gn)), with the gm, gn and gk of ScaleGroupOf. The last
+/// group along an axis may be partial.
 struct QuantDesc {
   QuantType type = QuantType::kNone;
-  int group_size = 0;
+  int group_size = 0;  ///< for kK and kB, else 0
   friend constexpr auto operator<=>(const QuantDesc&, const QuantDesc&) = default;
 };
+
+/// Whether `group_size` means something: the other types have one group size alone.
+constexpr bool HasGroupSize(QuantType type) noexcept {
+  return type == QuantType::kK || type == QuantType::kB;
+}
+
+/// What shares one scale: `outer` rows of A (columns of B), `k` elements of each along K.
+struct ScaleGroup {
+  int outer = 1;
+  int k = 1;
+};
+
+/// The groups of an operand of `outer` rows (columns) of `k` elements: element (i, l) belongs to
+/// group (i / group.outer, l / group.k). Requires: group_size >= 1 where the type has one.
+constexpr ScaleGroup ScaleGroupOf(const QuantDesc& quant, int outer, int k) noexcept {
+  switch (quant.type) {
+    case QuantType::kK:
+      return {1, quant.group_size};
+    case QuantType::kB:
+      return {quant.group_size, quant.group_size};
+    case QuantType::kRow:
+      return {1, k};
+    case QuantType::kTensor:
+    case QuantType::kNone:
+      break;
+  }
+  return {outer, k};
+}
 
 /// What happens to alpha * A B + beta * C + bias before it is rounded and stored.
 enum class Epilogue : std::uint8_t {

@@ -43,9 +43,8 @@ struct Names<Striding> {
 template <>
 struct Names<QuantType> {
   static constexpr std::pair<QuantType, const char*> kTable[] = {
-      {QuantType::kNone, "none"},
-      {QuantType::kK, "k"},
-      {QuantType::kB, "block"},
+      {QuantType::kNone, "none"},     {QuantType::kK, "k"},     {QuantType::kB, "block"},
+      {QuantType::kTensor, "tensor"}, {QuantType::kRow, "row"},
   };
 };
 template <>

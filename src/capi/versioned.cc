@@ -20,6 +20,8 @@ static_assert(static_cast<int>(Order::kRowMajor) == CULET_ROW_MAJOR);
 static_assert(static_cast<int>(QuantType::kNone) == CULET_QUANT_NONE);
 static_assert(static_cast<int>(QuantType::kK) == CULET_QUANT_K);
 static_assert(static_cast<int>(QuantType::kB) == CULET_QUANT_B);
+static_assert(static_cast<int>(QuantType::kTensor) == CULET_QUANT_TENSOR);
+static_assert(static_cast<int>(QuantType::kRow) == CULET_QUANT_ROW);
 static_assert(static_cast<int>(Accumulate::kPromoted) == CULET_ACCUMULATE_PROMOTED);
 static_assert(static_cast<int>(Accumulate::kFast) == CULET_ACCUMULATE_FAST);
 static_assert(static_cast<int>(Determinism::kFast) == CULET_DETERMINISM_FAST);

@@ -81,11 +81,17 @@ Status CheckShape(std::string_view name, const MatrixLayout& layout, std::int64_
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
+// What shares a scale that is not a group of a given size.
+std::string_view GranularityText(std::string_view operand, const QuantDesc& quant) noexcept {
+  if (quant.type == QuantType::kTensor) return "tensor";
+  return operand == "a" ? "row" : "column";
+}
+
 // Scales of one operand. `outer` is m for A and n for B.
 Status CheckScales(std::string_view name, std::string_view operand, const QuantDesc& quant,
                    const void* data, const MatrixLayout& layout, int outer, int k) {
   if (!IsNamed(quant.type)) {
-    return Invalid("quant_{} has no such type ({}); use kNone, kK or kB", operand,
+    return Invalid("quant_{} has no such type ({}); use kNone, kK, kB, kTensor or kRow", operand,
                    static_cast<int>(quant.type));
   }
   if (quant.type == QuantType::kNone) {
@@ -99,15 +105,21 @@ Status CheckScales(std::string_view name, std::string_view operand, const QuantD
     }
     return {};
   }
-  if (quant.group_size < 1) {
+  if (HasGroupSize(quant.type) && quant.group_size < 1) {
     return Invalid("quant_{}.group_size is {}; it must be >= 1", operand, quant.group_size);
   }
+  if (!HasGroupSize(quant.type) && quant.group_size != 0) {
+    return Invalid("quant_{}.group_size is {}, but scales per {} have no group size; leave it 0",
+                   operand, quant.group_size, GranularityText(operand, quant));
+  }
   CULET_RETURN_IF_ERROR(CheckLayout(name, data, layout));
-  const std::int64_t groups_k = CeilDiv(k, quant.group_size);
-  const std::int64_t groups_outer =
-      quant.type == QuantType::kB ? CeilDiv(outer, quant.group_size) : outer;
-  const std::string meaning =
-      fmt::format("quant_{} ({} {})", operand, ToString(quant.type), quant.group_size);
+  const ScaleGroup group = ScaleGroupOf(quant, outer, k);
+  const std::int64_t groups_k = CeilDiv(k, group.k);
+  const std::int64_t groups_outer = CeilDiv(outer, group.outer);
+  const std::string meaning = fmt::format(
+      "quant_{} ({})", operand,
+      HasGroupSize(quant.type) ? fmt::format("{} {}", ToString(quant.type), quant.group_size)
+                               : fmt::format("per {}", GranularityText(operand, quant)));
   return operand == "a" ? CheckShape(name, layout, groups_outer, groups_k, meaning)
                         : CheckShape(name, layout, groups_k, groups_outer, meaning);
 }
@@ -283,14 +295,19 @@ std::string ToString(const GemmDesc& desc) {
   std::string text =
       fmt::format("m={} n={} k={} {} x {} -> {}", desc.m, desc.n, desc.k, ToString(desc.type_a),
                   ToString(desc.type_b), ToString(desc.type_d));
-  const auto scales = [&](std::string_view name, const QuantDesc& quant, DataType type) {
+  const auto scales = [&](std::string_view name, std::string_view operand, const QuantDesc& quant,
+                          DataType type) {
     if (quant.type == QuantType::kNone) return;
+    if (!HasGroupSize(quant.type)) {
+      text += fmt::format(" {}: {} per {}", name, ToString(type), GranularityText(operand, quant));
+      return;
+    }
     text += fmt::format(" {}: {} {}{}", name, ToString(type),
                         quant.type == QuantType::kK ? "1x" : fmt::format("{}x", quant.group_size),
                         quant.group_size);
   };
-  scales("U", desc.quant_a, desc.type_u);
-  scales("V", desc.quant_b, desc.type_v);
+  scales("U", "a", desc.quant_a, desc.type_u);
+  scales("V", "b", desc.quant_b, desc.type_v);
   if (desc.type_c != DataType::kNull) text += fmt::format(" + C {}", ToString(desc.type_c));
   if (desc.type_bias != DataType::kNull) {
     text += fmt::format(" + bias {} per {}", ToString(desc.type_bias),

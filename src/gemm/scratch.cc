@@ -335,15 +335,16 @@ double MinimumBytes(const GemmDesc& desc) noexcept {
   const auto bytes = [](DataType type, double elements) {
     return static_cast<double>(SizeOf(type)) * elements;
   };
-  const auto scales = [&](const QuantDesc& quant, DataType type, double outer) {
-    if (quant.type == QuantType::kNone || quant.group_size < 1) return 0.0;
-    const double groups_outer =
-        quant.type == QuantType::kB ? std::ceil(outer / quant.group_size) : outer;
-    return bytes(type, groups_outer * std::ceil(k / quant.group_size));
+  const auto scales = [&](const QuantDesc& quant, DataType type, int outer) {
+    if (quant.type == QuantType::kNone) return 0.0;
+    if (HasGroupSize(quant.type) && quant.group_size < 1) return 0.0;
+    const ScaleGroup group = ScaleGroupOf(quant, outer, desc.k);
+    return bytes(type,
+                 std::ceil(static_cast<double>(outer) / group.outer) * std::ceil(k / group.k));
   };
   const double bias = bytes(desc.type_bias, desc.bias_axis == Bias::Axis::kN ? n : m);
-  return desc.num * (bytes(desc.type_a, m * k) + scales(desc.quant_a, desc.type_u, m) +
-                     bytes(desc.type_b, k * n) + scales(desc.quant_b, desc.type_v, n) +
+  return desc.num * (bytes(desc.type_a, m * k) + scales(desc.quant_a, desc.type_u, desc.m) +
+                     bytes(desc.type_b, k * n) + scales(desc.quant_b, desc.type_v, desc.n) +
                      bytes(desc.type_c, m * n) + bytes(desc.type_d, m * n) + bias);
 }
 

@@ -99,8 +99,8 @@ struct Groups {
   int k, outer;
 };
 Groups GroupsOf(const QuantDesc& quant, int k, int outer) noexcept {
-  const auto groups = [&](int extent) { return (extent - 1) / quant.group_size + 1; };
-  return {groups(k), quant.type == QuantType::kB ? groups(outer) : outer};
+  const ScaleGroup group = ScaleGroupOf(quant, outer, k);
+  return {(k - 1) / group.k + 1, (outer - 1) / group.outer + 1};
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
   const auto scales = [&](std::string_view name, const QuantDesc& quant, DataType type, Order order,
                           int align, int outer, bool of_a, Region& region) -> Status {
     if (quant.type == QuantType::kNone) return {};
-    if (quant.group_size < 1 || SizeOf(type) == 0) {
+    if ((HasGroupSize(quant.type) && quant.group_size < 1) || SizeOf(type) == 0) {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("the scales {} have group size {} and type {}; give both", name,
                                 quant.group_size, ToString(type)));

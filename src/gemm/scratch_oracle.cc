@@ -55,10 +55,10 @@ std::vector<int> Sample(int extent, int count) {
   return picked;
 }
 
-// Along-K elements of row `outer` of A (or column `outer` of B), times their scales.
+// Along-K elements of row `outer` of A's `outers` (or column `outer` of B's), times their scales.
 template <class Ended>
 void LoadScaled(const Region& values, const Region& scales, const QuantDesc& quant, bool is_a,
-                int outer, int k, const std::byte* block, Ended ended, double* out) {
+                int outers, int outer, int k, const std::byte* block, Ended ended, double* out) {
   // A's K runs along its columns, B's along its rows.
   const auto load = [&](const Region& region, int at, int count, double* to) {
     const MatrixLayout& layout = region.layout;
@@ -72,11 +72,11 @@ void LoadScaled(const Region& values, const Region& scales, const QuantDesc& qua
   };
   load(values, outer, k, out);
   if (!scales.present()) return;
-  const int groups = (k - 1) / quant.group_size + 1;
+  const ScaleGroup group = ScaleGroupOf(quant, outers, k);
+  const int groups = (k - 1) / group.k + 1;
   std::vector<double> factors(static_cast<std::size_t>(groups));
-  load(scales, quant.type == QuantType::kB ? outer / quant.group_size : outer, groups,
-       factors.data());
-  for (int i = 0; i < k; ++i) out[i] *= factors[static_cast<std::size_t>(i / quant.group_size)];
+  load(scales, outer / group.outer, groups, factors.data());
+  for (int i = 0; i < k; ++i) out[i] *= factors[static_cast<std::size_t>(i / group.k)];
 }
 
 struct Sums {
@@ -219,8 +219,8 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
   std::vector<double> a(rows * k);
   HostPool().Run(static_cast<int>(rows), [&](int row, int thread) {
     LoadScaled(
-        at.a, at.u, desc.quant_a, true, oracle.rows[static_cast<std::size_t>(row)], desc.k, block,
-        [&] { return stop(thread); }, a.data() + static_cast<std::size_t>(row) * k);
+        at.a, at.u, desc.quant_a, true, desc.m, oracle.rows[static_cast<std::size_t>(row)], desc.k,
+        block, [&] { return stop(thread); }, a.data() + static_cast<std::size_t>(row) * k);
   });
 
   const ErrorModel model(desc, options);
@@ -232,7 +232,7 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
     const auto j = static_cast<std::size_t>(task);
     const int col = oracle.cols[j];
     std::vector<double> b(k);
-    LoadScaled(at.b, at.v, desc.quant_b, false, col, desc.k, block, ended, b.data());
+    LoadScaled(at.b, at.v, desc.quant_b, false, desc.n, col, desc.k, block, ended, b.data());
     for (std::size_t i = 0; i < rows; ++i) {
       if (ended()) return;
       const int row = oracle.rows[i];

@@ -19,9 +19,21 @@ constexpr DataType kE4m3 = DataType::kFloat8_e4m3;
 
 struct Operands {
   DataType a, b;
+  QuantDesc quant_a, quant_b;
 };
-constexpr Operands kFormats[] = {{kF32, kF32},  {kF16, kF16}, {kBf16, kBf16},
-                                 {kF32, kBf16}, {kF32, kF16}, {kE4m3, kE4m3}};
+constexpr Operands kFormats[] = {
+    {kF32, kF32, {}, {}},
+    {kF16, kF16, {}, {}},
+    {kBf16, kBf16, {}, {}},
+    {kF32, kBf16, {}, {}},
+    {kF32, kF16, {}, {}},
+    {kE4m3, kE4m3, {QuantType::kK, 128}, {QuantType::kB, 128}},
+    {kE4m3, kE4m3, {QuantType::kRow}, {QuantType::kRow}},
+    {kE4m3, kE4m3, {QuantType::kTensor}, {QuantType::kTensor}},
+};
+// Those of large models: what matrix units take.
+constexpr int kFp8Block = 5;
+constexpr int kModelFormats[] = {1, 2, 6, 7};
 constexpr DataType kOutputs[] = {kF32, kF16, kBf16};
 
 // m around the rows that register tiles cover; n and k around vectors, tiles and the scale block of
@@ -35,8 +47,9 @@ constexpr int kQuickM[] = {1, 3, 16, 17, 33};
 constexpr int kQuickN[] = {1, 16, 17, 65, 129};
 constexpr int kQuickK[] = {1, 16, 17, 128, 129, 256, 257};
 
-// The FP8 products of a model, as matrix units take them: rows of 16 bytes, BF16 (or F32) output,
-// nothing added. n and k step by what TMA and vectors need, past the tiles of a GPU.
+// The products of a model, as matrix units take them: rows of 16 bytes, BF16 (or F32) output,
+// nothing added. FP8 with blocks of scales gets all of them, the other formats the quick ones. n
+// and k step by what TMA and vectors need, past the tiles of a GPU.
 constexpr int kPlainM[] = {1, 3, 8, 16, 17, 32, 64, 65, 127, 128, 129, 200, 256, 257, 385};
 constexpr int kPlainN[] = {8, 16, 24, 64, 72, 128, 136, 192, 256, 320, 384, 520};
 constexpr int kPlainK[] = {16, 32, 112, 128, 144, 256, 272, 384, 512, 656};
@@ -73,6 +86,9 @@ constexpr Uncommon kUncommon[] = {
     {kBf16, kE4m3, {}, {QuantType::kB, 128}},
     {kE4m3, kF16, {}, {}},
     {kF16, kBf16, {}, {}, kF32, 3},
+    {kE4m3, kE4m3, {QuantType::kRow}, {QuantType::kTensor}},
+    {kE4m3, kE4m3, {QuantType::kTensor}, {QuantType::kB, 128}, kBf16},
+    {kF16, kF16, {QuantType::kTensor}, {QuantType::kRow}},
     {kBf16, kBf16, {QuantType::kK, 64}, {QuantType::kK, 32}, kF16},
 };
 constexpr Shape kUncommonShapes[] = {
@@ -132,9 +148,9 @@ GemmDesc MakeProblem(const Row& row, const Shape& shape, int arch) {
     desc.type_bias = row[kAddBias] == kLikeOutput ? desc.type_d : kF32;
     desc.bias_axis = row[kAddBias] == kLikeOutput ? Bias::Axis::kN : Bias::Axis::kM;
   }
-  if (desc.type_a == kE4m3) {
-    desc.quant_a = {QuantType::kK, 128};
-    desc.quant_b = {QuantType::kB, 128};
+  desc.quant_a = kFormats[row[kFormat]].quant_a;
+  desc.quant_b = kFormats[row[kFormat]].quant_b;
+  if (desc.quant_a.type != QuantType::kNone) {
     desc.type_u = desc.type_v = kF32;
     desc.order_u = OrderOf(row[kOrderScales] % 2);
     desc.order_v = Transposed(OrderOf(row[kOrderScales] / 2));
@@ -200,7 +216,7 @@ void AddPairs(const Sizes& sizes, int orders, int arch, Add add) {
 
 // Every pair of sizes and orders of scales.
 template <class Add>
-void AddPlain(const Sizes& sizes, DataType output, int arch, Add add) {
+void AddPlain(const Sizes& sizes, int format, DataType output, int arch, Add add) {
   Row levels{};
   levels.fill(1);
   levels[kSizeM] = static_cast<int>(sizes.m.size());
@@ -210,7 +226,7 @@ void AddPlain(const Sizes& sizes, DataType output, int arch, Add add) {
   for (const std::vector<int>& found : PairwiseRows(levels)) {
     Row row{};
     std::ranges::copy(found, row.begin());
-    row[kFormat] = static_cast<int>(std::size(kFormats)) - 1;  // E4M3
+    row[kFormat] = format;
     row[kOutput] = static_cast<int>(std::ranges::find(kOutputs, output) - std::begin(kOutputs));
     add(MakeProblem(row, {sizes.m[row[kSizeM]], sizes.n[row[kSizeN]], sizes.k[row[kSizeK]]}, arch));
   }
@@ -232,12 +248,13 @@ std::vector<GemmDesc> ConformanceProblems(int arch, bool quick) {
   AddPairs(edges, 8, arch, add);
   const Sizes plain_edges{kQuickPlainM, kQuickPlainN, kQuickPlainK};
   const Sizes plain{kPlainM, kPlainN, kPlainK};
-  AddPlain(quick ? plain_edges : plain, kBf16, arch, add);
-  AddPlain(plain_edges, kF32, arch, add);
+  AddPlain(quick ? plain_edges : plain, kFp8Block, kBf16, arch, add);
+  AddPlain(plain_edges, kFp8Block, kF32, arch, add);
+  for (const int format : kModelFormats) AddPlain(plain_edges, format, kBf16, arch, add);
   if (quick) return problems;
   const Sizes few_rows{kFewM, kWideN, kWideK};
-  AddPlain(few_rows, kBf16, arch, add);
-  AddPlain(few_rows, kF32, arch, add);
+  AddPlain(few_rows, kFp8Block, kBf16, arch, add);
+  AddPlain(few_rows, kFp8Block, kF32, arch, add);
   for (int i = 0; i < static_cast<int>(std::size(kUncommon)); ++i) {
     for (int j = 0; j < static_cast<int>(std::size(kUncommonShapes)); ++j) {
       add(MakeUncommon(kUncommon[i], kUncommonShapes[j], 3 * i + j, arch));

@@ -27,44 +27,46 @@ struct Tile {
 
 constexpr int CeilDiv(int a, int b) noexcept { return (a - 1) / b + 1; }
 
-// Multiplies `count` elements along K, `stride` apart, by their scales. `group` is the row of A's
-// scales, or the column of B's, that they belong to.
-void ScaleAlongK(double* values, int stride, int count, int k0, const QuantDesc& quant,
+// Multiplies `count` elements along K from `k0` on, of row `outer` of A or column `outer` of B, by
+// their scales.
+void ScaleAlongK(double* values, int count, int k0, const QuantDesc& quant, const ScaleGroup& group,
                  const void* scales, const MatrixLayout& layout, int outer, bool is_a) noexcept {
   if (quant.type == QuantType::kNone) return;
-  const int group_outer = quant.type == QuantType::kB ? outer / quant.group_size : outer;
+  const int group_outer = outer / group.outer;
   for (int i = 0; i < count;) {
-    const int group_k = (k0 + i) / quant.group_size;
+    const int group_k = (k0 + i) / group.k;
     const std::int64_t index =
         is_a ? IndexOf(layout, group_outer, group_k) : IndexOf(layout, group_k, group_outer);
     const double scale = LoadAsDouble(scales, layout.type, index);
-    const std::int64_t group_end = (std::int64_t{group_k} + 1) * quant.group_size - k0;
+    const std::int64_t group_end = (std::int64_t{group_k} + 1) * group.k - k0;
     const int end = static_cast<int>(std::min<std::int64_t>(count, group_end));
-    for (; i < end; ++i) values[i * stride] *= scale;
+    for (; i < end; ++i) values[i] *= scale;
   }
 }
 
 void LoadA(const GemmArgs& args, int row0, int rows, int k0, int count, Tile& tile) noexcept {
   const MatrixLayout& layout = args.Adesc;
+  const QuantDesc& quant = args.operation.quant_a;
+  const ScaleGroup group = ScaleGroupOf(quant, layout.rows, layout.cols);
   for (int r = 0; r < rows; ++r) {
     LoadLine(args.A, layout.type, IndexOf(layout, row0 + r, k0),
              layout.order == Order::kRowMajor ? 1 : layout.ld, count, tile.a[r]);
-    ScaleAlongK(tile.a[r], 1, count, k0, args.operation.quant_a, args.U, args.Udesc, row0 + r,
-                true);
+    ScaleAlongK(tile.a[r], count, k0, quant, group, args.U, args.Udesc, row0 + r, true);
   }
 }
 
 // Columns past the last are zero: they are summed with the rest of their lanes and dropped.
 void LoadB(const GemmArgs& args, int col0, int cols, int k0, int count, Tile& tile) noexcept {
   const MatrixLayout& layout = args.Bdesc;
+  const QuantDesc& quant = args.operation.quant_b;
+  const ScaleGroup group = ScaleGroupOf(quant, layout.cols, layout.rows);
   double column[kBlockK];
   for (int c = 0; c < kTileN; ++c) {
     std::fill_n(column, count, 0.0);
     if (c < cols) {
       LoadLine(args.B, layout.type, IndexOf(layout, k0, col0 + c),
                layout.order == Order::kColMajor ? 1 : layout.ld, count, column);
-      ScaleAlongK(column, 1, count, k0, args.operation.quant_b, args.V, args.Vdesc, col0 + c,
-                  false);
+      ScaleAlongK(column, count, k0, quant, group, args.V, args.Vdesc, col0 + c, false);
     }
     for (int i = 0; i < count; ++i) tile.b[i][c] = column[i];
   }

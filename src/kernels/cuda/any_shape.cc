@@ -10,6 +10,7 @@ namespace {
 // A's rows are rows, B's are columns: `row_order` is the order in which K is contiguous.
 Operand MakeOperand(const void* data, const MatrixLayout& layout, const void* scales,
                     const MatrixLayout& scale_layout, const QuantDesc& quant, Order row_order) {
+  const bool is_a = row_order == Order::kRowMajor;
   Operand operand;
   operand.data = data;
   operand.type = layout.type;
@@ -20,8 +21,10 @@ Operand MakeOperand(const void* data, const MatrixLayout& layout, const void* sc
   operand.scale_type = scale_layout.type;
   operand.scale_row_stride = scale_layout.order == row_order ? scale_layout.ld : 1;
   operand.scale_k_stride = scale_layout.order == row_order ? 1 : scale_layout.ld;
-  operand.group_rows = quant.type == QuantType::kB ? quant.group_size : 1;
-  operand.group_k = quant.group_size;
+  const ScaleGroup group = is_a ? ScaleGroupOf(quant, layout.rows, layout.cols)
+                                : ScaleGroupOf(quant, layout.cols, layout.rows);
+  operand.group_rows = group.outer;
+  operand.group_k = group.k;
   return operand;
 }
 

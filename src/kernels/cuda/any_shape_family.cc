@@ -170,7 +170,7 @@ class AnyShapeMma final : public AnyShape {
       if (kernel_.type != DataType::kFloat8_e4m3) {
         return Feasibility::Refuse("takes no scales");
       }
-      if (quant.group_size % kernel_.tile_k != 0) {
+      if (HasGroupSize(quant.type) && quant.group_size % kernel_.tile_k != 0) {
         return Feasibility::Refuse("takes scales of groups of a multiple of 128");
       }
     }
