@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Times culet.gemm beside PyTorch's BF16 and scaled FP8 products on one GPU: CUDA graphs over
+rotating inputs of more than 220 MB, replayed in turn, medians.
+
+usage: formats.py [--formats bf16,row,tensor] [--ms 1,16,64] [--layers SUBSTRING] [--culet tuned,pdl]
+                  [--modes fast,precise] [--budget 2] [--limit 400] [--out CSV]
+needs: Python with torch, and the package culet importable (PYTHONPATH, CULET_LIBRARY).
+
+--culet: which of culet's choices to time: untuned (in a process of its own: neighbours that were
+tuned would help it), tuned, pdl (tuned, launched with pdl=True). --budget: seconds of tuning a
+problem. The limit of a row is what --read and --bf16, --fp8 allow: bytes / TB/s, flop / TFLOP/s.
+"""
+
+import argparse
+import csv
+import math
+import statistics
+import sys
+import time
+
+import torch
+
+LAYERS = [  # (name, N, K)
+    ("dsv3.qkv_a", 2112, 7168), ("dsv3.q_b", 24576, 1536), ("dsv3.kv_b", 32768, 512),
+    ("dsv3.o", 7168, 16384), ("dsv3.gate_up", 4096, 7168), ("dsv3.down", 7168, 2048),
+    ("llama8b.qkv", 6144, 4096), ("llama8b.o", 4096, 4096), ("llama8b.gate_up", 28672, 4096),
+    ("llama8b.down", 4096, 14336), ("llama70b.o", 8192, 8192), ("llama70b.down", 8192, 28672),
+]
+ROTATED_BYTES = 220_000_000  # more than L2, several times
+REPLAYS = 5
+
+
+def captured(calls, count):
+    """A CUDA graph of `count` calls that take turns."""
+    for call in calls:
+        call()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        calls[0]()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(count):
+            calls[i % len(calls)]()
+    return graph
+
+
+def replay_us(graph, count):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3 / count
+
+
+class Operands:
+    """Rotating inputs and outputs of one problem; FP8 ones hold the same values as the BF16 ones,
+    rounded, with scales that are not all one."""
+
+    def __init__(self, form, m, n, k):
+        self.form, self.m, self.n, self.k = form, m, n, k
+        element = 2 if form == "bf16" else 1
+        self.bytes = element * (m * k + n * k) + 2 * m * n
+        sets = max(1, min(48, -(-ROTATED_BYTES // self.bytes)))
+        kind = torch.bfloat16 if form == "bf16" else torch.float8_e4m3fn
+        a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16).to(kind)
+        b = torch.randn(n, k, device="cuda", dtype=torch.bfloat16).to(kind)
+        self.a = [a] + [a.clone() for _ in range(sets - 1)]
+        self.b = [b] + [b.clone() for _ in range(sets - 1)]
+        self.d = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
+        self.scale_a = self.scale_b = None
+        if form == "row":
+            self.scale_a = torch.rand(m, 1, device="cuda") + 0.5
+            self.scale_b = torch.rand(1, n, device="cuda") + 0.5
+        elif form == "tensor":
+            self.scale_a = torch.full((), 0.75, device="cuda")
+            self.scale_b = torch.full((), 1.25, device="cuda")
+
+    def expected(self, rows):
+        """The first rows of D in FP32."""
+        x = self.a[0][:rows].float() @ self.b[0].float().t()
+        if self.form == "row":
+            x = x * self.scale_a[:rows] * self.scale_b
+        elif self.form == "tensor":
+            x = x * self.scale_a * self.scale_b
+        return x
+
+
+def torch_calls(o, mode):
+    if o.form == "bf16":
+        return [lambda i=i: torch.mm(o.a[i], o.b[i].t(), out=o.d[i]) for i in range(len(o.a))]
+    return [lambda i=i: torch._scaled_mm(o.a[i], o.b[i].t(), o.scale_a, o.scale_b,
+                                         out_dtype=torch.bfloat16, use_fast_accum=mode == "fast",
+                                         out=o.d[i])
+            for i in range(len(o.a))]
+
+
+def culet_calls(o, mode, pdl):
+    import culet
+    scales = {}
+    if o.scale_a is not None:
+        scales = dict(a_scale=o.scale_a, b_scale=o.scale_b, accumulate=mode)
+    return [lambda i=i: culet.gemm(o.a[i], o.b[i], o.d[i], pdl=pdl, **scales)
+            for i in range(len(o.a))]
+
+
+def measure(o, mode, choices, budget, peak_us):
+    """peer -> (microseconds, relative L2 error)."""
+    count = max(len(o.a), min(200, int(4000 / peak_us)), 4)
+    rows = min(o.m, 64)
+    expected = o.expected(rows)
+    graphs, errors = {}, {}
+
+    def add(peer, calls):
+        try:
+            o.d[0].fill_(float("nan"))
+            calls[0]()
+            torch.cuda.synchronize()
+            errors[peer] = ((o.d[0][:rows].float() - expected).norm() / expected.norm()).item()
+            graphs[peer] = captured(calls, count)
+        except Exception as error:  # a peer that refuses a shape is reported, not fatal
+            torch.cuda.synchronize()
+            print(f"# {peer} {o.form} {mode} m={o.m} n={o.n} k={o.k}: {str(error).splitlines()[0][:160]}")
+
+    add("torch", torch_calls(o, mode))
+    if "untuned" in choices:
+        add("untuned", culet_calls(o, mode, False))
+    if "tuned" in choices or "pdl" in choices:
+        import culet
+        with culet.autotune(budget=budget) as tuned:
+            culet_calls(o, mode, False)[0]()
+        kernel = tuned.results[0].kernel if tuned.results else "?"
+        add("tuned", culet_calls(o, mode, False))
+    else:
+        kernel = ""
+    if "pdl" in choices:
+        add("pdl", culet_calls(o, mode, True))
+    times = {peer: [] for peer in graphs}
+    for _ in range(REPLAYS + 1):
+        for peer, graph in graphs.items():
+            times[peer].append(replay_us(graph, count))
+    return {peer: (statistics.median(t[1:]), errors[peer]) for peer, t in times.items()}, kernel
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--formats", default="bf16,row,tensor")
+    parser.add_argument("--modes", default="fast,precise")
+    parser.add_argument("--ms", default="1,16,64,128,512,2048,8192")
+    parser.add_argument("--layers", default="")
+    parser.add_argument("--culet", default="tuned,pdl")
+    parser.add_argument("--budget", type=float, default=2)
+    parser.add_argument("--limit", type=float, default=400)
+    parser.add_argument("--read", type=float, default=4.31)
+    parser.add_argument("--bf16", type=float, default=788)
+    parser.add_argument("--fp8", type=float, default=1550)
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    choices = options.culet.split(",")
+    if "untuned" in choices and len(choices) > 1:
+        sys.exit("time the untuned choice in a process of its own: tuned neighbours would help it")
+    print(torch.cuda.get_device_name(0), torch.__version__, flush=True)
+    began, rows = time.time(), []
+    for name, n, k in LAYERS:
+        if options.layers not in name:
+            continue
+        for m in (int(v) for v in options.ms.split(",")):
+            for form in options.formats.split(","):
+                if time.time() - began > options.limit:
+                    print("# time limit")
+                    break
+                o = Operands(form, m, n, k)
+                peak = options.bf16 if form == "bf16" else options.fp8
+                limit = max(o.bytes / options.read, 2.0 * m * n * k / peak) * 1e-6
+                for mode in ("-",) if form == "bf16" else options.modes.split(","):
+                    found, kernel = measure(o, mode, choices, options.budget, limit)
+                    print(f"{name:16s} {form:6s} {mode:7s} M={m:5d} limit {limit:8.2f} | " + " | ".join(
+                        f"{peer} {us:.2f} ({us / limit:.2f}, {error:.0e})"
+                        for peer, (us, error) in found.items()) + f" | {kernel}", flush=True)
+                    for peer, (us, error) in found.items():
+                        rows.append(dict(name=name, format=form, mode=mode, M=m, N=n, K=k, peer=peer,
+                                         us=round(us, 3), limit_us=round(limit, 3),
+                                         over_limit=round(us / limit, 3), rel_l2=f"{error:.2e}",
+                                         kernel=kernel if peer in ("tuned", "pdl") else ""))
+                del o
+                torch.cuda.empty_cache()
+    if options.out and rows:
+        with open(options.out, "w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
+    for form, mode, m in sorted({(r["format"], r["mode"], r["M"]) for r in rows}):
+        group = [r for r in rows if (r["format"], r["mode"], r["M"]) == (form, mode, m)]
+        means = {}
+        for peer in dict.fromkeys(r["peer"] for r in group):
+            over = [r["over_limit"] for r in group if r["peer"] == peer]
+            means[peer] = math.exp(statistics.mean(map(math.log, over)))
+        print(f"{form:6s} {mode:7s} M={m:5d} over limit: " +
+              "  ".join(f"{peer} {mean:.3f}" for peer, mean in means.items()))
+
+
+if __name__ == "__main__":
+    main()
