@@ -10,12 +10,13 @@
 namespace culet::cli {
 namespace {
 
-constexpr const char* kColumns[] = {
-    "name",     "m",          "n",           "k",         "format",      "out",
-    "pdl",      "kernel",     "swizzle",     "splits",    "serial",      "choice",
-    "untuned",  "time_us",    "spread_us",   "samples",   "tflops",      "gbps",
-    "limit_us", "over_limit", "relative_l2", "read_gbps", "peak_tflops", "rates_measured",
-    "error"};
+constexpr const char* kColumns[] = {"name",           "m",           "n",         "k",
+                                    "format",         "out",         "pdl",       "kernel",
+                                    "swizzle",        "splits",      "serial",    "variant",
+                                    "choice",         "untuned",     "time_us",   "spread_us",
+                                    "samples",        "tflops",      "gbps",      "limit_us",
+                                    "over_limit",     "relative_l2", "read_gbps", "peak_tflops",
+                                    "rates_measured", "error"};
 
 std::string Quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -44,6 +45,7 @@ std::string CsvRow(const Problem& problem, const Contender& contender, const Har
                                     std::to_string(spec.swizzle),
                                     std::to_string(spec.splits),
                                     std::to_string(spec.serial),
+                                    std::to_string(spec.variant),
                                     std::to_string(contender.is_choice),
                                     std::to_string(contender.is_untuned)};
   if (contender.timed()) {

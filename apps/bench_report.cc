@@ -164,8 +164,8 @@ void BenchReport::PrintRow(const Problem& problem, const Contender& contender) c
     return;
   }
   std::vector<std::string> cells = ProblemCells(problem);
-  const bool plain =
-      contender.spec.swizzle == 0 && contender.spec.splits == 1 && !contender.spec.serial;
+  const bool plain = contender.spec.swizzle == 0 && contender.spec.splits == 1 &&
+                     !contender.spec.serial && contender.spec.variant == 0;
   cells.push_back((contender.is_choice ? "* " : "  ") +
                   (plain ? contender.spec.kernel->id() : LaunchName(contender.spec)));
   if (contender.timed()) {
@@ -189,7 +189,8 @@ void BenchReport::PrintRow(const Problem& problem, const Contender& contender) c
 Json BenchReport::ContenderJson(const Problem& problem, const Contender& contender) const {
   Json json = {{"kernel", contender.spec.kernel->id()}, {"swizzle", contender.spec.swizzle},
                {"splits", contender.spec.splits},       {"serial", contender.spec.serial},
-               {"choice", contender.is_choice},         {"untuned", contender.is_untuned}};
+               {"variant", contender.spec.variant},     {"choice", contender.is_choice},
+               {"untuned", contender.is_untuned}};
   if (contender.timed()) {
     const double time_us = contender.MedianUs();
     json["time_us"] = Number(time_us);

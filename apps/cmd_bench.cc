@@ -233,7 +233,7 @@ int RunBench(const BenchArgs& args) {
   if (!rates.ok()) return Fail(rates.status(), json);
   std::optional<Gemm> untuned;
   if (args.untuned) {
-    Result<Gemm> made = Gemm::Create({args.common.device, {}});
+    Result<Gemm> made = Gemm::Create({args.common.device, {}, args.common.providers});
     if (!made.ok()) return Fail(made.status(), json);
     untuned.emplace(*std::move(made));
   }
@@ -250,7 +250,8 @@ void AddBench(CLI::App& app, Chosen& chosen) {
   command
       .add_option("--kernels", args->kernels,
                   "choice, best (the choice and three more), all, or ids and beginnings of ids "
-                  "separated by commas, with @swizzle=N, @splits=N and @serial where they matter")
+                  "separated by commas, with @swizzle=N, @splits=N, @variant=N and @serial where "
+                  "they matter")
       ->type_name("WHICH")
       ->capture_default_str();
   command.add_option("--rounds", args->rounds, "Samples of each kernel")

@@ -37,6 +37,7 @@ std::string ShownKernel(const CacheFile::Record& record) {
   std::string text = record.kernel_id;
   if (record.swizzle != 0) text += fmt::format(" swizzle {}", record.swizzle);
   if (record.splits != 1) text += fmt::format(" splits {}", record.splits);
+  if (record.variant != 0) text += fmt::format(" variant {}", record.variant);
   if (record.serial) text += " serial";
   return text;
 }
@@ -66,6 +67,8 @@ Json ToJson(const CacheFile::Record& record) {
           {"swizzle", record.swizzle},
           {"splits", record.splits},
           {"serial", record.serial},
+          {"variant", record.variant},
+          {"provider_version", record.provider_version},
           {"time_us", Number(record.time_us)},
           {"spread_us", Number(record.spread_us)},
           {"noisy", Noisy(record)},
@@ -115,8 +118,9 @@ int RunCacheLs(const CacheLsArgs& args) {
   if (!records.ok()) return Fail(records.status(), json);
 
   // What this machine can use of it: load it as a command would.
-  const Registry registry = Registry::Builtin(*device);
-  DispatchCache cache(registry.kernels(), device->device_class);
+  const Result<Registry> registry = Registry::Builtin(*device, args.common.providers);
+  if (!registry.ok()) return Fail(registry.status(), json);
+  DispatchCache cache(registry->kernels(), device->device_class);
   const Result<ImportReport> report = file.Load(cache);
   if (!report.ok()) return Fail(report.status(), json);
   if (json) {
@@ -129,6 +133,8 @@ int RunCacheLs(const CacheLsArgs& args) {
                  {"outdated", report->outdated},
                  {"other_device", report->other_device},
                  {"unknown_kernel", report->unknown_kernel},
+                 {"unavailable", report->unavailable},
+                 {"other_provider", report->other_provider},
                  {"infeasible", report->infeasible},
                  {"other_version", report->other_version},
                  {"damaged", report->damaged}}},

@@ -35,6 +35,9 @@ Json ToJson(const Kernel& kernel) {
   };
   return {{"id", kernel.id()},
           {"backend", ToString(desc.backend)},
+          {"provider", desc.provider},
+          {"provider_version", kernel.available().ok() ? kernel.provider_version() : ""},
+          {"unavailable", kernel.available().message()},
           {"arch", desc.arch},
           {"type_a", type(desc.type_a)},
           {"type_b", type(desc.type_b)},
@@ -60,7 +63,8 @@ int RunKernels(const CommonArgs& common) {
   if (const Status status = common.Apply(); !status.ok()) return Fail(status, common.json);
   const Result<DeviceInfo> device = FindDevice(common.device);
   if (!device.ok()) return Fail(device.status(), common.json);
-  const Registry registry = Registry::Builtin(*device);
+  const Result<Registry> registry = Registry::Builtin(*device, common.providers);
+  if (!registry.ok()) return Fail(registry.status(), common.json);
 
   Table table({{"kernel"},
                {"backend"},
@@ -70,7 +74,7 @@ int RunKernels(const CommonArgs& common) {
                {"reads B at", Table::Align::kRight},
                {"computes at", Table::Align::kRight}});
   Json list = Json::array();
-  for (const Kernel* kernel : registry.kernels()) {
+  for (const Kernel* kernel : registry->kernels()) {
     const KernelDesc& desc = kernel->desc();
     const KernelInfo& info = kernel->info();
     table.Add({kernel->id(), ToString(desc.backend), ShownTypes(desc), ShownTile(desc),
@@ -82,7 +86,7 @@ int RunKernels(const CommonArgs& common) {
     PrintJson({{"device", device->device_class}, {"kernels", list}});
   } else {
     Print("{}{} kernels for {}; shares are the cost model's, of the device's rates\n",
-          table.ToString(), registry.kernels().size(), device->device_class);
+          table.ToString(), registry->kernels().size(), device->device_class);
   }
   return kSuccess;
 }

@@ -37,7 +37,7 @@ std::vector<const Kernel*> Selected(const Registry& registry, const std::string&
 double CountCases(const std::vector<const Kernel*>& kernels, int arch, bool quick) {
   double cases = 0;
   for (const GemmDesc& desc : ConformanceProblems(arch, quick)) {
-    for (const Kernel* kernel : kernels) cases += kernel->is_feasible(desc);
+    for (const Kernel* kernel : kernels) cases += Takes(*kernel, desc);
   }
   return cases;
 }
@@ -72,13 +72,18 @@ int RunVerify(const VerifyArgs& args) {
   if (const Status status = args.common.Apply(); !status.ok()) return Fail(status, json);
   const Result<DeviceInfo> device = FindDevice(args.common.device);
   if (!device.ok()) return Fail(device.status(), json);
-  const Registry registry = Registry::Builtin(*device);
-  const std::vector<const Kernel*> kernels = Selected(registry, args.kernel);
+  const Result<Registry> registry = Registry::Builtin(*device, args.common.providers);
+  if (!registry.ok()) return Fail(registry.status(), json);
+  const std::vector<const Kernel*> kernels = Selected(*registry, args.kernel);
   if (kernels.empty()) {
     return Fail(Status(StatusCode::kNotFound,
                        fmt::format("no kernel's id starts with '{}'; culet kernels lists them",
                                    args.kernel)),
                 json);
+  }
+
+  if (std::ranges::none_of(kernels, [](const Kernel* k) { return k->available().ok(); })) {
+    return Fail(kernels.front()->available(), json);
   }
 
   const InterruptGuard guard;
@@ -94,7 +99,7 @@ int RunVerify(const VerifyArgs& args) {
     progress.Update(done++ / cases, fmt::format("{}  {}", kernel_id, ToString(desc)));
     return InterruptSignal() == 0;
   };
-  const VerifyReport report = Verify(registry, *device, options);
+  const VerifyReport report = Verify(*registry, *device, options);
   progress.Clear();
 
   const bool interrupted = InterruptSignal() != 0;

@@ -61,16 +61,20 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 
 Result<LaunchPattern> ParsePattern(const std::string& text) {
   const std::vector<std::string> parts = Split(text, '@');
-  LaunchPattern pattern{parts.front(), std::nullopt, std::nullopt, false};
+  LaunchPattern pattern;
+  pattern.name = parts.front();
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const auto swizzle = NumberOf(parts[i], "swizzle"), splits = NumberOf(parts[i], "splits");
     if (swizzle) pattern.swizzle = swizzle;
     if (splits) pattern.splits = splits;
+    const auto variant = NumberOf(parts[i], "variant");
+    if (variant) pattern.variant = variant;
     if (parts[i] == "serial") {
       pattern.serial = true;
-    } else if (!swizzle && !splits) {
+    } else if (!swizzle && !splits && !variant) {
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("--kernels: '{}' in '{}' is none of swizzle=N, splits=N, serial",
+                    fmt::format("--kernels: '{}' in '{}' is none of swizzle=N, splits=N, "
+                                "variant=N, serial",
                                 parts[i], text));
     }
   }
@@ -79,7 +83,8 @@ Result<LaunchPattern> ParsePattern(const std::string& text) {
 
 bool Matches(const LaunchPattern& pattern, const LaunchSpec& spec) {
   return pattern.swizzle.value_or(spec.swizzle) == spec.swizzle &&
-         pattern.splits.value_or(spec.splits) == spec.splits && pattern.serial == spec.serial;
+         pattern.splits.value_or(spec.splits) == spec.splits &&
+         pattern.variant.value_or(spec.variant) == spec.variant && pattern.serial == spec.serial;
 }
 
 // A contender is launched once to be checked and once for its first sample.
@@ -146,7 +151,8 @@ double Contender::SpreadUs() const {
 }
 
 std::string LaunchName(const LaunchSpec& spec) {
-  return fmt::format("{}@swizzle={}@splits={}{}", spec.kernel->id(), spec.swizzle, spec.splits,
+  return fmt::format("{}@swizzle={}@splits={}{}{}", spec.kernel->id(), spec.swizzle, spec.splits,
+                     spec.variant != 0 ? fmt::format("@variant={}", spec.variant) : "",
                      spec.serial ? "@serial" : "");
 }
 
@@ -204,6 +210,7 @@ Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc
     refused.spec.swizzle = pattern.swizzle.value_or(0);
     refused.spec.splits = pattern.splits.value_or(1);
     refused.spec.serial = pattern.serial;
+    refused.spec.variant = pattern.variant.value_or(0);
     const std::string refusal = WhyNot(*kernel, desc);
     refused.status = Status(StatusCode::kUnsupported,
                             refusal.empty() ? "this problem leaves it no such launch" : refusal);

@@ -34,8 +34,8 @@ std::string LaunchName(const LaunchSpec& spec);
 /// A kernel's id, or the beginning of several, and how it is to be launched.
 struct LaunchPattern {
   std::string name;
-  std::optional<int> swizzle, splits;  ///< not given: as predicted best
-  bool serial = false;                 ///< "@serial": without programmatic dependent launch
+  std::optional<int> swizzle, splits, variant;  ///< not given: as predicted best
+  bool serial = false;  ///< "@serial": without programmatic dependent launch
 };
 
 /// Which kernels take part.

@@ -101,6 +101,7 @@ Json ToJson(const LaunchSpec& spec) {
           {"swizzle", spec.swizzle},
           {"splits", spec.splits},
           {"serial", spec.serial},
+          {"variant", spec.variant},
           {"time_us", Number(spec.time_us)},
           {"spread_us", Number(spec.spread_us)},
           {"noisy", IsNoisy(spec)},

@@ -22,8 +22,9 @@ bool LoadCache(const CacheFile& file, DispatchCache& cache) {
     Note(fmt::format("the cache is not used: {}", report.status().message()));
     return false;
   }
-  const bool clean = report->other_device + report->unknown_kernel + report->infeasible +
-                         report->other_version + report->damaged ==
+  const bool clean = report->other_device + report->unknown_kernel + report->unavailable +
+                         report->other_provider + report->infeasible + report->other_version +
+                         report->damaged ==
                      0;
   if (!clean) {
     Note(fmt::format("cache {}: {}; {}", file.path(), report->ToString(),
@@ -77,6 +78,10 @@ void CommonArgs::AddTo(CLI::App& command) {
   command.add_option("--device", device, "cpu, cuda or cuda:N")
       ->type_name("DEVICE")
       ->capture_default_str();
+  command
+      .add_option("--providers", providers,
+                  "Whose kernels compete, like own,cublaslt; default: CULET_PROVIDERS, else all")
+      ->type_name("LIST");
 }
 
 Status CommonArgs::Apply() const { return threads > 0 ? SetHostThreads(threads) : OkStatus(); }
@@ -109,7 +114,7 @@ void CacheArgs::AddTo(CLI::App& command) {
 Result<Session> OpenSession(const CommonArgs& common, const CacheArgs* cache,
                             const HardwareRates& rates) {
   CULET_RETURN_IF_ERROR(common.Apply());
-  Result<Gemm> gemm = Gemm::Create({common.device, rates});
+  Result<Gemm> gemm = Gemm::Create({common.device, rates, common.providers});
   if (!gemm.ok()) return gemm.status();
   Session session{std::move(*gemm), std::nullopt, true, {}};
   if (cache == nullptr) return session;

@@ -17,6 +17,7 @@ struct CommonArgs {
   bool json = false;
   int threads = 0;  ///< 0: all that the process may use
   std::string device = "cpu";
+  std::string providers;  ///< as in GemmOptions
 
   void AddTo(CLI::App& command);
   /// Puts --threads into force. Errors: as SetHostThreads.

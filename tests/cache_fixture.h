@@ -58,7 +58,7 @@ inline LaunchSpec Measured(Kernel& kernel, double time_us, std::int64_t when = 1
 inline bool SameSpec(const LaunchSpec& a, const LaunchSpec& b) {
   return a.kernel == b.kernel && a.swizzle == b.swizzle && a.splits == b.splits &&
          a.time_us == b.time_us && a.spread_us == b.spread_us && a.baseline_us == b.baseline_us &&
-         a.origin == b.origin && a.when == b.when && a.serial == b.serial;
+         a.origin == b.origin && a.when == b.when && a.serial == b.serial && a.variant == b.variant;
 }
 
 /// A folder that lives as long as the object.

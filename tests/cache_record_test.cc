@@ -56,7 +56,7 @@ LaunchSpec SpecOf(const CacheFile::Record& record) {
   EXPECT_EQ(record.kernel_id, kernel.id());
   return {&kernel,          record.swizzle,     record.splits, record.time_us,
           record.spread_us, record.baseline_us, record.origin, record.when,
-          record.serial};
+          record.serial,    record.variant};
 }
 
 // A random value among those that have a text name.
@@ -265,12 +265,13 @@ TEST(CacheRecordTest, KeysAreEqualExactlyForEqualDevicesAndProblems) {
 TEST(CacheRecordTest, PrecedenceIsATotalOrder) {
   std::vector<LaunchSpec> specs;
   FakeKernel other("fake/other");
-  for (int bits = 0; bits < 128; ++bits) {
+  for (int bits = 0; bits < 256; ++bits) {
     LaunchSpec spec = Measured(bits & 1 ? Fast() : other, 1 + (bits >> 1 & 1), bits >> 2 & 1);
     spec.origin = static_cast<Origin>(bits >> 3 & 1);
     spec.splits = 1 + (bits >> 4 & 1);
     spec.swizzle = bits >> 5 & 1;
     spec.serial = bits >> 6 & 1;
+    spec.variant = bits >> 7 & 1;
     specs.push_back(spec);
   }
   for (const LaunchSpec& a : specs) {

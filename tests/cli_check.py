@@ -181,7 +181,7 @@ class Misuse(Case):
                 ("bench --m 1 --n 2 --k 3 --regret --cache x", "leave out --cache"),
                 ("bench --m 1 --n 2 --k 3 --regret --untuned", "leave out --untuned"),
                 ("bench --m 1 --n 2 --k 3 --csv --json", "exclude each other"),
-                ("bench --m 1 --n 2 --k 3 --kernels cpu@sw=1", "none of swizzle=N, splits=N, serial"),
+                ("bench --m 1 --n 2 --k 3 --kernels cpu@sw=1", "none of swizzle=N, splits=N, variant=N, serial"),
                 ("bench --m 1 --n 2 --k 3 --launch-overhead", "takes no problems"),
                 ("kernels --threads 0", "--threads"),
                 ("kernels --surprise", "--surprise")]:

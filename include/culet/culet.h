@@ -158,11 +158,13 @@ typedef struct culet_engine_options {
   const char* device;     /* "cpu", "cuda" or "cuda:N"; null is "cpu" */
   const char* cache_path; /* null: the environment's CULET_CACHE, else the user's cache file;
                              "off": no file */
+  const char* providers;  /* whose kernels compete, e.g. "own" or "own,cublaslt"; null or "": the
+                             environment's CULET_PROVIDERS, else all. The reference always does */
 } culet_engine_options;
 
 /* Opens a device and reads the cache file. A cache file that cannot be read is no reason to fail:
  * the engine starts without it, and culet_engine_cache_note has the sentence.
- * Errors: NOT_FOUND for a device that is not there. */
+ * Errors: NOT_FOUND for a device that is not there, INVALID_ARGUMENT for a provider that is none. */
 CULET_API culet_status culet_engine_create(const culet_engine_options* options,
                                            culet_engine** engine);
 
@@ -202,6 +204,7 @@ typedef struct culet_choice {
   double time_us;       /* median, or the prediction */
   double baseline_us;   /* the default choice's median in the same run */
   int32_t serial;       /* 1: launched without programmatic dependent launch, though pdl allows it */
+  int32_t variant;      /* the kernel's own choice, e.g. a library's algorithm; 0 for most */
 } culet_choice;
 
 /* Measures the feasible kernels on inputs and outputs of its own, each checked against the

@@ -86,15 +86,21 @@ std::string ToString(const GemmDesc& desc);
 enum class Backend : std::uint8_t {
   kReference = 0,  ///< the oracle: any problem, no speed; always the last resort
   kNative = 1,     ///< culet's own
-  kLibrary = 2,    ///< a library call; reserved: none comes with culet yet
+  kLibrary = 2,    ///< a library call
   kUser = 3,       ///< registered by the user
 };
 const char* ToString(Backend) noexcept;
+
+/// KernelDesc::provider of what needs no library.
+inline constexpr const char* kOwnProvider = "own";
 
 /// What a kernel is. Fields that are kNull or 0 mean "any" or "not applicable"; what they cannot
 /// say is left to Kernel::why.
 struct KernelDesc {
   Backend backend = Backend::kUser;
+  /// Whose code computes: "own" is culet's or the user's, else a library's name as CULET_PROVIDERS
+  /// takes it.
+  std::string provider = kOwnProvider;
   int arch = 0;  ///< as in GemmDesc; the base feasibility demands equality
   DataType type_a = DataType::kNull;
   DataType type_b = DataType::kNull;

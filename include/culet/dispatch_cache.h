@@ -24,7 +24,9 @@ struct ImportReport {
   int outdated = 0;            ///< valid, but the cache holds a newer or a measured entry
   int other_device = 0;        ///< of another device class
   int unknown_kernel = 0;      ///< of a kernel id that is not registered here
-  int infeasible = 0;          ///< the kernel refuses the problem, swizzle or splits today
+  int unavailable = 0;         ///< of a kernel whose library is absent or left out
+  int other_provider = 0;      ///< of a kernel whose library has another version today
+  int infeasible = 0;          ///< the kernel refuses the problem, swizzle, splits or variant today
   int other_version = 0;       ///< intact, but with fields or names that this version does not know
   int damaged = 0;             ///< unreadable, with a wrong checksum or with impossible values
   int first_damaged_line = 0;  ///< 1-based; 0 when none
@@ -142,6 +144,8 @@ class CacheFile {
     std::string device_class, kernel_id, problem, library_version;
     int swizzle = 0, splits = 1;
     bool serial = false;
+    int variant = 0;
+    std::string provider_version;  ///< of the library that computed; empty for own kernels
     double time_us = 0, spread_us = 0, baseline_us = 0;
     Origin origin = Origin::kPredicted;
     std::int64_t when = 0;

@@ -117,12 +117,13 @@ struct TuneReport {
 struct GemmOptions {
   std::string device = "cpu";  ///< "cpu", "cuda" or "cuda:N"
   HardwareRates rates;         ///< used when `measured`; else TypicalRates
+  std::string providers;       ///< as in Registry::Builtin
 };
 
 /// The engine of one device. Safe for concurrent use, except for Register.
 class Gemm {
  public:
-  /// Errors: NOT_FOUND for a device that is not there.
+  /// Errors: NOT_FOUND for a device that is not there; as Registry::Builtin.
   static Result<Gemm> Create(const GemmOptions& options = {});
   ~Gemm();
   Gemm(Gemm&&) noexcept;

@@ -1,6 +1,7 @@
 // Kernel: a hand-written kernel, a library call and a plain loop, all behind one interface.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -42,8 +43,9 @@ class PreparedKernel {
 
 /// The base of all kernels. Implement Launch, GetMaxSwizzle and GetMaxSplits, and override `why`
 /// to add what KernelDesc cannot say. docs/adding-a-kernel.md walks through one.
-/// Exceptions: what Launch, Prepare, GetMaxSwizzle and GetMaxSplits throw becomes an INTERNAL error
-/// that names the kernel, and the kernel no candidate. `noexcept` members must not throw.
+/// Exceptions: what Launch, Prepare, Probe, GetVariants, GetMaxSwizzle and GetMaxSplits throw
+/// becomes an INTERNAL error that names the kernel, and the kernel no candidate. `noexcept` members
+/// must not throw.
 class Kernel {
  public:
   Kernel(KernelDesc desc, KernelInfo info);
@@ -82,7 +84,26 @@ class Kernel {
   virtual int GetMaxSplits(const int4& shape, int swizzle, std::size_t bsize,
                            std::size_t psize) const = 0;
 
-  /// Workspace that a launch needs; nothing by default.
+  /// How many variants a launch of this problem has, counted from 0: a choice of the kernel's own
+  /// beyond swizzle and splits, such as a library's algorithm. Variant 0 is what the kernel expects
+  /// to be fastest. Asked when a problem is chosen or tuned, never when it is launched: it may
+  /// allocate and ask a library's heuristic. Launch and Prepare find the variant in
+  /// Operation::variant.
+  /// Requires: is_feasible and available(). Errors: why there is none, e.g. that a library's
+  /// heuristic gives no algorithm; the kernel is no candidate then.
+  virtual Result<int> GetVariants(const GemmDesc& desc) const;
+
+  /// Makes sure of what `why` cannot look for because it neither allocates nor fails: loads a
+  /// library, compares its version. Errors: why the kernel cannot run in this process, for people;
+  /// it is no candidate then. May be called by several threads at once. See available().
+  virtual Status Probe() const;
+
+  /// The version of the library that computes, as text that outlives the kernel; "" for a kernel
+  /// that needs none. A variant means something for one version only, so the cache keeps both.
+  /// Requires: available().
+  virtual const char* provider_version() const noexcept;
+
+  /// Workspace that a launch needs, whatever its variant; nothing by default.
   virtual WorkspaceSize workspace_size(const GemmDesc& desc, int swizzle,
                                        int splits) const noexcept;
 
@@ -90,6 +111,15 @@ class Kernel {
   /// per-tile overhead; a family that knows better overrides it.
   virtual double PredictUs(const GemmDesc& desc, const DeviceInfo& device,
                            const HardwareRates& rates, int swizzle, int splits) const noexcept;
+
+  /// What Probe said. It is asked once in a kernel's life, when a problem that `why` allows is
+  /// planned, tuned or explained or a cache is read that names the kernel; nothing is probed
+  /// before. INTERNAL with its words when it throws.
+  const Status& available() const;
+
+  /// Makes available() say `reason` without probing. Errors: FAILED_PRECONDITION when it was asked
+  /// before.
+  Status LeaveOut(Status reason);
 
   const KernelDesc& desc() const noexcept { return desc_; }
   const KernelInfo& info() const noexcept { return info_; }
@@ -99,6 +129,9 @@ class Kernel {
  protected:
   KernelDesc desc_;
   KernelInfo info_;
+
+ private:
+  mutable std::atomic<const Status*> available_ = nullptr;  // owned
 };
 
 /// A Kernel that takes its arguments as one struct. Most kernels derive from this.
@@ -135,8 +168,15 @@ Result<int> MaxSwizzle(const Kernel& kernel, const int4& shape);
 Result<int> MaxSplits(const Kernel& kernel, const int4& shape, int swizzle, std::size_t bsize,
                       std::size_t psize);
 
-/// Why the kernel does not take the problem, for people; empty when it does. A twin made by
-/// transpose() speaks of D^T = B^T A^T, where rows are columns and A is B, and says so.
+/// Kernel::GetVariants. Errors: as it returns; UNSUPPORTED when it gives none; INTERNAL when it
+/// throws.
+Result<int> Variants(const Kernel& kernel, const GemmDesc& problem);
+
+/// Whether the kernel takes the problem and is available(): WhyNot(...).empty(), without words.
+bool Takes(const Kernel& kernel, const GemmDesc& problem);
+
+/// Why the kernel does not take the problem, or is not available(); empty when it does. A twin made
+/// by transpose() speaks of D^T = B^T A^T, where rows are columns and A is B, and says so.
 std::string WhyNot(const Kernel& kernel, const GemmDesc& problem);
 
 /// Where a LaunchSpec's time comes from.
@@ -155,6 +195,7 @@ struct LaunchSpec {
   std::int64_t when = 0;  ///< Unix seconds of the measurement
   /// Where the problem allows programmatic dependent launch (GemmDesc::pdl): launched without.
   bool serial = false;
+  int variant = 0;  ///< below Kernel::GetVariants; means something for one provider_version() only
 };
 
 /// Whether the samples scattered so widely that their median says nothing: by more than itself.
@@ -169,7 +210,7 @@ constexpr bool IsNoisy(const LaunchSpec& spec) noexcept {
 /// speed.
 constexpr bool SameLaunch(const LaunchSpec& a, const LaunchSpec& b) noexcept {
   return a.kernel == b.kernel && a.swizzle == b.swizzle && a.splits == b.splits &&
-         a.serial == b.serial;
+         a.serial == b.serial && a.variant == b.variant;
 }
 
 /// `problem` as `spec` launches it: without pdl where it is serial.
@@ -178,8 +219,16 @@ inline GemmDesc AsLaunched(GemmDesc problem, const LaunchSpec& spec) noexcept {
   return problem;
 }
 
+/// `operation` as `spec` launches it: with its variant, and without pdl where it is serial.
+inline Operation AsLaunched(Operation operation, const LaunchSpec& spec) noexcept {
+  operation.pdl = operation.pdl && !spec.serial;
+  operation.variant = spec.variant;
+  return operation;
+}
+
 /// Groups specs whose kernels share tile, cluster, stages, backend and transposition and whose
-/// splits are equal; groups and members keep their order. A tuner measures one of each group first.
+/// splits and variants are equal; groups and members keep their order. A tuner measures one of each
+/// group first.
 std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs);
 
 /// `kernel` computing D^T = B^T A^T: a kernel good at tall A serves wide A. `kernel` must outlive

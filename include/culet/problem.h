@@ -62,6 +62,9 @@ struct Operation {
   int sm_budget = 0;  ///< at most so many SMs (CPU: threads); 0 is all
   Accumulate accumulate = Accumulate::kPromoted;
   Determinism determinism = Determinism::kFast;
+  /// The kernel's own choice that a launch is made with (LaunchSpec::variant). The engine sets it
+  /// on the way to Kernel::Launch and Kernel::Prepare; what a caller gives is not read.
+  int variant = 0;
 };
 
 /// The whole product. Shapes: A (m, k), B (k, n), C and D (m, n), U and V as QuantDesc says.

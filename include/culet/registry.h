@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,12 @@ class Registry {
 
   /// All kernels of this library that `device` can run, the reference last.
   static Registry Builtin(const DeviceInfo& device);
+
+  /// The same, of which those compete whose KernelDesc::provider is in `providers`, a list like
+  /// "own,cublaslt" ("own": culet's kernels, "all": all); the others say in `explain` that they are
+  /// left out. Empty: the environment's CULET_PROVIDERS, else all. The reference always competes.
+  /// Errors: INVALID_ARGUMENT for a name that is no provider's, with those that are.
+  static Result<Registry> Builtin(const DeviceInfo& device, const std::string& providers);
 
   /// Adds a kernel behind those there are, but before any reference.
   /// Errors: INVALID_ARGUMENT for null, an empty id, or an id that is taken.

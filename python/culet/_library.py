@@ -72,7 +72,8 @@ class DeviceStruct(_Versioned):
 
 
 class EngineOptions(_Versioned):
-    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("cache_path", c_char_p)]
+    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("cache_path", c_char_p),
+                ("providers", c_char_p)]
 
 
 class TuneOptions(_Versioned):
@@ -88,6 +89,7 @@ class Choice(_Versioned):
         ("struct_size", c_size_t), ("kernel", c_char * 128), ("swizzle", c_int32),
         ("splits", c_int32), ("measured", c_int32), ("measurements", c_int32),
         ("time_us", c_double), ("baseline_us", c_double), ("serial", c_int32),
+        ("variant", c_int32),
     ]
 
 

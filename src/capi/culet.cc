@@ -122,8 +122,8 @@ void LoadCache(culet_engine& engine, const char* path) {
   const auto report = engine.file->Load(engine.gemm.cache());
   if (!report.ok()) {
     engine.note = report.status().message();
-  } else if (report->unknown_kernel + report->infeasible + report->other_version +
-                 report->damaged !=
+  } else if (report->unknown_kernel + report->other_provider + report->infeasible +
+                 report->other_version + report->damaged !=
              0) {
     engine.note = fmt::format("{}: {}", *resolved, report->ToString());
   }
@@ -167,6 +167,7 @@ culet_status culet_engine_create(const culet_engine_options* options, culet_engi
     if (options != nullptr) CULET_RETURN_IF_ERROR(Read("options", options, read));
     culet::GemmOptions gemm_options;
     if (read.device != nullptr) gemm_options.device = read.device;
+    if (read.providers != nullptr) gemm_options.providers = read.providers;
     auto gemm = Gemm::Create(gemm_options);
     if (!gemm.ok()) return gemm.status();
     auto made = std::make_unique<culet_engine>(*std::move(gemm));

@@ -117,6 +117,7 @@ culet_choice ToChoice(const LaunchSpec& spec) {
   choice.time_us = spec.time_us;
   choice.baseline_us = spec.baseline_us;
   choice.serial = spec.serial ? 1 : 0;
+  choice.variant = spec.variant;
   return choice;
 }
 

@@ -74,7 +74,9 @@ void VisitLaunch(Record& record, Visit&& visit) {
   visit("kernel", record.kernel_id);
   visit("swizzle", record.swizzle, FieldRange{.max = kMaxSwizzle});
   visit("splits", record.splits, FieldRange{.min = 1, .max = kMaxSplits});
-  visit.OnlyIfTrue("serial", record.serial);
+  visit.OnlyIfSet("serial", record.serial);
+  visit.OnlyIfSet("variant", record.variant, FieldRange{.max = kMaxVariant});
+  visit.OnlyIfSet("provider_version", record.provider_version);
   visit("time_us", record.time_us);
   visit("spread_us", record.spread_us);
   visit("baseline_us", record.baseline_us);
@@ -112,9 +114,10 @@ class ObjectWriter {
     }
   }
 
-  // Left out where false, as it was before there was such a field.
-  void OnlyIfTrue(const char* name, bool value) {
-    if (value) (*this)(name, value);
+  // Left out where false, 0 or empty, as it was before there was such a field.
+  template <class T, class... Range>
+  void OnlyIfSet(const char* name, const T& value, const Range&...) {
+    if (value != T{}) (*this)(name, value);
   }
 
  private:
@@ -148,9 +151,10 @@ class ObjectReader {
       value = json->get<bool>();
     }
   }
-  void OnlyIfTrue(const char* name, bool& value) {
-    value = false;
-    if (object_.contains(name)) (*this)(name, value);
+  template <class T, class... Range>
+  void OnlyIfSet(const char* name, T& value, const Range&... range) {
+    value = T{};
+    if (object_.contains(name)) (*this)(name, value, range...);
   }
   void operator()(const char* name, double& value) {
     if (const Json* json = Member(name)) {
@@ -232,6 +236,8 @@ std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
   record.swizzle = spec.swizzle;
   record.splits = spec.splits;
   record.serial = spec.serial;
+  record.variant = spec.variant;
+  record.provider_version = spec.kernel->provider_version();
   record.time_us = spec.time_us;
   record.spread_us = spec.spread_us;
   record.baseline_us = spec.baseline_us;

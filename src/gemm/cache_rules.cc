@@ -36,7 +36,8 @@ bool IsRecordable(const GemmDesc& desc, const LaunchSpec& spec) noexcept {
   RangeCheck check;
   VisitFields(desc, check);
   return check.ok && InRange(spec.swizzle, {.max = kMaxSwizzle}) &&
-         InRange(spec.splits, {.min = 1, .max = kMaxSplits}) && IsTime(spec.time_us) &&
+         InRange(spec.splits, {.min = 1, .max = kMaxSplits}) &&
+         InRange(spec.variant, {.max = kMaxVariant}) && IsTime(spec.time_us) &&
          IsTime(spec.spread_us) && IsTime(spec.baseline_us) && spec.when >= 0 &&
          spec.when <= kMaxWhen && FromString<Origin>(ToString(spec.origin)) == spec.origin;
 }
@@ -44,7 +45,11 @@ bool IsRecordable(const GemmDesc& desc, const LaunchSpec& spec) noexcept {
 bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec) {
   // Splits that need more workspace than this are refused by any caller.
   constexpr std::size_t kAmpleBytes = std::size_t{1} << 30;
-  if (!spec.kernel->is_feasible(desc)) return false;
+  if (!Takes(*spec.kernel, desc)) return false;
+  if (spec.variant > 0) {
+    const auto variants = Variants(*spec.kernel, desc);
+    if (!variants.ok() || spec.variant >= *variants) return false;
+  }
   if (spec.swizzle > 0) {
     const auto max_swizzle = MaxSwizzle(*spec.kernel, ShapeOf(desc));
     if (!max_swizzle.ok() || spec.swizzle > *max_swizzle) return false;
@@ -59,9 +64,11 @@ ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cac
   if (record.device_class != cache.device_class()) return {Usability::kOtherDevice, {}};
   Kernel* const kernel = cache.FindKernel(record.kernel_id);
   if (kernel == nullptr) return {Usability::kUnknownKernel, {}};
-  const LaunchSpec spec{kernel,         record.swizzle,   record.splits,
-                        record.time_us, record.spread_us, record.baseline_us,
-                        record.origin,  record.when,      record.serial};
+  if (!kernel->available().ok()) return {Usability::kUnavailable, {}};
+  if (record.provider_version != kernel->provider_version()) return {Usability::kOtherProvider, {}};
+  const LaunchSpec spec{kernel,           record.swizzle,     record.splits, record.time_us,
+                        record.spread_us, record.baseline_us, record.origin, record.when,
+                        record.serial,    record.variant};
   if (!IsLaunchable(record.desc, spec)) return {Usability::kInfeasible, {}};
   return {Usability::kUsable, spec};
 }
@@ -69,7 +76,7 @@ ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cac
 int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept {
   const auto rank = [](const LaunchSpec& spec) {
     return std::tuple(spec.origin, !IsNoisy(spec), spec.when, -spec.time_us, -spec.spread_us,
-                      -spec.baseline_us, -spec.splits, -spec.swizzle, !spec.serial,
+                      -spec.baseline_us, -spec.splits, -spec.swizzle, !spec.serial, -spec.variant,
                       std::string_view(spec.kernel->id()));
   };
   const auto order = rank(a) <=> rank(b);

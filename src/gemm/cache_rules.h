@@ -10,6 +10,7 @@ namespace culet {
 /// Bounds on what a record may ask of a launch; more is not a tuning result.
 inline constexpr int kMaxSwizzle = 16;
 inline constexpr int kMaxSplits = 4096;
+inline constexpr int kMaxVariant = 4095;
 
 inline constexpr std::int64_t kMaxWhen = 253402300799;  // the end of the year 9999
 
@@ -20,7 +21,14 @@ bool IsTime(double us) noexcept;
 bool IsRecordable(const GemmDesc& desc, const LaunchSpec& spec) noexcept;
 
 /// What this process can do with a sound record.
-enum class Usability : std::uint8_t { kUsable, kOtherDevice, kUnknownKernel, kInfeasible };
+enum class Usability : std::uint8_t {
+  kUsable,
+  kOtherDevice,
+  kUnknownKernel,
+  kUnavailable,    ///< the kernel's library is absent or left out
+  kOtherProvider,  ///< measured with another version of the kernel's library
+  kInfeasible,
+};
 
 struct ResolvedRecord {
   Usability usability = Usability::kUnknownKernel;
@@ -28,7 +36,7 @@ struct ResolvedRecord {
 };
 ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cache);
 
-/// Whether the kernel takes the problem with this swizzle and these splits today.
+/// Whether the kernel takes the problem with this swizzle, these splits and this variant today.
 /// Requires: spec.kernel.
 bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec);
 

@@ -32,12 +32,17 @@ double Sane(double time_us) noexcept {
   return time_us >= 0 ? time_us : std::numeric_limits<double>::infinity();
 }
 
-// Errors: what the kernel threw.
-Status AppendVariants(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& device,
+// What a kernel may offer at most; a library's heuristic stays far below.
+constexpr int kMostVariants = 64;
+
+// Errors: what the kernel threw, or why it has no variant.
+Status AppendLaunches(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& device,
                       const HardwareRates& rates, std::vector<LaunchSpec>& candidates) {
   const int4 shape = ShapeOf(desc);
   const auto swizzles = MaxSwizzle(kernel, shape);
   if (!swizzles.ok()) return swizzles.status();
+  const auto variants = Variants(kernel, desc);
+  if (!variants.ok()) return variants.status();
   for (int swizzle = 0; swizzle <= std::clamp(*swizzles, 0, kMaxSwizzle); ++swizzle) {
     const auto cuts = MaxSplits(kernel, shape, swizzle, kBarrierBytes, kPartialBytes);
     if (!cuts.ok()) return cuts.status();
@@ -52,10 +57,14 @@ Status AppendVariants(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& de
             Sane(kernel.PredictUs(AsLaunched(desc, spec), device, rates, swizzle, splits));
         candidates.push_back(spec);
       };
-      append();
-      // What may overlap need not: the tuner finds where it costs time.
-      spec.serial = desc.pdl && kernel.desc().pdl;
-      if (spec.serial) append();
+      for (int variant = 0; variant < std::min(*variants, kMostVariants); ++variant) {
+        spec.variant = variant;
+        spec.serial = false;
+        append();
+        // What may overlap need not: the tuner finds where it costs time.
+        spec.serial = desc.pdl && kernel.desc().pdl;
+        if (spec.serial) append();
+      }
     }
   }
   return {};
@@ -72,8 +81,7 @@ std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, co
   std::vector<LaunchSpec> candidates;
   for (Kernel* kernel : kernels) {
     const std::size_t before = candidates.size();
-    if (kernel->is_feasible(desc) &&
-        !AppendVariants(*kernel, desc, device, rates, candidates).ok()) {
+    if (Takes(*kernel, desc) && !AppendLaunches(*kernel, desc, device, rates, candidates).ok()) {
       candidates.resize(before);
     }
   }
@@ -84,7 +92,7 @@ std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, co
 std::string WhyNoCandidate(Kernel& kernel, const GemmDesc& desc) {
   if (std::string refusal = WhyNot(kernel, desc); !refusal.empty()) return refusal;
   std::vector<LaunchSpec> ignored;
-  const Status status = AppendVariants(kernel, desc, {}, {}, ignored);
+  const Status status = AppendLaunches(kernel, desc, {}, {}, ignored);
   return status.ok() ? "feasible, but no launch parameters fit" : status.message();
 }
 
@@ -97,14 +105,14 @@ std::vector<LaunchSpec> WorthMeasuring(std::span<const LaunchSpec> candidates, i
 
   std::vector<bool> taken(candidates.size(), false);
   std::size_t count = 0;
-  std::map<const Kernel*, std::size_t> variants;
+  std::map<const Kernel*, std::size_t> launches;
   const auto take_where = [&](auto&& wanted) {
     for (std::size_t i = 0; i < candidates.size() && count < places; ++i) {
       const LaunchSpec& spec = candidates[i];
       if (taken[i] || !wanted(i, spec)) continue;
       taken[i] = true;
       ++count;
-      ++variants[spec.kernel];
+      ++launches[spec.kernel];
     }
   };
   const auto worth = [&](const LaunchSpec& spec) {
@@ -115,10 +123,10 @@ std::vector<LaunchSpec> WorthMeasuring(std::span<const LaunchSpec> candidates, i
   const std::size_t fair_share = std::max<std::size_t>(1, places / 4);
   take_where([](std::size_t i, const LaunchSpec&) { return i == 0; });
   take_where([&](std::size_t, const LaunchSpec& spec) {
-    return IsOf(spec, Backend::kUser) && variants[spec.kernel] == 0;
+    return IsOf(spec, Backend::kUser) && launches[spec.kernel] == 0;
   });
   take_where([&](std::size_t, const LaunchSpec& spec) {
-    return worth(spec) && variants[spec.kernel] < fair_share;
+    return worth(spec) && launches[spec.kernel] < fair_share;
   });
   take_where([&](std::size_t, const LaunchSpec& spec) { return worth(spec); });
 

@@ -17,7 +17,7 @@ constexpr std::size_t kMaxRemembered = 4096;
 // Whether a measured spec may serve `desc`: it may come from another batch, or from a file.
 bool Serves(const LaunchSpec& spec, const GemmDesc& desc) {
   if (spec.kernel == nullptr || spec.origin != Origin::kMeasured) return false;
-  if (!spec.kernel->is_feasible(desc)) return false;
+  if (!Takes(*spec.kernel, desc)) return false;
   const int4 shape = ShapeOf(desc);
   const auto max_swizzle = MaxSwizzle(*spec.kernel, shape);
   if (!max_swizzle.ok() || spec.swizzle < 0 || spec.swizzle > *max_swizzle) return false;

@@ -12,7 +12,8 @@ namespace {
 auto KeyOf(const LaunchSpec& spec) {
   const KernelDesc desc = spec.kernel != nullptr ? spec.kernel->desc() : KernelDesc{};
   return std::tuple(desc.backend, desc.tile_m, desc.tile_n, desc.tile_k, desc.cluster_m,
-                    desc.cluster_n, desc.stages, desc.transpose, spec.splits, spec.serial);
+                    desc.cluster_n, desc.stages, desc.transpose, spec.splits, spec.serial,
+                    spec.variant);
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ Estimate EstimateOf(const std::vector<double>& samples) {
 }
 
 std::string NameOf(const LaunchSpec& spec) {
-  return fmt::format("{} swizzle {} splits {}{}",
+  return fmt::format("{} swizzle {} splits {}{}{}",
                      spec.kernel != nullptr ? spec.kernel->id() : "null", spec.swizzle, spec.splits,
+                     spec.variant != 0 ? fmt::format(" variant {}", spec.variant) : "",
                      spec.serial ? " serial" : "");
 }
 

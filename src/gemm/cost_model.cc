@@ -125,7 +125,7 @@ std::optional<Anchor> AnchorAt(const std::optional<std::pair<GemmDesc, LaunchSpe
 double FactorAt(const Anchor& anchor, const LaunchSpec& candidate, const DeviceInfo& device,
                 const HardwareRates& rates) noexcept {
   if (candidate.kernel == anchor.winner.kernel) return anchor.winner_factor;
-  if (!candidate.kernel->is_feasible(anchor.desc)) return anchor.winner_factor;
+  if (!Takes(*candidate.kernel, anchor.desc)) return anchor.winner_factor;
   const double predicted_us = PredictSpecUs(candidate, anchor.desc, device, rates);
   if (!IsTime(predicted_us)) return anchor.winner_factor;
   const double losing_us = kLoserMargin * anchor.winner.time_us;

@@ -16,9 +16,9 @@ namespace culet {
 /// over the arithmetic rate.
 double RooflineUs(const GemmDesc& desc, const HardwareRates& rates) noexcept;
 
-/// Feasible kernels x swizzle x splits with predicted time_us, best first; equals keep the order of
-/// `kernels`. Each spec is within GetMaxSwizzle and GetMaxSplits; a kernel that throws there is
-/// left out.
+/// Feasible, available kernels x swizzle x splits x variants with predicted time_us, best first;
+/// equals keep the order of `kernels`. Each spec is within GetMaxSwizzle, GetMaxSplits and
+/// GetVariants; a kernel that throws there, or has no variant, is left out.
 std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, const GemmDesc& desc,
                                             const DeviceInfo& device, const HardwareRates& rates);
 

@@ -217,6 +217,12 @@ int DispatchCache::Import(std::istream& is, ImportReport* report) {
         case Usability::kUnknownKernel:
           ++counts.unknown_kernel;
           break;
+        case Usability::kUnavailable:
+          ++counts.unavailable;
+          break;
+        case Usability::kOtherProvider:
+          ++counts.other_provider;
+          break;
         case Usability::kInfeasible:
           ++counts.infeasible;
           break;
@@ -259,6 +265,8 @@ std::string ImportReport::ToString() const {
   add(outdated, " outdated");
   add(other_device, " of another device class");
   add(unknown_kernel, " of unknown kernels");
+  add(unavailable, " of libraries that are absent or left out");
+  add(other_provider, " of other versions of a library");
   add(infeasible, " that the kernel refuses today");
   add(other_version, " of another version");
   add(damaged, " damaged");

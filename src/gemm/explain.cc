@@ -66,6 +66,7 @@ std::string Explanation::ToString() const {
   std::string text = fmt::format("{}\n  choice    {}", culet::ToString(desc), choice.kernel->id());
   if (choice.swizzle != 0) text += fmt::format(" swizzle {}", choice.swizzle);
   if (choice.splits != 1) text += fmt::format(" splits {}", choice.splits);
+  if (choice.variant != 0) text += fmt::format(" variant {}", choice.variant);
   if (choice.serial) text += " serial";
   text += fmt::format(" ({})\n", culet::ToString(source));
   if (choice.origin == Origin::kMeasured) {

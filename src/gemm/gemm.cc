@@ -96,16 +96,16 @@ namespace {
 
 // The arguments as `spec` launches them.
 GemmArgs AsLaunched(GemmArgs args, const LaunchSpec& spec) {
-  args.operation.pdl = args.operation.pdl && !spec.serial;
+  args.operation = AsLaunched(args.operation, spec);
   return args;
 }
 
 }  // namespace
 
 struct Gemm::Impl {
-  Impl(DeviceInfo device_info, const HardwareRates& measured)
+  Impl(DeviceInfo device_info, Registry builtin, const HardwareRates& measured)
       : device(std::move(device_info)),
-        registry(Registry::Builtin(device)),
+        registry(std::move(builtin)),
         cache(registry.kernels(), device.device_class),
         chooser(device, rates.data(), registry, cache) {
     for (int i = 0; i < kDataTypes; ++i) {
@@ -128,7 +128,9 @@ Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 Result<Gemm> Gemm::Create(const GemmOptions& options) {
   auto device = FindDevice(options.device);
   if (!device) return device.status();
-  return Gemm(std::make_unique<Impl>(*std::move(device), options.rates));
+  auto registry = Registry::Builtin(*device, options.providers);
+  if (!registry) return registry.status();
+  return Gemm(std::make_unique<Impl>(*std::move(device), *std::move(registry), options.rates));
 }
 
 Result<LaunchSpec> Gemm::Choose(const GemmDesc& desc, DispatchPolicy policy, cudaStream_t stream) {
@@ -190,8 +192,7 @@ Result<GemmPlan> Gemm::Plan(const GemmArgs& args, const LaunchSpec& spec) {
         fmt::format("{} does not take {}: {}", spec.kernel->id(), ToString(*desc), refusal));
   }
   const DeviceScope scope(impl_->device.ordinal);  // on which functions are loaded
-  auto prepared =
-      PrepareKernel(*spec.kernel, AsLaunched(args, spec), spec.swizzle, spec.splits);
+  auto prepared = PrepareKernel(*spec.kernel, AsLaunched(args, spec), spec.swizzle, spec.splits);
   if (!prepared) return prepared.status();
   auto state = std::make_unique<PlanState>();
   state->ordinal = impl_->device.ordinal;

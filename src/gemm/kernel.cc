@@ -63,7 +63,7 @@ class KeptArguments final : public PreparedKernel {
 }  // namespace
 
 Kernel::Kernel(KernelDesc desc, KernelInfo info) : desc_(desc), info_(std::move(info)) {}
-Kernel::~Kernel() = default;
+Kernel::~Kernel() { delete available_.load(); }
 
 bool Kernel::is_feasible(const GemmDesc& desc) const noexcept { return why(desc).ok(); }
 
@@ -99,6 +99,35 @@ Result<std::unique_ptr<PreparedKernel>> Kernel::Prepare(const GemmArgs& args, in
                                                         int splits) {
   return std::unique_ptr<PreparedKernel>(
       std::make_unique<KeptArguments>(*this, args, swizzle, splits));
+}
+
+Result<int> Kernel::GetVariants(const GemmDesc&) const { return 1; }
+
+Status Kernel::Probe() const { return {}; }
+
+const char* Kernel::provider_version() const noexcept { return ""; }
+
+const Status& Kernel::available() const {
+  if (const Status* known = available_.load(std::memory_order_acquire)) return *known;
+  // No lock, which a fork could leave locked: of two threads that probe at once the first counts.
+  auto found = std::make_unique<const Status>(Caught(
+      [&] { return Probe(); }, [&](const char* words) { return Threw(*this, "Probe", words); }));
+  const Status* known = nullptr;
+  if (available_.compare_exchange_strong(known, found.get(), std::memory_order_acq_rel)) {
+    return *found.release();
+  }
+  return *known;
+}
+
+Status Kernel::LeaveOut(Status reason) {
+  auto given = std::make_unique<const Status>(std::move(reason));
+  const Status* known = nullptr;
+  if (!available_.compare_exchange_strong(known, given.get())) {
+    return Status(StatusCode::kFailedPrecondition,
+                  id() + ": asked before whether it is available; leave it out first");
+  }
+  static_cast<void>(given.release());
+  return {};
 }
 
 WorkspaceSize Kernel::workspace_size(const GemmDesc&, int, int) const noexcept { return {}; }
@@ -164,9 +193,26 @@ Result<int> MaxSplits(const Kernel& kernel, const int4& shape, int swizzle, std:
       [&](const char* words) { return Result<int>(Threw(kernel, "GetMaxSplits", words)); });
 }
 
+Result<int> Variants(const Kernel& kernel, const GemmDesc& problem) {
+  auto variants =
+      Caught([&] { return kernel.GetVariants(problem); },
+             [&](const char* words) { return Result<int>(Threw(kernel, "GetVariants", words)); });
+  if (variants.ok() && *variants < 1) {
+    return Status(StatusCode::kUnsupported, kernel.id() + ": has no variant for this problem");
+  }
+  return variants;
+}
+
+bool Takes(const Kernel& kernel, const GemmDesc& problem) {
+  return kernel.is_feasible(problem) && kernel.available().ok();
+}
+
 std::string WhyNot(const Kernel& kernel, const GemmDesc& problem) {
   const Feasibility feasible = kernel.why(problem);
-  if (feasible.ok()) return {};
+  if (feasible.ok()) {
+    const Status& available = kernel.available();
+    return available.ok() ? std::string() : available.message();
+  }
   return kernel.desc().transpose ? fmt::format("for D^T = B^T A^T: {}", feasible.reason())
                                  : feasible.reason();
 }

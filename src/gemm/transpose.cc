@@ -86,6 +86,14 @@ class TransposedKernel final : public Kernel {
     return inner_.GetMaxSplits(InnerShape(shape), swizzle, bsize, psize);
   }
 
+  Result<int> GetVariants(const GemmDesc& problem) const override {
+    return inner_.GetVariants(InnerProblem(problem));
+  }
+
+  Status Probe() const override { return inner_.available(); }
+
+  const char* provider_version() const noexcept override { return inner_.provider_version(); }
+
   WorkspaceSize workspace_size(const GemmDesc& problem, int swizzle,
                                int splits) const noexcept override {
     return inner_.workspace_size(InnerProblem(problem), swizzle, splits);

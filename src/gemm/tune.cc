@@ -16,9 +16,9 @@
 namespace culet {
 namespace {
 
-using SpecKey = std::tuple<const Kernel*, int, int, bool>;
+using SpecKey = std::tuple<const Kernel*, int, int, bool, int>;
 SpecKey KeyOf(const LaunchSpec& spec) {
-  return {spec.kernel, spec.swizzle, spec.splits, spec.serial};
+  return {spec.kernel, spec.swizzle, spec.splits, spec.serial, spec.variant};
 }
 
 // A candidate is launched once to be checked and once for its first sample.

@@ -16,9 +16,11 @@ using FamilyFunction = void(const DeviceInfo& device, KernelList& kernels);
 
 #define CULET_CPU_FAMILY(source, Function) FamilyFunction Function;
 #define CULET_CUDA_FAMILY(source, Function) FamilyFunction Function;
+#define CULET_PROVIDER(name)
 #include "kernels/catalog.def"
 #undef CULET_CPU_FAMILY
 #undef CULET_CUDA_FAMILY
+#undef CULET_PROVIDER
 
 /// The kernels of all families that `device` can run, in the catalog's order.
 KernelList BuiltinKernels(const DeviceInfo& device);

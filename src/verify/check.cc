@@ -55,58 +55,67 @@ const char* NameOf(ProblemData::Stage stage) {
   return "the first row alone";
 }
 
-struct Variant {
-  int swizzle = 0;
-  int splits = 1;
-  friend bool operator==(const Variant&, const Variant&) = default;
-};
+// How a kernel is launched.
+LaunchSpec SpecOf(int swizzle, int splits, int variant = 0) {
+  LaunchSpec spec;
+  spec.swizzle = swizzle;
+  spec.splits = splits;
+  spec.variant = variant;
+  return spec;
+}
 
-Result<std::vector<Variant>> VariantsOf(const Kernel& kernel, const GemmDesc& desc) {
+Result<std::vector<LaunchSpec>> LaunchesOf(const Kernel& kernel, const GemmDesc& desc) {
   const int4 shape = ShapeOf(desc);
   const auto swizzles = MaxSwizzle(kernel, shape);
   if (!swizzles.ok()) return swizzles.status();
   const int swizzle = std::max(0, *swizzles);
-  std::vector<Variant> variants = {{0, 1}};
-  const auto add = [&](Variant variant) {
-    if (std::ranges::find(variants, variant) == variants.end()) variants.push_back(variant);
+  std::vector<LaunchSpec> specs = {SpecOf(0, 1)};
+  const auto add = [&](const LaunchSpec& spec) {
+    const auto same = [&](const LaunchSpec& known) { return SameLaunch(known, spec); };
+    if (std::ranges::none_of(specs, same)) specs.push_back(spec);
   };
-  add({swizzle, 1});
+  add(SpecOf(swizzle, 1));
   const auto plain = MaxSplits(kernel, shape, 0, kBarrierBytes, kPartialBytes);
   if (!plain.ok()) return plain.status();
   const auto swizzled = MaxSplits(kernel, shape, swizzle, kBarrierBytes, kPartialBytes);
   if (!swizzled.ok()) return swizzled.status();
-  add({0, std::clamp(*plain, 1, std::min(2, desc.k))});
-  add({swizzle, std::clamp(*swizzled, 1, desc.k)});
-  return variants;
+  add(SpecOf(0, std::clamp(*plain, 1, std::min(2, desc.k))));
+  add(SpecOf(swizzle, std::clamp(*swizzled, 1, desc.k)));
+  const auto variants = Variants(kernel, desc);
+  if (!variants.ok()) return variants.status();
+  add(SpecOf(0, 1, *variants - 1));
+  return specs;
 }
 
 // Through Prepare, as a plan launches, or through Launch itself.
-Status LaunchOnce(Kernel& kernel, ScratchProblem& scratch, Variant variant, bool prepared) {
+Status LaunchOnce(Kernel& kernel, ScratchProblem& scratch, const LaunchSpec& spec, bool prepared) {
   auto workspace =
-      scratch.workspace(kernel.workspace_size(scratch.desc(), variant.swizzle, variant.splits));
+      scratch.workspace(kernel.workspace_size(scratch.desc(), spec.swizzle, spec.splits));
   if (!workspace.ok()) return workspace.status();
   CULET_RETURN_IF_ERROR(scratch.PoisonOutput());
-  const GemmArgs& args = scratch.args();
+  GemmArgs args = scratch.args();
+  args.operation = AsLaunched(args.operation, spec);
   if (prepared) {
-    const auto plan = PrepareKernel(kernel, args, variant.swizzle, variant.splits);
+    const auto plan = PrepareKernel(kernel, args, spec.swizzle, spec.splits);
     if (!plan.ok()) return plan.status();
     return LaunchStatus((*plan)->Launch(args.alpha, args.A, args.U, args.beta, args.C, args.D,
                                         **workspace, nullptr),
                         kernel);
   }
-  return LaunchKernel(kernel, args, variant.swizzle, variant.splits, **workspace, nullptr);
+  return LaunchKernel(kernel, args, spec.swizzle, spec.splits, **workspace, nullptr);
 }
 
-Status Wrong(ProblemData::Stage stage, Variant variant, const std::string& what) {
-  return Status(StatusCode::kWrongResult,
-                fmt::format("{} (swizzle {}, splits {}): {}", NameOf(stage), variant.swizzle,
-                            variant.splits, what));
+Status Wrong(ProblemData::Stage stage, const LaunchSpec& spec, const std::string& what) {
+  return Status(
+      StatusCode::kWrongResult,
+      fmt::format("{} (swizzle {}, splits {}{}): {}", NameOf(stage), spec.swizzle, spec.splits,
+                  spec.variant != 0 ? fmt::format(", variant {}", spec.variant) : "", what));
 }
 
 // Below, the figure depends on the few numbers that happened to come.
 constexpr std::size_t kOutputsForAccuracy = 16384;
 
-Status CheckAccuracy(const GemmDesc& desc, const ErrorReport& report, Variant variant,
+Status CheckAccuracy(const GemmDesc& desc, const ErrorReport& report, const LaunchSpec& spec,
                      Accuracy& accuracy) {
   if (report.checked < kOutputsForAccuracy) return {};
   accuracy.known = true;
@@ -114,22 +123,22 @@ Status CheckAccuracy(const GemmDesc& desc, const ErrorReport& report, Variant va
   const double limit = RelativeL2Limit(desc);
   if (report.relative_l2 <= limit) return {};
   return Wrong(
-      ProblemData::kNormal, variant,
+      ProblemData::kNormal, spec,
       fmt::format("the relative L2 error is {:.3g}, {:.3g} at most", report.relative_l2, limit));
 }
 
 Status CheckStage(Kernel& kernel, ProblemData& data, ProblemData::Stage stage, Accuracy& accuracy) {
   auto scratch = data.Get(stage);
   if (!scratch.ok()) return scratch.status();
-  const auto variants = VariantsOf(kernel, data.desc());
-  if (!variants.ok()) return variants.status();
-  for (const Variant variant : *variants) {
-    CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **scratch, variant, stage == ProblemData::kNormal));
+  const auto launches = LaunchesOf(kernel, data.desc());
+  if (!launches.ok()) return launches.status();
+  for (const LaunchSpec& spec : *launches) {
+    CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **scratch, spec, stage == ProblemData::kNormal));
     const auto report = (*scratch)->Compare();
     if (!report.ok()) return report.status();
-    if (!report->ok()) return Wrong(stage, variant, report->ToString());
+    if (!report->ok()) return Wrong(stage, spec, report->ToString());
     if (stage == ProblemData::kNormal) {
-      CULET_RETURN_IF_ERROR(CheckAccuracy(data.desc(), *report, variant, accuracy));
+      CULET_RETURN_IF_ERROR(CheckAccuracy(data.desc(), *report, spec, accuracy));
     }
   }
   return {};
@@ -140,14 +149,15 @@ Status CheckRepeatable(Kernel& kernel, ProblemData& data, int repeats) {
   auto made = data.Get(ProblemData::kNormal);
   if (!made.ok()) return made.status();
   ScratchProblem& scratch = **made;
-  const GemmArgs& args = scratch.args();
-  const auto variants = VariantsOf(kernel, data.desc());
-  if (!variants.ok()) return variants.status();
-  for (const Variant variant : *variants) {
+  const auto launches = LaunchesOf(kernel, data.desc());
+  if (!launches.ok()) return launches.status();
+  for (const LaunchSpec& spec : *launches) {
     auto workspace =
-        scratch.workspace(kernel.workspace_size(data.desc(), variant.swizzle, variant.splits));
+        scratch.workspace(kernel.workspace_size(data.desc(), spec.swizzle, spec.splits));
     if (!workspace.ok()) return workspace.status();
-    const auto plan = PrepareKernel(kernel, args, variant.swizzle, variant.splits);
+    GemmArgs args = scratch.args();
+    args.operation = AsLaunched(args.operation, spec);
+    const auto plan = PrepareKernel(kernel, args, spec.swizzle, spec.splits);
     if (!plan.ok()) return plan.status();
     std::vector<std::byte> first;
     for (int i = 0; i < repeats; ++i) {
@@ -160,7 +170,7 @@ Status CheckRepeatable(Kernel& kernel, ProblemData& data, int repeats) {
       if (i == 0)
         first = *std::move(bytes);
       else if (*bytes != first) {
-        return Wrong(ProblemData::kNormal, variant,
+        return Wrong(ProblemData::kNormal, spec,
                      "two launches gave different bits, although the kernel declares repeatable");
       }
     }
@@ -175,7 +185,7 @@ Status CheckBatchInvariant(Kernel& kernel, ProblemData& data) {
   if (!all.ok()) return all.status();
   auto one = data.Get(ProblemData::kFirstRow);
   if (!one.ok()) return one.status();
-  if (!kernel.is_feasible((*one)->desc())) return {};
+  if (!Takes(kernel, (*one)->desc())) return {};
   CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **all, {}, true));
   CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **one, {}, true));
   const auto all_bytes = (*all)->OutputBytes(), row = (*one)->OutputBytes();

@@ -56,6 +56,12 @@ class Run {
         ++report_.refused;
       return true;
     }
+    // A library that is absent, or whose heuristic knows no way, is no defect.
+    if (!kernel.available().ok() ||
+        Variants(kernel, desc).status().code() == StatusCode::kUnsupported) {
+      ++report_.refused;
+      return true;
+    }
     if (options_.on_case && !options_.on_case(kernel.id(), desc)) return false;
     Accuracy accuracy;
     const Status status = CheckKernel(kernel, data, options_.repeats, accuracy);
