@@ -4,6 +4,14 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+# The package is relocatable: what it knows of itself is relative to the prefix.
+foreach(dir IN ITEMS LIBDIR INCLUDEDIR BINDIR)
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+    message(FATAL_ERROR "CMAKE_INSTALL_${dir} is ${CMAKE_INSTALL_${dir}}; give a folder relative to "
+      "CMAKE_INSTALL_PREFIX")
+  endif()
+endforeach()
+
 # Debug information is half of an installation; Debug builds keep theirs.
 option(CULET_STRIP "Install libraries and programs without debug information" ON)
 if(CULET_STRIP)
