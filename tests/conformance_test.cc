@@ -41,6 +41,8 @@ class Conformance : public testing::Test {
     }
     EXPECT_TRUE(report.ok()) << report.failed << " failed, " << report.passed << " passed";
     for (const Kernel* kernel : registry.kernels()) {
+      // A library's kernels take nothing where it is not installed, or lacks the instructions.
+      if (kernel->desc().backend == Backend::kLibrary) continue;
       EXPECT_GT(cases[kernel->id()], 0) << kernel->id() << " takes no problem of the suite";
     }
   }

@@ -36,6 +36,9 @@ DIRECTIONS = [
     ("src/kernels/catalog.", ["culet/", "kernels/catalog."]),
     # The operations beside products are vectorised with the tools of the CPU families.
     ("src/kernels/ops/", ["culet/", "base/", "kernels/ops/", "kernels/cpu/simd_"]),
+    # A library's sums are stored as those of the CPU families are.
+    ("src/kernels/onednn/", ["culet/", "base/", "kernels/onednn/", "kernels/catalog.h",
+                             "kernels/cpu/simd_store.h"]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.
     ("src/kernels/", ["culet/", "base/", "layout/", "cuda/", "sm90/", "kernels/catalog.h"]),
     # The C interface stands on the engine, as apps do.

@@ -15,12 +15,12 @@ namespace culet {
 
 namespace {
 
-// Each native CPU kernel also as its swap-AB twin. The families write D row by row; the twins serve
-// column-major D at the same speed.
+// Each CPU kernel but the reference also as its swap-AB twin. The families write D row by row; the
+// twins serve column-major D at the same speed.
 void AddTransposedTwins(KernelList& kernels) {
   const std::size_t count = kernels.size();
   for (std::size_t i = 0; i < count; ++i) {
-    if (kernels[i]->desc().backend != Backend::kNative) continue;
+    if (kernels[i]->desc().backend == Backend::kReference) continue;
     kernels.push_back(transpose(*kernels[i]));
   }
 }

@@ -1,0 +1,16 @@
+// The store of the SIMD families, for kernels whose sums come from elsewhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "culet/problem.h"
+
+namespace culet {
+
+/// D[row, col .. col + count) = alpha * sums + beta * C + bias, rounded once, for each float type
+/// of C, D and bias, D and C row-major. `sums` may be read up to the next multiple of 16.
+void StoreRowOfSums(const GemmArgs& args, std::int64_t row, std::int64_t col, std::size_t count,
+                    const float* sums);
+
+}  // namespace culet

@@ -1,0 +1,195 @@
+// oneDNN as a competitor: which libraries are taken and why others are not, and, on a fake one,
+// that every part of D is computed once, with the right operands and one thread each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cpu_simd_problem.h"
+#include "culet/device.h"
+#include "culet/gemm.h"
+#include "kernels/catalog.h"
+#include "kernels/onednn/library.h"
+#include "kernels/onednn/matmul.h"
+
+namespace culet {
+namespace {
+
+using namespace simd_test;  // NOLINT: the problems are this file's vocabulary
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// The library of this process: taken at the first call that needs one.
+[[maybe_unused]] const int kNamed = setenv("CULET_ONEDNN", FAKE_ONEDNN, /*overwrite=*/1);
+
+// While it lives, the fake library has a fault.
+class Fault {
+ public:
+  explicit Fault(const char* name) { setenv("FAKE_ONEDNN", name, 1); }
+  ~Fault() { unsetenv("FAKE_ONEDNN"); }
+};
+
+std::string ReasonFor(const char* fault, const char* path = FAKE_ONEDNN) {
+  const Fault active(fault);
+  return onednn::Load(path).reason;
+}
+
+TEST(OnednnLibrary, IsTakenWithVersionThreeAndOpenMp) {
+  const onednn::Library library = onednn::Load(FAKE_ONEDNN);
+  EXPECT_EQ(library.reason, "");
+  EXPECT_EQ(library.version, "3.9.1");
+  EXPECT_TRUE(library.has(onednn::kIsaAvx512Bf16));
+}
+
+TEST(OnednnLibrary, IsRefusedWithTheWayOut) {
+  EXPECT_THAT(ReasonFor("", "/nowhere/libdnnl.so.3"),
+              AllOf(HasSubstr("/nowhere/libdnnl.so.3"), HasSubstr("CULET_ONEDNN")));
+  EXPECT_THAT(ReasonFor("old"), AllOf(HasSubstr("2.9.1"), HasSubstr("version 3")));
+  EXPECT_THAT(ReasonFor("tbb"), AllOf(HasSubstr("TBB"), HasSubstr("onednn-cpu-gomp")));
+  EXPECT_THAT(ReasonFor("engine"), HasSubstr("dnnl_status_t 5"));
+  EXPECT_THAT(ReasonFor("", FAKE_ONEDNN_WITHOUT_OPENMP), HasSubstr("lacks omp_get_max_threads"));
+  EXPECT_THAT(ReasonFor("", "libm.so.6"), HasSubstr("no oneDNN"));
+}
+
+TEST(OnednnLibrary, RunsInOneThreadAndGivesTheOthersBack) {
+  const onednn::Library& library = onednn::TheLibrary();
+  ASSERT_EQ(library.reason, "");
+  library.api.omp_set_num_threads(7);
+  {
+    const onednn::OneThread one(library);
+    EXPECT_EQ(library.api.omp_get_max_threads(), 1);
+  }
+  EXPECT_EQ(library.api.omp_get_max_threads(), 7);
+}
+
+TEST(OnednnGrid, CoversTheOutputAndLeavesNoThreadWithout) {
+  for (const int m : {1, 5, 512, 513, 8192}) {
+    for (const int n : {1, 63, 64, 100, 4096, 151936}) {
+      for (const int threads : {1, 2, 7, 64}) {
+        const onednn::Grid grid = onednn::GridFor(m, n, threads);
+        ASSERT_GT(grid.rows, 0);
+        ASSERT_GT(grid.cols, 0);
+        EXPECT_GE(std::int64_t{grid.row_parts()} * grid.rows, m);
+        EXPECT_LT(std::int64_t{grid.row_parts() - 1} * grid.rows, m);
+        EXPECT_GE(std::int64_t{grid.col_parts()} * grid.cols, n);
+        EXPECT_LT(std::int64_t{grid.col_parts() - 1} * grid.cols, n);
+        // Parts narrower than 64 columns would not pay.
+        if (n >= 128 * threads) {
+          EXPECT_GE(grid.parts(), threads) << m << " " << n;
+        }
+      }
+    }
+  }
+}
+
+class Onednn : public testing::Test {
+ protected:
+  Onednn() { AddOnednn(HostDevice(), kernels_); }
+  void TearDown() override { EXPECT_TRUE(SetHostThreads(threads_).ok()); }
+
+  Kernel& KernelFor(const Case& c) { return *kernels_[c.a == kFloat32 ? 0 : 1]; }
+
+  void ExpectRight(const Case& c) {
+    Problem problem(c, Data::kIntegers);
+    problem.ComputeExpected();
+    EXPECT_EQ(problem.Check(KernelFor(c)), "") << testing::PrintToString(c);
+  }
+
+  KernelList kernels_;
+  const int threads_ = HostThreads();
+};
+
+constexpr DataType kInputs[] = {kFloat32, kBfloat16};
+
+TEST_F(Onednn, EveryPartOfEveryShape) {
+  for (const int threads : {1, 3}) {
+    ASSERT_TRUE(SetHostThreads(threads).ok());
+    for (const DataType type : kInputs) {
+      for (const int m : {1, 17, 513}) {
+        for (const int n : {1, 63, 64, 65, 200, 1100}) {
+          ExpectRight({.a = type, .b = type, .d = type, .m = m, .n = n, .k = 9, .pad = 3});
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Onednn, EveryOrderAndOutput) {
+  for (const DataType type : kInputs) {
+    for (const DataType d : {kFloat32, kFloat16, kBfloat16}) {
+      for (const Order order_a : {Order::kRowMajor, Order::kColMajor}) {
+        for (const Order order_b : {Order::kRowMajor, Order::kColMajor}) {
+          ExpectRight({.a = type,
+                       .b = type,
+                       .d = d,
+                       .m = 7,
+                       .n = 133,
+                       .k = 31,
+                       .order_a = order_a,
+                       .order_b = order_b,
+                       .pad = 5,
+                       .offset = 1});
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Onednn, AlphaBetaBias) {
+  for (const DataType type : kInputs) {
+    for (const DataType d : {type, kFloat16}) {
+      for (const DataType c : {kNull, kFloat32, kBfloat16}) {
+        for (const Bias::Axis axis : {Bias::Axis::kN, Bias::Axis::kM}) {
+          const Case base{.a = type, .b = type, .d = d, .m = 5, .n = 150, .k = 12, .pad = 1};
+          Case whole = base;
+          whole.alpha = 0.5f;
+          whole.beta = 2.0f;
+          whole.c = c;
+          whole.bias = kFloat32;
+          whole.bias_axis = axis;
+          ExpectRight(whole);
+          Case scaled = base;  // no C and no bias, but more than the product
+          scaled.alpha = -2.0f;
+          ExpectRight(scaled);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Onednn, ABudgetOfThreadsHolds) {
+  ASSERT_TRUE(SetHostThreads(4).ok());
+  ExpectRight({.m = 3, .n = 1000, .k = 5, .sm_budget = 2});
+}
+
+GemmDesc DescOf(const Case& c) { return *Describe(Problem(c, Data::kIntegers).Args(), 0); }
+
+TEST_F(Onednn, RefusesWhatTheLibraryCannotDo) {
+  const Case half{.a = kFloat16, .b = kFloat16, .d = kFloat16, .m = 2, .n = 2, .k = 2};
+  EXPECT_FALSE(kernels_[0]->why(DescOf(half)).ok());
+  EXPECT_FALSE(kernels_[1]->why(DescOf(half)).ok());
+  const Case mixed{.a = kFloat32, .b = kBfloat16, .d = kFloat32, .m = 2, .n = 2, .k = 2};
+  EXPECT_FALSE(kernels_[0]->why(DescOf(mixed)).ok());
+}
+
+// What the library refuses or fails at is an error of the launch, never a crash or a wrong D.
+TEST_F(Onednn, FaultsOfTheLibraryAreErrors) {
+  const Case c{.m = 4, .n = 70, .k = 8, .pad = 2};
+  for (const char* fault : {"refuse", "create", "scratchpad", "execute"}) {
+    Problem problem(c, Data::kIntegers);
+    const Fault active(fault);
+    EXPECT_THAT(problem.Run(KernelFor(c)), HasSubstr("returned")) << fault;
+  }
+  const Fault active("refuse");
+  GemmArgs args = Problem(c, Data::kIntegers).Args();
+  const auto prepared = kernels_[0]->Prepare(args, 0, 1);
+  ASSERT_FALSE(prepared.ok());
+  EXPECT_EQ(prepared.status().code(), StatusCode::kUnsupported);
+  EXPECT_THAT(prepared.status().message(), AllOf(HasSubstr("3.9.1"), HasSubstr("dnnl_status_t 3")));
+}
+
+}  // namespace
+}  // namespace culet
