@@ -36,7 +36,10 @@ struct Case {
   Bias::Axis bias_axis = Bias::Axis::kN;
   Order order_u = Order::kRowMajor, order_v = Order::kColMajor;
   int sm_budget = 0;
+  QuantDesc quant_a = {QuantType::kK, 128}, quant_b = {QuantType::kB, 128};  // of scaled ones
 
+  ScaleGroup group_a() const { return ScaleGroupOf(quant_a, m, k); }
+  ScaleGroup group_b() const { return ScaleGroupOf(quant_b, n, k); }
   bool scaled() const { return b == kFloat8_e4m3; }
 };
 
@@ -45,6 +48,7 @@ inline void PrintTo(const Case& c, std::ostream* os) {
       << " n=" << c.n << " k=" << c.k << " A " << ToString(c.order_a) << " B "
       << ToString(c.order_b) << " pad=" << c.pad << " offset=" << c.offset << " alpha=" << c.alpha
       << " beta=" << c.beta << " C " << ToString(c.c) << " bias " << ToString(c.bias);
+  if (c.scaled()) *os << " scales " << ToString(c.quant_a.type) << " " << ToString(c.quant_b.type);
 }
 
 // A matrix in memory of its own: guard zones of a known byte around it, and between its rows.
@@ -123,8 +127,9 @@ class Problem {
     b_.Fill([&] { return Value(3); });
     d_.Fill([] { return std::numeric_limits<double>::quiet_NaN(); });  // poison
     if (c.scaled()) {
-      u_ = Matrix(kFloat32, c.order_u, c.m, CeilDiv(c.k, 128), c.pad, c.offset);
-      v_ = Matrix(kFloat32, c.order_v, CeilDiv(c.k, 128), CeilDiv(c.n, 128), c.pad, c.offset);
+      const ScaleGroup a = c.group_a(), b = c.group_b();
+      u_ = Matrix(kFloat32, c.order_u, CeilDiv(c.m, a.outer), CeilDiv(c.k, a.k), c.pad, c.offset);
+      v_ = Matrix(kFloat32, c.order_v, CeilDiv(c.k, b.k), CeilDiv(c.n, b.outer), c.pad, c.offset);
       u_.Fill([&] { return Scale(); });
       v_.Fill([&] { return Scale(); });
     }
@@ -163,8 +168,8 @@ class Problem {
     args.Ddesc = d_.layout();
     args.operation.sm_budget = case_.sm_budget;
     if (case_.scaled()) {
-      args.operation.quant_a = {QuantType::kK, 128};
-      args.operation.quant_b = {QuantType::kB, 128};
+      args.operation.quant_a = case_.quant_a;
+      args.operation.quant_b = case_.quant_b;
       args.U = u_.data();
       args.Udesc = u_.layout();
       args.V = v_.data();
@@ -184,19 +189,20 @@ class Problem {
   // copies too.
   void ComputeExpected() {
     const auto k = static_cast<std::size_t>(case_.k);
+    const ScaleGroup of_a = case_.group_a(), of_b = case_.group_b();
     std::vector<double> a(k * static_cast<std::size_t>(case_.m)), column(k);
     for (int r = 0; r < case_.m; ++r) {
       for (std::size_t i = 0; i < k; ++i) {
         const int at = static_cast<int>(i);
         a[static_cast<std::size_t>(r) * k + i] =
-            a_.at(r, at) * (case_.scaled() ? u_.at(r, at / 128) : 1.0);
+            a_.at(r, at) * (case_.scaled() ? u_.at(r / of_a.outer, at / of_a.k) : 1.0);
       }
     }
     expected_.resize(static_cast<std::size_t>(case_.m) * static_cast<std::size_t>(case_.n));
     for (int c = 0; c < case_.n; ++c) {
       for (std::size_t i = 0; i < k; ++i) {
         const int at = static_cast<int>(i);
-        column[i] = b_.at(at, c) * (case_.scaled() ? v_.at(at / 128, c / 128) : 1.0);
+        column[i] = b_.at(at, c) * (case_.scaled() ? v_.at(at / of_b.k, c / of_b.outer) : 1.0);
       }
       for (int r = 0; r < case_.m; ++r) {
         const double* row = &a[static_cast<std::size_t>(r) * k];

@@ -373,10 +373,6 @@ TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
   d.m = 17;
   EXPECT_THAT(reason(d, true), testing::HasSubstr("16 rows"));
   EXPECT_EQ(reason(d, false), "");
-  d = good;
-  d.order_b = Order::kRowMajor;
-  EXPECT_THAT(reason(d, true), testing::HasSubstr("column-major"));
-  EXPECT_EQ(reason(d, false), "");
 }
 
 TEST_F(CpuSimd, KernelsForOneRowRefuseTwo) {

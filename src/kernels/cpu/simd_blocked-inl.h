@@ -158,14 +158,17 @@ void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tile
   std::fill_n(factors, tiles.rows, 1.0f);
 
   constexpr bool kScaled = std::is_same_v<Decoder, DecodeE4m3>;
-  const ScaleView u(args.U, args.Udesc), v(args.V, args.Vdesc);
+  const ScaleView u = ScaleView::OfA(args);
+  const WeightScales v(args);
   for (std::size_t i = 0; i < k; i += kBlockedDepth) {
     const std::size_t depth = std::min<std::size_t>(kBlockedDepth, k - i);
     PackWeights<Decoder>(args, static_cast<std::int64_t>(i), depth, column, width, kPanel, panels);
     if constexpr (kScaled) {
       const auto kb = static_cast<std::int64_t>(i / kScaleBlock);
-      const float of_b = v.at(kb, column / kScaleBlock);
-      for (int r = 0; r < tiles.rows; ++r) factors[r] = u.at(first + r, kb) * of_b;
+      const float of_b = v.within_k(column)[kb * v.step()];
+      for (int r = 0; r < tiles.rows; ++r) {
+        factors[r] = u.at(first + r, static_cast<std::int64_t>(i)) * of_b;
+      }
     }
     Prefetcher next = NextWeights(args, i + depth, column, width);
     const std::size_t tile_calls = (static_cast<std::size_t>(width) + kPanel - 1) / kPanel *
@@ -182,6 +185,9 @@ void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tile
     }
   }
   for (int r = 0; r < tiles.rows; ++r) {
+    if constexpr (kScaled) {
+      v.Apply(column, static_cast<std::size_t>(width), sums + r * kBlockedColumns);
+    }
     StoreSums(args, first + r, column, static_cast<std::size_t>(width), sums + r * kBlockedColumns);
   }
 }

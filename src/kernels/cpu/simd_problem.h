@@ -22,6 +22,11 @@ constexpr bool IsSimdFloat(DataType type) noexcept {
   return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
 }
 
+/// Whether a scale holds for all of K.
+constexpr bool IsWholeScale(const QuantDesc& quant) noexcept {
+  return quant.type == QuantType::kTensor || quant.type == QuantType::kRow;
+}
+
 /// The preconditions of every SIMD family; what a family adds is its own.
 constexpr Feasibility SimdWhy(const GemmDesc& p) noexcept {
   const auto absent_or_float = [](DataType type) {
@@ -29,11 +34,16 @@ constexpr Feasibility SimdWhy(const GemmDesc& p) noexcept {
   };
   if (p.type_b == DataType::kFloat8_e4m3 || p.type_a == DataType::kFloat8_e4m3) {
     if (p.type_a != p.type_b) return Feasibility::Refuse("takes E4M3 only for both A and B");
-    if (p.quant_a != QuantDesc{QuantType::kK, kScaleBlock}) {
-      return Feasibility::Refuse("E4M3 A needs one scale for 1 x 128 elements");
+    if (IsWholeScale(p.quant_a) != IsWholeScale(p.quant_b)) {
+      return Feasibility::Refuse("takes scales of blocks only for both A and B");
     }
-    if (p.quant_b != QuantDesc{QuantType::kB, kScaleBlock}) {
-      return Feasibility::Refuse("E4M3 B needs one scale for 128 x 128 elements");
+    if (!IsWholeScale(p.quant_a) && p.quant_a != QuantDesc{QuantType::kK, kScaleBlock}) {
+      return Feasibility::Refuse(
+          "E4M3 A needs one scale for 1 x 128 elements, for a row, or for the whole matrix");
+    }
+    if (!IsWholeScale(p.quant_b) && p.quant_b != QuantDesc{QuantType::kB, kScaleBlock}) {
+      return Feasibility::Refuse(
+          "E4M3 B needs one scale for 128 x 128 elements, for a column, or for the whole matrix");
     }
     if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32) {
       return Feasibility::Refuse("takes float32 scales only");
@@ -59,20 +69,66 @@ constexpr Feasibility SimdWhy(const GemmDesc& p) noexcept {
   return Feasibility::Ok();
 }
 
-/// A's or B's scales: at(i, j) is the scale of block (i, j).
-struct ScaleView {
-  const float* data = nullptr;
-  std::int64_t row_stride = 0;
-  std::int64_t col_stride = 0;
-
-  ScaleView(const void* scales, const MatrixLayout& layout) noexcept
-      : data(static_cast<const float*>(scales)),
-        row_stride(layout.order == Order::kRowMajor ? layout.ld : 1),
-        col_stride(layout.order == Order::kRowMajor ? 1 : layout.ld) {}
-
-  float at(std::int64_t row, std::int64_t col) const noexcept {
-    return data[row * row_stride + col * col_stride];
+/// The scales of one operand, by its elements.
+class ScaleView {
+ public:
+  static ScaleView OfA(const GemmArgs& args) noexcept {
+    const MatrixLayout& u = args.Udesc;
+    return {args.U, ScaleGroupOf(args.operation.quant_a, args.Adesc.rows, args.Adesc.cols),
+            u.order == Order::kRowMajor ? u.ld : 1, u.order == Order::kRowMajor ? 1 : u.ld};
   }
+  static ScaleView OfB(const GemmArgs& args) noexcept {
+    const MatrixLayout& v = args.Vdesc;
+    return {args.V, ScaleGroupOf(args.operation.quant_b, args.Bdesc.cols, args.Bdesc.rows),
+            v.order == Order::kRowMajor ? 1 : v.ld, v.order == Order::kRowMajor ? v.ld : 1};
+  }
+
+  /// The scale of element k of row (B: column) `outer`.
+  float at(std::int64_t outer, std::int64_t k) const noexcept { return *from(outer, k); }
+  const float* from(std::int64_t outer, std::int64_t k) const noexcept {
+    return data_ + outer / group_.outer * outer_stride_ + k / group_.k * k_stride_;
+  }
+  /// Floats between the scales of k and k + kScaleBlock; 0 where one holds for all of K.
+  std::int64_t block_step() const noexcept { return group_.k == kScaleBlock ? k_stride_ : 0; }
+
+ private:
+  ScaleView(const void* data, ScaleGroup group, std::int64_t outer_stride,
+            std::int64_t k_stride) noexcept
+      : data_(static_cast<const float*>(data)),
+        group_(group),
+        outer_stride_(outer_stride),
+        k_stride_(k_stride) {}
+
+  const float* data_;
+  ScaleGroup group_;
+  std::int64_t outer_stride_, k_stride_;
+};
+
+/// B's scales as the families apply them: those of blocks and of the whole matrix within K, one
+/// for each column to the sums.
+class WeightScales {
+ public:
+  explicit WeightScales(const GemmArgs& args) noexcept
+      : view_(ScaleView::OfB(args)), by_column_(args.operation.quant_b.type == QuantType::kRow) {}
+
+  /// The scale of column `col` at k = 0; the one of the i-th block of K is step() * i floats on.
+  const float* within_k(std::int64_t col) const noexcept {
+    static constexpr float kOne = 1.0f;
+    return by_column_ ? &kOne : view_.from(col, 0);
+  }
+  std::int64_t step() const noexcept { return by_column_ ? 0 : view_.block_step(); }
+
+  /// Multiplies the sums of columns [col, col + count) by what is left.
+  void Apply(std::int64_t col, std::size_t count, float* sums) const noexcept {
+    if (!by_column_) return;
+    for (std::size_t i = 0; i < count; ++i) {
+      sums[i] *= view_.at(col + static_cast<std::int64_t>(i), 0);
+    }
+  }
+
+ private:
+  ScaleView view_;
+  bool by_column_;
 };
 
 /// What limits a product's time on the host, in microseconds, each as if alone.

@@ -264,6 +264,19 @@ void ArrangeActivations(const GemmArgs& args, std::int64_t row, std::int64_t beg
   }
 }
 
+// A's scales by row and block of K. Returns the floats a row.
+inline std::size_t CopyActivationScales(const GemmArgs& args, float* HWY_RESTRICT scales) {
+  const std::size_t blocks =
+      RoundUpTo(static_cast<std::size_t>(args.Adesc.cols), kScaleBlock) / kScaleBlock;
+  const ScaleView u = ScaleView::OfA(args);
+  for (int row = 0; row < args.Adesc.rows; ++row) {
+    for (std::size_t kb = 0; kb < blocks; ++kb) {
+      *scales++ = u.at(row, static_cast<std::int64_t>(kb * kScaleBlock));
+    }
+  }
+  return blocks;
+}
+
 // The whole product. `buffer` holds SkinnyBufferBytes.
 template <class Decoder, int kMaxRows, int kCols>
 void RunSkinny(const GemmArgs& args, float* buffer) {
@@ -274,17 +287,10 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
   ThreadPool& pool = HostPool();
 
   Activations activations{buffer, RoundUpTo(k, kSkinnyPad), nullptr, 0};
-  const ScaleView v(args.V, args.Vdesc);
+  const WeightScales v(args);
   if constexpr (kScaled<Decoder>) {
-    activations.scale_stride = RoundUpTo(k, kScaleBlock) / kScaleBlock;
-    float* scales = buffer + static_cast<std::size_t>(m) * activations.stride;
-    const ScaleView u(args.U, args.Udesc);
-    for (int row = 0; row < m; ++row) {
-      for (std::size_t kb = 0; kb < activations.scale_stride; ++kb) {
-        scales[static_cast<std::size_t>(row) * activations.scale_stride + kb] =
-            u.at(row, static_cast<std::int64_t>(kb));
-      }
-    }
+    float* const scales = buffer + static_cast<std::size_t>(m) * activations.stride;
+    activations.scale_stride = CopyActivationScales(args, scales);
     activations.scales = scales;
   }
 
@@ -312,8 +318,8 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
         const std::int64_t first = std::int64_t{strip} * kSkinnyStrip;
         const std::int64_t width = std::min<std::int64_t>(kSkinnyStrip, n - first);
         TileWeights<T, kCols> weights;
-        weights.scales = kScaled<Decoder> ? v.data + strip * v.col_stride : nullptr;
-        weights.scale_step = v.row_stride;
+        weights.scales = kScaled<Decoder> ? v.within_k(first) : nullptr;
+        weights.scale_step = v.step();
         // A tile's columns lie a part of the strip apart, so that tile after tile each of them is
         // one long stream. With few rows, where memory is the limit, an odd number of columns lets
         // the streams stand at different places of their pages.
@@ -333,24 +339,13 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
           }
         }
         for (int row = 0; row < m; ++row) {
+          if constexpr (kScaled<Decoder>) {
+            v.Apply(first, static_cast<std::size_t>(width), sums[row]);
+          }
           StoreSums(args, row, first, static_cast<std::size_t>(width), sums[row]);
         }
       },
       args.operation.sm_budget);
-}
-
-template <int kMaxRows, int kCols>
-void RunSkinnyOfAnyType(const GemmArgs& args, float* buffer) {
-  switch (args.Bdesc.type) {
-    case DataType::kFloat16:
-      return RunSkinny<DecodeF16, kMaxRows, kCols>(args, buffer);
-    case DataType::kBfloat16:
-      return RunSkinny<DecodeBf16, kMaxRows, kCols>(args, buffer);
-    case DataType::kFloat8_e4m3:
-      return RunSkinny<DecodeE4m3, kMaxRows, kCols>(args, buffer);
-    default:
-      return RunSkinny<DecodeF32, kMaxRows, kCols>(args, buffer);
-  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -6,18 +6,42 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/simd_rows-inl.h"
 #include "kernels/cpu/simd_skinny-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
 
+// K-major weights: tiles of kMaxRows x kCols; N-major: of kMaxRowsN rows x four vectors.
+template <class Decoder, int kMaxRows, int kCols, int kMaxRowsN>
+void RunEitherOrder(const GemmArgs& args, float* buffer) {
+  if (args.Bdesc.order == Order::kColMajor) {
+    return RunSkinny<Decoder, kMaxRows, kCols>(args, buffer);
+  }
+  if constexpr (kMaxRowsN > 0) RunSkinnyRows<Decoder, kMaxRowsN>(args, buffer);
+}
+
+template <int kMaxRows, int kCols, int kMaxRowsN>
+void RunAnyType(const GemmArgs& args, float* buffer) {
+  switch (args.Bdesc.type) {
+    case DataType::kFloat16:
+      return RunEitherOrder<DecodeF16, kMaxRows, kCols, kMaxRowsN>(args, buffer);
+    case DataType::kBfloat16:
+      return RunEitherOrder<DecodeBf16, kMaxRows, kCols, kMaxRowsN>(args, buffer);
+    case DataType::kFloat8_e4m3:
+      return RunEitherOrder<DecodeE4m3, kMaxRows, kCols, kMaxRowsN>(args, buffer);
+    default:
+      return RunEitherOrder<DecodeF32, kMaxRows, kCols, kMaxRowsN>(args, buffer);
+  }
+}
+
 // Tiles for 32 vector registers, with most columns or with most rows, and for 16.
-void SkinnyM6N4(const GemmArgs& args, float* buffer) { RunSkinnyOfAnyType<6, 4>(args, buffer); }
-void SkinnyM8N3(const GemmArgs& args, float* buffer) { RunSkinnyOfAnyType<8, 3>(args, buffer); }
-void SkinnyM4N2(const GemmArgs& args, float* buffer) { RunSkinnyOfAnyType<4, 2>(args, buffer); }
+void SkinnyM6N4(const GemmArgs& args, float* buffer) { RunAnyType<6, 4, 6>(args, buffer); }
+void SkinnyM8N3(const GemmArgs& args, float* buffer) { RunAnyType<8, 3, 0>(args, buffer); }
+void SkinnyM4N2(const GemmArgs& args, float* buffer) { RunAnyType<4, 2, 2>(args, buffer); }
 // One row alone needs columns, so that multiply-adds need not wait for each other.
-void SkinnyM1N4(const GemmArgs& args, float* buffer) { RunSkinnyOfAnyType<1, 4>(args, buffer); }
+void SkinnyM1N4(const GemmArgs& args, float* buffer) { RunAnyType<1, 4, 1>(args, buffer); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace culet
@@ -60,8 +84,8 @@ class SkinnyKernel final : public ArgsKernel {
     if (const Feasibility shared = SimdWhy(p); !shared.ok()) return shared;
     if (p.m > kSkinnyMaxRows) return Feasibility::Refuse("takes at most 16 rows");
     if (desc().tile_m == 1 && p.m > 1) return Feasibility::Refuse("takes one row only");
-    if (p.order_b != Order::kColMajor) {
-      return Feasibility::Refuse("reads B in column-major order only, k contiguous");
+    if (p.order_b != Order::kColMajor && desc().tile_m > 6) {
+      return Feasibility::Refuse("its tile is for B in column-major order, k contiguous");
     }
     return Feasibility::Ok();
   }

@@ -21,6 +21,20 @@ inline constexpr std::size_t kSkinnyAheadBytes = 2048;
 /// that a decoder takes.
 inline constexpr std::size_t kSkinnyPad = 64;
 
+/// N-major weights: most columns of D that a task computes, and steps of K between two additions to
+/// its sums in memory. As many columns as lie beside each other are read at a time, of as few rows
+/// as first caches hold beside the sums.
+inline constexpr std::size_t kRowsStrip = 512;
+inline constexpr std::size_t kRowsDepth = 16;
+
+/// Columns of a task, a multiple of 64, so that each of `threads` threads has one where it can.
+constexpr std::size_t RowsStripFor(std::size_t n, int threads) noexcept {
+  const auto of_thread =
+      (n + static_cast<std::size_t>(threads) - 1) / static_cast<std::size_t>(threads);
+  const std::size_t tasks = (of_thread + kRowsStrip - 1) / kRowsStrip;
+  return RoundUpTo((of_thread + tasks - 1) / tasks, 64);
+}
+
 /// Elements of A that a task converts: some microseconds of work.
 inline constexpr std::size_t kSkinnySlice = 4096;
 
