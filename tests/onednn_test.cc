@@ -69,16 +69,18 @@ TEST(OnednnGrid, CoversTheOutputAndLeavesNoThreadWithout) {
   for (const int m : {1, 5, 512, 513, 8192}) {
     for (const int n : {1, 63, 64, 100, 4096, 151936}) {
       for (const int threads : {1, 2, 7, 64}) {
-        const onednn::Grid grid = onednn::GridFor(m, n, threads);
-        ASSERT_GT(grid.rows, 0);
-        ASSERT_GT(grid.cols, 0);
-        EXPECT_GE(std::int64_t{grid.row_parts()} * grid.rows, m);
-        EXPECT_LT(std::int64_t{grid.row_parts() - 1} * grid.rows, m);
-        EXPECT_GE(std::int64_t{grid.col_parts()} * grid.cols, n);
-        EXPECT_LT(std::int64_t{grid.col_parts() - 1} * grid.cols, n);
-        // Parts narrower than 64 columns would not pay.
-        if (n >= 128 * threads) {
-          EXPECT_GE(grid.parts(), threads) << m << " " << n;
+        for (const onednn::Grid& grid :
+             {onednn::DirectGrid(m, n, threads), onednn::SumsGrid(m, n, threads)}) {
+          ASSERT_GT(grid.rows, 0);
+          ASSERT_GT(grid.cols, 0);
+          EXPECT_GE(std::int64_t{grid.row_parts()} * grid.rows, m);
+          EXPECT_LT(std::int64_t{grid.row_parts() - 1} * grid.rows, m);
+          EXPECT_GE(std::int64_t{grid.col_parts()} * grid.cols, n);
+          EXPECT_LT(std::int64_t{grid.col_parts() - 1} * grid.cols, n);
+          // Parts narrower than 64 columns would not pay.
+          if (n >= 128 * threads) {
+            EXPECT_GE(grid.parts(), threads) << m << " " << n;
+          }
         }
       }
     }
@@ -166,6 +168,13 @@ TEST_F(Onednn, ABudgetOfThreadsHolds) {
 }
 
 GemmDesc DescOf(const Case& c) { return *Describe(Problem(c, Data::kIntegers).Args(), 0); }
+
+TEST_F(Onednn, NamesItsProviderAndVersion) {
+  const Case c{.m = 2, .n = 2, .k = 2};
+  EXPECT_TRUE(Takes(*kernels_[0], DescOf(c)));
+  EXPECT_STREQ(kernels_[0]->provider_version(), "3.9.1");
+  EXPECT_EQ(kernels_[0]->desc().provider, "onednn");
+}
 
 TEST_F(Onednn, RefusesWhatTheLibraryCannotDo) {
   const Case half{.a = kFloat16, .b = kFloat16, .d = kFloat16, .m = 2, .n = 2, .k = 2};

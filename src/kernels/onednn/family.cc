@@ -13,7 +13,6 @@
 namespace culet {
 namespace {
 
-using onednn::Grid;
 using onednn::Library;
 
 constexpr bool IsStored(DataType type) noexcept {
@@ -41,21 +40,29 @@ class OnednnKernel final : public ArgsKernel {
     if (p.type_bias != DataType::kNull && !IsStored(p.type_bias)) {
       return Feasibility::Refuse("reads bias as float32, float16 or bfloat16 only");
     }
-    // Now a plan may come of it: only here the library is loaded.
-    const Library& library = onednn::TheLibrary();
-    if (!library.ok()) return Feasibility::Refuse(library.reason.c_str());
-    if (p.type_a == DataType::kBfloat16 && !library.has(onednn::kIsaAvx512Bf16)) {
-      return Feasibility::Refuse("takes bfloat16 on CPUs with AVX-512 BF16 only");
-    }
     return Feasibility::Ok();
+  }
+
+  Status Probe() const override {
+    const Library& library = onednn::TheLibrary();
+    if (!library.ok()) return Status(StatusCode::kNotFound, library.reason);
+    if (desc().type_a == DataType::kBfloat16 && !library.has(onednn::kIsaAvx512Bf16)) {
+      return Status(StatusCode::kUnsupported,
+                    "multiplies bfloat16 on CPUs with AVX-512 BF16 only; elsewhere oneDNN converts "
+                    "it and is slower than float32");
+    }
+    return {};
+  }
+
+  const char* provider_version() const noexcept override {
+    return onednn::TheLibrary().version.c_str();
   }
 
   WorkspaceSize workspace_size(const GemmDesc& p, int, int) const noexcept override {
     const int threads = Threads(p.sm_budget);
-    const Grid grid = onednn::GridFor(p.m, p.n, threads);
     WorkspaceSize size;
-    size.partials = static_cast<std::size_t>(std::min(threads, grid.parts())) *
-                    onednn::ThreadBytes(onednn::TheLibrary(), p, grid);
+    size.partials =
+        static_cast<std::size_t>(threads) * onednn::ThreadBytes(onednn::TheLibrary(), p, threads);
     return size;
   }
 
@@ -68,7 +75,7 @@ class OnednnKernel final : public ArgsKernel {
     const int units = std::max(1, device.units);
     const int threads = std::min(units, Threads(p.sm_budget));
     const double share = static_cast<double>(threads) / units;
-    const double parts = onednn::GridFor(p.m, p.n, threads).parts();
+    const double parts = onednn::DirectGrid(p.m, p.n, threads).parts();
     const double imbalance = std::ceil(parts / threads) * threads / parts;
     const double memory_us = MinimumBytes(p) / (rates.read_gbps * info().bandwidth_share *
                                                 std::min(1.0, 2 * share) * kPerUs);
@@ -80,9 +87,9 @@ class OnednnKernel final : public ArgsKernel {
   Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int, int) override {
     auto desc = Describe(args, /*arch=*/0);
     if (!desc.ok()) return desc.status();
-    const Grid grid = onednn::GridFor(desc->m, desc->n, Threads(desc->sm_budget));
-    return onednn::PrepareMatmul(onednn::TheLibrary(), args, grid,
-                                 onednn::ThreadBytes(onednn::TheLibrary(), *desc, grid));
+    const int threads = Threads(desc->sm_budget);
+    return onednn::PrepareMatmul(onednn::TheLibrary(), args, threads,
+                                 onednn::ThreadBytes(onednn::TheLibrary(), *desc, threads));
   }
 
   int Run(const GemmArgs& args, int swizzle, int splits, Workspace& workspace,
@@ -94,7 +101,7 @@ class OnednnKernel final : public ArgsKernel {
   }
 
  private:
-  // Of the FP32 rate of the vector units. Only asked where `why` has loaded the library.
+  // Of the FP32 rate of the vector units. Only asked after Probe.
   double MatrixShare() const noexcept {
     if (desc().type_a != DataType::kBfloat16) return info().matrix_share;
     return onednn::TheLibrary().has(onednn::kIsaAmx) ? kAmxShare : kAvx512Bf16Share;
@@ -112,6 +119,7 @@ void AddOnednn(const DeviceInfo&, KernelList& kernels) {
   const auto add = [&](const char* name, DataType type) {
     KernelDesc desc;
     desc.backend = Backend::kLibrary;
+    desc.provider = "onednn";
     desc.type_a = desc.type_b = type;
     desc.determinism = Determinism::kRepeatable;
     KernelInfo info;

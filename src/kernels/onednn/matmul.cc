@@ -153,6 +153,13 @@ std::array<Shape, 4> ShapesOf(const Grid& grid) {
            {last_rows, last_cols}}};
 }
 
+// The first shape that equals shapes[i].
+std::size_t FirstLike(const std::array<Shape, 4>& shapes, std::size_t i) {
+  std::size_t same = 0;
+  while (shapes[same].rows != shapes[i].rows || shapes[same].cols != shapes[i].cols) ++same;
+  return same;
+}
+
 std::int64_t SumsPitch(const Grid& grid) noexcept {
   return static_cast<std::int64_t>(RoundUp(static_cast<std::size_t>(grid.cols), 16));
 }
@@ -168,37 +175,32 @@ bool WritesType(DataType type, DataType type_d) noexcept {
          (type_d == DataType::kBfloat16 && type == DataType::kBfloat16);
 }
 
+/// A grid with the primitive of each of its shapes.
+struct Cut {
+  Grid grid{};
+  std::array<std::shared_ptr<const Part>, 4> parts;
+
+  bool exists() const noexcept { return parts[0] != nullptr; }
+};
+
 class Matmul final : public PreparedKernel {
  public:
-  Matmul(const Library& library, const GemmArgs& args, const Grid& grid, std::size_t thread_bytes)
-      : library_(library), args_(args), grid_(grid), thread_bytes_(thread_bytes) {}
+  Matmul(const Library& library, const GemmArgs& args, std::size_t thread_bytes)
+      : library_(library), args_(args), thread_bytes_(thread_bytes) {}
 
-  Status Make() {
-    const Operands operands{args_.Adesc.cols,  args_.Adesc.type, args_.Adesc.order,
-                            args_.Bdesc.order, args_.Adesc.ld,   args_.Bdesc.ld};
-    const auto shapes = ShapesOf(grid_);
-    const bool direct = args_.operation.bias.data == nullptr &&
-                        args_.Cdesc.type == DataType::kNull &&
-                        WritesType(args_.Adesc.type, args_.Ddesc.type);
+  Status Make(int threads) {
+    const int m = args_.Ddesc.rows, n = args_.Ddesc.cols;
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library_);
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      // Most grids have one or two shapes.
-      const Shape& shape = shapes[i];
-      std::size_t same = 0;
-      while (shapes[same].rows != shape.rows || shapes[same].cols != shape.cols) ++same;
-      if (same < i) {
-        sums_[i] = sums_[same];
-        direct_[i] = direct_[same];
-        continue;
-      }
-      CULET_RETURN_IF_ERROR(
-          MakePart(operands, shape, DataType::kFloat32, SumsPitch(grid_), sums_[i]));
-      if (!direct) continue;
-      CULET_RETURN_IF_ERROR(
-          MakePart(operands, shape, args_.Ddesc.type, args_.Ddesc.ld, direct_[i]));
+    sums_.grid = SumsGrid(m, n, threads);
+    CULET_RETURN_IF_ERROR(
+        MakeCut(DataType::kFloat32, SumsPitch(sums_.grid), SumsBytes(sums_.grid), sums_));
+    if (args_.operation.bias.data != nullptr || args_.Cdesc.type != DataType::kNull ||
+        !WritesType(args_.Adesc.type, args_.Ddesc.type)) {
+      return {};
     }
-    return {};
+    direct_.grid = DirectGrid(m, n, threads);
+    return MakeCut(args_.Ddesc.type, args_.Ddesc.ld, 0, direct_);
   }
 
   int Launch(float alpha, const void* A, const void*, float beta, const void* C, void* D,
@@ -217,26 +219,38 @@ class Matmul final : public PreparedKernel {
   }
 
  private:
-  Status MakePart(const Operands& operands, const Shape& shape, DataType type_d, std::int64_t ldd,
-                  std::shared_ptr<const Part>& made) {
-    auto part = std::make_shared<Part>(library_.api);
-    int error = part->Describe(library_, operands, shape.rows, shape.cols, type_d, ldd);
-    if (error == kSuccess) {
-      error = library_.api.primitive_create(part->primitive.out(), part->pd.get());
+  // `before`: bytes of a thread's workspace in front of the scratchpad.
+  Status MakeCut(DataType type_d, std::int64_t ldd, std::size_t before, Cut& cut) {
+    const Operands operands{args_.Adesc.cols,  args_.Adesc.type, args_.Adesc.order,
+                            args_.Bdesc.order, args_.Adesc.ld,   args_.Bdesc.ld};
+    const auto shapes = ShapesOf(cut.grid);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const Shape& shape = shapes[i];
+      // Most grids have one or two shapes.
+      const std::size_t same = FirstLike(shapes, i);
+      if (same < i) {
+        cut.parts[i] = cut.parts[same];
+        continue;
+      }
+      auto part = std::make_shared<Part>(library_.api);
+      int error = part->Describe(library_, operands, shape.rows, shape.cols, type_d, ldd);
+      if (error == kSuccess) {
+        error = library_.api.primitive_create(part->primitive.out(), part->pd.get());
+      }
+      if (error != kSuccess) {
+        return Status(
+            error == kOutOfMemory ? StatusCode::kResourceExhausted : StatusCode::kUnsupported,
+            fmt::format("oneDNN {} refuses a product of {} x {} x {} (dnnl_status_t {})",
+                        library_.version, shape.rows, shape.cols, operands.k, error));
+      }
+      if (before + part->scratchpad_bytes > thread_bytes_) {
+        return Status(StatusCode::kUnsupported,
+                      fmt::format("oneDNN {} wants {} bytes of scratchpad for these pitches, more "
+                                  "than for tightly packed operands",
+                                  library_.version, part->scratchpad_bytes));
+      }
+      cut.parts[i] = std::move(part);
     }
-    if (error != kSuccess) {
-      return Status(
-          error == kOutOfMemory ? StatusCode::kResourceExhausted : StatusCode::kUnsupported,
-          fmt::format("oneDNN {} refuses a product of {} x {} x {} (dnnl_status_t {})",
-                      library_.version, shape.rows, shape.cols, operands.k, error));
-    }
-    if (SumsBytes(grid_) + part->scratchpad_bytes > thread_bytes_) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("oneDNN {} wants {} bytes of scratchpad for these pitches, more "
-                                "than for tightly packed operands",
-                                library_.version, part->scratchpad_bytes));
-    }
-    made = std::move(part);
     return {};
   }
 
@@ -249,15 +263,16 @@ class Matmul final : public PreparedKernel {
     int threads = static_cast<int>(std::min<std::size_t>(fitting, 1 << 16));
     const int budget = args.operation.sm_budget;
     if (budget > 0) threads = std::min(threads, budget);
-    const bool direct = args.alpha == 1.0f && direct_[0] != nullptr;
+    const bool direct = args.alpha == 1.0f && direct_.exists();
+    const Cut& cut = direct ? direct_ : sums_;
     std::atomic<int> error = kSuccess;
     HostPool().Run(
-        grid_.parts(),
+        cut.grid.parts(),
         [&](int part, int thread) {
           if (error.load(std::memory_order_relaxed) != kSuccess) return;
           auto* const own = static_cast<std::byte*>(workspace.partials) +
                             static_cast<std::size_t>(thread) * thread_bytes_;
-          const int e = RunPart(args, part, direct, own);
+          const int e = RunPart(args, cut, part, own);
           if (e != kSuccess) error.store(e, std::memory_order_relaxed);
         },
         threads);
@@ -271,32 +286,35 @@ class Matmul final : public PreparedKernel {
     }
   }
 
-  int RunPart(const GemmArgs& args, int part, bool direct, std::byte* own) const {
+  int RunPart(const GemmArgs& args, const Cut& cut, int index, std::byte* own) const {
+    const Grid& grid = cut.grid;
     // Neighbours in time share columns of B.
-    const int row_part = part % grid_.row_parts(), col_part = part / grid_.row_parts();
-    const std::int64_t row = std::int64_t{row_part} * grid_.rows;
-    const std::int64_t col = std::int64_t{col_part} * grid_.cols;
-    const std::size_t shape = (row_part + 1 == grid_.row_parts() ? 2u : 0u) +
-                              (col_part + 1 == grid_.col_parts() ? 1u : 0u);
+    const int row_part = index % grid.row_parts(), col_part = index / grid.row_parts();
+    const std::int64_t row = std::int64_t{row_part} * grid.rows;
+    const std::int64_t col = std::int64_t{col_part} * grid.cols;
+    const std::size_t shape =
+        (row_part + 1 == grid.row_parts() ? 2u : 0u) + (col_part + 1 == grid.col_parts() ? 1u : 0u);
+    const Part& part = *cut.parts[shape];
     const void* A = At(args.A, args.Adesc, row, 0);
     const void* B = At(args.B, args.Bdesc, 0, col);
-    auto* const sums = reinterpret_cast<float*>(own);
-    void* const scratch = own + SumsBytes(grid_);
 
     const OneThread one(library_);
     OwnedStream stream(library_.api);
     if (const int e = library_.api.stream_create(stream.out(), library_.engine, kDefaultStream)) {
       return e;
     }
-    if (direct) {
+    if (&cut == &direct_) {
       void* D = const_cast<void*>(At(args.D, args.Ddesc, row, col));
-      return direct_[shape]->Execute(library_, stream.get(), A, B, D, scratch);
+      return part.Execute(library_, stream.get(), A, B, D, own);
     }
-    if (const int e = sums_[shape]->Execute(library_, stream.get(), A, B, sums, scratch)) return e;
-    const Shape size = ShapesOf(grid_)[shape];
+    auto* const sums = reinterpret_cast<float*>(own);
+    if (const int e = part.Execute(library_, stream.get(), A, B, sums, own + SumsBytes(grid))) {
+      return e;
+    }
+    const Shape size = ShapesOf(grid)[shape];
     for (int r = 0; r < size.rows; ++r) {
       StoreRowOfSums(args, row + r, col, static_cast<std::size_t>(size.cols),
-                     sums + r * SumsPitch(grid_));
+                     sums + r * SumsPitch(grid));
     }
     return kSuccess;
   }
@@ -311,25 +329,21 @@ class Matmul final : public PreparedKernel {
 
   const Library& library_;
   const GemmArgs args_;
-  const Grid grid_;
   const std::size_t thread_bytes_;
-  // Of each shape: one that writes FP32 sums, and one that writes D where that is all there is to
-  // do.
-  std::array<std::shared_ptr<const Part>, 4> sums_, direct_;
+  Cut sums_;    // writes FP32 sums
+  Cut direct_;  // writes D, where that is all there is to do
 };
 
-}  // namespace
-
-Grid GridFor(int m, int n, int threads) noexcept {
+// Parts of at most `elements` elements.
+Grid CutInto(int m, int n, int threads, int elements) noexcept {
   // Measured on two cores with AMX. Few rows: the time goes into B, which narrow parts read best.
-  // Many: the library converts A for each part; a part's sums stay in the second-level cache.
+  // Many: the library converts A for each part, at most a quarter of what it converts of B.
   constexpr int kFewRows = 32, kFewRowsCols = 128;
-  constexpr int kMostRows = 512, kMostCols = 1024, kStep = 64, kElements = 1 << 18;
+  constexpr int kMostRows = 512, kMostCols = 1024, kStep = 64;
   const int passes = (m - 1) / kMostRows + 1;
   Grid grid{m, n, (m - 1) / passes + 1, 0};
-  const int most = grid.rows <= kFewRows
-                       ? kFewRowsCols
-                       : std::clamp(kElements / grid.rows / kStep * kStep, kStep, kMostCols);
+  const int wide = std::min(std::max(kMostCols, 4 * grid.rows), elements / grid.rows);
+  const int most = grid.rows <= kFewRows ? kFewRowsCols : std::max(wide / kStep * kStep, kStep);
   const int of_thread = (n - 1) / std::max(1, threads) + 1;  // columns
   const int parts = (of_thread - 1) / most + 1;
   const int cols = (of_thread - 1) / parts + 1;
@@ -337,7 +351,16 @@ Grid GridFor(int m, int n, int threads) noexcept {
   return grid;
 }
 
-std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, const Grid& grid) noexcept {
+}  // namespace
+
+Grid DirectGrid(int m, int n, int threads) noexcept { return CutInto(m, n, threads, 1 << 30); }
+
+Grid SumsGrid(int m, int n, int threads) noexcept {
+  constexpr int kElements = 1 << 18;
+  return CutInto(m, n, threads, kElements);
+}
+
+std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int threads) noexcept {
   try {
     const Operands operands{desc.k,
                             desc.type_a,
@@ -345,34 +368,37 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, const Grid
                             desc.order_b,
                             desc.order_a == Order::kRowMajor ? desc.k : desc.m,
                             desc.order_b == Order::kRowMajor ? desc.n : desc.k};
-    std::size_t scratchpad = 0;
+    const Grid sums = SumsGrid(desc.m, desc.n, threads);
+    const Grid direct = DirectGrid(desc.m, desc.n, threads);
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library);
-    for (const Shape& shape : ShapesOf(grid)) {
-      Part sums(library.api);
-      if (sums.Describe(library, operands, shape.rows, shape.cols, DataType::kFloat32,
-                        SumsPitch(grid)) != kSuccess) {
-        return 0;
+    // The scratchpad of a grid's largest shape.
+    std::size_t bytes = SumsBytes(sums);
+    const auto add = [&](const Grid& grid, DataType type_d, std::int64_t ldd, std::size_t before) {
+      const auto shapes = ShapesOf(grid);
+      for (std::size_t i = 0; i < shapes.size(); ++i) {
+        if (FirstLike(shapes, i) < i) continue;
+        Part part(library.api);
+        if (part.Describe(library, operands, shapes[i].rows, shapes[i].cols, type_d, ldd) !=
+            kSuccess) {
+          return false;
+        }
+        bytes = std::max(bytes, before + part.scratchpad_bytes);
       }
-      scratchpad = std::max(scratchpad, sums.scratchpad_bytes);
-      if (!WritesType(desc.type_a, desc.type_d)) continue;
-      Part direct(library.api);
-      if (direct.Describe(library, operands, shape.rows, shape.cols, desc.type_d, desc.n) !=
-          kSuccess) {
-        return 0;
-      }
-      scratchpad = std::max(scratchpad, direct.scratchpad_bytes);
-    }
-    return SumsBytes(grid) + RoundUp(scratchpad, kLine);
+      return true;
+    };
+    if (!add(sums, DataType::kFloat32, SumsPitch(sums), bytes)) return 0;
+    if (WritesType(desc.type_a, desc.type_d) && !add(direct, desc.type_d, desc.n, 0)) return 0;
+    return RoundUp(bytes, kLine);
   } catch (...) {
     return 0;
   }
 }
 
 Result<std::unique_ptr<PreparedKernel>> PrepareMatmul(const Library& library, const GemmArgs& args,
-                                                      const Grid& grid, std::size_t thread_bytes) {
-  auto matmul = std::make_unique<Matmul>(library, args, grid, thread_bytes);
-  CULET_RETURN_IF_ERROR(matmul->Make());
+                                                      int threads, std::size_t thread_bytes) {
+  auto matmul = std::make_unique<Matmul>(library, args, thread_bytes);
+  CULET_RETURN_IF_ERROR(matmul->Make(threads));
   return std::unique_ptr<PreparedKernel>(std::move(matmul));
 }
 

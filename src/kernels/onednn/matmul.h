@@ -21,15 +21,19 @@ struct Grid {
   int parts() const noexcept { return row_parts() * col_parts(); }
 };
 
-/// Parts for `threads` threads: as large as they can be while no thread is left without one.
-Grid GridFor(int m, int n, int threads) noexcept;
+/// Parts for `threads` threads that the library writes to D itself: as large as they can be while
+/// no thread is left without one, so that A is converted for few of them.
+Grid DirectGrid(int m, int n, int threads) noexcept;
 
-/// Bytes of workspace that one thread needs for a part: its sums in FP32 and the library's
+/// The same for parts that pass through a thread's FP32 sums, which stay in its caches.
+Grid SumsGrid(int m, int n, int threads) noexcept;
+
+/// Bytes of workspace that one of `threads` threads needs: sums of a part and the library's
 /// scratchpad; 0 when the library refuses the problem.
-std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, const Grid& grid) noexcept;
+std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int threads) noexcept;
 
 /// A plan's primitives. Errors: UNSUPPORTED with the library's status, RESOURCE_EXHAUSTED.
 Result<std::unique_ptr<PreparedKernel>> PrepareMatmul(const Library& library, const GemmArgs& args,
-                                                      const Grid& grid, std::size_t thread_bytes);
+                                                      int threads, std::size_t thread_bytes);
 
 }  // namespace culet::onednn
