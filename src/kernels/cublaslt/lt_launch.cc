@@ -1,0 +1,127 @@
+#include "kernels/cublaslt/lt_launch.h"
+
+#include <cstddef>
+
+#include "cuda/error.h"
+
+namespace culet::lt {
+namespace {
+
+// The return value of a launch that the library refused.
+int CodeOf(int status) noexcept {
+  switch (status) {
+    case kSuccess:
+      return 0;
+    case kInvalidValue:
+      return static_cast<int>(StatusCode::kInvalidArgument);
+    case kNotSupported:
+      return static_cast<int>(StatusCode::kUnsupported);
+    case kAllocFailed:
+      return static_cast<int>(StatusCode::kResourceExhausted);
+    case kExecutionFailed:
+      return -static_cast<int>(cudaErrorLaunchFailure);
+    default:
+      return static_cast<int>(StatusCode::kInternal);
+  }
+}
+
+// Where the scales of an operand lie for the library, and the copy that brings them there.
+const void* Placed(const ScaleMatrix& matrix, const void* data, std::byte* room, ScaleCopy* copy) {
+  if (matrix.slow == 0 || matrix.InPlace(data)) return data;
+  *copy = {static_cast<const float*>(data), reinterpret_cast<float*>(room), matrix};
+  return room;
+}
+
+struct Failure {
+  int library = kSuccess;
+  cudaError_t cuda = cudaSuccess;
+};
+
+Failure Run(const Launch& launch, const Operands& operands, const Workspace& workspace,
+            cudaStream_t stream) noexcept {
+  const Functions& f = launch.library->functions();
+  Problem p = launch.problem;
+  if (launch.scaled) {
+    std::byte* const room = static_cast<std::byte*>(workspace.partials) + kWorkspaceBytes;
+    ScaleCopy copy_a, copy_b;
+    Pointers pointers;
+    pointers.scale_a = Placed(launch.scales.a, operands.u, room, &copy_a);
+    pointers.scale_b = Placed(launch.scales.b, launch.v, room + launch.scales.offset_b(), &copy_b);
+    if (const cudaError_t error = CopyScales(copy_a, copy_b, stream); error != cudaSuccess) {
+      return {kSuccess, error};
+    }
+    if (const int status = SetPointers(f, p.swapped, pointers, &p.operation); status != kSuccess) {
+      return {status, cudaSuccess};
+    }
+  }
+  const void* const left = p.swapped ? launch.b : operands.a;
+  const void* const right = p.swapped ? operands.a : launch.b;
+  const void* const c = operands.beta != 0.0f ? operands.c : operands.d;
+  return {f.Matmul(launch.handle, &p.operation, &operands.alpha, left, &p.left, right, &p.right,
+                   &operands.beta, c, &p.c, operands.d, &p.d, &launch.algorithm, workspace.partials,
+                   kWorkspaceBytes, stream),
+          cudaSuccess};
+}
+
+// A stream of its own and what is recorded on it.
+class Recording {
+ public:
+  ~Recording() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  cudaError_t Begin() {
+    const cudaError_t error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return error;
+    return cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
+  }
+  cudaError_t End() { return cudaStreamEndCapture(stream_, &graph_); }
+  cudaError_t Instantiate() { return cudaGraphInstantiate(&executable_, graph_, 0); }
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace
+
+int Launch::Start(const Operands& operands, const Workspace& workspace,
+                  cudaStream_t stream) const noexcept {
+  if (operands.beta != 0.0f && !has_c) return static_cast<int>(StatusCode::kInvalidArgument);
+  const Failure failure = Run(*this, operands, workspace, stream);
+  return failure.cuda != cudaSuccess ? -static_cast<int>(failure.cuda) : CodeOf(failure.library);
+}
+
+Status Launch::Rehearse() const {
+  const RelaxedCapture relaxed;
+  // Nothing runs, so any aligned addresses will do.
+  char* const somewhere = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
+  Workspace workspace;
+  workspace.partials = somewhere;
+  workspace.partials_size = PartialBytes(scales);
+  Launch launch = *this;
+  launch.b = somewhere;
+  launch.v = somewhere;
+  const Operands operands{1.0f, has_c ? 1.0f : 0.0f, somewhere, somewhere, somewhere, somewhere};
+
+  if (scaled) CULET_RETURN_IF_ERROR(CudaStatus(LoadCopyScales(), "loading the copy of scales"));
+  Recording recording;
+  CULET_RETURN_IF_ERROR(CudaStatus(recording.Begin(), "cudaStreamBeginCapture"));
+  const Failure failure = Run(launch, operands, workspace, recording.stream());
+  const cudaError_t ended = recording.End();
+  Status status = library->StatusOf(failure.library, "cublasLtMatmul");
+  if (status.ok()) status = CudaStatus(failure.cuda, "copying scales");
+  if (status.ok()) status = CudaStatus(ended, "cudaStreamEndCapture after cublasLtMatmul");
+  if (status.ok()) {
+    status = CudaStatus(recording.Instantiate(), "cudaGraphInstantiate after cublasLtMatmul");
+  }
+  if (!status.ok()) static_cast<void>(cudaGetLastError());  // not for the next launch to find
+  return status;
+}
+
+std::size_t PartialBytes(const Scales& scales) noexcept { return kWorkspaceBytes + scales.bytes(); }
+
+}  // namespace culet::lt

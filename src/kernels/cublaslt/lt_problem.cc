@@ -1,0 +1,318 @@
+#include "kernels/cublaslt/lt_problem.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace culet::lt {
+namespace {
+
+constexpr DataType kE4m3 = DataType::kFloat8_e4m3;
+constexpr int kAnyArch = std::numeric_limits<int>::max();
+constexpr std::size_t kCuda12_9 = 120900;  // the first with scales of vectors and blocks
+
+// Times that PyTorch's calls take on one H200 (12 layers of bench/llm_shapes.txt, M from 1 to 8192)
+// are within 12 % of launch + max(bytes, operations) over these shares of the device's rates, root
+// mean square; those of blocks within 20 %, those of rows within 22 %. F32 is a guess.
+constexpr Format kFormats[] = {
+    {"cublaslt/bf16",
+     DataType::kBfloat16,
+     {},
+     {},
+     kScalar32F,
+     kScalar32F,  //
+     800,
+     kAnyArch,
+     kLeastVersion,
+     4,
+     0.95,
+     0.90},
+    {"cublaslt/f16",
+     DataType::kFloat16,
+     {},
+     {},
+     kScalar32F,
+     kScalar32F,  //
+     800,
+     kAnyArch,
+     kLeastVersion,
+     4,
+     0.95,
+     0.90},
+    {"cublaslt/f32",
+     DataType::kFloat32,
+     {},
+     {},
+     kScalar32F,
+     kScalar32F,  //
+     800,
+     kAnyArch,
+     kLeastVersion,
+     4,
+     0.8,
+     0.7},
+    {"cublaslt/fp8",
+     kE4m3,
+     {},
+     {},
+     kScalar32F,
+     kScalar32F,  //
+     890,
+     kAnyArch,
+     kLeastVersion,
+     4,
+     0.95,
+     0.80},
+    {"cublaslt/fp8_tensor",
+     kE4m3,
+     {QuantType::kTensor, 0},
+     {QuantType::kTensor, 0},
+     kScalar32F,
+     kScalar32F,
+     890,
+     kAnyArch,
+     kLeastVersion,
+     4,
+     0.95,
+     0.80},
+    {"cublaslt/fp8_row",
+     kE4m3,
+     {QuantType::kRow, 0},
+     {QuantType::kRow, 0},
+     kOuterVec32F,
+     kOuterVec32F,
+     900,
+     900,
+     kCuda12_9,
+     6,
+     0.60,
+     0.80},
+    {"cublaslt/fp8_block",
+     kE4m3,
+     {QuantType::kK, 128},
+     {QuantType::kB, 128},
+     kVec128_32F,
+     kBlk128x128_32F,
+     900,
+     900,
+     kCuda12_9,
+     6,
+     0.70,
+     0.80},
+};
+
+// What a descriptor holds where the real pointer is not known yet: not null, which would mean
+// "absent", and aligned.
+const void* const kPlaceholder = reinterpret_cast<const void*>(std::uintptr_t{1} << 20);
+
+CudaType CudaTypeOf(DataType type) noexcept {
+  switch (type) {
+    case DataType::kFloat16:
+      return kR16F;
+    case DataType::kBfloat16:
+      return kR16BF;
+    case DataType::kFloat8_e4m3:
+      return kR8FE4M3;
+    default:
+      return kR32F;
+  }
+}
+
+// The one type of bias for a D, by the library's tables.
+DataType BiasTypeFor(DataType a, DataType d) noexcept {
+  return a == kE4m3 && d == DataType::kFloat32 ? DataType::kBfloat16 : d;
+}
+
+int InnerOf(Order order, int rows, int cols) noexcept {
+  return order == Order::kRowMajor ? cols : rows;
+}
+
+std::int64_t PackedStride(DataType type, Order order, int rows, int cols, int align) noexcept {
+  const auto step = std::max<std::int64_t>(1, align / static_cast<std::int64_t>(SizeOf(type)));
+  return (InnerOf(order, rows, cols) + step - 1) / step * step;
+}
+
+// Collects the first failure of a series of calls.
+class Calls {
+ public:
+  Calls(const Library& library, const char* name) : library_(library), name_(name) {}
+  void Add(int status) noexcept {
+    if (status_ == kSuccess) status_ = status;
+  }
+  Status status() const { return library_.StatusOf(status_, name_); }
+
+ private:
+  const Library& library_;
+  const char* name_;
+  int status_ = kSuccess;
+};
+
+// A matrix as the column-major one that its memory is.
+int InitLayout(const Functions& f, DataType type, Order order, int rows, int cols, std::int64_t ld,
+               Layout* layout) noexcept {
+  if (order == Order::kRowMajor) std::swap(rows, cols);
+  return f.MatrixLayoutInit(layout, sizeof *layout, CudaTypeOf(type),
+                            static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols), ld);
+}
+
+template <class T>
+int Set(const Functions& f, Operation* operation, OperationAttribute attribute, T value) noexcept {
+  return f.MatmulDescSetAttribute(operation, attribute, &value, sizeof value);
+}
+
+}  // namespace
+
+std::span<const Format> Formats() { return kFormats; }
+
+Feasibility WhyNot(const Format& format, const GemmDesc& p) noexcept {
+  if (p.sm_budget > 0) return Feasibility::Refuse("cannot keep to a budget of multiprocessors");
+  if (p.type_d != DataType::kBfloat16 && p.type_d != DataType::kFloat16 &&
+      p.type_d != DataType::kFloat32) {
+    return Feasibility::Refuse("writes D in BF16, F16 or F32");
+  }
+  const bool halves = format.type == DataType::kBfloat16 || format.type == DataType::kFloat16;
+  if (halves && p.type_d != format.type && p.type_d != DataType::kFloat32) {
+    return Feasibility::Refuse("writes D in the type of A or in F32");
+  }
+  if (format.type == DataType::kFloat32 && p.type_d != DataType::kFloat32) {
+    return Feasibility::Refuse("writes D of an F32 product in F32");
+  }
+  if (p.type_c != DataType::kNull && (p.type_c != p.type_d || p.order_c != p.order_d)) {
+    return Feasibility::Refuse("takes C in the type and the order of D");
+  }
+  if (p.type_bias != DataType::kNull) {
+    if (p.type_bias != BiasTypeFor(p.type_a, p.type_d)) {
+      return Feasibility::Refuse(
+          "takes a bias of D's type (for FP8 with D in F32: a BF16 one) and no other");
+    }
+    // The bias runs along the library's rows, which are D's contiguous direction.
+    const bool along_n = p.bias_axis == Bias::Axis::kN;
+    if (along_n != (p.order_d == Order::kRowMajor)) {
+      return Feasibility::Refuse("adds a bias along the contiguous direction of D only");
+    }
+  }
+  if (format.type != kE4m3) return Feasibility::Ok();
+
+  if (p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor) {
+    return Feasibility::Refuse(
+        "takes FP8 operands contiguous along K: A row-major, B column-major");
+  }
+  if (std::min({p.align_a, p.align_b, p.align_d}) < 16 ||
+      (p.type_c != DataType::kNull && p.align_c < 16)) {
+    return Feasibility::Refuse("FP8: A, B, C and D, pointers and rows, are aligned to 16 bytes");
+  }
+  const auto row_bytes = static_cast<std::int64_t>(InnerOf(p.order_d, p.m, p.n)) * SizeOf(p.type_d);
+  if (p.k % 16 != 0 || row_bytes % 16 != 0) {
+    return Feasibility::Refuse("FP8: k, and the bytes of a row of D, are multiples of 16");
+  }
+  if (!IsScaled(format)) return Feasibility::Ok();
+  if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32) {
+    return Feasibility::Refuse("takes FP32 scales");
+  }
+  if (format.mode_a == kVec128_32F && (p.m % 4 != 0 || p.n % 4 != 0)) {
+    return Feasibility::Refuse("block scales: m and n are multiples of 4");
+  }
+  return Feasibility::Ok();
+}
+
+Strides PackedStrides(const GemmDesc& p) noexcept {
+  return {PackedStride(p.type_a, p.order_a, p.m, p.k, p.align_a),
+          PackedStride(p.type_b, p.order_b, p.k, p.n, p.align_b),
+          p.type_c != DataType::kNull ? PackedStride(p.type_c, p.order_c, p.m, p.n, p.align_c) : 0,
+          PackedStride(p.type_d, p.order_d, p.m, p.n, p.align_d)};
+}
+
+Strides StridesOf(const GemmArgs& args) noexcept {
+  return {args.Adesc.ld, args.Bdesc.ld, args.beta != 0.0f ? args.Cdesc.ld : 0, args.Ddesc.ld};
+}
+
+Result<Problem> MakeProblem(const Library& library, const Format& format, const GemmDesc& p,
+                            const Strides& strides) {
+  const Functions& f = library.functions();
+  Problem made{};
+  made.swapped = p.order_d == Order::kRowMajor;
+  // What is contiguous along the library's rows needs no transposition.
+  const auto transposition = [&](Order order) {
+    const Order plain = made.swapped ? Order::kRowMajor : Order::kColMajor;
+    return order == plain ? kPlain : kTransposed;
+  };
+  Layout a, b;
+  Calls layouts(library, "cublasLtMatrixLayoutInit");
+  layouts.Add(InitLayout(f, p.type_a, p.order_a, p.m, p.k, strides.a, &a));
+  layouts.Add(InitLayout(f, p.type_b, p.order_b, p.k, p.n, strides.b, &b));
+  layouts.Add(InitLayout(f, p.type_d, p.order_d, p.m, p.n, strides.d, &made.d));
+  if (p.type_c != DataType::kNull) {
+    layouts.Add(InitLayout(f, p.type_c, p.order_c, p.m, p.n, strides.c, &made.c));
+  } else {
+    made.c = made.d;
+  }
+  CULET_RETURN_IF_ERROR(layouts.status());
+  made.left = made.swapped ? b : a;
+  made.right = made.swapped ? a : b;
+
+  Operation* operation = &made.operation;
+  Calls init(library, "cublasLtMatmulDescInit");
+  init.Add(f.MatmulDescInit(operation, sizeof *operation, kCompute32F, kR32F));
+  CULET_RETURN_IF_ERROR(init.status());
+  Calls set(library, "cublasLtMatmulDescSetAttribute");
+  set.Add(Set(f, operation, kTransA, transposition(made.swapped ? p.order_b : p.order_a)));
+  set.Add(Set(f, operation, kTransB, transposition(made.swapped ? p.order_a : p.order_b)));
+  Pointers placeholders;
+  if (p.type_bias != DataType::kNull) {
+    set.Add(Set(f, operation, kEpilogue, kEpilogueBias));
+    set.Add(Set(f, operation, kBiasDataType, CudaTypeOf(p.type_bias)));
+    placeholders.bias = kPlaceholder;
+  }
+  if (format.type == kE4m3) {
+    const std::int8_t fast = p.accumulate == Accumulate::kFast ? 1 : 0;
+    set.Add(Set(f, operation, kFastAccum, fast));
+  }
+  if (IsScaled(format)) {
+    // The scalar mode is the default, which older libraries have no attribute for.
+    if (format.mode_a != kScalar32F) {
+      set.Add(Set(f, operation, kAScaleMode, made.swapped ? format.mode_b : format.mode_a));
+      set.Add(Set(f, operation, kBScaleMode, made.swapped ? format.mode_a : format.mode_b));
+    }
+    placeholders.scale_a = placeholders.scale_b = kPlaceholder;
+  }
+  set.Add(SetPointers(f, made.swapped, placeholders, operation));
+  CULET_RETURN_IF_ERROR(set.status());
+  return made;
+}
+
+Result<Preference> MakePreference(const Library& library, const GemmDesc& p) {
+  const Functions& f = library.functions();
+  Preference preference{};
+  Calls init(library, "cublasLtMatmulPreferenceInit");
+  init.Add(f.PreferenceInit(&preference, sizeof preference));
+  CULET_RETURN_IF_ERROR(init.status());
+  Calls set(library, "cublasLtMatmulPreferenceSetAttribute");
+  const auto put = [&](PreferenceAttribute attribute, auto value) {
+    set.Add(f.PreferenceSetAttribute(&preference, attribute, &value, sizeof value));
+  };
+  const bool swapped = p.order_d == Order::kRowMajor;
+  const std::uint32_t a = p.align_a, b = p.align_b, d = p.align_d;
+  put(kMaxWorkspaceBytes, std::uint64_t{kWorkspaceBytes});
+  put(kReductionSchemeMask, std::uint32_t{kReduceComputeType});
+  put(kMinAlignmentA, swapped ? b : a);
+  put(kMinAlignmentB, swapped ? a : b);
+  put(kMinAlignmentC, p.type_c != DataType::kNull ? std::uint32_t{p.align_c} : d);
+  put(kMinAlignmentD, d);
+  CULET_RETURN_IF_ERROR(set.status());
+  return preference;
+}
+
+int SetPointers(const Functions& f, bool swapped, const Pointers& pointers,
+                Operation* operation) noexcept {
+  const void* const left = swapped ? pointers.scale_b : pointers.scale_a;
+  const void* const right = swapped ? pointers.scale_a : pointers.scale_b;
+  int status = kSuccess;
+  const auto put = [&](OperationAttribute attribute, const void* pointer) {
+    if (pointer != nullptr && status == kSuccess) status = Set(f, operation, attribute, pointer);
+  };
+  put(kAScalePointer, left);
+  put(kBScalePointer, right);
+  put(kBiasPointer, pointers.bias);
+  return status;
+}
+
+}  // namespace culet::lt
