@@ -44,7 +44,7 @@ struct Launch {
   std::string name;
   const Fp8SwapKernel* fp8_swap = nullptr;
   const Fp8SkinnyKernel* skinny = nullptr;
-  const Fp8BlockKernel* fp8_block = nullptr;
+  const BlockKernel* fp8_block = nullptr;
   int swizzle = 0, splits = 1, residency = 1, max_swizzle = 0;
 };
 
@@ -65,7 +65,7 @@ double Predict(const AllTimes& t, const Chip& chip, const Row& row, const Launch
 }
 
 bool Resolve(const std::string& kernel, Launch& launch) {
-  for (const Fp8BlockKernel& k : Fp8BlockKernels())
+  for (const BlockKernel& k : BlockKernels())
     if (kernel == k.id) return launch.fp8_block = &k, true;
   for (const Fp8SkinnyKernel& k : Fp8SkinnyKernels())
     if (k.output_bytes == 2 && kernel == std::string("sm90_fp8_skinny/") + k.id)

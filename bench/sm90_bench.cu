@@ -1,13 +1,14 @@
-// Verifies and times the Hopper block-scaled FP8 kernels on one GPU, with nothing but the CUDA
-// runtime.
+// Verifies and times the Hopper kernels on one GPU, with nothing but the CUDA runtime.
 //   sm90_bench verify [substring]
-//   sm90_bench bench ANCHORS.csv [--m 256,512] [--only substring] [--keep 6] [--reps 7] [--log
-//   FILE] [--colmajor] [--pdl | --both] [--sample-us 3000]
+//   sm90_bench bench ANCHORS.csv [--format bf16] [--m 256,512] [--only substring] [--keep 6]
+//     [--reps 7] [--log FILE] [--colmajor] [--pdl | --both] [--sample-us 3000]
 // verify: exact-integer inputs (equality after one rounding), then normal data against an FP64
-// product; poisoned outputs, guard zones, edges of m, n, k and both scale orders. bench: CUDA
-// graphs over rotating inputs of more than 220 MB, a first pass over all candidates, then
-// interleaved medians of the best `keep`.
+// product; poisoned outputs, guard zones, edges of m, n, k and both scale orders; of general
+// epilogues D, C and the bias in several types. bench: CUDA graphs over rotating inputs of more
+// than 220 MB, a first pass over all candidates, then interleaved medians of the best `keep`.
+// --format: the name of a policy in kernels/sm90/policy.h, fp8 (scales of blocks) unless told.
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,19 +65,55 @@ __device__ float Normal(uint64_t seed) {
   return sqrtf(-2.0f * logf(fminf(u, 1.0f))) * cospif(2.0f * v);
 }
 
-// One block a (row group x 128 of k): rows_per_scale is 1 (A) or 128 (B). Values rounded to BF16,
-// then quantised as amax / 448.
-__global__ void FillOperand(uint8_t* out, int64_t ld, float* scales, int scale_row, int scale_block,
-                            int rows, int k, int rows_per_scale, bool integers, uint64_t seed) {
-  const int kb = blockIdx.x, group = blockIdx.y, k0 = kb * 128;
+using sm90::EpilogueKind;
+using sm90::FormatInfo;
+using sm90::OutputType;
+
+bool HasBlockScales(const FormatInfo& format) { return format.sums == sm90::Sums::kBlockScaled; }
+bool HasRowScales(const FormatInfo& format) {
+  return format.element_bytes == 1 && !HasBlockScales(format);
+}
+
+// How an operand's elements are stored.
+enum class Element { kE4m3, kBf16, kF16 };
+Element ElementOf(const FormatInfo& format) {
+  return format.element_bytes == 1            ? Element::kE4m3
+         : format.type == DataType::kBfloat16 ? Element::kBf16
+                                              : Element::kF16;
+}
+
+__device__ void Put(Element type, void* out, int64_t at, float v) {
+  if (type == Element::kE4m3)
+    static_cast<__nv_fp8_e4m3*>(out)[at] = __nv_fp8_e4m3(v);
+  else if (type == Element::kBf16)
+    static_cast<__nv_bfloat16*>(out)[at] = __float2bfloat16(v);
+  else
+    static_cast<__half*>(out)[at] = __float2half(v);
+}
+__device__ float Get(Element type, const void* in, int64_t at) {
+  if (type == Element::kE4m3) return float(static_cast<const __nv_fp8_e4m3*>(in)[at]);
+  if (type == Element::kBf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(in)[at]);
+  return __half2float(static_cast<const __half*>(in)[at]);
+}
+__device__ float Get(OutputType type, const void* in, int64_t at) {
+  if (type == OutputType::kF32) return static_cast<const float*>(in)[at];
+  return Get(type == OutputType::kBf16 ? Element::kBf16 : Element::kF16, in, at);
+}
+
+// One block a (row group x block_k of k): rows_per_scale is 1 (A) or 128 (B). Values rounded to
+// BF16; where there are scales, quantised as amax / 448 of the group.
+__global__ void FillOperand(Element type, void* out, int64_t ld, float* scales, int scale_row,
+                            int scale_block, int rows, int k, int block_k, int rows_per_scale,
+                            bool integers, uint64_t seed) {
+  const int kb = blockIdx.x, group = blockIdx.y, k0 = kb * block_k;
   const int first = group * rows_per_scale, last = min(rows, first + rows_per_scale);
   __shared__ float amax;
   if (threadIdx.x == 0) amax = 1e-4f;
   __syncthreads();
-  if (!integers) {
+  if (!integers && scales != nullptr) {
     float most = 0.0f;
-    for (int i = threadIdx.x; i < (last - first) * 128; i += blockDim.x) {
-      const int r = first + i / 128, c = k0 + i % 128;
+    for (int64_t i = threadIdx.x; i < int64_t(last - first) * block_k; i += blockDim.x) {
+      const int r = first + int(i / block_k), c = k0 + int(i % block_k);
       if (c < k)
         most = fmaxf(most,
                      fabsf(__bfloat162float(__float2bfloat16(Normal(seed + uint64_t(r) * k + c)))));
@@ -84,52 +122,71 @@ __global__ void FillOperand(uint8_t* out, int64_t ld, float* scales, int scale_r
     if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int*>(&amax), __float_as_int(most));
     __syncthreads();
   }
-  const float scale =
-      integers ? exp2f(float(int(Hash(seed + 77 + group * 131 + kb) % 3) - 1)) : amax / 448.0f;
-  for (int i = threadIdx.x; i < (last - first) * 128; i += blockDim.x) {
-    const int r = first + i / 128, c = k0 + i % 128;
+  const float scale = scales == nullptr ? 1.0f
+                      : integers ? exp2f(float(int(Hash(seed + 77 + group * 131 + kb) % 3) - 1))
+                                 : amax / 448.0f;
+  for (int64_t i = threadIdx.x; i < int64_t(last - first) * block_k; i += blockDim.x) {
+    const int r = first + int(i / block_k), c = k0 + int(i % block_k);
     if (c >= k) continue;
     const uint64_t at = seed + uint64_t(r) * k + c;
-    const float v = integers ? float(int(Hash(at) % 7) - 3)
-                             : __bfloat162float(__float2bfloat16(Normal(at))) / scale;
-    __nv_fp8_e4m3 q(v);
-    out[int64_t(r) * ld + c] = q.__x;
+    Put(type, out, int64_t(r) * ld + c,
+        integers ? float(int(Hash(at) % 7) - 3)
+                 : __bfloat162float(__float2bfloat16(Normal(at))) / scale);
   }
-  if (threadIdx.x == 0) scales[group * scale_row + kb * scale_block] = scale;
+  if (threadIdx.x == 0 && scales != nullptr) scales[group * scale_row + kb * scale_block] = scale;
 }
 
-__global__ void Reference(Problem p, const int* rows, const int* columns, int row_count,
-                          int column_count, double* out) {
+// C or a bias: small integers, which all types hold.
+__global__ void FillAddend(OutputType type, void* out, int64_t count, uint64_t seed) {
+  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+  if (i >= count) return;
+  const float v = float(int(Hash(seed + i) % 31) - 15);
+  if (type == OutputType::kF32)
+    static_cast<float*>(out)[i] = v;
+  else
+    Put(type == OutputType::kBf16 ? Element::kBf16 : Element::kF16, out, i, v);
+}
+
+__global__ void Reference(Problem p, Element type, bool block_scales, const int* rows,
+                          const int* columns, int row_count, int column_count, double* out) {
   const int index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (index >= row_count * column_count) return;
   const int r = rows[index / column_count], c = columns[index % column_count];
-  const auto* a = static_cast<const uint8_t*>(p.a) + int64_t(r) * p.lda;
-  const auto* b = static_cast<const uint8_t*>(p.b) + int64_t(c) * p.ldb;
   double sum = 0;
   for (int i = lane; i < p.k; i += 32) {
     const int kb = i / 128;
-    __nv_fp8_e4m3 x, y;
-    x.__x = a[i];
-    y.__x = b[i];
-    sum += double(float(x)) * double(float(y)) *
-           double(p.scale_a[r * p.scale_a_row + kb * p.scale_a_block]) *
+    double v = double(Get(type, p.a, int64_t(r) * p.lda + i)) *
+               double(Get(type, p.b, int64_t(c) * p.ldb + i));
+    if (block_scales)
+      v *= double(p.scale_a[r * p.scale_a_row + kb * p.scale_a_block]) *
            double(p.scale_b[(c / 128) * p.scale_b_column + kb * p.scale_b_block]);
+    sum += v;
   }
   for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
-  if (lane == 0) out[index] = sum;
+  if (lane != 0) return;
+  const sm90::EpilogueParams& e = p.epilogue;
+  sum *= double(p.alpha);
+  if (!block_scales && e.scale_a != nullptr) sum *= double(e.scale_a[r * e.scale_a_step]);
+  if (!block_scales && e.scale_b != nullptr) sum *= double(e.scale_b[c * e.scale_b_step]);
+  if (e.c != nullptr) sum += double(e.beta) * Get(e.c_type, e.c, r * e.ldc + c);
+  if (e.bias != nullptr)
+    sum += Get(e.bias_type, e.bias, int64_t(c) * e.bias_step + int64_t(r) * e.bias_row_step);
+  out[index] = sum;
 }
 
 // Elements that still hold the poison, and guard elements (around the matrix, and between n and
 // ldd) that no longer do.
-__global__ void Scan(const uint16_t* d, int m, int n, int64_t ldd, int64_t guard,
-                     unsigned* unwritten, unsigned* broken) {
+template <class Word>
+__global__ void Scan(const Word* d, int m, int n, int64_t ldd, int64_t guard, unsigned* unwritten,
+                     unsigned* broken) {
+  constexpr Word kPoison = static_cast<Word>(~Word{0});
   const int64_t total = guard + int64_t(m) * ldd + guard;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total;
        i += int64_t(gridDim.x) * blockDim.x) {
     const int64_t at = i - guard;
     const bool inside = at >= 0 && at < int64_t(m) * ldd && at % ldd < n;
-    if (inside && d[i] == 0xFFFF) atomicAdd(unwritten, 1u);
-    if (!inside && d[i] != 0xFFFF) atomicAdd(broken, 1u);
+    if (inside && d[i] == kPoison) atomicAdd(unwritten, 1u);
+    if (!inside && d[i] != kPoison) atomicAdd(broken, 1u);
   }
 }
 
@@ -142,42 +199,96 @@ T* Allocate(size_t count) {
 
 constexpr int64_t kGuard = 4096;
 
+// What a general epilogue adds, and where to.
+struct Extras {
+  OutputType d = OutputType::kBf16;
+  bool c = false, bias = false, bias_of_rows = false;
+  OutputType c_type = OutputType::kBf16, bias_type = OutputType::kBf16;
+};
+
 // A problem with its own memory.
 struct Data {
   Problem p;
-  uint16_t* d_base = nullptr;
-  Data(int m, int n, int k, Fill fill, bool column_major_scales, int pad, uint64_t seed) {
-    const int blocks = (k + 127) / 128, columns = (n + 127) / 128;
+  const FormatInfo& format;
+  uint8_t* d_base = nullptr;
+  std::vector<void*> owned;
+  int element = 2;  // bytes of D's
+
+  template <class T>
+  T* Own(size_t count) {
+    T* const memory = Allocate<T>(count);
+    owned.push_back(memory);
+    return memory;
+  }
+
+  Data(const FormatInfo& format, int m, int n, int k, Fill fill, bool column_major_scales, int pad,
+       uint64_t seed, const Extras& extras = {})
+      : format(format) {
+    const Element type = ElementOf(format);
+    const int bytes = format.element_bytes, block_k = HasBlockScales(format) ? 128 : k;
+    const int blocks = (k + block_k - 1) / block_k;
+    const int rows_b = HasBlockScales(format) ? 128 : 1, columns = (n + rows_b - 1) / rows_b;
+    const bool scaled = bytes == 1, integers = fill == Fill::kIntegers;
     p.m = m, p.n = n, p.k = k;
-    p.lda = k + pad * 16, p.ldb = k + pad * 32, p.ldd = n + pad * 8;
+    // Rows of 16 bytes, whatever k.
+    const int aligned_k = (k * bytes + 15) / 16 * 16 / bytes;
+    p.lda = aligned_k + pad * 16 / bytes, p.ldb = aligned_k + pad * 32 / bytes;
+    p.ldd = (n + 7) / 8 * 8 + pad * 8;
     p.scale_a_row = column_major_scales ? 1 : blocks;
     p.scale_a_block = column_major_scales ? m + pad * 3 : 1;
     p.scale_b_column = blocks;
     p.scale_b_block = 1;
-    auto* a = Allocate<uint8_t>(size_t(m) * p.lda);
-    auto* b = Allocate<uint8_t>(size_t(n) * p.ldb);
-    // 0x7F is NaN: padding must never reach a result.
-    CHECK(cudaMemset(a, 0x7F, size_t(m) * p.lda));
-    CHECK(cudaMemset(b, 0x7F, size_t(n) * p.ldb));
-    auto* sa = Allocate<float>(size_t(m + pad * 3) * blocks);
-    auto* sb = Allocate<float>(size_t(columns) * blocks);
-    d_base = Allocate<uint16_t>(size_t(m) * p.ldd + 2 * kGuard);
-    FillOperand<<<dim3(blocks, m), 128>>>(a, p.lda, sa, p.scale_a_row, p.scale_a_block, m, k, 1,
-                                          fill == Fill::kIntegers, seed);
-    FillOperand<<<dim3(blocks, columns), 512>>>(b, p.ldb, sb, p.scale_b_column, p.scale_b_block, n,
-                                                k, 128, fill == Fill::kIntegers,
+    auto* a = Own<uint8_t>(size_t(m) * p.lda * bytes);
+    auto* b = Own<uint8_t>(size_t(n) * p.ldb * bytes);
+    // 0x7F is NaN in E4M3, 0x7FFF in the others: padding must never reach a result.
+    CHECK(cudaMemset(a, bytes == 1 ? 0x7F : 0xFF, size_t(m) * p.lda * bytes));
+    CHECK(cudaMemset(b, bytes == 1 ? 0x7F : 0xFF, size_t(n) * p.ldb * bytes));
+    float* const sa = scaled ? Own<float>(size_t(m + pad * 3) * blocks) : nullptr;
+    float* const sb = scaled ? Own<float>(size_t(columns) * blocks) : nullptr;
+    FillOperand<<<dim3(blocks, m), 128>>>(type, a, p.lda, sa, p.scale_a_row, p.scale_a_block, m, k,
+                                          block_k, 1, integers, seed);
+    FillOperand<<<dim3(blocks, columns), 512>>>(type, b, p.ldb, sb, p.scale_b_column,
+                                                p.scale_b_block, n, k, block_k, rows_b, integers,
                                                 seed + (1ull << 40));
     CHECK(cudaGetLastError());
-    p.a = a, p.b = b, p.scale_a = sa, p.scale_b = sb, p.d = d_base + kGuard;
+    p.a = a, p.b = b, p.scale_a = sa, p.scale_b = sb;
+    sm90::EpilogueParams& e = p.epilogue;
+    if (HasRowScales(format)) {
+      e.scale_a = sa, e.scale_b = sb;
+      e.scale_a_step = e.scale_b_step = 1;
+    }
+    e.d_type = extras.d;
+    element = sm90::BytesOf(extras.d);
+    d_base = Own<uint8_t>((size_t(m) * p.ldd + 2 * kGuard) * element);
+    p.d = d_base + kGuard * element;
+    if (extras.c) {
+      e.c_type = extras.c_type;
+      e.ldc = n + n % 2 + 2;
+      e.beta = -0.5f;
+      const int64_t count = int64_t(m) * e.ldc;
+      void* const c = Own<float>(count);
+      FillAddend<<<int(count + 255) / 256, 256>>>(e.c_type, c, count, seed + 5);
+      e.c = c;
+    }
+    if (extras.bias) {
+      e.bias_type = extras.bias_type;
+      e.bias_step = extras.bias_of_rows ? 0 : 1;
+      e.bias_row_step = 1 - e.bias_step;
+      const int count = std::max(m, n);
+      void* const bias = Own<float>(count);
+      FillAddend<<<(count + 255) / 256, 256>>>(e.bias_type, bias, count, seed + 6);
+      e.bias = bias;
+    }
+    if (extras.c || extras.bias) p.alpha = 2.0f;
+    CHECK(cudaGetLastError());
   }
   void Poison() {
-    CHECK(cudaMemset(d_base, 0xFF, (size_t(p.m) * p.ldd + 2 * kGuard) * 2));
+    CHECK(cudaMemset(d_base, 0xFF, (size_t(p.m) * p.ldd + 2 * kGuard) * element));
     CHECK(cudaDeviceSynchronize());  // the launch comes on a stream that does not wait for this one
   }
+  Data(const Data&) = delete;
   ~Data() {
-    for (const void* x : {p.a, p.b, static_cast<const void*>(p.scale_a),
-                          static_cast<const void*>(p.scale_b), static_cast<const void*>(d_base)})
-      CHECK(cudaFree(const_cast<void*>(x)));
+    for (void* x : owned) CHECK(cudaFree(x));
   }
 };
 
@@ -201,15 +312,15 @@ std::vector<int> Sample(int extent, int count) {
 struct ReferenceValues {
   std::vector<int> rows, columns;
   std::vector<double> values;
-  ReferenceValues(const Problem& p)
+  ReferenceValues(const Problem& p, const FormatInfo& format)
       : rows(Sample(p.m, 64)), columns(Sample(p.n, 256)), values(rows.size() * columns.size()) {
     int* r = Allocate<int>(rows.size());
     int* c = Allocate<int>(columns.size());
     double* o = Allocate<double>(values.size());
     CHECK(cudaMemcpy(r, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(c, columns.data(), columns.size() * 4, cudaMemcpyHostToDevice));
-    Reference<<<int(values.size() + 7) / 8, 256>>>(p, r, c, int(rows.size()), int(columns.size()),
-                                                   o);
+    Reference<<<int(values.size() + 7) / 8, 256>>>(p, ElementOf(format), HasBlockScales(format), r,
+                                                   c, int(rows.size()), int(columns.size()), o);
     CHECK(cudaGetLastError());
     CHECK(cudaMemcpy(values.data(), o, values.size() * 8, cudaMemcpyDeviceToHost));
     CHECK(cudaFree(r));
@@ -229,24 +340,50 @@ Verdict Compare(Data& data, const ReferenceValues& reference) {
   Verdict v;
   CHECK(cudaMemset(counters, 0, 8));
   const Problem& p = data.p;
-  Scan<<<264, 512>>>(data.d_base, p.m, p.n, p.ldd, kGuard, counters, counters + 1);
+  const OutputType type = p.epilogue.d_type;
+  if (data.element == 4)
+    Scan<<<264, 512>>>(reinterpret_cast<const uint32_t*>(data.d_base), p.m, p.n, p.ldd, kGuard,
+                       counters, counters + 1);
+  else
+    Scan<<<264, 512>>>(reinterpret_cast<const uint16_t*>(data.d_base), p.m, p.n, p.ldd, kGuard,
+                       counters, counters + 1);
   unsigned host[2];
   CHECK(cudaMemcpy(host, counters, 8, cudaMemcpyDeviceToHost));
   v.unwritten = host[0], v.broken = host[1];
-  std::vector<uint16_t> row(p.n);
+  std::vector<uint8_t> row(size_t(p.n) * data.element);
   double error = 0, norm = 0;
+  const auto read = [&](int column) {
+    const uint8_t* const at = row.data() + size_t(column) * data.element;
+    float v = 0;
+    if (type == OutputType::kF32) {
+      std::memcpy(&v, at, 4);
+    } else if (type == OutputType::kF16) {
+      __half h;
+      std::memcpy(&h, at, 2);
+      v = __half2float(h);
+    } else {
+      __nv_bfloat16 h;
+      std::memcpy(&h, at, 2);
+      v = __bfloat162float(h);
+    }
+    return v;
+  };
+  const auto rounded = [&](double v) {
+    return type == OutputType::kF32   ? float(v)
+           : type == OutputType::kF16 ? __half2float(__float2half(float(v)))
+                                      : __bfloat162float(__float2bfloat16(float(v)));
+  };
   for (size_t i = 0; i < reference.rows.size(); ++i) {
-    CHECK(cudaMemcpy(row.data(),
-                     static_cast<const uint16_t*>(p.d) + int64_t(reference.rows[i]) * p.ldd,
-                     size_t(p.n) * 2, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(
+        row.data(),
+        static_cast<const uint8_t*>(p.d) + int64_t(reference.rows[i]) * p.ldd * data.element,
+        row.size(), cudaMemcpyDeviceToHost));
     for (size_t j = 0; j < reference.columns.size(); ++j) {
       const double want = reference.values[i * reference.columns.size() + j];
-      const uint32_t bits = uint32_t(row[reference.columns[j]]) << 16;
-      float got;
-      std::memcpy(&got, &bits, 4);
+      const float got = read(reference.columns[j]);
       error += (got - want) * (got - want);
       norm += want * want;
-      if (!(double(got) == double(__bfloat162float(__float2bfloat16(float(want)))))) ++v.mismatches;
+      if (!(got == rounded(want))) ++v.mismatches;
     }
   }
   v.relative_l2 = std::sqrt(error / std::max(norm, 1e-30));
@@ -266,45 +403,78 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
       {5, 136, 1040, 1, false},   {16, 520, 2048, 1, true},     {11, 392, 144, 2, false},
       {16, 4104, 3088, 0, false}, {3, 264, 112, 1, true},       {64, 200, 8336, 1, false},
       {40, 328, 12416, 2, true},  {1000, 8200, 400, 0, false}};  // D's stores outlast its products
+  const Extras plain,
+      extras[] = {plain,
+                  {.d = OutputType::kF32, .c = true, .c_type = OutputType::kF32},
+                  {.d = OutputType::kF16, .bias = true, .bias_type = OutputType::kF16},
+                  {.d = OutputType::kBf16, .c = true, .bias = true, .bias_of_rows = true},
+                  {.d = OutputType::kF32, .bias = true, .bias_type = OutputType::kF32}};
+  struct Turn {
+    const FormatInfo* format;
+    const Extras* extras;
+  };
+  std::vector<Turn> turns;
+  std::set<const FormatInfo*> formats;
+  for (const Candidate& candidate : candidates) formats.insert(candidate.format);
+  for (const FormatInfo* format : formats)
+    for (const Extras& e : extras) turns.push_back({format, &e});
   int failed = 0, run = 0, refused = 0;
   std::map<std::string, int> bad;
-  for (const Shape& s : shapes) {
-    for (Fill fill : {Fill::kIntegers, Fill::kNormal}) {
-      Data data(s.m, s.n, s.k, fill, s.column_major, s.pad, 1234 + s.m);
-      const ReferenceValues reference(data.p);
-      for (const Candidate& candidate : candidates) {
-        data.Poison();
-        const Launcher launch = candidate.plan(data.p);
-        if (!launch) {
-          ++refused;
-          continue;
-        }
-        for (int repeat = 0; repeat < 2; ++repeat) CHECK(launch(stream));
-        const cudaError_t status = cudaStreamSynchronize(stream);
-        if (status != cudaSuccess) {
-          std::printf("FAIL %s m=%d n=%d k=%d: %s\n", candidate.id.c_str(), s.m, s.n, s.k,
-                      cudaGetErrorString(status));
-          return 1;
-        }
-        const Verdict v = Compare(data, reference);
-        // What equals the rounded product is right, however far rounding took it; of few elements
-        // it can be far: 1.75e-3 is for the 16384 that a large D has looked at.
-        const double limit = 1.7e-3 * (1 + 4 / std::sqrt(double(reference.values.size())));
-        const bool ok = v.unwritten == 0 && v.broken == 0 &&
-                        (v.mismatches == 0 || (fill == Fill::kNormal && v.relative_l2 <= limit));
-        ++run;
-        if (!ok) {
-          ++failed;
-          if (bad[candidate.id]++ < 3)
-            std::printf(
-                "FAIL %s m=%d n=%d k=%d %s: rel %.2e, %ld differ, %u unwritten, %u guards broken\n",
-                candidate.id.c_str(), s.m, s.n, s.k,
-                fill == Fill::kIntegers ? "integers" : "normal", v.relative_l2, v.mismatches,
-                v.unwritten, v.broken);
+  for (const auto& [format, extra] : turns)
+    for (const Shape& s : shapes) {
+      for (Fill fill : {Fill::kIntegers, Fill::kNormal}) {
+        // A sum of integers must be one of D's values but for its rounding.
+        if (extra->d == OutputType::kF16 && fill == Fill::kIntegers && s.k > 1024) continue;
+        const auto takes = [&](const Candidate& c) {
+          return c.format == format && (extra == extras || c.epilogue != EpilogueKind::kPlain);
+        };
+        if (std::none_of(candidates.begin(), candidates.end(), takes)) continue;
+        Data data(*format, s.m, s.n, s.k, fill, s.column_major, s.pad, 1234 + s.m, *extra);
+        const ReferenceValues reference(data.p, *format);
+        for (const Candidate& candidate : candidates) {
+          if (!takes(candidate)) continue;
+          data.Poison();
+          const Launcher launch = candidate.plan(data.p);
+          if (!launch) {
+            ++refused;
+            continue;
+          }
+          for (int repeat = 0; repeat < 2; ++repeat) CHECK(launch(stream));
+          const cudaError_t status = cudaStreamSynchronize(stream);
+          if (status != cudaSuccess) {
+            std::printf("FAIL %s m=%d n=%d k=%d: %s\n", candidate.id.c_str(), s.m, s.n, s.k,
+                        cudaGetErrorString(status));
+            return 1;
+          }
+          const Verdict v = Compare(data, reference);
+          // What equals the rounded product is right, however far rounding took it; of few elements
+          // it can be far: 1.75e-3 is for the 16384 that a large D has looked at.
+          // An accumulator of 14 bits errs as much again (fast FP8); F32 is not rounded.
+          const bool fast = HasRowScales(*format) && format->sums == sm90::Sums::kDirect;
+          const double rounding = extra->d == OutputType::kBf16  ? 1.7e-3
+                                  : extra->d == OutputType::kF16 ? 2.2e-4
+                                                                 : 1e-6;
+          const double limit = (rounding + (fast                         ? 2e-3
+                                            : format->element_bytes == 1 ? 3e-4
+                                                                         : 0)) *
+                               (1 + 4 / std::sqrt(double(reference.values.size())));
+          const bool ok =
+              v.unwritten == 0 && v.broken == 0 &&
+              (v.mismatches == 0 || ((fill == Fill::kNormal || fast) && v.relative_l2 <= limit));
+          ++run;
+          if (!ok) {
+            ++failed;
+            if (bad[candidate.id]++ < 3)
+              std::printf(
+                  "FAIL %s m=%d n=%d k=%d %s: rel %.2e, %ld differ, %u unwritten, %u guards "
+                  "broken\n",
+                  candidate.id.c_str(), s.m, s.n, s.k,
+                  fill == Fill::kIntegers ? "integers" : "normal", v.relative_l2, v.mismatches,
+                  v.unwritten, v.broken);
+          }
         }
       }
     }
-  }
   std::printf("verify: %d runs of %zu candidates, %d refused, %d failed\n", run, candidates.size(),
               refused, failed);
   return failed != 0;
@@ -313,10 +483,19 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
 struct Anchor {
   std::string layer;
   int m, n, k;
-  double deep_gemm_us, best_peer_us, limit_us;
+  double first_peer_us, best_peer_us, limit_us;
 };
 
-std::vector<Anchor> ReadAnchors(const char* path) {
+// The peers that a format is compared with, as the anchors call them.
+bool IsPeer(const FormatInfo& format, const std::string& peer) {
+  if (format.element_bytes == 2) return peer == "cublas_bf16" || peer == "dg_bf16";
+  const bool fast = format.sums == sm90::Sums::kDirect;
+  return peer == (fast ? "lt_tensor_fast" : "lt_tensor_precise") ||
+         peer == (fast ? "torch_row_fast" : "torch_row_precise");
+}
+
+// Of either file of anchors: a row a shape with FP8 blocks' peers, or a row a shape and peer.
+std::vector<Anchor> ReadAnchors(const char* path, const FormatInfo& format) {
   std::vector<Anchor> anchors;
   std::FILE* f = std::fopen(path, "r");
   if (f == nullptr) return anchors;
@@ -333,7 +512,15 @@ std::vector<Anchor> ReadAnchors(const char* path) {
       }
     }
     cells.push_back(cell);
-    if (cells.size() < 10 || cells[0] == "layer") continue;
+    if (cells.size() == 8 && IsPeer(format, cells[4])) {
+      const int m = std::atoi(cells[1].c_str());
+      const double us = std::atof(cells[5].c_str());
+      if (anchors.empty() || anchors.back().layer != cells[0] || anchors.back().m != m)
+        anchors.push_back({cells[0], m, std::atoi(cells[2].c_str()), std::atoi(cells[3].c_str()),
+                           us, us, std::atof(cells[6].c_str())});
+      anchors.back().best_peer_us = std::min(anchors.back().best_peer_us, us);
+    }
+    if (cells.size() < 10 || cells[0] == "layer" || !HasBlockScales(format)) continue;
     Anchor a{cells[0],
              std::atoi(cells[1].c_str()),
              std::atoi(cells[2].c_str()),
@@ -359,12 +546,17 @@ void LeaveTheFirstLaunchesBehind(cudaStream_t stream) {
   }
 }
 
+constexpr const FormatInfo* kFormats[] = {&sm90::Fp8Block::kInfo, &sm90::Fp8Precise::kInfo,
+                                          &sm90::Fp8Fast::kInfo, &sm90::Bf16Direct::kInfo,
+                                          &sm90::F16Direct::kInfo};
+
 struct Options {
   std::string only, log;
   std::vector<int> ms;
   int keep = 6, reps = 7;
   double sample_us = 3000;
   bool column_major = false, pdl = false, both = false;
+  const FormatInfo* format = &sm90::Fp8Block::kInfo;
 };
 
 struct Timed {
@@ -385,25 +577,28 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
   double log_dg = 0, log_limit = 0;
   int rows = 0;
   std::printf("%-16s %5s %6s %6s | %9s %6s %6s %6s | %s\n", "layer", "m", "n", "k", "us", "/limit",
-              "/DG", "/best", "kernel");
+              "/1st", "/best", "kernel");
   for (const Anchor& anchor : anchors) {
     if (!options.ms.empty() &&
         std::find(options.ms.begin(), options.ms.end(), anchor.m) == options.ms.end())
       continue;
     const int m = anchor.m, n = anchor.n, k = anchor.k;
-    Data data(m, n, k, Fill::kNormal, options.column_major, 0, 99);
-    const double set_bytes = double(m) * k + double(n) * k + 2.0 * m * n, flops = 2.0 * m * n * k;
+    Data data(*options.format, m, n, k, Fill::kNormal, options.column_major, 0, 99);
+    const int bytes = options.format->element_bytes;
+    const size_t a_bytes = size_t(m) * data.p.lda * bytes, b_bytes = size_t(n) * data.p.ldb * bytes;
+    const double set_bytes = double(a_bytes) + double(b_bytes) + 2.0 * m * n,
+                 flops = 2.0 * m * n * k;
     const int sets = std::max(1, std::min(48, int(std::ceil(220e6 / set_bytes))));
     const double estimate_us = std::max(flops / 1000e6, set_bytes / 3e6);
     const int calls = std::max({sets, std::min(200, int(options.sample_us / estimate_us)), 4});
     std::vector<Problem> problems(sets, data.p);
     std::vector<void*> owned;
     for (int i = 1; i < sets; ++i) {
-      auto* a = Allocate<uint8_t>(size_t(m) * k);
-      auto* b = Allocate<uint8_t>(size_t(n) * k);
-      auto* d = Allocate<uint16_t>(size_t(m) * n);
-      CHECK(cudaMemcpy(a, data.p.a, size_t(m) * k, cudaMemcpyDeviceToDevice));
-      CHECK(cudaMemcpy(b, data.p.b, size_t(n) * k, cudaMemcpyDeviceToDevice));
+      auto* a = Allocate<uint8_t>(a_bytes);
+      auto* b = Allocate<uint8_t>(b_bytes);
+      auto* d = Allocate<uint16_t>(size_t(m) * data.p.ldd);
+      CHECK(cudaMemcpy(a, data.p.a, a_bytes, cudaMemcpyDeviceToDevice));
+      CHECK(cudaMemcpy(b, data.p.b, b_bytes, cudaMemcpyDeviceToDevice));
       problems[i].a = a, problems[i].b = b, problems[i].d = d;
       owned.insert(owned.end(), {a, b, d});
     }
@@ -462,9 +657,9 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
     }
     if (best != nullptr) {
       std::printf("%-16s %5d %6d %6d | %9.2f %6.3f %6.3f %6.3f | %s\n", anchor.layer.c_str(), m, n,
-                  k, best_us, best_us / anchor.limit_us, best_us / anchor.deep_gemm_us,
+                  k, best_us, best_us / anchor.limit_us, best_us / anchor.first_peer_us,
                   best_us / anchor.best_peer_us, best->candidate->id.c_str());
-      log_dg += std::log(best_us / anchor.deep_gemm_us);
+      log_dg += std::log(best_us / anchor.first_peer_us);
       log_limit += std::log(best_us / anchor.limit_us);
       ++rows;
     }
@@ -474,7 +669,7 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
     if (log != nullptr) std::fflush(log);
   }
   if (rows > 0)
-    std::printf("%d rows: geometric mean over limit %.3f, over DeepGEMM's anchor %.3f\n", rows,
+    std::printf("%d rows: geometric mean over limit %.3f, over the first peer %.3f\n", rows,
                 std::exp(log_limit / rows), std::exp(log_dg / rows));
   if (log != nullptr) std::fclose(log);
   return 0;
@@ -507,7 +702,16 @@ int Main(int argc, char** argv) {
       options.both = true;
     else if (arg == "--sample-us")
       options.sample_us = std::atof(value().c_str());
-    else if (arg == "--m") {
+    else if (arg == "--format") {
+      const std::string name = value();
+      options.format = nullptr;
+      for (const FormatInfo* format : kFormats)
+        if (name == format->name) options.format = format;
+      if (options.format == nullptr) {
+        std::printf("unknown format %s\n", name.c_str());
+        return 2;
+      }
+    } else if (arg == "--m") {
       std::string list = value();
       for (char* t = std::strtok(list.data(), ","); t != nullptr; t = std::strtok(nullptr, ","))
         options.ms.push_back(std::atoi(t));
@@ -518,7 +722,8 @@ int Main(int argc, char** argv) {
   std::vector<Candidate> candidates;
   for (const FamilyRecord& family : Families())
     for (Candidate& c : family.make())
-      if (options.only.empty() || c.id.find(options.only) != std::string::npos)
+      if ((options.only.empty() || c.id.find(options.only) != std::string::npos) &&
+          (mode != "bench" || c.format == options.format))
         candidates.push_back(std::move(c));
   // The card warms up in the course of a pass: in a fixed order the last of several versions of a
   // kernel measured up to 6 % behind the first.
@@ -531,9 +736,11 @@ int Main(int argc, char** argv) {
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   CHECK(cudaDeviceSynchronize());
   if (mode == "verify") return Verify(candidates, stream);
-  if (mode == "bench") return Bench(candidates, ReadAnchors(path.c_str()), options, stream);
+  if (mode == "bench")
+    return Bench(candidates, ReadAnchors(path.c_str(), *options.format), options, stream);
   std::printf(
-      "usage: sm90_bench verify [substring] | bench ANCHORS.csv [--m LIST] [--only TEXT] [--keep "
+      "usage: sm90_bench verify [substring] | bench ANCHORS.csv [--m LIST] [--format NAME] [--only "
+      "TEXT] [--keep "
       "N] [--reps N] [--log FILE]\n");
   return 2;
 }

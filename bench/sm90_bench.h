@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "kernels/sm90/block_scaled.h"
+#include "kernels/sm90/policy.h"
 
 namespace culet::bench {
 
-/// What a candidate plans: A and B as the public interface accepts them, D in BF16.
+/// What a candidate plans: A and B as the public interface accepts them, D in epilogue.d_type. Of a
+/// format with scales of rows scale_a and scale_b have one value a row of A and a column of B.
 struct Problem : sm90::BlockScaledProblem {
   int sms = 132;
 };
@@ -29,6 +31,9 @@ using Launcher = std::function<cudaError_t(cudaStream_t)>;
 
 struct Candidate {
   std::string id;  ///< kernel id and launch parameters
+  /// What it takes.
+  const sm90::FormatInfo* format = &sm90::Fp8Block::kInfo;
+  sm90::EpilogueKind epilogue = sm90::EpilogueKind::kPlain;
   /// A launcher bound to the problem's pointers; empty when the kernel refuses the problem.
   std::function<Launcher(const Problem&)> plan;
 };

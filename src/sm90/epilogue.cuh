@@ -1,8 +1,7 @@
-// From FP32 accumulators in wgmma layout to BF16 tiles in swizzled shared memory, ready for a TMA
+// From FP32 accumulators in wgmma layout to 16-bit tiles in swizzled shared memory, ready for a TMA
 // store.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cstdint>
 
 #include "sm90/descriptor.h"
@@ -17,6 +16,13 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   return packed;
 }
 
+/// The same as F16; beyond 65504 infinity. PTX ISA 9.7.9 cvt.rn.f16x2.f32.
+__device__ __forceinline__ uint32_t PackF16(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
 /// PTX ISA 9.7.14.5.16 stmatrix: four 8x8 matrices of 16-bit elements; lane i gives the address of
 /// row i % 8 of matrix i / 8.
 __device__ __forceinline__ void StoreMatrix4(uint32_t address, uint32_t r0, uint32_t r1,
@@ -26,19 +32,19 @@ __device__ __forceinline__ void StoreMatrix4(uint32_t address, uint32_t r0, uint
                : "memory");
 }
 
-/// Writes 16 rows x kColumns (at most 64) of one warp's m64 accumulator as a 128-byte-swizzled BF16
-/// slab of 2048 bytes at `slab` (1024-byte aligned). `d` are the accumulators of these columns:
-/// four per 8 columns, as wgmma leaves them.
-template <int kColumns>
-__device__ __forceinline__ void StoreSlab16(uint32_t slab, const float* d, int lane) {
+/// Writes 16 rows x kColumns (at most 64) of one warp's m64 accumulator as a 128-byte-swizzled slab
+/// of 2048 bytes at `slab` (1024-byte aligned). `d` are the accumulators of these columns: four per
+/// 8 columns, as wgmma leaves them; `pack` rounds two of them (PackBf16, PackF16).
+template <int kColumns, class Pack>
+__device__ __forceinline__ void StoreSlab16(uint32_t slab, const float* d, int lane, Pack pack) {
   const uint32_t row = (lane & 7) + ((lane >> 3) & 1) * 8;
   const uint32_t chunk = lane >> 4;  // which of the two 8-column matrices
 #pragma unroll
   for (int c = 0; c < kColumns / 16; ++c) {
     const uint32_t offset = SwizzledOffset(SwizzleMode::k128Bytes, row, (2 * c + chunk) * 16);
     const float* v = d + c * 8;
-    StoreMatrix4(slab + offset, PackBf16(v[0], v[1]), PackBf16(v[2], v[3]), PackBf16(v[4], v[5]),
-                 PackBf16(v[6], v[7]));
+    StoreMatrix4(slab + offset, pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]),
+                 pack(v[6], v[7]));
   }
 }
 

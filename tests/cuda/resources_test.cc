@@ -15,7 +15,7 @@
 #include "gpu_info.h"
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
-#include "kernels/sm90/fp8_block.h"
+#include "kernels/sm90/block.h"
 #include "kernels/sm90/fp8_skinny.h"
 #include "kernels/sm90/fp8_swap.h"
 #include "ptxas_report.h"
@@ -60,7 +60,7 @@ struct Entry {
 
 std::map<std::string, Entry> HopperEntries() {
   std::map<std::string, Entry> entries;
-  for (const sm90::Fp8BlockKernel& kernel : sm90::Fp8BlockKernels())
+  for (const sm90::BlockKernel& kernel : sm90::BlockKernels())
     entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};
   constexpr int kManyBlocks = 1 << 20;
   for (const sm90::Fp8SwapKernel& kernel : sm90::Fp8SwapKernels()) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/epilogue.h"
+
 namespace culet::sm90 {
 
 /// For 0 <= a < 2^31.
@@ -22,6 +24,18 @@ struct BlockScaledProblem {
   int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
   float alpha = 1.0f;
   bool pdl = false;  ///< the kernel before does not write B or its scales
+  /// Of kernels with a general epilogue, whose scales of rows and columns are here; alpha is above.
+  EpilogueParams epilogue;
+};
+
+/// What changes between the launches of one plan; layouts and alignments stay.
+struct GemmOperands {
+  const void* a = nullptr;
+  const float* scale_a = nullptr;
+  const void* c = nullptr;
+  void* d = nullptr;
+  float alpha = 1.0f;
+  float beta = 0.0f;
 };
 
 }  // namespace culet::sm90

@@ -12,6 +12,16 @@
 
 namespace culet::sm90 {
 
+/// The type of C, D or the bias; BF16 where there is none. Requires: TakesOutput.
+inline OutputType ToOutputType(DataType type) {
+  return type == DataType::kFloat32   ? OutputType::kF32
+         : type == DataType::kFloat16 ? OutputType::kF16
+                                      : OutputType::kBf16;
+}
+constexpr bool TakesOutput(DataType type) {
+  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
 /// Maps are made before A and D exist: absent ones get some aligned address until they are rebound.
 inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
   char* const some_address = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
@@ -31,6 +41,17 @@ inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
   p.scale_b_column = stride(args.Vdesc, Order::kColMajor);
   p.scale_b_block = stride(args.Vdesc, Order::kRowMajor);
   p.alpha = args.alpha;
+  EpilogueParams& e = p.epilogue;
+  e.beta = args.beta;
+  e.c = args.C;
+  e.ldc = args.Cdesc.ld;
+  e.c_type = ToOutputType(args.Cdesc.type);
+  e.d_type = ToOutputType(args.Ddesc.type);
+  const Bias& bias = args.operation.bias;
+  e.bias = bias.data;
+  e.bias_type = ToOutputType(bias.type);
+  e.bias_step = bias.axis == Bias::Axis::kN ? 1 : 0;
+  e.bias_row_step = 1 - e.bias_step;
   p.pdl = args.operation.pdl;
   return p;
 }
@@ -41,8 +62,8 @@ inline bool StridesFit(const GemmArgs& args) {
   return args.Udesc.ld <= kMost && args.Vdesc.ld <= kMost;
 }
 
-/// What no family of block-scaled Hopper kernels takes.
-inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
+/// Sizes and orders that no Hopper family takes.
+inline Feasibility WhyShape(const GemmDesc& p) noexcept {
   if (std::max({p.m, p.n, p.k}) > std::numeric_limits<int>::max() - 1024) {
     return Feasibility::Refuse("m, n and k must stay 1024 below 2^31: tiles reach beyond them");
   }
@@ -50,11 +71,33 @@ inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
       p.order_d != Order::kRowMajor) {
     return Feasibility::Refuse("takes A and D in row-major, B in column-major order");
   }
+  return Feasibility::Ok();
+}
+
+/// What no kernel with block scales and a plain epilogue takes.
+inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
+  if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;
   if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32) {
     return Feasibility::Refuse("takes FP32 scales");
   }
   if (p.type_c != DataType::kNull) return Feasibility::Refuse("does not add C");
   if (p.type_bias != DataType::kNull) return Feasibility::Refuse("does not add a bias");
+  return Feasibility::Ok();
+}
+
+/// What no kernel with a general epilogue takes.
+inline Feasibility WhyGeneral(const GemmDesc& p) noexcept {
+  if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;
+  if (!TakesOutput(p.type_d)) return Feasibility::Refuse("writes D in BF16, F16 or F32");
+  if (p.type_c != DataType::kNull && !TakesOutput(p.type_c)) {
+    return Feasibility::Refuse("reads C in BF16, F16 or F32");
+  }
+  if (p.type_c != DataType::kNull && p.order_c != Order::kRowMajor) {
+    return Feasibility::Refuse("reads C in row-major order");
+  }
+  if (p.type_bias != DataType::kNull && !TakesOutput(p.type_bias)) {
+    return Feasibility::Refuse("adds a bias in BF16, F16 or F32");
+  }
   return Feasibility::Ok();
 }
 

@@ -10,12 +10,14 @@
 
 #include "culet/kernel.h"
 #include "kernels/sm90/block_scaled_args.h"
+#include "kernels/sm90/policy.h"
 
 namespace culet::sm90 {
 
 /// `Planned` is one launch, made once, with
-///   bool Rebind(A, U, D, alpha)       puts other operands in; false when the driver refuses
+///   bool Rebind(GemmOperands)         puts other operands in; false when the driver refuses
 ///   cudaError_t Start(stream) const   launches
+///   bool AddsC() const                was planned with a C
 template <class Planned>
 class BlockScaledKernel : public ArgsKernel {
  public:
@@ -53,11 +55,12 @@ class BlockScaledKernel : public ArgsKernel {
    public:
     explicit Prepared(const Planned& launch) : launch_(launch) {}
 
-    int Launch(float alpha, const void* A, const void* U, float beta, const void*, void* D,
+    int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
                Workspace&, cudaStream_t stream) const noexcept override {
-      if (beta != 0.0f) return static_cast<int>(StatusCode::kInvalidArgument);
+      if (beta != 0.0f && (!launch_.AddsC() || C == nullptr))
+        return static_cast<int>(StatusCode::kInvalidArgument);
       Planned launch = launch_;
-      if (!launch.Rebind(A, static_cast<const float*>(U), D, alpha))
+      if (!launch.Rebind({A, static_cast<const float*>(U), C, D, alpha, beta}))
         return static_cast<int>(StatusCode::kInternal);
       return -static_cast<int>(launch.Start(stream));
     }
@@ -67,7 +70,8 @@ class BlockScaledKernel : public ArgsKernel {
   };
 
   bool Fits(const GemmArgs& args, int swizzle, int splits, Planned* launch) const {
-    return args.beta == 0.0f && StridesFit(args) && Plan(args, swizzle, splits, launch);
+    return StridesFit(args) && Plan(args, swizzle, splits, launch) &&
+           (args.beta == 0.0f || launch->AddsC());
   }
 };
 
@@ -80,6 +84,17 @@ inline KernelDesc BlockScaledDesc(int output_bytes) {
   desc.type_d = output_bytes == 2 ? DataType::kBfloat16 : DataType::kFloat32;
   desc.quant_a = {QuantType::kK, 128};
   desc.quant_b = {QuantType::kB, 128};
+  desc.determinism = Determinism::kRepeatable;
+  desc.pdl = true;
+  return desc;
+}
+
+/// The same of a kernel with a general epilogue, which takes D, C and a bias in several types.
+inline KernelDesc GeneralDesc(const FormatInfo& format) {
+  KernelDesc desc;
+  desc.backend = Backend::kNative;
+  desc.arch = 900;
+  desc.type_a = desc.type_b = format.type;
   desc.determinism = Determinism::kRepeatable;
   desc.pdl = true;
   return desc;

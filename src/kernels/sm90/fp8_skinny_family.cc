@@ -17,10 +17,11 @@ using sm90::Fp8SkinnyKernel;
 using sm90::Fp8SkinnyLaunch;
 
 struct Planned : Fp8SkinnyLaunch {
-  bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
-    sm90::RebindFp8Skinny(a, scale_a, d, alpha, this);
+  bool Rebind(const sm90::GemmOperands& o) {
+    sm90::RebindFp8Skinny(o.a, o.scale_a, o.d, o.alpha, this);
     return true;
   }
+  bool AddsC() const { return false; }
   cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchFp8Skinny(*this, stream); }
 };
 

@@ -23,9 +23,10 @@ constexpr int kMaxRowsOfA = 256;
 constexpr int kMaxTokenTiles = 4;
 
 struct Planned : Fp8SwapLaunch {
-  bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
-    return sm90::RebindFp8Swap(a, scale_a, d, alpha, this);
+  bool Rebind(const sm90::GemmOperands& o) {
+    return sm90::RebindFp8Swap(o.a, o.scale_a, o.d, o.alpha, this);
   }
+  bool AddsC() const { return false; }
   cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchFp8Swap(*this, stream); }
 };
 

@@ -4,7 +4,7 @@
 
 #include "culet/desc.h"
 #include "culet/device.h"
-#include "kernels/sm90/fp8_block.h"
+#include "kernels/sm90/block.h"
 #include "kernels/sm90/fp8_skinny.h"
 #include "kernels/sm90/fp8_swap.h"
 
@@ -99,7 +99,7 @@ struct Fp8BlockTimes {
   double anew;      ///< a split kernel's CTAs beyond a wave start anew
 };
 extern const Fp8BlockTimes kFp8Block;
-double Fp8BlockUs(const Fp8BlockTimes& times, const Chip& chip, const Fp8BlockKernel& kernel,
+double Fp8BlockUs(const Fp8BlockTimes& times, const Chip& chip, const BlockKernel& kernel,
                   int swizzle, int max_swizzle, bool pdl, const Extents& p);
 
 }  // namespace culet::sm90

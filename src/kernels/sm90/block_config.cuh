@@ -1,56 +1,59 @@
-// What a large-M kernel is made of: its configuration, its shared memory, a CTA's place.
+// What a large-M kernel is made of: its policies, what follows from them, its shared memory, a
+// CTA's place.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/sm90/fp8_block.h"
-#include "sm90/descriptor.h"
+#include "kernels/sm90/block.h"
+#include "kernels/sm90/policy.h"
+#include "sm90/format.h"
 #include "sm90/pipeline.cuh"
 #include "sm90/scheduler.h"
 
 namespace culet::sm90 {
 
-/// A configuration and what follows from it.
-///   kTileM x kTileN   tile of a CTA
-///   kWarpgroupsM, N   consumer warpgroups along M and N, two or three together
-///   kProductN         columns of one product
-///   kClusterM         CTAs along M that share B tiles; kClusterN along N that share A tiles
-///   kSplit            CTAs of a cluster that share a tile along K
-///   kFloat32          D is F32, and stored without slabs
-template <int kTileM_, int kTileN_, int kWarpgroupsM_, int kWarpgroupsN_, int kProductN_,
-          int kStages_, int kClusterM_, int kClusterN_, int kSplit_, int kSlabs_,
-          bool kFloat32_ = false>
-struct Fp8BlockConfig {
-  static constexpr int kTileM = kTileM_, kTileN = kTileN_, kWarpgroupsM = kWarpgroupsM_,
-                       kWarpgroupsN = kWarpgroupsN_;
-  static constexpr int kProductN = kProductN_, kStages = kStages_;
-  static constexpr int kClusterM = kClusterM_, kClusterN = kClusterN_, kSplit = kSplit_;
-  static constexpr int kSlabs = kSlabs_;  // store buffers of a warp
-  static constexpr bool kFloat32 = kFloat32_;
+/// A configuration: a schedule, what tells a format from another (policy.h) and what becomes of the
+/// sums (block_epilogue.cuh).
+template <BlockSchedule kSchedule, class Policy_, class Epilogue_>
+struct BlockConfig {
+  using Policy = Policy_;
+  using Format = typename Policy::Format;
+  using Epilogue = Epilogue_;
+  static constexpr Sums kSums = Policy::kInfo.sums;
+  static constexpr int kTileM = kSchedule.tile_m, kTileN = kSchedule.tile_n,
+                       kWarpgroupsM = kSchedule.warpgroups_m, kWarpgroupsN = kSchedule.warpgroups_n;
+  static constexpr int kStages = kSchedule.stages;
+  static constexpr int kClusterM = kSchedule.cluster_m, kClusterN = kSchedule.cluster_n,
+                       kSplit = kSchedule.split;
+  static constexpr int kSlabs = kSchedule.slabs;
+  static constexpr bool kScaled = kSums == Sums::kBlockScaled;
+  static constexpr bool kPromotes = kSums != Sums::kDirect;
+  static constexpr bool kPlain = Epilogue::kKind == EpilogueKind::kPlain;
   static constexpr int kWarpgroups =
       kWarpgroupsM * kWarpgroupsN;  // consumers; the producer is one more
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kBlocksM = kTileM / kWarpgroupsM / 64;  // m64 blocks of a warpgroup
-  static constexpr int kColumns = kTileN / kWarpgroupsN;       // columns of a warpgroup
-  static constexpr int kProductsN = kColumns / kProductN;
-  static constexpr int kProducts = kBlocksM * kProductsN;  // of a warpgroup in a k-block
+  static constexpr int kColumns = kTileN / kWarpgroupsN;       // of a warpgroup, and of a product
   // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
   // then hides under its own next product, not only under the other warpgroup's.
-  static constexpr bool kTwoInFlight = kProducts == 1 && kWarpgroups == 2 && kProductN <= 128;
+  static constexpr bool kTwoInFlight =
+      kPromotes && kBlocksM == 1 && kWarpgroups == 2 && kColumns <= 128;
   // k-blocks of straight-line code where there are two: at its end both have been waited for, which
   // costs 200 to 300 clocks, but code costs instruction cache and registers: products of 112
   // columns spill beyond four, those of 64 are slower beyond the stages of the ring, which eight go
   // around once, and a split 128 x 128 gains nothing.
-  static constexpr int kStraightBlocks = kProductN == 64                                        ? 8
-                                         : kProductN == 96 || (kProductN == 128 && kSplit == 1) ? 16
-                                                                                                : 4;
+  static constexpr int kStraightBlocks = kColumns == 64                                       ? 8
+                                         : kColumns == 96 || (kColumns == 128 && kSplit == 1) ? 16
+                                                                                              : 4;
   // Alpha multiplies the sums of a tile, not the scales of each k-block, where that is less to do
   // in straight-line code, and where sums are stored in pairs or fours: registers of their own for
   // the results leave the sums free to lie where promotion reads no two operands from one bank.
-  static constexpr bool kAlphaLast = kTwoInFlight || kFloat32 || kSplit > 1;
+  static constexpr bool kAlphaLast =
+      !kScaled || kTwoInFlight || Epilogue::kStoresSums || kSplit > 1;
   static constexpr int kMulticast = kClusterM * kClusterN;
-  static constexpr int kStageBytesA = kTileM * kBlockK, kStageBytesB = kTileN * kBlockK;
+  static constexpr int kStageBytesA = kTileM * kBlockBytes, kStageBytesB = kTileN * kBlockBytes;
+  static constexpr int kStageBytes = kStageBytesA + kStageBytesB;
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kSlabsN = (kColumns + 63) / 64;  // slabs across a warpgroup's columns
   static constexpr int kAllSlabs = kBlocksM * kSlabsN;  // of a warp
@@ -76,42 +79,45 @@ struct Fp8BlockConfig {
   static constexpr int kQuadPlace = kQuadB + kScaleBlocks * 16;
   static constexpr int kQuadBytes = (kQuadPlace + 8 + 127) / 128 * 128;
   static constexpr int kQuadLoadBytes = kQuadPlace;  // by TMA
-  static constexpr int kQuads = kStages <= 5 ? 2 : 3;
-  static constexpr int kOtherBytes =
-      kStages * (kStageBytesA + kStageBytesB) + kQuads * kQuadBytes + 8 * (2 * kStages + 2);
+  static constexpr int kQuads = !kScaled ? 0 : kStages <= 5 ? 2 : 3;
+  // Shared memory: the stages, the slabs, the quads, the barriers.
+  static constexpr int kBarrierBytes = 8 * (2 * kStages + 2);  // BlockShared
+  static constexpr int kOtherBytes = kStages * kStageBytes + kQuads * kQuadBytes + kBarrierBytes;
   static constexpr int kMostBytes = 232448;  // shared memory of a CTA
   static constexpr bool kOwnPartials = kSplit > 1 && kOtherBytes + kPartialBytes <= kMostBytes;
   static constexpr int kSlabsBytes = kSplit == 1    ? kConsumerWarps * kSlabs * kSlabBytes
                                      : kOwnPartials ? kPartialBytes
                                                     : 0;
-  static constexpr int kSmemBytes = kOtherBytes + kSlabsBytes;
+  static constexpr int kSlabsAt = kStages * kStageBytes;
+  static constexpr int kQuadsAt = kSlabsAt + kSlabsBytes;
+  static constexpr int kBarriersAt = kQuadsAt + kQuads * kQuadBytes;
+  static constexpr int kSmemBytes = kBarriersAt + kBarrierBytes;
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
 
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
-  static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kColumns % kProductN == 0);
+  static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kTileN % kWarpgroupsN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);
   static_assert(kBlocksM == 1 || kBlocksM == 2);
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
-  static_assert(!kFloat32 || kSplit == 1);
+  static_assert(!Epilogue::kStoresSums || kSplit == 1);
   // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
   static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
   static constexpr int kShareColumns = kSplit > 1 ? kBlocksM* kColumns / kSplit : kColumns;
   static_assert(kShareColumns % 16 == 0);
-  static_assert(kScaleBlocks <= 3 && kTileM % 32 == 0);
-  static_assert(kScaleColumns < 128 || kScaleGroups == 1,
+  static_assert(!kScaled || (kScaleBlocks <= 3 && kTileM % 32 == 0));
+  static_assert(!kScaled || kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
   static constexpr int kLastSlabs = kOwnPartials ? 0 : kPartialBytes;  // in the stages
-  static_assert(kLastSlabs + kConsumerWarps * kAllSlabs * kSlabBytes <=
-                    kStages * (kStageBytesA + kStageBytesB),
+  static_assert(kLastSlabs + kConsumerWarps * kAllSlabs * kSlabBytes <= kStages * kStageBytes,
                 "the last tile's slabs");
   static_assert(kSmemBytes <= kMostBytes);
 };
 
 template <class C>
-struct Fp8BlockShared {
+struct BlockShared {
   Ring<C::kStages> ring;
   uint64_t peers_done;  // split K: all consumer warps of the cluster have left their stages
   uint64_t partials;    // split K: the other parts of this CTA's share have arrived
@@ -124,12 +130,12 @@ struct TilePlace {
 
 /// The first tile of this CTA's cluster; below 0, or order.count() and more, where it has none.
 template <class C>
-__device__ __forceinline__ int FirstTile(const Fp8BlockParams& p) {
+__device__ __forceinline__ int FirstTile(const BlockParams& p) {
   return static_cast<int>(blockIdx.x / (C::kMulticast * C::kSplit)) - p.idle_clusters;
 }
 
 template <class C>
-__device__ __forceinline__ TilePlace PlaceOf(const Fp8BlockParams& p, int index, int rank) {
+__device__ __forceinline__ TilePlace PlaceOf(const BlockParams& p, int index, int rank) {
   int tm, tn;
   p.order.At(index, tm, tn);
   const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,

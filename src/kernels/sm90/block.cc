@@ -1,4 +1,4 @@
-#include "kernels/sm90/fp8_block.h"
+#include "kernels/sm90/block.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,18 +8,19 @@
 
 namespace culet::sm90 {
 
-std::span<const Fp8BlockKernel> Fp8Block192xN();
-std::span<const Fp8BlockKernel> Fp8Block256x128();
-std::span<const Fp8BlockKernel> Fp8Block256xN();
-std::span<const Fp8BlockKernel> Fp8Block128xN();
-std::span<const Fp8BlockKernel> Fp8BlockSplit();
-std::span<const Fp8BlockKernel> Fp8BlockFloat32();
+std::span<const BlockKernel> Fp8Block192xN();
+std::span<const BlockKernel> Fp8Block256x128();
+std::span<const BlockKernel> Fp8Block256xN();
+std::span<const BlockKernel> Fp8Block128xN();
+std::span<const BlockKernel> Fp8BlockSplit();
+std::span<const BlockKernel> Fp8BlockFloat32();
+std::span<const BlockKernel> Bf16Blocks();
 
-std::span<const Fp8BlockKernel> Fp8BlockKernels() {
-  static const std::vector<Fp8BlockKernel> kernels = [] {
-    std::vector<Fp8BlockKernel> all;
+std::span<const BlockKernel> BlockKernels() {
+  static const std::vector<BlockKernel> kernels = [] {
+    std::vector<BlockKernel> all;
     for (auto part : {Fp8Block192xN(), Fp8Block256x128(), Fp8Block256xN(), Fp8Block128xN(),
-                      Fp8BlockSplit(), Fp8BlockFloat32()})
+                      Fp8BlockSplit(), Fp8BlockFloat32(), Bf16Blocks()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -30,12 +31,13 @@ namespace {
 
 constexpr int kSplitGroup = 8;  // rows of tiles of a split kernel's supergroup
 
-TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int box_rows) {
+// `rows` rows of k elements, seen as bytes.
+TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int element_bytes, int box_rows) {
   TensorMapPlan plan;
-  plan.inner = static_cast<std::uint64_t>(k);
+  plan.inner = static_cast<std::uint64_t>(k) * element_bytes;
   plan.outer = static_cast<std::uint64_t>(rows);
-  plan.pitch_bytes = static_cast<std::uint64_t>(ld);
-  plan.box_inner = kBlockK;
+  plan.pitch_bytes = static_cast<std::uint64_t>(ld) * element_bytes;
+  plan.box_inner = kBlockBytes;
   plan.box_outer = static_cast<std::uint32_t>(box_rows);
   return plan;
 }
@@ -58,9 +60,8 @@ bool IsAligned16(const void* pointer) {
 }
 
 // The maps of the scales, over some address where theirs does not fit a map now.
-void PlanScales(const Fp8BlockKernel& kernel, const BlockScaledProblem& problem,
-                Fp8BlockParams* params) {
-  const int k_blocks = CeilDiv(problem.k, kBlockK);
+void PlanScales(const BlockKernel& kernel, const BlockScaledProblem& problem, BlockParams* params) {
+  const int k_blocks = CeilDiv(problem.k, kernel.block_k());
   const void* const some_address = problem.b;
   params->u_rows_inner = problem.scale_a_block != 1;
   const TensorMapPlan u =
@@ -80,10 +81,10 @@ void PlanScales(const Fp8BlockKernel& kernel, const BlockScaledProblem& problem,
 
 }  // namespace
 
-Fp8BlockGrid GridOf(const Fp8BlockKernel& kernel, int tiles, int sms, bool pdl) {
+BlockGrid GridOf(const BlockKernel& kernel, int tiles, int sms, bool pdl) {
   int places = std::max(1, sms / kernel.cluster_size());
   // A split kernel computes one tile a cluster; the others are persistent.
-  Fp8BlockGrid grid{.clusters = kernel.split > 1 ? tiles : std::min(tiles, places)};
+  BlockGrid grid{.clusters = kernel.split > 1 ? tiles : std::min(tiles, places)};
   if (!pdl || tiles <= places / 2) return grid;
   grid.in_pairs = kernel.cluster_size() == 1 && places > 1;
   if (grid.in_pairs) places -= places % 2;
@@ -92,9 +93,9 @@ Fp8BlockGrid GridOf(const Fp8BlockKernel& kernel, int tiles, int sms, bool pdl) 
   return grid;
 }
 
-bool PlanFp8Block(const Fp8BlockKernel& kernel, const BlockScaledProblem& problem, int swizzle,
-                  int sms, Fp8BlockLaunch* launch) {
-  Fp8BlockParams* const params = &launch->params;
+bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
+               BlockLaunch* launch) {
+  BlockParams* const params = &launch->params;
   TensorMapPlan d;
   d.inner = static_cast<std::uint64_t>(problem.n);
   d.outer = static_cast<std::uint64_t>(problem.m);
@@ -102,36 +103,45 @@ bool PlanFp8Block(const Fp8BlockKernel& kernel, const BlockScaledProblem& proble
   d.box_inner = 64;
   d.box_outer = static_cast<std::uint32_t>(kernel.store_rows);
   d.element_bytes = 2;
+  const int bytes = kernel.format->element_bytes;
   const TensorMapPlan a =
-      BytesPlan(problem.k, problem.m, problem.lda, kernel.tile_m / kernel.cluster_n);
+      BytesPlan(problem.k, problem.m, problem.lda, bytes, kernel.tile_m / kernel.cluster_n);
   const TensorMapPlan b =
-      BytesPlan(problem.k, problem.n, problem.ldb, kernel.tile_n / kernel.cluster_m);
+      BytesPlan(problem.k, problem.n, problem.ldb, bytes, kernel.tile_n / kernel.cluster_m);
+  const bool general = kernel.epilogue != EpilogueKind::kPlain;
+  params->is_f32 = (general ? problem.epilogue.d_type : kernel.output) == OutputType::kF32;
   if (!EncodeTensorMap(a, problem.a, &params->a) || !EncodeTensorMap(b, problem.b, &params->b) ||
-      (kernel.output_bytes == 2 && !EncodeTensorMap(d, problem.d, &params->d))) {
+      (!params->is_f32 && !EncodeTensorMap(d, problem.d, &params->d))) {
     return false;
   }
   params->out = problem.d;
-  params->is_f32 = kernel.output_bytes == 4;
   params->ldd = problem.ldd;
-  params->scale_a = problem.scale_a;
-  params->scale_b = problem.scale_b;
   params->alpha = problem.alpha;
-  params->scale_a_row = problem.scale_a_row;
-  params->scale_a_block = problem.scale_a_block;
-  params->scale_b_column = problem.scale_b_column;
-  params->scale_b_block = problem.scale_b_block;
-  PlanScales(kernel, problem, params);
+  if (general) {
+    params->epilogue = problem.epilogue;
+    params->epilogue.alpha = problem.alpha;
+    if (problem.epilogue.beta == 0.0f) params->epilogue.c = nullptr;
+  }
+  if (kernel.format->sums == Sums::kBlockScaled) {
+    params->scale_a = problem.scale_a;
+    params->scale_b = problem.scale_b;
+    params->scale_a_row = problem.scale_a_row;
+    params->scale_a_block = problem.scale_a_block;
+    params->scale_b_column = problem.scale_b_column;
+    params->scale_b_block = problem.scale_b_block;
+    PlanScales(kernel, problem, params);
+  }
   params->m = problem.m;
   params->n = problem.n;
-  params->k_blocks = CeilDiv(problem.k, kBlockK);
+  params->k_blocks = CeilDiv(problem.k, kernel.block_k());
   if (params->k_blocks < kernel.split) return false;
   // A split kernel mostly fills one wave, so its order is not worth a choice.
   const int group = kernel.split > 1 ? kSplitGroup : 1 << swizzle;
   params->order = TileOrder(CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m),
                             CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n),
                             std::max(1, group / kernel.cluster_m));
-  params->b_leaves_first = BLeavesFirst(params->order, problem.n, problem.k);
-  const Fp8BlockGrid grid = GridOf(kernel, params->order.count(), sms, problem.pdl);
+  params->b_leaves_first = BLeavesFirst(params->order, std::int64_t{problem.n} * problem.k * bytes);
+  const BlockGrid grid = GridOf(kernel, params->order.count(), sms, problem.pdl);
   params->idle_clusters = grid.idle_clusters;
   launch->kernel = &kernel;
   launch->ctas = grid.clusters * kernel.cluster_size();
@@ -140,24 +150,30 @@ bool PlanFp8Block(const Fp8BlockKernel& kernel, const BlockScaledProblem& proble
   return true;
 }
 
-bool RebindFp8Block(const void* a, const float* scale_a, void* d, float alpha,
-                    Fp8BlockLaunch* launch) {
-  Fp8BlockParams& params = launch->params;
-  params.scale_a = scale_a;
-  params.scales_by_tma = params.scales_have_maps && IsAligned16(scale_a);
-  params.alpha = alpha;
-  params.out = d;
-  return ReplaceTensorMapAddress(&params.a, a) &&
-         (params.is_f32 || ReplaceTensorMapAddress(&params.d, d)) &&
-         (!params.scales_by_tma || ReplaceTensorMapAddress(&params.u, scale_a));
+bool RebindBlock(const GemmOperands& operands, BlockLaunch* launch) {
+  BlockParams& params = launch->params;
+  EpilogueParams& epilogue = params.epilogue;
+  params.alpha = epilogue.alpha = operands.alpha;
+  epilogue.beta = operands.beta;
+  epilogue.c = operands.beta != 0.0f ? operands.c : nullptr;
+  if (launch->kernel->format->sums == Sums::kBlockScaled) {
+    params.scale_a = operands.scale_a;
+    params.scales_by_tma = params.scales_have_maps && IsAligned16(operands.scale_a);
+  } else {
+    epilogue.scale_a = operands.scale_a;
+  }
+  params.out = operands.d;
+  return ReplaceTensorMapAddress(&params.a, operands.a) &&
+         (params.is_f32 || ReplaceTensorMapAddress(&params.d, operands.d)) &&
+         (!params.scales_by_tma || ReplaceTensorMapAddress(&params.u, operands.scale_a));
 }
 
-cudaError_t LoadFp8Block(const Fp8BlockKernel& kernel) {
+cudaError_t LoadBlock(const BlockKernel& kernel) {
   return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               kernel.smem_bytes);
 }
 
-cudaError_t LaunchFp8Block(const Fp8BlockLaunch& launch, cudaStream_t stream) {
+cudaError_t LaunchBlock(const BlockLaunch& launch, cudaStream_t stream) {
   cudaLaunchAttribute attributes[2];
   int count = 0;
   if (launch.cluster_size > 1) {  // a cluster of one, too, takes longer to start
@@ -179,7 +195,7 @@ cudaError_t LaunchFp8Block(const Fp8BlockLaunch& launch, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = static_cast<unsigned>(count);
-  void* arguments[] = {const_cast<Fp8BlockParams*>(&launch.params)};
+  void* arguments[] = {const_cast<BlockParams*>(&launch.params)};
   return cudaLaunchKernelExC(&config, launch.kernel->function, arguments);
 }
 

@@ -1,5 +1,5 @@
-// What the host knows of the large-M block-scaled FP8 kernels for Hopper: their parameters and one
-// launch record each.
+// What the host knows of the large-M kernels for Hopper: their schedules, their parameters and one
+// launch record each. Everything counts bytes of K, so that one host side serves all formats.
 #pragma once
 
 #include <cuda.h>
@@ -7,29 +7,40 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "kernels/sm90/block_scaled.h"
+#include "kernels/sm90/epilogue.h"
+#include "kernels/sm90/policy.h"
 #include "sm90/descriptor.h"
 #include "sm90/scheduler.h"
 
 namespace culet::sm90 {
 
-/// Bytes of a row of every operand tile, and K elements that share one scale.
-inline constexpr int kBlockK = 128;
+/// How a kernel's CTAs divide the work; the rest of its configuration follows from it.
+struct BlockSchedule {
+  int tile_m, tile_n;                      ///< of a CTA
+  int warpgroups_m = 2, warpgroups_n = 1;  ///< consumers along M and N, two or three together
+  int stages;                              ///< k-blocks in the ring
+  int cluster_m = 1, cluster_n = 1;        ///< CTAs along M that share B, along N that share A
+  int split = 1;                           ///< CTAs of a cluster that share a tile along K
+  int slabs = 1;                           ///< store buffers of a warp, 16 rows of 128 bytes each
+};
 
 /// The kernel's one argument. Strides of scales are in elements, so either order of U and V is
 /// served.
-struct Fp8BlockParams {
+struct BlockParams {
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
   CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m)
-  CUtensorMap d;  ///< (n, m) BF16, box (64, store_rows); not for F32
-  CUtensorMap u;  ///< scales of A: (k / 128, m), box (4, tile_m), or (m, k / 128), box (tile_m, 4)
-  CUtensorMap v;  ///< scales of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
+  CUtensorMap d;  ///< (n, m), 16-bit elements, box (64, store_rows); not for F32
+  CUtensorMap u;  ///< scales of A where they are blocks': (k / 128, m), box (4, tile_m), or (m, k /
+                  ///< 128), box (tile_m, 4)
+  CUtensorMap v;  ///< of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
   void* out = nullptr;   ///< D, for what is stored without a map
   std::int64_t ldd = 0;  ///< elements
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
-  float alpha = 1.0f;
+  float alpha = 1.0f;      ///< of a plain epilogue
   int scale_a_row = 0;     ///< between rows of A
   int scale_a_block = 0;   ///< between blocks of K
   int scale_b_column = 0;  ///< between blocks of N
@@ -40,10 +51,11 @@ struct Fp8BlockParams {
   bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them
   int m = 0;
   int n = 0;
-  int k_blocks = 0;             ///< ceil(k / 128)
+  int k_blocks = 0;             ///< of 128 bytes
   TileOrder order;              ///< in tiles of a whole cluster
-  int idle_clusters = 0;        ///< see Fp8BlockGrid
+  int idle_clusters = 0;        ///< see BlockGrid
   bool b_leaves_first = false;  ///< B is loaded with evict_first
+  EpilogueParams epilogue;      ///< of a general one
 };
 
 /// Between the largest B that mostly measured better kept (38 MB) and the smallest that measured
@@ -51,15 +63,19 @@ struct Fp8BlockParams {
 /// launches share.
 inline constexpr std::int64_t kKeptBBytes = 50 << 20;
 
-/// Whether B makes room in L2 for everything else: where it is large, and swept once.
-constexpr bool BLeavesFirst(const TileOrder& order, int n, int k) {
-  return order.sweeps_once() && std::int64_t{n} * k > kKeptBBytes;
+/// Whether B, of so many bytes, makes room in L2 for everything else: where it is large, and swept
+/// once.
+constexpr bool BLeavesFirst(const TileOrder& order, std::int64_t bytes) {
+  return order.sweeps_once() && bytes > kKeptBBytes;
 }
 
-/// One compiled kernel. `id` names it: family/tile/cluster/stages[/split][/f32].
-struct Fp8BlockKernel {
-  const char* id;
+/// One compiled kernel.
+struct BlockKernel {
+  std::string id;  ///< sm90_<format>_block/<tile>/<cluster>/<stages>[/<split>][/f32]
   const void* function;
+  const FormatInfo* format;
+  EpilogueKind epilogue;
+  OutputType output;  ///< of a plain epilogue; others have D's type at run time
   int tile_m, tile_n;
   int cluster_m, cluster_n;        ///< CTAs that share B tiles, A tiles
   int split;                       ///< CTAs of a cluster that share one tile along K
@@ -67,12 +83,14 @@ struct Fp8BlockKernel {
   int stages;
   int store_rows;    ///< of a box of D: 64, by a warpgroup, or 16, by a warp
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
-  int output_bytes;  ///< of an element of D: 2 is BF16, 4 is F32
+  int output_bytes;  ///< of an element of D, 2 or 4; 0 where its type is known at run time
   int smem_bytes;
   int threads;
   int registers;  ///< a thread at launch; setmaxnreg redistributes them
 
   constexpr int cluster_size() const { return cluster_m * cluster_n * split; }
+  /// Elements of K in a k-block, which is a row of an operand's tile.
+  constexpr int block_k() const { return kBlockBytes / format->element_bytes; }
 };
 
 /// The CTAs of a launch, in clusters as the kernel was compiled for.
@@ -84,41 +102,41 @@ struct Fp8BlockKernel {
 /// than half of the chip takes every place: CTAs without a tile come first, and stay until the
 /// kernel before has ended. And CTAs start in pairs, which share a TPC. Where half is free
 /// launches alternate between the halves, and neither is needed.
-struct Fp8BlockGrid {
+struct BlockGrid {
   int clusters = 0;
   int idle_clusters = 0;  ///< the first ones, without a tile
   bool in_pairs = false;  ///< launched as clusters of two, of CTAs that know nothing of each other
 };
 
 /// `sms`: multiprocessors, each with room for one CTA.
-Fp8BlockGrid GridOf(const Fp8BlockKernel& kernel, int tiles, int sms, bool pdl);
+BlockGrid GridOf(const BlockKernel& kernel, int tiles, int sms, bool pdl);
 
-/// All kernels of the family.
-std::span<const Fp8BlockKernel> Fp8BlockKernels();
+/// All kernels of the families, the formats one after the other.
+std::span<const BlockKernel> BlockKernels();
 
-struct Fp8BlockLaunch {
-  const Fp8BlockKernel* kernel = nullptr;
-  Fp8BlockParams params;
+struct BlockLaunch {
+  const BlockKernel* kernel = nullptr;
+  BlockParams params;
   int ctas = 0;
   int cluster_size = 1;
   bool pdl = false;
 };
 
 /// Everything but the stream, made once. `swizzle` is the log2 of the supergroup (a split kernel's
-/// always is 8 rows), `sms` the multiprocessors to use. False when a tensor map cannot be made or k
-/// is too short to split.
-bool PlanFp8Block(const Fp8BlockKernel& kernel, const BlockScaledProblem& problem, int swizzle,
-                  int sms, Fp8BlockLaunch* launch);
+/// always is 8 rows), `sms` the multiprocessors to use. Of problem.epilogue the scales, C, the bias
+/// and the types count where the kernel's epilogue is general; alpha is problem.alpha. False when a
+/// tensor map cannot be made or k is too short to split.
+bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
+               BlockLaunch* launch);
 
 /// Exchanges the operands that change between calls: only addresses are patched in the maps. They
-/// keep their alignment class. False without a driver.
-bool RebindFp8Block(const void* a, const float* scale_a, void* d, float alpha,
-                    Fp8BlockLaunch* launch);
+/// keep their alignment class, and C is null where it was. False without a driver.
+bool RebindBlock(const GemmOperands& operands, BlockLaunch* launch);
 
 /// Loads the kernel on the current device and raises its shared-memory limit; not during a stream
 /// capture.
-cudaError_t LoadFp8Block(const Fp8BlockKernel& kernel);
+cudaError_t LoadBlock(const BlockKernel& kernel);
 
-cudaError_t LaunchFp8Block(const Fp8BlockLaunch& launch, cudaStream_t stream);
+cudaError_t LaunchBlock(const BlockLaunch& launch, cudaStream_t stream);
 
 }  // namespace culet::sm90

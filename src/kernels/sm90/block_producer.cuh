@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/fp8_block_config.cuh"
+#include "kernels/sm90/block_config.cuh"
 #include "sm90/sync.cuh"
 #include "sm90/tma.cuh"
 
@@ -13,12 +13,13 @@ namespace culet::sm90 {
 template <class C>
 struct QuadCursor {
   int slot = 0;
-  int serial = 0;            // k-blocks of all quads before the one being filled
-  int ends[C::kQuads] = {};  // serial after the last k-block of the latest quads, oldest first
+  int serial = 0;  // k-blocks of all quads before the one being filled
+  int ends[C::kQuads > 0 ? C::kQuads : 1] =
+      {};  // serial after the last k-block of the latest quads, oldest first
 
   /// Waits until the slot's last quad has been read. Its k-blocks are mostly older than the ring,
   /// so that the stage just acquired says it already; after short quads they are not.
-  __device__ __forceinline__ void Acquire(Fp8BlockShared<C>& shared, RingCursor<C::kStages> at) {
+  __device__ __forceinline__ void Acquire(BlockShared<C>& shared, RingCursor<C::kStages> at) {
     const int back = serial + 1 - ends[0];
     if (ends[0] == 0 || back >= C::kStages) return;
     at.stage -= back;
@@ -42,15 +43,15 @@ __device__ __forceinline__ int QuadEnd(int kb, int kb_end) { return min((kb | 3)
 /// bytes a clock). Requires: the CTA has a tile and a k-block.
 template <class C>
 struct Producer {
-  static constexpr int kStageBytes = C::kStageBytesA + C::kStageBytesB;
-  const Fp8BlockParams& p;
-  Fp8BlockShared<C>& shared;
+  static constexpr int kStageBytes = C::kStageBytes;
+  const BlockParams& p;
+  BlockShared<C>& shared;
   uint8_t *const stages, *const quads;
   const int rank, kb_begin, kb_end;
   TilePlace place = PlaceOf<C>(p, FirstTile<C>(p), rank);
   int kb = kb_begin;  // the next one
   RingCursor<C::kStages> at{};
-  QuadCursor<C> quad_at{};
+  QuadCursor<C> quad_at{};  // where there are scales
 
   /// Loads A and B of k-block `block` into the current stage, which is free and expects them.
   /// kBLeavesFirst: B makes room in L2 for everything else.
@@ -69,20 +70,20 @@ struct Producer {
 #pragma unroll
       for (int i = 0; i < C::kClusterN; ++i)
         mask |= static_cast<uint16_t>(1 << (i * C::kClusterM + rm));
-      TmaLoadMulticast(a + rn * kRows * kBlockK, &p.a, full, block * kBlockK,
+      TmaLoadMulticast(a + rn * kRows * kBlockBytes, &p.a, full, block * kBlockBytes,
                        place.row + rn * kRows, mask);
     } else {
-      TmaLoad(a, &p.a, full, block * kBlockK, place.row);
+      TmaLoad(a, &p.a, full, block * kBlockBytes, place.row);
     }
     const auto load_b = [&](auto... policy) {
       if constexpr (C::kClusterM > 1) {
         constexpr int kRows = C::kTileN / C::kClusterM;
         const uint16_t mask =
             static_cast<uint16_t>(((1 << C::kClusterM) - 1) << (rn * C::kClusterM));
-        TmaLoadMulticast(b + rm * kRows * kBlockK, &p.b, full, block * kBlockK,
+        TmaLoadMulticast(b + rm * kRows * kBlockBytes, &p.b, full, block * kBlockBytes,
                          place.column + rm * kRows, mask, policy...);
       } else {
-        TmaLoad(b, &p.b, full, block * kBlockK, place.column, policy...);
+        TmaLoad(b, &p.b, full, block * kBlockBytes, place.column, policy...);
       }
     };
     if constexpr (kBLeavesFirst)
@@ -121,16 +122,23 @@ struct Producer {
     at.Advance();
   }
 
-  /// Loads the quad that a CTA begins with, as far as the ring holds it, before the CTA's barrier:
-  /// needs only the `full` barriers, which this thread made. Without the L2 policy, even where B
-  /// leaves first: four k-blocks a CTA are not worth a second copy of this code.
-  __device__ __forceinline__ void LoadFirstQuad() {
-    const int end = min(QuadEnd(kb, kb_end), kb + C::kStages);
-    LoadQuad<false, true>(kb);
+  /// Loads the four k-blocks (the quad) that a CTA begins with, as far as the ring holds them,
+  /// before the CTA's barrier: needs only the `full` barriers, which this thread made. Without the
+  /// L2 policy, even where B leaves first: four k-blocks a CTA are not worth a second copy of this
+  /// code.
+  __device__ __forceinline__ void LoadFirst() {
+    if constexpr (C::kScaled) {
+      const int end = min(QuadEnd(kb, kb_end), kb + C::kStages);
+      LoadQuad<false, true>(kb);
 #pragma unroll 1
-    for (++kb; kb < end; ++kb) LoadBlock<false, true>(kb);
-    quad_at.serial = end - kb_begin;
-    if (end == QuadEnd(kb_begin, kb_end)) quad_at.Advance();
+      for (++kb; kb < end; ++kb) LoadBlock<false, true>(kb);
+      quad_at.serial = end - kb_begin;
+      if (end == QuadEnd(kb_begin, kb_end)) quad_at.Advance();
+    } else {
+      const int end = min(kb_end, kb + min(4, C::kStages));
+#pragma unroll 1
+      for (; kb < end; ++kb) LoadBlock<false, true>(kb);
+    }
   }
 
   /// The rest.
@@ -138,14 +146,19 @@ struct Producer {
   __device__ __forceinline__ void Run() {
     const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
     for (int tile = FirstTile<C>(p);;) {
-      while (kb < kb_end) {
-        const int begin = kb, end = QuadEnd(kb, kb_end);
-        // False once: after a first quad that is longer than the ring.
-        if (kb % 4 == 0 || kb == kb_begin) LoadQuad<kBLeavesFirst, false>(kb++);
+      if constexpr (C::kScaled) {
+        while (kb < kb_end) {
+          const int begin = kb, end = QuadEnd(kb, kb_end);
+          // False once: after a first quad that is longer than the ring.
+          if (kb % 4 == 0 || kb == kb_begin) LoadQuad<kBLeavesFirst, false>(kb++);
 #pragma unroll 1
-        for (; kb < end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
-        quad_at.serial += end - begin;
-        quad_at.Advance();
+          for (; kb < end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
+          quad_at.serial += end - begin;
+          quad_at.Advance();
+        }
+      } else {
+#pragma unroll 1
+        for (; kb < kb_end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
       }
       tile += clusters;
       if (tile >= p.order.count()) break;
@@ -159,7 +172,7 @@ struct Producer {
 /// Copies the scales into the quads where TMA cannot (rows of scales that are no multiple of 16
 /// bytes apart): one warp, 4 bytes at a time, which costs the load unit a cycle each.
 template <class C>
-__device__ __forceinline__ void CopyScales(const Fp8BlockParams& p, Fp8BlockShared<C>& shared,
+__device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>& shared,
                                            uint8_t* quads, int rank, int kb_begin, int kb_end) {
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   const int lane = threadIdx.x % 32;

@@ -1,37 +1,44 @@
 // The large-M kernels as culet::Kernels, one for each compiled kernel.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include "kernels/catalog.h"
+#include "kernels/sm90/block.h"
 #include "kernels/sm90/block_scaled_kernel.h"
-#include "kernels/sm90/fp8_block.h"
 #include "kernels/sm90/times.h"
 
 namespace culet {
 namespace {
 
+using sm90::BlockKernel;
+using sm90::BlockLaunch;
 using sm90::CeilDiv;
-using sm90::Fp8BlockKernel;
-using sm90::Fp8BlockLaunch;
+using sm90::EpilogueKind;
 
 constexpr int kMaxSwizzle = 4;  // supergroups of 16 tiles; wider ones measured no faster
 
-struct Planned : Fp8BlockLaunch {
-  bool Rebind(const void* a, const float* scale_a, void* d, float alpha) {
-    return sm90::RebindFp8Block(a, scale_a, d, alpha, this);
-  }
-  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchFp8Block(*this, stream); }
+struct Planned : BlockLaunch {
+  bool Rebind(const sm90::GemmOperands& operands) { return sm90::RebindBlock(operands, this); }
+  bool AddsC() const { return params.epilogue.ldc != 0; }
+  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchBlock(*this, stream); }
 };
 
-class Fp8Block final : public sm90::BlockScaledKernel<Planned> {
+class Block final : public sm90::BlockScaledKernel<Planned> {
  public:
-  Fp8Block(const Fp8BlockKernel& kernel, int sms, KernelDesc desc, KernelInfo info)
+  Block(const BlockKernel& kernel, int sms, KernelDesc desc, KernelInfo info)
       : BlockScaledKernel(desc, std::move(info)), kernel_(kernel), sms_(sms) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
-    if (const Feasibility common = sm90::WhyBlockScaled(p); !common.ok()) return common;
+    const bool general = kernel_.epilogue != EpilogueKind::kPlain;
+    const Feasibility common = general ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
+    if (!common.ok()) return common;
+    if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
+      return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
+    if (p.type_c != DataType::kNull && p.align_c < 2 * SizeOf(p.type_c))
+      return Feasibility::Refuse("C, pointer and rows, must be aligned to two elements");
     if (p.align_a < 16 || p.align_b < 16 || p.align_d < 16)
       return Feasibility::Refuse(
           "A, B and D, pointers and rows, must be aligned to 16 bytes (TMA)");
@@ -39,7 +46,7 @@ class Fp8Block final : public sm90::BlockScaledKernel<Planned> {
       return Feasibility::Refuse("one tile a cluster; cannot keep to a budget");
     if (p.sm_budget > 0 && p.sm_budget < kernel_.cluster_size())
       return Feasibility::Refuse("a cluster needs more multiprocessors than the budget");
-    if (CeilDiv(p.k, sm90::kBlockK) < kernel_.split)
+    if (CeilDiv(p.k, kernel_.block_k()) < kernel_.split)
       return Feasibility::Refuse("k is shorter than the split");
     return Feasibility::Ok();
   }
@@ -61,21 +68,23 @@ class Fp8Block final : public sm90::BlockScaledKernel<Planned> {
  private:
   bool Plan(const GemmArgs& args, int swizzle, int, Planned* launch) const override {
     const int sms = args.operation.sm_budget > 0 ? std::min(sms_, args.operation.sm_budget) : sms_;
-    return sm90::PlanFp8Block(kernel_, sm90::ToBlockScaled(args), swizzle, sms, launch);
+    return sm90::PlanBlock(kernel_, sm90::ToBlockScaled(args), swizzle, sms, launch);
   }
-  cudaError_t Load() const override { return sm90::LoadFp8Block(kernel_); }
+  cudaError_t Load() const override { return sm90::LoadBlock(kernel_); }
 
-  const Fp8BlockKernel& kernel_;
+  const BlockKernel& kernel_;
   const int sms_;
 };
 
 }  // namespace
 
-void AddSm90Fp8Block(const DeviceInfo& device, KernelList& kernels) {
+void AddSm90Block(const DeviceInfo& device, KernelList& kernels) {
   if (device.arch != 900) return;
-  for (const Fp8BlockKernel& kernel : sm90::Fp8BlockKernels()) {
-    KernelDesc desc = sm90::BlockScaledDesc(kernel.output_bytes);
-    desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = sm90::kBlockK;
+  for (const BlockKernel& kernel : sm90::BlockKernels()) {
+    KernelDesc desc = kernel.epilogue == EpilogueKind::kPlain
+                          ? sm90::BlockScaledDesc(kernel.output_bytes)
+                          : sm90::GeneralDesc(*kernel.format);
+    desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = kernel.block_k();
     desc.cluster_m = kernel.cluster_m, desc.cluster_n = kernel.cluster_n;
     desc.stages = kernel.stages;
     KernelInfo info;
@@ -83,8 +92,8 @@ void AddSm90Fp8Block(const DeviceInfo& device, KernelList& kernels) {
     info.registers = kernel.registers;
     info.dynamic_smem_size = kernel.smem_bytes;
     info.max_active_ctas = 1;
-    info.chunk_size_k = sm90::kBlockK;
-    kernels.push_back(std::make_unique<Fp8Block>(kernel, device.units, desc, std::move(info)));
+    info.chunk_size_k = kernel.block_k();
+    kernels.push_back(std::make_unique<Block>(kernel, device.units, desc, std::move(info)));
   }
 }
 

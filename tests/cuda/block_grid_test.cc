@@ -4,13 +4,13 @@
 
 #include <set>
 
-#include "kernels/sm90/fp8_block.h"
+#include "kernels/sm90/block.h"
 
 namespace culet::sm90 {
 namespace {
 
 // The tiles that the launch's clusters compute, as the kernel walks them; false when one has two.
-bool Walk(const Fp8BlockGrid& grid, int tiles, std::set<int>* walked) {
+bool Walk(const BlockGrid& grid, int tiles, std::set<int>* walked) {
   for (int cluster = 0; cluster < grid.clusters; ++cluster) {
     const int first = cluster - grid.idle_clusters;
     if (first < 0) continue;
@@ -21,12 +21,12 @@ bool Walk(const Fp8BlockGrid& grid, int tiles, std::set<int>* walked) {
   return true;
 }
 
-TEST(Fp8BlockGrid, EachTileIsComputedOnce) {
-  for (const Fp8BlockKernel& kernel : Fp8BlockKernels()) {
+TEST(BlockGrid, EachTileIsComputedOnce) {
+  for (const BlockKernel& kernel : BlockKernels()) {
     for (const int sms : {1, 2, 3, 16, 113, 114, 132}) {
       for (const bool pdl : {false, true}) {
         for (int tiles = 1; tiles < 300; ++tiles) {
-          const Fp8BlockGrid grid = GridOf(kernel, tiles, sms, pdl);
+          const BlockGrid grid = GridOf(kernel, tiles, sms, pdl);
           std::set<int> walked;
           EXPECT_TRUE(Walk(grid, tiles, &walked));
           EXPECT_EQ(walked.size(), static_cast<std::size_t>(tiles))
@@ -44,9 +44,9 @@ TEST(Fp8BlockGrid, EachTileIsComputedOnce) {
   }
 }
 
-TEST(Fp8BlockGrid, EveryPlaceIsTakenWhereMoreThanHalfAre) {
-  const Fp8BlockKernel* single = nullptr;
-  for (const Fp8BlockKernel& kernel : Fp8BlockKernels()) {
+TEST(BlockGrid, EveryPlaceIsTakenWhereMoreThanHalfAre) {
+  const BlockKernel* single = nullptr;
+  for (const BlockKernel& kernel : BlockKernels()) {
     if (kernel.cluster_size() == 1) single = &kernel;
   }
   ASSERT_NE(single, nullptr);

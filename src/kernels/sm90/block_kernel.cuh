@@ -1,0 +1,205 @@
+// The large-M kernel: D = A x B of one format, tiles of 128 to 256 rows and 64 to 256 columns.
+//
+// A producer thread feeds a ring of stages by TMA, where K has block scales those of four k-blocks
+// (a quad) with every fourth stage; the consumer warpgroups multiply, each its own part of the tile
+// (block_mainloop.cuh). Each warpgroup stores its own rows through its own slabs of shared memory:
+// no barrier of all consumers but for the last tile (block_store.cuh).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/block_epilogue.cuh"
+#include "kernels/sm90/block_mainloop.cuh"
+#include "kernels/sm90/block_producer.cuh"
+#include "kernels/sm90/block_store.cuh"
+#include "sm90/descriptor.h"
+#include "sm90/scheduler.h"
+#include "sm90/sync.cuh"
+#include "sm90/tma.cuh"
+
+namespace culet::sm90 {
+
+/// Calls `use(m, begin)` for the parts of a warpgroup's sums that this CTA stores: C::kShareColumns
+/// columns from `begin` on of m64 block `m`. All of them, or with split K those that it added up.
+template <class C, class Use>
+__device__ __forceinline__ void ForShare(int rank, Use use) {
+  if constexpr (C::kSplit == 1) {
+#pragma unroll
+    for (int m = 0; m < C::kBlocksM; ++m) use(m, 0);
+  } else {
+    constexpr int kParts = C::kSplit / C::kBlocksM;  // CTAs that share an m64 block
+#pragma unroll
+    for (int r = 0; r < C::kSplit; ++r)
+      if (r == rank) use(r / kParts, r % kParts * C::kShareColumns);
+  }
+}
+
+template <class C, class Layout>
+__device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& shared, Layout layout,
+                                        uint8_t* stages, uint8_t* slabs, const uint8_t* quads,
+                                        int rank, int kb_begin, int kb_end) {
+  const int warp = WarpUniform(threadIdx.x / 32) - 4;
+  const int group = warp / 4, lane = threadIdx.x % 32;
+  const int group_m = group % C::kWarpgroupsM, group_n = group / C::kWarpgroupsM;
+  const int row_offset = group_m * C::kBlocksM * 64, column_offset = group_n * C::kColumns;
+  const int warp_row = row_offset + (warp % 4) * 16;
+  const uint32_t base = SharedAddress(stages);
+  Consumer<C, Layout> c{p,
+                        shared,
+                        layout,
+                        static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockBytes)),
+                        static_cast<uint32_t>(WgmmaDescriptor128(base + C::kStageBytesA +
+                                                                 column_offset * kBlockBytes)),
+                        SharedAddress(quads),
+                        (warp_row + lane / 4) * layout.row,
+                        column_offset,
+                        lane};
+  // A warp's slabs side by side, or those of four warps for a box of 64 rows.
+  constexpr int kTogether = C::kStoreRows / 16;
+  uint8_t* const own_slabs =
+      slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
+  const bool leads = warp % kTogether == 0 && ElectOne();
+  TileStore<C> store{p, c.sum, c.lane};
+  const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
+  for (int tile = FirstTile<C>(p); tile < p.order.count(); tile += clusters) {
+    c.StartTile(tile, rank);
+    c.Sum(kb_begin, kb_end);
+    if (C::kPlain && C::kAlphaLast &&
+        (C::Epilogue::kStoresSums || C::kSplit > 1 || p.alpha != 1.0f)) {
+#pragma unroll
+      for (int m = 0; m < C::kBlocksM; ++m)
+#pragma unroll
+        for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] *= p.alpha;
+    }
+    const int row = c.place.row + warp_row, column = c.place.column + column_offset;
+    if constexpr (C::kSplit > 1) {
+      __syncwarp();
+      ClusterWait();
+      ReduceSplit(&c.sum[0][0], lane, shared, C::kOwnPartials ? slabs : stages, rank);
+    }
+    if constexpr (!C::kPlain) {
+      ForShare<C>(rank, [&](int m, int begin) {
+        ApplyGeneral<C::kShareColumns>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
+                                       column + begin, p.m, p.n, lane);
+      });
+    }
+    if (C::Epilogue::kStoresSums || (!C::kPlain && p.epilogue.d_type == OutputType::kF32)) {
+      ForShare<C>(rank, [&](int m, int begin) {
+        store.template StoreF32<C::kShareColumns>(m, begin, row, column);
+      });
+      continue;
+    }
+    // The last tile has the stages for its slabs and need not wait for its own stores.
+    const bool last = C::kSplit > 1 || tile + clusters >= p.order.count();
+    if (last && (C::kSplit == 1 || C::kOwnPartials))
+      NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
+    uint8_t* const last_slabs = stages + C::kLastSlabs + warp * C::kAllSlabs * C::kSlabBytes;
+    if (last) {
+      ForShare<C>(rank, [&](int m, int begin) {
+        store.template CopyColumns<C::kShareColumns>(
+            m, begin, last_slabs + (C::kSplit > 1 ? 0 : m * C::kSlabsN * C::kSlabBytes), row,
+            column);
+      });
+    } else {
+#pragma unroll
+      for (int i = 0; i < C::kAllSlabs; ++i)
+        store.StoreSlab(i, own_slabs + i % C::kSlabs * kTogether * C::kSlabBytes, row, column,
+                        group, leads);
+    }
+  }
+  if (leads) TmaStoreWaitRead<0>();
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constant__ BlockParams p) {
+  extern __shared__ __align__(1024)
+      uint8_t stages[];  // no static shared memory: starts at a multiple of 1024
+  uint8_t* const slabs = stages + C::kSlabsAt;
+  uint8_t* const quads = stages + C::kQuadsAt;
+  auto& shared = *reinterpret_cast<BlockShared<C>*>(stages + C::kBarriersAt);
+  constexpr int kCluster = C::kMulticast * C::kSplit;
+  if (static_cast<uint32_t>(FirstTile<C>(p)) >= static_cast<uint32_t>(p.order.count())) {
+    // Keeps its place until the kernel before has ended (BlockGrid).
+    GridDependencyWait();
+    return;
+  }
+  const int rank = kCluster > 1 ? static_cast<int>(ClusterRank()) : 0;
+  int kb_begin = 0, kb_end = p.k_blocks;
+  if constexpr (C::kSplit > 1) SplitRange(p.k_blocks, C::kSplit, rank, kb_begin, kb_end);
+  const int warp = WarpUniform(threadIdx.x / 32);
+  // The first loads leave as soon as their barriers are there; another warp prepares the rest.
+  // Where loads reach other CTAs' barriers they wait for the cluster.
+  constexpr bool kEarly = C::kMulticast == 1;
+  Producer<C> producer{p, shared, stages, quads, rank, kb_begin, kb_end};
+  const bool producing = warp == 0 && ElectOne();
+  if (producing) {
+    shared.ring.InitFull(FullArrivals(!C::kScaled || p.scales_by_tma ? 0 : 32));
+    BarrierInitFence();
+    if constexpr (kEarly) {
+      GridDependencyWait();
+      producer.LoadFirst();
+    }
+  }
+  if (warp == 1 && ElectOne()) {
+    shared.ring.InitEmpty(EmptyArrivals(C::kConsumerWarps, C::kMulticast));
+    BarrierInit(&shared.peers_done, C::kConsumerWarps * C::kSplit);
+    BarrierInit(&shared.partials, 1);
+    BarrierInitFence();
+  }
+  if (warp == 2 && ElectOne()) {
+    PrefetchTensorMap(&p.b);
+    if (C::kScaled && p.scales_by_tma) {
+      PrefetchTensorMap(&p.u);
+      PrefetchTensorMap(&p.v);
+    }
+    if constexpr (!C::Epilogue::kStoresSums) PrefetchTensorMap(&p.d);
+  }
+  if constexpr (C::kMulticast > 1) {  // loads reach the other CTAs' barriers
+    ClusterArriveRelaxed();
+    ClusterWait();
+  } else {
+    __syncthreads();
+    // Says that this CTA's barriers are there; waited for before sums are exchanged.
+    if constexpr (C::kSplit > 1) ClusterArriveRelaxed();
+  }
+  GridDependencyWait();
+  GridDependencyLaunch();
+  if (threadIdx.x < 128) {
+    RegistersDown<C::kProducerRegisters>();
+    if (warp == 0) {
+      // The lane that loaded the first quad: elect.sync chooses the same one each time.
+      if (ElectOne()) {
+        if (p.b_leaves_first)
+          producer.template Run<true>();
+        else
+          producer.template Run<false>();
+      }
+    } else if (warp == 1) {
+      if constexpr (C::kScaled)
+        if (!p.scales_by_tma) CopyScales<C>(p, shared, quads, rank, kb_begin, kb_end);
+    }
+    if constexpr (C::kSplit > 1) {
+      __syncwarp();
+      ClusterWait();
+    }
+  } else {
+    RegistersUp<C::kConsumerRegisters>();
+    const bool rows_inner = p.scales_by_tma && p.u_rows_inner;
+    const auto consume = [&](auto layout) {
+      Consume<C>(p, shared, layout, stages, slabs, quads, rank, kb_begin, kb_end);
+    };
+    using Rows = KnownLayout<C, true>;
+    using Quads = KnownLayout<C, false>;
+    if constexpr (!C::kScaled)
+      consume(NoLayout{});
+    else if constexpr (!C::kTwoInFlight)
+      consume(GivenLayout{rows_inner ? Rows::row : Quads::row,
+                          rows_inner ? Rows::block : Quads::block});
+    else if (rows_inner)
+      consume(Rows{});
+    else
+      consume(Quads{});
+  }
+}
+
+}  // namespace culet::sm90

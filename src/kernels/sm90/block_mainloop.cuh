@@ -1,0 +1,305 @@
+// What a consumer warpgroup of a large-M kernel does with a tile's k-blocks: products to sums.
+//
+// BlockScaled and Promoted: a product of one k-block goes to a small FP32 accumulator and is then
+// promoted, sum += scale_a * scale_b * product, while the tensor core runs another warpgroup's
+// product. That needs the time between the end of a product and the start of the next to stay below
+// the other's product (some 200 of 256 clocks for 64 x 128 x 128), so whatever else a k-block needs
+// (scales, the next stage's barrier, descriptors, the tile's place) is made ready under the
+// products. Direct: products accumulate in the sums, one k-block is in flight behind the next, and
+// a stage is released when the k-block after it has been started.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/block_config.cuh"
+#include "sm90/descriptor.h"
+#include "sm90/pipeline.cuh"
+#include "sm90/sync.cuh"
+#include "sm90/wgmma.cuh"
+
+namespace culet::sm90 {
+
+/// scale_a * scale_b of one k-block as one thread needs them: two rows of each m64 block, groups of
+/// columns.
+template <class C>
+struct StepScales {
+  float x[C::kBlocksM][C::kScaleGroups][2];
+};
+
+/// How A's scales lie in a quad, four of a row side by side or all rows of a k-block: bytes from a
+/// row to the next, and from a k-block. A constant where straight-line code gains by it.
+template <class C, bool kRowsInner>
+struct KnownLayout {
+  static constexpr uint32_t row = kRowsInner ? 4 : 16;
+  static constexpr uint32_t block = kRowsInner ? C::kTileM * 4 : 4;
+};
+/// The same, told at run time.
+struct GivenLayout {
+  uint32_t row, block;
+};
+/// No scales in the ring.
+struct NoLayout {
+  static constexpr uint32_t row = 0, block = 0;
+};
+
+/// The consumer's registers and its place; one object a thread, fully unrolled into registers.
+template <class C, class Layout>
+struct Consumer {
+  static constexpr uint32_t kStageStep = C::kStageBytes / 16;
+  // Only a descriptor's low word depends on the address; sums of 64 bits would add a carry each.
+  static constexpr uint64_t kHigh = kWgmmaDescriptor128 & 0xFFFFFFFF00000000ull;
+  static constexpr uint32_t kBlockStep = 64 * kBlockBytes / 16;  // from one m64 block to the next
+  static constexpr uint32_t kWgmmaStep = kWgmmaKBytes / 16;
+  using Product = Wgmma<typename C::Format, C::kColumns>;
+  const BlockParams& p;
+  BlockShared<C>& shared;
+  Layout layout;
+  uint32_t low_a, low_b;  // low words of the descriptors of this warpgroup's A and B
+  uint32_t quads;         // shared address of the first quad
+  uint32_t row_a;         // this thread's first row in a quad, bytes
+  int column_offset;      // of this warpgroup in the tile
+  int lane;
+  int quad = 0;  // slot of the current one
+  TilePlace place;
+  bool ready = false;  // the next stage's data are known to be there
+  RingCursor<C::kStages> at;
+  float sum[C::kBlocksM][C::kColumns / 2];
+  float products[C::kTwoInFlight ? 2 : 1][C::kColumns / 2];  // unless they go to the sums
+
+  /// Starts the product of m64 block `i` of a k-block in accumulator `slot`: four wgmma, one group.
+  /// The k-block is the next one, or `ahead` stages behind it in the ring.
+  __device__ __forceinline__ void Issue(int i, int slot = 0, int ahead = 0) {
+    float(&product)[C::kColumns / 2] = products[slot];
+    const uint32_t skip = ahead * kStageStep;
+    const uint32_t a = low_a + skip + i * kBlockStep;
+    const uint32_t b = low_b + skip;
+    FenceRegisters(product);
+    WgmmaFence();
+    Product::template Ss<false>(product, kHigh | a, kHigh | b);
+    Product::template Ss<true>(product, kHigh | (a + kWgmmaStep), kHigh | (b + kWgmmaStep));
+    Product::template Ss<true>(product, kHigh | (a + 2 * kWgmmaStep), kHigh | (b + 2 * kWgmmaStep));
+    Product::template Ss<true>(product, kHigh | (a + 3 * kWgmmaStep), kHigh | (b + 3 * kWgmmaStep));
+    WgmmaCommit();
+  }
+
+  /// Moves to the next stage.
+  __device__ __forceinline__ void Advance() {
+    at.Advance();
+    const uint32_t step = at.stage == 0 ? kStageStep - C::kStages * kStageStep : kStageStep;
+    low_a += step;
+    low_b += step;
+  }
+
+  /// Finds where tile `index` lies, in its first quad where there are quads.
+  __device__ __forceinline__ void StartTile(int index, int rank) {
+    if constexpr (C::kScaled) {
+      if (!ready) shared.ring.WaitFull(at);
+      ready = true;
+      const int2 v = LoadSharedInt2(quads + quad * C::kQuadBytes + C::kQuadPlace);
+      place = {v.x, v.y};
+    } else {
+      place = PlaceOf<C>(p, index, rank);
+    }
+  }
+
+  /// Brings the scales of k-block `kb` to registers.
+  __device__ __forceinline__ void ReadScales(int kb, StepScales<C>& s) {
+    if constexpr (!C::kScaled) return;
+    const uint32_t base = quads + quad * C::kQuadBytes;
+    const uint32_t from = base + row_a + (kb & 3) * layout.block;
+    float a[C::kBlocksM][2];
+#pragma unroll
+    for (int m = 0; m < C::kBlocksM; ++m) {
+      a[m][0] = LoadShared(from + m * 64 * layout.row);
+      a[m][1] = LoadShared(from + (m * 64 + 8) * layout.row);
+    }
+    // In a tile of 128 columns or a multiple each warpgroup has one block of 128.
+    constexpr int kBlocks = C::kScaleGroups == 1 ? 1 : C::kScaleBlocks;
+    const int column = place.column % 128 + column_offset;
+    const uint32_t from_b =
+        base + C::kQuadB + (kb & 3) * 4 + (kBlocks == 1 ? column / 128 * 16 : 0);
+    float x[kBlocks][C::kBlocksM][2];
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      const float b = LoadShared(from_b + i * 16) * (C::kAlphaLast ? 1.0f : p.alpha);
+#pragma unroll
+      for (int m = 0; m < C::kBlocksM; ++m) {
+        x[i][m][0] = a[m][0] * b;
+        x[i][m][1] = a[m][1] * b;
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < C::kScaleGroups; ++g)
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+        for (int m = 0; m < C::kBlocksM; ++m)
+          if (i == 0 || column + g * C::kScaleColumns >= i * 128) {
+            s.x[m][g][0] = x[i][m][0];
+            s.x[m][g][1] = x[i][m][1];
+          }
+  }
+
+  /// sum += scales * product, for the product of m64 block `m` in accumulator `slot`.
+  __device__ __forceinline__ void Promote(int m, const StepScales<C>& s, int slot = 0) {
+    float(&product)[C::kColumns / 2] = products[slot];
+    FenceRegisters(product);
+    if constexpr (!C::kScaled) {
+#pragma unroll
+      for (int i = 0; i < C::kColumns / 2; ++i) sum[m][i] += product[i];
+      return;
+    }
+#pragma unroll
+    for (int n8 = 0; n8 < C::kColumns / 8; ++n8) {
+      const int column = n8 * 8;
+      const float x0 = s.x[m][column / C::kScaleColumns][0];
+      const float x1 = s.x[m][column / C::kScaleColumns][1];
+      float* d = &sum[m][column / 2];
+      const float* v = &product[n8 * 4];
+      d[0] = fmaf(x0, v[0], d[0]);
+      d[1] = fmaf(x0, v[1], d[1]);
+      d[2] = fmaf(x1, v[2], d[2]);
+      d[3] = fmaf(x1, v[3], d[3]);
+    }
+  }
+
+  /// One k-block; `last`: of its quad.
+  __device__ __forceinline__ void Step(int kb, bool last) {
+    if (!ready) shared.ring.WaitFull(at);
+    const int stage = at.stage;
+    StepScales<C> s;
+#pragma unroll
+    for (int i = 0; i < C::kBlocksM; ++i) {
+      Issue(i);
+      if (i == 0) ReadScales(kb, s);
+      if (i == C::kBlocksM - 1) {
+        Advance();
+        if (C::kScaled && last) AdvanceQuad();
+        ready = shared.ring.TestFull(at);
+      }
+      WgmmaWait<0>();
+      if (i == C::kBlocksM - 1) shared.ring.template Release<C::kMulticast>(stage, lane);
+      Promote(i, s);
+    }
+  }
+
+  /// The next quad.
+  __device__ __forceinline__ void AdvanceQuad() { quad = quad + 1 == C::kQuads ? 0 : quad + 1; }
+
+  /// kCount k-blocks, whole quads, two products in flight. Straight-line and drained at its end:
+  /// accumulators in flight over a loop's back edge make ptxas serialise every wgmma. Where it goes
+  /// around the ring whole times stages are constants; then requires at.stage == 0.
+  template <int kCount>
+  __device__ __forceinline__ void StepQuads() {
+    constexpr bool kAround = kCount % C::kStages == 0;
+    StepScales<C> s[2];
+    int stages[2];
+#pragma unroll
+    for (int j = 0; j <= kCount; ++j) {
+      if (j < kCount) {
+        if constexpr (kAround) at.stage = j % C::kStages;
+        if (!ready) shared.ring.WaitFull(at);
+        stages[j % 2] = at.stage;
+        Issue(0, j % 2, kAround ? j % C::kStages : 0);
+        // A NOP that the loads of scales, and what waits for them, are not scheduled across, or
+        // they would hold up the products; a product of 64 columns is too short to hide them behind
+        // it.
+        if constexpr (C::kScaled && C::kColumns > 64) __syncwarp();
+        ReadScales(j % 4, s[j % 2]);
+        if (C::kScaled && j % 4 == 3) AdvanceQuad();
+        if constexpr (kAround)
+          at.Advance();
+        else
+          Advance();
+        ready = shared.ring.TestFull(at);
+      }
+      if (j > 0) {
+        if (j < kCount)
+          WgmmaWait<1>();
+        else
+          WgmmaWait<0>();
+        shared.ring.template Release<C::kMulticast>(stages[(j - 1) % 2], lane);
+        Promote(0, s[(j - 1) % 2], (j - 1) % 2);
+      }
+    }
+  }
+
+  /// Takes the longest run of straight-line code, up to kCount k-blocks, that begins at `kb` and
+  /// ends by `kb_end`; moves `kb` past it. False when there is none.
+  template <int kCount>
+  __device__ __forceinline__ bool StepStraight(int& kb, int kb_end) {
+    if (kb % 4 == 0 && kb + kCount <= kb_end && (kCount % C::kStages != 0 || at.stage == 0)) {
+      this->template StepQuads<kCount>();
+      kb += kCount;
+      return true;
+    }
+    if constexpr (kCount > 4)
+      return StepStraight<kCount / 2>(kb, kb_end);
+    else
+      return false;
+  }
+
+  /// Starts a k-block, all m64 blocks in one group; the tile's first overwrites the sums.
+  template <bool kFirst>
+  __device__ __forceinline__ void IssueDirect() {
+    if (!ready) shared.ring.WaitFull(at);
+    WgmmaFence();
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int m = 0; m < C::kBlocksM; ++m) {
+        const uint64_t a = kHigh | (low_a + m * kBlockStep + j * kWgmmaStep);
+        const uint64_t b = kHigh | (low_b + j * kWgmmaStep);
+        if (kFirst && j == 0)
+          Product::template Ss<false>(sum[m], a, b);
+        else
+          Product::template Ss<true>(sum[m], a, b);
+      }
+    WgmmaCommit();
+  }
+
+  /// All k-blocks of a tile, straight into the sums.
+  __device__ __forceinline__ void SumDirect(int kb_begin, int kb_end) {
+#pragma unroll
+    for (int m = 0; m < C::kBlocksM; ++m) FenceRegisters(sum[m]);
+    IssueDirect<true>();
+    int before = at.stage;
+    Advance();
+    ready = shared.ring.TestFull(at);
+#pragma unroll 1
+    for (int kb = kb_begin + 1; kb < kb_end; ++kb) {
+      IssueDirect<false>();
+      const int stage = at.stage;
+      Advance();
+      ready = shared.ring.TestFull(at);
+      WgmmaWait<1>();
+      shared.ring.template Release<C::kMulticast>(before, lane);
+      before = stage;
+    }
+    WgmmaWait<0>();
+    shared.ring.template Release<C::kMulticast>(before, lane);
+#pragma unroll
+    for (int m = 0; m < C::kBlocksM; ++m) FenceRegisters(sum[m]);
+  }
+
+  /// The sums of a tile over k-blocks [kb_begin, kb_end), of which there is one at least.
+  __device__ __forceinline__ void Sum(int kb_begin, int kb_end) {
+    if constexpr (!C::kPromotes) {
+      SumDirect(kb_begin, kb_end);
+    } else {
+#pragma unroll
+      for (int m = 0; m < C::kBlocksM; ++m)
+#pragma unroll
+        for (int i = 0; i < C::kColumns / 2; ++i) sum[m][i] = 0.0f;
+#pragma unroll 1
+      for (int kb = kb_begin; kb < kb_end;) {
+        if constexpr (C::kTwoInFlight)
+          if (StepStraight<C::kStraightBlocks>(kb, kb_end)) continue;
+        Step(kb, kb % 4 == 3 || kb == kb_end - 1);
+        ++kb;
+      }
+    }
+  }
+};
+
+}  // namespace culet::sm90

@@ -1,0 +1,181 @@
+// How a large-M kernel's sums reach D: exchanged over a cluster that splits K, then stored from
+// registers, through slabs of shared memory by TMA, or, with the last tile, by the warps.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/block_config.cuh"
+#include "sm90/descriptor.h"
+#include "sm90/epilogue.cuh"
+#include "sm90/sync.cuh"
+#include "sm90/tma.cuh"
+
+namespace culet::sm90 {
+
+/// A warp's part of a tile: kColumns columns of 16 rows of each m64 block of its warpgroup.
+template <class C>
+struct TileStore {
+  const BlockParams& p;
+  float (&sum)[C::kBlocksM][C::kColumns / 2];
+  const int& lane;
+
+  /// Stores kCount columns from `begin` on of m64 block `m` as F32: four lanes write 32 bytes side
+  /// by side. Requires: D and its rows aligned to 8 bytes.
+  template <int kCount>
+  __device__ __forceinline__ void StoreF32(int m, int begin, int row, int column) {
+    column += lane % 4 * 2 + begin;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {  // rows r and r + 8 of the block
+      const int at = row + m * 64 + i * 8 + lane / 4;
+      if (at >= p.m) continue;
+      float* const to = static_cast<float*>(p.out) + at * p.ldd;
+#pragma unroll
+      for (int n8 = 0; n8 < kCount / 8; ++n8) {
+        const float* v = &sum[m][begin / 2 + n8 * 4 + i * 2];
+        const int j = column + n8 * 8;
+        if (j + 1 < p.n) {
+          *reinterpret_cast<float2*>(to + j) = make_float2(v[0], v[1]);
+        } else if (j < p.n) {
+          to[j] = v[0];
+        }
+      }
+    }
+  }
+
+  /// Rounds kWidth columns from `offset` on of m64 block `m` into `slab`.
+  template <int kWidth>
+  __device__ __forceinline__ void FillSlab(int m, int offset, uint8_t* slab) {
+    const float* const from = &sum[m][offset / 2];
+    if (!C::kPlain && p.epilogue.d_type == OutputType::kF16)
+      StoreSlab16<kWidth>(SharedAddress(slab), from, lane, PackF16);
+    else
+      StoreSlab16<kWidth>(SharedAddress(slab), from, lane, PackBf16);
+  }
+
+  /// Stores kWidth columns from `offset` on of m64 block `m`. Unlike StoreSlab for the last tile,
+  /// with nothing left that would hide the way of a bulk store: the warp copies, and need not wait.
+  /// Requires: D and its rows aligned to 16 bytes.
+  template <int kWidth>
+  __device__ __forceinline__ void CopySlab(int m, int offset, uint8_t* slab, int row, int column) {
+    FillSlab<kWidth>(m, offset, slab);
+    __syncwarp();
+    const int chunk = lane % 8, first = lane / 8;
+    if (chunk >= kWidth / 8) return;
+    const int to_row = row + m * 64 + first, to_column = column + offset + chunk * 8;
+    auto* to = static_cast<uint16_t*>(p.out) + to_row * p.ldd + to_column;
+#pragma unroll
+    for (int j = 0; j < 16; j += 4, to += 4 * p.ldd) {
+      const uint8_t* const from =
+          slab + SwizzledOffset(SwizzleMode::k128Bytes, first + j, chunk * 16);
+      if (to_row + j >= p.m) break;
+      if (to_column + 8 <= p.n) {
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+      } else {
+        for (int e = 0; e < p.n - to_column; ++e)
+          to[e] = reinterpret_cast<const uint16_t*>(from)[e];
+      }
+    }
+  }
+
+  /// Stores the columns [begin, begin + kCount) of m64 block `m`, each 64 through a slab of its own
+  /// from `slab` on; the last 64 overlap those before where kCount is no multiple.
+  template <int kCount>
+  __device__ __forceinline__ void CopyColumns(int m, int begin, uint8_t* slab, int row,
+                                              int column) {
+    constexpr int kWidth = kCount < 64 ? kCount : 64;
+#pragma unroll
+    for (int done = 0; done < kCount; done += 64, slab += C::kSlabBytes) {
+      const int from = done + kWidth <= kCount ? done : kCount - kWidth;
+      CopySlab<kWidth>(m, begin + from, slab, row, column);
+    }
+  }
+
+  /// Stores slab `i` (of kBlocksM * kSlabsN): this warp's 16 rows go to `slab`, and from there to
+  /// D, alone or with its warpgroup's as one box of 64 rows (kStoreRows). The last slab of a row of
+  /// slabs overlaps the one before where the columns are no multiple of 64: both write the same
+  /// values. The slab's memory may still be read by the store kSlabs stores ago, or where the
+  /// buffers' turn starts anew with each tile in the middle of one, by the store before. `leads`:
+  /// this thread issues the stores, always the same one of those that store together.
+  __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column, int group,
+                                            bool leads) {
+    const auto sync = [&] {
+      if constexpr (C::kStoreRows == 64)
+        NamedSync(2 + group, 128);
+      else
+        __syncwarp();
+    };
+    const int m = i / C::kSlabsN, s = i % C::kSlabsN;
+    const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
+    if (leads) {
+      if (C::kAllSlabs % C::kSlabs != 0 && i == 0)
+        TmaStoreWaitRead<0>();
+      else
+        TmaStoreWaitRead<C::kSlabs - 1>();
+    }
+    sync();
+    FillSlab<64>(m, offset, slab);
+    FenceAsyncShared();
+    sync();
+    if (leads) {
+      if (row + m * 64 < p.m && column + offset < p.n)
+        TmaStore(&p.d, slab, column + offset, row + m * 64);
+      TmaStoreCommit();
+    }
+  }
+};
+
+/// Split K: exchanges partial sums over distributed shared memory. Afterwards CTA `rank` holds the
+/// sums of registers [rank * kShare, (rank + 1) * kShare) of every thread, added in the order of
+/// the parts, so results repeat bit by bit. The partial sums may land in the stages, and a cluster
+/// of a split kernel computes one tile (PlanBlock sizes the grid). A CTA that has all its
+/// partial sums is sent nothing more, and may leave before the others.
+template <class C>
+__device__ __forceinline__ void ReduceSplit(float* mine, int lane, BlockShared<C>& shared,
+                                            uint8_t* incoming_sums, int rank) {
+  constexpr int kRegisters = C::kBlocksM * C::kColumns / 2;
+  constexpr int kShare = kRegisters / C::kSplit;
+  const int thread = threadIdx.x - 128;
+  if constexpr (!C::kOwnPartials) {
+    __syncwarp();
+    if (lane < C::kSplit) BarrierArriveRemote(&shared.peers_done, lane);
+    BarrierWait(&shared.peers_done, 0);
+  }
+  if (thread == 0) BarrierArriveExpect(&shared.partials, (C::kSplit - 1) * kShare * 4 * 256);
+#pragma unroll
+  for (int to = 0; to < C::kSplit; ++to) {
+    if (to == rank) continue;
+    const int slot = rank < to ? rank : rank - 1;
+    const uint32_t base =
+        MapToRank(SharedAddress(incoming_sums), to) + (slot * (kShare / 4) * 256 + thread) * 16;
+    const uint32_t barrier = MapToRank(SharedAddress(&shared.partials), to);
+#pragma unroll
+    for (int j = 0; j < kShare / 4; ++j) {
+      const float* v = mine + to * kShare + j * 4;
+      StoreAsync(base + j * 256 * 16, make_float4(v[0], v[1], v[2], v[3]), barrier);
+    }
+  }
+  BarrierWaitCluster(&shared.partials, 0);
+  const float4* incoming = reinterpret_cast<const float4*>(incoming_sums) + thread;
+#pragma unroll
+  for (int r = 0; r < C::kSplit; ++r) {
+    if (r != rank) continue;
+#pragma unroll
+    for (int j = 0; j < kShare / 4; ++j) {
+      float* own = mine + r * kShare + j * 4;
+      float4 sum;
+#pragma unroll
+      for (int from = 0; from < C::kSplit; ++from) {
+        const float4 v = from == r
+                             ? make_float4(own[0], own[1], own[2], own[3])
+                             : incoming[((from < r ? from : from - 1) * (kShare / 4) + j) * 256];
+        sum = from == 0 ? v : make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+      }
+      own[0] = sum.x;
+      own[1] = sum.y;
+      own[2] = sum.z;
+      own[3] = sum.w;
+    }
+  }
+}
+
+}  // namespace culet::sm90

@@ -1,0 +1,58 @@
+// What tells one format's kernels from another's: the operands' format, how products become sums,
+// and the epilogue. Schedules, rings and host code do not depend on it.
+#pragma once
+
+#include <cstdint>
+
+#include "culet/types.h"
+#include "sm90/format.h"
+
+namespace culet::sm90 {
+
+/// How the products of k-blocks become the sums over K.
+enum class Sums : std::int8_t {
+  kBlockScaled,  ///< each k-block goes into FP32 sums with its scales, 1 x 128 of A by 128 x 128 of
+                 ///< B
+  kPromoted,     ///< each k-block goes into FP32 sums: tensor cores keep 14 bits of an FP8 sum
+  kDirect        ///< the tensor core sums all of K
+};
+
+/// What becomes of the sums.
+enum class EpilogueKind : std::int8_t {
+  kPlain,    ///< alpha; D in one type, known at compile time
+  kGeneral,  ///< EpilogueParams, at run time
+};
+
+/// An operand format as the host knows it; ids of kernels begin with sm90_<name>_.
+struct FormatInfo {
+  const char* name;
+  DataType type;
+  int element_bytes;
+  Sums sums;
+};
+
+/// E4M3 with scales of blocks.
+struct Fp8Block {
+  using Format = E4m3;
+  static constexpr FormatInfo kInfo = {"fp8", DataType::kFloat8_e4m3, 1, Sums::kBlockScaled};
+};
+/// E4M3 with scales of tensors, or of rows of A and columns of B: added to FP32 within K.
+struct Fp8Precise {
+  using Format = E4m3;
+  static constexpr FormatInfo kInfo = {"fp8_precise", DataType::kFloat8_e4m3, 1, Sums::kPromoted};
+};
+/// The same in the tensor core's own accumulator over all of K.
+struct Fp8Fast {
+  using Format = E4m3;
+  static constexpr FormatInfo kInfo = {"fp8_fast", DataType::kFloat8_e4m3, 1, Sums::kDirect};
+};
+struct Bf16Direct {
+  using Format = Bf16;
+  static constexpr FormatInfo kInfo = {"bf16", DataType::kBfloat16, 2, Sums::kDirect};
+};
+struct F16Direct {
+  using Format = F16;
+  static constexpr FormatInfo kInfo = {"f16", DataType::kFloat16, 2, Sums::kDirect};
+};
+
+}  // namespace culet::sm90
