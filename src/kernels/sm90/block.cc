@@ -55,6 +55,16 @@ TensorMapPlan ScalesPlan(int inner, int outer, int pitch, int box_inner, int box
   return plan;
 }
 
+// The map of an operand, and that of the boxes of `box_rows` that reach beyond its last row.
+bool EncodeOperand(const void* data, int k, int rows, std::int64_t ld, int element_bytes,
+                   int box_rows, CUtensorMap* map, CUtensorMap* rest) {
+  if (!EncodeTensorMap(BytesPlan(k, rows, ld, element_bytes, box_rows), data, map)) return false;
+  *rest = *map;
+  const int rest_rows = rows % box_rows;
+  return rest_rows == 0 ||
+         EncodeTensorMap(BytesPlan(k, rows, ld, element_bytes, rest_rows), data, rest);
+}
+
 bool IsAligned16(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
@@ -62,19 +72,21 @@ bool IsAligned16(const void* pointer) {
 // The maps of the scales, over some address where theirs does not fit a map now.
 void PlanScales(const BlockKernel& kernel, const BlockScaledProblem& problem, BlockParams* params) {
   const int k_blocks = CeilDiv(problem.k, kernel.block_k());
-  const void* const some_address = problem.b;
+  const void* const scale_a = IsAligned16(problem.scale_a) ? problem.scale_a : problem.b;
   params->u_rows_inner = problem.scale_a_block != 1;
-  const TensorMapPlan u =
-      params->u_rows_inner
-          ? ScalesPlan(problem.m, k_blocks, problem.scale_a_block, kernel.tile_m, 4)
-          : ScalesPlan(k_blocks, problem.m, problem.scale_a_row, 4, kernel.tile_m);
+  const auto u = [&](int box_rows) {
+    return params->u_rows_inner
+               ? ScalesPlan(problem.m, k_blocks, problem.scale_a_block, box_rows, 4)
+               : ScalesPlan(k_blocks, problem.m, problem.scale_a_row, 4, box_rows);
+  };
+  // Rows side by side are one row of a box, whose bytes must be a multiple of 16.
+  const int rest = params->u_rows_inner ? 0 : problem.m % kernel.tile_m;
   const TensorMapPlan v =
       ScalesPlan(k_blocks, CeilDiv(problem.n, 128), problem.scale_b_column, 4, kernel.scale_blocks);
   params->scales_have_maps =
       (!params->u_rows_inner || problem.scale_a_row == 1) && problem.scale_b_block == 1 &&
-      IsAligned16(problem.scale_b) &&
-      EncodeTensorMap(u, IsAligned16(problem.scale_a) ? problem.scale_a : some_address,
-                      &params->u) &&
+      IsAligned16(problem.scale_b) && EncodeTensorMap(u(kernel.tile_m), scale_a, &params->u) &&
+      EncodeTensorMap(u(rest != 0 ? rest : kernel.tile_m), scale_a, &params->u_rest) &&
       EncodeTensorMap(v, problem.scale_b, &params->v);
   params->scales_by_tma = params->scales_have_maps && IsAligned16(problem.scale_a);
 }
@@ -104,13 +116,12 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
   d.box_outer = static_cast<std::uint32_t>(kernel.store_rows);
   d.element_bytes = 2;
   const int bytes = kernel.format->element_bytes;
-  const TensorMapPlan a =
-      BytesPlan(problem.k, problem.m, problem.lda, bytes, kernel.tile_m / kernel.cluster_n);
-  const TensorMapPlan b =
-      BytesPlan(problem.k, problem.n, problem.ldb, bytes, kernel.tile_n / kernel.cluster_m);
   const bool general = kernel.epilogue != EpilogueKind::kPlain;
   params->is_f32 = (general ? problem.epilogue.d_type : kernel.output) == OutputType::kF32;
-  if (!EncodeTensorMap(a, problem.a, &params->a) || !EncodeTensorMap(b, problem.b, &params->b) ||
+  if (!EncodeOperand(problem.a, problem.k, problem.m, problem.lda, bytes,
+                     kernel.tile_m / kernel.cluster_n, &params->a, &params->a_rest) ||
+      !EncodeOperand(problem.b, problem.k, problem.n, problem.ldb, bytes,
+                     kernel.tile_n / kernel.cluster_m, &params->b, &params->b_rest) ||
       (!params->is_f32 && !EncodeTensorMap(d, problem.d, &params->d))) {
     return false;
   }
@@ -164,8 +175,10 @@ bool RebindBlock(const GemmOperands& operands, BlockLaunch* launch) {
   }
   params.out = operands.d;
   return ReplaceTensorMapAddress(&params.a, operands.a) &&
+         ReplaceTensorMapAddress(&params.a_rest, operands.a) &&
          (params.is_f32 || ReplaceTensorMapAddress(&params.d, operands.d)) &&
-         (!params.scales_by_tma || ReplaceTensorMapAddress(&params.u, operands.scale_a));
+         (!params.scales_by_tma || (ReplaceTensorMapAddress(&params.u, operands.scale_a) &&
+                                    ReplaceTensorMapAddress(&params.u_rest, operands.scale_a)));
 }
 
 cudaError_t LoadBlock(const BlockKernel& kernel) {

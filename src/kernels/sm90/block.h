@@ -32,6 +32,10 @@ struct BlockSchedule {
 struct BlockParams {
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
   CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m)
+  /// The same with boxes that end with the last row, for the tiles that reach beyond the matrix:
+  /// the copy engine takes longer to fill a row with zeros than to load one. Equal to a, b and u
+  /// where there are none.
+  CUtensorMap a_rest, b_rest, u_rest;
   CUtensorMap d;  ///< (n, m), 16-bit elements, box (64, store_rows); not for F32
   CUtensorMap u;  ///< scales of A where they are blocks': (k / 128, m), box (4, tile_m), or (m, k /
                   ///< 128), box (tile_m, 4)

@@ -38,18 +38,47 @@ struct QuadCursor {
 /// The end of the quad that k-block `kb` is in.
 __device__ __forceinline__ int QuadEnd(int kb, int kb_end) { return min((kb | 3) + 1, kb_end); }
 
+/// What a CTA loads of a tile. Boxes end with the matrix: rows behind it keep what the stage held
+/// before, and only rows of D that are not stored read them.
+template <class C>
+struct TileLoads {
+  TilePlace place;
+  const CUtensorMap *a, *b, *u;
+  bool has_a, has_b;     ///< this CTA's share of a cluster's boxes has rows
+  uint32_t stage_bytes;  ///< of A and B that reach this CTA in a k-block
+  uint32_t quad_bytes;   ///< of a quad's scales
+
+  __device__ __forceinline__ void Begin(const BlockParams& p, int tile, int rank) {
+    constexpr int kRowsA = C::kTileM / C::kClusterN, kRowsB = C::kTileN / C::kClusterM;
+    const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
+              rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
+    place = PlaceOf<C>(p, tile, rank);
+    const int left_a = p.m - place.row, left_b = p.n - place.column;
+    a = left_a - rn * kRowsA < kRowsA ? &p.a_rest : &p.a;
+    b = left_b - rm * kRowsB < kRowsB ? &p.b_rest : &p.b;
+    has_a = left_a > rn * kRowsA;
+    has_b = left_b > rm * kRowsB;
+    const int rows_a = max(0, min(left_a, C::kTileM)), rows_b = max(0, min(left_b, C::kTileN));
+    stage_bytes = (rows_a + rows_b) * kBlockBytes;
+    if constexpr (C::kScaled) {
+      const bool ends = rows_a > 0 && rows_a < C::kTileM && !p.u_rows_inner;
+      u = ends ? &p.u_rest : &p.u;
+      quad_bytes = C::kQuadLoadBytes - (ends ? (C::kTileM - rows_a) * 16 : 0);
+    }
+  }
+};
+
 /// The producer: one thread. Its loop over k-blocks must be short: a thread takes four clocks and
 /// more an instruction, and a k-block of 128 x 64 is 256 clocks of products and 384 of loads (64
 /// bytes a clock). Requires: the CTA has a tile and a k-block.
 template <class C>
 struct Producer {
-  static constexpr int kStageBytes = C::kStageBytes;
   const BlockParams& p;
   BlockShared<C>& shared;
   uint8_t *const stages, *const quads;
   const int rank, kb_begin, kb_end;
-  TilePlace place = PlaceOf<C>(p, FirstTile<C>(p), rank);
   int kb = kb_begin;  // the next one
+  TileLoads<C> tile{};
   RingCursor<C::kStages> at{};
   QuadCursor<C> quad_at{};  // where there are scales
 
@@ -62,7 +91,7 @@ struct Producer {
     const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
               rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
     uint64_t* full = &shared.ring.full[at.stage];
-    uint8_t* a = stages + at.stage * kStageBytes;
+    uint8_t* a = stages + at.stage * C::kStageBytes;
     uint8_t* b = a + C::kStageBytesA;
     if constexpr (C::kClusterN > 1) {
       constexpr int kRows = C::kTileM / C::kClusterN;
@@ -70,20 +99,22 @@ struct Producer {
 #pragma unroll
       for (int i = 0; i < C::kClusterN; ++i)
         mask |= static_cast<uint16_t>(1 << (i * C::kClusterM + rm));
-      TmaLoadMulticast(a + rn * kRows * kBlockBytes, &p.a, full, block * kBlockBytes,
-                       place.row + rn * kRows, mask);
-    } else {
-      TmaLoad(a, &p.a, full, block * kBlockBytes, place.row);
+      if (tile.has_a)
+        TmaLoadMulticast(a + rn * kRows * kBlockBytes, tile.a, full, block * kBlockBytes,
+                         tile.place.row + rn * kRows, mask);
+    } else if (C::kClusterM == 1 || tile.has_a) {
+      TmaLoad(a, tile.a, full, block * kBlockBytes, tile.place.row);
     }
     const auto load_b = [&](auto... policy) {
       if constexpr (C::kClusterM > 1) {
         constexpr int kRows = C::kTileN / C::kClusterM;
         const uint16_t mask =
             static_cast<uint16_t>(((1 << C::kClusterM) - 1) << (rn * C::kClusterM));
-        TmaLoadMulticast(b + rm * kRows * kBlockBytes, &p.b, full, block * kBlockBytes,
-                         place.column + rm * kRows, mask, policy...);
-      } else {
-        TmaLoad(b, &p.b, full, block * kBlockBytes, place.column, policy...);
+        if (tile.has_b)
+          TmaLoadMulticast(b + rm * kRows * kBlockBytes, tile.b, full, block * kBlockBytes,
+                           tile.place.column + rm * kRows, mask, policy...);
+      } else if (C::kClusterN == 1 || tile.has_b) {
+        TmaLoad(b, tile.b, full, block * kBlockBytes, tile.place.column, policy...);
       }
     };
     if constexpr (kBLeavesFirst)
@@ -102,13 +133,14 @@ struct Producer {
     }
     uint8_t* quad = quads + quad_at.slot * C::kQuadBytes;
     uint64_t* full = &shared.ring.full[at.stage];
-    *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(place.row, place.column);
-    BarrierArriveExpect(full, kStageBytes + (p.scales_by_tma ? C::kQuadLoadBytes : 0));
+    *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(tile.place.row, tile.place.column);
+    BarrierArriveExpect(full, tile.stage_bytes + (p.scales_by_tma ? tile.quad_bytes : 0));
     LoadOperands<kBLeavesFirst>(block);
     if (p.scales_by_tma) {  // last: 16 bytes a row take the copy engine longest
       const int kq = block & ~3;
-      TmaLoad(quad, &p.u, full, p.u_rows_inner ? place.row : kq, p.u_rows_inner ? kq : place.row);
-      TmaLoad(quad + C::kQuadB, &p.v, full, kq, place.column / 128);
+      const int row = tile.place.row;
+      TmaLoad(quad, tile.u, full, p.u_rows_inner ? row : kq, p.u_rows_inner ? kq : row);
+      TmaLoad(quad + C::kQuadB, &p.v, full, kq, tile.place.column / 128);
     }
     at.Advance();
   }
@@ -117,7 +149,7 @@ struct Producer {
   template <bool kBLeavesFirst, bool kFirst>
   __device__ __forceinline__ void LoadBlock(int block) {
     if constexpr (!kFirst) shared.ring.WaitEmpty(at);
-    BarrierArriveExpect(&shared.ring.full[at.stage], kStageBytes);
+    BarrierArriveExpect(&shared.ring.full[at.stage], tile.stage_bytes);
     LoadOperands<kBLeavesFirst>(block);
     at.Advance();
   }
@@ -127,6 +159,7 @@ struct Producer {
   /// L2 policy, even where B leaves first: four k-blocks a CTA are not worth a second copy of this
   /// code.
   __device__ __forceinline__ void LoadFirst() {
+    tile.Begin(p, FirstTile<C>(p), rank);
     if constexpr (C::kScaled) {
       const int end = min(QuadEnd(kb, kb_end), kb + C::kStages);
       LoadQuad<false, true>(kb);
@@ -145,7 +178,9 @@ struct Producer {
   template <bool kBLeavesFirst>
   __device__ __forceinline__ void Run() {
     const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-    for (int tile = FirstTile<C>(p);;) {
+    int index = FirstTile<C>(p);
+    if constexpr (C::kMulticast > 1) tile.Begin(p, index, rank);
+    for (;;) {
       if constexpr (C::kScaled) {
         while (kb < kb_end) {
           const int begin = kb, end = QuadEnd(kb, kb_end);
@@ -160,9 +195,9 @@ struct Producer {
 #pragma unroll 1
         for (; kb < kb_end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
       }
-      tile += clusters;
-      if (tile >= p.order.count()) break;
-      place = PlaceOf<C>(p, tile, rank);
+      index += clusters;
+      if (index >= p.order.count()) break;
+      tile.Begin(p, index, rank);
       kb = kb_begin;
     }
     shared.ring.Drain(at);
