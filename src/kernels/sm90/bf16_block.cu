@@ -1,31 +1,8 @@
 // Instances of the large-M kernel: BF16.
-#include "kernels/sm90/block_instances.cuh"
+#include "kernels/sm90/block_direct.cuh"
 
 namespace culet::sm90 {
 
-template <BlockSchedule kSchedule>
-static BlockKernel Make() {
-  return MakeBlock<BlockConfig<kSchedule, Bf16Direct, GeneralEpilogue>>();
-}
-
-std::span<const BlockKernel> Bf16Blocks() {
-  static const BlockKernel kernels[] = {
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 256, .stages = 4, .slabs = 2}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2, .slabs = 2}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 256, .stages = 4, .cluster_n = 2, .slabs = 2}>(),
-      Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .slabs = 2}>(),
-      Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .cluster_n = 2, .slabs = 2}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 192, .stages = 5, .slabs = 1}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 192, .stages = 4, .cluster_m = 2, .slabs = 3}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 160, .stages = 5, .slabs = 2}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .slabs = 2}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .cluster_n = 2, .slabs = 2}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 96, .stages = 7, .slabs = 1}>(),
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 64, .stages = 8, .slabs = 1}>(),
-      Make<BlockSchedule{
-          .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2}>(),
-  };
-  return kernels;
-}
+std::span<const BlockKernel> Bf16Blocks() { return DirectBlocks<Bf16Direct>(); }
 
 }  // namespace culet::sm90
