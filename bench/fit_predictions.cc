@@ -42,7 +42,7 @@ static_assert(sizeof(AllTimes) == AllTimes::kSize * sizeof(double));
 struct Launch {
   double us;
   std::string name;
-  const Fp8SwapKernel* fp8_swap = nullptr;
+  const SwapKernel* fp8_swap = nullptr;
   const Fp8SkinnyKernel* skinny = nullptr;
   const BlockKernel* fp8_block = nullptr;
   int swizzle = 0, splits = 1, residency = 1, max_swizzle = 0;
@@ -70,10 +70,9 @@ bool Resolve(const std::string& kernel, Launch& launch) {
   for (const Fp8SkinnyKernel& k : Fp8SkinnyKernels())
     if (k.output_bytes == 2 && kernel == std::string("sm90_fp8_skinny/") + k.id)
       return launch.skinny = &k, true;
-  for (const Fp8SwapKernel& k : Fp8SwapKernels()) {
-    const std::string stem = std::string("sm90_fp8_swap/") + k.id + "/r";
-    if (k.output_bytes == 2 && kernel.starts_with(stem) && kernel.size() == stem.size() + 1)
-      return launch.residency = kernel.back() - '0', launch.fp8_swap = &k, true;
+  for (const SwapKernel& k : SwapKernels()) {
+    const int residency = kernel.back() - '0';
+    if (kernel == k.Id(residency)) return launch.residency = residency, launch.fp8_swap = &k, true;
   }
   return false;
 }

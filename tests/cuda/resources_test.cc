@@ -17,7 +17,7 @@
 #include "kernels/cuda/any_shape.h"
 #include "kernels/sm90/block.h"
 #include "kernels/sm90/fp8_skinny.h"
-#include "kernels/sm90/fp8_swap.h"
+#include "kernels/sm90/swap.h"
 #include "ptxas_report.h"
 
 namespace culet {
@@ -63,12 +63,12 @@ std::map<std::string, Entry> HopperEntries() {
   for (const sm90::BlockKernel& kernel : sm90::BlockKernels())
     entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};
   constexpr int kManyBlocks = 1 << 20;
-  for (const sm90::Fp8SwapKernel& kernel : sm90::Fp8SwapKernels()) {
-    for (int residency = 1; residency < 8; ++residency) {
-      if ((kernel.residencies >> residency & 1) == 0) continue;
-      const int stages = sm90::Fp8SwapStages(kernel, kManyBlocks, 1, residency);
-      entries["sm90_fp8_swap/" + std::string(kernel.id) + "/r" + std::to_string(residency)] = {
-          kernel.function, kernel.threads, kernel.Layout(stages, 1).total};
+  for (const sm90::SwapKernel& kernel : sm90::SwapKernels()) {
+    for (int residency = 1; residency <= sm90::kSwapMaxResidency; ++residency) {
+      if ((kernel.instance.residencies >> residency & 1) == 0) continue;
+      const int stages = sm90::SwapStages(kernel, kManyBlocks, 1, residency);
+      entries[kernel.Id(residency)] = {kernel.function, kernel.threads,
+                                       kernel.layout.Total(stages, 1)};
     }
   }
   for (const sm90::Fp8SkinnyKernel& kernel : sm90::Fp8SkinnyKernels()) {

@@ -1,15 +1,30 @@
 // 128 rows of weights a CTA: half the reads of the activations.
-#include "kernels/sm90/fp8_swap_kernel.cuh"
+#include "kernels/sm90/swap_kernel.cuh"
 
 namespace culet::sm90 {
+namespace {
 
-std::span<const Fp8SwapKernel> Fp8Swap128() {
-  static const Fp8SwapKernel kernels[] = {
-      MakeFp8Swap<Fp8SwapConfig<32, 2, 1, 32, 2, 2>>("128x32x128", 76, 1 << 1 | 1 << 2),
-      MakeFp8Swap<Fp8SwapConfig<64, 2, 1, 64, 2, 1>>("128x64x128", 168, 1 << 1),
-      MakeFp8Swap<Fp8SwapConfig<128, 2, 1, 128, 1, 1>>("128x128x128", 168, 1 << 1),
+struct List {
+  static constexpr SwapInstance kAll[] = {
+      {.id = "128x32x128",
+       .schedule = {.tokens = 32, .row_groups = 2, .min_ctas = 2},
+       .registers = 76,
+       .residencies = Hold(1, 2)},
+      {.id = "128x64x128",
+       .schedule = {.tokens = 64, .row_groups = 2, .min_ctas = 1},
+       .registers = 168,
+       .residencies = Hold(1)},
+      {.id = "128x128x128",
+       .schedule = {.tokens = 128, .row_groups = 2, .depth = 1, .min_ctas = 1},
+       .registers = 168,
+       .residencies = Hold(1)},
   };
-  return kernels;
+};
+
+}  // namespace
+
+std::span<const SwapKernel> Fp8Swap128() {
+  return SwapInstances<Fp8Block, List, EpilogueKind::kPlain>();
 }
 
 }  // namespace culet::sm90

@@ -1,26 +1,66 @@
 // 64 rows of weights a CTA.
-#include "kernels/sm90/fp8_swap_kernel.cuh"
+#include "kernels/sm90/swap_kernel.cuh"
 
 namespace culet::sm90 {
+namespace {
 
-std::span<const Fp8SwapKernel> Fp8Swap64() {
-  // Tokens, warpgroups along rows and tokens, tokens a product, products in flight, CTAs a
-  // multiprocessor must be able to hold, k-blocks of a stage.
-  static const Fp8SwapKernel kernels[] = {
-      MakeFp8Swap<Fp8SwapConfig<8, 1, 1, 8, 2, 4>>("64x8x128", 34, 1 << 2 | 1 << 3 | 1 << 4),
-      MakeFp8Swap<Fp8SwapConfig<8, 1, 1, 8, 2, 4, 2>>("64x8x256", 34, 1 << 2),
-      MakeFp8Swap<Fp8SwapConfig<16, 1, 1, 16, 2, 4>>("64x16x128", 51, 1 << 2 | 1 << 3 | 1 << 4),
-      MakeFp8Swap<Fp8SwapConfig<16, 1, 1, 16, 2, 4, 2>>("64x16x256", 52, 1 << 2),
-      MakeFp8Swap<Fp8SwapConfig<32, 1, 1, 32, 2, 4>>("64x32x128", 76, 1 << 2 | 1 << 3),
-      MakeFp8Swap<Fp8SwapConfig<32, 1, 1, 32, 2, 2, 2>>("64x32x256", 90, 1 << 1 | 1 << 2),
-      MakeFp8Swap<Fp8SwapConfig<64, 1, 1, 64, 2, 2>>("64x64x128", 128, 1 << 2),
-      MakeFp8Swap<Fp8SwapConfig<64, 1, 1, 32, 1, 4>>("64x64x128p32", 72, 1 << 3 | 1 << 4),
-      MakeFp8Swap<Fp8SwapConfig<128, 1, 2, 64, 2, 1>>("64x128x128", 168, 1 << 1),
-      MakeFp8Swap<Fp8SwapConfig<128, 1, 1, 128, 1, 2>>("64x128x128p128", 128, 1 << 2),
-      MakeFp8Swap<Fp8SwapConfig<256, 1, 2, 128, 1, 1>>("64x256x128", 168, 1 << 1),
-      MakeFp8Swap<Fp8SwapConfig<64, 1, 1, 64, 2, 1, 2, 2>>("64x64x256t2", 136, 1 << 1),
+struct List {
+  static constexpr SwapInstance kAll[] = {
+      {.id = "64x8x128",
+       .schedule = {.tokens = 8, .min_ctas = 4},
+       .registers = 34,
+       .residencies = Hold(2, 3, 4)},
+      {.id = "64x8x256",
+       .schedule = {.tokens = 8, .min_ctas = 4, .stage_blocks = 2},
+       .registers = 34,
+       .residencies = Hold(2)},
+      {.id = "64x16x128",
+       .schedule = {.tokens = 16, .min_ctas = 4},
+       .registers = 51,
+       .residencies = Hold(2, 3, 4)},
+      {.id = "64x16x256",
+       .schedule = {.tokens = 16, .min_ctas = 4, .stage_blocks = 2},
+       .registers = 52,
+       .residencies = Hold(2)},
+      {.id = "64x32x128",
+       .schedule = {.tokens = 32, .min_ctas = 4},
+       .registers = 76,
+       .residencies = Hold(2, 3)},
+      {.id = "64x32x256",
+       .schedule = {.tokens = 32, .min_ctas = 2, .stage_blocks = 2},
+       .registers = 90,
+       .residencies = Hold(1, 2)},
+      {.id = "64x64x128",
+       .schedule = {.tokens = 64, .min_ctas = 2},
+       .registers = 128,
+       .residencies = Hold(2)},
+      {.id = "64x64x128p32",
+       .schedule = {.tokens = 64, .product_tokens = 32, .depth = 1, .min_ctas = 4},
+       .registers = 72,
+       .residencies = Hold(3, 4)},
+      {.id = "64x128x128",
+       .schedule = {.tokens = 128, .token_groups = 2, .min_ctas = 1},
+       .registers = 168,
+       .residencies = Hold(1)},
+      {.id = "64x128x128p128",
+       .schedule = {.tokens = 128, .depth = 1, .min_ctas = 2},
+       .registers = 128,
+       .residencies = Hold(2)},
+      {.id = "64x256x128",
+       .schedule = {.tokens = 256, .token_groups = 2, .depth = 1, .min_ctas = 1},
+       .registers = 168,
+       .residencies = Hold(1)},
+      {.id = "64x64x256t2",
+       .schedule = {.tokens = 64, .min_ctas = 1, .stage_blocks = 2, .turns = 2},
+       .registers = 136,
+       .residencies = Hold(1)},
   };
-  return kernels;
+};
+
+}  // namespace
+
+std::span<const SwapKernel> Fp8Swap64() {
+  return SwapInstances<Fp8Block, List, EpilogueKind::kPlain>();
 }
 
 }  // namespace culet::sm90

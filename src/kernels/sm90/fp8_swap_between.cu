@@ -1,19 +1,42 @@
 // Tokens between the powers of two, so that no more than a few places of a tile stay empty.
-#include "kernels/sm90/fp8_swap_kernel.cuh"
+#include "kernels/sm90/swap_kernel.cuh"
 
 namespace culet::sm90 {
+namespace {
 
-std::span<const Fp8SwapKernel> Fp8SwapBetween() {
-  // As in fp8_swap_64.cu.
-  static const Fp8SwapKernel kernels[] = {
-      MakeFp8Swap<Fp8SwapConfig<48, 1, 1, 48, 2, 2>>("64x48x128", 127, 1 << 2),
-      MakeFp8Swap<Fp8SwapConfig<48, 2, 1, 48, 2, 1>>("128x48x128", 127, 1 << 1),
-      MakeFp8Swap<Fp8SwapConfig<96, 1, 1, 96, 1, 2>>("64x96x128", 135, 1 << 2),
-      MakeFp8Swap<Fp8SwapConfig<96, 2, 1, 96, 1, 1>>("128x96x128", 135, 1 << 1),
-      MakeFp8Swap<Fp8SwapConfig<192, 1, 2, 96, 1, 1>>("64x192x128", 138, 1 << 1),
-      MakeFp8Swap<Fp8SwapConfig<224, 1, 2, 112, 1, 1>>("64x224x128", 168, 1 << 1),
+struct List {
+  static constexpr SwapInstance kAll[] = {
+      {.id = "64x48x128",
+       .schedule = {.tokens = 48, .min_ctas = 2},
+       .registers = 127,
+       .residencies = Hold(2)},
+      {.id = "128x48x128",
+       .schedule = {.tokens = 48, .row_groups = 2, .min_ctas = 1},
+       .registers = 127,
+       .residencies = Hold(1)},
+      {.id = "64x96x128",
+       .schedule = {.tokens = 96, .depth = 1, .min_ctas = 2},
+       .registers = 135,
+       .residencies = Hold(2)},
+      {.id = "128x96x128",
+       .schedule = {.tokens = 96, .row_groups = 2, .depth = 1, .min_ctas = 1},
+       .registers = 135,
+       .residencies = Hold(1)},
+      {.id = "64x192x128",
+       .schedule = {.tokens = 192, .token_groups = 2, .depth = 1, .min_ctas = 1},
+       .registers = 138,
+       .residencies = Hold(1)},
+      {.id = "64x224x128",
+       .schedule = {.tokens = 224, .token_groups = 2, .depth = 1, .min_ctas = 1},
+       .registers = 168,
+       .residencies = Hold(1)},
   };
-  return kernels;
+};
+
+}  // namespace
+
+std::span<const SwapKernel> Fp8SwapBetween() {
+  return SwapInstances<Fp8Block, List, EpilogueKind::kPlain>();
 }
 
 }  // namespace culet::sm90

@@ -6,7 +6,7 @@
 #include "culet/device.h"
 #include "kernels/sm90/block.h"
 #include "kernels/sm90/fp8_skinny.h"
-#include "kernels/sm90/fp8_swap.h"
+#include "kernels/sm90/swap.h"
 
 namespace culet::sm90 {
 
@@ -47,7 +47,7 @@ struct Fp8SwapTimes {
   double filled;         ///< has loaded all it can hold there, waits with it
 };
 extern const Fp8SwapTimes kFp8SwapAlone, kFp8SwapDependent;
-double Fp8SwapUs(const Fp8SwapTimes& times, const Chip& chip, const Fp8SwapKernel& kernel,
+double Fp8SwapUs(const Fp8SwapTimes& times, const Chip& chip, const SwapKernel& kernel,
                  int residency, int splits, const Extents& p);
 
 /// sm90_fp8_skinny.

@@ -1,0 +1,58 @@
+// The small-M family's candidates: every kernel with its splits of K and CTAs a multiprocessor.
+#include <string>
+
+#include "bench/sm90_bench.h"
+#include "kernels/sm90/swap.h"
+
+namespace culet::bench {
+namespace {
+
+Launcher PlanCandidate(const sm90::SwapKernel& kernel, int splits, int residency,
+                       const Problem& p) {
+  // Few token tiles, each at least half full.
+  const int token_tiles = (p.m + kernel.tokens() - 1) / kernel.tokens();
+  const bool all_the_same = TimedAllTheSame(p, splits * 4 + residency);
+  if (token_tiles > 4) return {};
+  if (!all_the_same && token_tiles > (kernel.tokens() >= 64 ? 4 : kernel.tokens() == 32 ? 2 : 1))
+    return {};
+  if (!all_the_same && kernel.tokens() > 8 && p.m <= kernel.tokens() / 2) return {};
+  sm90::SwapLaunch launch;
+  if (!sm90::PlanSwap(kernel, p, splits, residency, &launch)) return {};
+  // Grids that leave half of the machine idle, or whose clusters do not all fit, only cost time
+  // here.
+  const long ctas = static_cast<long>(launch.row_tiles) * launch.token_tiles * splits;
+  if (!all_the_same && p.n >= 2048 &&
+      (ctas < p.sms / 3 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
+    return {};
+  if (sm90::LoadSwap(kernel) != cudaSuccess) return {};
+  return [launch](cudaStream_t stream) { return sm90::LaunchSwap(launch, stream); };
+}
+
+std::vector<Candidate> Make() {
+  std::vector<Candidate> candidates;
+  for (const sm90::SwapKernel& kernel : sm90::SwapKernels()) {
+    const bool general = kernel.epilogue == sm90::EpilogueKind::kGeneral;
+    if (!general && kernel.output != sm90::OutputType::kBf16) continue;  // as is the program's D
+    for (int splits = 1; splits <= sm90::kSwapMaxSplits; ++splits) {
+      for (int residency = 1; residency <= sm90::kSwapMaxResidency; ++residency) {
+        if ((kernel.instance.residencies >> residency & 1) == 0) continue;
+        Candidate candidate;
+        // .../c<splits>/r<residency>, in which predictions were fitted
+        const std::string id = kernel.Id(residency), stem = id.substr(0, id.size() - 3);
+        candidate.id = stem + "/c" + std::to_string(splits) + id.substr(id.size() - 3);
+        candidate.plan = [&kernel, splits, residency](const Problem& p) {
+          return PlanCandidate(kernel, splits, residency, p);
+        };
+        candidate.format = kernel.format;
+        candidate.epilogue = kernel.epilogue;
+        candidates.push_back(std::move(candidate));
+      }
+    }
+  }
+  return candidates;
+}
+
+const Family family("swap", Make);
+
+}  // namespace
+}  // namespace culet::bench

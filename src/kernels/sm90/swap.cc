@@ -1,0 +1,167 @@
+#include "kernels/sm90/swap.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "sm90/tensor_map.h"
+
+namespace culet::sm90 {
+
+// The lists of instances, a format's each.
+std::span<const SwapKernel> Fp8Swap64();
+std::span<const SwapKernel> Fp8Swap128();
+std::span<const SwapKernel> Fp8SwapBetween();
+std::span<const SwapKernel> Fp8SwapFloat32();
+std::span<const SwapKernel> Bf16Swap();
+
+std::span<const SwapKernel> SwapKernels() {
+  static const std::vector<SwapKernel> kernels = [] {
+    std::vector<SwapKernel> all;
+    for (auto part : {Fp8Swap64(), Fp8Swap128(), Fp8SwapBetween(), Fp8SwapFloat32(), Bf16Swap()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }();
+  return kernels;
+}
+
+namespace {
+
+// Shared memory of a multiprocessor, of which each resident CTA takes 1 KB besides its own.
+constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
+constexpr int kMaxGridZ = 65535;  // and y
+
+// TMA spends about 135 clocks on a box and one on each of its rows, so with few rows a box brings
+// several k-blocks, as slices of a third axis. Such a map needs whole k-blocks: its last slice
+// would reach into the next row.
+bool Sliced(const SwapKernel& kernel, std::int64_t row_bytes) {
+  return kernel.stage_blocks() > 1 && row_bytes > kBlockBytes && row_bytes % kBlockBytes == 0;
+}
+
+// A map of bytes, whatever the format.
+TensorMapPlan BytesPlan(const SwapKernel& kernel, int k, int rows, std::int64_t ld, int box_rows) {
+  const std::int64_t row_bytes = std::int64_t{k} * kernel.format->element_bytes;
+  TensorMapPlan plan;
+  plan.inner = static_cast<std::uint64_t>(row_bytes);
+  if (Sliced(kernel, row_bytes)) {
+    plan.inner = kBlockBytes;
+    plan.depth = static_cast<std::uint64_t>(row_bytes / kBlockBytes);
+    plan.depth_bytes = kBlockBytes;
+    plan.box_depth = static_cast<std::uint32_t>(kernel.stage_blocks());
+  }
+  plan.outer = static_cast<std::uint64_t>(rows);
+  plan.pitch_bytes = static_cast<std::uint64_t>(ld * kernel.format->element_bytes);
+  plan.box_inner = kBlockBytes;
+  plan.box_outer = static_cast<std::uint32_t>(box_rows);
+  return plan;
+}
+
+}  // namespace
+
+std::string SwapKernel::Id(int residency) const {
+  return std::string("sm90_") + format->name + "_swap/" + instance.id + "/r" +
+         std::to_string(residency);
+}
+
+int SwapStages(const SwapKernel& kernel, int k_blocks, int splits, int residency) {
+  const int budget = std::min(kSmemPerCta, kSmemPerSm / residency - kSmemReserved);
+  int stages = std::min(kSwapMaxStages, CeilDiv(CeilDiv(k_blocks, kernel.stage_blocks()), splits));
+  while (stages > 0 && kernel.layout.Total(stages, splits) > budget) --stages;
+  return stages;
+}
+
+bool SwapFits(const SwapKernel& kernel, int k_blocks, int splits, int residency) {
+  const int loads = CeilDiv(k_blocks, kernel.stage_blocks());
+  return splits >= 1 && splits <= kSwapMaxSplits && loads >= splits &&
+         SwapStages(kernel, k_blocks, splits, residency) >=
+             std::min(kernel.min_stages, CeilDiv(loads, splits));
+}
+
+bool PlanSwap(const SwapKernel& kernel, const BlockScaledProblem& problem, int splits,
+              int residency, SwapLaunch* launch) {
+  const int k_blocks = CeilDiv(problem.k, kernel.block_k());
+  if (!SwapFits(kernel, k_blocks, splits, residency)) return false;
+  const int loads = CeilDiv(k_blocks, kernel.stage_blocks());
+  const int stages = SwapStages(kernel, k_blocks, splits, residency);
+
+  SwapParams& params = launch->params;
+  if (!EncodeTensorMap(BytesPlan(kernel, problem.k, problem.n, problem.ldb, kernel.rows()),
+                       problem.b, &params.weights) ||
+      !EncodeTensorMap(BytesPlan(kernel, problem.k, problem.m, problem.lda, kernel.tokens()),
+                       problem.a, &params.activations)) {
+    return false;
+  }
+  params.scale_a = problem.scale_a;
+  params.scale_b = problem.scale_b;
+  params.d = problem.d;
+  params.ldd = problem.ldd;
+  params.scale_a_row = problem.scale_a_row;
+  params.scale_a_block = problem.scale_a_block;
+  params.scale_b_column = problem.scale_b_column;
+  params.scale_b_block = problem.scale_b_block;
+  params.m = problem.m;
+  params.n = problem.n;
+  params.k_blocks = k_blocks;
+  params.loads_each = loads / splits;
+  params.loads_rest = loads % splits;
+  params.sliced = Sliced(kernel, std::int64_t{problem.k} * kernel.format->element_bytes) ? 1 : 0;
+  params.stages = stages;
+  params.epilogue = problem.epilogue;
+  params.epilogue.alpha = problem.alpha;
+  params.early_weights = problem.pdl ? 1 : 0;
+  launch->kernel = &kernel;
+  launch->splits = splits;
+  launch->smem_bytes = kernel.layout.Total(stages, splits);
+  launch->row_tiles = CeilDiv(problem.n, kernel.rows());
+  launch->token_tiles = CeilDiv(problem.m, kernel.tokens());
+  return launch->row_tiles <= kMaxGridZ && launch->token_tiles <= kMaxGridZ;
+}
+
+bool RebindSwap(const GemmOperands& operands, SwapLaunch* launch) {
+  SwapParams& params = launch->params;
+  if (launch->kernel->format->sums == Sums::kBlockScaled) {
+    params.scale_a = operands.scale_a;
+  } else {
+    params.epilogue.scale_a = operands.scale_a;
+  }
+  params.d = operands.d;
+  params.epilogue.alpha = operands.alpha;
+  params.epilogue.beta = operands.beta;
+  params.epilogue.c = operands.c;
+  return ReplaceTensorMapAddress(&params.activations, operands.a);
+}
+
+cudaError_t LoadSwap(const SwapKernel& kernel) {
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              kSmemPerCta);
+}
+
+cudaError_t LaunchSwap(const SwapLaunch& launch, cudaStream_t stream) {
+  cudaLaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (launch.splits > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(launch.splits);
+    attributes[count].val.clusterDim.y = 1;
+    attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
+  if (launch.params.early_weights != 0) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count].val.programmaticStreamSerializationAllowed = 1;
+    ++count;
+  }
+  cudaLaunchConfig_t config{};
+  // Token tiles that share weights are neighbours in launch order, so the weights leave DRAM once.
+  config.gridDim =
+      dim3(static_cast<unsigned>(launch.splits), static_cast<unsigned>(launch.token_tiles),
+           static_cast<unsigned>(launch.row_tiles));
+  config.blockDim = dim3(static_cast<unsigned>(launch.kernel->threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(launch.smem_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  void* arguments[] = {const_cast<SwapParams*>(&launch.params)};
+  return cudaLaunchKernelExC(&config, launch.kernel->function, arguments);
+}
+
+}  // namespace culet::sm90

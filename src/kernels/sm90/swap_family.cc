@@ -1,0 +1,103 @@
+// The small-M kernels as culet::Kernels: one for each compiled kernel and number of CTAs that a
+// multiprocessor is to hold.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/catalog.h"
+#include "kernels/sm90/block_scaled_kernel.h"
+#include "kernels/sm90/swap.h"
+#include "kernels/sm90/times.h"
+
+namespace culet {
+namespace {
+
+using sm90::CeilDiv;
+using sm90::EpilogueKind;
+using sm90::SwapKernel;
+using sm90::SwapLaunch;
+
+// Beyond, kernels with large tiles of A are the better family on every shape measured.
+constexpr int kMaxRowsOfA = 256;
+constexpr int kMaxTokenTiles = 4;
+
+struct Planned : SwapLaunch {
+  bool Rebind(const sm90::GemmOperands& operands) { return sm90::RebindSwap(operands, this); }
+  bool AddsC() const { return kernel->epilogue == EpilogueKind::kGeneral; }
+  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchSwap(*this, stream); }
+};
+
+class Swap final : public sm90::BlockScaledKernel<Planned> {
+ public:
+  Swap(const SwapKernel& kernel, int residency, KernelDesc desc, KernelInfo info)
+      : BlockScaledKernel(desc, std::move(info)), kernel_(kernel), residency_(residency) {}
+
+  Feasibility why(const GemmDesc& p) const noexcept override {
+    if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
+    const Feasibility common =
+        kernel_.epilogue == EpilogueKind::kGeneral ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
+    if (!common.ok()) return common;
+    if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
+      return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
+    if (p.align_a < 16 || p.align_b < 16)
+      return Feasibility::Refuse("A and B, pointers and rows, must be aligned to 16 bytes (TMA)");
+    if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");
+    if (p.m > kMaxRowsOfA || CeilDiv(p.m, kernel_.tokens()) > kMaxTokenTiles)
+      return Feasibility::Refuse("made for fewer rows of A");
+    if (CeilDiv(p.n, kernel_.rows()) > 65535) return Feasibility::Refuse("n is too large");
+    return Feasibility::Ok();
+  }
+
+  int GetMaxSplits(const int4& shape, int, std::size_t, std::size_t) const override {
+    // Not the largest number that fits: more splits can leave fewer stages, then again more.
+    const int k_blocks = CeilDiv(shape.z, kernel_.block_k());
+    int splits = 1;
+    while (sm90::SwapFits(kernel_, k_blocks, splits + 1, residency_)) ++splits;
+    return splits;
+  }
+
+  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
+                   int splits) const noexcept override {
+    return sm90::Fp8SwapUs(p.pdl ? sm90::kFp8SwapDependent : sm90::kFp8SwapAlone,
+                           sm90::ChipOf(device, rates, p.sm_budget), kernel_, residency_, splits,
+                           sm90::ExtentsOf(p));
+  }
+
+ private:
+  bool Plan(const GemmArgs& args, int, int splits, Planned* launch) const override {
+    return sm90::PlanSwap(kernel_, sm90::ToBlockScaled(args), splits, residency_, launch);
+  }
+  cudaError_t Load() const override { return sm90::LoadSwap(kernel_); }
+
+  const SwapKernel& kernel_;
+  const int residency_;
+};
+
+}  // namespace
+
+void AddSm90Swap(const DeviceInfo& device, KernelList& kernels) {
+  if (device.arch != 900) return;
+  for (const SwapKernel& kernel : sm90::SwapKernels()) {
+    for (int residency = 1; residency <= sm90::kSwapMaxResidency; ++residency) {
+      if ((kernel.instance.residencies >> residency & 1) == 0) continue;
+      KernelDesc desc = kernel.epilogue == EpilogueKind::kGeneral
+                            ? sm90::GeneralDesc(*kernel.format)
+                            : sm90::BlockScaledDesc(kernel.output_bytes());
+      desc.tile_m = kernel.tokens(), desc.tile_n = kernel.rows(), desc.tile_k = kernel.block_k();
+      desc.split_k = true;
+      const int stages = sm90::SwapStages(kernel, 1 << 20, 1, residency);
+      desc.stages = stages;
+      KernelInfo info;
+      info.name = kernel.Id(residency);
+      info.registers = kernel.instance.registers;
+      info.dynamic_smem_size = kernel.layout.Total(stages, 1);
+      info.max_active_ctas = residency;
+      info.chunk_size_k = kernel.block_k();
+      kernels.push_back(std::make_unique<Swap>(kernel, residency, desc, std::move(info)));
+    }
+  }
+}
+
+}  // namespace culet
