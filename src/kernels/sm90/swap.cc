@@ -55,6 +55,18 @@ TensorMapPlan BytesPlan(const SwapKernel& kernel, int k, int rows, std::int64_t 
   return plan;
 }
 
+// The map of an operand, and that of the boxes of `box_rows` that reach beyond its last row.
+bool EncodeOperand(const SwapKernel& kernel, const void* data, int k, int rows, std::int64_t ld,
+                   int box_rows, CUtensorMap* map, CUtensorMap* rest) {
+  if (!EncodeTensorMap(BytesPlan(kernel, k, rows, ld, box_rows), data, map)) return false;
+  *rest = *map;
+  if (rows % box_rows == 0) return true;
+  // Slices of fewer rows would move together in shared memory.
+  TensorMapPlan plan = BytesPlan(kernel, k, rows, ld, rows % box_rows);
+  plan.box_depth = 1;
+  return EncodeTensorMap(plan, data, rest);
+}
+
 }  // namespace
 
 std::string SwapKernel::Id(int residency) const {
@@ -84,10 +96,10 @@ bool PlanSwap(const SwapKernel& kernel, const BlockScaledProblem& problem, int s
   const int stages = SwapStages(kernel, k_blocks, splits, residency);
 
   SwapParams& params = launch->params;
-  if (!EncodeTensorMap(BytesPlan(kernel, problem.k, problem.n, problem.ldb, kernel.rows()),
-                       problem.b, &params.weights) ||
-      !EncodeTensorMap(BytesPlan(kernel, problem.k, problem.m, problem.lda, kernel.tokens()),
-                       problem.a, &params.activations)) {
+  if (!EncodeOperand(kernel, problem.b, problem.k, problem.n, problem.ldb, kernel.rows(),
+                     &params.weights, &params.weights_rest) ||
+      !EncodeOperand(kernel, problem.a, problem.k, problem.m, problem.lda, kernel.tokens(),
+                     &params.activations, &params.activations_rest)) {
     return false;
   }
   params.scale_a = problem.scale_a;
@@ -127,7 +139,8 @@ bool RebindSwap(const GemmOperands& operands, SwapLaunch* launch) {
   params.epilogue.alpha = operands.alpha;
   params.epilogue.beta = operands.beta;
   params.epilogue.c = operands.c;
-  return ReplaceTensorMapAddress(&params.activations, operands.a);
+  return ReplaceTensorMapAddress(&params.activations, operands.a) &&
+         ReplaceTensorMapAddress(&params.activations_rest, operands.a);
 }
 
 cudaError_t LoadSwap(const SwapKernel& kernel) {

@@ -99,8 +99,11 @@ constexpr int Hold(auto... ctas) { return (0 | ... | (1 << ctas)); }
 
 /// The kernel's one argument.
 struct SwapParams {
-  CUtensorMap weights;             ///< (k, n) bytes, box (128, rows of a CTA); see `sliced`
-  CUtensorMap activations;         ///< (k, m) bytes, box (128, tokens of a CTA)
+  CUtensorMap weights;      ///< (k, n) bytes, box (128, rows of a CTA); see `sliced`
+  CUtensorMap activations;  ///< (k, m) bytes, box (128, tokens of a CTA)
+  /// The same with boxes of one k-block that end with the last row, for tiles that reach beyond the
+  /// matrix: the copy engine takes longer to fill a row with zeros than to load one.
+  CUtensorMap weights_rest, activations_rest;
   const float* scale_a = nullptr;  ///< of Sums::kBlockScaled; strides are in elements
   const float* scale_b = nullptr;
   void* d = nullptr;

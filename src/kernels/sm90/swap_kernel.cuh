@@ -44,33 +44,46 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const int first = (rank * p.loads_each + min(rank, p.loads_rest)) * C::kStageBlocks;
   const int count = min(loads * C::kStageBlocks, p.k_blocks - first);
   constexpr int kTmaWarp = C::kConsumers / 32, kScaleWarp = kTmaWarp + 1;
-  constexpr uint32_t kStageTx = C::kStageBytes;
+  // Boxes end with the matrix: rows behind it keep what the stage held before, and only elements of
+  // D that are not stored read them.
+  const int rows = min(C::kRows, p.n - row0), tokens = min(C::kTokens, p.m - token0);
+  const uint32_t stage_bytes = (rows + tokens) * kBlockBytes * C::kStageBlocks;
 
   // Under programmatic dependent launch the weights come before the wait for the kernel before.
   // Otherwise what all CTAs share comes first: DRAM serves the weights of all stages in any order,
   // and whatever is asked for later queues behind them (3 us measured).
   const bool early_weights = p.early_weights != 0;
-  const auto load = [&](uint8_t* to, const CUtensorMap* map, uint64_t* full, int i, int row,
-                        int rows, auto... policy) {
+  // `whole`: the box has all of a tile's kTileRows, from `row` on.
+  const auto load = [&]<int kTileRows>(uint8_t* to, const CUtensorMap* map, bool whole,
+                                       uint64_t* full, int i, int row, auto... policy) {
     const int block = first + i * C::kStageBlocks;
     if (C::kStageBlocks > 1 && p.sliced) {
       TmaLoad3(to, map, full, 0, row, block, policy...);
+      if (whole) return;
+#pragma unroll
+      for (int j = 1; j < C::kStageBlocks; ++j)
+        TmaLoad3(to + j * kTileRows * kBlockBytes, map, full, 0, row, block + j, policy...);
     } else {
 #pragma unroll
       for (int j = 0; j < C::kStageBlocks; ++j)
-        TmaLoad(to + j * rows * 128, map, full, (block + j) * 128, row, policy...);
+        TmaLoad(to + j * kTileRows * kBlockBytes, map, full, (block + j) * kBlockBytes, row,
+                policy...);
     }
   };
+  const CUtensorMap* const activations = tokens < C::kTokens ? &p.activations_rest : &p.activations;
+  const CUtensorMap* const weights = rows < C::kRows ? &p.weights_rest : &p.weights;
   const auto load_activations = [&](int stage, int i) {
-    load(shared.activations(stage), &p.activations, &shared.full[stage], i, token0, C::kTokens);
+    load.template operator()<C::kTokens>(shared.activations(stage), activations,
+                                         tokens == C::kTokens, &shared.full[stage], i, token0);
   };
   // Weights are read once (by neighbours at a time, where tokens take several tiles) and must not
   // push anything else out of L2.
   const auto load_weights = [&](int stage, int i) {
-    load(shared.weights(stage), &p.weights, &shared.full[stage], i, row0, C::kRows, EvictFirst());
+    load.template operator()<C::kRows>(shared.weights(stage), weights, rows == C::kRows,
+                                       &shared.full[stage], i, row0, EvictFirst());
   };
   const auto load_stage = [&](int i) {
-    BarrierArriveExpect(&shared.full[i], kStageTx);
+    BarrierArriveExpect(&shared.full[i], stage_bytes);
     if (!early_weights) load_activations(i, i);
     load_weights(i, i);
   };
@@ -84,8 +97,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     load_stage(0);
   }
   if (warp == kScaleWarp && ElectOne()) {  // beside the first load, not ahead of it
-    PrefetchTensorMap(&p.weights);
-    PrefetchTensorMap(&p.activations);
+    PrefetchTensorMap(weights);
+    PrefetchTensorMap(activations);
   }
   if (warp < 2 && lane == 0) {
     if (warp == 0) {
@@ -139,7 +152,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
 #pragma unroll 1
       for (int i = stages; i < loads; ++i) {
         BarrierWait(&shared.empty[at.stage], at.parity ^ 1);
-        BarrierArriveExpect(&shared.full[at.stage], kStageTx);
+        BarrierArriveExpect(&shared.full[at.stage], stage_bytes);
         load_activations(at.stage, i);
         load_weights(at.stage, i);
         at.Advance(stages);
