@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/fake_cublaslt.h"
+#include "fake_cublaslt.h"
 #include "kernels/cublaslt/lt_search.h"
 
 namespace culet::lt {
@@ -101,7 +101,7 @@ TEST(LtLibrary, TakesTheFirstPlaceThatServes) {
   EXPECT_EQ((*library)->origin(), "a good one");
   EXPECT_EQ((*library)->file(), CULET_FAKE_CUBLASLT);
   EXPECT_EQ((*library)->version(), 130100u);
-  EXPECT_EQ((*library)->VersionText(), "13.1.0");
+  EXPECT_EQ((*library)->version_text(), "13.1.0");
 }
 
 TEST(LtLibrary, FindsACopyThatIsMapped) {

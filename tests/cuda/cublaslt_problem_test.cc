@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda/fake_cublaslt.h"
+#include "fake_cublaslt.h"
 #include "kernels/cublaslt/lt_scales.h"
 
 namespace culet::lt {
@@ -44,8 +44,8 @@ GemmDesc Product(const Format& format, DataType d) {
   p.arch = 900;
   p.type_a = p.type_b = format.type;
   p.type_d = d;
-  p.quant_a = format.quant_a;
-  p.quant_b = format.quant_b;
+  p.quant_a = format.scaling.quant_a;
+  p.quant_b = format.scaling.quant_b;
   if (IsScaled(format)) p.type_u = p.type_v = kF32;
   p.m = 48, p.n = 64, p.k = 256;
   return p;

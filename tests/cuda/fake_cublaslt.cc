@@ -1,4 +1,4 @@
-#include "cuda/fake_cublaslt.h"
+#include "fake_cublaslt.h"
 
 #include <cstring>
 

@@ -6,6 +6,15 @@
 #include <array>
 
 namespace culet::lt {
+namespace {
+
+// The library calls some of what it does not have an invalid value.
+Status Refusal(const Library& library, int status, const char* call) {
+  const Status said = library.StatusOf(status, call);
+  return status == kInvalidValue ? Status(StatusCode::kUnsupported, said.message()) : said;
+}
+
+}  // namespace
 
 Result<std::vector<Algorithm>> FindAlgorithms(const Library& library, Handle handle, Problem p,
                                               Preference preference) {
@@ -15,7 +24,7 @@ Result<std::vector<Algorithm>> FindAlgorithms(const Library& library, Handle han
   const int status = library.functions().MatmulAlgoGetHeuristic(
       handle, &p.operation, &p.left, &p.right, &p.c, &p.d, &preference, kMostAlgorithms,
       found.data(), &count);
-  CULET_RETURN_IF_ERROR(library.StatusOf(status, kCall));
+  CULET_RETURN_IF_ERROR(Refusal(library, status, kCall));
   std::vector<Algorithm> usable;
   for (int i = 0; i < std::clamp(count, 0, kMostAlgorithms); ++i) {
     const HeuristicResult& result = found[static_cast<std::size_t>(i)];
@@ -25,7 +34,7 @@ Result<std::vector<Algorithm>> FindAlgorithms(const Library& library, Handle han
   }
   if (usable.empty()) {
     return Status(StatusCode::kUnsupported, fmt::format("{} offers no algorithm (cuBLASLt {})",
-                                                        kCall, library.VersionText()));
+                                                        kCall, library.version_text()));
   }
   return usable;
 }
@@ -36,8 +45,8 @@ Status CheckAlgorithm(const Library& library, Handle handle, Problem p,
   HeuristicResult result{};
   const int status = library.functions().MatmulAlgoCheck(handle, &p.operation, &p.left, &p.right,
                                                          &p.c, &p.d, &algorithm, &result);
-  CULET_RETURN_IF_ERROR(library.StatusOf(status, kCall));
-  CULET_RETURN_IF_ERROR(library.StatusOf(result.status, kCall));
+  CULET_RETURN_IF_ERROR(Refusal(library, status, kCall));
+  CULET_RETURN_IF_ERROR(Refusal(library, result.status, kCall));
   if (result.workspace_bytes > kWorkspaceBytes) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("{}: the algorithm takes {} bytes of workspace, it gets {}", kCall,

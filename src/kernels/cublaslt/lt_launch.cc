@@ -37,22 +37,28 @@ struct Failure {
   cudaError_t cuda = cudaSuccess;
 };
 
-Failure Run(const Launch& launch, const Operands& operands, const Workspace& workspace,
+Failure Run(const LtLaunch& launch, const Operands& operands, const Workspace& workspace,
             cudaStream_t stream) noexcept {
   const Functions& f = launch.library->functions();
   Problem p = launch.problem;
+  std::byte* const room = static_cast<std::byte*>(workspace.partials) + kWorkspaceBytes;
+  Pointers pointers;
   if (launch.scaled) {
-    std::byte* const room = static_cast<std::byte*>(workspace.partials) + kWorkspaceBytes;
     ScaleCopy copy_a, copy_b;
-    Pointers pointers;
     pointers.scale_a = Placed(launch.scales.a, operands.u, room, &copy_a);
     pointers.scale_b = Placed(launch.scales.b, launch.v, room + launch.scales.offset_b(), &copy_b);
-    if (const cudaError_t error = CopyScales(copy_a, copy_b, stream); error != cudaSuccess) {
-      return {kSuccess, error};
-    }
-    if (const int status = SetPointers(f, p.swapped, pointers, &p.operation); status != kSuccess) {
-      return {status, cudaSuccess};
-    }
+    const cudaError_t error = CopyScales(copy_a, copy_b, stream);
+    if (error != cudaSuccess) return {kSuccess, error};
+  }
+  if (launch.bias != nullptr) {
+    std::byte* const bias = room + launch.scales.bytes();
+    const cudaError_t error =
+        cudaMemcpyAsync(bias, launch.bias, launch.bias_bytes, cudaMemcpyDeviceToDevice, stream);
+    if (error != cudaSuccess) return {kSuccess, error};
+    pointers.bias = bias;
+  }
+  if (const int status = SetPointers(f, p.swapped, pointers, &p.operation); status != kSuccess) {
+    return {status, cudaSuccess};
   }
   const void* const left = p.swapped ? launch.b : operands.a;
   const void* const right = p.swapped ? operands.a : launch.b;
@@ -88,23 +94,24 @@ class Recording {
 
 }  // namespace
 
-int Launch::Start(const Operands& operands, const Workspace& workspace,
-                  cudaStream_t stream) const noexcept {
+int LtLaunch::Start(const Operands& operands, const Workspace& workspace,
+                    cudaStream_t stream) const noexcept {
   if (operands.beta != 0.0f && !has_c) return static_cast<int>(StatusCode::kInvalidArgument);
   const Failure failure = Run(*this, operands, workspace, stream);
   return failure.cuda != cudaSuccess ? -static_cast<int>(failure.cuda) : CodeOf(failure.library);
 }
 
-Status Launch::Rehearse() const {
+Status LtLaunch::Rehearse() const {
   const RelaxedCapture relaxed;
   // Nothing runs, so any aligned addresses will do.
   char* const somewhere = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
   Workspace workspace;
   workspace.partials = somewhere;
-  workspace.partials_size = PartialBytes(scales);
-  Launch launch = *this;
+  workspace.partials_size = PartialBytes(scales, bias_bytes);
+  LtLaunch launch = *this;
   launch.b = somewhere;
   launch.v = somewhere;
+  if (bias != nullptr) launch.bias = somewhere;
   const Operands operands{1.0f, has_c ? 1.0f : 0.0f, somewhere, somewhere, somewhere, somewhere};
 
   if (scaled) CULET_RETURN_IF_ERROR(CudaStatus(LoadCopyScales(), "loading the copy of scales"));
@@ -122,6 +129,8 @@ Status Launch::Rehearse() const {
   return status;
 }
 
-std::size_t PartialBytes(const Scales& scales) noexcept { return kWorkspaceBytes + scales.bytes(); }
+std::size_t PartialBytes(const Scales& scales, std::size_t bias_bytes) noexcept {
+  return kWorkspaceBytes + scales.bytes() + bias_bytes;
+}
 
 }  // namespace culet::lt

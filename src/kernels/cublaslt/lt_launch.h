@@ -21,16 +21,18 @@ struct Operands {
 };
 
 /// Plain data: copied, and started from several threads at a time.
-struct Launch {
+struct LtLaunch {
   const Library* library = nullptr;
   Handle handle = nullptr;
-  Problem problem{};  ///< with the pointers of bias and, where nothing is copied, of B's scales
+  Problem problem{};  ///< with the pointer of a bias that is not copied
   Algorithm algorithm{};
   Scales scales;
   bool scaled = false;
   bool has_c = false;
   const void* b = nullptr;
   const void* v = nullptr;
+  const void* bias = nullptr;  ///< to be copied to where it is aligned; null: none, or in place
+  std::size_t bias_bytes = 0;  ///< of any bias
 
   /// Allocates nothing and takes no lock. Returns 0, a StatusCode or a negated cudaError_t.
   int Start(const Operands& operands, const Workspace& workspace,
@@ -43,8 +45,8 @@ struct Launch {
   Status Rehearse() const;
 };
 
-/// Workspace::partials of a launch: what the library gets, then copies of scales.
-std::size_t PartialBytes(const Scales& scales) noexcept;
+/// Workspace::partials of a launch: what the library gets, then copies of scales and of a bias.
+std::size_t PartialBytes(const Scales& scales, std::size_t bias_bytes) noexcept;
 
 /// While it lives, the calling thread may load and allocate though a thread records a graph.
 class RelaxedCapture {

@@ -81,9 +81,10 @@ Result<std::unique_ptr<Library>> Library::Open(std::span<const Place> places) {
       continue;
     }
     library->version_ = library->functions_.GetVersion();
+    library->version_text_ = VersionText(library->version_);
     if (library->version_ < kLeastVersion) {
-      reject(fmt::format("is version {}; {} is the oldest that serves", library->VersionText(),
-                         culet::lt::VersionText(kLeastVersion)));
+      reject(fmt::format("is version {}; {} is the oldest that serves", library->version_text_,
+                         VersionText(kLeastVersion)));
       continue;
     }
     library->file_ =
@@ -110,8 +111,6 @@ std::string VersionText(std::size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-std::string Library::VersionText() const { return culet::lt::VersionText(version_); }
-
 Result<Handle> Library::HandleOf(int ordinal) {
   const std::lock_guard lock(mutex_);
   if (const auto it = handles_.find(ordinal); it != handles_.end()) return it->second;
@@ -129,7 +128,7 @@ Status Library::StatusOf(int status, const char* call) const {
                           : status == kInvalidValue ? StatusCode::kInvalidArgument
                                                     : StatusCode::kInternal;
   return Status(code, fmt::format("{}: status {}, {} (cuBLASLt {})", call, status,
-                                  words != nullptr ? words : "no words", VersionText()));
+                                  words != nullptr ? words : "no words", version_text_));
 }
 
 }  // namespace culet::lt

@@ -31,7 +31,7 @@ class Library {
   /// cublasLtGetVersion(): 130100 is 13.1.0.
   std::size_t version() const noexcept { return version_; }
   /// "13.1.0".
-  std::string VersionText() const;
+  const std::string& version_text() const noexcept { return version_text_; }
   const std::string& file() const noexcept { return file_; }
   const std::string& origin() const noexcept { return origin_; }
 
@@ -48,7 +48,7 @@ class Library {
 
   Functions functions_{};
   std::size_t version_ = 0;
-  std::string file_, origin_;
+  std::string version_text_, file_, origin_;
   std::mutex mutex_;
   std::map<int, Handle> handles_;
 };

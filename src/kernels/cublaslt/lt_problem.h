@@ -19,23 +19,37 @@ namespace culet::lt {
 /// and what bits they give. NVIDIA's advice for Hopper.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
+/// How A and B are scaled.
+struct Scaling {
+  QuantDesc quant_a, quant_b;
+  ScaleMode mode_a = kScalar32F, mode_b = kScalar32F;
+};
+
+/// Where the library has a kind of product.
+struct Reach {
+  int least_arch, most_arch;
+  std::size_t least_version;
+};
+
+/// What PredictUs is made of.
+struct Costs {
+  double launch_us, bandwidth_share, matrix_share;
+};
+
 /// One kind of product that the library knows.
 struct Format {
   const char* id;  ///< of the kernel
   DataType type;   ///< of A and B
-  QuantDesc quant_a, quant_b;
-  ScaleMode mode_a, mode_b;  ///< where there are scales
-  int least_arch, most_arch;
-  std::size_t least_version;  ///< of the library
-  // What PredictUs is made of.
-  double launch_us, bandwidth_share, matrix_share;
+  Scaling scaling;
+  Reach reach;
+  Costs costs;
 };
 
 std::span<const Format> Formats();
 
 /// Whether A or B is scaled.
 constexpr bool IsScaled(const Format& format) noexcept {
-  return format.quant_a.type != QuantType::kNone;
+  return format.scaling.quant_a.type != QuantType::kNone;
 }
 
 /// Ok, or what keeps the library from this problem as far as its manual says; the base class

@@ -33,9 +33,9 @@ ScaleMatrix MatrixOf(ScaleMode mode, int outer, int k, Order along_k_order,
 Scales ScalesOf(const Format& format, const GemmDesc& desc, const MatrixLayout& u,
                 const MatrixLayout& v) noexcept {
   Scales scales;
-  if (!IsScaled(format) || format.mode_a == kScalar32F) return scales;
-  scales.a = MatrixOf(format.mode_a, desc.m, desc.k, Order::kRowMajor, u);
-  scales.b = MatrixOf(format.mode_b, desc.n, desc.k, Order::kColMajor, v);
+  if (!IsScaled(format) || format.scaling.mode_a == kScalar32F) return scales;
+  scales.a = MatrixOf(format.scaling.mode_a, desc.m, desc.k, Order::kRowMajor, u);
+  scales.b = MatrixOf(format.scaling.mode_b, desc.n, desc.k, Order::kColMajor, v);
   return scales;
 }
 

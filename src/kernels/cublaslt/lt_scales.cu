@@ -14,7 +14,8 @@ struct Copies {
   ScaleCopy copy[2];
 };
 
-__global__ void __launch_bounds__(kTile* kRows) CopyScalesKernel(const Copies copies) {
+__global__ void __launch_bounds__(kTile* kRows)
+    CopyScalesKernel(const __grid_constant__ Copies copies) {
   __shared__ float tile[kTile][kTile + 1];
   const ScaleCopy& copy = copies.copy[blockIdx.z];
   if (copy.from == nullptr) return;
