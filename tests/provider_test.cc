@@ -160,6 +160,25 @@ TEST_F(ProviderTest, AHeuristicWithoutAnAnswerIsAReason) {
   EXPECT_THAT(Explained(), HasSubstr("has no variant for this problem"));
 }
 
+TEST_F(ProviderTest, ALibraryIsOpenedForWhatItIsPredictedToServe) {
+  library_->predicted_us = 1e9;
+  ASSERT_TRUE(gemm_.Choose(desc_).ok());
+  EXPECT_EQ(library_->probes, 0) << "an own kernel comes first";
+  EXPECT_EQ(library_->heuristics, 0);
+  EXPECT_EQ(Launches().size(), 3u) << "a tuner asks";
+  EXPECT_EQ(library_->probes, 1);
+
+  library_->predicted_us = 1e-7;
+  GemmDesc other = desc_;
+  other.m = 5;
+  EXPECT_EQ(gemm_.Choose(other)->kernel, library_);
+  other.m = 6;
+  library_->variants = 0;
+  const auto next = gemm_.Choose(other);
+  ASSERT_TRUE(next.ok()) << next.status().ToString();
+  EXPECT_NE(next->kernel, library_) << "its heuristic refuses: the next one serves";
+}
+
 TEST_F(ProviderTest, AnAbsentLibraryIsAReasonAndProbedOnce) {
   library_->absent = true;
   EXPECT_EQ(library_->probes, 0) << "nothing is loaded before it is needed";

@@ -37,11 +37,12 @@ constexpr int kMostVariants = 64;
 
 // Errors: what the kernel threw, or why it has no variant.
 Status AppendLaunches(Kernel& kernel, const GemmDesc& desc, const DeviceInfo& device,
-                      const HardwareRates& rates, std::vector<LaunchSpec>& candidates) {
+                      const HardwareRates& rates, Asking asking,
+                      std::vector<LaunchSpec>& candidates) {
   const int4 shape = ShapeOf(desc);
   const auto swizzles = MaxSwizzle(kernel, shape);
   if (!swizzles.ok()) return swizzles.status();
-  const auto variants = Variants(kernel, desc);
+  const auto variants = asking == Asking::kAll ? Variants(kernel, desc) : Result<int>(1);
   if (!variants.ok()) return variants.status();
   for (int swizzle = 0; swizzle <= std::clamp(*swizzles, 0, kMaxSwizzle); ++swizzle) {
     const auto cuts = MaxSplits(kernel, shape, swizzle, kBarrierBytes, kPartialBytes);
@@ -77,11 +78,13 @@ bool IsOf(const LaunchSpec& spec, Backend backend) {
 }  // namespace
 
 std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, const GemmDesc& desc,
-                                            const DeviceInfo& device, const HardwareRates& rates) {
+                                            const DeviceInfo& device, const HardwareRates& rates,
+                                            Asking asking) {
   std::vector<LaunchSpec> candidates;
   for (Kernel* kernel : kernels) {
     const std::size_t before = candidates.size();
-    if (Takes(*kernel, desc) && !AppendLaunches(*kernel, desc, device, rates, candidates).ok()) {
+    const bool taken = asking == Asking::kAll ? Takes(*kernel, desc) : kernel->is_feasible(desc);
+    if (taken && !AppendLaunches(*kernel, desc, device, rates, asking, candidates).ok()) {
       candidates.resize(before);
     }
   }
@@ -89,10 +92,14 @@ std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, co
   return candidates;
 }
 
+bool IsCandidate(const Kernel& kernel, const GemmDesc& desc) {
+  return kernel.available().ok() && Variants(kernel, desc).ok();
+}
+
 std::string WhyNoCandidate(Kernel& kernel, const GemmDesc& desc) {
   if (std::string refusal = WhyNot(kernel, desc); !refusal.empty()) return refusal;
   std::vector<LaunchSpec> ignored;
-  const Status status = AppendLaunches(kernel, desc, {}, {}, ignored);
+  const Status status = AppendLaunches(kernel, desc, {}, {}, Asking::kAll, ignored);
   return status.ok() ? "feasible, but no launch parameters fit" : status.message();
 }
 

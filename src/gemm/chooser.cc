@@ -55,9 +55,10 @@ bool Chooser::FindMeasured(const GemmDesc& desc, LaunchSpec& spec) const {
   return true;
 }
 
-std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored) const {
+std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored,
+                                            Asking asking) const {
   const HardwareRates& rates = this->rates(RateType(desc));
-  auto candidates = EnumerateCandidates(registry_.kernels(), desc, device_, rates);
+  auto candidates = EnumerateCandidates(registry_.kernels(), desc, device_, rates, asking);
   const auto known = [](const DispatchCache::Neighbours& neighbours) {
     return neighbours.below.has_value() || neighbours.above.has_value();
   };
@@ -101,9 +102,12 @@ Result<Choice> Chooser::Choose(const GemmDesc& desc, bool reuse_below) {
     if (const auto it = remembered_.find(desc); it != remembered_.end()) return it->second;
   }
   bool anchored = false;
-  const auto candidates = Candidates(desc, &anchored);
-  if (candidates.empty()) return NoKernelFor(desc, registry_);
-  choice = {candidates.front(), anchored ? ChoiceSource::kNeighbours : ChoiceSource::kCostModel};
+  // A library is opened when a product would be its, not for every problem that it might take.
+  const auto candidates = Candidates(desc, &anchored, Asking::kNobody);
+  const auto first = std::ranges::find_if(
+      candidates, [&](const LaunchSpec& spec) { return IsCandidate(*spec.kernel, desc); });
+  if (first == candidates.end()) return NoKernelFor(desc, registry_);
+  choice = {*first, anchored ? ChoiceSource::kNeighbours : ChoiceSource::kCostModel};
   const std::lock_guard lock(mutex_);
   if (remembered_generation_ == generation) remembered_.emplace(desc, choice);
   return choice;

@@ -12,6 +12,7 @@
 #include "culet/dispatch_cache.h"
 #include "culet/gemm.h"
 #include "culet/registry.h"
+#include "gemm/cost_model.h"
 
 namespace culet {
 
@@ -36,7 +37,8 @@ class Chooser {
 
   /// Feasible kernels with their parameters, best first: predicted, and anchored on measured
   /// neighbours where there are any (`anchored` may be null).
-  std::vector<LaunchSpec> Candidates(const GemmDesc& desc, bool* anchored = nullptr) const;
+  std::vector<LaunchSpec> Candidates(const GemmDesc& desc, bool* anchored = nullptr,
+                                     Asking asking = Asking::kAll) const;
 
   const HardwareRates& rates(DataType type) const noexcept {
     return rates_by_type_[static_cast<int>(type)];

@@ -16,11 +16,19 @@ namespace culet {
 /// over the arithmetic rate.
 double RooflineUs(const GemmDesc& desc, const HardwareRates& rates) noexcept;
 
+/// Whether candidates are asked what may load a library: Kernel::Probe and GetVariants.
+enum class Asking { kAll, kNobody };
+
 /// Feasible, available kernels x swizzle x splits x variants with predicted time_us, best first;
 /// equals keep the order of `kernels`. Each spec is within GetMaxSwizzle, GetMaxSplits and
-/// GetVariants; a kernel that throws there, or has no variant, is left out.
+/// GetVariants; a kernel that throws there, or has no variant, is left out. Where nobody is asked,
+/// every feasible kernel counts as available, with variant 0: see IsCandidate.
 std::vector<LaunchSpec> EnumerateCandidates(std::span<Kernel* const> kernels, const GemmDesc& desc,
-                                            const DeviceInfo& device, const HardwareRates& rates);
+                                            const DeviceInfo& device, const HardwareRates& rates,
+                                            Asking asking = Asking::kAll);
+
+/// Whether a feasible kernel is available, too, and has a variant; asks it.
+bool IsCandidate(const Kernel& kernel, const GemmDesc& desc);
 
 /// Why a kernel is not among them, though it may call the problem feasible: what it threw.
 std::string WhyNoCandidate(Kernel& kernel, const GemmDesc& desc);
