@@ -150,6 +150,7 @@ class Problem {
   }
 
   void set_sm_budget(int threads) { case_.sm_budget = threads; }
+  void set_variant(int variant) { variant_ = variant; }
   Matrix& a() { return a_; }
   Matrix& b() { return b_; }
   Matrix& d() { return d_; }
@@ -167,6 +168,7 @@ class Problem {
     args.D = d_.data();
     args.Ddesc = d_.layout();
     args.operation.sm_budget = case_.sm_budget;
+    args.operation.variant = variant_;
     if (case_.scaled()) {
       args.operation.quant_a = case_.quant_a;
       args.operation.quant_b = case_.quant_b;
@@ -325,6 +327,7 @@ class Problem {
 
   Case case_;
   Data data_;
+  int variant_ = 0;
   std::mt19937 random_;
   Matrix a_, b_, d_, u_, v_, c_values_, bias_;
   std::vector<Element> expected_;

@@ -69,8 +69,16 @@ TEST(OnednnGrid, CoversTheOutputAndLeavesNoThreadWithout) {
   for (const int m : {1, 5, 512, 513, 8192}) {
     for (const int n : {1, 63, 64, 100, 4096, 151936}) {
       for (const int threads : {1, 2, 7, 64}) {
-        for (const onednn::Grid& grid :
-             {onednn::DirectGrid(m, n, threads), onednn::SumsGrid(m, n, threads)}) {
+        GemmDesc desc;
+        desc.type_a = kBfloat16;
+        desc.m = m;
+        desc.n = n;
+        desc.k = 4096;
+        std::vector<onednn::Grid> grids = {onednn::SumsGrid(m, n, threads)};
+        for (int variant = 0; variant < onednn::VariantsFor(desc, threads); ++variant) {
+          grids.push_back(onednn::DirectGrid(desc, threads, variant));
+        }
+        for (const onednn::Grid& grid : grids) {
           ASSERT_GT(grid.rows, 0);
           ASSERT_GT(grid.cols, 0);
           EXPECT_GE(std::int64_t{grid.row_parts()} * grid.rows, m);
@@ -165,6 +173,22 @@ TEST_F(Onednn, AlphaBetaBias) {
 TEST_F(Onednn, ABudgetOfThreadsHolds) {
   ASSERT_TRUE(SetHostThreads(4).ok());
   ExpectRight({.m = 3, .n = 1000, .k = 5, .sm_budget = 2});
+}
+
+// By columns and by rows.
+TEST_F(Onednn, EveryVariant) {
+  ASSERT_TRUE(SetHostThreads(3).ok());
+  const Case c{.a = kBfloat16, .b = kBfloat16, .d = kFloat32, .m = 400, .n = 90, .k = 2050};
+  Problem problem(c, Data::kIntegers);
+  problem.ComputeExpected();
+  const GemmDesc desc = *Describe(problem.Args(), 0);
+  ASSERT_EQ(*KernelFor(c).GetVariants(desc), 2);
+  EXPECT_NE(onednn::CutsByRows(desc, 3, 0), onednn::CutsByRows(desc, 3, 1));
+  for (int variant = 0; variant < 2; ++variant) {
+    Problem fresh = problem;
+    fresh.set_variant(variant);
+    EXPECT_EQ(fresh.Check(KernelFor(c)), "") << variant;
+  }
 }
 
 GemmDesc DescOf(const Case& c) { return *Describe(Problem(c, Data::kIntegers).Args(), 0); }

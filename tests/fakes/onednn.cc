@@ -1,7 +1,9 @@
 // A oneDNN for tests: the part of its C interface that culet calls, products by a plain loop.
-// FAKE_ONEDNN in the environment makes it one that culet must refuse, or that fails in use.
+// FAKE_ONEDNN in the environment makes it one that culet must refuse, or that fails in use;
+// FAKE_ONEDNN_TRACE names a file that it leaves when it is loaded.
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,6 +15,13 @@ bool Is(const char* fault) {
   const char* given = std::getenv("FAKE_ONEDNN");
   return given != nullptr && std::strcmp(given, fault) == 0;
 }
+
+// Leaves a file that tells that the library was loaded.
+[[maybe_unused]] const bool g_traced = [] {
+  const char* trace = std::getenv("FAKE_ONEDNN_TRACE");
+  std::FILE* file = trace != nullptr ? std::fopen(trace, "w") : nullptr;
+  return file != nullptr && std::fclose(file) == 0;
+}();
 
 thread_local int g_threads = 5;  // OpenMP's, of the calling thread
 

@@ -21,7 +21,7 @@ constexpr bool IsStored(DataType type) noexcept {
 
 // Measured with AMX, n = k = 4096, m = 128 to 512; assumed without: its dot products are twice as
 // fast as FP32 multiply-adds.
-constexpr double kAmxShare = 3.2, kAvx512Bf16Share = 1.4;
+constexpr double kAmxShare = 3.7, kAmxShareByRows = 5.3, kAvx512Bf16Share = 1.4;
 
 class OnednnKernel final : public ArgsKernel {
  public:
@@ -58,6 +58,10 @@ class OnednnKernel final : public ArgsKernel {
     return onednn::TheLibrary().version.c_str();
   }
 
+  Result<int> GetVariants(const GemmDesc& p) const override {
+    return onednn::VariantsFor(p, Threads(p.sm_budget));
+  }
+
   WorkspaceSize workspace_size(const GemmDesc& p, int, int) const noexcept override {
     const int threads = Threads(p.sm_budget);
     WorkspaceSize size;
@@ -75,12 +79,13 @@ class OnednnKernel final : public ArgsKernel {
     const int units = std::max(1, device.units);
     const int threads = std::min(units, Threads(p.sm_budget));
     const double share = static_cast<double>(threads) / units;
-    const double parts = onednn::DirectGrid(p.m, p.n, threads).parts();
+    const double parts = onednn::DirectGrid(p, threads, 0).parts();
     const double imbalance = std::ceil(parts / threads) * threads / parts;
     const double memory_us = MinimumBytes(p) / (rates.read_gbps * info().bandwidth_share *
                                                 std::min(1.0, 2 * share) * kPerUs);
     const double row_us = 2.0 * p.n * p.k / (rates.gflops * share * kPerUs);
-    const double compute_us = (p.m / MatrixShare() + kConvertRows) * row_us;
+    const double compute_us =
+        (p.m / MatrixShare(onednn::CutsByRows(p, threads, 0)) + kConvertRows) * row_us;
     return std::max(info().launch_us, rates.launch_us) + (memory_us + compute_us) * imbalance;
   }
 
@@ -88,7 +93,7 @@ class OnednnKernel final : public ArgsKernel {
     auto desc = Describe(args, /*arch=*/0);
     if (!desc.ok()) return desc.status();
     const int threads = Threads(desc->sm_budget);
-    return onednn::PrepareMatmul(onednn::TheLibrary(), args, threads,
+    return onednn::PrepareMatmul(onednn::TheLibrary(), args, *desc, threads,
                                  onednn::ThreadBytes(onednn::TheLibrary(), *desc, threads));
   }
 
@@ -102,9 +107,10 @@ class OnednnKernel final : public ArgsKernel {
 
  private:
   // Of the FP32 rate of the vector units. Only asked after Probe.
-  double MatrixShare() const noexcept {
+  double MatrixShare(bool by_rows) const noexcept {
     if (desc().type_a != DataType::kBfloat16) return info().matrix_share;
-    return onednn::TheLibrary().has(onednn::kIsaAmx) ? kAmxShare : kAvx512Bf16Share;
+    if (!onednn::TheLibrary().has(onednn::kIsaAmx)) return kAvx512Bf16Share;
+    return by_rows ? kAmxShareByRows : kAmxShare;
   }
 
   static int Threads(int sm_budget) noexcept {

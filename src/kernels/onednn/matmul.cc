@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
-#include <new>
 #include <utility>
 
 #include "base/fork_mutex.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu/simd_store.h"
+#include "kernels/onednn/part.h"
 
 namespace culet::onednn {
 namespace {
@@ -26,138 +27,6 @@ constexpr std::size_t RoundUp(std::size_t value, std::size_t step) noexcept {
 ForkMutex& MakingMutex() {
   static auto* const mutex = new ForkMutex;
   return *mutex;
-}
-
-/// An object of the library, destroyed by the function that Api names.
-template <class Object, int (*Api::*kDestroy)(Object)>
-class Owned {
- public:
-  explicit Owned(const Api& api) noexcept : api_(&api) {}
-  Owned(Owned&& other) noexcept
-      : api_(other.api_), object_(std::exchange(other.object_, nullptr)) {}
-  ~Owned() {
-    if (object_ != nullptr) static_cast<void>((api_->*kDestroy)(object_));
-  }
-
-  Object get() const noexcept { return object_; }
-  Object* out() noexcept { return &object_; }
-
- private:
-  const Api* api_;
-  Object object_ = nullptr;
-};
-
-using OwnedMemoryDesc = Owned<MemoryDesc, &Api::memory_desc_destroy>;
-using OwnedAttributes = Owned<Attributes, &Api::primitive_attr_destroy>;
-using OwnedPrimitiveDesc = Owned<PrimitiveDesc, &Api::primitive_desc_destroy>;
-using OwnedPrimitive = Owned<Primitive, &Api::primitive_destroy>;
-using OwnedMemory = Owned<Memory, &Api::memory_destroy>;
-using OwnedStream = Owned<Stream, &Api::stream_destroy>;
-
-int TypeCode(DataType type) noexcept { return type == DataType::kBfloat16 ? kBfloat16 : kFloat32; }
-
-int MakeMatrix(const Api& api, int rows, int cols, Order order, std::int64_t ld, int type,
-               OwnedMemoryDesc& desc) {
-  const std::int64_t sizes[] = {rows, cols};
-  // A pitch means nothing where there is one line; the library wants it to be no overlap.
-  const std::int64_t strides[] = {order == Order::kRowMajor ? ld : 1,
-                                  order == Order::kRowMajor ? 1 : ld};
-  return api.memory_desc_create_with_strides(desc.out(), 2, sizes, type, strides);
-}
-
-/// What distinguishes the primitives of a problem.
-struct Operands {
-  int k;
-  DataType type;  ///< of A and B
-  Order order_a, order_b;
-  std::int64_t lda, ldb;
-};
-
-/// One primitive with the descriptions of its operands.
-struct Part {
-  explicit Part(const Api& api) : a(api), b(api), d(api), pd(api), primitive(api) {}
-
-  OwnedMemoryDesc a, b, d;
-  OwnedPrimitiveDesc pd;
-  OwnedPrimitive primitive;
-  MemoryDesc scratchpad = nullptr;  ///< belongs to pd
-  std::size_t scratchpad_bytes = 0;
-
-  /// Describes the product of rows x k and k x cols. Returns a dnnl_status_t.
-  int Describe(const Library& library, const Operands& operands, int rows, int cols,
-               DataType type_d, std::int64_t ldd) {
-    const Api& api = library.api;
-    OwnedAttributes attributes(api);
-    const int type = TypeCode(operands.type);
-    if (const int e = MakeMatrix(api, rows, operands.k, operands.order_a, operands.lda, type, a)) {
-      return e;
-    }
-    if (const int e = MakeMatrix(api, operands.k, cols, operands.order_b, operands.ldb, type, b)) {
-      return e;
-    }
-    if (const int e = MakeMatrix(api, rows, cols, Order::kRowMajor, ldd, TypeCode(type_d), d)) {
-      return e;
-    }
-    if (const int e = api.primitive_attr_create(attributes.out())) return e;
-    if (const int e = api.primitive_attr_set_scratchpad_mode(attributes.get(), kUserScratchpad)) {
-      return e;
-    }
-    if (const int e = api.matmul_primitive_desc_create(pd.out(), library.engine, a.get(), b.get(),
-                                                       nullptr, d.get(), attributes.get())) {
-      return e;
-    }
-    scratchpad = api.primitive_desc_query_md(pd.get(), kQueryScratchpad, 0);
-    scratchpad_bytes = scratchpad != nullptr ? api.memory_desc_get_size(scratchpad) : 0;
-    return kSuccess;
-  }
-
-  int Execute(const Library& library, Stream stream, const void* A, const void* B, void* D,
-              void* scratch) const {
-    const Api& api = library.api;
-    OwnedMemory of_a(api), of_b(api), of_d(api), of_scratchpad(api);
-    // The library takes operands that it only reads without const.
-    const std::pair<OwnedMemory*, std::pair<MemoryDesc, const void*>> operands[] = {
-        {&of_a, {a.get(), A}}, {&of_b, {b.get(), B}}, {&of_d, {d.get(), D}}};
-    for (const auto& [memory, operand] : operands) {
-      if (const int e = api.memory_create(memory->out(), operand.first, library.engine,
-                                          const_cast<void*>(operand.second))) {
-        return e;
-      }
-    }
-    Argument arguments[] = {{kArgSource, of_a.get()},
-                            {kArgWeights, of_b.get()},
-                            {kArgDestination, of_d.get()},
-                            {kArgScratchpad, nullptr}};
-    int count = 3;
-    if (scratchpad_bytes > 0) {
-      if (const int e =
-              api.memory_create(of_scratchpad.out(), scratchpad, library.engine, scratch)) {
-        return e;
-      }
-      arguments[count++].memory = of_scratchpad.get();
-    }
-    return api.primitive_execute(primitive.get(), stream, count, arguments);
-  }
-};
-
-/// D's shapes in a grid: inner parts, and those at the right and lower edges.
-struct Shape {
-  int rows, cols;
-};
-std::array<Shape, 4> ShapesOf(const Grid& grid) {
-  const int last_rows = grid.m - (grid.row_parts() - 1) * grid.rows;
-  const int last_cols = grid.n - (grid.col_parts() - 1) * grid.cols;
-  return {{{grid.rows, grid.cols},
-           {grid.rows, last_cols},
-           {last_rows, grid.cols},
-           {last_rows, last_cols}}};
-}
-
-// The first shape that equals shapes[i].
-std::size_t FirstLike(const std::array<Shape, 4>& shapes, std::size_t i) {
-  std::size_t same = 0;
-  while (shapes[same].rows != shapes[i].rows || shapes[same].cols != shapes[i].cols) ++same;
-  return same;
 }
 
 std::int64_t SumsPitch(const Grid& grid) noexcept {
@@ -188,18 +57,17 @@ class Matmul final : public PreparedKernel {
   Matmul(const Library& library, const GemmArgs& args, std::size_t thread_bytes)
       : library_(library), args_(args), thread_bytes_(thread_bytes) {}
 
-  Status Make(int threads) {
-    const int m = args_.Ddesc.rows, n = args_.Ddesc.cols;
+  Status Make(const GemmDesc& desc, int threads) {
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library_);
-    sums_.grid = SumsGrid(m, n, threads);
+    sums_.grid = SumsGrid(desc.m, desc.n, threads);
     CULET_RETURN_IF_ERROR(
         MakeCut(DataType::kFloat32, SumsPitch(sums_.grid), SumsBytes(sums_.grid), sums_));
     if (args_.operation.bias.data != nullptr || args_.Cdesc.type != DataType::kNull ||
         !WritesType(args_.Adesc.type, args_.Ddesc.type)) {
       return {};
     }
-    direct_.grid = DirectGrid(m, n, threads);
+    direct_.grid = DirectGrid(desc, threads, args_.operation.variant);
     return MakeCut(args_.Ddesc.type, args_.Ddesc.ld, 0, direct_);
   }
 
@@ -226,7 +94,6 @@ class Matmul final : public PreparedKernel {
     const auto shapes = ShapesOf(cut.grid);
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const Shape& shape = shapes[i];
-      // Most grids have one or two shapes.
       const std::size_t same = FirstLike(shapes, i);
       if (same < i) {
         cut.parts[i] = cut.parts[same];
@@ -235,7 +102,7 @@ class Matmul final : public PreparedKernel {
       auto part = std::make_shared<Part>(library_.api);
       int error = part->Describe(library_, operands, shape.rows, shape.cols, type_d, ldd);
       if (error == kSuccess) {
-        error = library_.api.primitive_create(part->primitive.out(), part->pd.get());
+        error = part->Create(library_);
       }
       if (error != kSuccess) {
         return Status(
@@ -243,11 +110,11 @@ class Matmul final : public PreparedKernel {
             fmt::format("oneDNN {} refuses a product of {} x {} x {} (dnnl_status_t {})",
                         library_.version, shape.rows, shape.cols, operands.k, error));
       }
-      if (before + part->scratchpad_bytes > thread_bytes_) {
+      if (before + part->scratchpad_bytes() > thread_bytes_) {
         return Status(StatusCode::kUnsupported,
                       fmt::format("oneDNN {} wants {} bytes of scratchpad for these pitches, more "
                                   "than for tightly packed operands",
-                                  library_.version, part->scratchpad_bytes));
+                                  library_.version, part->scratchpad_bytes()));
       }
       cut.parts[i] = std::move(part);
     }
@@ -334,31 +201,7 @@ class Matmul final : public PreparedKernel {
   Cut direct_;  // writes D, where that is all there is to do
 };
 
-// Parts of at most `elements` elements.
-Grid CutInto(int m, int n, int threads, int elements) noexcept {
-  // Measured on two cores with AMX. Few rows: the time goes into B, which narrow parts read best.
-  // Many: the library converts A for each part, at most a quarter of what it converts of B.
-  constexpr int kFewRows = 32, kFewRowsCols = 128;
-  constexpr int kMostRows = 512, kMostCols = 1024, kStep = 64;
-  const int passes = (m - 1) / kMostRows + 1;
-  Grid grid{m, n, (m - 1) / passes + 1, 0};
-  const int wide = std::min(std::max(kMostCols, 4 * grid.rows), elements / grid.rows);
-  const int most = grid.rows <= kFewRows ? kFewRowsCols : std::max(wide / kStep * kStep, kStep);
-  const int of_thread = (n - 1) / std::max(1, threads) + 1;  // columns
-  const int parts = (of_thread - 1) / most + 1;
-  const int cols = (of_thread - 1) / parts + 1;
-  grid.cols = std::min(n, (cols + kStep - 1) / kStep * kStep);
-  return grid;
-}
-
 }  // namespace
-
-Grid DirectGrid(int m, int n, int threads) noexcept { return CutInto(m, n, threads, 1 << 30); }
-
-Grid SumsGrid(int m, int n, int threads) noexcept {
-  constexpr int kElements = 1 << 18;
-  return CutInto(m, n, threads, kElements);
-}
 
 std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int threads) noexcept {
   try {
@@ -369,7 +212,6 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
                             desc.order_a == Order::kRowMajor ? desc.k : desc.m,
                             desc.order_b == Order::kRowMajor ? desc.n : desc.k};
     const Grid sums = SumsGrid(desc.m, desc.n, threads);
-    const Grid direct = DirectGrid(desc.m, desc.n, threads);
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library);
     // The scratchpad of a grid's largest shape.
@@ -383,12 +225,15 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
             kSuccess) {
           return false;
         }
-        bytes = std::max(bytes, before + part.scratchpad_bytes);
+        bytes = std::max(bytes, before + part.scratchpad_bytes());
       }
       return true;
     };
     if (!add(sums, DataType::kFloat32, SumsPitch(sums), bytes)) return 0;
-    if (WritesType(desc.type_a, desc.type_d) && !add(direct, desc.type_d, desc.n, 0)) return 0;
+    if (!WritesType(desc.type_a, desc.type_d)) return RoundUp(bytes, kLine);
+    for (int variant = 0; variant < VariantsFor(desc, threads); ++variant) {
+      if (!add(DirectGrid(desc, threads, variant), desc.type_d, desc.n, 0)) return 0;
+    }
     return RoundUp(bytes, kLine);
   } catch (...) {
     return 0;
@@ -396,9 +241,10 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
 }
 
 Result<std::unique_ptr<PreparedKernel>> PrepareMatmul(const Library& library, const GemmArgs& args,
-                                                      int threads, std::size_t thread_bytes) {
+                                                      const GemmDesc& desc, int threads,
+                                                      std::size_t thread_bytes) {
   auto matmul = std::make_unique<Matmul>(library, args, thread_bytes);
-  CULET_RETURN_IF_ERROR(matmul->Make(threads));
+  CULET_RETURN_IF_ERROR(matmul->Make(desc, threads));
   return std::unique_ptr<PreparedKernel>(std::move(matmul));
 }
 
