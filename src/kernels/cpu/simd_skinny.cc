@@ -72,6 +72,8 @@ std::size_t BufferBytes(std::size_t m, std::size_t k) noexcept {
   return m * (RoundUpTo(k, kSkinnyPad) + scales) * sizeof(float);
 }
 
+constexpr double kShareOfE4m3 = 0.6;  // of the FP32 rate, whatever the tile
+
 class SkinnyKernel final : public ArgsKernel {
  public:
   using Function = void (*)(const GemmArgs&, float*);
@@ -100,15 +102,22 @@ class SkinnyKernel final : public ArgsKernel {
                    int) const noexcept override {
     const SimdCosts costs = CostsOf(p, info(), device, rates);
     // Beside its multiply-adds a tile loads each row and decodes each column: so many of them each
-    // costs, for one vector. With E4M3 a row's scales and its second set of sums weigh most. Fitted
-    // to times at m = 8 and 16.
-    const bool scaled = p.type_b == DataType::kFloat8_e4m3;
-    const double load = scaled ? 2.25 : 0.5;
-    const double decode = scaled ? 0.2 : p.type_b == DataType::kFloat32 ? 0.0 : 1.0;
+    // costs, for one vector. With E4M3 a row's scales and its second set of sums weigh most; large
+    // tiles wait for columns that do not fit the first cache. Fitted to times at m = 8 and 16.
+    double load = 0.5, decode = p.type_b == DataType::kFloat32 ? 0.0 : 1.0;
+    double share = info().matrix_share;
+    if (p.type_b == DataType::kFloat8_e4m3) {
+      load = 2.25;
+      decode = 0.2;
+      share = kShareOfE4m3;
+    } else {
+      if (desc().tile_m >= 6) decode = 4.0;
+      if (p.type_b == DataType::kFloat32 && HasManyRegisters(SimdTargets())) share *= 0.8;
+    }
     const double tiles = std::ceil(static_cast<double>(p.m) / desc().tile_m);
     const double rows = p.m / tiles, cols = desc().tile_n;
     const double efficiency = rows * cols / (rows * cols + load * rows + decode * cols);
-    const double compute_us = p.m * costs.row_us / (info().matrix_share * efficiency);
+    const double compute_us = p.m * costs.row_us / (share * efficiency);
     // Loads wait and multiply-adds overlap in part: measured times lie along the root of squares.
     return std::max(info().launch_us, rates.launch_us) +
            std::hypot(costs.memory_us, compute_us) * costs.imbalance;
@@ -131,19 +140,21 @@ class SkinnyKernel final : public ArgsKernel {
 }  // namespace
 
 void AddCpuSimdSkinny(const DeviceInfo&, KernelList& kernels) {
-  const auto add = [&](const char* name, int rows, int cols, SkinnyKernel::Function function) {
-    // Measured on two cores of a Xeon with AVX-512 at n = 4096, k = 8192: 0.90 to 0.97 of the read
-    // rate at m = 1, and with PredictUs's efficiency 0.6 of the FP32 rate at m = 16.
-    kernels.push_back(
-        std::make_unique<SkinnyKernel>(SimdDesc(rows, cols), SimdInfo(name, 0.9, 0.6), function));
+  // Measured on two cores of a Xeon with AVX-512 at n = 4096, k = 8192: 0.90 to 0.97 of the read
+  // rate at m = 1; the shares of the FP32 rate, with PredictUs's efficiency, at m = 8 and 16.
+  const auto add = [&](const char* name, int rows, int cols, double matrix_share,
+                       SkinnyKernel::Function function) {
+    kernels.push_back(std::make_unique<SkinnyKernel>(SimdDesc(rows, cols),
+                                                     SimdInfo(name, 0.9, matrix_share), function));
   };
   if (HasManyRegisters(SimdTargets())) {
-    add("cpu_simd/skinny/m6n4", 6, 4, RunM6N4);
-    add("cpu_simd/skinny/m8n3", 8, 3, RunM8N3);
+    add("cpu_simd/skinny/m6n4", 6, 4, 0.85, RunM6N4);
+    add("cpu_simd/skinny/m8n3", 8, 3, 0.7, RunM8N3);
+    add("cpu_simd/skinny/m4n2", 4, 2, 0.42, RunM4N2);
   } else {
-    add("cpu_simd/skinny/m1n4", 1, 4, RunM1N4);
+    add("cpu_simd/skinny/m1n4", 1, 4, 0.6, RunM1N4);
+    add("cpu_simd/skinny/m4n2", 4, 2, 0.6, RunM4N2);
   }
-  add("cpu_simd/skinny/m4n2", 4, 2, RunM4N2);
 }
 
 }  // namespace culet

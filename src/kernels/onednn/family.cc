@@ -75,7 +75,7 @@ class OnednnKernel final : public ArgsKernel {
     constexpr double kPerUs = 1e3;  // 1e9 a second, as a number a microsecond
     // Converting a weight takes as long as multiplying it, at the FP32 rate, by so many rows of A.
     // Measured on two cores with AMX, n = k = 4096, m = 4 to 512.
-    constexpr double kConvertRows = 16;
+    constexpr double kConvertRows = 22;
     const int units = std::max(1, device.units);
     const int threads = std::min(units, Threads(p.sm_budget));
     const double share = static_cast<double>(threads) / units;
@@ -131,7 +131,7 @@ void AddOnednn(const DeviceInfo&, KernelList& kernels) {
     KernelInfo info;
     info.name = name;
     info.bandwidth_share = 0.9;
-    info.matrix_share = 0.71;  // F32, measured as above
+    info.matrix_share = 0.8;  // F32, measured as above
     info.launch_us = 4;
     kernels.push_back(std::make_unique<OnednnKernel>(desc, std::move(info)));
   };
