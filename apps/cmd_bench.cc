@@ -80,7 +80,7 @@ struct BenchArgs {
 // The rate of a GPU's matrix units depends on the type; one run
 // has one format. A CPU computes all types in F32.
 DataType RateType(const DeviceInfo& device, const std::vector<Problem>& problems) {
-  return device.arch == 0 ? DataType::kFloat32 : problems.front().desc.type_a;
+  return device.arch == 0 ? DataType::kFloat32 : problems.front().desc.a.type;
 }
 
 Result<std::vector<Contender>> ContendersOf(const Selection& selection, const GemmDesc& desc,

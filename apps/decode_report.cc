@@ -42,7 +42,7 @@ void PrintStep(const char* what, const StepTimes& times) {
                   {"speed", Align::kRight}});
   for (const ProductGroup& group : times.products) {
     products.Add({fmt::format("{} x {} x {}", group.desc.m, group.desc.n, group.desc.k),
-                  ToString(group.desc.type_b), std::to_string(group.nodes),
+                  ToString(group.desc.b.type), std::to_string(group.nodes),
                   ShownTime(group.graph_us), ShownTimeOrDash(group.alone_us),
                   group.alone_us > 0 ? Percent(group.alone_us / group.graph_us) : "-"});
   }
@@ -64,7 +64,7 @@ Json StepJson(const StepTimes& times) {
     products.push_back({{"m", group.desc.m},
                         {"n", group.desc.n},
                         {"k", group.desc.k},
-                        {"type_b", ToString(group.desc.type_b)},
+                        {"type_b", ToString(group.desc.b.type)},
                         {"nodes", group.nodes},
                         {"graph_us", Number(group.graph_us)},
                         {"alone_us", Number(group.alone_us)}});

@@ -43,7 +43,7 @@ Json ToJson(const Problem& problem) {
           {"n", desc.n},
           {"k", desc.k},
           {"format", ToString(problem.format)},
-          {"out", NameOf(desc.type_d)},
+          {"out", NameOf(desc.d.type)},
           {"pdl", desc.pdl}};
 }
 
@@ -74,7 +74,7 @@ std::vector<std::string> ProblemCells(const Problem& problem) {
   if (name.size() > kMostName) name = name.substr(0, kMostName - 3) + "...";
   const GemmDesc& desc = problem.desc;
   return {name, std::to_string(desc.m), std::to_string(desc.n), std::to_string(desc.k),
-          fmt::format("{}>{}{}", ToString(problem.format), NameOf(desc.type_d),
+          fmt::format("{}>{}{}", ToString(problem.format), NameOf(desc.d.type),
                       desc.pdl ? "+pdl" : "")};
 }
 
@@ -215,7 +215,7 @@ Result<std::vector<Problem>> ProblemArgs::Load(int arch) const {
       problems.push_back(
           {shape.name, format, *desc,
            fmt::format("--m {} --n {} --k {} --format {} --out {}{}", shape.m, shape.n, shape.k,
-                       ToString(format), NameOf(desc->type_d), pdl_ ? " --pdl" : "")});
+                       ToString(format), NameOf(desc->d.type), pdl_ ? " --pdl" : "")});
       continue;
     }
     std::string& names = problems[it->second].name;

@@ -30,7 +30,7 @@ std::vector<GemmDesc> Problems() {
   std::vector<GemmDesc> problems;
   for (int i = 0; i < kEntries; ++i) {
     GemmDesc desc;
-    desc.type_a = desc.type_b = desc.type_d = DataType::kBfloat16;
+    desc.a.type = desc.b.type = desc.d.type = DataType::kBfloat16;
     desc.n = 512 * (1 + i / 1000);
     desc.k = 512 * (1 + i / 100 % 10);
     desc.m = 2 * (1 + i % 100);

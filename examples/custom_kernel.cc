@@ -33,9 +33,9 @@ class OneOutput final : public ArgsKernel {
     const Feasibility base = ArgsKernel::why(problem);
     if (!base.ok()) return base;
     if (problem.n != 1) return Feasibility::Refuse("computes one output, n = 1");
-    if (problem.order_a != Order::kRowMajor) return Feasibility::Refuse("reads A row by row");
-    if (problem.order_b != Order::kColMajor) return Feasibility::Refuse("reads B down its column");
-    if (problem.type_c != DataType::kNull) return Feasibility::Refuse("adds no C; beta must be 0");
+    if (problem.a.order != Order::kRowMajor) return Feasibility::Refuse("reads A row by row");
+    if (problem.b.order != Order::kColMajor) return Feasibility::Refuse("reads B down its column");
+    if (problem.c.type != DataType::kNull) return Feasibility::Refuse("adds no C; beta must be 0");
     if (problem.type_bias != DataType::kNull) return Feasibility::Refuse("adds no bias");
     return Feasibility::Ok();
   }

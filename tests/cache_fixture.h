@@ -39,7 +39,7 @@ class FakeKernel final : public ArgsKernel {
 
 inline GemmDesc Problem(int m, int n = 4096, int k = 2048) {
   GemmDesc desc;
-  desc.type_a = desc.type_b = desc.type_d = DataType::kBfloat16;
+  desc.a.type = desc.b.type = desc.d.type = DataType::kBfloat16;
   desc.m = m;
   desc.n = n;
   desc.k = k;

@@ -54,7 +54,7 @@ class FakeKernel final : public Kernel {
 
 GemmDesc Problem(int m, int n, int k, DataType type = DataType::kFloat32) {
   GemmDesc desc;
-  desc.type_a = desc.type_b = desc.type_d = type;
+  desc.a.type = desc.b.type = desc.d.type = type;
   desc.m = m;
   desc.n = n;
   desc.k = k;

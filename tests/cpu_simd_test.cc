@@ -327,7 +327,7 @@ TEST_F(CpuSimd, BitsDependNeitherOnThreadsNorOnRuns) {
 
 TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
   GemmDesc good;
-  good.type_a = good.type_b = good.type_d = kBfloat16;
+  good.a.type = good.b.type = good.d.type = kBfloat16;
   good.m = good.n = good.k = 8;
   const auto reason = [&](GemmDesc desc, bool skinny) {
     for (const auto& kernel : kernels_) {
@@ -339,34 +339,34 @@ TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
   for (const bool skinny : {true, false}) {
     EXPECT_EQ(reason(good, skinny), "");
     GemmDesc d = good;
-    d.order_d = Order::kColMajor;
+    d.d.order = Order::kColMajor;
     EXPECT_THAT(reason(d, skinny), testing::HasSubstr("row-major"));
     d = good;
-    d.type_c = kFloat32;
-    d.order_c = Order::kColMajor;
+    d.c.type = kFloat32;
+    d.c.order = Order::kColMajor;
     EXPECT_THAT(reason(d, skinny), testing::HasSubstr("row-major"));
     d = good;
-    d.type_d = kFloat8_e4m3;
+    d.d.type = kFloat8_e4m3;
     EXPECT_THAT(reason(d, skinny), testing::HasSubstr("writes"));
     d = good;
-    d.type_b = kFloat8_e4m3;
+    d.b.type = kFloat8_e4m3;
     EXPECT_THAT(reason(d, skinny), testing::HasSubstr("both A and B"));
     d = good;
-    d.quant_a = {QuantType::kK, 128};
+    d.a.quant = {QuantType::kK, 128};
     EXPECT_THAT(reason(d, skinny), testing::HasSubstr("scales"));
     GemmDesc e = good;
-    e.type_a = e.type_b = kFloat8_e4m3;
-    e.quant_a = {QuantType::kK, 128};
-    e.quant_b = {QuantType::kB, 128};
-    e.type_u = e.type_v = kFloat32;
+    e.a.type = e.b.type = kFloat8_e4m3;
+    e.a.quant = {QuantType::kK, 128};
+    e.b.quant = {QuantType::kB, 128};
+    e.a.scale_type = e.b.scale_type = kFloat32;
     EXPECT_EQ(reason(e, skinny), "");
-    e.quant_a.group_size = 64;
+    e.a.quant.group_size = 64;
     EXPECT_THAT(reason(e, skinny), testing::HasSubstr("1 x 128"));
-    e.quant_a.group_size = 128;
-    e.quant_b.type = QuantType::kK;
+    e.a.quant.group_size = 128;
+    e.b.quant.type = QuantType::kK;
     EXPECT_THAT(reason(e, skinny), testing::HasSubstr("128 x 128"));
-    e.quant_b.type = QuantType::kB;
-    e.type_v = kFloat8_ue8m0;
+    e.b.quant.type = QuantType::kB;
+    e.b.scale_type = kFloat8_ue8m0;
     EXPECT_THAT(reason(e, skinny), testing::HasSubstr("float32 scales"));
   }
   GemmDesc d = good;
@@ -377,7 +377,7 @@ TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
 
 TEST_F(CpuSimd, KernelsForOneRowRefuseTwo) {
   GemmDesc desc;
-  desc.type_a = desc.type_b = desc.type_d = kBfloat16;
+  desc.a.type = desc.b.type = desc.d.type = kBfloat16;
   desc.n = desc.k = 8;
   for (const auto& kernel : kernels_) {
     if (!OneRowOnly(*kernel)) continue;

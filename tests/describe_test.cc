@@ -234,8 +234,8 @@ TEST(Describe, TakesScalesPerTensorAndPerRow) {
   args.Vdesc = RowMajor(DataType::kFloat32, 1, 1);
   auto desc = Describe(args, 0);
   ASSERT_TRUE(desc.ok()) << desc.status().ToString();
-  EXPECT_EQ(desc->quant_a, (QuantDesc{QuantType::kRow, 0}));
-  EXPECT_EQ(desc->type_v, DataType::kFloat32);
+  EXPECT_EQ(desc->a.quant, (QuantDesc{QuantType::kRow, 0}));
+  EXPECT_EQ(desc->b.scale_type, DataType::kFloat32);
   EXPECT_NE(ToString(*desc).find(" U: float32 per row V: float32 per tensor"), std::string::npos)
       << ToString(*desc);
 
@@ -400,18 +400,18 @@ TEST(Describe, KeepsWhatDecidesLegalityAndSpeed) {
   EXPECT_EQ(desc.n, kN);
   EXPECT_EQ(desc.k, kK);
   EXPECT_EQ(desc.num, 1);
-  EXPECT_EQ(desc.type_a, DataType::kFloat8_e4m3);
-  EXPECT_EQ(desc.type_b, DataType::kFloat8_e4m3);
-  EXPECT_EQ(desc.type_c, DataType::kFloat32);
-  EXPECT_EQ(desc.type_d, DataType::kFloat32);
-  EXPECT_EQ(desc.type_u, DataType::kFloat32);
-  EXPECT_EQ(desc.type_v, DataType::kFloat32);
-  EXPECT_EQ(desc.order_a, Order::kRowMajor);
-  EXPECT_EQ(desc.order_b, Order::kColMajor);
-  EXPECT_EQ(desc.order_u, Order::kRowMajor);
-  EXPECT_EQ(desc.order_v, Order::kColMajor);
-  EXPECT_EQ(desc.quant_a, (QuantDesc{QuantType::kK, 128}));
-  EXPECT_EQ(desc.quant_b, (QuantDesc{QuantType::kB, 128}));
+  EXPECT_EQ(desc.a.type, DataType::kFloat8_e4m3);
+  EXPECT_EQ(desc.b.type, DataType::kFloat8_e4m3);
+  EXPECT_EQ(desc.c.type, DataType::kFloat32);
+  EXPECT_EQ(desc.d.type, DataType::kFloat32);
+  EXPECT_EQ(desc.a.scale_type, DataType::kFloat32);
+  EXPECT_EQ(desc.b.scale_type, DataType::kFloat32);
+  EXPECT_EQ(desc.a.order, Order::kRowMajor);
+  EXPECT_EQ(desc.b.order, Order::kColMajor);
+  EXPECT_EQ(desc.a.scale_order, Order::kRowMajor);
+  EXPECT_EQ(desc.b.scale_order, Order::kColMajor);
+  EXPECT_EQ(desc.a.quant, (QuantDesc{QuantType::kK, 128}));
+  EXPECT_EQ(desc.b.quant, (QuantDesc{QuantType::kB, 128}));
   EXPECT_EQ(desc.type_bias, DataType::kFloat32);
   EXPECT_EQ(desc.bias_axis, Bias::Axis::kM);
   EXPECT_EQ(desc.batch_dim, 1);
@@ -434,14 +434,14 @@ TEST(Describe, KnowsGroupsAndGathers) {
   args.Adesc.num = args.Bdesc.num = args.Ddesc.num = 2;
   auto desc = Describe(args, 0);
   ASSERT_TRUE(desc.ok());
-  EXPECT_EQ(desc->striding_a, Striding::kBlocked);
-  EXPECT_EQ(desc->striding_b, Striding::kBlocked);
+  EXPECT_EQ(desc->a.striding, Striding::kBlocked);
+  EXPECT_EQ(desc->b.striding, Striding::kBlocked);
   EXPECT_EQ(desc->num, 2);
   EXPECT_EQ(desc->group_axis, 0);
   args.Adesc.idxs = table;
   desc = Describe(args, 0);
-  EXPECT_EQ(desc->striding_a, Striding::kIndexed);
-  EXPECT_EQ(desc->striding_d, Striding::kBlocked);
+  EXPECT_EQ(desc->a.striding, Striding::kIndexed);
+  EXPECT_EQ(desc->d.striding, Striding::kBlocked);
 }
 
 TEST(Describe, AlignmentIsOfPointerAndRowPitch) {
@@ -449,7 +449,7 @@ TEST(Describe, AlignmentIsOfPointerAndRowPitch) {
     GemmArgs args = Dense();
     args.A = Moved(args.A, shift);
     args.Adesc.ld = ld;
-    return static_cast<int>(Describe(args, 0)->align_a);
+    return static_cast<int>(Describe(args, 0)->a.align);
   };
   EXPECT_EQ(align_a(0, 304), 16);
   EXPECT_EQ(align_a(32, 304), 16);
@@ -471,12 +471,12 @@ TEST(Describe, AlignmentIsOfPointerAndRowPitch) {
   args.A = nullptr;
   const auto desc = Describe(args, 0);
   ASSERT_TRUE(desc.ok()) << desc.status().ToString();
-  EXPECT_EQ(desc->align_a, 16);
-  EXPECT_EQ(desc->align_b, 1);
-  EXPECT_EQ(desc->align_u, 4);
-  EXPECT_EQ(desc->align_v, 16);
-  EXPECT_EQ(desc->align_c, 8);
-  EXPECT_EQ(desc->align_d, 16);
+  EXPECT_EQ(desc->a.align, 16);
+  EXPECT_EQ(desc->b.align, 1);
+  EXPECT_EQ(desc->a.scale_align, 4);
+  EXPECT_EQ(desc->b.scale_align, 16);
+  EXPECT_EQ(desc->c.align, 8);
+  EXPECT_EQ(desc->d.align, 16);
 }
 
 TEST(Describe, EqualProblemsHaveEqualKeys) {

@@ -54,7 +54,7 @@ TEST_F(DispatchCacheTest, EveryFieldOfAProblemIsInTheKey) {
     }
     check(name);
   });
-  EXPECT_EQ(fields, 43);
+  EXPECT_EQ(fields, 66);
 }
 
 TEST_F(DispatchCacheTest, LargeValuesDoNotRunIntoEachOther) {
@@ -119,7 +119,7 @@ TEST_F(DispatchCacheTest, LowerBoundAgreesWithASearchOfAllEntries) {
   std::vector<GemmDesc> all;
   for (int i = 0; i < 2000; ++i) {
     GemmDesc desc = Problem(1 + random() % 500, 1 + random() % 3, 1 + random() % 3);
-    desc.type_d = random() % 2 ? DataType::kFloat32 : DataType::kBfloat16;
+    desc.d.type = random() % 2 ? DataType::kFloat32 : DataType::kBfloat16;
     if (cache_.Insert(desc, Measured(fast_, desc.m))) all.push_back(desc);
   }
   for (int i = 0; i < 2000; ++i) {
@@ -194,10 +194,10 @@ TEST_F(DispatchCacheTest, InsertRefusesWhatCannotBeLaunchedOrRecorded) {
   EXPECT_TRUE(refused(desc, Measured(fast_, 1, -1)));
   EXPECT_TRUE(refused(Problem(0), Measured(fast_, 1)));
   GemmDesc odd = desc;
-  odd.align_a = 3;
+  odd.a.align = 3;
   EXPECT_TRUE(refused(odd, Measured(fast_, 1)));
   odd = desc;
-  odd.order_c = static_cast<Order>(77);
+  odd.c.order = static_cast<Order>(77);
   EXPECT_TRUE(refused(odd, Measured(fast_, 1)));
 }
 

@@ -82,12 +82,12 @@ Worst Compare(const GemmDesc& desc, Fill fill, int bits) {
         const int end = std::min(desc.k, begin + kInterval);
         sum += scale * static_cast<float>(Unit(a, b, begin, end, bits));
       }
-      const double value = RoundTo(desc.type_d, options.alpha * sum);
+      const double value = RoundTo(desc.d.type, options.alpha * sum);
       const double reference = oracle.reference[index], slack = oracle.slack[index];
       ++index;
       worst.over_bound =
           std::max(worst.over_bound,
-                   OverBound(value, reference, AllowedAround(reference, slack, desc.type_d)));
+                   OverBound(value, reference, AllowedAround(reference, slack, desc.d.type)));
       if (!std::isfinite(reference)) continue;
       error2 += (value - reference) * (value - reference);
       reference2 += reference * reference;

@@ -350,24 +350,24 @@ TEST(Format, NamesAndTypes) {
     EXPECT_THAT(unknown.message(), HasSubstr(f.name));
     const Result<GemmDesc> desc = MakeDesc(*format, 3, 256, 512, 0);
     ASSERT_TRUE(desc.ok()) << desc.status().ToString();
-    EXPECT_EQ(desc->type_a, f.a);
-    EXPECT_EQ(desc->type_b, f.b);
-    EXPECT_EQ(desc->type_d, f.d);
-    EXPECT_EQ(desc->type_c, DataType::kNull);
-    EXPECT_EQ(desc->order_b, Order::kColMajor);
-    EXPECT_EQ(desc->align_b, 16);
+    EXPECT_EQ(desc->a.type, f.a);
+    EXPECT_EQ(desc->b.type, f.b);
+    EXPECT_EQ(desc->d.type, f.d);
+    EXPECT_EQ(desc->c.type, DataType::kNull);
+    EXPECT_EQ(desc->b.order, Order::kColMajor);
+    EXPECT_EQ(desc->b.align, 16);
   }
-  EXPECT_EQ(MakeDesc(Format::kBf16, 1, 2, 3, 0, DataType::kFloat32)->type_d, DataType::kFloat32);
+  EXPECT_EQ(MakeDesc(Format::kBf16, 1, 2, 3, 0, DataType::kFloat32)->d.type, DataType::kFloat32);
 }
 
 TEST(Format, Fp8BlockHasPartialScaleBlocks) {
   const Result<GemmDesc> desc = MakeDesc(Format::kFp8Block, 5, 129, 300, 900);
   ASSERT_TRUE(desc.ok()) << desc.status().ToString();
   EXPECT_EQ(desc->arch, 900);
-  EXPECT_EQ(desc->quant_a, (QuantDesc{QuantType::kK, 128}));
-  EXPECT_EQ(desc->quant_b, (QuantDesc{QuantType::kB, 128}));
-  EXPECT_EQ(desc->type_u, DataType::kFloat32);
-  EXPECT_EQ(desc->type_v, DataType::kFloat32);
+  EXPECT_EQ(desc->a.quant, (QuantDesc{QuantType::kK, 128}));
+  EXPECT_EQ(desc->b.quant, (QuantDesc{QuantType::kB, 128}));
+  EXPECT_EQ(desc->a.scale_type, DataType::kFloat32);
+  EXPECT_EQ(desc->b.scale_type, DataType::kFloat32);
 }
 
 TEST(Format, ImpossibleSizesAreNamed) {

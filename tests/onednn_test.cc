@@ -70,7 +70,7 @@ TEST(OnednnGrid, CoversTheOutputAndLeavesNoThreadWithout) {
     for (const int n : {1, 63, 64, 100, 4096, 151936}) {
       for (const int threads : {1, 2, 7, 64}) {
         GemmDesc desc;
-        desc.type_a = kBfloat16;
+        desc.a.type = kBfloat16;
         desc.m = m;
         desc.n = n;
         desc.k = 4096;

@@ -104,7 +104,7 @@ TEST_F(PlanTest, VariablePointersMayComeLater) {
   args_.A = nullptr;
   args_.D = nullptr;
   const GemmPlan plan = MakePlan();
-  EXPECT_EQ(plan.desc().align_a, 16);
+  EXPECT_EQ(plan.desc().a.align, 16);
   EXPECT_TRUE(plan.Launch(Pointers(), workspace_).ok());
 }
 
@@ -121,7 +121,7 @@ TEST_F(PlanTest, PointersBelowTheAlignmentClassAreRefused) {
 TEST_F(PlanTest, APlanForALowClassTakesItAndMore) {
   args_.A = a_.data() + 1;
   const GemmPlan plan = MakePlan();
-  EXPECT_EQ(plan.desc().align_a, 4);
+  EXPECT_EQ(plan.desc().a.align, 4);
   LaunchPointers p = Pointers();
   p.A = a_.data() + 3;
   EXPECT_TRUE(plan.Launch(p, workspace_).ok());

@@ -311,7 +311,7 @@ TEST(Reference, AlphaZeroStillMultipliesAndBetaZeroDoesNotReadC) {
 TEST(Reference, RefusesWithAReason) {
   const auto kernel = Reference();
   GemmDesc desc;
-  desc.type_a = desc.type_b = desc.type_d = DataType::kFloat32;
+  desc.a.type = desc.b.type = desc.d.type = DataType::kFloat32;
   desc.m = desc.n = desc.k = 1;
   ASSERT_TRUE(kernel->is_feasible(desc));
   const auto refused = [&](auto change) {
@@ -322,12 +322,12 @@ TEST(Reference, RefusesWithAReason) {
   EXPECT_TRUE(refused([](GemmDesc& d) { d.arch = 900; }));
   EXPECT_TRUE(refused([](GemmDesc& d) { d.epilogue = Epilogue::kGatedSilu; }));
   EXPECT_TRUE(refused([](GemmDesc& d) { d.num = 2, d.group_axis = 0; }));
-  EXPECT_TRUE(refused([](GemmDesc& d) { d.striding_a = Striding::kIndexed; }));
-  EXPECT_TRUE(refused([](GemmDesc& d) { d.pack_b = 1; }));
+  EXPECT_TRUE(refused([](GemmDesc& d) { d.a.striding = Striding::kIndexed; }));
+  EXPECT_TRUE(refused([](GemmDesc& d) { d.b.pack = 1; }));
   EXPECT_TRUE(refused([](GemmDesc& d) {
-    d.quant_b = {QuantType::kK, 32}, d.type_v = DataType::kFloat8_ue8m0;
+    d.b.quant = {QuantType::kK, 32}, d.b.scale_type = DataType::kFloat8_ue8m0;
   }));
-  EXPECT_TRUE(refused([](GemmDesc& d) { d.type_a = DataType::kFloat8_ue8m0; }));
+  EXPECT_TRUE(refused([](GemmDesc& d) { d.a.type = DataType::kFloat8_ue8m0; }));
   // The strictest mode is kept, so that there is always an answer.
   desc.determinism = Determinism::kBatchInvariant;
   EXPECT_TRUE(kernel->is_feasible(desc));

@@ -26,7 +26,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 GemmDesc Plain(DataType type, int m, int n, int k) {
   GemmDesc desc;
-  desc.type_a = desc.type_b = desc.type_d = type;
+  desc.a.type = desc.b.type = desc.d.type = type;
   desc.m = m;
   desc.n = n;
   desc.k = k;
@@ -35,10 +35,10 @@ GemmDesc Plain(DataType type, int m, int n, int k) {
 
 GemmDesc Fp8Block(int m, int n, int k) {
   GemmDesc desc = Plain(DataType::kFloat8_e4m3, m, n, k);
-  desc.type_d = DataType::kBfloat16;
-  desc.quant_a = {QuantType::kK, 128};
-  desc.quant_b = {QuantType::kB, 128};
-  desc.type_u = desc.type_v = DataType::kFloat32;
+  desc.d.type = DataType::kBfloat16;
+  desc.a.quant = {QuantType::kK, 128};
+  desc.b.quant = {QuantType::kB, 128};
+  desc.a.scale_type = desc.b.scale_type = DataType::kFloat32;
   return desc;
 }
 
@@ -92,14 +92,14 @@ TEST(Scratch, EveryConformanceProblemIsItsOwnKeyWithExactAlignments) {
       const auto described = Describe(args, 0);
       ASSERT_TRUE(described.ok()) << described.status().ToString();
       EXPECT_EQ(*described, desc) << ToString(desc);
-      ExpectExactClass(args.A, args.Adesc, desc.align_a, "A of " + ToString(desc));
-      ExpectExactClass(args.B, args.Bdesc, desc.align_b, "B of " + ToString(desc));
-      ExpectExactClass(args.U, args.Udesc, desc.align_u, "U of " + ToString(desc));
-      ExpectExactClass(args.V, args.Vdesc, desc.align_v, "V of " + ToString(desc));
-      ExpectExactClass(args.C, args.Cdesc, desc.align_c, "C of " + ToString(desc));
-      ExpectExactClass(args.D, args.Ddesc, desc.align_d, "D of " + ToString(desc));
-      const std::int64_t line = desc.order_a == Order::kRowMajor ? desc.k : desc.m;
-      const auto size = static_cast<std::int64_t>(SizeOf(desc.type_a));
+      ExpectExactClass(args.A, args.Adesc, desc.a.align, "A of " + ToString(desc));
+      ExpectExactClass(args.B, args.Bdesc, desc.b.align, "B of " + ToString(desc));
+      ExpectExactClass(args.U, args.Udesc, desc.a.scale_align, "U of " + ToString(desc));
+      ExpectExactClass(args.V, args.Vdesc, desc.b.scale_align, "V of " + ToString(desc));
+      ExpectExactClass(args.C, args.Cdesc, desc.c.align, "C of " + ToString(desc));
+      ExpectExactClass(args.D, args.Ddesc, desc.d.align, "D of " + ToString(desc));
+      const std::int64_t line = desc.a.order == Order::kRowMajor ? desc.k : desc.m;
+      const auto size = static_cast<std::int64_t>(SizeOf(desc.a.type));
       EXPECT_GE((args.Adesc.ld - line) * size, static_cast<std::int64_t>(gap));
     }
   }
@@ -111,7 +111,7 @@ TEST(Scratch, GapsAndSurroundingsOfInputsAreNaN) {
   for (const DataType type :
        {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16, DataType::kFloat8_e4m3}) {
     GemmDesc desc = Plain(type, 5, 6, 7);
-    desc.type_d = DataType::kFloat32;
+    desc.d.type = DataType::kFloat32;
     const ScratchProblem scratch = Make(desc, options);
     const GemmArgs& args = scratch.args();
     const std::int64_t ld = args.Adesc.ld;
@@ -148,8 +148,8 @@ TEST(Scratch, SetsRotateOverMoreThanAskedWithEqualInputs) {
 TEST(Scratch, RowsAndColumnsDoNotDependOnTheOtherSizes) {
   for (const Order order : {Order::kRowMajor, Order::kColMajor}) {
     GemmDesc small = Fp8Block(1, 3, 300), large = Fp8Block(9, 7, 300);
-    small.order_a = large.order_a = small.order_u = large.order_u = order;
-    small.order_b = large.order_b = order;
+    small.a.order = large.a.order = small.a.scale_order = large.a.scale_order = order;
+    small.b.order = large.b.order = order;
     const ScratchProblem a = Make(small), b = Make(large);
     for (int i = 0; i < 300; ++i) {
       ASSERT_EQ(Get(a.args().A, a.args().Adesc, 0, i), Get(b.args().A, b.args().Adesc, 0, i));
@@ -264,7 +264,7 @@ TEST_F(Damage, IntegersLeaveNoSlack) {
   options.fill = Fill::kIntegers;
   options.alpha = -2.0f;
   GemmDesc desc = Plain(DataType::kFloat32, 9, 11, 40);
-  desc.type_c = DataType::kFloat32;
+  desc.c.type = DataType::kFloat32;
   options.beta = 0.5f;
   const ScratchProblem scratch = Make(desc, options);
   RunReference(scratch);
@@ -353,7 +353,7 @@ TEST(Scratch, OutputBytesAreTheLinesWithoutGaps) {
   ScratchOptions options;
   options.gap_bytes = 12;
   GemmDesc desc = Plain(DataType::kFloat32, 2, 3, 4);
-  desc.order_d = desc.order_c = Order::kColMajor;
+  desc.d.order = desc.c.order = Order::kColMajor;
   const ScratchProblem scratch = Make(desc, options);
   for (int row = 0; row < 2; ++row) {
     for (int col = 0; col < 3; ++col) SetD(scratch.args(), row, col, 10 * row + col);
@@ -394,20 +394,20 @@ TEST(Scratch, BadRequestsAreRefusedWithTheirName) {
   using Options = ScratchOptions;
   expect("desc.m is 0", [](GemmDesc& d, Options&) { d.m = 0; });
   expect("desc.k is -1", [](GemmDesc& d, Options&) { d.k = -1; });
-  expect("desc.align_a is 1", [](GemmDesc& d, Options&) { d.align_a = 1; });
-  expect("desc.align_d is 12", [](GemmDesc& d, Options&) { d.align_d = 12; });
-  expect("desc.align_b is 32", [](GemmDesc& d, Options&) { d.align_b = 32; });
+  expect("desc.a.align is 1", [](GemmDesc& d, Options&) { d.a.align = 1; });
+  expect("desc.d.align is 12", [](GemmDesc& d, Options&) { d.d.align = 12; });
+  expect("desc.b.align is 32", [](GemmDesc& d, Options&) { d.b.align = 32; });
   expect("desc.arch is 900", [](GemmDesc& d, Options&) { d.arch = 900; });
-  expect("Adesc.type", [](GemmDesc& d, Options&) { d.type_a = DataType::kNull; });
+  expect("Adesc.type", [](GemmDesc& d, Options&) { d.a.type = DataType::kNull; });
   expect("not the key", [](GemmDesc& d, Options&) { d.num = 2; });
   expect("not the key", [](GemmDesc& d, Options&) { d.epilogue = Epilogue::kGatedSilu; });
-  expect("not the key", [](GemmDesc& d, Options&) { d.pack_b = 3; });
-  expect("not the key", [](GemmDesc& d, Options&) { d.type_u = DataType::kFloat32; });
+  expect("not the key", [](GemmDesc& d, Options&) { d.b.pack = 3; });
+  expect("not the key", [](GemmDesc& d, Options&) { d.a.scale_type = DataType::kFloat32; });
   expect("group size 0", [](GemmDesc& d, Options&) {
-    d.quant_a.type = QuantType::kK, d.type_u = DataType::kFloat32;
+    d.a.quant.type = QuantType::kK, d.a.scale_type = DataType::kFloat32;
   });
   expect("options.sets is 0", [](GemmDesc&, Options& o) { o.sets = 0; });
-  expect("options.beta is 0", [](GemmDesc& d, Options& o) { d.type_c = d.type_d, o.beta = 0.0f; });
+  expect("options.beta is 0", [](GemmDesc& d, Options& o) { d.c.type = d.d.type, o.beta = 0.0f; });
   GemmDesc huge = good;
   huge.m = huge.n = huge.k = std::numeric_limits<int>::max();
   const auto scratch = ScratchProblem::Create(HostDevice(), huge);
@@ -419,7 +419,7 @@ TEST(Scratch, CountsBytesAndOperations) {
   GemmDesc desc = Fp8Block(3, 200, 300);
   EXPECT_EQ(Operations(desc), 2.0 * 3 * 200 * 300);
   EXPECT_EQ(MinimumBytes(desc), 3 * 300 + 4 * 3 * 3 + 300 * 200 + 4 * 3 * 2 + 2 * 3 * 200);
-  desc.type_c = DataType::kFloat32;
+  desc.c.type = DataType::kFloat32;
   desc.type_bias = DataType::kFloat32;
   desc.bias_axis = Bias::Axis::kM;
   EXPECT_EQ(MinimumBytes(desc),

@@ -276,8 +276,8 @@ struct Case {
 bool Always(const GemmDesc&) { return true; }
 
 TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
-  const auto scaled = [](const GemmDesc& d) { return HasGroupSize(d.quant_a.type); };
-  const auto narrow = [](const GemmDesc& d) { return d.type_d != DataType::kFloat32; };
+  const auto scaled = [](const GemmDesc& d) { return HasGroupSize(d.a.quant.type); };
+  const auto narrow = [](const GemmDesc& d) { return d.d.type != DataType::kFloat32; };
   const Case cases[] = {
       {Defect::kHalf, "exact integers", Always},
       {Defect::kNoAlpha, "exact integers", Always},
@@ -288,7 +288,7 @@ TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
          return d.k > 8 && d.k % 8 != 0 && (!narrow(d) || d.m * d.n > 100);
        }},
       {Defect::kNoBeta, "exact integers",
-       [](const GemmDesc& d) { return d.type_c != DataType::kNull && d.m * d.n > 100; }},
+       [](const GemmDesc& d) { return d.c.type != DataType::kNull && d.m * d.n > 100; }},
       {Defect::kNoBias, "exact integers",
        [](const GemmDesc& d) { return d.type_bias != DataType::kNull && d.m * d.n > 100; }},
       {Defect::kBiasAlongOtherAxis, "exact integers",
@@ -297,7 +297,7 @@ TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
        }},
       {Defect::kIgnoresOrderOfA, "exact integers",
        [](const GemmDesc& d) {
-         return d.order_a == Order::kColMajor && d.m > 1 && d.m <= d.k && d.n >= 16;
+         return d.a.order == Order::kColMajor && d.m > 1 && d.m <= d.k && d.n >= 16;
        }},
       {Defect::kWrongLastScale, "exact integers",
        [&](const GemmDesc& d) { return scaled(d) && d.k > 128 && d.m > 1 && d.n > 1; }},
@@ -316,22 +316,22 @@ TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
       {Defect::kSpreadsNaN, "extreme values", [](const GemmDesc& d) { return d.m >= 3; }},
       {Defect::kClampsInfinity, "extreme values",
        [](const GemmDesc& d) {
-         return d.type_a != DataType::kFloat8_e4m3 && d.type_d != DataType::kFloat16 && d.m >= 4;
+         return d.a.type != DataType::kFloat8_e4m3 && d.d.type != DataType::kFloat16 && d.m >= 4;
        }},
       {Defect::kReadsPadding, "",
-       [](const GemmDesc& d) { return d.order_a == Order::kRowMajor && d.k % 8 != 0; }},
+       [](const GemmDesc& d) { return d.a.order == Order::kRowMajor && d.k % 8 != 0; }},
       {Defect::kSumsInBfloat16, "", [](const GemmDesc& d) { return d.k > 100 && d.m * d.n > 16; }},
       {Defect::kRoundsUp, "",
        [&](const GemmDesc& d) { return narrow(d) && d.k > 100 && d.m * d.n > 100; }},
       {Defect::kTruncates, "",
        [](const GemmDesc& d) {
-         return d.type_d == DataType::kBfloat16 && d.k > 100 && d.m * d.n > 100;
+         return d.d.type == DataType::kBfloat16 && d.k > 100 && d.m * d.n > 100;
        }},
       {Defect::kNotRepeatable, "different bits",
        [&](const GemmDesc& d) { return !narrow(d) && d.k > 100 && d.m * d.n > 100; }},
       {Defect::kDependsOnM, "batch-invariant",
        [&](const GemmDesc& d) {
-         return !narrow(d) && d.order_d == Order::kRowMajor && d.m > 1 && d.k > 100 && d.n > 16;
+         return !narrow(d) && d.d.order == Order::kRowMajor && d.m > 1 && d.k > 100 && d.n > 16;
        }},
       {Defect::kRefusesSilently, "without a reason", [](const GemmDesc& d) { return d.m > 16; }},
       {Defect::kContradictsItself, "contradict", [](const GemmDesc& d) { return d.m > 16; }},
@@ -435,11 +435,11 @@ TEST(Verify, TellsAccuracyAndLimitsIt) {
 
   GemmDesc fp8;
   fp8.arch = 900;
-  fp8.type_a = fp8.type_b = DataType::kFloat8_e4m3;
+  fp8.a.type = fp8.b.type = DataType::kFloat8_e4m3;
   fp8.k = 7168;
-  fp8.type_d = DataType::kBfloat16;
+  fp8.d.type = DataType::kBfloat16;
   EXPECT_LE(RelativeL2Limit(fp8), 1.75e-3);
-  fp8.type_d = DataType::kFloat32;
+  fp8.d.type = DataType::kFloat32;
   EXPECT_LE(RelativeL2Limit(fp8), 3e-4);
 }
 
@@ -447,14 +447,14 @@ TEST(Verify, TellsAccuracyAndLimitsIt) {
 bool IsUsual(const GemmDesc& d) {
   const auto e4m3 = [](DataType type) { return type == DataType::kFloat8_e4m3; };
   if (d.sm_budget != 0) return false;
-  if (e4m3(d.type_a) && e4m3(d.type_b)) {
-    if (d.type_u != DataType::kFloat32) return false;
-    if (!HasGroupSize(d.quant_a.type))
-      return d.quant_a.type != QuantType::kNone && d.quant_a == d.quant_b;
-    return d.quant_a == QuantDesc{QuantType::kK, 128} && d.quant_b == QuantDesc{QuantType::kB, 128};
+  if (e4m3(d.a.type) && e4m3(d.b.type)) {
+    if (d.a.scale_type != DataType::kFloat32) return false;
+    if (!HasGroupSize(d.a.quant.type))
+      return d.a.quant.type != QuantType::kNone && d.a.quant == d.b.quant;
+    return d.a.quant == QuantDesc{QuantType::kK, 128} && d.b.quant == QuantDesc{QuantType::kB, 128};
   }
-  return d.quant_a == QuantDesc{} && d.quant_b == QuantDesc{} &&
-         (d.type_a == d.type_b || (d.type_a == DataType::kFloat32 && !e4m3(d.type_b)));
+  return d.a.quant == QuantDesc{} && d.b.quant == QuantDesc{} &&
+         (d.a.type == d.b.type || (d.a.type == DataType::kFloat32 && !e4m3(d.b.type)));
 }
 
 TEST(ConformanceProblems, HoldUncommonFormatsInEveryOrder) {
@@ -462,13 +462,13 @@ TEST(ConformanceProblems, HoldUncommonFormatsInEveryOrder) {
   int mixed = 0, unscaled = 0, other_groups = 0, other_scales = 0, budgets = 0;
   for (const GemmDesc& d : ConformanceProblems(0, false)) {
     if (IsUsual(d)) continue;
-    orders.insert(static_cast<int>(d.order_a) * 4 + static_cast<int>(d.order_b) * 2 +
-                  static_cast<int>(d.order_d));
-    const bool e4m3 = d.type_a == DataType::kFloat8_e4m3;
-    mixed += d.type_a != d.type_b;
-    unscaled += e4m3 && d.type_u == DataType::kNull;
-    other_groups += d.quant_a.group_size % 128 != 0;
-    other_scales += d.type_u != DataType::kNull && d.type_u != DataType::kFloat32;
+    orders.insert(static_cast<int>(d.a.order) * 4 + static_cast<int>(d.b.order) * 2 +
+                  static_cast<int>(d.d.order));
+    const bool e4m3 = d.a.type == DataType::kFloat8_e4m3;
+    mixed += d.a.type != d.b.type;
+    unscaled += e4m3 && d.a.scale_type == DataType::kNull;
+    other_groups += d.a.quant.group_size % 128 != 0;
+    other_scales += d.a.scale_type != DataType::kNull && d.a.scale_type != DataType::kFloat32;
     budgets += d.sm_budget > 0;
   }
   EXPECT_EQ(orders.size(), 8u);
@@ -489,17 +489,17 @@ TEST(ConformanceProblems, HoldEveryPairOfWhatMatters) {
   std::set<std::array<int, 5>> orders;
   for (const GemmDesc& d : problems) {
     if (!IsUsual(d)) continue;
-    const std::array<int, 3> order = {static_cast<int>(d.order_a), static_cast<int>(d.order_b),
-                                      static_cast<int>(d.order_d)};
+    const std::array<int, 3> order = {static_cast<int>(d.a.order), static_cast<int>(d.b.order),
+                                      static_cast<int>(d.d.order)};
     orders.insert(
-        {static_cast<int>(d.type_a), static_cast<int>(d.type_b), order[0], order[1], order[2]});
+        {static_cast<int>(d.a.type), static_cast<int>(d.b.type), order[0], order[1], order[2]});
     if (order != std::array<int, 3>{1, 0, 1}) continue;
     if (!kPairM.contains(d.m) || !kPairN.contains(d.n) || !kPairK.contains(d.k)) continue;
     rows.push_back(
-        {static_cast<int>(d.type_a) * 8 + static_cast<int>(d.type_b), static_cast<int>(d.type_d),
-         d.m, d.n, d.k, d.type_c != DataType::kNull,
+        {static_cast<int>(d.a.type) * 8 + static_cast<int>(d.b.type), static_cast<int>(d.d.type),
+         d.m, d.n, d.k, d.c.type != DataType::kNull,
          static_cast<int>(d.type_bias != DataType::kNull) * (1 + static_cast<int>(d.bias_axis)),
-         d.align_b == 16, d.align_d == 16});
+         d.b.align == 16, d.d.align == 16});
   }
   EXPECT_EQ(orders.size(), 48u) << "of 6 formats x 8 orders";
   for (std::size_t a = 0; a < Values{}.size() - 1; ++a) {
@@ -527,16 +527,17 @@ TEST(ConformanceProblems, HoldTheProductsOfAModel) {
   std::set<std::array<int, 2>> mn, mk, nk;
   std::set<std::array<int, 3>> scales;  // m below or above a GPU's tiles, orders of U and V
   for (const GemmDesc& d : ConformanceProblems(900, false)) {
-    const bool plain = d.type_a == DataType::kFloat8_e4m3 && d.type_d == DataType::kBfloat16 &&
-                       d.type_c == DataType::kNull && d.type_bias == DataType::kNull &&
-                       d.align_a == 16 && d.align_b == 16 && d.align_d == 16 && d.n % 8 == 0 &&
-                       d.k % 16 == 0 && d.order_a == Order::kRowMajor &&
-                       d.order_b == Order::kColMajor && d.order_d == Order::kRowMajor;
+    const bool plain = d.a.type == DataType::kFloat8_e4m3 && d.d.type == DataType::kBfloat16 &&
+                       d.c.type == DataType::kNull && d.type_bias == DataType::kNull &&
+                       d.a.align == 16 && d.b.align == 16 && d.d.align == 16 && d.n % 8 == 0 &&
+                       d.k % 16 == 0 && d.a.order == Order::kRowMajor &&
+                       d.b.order == Order::kColMajor && d.d.order == Order::kRowMajor;
     if (!plain) continue;
     mn.insert({d.m, d.n});
     mk.insert({d.m, d.k});
     nk.insert({d.n, d.k});
-    scales.insert({d.m > 128, static_cast<int>(d.order_u), static_cast<int>(d.order_v)});
+    scales.insert(
+        {d.m > 128, static_cast<int>(d.a.scale_order), static_cast<int>(d.b.scale_order)});
   }
   EXPECT_GE(mn.size(), 180u);
   EXPECT_GE(mk.size(), 150u);

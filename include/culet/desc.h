@@ -11,55 +11,56 @@
 
 namespace culet {
 
+/// One operand of a problem: its elements, and its scales where it has some (A's are U, B's are V,
+/// D's are W).
+/// Alignment is a class: the largest power of two up to 16 that divides the pointer and the bytes
+/// between rows and between matrices. A plan made for a class refuses pointers below it.
+struct OperandDesc {
+  DataType type = DataType::kNull;  ///< kNull: absent
+  Order order = Order::kRowMajor;
+  Striding striding = Striding::kFlat;
+  std::uint8_t align = 16;
+  int pack = 0;
+  QuantDesc quant{};
+  DataType scale_type = DataType::kNull;
+  Order scale_order = Order::kRowMajor;
+  std::uint8_t scale_align = 16;
+  int scale_pack = 0;
+  DataType zero_type = DataType::kNull;  ///< kNull: no zero points
+  int num = 1;                           ///< matrices: GemmDesc::num, or 1 that all share
+
+  friend constexpr auto operator<=>(const OperandDesc&, const OperandDesc&) = default;
+};
+
 /// Everything that can change which kernel is legal or fastest. Two problems with equal GemmDescs
 /// are served by the same LaunchSpec.
 struct GemmDesc {
   int arch = 0;  ///< 0: the host CPU; 900: compute capability 9.0
-  DataType type_a = DataType::kNull;
-  DataType type_b = DataType::kNull;
-  DataType type_c = DataType::kNull;  ///< kNull: beta is 0, C is not read
-  DataType type_d = DataType::kNull;
-  Order order_a = Order::kRowMajor;
-  Order order_b = Order::kColMajor;
-  Order order_c = Order::kRowMajor;
-  Order order_d = Order::kRowMajor;
-  Striding striding_a = Striding::kFlat;
-  Striding striding_b = Striding::kFlat;
-  Striding striding_d = Striding::kFlat;
-  int pack_a = 0;
-  int pack_b = 0;
-  int pack_u = 0;
-  int pack_v = 0;
-  QuantDesc quant_a;
-  QuantDesc quant_b;
-  DataType type_u = DataType::kNull;  ///< scale type of A
-  DataType type_v = DataType::kNull;  ///< scale type of B
-  Order order_u = Order::kRowMajor;
-  Order order_v = Order::kColMajor;
+  OperandDesc a;
+  OperandDesc b{.order = Order::kColMajor, .scale_order = Order::kColMajor};
+  OperandDesc c;  ///< type kNull: beta is 0, C is not read
+  OperandDesc d;
   Epilogue epilogue = Epilogue::kNone;
   DataType type_bias = DataType::kNull;
   Bias::Axis bias_axis = Bias::Axis::kN;
-  // Alignment classes: the largest power of two up to 16 that divides the pointer and the bytes
-  // between rows. A plan made for a class refuses pointers below it.
-  std::uint8_t align_a = 16;
-  std::uint8_t align_b = 16;
-  std::uint8_t align_u = 16;
-  std::uint8_t align_v = 16;
-  std::uint8_t align_c = 16;
-  std::uint8_t align_d = 16;
   int batch_dim = 0;
   int group_axis = -1;  ///< -1: not grouped
   int m = 0;
   int n = 0;
   int k = 0;
-  int num = 1;
+  int num = 1;  ///< matrices in the batch
   int sm_budget = 0;
   bool pdl = false;
   Accumulate accumulate = Accumulate::kPromoted;
   Determinism determinism = Determinism::kFast;
 
-  friend auto operator<=>(const GemmDesc&, const GemmDesc&) = default;
+  friend constexpr auto operator<=>(const GemmDesc&, const GemmDesc&) = default;
 };
+
+/// Columns of D: n, or half of it where the epilogue pairs columns.
+constexpr int ColumnsOfD(const GemmDesc& desc) noexcept {
+  return IsGated(desc.epilogue) ? desc.n / 2 : desc.n;
+}
 
 /// The value of the batch dimension: m or n.
 constexpr int BatchOf(const GemmDesc& desc) noexcept {
@@ -108,17 +109,34 @@ struct KernelDesc {
   QuantDesc quant_a;  ///< compared only when type_a is set
   QuantDesc quant_b;  ///< compared only when type_b is set
   Epilogue epilogue = Epilogue::kNone;
-  int tile_m = 0;  ///< rows of D a tile (CPU: rows a register or cache block) covers
+  bool any_epilogue = false;   ///< computes every Epilogue, whatever `epilogue` says
+  bool strided_batch = false;  ///< takes batches of matrices (kFlat, num > 1)
+  bool zero_points = false;    ///< takes zero points of A and B
+  int tile_m = 0;              ///< rows of D a tile (CPU: rows a register or cache block) covers
   int tile_n = 0;
   int tile_k = 0;
   int cluster_m = 1;
   int cluster_n = 1;
   int stages = 0;
   bool split_k = false;
+  /// Significant bits that the matrix unit keeps of a partial sum; from 24 on sums are FP32's.
+  int accumulator_bits = 24;
+  /// Elements along K after which sums move on to FP32; 0: never. Matters below 24 bits.
+  int promotion_k = 0;
   Determinism determinism = Determinism::kFast;  ///< the strongest mode it keeps
   bool transpose = false;                        ///< made by transpose()
   bool pdl = false;  ///< starts early under programmatic dependent launch, where that is allowed
 };
+
+/// How a kernel keeps its partial sums: what the bound on its error depends on.
+struct Accumulator {
+  int bits = 24;
+  int promotion_k = 0;
+  friend constexpr auto operator<=>(const Accumulator&, const Accumulator&) = default;
+};
+inline Accumulator AccumulatorOf(const KernelDesc& desc) noexcept {
+  return {desc.accumulator_bits, desc.promotion_k};
+}
 
 /// What a kernel costs. The rates are shares of the device's own measured rates (HardwareRates);
 /// the cost model turns them into microseconds.

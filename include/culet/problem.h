@@ -1,4 +1,5 @@
-// One matrix product as the caller states it: D = epilogue(alpha * (U.A)(V.B) + beta * C + bias).
+// One matrix product as the caller states it: D = epilogue(alpha * (U.A)(V.B) + beta * C + bias),
+// or a batch of them.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +12,21 @@ namespace culet {
 
 /// Shape and placement of one operand. `rows` and `cols` are the logical matrix: A is (m, k), B is
 /// (k, n), C and D are (m, n), whatever the order. A weight stored as (n, k) with k contiguous is
-/// therefore B in column-major order with ld >= k.
+/// therefore B in column-major order with ld >= k. Rows (columns) of 4-bit elements start at whole
+/// bytes: their ld and batch_stride are even.
+/// A batch has `num` > 1 matrices of D. An operand with num 1 is shared by all of them; scales and
+/// zero points have their operand's num. Groups of one matrix (offsets, idxs) are reserved.
 struct MatrixLayout {
   DataType type = DataType::kNull;
   Order order = Order::kRowMajor;
   int rows = 0;
   int cols = 0;
-  std::int64_t ld = 0;           ///< elements between the starts of two rows (columns); > 0
-  int pack = 0;                  ///< 0: plain. Other values are reserved for packed orders
-  int num = 1;                   ///< matrices in the batch
-  const int* offsets = nullptr;  ///< group starts, (num + 1), on the device; null for kFlat
-  const int* idxs = nullptr;     ///< gathered rows, on the device; null unless kIndexed
+  std::int64_t ld = 0;            ///< elements between the starts of two rows (columns); > 0
+  int pack = 0;                   ///< 0: plain. Other values are reserved for packed orders
+  int num = 1;                    ///< matrices in the batch, or 1
+  const int* offsets = nullptr;   ///< group starts, (num + 1), on the device; null for kFlat
+  const int* idxs = nullptr;      ///< gathered rows, on the device; null unless kIndexed
+  std::int64_t batch_stride = 0;  ///< elements between two matrices; 0 where num is 1
 };
 
 /// A row-major layout; ld 0 means tightly packed.
@@ -50,6 +55,20 @@ struct Bias {
   enum class Axis : std::uint8_t { kN = 0, kM = 1 } axis = Axis::kN;
 };
 
+/// Zero points of a quantised operand: (a - zero) * scale. They are laid out as its scales are,
+/// with their order, ld, num and batch_stride, in elements of a type of their own.
+struct ZeroPoints {
+  const void* data = nullptr;
+  DataType type = DataType::kNull;
+};
+
+/// Where an epilogue that quantises leaves D's scales, W. A plan binds it, as it binds the bias.
+struct OutputQuant {
+  QuantDesc quant;         ///< of D as the next product's A: {kK, 128} for kGatedSiluQuant
+  void* scales = nullptr;  ///< W
+  MatrixLayout layout;     ///< FP32, (m, ceil(columns of D / 128))
+};
+
 /// How the product is to be computed.
 struct Operation {
   DispatchPolicy dispatch = DispatchPolicy::kDefault;
@@ -65,9 +84,13 @@ struct Operation {
   /// The kernel's own choice that a launch is made with (LaunchSpec::variant). The engine sets it
   /// on the way to Kernel::Launch and Kernel::Prepare; what a caller gives is not read.
   int variant = 0;
+  ZeroPoints zero_a;
+  ZeroPoints zero_b;
+  OutputQuant quant_d;
 };
 
-/// The whole product. Shapes: A (m, k), B (k, n), C and D (m, n), U and V as QuantDesc says.
+/// The whole product. Shapes: A (m, k), B (k, n), C and D (m, n), U and V as QuantDesc says; D as
+/// the epilogue says.
 /// U and V may be in either order; C is read only when beta is not 0, and may be D itself when it
 /// has D's layout.
 struct GemmArgs {

@@ -81,13 +81,15 @@ class ScratchProblem {
   /// and, up to 1 MB, its inputs.
   Status PoisonOutput(int index = 0);
 
-  /// Compares the output with the double-precision product. Small products are compared whole;
+  /// Compares the output with the double-precision product, as a kernel with `accumulator` may
+  /// compute it. Small products are compared whole;
   /// of large ones 16384 elements in 64 sampled rows or fewer, the edges of tiles among them, and
   /// the whole output is scanned for poison. The bound of an element is derived from k and the
   /// formats (docs/numerics.md); with Fill::kIntegers it is one rounding to the output type.
-  Result<ErrorReport> Compare(int index = 0) const;
+  Result<ErrorReport> Compare(int index = 0, const Accumulator& accumulator = {}) const;
 
-  /// The output of a set as it lies in memory, D's bytes row by row.
+  /// The output of a set as it lies in memory, D's bytes line by line; behind each row of a
+  /// quantised D the scales of that row.
   Result<std::vector<std::byte>> OutputBytes(int index = 0) const;
 
  private:

@@ -27,26 +27,50 @@ enum class DataType : std::uint8_t {
   kFloat16,       ///< IEEE binary16
   kBfloat16,      ///< upper half of binary32
   kFloat8_e4m3,   ///< OCP E4M3: largest 448, no infinities, 0x7f and 0xff are NaN
-  kFloat8_ue8m0,  ///< OCP scale format: a power of two, 2^(byte - 127); no product takes it yet
+  kFloat8_ue8m0,  ///< OCP scale format: a power of two, 2^(byte - 127)
   kInt32,         ///< ids, positions and indices of graphs; no product takes it
+  kInt4,          ///< -8 .. 7, two's complement; no product takes it yet
+  kUint4,         ///< 0 .. 15; no product takes it yet
+  kFloat4_e2m1,   ///< OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign; no product takes it yet
 };
 
-/// Bytes per element; 0 for kNull.
-constexpr std::size_t SizeOf(DataType type) noexcept {
+/// Bits per element; 0 for kNull.
+constexpr int BitsOf(DataType type) noexcept {
   switch (type) {
     case DataType::kFloat32:
     case DataType::kInt32:
-      return 4;
+      return 32;
     case DataType::kFloat16:
     case DataType::kBfloat16:
-      return 2;
+      return 16;
     case DataType::kFloat8_e4m3:
     case DataType::kFloat8_ue8m0:
-      return 1;
+      return 8;
+    case DataType::kInt4:
+    case DataType::kUint4:
+    case DataType::kFloat4_e2m1:
+      return 4;
     case DataType::kNull:
       break;
   }
   return 0;
+}
+
+/// Whether two elements share a byte: element 2 i of a line is the low half of byte i.
+constexpr bool IsSubByte(DataType type) noexcept {
+  return type != DataType::kNull && BitsOf(type) < 8;
+}
+
+/// Bytes of the least memory that holds an element, and its alignment: 1 for the types of 4 bits,
+/// 0 for kNull.
+constexpr std::size_t SizeOf(DataType type) noexcept {
+  return static_cast<std::size_t>((BitsOf(type) + 7) / 8);
+}
+
+/// Bytes that `elements` >= 0 side by side take, with the byte that is half used.
+constexpr std::int64_t BytesOf(DataType type, std::int64_t elements) noexcept {
+  return IsSubByte(type) ? elements / 2 + elements % 2
+                         : elements * static_cast<std::int64_t>(SizeOf(type));
 }
 
 /// kRowMajor: element (r, c) at r * ld + c; kColMajor: at r + c * ld.
@@ -56,9 +80,10 @@ constexpr Order Transposed(Order order) noexcept {
   return order == Order::kColMajor ? Order::kRowMajor : Order::kColMajor;
 }
 
-/// How a batch of matrices lies in memory. The others are reserved: no kernel takes them yet.
+/// How a batch of matrices lies in memory. kBlocked and kIndexed are reserved: no kernel takes them
+/// yet.
 enum class Striding : std::uint8_t {
-  kFlat = 0,     ///< one matrix
+  kFlat = 0,     ///< one matrix, or several that lie batch_stride apart
   kBlocked = 1,  ///< groups along one axis, given by offsets
   kIndexed = 2,  ///< rows gathered by idxs
 };
@@ -112,8 +137,19 @@ constexpr ScaleGroup ScaleGroupOf(const QuantDesc& quant, int outer, int k) noex
 /// What happens to alpha * A B + beta * C + bias before it is rounded and stored.
 enum class Epilogue : std::uint8_t {
   kNone = 0,
-  kGatedSilu = 1,  ///< silu(gate) * up of paired columns; reserved: no kernel has it yet
+  /// silu(gate) * up. The n columns are groups of 16: eight of gate, then the eight of up that
+  /// belong to them. D is (m, n / 2): D(i, 8 g + j) = silu(x(i, 16 g + j)) * x(i, 16 g + 8 + j),
+  /// silu(x) = x / (1 + exp(-x)), with x = alpha * A B + beta * C + bias. n % 16 == 0.
+  kGatedSilu = 1,
+  /// kGatedSilu, rounded to FP32 and quantised as QuantizeGroups does: D is E4M3, with one FP32
+  /// scale for 128 columns of a row (Operation::quant_d). The last group of a row may be partial.
+  kGatedSiluQuant = 2,
 };
+
+/// Whether the epilogue pairs columns: D has n / 2.
+constexpr bool IsGated(Epilogue epilogue) noexcept {
+  return epilogue == Epilogue::kGatedSilu || epilogue == Epilogue::kGatedSiluQuant;
+}
 
 /// Where Gemm takes its choice from.
 enum class DispatchPolicy : std::uint8_t {
@@ -125,8 +161,7 @@ enum class DispatchPolicy : std::uint8_t {
 /// How partial sums are kept on matrix units whose accumulators hold fewer than 24 bits.
 enum class Accumulate : std::uint8_t {
   kPromoted = 0,  ///< promoted to FP32 within K
-  kFast = 1,      ///< in the unit's own accumulator, with a bound that grows with K; allowed, but
-                  ///< no kernel makes use of it yet
+  kFast = 1,      ///< may stay in the unit's own accumulator, with a bound that grows with K
 };
 
 /// What a caller may rely on between two runs. A later value includes the earlier ones.

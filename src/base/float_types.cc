@@ -1,7 +1,9 @@
 #include "base/float_types.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 namespace culet {
@@ -68,6 +70,54 @@ constexpr auto kE4m3Values = [] {
   return values;
 }();
 
+constexpr double kE2m1Values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+double DecodeE2m1(int bits) noexcept {
+  return (bits & 8) != 0 ? -kE2m1Values[bits & 7] : kE2m1Values[bits & 7];
+}
+
+double DecodeUe8m0(std::uint8_t bits) noexcept {
+  return bits == 0xff ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, bits - 127);
+}
+
+// The power of two that is nearest, the larger of two, within the format's range.
+std::uint8_t EncodeUe8m0(double value) noexcept {
+  if (!(value == value) || std::isinf(value)) return 0xff;
+  int exponent = 0;
+  const double fraction = std::frexp(std::fabs(value), &exponent);  // in [0.5, 1)
+  if (fraction < 0.75) --exponent;
+  return static_cast<std::uint8_t>(value <= 0 ? 0 : std::clamp(exponent + 127, 0, 254));
+}
+
+// The code in [0, 16) whose value is nearest, of two the one whose last bit is 0.
+template <class Decode>
+std::uint8_t EncodeHalf(double value, Decode decode) noexcept {
+  int best = 0;
+  for (int code = 1; code < 16; ++code) {
+    const double nearer = std::fabs(decode(best) - value) - std::fabs(decode(code) - value);
+    if (nearer > 0 || (nearer == 0 && (best & 1) > (code & 1))) best = code;
+  }
+  return static_cast<std::uint8_t>(best);
+}
+
+double DecodeInt4(int bits) noexcept { return (bits ^ 8) - 8; }
+double DecodeUint4(int bits) noexcept { return bits; }
+
+template <class Decode>
+void LoadHalves(const void* data, std::int64_t first, std::int64_t stride, int count, double* out,
+                Decode decode) noexcept {
+  const auto* bytes = static_cast<const std::uint8_t*>(data);
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t index = first + i * stride;
+    out[i] = decode(bytes[index / 2] >> (index % 2 * 4) & 15);
+  }
+}
+
+void StoreHalf(void* data, std::int64_t index, std::uint8_t code) noexcept {
+  std::uint8_t& byte = static_cast<std::uint8_t*>(data)[index / 2];
+  byte = static_cast<std::uint8_t>(index % 2 == 0 ? (byte & 0xf0) | code : (byte & 15) | code << 4);
+}
+
 template <class Element, class Decode>
 void LoadAll(const void* data, std::int64_t first, std::int64_t stride, int count, double* out,
              Decode decode) noexcept {
@@ -119,6 +169,13 @@ void LoadLine(const void* data, DataType type, std::int64_t first, std::int64_t 
     case DataType::kFloat8_e4m3:
       return LoadAll<std::uint8_t>(data, first, stride, count, out, Float8E4m3ToFloat);
     case DataType::kFloat8_ue8m0:
+      return LoadAll<std::uint8_t>(data, first, stride, count, out, DecodeUe8m0);
+    case DataType::kInt4:
+      return LoadHalves(data, first, stride, count, out, DecodeInt4);
+    case DataType::kUint4:
+      return LoadHalves(data, first, stride, count, out, DecodeUint4);
+    case DataType::kFloat4_e2m1:
+      return LoadHalves(data, first, stride, count, out, DecodeE2m1);
     case DataType::kInt32:
     case DataType::kNull:
       break;
@@ -150,6 +207,17 @@ void StoreFromDouble(void* data, DataType type, std::int64_t index, double value
           static_cast<std::uint8_t>(Encode(value, kE4m3Format));
       break;
     case DataType::kFloat8_ue8m0:
+      static_cast<std::uint8_t*>(data)[index] = EncodeUe8m0(value);
+      break;
+    case DataType::kInt4:
+      StoreHalf(data, index, EncodeHalf(value, DecodeInt4));
+      break;
+    case DataType::kUint4:
+      StoreHalf(data, index, EncodeHalf(value, DecodeUint4));
+      break;
+    case DataType::kFloat4_e2m1:
+      StoreHalf(data, index, EncodeHalf(value, DecodeE2m1));
+      break;
     case DataType::kInt32:
     case DataType::kNull:
       break;
@@ -173,6 +241,12 @@ int PrecisionOf(DataType type) noexcept {
     case DataType::kFloat8_e4m3:
       return kE4m3Format.mantissa_bits + 1;
     case DataType::kFloat8_ue8m0:
+      return 1;
+    case DataType::kFloat4_e2m1:
+      return 2;
+    case DataType::kInt4:
+    case DataType::kUint4:
+      return 4;
     case DataType::kInt32:
     case DataType::kNull:
       break;

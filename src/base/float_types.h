@@ -17,21 +17,22 @@ std::uint16_t FloatToBfloat16(float value) noexcept;
 /// Saturates: what rounds above 448 becomes 448, NaN stays NaN.
 std::uint8_t FloatToFloat8E4m3(float value) noexcept;
 
-/// Elements first, first + stride, ... of an array of F32, F16, BF16 or E4M3; NaN for other types.
+/// Elements first, first + stride, ... of an array of `type`; NaN for int32 and none. Of elements
+/// of 4 bits the even ones are the low halves of their bytes.
 void LoadLine(const void* data, DataType type, std::int64_t first, std::int64_t stride, int count,
               double* out) noexcept;
 
 /// Element `index` of an array of `type`, as LoadLine.
 double LoadAsDouble(const void* data, DataType type, std::int64_t index) noexcept;
 
-/// Rounds once from double to F32, F16, BF16 or E4M3; other types are left alone. Overflow gives
-/// infinity (E4M3: 448).
+/// Rounds once from double to `type`; int32 and none are left alone. Overflow gives infinity (E4M3:
+/// 448; the integers, E2M1 and UE8M0: their end). UE8M0: the nearest power of two.
 void StoreFromDouble(void* data, DataType type, std::int64_t index, double value) noexcept;
 
 /// `value` rounded once to `type` and read back.
 double RoundTo(DataType type, double value) noexcept;
 
-/// Significant bits of `type`, the hidden one included: 24, 11, 8, 4; 0 for others.
+/// Significant bits of `type`, the hidden one included; 0 for int32 and none.
 int PrecisionOf(DataType type) noexcept;
 
 }  // namespace culet

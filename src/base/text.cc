@@ -23,6 +23,9 @@ struct Names<DataType> {
       {DataType::kFloat8_e4m3, "float8_e4m3"},
       {DataType::kFloat8_ue8m0, "float8_ue8m0"},
       {DataType::kInt32, "int32"},
+      {DataType::kInt4, "int4"},
+      {DataType::kUint4, "uint4"},
+      {DataType::kFloat4_e2m1, "float4_e2m1"},
   };
 };
 template <>
@@ -52,6 +55,7 @@ struct Names<Epilogue> {
   static constexpr std::pair<Epilogue, const char*> kTable[] = {
       {Epilogue::kNone, "none"},
       {Epilogue::kGatedSilu, "gated_silu"},
+      {Epilogue::kGatedSiluQuant, "gated_silu_quant"},
   };
 };
 template <>

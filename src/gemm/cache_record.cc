@@ -114,10 +114,14 @@ class ObjectWriter {
     }
   }
 
-  // Left out where false, 0 or empty, as it was before there was such a field.
+  // Left out where it is as usual, as it was before there was such a field.
   template <class T, class... Range>
-  void OnlyIfSet(const char* name, const T& value, const Range&...) {
-    if (value != T{}) (*this)(name, value);
+  void Newer(const char* name, const T& value, const T& usual, const Range&... range) {
+    if (value != usual) (*this)(name, value, range...);
+  }
+  template <class T, class... Range>
+  void OnlyIfSet(const char* name, const T& value, const Range&... range) {
+    Newer(name, value, T{}, range...);
   }
 
  private:
@@ -152,9 +156,13 @@ class ObjectReader {
     }
   }
   template <class T, class... Range>
-  void OnlyIfSet(const char* name, T& value, const Range&... range) {
-    value = T{};
+  void Newer(const char* name, T& value, const T& usual, const Range&... range) {
+    value = usual;
     if (object_.contains(name)) (*this)(name, value, range...);
+  }
+  template <class T, class... Range>
+  void OnlyIfSet(const char* name, T& value, const Range&... range) {
+    Newer(name, value, T{}, range...);
   }
   void operator()(const char* name, double& value) {
     if (const Json* json = Member(name)) {

@@ -208,6 +208,33 @@ Status CheckProblem(const GemmArgs& args) {
   return CheckNoOverlap(args);
 }
 
+// An operand's part of the key; what it lacks stays as in `usual`.
+OperandDesc DescOf(const void* data, const MatrixLayout& layout, const QuantDesc& quant,
+                   const void* scales, const MatrixLayout& scale_layout, OperandDesc usual) {
+  usual.type = layout.type;
+  usual.order = layout.order;
+  usual.striding = StridingOf(layout);
+  usual.align = AlignmentClass(data, layout);
+  usual.pack = layout.pack;
+  usual.quant = quant;
+  if (quant.type == QuantType::kNone) return usual;
+  usual.scale_type = scale_layout.type;
+  usual.scale_order = scale_layout.order;
+  usual.scale_align = AlignmentClass(scales, scale_layout);
+  usual.scale_pack = scale_layout.pack;
+  return usual;
+}
+
+// The operand of the transposed problem. Absent scales keep the defaults, so that equal problems
+// have equal keys.
+OperandDesc Transposed(OperandDesc operand, const OperandDesc& usual) noexcept {
+  operand.order = culet::Transposed(operand.order);
+  operand.scale_order = operand.scale_type != DataType::kNull
+                            ? culet::Transposed(operand.scale_order)
+                            : usual.scale_order;
+  return operand;
+}
+
 }  // namespace
 
 Result<GemmDesc> Describe(const GemmArgs& args, int arch) {
@@ -215,43 +242,14 @@ Result<GemmDesc> Describe(const GemmArgs& args, int arch) {
   const Operation& op = args.operation;
   GemmDesc desc;
   desc.arch = arch;
-  desc.type_a = args.Adesc.type;
-  desc.type_b = args.Bdesc.type;
-  desc.type_d = args.Ddesc.type;
-  desc.order_a = args.Adesc.order;
-  desc.order_b = args.Bdesc.order;
-  desc.order_d = args.Ddesc.order;
-  desc.order_c = args.Ddesc.order;
-  desc.striding_a = StridingOf(args.Adesc);
-  desc.striding_b = StridingOf(args.Bdesc);
-  desc.striding_d = StridingOf(args.Ddesc);
-  desc.pack_a = args.Adesc.pack;
-  desc.pack_b = args.Bdesc.pack;
-  desc.quant_a = op.quant_a;
-  desc.quant_b = op.quant_b;
-  if (op.quant_a.type != QuantType::kNone) {
-    desc.type_u = args.Udesc.type;
-    desc.pack_u = args.Udesc.pack;
-    desc.order_u = args.Udesc.order;
-    desc.align_u = AlignmentClass(args.U, args.Udesc);
-  }
-  if (op.quant_b.type != QuantType::kNone) {
-    desc.type_v = args.Vdesc.type;
-    desc.pack_v = args.Vdesc.pack;
-    desc.order_v = args.Vdesc.order;
-    desc.align_v = AlignmentClass(args.V, args.Vdesc);
-  }
-  if (args.beta != 0.0f) {
-    desc.type_c = args.Cdesc.type;
-    desc.order_c = args.Cdesc.order;
-    desc.align_c = AlignmentClass(args.C, args.Cdesc);
-  }
+  desc.a = DescOf(args.A, args.Adesc, op.quant_a, args.U, args.Udesc, desc.a);
+  desc.b = DescOf(args.B, args.Bdesc, op.quant_b, args.V, args.Vdesc, desc.b);
+  desc.d = DescOf(args.D, args.Ddesc, {}, nullptr, {}, desc.d);
+  if (args.beta != 0.0f) desc.c = DescOf(args.C, args.Cdesc, {}, nullptr, {}, desc.c);
+  desc.c.order = desc.c.type != DataType::kNull ? args.Cdesc.order : args.Ddesc.order;
   desc.epilogue = op.epilogue;
   desc.type_bias = op.bias.type;
   desc.bias_axis = op.bias.data != nullptr ? op.bias.axis : Bias::Axis::kN;
-  desc.align_a = AlignmentClass(args.A, args.Adesc);
-  desc.align_b = AlignmentClass(args.B, args.Bdesc);
-  desc.align_d = AlignmentClass(args.D, args.Ddesc);
   desc.batch_dim = op.batch_dim;
   desc.m = args.Adesc.rows;
   desc.n = args.Bdesc.cols;
@@ -266,22 +264,12 @@ Result<GemmDesc> Describe(const GemmArgs& args, int arch) {
 }
 
 GemmDesc Transposed(const GemmDesc& desc) noexcept {
+  const GemmDesc usual;
   GemmDesc t = desc;
-  std::swap(t.type_a, t.type_b);
-  t.order_a = Transposed(desc.order_b);
-  t.order_b = Transposed(desc.order_a);
-  t.order_c = Transposed(desc.order_c);
-  t.order_d = Transposed(desc.order_d);
-  std::swap(t.striding_a, t.striding_b);
-  std::swap(t.pack_a, t.pack_b);
-  std::swap(t.pack_u, t.pack_v);
-  std::swap(t.quant_a, t.quant_b);
-  std::swap(t.type_u, t.type_v);
-  // Absent scales keep the defaults, so that equal problems have equal keys.
-  t.order_u = t.type_u != DataType::kNull ? Transposed(desc.order_v) : GemmDesc{}.order_u;
-  t.order_v = t.type_v != DataType::kNull ? Transposed(desc.order_u) : GemmDesc{}.order_v;
-  std::swap(t.align_a, t.align_b);
-  std::swap(t.align_u, t.align_v);
+  t.a = Transposed(desc.b, usual.a);
+  t.b = Transposed(desc.a, usual.b);
+  t.c = Transposed(desc.c, usual.c);
+  t.d = Transposed(desc.d, usual.d);
   if (t.type_bias != DataType::kNull) {
     t.bias_axis = desc.bias_axis == Bias::Axis::kN ? Bias::Axis::kM : Bias::Axis::kN;
   }
@@ -293,22 +281,23 @@ GemmDesc Transposed(const GemmDesc& desc) noexcept {
 
 std::string ToString(const GemmDesc& desc) {
   std::string text =
-      fmt::format("m={} n={} k={} {} x {} -> {}", desc.m, desc.n, desc.k, ToString(desc.type_a),
-                  ToString(desc.type_b), ToString(desc.type_d));
-  const auto scales = [&](std::string_view name, std::string_view operand, const QuantDesc& quant,
-                          DataType type) {
+      fmt::format("m={} n={} k={} {} x {} -> {}", desc.m, desc.n, desc.k, ToString(desc.a.type),
+                  ToString(desc.b.type), ToString(desc.d.type));
+  const auto scales = [&](std::string_view name, std::string_view of, const OperandDesc& operand) {
+    const QuantDesc& quant = operand.quant;
     if (quant.type == QuantType::kNone) return;
+    const char* const type = ToString(operand.scale_type);
     if (!HasGroupSize(quant.type)) {
-      text += fmt::format(" {}: {} per {}", name, ToString(type), GranularityText(operand, quant));
+      text += fmt::format(" {}: {} per {}", name, type, GranularityText(of, quant));
       return;
     }
-    text += fmt::format(" {}: {} {}{}", name, ToString(type),
+    text += fmt::format(" {}: {} {}{}", name, type,
                         quant.type == QuantType::kK ? "1x" : fmt::format("{}x", quant.group_size),
                         quant.group_size);
   };
-  scales("U", "a", desc.quant_a, desc.type_u);
-  scales("V", "b", desc.quant_b, desc.type_v);
-  if (desc.type_c != DataType::kNull) text += fmt::format(" + C {}", ToString(desc.type_c));
+  scales("U", "a", desc.a);
+  scales("V", "b", desc.b);
+  if (desc.c.type != DataType::kNull) text += fmt::format(" + C {}", ToString(desc.c.type));
   if (desc.type_bias != DataType::kNull) {
     text += fmt::format(" + bias {} per {}", ToString(desc.type_bias),
                         desc.bias_axis == Bias::Axis::kN ? "column" : "row");
@@ -318,11 +307,11 @@ std::string ToString(const GemmDesc& desc) {
   const auto order = [&](std::string_view name, Order value, Order expected) {
     if (value != expected) text += fmt::format(" {} {}-major", name, ToString(value));
   };
-  order("A", desc.order_a, usual.order_a);
-  order("B", desc.order_b, usual.order_b);
-  order("D", desc.order_d, usual.order_d);
-  const int align = std::min(
-      {desc.align_a, desc.align_b, desc.align_c, desc.align_d, desc.align_u, desc.align_v});
+  order("A", desc.a.order, usual.a.order);
+  order("B", desc.b.order, usual.b.order);
+  order("D", desc.d.order, usual.d.order);
+  const int align = std::min({desc.a.align, desc.b.align, desc.c.align, desc.d.align,
+                              desc.a.scale_align, desc.b.scale_align});
   if (align < 16) text += fmt::format(" aligned to {}", align);
   if (desc.num > 1) text += fmt::format(" num={}", desc.num);
   if (desc.sm_budget != 0) text += fmt::format(" sm_budget={}", desc.sm_budget);

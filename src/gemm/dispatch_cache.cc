@@ -20,10 +20,13 @@
 namespace culet {
 namespace {
 
+// Words that hold all fields of a GemmDesc.
+constexpr std::size_t kKeyWords = 20;
+
 // A GemmDesc in words that compare in a few steps: all fields but the batch dimension, in the order
 // of VisitFields, then the batch dimension. Problems that differ in batch alone are neighbours.
 struct Key {
-  std::array<std::uint64_t, 12> problem{};
+  std::array<std::uint64_t, kKeyWords> problem{};
   int batch = 0;
   friend auto operator<=>(const Key&, const Key&) = default;
 };
@@ -37,7 +40,7 @@ class KeyPacker {
     words_[bit_ / 64] |= Bits(value) << (64 - kBits - bit_ % 64);
     bit_ += kBits;
   }
-  constexpr const std::array<std::uint64_t, 12>& words() const { return words_; }
+  constexpr const std::array<std::uint64_t, kKeyWords>& words() const { return words_; }
 
  private:
   static constexpr std::uint64_t Bits(std::integral auto value) {
@@ -50,7 +53,7 @@ class KeyPacker {
     return Bits(static_cast<std::underlying_type_t<Enum>>(value));
   }
 
-  std::array<std::uint64_t, 12> words_{};
+  std::array<std::uint64_t, kKeyWords> words_{};
   std::size_t bit_ = 0;
 };
 

@@ -72,25 +72,39 @@ Feasibility Kernel::why(const GemmDesc& problem) const noexcept {
     return wanted != DataType::kNull && wanted != given;
   };
   if (problem.arch != desc_.arch) return Feasibility::Refuse("runs on another architecture");
-  if (differs(desc_.type_a, problem.type_a)) return Feasibility::Refuse("A has another type");
-  if (differs(desc_.type_b, problem.type_b)) return Feasibility::Refuse("B has another type");
-  if (differs(desc_.type_d, problem.type_d)) return Feasibility::Refuse("D has another type");
-  if (desc_.type_a != DataType::kNull && desc_.quant_a != problem.quant_a) {
+  if (differs(desc_.type_a, problem.a.type)) return Feasibility::Refuse("A has another type");
+  if (differs(desc_.type_b, problem.b.type)) return Feasibility::Refuse("B has another type");
+  if (differs(desc_.type_d, problem.d.type)) return Feasibility::Refuse("D has another type");
+  if (desc_.type_a != DataType::kNull && desc_.quant_a != problem.a.quant) {
     return Feasibility::Refuse("A's scales have another granularity");
   }
-  if (desc_.type_b != DataType::kNull && desc_.quant_b != problem.quant_b) {
+  if (desc_.type_b != DataType::kNull && desc_.quant_b != problem.b.quant) {
     return Feasibility::Refuse("B's scales have another granularity");
   }
-  if (desc_.epilogue != problem.epilogue) return Feasibility::Refuse("has no such epilogue");
+  if (!desc_.any_epilogue && desc_.epilogue != problem.epilogue) {
+    return Feasibility::Refuse("has no such epilogue");
+  }
+  if (desc_.accumulator_bits < 24 && desc_.promotion_k == 0 &&
+      problem.accumulate == Accumulate::kPromoted) {
+    return Feasibility::Refuse("keeps fewer than 24 bits over all of K; accumulate=fast allows it");
+  }
   if (desc_.determinism < problem.determinism) {
     return Feasibility::Refuse("does not keep the determinism asked for");
   }
-  if (problem.striding_a != Striding::kFlat || problem.striding_b != Striding::kFlat ||
-      problem.striding_d != Striding::kFlat || problem.num != 1 || problem.group_axis >= 0) {
-    return Feasibility::Refuse("takes one flat matrix, no groups");
+  if (problem.group_axis >= 0) return Feasibility::Refuse("takes flat matrices, no groups");
+  if (problem.num != 1 && !desc_.strided_batch) {
+    return Feasibility::Refuse("takes one matrix, no batch");
   }
-  if (problem.pack_a != 0 || problem.pack_b != 0 || problem.pack_u != 0 || problem.pack_v != 0) {
-    return Feasibility::Refuse("takes plain operands, not packed ones");
+  for (const OperandDesc* operand : {&problem.a, &problem.b, &problem.c, &problem.d}) {
+    if (operand->striding != Striding::kFlat) {
+      return Feasibility::Refuse("takes flat matrices, no groups");
+    }
+    if (operand->pack != 0 || operand->scale_pack != 0) {
+      return Feasibility::Refuse("takes plain operands, not packed ones");
+    }
+    if (operand->zero_type != DataType::kNull && !desc_.zero_points) {
+      return Feasibility::Refuse("takes no zero points");
+    }
   }
   return Feasibility::Ok();
 }

@@ -58,21 +58,21 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
   const GemmDesc& desc = s.desc;
   if (p.A == nullptr) return NullPointer("A");
   if (p.D == nullptr) return NullPointer("D");
-  if (!Aligned(p.A, desc.align_a)) return BelowClass("A", p.A, desc.align_a);
-  if (!Aligned(p.D, desc.align_d)) return BelowClass("D", p.D, desc.align_d);
+  if (!Aligned(p.A, desc.a.align)) return BelowClass("A", p.A, desc.a.align);
+  if (!Aligned(p.D, desc.d.align)) return BelowClass("D", p.D, desc.d.align);
   if (Overlap(p.D, s.d, p.A, s.a)) return Overlapping("A", p.A, p.D);
   if (Overlap(p.D, s.d, s.B, s.b)) return Overlapping("B", s.B, p.D);
-  if (desc.type_u != DataType::kNull) {
+  if (desc.a.scale_type != DataType::kNull) {
     if (p.U == nullptr) return NullPointer("U");
-    if (!Aligned(p.U, desc.align_u)) return BelowClass("U", p.U, desc.align_u);
+    if (!Aligned(p.U, desc.a.scale_align)) return BelowClass("U", p.U, desc.a.scale_align);
     if (Overlap(p.D, s.d, p.U, s.u)) return Overlapping("U", p.U, p.D);
   }
-  if (desc.type_v != DataType::kNull && Overlap(p.D, s.d, s.V, s.v)) {
+  if (desc.b.scale_type != DataType::kNull && Overlap(p.D, s.d, s.V, s.v)) {
     return Overlapping("V", s.V, p.D);
   }
   if (Overlap(p.D, s.d, s.bias, s.bias_footprint)) return Overlapping("the bias", s.bias, p.D);
   if (p.beta != 0.0f) {
-    if (desc.type_c == DataType::kNull) {
+    if (desc.c.type == DataType::kNull) {
       return Status(
           StatusCode::kInvalidArgument,
           fmt::format("beta is {}, but the plan was made with beta 0; plan with a beta and "
@@ -80,7 +80,7 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
                       p.beta));
     }
     if (p.C == nullptr) return NullPointer("C");
-    if (!Aligned(p.C, desc.align_c)) return BelowClass("C", p.C, desc.align_c);
+    if (!Aligned(p.C, desc.c.align)) return BelowClass("C", p.C, desc.c.align);
     if (!(p.C == p.D && s.c_may_be_d) && Overlap(p.D, s.d, p.C, s.c)) {
       return Overlapping("C", p.C, p.D);
     }

@@ -205,10 +205,10 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("options.sets is {}; it must be >= 1", options.sets));
   }
-  if (desc.type_c != DataType::kNull && options.beta == 0.0f) {
+  if (desc.c.type != DataType::kNull && options.beta == 0.0f) {
     return Status(StatusCode::kInvalidArgument,
                   "options.beta is 0 for a problem that reads C; give another beta, or set "
-                  "desc.type_c to kNull");
+                  "desc.c.type to kNull");
   }
   auto arrangement = Arrange(desc, options.gap_bytes);
   if (!arrangement.ok()) return arrangement.status();
@@ -294,7 +294,7 @@ Status ScratchProblem::PoisonOutput(int index) {
   return impl_->CopyOnDevice(impl_->set(index) + d.begin, impl_->pristine, d.end - d.begin);
 }
 
-Result<ErrorReport> ScratchProblem::Compare(int index) const {
+Result<ErrorReport> ScratchProblem::Compare(int index, const Accumulator&) const {
   CULET_RETURN_IF_ERROR(impl_->runtime.Synchronize());
   const auto scan = impl_->ScanOutput(index);
   if (!scan.ok()) return scan.status();
@@ -343,9 +343,9 @@ double MinimumBytes(const GemmDesc& desc) noexcept {
                  std::ceil(static_cast<double>(outer) / group.outer) * std::ceil(k / group.k));
   };
   const double bias = bytes(desc.type_bias, desc.bias_axis == Bias::Axis::kN ? n : m);
-  return desc.num * (bytes(desc.type_a, m * k) + scales(desc.quant_a, desc.type_u, desc.m) +
-                     bytes(desc.type_b, k * n) + scales(desc.quant_b, desc.type_v, desc.n) +
-                     bytes(desc.type_c, m * n) + bytes(desc.type_d, m * n) + bias);
+  return desc.num * (bytes(desc.a.type, m * k) + scales(desc.a.quant, desc.a.scale_type, desc.m) +
+                     bytes(desc.b.type, k * n) + scales(desc.b.quant, desc.b.scale_type, desc.n) +
+                     bytes(desc.c.type, m * n) + bytes(desc.d.type, m * n) + bias);
 }
 
 double Operations(const GemmDesc& desc) noexcept {

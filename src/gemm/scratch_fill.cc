@@ -67,8 +67,8 @@ class Values {
   Values(const GemmDesc& desc, Fill fill)
       : fill_(fill),
         root_k_(std::sqrt(static_cast<double>(desc.k))),
-        half_(desc.type_a == DataType::kFloat16 || desc.type_b == DataType::kFloat16 ||
-              desc.type_d == DataType::kFloat16),
+        half_(desc.a.type == DataType::kFloat16 || desc.b.type == DataType::kFloat16 ||
+              desc.d.type == DataType::kFloat16),
         small_integers_(desc.k > kLongestWideIntegers ||
                         (desc.arch != 0 && desc.accumulate == Accumulate::kFast)) {}
 
@@ -227,15 +227,15 @@ Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptio
   const Values values(desc, options.fill);
   const auto seed = [&](std::uint64_t operand) { return Mixed(options.seed, operand); };
   FillRegion(at.a, seed(1), block, stop, [&](SplitMix64& random) {
-    return values.Element(random, desc.type_a, at.u.present(), true);
+    return values.Element(random, desc.a.type, at.u.present(), true);
   });
   FillRegion(at.u, seed(2), block, stop,
-             [&](SplitMix64& random) { return values.Scale(random, desc.type_a); });
+             [&](SplitMix64& random) { return values.Scale(random, desc.a.type); });
   FillRegion(at.b, seed(3), block, stop, [&](SplitMix64& random) {
-    return values.Element(random, desc.type_b, at.v.present(), false);
+    return values.Element(random, desc.b.type, at.v.present(), false);
   });
   FillRegion(at.v, seed(4), block, stop,
-             [&](SplitMix64& random) { return values.Scale(random, desc.type_b); });
+             [&](SplitMix64& random) { return values.Scale(random, desc.b.type); });
   const auto addend = [&](SplitMix64& random) { return values.Addend(random); };
   FillRegion(at.c, seed(5), block, stop, addend);
   FillRegion(at.bias, seed(6), block, stop, addend);
@@ -260,6 +260,9 @@ std::uint32_t PoisonWord(DataType type) noexcept {
     case DataType::kFloat8_e4m3:
     case DataType::kFloat8_ue8m0:
     case DataType::kInt32:
+    case DataType::kInt4:
+    case DataType::kUint4:
+    case DataType::kFloat4_e2m1:
     case DataType::kNull:
       break;
   }

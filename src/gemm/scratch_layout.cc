@@ -32,7 +32,8 @@ constexpr std::size_t PitchOf(std::size_t line_bytes, std::size_t gap_bytes,
 
 struct Request {
   std::string_view name;
-  MatrixLayout layout;  // without ld
+  std::string_view alignment_field;  // of GemmDesc
+  MatrixLayout layout;               // without ld
   std::size_t alignment;
   bool output = false;
 };
@@ -47,9 +48,9 @@ class Arranger {
     if (size == 0 || !std::has_single_bit(request.alignment) || request.alignment < size ||
         request.alignment > 16) {
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("desc.align_{} is {} for {}; use a power of two from {} to 16",
-                                request.name, request.alignment, ToString(request.layout.type),
-                                std::max<std::size_t>(size, 1)));
+                    fmt::format("desc.{} is {} for {}; use a power of two from {} to 16",
+                                request.alignment_field, request.alignment,
+                                ToString(request.layout.type), std::max<std::size_t>(size, 1)));
     }
     region.layout = request.layout;
     region.lines = static_cast<std::size_t>(OuterOf(request.layout));
@@ -118,37 +119,41 @@ Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
   }
   Arrangement result;
   Arranger arranger(gap_bytes);
-  const auto scales = [&](std::string_view name, const QuantDesc& quant, DataType type, Order order,
-                          int align, int outer, bool of_a, Region& region) -> Status {
+  const auto place = [&](std::string_view name, std::string_view alignment_field,
+                         const OperandDesc& operand, int rows, int cols, Region& region) {
+    return arranger.Place({name, alignment_field, Shaped(operand.type, operand.order, rows, cols),
+                           operand.align, name == "D"},
+                          region);
+  };
+  const auto scales = [&](std::string_view name, std::string_view alignment_field,
+                          const OperandDesc& operand, int outer, bool of_a,
+                          Region& region) -> Status {
+    const QuantDesc& quant = operand.quant;
     if (quant.type == QuantType::kNone) return {};
-    if ((HasGroupSize(quant.type) && quant.group_size < 1) || SizeOf(type) == 0) {
+    if ((HasGroupSize(quant.type) && quant.group_size < 1) || SizeOf(operand.scale_type) == 0) {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("the scales {} have group size {} and type {}; give both", name,
-                                quant.group_size, ToString(type)));
+                                quant.group_size, ToString(operand.scale_type)));
     }
     const Groups groups = GroupsOf(quant, desc.k, outer);
-    const MatrixLayout layout = of_a ? Shaped(type, order, groups.outer, groups.k)
-                                     : Shaped(type, order, groups.k, groups.outer);
-    return arranger.Place({name, layout, static_cast<std::size_t>(align)}, region);
+    const int rows = of_a ? groups.outer : groups.k, cols = of_a ? groups.k : groups.outer;
+    return arranger.Place(
+        {name, alignment_field, Shaped(operand.scale_type, operand.scale_order, rows, cols),
+         operand.scale_align},
+        region);
   };
 
-  CULET_RETURN_IF_ERROR(arranger.Place(
-      {"a", Shaped(desc.type_a, desc.order_a, desc.m, desc.k), desc.align_a}, result.a));
-  CULET_RETURN_IF_ERROR(
-      scales("u", desc.quant_a, desc.type_u, desc.order_u, desc.align_u, desc.m, true, result.u));
-  CULET_RETURN_IF_ERROR(arranger.Place(
-      {"b", Shaped(desc.type_b, desc.order_b, desc.k, desc.n), desc.align_b}, result.b));
-  CULET_RETURN_IF_ERROR(
-      scales("v", desc.quant_b, desc.type_v, desc.order_v, desc.align_v, desc.n, false, result.v));
-  CULET_RETURN_IF_ERROR(arranger.Place(
-      {"c", Shaped(desc.type_c, desc.order_c, desc.m, desc.n), desc.align_c}, result.c));
+  CULET_RETURN_IF_ERROR(place("A", "a.align", desc.a, desc.m, desc.k, result.a));
+  CULET_RETURN_IF_ERROR(scales("U", "a.scale_align", desc.a, desc.m, true, result.u));
+  CULET_RETURN_IF_ERROR(place("B", "b.align", desc.b, desc.k, desc.n, result.b));
+  CULET_RETURN_IF_ERROR(scales("V", "b.scale_align", desc.b, desc.n, false, result.v));
+  CULET_RETURN_IF_ERROR(place("C", "c.align", desc.c, desc.m, desc.n, result.c));
   const int bias_length = desc.bias_axis == Bias::Axis::kN ? desc.n : desc.m;
-  CULET_RETURN_IF_ERROR(
-      arranger.Place({"bias", Shaped(desc.type_bias, Order::kRowMajor, 1, bias_length),
-                      std::max<std::size_t>(SizeOf(desc.type_bias), 1)},
-                     result.bias));
   CULET_RETURN_IF_ERROR(arranger.Place(
-      {"d", Shaped(desc.type_d, desc.order_d, desc.m, desc.n), desc.align_d, true}, result.d));
+      {"the bias", "type_bias", Shaped(desc.type_bias, Order::kRowMajor, 1, bias_length),
+       std::max<std::size_t>(SizeOf(desc.type_bias), 1)},
+      result.bias));
+  CULET_RETURN_IF_ERROR(place("D", "d.align", desc.d, desc.m, desc.n, result.d));
   result.bytes = arranger.bytes();
   return result;
 }
@@ -160,8 +165,8 @@ GemmArgs ArgsOver(const Arrangement& arrangement, const GemmDesc& desc, float al
   };
   GemmArgs args;
   args.operation.epilogue = desc.epilogue;
-  args.operation.quant_a = desc.quant_a;
-  args.operation.quant_b = desc.quant_b;
+  args.operation.quant_a = desc.a.quant;
+  args.operation.quant_b = desc.b.quant;
   args.operation.batch_dim = desc.batch_dim;
   args.operation.bias = {at(arrangement.bias), desc.type_bias, desc.bias_axis};
   args.operation.pdl = desc.pdl;

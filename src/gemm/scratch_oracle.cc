@@ -165,11 +165,11 @@ class ErrorModel {
       : unit_(desc.arch == 0 ? 0x1p-24 : 0x1p-23),  // GPUs' matrix units truncate
         exact_(options.fill == Fill::kIntegers && IntegersAreExact(desc)),
         exact_epilogue_(exact_ && IsPowerOfTwo(options.alpha) &&
-                        (desc.type_c == DataType::kNull || IsPowerOfTwo(options.beta))) {
+                        (desc.c.type == DataType::kNull || IsPowerOfTwo(options.beta))) {
     product_ = Gamma(desc.k + 6.0);
     addend_ = Gamma(3);
     underflow_ = (desc.k + 6.0) * 0x1p-126;
-    const bool fp8 = desc.type_a == DataType::kFloat8_e4m3 && desc.type_b == DataType::kFloat8_e4m3;
+    const bool fp8 = desc.a.type == DataType::kFloat8_e4m3 && desc.b.type == DataType::kFloat8_e4m3;
     if (desc.arch != 0 && fp8 && !exact_)
       fp8_interval_ = desc.accumulate == Accumulate::kFast ? desc.k : kPromotionInterval;
   }
@@ -219,7 +219,7 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
   std::vector<double> a(rows * k);
   HostPool().Run(static_cast<int>(rows), [&](int row, int thread) {
     LoadScaled(
-        at.a, at.u, desc.quant_a, true, desc.m, oracle.rows[static_cast<std::size_t>(row)], desc.k,
+        at.a, at.u, desc.a.quant, true, desc.m, oracle.rows[static_cast<std::size_t>(row)], desc.k,
         block, [&] { return stop(thread); }, a.data() + static_cast<std::size_t>(row) * k);
   });
 
@@ -232,7 +232,7 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
     const auto j = static_cast<std::size_t>(task);
     const int col = oracle.cols[j];
     std::vector<double> b(k);
-    LoadScaled(at.b, at.v, desc.quant_b, false, desc.n, col, desc.k, block, ended, b.data());
+    LoadScaled(at.b, at.v, desc.b.quant, false, desc.n, col, desc.k, block, ended, b.data());
     for (std::size_t i = 0; i < rows; ++i) {
       if (ended()) return;
       const int row = oracle.rows[i];

@@ -53,8 +53,8 @@ Result<GemmDesc> CommonDesc(std::int64_t m, const ExpertParams& params, const Qu
     if (!common) {
       common = desc;
     } else {
-      common->align_b = std::min(common->align_b, desc->align_b);
-      common->align_v = std::min(common->align_v, desc->align_v);
+      common->b.align = std::min(common->b.align, desc->b.align);
+      common->b.scale_align = std::min(common->b.scale_align, desc->b.scale_align);
     }
     return {};
   };

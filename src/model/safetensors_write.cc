@@ -35,6 +35,9 @@ const char* NameOf(DataType type) noexcept {
       return "F8_E8M0";
     case DataType::kInt32:
       return "I32";
+    case DataType::kInt4:
+    case DataType::kUint4:
+    case DataType::kFloat4_e2m1:
     case DataType::kNull:
       break;
   }

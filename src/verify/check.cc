@@ -180,7 +180,7 @@ Status CheckRepeatable(Kernel& kernel, ProblemData& data, int repeats) {
 
 Status CheckBatchInvariant(Kernel& kernel, ProblemData& data) {
   // Rows of a column-major D are not one line; the row-major problems say enough.
-  if (data.desc().m == 1 || data.desc().order_d != Order::kRowMajor) return {};
+  if (data.desc().m == 1 || data.desc().d.order != Order::kRowMajor) return {};
   auto all = data.Get(ProblemData::kNormal);
   if (!all.ok()) return all.status();
   auto one = data.Get(ProblemData::kFirstRow);
@@ -226,10 +226,10 @@ double RelativeL2Limit(const GemmDesc& desc) noexcept {
   };
   // Hopper's 14 bits, promoted every 128 elements: 2.3e-4 measured. Else FP32, whose errors add up
   // to k roundings at worst (on GPUs they point the same way).
-  const bool fp8 = desc.type_a == DataType::kFloat8_e4m3 && desc.type_b == DataType::kFloat8_e4m3;
+  const bool fp8 = desc.a.type == DataType::kFloat8_e4m3 && desc.b.type == DataType::kFloat8_e4m3;
   const double fp32 = desc.k * (desc.arch == 0 ? 0x1p-24 : 0x1p-23);
   const double accumulation = desc.arch != 0 && fp8 ? 2.88e-4 : fp32;
-  return 1.04 * std::hypot(rounding(desc.type_d), accumulation);
+  return 1.04 * std::hypot(rounding(desc.d.type), accumulation);
 }
 
 Status CheckKernel(Kernel& kernel, ProblemData& data, int repeats, Accuracy& accuracy) {

@@ -122,40 +122,40 @@ std::uint8_t Align(DataType type, bool aligned) {
 GemmDesc MakeProblem(const Row& row, const Shape& shape, int arch) {
   GemmDesc desc;
   desc.arch = arch;
-  desc.type_a = kFormats[row[kFormat]].a;
-  desc.type_b = kFormats[row[kFormat]].b;
-  desc.type_d = kOutputs[row[kOutput]];
+  desc.a.type = kFormats[row[kFormat]].a;
+  desc.b.type = kFormats[row[kFormat]].b;
+  desc.d.type = kOutputs[row[kOutput]];
   desc.m = shape.m;
   desc.n = shape.n;
   desc.k = shape.k;
   // Level 0 is the usual: activations and outputs row by row, weights with k contiguous.
-  desc.order_a = OrderOf(row[kOrders] & 1);
-  desc.order_b = Transposed(OrderOf(row[kOrders] >> 1 & 1));
-  desc.order_d = OrderOf(row[kOrders] >> 2);
-  desc.order_c = desc.order_d;  // as Describe leaves it without a C
+  desc.a.order = OrderOf(row[kOrders] & 1);
+  desc.b.order = Transposed(OrderOf(row[kOrders] >> 1 & 1));
+  desc.d.order = OrderOf(row[kOrders] >> 2);
+  desc.c.order = desc.d.order;  // as Describe leaves it without a C
 
   const bool all = row[kAlignment] == kAligned, some = row[kAlignment] == kMixed;
-  desc.align_a = Align(desc.type_a, all);
-  desc.align_b = Align(desc.type_b, all || some);
-  desc.align_d = Align(desc.type_d, all);
+  desc.a.align = Align(desc.a.type, all);
+  desc.b.align = Align(desc.b.type, all || some);
+  desc.d.align = Align(desc.d.type, all);
   if (row[kAddC] != kNoAddend) {
-    desc.type_c = row[kAddC] == kLikeOutput ? desc.type_d : kF32;
+    desc.c.type = row[kAddC] == kLikeOutput ? desc.d.type : kF32;
     // Once like D, so that C may be D; once the other way round.
-    if (row[kAddC] == kFloatAddend) desc.order_c = Transposed(desc.order_d);
-    desc.align_c = Align(desc.type_c, all);
+    if (row[kAddC] == kFloatAddend) desc.c.order = Transposed(desc.d.order);
+    desc.c.align = Align(desc.c.type, all);
   }
   if (row[kAddBias] != kNoAddend) {
-    desc.type_bias = row[kAddBias] == kLikeOutput ? desc.type_d : kF32;
+    desc.type_bias = row[kAddBias] == kLikeOutput ? desc.d.type : kF32;
     desc.bias_axis = row[kAddBias] == kLikeOutput ? Bias::Axis::kN : Bias::Axis::kM;
   }
-  desc.quant_a = kFormats[row[kFormat]].quant_a;
-  desc.quant_b = kFormats[row[kFormat]].quant_b;
-  if (desc.quant_a.type != QuantType::kNone) {
-    desc.type_u = desc.type_v = kF32;
-    desc.order_u = OrderOf(row[kOrderScales] % 2);
-    desc.order_v = Transposed(OrderOf(row[kOrderScales] / 2));
-    desc.align_u = Align(kF32, all);
-    desc.align_v = Align(kF32, all || some);
+  desc.a.quant = kFormats[row[kFormat]].quant_a;
+  desc.b.quant = kFormats[row[kFormat]].quant_b;
+  if (desc.a.quant.type != QuantType::kNone) {
+    desc.a.scale_type = desc.b.scale_type = kF32;
+    desc.a.scale_order = OrderOf(row[kOrderScales] % 2);
+    desc.b.scale_order = Transposed(OrderOf(row[kOrderScales] / 2));
+    desc.a.scale_align = Align(kF32, all);
+    desc.b.scale_align = Align(kF32, all || some);
   }
   return desc;
 }
@@ -170,21 +170,21 @@ GemmDesc MakeUncommon(const Uncommon& format, const Shape& shape, int variation,
   row[kAlignment] = variation / 4 % kAlignments;
   GemmDesc desc = MakeProblem(row, shape, arch);
   const bool aligned = row[kAlignment] == kAligned;
-  desc.type_a = format.a;
-  desc.type_b = format.b;
-  desc.align_a = Align(format.a, aligned);
-  desc.align_b = Align(format.b, aligned);
-  desc.quant_a = format.quant_a;
-  desc.quant_b = format.quant_b;
+  desc.a.type = format.a;
+  desc.b.type = format.b;
+  desc.a.align = Align(format.a, aligned);
+  desc.b.align = Align(format.b, aligned);
+  desc.a.quant = format.quant_a;
+  desc.b.quant = format.quant_b;
   if (format.quant_a.type != QuantType::kNone) {
-    desc.type_u = format.scales;
-    desc.order_u = OrderOf(variation % 2);
-    desc.align_u = Align(format.scales, aligned);
+    desc.a.scale_type = format.scales;
+    desc.a.scale_order = OrderOf(variation % 2);
+    desc.a.scale_align = Align(format.scales, aligned);
   }
   if (format.quant_b.type != QuantType::kNone) {
-    desc.type_v = format.scales;
-    desc.order_v = OrderOf(variation / 2 % 2);
-    desc.align_v = Align(format.scales, aligned);
+    desc.b.scale_type = format.scales;
+    desc.b.scale_order = OrderOf(variation / 2 % 2);
+    desc.b.scale_align = Align(format.scales, aligned);
   }
   desc.sm_budget = format.sm_budget;
   return desc;

@@ -76,11 +76,11 @@ class Run {
   void Note(const Kernel& kernel, const GemmDesc& desc, double relative_l2) {
     const std::string family = kernel.id().substr(0, kernel.id().find('/'));
     const auto same = [&](const VerifyAccuracy& a) {
-      return a.family == family && a.type_a == desc.type_a && a.type_d == desc.type_d;
+      return a.family == family && a.type_a == desc.a.type && a.type_d == desc.d.type;
     };
     auto at = std::ranges::find_if(report_.accuracy, same);
     if (at == report_.accuracy.end())
-      at = report_.accuracy.insert(at, {family, desc.type_a, desc.type_d});
+      at = report_.accuracy.insert(at, {family, desc.a.type, desc.d.type});
     at->relative_l2 = std::max(at->relative_l2, relative_l2);
     at->limit = std::max(at->limit, RelativeL2Limit(desc));
     ++at->problems;

@@ -230,10 +230,10 @@ TEST(AnyShapeKernels, TakeWhatTheReferenceTakes) {
             for (const Determinism determinism :
                  {Determinism::kFast, Determinism::kRepeatable, Determinism::kBatchInvariant}) {
               GemmDesc problem;
-              problem.type_a = a, problem.type_b = b, problem.type_d = d, problem.type_c = d;
+              problem.a.type = a, problem.b.type = b, problem.d.type = d, problem.c.type = d;
               problem.m = 3, problem.n = 5, problem.k = 1000;
-              problem.quant_a = quant;
-              if (quant.type != QuantType::kNone) problem.type_u = scale;
+              problem.a.quant = quant;
+              if (quant.type != QuantType::kNone) problem.a.scale_type = scale;
               problem.determinism = determinism;
               // D never holds scales: Describe refuses it before any kernel is asked.
               if (d == DataType::kFloat8_ue8m0) continue;
@@ -254,11 +254,11 @@ TEST(AnyShapeKernels, TakeWhatTheReferenceTakes) {
 TEST(AnyShapeKernels, SayWhyTheyRefuse) {
   GemmDesc problem;
   problem.arch = 890;
-  problem.type_a = problem.type_b = kE4m3;
-  problem.type_d = DataType::kBfloat16;
+  problem.a.type = problem.b.type = kE4m3;
+  problem.d.type = DataType::kBfloat16;
   problem.m = problem.n = problem.k = 256;
-  problem.quant_a = {QuantType::kK, 64};
-  problem.type_u = DataType::kFloat32;
+  problem.a.quant = {QuantType::kK, 64};
+  problem.a.scale_type = DataType::kFloat32;
   int refused = 0;
   for (const auto& kernel : BuiltinKernels(GpuInfo(890))) {
     const Feasibility feasibility = kernel->why(problem);
@@ -304,11 +304,11 @@ TEST(AnyShapeKernels, PredictWhatWasMeasured) {
   for (const Measured& at : kMeasured) {
     GemmDesc problem;
     problem.arch = 900;
-    problem.type_a = problem.type_b = at.type;
-    problem.type_d = DataType::kBfloat16;
+    problem.a.type = problem.b.type = at.type;
+    problem.d.type = DataType::kBfloat16;
     problem.m = at.m, problem.n = at.n, problem.k = at.k;
     const int pitch = at.k * static_cast<int>(SizeOf(at.type));
-    problem.align_a = problem.align_b = static_cast<std::uint8_t>(std::gcd(pitch, 16));
+    problem.a.align = problem.b.align = static_cast<std::uint8_t>(std::gcd(pitch, 16));
     const auto kernel = std::ranges::find_if(kernels, [&](const auto& candidate) {
       return candidate->id() == std::string("cuda_any/") + at.kernel;
     });
@@ -329,11 +329,11 @@ TEST(AnyShapeKernels, NeverPredictLessThanTheFamiliesForHopper) {
     for (const auto& [n, k] : {std::pair(512, 512), {2112, 7168}, {4096, 4096}, {28672, 8192}}) {
       GemmDesc problem;
       problem.arch = 900;
-      problem.type_a = problem.type_b = kE4m3;
-      problem.type_d = DataType::kBfloat16;
-      problem.quant_a = {QuantType::kK, 128};
-      problem.quant_b = {QuantType::kB, 128};
-      problem.type_u = problem.type_v = DataType::kFloat32;
+      problem.a.type = problem.b.type = kE4m3;
+      problem.d.type = DataType::kBfloat16;
+      problem.a.quant = {QuantType::kK, 128};
+      problem.b.quant = {QuantType::kB, 128};
+      problem.a.scale_type = problem.b.scale_type = DataType::kFloat32;
       problem.m = m, problem.n = n, problem.k = k;
       double any_us = std::numeric_limits<double>::infinity(), hopper_us = any_us;
       for (const auto& kernel : kernels) {

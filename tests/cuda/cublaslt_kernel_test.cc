@@ -333,7 +333,7 @@ class LtCatalog : public LtKernelTest {
   }
   std::vector<LaunchSpec> Candidates(const GemmDesc& desc) const {
     return EnumerateCandidates(registry->kernels(), desc, device,
-                               TypicalRates(device, desc.type_a));
+                               TypicalRates(device, desc.a.type));
   }
   DeviceInfo device = GpuInfo(900);
   std::optional<Registry> registry;
@@ -448,9 +448,9 @@ TEST_F(LtCatalog, PredictsRoughlyWhatWasMeasured) {
     ASSERT_NE(kernel, nullptr);
     GemmDesc desc;
     desc.arch = 900;
-    desc.type_a = kernel->desc().type_a, desc.type_b = kernel->desc().type_b, desc.type_d = kBf16;
+    desc.a.type = kernel->desc().type_a, desc.b.type = kernel->desc().type_b, desc.d.type = kBf16;
     desc.m = at.m, desc.n = at.n, desc.k = at.k;
-    const double us = kernel->PredictUs(desc, device, TypicalRates(device, desc.type_a), 0, 1);
+    const double us = kernel->PredictUs(desc, device, TypicalRates(device, desc.a.type), 0, 1);
     EXPECT_LT(us, 1.5 * at.us) << at.kernel << " m " << at.m;
     EXPECT_GT(us, at.us / 1.5) << at.kernel << " m " << at.m;
   }

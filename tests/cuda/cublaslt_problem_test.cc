@@ -42,11 +42,11 @@ const Format& FormatOf(std::string_view id) {
 GemmDesc Product(const Format& format, DataType d) {
   GemmDesc p;
   p.arch = 900;
-  p.type_a = p.type_b = format.type;
-  p.type_d = d;
-  p.quant_a = format.scaling.quant_a;
-  p.quant_b = format.scaling.quant_b;
-  if (IsScaled(format)) p.type_u = p.type_v = kF32;
+  p.a.type = p.b.type = format.type;
+  p.d.type = d;
+  p.a.quant = format.scaling.quant_a;
+  p.b.quant = format.scaling.quant_b;
+  if (IsScaled(format)) p.a.scale_type = p.b.scale_type = kF32;
   p.m = 48, p.n = 64, p.k = 256;
   return p;
 }
@@ -80,9 +80,9 @@ TEST(LtProblem, EveryOrderNamesTheSameProduct) {
   const Format& format = FormatOf("cublaslt/f16");
   for (int orders = 0; orders < 8; ++orders) {
     GemmDesc p = Product(format, kF32);
-    p.order_a = orders & 1 ? Order::kRowMajor : Order::kColMajor;
-    p.order_b = orders & 2 ? Order::kRowMajor : Order::kColMajor;
-    p.order_c = p.order_d = orders & 4 ? Order::kRowMajor : Order::kColMajor;
+    p.a.order = orders & 1 ? Order::kRowMajor : Order::kColMajor;
+    p.b.order = orders & 2 ? Order::kRowMajor : Order::kColMajor;
+    p.c.order = p.d.order = orders & 4 ? Order::kRowMajor : Order::kColMajor;
     const auto made = MakeProblem(FakeLibrary(), format, p, PackedStrides(p));
     ASSERT_TRUE(made.ok());
     const auto rows_cols = [](const Layout& layout, bool transposed) {
@@ -95,7 +95,7 @@ TEST(LtProblem, EveryOrderNamesTheSameProduct) {
         rows_cols(made->right, WordOf(made->operation, kTransB) == std::uint64_t{kTransposed});
     EXPECT_EQ(left, std::pair(made->d.data[1], std::uint64_t{256})) << orders;
     EXPECT_EQ(right, std::pair(std::uint64_t{256}, made->d.data[2])) << orders;
-    EXPECT_EQ(made->swapped, p.order_d == Order::kRowMajor);
+    EXPECT_EQ(made->swapped, p.d.order == Order::kRowMajor);
     EXPECT_THAT(WordsOf(made->d),
                 ElementsAre(kR32F, made->swapped ? 64u : 48u, made->swapped ? 48u : 64u,
                             made->swapped ? 64u : 48u));
@@ -108,7 +108,7 @@ TEST(LtProblem, EveryOrderNamesTheSameProduct) {
 TEST(LtProblem, BiasAndCAreSaid) {
   const Format& format = FormatOf("cublaslt/bf16");
   GemmDesc p = Product(format, kF32);
-  p.type_c = p.type_bias = kF32;
+  p.c.type = p.type_bias = kF32;
   auto made = MakeProblem(FakeLibrary(), format, p, {256, 256, 80, 64});
   ASSERT_TRUE(made.ok());
   EXPECT_THAT(WordsOf(made->c), ElementsAre(kR32F, 64u, 48u, 80u));
@@ -133,7 +133,7 @@ TEST(LtProblem, ScaleModesFollowTheirOperands) {
     const Format& format = FormatOf(it.id);
     for (const Order order : {Order::kRowMajor, Order::kColMajor}) {
       GemmDesc p = Product(format, kBf16);
-      p.order_c = p.order_d = order;
+      p.c.order = p.d.order = order;
       const auto made = MakeProblem(FakeLibrary(), format, p, PackedStrides(p));
       ASSERT_TRUE(made.ok());
       Operation operation = made->operation;
@@ -183,7 +183,7 @@ TEST(LtProblem, AFailureCarriesTheLibrarysWords) {
 
 TEST(LtProblem, TheSearchIsBoundedTheSameWayAlways) {
   GemmDesc p = Product(FormatOf("cublaslt/bf16"), kBf16);
-  p.align_a = 2, p.align_b = 4, p.align_d = 8;
+  p.a.align = 2, p.b.align = 4, p.d.align = 8;
   const auto word = [](const Preference& preference, int attribute) {
     return preference.data[attribute - 1];
   };
@@ -195,7 +195,7 @@ TEST(LtProblem, TheSearchIsBoundedTheSameWayAlways) {
   EXPECT_EQ(word(*made, kMinAlignmentB), 2u);
   EXPECT_EQ(word(*made, kMinAlignmentC), 8u) << "no C: D's";
   EXPECT_EQ(word(*made, kMinAlignmentD), 8u);
-  p.type_c = kBf16, p.align_c = 2, p.order_c = p.order_d = Order::kColMajor;
+  p.c.type = kBf16, p.c.align = 2, p.c.order = p.d.order = Order::kColMajor;
   made = MakePreference(FakeLibrary(), p);
   EXPECT_EQ(word(*made, kMinAlignmentA), 2u);
   EXPECT_EQ(word(*made, kMinAlignmentB), 4u);
@@ -206,10 +206,10 @@ TEST(LtProblem, PackedStridesKeepTheAlignment) {
   GemmDesc p = Product(FormatOf("cublaslt/bf16"), kBf16);
   p.k = 33;
   EXPECT_EQ(PackedStrides(p).a, 40);
-  p.align_a = 2;
+  p.a.align = 2;
   EXPECT_EQ(PackedStrides(p).a, 33);
   EXPECT_EQ(PackedStrides(p).c, 0);
-  p.order_b = Order::kRowMajor;
+  p.b.order = Order::kRowMajor;
   EXPECT_EQ(PackedStrides(p).b, 64);
 }
 
@@ -222,23 +222,23 @@ struct Refusal {
 TEST(LtProblem, RefusesWhatTheManualExcludes) {
   const Refusal kRefusals[] = {
       {"cublaslt/bf16", [](GemmDesc& p) { p.sm_budget = 16; }, "budget"},
-      {"cublaslt/bf16", [](GemmDesc& p) { p.type_d = kF16; }, "type of A or in F32"},
-      {"cublaslt/bf16", [](GemmDesc& p) { p.type_d = kE4m3; }, "BF16, F16 or F32"},
-      {"cublaslt/f32", [](GemmDesc& p) { p.type_d = kBf16; }, "in F32"},
-      {"cublaslt/bf16", [](GemmDesc& p) { p.type_c = kF32; }, "takes C"},
-      {"cublaslt/bf16", [](GemmDesc& p) { p.type_c = kBf16, p.order_c = Order::kColMajor; },
+      {"cublaslt/bf16", [](GemmDesc& p) { p.d.type = kF16; }, "type of A or in F32"},
+      {"cublaslt/bf16", [](GemmDesc& p) { p.d.type = kE4m3; }, "BF16, F16 or F32"},
+      {"cublaslt/f32", [](GemmDesc& p) { p.d.type = kBf16; }, "in F32"},
+      {"cublaslt/bf16", [](GemmDesc& p) { p.c.type = kF32; }, "takes C"},
+      {"cublaslt/bf16", [](GemmDesc& p) { p.c.type = kBf16, p.c.order = Order::kColMajor; },
        "order of D"},
       {"cublaslt/bf16", [](GemmDesc& p) { p.type_bias = kF32; }, "bias of D's type"},
       {"cublaslt/bf16", [](GemmDesc& p) { p.type_bias = kBf16, p.bias_axis = Bias::Axis::kM; },
        "contiguous direction"},
-      {"cublaslt/fp8_row", [](GemmDesc& p) { p.order_a = Order::kColMajor; }, "along K"},
-      {"cublaslt/fp8_row", [](GemmDesc& p) { p.order_b = Order::kRowMajor; }, "along K"},
-      {"cublaslt/fp8_row", [](GemmDesc& p) { p.align_b = 8; }, "16 bytes"},
-      {"cublaslt/fp8_row", [](GemmDesc& p) { p.type_c = kBf16, p.align_c = 8; }, "16 bytes"},
+      {"cublaslt/fp8_row", [](GemmDesc& p) { p.a.order = Order::kColMajor; }, "along K"},
+      {"cublaslt/fp8_row", [](GemmDesc& p) { p.b.order = Order::kRowMajor; }, "along K"},
+      {"cublaslt/fp8_row", [](GemmDesc& p) { p.b.align = 8; }, "16 bytes"},
+      {"cublaslt/fp8_row", [](GemmDesc& p) { p.c.type = kBf16, p.c.align = 8; }, "16 bytes"},
       {"cublaslt/fp8_tensor", [](GemmDesc& p) { p.k = 264; }, "multiples of 16"},
       {"cublaslt/fp8_tensor", [](GemmDesc& p) { p.n = 60; }, "multiples of 16"},
-      {"cublaslt/fp8_tensor", [](GemmDesc& p) { p.type_u = kBf16; }, "FP32 scales"},
-      {"cublaslt/fp8_block", [](GemmDesc& p) { p.type_v = DataType::kFloat8_ue8m0; },
+      {"cublaslt/fp8_tensor", [](GemmDesc& p) { p.a.scale_type = kBf16; }, "FP32 scales"},
+      {"cublaslt/fp8_block", [](GemmDesc& p) { p.b.scale_type = DataType::kFloat8_ue8m0; },
        "FP32 scales"},
       {"cublaslt/fp8_block", [](GemmDesc& p) { p.m = 47; }, "multiples of 4"},
   };

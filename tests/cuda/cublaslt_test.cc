@@ -73,9 +73,9 @@ class OnGpu : public testing::Test {
 GemmDesc Product(const Kernel& kernel, const Shape& shape, DataType d) {
   GemmDesc p;
   p.arch = kernel.desc().arch;
-  p.type_a = kernel.desc().type_a, p.type_b = kernel.desc().type_b, p.type_d = d;
-  p.quant_a = kernel.desc().quant_a, p.quant_b = kernel.desc().quant_b;
-  if (p.quant_a.type != QuantType::kNone) p.type_u = p.type_v = kF32;
+  p.a.type = kernel.desc().type_a, p.b.type = kernel.desc().type_b, p.d.type = d;
+  p.a.quant = kernel.desc().quant_a, p.b.quant = kernel.desc().quant_b;
+  if (p.a.quant.type != QuantType::kNone) p.a.scale_type = p.b.scale_type = kF32;
   p.m = shape.m, p.n = shape.n, p.k = shape.k;
   return p;
 }
@@ -181,16 +181,16 @@ TEST_F(OnGpu, EveryFormatOutputEpilogueOrderAndAlgorithmIsRight) {
         Check(device, *kernel, plain, true, row);
         for (int extras = 1; extras < 4; ++extras) {
           GemmDesc p = plain;
-          if (extras & 1) p.type_c = d;
+          if (extras & 1) p.c.type = d;
           if (extras & 2) p.type_bias = fp8 && d == kF32 ? kBf16 : d;
           Check(device, *kernel, p, false, row);
         }
         // Orders: all eight where the library takes them, with a bias along D's lines.
         for (int orders = 0; orders < 8; ++orders) {
           GemmDesc p = plain;
-          p.order_a = orders & 1 ? Order::kColMajor : Order::kRowMajor;
-          p.order_b = orders & 2 ? Order::kRowMajor : Order::kColMajor;
-          p.order_c = p.order_d = orders & 4 ? Order::kColMajor : Order::kRowMajor;
+          p.a.order = orders & 1 ? Order::kColMajor : Order::kRowMajor;
+          p.b.order = orders & 2 ? Order::kRowMajor : Order::kColMajor;
+          p.c.order = p.d.order = orders & 4 ? Order::kColMajor : Order::kRowMajor;
           p.type_bias = fp8 && d == kF32 ? kBf16 : d;
           p.bias_axis = orders & 4 ? Bias::Axis::kM : Bias::Axis::kN;
           Check(device, *kernel, p, false, row);
@@ -202,16 +202,16 @@ TEST_F(OnGpu, EveryFormatOutputEpilogueOrderAndAlgorithmIsRight) {
           // The scales' other orders, and in place where they can be.
           for (int orders = 0; orders < 4; ++orders) {
             p = plain;
-            if (p.quant_a.type == QuantType::kNone) break;
-            p.order_u = orders & 1 ? Order::kColMajor : Order::kRowMajor;
-            p.order_v = orders & 2 ? Order::kColMajor : Order::kRowMajor;
+            if (p.a.quant.type == QuantType::kNone) break;
+            p.a.scale_order = orders & 1 ? Order::kColMajor : Order::kRowMajor;
+            p.b.scale_order = orders & 2 ? Order::kColMajor : Order::kRowMajor;
             Check(device, *kernel, p, false, row);
           }
         } else {
           GemmDesc p = plain;
-          const auto size = static_cast<std::uint8_t>(SizeOf(p.type_a));
-          p.align_a = p.align_b = size;
-          p.align_d = static_cast<std::uint8_t>(SizeOf(p.type_d));
+          const auto size = static_cast<std::uint8_t>(SizeOf(p.a.type));
+          p.a.align = p.b.align = size;
+          p.d.align = static_cast<std::uint8_t>(SizeOf(p.d.type));
           Check(device, *kernel, p, false, row);
         }
       }

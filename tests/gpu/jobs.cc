@@ -58,10 +58,10 @@ struct Shape {
 // Whole and partial tiles of every family; k with one to 56 blocks, and a partial one; then two
 // that keep the whole GPU busy, a B above 50 MB, which some kernels load in another way, and a D
 // whose stores take longer than its products, which meets buffers that are still being read.
-constexpr Shape kShapes[] = {
-    {1, 576, 1024},  {7, 520, 656},   {17, 256, 512},   {64, 384, 528},     {128, 512, 384},
-    {200, 264, 272}, {257, 520, 400}, {64, 2112, 7168}, {1000, 2056, 1040}, {8, 8200, 6656, true},
-    {1000, 8200, 400, true}};
+constexpr Shape kShapes[] = {{1, 576, 1024},        {7, 520, 656},          {17, 256, 512},
+                             {64, 384, 528},        {128, 512, 384},        {200, 264, 272},
+                             {257, 520, 400},       {64, 2112, 7168},       {1000, 2056, 1040},
+                             {8, 8200, 6656, true}, {1000, 8200, 400, true}};
 // The last of the tiny ones is long enough to go around every ring of a kernel.
 constexpr Shape kTinyShapes[] = {{3, 72, 400}, {130, 264, 272}, {66, 136, 272}, {130, 72, 2064}};
 constexpr std::span<const Shape> kTinyUnwrapped = std::span(kTinyShapes).first(3);
@@ -143,10 +143,10 @@ std::vector<Job> MakeJobs(Gemm& gemm, const JobOptions& options) {
       Check(described.status(), "MakeDesc");
       GemmDesc desc = *described;
       // Scales of A in either order, and where no tensor map reaches them.
-      if (desc.type_u != DataType::kNull) {
+      if (desc.a.scale_type != DataType::kNull) {
         const auto variant = &shape - shapes.data();
-        if (variant % 3 == 1) desc.order_u = Order::kColMajor;
-        if (variant % 3 == 2) desc.align_u = 4;
+        if (variant % 3 == 1) desc.a.scale_order = Order::kColMajor;
+        if (variant % 3 == 2) desc.a.scale_align = 4;
       }
       std::shared_ptr<ScratchProblem> scratch[2];  // without and with pdl
       for (Kernel* kernel : gemm.registry().kernels()) {

@@ -126,11 +126,12 @@ class CpuReference final : public ArgsKernel {
   Feasibility why(const GemmDesc& problem) const noexcept override {
     const Feasibility base = ArgsKernel::why(problem);
     if (!base.ok()) return base;
-    if (problem.type_u == DataType::kFloat8_ue8m0 || problem.type_v == DataType::kFloat8_ue8m0) {
+    if (problem.a.scale_type == DataType::kFloat8_ue8m0 ||
+        problem.b.scale_type == DataType::kFloat8_ue8m0) {
       return Feasibility::Refuse("takes float scales, not UE8M0; convert them to float32");
     }
-    if (problem.type_a == DataType::kFloat8_ue8m0 || problem.type_b == DataType::kFloat8_ue8m0 ||
-        problem.type_c == DataType::kFloat8_ue8m0) {
+    if (problem.a.type == DataType::kFloat8_ue8m0 || problem.b.type == DataType::kFloat8_ue8m0 ||
+        problem.c.type == DataType::kFloat8_ue8m0) {
       return Feasibility::Refuse("UE8M0 is a scale format; A, B and C hold numbers");
     }
     return Feasibility::Ok();

@@ -32,38 +32,38 @@ constexpr Feasibility SimdWhy(const GemmDesc& p) noexcept {
   const auto absent_or_float = [](DataType type) {
     return type == DataType::kNull || IsSimdFloat(type);
   };
-  if (p.type_b == DataType::kFloat8_e4m3 || p.type_a == DataType::kFloat8_e4m3) {
-    if (p.type_a != p.type_b) return Feasibility::Refuse("takes E4M3 only for both A and B");
-    if (IsWholeScale(p.quant_a) != IsWholeScale(p.quant_b)) {
+  if (p.b.type == DataType::kFloat8_e4m3 || p.a.type == DataType::kFloat8_e4m3) {
+    if (p.a.type != p.b.type) return Feasibility::Refuse("takes E4M3 only for both A and B");
+    if (IsWholeScale(p.a.quant) != IsWholeScale(p.b.quant)) {
       return Feasibility::Refuse("takes scales of blocks only for both A and B");
     }
-    if (!IsWholeScale(p.quant_a) && p.quant_a != QuantDesc{QuantType::kK, kScaleBlock}) {
+    if (!IsWholeScale(p.a.quant) && p.a.quant != QuantDesc{QuantType::kK, kScaleBlock}) {
       return Feasibility::Refuse(
           "E4M3 A needs one scale for 1 x 128 elements, for a row, or for the whole matrix");
     }
-    if (!IsWholeScale(p.quant_b) && p.quant_b != QuantDesc{QuantType::kB, kScaleBlock}) {
+    if (!IsWholeScale(p.b.quant) && p.b.quant != QuantDesc{QuantType::kB, kScaleBlock}) {
       return Feasibility::Refuse(
           "E4M3 B needs one scale for 128 x 128 elements, for a column, or for the whole matrix");
     }
-    if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32) {
+    if (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32) {
       return Feasibility::Refuse("takes float32 scales only");
     }
   } else {
-    if (!IsSimdFloat(p.type_a) || !IsSimdFloat(p.type_b)) {
+    if (!IsSimdFloat(p.a.type) || !IsSimdFloat(p.b.type)) {
       return Feasibility::Refuse("takes float32, float16, bfloat16 and float8_e4m3 operands only");
     }
-    if (p.quant_a != QuantDesc{} || p.quant_b != QuantDesc{}) {
+    if (p.a.quant != QuantDesc{} || p.b.quant != QuantDesc{}) {
       return Feasibility::Refuse("takes scales with E4M3 operands only");
     }
   }
-  if (!IsSimdFloat(p.type_d)) {
+  if (!IsSimdFloat(p.d.type)) {
     return Feasibility::Refuse("writes float32, float16 and bfloat16 only");
   }
-  if (!absent_or_float(p.type_c) || !absent_or_float(p.type_bias)) {
+  if (!absent_or_float(p.c.type) || !absent_or_float(p.type_bias)) {
     return Feasibility::Refuse("reads C and bias as float32, float16 or bfloat16 only");
   }
-  if (p.order_d != Order::kRowMajor) return Feasibility::Refuse("writes D in row-major order only");
-  if (p.type_c != DataType::kNull && p.order_c != Order::kRowMajor) {
+  if (p.d.order != Order::kRowMajor) return Feasibility::Refuse("writes D in row-major order only");
+  if (p.c.type != DataType::kNull && p.c.order != Order::kRowMajor) {
     return Feasibility::Refuse("reads C in row-major order only");
   }
   return Feasibility::Ok();

@@ -86,7 +86,7 @@ class SkinnyKernel final : public ArgsKernel {
     if (const Feasibility shared = SimdWhy(p); !shared.ok()) return shared;
     if (p.m > kSkinnyMaxRows) return Feasibility::Refuse("takes at most 16 rows");
     if (desc().tile_m == 1 && p.m > 1) return Feasibility::Refuse("takes one row only");
-    if (p.order_b != Order::kColMajor && desc().tile_m > 6) {
+    if (p.b.order != Order::kColMajor && desc().tile_m > 6) {
       return Feasibility::Refuse("its tile is for B in column-major order, k contiguous");
     }
     return Feasibility::Ok();
@@ -104,15 +104,15 @@ class SkinnyKernel final : public ArgsKernel {
     // Beside its multiply-adds a tile loads each row and decodes each column: so many of them each
     // costs, for one vector. With E4M3 a row's scales and its second set of sums weigh most; large
     // tiles wait for columns that do not fit the first cache. Fitted to times at m = 8 and 16.
-    double load = 0.5, decode = p.type_b == DataType::kFloat32 ? 0.0 : 1.0;
+    double load = 0.5, decode = p.b.type == DataType::kFloat32 ? 0.0 : 1.0;
     double share = info().matrix_share;
-    if (p.type_b == DataType::kFloat8_e4m3) {
+    if (p.b.type == DataType::kFloat8_e4m3) {
       load = 2.25;
       decode = 0.2;
       share = kShareOfE4m3;
     } else {
       if (desc().tile_m >= 6) decode = 4.0;
-      if (p.type_b == DataType::kFloat32 && HasManyRegisters(SimdTargets())) share *= 0.8;
+      if (p.b.type == DataType::kFloat32 && HasManyRegisters(SimdTargets())) share *= 0.8;
     }
     const double tiles = std::ceil(static_cast<double>(p.m) / desc().tile_m);
     const double rows = p.m / tiles, cols = desc().tile_n;

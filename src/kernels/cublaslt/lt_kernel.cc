@@ -61,8 +61,8 @@ GemmDesc Canonical(GemmDesc problem) noexcept {
   problem.batch_dim = 0;
   problem.pdl = false;
   problem.determinism = Determinism::kFast;
-  problem.order_u = problem.order_v = Order::kRowMajor;
-  problem.align_u = problem.align_v = 16;
+  problem.a.scale_order = problem.b.scale_order = Order::kRowMajor;
+  problem.a.scale_align = problem.b.scale_align = 16;
   return problem;
 }
 
@@ -142,9 +142,9 @@ WorkspaceSize LtKernel::workspace_size(const GemmDesc& problem, int, int) const 
 
 double LtKernel::PredictUs(const GemmDesc& p, const DeviceInfo&, const HardwareRates& rates, int,
                            int) const noexcept {
-  const double a = static_cast<double>(p.m) * p.k * SizeOf(p.type_a);
-  const double b = static_cast<double>(p.n) * p.k * SizeOf(p.type_b);
-  const double d = static_cast<double>(p.m) * p.n * (SizeOf(p.type_d) + SizeOf(p.type_c));
+  const double a = static_cast<double>(p.m) * p.k * SizeOf(p.a.type);
+  const double b = static_cast<double>(p.n) * p.k * SizeOf(p.b.type);
+  const double d = static_cast<double>(p.m) * p.n * (SizeOf(p.d.type) + SizeOf(p.c.type));
   const double memory_us = (a + b + d) / (rates.read_gbps * 1e3 * info().bandwidth_share);
   const double compute_us =
       2.0 * p.m * p.n * static_cast<double>(p.k) / (rates.gflops * 1e3 * info().matrix_share);

@@ -102,46 +102,46 @@ std::span<const Format> Formats() { return kFormats; }
 
 Feasibility WhyNot(const Format& format, const GemmDesc& p) noexcept {
   if (p.sm_budget > 0) return Feasibility::Refuse("cannot keep to a budget of multiprocessors");
-  if (p.type_d != kBf16 && p.type_d != kF16 && p.type_d != kF32) {
+  if (p.d.type != kBf16 && p.d.type != kF16 && p.d.type != kF32) {
     return Feasibility::Refuse("writes D in BF16, F16 or F32");
   }
   const bool halves = format.type == kBf16 || format.type == kF16;
-  if (halves && p.type_d != format.type && p.type_d != kF32) {
+  if (halves && p.d.type != format.type && p.d.type != kF32) {
     return Feasibility::Refuse("writes D in the type of A or in F32");
   }
-  if (format.type == kF32 && p.type_d != kF32) {
+  if (format.type == kF32 && p.d.type != kF32) {
     return Feasibility::Refuse("writes D of an F32 product in F32");
   }
-  if (p.type_c != DataType::kNull && (p.type_c != p.type_d || p.order_c != p.order_d)) {
+  if (p.c.type != DataType::kNull && (p.c.type != p.d.type || p.c.order != p.d.order)) {
     return Feasibility::Refuse("takes C in the type and the order of D");
   }
   if (p.type_bias != DataType::kNull) {
-    if (p.type_bias != BiasTypeFor(p.type_a, p.type_d)) {
+    if (p.type_bias != BiasTypeFor(p.a.type, p.d.type)) {
       return Feasibility::Refuse(
           "takes a bias of D's type (for FP8 with D in F32: a BF16 one) and no other");
     }
     // The bias runs along the library's rows, which are D's contiguous direction.
     const bool along_n = p.bias_axis == Bias::Axis::kN;
-    if (along_n != (p.order_d == Order::kRowMajor)) {
+    if (along_n != (p.d.order == Order::kRowMajor)) {
       return Feasibility::Refuse("adds a bias along the contiguous direction of D only");
     }
   }
   if (format.type != kE4m3) return Feasibility::Ok();
 
-  if (p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor) {
+  if (p.a.order != Order::kRowMajor || p.b.order != Order::kColMajor) {
     return Feasibility::Refuse(
         "takes FP8 operands contiguous along K: A row-major, B column-major");
   }
-  if (std::min({p.align_a, p.align_b, p.align_d}) < 16 ||
-      (p.type_c != DataType::kNull && p.align_c < 16)) {
+  if (std::min({p.a.align, p.b.align, p.d.align}) < 16 ||
+      (p.c.type != DataType::kNull && p.c.align < 16)) {
     return Feasibility::Refuse("FP8: A, B, C and D, pointers and rows, are aligned to 16 bytes");
   }
-  const auto row_bytes = static_cast<std::int64_t>(InnerOf(p.order_d, p.m, p.n)) * SizeOf(p.type_d);
+  const auto row_bytes = static_cast<std::int64_t>(InnerOf(p.d.order, p.m, p.n)) * SizeOf(p.d.type);
   if (p.k % 16 != 0 || row_bytes % 16 != 0) {
     return Feasibility::Refuse("FP8: k, and the bytes of a row of D, are multiples of 16");
   }
   if (!IsScaled(format)) return Feasibility::Ok();
-  if (p.type_u != kF32 || p.type_v != kF32) {
+  if (p.a.scale_type != kF32 || p.b.scale_type != kF32) {
     return Feasibility::Refuse("takes FP32 scales");
   }
   if (format.scaling.mode_a == kVec128_32F && (p.m % 4 != 0 || p.n % 4 != 0)) {
@@ -151,10 +151,10 @@ Feasibility WhyNot(const Format& format, const GemmDesc& p) noexcept {
 }
 
 Strides PackedStrides(const GemmDesc& p) noexcept {
-  return {PackedStride(p.type_a, p.order_a, p.m, p.k, p.align_a),
-          PackedStride(p.type_b, p.order_b, p.k, p.n, p.align_b),
-          p.type_c != DataType::kNull ? PackedStride(p.type_c, p.order_c, p.m, p.n, p.align_c) : 0,
-          PackedStride(p.type_d, p.order_d, p.m, p.n, p.align_d)};
+  return {PackedStride(p.a.type, p.a.order, p.m, p.k, p.a.align),
+          PackedStride(p.b.type, p.b.order, p.k, p.n, p.b.align),
+          p.c.type != DataType::kNull ? PackedStride(p.c.type, p.c.order, p.m, p.n, p.c.align) : 0,
+          PackedStride(p.d.type, p.d.order, p.m, p.n, p.d.align)};
 }
 
 Strides StridesOf(const GemmArgs& args) noexcept {
@@ -165,7 +165,7 @@ Result<Problem> MakeProblem(const Library& library, const Format& format, const 
                             const Strides& strides) {
   const Functions& f = library.functions();
   Problem made{};
-  made.swapped = p.order_d == Order::kRowMajor;
+  made.swapped = p.d.order == Order::kRowMajor;
   // What is contiguous along the library's rows needs no transposition.
   const auto transposition = [&](Order order) {
     const Order plain = made.swapped ? Order::kRowMajor : Order::kColMajor;
@@ -173,11 +173,11 @@ Result<Problem> MakeProblem(const Library& library, const Format& format, const 
   };
   Layout a, b;
   Calls layouts(library, "cublasLtMatrixLayoutInit");
-  layouts.Add(InitLayout(f, p.type_a, p.order_a, p.m, p.k, strides.a, &a));
-  layouts.Add(InitLayout(f, p.type_b, p.order_b, p.k, p.n, strides.b, &b));
-  layouts.Add(InitLayout(f, p.type_d, p.order_d, p.m, p.n, strides.d, &made.d));
-  if (p.type_c != DataType::kNull) {
-    layouts.Add(InitLayout(f, p.type_c, p.order_c, p.m, p.n, strides.c, &made.c));
+  layouts.Add(InitLayout(f, p.a.type, p.a.order, p.m, p.k, strides.a, &a));
+  layouts.Add(InitLayout(f, p.b.type, p.b.order, p.k, p.n, strides.b, &b));
+  layouts.Add(InitLayout(f, p.d.type, p.d.order, p.m, p.n, strides.d, &made.d));
+  if (p.c.type != DataType::kNull) {
+    layouts.Add(InitLayout(f, p.c.type, p.c.order, p.m, p.n, strides.c, &made.c));
   } else {
     made.c = made.d;
   }
@@ -190,8 +190,8 @@ Result<Problem> MakeProblem(const Library& library, const Format& format, const 
   init.Add(f.MatmulDescInit(operation, sizeof *operation, kCompute32F, kR32F));
   CULET_RETURN_IF_ERROR(init.status());
   Calls set(library, "cublasLtMatmulDescSetAttribute");
-  set.Add(Set(f, operation, kTransA, transposition(made.swapped ? p.order_b : p.order_a)));
-  set.Add(Set(f, operation, kTransB, transposition(made.swapped ? p.order_a : p.order_b)));
+  set.Add(Set(f, operation, kTransA, transposition(made.swapped ? p.b.order : p.a.order)));
+  set.Add(Set(f, operation, kTransB, transposition(made.swapped ? p.a.order : p.b.order)));
   Pointers placeholders;
   if (p.type_bias != DataType::kNull) {
     set.Add(Set(f, operation, kEpilogue, kEpilogueBias));
@@ -227,13 +227,13 @@ Result<Preference> MakePreference(const Library& library, const GemmDesc& p) {
   const auto put = [&](PreferenceAttribute attribute, auto value) {
     set.Add(f.PreferenceSetAttribute(&preference, attribute, &value, sizeof value));
   };
-  const bool swapped = p.order_d == Order::kRowMajor;
-  const std::uint32_t a = p.align_a, b = p.align_b, d = p.align_d;
+  const bool swapped = p.d.order == Order::kRowMajor;
+  const std::uint32_t a = p.a.align, b = p.b.align, d = p.d.align;
   put(kMaxWorkspaceBytes, std::uint64_t{kWorkspaceBytes});
   put(kReductionSchemeMask, std::uint32_t{kReduceComputeType});
   put(kMinAlignmentA, swapped ? b : a);
   put(kMinAlignmentB, swapped ? a : b);
-  put(kMinAlignmentC, p.type_c != DataType::kNull ? std::uint32_t{p.align_c} : d);
+  put(kMinAlignmentC, p.c.type != DataType::kNull ? std::uint32_t{p.c.align} : d);
   put(kMinAlignmentD, d);
   CULET_RETURN_IF_ERROR(set.status());
   return preference;

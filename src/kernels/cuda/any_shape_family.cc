@@ -49,12 +49,12 @@ StepTimes StepsOf(const CompiledKernel& kernel) noexcept {
 // The factor of a problem's alignment, orders and types on the time of a k-tile.
 double PenaltyOf(const CompiledKernel& kernel, const GemmDesc& p) noexcept {
   if (kernel.type == DataType::kNull) {
-    const bool plain = p.type_a == DataType::kFloat32 && p.type_b == DataType::kFloat32;
+    const bool plain = p.a.type == DataType::kFloat32 && p.b.type == DataType::kFloat32;
     return plain ? 1.0 : kNarrowPenalty;
   }
   const StepTimes step = StepsOf(kernel);
-  const int align = std::min(p.align_a, p.align_b);
-  const bool along_k = p.order_a == Order::kRowMajor && p.order_b == Order::kColMajor;
+  const int align = std::min(p.a.align, p.b.align);
+  const bool along_k = p.a.order == Order::kRowMajor && p.b.order == Order::kColMajor;
   return !along_k || align < 4 ? step.by_elements : align < 16 ? step.by_words : 1.0;
 }
 
@@ -91,11 +91,11 @@ class AnyShape : public ArgsKernel {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
-    if (p.type_u == DataType::kFloat8_ue8m0 || p.type_v == DataType::kFloat8_ue8m0) {
+    if (p.a.scale_type == DataType::kFloat8_ue8m0 || p.b.scale_type == DataType::kFloat8_ue8m0) {
       return Feasibility::Refuse("takes float scales, not UE8M0; convert them to float32");
     }
-    if (!IsNumber(p.type_a) || !IsNumber(p.type_b) || !IsNumber(p.type_d) ||
-        (p.type_c != DataType::kNull && !IsNumber(p.type_c))) {
+    if (!IsNumber(p.a.type) || !IsNumber(p.b.type) || !IsNumber(p.d.type) ||
+        (p.c.type != DataType::kNull && !IsNumber(p.c.type))) {
       return Feasibility::Refuse("UE8M0 is a scale format; A, B, C and D hold numbers");
     }
     return Feasibility::Ok();
@@ -162,10 +162,10 @@ class AnyShapeMma final : public AnyShape {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = AnyShape::why(p); !base.ok()) return base;
-    if (p.type_a != kernel_.type || p.type_b != kernel_.type) {
+    if (p.a.type != kernel_.type || p.b.type != kernel_.type) {
       return Feasibility::Refuse("A or B has another type");
     }
-    for (const QuantDesc& quant : {p.quant_a, p.quant_b}) {
+    for (const QuantDesc& quant : {p.a.quant, p.b.quant}) {
       if (quant.type == QuantType::kNone) continue;
       if (kernel_.type != DataType::kFloat8_e4m3) {
         return Feasibility::Refuse("takes no scales");
@@ -174,7 +174,7 @@ class AnyShapeMma final : public AnyShape {
         return Feasibility::Refuse("takes scales of groups of a multiple of 128");
       }
     }
-    for (const DataType type : {p.type_u, p.type_v}) {
+    for (const DataType type : {p.a.scale_type, p.b.scale_type}) {
       if (type != DataType::kNull && type != DataType::kFloat32) {
         return Feasibility::Refuse("takes FP32 scales");
       }

@@ -29,12 +29,12 @@ class OnednnKernel final : public ArgsKernel {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
-    if (!IsStored(p.type_d))
+    if (!IsStored(p.d.type))
       return Feasibility::Refuse("writes float32, float16 and bfloat16 only");
-    if (p.order_d != Order::kRowMajor) {
+    if (p.d.order != Order::kRowMajor) {
       return Feasibility::Refuse("writes D in row-major order only");
     }
-    if (p.type_c != DataType::kNull && (!IsStored(p.type_c) || p.order_c != Order::kRowMajor)) {
+    if (p.c.type != DataType::kNull && (!IsStored(p.c.type) || p.c.order != Order::kRowMajor)) {
       return Feasibility::Refuse("reads C as row-major float32, float16 or bfloat16 only");
     }
     if (p.type_bias != DataType::kNull && !IsStored(p.type_bias)) {

@@ -18,7 +18,7 @@ bool CutsByRows(const GemmDesc& desc, int threads, int variant) noexcept {
   if (VariantsFor(desc, threads) < 2) return false;
   // Measured on two cores with AMX: an eighth to a quarter faster for BF16, the same for F32;
   // slower where K is 512.
-  const bool first = desc.type_a == DataType::kBfloat16 && desc.k >= 1024;
+  const bool first = desc.a.type == DataType::kBfloat16 && desc.k >= 1024;
   return first == (variant == 0);
 }
 

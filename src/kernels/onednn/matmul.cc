@@ -206,11 +206,11 @@ class Matmul final : public PreparedKernel {
 std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int threads) noexcept {
   try {
     const Operands operands{desc.k,
-                            desc.type_a,
-                            desc.order_a,
-                            desc.order_b,
-                            desc.order_a == Order::kRowMajor ? desc.k : desc.m,
-                            desc.order_b == Order::kRowMajor ? desc.n : desc.k};
+                            desc.a.type,
+                            desc.a.order,
+                            desc.b.order,
+                            desc.a.order == Order::kRowMajor ? desc.k : desc.m,
+                            desc.b.order == Order::kRowMajor ? desc.n : desc.k};
     const Grid sums = SumsGrid(desc.m, desc.n, threads);
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library);
@@ -230,9 +230,9 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
       return true;
     };
     if (!add(sums, DataType::kFloat32, SumsPitch(sums), bytes)) return 0;
-    if (!WritesType(desc.type_a, desc.type_d)) return RoundUp(bytes, kLine);
+    if (!WritesType(desc.a.type, desc.d.type)) return RoundUp(bytes, kLine);
     for (int variant = 0; variant < VariantsFor(desc, threads); ++variant) {
-      if (!add(DirectGrid(desc, threads, variant), desc.type_d, desc.n, 0)) return 0;
+      if (!add(DirectGrid(desc, threads, variant), desc.d.type, desc.n, 0)) return 0;
     }
     return RoundUp(bytes, kLine);
   } catch (...) {

@@ -33,14 +33,14 @@ bool ScalesLast(const sm90::FormatInfo& format) {
 }
 
 Feasibility WhyScalesLast(const GemmDesc& p, Sums sums) noexcept {
-  if (p.type_a != DataType::kFloat8_e4m3 || p.type_b != DataType::kFloat8_e4m3)
+  if (p.a.type != DataType::kFloat8_e4m3 || p.b.type != DataType::kFloat8_e4m3)
     return Feasibility::Refuse("takes A and B in E4M3");
   const auto takes = [](const QuantDesc& quant, DataType scales) {
     return quant.type == QuantType::kNone ||
            ((quant.type == QuantType::kTensor || quant.type == QuantType::kRow) &&
             scales == DataType::kFloat32);
   };
-  if (!takes(p.quant_a, p.type_u) || !takes(p.quant_b, p.type_v))
+  if (!takes(p.a.quant, p.a.scale_type) || !takes(p.b.quant, p.b.scale_type))
     return Feasibility::Refuse(
         "takes one FP32 scale for all of an operand, one a row of A and column of B, or none");
   if (sums == Sums::kDirect && p.accumulate != Accumulate::kFast)
@@ -64,9 +64,9 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
     }
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
-    if (p.type_c != DataType::kNull && p.align_c < 2 * SizeOf(p.type_c))
+    if (p.c.type != DataType::kNull && p.c.align < 2 * SizeOf(p.c.type))
       return Feasibility::Refuse("C, pointer and rows, must be aligned to two elements");
-    if (p.align_a < 16 || p.align_b < 16 || p.align_d < 16)
+    if (p.a.align < 16 || p.b.align < 16 || p.d.align < 16)
       return Feasibility::Refuse(
           "A, B and D, pointers and rows, must be aligned to 16 bytes (TMA)");
     if (p.sm_budget > 0 && kernel_.split > 1)

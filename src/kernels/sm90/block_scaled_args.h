@@ -67,8 +67,8 @@ inline Feasibility WhyShape(const GemmDesc& p) noexcept {
   if (std::max({p.m, p.n, p.k}) > std::numeric_limits<int>::max() - 1024) {
     return Feasibility::Refuse("m, n and k must stay 1024 below 2^31: tiles reach beyond them");
   }
-  if (p.order_a != Order::kRowMajor || p.order_b != Order::kColMajor ||
-      p.order_d != Order::kRowMajor) {
+  if (p.a.order != Order::kRowMajor || p.b.order != Order::kColMajor ||
+      p.d.order != Order::kRowMajor) {
     return Feasibility::Refuse("takes A and D in row-major, B in column-major order");
   }
   return Feasibility::Ok();
@@ -77,10 +77,10 @@ inline Feasibility WhyShape(const GemmDesc& p) noexcept {
 /// What no kernel with block scales and a plain epilogue takes.
 inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
   if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;
-  if (p.type_u != DataType::kFloat32 || p.type_v != DataType::kFloat32) {
+  if (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32) {
     return Feasibility::Refuse("takes FP32 scales");
   }
-  if (p.type_c != DataType::kNull) return Feasibility::Refuse("does not add C");
+  if (p.c.type != DataType::kNull) return Feasibility::Refuse("does not add C");
   if (p.type_bias != DataType::kNull) return Feasibility::Refuse("does not add a bias");
   return Feasibility::Ok();
 }
@@ -88,11 +88,11 @@ inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
 /// What no kernel with a general epilogue takes.
 inline Feasibility WhyGeneral(const GemmDesc& p) noexcept {
   if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;
-  if (!TakesOutput(p.type_d)) return Feasibility::Refuse("writes D in BF16, F16 or F32");
-  if (p.type_c != DataType::kNull && !TakesOutput(p.type_c)) {
+  if (!TakesOutput(p.d.type)) return Feasibility::Refuse("writes D in BF16, F16 or F32");
+  if (p.c.type != DataType::kNull && !TakesOutput(p.c.type)) {
     return Feasibility::Refuse("reads C in BF16, F16 or F32");
   }
-  if (p.type_c != DataType::kNull && p.order_c != Order::kRowMajor) {
+  if (p.c.type != DataType::kNull && p.c.order != Order::kRowMajor) {
     return Feasibility::Refuse("reads C in row-major order");
   }
   if (p.type_bias != DataType::kNull && !TakesOutput(p.type_bias)) {

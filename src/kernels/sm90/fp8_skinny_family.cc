@@ -34,7 +34,7 @@ class Fp8Skinny final : public sm90::BlockScaledKernel<Planned> {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     if (const Feasibility common = sm90::WhyBlockScaled(p); !common.ok()) return common;
     if (p.m > sm90::kFp8SkinnyTokens) return Feasibility::Refuse("made for up to 8 rows of A");
-    if (p.align_a < 16 || p.align_b < 16)
+    if (p.a.align < 16 || p.b.align < 16)
       return Feasibility::Refuse("A and B, pointers and rows, must be aligned to 16 bytes");
     if (p.k % 16 != 0) return Feasibility::Refuse("k must be a multiple of 16");
     if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");

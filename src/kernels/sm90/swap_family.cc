@@ -41,7 +41,7 @@ class Swap final : public sm90::BlockScaledKernel<Planned> {
     if (!common.ok()) return common;
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
-    if (p.align_a < 16 || p.align_b < 16)
+    if (p.a.align < 16 || p.b.align < 16)
       return Feasibility::Refuse("A and B, pointers and rows, must be aligned to 16 bytes (TMA)");
     if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");
     if (p.m > kMaxRowsOfA || CeilDiv(p.m, kernel_.tokens()) > kMaxTokenTiles)
