@@ -13,8 +13,8 @@ from pathlib import Path
 
 # Read rate that TypicalRates gives the card; regret, worst regret, error of the prediction.
 CARDS = {
-    "h200": (4310, {"plain": (1.05, 1.30, 1.30), "pdl": (1.07, 1.50, 1.40)}),
-    "h100": (3010, {"plain": (1.05, 1.25, 1.45), "pdl": (1.05, 1.45, 1.50)}),
+    "h200": (4310, {"plain": (1.04, 1.22, 1.11), "pdl": (1.04, 1.25, 1.11)}),
+    "h100": (3010, {"plain": (1.05, 1.23, 1.15), "pdl": (1.04, 1.18, 1.15)}),
 }
 LINE = re.compile(r"(plain|pdl) +(\d+) rows +regret ([\d.]+) +worst ([\d.]+) +off by ([\d.]+) +(.*)")
 

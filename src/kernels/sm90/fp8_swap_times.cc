@@ -5,34 +5,21 @@
 
 namespace culet::sm90 {
 
-const Fp8SwapTimes kFp8SwapAlone = {.launch = 1.606,
-                                    .read = 3.213,
-                                    .latency = 0.6916,
-                                    .sm_bytes = 157.6,
-                                    .product = 0.01786,
-                                    .l2 = 7421,
-                                    .norm = 1.225,
-                                    .wave = 1.01,
-                                    .store_sums = 0.06905,
-                                    .exchange = 0.8597,
-                                    .exchange_sums = 0.0567,
-                                    .exchange_more = 0.3947,
-                                    .idle = 0,
-                                    .filled = 0};
-const Fp8SwapTimes kFp8SwapDependent = {.launch = 0.6319,
-                                        .read = 5.6,
-                                        .latency = 0.05648,
-                                        .sm_bytes = 1e+06,
-                                        .product = 0.02222,
-                                        .l2 = 5598,
-                                        .norm = 1.214,
-                                        .wave = 1.135,
-                                        .store_sums = 0.06319,
-                                        .exchange = 0.7542,
-                                        .exchange_sums = 0.05168,
-                                        .exchange_more = 0.6275,
-                                        .idle = 6.229,
-                                        .filled = 0.7445};
+const Fp8SwapTimes kFp8Swap = {.launch = 2.178,
+                               .read = 1.194,
+                               .latency = 0.9319,
+                               .sm_bytes = 57.49,
+                               .product = 1.492,
+                               .l2 = 6345,
+                               .beyond = 0,
+                               .norm = 2.703,
+                               .wave = 1.616,
+                               .store_sums = 0.05328,
+                               .exchange = 0.6255,
+                               .exchange_sums = 0.01743,
+                               .dependent = 1.136,
+                               .beside = 2.05,
+                               .late = 0.001809};
 
 namespace {
 
@@ -51,37 +38,51 @@ constexpr double kFilled[kSwapMaxSplits + 1] = {1, 1, 1, 0.885, 0.94, 0.85, 0.79
 }  // namespace
 
 double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kernel, int residency,
-                 int splits, const Extents& elements) {
+                 int splits, bool pdl, const Extents& elements) {
   // Fitted to E4M3; a k-block is 128 bytes in every format.
   Extents p = elements;
   p.k = elements.k * kernel.format->element_bytes;
-  const double clock = 0.9 * chip.clock_mhz;  // a microsecond's
+  const double clock = chip.clock_mhz;  // a microsecond's
+  const int rows = kernel.rows(), tokens = kernel.tokens();
   const int loads = CeilDiv(CeilDiv(p.k, 128), kernel.stage_blocks());
   const int k_blocks = CeilDiv(loads, splits) * kernel.stage_blocks();
-  const double ctas = double(CeilDiv(p.n, kernel.rows())) * CeilDiv(p.m, kernel.tokens()) * splits;
   const int stages = SwapStages(kernel, CeilDiv(p.k, 128), splits, residency);
+  const double row_tiles = CeilDiv(p.n, rows), token_tiles = CeilDiv(p.m, tokens);
+  const double ctas = row_tiles * token_tiles * splits;
+  // A short ring leaves room for more CTAs than the kernel was made for.
+  const int resident = SwapResidentCtas(kernel, stages, splits);
   const double sms = chip.sms * kFilled[std::min(splits, kSwapMaxSplits)];
-  const double slots = sms * residency;
-  const double waves = std::ceil(ctas / slots);
-  const double per_sm = (waves - 1) * residency + std::ceil((ctas - (waves - 1) * slots) / sms);
-  const double in_flight =
-      std::min(ctas, slots) * stages * kernel.stage_blocks() * kernel.rows() * 128;
-  const double rate = std::min(chip.read_gbps * 1e3 * t.read, in_flight / t.latency);
+  const double places = sms * resident, waves = std::ceil(ctas / places);
+  const double last = ctas - (waves - 1) * places;
+
+  // A CTA's share of what all of them wait for.
   const double bytes =
       double(p.n) * p.k + double(p.m) * p.k + double(kernel.output_bytes()) * p.m * p.n;
-  const double per_sm_blocks = per_sm * k_blocks;
-  const double taken = per_sm_blocks * (kernel.rows() + std::min(kernel.tokens(), p.m)) * 128.0 /
-                       (t.sm_bytes * clock);
-  const double products = per_sm_blocks * kernel.rows() * kernel.tokens() * t.product / clock;
-  const double delivered =
-      double(p.k) *
-      (double(p.m) * CeilDiv(p.n, kernel.rows()) + double(p.n) * CeilDiv(p.m, kernel.tokens())) /
-      (t.l2 * clock);
-  const double sums = kernel.tokens() * kernel.rows() / 512.0;
-  double us = t.launch + Norm(bytes / rate, taken, products, delivered, t.norm) +
-              (waves - 1) * t.wave + t.store_sums * sums * waves +
-              t.idle * std::max(0.0, t.filled - ctas / slots);
-  if (splits > 1) us += t.exchange + t.exchange_sums * sums * (1 + t.exchange_more * (splits - 2));
+  const double read_us = bytes / (t.read * 1e3 * chip.read_gbps) / ctas;
+  const double beyond = token_tiles * tokens - p.m;
+  const double l2_us =
+      p.k * ((p.m + t.beyond * beyond) * row_tiles + p.n * token_tiles) / (t.l2 * clock) / ctas;
+  // Its multiprocessor's time, and its own.
+  const double taken = (rows + tokens) * 128.0 / t.sm_bytes;
+  const double products = rows / 64.0 * tokens * 2 * t.product;
+  const double sm_us = k_blocks * std::max(taken, products) / clock;
+  const double ring = double(stages) * kernel.stage_blocks();
+  const double cta_us = bytes / ctas / (ring * rows * 128) * t.latency;
+  const auto wave_us = [&](double ctas_of_wave, double ctas_of_sm) {
+    return Norm(cta_us, sm_us * ctas_of_sm, l2_us * ctas_of_wave, read_us * ctas_of_wave, t.norm);
+  };
+  const double sums = tokens * rows / 512.0;
+  double us = t.launch + (waves - 1) * (wave_us(places, resident) + t.wave / resident) +
+              wave_us(last, std::ceil(last / sms)) + t.store_sums * sums * waves;
+  if (splits > 1) us += t.exchange + t.exchange_sums * sums * (splits - 1);
+  if (pdl) {
+    // With few tokens the next kernel starts as early as it may (SwapKernel).
+    us -= t.dependent;
+    if (tokens >= 64)
+      us += waves > 1 ? t.late : 0;
+    else if (ctas < 0.7 * places)
+      us += t.beside * (1 - std::min(1.0, ring / k_blocks));
+  }
   return us;
 }
 

@@ -28,6 +28,7 @@ namespace {
 
 // Shared memory of a multiprocessor, of which each resident CTA takes 1 KB besides its own.
 constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
+constexpr int kRegistersPerPart = 16384, kMaxCtas = 32, kMaxWarps = 64;  // of a multiprocessor
 constexpr int kMaxGridZ = 65535;  // and y
 
 // TMA spends about 135 clocks on a box and one on each of its rows, so with few rows a box brings
@@ -79,6 +80,14 @@ int SwapStages(const SwapKernel& kernel, int k_blocks, int splits, int residency
   int stages = std::min(kSwapMaxStages, CeilDiv(CeilDiv(k_blocks, kernel.stage_blocks()), splits));
   while (stages > 0 && kernel.layout.Total(stages, splits) > budget) --stages;
   return stages;
+}
+
+int SwapResidentCtas(const SwapKernel& kernel, int stages, int splits) {
+  // Registers are given to warps in units of 8 a thread, and a warp's lie in one of four parts.
+  const int warps = kernel.threads / 32;
+  const int warps_held = kRegistersPerPart / (CeilDiv(kernel.instance.registers, 8) * 8 * 32) * 4;
+  const int smem_held = kSmemPerSm / (kernel.layout.Total(stages, splits) + kSmemReserved);
+  return std::max(1, std::min({warps_held / warps, smem_held, kMaxCtas, kMaxWarps / warps}));
 }
 
 bool SwapFits(const SwapKernel& kernel, int k_blocks, int splits, int residency) {

@@ -160,6 +160,9 @@ struct SwapLaunch {
 /// are; 0 when the exchange of the sums alone is too large.
 int SwapStages(const SwapKernel& kernel, int k_blocks, int splits, int residency);
 
+/// CTAs with such a ring that a multiprocessor holds.
+int SwapResidentCtas(const SwapKernel& kernel, int stages, int splits);
+
 /// Whether `splits` and `residency` leave each CTA k-blocks and enough stages.
 bool SwapFits(const SwapKernel& kernel, int k_blocks, int splits, int residency);
 

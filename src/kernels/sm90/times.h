@@ -29,26 +29,33 @@ inline Extents ExtentsOf(const GemmDesc& p) { return {p.m, p.n, p.k}; }
 
 /// The constants are doubles alone, so that a fit can walk over them.
 
-/// sm90_fp8_swap: reading, taking in and products, whichever rules; waves; the exchange of sums.
+/// `beyond`: rows of A within the matrix that cost L2 as much as one of the last tile beyond it.
+/// None in these kernels, which load what there is; in kernels that let TMA fill tiles with zeros
+/// several, which measurements of such kernels need (bench/fit_predictions.cc).
+
+/// sm90_fp8_swap: waves of CTAs; in each reading, delivery by L2, what a multiprocessor takes in or
+/// multiplies, and what a CTA waits for, whichever rules; the exchange of sums.
 struct Fp8SwapTimes {
   double launch;      ///< us, and the first bytes
   double read;        ///< of the chip's read rate
-  double latency;     ///< us; bytes in flight = rate * latency
-  double sm_bytes;    ///< a multiprocessor takes in a clock, activations included
-  double product;     ///< clocks: a k-block of one row of B and one of A
+  double latency;     ///< us: a ring's bytes are asked for again after so long
+  double sm_bytes;    ///< a multiprocessor takes in a clock, zeros included
+  double product;     ///< clocks over those of the tensor core alone
   double l2;          ///< bytes a clock that L2 delivers to all multiprocessors
+  double beyond;      ///< see above
   double norm;        ///< how sharply the longest of them rules
-  double wave;        ///< us: each wave after the first
+  double wave;        ///< us: each wave after the first, shared by the CTAs of a multiprocessor
   double store_sums;  ///< us: for each 512 sums of a tile
-  double exchange;    ///< us: sums over a cluster, and for each 512 sums of a tile
+  double exchange;    ///< us: sums over a cluster, and for each 512 sums and CTA beyond the first
   double exchange_sums;
-  double exchange_more;  ///< for each CTA beyond two
-  double idle;           ///< us: places left free, up to the share `filled`: the next kernel, which
-  double filled;         ///< has loaded all it can hold there, waits with it
+  double dependent;  ///< us less under programmatic dependent launch ...
+  double beside;     ///< ... but for the share of its weights that a CTA does not ask for early,
+                     ///< where the next kernel lies beside this one from the start ...
+  double late;       ///< ... or where there are waves, and the next kernel starts late
 };
-extern const Fp8SwapTimes kFp8SwapAlone, kFp8SwapDependent;
+extern const Fp8SwapTimes kFp8Swap;
 double Fp8SwapUs(const Fp8SwapTimes& times, const Chip& chip, const SwapKernel& kernel,
-                 int residency, int splits, const Extents& p);
+                 int residency, int splits, bool pdl, const Extents& p);
 
 /// sm90_fp8_skinny.
 struct Fp8SkinnyTimes {
@@ -70,33 +77,32 @@ extern const Fp8SkinnyTimes kFp8SkinnyAlone, kFp8SkinnyDependent;
 double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const Fp8SkinnyKernel& kernel,
                    int splits, bool pdl, const Extents& p);
 
-/// sm90_fp8_block: waves of tiles, the power that a launch draws, the bytes from memory.
+/// sm90_fp8_block: waves of tiles; in each products, reading and delivery by L2, whichever rules;
+/// or the power that the launch draws.
 struct Fp8BlockTimes {
-  double launch;        ///< us
-  double dependent;     ///< us less under programmatic dependent launch
-  double clock;         ///< of the highest, under load
+  double launch;        ///< us, and the first bytes
+  double dependent;     ///< us less under programmatic dependent launch ...
+  double alone;         ///< ... but more by this part where CTAs outside of clusters fill half a
+                        ///< wave to one: see Fp8BlockGrid
   double three_groups;  ///< clocks of a k-block over those of its products, by what promotes ...
   double two_blocks;
   double in_flight;
   double wide;
-  double shared_bytes;     ///< ... or bytes of shared memory a clock
-  double shared_64;        ///< less of it, where 64 columns go around the ring in step
-  double sorting;          ///< clocks: columns of two blocks of scales are sorted in groups
+  double sorting;          ///< clocks an m64 block: columns of two blocks of scales, groups of 128
+  double scales;           ///< clocks a k-block: scales that TMA cannot load
   double shares;           ///< CTAs that share operands wait for each other
-  double tile_start;       ///< clocks a tile
   double store;            ///< clocks a sum of a tile
   double store_waits;      ///< the same, where slabs take turns in a buffer
   double exchange;         ///< clocks: sums over a cluster
+  double anew;             ///< us: a split kernel's CTAs beyond a wave start anew
+  double stream;           ///< of the chip's read rate
+  double l2;               ///< bytes a clock that L2 delivers to all multiprocessors
+  double l2_split;         ///< times as long where K is split
+  double beyond;           ///< see above
+  double stream_norm;      ///< how sharply the longer of products and reading rules ...
+  double l2_norm;          ///< ... and of these and L2
   double joule_operation;  ///< 1e-6 of the chip's power limit in watts
   double joule_byte;
-  double stream;    ///< of the chip's read rate
-  double l2;        ///< bytes a clock that L2 delivers to all multiprocessors
-  double a_again;   ///< the part of A that counts for each column of tiles ...
-  double b_again;   ///< ... and of B for each further row of tiles: neighbours read together,
-  double ragged;    ///< less so the emptier the last row is, whose CTAs run ahead
-  double norm;      ///< how sharply the longest of the three rules
-  double straight;  ///< 16 k-blocks between drains instead of 8
-  double anew;      ///< a split kernel's CTAs beyond a wave start anew
 };
 extern const Fp8BlockTimes kFp8Block;
 double Fp8BlockUs(const Fp8BlockTimes& times, const Chip& chip, const BlockKernel& kernel,
