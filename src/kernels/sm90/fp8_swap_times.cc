@@ -76,7 +76,7 @@ double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kern
               wave_us(last, std::ceil(last / sms)) + t.store_sums * sums * waves;
   if (splits > 1) us += t.exchange + t.exchange_sums * sums * (splits - 1);
   if (pdl) {
-    // With few tokens the next kernel starts as early as it may (SwapKernel).
+    // With few tokens the next kernel starts as early as it may (kLateTrigger).
     us -= t.dependent;
     if (tokens >= 64)
       us += waves > 1 ? t.late : 0;
