@@ -102,10 +102,12 @@ TEST_F(UserKernelTest, TuningDropsAThrowingKernelWithItsReason) {
 
 TEST_F(UserKernelTest, AThrowingPrepareIsAnError) {
   mine_->in_prepare = true;
-  ExpectThrown(gemm_.Plan(args_).status(), "Prepare", "not prepared");
+  LaunchSpec spec;
+  spec.kernel = mine_;
+  ExpectThrown(gemm_.Plan(args_, spec).status(), "Prepare", "not prepared");
   mine_->in_prepare = false;
   mine_->prepares_nothing = true;
-  ExpectThrown(gemm_.Plan(args_).status(), "Prepare", "gave no launch");
+  ExpectThrown(gemm_.Plan(args_, spec).status(), "Prepare", "gave no launch");
 }
 
 TEST_F(UserKernelTest, AKernelWhoseLimitsThrowIsNoCandidate) {

@@ -81,7 +81,8 @@ struct Explanation {
   struct Rejected {
     std::string kernel_id;
     bool feasible = false;
-    std::string reason;  ///< the refusal, or "predicted 31.2 us, 2.4 times the choice"
+    std::string reason;  ///< the refusal, "predicted 31.2 us, 2.4 times the choice", or why it
+                         ///< could not be prepared
   };
   std::vector<Rejected> rejected;  ///< in registry order
   /// For people, several lines.
@@ -138,9 +139,12 @@ class Gemm {
   /// Errors: as Choose.
   Result<WorkspaceSize> RunWorkspaceSize(const GemmArgs& args, cudaStream_t stream = nullptr);
 
-  /// Chooses and prepares once. A, U, C and D may be null here. `stream`: as in Choose.
+  /// Chooses and prepares once. A, U, C and D may be null here. `stream`: as in Choose. Where the
+  /// choice cannot be prepared, the next candidate takes its place; explain() then says so.
+  /// Errors: as Choose; the choice's own when none can be prepared.
   Result<GemmPlan> Plan(const GemmArgs& args, cudaStream_t stream = nullptr);
-  /// The same with a given kernel. Errors: UNSUPPORTED with the kernel's reason.
+  /// The same with a given kernel alone. Errors: UNSUPPORTED with the kernel's reason; as
+  /// Kernel::Prepare.
   Result<GemmPlan> Plan(const GemmArgs& args, const LaunchSpec& spec);
 
   /// The kernel for a problem; kMeasure tunes when there is no measured entry. `stream` is the one
@@ -174,6 +178,8 @@ class Gemm {
 
  private:
   struct Impl;
+  // Prepares a launch of a problem that its kernel takes.
+  Result<GemmPlan> Bind(const GemmArgs& args, const GemmDesc& desc, const LaunchSpec& spec);
   explicit Gemm(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

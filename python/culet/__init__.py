@@ -4,6 +4,7 @@
     with culet.autotune(budget=30, persist=True):
         culet.fp8_gemm_nt((a, a_scales), (b, b_scales), d)   # measured, then launched
     culet.fp8_gemm_nt((a, a_scales), (b, b_scales), d)       # launched with the choice
+    out = culet.gemm(x, weight, bias=bias)                   # BF16, F16, FP32, scaled FP8
 """
 
 from ctypes import byref as _byref
@@ -11,12 +12,12 @@ from ctypes import c_int32 as _c_int32
 from typing import NamedTuple as _NamedTuple
 
 from culet import _library
-from culet._gemm import explain, fp8_gemm_nt
+from culet._gemm import explain, fp8_gemm_nt, gemm
 from culet._library import Error, InvalidArgument
 from culet._tuning import Tuned, autotune
 
 __all__ = ["Device", "Error", "InvalidArgument", "Tuned", "__version__", "autotune", "devices",
-           "explain", "fp8_gemm_nt"]
+           "explain", "fp8_gemm_nt", "gemm"]
 
 __version__ = _library.LIBRARY.culet_version().decode()
 

@@ -195,7 +195,7 @@ class DeviceWorkspaces:
             if self._spare is None:
                 raise Error(
                     "FAILED_PRECONDITION",
-                    "no workspace was laid by for this capture; call fp8_gemm_nt once outside a "
+                    "no workspace was laid by for this capture; call it once outside a "
                     "capture between two captures")
             self._of_capture[key], self._spare = self._spare, None
         return self._of_capture[key]

@@ -1,19 +1,57 @@
-"""fp8_gemm_nt: plans once for each shape and weight, then only launches."""
+"""gemm and fp8_gemm_nt: they plan once for each shape and weight, then only launch."""
 
 import ctypes
 import sys
 from ctypes import byref, c_size_t
-from typing import NamedTuple
 
-from culet import _library
-from culet._engine import Plan, engine
-from culet._library import LIBRARY, Error, InvalidArgument, check
-from culet._operand import HOST, Operand, element_type, flag, matrix, operand, transposed
-from culet._plans import PLANS, keep
-from culet._tuning import autotune
+from culet._call import call
+from culet._engine import engine
+from culet._library import LIBRARY, InvalidArgument, check
+from culet._operand import HOST, flag, operand
+from culet._problem import ANY, FP8_BLOCK, operands, problem
 
-GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
-_launch = LIBRARY.culet_launch
+
+def gemm(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha=1, beta=0,
+         accumulate="precise", out_dtype=None, pdl=False):
+    """out = alpha (a_scale . a) (b_scale . b)^T + beta c + bias; returns out.
+
+    Shapes: a (M, K), b (N, K), out and c (M, N), bias (N,).
+    Scales, by their shapes: one number or element for the whole operand; (M,) or (M, 1) and (N,) or
+    (1, N), one a row; (M, ceil(K / 128)) and (ceil(N / 128), ceil(K / 128)), one a block. Blocks go
+    with blocks. A shape that could be several is read so that both operands have one format.
+    Types: a and b E4M3, BF16, F16 or FP32; scales FP32; out, c and bias BF16, F16 or FP32. torch
+    tensors of one device, or host arrays: numpy, ml_dtypes, or buffers that hold the bits as uint8
+    (E4M3) and uint16 (BF16). Not every mixture has a kernel; explain() says why not.
+    Layout: rows or columns contiguous, any leading dimension.
+    out: made when None, of out_dtype; that is BF16 for E4M3 operands, else the type of a, by default.
+    c: needs a beta; without c a beta adds to what out holds.
+    accumulate: "precise" promotes to FP32 within K where the tensor core keeps fewer bits; "fast"
+    does not (docs/numerics.md has both bounds).
+    pdl: promises that the kernel before on the stream writes neither b nor its scales, which may be
+    read early.
+    Async: on torch's current stream; on the CPU complete on return. The first call for a shape, its
+    strides and a weight plans; later calls only launch, and CUDA graphs can capture them.
+    Raises: InvalidArgument (a ValueError) and Error, with the argument, its value and the way out.
+    """
+    if pdl is not False and pdl is not True:
+        pdl = flag("pdl", pdl)
+    if accumulate != "precise" and accumulate != "fast":
+        raise InvalidArgument(f"accumulate is {accumulate!r}; give 'precise' or 'fast'")
+    if type(alpha) is not float:
+        alpha = _number("alpha", alpha)
+    if type(beta) is not float:
+        beta = _number("beta", beta)
+    if c is not None and not beta:
+        raise InvalidArgument("c is given, but beta is 0, which does not read it; give a beta, or "
+                              "leave c out")
+    if isinstance(a_scale, (int, float)):
+        alpha, a_scale = alpha * a_scale, None
+    if isinstance(b_scale, (int, float)):
+        alpha, b_scale = alpha * b_scale, None
+    if out is None or out_dtype is not None:
+        out = _output(a, b, out, beta and c is None, out_dtype)
+    call(ANY, a, a_scale, b, b_scale, out, c, bias, alpha, beta, accumulate, pdl)
+    return out
 
 
 def fp8_gemm_nt(a, b, d, *, pdl=False):
@@ -24,11 +62,7 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
     Types: values E4M3, scales FP32, d BF16 (or FP32, where a kernel writes it). torch tensors of one
     device, or host arrays: numpy, ml_dtypes, or buffers that hold the bits as uint8 and uint16.
     Layout: rows of a, b and d contiguous, any leading dimension; scales in either order.
-    pdl: promises that the kernel before on the stream does not write b; it may be read early.
-    Async: on torch's current stream; on the CPU complete on return. The first call for a shape, its
-    strides and a weight plans (some 50 us); later calls only launch: nothing is allocated, nothing
-    waits, and CUDA graphs can capture them.
-    Raises: InvalidArgument (a ValueError) and Error, with the argument, its value and the way out.
+    The rest is as in gemm.
     """
     try:
         (av, au), (bv, bu) = a, b
@@ -36,66 +70,45 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
         raise _no_pairs("fp8_gemm_nt") from None
     if pdl is not False and pdl is not True:
         pdl = flag("pdl", pdl)
-    try:
-        pa, pu, pd = av.data_ptr(), au.data_ptr(), d.data_ptr()
-        place = d.get_device()
-        pb, pv = bv.data_ptr(), bu.data_ptr()
-        key = (pb, pv, pdl, place, (pa | pu | pd) & 15 and (pa & 15, pu & 15, pd & 15),
-               av.shape, av.stride(), av.dtype, av.get_device(),
-               au.shape, au.stride(), au.dtype, au.get_device(),
-               bv.shape, bv.stride(), bv.dtype, bu.shape, bu.stride(), bu.dtype,
-               d.shape, d.stride(), d.dtype)
-    except AttributeError:
-        key = None
-    if key is None:
-        return _host_call(av, au, bv, bu, d, pdl)
-    plan = PLANS.get(key)
-    if plan is None or (autotune.running and autotune.wants(plan)):
-        plan = _plan(key, (av, au, bv, bu, d), pdl)
-        if plan is None:
-            return None
-    else:
-        plan.used = True
-    stream = None if place < 0 else _current_stream(place)
-    workspace = plan.workspace and plan.engine.workspaces.get(plan.workspace, stream)
-    status = _launch(plan.handle, pa, pu, None, pd, 1.0, 0.0, workspace, stream)
-    if status:
-        check(status)
-    return None
+    call(FP8_BLOCK, av, au, bv, bu, d, None, None, 1.0, 0.0, "precise", pdl)
 
 
-def _host_call(av, au, bv, bu, d, pdl):
-    try:
-        ia, iu, ib, iv, io = (av.__array_interface__, au.__array_interface__,
-                              bv.__array_interface__, bu.__array_interface__, d.__array_interface__)
-        pa, pu, pd = ia["data"][0], iu["data"][0], io["data"][0]
-        key = (ib["data"], iv["data"], pdl, io["data"][1],
-               (pa | pu | pd) & 15 and (pa & 15, pu & 15, pd & 15),
-               ia["shape"], ia["strides"], ia["typestr"], av.dtype,
-               iu["shape"], iu["strides"], iu["typestr"], au.dtype,
-               ib["shape"], ib["strides"], ib["typestr"], bv.dtype,
-               iv["shape"], iv["strides"], iv["typestr"], bu.dtype,
-               io["shape"], io["strides"], io["typestr"], d.dtype)
-        operands = av, au, bv, bu, d
-        plan = PLANS.get(key)
-    except (AttributeError, LookupError, TypeError):  # less than numpy shows, or nothing at all
-        key = None
-    if key is None:
-        operands = _operands((av, au, bv, bu, d))
-        key = (pdl, *(x if x is operands[2] or x is operands[3]
-                      else x._replace(pointer=x.pointer & 15) for x in operands))
-        pa, pu, pd = (operands[i].pointer for i in (0, 1, 4))
-        plan = PLANS.get(key)
-    if plan is None or (autotune.running and autotune.wants(plan)):
-        plan = _plan(key, operands, pdl)
-        if plan is None:
-            return
-    else:
-        plan.used = True
-    workspace = plan.workspace and plan.engine.workspaces.get(plan.workspace, None)
-    status = _launch(plan.handle, pa, pu, None, pd, 1.0, 0.0, workspace, None)
-    if status:
-        check(status)
+def explain(a, b, out, *, pdl=False, **options):
+    """Which kernel gemm(a, b, out, ...), or fp8_gemm_nt(a, b, out) where a and b are pairs, takes,
+    its predicted and measured time, its share of the roofline, and for every other kernel why not.
+    Launches nothing. options: a_scale, b_scale, c, bias, beta and accumulate, as in gemm."""
+    pdl = flag("pdl", pdl)
+    if isinstance(a, (tuple, list)) or isinstance(b, (tuple, list)):
+        try:
+            (av, au), (bv, bu) = a, b
+        except (TypeError, ValueError):
+            raise _no_pairs("explain") from None
+        if options:
+            raise InvalidArgument(f"explain of pairs takes no {', '.join(options)}")
+        return _explained(FP8_BLOCK, (av, au, bv, bu, out, None, None), 0, "precise", pdl)
+    known = ("a_scale", "b_scale", "c", "bias", "beta", "accumulate")
+    if unknown := [name for name in options if name not in known]:
+        raise InvalidArgument(f"explain takes no {', '.join(unknown)}; its options are "
+                              f"{', '.join(known)} and pdl")
+    scales = [None if isinstance(scale, (int, float)) else scale
+              for scale in (options.get("a_scale"), options.get("b_scale"))]
+    accumulate, beta = options.get("accumulate", "precise"), _number("beta", options.get("beta", 0))
+    if accumulate not in ("precise", "fast"):
+        raise InvalidArgument(f"accumulate is {accumulate!r}; give 'precise' or 'fast'")
+    return _explained(ANY, (a, scales[0], b, scales[1], out, options.get("c") if beta else None,
+                            options.get("bias")), beta, accumulate, pdl)
+
+
+def _explained(form, values, beta, accumulate, pdl):
+    found = operands(form, values)
+    made = problem(form, found, beta, accumulate, pdl)
+    if made is None:
+        return f"{form.names[4]} has the shape {found[4].shape}: nothing to compute"
+    owner, needed = engine(found[0].place), c_size_t()
+    check(LIBRARY.culet_explain(owner.handle, byref(made), None, 0, byref(needed)))
+    text = ctypes.create_string_buffer(needed.value)
+    check(LIBRARY.culet_explain(owner.handle, byref(made), text, needed, None))
+    return text.value.decode()
 
 
 def _no_pairs(function):
@@ -103,118 +116,43 @@ def _no_pairs(function):
         f"a and b must be pairs (values, scales); give {function}((a, a_scales), (b, b_scales), d)")
 
 
-def _current_stream(place):
-    """torch's current stream of a CUDA device as a number, by its shortest way."""
-    torch = sys.modules["torch"]
-    global _current_stream
-    _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
-        lambda device: torch.cuda.current_stream(device).cuda_stream)
-    return _current_stream(place)
-
-
-def _operands(values):
-    names = ("a's values", "a's scales", "b's values", "b's scales", "d")
-    return tuple(
-        value if isinstance(value, Operand) else operand(name, value)
-        for name, value in zip(names, values))
-
-
-def _check_shapes(a, u, b, v, d):
-    (m, k), n = a.shape, b.shape[0]
-    groups = -(-k // GROUP)
-    expected = (
-        ("a's scales", u, (m, groups), f"a's values are {a.shape}"),
-        ("b's values", b, (n, k), f"a's values are {a.shape}"),
-        ("b's scales", v, (-(-n // GROUP), groups), f"b's values are {b.shape}"),
-        ("d", d, (m, n), f"a and b have {m} and {n} rows"),
-    )
-    for name, found, shape, reason in expected:
-        if found.shape != shape:
-            raise InvalidArgument(f"{name} has the shape {found.shape}, but {reason}: it must be "
-                                  f"{shape}")
-    for name, found, _, _ in expected:
-        if found.place != a.place:
-            where = ["the CPU" if place == HOST else f"cuda:{place}"
-                     for place in (found.place, a.place)]
-            raise InvalidArgument(f"{name} is on {where[0]}, a's values are on {where[1]}; move one")
-
-
-def _problem(operands, pdl):
-    """The culet_problem, or None when d is empty."""
-    a, u, b, v, d = operands
-    _check_shapes(a, u, b, v, d)
-    if not d.writable:
-        raise InvalidArgument("d is read-only; give a writable array")
-    e4m3, f32 = _library.FLOAT8_E4M3, _library.FLOAT32
-    types = (
-        element_type("a's values", a, e4m3), element_type("a's scales", u, f32),
-        element_type("b's values", b, e4m3), element_type("b's scales", v, f32),
-        element_type("d", d, _library.BFLOAT16, f32),
-    )
-    if 0 in d.shape:
-        return None
-    return _library.Problem(
-        a=matrix("a's values", a, types[0], row_major=True),
-        u=matrix("a's scales", u, types[1]),
-        b=transposed(matrix("b's values", b, types[2], row_major=True)),
-        v=transposed(matrix("b's scales", v, types[3])),
-        d=matrix("d", d, types[4], row_major=True),
-        A=a.pointer, U=u.pointer, B=b.pointer, V=v.pointer, D=d.pointer,
-        quant_a=_library.QUANT_K, group_a=GROUP, quant_b=_library.QUANT_B, group_b=GROUP,
-        pdl=int(pdl))
-
-
-class _Kind(NamedTuple):
-    """What tuning goes by: the problem without addresses."""
-
-    place: int
-    layouts: tuple
-    alignments: tuple
-
-
-def _kind(operands):
-    return _Kind(operands[0].place, tuple((o.dtype, o.shape, o.strides) for o in operands),
-                 tuple(o.pointer & 15 for o in operands))
-
-
-def _plan(key, values, pdl):
-    """A plan, kept under `key`; tuned first inside `with autotune`. None when d is empty."""
-    operands = _operands(values)
-    problem = _problem(operands, pdl)
-    if problem is None:
-        return None
-    place = operands[0].place
-    if place != HOST and _capturing():
-        raise Error(
-            "FAILED_PRECONDITION",
-            "a CUDA graph is being captured, and this problem was not planned before: preparing a "
-            "kernel, or tuning, must not happen inside a capture; call fp8_gemm_nt with these "
-            "tensors once before the capture")
-    owner, kind = engine(place), _kind(operands)
-    if autotune.running and (tuner := autotune.of_this_thread()) is not None:
-        tuner.tune(owner, kind, problem, None if place == HOST else _current_stream(place))
-    plan = Plan(owner, problem, kind)
-    keep(key, plan)
-    return plan
-
-
-def _capturing():
-    return sys.modules["torch"].cuda.is_current_stream_capturing()
-
-
-def explain(a, b, d, *, pdl=False):
-    """Which kernel fp8_gemm_nt(a, b, d) takes, its predicted and measured time, its share of the
-    roofline, and for every other kernel why not. Launches nothing."""
+def _number(name, value):
     try:
-        (av, au), (bv, bu) = a, b
-    except (TypeError, ValueError):
-        raise _no_pairs("explain") from None
-    operands = _operands((av, au, bv, bu, d))
-    problem = _problem(operands, flag("pdl", pdl))
-    if problem is None:
-        return f"d has the shape {operands[4].shape}: nothing to compute"
-    owner, needed = engine(operands[0].place), c_size_t()
-    check(LIBRARY.culet_explain(owner.handle, byref(problem), None, 0, byref(needed)))
-    text = ctypes.create_string_buffer(needed.value)
-    check(LIBRARY.culet_explain(owner.handle, byref(problem), text, needed, None))
-    return text.value.decode()
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidArgument(f"{name} is {value!r}; give a number") from None
+
+
+def _dtype_name(dtype):
+    """"bfloat16" for torch.bfloat16, numpy.dtype, a scalar type or the name itself."""
+    name = dtype.__name__ if isinstance(dtype, type) else str(dtype)
+    return name.removeprefix("torch.")
+
+
+def _output(a, b, out, adds, out_dtype):
+    """out, whose type must be out_dtype; or a new one of that type."""
+    name = None if out_dtype is None else _dtype_name(out_dtype)
+    if out is not None:
+        found = operand("out", out)
+        if found.dtype != name:
+            raise InvalidArgument(f"out holds {found.dtype}, but out_dtype is {name}; leave one out")
+        return out
+    if adds:
+        raise InvalidArgument("beta is given, but neither c nor out, to which it could add; give one")
+    first, second = operand("a", a), operand("b", b)
+    shape = first.shape[0], second.shape[0]
+    if name is None:
+        name = {"float8_e4m3fn": "bfloat16", "uint8": "uint16"}.get(first.dtype, first.dtype)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(a, torch.Tensor):
+        kind = getattr(torch, name, None)
+        if isinstance(kind, torch.dtype):
+            return torch.empty(shape, dtype=kind, device=a.device)
+    elif (numpy := sys.modules.get("numpy")) is not None and isinstance(a, numpy.ndarray):
+        try:  # by its name, which ml_dtypes registers
+            return numpy.empty(shape, dtype=name)
+        except TypeError:
+            pass
+    else:
+        raise InvalidArgument(f"out is None, and a is a {type(a).__name__}; give an out")
+    raise InvalidArgument(f"out_dtype is {out_dtype!r}; give bfloat16, float16 or float32")

@@ -4,7 +4,7 @@ import ctypes
 import sys
 from typing import NamedTuple
 
-from culet._library import BFLOAT16, COL_MAJOR, FLOAT32, FLOAT8_E4M3, ROW_MAJOR
+from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, ROW_MAJOR
 from culet._library import InvalidArgument, Matrix
 
 HOST = -1  # where an operand is: this, or the CUDA device's number
@@ -12,15 +12,16 @@ HOST = -1  # where an operand is: this, or the CUDA device's number
 # By the names that torch, numpy and ml_dtypes share. Raw bits stand for what numpy cannot name.
 _TYPES = {
     "float8_e4m3fn": FLOAT8_E4M3, "uint8": FLOAT8_E4M3, "bfloat16": BFLOAT16, "uint16": BFLOAT16,
-    "float32": FLOAT32,
+    "float16": FLOAT16, "float32": FLOAT32,
 }
 _NUMBERS = {"u1": "uint8", "u2": "uint16", "f4": "float32", "f2": "float16", "f8": "float64"}
-_FORMATS = {"B": "uint8", "H": "uint16", "f": "float32"}
-_SIZES = {"float8_e4m3fn": 1, "uint8": 1, "bfloat16": 2, "uint16": 2, "float32": 4}
+_FORMATS = {"B": "uint8", "H": "uint16", "e": "float16", "f": "float32"}
+_SIZES = {"float8_e4m3fn": 1, "uint8": 1, "bfloat16": 2, "uint16": 2, "float16": 2,
+          "float32": 4}
 
 
 class Operand(NamedTuple):
-    """A matrix in memory; strides in elements."""
+    """An array in memory, a matrix unless said otherwise; strides in elements."""
 
     pointer: int
     dtype: str
@@ -40,8 +41,8 @@ def flag(name, value):
     raise InvalidArgument(f"{name} is {value!r}; give True or False") from None
 
 
-def operand(name, value):
-    """`value` as an Operand. Raises InvalidArgument for what is no matrix."""
+def operand(name, value, ranks=(2,)):
+    """`value` as an Operand. Raises InvalidArgument for what is no array of so many axes."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         found = _of_tensor(name, value)
@@ -49,8 +50,9 @@ def operand(name, value):
         found = _of_interface(name, value)
     else:
         found = _of_buffer(name, value)
-    if len(found.shape) != 2:
-        raise InvalidArgument(f"{name} has the shape {found.shape}; give a matrix")
+    if len(found.shape) not in ranks:
+        wanted = "a matrix" if 2 in ranks else "a vector"
+        raise InvalidArgument(f"{name} has the shape {found.shape}; give {wanted}")
     return found
 
 
@@ -64,8 +66,8 @@ def _of_tensor(name, tensor):
 
 def _strides(name, strides, shape, size):
     """Byte strides in elements; those of C order when None."""
-    if strides is None:
-        counts = [1]
+    if strides is None or not shape:
+        counts = [1] if shape else []
         for extent in reversed(shape[1:]):
             counts.insert(0, counts[0] * extent)
         return tuple(counts)

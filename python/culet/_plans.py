@@ -1,4 +1,4 @@
-"""The plans that fp8_gemm_nt keeps, by everything that they depend on."""
+"""The plans that products keep, by everything that they depend on."""
 
 import os
 import threading

@@ -50,7 +50,7 @@ Status NoKernelFor(const GemmDesc& desc, const Registry& registry) {
 
 bool Chooser::FindMeasured(const GemmDesc& desc, LaunchSpec& spec) const {
   const auto found = cache_.Find(desc);
-  if (!found || !Serves(*found, desc)) return false;
+  if (!found || !Serves(*found, desc) || failures_.Has(desc, *found)) return false;
   spec = *found;
   return true;
 }
@@ -77,18 +77,26 @@ std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored
     }
   }
   if (anchored != nullptr) *anchored = any;
+  for (const PrepareFailures::Failure& failure : failures_.Of(desc)) {
+    const auto failed = std::ranges::find_if(candidates, [&](const LaunchSpec& candidate) {
+      return SameLaunch(candidate, failure.spec);
+    });
+    if (failed != candidates.end()) std::rotate(failed, failed + 1, candidates.end());
+  }
   return candidates;
 }
 
 Result<Choice> Chooser::Choose(const GemmDesc& desc, bool reuse_below) {
   Choice choice;
   if (FindMeasured(desc, choice.spec) ||
-      (desc.pdl && FindMeasured(WithoutPdl(desc), choice.spec) && Serves(choice.spec, desc))) {
+      (desc.pdl && FindMeasured(WithoutPdl(desc), choice.spec) && Serves(choice.spec, desc) &&
+       !failures_.Has(desc, choice.spec))) {
     choice.source = ChoiceSource::kCacheExact;
     return choice;
   }
   if (reuse_below) {
-    if (const auto below = cache_.LowerBound(desc); below && Serves(*below, desc)) {
+    if (const auto below = cache_.LowerBound(desc);
+        below && Serves(*below, desc) && !failures_.Has(desc, *below)) {
       return Choice{*below, ChoiceSource::kCacheReused};
     }
   }
@@ -103,7 +111,8 @@ Result<Choice> Chooser::Choose(const GemmDesc& desc, bool reuse_below) {
   }
   bool anchored = false;
   // A library is opened when a product would be its, not for every problem that it might take.
-  const auto candidates = Candidates(desc, &anchored, Asking::kNobody);
+  const Asking asking = failures_.Of(desc).empty() ? Asking::kNobody : Asking::kAll;
+  const auto candidates = Candidates(desc, &anchored, asking);
   const auto first = std::ranges::find_if(
       candidates, [&](const LaunchSpec& spec) { return IsCandidate(*spec.kernel, desc); });
   if (first == candidates.end()) return NoKernelFor(desc, registry_);
@@ -111,6 +120,10 @@ Result<Choice> Chooser::Choose(const GemmDesc& desc, bool reuse_below) {
   const std::lock_guard lock(mutex_);
   if (remembered_generation_ == generation) remembered_.emplace(desc, choice);
   return choice;
+}
+
+void Chooser::NotePrepared(const GemmDesc& desc, const LaunchSpec& spec, const Status& said) {
+  if (failures_.Note(desc, spec, said)) Forget();
 }
 
 void Chooser::Forget() {

@@ -13,6 +13,7 @@
 #include "culet/gemm.h"
 #include "culet/registry.h"
 #include "gemm/cost_model.h"
+#include "gemm/prepare_failures.h"
 
 namespace culet {
 
@@ -36,7 +37,8 @@ class Chooser {
   bool FindMeasured(const GemmDesc& desc, LaunchSpec& spec) const;
 
   /// Feasible kernels with their parameters, best first: predicted, and anchored on measured
-  /// neighbours where there are any (`anchored` may be null).
+  /// neighbours where there are any (`anchored` may be null). Launches that could not be prepared
+  /// come last.
   std::vector<LaunchSpec> Candidates(const GemmDesc& desc, bool* anchored = nullptr,
                                      Asking asking = Asking::kAll) const;
 
@@ -47,12 +49,17 @@ class Chooser {
   /// Forgets remembered predictions, after the registry grew.
   void Forget();
 
+  /// What Kernel::Prepare said of a launch: one that fails is the choice no more.
+  void NotePrepared(const GemmDesc& desc, const LaunchSpec& spec, const Status& said);
+  const PrepareFailures& failures() const noexcept { return failures_; }
+
  private:
   const DeviceInfo& device_;
   const HardwareRates* rates_by_type_;
   const Registry& registry_;
   const DispatchCache& cache_;
 
+  PrepareFailures failures_;
   ForkMutex mutex_;
   std::uint64_t remembered_generation_ = 0;
   std::map<GemmDesc, Choice> remembered_;

@@ -27,6 +27,17 @@ std::string WhySlower(Kernel* kernel, const std::vector<LaunchSpec>& candidates,
       best->time_us, explanation.predicted_us, choice.kernel->id(), choice.time_us);
 }
 
+// Why a launch that the kernel should take is not the choice.
+std::string WhyUnprepared(const PrepareFailures::Failure& failure) {
+  const LaunchSpec& spec = failure.spec;
+  std::string launch;
+  if (spec.swizzle != 0) launch += fmt::format(" swizzle {}", spec.swizzle);
+  if (spec.splits != 1) launch += fmt::format(" splits {}", spec.splits);
+  if (spec.variant != 0) launch += fmt::format(" variant {}", spec.variant);
+  return fmt::format("could not be prepared{}{}: {}", launch.empty() ? "" : " with", launch,
+                     failure.reason.message());
+}
+
 }  // namespace
 
 Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const DeviceInfo& device,
@@ -52,7 +63,14 @@ Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const De
                                                           spec.swizzle, spec.splits);
   explanation.roofline_us = RooflineUs(desc, rates);
   if (spec.time_us > 0) explanation.roofline_share = explanation.roofline_us / spec.time_us;
+  const auto failures = chooser.failures().Of(desc);
   for (Kernel* kernel : registry.kernels()) {
+    const auto failed = std::ranges::find(failures, kernel,
+                                          [](const auto& failure) { return failure.spec.kernel; });
+    if (failed != failures.end()) {
+      explanation.rejected.push_back({kernel->id(), true, WhyUnprepared(*failed)});
+      continue;
+    }
     if (kernel == spec.kernel) continue;
     std::string reason = WhyNot(*kernel, desc);
     const bool feasible = reason.empty();

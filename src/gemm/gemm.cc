@@ -174,9 +174,16 @@ Result<WorkspaceSize> Gemm::RunWorkspaceSize(const GemmArgs& args, cudaStream_t 
 Result<GemmPlan> Gemm::Plan(const GemmArgs& args, cudaStream_t stream) {
   const auto desc = Describe(args, impl_->device.arch);
   if (!desc) return desc.status();
+  CULET_RETURN_IF_ERROR(CheckFixedPointers(args));
   const auto spec = Choose(*desc, args.operation.dispatch, stream);
   if (!spec) return spec.status();
-  return Plan(args, *spec);
+  auto plan = Bind(args, *desc, *spec);
+  if (plan.ok()) return plan;
+  for (const LaunchSpec& next : impl_->chooser.Candidates(*desc)) {
+    if (SameLaunch(next, *spec)) continue;
+    if (auto other = Bind(args, *desc, next); other.ok()) return other;
+  }
+  return plan;
 }
 
 Result<GemmPlan> Gemm::Plan(const GemmArgs& args, const LaunchSpec& spec) {
@@ -191,14 +198,19 @@ Result<GemmPlan> Gemm::Plan(const GemmArgs& args, const LaunchSpec& spec) {
         StatusCode::kUnsupported,
         fmt::format("{} does not take {}: {}", spec.kernel->id(), ToString(*desc), refusal));
   }
+  return Bind(args, *desc, spec);
+}
+
+Result<GemmPlan> Gemm::Bind(const GemmArgs& args, const GemmDesc& desc, const LaunchSpec& spec) {
   const DeviceScope scope(impl_->device.ordinal);  // on which functions are loaded
   auto prepared = PrepareKernel(*spec.kernel, AsLaunched(args, spec), spec.swizzle, spec.splits);
+  impl_->chooser.NotePrepared(desc, spec, prepared.status());
   if (!prepared) return prepared.status();
   auto state = std::make_unique<PlanState>();
   state->ordinal = impl_->device.ordinal;
-  state->desc = *desc;
+  state->desc = desc;
   state->spec = spec;
-  state->workspace_size = spec.kernel->workspace_size(*desc, spec.swizzle, spec.splits);
+  state->workspace_size = spec.kernel->workspace_size(desc, spec.swizzle, spec.splits);
   state->prepared = *std::move(prepared);
   state->B = args.B;
   state->V = args.V;

@@ -31,7 +31,7 @@ with culet.autotune(budget=20, persist=True) as tuning:
 STOPPED = """
 import resource
 from ctypes import byref, c_int32, pointer
-from culet import _engine, _gemm, _library
+from culet import _engine, _library, _problem
 from culet._operand import HOST, Operand
 
 places = [0]
@@ -44,9 +44,11 @@ def peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 size = 1 << 14
-problem = _gemm._problem((matrix("uint8", 1, size), matrix("float32", 1, size // 128),
-                          matrix("uint8", size, size), matrix("float32", size // 128, size // 128),
-                          matrix("uint16", 1, size)), False)
+problem = _problem.problem(
+    _problem.FP8_BLOCK,
+    (matrix("uint8", 1, size), matrix("float32", 1, size // 128), matrix("uint8", size, size),
+     matrix("float32", size // 128, size // 128), matrix("uint16", 1, size), None, None),
+    0, "precise", False)
 options = _library.TuneOptions(budget_s=0, stop=pointer(c_int32(1)))
 engine, before = _engine.engine(HOST), peak_mib()
 status = _library.LIBRARY.culet_tune(engine.handle, byref(problem), byref(options), None)

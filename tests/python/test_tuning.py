@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import culet
-from culet import _gemm
+from culet import _problem
 from host_arrays import Product
 
 # One tuned product in a process of its own, then what explain says of it.
@@ -77,7 +77,7 @@ class Tuning(unittest.TestCase):
         culet.fp8_gemm_nt(*second.operands, second.output())
         with culet.autotune(budget=20):
             culet.fp8_gemm_nt(*first.operands, first.output())
-        with mock.patch.object(_gemm, "Plan", wraps=_gemm.Plan) as plan:
+        with mock.patch.object(_problem, "Plan", wraps=_problem.Plan) as plan:
             culet.fp8_gemm_nt(*second.operands, second.output())
             self.assertEqual(plan.call_count, 1)
             culet.fp8_gemm_nt(*first.operands, first.output())
@@ -105,7 +105,7 @@ class Tuning(unittest.TestCase):
         product, other = Product(2, 37, 128), Product(2, 38, 128)
         outputs = [product.output(), other.output()]
         culet.fp8_gemm_nt(*other.operands, outputs[1])
-        with mock.patch.object(_gemm, "Plan", wraps=_gemm.Plan) as plan:
+        with mock.patch.object(_problem, "Plan", wraps=_problem.Plan) as plan:
             with culet.autotune(budget=1e-9):
                 for _ in range(3):
                     culet.fp8_gemm_nt(*product.operands, outputs[0])

@@ -1,0 +1,111 @@
+"""The way of every product: finds its plan by what it depends on, and launches."""
+
+import sys
+
+from culet._library import LIBRARY, check
+from culet._operand import Operand, operand
+from culet._plans import PLANS
+from culet._problem import plan
+from culet._tuning import autotune
+
+_launch = LIBRARY.culet_launch
+
+
+def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl):
+    """d = alpha (u . a) (v . b)^T + beta c + bias; u, v, c and bias may be None. c None with a beta
+    is d itself."""
+    try:
+        pa, pd, pu, pc = a.data_ptr(), d.data_ptr(), None, None
+        place, low, given = d.get_device(), pa | pd, 0
+        key = (form, pdl, accumulate, place,
+               a.shape, a.stride(), a.dtype, a.get_device(),
+               b.data_ptr(), b.shape, b.stride(), b.dtype, d.shape, d.stride(), d.dtype)
+        if u is not None:
+            pu = u.data_ptr()
+            low, given = low | pu, 1
+            key += u.shape, u.stride(), u.dtype, u.get_device()
+        if v is not None:
+            given |= 2
+            key += v.data_ptr(), v.shape, v.stride(), v.dtype
+        if beta:
+            given |= 4
+            pc = pd
+            if c is not None:
+                pc = c.data_ptr()
+                low, given = low | pc, given | 8
+                key += c.shape, c.stride(), c.dtype, c.get_device()
+        if bias is not None:
+            given |= 16
+            key += bias.data_ptr(), bias.shape, bias.stride(), bias.dtype
+        key += given, low & 15 and (pa & 15, pd & 15, pu and pu & 15, pc and pc & 15)
+    except AttributeError:
+        key = None
+    if key is None:
+        return _host_call(form, (a, u, b, v, d, c, bias), alpha, beta, accumulate, pdl)
+    found = PLANS.get(key)
+    if found is None or (autotune.running and autotune.wants(found)):
+        found = plan(form, key, (a, u, b, v, d, c, bias), beta, accumulate, pdl)
+        if found is None:
+            return
+    else:
+        found.used = True
+    stream = None if place < 0 else current_stream(place)
+    workspace = found.workspace and found.engine.workspaces.get(found.workspace, stream)
+    status = _launch(found.handle, pa, pu, pc, pd, alpha, beta, workspace, stream)
+    if status:
+        check(status)
+
+
+# Of those in the order of `call`, the ones that a plan binds: b, v and the bias.
+_BOUND = (False, False, True, True, False, False, True)
+
+
+def _host_call(form, values, alpha, beta, accumulate, pdl):
+    if not beta:  # c is not read
+        values = values[:5] + (None,) + values[6:]
+    try:
+        pointers, key = [], [form, pdl, accumulate, bool(beta)]
+        for value, bound in zip(values, _BOUND):
+            if value is None:
+                pointers.append(None)
+                key.append(None)
+                continue
+            shown = value.__array_interface__
+            pointer, readonly = shown["data"]
+            pointers.append(pointer)
+            key += (pointer if bound else pointer & 15, readonly,
+                    shown["shape"], shown["strides"], shown["typestr"], value.dtype)
+        key = tuple(key)
+        found = PLANS.get(key)
+    except (AttributeError, LookupError, TypeError):  # less than numpy shows, or nothing at all
+        key = None
+    if key is None:
+        values = tuple(value if value is None or isinstance(value, Operand) else
+                       operand(name, value, ranks) for name, value, ranks in
+                       zip(form.names, values, form.ranks))
+        key = (form, pdl, accumulate, bool(beta), *(
+            value if bound or value is None else value._replace(pointer=value.pointer & 15)
+            for value, bound in zip(values, _BOUND)))
+        pointers = [value and value.pointer for value in values]
+        found = PLANS.get(key)
+    if found is None or (autotune.running and autotune.wants(found)):
+        found = plan(form, key, values, beta, accumulate, pdl)
+        if found is None:
+            return
+    else:
+        found.used = True
+    workspace = found.workspace and found.engine.workspaces.get(found.workspace, None)
+    c = (pointers[5] or pointers[4]) if beta else None
+    status = _launch(found.handle, pointers[0], pointers[1], c, pointers[4], alpha, beta,
+                     workspace, None)
+    if status:
+        check(status)
+
+
+def current_stream(place):
+    """torch's current stream of a CUDA device as a number, by its shortest way."""
+    torch = sys.modules["torch"]
+    global current_stream
+    current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+        lambda device: torch.cuda.current_stream(device).cuda_stream)
+    return current_stream(place)

@@ -1,0 +1,197 @@
+"""Operands as a culet_problem: which format their shapes say, and what is wrong with them."""
+
+import sys
+from typing import NamedTuple
+
+from culet import _library
+from culet._engine import Plan, engine
+from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, QUANT_B, QUANT_K
+from culet._library import QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, Error, InvalidArgument, Matrix
+from culet._operand import HOST, Operand, element_type, matrix, operand, transposed
+from culet._plans import keep
+from culet._tuning import autotune
+
+GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
+_MATRIX, _SCALES, _VECTOR = (2,), (0, 1, 2), (1,)
+_ACCUMULATE = {"precise": _library.ACCUMULATE_PROMOTED, "fast": _library.ACCUMULATE_FAST}
+
+
+class Form(NamedTuple):
+    """What one function takes: the names of a, its scales, b, its scales, d, c and the bias, in the
+    order of all tuples of operands here, and the types of its elements and of its output."""
+
+    names: tuple
+    ranks: tuple
+    elements: tuple
+    outputs: tuple
+    rows: bool   # rows of a, b and d must be contiguous
+    block: bool  # scales are of blocks, whatever else their shapes could mean
+
+
+FP8_BLOCK = Form(("a's values", "a's scales", "b's values", "b's scales", "d", "", ""),
+                 (_MATRIX,) * 7, (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block=True)
+ANY = Form(("a", "a_scale", "b", "b_scale", "out", "c", "bias"),
+           (_MATRIX, _SCALES, _MATRIX, _SCALES, _MATRIX, _MATRIX, _VECTOR),
+           (FLOAT8_E4M3, BFLOAT16, FLOAT16, FLOAT32), (BFLOAT16, FLOAT16, FLOAT32),
+           rows=False, block=False)
+
+
+class Kind(NamedTuple):
+    """What tuning goes by: the problem without addresses."""
+
+    place: int
+    layouts: tuple
+    alignments: tuple
+    accumulate: str
+    reads_c: bool
+
+
+def operands(form, values):
+    """The operands of `values`; None where one is absent."""
+    return tuple(
+        value if value is None or isinstance(value, Operand) else operand(name, value, ranks)
+        for name, value, ranks in zip(form.names, values, form.ranks))
+
+
+def _check_shapes(form, found):
+    a, u, b, v, d, c, bias = found
+    (m, k), n = a.shape, b.shape[0]
+    groups = -(-k // GROUP)
+    names = form.names
+    expected = [(names[2], b, (n, k), f"{names[0]} {'are' if form.block else 'is'} {a.shape}")]
+    if form.block:
+        expected = [("a's scales", u, (m, groups), f"a's values are {a.shape}"), *expected,
+                    ("b's scales", v, (-(-n // GROUP), groups), f"b's values are {b.shape}")]
+    expected.append((names[4], d, (m, n), f"a and b have {m} and {n} rows"))
+    if c is not None:
+        expected.append((names[5], c, (m, n), f"a and b have {m} and {n} rows"))
+    if bias is not None:
+        expected.append((names[6], bias, (n,), f"b has {n} rows"))
+    for name, given, shape, reason in expected:
+        if given.shape != shape:
+            raise InvalidArgument(f"{name} has the shape {given.shape}, but {reason}: it must be "
+                                  f"{shape}")
+    for name, given in zip(names, found):
+        if given is not None and given.place != a.place:
+            where = ["the CPU" if place == HOST else f"cuda:{place}"
+                     for place in (given.place, a.place)]
+            raise InvalidArgument(f"{name} is on {where[0]}, {names[0]} "
+                                  f"{'are' if form.block else 'is'} on {where[1]}; move one")
+
+
+def _granularities(shape, rows, blocks, column):
+    """What scales of this shape can belong to, finest last. `rows` of the operand, `blocks` the
+    shape of one scale a block; `column`: they may lie in a row, too."""
+    found = []
+    if shape in ((), (1,), (1, 1)):
+        found.append(QUANT_TENSOR)
+    if shape in ((rows,), (rows, 1)) or (column and shape == (1, rows)):
+        found.append(QUANT_ROW)
+    if shape == blocks:
+        found.append("block")
+    return found
+
+
+# Of what both shapes allow, the first counts. One scale for the one operand and one a row for the
+# other is an ordinary mixture; blocks go with blocks.
+_PAIRS = ((QUANT_TENSOR, QUANT_TENSOR), (QUANT_ROW, QUANT_ROW), ("block", "block"),
+          (QUANT_TENSOR, QUANT_ROW), (QUANT_ROW, QUANT_TENSOR), (QUANT_TENSOR, None),
+          (QUANT_ROW, None), ("block", None), (None, QUANT_TENSOR), (None, QUANT_ROW),
+          (None, "block"), (None, None))
+
+
+def _scales(a, u, b, v):
+    """The granularity of each operand's scales."""
+    (m, k), n = a.shape, b.shape[0]
+    groups = -(-k // GROUP)
+    found = []
+    for name, of, given, rows, blocks in (("a_scale", a, u, m, (m, groups)),
+                                          ("b_scale", b, v, n, (-(-n // GROUP), groups))):
+        kinds = [None] if given is None else _granularities(given.shape, rows, blocks, of is b)
+        if not kinds:
+            raise InvalidArgument(
+                f"{name} has the shape {given.shape}, but {name[0]} is {of.shape}: give one scale, "
+                f"one a row ({rows},), or one a block of 128 {blocks}")
+        found.append(kinds)
+    for pair in _PAIRS:
+        if pair[0] in found[0] and pair[1] in found[1]:
+            return pair
+    raise InvalidArgument(f"a_scale of shape {u.shape} and b_scale of shape {v.shape} are of "
+                          "different formats; give both by block, or both by tensor or row")
+
+
+def _scale_matrix(name, given, kind, code, of_b):
+    """The culet_matrix of the scales U or V."""
+    if kind == "block":
+        layout = matrix(name, given, code)
+        return transposed(layout) if of_b else layout
+    count, step = max((*zip(given.shape, given.strides), (1, 1)), key=lambda axis: axis[0])
+    if step < 1:
+        raise InvalidArgument(f"{name} has a stride of {step}; pass a contiguous copy")
+    if count == 1:
+        step = 1
+    if of_b:
+        return Matrix(type=code, order=COL_MAJOR, rows=1, cols=count, ld=step)
+    return Matrix(type=code, order=ROW_MAJOR, rows=count, cols=1, ld=step)
+
+
+def problem(form, found, beta, accumulate, pdl):
+    """The culet_problem, or None when d is empty."""
+    a, u, b, v, d, c, bias = found
+    names = form.names
+    _check_shapes(form, found)
+    pair = ("block", "block") if form.block else _scales(a, u, b, v)
+    if not d.writable:
+        raise InvalidArgument(f"{names[4]} is read-only; give a writable array")
+    types = [None if x is None else element_type(name, x, *allowed) for name, x, allowed in
+             zip(names, found, (form.elements, (FLOAT32,), form.elements, (FLOAT32,), form.outputs,
+                                form.outputs, form.outputs))]
+    if 0 in d.shape:
+        return None
+    made = _library.Problem(
+        a=matrix(names[0], a, types[0], form.rows),
+        b=transposed(matrix(names[2], b, types[2], form.rows)),
+        d=matrix(names[4], d, types[4], form.rows),
+        A=a.pointer, B=b.pointer, D=d.pointer,
+        accumulate=_ACCUMULATE[accumulate], pdl=int(pdl))
+    if u is not None:
+        made.u, made.U = _scale_matrix(names[1], u, pair[0], types[1], False), u.pointer
+        made.quant_a, made.group_a = (QUANT_K, GROUP) if pair[0] == "block" else (pair[0], 0)
+    if v is not None:
+        made.v, made.V = _scale_matrix(names[3], v, pair[1], types[3], True), v.pointer
+        made.quant_b, made.group_b = (QUANT_B, GROUP) if pair[1] == "block" else (pair[1], 0)
+    if beta:
+        added = d if c is None else c
+        made.c = made.d if c is None else matrix(names[5], c, types[5])
+        made.C, made.beta = added.pointer, 1.0
+    if bias is not None:
+        if bias.strides != (1,) and bias.shape != (1,):
+            raise InvalidArgument(f"bias has a stride of {bias.strides[0]}; pass a contiguous copy")
+        made.bias, made.bias_type = bias.pointer, types[6]
+    return made
+
+
+def plan(form, key, values, beta, accumulate, pdl):
+    """A plan, kept under `key`; tuned first inside `with autotune`. None when d is empty."""
+    found = operands(form, values)
+    made = problem(form, found, beta, accumulate, pdl)
+    if made is None:
+        return None
+    place = found[0].place
+    stream = None
+    if place != HOST:
+        if sys.modules["torch"].cuda.is_current_stream_capturing():
+            raise Error(
+                "FAILED_PRECONDITION",
+                "a CUDA graph is being captured, and this problem was not planned before: preparing "
+                "a kernel, or tuning, must not happen inside a capture; make this call once before "
+                "the capture")
+        stream = sys.modules["torch"].cuda.current_stream(place).cuda_stream
+    owner = engine(place)
+    kind = Kind(place, tuple(x and (x.dtype, x.shape, x.strides) for x in found),
+                tuple(x and x.pointer & 15 for x in found), accumulate, bool(beta))
+    if autotune.running and (tuner := autotune.of_this_thread()) is not None:
+        tuner.tune(owner, kind, made, stream)
+    new = Plan(owner, made, kind)
+    keep(key, new)
+    return new
