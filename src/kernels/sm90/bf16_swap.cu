@@ -5,7 +5,7 @@
 namespace culet::sm90 {
 
 std::span<const SwapKernel> Bf16Swap() {
-  return SwapInstances<Bf16Direct, SwapDirectHalf, EpilogueKind::kGeneral>();
+  return SwapInstances<Bf16Direct, SwapDirectList, EpilogueKind::kGeneral>();
 }
 
 }  // namespace culet::sm90

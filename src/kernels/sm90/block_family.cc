@@ -16,7 +16,6 @@ using sm90::BlockKernel;
 using sm90::BlockLaunch;
 using sm90::CeilDiv;
 using sm90::EpilogueKind;
-using sm90::Sums;
 
 constexpr int kMaxSwizzle = 4;  // supergroups of 16 tiles; wider ones measured no faster
 
@@ -25,28 +24,6 @@ struct Planned : BlockLaunch {
   bool AddsC() const { return params.epilogue.ldc != 0; }
   cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchBlock(*this, stream); }
 };
-
-// Formats whose scales the epilogue applies: E4M3 with one scale for all, one a row of A and column
-// of B, or none. KernelDesc knows one granularity alone.
-bool ScalesLast(const sm90::FormatInfo& format) {
-  return format.type == DataType::kFloat8_e4m3 && format.sums != Sums::kBlockScaled;
-}
-
-Feasibility WhyScalesLast(const GemmDesc& p, Sums sums) noexcept {
-  if (p.a.type != DataType::kFloat8_e4m3 || p.b.type != DataType::kFloat8_e4m3)
-    return Feasibility::Refuse("takes A and B in E4M3");
-  const auto takes = [](const QuantDesc& quant, DataType scales) {
-    return quant.type == QuantType::kNone ||
-           ((quant.type == QuantType::kTensor || quant.type == QuantType::kRow) &&
-            scales == DataType::kFloat32);
-  };
-  if (!takes(p.a.quant, p.a.scale_type) || !takes(p.b.quant, p.b.scale_type))
-    return Feasibility::Refuse(
-        "takes one FP32 scale for all of an operand, one a row of A and column of B, or none");
-  if (sums == Sums::kDirect && p.accumulate != Accumulate::kFast)
-    return Feasibility::Refuse("sums in the tensor core's 14 bits, which accumulate=fast allows");
-  return Feasibility::Ok();
-}
 
 class Block final : public sm90::BlockScaledKernel<Planned> {
  public:
@@ -58,10 +35,8 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
     const bool general = kernel_.epilogue != EpilogueKind::kPlain;
     const Feasibility common = general ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
     if (!common.ok()) return common;
-    if (ScalesLast(*kernel_.format)) {
-      const Feasibility scales = WhyScalesLast(p, kernel_.format->sums);
-      if (!scales.ok()) return scales;
-    }
+    const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
+    if (!scales.ok()) return scales;
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
     if (p.c.type != DataType::kNull && p.c.align < 2 * SizeOf(p.c.type))
@@ -95,17 +70,7 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
  private:
   bool Plan(const GemmArgs& args, int swizzle, int, Planned* launch) const override {
     const int sms = args.operation.sm_budget > 0 ? std::min(sms_, args.operation.sm_budget) : sms_;
-    sm90::BlockScaledProblem problem = sm90::ToBlockScaled(args);
-    if (ScalesLast(*kernel_.format)) {
-      const auto step = [](const QuantDesc& quant, int ld) {
-        return quant.type == QuantType::kRow ? ld : 0;
-      };
-      problem.epilogue.scale_a = problem.scale_a;
-      problem.epilogue.scale_b = problem.scale_b;
-      problem.epilogue.scale_a_step = step(args.operation.quant_a, problem.scale_a_row);
-      problem.epilogue.scale_b_step = step(args.operation.quant_b, problem.scale_b_column);
-    }
-    return sm90::PlanBlock(kernel_, problem, swizzle, sms, launch);
+    return sm90::PlanBlock(kernel_, sm90::ToBlockScaled(args), swizzle, sms, launch);
   }
   cudaError_t Load() const override { return sm90::LoadBlock(kernel_); }
 
@@ -121,7 +86,6 @@ void AddSm90Block(const DeviceInfo& device, KernelList& kernels) {
     KernelDesc desc = kernel.epilogue == EpilogueKind::kPlain
                           ? sm90::BlockScaledDesc(kernel.output_bytes)
                           : sm90::GeneralDesc(*kernel.format);
-    if (ScalesLast(*kernel.format)) desc.type_a = desc.type_b = DataType::kNull;
     desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = kernel.block_k();
     desc.cluster_m = kernel.cluster_m, desc.cluster_n = kernel.cluster_n;
     desc.stages = kernel.stages;

@@ -9,6 +9,7 @@
 #include "culet/kernel.h"
 #include "culet/problem.h"
 #include "kernels/sm90/block_scaled.h"
+#include "kernels/sm90/policy.h"
 
 namespace culet::sm90 {
 
@@ -42,6 +43,17 @@ inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
   p.scale_b_block = stride(args.Vdesc, Order::kRowMajor);
   p.alpha = args.alpha;
   EpilogueParams& e = p.epilogue;
+  const QuantDesc &quant_a = args.operation.quant_a, &quant_b = args.operation.quant_b;
+  const auto last = [](const QuantDesc& quant) {
+    return quant.type == QuantType::kRow || quant.type == QuantType::kTensor;
+  };
+  const auto step = [](const QuantDesc& quant, int ld) {
+    return quant.type == QuantType::kRow ? ld : 0;
+  };
+  if (last(quant_a)) e.scale_a = p.scale_a;
+  if (last(quant_b)) e.scale_b = p.scale_b;
+  e.scale_a_step = step(quant_a, p.scale_a_row);
+  e.scale_b_step = step(quant_b, p.scale_b_column);
   e.beta = args.beta;
   e.c = args.C;
   e.ldc = args.Cdesc.ld;
@@ -71,6 +83,30 @@ inline Feasibility WhyShape(const GemmDesc& p) noexcept {
       p.d.order != Order::kRowMajor) {
     return Feasibility::Refuse("takes A and D in row-major, B in column-major order");
   }
+  return Feasibility::Ok();
+}
+
+/// Whether the epilogue applies a format's scales: E4M3 with one for all of an operand, one a row
+/// of A and column of B, or none. KernelDesc knows one granularity alone.
+constexpr bool ScalesLast(const FormatInfo& format) {
+  return format.type == DataType::kFloat8_e4m3 && format.sums != Sums::kBlockScaled;
+}
+
+/// Scales that kernels of a format that ScalesLast do not take; Ok of the others.
+inline Feasibility WhyScales(const GemmDesc& p, const FormatInfo& format) noexcept {
+  if (!ScalesLast(format)) return Feasibility::Ok();
+  if (p.a.type != DataType::kFloat8_e4m3 || p.b.type != DataType::kFloat8_e4m3)
+    return Feasibility::Refuse("takes A and B in E4M3");
+  const auto takes = [](const QuantDesc& quant, DataType scales) {
+    return quant.type == QuantType::kNone ||
+           ((quant.type == QuantType::kTensor || quant.type == QuantType::kRow) &&
+            scales == DataType::kFloat32);
+  };
+  if (!takes(p.a.quant, p.a.scale_type) || !takes(p.b.quant, p.b.scale_type))
+    return Feasibility::Refuse(
+        "takes one FP32 scale for all of an operand, one a row of A and column of B, or none");
+  if (format.sums == Sums::kDirect && p.accumulate != Accumulate::kFast)
+    return Feasibility::Refuse("sums in the tensor core's 14 bits, which accumulate=fast allows");
   return Feasibility::Ok();
 }
 

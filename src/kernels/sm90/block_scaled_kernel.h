@@ -94,7 +94,7 @@ inline KernelDesc GeneralDesc(const FormatInfo& format) {
   KernelDesc desc;
   desc.backend = Backend::kNative;
   desc.arch = 900;
-  desc.type_a = desc.type_b = format.type;
+  if (!ScalesLast(format)) desc.type_a = desc.type_b = format.type;  // WhyScales knows
   desc.determinism = Determinism::kRepeatable;
   desc.pdl = true;
   return desc;

@@ -6,14 +6,8 @@ namespace {
 
 struct List {
   static constexpr SwapInstance kAll[] = {
-      {.id = "64x16x128f32",
-       .schedule = {.tokens = 16, .min_ctas = 4},
-       .registers = 50,
-       .residencies = Hold(2, 4)},
-      {.id = "64x64x128f32",
-       .schedule = {.tokens = 64, .product_tokens = 32, .depth = 1, .min_ctas = 4},
-       .registers = 75,
-       .residencies = Hold(1, 3)},
+      {{.tokens = 16, .min_ctas = 4}, 50, Hold(2, 4), "f32"},
+      {{.tokens = 64, .product_tokens = 32, .depth = 1, .min_ctas = 4}, 75, Hold(1, 3), "f32"},
   };
 };
 

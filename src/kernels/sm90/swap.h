@@ -82,14 +82,14 @@ struct SwapLayout {
   }
 };
 
-/// An instance of the kernel, as a list of them names it.
+/// An instance of the kernel, as a list of them says it.
 struct SwapInstance {
-  /// Rows x tokens x depth of a stage in elements, then "p32" where a product covers 32 tokens,
-  /// "t2" where two warpgroups take turns, "f32" where D is F32.
-  const char* id;
   SwapSchedule schedule;
   int registers;    ///< a thread's at the start, as ptxas reports them
   int residencies;  ///< from Hold
+  /// Of the id, where rows, tokens and depth of a stage do not tell instances apart: "p32" where a
+  /// product covers 32 tokens, "t2" where two warpgroups take turns, "f32" where D is F32.
+  const char* suffix = "";
 };
 
 inline constexpr int kSwapMaxResidency = 4;  ///< CTAs a multiprocessor, at most
@@ -134,7 +134,8 @@ struct SwapKernel {
   int min_stages;     ///< unless a stage is used once
   int threads;
 
-  /// The stable id with `residency` CTAs a multiprocessor.
+  /// The stable id with `residency` CTAs a multiprocessor: sm90_<format>_swap/<rows>x<tokens>x
+  /// <elements of K in a stage><suffix>/r<residency>.
   std::string Id(int residency) const;
   constexpr int tokens() const { return instance.schedule.tokens; }
   constexpr int rows() const { return instance.schedule.rows(); }

@@ -39,6 +39,8 @@ class Swap final : public sm90::BlockScaledKernel<Planned> {
     const Feasibility common =
         kernel_.epilogue == EpilogueKind::kGeneral ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
     if (!common.ok()) return common;
+    const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
+    if (!scales.ok()) return scales;
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
     if (p.a.align < 16 || p.b.align < 16)

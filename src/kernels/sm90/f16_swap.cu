@@ -1,0 +1,11 @@
+// F16 products with few tokens.
+#include "kernels/sm90/swap_direct.h"
+#include "kernels/sm90/swap_kernel.cuh"
+
+namespace culet::sm90 {
+
+std::span<const SwapKernel> F16Swap() {
+  return SwapInstances<F16Direct, SwapDirectList, EpilogueKind::kGeneral>();
+}
+
+}  // namespace culet::sm90

@@ -1,0 +1,38 @@
+// E4M3 products with few tokens, scaled in the end, each k-block added to FP32 sums.
+#include "kernels/sm90/swap_kernel.cuh"
+
+namespace culet::sm90 {
+namespace {
+
+struct List {
+  static constexpr SwapInstance kAll[] = {
+      {{.tokens = 8, .min_ctas = 4}, 40, Hold(2, 3, 4)},
+      {{.tokens = 8, .min_ctas = 4, .stage_blocks = 2}, 40, Hold(2)},
+      {{.tokens = 16, .min_ctas = 4}, 40, Hold(2, 3, 4)},
+      {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, 40, Hold(2)},
+      {{.tokens = 32, .min_ctas = 4}, 40, Hold(2, 3)},
+      {{.tokens = 32, .min_ctas = 2, .stage_blocks = 2}, 40, Hold(1, 2)},
+      {{.tokens = 48, .min_ctas = 2}, 40, Hold(2)},
+      {{.tokens = 64, .min_ctas = 2}, 40, Hold(2)},
+      {{.tokens = 64, .product_tokens = 32, .depth = 1, .min_ctas = 4}, 40, Hold(3, 4), "p32"},
+      {{.tokens = 64, .min_ctas = 1, .stage_blocks = 2, .turns = 2}, 40, Hold(1), "t2"},
+      {{.tokens = 96, .depth = 1, .min_ctas = 2}, 40, Hold(2)},
+      {{.tokens = 128, .token_groups = 2, .min_ctas = 1}, 40, Hold(1)},
+      {{.tokens = 128, .depth = 1, .min_ctas = 2}, 40, Hold(2), "p128"},
+      {{.tokens = 192, .token_groups = 2, .depth = 1, .min_ctas = 1}, 40, Hold(1)},
+      {{.tokens = 256, .token_groups = 2, .depth = 1, .min_ctas = 1}, 40, Hold(1)},
+      {{.tokens = 32, .row_groups = 2, .min_ctas = 2}, 40, Hold(1, 2)},
+      {{.tokens = 48, .row_groups = 2, .min_ctas = 1}, 40, Hold(1)},
+      {{.tokens = 64, .row_groups = 2, .min_ctas = 1}, 40, Hold(1)},
+      {{.tokens = 96, .row_groups = 2, .depth = 1, .min_ctas = 1}, 40, Hold(1)},
+      {{.tokens = 128, .row_groups = 2, .depth = 1, .min_ctas = 1}, 40, Hold(1)},
+  };
+};
+
+}  // namespace
+
+std::span<const SwapKernel> Fp8PreciseSwap() {
+  return SwapInstances<Fp8Precise, List, EpilogueKind::kGeneral>();
+}
+
+}  // namespace culet::sm90
