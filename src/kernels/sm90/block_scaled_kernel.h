@@ -75,6 +75,9 @@ class BlockScaledKernel : public ArgsKernel {
   }
 };
 
+/// Significant bits of an E4M3 product's sums in wgmma, by measurement (docs/numerics.md).
+inline constexpr int kFp8AccumulatorBits = 14;
+
 /// What the kernels of all families state; tiles, clusters and stages are theirs.
 inline KernelDesc BlockScaledDesc(int output_bytes) {
   KernelDesc desc;
@@ -84,6 +87,8 @@ inline KernelDesc BlockScaledDesc(int output_bytes) {
   desc.type_d = output_bytes == 2 ? DataType::kBfloat16 : DataType::kFloat32;
   desc.quant_a = {QuantType::kK, 128};
   desc.quant_b = {QuantType::kB, 128};
+  desc.accumulator_bits = kFp8AccumulatorBits;
+  desc.promotion_k = 128;
   desc.determinism = Determinism::kRepeatable;
   desc.pdl = true;
   return desc;
@@ -95,6 +100,10 @@ inline KernelDesc GeneralDesc(const FormatInfo& format) {
   desc.backend = Backend::kNative;
   desc.arch = 900;
   if (!ScalesLast(format)) desc.type_a = desc.type_b = format.type;  // WhyScales knows
+  if (format.type == DataType::kFloat8_e4m3) {
+    desc.accumulator_bits = kFp8AccumulatorBits;
+    desc.promotion_k = format.sums == Sums::kDirect ? 0 : 128;
+  }
   desc.determinism = Determinism::kRepeatable;
   desc.pdl = true;
   return desc;
