@@ -79,13 +79,13 @@ class OnednnKernel final : public ArgsKernel {
     const int units = std::max(1, device.units);
     const int threads = std::min(units, Threads(p.sm_budget));
     const double share = static_cast<double>(threads) / units;
-    const double parts = onednn::DirectGrid(p, threads, 0).parts();
+    const bool by_rows = onednn::CutsByRows(p, threads, 0);
+    const double parts = by_rows ? threads : onednn::GridByColumns(p.m, p.n, threads).parts();
     const double imbalance = std::ceil(parts / threads) * threads / parts;
     const double memory_us = MinimumBytes(p) / (rates.read_gbps * info().bandwidth_share *
                                                 std::min(1.0, 2 * share) * kPerUs);
     const double row_us = 2.0 * p.n * p.k / (rates.gflops * share * kPerUs);
-    const double compute_us =
-        (p.m / MatrixShare(onednn::CutsByRows(p, threads, 0)) + kConvertRows) * row_us;
+    const double compute_us = (p.m / MatrixShare(by_rows) + kConvertRows) * row_us;
     return std::max(info().launch_us, rates.launch_us) + (memory_us + compute_us) * imbalance;
   }
 

@@ -10,33 +10,28 @@ constexpr int kLeastRows = 64;
 
 }  // namespace
 
-int VariantsFor(const GemmDesc& desc, int threads) noexcept {
-  return desc.m / std::max(1, threads) >= kLeastRows ? 2 : 1;
-}
-
-bool CutsByRows(const GemmDesc& desc, int threads, int variant) noexcept {
-  if (VariantsFor(desc, threads) < 2) return false;
-  // Measured on two cores with AMX: from 128 rows a thread on an eighth to a quarter faster for
-  // BF16, the same for F32; slower where K is 512.
-  const bool first = desc.a.type == DataType::kBfloat16 && desc.k >= 1024 &&
-                     desc.m / std::max(1, threads) >= 2 * kLeastRows;
-  return first == (variant == 0);
-}
-
-Grid DirectGrid(const GemmDesc& desc, int threads, int variant) noexcept {
-  if (!CutsByRows(desc, threads, variant)) return SumsGrid(desc.m, desc.n, threads);
-  return {desc.m, desc.n, (desc.m - 1) / std::max(1, threads) + 1, desc.n};
-}
-
-Grid SumsGrid(int m, int n, int threads) noexcept {
-  // Measured on two cores with AMX, m = 4 to 512: of 64 to 2048 columns these are within a few
-  // percent of the best for every shape.
+Grid GridByColumns(int m, int n, int threads) noexcept {
   constexpr int kMostCols = 512, kMostRows = 512, kStep = 64;
   const int passes = (m - 1) / kMostRows + 1;
   const int of_thread = (n - 1) / std::max(1, threads) + 1;  // columns
   const int parts = (of_thread - 1) / kMostCols + 1;
   const int cols = (of_thread - 1) / parts + 1;
   return {m, n, (m - 1) / passes + 1, std::min(n, (cols + kStep - 1) / kStep * kStep)};
+}
+
+Grid GridByRows(int m, int n, int threads) noexcept {
+  return {m, n, (m - 1) / std::max(1, threads) + 1, n};
+}
+
+int VariantsFor(const GemmDesc& desc, int threads) noexcept {
+  return desc.m / std::max(1, threads) >= kLeastRows ? 2 : 1;
+}
+
+bool CutsByRows(const GemmDesc& desc, int threads, int variant) noexcept {
+  if (VariantsFor(desc, threads) < 2) return false;
+  const bool first = desc.a.type == DataType::kBfloat16 && desc.k >= 1024 &&
+                     desc.m / std::max(1, threads) >= 2 * kLeastRows;
+  return first == (variant == 0);
 }
 
 std::array<Shape, 4> ShapesOf(const Grid& grid) noexcept {

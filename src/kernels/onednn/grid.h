@@ -19,18 +19,19 @@ struct Grid {
   int parts() const noexcept { return row_parts() * col_parts(); }
 };
 
-/// Ways to cut a product that the library writes to D itself: by columns, whose parts all threads
-/// take one by one, and where each of `threads` threads has enough rows by rows, a part a thread.
+/// Columns for all rows of D (a pass over 512 of them), which all threads take one by one. A part
+/// goes through FP32 sums of the thread's own: the library's fast products write dense matrices
+/// only.
+Grid GridByColumns(int m, int n, int threads) noexcept;
+
+/// Rows, a part a thread, with all columns of D, which the library writes itself.
+Grid GridByRows(int m, int n, int threads) noexcept;
+
+/// Ways to cut a problem: by columns, and by rows where a thread has enough of them.
 int VariantsFor(const GemmDesc& desc, int threads) noexcept;
 
 /// Whether `variant` cuts by rows; variant 0 is the way that is expected to be faster.
 bool CutsByRows(const GemmDesc& desc, int threads, int variant) noexcept;
-
-/// The grid of a variant.
-Grid DirectGrid(const GemmDesc& desc, int threads, int variant) noexcept;
-
-/// The grid of a product that passes through a thread's FP32 sums, which stay in its caches.
-Grid SumsGrid(int m, int n, int threads) noexcept;
 
 /// The shapes of a grid's parts: inner ones, and those at the right and lower edges.
 struct Shape {

@@ -29,13 +29,12 @@ ForkMutex& MakingMutex() {
   return *mutex;
 }
 
-std::int64_t SumsPitch(const Grid& grid) noexcept {
-  return static_cast<std::int64_t>(RoundUp(static_cast<std::size_t>(grid.cols), 16));
-}
+// StoreRowOfSums may read a vector beyond the last sum.
 std::size_t SumsBytes(const Grid& grid) noexcept {
-  return RoundUp(static_cast<std::size_t>(grid.rows) * static_cast<std::size_t>(SumsPitch(grid)) *
+  return RoundUp(static_cast<std::size_t>(grid.rows) * static_cast<std::size_t>(grid.cols) *
                      sizeof(float),
-                 kLine);
+                 kLine) +
+         kLine;
 }
 
 // Whether the library can write D itself.
@@ -60,15 +59,15 @@ class Matmul final : public PreparedKernel {
   Status Make(const GemmDesc& desc, int threads) {
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library_);
-    sums_.grid = SumsGrid(desc.m, desc.n, threads);
-    CULET_RETURN_IF_ERROR(
-        MakeCut(DataType::kFloat32, SumsPitch(sums_.grid), SumsBytes(sums_.grid), sums_));
-    if (args_.operation.bias.data != nullptr || args_.Cdesc.type != DataType::kNull ||
-        !WritesType(args_.Adesc.type, args_.Ddesc.type)) {
+    sums_.grid = GridByColumns(desc.m, desc.n, threads);
+    CULET_RETURN_IF_ERROR(MakeCut(DataType::kFloat32, SumsBytes(sums_.grid), sums_));
+    if (!CutsByRows(desc, threads, args_.operation.variant) ||
+        args_.operation.bias.data != nullptr || args_.Cdesc.type != DataType::kNull ||
+        !WritesType(args_.Adesc.type, args_.Ddesc.type) || args_.Ddesc.ld != desc.n) {
       return {};
     }
-    direct_.grid = DirectGrid(desc, threads, args_.operation.variant);
-    return MakeCut(args_.Ddesc.type, args_.Ddesc.ld, 0, direct_);
+    direct_.grid = GridByRows(desc.m, desc.n, threads);
+    return MakeCut(args_.Ddesc.type, 0, direct_);
   }
 
   int Launch(float alpha, const void* A, const void*, float beta, const void* C, void* D,
@@ -88,7 +87,7 @@ class Matmul final : public PreparedKernel {
 
  private:
   // `before`: bytes of a thread's workspace in front of the scratchpad.
-  Status MakeCut(DataType type_d, std::int64_t ldd, std::size_t before, Cut& cut) {
+  Status MakeCut(DataType type_d, std::size_t before, Cut& cut) {
     const Operands operands{args_.Adesc.cols,  args_.Adesc.type, args_.Adesc.order,
                             args_.Bdesc.order, args_.Adesc.ld,   args_.Bdesc.ld};
     const auto shapes = ShapesOf(cut.grid);
@@ -100,7 +99,7 @@ class Matmul final : public PreparedKernel {
         continue;
       }
       auto part = std::make_shared<Part>(library_.api);
-      int error = part->Describe(library_, operands, shape.rows, shape.cols, type_d, ldd);
+      int error = part->Describe(library_, operands, shape.rows, shape.cols, type_d);
       if (error == kSuccess) {
         error = part->Create(library_);
       }
@@ -181,7 +180,7 @@ class Matmul final : public PreparedKernel {
     const Shape size = ShapesOf(grid)[shape];
     for (int r = 0; r < size.rows; ++r) {
       StoreRowOfSums(args, row + r, col, static_cast<std::size_t>(size.cols),
-                     sums + r * SumsPitch(grid));
+                     sums + std::int64_t{r} * size.cols);
     }
     return kSuccess;
   }
@@ -197,8 +196,8 @@ class Matmul final : public PreparedKernel {
   const Library& library_;
   const GemmArgs args_;
   const std::size_t thread_bytes_;
-  Cut sums_;    // writes FP32 sums
-  Cut direct_;  // writes D, where that is all there is to do
+  Cut sums_;    // by columns, into FP32 sums
+  Cut direct_;  // by rows, into D, where that is all there is to do
 };
 
 }  // namespace
@@ -211,28 +210,27 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
                             desc.b.order,
                             desc.a.order == Order::kRowMajor ? desc.k : desc.m,
                             desc.b.order == Order::kRowMajor ? desc.n : desc.k};
-    const Grid sums = SumsGrid(desc.m, desc.n, threads);
+    const Grid sums = GridByColumns(desc.m, desc.n, threads);
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library);
-    // The scratchpad of a grid's largest shape.
     std::size_t bytes = SumsBytes(sums);
-    const auto add = [&](const Grid& grid, DataType type_d, std::int64_t ldd, std::size_t before) {
+    // With the scratchpad of the grid's largest shape.
+    const auto add = [&](const Grid& grid, DataType type_d, std::size_t before) {
       const auto shapes = ShapesOf(grid);
       for (std::size_t i = 0; i < shapes.size(); ++i) {
         if (FirstLike(shapes, i) < i) continue;
         Part part(library.api);
-        if (part.Describe(library, operands, shapes[i].rows, shapes[i].cols, type_d, ldd) !=
-            kSuccess) {
+        if (part.Describe(library, operands, shapes[i].rows, shapes[i].cols, type_d) != kSuccess) {
           return false;
         }
         bytes = std::max(bytes, before + part.scratchpad_bytes());
       }
       return true;
     };
-    if (!add(sums, DataType::kFloat32, SumsPitch(sums), bytes)) return 0;
-    if (!WritesType(desc.a.type, desc.d.type)) return RoundUp(bytes, kLine);
-    for (int variant = 0; variant < VariantsFor(desc, threads); ++variant) {
-      if (!add(DirectGrid(desc, threads, variant), desc.d.type, desc.n, 0)) return 0;
+    if (!add(sums, DataType::kFloat32, bytes)) return 0;
+    if (VariantsFor(desc, threads) > 1 && WritesType(desc.a.type, desc.d.type) &&
+        !add(GridByRows(desc.m, desc.n, threads), desc.d.type, 0)) {
+      return 0;
     }
     return RoundUp(bytes, kLine);
   } catch (...) {

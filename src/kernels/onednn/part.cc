@@ -16,7 +16,7 @@ int MakeMatrix(const Api& api, int rows, int cols, Order order, std::int64_t ld,
 }  // namespace
 
 int Part::Describe(const Library& library, const Operands& operands, int rows, int cols,
-                   DataType type_d, std::int64_t ldd) {
+                   DataType type_d) {
   const Api& api = library.api;
   OwnedAttributes attributes(api);
   const int type = TypeCode(operands.type);
@@ -26,7 +26,7 @@ int Part::Describe(const Library& library, const Operands& operands, int rows, i
   if (const int e = MakeMatrix(api, operands.k, cols, operands.order_b, operands.ldb, type, b_)) {
     return e;
   }
-  if (const int e = MakeMatrix(api, rows, cols, Order::kRowMajor, ldd, TypeCode(type_d), d_)) {
+  if (const int e = MakeMatrix(api, rows, cols, Order::kRowMajor, cols, TypeCode(type_d), d_)) {
     return e;
   }
   if (const int e = api.primitive_attr_create(attributes.out())) return e;

@@ -49,9 +49,9 @@ class Part {
  public:
   explicit Part(const Api& api) : a_(api), b_(api), d_(api), desc_(api), primitive_(api) {}
 
-  /// Describes the product of rows x k and k x cols; D is row-major. Requires: OneThread.
+  /// Describes the product of rows x k and k x cols; D is row-major and dense. Requires: OneThread.
   int Describe(const Library& library, const Operands& operands, int rows, int cols,
-               DataType type_d, std::int64_t ldd);
+               DataType type_d);
   /// Bytes that Execute needs beside the operands. Requires: Describe.
   std::size_t scratchpad_bytes() const noexcept { return scratchpad_bytes_; }
 
