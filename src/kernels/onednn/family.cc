@@ -21,7 +21,7 @@ constexpr bool IsStored(DataType type) noexcept {
 
 // Measured with AMX, n = k = 4096, m = 128 to 512; assumed without: its dot products are twice as
 // fast as FP32 multiply-adds.
-constexpr double kAmxShare = 3.7, kAmxShareByRows = 5.3, kAvx512Bf16Share = 1.4;
+constexpr double kAmxShare = 3.8, kAmxShareByRows = 4.4, kAvx512Bf16Share = 1.4;
 
 class OnednnKernel final : public ArgsKernel {
  public:
@@ -74,8 +74,8 @@ class OnednnKernel final : public ArgsKernel {
                    int) const noexcept override {
     constexpr double kPerUs = 1e3;  // 1e9 a second, as a number a microsecond
     // Converting a weight takes as long as multiplying it, at the FP32 rate, by so many rows of A.
-    // Measured on two cores with AMX, n = k = 4096, m = 4 to 512.
-    constexpr double kConvertRows = 22;
+    // Measured on two cores with AMX, n = k = 4096, m = 16 to 512.
+    const double convert_rows = desc().type_a == DataType::kBfloat16 ? 12 : 18;
     const int units = std::max(1, device.units);
     const int threads = std::min(units, Threads(p.sm_budget));
     const double share = static_cast<double>(threads) / units;
@@ -85,7 +85,7 @@ class OnednnKernel final : public ArgsKernel {
     const double memory_us = MinimumBytes(p) / (rates.read_gbps * info().bandwidth_share *
                                                 std::min(1.0, 2 * share) * kPerUs);
     const double row_us = 2.0 * p.n * p.k / (rates.gflops * share * kPerUs);
-    const double compute_us = (p.m / MatrixShare(by_rows) + kConvertRows) * row_us;
+    const double compute_us = (p.m / MatrixShare(by_rows) + convert_rows) * row_us;
     return std::max(info().launch_us, rates.launch_us) + (memory_us + compute_us) * imbalance;
   }
 

@@ -29,8 +29,8 @@ int VariantsFor(const GemmDesc& desc, int threads) noexcept {
 
 bool CutsByRows(const GemmDesc& desc, int threads, int variant) noexcept {
   if (VariantsFor(desc, threads) < 2) return false;
-  const bool first = desc.a.type == DataType::kBfloat16 && desc.k >= 1024 &&
-                     desc.m / std::max(1, threads) >= 2 * kLeastRows;
+  const bool first =
+      desc.a.type == DataType::kBfloat16 && desc.m / std::max(1, threads) >= 2 * kLeastRows;
   return first == (variant == 0);
 }
 
