@@ -21,14 +21,13 @@ MAX_LINES = 700
 # The first entry that contains a file counts.
 DIRECTIONS = [
     ("include/culet/", ["culet/"]),
-    ("src/layout/", ["layout/"]),
     # HostDevice and Devices are one function to users, so base asks for the CUDA devices.
     ("src/base/", ["culet/", "base/", "cuda/devices.h"]),
     # The CUDA runtime implements the interface that gemm tunes through; the tensor cores' rate is
     # measured with their own instructions.
     ("src/cuda/sm90a/", ["cuda/", "sm90/"]),
     ("src/cuda/", ["culet/", "base/", "cuda/", "gemm/runtime.h"]),
-    ("src/sm90/", ["base/", "layout/", "sm90/"]),
+    ("src/sm90/", ["base/", "culet/layout/", "sm90/"]),
     ("src/model/", ["culet/", "base/", "model/"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),
     ("src/gemm/", ["culet/", "base/", "cuda/", "gemm/"]),
@@ -40,7 +39,7 @@ DIRECTIONS = [
     ("src/kernels/onednn/", ["culet/", "base/", "kernels/onednn/", "kernels/catalog.h",
                              "kernels/cpu/simd_store.h"]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.
-    ("src/kernels/", ["culet/", "base/", "layout/", "cuda/", "sm90/", "kernels/catalog.h"]),
+    ("src/kernels/", ["culet/", "base/", "cuda/", "sm90/", "kernels/catalog.h"]),
     # The C interface stands on the engine, as apps do.
     ("src/capi/", ["culet/", "cuda/memory.h", "capi/"]),
     ("apps/", ["culet/"]),
@@ -211,9 +210,9 @@ SOUND_TREE = {
     "include/culet/a.h": "#pragma once\n#include <cstddef>\ninline int A() { return 0; }\n",
     "src/base/b.cc": '#include "culet/a.h"\n// printf( and abort( in a comment\n'
                      'const char* text = "exit(1)"; int n = snprintf(nullptr, 0, "");\n',
-    "src/layout/l.h": "#pragma once\n",
+    "src/sm90/l.h": "#pragma once\n",
     "src/kernels/catalog.def": '// families\nCULET_CPU_FAMILY("cpu/f.cc", AddF)\n',
-    "src/kernels/cpu/f.cc": '#include "kernels/cpu/f.h"\n#include "layout/l.h"\nvoid AddF() {}\n',
+    "src/kernels/cpu/f.cc": '#include "kernels/cpu/f.h"\n#include "sm90/l.h"\nvoid AddF() {}\n',
     "src/kernels/cpu/f.h": "#pragma once\n",
     "src/kernels/cpu/f-inl.h": "#if defined(X) == defined(HWY_TARGET_TOGGLE)\n#endif\n",
     "src/kernels/sm90/g.h": "#pragma once\n",
@@ -222,14 +221,14 @@ SOUND_TREE = {
     "docs/a.md": "see https://github.com/google/highway and /usr/local/cuda\n",
 }
 FAULTS = [
-    ("src/layout/l.h", '#pragma once\n#include "culet/a.h"\n', "src/layout/l.h:2: includes culet/a.h"),
+    ("src/sm90/l.h", '#pragma once\n#include "culet/a.h"\n', "src/sm90/l.h:2: includes culet/a.h"),
     ("src/gemm/g.cc", '#include "kernels/cpu/f.h"\n', "src/gemm/g.cc:1: includes kernels/cpu/f.h"),
     ("src/kernels/cpu/f.cc", '#include "kernels/sm90/g.h"\nvoid AddF();\n', "includes kernels/sm90/g.h"),
     ("src/base/c.cc", '#include "nothing.h"\n', "nothing.h, which does not exist"),
-    ("src/base/c.cc", '#include "base/../layout/l.h"\n', "name it from include/ or src/"),
-    ("examples/e.cc", '#include "layout/l.h"\n', "examples/e.cc:1: includes layout/l.h"),
-    ("examples/e.cc", '#include "../src/layout/l.h"\n', "includes ../src/layout/l.h"),
-    ("include/culet/a.h", '#pragma once\n#include "layout/l.h"\n', "a.h:2: includes layout/l.h"),
+    ("src/base/c.cc", '#include "base/../sm90/l.h"\n', "name it from include/ or src/"),
+    ("examples/e.cc", '#include "sm90/l.h"\n', "examples/e.cc:1: includes sm90/l.h"),
+    ("examples/e.cc", '#include "../src/sm90/l.h"\n', "includes ../src/sm90/l.h"),
+    ("include/culet/a.h", '#pragma once\n#include "sm90/l.h"\n', "a.h:2: includes sm90/l.h"),
     ("include/culet/a.h", "#pragma once\n#include <fmt/format.h>\n", "a.h:2: includes <fmt/format.h>"),
     ("include/culet/a.h", "#pragma once\n#include <vector_types.h>\n", "includes <vector_types.h>"),
     ("include/culet/a.h", "#pragma once\n#include <stdint.h>\n", "includes <stdint.h>"),

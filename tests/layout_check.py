@@ -26,8 +26,8 @@ IMPOSSIBLE = {
 
 def compile_errors(source, compiler, expression):
     """The compiler's complaints about using the expression; empty when there are none."""
-    code = f'#include "layout/smem_layout.h"\nusing namespace culet;\nauto value = {expression};\n'
-    command = [compiler, "-std=c++20", "-fsyntax-only", "-I", source / "src", "-x", "c++", "-"]
+    code = f'#include "culet/layout/smem_layout.h"\nusing namespace culet;\nauto value = {expression};\n'
+    command = [compiler, "-std=c++20", "-fsyntax-only", "-I", source / "include", "-x", "c++", "-"]
     return subprocess.run(command, input=code, capture_output=True, text=True, check=False).stderr
 
 

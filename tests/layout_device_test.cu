@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "layout/stride.h"
-#include "layout/tma_swizzle.h"
+#include "culet/layout/stride.h"
+#include "culet/layout/tma_swizzle.h"
 
 namespace turbomind = culet;
 

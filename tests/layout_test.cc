@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "layout/bank_conflict.h"
-#include "layout/smem_layout.h"
-#include "layout/stride.h"
-#include "layout/swizzle.h"
-#include "layout/tma_swizzle.h"
+#include "culet/layout/bank_conflict.h"
+#include "culet/layout/smem_layout.h"
+#include "culet/layout/stride.h"
+#include "culet/layout/swizzle.h"
+#include "culet/layout/tma_swizzle.h"
 #include "sm90/descriptor.h"
 
 namespace culet {

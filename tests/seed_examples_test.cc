@@ -14,8 +14,8 @@
 #include "culet/kernel.h"
 #include "culet/model.h"
 #include "culet/registry.h"
-#include "layout/smem_layout.h"
-#include "layout/swizzle.h"
+#include "culet/layout/smem_layout.h"
+#include "culet/layout/swizzle.h"
 
 namespace turbomind = culet;
 

@@ -5,11 +5,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define CULET_HOST_DEVICE __host__ __device__
-#else
-#define CULET_HOST_DEVICE
-#endif
+#include "culet/layout/host_device.h"
 
 namespace culet::sm90 {
 

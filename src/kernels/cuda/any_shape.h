@@ -11,7 +11,7 @@
 
 #include "culet/problem.h"
 #include "culet/types.h"
-#include "layout/host_device.h"
+#include "culet/layout/host_device.h"
 
 namespace culet::any_shape {
 

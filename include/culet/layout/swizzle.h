@@ -5,7 +5,7 @@
 #include <concepts>
 #include <cstdint>
 
-#include "layout/host_device.h"
+#include "culet/layout/host_device.h"
 
 namespace culet {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "layout/host_device.h"
+#include "culet/layout/host_device.h"
 
 namespace culet {
 

@@ -2,9 +2,9 @@
 // with the proof that they do what they are for.
 #pragma once
 
-#include "layout/bank_conflict.h"
-#include "layout/smem_layout.h"
-#include "layout/swizzle.h"
+#include "culet/layout/bank_conflict.h"
+#include "culet/layout/smem_layout.h"
+#include "culet/layout/swizzle.h"
 
 namespace culet {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "layout/host_device.h"
-#include "layout/swizzle.h"
+#include "culet/layout/host_device.h"
+#include "culet/layout/swizzle.h"
 
 namespace culet {
 
