@@ -147,13 +147,10 @@ __global__ void FillAddend(OutputType type, void* out, int64_t count, uint64_t s
     Put(type == OutputType::kBf16 ? Element::kBf16 : Element::kF16, out, i, v);
 }
 
-__global__ void Reference(Problem p, Element type, bool block_scales, const int* rows,
-                          const int* columns, int row_count, int column_count, double* out) {
-  const int index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (index >= row_count * column_count) return;
-  const int r = rows[index / column_count], c = columns[index % column_count];
+// Element (r, c) of the product with its scales, C and bias; in all lanes.
+__device__ double Product(const Problem& p, Element type, bool block_scales, int r, int c) {
   double sum = 0;
-  for (int i = lane; i < p.k; i += 32) {
+  for (int i = threadIdx.x % 32; i < p.k; i += 32) {
     const int kb = i / 128;
     double v = double(Get(type, p.a, int64_t(r) * p.lda + i)) *
                double(Get(type, p.b, int64_t(c) * p.ldb + i));
@@ -163,15 +160,31 @@ __global__ void Reference(Problem p, Element type, bool block_scales, const int*
     sum += v;
   }
   for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
-  if (lane != 0) return;
   const sm90::EpilogueParams& e = p.epilogue;
   sum *= double(p.alpha);
-  if (!block_scales && e.scale_a != nullptr) sum *= double(e.scale_a[r * e.scale_a_step]);
-  if (!block_scales && e.scale_b != nullptr) sum *= double(e.scale_b[c * e.scale_b_step]);
+  if (e.scale_a != nullptr) sum *= double(e.scale_a[r * e.scale_a_step]);
+  if (e.scale_b != nullptr) sum *= double(e.scale_b[c * e.scale_b_step]);
   if (e.c != nullptr) sum += double(e.beta) * Get(e.c_type, e.c, r * e.ldc + c);
   if (e.bias != nullptr)
     sum += Get(e.bias_type, e.bias, int64_t(c) * e.bias_step + int64_t(r) * e.bias_row_step);
-  out[index] = sum;
+  return sum;
+}
+
+// Elements of D. `gated`: column c of D is silu(gate) * up of two columns of the product.
+__global__ void Reference(Problem p, Element type, bool block_scales, bool gated, const int* rows,
+                          const int* columns, int row_count, int column_count, double* out) {
+  const int index = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (index >= row_count * column_count) return;
+  const int r = rows[index / column_count], c = columns[index % column_count];
+  double value;
+  if (gated) {
+    const int gate = c / 8 * 16 + c % 8;
+    const double x = Product(p, type, block_scales, r, gate);
+    value = x / (1 + exp(-x)) * Product(p, type, block_scales, r, gate + 8);
+  } else {
+    value = Product(p, type, block_scales, r, c);
+  }
+  if (threadIdx.x % 32 == 0) out[index] = value;
 }
 
 // Elements that still hold the poison, and guard elements (around the matrix, and between n and
@@ -201,6 +214,7 @@ constexpr int64_t kGuard = 4096;
 
 // What a general epilogue adds, and where to.
 struct Extras {
+  EpilogueKind kind = EpilogueKind::kGeneral;
   OutputType d = OutputType::kBf16;
   bool c = false, bias = false, bias_of_rows = false;
   OutputType c_type = OutputType::kBf16, bias_type = OutputType::kBf16;
@@ -213,6 +227,8 @@ struct Data {
   uint8_t* d_base = nullptr;
   std::vector<void*> owned;
   int element = 2;  // bytes of D's
+  int columns;      // of D
+  bool gated, quantised;
 
   template <class T>
   T* Own(size_t count) {
@@ -223,17 +239,20 @@ struct Data {
 
   Data(const FormatInfo& format, int m, int n, int k, Fill fill, bool column_major_scales, int pad,
        uint64_t seed, const Extras& extras = {})
-      : format(format) {
+      : format(format),
+        columns(sm90::IsGated(extras.kind) ? n / 2 : n),
+        gated(sm90::IsGated(extras.kind)),
+        quantised(extras.kind == EpilogueKind::kGatedQuant) {
     const Element type = ElementOf(format);
     const int bytes = format.element_bytes, block_k = HasBlockScales(format) ? 128 : k;
     const int blocks = (k + block_k - 1) / block_k;
-    const int rows_b = HasBlockScales(format) ? 128 : 1, columns = (n + rows_b - 1) / rows_b;
+    const int rows_b = HasBlockScales(format) ? 128 : 1, groups_b = (n + rows_b - 1) / rows_b;
     const bool scaled = bytes == 1, integers = fill == Fill::kIntegers;
     p.m = m, p.n = n, p.k = k;
     // Rows of 16 bytes, whatever k.
     const int aligned_k = (k * bytes + 15) / 16 * 16 / bytes;
     p.lda = aligned_k + pad * 16 / bytes, p.ldb = aligned_k + pad * 32 / bytes;
-    p.ldd = (n + 7) / 8 * 8 + pad * 8;
+    p.ldd = (columns + 15) / 16 * 16 + pad * 16;
     p.scale_a_row = column_major_scales ? 1 : blocks;
     p.scale_a_block = column_major_scales ? m + pad * 3 : 1;
     p.scale_b_column = blocks;
@@ -244,12 +263,12 @@ struct Data {
     CHECK(cudaMemset(a, bytes == 1 ? 0x7F : 0xFF, size_t(m) * p.lda * bytes));
     CHECK(cudaMemset(b, bytes == 1 ? 0x7F : 0xFF, size_t(n) * p.ldb * bytes));
     float* const sa = scaled ? Own<float>(size_t(m + pad * 3) * blocks) : nullptr;
-    float* const sb = scaled ? Own<float>(size_t(columns) * blocks) : nullptr;
+    float* const sb = scaled ? Own<float>(size_t(groups_b) * blocks) : nullptr;
     FillOperand<<<dim3(blocks, m), 128>>>(type, a, p.lda, sa, p.scale_a_row, p.scale_a_block, m, k,
                                           block_k, 1, integers, seed);
-    FillOperand<<<dim3(blocks, columns), 512>>>(type, b, p.ldb, sb, p.scale_b_column,
-                                                p.scale_b_block, n, k, block_k, rows_b, integers,
-                                                seed + (1ull << 40));
+    FillOperand<<<dim3(blocks, groups_b), 512>>>(type, b, p.ldb, sb, p.scale_b_column,
+                                                 p.scale_b_block, n, k, block_k, rows_b, integers,
+                                                 seed + (1ull << 40));
     CHECK(cudaGetLastError());
     p.a = a, p.b = b, p.scale_a = sa, p.scale_b = sb;
     sm90::EpilogueParams& e = p.epilogue;
@@ -258,7 +277,14 @@ struct Data {
       e.scale_a_step = e.scale_b_step = 1;
     }
     e.d_type = extras.d;
-    element = sm90::BytesOf(extras.d);
+    element = quantised ? 1 : sm90::BytesOf(extras.d);
+    if (quantised) {
+      const int groups = (columns + 127) / 128;
+      e.d_scale = Own<float>(size_t(m) * groups);
+      e.d_scale_row = column_major_scales ? 1 : groups;
+      e.d_scale_block = column_major_scales ? m : 1;
+      CHECK(cudaMemset(e.d_scale, 0xFF, size_t(m) * groups * 4));
+    }
     d_base = Own<uint8_t>((size_t(m) * p.ldd + 2 * kGuard) * element);
     p.d = d_base + kGuard * element;
     if (extras.c) {
@@ -312,15 +338,18 @@ std::vector<int> Sample(int extent, int count) {
 struct ReferenceValues {
   std::vector<int> rows, columns;
   std::vector<double> values;
-  ReferenceValues(const Problem& p, const FormatInfo& format)
-      : rows(Sample(p.m, 64)), columns(Sample(p.n, 256)), values(rows.size() * columns.size()) {
+  ReferenceValues(const Data& data)
+      : rows(Sample(data.p.m, 64)),
+        columns(Sample(data.columns, 256)),
+        values(rows.size() * columns.size()) {
     int* r = Allocate<int>(rows.size());
     int* c = Allocate<int>(columns.size());
     double* o = Allocate<double>(values.size());
     CHECK(cudaMemcpy(r, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(c, columns.data(), columns.size() * 4, cudaMemcpyHostToDevice));
-    Reference<<<int(values.size() + 7) / 8, 256>>>(p, ElementOf(format), HasBlockScales(format), r,
-                                                   c, int(rows.size()), int(columns.size()), o);
+    Reference<<<int(values.size() + 7) / 8, 256>>>(data.p, ElementOf(data.format),
+                                                   HasBlockScales(data.format), data.gated, r, c,
+                                                   int(rows.size()), int(columns.size()), o);
     CHECK(cudaGetLastError());
     CHECK(cudaMemcpy(values.data(), o, values.size() * 8, cudaMemcpyDeviceToHost));
     CHECK(cudaFree(r));
@@ -341,21 +370,33 @@ Verdict Compare(Data& data, const ReferenceValues& reference) {
   CHECK(cudaMemset(counters, 0, 8));
   const Problem& p = data.p;
   const OutputType type = p.epilogue.d_type;
+  const auto scan = [&](const auto* d) {
+    Scan<<<264, 512>>>(d, p.m, data.columns, p.ldd, kGuard, counters, counters + 1);
+  };
   if (data.element == 4)
-    Scan<<<264, 512>>>(reinterpret_cast<const uint32_t*>(data.d_base), p.m, p.n, p.ldd, kGuard,
-                       counters, counters + 1);
+    scan(reinterpret_cast<const uint32_t*>(data.d_base));
+  else if (data.element == 2)
+    scan(reinterpret_cast<const uint16_t*>(data.d_base));
   else
-    Scan<<<264, 512>>>(reinterpret_cast<const uint16_t*>(data.d_base), p.m, p.n, p.ldd, kGuard,
-                       counters, counters + 1);
+    scan(data.d_base);
   unsigned host[2];
   CHECK(cudaMemcpy(host, counters, 8, cudaMemcpyDeviceToHost));
   v.unwritten = host[0], v.broken = host[1];
-  std::vector<uint8_t> row(size_t(p.n) * data.element);
+  std::vector<uint8_t> row(size_t(data.columns) * data.element);
+  const int groups = (data.columns + 127) / 128;
+  std::vector<float> scales(groups);
+  const auto e4m3 = [](uint8_t byte) {
+    __nv_fp8_e4m3 v;
+    v.__x = byte;
+    return float(v);
+  };
   double error = 0, norm = 0;
   const auto read = [&](int column) {
     const uint8_t* const at = row.data() + size_t(column) * data.element;
     float v = 0;
-    if (type == OutputType::kF32) {
+    if (data.quantised) {
+      v = e4m3(*at) * scales[column / 128];
+    } else if (type == OutputType::kF32) {
       std::memcpy(&v, at, 4);
     } else if (type == OutputType::kF16) {
       __half h;
@@ -378,6 +419,17 @@ Verdict Compare(Data& data, const ReferenceValues& reference) {
         row.data(),
         static_cast<const uint8_t*>(p.d) + int64_t(reference.rows[i]) * p.ldd * data.element,
         row.size(), cudaMemcpyDeviceToHost));
+    for (int g = 0; data.quantised && g < groups; ++g) {
+      const auto& e = p.epilogue;
+      CHECK(cudaMemcpy(&scales[g],
+                       e.d_scale + reference.rows[i] * e.d_scale_row + g * e.d_scale_block, 4,
+                       cudaMemcpyDeviceToHost));
+      // The largest value of a group becomes 448, so its scale was its own.
+      float most = 0;
+      for (int c = g * 128; c < std::min(data.columns, g * 128 + 128); ++c)
+        most = std::max(most, std::fabs(e4m3(row[c])));
+      if (most != 448 && !(most == 0 && scales[g] == 1)) ++v.broken;
+    }
     for (size_t j = 0; j < reference.columns.size(); ++j) {
       const double want = reference.values[i * reference.columns.size() + j];
       const float got = read(reference.columns[j]);
@@ -408,7 +460,10 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
                   {.d = OutputType::kF32, .c = true, .c_type = OutputType::kF32},
                   {.d = OutputType::kF16, .bias = true, .bias_type = OutputType::kF16},
                   {.d = OutputType::kBf16, .c = true, .bias = true, .bias_of_rows = true},
-                  {.d = OutputType::kF32, .bias = true, .bias_type = OutputType::kF32}};
+                  {.d = OutputType::kF32, .bias = true, .bias_type = OutputType::kF32},
+                  {.kind = EpilogueKind::kGated},
+                  {.kind = EpilogueKind::kGated, .d = OutputType::kF32, .bias = true},
+                  {.kind = EpilogueKind::kGatedQuant}};
   struct Turn {
     const FormatInfo* format;
     const Extras* extras;
@@ -426,11 +481,14 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
         // A sum of integers must be one of D's values but for its rounding.
         if (extra->d == OutputType::kF16 && fill == Fill::kIntegers && s.k > 1024) continue;
         const auto takes = [&](const Candidate& c) {
-          return c.format == format && (extra == extras || c.epilogue != EpilogueKind::kPlain);
+          return c.format == format && (c.epilogue == extra->kind ||
+                                        (extra == extras && c.epilogue == EpilogueKind::kPlain));
         };
         if (std::none_of(candidates.begin(), candidates.end(), takes)) continue;
-        Data data(*format, s.m, s.n, s.k, fill, s.column_major, s.pad, 1234 + s.m, *extra);
-        const ReferenceValues reference(data.p, *format);
+        const int n = sm90::IsGated(extra->kind) ? s.n / 16 * 16 : s.n;
+        if (n == 0) continue;
+        Data data(*format, s.m, n, s.k, fill, s.column_major, s.pad, 1234 + s.m, *extra);
+        const ReferenceValues reference(data);
         for (const Candidate& candidate : candidates) {
           if (!takes(candidate)) continue;
           data.Poison();
@@ -455,13 +513,14 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
           const double rounding = extra->d == OutputType::kBf16  ? 1.7e-3
                                   : extra->d == OutputType::kF16 ? 2.2e-4
                                                                  : 1e-6;
-          const double limit = (rounding + (fast                         ? 2e-3
-                                            : format->element_bytes == 1 ? 3e-4
-                                                                         : 2e-5)) *
+          const bool exact = fill == Fill::kIntegers && !fast && !data.gated;
+          const double limit = ((data.quantised ? 3e-2 : rounding) + (data.gated ? 1e-5 : 0) +
+                                (fast                         ? 2e-3
+                                 : format->element_bytes == 1 ? 3e-4
+                                                              : 2e-5)) *
                                (1 + 4 / std::sqrt(double(reference.values.size())));
-          const bool ok =
-              v.unwritten == 0 && v.broken == 0 &&
-              (v.mismatches == 0 || ((fill == Fill::kNormal || fast) && v.relative_l2 <= limit));
+          const bool ok = v.unwritten == 0 && v.broken == 0 &&
+                          (v.mismatches == 0 || (!exact && v.relative_l2 <= limit));
           ++run;
           if (!ok) {
             ++failed;

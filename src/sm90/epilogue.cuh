@@ -4,9 +4,12 @@
 
 #include <cstdint>
 
-#include "sm90/descriptor.h"
+#include "culet/layout/tma_swizzle.h"
 
 namespace culet::sm90 {
+
+/// A warp's slab of results: 16 rows of 128 bytes, as TMA stores them.
+using Slab16 = TmaTile128<16>;
 
 /// Two FP32 values as BF16, `low` in the lower half, round to nearest even. PTX ISA 9.7.9
 /// cvt.rn.bf16x2.f32.
@@ -41,7 +44,7 @@ __device__ __forceinline__ void StoreSlab16(uint32_t slab, const float* d, int l
   const uint32_t chunk = lane >> 4;  // which of the two 8-column matrices
 #pragma unroll
   for (int c = 0; c < kColumns / 16; ++c) {
-    const uint32_t offset = SwizzledOffset(SwizzleMode::k128Bytes, row, (2 * c + chunk) * 16);
+    const uint32_t offset = Slab16::apply<uint32_t>(row, (2 * c + chunk) * 16);
     const float* v = d + c * 8;
     StoreMatrix4(slab + offset, pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]),
                  pack(v[6], v[7]));

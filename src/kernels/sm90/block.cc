@@ -16,15 +16,17 @@ std::span<const BlockKernel> Fp8BlockSplit();
 std::span<const BlockKernel> Fp8BlockFloat32();
 std::span<const BlockKernel> Fp8PreciseBlocks();
 std::span<const BlockKernel> Fp8FastBlocks();
+std::span<const BlockKernel> Fp8GatedBlocks();
 std::span<const BlockKernel> Bf16Blocks();
+std::span<const BlockKernel> Bf16GatedBlocks();
 std::span<const BlockKernel> F16Blocks();
 
 std::span<const BlockKernel> BlockKernels() {
   static const std::vector<BlockKernel> kernels = [] {
     std::vector<BlockKernel> all;
-    for (auto part :
-         {Fp8Block192xN(), Fp8Block256x128(), Fp8Block256xN(), Fp8Block128xN(), Fp8BlockSplit(),
-          Fp8BlockFloat32(), Fp8PreciseBlocks(), Fp8FastBlocks(), Bf16Blocks(), F16Blocks()})
+    for (auto part : {Fp8Block192xN(), Fp8Block256x128(), Fp8Block256xN(), Fp8Block128xN(),
+                      Fp8BlockSplit(), Fp8BlockFloat32(), Fp8PreciseBlocks(), Fp8FastBlocks(),
+                      Bf16Blocks(), F16Blocks(), Fp8GatedBlocks(), Bf16GatedBlocks()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -113,7 +115,7 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
                BlockLaunch* launch) {
   BlockParams* const params = &launch->params;
   TensorMapPlan d;
-  d.inner = static_cast<std::uint64_t>(problem.n);
+  d.inner = static_cast<std::uint64_t>(IsGated(kernel.epilogue) ? problem.n / 2 : problem.n);
   d.outer = static_cast<std::uint64_t>(problem.m);
   d.pitch_bytes = static_cast<std::uint64_t>(problem.ldd) * 2;
   d.box_inner = 64;
@@ -121,12 +123,13 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
   d.element_bytes = 2;
   const int bytes = kernel.format->element_bytes;
   const bool general = kernel.epilogue != EpilogueKind::kPlain;
-  params->is_f32 = (general ? problem.epilogue.d_type : kernel.output) == OutputType::kF32;
+  params->d_has_map = kernel.epilogue != EpilogueKind::kGatedQuant &&
+                      (general ? problem.epilogue.d_type : kernel.output) != OutputType::kF32;
   if (!EncodeOperand(problem.a, problem.k, problem.m, problem.lda, bytes,
                      kernel.tile_m / kernel.cluster_n, &params->a, &params->a_rest) ||
       !EncodeOperand(problem.b, problem.k, problem.n, problem.ldb, bytes,
                      kernel.tile_n / kernel.cluster_m, &params->b, &params->b_rest) ||
-      (!params->is_f32 && !EncodeTensorMap(d, problem.d, &params->d))) {
+      (params->d_has_map && !EncodeTensorMap(d, problem.d, &params->d))) {
     return false;
   }
   params->out = problem.d;
@@ -180,7 +183,7 @@ bool RebindBlock(const GemmOperands& operands, BlockLaunch* launch) {
   params.out = operands.d;
   return ReplaceTensorMapAddress(&params.a, operands.a) &&
          ReplaceTensorMapAddress(&params.a_rest, operands.a) &&
-         (params.is_f32 || ReplaceTensorMapAddress(&params.d, operands.d)) &&
+         (!params.d_has_map || ReplaceTensorMapAddress(&params.d, operands.d)) &&
          (!params.scales_by_tma || (ReplaceTensorMapAddress(&params.u, operands.scale_a) &&
                                     ReplaceTensorMapAddress(&params.u_rest, operands.scale_a)));
 }

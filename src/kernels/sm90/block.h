@@ -49,7 +49,7 @@ struct BlockParams {
   int scale_a_block = 0;   ///< between blocks of K
   int scale_b_column = 0;  ///< between blocks of N
   int scale_b_block = 0;
-  bool is_f32 = false;            ///< D
+  bool d_has_map = false;
   bool u_rows_inner = false;      ///< u is (m, k / 128)
   bool scales_have_maps = false;  ///< u and v could be made
   bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them

@@ -29,6 +29,8 @@ struct BlockConfig {
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kPromotes = kSums != Sums::kDirect;
   static constexpr bool kPlain = Epilogue::kKind == EpilogueKind::kPlain;
+  static constexpr bool kGated = IsGated(Epilogue::kKind);
+  static constexpr bool kQuantises = Epilogue::kKind == EpilogueKind::kGatedQuant;
   static constexpr int kWarpgroups =
       kWarpgroupsM * kWarpgroupsN;  // consumers; the producer is one more
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
@@ -49,14 +51,14 @@ struct BlockConfig {
   // Alpha multiplies the sums of a tile, not the scales of each k-block, where that is less to do
   // in straight-line code, and where sums are stored in pairs or fours: registers of their own for
   // the results leave the sums free to lie where promotion reads no two operands from one bank.
-  static constexpr bool kAlphaLast =
-      !kScaled || kTwoInFlight || Epilogue::kStoresSums || kSplit > 1;
+  static constexpr bool kAlphaLast = !kPlain || kTwoInFlight || Epilogue::kStoresSums || kSplit > 1;
   static constexpr int kMulticast = kClusterM * kClusterN;
   static constexpr int kStageBytesA = kTileM * kBlockBytes, kStageBytesB = kTileN * kBlockBytes;
   static constexpr int kStageBytes = kStageBytesA + kStageBytesB;
   static constexpr int kSlabBytes = 16 * 128;
-  static constexpr int kSlabsN = (kColumns + 63) / 64;  // slabs across a warpgroup's columns
-  static constexpr int kAllSlabs = kBlocksM * kSlabsN;  // of a warp
+  static constexpr int kColumnsOfD = kGated ? kColumns / 2 : kColumns;  // of a warpgroup
+  static constexpr int kSlabsN = (kColumnsOfD + 63) / 64;               // slabs across them
+  static constexpr int kAllSlabs = kBlocksM * kSlabsN;                  // of a warp
   // Rows of a box of D. A warpgroup's four warps store together: one box of 64 rows leaves sooner
   // than four of 16. Not where several slabs of a tile take turns in one buffer: all four warps
   // would wait until it has been read.
@@ -82,7 +84,11 @@ struct BlockConfig {
   static constexpr int kQuads = !kScaled ? 0 : kStages <= 5 ? 2 : 3;
   // Shared memory: the stages, the slabs, the quads, the barriers.
   static constexpr int kBarrierBytes = 8 * (2 * kStages + 2);  // BlockShared
-  static constexpr int kOtherBytes = kStages * kStageBytes + kQuads * kQuadBytes + kBarrierBytes;
+  // The largest magnitude of each row of D among the columns of each of two warpgroups that share a
+  // scale, of two tiles in turn.
+  static constexpr int kLargestBytes = kQuantises && kWarpgroupsN == 2 ? 2 * 2 * kTileM * 4 : 0;
+  static constexpr int kOtherBytes =
+      kStages * kStageBytes + kQuads * kQuadBytes + kLargestBytes + kBarrierBytes;
   static constexpr int kMostBytes = 232448;  // shared memory of a CTA
   static constexpr bool kOwnPartials = kSplit > 1 && kOtherBytes + kPartialBytes <= kMostBytes;
   static constexpr int kSlabsBytes = kSplit == 1    ? kConsumerWarps * kSlabs * kSlabBytes
@@ -90,7 +96,8 @@ struct BlockConfig {
                                                     : 0;
   static constexpr int kSlabsAt = kStages * kStageBytes;
   static constexpr int kQuadsAt = kSlabsAt + kSlabsBytes;
-  static constexpr int kBarriersAt = kQuadsAt + kQuads * kQuadBytes;
+  static constexpr int kLargestAt = kQuadsAt + kQuads * kQuadBytes;
+  static constexpr int kBarriersAt = kLargestAt + kLargestBytes;
   static constexpr int kSmemBytes = kBarriersAt + kBarrierBytes;
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
@@ -102,7 +109,9 @@ struct BlockConfig {
   static_assert(kBlocksM == 1 || kBlocksM == 2);
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
-  static_assert(!Epilogue::kStoresSums || kSplit == 1);
+  static_assert((!Epilogue::kStoresSums && !kGated) || kSplit == 1);
+  static_assert(!kGated || kColumns % 128 == 0, "slabs of 64 columns of D");
+  static_assert(!kQuantises || kTileN == 256, "a scale a row of a tile");
   // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
   static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
   static constexpr int kShareColumns = kSplit > 1 ? kBlocksM* kColumns / kSplit : kColumns;

@@ -41,6 +41,11 @@ std::span<const BlockKernel> DirectBlocks() {
       MakeDirect<BlockSchedule{
                      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2},
                  Policy>(),
+      // K over the CTAs of a cluster, where there are few tiles.
+      MakeDirect<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .split = 2}, Policy>(),
+      MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2}, Policy>(),
+      MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4}, Policy>(),
+      MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2}, Policy>(),
   };
   return kernels;
 }

@@ -17,6 +17,10 @@ BlockKernel MakeBlock() {
               text(C::kClusterN) + "/s" + text(C::kStages);
   if (C::kSplit > 1) kernel.id += "/k" + text(C::kSplit);
   if (kF32) kernel.id += "/f32";
+  if (C::kQuantises)
+    kernel.id += "/gated_e4m3";
+  else if (C::kGated)
+    kernel.id += "/gated";
   kernel.function = reinterpret_cast<const void*>(&BlockGemm<C>);
   kernel.format = &C::Policy::kInfo;
   kernel.epilogue = C::Epilogue::kKind;

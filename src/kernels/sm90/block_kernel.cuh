@@ -11,6 +11,7 @@
 #include "kernels/sm90/block_epilogue.cuh"
 #include "kernels/sm90/block_mainloop.cuh"
 #include "kernels/sm90/block_producer.cuh"
+#include "kernels/sm90/block_quantise.cuh"
 #include "kernels/sm90/block_store.cuh"
 #include "sm90/descriptor.h"
 #include "sm90/scheduler.h"
@@ -60,6 +61,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
   const bool leads = warp % kTogether == 0 && ElectOne();
   TileStore<C> store{p, c.sum, c.lane};
+  constexpr int kShare = C::kGated ? C::kColumnsOfD : C::kShareColumns;  // stored, of D
+  int turn = 0;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   for (int tile = FirstTile<C>(p); tile < p.order.count(); tile += clusters) {
     c.StartTile(tile, rank);
@@ -71,7 +74,9 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
 #pragma unroll
         for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] *= p.alpha;
     }
-    const int row = c.place.row + warp_row, column = c.place.column + column_offset;
+    // Of the product; where columns are paired, then of D.
+    const int row = c.place.row + warp_row, product_column = c.place.column + column_offset;
+    const int column = C::kGated ? product_column / 2 : product_column;
     if constexpr (C::kSplit > 1) {
       __syncwarp();
       ClusterWait();
@@ -80,13 +85,24 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     if constexpr (!C::kPlain) {
       ForShare<C>(rank, [&](int m, int begin) {
         ApplyGeneral<C::kShareColumns>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
-                                       column + begin, p.m, p.n, lane);
+                                       product_column + begin, p.m, p.n, lane);
       });
     }
+    if constexpr (C::kGated) {
+#pragma unroll
+      for (int m = 0; m < C::kBlocksM; ++m) Gate<C::kColumns>(c.sum[m]);
+    }
+    if constexpr (C::kQuantises) {
+      uint32_t* const largest =
+          reinterpret_cast<uint32_t*>(stages + C::kLargestAt) + turn * 2 * C::kTileM;
+      turn ^= 1;
+      StoreQuantised<C>(p, c.sum, slabs + warp * C::kSlabBytes, largest + group_n * C::kTileM,
+                        largest + (1 - group_n) * C::kTileM, warp_row, row, column, lane);
+      continue;
+    }
     if (C::Epilogue::kStoresSums || (!C::kPlain && p.epilogue.d_type == OutputType::kF32)) {
-      ForShare<C>(rank, [&](int m, int begin) {
-        store.template StoreF32<C::kShareColumns>(m, begin, row, column);
-      });
+      ForShare<C>(
+          rank, [&](int m, int begin) { store.template StoreF32<kShare>(m, begin, row, column); });
       continue;
     }
     // The last tile has the stages for its slabs and need not wait for its own stores.
@@ -96,7 +112,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     uint8_t* const last_slabs = stages + C::kLastSlabs + warp * C::kAllSlabs * C::kSlabBytes;
     if (last) {
       ForShare<C>(rank, [&](int m, int begin) {
-        store.template CopyColumns<C::kShareColumns>(
+        store.template CopyColumns<kShare>(
             m, begin, last_slabs + (C::kSplit > 1 ? 0 : m * C::kSlabsN * C::kSlabBytes), row,
             column);
       });
@@ -152,7 +168,8 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
       PrefetchTensorMap(&p.u);
       PrefetchTensorMap(&p.v);
     }
-    if constexpr (!C::Epilogue::kStoresSums) PrefetchTensorMap(&p.d);
+    if constexpr (!C::Epilogue::kStoresSums)
+      if (C::kPlain || p.d_has_map) PrefetchTensorMap(&p.d);
   }
   if constexpr (C::kMulticast > 1) {  // loads reach the other CTAs' barriers
     ClusterArriveRelaxed();

@@ -104,7 +104,6 @@ struct Consumer {
 
   /// Brings the scales of k-block `kb` to registers.
   __device__ __forceinline__ void ReadScales(int kb, StepScales<C>& s) {
-    if constexpr (!C::kScaled) return;
     const uint32_t base = quads + quad * C::kQuadBytes;
     const uint32_t from = base + row_a + (kb & 3) * layout.block;
     float a[C::kBlocksM][2];
@@ -144,22 +143,22 @@ struct Consumer {
   __device__ __forceinline__ void Promote(int m, const StepScales<C>& s, int slot = 0) {
     float(&product)[C::kColumns / 2] = products[slot];
     FenceRegisters(product);
-    if constexpr (!C::kScaled) {
+    if constexpr (C::kScaled) {
+#pragma unroll
+      for (int n8 = 0; n8 < C::kColumns / 8; ++n8) {
+        const int column = n8 * 8;
+        const float x0 = s.x[m][column / C::kScaleColumns][0];
+        const float x1 = s.x[m][column / C::kScaleColumns][1];
+        float* d = &sum[m][column / 2];
+        const float* v = &product[n8 * 4];
+        d[0] = fmaf(x0, v[0], d[0]);
+        d[1] = fmaf(x0, v[1], d[1]);
+        d[2] = fmaf(x1, v[2], d[2]);
+        d[3] = fmaf(x1, v[3], d[3]);
+      }
+    } else {
 #pragma unroll
       for (int i = 0; i < C::kColumns / 2; ++i) sum[m][i] += product[i];
-      return;
-    }
-#pragma unroll
-    for (int n8 = 0; n8 < C::kColumns / 8; ++n8) {
-      const int column = n8 * 8;
-      const float x0 = s.x[m][column / C::kScaleColumns][0];
-      const float x1 = s.x[m][column / C::kScaleColumns][1];
-      float* d = &sum[m][column / 2];
-      const float* v = &product[n8 * 4];
-      d[0] = fmaf(x0, v[0], d[0]);
-      d[1] = fmaf(x0, v[1], d[1]);
-      d[2] = fmaf(x1, v[2], d[2]);
-      d[3] = fmaf(x1, v[3], d[3]);
     }
   }
 
@@ -171,7 +170,8 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < C::kBlocksM; ++i) {
       Issue(i);
-      if (i == 0) ReadScales(kb, s);
+      if constexpr (C::kScaled)
+        if (i == 0) ReadScales(kb, s);
       if (i == C::kBlocksM - 1) {
         Advance();
         if (C::kScaled && last) AdvanceQuad();
@@ -205,7 +205,7 @@ struct Consumer {
         // they would hold up the products; a product of 64 columns is too short to hide them behind
         // it.
         if constexpr (C::kScaled && C::kColumns > 64) __syncwarp();
-        ReadScales(j % 4, s[j % 2]);
+        if constexpr (C::kScaled) ReadScales(j % 4, s[j % 2]);
         if (C::kScaled && j % 4 == 3) AdvanceQuad();
         if constexpr (kAround)
           at.Advance();

@@ -19,6 +19,9 @@ struct TileStore {
   float (&sum)[C::kBlocksM][C::kColumns / 2];
   const int& lane;
 
+  /// Columns of D.
+  __device__ __forceinline__ int n() const { return C::kGated ? p.n / 2 : p.n; }
+
   /// Stores kCount columns from `begin` on of m64 block `m` as F32: four lanes write 32 bytes side
   /// by side. Requires: D and its rows aligned to 8 bytes.
   template <int kCount>
@@ -33,9 +36,9 @@ struct TileStore {
       for (int n8 = 0; n8 < kCount / 8; ++n8) {
         const float* v = &sum[m][begin / 2 + n8 * 4 + i * 2];
         const int j = column + n8 * 8;
-        if (j + 1 < p.n) {
+        if (j + 1 < n()) {
           *reinterpret_cast<float2*>(to + j) = make_float2(v[0], v[1]);
-        } else if (j < p.n) {
+        } else if (j < n()) {
           to[j] = v[0];
         }
       }
@@ -65,13 +68,12 @@ struct TileStore {
     auto* to = static_cast<uint16_t*>(p.out) + to_row * p.ldd + to_column;
 #pragma unroll
     for (int j = 0; j < 16; j += 4, to += 4 * p.ldd) {
-      const uint8_t* const from =
-          slab + SwizzledOffset(SwizzleMode::k128Bytes, first + j, chunk * 16);
+      const uint8_t* const from = slab + Slab16::apply<uint32_t>(first + j, chunk * 16);
       if (to_row + j >= p.m) break;
-      if (to_column + 8 <= p.n) {
+      if (to_column + 8 <= n()) {
         *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
       } else {
-        for (int e = 0; e < p.n - to_column; ++e)
+        for (int e = 0; e < n() - to_column; ++e)
           to[e] = reinterpret_cast<const uint16_t*>(from)[e];
       }
     }
@@ -105,7 +107,7 @@ struct TileStore {
         __syncwarp();
     };
     const int m = i / C::kSlabsN, s = i % C::kSlabsN;
-    const int offset = s * 64 + 64 <= C::kColumns ? s * 64 : C::kColumns - 64;
+    const int offset = s * 64 + 64 <= C::kColumnsOfD ? s * 64 : C::kColumnsOfD - 64;
     if (leads) {
       if (C::kAllSlabs % C::kSlabs != 0 && i == 0)
         TmaStoreWaitRead<0>();
@@ -117,7 +119,7 @@ struct TileStore {
     FenceAsyncShared();
     sync();
     if (leads) {
-      if (row + m * 64 < p.m && column + offset < p.n)
+      if (row + m * 64 < p.m && column + offset < n())
         TmaStore(&p.d, slab, column + offset, row + m * 64);
       TmaStoreCommit();
     }

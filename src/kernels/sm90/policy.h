@@ -21,7 +21,14 @@ enum class Sums : std::int8_t {
 enum class EpilogueKind : std::int8_t {
   kPlain,    ///< alpha; D in one type, known at compile time
   kGeneral,  ///< EpilogueParams, at run time
+  kGated,    ///< the same, then silu(gate) * up of groups of 16 columns: eight gate, eight up
+  kGatedQuant,  ///< the same, then E4M3 with an FP32 scale for 128 columns of a row of D
 };
+
+/// Whether columns are paired: D has half of the product's.
+constexpr bool IsGated(EpilogueKind kind) {
+  return kind == EpilogueKind::kGated || kind == EpilogueKind::kGatedQuant;
+}
 
 /// An operand format as the host knows it; ids of kernels begin with sm90_<name>_.
 struct FormatInfo {

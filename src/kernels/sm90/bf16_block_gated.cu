@@ -1,0 +1,25 @@
+// Instances of the large-M kernel: BF16, gated.
+#include "kernels/sm90/block_instances.cuh"
+
+namespace culet::sm90 {
+
+template <BlockSchedule kSchedule, class Epilogue>
+static BlockKernel Make() {
+  return MakeBlock<BlockConfig<kSchedule, Bf16Direct, Epilogue>>();
+}
+
+std::span<const BlockKernel> Bf16GatedBlocks() {
+  constexpr BlockSchedule kWide = {.tile_m = 128, .tile_n = 256, .stages = 4, .slabs = 2};
+  constexpr BlockSchedule kWideSharesB = {
+      .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2, .slabs = 2};
+  constexpr BlockSchedule kHigh = {.tile_m = 256, .tile_n = 128, .stages = 4, .slabs = 2};
+  constexpr BlockSchedule kSmall = {.tile_m = 128, .tile_n = 128, .stages = 6};
+  static const BlockKernel kernels[] = {
+      Make<kWide, GatedEpilogue>(),      Make<kWideSharesB, GatedEpilogue>(),
+      Make<kHigh, GatedEpilogue>(),      Make<kSmall, GatedEpilogue>(),
+      Make<kWide, GatedQuantEpilogue>(), Make<kWideSharesB, GatedQuantEpilogue>(),
+  };
+  return kernels;
+}
+
+}  // namespace culet::sm90
