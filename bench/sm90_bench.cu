@@ -6,7 +6,8 @@
 // product; poisoned outputs, guard zones, edges of m, n, k and both scale orders; of general
 // epilogues D, C and the bias in several types. bench: CUDA graphs over rotating inputs of more
 // than 220 MB, a first pass over all candidates, then interleaved medians of the best `keep`.
-// --format: the name of a policy in kernels/sm90/policy.h, fp8 (scales of blocks) unless told.
+// --format: the name of a policy in kernels/sm90/policy.h, fp8 (scales of blocks) unless told;
+// --gated, --gated-e4m3: the kernels that pair columns, and that quantise besides.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -617,6 +618,7 @@ struct Options {
   double sample_us = 3000;
   bool column_major = false, pdl = false, both = false;
   const FormatInfo* format = &sm90::Fp8Block::kInfo;
+  EpilogueKind kind = EpilogueKind::kGeneral;  // of plain kernels, too
 };
 
 struct Timed {
@@ -643,7 +645,8 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
         std::find(options.ms.begin(), options.ms.end(), anchor.m) == options.ms.end())
       continue;
     const int m = anchor.m, n = anchor.n, k = anchor.k;
-    Data data(*options.format, m, n, k, Fill::kNormal, options.column_major, 0, 99);
+    Data data(*options.format, m, n, k, Fill::kNormal, options.column_major, 0, 99,
+              {.kind = options.kind});
     const int bytes = options.format->element_bytes;
     const size_t a_bytes = size_t(m) * data.p.lda * bytes, b_bytes = size_t(n) * data.p.ldb * bytes;
     const double set_bytes = double(a_bytes) + double(b_bytes) + 2.0 * m * n,
@@ -656,7 +659,7 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
     for (int i = 1; i < sets; ++i) {
       auto* a = Allocate<uint8_t>(a_bytes);
       auto* b = Allocate<uint8_t>(b_bytes);
-      auto* d = Allocate<uint16_t>(size_t(m) * data.p.ldd);
+      auto* d = Allocate<uint8_t>(size_t(m) * data.p.ldd * data.element);
       CHECK(cudaMemcpy(a, data.p.a, a_bytes, cudaMemcpyDeviceToDevice));
       CHECK(cudaMemcpy(b, data.p.b, b_bytes, cudaMemcpyDeviceToDevice));
       problems[i].a = a, problems[i].b = b, problems[i].d = d;
@@ -762,6 +765,10 @@ int Main(int argc, char** argv) {
       options.both = true;
     else if (arg == "--sample-us")
       options.sample_us = std::atof(value().c_str());
+    else if (arg == "--gated")
+      options.kind = EpilogueKind::kGated;
+    else if (arg == "--gated-e4m3")
+      options.kind = EpilogueKind::kGatedQuant;
     else if (arg == "--format") {
       const std::string name = value();
       options.format = nullptr;
@@ -783,7 +790,10 @@ int Main(int argc, char** argv) {
   for (const FamilyRecord& family : Families())
     for (Candidate& c : family.make())
       if ((options.only.empty() || c.id.find(options.only) != std::string::npos) &&
-          (mode != "bench" || c.format == options.format))
+          (mode != "bench" ||
+           (c.format == options.format &&
+            (c.epilogue == options.kind ||
+             (c.epilogue == EpilogueKind::kPlain && options.kind == EpilogueKind::kGeneral)))))
         candidates.push_back(std::move(c));
   // The card warms up in the course of a pass: in a fixed order the last of several versions of a
   // kernel measured up to 6 % behind the first.

@@ -25,6 +25,22 @@ struct Planned : BlockLaunch {
   cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchBlock(*this, stream); }
 };
 
+KernelDesc DescOf(const BlockKernel& kernel) {
+  const bool scaled = kernel.format->sums == sm90::Sums::kBlockScaled;
+  KernelDesc desc =
+      scaled ? sm90::BlockScaledDesc(kernel.output_bytes) : sm90::GeneralDesc(*kernel.format);
+  if (kernel.epilogue != EpilogueKind::kPlain) desc.type_d = DataType::kNull;
+  if (kernel.epilogue == EpilogueKind::kGated) desc.epilogue = Epilogue::kGatedSilu;
+  if (kernel.epilogue == EpilogueKind::kGatedQuant) {
+    desc.epilogue = Epilogue::kGatedSiluQuant;
+    desc.type_d = DataType::kFloat8_e4m3;
+  }
+  desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = kernel.block_k();
+  desc.cluster_m = kernel.cluster_m, desc.cluster_n = kernel.cluster_n;
+  desc.stages = kernel.stages;
+  return desc;
+}
+
 class Block final : public sm90::BlockScaledKernel<Planned> {
  public:
   Block(const BlockKernel& kernel, int sms, KernelDesc desc, KernelInfo info)
@@ -37,6 +53,11 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
     if (!common.ok()) return common;
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
+    if (kernel_.format->sums == sm90::Sums::kBlockScaled &&
+        (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32))
+      return Feasibility::Refuse("takes FP32 scales");
+    if (kernel_.epilogue == EpilogueKind::kGatedQuant && p.d.scale_type != DataType::kFloat32)
+      return Feasibility::Refuse("gives D FP32 scales");
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
     if (p.c.type != DataType::kNull && p.c.align < 2 * SizeOf(p.c.type))
@@ -83,19 +104,14 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
 void AddSm90Block(const DeviceInfo& device, KernelList& kernels) {
   if (device.arch != 900) return;
   for (const BlockKernel& kernel : sm90::BlockKernels()) {
-    KernelDesc desc = kernel.epilogue == EpilogueKind::kPlain
-                          ? sm90::BlockScaledDesc(kernel.output_bytes)
-                          : sm90::GeneralDesc(*kernel.format);
-    desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = kernel.block_k();
-    desc.cluster_m = kernel.cluster_m, desc.cluster_n = kernel.cluster_n;
-    desc.stages = kernel.stages;
     KernelInfo info;
     info.name = kernel.id;
     info.registers = kernel.registers;
     info.dynamic_smem_size = kernel.smem_bytes;
     info.max_active_ctas = 1;
     info.chunk_size_k = kernel.block_k();
-    kernels.push_back(std::make_unique<Block>(kernel, device.units, desc, std::move(info)));
+    kernels.push_back(
+        std::make_unique<Block>(kernel, device.units, DescOf(kernel), std::move(info)));
   }
 }
 

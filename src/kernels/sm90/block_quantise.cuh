@@ -12,8 +12,8 @@ namespace culet::sm90 {
 
 /// Quantises and stores a warp's part of a tile: `values` are those of D, 16 rows of each m64 block
 /// from row `row` and column `column` of D on, rows from `tile_row` on in the tile. They pass
-/// through the warp's own `slab`. `largest`: where the warpgroup's part of each row's largest
-/// magnitude goes and, kTileM further, `other`, that of the one beside it; null where it has all.
+/// through the warp's own `slab`. Where two warpgroups share a row's scale, the row's largest
+/// magnitude of this one goes to `largest`, by rows of the tile, and the other's comes to `other`.
 template <class C>
 __device__ __forceinline__ void StoreQuantised(const BlockParams& p,
                                                const float (&values)[C::kBlocksM][C::kColumns / 2],

@@ -64,6 +64,10 @@ inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
   e.bias_type = ToOutputType(bias.type);
   e.bias_step = bias.axis == Bias::Axis::kN ? 1 : 0;
   e.bias_row_step = 1 - e.bias_step;
+  const OutputQuant& quant_d = args.operation.quant_d;
+  e.d_scale = static_cast<float*>(quant_d.scales);
+  e.d_scale_row = stride(quant_d.layout, Order::kRowMajor);
+  e.d_scale_block = stride(quant_d.layout, Order::kColMajor);
   p.pdl = args.operation.pdl;
   return p;
 }
@@ -71,7 +75,8 @@ inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
 /// Whether the scales' strides fit the kernels' 32-bit ones.
 inline bool StridesFit(const GemmArgs& args) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
-  return args.Udesc.ld <= kMost && args.Vdesc.ld <= kMost;
+  return args.Udesc.ld <= kMost && args.Vdesc.ld <= kMost &&
+         args.operation.quant_d.layout.ld <= kMost;
 }
 
 /// Sizes and orders that no Hopper family takes.
@@ -121,10 +126,11 @@ inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
   return Feasibility::Ok();
 }
 
-/// What no kernel with a general epilogue takes.
+/// What no kernel with a general epilogue takes. kGatedSiluQuant has its one type of D.
 inline Feasibility WhyGeneral(const GemmDesc& p) noexcept {
   if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;
-  if (!TakesOutput(p.d.type)) return Feasibility::Refuse("writes D in BF16, F16 or F32");
+  if (p.epilogue != Epilogue::kGatedSiluQuant && !TakesOutput(p.d.type))
+    return Feasibility::Refuse("writes D in BF16, F16 or F32");
   if (p.c.type != DataType::kNull && !TakesOutput(p.c.type)) {
     return Feasibility::Refuse("reads C in BF16, F16 or F32");
   }
