@@ -62,32 +62,38 @@ Failure Run(const LtLaunch& launch, const Operands& operands, const Workspace& w
   }
   const void* const left = p.swapped ? launch.b : operands.a;
   const void* const right = p.swapped ? operands.a : launch.b;
-  const void* const c = operands.beta != 0.0f ? operands.c : operands.d;
+  // Without C the library gets D twice, and then wants one layout of it.
+  const bool reads_c = operands.beta != 0.0f;
+  const void* const c = reads_c ? operands.c : operands.d;
   return {f.Matmul(launch.handle, &p.operation, &operands.alpha, left, &p.left, right, &p.right,
-                   &operands.beta, c, &p.c, operands.d, &p.d, &launch.algorithm, workspace.partials,
-                   kWorkspaceBytes, stream),
+                   &operands.beta, c, reads_c ? &p.c : &p.d, operands.d, &p.d, &launch.algorithm,
+                   workspace.partials, kWorkspaceBytes, stream),
           cudaSuccess};
 }
 
-// A stream of its own and what is recorded on it.
+// A stream of its own with memory, and what is recorded on it.
 class Recording {
  public:
   ~Recording() {
     if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
+    if (memory_ != nullptr) cudaFreeAsync(memory_, stream_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
-  cudaError_t Begin() {
-    const cudaError_t error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-    if (error != cudaSuccess) return error;
-    return cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
+  cudaError_t Begin(std::size_t bytes) {
+    cudaError_t error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = cudaMallocAsync(&memory_, bytes, stream_);
+    if (error == cudaSuccess) error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
+    return error;
   }
   cudaError_t End() { return cudaStreamEndCapture(stream_, &graph_); }
   cudaError_t Instantiate() { return cudaGraphInstantiate(&executable_, graph_, 0); }
   cudaStream_t stream() const { return stream_; }
+  void* memory() const { return memory_; }
 
  private:
   cudaStream_t stream_ = nullptr;
+  void* memory_ = nullptr;
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t executable_ = nullptr;
 };
@@ -103,25 +109,26 @@ int LtLaunch::Start(const Operands& operands, const Workspace& workspace,
 
 Status LtLaunch::Rehearse() const {
   const RelaxedCapture relaxed;
-  // Nothing runs, so any aligned addresses will do.
-  char* const somewhere = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
-  Workspace workspace;
-  workspace.partials = somewhere;
-  workspace.partials_size = PartialBytes(scales, bias_bytes);
-  LtLaunch launch = *this;
-  launch.b = somewhere;
-  launch.v = somewhere;
-  if (bias != nullptr) launch.bias = somewhere;
-  const Operands operands{1.0f, has_c ? 1.0f : 0.0f, somewhere, somewhere, somewhere, somewhere};
-
-  if (scaled) CULET_RETURN_IF_ERROR(CudaStatus(LoadCopyScales(), "loading the copy of scales"));
+  const std::size_t bytes = PartialBytes(scales, bias_bytes);
   Recording recording;
-  CULET_RETURN_IF_ERROR(CudaStatus(recording.Begin(), "cudaStreamBeginCapture"));
-  const Failure failure = Run(launch, operands, workspace, recording.stream());
-  const cudaError_t ended = recording.End();
-  Status status = library->StatusOf(failure.library, "cublasLtMatmul");
-  if (status.ok()) status = CudaStatus(failure.cuda, "copying scales");
-  if (status.ok()) status = CudaStatus(ended, "cudaStreamEndCapture after cublasLtMatmul");
+  Status status = scaled ? CudaStatus(LoadCopyScales(), "loading the copy of scales") : Status();
+  if (status.ok()) {
+    status = CudaStatus(recording.Begin(bytes), "recording a launch of cublasLtMatmul");
+  }
+  if (status.ok()) {
+    // The workspace is real, as what is copied or cleared must be; the operands, which may not
+    // exist yet, are addresses that nothing looks at.
+    Workspace workspace;
+    workspace.partials = recording.memory();
+    workspace.partials_size = bytes;
+    char* const somewhere = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
+    const Operands operands{1.0f, has_c ? 1.0f : 0.0f, somewhere, somewhere, somewhere, somewhere};
+    const Failure failure = Run(*this, operands, workspace, recording.stream());
+    const cudaError_t ended = recording.End();
+    status = library->StatusOf(failure.library, "cublasLtMatmul");
+    if (status.ok()) status = CudaStatus(failure.cuda, "copying scales or bias");
+    if (status.ok()) status = CudaStatus(ended, "cudaStreamEndCapture after cublasLtMatmul");
+  }
   if (status.ok()) {
     status = CudaStatus(recording.Instantiate(), "cudaGraphInstantiate after cublasLtMatmul");
   }
