@@ -69,8 +69,14 @@ TEST(OnednnGrid, CoversTheOutputAndLeavesNoThreadWithout) {
   for (const int m : {1, 5, 512, 513, 8192}) {
     for (const int n : {1, 63, 64, 100, 4096, 151936}) {
       for (const int threads : {1, 2, 7, 64}) {
-        for (const onednn::Grid& grid :
-             {onednn::GridByColumns(m, n, threads), onednn::GridByRows(m, n, threads)}) {
+        GemmDesc desc;
+        desc.a.type = kBfloat16;
+        desc.m = m;
+        desc.n = n;
+        const onednn::Ways ways = onednn::WaysFor(desc, threads);
+        ASSERT_GT(ways.count, 0);
+        for (int way = 0; way < ways.count; ++way) {
+          const onednn::Grid& grid = ways.variants[static_cast<std::size_t>(way)].grid;
           ASSERT_GT(grid.rows, 0);
           ASSERT_GT(grid.cols, 0);
           EXPECT_GE(std::int64_t{grid.row_parts()} * grid.rows, m);
@@ -78,7 +84,7 @@ TEST(OnednnGrid, CoversTheOutputAndLeavesNoThreadWithout) {
           EXPECT_GE(std::int64_t{grid.col_parts()} * grid.cols, n);
           EXPECT_LT(std::int64_t{grid.col_parts() - 1} * grid.cols, n);
           // Parts narrower than 64 columns would not pay.
-          if (n >= 128 * threads && m >= 64 * threads) {
+          if (n >= 128 * threads) {
             EXPECT_GE(grid.parts(), threads) << m << " " << n;
           }
         }
@@ -130,8 +136,8 @@ TEST_F(Onednn, EveryOrderAndOutput) {
                        .m = 7,
                        .n = 133,
                        .k = 31,
-                       .a.order = order_a,
-                       .b.order = order_b,
+                       .order_a = order_a,
+                       .order_b = order_b,
                        .pad = 5,
                        .offset = 1});
         }
@@ -167,19 +173,21 @@ TEST_F(Onednn, ABudgetOfThreadsHolds) {
   ExpectRight({.m = 3, .n = 1000, .k = 5, .sm_budget = 2});
 }
 
-// By columns and by rows.
 TEST_F(Onednn, EveryVariant) {
-  ASSERT_TRUE(SetHostThreads(3).ok());
-  const Case c{.a = kBfloat16, .b = kBfloat16, .d = kFloat32, .m = 400, .n = 90, .k = 2050};
-  Problem problem(c, Data::kIntegers);
-  problem.ComputeExpected();
-  const GemmDesc desc = *Describe(problem.Args(), 0);
-  ASSERT_EQ(*KernelFor(c).GetVariants(desc), 2);
-  EXPECT_NE(onednn::CutsByRows(desc, 3, 0), onednn::CutsByRows(desc, 3, 1));
-  for (int variant = 0; variant < 2; ++variant) {
-    Problem fresh = problem;
-    fresh.set_variant(variant);
-    EXPECT_EQ(fresh.Check(KernelFor(c)), "") << variant;
+  ASSERT_TRUE(SetHostThreads(2).ok());
+  for (const int m : {40, 130}) {
+    const Case c{.a = kBfloat16, .b = kBfloat16, .d = kFloat32, .m = m, .n = 2500, .k = 33};
+    Problem problem(c, Data::kIntegers);
+    problem.ComputeExpected();
+    const GemmDesc desc = *Describe(problem.Args(), 0);
+    const int variants = *KernelFor(c).GetVariants(desc);
+    EXPECT_EQ(variants, 3);  // by columns in two or three widths, and the second by rows
+    EXPECT_EQ(onednn::WaysFor(desc, 2).variants[1].by_rows, m == 130);
+    for (int variant = 0; variant < variants; ++variant) {
+      Problem fresh = problem;
+      fresh.set_variant(variant);
+      EXPECT_EQ(fresh.Check(KernelFor(c)), "") << variant;
+    }
   }
 }
 

@@ -5,33 +5,50 @@
 namespace culet::onednn {
 namespace {
 
+constexpr int kUsualCols = 512;
 // Fewer rows a thread are no use: each thread converts all of B.
 constexpr int kLeastRows = 64;
 
+// Parts of at most `most` columns, of all rows up to 512, and no thread without a part.
+Grid ByColumns(const GemmDesc& desc, int threads, int most) noexcept {
+  constexpr int kMostRows = 512, kStep = 64;
+  const int passes = (desc.m - 1) / kMostRows + 1;
+  const int of_thread = (desc.n - 1) / threads + 1;  // columns
+  const int parts = (of_thread - 1) / most + 1;
+  const int cols = (of_thread - 1) / parts + 1;
+  return {desc.m, desc.n, (desc.m - 1) / passes + 1,
+          std::min(desc.n, (cols + kStep - 1) / kStep * kStep)};
+}
+
 }  // namespace
 
-Grid GridByColumns(int m, int n, int threads) noexcept {
-  constexpr int kMostCols = 512, kMostRows = 512, kStep = 64;
-  const int passes = (m - 1) / kMostRows + 1;
-  const int of_thread = (n - 1) / std::max(1, threads) + 1;  // columns
-  const int parts = (of_thread - 1) / kMostCols + 1;
-  const int cols = (of_thread - 1) / parts + 1;
-  return {m, n, (m - 1) / passes + 1, std::min(n, (cols + kStep - 1) / kStep * kStep)};
+Grid GridByColumns(const GemmDesc& desc, int threads) noexcept {
+  // Measured on two cores with AMX: with few rows and long columns wide parts are up to a third
+  // slower.
+  const bool narrow = desc.m <= 64 && desc.k > 8192;
+  return ByColumns(desc, threads, narrow ? kUsualCols / 4 : kUsualCols);
 }
 
-Grid GridByRows(int m, int n, int threads) noexcept {
-  return {m, n, (m - 1) / std::max(1, threads) + 1, n};
-}
-
-int VariantsFor(const GemmDesc& desc, int threads) noexcept {
-  return desc.m / std::max(1, threads) >= kLeastRows ? 2 : 1;
-}
-
-bool CutsByRows(const GemmDesc& desc, int threads, int variant) noexcept {
-  if (VariantsFor(desc, threads) < 2) return false;
-  const bool first =
-      desc.a.type == DataType::kBfloat16 && desc.m / std::max(1, threads) >= 2 * kLeastRows;
-  return first == (variant == 0);
+Ways WaysFor(const GemmDesc& desc, int threads) noexcept {
+  Ways ways;
+  const auto add = [&](const Grid& grid, bool by_rows) {
+    for (int i = 0; i < ways.count; ++i) {
+      const Grid& other = ways.variants[static_cast<std::size_t>(i)].grid;
+      if (other.rows == grid.rows && other.cols == grid.cols) return;
+    }
+    ways.variants[static_cast<std::size_t>(ways.count++)] = {grid, by_rows};
+  };
+  const int rows = desc.m / threads;
+  const Grid by_rows{desc.m, desc.n, (desc.m - 1) / threads + 1, desc.n};
+  // Measured on two cores with AMX; for F32 they are equal.
+  if (rows >= 2 * kLeastRows && desc.a.type == DataType::kBfloat16) add(by_rows, true);
+  add(GridByColumns(desc, threads), false);
+  if (rows >= kLeastRows) add(by_rows, true);
+  add(ByColumns(desc, threads, kUsualCols / 4), false);
+  add(ByColumns(desc, threads, kUsualCols), false);
+  // A thread's sums stay in its second-level cache.
+  if (desc.m <= 128 && ways.count < 4) add(ByColumns(desc, threads, kUsualCols * 4), false);
+  return ways;
 }
 
 std::array<Shape, 4> ShapesOf(const Grid& grid) noexcept {

@@ -19,19 +19,25 @@ struct Grid {
   int parts() const noexcept { return row_parts() * col_parts(); }
 };
 
-/// Columns for all rows of D (a pass over 512 of them), which all threads take one by one. A part
-/// goes through FP32 sums of the thread's own: the library's fast products write dense matrices
-/// only.
-Grid GridByColumns(int m, int n, int threads) noexcept;
+/// A way to cut a problem.
+struct Way {
+  Grid grid;
+  /// By rows: a part a thread, with all columns of D, which the library writes itself. Else by
+  /// columns, parts that all threads take one by one; they go through FP32 sums of the thread's
+  /// own, since the library's fast products write dense matrices only.
+  bool by_rows;
+};
 
-/// Rows, a part a thread, with all columns of D, which the library writes itself.
-Grid GridByRows(int m, int n, int threads) noexcept;
+/// The ways to cut a problem for `threads` threads: the variants of a launch, the one that is
+/// expected to be fastest first.
+struct Ways {
+  std::array<Way, 4> variants;
+  int count = 0;
+};
+Ways WaysFor(const GemmDesc& desc, int threads) noexcept;
 
-/// Ways to cut a problem: by columns, and by rows where a thread has enough of them.
-int VariantsFor(const GemmDesc& desc, int threads) noexcept;
-
-/// Whether `variant` cuts by rows; variant 0 is the way that is expected to be faster.
-bool CutsByRows(const GemmDesc& desc, int threads, int variant) noexcept;
+/// By columns, the width that serves most problems.
+Grid GridByColumns(const GemmDesc& desc, int threads) noexcept;
 
 /// The shapes of a grid's parts: inner ones, and those at the right and lower edges.
 struct Shape {

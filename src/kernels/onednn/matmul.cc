@@ -59,14 +59,17 @@ class Matmul final : public PreparedKernel {
   Status Make(const GemmDesc& desc, int threads) {
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library_);
-    sums_.grid = GridByColumns(desc.m, desc.n, threads);
+    const Ways ways = WaysFor(desc, threads);
+    const int variant = std::clamp(args_.operation.variant, 0, ways.count - 1);
+    const Way& way = ways.variants[static_cast<std::size_t>(variant)];
+    sums_.grid = way.by_rows ? GridByColumns(desc, threads) : way.grid;
     CULET_RETURN_IF_ERROR(MakeCut(DataType::kFloat32, SumsBytes(sums_.grid), sums_));
-    if (!CutsByRows(desc, threads, args_.operation.variant) ||
-        args_.operation.bias.data != nullptr || args_.Cdesc.type != DataType::kNull ||
-        !WritesType(args_.Adesc.type, args_.Ddesc.type) || args_.Ddesc.ld != desc.n) {
+    if (!way.by_rows || args_.operation.bias.data != nullptr ||
+        args_.Cdesc.type != DataType::kNull || !WritesType(args_.Adesc.type, args_.Ddesc.type) ||
+        args_.Ddesc.ld != desc.n) {
       return {};
     }
-    direct_.grid = GridByRows(desc.m, desc.n, threads);
+    direct_.grid = way.grid;
     return MakeCut(args_.Ddesc.type, 0, direct_);
   }
 
@@ -210,11 +213,10 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
                             desc.b.order,
                             desc.a.order == Order::kRowMajor ? desc.k : desc.m,
                             desc.b.order == Order::kRowMajor ? desc.n : desc.k};
-    const Grid sums = GridByColumns(desc.m, desc.n, threads);
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library);
-    std::size_t bytes = SumsBytes(sums);
-    // With the scratchpad of the grid's largest shape.
+    std::size_t bytes = 0;
+    // What a part of the grid's largest shape takes behind `before` bytes.
     const auto add = [&](const Grid& grid, DataType type_d, std::size_t before) {
       const auto shapes = ShapesOf(grid);
       for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -227,10 +229,13 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
       }
       return true;
     };
-    if (!add(sums, DataType::kFloat32, bytes)) return 0;
-    if (VariantsFor(desc, threads) > 1 && WritesType(desc.a.type, desc.d.type) &&
-        !add(GridByRows(desc.m, desc.n, threads), desc.d.type, 0)) {
-      return 0;
+    const Ways ways = WaysFor(desc, threads);
+    for (int i = 0; i < ways.count; ++i) {
+      const auto& [grid, by_rows] = ways.variants[static_cast<std::size_t>(i)];
+      if (by_rows && !WritesType(desc.a.type, desc.d.type)) continue;
+      const bool taken =
+          by_rows ? add(grid, desc.d.type, 0) : add(grid, DataType::kFloat32, SumsBytes(grid));
+      if (!taken) return 0;
     }
     return RoundUp(bytes, kLine);
   } catch (...) {
