@@ -508,15 +508,15 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
           const Verdict v = Compare(data, reference);
           // What equals the rounded product is right, however far rounding took it; of few elements
           // it can be far: 1.75e-3 is for the 16384 that a large D has looked at.
-          // An accumulator of 14 bits errs as much again (fast FP8); one of FP32 cuts off a bit of
-          // each sum.
+          // An accumulator of 14 bits cuts off something at each of k / 32 sums (fast FP8): as much
+          // again at 4096; one of FP32 a bit of each sum.
           const bool fast = HasRowScales(*format) && format->sums == sm90::Sums::kDirect;
           const double rounding = extra->d == OutputType::kBf16  ? 1.7e-3
                                   : extra->d == OutputType::kF16 ? 2.2e-4
                                                                  : 1e-6;
           const bool exact = fill == Fill::kIntegers && !fast && !data.gated;
           const double limit = ((data.quantised ? 3e-2 : rounding) + (data.gated ? 1e-5 : 0) +
-                                (fast                         ? 2e-3
+                                (fast                         ? 2e-3 * std::max(1.0, s.k / 4096.0)
                                  : format->element_bytes == 1 ? 3e-4
                                                               : 2e-5)) *
                                (1 + 4 / std::sqrt(double(reference.values.size())));
