@@ -191,6 +191,12 @@ TEST_F(Onednn, EveryVariant) {
   }
 }
 
+// One thread's rows and columns are the same part.
+TEST_F(Onednn, RowsAndColumnsOfOneThread) {
+  ASSERT_TRUE(SetHostThreads(1).ok());
+  ExpectRight({.a = kBfloat16, .b = kBfloat16, .d = kBfloat16, .m = 257, .n = 256, .k = 16});
+}
+
 GemmDesc DescOf(const Case& c) { return *Describe(Problem(c, Data::kIntegers).Args(), 0); }
 
 TEST_F(Onednn, NamesItsProviderAndVersion) {

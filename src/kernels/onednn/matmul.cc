@@ -229,6 +229,9 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
       }
       return true;
     };
+    // What is cut by rows may need sums, too.
+    const Grid usual = GridByColumns(desc, threads);
+    if (!add(usual, DataType::kFloat32, SumsBytes(usual))) return 0;
     const Ways ways = WaysFor(desc, threads);
     for (int i = 0; i < ways.count; ++i) {
       const auto& [grid, by_rows] = ways.variants[static_cast<std::size_t>(i)];
