@@ -200,12 +200,17 @@ TEST(AnyShapeKernels, FitEveryGpuFromComputeCapability80On) {
   EXPECT_TRUE(BuiltinKernels(GpuInfo(750)).empty());
 }
 
+// Without a library, which may be absent.
+bool Own(const Kernel& kernel, const GemmDesc& problem) {
+  return kernel.desc().provider == kOwnProvider && kernel.is_feasible(problem);
+}
+
 TEST(AnyShapeKernels, LeaveNoProblemOfTheSuiteWithoutAKernel) {
   for (const int arch : kArchs) {
     const KernelList kernels = BuiltinKernels(GpuInfo(arch));
     for (const GemmDesc& problem : ConformanceProblems(arch, false)) {
-      const bool served = std::ranges::any_of(
-          kernels, [&](const auto& kernel) { return kernel->is_feasible(problem); });
+      const bool served =
+          std::ranges::any_of(kernels, [&](const auto& kernel) { return Own(*kernel, problem); });
       EXPECT_TRUE(served) << arch << ": " << ToString(problem);
     }
   }
@@ -215,8 +220,7 @@ TEST(AnyShapeKernels, LeaveNoProblemOfTheSuiteWithoutAKernel) {
 TEST(AnyShapeKernels, TakeWhatTheReferenceTakes) {
   const KernelList host = BuiltinKernels(HostDevice()), gpu = BuiltinKernels(GpuInfo(800));
   const auto served = [](const KernelList& kernels, const GemmDesc& problem) {
-    return std::ranges::any_of(kernels,
-                               [&](const auto& kernel) { return kernel->is_feasible(problem); });
+    return std::ranges::any_of(kernels, [&](const auto& kernel) { return Own(*kernel, problem); });
   };
   const DataType types[] = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16, kE4m3,
                             DataType::kFloat8_ue8m0};
@@ -261,6 +265,7 @@ TEST(AnyShapeKernels, SayWhyTheyRefuse) {
   problem.a.scale_type = DataType::kFloat32;
   int refused = 0;
   for (const auto& kernel : BuiltinKernels(GpuInfo(890))) {
+    if (kernel->desc().provider != kOwnProvider) continue;
     const Feasibility feasibility = kernel->why(problem);
     if (feasibility.ok()) continue;
     EXPECT_STRNE(feasibility.reason(), "") << kernel->id();
@@ -337,7 +342,7 @@ TEST(AnyShapeKernels, NeverPredictLessThanTheFamiliesForHopper) {
       problem.m = m, problem.n = n, problem.k = k;
       double any_us = std::numeric_limits<double>::infinity(), hopper_us = any_us;
       for (const auto& kernel : kernels) {
-        if (!kernel->is_feasible(problem)) continue;
+        if (!Own(*kernel, problem)) continue;
         const bool any = kernel->id().starts_with("cuda_any/");
         const int4 shape = ShapeOf(problem);
         for (int swizzle = 0; swizzle <= kernel->GetMaxSwizzle(shape); ++swizzle) {

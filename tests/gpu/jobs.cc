@@ -153,7 +153,8 @@ std::vector<Job> MakeJobs(Gemm& gemm, const JobOptions& options) {
         if (!kernel->id().starts_with(options.prefix)) continue;
         pdl = options.pdl_only || !pdl;
         desc.pdl = pdl;
-        if (!kernel->is_feasible(desc)) continue;
+        // A library may be absent, or know no algorithm.
+        if (!Takes(*kernel, desc) || !Variants(*kernel, desc).ok()) continue;
         auto& problem = scratch[pdl];
         if (problem == nullptr) {
           ScratchOptions fill;
