@@ -281,6 +281,21 @@ TEST_F(LtKernelTest, WithoutCItGivesDAndRefusesABeta) {
   EXPECT_EQ(Fake().matmuls[0].c_data, At(0x13000));
 }
 
+TEST_F(LtKernelTest, ABetaOfZeroGivesDInItsOwnLayout) {
+  const auto kernel = Make("cublaslt/bf16");
+  GemmArgs args = Bf16();
+  args.beta = 1;
+  args.C = At(0x700000), args.Cdesc = RowMajor(kBf16, 48, 64, 80);
+  const auto launch = kernel->MakeLaunch(args);
+  ASSERT_TRUE(launch.ok());
+  EXPECT_EQ(
+      launch->Start({1, 0, At(0x11000), nullptr, nullptr, Out(0x13000)}, SomeWorkspace(), nullptr),
+      0);
+  ASSERT_EQ(Fake().matmuls.size(), 1u);
+  EXPECT_EQ(Fake().matmuls[0].c_data, At(0x13000));
+  EXPECT_EQ(Fake().matmuls[0].c.data[3], 64u);
+}
+
 TEST_F(LtKernelTest, ScalesInPlaceArePointedAt) {
   const auto kernel = Make("cublaslt/fp8_block");
   const GemmArgs args = Block();

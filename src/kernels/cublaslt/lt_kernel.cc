@@ -197,28 +197,31 @@ Result<LtLaunch> LtKernel::MakeLaunch(const GemmArgs& args, const GemmDesc& prob
   return launch;
 }
 
+Result<LtLaunch> LtKernel::MakeRehearsed(const GemmArgs& args) const {
+  const auto problem = Describe(args, desc().arch);
+  if (!problem.ok()) return problem.status();
+  const auto offer = OfferOf(*problem);
+  if (!offer.ok()) return offer.status();
+  auto launch = MakeLaunch(args, *problem, **offer);
+  if (!launch.ok()) return launch;
+  const std::uint32_t bit = std::uint32_t{1} << args.operation.variant;
+  if (((*offer)->rehearsed.load(std::memory_order_acquire) & bit) == 0) {
+    CULET_RETURN_IF_ERROR(launch->Rehearse());
+    (*offer)->rehearsed.fetch_or(bit, std::memory_order_release);
+  }
+  return launch;
+}
+
 Result<std::unique_ptr<PreparedKernel>> LtKernel::Prepare(const GemmArgs& args, int, int) {
   const ScopedDevice scope(ordinal_);
-  const auto launch = MakeLaunch(args);
+  const auto launch = MakeRehearsed(args);
   if (!launch.ok()) return launch.status();
-  CULET_RETURN_IF_ERROR(launch->Rehearse());
   return std::unique_ptr<PreparedKernel>(std::make_unique<PreparedLt>(*launch));
 }
 
 int LtKernel::Run(const GemmArgs& args, int, int, Workspace& workspace, cudaStream_t stream) {
-  const auto problem = Describe(args, desc().arch);
-  if (!problem.ok()) return static_cast<int>(problem.status().code());
-  const auto offer = OfferOf(*problem);
-  if (!offer.ok()) return static_cast<int>(offer.status().code());
-  const auto launch = MakeLaunch(args, *problem, **offer);
+  const auto launch = MakeRehearsed(args);
   if (!launch.ok()) return static_cast<int>(launch.status().code());
-  const std::uint32_t bit = std::uint32_t{1} << args.operation.variant;
-  if (((*offer)->rehearsed.load(std::memory_order_acquire) & bit) == 0) {
-    if (const Status status = launch->Rehearse(); !status.ok()) {
-      return static_cast<int>(status.code());
-    }
-    (*offer)->rehearsed.fetch_or(bit, std::memory_order_release);
-  }
   return launch->Start({args.alpha, args.beta, args.A, args.U, args.C, args.D}, workspace, stream);
 }
 

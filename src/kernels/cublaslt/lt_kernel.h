@@ -54,6 +54,8 @@ class LtKernel final : public ArgsKernel {
   Result<std::shared_ptr<Offer>> OfferOf(const GemmDesc& problem) const;
   Result<LtLaunch> MakeLaunch(const GemmArgs& args, const GemmDesc& problem,
                               const Offer& offer) const;
+  // MakeLaunch, of an algorithm that was rehearsed on this problem.
+  Result<LtLaunch> MakeRehearsed(const GemmArgs& args) const;
   Result<Handle> HandleOf(Library& library) const;
 
   const Format& format_;

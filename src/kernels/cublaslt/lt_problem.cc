@@ -199,7 +199,9 @@ Result<Problem> MakeProblem(const Library& library, const Format& format, const 
     placeholders.bias = kPlaceholder;
   }
   if (format.type == kE4m3) {
-    const std::int8_t fast = p.accumulate == Accumulate::kFast ? 1 : 0;
+    // Sums of blocks are promoted anyway, since each block has a scale.
+    const bool blocks = format.scaling.mode_a == kVec128_32F;
+    const std::int8_t fast = p.accumulate == Accumulate::kFast && !blocks ? 1 : 0;
     set.Add(Set(f, operation, kFastAccum, fast));
   }
   if (IsScaled(format)) {
