@@ -97,10 +97,10 @@ class LoopKernel final : public ArgsKernel {
 
   static KernelDesc MakeDesc() {
     KernelDesc desc;
-    desc.a.type = DataType::kFloat8_e4m3;
-    desc.b.type = DataType::kBfloat16;
-    desc.a.quant = {QuantType::kK, 128};
-    desc.b.quant = {QuantType::kB, 64};
+    desc.type_a = DataType::kFloat8_e4m3;
+    desc.type_b = DataType::kBfloat16;
+    desc.quant_a = {QuantType::kK, 128};
+    desc.quant_b = {QuantType::kB, 64};
     desc.tile_m = 128;
     desc.tile_n = 16;
     desc.cluster_m = 2;
@@ -297,10 +297,10 @@ TEST(TransposeTest, IdAndDescAreThoseOfTheTwin) {
   EXPECT_EQ(twin->id(), "loop/128x16/t");
   const KernelDesc& desc = twin->desc();
   EXPECT_TRUE(desc.transpose);
-  EXPECT_EQ(desc.a.type, DataType::kBfloat16);
-  EXPECT_EQ(desc.b.type, DataType::kFloat8_e4m3);
-  EXPECT_EQ(desc.a.quant, (QuantDesc{QuantType::kB, 64}));
-  EXPECT_EQ(desc.b.quant, (QuantDesc{QuantType::kK, 128}));
+  EXPECT_EQ(desc.type_a, DataType::kBfloat16);
+  EXPECT_EQ(desc.type_b, DataType::kFloat8_e4m3);
+  EXPECT_EQ(desc.quant_a, (QuantDesc{QuantType::kB, 64}));
+  EXPECT_EQ(desc.quant_b, (QuantDesc{QuantType::kK, 128}));
   EXPECT_EQ(desc.tile_m, 16);
   EXPECT_EQ(desc.tile_n, 128);
   EXPECT_EQ(desc.cluster_m, 1);
