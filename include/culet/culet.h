@@ -10,7 +10,7 @@
  * then; culet_last_error() has the sentence. Nothing is thrown, printed or aborted.
  * Structs: a caller sets `struct_size` to sizeof of the struct and zeroes the rest; fields that a
  * newer header adds are 0 for an older caller, and 0 is always the default. A struct larger than
- * this library knows is refused when the unknown part is not all 0.
+ * this library knows is refused when the unknown part is not all 0, and so is a `reserved` field.
  * Memory: device pointers for a CUDA engine, host pointers for the CPU's. The caller owns all of it.
  * Threads: engines and plans may be used from several threads at once; each concurrent stream or
  * captured graph needs a culet_workspace of its own. Destroying is up to one thread. */
@@ -81,6 +81,11 @@ enum { /* partial sums on tensor cores that keep fewer than 24 bits */
   CULET_ACCUMULATE_FAST = 1
 };
 
+enum { /* what happens to the sum before it is rounded and stored */
+  CULET_EPILOGUE_NONE = 0,
+  CULET_EPILOGUE_GATED_SILU = 1 /* silu(gate) * up of paired columns; reserved */
+};
+
 enum { /* what holds between two runs */
   CULET_DETERMINISM_FAST = 0,
   CULET_DETERMINISM_REPEATABLE = 1,     /* same problem and machine, same bits */
@@ -110,6 +115,7 @@ typedef struct culet_matrix {
   int32_t num;            /* matrices in the batch; 0 is 1 */
   const int32_t* offsets; /* group starts on the device; null: one matrix */
   const int32_t* idxs;    /* gathered rows on the device; null: all in order */
+  uint64_t reserved[4];   /* 0: room for what a newer header knows, as this struct lies in another */
 } culet_matrix;
 
 /* One product. The pointers A, U, C and D may be null for planning, tuning and explaining; they
@@ -130,6 +136,8 @@ typedef struct culet_problem {
   int32_t sm_budget; /* at most so many SMs (CPU: threads); 0 is all */
   int32_t accumulate;
   int32_t determinism;
+  int32_t epilogue;
+  int32_t reserved; /* 0 */
 } culet_problem;
 
 /* One device of the machine. */

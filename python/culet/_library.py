@@ -47,7 +47,7 @@ class Matrix(ctypes.Structure):
     _fields_ = [
         ("type", c_int32), ("order", c_int32), ("rows", c_int32), ("cols", c_int32),
         ("ld", c_int64), ("pack", c_int32), ("num", c_int32),
-        ("offsets", c_void_p), ("idxs", c_void_p),
+        ("offsets", c_void_p), ("idxs", c_void_p), ("reserved", c_uint64 * 4),
     ]
 
 
@@ -60,7 +60,8 @@ class Problem(_Versioned):
         ("beta", c_float), ("quant_a", c_int32), ("group_a", c_int32), ("quant_b", c_int32),
         ("group_b", c_int32), ("batch_dim", c_int32), ("bias", c_void_p), ("bias_type", c_int32),
         ("bias_axis", c_int32), ("pdl", c_int32), ("sm_budget", c_int32),
-        ("accumulate", c_int32), ("determinism", c_int32),
+        ("accumulate", c_int32), ("determinism", c_int32), ("epilogue", c_int32),
+        ("reserved", c_int32),
     ]
 
 

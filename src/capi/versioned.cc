@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -24,6 +25,8 @@ static_assert(static_cast<int>(QuantType::kTensor) == CULET_QUANT_TENSOR);
 static_assert(static_cast<int>(QuantType::kRow) == CULET_QUANT_ROW);
 static_assert(static_cast<int>(Accumulate::kPromoted) == CULET_ACCUMULATE_PROMOTED);
 static_assert(static_cast<int>(Accumulate::kFast) == CULET_ACCUMULATE_FAST);
+static_assert(static_cast<int>(Epilogue::kNone) == CULET_EPILOGUE_NONE);
+static_assert(static_cast<int>(Epilogue::kGatedSilu) == CULET_EPILOGUE_GATED_SILU);
 static_assert(static_cast<int>(Determinism::kFast) == CULET_DETERMINISM_FAST);
 static_assert(static_cast<int>(Determinism::kRepeatable) == CULET_DETERMINISM_REPEATABLE);
 static_assert(static_cast<int>(Determinism::kBatchInvariant) == CULET_DETERMINISM_BATCH_INVARIANT);
@@ -52,10 +55,22 @@ Status ToEnum(const char* name, std::int32_t value, Enum& out) {
   return {};
 }
 
+bool IsZero(std::uint64_t value) noexcept { return value == 0; }
+
+// Where a newer header has a field, this library would not do what the caller asks for.
+Status CheckReserved(const std::string& name, bool zero) {
+  if (zero) return {};
+  return Status(StatusCode::kInvalidArgument,
+                name +
+                    ".reserved is not 0: a newer header's field is set, or the struct was not "
+                    "zeroed; clear it, or use a newer libculet");
+}
+
 Status ToLayout(const std::string& name, const culet_matrix& matrix, MatrixLayout& layout) {
   CULET_RETURN_IF_ERROR(ToEnum((name + ".type").c_str(), matrix.type, layout.type));
   // An absent operand is a layout untouched, whatever else the struct holds.
   if (layout.type == DataType::kNull) return {};
+  CULET_RETURN_IF_ERROR(CheckReserved(name, std::ranges::all_of(matrix.reserved, IsZero)));
   CULET_RETURN_IF_ERROR(ToEnum((name + ".order").c_str(), matrix.order, layout.order));
   layout.rows = matrix.rows;
   layout.cols = matrix.cols;
@@ -80,6 +95,7 @@ Status BadStructSize(const char* name, std::size_t size, std::size_t known) {
 
 Status ToGemmArgs(const culet_problem& problem, GemmArgs& args) {
   args = GemmArgs{};
+  CULET_RETURN_IF_ERROR(CheckReserved("problem", problem.reserved == 0));
   CULET_RETURN_IF_ERROR(ToLayout("a", problem.a, args.Adesc));
   CULET_RETURN_IF_ERROR(ToLayout("u", problem.u, args.Udesc));
   CULET_RETURN_IF_ERROR(ToLayout("b", problem.b, args.Bdesc));
@@ -105,6 +121,7 @@ Status ToGemmArgs(const culet_problem& problem, GemmArgs& args) {
   op.pdl = problem.pdl != 0;
   op.sm_budget = problem.sm_budget;
   CULET_RETURN_IF_ERROR(ToEnum("accumulate", problem.accumulate, op.accumulate));
+  CULET_RETURN_IF_ERROR(ToEnum("epilogue", problem.epilogue, op.epilogue));
   return ToEnum("determinism", problem.determinism, op.determinism);
 }
 
