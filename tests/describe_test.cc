@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "culet/desc.h"
+#include "culet/packing.h"
 #include "culet/problem.h"
 #include "gemm/extent.h"
 
@@ -527,10 +528,7 @@ TEST(Describe, DifferentProblemsHaveDifferentKeys) {
       [](auto& a) { a.Vdesc.type = DataType::kFloat8_ue8m0; },
       [](auto& a) { a.Udesc = ColMajor(DataType::kFloat32, kM, 3, 8); },
       [](auto& a) { a.Vdesc = RowMajor(DataType::kFloat32, 3, 2, 4); },
-      [](auto& a) { a.Adesc.pack = 1; },
-      [](auto& a) { a.Bdesc.pack = 1; },
-      [](auto& a) { a.Udesc.pack = 1; },
-      [](auto& a) { a.Vdesc.pack = 1; },
+      [](auto& a) { a.Bdesc = PackedLayout(a.Bdesc, *FindPackFormat(kPackPanels64)); },
       [](auto& a) { a.operation.bias = {}; },
       [](auto& a) { a.operation.bias.type = DataType::kBfloat16; },
       [](auto& a) { a.operation.bias.axis = Bias::Axis::kM; },
@@ -592,8 +590,6 @@ TEST(Transposed, IsTheKeyOfTheSwappedProblemAndItsOwnInverse) {
     if (one_in(3)) args.operation.bias.axis = Bias::Axis::kM;
     if (one_in(2)) args.operation.batch_dim = 1;
     if (one_in(2)) args.A = Moved(args.A, 4);
-    if (one_in(4)) args.Adesc.pack = 2;
-    if (one_in(4)) args.Udesc.pack = 3;
     if (one_in(4)) args.Adesc.num = args.Bdesc.num = args.Ddesc.num = 3;
     const auto desc = Describe(args, 0);
     ASSERT_TRUE(desc.ok()) << desc.status().ToString();

@@ -10,6 +10,7 @@
 #include "culet/device.h"
 #include "culet/dispatch_cache.h"
 #include "culet/kernel.h"
+#include "culet/packing.h"
 #include "culet/registry.h"
 #include "culet/status.h"
 #include "culet/tuner.h"
@@ -117,8 +118,8 @@ struct TuneReport {
 
 struct GemmOptions {
   std::string device = "cpu";  ///< "cpu", "cuda" or "cuda:N"
-  HardwareRates rates;         ///< used when `measured`; else TypicalRates
-  std::string providers;       ///< as in Registry::Builtin
+  HardwareRates rates = {};    ///< used when `measured`; else TypicalRates
+  std::string providers = {};  ///< as in Registry::Builtin
 };
 
 /// The engine of one device. Safe for concurrent use, except for Register.
@@ -146,6 +147,23 @@ class Gemm {
   /// The same with a given kernel alone. Errors: UNSUPPORTED with the kernel's reason; as
   /// Kernel::Prepare.
   Result<GemmPlan> Plan(const GemmArgs& args, const LaunchSpec& spec);
+
+  /// Bytes that Pack fills for a plain weight, B (k, n). `format` is a PackFormat::number.
+  /// Errors: INVALID_ARGUMENT for a format or layout that is none, UNSUPPORTED for a type that the
+  /// format does not take.
+  Result<std::size_t> PackedSize(const MatrixLayout& weight, int format) const;
+
+  /// Packs a plain weight, both in the memory of this engine's device: the layout to give for B
+  /// instead of the plain one, with `packed` for B. Whether it pays depends on the kernels that
+  /// read the format (Kernel::packs); explain() compares problems. On a GPU asynchronous on
+  /// `stream`. Errors: as PackedSize; INVALID_ARGUMENT for a null pointer, RESOURCE_EXHAUSTED when
+  /// `bytes` is too small; as PackFormat::PackOnDevice.
+  Result<MatrixLayout> Pack(const void* weight, const MatrixLayout& layout, int format,
+                            void* packed, std::size_t bytes, cudaStream_t stream = nullptr) const;
+
+  /// The plain weight again, in host memory. Errors: as Pack; UNSUPPORTED on a GPU.
+  Status Unpack(const void* packed, const MatrixLayout& packed_layout, void* weight,
+                const MatrixLayout& layout) const;
 
   /// The kernel for a problem; kMeasure tunes when there is no measured entry. `stream` is the one
   /// that it is about to be launched on. Errors: UNSUPPORTED with every kernel's reason;

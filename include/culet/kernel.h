@@ -77,6 +77,10 @@ class Kernel {
   /// what KernelDesc states: arch, types, scales, epilogue, determinism, packs, striding.
   virtual Feasibility why(const GemmDesc& desc) const noexcept;
 
+  /// The packed formats of B that the kernel reads beside plain ones (PackFormat::number); none by
+  /// default.
+  virtual std::span<const int> packs() const noexcept;
+
   /// The largest useful swizzle for `shape` = (m, n, k, num).
   virtual int GetMaxSwizzle(const int4& shape) const = 0;
 

@@ -22,7 +22,7 @@ struct MatrixLayout {
   int rows = 0;
   int cols = 0;
   std::int64_t ld = 0;            ///< elements between the starts of two rows (columns); > 0
-  int pack = 0;                   ///< 0: plain. Other values are reserved for packed orders
+  int pack = 0;                   ///< 0: plain; of B also a PackFormat::number (packing.h)
   int num = 1;                    ///< matrices in the batch, or 1
   const int* offsets = nullptr;   ///< group starts, (num + 1), on the device; null for kFlat
   const int* idxs = nullptr;      ///< gathered rows, on the device; null unless kIndexed

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "culet/desc.h"
+#include "culet/packing.h"
 #include "gemm/extent.h"
 
 namespace culet {
@@ -28,8 +29,10 @@ bool IsNamed(Enum value) noexcept {
 }
 
 std::uint8_t AlignmentClass(const void* data, const MatrixLayout& layout) noexcept {
+  // What is packed has no pitch.
+  const std::int64_t pitch = layout.pack == 0 ? layout.ld : 0;
   const std::uint64_t bits = reinterpret_cast<std::uintptr_t>(data) |
-                             static_cast<std::uint64_t>(layout.ld) * SizeOf(layout.type) | 16u;
+                             static_cast<std::uint64_t>(pitch) * SizeOf(layout.type) | 16u;
   return static_cast<std::uint8_t>(1u << std::countr_zero(bits));
 }
 
@@ -68,6 +71,30 @@ Status CheckLayout(std::string_view name, const void* data, const MatrixLayout& 
                     name, layout.rows, layout.cols, layout.ld));
   }
   return CheckPointer(name, data, layout.type);
+}
+
+// B alone may be packed, and as Gemm::Pack leaves it.
+Status CheckPack(std::string_view name, const MatrixLayout& layout) {
+  if (layout.pack == 0 || layout.type == DataType::kNull) return {};
+  const PackFormat* const format = FindPackFormat(layout.pack);
+  if (name != "B" || format == nullptr) {
+    return Invalid("{}desc.pack is {}; {}", name, layout.pack,
+                   name != "B" ? "only B is packed, set it to 0"
+                               : "that is no packed format, take the layout that Gemm::Pack gives");
+  }
+  if (const char* const reason = format->why(layout.type)) {
+    return Invalid("Bdesc.type is {}, but {} {}", ToString(layout.type), format->name(), reason);
+  }
+  if (layout.order != Order::kColMajor || layout.ld != layout.rows || layout.num != 1) {
+    return Invalid(
+        "Bdesc is packed ({}), but its order, ld and num are {}, {} and {}; take the layout that "
+        "Gemm::Pack gives",
+        format->name(), ToString(layout.order), layout.ld, layout.num);
+  }
+  if (PackedBytes(layout) < 0) {
+    return Status(StatusCode::kOutOfRange, "a packed B of this size does not fit in 63 bits");
+  }
+  return {};
 }
 
 Status CheckShape(std::string_view name, const MatrixLayout& layout, std::int64_t rows,
@@ -188,6 +215,12 @@ Status CheckProblem(const GemmArgs& args) {
   CULET_RETURN_IF_ERROR(CheckLayout("A", args.A, args.Adesc));
   CULET_RETURN_IF_ERROR(CheckLayout("B", args.B, args.Bdesc));
   CULET_RETURN_IF_ERROR(CheckLayout("D", args.D, args.Ddesc));
+  CULET_RETURN_IF_ERROR(CheckPack("A", args.Adesc));
+  CULET_RETURN_IF_ERROR(CheckPack("B", args.Bdesc));
+  CULET_RETURN_IF_ERROR(CheckPack("D", args.Ddesc));
+  CULET_RETURN_IF_ERROR(CheckPack("U", args.Udesc));
+  CULET_RETURN_IF_ERROR(CheckPack("V", args.Vdesc));
+  if (args.beta != 0.0f) CULET_RETURN_IF_ERROR(CheckPack("C", args.Cdesc));
   const int m = args.Adesc.rows, k = args.Adesc.cols, n = args.Bdesc.cols;
   CULET_RETURN_IF_ERROR(CheckShape("B", args.Bdesc, k, n, "A (m, k) times B (k, n)"));
   CULET_RETURN_IF_ERROR(CheckShape("D", args.Ddesc, m, n, "D (m, n) = A (m, k) B (k, n)"));

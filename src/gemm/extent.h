@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "culet/packing.h"
 #include "culet/problem.h"
 
 namespace culet {
@@ -38,7 +39,11 @@ struct Footprint {
   std::int64_t pitch_bytes = 0;
 };
 
-constexpr Footprint FootprintOf(const MatrixLayout& layout) noexcept {
+inline Footprint FootprintOf(const MatrixLayout& layout) noexcept {
+  if (layout.pack != 0) {
+    const std::int64_t bytes = PackedBytes(layout);
+    return {bytes, bytes, bytes};
+  }
   const auto size = static_cast<std::int64_t>(SizeOf(layout.type));
   return {ByteExtent(layout), InnerOf(layout) * size, layout.ld * size};
 }

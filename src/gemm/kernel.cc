@@ -1,5 +1,6 @@
 #include "culet/kernel.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -99,8 +100,12 @@ Feasibility Kernel::why(const GemmDesc& problem) const noexcept {
     if (operand->striding != Striding::kFlat) {
       return Feasibility::Refuse("takes flat matrices, no groups");
     }
-    if (operand->pack != 0 || operand->scale_pack != 0) {
-      return Feasibility::Refuse("takes plain operands, not packed ones");
+    const bool weight = operand == &problem.b;
+    if ((operand->pack != 0 && !weight) || operand->scale_pack != 0) {
+      return Feasibility::Refuse("takes packed weights in place of B alone");
+    }
+    if (operand->pack != 0 && std::ranges::find(packs(), operand->pack) == packs().end()) {
+      return Feasibility::Refuse("reads no weights of this packed format");
     }
     if (operand->zero_type != DataType::kNull && !desc_.zero_points) {
       return Feasibility::Refuse("takes no zero points");
@@ -114,6 +119,8 @@ Result<std::unique_ptr<PreparedKernel>> Kernel::Prepare(const GemmArgs& args, in
   return std::unique_ptr<PreparedKernel>(
       std::make_unique<KeptArguments>(*this, args, swizzle, splits));
 }
+
+std::span<const int> Kernel::packs() const noexcept { return {}; }
 
 Result<int> Kernel::GetVariants(const GemmDesc&) const { return 1; }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "culet/packing.h"
 #include "gemm/runtime.h"
 #include "gemm/scratch_compare.h"
 #include "gemm/scratch_fill.h"
@@ -220,7 +221,7 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
   if (*described != desc || desc.epilogue != Epilogue::kNone) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("'{}' is not the key of a plain product; take desc from Describe or "
-                              "MakeDesc, without groups, packs or a fused epilogue",
+                              "MakeDesc, without groups or a fused epilogue",
                               culet::ToString(desc)));
   }
 
@@ -242,6 +243,11 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
   CULET_RETURN_IF_ERROR(impl->image.Allocate(bytes));
   impl->sets.reserve(sets);
   CULET_RETURN_IF_ERROR(FillBlock(desc, impl->at, options, impl->image.data()));
+  if (const Region& packed = impl->at.packed_b; packed.present()) {
+    FindPackFormat(desc.b.pack)
+        ->Pack(impl->image.data() + impl->at.b.data, impl->at.b.layout,
+               impl->image.data() + packed.data);
+  }
   for (std::size_t i = 0; i < sets; ++i) {
     std::byte* base = impl->block.data() + i * bytes;
     CULET_RETURN_IF_ERROR(i == 0 ? impl->ToDevice(base, impl->image.data(), bytes)

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "culet/packing.h"
 #include "gemm/extent.h"
 
 namespace culet {
@@ -79,6 +80,19 @@ class Arranger {
     return {};
   }
 
+  // Bytes without lines.
+  void PlacePacked(const MatrixLayout& layout, std::size_t bytes, std::size_t alignment,
+                   Region& region) {
+    region.layout = layout;
+    region.lines = 1;
+    region.line_bytes = region.pitch_bytes = bytes;
+    region.begin = next_;
+    region.data = region.begin + RoundUp(kInputGuardBytes, kBlockAlignment) +
+                  (alignment < 16 ? alignment : 0);
+    region.end = RoundUp(region.data + bytes + kInputGuardBytes, kBlockAlignment);
+    next_ = region.end;
+  }
+
   std::size_t bytes() const noexcept { return next_; }
 
  private:
@@ -147,6 +161,17 @@ Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
   CULET_RETURN_IF_ERROR(scales("U", "a.scale_align", desc.a, desc.m, true, result.u));
   CULET_RETURN_IF_ERROR(place("B", "b.align", desc.b, desc.k, desc.n, result.b));
   CULET_RETURN_IF_ERROR(scales("V", "b.scale_align", desc.b, desc.n, false, result.v));
+  if (desc.b.pack != 0) {
+    const PackFormat* const format = FindPackFormat(desc.b.pack);
+    if (format == nullptr || PackedBytes(PackedLayout(result.b.layout, *format)) < 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("desc.b.pack is {}, which is no format of a weight of this size",
+                                desc.b.pack));
+    }
+    const MatrixLayout packed = PackedLayout(result.b.layout, *format);
+    arranger.PlacePacked(packed, static_cast<std::size_t>(PackedBytes(packed)), desc.b.align,
+                         result.packed_b);
+  }
   CULET_RETURN_IF_ERROR(place("C", "c.align", desc.c, desc.m, desc.n, result.c));
   const int bias_length = desc.bias_axis == Bias::Axis::kN ? desc.n : desc.m;
   CULET_RETURN_IF_ERROR(arranger.Place(
@@ -179,8 +204,9 @@ GemmArgs ArgsOver(const Arrangement& arrangement, const GemmDesc& desc, float al
   args.Adesc = arrangement.a.layout;
   args.U = at(arrangement.u);
   args.Udesc = arrangement.u.layout;
-  args.B = at(arrangement.b);
-  args.Bdesc = arrangement.b.layout;
+  const Region& b = arrangement.packed_b.present() ? arrangement.packed_b : arrangement.b;
+  args.B = at(b);
+  args.Bdesc = b.layout;
   args.V = at(arrangement.v);
   args.Vdesc = arrangement.v.layout;
   args.C = at(arrangement.c);

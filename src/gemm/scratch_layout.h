@@ -27,6 +27,7 @@ struct Region {
 /// All operands of a problem. D comes last: [0, d.begin) is the inputs.
 struct Arrangement {
   Region a, u, b, v, c, bias, d;
+  Region packed_b;  ///< where B is packed: what kernels read in place of `b`, which is plain
   std::size_t bytes = 0;
 };
 

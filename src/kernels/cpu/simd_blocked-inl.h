@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "culet/packing.h"
 #include "kernels/cpu/simd_blocked.h"
 #include "kernels/cpu/simd_pack-inl.h"
 
@@ -104,6 +105,14 @@ inline void PackActivations(const GemmArgs& args, std::int64_t first, const RowT
       args.operation.sm_budget);
 }
 
+// Where element (k, column) of a weight in panels lies (kPackPanels64).
+inline const std::byte* PanelElement(const GemmArgs& args, std::int64_t k, std::int64_t column) {
+  const std::int64_t element =
+      (column / kPanelColumns * args.Bdesc.rows + k) * kPanelColumns + column % kPanelColumns;
+  return static_cast<const std::byte*>(args.B) +
+         element * static_cast<std::int64_t>(SizeOf(args.Bdesc.type));
+}
+
 // B[k .. k + depth, column .. column + width) as panels of `panel_width` columns; the last one is
 // filled up with zeros.
 template <class Decoder>
@@ -114,6 +123,12 @@ void PackWeights(const GemmArgs& args, std::int64_t k, std::size_t depth, std::i
     float* HWY_RESTRICT out =
         panels + at / panel_width * panel_width * kBlockedDepth + at % panel_width;
     const std::size_t count = std::min(kLanes, columns - std::min(at, columns));
+    if (args.Bdesc.pack != 0) {  // a row of k at a time, decoded as it lies
+      const std::int64_t from = column + static_cast<std::int64_t>(count > 0 ? at : 0);
+      PackRows(args.Bdesc.type, PanelElement(args, k, from), kPanelColumns, count, depth, out,
+               panel_width);
+      continue;
+    }
     const void* source =
         count > 0 ? ElementAt(args.B, args.Bdesc, k, column + static_cast<std::int64_t>(at))
                   : args.B;
@@ -135,6 +150,12 @@ inline Prefetcher NextWeights(const GemmArgs& args, std::size_t k, std::int64_t 
   const std::size_t size = SizeOf(args.Bdesc.type);
   const std::size_t depth = std::min<std::size_t>(kBlockedDepth, all - k);
   const auto columns = static_cast<std::size_t>(width);
+  if (args.Bdesc.pack != 0) {
+    const std::size_t panels = (columns + kPanelColumns - 1) / kPanelColumns;
+    const std::size_t row = kPanelColumns * size;
+    return Prefetcher(PanelElement(args, static_cast<std::int64_t>(k), column),
+                      static_cast<std::int64_t>(all * row), panels, depth * row);
+  }
   const bool by_column = args.Bdesc.order == Order::kColMajor;
   return Prefetcher(ElementAt(args.B, args.Bdesc, static_cast<std::int64_t>(k), column),
                     args.Bdesc.ld * static_cast<std::int64_t>(size), by_column ? columns : depth,

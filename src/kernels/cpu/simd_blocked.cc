@@ -61,6 +61,11 @@ class BlockedKernel final : public ArgsKernel {
     return SimdWhy(p);
   }
 
+  std::span<const int> packs() const noexcept override {
+    static constexpr int kPacks[] = {kPackPanels64};
+    return kPacks;
+  }
+
   WorkspaceSize workspace_size(const GemmDesc& p, int, int) const noexcept override {
     const auto m = static_cast<std::size_t>(p.m);
     const auto threads = static_cast<std::size_t>(ThreadLimit(p.sm_budget));
