@@ -19,9 +19,7 @@ using sm90::EpilogueKind;
 using sm90::SwapKernel;
 using sm90::SwapLaunch;
 
-// Beyond, kernels with large tiles of A are the better family on every shape measured.
-constexpr int kMaxRowsOfA = 256;
-constexpr int kMaxTokenTiles = 4;
+constexpr int kMaxGrid = 65535;  // along y and z
 
 struct Planned : SwapLaunch {
   bool Rebind(const sm90::GemmOperands& operands) { return sm90::RebindSwap(operands, this); }
@@ -46,9 +44,8 @@ class Swap final : public sm90::BlockScaledKernel<Planned> {
     if (p.a.align < 16 || p.b.align < 16)
       return Feasibility::Refuse("A and B, pointers and rows, must be aligned to 16 bytes (TMA)");
     if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");
-    if (p.m > kMaxRowsOfA || CeilDiv(p.m, kernel_.tokens()) > kMaxTokenTiles)
-      return Feasibility::Refuse("made for fewer rows of A");
-    if (CeilDiv(p.n, kernel_.rows()) > 65535) return Feasibility::Refuse("n is too large");
+    if (CeilDiv(p.m, kernel_.tokens()) > kMaxGrid) return Feasibility::Refuse("m is too large");
+    if (CeilDiv(p.n, kernel_.rows()) > kMaxGrid) return Feasibility::Refuse("n is too large");
     return Feasibility::Ok();
   }
 
