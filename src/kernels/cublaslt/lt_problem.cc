@@ -20,11 +20,10 @@ constexpr Reach kAmpere = {800, kLatest, kLeastVersion};
 constexpr Reach kAda = {890, kLatest, kLeastVersion};
 constexpr Reach kHopper = {900, 900, 120900};
 
-// PyTorch's calls on one H200 (12 layers of bench/llm_shapes.txt, M from 1 to 8192) take these
-// times with an error, root mean square, of 9 % (16 bits), 12 % (tensors), 23 % (rows) and 20 %
-// (blocks). F32 is a guess.
+// Near what PyTorch's calls take on one H200 (12 layers of bench/llm_shapes.txt, M from 1 to 8192);
+// a test holds them within a factor of 1.5. F32 is a guess.
 constexpr Costs kCosts16 = {4, 0.95, 0.90}, kCosts32 = {4, 0.80, 0.70},
-                kCostsTensors = {4, 0.95, 0.85}, kCostsRows = {6, 0.60, 0.85},
+                kCostsTensors = {4, 0.95, 0.85}, kCostsRows = {8, 0.60, 0.85},
                 kCostsBlocks = {6, 0.70, 0.85};
 
 constexpr Format kFormats[] = {
@@ -116,6 +115,10 @@ Feasibility WhyNot(const Format& format, const GemmDesc& p) noexcept {
     return Feasibility::Refuse("takes C in the type and the order of D");
   }
   if (p.type_bias != DataType::kNull) {
+    // Seen with 13.1.0 on an H200: some algorithms add it to a sum that was rounded already.
+    if (halves && p.d.type != kF32) {
+      return Feasibility::Refuse("adds a bias to a sum of 16 bits, rounded before");
+    }
     if (p.type_bias != BiasTypeFor(p.a.type, p.d.type)) {
       return Feasibility::Refuse(
           "takes a bias of D's type (for FP8 with D in F32: a BF16 one) and no other");

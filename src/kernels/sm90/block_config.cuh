@@ -38,9 +38,10 @@ struct BlockConfig {
   static constexpr int kBlocksM = kTileM / kWarpgroupsM / 64;  // m64 blocks of a warpgroup
   static constexpr int kColumns = kTileN / kWarpgroupsN;       // of a warpgroup, and of a product
   // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
-  // then hides under its own next product, not only under the other warpgroup's.
+  // then hides under its own next product, not only under the other warpgroup's. Without scales to
+  // multiply ptxas spills there.
   static constexpr bool kTwoInFlight =
-      kPromotes && kBlocksM == 1 && kWarpgroups == 2 && kColumns <= 128;
+      kScaled && kBlocksM == 1 && kWarpgroups == 2 && kColumns <= 128;
   // k-blocks of straight-line code where there are two: at its end both have been waited for, which
   // costs 200 to 300 clocks, but code costs instruction cache and registers: products of 112
   // columns spill beyond four, those of 64 are slower beyond the stages of the ring, which eight go

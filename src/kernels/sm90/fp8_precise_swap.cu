@@ -7,11 +7,8 @@ namespace {
 struct List {
   static constexpr SwapInstance kAll[] = {
       {{.tokens = 8, .min_ctas = 4}, 48, Hold(2, 3, 4)},
-      {{.tokens = 8, .min_ctas = 4, .stage_blocks = 2}, 48, Hold(2)},
       {{.tokens = 16, .min_ctas = 4}, 46, Hold(2, 3, 4)},
-      {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, 50, Hold(2)},
       {{.tokens = 32, .min_ctas = 4}, 58, Hold(2, 3)},
-      {{.tokens = 32, .min_ctas = 2, .stage_blocks = 2}, 88, Hold(1, 2)},
       {{.tokens = 48, .min_ctas = 2}, 79, Hold(2)},
       {{.tokens = 64, .min_ctas = 2}, 102, Hold(2)},
       {{.tokens = 64, .product_tokens = 32, .depth = 1, .min_ctas = 4}, 72, Hold(3, 4), "p32"},

@@ -6,7 +6,7 @@ namespace {
 
 struct List {
   static constexpr SwapInstance kAll[] = {
-      {{.tokens = 16, .min_ctas = 4}, 50, Hold(2, 4), "f32"},
+      {{.tokens = 16, .min_ctas = 4}, 51, Hold(2, 4), "f32"},
       {{.tokens = 64, .product_tokens = 32, .depth = 1, .min_ctas = 4}, 75, Hold(1, 3), "f32"},
   };
 };
