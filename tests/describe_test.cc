@@ -431,12 +431,13 @@ TEST(Describe, KeepsWhatDecidesLegalityAndSpeed) {
 TEST(Describe, KnowsGroupsAndGathers) {
   const int table[3] = {};
   GemmArgs args = Dense();
-  args.Adesc.offsets = table;
+  args.Adesc.offsets = args.Ddesc.offsets = table;
   args.Adesc.num = args.Bdesc.num = args.Ddesc.num = 2;
+  args.Bdesc.batch_stride = args.Bdesc.ld * kN;
   auto desc = Describe(args, 0);
   ASSERT_TRUE(desc.ok());
   EXPECT_EQ(desc->a.striding, Striding::kBlocked);
-  EXPECT_EQ(desc->b.striding, Striding::kBlocked);
+  EXPECT_EQ(desc->b.striding, Striding::kFlat);
   EXPECT_EQ(desc->num, 2);
   EXPECT_EQ(desc->group_axis, 0);
   args.Adesc.idxs = table;
@@ -532,7 +533,6 @@ TEST(Describe, DifferentProblemsHaveDifferentKeys) {
       [](auto& a) { a.operation.bias = {}; },
       [](auto& a) { a.operation.bias.type = DataType::kBfloat16; },
       [](auto& a) { a.operation.bias.axis = Bias::Axis::kM; },
-      [](auto& a) { a.operation.epilogue = Epilogue::kGatedSilu; },
       [](auto& a) { a.operation.batch_dim = 1; },
       [](auto& a) { a.operation.sm_budget = 1; },
       [](auto& a) { a.operation.pdl = true; },
@@ -572,6 +572,17 @@ GemmArgs SwappedOperands(const GemmArgs& args) {
   return t;
 }
 
+// Three matrices of every operand.
+GemmArgs InBatches(GemmArgs args) {
+  for (MatrixLayout* layout :
+       {&args.Adesc, &args.Bdesc, &args.Udesc, &args.Vdesc, &args.Cdesc, &args.Ddesc}) {
+    if (layout->type == DataType::kNull) continue;
+    layout->num = 3;
+    layout->batch_stride = layout->ld * (layout->rows + layout->cols);
+  }
+  return args;
+}
+
 TEST(Transposed, IsTheKeyOfTheSwappedProblemAndItsOwnInverse) {
   std::mt19937 random(11);
   const auto one_in = [&](unsigned n) { return random() % n == 0; };
@@ -590,7 +601,7 @@ TEST(Transposed, IsTheKeyOfTheSwappedProblemAndItsOwnInverse) {
     if (one_in(3)) args.operation.bias.axis = Bias::Axis::kM;
     if (one_in(2)) args.operation.batch_dim = 1;
     if (one_in(2)) args.A = Moved(args.A, 4);
-    if (one_in(4)) args.Adesc.num = args.Bdesc.num = args.Ddesc.num = 3;
+    if (one_in(4)) args = InBatches(args);
     const auto desc = Describe(args, 0);
     ASSERT_TRUE(desc.ok()) << desc.status().ToString();
     const auto swapped = Describe(SwappedOperands(args), 0);

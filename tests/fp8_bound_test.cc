@@ -59,7 +59,7 @@ Worst Compare(const GemmDesc& desc, Fill fill, int bits) {
   EXPECT_TRUE(at.ok());
   std::vector<std::byte> block(at->bytes);
   EXPECT_TRUE(FillBlock(desc, *at, options, block.data()).ok());
-  const Oracle oracle = *MakeOracle(desc, *at, options, block.data());
+  const Oracle oracle = *MakeOracle(desc, *at, options, block.data(), {14, kInterval});
   const auto load = [&](const Region& region, int row, int col) {
     return LoadAsDouble(block.data() + region.data, region.layout.type,
                         IndexOf(region.layout, row, col));

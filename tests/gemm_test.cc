@@ -165,7 +165,7 @@ TEST_F(GemmTest, AProblemNobodyTakesIsRefusedWithEveryReason) {
   FakeKernel* fake = Add("fake", 1.0);
   fake->refusal = "dislikes everything";
   GemmDesc desc = Problem(3);
-  desc.epilogue = Epilogue::kGatedSilu;
+  desc.b.pack = 77;
   const auto spec = gemm_.Choose(desc);
   ASSERT_EQ(spec.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(spec.status().message(), HasSubstr("dislikes everything"));

@@ -320,13 +320,9 @@ TEST(Reference, RefusesWithAReason) {
     return !kernel->is_feasible(changed) && std::strlen(kernel->why(changed).reason()) > 0;
   };
   EXPECT_TRUE(refused([](GemmDesc& d) { d.arch = 900; }));
-  EXPECT_TRUE(refused([](GemmDesc& d) { d.epilogue = Epilogue::kGatedSilu; }));
   EXPECT_TRUE(refused([](GemmDesc& d) { d.num = 2, d.group_axis = 0; }));
   EXPECT_TRUE(refused([](GemmDesc& d) { d.a.striding = Striding::kIndexed; }));
   EXPECT_TRUE(refused([](GemmDesc& d) { d.b.pack = 1; }));
-  EXPECT_TRUE(refused([](GemmDesc& d) {
-    d.b.quant = {QuantType::kK, 32}, d.b.scale_type = DataType::kFloat8_ue8m0;
-  }));
   EXPECT_TRUE(refused([](GemmDesc& d) { d.a.type = DataType::kFloat8_ue8m0; }));
   // The strictest mode is kept, so that there is always an answer.
   desc.determinism = Determinism::kBatchInvariant;

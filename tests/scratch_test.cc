@@ -400,7 +400,6 @@ TEST(Scratch, BadRequestsAreRefusedWithTheirName) {
   expect("desc.arch is 900", [](GemmDesc& d, Options&) { d.arch = 900; });
   expect("Adesc.type", [](GemmDesc& d, Options&) { d.a.type = DataType::kNull; });
   expect("not the key", [](GemmDesc& d, Options&) { d.num = 2; });
-  expect("not the key", [](GemmDesc& d, Options&) { d.epilogue = Epilogue::kGatedSilu; });
   expect("desc.b.pack is 3", [](GemmDesc& d, Options&) { d.b.pack = 3; });
   expect("not the key", [](GemmDesc& d, Options&) { d.a.scale_type = DataType::kFloat32; });
   expect("group size 0", [](GemmDesc& d, Options&) {

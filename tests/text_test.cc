@@ -41,13 +41,13 @@ void CheckNames(const std::vector<std::string>& names) {
 }
 
 TEST(Text, DataType) {
-  CheckNames<DataType>(
-      {"none", "float32", "float16", "bfloat16", "float8_e4m3", "float8_ue8m0", "int32"});
+  CheckNames<DataType>({"none", "float32", "float16", "bfloat16", "float8_e4m3", "float8_ue8m0",
+                        "int32", "int4", "uint4", "float4_e2m1"});
 }
 TEST(Text, Order) { CheckNames<Order>({"col", "row"}); }
 TEST(Text, Striding) { CheckNames<Striding>({"flat", "blocked", "indexed"}); }
 TEST(Text, QuantType) { CheckNames<QuantType>({"none", "k", "block", "tensor", "row"}); }
-TEST(Text, Epilogue) { CheckNames<Epilogue>({"none", "gated_silu"}); }
+TEST(Text, Epilogue) { CheckNames<Epilogue>({"none", "gated_silu", "gated_silu_quant"}); }
 TEST(Text, DispatchPolicy) { CheckNames<DispatchPolicy>({"default", "measure", "reuse"}); }
 TEST(Text, Accumulate) { CheckNames<Accumulate>({"promoted", "fast"}); }
 TEST(Text, Determinism) { CheckNames<Determinism>({"fast", "repeatable", "batch_invariant"}); }

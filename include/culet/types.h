@@ -29,9 +29,9 @@ enum class DataType : std::uint8_t {
   kFloat8_e4m3,   ///< OCP E4M3: largest 448, no infinities, 0x7f and 0xff are NaN
   kFloat8_ue8m0,  ///< OCP scale format: a power of two, 2^(byte - 127)
   kInt32,         ///< ids, positions and indices of graphs; no product takes it
-  kInt4,          ///< -8 .. 7, two's complement; no product takes it yet
-  kUint4,         ///< 0 .. 15; no product takes it yet
-  kFloat4_e2m1,   ///< OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign; no product takes it yet
+  kInt4,          ///< -8 .. 7, two's complement
+  kUint4,         ///< 0 .. 15
+  kFloat4_e2m1,   ///< OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign
 };
 
 /// Bits per element; 0 for kNull.

@@ -13,4 +13,9 @@ constexpr std::int64_t IndexOf(const MatrixLayout& layout, std::int64_t row,
   return layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld;
 }
 
+/// Elements from the first matrix to matrix `index` of a batch; 0 for one that all share.
+constexpr std::int64_t BatchOffset(const MatrixLayout& layout, std::int64_t index) noexcept {
+  return layout.num > 1 ? index * layout.batch_stride : 0;
+}
+
 }  // namespace culet

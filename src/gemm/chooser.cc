@@ -35,7 +35,7 @@ GemmDesc WithoutPdl(GemmDesc desc) noexcept {
 }  // namespace
 
 DataType RateType(const GemmDesc& desc) noexcept {
-  return SizeOf(desc.a.type) >= SizeOf(desc.b.type) ? desc.a.type : desc.b.type;
+  return BitsOf(desc.a.type) >= BitsOf(desc.b.type) ? desc.a.type : desc.b.type;
 }
 
 Status NoKernelFor(const GemmDesc& desc, const Registry& registry) {

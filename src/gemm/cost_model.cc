@@ -83,8 +83,8 @@ double TrafficBytes(const GemmDesc& p, const Grid& grid, const DeviceInfo& devic
                     int splits) noexcept {
   double bytes = MinimumBytes(p);
   if (p.arch != 0) {
-    const double bytes_a = static_cast<double>(p.m) * p.k * p.num * SizeOf(p.a.type);
-    const double bytes_b = static_cast<double>(p.n) * p.k * p.num * SizeOf(p.b.type);
+    const double bytes_a = static_cast<double>(p.m) * p.k * p.a.num * BitsOf(p.a.type) / 8;
+    const double bytes_b = static_cast<double>(p.n) * p.k * p.b.num * BitsOf(p.b.type) / 8;
     // An operand of half the cache survives while the other streams through the rest.
     const double kept = 0.5 * static_cast<double>(device.cache_bytes);
     if (bytes_a > kept) bytes += (grid.passes_a - 1) * bytes_a;

@@ -31,8 +31,10 @@ bool IsNamed(Enum value) noexcept {
 std::uint8_t AlignmentClass(const void* data, const MatrixLayout& layout) noexcept {
   // What is packed has no pitch.
   const std::int64_t pitch = layout.pack == 0 ? layout.ld : 0;
+  const std::int64_t stride = layout.num > 1 ? layout.batch_stride : 0;
   const std::uint64_t bits = reinterpret_cast<std::uintptr_t>(data) |
-                             static_cast<std::uint64_t>(pitch) * SizeOf(layout.type) | 16u;
+                             static_cast<std::uint64_t>(BytesOf(layout.type, pitch)) |
+                             static_cast<std::uint64_t>(BytesOf(layout.type, stride)) | 16u;
   return static_cast<std::uint8_t>(1u << std::countr_zero(bits));
 }
 
@@ -43,6 +45,44 @@ Status CheckPointer(std::string_view name, const void* data, DataType type) {
         data, SizeOf(type), ToString(type));
   }
   return {};
+}
+
+// The steps from matrix to matrix, and whether 4-bit elements begin at whole bytes.
+Status CheckBatchStride(std::string_view name, const MatrixLayout& layout) {
+  if (IsSubByte(layout.type) && (layout.ld % 2 != 0 || layout.batch_stride % 2 != 0)) {
+    return Invalid(
+        "{0}desc.ld is {1} and batch_stride {2}, but lines of {3} begin at whole bytes; make both "
+        "even",
+        name, layout.ld, layout.batch_stride, ToString(layout.type));
+  }
+  if (layout.batch_stride < 0) {
+    return Invalid("{}desc.batch_stride is {}; it must be >= 0", name, layout.batch_stride);
+  }
+  if (layout.num == 1 && layout.batch_stride != 0) {
+    return Invalid("{0}desc.batch_stride is {1} for one matrix; set {0}desc.num, or leave it 0",
+                   name, layout.batch_stride);
+  }
+  if (layout.num > 1 && layout.offsets == nullptr && layout.batch_stride == 0) {
+    return Invalid(
+        "{0}desc.num is {1}, but batch_stride is 0; give the elements between two matrices, or num "
+        "1 for one that all share",
+        name, layout.num);
+  }
+  return {};
+}
+
+// Matrices that are written must not share an element: they lie behind one another, or side by side
+// within the lines.
+Status CheckApart(std::string_view name, const MatrixLayout& layout) {
+  if (layout.num == 1 || layout.offsets != nullptr) return {};
+  const std::int64_t inner = InnerOf(layout), span = (OuterOf(layout) - 1) * layout.ld + inner;
+  if (layout.batch_stride >= span) return {};
+  const bool side_by_side =
+      layout.batch_stride >= inner && layout.batch_stride <= (layout.ld - inner) / (layout.num - 1);
+  if (side_by_side) return {};
+  return Invalid(
+      "{}desc.batch_stride is {}, so that its {} matrices of {} elements overlap; use at least {}",
+      name, layout.batch_stride, layout.num, span, span);
 }
 
 // One operand by itself: type, extents, ld, pointer.
@@ -63,12 +103,14 @@ Status CheckLayout(std::string_view name, const void* data, const MatrixLayout& 
                    name, layout.ld, ToString(layout.order), layout.rows, layout.cols,
                    InnerOf(layout));
   }
+  CULET_RETURN_IF_ERROR(CheckBatchStride(name, layout));
   if (ByteExtent(layout) < 0) {
     return Status(
         StatusCode::kOutOfRange,
-        fmt::format("{}desc spans {} x {} elements with ld {}: its bytes do not fit in 63 "
+        fmt::format("{}desc spans {} x {} elements with ld {}{}: its bytes do not fit in 63 "
                     "bits; split the problem",
-                    name, layout.rows, layout.cols, layout.ld));
+                    name, layout.rows, layout.cols, layout.ld,
+                    layout.num > 1 ? fmt::format(", {} times", layout.num) : ""));
   }
   return CheckPointer(name, data, layout.type);
 }
@@ -106,6 +148,10 @@ Status CheckShape(std::string_view name, const MatrixLayout& layout, std::int64_
   return {};
 }
 
+// Elements of D that share a scale, and the columns of a group of gates and ups.
+constexpr int kOutputGroup = 128;
+constexpr int kGatedColumns = 16;
+
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 // What shares a scale that is not a group of a given size.
@@ -114,9 +160,44 @@ std::string_view GranularityText(std::string_view operand, const QuantDesc& quan
   return operand == "a" ? "row" : "column";
 }
 
-// Scales of one operand. `outer` is m for A and n for B.
+// Scales are floats of some kind: a power of two, a short one or a whole one.
+Status CheckScaleType(std::string_view name, DataType type) {
+  if (IsFloat(type) || type == DataType::kFloat8_ue8m0 || type == DataType::kFloat8_e4m3) return {};
+  return Invalid(
+      "{}desc.type is {}; scales are float32, float16, bfloat16, float8_e4m3 or "
+      "float8_ue8m0",
+      name, ToString(type));
+}
+
+Status CheckZeroPoints(std::string_view operand, const ZeroPoints& zero, const QuantDesc& quant,
+                       const MatrixLayout& scales) {
+  if (zero.data == nullptr && zero.type == DataType::kNull) return {};
+  if (quant.type == QuantType::kNone) {
+    return Invalid("zero_{0} is given, but quant_{0}.type is none; zero points go with scales",
+                   operand);
+  }
+  if (zero.data == nullptr) {
+    return Invalid(
+        "zero_{}.data is null, but its type is {}; give the zero points or leave both "
+        "empty",
+        operand, ToString(zero.type));
+  }
+  if (!IsNamed(zero.type) || zero.type == DataType::kNull || zero.type == DataType::kFloat8_ue8m0) {
+    return Invalid("zero_{}.type is {}; give the element type of the zero points", operand,
+                   ToString(zero.type));
+  }
+  if (IsSubByte(zero.type) && (scales.ld % 2 != 0 || scales.batch_stride % 2 != 0)) {
+    return Invalid(
+        "zero_{}.type is {}, but the scales, whose layout the zero points have, have ld {} and "
+        "batch_stride {}; make both even, so that lines begin at whole bytes",
+        operand, ToString(zero.type), scales.ld, scales.batch_stride);
+  }
+  return CheckPointer(fmt::format("zero_{}.data", operand), zero.data, zero.type);
+}
+
+// Scales of one operand. `outer` is m for A and n for B; `num` is the operand's.
 Status CheckScales(std::string_view name, std::string_view operand, const QuantDesc& quant,
-                   const void* data, const MatrixLayout& layout, int outer, int k) {
+                   const void* data, const MatrixLayout& layout, int outer, int k, int num) {
   if (!IsNamed(quant.type)) {
     return Invalid("quant_{} has no such type ({}); use kNone, kK, kB, kTensor or kRow", operand,
                    static_cast<int>(quant.type));
@@ -140,6 +221,11 @@ Status CheckScales(std::string_view name, std::string_view operand, const QuantD
                    operand, quant.group_size, GranularityText(operand, quant));
   }
   CULET_RETURN_IF_ERROR(CheckLayout(name, data, layout));
+  CULET_RETURN_IF_ERROR(CheckScaleType(name, layout.type));
+  if (layout.num != num) {
+    return Invalid("{}desc.num is {}, but its operand has {} matrices; give as many", name,
+                   layout.num, num);
+  }
   const ScaleGroup group = ScaleGroupOf(quant, outer, k);
   const std::int64_t groups_k = CeilDiv(k, group.k);
   const std::int64_t groups_outer = CeilDiv(outer, group.outer);
@@ -149,6 +235,57 @@ Status CheckScales(std::string_view name, std::string_view operand, const QuantD
                                : fmt::format("per {}", GranularityText(operand, quant)));
   return operand == "a" ? CheckShape(name, layout, groups_outer, groups_k, meaning)
                         : CheckShape(name, layout, groups_k, groups_outer, meaning);
+}
+
+// D's scales, which the epilogue writes.
+Status CheckOutputQuant(const GemmArgs& args) {
+  const OutputQuant& given = args.operation.quant_d;
+  const MatrixLayout& d = args.Ddesc;
+  if (args.operation.epilogue != Epilogue::kGatedSiluQuant) {
+    if (given.quant == QuantDesc{} && given.scales == nullptr &&
+        given.layout.type == DataType::kNull) {
+      return {};
+    }
+    return Invalid(
+        "operation.quant_d is given, but the epilogue is {}, which writes no scales; use "
+        "gated_silu_quant, or leave quant_d empty",
+        ToString(args.operation.epilogue));
+  }
+  if (given.quant != QuantDesc{QuantType::kK, kOutputGroup}) {
+    return Invalid("operation.quant_d.quant is {} {}; the epilogue {} makes scales for k {}",
+                   ToString(given.quant.type), given.quant.group_size,
+                   ToString(args.operation.epilogue), kOutputGroup);
+  }
+  if (d.type != DataType::kFloat8_e4m3) {
+    return Invalid("Ddesc.type is {}; the epilogue {} writes float8_e4m3", ToString(d.type),
+                   ToString(args.operation.epilogue));
+  }
+  CULET_RETURN_IF_ERROR(CheckLayout("W", given.scales, given.layout));
+  if (given.layout.type != DataType::kFloat32) {
+    return Invalid("Wdesc.type is {}; D's scales are float32", ToString(given.layout.type));
+  }
+  if (given.layout.num != d.num) {
+    return Invalid("Wdesc.num is {}, but D has {} matrices; give as many", given.layout.num, d.num);
+  }
+  CULET_RETURN_IF_ERROR(CheckApart("W", given.layout));
+  return CheckShape("W", given.layout, d.rows, CeilDiv(d.cols, kOutputGroup),
+                    fmt::format("one scale for {} columns of D", kOutputGroup));
+}
+
+// D gives the number of matrices; what has one is shared.
+Status CheckBatch(const GemmArgs& args) {
+  const int num = args.Ddesc.num;
+  const auto check = [num](std::string_view name, const MatrixLayout& layout) -> Status {
+    if (layout.type == DataType::kNull || layout.num == 1 || layout.num == num) return {};
+    return Invalid(
+        "{}desc.num is {}, but D has {} matrices; give as many, or 1 for one that all "
+        "share",
+        name, layout.num, num);
+  };
+  CULET_RETURN_IF_ERROR(check("A", args.Adesc));
+  CULET_RETURN_IF_ERROR(check("B", args.Bdesc));
+  if (args.beta != 0.0f) CULET_RETURN_IF_ERROR(check("C", args.Cdesc));
+  return CheckApart("D", args.Ddesc);
 }
 
 Status CheckOperation(const Operation& op) {
@@ -186,28 +323,47 @@ Status CheckOperation(const Operation& op) {
   return CheckPointer("operation.bias.data", op.bias.data, op.bias.type);
 }
 
-Status CheckNoOverlap(const GemmArgs& args) {
-  const Footprint d = FootprintOf(args.Ddesc);
+// `what` is written, at `data`; nothing that is read may lie there.
+Status CheckNoOverlap(const GemmArgs& args, std::string_view what, const void* written,
+                      const Footprint& places) {
   const auto check = [&](std::string_view name, const void* data,
                          const MatrixLayout& layout) -> Status {
-    if (layout.type == DataType::kNull || !Overlap(args.D, d, data, FootprintOf(layout))) return {};
-    return Invalid("D ({}) overlaps {} ({}); give D memory of its own", args.D, name, data);
+    if (layout.type == DataType::kNull || !Overlap(written, places, data, FootprintOf(layout))) {
+      return {};
+    }
+    return Invalid("{0} ({1}) overlaps {2} ({3}); give {0} memory of its own", what, written, name,
+                   data);
   };
+  const Operation& op = args.operation;
   CULET_RETURN_IF_ERROR(check("A", args.A, args.Adesc));
   CULET_RETURN_IF_ERROR(check("B", args.B, args.Bdesc));
   CULET_RETURN_IF_ERROR(check("U", args.U, args.Udesc));
   CULET_RETURN_IF_ERROR(check("V", args.V, args.Vdesc));
-  const Bias& bias = args.operation.bias;
-  CULET_RETURN_IF_ERROR(check("operation.bias.data", bias.data, LayoutOf(bias, args.Ddesc)));
+  CULET_RETURN_IF_ERROR(check("zero_a", op.zero_a.data, LayoutOf(op.zero_a, args.Udesc)));
+  CULET_RETURN_IF_ERROR(check("zero_b", op.zero_b.data, LayoutOf(op.zero_b, args.Vdesc)));
+  CULET_RETURN_IF_ERROR(check("operation.bias.data", op.bias.data,
+                              LayoutOf(op.bias, args.Adesc.rows, args.Bdesc.cols)));
   if (args.beta == 0.0f) return {};
-  const bool in_place = args.C == args.D && args.Cdesc.type == args.Ddesc.type &&
-                        args.Cdesc.order == args.Ddesc.order && args.Cdesc.ld == args.Ddesc.ld;
+  const bool in_place = args.C == written && SamePlaces(args.Cdesc, args.Ddesc);
   return in_place ? Status() : check("C", args.C, args.Cdesc);
+}
+
+Status CheckOutputs(const GemmArgs& args) {
+  const Footprint d = FootprintOf(args.Ddesc);
+  CULET_RETURN_IF_ERROR(CheckNoOverlap(args, "D", args.D, d));
+  const OutputQuant& w = args.operation.quant_d;
+  if (w.layout.type == DataType::kNull) return {};
+  const Footprint scales = FootprintOf(w.layout);
+  if (Overlap(args.D, d, w.scales, scales)) {
+    return Invalid("D ({}) overlaps its scales W ({}); give each memory of its own", args.D,
+                   static_cast<const void*>(w.scales));
+  }
+  return CheckNoOverlap(args, "W", w.scales, scales);
 }
 
 Striding StridingOf(const MatrixLayout& layout) noexcept {
   if (layout.idxs != nullptr) return Striding::kIndexed;
-  return layout.offsets != nullptr || layout.num > 1 ? Striding::kBlocked : Striding::kFlat;
+  return layout.offsets != nullptr ? Striding::kBlocked : Striding::kFlat;
 }
 
 Status CheckProblem(const GemmArgs& args) {
@@ -223,39 +379,58 @@ Status CheckProblem(const GemmArgs& args) {
   if (args.beta != 0.0f) CULET_RETURN_IF_ERROR(CheckPack("C", args.Cdesc));
   const int m = args.Adesc.rows, k = args.Adesc.cols, n = args.Bdesc.cols;
   CULET_RETURN_IF_ERROR(CheckShape("B", args.Bdesc, k, n, "A (m, k) times B (k, n)"));
-  CULET_RETURN_IF_ERROR(CheckShape("D", args.Ddesc, m, n, "D (m, n) = A (m, k) B (k, n)"));
+  CULET_RETURN_IF_ERROR(CheckOperation(op));
+  if (IsGated(op.epilogue) && n % kGatedColumns != 0) {
+    return Invalid("Bdesc.cols is {}; the epilogue {} takes columns in groups of {}: pad B", n,
+                   ToString(op.epilogue), kGatedColumns);
+  }
+  const int columns = IsGated(op.epilogue) ? n / 2 : n;
+  CULET_RETURN_IF_ERROR(CheckShape("D", args.Ddesc, m, columns,
+                                   IsGated(op.epilogue)
+                                       ? "D (m, n / 2) of the gated A (m, k) B (k, n)"
+                                       : "D (m, n) = A (m, k) B (k, n)"));
   if (!IsFloat(args.Ddesc.type) && args.Ddesc.type != DataType::kFloat8_e4m3) {
     return Invalid("Ddesc.type is {}; D holds numbers: use float32, float16 or bfloat16",
                    ToString(args.Ddesc.type));
   }
-  CULET_RETURN_IF_ERROR(CheckOperation(op));
-  CULET_RETURN_IF_ERROR(CheckScales("U", "a", op.quant_a, args.U, args.Udesc, m, k));
-  CULET_RETURN_IF_ERROR(CheckScales("V", "b", op.quant_b, args.V, args.Vdesc, n, k));
+  CULET_RETURN_IF_ERROR(CheckBatch(args));
+  CULET_RETURN_IF_ERROR(
+      CheckScales("U", "a", op.quant_a, args.U, args.Udesc, m, k, args.Adesc.num));
+  CULET_RETURN_IF_ERROR(
+      CheckScales("V", "b", op.quant_b, args.V, args.Vdesc, n, k, args.Bdesc.num));
+  CULET_RETURN_IF_ERROR(CheckZeroPoints("a", op.zero_a, op.quant_a, args.Udesc));
+  CULET_RETURN_IF_ERROR(CheckZeroPoints("b", op.zero_b, op.quant_b, args.Vdesc));
+  CULET_RETURN_IF_ERROR(CheckOutputQuant(args));
   if (args.beta != 0.0f) {
     if (args.Cdesc.type == DataType::kNull) {
       return Invalid("beta is {}, but Cdesc is empty; describe C, or set beta to 0", args.beta);
     }
     CULET_RETURN_IF_ERROR(CheckLayout("C", args.C, args.Cdesc));
-    CULET_RETURN_IF_ERROR(CheckShape("C", args.Cdesc, m, n, "C has the shape of D, which"));
+    CULET_RETURN_IF_ERROR(CheckShape("C", args.Cdesc, m, n, "C has the shape of A B, which"));
   }
-  return CheckNoOverlap(args);
+  return CheckOutputs(args);
 }
 
 // An operand's part of the key; what it lacks stays as in `usual`.
-OperandDesc DescOf(const void* data, const MatrixLayout& layout, const QuantDesc& quant,
-                   const void* scales, const MatrixLayout& scale_layout, OperandDesc usual) {
+OperandDesc DescOf(const void* data, const MatrixLayout& layout, OperandDesc usual) {
   usual.type = layout.type;
   usual.order = layout.order;
   usual.striding = StridingOf(layout);
   usual.align = AlignmentClass(data, layout);
   usual.pack = layout.pack;
-  usual.quant = quant;
-  if (quant.type == QuantType::kNone) return usual;
-  usual.scale_type = scale_layout.type;
-  usual.scale_order = scale_layout.order;
-  usual.scale_align = AlignmentClass(scales, scale_layout);
-  usual.scale_pack = scale_layout.pack;
+  usual.num = layout.num;
   return usual;
+}
+
+void AddScales(const QuantDesc& quant, const void* scales, const MatrixLayout& layout,
+               DataType zero_type, OperandDesc& operand) {
+  operand.quant = quant;
+  if (quant.type == QuantType::kNone) return;
+  operand.scale_type = layout.type;
+  operand.scale_order = layout.order;
+  operand.scale_align = AlignmentClass(scales, layout);
+  operand.scale_pack = layout.pack;
+  operand.zero_type = zero_type;
 }
 
 // The operand of the transposed problem. Absent scales keep the defaults, so that equal problems
@@ -275,11 +450,14 @@ Result<GemmDesc> Describe(const GemmArgs& args, int arch) {
   const Operation& op = args.operation;
   GemmDesc desc;
   desc.arch = arch;
-  desc.a = DescOf(args.A, args.Adesc, op.quant_a, args.U, args.Udesc, desc.a);
-  desc.b = DescOf(args.B, args.Bdesc, op.quant_b, args.V, args.Vdesc, desc.b);
-  desc.d = DescOf(args.D, args.Ddesc, {}, nullptr, {}, desc.d);
-  if (args.beta != 0.0f) desc.c = DescOf(args.C, args.Cdesc, {}, nullptr, {}, desc.c);
-  desc.c.order = desc.c.type != DataType::kNull ? args.Cdesc.order : args.Ddesc.order;
+  desc.a = DescOf(args.A, args.Adesc, desc.a);
+  AddScales(op.quant_a, args.U, args.Udesc, op.zero_a.type, desc.a);
+  desc.b = DescOf(args.B, args.Bdesc, desc.b);
+  AddScales(op.quant_b, args.V, args.Vdesc, op.zero_b.type, desc.b);
+  desc.d = DescOf(args.D, args.Ddesc, desc.d);
+  AddScales(op.quant_d.quant, op.quant_d.scales, op.quant_d.layout, DataType::kNull, desc.d);
+  if (args.beta != 0.0f) desc.c = DescOf(args.C, args.Cdesc, desc.c);
+  if (desc.c.type == DataType::kNull) desc.c.order = args.Ddesc.order;
   desc.epilogue = op.epilogue;
   desc.type_bias = op.bias.type;
   desc.bias_axis = op.bias.data != nullptr ? op.bias.axis : Bias::Axis::kN;
@@ -287,8 +465,9 @@ Result<GemmDesc> Describe(const GemmArgs& args, int arch) {
   desc.m = args.Adesc.rows;
   desc.n = args.Bdesc.cols;
   desc.k = args.Adesc.cols;
-  desc.num = std::max({args.Adesc.num, args.Bdesc.num, args.Ddesc.num});
-  desc.group_axis = desc.num > 1 ? op.batch_dim : -1;
+  desc.num = args.Ddesc.num;
+  const auto flat = [](const OperandDesc& operand) { return operand.striding == Striding::kFlat; };
+  desc.group_axis = flat(desc.a) && flat(desc.b) && flat(desc.d) ? -1 : op.batch_dim;
   desc.sm_budget = op.sm_budget;
   desc.pdl = op.pdl;
   desc.accumulate = op.accumulate;
@@ -328,14 +507,21 @@ std::string ToString(const GemmDesc& desc) {
                         quant.type == QuantType::kK ? "1x" : fmt::format("{}x", quant.group_size),
                         quant.group_size);
   };
+  const auto zeros = [&](const OperandDesc& operand) {
+    if (operand.zero_type == DataType::kNull) return;
+    text += fmt::format(" zeros {}", ToString(operand.zero_type));
+  };
   scales("U", "a", desc.a);
+  zeros(desc.a);
   scales("V", "b", desc.b);
+  zeros(desc.b);
   if (desc.c.type != DataType::kNull) text += fmt::format(" + C {}", ToString(desc.c.type));
   if (desc.type_bias != DataType::kNull) {
     text += fmt::format(" + bias {} per {}", ToString(desc.type_bias),
                         desc.bias_axis == Bias::Axis::kN ? "column" : "row");
   }
   if (desc.epilogue != Epilogue::kNone) text += fmt::format(" {}", ToString(desc.epilogue));
+  scales("W", "d", desc.d);
   const GemmDesc usual;
   const auto order = [&](std::string_view name, Order value, Order expected) {
     if (value != expected) text += fmt::format(" {} {}-major", name, ToString(value));
@@ -344,9 +530,14 @@ std::string ToString(const GemmDesc& desc) {
   order("B", desc.b.order, usual.b.order);
   order("D", desc.d.order, usual.d.order);
   const int align = std::min({desc.a.align, desc.b.align, desc.c.align, desc.d.align,
-                              desc.a.scale_align, desc.b.scale_align});
+                              desc.a.scale_align, desc.b.scale_align, desc.d.scale_align});
   if (align < 16) text += fmt::format(" aligned to {}", align);
-  if (desc.num > 1) text += fmt::format(" num={}", desc.num);
+  if (desc.num > 1) {
+    text += fmt::format(" num={}", desc.num);
+    if (desc.a.num == 1) text += " A shared";
+    if (desc.b.num == 1) text += " B shared";
+    if (desc.c.type != DataType::kNull && desc.c.num == 1) text += " C shared";
+  }
   if (desc.sm_budget != 0) text += fmt::format(" sm_budget={}", desc.sm_budget);
   if (desc.pdl) text += " pdl";
   if (desc.accumulate != Accumulate::kPromoted) {

@@ -33,6 +33,10 @@ Status CheckFixedPointers(const GemmArgs& args) {
   if (args.operation.quant_b.type != QuantType::kNone && args.V == nullptr) {
     return MissingPointer("V");
   }
+  if (args.operation.epilogue == Epilogue::kGatedSiluQuant &&
+      args.operation.quant_d.scales == nullptr) {
+    return MissingPointer("W (operation.quant_d.scales)");
+  }
   return {};
 }
 
@@ -212,23 +216,25 @@ Result<GemmPlan> Gemm::Bind(const GemmArgs& args, const GemmDesc& desc, const La
   state->spec = spec;
   state->workspace_size = spec.kernel->workspace_size(desc, spec.swizzle, spec.splits);
   state->prepared = *std::move(prepared);
-  state->B = args.B;
-  state->V = args.V;
   const auto footprint = [](const MatrixLayout& layout) {
     return layout.type != DataType::kNull ? FootprintOf(layout) : Footprint{};
   };
   state->a = footprint(args.Adesc);
   state->u = footprint(args.Udesc);
-  state->b = footprint(args.Bdesc);
-  state->v = footprint(args.Vdesc);
   state->c = footprint(args.Cdesc);
   state->d = footprint(args.Ddesc);
-  state->bias = args.operation.bias.data;
-  if (state->bias != nullptr) {
-    state->bias_footprint = FootprintOf(LayoutOf(args.operation.bias, args.Ddesc));
-  }
-  state->c_may_be_d = args.Cdesc.type == args.Ddesc.type && args.Cdesc.order == args.Ddesc.order &&
-                      args.Cdesc.ld == args.Ddesc.ld;
+  const Operation& op = args.operation;
+  state->W = op.quant_d.scales;
+  state->w = footprint(op.quant_d.layout);
+  const auto bind = [&](const char* name, const void* data, const MatrixLayout& layout) {
+    if (data != nullptr) state->bound.push_back({name, data, footprint(layout)});
+  };
+  bind("B", args.B, args.Bdesc);
+  if (op.quant_b.type != QuantType::kNone) bind("V", args.V, args.Vdesc);
+  bind("the bias", op.bias.data, LayoutOf(op.bias, args.Adesc.rows, args.Bdesc.cols));
+  bind("zero_a", op.zero_a.data, LayoutOf(op.zero_a, args.Udesc));
+  bind("zero_b", op.zero_b.data, LayoutOf(op.zero_b, args.Vdesc));
+  state->c_may_be_d = SamePlaces(args.Cdesc, args.Ddesc);
   return GemmPlan(std::move(state));
 }
 

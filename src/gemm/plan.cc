@@ -29,9 +29,21 @@ bool Aligned(const void* pointer, unsigned alignment) noexcept {
 }
 
 [[gnu::noinline, gnu::cold]] Status Overlapping(const char* name, const void* pointer,
-                                                const void* d) {
+                                                const void* written, const char* output = "D") {
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("D ({}) overlaps {} ({}); give D memory of its own", d, name, pointer));
+                fmt::format("{0} ({1}) overlaps {2} ({3}); give {0} memory of its own", output,
+                            written, name, pointer));
+}
+
+// D's scales are written too.
+[[gnu::noinline]] Status CheckScalesOfD(const PlanState& s, const LaunchPointers& p) {
+  const auto check = [&](const char* name, const void* data, const Footprint& place) {
+    return Overlap(s.W, s.w, data, place) ? Overlapping(name, data, s.W, "W") : Status();
+  };
+  CULET_RETURN_IF_ERROR(check("D", p.D, s.d));
+  CULET_RETURN_IF_ERROR(check("A", p.A, s.a));
+  if (s.desc.a.scale_type != DataType::kNull) CULET_RETURN_IF_ERROR(check("U", p.U, s.u));
+  return p.beta != 0.0f ? check("C", p.C, s.c) : Status();
 }
 
 [[gnu::noinline, gnu::cold]] Status SmallWorkspace(const char* part, const void* pointer,
@@ -61,16 +73,16 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
   if (!Aligned(p.A, desc.a.align)) return BelowClass("A", p.A, desc.a.align);
   if (!Aligned(p.D, desc.d.align)) return BelowClass("D", p.D, desc.d.align);
   if (Overlap(p.D, s.d, p.A, s.a)) return Overlapping("A", p.A, p.D);
-  if (Overlap(p.D, s.d, s.B, s.b)) return Overlapping("B", s.B, p.D);
+  for (const BoundInput& input : s.bound) {
+    if (Overlap(p.D, s.d, input.data, input.place)) {
+      return Overlapping(input.name, input.data, p.D);
+    }
+  }
   if (desc.a.scale_type != DataType::kNull) {
     if (p.U == nullptr) return NullPointer("U");
     if (!Aligned(p.U, desc.a.scale_align)) return BelowClass("U", p.U, desc.a.scale_align);
     if (Overlap(p.D, s.d, p.U, s.u)) return Overlapping("U", p.U, p.D);
   }
-  if (desc.b.scale_type != DataType::kNull && Overlap(p.D, s.d, s.V, s.v)) {
-    return Overlapping("V", s.V, p.D);
-  }
-  if (Overlap(p.D, s.d, s.bias, s.bias_footprint)) return Overlapping("the bias", s.bias, p.D);
   if (p.beta != 0.0f) {
     if (desc.c.type == DataType::kNull) {
       return Status(
@@ -85,6 +97,7 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
       return Overlapping("C", p.C, p.D);
     }
   }
+  if (s.W != nullptr) CULET_RETURN_IF_ERROR(CheckScalesOfD(s, p));
   const WorkspaceSize& need = s.workspace_size;
   if (need.barriers > (workspace.barriers != nullptr ? workspace.barriers_size : 0)) {
     return SmallWorkspace("barriers", workspace.barriers, workspace.barriers_size, need.barriers);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "culet/desc.h"
 #include "culet/kernel.h"
@@ -9,17 +10,23 @@
 
 namespace culet {
 
+/// What a plan reads at the same place in each launch.
+struct BoundInput {
+  const char* name;
+  const void* data;
+  Footprint place;
+};
+
 struct PlanState {
   GemmDesc desc;
   LaunchSpec spec;
   WorkspaceSize workspace_size;
   std::unique_ptr<PreparedKernel> prepared;
-  const void* B = nullptr;
-  const void* V = nullptr;
-  const void* bias = nullptr;
-  Footprint a, u, b, v, c, d, bias_footprint;
+  std::vector<BoundInput> bound;  ///< B, V, bias, zero points
+  const void* W = nullptr;        ///< D's scales; null: none
+  Footprint a, u, c, d, w;
   int ordinal = -1;         ///< of the plan's CUDA device; -1: the host
-  bool c_may_be_d = false;  ///< C has D's type, order and ld
+  bool c_may_be_d = false;  ///< C has D's layout
 };
 
 }  // namespace culet

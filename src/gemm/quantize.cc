@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
+#include "base/e4m3_group.h"
 #include "base/float_types.h"
 #include "base/matrix_index.h"
 #include "base/thread_pool.h"
@@ -13,7 +13,6 @@
 namespace culet {
 namespace {
 
-constexpr float kLargestE4m3 = 448.0f;
 constexpr int kTaskElements = 1 << 16;  // about 0.3 ms of work: far above the cost of a hand-out
 
 // One group: the largest magnitude, the scale, the values. docs/numerics.md has the definition.
@@ -36,11 +35,7 @@ void QuantizeGroup(const Quantization& q, int group_row, int group_col) {
       amax = std::max(amax, magnitude);
     }
   }
-  float scale = amax / kLargestE4m3;
-  // Below about 448 * 2^-150 the division gives zero, which would divide by zero in turn. Such a
-  // group takes the smallest scale there is.
-  if (scale == 0.0f) scale = amax == 0.0f ? 1.0f : std::numeric_limits<float>::denorm_min();
-  if (!finite) scale = std::numeric_limits<float>::quiet_NaN();
+  const float scale = ScaleOfE4m3Group(amax, finite);
   q.scales[IndexOf(q.scales_layout, group_row, group_col)] = scale;
 
   auto* values = static_cast<std::uint8_t*>(q.values);

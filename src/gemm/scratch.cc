@@ -6,10 +6,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
-#include <optional>
+#include <set>
 #include <utility>
 
+#include "base/matrix_index.h"
 #include "culet/packing.h"
 #include "gemm/runtime.h"
 #include "gemm/scratch_compare.h"
@@ -89,49 +91,60 @@ struct ScratchProblem::Impl {
   std::vector<GemmArgs> sets;
   DeviceBlock workspace_block;
   Workspace workspace;
-  std::optional<Oracle> oracle;  // made by the first Compare
+  std::map<Accumulator, Oracle> oracles;  // made by the first Compare with each
 
   std::byte* set(int index) const noexcept {
     return block.data() + static_cast<std::size_t>(index) % sets.size() * at.bytes;
   }
 
+  // D's region and that of its scales.
+  std::size_t OutputBytes() const noexcept { return at.bytes - at.d.begin; }
+
   bool CompareInputs() const noexcept { return at.d.begin <= kSmallInputsBytes; }
 
-  Result<std::vector<std::byte>> FetchOutput(int index) const {
-    std::vector<std::byte> found(at.d.end - at.d.begin);
-    CULET_RETURN_IF_ERROR(runtime.ToHost(found.data(), set(index) + at.d.begin, found.size()));
+  Result<std::vector<std::byte>> FetchOutput(const Region& region, int index) const {
+    std::vector<std::byte> found(region.end - region.begin);
+    CULET_RETURN_IF_ERROR(runtime.ToHost(found.data(), set(index) + region.begin, found.size()));
     return found;
   }
 
-  // The lines of D that the oracle looks at; all in one piece where that is quicker.
-  Result<DLines> FetchLines(int index) const {
-    const Region& d = at.d;
-    DLines lines{d.layout, {}, std::vector<std::size_t>(d.lines)};
-    if (d.end - d.begin <= kSmallOutputBytes) {
-      auto all = FetchOutput(index);
+  // The lines of an output that the oracle looks at: of D's scales all; of D all in one piece where
+  // that is quicker.
+  Result<DLines> FetchLines(const Region& region, const Oracle& oracle, int index) const {
+    DLines lines{region.layout, {}, std::vector<std::size_t>(region.lines)};
+    if (&region == &at.w || region.end - region.begin <= kSmallOutputBytes) {
+      auto all = FetchOutput(region, index);
       if (!all.ok()) return all.status();
       lines.bytes = *std::move(all);
-      for (std::size_t line = 0; line < d.lines; ++line) {
-        lines.starts[line] = d.data - d.begin + line * d.pitch_bytes;
+      for (std::size_t line = 0; line < region.lines; ++line) {
+        lines.starts[line] = region.data - region.begin + line * region.pitch_bytes;
       }
       return lines;
     }
-    const auto& wanted = d.layout.order == Order::kRowMajor ? oracle->rows : oracle->cols;
-    lines.bytes.resize(wanted.size() * d.line_bytes);
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      const auto line = static_cast<std::size_t>(wanted[i]);
-      lines.starts[line] = i * d.line_bytes;
-      CULET_RETURN_IF_ERROR(runtime.ToHost(lines.bytes.data() + i * d.line_bytes,
-                                           set(index) + d.data + line * d.pitch_bytes,
-                                           d.line_bytes));
+    std::set<std::size_t> wanted;
+    for (const int row : oracle.rows) {
+      if (region.layout.order == Order::kRowMajor) {
+        wanted.insert(lines.LineOf(row, 0));
+      } else {
+        for (const int col : oracle.cols) wanted.insert(lines.LineOf(row, col));
+      }
+    }
+    lines.bytes.resize(wanted.size() * region.line_bytes);
+    std::size_t start = 0;
+    for (const std::size_t line : wanted) {
+      lines.starts[line] = start;
+      CULET_RETURN_IF_ERROR(runtime.ToHost(lines.bytes.data() + start,
+                                           set(index) + region.data + line * region.pitch_bytes,
+                                           region.line_bytes));
+      start += region.line_bytes;
     }
     return lines;
   }
 
   // D's lines in pieces, each with the gap behind its lines; the first has the guard before them,
   // the last the one after.
-  Result<OutputScan> ScanOutput(int index) const {
-    const Region& d = at.d;
+  Result<OutputScan> ScanOutput(const Region& d, int index) const {
+    const std::byte* const before = pristine + (d.begin - at.d.begin);
     Stop stop(options.stop);
     // A GPU scans in no time.
     const std::size_t step =
@@ -151,7 +164,7 @@ struct ScratchProblem::Impl {
                               d.pitch_bytes,
                               SizeOf(d.layout.type),
                               PoisonWord(d.layout.type)};
-      const auto scan = runtime.Scan(lines, set(index) + d.begin + begin, pristine + begin);
+      const auto scan = runtime.Scan(lines, set(index) + d.begin + begin, before + begin);
       if (!scan.ok()) return scan.status();
       all.unwritten += scan->unwritten;
       all.guards_intact = all.guards_intact && scan->guards_intact;
@@ -218,10 +231,10 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
                                            reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20)),
                                   desc.arch);
   if (!described.ok()) return described.status();
-  if (*described != desc || desc.epilogue != Epilogue::kNone) {
+  if (*described != desc) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("'{}' is not the key of a plain product; take desc from Describe or "
-                              "MakeDesc, without groups or a fused epilogue",
+                              "MakeDesc, without groups",
                               culet::ToString(desc)));
   }
 
@@ -258,7 +271,7 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
   if (device.arch == 0) {
     impl->pristine = impl->image.data() + d.begin;
   } else {
-    const std::size_t d_bytes = d.end - d.begin;
+    const std::size_t d_bytes = impl->OutputBytes();
     CULET_RETURN_IF_ERROR(impl->pristine_block.Allocate(d_bytes));
     impl->pristine = impl->pristine_block.data();
     CULET_RETURN_IF_ERROR(
@@ -297,61 +310,106 @@ Status ScratchProblem::PoisonOutput(int index) {
   if (impl_->CompareInputs()) {
     CULET_RETURN_IF_ERROR(impl_->runtime.ToDevice(impl_->set(index), impl_->image.data(), d.begin));
   }
-  return impl_->CopyOnDevice(impl_->set(index) + d.begin, impl_->pristine, d.end - d.begin);
+  return impl_->CopyOnDevice(impl_->set(index) + d.begin, impl_->pristine, impl_->OutputBytes());
 }
 
-Result<ErrorReport> ScratchProblem::Compare(int index, const Accumulator&) const {
-  CULET_RETURN_IF_ERROR(impl_->runtime.Synchronize());
-  const auto scan = impl_->ScanOutput(index);
-  if (!scan.ok()) return scan.status();
-  const auto inputs_intact = impl_->InputsIntact(index);
-  if (!inputs_intact.ok()) return inputs_intact.status();
-
-  if (!impl_->oracle) {
-    auto made = MakeOracle(impl_->desc, impl_->at, impl_->options, impl_->image.data());
-    if (!made.ok()) return made.status();
-    impl_->oracle = *std::move(made);
-  }
-  const auto lines = impl_->FetchLines(index);
-  if (!lines.ok()) return lines.status();
+Result<ErrorReport> ScratchProblem::Compare(int index, const Accumulator& accumulator) const {
+  Impl& impl = *impl_;
+  CULET_RETURN_IF_ERROR(impl.runtime.Synchronize());
   ErrorReport report;
-  CompareValues(*impl_->oracle, *lines, report);
-  report.unwritten = scan->unwritten;
-  report.guards_intact = scan->guards_intact && *inputs_intact;
+  const bool quantised = impl.at.w.present();
+  for (const Region* region : {&impl.at.d, &impl.at.w}) {
+    if (!region->present()) continue;
+    const auto scan = impl.ScanOutput(*region, index);
+    if (!scan.ok()) return scan.status();
+    report.unwritten += scan->unwritten;
+    report.guards_intact = report.guards_intact && scan->guards_intact;
+  }
+  const auto inputs_intact = impl.InputsIntact(index);
+  if (!inputs_intact.ok()) return inputs_intact.status();
+  report.guards_intact = report.guards_intact && *inputs_intact;
+
+  auto oracle = impl.oracles.find(accumulator);
+  if (oracle == impl.oracles.end()) {
+    auto made = MakeOracle(impl.desc, impl.at, impl.options, impl.image.data(), accumulator);
+    if (!made.ok()) return made.status();
+    oracle = impl.oracles.emplace(accumulator, *std::move(made)).first;
+  }
+  const auto d = impl.FetchLines(impl.at.d, oracle->second, index);
+  if (!d.ok()) return d.status();
+  if (!quantised) {
+    CompareValues(oracle->second, *d, report);
+    return report;
+  }
+  const auto w = impl.FetchLines(impl.at.w, oracle->second, index);
+  if (!w.ok()) return w.status();
+  CompareQuantised(oracle->second, *d, *w, impl.desc.d.quant.group_size, report);
   return report;
 }
 
 Result<std::vector<std::byte>> ScratchProblem::OutputBytes(int index) const {
   CULET_RETURN_IF_ERROR(impl_->runtime.Synchronize());
-  const auto found = impl_->FetchOutput(index);
-  if (!found.ok()) return found.status();
   const Region& d = impl_->at.d;
+  const Region& w = impl_->at.w;
+  const auto found = impl_->FetchOutput(d, index);
+  if (!found.ok()) return found.status();
+  std::vector<std::byte> scales;
+  if (w.present()) {
+    auto fetched = impl_->FetchOutput(w, index);
+    if (!fetched.ok()) return fetched.status();
+    scales = *std::move(fetched);
+  }
   std::vector<std::byte> bytes;
-  bytes.reserve(d.lines * d.line_bytes);
+  bytes.reserve(d.lines * d.line_bytes + scales.size());
+  const auto append = [&](const std::vector<std::byte>& from, std::size_t begin,
+                          std::size_t count) {
+    const auto start = from.begin() + static_cast<std::ptrdiff_t>(begin);
+    bytes.insert(bytes.end(), start, start + static_cast<std::ptrdiff_t>(count));
+  };
+  // The scales of row `row` of matrix `matrix`.
+  const auto append_scales = [&](std::size_t matrix, std::size_t row) {
+    const std::size_t size = SizeOf(w.layout.type);
+    for (int col = 0; col < w.layout.cols; ++col) {
+      const std::int64_t element = BatchOffset(w.layout, static_cast<std::int64_t>(matrix)) +
+                                   IndexOf(w.layout, static_cast<std::int64_t>(row), col);
+      append(scales, w.data - w.begin + static_cast<std::size_t>(element) * size, size);
+    }
+  };
+  const auto rows = static_cast<std::size_t>(d.layout.rows);
   for (std::size_t line = 0; line < d.lines; ++line) {
-    const auto start =
-        found->begin() + static_cast<std::ptrdiff_t>(d.data - d.begin + line * d.pitch_bytes);
-    bytes.insert(bytes.end(), start, start + static_cast<std::ptrdiff_t>(d.line_bytes));
+    append(*found, d.data - d.begin + line * d.pitch_bytes, d.line_bytes);
+    if (w.present() && d.layout.order == Order::kRowMajor) {
+      append_scales(line / rows, line % rows);
+    }
+  }
+  if (w.present() && d.layout.order == Order::kColMajor) {
+    for (std::size_t row = 0; row < rows * static_cast<std::size_t>(d.layout.num); ++row) {
+      append_scales(row / rows, row % rows);
+    }
   }
   return bytes;
 }
 
 double MinimumBytes(const GemmDesc& desc) noexcept {
-  const double m = desc.m, n = desc.n, k = desc.k;
+  const double m = desc.m, n = desc.n;
   const auto bytes = [](DataType type, double elements) {
-    return static_cast<double>(SizeOf(type)) * elements;
+    return static_cast<double>(BitsOf(type)) / 8 * elements;
   };
-  const auto scales = [&](const QuantDesc& quant, DataType type, int outer) {
-    if (quant.type == QuantType::kNone) return 0.0;
-    if (HasGroupSize(quant.type) && quant.group_size < 1) return 0.0;
-    const ScaleGroup group = ScaleGroupOf(quant, outer, desc.k);
-    return bytes(type,
-                 std::ceil(static_cast<double>(outer) / group.outer) * std::ceil(k / group.k));
+  // All matrices of an operand of `outer` lines of `inner` elements, with scales and zero points.
+  const auto operand = [&](const OperandDesc& o, int outer, int inner) {
+    double all = bytes(o.type, static_cast<double>(outer) * inner);
+    const bool grouped = !HasGroupSize(o.quant.type) || o.quant.group_size >= 1;
+    if (o.quant.type != QuantType::kNone && grouped) {
+      const ScaleGroup group = ScaleGroupOf(o.quant, outer, inner);
+      const double scales = std::ceil(static_cast<double>(outer) / group.outer) *
+                            std::ceil(static_cast<double>(inner) / group.k);
+      all += bytes(o.scale_type, scales) + bytes(o.zero_type, scales);
+    }
+    return o.num * all;
   };
-  const double bias = bytes(desc.type_bias, desc.bias_axis == Bias::Axis::kN ? n : m);
-  return desc.num * (bytes(desc.a.type, m * k) + scales(desc.a.quant, desc.a.scale_type, desc.m) +
-                     bytes(desc.b.type, k * n) + scales(desc.b.quant, desc.b.scale_type, desc.n) +
-                     bytes(desc.c.type, m * n) + bytes(desc.d.type, m * n) + bias);
+  return operand(desc.a, desc.m, desc.k) + operand(desc.b, desc.n, desc.k) +
+         operand(desc.d, desc.m, ColumnsOfD(desc)) + desc.c.num * bytes(desc.c.type, m * n) +
+         bytes(desc.type_bias, desc.bias_axis == Bias::Axis::kN ? n : m);
 }
 
 double Operations(const GemmDesc& desc) noexcept {

@@ -4,38 +4,140 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "base/e4m3_group.h"
 
 namespace culet {
 
+namespace {
+
+// Adds up what a report says of all elements.
+class Tally {
+ public:
+  explicit Tally(ErrorReport& report) : report_(report) {}
+
+  void Add(int row, int col, double value, double reference, const Interval& allowed) {
+    Worst(row, col, value, reference, OverBound(value, reference, allowed));
+    ++report_.checked;
+    const double bound = std::max(allowed.high - reference, reference - allowed.low);
+    if (!std::isfinite(reference) || !std::isfinite(bound)) return;
+    error2_ += (value - reference) * (value - reference);
+    reference2_ += reference * reference;
+    bound2_ += bound * bound;
+  }
+
+  void Worst(int row, int col, double value, double reference, double ratio) {
+    if (report_.checked > 0 && ratio <= report_.max_over_bound) return;
+    report_.max_over_bound = ratio;
+    report_.worst_row = row;
+    report_.worst_col = col;
+    report_.worst_value = value;
+    report_.worst_reference = reference;
+  }
+
+  void Finish() {
+    if (reference2_ <= 0) return;
+    report_.relative_l2 = std::sqrt(error2_ / reference2_);
+    report_.relative_bound = std::sqrt(bound2_ / reference2_);
+  }
+
+ private:
+  ErrorReport& report_;
+  double error2_ = 0, reference2_ = 0, bound2_ = 0;
+};
+
+// The scales that a group may have, and whether one of its values may be, or is, no number.
+struct GroupScale {
+  Interval scale;
+  double reference = 0;
+  bool may_be_nan = false, is_nan = false;
+};
+
+GroupScale ScaleOf(const double* reference, const double* slack, int count) {
+  constexpr DataType kFloat = DataType::kFloat32;
+  GroupScale group;
+  double low = 0, high = 0, amax = 0;
+  for (int i = 0; i < count; ++i) {
+    const double size = std::fabs(reference[i]);
+    // Rounded to FP32, what is too large is infinite.
+    const double largest = RoundTo(kFloat, size + slack[i]);
+    const double least = RoundTo(kFloat, std::max(0.0, size - slack[i]));
+    group.may_be_nan |= !std::isfinite(largest);
+    group.is_nan |= !std::isfinite(least) || std::isnan(size);
+    low = std::max(low, least);
+    high = std::max(high, largest);
+    amax = std::max(amax, size);
+  }
+  const auto scale = [](double value) {
+    return static_cast<double>(ScaleOfE4m3Group(static_cast<float>(value), true));
+  };
+  if (!group.may_be_nan) {
+    // An all-zero group has the scale 1, the smallest others have 2^-149.
+    group.scale = {low > 0 ? scale(low) : 0x1p-149,
+                   low > 0 ? scale(high) : std::max(scale(high), 1.0)};
+    group.reference = scale(RoundTo(kFloat, amax));
+  }
+  return group;
+}
+
+}  // namespace
+
 void CompareValues(const Oracle& oracle, const DLines& d, ErrorReport& report) {
-  double error2 = 0, reference2 = 0, bound2 = 0;
+  Tally tally(report);
   std::size_t index = 0;
   for (const int row : oracle.rows) {
     for (const int col : oracle.cols) {
-      const double value = d.At(row, col);
       const double reference = oracle.reference[index];
       const Interval allowed = AllowedAround(reference, oracle.slack[index], d.layout.type);
       ++index;
-      const double ratio = OverBound(value, reference, allowed);
-      if (report.checked == 0 || ratio > report.max_over_bound) {
-        report.max_over_bound = ratio;
-        report.worst_row = row;
-        report.worst_col = col;
-        report.worst_value = value;
-        report.worst_reference = reference;
-      }
-      ++report.checked;
-      const double bound = std::max(allowed.high - reference, reference - allowed.low);
-      if (!std::isfinite(reference) || !std::isfinite(bound)) continue;
-      error2 += (value - reference) * (value - reference);
-      reference2 += reference * reference;
-      bound2 += bound * bound;
+      tally.Add(row, col, d.At(row, col), reference, allowed);
     }
   }
-  if (reference2 > 0) {
-    report.relative_l2 = std::sqrt(error2 / reference2);
-    report.relative_bound = std::sqrt(bound2 / reference2);
+  tally.Finish();
+}
+
+void CompareQuantised(const Oracle& oracle, const DLines& d, const DLines& w, int group,
+                      ErrorReport& report) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kDivision = 0x1p-23;  // of the FP32 quotient, which is rounded before E4M3
+  Tally tally(report);
+  std::size_t index = 0;
+  for (const int row : oracle.rows) {
+    for (std::size_t j = 0; j < oracle.cols.size();) {
+      const int first = oracle.cols[j];
+      const int count = std::min(group, d.layout.cols - first);
+      const double* const reference = &oracle.reference[index];
+      const double* const slack = &oracle.slack[index];
+      index += static_cast<std::size_t>(count);
+      j += static_cast<std::size_t>(count);
+      const GroupScale allowed = ScaleOf(reference, slack, count);
+      const double scale = w.At(row, first / group);
+      const bool nan = std::isnan(scale);
+      const bool right =
+          nan ? allowed.may_be_nan
+              : !allowed.is_nan && (allowed.may_be_nan ||
+                                    (allowed.scale.low <= scale && scale <= allowed.scale.high));
+      for (int i = 0; i < count; ++i) {
+        const double value = d.At(row, first + i);
+        if (nan) {  // all of the group's values are none, too
+          tally.Add(row, first + i, value, kNaN, {kNaN, kNaN});
+          continue;
+        }
+        const auto quotient = [&](double y, double widened) {
+          const double x = y / scale;
+          return RoundTo(DataType::kFloat8_e4m3, x + std::copysign(kDivision * x, widened));
+        };
+        const Interval codes{quotient(reference[i] - slack[i], -1),
+                             quotient(reference[i] + slack[i], 1)};
+        tally.Add(row, first + i, value * scale, reference[i],
+                  {codes.low * scale, codes.high * scale});
+      }
+      if (!right) tally.Worst(row, first, scale, allowed.reference, kInfinity);
+    }
   }
+  tally.Finish();
 }
 
 std::string ErrorReport::ToString() const {

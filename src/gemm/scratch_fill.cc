@@ -69,13 +69,18 @@ class Values {
         root_k_(std::sqrt(static_cast<double>(desc.k))),
         half_(desc.a.type == DataType::kFloat16 || desc.b.type == DataType::kFloat16 ||
               desc.d.type == DataType::kFloat16),
-        small_integers_(desc.k > kLongestWideIntegers ||
-                        (desc.arch != 0 && desc.accumulate == Accumulate::kFast)) {}
+        small_integers_(SmallIntegers(desc)) {}
+
+  static bool SmallIntegers(const GemmDesc& desc) noexcept {
+    return desc.k > kLongestWideIntegers ||
+           (desc.arch != 0 && desc.accumulate == Accumulate::kFast);
+  }
 
   static constexpr int kLongestWideIntegers = 1 << 16;  // 2 * 2 * 4 * 4 * 2^16 = 2^22
 
   double Element(SplitMix64& random, DataType type, bool scaled, bool is_a) const {
     const bool e4m3 = type == DataType::kFloat8_e4m3;
+    if (IsSubByte(type)) return FourBits(random, type);
     switch (fill_) {
       case Fill::kNormal:
         // What a quantiser leaves: the largest of a group near 448.
@@ -111,6 +116,11 @@ class Values {
     return std::ldexp(random.Uniform(1.0, 2.0), exponent);
   }
 
+  // Small, so that a - zero is as exact as a.
+  double Zero(SplitMix64& random, DataType type) const {
+    return type == DataType::kUint4 ? random.Whole(0, 1) : random.Whole(-1, 1);
+  }
+
   // C and the bias: as large as the product, so that neither hides the other.
   double Addend(SplitMix64& random) const {
     if (fill_ == Fill::kIntegers) return random.Whole(-8, 8);
@@ -118,6 +128,14 @@ class Values {
   }
 
  private:
+  double FourBits(SplitMix64& random, DataType type) const {
+    if (fill_ != Fill::kIntegers) {
+      return type == DataType::kUint4 ? random.Whole(0, 15) : random.Whole(-8, 7);
+    }
+    const int magnitude = small_integers_ ? 1 : random.Whole(1, 2);
+    return type == DataType::kUint4 || random.Whole(0, 1) != 0 ? magnitude : -magnitude;
+  }
+
   static constexpr double kQuantisedDeviation = 128.0;  // 448 is 3.5 standard deviations
 
   Fill fill_;
@@ -130,7 +148,9 @@ template <class Draw>
 std::vector<std::byte> MakePalette(DataType type, std::uint64_t seed, Draw draw) {
   std::vector<std::byte> palette(kPaletteSize * SizeOf(type));
   SplitMix64 random(seed);
-  for (int i = 0; i < kPaletteSize; ++i) {
+  // Elements of 4 bits are drawn in pairs.
+  const int elements = IsSubByte(type) ? 2 * kPaletteSize : kPaletteSize;
+  for (int i = 0; i < elements; ++i) {
     StoreFromDouble(palette.data(), type, i, draw(random));
   }
   return palette;
@@ -188,6 +208,8 @@ void PutSpecials(const GemmDesc& desc, const Arrangement& at, std::byte* block) 
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (desc.m >= 3) Put(at.a, desc.m / 2, desc.k - 1, kNaN, block);
   if (desc.n >= 3) Put(at.b, desc.k - 1, desc.n / 2, kNaN, block);
+  // The gated epilogues make a NaN or a zero of an infinite gate, as their arithmetic is written.
+  if (IsGated(desc.epilogue)) return;
   // E4M3 has no infinity: 448 is put there instead.
   if (desc.m >= 4) Put(at.a, desc.m - 1, desc.k / 2, kInfinity, block);
   if (desc.n >= 4) Put(at.b, desc.k / 2, desc.n - 1, -kInfinity, block);
@@ -206,6 +228,7 @@ void InPieces(std::size_t begin, std::size_t end, Stop& stop, FillPiece fill) {
 
 void FillPoison(const Region& d, std::byte* block, Stop& stop) {
   const std::uint32_t poison = PoisonWord(d.layout.type);
+  if (!d.present()) return;
   InPieces(d.begin, d.end, stop, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; i += sizeof(poison)) {
       std::memcpy(block + i, &poison, sizeof(poison));
@@ -231,6 +254,10 @@ Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptio
   });
   FillRegion(at.u, seed(2), block, stop,
              [&](SplitMix64& random) { return values.Scale(random, desc.a.type); });
+  FillRegion(at.zero_a, seed(7), block, stop,
+             [&](SplitMix64& random) { return values.Zero(random, desc.a.zero_type); });
+  FillRegion(at.zero_b, seed(8), block, stop,
+             [&](SplitMix64& random) { return values.Zero(random, desc.b.zero_type); });
   FillRegion(at.b, seed(3), block, stop, [&](SplitMix64& random) {
     return values.Element(random, desc.b.type, at.v.present(), false);
   });
@@ -241,12 +268,17 @@ Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptio
   FillRegion(at.bias, seed(6), block, stop, addend);
   if (options.fill == Fill::kExtreme) PutSpecials(desc, at, block);
   FillPoison(at.d, block, stop);
+  FillPoison(at.w, block, stop);
   return stop.status();
 }
 
-bool IntegersAreExact(const GemmDesc& desc) noexcept {
-  if (desc.arch != 0 && desc.accumulate == Accumulate::kFast) return desc.k <= 1 << 13;
-  return desc.k <= 1 << 22;
+bool IntegersAreExact(const GemmDesc& desc, const Accumulator& accumulator) noexcept {
+  if (accumulator.bits >= 24) return desc.k <= 1 << 22;
+  const int interval =
+      accumulator.promotion_k > 0 ? std::min(accumulator.promotion_k, desc.k) : desc.k;
+  // Few bits hold sums of products of 4 at most; of 1 where the integers are small.
+  const bool small = Values::SmallIntegers(desc);
+  return desc.k <= 1 << 22 && interval <= (1 << (accumulator.bits - 1)) / (small ? 1 : 4);
 }
 
 std::uint32_t PoisonWord(DataType type) noexcept {

@@ -12,14 +12,14 @@
 namespace culet {
 
 /// Fills a host block of `arrangement.bytes`: NaNs everywhere, then the values of every input, then
-/// poison in D's region. Depends on the desc's types and sizes, the fill and the seed alone.
-/// Errors: RESOURCE_EXHAUSTED when options.stop ends it.
+/// poison in the regions of D and W. Depends on the desc's types and sizes, the fill and the seed
+/// alone. Errors: RESOURCE_EXHAUSTED when options.stop ends it.
 Status FillBlock(const GemmDesc& desc, const Arrangement& arrangement,
                  const ScratchOptions& options, std::byte* block);
 
 /// Whether Fill::kIntegers gives this problem inputs whose partial sums are all representable in
-/// its accumulators. Only a k above 2^22 (2^13 in an accumulator of 14 bits) is too long.
-bool IntegersAreExact(const GemmDesc& desc) noexcept;
+/// the accumulator. Only a k above 2^22 (2^13 in one of 14 bits over all of K) is too long.
+bool IntegersAreExact(const GemmDesc& desc, const Accumulator& accumulator) noexcept;
 
 /// What D holds before a launch, as a word whose lowest bytes are one element: a signalling NaN,
 /// which no arithmetic produces. E4M3 has none; its negative NaN stands in.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "culet/packing.h"
@@ -37,6 +38,7 @@ struct Request {
   MatrixLayout layout;               // without ld
   std::size_t alignment;
   bool output = false;
+  std::size_t pitch_bytes = 0;  // 0: as the alignment wants it
 };
 
 class Arranger {
@@ -54,10 +56,18 @@ class Arranger {
                                 ToString(request.layout.type), std::max<std::size_t>(size, 1)));
     }
     region.layout = request.layout;
-    region.lines = static_cast<std::size_t>(OuterOf(request.layout));
-    region.line_bytes = static_cast<std::size_t>(InnerOf(request.layout)) * size;
-    region.pitch_bytes = PitchOf(region.line_bytes, gap_bytes_, request.alignment);
-    region.layout.ld = static_cast<std::int64_t>(region.pitch_bytes / size);
+    const auto lines = static_cast<std::size_t>(OuterOf(request.layout));
+    region.lines = lines * static_cast<std::size_t>(request.layout.num);
+    region.line_bytes =
+        static_cast<std::size_t>(BytesOf(request.layout.type, InnerOf(request.layout)));
+    region.pitch_bytes = request.pitch_bytes > 0
+                             ? request.pitch_bytes
+                             : PitchOf(region.line_bytes, gap_bytes_, request.alignment);
+    const auto bits = static_cast<std::size_t>(BitsOf(request.layout.type));
+    region.layout.ld = static_cast<std::int64_t>(region.pitch_bytes * 8 / bits);
+    if (request.layout.num > 1) {
+      region.layout.batch_stride = static_cast<std::int64_t>(lines) * region.layout.ld;
+    }
 
     const std::size_t guard = request.output
                                   ? std::clamp(kOutputGuardLines * region.pitch_bytes,
@@ -100,8 +110,9 @@ class Arranger {
   std::size_t next_ = 0;
 };
 
-MatrixLayout Shaped(DataType type, Order order, std::int64_t rows, std::int64_t cols) {
+MatrixLayout Shaped(DataType type, Order order, std::int64_t rows, std::int64_t cols, int num = 1) {
   MatrixLayout layout;
+  layout.num = num;
   layout.type = type;
   layout.order = order;
   layout.rows = static_cast<int>(rows);
@@ -121,11 +132,26 @@ Groups GroupsOf(const QuantDesc& quant, int k, int outer) noexcept {
 }  // namespace
 
 Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
-  for (const auto& [name, extent] : {std::pair("m", desc.m), {"n", desc.n}, {"k", desc.k}}) {
+  for (const auto& [name, extent] : {std::pair("m", desc.m),
+                                     {"n", desc.n},
+                                     {"k", desc.k},
+                                     {"num", desc.num},
+                                     {"a.num", desc.a.num},
+                                     {"b.num", desc.b.num},
+                                     {"c.num", desc.c.num},
+                                     {"d.num", desc.d.num}}) {
     if (extent < 1) {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("desc.{} is {}; it must be >= 1", name, extent));
     }
+  }
+  // Rows of all matrices are counted as int.
+  constexpr int kMost = std::numeric_limits<int>::max();
+  if (desc.num > kMost / std::max(desc.m, desc.n)) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("{} matrices of {} x {} are more than {} lines; use a smaller problem",
+                    desc.num, desc.m, desc.n, kMost));
   }
   if (gap_bytes > (std::size_t{1} << 30)) {
     return Status(StatusCode::kInvalidArgument,
@@ -135,32 +161,54 @@ Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
   Arranger arranger(gap_bytes);
   const auto place = [&](std::string_view name, std::string_view alignment_field,
                          const OperandDesc& operand, int rows, int cols, Region& region) {
-    return arranger.Place({name, alignment_field, Shaped(operand.type, operand.order, rows, cols),
-                           operand.align, name == "D"},
+    return arranger.Place(
+        {name, alignment_field, Shaped(operand.type, operand.order, rows, cols, operand.num),
+         operand.align, name == "D"},
+        region);
+  };
+  // Scales of rows x cols groups.
+  const auto scales = [&](std::string_view name, std::string_view alignment_field,
+                          const OperandDesc& operand, int rows, int cols,
+                          Region& region) -> Status {
+    if (SizeOf(operand.scale_type) == 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("the scales {} have group size {} and type {}; give both", name,
+                                operand.quant.group_size, ToString(operand.scale_type)));
+    }
+    return arranger.Place({name, alignment_field,
+                           Shaped(operand.scale_type, operand.scale_order, rows, cols, operand.num),
+                           operand.scale_align, name == "W"},
                           region);
   };
-  const auto scales = [&](std::string_view name, std::string_view alignment_field,
-                          const OperandDesc& operand, int outer, bool of_a,
-                          Region& region) -> Status {
+  // Scales and zero points of A or B.
+  const auto quantisation = [&](std::string_view name, std::string_view alignment_field,
+                                const OperandDesc& operand, int outer, bool of_a, Region& scale,
+                                Region& zero) -> Status {
     const QuantDesc& quant = operand.quant;
     if (quant.type == QuantType::kNone) return {};
-    if ((HasGroupSize(quant.type) && quant.group_size < 1) || SizeOf(operand.scale_type) == 0) {
+    if (HasGroupSize(quant.type) && quant.group_size < 1) {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("the scales {} have group size {} and type {}; give both", name,
                                 quant.group_size, ToString(operand.scale_type)));
     }
     const Groups groups = GroupsOf(quant, desc.k, outer);
     const int rows = of_a ? groups.outer : groups.k, cols = of_a ? groups.k : groups.outer;
+    CULET_RETURN_IF_ERROR(scales(name, alignment_field, operand, rows, cols, scale));
+    // They share ld with the scales.
+    const DataType type = operand.zero_type;
     return arranger.Place(
-        {name, alignment_field, Shaped(operand.scale_type, operand.scale_order, rows, cols),
-         operand.scale_align},
-        region);
+        {"the zero points", "zero_type", LayoutOf(ZeroPoints{nullptr, type}, scale.layout),
+         std::max<std::size_t>(SizeOf(type), 1), false,
+         static_cast<std::size_t>(BytesOf(type, scale.layout.ld))},
+        zero);
   };
 
   CULET_RETURN_IF_ERROR(place("A", "a.align", desc.a, desc.m, desc.k, result.a));
-  CULET_RETURN_IF_ERROR(scales("U", "a.scale_align", desc.a, desc.m, true, result.u));
+  CULET_RETURN_IF_ERROR(
+      quantisation("U", "a.scale_align", desc.a, desc.m, true, result.u, result.zero_a));
   CULET_RETURN_IF_ERROR(place("B", "b.align", desc.b, desc.k, desc.n, result.b));
-  CULET_RETURN_IF_ERROR(scales("V", "b.scale_align", desc.b, desc.n, false, result.v));
+  CULET_RETURN_IF_ERROR(
+      quantisation("V", "b.scale_align", desc.b, desc.n, false, result.v, result.zero_b));
   if (desc.b.pack != 0) {
     const PackFormat* const format = FindPackFormat(desc.b.pack);
     if (format == nullptr || PackedBytes(PackedLayout(result.b.layout, *format)) < 0) {
@@ -178,7 +226,12 @@ Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
       {"the bias", "type_bias", Shaped(desc.type_bias, Order::kRowMajor, 1, bias_length),
        std::max<std::size_t>(SizeOf(desc.type_bias), 1)},
       result.bias));
-  CULET_RETURN_IF_ERROR(place("D", "d.align", desc.d, desc.m, desc.n, result.d));
+  const int columns = ColumnsOfD(desc);
+  CULET_RETURN_IF_ERROR(place("D", "d.align", desc.d, desc.m, columns, result.d));
+  if (desc.d.quant.type != QuantType::kNone) {
+    const int groups = GroupsOf(desc.d.quant, columns, desc.m).k;
+    CULET_RETURN_IF_ERROR(scales("W", "d.scale_align", desc.d, desc.m, groups, result.w));
+  }
   result.bytes = arranger.bytes();
   return result;
 }
@@ -198,6 +251,9 @@ GemmArgs ArgsOver(const Arrangement& arrangement, const GemmDesc& desc, float al
   args.operation.sm_budget = desc.sm_budget;
   args.operation.accumulate = desc.accumulate;
   args.operation.determinism = desc.determinism;
+  args.operation.zero_a = {at(arrangement.zero_a), desc.a.zero_type};
+  args.operation.zero_b = {at(arrangement.zero_b), desc.b.zero_type};
+  args.operation.quant_d = {desc.d.quant, at(arrangement.w), arrangement.w.layout};
   args.alpha = alpha;
   args.beta = arrangement.c.present() ? beta : 0.0f;
   args.A = at(arrangement.a);

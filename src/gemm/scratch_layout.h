@@ -11,7 +11,7 @@
 namespace culet {
 
 /// One operand with its guard zones, as byte offsets into the block. A line is a row of a row-major
-/// matrix, a column of a column-major one.
+/// matrix, a column of a column-major one; the lines of a batch's matrices follow one another.
 struct Region {
   MatrixLayout layout;    ///< type kNull: absent, and all else is 0
   std::size_t begin = 0;  ///< of the guard zone before
@@ -24,9 +24,10 @@ struct Region {
   bool present() const noexcept { return layout.type != DataType::kNull; }
 };
 
-/// All operands of a problem. D comes last: [0, d.begin) is the inputs.
+/// All operands of a problem, zero points and D's scales W included. The outputs come last: [0,
+/// d.begin) is the inputs.
 struct Arrangement {
-  Region a, u, b, v, c, bias, d;
+  Region a, u, zero_a, b, v, zero_b, c, bias, d, w;
   Region packed_b;  ///< where B is packed: what kernels read in place of `b`, which is plain
   std::size_t bytes = 0;
 };

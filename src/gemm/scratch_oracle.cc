@@ -9,7 +9,7 @@
 #include "base/float_types.h"
 #include "base/matrix_index.h"
 #include "base/thread_pool.h"
-#include "gemm/scratch_fill.h"
+#include "gemm/error_model.h"
 #include "gemm/stop.h"
 
 namespace culet {
@@ -19,7 +19,6 @@ constexpr std::int64_t kWholeProducts = std::int64_t{1} << 26;     // about 0.1 
 constexpr std::int64_t kWholeElementsOfA = std::int64_t{1} << 22;  // 32 MB of doubles
 constexpr int kSampledRows = 64;
 constexpr int kSampledOutputs = 64 * 256;  // more columns where there are fewer rows
-constexpr int kPromotionInterval = 128;    // what Accumulate::kPromoted promises for FP8
 constexpr int kTileEdge = 64;  // every tile of every kernel starts at a multiple of a power of two
 
 // Along K, work that is not interrupted: some milliseconds.
@@ -55,33 +54,62 @@ std::vector<int> Sample(int extent, int count) {
   return picked;
 }
 
-// Along-K elements of row `outer` of A's `outers` (or column `outer` of B's), times their scales.
-template <class Ended>
-void LoadScaled(const Region& values, const Region& scales, const QuantDesc& quant, bool is_a,
-                int outers, int outer, int k, const std::byte* block, Ended ended, double* out) {
-  // A's K runs along its columns, B's along its rows.
-  const auto load = [&](const Region& region, int at, int count, double* to) {
-    const MatrixLayout& layout = region.layout;
-    const bool contiguous = (layout.order == Order::kRowMajor) == is_a;
-    const std::int64_t first = contiguous ? at * layout.ld : at;
-    const std::int64_t step = contiguous ? 1 : layout.ld;
-    for (int i = 0; i < count && !ended(); i += std::min(kPiece, count - i)) {
-      LoadLine(block + region.data, layout.type, first + i * step, step,
-               std::min(kPiece, count - i), to + i);
-    }
-  };
-  load(values, outer, k, out);
-  if (!scales.present()) return;
-  const ScaleGroup group = ScaleGroupOf(quant, outers, k);
-  const int groups = (k - 1) / group.k + 1;
-  std::vector<double> factors(static_cast<std::size_t>(groups));
-  load(scales, outer / group.outer, groups, factors.data());
-  for (int i = 0; i < k; ++i) out[i] *= factors[static_cast<std::size_t>(i / group.k)];
+// The columns of D that are looked at: of a quantised D whole groups, for their scales depend on
+// all.
+std::vector<int> SampleColumns(const GemmDesc& desc, int count) {
+  const int columns = ColumnsOfD(desc);
+  if (desc.d.quant.type == QuantType::kNone) return Sample(columns, count);
+  const int group = desc.d.quant.group_size;
+  std::vector<int> picked;
+  for (const int g : Sample((columns - 1) / group + 1, std::max(1, count / group))) {
+    for (int i = g * group; i < std::min(columns, (g + 1) * group); ++i) picked.push_back(i);
+  }
+  return picked;
 }
 
-struct Sums {
-  double value = 0, magnitude = 0;  // sum of a b, sum of |a b|
+// One operand in the host block, seen as lines along K: rows of A, columns of B.
+struct Lines {
+  const Region& values;
+  const Region& scales;
+  const Region& zeros;
+  const QuantDesc& quant;
+  bool is_a;
+  int outers;  // lines of one matrix
+  int k;
 };
+
+// `count` elements along K of line `outer` of matrix `matrix`.
+template <class Ended>
+void LoadAlongK(const Region& region, bool is_a, int matrix, int outer, int count,
+                const std::byte* block, Ended ended, double* out) {
+  const MatrixLayout& layout = region.layout;
+  const bool contiguous = (layout.order == Order::kRowMajor) == is_a;
+  const std::int64_t first = BatchOffset(layout, matrix) + (contiguous ? outer * layout.ld : outer);
+  const std::int64_t step = contiguous ? 1 : layout.ld;
+  for (int i = 0; i < count && !ended(); i += std::min(kPiece, count - i)) {
+    LoadLine(block + region.data, layout.type, first + i * step, step, std::min(kPiece, count - i),
+             out + i);
+  }
+}
+
+// The elements of a line, less their zero points, times their scales.
+template <class Ended>
+void LoadScaled(const Lines& lines, int matrix, int outer, const std::byte* block, Ended ended,
+                double* out) {
+  LoadAlongK(lines.values, lines.is_a, matrix, outer, lines.k, block, ended, out);
+  if (!lines.scales.present()) return;
+  const ScaleGroup group = ScaleGroupOf(lines.quant, lines.outers, lines.k);
+  const int groups = (lines.k - 1) / group.k + 1, of_group = outer / group.outer;
+  std::vector<double> factors(static_cast<std::size_t>(groups)), zeros(factors.size());
+  LoadAlongK(lines.scales, lines.is_a, matrix, of_group, groups, block, ended, factors.data());
+  if (lines.zeros.present()) {
+    LoadAlongK(lines.zeros, lines.is_a, matrix, of_group, groups, block, ended, zeros.data());
+  }
+  for (int i = 0; i < lines.k; ++i) {
+    const auto g = static_cast<std::size_t>(i / group.k);
+    out[i] = (out[i] - zeros[g]) * factors[g];
+  }
+}
 
 // Four partial sums each: the order of double-precision additions does not matter here.
 Sums Dot(const double* a, const double* b, int k) noexcept {
@@ -113,102 +141,18 @@ Sums DotInPieces(const double* a, const double* b, int k, Ended ended) {
   return all;
 }
 
-// How far Hopper's FP8 unit may be from the sum of a b (E4M3 numbers times scales that are equal
-// within an interval). An instruction adds 32 products and the accumulator: each addend is
-// truncated towards zero, 14 bits below the largest one (measured: 2^13 + 1 is kept, 2^14 + 1 is
-// not). A product has 8 bits, so those within 2^5 of the largest lose nothing, whichever way the
-// unit counts exponents; the smaller ones lose the unit in the last place or all they have.
-// Positive and negative products err in opposite directions. `interval` elements are summed before
-// they move to FP32.
-double Fp8UnitError(const double* a, const double* b, int k, int interval) noexcept {
-  constexpr int kInstruction = 32;
-  constexpr double kUnit = 0x1p-13, kWhole = 0x1p-5;
-  double all = 0, sum = 0, error = 0;
-  for (int begin = 0; begin < k; begin += kInstruction) {
-    if (begin % interval == 0) {
-      all += error;
-      sum = error = 0;
-    }
-    const int count = std::min(kInstruction, k - begin);
-    double products[kInstruction];
-    double largest = std::fabs(sum) + error;
-    const double held = largest;
-    for (int i = 0; i < count; ++i) {
-      products[i] = a[begin + i] * b[begin + i];
-      largest = std::max(largest, std::fabs(products[i]));
-    }
-    const double unit = kUnit * largest, whole = kWhole * largest;
-    double losses = 0, signed_losses = 0;
-    for (int i = 0; i < count; ++i) {
-      const double size = std::fabs(products[i]);
-      const double loss = size < whole ? std::min(size, unit) : 0.0;
-      losses += loss;
-      signed_losses += std::copysign(loss, products[i]);
-      sum += products[i];
-    }
-    // The larger of what positive and what negative products lose.
-    error += (losses + std::fabs(signed_losses)) / 2 + std::min(held, unit);
-    error += kUnit * (std::fabs(sum) + error);  // the result itself
-  }
-  return all + error;
-}
-
-bool IsPowerOfTwo(double value) noexcept {
-  int exponent = 0;
-  return std::fabs(std::frexp(value, &exponent)) == 0.5;
-}
-
-// How FP32 arithmetic on the device may err, relative to the sum of magnitudes.
-class ErrorModel {
- public:
-  ErrorModel(const GemmDesc& desc, const ScratchOptions& options)
-      : unit_(desc.arch == 0 ? 0x1p-24 : 0x1p-23),  // GPUs' matrix units truncate
-        exact_(options.fill == Fill::kIntegers && IntegersAreExact(desc)),
-        exact_epilogue_(exact_ && IsPowerOfTwo(options.alpha) &&
-                        (desc.c.type == DataType::kNull || IsPowerOfTwo(options.beta))) {
-    product_ = Gamma(desc.k + 6.0);
-    addend_ = Gamma(3);
-    underflow_ = (desc.k + 6.0) * 0x1p-126;
-    const bool fp8 = desc.a.type == DataType::kFloat8_e4m3 && desc.b.type == DataType::kFloat8_e4m3;
-    if (desc.arch != 0 && fp8 && !exact_)
-      fp8_interval_ = desc.accumulate == Accumulate::kFast ? desc.k : kPromotionInterval;
-  }
-
-  /// Of alpha * (sum of a b): `a`, `b` of length k, and the sums that Dot made of them.
-  double ProductSlack(const double* a, const double* b, int k, double alpha,
-                      const Sums& sums) const noexcept {
-    if (exact_) return exact_epilogue_ ? 0 : addend_ * std::fabs(alpha * sums.value);
-    const double unit = fp8_interval_ > 0 ? Fp8UnitError(a, b, k, fp8_interval_) : 0;
-    return std::fabs(alpha) * (product_ * sums.magnitude + unit) + underflow_;
-  }
-
-  /// Of what is added to it.
-  double AddendSlack(double addends) const noexcept {
-    return exact_epilogue_ ? 0 : addend_ * addends;
-  }
-
- private:
-  double Gamma(double roundings) const noexcept {
-    return roundings * unit_ / (1 - roundings * unit_);
-  }
-
-  double unit_;
-  bool exact_;
-  bool exact_epilogue_;
-  double product_ = 0, addend_ = 0, underflow_ = 0;
-  int fp8_interval_ = 0;  // 0: no FP8 unit takes part
-};
-
 }  // namespace
 
 Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
-                          const ScratchOptions& options, const std::byte* block) {
-  const std::int64_t elements_of_a = std::int64_t{desc.m} * desc.k;
+                          const ScratchOptions& options, const std::byte* block,
+                          const Accumulator& accumulator) {
+  const int all_rows = desc.m * desc.num;
+  const std::int64_t elements_of_a = std::int64_t{all_rows} * desc.k;
   const bool whole = elements_of_a <= kWholeElementsOfA && elements_of_a <= kWholeProducts / desc.n;
   Oracle oracle;
-  oracle.rows = Sample(desc.m, whole ? desc.m : kSampledRows);
+  oracle.rows = Sample(all_rows, whole ? all_rows : kSampledRows);
   oracle.cols =
-      Sample(desc.n, whole ? desc.n : kSampledOutputs / static_cast<int>(oracle.rows.size()));
+      SampleColumns(desc, whole ? desc.n : kSampledOutputs / static_cast<int>(oracle.rows.size()));
   const std::size_t rows = oracle.rows.size(), cols = oracle.cols.size();
   const auto k = static_cast<std::size_t>(desc.k);
   oracle.reference.resize(rows * cols);
@@ -216,35 +160,55 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
 
   Stop stop(options.stop);
   if (stop()) return stop.status();  // other threads may take all the work
+  const Lines of_a{at.a, at.u, at.zero_a, desc.a.quant, true, desc.m, desc.k};
+  const Lines of_b{at.b, at.v, at.zero_b, desc.b.quant, false, desc.n, desc.k};
   std::vector<double> a(rows * k);
-  HostPool().Run(static_cast<int>(rows), [&](int row, int thread) {
+  HostPool().Run(static_cast<int>(rows), [&](int task, int thread) {
+    const int row = oracle.rows[static_cast<std::size_t>(task)];
     LoadScaled(
-        at.a, at.u, desc.a.quant, true, desc.m, oracle.rows[static_cast<std::size_t>(row)], desc.k,
-        block, [&] { return stop(thread); }, a.data() + static_cast<std::size_t>(row) * k);
+        of_a, row / desc.m, row % desc.m, block, [&] { return stop(thread); },
+        a.data() + static_cast<std::size_t>(task) * k);
   });
 
-  const ErrorModel model(desc, options);
-  const auto element = [&](const Region& region, int row, int col) {
-    return LoadAsDouble(block + region.data, region.layout.type, IndexOf(region.layout, row, col));
+  const ErrorModel model(desc, options, accumulator);
+  const auto element = [&](const Region& region, int matrix, int row, int col) {
+    const MatrixLayout& layout = region.layout;
+    return LoadAsDouble(block + region.data, layout.type,
+                        BatchOffset(layout, matrix) + IndexOf(layout, row, col));
+  };
+  // alpha * A B + beta * C + bias at (row, col) of the product, from the i-th sampled row.
+  const auto before_epilogue = [&](std::size_t i, int col, const std::vector<double>& b,
+                                   auto ended) -> Bounded {
+    const int matrix = oracle.rows[i] / desc.m, row = oracle.rows[i] % desc.m;
+    const Sums sums = DotInPieces(a.data() + i * k, b.data(), desc.k, ended);
+    const double c = at.c.present() ? options.beta * element(at.c, matrix, row, col) : 0;
+    const double bias = at.bias.present()
+                            ? element(at.bias, 0, 0, desc.bias_axis == Bias::Axis::kN ? col : row)
+                            : 0;
+    return {options.alpha * sums.value + c + bias,
+            model.ProductSlack(a.data() + i * k, b.data(), desc.k, options.alpha, sums) +
+                model.AddendSlack(std::fabs(c) + std::fabs(bias))};
   };
   HostPool().Run(static_cast<int>(cols), [&](int task, int thread) {
     const auto ended = [&] { return stop(thread); };
     const auto j = static_cast<std::size_t>(task);
     const int col = oracle.cols[j];
-    std::vector<double> b(k);
-    LoadScaled(at.b, at.v, desc.b.quant, false, desc.n, col, desc.k, block, ended, b.data());
+    const bool gated = IsGated(desc.epilogue);
+    const int first = gated ? col / 8 * 16 + col % 8 : col;  // of the product
+    std::vector<double> b(k), up(gated ? k : 0);
+    int loaded = -1;  // the matrix whose columns are there
     for (std::size_t i = 0; i < rows; ++i) {
       if (ended()) return;
-      const int row = oracle.rows[i];
-      const Sums sums = DotInPieces(a.data() + i * k, b.data(), desc.k, ended);
-      const double product = options.alpha * sums.value;
-      const double c = at.c.present() ? options.beta * element(at.c, row, col) : 0;
-      const double bias =
-          at.bias.present() ? element(at.bias, 0, desc.bias_axis == Bias::Axis::kN ? col : row) : 0;
-      oracle.reference[i * cols + j] = product + c + bias;
-      oracle.slack[i * cols + j] =
-          model.ProductSlack(a.data() + i * k, b.data(), desc.k, options.alpha, sums) +
-          model.AddendSlack(std::fabs(c) + std::fabs(bias));
+      const int matrix = at.b.layout.num > 1 ? oracle.rows[i] / desc.m : 0;
+      if (matrix != loaded) {
+        LoadScaled(of_b, matrix, first, block, ended, b.data());
+        if (gated) LoadScaled(of_b, matrix, first + 8, block, ended, up.data());
+        loaded = matrix;
+      }
+      Bounded result = before_epilogue(i, first, b, ended);
+      if (gated) result = model.GatedSilu(result, before_epilogue(i, first + 8, up, ended));
+      oracle.reference[i * cols + j] = result.value;
+      oracle.slack[i * cols + j] = result.slack;
     }
   });
   CULET_RETURN_IF_ERROR(stop.status());

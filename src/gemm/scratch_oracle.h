@@ -11,8 +11,10 @@
 
 namespace culet {
 
-/// Reference values at chosen rows x cols, row by row. `slack` is the error that FP32 accumulation
-/// in any order may make before the one rounding to D's type; docs/numerics.md derives it.
+/// Reference values at chosen rows x cols, row by row, before the rounding to D's type (and the
+/// quantisation of D). Row r is row r % m of matrix r / m of the batch. `slack` is the error that
+/// FP32 accumulation in any order may make before the one rounding to D's type; docs/numerics.md
+/// derives it.
 struct Oracle {
   std::vector<int> rows;
   std::vector<int> cols;
@@ -21,10 +23,12 @@ struct Oracle {
 };
 
 /// Computes the oracle from the inputs in a host block that FillBlock made. Small products get
-/// every element; of large ones 16384 in 64 rows or fewer: both ends, tile edges and a random rest.
+/// every element; of large ones 16384 in 64 rows or fewer: both ends, tile edges and a random rest;
+/// of a quantised D whole groups.
 /// Errors: RESOURCE_EXHAUSTED when options.stop ends it.
 Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& arrangement,
-                          const ScratchOptions& options, const std::byte* block);
+                          const ScratchOptions& options, const std::byte* block,
+                          const Accumulator& accumulator = {});
 
 /// The values an element of D may have: those between the roundings of reference - slack and
 /// reference + slack. Rounding is monotonic, so a product inside the slack, rounded once, is

@@ -9,6 +9,7 @@
 
 #include "gemm/chooser.h"
 #include "gemm/cost_model.h"
+#include "gemm/error_model.h"
 #include "gemm/runtime.h"
 
 namespace culet {
@@ -119,7 +120,8 @@ Result<ErrorReport> TimedLaunch::Check(double* launch_s) {
   CULET_RETURN_IF_ERROR(impl_->Launch(0, **workspace));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   if (launch_s != nullptr) *launch_s = impl_->on_gpu ? 0 : taken.count();
-  return impl_->scratch.Compare(0);
+  return impl_->scratch.Compare(
+      0, AccumulatorFor(impl_->plans.front().spec().kernel->desc(), impl_->scratch.desc()));
 }
 
 Result<double> TimedLaunch::SampleUs(bool sustained) {

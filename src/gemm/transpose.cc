@@ -14,6 +14,7 @@ Bias::Axis Other(Bias::Axis axis) noexcept {
 
 Operation Transposed(Operation op) noexcept {
   std::swap(op.quant_a, op.quant_b);
+  std::swap(op.zero_a, op.zero_b);
   op.batch_dim = 1 - op.batch_dim;
   op.bias.axis = Other(op.bias.axis);
   // The caller promises that nobody is still writing B and V. The inner kernel would read the
@@ -68,7 +69,7 @@ class TransposedKernel final : public Kernel {
   }
 
   Feasibility why(const GemmDesc& problem) const noexcept override {
-    if (problem.epilogue == Epilogue::kGatedSilu) {
+    if (IsGated(problem.epilogue)) {
       return Feasibility::Refuse("the gated epilogue pairs columns, not rows");
     }
     if (problem.determinism > desc_.determinism) {

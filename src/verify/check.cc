@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "gemm/error_model.h"
+
 namespace culet {
 namespace {
 
@@ -115,12 +117,12 @@ Status Wrong(ProblemData::Stage stage, const LaunchSpec& spec, const std::string
 // Below, the figure depends on the few numbers that happened to come.
 constexpr std::size_t kOutputsForAccuracy = 16384;
 
-Status CheckAccuracy(const GemmDesc& desc, const ErrorReport& report, const LaunchSpec& spec,
-                     Accuracy& accuracy) {
+Status CheckAccuracy(const GemmDesc& desc, const Accumulator& accumulator,
+                     const ErrorReport& report, const LaunchSpec& spec, Accuracy& accuracy) {
   if (report.checked < kOutputsForAccuracy) return {};
   accuracy.known = true;
   accuracy.relative_l2 = std::max(accuracy.relative_l2, report.relative_l2);
-  const double limit = RelativeL2Limit(desc);
+  const double limit = RelativeL2Limit(desc, accumulator);
   if (report.relative_l2 <= limit) return {};
   return Wrong(
       ProblemData::kNormal, spec,
@@ -134,11 +136,12 @@ Status CheckStage(Kernel& kernel, ProblemData& data, ProblemData::Stage stage, A
   if (!launches.ok()) return launches.status();
   for (const LaunchSpec& spec : *launches) {
     CULET_RETURN_IF_ERROR(LaunchOnce(kernel, **scratch, spec, stage == ProblemData::kNormal));
-    const auto report = (*scratch)->Compare();
+    const auto report = (*scratch)->Compare(0, AccumulatorFor(kernel.desc(), data.desc()));
     if (!report.ok()) return report.status();
     if (!report->ok()) return Wrong(stage, spec, report->ToString());
     if (stage == ProblemData::kNormal) {
-      CULET_RETURN_IF_ERROR(CheckAccuracy(data.desc(), *report, spec, accuracy));
+      CULET_RETURN_IF_ERROR(CheckAccuracy(data.desc(), AccumulatorFor(kernel.desc(), data.desc()),
+                                          *report, spec, accuracy));
     }
   }
   return {};
@@ -210,7 +213,7 @@ Result<ScratchProblem*> ProblemData::Get(Stage stage) {
   return &*slot;
 }
 
-double RelativeL2Limit(const GemmDesc& desc) noexcept {
+double RelativeL2Limit(const GemmDesc& desc, const Accumulator& accumulator) noexcept {
   // Rounding numbers of any size to p bits costs 0.4225 * 2^-p of their L2 norm.
   const auto rounding = [](DataType type) {
     switch (type) {
@@ -224,11 +227,14 @@ double RelativeL2Limit(const GemmDesc& desc) noexcept {
         return 0.4225 * 0x1p-24;
     }
   };
-  // Hopper's 14 bits, promoted every 128 elements: 2.3e-4 measured. Else FP32, whose errors add up
-  // to k roundings at worst (on GPUs they point the same way).
-  const bool fp8 = desc.a.type == DataType::kFloat8_e4m3 && desc.b.type == DataType::kFloat8_e4m3;
-  const double fp32 = desc.k * (desc.arch == 0 ? 0x1p-24 : 0x1p-23);
-  const double accumulation = desc.arch != 0 && fp8 ? 2.88e-4 : fp32;
+  // FP32, whose errors add up to k roundings at worst (on GPUs they point the same way). Fewer
+  // bits: 14 of them over 128 elements make 2.3e-4, measured; more elements err in proportion.
+  double accumulation = desc.k * (desc.arch == 0 ? 0x1p-24 : 0x1p-23);
+  if (accumulator.bits < 24) {
+    const int interval = accumulator.promotion_k > 0 ? accumulator.promotion_k : desc.k;
+    accumulation = std::ldexp(2.88e-4, 14 - accumulator.bits) * std::max(1.0, interval / 128.0);
+  }
+  if (IsGated(desc.epilogue)) accumulation *= 2;  // of gate and up
   return 1.04 * std::hypot(rounding(desc.d.type), accumulation);
 }
 

@@ -33,8 +33,9 @@ class ProblemData {
 };
 
 /// The largest relative L2 error of a right product of normal data, for 16384 outputs or more: the
-/// one rounding to D's type and the accumulation before it, 4 % above what they make together.
-double RelativeL2Limit(const GemmDesc& desc) noexcept;
+/// one rounding to D's type and the accumulation before it, in `accumulator`, 4 % above what they
+/// make together.
+double RelativeL2Limit(const GemmDesc& desc, const Accumulator& accumulator = {}) noexcept;
 
 /// The error of a product of normal data.
 struct Accuracy {

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "gemm/error_model.h"
 #include "verify/check.h"
 
 namespace culet {
@@ -82,7 +83,7 @@ class Run {
     if (at == report_.accuracy.end())
       at = report_.accuracy.insert(at, {family, desc.a.type, desc.d.type});
     at->relative_l2 = std::max(at->relative_l2, relative_l2);
-    at->limit = std::max(at->limit, RelativeL2Limit(desc));
+    at->limit = std::max(at->limit, RelativeL2Limit(desc, AccumulatorFor(kernel.desc(), desc)));
     ++at->problems;
   }
 

@@ -1,9 +1,12 @@
 // cpu_reference: every product in double precision, rounded once. The oracle of the other kernels
 // and the last resort for problems that no other takes.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <memory>
 #include <new>
 
+#include "base/e4m3_group.h"
 #include "base/float_types.h"
 #include "base/matrix_index.h"
 #include "base/thread_pool.h"
@@ -13,61 +16,99 @@
 namespace culet {
 namespace {
 
-// A tile of D and the blocks of A and B it needs, decoded to double: 264 KB, which stays in L2.
+// A tile of the product and the blocks of A and B it needs, decoded to double: 264 KB, which stays
+// in L2; and the rows of a group of a quantised D.
 constexpr int kTileM = 32;
 constexpr int kTileN = 32;
 constexpr int kBlockK = 512;
-constexpr int kLanes = 8;  // columns summed side by side: their sums stay in registers
+constexpr int kLanes = 8;      // columns summed side by side: their sums stay in registers
+constexpr int kGroup = 128;    // columns of D that share a scale
+constexpr int kHalfGroup = 8;  // gates, and ups, side by side
 
 struct Tile {
   double a[kTileM][kBlockK];
   double b[kBlockK][kTileN];
   double sum[kTileM][kTileN];
+  float gated[kTileM][kGroup];
 };
 
 constexpr int CeilDiv(int a, int b) noexcept { return (a - 1) / b + 1; }
 
-// Multiplies `count` elements along K from `k0` on, of row `outer` of A or column `outer` of B, by
-// their scales.
-void ScaleAlongK(double* values, int count, int k0, const QuantDesc& quant, const ScaleGroup& group,
-                 const void* scales, const MatrixLayout& layout, int outer, bool is_a) noexcept {
-  if (quant.type == QuantType::kNone) return;
-  const int group_outer = outer / group.outer;
+// A or B of one matrix of the batch, seen as lines along K: rows of A, columns of B.
+struct Lines {
+  const void* data;
+  const MatrixLayout& layout;
+  const void* scales;
+  const MatrixLayout& scale_layout;
+  const ZeroPoints& zero;
+  const QuantDesc& quant;
+  bool is_a;
+  ScaleGroup group;
+  std::int64_t first;        // element (0, 0) of this matrix
+  std::int64_t first_scale;  // of its scales and zero points
+};
+
+Lines LinesOfA(const GemmArgs& args, int matrix) noexcept {
+  const Operation& op = args.operation;
+  const MatrixLayout& layout = args.Adesc;
+  return {args.A,
+          layout,
+          args.U,
+          args.Udesc,
+          op.zero_a,
+          op.quant_a,
+          true,
+          ScaleGroupOf(op.quant_a, layout.rows, layout.cols),
+          BatchOffset(layout, matrix),
+          BatchOffset(args.Udesc, matrix)};
+}
+Lines LinesOfB(const GemmArgs& args, int matrix) noexcept {
+  const Operation& op = args.operation;
+  const MatrixLayout& layout = args.Bdesc;
+  return {args.B,
+          layout,
+          args.V,
+          args.Vdesc,
+          op.zero_b,
+          op.quant_b,
+          false,
+          ScaleGroupOf(op.quant_b, layout.cols, layout.rows),
+          BatchOffset(layout, matrix),
+          BatchOffset(args.Vdesc, matrix)};
+}
+
+// `count` elements of line `outer` from `k0` on, less their zero points, times their scales.
+void LoadLines(const Lines& lines, int outer, int k0, int count, double* values) noexcept {
+  const auto at = [&](const MatrixLayout& layout, int line, int k) {
+    return lines.is_a ? IndexOf(layout, line, k) : IndexOf(layout, k, line);
+  };
+  const bool contiguous = (lines.layout.order == Order::kRowMajor) == lines.is_a;
+  LoadLine(lines.data, lines.layout.type, lines.first + at(lines.layout, outer, k0),
+           contiguous ? 1 : lines.layout.ld, count, values);
+  if (lines.quant.type == QuantType::kNone) return;
+  const int line = outer / lines.group.outer;
   for (int i = 0; i < count;) {
-    const int group_k = (k0 + i) / group.k;
-    const std::int64_t index =
-        is_a ? IndexOf(layout, group_outer, group_k) : IndexOf(layout, group_k, group_outer);
-    const double scale = LoadAsDouble(scales, layout.type, index);
-    const std::int64_t group_end = (std::int64_t{group_k} + 1) * group.k - k0;
+    const int group_k = (k0 + i) / lines.group.k;
+    const std::int64_t index = lines.first_scale + at(lines.scale_layout, line, group_k);
+    const double scale = LoadAsDouble(lines.scales, lines.scale_layout.type, index);
+    const double zero =
+        lines.zero.data != nullptr ? LoadAsDouble(lines.zero.data, lines.zero.type, index) : 0;
+    const std::int64_t group_end = (std::int64_t{group_k} + 1) * lines.group.k - k0;
     const int end = static_cast<int>(std::min<std::int64_t>(count, group_end));
-    for (; i < end; ++i) values[i] *= scale;
+    for (; i < end; ++i) values[i] = (values[i] - zero) * scale;
   }
 }
 
-void LoadA(const GemmArgs& args, int row0, int rows, int k0, int count, Tile& tile) noexcept {
-  const MatrixLayout& layout = args.Adesc;
-  const QuantDesc& quant = args.operation.quant_a;
-  const ScaleGroup group = ScaleGroupOf(quant, layout.rows, layout.cols);
-  for (int r = 0; r < rows; ++r) {
-    LoadLine(args.A, layout.type, IndexOf(layout, row0 + r, k0),
-             layout.order == Order::kRowMajor ? 1 : layout.ld, count, tile.a[r]);
-    ScaleAlongK(tile.a[r], count, k0, quant, group, args.U, args.Udesc, row0 + r, true);
-  }
+void LoadA(const Lines& lines, int row0, int rows, int k0, int count, Tile& tile) noexcept {
+  for (int r = 0; r < rows; ++r) LoadLines(lines, row0 + r, k0, count, tile.a[r]);
 }
 
 // Columns past the last are zero: they are summed with the rest of their lanes and dropped.
-void LoadB(const GemmArgs& args, int col0, int cols, int k0, int count, Tile& tile) noexcept {
-  const MatrixLayout& layout = args.Bdesc;
-  const QuantDesc& quant = args.operation.quant_b;
-  const ScaleGroup group = ScaleGroupOf(quant, layout.cols, layout.rows);
+void LoadB(const Lines& lines, int col0, int cols, int k0, int count, Tile& tile) noexcept {
   double column[kBlockK];
   for (int c = 0; c < kTileN; ++c) {
     std::fill_n(column, count, 0.0);
-    if (c < cols) {
-      LoadLine(args.B, layout.type, IndexOf(layout, k0, col0 + c),
-               layout.order == Order::kColMajor ? 1 : layout.ld, count, column);
-      ScaleAlongK(column, count, k0, quant, group, args.V, args.Vdesc, col0 + c, false);
-    }
+    if (c < cols) LoadLines(lines, col0 + c, k0, count, column);
     for (int i = 0; i < count; ++i) tile.b[i][c] = column[i];
   }
 }
@@ -85,37 +126,104 @@ void MultiplyBlocks(int rows, int count, Tile& tile) noexcept {
   }
 }
 
-void StoreTile(const GemmArgs& args, int row0, int rows, int col0, int cols,
-               const Tile& tile) noexcept {
+// The sums become alpha * sum + beta * C + bias.
+void AddAll(const GemmArgs& args, int matrix, int row0, int rows, int col0, int cols,
+            Tile& tile) noexcept {
   const Bias& bias = args.operation.bias;
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < cols; ++c) {
       const int row = row0 + r, col = col0 + c;
-      double value = args.alpha * tile.sum[r][c];
+      double& value = tile.sum[r][c];
+      value *= args.alpha;
       if (args.beta != 0.0f) {
-        value += args.beta * LoadAsDouble(args.C, args.Cdesc.type, IndexOf(args.Cdesc, row, col));
+        value += args.beta *
+                 LoadAsDouble(args.C, args.Cdesc.type,
+                              BatchOffset(args.Cdesc, matrix) + IndexOf(args.Cdesc, row, col));
       }
       if (bias.data != nullptr) {
         value += LoadAsDouble(bias.data, bias.type, bias.axis == Bias::Axis::kN ? col : row);
       }
-      StoreFromDouble(args.D, args.Ddesc.type, IndexOf(args.Ddesc, row, col), value);
     }
   }
 }
 
-void ComputeColumn(const GemmArgs& args, int col0, Tile& tile) noexcept {
-  const int m = args.Ddesc.rows, k = args.Adesc.cols;
-  const int cols = std::min(kTileN, args.Ddesc.cols - col0);
+void Store(const GemmArgs& args, int matrix, int row, int col, double value) noexcept {
+  StoreFromDouble(args.D, args.Ddesc.type,
+                  BatchOffset(args.Ddesc, matrix) + IndexOf(args.Ddesc, row, col), value);
+}
+
+double Silu(double x) noexcept { return x / (1 + std::exp(-x)); }
+
+// One row of a group of D: its scale and its values.
+void StoreQuantised(const GemmArgs& args, int matrix, int row, int col0, int cols,
+                    const float* values) noexcept {
+  float amax = 0;
+  bool finite = true;
+  for (int c = 0; c < cols; ++c) {
+    finite &= std::isfinite(values[c]);
+    amax = std::max(amax, std::fabs(values[c]));
+  }
+  const float scale = ScaleOfE4m3Group(amax, finite);
+  const OutputQuant& w = args.operation.quant_d;
+  StoreFromDouble(w.scales, w.layout.type,
+                  BatchOffset(w.layout, matrix) + IndexOf(w.layout, row, col0 / kGroup), scale);
+  for (int c = 0; c < cols; ++c) {
+    // The positive NaN, whatever the sign of what made it.
+    const float quotient = finite ? values[c] / scale : scale;
+    Store(args, matrix, row, col0 + c, quotient);
+  }
+}
+
+void ComputeTile(const GemmArgs& args, int matrix, int row0, int rows, int col0, int cols,
+                 Tile& tile) noexcept {
+  const int k = args.Adesc.cols;
+  const Lines a = LinesOfA(args, matrix), b = LinesOfB(args, matrix);
+  for (auto& row : tile.sum) std::ranges::fill(row, 0.0);
+  for (int k0 = 0; k0 < k; k0 += kBlockK) {
+    const int count = std::min(kBlockK, k - k0);
+    LoadA(a, row0, rows, k0, count, tile);
+    LoadB(b, col0, cols, k0, count, tile);
+    MultiplyBlocks(rows, count, tile);
+  }
+  AddAll(args, matrix, row0, rows, col0, cols, tile);
+}
+
+// Columns of the product that are computed in one go: a tile's, or those of a group of D.
+constexpr int UnitOf(Epilogue epilogue) noexcept {
+  return epilogue == Epilogue::kGatedSiluQuant ? 2 * kGroup : kTileN;
+}
+
+// Columns [col0, col0 + UnitOf(epilogue)) of the product, of all rows.
+void ComputeColumns(const GemmArgs& args, int matrix, int col0, Tile& tile) noexcept {
+  const Epilogue epilogue = args.operation.epilogue;
+  const int m = args.Ddesc.rows, n = args.Bdesc.cols;
+  const int end = std::min(n - col0, UnitOf(epilogue));
   for (int row0 = 0; row0 < m; row0 += kTileM) {
     const int rows = std::min(kTileM, m - row0);
-    for (auto& row : tile.sum) std::ranges::fill(row, 0.0);
-    for (int k0 = 0; k0 < k; k0 += kBlockK) {
-      const int count = std::min(kBlockK, k - k0);
-      LoadA(args, row0, rows, k0, count, tile);
-      LoadB(args, col0, cols, k0, count, tile);
-      MultiplyBlocks(rows, count, tile);
+    for (int at = 0; at < end; at += kTileN) {
+      const int cols = std::min(kTileN, end - at);
+      ComputeTile(args, matrix, row0, rows, col0 + at, cols, tile);
+      for (int r = 0; r < rows; ++r) {
+        const double* const x = tile.sum[r];
+        if (epilogue == Epilogue::kNone) {
+          for (int c = 0; c < cols; ++c) Store(args, matrix, row0 + r, col0 + at + c, x[c]);
+          continue;
+        }
+        for (int c = 0; c < cols / 2; ++c) {
+          const int gate = c / kHalfGroup * 2 * kHalfGroup + c % kHalfGroup;
+          const double value = Silu(x[gate]) * x[gate + kHalfGroup];
+          if (epilogue == Epilogue::kGatedSilu) {
+            Store(args, matrix, row0 + r, (col0 + at) / 2 + c, value);
+          } else {
+            tile.gated[r][at / 2 + c] = static_cast<float>(RoundTo(DataType::kFloat32, value));
+          }
+        }
+      }
     }
-    StoreTile(args, row0, rows, col0, cols, tile);
+    if (epilogue != Epilogue::kGatedSiluQuant) continue;
+    for (int r = 0; r < rows; ++r) {
+      StoreQuantised(args, matrix, row0 + r, col0 / 2, end / 2, tile.gated[r]);
+    }
   }
 }
 
@@ -126,10 +234,6 @@ class CpuReference final : public ArgsKernel {
   Feasibility why(const GemmDesc& problem) const noexcept override {
     const Feasibility base = ArgsKernel::why(problem);
     if (!base.ok()) return base;
-    if (problem.a.scale_type == DataType::kFloat8_ue8m0 ||
-        problem.b.scale_type == DataType::kFloat8_ue8m0) {
-      return Feasibility::Refuse("takes float scales, not UE8M0; convert them to float32");
-    }
     if (problem.a.type == DataType::kFloat8_ue8m0 || problem.b.type == DataType::kFloat8_ue8m0 ||
         problem.c.type == DataType::kFloat8_ue8m0) {
       return Feasibility::Refuse("UE8M0 is a scale format; A, B and C hold numbers");
@@ -138,18 +242,21 @@ class CpuReference final : public ArgsKernel {
   }
 
   int Run(const GemmArgs& args, int, int, Workspace&, cudaStream_t) override {
-    const int n = args.Ddesc.cols;
     ThreadPool& pool = HostPool();
     const std::unique_ptr<Tile[]> tiles(new (std::nothrow)
                                             Tile[static_cast<std::size_t>(pool.threads())]);
     if (tiles == nullptr) return static_cast<int>(StatusCode::kResourceExhausted);
-    // A part takes whole columns of tiles: all rows of A pass while B's columns are in the cache.
-    const int columns = CeilDiv(n, kTileN);
-    const int budget = args.operation.sm_budget;
-    const int parts = budget > 0 ? std::min(budget, columns) : columns;
+    // A unit of work is whole columns: all rows of A pass while B's columns are in the cache.
+    const int unit = UnitOf(args.operation.epilogue);
+    const std::int64_t columns = CeilDiv(args.Bdesc.cols, unit);
+    const std::int64_t units = columns * args.Ddesc.num;
+    const std::int64_t budget = args.operation.sm_budget;
+    const int parts = static_cast<int>(
+        std::min<std::int64_t>(budget > 0 ? std::min(budget, units) : units, 1 << 20));
     pool.Run(parts, [&](int part, int thread) {
-      for (int column = part; column < columns; column += parts) {
-        ComputeColumn(args, column * kTileN, tiles[static_cast<std::size_t>(thread)]);
+      for (std::int64_t at = part; at < units; at += parts) {
+        ComputeColumns(args, static_cast<int>(at / columns), static_cast<int>(at % columns) * unit,
+                       tiles[static_cast<std::size_t>(thread)]);
       }
     });
     return 0;
@@ -165,6 +272,9 @@ void AddCpuReference(const DeviceInfo&, KernelList& kernels) {
   desc.tile_n = kTileN;
   desc.tile_k = kBlockK;
   desc.determinism = Determinism::kBatchInvariant;
+  desc.any_epilogue = true;
+  desc.strided_batch = true;
+  desc.zero_points = true;
   KernelInfo info;
   info.name = "cpu_reference";
   info.bandwidth_share = 0.05;

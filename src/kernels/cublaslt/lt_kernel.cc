@@ -39,6 +39,11 @@ KernelDesc DescOf(const Format& format, int arch) {
   desc.quant_a = format.scaling.quant_a;
   desc.quant_b = format.scaling.quant_b;
   desc.determinism = Determinism::kRepeatable;
+  if (format.type == DataType::kFloat8_e4m3) {
+    // The tensor core's own bits; without fast accumulation sums move to FP32 as culet's do.
+    desc.accumulator_bits = 14;
+    desc.promotion_k = 128;
+  }
   return desc;
 }
 

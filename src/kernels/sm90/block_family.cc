@@ -104,8 +104,6 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
 void AddSm90Block(const DeviceInfo& device, KernelList& kernels) {
   if (device.arch != 900) return;
   for (const BlockKernel& kernel : sm90::BlockKernels()) {
-    // Describe does not know yet that D has half of the columns.
-    if (sm90::IsGated(kernel.epilogue)) continue;
     KernelInfo info;
     info.name = kernel.id;
     info.registers = kernel.registers;
