@@ -225,6 +225,13 @@ TEST_F(BatchTest, FaultsOfZeroPointsAndOfFourBits) {
               HasSubstr("zero_b.data is null"));
   EXPECT_THAT(refused([](auto& a) { a.operation.zero_b.type = DataType::kNull; }),
               HasSubstr("zero_b.type is none"));
+  EXPECT_THAT(refused([](auto& a) { a.operation.zero_b.type = DataType::kInt32; }),
+              HasSubstr("zero_b.type is int32; zero points are"));
+  EXPECT_THAT(refused([](auto& a) {
+                static const int table[2] = {};
+                a.Vdesc.offsets = table;
+              }),
+              HasSubstr("Vdesc has offsets or idxs"));
   EXPECT_THAT(refused([](auto& a) { a.operation.zero_a = a.operation.zero_b; }),
               HasSubstr("quant_a.type is none; zero points go with scales"));
   EXPECT_THAT(refused([](auto& a) { a.Vdesc.type = DataType::kInt4; }),

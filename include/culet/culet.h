@@ -83,7 +83,7 @@ enum { /* partial sums on tensor cores that keep fewer than 24 bits */
 
 enum { /* what happens to the sum before it is rounded and stored */
   CULET_EPILOGUE_NONE = 0,
-  CULET_EPILOGUE_GATED_SILU = 1 /* silu(gate) * up of paired columns; reserved */
+  CULET_EPILOGUE_GATED_SILU = 1 /* silu(gate) * up of paired columns; D has n / 2 */
 };
 
 enum { /* what holds between two runs */

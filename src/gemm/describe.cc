@@ -160,6 +160,11 @@ std::string_view GranularityText(std::string_view operand, const QuantDesc& quan
   return operand == "a" ? "row" : "column";
 }
 
+Status CheckFlat(std::string_view name, const MatrixLayout& layout) {
+  if (layout.offsets == nullptr && layout.idxs == nullptr) return {};
+  return Invalid("{0}desc has offsets or idxs, but scales lie flat; leave both null", name);
+}
+
 // Scales are floats of some kind: a power of two, a short one or a whole one.
 Status CheckScaleType(std::string_view name, DataType type) {
   if (IsFloat(type) || type == DataType::kFloat8_ue8m0 || type == DataType::kFloat8_e4m3) return {};
@@ -182,9 +187,12 @@ Status CheckZeroPoints(std::string_view operand, const ZeroPoints& zero, const Q
         "empty",
         operand, ToString(zero.type));
   }
-  if (!IsNamed(zero.type) || zero.type == DataType::kNull || zero.type == DataType::kFloat8_ue8m0) {
-    return Invalid("zero_{}.type is {}; give the element type of the zero points", operand,
-                   ToString(zero.type));
+  if (!IsNamed(zero.type) || zero.type == DataType::kNull || zero.type == DataType::kInt32 ||
+      zero.type == DataType::kFloat8_ue8m0) {
+    return Invalid(
+        "zero_{}.type is {}; zero points are float32, float16, bfloat16, float8_e4m3, int4, uint4 "
+        "or float4_e2m1",
+        operand, ToString(zero.type));
   }
   if (IsSubByte(zero.type) && (scales.ld % 2 != 0 || scales.batch_stride % 2 != 0)) {
     return Invalid(
@@ -220,6 +228,7 @@ Status CheckScales(std::string_view name, std::string_view operand, const QuantD
     return Invalid("quant_{}.group_size is {}, but scales per {} have no group size; leave it 0",
                    operand, quant.group_size, GranularityText(operand, quant));
   }
+  CULET_RETURN_IF_ERROR(CheckFlat(name, layout));
   CULET_RETURN_IF_ERROR(CheckLayout(name, data, layout));
   CULET_RETURN_IF_ERROR(CheckScaleType(name, layout.type));
   if (layout.num != num) {
@@ -260,6 +269,7 @@ Status CheckOutputQuant(const GemmArgs& args) {
     return Invalid("Ddesc.type is {}; the epilogue {} writes float8_e4m3", ToString(d.type),
                    ToString(args.operation.epilogue));
   }
+  CULET_RETURN_IF_ERROR(CheckFlat("W", given.layout));
   CULET_RETURN_IF_ERROR(CheckLayout("W", given.scales, given.layout));
   if (given.layout.type != DataType::kFloat32) {
     return Invalid("Wdesc.type is {}; D's scales are float32", ToString(given.layout.type));
