@@ -15,6 +15,7 @@
 
 #include "culet/gemm.h"
 #include "culet/scratch.h"
+#include "gemm/error_model.h"
 #include "kernels/cublaslt/lt_kernel.h"
 
 namespace culet::lt {
@@ -148,7 +149,7 @@ void Check(const DeviceInfo& device, Kernel& kernel, const GemmDesc& desc, bool 
         }
       }
       ++row.launches, ++launched;
-      const auto error = scratch->Compare();
+      const auto error = scratch->Compare(0, AccumulatorFor(kernel.desc(), scratch->desc()));
       ASSERT_TRUE(error.ok()) << error.status().ToString();
       if (!error->ok() && row.wrong++ < 5) ADD_FAILURE() << what << ": " << error->ToString();
       if (fill == Fill::kNormal) {
@@ -263,7 +264,7 @@ TEST_F(OnGpu, ACaptureTakesPlansAndLaunches) {
       ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
     }
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess) << kernel->id();
-    const auto error = scratch->Compare();
+    const auto error = scratch->Compare(0, AccumulatorFor(kernel->desc(), scratch->desc()));
     ASSERT_TRUE(error.ok());
     EXPECT_TRUE(error->ok()) << kernel->id() << ": " << error->ToString();
     EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
@@ -311,7 +312,7 @@ TEST_F(OnGpu, ThreadsShareAPlanEachWithItsWorkspace) {
     for (std::thread& thread : threads) thread.join();
     for (int i = 0; i < kThreads; ++i) {
       EXPECT_EQ(failures[i], "") << id;
-      const auto error = scratch->Compare(i);
+      const auto error = scratch->Compare(i, AccumulatorFor(kernel.desc(), scratch->desc()));
       ASSERT_TRUE(error.ok());
       EXPECT_TRUE(error->ok()) << id << ": " << error->ToString();
     }

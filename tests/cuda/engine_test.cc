@@ -15,6 +15,7 @@
 #include "culet/model.h"
 #include "culet/quantize.h"
 #include "culet/timing.h"
+#include "gemm/error_model.h"
 #include "gemm/output_scan.h"
 #include "gemm/runtime.h"
 
@@ -100,7 +101,8 @@ TEST_F(OnGpu, ACaptureTakesLaunchesAndRefusesMeasuring) {
   ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
   ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  const auto error = scratch->Compare();
+  const auto error =
+      scratch->Compare(0, AccumulatorFor(plan->spec().kernel->desc(), scratch->desc()));
   ASSERT_TRUE(error.ok()) << error.status().ToString();
   EXPECT_TRUE(error->ok()) << error->ToString();
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
@@ -146,7 +148,8 @@ TEST_F(OnGpu, ThreadsShareAPlanEachOnAStreamOfItsOwn) {
   ASSERT_TRUE(first.ok());
   for (int i = 0; i < kThreads; ++i) {
     EXPECT_EQ(failures[i], "");
-    const auto error = scratch->Compare(i);
+    const auto error =
+        scratch->Compare(i, AccumulatorFor(plan->spec().kernel->desc(), scratch->desc()));
     ASSERT_TRUE(error.ok());
     EXPECT_TRUE(error->ok()) << i << ": " << error->ToString();
     const auto bytes_i = scratch->OutputBytes(i);
@@ -171,7 +174,8 @@ TEST_F(OnGpu, AnyDeviceMayBeCurrentAtALaunch) {
   int current = -1;
   EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
   EXPECT_EQ(current, 0);
-  const auto error = scratch->Compare();
+  const auto error =
+      scratch->Compare(0, AccumulatorFor(plan->spec().kernel->desc(), scratch->desc()));
   ASSERT_TRUE(error.ok());
   EXPECT_TRUE(error->ok()) << error->ToString();
   // CUDA would run it on the stream's device. The engine refuses, and both devices stay usable.

@@ -13,6 +13,7 @@
 #include "cuda/quantize_e4m3.h"
 #include "culet/model.h"
 #include "culet/quantize.h"
+#include "gemm/error_model.h"
 
 namespace culet {
 
@@ -108,7 +109,8 @@ void MakeExpected(Job& job, ScratchProblem& scratch, const GemmPlan& plan) {
   Check(scratch.PoisonOutput(), job.name);
   const GemmArgs& args = scratch.args();
   Check(plan.Launch({args.A, args.U, args.C, args.D, args.alpha, args.beta}, **own), job.name);
-  const auto report = scratch.Compare();
+  const auto report =
+      scratch.Compare(0, AccumulatorFor(plan.spec().kernel->desc(), scratch.desc()));
   Check(report.status(), job.name);
   if (!report->ok()) Die(job.name + ": " + report->ToString());
 
