@@ -250,7 +250,16 @@ std::vector<GemmDesc> ConformanceProblems(int arch, bool quick) {
   const Sizes plain{kPlainM, kPlainN, kPlainK};
   AddPlain(quick ? plain_edges : plain, kFp8Block, kBf16, arch, add);
   AddPlain(plain_edges, kFp8Block, kF32, arch, add);
-  for (const int format : kModelFormats) AddPlain(plain_edges, format, kBf16, arch, add);
+  // Kernels that sum all of K in an accumulator of few bits take no others.
+  const auto add_fast = [&](GemmDesc desc) {
+    desc.accumulate = Accumulate::kFast;
+    add(desc);
+  };
+  for (const int format : kModelFormats) {
+    AddPlain(plain_edges, format, kBf16, arch, add);
+    if (kFormats[format].a == DataType::kFloat8_e4m3)
+      AddPlain(plain_edges, format, kBf16, arch, add_fast);
+  }
   if (quick) return problems;
   const Sizes few_rows{kFewM, kWideN, kWideK};
   AddPlain(few_rows, kFp8Block, kBf16, arch, add);
