@@ -48,6 +48,19 @@ inline bool EncodeTensorMap(const TensorMapPlan& plan, const void* base, CUtenso
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+/// Encodes `plan`, and for the boxes that reach beyond the last row one whose boxes end with it, a
+/// slice each: slices of fewer rows would move together in shared memory. Equal where none does.
+inline bool EncodeTensorMapAndRest(TensorMapPlan plan, const void* base, CUtensorMap* map,
+                                   CUtensorMap* rest) {
+  if (!EncodeTensorMap(plan, base, map)) return false;
+  *rest = *map;
+  const auto rows = static_cast<std::uint32_t>(plan.outer % plan.box_outer);
+  if (rows == 0) return true;
+  plan.box_outer = rows;
+  plan.box_depth = 1;
+  return EncodeTensorMap(plan, base, rest);
+}
+
 /// Puts another address into an encoded map. False without a driver that can.
 inline bool ReplaceTensorMapAddress(CUtensorMap* map, const void* base) {
   static const auto replace =

@@ -61,16 +61,6 @@ TensorMapPlan ScalesPlan(int inner, int outer, int pitch, int box_inner, int box
   return plan;
 }
 
-// The map of an operand, and that of the boxes of `box_rows` that reach beyond its last row.
-bool EncodeOperand(const void* data, int k, int rows, std::int64_t ld, int element_bytes,
-                   int box_rows, CUtensorMap* map, CUtensorMap* rest) {
-  if (!EncodeTensorMap(BytesPlan(k, rows, ld, element_bytes, box_rows), data, map)) return false;
-  *rest = *map;
-  const int rest_rows = rows % box_rows;
-  return rest_rows == 0 ||
-         EncodeTensorMap(BytesPlan(k, rows, ld, element_bytes, rest_rows), data, rest);
-}
-
 bool IsAligned16(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
@@ -125,10 +115,12 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
   const bool general = kernel.epilogue != EpilogueKind::kPlain;
   params->d_has_map = kernel.epilogue != EpilogueKind::kGatedQuant &&
                       (general ? problem.epilogue.d_type : kernel.output) != OutputType::kF32;
-  if (!EncodeOperand(problem.a, problem.k, problem.m, problem.lda, bytes,
-                     kernel.tile_m / kernel.cluster_n, &params->a, &params->a_rest) ||
-      !EncodeOperand(problem.b, problem.k, problem.n, problem.ldb, bytes,
-                     kernel.tile_n / kernel.cluster_m, &params->b, &params->b_rest) ||
+  if (!EncodeTensorMapAndRest(
+          BytesPlan(problem.k, problem.m, problem.lda, bytes, kernel.tile_m / kernel.cluster_n),
+          problem.a, &params->a, &params->a_rest) ||
+      !EncodeTensorMapAndRest(
+          BytesPlan(problem.k, problem.n, problem.ldb, bytes, kernel.tile_n / kernel.cluster_m),
+          problem.b, &params->b, &params->b_rest) ||
       (params->d_has_map && !EncodeTensorMap(d, problem.d, &params->d))) {
     return false;
   }

@@ -33,7 +33,7 @@ namespace {
 // Shared memory of a multiprocessor, of which each resident CTA takes 1 KB besides its own.
 constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
 constexpr int kRegistersPerPart = 16384, kMaxCtas = 32, kMaxWarps = 64;  // of a multiprocessor
-constexpr int kMaxGridZ = 65535;  // and y
+constexpr int kMaxGridZ = 65535;                                         // and y
 
 // TMA spends about 135 clocks on a box and one on each of its rows, so with few rows a box brings
 // several k-blocks, as slices of a third axis. Such a map needs whole k-blocks: its last slice
@@ -58,18 +58,6 @@ TensorMapPlan BytesPlan(const SwapKernel& kernel, int k, int rows, std::int64_t 
   plan.box_inner = kBlockBytes;
   plan.box_outer = static_cast<std::uint32_t>(box_rows);
   return plan;
-}
-
-// The map of an operand, and that of the boxes of `box_rows` that reach beyond its last row.
-bool EncodeOperand(const SwapKernel& kernel, const void* data, int k, int rows, std::int64_t ld,
-                   int box_rows, CUtensorMap* map, CUtensorMap* rest) {
-  if (!EncodeTensorMap(BytesPlan(kernel, k, rows, ld, box_rows), data, map)) return false;
-  *rest = *map;
-  if (rows % box_rows == 0) return true;
-  // Slices of fewer rows would move together in shared memory.
-  TensorMapPlan plan = BytesPlan(kernel, k, rows, ld, rows % box_rows);
-  plan.box_depth = 1;
-  return EncodeTensorMap(plan, data, rest);
 }
 
 }  // namespace
@@ -110,10 +98,10 @@ bool PlanSwap(const SwapKernel& kernel, const BlockScaledProblem& problem, int s
   const int stages = SwapStages(kernel, k_blocks, splits, residency);
 
   SwapParams& params = launch->params;
-  if (!EncodeOperand(kernel, problem.b, problem.k, problem.n, problem.ldb, kernel.rows(),
-                     &params.weights, &params.weights_rest) ||
-      !EncodeOperand(kernel, problem.a, problem.k, problem.m, problem.lda, kernel.tokens(),
-                     &params.activations, &params.activations_rest)) {
+  if (!EncodeTensorMapAndRest(BytesPlan(kernel, problem.k, problem.n, problem.ldb, kernel.rows()),
+                              problem.b, &params.weights, &params.weights_rest) ||
+      !EncodeTensorMapAndRest(BytesPlan(kernel, problem.k, problem.m, problem.lda, kernel.tokens()),
+                              problem.a, &params.activations, &params.activations_rest)) {
     return false;
   }
   params.scale_a = problem.scale_a;
