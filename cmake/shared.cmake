@@ -13,5 +13,4 @@ target_include_directories(culet_shared PUBLIC
 target_include_directories(culet_shared PRIVATE src)
 target_link_libraries(culet_shared PRIVATE culet culet_flags fmt::fmt)
 target_link_options(culet_shared PRIVATE "LINKER:--version-script=${exports}")
-target_compile_definitions(culet_shared PRIVATE CULET_VERSION="${PROJECT_VERSION}"
-  $<$<BOOL:${CULET_HAVE_CUDA}>:CULET_WITH_CUDA>)
+target_compile_definitions(culet_shared PRIVATE CULET_VERSION="${PROJECT_VERSION}")

@@ -21,8 +21,8 @@ MAX_LINES = 700
 # The first entry that contains a file counts.
 DIRECTIONS = [
     ("include/culet/", ["culet/"]),
-    # HostDevice and Devices are one function to users, so base asks for the CUDA devices.
-    ("src/base/", ["culet/", "base/", "cuda/devices.h"]),
+    ("src/base/", ["culet/", "base/"]),
+    ("src/no_cuda/", ["base/accelerator.h"]),
     # The CUDA runtime implements the interface that gemm tunes through; the tensor cores' rate is
     # measured with their own instructions.
     ("src/cuda/sm90a/", ["cuda/", "sm90/"]),
@@ -30,8 +30,8 @@ DIRECTIONS = [
     ("src/sm90/", ["base/", "culet/layout/", "sm90/"]),
     ("src/model/", ["culet/", "base/", "model/"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),
-    ("src/gemm/", ["culet/", "base/", "cuda/", "gemm/"]),
-    ("src/verify/", ["culet/", "base/", "cuda/", "gemm/", "verify/"]),
+    ("src/gemm/", ["culet/", "base/", "gemm/"]),
+    ("src/verify/", ["culet/", "base/", "gemm/", "verify/"]),
     ("src/kernels/catalog.", ["culet/", "kernels/catalog."]),
     # The operations beside products are vectorised with the tools of the CPU families.
     ("src/kernels/ops/", ["culet/", "base/", "kernels/ops/", "kernels/cpu/simd_"]),
@@ -41,7 +41,7 @@ DIRECTIONS = [
     # A device folder's families share headers of that folder and no other: see allowed_includes.
     ("src/kernels/", ["culet/", "base/", "cuda/", "sm90/", "kernels/catalog.h"]),
     # The C interface stands on the engine, as apps do.
-    ("src/capi/", ["culet/", "cuda/memory.h", "capi/"]),
+    ("src/capi/", ["culet/", "base/accelerator.h", "capi/"]),
     ("apps/", ["culet/"]),
     ("examples/", ["culet/"]),
 ]

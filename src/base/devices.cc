@@ -5,25 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "base/accelerator.h"
 #include "culet/device.h"
-#ifdef CULET_WITH_CUDA
-#include "cuda/devices.h"
-#endif
 
 namespace culet {
 namespace {
 
 std::string NameOf(const DeviceInfo& device) {
   return device.ordinal < 0 ? "cpu" : fmt::format("cuda:{}", device.ordinal);
-}
-
-Status AppendAccelerators([[maybe_unused]] std::vector<DeviceInfo>& devices) {
-#ifdef CULET_WITH_CUDA
-  return AppendCudaDevices(devices);
-#else
-  return Status(StatusCode::kUnsupported,
-                "this build has no CUDA parts; configure with -DCULET_CUDA=ON where nvcc is");
-#endif
 }
 
 }  // namespace
@@ -55,13 +44,8 @@ Result<DeviceInfo> FindDevice(const std::string& name) {
                             note.empty() ? "" : " (", note.empty() ? "" : note + ")"));
 }
 
-Result<HardwareRates> MeasureRates(const DeviceInfo& device, [[maybe_unused]] DataType type) {
-#ifdef CULET_WITH_CUDA
-  if (device.arch != 0) return MeasureCudaRates(device, type);
-#endif
-  if (device.arch == 0) return MeasureHostRates();
-  return Status(StatusCode::kUnsupported,
-                fmt::format("this build has no CUDA parts to measure {} with", device.name));
+Result<HardwareRates> MeasureRates(const DeviceInfo& device, DataType type) {
+  return device.arch == 0 ? MeasureHostRates() : MeasureAcceleratorRates(device, type);
 }
 
 }  // namespace culet

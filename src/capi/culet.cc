@@ -10,12 +10,10 @@
 #include <string>
 #include <utility>
 
+#include "base/accelerator.h"
 #include "capi/guard.h"
 #include "capi/versioned.h"
 #include "culet/gemm.h"
-#ifdef CULET_WITH_CUDA
-#include "cuda/memory.h"
-#endif
 
 using culet::CacheFile;
 using culet::Gemm;
@@ -319,17 +317,14 @@ culet_status culet_launch(const culet_plan* plan, const void* A, const void* U, 
   });
 }
 
-culet_status culet_capture_id(const culet_engine* engine, [[maybe_unused]] void* stream,
-                              uint64_t* id) {
+culet_status culet_capture_id(const culet_engine* engine, void* stream, uint64_t* id) {
   return Guarded([&]() -> Status {
     if (engine == nullptr) return Null("engine");
     if (id == nullptr) return Null("id");
     *id = 0;
-#ifdef CULET_WITH_CUDA
     if (engine->gemm.device().arch != 0) {
       *id = culet::CaptureId(static_cast<cudaStream_t>(stream));
     }
-#endif
     return {};
   });
 }

@@ -1,4 +1,4 @@
-#include "cuda/devices.h"
+#include "base/accelerator.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ std::string ClassOf(const DeviceInfo& device) {
 
 }  // namespace
 
-Status AppendCudaDevices(std::vector<DeviceInfo>& devices) {
+Status AppendAccelerators(std::vector<DeviceInfo>& devices) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {

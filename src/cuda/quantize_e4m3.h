@@ -3,25 +3,14 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
+#include "base/accelerator.h"
 
 namespace culet {
 
-/// `source` (rows, k) BF16 row-major; `values` the same in E4M3; scale of (row, group) at
+/// args.source (rows, k) BF16 row-major; `values` the same in E4M3; scale of (row, group) at
 /// row * scale_row + group * scale_group, so row-major (k/128, 1) and column-major (1, rows) alike.
 /// Any alignment, pitch and k; 16-byte aligned rows are several times faster.
-struct QuantizeE4m3Args {
-  const void* source = nullptr;
-  std::int64_t source_ld = 0;  ///< elements
-  void* values = nullptr;
-  std::int64_t values_ld = 0;
-  float* scales = nullptr;
-  std::int64_t scale_row = 0;
-  std::int64_t scale_group = 0;
-  int rows = 0;
-  int k = 0;
-};
-
+///
 /// value = RNE_e4m3(x / scale), scale = amax / 448 in FP32; a group of zeros gets scale 1, one with
 /// a NaN or an infinity gets NaN as scale and values. `pdl`: launched as a programmatic dependent;
 /// it waits for the kernel before ahead of its first read. Async on `stream`; returns the launch's

@@ -1,4 +1,4 @@
-// MeasureCudaRates: what this GPU can do at most, by two kernels that do nothing else.
+// MeasureAcceleratorRates: what this GPU can do at most, by two kernels that do nothing else.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -6,12 +6,12 @@
 #include <functional>
 #include <vector>
 
+#include "base/accelerator.h"
+#include "base/device_scope.h"
 #include "base/stats.h"
-#include "cuda/devices.h"
 #include "cuda/error.h"
 #include "cuda/measure.h"
 #include "cuda/runtime.h"
-#include "cuda/scoped_device.h"
 
 namespace culet {
 namespace {
@@ -86,8 +86,8 @@ Result<double> TensorGflops(const DeviceInfo& device, Runtime& runtime) {
 
 }  // namespace
 
-Result<HardwareRates> MeasureCudaRates(const DeviceInfo& device, DataType type) {
-  const ScopedDevice scope(device.ordinal);
+Result<HardwareRates> MeasureAcceleratorRates(const DeviceInfo& device, DataType type) {
+  const DeviceScope scope(device.ordinal);
   Runtime& runtime = CudaRuntime(device.ordinal);
   HardwareRates rates = TypicalRates(device, type);
   const auto read_gbps = ReadGbps(device, runtime);

@@ -11,9 +11,9 @@
 #include <mutex>
 #include <utility>
 
+#include "base/device_scope.h"
 #include "cuda/error.h"
 #include "cuda/measure.h"
-#include "cuda/scoped_device.h"
 
 namespace culet {
 namespace {
@@ -87,7 +87,7 @@ class GraphReplay final : public Replay {
   GraphReplay(int ordinal, Stopwatch& watch, Executable graph, std::size_t nodes)
       : ordinal_(ordinal), watch_(watch), graph_(std::move(graph)), nodes_(nodes) {}
   ~GraphReplay() override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     graph_.reset();
   }
 
@@ -96,7 +96,7 @@ class GraphReplay final : public Replay {
     // must not count.
     constexpr unsigned kLaunchNs = 20'000, kNodeNs = 150;
     const auto pause_ns = static_cast<unsigned>(kLaunchNs + kNodeNs * nodes_);
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     const std::lock_guard lock(watch_.mutex);
     cudaStream_t stream = watch_.stream.get();
     CULET_RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize(), "the work before a replay"));
@@ -124,7 +124,7 @@ class CudaDeviceRuntime final : public Runtime {
   explicit CudaDeviceRuntime(int ordinal) : ordinal_(ordinal) {}
 
   Result<void*> Allocate(std::size_t bytes) override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     void* pointer = nullptr;
     CULET_RETURN_IF_ERROR(
         CudaStatus(cudaMalloc(&pointer, bytes), fmt::format("cudaMalloc of {} bytes", bytes)));
@@ -132,7 +132,7 @@ class CudaDeviceRuntime final : public Runtime {
   }
 
   void Free(void* pointer) noexcept override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     cudaFree(pointer);
   }
 
@@ -149,7 +149,7 @@ class CudaDeviceRuntime final : public Runtime {
   Result<OutputScan> Scan(const OutputLines& lines, const void* found,
                           const void* pristine) override {
     constexpr std::size_t kBytes = 2 * sizeof(unsigned long long);
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     const auto block = Allocate(kBytes);
     if (!block) return block.status();
     auto* counters = static_cast<unsigned long long*>(*block);
@@ -166,12 +166,12 @@ class CudaDeviceRuntime final : public Runtime {
   }
 
   Status Synchronize() override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     return CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
   Result<double> TimeUs(const std::function<Status()>& launch) override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     const auto start = MakeEvent();
     if (!start) return start.status();
     const auto end = MakeEvent();
@@ -185,7 +185,7 @@ class CudaDeviceRuntime final : public Runtime {
 
   Result<std::unique_ptr<Replay>> Record(
       const std::function<Status(cudaStream_t)>& launches) override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     const auto graph = Capture(launches);
     if (!graph) return graph.status();
     std::size_t nodes = 0;
@@ -209,7 +209,7 @@ class CudaDeviceRuntime final : public Runtime {
   // default one would not see them.
   Status Copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
               const char* what) {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     CULET_RETURN_IF_ERROR(CudaStatus(cudaMemcpy(to, from, bytes, kind), what));
     return CudaStatus(cudaStreamSynchronize(nullptr), what);
   }

@@ -7,16 +7,13 @@
 #include <array>
 #include <utility>
 
+#include "base/device_scope.h"
 #include "gemm/chooser.h"
 #include "gemm/cost_model.h"
-#include "gemm/device_scope.h"
 #include "gemm/explain.h"
 #include "gemm/plan_state.h"
 #include "gemm/time_limit.h"
 #include "gemm/tune.h"
-#ifdef CULET_WITH_CUDA
-#include "cuda/memory.h"
-#endif
 
 namespace culet {
 namespace {
@@ -65,16 +62,13 @@ Status CheckWorkspace(const WorkspaceSize& need, const Workspace& given) {
   return check("tensormaps", need.tensormaps, given.tensormaps, given.tensormaps_size);
 }
 
-Status RefuseCapture([[maybe_unused]] const DeviceInfo& device,
-                     [[maybe_unused]] cudaStream_t stream, [[maybe_unused]] const GemmDesc& desc) {
-#ifdef CULET_WITH_CUDA
+Status RefuseCapture(const DeviceInfo& device, cudaStream_t stream, const GemmDesc& desc) {
   if (device.arch != 0 && IsCapturing(stream)) {
     return Status(StatusCode::kFailedPrecondition,
                   fmt::format("the stream records a graph, in which nothing can be measured; tune "
                               "{} before, or plan with DispatchPolicy::kDefault",
                               ToString(desc)));
   }
-#endif
   return {};
 }
 

@@ -12,13 +12,11 @@
 #include <memory>
 #include <utility>
 
+#include "base/accelerator.h"
 #include "base/thread_pool.h"
 #include "culet/scratch.h"
 #include "gemm/output_scan.h"
 #include "gemm/runtime.h"
-#ifdef CULET_WITH_CUDA
-#include "cuda/runtime.h"
-#endif
 
 namespace culet {
 namespace {
@@ -130,10 +128,10 @@ class HostRuntime final : public Runtime {
 
 }  // namespace
 
-Runtime& GetRuntime([[maybe_unused]] const DeviceInfo& device) {
-#ifdef CULET_WITH_CUDA
-  if (device.arch != 0) return CudaRuntime(device.ordinal);
-#endif
+Runtime& GetRuntime(const DeviceInfo& device) {
+  if (device.arch != 0) {
+    if (Runtime* runtime = AcceleratorRuntime(device)) return *runtime;
+  }
   static HostRuntime host;
   return host;
 }

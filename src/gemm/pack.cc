@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "base/device_scope.h"
 #include "culet/gemm.h"
 #include "culet/packing.h"
-#include "gemm/device_scope.h"
 #include "gemm/extent.h"
 
 namespace culet {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "base/device_scope.h"
 #include "culet/gemm.h"
-#include "gemm/device_scope.h"
 #include "gemm/plan_state.h"
 
 namespace culet {

@@ -1,12 +1,9 @@
 // QuantizeGroupsCuda: the GPU's quantiser behind the checks of the host's.
 #include <fmt/format.h>
 
+#include "base/accelerator.h"
 #include "culet/quantize.h"
 #include "gemm/quantize_check.h"
-#ifdef CULET_WITH_CUDA
-#include "cuda/error.h"
-#include "cuda/quantize_e4m3.h"
-#endif
 
 namespace culet {
 namespace {
@@ -33,11 +30,9 @@ Status CheckForKernel(const Quantization& q) {
 
 Status QuantizeGroupsCuda(const void* source, const MatrixLayout& source_layout, void* values,
                           const MatrixLayout& values_layout, float* scales,
-                          const MatrixLayout& scales_layout, [[maybe_unused]] cudaStream_t stream,
-                          [[maybe_unused]] bool pdl) {
+                          const MatrixLayout& scales_layout, cudaStream_t stream, bool pdl) {
   CULET_RETURN_IF_ERROR(CheckForKernel(
       {source, source_layout, values, values_layout, scales, scales_layout, 1, kGroup}));
-#ifdef CULET_WITH_CUDA
   QuantizeE4m3Args args;
   args.source = source;
   args.source_ld = source_layout.ld;
@@ -49,12 +44,7 @@ Status QuantizeGroupsCuda(const void* source, const MatrixLayout& source_layout,
   args.scale_group = by_rows ? 1 : scales_layout.ld;
   args.rows = source_layout.rows;
   args.k = source_layout.cols;
-  return CudaStatus(LaunchQuantizeE4m3(args, pdl, stream), "launching the quantiser");
-#else
-  return Status(StatusCode::kUnsupported,
-                "this build has no CUDA parts; configure with -DCULET_CUDA=ON where nvcc is, or "
-                "use QuantizeGroups on the host");
-#endif
+  return QuantizeRowsE4m3(args, pdl, stream);
 }
 
 }  // namespace culet

@@ -5,10 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "base/accelerator.h"
 #include "culet/problem.h"
-#ifdef CULET_WITH_CUDA
-#include "cuda/memory.h"
-#endif
 
 namespace culet {
 namespace {
@@ -28,17 +26,15 @@ constexpr std::size_t Sum(std::size_t a, std::size_t b) noexcept {
   return a > kTooLarge - b ? kTooLarge : a + b;
 }
 
-Status Zero(void* pointer, std::size_t bytes, [[maybe_unused]] cudaStream_t stream) {
-#ifdef CULET_WITH_CUDA
-  if (IsCudaMemory(pointer)) {
+Status Zero(void* pointer, std::size_t bytes, cudaStream_t stream) {
+  if (IsAcceleratorMemory(pointer)) {
     if (IsCapturing(stream)) {
       return Status(StatusCode::kFailedPrecondition,
                     "the stream records a graph, so a workspace would be zeroed at each replay "
                     "instead of now; make it before");
     }
-    return ZeroCudaMemory(pointer, bytes, stream);
+    return ZeroAcceleratorMemory(pointer, bytes, stream);
   }
-#endif
   std::memset(pointer, 0, bytes);
   return {};
 }

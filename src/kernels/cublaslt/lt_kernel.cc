@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "cuda/scoped_device.h"
+#include "base/device_scope.h"
 
 namespace culet::lt {
 namespace {
@@ -94,7 +94,7 @@ Status LtKernel::Probe() const {
                               (*library)->version_text(), (*library)->file(),
                               VersionText(format_.reach.least_version)));
   }
-  const ScopedDevice scope(ordinal_);
+  const DeviceScope scope(ordinal_);
   return HandleOf(**library).status();
 }
 
@@ -116,7 +116,7 @@ Result<std::shared_ptr<LtKernel::Offer>> LtKernel::OfferOf(const GemmDesc& probl
   }
   const auto library = source_();
   if (!library.ok()) return library.status();
-  const ScopedDevice scope(ordinal_);
+  const DeviceScope scope(ordinal_);
   const RelaxedCapture relaxed;
   const auto handle = HandleOf(**library);
   if (!handle.ok()) return handle.status();
@@ -219,7 +219,7 @@ Result<LtLaunch> LtKernel::MakeRehearsed(const GemmArgs& args) const {
 }
 
 Result<std::unique_ptr<PreparedKernel>> LtKernel::Prepare(const GemmArgs& args, int, int) {
-  const ScopedDevice scope(ordinal_);
+  const DeviceScope scope(ordinal_);
   const auto launch = MakeRehearsed(args);
   if (!launch.ok()) return launch.status();
   return std::unique_ptr<PreparedKernel>(std::make_unique<PreparedLt>(*launch));

@@ -1,0 +1,68 @@
+// The accelerators of a build with CUDA: memory, streams, the current device.
+#include "base/accelerator.h"
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/error.h"
+#include "cuda/quantize_e4m3.h"
+#include "cuda/runtime.h"
+
+namespace culet {
+
+Runtime* AcceleratorRuntime(const DeviceInfo& device) { return &CudaRuntime(device.ordinal); }
+
+bool IsAcceleratorMemory(const void* pointer) noexcept {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
+    // Without a driver the query itself fails; its error must not surface in the caller's next
+    // call.
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+}
+
+Status ZeroAcceleratorMemory(void* pointer, std::size_t bytes, cudaStream_t stream) {
+  return CudaStatus(cudaMemsetAsync(pointer, 0, bytes, stream), "zeroing a workspace");
+}
+
+bool IsCapturing(cudaStream_t stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
+std::uint64_t CaptureId(cudaStream_t stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  return cudaStreamGetCaptureInfo(stream, &status, &id) == cudaSuccess &&
+                 status != cudaStreamCaptureStatusNone
+             ? id
+             : 0;
+}
+
+int EnterAccelerator(int ordinal) noexcept {
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current == ordinal) return -1;
+  return cudaSetDevice(ordinal) == cudaSuccess ? current : -1;
+}
+
+void LeaveAccelerator(int previous) noexcept { cudaSetDevice(previous); }
+
+bool IsStreamOfAccelerator(cudaStream_t stream, int ordinal) noexcept {
+  if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) return true;
+  static const bool several = [] {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 1;
+  }();
+  // Nobody knows of a stream that records a graph: cudaStreamGetDevice would spoil the capture.
+  int device = ordinal;
+  return !several || IsCapturing(stream) || cudaStreamGetDevice(stream, &device) != cudaSuccess ||
+         device == ordinal;
+}
+
+Status QuantizeRowsE4m3(const QuantizeE4m3Args& args, bool pdl, cudaStream_t stream) {
+  return CudaStatus(LaunchQuantizeE4m3(args, pdl, stream), "launching the quantiser");
+}
+
+}  // namespace culet
