@@ -2,6 +2,7 @@
 // between other launches. What the tuner and `culet bench` measure with.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "culet/desc.h"
@@ -40,9 +41,11 @@ class TimedLaunch {
   /// Microseconds a launch, cold. On the CPU one launch on the next set; on a GPU a CUDA graph of
   /// LaunchesPerSample launches over the sets in turn, made at the first call, its time over their
   /// number. `sustained`: a GPU repeats the graph for 4 ms, so that this launch's own power counts
-  /// in its clock. Errors: as GemmPlan::Launch; FAILED_PRECONDITION when the kernel launches
-  /// nothing on the stream it is given.
-  Result<double> SampleUs(bool sustained = false);
+  /// in its clock. `give_up` (may be null) is asked while the CPU products of other threads are
+  /// waited for; true ends that, as a minute does. Errors: as GemmPlan::Launch; FAILED_PRECONDITION
+  /// when the kernel launches nothing on the stream it is given, or other threads' products did not
+  /// end in time.
+  Result<double> SampleUs(bool sustained = false, const std::function<bool()>& give_up = nullptr);
 
  private:
   struct Impl;

@@ -143,13 +143,14 @@ class Pages {
 
 // Seconds of run(sample), after one run to warm up: the lower quartile, because a rate is what the
 // machine can do, and other processes only ever take from it. 0 when other threads used the pool in
-// every sample.
+// every sample, or did not end.
 template <class Run>
 double SecondsOf(ThreadPool& pool, const std::function<double()>& clock_s, int samples,
                  const Run& run) {
   std::vector<double> seconds;
   for (int sample = 0; sample <= samples; ++sample) {
     MeasuringAlone alone(pool);
+    if (!alone.begun()) return 0;
     const double begin_s = clock_s();
     run(sample);
     const double taken_s = clock_s() - begin_s;

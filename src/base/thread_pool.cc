@@ -253,13 +253,17 @@ void ThreadPool::Run(int tasks, TaskRef body, int max_threads) {
   if (impl_->open.load() != 0) impl_->WakeParked();
 }
 
-MeasuringAlone::MeasuringAlone(ThreadPool& pool)
-    : pool_(pool), alone_(pool.impl_->callers.BeginAlone()) {}
+MeasuringAlone::MeasuringAlone(ThreadPool& pool, const Options& options) : pool_(pool) {
+  using Alone = PoolCallers::Alone;
+  const Alone alone = pool.impl_->callers.BeginAlone(options.patience, options.give_up);
+  begun_ = alone != Alone::kGaveUp;
+  alone_ = alone == Alone::kYes;
+}
 
 MeasuringAlone::~MeasuringAlone() { static_cast<void>(End()); }
 
 bool MeasuringAlone::End() {
-  if (!alone_) return true;
+  if (!alone_) return begun_;
   alone_ = false;
   return pool_.impl_->callers.EndAlone();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -43,8 +44,8 @@ class ThreadPool {
   /// `max_threads` threads (0: all); returns when all are done. Tasks are handed out one by one, in
   /// order, to whichever thread is free. `body` must neither throw nor wait for another caller.
   /// Several callers at a time share the workers: callers and workers together are no more than
-  /// threads(), and a worker that finds no task left in one call goes to another. A call from within
-  /// a body runs all tasks on the calling thread as thread 0.
+  /// threads(), and a worker that finds no task left in one call goes to another. A call from
+  /// within a body runs all tasks on the calling thread as thread 0.
   void Run(int tasks, TaskRef body, int max_threads = 0);
 
  private:
@@ -56,20 +57,30 @@ class ThreadPool {
 
 /// While it lives, Run of other threads waits, so that a time taken meanwhile is that of the
 /// calling thread's work; the constructor waits for the calls that are under way. A call that
-/// waited for the pool's patience goes on all the same: what is measured might wait for it.
+/// waited for the patience goes on all the same: what is measured might wait for it.
 /// Does nothing from within a call of Run, and within another one of the same thread.
 class MeasuringAlone {
  public:
-  explicit MeasuringAlone(ThreadPool& pool);
+  struct Options {
+    std::chrono::milliseconds patience{0};  ///< of other calls, if above the pool's
+    /// Asked while calls under way are waited for; true ends that, as a minute does. May be null.
+    std::function<bool()> give_up = nullptr;
+  };
+  MeasuringAlone(ThreadPool& pool, const Options& options);
+  explicit MeasuringAlone(ThreadPool& pool) : MeasuringAlone(pool, Options()) {}
   ~MeasuringAlone();
   MeasuringAlone(const MeasuringAlone&) = delete;
   MeasuringAlone& operator=(const MeasuringAlone&) = delete;
+
+  /// False when the calls under way did not end in time; then nothing is kept out.
+  bool begun() const noexcept { return begun_; }
 
   /// Lets the others go on. Whether none went on before.
   [[nodiscard]] bool End();
 
  private:
   ThreadPool& pool_;
+  bool begun_;
   bool alone_;
 };
 

@@ -170,7 +170,8 @@ class CudaDeviceRuntime final : public Runtime {
     return CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
-  Result<double> TimeUs(const std::function<Status()>& launch) override {
+  Result<double> TimeUs(const std::function<Status()>& launch,
+                        const std::function<bool()>& /*give_up*/) override {
     const DeviceScope scope(ordinal_);
     const auto start = MakeEvent();
     if (!start) return start.status();

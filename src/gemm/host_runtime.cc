@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 
 #include "base/accelerator.h"
 #include "base/thread_pool.h"
+#include "base/time_alone.h"
 #include "culet/scratch.h"
 #include "gemm/output_scan.h"
 #include "gemm/runtime.h"
@@ -29,31 +29,13 @@ constexpr std::size_t RoundUp(std::size_t bytes, std::size_t step) noexcept {
   return (bytes + step - 1) / step * step;
 }
 
-double MicrosecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-      .count();
-}
-
-// Microseconds of `run`, while no other thread uses the CPU kernels.
-template <class Run>
-Result<double> TimeAloneUs(const Run& run) {
-  MeasuringAlone alone(HostPool());
-  const auto start = std::chrono::steady_clock::now();
-  CULET_RETURN_IF_ERROR(run());
-  const double time_us = MicrosecondsSince(start);
-  if (alone.End()) return time_us;
-  return Status(StatusCode::kFailedPrecondition,
-                "another thread of the process ran a product during the measurement, after it had "
-                "waited for two seconds; measure while no other thread runs products");
-}
-
 class HostReplay final : public Replay {
  public:
   explicit HostReplay(std::function<Status(cudaStream_t)> launches)
       : launches_(std::move(launches)) {}
 
   Result<double> TimeUs(int times) override {
-    const auto total_us = TimeAloneUs([&]() -> Status {
+    const auto total_us = TimeAloneUs(HostPool(), [&]() -> Status {
       for (int i = 0; i < times; ++i) CULET_RETURN_IF_ERROR(launches_(nullptr));
       return {};
     });
@@ -104,8 +86,9 @@ class HostRuntime final : public Runtime {
 
   Status Synchronize() override { return {}; }
 
-  Result<double> TimeUs(const std::function<Status()>& launch) override {
-    return TimeAloneUs(launch);
+  Result<double> TimeUs(const std::function<Status()>& launch,
+                        const std::function<bool()>& give_up) override {
+    return TimeAloneUs(HostPool(), launch, give_up);
   }
 
   Result<std::unique_ptr<Replay>> Record(
@@ -137,7 +120,7 @@ Runtime& GetRuntime(const DeviceInfo& device) {
 }
 
 Result<double> TimeLaunchUs(const DeviceInfo& device, const std::function<Status()>& launch) {
-  return GetRuntime(device).TimeUs(launch);
+  return GetRuntime(device).TimeUs(launch, nullptr);
 }
 
 }  // namespace culet

@@ -63,8 +63,11 @@ class Runtime {
   /// Waits for all work, and returns the device's pending error as a Status.
   virtual Status Synchronize() = 0;
 
-  /// Microseconds of one call of `launch`, on the device's own clock where it has one.
-  virtual Result<double> TimeUs(const std::function<Status()>& launch) = 0;
+  /// Microseconds of one call of `launch`, on the device's own clock where it has one. `give_up`
+  /// (may be null) is asked while products of other threads are waited for; true ends that with
+  /// FAILED_PRECONDITION.
+  virtual Result<double> TimeUs(const std::function<Status()>& launch,
+                                const std::function<bool()>& give_up = nullptr) = 0;
 
   /// Makes a Replay of what `launches` puts on the stream that it is given: a CUDA graph on a GPU,
   /// where `launches` runs now and must neither wait nor allocate; on the host it runs at each

@@ -124,12 +124,12 @@ Result<ErrorReport> TimedLaunch::Check(double* launch_s) {
       0, AccumulatorFor(impl_->plans.front().spec().kernel->desc(), impl_->scratch.desc()));
 }
 
-Result<double> TimedLaunch::SampleUs(bool sustained) {
+Result<double> TimedLaunch::SampleUs(bool sustained, const std::function<bool()>& give_up) {
   const auto workspace = impl_->workspace();
   if (!workspace) return workspace.status();
   if (!impl_->on_gpu) {
     const int set = impl_->scratch.NextSet();
-    return impl_->runtime.TimeUs([&] { return impl_->Launch(set, **workspace); });
+    return impl_->runtime.TimeUs([&] { return impl_->Launch(set, **workspace); }, give_up);
   }
   if (!impl_->IsRecordedWith(**workspace)) {
     CULET_RETURN_IF_ERROR(impl_->Record(**workspace));

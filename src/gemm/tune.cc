@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -23,6 +25,34 @@ SpecKey KeyOf(const LaunchSpec& spec) {
 
 // A candidate is launched once to be checked and once for its first sample.
 constexpr double kLaunchesBeforeATime = 2;
+
+// A product of another thread that lasts longer is taken to hang: of no use to wait once a sample.
+constexpr double kLongestWaitS = 30;
+
+// Ends a sample's wait for the products of other threads.
+class Waiting {
+ public:
+  explicit Waiting(const TimeLimit& limit) : limit_(limit) {}
+
+  std::function<bool()> GiveUp() {
+    begun_s_.reset();
+    return [this] {
+      const double now_s = limit_.Now();
+      if (!begun_s_) begun_s_ = now_s;
+      hung_ = now_s - *begun_s_ > kLongestWaitS;
+      ended_ = limit_.Stopped() || !limit_.Allows(0);
+      return hung_ || ended_;
+    };
+  }
+  bool hung() const noexcept { return hung_; }
+  /// Whether it ended because the tuning is to end.
+  bool ended() const noexcept { return ended_; }
+
+ private:
+  const TimeLimit& limit_;
+  std::optional<double> begun_s_;
+  bool hung_ = false, ended_ = false;
+};
 
 struct Ready {
   TimedLaunch launch;
@@ -80,6 +110,7 @@ Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
   if (limit.limited()) tuner_options.budget_s = limit.LeftS();
   Tuner tuner(std::move(candidates), std::move(tuner_options));
   std::map<SpecKey, Ready> ready;
+  Waiting waiting(limit);
   double slower = 1;  // than predicted: mostly common to all kernels
   while (const LaunchSpec* spec = tuner.Next()) {
     if (limit.Stopped() || (options.on_progress && !options.on_progress(tuner.progress(), *spec))) {
@@ -105,9 +136,11 @@ Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
     }
     if (!limit.Allows(it->second.sample_s)) break;
     const double start_s = limit.Now();
-    const auto time_us = it->second.launch.SampleUs(tuner.sustained());
+    const auto time_us = it->second.launch.SampleUs(tuner.sustained(), waiting.GiveUp());
     it->second.sample_s = limit.Now() - start_s;
     if (!time_us) {
+      if (waiting.hung()) return time_us.status();
+      if (waiting.ended()) continue;  // to where the tuning ends
       tuner.Drop(time_us.status());
       continue;
     }
