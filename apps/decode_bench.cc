@@ -15,6 +15,7 @@
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "decoder_args.h"
+#include "interrupt.h"
 
 namespace culet::cli {
 namespace {
@@ -303,6 +304,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   ForgetPeakMemory();
   const auto model = DecoderModel::Random(*config, *weights, HostMemory());
   if (!model.ok()) return model.status();
+  gemm.SetStop([] { return InterruptSignal() != 0; });
   const auto dispatch = MakeCpuDispatch(
       gemm, {.policy = options.tune ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
   SessionOptions session_options;

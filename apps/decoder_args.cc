@@ -200,6 +200,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
 
 std::unique_ptr<KernelDispatch> DecoderArgs::MakeDispatch(OpenedDecoder& opened) const {
   if (dispatch_ != "cpu") return MakeReferenceDispatch();
+  opened.session.gemm.SetStop([] { return InterruptSignal() != 0; });
   return MakeCpuDispatch(opened.session.gemm,
                          {.policy = tune_ ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
 }

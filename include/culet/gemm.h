@@ -165,9 +165,10 @@ class Gemm {
   Status Unpack(const void* packed, const MatrixLayout& packed_layout, void* weight,
                 const MatrixLayout& layout) const;
 
-  /// The kernel for a problem; kMeasure tunes when there is no measured entry. `stream` is the one
-  /// that it is about to be launched on. Errors: UNSUPPORTED with every kernel's reason;
-  /// FAILED_PRECONDITION when it would have to be tuned while `stream` records a graph.
+  /// The kernel for a problem; kMeasure tunes when there is no measured entry, until SetStop's
+  /// question ends it. `stream` is the one that it is about to be launched on. Errors: UNSUPPORTED
+  /// with every kernel's reason; FAILED_PRECONDITION when it would have to be tuned while `stream`
+  /// records a graph; RESOURCE_EXHAUSTED when the stop came before any sample.
   Result<LaunchSpec> Choose(const GemmDesc& desc, DispatchPolicy policy = DispatchPolicy::kDefault,
                             cudaStream_t stream = nullptr);
 
@@ -181,6 +182,11 @@ class Gemm {
   /// records a graph; RESOURCE_EXHAUSTED when the budget leaves no time for a sample of the
   /// default; as ScratchProblem::Create and Tuner::Winner.
   Result<TuneReport> Tune(const GemmDesc& desc, const TuneOptions& options = {});
+
+  /// What kMeasure asks while it tunes, in Choose, Plan, Run and RunWorkspaceSize; true ends that,
+  /// and the best which the samples so far support is chosen and remembered. Null for none. Called
+  /// on the thread that tunes; one that throws is a yes. Not while another thread uses this Gemm.
+  void SetStop(std::function<bool()> stop);
 
   /// Feasible kernels with their parameters, best predicted first.
   std::vector<LaunchSpec> Candidates(const GemmDesc& desc) const;

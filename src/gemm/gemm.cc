@@ -116,6 +116,7 @@ struct Gemm::Impl {
   Registry registry;
   DispatchCache cache;
   Chooser chooser;
+  std::function<bool()> stop;  // of what kMeasure tunes
 };
 
 Gemm::Gemm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -137,8 +138,21 @@ Result<LaunchSpec> Gemm::Choose(const GemmDesc& desc, DispatchPolicy policy, cud
     if (LaunchSpec known; impl_->chooser.FindMeasured(desc, known)) return known;
     TuneOptions options;
     options.stream = stream;
+    bool stopped = false;
+    if (impl_->stop) {
+      options.stop = [&] {
+        stopped = true;  // also where the question throws
+        return stopped = impl_->stop();
+      };
+    }
     auto report = Tune(desc, options);
+    if (!report && stopped) {
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("the tuning of {} was stopped before any sample", ToString(desc)));
+    }
     if (!report) return report.status();
+    // Nothing that was measured is lost: the next tuning of the problem replaces it when forced.
+    if (!report->complete) impl_->cache.Insert(desc, report->winner);
     return report->winner;
   }
   auto choice = impl_->chooser.Choose(desc, policy == DispatchPolicy::kReuse);
@@ -282,6 +296,8 @@ const HardwareRates& Gemm::rates(DataType type) const noexcept {
 }
 const Registry& Gemm::registry() const noexcept { return impl_->registry; }
 DispatchCache& Gemm::cache() noexcept { return impl_->cache; }
+
+void Gemm::SetStop(std::function<bool()> stop) { impl_->stop = std::move(stop); }
 
 Status Gemm::Register(std::unique_ptr<Kernel> kernel) {
   Kernel* added = kernel.get();
