@@ -117,7 +117,8 @@ class CacheFile {
 
   struct SaveOptions {
     /// Asked ten times a second while another process has held the lock for more than one, with its
-    /// name ("process 123 (culet)") and the seconds waited; false gives up. May be null.
+    /// name ("process 123 (culet)") and the seconds waited; false, or an exception, gives up. May
+    /// be null.
     std::function<bool(const std::string& holder, double waited_s)> on_wait;
     double timeout_s = 60;  ///< for the lock
   };

@@ -95,11 +95,11 @@ struct TuneOptions {
   TunerOptions tuner;
   bool force =
       false;  ///< measure although a measured entry exists; a noisy one (IsNoisy) always is
-  /// Called between measurements with the share done; returning false ends the tuning: the
-  /// report holds what is known, and nothing is remembered. May be null.
+  /// Called between measurements with the share done; returning false, or throwing, ends the
+  /// tuning: the report holds what is known, and nothing is remembered. May be null.
   std::function<bool(double progress, const LaunchSpec& current)> on_progress;
-  /// Asked more often, also while inputs and their reference are made; true ends the tuning alike.
-  /// May be null.
+  /// Asked more often, also while inputs and their reference are made; true, or an exception, ends
+  /// the tuning alike. May be null.
   std::function<bool()> stop;
   /// The stream that the problem is about to be launched on: while it records a graph, whatever
   /// would be measured is refused instead, because memory is allocated and awaited.

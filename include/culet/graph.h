@@ -122,11 +122,11 @@ struct MemoryPlan {
 Result<MemoryPlan> PlanMemory(const ComputeGraph& graph);
 
 /// Called for each node in place of `dispatch.launch(launch)`, which it has to call itself: to time
-/// a node, or to compare it with another dispatch.
+/// a node, or to compare it with another dispatch. One that throws is an INTERNAL error.
 using NodeHook = std::function<Status(KernelDispatch& dispatch, const NodeLaunch& launch)>;
 
 /// Called before work on a node begins; an error that it returns ends what is being done. For
-/// interruptions and deadlines. May be null.
+/// interruptions and deadlines. May be null. One that throws is an INTERNAL error.
 using NodeGate = std::function<Status()>;
 
 /// A graph bound to a dispatch: verified, planned, every node supported and prepared, its memory

@@ -87,6 +87,8 @@ struct NodeLaunch {
 ///
 /// A graph meets, in this order: `supports`, `prepare` and `workspace` once for each node, then
 /// `launch` any number of times. One graph at a time launches on a dispatch.
+/// What these and the dispatch methods throw is an INTERNAL error that names the node; `memory` and
+/// a DeviceMemory must not throw.
 class KernelDispatch {
  public:
   virtual ~KernelDispatch() = default;

@@ -30,8 +30,8 @@ struct ScratchOptions {
   std::size_t gap_bytes = 0;     ///< at least so many bytes between the lines of every matrix
   float alpha = 1.0f;
   float beta = 1.0f;  ///< used when the problem reads C; not 0
-  /// Asked on the calling thread while inputs are made, copied and compared; true ends that with
-  /// RESOURCE_EXHAUSTED. May be null.
+  /// Asked on the calling thread while inputs are made, copied and compared; true, or an
+  /// exception, ends that with RESOURCE_EXHAUSTED. May be null.
   std::function<bool()> stop;
 };
 
@@ -106,7 +106,8 @@ double MinimumBytes(const GemmDesc& desc) noexcept;
 double Operations(const GemmDesc& desc) noexcept;
 
 /// Microseconds of one call of `launch`, complete on the device when it ends. The one timing
-/// routine: the steady clock on the CPU. Errors: what `launch` returns when not 0.
+/// routine: the steady clock on the CPU. Errors: what `launch` returns; INTERNAL when it
+/// throws.
 Result<double> TimeLaunchUs(const DeviceInfo& device, const std::function<Status()>& launch);
 
 }  // namespace culet

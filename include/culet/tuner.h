@@ -24,7 +24,7 @@ struct TunerOptions {
   std::optional<double> drop_ratio;   ///< after a round, a candidate slower than this times the
                                       ///< best goes
   std::optional<double> noise;        ///< relative; the band is at least this, at least the spreads
-  std::function<double()> clock_s;    ///< seconds; null: the steady clock
+  std::function<double()> clock_s;    ///< seconds; null: the steady clock. Must not throw
 };
 
 /// The options with what is not set filled in: on the CPU, where a sample is one launch, 5 rounds,

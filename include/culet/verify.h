@@ -18,7 +18,7 @@ struct VerifyOptions {
   double budget_s = 0;  ///< 0: no limit; what is left out is counted
   int repeats = 3;      ///< bitwise repeats of a kernel that declares kRepeatable; 20 are usual
                         ///< on a GPU, where the order of threads changes from run to run
-  /// Called before each case; returning false ends the run. May be null.
+  /// Called before each case; returning false, or throwing, ends the run. May be null.
   std::function<bool(const std::string& kernel_id, const GemmDesc& desc)> on_case;
 };
 

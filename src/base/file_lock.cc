@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "base/caught.h"
 #include "base/file_io.h"
 
 namespace culet {
@@ -72,7 +73,7 @@ Result<FileLock> FileLock::Acquire(const std::string& path, std::chrono::millise
     bool go_on = now < start + timeout;
     if (go_on && on_wait && now >= ask_at) {
       ask_at = now + kAskEvery;
-      go_on = on_wait(HolderOf(fd), waited);
+      go_on = CaughtNo([&] { return on_wait(HolderOf(fd), waited); });
     }
     if (!go_on) {
       return Status(StatusCode::kIo,

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/accelerator.h"
+#include "base/caught.h"
 #include "base/thread_pool.h"
 #include "base/time_alone.h"
 #include "culet/scratch.h"
@@ -120,7 +121,7 @@ Runtime& GetRuntime(const DeviceInfo& device) {
 }
 
 Result<double> TimeLaunchUs(const DeviceInfo& device, const std::function<Status()>& launch) {
-  return GetRuntime(device).TimeUs(launch, nullptr);
+  return GetRuntime(device).TimeUs([&] { return CaughtAs("the launch", launch); }, nullptr);
 }
 
 }  // namespace culet

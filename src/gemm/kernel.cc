@@ -1,10 +1,11 @@
 #include "culet/kernel.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "base/caught.h"
 
 namespace culet {
 namespace {
@@ -13,18 +14,6 @@ namespace {
 // since a launch's return value has no room for them.
 constexpr int kThrew = 1 << 30;
 thread_local std::string thrown_words;
-
-// Calls `body`; `failed(words)` makes the result of one that throws.
-template <class Body, class Failed>
-auto Caught(Body body, Failed failed) -> decltype(body()) {
-  try {
-    return body();
-  } catch (const std::exception& error) {
-    return failed(error.what());
-  } catch (...) {
-    return failed("something that is no std::exception");
-  }
-}
 
 Status Threw(const Kernel& kernel, const char* function, const std::string& words) {
   return Status(StatusCode::kInternal,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/caught.h"
 #include "culet/status.h"
 
 namespace culet {
@@ -18,10 +19,7 @@ class Stop {
   /// own, asks: what a caller gives need not be safe on others. One that throws is taken as a yes.
   bool operator()(int thread = 0) noexcept {
     if (thread != 0 || !ask_ || stopped_.load(std::memory_order_relaxed)) return stopped();
-    try {
-      if (!ask_()) return false;
-    } catch (...) {
-    }
+    if (CaughtNo([&] { return !ask_(); })) return false;
     stopped_.store(true, std::memory_order_relaxed);
     return true;
   }

@@ -5,13 +5,14 @@
 #include <functional>
 #include <limits>
 
+#include "base/caught.h"
 #include "culet/gemm.h"
 
 namespace culet {
 
 class TimeLimit {
  public:
-  /// `options` must outlive it.
+  /// `options` must outlive it, and its clock must not throw.
   explicit TimeLimit(const TuneOptions& options) : options_(options), start_s_(Now()) {}
 
   bool limited() const noexcept { return options_.tuner.budget_s != 0; }
@@ -25,11 +26,13 @@ class TimeLimit {
 
   /// Whether the caller wants the end. A question that throws is an answer: yes.
   bool Stopped() const noexcept {
-    try {
-      return options_.stop && options_.stop();
-    } catch (...) {
-      return true;
-    }
+    return options_.stop && !CaughtNo([&] { return !options_.stop(); });
+  }
+
+  /// The same, told of the progress.
+  bool Stopped(double progress, const LaunchSpec& current) const noexcept {
+    return Stopped() || (options_.on_progress &&
+                         !CaughtNo([&] { return options_.on_progress(progress, current); }));
   }
 
   /// Whether work of that length may begin.

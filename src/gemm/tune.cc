@@ -113,7 +113,7 @@ Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
   Waiting waiting(limit);
   double slower = 1;  // than predicted: mostly common to all kernels
   while (const LaunchSpec* spec = tuner.Next()) {
-    if (limit.Stopped() || (options.on_progress && !options.on_progress(tuner.progress(), *spec))) {
+    if (limit.Stopped(tuner.progress(), *spec)) {
       report.complete = false;
       break;
     }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/caught.h"
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
 
@@ -42,15 +43,21 @@ Status GraphExecutor::Impl::Prepare(const NodeGate& gate) {
   prepared.resize(static_cast<std::size_t>(graph.size()));
   for (int id = 0; id < graph.size(); ++id) {
     if (graph.node(id).op == TensorOp::kNone) continue;
-    if (gate) CULET_RETURN_IF_ERROR(gate());
-    if (const Feasibility ok = dispatch->supports(graph, id); !ok.ok()) {
-      return WithNode(graph, id, Status(StatusCode::kUnsupported, ok.reason()));
-    }
-    auto made = dispatch->prepare(graph, id);
+    if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
+    const Status supported = CaughtAs("supports", [&]() -> Status {
+      const Feasibility ok = dispatch->supports(graph, id);
+      return ok.ok() ? Status() : Status(StatusCode::kUnsupported, ok.reason());
+    });
+    if (!supported.ok()) return WithNode(graph, id, supported);
+    auto made = CaughtAs("prepare", [&] { return dispatch->prepare(graph, id); });
     if (!made) return WithNode(graph, id, made.status());
     auto& slot = prepared[static_cast<std::size_t>(id)];
     slot = *std::move(made);
-    scratch = std::max(scratch, dispatch->workspace(graph, id, slot.get()));
+    const auto bytes = CaughtAs("workspace", [&] {
+      return Result<std::size_t>(dispatch->workspace(graph, id, slot.get()));
+    });
+    if (!bytes) return WithNode(graph, id, bytes.status());
+    scratch = std::max(scratch, *bytes);
   }
   auto buffer = DeviceBuffer::Create(dispatch->memory(), scratch);
   if (!buffer) return buffer.status();
@@ -121,7 +128,7 @@ Result<GraphExecutor> GraphExecutor::Create(ComputeGraph graph, KernelDispatch& 
 Status GraphExecutor::Launch(cudaStream_t stream) {
   for (NodeLaunch& launch : impl_->launches) {
     launch.stream = stream;
-    const Status status = impl_->dispatch->launch(launch);
+    const Status status = CaughtAs("the dispatch", [&] { return impl_->dispatch->launch(launch); });
     if (!status.ok()) return WithNode(impl_->graph, launch.id, status);
   }
   return {};
@@ -130,7 +137,7 @@ Status GraphExecutor::Launch(cudaStream_t stream) {
 Status GraphExecutor::Launch(const NodeHook& hook, cudaStream_t stream) {
   for (NodeLaunch& launch : impl_->launches) {
     launch.stream = stream;
-    const Status status = hook(*impl_->dispatch, launch);
+    const Status status = CaughtAs("the hook", [&] { return hook(*impl_->dispatch, launch); });
     if (!status.ok()) return WithNode(impl_->graph, launch.id, status);
   }
   return {};

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/caught.h"
+
 namespace culet {
 namespace {
 
@@ -83,7 +85,7 @@ DeviceMemory& KernelDispatch::memory() { return HostMemory(); }
 Status KernelDispatch::launch(const NodeLaunch& launch) {
   // A dispatch method may launch a node of its own.
   const NodeLaunch* outer = std::exchange(current_, &launch);
-  Status status = Route(launch);
+  Status status = CaughtAs("the dispatch", [&] { return Route(launch); });
   current_ = outer;
   return status;
 }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/caught.h"
 #include "culet/decoder.h"
 #include "model/kv_cache.h"
 #include "model/nan_search.h"
@@ -220,7 +221,7 @@ Status Session::Impl::Launch(GraphExecutor& executor) const {
     return hook ? executor.Launch(hook, options.stream) : executor.Launch(options.stream);
   }
   const NodeHook gated = [&](KernelDispatch& to, const NodeLaunch& launch) -> Status {
-    CULET_RETURN_IF_ERROR(gate());
+    CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
     return hook ? hook(to, launch) : to.launch(launch);
   };
   return executor.Launch(gated, options.stream);

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/caught.h"
 #include "gemm/error_model.h"
 #include "verify/check.h"
 
@@ -63,7 +64,9 @@ class Run {
       ++report_.refused;
       return true;
     }
-    if (options_.on_case && !options_.on_case(kernel.id(), desc)) return false;
+    if (options_.on_case && !CaughtNo([&] { return options_.on_case(kernel.id(), desc); })) {
+      return false;
+    }
     Accuracy accuracy;
     const Status status = CheckKernel(kernel, data, options_.repeats, accuracy);
     if (accuracy.known) Note(kernel, desc, accuracy.relative_l2);
