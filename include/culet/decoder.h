@@ -197,6 +197,12 @@ class Session {
   Status RemoveSequence(int sequence);
   /// Positions in the cache. Errors: NOT_FOUND.
   Result<int> LengthOf(int sequence) const;
+  /// How many more positions the sequence can take if no other does: up to max_context, and as far
+  /// as free blocks go. Errors: NOT_FOUND.
+  Result<int> RoomOf(int sequence) const;
+  /// Forgets the positions behind the first `length`.
+  /// Errors: NOT_FOUND; INVALID_ARGUMENT unless 0 <= length <= LengthOf(sequence).
+  Status Truncate(int sequence, int length);
 
   /// Runs the model over new tokens of some sequences, of different numbers each, as one batch.
   /// Errors: INVALID_ARGUMENT for no tokens, a sequence twice, a token outside the vocabulary, more

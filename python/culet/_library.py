@@ -102,6 +102,61 @@ class WorkspaceSize(_Versioned):
     ]
 
 
+class ModelOptions(_Versioned):
+    _fields_ = [("struct_size", c_size_t), ("random_weights", c_int32), ("reserved", c_int32),
+                ("seed", c_uint64)]
+
+
+class ModelInfo(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("architecture", c_char * 64), ("model_type", c_char * 64),
+        ("vocab", c_int32), ("hidden", c_int32), ("layers", c_int32), ("heads", c_int32),
+        ("kv_heads", c_int32), ("head_dim", c_int32), ("max_position", c_int32),
+        ("end_tokens", c_int32), ("weight_bytes", c_uint64), ("bytes_a_token", c_uint64),
+    ]
+
+
+GATE = ctypes.CFUNCTYPE(c_int32, c_void_p)
+
+
+class SessionOptions(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("max_sequences", c_int32), ("max_context", c_int32),
+        ("max_step_tokens", c_int32), ("block_size", c_int32), ("cache_blocks", c_int32),
+        ("cache_type", c_int32), ("dispatch", c_int32), ("policy", c_int32),
+        ("determinism", c_int32), ("reserved", c_int32), ("stop", POINTER(c_int32)),
+        ("gate", GATE), ("gate_context", c_void_p), ("stream", c_void_p),
+    ]
+
+
+class SessionInfo(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("max_sequences", c_int32), ("max_context", c_int32),
+        ("max_step_tokens", c_int32), ("block_size", c_int32), ("cache_blocks", c_int32),
+        ("cache_type", c_int32), ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64),
+    ]
+
+
+class Batch(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("count", c_int32), ("reserved", c_int32),
+        ("sequences", POINTER(c_int32)), ("lengths", POINTER(c_int32)),
+        ("tokens", POINTER(c_int32)),
+    ]
+
+
+class Outputs(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("next", POINTER(c_int32)), ("logits", POINTER(c_float)),
+        ("all_logits", POINTER(c_float)), ("hidden", POINTER(c_float)),
+    ]
+
+
+class Sampling(_Versioned):
+    _fields_ = [("struct_size", c_size_t), ("temperature", c_float), ("top_p", c_float),
+                ("min_p", c_float), ("top_k", c_int32)]
+
+
 # Function -> result and arguments. Those with a status are wrapped by `check`.
 SIGNATURES = {
     "culet_status_name": (c_char_p, [c_int32]),
@@ -130,6 +185,25 @@ SIGNATURES = {
         c_int32,
         [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_float, c_float, c_void_p, c_void_p]),
     "culet_capture_id": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
+    "culet_model_load": (
+        c_int32, [c_void_p, c_char_p, POINTER(ModelOptions), POINTER(c_void_p)]),
+    "culet_model_destroy": (None, [c_void_p]),
+    "culet_model_get_info": (c_int32, [c_void_p, POINTER(ModelInfo)]),
+    "culet_model_end_tokens": (
+        c_int32, [c_void_p, POINTER(c_int32), c_int32, POINTER(c_int32)]),
+    "culet_session_create": (c_int32, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p)]),
+    "culet_session_destroy": (None, [c_void_p]),
+    "culet_session_get_info": (c_int32, [c_void_p, POINTER(SessionInfo)]),
+    "culet_session_add": (c_int32, [c_void_p, POINTER(c_int32)]),
+    "culet_session_remove": (c_int32, [c_void_p, c_int32]),
+    "culet_session_truncate": (c_int32, [c_void_p, c_int32, c_int32]),
+    "culet_session_sequence": (
+        c_int32, [c_void_p, c_int32, POINTER(c_int32), POINTER(c_int32)]),
+    "culet_session_step": (c_int32, [c_void_p, POINTER(Batch), POINTER(Outputs)]),
+    "culet_session_prefill": (c_int32, [c_void_p, POINTER(Batch), POINTER(Outputs)]),
+    "culet_sample": (
+        c_int32,
+        [POINTER(c_float), c_int32, POINTER(Sampling), POINTER(c_uint64), POINTER(c_int32)]),
 }
 
 

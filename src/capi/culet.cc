@@ -12,6 +12,7 @@
 
 #include "base/accelerator.h"
 #include "capi/guard.h"
+#include "capi/handles.h"
 #include "capi/versioned.h"
 #include "culet/gemm.h"
 
@@ -25,13 +26,6 @@ using culet::capi::Guarded;
 using culet::capi::Null;
 using culet::capi::Read;
 using culet::capi::Write;
-
-struct culet_engine {
-  // Thread-safe as Gemm is; its own const says less than Gemm does.
-  mutable Gemm gemm;
-  std::optional<CacheFile> file;
-  std::string note;
-};
 
 struct culet_plan {
   GemmPlan plan;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 namespace culet::capi {
 namespace {
@@ -44,27 +43,7 @@ static_assert(static_cast<int>(StatusCode::kIo) == CULET_IO);
 static_assert(static_cast<int>(StatusCode::kWrongResult) == CULET_WRONG_RESULT);
 static_assert(static_cast<int>(StatusCode::kInternal) == CULET_INTERNAL);
 
-// The enumerators are bytes: 257 must not become 1.
-template <class Enum>
-Status ToEnum(const char* name, std::int32_t value, Enum& out) {
-  if (value < 0 || value > std::numeric_limits<std::uint8_t>::max()) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} is {}; use the constants of culet.h", name, value));
-  }
-  out = static_cast<Enum>(value);
-  return {};
-}
-
 bool IsZero(std::uint64_t value) noexcept { return value == 0; }
-
-// Where a newer header has a field, this library would not do what the caller asks for.
-Status CheckReserved(const std::string& name, bool zero) {
-  if (zero) return {};
-  return Status(StatusCode::kInvalidArgument,
-                name +
-                    ".reserved is not 0: a newer header's field is set, or the struct was not "
-                    "zeroed; clear it, or use a newer libculet");
-}
 
 Status ToLayout(const std::string& name, const culet_matrix& matrix, MatrixLayout& layout) {
   CULET_RETURN_IF_ERROR(ToEnum((name + ".type").c_str(), matrix.type, layout.type));
@@ -83,6 +62,19 @@ Status ToLayout(const std::string& name, const culet_matrix& matrix, MatrixLayou
 }
 
 }  // namespace
+
+Status CheckReserved(const std::string& name, bool zero) {
+  if (zero) return {};
+  return Status(StatusCode::kInvalidArgument,
+                name +
+                    ".reserved is not 0: a newer header's field is set, or the struct was not "
+                    "zeroed; clear it, or use a newer libculet");
+}
+
+Status NotAConstant(const char* name, std::int32_t value) {
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{} is {}; use the constants of culet.h", name, value));
+}
 
 Status BadStructSize(const char* name, std::size_t size, std::size_t known) {
   return Status(StatusCode::kInvalidArgument,

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "culet/culet.h"
@@ -46,6 +48,23 @@ Status Write(const char* name, T value, T* given) {
   if (size <= sizeof(std::size_t)) return BadStructSize(name, size, sizeof(T));
   value.struct_size = size;
   std::memcpy(given, &value, std::min(size, sizeof(T)));
+  return {};
+}
+
+/// Ok when a `reserved` field is. Where a newer header has a field, this library would not do what
+/// the caller asks for. Errors: INVALID_ARGUMENT.
+Status CheckReserved(const std::string& name, bool zero);
+
+/// "<name> is 257; use the constants of culet.h", INVALID_ARGUMENT.
+Status NotAConstant(const char* name, std::int32_t value);
+
+/// A constant of culet.h as an enumerator, which is a byte: 257 must not become 1.
+template <class Enum>
+Status ToEnum(const char* name, std::int32_t value, Enum& out) {
+  if (value < 0 || value > std::numeric_limits<std::uint8_t>::max()) {
+    return NotAConstant(name, value);
+  }
+  out = static_cast<Enum>(value);
   return {};
 }
 

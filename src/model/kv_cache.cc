@@ -1,5 +1,7 @@
 #include "model/kv_cache.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace culet {
@@ -60,6 +62,12 @@ Status BlockTables::Extend(int sequence, int tokens) {
   }
   entry.length += tokens;
   return {};
+}
+
+int BlockTables::Room(int sequence) const {
+  const Entry& entry = entries_[static_cast<std::size_t>(sequence)];
+  const std::int64_t blocks = static_cast<std::int64_t>(entry.blocks.size()) + free_blocks();
+  return static_cast<int>(std::min<std::int64_t>(max_length_, blocks * block_size_) - entry.length);
 }
 
 void BlockTables::Shrink(int sequence, int tokens) {

@@ -25,6 +25,8 @@ class BlockTables {
   }
   int free_blocks() const noexcept { return static_cast<int>(free_.size()); }
 
+  /// The most tokens that Extend takes now. Requires: a sequence that exists.
+  int Room(int sequence) const;
   /// Makes the sequence `tokens` longer. Errors: RESOURCE_EXHAUSTED beyond max_length or without
   /// free blocks; nothing changes then.
   Status Extend(int sequence, int tokens);

@@ -298,6 +298,22 @@ Result<int> Session::LengthOf(int sequence) const {
   return impl_->tables.length(sequence);
 }
 
+Result<int> Session::RoomOf(int sequence) const {
+  CULET_RETURN_IF_ERROR(impl_->tables.Check(sequence));
+  return impl_->tables.Room(sequence);
+}
+
+Status Session::Truncate(int sequence, int length) {
+  CULET_RETURN_IF_ERROR(impl_->tables.Check(sequence));
+  const int now = impl_->tables.length(sequence);
+  if (length < 0 || length > now) {
+    return Invalid(
+        fmt::format("length is {}; sequence {} has {} positions", length, sequence, now));
+  }
+  impl_->tables.Shrink(sequence, now - length);
+  return {};
+}
+
 Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
                                  const StepOutputs& outputs) {
   CULET_RETURN_IF_ERROR(

@@ -440,6 +440,14 @@ static void PrintSizes(void) {
       sizeof(culet_matrix), sizeof(culet_problem), sizeof(culet_device),
       sizeof(culet_engine_options), sizeof(culet_tune_options), sizeof(culet_choice),
       sizeof(culet_workspace_size));
+#ifndef CULET_TEST_OLDEST
+  printf(
+      "ModelOptions %zu\nModelInfo %zu\nSessionOptions %zu\nSessionInfo %zu\nBatch %zu\n"
+      "Outputs %zu\nSampling %zu\n",
+      sizeof(culet_model_options), sizeof(culet_model_info), sizeof(culet_session_options),
+      sizeof(culet_session_info), sizeof(culet_batch), sizeof(culet_outputs),
+      sizeof(culet_sampling));
+#endif
 }
 
 int main(int count, char** arguments) {

@@ -1,0 +1,23 @@
+// What is behind the opaque handles that several files of the C interface use.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "culet/culet.h"
+#include "culet/decoder.h"
+#include "culet/dispatch_cache.h"
+#include "culet/gemm.h"
+
+struct culet_engine {
+  // Thread-safe as Gemm is; its own const says less than Gemm does.
+  mutable culet::Gemm gemm;
+  std::optional<culet::CacheFile> file;
+  std::string note;
+};
+
+struct culet_model {
+  culet_engine* engine;
+  std::shared_ptr<const culet::DecoderModel> model;
+};

@@ -1,0 +1,105 @@
+// Tokens drawn from logits: their shares, and what the options leave out.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "culet/sampling.h"
+
+namespace culet {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int kDraws = 200000;
+
+// The share of each token in many draws.
+std::vector<double> Shares(const std::vector<float>& logits, const SamplingOptions& options) {
+  std::vector<double> shares(logits.size());
+  std::uint64_t state = 7;
+  for (int i = 0; i < kDraws; ++i) {
+    const auto token = SampleToken(logits, options, state);
+    EXPECT_TRUE(token.ok()) << token.status().ToString();
+    shares[static_cast<std::size_t>(*token)] += 1.0 / kDraws;
+  }
+  return shares;
+}
+
+// `shares` are those of weights; a weight of 0 is never drawn. The draws are the same every time.
+void ExpectShares(const std::vector<double>& shares, const std::vector<double>& weights) {
+  double total = 0;
+  for (const double weight : weights) total += weight;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] == 0) {
+      EXPECT_EQ(shares[i], 0) << i;
+    } else {
+      EXPECT_NEAR(shares[i], weights[i] / total, 0.005) << i;
+    }
+  }
+}
+
+std::vector<float> Logs(const std::vector<double>& weights) {
+  std::vector<float> logits;
+  for (const double weight : weights) logits.push_back(static_cast<float>(std::log(weight)) + 90);
+  return logits;
+}
+
+TEST(Sampling, DrawsByProbability) {
+  const std::vector<double> weights = {0.4, 0, 0.1, 0.3, 0.2};
+  ExpectShares(Shares(Logs(weights), {.temperature = 1}), weights);
+  ExpectShares(Shares(Logs(weights), {.temperature = 0.5f}), {0.16, 0, 0.01, 0.09, 0.04});
+  ExpectShares(Shares(Logs(weights), {.temperature = 1e-6f}), {1, 0, 0, 0, 0});
+}
+
+TEST(Sampling, LeavesOutTheUnlikely) {
+  const std::vector<float> logits = Logs({0.4, 0.05, 0.1, 0.3, 0.15});
+  ExpectShares(Shares(logits, {.temperature = 1, .top_k = 2}), {0.4, 0, 0, 0.3, 0});
+  ExpectShares(Shares(logits, {.temperature = 1, .top_k = 9}), {0.4, 0.05, 0.1, 0.3, 0.15});
+  // The token that passes the bound is kept.
+  ExpectShares(Shares(logits, {.temperature = 1, .top_p = 0.75f}), {0.4, 0, 0, 0.3, 0.15});
+  ExpectShares(Shares(logits, {.temperature = 1, .top_p = 1e-6f}), {1, 0, 0, 0, 0});
+  // Of 0.4, 0.3 and 0.15 the first two have 0.82.
+  ExpectShares(Shares(logits, {.temperature = 1, .top_k = 3, .top_p = 0.8f}), {0.4, 0, 0, 0.3, 0});
+  ExpectShares(Shares(logits, {.temperature = 1, .min_p = 0.3f}), {0.4, 0, 0, 0.3, 0.15});
+  ExpectShares(Shares(logits, {.temperature = 1, .min_p = 1}), {1, 0, 0, 0, 0});
+}
+
+TEST(Sampling, OfEqualsTheFirstAreTheLikeliest) {
+  const std::vector<float> logits = {2, 5, 5, 5};
+  std::uint64_t state = 5;
+  EXPECT_EQ(*SampleToken(logits, {}, state), 1);
+  EXPECT_EQ(state, 5u);  // nothing was drawn
+  ExpectShares(Shares(logits, {.temperature = 1, .top_k = 2}), {0, 1, 1, 0});
+  ExpectShares(Shares({-kInfinity, 3, -kInfinity}, {.temperature = 2}), {0, 1, 0});
+}
+
+TEST(Sampling, RefusesWhatHasNoMeaning) {
+  const std::vector<float> logits = {1, 2, 3};
+  std::uint64_t state = 1;
+  const auto refused = [&](const std::vector<float>& of, const SamplingOptions& options,
+                           const char* words) {
+    const auto token = SampleToken(of, options, state);
+    EXPECT_EQ(token.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(token.status().message(), testing::HasSubstr(words));
+    EXPECT_EQ(state, 1u);
+  };
+  refused(logits, {.temperature = -1}, "temperature is -1");
+  refused(logits, {.temperature = NAN}, "temperature is nan");
+  refused(logits, {.temperature = kInfinity}, "temperature is inf");
+  refused(logits, {.temperature = 1, .top_k = -1}, "top_k is -1");
+  refused(logits, {.temperature = 1, .top_p = 0}, "top_p is 0");
+  refused(logits, {.temperature = 1, .top_p = 1.5f}, "top_p is 1.5");
+  refused(logits, {.temperature = 1, .min_p = 2}, "min_p is 2");
+  refused(logits, {.temperature = 1, .min_p = NAN}, "min_p is nan");
+  refused({}, {}, "no logits");
+  refused({1, NAN}, {}, "logit 1 is nan");
+  refused({NAN, 1}, {.temperature = 1}, "logit 0 is nan");
+  refused({1, kInfinity}, {.temperature = 1}, "logit 1 is inf");
+  refused({-kInfinity, -kInfinity}, {}, "every logit is minus infinity");
+}
+
+}  // namespace
+}  // namespace culet
