@@ -1,12 +1,14 @@
 // culet devices: the machine as caches and the cost model see it.
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "commands.h"
 #include "culet/device.h"
+#include "culet/json.h"
 #include "output.h"
 #include "session.h"
 
@@ -20,13 +22,6 @@ struct DevicesArgs {
 
 std::string SelectorOf(const DeviceInfo& device) {
   return device.ordinal < 0 ? "cpu" : fmt::format("cuda:{}", device.ordinal);
-}
-
-Json ToJson(const HardwareRates& rates) {
-  return {{"read_gbps", Number(rates.read_gbps)},
-          {"gflops", Number(rates.gflops)},
-          {"launch_us", Number(rates.launch_us)},
-          {"measured", rates.measured}};
 }
 
 int RunDevices(const DevicesArgs& args) {
@@ -60,14 +55,9 @@ int RunDevices(const DevicesArgs& args) {
                fmt::format("{:.1f} GB/s", rates.read_gbps),
                fmt::format("{:.0f} GFLOP/s", rates.gflops), rates.measured ? "measured" : "typical",
                device.device_class});
-    list.push_back({{"device", SelectorOf(device)},
-                    {"name", device.name},
-                    {"class", device.device_class},
-                    {"arch", device.arch},
-                    {"units", device.units},
-                    {"cache_bytes", device.cache_bytes},
-                    {"memory_bytes", device.memory_bytes},
-                    {"rates", ToJson(rates)}});
+    Json document = Json::parse(JsonOf(device));
+    document["rates"] = Json::parse(JsonOf(rates));
+    list.push_back(std::move(document));
   }
   const std::vector<std::string> levels = HostSimdLevels();
   if (json) {

@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "culet/gemm.h"
+#include "culet/json.h"
 #include "output.h"
 #include "problem_args.h"
 #include "session.h"
@@ -21,17 +22,11 @@ struct ExplainArgs {
 };
 
 Json ExplanationJson(const Problem& problem, const Explanation& explanation) {
-  Json rejected = Json::array();
-  for (const Explanation::Rejected& r : explanation.rejected) {
-    rejected.push_back({{"kernel", r.kernel_id}, {"feasible", r.feasible}, {"reason", r.reason}});
-  }
   Json json = ToJson(problem);
-  json["choice"] = ToJson(explanation.choice);
-  json["source"] = ToString(explanation.source);
-  json["predicted_us"] = Number(explanation.predicted_us);
-  json["roofline_us"] = Number(explanation.roofline_us);
-  json["roofline_share"] = Number(explanation.roofline_share);
-  json["rejected"] = std::move(rejected);
+  const Json explained = Json::parse(JsonOf(explanation));
+  for (const auto& [name, value] : explained.items()) {
+    if (name != "problem") json[name] = value;
+  }
   return json;
 }
 

@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "culet/device.h"
+#include "culet/json.h"
 #include "culet/registry.h"
 #include "output.h"
 #include "session.h"
@@ -25,38 +26,6 @@ std::string ShownTypes(const KernelDesc& desc) {
 std::string ShownTile(const KernelDesc& desc) {
   const auto size = [](int value) { return value == 0 ? std::string("-") : std::to_string(value); };
   return fmt::format("{}x{}x{}", size(desc.tile_m), size(desc.tile_n), size(desc.tile_k));
-}
-
-Json ToJson(const Kernel& kernel) {
-  const KernelDesc& desc = kernel.desc();
-  const KernelInfo& info = kernel.info();
-  const auto type = [](DataType t) {
-    return t == DataType::kNull ? Json(nullptr) : Json(ToString(t));
-  };
-  return {{"id", kernel.id()},
-          {"backend", ToString(desc.backend)},
-          {"provider", desc.provider},
-          {"provider_version", kernel.available().ok() ? kernel.provider_version() : ""},
-          {"unavailable", kernel.available().message()},
-          {"arch", desc.arch},
-          {"type_a", type(desc.type_a)},
-          {"type_b", type(desc.type_b)},
-          {"type_d", type(desc.type_d)},
-          {"tile", {desc.tile_m, desc.tile_n, desc.tile_k}},
-          {"cluster", {desc.cluster_m, desc.cluster_n}},
-          {"stages", desc.stages},
-          {"split_k", desc.split_k},
-          {"determinism", ToString(desc.determinism)},
-          {"transpose", desc.transpose},
-          {"info",
-           {{"registers", info.registers},
-            {"dynamic_smem_size", info.dynamic_smem_size},
-            {"max_active_ctas", info.max_active_ctas},
-            {"chunk_size_k", info.chunk_size_k},
-            {"bandwidth_share", Number(info.bandwidth_share)},
-            {"matrix_share", Number(info.matrix_share)},
-            {"tile_overhead_us", Number(info.tile_overhead_us)},
-            {"launch_us", Number(info.launch_us)}}}};
 }
 
 int RunKernels(const CommonArgs& common) {
@@ -80,7 +49,7 @@ int RunKernels(const CommonArgs& common) {
     table.Add({kernel->id(), ToString(desc.backend), ShownTypes(desc), ShownTile(desc),
                ToString(desc.determinism), fmt::format("{:.0f} %", 100 * info.bandwidth_share),
                fmt::format("{:.0f} %", 100 * info.matrix_share)});
-    list.push_back(ToJson(*kernel));
+    list.push_back(Json::parse(JsonOf(*kernel)));
   }
   if (common.json) {
     PrintJson({{"device", device->device_class}, {"kernels", list}});

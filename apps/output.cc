@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "culet/json.h"
+
 namespace culet::cli {
 namespace {
 
@@ -96,19 +98,7 @@ std::string Counted(std::size_t count, const char* noun) {
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json ToJson(const LaunchSpec& spec) {
-  return {{"kernel", spec.kernel != nullptr ? Json(spec.kernel->id()) : Json(nullptr)},
-          {"swizzle", spec.swizzle},
-          {"splits", spec.splits},
-          {"serial", spec.serial},
-          {"variant", spec.variant},
-          {"time_us", Number(spec.time_us)},
-          {"spread_us", Number(spec.spread_us)},
-          {"noisy", IsNoisy(spec)},
-          {"baseline_us", Number(spec.baseline_us)},
-          {"origin", ToString(spec.origin)},
-          {"when", spec.when}};
-}
+Json ToJson(const LaunchSpec& spec) { return Json::parse(JsonOf(spec)); }
 
 void PrintText(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 

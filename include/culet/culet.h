@@ -61,12 +61,21 @@ enum { /* element types */
   CULET_FLOAT16 = 2,
   CULET_BFLOAT16 = 3,
   CULET_FLOAT8_E4M3 = 4, /* OCP E4M3: largest 448, no infinities */
-  CULET_FLOAT8_UE8M0 = 5 /* a scale: 2^(byte - 127) */
+  CULET_FLOAT8_UE8M0 = 5, /* a scale: 2^(byte - 127) */
+  /* Two in a byte, the lower half first; rows (columns) start at whole bytes. */
+  CULET_INT4 = 7,       /* -8 to 7 */
+  CULET_UINT4 = 8,      /* 0 to 15 */
+  CULET_FLOAT4_E2M1 = 9 /* OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign */
 };
 
 enum { /* orders: element (r, c) at r + c * ld, or at r * ld + c */
   CULET_COL_MAJOR = 0,
   CULET_ROW_MAJOR = 1
+};
+
+enum { /* how a weight lies in memory: culet_matrix.pack of B */
+  CULET_PACK_PLAIN = 0,
+  CULET_PACK_PANELS64 = 1 /* "k_major_n64": panels of 64 columns, each row of a panel contiguous */
 };
 
 enum { /* which elements share one scale */
@@ -84,7 +93,11 @@ enum { /* partial sums on tensor cores that keep fewer than 24 bits */
 
 enum { /* what happens to the sum before it is rounded and stored */
   CULET_EPILOGUE_NONE = 0,
-  CULET_EPILOGUE_GATED_SILU = 1 /* silu(gate) * up of paired columns; D has n / 2 */
+  /* silu(gate) * up; D has n / 2 columns. The n columns are groups of 16: eight of gate, then the
+   * eight of up that belong to them; n % 16 == 0. */
+  CULET_EPILOGUE_GATED_SILU = 1,
+  /* The same, quantised: D is E4M3, its scales W have one element for 128 columns of a row. */
+  CULET_EPILOGUE_GATED_SILU_QUANT = 2
 };
 
 enum { /* what holds between two runs */
@@ -112,11 +125,13 @@ typedef struct culet_matrix {
   int32_t rows;
   int32_t cols;
   int64_t ld;             /* elements between the starts of two rows (columns), > 0 */
-  int32_t pack;           /* 0: plain */
-  int32_t num;            /* matrices in the batch; 0 is 1 */
+  int32_t pack;           /* CULET_PACK_*, as culet_pack gives it; ld is 0 then */
+  int32_t num;            /* matrices in the batch; 0 is 1. One of A, B or C serves all of D's;
+                             scales have their operand's num */
   const int32_t* offsets; /* group starts on the device; null: one matrix */
   const int32_t* idxs;    /* gathered rows on the device; null: all in order */
-  uint64_t reserved[4];   /* 0: room for what a newer header knows, as this struct lies in another */
+  int64_t batch_stride;   /* elements between two matrices; 0 where num is 1 */
+  uint64_t reserved[3];   /* 0: room for what a newer header knows, as this struct lies in another */
 } culet_matrix;
 
 /* One product. The pointers A, U, C and D may be null for planning, tuning and explaining; they
@@ -139,6 +154,14 @@ typedef struct culet_problem {
   int32_t determinism;
   int32_t epilogue;
   int32_t reserved; /* 0 */
+  /* Zero points, (a - zero) * scale: laid out as the operand's scales, in elements of a type of
+   * their own. Null and CULET_NULL: none. A plan binds them, as it binds B, V and W. */
+  const void *zero_a, *zero_b;
+  int32_t zero_a_type, zero_b_type;
+  /* Where an epilogue that quantises leaves the scales of D: FP32, (m, ceil(columns of D / 128)). */
+  culet_matrix w;
+  void* W;
+  int32_t quant_d, group_d; /* CULET_QUANT_K and 128 for CULET_EPILOGUE_GATED_SILU_QUANT */
 } culet_problem;
 
 /* One device of the machine. */
@@ -153,11 +176,32 @@ typedef struct culet_device {
   uint64_t memory_bytes;
 } culet_device;
 
+/* Threads that the CPU's kernels use together with the caller, in the whole process; 1 to 1024. By
+ * default CULET_THREADS of the environment, else all that the process may use. Their number is part
+ * of a device's class: set it before engines are created, and not while a product or a step runs. */
+CULET_API culet_status culet_set_threads(int32_t threads);
+CULET_API culet_status culet_threads(int32_t* threads);
+
 /* The number of devices: the host, number 0, and every CUDA device. */
 CULET_API culet_status culet_device_count(int32_t* count);
 
 /* Errors: INVALID_ARGUMENT unless 0 <= index < count. */
 CULET_API culet_status culet_device_get(int32_t index, culet_device* device);
+
+/* Texts: functions that give one write at most `capacity` bytes to `text`, the final 0 included, and
+ * the bytes of the whole text with its 0 to `needed` (may be null). `text` may be null when capacity
+ * is 0, to ask how much there is. JSON is in UTF-8, one value. */
+
+/* A list of all devices: "device" ("cpu", "cuda:0"), "name", "class", "arch", "units",
+ * "cache_bytes", "memory_bytes". */
+CULET_API culet_status culet_devices_json(char* text, size_t capacity, size_t* needed);
+
+/* The products of a decoder model, from a config.json or the folder of one: "architecture",
+ * "model_type", "format" (or null), and "products", a list of "name", "n", "k", "layers", "experts",
+ * "active_experts". Fused as engines run them. Errors: NOT_FOUND, IO, DATA_LOSS, INVALID_ARGUMENT,
+ * UNSUPPORTED for an unknown architecture. */
+CULET_API culet_status culet_products_json(const char* path, char* text, size_t capacity,
+                                           size_t* needed);
 
 /* The engine of one device: its kernels, its measured choices. */
 typedef struct culet_engine culet_engine;
@@ -189,6 +233,36 @@ CULET_API const char* culet_engine_cache_note(const culet_engine* engine);
  * the engine was opened with; without one ("off") nothing is written. Errors: as the file system,
  * DATA_LOSS when the file is no cache. */
 CULET_API culet_status culet_engine_save(const culet_engine* engine, const char* path);
+
+/* What became of the records of a cache file. */
+typedef struct culet_cache_report {
+  size_t struct_size;
+  int32_t used;           /* taken, or known already */
+  int32_t outdated;       /* the engine has a newer or a measured choice */
+  int32_t other_device;   /* of another device class */
+  int32_t unknown_kernel; /* of a kernel that this library lacks */
+  int32_t unavailable;    /* of a kernel whose library is absent or left out */
+  int32_t other_provider; /* of a kernel whose library has another version today */
+  int32_t infeasible;     /* the kernel refuses the problem today */
+  int32_t other_version;  /* with fields that this library does not know */
+  int32_t damaged;
+} culet_cache_report;
+
+/* Merges a cache file's choices into the engine's: measured beats predicted, newer beats older.
+ * `report` may be null. Errors: NOT_FOUND, IO, DATA_LOSS when the file is no cache, UNSUPPORTED for
+ * that of a newer version. */
+CULET_API culet_status culet_engine_load(culet_engine* engine, const char* path,
+                                         culet_cache_report* report);
+
+/* A list of the kernels that compete, best first: "id", "backend", "provider", "unavailable" (why, or
+ * ""), types (null: any), "packs", "tile", "determinism", and what they cost in "info". */
+CULET_API culet_status culet_kernels_json(const culet_engine* engine, char* text, size_t capacity,
+                                          size_t* needed);
+
+/* Checks a problem and gives its key, without a plan: "text", for people, and each field by its name
+ * in cache files. Errors: INVALID_ARGUMENT, OUT_OF_RANGE. */
+CULET_API culet_status culet_describe_json(const culet_engine* engine, const culet_problem* problem,
+                                           char* text, size_t capacity, size_t* needed);
 
 /* How to measure. What is 0 takes the device's default. */
 typedef struct culet_tune_options {
@@ -226,10 +300,49 @@ CULET_API culet_status culet_tune(culet_engine* engine, const culet_problem* pro
                                   const culet_tune_options* options, culet_choice* choice);
 
 /* The choice for a problem, its predicted and measured time, its share of the roofline, and for
- * every other kernel why not. Writes at most `capacity` bytes, the final 0 included, and the bytes
- * of the whole text with its 0 to `needed` (may be null). `text` may be null when capacity is 0. */
+ * every other kernel why not. For people, several lines. */
 CULET_API culet_status culet_explain(culet_engine* engine, const culet_problem* problem, char* text,
                                      size_t capacity, size_t* needed);
+
+/* The same for programs: "problem", "choice", "source", "predicted_us", "roofline_us",
+ * "roofline_share", and "rejected", a list of "kernel", "feasible", "reason". */
+CULET_API culet_status culet_explain_json(culet_engine* engine, const culet_problem* problem,
+                                          char* text, size_t capacity, size_t* needed);
+
+/* Bytes of a plain weight, B (k, n), in a packed format, CULET_PACK_*.
+ * Errors: INVALID_ARGUMENT for a format or layout that is none, UNSUPPORTED for an element type that
+ * the format does not take. */
+CULET_API culet_status culet_packed_bytes(const culet_engine* engine, const culet_matrix* layout,
+                                          int32_t format, uint64_t* bytes);
+
+/* Packs a plain weight; both in memory of the engine's device. `packed_layout` becomes what to give
+ * as problem.b, with `packed` as problem.B; the plain weight is not needed then. Kernels that read
+ * a format name it under "packs" of culet_kernels_json. Asynchronous on `stream` of a CUDA engine.
+ * Errors: as culet_packed_bytes; INVALID_ARGUMENT for a null pointer, RESOURCE_EXHAUSTED when
+ * `bytes` is too small, UNSUPPORTED for a format that the device does not pack. */
+CULET_API culet_status culet_pack(const culet_engine* engine, const void* weight,
+                                  const culet_matrix* layout, int32_t format, void* packed,
+                                  uint64_t bytes, void* stream, culet_matrix* packed_layout);
+
+/* The plain weight again, in host memory, in any plain layout. Errors: as culet_pack; UNSUPPORTED on
+ * a GPU. */
+CULET_API culet_status culet_unpack(const culet_engine* engine, const void* packed,
+                                    const culet_matrix* packed_layout, void* weight,
+                                    const culet_matrix* layout);
+
+/* Quantises `source` (rows, cols) to E4M3 `values` of the same shape with FP32 scales, amax / 448:
+ * CULET_QUANT_K one for `group` elements of a row, scales (rows, ceil(cols / group)); CULET_QUANT_B
+ * one for a block of group x group, scales (ceil(rows / group), ceil(cols / group));
+ * CULET_QUANT_ROW, scales (rows, 1), and CULET_QUANT_TENSOR, scales (1, 1), with group 0. On the
+ * CPU from FP32, F16 and BF16, in any layouts. On a CUDA engine, whose device must be current: from
+ * row-major BF16 by CULET_QUANT_K and 128, asynchronous on `stream`, which may be captured.
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, and UNSUPPORTED where the device has no such quantiser;
+ * nothing is written then. */
+CULET_API culet_status culet_quantize(const culet_engine* engine, int32_t quant, int32_t group,
+                                      const void* source, const culet_matrix* source_layout,
+                                      void* values, const culet_matrix* values_layout,
+                                      float* scales, const culet_matrix* scales_layout,
+                                      void* stream);
 
 /* A problem bound to a kernel. Shapes, B, V and the bias are fixed; A, U, C and D come with each
  * launch. Must not outlive its engine. */

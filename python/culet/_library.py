@@ -47,7 +47,8 @@ class Matrix(ctypes.Structure):
     _fields_ = [
         ("type", c_int32), ("order", c_int32), ("rows", c_int32), ("cols", c_int32),
         ("ld", c_int64), ("pack", c_int32), ("num", c_int32),
-        ("offsets", c_void_p), ("idxs", c_void_p), ("reserved", c_uint64 * 4),
+        ("offsets", c_void_p), ("idxs", c_void_p), ("batch_stride", c_int64),
+        ("reserved", c_uint64 * 3),
     ]
 
 
@@ -61,7 +62,9 @@ class Problem(_Versioned):
         ("group_b", c_int32), ("batch_dim", c_int32), ("bias", c_void_p), ("bias_type", c_int32),
         ("bias_axis", c_int32), ("pdl", c_int32), ("sm_budget", c_int32),
         ("accumulate", c_int32), ("determinism", c_int32), ("epilogue", c_int32),
-        ("reserved", c_int32),
+        ("reserved", c_int32), ("zero_a", c_void_p), ("zero_b", c_void_p),
+        ("zero_a_type", c_int32), ("zero_b_type", c_int32), ("w", Matrix), ("W", c_void_p),
+        ("quant_d", c_int32), ("group_d", c_int32),
     ]
 
 
@@ -93,6 +96,12 @@ class Choice(_Versioned):
         ("time_us", c_double), ("baseline_us", c_double), ("serial", c_int32),
         ("variant", c_int32),
     ]
+
+
+class CacheReport(_Versioned):
+    _fields_ = [("struct_size", c_size_t)] + [(name, c_int32) for name in (
+        "used", "outdated", "other_device", "unknown_kernel", "unavailable", "other_provider",
+        "infeasible", "other_version", "damaged")]
 
 
 class WorkspaceSize(_Versioned):
@@ -157,11 +166,17 @@ class Sampling(_Versioned):
                 ("min_p", c_float), ("top_k", c_int32)]
 
 
+TEXT = [c_char_p, c_size_t, POINTER(c_size_t)]  # where a text goes, how much, how much there is
+
 # Function -> result and arguments. Those with a status are wrapped by `check`.
 SIGNATURES = {
     "culet_status_name": (c_char_p, [c_int32]),
     "culet_last_error": (c_char_p, []),
     "culet_version": (c_char_p, []),
+    "culet_set_threads": (c_int32, [c_int32]),
+    "culet_threads": (c_int32, [POINTER(c_int32)]),
+    "culet_devices_json": (c_int32, TEXT),
+    "culet_products_json": (c_int32, [c_char_p, *TEXT]),
     "culet_device_count": (c_int32, [POINTER(c_int32)]),
     "culet_device_get": (c_int32, [c_int32, POINTER(DeviceStruct)]),
     "culet_engine_create": (c_int32, [POINTER(EngineOptions), POINTER(c_void_p)]),
@@ -169,9 +184,23 @@ SIGNATURES = {
     "culet_engine_device": (c_int32, [c_void_p, POINTER(DeviceStruct)]),
     "culet_engine_cache_note": (c_char_p, [c_void_p]),
     "culet_engine_save": (c_int32, [c_void_p, c_char_p]),
+    "culet_engine_load": (c_int32, [c_void_p, c_char_p, POINTER(CacheReport)]),
+    "culet_kernels_json": (c_int32, [c_void_p, *TEXT]),
+    "culet_describe_json": (c_int32, [c_void_p, POINTER(Problem), *TEXT]),
+    "culet_explain_json": (c_int32, [c_void_p, POINTER(Problem), *TEXT]),
+    "culet_packed_bytes": (c_int32, [c_void_p, POINTER(Matrix), c_int32, POINTER(c_uint64)]),
+    "culet_pack": (
+        c_int32,
+        [c_void_p, c_void_p, POINTER(Matrix), c_int32, c_void_p, c_uint64, c_void_p,
+         POINTER(Matrix)]),
+    "culet_unpack": (
+        c_int32, [c_void_p, c_void_p, POINTER(Matrix), c_void_p, POINTER(Matrix)]),
+    "culet_quantize": (
+        c_int32,
+        [c_void_p, c_int32, c_int32, c_void_p, POINTER(Matrix), c_void_p, POINTER(Matrix),
+         c_void_p, POINTER(Matrix), c_void_p]),
     "culet_tune": (c_int32, [c_void_p, POINTER(Problem), POINTER(TuneOptions), POINTER(Choice)]),
-    "culet_explain": (
-        c_int32, [c_void_p, POINTER(Problem), c_char_p, c_size_t, POINTER(c_size_t)]),
+    "culet_explain": (c_int32, [c_void_p, POINTER(Problem), *TEXT]),
     "culet_plan_create": (c_int32, [c_void_p, POINTER(Problem), POINTER(c_void_p)]),
     "culet_plan_destroy": (None, [c_void_p]),
     "culet_plan_choice": (c_int32, [c_void_p, POINTER(Choice)]),

@@ -69,13 +69,6 @@ culet_device ToDevice(const DeviceInfo& info) {
   return device;
 }
 
-// The problem of a call, checked as far as C can get it wrong.
-Status ReadProblem(const culet_problem* given, GemmArgs& args) {
-  culet_problem problem;
-  CULET_RETURN_IF_ERROR(Read("problem", given, problem));
-  return ToGemmArgs(problem, args);
-}
-
 Status ReadSize(const culet_workspace_size* given, WorkspaceSize& size) {
   culet_workspace_size read;
   CULET_RETURN_IF_ERROR(Read("size", given, read));
@@ -100,6 +93,20 @@ Result<TuneReport> TuneUntil(const std::int32_t* stop, Gemm& gemm, const GemmDes
                   "the tuning was stopped before any sample; nothing is remembered");
   }
   return report;
+}
+
+culet_cache_report ToReport(const ImportReport& report) {
+  culet_cache_report out{};
+  out.used = report.used;
+  out.outdated = report.outdated;
+  out.other_device = report.other_device;
+  out.unknown_kernel = report.unknown_kernel;
+  out.unavailable = report.unavailable;
+  out.other_provider = report.other_provider;
+  out.infeasible = report.infeasible;
+  out.other_version = report.other_version;
+  out.damaged = report.damaged;
+  return out;
 }
 
 // An engine works without its cache file; the note says what it works without.
@@ -131,6 +138,18 @@ const char* culet_status_name(culet_status status) {
 const char* culet_last_error(void) { return culet::capi::last_error.c_str(); }
 
 const char* culet_version(void) { return CULET_VERSION; }
+
+culet_status culet_set_threads(int32_t threads) {
+  return Guarded([&] { return culet::SetHostThreads(threads); });
+}
+
+culet_status culet_threads(int32_t* threads) {
+  return Guarded([&]() -> Status {
+    if (threads == nullptr) return Null("threads");
+    *threads = culet::HostThreads();
+    return {};
+  });
+}
 
 culet_status culet_device_count(int32_t* count) {
   return Guarded([&]() -> Status {
@@ -182,6 +201,18 @@ const char* culet_engine_cache_note(const culet_engine* engine) {
   return engine != nullptr ? engine->note.c_str() : "";
 }
 
+culet_status culet_engine_load(culet_engine* engine, const char* path, culet_cache_report* report) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    if (path == nullptr) return Null("path");
+    const CacheFile file(path);
+    CULET_RETURN_IF_ERROR(file.List().status());  // a missing file is not an empty one here
+    const auto read = file.Load(engine->gemm.cache());
+    if (!read.ok()) return read.status();
+    return report != nullptr ? Write("report", culet::capi::ToReport(*read), report) : Status();
+  });
+}
+
 culet_status culet_engine_save(const culet_engine* engine, const char* path) {
   return Guarded([&]() -> Status {
     if (engine == nullptr) return Null("engine");
@@ -213,27 +244,6 @@ culet_status culet_tune(culet_engine* engine, const culet_problem* problem,
     culet_choice found = culet::capi::ToChoice(report->winner);
     found.measurements = report->measurements;
     return Write("choice", found, choice);
-  });
-}
-
-culet_status culet_explain(culet_engine* engine, const culet_problem* problem, char* text,
-                           size_t capacity, size_t* needed) {
-  return Guarded([&]() -> Status {
-    if (engine == nullptr) return Null("engine");
-    if (text == nullptr && capacity != 0) return Null("text");
-    GemmArgs args;
-    CULET_RETURN_IF_ERROR(culet::capi::ReadProblem(problem, args));
-    const auto desc = culet::Describe(args, engine->gemm.device().arch);
-    if (!desc.ok()) return desc.status();
-    const auto explanation = engine->gemm.explain(*desc);
-    if (!explanation.ok()) return explanation.status();
-    const std::string whole = explanation->ToString();
-    if (needed != nullptr) *needed = whole.size() + 1;
-    if (capacity == 0) return {};
-    const std::size_t length = std::min(whole.size(), capacity - 1);
-    std::memcpy(text, whole.data(), length);
-    text[length] = '\0';
-    return {};
   });
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "culet/packing.h"
+
 namespace culet::capi {
 namespace {
 
@@ -15,6 +17,10 @@ static_assert(static_cast<int>(DataType::kFloat16) == CULET_FLOAT16);
 static_assert(static_cast<int>(DataType::kBfloat16) == CULET_BFLOAT16);
 static_assert(static_cast<int>(DataType::kFloat8_e4m3) == CULET_FLOAT8_E4M3);
 static_assert(static_cast<int>(DataType::kFloat8_ue8m0) == CULET_FLOAT8_UE8M0);
+static_assert(static_cast<int>(DataType::kInt4) == CULET_INT4);
+static_assert(static_cast<int>(DataType::kUint4) == CULET_UINT4);
+static_assert(static_cast<int>(DataType::kFloat4_e2m1) == CULET_FLOAT4_E2M1);
+static_assert(kPackPanels64 == CULET_PACK_PANELS64);
 static_assert(static_cast<int>(Order::kColMajor) == CULET_COL_MAJOR);
 static_assert(static_cast<int>(Order::kRowMajor) == CULET_ROW_MAJOR);
 static_assert(static_cast<int>(QuantType::kNone) == CULET_QUANT_NONE);
@@ -26,6 +32,7 @@ static_assert(static_cast<int>(Accumulate::kPromoted) == CULET_ACCUMULATE_PROMOT
 static_assert(static_cast<int>(Accumulate::kFast) == CULET_ACCUMULATE_FAST);
 static_assert(static_cast<int>(Epilogue::kNone) == CULET_EPILOGUE_NONE);
 static_assert(static_cast<int>(Epilogue::kGatedSilu) == CULET_EPILOGUE_GATED_SILU);
+static_assert(static_cast<int>(Epilogue::kGatedSiluQuant) == CULET_EPILOGUE_GATED_SILU_QUANT);
 static_assert(static_cast<int>(Determinism::kFast) == CULET_DETERMINISM_FAST);
 static_assert(static_cast<int>(Determinism::kRepeatable) == CULET_DETERMINISM_REPEATABLE);
 static_assert(static_cast<int>(Determinism::kBatchInvariant) == CULET_DETERMINISM_BATCH_INVARIANT);
@@ -45,6 +52,8 @@ static_assert(static_cast<int>(StatusCode::kInternal) == CULET_INTERNAL);
 
 bool IsZero(std::uint64_t value) noexcept { return value == 0; }
 
+}  // namespace
+
 Status ToLayout(const std::string& name, const culet_matrix& matrix, MatrixLayout& layout) {
   CULET_RETURN_IF_ERROR(ToEnum((name + ".type").c_str(), matrix.type, layout.type));
   // An absent operand is a layout untouched, whatever else the struct holds.
@@ -58,10 +67,24 @@ Status ToLayout(const std::string& name, const culet_matrix& matrix, MatrixLayou
   layout.num = matrix.num != 0 ? matrix.num : 1;
   layout.offsets = matrix.offsets;
   layout.idxs = matrix.idxs;
+  layout.batch_stride = matrix.batch_stride;
   return {};
 }
 
-}  // namespace
+culet_matrix ToMatrix(const MatrixLayout& layout) {
+  culet_matrix matrix{};
+  matrix.type = static_cast<std::int32_t>(layout.type);
+  matrix.order = static_cast<std::int32_t>(layout.order);
+  matrix.rows = layout.rows;
+  matrix.cols = layout.cols;
+  matrix.ld = layout.ld;
+  matrix.pack = layout.pack;
+  matrix.num = layout.num;
+  matrix.offsets = layout.offsets;
+  matrix.idxs = layout.idxs;
+  matrix.batch_stride = layout.batch_stride;
+  return matrix;
+}
 
 Status CheckReserved(const std::string& name, bool zero) {
   if (zero) return {};
@@ -114,7 +137,21 @@ Status ToGemmArgs(const culet_problem& problem, GemmArgs& args) {
   op.sm_budget = problem.sm_budget;
   CULET_RETURN_IF_ERROR(ToEnum("accumulate", problem.accumulate, op.accumulate));
   CULET_RETURN_IF_ERROR(ToEnum("epilogue", problem.epilogue, op.epilogue));
+  op.zero_a.data = problem.zero_a;
+  CULET_RETURN_IF_ERROR(ToEnum("zero_a_type", problem.zero_a_type, op.zero_a.type));
+  op.zero_b.data = problem.zero_b;
+  CULET_RETURN_IF_ERROR(ToEnum("zero_b_type", problem.zero_b_type, op.zero_b.type));
+  CULET_RETURN_IF_ERROR(ToLayout("w", problem.w, op.quant_d.layout));
+  op.quant_d.scales = problem.W;
+  CULET_RETURN_IF_ERROR(ToEnum("quant_d", problem.quant_d, op.quant_d.quant.type));
+  op.quant_d.quant.group_size = problem.group_d;
   return ToEnum("determinism", problem.determinism, op.determinism);
+}
+
+Status ReadProblem(const culet_problem* given, GemmArgs& args) {
+  culet_problem problem;
+  CULET_RETURN_IF_ERROR(Read("problem", given, problem));
+  return ToGemmArgs(problem, args);
 }
 
 culet_choice ToChoice(const LaunchSpec& spec) {

@@ -68,9 +68,16 @@ Status ToEnum(const char* name, std::int32_t value, Enum& out) {
   return {};
 }
 
+/// A layout that a caller gave as `name`. Errors: as ToGemmArgs.
+Status ToLayout(const std::string& name, const culet_matrix& matrix, MatrixLayout& layout);
+culet_matrix ToMatrix(const MatrixLayout& layout);
+
 /// The problem as the engine takes it. Values that are no enumerators pass through: Describe names
 /// them. Errors: INVALID_ARGUMENT for one that would not survive the narrowing.
 Status ToGemmArgs(const culet_problem& problem, GemmArgs& args);
+
+/// The problem of a call, checked as far as C can get it wrong. Errors: as Read and ToGemmArgs.
+Status ReadProblem(const culet_problem* given, GemmArgs& args);
 
 culet_choice ToChoice(const LaunchSpec& spec);
 

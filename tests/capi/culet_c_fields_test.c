@@ -122,7 +122,7 @@ static void TestRefusals(culet_engine* engine) {
   problem.group_a = 128;
   CHECK_FAILS(culet_plan_create(engine, &problem, &plan), CULET_INVALID_ARGUMENT, "group_size");
   problem = Problem();
-  problem.v.reserved[3] = 1;
+  problem.v.reserved[2] = 1;
   CHECK_FAILS(culet_plan_create(engine, &problem, &plan), CULET_INVALID_ARGUMENT, "v.reserved");
   problem = Problem();
   problem.reserved = 1;
