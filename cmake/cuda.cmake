@@ -29,7 +29,8 @@ message(STATUS "culet: CUDA parts: ${CULET_HAVE_CUDA}")
 # .cu files, so that they compile in parallel.
 function(culet_cuda_sources out)
   file(GLOB portable CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu
-    ${PROJECT_SOURCE_DIR}/src/kernels/cublaslt/*.cu ${PROJECT_SOURCE_DIR}/src/kernels/cuda/*.cu)
+    ${PROJECT_SOURCE_DIR}/src/kernels/cublaslt/*.cu ${PROJECT_SOURCE_DIR}/src/kernels/cuda/*.cu
+    ${PROJECT_SOURCE_DIR}/src/kernels/cuda_ops/*.cu)
   # Machine code for each kind of multiprocessor; the driver compiles the PTX for those to come.
   set(everywhere -gencode=arch=compute_80,code=compute_80)
   foreach(arch 80 86 89 90 100 120)
@@ -44,6 +45,7 @@ function(culet_cuda_sources out)
   set_source_files_properties(${hopper} PROPERTIES COMPILE_OPTIONS
     "-gencode=arch=compute_90a,code=sm_90a;${small}")
   file(GLOB host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cc
+    ${PROJECT_SOURCE_DIR}/src/graph/cuda/*.cc
     ${PROJECT_SOURCE_DIR}/src/kernels/cublaslt/*.cc
     ${PROJECT_SOURCE_DIR}/src/kernels/cuda/*.cc ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cc)
   set(${out} ${portable} ${hopper} ${host} PARENT_SCOPE)

@@ -29,6 +29,9 @@ DIRECTIONS = [
     ("src/cuda/", ["culet/", "base/", "cuda/", "gemm/runtime.h"]),
     ("src/sm90/", ["base/", "culet/layout/", "sm90/"]),
     ("src/model/", ["culet/", "base/", "model/"]),
+    # The CUDA dispatch is made of these, and of nothing that runs on the host alone.
+    ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/"]),
+    ("src/graph/dispatch_cuda.cc", ["culet/", "cuda/device_memory.h", "graph/cuda/"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),
     ("src/gemm/", ["culet/", "base/", "gemm/"]),
     ("src/verify/", ["culet/", "base/", "gemm/", "verify/"]),

@@ -5,6 +5,7 @@
 
 #include "culet/gemm.h"
 #include "culet/kernel_dispatch.h"
+#include "culet/status.h"
 #include "culet/types.h"
 
 namespace culet {
@@ -21,6 +22,24 @@ struct CpuDispatchOptions {
 /// weights of products also E4M3 with FP32 scales a block of 128 x 128.
 /// Requires: a Gemm of device "cpu" that outlives the dispatch.
 std::unique_ptr<KernelDispatch> MakeCpuDispatch(Gemm& gemm, const CpuDispatchOptions& options = {});
+
+struct CudaDispatchOptions {
+  /// Where the products' kernels come from: kMeasure tunes in `prepare`.
+  DispatchPolicy policy = DispatchPolicy::kDefault;
+  /// As Operation::determinism, for products.
+  Determinism determinism = Determinism::kFast;
+  /// Inputs of products with weights of 16 bits are rounded to the weights' type, which tensor
+  /// cores take. False: they meet the weights as they are, summed in FP32, many times slower.
+  bool round_product_inputs = true;
+};
+
+/// A GPU: products through `gemm`, the rest by kernels of its own. Takes every operation on float32
+/// and bfloat16 values; caches and weights as MakeCpuDispatch. Models are loaded into the
+/// dispatch's memory().
+/// Errors: INVALID_ARGUMENT for a Gemm of the host; UNSUPPORTED in a build without CUDA.
+/// Requires: a Gemm that outlives the dispatch.
+Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm& gemm,
+                                                         const CudaDispatchOptions& options = {});
 
 /// The definition of every operation: computed on the CPU in double, rounded once to the value's
 /// type. Takes every operation and every combination of float32, float16 and bfloat16.

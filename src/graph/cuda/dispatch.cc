@@ -1,0 +1,273 @@
+// The CUDA dispatch: products through the engine, the rest through kernels/cuda_ops.
+#include "graph/cuda/dispatch.h"
+
+#include <numbers>
+#include <utility>
+#include <vector>
+
+#include "cuda/error.h"
+#include "cuda/scoped_device.h"
+#include "graph/cuda/product.h"
+#include "kernels/cuda_ops/ops.h"
+
+namespace culet::cuda_ops {
+namespace {
+
+const void* In(DevicePtr pointer) { return FromDevicePtr<const void>(pointer); }
+void* Out(DevicePtr pointer) { return FromDevicePtr<void>(pointer); }
+const std::int32_t* Indices(DevicePtr pointer) {
+  return FromDevicePtr<const std::int32_t>(pointer);
+}
+
+bool IsValue(DataType type) { return type == DataType::kFloat32 || type == DataType::kBfloat16; }
+bool IsStored(DataType type) { return type == DataType::kFloat16 || IsValue(type); }
+
+struct PreparedRope final : PreparedNode {
+  DeviceBuffer turns;
+  std::string kernel() const override { return "cuda/rope"; }
+};
+
+// Operations that need nothing but a name.
+struct PreparedPlain final : PreparedNode {
+  explicit PreparedPlain(TensorOp o) : op(o) {}
+  TensorOp op;
+  std::string kernel() const override { return std::string("cuda/") + ToString(op); }
+};
+
+class CudaDispatch final : public KernelDispatch {
+ public:
+  CudaDispatch(Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options)
+      : gemm_(gemm), memory_(memory), options_(options) {}
+
+  DeviceMemory& memory() override { return memory_; }
+
+  Feasibility supports(const ComputeGraph& graph, int id) const override {
+    const TensorNode& node = graph.node(id);
+    const auto type_of = [&](std::size_t input) { return graph.node(node.inputs[input]).type; };
+    const Feasibility refusal = Feasibility::Refuse(
+        "the CUDA dispatch computes on float32 and bfloat16 values; float16 is for weights, caches "
+        "and casts");
+    const auto ok = [&](bool all) { return all ? Feasibility::Ok() : refusal; };
+    switch (node.op) {
+      case TensorOp::kCopy:
+        return Feasibility::Ok();
+      case TensorOp::kCast:
+        return ok(IsStored(type_of(0)) && IsStored(node.type));
+      case TensorOp::kKvWrite:
+        return ok(IsStored(node.type) && IsValue(type_of(1)));
+      case TensorOp::kArgMax:
+        return ok(IsValue(type_of(0)));
+      case TensorOp::kEmbedding:
+        return ok(IsValue(node.type));
+      case TensorOp::kAttention:
+      case TensorOp::kExperts:
+        return Feasibility::Refuse("the CUDA dispatch has no such kernel yet");
+      case TensorOp::kMulMat:
+        return Product(node, type_of(0), refusal);
+      default:
+        return ok(IsValue(node.type) && IsValue(type_of(0)));
+    }
+  }
+
+  Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id) override {
+    const ScopedDevice scope(gemm_.device().ordinal);
+    const TensorNode& node = graph.node(id);
+    switch (node.op) {
+      case TensorOp::kMulMat:
+        return PreparedProduct::Create(gemm_, memory_, options_, graph, id);
+      case TensorOp::kRope:
+        return PrepareRope(node.params.rope);
+      default:
+        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedPlain>(node.op));
+    }
+  }
+
+  std::size_t workspace(const ComputeGraph& graph, int id,
+                        const PreparedNode* prepared) const override {
+    const TensorNode& node = graph.node(id);
+    switch (node.op) {
+      case TensorOp::kMulMat:
+        return static_cast<const PreparedProduct*>(prepared)->workspace_bytes();
+      case TensorOp::kArgMax:
+        return ArgMaxWorkspace(node.shape.rows, graph.node(node.inputs[0]).shape.cols);
+      default:
+        return 0;
+    }
+  }
+
+  Status launch(const NodeLaunch& launch) override {
+    if (launch.prepared == nullptr) {
+      return Status(StatusCode::kInvalidArgument,
+                    "launch.prepared is null; give what prepare returned for the node");
+    }
+    const ScopedDevice scope(gemm_.device().ordinal);
+    return KernelDispatch::launch(launch);
+  }
+
+  Status dispatch_mul_mat(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
+                          std::uint32_t, std::uint32_t) override {
+    return Prepared<PreparedProduct>().Launch(input, output, current().workspace, stream());
+  }
+
+  Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,
+                           std::uint32_t hidden_dim, std::uint32_t m, float epsilon) override {
+    RmsNormArgs args;
+    args.x = In(input);
+    args.x_type = current().input_node(0).type;
+    args.gamma = In(node.params.gamma.data_ptr);
+    args.gamma_type = node.params.gamma.type;
+    args.epsilon = epsilon;
+    args.out = Out(output);
+    args.out_type = node.type;
+    args.groups = m;
+    args.width = static_cast<int>(hidden_dim);
+    return Launched(RmsNorm(args, stream()));
+  }
+
+  Status dispatch_add(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
+    return Elements(ElementOp::kAdd, a, b, output, n);
+  }
+  Status dispatch_mul(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
+    return Elements(ElementOp::kMul, a, b, output, n);
+  }
+  Status dispatch_silu(DevicePtr input, DevicePtr output, std::size_t n) override {
+    return Elements(ElementOp::kSilu, input, input, output, n);
+  }
+  Status dispatch_swiglu(DevicePtr gate, DevicePtr up, DevicePtr output, std::size_t n) override {
+    return Elements(ElementOp::kSwiGlu, gate, up, output, n);
+  }
+
+  Status dispatch_rope(const TensorNode& node, DevicePtr qk, DevicePtr positions,
+                       std::size_t n_positions, std::uint32_t head_dim,
+                       std::uint32_t num_heads) override {
+    RopeArgs args;
+    args.x = Out(qk);
+    args.type = node.type;
+    args.positions = Indices(positions);
+    args.turns = FromDevicePtr<const double>(Prepared<PreparedRope>().turns.get());
+    args.layout = node.params.rope.layout;
+    args.attention_factor = static_cast<float>(node.params.rope.attention_factor);
+    args.half = node.params.rope.dims / 2;
+    args.heads = static_cast<int>(num_heads);
+    args.head_dim = static_cast<int>(head_dim);
+    args.rows = static_cast<std::int64_t>(n_positions);
+    return Launched(Rope(args, stream()));
+  }
+
+  Status dispatch_attention(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
+                            std::uint32_t, std::size_t) override {
+    return Status(StatusCode::kUnsupported, "the CUDA dispatch has no attention yet");
+  }
+
+  Status dispatch_copy(DevicePtr src, DevicePtr dst, std::size_t bytes) override {
+    return Launched(cudaMemcpyAsync(Out(dst), In(src), bytes, cudaMemcpyDeviceToDevice, stream()));
+  }
+
+  Status dispatch_cast(const TensorNode& node, DevicePtr input, DevicePtr output,
+                       std::size_t n) override {
+    MoveRowsArgs args = Rows(input, current().input_node(0).type, 1, output, node.type, 1);
+    args.rows = 1;
+    args.cols = static_cast<std::int64_t>(n);
+    return Launched(MoveRows(args, stream()));
+  }
+
+  Status dispatch_embedding(const TensorNode& node, DevicePtr ids, DevicePtr output,
+                            std::uint32_t m) override {
+    const Weight& table = node.params.weight;
+    MoveRowsArgs args = Rows(table.data_ptr, table.type, table.rows, output, node.type, m);
+    args.from = Indices(ids);
+    args.rows = m;
+    args.cols = table.cols;
+    return Launched(MoveRows(args, stream()));
+  }
+
+  Status dispatch_gather_rows(const TensorNode& node, DevicePtr input, DevicePtr indices,
+                              DevicePtr output, std::uint32_t m) override {
+    const Shape from = current().input_node(0).shape;
+    MoveRowsArgs args = Rows(input, node.type, from.rows, output, node.type, m);
+    args.from = Indices(indices);
+    args.rows = m;
+    args.cols = from.cols;
+    return Launched(MoveRows(args, stream()));
+  }
+
+  Status dispatch_kv_write(const TensorNode& node, DevicePtr rows, DevicePtr slots, DevicePtr cache,
+                           std::uint32_t m) override {
+    MoveRowsArgs args =
+        Rows(rows, current().input_node(1).type, m, cache, node.type, node.shape.rows);
+    args.to = Indices(slots);
+    args.rows = m;
+    args.cols = node.shape.cols;
+    return Launched(MoveRows(args, stream()));
+  }
+
+  Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,
+                         std::uint32_t n) override {
+    return Launched(ArgMax(In(input), current().input_node(0).type,
+                           FromDevicePtr<std::int32_t>(output), m, n, Out(current().workspace),
+                           stream()));
+  }
+
+ private:
+  static Feasibility Product(const TensorNode& node, DataType input, const Feasibility& refusal) {
+    constexpr int kGroup = 128;
+    if (!IsValue(node.type) || !IsValue(input)) return refusal;
+    if (node.params.quant_a.type != QuantType::kNone && node.params.quant_a.group_size != kGroup) {
+      return Feasibility::Refuse("the CUDA dispatch quantises inputs in groups of 128");
+    }
+    return Feasibility::Ok();
+  }
+
+  Result<std::unique_ptr<PreparedNode>> PrepareRope(const RopeParams& params) {
+    std::vector<double> turns = RopeFrequencies(params);
+    for (double& frequency : turns) frequency /= 2 * std::numbers::pi;
+    const std::size_t bytes = turns.size() * sizeof(double);
+    auto made = std::make_unique<PreparedRope>();
+    auto buffer = DeviceBuffer::Create(memory_, bytes);
+    if (!buffer) return buffer.status();
+    made->turns = *std::move(buffer);
+    CULET_RETURN_IF_ERROR(memory_.Upload(made->turns.get(), turns.data(), bytes, nullptr));
+    CULET_RETURN_IF_ERROR(memory_.Synchronize(nullptr));  // launches may be on any stream
+    return std::unique_ptr<PreparedNode>(std::move(made));
+  }
+
+  Status Launched(cudaError_t error) const {
+    return CudaStatus(error, std::string("launching ") + ToString(current().node().op));
+  }
+
+  Status Elements(ElementOp op, DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) {
+    return Launched(ElementWise(op, current().node().type, In(a), In(b), Out(output),
+                                static_cast<std::int64_t>(n), stream()));
+  }
+
+  static MoveRowsArgs Rows(DevicePtr source, DataType source_type, std::int64_t source_rows,
+                           DevicePtr target, DataType target_type, std::int64_t target_rows) {
+    MoveRowsArgs args;
+    args.source = In(source);
+    args.source_type = source_type;
+    args.source_rows = source_rows;
+    args.target = Out(target);
+    args.target_type = target_type;
+    args.target_rows = target_rows;
+    return args;
+  }
+
+  cudaStream_t stream() const noexcept { return current().stream; }
+  template <class T>
+  const T& Prepared() const noexcept {
+    return *static_cast<const T*>(current().prepared);
+  }
+
+  Gemm& gemm_;
+  DeviceMemory& memory_;
+  CudaDispatchOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<KernelDispatch> MakeDispatch(Gemm& gemm, DeviceMemory& memory,
+                                             const CudaDispatchOptions& options) {
+  return std::make_unique<CudaDispatch>(gemm, memory, options);
+}
+
+}  // namespace culet::cuda_ops

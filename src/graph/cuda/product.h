@@ -1,0 +1,40 @@
+// A product of the graph on a GPU: its input brought to the type that its kernel takes, then the
+// plan.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "culet/dispatch.h"
+#include "culet/gemm.h"
+#include "culet/kernel_dispatch.h"
+#include "culet/tensor.h"
+
+namespace culet::cuda_ops {
+
+class PreparedProduct final : public PreparedNode {
+ public:
+  /// Plans the product of a verified MulMat node. Errors: as Gemm::Plan, DeviceMemory::Allocate.
+  static Result<std::unique_ptr<PreparedNode>> Create(Gemm& gemm, DeviceMemory& memory,
+                                                      const CudaDispatchOptions& options,
+                                                      const ComputeGraph& graph, int id);
+
+  std::string kernel() const override { return plan_.spec().kernel->id(); }
+  std::size_t workspace_bytes() const noexcept { return scratch_bytes_; }
+  Status Launch(DevicePtr input, DevicePtr output, DevicePtr workspace, cudaStream_t stream) const;
+
+ private:
+  explicit PreparedProduct(GemmPlan plan) : plan_(std::move(plan)) {}
+
+  GemmPlan plan_;
+  DataType input_type_ = DataType::kNull;  // of the node's input
+  DataType type_ = DataType::kNull;        // of what the plan reads
+  DeviceBuffer barriers_;
+  Workspace workspace_;              // without partial sums, which lie in scratch memory
+  std::size_t converted_bytes_ = 0;  // of the input as the plan reads it; 0: as it is
+  std::size_t scales_at_ = 0;        // of its scales, from the start of the scratch memory
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,57 @@
+// How the operations' kernels are launched, and how a type that is known at run time becomes a
+// template's argument.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "culet/types.h"
+
+namespace culet::cuda_ops {
+
+/// Returns the launch's own error. Requires: every dimension of the grid at least 1.
+template <class... Parameters, class... Arguments>
+cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
+                   Arguments&&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+/// function(T{}) for the type of a value: float32 or bfloat16.
+template <class Function>
+cudaError_t WithValue(DataType type, Function&& function) {
+  if (type == DataType::kFloat32) return function(float{});
+  if (type == DataType::kBfloat16) return function(__nv_bfloat16{});
+  return cudaErrorInvalidValue;
+}
+
+/// The same for what weights and caches hold: float16, too.
+template <class Function>
+cudaError_t WithStored(DataType type, Function&& function) {
+  if (type == DataType::kFloat16) return function(__half{});
+  return WithValue(type, std::forward<Function>(function));
+}
+
+constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// The grid of one block for each of `count` pieces. Requires: 1 <= count < 2^31.
+inline dim3 Blocks(std::int64_t count, std::int64_t y = 1) {
+  return dim3(static_cast<unsigned>(count), static_cast<unsigned>(y));
+}
+
+/// Whether `count` elements of T lie at each of the pointers for vectors of 8: whole vectors from a
+/// boundary of 16 bytes on.
+template <class... Pointers>
+bool IsWide(std::int64_t count, const Pointers*... pointers) {
+  const std::uintptr_t bits = (reinterpret_cast<std::uintptr_t>(pointers) | ...);
+  return count % 8 == 0 && bits % 16 == 0;
+}
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,89 @@
+// The operations of a graph besides products on a GPU, one kernel launch each unless it says
+// otherwise. Pointers are memory of the current device, matrices are packed and row-major. Values
+// are float32 or bfloat16; arithmetic is FP32, with one rounding at the end. Nothing here
+// allocates, waits or looks at the device's memory. All return the launch's own error, and
+// cudaErrorInvalidValue for a type that they do not take; nothing to do is success. What lies
+// outside its range on the device is as culet/graph.h says.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "culet/tensor.h"
+#include "culet/types.h"
+
+namespace culet::cuda_ops {
+
+// -- Element by element; out may be an operand (elementwise.cu) -----------------------------------
+
+enum class ElementOp { kAdd, kMul, kSilu, kSwiGlu };
+/// `b` is not read by kSilu.
+cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* b, void* out,
+                        std::int64_t n, cudaStream_t stream);
+
+// -- Rows (rows.cu, rms_norm.cu, argmax.cu, quantize.cu) ------------------------------------------
+
+/// Row i of `rows` goes from row from[i] of `source` (source_rows, cols) to row to[i] of `target`
+/// (target_rows, cols), converted; null indices: row i. What comes from no row is NaN, what goes to
+/// no row is left out. Types: float32, float16, bfloat16. Embedding, gathering, cache writes,
+/// casts.
+struct MoveRowsArgs {
+  const void* source = nullptr;
+  DataType source_type = DataType::kNull;
+  std::int64_t source_rows = 0;
+  const std::int32_t* from = nullptr;
+  void* target = nullptr;
+  DataType target_type = DataType::kNull;
+  std::int64_t target_rows = 0;
+  const std::int32_t* to = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+};
+cudaError_t MoveRows(const MoveRowsArgs& args, cudaStream_t stream);
+
+/// x / sqrt(mean(x^2) + epsilon) * gamma over `groups` groups of `width` elements. gamma: float32,
+/// float16 or bfloat16.
+struct RmsNormArgs {
+  const void* x = nullptr;
+  DataType x_type = DataType::kNull;
+  const void* gamma = nullptr;
+  DataType gamma_type = DataType::kNull;
+  float epsilon = 0;
+  void* out = nullptr;
+  DataType out_type = DataType::kNull;
+  std::int64_t groups = 0;
+  int width = 0;
+};
+cudaError_t RmsNorm(const RmsNormArgs& args, cudaStream_t stream);
+
+/// Index of each row's largest element, the first of equals, the first NaN if there is one.
+/// `workspace`: ArgMaxWorkspace bytes, aligned to 8. Two launches where a row is long.
+cudaError_t ArgMax(const void* x, DataType type, std::int32_t* out, std::int64_t rows,
+                   std::int64_t cols, void* workspace, cudaStream_t stream);
+std::size_t ArgMaxWorkspace(std::int64_t rows, std::int64_t cols);
+
+/// E4M3 with one FP32 scale for 128 elements of a row, as culet/quantize.h. `scales`: (rows,
+/// ceil(cols / 128)).
+cudaError_t QuantizeRows(const void* x, DataType type, std::int64_t rows, std::int64_t cols,
+                         std::uint8_t* values, float* scales, cudaStream_t stream);
+
+// -- Rotary embedding (rope.cu) -------------------------------------------------------------------
+
+/// In place on `rows` rows of `heads` heads.
+struct RopeArgs {
+  void* x = nullptr;
+  DataType type = DataType::kNull;
+  const std::int32_t* positions = nullptr;
+  const double* turns = nullptr;  ///< frequencies over 2 pi, dims / 2 of them
+  RopeLayout layout = RopeLayout::kNeox;
+  float attention_factor = 1;
+  int half = 0;  ///< dims / 2
+  int heads = 0;
+  int head_dim = 0;
+  std::int64_t rows = 0;
+};
+cudaError_t Rope(const RopeArgs& args, cudaStream_t stream);
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,69 @@
+// Elements of float32, bfloat16 and float16 in vectors, computed on in FP32; sums of a warp.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace culet::cuda_ops {
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+__device__ __forceinline__ float ToFloat(float value) { return value; }
+__device__ __forceinline__ float ToFloat(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ __forceinline__ float ToFloat(__half value) { return __half2float(value); }
+
+__device__ __forceinline__ void Round(float value, float* to) { *to = value; }
+__device__ __forceinline__ void Round(float value, __nv_bfloat16* to) {
+  *to = __float2bfloat16_rn(value);
+}
+__device__ __forceinline__ void Round(float value, __half* to) { *to = __float2half_rn(value); }
+
+__device__ __forceinline__ float NotANumber() { return __uint_as_float(0x7FC00000u); }
+
+/// `kCount` elements as they lie in memory, moved in as few pieces as there can be.
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Pack {
+  T elements[kCount];
+};
+
+/// Requires: `from` aligned to 16 bytes, or to the vector where that is smaller.
+template <int kCount, class T>
+__device__ __forceinline__ void Load(const T* from, float (&to)[kCount]) {
+  const auto pack = *reinterpret_cast<const Pack<T, kCount>*>(from);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) to[i] = ToFloat(pack.elements[i]);
+}
+
+/// Rounds once to nearest even. Requires: as Load.
+template <int kCount, class T>
+__device__ __forceinline__ void Store(const float (&from)[kCount], T* to) {
+  Pack<T, kCount> pack;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) Round(from[i], &pack.elements[i]);
+  *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+}
+
+/// The sum over groups of `kLanes` lanes, in all of them; all lanes of the warp take part.
+template <int kLanes>
+__device__ __forceinline__ float SumLanes(float value) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+template <int kLanes>
+__device__ __forceinline__ float MaxLanes(float value) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, offset));
+  }
+  return value;
+}
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,4 @@
+// See host_cuda.h.
+#pragma once
+
+#include "host_cuda.h"

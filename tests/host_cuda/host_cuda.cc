@@ -1,0 +1,254 @@
+#include "host_cuda.h"
+
+#include <fmt/format.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define HOST_CUDA_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HOST_CUDA_ASAN 1
+#endif
+#endif
+#ifdef HOST_CUDA_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace culet::host_cuda {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr std::size_t kStack = std::size_t{128} << 10;
+
+enum class State { kReady, kAtBlock, kAtWarp, kDone };
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
+  void* fake_stack = nullptr;  // AddressSanitizer's
+  uint3 index{};
+  State state = State::kDone;
+  unsigned mask = 0;  // the lanes it waits for
+  Meeting what = Meeting::kBarrier;
+  std::uint64_t value = 0, received = 0;
+  int from = 0;
+  bool flag = false;
+};
+
+class Block {
+ public:
+  std::string Run(dim3 size, const std::function<void()>& body);
+  // Leaves the running fiber in `state` until what it waits for has come.
+  void Wait(State state);
+  Fiber& running() { return *fibers_[running_]; }
+  int lane() const { return static_cast<int>(running_ % kWarp); }
+  bool any() const { return any_; }
+
+ private:
+  static void Enter();
+  void SwitchTo(std::size_t fiber);
+  void Leave(bool for_good);
+  bool ReleaseWarps();
+  bool ReleaseBlock();
+  std::string Stuck() const;
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::size_t count_ = 0;  // of this block; more may be left of larger ones
+  std::size_t running_ = 0;
+  ucontext_t scheduler_{};
+  void* scheduler_fake_stack_ = nullptr;
+  const void* scheduler_stack_ = nullptr;
+  std::size_t scheduler_stack_size_ = 0;
+  const std::function<void()>* body_ = nullptr;
+  bool any_ = false;
+  std::string fault_;
+  std::minstd_rand order_;
+};
+
+thread_local Block block;
+thread_local std::string fault;
+
+void Block::Enter() {
+#ifdef HOST_CUDA_ASAN
+  __sanitizer_finish_switch_fiber(nullptr, &block.scheduler_stack_, &block.scheduler_stack_size_);
+#endif
+  (*block.body_)();
+  block.running().state = State::kDone;
+  block.Leave(true);
+}
+
+void Block::SwitchTo(std::size_t fiber) {
+  running_ = fiber;
+  Fiber& to = *fibers_[fiber];
+  threadIdx = to.index;
+#ifdef HOST_CUDA_ASAN
+  __sanitizer_start_switch_fiber(&scheduler_fake_stack_, to.stack.get(), kStack);
+#endif
+  swapcontext(&scheduler_, &to.context);
+#ifdef HOST_CUDA_ASAN
+  __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
+#endif
+}
+
+void Block::Leave([[maybe_unused]] bool for_good) {
+  Fiber& fiber = running();
+#ifdef HOST_CUDA_ASAN
+  __sanitizer_start_switch_fiber(for_good ? nullptr : &fiber.fake_stack, scheduler_stack_,
+                                 scheduler_stack_size_);
+#endif
+  swapcontext(&fiber.context, &scheduler_);
+#ifdef HOST_CUDA_ASAN
+  __sanitizer_finish_switch_fiber(fiber.fake_stack, nullptr, nullptr);
+#endif
+}
+
+void Block::Wait(State state) {
+  running().state = state;
+  Leave(false);
+}
+
+// Every warp whose waiting lanes are all there goes on.
+bool Block::ReleaseWarps() {
+  bool released = false;
+  for (std::size_t first = 0; first < count_; first += kWarp) {
+    const std::size_t lanes = std::min<std::size_t>(kWarp, count_ - first);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const Fiber& one = *fibers_[first + lane];
+      if (one.state != State::kAtWarp) continue;
+      std::vector<Fiber*> group;
+      bool complete = true;
+      unsigned ballot = 0;
+      for (std::size_t i = 0; i < lanes; ++i) {
+        if ((one.mask >> i & 1) == 0) continue;
+        Fiber& other = *fibers_[first + i];
+        complete &=
+            other.state == State::kAtWarp && other.mask == one.mask && other.what == one.what;
+        if (other.value != 0) ballot |= 1u << i;
+        group.push_back(&other);
+      }
+      if (!complete || (one.mask >> lane & 1) == 0) continue;
+      for (Fiber* fiber : group) {
+        if (fiber->what == Meeting::kBallot) fiber->received = ballot;
+        if (fiber->what != Meeting::kShuffle) continue;
+        if (static_cast<std::size_t>(fiber->from) >= lanes ||
+            (fiber->mask >> fiber->from & 1) == 0) {
+          fault_ = fmt::format("a shuffle reads lane {}, which is not in it", fiber->from);
+          return false;
+        }
+        fiber->received = fibers_[first + static_cast<std::size_t>(fiber->from)]->value;
+      }
+      for (Fiber* fiber : group) fiber->state = State::kReady;
+      released = true;
+    }
+  }
+  return released;
+}
+
+bool Block::ReleaseBlock() {
+  any_ = false;
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (fibers_[i]->state != State::kAtBlock) return false;
+    any_ |= fibers_[i]->flag;
+  }
+  for (std::size_t i = 0; i < count_; ++i) fibers_[i]->state = State::kReady;
+  return true;
+}
+
+std::string Block::Stuck() const {
+  const auto in = [&](State state) {
+    return std::count_if(fibers_.begin(), fibers_.begin() + static_cast<std::ptrdiff_t>(count_),
+                         [&](const auto& fiber) { return fiber->state == state; });
+  };
+  return fmt::format("of {} threads {} wait for their block, {} for their warp, {} have ended",
+                     count_, in(State::kAtBlock), in(State::kAtWarp), in(State::kDone));
+}
+
+std::string Block::Run(dim3 size, const std::function<void()>& body) {
+  count_ = std::size_t{size.x} * size.y * size.z;
+  body_ = &body;
+  fault_.clear();
+  while (fibers_.size() < count_) fibers_.push_back(std::make_unique<Fiber>());
+  std::vector<std::size_t> order(count_);
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t i = 0; i < count_; ++i) {
+    Fiber& fiber = *fibers_[i];
+    fiber.index = {static_cast<unsigned>(i % size.x), static_cast<unsigned>(i / size.x % size.y),
+                   static_cast<unsigned>(i / size.x / size.y)};
+    fiber.state = State::kReady;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStack;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, &Block::Enter, 0);
+  }
+  for (bool all_done = false; !all_done;) {
+    std::shuffle(order.begin(), order.end(), order_);
+    all_done = true;
+    for (const std::size_t i : order) {
+      if (fibers_[i]->state == State::kReady) SwitchTo(i);
+      all_done &= fibers_[i]->state == State::kDone;
+    }
+    if (all_done) break;
+    if (!ReleaseWarps() && (!fault_.empty() || !ReleaseBlock())) {
+      return fault_.empty() ? Stuck() : fault_;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+const std::string& Fault() { return fault; }
+
+int Lane() { return block.lane(); }
+
+bool MeetBlock(bool flag) {
+  block.running().flag = flag;
+  block.Wait(State::kAtBlock);
+  return block.any();
+}
+
+std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int from) {
+  Fiber& fiber = block.running();
+  fiber.mask = mask;
+  fiber.what = what;
+  fiber.value = value;
+  fiber.from = from;
+  block.Wait(State::kAtWarp);
+  return fiber.received;
+}
+
+cudaError_t RunGrid(dim3 grid, dim3 size, const std::function<void()>& body) {
+  constexpr unsigned kMostThreads = 1024, kMostRows = 65535;
+  const std::size_t threads = std::size_t{size.x} * size.y * size.z;
+  const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
+  if (threads == 0 || threads > kMostThreads || blocks == 0 || grid.y > kMostRows ||
+      grid.z > kMostRows) {
+    fault =
+        fmt::format("a grid of {} x {} x {} blocks of {} threads", grid.x, grid.y, grid.z, threads);
+    return cudaErrorInvalidValue;
+  }
+  gridDim = grid;
+  blockDim = size;
+  std::vector<std::size_t> order(blocks);
+  std::iota(order.begin(), order.end(), 0);
+  std::minstd_rand random(static_cast<unsigned>(blocks));
+  std::shuffle(order.begin(), order.end(), random);
+  for (const std::size_t i : order) {
+    blockIdx = {static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
+                static_cast<unsigned>(i / grid.x / grid.y)};
+    fault = block.Run(size, body);
+    if (!fault.empty()) return cudaErrorLaunchFailure;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace culet::host_cuda
+
+const char* cudaGetErrorString(cudaError_t) { return culet::host_cuda::Fault().c_str(); }

@@ -1,0 +1,172 @@
+// CUDA kernels on the CPU, for tests: a .cu file compiled as C++ with this folder before the
+// toolkit's. Each thread of a block is a fiber; those that can run do so one at a time, in an order
+// that is shuffled anew after each barrier, so that a missing barrier shows. Blocks follow each
+// other, shuffled too. A barrier or shuffle that not all of its threads reach fails the launch.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "culet/types.h"
+
+#if __has_include(<vector_types.h>)
+#include <vector_types.h>
+#undef __shared__
+#undef __device__
+#undef __global__
+#undef __forceinline__
+#undef __launch_bounds__
+#undef __grid_constant__
+#else
+struct uint2 {
+  unsigned x, y;
+};
+struct uint3 {
+  unsigned x, y, z;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+#endif
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+// -- The runtime ----------------------------------------------------------------------------------
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorLaunchFailure = 719
+};
+inline const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaSuccess ? "cudaSuccess" : "an error of the CPU's CUDA";
+}
+const char* cudaGetErrorString(cudaError_t error);
+
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
+enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t) {
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+// One device, whose streams run at once.
+inline const cudaStream_t cudaStreamLegacy = nullptr, cudaStreamPerThread = nullptr;
+inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaStreamGetDevice(cudaStream_t, int* device) { return cudaGetDevice(device); }
+
+namespace culet::host_cuda {
+
+/// Runs a grid; `body` is called once in every thread.
+cudaError_t RunGrid(dim3 grid, dim3 block, const std::function<void()>& body);
+
+/// What was wrong with the last launch that failed.
+const std::string& Fault();
+
+enum class Meeting { kBarrier, kShuffle, kBallot };
+/// Waits for all threads of the block; the or of their `flag`.
+bool MeetBlock(bool flag);
+/// Waits for the lanes of `mask`, which must all come with the same `what`. A shuffle returns the
+/// value of lane `from`, a ballot the lanes whose value is not 0.
+std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int from);
+int Lane();
+
+}  // namespace culet::host_cuda
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  return culet::host_cuda::RunGrid(config->gridDim, config->blockDim,
+                                   [&] { kernel(arguments...); });
+}
+
+// -- What kernels use -----------------------------------------------------------------------------
+
+inline thread_local uint3 threadIdx, blockIdx;
+inline thread_local dim3 blockDim, gridDim;
+
+inline void __syncthreads() { culet::host_cuda::MeetBlock(false); }
+inline int __syncthreads_or(int flag) { return culet::host_cuda::MeetBlock(flag != 0); }
+inline void __syncwarp(unsigned mask = ~0u) {
+  culet::host_cuda::MeetWarp(mask, culet::host_cuda::Meeting::kBarrier, 0, 0);
+}
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int from, int width = 32) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  const int first = culet::host_cuda::Lane() / width * width;
+  bits = culet::host_cuda::MeetWarp(mask, culet::host_cuda::Meeting::kShuffle, bits,
+                                    first + from % width);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes) {
+  return __shfl_sync(mask, value, culet::host_cuda::Lane() ^ lanes);
+}
+inline unsigned __ballot_sync(unsigned mask, int flag) {
+  return static_cast<unsigned>(culet::host_cuda::MeetWarp(
+      mask, culet::host_cuda::Meeting::kBallot, static_cast<std::uint64_t>(flag != 0), 0));
+}
+inline int __any_sync(unsigned mask, int flag) { return __ballot_sync(mask, flag) != 0; }
+
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
+
+inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __frcp_rn(float a) { return 1.0f / a; }
+inline unsigned __vmaxu2(unsigned a, unsigned b) {
+  const unsigned low = (a & 0xFFFFu) > (b & 0xFFFFu) ? a & 0xFFFFu : b & 0xFFFFu;
+  const unsigned high = (a >> 16) > (b >> 16) ? a >> 16 : b >> 16;
+  return low | high << 16;
+}
+inline void sincospif(float x, float* sine, float* cosine) {
+  constexpr double kPi = 3.14159265358979323846;
+  *sine = static_cast<float>(std::sin(kPi * x));
+  *cosine = static_cast<float>(std::cos(kPi * x));
+}
+inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
+inline int min(int a, int b) { return a < b ? a : b; }

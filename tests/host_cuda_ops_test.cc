@@ -1,0 +1,76 @@
+// The CUDA dispatch and its kernels on the CPU (tests/host_cuda), with the CPU's products.
+#include "cuda/op_cases.h"
+#include "graph/cuda/dispatch.h"
+#include "host_cuda/host_cuda.h"
+#include "kernels/cuda_ops/launch.cuh"
+
+namespace culet {
+
+TestDispatch MakeTestDispatch(const CudaDispatchOptions& options) {
+  TestDispatch test;
+  test.gemm = std::make_unique<Gemm>(*Gemm::Create());
+  test.dispatch = cuda_ops::MakeDispatch(*test.gemm, HostMemory(), options);
+  return test;
+}
+
+namespace {
+
+// -- The CPU's CUDA itself: what is wrong on a GPU must fail here
+// ----------------------------------
+
+constexpr int kThreads = 96;
+
+__global__ void Reverse(const int* from, int* to, bool barrier) {
+  __shared__ int all[kThreads];
+  all[threadIdx.x] = from[blockIdx.x * kThreads + threadIdx.x];
+  if (barrier) __syncthreads();
+  to[blockIdx.x * kThreads + threadIdx.x] = all[kThreads - 1 - threadIdx.x];
+}
+
+__global__ void HalfWait() {
+  if (threadIdx.x < 32) __syncthreads();
+}
+
+__global__ void SumOfLanes(int* to, unsigned mask) {
+  int sum = static_cast<int>(threadIdx.x);
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(mask, sum, lanes);
+  to[threadIdx.x] = sum;
+}
+
+std::vector<int> Numbers(std::size_t count) {
+  std::vector<int> numbers(count);
+  for (std::size_t i = 0; i < count; ++i) numbers[i] = static_cast<int>(i);
+  return numbers;
+}
+
+TEST(HostCuda, AMissingBarrierShows) {
+  const std::vector<int> from = Numbers(4 * kThreads);
+  std::vector<int> right(from.size()), wrong(from.size());
+  ASSERT_EQ(cuda_ops::Launch(&Reverse, dim3(4), kThreads, nullptr, from.data(), right.data(), true),
+            cudaSuccess);
+  ASSERT_EQ(
+      cuda_ops::Launch(&Reverse, dim3(4), kThreads, nullptr, from.data(), wrong.data(), false),
+      cudaSuccess);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    ASSERT_EQ(right[i], from[i / kThreads * kThreads + kThreads - 1 - i % kThreads]);
+  }
+  EXPECT_NE(wrong, right);
+}
+
+TEST(HostCuda, ABarrierThatNotAllReachFails) {
+  EXPECT_EQ(cuda_ops::Launch(&HalfWait, dim3(1), 64, nullptr), cudaErrorLaunchFailure);
+  EXPECT_EQ(host_cuda::Fault(),
+            "of 64 threads 32 wait for their block, 0 for their warp, 32 have ended");
+}
+
+TEST(HostCuda, ShufflesAreOfTheirMask) {
+  std::vector<int> sums(64);
+  ASSERT_EQ(cuda_ops::Launch(&SumOfLanes, dim3(1), 64, nullptr, sums.data(), ~0u), cudaSuccess);
+  EXPECT_EQ(sums[3], 496);
+  EXPECT_EQ(sums[40], 496 + 32 * 32);
+  EXPECT_EQ(cuda_ops::Launch(&SumOfLanes, dim3(1), 32, nullptr, sums.data(), 0xFFFFu),
+            cudaErrorLaunchFailure);
+}
+
+}  // namespace
+}  // namespace culet
