@@ -10,9 +10,9 @@
 #include <memory>
 #include <mutex>
 
+#include "base/device_scope.h"
 #include "base/thread_pool.h"
 #include "cuda/error.h"
-#include "cuda/scoped_device.h"
 
 namespace culet {
 namespace {
@@ -80,7 +80,7 @@ class CudaMemoryImpl final : public DeviceMemory {
   explicit CudaMemoryImpl(int ordinal) : ordinal_(ordinal) {}
 
   Result<DevicePtr> Allocate(std::size_t bytes) override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     void* pointer = nullptr;
     const cudaError_t error = cudaMalloc(&pointer, bytes);
     if (error == cudaSuccess) return ToDevicePtr(pointer);
@@ -97,13 +97,13 @@ class CudaMemoryImpl final : public DeviceMemory {
   }
 
   void Free(DevicePtr pointer) noexcept override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     cudaFree(FromDevicePtr<void>(pointer));
   }
 
   Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) override {
     if (bytes == 0) return {};
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     constexpr std::size_t kSmall = std::size_t{1} << 20;
     if (bytes < kSmall) {
       // From pageable memory: CUDA has read it when this returns.
@@ -117,7 +117,7 @@ class CudaMemoryImpl final : public DeviceMemory {
   }
 
   Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     if (bytes > 0) {
       CULET_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to, FromDevicePtr<const void>(from), bytes,
                                                        cudaMemcpyDeviceToHost, stream),
@@ -127,7 +127,7 @@ class CudaMemoryImpl final : public DeviceMemory {
   }
 
   Status Synchronize(cudaStream_t stream) override {
-    const ScopedDevice scope(ordinal_);
+    const DeviceScope scope(ordinal_);
     return CudaStatus(cudaStreamSynchronize(stream), "the work on the device");
   }
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/device_scope.h"
 #include "cuda/error.h"
-#include "cuda/scoped_device.h"
 #include "graph/cuda/product.h"
 #include "kernels/cuda_ops/ops.h"
 
@@ -70,7 +70,7 @@ class CudaDispatch final : public KernelDispatch {
   }
 
   Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id) override {
-    const ScopedDevice scope(gemm_.device().ordinal);
+    const DeviceScope scope(gemm_.device().ordinal);
     const TensorNode& node = graph.node(id);
     switch (node.op) {
       case TensorOp::kMulMat:
@@ -100,7 +100,7 @@ class CudaDispatch final : public KernelDispatch {
       return Status(StatusCode::kInvalidArgument,
                     "launch.prepared is null; give what prepare returned for the node");
     }
-    const ScopedDevice scope(gemm_.device().ordinal);
+    const DeviceScope scope(gemm_.device().ordinal);
     return KernelDispatch::launch(launch);
   }
 
