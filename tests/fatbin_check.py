@@ -12,7 +12,8 @@ from pathlib import Path
 
 EVERYWHERE = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "compute_80"}
 HOPPER = {"sm_90a"}
-PORTABLE_FOLDERS = ("src/cuda", "src/kernels/cublaslt", "src/kernels/cuda")
+PORTABLE_FOLDERS = ("src/cuda", "src/kernels/cublaslt", "src/kernels/cuda",
+                    "src/kernels/cuda_ops")
 HOPPER_FOLDERS = ("src/cuda/sm90a", "src/kernels/sm90")
 
 MAGIC = struct.pack("<I", 0xBA55ED50)

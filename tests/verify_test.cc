@@ -562,7 +562,8 @@ TEST(ConformanceProblems, TheBoundsAreSharp) {
   int dull = 0, problems = 0;
   for (const GemmDesc& desc : ConformanceProblems(0, false)) {
     if (desc.n > 300 || desc.m * desc.n < 4) continue;
-    auto scratch = ScratchProblem::Create(HostDevice(), desc, {.alpha = 0.7f, .beta = -1.3f});
+    auto scratch =
+        ScratchProblem::Create(HostDevice(), desc, {.alpha = 0.7f, .beta = -1.3f, .stop = {}});
     ASSERT_TRUE(scratch.ok()) << scratch.status().ToString();
     const auto report = scratch->Compare();
     ASSERT_TRUE(report.ok());

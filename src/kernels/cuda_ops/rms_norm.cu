@@ -42,7 +42,8 @@ __device__ __forceinline__ float SumOfSquares(const float (&x)[kWide]) {
 
 // `kLanes` threads a group: fewer than a warp's, or 0 for the whole block.
 template <class In, class Out, int kWide, int kLanes>
-__global__ void __launch_bounds__(kMostThreads) RmsNormKernel(const RmsNormArgs args) {
+__global__ void __launch_bounds__(kLanes != 0 ? kHeadThreads : kMostThreads)
+    RmsNormKernel(const RmsNormArgs args) {
   const int threads = kLanes != 0 ? kLanes : static_cast<int>(blockDim.x);
   const int thread = static_cast<int>(threadIdx.x) % threads;
   std::int64_t group = blockIdx.x;
