@@ -234,6 +234,10 @@ CULET_API const char* culet_engine_cache_note(const culet_engine* engine);
  * DATA_LOSS when the file is no cache. */
 CULET_API culet_status culet_engine_save(const culet_engine* engine, const char* path);
 
+/* Whether culet_engine_save could write a new text, found out with a file beside the cache file that
+ * is removed again; for a look before measuring. Makes the folder. Errors: as culet_engine_save. */
+CULET_API culet_status culet_engine_check_save(const culet_engine* engine, const char* path);
+
 /* What became of the records of a cache file. */
 typedef struct culet_cache_report {
   size_t struct_size;

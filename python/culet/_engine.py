@@ -85,6 +85,10 @@ class Engine:
             raise found[0]
         return found[0]
 
+    def check_save(self):
+        """Raises Error, with the path, for a cache file that save could not write."""
+        check(LIBRARY.culet_engine_check_save(self.handle, None))
+
     def save(self):
         """Merges the choices into the cache file. Raises Error for a file that is no cache."""
         check(LIBRARY.culet_engine_save(self.handle, None))

@@ -184,6 +184,7 @@ SIGNATURES = {
     "culet_engine_device": (c_int32, [c_void_p, POINTER(DeviceStruct)]),
     "culet_engine_cache_note": (c_char_p, [c_void_p]),
     "culet_engine_save": (c_int32, [c_void_p, c_char_p]),
+    "culet_engine_check_save": (c_int32, [c_void_p, c_char_p]),
     "culet_engine_load": (c_int32, [c_void_p, c_char_p, POINTER(CacheReport)]),
     "culet_kernels_json": (c_int32, [c_void_p, *TEXT]),
     "culet_describe_json": (c_int32, [c_void_p, POINTER(Problem), *TEXT]),

@@ -107,7 +107,7 @@ class autotune:
         if kind in self._met:
             return
         if self._persist and owner.place not in self._engines:
-            owner.save()  # now: a file that cannot be written is to cost no measuring
+            owner.check_save()  # a file that cannot be written is to cost no measuring
         self._met.add(kind)
         self._engines[owner.place] = owner
         renew = True  # also after an interrupt

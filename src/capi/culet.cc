@@ -222,6 +222,14 @@ culet_status culet_engine_save(const culet_engine* engine, const char* path) {
   });
 }
 
+culet_status culet_engine_check_save(const culet_engine* engine, const char* path) {
+  return Guarded([&]() -> Status {
+    if (engine == nullptr) return Null("engine");
+    if (path == nullptr && !engine->file) return {};
+    return (path != nullptr ? CacheFile(path) : *engine->file).CheckSave({});
+  });
+}
+
 culet_status culet_tune(culet_engine* engine, const culet_problem* problem,
                         const culet_tune_options* options, culet_choice* choice) {
   return Guarded([&]() -> Status {
