@@ -2,10 +2,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <string>
 
@@ -74,6 +77,48 @@ TEST_F(CacheDamageTest, TheCopyIsBounded) {
   SaveRecord(3);
   EXPECT_LE(fs::file_size(damaged_), std::size_t{1} << 20);
   EXPECT_EQ(Load().used, 3);
+}
+
+// What is in the copy stays, whoever wrote it, and a larger one is left alone.
+TEST_F(CacheDamageTest, ACopyThatExistsIsKept) {
+  SaveRecord(1);
+  for (const std::string& first :
+       {std::string("my own notes\n"), std::string(std::size_t{3} << 20, 'x')}) {
+    WriteText(damaged_, first);
+    WriteText(path_, ReadText(path_) + "no record\n");
+    SaveRecord(2);
+    EXPECT_TRUE(ReadText(damaged_).starts_with(first));
+    EXPECT_LE(fs::file_size(damaged_), std::max(first.size(), std::size_t{1} << 20));
+    EXPECT_EQ(Load().damaged, 0);
+  }
+}
+
+// The copy is written before the cache, so a full disk may keep the second from being written.
+TEST_F(CacheDamageTest, ASaveThatFailsAndIsTriedAgainKeepsTheLinesOnce) {
+  DispatchCache cache = NewCache();
+  for (int m = 1; m <= 40; ++m) ASSERT_TRUE(cache.Insert(Problem(m), Measured(kernel_, 10)));
+  ASSERT_TRUE(CacheFile(path_).Save(cache).ok());
+  WriteText(path_, ReadText(path_) + "no record\n");
+  ASSERT_TRUE(cache.Insert(Problem(41), Measured(kernel_, 10)));
+  ASSERT_GT(fs::file_size(path_), 4000u);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{4000, 4000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(1);
+    for (int i = 0; i < 3; ++i) {
+      if (CacheFile(path_).Save(cache).status().code() != StatusCode::kIo) _exit(2);
+    }
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  ASSERT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(ReadText(damaged_), "no record\n");
+  ASSERT_TRUE(CacheFile(path_).Save(cache).ok());
+  EXPECT_EQ(ReadText(damaged_), "no record\n");
+  EXPECT_EQ(Load().used, 41);
 }
 
 TEST_F(CacheDamageTest, ACopyThatCannotBeKeptDoesNotStopTheSave) {

@@ -84,14 +84,16 @@ Result<FileLock> LockFor(const std::string& path, const CacheFile::SaveOptions& 
                            options.on_wait);
 }
 
-// Adds the lines to what `path` has of earlier ones, up to kMaxDamagedBytes. Whatever keeps that
-// from being written must not keep the cache from it: the lines say nothing that can be used.
+// Adds the lines to what `path` has of earlier ones, up to kMaxDamagedBytes; not those of a save
+// that then failed and is tried again. Whatever keeps that from being written must not keep the
+// cache from it: the lines say nothing that can be used.
 void KeepDamaged(const std::string& path, const std::string& lines) {
   if (lines.empty()) return;
   const auto old_lines = ReadFile(path, 2 * kMaxDamagedBytes);
   std::error_code ignored;
   if (!old_lines.ok() || std::filesystem::is_symlink(path, ignored)) return;
   std::string kept = old_lines->value_or("");
+  if (kept.ends_with(lines)) return;
   const std::size_t had = kept.size();
   if (had < kMaxDamagedBytes) kept += lines.substr(0, kMaxDamagedBytes - had);
   if (kept.size() != had) static_cast<void>(ReplaceFile(path, kept).ok());
