@@ -125,7 +125,7 @@ typedef struct culet_matrix {
   int32_t rows;
   int32_t cols;
   int64_t ld;             /* elements between the starts of two rows (columns), > 0 */
-  int32_t pack;           /* CULET_PACK_*, as culet_pack gives it; ld is 0 then */
+  int32_t pack;           /* CULET_PACK_*: a packed B has the layout that culet_pack gives */
   int32_t num;            /* matrices in the batch; 0 is 1. One of A, B or C serves all of D's;
                              scales have their operand's num */
   const int32_t* offsets; /* group starts on the device; null: one matrix */

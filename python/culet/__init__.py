@@ -12,12 +12,13 @@ from ctypes import c_int32 as _c_int32
 from typing import NamedTuple as _NamedTuple
 
 from culet import _library
-from culet._gemm import explain, fp8_gemm_nt, gemm
+from culet._gemm import explain, fp8_gemm_nt, gemm, pack
 from culet._library import Error, InvalidArgument
+from culet._operand import Packed
 from culet._tuning import Tuned, autotune
 
-__all__ = ["Device", "Error", "InvalidArgument", "Tuned", "__version__", "autotune", "devices",
-           "explain", "fp8_gemm_nt", "gemm"]
+__all__ = ["Device", "Error", "InvalidArgument", "Packed", "Tuned", "__version__", "autotune", "devices",
+           "explain", "fp8_gemm_nt", "gemm", "pack"]
 
 __version__ = _library.LIBRARY.culet_version().decode()
 

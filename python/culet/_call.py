@@ -11,13 +11,13 @@ from culet._tuning import autotune
 _launch = LIBRARY.culet_launch
 
 
-def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl):
+def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=None, w=None):
     """d = alpha (u . a) (v . b)^T + beta c + bias; u, v, c and bias may be None. c None with a beta
-    is d itself."""
+    is d itself. `epilogue` None, or "gated_silu"; with scales w of d that quantises, too."""
     try:
         pa, pd, pu, pc = a.data_ptr(), d.data_ptr(), None, None
         place, low, given = d.get_device(), pa | pd, 0
-        key = (form, pdl, accumulate, place,
+        key = (form, pdl, accumulate, epilogue, place,
                a.shape, a.stride(), a.dtype, a.get_device(),
                b.data_ptr(), b.shape, b.stride(), b.dtype, d.shape, d.stride(), d.dtype)
         if u is not None:
@@ -37,14 +37,17 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl):
         if bias is not None:
             given |= 16
             key += bias.data_ptr(), bias.shape, bias.stride(), bias.dtype
+        if w is not None:
+            given |= 32
+            key += w.data_ptr(), w.shape, w.stride(), w.dtype
         key += given, low & 15 and (pa & 15, pd & 15, pu and pu & 15, pc and pc & 15)
     except AttributeError:
         key = None
     if key is None:
-        return _host_call(form, (a, u, b, v, d, c, bias), alpha, beta, accumulate, pdl)
+        return _host_call(form, (a, u, b, v, d, c, bias, w), alpha, beta, accumulate, pdl, epilogue)
     found = PLANS.get(key)
     if found is None or (autotune.running and autotune.wants(found)):
-        found = plan(form, key, (a, u, b, v, d, c, bias), beta, accumulate, pdl)
+        found = plan(form, key, (a, u, b, v, d, c, bias, w), beta, accumulate, pdl, epilogue)
         if found is None:
             return
     else:
@@ -56,15 +59,15 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl):
         check(status)
 
 
-# Of those in the order of `call`, the ones that a plan binds: b, v and the bias.
-_BOUND = (False, False, True, True, False, False, True)
+# Of those in the order of `call`, the ones that a plan binds: b, v, the bias and w.
+_BOUND = (False, False, True, True, False, False, True, True)
 
 
-def _host_call(form, values, alpha, beta, accumulate, pdl):
+def _host_call(form, values, alpha, beta, accumulate, pdl, epilogue):
     if not beta:  # c is not read
         values = values[:5] + (None,) + values[6:]
     try:
-        pointers, key = [], [form, pdl, accumulate, bool(beta)]
+        pointers, key = [], [form, pdl, accumulate, bool(beta), epilogue]
         for value, bound in zip(values, _BOUND):
             if value is None:
                 pointers.append(None)
@@ -83,13 +86,13 @@ def _host_call(form, values, alpha, beta, accumulate, pdl):
         values = tuple(value if value is None or isinstance(value, Operand) else
                        operand(name, value, ranks) for name, value, ranks in
                        zip(form.names, values, form.ranks))
-        key = (form, pdl, accumulate, bool(beta), *(
+        key = (form, pdl, accumulate, bool(beta), epilogue, *(
             value if bound or value is None else value._replace(pointer=value.pointer & 15)
             for value, bound in zip(values, _BOUND)))
         pointers = [value and value.pointer for value in values]
         found = PLANS.get(key)
     if found is None or (autotune.running and autotune.wants(found)):
-        found = plan(form, key, values, beta, accumulate, pdl)
+        found = plan(form, key, values, beta, accumulate, pdl, epilogue)
         if found is None:
             return
     else:

@@ -152,12 +152,13 @@ class HostWorkspaces:
     def get(self, need, stream):
         found = getattr(self._local, "workspace", None)
         if found is None or not found.holds(need):
-            found = _Workspace(self._owner, _larger(self._need, need), self._allocate, stream)
+            found = _Workspace(self._owner, _larger(self._need, need), self.allocate, stream)
             self._local.workspace = found
         return found.handle
 
     @staticmethod
-    def _allocate(count):
+    def allocate(count):
+        """So many aligned bytes: what keeps them, and their address."""
         memory = ctypes.create_string_buffer(count + _ALIGNMENT)
         return memory, -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
 
@@ -205,9 +206,9 @@ class DeviceWorkspaces:
         return self._of_capture[key]
 
     def _make(self, stream):
-        return _Workspace(self._owner, self._need, self._allocate, stream)
+        return _Workspace(self._owner, self._need, self.allocate, stream)
 
-    def _allocate(self, count):
+    def allocate(self, count):
         torch = self._torch()
         memory = torch.empty(count, dtype=torch.uint8, device=f"cuda:{self._owner.place}")
         return memory, memory.data_ptr()

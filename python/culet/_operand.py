@@ -21,7 +21,8 @@ _SIZES = {"float8_e4m3fn": 1, "uint8": 1, "bfloat16": 2, "uint16": 2, "float16":
 
 
 class Operand(NamedTuple):
-    """An array in memory, a matrix unless said otherwise; strides in elements."""
+    """An array in memory, a matrix unless said otherwise; strides in elements. What is packed has
+    none."""
 
     pointer: int
     dtype: str
@@ -29,6 +30,7 @@ class Operand(NamedTuple):
     strides: tuple
     place: int
     writable: bool = True
+    pack: int = 0
 
 
 def flag(name, value):
@@ -44,6 +46,8 @@ def flag(name, value):
 def operand(name, value, ranks=(2,)):
     """`value` as an Operand. Raises InvalidArgument for what is no array of so many axes."""
     torch = sys.modules.get("torch")
+    if isinstance(value, Packed):
+        return value.operand(name)
     if torch is not None and isinstance(value, torch.Tensor):
         found = _of_tensor(name, value)
     elif hasattr(value, "__array_interface__"):
@@ -51,7 +55,8 @@ def operand(name, value, ranks=(2,)):
     else:
         found = _of_buffer(name, value)
     if len(found.shape) not in ranks:
-        wanted = "a matrix" if 2 in ranks else "a vector"
+        wanted = ("a matrix, or a batch of them" if 3 in ranks else
+                  "a matrix" if 2 in ranks else "a vector")
         raise InvalidArgument(f"{name} has the shape {found.shape}; give {wanted}")
     return found
 
@@ -122,8 +127,41 @@ def element_type(name, found, *allowed):
     return code
 
 
+class Packed:
+    """A weight (N, K) in the order of memory that a kernel reads best; culet.pack makes it. It stands
+    for the weight as b of gemm and fp8_gemm_nt, and is not changed with it."""
+
+    def __init__(self, memory, pointer, dtype, shape, place, number, name):
+        self._memory, self._pointer, self._place, self._number = memory, pointer, place, number
+        self.dtype, self.shape, self.format = dtype, shape, name
+
+    def __repr__(self):
+        return f"culet.Packed(shape={self.shape}, dtype={self.dtype}, format={self.format!r})"
+
+    def operand(self, name):
+        """This as an Operand."""
+        if name not in _WEIGHTS:
+            raise InvalidArgument(f"{name} is packed; only the weight, b, can be")
+        return Operand(self._pointer, self.dtype, self.shape, (), self._place, pack=self._number)
+
+    # What a torch tensor shows, for the short way of a call.
+    def data_ptr(self):
+        return self._pointer
+
+    def stride(self):
+        return self._number  # no tensor's
+
+    def get_device(self):
+        return self._place
+
+
+_WEIGHTS = ("b", "b's values")
+
+
 def matrix(name, found, code, row_major=False):
     """The culet_matrix of an operand. With `row_major`, its rows must be contiguous."""
+    if len(found.shape) == 3:
+        return _batch(name, found, code, row_major)
     (rows, cols), (down, along) = found.shape, found.strides
     # The stride of an axis with one element says nothing.
     if along == 1 or cols == 1:
@@ -137,7 +175,32 @@ def matrix(name, found, code, row_major=False):
         "contiguous: pass a contiguous copy")
 
 
+def unbatched(found):
+    """The first matrix (vector, number) of a batch of them."""
+    return found._replace(shape=found.shape[1:], strides=found.strides[1:])
+
+
+def batched(layout, found):
+    """`layout` of the first matrix as that of the batch. One matrix serves all of D's."""
+    if found.shape[0] > 1:
+        layout.num, layout.batch_stride = found.shape[0], found.strides[0]
+    return layout
+
+
+def _batch(name, found, code, row_major):
+    return batched(matrix(name, unbatched(found), code, row_major), found)
+
+
+def weight(name, found, code, row_major=False):
+    """The culet_matrix of b, (N, K), as the logical B (K, N)."""
+    if found.pack:
+        n, k = found.shape
+        return Matrix(type=code, order=COL_MAJOR, rows=k, cols=n, ld=k, pack=found.pack)
+    return transposed(matrix(name, found, code, row_major))
+
+
 def transposed(layout):
     """The same memory as the transposed matrix."""
     return Matrix(type=layout.type, order=COL_MAJOR if layout.order == ROW_MAJOR else ROW_MAJOR,
-                  rows=layout.cols, cols=layout.rows, ld=layout.ld)
+                  rows=layout.cols, cols=layout.rows, ld=layout.ld, num=layout.num,
+                  batch_stride=layout.batch_stride)

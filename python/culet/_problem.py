@@ -7,18 +7,20 @@ from culet import _library
 from culet._engine import Plan, engine
 from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, QUANT_B, QUANT_K
 from culet._library import QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, Error, InvalidArgument, Matrix
-from culet._operand import HOST, Operand, element_type, matrix, operand, transposed
+from culet._operand import (HOST, Operand, batched, element_type, matrix, operand, transposed,
+                            unbatched, weight)
 from culet._plans import keep
 from culet._tuning import autotune
 
 GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
-_MATRIX, _SCALES, _VECTOR = (2,), (0, 1, 2), (1,)
+_MATRIX, _MATRICES, _SCALES, _VECTOR = (2,), (2, 3), (0, 1, 2, 3), (1,)
 _ACCUMULATE = {"precise": _library.ACCUMULATE_PROMOTED, "fast": _library.ACCUMULATE_FAST}
 
 
 class Form(NamedTuple):
-    """What one function takes: the names of a, its scales, b, its scales, d, c and the bias, in the
-    order of all tuples of operands here, and the types of its elements and of its output."""
+    """What one function takes: the names of a, its scales, b, its scales, d, c, the bias and d's
+    scales, in the order of all tuples of operands here, and the types of its elements and of its
+    output."""
 
     names: tuple
     ranks: tuple
@@ -28,10 +30,10 @@ class Form(NamedTuple):
     block: bool  # scales are of blocks, whatever else their shapes could mean
 
 
-FP8_BLOCK = Form(("a's values", "a's scales", "b's values", "b's scales", "d", "", ""),
-                 (_MATRIX,) * 7, (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block=True)
-ANY = Form(("a", "a_scale", "b", "b_scale", "out", "c", "bias"),
-           (_MATRIX, _SCALES, _MATRIX, _SCALES, _MATRIX, _MATRIX, _VECTOR),
+FP8_BLOCK = Form(("a's values", "a's scales", "b's values", "b's scales", "d", "", "", ""),
+                 (_MATRIX,) * 8, (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block=True)
+ANY = Form(("a", "a_scale", "b", "b_scale", "out", "c", "bias", "out_scale"),
+           (_MATRICES, _SCALES, _MATRICES, _SCALES, _MATRICES, _MATRICES, _VECTOR, _MATRICES),
            (FLOAT8_E4M3, BFLOAT16, FLOAT16, FLOAT32), (BFLOAT16, FLOAT16, FLOAT32),
            rows=False, block=False)
 
@@ -44,6 +46,7 @@ class Kind(NamedTuple):
     alignments: tuple
     accumulate: str
     reads_c: bool
+    epilogue: str
 
 
 def operands(form, values):
@@ -53,20 +56,42 @@ def operands(form, values):
         for name, value, ranks in zip(form.names, values, form.ranks))
 
 
-def _check_shapes(form, found):
-    a, u, b, v, d, c, bias = found
-    (m, k), n = a.shape, b.shape[0]
-    groups = -(-k // GROUP)
+def _count(form, a, b):
+    """Matrices in the batch: () or (B,), to stand before shapes."""
+    counts = [x.shape[0] for x in (a, b) if len(x.shape) == 3]
+    if len(set(counts) - {1}) > 1:
+        raise InvalidArgument(f"a is {a.shape} and b {b.shape}: give as many matrices of both, or one "
+                              "that all share")
+    return (max(counts, key=lambda count: (count != 1, count)),) if counts else ()
+
+
+def _check_shapes(form, found, epilogue):
+    a, u, b, v, d, c, bias, w = found
+    (m, k), n = a.shape[-2:], b.shape[-2]
+    count, groups = _count(form, a, b), -(-k // GROUP)
     names = form.names
-    expected = [(names[2], b, (n, k), f"{names[0]} {'are' if form.block else 'is'} {a.shape}")]
+    batch = b.shape[:-2]
+    expected = [(names[2], b, (*batch, n, k), f"{names[0]} {'are' if form.block else 'is'} {a.shape}")]
     if form.block:
         expected = [("a's scales", u, (m, groups), f"a's values are {a.shape}"), *expected,
                     ("b's scales", v, (-(-n // GROUP), groups), f"b's values are {b.shape}")]
-    expected.append((names[4], d, (m, n), f"a and b have {m} and {n} rows"))
+    reason = f"a and b have {m} and {n} rows"
+    width = n
+    if epilogue is not None:
+        if n % 16:
+            raise InvalidArgument(f"b has {n} rows; {epilogue} pairs eight of gate with eight of up: "
+                                  "give a multiple of 16")
+        width, reason = n // 2, f"{reason} and {epilogue} pairs b's"
+    expected.append((names[4], d, (*count, m, width), reason))
     if c is not None:
-        expected.append((names[5], c, (m, n), f"a and b have {m} and {n} rows"))
+        expected.append((names[5], c, (*c.shape[:-2], m, n), f"a and b have {m} and {n} rows"))
+        if c.shape[:-2] not in ((), (1,), count):
+            raise InvalidArgument(f"{names[5]} has the shape {c.shape}, but there are {count} products; "
+                                  "give as many matrices, or one")
     if bias is not None:
         expected.append((names[6], bias, (n,), f"b has {n} rows"))
+    if w is not None:
+        expected.append((names[7], w, (*count, m, -(-width // GROUP)), f"{names[4]} is {d.shape}"))
     for name, given, shape, reason in expected:
         if given.shape != shape:
             raise InvalidArgument(f"{name} has the shape {given.shape}, but {reason}: it must be "
@@ -100,14 +125,25 @@ _PAIRS = ((QUANT_TENSOR, QUANT_TENSOR), (QUANT_ROW, QUANT_ROW), ("block", "block
           (None, "block"), (None, None))
 
 
+def _scales_of_one(name, of, given):
+    """The shape of the scales of one matrix. Those of a batch have a first axis more."""
+    if len(of.shape) == 2:
+        return given.shape
+    if given.shape[:1] != of.shape[:1]:
+        raise InvalidArgument(f"{name} has the shape {given.shape}, but {name[0]} is {of.shape}: give "
+                              f"{of.shape[0]} times what one matrix has, the first axis for them")
+    return given.shape[1:]
+
+
 def _scales(a, u, b, v):
     """The granularity of each operand's scales."""
-    (m, k), n = a.shape, b.shape[0]
+    (m, k), n = a.shape[-2:], b.shape[-2]
     groups = -(-k // GROUP)
     found = []
     for name, of, given, rows, blocks in (("a_scale", a, u, m, (m, groups)),
                                           ("b_scale", b, v, n, (-(-n // GROUP), groups))):
-        kinds = [None] if given is None else _granularities(given.shape, rows, blocks, of is b)
+        kinds = [None] if given is None else _granularities(_scales_of_one(name, of, given), rows,
+                                                            blocks, of is b)
         if not kinds:
             raise InvalidArgument(
                 f"{name} has the shape {given.shape}, but {name[0]} is {of.shape}: give one scale, "
@@ -120,8 +156,11 @@ def _scales(a, u, b, v):
                           "different formats; give both by block, or both by tensor or row")
 
 
-def _scale_matrix(name, given, kind, code, of_b):
-    """The culet_matrix of the scales U or V."""
+def _scale_matrix(name, given, kind, code, of, of_b):
+    """The culet_matrix of the scales U or V of an operand."""
+    if len(of.shape) == 3:
+        one = _scale_matrix(name, unbatched(given), kind, code, unbatched(of), of_b)
+        return batched(one, given)
     if kind == "block":
         layout = matrix(name, given, code)
         return transposed(layout) if of_b else layout
@@ -135,31 +174,42 @@ def _scale_matrix(name, given, kind, code, of_b):
     return Matrix(type=code, order=ROW_MAJOR, rows=count, cols=1, ld=step)
 
 
-def problem(form, found, beta, accumulate, pdl):
+def problem(form, found, beta, accumulate, pdl, epilogue=None):
     """The culet_problem, or None when d is empty."""
-    a, u, b, v, d, c, bias = found
+    a, u, b, v, d, c, bias, w = found
     names = form.names
-    _check_shapes(form, found)
+    _check_shapes(form, found, epilogue)
     pair = ("block", "block") if form.block else _scales(a, u, b, v)
-    if not d.writable:
-        raise InvalidArgument(f"{names[4]} is read-only; give a writable array")
+    for name, x in ((names[4], d), (names[7], w)):
+        if x is not None and not x.writable:
+            raise InvalidArgument(f"{name} is read-only; give a writable array")
+    outputs = form.outputs if w is None else (FLOAT8_E4M3,)
     types = [None if x is None else element_type(name, x, *allowed) for name, x, allowed in
-             zip(names, found, (form.elements, (FLOAT32,), form.elements, (FLOAT32,), form.outputs,
-                                form.outputs, form.outputs))]
+             zip(names, found, (form.elements, (FLOAT32,), form.elements, (FLOAT32,), outputs,
+                                form.outputs, form.outputs, (FLOAT32,)))]
     if 0 in d.shape:
         return None
     made = _library.Problem(
         a=matrix(names[0], a, types[0], form.rows),
-        b=transposed(matrix(names[2], b, types[2], form.rows)),
+        b=weight(names[2], b, types[2], form.rows),
         d=matrix(names[4], d, types[4], form.rows),
         A=a.pointer, B=b.pointer, D=d.pointer,
         accumulate=_ACCUMULATE[accumulate], pdl=int(pdl))
     if u is not None:
-        made.u, made.U = _scale_matrix(names[1], u, pair[0], types[1], False), u.pointer
+        made.u, made.U = _scale_matrix(names[1], u, pair[0], types[1], a, False), u.pointer
         made.quant_a, made.group_a = (QUANT_K, GROUP) if pair[0] == "block" else (pair[0], 0)
     if v is not None:
-        made.v, made.V = _scale_matrix(names[3], v, pair[1], types[3], True), v.pointer
+        made.v, made.V = _scale_matrix(names[3], v, pair[1], types[3], b, True), v.pointer
         made.quant_b, made.group_b = (QUANT_B, GROUP) if pair[1] == "block" else (pair[1], 0)
+    if epilogue is not None:
+        made.epilogue = _library.EPILOGUE_GATED_SILU
+        if beta and c is None:
+            raise InvalidArgument(f"beta is given without c, and {names[4]} is too narrow to add to with "
+                                  f"{epilogue}; give a c")
+    if w is not None:
+        made.epilogue = _library.EPILOGUE_GATED_SILU_QUANT
+        made.w, made.W = matrix(names[7], w, types[7]), w.pointer
+        made.quant_d, made.group_d = QUANT_K, GROUP
     if beta:
         added = d if c is None else c
         made.c = made.d if c is None else matrix(names[5], c, types[5])
@@ -171,10 +221,10 @@ def problem(form, found, beta, accumulate, pdl):
     return made
 
 
-def plan(form, key, values, beta, accumulate, pdl):
+def plan(form, key, values, beta, accumulate, pdl, epilogue=None):
     """A plan, kept under `key`; tuned first inside `with autotune`. None when d is empty."""
     found = operands(form, values)
-    made = problem(form, found, beta, accumulate, pdl)
+    made = problem(form, found, beta, accumulate, pdl, epilogue)
     if made is None:
         return None
     place = found[0].place
@@ -189,7 +239,7 @@ def plan(form, key, values, beta, accumulate, pdl):
         stream = sys.modules["torch"].cuda.current_stream(place).cuda_stream
     owner = engine(place)
     kind = Kind(place, tuple(x and (x.dtype, x.shape, x.strides) for x in found),
-                tuple(x and x.pointer & 15 for x in found), accumulate, bool(beta))
+                tuple(x and x.pointer & 15 for x in found), accumulate, bool(beta), epilogue)
     if autotune.running and (tuner := autotune.of_this_thread()) is not None:
         tuner.tune(owner, kind, made, stream)
     new = Plan(owner, made, kind)

@@ -141,7 +141,7 @@ class autotune:
                     raise
         took = time.monotonic() - started
         self._left -= took
-        (m, k), n = kind.layouts[0][1], kind.layouts[2][1][0]
+        (m, k), n = kind.layouts[0][1][-2:], kind.layouts[2][1][-2]
         found = ((choice.kernel.decode(), choice.time_us, choice.baseline_us, choice.measurements)
                  if choice is not None else ("", 0.0, 0.0, 0))
         self.results.append(Tuned(m, n, k, *found, took, pdl))
