@@ -16,6 +16,7 @@
 #include "culet/model.h"
 #include "decode_bench.h"
 #include "decode_report.h"
+#include "decoder_args.h"
 #include "interrupt.h"
 #include "launch_overhead.h"
 #include "output.h"
@@ -48,7 +49,7 @@ struct BenchArgs {
   bool launch_overhead = false;
   bool decode = false;
   DecodeBenchOptions model;
-  std::string cache_type = "bf16";
+  std::string cache_type = "bf16", no_fusion;
 
   std::string Misuse() const {
     if (csv && common.json) return "--csv and --json exclude each other";
@@ -62,7 +63,7 @@ struct BenchArgs {
       if (problems.model().empty()) return "--decode needs --model, a config.json or its folder";
       const bool conflict = problems.given_beside_model() || regret || csv || repro || untuned;
       return conflict ? "--decode takes --model, --format, --context, --batch, --prefill, --steps, "
-                        "--kv, --tune, --cache and --json only"
+                        "--kv, --no-fusion, --tune, --cache and --json only"
                       : "";
     }
     if (regret && kernels != "best") return "--regret times all kernels; leave out --kernels";
@@ -188,6 +189,7 @@ int RunDecode(const BenchArgs& args) {
   options.cache_type = args.cache_type == "f32"   ? DataType::kFloat32
                        : args.cache_type == "f16" ? DataType::kFloat16
                                                   : DataType::kBfloat16;
+  options.fusions = WithoutFusions(args.no_fusion);
   if (args.common.device != "cpu") {
     return Misuse("--decode runs on the CPU so far; leave out --device");
   }
@@ -287,6 +289,9 @@ void AddBench(CLI::App& app, Chosen& chosen) {
   command.add_option("--kv", args->cache_type, "Type of the cache of keys and values")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str()
+      ->group(models);
+  command.add_option("--no-fusion", args->no_fusion, kNoFusionHelp)
+      ->type_name("NAMES")
       ->group(models);
   command.add_flag("--tune", args->model.tune, "Tune the model's products first")->group(models);
   args->cache.AddTo(command);

@@ -253,7 +253,9 @@ class Bench {
     const bool product = node.op == TensorOp::kMulMat || node.op == TensorOp::kExperts;
     times.nodes_us += time_us;
     if (product) times.product_us += time_us;
-    const std::string op = ToString(node.op), kernel = executor.kernel_of(id);
+    const Fusion* fusion = executor.fusion_of(id);
+    const std::string op = fusion != nullptr ? fusion->name : ToString(node.op);
+    const std::string kernel = executor.kernel_of(id);
     auto group = std::ranges::find_if(
         times.groups, [&](const NodeGroup& g) { return g.op == op && g.kernel == kernel; });
     if (group == times.groups.end()) {
@@ -315,6 +317,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   session_options.max_context = std::max(options.context + all_steps, options.prefill);
   session_options.max_step_tokens = std::max(options.prefill, options.batch);
   session_options.cache_type = options.cache_type;
+  session_options.fusions = options.fusions;
   session_options.cache_blocks =
       (options.batch * session_options.max_context + options.prefill) / session_options.block_size +
       options.batch + 2;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "culet/device.h"
+#include "culet/fusion.h"
 #include "culet/gemm.h"
 #include "culet/model.h"
 #include "culet/status.h"
@@ -20,7 +21,8 @@ struct DecodeBenchOptions {
   int prefill = 256;  ///< tokens of the timed prompt, and of a piece of the context's
   int steps = 20;     ///< timed steps of decoding; a fifth of them prompts
   DataType cache_type = DataType::kBfloat16;
-  bool tune = false;  ///< products are tuned before they are planned
+  FusionChoice fusions;  ///< which of the dispatch's fusions are used
+  bool tune = false;     ///< products are tuned before they are planned
 };
 
 /// All nodes of a step that are the same operation on the same kernel.

@@ -71,6 +71,19 @@ NodeGate InterruptGate() {
   };
 }
 
+FusionChoice WithoutFusions(const std::string& names) {
+  FusionChoice choice;
+  choice.none = names == "all";
+  for (std::size_t first = 0; !choice.none && first < names.size();) {
+    const std::size_t comma = std::min(names.find(',', first), names.size());
+    if (comma > first) choice.off.push_back(names.substr(first, comma - first));
+    first = comma + 1;
+  }
+  return choice;
+}
+
+FusionChoice DecoderArgs::fusions() const { return WithoutFusions(no_fusion_); }
+
 void DecoderArgs::AddTo(CLI::App& command) {
   command
       .add_option("--model", model_, "A folder with config.json and safetensors, as Hugging Face's")
@@ -87,6 +100,7 @@ void DecoderArgs::AddTo(CLI::App& command) {
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str()
       ->group(kGroup);
+  command.add_option("--no-fusion", no_fusion_, kNoFusionHelp)->type_name("NAMES")->group(kGroup);
   command.add_flag("--tune", tune_, "Tune the model's products first")->group(kGroup);
 }
 

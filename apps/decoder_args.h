@@ -22,6 +22,11 @@ struct PromptText {
   std::string origin;  ///< "the prompt", "line 3 of FILE"
 };
 
+inline constexpr const char* kNoFusionHelp =
+    "Nodes that are fused otherwise run one by one: names with commas between them, or all";
+/// The value of --no-fusion.
+FusionChoice WithoutFusions(const std::string& names);
+
 /// Ends a step once a signal was noted (interrupt.h).
 NodeGate InterruptGate();
 
@@ -33,7 +38,7 @@ struct OpenedDecoder {
   std::vector<std::vector<std::int32_t>> prompts;  ///< at least one, none of them empty
 };
 
-/// The options --model --prompt --token-ids --kv --tune, and more for `culet run`.
+/// The options --model --prompt --token-ids --kv --no-fusion --tune, and more for `culet run`.
 class DecoderArgs {
  public:
   void AddTo(CLI::App& command);
@@ -50,6 +55,8 @@ class DecoderArgs {
   /// Whether the prompts come from a file.
   bool from_file() const { return given(prompt_file_) || given(ids_file_); }
   DataType cache_type() const;
+  /// Without those of --no-fusion.
+  FusionChoice fusions() const;
   /// "cpu" or "reference".
   const std::string& dispatch() const { return dispatch_; }
 
@@ -76,6 +83,7 @@ class DecoderArgs {
   std::string model_, prompt_, ids_, file_, cache_type_ = "f32", dispatch_ = "cpu";
   const CLI::Option *prompt_option_ = nullptr, *ids_option_ = nullptr;
   const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr;
+  std::string no_fusion_;
   bool tune_ = false;
 };
 

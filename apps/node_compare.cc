@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "culet/types.h"
 
 namespace culet::cli {
@@ -17,8 +19,6 @@ namespace {
 constexpr double kBfloat16Rounding = 0x1p-8, kFloat16Rounding = 0x1p-11;
 // An input on the middle between two E4M3 numbers may go either way, one part in 16 of itself.
 constexpr double kE4m3Ties = 5e-3;
-
-using Bytes = std::vector<std::byte>;
 
 void* Pointer(DevicePtr address) {
   return std::bit_cast<void*>(static_cast<std::uintptr_t>(address));
@@ -106,47 +106,75 @@ double NodeComparison::BoundOf(const TensorNode& node) const {
 
 Status NodeComparison::Compare(KernelDispatch& dispatch, const NodeLaunch& launch,
                                const std::string& step) {
-  const TensorNode& node = launch.node();
-  // The inputs as they are now: the launch may write its value over one of them.
-  std::vector<DeviceBuffer> copies;
-  std::vector<DevicePtr> inputs;
-  DevicePtr output = 0;
+  // The inputs as they are now: the launch may write a value over one of them.
+  HostValues expected;
   for (std::size_t i = 0; i < launch.inputs.size(); ++i) {
-    auto copy = HostCopy(dispatch, launch.inputs[i],
-                         BytesOf(launch.input_node(static_cast<int>(i))), launch.stream);
+    const int id = launch.input_ids[i];
+    if (expected.contains(id)) continue;
+    auto copy =
+        HostCopy(dispatch, launch.inputs[i], BytesOf(launch.graph->node(id)), launch.stream);
     if (!copy.ok()) return copy.status();
-    inputs.push_back(copy->get());
-    if (launch.inputs[i] == launch.output) output = copy->get();
-    copies.push_back(*std::move(copy));
+    expected.emplace(id, *std::move(copy));
   }
   CULET_RETURN_IF_ERROR(dispatch.launch(launch));
-  const auto value = HostCopy(dispatch, launch.output, BytesOf(node), launch.stream);
-  if (!value.ok()) return value.status();
-
-  DeviceBuffer own;
-  if (output == 0) {
-    auto created = DeviceBuffer::Create(HostMemory(), static_cast<std::size_t>(BytesOf(node)));
-    if (!created.ok()) return created.status();
-    own = *std::move(created);
-    output = own.get();
+  // A fusion's nodes one by one, each with what the reference made of those before.
+  const std::vector<int> one{launch.id};
+  double bound = 0;
+  for (const int id : launch.fusion != nullptr ? launch.fusion->nodes : one) {
+    CULET_RETURN_IF_ERROR(RunReference(*launch.graph, id, launch.stream, expected));
+    bound += BoundOf(launch.graph->node(id));
   }
-  const auto prepared = reference_->prepare(*launch.graph, launch.id);
-  if (!prepared.ok()) return prepared.status();
-  const auto workspace = DeviceBuffer::Create(
-      HostMemory(), reference_->workspace(*launch.graph, launch.id, prepared->get()));
-  if (!workspace.ok()) return workspace.status();
-  NodeLaunch again = launch;
-  again.inputs = inputs;
-  again.output = output;
-  again.prepared = prepared->get();
-  again.workspace = workspace->get();
-  again.workspace_bytes = workspace->bytes();
-  CULET_RETURN_IF_ERROR(reference_->launch(again));
-  errors_.push_back({DescribeNode(*launch.graph, launch.id), ToString(node.op), step,
-                     ErrorOf(node, static_cast<const std::byte*>(Pointer(value->get())),
-                             static_cast<const std::byte*>(Pointer(output))),
-                     BoundOf(node)});
+  for (std::size_t i = 0; i < launch.outputs.size(); ++i) {
+    const TensorNode& node = launch.graph->node(launch.output_ids[i]);
+    const auto value = HostCopy(dispatch, launch.outputs[i], BytesOf(node), launch.stream);
+    if (!value.ok()) return value.status();
+    const DevicePtr right = expected.at(launch.output_ids[i]).get();
+    errors_.push_back({launch.fusion != nullptr
+                           ? fmt::format("{}, {}", launch.Describe(),
+                                         DescribeNode(*launch.graph, launch.output_ids[i]))
+                           : launch.Describe(),
+                       launch.fusion != nullptr ? launch.fusion->name : ToString(node.op), step,
+                       ErrorOf(node, static_cast<const std::byte*>(Pointer(value->get())),
+                               static_cast<const std::byte*>(Pointer(right))),
+                       node.type == DataType::kInt32 ? 0 : bound});
+  }
   return {};
+}
+
+// The value goes to `values`; where the operation works in place, to where its input lies.
+Status NodeComparison::RunReference(const ComputeGraph& graph, int id, cudaStream_t stream,
+                                    HostValues& values) {
+  const TensorNode& node = graph.node(id);
+  std::vector<DevicePtr> inputs;
+  for (const int input : node.inputs) inputs.push_back(values.at(input).get());
+  if (node.op == TensorOp::kKvWrite) {
+    DeviceBuffer cache = std::move(values.at(node.inputs[0]));
+    values.erase(node.inputs[0]);
+    values.emplace(id, std::move(cache));
+  } else {
+    auto own = DeviceBuffer::Create(HostMemory(), static_cast<std::size_t>(BytesOf(node)));
+    if (!own.ok()) return own.status();
+    values.emplace(id, *std::move(own));
+  }
+  const DevicePtr output = values.at(id).get();
+  const auto prepared = reference_->prepare(graph, id);
+  if (!prepared.ok()) return prepared.status();
+  const auto workspace =
+      DeviceBuffer::Create(HostMemory(), reference_->workspace(graph, id, prepared->get()));
+  if (!workspace.ok()) return workspace.status();
+  NodeLaunch launch;
+  launch.graph = &graph;
+  launch.id = id;
+  launch.inputs = inputs;
+  launch.input_ids = node.inputs;
+  launch.outputs = {&output, 1};
+  launch.output_ids = {&id, 1};
+  launch.output = output;
+  launch.prepared = prepared->get();
+  launch.workspace = workspace->get();
+  launch.workspace_bytes = workspace->bytes();
+  launch.stream = stream;
+  return reference_->launch(launch);
 }
 
 }  // namespace culet::cli

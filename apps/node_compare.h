@@ -1,6 +1,7 @@
 // Every node of a session's steps beside a reference, on the same inputs.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,17 +12,18 @@
 
 namespace culet::cli {
 
-/// What one node's value is off.
+/// What one value is off.
 struct NodeError {
-  std::string node;  ///< "node 7 (layers.0.q) mul_mat ...", as DescribeNode
-  std::string op;
+  std::string node;  ///< "node 7 (layers.0.q) mul_mat ...", as DescribeNode; its fusion before that
+  std::string op;    ///< the operation, or the fusion's name
   std::string step;  ///< which step: "prompt", "step 1"
   double error = 0;  ///< relative L2; of integers, the share that differs
   double bound = 0;
   bool within() const { return error <= bound; }  // false for a NaN
 };
 
-/// Each node's inputs are those that the dispatch under test made, so errors do not add up.
+/// Each node's inputs are those that the dispatch under test made, so errors do not add up. A
+/// fusion is compared as a whole, within the bounds of all its nodes.
 class NodeComparison {
  public:
   /// `bound`: for values of float32; others add what their own rounding may differ by.
@@ -33,7 +35,10 @@ class NodeComparison {
   const std::vector<NodeError>& errors() const { return errors_; }
 
  private:
+  using HostValues = std::map<int, DeviceBuffer>;  // by node
+
   Status Compare(KernelDispatch& dispatch, const NodeLaunch& launch, const std::string& step);
+  Status RunReference(const ComputeGraph& graph, int id, cudaStream_t stream, HostValues& values);
   double BoundOf(const TensorNode& node) const;
 
   double bound_;

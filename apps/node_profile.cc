@@ -35,8 +35,9 @@ std::vector<NodeTime> NodeProfile::Nodes(const GraphExecutor& executor) const {
   std::vector<NodeTime> nodes;
   for (const auto& [id, samples] : samples_us_) {
     const TensorNode& node = executor.graph().node(id);
-    nodes.push_back({id, node.name, ToString(node.op), executor.kernel_of(id),
-                     CostOf(executor.graph(), id), Median(samples)});
+    const Fusion* fusion = executor.fusion_of(id);
+    nodes.push_back({id, node.name, fusion != nullptr ? fusion->name : ToString(node.op),
+                     executor.kernel_of(id), executor.cost_of(id), Median(samples)});
   }
   return nodes;
 }

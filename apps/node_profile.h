@@ -13,11 +13,11 @@
 
 namespace culet::cli {
 
-/// One node, its times over all recorded steps.
+/// One node or fusion, its times over all recorded steps.
 struct NodeTime {
-  int id = -1;
-  std::string name;    ///< "layers.0.q"
-  std::string op;      ///< "mul_mat"
+  int id = -1;         ///< of a fusion its last node
+  std::string name;    ///< of that node: "layers.0.q"
+  std::string op;      ///< "mul_mat", or the fusion's name
   std::string kernel;  ///< "cpu_simd/skinny/m6n4"
   NodeCost cost;
   double time_us = 0;  ///< median

@@ -159,6 +159,7 @@ struct SessionOptions {
   int max_step_tokens = 512;  ///< tokens of all sequences in one step
   DataType cache_type = DataType::kFloat32;  ///< float32, float16 or bfloat16
   cudaStream_t stream = nullptr;             ///< for all copies and launches
+  FusionChoice fusions = {};                 ///< which of the dispatch's fusions are used
 };
 
 /// Tokens that a step adds to one sequence.

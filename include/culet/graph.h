@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "culet/fusion.h"
 #include "culet/status.h"
 #include "culet/tensor.h"
 #include "culet/types.h"
@@ -100,11 +102,12 @@ struct Placement {
     kExternal,  ///< at the node's own data_ptr
     kArena,     ///< at `offset` of the arena
     kAlias,     ///< in the place of node `alias_of`
+    kInside,    ///< nowhere: only the fusion that makes it reads it
   } kind = Kind::kExternal;
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
   int alias_of = -1;
-  int first = 0;  ///< the node that writes it
+  int first = 0;  ///< the node that writes it, or in whose place its fusion does
   int last = 0;   ///< the last node that reads it, through aliases too; size() for an output
 };
 
@@ -118,11 +121,12 @@ struct MemoryPlan {
 };
 
 /// Places values so that two share memory only when one is dead before the other is written.
-/// Errors: as ComputeGraph::Verify.
-Result<MemoryPlan> PlanMemory(const ComputeGraph& graph);
+/// Requires: fusions as ChooseFusions returns them. Errors: as ComputeGraph::Verify.
+Result<MemoryPlan> PlanMemory(const ComputeGraph& graph, std::span<const Fusion> fusions = {});
 
-/// Called for each node in place of `dispatch.launch(launch)`, which it has to call itself: to time
-/// a node, or to compare it with another dispatch. One that throws is an INTERNAL error.
+/// Called for each node or fusion in place of `dispatch.launch(launch)`, which it has to call
+/// itself: to time it, or to compare it with another dispatch. One that throws is an INTERNAL
+/// error.
 using NodeHook = std::function<Status(KernelDispatch& dispatch, const NodeLaunch& launch)>;
 
 /// Called before work on a node begins; an error that it returns ends what is being done. For
@@ -133,22 +137,25 @@ using NodeGate = std::function<Status()>;
 /// allocated. The dispatch and all weights must outlive it. One launch at a time.
 class GraphExecutor {
  public:
-  /// `gate` is called before each node is prepared, which may mean tuned.
-  /// Errors: as Verify; UNSUPPORTED with node, operation, shapes and the dispatch's reason; what
-  /// `prepare`, the dispatch's memory and `gate` return.
+  /// `gate` is called before each node is prepared, which may mean tuned. `fusions`: which of those
+  /// that the dispatch offers are used.
+  /// Errors: as Verify and ChooseFusions; INVALID_ARGUMENT for a fusion that the dispatch does not
+  /// know; UNSUPPORTED with node, operation, shapes and the dispatch's reason; what `prepare`, the
+  /// dispatch's memory and `gate` return.
   static Result<GraphExecutor> Create(ComputeGraph graph, KernelDispatch& dispatch,
-                                      const NodeGate& gate = nullptr);
+                                      const NodeGate& gate = nullptr,
+                                      const FusionChoice& fusions = {});
   ~GraphExecutor();
   GraphExecutor(GraphExecutor&&) noexcept;
   GraphExecutor& operator=(GraphExecutor&&) noexcept;
 
-  /// Launches all nodes in order on `stream`; allocates, synchronises and copies nothing.
-  /// Errors: the first that a node returns, with node, operation and shapes.
+  /// Launches all nodes and fusions in order on `stream`; allocates, synchronises and copies
+  /// nothing. Errors: the first that a node returns, with node, operation and shapes.
   Status Launch(cudaStream_t stream = nullptr);
   /// The same through `hook`.
   Status Launch(const NodeHook& hook, cudaStream_t stream = nullptr);
 
-  /// Where a value lies. Requires: a node that exists.
+  /// Where a value lies; 0 inside a fusion. Requires: a node that exists.
   DevicePtr address(int id) const noexcept;
   const ComputeGraph& graph() const noexcept;
   const MemoryPlan& plan() const noexcept;
@@ -156,8 +163,15 @@ class GraphExecutor {
   int n_launches() const noexcept;
   /// Bytes of the scratch memory that the nodes share.
   std::size_t workspace_bytes() const noexcept;
-  /// What runs a node: a kernel's id where the dispatch has one, else the operation's name.
+  /// What runs a node: a kernel's id where the dispatch has one, else the operation's name or the
+  /// fusion's.
   std::string kernel_of(int id) const;
+  /// The fusions that are used.
+  const std::vector<Fusion>& fusions() const noexcept;
+  /// The one that computes the node; null for a node by itself.
+  const Fusion* fusion_of(int id) const noexcept;
+  /// What the launch that computes the node moves and computes.
+  NodeCost cost_of(int id) const noexcept;
 
  private:
   struct Impl;

@@ -6,7 +6,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "culet/fusion.h"
 #include "culet/graph.h"
 #include "culet/kernel.h"
 #include "culet/status.h"
@@ -61,13 +63,19 @@ class PreparedNode {
   virtual std::string kernel() const = 0;
 };
 
-/// One launch of one node: everything that its operation may need.
+/// One launch of a node or of a fusion: everything that it may need.
 struct NodeLaunch {
   const ComputeGraph* graph = nullptr;
-  int id = -1;
-  std::span<const DevicePtr> inputs;  ///< addresses of the node's inputs
-  DevicePtr output = 0;  ///< where the value goes; for Rope and KvWrite, where it is changed
-  PreparedNode* prepared = nullptr;  ///< what `prepare` returned for this node
+  int id = -1;                         ///< the node; of a fusion the last one
+  const Fusion* fusion = nullptr;      ///< null for a node by itself
+  std::span<const DevicePtr> inputs;   ///< addresses of the node's inputs; of a fusion what it
+                                       ///< reads from outside, once each
+  std::span<const int> input_ids;      ///< their nodes
+  std::span<const DevicePtr> outputs;  ///< addresses of the values that get memory
+  std::span<const int> output_ids;     ///< their nodes, ascending
+  DevicePtr output =
+      0;  ///< where the value of `id` goes; for Rope and KvWrite, where it is changed
+  PreparedNode* prepared = nullptr;  ///< what `prepare` or `prepare_fusion` returned
   DevicePtr workspace = 0;           ///< of workspace() bytes, aligned to 256, contents undefined
   std::size_t workspace_bytes = 0;
   cudaStream_t stream = nullptr;
@@ -75,9 +83,14 @@ struct NodeLaunch {
   const TensorNode& node() const noexcept { return graph->node(id); }
   /// The node that makes input `index`.
   const TensorNode& input_node(int index) const noexcept {
-    return graph->node(node().inputs[static_cast<std::size_t>(index)]);
+    return graph->node(input_ids.empty() ? node().inputs[static_cast<std::size_t>(index)]
+                                         : input_ids[static_cast<std::size_t>(index)]);
   }
   DevicePtr input(int index) const noexcept { return inputs[static_cast<std::size_t>(index)]; }
+  /// Where the value of a node lies that this launch reads or makes; 0 when it has no memory.
+  DevicePtr value(int node_id) const noexcept;
+  /// "node 7 (layers.0.q) mul_mat ...", as DescribeNode or DescribeFusion.
+  std::string Describe() const;
 };
 
 /// The kernels of a graph. An implementation has the eight methods of the seed; others are for
@@ -85,7 +98,8 @@ struct NodeLaunch {
 /// before they are complete, and may not allocate, synchronise or read device memory on the host.
 /// What cannot be done is a Status, never a launch that does nothing.
 ///
-/// A graph meets, in this order: `supports`, `prepare` and `workspace` once for each node, then
+/// A graph meets, in this order: `fusions` once, `supports`, `prepare` and `workspace` once for
+/// each node, or `prepare_fusion` and `workspace_fusion` for each fusion that is used, then
 /// `launch` any number of times. One graph at a time launches on a dispatch.
 /// What these and the dispatch methods throw is an INTERNAL error that names the node; `memory` and
 /// a DeviceMemory must not throw.
@@ -160,8 +174,29 @@ class KernelDispatch {
   virtual std::size_t workspace(const ComputeGraph& graph, int id,
                                 const PreparedNode* prepared) const;
 
-  /// Launches one node: makes it current() and calls the method of its operation.
+  /// Launches one node, or one fusion: makes it current() and calls the method of its operation, or
+  /// dispatch_fusion.
   virtual Status launch(const NodeLaunch& launch);
+
+  // -- Fusions: none unless overridden -----------------------------------------------------------
+
+  /// Names of all fusions that it may offer, for switches.
+  virtual std::vector<std::string> fusion_names() const;
+
+  /// Groups of the graph's nodes that it can launch as one, those that it prefers first. A fusion
+  /// gives what its nodes would give one by one. Asked before memory is planned; ChooseFusions says
+  /// which are used.
+  virtual std::vector<Fusion> fusions(const ComputeGraph& graph) const;
+
+  /// As prepare, for a fusion of its own that is used.
+  virtual Result<std::unique_ptr<PreparedNode>> prepare_fusion(const ComputeGraph& graph,
+                                                               const Fusion& fusion);
+  /// As workspace.
+  virtual std::size_t workspace_fusion(const ComputeGraph& graph, const Fusion& fusion,
+                                       const PreparedNode* prepared) const;
+
+  /// Launches current().fusion. UNSUPPORTED unless overridden.
+  virtual Status dispatch_fusion(const NodeLaunch& launch);
 
   /// Memory of the device; the host's by default.
   virtual DeviceMemory& memory();

@@ -7,6 +7,7 @@
 #include "base/float_types.h"
 #include "culet/dispatch.h"
 #include "graph/cpu_experts.h"
+#include "graph/cpu_fusions.h"
 #include "graph/cpu_product.h"
 #include "kernels/ops/ops.h"
 
@@ -20,8 +21,15 @@ const std::int32_t* Indices(DevicePtr pointer) {
 }
 
 struct PreparedNorm final : PreparedNode {
+  PreparedNorm(const char* n, const Weight& weight) : name(n) {
+    for (std::int64_t i = 0; i < weight.cols; ++i) {
+      gamma.push_back(static_cast<float>(
+          LoadAsDouble(FromDevicePtr<const void>(weight.data_ptr), weight.type, i)));
+    }
+  }
+  const char* name;
   std::vector<float> gamma;
-  std::string kernel() const override { return "cpu/rms_norm"; }
+  std::string kernel() const override { return name; }
 };
 
 struct PreparedRope final : PreparedNode {
@@ -73,15 +81,9 @@ class CpuDispatch final : public KernelDispatch {
         return PrepareProduct(graph, node);
       case TensorOp::kExperts:
         return PreparedExperts::Create(node, OperationFor(), expert_choices_);
-      case TensorOp::kRmsNorm: {
-        auto made = std::make_unique<PreparedNorm>();
-        const Weight& gamma = node.params.gamma;
-        for (std::int64_t i = 0; i < gamma.cols; ++i) {
-          made->gamma.push_back(static_cast<float>(
-              LoadAsDouble(FromDevicePtr<const void>(gamma.data_ptr), gamma.type, i)));
-        }
-        return std::unique_ptr<PreparedNode>(std::move(made));
-      }
+      case TensorOp::kRmsNorm:
+        return std::unique_ptr<PreparedNode>(
+            std::make_unique<PreparedNorm>("cpu/rms_norm", node.params.gamma));
       case TensorOp::kRope: {
         auto made = std::make_unique<PreparedRope>();
         made->frequencies = RopeFrequencies(node.params.rope);
@@ -117,6 +119,30 @@ class CpuDispatch final : public KernelDispatch {
                     "launch.prepared is null; give what prepare returned for the node");
     }
     return KernelDispatch::launch(launch);
+  }
+
+  std::vector<std::string> fusion_names() const override { return {kAddRmsNorm}; }
+  std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
+    return CpuFusions(graph);
+  }
+
+  Result<std::unique_ptr<PreparedNode>> prepare_fusion(const ComputeGraph& graph,
+                                                       const Fusion& fusion) override {
+    return std::unique_ptr<PreparedNode>(std::make_unique<PreparedNorm>(
+        "cpu/add_rms_norm", graph.node(fusion.nodes.back()).params.gamma));
+  }
+
+  Status dispatch_fusion(const NodeLaunch& launch) override {
+    const int sum_id = launch.fusion->nodes.front();
+    const std::vector<int>& operands = launch.graph->node(sum_id).inputs;
+    const TensorNode& norm = launch.node();
+    const std::vector<float>& gamma = Prepared<PreparedNorm>().gamma;
+    // A sum that only the norm reads needs no place of its own.
+    const DevicePtr sum = launch.value(sum_id);
+    ops::AddRmsNorm(In(launch.value(operands[0])), In(launch.value(operands[1])), gamma,
+                    norm.params.scalar, Out(sum != 0 ? sum : launch.output), Out(launch.output),
+                    norm.shape.rows * norm.shape.cols / static_cast<std::int64_t>(gamma.size()));
+    return {};
   }
 
   Status dispatch_mul_mat(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,

@@ -1,63 +1,112 @@
-// GraphExecutor: a graph with its memory and its prepared nodes, launched in order.
+// GraphExecutor: a graph with its fusions, its memory and its prepared nodes, launched in order.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/caught.h"
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
+#include "graph/cost.h"
+#include "graph/schedule.h"
 
 namespace culet {
 
 struct GraphExecutor::Impl {
   ComputeGraph graph;
   KernelDispatch* dispatch = nullptr;
+  std::vector<Fusion> fusions;
+  std::optional<Schedule> schedule;  // points to the graph and the fusions
   MemoryPlan plan;
   DeviceBuffer arena;
   DeviceBuffer workspace;
   std::vector<DevicePtr> addresses;                     // one a node
-  std::vector<DevicePtr> inputs;                        // of all launches, one behind the other
-  std::vector<std::unique_ptr<PreparedNode>> prepared;  // one a node
-  std::vector<NodeLaunch> launches;                     // one an operation
+  std::vector<DevicePtr> values;                        // what the launches read and make
+  std::vector<std::unique_ptr<PreparedNode>> prepared;  // one a step
+  std::vector<NodeLaunch> launches;                     // one a step
+  std::vector<int> step_of;                             // one a node; -1 for a leaf
   int n_launches = 0;
 
+  Status Choose(const FusionChoice& choice);
   Status Prepare(const NodeGate& gate);
+  Status PrepareStep(const GraphStep& step, std::size_t& scratch);
   Status Place();
+  template <class Call>
+  Status LaunchAll(const char* who, const Call& call, cudaStream_t stream);
 };
 
 namespace {
 
-Status WithNode(const ComputeGraph& graph, int id, const Status& status) {
-  return Status(status.code(), fmt::format("{}: {}", DescribeNode(graph, id), status.message()));
+Status WithStep(const ComputeGraph& graph, const GraphStep& step, const Status& status) {
+  const std::string what =
+      step.fusion != nullptr ? DescribeFusion(graph, *step.fusion) : DescribeNode(graph, step.id);
+  return Status(status.code(), fmt::format("{}: {}", what, status.message()));
 }
 
 }  // namespace
 
+// The fusions, the steps and the places of the values.
+Status GraphExecutor::Impl::Choose(const FusionChoice& choice) {
+  CULET_RETURN_IF_ERROR(graph.Verify());
+  std::vector<std::string> known;
+  std::vector<Fusion> offered;
+  CULET_RETURN_IF_ERROR(CaughtAs("fusions", [&]() -> Status {
+    known = dispatch->fusion_names();
+    offered = dispatch->fusions(graph);
+    return {};
+  }));
+  for (const std::string& name : choice.off) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("there is no fusion '{}' to switch off; this dispatch has {}", name,
+                              known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+  }
+  auto chosen = ChooseFusions(graph, std::move(offered), choice);
+  if (!chosen) return chosen.status();
+  fusions = *std::move(chosen);
+  schedule.emplace(graph, fusions);
+  auto planned = PlanMemory(graph, fusions);
+  if (!planned) return planned.status();
+  plan = *std::move(planned);
+  return {};
+}
+
+Status GraphExecutor::Impl::PrepareStep(const GraphStep& step, std::size_t& scratch) {
+  if (step.fusion == nullptr) {
+    CULET_RETURN_IF_ERROR(CaughtAs("supports", [&]() -> Status {
+      const Feasibility ok = dispatch->supports(graph, step.id);
+      return ok.ok() ? Status() : Status(StatusCode::kUnsupported, ok.reason());
+    }));
+  }
+  auto made = CaughtAs("prepare", [&] {
+    return step.fusion != nullptr ? dispatch->prepare_fusion(graph, *step.fusion)
+                                  : dispatch->prepare(graph, step.id);
+  });
+  if (!made) return made.status();
+  prepared.push_back(*std::move(made));
+  const PreparedNode* node = prepared.back().get();
+  const auto bytes = CaughtAs("workspace", [&] {
+    return Result<std::size_t>(step.fusion != nullptr
+                                   ? dispatch->workspace_fusion(graph, *step.fusion, node)
+                                   : dispatch->workspace(graph, step.id, node));
+  });
+  if (!bytes) return bytes.status();
+  scratch = std::max(scratch, *bytes);
+  return {};
+}
+
 // Supports, prepares, and sizes the scratch memory.
 Status GraphExecutor::Impl::Prepare(const NodeGate& gate) {
   std::size_t scratch = 0;
-  prepared.resize(static_cast<std::size_t>(graph.size()));
-  for (int id = 0; id < graph.size(); ++id) {
-    if (graph.node(id).op == TensorOp::kNone) continue;
+  for (const GraphStep& step : schedule->steps()) {
     if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
-    const Status supported = CaughtAs("supports", [&]() -> Status {
-      const Feasibility ok = dispatch->supports(graph, id);
-      return ok.ok() ? Status() : Status(StatusCode::kUnsupported, ok.reason());
-    });
-    if (!supported.ok()) return WithNode(graph, id, supported);
-    auto made = CaughtAs("prepare", [&] { return dispatch->prepare(graph, id); });
-    if (!made) return WithNode(graph, id, made.status());
-    auto& slot = prepared[static_cast<std::size_t>(id)];
-    slot = *std::move(made);
-    const auto bytes = CaughtAs("workspace", [&] {
-      return Result<std::size_t>(dispatch->workspace(graph, id, slot.get()));
-    });
-    if (!bytes) return WithNode(graph, id, bytes.status());
-    scratch = std::max(scratch, *bytes);
+    const Status status = PrepareStep(step, scratch);
+    if (!status.ok()) return WithStep(graph, step, status);
   }
   auto buffer = DeviceBuffer::Create(dispatch->memory(), scratch);
   if (!buffer) return buffer.status();
@@ -65,44 +114,70 @@ Status GraphExecutor::Impl::Prepare(const NodeGate& gate) {
   return {};
 }
 
-// Gives every value its address and every operation its launch.
+// Gives every value its address and every step its launch.
 Status GraphExecutor::Impl::Place() {
   auto buffer =
       DeviceBuffer::Create(dispatch->memory(), static_cast<std::size_t>(plan.arena_bytes));
   if (!buffer) return buffer.status();
   arena = *std::move(buffer);
-  std::size_t count = 0;
+  addresses.resize(static_cast<std::size_t>(graph.size()));
   for (int id = 0; id < graph.size(); ++id) {
-    const TensorNode& node = graph.node(id);
     const Placement& place = plan.placements[static_cast<std::size_t>(id)];
-    DevicePtr address = node.data_ptr;
+    DevicePtr& address = addresses[static_cast<std::size_t>(id)];
     if (place.kind == Placement::Kind::kArena) {
       address = arena.get() + static_cast<DevicePtr>(place.offset);
-    } else if (place.kind == Placement::Kind::kAlias) {
-      address = addresses[static_cast<std::size_t>(place.alias_of)];
+    } else if (place.kind == Placement::Kind::kExternal) {
+      address = graph.node(id).data_ptr;
     }
-    addresses.push_back(address);
-    count += node.inputs.size();
   }
-  inputs.reserve(count);  // the launches point into it
-  for (int id = 0; id < graph.size(); ++id) {
-    const TensorNode& node = graph.node(id);
-    if (node.op == TensorOp::kNone) continue;
+  std::size_t count = 0;
+  for (const GraphStep& step : schedule->steps()) {
+    count += step.inputs.size() + step.outputs.size();
+    // A place that is taken has its address: it was made by an earlier step.
+    for (const int id : step.outputs) {
+      const Placement& place = plan.placements[static_cast<std::size_t>(id)];
+      if (place.kind != Placement::Kind::kAlias) continue;
+      addresses[static_cast<std::size_t>(id)] = addresses[static_cast<std::size_t>(place.alias_of)];
+    }
+  }
+  values.reserve(count);  // the launches point into it
+  const auto addresses_of = [&](const std::vector<int>& ids) {
+    const std::size_t first = values.size();
+    for (const int id : ids) values.push_back(addresses[static_cast<std::size_t>(id)]);
+    return std::span<const DevicePtr>(values).subspan(first);
+  };
+  step_of.assign(static_cast<std::size_t>(graph.size()), -1);
+  for (const GraphStep& step : schedule->steps()) {
+    for (const int id : step.nodes) {
+      step_of[static_cast<std::size_t>(id)] = static_cast<int>(launches.size());
+    }
     NodeLaunch launch;
     launch.graph = &graph;
-    launch.id = id;
-    const std::size_t first = inputs.size();
-    for (const int input : node.inputs) {
-      inputs.push_back(addresses[static_cast<std::size_t>(input)]);
-    }
-    launch.inputs = std::span<const DevicePtr>(inputs).subspan(first);
-    launch.output = addresses[static_cast<std::size_t>(id)];
-    launch.prepared = prepared[static_cast<std::size_t>(id)].get();
+    launch.id = step.id;
+    launch.fusion = step.fusion;
+    launch.inputs = addresses_of(step.inputs);
+    launch.input_ids = step.inputs;
+    launch.outputs = addresses_of(step.outputs);
+    launch.output_ids = step.outputs;
+    launch.output = addresses[static_cast<std::size_t>(step.id)];
+    launch.prepared = prepared[launches.size()].get();
     launch.workspace = workspace.get();
     launch.workspace_bytes = workspace.bytes();
-    const bool copies = node.op == TensorOp::kRope && launch.output != launch.inputs[0];
+    const bool copies = step.fusion == nullptr && launch.node().op == TensorOp::kRope &&
+                        launch.output != launch.inputs[0];
     n_launches += copies ? 2 : 1;
     launches.push_back(launch);
+  }
+  return {};
+}
+
+template <class Call>
+Status GraphExecutor::Impl::LaunchAll(const char* who, const Call& call, cudaStream_t stream) {
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    NodeLaunch& launch = launches[i];
+    launch.stream = stream;
+    const Status status = CaughtAs(who, [&] { return call(*dispatch, launch); });
+    if (!status.ok()) return WithStep(graph, schedule->steps()[i], status);
   }
   return {};
 }
@@ -113,34 +188,24 @@ GraphExecutor::GraphExecutor(GraphExecutor&&) noexcept = default;
 GraphExecutor& GraphExecutor::operator=(GraphExecutor&&) noexcept = default;
 
 Result<GraphExecutor> GraphExecutor::Create(ComputeGraph graph, KernelDispatch& dispatch,
-                                            const NodeGate& gate) {
-  auto plan = PlanMemory(graph);
-  if (!plan) return plan.status();
+                                            const NodeGate& gate, const FusionChoice& fusions) {
   auto impl = std::make_unique<Impl>();
   impl->graph = std::move(graph);
   impl->dispatch = &dispatch;
-  impl->plan = *std::move(plan);
+  CULET_RETURN_IF_ERROR(impl->Choose(fusions));
   CULET_RETURN_IF_ERROR(impl->Prepare(gate));
   CULET_RETURN_IF_ERROR(impl->Place());
   return GraphExecutor(std::move(impl));
 }
 
 Status GraphExecutor::Launch(cudaStream_t stream) {
-  for (NodeLaunch& launch : impl_->launches) {
-    launch.stream = stream;
-    const Status status = CaughtAs("the dispatch", [&] { return impl_->dispatch->launch(launch); });
-    if (!status.ok()) return WithNode(impl_->graph, launch.id, status);
-  }
-  return {};
+  return impl_->LaunchAll(
+      "the dispatch",
+      [](KernelDispatch& to, const NodeLaunch& launch) { return to.launch(launch); }, stream);
 }
 
 Status GraphExecutor::Launch(const NodeHook& hook, cudaStream_t stream) {
-  for (NodeLaunch& launch : impl_->launches) {
-    launch.stream = stream;
-    const Status status = CaughtAs("the hook", [&] { return hook(*impl_->dispatch, launch); });
-    if (!status.ok()) return WithNode(impl_->graph, launch.id, status);
-  }
-  return {};
+  return impl_->LaunchAll("the hook", hook, stream);
 }
 
 DevicePtr GraphExecutor::address(int id) const noexcept {
@@ -151,9 +216,25 @@ const MemoryPlan& GraphExecutor::plan() const noexcept { return impl_->plan; }
 int GraphExecutor::n_launches() const noexcept { return impl_->n_launches; }
 std::size_t GraphExecutor::workspace_bytes() const noexcept { return impl_->workspace.bytes(); }
 
+const std::vector<Fusion>& GraphExecutor::fusions() const noexcept { return impl_->fusions; }
+
+const Fusion* GraphExecutor::fusion_of(int id) const noexcept {
+  return impl_->schedule->FusionOf(id);
+}
+
+NodeCost GraphExecutor::cost_of(int id) const noexcept {
+  const int step = impl_->step_of[static_cast<std::size_t>(id)];
+  if (step < 0) return {};
+  return CostOf(impl_->graph, impl_->schedule->steps()[static_cast<std::size_t>(step)]);
+}
+
 std::string GraphExecutor::kernel_of(int id) const {
-  const auto& prepared = impl_->prepared[static_cast<std::size_t>(id)];
-  return prepared != nullptr ? prepared->kernel() : ToString(impl_->graph.node(id).op);
+  const int step = impl_->step_of[static_cast<std::size_t>(id)];
+  if (step < 0) return ToString(impl_->graph.node(id).op);
+  const auto& prepared = impl_->prepared[static_cast<std::size_t>(step)];
+  if (prepared != nullptr) return prepared->kernel();
+  const Fusion* fusion = fusion_of(id);
+  return fusion != nullptr ? fusion->name : ToString(impl_->graph.node(id).op);
 }
 
 Result<GraphExecResult> execute_graph(const ComputeGraph& graph, KernelDispatch& dispatch,
@@ -169,7 +250,9 @@ Result<GraphExecResult> execute_graph(const ComputeGraph& graph, KernelDispatch&
   result.elapsed_us = elapsed.count();
   result.n_launches = executor->n_launches();
   for (int id = 0; id < graph.size(); ++id) {
-    const NodeCost cost = CostOf(graph, id);
+    const Fusion* fusion = executor->fusion_of(id);
+    if (fusion != nullptr && fusion->nodes.back() != id) continue;
+    const NodeCost cost = executor->cost_of(id);
     result.cost.bytes += cost.bytes;
     result.cost.operations += cost.operations;
   }

@@ -25,6 +25,20 @@ std::size_t Elements(const TensorNode& node) noexcept {
 
 }  // namespace
 
+DevicePtr NodeLaunch::value(int node_id) const noexcept {
+  for (std::size_t i = 0; i < output_ids.size(); ++i) {
+    if (output_ids[i] == node_id) return outputs[i];
+  }
+  for (std::size_t i = 0; i < input_ids.size(); ++i) {
+    if (input_ids[i] == node_id) return inputs[i];
+  }
+  return 0;
+}
+
+std::string NodeLaunch::Describe() const {
+  return fusion != nullptr ? DescribeFusion(*graph, *fusion) : DescribeNode(*graph, id);
+}
+
 Status KernelDispatch::dispatch_swiglu(DevicePtr, DevicePtr, DevicePtr, std::size_t) {
   return NotImplemented("dispatch_swiglu");
 }
@@ -80,12 +94,33 @@ std::size_t KernelDispatch::workspace(const ComputeGraph&, int, const PreparedNo
   return 0;
 }
 
+std::vector<std::string> KernelDispatch::fusion_names() const { return {}; }
+
+std::vector<Fusion> KernelDispatch::fusions(const ComputeGraph&) const { return {}; }
+
+Result<std::unique_ptr<PreparedNode>> KernelDispatch::prepare_fusion(const ComputeGraph&,
+                                                                     const Fusion&) {
+  return std::unique_ptr<PreparedNode>();
+}
+
+std::size_t KernelDispatch::workspace_fusion(const ComputeGraph&, const Fusion&,
+                                             const PreparedNode*) const {
+  return 0;
+}
+
+Status KernelDispatch::dispatch_fusion(const NodeLaunch&) {
+  return Status(StatusCode::kUnsupported,
+                "this dispatch offers a fusion but does not override dispatch_fusion");
+}
+
 DeviceMemory& KernelDispatch::memory() { return HostMemory(); }
 
 Status KernelDispatch::launch(const NodeLaunch& launch) {
   // A dispatch method may launch a node of its own.
   const NodeLaunch* outer = std::exchange(current_, &launch);
-  Status status = CaughtAs("the dispatch", [&] { return Route(launch); });
+  Status status = CaughtAs("the dispatch", [&] {
+    return launch.fusion != nullptr ? dispatch_fusion(launch) : Route(launch);
+  });
   current_ = outer;
   return status;
 }

@@ -22,53 +22,86 @@ bool MayWriteInPlace(TensorOp op) noexcept {
 
 }  // namespace
 
-Liveness::Liveness(const ComputeGraph& graph) : graph_(graph) {
+Liveness::Liveness(const ComputeGraph& graph, const Schedule& schedule)
+    : graph_(graph), schedule_(schedule) {
   const int size = graph.size();
   last_reader_.resize(static_cast<std::size_t>(size));
   alias_.assign(static_cast<std::size_t>(size), -1);
   root_.resize(static_cast<std::size_t>(size));
-  last_use_.resize(static_cast<std::size_t>(size));
-  for (int id = 0; id < size; ++id) {
-    last_reader_[static_cast<std::size_t>(id)] = graph.is_output(id) ? size : id;
-    for (const int input : graph.node(id).inputs) {
-      int& last = last_reader_[static_cast<std::size_t>(input)];
-      last = std::max(last, id);
-    }
-  }
   for (int id = 0; id < size; ++id) {
     const auto i = static_cast<std::size_t>(id);
-    alias_[i] = FindAlias(id);
-    root_[i] = alias_[i] < 0 ? id : root_[static_cast<std::size_t>(alias_[i])];
-    last_use_[i] = last_reader_[i];
-    int& last = last_use_[static_cast<std::size_t>(root_[i])];
-    last = std::max(last, last_reader_[i]);
+    root_[i] = id;
+    last_reader_[i] = graph.is_output(id) ? size : schedule.RunAt(id);
+    for (const int input : graph.node(id).inputs) {
+      int& last = last_reader_[static_cast<std::size_t>(input)];
+      last = std::max(last, schedule.RunAt(id));
+    }
   }
+  last_use_ = last_reader_;
+  // In the order in which they are written, so that the place taken has its root.
+  for (const GraphStep& step : schedule.steps()) {
+    for (const int id : step.outputs) {
+      const auto i = static_cast<std::size_t>(id);
+      alias_[i] = FindAlias(id);
+      if (alias_[i] < 0) continue;
+      root_[i] = root_[static_cast<std::size_t>(alias_[i])];
+      int& last = last_use_[static_cast<std::size_t>(root_[i])];
+      last = std::max(last, last_reader_[i]);
+    }
+  }
+}
+
+bool Liveness::MayTakePlaceOf(int input, int id) const {
+  const TensorNode &node = graph_.node(id), &value = graph_.node(input);
+  // A leaf is the caller's; what has a data_ptr was put there on purpose.
+  if (value.op == TensorOp::kNone || value.op == TensorOp::kKvWrite) return false;
+  if (value.data_ptr != 0 || node.data_ptr != 0) return false;
+  if (value.type != node.type || !(value.shape == node.shape)) return false;
+  return LastReader(input) == schedule_.RunAt(id);
+}
+
+int Liveness::FindAliasInFusion(int id, const Fusion& fusion) const {
+  for (const Fusion::InPlace& pair : fusion.in_place) {
+    if (pair.value != id || !MayTakePlaceOf(pair.input, id)) continue;
+    // One input's place is for one value.
+    const bool taken =
+        std::ranges::any_of(fusion.nodes, [&](int other) { return AliasOf(other) == pair.input; });
+    if (!taken) return pair.input;
+  }
+  return -1;
 }
 
 int Liveness::FindAlias(int id) const {
   const TensorNode& node = graph_.node(id);
   if (node.op == TensorOp::kKvWrite) return node.inputs[0];
+  if (const Fusion* fusion = schedule_.FusionOf(id)) return FindAliasInFusion(id, *fusion);
   if (!MayWriteInPlace(node.op)) return -1;
   const std::size_t operands =
       node.op == TensorOp::kRope ? 1 : node.inputs.size();  // positions are no operand
   for (std::size_t i = 0; i < operands; ++i) {
-    const int input = node.inputs[i];
-    const TensorNode& value = graph_.node(input);
-    // A leaf is the caller's; what has a data_ptr was put there on purpose.
-    if (value.op == TensorOp::kNone || value.op == TensorOp::kKvWrite) continue;
-    if (value.data_ptr != 0 || node.data_ptr != 0) continue;
-    if (value.type != node.type || !(value.shape == node.shape)) continue;
-    if (LastReader(input) == id) return input;
+    if (MayTakePlaceOf(node.inputs[i], id)) return node.inputs[i];
   }
   return -1;
+}
+
+bool Liveness::MayWriteOver(int input, int id) const {
+  const TensorNode& node = graph_.node(id);
+  const Fusion* fusion = schedule_.FusionOf(id);
+  if (fusion == nullptr) {
+    return MayWriteInPlace(node.op) && std::ranges::find(node.inputs, input) != node.inputs.end();
+  }
+  return std::ranges::any_of(fusion->in_place, [&](const Fusion::InPlace& pair) {
+    return pair.value == id && pair.input == input;
+  });
 }
 
 std::string Liveness::OverwriteBy(int id) const {
   const TensorNode& node = graph_.node(id);
   if (node.op == TensorOp::kNone) return {};
+  const int at = schedule_.RunAt(id);
   if (node.op == TensorOp::kKvWrite) {
     const int cache = node.inputs[0];
-    if (LastReader(cache) == id) return {};
+    if (LastReader(cache) == at) return {};
     return fmt::format("it changes node {} in place, which node {} reads later", cache,
                        LastReader(cache));
   }
@@ -82,14 +115,12 @@ std::string Liveness::OverwriteBy(int id) const {
     const DevicePtr last = first + static_cast<DevicePtr>(BytesOf(value));
     if (begin >= last || first >= end) continue;
     // What is written later finds this node's value there, and is asked itself.
-    const bool written_before = value.op == TensorOp::kNone || other < id;
+    const bool written_before = value.op == TensorOp::kNone || schedule_.RunAt(other) <= at;
     if (!written_before) continue;
     const int last_use = LastUse(other);
-    if (last_use < id) continue;
-    const bool in_place = MayWriteInPlace(node.op) && last_use == id && first == begin &&
-                          BytesOf(value) == BytesOf(node);
-    const bool is_operand = std::ranges::find(node.inputs, other) != node.inputs.end();
-    if (in_place && is_operand) continue;
+    if (last_use < at) continue;
+    const bool same_place = first == begin && BytesOf(value) == BytesOf(node);
+    if (last_use == at && same_place && MayWriteOver(other, id)) continue;
     return fmt::format(
         "it writes where node {} ({}) lies, which {} still reads", other, value.name,
         last_use >= graph_.size() ? std::string("the caller") : fmt::format("node {}", last_use));

@@ -5,15 +5,16 @@
 #include <vector>
 
 #include "culet/graph.h"
+#include "graph/schedule.h"
 
 namespace culet {
 
-/// Values of a graph whose inputs all exist and come first.
+/// Values of a graph whose inputs all exist and come first. A node runs where the schedule says.
 class Liveness {
  public:
-  explicit Liveness(const ComputeGraph& graph);
+  Liveness(const ComputeGraph& graph, const Schedule& schedule);
 
-  /// The last node that reads the value itself; `id` when none does, size() for an output.
+  /// Where the value is read last; where it is made when nobody reads it, size() for an output.
   int LastReader(int id) const noexcept { return last_reader_[static_cast<std::size_t>(id)]; }
 
   /// The input in whose place the node writes its value: the cache of a KvWrite; for Rope and the
@@ -23,7 +24,7 @@ class Liveness {
   /// The first value in the chain of aliases.
   int Root(int id) const noexcept { return root_[static_cast<std::size_t>(id)]; }
 
-  /// The last node that reads anything in the root's place; size() for an output. Requires: a root.
+  /// Where anything in the root's place is read last; size() for an output. Requires: a root.
   int LastUse(int root) const noexcept { return last_use_[static_cast<std::size_t>(root)]; }
 
   /// Why the node must not write where it does; empty when nothing that is still read lies there.
@@ -31,8 +32,12 @@ class Liveness {
 
  private:
   int FindAlias(int id) const;
+  int FindAliasInFusion(int id, const Fusion& fusion) const;
+  bool MayTakePlaceOf(int input, int id) const;
+  bool MayWriteOver(int input, int id) const;
 
   const ComputeGraph& graph_;
+  const Schedule& schedule_;
   std::vector<int> last_reader_, alias_, root_, last_use_;
 };
 

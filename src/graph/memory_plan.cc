@@ -6,6 +6,7 @@
 
 #include "culet/graph.h"
 #include "graph/liveness.h"
+#include "graph/schedule.h"
 
 namespace culet {
 namespace {
@@ -55,35 +56,44 @@ const char* PlaceName(Placement::Kind kind) noexcept {
       return "arena";
     case Placement::Kind::kAlias:
       return "in place";
+    case Placement::Kind::kInside:
+      return "none";
   }
   return "invalid";
 }
 
 }  // namespace
 
-Result<MemoryPlan> PlanMemory(const ComputeGraph& graph) {
+Result<MemoryPlan> PlanMemory(const ComputeGraph& graph, std::span<const Fusion> fusions) {
   CULET_RETURN_IF_ERROR(graph.Verify());
-  const Liveness liveness(graph);
+  const Schedule schedule(graph, fusions);
+  const Liveness liveness(graph, schedule);
   MemoryPlan plan;
-  Arena arena;
   for (int id = 0; id < graph.size(); ++id) {
     const TensorNode& node = graph.node(id);
     Placement place;
     place.bytes = BytesOf(node);
-    place.first = id;
+    place.first = schedule.RunAt(id);
     place.last = liveness.LastReader(id);
-    if (liveness.AliasOf(id) >= 0) {
-      place.kind = Placement::Kind::kAlias;
-      place.alias_of = liveness.AliasOf(id);
-    } else if (node.data_ptr == 0) {
-      place.kind = Placement::Kind::kArena;
-      place.last = liveness.LastUse(id);
-      arena.FreeBefore(id);
-      place.offset = arena.Take(Padded(place.bytes), place.last);
-    }
+    if (schedule.Inside(id)) place.kind = Placement::Kind::kInside;
+    plan.placements.push_back(place);
     const bool planned = node.data_ptr == 0 && node.op != TensorOp::kKvWrite;
     if (planned) plan.unshared_bytes += Padded(place.bytes);
-    plan.placements.push_back(place);
+  }
+  Arena arena;
+  for (const GraphStep& step : schedule.steps()) {
+    arena.FreeBefore(step.id);
+    for (const int id : step.outputs) {
+      Placement& place = plan.placements[static_cast<std::size_t>(id)];
+      if (liveness.AliasOf(id) >= 0) {
+        place.kind = Placement::Kind::kAlias;
+        place.alias_of = liveness.AliasOf(id);
+      } else if (graph.node(id).data_ptr == 0) {
+        place.kind = Placement::Kind::kArena;
+        place.last = liveness.LastUse(id);
+        place.offset = arena.Take(Padded(place.bytes), place.last);
+      }
+    }
   }
   plan.arena_bytes = arena.size();
   return plan;
@@ -95,10 +105,11 @@ std::string MemoryPlan::ToString(const ComputeGraph& graph) const {
   for (int id = 0; id < graph.size(); ++id) {
     const TensorNode& node = graph.node(id);
     const Placement& place = placements[static_cast<std::size_t>(id)];
-    const std::string where = place.kind == Placement::Kind::kArena ? fmt::to_string(place.offset)
-                              : place.kind == Placement::Kind::kAlias
-                                  ? fmt::format("of {}", place.alias_of)
-                                  : fmt::format("{:#x}", node.data_ptr);
+    const std::string where =
+        place.kind == Placement::Kind::kArena    ? fmt::to_string(place.offset)
+        : place.kind == Placement::Kind::kAlias  ? fmt::format("of {}", place.alias_of)
+        : place.kind == Placement::Kind::kInside ? fmt::format("in {}", place.first)
+                                                 : fmt::format("{:#x}", node.data_ptr);
     const std::string life = place.last >= graph.size()
                                  ? fmt::format("{} to the end", place.first)
                                  : fmt::format("{} to {}", place.first, place.last);

@@ -406,7 +406,8 @@ Status ComputeGraph::Verify() const {
       return Refused(*this, id, reason);
     }
   }
-  const Liveness liveness(*this);
+  const Schedule schedule(*this);
+  const Liveness liveness(*this, schedule);
   for (int id = 0; id < size(); ++id) {
     if (const std::string reason = liveness.OverwriteBy(id); !reason.empty()) {
       return Refused(*this, id, reason);

@@ -23,18 +23,25 @@ Status NaNFrom(GraphExecutor& executor, const std::string& consequence, cudaStre
   std::vector<std::byte> value;
   const NodeHook look = [&](KernelDispatch& dispatch, const NodeLaunch& launch) -> Status {
     CULET_RETURN_IF_ERROR(dispatch.launch(launch));
-    const TensorNode& node = launch.node();
-    if (!HasNumbers(node)) return {};
-    value.resize(static_cast<std::size_t>(BytesOf(node)));
-    CULET_RETURN_IF_ERROR(
-        dispatch.memory().Download(value.data(), launch.output, value.size(), stream));
-    const std::int64_t count = node.shape.rows * node.shape.cols;
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (!std::isnan(LoadAsDouble(value.data(), node.type, i))) continue;
-      return Status(StatusCode::kDataLoss,
-                    fmt::format("the first value with a NaN, in row {}, column {}, so that {}; its "
-                                "weights hold one, or its arithmetic overflows",
-                                i / node.shape.cols, i % node.shape.cols, consequence));
+    for (std::size_t at = 0; at < launch.outputs.size(); ++at) {
+      const TensorNode& node = launch.graph->node(launch.output_ids[at]);
+      if (!HasNumbers(node)) continue;
+      value.resize(static_cast<std::size_t>(BytesOf(node)));
+      CULET_RETURN_IF_ERROR(
+          dispatch.memory().Download(value.data(), launch.outputs[at], value.size(), stream));
+      const std::int64_t count = node.shape.rows * node.shape.cols;
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (!std::isnan(LoadAsDouble(value.data(), node.type, i))) continue;
+        return Status(
+            StatusCode::kDataLoss,
+            fmt::format("the first value with a NaN, in row {}, column {}{}, so that {}; its "
+                        "weights hold one, or its arithmetic overflows",
+                        i / node.shape.cols, i % node.shape.cols,
+                        launch.fusion != nullptr
+                            ? " of " + DescribeNode(*launch.graph, launch.output_ids[at])
+                            : "",
+                        consequence));
+      }
     }
     return {};
   };

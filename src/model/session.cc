@@ -148,7 +148,7 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
                            key.all_logits ? 0 : key.sequences, key.hidden};
   DecoderGraph built =
       BuildDecoderGraph(model.config(), model.weights(), inputs.addresses(), cache, batch);
-  auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate);
+  auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate, options.fusions);
   if (!executor) return executor.status();
   if (graphs.size() >= kKeptGraphs) graphs.pop_back();
   graphs.push_front(

@@ -28,6 +28,11 @@ void Cast(const void* x, DataType from, void* out, DataType to, std::size_t n);
 void RmsNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
              std::int64_t groups);
 
+/// sum = x + y, out = RmsNorm of sum, with the bits of Add and RmsNorm. sum may be x, y or out
+/// (rms_norm.cc).
+void AddRmsNorm(const float* x, const float* y, std::span<const float> gamma, float epsilon,
+                float* sum, float* out, std::int64_t groups);
+
 /// out row i = row indices[i] of a table of float32, float16 or bfloat16; NaN for an index that is
 /// not in it (rows.cc).
 void PickRows(const void* table, DataType type, std::int64_t table_rows, std::int64_t cols,
@@ -71,8 +76,7 @@ struct AttentionArgs {
 };
 void Attention(const AttentionArgs& args, const AttentionRows& keys);
 /// For up to `rows` rows that see up to `keys` keys each.
-std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows,
-                               std::int64_t keys);
+std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows, std::int64_t keys);
 
 // -- Routed experts (route.cc) --------------------------------------------------------------------
 

@@ -1,0 +1,125 @@
+#include "graph/cost.h"
+
+#include <algorithm>
+
+namespace culet {
+namespace {
+
+double ValueBytes(const ComputeGraph& graph, int id) noexcept {
+  return static_cast<double>(BytesOf(graph.node(id)));
+}
+
+// Keys that a query of an attention node could meet: all of its batch, or of a full block table.
+double KeysOf(const ComputeGraph& graph, const TensorNode& node) noexcept {
+  const auto keys = static_cast<double>(graph.node(node.inputs[1]).shape.rows);
+  if (node.inputs.size() != 7) return keys;
+  const Shape table = graph.node(node.inputs[6]).shape;
+  return std::min(keys, static_cast<double>(table.cols) * node.params.attention.block_size);
+}
+
+// Bytes of input `i` that the node reads.
+double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t i) noexcept {
+  const double all = ValueBytes(graph, node.inputs[i]);
+  switch (node.op) {
+    case TensorOp::kKvWrite:
+      return i == 0 ? 0 : all;
+    case TensorOp::kEmbedding:
+      return 0;
+    case TensorOp::kGatherRows:
+      return i == 0 ? static_cast<double>(BytesOf(node)) : 0;
+    case TensorOp::kAttention: {
+      if (node.inputs.size() != 7 || i < 1 || i > 2) return all;
+      const auto rows = static_cast<double>(graph.node(node.inputs[i]).shape.rows);
+      const auto sequences = static_cast<double>(graph.node(node.inputs[6]).shape.rows);
+      return all * std::min(1.0, KeysOf(graph, node) * sequences / rows);
+    }
+    default:
+      return all;
+  }
+}
+
+double BytesWritten(const ComputeGraph& graph, const TensorNode& node) noexcept {
+  return node.op == TensorOp::kKvWrite ? ValueBytes(graph, node.inputs[1])
+                                       : static_cast<double>(BytesOf(node));
+}
+
+// Experts that the node's tokens can use.
+double UsedExperts(const TensorNode& node) noexcept {
+  const ExpertParams& params = *node.params.experts;
+  return std::min(static_cast<double>(node.shape.rows) * params.active,
+                  static_cast<double>(params.experts.size()));
+}
+
+bool HasExperts(const TensorNode& node) noexcept {
+  return node.op == TensorOp::kExperts && node.params.experts != nullptr &&
+         !node.params.experts->experts.empty();
+}
+
+double WeightBytes(const TensorNode& node) noexcept {
+  double bytes = BytesOf(node.params.gamma) + BytesOf(node.params.bias);
+  if (node.op == TensorOp::kMulMat) bytes += BytesOf(node.params.weight);
+  if (node.op == TensorOp::kEmbedding) bytes += static_cast<double>(BytesOf(node));
+  if (HasExperts(node)) {
+    const ExpertWeights& one = node.params.experts->experts.front();
+    bytes += UsedExperts(node) * (BytesOf(one.gate) + BytesOf(one.up) + BytesOf(one.down));
+  }
+  return bytes;
+}
+
+double Operations(const ComputeGraph& graph, const TensorNode& node) noexcept {
+  const auto rows = static_cast<double>(node.shape.rows);
+  const OpParams& params = node.params;
+  if (node.op == TensorOp::kMulMat) {
+    return 2 * rows * static_cast<double>(params.weight.rows) *
+           static_cast<double>(params.weight.cols);
+  }
+  if (node.op == TensorOp::kAttention && node.inputs.size() >= 3) {
+    return 4 * rows * KeysOf(graph, node) * params.attention.heads * params.attention.head_dim;
+  }
+  if (HasExperts(node)) {
+    const Weight& gate = params.experts->experts.front().gate;
+    return 2 * rows * params.experts->active * 3 * static_cast<double>(gate.rows) *
+           static_cast<double>(gate.cols);
+  }
+  return 0;
+}
+
+}  // namespace
+
+NodeCost CostOf(const ComputeGraph& graph, int id) noexcept {
+  const TensorNode& node = graph.node(id);
+  NodeCost cost;
+  if (node.op == TensorOp::kNone) return cost;
+  cost.bytes = BytesWritten(graph, node) + WeightBytes(node);
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) cost.bytes += BytesRead(graph, node, i);
+  cost.operations = Operations(graph, node);
+  return cost;
+}
+
+NodeCost CostOf(const ComputeGraph& graph, const GraphStep& step) noexcept {
+  if (step.fusion == nullptr) return CostOf(graph, step.id);
+  NodeCost cost;
+  for (const int id : step.nodes) {
+    cost.bytes += WeightBytes(graph.node(id));
+    cost.operations += Operations(graph, graph.node(id));
+  }
+  for (const int id : step.outputs) cost.bytes += BytesWritten(graph, graph.node(id));
+  // From outside, and what a cache held before.
+  std::vector<int> read = step.inputs;
+  for (const int id : step.outputs) {
+    if (graph.node(id).op == TensorOp::kKvWrite) read.push_back(id);
+  }
+  for (const int value : read) {
+    double most = 0;
+    for (const int id : step.nodes) {
+      const TensorNode& node = graph.node(id);
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] == value) most = std::max(most, BytesRead(graph, node, i));
+      }
+    }
+    cost.bytes += most;
+  }
+  return cost;
+}
+
+}  // namespace culet
