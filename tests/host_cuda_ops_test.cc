@@ -1,17 +1,10 @@
 // The CUDA dispatch and its kernels on the CPU (tests/host_cuda), with the CPU's products.
 #include "cuda/op_cases.h"
-#include "graph/cuda/dispatch.h"
 #include "host_cuda/host_cuda.h"
+#include "host_cuda/test_dispatch.h"
 #include "kernels/cuda_ops/launch.cuh"
 
 namespace culet {
-
-TestDispatch MakeTestDispatch(const CudaDispatchOptions& options) {
-  TestDispatch test;
-  test.gemm = std::make_unique<Gemm>(*Gemm::Create());
-  test.dispatch = cuda_ops::MakeDispatch(*test.gemm, HostMemory(), options);
-  return test;
-}
 
 namespace {
 

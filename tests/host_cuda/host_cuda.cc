@@ -1,6 +1,7 @@
 #include "host_cuda.h"
 
 #include <fmt/format.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -29,7 +30,9 @@ constexpr std::size_t kStack = std::size_t{128} << 10;
 enum class State { kReady, kAtBlock, kAtWarp, kDone };
 
 struct Fiber {
-  ucontext_t context;
+  ucontext_t context;  // how it begins
+  jmp_buf place;       // where it goes on
+  bool begun = false;
   std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
   void* fake_stack = nullptr;  // AddressSanitizer's
   uint3 index{};
@@ -61,7 +64,8 @@ class Block {
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::size_t count_ = 0;  // of this block; more may be left of larger ones
   std::size_t running_ = 0;
-  ucontext_t scheduler_{};
+  ucontext_t begin_{};   // where the scheduler begins a fiber
+  jmp_buf scheduler_{};  // where it goes on
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   std::size_t scheduler_stack_size_ = 0;
@@ -83,6 +87,8 @@ void Block::Enter() {
   block.Leave(true);
 }
 
+// Contexts begin fibers; between fibers and the scheduler _setjmp and _longjmp switch, which,
+// unlike swapcontext, call no system.
 void Block::SwitchTo(std::size_t fiber) {
   running_ = fiber;
   Fiber& to = *fibers_[fiber];
@@ -90,7 +96,11 @@ void Block::SwitchTo(std::size_t fiber) {
 #ifdef HOST_CUDA_ASAN
   __sanitizer_start_switch_fiber(&scheduler_fake_stack_, to.stack.get(), kStack);
 #endif
-  swapcontext(&scheduler_, &to.context);
+  if (_setjmp(scheduler_) == 0) {
+    if (to.begun) _longjmp(to.place, 1);
+    to.begun = true;
+    swapcontext(&begin_, &to.context);
+  }
 #ifdef HOST_CUDA_ASAN
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
@@ -102,7 +112,7 @@ void Block::Leave([[maybe_unused]] bool for_good) {
   __sanitizer_start_switch_fiber(for_good ? nullptr : &fiber.fake_stack, scheduler_stack_,
                                  scheduler_stack_size_);
 #endif
-  swapcontext(&fiber.context, &scheduler_);
+  if (_setjmp(fiber.place) == 0) _longjmp(scheduler_, 1);
 #ifdef HOST_CUDA_ASAN
   __sanitizer_finish_switch_fiber(fiber.fake_stack, nullptr, nullptr);
 #endif
@@ -181,6 +191,7 @@ std::string Block::Run(dim3 size, const std::function<void()>& body) {
     fiber.index = {static_cast<unsigned>(i % size.x), static_cast<unsigned>(i / size.x % size.y),
                    static_cast<unsigned>(i / size.x / size.y)};
     fiber.state = State::kReady;
+    fiber.begun = false;
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.get();
     fiber.context.uc_stack.ss_size = kStack;

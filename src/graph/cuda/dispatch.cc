@@ -27,6 +27,13 @@ struct PreparedRope final : PreparedNode {
   std::string kernel() const override { return "cuda/rope"; }
 };
 
+struct PreparedAttention final : PreparedNode {
+  int splits = 1;
+  std::string kernel() const override {
+    return splits == 1 ? "cuda/attention" : "cuda/attention/s" + std::to_string(splits);
+  }
+};
+
 // Operations that need nothing but a name.
 struct PreparedPlain final : PreparedNode {
   explicit PreparedPlain(TensorOp o) : op(o) {}
@@ -60,6 +67,10 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kEmbedding:
         return ok(IsValue(node.type));
       case TensorOp::kAttention:
+        if (node.params.attention.head_dim > kMostHeadDim) {
+          return Feasibility::Refuse("the CUDA dispatch takes heads of at most 256 elements");
+        }
+        return ok(IsValue(node.type) && IsValue(type_of(0)) && IsStored(type_of(1)));
       case TensorOp::kExperts:
         return Feasibility::Refuse("the CUDA dispatch has no such kernel yet");
       case TensorOp::kMulMat:
@@ -77,6 +88,12 @@ class CudaDispatch final : public KernelDispatch {
         return PreparedProduct::Create(gemm_, memory_, options_, graph, id);
       case TensorOp::kRope:
         return PrepareRope(node.params.rope);
+      case TensorOp::kAttention: {
+        auto made = std::make_unique<PreparedAttention>();
+        made->splits = AttentionSplits(node.params.attention, node.shape.rows,
+                                       MostKeys(graph, node), gemm_.device().units);
+        return std::unique_ptr<PreparedNode>(std::move(made));
+      }
       default:
         return std::unique_ptr<PreparedNode>(std::make_unique<PreparedPlain>(node.op));
     }
@@ -88,6 +105,9 @@ class CudaDispatch final : public KernelDispatch {
     switch (node.op) {
       case TensorOp::kMulMat:
         return static_cast<const PreparedProduct*>(prepared)->workspace_bytes();
+      case TensorOp::kAttention:
+        return AttentionWorkspace(node.params.attention, node.shape.rows,
+                                  static_cast<const PreparedAttention*>(prepared)->splits);
       case TensorOp::kArgMax:
         return ArgMaxWorkspace(node.shape.rows, graph.node(node.inputs[0]).shape.cols);
       default:
@@ -154,9 +174,33 @@ class CudaDispatch final : public KernelDispatch {
     return Launched(Rope(args, stream()));
   }
 
-  Status dispatch_attention(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
-                            std::uint32_t, std::size_t) override {
-    return Status(StatusCode::kUnsupported, "the CUDA dispatch has no attention yet");
+  Status dispatch_attention(const TensorNode& node, DevicePtr q, DevicePtr k, DevicePtr v,
+                            DevicePtr output, std::uint32_t m, std::size_t) override {
+    const NodeLaunch& launch = current();
+    AttentionArgs args;
+    args.params = node.params.attention;
+    args.q = In(q);
+    args.k = In(k);
+    args.v = In(v);
+    args.out = Out(output);
+    args.q_type = launch.input_node(0).type;
+    args.kv_type = launch.input_node(1).type;
+    args.out_type = node.type;
+    args.rows = m;
+    args.key_rows = launch.input_node(1).shape.rows;
+    if (launch.inputs.size() > 3) {
+      args.starts = Indices(launch.input(3));
+      args.sequences = launch.input_node(3).shape.rows - 1;
+    }
+    if (launch.inputs.size() > kTable) {
+      args.positions = Indices(launch.input(4));
+      args.lengths = Indices(launch.input(5));
+      args.table = Indices(launch.input(kTable));
+      args.table_cols = launch.input_node(kTable).shape.cols;
+    }
+    args.splits = Prepared<PreparedAttention>().splits;
+    args.workspace = Out(launch.workspace);
+    return Launched(Attention(args, stream()));
   }
 
   Status dispatch_copy(DevicePtr src, DevicePtr dst, std::size_t bytes) override {
@@ -216,6 +260,17 @@ class CudaDispatch final : public KernelDispatch {
       return Feasibility::Refuse("the CUDA dispatch quantises inputs in groups of 128");
     }
     return Feasibility::Ok();
+  }
+
+  static constexpr int kTable = 6;  // the input of Attention that is a block table
+
+  // Keys that a row of an attention node can see: those of its block table, or of its batch.
+  static std::int64_t MostKeys(const ComputeGraph& graph, const TensorNode& node) noexcept {
+    if (node.inputs.size() <= kTable) return node.shape.rows;
+    const std::int64_t keys =
+        graph.node(node.inputs[kTable]).shape.cols * node.params.attention.block_size;
+    const int window = node.params.attention.window;
+    return window > 0 && window < keys ? window : keys;
   }
 
   Result<std::unique_ptr<PreparedNode>> PrepareRope(const RopeParams& params) {

@@ -86,4 +86,37 @@ struct RopeArgs {
 };
 cudaError_t Rope(const RopeArgs& args, cudaStream_t stream);
 
+// -- Attention (attention.cu) ---------------------------------------------------------------------
+
+/// As the graph's Attention; null pointers: inputs that the node does not have. q, out: float32 or
+/// bfloat16; K and V: float16, too. Heads of at most kMostHeadDim elements. Two launches where the
+/// keys are split.
+struct AttentionArgs {
+  AttentionParams params;
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* out = nullptr;
+  DataType q_type = DataType::kNull;
+  DataType kv_type = DataType::kNull;
+  DataType out_type = DataType::kNull;
+  bool wide = false;                        ///< set by Attention: rows of K and V in whole vectors
+  const std::int32_t* starts = nullptr;     ///< (sequences + 1)
+  const std::int32_t* positions = nullptr;  ///< (rows)
+  const std::int32_t* lengths = nullptr;    ///< (sequences)
+  const std::int32_t* table = nullptr;      ///< (sequences, table_cols)
+  std::int64_t rows = 0;
+  std::int64_t sequences = 0;
+  std::int64_t table_cols = 0;
+  std::int64_t key_rows = 0;  ///< of K and V
+  int splits = 1;             ///< of the keys of a row; AttentionSplits says how many
+  void* workspace = nullptr;  ///< AttentionWorkspace bytes, aligned to 16
+};
+inline constexpr int kMostHeadDim = 256;
+cudaError_t Attention(const AttentionArgs& args, cudaStream_t stream);
+/// How many splits fill the device when a row sees up to `most_keys` keys.
+int AttentionSplits(const AttentionParams& params, std::int64_t rows, std::int64_t most_keys,
+                    int multiprocessors);
+std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows, int splits);
+
 }  // namespace culet::cuda_ops

@@ -1,0 +1,10 @@
+// Attention over keys and values of float32.
+#include "kernels/cuda_ops/attention.cuh"
+
+namespace culet::cuda_ops {
+
+cudaError_t AttentionOfFloat32(const AttentionArgs& args, cudaStream_t stream) {
+  return LaunchAttention<float>(args, stream);
+}
+
+}  // namespace culet::cuda_ops
