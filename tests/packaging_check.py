@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What pip makes of this checkout, with this build's libraries: a wheel, an editable installation, a
 source distribution. The wheel runs the package's tests and the CLI in a fresh environment with
-nothing on the PATH; a build of another checkout is refused.
+nothing on the PATH, and in a root folder with nothing but a Python; auditwheel gives it the tag of
+the oldest systems that it is for; a build of another checkout is refused.
 
 Needs the package's build requirement, from the machine or from PyPI; exits with 77, skipped, where
 neither has it."""
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -17,9 +19,12 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from bare_root import BareRoot
 from exports_check import package_environment
 
 SKIPPED = 77
+OLDEST_USER = (2, 34)     # the glibc of RHEL 9; Ubuntu 22.04 has 2.35
+NEWEST_BUILDER = (2, 36)  # a newer one's headers ask for newer functions
 CHECKOUT_ONLY = {".ci/run", ".clang-format", ".gitignore"}
 EDITABLE = "import culet, sys; print(culet.__file__); print(culet.devices()[0].device_class)"
 
@@ -46,6 +51,7 @@ class Packaging:
         # A sanitizer's library is for what loads libculet.so alone.
         self.tools = {name: value for name, value in self.environment.items() if name != "LD_PRELOAD"}
         self.python = folder / "tools/bin/python"
+        self.sanitized = "CULET_SANITIZE:BOOL=ON" in (build / "CMakeCache.txt").read_text()
 
     def prepare(self):
         """An environment with the build requirement; False when it is not to be had."""
@@ -79,11 +85,40 @@ class Packaging:
         wheel, = wheels.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             self.check_contents(wheel.name, archive)
+        if not self.sanitized:
+            self.check_tag(wheel)
+            self.check_bare_root(wheel)
         programs = self.fresh("user")
         self.pip("--python", programs / "python", "install", "--no-index", wheel)
         away = self.environment | {"PATH": str(self.folder / "nowhere")}
         run(programs / "python", "-m", "unittest", cwd=self.source / "tests/python", env=away)
         self.check_cli(programs, away)
+
+    def check_tag(self, wheel):
+        """The tag is the oldest that the libraries allow, and here not above that of RHEL 9."""
+        shown = run(self.python, "-m", "auditwheel", "show", wheel, env=self.tools)
+        consistent = re.search(r'following\s+platform\s+tag:\s+"(\w+)"', shown)[1]
+        if f"-py3-none-{consistent}" not in wheel.name:
+            raise Failure(f"{wheel.name} should be {consistent}: {shown}")
+        here = tuple(map(int, platform.libc_ver()[1].split(".")))
+        oldest = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
+        if here <= NEWEST_BUILDER and (oldest is None or
+                                       tuple(map(int, oldest.groups())) > OLDEST_USER):
+            raise Failure(f"{wheel.name} is for newer systems than RHEL 9 and Ubuntu 22.04: {shown}")
+
+    def check_bare_root(self, wheel):
+        root = BareRoot(self.folder / "root", wheel)
+        if reason := root.refused():
+            print(f"packaging_check: the wheel was not run in a bare root: {reason}")
+            return
+        shutil.copytree(self.source / "tests/python", root.folder / "tests")
+        for command in ((root.python, "-m", "unittest", "discover", "-s", "/tests", "-p", "test_gemm.py"),
+                        ("/wheel/culet/culet", "explain", "--m", "1", "--n", "64", "--k", "64"),
+                        ("/wheel/culet/culet", "--version")):
+            done = root.run(*command)
+            if done.returncode != 0:
+                raise Failure(f"in a bare root {command} exited with {done.returncode}: {done.stdout}"
+                              f"{done.stderr}")
 
     @staticmethod
     def check_cli(programs, environment):

@@ -235,7 +235,8 @@ double RelativeL2Limit(const GemmDesc& desc, const Accumulator& accumulator) noe
     accumulation = std::ldexp(2.88e-4, 14 - accumulator.bits) * std::max(1.0, interval / 128.0);
   }
   if (IsGated(desc.epilogue)) accumulation *= 2;  // of gate and up
-  return 1.04 * std::hypot(rounding(desc.d.type), accumulation);
+  const double rounded = rounding(desc.d.type);
+  return 1.04 * std::sqrt(rounded * rounded + accumulation * accumulation);
 }
 
 Status CheckKernel(Kernel& kernel, ProblemData& data, int repeats, Accuracy& accuracy) {

@@ -120,7 +120,7 @@ class SkinnyKernel final : public ArgsKernel {
     const double compute_us = p.m * costs.row_us / (share * efficiency);
     // Loads wait and multiply-adds overlap in part: measured times lie along the root of squares.
     return std::max(info().launch_us, rates.launch_us) +
-           std::hypot(costs.memory_us, compute_us) * costs.imbalance;
+           std::sqrt(costs.memory_us * costs.memory_us + compute_us * compute_us) * costs.imbalance;
   }
 
   int Run(const GemmArgs& args, int, int, Workspace& workspace, cudaStream_t) override {

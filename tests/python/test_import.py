@@ -1,0 +1,31 @@
+"""What `import culet` costs: no other package, and few modules of the standard library."""
+
+import subprocess
+import sys
+import unittest
+
+PROGRAM = """
+import sys
+before = set(sys.modules)
+import culet
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+# What ctypes and the package themselves import; each costs a fraction of a millisecond.
+EXPECTED = {"culet", "_ctypes", "_weakrefset", "ctypes", "struct", "_struct"}
+
+
+class Import(unittest.TestCase):
+    def test_no_other_package(self):
+        done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True,
+                              check=True)
+        loaded = set(done.stdout.split())
+        self.assertIn("culet", loaded)
+        foreign = loaded - EXPECTED - set(getattr(sys, "stdlib_module_names", loaded))
+        self.assertEqual(foreign, set())
+        for name in ("numpy", "torch", "ml_dtypes", "tokenizers", "jinja2", "transformers", "asyncio",
+                     "json", "multiprocessing", "subprocess", "inspect"):
+            self.assertNotIn(name, loaded)
+
+
+if __name__ == "__main__":
+    unittest.main()
