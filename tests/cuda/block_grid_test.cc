@@ -37,7 +37,9 @@ TEST(BlockGrid, EachTileIsComputedOnce) {
             EXPECT_LE(grid.clusters * kernel.cluster_size(), sms);
           }
           // A CTA of a split kernel computes one tile, and no more.
-          if (kernel.split > 1) EXPECT_GE(grid.clusters, tiles + grid.idle_clusters);
+          if (kernel.split > 1) {
+            EXPECT_GE(grid.clusters, tiles + grid.idle_clusters);
+          }
         }
       }
     }

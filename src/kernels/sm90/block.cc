@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/sm90/launch.h"
+#include "kernels/sm90/operand_map.h"
 #include "sm90/tensor_map.h"
 
 namespace culet::sm90 {
@@ -36,17 +38,6 @@ std::span<const BlockKernel> BlockKernels() {
 namespace {
 
 constexpr int kSplitGroup = 8;  // rows of tiles of a split kernel's supergroup
-
-// `rows` rows of k elements, seen as bytes.
-TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int element_bytes, int box_rows) {
-  TensorMapPlan plan;
-  plan.inner = static_cast<std::uint64_t>(k) * element_bytes;
-  plan.outer = static_cast<std::uint64_t>(rows);
-  plan.pitch_bytes = static_cast<std::uint64_t>(ld) * element_bytes;
-  plan.box_inner = kBlockBytes;
-  plan.box_outer = static_cast<std::uint32_t>(box_rows);
-  return plan;
-}
 
 // A matrix of scales of which `inner` are contiguous.
 TensorMapPlan ScalesPlan(int inner, int outer, int pitch, int box_inner, int box_outer) {
@@ -133,12 +124,7 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
     if (problem.epilogue.beta == 0.0f) params->epilogue.c = nullptr;
   }
   if (kernel.format->sums == Sums::kBlockScaled) {
-    params->scale_a = problem.scale_a;
-    params->scale_b = problem.scale_b;
-    params->scale_a_row = problem.scale_a_row;
-    params->scale_a_block = problem.scale_a_block;
-    params->scale_b_column = problem.scale_b_column;
-    params->scale_b_block = problem.scale_b_block;
+    SetScales(problem, params);
     PlanScales(kernel, problem, params);
   }
   params->m = problem.m;
@@ -181,34 +167,18 @@ bool RebindBlock(const GemmOperands& operands, BlockLaunch* launch) {
 }
 
 cudaError_t LoadBlock(const BlockKernel& kernel) {
-  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kernel.smem_bytes);
+  return LoadKernel(kernel.function, kernel.smem_bytes);
 }
 
 cudaError_t LaunchBlock(const BlockLaunch& launch, cudaStream_t stream) {
-  cudaLaunchAttribute attributes[2];
-  int count = 0;
-  if (launch.cluster_size > 1) {  // a cluster of one, too, takes longer to start
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim.x = static_cast<unsigned>(launch.cluster_size);
-    attributes[count].val.clusterDim.y = 1;
-    attributes[count].val.clusterDim.z = 1;
-    ++count;
-  }
-  if (launch.pdl) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count].val.programmaticStreamSerializationAllowed = 1;
-    ++count;
-  }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(launch.ctas));
-  config.blockDim = dim3(static_cast<unsigned>(launch.kernel->threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(launch.kernel->smem_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = static_cast<unsigned>(count);
-  void* arguments[] = {const_cast<BlockParams*>(&launch.params)};
-  return cudaLaunchKernelExC(&config, launch.kernel->function, arguments);
+  const BlockKernel& kernel = *launch.kernel;
+  return LaunchKernel(kernel.function,
+                      {.grid = dim3(static_cast<unsigned>(launch.ctas)),
+                       .block = dim3(static_cast<unsigned>(kernel.threads)),
+                       .smem_bytes = kernel.smem_bytes,
+                       .cluster_size = launch.cluster_size,
+                       .pdl = launch.pdl},
+                      &launch.params, stream);
 }
 
 }  // namespace culet::sm90

@@ -28,6 +28,17 @@ struct BlockScaledProblem {
   EpilogueParams epilogue;
 };
 
+/// Puts the block scales of a problem into a kernel's argument.
+template <class Params>
+void SetScales(const BlockScaledProblem& problem, Params* params) {
+  params->scale_a = problem.scale_a;
+  params->scale_b = problem.scale_b;
+  params->scale_a_row = problem.scale_a_row;
+  params->scale_a_block = problem.scale_a_block;
+  params->scale_b_column = problem.scale_b_column;
+  params->scale_b_block = problem.scale_b_block;
+}
+
 /// What changes between the launches of one plan; layouts and alignments stay.
 struct GemmOperands {
   const void* a = nullptr;

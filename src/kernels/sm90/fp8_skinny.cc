@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/sm90/launch.h"
+
 namespace culet::sm90 {
 
 namespace {
 
-// Of a multiprocessor; a resident CTA takes kSmemReserved besides its own.
-constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
-constexpr int kRegistersPerPart = 16384, kMaxCtas = 32, kMaxWarps = 64;
 constexpr std::int64_t kMaxPitch = std::numeric_limits<int>::max();
 
 }  // namespace
@@ -31,16 +30,11 @@ bool PlanFp8Skinny(const Fp8SkinnyKernel& kernel, const BlockScaledProblem& prob
   Fp8SkinnyParams& params = launch->params;
   params.a = static_cast<const std::uint8_t*>(problem.a);
   params.b = static_cast<const std::uint8_t*>(problem.b);
-  params.scale_a = problem.scale_a;
-  params.scale_b = problem.scale_b;
+  SetScales(problem, &params);
   params.d = problem.d;
   params.lda = static_cast<int>(problem.lda);
   params.ldb = static_cast<int>(problem.ldb);
   params.ldd = problem.ldd;
-  params.scale_a_row = problem.scale_a_row;
-  params.scale_a_block = problem.scale_a_block;
-  params.scale_b_column = problem.scale_b_column;
-  params.scale_b_block = problem.scale_b_block;
   params.m = problem.m;
   params.n = problem.n;
   params.k = problem.k;
@@ -73,31 +67,21 @@ bool Fp8SkinnyRehearses(const Fp8SkinnyKernel& kernel, int warps, bool pdl) {
 
 int Fp8SkinnyResidentCtas(const Fp8SkinnyKernel& kernel, int warps, bool pdl) {
   const int smem_bytes = kernel.SmemBytes(warps, Fp8SkinnyRehearses(kernel, warps, pdl));
-  // Registers are given to warps in units of 8 a thread, and a warp's lie in one of four parts.
-  const int warps_held = kRegistersPerPart / (CeilDiv(kernel.registers, 8) * 8 * 32) * 4;
-  return std::min(
-      {warps_held / warps, kSmemPerSm / (smem_bytes + kSmemReserved), kMaxCtas, kMaxWarps / warps});
+  return ResidentCtas(warps, kernel.registers, smem_bytes);
 }
 
 cudaError_t LoadFp8Skinny(const Fp8SkinnyKernel& kernel) {
-  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kSmemPerCta);
+  return LoadKernel(kernel.function, kSmemPerCta);
 }
 
 cudaError_t LaunchFp8Skinny(const Fp8SkinnyLaunch& launch, cudaStream_t stream) {
-  cudaLaunchAttribute dependent{};
-  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  dependent.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(launch.ctas));
-  config.blockDim =
-      dim3(32, static_cast<unsigned>(launch.splits), static_cast<unsigned>(launch.row_groups));
-  config.dynamicSmemBytes = static_cast<std::size_t>(launch.smem_bytes);
-  config.stream = stream;
-  config.attrs = &dependent;
-  config.numAttrs = launch.params.early_weights != 0 ? 1 : 0;
-  void* arguments[] = {const_cast<Fp8SkinnyParams*>(&launch.params)};
-  return cudaLaunchKernelExC(&config, launch.kernel->function, arguments);
+  return LaunchKernel(launch.kernel->function,
+                      {.grid = dim3(static_cast<unsigned>(launch.ctas)),
+                       .block = dim3(32, static_cast<unsigned>(launch.splits),
+                                     static_cast<unsigned>(launch.row_groups)),
+                       .smem_bytes = launch.smem_bytes,
+                       .pdl = launch.params.early_weights != 0},
+                      &launch.params, stream);
 }
 
 }  // namespace culet::sm90

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/sm90/launch.h"
+#include "kernels/sm90/operand_map.h"
 #include "sm90/tensor_map.h"
 
 namespace culet::sm90 {
@@ -30,10 +32,7 @@ std::span<const SwapKernel> SwapKernels() {
 
 namespace {
 
-// Shared memory of a multiprocessor, of which each resident CTA takes 1 KB besides its own.
-constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
-constexpr int kRegistersPerPart = 16384, kMaxCtas = 32, kMaxWarps = 64;  // of a multiprocessor
-constexpr int kMaxGridZ = 65535;                                         // and y
+constexpr int kMaxGridZ = 65535;  // and y
 
 // TMA spends about 135 clocks on a box and one on each of its rows, so with few rows a box brings
 // several k-blocks, as slices of a third axis. Such a map needs whole k-blocks: its last slice
@@ -42,21 +41,15 @@ bool Sliced(const SwapKernel& kernel, std::int64_t row_bytes) {
   return kernel.stage_blocks() > 1 && row_bytes > kBlockBytes && row_bytes % kBlockBytes == 0;
 }
 
-// A map of bytes, whatever the format.
-TensorMapPlan BytesPlan(const SwapKernel& kernel, int k, int rows, std::int64_t ld, int box_rows) {
-  const std::int64_t row_bytes = std::int64_t{k} * kernel.format->element_bytes;
-  TensorMapPlan plan;
-  plan.inner = static_cast<std::uint64_t>(row_bytes);
+TensorMapPlan SlicedPlan(const SwapKernel& kernel, int k, int rows, std::int64_t ld, int box_rows) {
+  TensorMapPlan plan = BytesPlan(k, rows, ld, kernel.format->element_bytes, box_rows);
+  const auto row_bytes = static_cast<std::int64_t>(plan.inner);
   if (Sliced(kernel, row_bytes)) {
     plan.inner = kBlockBytes;
     plan.depth = static_cast<std::uint64_t>(row_bytes / kBlockBytes);
     plan.depth_bytes = kBlockBytes;
     plan.box_depth = static_cast<std::uint32_t>(kernel.stage_blocks());
   }
-  plan.outer = static_cast<std::uint64_t>(rows);
-  plan.pitch_bytes = static_cast<std::uint64_t>(ld * kernel.format->element_bytes);
-  plan.box_inner = kBlockBytes;
-  plan.box_outer = static_cast<std::uint32_t>(box_rows);
   return plan;
 }
 
@@ -76,11 +69,8 @@ int SwapStages(const SwapKernel& kernel, int k_blocks, int splits, int residency
 }
 
 int SwapResidentCtas(const SwapKernel& kernel, int stages, int splits) {
-  // Registers are given to warps in units of 8 a thread, and a warp's lie in one of four parts.
-  const int warps = kernel.threads / 32;
-  const int warps_held = kRegistersPerPart / (CeilDiv(kernel.instance.registers, 8) * 8 * 32) * 4;
-  const int smem_held = kSmemPerSm / (kernel.layout.Total(stages, splits) + kSmemReserved);
-  return std::max(1, std::min({warps_held / warps, smem_held, kMaxCtas, kMaxWarps / warps}));
+  return std::max(1, ResidentCtas(kernel.threads / 32, kernel.instance.registers,
+                                  kernel.layout.Total(stages, splits)));
 }
 
 bool SwapFits(const SwapKernel& kernel, int k_blocks, int splits, int residency) {
@@ -98,20 +88,16 @@ bool PlanSwap(const SwapKernel& kernel, const BlockScaledProblem& problem, int s
   const int stages = SwapStages(kernel, k_blocks, splits, residency);
 
   SwapParams& params = launch->params;
-  if (!EncodeTensorMapAndRest(BytesPlan(kernel, problem.k, problem.n, problem.ldb, kernel.rows()),
+  if (!EncodeTensorMapAndRest(SlicedPlan(kernel, problem.k, problem.n, problem.ldb, kernel.rows()),
                               problem.b, &params.weights, &params.weights_rest) ||
-      !EncodeTensorMapAndRest(BytesPlan(kernel, problem.k, problem.m, problem.lda, kernel.tokens()),
-                              problem.a, &params.activations, &params.activations_rest)) {
+      !EncodeTensorMapAndRest(
+          SlicedPlan(kernel, problem.k, problem.m, problem.lda, kernel.tokens()), problem.a,
+          &params.activations, &params.activations_rest)) {
     return false;
   }
-  params.scale_a = problem.scale_a;
-  params.scale_b = problem.scale_b;
+  SetScales(problem, &params);
   params.d = problem.d;
   params.ldd = problem.ldd;
-  params.scale_a_row = problem.scale_a_row;
-  params.scale_a_block = problem.scale_a_block;
-  params.scale_b_column = problem.scale_b_column;
-  params.scale_b_block = problem.scale_b_block;
   params.m = problem.m;
   params.n = problem.n;
   params.k_blocks = k_blocks;
@@ -145,38 +131,19 @@ bool RebindSwap(const GemmOperands& operands, SwapLaunch* launch) {
          ReplaceTensorMapAddress(&params.activations_rest, operands.a);
 }
 
-cudaError_t LoadSwap(const SwapKernel& kernel) {
-  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kSmemPerCta);
-}
+cudaError_t LoadSwap(const SwapKernel& kernel) { return LoadKernel(kernel.function, kSmemPerCta); }
 
 cudaError_t LaunchSwap(const SwapLaunch& launch, cudaStream_t stream) {
-  cudaLaunchAttribute attributes[2];
-  unsigned count = 0;
-  if (launch.splits > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim.x = static_cast<unsigned>(launch.splits);
-    attributes[count].val.clusterDim.y = 1;
-    attributes[count].val.clusterDim.z = 1;
-    ++count;
-  }
-  if (launch.params.early_weights != 0) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count].val.programmaticStreamSerializationAllowed = 1;
-    ++count;
-  }
-  cudaLaunchConfig_t config{};
   // Token tiles that share weights are neighbours in launch order, so the weights leave DRAM once.
-  config.gridDim =
-      dim3(static_cast<unsigned>(launch.splits), static_cast<unsigned>(launch.token_tiles),
-           static_cast<unsigned>(launch.row_tiles));
-  config.blockDim = dim3(static_cast<unsigned>(launch.kernel->threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(launch.smem_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
-  void* arguments[] = {const_cast<SwapParams*>(&launch.params)};
-  return cudaLaunchKernelExC(&config, launch.kernel->function, arguments);
+  return LaunchKernel(
+      launch.kernel->function,
+      {.grid = dim3(static_cast<unsigned>(launch.splits), static_cast<unsigned>(launch.token_tiles),
+                    static_cast<unsigned>(launch.row_tiles)),
+       .block = dim3(static_cast<unsigned>(launch.kernel->threads)),
+       .smem_bytes = launch.smem_bytes,
+       .cluster_size = launch.splits,
+       .pdl = launch.params.early_weights != 0},
+      &launch.params, stream);
 }
 
 }  // namespace culet::sm90
