@@ -55,8 +55,9 @@ class Block {
 
  private:
   static void Enter();
-  void SwitchTo(std::size_t fiber);
-  void Leave(bool for_good);
+  // Apart: what is inlined into the caller of _setjmp may be lost.
+  [[gnu::noinline]] void SwitchTo(std::size_t fiber);
+  [[gnu::noinline]] void Leave(bool for_good);
   bool ReleaseWarps();
   bool ReleaseBlock();
   std::string Stuck() const;

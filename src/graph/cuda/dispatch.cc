@@ -7,6 +7,7 @@
 
 #include "base/device_scope.h"
 #include "cuda/error.h"
+#include "graph/cuda/experts.h"
 #include "graph/cuda/product.h"
 #include "kernels/cuda_ops/ops.h"
 
@@ -72,7 +73,8 @@ class CudaDispatch final : public KernelDispatch {
         }
         return ok(IsValue(node.type) && IsValue(type_of(0)) && IsStored(type_of(1)));
       case TensorOp::kExperts:
-        return Feasibility::Refuse("the CUDA dispatch has no such kernel yet");
+        if (!IsValue(node.type) || !IsValue(type_of(0)) || !IsValue(type_of(1))) return refusal;
+        return PreparedExperts::Supports(node);
       case TensorOp::kMulMat:
         return Product(node, type_of(0), refusal);
       default:
@@ -86,6 +88,8 @@ class CudaDispatch final : public KernelDispatch {
     switch (node.op) {
       case TensorOp::kMulMat:
         return PreparedProduct::Create(gemm_, memory_, options_, graph, id);
+      case TensorOp::kExperts:
+        return PreparedExperts::Create(memory_, graph, id);
       case TensorOp::kRope:
         return PrepareRope(node.params.rope);
       case TensorOp::kAttention: {
@@ -105,6 +109,8 @@ class CudaDispatch final : public KernelDispatch {
     switch (node.op) {
       case TensorOp::kMulMat:
         return static_cast<const PreparedProduct*>(prepared)->workspace_bytes();
+      case TensorOp::kExperts:
+        return static_cast<const PreparedExperts*>(prepared)->workspace_bytes();
       case TensorOp::kAttention:
         return AttentionWorkspace(node.params.attention, node.shape.rows,
                                   static_cast<const PreparedAttention*>(prepared)->splits);
@@ -243,6 +249,12 @@ class CudaDispatch final : public KernelDispatch {
     args.rows = m;
     args.cols = node.shape.cols;
     return Launched(MoveRows(args, stream()));
+  }
+
+  Status dispatch_experts(const TensorNode&, DevicePtr input, DevicePtr router_logits,
+                          DevicePtr output, std::uint32_t) override {
+    return Prepared<PreparedExperts>().Launch(input, router_logits, output, current().workspace,
+                                              stream());
   }
 
   Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,

@@ -1,6 +1,7 @@
 // ArgMax in two stages: blocks over slices of the rows, then a block a row over its slices.
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
+#include "kernels/cuda_ops/order.cuh"
 #include "kernels/cuda_ops/values.cuh"
 
 namespace culet::cuda_ops {
@@ -10,25 +11,10 @@ constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 constexpr std::int64_t kSlice = kThreads * 8 * 2;  // elements; two vectors a thread
 
-// Larger for larger values, for NaN largest, for a lower index among equals: the greatest key is
-// the answer in whatever order keys meet. Never 0.
-__device__ __forceinline__ std::uint64_t KeyOf(float value, std::uint32_t index) {
-  const std::uint32_t bits = __float_as_uint(value + 0.0f);  // -0 equals 0
-  const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
-  const std::uint32_t order = nan                         ? 0xFFFFFFFFu
-                              : (bits & 0x80000000u) != 0 ? ~bits
-                                                          : bits | 0x80000000u;
-  return std::uint64_t{order} << 32 | (0xFFFFFFFFu - index);
-}
-
 // In thread 0.
 __device__ __forceinline__ std::uint64_t LargestOfBlock(std::uint64_t key) {
   __shared__ std::uint64_t warps[kThreads / kWarp];
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const std::uint64_t other = __shfl_xor_sync(kAllLanes, key, offset);
-    key = other > key ? other : key;
-  }
+  key = LargestOfWarp(key);
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = key;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -38,10 +24,6 @@ __device__ __forceinline__ std::uint64_t LargestOfBlock(std::uint64_t key) {
     }
   }
   return key;
-}
-
-__device__ __forceinline__ std::int32_t IndexOf(std::uint64_t key) {
-  return static_cast<std::int32_t>(0xFFFFFFFFu - static_cast<std::uint32_t>(key));
 }
 
 // `keys`: (rows, slices), null where a row is one slice and `out` gets the index.

@@ -86,6 +86,44 @@ struct RopeArgs {
 };
 cudaError_t Rope(const RopeArgs& args, cudaStream_t stream);
 
+// -- Routed experts (experts.cu) ------------------------------------------------------------------
+
+/// The `active` largest of each row's softmax, largest first, the first of equals first: `ids` and
+/// `shares` (rows, active). `renormalize` divides the shares by their sum. A row with a NaN has NaN
+/// shares.
+cudaError_t Route(const void* logits, DataType type, std::int64_t rows, int experts, int active,
+                  bool renormalize, std::int32_t* ids, float* shares, cudaStream_t stream);
+
+/// Weights of one expert on the device, with scales of blocks where they are E4M3.
+struct ExpertPointers {
+  const void *gate = nullptr, *up = nullptr, *down = nullptr;
+  const float *gate_scales = nullptr, *up_scales = nullptr, *down_scales = nullptr;
+};
+
+/// Inputs are FP32 or, with E4M3 weights, E4M3 with scales of 128 elements of a row, as
+/// QuantizeRows makes them.
+struct ExpertsArgs {
+  const ExpertPointers* experts = nullptr;  ///< on the device
+  DataType weight_type = DataType::kNull;
+  int group = 0;                      ///< of weights with scales, a multiple of 8
+  const std::int32_t* ids = nullptr;  ///< (rows, active), of Route
+  const float* shares = nullptr;      ///< (rows, active)
+  const void* x = nullptr;            ///< (rows, hidden)
+  const float* x_scales = nullptr;
+  float* inner = nullptr;            ///< (rows * active, width): what ExpertsIn makes
+  const void* inner_read = nullptr;  ///< `inner`, or its E4M3: what ExpertsOut reads
+  const float* inner_scales = nullptr;
+  void* out = nullptr;  ///< (rows, hidden)
+  DataType out_type = DataType::kNull;
+  std::int64_t rows = 0, hidden = 0, width = 0;
+  int active = 0;
+  bool wide_in = false, wide_out = false;  ///< rows of hidden, of width in whole aligned vectors
+};
+/// silu(gate x) * (up x) of every row and chosen expert.
+cudaError_t ExpertsIn(const ExpertsArgs& args, cudaStream_t stream);
+/// The sum over a row's experts of share * (down inner).
+cudaError_t ExpertsOut(const ExpertsArgs& args, cudaStream_t stream);
+
 // -- Attention (attention.cu) ---------------------------------------------------------------------
 
 /// As the graph's Attention; null pointers: inputs that the node does not have. q, out: float32 or

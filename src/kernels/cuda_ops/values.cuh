@@ -1,8 +1,9 @@
-// Elements of float32, bfloat16 and float16 in vectors, computed on in FP32; sums of a warp.
+// Elements in vectors, computed on in FP32; sums of a warp.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 #include <limits>
@@ -15,6 +16,7 @@ inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 __device__ __forceinline__ float ToFloat(float value) { return value; }
 __device__ __forceinline__ float ToFloat(__nv_bfloat16 value) { return __bfloat162float(value); }
 __device__ __forceinline__ float ToFloat(__half value) { return __half2float(value); }
+__device__ __forceinline__ float ToFloat(__nv_fp8_e4m3 value) { return static_cast<float>(value); }
 
 __device__ __forceinline__ void Round(float value, float* to) { *to = value; }
 __device__ __forceinline__ void Round(float value, __nv_bfloat16* to) {

@@ -1,0 +1,146 @@
+// Whole models on the CUDA dispatch against outputs that this library had no part in
+// (tests/goldens, and the fixtures where they are there): a prompt, the same in pieces, greedy
+// tokens, a ragged batch.
+#pragma once
+
+#include <algorithm>
+#include <ostream>
+
+#include "cases.h"
+#include "culet/decoder.h"
+#include "tests/decoder_fixture.h"
+
+namespace culet {
+
+struct ModelCase {
+  const char* name;
+  bool own = false;  // one of the repository's
+  double tolerance = 1e-5;
+  double rounded = 2e-2;  // where products round their inputs to 16 bits
+};
+
+// For tests' names and messages.
+inline std::ostream& operator<<(std::ostream& out, const ModelCase& c) { return out << c.name; }
+
+constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
+                                     {.name = "llama3-scaled-tied"},
+                                     {.name = "qwen2-bias-tied"},
+                                     {.name = "qwen3-qknorm"},
+                                     // A router's near tie chooses another expert.
+                                     {.name = "qwen3-moe", .rounded = 4e-2},
+                                     {.name = "qwen3-fp8", .tolerance = 1e-4},
+                                     {.name = "llama-biases-llama3-tied", .own = true},
+                                     {.name = "llama-linear", .own = true},
+                                     {.name = "mistral-window", .own = true},
+                                     {.name = "mixtral-shards", .own = true},
+                                     {.name = "qwen2-some-windows", .own = true},
+                                     {.name = "qwen3-yarn", .own = true},
+                                     {.name = "qwen3-moe-shares", .own = true},
+                                     {.name = "qwen3-moe-fp8", .own = true}};
+
+class CudaModels : public testing::TestWithParam<ModelCase> {
+ protected:
+  void SetUp() override {
+    const ModelCase& c = GetParam();
+    const std::string folder = c.own ? OwnGoldens(c.name) : FixtureFolder(c.name);
+    if (folder.empty()) GTEST_SKIP() << "no fixture " << c.name;
+    test_ = MakeTestDispatch({.round_product_inputs = false});
+    if (test_.dispatch == nullptr) GTEST_SKIP() << test_.reason;
+    auto goldens = ReadGoldens(folder);
+    ASSERT_TRUE(goldens.has_value()) << folder;
+    goldens_ = *std::move(goldens);
+    auto model = DecoderModel::Load(folder, test_.dispatch->memory());
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    model_ = std::make_unique<DecoderModel>(*std::move(model));
+  }
+
+  Session MakeSession(KernelDispatch& dispatch, const SessionOptions& options) {
+    auto session = Session::Create(*model_, dispatch, options);
+    EXPECT_TRUE(session.ok()) << session.status().ToString();
+    return *std::move(session);
+  }
+
+  void ExpectGoldens(const StepResult& result, double tolerance) {
+    ASSERT_EQ(result.logits.size(), goldens_.logits.size());
+    ASSERT_EQ(result.hidden.size(), goldens_.hidden.size());
+    EXPECT_LE(RelativeL2(result.logits.data(), goldens_.logits.data(), result.logits.size()),
+              tolerance);
+    EXPECT_LE(RelativeL2(result.hidden.data(), goldens_.hidden.data(), result.hidden.size()),
+              tolerance);
+  }
+
+  TestDispatch test_;
+  Goldens goldens_;
+  std::unique_ptr<DecoderModel> model_;
+};
+
+TEST_P(CudaModels, LogitsAndHiddenStates) {
+  Session session = MakeSession(*test_.dispatch, {.max_context = 64});
+  const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
+                                      {.all_logits = true, .hidden = true});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  ExpectGoldens(*result, GetParam().tolerance);
+}
+
+// Products that round their inputs to the weights' type, as a GPU does by default.
+TEST_P(CudaModels, RoundedInputs) {
+  const TestDispatch rounding = MakeTestDispatch({});
+  Session session = MakeSession(*rounding.dispatch, {.max_context = 64});
+  const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
+                                      {.all_logits = true, .hidden = true});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  ExpectGoldens(*result, GetParam().rounded);
+}
+
+// The prompt in pieces meets keys that earlier steps stored, across blocks of the cache.
+TEST_P(CudaModels, PromptInPieces) {
+  Session session =
+      MakeSession(*test_.dispatch, {.max_context = 64, .block_size = 4, .max_step_tokens = 7});
+  const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
+                                      {.all_logits = true, .hidden = true});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  ExpectGoldens(*result, GetParam().tolerance);
+}
+
+TEST_P(CudaModels, GreedyTokens) {
+  constexpr double kLeastMargin = 1e-3;
+  Session session = MakeSession(*test_.dispatch, {.max_context = 80});
+  const int sequence = *session.AddSequence();
+  auto result = session.Prefill(sequence, goldens_.input_ids);
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  for (std::size_t i = 0; i < goldens_.greedy_ids.size(); ++i) {
+    if (goldens_.greedy_margin[i] > kLeastMargin) {
+      EXPECT_EQ(result->next[0], goldens_.greedy_ids[i]) << "token " << i;
+    }
+    const SequenceTokens next{sequence, {&goldens_.greedy_ids[i], 1}};
+    result = session.Step({&next, 1});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+  }
+}
+
+// Two sequences of different lengths in one batch: each gives what it gives alone.
+TEST_P(CudaModels, RaggedBatch) {
+  const std::vector<std::int32_t>& ids = goldens_.input_ids;
+  const auto vocab = static_cast<std::size_t>(model_->config().vocab);
+  const std::size_t half = ids.size() / 2;
+  Session session =
+      MakeSession(*test_.dispatch, {.max_sequences = 2, .max_context = 64, .block_size = 4});
+  const int whole = *session.AddSequence(), other = *session.AddSequence();
+  const SequenceTokens first[] = {{other, {ids.data() + 3, half - 1}}, {whole, {ids.data(), half}}};
+  auto result = session.Step(first, {.logits = true});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  const SequenceTokens second[] = {{whole, {ids.data() + half, 1}},
+                                   {other, {ids.data(), half + 2}}};
+  result = session.Step(second, {.logits = true});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_LE(RelativeL2(result->logits.data(), goldens_.logits.data() + half * vocab, vocab),
+            GetParam().tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaModels, testing::ValuesIn(kModelCases), [](const auto& info) {
+  std::string name = info.param.name;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace culet
