@@ -419,8 +419,8 @@ typedef struct culet_model_options {
  * random weights a config.json or the folder of one. On the CPU weights stay in the files' mapping.
  * `options` may be null. The model must not outlive its engine.
  * Errors: NOT_FOUND and IO for files; DATA_LOSS for damaged ones; INVALID_ARGUMENT for an impossible
- * config or a tensor of the wrong shape; UNSUPPORTED for an unknown architecture, and for an engine
- * of a GPU; RESOURCE_EXHAUSTED. */
+ * config or a tensor of the wrong shape; UNSUPPORTED for an unknown architecture;
+ * RESOURCE_EXHAUSTED. */
 CULET_API culet_status culet_model_load(culet_engine* engine, const char* path,
                                         const culet_model_options* options, culet_model** model);
 
@@ -468,8 +468,8 @@ typedef struct culet_session_options {
   int32_t policy;          /* CULET_POLICY_*: where products' kernels come from */
   int32_t determinism;     /* CULET_DETERMINISM_* */
   int32_t reserved;        /* 0 */
-  const int32_t* stop;     /* once it is not 0, e.g. set by a signal handler or another thread, a step
-                              ends before its next node; null: never */
+  const int32_t* stop;     /* once it is not 0, e.g. set by a signal handler or another thread, a
+                              step ends before its next node; null: never */
   culet_gate gate;         /* null: none */
   void* gate_context;
   void* stream; /* a cudaStream_t for all copies and launches */
@@ -544,10 +544,11 @@ typedef struct culet_outputs {
 } culet_outputs;
 
 /* Runs the model over the new tokens; complete on return. `outputs` may be null.
- * Errors: INVALID_ARGUMENT for no tokens, a sequence twice, a token outside the vocabulary, more than
- * max_step_tokens; NOT_FOUND for a sequence; RESOURCE_EXHAUSTED beyond max_context or when the cache
- * is full; DATA_LOSS for a logit that is NaN, with the node that made it; FAILED_PRECONDITION when
- * `stop` or the gate ended it, or the gate called it. After an error the sequences are as before. */
+ * Errors: INVALID_ARGUMENT for no tokens, a sequence twice, a token outside the vocabulary, more
+ * than max_step_tokens; NOT_FOUND for a sequence; RESOURCE_EXHAUSTED beyond max_context or when the
+ * cache is full; UNSUPPORTED for what the device has no kernel for; DATA_LOSS for a logit that is
+ * NaN, with the node that made it; FAILED_PRECONDITION when `stop` or the gate ended it, or the gate
+ * called it. After an error the sequences are as before. */
 CULET_API culet_status culet_session_step(culet_session* session, const culet_batch* batch,
                                           const culet_outputs* outputs);
 

@@ -9,6 +9,7 @@
 #include "culet/decoder.h"
 #include "culet/dispatch_cache.h"
 #include "culet/gemm.h"
+#include "culet/kernel_dispatch.h"
 
 struct culet_engine {
   // Thread-safe as Gemm is; its own const says less than Gemm does.
@@ -17,7 +18,17 @@ struct culet_engine {
   std::string note;
 };
 
+namespace culet::capi {
+
+/// A model in the memory of a dispatch, which is there for that.
+struct LoadedModel {
+  std::unique_ptr<KernelDispatch> home;
+  DecoderModel model;
+};
+
+}  // namespace culet::capi
+
 struct culet_model {
   culet_engine* engine;
-  std::shared_ptr<const culet::DecoderModel> model;
+  std::shared_ptr<const culet::capi::LoadedModel> loaded;
 };

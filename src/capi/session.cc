@@ -27,7 +27,7 @@ using culet::capi::Read;
 using culet::capi::Write;
 
 struct culet_session {
-  std::shared_ptr<const culet::DecoderModel> model;
+  std::shared_ptr<const culet::capi::LoadedModel> loaded;
   std::unique_ptr<culet::KernelDispatch> dispatch;
   std::unique_ptr<Session> session;
   std::recursive_mutex mutex;  // the gate may ask for a sequence's length within a step
@@ -45,13 +45,23 @@ Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
-Result<DecoderModel> OpenModel(const char* path, const culet_model_options& options) {
-  if (options.random_weights == 0) return DecoderModel::Load(path, HostMemory());
+// The kernels of the engine's device.
+Result<std::unique_ptr<KernelDispatch>> DispatchOf(Gemm& gemm, DispatchPolicy policy,
+                                                   Determinism determinism) {
+  if (gemm.device().arch != 0) {
+    return MakeCudaDispatch(gemm, {.policy = policy, .determinism = determinism});
+  }
+  return MakeCpuDispatch(gemm, {.policy = policy, .determinism = determinism});
+}
+
+Result<DecoderModel> OpenModel(const char* path, const culet_model_options& options,
+                               DeviceMemory& memory) {
+  if (options.random_weights == 0) return DecoderModel::Load(path, memory);
   DataType type{};
   CULET_RETURN_IF_ERROR(ToEnum("options.random_weights", options.random_weights, type));
   const auto config = ReadDecoderConfig(path);
   if (!config.ok()) return config.status();
-  return DecoderModel::Random(*config, type, HostMemory(), options.seed);
+  return DecoderModel::Random(*config, type, memory, options.seed);
 }
 
 Result<SessionOptions> ToOptions(const culet_session_options& given) {
@@ -73,24 +83,28 @@ Result<SessionOptions> ToOptions(const culet_session_options& given) {
 
 Result<std::unique_ptr<KernelDispatch>> MakeDispatch(Gemm& gemm,
                                                      const culet_session_options& given) {
-  CpuDispatchOptions options;
-  CULET_RETURN_IF_ERROR(ToEnum("options.policy", given.policy, options.policy));
-  CULET_RETURN_IF_ERROR(ToEnum("options.determinism", given.determinism, options.determinism));
-  if (options.policy > DispatchPolicy::kReuse) {
+  DispatchPolicy policy{};
+  Determinism determinism{};
+  CULET_RETURN_IF_ERROR(ToEnum("options.policy", given.policy, policy));
+  CULET_RETURN_IF_ERROR(ToEnum("options.determinism", given.determinism, determinism));
+  if (policy > DispatchPolicy::kReuse) {
     return Invalid(fmt::format("options.policy is {}; use CULET_POLICY_*", given.policy));
   }
-  if (options.determinism > Determinism::kBatchInvariant) {
+  if (determinism > Determinism::kBatchInvariant) {
     return Invalid(
         fmt::format("options.determinism is {}; use CULET_DETERMINISM_*", given.determinism));
   }
-  switch (given.dispatch) {
-    case CULET_DISPATCH_KERNELS:
-      return MakeCpuDispatch(gemm, options);
-    case CULET_DISPATCH_REFERENCE:
-      return MakeReferenceDispatch();
-    default:
-      return Invalid(fmt::format("options.dispatch is {}; use CULET_DISPATCH_*", given.dispatch));
+  if (given.dispatch == CULET_DISPATCH_KERNELS) return DispatchOf(gemm, policy, determinism);
+  if (given.dispatch != CULET_DISPATCH_REFERENCE) {
+    return Invalid(fmt::format("options.dispatch is {}; use CULET_DISPATCH_*", given.dispatch));
   }
+  if (gemm.device().arch != 0) {
+    return Invalid(
+        fmt::format("options.dispatch is CULET_DISPATCH_REFERENCE, which computes on the CPU, and "
+                    "the engine is of {}; use an engine of \"cpu\"",
+                    gemm.device().name));
+  }
+  return MakeReferenceDispatch();
 }
 
 // Ends a step when the caller says so, by its flag or by its gate.
@@ -188,7 +202,7 @@ culet_status RunBatch(culet_session* session, const culet_batch* batch,
                                            .all_logits = to.all_logits != nullptr,
                                            .hidden = to.hidden != nullptr});
     if (!result.ok()) return result.status();
-    Deliver(*result, *parts, static_cast<std::size_t>(session->model->config().vocab), to);
+    Deliver(*result, *parts, static_cast<std::size_t>(session->loaded->model.config().vocab), to);
     return {};
   });
 }
@@ -205,16 +219,13 @@ culet_status culet_model_load(culet_engine* engine, const char* path,
     culet_model_options read{};
     if (options != nullptr) CULET_RETURN_IF_ERROR(Read("options", options, read));
     CULET_RETURN_IF_ERROR(culet::capi::CheckReserved("options", read.reserved == 0));
-    if (engine->gemm.device().arch != 0) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("models run on the CPU so far, and the engine is of {}; create one "
-                                "with the device \"cpu\"",
-                                engine->gemm.device().name));
-    }
-    auto opened = culet::capi::OpenModel(path, read);
+    auto home = culet::capi::DispatchOf(engine->gemm, {}, {});
+    if (!home.ok()) return home.status();
+    auto opened = culet::capi::OpenModel(path, read, (*home)->memory());
     if (!opened.ok()) return opened.status();
-    *model =
-        new culet_model{engine, std::make_shared<const culet::DecoderModel>(*std::move(opened))};
+    culet::capi::LoadedModel loaded{*std::move(home), *std::move(opened)};
+    *model = new culet_model{engine,
+                             std::make_shared<const culet::capi::LoadedModel>(std::move(loaded))};
     return {};
   });
 }
@@ -224,7 +235,7 @@ void culet_model_destroy(culet_model* model) { delete model; }
 culet_status culet_model_get_info(const culet_model* model, culet_model_info* info) {
   return Guarded([&]() -> Status {
     if (model == nullptr) return Null("model");
-    const culet::DecoderConfig& config = model->model->config();
+    const culet::DecoderConfig& config = model->loaded->model.config();
     culet_model_info out{};
     culet::capi::CopyText(config.architecture, out.architecture);
     culet::capi::CopyText(config.model_type, out.model_type);
@@ -236,8 +247,8 @@ culet_status culet_model_get_info(const culet_model* model, culet_model_info* in
     out.head_dim = config.head_dim;
     out.max_position = config.max_position;
     out.end_tokens = static_cast<std::int32_t>(config.eos_ids.size());
-    out.weight_bytes = static_cast<std::uint64_t>(model->model->weight_bytes());
-    out.bytes_a_token = static_cast<std::uint64_t>(model->model->bytes_a_token());
+    out.weight_bytes = static_cast<std::uint64_t>(model->loaded->model.weight_bytes());
+    out.bytes_a_token = static_cast<std::uint64_t>(model->loaded->model.bytes_a_token());
     return Write("info", out, info);
   });
 }
@@ -251,7 +262,7 @@ culet_status culet_model_end_tokens(const culet_model* model, int32_t* tokens, i
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("capacity is {}; give how many `tokens` holds", capacity));
     }
-    const std::vector<int>& ends = model->model->config().eos_ids;
+    const std::vector<int>& ends = model->loaded->model.config().eos_ids;
     std::copy_n(ends.begin(), std::min(ends.size(), static_cast<std::size_t>(capacity)), tokens);
     if (count != nullptr) *count = static_cast<std::int32_t>(ends.size());
     return {};
@@ -269,11 +280,11 @@ culet_status culet_session_create(const culet_model* model, const culet_session_
     const auto wanted = culet::capi::ToOptions(read);
     if (!wanted.ok()) return wanted.status();
     auto made = std::make_unique<culet_session>();
-    made->model = model->model;
+    made->loaded = model->loaded;
     auto dispatch = culet::capi::MakeDispatch(model->engine->gemm, read);
     if (!dispatch.ok()) return dispatch.status();
     made->dispatch = *std::move(dispatch);
-    auto inner = Session::Create(*made->model, *made->dispatch, *wanted);
+    auto inner = Session::Create(made->loaded->model, *made->dispatch, *wanted);
     if (!inner.ok()) return inner.status();
     made->session = std::make_unique<Session>(*std::move(inner));
     made->session->SetGate(culet::capi::MakeGate(read));
