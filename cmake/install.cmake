@@ -24,7 +24,9 @@ endif()
 
 install(TARGETS culet EXPORT culet_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS culet_shared EXPORT culet_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS culet_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(CULET_CLI)
+  install(TARGETS culet_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 install(DIRECTORY include/culet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # CMake itself strips no archives.
 install(CODE "
@@ -61,21 +63,23 @@ foreach(name IN ITEMS culet culet-cxx)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
-# The package's machine may lack the libraries that distributions call fmt and highway; libculet.so
-# and the CLI find these copies beside themselves.
-set_property(TARGET culet_cli PROPERTY INSTALL_RPATH "$ORIGIN")
-install(TARGETS culet_shared COMPONENT wheel EXCLUDE_FROM_ALL
-  LIBRARY DESTINATION culet NAMELINK_SKIP)
-install(TARGETS culet_cli COMPONENT wheel EXCLUDE_FROM_ALL RUNTIME DESTINATION culet)
-install(CODE [[
-  file(GET_RUNTIME_DEPENDENCIES LIBRARIES "$<TARGET_FILE:culet_shared>"
-    EXECUTABLES "$<TARGET_FILE:culet_cli>" RESOLVED_DEPENDENCIES_VAR carried
-    PRE_INCLUDE_REGEXES "^libfmt[.]" "^libhwy[.]" PRE_EXCLUDE_REGEXES ".")
-  foreach(library IN LISTS carried)
-    get_filename_component(soname "${library}" NAME)
-    file(REAL_PATH "${library}" file)
-    file(COPY_FILE "${file}" "${CMAKE_INSTALL_PREFIX}/culet/${soname}")
-  endforeach()
-]] COMPONENT wheel EXCLUDE_FROM_ALL)
+if(CULET_CLI)
+  # The package's machine may lack the libraries that distributions call fmt and highway; libculet.so
+  # and the CLI find these copies beside themselves.
+  set_property(TARGET culet_cli PROPERTY INSTALL_RPATH "$ORIGIN")
+  install(TARGETS culet_shared COMPONENT wheel EXCLUDE_FROM_ALL
+    LIBRARY DESTINATION culet NAMELINK_SKIP)
+  install(TARGETS culet_cli COMPONENT wheel EXCLUDE_FROM_ALL RUNTIME DESTINATION culet)
+  install(CODE [[
+    file(GET_RUNTIME_DEPENDENCIES LIBRARIES "$<TARGET_FILE:culet_shared>"
+      EXECUTABLES "$<TARGET_FILE:culet_cli>" RESOLVED_DEPENDENCIES_VAR carried
+      PRE_INCLUDE_REGEXES "^libfmt[.]" "^libhwy[.]" PRE_EXCLUDE_REGEXES ".")
+    foreach(library IN LISTS carried)
+      get_filename_component(soname "${library}" NAME)
+      file(REAL_PATH "${library}" file)
+      file(COPY_FILE "${file}" "${CMAKE_INSTALL_PREFIX}/culet/${soname}")
+    endforeach()
+  ]] COMPONENT wheel EXCLUDE_FROM_ALL)
+endif()
 
 include(cmake/licenses.cmake)

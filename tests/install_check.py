@@ -2,7 +2,7 @@
 """Uses an installation of the build as other projects would: find_package from C and from C++ whose
 compiler's own standard is older, pkg-config, and no CUDA toolkit, also where
 culet was built with one. Nothing but Debug builds is installed with debug
-information."""
+information. Uses the checkout by add_subdirectory, too."""
 
 import argparse
 import os
@@ -83,6 +83,48 @@ def use_by_cmake(installation, folder, name):
         or run(folder / "build/main"))
 
 
+SUBDIRECTORY_PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C CXX)
+add_subdirectory({source} culet)
+foreach(target IN ITEMS culet_cli example_quickstart capi_session_test)
+  if(TARGET ${{target}})
+    message(FATAL_ERROR "a user of the library gets ${{target}}, too")
+  endif()
+endforeach()
+add_executable(main_c main.c)
+target_link_libraries(main_c PRIVATE culet::shared)
+add_executable(main_cxx main.cc)
+target_link_libraries(main_cxx PRIVATE culet::culet)
+"""
+
+
+def use_by_subdirectory(installation, source, folder):
+    """add_subdirectory of the checkout. For the time it takes, this build's libraries stand in the
+    place of the user's own."""
+    folder = folder / "subdirectory"
+    folder.mkdir()
+    (folder / "main.c").write_text(C_PROGRAM)
+    (folder / "main.cc").write_text(CXX_PROGRAM)
+    (folder / "CMakeLists.txt").write_text(SUBDIRECTORY_PROJECT.format(source=source))
+    cmake, built = installation.cache["CMAKE_COMMAND"], folder / "build"
+    cuda = ["-DCULET_CUDA=OFF"]
+    if compiler := installation.cache.get("CMAKE_CUDA_COMPILER"):
+        cuda = ["-DCULET_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={compiler}"]
+    flags = [f"-DCMAKE_{language}_FLAGS={installation.flags}" for language in ("C", "CXX")]
+    fault = run(cmake, "-G", "Unix Makefiles", "-S", folder, "-B", built, *cuda, *flags,
+                f"-DCMAKE_CXX_COMPILER={installation.tool('CXX')}",
+                "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON")
+    if fault:
+        return fault
+    for name in ("libculet.a", "libculet.so.0", "libculet.so"):
+        shutil.copy2(installation.build / name, built / "culet" / name, follow_symlinks=False)
+    for name in ("main_c", "main_cxx"):
+        # /fast: what it depends on is there.
+        if fault := run(cmake, "--build", built, "--target", f"{name}/fast") or run(built / name):
+            return fault
+    return None
+
+
 def use_by_pkg_config(installation, folder, library, compiler, file, program):
     folder = folder / library
     folder.mkdir()
@@ -126,6 +168,7 @@ def check(source, build, folder):
     uses = (("culet", "cc", "main.c", C_PROGRAM),
             ("culet-cxx", installation.tool("CXX"), "main.cc", CXX_PROGRAM))
     faults += [use_by_pkg_config(installation, folder, *use) for use in uses]
+    faults.append(use_by_subdirectory(installation, source, folder))
     faults += check_moved(installation, folder)
     faults += check_missing_package(installation, source, folder)
     return [fault for fault in faults if fault]
