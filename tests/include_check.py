@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-CODE = {".h", ".cc", ".cu", ".cuh", ".def"}
+CODE = {".h", ".hpp", ".cc", ".cu", ".cuh", ".def"}
 TEXT = CODE | {".py", ".cmake", ".txt", ".md", ".json", ".sh", ".yml", ".toml", ""}
 MAX_LINES = 700
 

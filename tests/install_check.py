@@ -30,9 +30,21 @@ int main() {
   return static_cast<int>(gemm->device().arch);
 }
 """
+WRAPPER_PROGRAM = """#include <cstdio>
+#include "culet/culet.hpp"
+int main() {
+  try {
+    return static_cast<int>(culet::c::Engine("cpu", "off").device().arch);
+  } catch (const culet::c::Error& error) {
+    return std::puts(error.what()), 1;
+  }
+}
+"""
 # Of the packages that C needs none of, fmt and hwy.
 PROJECTS = {
     "c": ("C", "main.c", C_PROGRAM, "shared", "COMPONENTS shared", ("fmt", "hwy", "CUDAToolkit")),
+    "wrapper": ("CXX", "main.cc", WRAPPER_PROGRAM, "shared", "COMPONENTS shared",
+                ("fmt", "hwy", "CUDAToolkit")),
     "cxx": ("CXX", "main.cc", CXX_PROGRAM, "culet", "", ("nlohmann_json", "CUDAToolkit")),
 }
 
