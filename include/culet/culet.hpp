@@ -156,6 +156,11 @@ class Engine {
   /// Merges the measured choices into the engine's own cache file, or into that of `path`.
   void Save() const { Check(culet_engine_save(get(), nullptr)); }
   void Save(const std::string& path) const { Check(culet_engine_save(get(), path.c_str())); }
+  /// Whether Save could write.
+  void CheckSave() const { Check(culet_engine_check_save(get(), nullptr)); }
+  void CheckSave(const std::string& path) const {
+    Check(culet_engine_check_save(get(), path.c_str()));
+  }
   CacheReport Load(const std::string& path) const {
     CacheReport report;
     Check(culet_engine_load(get(), path.c_str(), &report));

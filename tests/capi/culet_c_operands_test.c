@@ -311,6 +311,10 @@ static void TestCacheFiles(culet_engine* engine) {
   CHECK(mkdtemp(folder) != NULL);
   snprintf(path, sizeof path, "%s/cache.jsonl", folder);
   CHECK_FAILS(culet_engine_load(engine, path, &report), CULET_NOT_FOUND, path);
+  CHECK(culet_engine_check_save(engine, path) == CULET_OK);
+  CHECK(culet_engine_check_save(engine, NULL) == CULET_OK); /* "off" */
+  CHECK_FAILS(culet_engine_check_save(NULL, path), CULET_INVALID_ARGUMENT, "engine");
+  CHECK_FAILS(culet_engine_check_save(engine, "/dev/null/cache"), CULET_IO, "/dev/null/cache");
   CHECK(culet_tune(engine, &problem, NULL, NULL) == CULET_OK);
   CHECK(culet_engine_save(engine, path) == CULET_OK);
   CHECK(culet_engine_create(NULL, &next) == CULET_OK);
@@ -328,6 +332,7 @@ static void TestCacheFiles(culet_engine* engine) {
   fputs("not a cache\n", file);
   fclose(file);
   CHECK_FAILS(culet_engine_load(engine, path, &report), CULET_DATA_LOSS, path);
+  CHECK_FAILS(culet_engine_check_save(engine, path), CULET_DATA_LOSS, path);
   CHECK_FAILS(culet_engine_load(engine, NULL, &report), CULET_INVALID_ARGUMENT, "path");
   culet_engine_destroy(next);
   unlink(path);

@@ -408,12 +408,6 @@ static void TestCacheFile(culet_engine* engine) {
   snprintf(path, sizeof path, "%s/cache.jsonl", folder);
 
   CHECK(culet_tune(engine, &problem, NULL, NULL) == CULET_OK);
-#ifndef CULET_TEST_OLDEST /* whose header lacks this function */
-  CHECK(culet_engine_check_save(engine, path) == CULET_OK);
-  CHECK(culet_engine_check_save(engine, NULL) == CULET_OK); /* "off" */
-  CHECK_FAILS(culet_engine_check_save(NULL, path), CULET_INVALID_ARGUMENT, "engine");
-  CHECK_FAILS(culet_engine_check_save(engine, "/dev/null/cache"), CULET_IO, "/dev/null/cache");
-#endif
   CHECK(culet_engine_save(engine, path) == CULET_OK);
   options.cache_path = path;
   CHECK(culet_engine_create(&options, &next) == CULET_OK);
@@ -430,9 +424,6 @@ static void TestCacheFile(culet_engine* engine) {
   CHECK(culet_engine_create(&options, &next) == CULET_OK);
   CHECK(strcmp(culet_engine_cache_note(next), "") != 0);
   CHECK_FAILS(culet_engine_save(engine, path), CULET_DATA_LOSS, path);
-#ifndef CULET_TEST_OLDEST
-  CHECK_FAILS(culet_engine_check_save(engine, path), CULET_DATA_LOSS, path);
-#endif
   culet_engine_destroy(next);
   CHECK(culet_engine_save(engine, NULL) == CULET_OK); /* opened without a file: nothing to write */
   unlink(path);

@@ -116,6 +116,8 @@ void TestTuning(const Engine& engine, const std::string& file) {
   CHECK(engine.DescribeJson(problem).find("\"m\":3,") != std::string::npos);
   CHECK(engine.KernelsJson().find(choice.kernel) != std::string::npos);
   engine.Save();  // "off": nothing
+  engine.CheckSave();
+  engine.CheckSave(file);
   engine.Save(file);
   const Engine other("cpu", "off", "own");
   CHECK(other.Load(file).damaged == 0);
