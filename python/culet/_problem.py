@@ -28,10 +28,11 @@ class Form(NamedTuple):
     outputs: tuple
     rows: bool   # rows of a, b and d must be contiguous
     block: bool  # scales are of blocks, whatever else their shapes could mean
+    sm_budget: int = 0  # multiprocessors, or threads, to use at most; 0: all
 
 
-FP8_BLOCK = Form(("a's values", "a's scales", "b's values", "b's scales", "d", "", "", ""),
-                 (_MATRIX,) * 8, (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block=True)
+FP8_BLOCK = Form(("a's values", "a's scales", "b's values", "b's scales", "d", "c", "bias", ""),
+                 (_MATRIX,) * 6 + (_VECTOR, _MATRIX), (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block=True)
 ANY = Form(("a", "a_scale", "b", "b_scale", "out", "c", "bias", "out_scale"),
            (_MATRICES, _SCALES, _MATRICES, _SCALES, _MATRICES, _MATRICES, _VECTOR, _MATRICES),
            (FLOAT8_E4M3, BFLOAT16, FLOAT16, FLOAT32), (BFLOAT16, FLOAT16, FLOAT32),
@@ -47,6 +48,7 @@ class Kind(NamedTuple):
     accumulate: str
     reads_c: bool
     epilogue: str
+    sm_budget: int
 
 
 def operands(form, values):
@@ -194,7 +196,7 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
         b=weight(names[2], b, types[2], form.rows),
         d=matrix(names[4], d, types[4], form.rows),
         A=a.pointer, B=b.pointer, D=d.pointer,
-        accumulate=_ACCUMULATE[accumulate], pdl=int(pdl))
+        accumulate=_ACCUMULATE[accumulate], pdl=int(pdl), sm_budget=form.sm_budget)
     if u is not None:
         made.u, made.U = _scale_matrix(names[1], u, pair[0], types[1], a, False), u.pointer
         made.quant_a, made.group_a = (QUANT_K, GROUP) if pair[0] == "block" else (pair[0], 0)
@@ -239,7 +241,8 @@ def plan(form, key, values, beta, accumulate, pdl, epilogue=None):
         stream = sys.modules["torch"].cuda.current_stream(place).cuda_stream
     owner = engine(place)
     kind = Kind(place, tuple(x and (x.dtype, x.shape, x.strides) for x in found),
-                tuple(x and x.pointer & 15 for x in found), accumulate, bool(beta), epilogue)
+                tuple(x and x.pointer & 15 for x in found), accumulate, bool(beta), epilogue,
+                form.sm_budget)
     if autotune.running and (tuner := autotune.of_this_thread()) is not None:
         tuner.tune(owner, kind, made, stream)
     new = Plan(owner, made, kind)

@@ -1,0 +1,74 @@
+"""culet's products as torch operators with fake implementations, so that torch.compile traces through
+them: torch.ops.culet.gemm and torch.ops.culet.fp8_gemm_nt. Importing this module, which culet.nn
+does, registers them; inside torch.compile they stand in for culet.gemm.
+
+Eager code calls culet.gemm itself, which costs less than the way through torch's dispatcher."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from culet._call import call
+from culet._gemm import gemm
+from culet._library import InvalidArgument
+from culet._problem import FP8_BLOCK
+
+_LIBRARY = torch.library.Library("culet", "DEF")  # the registration lives as long as this
+_LIBRARY.define(
+    "gemm(Tensor a, Tensor b, Tensor? a_scale=None, Tensor? b_scale=None, Tensor? bias=None, "
+    "ScalarType? out_dtype=None, str accumulate='precise', bool pdl=False) -> Tensor",
+    tags=(torch.Tag.needs_fixed_stride_order,))
+_LIBRARY.define(
+    "fp8_gemm_nt(Tensor a, Tensor a_scales, Tensor b, Tensor b_scales, Tensor? bias=None, "
+    "ScalarType? out_dtype=None, bool pdl=False) -> Tensor",
+    tags=(torch.Tag.needs_fixed_stride_order,))
+
+
+def _output(a: Tensor, b: Tensor, out_dtype: Optional[torch.dtype]) -> Tensor:
+    if out_dtype is None:
+        out_dtype = torch.bfloat16 if a.dtype == torch.float8_e4m3fn else a.dtype
+    return a.new_empty((a.shape[0], b.shape[0]), dtype=out_dtype)
+
+
+def _gemm(a, b, a_scale=None, b_scale=None, bias=None, out_dtype=None, accumulate="precise",
+          pdl=False):
+    return gemm(a, b, _output(a, b, out_dtype), a_scale=a_scale, b_scale=b_scale, bias=bias,
+                accumulate=accumulate, pdl=pdl)
+
+
+def block_gemm(a: Tensor, a_scales: Tensor, b: Tensor, b_scales: Tensor,
+               bias: Optional[Tensor] = None, out_dtype: Optional[torch.dtype] = None,
+               pdl: bool = False) -> Tensor:
+    """(a_scales . a) (b_scales . b)^T + bias as a new tensor.
+
+    Shapes: a (M, K), a_scales (M, ceil(K / 128)), b (N, K), b_scales (ceil(N / 128),
+    ceil(K / 128)), bias (N,), result (M, N). Types: as culet.fp8_gemm_nt."""
+    out = _output(a, b, out_dtype)
+    call(FP8_BLOCK, a, a_scales, b, b_scales, out, None, bias, 1.0, 0.0, "precise", pdl)
+    return out
+
+
+def _check(a: Tensor, b: Tensor) -> None:
+    if a.dim() != 2 or b.dim() != 2:
+        raise InvalidArgument(f"a and b have {a.dim()} and {b.dim()} axes; give matrices")
+    torch._check(a.shape[1] == b.shape[1], lambda: (
+        f"b has the shape {tuple(b.shape)}, but a is {tuple(a.shape)}: both need as many columns"))
+
+
+def _fake_gemm(a, b, a_scale=None, b_scale=None, bias=None, out_dtype=None, accumulate="precise",
+               pdl=False):
+    _check(a, b)
+    return _output(a, b, out_dtype)
+
+
+def _fake_block(a, a_scales, b, b_scales, bias=None, out_dtype=None, pdl=False):
+    _check(a, b)
+    return _output(a, b, out_dtype)
+
+
+for _key in ("CPU", "CUDA"):
+    _LIBRARY.impl("gemm", _gemm, _key)
+    _LIBRARY.impl("fp8_gemm_nt", block_gemm, _key)
+torch.library.register_fake("culet::gemm", _fake_gemm, lib=_LIBRARY)
+torch.library.register_fake("culet::fp8_gemm_nt", _fake_block, lib=_LIBRARY)

@@ -1,0 +1,246 @@
+"""DeepGEMM's names, argument conventions and layouts for SM90, on culet's kernels: a program changes
+`import deep_gemm` into `import culet.deep_gemm as deep_gemm`.
+
+The products accept any M, N and K and any stride of rows, on the GPU and, for the tests of a program, on
+the CPU. Nothing is compiled at run time. What culet cannot do is there by name and raises
+NotImplementedError with the reason."""
+
+import operator
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from culet._call import call
+from culet._library import BFLOAT16, FLOAT32, InvalidArgument
+from culet._operand import flag
+from culet._problem import ANY, FP8_BLOCK
+from culet.deep_gemm import testing, utils
+from culet.deep_gemm._missing import missing
+from culet.deep_gemm.testing import calc_diff
+from culet.deep_gemm.utils import (
+    align, ceil_div, get_col_major_tma_aligned_tensor, get_m_alignment_for_contiguous_layout,
+    get_mk_alignment_for_contiguous_layout, get_mn_major_tma_aligned_tensor, get_tma_aligned_size,
+    per_block_cast_to_fp8, per_channel_cast_to_fp8, per_custom_dims_cast_to_fp8,
+    per_token_cast_to_fp8)
+
+__all__ = [
+    "align", "bf16_gemm_nn", "bf16_gemm_nt", "bf16_gemm_tn", "bf16_gemm_tt", "calc_diff", "ceil_div",
+    "fp8_gemm_nn", "fp8_gemm_nt", "fp8_gemm_tn", "fp8_gemm_tt", "gemm_fp8_fp8_bf16_nt",
+    "get_col_major_tma_aligned_tensor", "get_m_alignment_for_contiguous_layout",
+    "get_mk_alignment_for_contiguous_layout", "get_mn_major_tma_aligned_tensor", "get_num_sms",
+    "get_pdl", "get_tc_util", "get_tma_aligned_size", "per_block_cast_to_fp8",
+    "per_channel_cast_to_fp8", "per_custom_dims_cast_to_fp8", "per_token_cast_to_fp8",
+    "set_ignore_compile_dims", "set_num_sms", "set_pdl", "set_tc_util", "testing",
+    "transform_sf_into_required_layout", "utils"]
+
+Scaled = Tuple[Tensor, Tensor]
+
+_NAMES = ("a", "a's scales", "b", "b's scales", "d", "c", "bias")
+_BF16 = ANY._replace(names=_NAMES, outputs=(BFLOAT16, FLOAT32), elements=(BFLOAT16,), block=False)
+_FP8 = FP8_BLOCK._replace(names=_NAMES)
+
+
+class _Settings:
+    """What the set_* functions set, for all threads."""
+
+    pdl = False
+    num_sms: Optional[int] = None  # None: all
+    fp8, bf16 = _FP8, _BF16        # with num_sms as their budget
+
+
+def fp8_gemm_nt(a: Scaled, b: Scaled, d: Tensor, c: Optional[Tensor] = None,
+                recipe: Optional[Tuple[int, int, int]] = None,
+                recipe_a: Optional[Tuple[int, int]] = None,
+                recipe_b: Optional[Tuple[int, int]] = None, compiled_dims: str = "nk",
+                disable_ue8m0_cast: bool = False, alpha: Optional[float] = None) -> None:
+    """d = (a's scales . a) (b's scales . b)^T + c.
+
+    a: values (M, K) E4M3 and scales (M, ceil(K / 128)) FP32, in either order, MN-major as
+    get_mn_major_tma_aligned_tensor leaves them or not: culet's kernels take both as they are.
+    b: values (N, K) and scales (ceil(N / 128), ceil(K / 128)). d (M, N): BF16 or FP32. c: of d's
+    shape and type, d itself to accumulate.
+    recipe: (1, 128, 128); recipe_a (1, 128) with recipe_b (128, 128). compiled_dims says nothing to
+    culet; disable_ue8m0_cast neither, whose scales are FP32 always. alpha: a factor of the product.
+    Raises NotImplementedError for another recipe and UE8M0 scales, culet.InvalidArgument for what is
+    wrong."""
+    (av, au), (bv, bu) = _pair("a", a), _pair("b", b)
+    if recipe is not None or recipe_a is not None or recipe_b is not None:
+        _check_recipe(recipe, recipe_a, recipe_b)
+    for name, scales in (("a's scales", au), ("b's scales", bu)):
+        if getattr(scales, "dtype", None) == torch.int32:
+            raise NotImplementedError(f"{name} are packed UE8M0, the layout of SM100; SM90's are float32")
+    _product(_Settings.fp8, av, au, bv, bu, d, c, alpha)
+
+
+def fp8_gemm_nn(a: Scaled, b: Scaled, d: Tensor, *args, **options) -> None:
+    """fp8_gemm_nt with b (K, N) and its scales (ceil(K / 128), ceil(N / 128)), each the transpose of
+    a matrix with contiguous rows: SM90's FP8 units read K-major operands alone."""
+    fp8_gemm_nt(a, _turned("b", b), d, *args, **options)
+
+
+def fp8_gemm_tn(a: Scaled, b: Scaled, d: Tensor, *args, **options) -> None:
+    """fp8_gemm_nt with a (K, M) and b (K, N); see fp8_gemm_nn."""
+    fp8_gemm_nt(_turned("a", a), _turned("b", b), d, *args, **options)
+
+
+def fp8_gemm_tt(a: Scaled, b: Scaled, d: Tensor, *args, **options) -> None:
+    """fp8_gemm_nt with a (K, M) and b (N, K); see fp8_gemm_nn."""
+    fp8_gemm_nt(_turned("a", a), b, d, *args, **options)
+
+
+fp8_fp4_gemm_nt, fp8_fp4_gemm_nn = fp8_gemm_nt, fp8_gemm_nn
+fp8_fp4_gemm_tn, fp8_fp4_gemm_tt = fp8_gemm_tn, fp8_gemm_tt
+
+
+def gemm_fp8_fp8_bf16_nt(lhs: Scaled, rhs: Scaled, out: Tensor) -> None:
+    """fp8_gemm_nt by its name in DeepGEMM 1."""
+    fp8_gemm_nt(lhs, rhs, out)
+
+
+def bf16_gemm_nt(a: Tensor, b: Tensor, d: Tensor, c: Optional[Tensor] = None,
+                 compiled_dims: str = "nk", alpha: Optional[float] = None) -> None:
+    """d = a b^T + c: a (M, K) and b (N, K) BF16, rows or columns contiguous; d (M, N) BF16 or FP32;
+    c of d's shape and type, d itself to accumulate. compiled_dims says nothing to culet."""
+    _product(_Settings.bf16, a, None, b, None, d, c, alpha)
+
+
+def bf16_gemm_nn(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
+    """bf16_gemm_nt with b (K, N)."""
+    bf16_gemm_nt(a, _transposed("b", b), d, *args, **options)
+
+
+def bf16_gemm_tn(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
+    """bf16_gemm_nt with a (K, M) and b (K, N)."""
+    bf16_gemm_nt(_transposed("a", a), _transposed("b", b), d, *args, **options)
+
+
+def bf16_gemm_tt(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
+    """bf16_gemm_nt with a (K, M) and b (N, K)."""
+    bf16_gemm_nt(_transposed("a", a), b, d, *args, **options)
+
+
+def _product(form, a, u, b, v, d, c, alpha) -> None:
+    if c is not None and getattr(c, "dtype", None) != getattr(d, "dtype", None):
+        raise InvalidArgument(f"c holds {getattr(c, 'dtype', type(c).__name__)} and d "
+                              f"{getattr(d, 'dtype', type(d).__name__)}; give both one type")
+    if isinstance(a, Tensor) and isinstance(d, Tensor) and a.dim() == 2 and not a.shape[1]:
+        d.copy_(c) if c is not None else d.zero_()  # the empty sum
+        return
+    added = None if c is None or c is d else c
+    call(form, a, u, b, v, d, added, None, 1.0 if alpha is None else float(alpha),
+         0.0 if c is None else 1.0, "precise", _Settings.pdl)
+
+
+def _pair(name, value):
+    try:
+        values, scales = value
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} is a {type(value).__name__}; give a pair (values, scales)"
+                              ) from None
+    return values, scales
+
+
+def _transposed(name: str, matrix: Tensor) -> Tensor:
+    if not isinstance(matrix, Tensor) or matrix.dim() != 2:
+        shown = tuple(matrix.shape) if isinstance(matrix, Tensor) else type(matrix).__name__
+        raise InvalidArgument(f"{name} is {shown}; give a torch tensor of two axes")
+    return matrix.t()
+
+
+def _turned(name: str, pair: Scaled) -> Scaled:
+    values, scales = _pair(name, pair)
+    return _transposed(name, values), _transposed(f"{name}'s scales", scales)
+
+
+def _check_recipe(recipe, recipe_a, recipe_b) -> None:
+    if recipe is not None and recipe_a is None and recipe_b is None:
+        given = tuple(recipe)
+    elif recipe is None and recipe_a is not None and recipe_b is not None:
+        given = tuple(recipe_a)[0], *tuple(recipe_b)
+        if tuple(recipe_a)[1:] != tuple(recipe_b)[1:]:
+            given = tuple(recipe_a), tuple(recipe_b)
+    else:
+        raise InvalidArgument(f"recipe is {recipe}, recipe_a {recipe_a} and recipe_b {recipe_b}; give "
+                              "recipe alone, or the two others")
+    if given != (1, 128, 128):
+        raise NotImplementedError(
+            f"the recipe {given}: culet has kernels for (1, 128, 128), a scale for 128 values of a row "
+            "of a and for 128 x 128 of b")
+
+
+def set_num_sms(new_num_sms: int) -> None:
+    """Products from now on use so many multiprocessors at most (on the CPU threads, where a kernel can
+    be held to them). Kernels that cannot keep to it do not compete."""
+    try:
+        count = operator.index(new_num_sms)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise InvalidArgument(f"new_num_sms is {new_num_sms!r}; give a number of at least 1")
+    if torch.cuda.is_available():
+        most = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+        if count > most:
+            raise InvalidArgument(f"new_num_sms is {count}; the device has {most}")
+        if count == most:
+            count = 0  # all: no budget
+    _Settings.num_sms = count or None
+    _Settings.fp8, _Settings.bf16 = (form._replace(sm_budget=count) for form in (_FP8, _BF16))
+
+
+def get_num_sms() -> int:
+    """What set_num_sms set, else the multiprocessors of the current device."""
+    if _Settings.num_sms is not None:
+        return _Settings.num_sms
+    if not torch.cuda.is_available():
+        raise RuntimeError("there is no CUDA device, and set_num_sms was not called")
+    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+
+
+def set_pdl(new_enable_pdl: bool) -> None:
+    """Whether products are launched as programmatic dependents. They may then read b before the kernel
+    in front of them has ended, so it must not write b."""
+    _Settings.pdl = flag("new_enable_pdl", new_enable_pdl)
+
+
+def get_pdl() -> bool:
+    """What set_pdl set."""
+    return _Settings.pdl
+
+
+def set_tc_util(new_tc_util: int) -> None:
+    """100, the whole of the tensor cores, is all there is: culet's kernels cannot be throttled."""
+    if new_tc_util != 100:
+        raise NotImplementedError(f"set_tc_util({new_tc_util!r}): culet's kernels cannot be throttled; "
+                                  "set_num_sms limits their multiprocessors")
+
+
+def get_tc_util() -> int:
+    """100: see set_tc_util."""
+    return 100
+
+
+def set_ignore_compile_dims(new_value: bool) -> None:
+    """Without effect: it is about what is compiled at run time, which nothing is."""
+    flag("new_value", new_value)
+
+
+def transform_sf_into_required_layout(sf: Tensor, mn: int, k: int, recipe, num_groups=None, is_sfa=None,
+                                      disable_ue8m0_cast: bool = False, psum_layout=None) -> Tensor:
+    """The scales of a, (mn, ceil(k / 128)), MN-major and aligned; those of b, (ceil(mn / 128),
+    ceil(k / 128)), as they are. recipe: (1, 128, 128) with is_sfa, or (1, 128), (128, 128)."""
+    recipe = tuple(recipe)
+    grains = (recipe[0 if is_sfa else 1], recipe[2]) if len(recipe) == 3 else recipe
+    if num_groups is not None or psum_layout is not None:
+        raise NotImplementedError("scales of groups: culet.deep_gemm has no grouped products yet")
+    if sf.dtype != torch.float32 or grains not in ((1, 128), (128, 128)):
+        raise NotImplementedError(f"scales of {sf.dtype} with the recipe {recipe}: SM90's are float32, "
+                                  "a scale for 1 x 128 or 128 x 128 values")
+    wanted = ceil_div(mn, grains[0]), ceil_div(k, grains[1])
+    if tuple(sf.shape) != wanted:
+        raise InvalidArgument(f"sf has the shape {tuple(sf.shape)}; it must be {wanted}")
+    return get_mn_major_tma_aligned_tensor(sf) if grains[0] == 1 else sf
+
+
+def __getattr__(name: str):
+    return missing(__name__, name)

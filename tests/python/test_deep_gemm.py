@@ -1,0 +1,196 @@
+"""culet.deep_gemm on CPU tensors: products in every form against FP64, layouts, quantisers, what is
+refused and why."""
+
+import unittest
+
+import culet
+
+try:
+    import torch
+    from culet import deep_gemm
+except ImportError as error:
+    raise unittest.SkipTest(f"no torch: {error}") from error
+
+
+def normal(*shape, seed=0, dtype=torch.bfloat16):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+class Problem:
+    """Quantised operands and the FP64 product of what they mean."""
+
+    def __init__(self, m, n, k, use_ue8m0=False):
+        self.a = deep_gemm.per_token_cast_to_fp8(normal(m, k), use_ue8m0)
+        self.b = deep_gemm.per_block_cast_to_fp8(normal(n, k, seed=1), use_ue8m0)
+        rows = self.a[1].double().repeat_interleave(128, 1)[:, :k]
+        blocks = self.b[1].double().repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, :k]
+        self.wanted = (self.a[0].double() * rows) @ (self.b[0].double() * blocks).T
+        self.d = torch.full((m, n), float("nan"), dtype=torch.bfloat16)
+
+
+def turned(pair):
+    return tuple(x.t() for x in pair)
+
+
+class Fp8(unittest.TestCase):
+    def near(self, found, wanted, bound=1e-5):
+        self.assertLess(float(deep_gemm.calc_diff(found, wanted)), bound)
+
+    def test_forms(self):
+        for shape in ((4, 130, 200), (128, 256, 512), (1, 1, 1)):
+            p = Problem(*shape)
+            for call, a, b in (("nt", p.a, p.b), ("nn", p.a, turned(p.b)),
+                               ("tn", turned(p.a), turned(p.b)), ("tt", turned(p.a), p.b)):
+                with self.subTest(shape=shape, form=call):
+                    p.d.fill_(float("nan"))
+                    self.assertIsNone(getattr(deep_gemm, f"fp8_gemm_{call}")(a, b, p.d))
+                    self.near(p.d, p.wanted)
+
+    def test_layouts_and_options(self):
+        p = Problem(6, 130, 384)
+        aligned = deep_gemm.get_mn_major_tma_aligned_tensor(p.a[1])
+        for options in ({}, {"recipe": (1, 128, 128)}, {"recipe_a": (1, 128), "recipe_b": (128, 128)},
+                        {"compiled_dims": "mnk", "disable_ue8m0_cast": True}):
+            p.d.fill_(float("nan"))
+            deep_gemm.fp8_gemm_nt((p.a[0], aligned), p.b, p.d, **options)
+            self.near(p.d, p.wanted)
+        deep_gemm.gemm_fp8_fp8_bf16_nt(p.a, p.b, p.d.fill_(float("nan")))
+        self.near(p.d, p.wanted)
+
+    def test_c_and_alpha(self):
+        p = Problem(6, 130, 384)
+        c = normal(6, 130, seed=7, dtype=torch.float32) * 10
+        d = torch.full((6, 130), float("nan"))
+        deep_gemm.fp8_gemm_nt(p.a, p.b, d, c)
+        self.near(d, p.wanted + c.double())
+        deep_gemm.fp8_gemm_nt(p.a, p.b, d.copy_(c), d, alpha=0.5)
+        self.near(d, 0.5 * p.wanted + c.double())
+
+    def test_no_k(self):
+        d, c = torch.full((2, 3), float("nan")), torch.ones(2, 3)
+        deep_gemm.bf16_gemm_nt(normal(2, 0), normal(3, 0), d)
+        self.assertTrue((d == 0).all())
+        deep_gemm.bf16_gemm_nt(normal(2, 0), normal(3, 0), d, c)
+        self.assertTrue((d == 1).all())
+
+    def test_bf16(self):
+        a, b, c = normal(5, 200), normal(130, 200, seed=1), normal(5, 130, seed=2)
+        wanted = a.double() @ b.double().T
+        for form, x, y in (("nt", a, b), ("nn", a, b.t().contiguous()), ("nn", a, b.t()),
+                           ("tn", a.t().contiguous(), b.t()), ("tt", a.t(), b)):
+            for dtype in (torch.bfloat16, torch.float32):
+                d = torch.full((5, 130), float("nan"), dtype=dtype)
+                getattr(deep_gemm, f"bf16_gemm_{form}")(x, y, d)
+                self.near(d, wanted)
+                getattr(deep_gemm, f"bf16_gemm_{form}")(x, y, d, c.to(dtype))
+                self.near(d, wanted + c.double())
+                getattr(deep_gemm, f"bf16_gemm_{form}")(x, y, d, d)
+                self.near(d, 2 * wanted + c.double(), 3e-5)
+
+
+class Utilities(unittest.TestCase):
+    def test_layouts(self):
+        for shape in ((5, 3), (8, 1), (2, 7, 4)):
+            sf = normal(*shape, dtype=torch.float32)
+            found = deep_gemm.get_mn_major_tma_aligned_tensor(sf)
+            self.assertTrue(torch.equal(found, sf))
+            self.assertEqual(found.stride()[-2:], (1, deep_gemm.get_tma_aligned_size(shape[-2], 4)))
+            self.assertIs(deep_gemm.utils.layout.get_mn_major_tma_aligned_tensor(found), found)
+        self.assertEqual((deep_gemm.get_tma_aligned_size(5, 4), deep_gemm.align(5, 4), deep_gemm.ceil_div(5, 4)),
+                         (8, 8, 2))
+        same = deep_gemm.transform_sf_into_required_layout
+        rows, blocks = torch.rand(5, 2), torch.rand(1, 2)
+        self.assertEqual(same(rows, 5, 200, (1, 128, 128), is_sfa=True).stride(), (1, 8))
+        self.assertIs(same(blocks, 5, 200, (1, 128, 128), is_sfa=False), blocks)
+
+    def test_quantisers(self):
+        x = normal(130, 200, dtype=torch.float32)
+        for cast, each in (
+                (deep_gemm.per_token_cast_to_fp8, lambda s: s.repeat_interleave(128, 1)[:, :200]),
+                (deep_gemm.per_block_cast_to_fp8,
+                 lambda s: s.repeat_interleave(128, 0)[:130].repeat_interleave(128, 1)[:, :200])):
+            for ue8m0 in (False, True):
+                values, scales = cast(x, ue8m0)
+                error = (values.double() * each(scales).double() - x.double()).abs()
+                self.assertTrue((error <= x.double().abs() / 15 + 2.0**-10 * each(scales)).all())
+                self.assertFalse(values.float().isnan().any())
+                if ue8m0:
+                    self.assertTrue((torch.frexp(scales)[0] == 0.5).all())
+        values, scales = deep_gemm.per_channel_cast_to_fp8(x[:128], False)
+        self.assertEqual((values.shape, scales.shape), ((128, 200), (1, 200)))
+        values, scales = deep_gemm.utils.math.per_custom_dims_cast_to_fp8(x, (0,), False)
+        self.assertTrue(torch.equal(scales, x.abs().amax(1) / 448))
+        zeros = deep_gemm.per_token_cast_to_fp8(torch.zeros(2, 3), False)
+        self.assertTrue((zeros[0].float() == 0).all())
+        powers = deep_gemm.utils.ceil_to_ue8m0(torch.tensor([1.0, 1.1, 0.5, 3e-5]))
+        self.assertEqual(powers.tolist(), [1, 2, 0.5, 2.0**-15])
+
+    def test_calc_diff(self):
+        x = normal(3, 4, dtype=torch.float32)
+        self.assertAlmostEqual(float(deep_gemm.calc_diff(x, x)), 0, delta=1e-12)
+        self.assertAlmostEqual(float(deep_gemm.calc_diff(x, -x)), 2, delta=1e-12)
+        self.assertEqual(deep_gemm.testing.count_bytes(x, (x, None)), 96)
+
+
+class Settings(unittest.TestCase):
+    def test_num_sms(self):
+        from culet.deep_gemm import _Settings
+        before = _Settings.fp8, _Settings.bf16, _Settings.num_sms
+        try:
+            deep_gemm.set_num_sms(1)
+            self.assertEqual((deep_gemm.get_num_sms(), _Settings.fp8.sm_budget), (1, 1))
+            p = Problem(4, 130, 200)
+            deep_gemm.fp8_gemm_nt(p.a, p.b, p.d)
+            self.assertLess(float(deep_gemm.calc_diff(p.d, p.wanted)), 1e-5)
+            for wrong in (0, -2, 1.5, None):
+                with self.assertRaisesRegex(culet.InvalidArgument, "at least 1"):
+                    deep_gemm.set_num_sms(wrong)
+        finally:
+            _Settings.fp8, _Settings.bf16, _Settings.num_sms = before
+
+    def test_pdl_and_others(self):
+        self.assertFalse(deep_gemm.get_pdl())
+        deep_gemm.set_pdl(True)
+        self.assertTrue(deep_gemm.get_pdl())
+        deep_gemm.set_pdl(False)
+        deep_gemm.set_tc_util(100)
+        deep_gemm.set_ignore_compile_dims(True)
+        self.assertEqual(deep_gemm.get_tc_util(), 100)
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, kind, words, call, *args, **options):
+        with self.assertRaisesRegex(kind, words):
+            call(*args, **options)
+
+    def test_missing(self):
+        for name, words in (("m_grouped_fp8_gemm_nt_contiguous", "grouped products"),
+                            ("m_grouped_bf16_gemm_nt_masked", "grouped"), ("fp4_gemm_nt", "FP4"),
+                            ("cublaslt_gemm_nt", "bf16_gemm_nt"), ("fp8_einsum", "no plain product"),
+                            ("fp8_mqa_logits", "attention"), ("fp8_mega_moe", "experts"),
+                            ("k_grouped_fp8_gemm_tn_contiguous", "grouped")):
+            self.refused(NotImplementedError, words, getattr(deep_gemm, name), 1, 2, x=3)
+        self.refused(NotImplementedError, "SM100", deep_gemm.utils.get_mn_major_tma_aligned_packed_ue8m0_tensor)
+        self.refused(NotImplementedError, "culet bench", deep_gemm.testing.bench_kineto)
+        self.refused(NotImplementedError, "throttled", deep_gemm.set_tc_util, 50)
+        self.assertFalse(hasattr(deep_gemm, "no_such_function"))
+
+    def test_arguments(self):
+        p = Problem(4, 130, 200)
+        invalid = culet.InvalidArgument
+        nt = deep_gemm.fp8_gemm_nt
+        self.refused(invalid, "a is a Tensor; give a pair", nt, p.a[0], p.b, p.d)
+        self.refused(NotImplementedError, "recipe \\(1, 1, 128\\)", nt, p.a, p.b, p.d, recipe=(1, 1, 128))
+        self.refused(invalid, "recipe alone", nt, p.a, p.b, p.d, recipe_a=(1, 128))
+        self.refused(NotImplementedError, "packed UE8M0", nt, (p.a[0], p.a[1].int()), p.b, p.d)
+        self.refused(invalid, "one type", nt, p.a, p.b, p.d, p.d.float())
+        self.refused(invalid, "must be \\(4, 130\\)", nt, p.a, p.b, p.d[:, :1])
+        self.refused(invalid, "b has the strides|its rows must be", nt, p.a,
+                     (p.b[0].t().contiguous().t(), p.b[1]), p.d)
+        self.refused(invalid, "two axes", deep_gemm.bf16_gemm_nn, normal(2, 3), [1], p.d)
+        self.refused(invalid, "multiple of 128", deep_gemm.per_channel_cast_to_fp8, normal(5, 3), False)
+        self.refused(invalid, "float32", deep_gemm.get_mn_major_tma_aligned_tensor, normal(5, 3))
+
+
+if __name__ == "__main__":
+    unittest.main()
