@@ -5,6 +5,9 @@
         culet.fp8_gemm_nt((a, a_scales), (b, b_scales), d)   # measured, then launched
     culet.fp8_gemm_nt((a, a_scales), (b, b_scales), d)       # launched with the choice
     out = culet.gemm(x, weight, bias=bias)                   # BF16, F16, FP32, scaled FP8
+    print(culet.LLM("Qwen3-0.6B").generate("Hello,"))        # a whole model
+
+culet.nn has layers for PyTorch models, culet.deep_gemm DeepGEMM's functions.
 """
 
 from ctypes import byref as _byref
@@ -17,10 +20,18 @@ from culet._library import Error, InvalidArgument
 from culet._operand import Packed
 from culet._tuning import Tuned, autotune
 
-__all__ = ["Device", "Error", "InvalidArgument", "Packed", "Tuned", "__version__", "autotune", "devices",
-           "explain", "fp8_gemm_nt", "gemm", "pack"]
+__all__ = ["Device", "Error", "InvalidArgument", "LLM", "Packed", "Tuned", "__version__", "autotune",
+           "devices", "explain", "fp8_gemm_nt", "gemm", "pack"]
 
 __version__ = _library.LIBRARY.culet_version().decode()
+
+
+def __getattr__(name):
+    if name == "LLM":  # with its imports, when it is asked for
+        from culet._llm import LLM
+        globals()["LLM"] = LLM
+        return LLM
+    raise AttributeError(f"module 'culet' has no attribute {name!r}")
 
 
 class Device(_NamedTuple):

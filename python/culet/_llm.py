@@ -1,0 +1,250 @@
+"""LLM: text in, text out."""
+
+import os
+import warnings
+from ctypes import c_uint64
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+from culet import _library
+from culet._library import Error, InvalidArgument
+from culet._operand import HOST
+from culet._session import Model, Session
+from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
+
+Prompt = Union[str, Sequence[Dict[str, Any]], Sequence[int]]
+
+
+class LLM:
+    """A checkpoint's folder (config.json, safetensors, tokenizer.json) that continues text.
+
+        llm = culet.LLM("Qwen3-0.6B")
+        print(llm.generate("The capital of France is", max_new_tokens=8))
+        for piece in llm.stream([{"role": "user", "content": "Hello!"}], temperature=0.7, seed=1):
+            print(piece, end="", flush=True)
+
+    device: "cpu", "cuda" or "cuda:N"; None takes the first GPU that runs models, else the CPU.
+    max_context: tokens of a prompt and its answer together; by default the model's own, at most 4096.
+    Threads may share it: they take turns. It needs the packages of `pip install culet[text]`, but for
+    models without a tokenizer and with 256 tokens, whose tokens are bytes.
+    Raises Error and InvalidArgument for a folder that is no checkpoint, or that culet cannot run."""
+
+    def __init__(self, folder: "str | os.PathLike[str]", device: Optional[str] = None, *,
+                 max_context: Optional[int] = None) -> None:
+        self._folder = os.fspath(folder)
+        if not os.path.isdir(self._folder):
+            raise InvalidArgument(f"folder is {self._folder!r}, which is no folder; give that of a "
+                                  "checkpoint, with config.json and safetensors", "NOT_FOUND")
+        if max_context is not None:
+            max_context = _count("max_context", max_context, 1)
+        self._model, self.device = _load(self._folder, device)
+        self._session = Session(self._model, max_context)
+        self._tokenizer = load_tokenizer(self._folder, self._model.info.vocab)
+        self._template = ChatTemplate(self._folder)
+
+    def __repr__(self) -> str:
+        return (f"culet.LLM({self._folder!r}, device={self.device!r}, "
+                f"max_context={self.max_context})")
+
+    @property
+    def max_context(self) -> int:
+        """Tokens of a prompt and its answer together."""
+        return self._session.max_context
+
+    def generate(self, prompt: Prompt, *, max_new_tokens: int = 256, temperature: float = 0.0,
+                 top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
+                 stop: Union[str, Sequence[str], None] = None, seed: Optional[int] = None) -> str:
+        """The text that follows a prompt.
+
+        prompt: text; or messages, [{"role": "user", "content": "..."}, ...], for the model's chat
+        template; or tokens.
+        max_new_tokens: at most so many; the model's end token, a stop string and max_context end it,
+        too.
+        temperature: 0 takes the likeliest token. Above, tokens are drawn, of the top_k likeliest (0:
+        all), of the likeliest that have the probability top_p together, of those with min_p of the
+        likeliest one's. seed: the same one draws the same tokens again.
+        stop: text, or several, at which to end; it is not part of the answer."""
+        return "".join(self.stream(
+            prompt, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
+            min_p=min_p, stop=stop, seed=seed))
+
+    def stream(self, prompt: Prompt, *, max_new_tokens: int = 256, temperature: float = 0.0,
+               top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
+               stop: Union[str, Sequence[str], None] = None, seed: Optional[int] = None) -> "Stream":
+        """What generate gives, piece by piece: whole characters, and nothing that may turn out to be
+        the beginning of a stop string. Several streams of one LLM may be read in turns."""
+        tokens = self.tokens(prompt)
+        if not tokens:
+            raise InvalidArgument("prompt has no tokens; give some text")
+        if len(tokens) >= self.max_context:
+            raise InvalidArgument(f"prompt has {len(tokens)} tokens, but max_context is "
+                                  f"{self.max_context}, answer included; shorten it, or give "
+                                  "LLM(max_context=) more")
+        sampling = _library.Sampling(
+            temperature=_real("temperature", temperature), top_p=_real("top_p", top_p),
+            min_p=_real("min_p", min_p), top_k=_count("top_k", top_k, 0))
+        if not 0 < sampling.top_p <= 1:
+            raise InvalidArgument(f"top_p is {top_p!r}; give a number above 0, at most 1")
+        seed = int.from_bytes(os.urandom(8), "little") if seed is None else _count("seed", seed, 0)
+        return Stream(self, tokens, _count("max_new_tokens", max_new_tokens, 0), _stops(stop),
+                      sampling, c_uint64(seed % 2**64))
+
+    def tokens(self, prompt: Prompt) -> List[int]:
+        """The tokens of text, with those that tokenizer.json puts around it; of messages, as the chat
+        template writes them; of tokens, themselves."""
+        if isinstance(prompt, str):
+            return self._tokenizer.encode(prompt)
+        if isinstance(prompt, (list, tuple)):
+            if prompt and all(isinstance(message, dict) for message in prompt):
+                # The template writes the special tokens.
+                return self._tokenizer.encode(self._template.render(prompt), special=False)
+            if all(isinstance(token, int) for token in prompt):
+                wrong = [token for token in prompt if not 0 <= token < self._model.info.vocab]
+                if wrong:
+                    raise InvalidArgument(f"prompt has the token {wrong[0]}, but the model's are 0 to "
+                                          f"{self._model.info.vocab - 1}")
+                return list(prompt)
+        raise InvalidArgument(f"prompt is a {type(prompt).__name__}; give text, a list of messages "
+                              '({"role": "user", "content": "..."}), or a list of tokens')
+
+    def chat_prompt(self, messages: Sequence[Dict[str, Any]], **variables: Any) -> str:
+        """The text that the chat template makes of messages. variables: the template's own, such as
+        tools, enable_thinking or add_generation_prompt (True by default)."""
+        return self._template.render(messages, **variables)
+
+    def sampling_defaults(self) -> Dict[str, float]:
+        """What the checkpoint's generation_config.json recommends, for stream(**it); {} when it says
+        to take the likeliest token, or nothing."""
+        config = read_json(self._folder, "generation_config.json") or {}
+        if not config.get("do_sample"):
+            return {}
+        found = {"temperature": 1.0}
+        found.update({name: config[name] for name in ("temperature", "top_p", "top_k", "min_p")
+                      if isinstance(config.get(name), (int, float))})
+        return found
+
+
+class Stream(Iterator[str]):
+    """The pieces of an answer. Iterating computes; an exception, Ctrl-C too, leaves a stream that can be
+    read on.
+
+    prompt_tokens: the prompt's. tokens: the answer's until now, without the end token. finish_reason:
+    "stop" for the end token or a stop string, "length" for max_new_tokens and max_context, None before
+    the end."""
+
+    def __init__(self, llm: LLM, prompt: List[int], max_new_tokens: int, stops: Tuple[str, ...],
+                 sampling: "_library.Sampling", state: c_uint64) -> None:
+        self.prompt_tokens = tuple(prompt)
+        self.tokens: List[int] = []
+        self.finish_reason: Optional[str] = None
+        self._llm, self._all = llm, list(prompt)
+        self._limit = min(max_new_tokens, llm.max_context - len(prompt))
+        self._sampling, self._state = sampling, state
+        self._text = llm._tokenizer.detokenizer(prompt)
+        self._stops = StopStrings(stops)
+
+    def __next__(self) -> str:
+        while self.finish_reason is None:
+            piece = self._advance()
+            if piece:
+                return piece
+        raise StopIteration
+
+    def _advance(self) -> str:
+        if len(self.tokens) >= self._limit:
+            return self._finish("length")
+        state = c_uint64(self._state.value)
+        token = self._llm._session.draw(self._all, self._sampling, state)
+        if token in self._llm._model.end_tokens:
+            return self._finish("stop")
+        self._state = state
+        self._all.append(token)
+        self.tokens.append(token)
+        piece = self._stops.feed(self._text.step(token))
+        if self._stops.found:
+            self.finish_reason = "stop"
+        return piece
+
+    def _finish(self, reason: str) -> str:
+        piece = self._stops.feed(self._text.finish())
+        self.finish_reason = "stop" if self._stops.found else reason
+        return piece if self._stops.found else piece + self._stops.rest()
+
+
+class StopStrings:
+    """Ends a text before the first of some strings, though pieces split them: what may be the
+    beginning of one is held back."""
+
+    def __init__(self, stops: Tuple[str, ...]) -> None:
+        self._stops = stops
+        self._held = ""
+        self.found = False
+
+    def feed(self, piece: str) -> str:
+        """What of the text until now is certain to be out."""
+        if self.found:
+            return ""
+        text = self._held + piece
+        places = [place for place in map(text.find, self._stops) if place >= 0]
+        if places:
+            self.found, self._held = True, ""
+            return text[:min(places)]
+        held = max((self._overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - held:]
+        return text[:len(text) - held]
+
+    def rest(self) -> str:
+        """What was held back, when nothing more comes."""
+        text, self._held = self._held, ""
+        return text
+
+    @staticmethod
+    def _overlap(text: str, stop: str) -> int:
+        """The length of the longest end of `text` that a stop string begins with."""
+        return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])),
+                    0)
+
+
+def _stops(stop: Union[str, Sequence[str], None]) -> Tuple[str, ...]:
+    found = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    for each in found:
+        if not isinstance(each, str) or not each:
+            raise InvalidArgument(f"stop has {each!r}; give texts of at least one character")
+    return found
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or value >= 2**64:
+        raise InvalidArgument(f"{name} is {value!r}; give a whole number of at least {least}")
+    return min(value, 2**31 - 1) if name != "seed" else value
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e30:
+        raise InvalidArgument(f"{name} is {value!r}; give a number of at least 0")
+    return float(value)
+
+
+def _load(folder: str, device: Optional[str]) -> Tuple[Model, str]:
+    if device is None:
+        return _load_anywhere(folder)
+    name, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
+    if device == "cpu":
+        return Model(folder, HOST), "cpu"
+    if name != "cuda" or (number and not number.isdecimal()) or device == "cuda:":
+        raise InvalidArgument(f"device is {device!r}; give 'cpu', 'cuda' or 'cuda:0'")
+    place = int(number or 0)
+    return Model(folder, place), f"cuda:{place}"
+
+
+def _load_anywhere(folder: str) -> Tuple[Model, str]:
+    """On the first GPU that there is, else on the CPU; a GPU that cannot run models is warned of."""
+    from culet import devices
+    place = next((device.ordinal for device in devices() if device.ordinal >= 0), HOST)
+    if place != HOST:
+        try:
+            return Model(folder, place), f"cuda:{place}"
+        except Error as error:
+            if error.status != "UNSUPPORTED":
+                raise
+            warnings.warn(f"culet runs the model on the CPU: {error}", RuntimeWarning, stacklevel=4)
+    return Model(folder, HOST), "cpu"
