@@ -22,7 +22,7 @@ MAX_LINES = 700
 DIRECTIONS = [
     ("include/culet/", ["culet/"]),
     ("src/base/", ["culet/", "base/"]),
-    ("src/no_cuda/", ["base/accelerator.h"]),
+    ("src/no_cuda/", ["base/accelerator.h", "culet/dispatch.h"]),
     # The CUDA runtime implements the interface that gemm tunes through; the tensor cores' rate is
     # measured with their own instructions.
     ("src/cuda/sm90a/", ["cuda/", "sm90/"]),
@@ -31,7 +31,6 @@ DIRECTIONS = [
     ("src/model/", ["culet/", "base/", "model/"]),
     # The CUDA dispatch is made of these, and of nothing that runs on the host alone.
     ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/"]),
-    ("src/graph/dispatch_cuda.cc", ["culet/", "cuda/device_memory.h", "graph/cuda/"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),
     ("src/gemm/", ["culet/", "base/", "gemm/"]),
     ("src/verify/", ["culet/", "base/", "gemm/", "verify/"]),
