@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,10 +28,7 @@ struct CompareArgs {
   int steps = 1;
   double bound = 1e-5;
 
-  std::string Misuse() const {
-    if (common.device != "cpu") return "compare works on the CPU so far; leave out --device";
-    return decoder.Misuse();
-  }
+  std::string Misuse() const { return decoder.Misuse(common.device); }
 };
 
 Status RunSteps(const CompareArgs& args, culet::Session& session,
@@ -122,6 +120,7 @@ int RunCompare(const CompareArgs& args) {
   auto opened = args.decoder.Open(args.common, args.cache);
   if (!opened.ok()) return Fail(opened.status(), json);
   const auto dispatch = args.decoder.MakeDispatch(*opened);
+  if (!dispatch.ok()) return Fail(dispatch.status(), json);
   SessionOptions options;
   const std::vector<std::int32_t>& prompt = opened->prompts.front();
   const std::size_t positions = prompt.size() + static_cast<std::size_t>(args.steps);
@@ -136,11 +135,19 @@ int RunCompare(const CompareArgs& args) {
   options.max_context = static_cast<int>(positions);
   options.cache_type = args.decoder.cache_type();
   options.fusions = args.decoder.fusions();
-  auto decoder = culet::Session::Create(opened->model, *dispatch, options);
+  auto decoder = culet::Session::Create(opened->model, **dispatch, options);
   if (!decoder.ok()) return Fail(decoder.status(), json);
   const InterruptGuard guard;
   decoder->SetGate(InterruptGate());
   NodeComparison comparison(args.bound, MakeReferenceDispatch());
+  std::optional<DecoderModel> on_host;  // for the reference, which reads the host's memory
+  if (!(*dispatch)->memory().reads_host_memory()) {
+    auto loaded = DecoderModel::Load(args.decoder.model(), HostMemory());
+    if (!loaded.ok()) return Fail(loaded.status(), json);
+    on_host = *std::move(loaded);
+    comparison.ReadWeightsOf(*on_host);
+    comparison.AllowRoundedInputs(!args.decoder.exact());
+  }
   const Status status = RunSteps(args, *decoder, prompt, comparison);
   const Status saved = args.decoder.SaveTuned(*opened);
   const bool interrupted = InterruptSignal() != 0;

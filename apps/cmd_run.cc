@@ -29,14 +29,13 @@ struct RunArgs {
   int batch = 1;
 
   std::string Misuse() const {
-    if (common.device != "cpu") return "run works on the CPU so far; leave out --device";
     if (batch > 1 && decoder.from_file()) {
       return "--batch repeats one prompt; a file's prompts are a batch already";
     }
     if (!run.dump.empty() && (batch > 1 || decoder.from_file())) {
       return "--dump takes one prompt; leave out --batch and the file of prompts";
     }
-    return decoder.Misuse();
+    return decoder.Misuse(common.device);
   }
 };
 
@@ -81,7 +80,7 @@ void PrintDocument(const RunArgs& args, const OpenedDecoder& opened, const Decod
     sequences.push_back(std::move(sequence));
   }
   Json document = {{"device", opened.session.gemm.device().device_class},
-                   {"dispatch", args.decoder.dispatch()},
+                   {"dispatch", args.decoder.dispatch(args.common.device)},
                    {"model", args.decoder.model()},
                    {"sequences", std::move(sequences)},
                    {"interrupted", InterruptSignal() != 0},
@@ -139,7 +138,8 @@ int RunRun(const RunArgs& args) {
     rates = *measured;
   }
   const auto dispatch = args.decoder.MakeDispatch(*opened);
-  auto session = culet::Session::Create(opened->model, *dispatch,
+  if (!dispatch.ok()) return Fail(dispatch.status(), json);
+  auto session = culet::Session::Create(opened->model, **dispatch,
                                         OptionsFor(args, opened->model.config(), run));
   if (!session.ok()) return Fail(session.status(), json);
   TokenStream stream = texts.empty() ? TokenStream::OfNumbers(run.continuations.size())

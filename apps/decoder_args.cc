@@ -102,15 +102,20 @@ void DecoderArgs::AddTo(CLI::App& command) {
       ->group(kGroup);
   command.add_option("--no-fusion", no_fusion_, kNoFusionHelp)->type_name("NAMES")->group(kGroup);
   command.add_flag("--tune", tune_, "Tune the model's products first")->group(kGroup);
+  command
+      .add_flag("--exact", exact_,
+                "On a GPU: products do not round their inputs to their weights' 16 bits; slow")
+      ->group(kGroup);
 }
 
 void DecoderArgs::AddDispatchTo(CLI::App& command) {
-  command
-      .add_option("--dispatch", dispatch_,
-                  "What computes: the CPU's kernels, or the definition in double, slowly")
-      ->check(CLI::IsMember({"cpu", "reference"}))
-      ->capture_default_str()
-      ->group(kGroup);
+  dispatch_option_ =
+      command
+          .add_option("--dispatch", dispatch_,
+                      "What computes: the CPU's kernels, or the definition in double, slowly")
+          ->check(CLI::IsMember({"cpu", "reference"}))
+          ->capture_default_str()
+          ->group(kGroup);
 }
 
 void DecoderArgs::AddFilesTo(CLI::App& command) {
@@ -124,7 +129,7 @@ void DecoderArgs::AddFilesTo(CLI::App& command) {
           ->group(kGroup);
 }
 
-std::string DecoderArgs::Misuse() const {
+std::string DecoderArgs::Misuse(const std::string& device) const {
   const bool prompt = given(prompt_option_) && !prompt_.empty();
   const int prompts =
       int{prompt} + int{given(ids_option_)} + int{given(prompt_file_)} + int{given(ids_file_)};
@@ -136,6 +141,13 @@ std::string DecoderArgs::Misuse() const {
   }
   if (given(ids_option_) && ids_.find_first_not_of(" \t") == std::string::npos) {
     return "--token-ids is empty; give tokens as 1,2,3";
+  }
+  if (device != "cpu" && given(dispatch_option_)) {
+    return fmt::format("--dispatch {} computes on the CPU; leave out --device {}", dispatch_,
+                       device);
+  }
+  if (device == "cpu" && exact_) {
+    return "--exact is for --device cuda; on the CPU products never round their inputs";
   }
   if (tune_ && dispatch_ != "cpu") {
     return fmt::format("--tune is for the kernels of --dispatch cpu; {} has none", dispatch_);
@@ -199,7 +211,13 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   if (tune_) CULET_RETURN_IF_ERROR(CheckThatResultsCanBeSaved(*session));
   const auto texts = Texts();
   if (!texts.ok()) return texts.status();
-  auto model = DecoderModel::Load(model_, HostMemory());
+  DeviceMemory* memory = &HostMemory();
+  if (session->gemm.device().ordinal >= 0) {
+    const auto device = MakeCudaDispatch(session->gemm);
+    if (!device.ok()) return device.status();
+    memory = &(*device)->memory();  // which lives as long as the process
+  }
+  auto model = DecoderModel::Load(model_, *memory);
   if (!model.ok()) return model.status();
   if (bytes()) CULET_RETURN_IF_ERROR(CheckTokenizer());
   OpenedDecoder opened{*std::move(session), *std::move(model), {}, {}};
@@ -212,11 +230,15 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   return opened;
 }
 
-std::unique_ptr<KernelDispatch> DecoderArgs::MakeDispatch(OpenedDecoder& opened) const {
+Result<std::unique_ptr<KernelDispatch>> DecoderArgs::MakeDispatch(OpenedDecoder& opened) const {
   if (dispatch_ != "cpu") return MakeReferenceDispatch();
   opened.session.gemm.SetStop([] { return InterruptSignal() != 0; });
-  return MakeCpuDispatch(opened.session.gemm,
-                         {.policy = tune_ ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
+  const DispatchPolicy policy = tune_ ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault;
+  if (opened.session.gemm.device().ordinal >= 0) {
+    return MakeCudaDispatch(opened.session.gemm,
+                            {.policy = policy, .round_product_inputs = !exact_});
+  }
+  return MakeCpuDispatch(opened.session.gemm, {.policy = policy});
 }
 
 Status DecoderArgs::SaveTuned(OpenedDecoder& opened) const {

@@ -48,7 +48,8 @@ class DecoderArgs {
   void AddFilesTo(CLI::App& command);
 
   /// What is wrong with the options given, in one sentence; empty when nothing is.
-  std::string Misuse() const;
+  /// `device`: of --device.
+  std::string Misuse(const std::string& device) const;
 
   /// The checkpoint's folder.
   const std::string& model() const { return model_; }
@@ -57,8 +58,12 @@ class DecoderArgs {
   DataType cache_type() const;
   /// Without those of --no-fusion.
   FusionChoice fusions() const;
-  /// "cpu" or "reference".
-  const std::string& dispatch() const { return dispatch_; }
+  /// "cpu", "reference" or "cuda".
+  std::string dispatch(const std::string& device) const {
+    return device == "cpu" ? dispatch_ : "cuda";
+  }
+  /// Whether products on a GPU meet their inputs unrounded.
+  bool exact() const { return exact_; }
 
   /// Requires: Misuse().empty(). Errors: as OpenSession and DecoderModel::Load; with --tune as
   /// CheckThatResultsCanBeSaved; UNSUPPORTED for a text on a model with a tokenizer;
@@ -66,8 +71,8 @@ class DecoderArgs {
   /// the positions that the model was made for, each named.
   Result<OpenedDecoder> Open(const CommonArgs& common, const CacheArgs& cache) const;
 
-  /// `opened` must outlive it.
-  std::unique_ptr<KernelDispatch> MakeDispatch(OpenedDecoder& opened) const;
+  /// `opened` must outlive it. Errors: as MakeCudaDispatch.
+  Result<std::unique_ptr<KernelDispatch>> MakeDispatch(OpenedDecoder& opened) const;
 
   /// Keeps what --tune measured, whatever became of the run. Errors: as SaveResults.
   Status SaveTuned(OpenedDecoder& opened) const;
@@ -82,9 +87,9 @@ class DecoderArgs {
 
   std::string model_, prompt_, ids_, file_, cache_type_ = "f32", dispatch_ = "cpu";
   const CLI::Option *prompt_option_ = nullptr, *ids_option_ = nullptr;
-  const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr;
+  const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr, *dispatch_option_ = nullptr;
   std::string no_fusion_;
-  bool tune_ = false;
+  bool tune_ = false, exact_ = false;
 };
 
 }  // namespace culet::cli

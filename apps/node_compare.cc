@@ -93,6 +93,62 @@ NodeHook NodeComparison::Hook(std::string step) {
   };
 }
 
+void NodeComparison::ReadWeightsOf(const DecoderModel& on_host) {
+  const auto add = [&](const Weight& weight) {
+    if (weight.present()) host_weights_.emplace(weight.name, weight);
+  };
+  const DecoderWeights& weights = on_host.weights();
+  for (const Weight* weight : {&weights.embedding, &weights.final_norm, &weights.head}) {
+    add(*weight);
+  }
+  for (const LayerWeights& w : weights.layers) {
+    for (const Weight* weight :
+         {&w.attention_norm, &w.q, &w.k, &w.v, &w.o, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias,
+          &w.q_norm, &w.k_norm, &w.mlp_norm, &w.gate, &w.up, &w.down, &w.gate_bias, &w.up_bias,
+          &w.down_bias, &w.router}) {
+      add(*weight);
+    }
+    if (w.experts == nullptr) continue;
+    for (const ExpertWeights& expert : w.experts->experts) {
+      for (const Weight* weight : {&expert.gate, &expert.up, &expert.down}) add(*weight);
+    }
+  }
+}
+
+void NodeComparison::SetHostWeight(Weight& weight) const {
+  if (weight.present()) weight = host_weights_.at(weight.name);
+}
+
+// The graph as it is where the reference reads the weights in place.
+const ComputeGraph& NodeComparison::OnHost(const ComputeGraph& graph, const std::string& step) {
+  if (host_weights_.empty()) return graph;
+  // Within a step the graph is the same; a later one may lie where one before it was.
+  if (host_graph_of_ == &graph && host_graph_step_ == step && host_graph_.size() == graph.size()) {
+    return host_graph_;
+  }
+  host_graph_ = {};
+  for (const TensorNode& node : graph.nodes()) {
+    if (node.op == TensorOp::kNone) {
+      host_graph_.add_leaf(node.data_ptr, node.shape, node.type, node.name);
+      continue;
+    }
+    OpParams params = node.params;
+    for (Weight* weight : {&params.weight, &params.gamma, &params.bias}) SetHostWeight(*weight);
+    if (params.experts != nullptr) {
+      auto experts = std::make_shared<ExpertParams>(*params.experts);
+      for (ExpertWeights& expert : experts->experts) {
+        for (Weight* weight : {&expert.gate, &expert.up, &expert.down}) SetHostWeight(*weight);
+      }
+      params.experts = std::move(experts);
+    }
+    host_graph_.add_op(node.op, node.data_ptr, node.shape, node.inputs, std::move(params),
+                       node.name, node.type);
+  }
+  host_graph_of_ = &graph;
+  host_graph_step_ = step;
+  return host_graph_;
+}
+
 double NodeComparison::BoundOf(const TensorNode& node) const {
   if (node.type == DataType::kInt32) return 0;
   // Products whose input is quantised.
@@ -101,6 +157,10 @@ double NodeComparison::BoundOf(const TensorNode& node) const {
   if (e4m3) bound += kE4m3Ties;
   if (node.type == DataType::kBfloat16) bound += kBfloat16Rounding;
   if (node.type == DataType::kFloat16) bound += kFloat16Rounding;
+  if (rounded_inputs_ && node.op == TensorOp::kMulMat) {
+    if (node.params.weight.type == DataType::kBfloat16) bound += kBfloat16Rounding;
+    if (node.params.weight.type == DataType::kFloat16) bound += kFloat16Rounding;
+  }
   return bound;
 }
 
@@ -121,7 +181,7 @@ Status NodeComparison::Compare(KernelDispatch& dispatch, const NodeLaunch& launc
   const std::vector<int> one{launch.id};
   double bound = 0;
   for (const int id : launch.fusion != nullptr ? launch.fusion->nodes : one) {
-    CULET_RETURN_IF_ERROR(RunReference(*launch.graph, id, launch.stream, expected));
+    CULET_RETURN_IF_ERROR(RunReference(OnHost(*launch.graph, step), id, launch.stream, expected));
     bound += BoundOf(launch.graph->node(id));
   }
   for (std::size_t i = 0; i < launch.outputs.size(); ++i) {

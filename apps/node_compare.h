@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "culet/decoder.h"
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
 #include "culet/status.h"
@@ -29,6 +30,12 @@ class NodeComparison {
   /// `bound`: for values of float32; others add what their own rounding may differ by.
   NodeComparison(double bound, std::unique_ptr<KernelDispatch> reference);
 
+  /// Where the dispatch's weights lie in memory of a device: `on_host` is the same model in the
+  /// host's, and must outlive the comparison.
+  void ReadWeightsOf(const DecoderModel& on_host);
+  /// Whether products may round float32 inputs to their weight's 16 bits.
+  void AllowRoundedInputs(bool allow) { rounded_inputs_ = allow; }
+
   /// The hook that launches and compares; the comparison must outlive it. `step` names the step.
   NodeHook Hook(std::string step);
   /// In the order of their launches.
@@ -41,7 +48,16 @@ class NodeComparison {
   Status RunReference(const ComputeGraph& graph, int id, cudaStream_t stream, HostValues& values);
   double BoundOf(const TensorNode& node) const;
 
+  const ComputeGraph& OnHost(const ComputeGraph& graph, const std::string& step);
+  void SetHostWeight(Weight& weight) const;
+
   double bound_;
+  bool rounded_inputs_ = false;
+  std::map<std::string, Weight> host_weights_;  // by name; empty where none are needed
+  // The graph of the last step with the host's weights.
+  ComputeGraph host_graph_;
+  const ComputeGraph* host_graph_of_ = nullptr;
+  std::string host_graph_step_;
   std::unique_ptr<KernelDispatch> reference_;
   std::vector<NodeError> errors_;
 };

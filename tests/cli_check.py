@@ -661,9 +661,15 @@ class Models(Case):
         self.assertIn("--tune is for the kernels of --dispatch cpu; reference has none", tuned)
         self.assertIn("not in {cpu,reference}",
                       self.refused(*model, "--prompt", 1, "--dispatch", "double", code=2))
+        elsewhere = self.refused(*model, "--prompt", 1, "--device", "cuda", "--dispatch", "reference", code=2)
+        self.assertIn("--dispatch reference computes on the CPU; leave out --device cuda", elsewhere)
+        devices = json.loads(culet("devices", "--json")[0])["devices"]
         for command in ("run", "compare"):
-            gpu = self.refused(*model, "--prompt", 1, "--device", "cuda", code=2, command=command)
-            self.assertIn("works on the CPU so far", gpu)
+            if len(devices) == 1:
+                gpu = self.refused(*model, "--prompt", 1, "--device", "cuda", command=command)
+                self.assertIn("device 'cuda' is not there; use 'cpu'", gpu)
+            exact = self.refused(*model, "--prompt", 1, "--exact", code=2, command=command)
+            self.assertIn("--exact is for --device cuda", exact)
             for tokens, wrong in (("49,256", "token 1 of the prompt is 256"),
                                   ("-1", "token 0 of the prompt is -1")):
                 self.assertIn(wrong, self.refused(*model, "--token-ids", tokens, command=command))

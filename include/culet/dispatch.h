@@ -35,7 +35,7 @@ struct CudaDispatchOptions {
 
 /// A GPU: products through `gemm`, the rest by kernels of its own. Takes every operation on float32
 /// and bfloat16 values; caches and weights as MakeCpuDispatch. Models are loaded into the
-/// dispatch's memory().
+/// dispatch's memory(), which lives as long as the process.
 /// Errors: INVALID_ARGUMENT for a Gemm of the host; UNSUPPORTED in a build without CUDA.
 /// Requires: a Gemm that outlives the dispatch.
 Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm& gemm,

@@ -1,0 +1,119 @@
+// What `culet compare` and `culet run --profile` are made of, on the CUDA dispatch on the CPU
+// (tests/host_cuda), with weights in a memory of its own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/node_compare.h"
+#include "apps/node_profile.h"
+#include "culet/decoder.h"
+#include "culet/gemm.h"
+#include "decoder_fixture.h"
+#include "graph/cuda/dispatch.h"
+
+namespace culet::cli {
+namespace {
+
+// Memory into which models are copied, as into a GPU's.
+class OtherMemory final : public DeviceMemory {
+ public:
+  Result<DevicePtr> Allocate(std::size_t bytes) override { return HostMemory().Allocate(bytes); }
+  void Free(DevicePtr pointer) noexcept override { HostMemory().Free(pointer); }
+  Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) override {
+    return HostMemory().Upload(to, from, bytes, stream);
+  }
+  Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) override {
+    return HostMemory().Download(to, from, bytes, stream);
+  }
+  Status Synchronize(cudaStream_t) override { return {}; }
+  bool reads_host_memory() const noexcept override { return false; }
+};
+
+class Compared : public testing::TestWithParam<const char*> {
+ protected:
+  void Make(bool round) {
+    dispatch_ = cuda_ops::MakeDispatch(gemm_, memory_, {.round_product_inputs = round});
+    model_ = Load(memory_);
+    on_host_ = Load(HostMemory());
+  }
+  static std::unique_ptr<DecoderModel> Load(DeviceMemory& memory) {
+    auto model = DecoderModel::Load(OwnGoldens(GetParam()), memory);
+    EXPECT_TRUE(model.ok()) << model.status().ToString();
+    return std::make_unique<DecoderModel>(*std::move(model));
+  }
+  std::vector<NodeError> Errors(NodeComparison& comparison) {
+    auto session = culet::Session::Create(*model_, *dispatch_, {.max_context = 32});
+    EXPECT_TRUE(session.ok()) << session.status().ToString();
+    const int sequence = *session->AddSequence();
+    const std::vector<std::int32_t> prompt = {1, 2, 3, 4, 5, 6, 7};
+    session->SetHook(comparison.Hook("prompt"));
+    auto result = session->Prefill(sequence, prompt);
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    session->SetHook(comparison.Hook("step 1"));
+    const SequenceTokens next{sequence, {&result->next[0], 1}};
+    EXPECT_TRUE(session->Step({&next, 1}).ok());
+    return comparison.errors();
+  }
+
+  OtherMemory memory_;
+  Gemm gemm_ = *Gemm::Create();
+  std::unique_ptr<KernelDispatch> dispatch_;
+  std::unique_ptr<DecoderModel> model_, on_host_;
+};
+
+TEST_P(Compared, EveryNodeIsWithinItsBound) {
+  for (const bool round : {false, true}) {
+    Make(round);
+    NodeComparison comparison(1e-5, MakeReferenceDispatch());
+    comparison.ReadWeightsOf(*on_host_);
+    comparison.AllowRoundedInputs(round);
+    const std::vector<NodeError> errors = Errors(comparison);
+    EXPECT_GT(errors.size(), 20u);
+    for (const NodeError& error : errors) {
+      EXPECT_TRUE(error.within()) << error.step << ", " << error.node << ": " << error.error;
+    }
+  }
+}
+
+// The reference reads the weights of the model that it is given: another one's are seen.
+TEST_P(Compared, OtherWeightsOnTheHostShow) {
+  Make(false);
+  auto random = DecoderModel::Random(model_->config(), DataType::kBfloat16, HostMemory());
+  ASSERT_TRUE(random.ok()) << random.status().ToString();
+  NodeComparison comparison(1e-5, MakeReferenceDispatch());
+  comparison.ReadWeightsOf(*random);
+  const std::vector<NodeError> errors = Errors(comparison);
+  EXPECT_GT(std::ranges::count_if(errors, [](const NodeError& e) { return !e.within(); }), 10);
+}
+
+TEST_P(Compared, NodesAreTimed) {
+  Make(false);
+  NodeProfile profile;
+  auto session = culet::Session::Create(*model_, *dispatch_, {.max_context = 32});
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  session->SetHook(profile.Hook());
+  const std::vector<std::int32_t> prompt = {1, 2, 3};
+  ASSERT_TRUE(session->Prefill(*session->AddSequence(), prompt).ok());
+  std::vector<std::string> kernels;
+  for (const NodeTime& node : profile.Nodes(*session->last_executor())) {
+    kernels.push_back(node.kernel);
+  }
+  EXPECT_NE(std::ranges::find(kernels, "cuda/rms_norm"), kernels.end());
+  EXPECT_NE(std::ranges::find(kernels, "cuda/attention"), kernels.end());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Compared,
+                         testing::Values("llama-biases-llama3-tied", "qwen3-moe-shares",
+                                         "qwen3-moe-fp8"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace culet::cli
