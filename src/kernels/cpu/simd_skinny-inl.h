@@ -18,6 +18,7 @@
 #include "kernels/cpu/simd_memory-inl.h"
 #include "kernels/cpu/simd_problem.h"
 #include "kernels/cpu/simd_skinny.h"
+#include "kernels/cpu/simd_skinny_plain-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -27,7 +28,7 @@ template <class Decoder>
 inline constexpr std::size_t kGroup = Decoder::kVectors* kLanes;
 
 template <class Decoder>
-inline constexpr bool kScaled = std::is_same_v<Decoder, DecodeE4m3>;
+inline constexpr bool kScaled = std::is_base_of_v<DecodeE4m3, Decoder>;
 
 // Whether the decoder takes NaN for a number unless asked otherwise.
 template <class Decoder>
@@ -235,6 +236,42 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
   }
 }
 
+#if HWY_TARGET == HWY_SCALAR
+// The same for E4M3, in vectors of plain C++.
+template <int kRows, int kCols>
+HWY_NOINLINE void DotPlainTile(const Activations& activations, int row,
+                               const TileWeights<std::uint8_t, kCols>& weights, std::size_t k,
+                               float* HWY_RESTRICT sums, std::size_t row_stride,
+                               std::size_t col_stride) {
+  const std::size_t a_stride = activations.stride;
+  const float* HWY_RESTRICT a = activations.data + static_cast<std::size_t>(row) * a_stride;
+  PlainF32x4 total[kRows][kCols] = {};
+  for (std::size_t begin = 0; begin < k; begin += kScaleBlock) {
+    const std::size_t end = std::min(k, begin + kScaleBlock);
+    PlainF32x4 accumulators[kRows][kCols];
+    MultiplyPlainBlock<kRows, kCols>(a, a_stride, weights.column, begin, end, kSkinnyAheadBytes,
+                                     accumulators);
+    const std::size_t kb = begin / kScaleBlock;
+    const float v = weights.scales[static_cast<std::int64_t>(kb) * weights.scale_step];
+    const float* HWY_RESTRICT u =
+        activations.scales + static_cast<std::size_t>(row) * activations.scale_stride + kb;
+    for (int r = 0; r < kRows; ++r) {
+      const float scale = u[static_cast<std::size_t>(r) * activations.scale_stride] * v;
+      // Twice the sums, not twice the scale, which may be near the end of FP32's range.
+      for (int c = 0; c < kCols; ++c) {
+        total[r][c] += accumulators[r][c] * DecodePlainE4m3::kSumScale * scale;
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCols; ++c) {
+      sums[static_cast<std::size_t>(r) * row_stride + static_cast<std::size_t>(c) * col_stride] =
+          PlainSum(total[r][c]);
+    }
+  }
+}
+#endif
+
 template <class Decoder, int kCols>
 using TileFunction = void (*)(const Activations&, int,
                               const TileWeights<typename Decoder::T, kCols>&, std::size_t, float*,
@@ -243,8 +280,14 @@ using TileFunction = void (*)(const Activations&, int,
 // Tiles of 1 to kMaxRows rows, by row count.
 template <class Decoder, int kCols, int... kRowsLessOne>
 constexpr auto TilesOf(std::integer_sequence<int, kRowsLessOne...>) {
-  return std::array<TileFunction<Decoder, kCols>, sizeof...(kRowsLessOne)>{
-      &DotTile<Decoder, kRowsLessOne + 1, kCols>...};
+#if HWY_TARGET == HWY_SCALAR
+  if constexpr (std::is_same_v<Decoder, DecodePlainE4m3>) {
+    return std::array<TileFunction<Decoder, kCols>, sizeof...(kRowsLessOne)>{
+        &DotPlainTile<kRowsLessOne + 1, kCols>...};
+  } else
+#endif
+    return std::array<TileFunction<Decoder, kCols>, sizeof...(kRowsLessOne)>{
+        &DotTile<Decoder, kRowsLessOne + 1, kCols>...};
 }
 
 // A's element (row, k) scaled and in the decoder's order.

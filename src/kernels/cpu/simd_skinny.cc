@@ -13,11 +13,23 @@ HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
 
+// How K-major weights are decoded, if not as others are.
+template <class Decoder>
+struct KMajor {
+  using Type = Decoder;
+};
+#if HWY_TARGET == HWY_SCALAR
+template <>
+struct KMajor<DecodeE4m3> {
+  using Type = DecodePlainE4m3;
+};
+#endif
+
 // K-major weights: tiles of kMaxRows x kCols; N-major: of kMaxRowsN rows x four vectors.
 template <class Decoder, int kMaxRows, int kCols, int kMaxRowsN>
 void RunEitherOrder(const GemmArgs& args, float* buffer) {
   if (args.Bdesc.order == Order::kColMajor) {
-    return RunSkinny<Decoder, kMaxRows, kCols>(args, buffer);
+    return RunSkinny<typename KMajor<Decoder>::Type, kMaxRows, kCols>(args, buffer);
   }
   if constexpr (kMaxRowsN > 0) RunSkinnyRows<Decoder, kMaxRowsN>(args, buffer);
 }

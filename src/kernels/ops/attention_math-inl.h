@@ -12,8 +12,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu/simd_decode-inl.h"
+#include "kernels/cpu/simd_plain.h"
 #include "kernels/ops/attention_tile.h"
 #include "kernels/ops/exp-inl.h"
 
@@ -55,23 +57,87 @@ void ConvertLine(const typename Decoder::T* HWY_RESTRICT in, std::size_t count, 
   }
 }
 
+#if HWY_TARGET == HWY_SCALAR
+
+// Tiles in four lanes of plain C++ all the same; elements then lie in natural order.
+using TileF32 = PlainF32x4;
+inline constexpr std::size_t kTileLanes = kPlainLanes;
+HWY_INLINE TileF32 TileZero() { return TileF32{}; }
+HWY_INLINE TileF32 TileSet(float x) { return PlainSet4(x); }
+HWY_INLINE TileF32 TileLoad(const float* HWY_RESTRICT p) { return PlainLoad4(p); }
+HWY_INLINE void TileStore(TileF32 v, float* HWY_RESTRICT p) { PlainStore4(v, p); }
+HWY_INLINE TileF32 TileAdd(TileF32 a, TileF32 b) { return a + b; }
+HWY_INLINE TileF32 TileSub(TileF32 a, TileF32 b) { return a - b; }
+HWY_INLINE TileF32 TileMax(TileF32 a, TileF32 b) { return PlainMax(a, b); }
+HWY_INLINE TileF32 TileMulAdd(TileF32 a, TileF32 b, TileF32 c) { return a * b + c; }
+HWY_INLINE TileF32 TileExp(TileF32 x) { return PlainExp(x); }
+HWY_INLINE float TileSumOfLanes(TileF32 v) { return PlainSum(v); }
+HWY_INLINE float TileMaxOfLanes(TileF32 v) {
+  return std::max(std::max(v[0], v[1]), std::max(v[2], v[3]));
+}
+
+// Vectors of a group of a tile.
+template <class Decoder>
+inline constexpr int kTileVectors = std::is_same_v<Decoder, DecodeBf16> ? 2 : 1;
+
+template <class Decoder>
+HWY_INLINE void LoadGroup(const typename Decoder::T* HWY_RESTRICT p,
+                          TileF32 (&out)[kTileVectors<Decoder>]) {
+  if constexpr (std::is_same_v<Decoder, DecodeF32>) {
+    out[0] = PlainLoad4(p);
+  } else if constexpr (std::is_same_v<Decoder, DecodeBf16>) {
+    PlainBfloat16x8(p, out);
+  } else {
+    const F32 d;
+    for (std::size_t i = 0; i < kTileLanes; ++i) {
+      out[0][i] = hn::GetLane(Decoder::template Get<0>(d, Decoder::Load(d, p + i)));
+    }
+  }
+}
+
+#else
+
+using TileF32 = VF32;
+inline constexpr std::size_t kTileLanes = kLanes;
+HWY_INLINE TileF32 TileZero() { return hn::Zero(F32()); }
+HWY_INLINE TileF32 TileSet(float x) { return hn::Set(F32(), x); }
+HWY_INLINE TileF32 TileLoad(const float* HWY_RESTRICT p) { return hn::LoadU(F32(), p); }
+HWY_INLINE void TileStore(TileF32 v, float* HWY_RESTRICT p) { hn::StoreU(v, F32(), p); }
+HWY_INLINE TileF32 TileAdd(TileF32 a, TileF32 b) { return hn::Add(a, b); }
+HWY_INLINE TileF32 TileSub(TileF32 a, TileF32 b) { return hn::Sub(a, b); }
+HWY_INLINE TileF32 TileMax(TileF32 a, TileF32 b) { return hn::Max(a, b); }
+HWY_INLINE TileF32 TileMulAdd(TileF32 a, TileF32 b, TileF32 c) { return hn::MulAdd(a, b, c); }
+HWY_INLINE TileF32 TileExp(TileF32 x) { return ExpOrNaN(F32(), x); }
+HWY_INLINE float TileSumOfLanes(TileF32 v) { return hn::GetLane(hn::SumOfLanes(F32(), v)); }
+HWY_INLINE float TileMaxOfLanes(TileF32 v) { return hn::GetLane(hn::MaxOfLanes(F32(), v)); }
+
+template <class Decoder>
+inline constexpr int kTileVectors = static_cast<int>(Decoder::kVectors);
+
 // A group of a line as FP32.
 template <class Decoder>
-HWY_INLINE void LoadGroup(F32 d, const typename Decoder::T* HWY_RESTRICT p,
-                          VF32 (&out)[Decoder::kVectors]) {
+HWY_INLINE void LoadGroup(const typename Decoder::T* HWY_RESTRICT p,
+                          TileF32 (&out)[kTileVectors<Decoder>]) {
+  const F32 d;
   const typename Decoder::Raw raw = Decoder::Load(d, p);
   out[0] = Decoder::template Get<0>(d, raw);
   if constexpr (Decoder::kVectors == 2) out[1] = Decoder::template Get<1>(d, raw);
 }
 
+#endif
+
+// Elements of a group of a tile.
+template <class Decoder>
+inline constexpr std::size_t kTileGroup = kTileVectors<Decoder>* kTileLanes;
+
 // out[j] = scale * the sum of v[j]'s lanes, for j < kCount <= 4. One by one or four at a time, a
 // sum's bits are the same.
 template <int kCount>
-HWY_INLINE void StoreSumsOfLanes([[maybe_unused]] F32 d, const VF32 (&v)[kCount], float scale,
-                                 float* HWY_RESTRICT out) {
+HWY_INLINE void StoreSumsOfLanes(const TileF32 (&v)[kCount], float scale, float* HWY_RESTRICT out) {
 #if HWY_TARGET == HWY_SCALAR
-  for (int j = 0; j < kCount; ++j) out[j] = scale * hn::GetLane(v[j]);
+  for (int j = 0; j < kCount; ++j) out[j] = scale * PlainSum(v[j]);
 #else
+  const F32 d;
   const hn::RepartitionToWide<F32> d64;
   const VF32 zero = hn::Zero(d);
   const auto pairs = [&](VF32 a, VF32 b) HWY_ATTR {
@@ -107,7 +173,11 @@ struct Lines {
 
   // Asks memory for what line j is followed by at element i.
   HWY_INLINE void Prefetch(std::int64_t j, std::size_t i) const {
-    if (ahead != nullptr) __builtin_prefetch(ahead[j] + i, 0, 2);
+    // Groups of four lanes would ask for a line of memory several times.
+    constexpr bool kOften = kTileLanes > 4;
+    if (ahead != nullptr && (kOften || i * sizeof(T) % 64 == 0)) {
+      __builtin_prefetch(ahead[j] + i, 0, 2);
+    }
   }
 };
 
@@ -116,35 +186,34 @@ template <class Decoder, int kQueries, int kKeys>
 HWY_INLINE void ScoreTile(const float* HWY_RESTRICT queries, Lines<typename Decoder::T> keys,
                           std::int64_t first, std::size_t padded, float scale,
                           float* HWY_RESTRICT scores) {
-  constexpr int kVectors = static_cast<int>(Decoder::kVectors);
-  const F32 d;
-  VF32 sums[kQueries][kKeys];
+  constexpr int kVectors = kTileVectors<Decoder>;
+  TileF32 sums[kQueries][kKeys];
   HWY_UNROLL(4)
   for (int q = 0; q < kQueries; ++q) {
     HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) sums[q][j] = hn::Zero(d);
+    for (int j = 0; j < kKeys; ++j) sums[q][j] = TileZero();
   }
-  for (std::size_t i = 0; i < padded; i += kDecoderGroup<Decoder>) {
-    VF32 key[kKeys][kVectors];
+  for (std::size_t i = 0; i < padded; i += kTileGroup<Decoder>) {
+    TileF32 key[kKeys][kVectors];
     HWY_UNROLL(4)
     for (int j = 0; j < kKeys; ++j) {
       keys.Prefetch(first + j, i);
-      LoadGroup<Decoder>(d, keys.at[first + j] + i, key[j]);
+      LoadGroup<Decoder>(keys.at[first + j] + i, key[j]);
     }
     HWY_UNROLL(2)
     for (int v = 0; v < kVectors; ++v) {
       HWY_UNROLL(4)
       for (int q = 0; q < kQueries; ++q) {
-        const VF32 query = hn::LoadU(d, queries + static_cast<std::size_t>(q) * padded + i +
-                                            static_cast<std::size_t>(v) * kLanes);
+        const TileF32 query = TileLoad(queries + static_cast<std::size_t>(q) * padded + i +
+                                       static_cast<std::size_t>(v) * kTileLanes);
         HWY_UNROLL(4)
-        for (int j = 0; j < kKeys; ++j) sums[q][j] = hn::MulAdd(query, key[j][v], sums[q][j]);
+        for (int j = 0; j < kKeys; ++j) sums[q][j] = TileMulAdd(query, key[j][v], sums[q][j]);
       }
     }
   }
   HWY_UNROLL(4)
   for (int q = 0; q < kQueries; ++q) {
-    StoreSumsOfLanes<kKeys>(d, sums[q], scale, scores + q * kKeyBlock + first);
+    StoreSumsOfLanes<kKeys>(sums[q], scale, scores + q * kKeyBlock + first);
   }
 }
 
@@ -165,32 +234,31 @@ template <class Decoder, int kQueries, int kGroups>
 HWY_INLINE void WeighTile(const float* HWY_RESTRICT weights, Lines<typename Decoder::T> values,
                           std::int64_t begin, std::int64_t end, std::size_t padded, std::size_t i,
                           float* HWY_RESTRICT sums) {
-  constexpr int kVectors = static_cast<int>(Decoder::kVectors);
+  constexpr int kVectors = kTileVectors<Decoder>;
   constexpr int kColumns = kGroups * kVectors;
-  const F32 d;
-  VF32 total[kQueries][kColumns];
+  TileF32 total[kQueries][kColumns];
   HWY_UNROLL(4)
   for (int q = 0; q < kQueries; ++q) {
     HWY_UNROLL(4)
     for (int c = 0; c < kColumns; ++c) {
-      total[q][c] = hn::LoadU(d, sums + static_cast<std::size_t>(q) * padded + i +
-                                     static_cast<std::size_t>(c) * kLanes);
+      total[q][c] = TileLoad(sums + static_cast<std::size_t>(q) * padded + i +
+                             static_cast<std::size_t>(c) * kTileLanes);
     }
   }
   for (std::int64_t j = begin; j < end; ++j) {
-    VF32 value[kGroups][kVectors];
+    TileF32 value[kGroups][kVectors];
     HWY_UNROLL(4)
     for (int g = 0; g < kGroups; ++g) {
-      const std::size_t at = i + static_cast<std::size_t>(g) * kDecoderGroup<Decoder>;
+      const std::size_t at = i + static_cast<std::size_t>(g) * kTileGroup<Decoder>;
       values.Prefetch(j, at);
-      LoadGroup<Decoder>(d, values.at[j] + at, value[g]);
+      LoadGroup<Decoder>(values.at[j] + at, value[g]);
     }
     HWY_UNROLL(4)
     for (int q = 0; q < kQueries; ++q) {
-      const VF32 weight = hn::Set(d, weights[q * kKeyBlock + j]);
+      const TileF32 weight = TileSet(weights[q * kKeyBlock + j]);
       HWY_UNROLL(4)
       for (int c = 0; c < kColumns; ++c) {
-        total[q][c] = hn::MulAdd(weight, value[c / kVectors][c % kVectors], total[q][c]);
+        total[q][c] = TileMulAdd(weight, value[c / kVectors][c % kVectors], total[q][c]);
       }
     }
   }
@@ -198,9 +266,8 @@ HWY_INLINE void WeighTile(const float* HWY_RESTRICT weights, Lines<typename Deco
   for (int q = 0; q < kQueries; ++q) {
     HWY_UNROLL(4)
     for (int c = 0; c < kColumns; ++c) {
-      hn::StoreU(
-          total[q][c], d,
-          sums + static_cast<std::size_t>(q) * padded + i + static_cast<std::size_t>(c) * kLanes);
+      TileStore(total[q][c], sums + static_cast<std::size_t>(q) * padded + i +
+                                 static_cast<std::size_t>(c) * kTileLanes);
     }
   }
 }
@@ -210,13 +277,13 @@ HWY_INLINE void WeighValues(const float* HWY_RESTRICT weights, Lines<typename De
                             std::int64_t begin, std::int64_t end, std::size_t padded,
                             float* HWY_RESTRICT sums) {
   if (begin >= end) return;
-  constexpr int kGroups = kTileColumns / static_cast<int>(Decoder::kVectors);
-  constexpr std::size_t kWide = kGroups * kDecoderGroup<Decoder>;
+  constexpr int kGroups = kTileColumns / kTileVectors<Decoder>;
+  constexpr std::size_t kWide = kGroups * kTileGroup<Decoder>;
   std::size_t i = 0;
   for (; i + kWide <= padded; i += kWide) {
     WeighTile<Decoder, kQueries, kGroups>(weights, values, begin, end, padded, i, sums);
   }
-  for (; i < padded; i += kDecoderGroup<Decoder>) {
+  for (; i < padded; i += kTileGroup<Decoder>) {
     WeighTile<Decoder, kQueries, 1>(weights, values, begin, end, padded, i, sums);
   }
 }
@@ -262,29 +329,28 @@ HWY_INLINE void Scale(F32 d, float factor, std::size_t count, float* HWY_RESTRIC
 inline void SoftmaxStep(float* HWY_RESTRICT scores, Seen seen, std::size_t padded, float& most,
                         float& weight, float* HWY_RESTRICT sums) {
   if (seen.begin >= seen.end) return;
-  const F32 d;
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   std::fill(scores, scores + seen.begin, kNone);
   std::fill(scores + seen.end, scores + kKeyBlock, kNone);
-  VF32 largest = hn::Set(d, kNone);
-  for (std::size_t j = 0; j < kKeyBlock; j += kLanes) {
-    largest = hn::Max(largest, hn::LoadU(d, scores + j));
+  TileF32 largest = TileSet(kNone);
+  for (std::size_t j = 0; j < kKeyBlock; j += kTileLanes) {
+    largest = TileMax(largest, TileLoad(scores + j));
   }
   const float before = most;
-  most = std::max(before, hn::GetLane(hn::MaxOfLanes(d, largest)));
+  most = std::max(before, TileMaxOfLanes(largest));
   if (before != most) {
     const float shrink = std::exp(before - most);
     weight *= shrink;
-    Scale(d, shrink, padded, sums);
+    Scale(F32(), shrink, padded, sums);
   }
-  const VF32 top = hn::Set(d, most);
-  VF32 total = hn::Zero(d);
-  for (std::size_t j = 0; j < kKeyBlock; j += kLanes) {
-    const VF32 share = ExpOrNaN(d, hn::Sub(hn::LoadU(d, scores + j), top));
-    hn::StoreU(share, d, scores + j);
-    total = hn::Add(total, share);
+  const TileF32 top = TileSet(most);
+  TileF32 total = TileZero();
+  for (std::size_t j = 0; j < kKeyBlock; j += kTileLanes) {
+    const TileF32 share = TileExp(TileSub(TileLoad(scores + j), top));
+    TileStore(share, scores + j);
+    total = TileAdd(total, share);
   }
-  weight += hn::GetLane(hn::SumOfLanes(d, total));
+  weight += TileSumOfLanes(total);
 }
 
 // A query's softmax over some keys, not divided yet.
