@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What libculet.so shows the world: the functions of culet.h and no other symbol, no libraries but
-those that a machine or the wheel has; culet.h is C99; the Python package's structs are culet.h's.
+those that a machine or the wheel has; culet.h is C99; the Python package's structs are culet.h's;
+docs/c-api.md names each function.
 
 Each check first proves on a broken library, header or struct that it can fail."""
 
@@ -35,6 +36,14 @@ def check_exports(library, header):
         yield f"{library}: exports {name}, which culet.h does not declare"
     for name in sorted(wanted - found):
         yield f"{library}: does not export {name}"
+
+
+def check_documented(header, page):
+    """Each function by name; of the destroying ones the page speaks together."""
+    named = set(re.findall(r"\bculet_\w+", page))
+    for name in sorted(declared(header) - named):
+        if not name.endswith("_destroy"):
+            yield f"docs/c-api.md: does not name {name}"
 
 
 def check_needed(library):
@@ -96,6 +105,8 @@ def self_test(header):
         (Path(folder) / "bad.h").write_text("bool f(int x = 1);\n")
         if not list(check_c99("bad.h", folder)):
             failures.append("self-test: a bad header passed")
+    if not list(check_documented("\nCULET_API int culet_new(void);\n", "culet_newer")):
+        failures.append("self-test: a function without documentation passed")
     if not list(check_structs("Problem 8\n", None, None, "Problem 9\n")):
         failures.append("self-test: a struct of another size passed")
     return failures
@@ -112,6 +123,7 @@ def main():
     if len(declared(header)) != header.count("\nCULET_API "):
         faults.append("culet.h: not every CULET_API line was understood")
     faults += check_exports(library, header)
+    faults += check_documented(header, (args.source / "docs/c-api.md").read_text())
     faults += check_needed(library)
     faults += check_c99("culet/culet.h", args.source / "include")
     sizes = run(args.build / "tests/capi/culet_c_test", "sizes").stdout

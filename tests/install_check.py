@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Uses an installation of the build as other projects would: find_package from C and from C++ whose
-compiler's own standard is older, pkg-config, and no CUDA toolkit, also where
-culet was built with one. Nothing but Debug builds is installed with debug
+"""Uses an installation of the build as other projects would: the examples c_link and cpp_link by
+find_package, also where the compiler's own standard is older, pkg-config, and no CUDA toolkit, also
+where culet was built with one. Nothing but Debug builds is installed with debug
 information. Uses the checkout by add_subdirectory, too."""
 
 import argparse
@@ -30,23 +30,12 @@ int main() {
   return static_cast<int>(gemm->device().arch);
 }
 """
-WRAPPER_PROGRAM = """#include <cstdio>
-#include "culet/culet.hpp"
-int main() {
-  try {
-    return static_cast<int>(culet::c::Engine("cpu", "off").device().arch);
-  } catch (const culet::c::Error& error) {
-    return std::puts(error.what()), 1;
-  }
+# Example -> its language, its programs, and packages that it needs none of.
+EXAMPLES = {
+    "c_link": ("C", ("c_link",), ("fmt", "hwy", "CUDAToolkit")),
+    "cpp_link": ("CXX", ("cpp_link", "cpp_wrapper"), ("nlohmann_json", "CUDAToolkit")),
 }
-"""
-# Of the packages that C needs none of, fmt and hwy.
-PROJECTS = {
-    "c": ("C", "main.c", C_PROGRAM, "shared", "COMPONENTS shared", ("fmt", "hwy", "CUDAToolkit")),
-    "wrapper": ("CXX", "main.cc", WRAPPER_PROGRAM, "shared", "COMPONENTS shared",
-                ("fmt", "hwy", "CUDAToolkit")),
-    "cxx": ("CXX", "main.cc", CXX_PROGRAM, "culet", "", ("nlohmann_json", "CUDAToolkit")),
-}
+PROMPT, ANSWER = "481516+42108=", "481516+42108=523624"
 
 
 def run(*command, **options):
@@ -74,25 +63,28 @@ class Installation:
         return self.cache[f"CMAKE_{name}_COMPILER"]
 
 
-def use_by_cmake(installation, folder, name):
-    language, file, program, target, components, hidden = PROJECTS[name]
-    folder = folder / name
-    folder.mkdir()
-    (folder / file).write_text(program)
-    (folder / "CMakeLists.txt").write_text(
-        f"cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES {language})\n"
-        f"find_package(culet REQUIRED {components})\n"
-        f"add_executable(main {file})\ntarget_link_libraries(main PRIVATE culet::{target})\n")
+def use_by_cmake(installation, source, folder, name):
+    """Builds an example, and has its programs go on with a prompt."""
+    language, programs, hidden = EXAMPLES[name]
+    built = folder / name
     compiler = installation.tool("CXX") if language == "CXX" else "cc"
     hide = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON" for package in hidden]
-    return (
-        run(installation.cache["CMAKE_COMMAND"], "-G", "Unix Makefiles", "-S", folder, "-B",
-            folder / "build", f"-DCMAKE_PREFIX_PATH={installation.prefix}", *hide,
+    fault = (
+        run(installation.cache["CMAKE_COMMAND"], "-G", "Unix Makefiles", "-S",
+            source / "examples" / name, "-B", built,
+            f"-DCMAKE_PREFIX_PATH={installation.prefix}", *hide,
             f"-DCMAKE_{language}_COMPILER={compiler}", f"-DCMAKE_{language}_FLAGS={installation.flags}",
             env=installation.environment)
-        or run(installation.cache["CMAKE_COMMAND"], "--build", folder / "build",
-               env=installation.environment)
-        or run(folder / "build/main"))
+        or run(installation.cache["CMAKE_COMMAND"], "--build", built,
+               env=installation.environment))
+    if fault:
+        return fault
+    for program in programs:
+        done = subprocess.run([built / program, source / "examples/adder", PROMPT], text=True,
+                              capture_output=True, check=False)
+        if done.returncode != 0 or ANSWER not in done.stdout.splitlines():
+            return f"{program}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return None
 
 
 SUBDIRECTORY_PROJECT = """cmake_minimum_required(VERSION 3.25)
@@ -175,25 +167,25 @@ def check(source, build, folder):
     cmake = installation.cache["CMAKE_COMMAND"]
     if fault := run(cmake, "--install", build, "--prefix", installation.prefix):
         return [fault]
-    faults = [use_by_cmake(installation, folder, name) for name in PROJECTS]
+    faults = [use_by_cmake(installation, source, folder, name) for name in EXAMPLES]
     faults += check_debug_information(installation)
     uses = (("culet", "cc", "main.c", C_PROGRAM),
             ("culet-cxx", installation.tool("CXX"), "main.cc", CXX_PROGRAM))
     faults += [use_by_pkg_config(installation, folder, *use) for use in uses]
     faults.append(use_by_subdirectory(installation, source, folder))
-    faults += check_moved(installation, folder)
+    faults += check_moved(installation, source, folder)
     faults += check_missing_package(installation, source, folder)
     return [fault for fault in faults if fault]
 
 
-def check_moved(installation, folder):
+def check_moved(installation, source, folder):
     """An installation may be moved as a whole."""
     moved = folder / "moved"
     shutil.move(installation.prefix, moved)
-    for name in PROJECTS:
+    for name in EXAMPLES:
         shutil.rmtree(folder / name)
     installation.prefix = moved
-    yield use_by_cmake(installation, folder, "cxx")
+    yield use_by_cmake(installation, source, folder, "cpp_link")
 
 
 def main():
