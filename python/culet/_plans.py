@@ -37,6 +37,13 @@ def drop_unmeasured(problem):
             del PLANS[stale]
 
 
+def drop_all_unmeasured():
+    """Drops the plans whose problems may have been measured elsewhere."""
+    with _lock:
+        for stale in [key for key, plan in PLANS.items() if not plan.measured]:
+            del PLANS[stale]
+
+
 def _after_fork():
     global _lock  # another thread may have held it
     _lock = threading.Lock()

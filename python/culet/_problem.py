@@ -223,6 +223,13 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
     return made
 
 
+def kind_of(form, found, accumulate, reads_c, epilogue):
+    """The Kind of operands."""
+    return Kind(found[0].place, tuple(x and (x.dtype, x.shape, x.strides) for x in found),
+                tuple(x and x.pointer & 15 for x in found), accumulate, reads_c, epilogue,
+                form.sm_budget)
+
+
 def plan(form, key, values, beta, accumulate, pdl, epilogue=None):
     """A plan, kept under `key`; tuned first inside `with autotune`. None when d is empty."""
     found = operands(form, values)
@@ -240,9 +247,7 @@ def plan(form, key, values, beta, accumulate, pdl, epilogue=None):
                 "the capture")
         stream = sys.modules["torch"].cuda.current_stream(place).cuda_stream
     owner = engine(place)
-    kind = Kind(place, tuple(x and (x.dtype, x.shape, x.strides) for x in found),
-                tuple(x and x.pointer & 15 for x in found), accumulate, bool(beta), epilogue,
-                form.sm_budget)
+    kind = kind_of(form, found, accumulate, bool(beta), epilogue)
     if autotune.running and (tuner := autotune.of_this_thread()) is not None:
         tuner.tune(owner, kind, made, stream)
     new = Plan(owner, made, kind)
