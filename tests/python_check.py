@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Runs the Python package's tests (tests/python) against this build's libculet.so, then against what
-a wheel carries, in a folder of its own. packaging_check.py has pip do it."""
+a wheel carries, in a folder of its own. packaging_check.py has pip do it.
+
+The tests of other packages' arrays and texts run in a virtual environment of the build folder with
+those packages, where PyPI is to be had; those of torch where the machine has torch."""
 
 import argparse
 import shutil
@@ -12,13 +15,33 @@ from pathlib import Path
 from exports_check import package_environment
 
 
-def run_tests(source, environment):
-    done = subprocess.run([sys.executable, "-m", "unittest"], cwd=source / "tests/python",
+PACKAGES = ("numpy", "ml_dtypes", "tokenizers>=0.19", "jinja2>=3.1")
+
+
+def python_with_packages(build):
+    """The Python of a virtual environment with PACKAGES; this one where they are not to be had."""
+    folder = build / "python-tests"
+    python = folder / "bin/python"
+    commands = [(python, "-m", "pip", "--disable-pip-version-check", "--retries", "1",
+                 "--timeout", "20", "install", "--quiet", *PACKAGES)]
+    if not python.exists():
+        commands.insert(0, (sys.executable, "-m", "venv", "--system-site-packages", folder))
+    for command in commands:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+        if done.returncode != 0:
+            print(f"python_check: without {', '.join(PACKAGES)}: {done.stdout}")
+            return sys.executable
+    return python
+
+
+def run_tests(python, source, environment):
+    done = subprocess.run([python, "-m", "unittest"], cwd=source / "tests/python",
                           env=environment, check=False)
     return [] if done.returncode == 0 else [f"tests/python failed with {environment['PYTHONPATH']}"]
 
 
-def check_component(source, build):
+def check_component(python, source, build):
     """The tests with the component `wheel` of the installation."""
     environment = package_environment(source, build)
     tools = {key: value for key, value in environment.items() if key != "LD_PRELOAD"}
@@ -31,7 +54,7 @@ def check_component(source, build):
         shutil.copytree(source / "python/culet", Path(folder, "culet"), dirs_exist_ok=True)
         environment["PYTHONPATH"] = folder
         del environment["CULET_LIBRARY"]
-        return run_tests(source, environment)
+        return run_tests(python, source, environment)
 
 
 def main():
@@ -39,8 +62,9 @@ def main():
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--build", type=Path, required=True)
     args, _ = parser.parse_known_args()
-    faults = run_tests(args.source, package_environment(args.source, args.build))
-    faults += check_component(args.source, args.build)
+    python = python_with_packages(args.build.resolve())
+    faults = run_tests(python, args.source, package_environment(args.source, args.build))
+    faults += check_component(python, args.source, args.build)
     print("\n".join(faults) or "python_check: ok")
     return 1 if faults else 0
 

@@ -9,6 +9,7 @@ import weakref
 from ctypes import byref, c_int32, c_uint64, pointer
 
 from culet import _library
+from culet._interrupt import call
 from culet._library import LIBRARY, Error, check, create
 from culet._operand import HOST
 
@@ -56,34 +57,16 @@ class Engine:
 
         A thread of its own measures, so that this one can answer Ctrl-C: the sample under way is
         the last then, and the engine remembers what the samples until there support."""
-        stop, done, found = c_int32(0), threading.Event(), []
+        stop = c_int32(0)
         options = _library.TuneOptions(budget_s=budget, stream=stream, stop=pointer(stop),
                                        max_candidates=candidates)
 
         def measure():
             choice = _library.Choice()
-            try:
-                check(LIBRARY.culet_tune(self.handle, byref(problem), byref(options),
-                                         byref(choice)))
-                found.append(choice)
-            except BaseException as error:  # raised again below, in the caller's thread
-                found.append(error)
-            finally:
-                done.set()
+            check(LIBRARY.culet_tune(self.handle, byref(problem), byref(options), byref(choice)))
+            return choice
 
-        thread = threading.Thread(target=measure, name="culet-tune")
-        try:
-            thread.start()
-            while not done.wait(0.1):  # a signal that another thread got wakes nobody
-                pass
-        except BaseException:  # a signal handler may raise anything
-            stop.value = 1
-            if thread.is_alive():  # or it could not be started
-                done.wait()
-            raise
-        if isinstance(found[0], BaseException):
-            raise found[0]
-        return found[0]
+        return call(measure, stop, "culet-tune")
 
     def check_save(self):
         """Raises Error, with the path, for a cache file that save could not write."""
