@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""docs/support.md's tables are what the registry says: build/.../tests/support_table prints them, those
+of GPUs in builds with CUDA. `--write` brings the page up to date."""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SECTION = re.compile(r"^## (.+)\n\n((?:\|.*\n)+)", re.MULTILINE)
+
+
+def sections(text):
+    """Title -> table, of the sections that begin with one."""
+    return {match[1]: match[2] for match in SECTION.finditer(text)}
+
+
+def check(page, printed):
+    have, wanted = sections(page), sections(printed)
+    if not wanted:
+        yield "support_table prints no table"
+    for title, table in wanted.items():
+        if have.get(title) != table:
+            yield (f"docs/support.md, '{title}', is not what the registry says; run "
+                   f"tests/support_check.py --write on a build with CUDA. It says\n{table}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--write", action="store_true")
+    args, _ = parser.parse_known_args()
+    path = args.source / "docs/support.md"
+    page = path.read_text()
+    printed = subprocess.run([args.build.resolve() / "tests/support_table"], capture_output=True,
+                             text=True, check=True).stdout
+    if args.write:
+        for title, table in sections(printed).items():
+            page = page.replace(f"## {title}\n\n{sections(page).get(title, '')}", f"## {title}\n\n{table}")
+        path.write_text(page)
+    faults = list(check(page, printed))
+    if not list(check(page.replace("cpu_simd", "cpu", 1), printed)):
+        faults.append("self-test: a table that is wrong passed")
+    print("\n".join(faults) or "support_check: ok")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

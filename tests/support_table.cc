@@ -1,0 +1,132 @@
+// Prints docs/support.md's tables from the registry: which kernel families take a format at an
+// alignment, on each kind of device that this build has kernels for. tests/support_check.py
+// compares.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "cuda/gpu_info.h"
+#include "culet/desc.h"
+#include "culet/device.h"
+#include "culet/kernel.h"
+#include "culet/registry.h"
+#include "culet/types.h"
+
+namespace culet {
+namespace {
+
+constexpr DataType kF32 = DataType::kFloat32, kF16 = DataType::kFloat16;
+constexpr DataType kBf16 = DataType::kBfloat16, kE4m3 = DataType::kFloat8_e4m3;
+
+struct Format {
+  const char* name;
+  DataType a, b, d;
+  QuantDesc quant_a{}, quant_b{};
+  Accumulate accumulate = Accumulate::kPromoted;
+  Epilogue epilogue = Epilogue::kNone;
+};
+
+constexpr QuantDesc kTensor{QuantType::kTensor, 0}, kRow{QuantType::kRow, 0};
+constexpr QuantDesc kGroup{QuantType::kK, 128}, kBlock{QuantType::kB, 128};
+
+constexpr Format kFormats[] = {
+    {"F32 > F32", kF32, kF32, kF32},
+    {"F16 > F16", kF16, kF16, kF16},
+    {"F16 > F32", kF16, kF16, kF32},
+    {"BF16 > BF16", kBf16, kBf16, kBf16},
+    {"BF16 > F32", kBf16, kBf16, kF32},
+    {"BF16 > BF16, gated SiLU",
+     kBf16,
+     kBf16,
+     kBf16,
+     {},
+     {},
+     Accumulate::kPromoted,
+     Epilogue::kGatedSilu},
+    {"F32 x BF16 > F32", kF32, kBf16, kF32},
+    {"F32 x F16 > F32", kF32, kF16, kF32},
+    {"E4M3 by tensor > BF16", kE4m3, kE4m3, kBf16, kTensor, kTensor},
+    {"E4M3 by tensor, fast > BF16", kE4m3, kE4m3, kBf16, kTensor, kTensor, Accumulate::kFast},
+    {"E4M3 by row > BF16", kE4m3, kE4m3, kBf16, kRow, kRow},
+    {"E4M3 by row, fast > BF16", kE4m3, kE4m3, kBf16, kRow, kRow, Accumulate::kFast},
+    {"E4M3 by block > BF16", kE4m3, kE4m3, kBf16, kGroup, kBlock},
+    {"E4M3 by block > F16", kE4m3, kE4m3, kF16, kGroup, kBlock},
+    {"E4M3 by block > F32", kE4m3, kE4m3, kF32, kGroup, kBlock},
+    {"E4M3 by block > BF16, gated SiLU", kE4m3, kE4m3, kBf16, kGroup, kBlock, Accumulate::kPromoted,
+     Epilogue::kGatedSilu},
+};
+
+GemmDesc Problem(const Format& format, int arch, int m, int align) {
+  GemmDesc p;
+  p.arch = arch;
+  p.m = m, p.n = 4096, p.k = 4096;
+  p.a.type = format.a, p.b.type = format.b, p.d.type = format.d;
+  p.a.quant = format.quant_a, p.b.quant = format.quant_b;
+  if (format.quant_a.type != QuantType::kNone) p.a.scale_type = p.b.scale_type = kF32;
+  p.accumulate = format.accumulate;
+  p.epilogue = format.epilogue;
+  for (OperandDesc* operand : {&p.a, &p.b, &p.d}) {
+    operand->align = static_cast<std::uint8_t>(std::max<int>(align, SizeOf(operand->type)));
+    operand->scale_align = static_cast<std::uint8_t>(std::max(align, 4));
+  }
+  return p;
+}
+
+// The families, best first, that take the problem at some number of rows.
+std::string Families(const Registry& registry, const Format& format, int arch, int align) {
+  std::string text;
+  for (const Kernel* kernel : registry.kernels()) {
+    const std::string id = kernel->id();
+    const std::string family = id.substr(0, id.find('/'));
+    if (family == "onednn" || ("," + text + ",").find("," + family + ",") != std::string::npos)
+      continue;
+    // What the oracle alone takes has no fast kernel.
+    if (kernel->desc().backend == Backend::kReference && !text.empty()) continue;
+    const bool takes = std::ranges::any_of(std::vector{1, 16, 128, 4096}, [&](int m) {
+      return kernel->why(Problem(format, arch, m, align)).ok();
+    });
+    if (takes) text += (text.empty() ? "" : ",") + family;
+  }
+  return text.empty() ? "-" : text;
+}
+
+void Print(const char* title, const DeviceInfo& device) {
+  const auto registry = Registry::Builtin(device, "all");
+  if (!registry.ok()) {
+    std::puts(registry.status().ToString().c_str());
+    return;
+  }
+  std::printf("## %s\n\n| format | 16 bytes | 8 | 4 | 2 | 1 |\n|---|---|---|---|---|---|\n", title);
+  for (const Format& format : kFormats) {
+    std::printf("| %s |", format.name);
+    for (const int align : {16, 8, 4, 2, 1}) {
+      const int least = static_cast<int>(std::min(SizeOf(format.a), SizeOf(format.b)));
+      std::string cell;
+      if (align >= least) cell = Families(*registry, format, device.arch, align);
+      for (std::size_t at = 0; (at = cell.find(',', at)) != std::string::npos; at += 2) {
+        cell.insert(at + 1, " ");
+      }
+      std::printf(cell.empty() ? " |" : " %s |", cell.c_str());
+    }
+    std::puts("");
+  }
+  std::puts("");
+}
+
+}  // namespace
+}  // namespace culet
+
+int main() {
+  culet::DeviceInfo host;
+  host.name = host.device_class = "cpu";
+  host.units = 1;
+  host.cache_bytes = 1 << 20;
+  host.memory_bytes = 1 << 30;
+  culet::Print("CPU", host);
+#if CULET_SUPPORT_CUDA
+  culet::Print("GPU of compute capability 9.0 (H100, H200)", culet::GpuInfo(900));
+  culet::Print("GPU of compute capability 8.9 (L40S, RTX 4090)", culet::GpuInfo(890));
+  culet::Print("GPU of compute capability 8.0 (A100)", culet::GpuInfo(800));
+#endif
+}
