@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """docs/support.md's tables are what the registry says: build/.../tests/support_table prints them, those
-of GPUs in builds with CUDA. `--write` brings the page up to date."""
+of GPUs in builds with CUDA. `--write` brings the page up to date. And the words of errors that
+docs/python.md explains are words of the sources."""
 
 import argparse
 import re
@@ -26,6 +27,25 @@ def check(page, printed):
                    f"tests/support_check.py --write on a build with CUDA. It says\n{table}")
 
 
+# Of the loader, of Python, and those that a program makes up.
+NOT_OURS = ("GLIBC_", "not found", "NotImplementedError: culet.deep_gemm")
+
+
+def check_errors(page, source):
+    """The table's first column, of which `...` stands for any words."""
+    text = "".join(path.read_text() for folder, kind in (("python/culet", "*.py"), ("src", "*.cc"))
+                   for path in sorted((source / folder).rglob(kind)))
+    text = re.sub(r'"\s*\n\s*f?"', "", text)  # of literals over several lines
+    rows = re.findall(r"^\| (`.*?) \| ", page.partition("## Troubleshooting")[2], re.MULTILINE)
+    if not rows:
+        yield "docs/python.md explains no error"
+    for row in rows:
+        for words in re.findall("`(.*?)`", row):
+            for part in (part.strip(" .,:") for part in words.split("...")):
+                if part and not part.startswith(NOT_OURS) and part not in text:
+                    yield f"docs/python.md explains the error '{part}', which the sources do not have"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, required=True)
@@ -38,11 +58,17 @@ def main():
                              text=True, check=True).stdout
     if args.write:
         for title, table in sections(printed).items():
-            page = page.replace(f"## {title}\n\n{sections(page).get(title, '')}", f"## {title}\n\n{table}")
+            old = sections(page).get(title)
+            page = page.replace(f"## {title}\n\n{old or ''}",
+                                f"## {title}\n\n{table}" + ("" if old else "\n"))
         path.write_text(page)
     faults = list(check(page, printed))
     if not list(check(page.replace("cpu_simd", "cpu", 1), printed)):
         faults.append("self-test: a table that is wrong passed")
+    python = (args.source / "docs/python.md").read_text()
+    faults += check_errors(python, args.source)
+    if not list(check_errors(python.replace("has no backward", "has nothing"), args.source)):
+        faults.append("self-test: an error that there is not passed")
     print("\n".join(faults) or "support_check: ok")
     return 1 if faults else 0
 
