@@ -32,7 +32,7 @@ run: command
 
 # SIMD=LEVEL runs the tests that the SIMD level can change at that level.
 test: build
-	$(if $(SIMD),CULET_SIMD=$(SIMD)) ctest --preset $(PRESET) $(if $(SIMD),-LE any_simd)
+	$(if $(SIMD),CULET_SIMD=$(SIMD)) ctest --preset $(PRESET) -j2 $(if $(SIMD),-LE any_simd)
 
 # The levels of this machine, best first, for SIMD=.
 simd-levels:
@@ -42,7 +42,7 @@ simd-levels:
 asan: dependencies
 	cmake --preset asan
 	cmake --build --preset asan
-	ctest --preset asan
+	ctest --preset asan -j2
 
 build: dependencies
 	cmake --preset $(PRESET)

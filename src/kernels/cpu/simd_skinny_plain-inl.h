@@ -40,7 +40,7 @@ HWY_INLINE void MultiplyPlainGroup(const float* HWY_RESTRICT a, std::size_t a_st
                                    PlainF32x4 (&accumulators)[kRows][kCols]) {
   HWY_UNROLL(4)
   for (int c = 0; c < kCols; ++c) {
-    PlainF32x4 w[4];
+    PlainF32x4 w[4] = {};  // written wherever it is read, which GCC 12 does not see
     const bool common = PlainE4m3x16(columns[c] + k, w);
     PlainF32x4 rare_w[4];
     if (HWY_UNLIKELY(!common)) LookUpCodes(columns[c] + k, rare_w);
