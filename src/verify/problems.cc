@@ -8,6 +8,7 @@
 
 #include "culet/verify.h"
 #include "verify/pairwise.h"
+#include "verify/special_problems.h"
 
 namespace culet {
 namespace {
@@ -260,6 +261,7 @@ std::vector<GemmDesc> ConformanceProblems(int arch, bool quick) {
     if (kFormats[format].a == DataType::kFloat8_e4m3)
       AddPlain(plain_edges, format, kBf16, arch, add_fast);
   }
+  for (const GemmDesc& desc : SpecialProblems(arch, quick)) add(desc);
   if (quick) return problems;
   const Sizes few_rows{kFewM, kWideN, kWideK};
   AddPlain(few_rows, kFp8Block, kBf16, arch, add);
