@@ -161,6 +161,17 @@ class Generate(unittest.TestCase):
         with mock.patch.object(self.llm._session, "_run", side_effect=KeyboardInterrupt):
             with self.assertRaises(KeyboardInterrupt):
                 next(stream)
+        found += next(stream)
+        session, run = self.llm._session, self.llm._session._run
+
+        def too_late(tokens):
+            run(tokens)
+            raise KeyboardInterrupt
+
+        for _ in range(2):
+            with mock.patch.object(session, "_run", too_late):
+                with self.assertRaises(KeyboardInterrupt):
+                    next(stream)
         self.assertEqual(found + "".join(stream), ANSWER)
 
     def test_an_interrupt_ends_a_prefill(self):

@@ -236,6 +236,30 @@ class Compile(unittest.TestCase):
                 with torch.no_grad():
                     self.assertTrue(torch.equal(compiled(ids), model(ids)))
 
+    def test_functions(self):
+        a, b, bias = normal(3, 130), normal(7, 130, seed=1), normal(7, seed=2)
+        from culet._torch_quantize import quantize_blocks, quantize_rows
+        x, w = quantize_rows(a), quantize_blocks(b)
+
+        def steps(out):
+            y = culet.gemm(a, b, bias=bias, alpha=0.5)
+            culet.gemm(a, b, out, c=y, beta=2)
+            culet.gemm(a, b, out, beta=1)
+            scaled = culet.gemm(x[0], w[0], a_scale=0.5, b_scale=2, out_dtype=torch.float32)
+            culet.fp8_gemm_nt(x, w, y)
+            return y, out, scaled
+
+        for found, wanted in zip(self.compiled(steps)(a.new_zeros(3, 7)), steps(a.new_zeros(3, 7))):
+            self.assertTrue(torch.equal(found, wanted))
+            self.assertGreater(float(wanted.abs().sum()), 0)
+        # Gated: leaves the graph, and is computed all the same.
+        torch._dynamo.reset()
+        gate = normal(32, 130, seed=4)
+        gated = torch.compile(lambda: culet.gemm(a, gate, a.new_empty(3, 16), epilogue="gated_silu") + 1,
+                              backend="aot_eager")
+        self.assertTrue(torch.equal(
+            gated(), culet.gemm(a, gate, a.new_empty(3, 16), epilogue="gated_silu") + 1))
+
     def test_operators(self):
         a, b = normal(3, 130), normal(7, 130, seed=1)
         bias = normal(7, seed=2)
