@@ -16,9 +16,13 @@ from torch import Tensor, nn
 from culet import _torch_ops
 from culet._gemm import gemm
 from culet._library import Error, InvalidArgument
+from culet._quantize import quantize_fp8
 from culet._torch_quantize import GROUP, quantize_blocks, quantize_rows
 
 __all__ = ["LinearBF16", "LinearFP8", "Patched", "patch"]
+
+
+_INPUTS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class _Linear(nn.Module):
@@ -43,6 +47,8 @@ class _Linear(nn.Module):
         if x.shape[-1:] != (self.in_features,):
             raise InvalidArgument(
                 f"x has the shape {tuple(x.shape)}; its last axis must be {self.in_features} long")
+        if x.dtype not in _INPUTS:
+            raise InvalidArgument(f"x holds {x.dtype}; give bfloat16, float16 or float32")
         if x.requires_grad and torch.is_grad_enabled():
             raise Error("UNSUPPORTED", f"x requires a gradient, and {type(self).__name__} has no "
                         "backward; call it under torch.no_grad() or torch.inference_mode()")
@@ -111,13 +117,14 @@ class LinearFP8(_Linear):
         return made
 
     def _product(self, x: Tensor) -> Tensor:
-        values, scales = quantize_rows(x)
         # Kernels write BF16 or FP32.
         out = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
-        operands = (values, scales, self.weight, self.weight_scale_inv, self.bias, out)
-        if torch.compiler.is_compiling():
-            return torch.ops.culet.fp8_gemm_nt(*operands).to(x.dtype)
-        return _torch_ops.block_gemm(*operands).to(x.dtype)
+        weight = self.weight, self.weight_scale_inv, self.bias, out
+        if torch.compiler.is_compiling():  # which fuses the quantiser
+            return torch.ops.culet.fp8_gemm_nt(*quantize_rows(x), *weight).to(x.dtype)
+        # One launch on a GPU, whose quantiser takes BF16; torch's operations are a dozen.
+        quantise = quantize_fp8 if x.dtype == torch.bfloat16 or x.is_cpu else quantize_rows
+        return _torch_ops.block_gemm(*quantise(x), *weight).to(x.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LinearFP8":
         # E4M3 values mean nothing in another type, and scales are FP32: only the device follows.
@@ -157,10 +164,10 @@ class LinearBF16(_Linear):
         return made
 
     def _product(self, x: Tensor) -> Tensor:
-        x = x.to(torch.bfloat16) if x.dtype == torch.float16 else x
+        a = x.float() if x.dtype == torch.float16 else x  # no kernel multiplies F16 by BF16
         if torch.compiler.is_compiling():
-            return torch.ops.culet.gemm(x, self.weight, None, None, self.bias)
-        return gemm(x, self.weight, bias=self.bias)
+            return torch.ops.culet.gemm(a, self.weight, None, None, self.bias).to(x.dtype)
+        return gemm(a, self.weight, bias=self.bias).to(x.dtype)
 
 
 def _check_linear(name: str, linear: nn.Linear) -> None:

@@ -64,8 +64,11 @@ class Layers(unittest.TestCase):
         for n, k, bias in ((130, 200, True), (5, 1024, False)):
             linear = linear_of(n, k, bias)
             layer = culet_nn.LinearBF16.from_linear(linear)
-            x = normal(2, 3, k, seed=5)
-            self.near(layer(x), linear.double()(x.double()), 3e-3)
+            exact = copy.deepcopy(linear).double()
+            for dtype, bound in ((torch.bfloat16, 3e-3), (torch.float32, 1e-6), (torch.float16, 4e-4)):
+                x = normal(2, 3, k, seed=5, dtype=dtype)
+                self.assertEqual(layer(x).dtype, dtype)
+                self.near(layer(x), exact(x.double()), bound)
 
     def test_strided_and_empty_inputs(self):
         linear = linear_of(96, 160)
@@ -108,6 +111,13 @@ class Layers(unittest.TestCase):
         self.assertEqual(scales[0].tolist(), [3.5 / 448, 2.0**-149, 1.0])
         self.assertTrue(scales[1, :2].isnan().all() and values[1, :256].float().isnan().all())
         self.assertEqual((values[0, 5].item(), values[0, 300].item(), scales[1, 2].item()), (448, 448, 1))
+        for quantise, name in ((quantize_rows, "group"), (quantize_blocks, "block")):
+            for dtype in (torch.bfloat16, torch.float16, torch.float32):
+                for source in (x.to(dtype), normal(300, 200, dtype=dtype) * 3, normal(1, 129, dtype=dtype) / 7):
+                    for found, wanted in zip(quantise(source), culet.quantize_fp8(source, name)):
+                        kind = torch.uint8 if found.dtype == torch.float8_e4m3fn else torch.int32
+                        nan = found.float().isnan() & wanted.float().isnan()
+                        self.assertTrue((nan | (found.view(kind) == wanted.view(kind))).all(), (name, dtype))
         for quantise, group_rows in ((quantize_rows, 1), (quantize_blocks, 128)):
             source = normal(130, 200, dtype=torch.float32)
             values, scales = quantise(source)
@@ -128,6 +138,7 @@ class Layers(unittest.TestCase):
         of = culet_nn.LinearFP8.from_checkpoint
         self.refused("last axis must be 200", invalid, lambda: layer(normal(3, 199)))
         self.refused("bfloat16, float16 or float32", invalid, lambda: layer(torch.zeros(3, 200).int()))
+        self.refused("bfloat16, float16 or float32", invalid, lambda: bf16(torch.zeros(3, 200).double()))
         self.refused("no backward", culet.Error, lambda: layer(normal(3, 200).requires_grad_()))
         self.refused("no backward", culet.Error, lambda: bf16(normal(3, 200).requires_grad_()))
         self.refused("it must be \\(2, 2\\)", invalid, lambda: of(values, scales[:1]))
