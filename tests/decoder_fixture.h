@@ -17,9 +17,12 @@
 
 namespace culet {
 
-/// The folder of a checkpoint of the repository's own: tests/goldens/`name`.
+/// The folder of a checkpoint of the repository's own: tests/goldens/`name`, of the checkout that
+/// CULET_SOURCE names where the tests run elsewhere than they were built.
 inline std::string OwnGoldens(const std::string& name) {
-  return (std::filesystem::path(CULET_SOURCE_DIR) / "tests" / "goldens" / name).string();
+  const char* const given = std::getenv("CULET_SOURCE");
+  const std::filesystem::path root = given != nullptr ? given : CULET_SOURCE_DIR;
+  return (root / "tests" / "goldens" / name).string();
 }
 
 /// The folder of a fixture: below CULET_FIXTURES, else below ../shared/fixtures beside the tree.
