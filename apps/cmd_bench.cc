@@ -190,9 +190,6 @@ int RunDecode(const BenchArgs& args) {
                        : args.cache_type == "f16" ? DataType::kFloat16
                                                   : DataType::kBfloat16;
   options.fusions = WithoutFusions(args.no_fusion);
-  if (args.common.device != "cpu") {
-    return Misuse("--decode runs on the CPU so far; leave out --device");
-  }
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
   if (options.tune) {

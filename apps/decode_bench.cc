@@ -65,13 +65,15 @@ Result<DataType> WeightsOf(Format format) {
   }
 }
 
-// The problem that a product poses, as `culet bench` names it.
+// The problem that a product poses, as `culet bench` names it. On a GPU its input is rounded to the
+// weight's 16 bits first.
 Result<GemmDesc> ProblemOf(const TensorNode& node, int arch) {
   const Weight& weight = node.params.weight;
-  const Format format = weight.type == DataType::kFloat8_e4m3 ? Format::kFp8Block
-                        : weight.type == DataType::kBfloat16  ? Format::kF32Bf16
-                        : weight.type == DataType::kFloat16   ? Format::kF32F16
-                                                              : Format::kF32;
+  const Format format =
+      weight.type == DataType::kFloat8_e4m3 ? Format::kFp8Block
+      : weight.type == DataType::kBfloat16  ? (arch != 0 ? Format::kBf16 : Format::kF32Bf16)
+      : weight.type == DataType::kFloat16   ? (arch != 0 ? Format::kF16 : Format::kF32F16)
+                                            : Format::kF32;
   return MakeDesc(format, static_cast<int>(node.shape.rows), static_cast<int>(weight.rows),
                   static_cast<int>(weight.cols), arch, node.type);
 }
@@ -229,11 +231,12 @@ class Bench {
     times.step_us = Median(std::move(steps));
 
     std::map<int, std::vector<double>> samples;
-    session_.SetHook([&](KernelDispatch& dispatch, const NodeLaunch& launch) {
+    session_.SetHook([&](KernelDispatch& dispatch, const NodeLaunch& launch) -> Status {
       const Clock::time_point start = Clock::now();
-      const Status status = dispatch.launch(launch);
+      CULET_RETURN_IF_ERROR(dispatch.launch(launch));
+      CULET_RETURN_IF_ERROR(dispatch.memory().Synchronize(launch.stream));
       samples[launch.id].push_back(MicrosecondsSince(start));
-      return status;
+      return {};
     });
     Status status;
     for (int i = 0; i < runs && status.ok(); ++i) status = step();
@@ -304,11 +307,16 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   const auto config = ReadDecoderConfig(options.config);
   if (!config.ok()) return config.status();
   ForgetPeakMemory();
-  const auto model = DecoderModel::Random(*config, *weights, HostMemory());
-  if (!model.ok()) return model.status();
   gemm.SetStop([] { return InterruptSignal() != 0; });
-  const auto dispatch = MakeCpuDispatch(
-      gemm, {.policy = options.tune ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault});
+  const DispatchPolicy policy = options.tune ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault;
+  auto made =
+      gemm.device().ordinal >= 0
+          ? MakeCudaDispatch(gemm, {.policy = policy})
+          : Result<std::unique_ptr<KernelDispatch>>(MakeCpuDispatch(gemm, {.policy = policy}));
+  if (!made.ok()) return made.status();
+  const std::unique_ptr<KernelDispatch> dispatch = *std::move(made);
+  const auto model = DecoderModel::Random(*config, *weights, dispatch->memory());
+  if (!model.ok()) return model.status();
   SessionOptions session_options;
   session_options.max_sequences = options.batch + 1;
   // The context, the steps (one to warm up, the others twice), and those of CompareWithRates.
@@ -329,7 +337,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   session->SetGate(InterruptGate());
   Bench bench(gemm, options, *model, *session);
   CULET_RETURN_IF_ERROR(bench.Run(result));
-  result.peak_bytes = PeakMemoryBytes();
+  if (gemm.device().ordinal < 0) result.peak_bytes = PeakMemoryBytes();  // of the host
   CULET_RETURN_IF_ERROR(bench.CompareWithRates(result));
   CULET_RETURN_IF_ERROR(bench.TimeProductsAlone(result.decode));
   return bench.TimeProductsAlone(result.prefill);

@@ -64,7 +64,8 @@ struct DecodeMeasurement {
   double bytes_a_token = 0;
   double cache_bytes = 0;
   double cache_read_bytes = 0;  ///< keys and values that a step of all sequences reads
-  double peak_bytes = 0;  ///< most memory that the process held; 0 where the system does not tell
+  double peak_bytes = 0;  ///< most memory that the process held; 0 where the system does not tell,
+                          ///< and on a GPU
   StepTimes decode, prefill;
 };
 

@@ -24,13 +24,19 @@ class OtherMemory final : public DeviceMemory {
   Result<DevicePtr> Allocate(std::size_t bytes) override { return HostMemory().Allocate(bytes); }
   void Free(DevicePtr pointer) noexcept override { HostMemory().Free(pointer); }
   Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) override {
+    ++uploads;
     return HostMemory().Upload(to, from, bytes, stream);
   }
   Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) override {
     return HostMemory().Download(to, from, bytes, stream);
   }
-  Status Synchronize(cudaStream_t) override { return {}; }
+  Status Synchronize(cudaStream_t) override {
+    uploads = 0;
+    return {};
+  }
   bool reads_host_memory() const noexcept override { return false; }
+
+  int uploads = 0;  // that nobody has waited for
 };
 
 class Compared : public testing::TestWithParam<const char*> {
@@ -88,6 +94,23 @@ TEST_P(Compared, OtherWeightsOnTheHostShow) {
   comparison.ReadWeightsOf(*random);
   const std::vector<NodeError> errors = Errors(comparison);
   EXPECT_GT(std::ranges::count_if(errors, [](const NodeError& e) { return !e.within(); }), 10);
+}
+
+// A launch on any stream may follow.
+TEST_P(Compared, ALoadedModelIsThere) {
+  Make(false);
+  EXPECT_EQ(memory_.uploads, 0);
+  const auto random = DecoderModel::Random(model_->config(), DataType::kBfloat16, memory_);
+  ASSERT_TRUE(random.ok()) << random.status().ToString();
+  EXPECT_EQ(memory_.uploads, 0);
+}
+
+TEST(CudaDispatch, IsForEnginesOfAGpu) {
+  Gemm gemm = *Gemm::Create();
+  const auto dispatch = MakeCudaDispatch(gemm);
+  ASSERT_FALSE(dispatch.ok());
+  EXPECT_NE(dispatch.status().message().find("cuda"), std::string::npos)
+      << dispatch.status().message();
 }
 
 TEST_P(Compared, NodesAreTimed) {

@@ -66,6 +66,7 @@ Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory&
   }
   impl->weights = *std::move(weights);
   impl->files = (*std::move(checkpoint)).TakeFiles();
+  CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // launches may be on any stream
   return DecoderModel(std::move(impl));
 }
 
@@ -83,6 +84,7 @@ Result<DecoderModel> DecoderModel::Random(const DecoderConfig& config, DataType 
   auto bound = BindDecoder(impl->config, source);
   if (!bound) return bound.status();
   impl->weights = *std::move(bound);
+  CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // as in Load
   return DecoderModel(std::move(impl));
 }
 

@@ -5,7 +5,8 @@ namespace culet {
 
 Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm&, const CudaDispatchOptions&) {
   return Status(StatusCode::kUnsupported,
-                "this build has no CUDA parts; configure with -DCULET_CUDA=ON where nvcc is");
+                "this build has no CUDA parts, so no device cuda; configure with -DCULET_CUDA=ON "
+                "where nvcc is");
 }
 
 }  // namespace culet
