@@ -50,6 +50,14 @@ double ElementAt(const std::byte* data, DataType type, std::int64_t index) {
       return sign * (exponent == 0 ? std::ldexp(mantissa, -24)
                                    : std::ldexp(mantissa + 1024, exponent - 25));
     }
+    case DataType::kFloat8_e4m3: {
+      const auto bits = std::to_integer<int>(data[index]);
+      const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+      if ((bits & 0x7f) == 0x7f) return std::numeric_limits<double>::quiet_NaN();
+      const double magnitude =
+          exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(mantissa + 8, exponent - 10);
+      return bits < 0x80 ? magnitude : -magnitude;
+    }
     default: {
       float value = 0;
       std::memcpy(&value, data + 4 * index, sizeof value);
@@ -151,8 +159,9 @@ const ComputeGraph& NodeComparison::OnHost(const ComputeGraph& graph, const std:
 
 double NodeComparison::BoundOf(const TensorNode& node) const {
   if (node.type == DataType::kInt32) return 0;
-  // Products whose input is quantised.
-  const bool e4m3 = node.params.quant_a.type != QuantType::kNone;
+  // What quantises; a product of codes does not.
+  const bool e4m3 = node.params.quant_a.type != QuantType::kNone &&
+                    (node.op != TensorOp::kMulMat || node.inputs.size() == 1);
   double bound = bound_;
   if (e4m3) bound += kE4m3Ties;
   if (node.type == DataType::kBfloat16) bound += kBfloat16Rounding;
@@ -192,7 +201,7 @@ Status NodeComparison::Compare(KernelDispatch& dispatch, const NodeLaunch& launc
     errors_.push_back({launch.fusion != nullptr
                            ? fmt::format("{}, {}", launch.Describe(),
                                          DescribeNode(*launch.graph, launch.output_ids[i]))
-                           : launch.Describe(),
+                           : DescribeNode(*launch.graph, launch.output_ids[i]),
                        launch.fusion != nullptr ? launch.fusion->name : ToString(node.op), step,
                        ErrorOf(node, static_cast<const std::byte*>(Pointer(value->get())),
                                static_cast<const std::byte*>(Pointer(right))),
@@ -216,7 +225,16 @@ Status NodeComparison::RunReference(const ComputeGraph& graph, int id, cudaStrea
     if (!own.ok()) return own.status();
     values.emplace(id, *std::move(own));
   }
-  const DevicePtr output = values.at(id).get();
+  std::vector<int> made{id};
+  std::vector<DevicePtr> outputs{values.at(id).get()};
+  if (node.op == TensorOp::kQuantize) {
+    const auto bytes = static_cast<std::size_t>(BytesOf(graph.node(id + 1)));
+    auto scales = DeviceBuffer::Create(HostMemory(), bytes);
+    if (!scales.ok()) return scales.status();
+    made.push_back(id + 1);
+    outputs.push_back(scales->get());
+    values.emplace(id + 1, *std::move(scales));
+  }
   const auto prepared = reference_->prepare(graph, id);
   if (!prepared.ok()) return prepared.status();
   const auto workspace =
@@ -227,9 +245,9 @@ Status NodeComparison::RunReference(const ComputeGraph& graph, int id, cudaStrea
   launch.id = id;
   launch.inputs = inputs;
   launch.input_ids = node.inputs;
-  launch.outputs = {&output, 1};
-  launch.output_ids = {&id, 1};
-  launch.output = output;
+  launch.outputs = outputs;
+  launch.output_ids = made;
+  launch.output = outputs.front();
   launch.prepared = prepared->get();
   launch.workspace = workspace->get();
   launch.workspace_bytes = workspace->bytes();

@@ -21,6 +21,12 @@ namespace culet {
 class KernelDispatch;
 struct NodeLaunch;
 
+/// What a Quantize makes.
+struct QuantizedNodes {
+  int codes = -1;
+  int scales = -1;
+};
+
 /// Nodes in the order in which they run. Every value is written once; a node reads nodes that were
 /// added before it. Shapes are fixed: a graph serves one number of tokens and sequences, while
 /// positions, lengths, slots and block tables are leaves that lie on the device and may change
@@ -29,7 +35,8 @@ struct NodeLaunch;
 /// Inputs and attributes of each operation (T tokens, S sequences):
 ///
 ///   op         | inputs                                     | reads of params
-///   MulMat     | X (T, k)                                   | weight (n, k), bias (1, n), quant_a
+///   MulMat     | X (T, k), or the codes and scales that a   | weight (n, k), bias (1, n), quant_a
+///              |   Quantize made of it                      |
 ///   Add, Mul   | X, Y of this shape                         |
 ///   Silu       | X of this shape                            |
 ///   SwiGlu     | gate, up of this shape                     |
@@ -47,6 +54,11 @@ struct NodeLaunch;
 ///   GatherRows | X, indices (rows of this node, 1)          |
 ///   ArgMax     | X; this node is (rows, 1) kInt32           |
 ///   Copy, Cast | X of this shape; of this type, of any type |
+///   Quantize   | X of this shape; this node is kFloat8_e4m3 | quant_a
+///   Scales     | codes (T, k): the Quantize right before it | quant_a
+///
+/// A Scales node (T, ceil(k / group)) float32 is the second value of its Quantize, made by the same
+/// launch: it has none of its own. add_quantize adds both.
 ///
 /// Ids, positions, slots, starts, lengths, tables and indices are kInt32. What lies outside its
 /// range on the device never leads to a wild access: such an id, index or block makes its row NaN,
@@ -61,6 +73,9 @@ class ComputeGraph {
   /// the node makes sense is Verify's matter.
   int add_op(TensorOp op, DevicePtr data_ptr, Shape shape, std::vector<int> inputs,
              OpParams params = {}, std::string name = {}, DataType type = DataType::kFloat32);
+
+  /// Adds the Quantize of a value and its Scales. Requires: a node that exists.
+  QuantizedNodes add_quantize(int x, const QuantDesc& quant, const std::string& name = {});
 
   /// Keeps the value readable after the launch: the memory plan gives its place to nobody else.
   /// Requires: a node that exists.

@@ -161,6 +161,12 @@ class KernelDispatch {
   virtual Status dispatch_argmax(const TensorNode& node, DevicePtr input_ptr, DevicePtr output_ptr,
                                  std::uint32_t m, std::uint32_t n);
 
+  /// codes (m, k) E4M3 and scales (m, ceil(k / node.params.quant_a.group_size)) float32 of the
+  /// input (m, k), as QuantizeGroups makes them. The products behind it have both as inputs:
+  /// input_ptr of dispatch_mul_mat is the codes, current().input(1) the scales.
+  virtual Status dispatch_quantize(const TensorNode& node, DevicePtr input_ptr, DevicePtr codes_ptr,
+                                   DevicePtr scales_ptr, std::uint32_t m, std::uint32_t k);
+
   // -- The phases of a graph ---------------------------------------------------------------------
 
   /// Yes, or a reason. The default takes the seed's operations on float32 values.

@@ -41,6 +41,8 @@ enum class TensorOp : std::uint8_t {
   kExperts,               ///< routed experts: softmax, top-k, gated MLPs, weighted sum
   kGatherRows,            ///< row indices[i] of X
   kArgMax,                ///< index of the largest element of each row, the first of equals
+  kQuantize,              ///< E4M3 codes of X, quantised as quant_a says
+  kScales,                ///< the scales beside the codes X: what X's kQuantize makes second
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...
@@ -131,8 +133,8 @@ struct OpParams {
   Weight bias;
   float scalar = 0;             ///< RmsNorm: epsilon
   std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number
-  /// MulMat, Experts: how the input is quantised before it meets an E4M3 weight: kK, 128, FP32
-  /// scales of amax / 448 (culet/quantize.h).
+  /// MulMat, Experts: how the input is quantised before it meets an E4M3 weight; Quantize: how it
+  /// quantises. kK, 128, FP32 scales of amax / 448 (culet/quantize.h).
   QuantDesc quant_a;
   RopeParams rope;
   int head_dim = 0;  ///< Rope

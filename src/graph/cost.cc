@@ -89,8 +89,9 @@ double Operations(const ComputeGraph& graph, const TensorNode& node) noexcept {
 NodeCost CostOf(const ComputeGraph& graph, int id) noexcept {
   const TensorNode& node = graph.node(id);
   NodeCost cost;
-  if (node.op == TensorOp::kNone) return cost;
+  if (node.op == TensorOp::kNone || node.op == TensorOp::kScales) return cost;
   cost.bytes = BytesWritten(graph, node) + WeightBytes(node);
+  if (node.op == TensorOp::kQuantize) cost.bytes += ValueBytes(graph, id + 1);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) cost.bytes += BytesRead(graph, node, i);
   cost.operations = Operations(graph, node);
   return cost;

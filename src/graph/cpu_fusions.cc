@@ -1,37 +1,172 @@
 #include "graph/cpu_fusions.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "culet/kernel_dispatch.h"
+#include "base/float_types.h"
+#include "kernels/ops/ops.h"
 
 namespace culet {
 namespace {
 
-bool IsFloat32(const ComputeGraph& graph, int id) {
-  return graph.node(id).type == DataType::kFloat32;
+constexpr const char* kAddRmsNorm = "add_rms_norm";
+constexpr const char* kAddRmsNormQuantize = "add_rms_norm_quantize";
+constexpr const char* kRmsNormQuantize = "rms_norm_quantize";
+constexpr const char* kSwiGluQuantize = "swiglu_quantize";
+
+bool IsFloat32(const ComputeGraph& graph, int id, TensorOp op) {
+  return graph.node(id).op == op && graph.node(id).type == DataType::kFloat32;
 }
 
-// The norm's sum, where it is one that can be fused; -1 otherwise.
-int SumBefore(const ComputeGraph& graph, int norm) {
-  const TensorNode& node = graph.node(norm);
-  if (node.op != TensorOp::kRmsNorm) return -1;
-  const int sum = node.inputs[0];
-  if (graph.node(sum).op != TensorOp::kAdd) return -1;
-  return IsFloat32(graph, sum) && IsFloat32(graph, norm) ? sum : -1;
+// The node's input, where it is such an operation; -1 otherwise.
+int Before(const ComputeGraph& graph, int id, TensorOp op) {
+  const int input = graph.node(id).inputs[0];
+  return IsFloat32(graph, input, op) ? input : -1;
 }
+
+// Whether nobody else may need the value.
+class Readers {
+ public:
+  explicit Readers(const ComputeGraph& graph) : graph_(graph) {
+    counts_.resize(static_cast<std::size_t>(graph.size()));
+    for (const TensorNode& node : graph.nodes()) {
+      for (const int input : node.inputs) ++counts_[static_cast<std::size_t>(input)];
+    }
+  }
+  bool IsOne(int id) const {
+    return counts_[static_cast<std::size_t>(id)] == 1 && !graph_.is_output(id) &&
+           graph_.node(id).data_ptr == 0;
+  }
+
+ private:
+  const ComputeGraph& graph_;
+  std::vector<int> counts_;
+};
+
+Fusion WithSum(const ComputeGraph& graph, const char* name, std::vector<int> nodes) {
+  Fusion fusion{name, std::move(nodes), {}};
+  const int sum = fusion.nodes.front();
+  for (const int input : graph.node(sum).inputs) fusion.in_place.push_back({sum, input});
+  return fusion;
+}
+
+// What a quantize can be fused with.
+void FindQuantized(const ComputeGraph& graph, const Readers& readers, int id,
+                   std::vector<Fusion>& found) {
+  const TensorNode& node = graph.node(id);
+  if (node.params.quant_a.group_size > ops::kMostFusedGroup || !readers.IsOne(node.inputs[0])) {
+    return;
+  }
+  if (const int inner = Before(graph, id, TensorOp::kSwiGlu); inner >= 0) {
+    found.push_back({kSwiGluQuantize, {inner, id}, {}});
+  }
+  const int norm = Before(graph, id, TensorOp::kRmsNorm);
+  if (norm < 0 || graph.node(norm).params.gamma.cols != node.shape.cols) return;
+  if (const int sum = Before(graph, norm, TensorOp::kAdd); sum >= 0) {
+    found.push_back(WithSum(graph, kAddRmsNormQuantize, {sum, norm, id}));
+  }
+  if (graph.node(graph.node(norm).inputs[0]).type == DataType::kFloat32) {
+    found.push_back({kRmsNormQuantize, {norm, id}, {}});
+  }
+}
+
+const float* In(DevicePtr pointer) { return FromDevicePtr<const float>(pointer); }
+
+// A norm, of a sum or not, quantised or not.
+class FusedNorm final : public PreparedFusion {
+ public:
+  FusedNorm(const ComputeGraph& graph, const Fusion& fusion)
+      : kernel_("cpu/" + fusion.name),
+        sum_(graph.node(fusion.nodes[0]).op == TensorOp::kAdd ? fusion.nodes[0] : -1),
+        norm_(fusion.nodes[sum_ < 0 ? 0 : 1]),
+        gamma_(Gamma(graph.node(norm_).params.gamma)) {}
+
+  std::string kernel() const override { return kernel_; }
+
+  void Launch(const NodeLaunch& launch) const override {
+    const ComputeGraph& graph = *launch.graph;
+    const TensorNode &norm = graph.node(norm_), &last = launch.node();
+    const std::vector<int>& operands = graph.node(sum_ < 0 ? norm_ : sum_).inputs;
+    const float* const x = In(launch.value(operands[0]));
+    const float* const y = sum_ < 0 ? nullptr : In(launch.value(operands[1]));
+    auto* sum = FromDevicePtr<float>(sum_ < 0 ? 0 : launch.value(sum_));
+    const auto groups =
+        norm.shape.rows * norm.shape.cols / static_cast<std::int64_t>(gamma_.size());
+    if (last.op == TensorOp::kQuantize) {
+      const ops::QuantizedTo to{last.params.quant_a.group_size,
+                                FromDevicePtr<std::uint8_t>(launch.output),
+                                FromDevicePtr<float>(launch.value(launch.id + 1))};
+      ops::RmsNormQuantize(x, y, gamma_, norm.params.scalar, sum, groups, to);
+      return;
+    }
+    auto* const out = FromDevicePtr<float>(launch.output);
+    // A sum that only the norm reads needs no place of its own.
+    ops::AddRmsNorm(x, y, gamma_, norm.params.scalar, sum != nullptr ? sum : out, out, groups);
+  }
+
+ private:
+  std::string kernel_;
+  int sum_, norm_;
+  std::vector<float> gamma_;
+};
+
+class FusedSwiGlu final : public PreparedFusion {
+ public:
+  explicit FusedSwiGlu(int inner) : inner_(inner) {}
+  std::string kernel() const override { return std::string("cpu/") + kSwiGluQuantize; }
+
+  void Launch(const NodeLaunch& launch) const override {
+    const TensorNode &inner = launch.graph->node(inner_), &last = launch.node();
+    const ops::QuantizedTo to{last.params.quant_a.group_size,
+                              FromDevicePtr<std::uint8_t>(launch.output),
+                              FromDevicePtr<float>(launch.value(launch.id + 1))};
+    ops::SwiGluQuantize(In(launch.value(inner.inputs[0])), In(launch.value(inner.inputs[1])),
+                        inner.shape.rows, inner.shape.cols, to);
+  }
+
+ private:
+  int inner_;
+};
 
 }  // namespace
 
+std::vector<float> Gamma(const Weight& weight) {
+  std::vector<float> gamma;
+  for (std::int64_t i = 0; i < weight.cols; ++i) {
+    gamma.push_back(static_cast<float>(
+        LoadAsDouble(FromDevicePtr<const void>(weight.data_ptr), weight.type, i)));
+  }
+  return gamma;
+}
+
+std::vector<std::string> CpuFusionNames() {
+  return {kAddRmsNormQuantize, kRmsNormQuantize, kSwiGluQuantize, kAddRmsNorm};
+}
+
 std::vector<Fusion> CpuFusions(const ComputeGraph& graph) {
+  const Readers readers(graph);
   std::vector<Fusion> found;
   for (int id = 0; id < graph.size(); ++id) {
-    const int sum = SumBefore(graph, id);
-    if (sum < 0) continue;
-    Fusion fusion{kAddRmsNorm, {sum, id}, {}};
-    for (const int input : graph.node(sum).inputs) fusion.in_place.push_back({sum, input});
-    if (CanFuse(graph, fusion).ok()) found.push_back(std::move(fusion));
+    if (graph.node(id).op == TensorOp::kQuantize) FindQuantized(graph, readers, id, found);
   }
+  for (int id = 0; id < graph.size(); ++id) {
+    if (!IsFloat32(graph, id, TensorOp::kRmsNorm)) continue;
+    if (const int sum = Before(graph, id, TensorOp::kAdd); sum >= 0) {
+      found.push_back(WithSum(graph, kAddRmsNorm, {sum, id}));
+    }
+  }
+  // A sum that nobody else reads has no place, and codes have no room for it.
+  std::erase_if(found, [&](const Fusion& fusion) {
+    const bool lost = fusion.name == kAddRmsNormQuantize && readers.IsOne(fusion.nodes.front());
+    return lost || !CanFuse(graph, fusion).ok();
+  });
   return found;
+}
+
+std::unique_ptr<PreparedFusion> PreparedFusion::Create(const ComputeGraph& graph,
+                                                       const Fusion& fusion) {
+  if (fusion.name == kSwiGluQuantize) return std::make_unique<FusedSwiGlu>(fusion.nodes.front());
+  return std::make_unique<FusedNorm>(graph, fusion);
 }
 
 }  // namespace culet

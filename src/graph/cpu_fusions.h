@@ -1,16 +1,28 @@
-// The groups of nodes that the CPU dispatch computes as one.
+// The groups of nodes that the CPU dispatch computes as one, each with the bits of its nodes.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "culet/graph.h"
+#include "culet/kernel_dispatch.h"
 
 namespace culet {
 
-/// A residual sum and the norm of its rows: the sum is normed while it is in the cache.
-inline constexpr const char* kAddRmsNorm = "add_rms_norm";
+/// The names of all of them.
+std::vector<std::string> CpuFusionNames();
 
-/// All of them in the graph.
+/// Those in the graph, the largest first.
 std::vector<Fusion> CpuFusions(const ComputeGraph& graph);
+
+class PreparedFusion : public PreparedNode {
+ public:
+  /// Requires: one of CpuFusions.
+  static std::unique_ptr<PreparedFusion> Create(const ComputeGraph& graph, const Fusion& fusion);
+  virtual void Launch(const NodeLaunch& launch) const = 0;
+};
+
+/// The elements of a norm's weight.
+std::vector<float> Gamma(const Weight& weight);
 
 }  // namespace culet

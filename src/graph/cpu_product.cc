@@ -52,16 +52,18 @@ std::size_t PreparedProduct::workspace_bytes() const noexcept {
   return quantised + plan_.workspace_size().partials;
 }
 
-Status PreparedProduct::Launch(const float* input, float* output, std::byte* workspace,
-                               cudaStream_t stream) const {
+Status PreparedProduct::Launch(const void* input, const float* scales, float* output,
+                               std::byte* workspace, cudaStream_t stream) const {
   const GemmDesc& desc = plan_.desc();
   LaunchPointers pointers;
   pointers.A = input;
+  pointers.U = scales;
   pointers.D = output;
   if (quant_a_.type != QuantType::kNone) {
     const int group = quant_a_.group_size;
     const QuantisedRows rows(workspace, desc.m, desc.k);
-    ops::QuantizeRows(input, desc.m, desc.k, group, rows.values, rows.scales);
+    ops::QuantizeRows(static_cast<const float*>(input), desc.m, desc.k, group, rows.values,
+                      rows.scales);
     pointers.A = rows.values;
     pointers.U = rows.scales;
     workspace += QuantisedRows::Bytes(desc.m, desc.k, group);

@@ -21,15 +21,9 @@ const std::int32_t* Indices(DevicePtr pointer) {
 }
 
 struct PreparedNorm final : PreparedNode {
-  PreparedNorm(const char* n, const Weight& weight) : name(n) {
-    for (std::int64_t i = 0; i < weight.cols; ++i) {
-      gamma.push_back(static_cast<float>(
-          LoadAsDouble(FromDevicePtr<const void>(weight.data_ptr), weight.type, i)));
-    }
-  }
-  const char* name;
+  explicit PreparedNorm(const Weight& weight) : gamma(Gamma(weight)) {}
   std::vector<float> gamma;
-  std::string kernel() const override { return name; }
+  std::string kernel() const override { return "cpu/rms_norm"; }
 };
 
 struct PreparedRope final : PreparedNode {
@@ -64,6 +58,11 @@ class CpuDispatch final : public KernelDispatch {
         return TakesFloat32(graph, node, 0, 1);
       case TensorOp::kEmbedding:
         return node.type == DataType::kFloat32 ? Feasibility::Ok() : OnlyFloat32();
+      case TensorOp::kQuantize:
+        return TakesFloat32(graph, node, 0, 1);
+      case TensorOp::kMulMat:
+        if (node.type != DataType::kFloat32) return OnlyFloat32();
+        return node.inputs.size() > 1 ? Feasibility::Ok() : TakesFloat32(graph, node, 0, 1);
       case TensorOp::kRope:
       case TensorOp::kGatherRows:
         if (node.type != DataType::kFloat32) return OnlyFloat32();
@@ -82,8 +81,7 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kExperts:
         return PreparedExperts::Create(node, OperationFor(), expert_choices_);
       case TensorOp::kRmsNorm:
-        return std::unique_ptr<PreparedNode>(
-            std::make_unique<PreparedNorm>("cpu/rms_norm", node.params.gamma));
+        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedNorm>(node.params.gamma));
       case TensorOp::kRope: {
         auto made = std::make_unique<PreparedRope>();
         made->frequencies = RopeFrequencies(node.params.rope);
@@ -121,34 +119,24 @@ class CpuDispatch final : public KernelDispatch {
     return KernelDispatch::launch(launch);
   }
 
-  std::vector<std::string> fusion_names() const override { return {kAddRmsNorm}; }
+  std::vector<std::string> fusion_names() const override { return CpuFusionNames(); }
   std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
     return CpuFusions(graph);
   }
-
   Result<std::unique_ptr<PreparedNode>> prepare_fusion(const ComputeGraph& graph,
                                                        const Fusion& fusion) override {
-    return std::unique_ptr<PreparedNode>(std::make_unique<PreparedNorm>(
-        "cpu/add_rms_norm", graph.node(fusion.nodes.back()).params.gamma));
+    return std::unique_ptr<PreparedNode>(PreparedFusion::Create(graph, fusion));
   }
-
-  Status dispatch_fusion(const NodeLaunch& launch) override {
-    const int sum_id = launch.fusion->nodes.front();
-    const std::vector<int>& operands = launch.graph->node(sum_id).inputs;
-    const TensorNode& norm = launch.node();
-    const std::vector<float>& gamma = Prepared<PreparedNorm>().gamma;
-    // A sum that only the norm reads needs no place of its own.
-    const DevicePtr sum = launch.value(sum_id);
-    ops::AddRmsNorm(In(launch.value(operands[0])), In(launch.value(operands[1])), gamma,
-                    norm.params.scalar, Out(sum != 0 ? sum : launch.output), Out(launch.output),
-                    norm.shape.rows * norm.shape.cols / static_cast<std::int64_t>(gamma.size()));
+  Status dispatch_fusion(const NodeLaunch&) override {
+    Prepared<PreparedFusion>().Launch(current());
     return {};
   }
 
   Status dispatch_mul_mat(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
                           std::uint32_t, std::uint32_t) override {
-    return Prepared<PreparedProduct>().Launch(In(input), Out(output), Scratch<std::byte>(),
-                                              current().stream);
+    const float* const scales = current().inputs.size() > 1 ? In(current().input(1)) : nullptr;
+    return Prepared<PreparedProduct>().Launch(FromDevicePtr<const void>(input), scales, Out(output),
+                                              Scratch<std::byte>(), current().stream);
   }
 
   Status dispatch_rms_norm(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
@@ -234,6 +222,13 @@ class CpuDispatch final : public KernelDispatch {
     return {};
   }
 
+  Status dispatch_quantize(const TensorNode& node, DevicePtr input, DevicePtr codes,
+                           DevicePtr scales, std::uint32_t m, std::uint32_t k) override {
+    ops::QuantizeRows(In(input), m, k, node.params.quant_a.group_size,
+                      FromDevicePtr<std::uint8_t>(codes), Out(scales));
+    return {};
+  }
+
   Status dispatch_experts(const TensorNode&, DevicePtr input, DevicePtr router_logits,
                           DevicePtr output, std::uint32_t) override {
     return Prepared<PreparedExperts>().Launch(In(input), In(router_logits), Out(output),
@@ -281,14 +276,17 @@ class CpuDispatch final : public KernelDispatch {
     GemmArgs args = ProductArgs(node.shape.rows, node.params.weight, node.params.bias,
                                 node.params.quant_a, OperationFor());
     // Values of the caller may be aligned less than the arena's.
-    if (node.params.quant_a.type == QuantType::kNone) {
+    const bool quantised = node.inputs.size() > 1;
+    const QuantDesc quant_a = quantised ? QuantDesc{} : node.params.quant_a;
+    if (quant_a.type == QuantType::kNone) {
       args.A = FromDevicePtr<const void>(graph.node(node.inputs[0]).data_ptr);
     }
+    if (quantised) args.U = FromDevicePtr<const void>(graph.node(node.inputs[1]).data_ptr);
     args.D = FromDevicePtr<void>(node.data_ptr);
     auto plan = gemm_.Plan(args);
     if (!plan) return plan.status();
     return std::unique_ptr<PreparedNode>(
-        std::make_unique<PreparedProduct>(*std::move(plan), node.params.quant_a));
+        std::make_unique<PreparedProduct>(*std::move(plan), quant_a));
   }
 
   template <class T>

@@ -19,7 +19,15 @@ class ReferenceDispatch final : public KernelDispatch {
     for (std::uint32_t i = 0; i < m; ++i) {
       LoadRow(input, current().input_node(0).type, i, k, x.data() + std::size_t{i} * k);
     }
-    ReferenceProduct(x, m, node.params.weight, node.params.bias, node.params.quant_a, y);
+    QuantDesc quant_a = node.params.quant_a;
+    if (node.inputs.size() > 1) {
+      const auto* scales = FromDevicePtr<const float>(current().input(1));
+      const auto group = static_cast<std::size_t>(quant_a.group_size);
+      const std::size_t across = (k + group - 1) / group;
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scales[i / k * across + i % k / group];
+      quant_a = {};
+    }
+    ReferenceProduct(x, m, node.params.weight, node.params.bias, quant_a, y);
     for (std::uint32_t i = 0; i < m; ++i) {
       StoreRow(output, node.type, i, n, y.data() + std::size_t{i} * n);
     }
@@ -113,6 +121,17 @@ class ReferenceDispatch final : public KernelDispatch {
   Status dispatch_experts(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
                           std::uint32_t) override {
     ReferenceExperts(current());
+    return {};
+  }
+
+  Status dispatch_quantize(const TensorNode& node, DevicePtr input, DevicePtr codes,
+                           DevicePtr scales, std::uint32_t m, std::uint32_t k) override {
+    std::vector<double> x(std::size_t{m} * k);
+    for (std::uint32_t i = 0; i < m; ++i) {
+      LoadRow(input, current().input_node(0).type, i, k, x.data() + std::size_t{i} * k);
+    }
+    ReferenceQuantize(node.params.quant_a, m, k, x, FromDevicePtr<std::uint8_t>(codes),
+                      FromDevicePtr<float>(scales));
     return {};
   }
 

@@ -23,6 +23,11 @@ bool Has(const Fusion& fusion, int id) {
   return std::ranges::find(fusion.nodes, id) != fusion.nodes.end();
 }
 
+// A second value comes from the node of the first.
+bool Makes(const ComputeGraph& graph, const Fusion& fusion, int id) {
+  return Has(fusion, graph.node(id).op == TensorOp::kScales ? id - 1 : id);
+}
+
 Status Impossible(const ComputeGraph& graph, const Fusion& fusion, const std::string& reason) {
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("{}: {}", DescribeFusion(graph, fusion), reason));
@@ -31,12 +36,14 @@ Status Impossible(const ComputeGraph& graph, const Fusion& fusion, const std::st
 // A reason against one of `in_place`; null when there is none.
 const char* WhyNotInPlace(const ComputeGraph& graph, const Fusion& fusion) {
   for (const Fusion::InPlace& pair : fusion.in_place) {
-    if (!Has(fusion, pair.value)) return "in_place names a value that no node of it makes";
+    const bool exists = pair.value >= 0 && pair.value < graph.size();
+    if (!exists || !Makes(graph, fusion, pair.value))
+      return "in_place names a value that no node of it makes";
     const bool read = std::ranges::any_of(fusion.nodes, [&](int id) {
       const std::vector<int>& inputs = graph.node(id).inputs;
       return std::ranges::find(inputs, pair.input) != inputs.end();
     });
-    if (!read || Has(fusion, pair.input)) {
+    if (!read || Makes(graph, fusion, pair.input)) {
       return "in_place names an input that it does not read from outside";
     }
   }
@@ -62,12 +69,15 @@ Feasibility CanFuse(const ComputeGraph& graph, const Fusion& fusion) {
     if (id <= before) return Feasibility::Refuse("its nodes do not ascend");
     if (id >= graph.size()) return Feasibility::Refuse("it names a node that does not exist");
     if (graph.node(id).op == TensorOp::kNone) return Feasibility::Refuse("it has a leaf");
+    if (graph.node(id).op == TensorOp::kScales) {
+      return Feasibility::Refuse("it names scales, which come with their quantize");
+    }
     before = id;
   }
   for (int id = fusion.nodes.front() + 1; id < fusion.nodes.back(); ++id) {
-    if (Has(fusion, id)) continue;
+    if (Makes(graph, fusion, id)) continue;
     for (const int input : graph.node(id).inputs) {
-      if (Has(fusion, input)) {
+      if (Makes(graph, fusion, input)) {
         return Feasibility::Refuse("another node reads its values before its last node has run");
       }
     }

@@ -35,6 +35,18 @@ int ComputeGraph::add_op(TensorOp op, DevicePtr data_ptr, Shape shape, std::vect
   return size() - 1;
 }
 
+QuantizedNodes ComputeGraph::add_quantize(int x, const QuantDesc& quant, const std::string& name) {
+  const Shape shape = node(x).shape;
+  OpParams params;
+  params.quant_a = quant;
+  const std::int64_t group = std::max(quant.group_size, 1);  // Verify refuses less
+  const int codes =
+      add_op(TensorOp::kQuantize, 0, shape, {x}, params, name, DataType::kFloat8_e4m3);
+  const int scales = add_op(TensorOp::kScales, 0, {shape.rows, (shape.cols + group - 1) / group},
+                            {codes}, std::move(params), name.empty() ? name : name + "_scales");
+  return {codes, scales};
+}
+
 void ComputeGraph::mark_output(int id) { outputs_[static_cast<std::size_t>(id)] = true; }
 
 const char* ToString(TensorOp op) noexcept {
@@ -71,6 +83,10 @@ const char* ToString(TensorOp op) noexcept {
       return "gather_rows";
     case TensorOp::kArgMax:
       return "argmax";
+    case TensorOp::kQuantize:
+      return "quantize";
+    case TensorOp::kScales:
+      return "scales";
   }
   return "invalid";
 }

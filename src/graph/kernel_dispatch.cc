@@ -65,6 +65,11 @@ Status KernelDispatch::dispatch_argmax(const TensorNode&, DevicePtr, DevicePtr, 
   return NotImplemented("dispatch_argmax");
 }
 
+Status KernelDispatch::dispatch_quantize(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
+                                         std::uint32_t, std::uint32_t) {
+  return NotImplemented("dispatch_quantize");
+}
+
 Feasibility KernelDispatch::supports(const ComputeGraph& graph, int id) const {
   const TensorNode& node = graph.node(id);
   switch (node.op) {
@@ -82,6 +87,9 @@ Feasibility KernelDispatch::supports(const ComputeGraph& graph, int id) const {
   }
   if (node.type != DataType::kFloat32) {
     return Feasibility::Refuse("this dispatch takes float32 values only");
+  }
+  if (node.op == TensorOp::kMulMat && node.inputs.size() > 1) {
+    return Feasibility::Refuse("this dispatch takes no quantised inputs");
   }
   return Feasibility::Ok();
 }
@@ -171,6 +179,10 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
       return dispatch_gather_rows(node, in(0), in(1), out, m);
     case TensorOp::kArgMax:
       return dispatch_argmax(node, in(0), out, m, U32(launch.input_node(0).shape.cols));
+    case TensorOp::kQuantize:
+      return dispatch_quantize(node, in(0), out, launch.value(launch.id + 1), m,
+                               U32(node.shape.cols));
+    case TensorOp::kScales:
     case TensorOp::kNone:
       break;
   }

@@ -12,9 +12,10 @@ namespace {
 
 constexpr float kLargestE4m3 = 448.0f;
 
-// Each group of `quant_a.group_size` elements of a row becomes scale times what E4M3 holds of it.
-void Quantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
-              std::vector<double>& x) {
+}  // namespace
+
+void ReferenceQuantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
+                       std::vector<double>& x, std::uint8_t* codes, float* scales) {
   if (quant_a.type == QuantType::kNone) return;
   const std::int64_t group = quant_a.group_size;
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -35,18 +36,18 @@ void Quantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
       for (std::int64_t i = 0; i < count; ++i) {
         const auto code = FloatToFloat8E4m3(static_cast<float>(values[i]) / scale);
         values[i] = double{scale} * Float8E4m3ToFloat(code);
+        if (codes != nullptr) codes[row * cols + first + i] = code;
       }
+      if (scales != nullptr) scales[row * ((cols + group - 1) / group) + first / group] = scale;
     }
   }
 }
-
-}  // namespace
 
 void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight& weight,
                       const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y) {
   const std::int64_t n = weight.rows, k = weight.cols;
   std::vector<double> quantised = x;
-  Quantize(quant_a, m, k, quantised);
+  ReferenceQuantize(quant_a, m, k, quantised);
   y.resize(static_cast<std::size_t>(m * n));
   constexpr std::int64_t kColumns = 16;  // a task
   const auto tasks = static_cast<int>((n + kColumns - 1) / kColumns);

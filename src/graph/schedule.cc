@@ -14,6 +14,13 @@ Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)
       fusion_of_[static_cast<std::size_t>(id)] = &fusion;
     }
   }
+  // A second value is made where the first is.
+  for (int id = 1; id < graph.size(); ++id) {
+    if (graph.node(id).op != TensorOp::kScales) continue;
+    const auto at = static_cast<std::size_t>(id);
+    run_at_[at] = run_at_[at - 1];
+    fusion_of_[at] = fusion_of_[at - 1];
+  }
   FindInside(graph);
   for (int id = 0; id < graph.size(); ++id) {
     if (graph.node(id).op == TensorOp::kNone || RunAt(id) != id) continue;
@@ -24,6 +31,7 @@ Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)
       step.nodes = {id};
       step.inputs = graph.node(id).inputs;
       step.outputs = {id};
+      if (graph.node(id).op == TensorOp::kQuantize) step.outputs.push_back(id + 1);
     } else {
       step.nodes = step.fusion->nodes;
       for (const int member : step.nodes) {
@@ -34,6 +42,9 @@ Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)
           }
         }
         if (!Inside(member)) step.outputs.push_back(member);
+        if (graph.node(member).op == TensorOp::kQuantize && !Inside(member + 1)) {
+          step.outputs.push_back(member + 1);
+        }
       }
     }
     steps_.push_back(std::move(step));
@@ -43,8 +54,9 @@ Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)
 void Schedule::FindInside(const ComputeGraph& graph) {
   for (int id = 0; id < graph.size(); ++id) {
     const TensorNode& node = graph.node(id);
-    // The last node's value is what the group is for, a cache's what it does.
-    inside_[static_cast<std::size_t>(id)] = FusionOf(id) != nullptr && RunAt(id) != id &&
+    // The last node's values are what the group is for, a cache's what it does.
+    const int maker = node.op == TensorOp::kScales ? id - 1 : id;
+    inside_[static_cast<std::size_t>(id)] = FusionOf(id) != nullptr && RunAt(id) != maker &&
                                             node.data_ptr == 0 && !graph.is_output(id) &&
                                             node.op != TensorOp::kKvWrite;
     for (const int input : node.inputs) {

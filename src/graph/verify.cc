@@ -64,6 +64,10 @@ class NodeCheck {
         return GatherRows();
       case TensorOp::kArgMax:
         return ArgMax();
+      case TensorOp::kQuantize:
+        return Quantize();
+      case TensorOp::kScales:
+        return Scales();
       case TensorOp::kNone:
         break;
     }
@@ -79,9 +83,11 @@ class NodeCheck {
       return fmt::format("the shape is [{}, {}]; rows and columns must be from 1 to {}", shape.rows,
                          shape.cols, kMost);
     }
-    if (!IsFloat(node_.type) && node_.type != DataType::kInt32) {
-      return fmt::format("the type is {}; values are float32, float16, bfloat16 or int32",
-                         ToString(node_.type));
+    if (!IsFloat(node_.type) && node_.type != DataType::kInt32 &&
+        node_.type != DataType::kFloat8_e4m3) {
+      return fmt::format(
+          "the type is {}; values are float32, float16, bfloat16, int32, or float8_e4m3 codes",
+          ToString(node_.type));
     }
     if (node_.data_ptr % SizeOf(node_.type) != 0) {
       return fmt::format("data_ptr {:#x} is not a multiple of {} bytes", node_.data_ptr,
@@ -171,8 +177,17 @@ class NodeCheck {
   }
 
   std::string MulMat() const {
-    if (auto r = CountIs(1); !r.empty()) return r;
-    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    const bool codes = !node_.inputs.empty() && In(0).type == DataType::kFloat8_e4m3;
+    if (auto r = CountIs(codes ? 2 : 1); !r.empty()) return r;
+    if (codes) {
+      if (auto r = CheckScales(1, In(0).shape); !r.empty()) return r;
+      if (params_.weight.type != DataType::kFloat8_e4m3) {
+        return fmt::format("input 0 is quantised, the weight {}; it must be float8_e4m3",
+                           ToString(params_.weight.type));
+      }
+    } else if (auto r = InputIsFloat(0); !r.empty()) {
+      return r;
+    }
     if (auto r = IsFloatValue(); !r.empty()) return r;
     if (auto r = Product("the weight", params_.weight, node_.shape.cols, In(0).shape.cols);
         !r.empty()) {
@@ -385,6 +400,48 @@ class NodeCheck {
     if (node_.type != DataType::kInt32) return "the value must be int32";
     if (node_.shape.cols != 1) return "the value must have one column";
     return InputIs(0, {node_.shape.rows, In(0).shape.cols}, "X");
+  }
+
+  // quant_a, as a quantiser takes it.
+  std::string CheckGroups() const {
+    if (params_.quant_a.type == QuantType::kK && params_.quant_a.group_size >= 1) return {};
+    return "quant_a must be kK, with a group of 1 or more elements";
+  }
+
+  // Input `i`: the scales of codes of that shape.
+  std::string CheckScales(std::size_t i, Shape codes) const {
+    if (auto r = CheckGroups(); !r.empty()) return r;
+    if (In(i).type != DataType::kFloat32) {
+      return fmt::format("input {} (scales) is {}; it must be float32", i, ToString(In(i).type));
+    }
+    const std::int64_t group = params_.quant_a.group_size;
+    return InputIs(i, {codes.rows, (codes.cols + group - 1) / group}, "scales");
+  }
+
+  std::string Quantize() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    if (node_.type != DataType::kFloat8_e4m3) return "the value must be float8_e4m3";
+    if (auto r = InputIs(0, node_.shape, "X"); !r.empty()) return r;
+    if (id_ + 1 == graph_.size() || graph_.node(id_ + 1).op != TensorOp::kScales) {
+      return "its scales must come right behind it; use add_quantize";
+    }
+    return CheckGroups();
+  }
+
+  std::string Scales() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (node_.inputs[0] != id_ - 1 || In(0).op != TensorOp::kQuantize) {
+      return "its input must be the quantize right before it; use add_quantize";
+    }
+    if (node_.type != DataType::kFloat32) return "the value must be float32";
+    if (params_.quant_a != In(0).params.quant_a) return "quant_a differs from its quantize's";
+    if (auto r = CheckGroups(); !r.empty()) return r;
+    const std::int64_t group = params_.quant_a.group_size;
+    const Shape shape{In(0).shape.rows, (In(0).shape.cols + group - 1) / group};
+    if (node_.shape == shape) return {};
+    return fmt::format("the shape is [{}, {}]; the scales of these codes are [{}, {}]",
+                       node_.shape.rows, node_.shape.cols, shape.rows, shape.cols);
   }
 
   const ComputeGraph& graph_;

@@ -60,9 +60,24 @@ class Builder {
     OpParams params;
     params.weight = weight;
     params.bias = bias;
-    if (weight.type == DataType::kFloat8_e4m3) params.quant_a = {QuantType::kK, kQuantGroup};
-    return graph_.add_op(TensorOp::kMulMat, 0, {graph_.node(x).shape.rows, weight.rows}, {x},
-                         std::move(params), std::move(name));
+    std::vector<int> inputs{x};
+    if (weight.type == DataType::kFloat8_e4m3) {
+      params.quant_a = {QuantType::kK, kQuantGroup};
+      const QuantizedNodes quantised = Quantized(x);
+      inputs = {quantised.codes, quantised.scales};
+    }
+    return graph_.add_op(TensorOp::kMulMat, 0, {graph_.node(x).shape.rows, weight.rows},
+                         std::move(inputs), std::move(params), std::move(name));
+  }
+
+  // One for all products of a value.
+  QuantizedNodes Quantized(int x) {
+    if (x != quantised_from_) {
+      quantised_from_ = x;
+      quantised_ =
+          graph_.add_quantize(x, {QuantType::kK, kQuantGroup}, graph_.node(x).name + "_e4m3");
+    }
+    return quantised_;
   }
 
   int Add(int x, int y, std::string name) {
@@ -172,6 +187,8 @@ class Builder {
   DecoderGraph built_;
   int ids_ = -1, positions_ = -1, slots_ = -1, q_starts_ = -1, lengths_ = -1, table_ = -1;
   int rows_ = -1;
+  int quantised_from_ = -1;  // the value that was quantised last
+  QuantizedNodes quantised_;
 };
 
 }  // namespace

@@ -76,6 +76,9 @@ class CudaDispatch final : public KernelDispatch {
         if (!IsValue(node.type) || !IsValue(type_of(0)) || !IsValue(type_of(1))) return refusal;
         return PreparedExperts::Supports(node);
       case TensorOp::kMulMat:
+        // Codes and scales come as a quantize of this dispatch makes them.
+        return Product(node, node.inputs.size() > 1 ? node.type : type_of(0), refusal);
+      case TensorOp::kQuantize:
         return Product(node, type_of(0), refusal);
       default:
         return ok(IsValue(node.type) && IsValue(type_of(0)));
@@ -132,7 +135,8 @@ class CudaDispatch final : public KernelDispatch {
 
   Status dispatch_mul_mat(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
                           std::uint32_t, std::uint32_t) override {
-    return Prepared<PreparedProduct>().Launch(input, output, current().workspace, stream());
+    const DevicePtr scales = current().inputs.size() > 1 ? current().input(1) : 0;
+    return Prepared<PreparedProduct>().Launch(input, scales, output, current().workspace, stream());
   }
 
   Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,
@@ -257,6 +261,13 @@ class CudaDispatch final : public KernelDispatch {
                                               stream());
   }
 
+  Status dispatch_quantize(const TensorNode&, DevicePtr input, DevicePtr codes, DevicePtr scales,
+                           std::uint32_t m, std::uint32_t k) override {
+    return Launched(QuantizeRows(In(input), current().input_node(0).type, m, k,
+                                 FromDevicePtr<std::uint8_t>(codes), FromDevicePtr<float>(scales),
+                                 stream()));
+  }
+
   Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,
                          std::uint32_t n) override {
     return Launched(ArgMax(In(input), current().input_node(0).type,
@@ -267,7 +278,8 @@ class CudaDispatch final : public KernelDispatch {
  private:
   static Feasibility Product(const TensorNode& node, DataType input, const Feasibility& refusal) {
     constexpr int kGroup = 128;
-    if (!IsValue(node.type) || !IsValue(input)) return refusal;
+    const bool codes = node.op == TensorOp::kQuantize;
+    if ((!codes && !IsValue(node.type)) || !IsValue(input)) return refusal;
     if (node.params.quant_a.type != QuantType::kNone && node.params.quant_a.group_size != kGroup) {
       return Feasibility::Refuse("the CUDA dispatch quantises inputs in groups of 128");
     }

@@ -35,6 +35,8 @@ Result<std::unique_ptr<PreparedNode>> PreparedProduct::Create(Gemm& gemm, Device
   args.Ddesc.type = node.type;
   // Values of the caller may be aligned less than the arena's.
   if (args.Adesc.type == input.type) args.A = FromDevicePtr<const void>(input.data_ptr);
+  const bool quantised = node.inputs.size() > 1;
+  if (quantised) args.U = FromDevicePtr<const void>(graph.node(node.inputs[1]).data_ptr);
   args.D = FromDevicePtr<void>(node.data_ptr);
   auto plan = gemm.Plan(args);
   if (!plan) return plan.status();
@@ -47,7 +49,7 @@ Result<std::unique_ptr<PreparedNode>> PreparedProduct::Create(Gemm& gemm, Device
     made->converted_bytes_ = PaddedTo256(static_cast<std::size_t>(elements) * SizeOf(made->type_));
     made->scratch_bytes_ = made->converted_bytes_;
   }
-  if (made->type_ == DataType::kFloat8_e4m3) {
+  if (made->type_ == DataType::kFloat8_e4m3 && !quantised) {
     made->scales_at_ = made->scratch_bytes_;
     const std::int64_t groups = CeilDiv(input.shape.cols, node.params.quant_a.group_size);
     made->scratch_bytes_ +=
@@ -67,14 +69,16 @@ Result<std::unique_ptr<PreparedNode>> PreparedProduct::Create(Gemm& gemm, Device
   return std::unique_ptr<PreparedNode>(std::move(made));
 }
 
-Status PreparedProduct::Launch(DevicePtr input, DevicePtr output, DevicePtr workspace,
-                               cudaStream_t stream) const {
+Status PreparedProduct::Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output,
+                               DevicePtr workspace, cudaStream_t stream) const {
   const std::int64_t m = plan_.desc().m, k = plan_.desc().k;
   LaunchPointers pointers;
   pointers.A = FromDevicePtr<const void>(input);
   pointers.D = FromDevicePtr<void>(output);
   std::size_t used = converted_bytes_;
-  if (type_ == DataType::kFloat8_e4m3) {
+  if (input_scales != 0) {
+    pointers.U = FromDevicePtr<const void>(input_scales);
+  } else if (type_ == DataType::kFloat8_e4m3) {
     auto* const values = FromDevicePtr<std::uint8_t>(workspace);
     auto* const scales = FromDevicePtr<float>(workspace + scales_at_);
     CULET_RETURN_IF_ERROR(CudaStatus(

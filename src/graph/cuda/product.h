@@ -22,7 +22,9 @@ class PreparedProduct final : public PreparedNode {
 
   std::string kernel() const override { return plan_.spec().kernel->id(); }
   std::size_t workspace_bytes() const noexcept { return scratch_bytes_; }
-  Status Launch(DevicePtr input, DevicePtr output, DevicePtr workspace, cudaStream_t stream) const;
+  /// `input_scales`: of an input that is quantised already, else 0.
+  Status Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output, DevicePtr workspace,
+                cudaStream_t stream) const;
 
  private:
   explicit PreparedProduct(GemmPlan plan) : plan_(std::move(plan)) {}

@@ -57,6 +57,7 @@ HWY_AFTER_NAMESPACE();
 #include "base/float_types.h"
 #include "base/thread_pool.h"
 #include "kernels/ops/ops.h"
+#include "kernels/ops/row_parts.h"
 
 namespace culet {
 HWY_EXPORT(AddRange);
@@ -99,6 +100,10 @@ void SwiGlu(const float* gate, const float* up, float* out, std::size_t n) {
   ForChunks(n, [=](std::size_t i, std::size_t end) {
     HWY_DYNAMIC_DISPATCH(SwiGluRange)(gate + i, up + i, out + i, end - i);
   });
+}
+
+void SwiGluElements(const float* gate, const float* up, float* out, std::size_t n) {
+  HWY_DYNAMIC_DISPATCH(SwiGluRange)(gate, up, out, n);
 }
 
 void Cast(const void* x, DataType from, void* out, DataType to, std::size_t n) {

@@ -52,6 +52,21 @@ void ArgMax(const float* x, std::int32_t* out, std::int64_t rows, std::int64_t c
 void QuantizeRows(const float* x, std::int64_t rows, std::int64_t cols, int group,
                   std::uint8_t* values, float* scales);
 
+/// Where QuantizeRows of what an operation makes goes (quantized_rows.cc).
+constexpr int kMostFusedGroup = 256;
+struct QuantizedTo {
+  int group = 0;  ///< at most kMostFusedGroup
+  std::uint8_t* codes = nullptr;
+  float* scales = nullptr;
+};
+/// With the bits of SwiGlu and QuantizeRows.
+void SwiGluQuantize(const float* gate, const float* up, std::int64_t rows, std::int64_t cols,
+                    const QuantizedTo& to);
+/// With the bits of RmsNorm and QuantizeRows, of rows of gamma.size() elements. With a `y` it is
+/// the norm of x + y, which is left in `sum`; that may be x or y.
+void RmsNormQuantize(const float* x, const float* y, std::span<const float> gamma, float epsilon,
+                     float* sum, std::int64_t rows, const QuantizedTo& to);
+
 // -- Attention ------------------------------------------------------------------------------------
 
 /// In place on `rows` rows of `heads` heads. `frequencies`: those of RopeFrequencies. `workspace`:

@@ -70,6 +70,7 @@ HWY_AFTER_NAMESPACE();
 #include "base/float_types.h"
 #include "base/thread_pool.h"
 #include "kernels/ops/ops.h"
+#include "kernels/ops/row_parts.h"
 
 namespace culet {
 HWY_EXPORT(LargestMagnitude);
@@ -77,9 +78,22 @@ HWY_EXPORT(EncodeE4m3);
 
 namespace ops {
 
+float QuantizeElements(const float* x, std::size_t count, std::uint8_t* codes) {
+  constexpr float kLargest = 448.0f;
+  const float amax = HWY_DYNAMIC_DISPATCH(LargestMagnitude)(x, count);
+  float scale = amax / kLargest;
+  if (scale == 0) scale = amax == 0 ? 1.0f : std::numeric_limits<float>::denorm_min();
+  // Beside a subnormal scale quotients are beyond the format, beside a NaN none is a number.
+  if (scale >= std::numeric_limits<float>::min()) {
+    HWY_DYNAMIC_DISPATCH(EncodeE4m3)(x, scale, codes, count);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) codes[i] = FloatToFloat8E4m3(x[i] / scale);
+  }
+  return scale;
+}
+
 void QuantizeRows(const float* x, std::int64_t rows, std::int64_t cols, int group,
                   std::uint8_t* values, float* scales) {
-  constexpr float kLargest = 448.0f;
   const std::int64_t groups = (cols + group - 1) / group;
   constexpr std::int64_t kTaskGroups = 128;
   const std::int64_t all = rows * groups;
@@ -88,18 +102,8 @@ void QuantizeRows(const float* x, std::int64_t rows, std::int64_t cols, int grou
     for (std::int64_t at = task * kTaskGroups; at < end; ++at) {
       const std::int64_t row = at / groups, first = at % groups * group;
       const auto count = static_cast<std::size_t>(std::min<std::int64_t>(group, cols - first));
-      const float* const in = x + row * cols + first;
-      std::uint8_t* const to = values + row * cols + first;
-      const float amax = HWY_DYNAMIC_DISPATCH(LargestMagnitude)(in, count);
-      float scale = amax / kLargest;
-      if (scale == 0) scale = amax == 0 ? 1.0f : std::numeric_limits<float>::denorm_min();
-      scales[at] = scale;
-      // Beside a subnormal scale quotients are beyond the format, beside a NaN none is a number.
-      if (scale >= std::numeric_limits<float>::min()) {
-        HWY_DYNAMIC_DISPATCH(EncodeE4m3)(in, scale, to, count);
-      } else {
-        for (std::size_t i = 0; i < count; ++i) to[i] = FloatToFloat8E4m3(in[i] / scale);
-      }
+      const std::int64_t from = row * cols + first;
+      scales[at] = QuantizeElements(x + from, count, values + from);
     }
   });
 }

@@ -76,6 +76,14 @@ HWY_INLINE void ScaleGroup(const float* x, const float* gamma, float by, float* 
 
 }  // namespace
 
+float NormScale(const float* x, const float* y, float* sum, float epsilon, std::size_t width) {
+  return y == nullptr ? ScaleOf(Plain{x}, epsilon, width) : ScaleOf(Sum{x, y, sum}, epsilon, width);
+}
+
+void ScaleRange(const float* x, const float* gamma, float by, float* out, std::size_t n) {
+  ScaleGroup(x, gamma, by, out, n);
+}
+
 void NormGroup(const float* x, const float* gamma, float epsilon, float* out, std::size_t width) {
   ScaleGroup(x, gamma, ScaleOf(Plain{x}, epsilon, width), out, width);
 }
@@ -94,10 +102,13 @@ HWY_AFTER_NAMESPACE();
 
 #include "base/thread_pool.h"
 #include "kernels/ops/ops.h"
+#include "kernels/ops/row_parts.h"
 
 namespace culet {
 HWY_EXPORT(NormGroup);
 HWY_EXPORT(AddNormGroup);
+HWY_EXPORT(NormScale);
+HWY_EXPORT(ScaleRange);
 
 namespace ops {
 namespace {
@@ -115,6 +126,14 @@ void ForGroups(std::int64_t groups, std::size_t width, F body) {
 }
 
 }  // namespace
+
+float RowNormScale(const float* x, const float* y, float* sum, float epsilon, std::size_t width) {
+  return HWY_DYNAMIC_DISPATCH(NormScale)(x, y, sum, epsilon, width);
+}
+
+void ScaleElements(const float* x, const float* gamma, float by, float* out, std::size_t n) {
+  HWY_DYNAMIC_DISPATCH(ScaleRange)(x, gamma, by, out, n);
+}
 
 void RmsNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
              std::int64_t groups) {
