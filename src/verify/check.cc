@@ -237,8 +237,11 @@ double RelativeL2Limit(const GemmDesc& desc, const Accumulator& accumulator) noe
     accumulation = std::ldexp(2.88e-4, 14 - accumulator.bits) * std::max(1.0, interval / 128.0);
   }
   if (IsGated(desc.epilogue)) accumulation *= 2;  // of gate and up
+  // Gated outputs have long tails: few of them make the norm, and where they lie between two powers
+  // of two decides what rounding them costs.
+  const double scatter = IsGated(desc.epilogue) ? 1.12 : 1.04;
   const double rounded = rounding(desc.d.type);
-  return 1.04 * std::sqrt(rounded * rounded + accumulation * accumulation);
+  return scatter * std::sqrt(rounded * rounded + accumulation * accumulation);
 }
 
 Status CheckKernel(Kernel& kernel, ProblemData& data, int repeats, Accuracy& accuracy) {
