@@ -363,6 +363,27 @@ class Templates(unittest.TestCase):
                                          {"role": "assistant", "content": ANSWER}])
 
 
+class Devices(unittest.TestCase):
+    def load(self, status):
+        """What culet.LLM makes of a GPU whose models fail with a status."""
+        gpu = culet.devices()[0]._replace(ordinal=0, arch=900)
+
+        def model(folder, place):
+            if place == 0:
+                raise culet.Error(status, "no models here")
+            return _session.Model(folder, place)
+
+        with mock.patch("culet.devices", lambda: [gpu]), mock.patch("culet._llm.Model", model):
+            return culet.LLM(ADDER)
+
+    def test_a_gpu_that_runs_no_models(self):
+        with self.assertWarnsRegex(RuntimeWarning, "on the CPU: no models here"):
+            llm = self.load("UNSUPPORTED")
+        self.assertEqual((llm.device, llm.generate(PROMPT)), ("cpu", ANSWER))
+        with self.assertRaisesRegex(culet.Error, "no models here"):
+            self.load("RESOURCE_EXHAUSTED")
+
+
 class Refusals(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
