@@ -55,9 +55,10 @@ class Block {
 
  private:
   static void Enter();
-  // Apart: what is inlined into the caller of _setjmp may be lost.
+  // Apart: what is inlined beside _setjmp or getcontext may be lost.
   [[gnu::noinline]] void SwitchTo(std::size_t fiber);
-  [[gnu::noinline]] void Leave(bool for_good);
+  [[gnu::noinline]] void Leave();
+  [[gnu::noinline]] static void Prepare(Fiber& fiber);
   bool ReleaseWarps();
   bool ReleaseBlock();
   std::string Stuck() const;
@@ -83,9 +84,19 @@ void Block::Enter() {
 #ifdef HOST_CUDA_ASAN
   __sanitizer_finish_switch_fiber(nullptr, &block.scheduler_stack_, &block.scheduler_stack_size_);
 #endif
-  (*block.body_)();
-  block.running().state = State::kDone;
-  block.Leave(true);
+  // A fiber serves one thread after the other, of all blocks.
+  while (true) {
+    (*block.body_)();
+    block.Wait(State::kDone);
+  }
+}
+
+void Block::Prepare(Fiber& fiber) {
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStack;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, &Block::Enter, 0);
 }
 
 // Contexts begin fibers; between fibers and the scheduler _setjmp and _longjmp switch, which,
@@ -107,11 +118,10 @@ void Block::SwitchTo(std::size_t fiber) {
 #endif
 }
 
-void Block::Leave([[maybe_unused]] bool for_good) {
+void Block::Leave() {
   Fiber& fiber = running();
 #ifdef HOST_CUDA_ASAN
-  __sanitizer_start_switch_fiber(for_good ? nullptr : &fiber.fake_stack, scheduler_stack_,
-                                 scheduler_stack_size_);
+  __sanitizer_start_switch_fiber(&fiber.fake_stack, scheduler_stack_, scheduler_stack_size_);
 #endif
   if (_setjmp(fiber.place) == 0) _longjmp(scheduler_, 1);
 #ifdef HOST_CUDA_ASAN
@@ -121,7 +131,7 @@ void Block::Leave([[maybe_unused]] bool for_good) {
 
 void Block::Wait(State state) {
   running().state = state;
-  Leave(false);
+  Leave();
 }
 
 // Every warp whose waiting lanes are all there goes on.
@@ -191,13 +201,11 @@ std::string Block::Run(dim3 size, const std::function<void()>& body) {
     Fiber& fiber = *fibers_[i];
     fiber.index = {static_cast<unsigned>(i % size.x), static_cast<unsigned>(i / size.x % size.y),
                    static_cast<unsigned>(i / size.x / size.y)};
+    // One that a launch that failed left in the middle begins anew.
+    if (fiber.state != State::kDone) fiber.begun = false;
     fiber.state = State::kReady;
-    fiber.begun = false;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStack;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, &Block::Enter, 0);
+    if (fiber.begun) continue;
+    Prepare(fiber);
   }
   for (bool all_done = false; !all_done;) {
     std::shuffle(order.begin(), order.end(), order_);
