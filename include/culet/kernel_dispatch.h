@@ -55,10 +55,14 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-/// What a dispatch made ready for one node: plans, packed weights, tables.
+/// What a dispatch made ready for one node or fusion: plans, packed weights, tables. It lives as
+/// long as its executor and may own memory of the device (DeviceBuffer).
 class PreparedNode {
  public:
   virtual ~PreparedNode() = default;
+  /// Bytes that the node's launches keep for themselves, between launches too: zero before the
+  /// first, from then on what they leave there. For barriers that count themselves back to zero.
+  virtual std::size_t state_bytes() const { return 0; }
   /// What will run, for profiles: "cpu_simd/skinny/m6n4".
   virtual std::string kernel() const = 0;
 };
@@ -78,7 +82,13 @@ struct NodeLaunch {
   PreparedNode* prepared = nullptr;  ///< what `prepare` or `prepare_fusion` returned
   DevicePtr workspace = 0;           ///< of workspace() bytes, aligned to 256, contents undefined
   std::size_t workspace_bytes = 0;
+  DevicePtr state = 0;  ///< of prepared->state_bytes(), aligned to 256, of this launch alone
   cudaStream_t stream = nullptr;
+  /// What the executor launches before and after it on the same stream; null at the ends. For
+  /// kernels that begin before the one before has ended: the same in every launch of the graph,
+  /// unless a hook is called, which may put work of its own between.
+  const NodeLaunch* previous = nullptr;
+  const NodeLaunch* next = nullptr;
 
   const TensorNode& node() const noexcept { return graph->node(id); }
   /// The node that makes input `index`.

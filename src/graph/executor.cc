@@ -25,6 +25,7 @@ struct GraphExecutor::Impl {
   MemoryPlan plan;
   DeviceBuffer arena;
   DeviceBuffer workspace;
+  DeviceBuffer state;
   std::vector<DevicePtr> addresses;                     // one a node
   std::vector<DevicePtr> values;                        // what the launches read and make
   std::vector<std::unique_ptr<PreparedNode>> prepared;  // one a step
@@ -36,6 +37,7 @@ struct GraphExecutor::Impl {
   Status Prepare(const NodeGate& gate);
   Status PrepareStep(const GraphStep& step, std::size_t& scratch);
   Status Place();
+  Status PlaceState();
   template <class Call>
   Status LaunchAll(const char* who, const Call& call, cudaStream_t stream);
 };
@@ -168,6 +170,36 @@ Status GraphExecutor::Impl::Place() {
     n_launches += copies ? 2 : 1;
     launches.push_back(launch);
   }
+  for (std::size_t i = 1; i < launches.size(); ++i) {
+    launches[i].previous = &launches[i - 1];
+    launches[i - 1].next = &launches[i];
+  }
+  return {};
+}
+
+// The memory that launches keep, zero at first.
+Status GraphExecutor::Impl::PlaceState() {
+  constexpr std::size_t kAlignment = 256;
+  const auto padded = [](const PreparedNode* node) {
+    const std::size_t bytes = node != nullptr ? node->state_bytes() : 0;
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  std::size_t bytes = 0;
+  for (const auto& node : prepared) bytes += padded(node.get());
+  if (bytes == 0) return {};
+  DeviceMemory& memory = dispatch->memory();
+  auto buffer = DeviceBuffer::Create(memory, bytes);
+  if (!buffer) return buffer.status();
+  state = *std::move(buffer);
+  const std::vector<std::byte> zeros(bytes);
+  CULET_RETURN_IF_ERROR(memory.Upload(state.get(), zeros.data(), bytes, nullptr));
+  CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // launches may be on any stream
+  DevicePtr at = state.get();
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const std::size_t own = padded(prepared[i].get());
+    if (own > 0) launches[i].state = at;
+    at += own;
+  }
   return {};
 }
 
@@ -195,6 +227,7 @@ Result<GraphExecutor> GraphExecutor::Create(ComputeGraph graph, KernelDispatch& 
   CULET_RETURN_IF_ERROR(impl->Choose(fusions));
   CULET_RETURN_IF_ERROR(impl->Prepare(gate));
   CULET_RETURN_IF_ERROR(impl->Place());
+  CULET_RETURN_IF_ERROR(impl->PlaceState());
   return GraphExecutor(std::move(impl));
 }
 
