@@ -180,8 +180,14 @@ using Range = std::pair<const std::byte*, const std::byte*>;
 std::vector<Range> MayChange(const NodeLaunch& launch) {
   const TensorNode& node = launch.node();
   const auto* const out = FromDevicePtr<const std::byte>(launch.output);
-  if (node.op != TensorOp::kKvWrite) return {{out, out + BytesOf(node)}};
   std::vector<Range> rows;
+  if (node.op != TensorOp::kKvWrite) {
+    for (std::size_t i = 0; i < launch.outputs.size(); ++i) {
+      const auto* const value = FromDevicePtr<const std::byte>(launch.outputs[i]);
+      rows.push_back({value, value + BytesOf(launch.graph->node(launch.output_ids[i]))});
+    }
+    return rows;
+  }
   const std::int64_t row = BytesOf(node) / node.shape.rows;
   const auto* const slots = FromDevicePtr<const std::int32_t>(launch.input(2));
   for (std::int64_t i = 0; i < launch.input_node(1).shape.rows; ++i) {
