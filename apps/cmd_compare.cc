@@ -147,6 +147,7 @@ int RunCompare(const CompareArgs& args) {
     on_host = *std::move(loaded);
     comparison.ReadWeightsOf(*on_host);
     comparison.AllowRoundedInputs(!args.decoder.exact());
+    comparison.AllowShortSums(true);
   }
   const Status status = RunSteps(args, *decoder, prompt, comparison);
   const Status saved = args.decoder.SaveTuned(*opened);

@@ -35,6 +35,8 @@ class NodeComparison {
   void ReadWeightsOf(const DecoderModel& on_host);
   /// Whether products may round float32 inputs to their weight's 16 bits.
   void AllowRoundedInputs(bool allow) { rounded_inputs_ = allow; }
+  /// Whether products of E4M3 may be summed in a matrix unit's few bits (docs/numerics.md).
+  void AllowShortSums(bool allow) { short_sums_ = allow; }
 
   /// The hook that launches and compares; the comparison must outlive it. `step` names the step.
   NodeHook Hook(std::string step);
@@ -53,6 +55,7 @@ class NodeComparison {
 
   double bound_;
   bool rounded_inputs_ = false;
+  bool short_sums_ = false;
   std::map<std::string, Weight> host_weights_;  // by name; empty where none are needed
   // The graph of the last step with the host's weights.
   ComputeGraph host_graph_;

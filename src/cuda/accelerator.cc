@@ -13,12 +13,8 @@ Runtime* AcceleratorRuntime(const DeviceInfo& device) { return &CudaRuntime(devi
 
 bool IsAcceleratorMemory(const void* pointer) noexcept {
   cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
-    // Without a driver the query itself fails; its error must not surface in the caller's next
-    // call.
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
+  // Without a driver the query itself fails.
+  if (Taken(cudaPointerGetAttributes(&attributes, pointer)) != cudaSuccess) return false;
   return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
 }
 
@@ -28,14 +24,14 @@ Status ZeroAcceleratorMemory(void* pointer, std::size_t bytes, cudaStream_t stre
 
 bool IsCapturing(cudaStream_t stream) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+  return Taken(cudaStreamIsCapturing(stream, &status)) == cudaSuccess &&
          status != cudaStreamCaptureStatusNone;
 }
 
 std::uint64_t CaptureId(cudaStream_t stream) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
-  return cudaStreamGetCaptureInfo(stream, &status, &id) == cudaSuccess &&
+  return Taken(cudaStreamGetCaptureInfo(stream, &status, &id)) == cudaSuccess &&
                  status != cudaStreamCaptureStatusNone
              ? id
              : 0;
@@ -43,22 +39,22 @@ std::uint64_t CaptureId(cudaStream_t stream) noexcept {
 
 int EnterAccelerator(int ordinal) noexcept {
   int current = -1;
-  if (cudaGetDevice(&current) != cudaSuccess || current == ordinal) return -1;
-  return cudaSetDevice(ordinal) == cudaSuccess ? current : -1;
+  if (Taken(cudaGetDevice(&current)) != cudaSuccess || current == ordinal) return -1;
+  return Taken(cudaSetDevice(ordinal)) == cudaSuccess ? current : -1;
 }
 
-void LeaveAccelerator(int previous) noexcept { cudaSetDevice(previous); }
+void LeaveAccelerator(int previous) noexcept { Taken(cudaSetDevice(previous)); }
 
 bool IsStreamOfAccelerator(cudaStream_t stream, int ordinal) noexcept {
   if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) return true;
   static const bool several = [] {
     int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess && count > 1;
+    return Taken(cudaGetDeviceCount(&count)) == cudaSuccess && count > 1;
   }();
   // Nobody knows of a stream that records a graph: cudaStreamGetDevice would spoil the capture.
   int device = ordinal;
-  return !several || IsCapturing(stream) || cudaStreamGetDevice(stream, &device) != cudaSuccess ||
-         device == ordinal;
+  return !several || IsCapturing(stream) ||
+         Taken(cudaStreamGetDevice(stream, &device)) != cudaSuccess || device == ordinal;
 }
 
 Status QuantizeRowsE4m3(const QuantizeE4m3Args& args, bool pdl, cudaStream_t stream) {

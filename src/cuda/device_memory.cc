@@ -34,7 +34,11 @@ class Staging {
       CULET_RETURN_IF_ERROR(
           CudaStatus(cudaMemcpyAsync(to + at, piece.memory, size, cudaMemcpyHostToDevice, stream),
                      "an upload"));
-      CULET_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(piece.sent, stream), "cudaEventRecord"));
+      if (const Status sent = CudaStatus(cudaEventRecord(piece.sent, stream), "cudaEventRecord");
+          !sent.ok()) {
+        Taken(cudaStreamSynchronize(stream));  // the copy may be under way, and nothing tells when
+        return sent;
+      }
     }
     return {};
   }

@@ -9,9 +9,16 @@
 
 namespace culet {
 
+/// The error of a call, which no longer is the thread's last one: whoever asks for that next, this
+/// library or another, would take it for their own.
+inline cudaError_t Taken(cudaError_t error) {
+  if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return error;
+}
+
 /// `call` says what was attempted, e.g. "cudaMalloc of 4096 bytes".
 inline Status CudaStatus(cudaError_t error, const std::string& call) {
-  if (error == cudaSuccess) return {};
+  if (Taken(error) == cudaSuccess) return {};
   const StatusCode code =
       error == cudaErrorMemoryAllocation ? StatusCode::kResourceExhausted : StatusCode::kInternal;
   return Status(code, call + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));

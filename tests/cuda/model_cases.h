@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <string_view>
 
 #include "cases.h"
 #include "culet/decoder.h"
@@ -69,6 +70,13 @@ class CudaModels : public testing::TestWithParam<ModelCase> {
               tolerance);
   }
 
+  // A GPU's matrix unit sums E4M3 products in 14 bits, which moves the codes of the next product.
+  double Tolerance() const {
+    const bool short_sums =
+        test_.gemm->device().arch != 0 && std::string_view(GetParam().name).ends_with("fp8");
+    return short_sums ? GetParam().rounded : GetParam().tolerance;
+  }
+
   TestDispatch test_;
   Goldens goldens_;
   std::unique_ptr<DecoderModel> model_;
@@ -79,7 +87,7 @@ TEST_P(CudaModels, LogitsAndHiddenStates) {
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
                                       {.all_logits = true, .hidden = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  ExpectGoldens(*result, GetParam().tolerance);
+  ExpectGoldens(*result, Tolerance());
 }
 
 // Products that round their inputs to the weights' type, as a GPU does by default.
@@ -99,7 +107,7 @@ TEST_P(CudaModels, PromptInPieces) {
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
                                       {.all_logits = true, .hidden = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  ExpectGoldens(*result, GetParam().tolerance);
+  ExpectGoldens(*result, Tolerance());
 }
 
 TEST_P(CudaModels, GreedyTokens) {
@@ -134,7 +142,7 @@ TEST_P(CudaModels, RaggedBatch) {
   result = session.Step(second, {.logits = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_LE(RelativeL2(result->logits.data(), goldens_.logits.data() + half * vocab, vocab),
-            GetParam().tolerance);
+            Tolerance());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaModels, testing::ValuesIn(kModelCases), [](const auto& info) {

@@ -129,7 +129,9 @@ class CudaDispatch final : public KernelDispatch {
       return Status(StatusCode::kInvalidArgument,
                     "launch.prepared is null; give what prepare returned for the node");
     }
-    const DeviceScope scope(gemm_.device().ordinal);
+    const int ordinal = gemm_.device().ordinal;
+    if (!IsStreamOf(launch.stream, ordinal)) return StreamOfAnother(ordinal);
+    const DeviceScope scope(ordinal);
     return KernelDispatch::launch(launch);
   }
 

@@ -50,8 +50,10 @@ inline PlainF32x4 PlainExp(PlainF32x4 x) noexcept {
   sum = sum * r + 0.5f;
   sum = sum * r + 1.0f;
   sum = sum * r + 1.0f;
-  const PlainI32x4 power = std::bit_cast<PlainI32x4>(shifted) << 23;
-  const auto scaled = std::bit_cast<PlainF32x4>(std::bit_cast<PlainI32x4>(sum) + power);
+  // Without signs: where x is too small the sum of the bits is none, and not used.
+  using Bits = std::uint32_t __attribute__((vector_size(16)));
+  const Bits power = std::bit_cast<Bits>(shifted) << 23;
+  const auto scaled = std::bit_cast<PlainF32x4>(std::bit_cast<Bits>(sum) + power);
   const PlainF32x4 value = x < -87.0f ? PlainF32x4{} : scaled;
   return x == x ? value : x;
 }

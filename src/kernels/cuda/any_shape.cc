@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "cuda/error.h"
+
 namespace culet::any_shape {
 namespace {
 
@@ -108,8 +110,8 @@ int GridSize(const WorkOrder& order, int sm_budget) {
 }
 
 cudaError_t Load(const CompiledKernel& kernel) {
-  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kernel.smem_bytes);
+  return Taken(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    kernel.smem_bytes));
 }
 
 cudaError_t Launch(const CompiledKernel& kernel, const Problem& problem, int sm_budget,
@@ -118,10 +120,10 @@ cudaError_t Launch(const CompiledKernel& kernel, const Problem& problem, int sm_
   with_workspace.partials = static_cast<float*>(workspace.partials);
   with_workspace.arrived = static_cast<int*>(workspace.barriers);
   void* arguments[] = {&with_workspace};
-  return cudaLaunchKernel(kernel.function,
-                          dim3(static_cast<unsigned>(GridSize(problem.order, sm_budget))),
-                          dim3(static_cast<unsigned>(kernel.threads)), arguments,
-                          static_cast<std::size_t>(kernel.smem_bytes), stream);
+  return Taken(cudaLaunchKernel(kernel.function,
+                                dim3(static_cast<unsigned>(GridSize(problem.order, sm_budget))),
+                                dim3(static_cast<unsigned>(kernel.threads)), arguments,
+                                static_cast<std::size_t>(kernel.smem_bytes), stream));
 }
 
 }  // namespace culet::any_shape

@@ -2,10 +2,13 @@
 
 #include <cstddef>
 
+#include "cuda/error.h"
+
 namespace culet::sm90 {
 
 cudaError_t LoadKernel(const void* function, int smem_bytes) {
-  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes);
+  return Taken(
+      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes));
 }
 
 cudaError_t LaunchKernel(const void* function, const LaunchShape& shape, const void* params,
@@ -32,7 +35,7 @@ cudaError_t LaunchKernel(const void* function, const LaunchShape& shape, const v
   config.attrs = attributes;
   config.numAttrs = count;
   void* arguments[] = {const_cast<void*>(params)};
-  return cudaLaunchKernelExC(&config, function, arguments);
+  return Taken(cudaLaunchKernelExC(&config, function, arguments));
 }
 
 }  // namespace culet::sm90
