@@ -18,9 +18,10 @@ namespace {
 TEST(PrepareAcceptsTest, WhateverWhyAccepts) {
   const Registry registry = *Registry::Builtin(HostDevice(), "own");
   std::mt19937 random(11);
-  int prepared = 0;
+  int problems = 0, prepared = 0;
   for (GemmDesc desc : ConformanceProblems(0, /*quick=*/true)) {
     if (random() % 4 != 0) continue;
+    ++problems;
     ScratchOptions options;
     options.gap_bytes = random() % 300;  // between rows, of scales too
     const auto scratch = ScratchProblem::Create(HostDevice(), desc, options);
@@ -39,7 +40,8 @@ TEST(PrepareAcceptsTest, WhateverWhyAccepts) {
       }
     }
   }
-  EXPECT_GT(prepared, 500);
+  EXPECT_GE(prepared, 2 * problems) << "the reference takes each problem";
+  EXPECT_GT(problems, 20);
 }
 
 // One row has no distance to the next: whatever its ld, nothing changes.
