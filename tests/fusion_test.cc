@@ -15,6 +15,7 @@
 #include "culet/gemm.h"
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
+#include "idle_dispatch.h"
 
 namespace culet {
 namespace {
@@ -23,7 +24,7 @@ using testing::HasSubstr;
 
 // Fuses what it is told to. A fused launch spoils its outputs before it looks at its inputs, so
 // that two that share memory by mistake show.
-class Fusing final : public KernelDispatch {
+class Fusing final : public IdleDispatch {
  public:
   std::vector<Fusion> offer;
   std::vector<std::string> launched;  // by Describe
@@ -86,27 +87,6 @@ class Fusing final : public KernelDispatch {
     }
     return {};
   }
-
-  Status dispatch_mul_mat(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t, std::uint32_t,
-                          std::uint32_t) override {
-    return {};
-  }
-  Status dispatch_rms_norm(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t, std::uint32_t,
-                           float) override {
-    return {};
-  }
-  Status dispatch_add(DevicePtr, DevicePtr, DevicePtr, std::size_t) override { return {}; }
-  Status dispatch_rope(const TensorNode&, DevicePtr, DevicePtr, std::size_t, std::uint32_t,
-                       std::uint32_t) override {
-    return {};
-  }
-  Status dispatch_attention(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
-                            std::uint32_t, std::size_t) override {
-    return {};
-  }
-  Status dispatch_copy(DevicePtr, DevicePtr, std::size_t) override { return {}; }
-  Status dispatch_mul(DevicePtr, DevicePtr, DevicePtr, std::size_t) override { return {}; }
-  Status dispatch_silu(DevicePtr, DevicePtr, std::size_t) override { return {}; }
 
  private:
   std::unique_ptr<KernelDispatch> reference_ = MakeReferenceDispatch();

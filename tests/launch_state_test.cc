@@ -10,6 +10,7 @@
 #include "culet/dispatch.h"
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
+#include "idle_dispatch.h"
 
 namespace culet {
 namespace {
@@ -48,7 +49,7 @@ struct Counter final : PreparedNode {
 };
 
 // Each of its launches counts in the node's state.
-class Counting final : public KernelDispatch {
+class Counting final : public IdleDispatch {
  public:
   DirtyMemory device;
   std::vector<int> counts;
@@ -71,26 +72,6 @@ class Counting final : public KernelDispatch {
     counts.push_back(count++);
     return {};
   }
-  Status dispatch_mul_mat(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t, std::uint32_t,
-                          std::uint32_t) override {
-    return {};
-  }
-  Status dispatch_rms_norm(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t, std::uint32_t,
-                           float) override {
-    return {};
-  }
-  Status dispatch_add(DevicePtr, DevicePtr, DevicePtr, std::size_t) override { return {}; }
-  Status dispatch_rope(const TensorNode&, DevicePtr, DevicePtr, std::size_t, std::uint32_t,
-                       std::uint32_t) override {
-    return {};
-  }
-  Status dispatch_attention(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
-                            std::uint32_t, std::size_t) override {
-    return {};
-  }
-  Status dispatch_copy(DevicePtr, DevicePtr, std::size_t) override { return {}; }
-  Status dispatch_mul(DevicePtr, DevicePtr, DevicePtr, std::size_t) override { return {}; }
-  Status dispatch_silu(DevicePtr, DevicePtr, std::size_t) override { return {}; }
 };
 
 ComputeGraph ThreeNodes(const std::vector<float>& x) {
