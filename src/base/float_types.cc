@@ -230,6 +230,28 @@ double RoundTo(DataType type, double value) noexcept {
   return LoadAsDouble(&element, type, 0);
 }
 
+double SmallestNormalOf(DataType type) noexcept {
+  switch (type) {
+    case DataType::kFloat32:
+      return std::ldexp(1.0, kFloat32Format.min_exponent);
+    case DataType::kFloat16:
+      return std::ldexp(1.0, kFloat16Format.min_exponent);
+    case DataType::kBfloat16:
+      return std::ldexp(1.0, kBfloat16Format.min_exponent);
+    case DataType::kFloat8_e4m3:
+      return std::ldexp(1.0, kE4m3Format.min_exponent);
+    case DataType::kFloat4_e2m1:
+      return 1;
+    case DataType::kFloat8_ue8m0:
+    case DataType::kInt4:
+    case DataType::kUint4:
+    case DataType::kInt32:
+    case DataType::kNull:
+      break;
+  }
+  return 0;
+}
+
 int PrecisionOf(DataType type) noexcept {
   switch (type) {
     case DataType::kFloat32:

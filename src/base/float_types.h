@@ -32,6 +32,9 @@ void StoreFromDouble(void* data, DataType type, std::int64_t index, double value
 /// `value` rounded once to `type` and read back.
 double RoundTo(DataType type, double value) noexcept;
 
+/// The smallest positive normal number of `type`; 0 where there are no subnormal ones.
+double SmallestNormalOf(DataType type) noexcept;
+
 /// Significant bits of `type`, the hidden one included; 0 for int32 and none.
 int PrecisionOf(DataType type) noexcept;
 

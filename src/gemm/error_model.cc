@@ -61,7 +61,10 @@ ErrorModel::ErrorModel(const GemmDesc& desc, const ScratchOptions& options,
 // lose nothing, whichever way the unit counts exponents, are left out; the smaller ones lose the
 // unit in the last place or all they have. Positive and negative products err in opposite
 // directions. `interval_` elements are summed before they move to FP32.
-double ErrorModel::UnitError(const double* a, const double* b, int k) const noexcept {
+//
+// Subnormal numbers are not normalised: a product with one is aligned as if the smallest normal
+// number stood there.
+double ErrorModel::UnitError(const Factors& a, const Factors& b, int k) const noexcept {
   const double last_place = std::ldexp(1.0, 1 - accumulator_.bits);
   const double whole = std::ldexp(1.0, product_bits_ + 1 - accumulator_.bits);
   double all = 0, sum = 0, error = 0;
@@ -75,11 +78,15 @@ double ErrorModel::UnitError(const double* a, const double* b, int k) const noex
     const int count = std::min({instruction_, k - begin, interval_ - at});
     double largest = std::fabs(sum) + error;
     const double held = largest;
-    for (int i = begin; i < begin + count; ++i) largest = std::max(largest, std::fabs(a[i] * b[i]));
+    for (int i = begin; i < begin + count; ++i) {
+      if (a.values[i] * b.values[i] == 0) continue;
+      largest = std::max(largest, std::max(std::fabs(a.values[i]), a.floors[i]) *
+                                      std::max(std::fabs(b.values[i]), b.floors[i]));
+    }
     const double unit = last_place * largest;
     double losses = 0, signed_losses = 0;
     for (int i = begin; i < begin + count; ++i) {
-      const double product = a[i] * b[i], size = std::fabs(product);
+      const double product = a.values[i] * b.values[i], size = std::fabs(product);
       const double loss = size < whole * largest ? std::min(size, unit) : 0.0;
       losses += loss;
       signed_losses += std::copysign(loss, product);
@@ -94,7 +101,7 @@ double ErrorModel::UnitError(const double* a, const double* b, int k) const noex
   return all + error;
 }
 
-double ErrorModel::ProductSlack(const double* a, const double* b, int k, double alpha,
+double ErrorModel::ProductSlack(const Factors& a, const Factors& b, int k, double alpha,
                                 const Sums& sums) const noexcept {
   if (exact_) return exact_epilogue_ ? 0 : addend_ * std::fabs(alpha * sums.value);
   const double unit = interval_ > 0 ? UnitError(a, b, k) : 0;

@@ -11,6 +11,13 @@ struct Sums {
   double value = 0, magnitude = 0;
 };
 
+/// Elements along K with their scales. `floors`: the smallest normal number of the element's type
+/// times its scale, for matrix units that do not normalise smaller ones; null where none counts.
+struct Factors {
+  const double* values = nullptr;
+  const double* floors = nullptr;
+};
+
 /// A value before its rounding to D's type, and the error that it may have.
 struct Bounded {
   double value = 0;
@@ -30,8 +37,11 @@ class ErrorModel {
  public:
   ErrorModel(const GemmDesc& desc, const ScratchOptions& options, const Accumulator& accumulator);
 
-  /// Of alpha * (sum of a b): `a`, `b` of length k with their scales, and their sums.
-  double ProductSlack(const double* a, const double* b, int k, double alpha,
+  /// Whether ProductSlack reads the floors.
+  bool needs_floors() const noexcept { return interval_ > 0; }
+
+  /// Of alpha * (sum of a b): `a`, `b` of length k, and their sums.
+  double ProductSlack(const Factors& a, const Factors& b, int k, double alpha,
                       const Sums& sums) const noexcept;
 
   /// Of what is added to it.
@@ -46,7 +56,7 @@ class ErrorModel {
   double Gamma(double roundings) const noexcept {
     return roundings * unit_ / (1 - roundings * unit_);
   }
-  double UnitError(const double* a, const double* b, int k) const noexcept;
+  double UnitError(const Factors& a, const Factors& b, int k) const noexcept;
 
   Accumulator accumulator_;
   double unit_;

@@ -92,11 +92,19 @@ void LoadAlongK(const Region& region, bool is_a, int matrix, int outer, int coun
   }
 }
 
+// A line along K as Factors.
+struct Line {
+  Line(std::size_t k, bool with_floors) : values(k), floors(with_floors ? k : 0) {}
+  Factors factors() const noexcept { return {values.data(), floors.data()}; }
+  std::vector<double> values, floors;
+};
+
 // The elements of a line, less their zero points, times their scales.
 template <class Ended>
 void LoadScaled(const Lines& lines, int matrix, int outer, const std::byte* block, Ended ended,
-                double* out) {
-  LoadAlongK(lines.values, lines.is_a, matrix, outer, lines.k, block, ended, out);
+                Line& line) {
+  LoadAlongK(lines.values, lines.is_a, matrix, outer, lines.k, block, ended, line.values.data());
+  std::ranges::fill(line.floors, SmallestNormalOf(lines.values.layout.type));
   if (!lines.scales.present()) return;
   const ScaleGroup group = ScaleGroupOf(lines.quant, lines.outers, lines.k);
   const int groups = (lines.k - 1) / group.k + 1, of_group = outer / group.outer;
@@ -105,9 +113,10 @@ void LoadScaled(const Lines& lines, int matrix, int outer, const std::byte* bloc
   if (lines.zeros.present()) {
     LoadAlongK(lines.zeros, lines.is_a, matrix, of_group, groups, block, ended, zeros.data());
   }
-  for (int i = 0; i < lines.k; ++i) {
-    const auto g = static_cast<std::size_t>(i / group.k);
-    out[i] = (out[i] - zeros[g]) * factors[g];
+  for (std::size_t i = 0; i < line.values.size(); ++i) {
+    const std::size_t g = i / static_cast<std::size_t>(group.k);
+    line.values[i] = (line.values[i] - zeros[g]) * factors[g];
+    if (!line.floors.empty()) line.floors[i] *= std::fabs(factors[g]);
   }
 }
 
@@ -162,31 +171,30 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
   if (stop()) return stop.status();  // other threads may take all the work
   const Lines of_a{at.a, at.u, at.zero_a, desc.a.quant, true, desc.m, desc.k};
   const Lines of_b{at.b, at.v, at.zero_b, desc.b.quant, false, desc.n, desc.k};
-  std::vector<double> a(rows * k);
+  const ErrorModel model(desc, options, accumulator);
+  std::vector<Line> a(rows, Line(k, model.needs_floors()));
   HostPool().Run(static_cast<int>(rows), [&](int task, int thread) {
     const int row = oracle.rows[static_cast<std::size_t>(task)];
     LoadScaled(
         of_a, row / desc.m, row % desc.m, block, [&] { return stop(thread); },
-        a.data() + static_cast<std::size_t>(task) * k);
+        a[static_cast<std::size_t>(task)]);
   });
 
-  const ErrorModel model(desc, options, accumulator);
   const auto element = [&](const Region& region, int matrix, int row, int col) {
     const MatrixLayout& layout = region.layout;
     return LoadAsDouble(block + region.data, layout.type,
                         BatchOffset(layout, matrix) + IndexOf(layout, row, col));
   };
   // alpha * A B + beta * C + bias at (row, col) of the product, from the i-th sampled row.
-  const auto before_epilogue = [&](std::size_t i, int col, const std::vector<double>& b,
-                                   auto ended) -> Bounded {
+  const auto before_epilogue = [&](std::size_t i, int col, const Line& b, auto ended) -> Bounded {
     const int matrix = oracle.rows[i] / desc.m, row = oracle.rows[i] % desc.m;
-    const Sums sums = DotInPieces(a.data() + i * k, b.data(), desc.k, ended);
+    const Sums sums = DotInPieces(a[i].values.data(), b.values.data(), desc.k, ended);
     const double c = at.c.present() ? options.beta * element(at.c, matrix, row, col) : 0;
     const double bias = at.bias.present()
                             ? element(at.bias, 0, 0, desc.bias_axis == Bias::Axis::kN ? col : row)
                             : 0;
     return {options.alpha * sums.value + c + bias,
-            model.ProductSlack(a.data() + i * k, b.data(), desc.k, options.alpha, sums) +
+            model.ProductSlack(a[i].factors(), b.factors(), desc.k, options.alpha, sums) +
                 model.AddendSlack(std::fabs(c) + std::fabs(bias))};
   };
   HostPool().Run(static_cast<int>(cols), [&](int task, int thread) {
@@ -195,14 +203,14 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
     const int col = oracle.cols[j];
     const bool gated = IsGated(desc.epilogue);
     const int first = gated ? col / 8 * 16 + col % 8 : col;  // of the product
-    std::vector<double> b(k), up(gated ? k : 0);
+    Line b(k, model.needs_floors()), up(gated ? k : 0, model.needs_floors());
     int loaded = -1;  // the matrix whose columns are there
     for (std::size_t i = 0; i < rows; ++i) {
       if (ended()) return;
       const int matrix = at.b.layout.num > 1 ? oracle.rows[i] / desc.m : 0;
       if (matrix != loaded) {
-        LoadScaled(of_b, matrix, first, block, ended, b.data());
-        if (gated) LoadScaled(of_b, matrix, first + 8, block, ended, up.data());
+        LoadScaled(of_b, matrix, first, block, ended, b);
+        if (gated) LoadScaled(of_b, matrix, first + 8, block, ended, up);
         loaded = matrix;
       }
       Bounded result = before_epilogue(i, first, b, ended);
