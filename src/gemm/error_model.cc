@@ -79,9 +79,7 @@ double ErrorModel::UnitError(const Factors& a, const Factors& b, int k) const no
     double largest = std::fabs(sum) + error;
     const double held = largest;
     for (int i = begin; i < begin + count; ++i) {
-      if (a.values[i] * b.values[i] == 0) continue;
-      largest = std::max(largest, std::max(std::fabs(a.values[i]), a.floors[i]) *
-                                      std::max(std::fabs(b.values[i]), b.floors[i]));
+      largest = std::max(largest, a.reaches[i] * b.reaches[i]);
     }
     const double unit = last_place * largest;
     double losses = 0, signed_losses = 0;

@@ -11,11 +11,11 @@ struct Sums {
   double value = 0, magnitude = 0;
 };
 
-/// Elements along K with their scales. `floors`: the smallest normal number of the element's type
-/// times its scale, for matrix units that do not normalise smaller ones; null where none counts.
+/// Elements along K with their scales. `reaches`: how large a matrix unit that does not normalise
+/// subnormal numbers takes them for, 0 of 0; null where that does not count.
 struct Factors {
   const double* values = nullptr;
-  const double* floors = nullptr;
+  const double* reaches = nullptr;
 };
 
 /// A value before its rounding to D's type, and the error that it may have.
@@ -37,8 +37,8 @@ class ErrorModel {
  public:
   ErrorModel(const GemmDesc& desc, const ScratchOptions& options, const Accumulator& accumulator);
 
-  /// Whether ProductSlack reads the floors.
-  bool needs_floors() const noexcept { return interval_ > 0; }
+  /// Whether ProductSlack reads the reaches.
+  bool needs_reaches() const noexcept { return interval_ > 0; }
 
   /// Of alpha * (sum of a b): `a`, `b` of length k, and their sums.
   double ProductSlack(const Factors& a, const Factors& b, int k, double alpha,

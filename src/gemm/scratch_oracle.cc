@@ -94,9 +94,9 @@ void LoadAlongK(const Region& region, bool is_a, int matrix, int outer, int coun
 
 // A line along K as Factors.
 struct Line {
-  Line(std::size_t k, bool with_floors) : values(k), floors(with_floors ? k : 0) {}
-  Factors factors() const noexcept { return {values.data(), floors.data()}; }
-  std::vector<double> values, floors;
+  Line(std::size_t k, bool with_reaches) : values(k), reaches(with_reaches ? k : 0) {}
+  Factors factors() const noexcept { return {values.data(), reaches.data()}; }
+  std::vector<double> values, reaches;
 };
 
 // The elements of a line, less their zero points, times their scales.
@@ -104,7 +104,11 @@ template <class Ended>
 void LoadScaled(const Lines& lines, int matrix, int outer, const std::byte* block, Ended ended,
                 Line& line) {
   LoadAlongK(lines.values, lines.is_a, matrix, outer, lines.k, block, ended, line.values.data());
-  std::ranges::fill(line.floors, SmallestNormalOf(lines.values.layout.type));
+  const double floor = SmallestNormalOf(lines.values.layout.type);
+  for (std::size_t i = 0; i < line.reaches.size(); ++i) {
+    const double value = std::fabs(line.values[i]);
+    line.reaches[i] = value == 0 ? 0 : std::max(value, floor);
+  }
   if (!lines.scales.present()) return;
   const ScaleGroup group = ScaleGroupOf(lines.quant, lines.outers, lines.k);
   const int groups = (lines.k - 1) / group.k + 1, of_group = outer / group.outer;
@@ -116,7 +120,7 @@ void LoadScaled(const Lines& lines, int matrix, int outer, const std::byte* bloc
   for (std::size_t i = 0; i < line.values.size(); ++i) {
     const std::size_t g = i / static_cast<std::size_t>(group.k);
     line.values[i] = (line.values[i] - zeros[g]) * factors[g];
-    if (!line.floors.empty()) line.floors[i] *= std::fabs(factors[g]);
+    if (!line.reaches.empty()) line.reaches[i] *= std::fabs(factors[g]);
   }
 }
 
@@ -172,7 +176,7 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
   const Lines of_a{at.a, at.u, at.zero_a, desc.a.quant, true, desc.m, desc.k};
   const Lines of_b{at.b, at.v, at.zero_b, desc.b.quant, false, desc.n, desc.k};
   const ErrorModel model(desc, options, accumulator);
-  std::vector<Line> a(rows, Line(k, model.needs_floors()));
+  std::vector<Line> a(rows, Line(k, model.needs_reaches()));
   HostPool().Run(static_cast<int>(rows), [&](int task, int thread) {
     const int row = oracle.rows[static_cast<std::size_t>(task)];
     LoadScaled(
@@ -203,7 +207,7 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
     const int col = oracle.cols[j];
     const bool gated = IsGated(desc.epilogue);
     const int first = gated ? col / 8 * 16 + col % 8 : col;  // of the product
-    Line b(k, model.needs_floors()), up(gated ? k : 0, model.needs_floors());
+    Line b(k, model.needs_reaches()), up(gated ? k : 0, model.needs_reaches());
     int loaded = -1;  // the matrix whose columns are there
     for (std::size_t i = 0; i < rows; ++i) {
       if (ended()) return;

@@ -21,6 +21,12 @@ struct RingCursor {
       parity ^= 1;
     }
   }
+  /// `count` stages at once.
+  __device__ __forceinline__ void Skip(int count) {
+    const int to = stage + count;
+    stage = to % kStages;
+    parity ^= static_cast<uint32_t>(to / kStages) & 1;
+  }
 };
 
 template <int kStages>

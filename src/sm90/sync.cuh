@@ -84,6 +84,11 @@ __device__ __forceinline__ void NamedSync(int id, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// Counts towards `threads` without waiting for the rest.
+__device__ __forceinline__ void NamedArrive(int id, int threads) {
+  asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // cp.async, PTX ISA 9.7.9.25.3: 4 or 16 bytes (both addresses aligned to them) from global to
 // shared memory; CopyAsyncArrive tells when.
 template <int kBytes>

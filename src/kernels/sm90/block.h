@@ -20,11 +20,13 @@ namespace culet::sm90 {
 /// How a kernel's CTAs divide the work; the rest of its configuration follows from it.
 struct BlockSchedule {
   int tile_m, tile_n;                      ///< of a CTA
-  int warpgroups_m = 2, warpgroups_n = 1;  ///< consumers along M and N, two or three together
+  int warpgroups_m = 2, warpgroups_n = 1;  ///< consumers of a tile along M and N
   int stages;                              ///< k-blocks in the ring
   int cluster_m = 1, cluster_n = 1;        ///< CTAs along M that share B, along N that share A
   int split = 1;                           ///< CTAs of a cluster that share a tile along K
   int slabs = 1;                           ///< store buffers of a warp, 16 rows of 128 bytes each
+  int turns = 1;  ///< sets of consumers that take a CTA's tiles in turn: one set stores while
+                  ///< another multiplies, which pays where K is short
 };
 
 /// The kernel's one argument. Strides of scales are in elements, so either order of U and V is
@@ -75,7 +77,7 @@ constexpr bool BLeavesFirst(const TileOrder& order, std::int64_t bytes) {
 
 /// One compiled kernel.
 struct BlockKernel {
-  std::string id;  ///< sm90_<format>_block/<tile>/<cluster>/<stages>[/<split>][/f32]
+  std::string id;  ///< sm90_<format>_block/<tile>/<cluster>/<stages>[/<split>][/<turns>][/f32]
   const void* function;
   const FormatInfo* format;
   EpilogueKind epilogue;
@@ -83,7 +85,8 @@ struct BlockKernel {
   int tile_m, tile_n;
   int cluster_m, cluster_n;        ///< CTAs that share B tiles, A tiles
   int split;                       ///< CTAs of a cluster that share one tile along K
-  int warpgroups_m, warpgroups_n;  ///< consumers along M, N
+  int warpgroups_m, warpgroups_n;  ///< consumers of a tile along M, N
+  int turns;                       ///< sets of them
   int stages;
   int store_rows;    ///< of a box of D: 64, by a warpgroup, or 16, by a warp
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch

@@ -25,14 +25,14 @@ struct BlockConfig {
   static constexpr int kStages = kSchedule.stages;
   static constexpr int kClusterM = kSchedule.cluster_m, kClusterN = kSchedule.cluster_n,
                        kSplit = kSchedule.split;
-  static constexpr int kSlabs = kSchedule.slabs;
+  static constexpr int kSlabs = kSchedule.slabs, kTurns = kSchedule.turns;
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kPromotes = kSums != Sums::kDirect;
   static constexpr bool kPlain = Epilogue::kKind == EpilogueKind::kPlain;
   static constexpr bool kGated = IsGated(Epilogue::kKind);
   static constexpr bool kQuantises = Epilogue::kKind == EpilogueKind::kGatedQuant;
-  static constexpr int kWarpgroups =
-      kWarpgroupsM * kWarpgroupsN;  // consumers; the producer is one more
+  static constexpr int kTileWarpgroups = kWarpgroupsM * kWarpgroupsN;  // consumers of a tile
+  static constexpr int kWarpgroups = kTileWarpgroups * kTurns;         // the producer is one more
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kBlocksM = kTileM / kWarpgroupsM / 64;  // m64 blocks of a warpgroup
@@ -105,6 +105,8 @@ struct BlockConfig {
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
 
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
+  static_assert(kTurns == 1 || (!kScaled && kSplit == 1 && !kQuantises),
+                "quads, sums of a cluster and largest magnitudes are one tile's at a time");
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kTileN % kWarpgroupsN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);
   static_assert(kBlocksM == 1 || kBlocksM == 2);

@@ -41,6 +41,23 @@ std::span<const BlockKernel> DirectBlocks() {
       MakeDirect<BlockSchedule{
                      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2},
                  Policy>(),
+      // Tiles in turn, where K is short.
+      MakeDirect<
+          BlockSchedule{
+              .tile_m = 128, .tile_n = 128, .warpgroups_m = 1, .stages = 6, .slabs = 2, .turns = 2},
+          Policy>(),
+      MakeDirect<BlockSchedule{.tile_m = 128,
+                               .tile_n = 128,
+                               .warpgroups_m = 1,
+                               .stages = 6,
+                               .cluster_m = 2,
+                               .slabs = 2,
+                               .turns = 2},
+                 Policy>(),
+      MakeDirect<
+          BlockSchedule{
+              .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .stages = 4, .slabs = 2, .turns = 2},
+          Policy>(),
       // K over the CTAs of a cluster, where there are few tiles.
       MakeDirect<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .split = 2}, Policy>(),
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2}, Policy>(),

@@ -16,6 +16,7 @@ BlockKernel MakeBlock() {
               text(C::kTileN) + "x" + text(C::Format::kBlockK) + "/c" + text(C::kClusterM) + "x" +
               text(C::kClusterN) + "/s" + text(C::kStages);
   if (C::kSplit > 1) kernel.id += "/k" + text(C::kSplit);
+  if (C::kTurns > 1) kernel.id += "/t" + text(C::kTurns);
   if (kF32) kernel.id += "/f32";
   if (C::kQuantises)
     kernel.id += "/gated_e4m3";
@@ -32,6 +33,7 @@ BlockKernel MakeBlock() {
   kernel.split = C::kSplit;
   kernel.warpgroups_m = C::kWarpgroupsM;
   kernel.warpgroups_n = C::kWarpgroupsN;
+  kernel.turns = C::kTurns;
   kernel.stages = C::kStages;
   kernel.store_rows = C::kStoreRows;
   kernel.scale_blocks = C::kScaleBlocks;

@@ -41,7 +41,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                                         int rank, int kb_begin, int kb_end) {
   const int warp = WarpUniform(threadIdx.x / 32) - 4;
   const int group = warp / 4, lane = threadIdx.x % 32;
-  const int group_m = group % C::kWarpgroupsM, group_n = group / C::kWarpgroupsM;
+  const int of_tile = group % C::kTileWarpgroups, set = group / C::kTileWarpgroups;
+  const int group_m = of_tile % C::kWarpgroupsM, group_n = of_tile / C::kWarpgroupsM;
   const int row_offset = group_m * C::kBlocksM * 64, column_offset = group_n * C::kColumns;
   const int warp_row = row_offset + (warp % 4) * 16;
   const uint32_t base = SharedAddress(stages);
@@ -64,9 +65,20 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   constexpr int kShare = C::kGated ? C::kColumnsOfD : C::kShareColumns;  // stored, of D
   int turn = 0;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-  for (int tile = FirstTile<C>(p); tile < p.order.count(); tile += clusters) {
+  // Named barriers, one a set, which the set before it lets go; 2 to 4 are the stores'.
+  constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
+  if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
+  for (int tile = FirstTile<C>(p) + set * clusters; tile < p.order.count();
+       tile += C::kTurns * clusters) {
     c.StartTile(tile, rank);
-    c.Sum(kb_begin, kb_end);
+    // In turn, also because a barrier's parity tells its phase from the one before alone: a set
+    // looks at a stage once the set before it has seen all fills of its own tile.
+    if (C::kTurns > 1 && tile != FirstTile<C>(p)) NamedSync(kTurnBarrier + set, kTurnThreads);
+    c.Sum(kb_begin, kb_end, [&] {
+      if (C::kTurns > 1 && tile + clusters < p.order.count())
+        NamedArrive(kTurnBarrier + (set + 1) % C::kTurns, kTurnThreads);
+    });
+    if constexpr (C::kTurns > 1) c.Skip((C::kTurns - 1) * (kb_end - kb_begin));
     if (C::kPlain && C::kAlphaLast &&
         (C::Epilogue::kStoresSums || C::kSplit > 1 || p.alpha != 1.0f)) {
 #pragma unroll
@@ -105,8 +117,9 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
           rank, [&](int m, int begin) { store.template StoreF32<kShare>(m, begin, row, column); });
       continue;
     }
-    // The last tile has the stages for its slabs and need not wait for its own stores.
-    const bool last = C::kSplit > 1 || tile + clusters >= p.order.count();
+    // The last tile has the stages for its slabs and need not wait for its own stores. With turns
+    // another set's products may be there.
+    const bool last = C::kSplit > 1 || (C::kTurns == 1 && tile + clusters >= p.order.count());
     if (last && (C::kSplit == 1 || C::kOwnPartials))
       NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
     uint8_t* const last_slabs = stages + C::kLastSlabs + warp * C::kAllSlabs * C::kSlabBytes;
@@ -157,7 +170,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
     }
   }
   if (warp == 1 && ElectOne()) {
-    shared.ring.InitEmpty(EmptyArrivals(C::kConsumerWarps, C::kMulticast));
+    shared.ring.InitEmpty(EmptyArrivals(4 * C::kTileWarpgroups, C::kMulticast));
     BarrierInit(&shared.peers_done, C::kConsumerWarps * C::kSplit);
     BarrierInit(&shared.partials, 1);
     BarrierInitFence();

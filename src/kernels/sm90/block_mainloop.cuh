@@ -90,6 +90,15 @@ struct Consumer {
     low_b += step;
   }
 
+  /// Moves past `count` stages, which others read.
+  __device__ __forceinline__ void Skip(int count) {
+    const int stage = at.stage;
+    at.Skip(count);
+    low_a += (at.stage - stage) * kStageStep;
+    low_b += (at.stage - stage) * kStageStep;
+    ready = false;
+  }
+
   /// Finds where tile `index` lies, in its first quad where there are quads.
   __device__ __forceinline__ void StartTile(int index, int rank) {
     if constexpr (C::kScaled) {
@@ -258,8 +267,9 @@ struct Consumer {
     WgmmaCommit();
   }
 
-  /// All k-blocks of a tile, straight into the sums.
-  __device__ __forceinline__ void SumDirect(int kb_begin, int kb_end) {
+  /// All k-blocks of a tile, straight into the sums. `started()` when the last is under way.
+  template <class Started>
+  __device__ __forceinline__ void SumDirect(int kb_begin, int kb_end, Started started) {
 #pragma unroll
     for (int m = 0; m < C::kBlocksM; ++m) FenceRegisters(sum[m]);
     IssueDirect<true>();
@@ -276,16 +286,19 @@ struct Consumer {
       shared.ring.template Release<C::kMulticast>(before, lane);
       before = stage;
     }
+    started();
     WgmmaWait<0>();
     shared.ring.template Release<C::kMulticast>(before, lane);
 #pragma unroll
     for (int m = 0; m < C::kBlocksM; ++m) FenceRegisters(sum[m]);
   }
 
-  /// The sums of a tile over k-blocks [kb_begin, kb_end), of which there is one at least.
-  __device__ __forceinline__ void Sum(int kb_begin, int kb_end) {
+  /// The sums of a tile over k-blocks [kb_begin, kb_end), of which there is one at least. Calls
+  /// `started` once this warpgroup waits for no more stages of the tile.
+  template <class Started>
+  __device__ __forceinline__ void Sum(int kb_begin, int kb_end, Started started) {
     if constexpr (!C::kPromotes) {
-      SumDirect(kb_begin, kb_end);
+      SumDirect(kb_begin, kb_end, started);
     } else {
 #pragma unroll
       for (int m = 0; m < C::kBlocksM; ++m)
@@ -298,6 +311,7 @@ struct Consumer {
         Step(kb, kb % 4 == 3 || kb == kb_end - 1);
         ++kb;
       }
+      started();
     }
   }
 };

@@ -76,10 +76,15 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   const double block_clocks = (products + sorting + (scaled && k_blocks % 4 != 0 ? t.scales : 0)) *
                               (shares ? t.shares : 1.0);
   const bool waits = split == 1 && waves > 1 && output_bytes == 2 && kernel.store_rows < 64;
-  const double tile_us =
-      (CeilDiv(k_blocks, split) * block_clocks +
-       (waits ? t.store_waits : t.store) * area * output_bytes / 2 + (split > 1 ? t.exchange : 0)) /
+  const double multiplies_us = CeilDiv(k_blocks, split) * block_clocks / clock;
+  const double stores_us =
+      ((waits ? t.store_waits : t.store) * area * output_bytes / 2 + (split > 1 ? t.exchange : 0)) /
       clock;
+  // Sets of consumers in turn: one stores while another multiplies, all but the last tile.
+  const double tile_us = kernel.turns > 1
+                             ? std::max(multiplies_us, (multiplies_us + stores_us) / kernel.turns)
+                             : multiplies_us + stores_us;
+  const double last_us = kernel.turns > 1 ? stores_us : 0;
 
   // All tiles: bytes from memory, and what L2 delivers, each operand anew to every CTA, also where
   // a cluster shares it.
@@ -96,7 +101,7 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
     return Norm(Norm(tile_us, stream_us * part, t.stream_norm), l2_us * part, t.l2_norm);
   };
   const double waves_us = (waves - 1) * (wave_us(places) + (split > 1 ? t.anew : 0)) +
-                          wave_us(tiles - (waves - 1) * places);
+                          wave_us(tiles - (waves - 1) * places) + last_us;
 
   // At the power limit operations and bytes count, those that L2 reads a little less than those
   // that reach the multiprocessors.
