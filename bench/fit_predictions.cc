@@ -44,7 +44,7 @@ struct Launch {
   double us;
   std::string name;
   const SwapKernel* fp8_swap = nullptr;
-  const Fp8SkinnyKernel* skinny = nullptr;
+  const SkinnyKernel* skinny = nullptr;
   const BlockKernel* fp8_block = nullptr;
   int swizzle = 0, splits = 1, residency = 1, max_swizzle = 0;
 };
@@ -75,9 +75,8 @@ bool IsCandidate(const Launch& l, int m) {
 bool Resolve(const std::string& kernel, Launch& launch) {
   for (const BlockKernel& k : BlockKernels())
     if (kernel == k.id) return launch.fp8_block = &k, true;
-  for (const Fp8SkinnyKernel& k : Fp8SkinnyKernels())
-    if (k.output_bytes == 2 && kernel == std::string("sm90_fp8_skinny/") + k.id)
-      return launch.skinny = &k, true;
+  for (const SkinnyKernel& k : SkinnyKernels())
+    if (kernel == k.Id()) return launch.skinny = &k, true;
   for (const SwapKernel& k : SwapKernels()) {
     const int residency = kernel.back() - '0';
     if (kernel == k.Id(residency)) return launch.residency = residency, launch.fp8_swap = &k, true;

@@ -16,7 +16,7 @@
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
 #include "kernels/sm90/block.h"
-#include "kernels/sm90/fp8_skinny.h"
+#include "kernels/sm90/skinny.h"
 #include "kernels/sm90/swap.h"
 #include "ptxas_report.h"
 
@@ -71,11 +71,10 @@ std::map<std::string, Entry> HopperEntries() {
                                        kernel.layout.Total(stages, 1)};
     }
   }
-  for (const sm90::Fp8SkinnyKernel& kernel : sm90::Fp8SkinnyKernels()) {
-    const int warps = sm90::Fp8SkinnyRowGroups(1);
-    entries["sm90_fp8_skinny/" + std::string(kernel.id)] = {
-        kernel.function, 32 * warps,
-        kernel.SmemBytes(warps, sm90::Fp8SkinnyRehearses(kernel, warps, false))};
+  for (const sm90::SkinnyKernel& kernel : sm90::SkinnyKernels()) {
+    const int warps = sm90::SkinnyRowGroups(1);
+    entries[kernel.Id()] = {kernel.function, 32 * warps,
+                            kernel.SmemBytes(warps, sm90::SkinnyRehearses(kernel, warps, false))};
   }
   const auto add_any_shape = [&](const any_shape::CompiledKernel& kernel) {
     entries["cuda_any/" + std::string(kernel.id)] = {kernel.function, kernel.threads,

@@ -1,19 +1,28 @@
-// The compiled skinny kernels.
-#include "kernels/sm90/fp8_skinny_kernel.cuh"
+// E4M3 products with up to 8 tokens and scales of blocks.
+#include "kernels/sm90/skinny_kernel.cuh"
 
 namespace culet::sm90 {
+namespace {
 
-std::span<const Fp8SkinnyKernel> Fp8SkinnyKernels() {
-  // Tiles of 16 rows, k-blocks in flight; registers.
-  static const Fp8SkinnyKernel kernels[] = {
-      MakeFp8Skinny<Fp8SkinnyConfig<1, 2>>("16x8x2", 70),
-      MakeFp8Skinny<Fp8SkinnyConfig<1, 4>>("16x8x4", 70),
-      MakeFp8Skinny<Fp8SkinnyConfig<2, 2>>("32x8x2", 102),
-      MakeFp8Skinny<Fp8SkinnyConfig<2, 4>>("32x8x4", 102),
-      MakeFp8Skinny<Fp8SkinnyConfig<4, 2>>("64x8x2", 124),
-      MakeFp8Skinny<Fp8SkinnyConfig<1, 4, true>>("16x8x4f32", 70),
-  };
-  return kernels;
+struct List {
+  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 72},
+                                            {.row_tiles = 1, .depth = 4, .registers = 72},
+                                            {.row_tiles = 2, .depth = 2, .registers = 102},
+                                            {.row_tiles = 2, .depth = 4, .registers = 102},
+                                            {.row_tiles = 4, .depth = 2, .registers = 124}};
+};
+struct Float32 {
+  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 4, .registers = 72}};
+};
+
+}  // namespace
+
+std::span<const SkinnyKernel> Fp8Skinny() {
+  return SkinnyInstances<Fp8Block, List, EpilogueKind::kPlain>();
+}
+
+std::span<const SkinnyKernel> Fp8SkinnyFloat32() {
+  return SkinnyInstances<Fp8Block, Float32, EpilogueKind::kPlain, OutputType::kF32>();
 }
 
 }  // namespace culet::sm90

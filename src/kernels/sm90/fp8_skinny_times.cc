@@ -32,25 +32,29 @@ const Fp8SkinnyTimes kFp8SkinnyDependent = {.launch = 0.001511,
                                             .idle = 1.342,
                                             .filled = 1.424};
 
-double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const Fp8SkinnyKernel& kernel,
-                   int splits, bool pdl, const Extents& p) {
+double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel& kernel,
+                   int splits, bool pdl, const Extents& elements) {
+  // Fitted to E4M3; a k-block is 128 bytes in every format.
+  Extents p = elements;
+  p.k = elements.k * kernel.format->element_bytes;
   const double clock = 0.9 * chip.clock_mhz;  // a microsecond's
-  const int groups = Fp8SkinnyRowGroups(splits), warps = splits * groups;
-  const int k_blocks = CeilDiv(CeilDiv(p.k, 128), splits), depth = std::min(kernel.depth, k_blocks);
-  const double tiles = CeilDiv(p.n, kernel.rows), ctas = std::ceil(tiles / groups);
-  const double slots = chip.sms * std::max(1, Fp8SkinnyResidentCtas(kernel, warps, pdl));
+  const int groups = SkinnyRowGroups(splits), warps = splits * groups;
+  const int k_blocks = CeilDiv(CeilDiv(p.k, 128), splits),
+            depth = std::min(kernel.depth(), k_blocks);
+  const double tiles = CeilDiv(p.n, kernel.rows()), ctas = std::ceil(tiles / groups);
+  const double slots = chip.sms * std::max(1, SkinnyResidentCtas(kernel, warps, pdl));
   const double waves = std::ceil(ctas / slots), per_sm = std::ceil(ctas / chip.sms);
-  const double in_flight = std::min(ctas, slots) * warps * depth * kernel.rows * 128.0;
+  const double in_flight = std::min(ctas, slots) * warps * depth * kernel.rows() * 128.0;
   const double rate = std::min(chip.read_gbps * 1e3 * t.read, in_flight / t.latency);
   const double stream = double(p.n) * p.k / rate;
   const double taken =
-      per_sm * warps * k_blocks * 128.0 * (kernel.rows + t.token * p.m) / (t.sm_bytes * clock);
+      per_sm * warps * k_blocks * 128.0 * (kernel.rows() + t.token * p.m) / (t.sm_bytes * clock);
   const double most = std::max(stream, taken);
   return t.launch +
          most * std::pow(std::pow(stream / most, t.norm) + std::pow(taken / most, t.norm),
                          1 / t.norm) +
-         (waves - 1) * t.wave + t.last * depth * kernel.rows / 16 + t.split * splits +
-         t.a_mb * 1e-6 * tiles * p.m * p.k + t.d_mb * 1e-6 * kernel.output_bytes * p.m * p.n +
+         (waves - 1) * t.wave + t.last * depth * kernel.rows() / 16 + t.split * splits +
+         t.a_mb * 1e-6 * tiles * p.m * p.k + t.d_mb * 1e-6 * kernel.output_bytes() * p.m * p.n +
          t.idle * std::max(0.0, t.filled - std::min(1.0, ctas / slots));
 }
 

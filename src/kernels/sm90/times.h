@@ -5,7 +5,7 @@
 #include "culet/desc.h"
 #include "culet/device.h"
 #include "kernels/sm90/block.h"
-#include "kernels/sm90/fp8_skinny.h"
+#include "kernels/sm90/skinny.h"
 #include "kernels/sm90/swap.h"
 
 namespace culet::sm90 {
@@ -74,7 +74,7 @@ struct Fp8SkinnyTimes {
   double filled;
 };
 extern const Fp8SkinnyTimes kFp8SkinnyAlone, kFp8SkinnyDependent;
-double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const Fp8SkinnyKernel& kernel,
+double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const SkinnyKernel& kernel,
                    int splits, bool pdl, const Extents& p);
 
 /// sm90_fp8_block: waves of tiles; in each products, reading and delivery by L2, whichever rules;

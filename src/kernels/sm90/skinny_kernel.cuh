@@ -1,4 +1,4 @@
-// Block-scaled FP8 products with up to 8 tokens: D^T = B A^T, a warp for 16 to 64 rows of B.
+// Products with up to 8 tokens: D^T = B A^T, a warp for 16 to 64 rows of B.
 //
 // Short launches are bound by the way of the first and the last byte, not by the stream between. So
 // nothing stands in the weights' way: no tensor maps, no mbarriers, no cluster, and little code,
@@ -6,38 +6,51 @@
 // memory, which cp.async fills; a lane reads the 16 bytes that it copied itself. Warps meet once,
 // when those that share rows add their sums.
 //
-// The order of k inside a k-block is free as long as both operands keep the same one: 16 bytes of
-// row l / 4 at byte 16 (l % 4) of every 64 are, two by two, lane l's elements of four 16 x 8 x 16
-// products. E4M3 becomes F16 exactly, and F16's products are exact in FP32. After each k-block of
-// 128 the product goes into FP32 sums with its scales. Every sum is taken in one order, so results
-// repeat bit for bit.
+// The order of k inside a k-block of 128 bytes is free as long as both operands keep the same one:
+// 16 bytes of row l / 4 at byte 16 (l % 4) of every 64 are lane l's elements of two 16 x 8 x 16
+// products of a 16-bit format, of four of E4M3, which becomes F16 exactly. Products are exact in
+// FP32, where the tensor core adds them; with scales of blocks each k-block's go into sums of their
+// own. Every sum is taken in one order, so results repeat bit for bit.
 #pragma once
 
-#include "kernels/sm90/fp8_skinny.h"
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+#include "kernels/sm90/output.cuh"
+#include "kernels/sm90/skinny.h"
 #include "sm90/epilogue.cuh"
 #include "sm90/sync.cuh"
 #include "sm90/tma.cuh"
 
 namespace culet::sm90 {
 
-/// kRowTiles x 16 rows of weights by 8 tokens a warp, kDepth k-blocks on their way.
-template <int kRowTiles_, int kDepth_, bool kFloat32_ = false>
-struct Fp8SkinnyConfig {
-  static constexpr int kRowTiles = kRowTiles_;
-  static constexpr int kDepth = kDepth_;
-  static constexpr bool kFloat32 = kFloat32_;
+/// A policy, an instance of a list (as in SwapConfig) and what follows from them: kRowTiles x 16
+/// rows of weights by 8 tokens a warp, kDepth k-blocks on their way.
+template <class Policy_, class List, int kIndex, EpilogueKind kEpilogue_, OutputType kOutput_>
+struct SkinnyConfig {
+  using Policy = Policy_;
+  using Format = typename Policy::Format;
+  static constexpr EpilogueKind kEpilogue = kEpilogue_;
+  static constexpr OutputType kOutput = kOutput_;  ///< of a plain epilogue: BF16 or F32
+  static constexpr bool kGeneral = kEpilogue == EpilogueKind::kGeneral;
+  static constexpr bool kScaled = Policy::kInfo.sums == Sums::kBlockScaled;
+  static constexpr int kRowTiles = List::kAll[kIndex].row_tiles;
+  static constexpr int kDepth = List::kAll[kIndex].depth;
   static constexpr int kRows = 16 * kRowTiles;
   /// Where registers allow, a k-block is read, and its place filled again, before it is multiplied.
   static constexpr bool kReadFirst = kRowTiles <= 2;
   /// Products of a k-block's halves that run side by side where tiles are too few for that.
   static constexpr int kChains = kRowTiles <= 2 ? 2 : 1;
+  static constexpr int kSums = kScaled ? 1 : kChains;  ///< for each element of D, to be added
   /// A k-block in shared memory: 512 bytes for each load of the warp, then the scales.
   static constexpr int kWeightBytes = kRowTiles * 4 * 512;
   static constexpr int kActivationBytes = 2 * 512;
-  static constexpr int kSlotBytes = kWeightBytes + kActivationBytes + 128;
+  static constexpr int kSlotBytes = kWeightBytes + kActivationBytes + (kScaled ? 128 : 0);
   /// A token's sums: 4 more than rows, so that the lanes of a fragment meet no bank twice.
   static constexpr int kSumStride = kRows + 4;
-  static constexpr int kSumBytes = kFp8SkinnyTokens * kSumStride * 4;
+  static constexpr int kSumBytes = kSkinnyTokens * kSumStride * 4;
   static constexpr int kWarpBytes = kDepth * kSlotBytes;
   static_assert(kSumBytes <= kWarpBytes, "sums take the ring's place");
   static_assert((kDepth & (kDepth - 1)) == 0);
@@ -51,13 +64,20 @@ __device__ __forceinline__ void ToHalf(uint32_t four, uint32_t& low, uint32_t& h
 }
 
 /// d += a b: 16 x 16 by 16 x 8. PTX ISA 9.7.14.5 mma.m16n8k16.
-__device__ __forceinline__ void Mma16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                           uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#define CULET_MMA(type)                                                      \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
+      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                       \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+__device__ __forceinline__ void Mma16x8x16(F16, float (&d)[4], const uint32_t (&a)[4],
+                                           const uint32_t (&b)[2]) {
+  CULET_MMA("f16");
 }
+__device__ __forceinline__ void Mma16x8x16(Bf16, float (&d)[4], const uint32_t (&a)[4],
+                                           const uint32_t (&b)[2]) {
+  CULET_MMA("bf16");
+}
+#undef CULET_MMA
 
 /// 16 bytes from global to shared memory, zeros where not `inside`. PTX ISA 9.7.9.25.3 cp.async.
 __device__ __forceinline__ void CopyStream(uint32_t to, const uint8_t* from, bool inside) {
@@ -109,9 +129,31 @@ __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+/// What 16 bytes of a lane are to the products: kCount of them, each with a low and a high word of
+/// its fragment, whose elements are of Operand.
+template <class Format>
+struct SkinnyFragments {
+  using Operand = Format;
+  static constexpr int kCount = 2;
+  static __device__ __forceinline__ void Get(const uint4& bytes, int i, uint32_t& low,
+                                             uint32_t& high) {
+    low = Word(bytes, 2 * i);
+    high = Word(bytes, 2 * i + 1);
+  }
+};
+template <>
+struct SkinnyFragments<E4m3> {
+  using Operand = F16;
+  static constexpr int kCount = 4;
+  static __device__ __forceinline__ void Get(const uint4& bytes, int i, uint32_t& low,
+                                             uint32_t& high) {
+    ToHalf(Word(bytes, i), low, high);
+  }
+};
+
 /// One warp's part of the product: `count` k-blocks from `first` on.
 template <class C>
-struct Fp8SkinnyWarp {
+struct SkinnyWarp {
   /// Copies the weights' scale; the lanes before copy the tokens'.
   static constexpr uint32_t kWeightScaleLane = 16;
   const uint32_t lane, ring;
@@ -123,10 +165,10 @@ struct Fp8SkinnyWarp {
   const uint8_t* scale;
   const int64_t scale_step;            ///< bytes
   int weights_left, activations_left;  ///< bytes of the row; this lane's are inside while positive
-  float sum[C::kRowTiles][4];
+  float sum[C::kSums][C::kRowTiles][4];
 
-  __device__ __forceinline__ Fp8SkinnyWarp(const Fp8SkinnyParams& p, uint32_t ring, int row0,
-                                           uint32_t lane, int first)
+  __device__ __forceinline__ SkinnyWarp(const SkinnyParams& p, uint32_t ring, int row0,
+                                        uint32_t lane, int first)
       : lane(lane),
         ring(ring),
         has_token(int(lane / 4) < p.m),
@@ -150,9 +192,11 @@ struct Fp8SkinnyWarp {
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
-    for (int i = 0; i < C::kRowTiles; ++i)
+    for (int s = 0; s < C::kSums; ++s)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) sum[i][e] = 0.0f;
+      for (int i = 0; i < C::kRowTiles; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sum[s][i][e] = 0.0f;
   }
 
   __device__ __forceinline__ uint32_t Slot(int i) const {
@@ -178,6 +222,7 @@ struct Fp8SkinnyWarp {
     }
     token_row += 128;
     activations_left -= 128;
+    if constexpr (!C::kScaled) return;
     if (has_scale) CopyAsync<4>(slot + C::kWeightBytes + C::kActivationBytes + lane * 4, scale);
     scale += scale_step;
   }
@@ -198,29 +243,38 @@ struct Fp8SkinnyWarp {
       __syncwarp();
       refill();
     };
-    const float weight_scale = LoadShared<float>(scales + kWeightScaleLane * 4);
-    const float2 token_scale = LoadShared<float2>(scales + lane % 4 * 8);
+    float weight_scale = 1.0f;
+    float2 token_scale = make_float2(1.0f, 1.0f);
+    if constexpr (C::kScaled) {
+      weight_scale = LoadShared<float>(scales + kWeightScaleLane * 4);
+      token_scale = LoadShared<float2>(scales + lane % 4 * 8);
+    }
     if constexpr (C::kReadFirst) {
       read(0);
       read(1);
     }
+    using Fragments = SkinnyFragments<typename C::Format>;
     float product[C::kChains][C::kRowTiles][4] = {};
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       if constexpr (!C::kReadFirst) read(c);
 #pragma unroll
-      for (int word = 0; word < 4; ++word) {
+      for (int part = 0; part < Fragments::kCount; ++part) {
         uint32_t b[2];
-        ToHalf(Word(x[c], word), b[0], b[1]);
+        Fragments::Get(x[c], part, b[0], b[1]);
 #pragma unroll
         for (int i = 0; i < C::kRowTiles; ++i) {
           uint32_t a[4];
-          ToHalf(Word(w[c][2 * i], word), a[0], a[2]);
-          ToHalf(Word(w[c][2 * i + 1], word), a[1], a[3]);
-          Mma16x8x16(product[c % C::kChains][i], a[0], a[1], a[2], a[3], b[0], b[1]);
+          Fragments::Get(w[c][2 * i], part, a[0], a[2]);
+          Fragments::Get(w[c][2 * i + 1], part, a[1], a[3]);
+          if constexpr (C::kScaled)
+            Mma16x8x16(typename Fragments::Operand(), product[c % C::kChains][i], a, b);
+          else
+            Mma16x8x16(typename Fragments::Operand(), sum[c % C::kChains][i], a, b);
         }
       }
     }
+    if constexpr (!C::kScaled) return;
     const float even = weight_scale * token_scale.x, odd = weight_scale * token_scale.y;
 #pragma unroll
     for (int i = 0; i < C::kRowTiles; ++i) {
@@ -228,33 +282,35 @@ struct Fp8SkinnyWarp {
       for (int e = 0; e < 4; ++e) {
         float whole = product[0][i][e];
         if constexpr (C::kChains == 2) whole += product[1][i][e];
-        sum[i][e] += (e % 2 == 0 ? even : odd) * whole;
+        sum[0][i][e] += (e % 2 == 0 ? even : odd) * whole;
       }
     }
   }
 
-  /// The sums, alpha left out, as a row of kSumStride floats a token.
+  /// The sums, the epilogue left out, as a row of kSumStride floats a token.
   __device__ __forceinline__ void PutSums(float* to) const {
     to += 2 * (lane % 4) * C::kSumStride + lane / 4;
 #pragma unroll
     for (int i = 0; i < C::kRowTiles; ++i)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) to[e % 2 * C::kSumStride + 16 * i + e / 2 * 8] = sum[i][e];
+      for (int e = 0; e < 4; ++e) {
+        float whole = sum[0][i][e];
+        if constexpr (C::kSums == 2) whole += sum[1][i][e];
+        to[e % 2 * C::kSumStride + 16 * i + e / 2 * 8] = whole;
+      }
   }
 };
 
 /// Two neighbours of a row of D; the second only when `both`.
-template <bool kFloat32>
-__device__ __forceinline__ void Fp8SkinnyStore(const Fp8SkinnyParams& p, int token, int column,
-                                               float2 v, bool both) {
-  const int64_t at = token * p.ldd + column;
-  if constexpr (kFloat32) {
-    float* const to = static_cast<float*>(p.d) + at;
+__device__ __forceinline__ void SkinnyStore(void* d, OutputType type, int64_t at, float2 v,
+                                            bool both) {
+  if (type == OutputType::kF32) {
+    float* const to = static_cast<float*>(d) + at;
     to[0] = v.x;
     if (both) to[1] = v.y;
   } else {
-    uint16_t* const to = static_cast<uint16_t*>(p.d) + at;
-    const uint32_t packed = PackBf16(v.x, v.y);
+    uint16_t* const to = static_cast<uint16_t*>(d) + at;
+    const uint32_t packed = PackOutput(type, v.x, v.y);
     if (both && reinterpret_cast<uint64_t>(to) % 4 == 0) {
       *reinterpret_cast<uint32_t*>(to) = packed;
     } else {
@@ -264,15 +320,58 @@ __device__ __forceinline__ void Fp8SkinnyStore(const Fp8SkinnyParams& p, int tok
   }
 }
 
-/// Adds what `splits` warps summed, in their order, and stores it.
+/// The general epilogue of two neighbours of a row of D. Scales are asked for before the weights
+/// are, where they may be, so that nobody waits for them in the end.
+struct SkinnyFactors {
+  float row[2] = {1.0f, 1.0f}, token = 1.0f;
+
+  __device__ __forceinline__ static float Load(const float* from) {
+    float v;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+    return v;
+  }
+  __device__ __forceinline__ void LoadRows(const SkinnyParams& p, int r) {
+    const EpilogueParams& e = p.epilogue;
+    if (e.scale_b == nullptr) return;
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      if (r + j < p.n) row[j] = Load(e.scale_b + int64_t(r + j) * e.scale_b_step);
+  }
+  __device__ __forceinline__ void LoadToken(const SkinnyParams& p, int t) {
+    const EpilogueParams& e = p.epilogue;
+    if (e.scale_a != nullptr && t < p.m) token = Load(e.scale_a + int64_t(t) * e.scale_a_step);
+  }
+  /// What is added: beta C and the bias.
+  __device__ __forceinline__ float Added(const SkinnyParams& p, int t, int r) const {
+    const EpilogueParams& e = p.epilogue;
+    float v = 0.0f;
+    if (e.bias != nullptr)
+      v = LoadOutput(e.bias, e.bias_type, int64_t(t) * e.bias_row_step + int64_t(r) * e.bias_step);
+    if (e.beta != 0.0f) v = fmaf(e.beta, LoadOutput(e.c, e.c_type, t * e.ldc + r), v);
+    return v;
+  }
+};
+
+/// Adds what `splits` warps summed, in their order, and stores it. `factors` are those of the
+/// thread's first pair.
 template <class C>
-__device__ __forceinline__ void Fp8SkinnyFinish(const Fp8SkinnyParams& p, const float* sums,
-                                                int splits, int row0, uint32_t thread) {
+__device__ __forceinline__ void SkinnyFinish(const SkinnyParams& p, const float* sums, int splits,
+                                             int row0, uint32_t thread, SkinnyFactors factors) {
   constexpr uint32_t kPairs = C::kRows / 2;
 #pragma unroll 1
   for (uint32_t i = thread; i < p.m * kPairs; i += splits * 32) {
     const int token = i / kPairs, row = i % kPairs * 2;
     if (row0 + row >= p.n) continue;
+    const bool both = row0 + row + 1 < p.n;
+    float2 added = make_float2(0.0f, 0.0f);
+    if constexpr (C::kGeneral) {
+      if (i != thread) {
+        factors.LoadRows(p, row0 + row);
+        factors.LoadToken(p, token);
+      }
+      added.x = factors.Added(p, token, row0 + row);
+      if (both) added.y = factors.Added(p, token, row0 + row + 1);
+    }
     const float* from = sums + token * C::kSumStride + row;
     float2 total = make_float2(0.0f, 0.0f);
 #pragma unroll 1
@@ -286,15 +385,23 @@ __device__ __forceinline__ void Fp8SkinnyFinish(const Fp8SkinnyParams& p, const 
       }
       from += 8 * (C::kWarpBytes / 4);
     }
-    total.x *= p.alpha, total.y *= p.alpha;
-    Fp8SkinnyStore<C::kFloat32>(p, token, row0 + row, total, row0 + row + 1 < p.n);
+    const int64_t at = token * p.ldd + (row0 + row);
+    if constexpr (C::kGeneral) {
+      const float factor = p.epilogue.alpha * factors.token;
+      total.x = fmaf(total.x * factor, factors.row[0], added.x);
+      total.y = fmaf(total.y * factor, factors.row[1], added.y);
+      SkinnyStore(p.d, p.epilogue.d_type, at, total, both);
+    } else {
+      total.x *= p.alpha, total.y *= p.alpha;
+      SkinnyStore(p.d, C::kOutput, at, total, both);
+    }
   }
 }
 
 /// Threads (32, warps along K, groups of rows).
 template <class C>
-__global__ void __launch_bounds__(kFp8SkinnyMaxThreads, 1)
-    Fp8SkinnyGemm(const __grid_constant__ Fp8SkinnyParams p) {
+__global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
+    SkinnyGemm(const __grid_constant__ SkinnyParams p) {
   extern __shared__ __align__(16) uint8_t shared_base[];
   const uint32_t lane = threadIdx.x;
   const int splits = blockDim.y;
@@ -304,9 +411,16 @@ __global__ void __launch_bounds__(kFp8SkinnyMaxThreads, 1)
   const int count = row0 < p.n ? p.blocks_each + (part < p.blocks_rest ? 1 : 0) : 0;
   uint8_t* const rings = shared_base + group * splits * C::kWarpBytes;
   uint8_t* const ring = rings + part * C::kWarpBytes;
-  Fp8SkinnyWarp<C> warp(p, SharedAddress(ring), row0, lane,
-                        part * p.blocks_each + min(part, p.blocks_rest));
+  SkinnyWarp<C> warp(p, SharedAddress(ring), row0, lane,
+                     part * p.blocks_each + min(part, p.blocks_rest));
   const bool early = p.early_weights != 0;
+  const uint32_t thread = part * 32 + lane;
+  SkinnyFactors factors;
+  if constexpr (C::kGeneral) {
+    constexpr int kPairs = C::kRows / 2;
+    factors.LoadRows(p, row0 + int(thread % kPairs) * 2);
+    if (!early) factors.LoadToken(p, int(thread / kPairs));
+  }
 #pragma unroll 1
   for (int i = 0; i < C::kDepth; ++i) {
     if (i < count) {
@@ -326,6 +440,7 @@ __global__ void __launch_bounds__(kFp8SkinnyMaxThreads, 1)
     if (real && early) {
       GridDependencyWait();
       GridDependencyLaunch();
+      if constexpr (C::kGeneral) factors.LoadToken(p, int(thread / (C::kRows / 2)));
 #pragma unroll 1
       for (int i = 0; i < C::kDepth; ++i) {
         if (i < count) warp.FetchActivations(warp.Slot(i));
@@ -351,20 +466,30 @@ __global__ void __launch_bounds__(kFp8SkinnyMaxThreads, 1)
   __syncwarp();
   warp.PutSums(reinterpret_cast<float*>(ring));
   __syncthreads();
-  Fp8SkinnyFinish<C>(p, reinterpret_cast<const float*>(rings), splits, row0, part * 32 + lane);
+  SkinnyFinish<C>(p, reinterpret_cast<const float*>(rings), splits, row0, thread, factors);
 }
 
-/// `registers` as ptxas reports them.
 template <class C>
-Fp8SkinnyKernel MakeFp8Skinny(const char* id, int registers) {
-  return {id,
-          reinterpret_cast<const void*>(&Fp8SkinnyGemm<C>),
-          C::kRows,
-          C::kDepth,
-          registers,
-          C::kWarpBytes,
-          C::kSlotBytes,
-          C::kFloat32 ? 4 : 2};
+SkinnyKernel MakeSkinny(const SkinnyInstance& instance) {
+  return {.instance = instance,
+          .function = reinterpret_cast<const void*>(&SkinnyGemm<C>),
+          .format = &C::Policy::kInfo,
+          .epilogue = C::kEpilogue,
+          .output = C::kOutput,
+          .warp_bytes = C::kWarpBytes,
+          .slot_bytes = C::kSlotBytes};
+}
+
+/// The kernels of a list.
+template <class Policy, class List, EpilogueKind kEpilogue, OutputType kOutput = OutputType::kBf16>
+std::span<const SkinnyKernel> SkinnyInstances() {
+  constexpr int kCount = static_cast<int>(std::size(List::kAll));
+  static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    return std::array<SkinnyKernel, kCount>{
+        MakeSkinny<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput>>(List::kAll[kIndex])...};
+  }
+  (std::make_integer_sequence<int, kCount>());
+  return kernels;
 }
 
 }  // namespace culet::sm90

@@ -1,0 +1,122 @@
+#include "kernels/sm90/skinny.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/sm90/launch.h"
+
+namespace culet::sm90 {
+
+// The lists of instances, a format's each.
+std::span<const SkinnyKernel> Fp8Skinny();
+std::span<const SkinnyKernel> Fp8SkinnyFloat32();
+std::span<const SkinnyKernel> Fp8PreciseSkinny();
+std::span<const SkinnyKernel> Bf16Skinny();
+std::span<const SkinnyKernel> F16Skinny();
+
+std::span<const SkinnyKernel> SkinnyKernels() {
+  static const std::vector<SkinnyKernel> kernels = [] {
+    std::vector<SkinnyKernel> all;
+    for (auto part :
+         {Fp8Skinny(), Fp8SkinnyFloat32(), Fp8PreciseSkinny(), Bf16Skinny(), F16Skinny()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }();
+  return kernels;
+}
+
+std::string SkinnyKernel::Id() const {
+  return std::string("sm90_") + format->name + "_skinny/" + std::to_string(rows()) + "x" +
+         std::to_string(kSkinnyTokens) + "x" + std::to_string(depth()) +
+         (output == OutputType::kF32 ? "f32" : "");
+}
+
+namespace {
+
+constexpr std::int64_t kMaxPitch = std::numeric_limits<int>::max();
+
+}  // namespace
+
+int SkinnyMaxSplits(const SkinnyKernel& kernel, int k) {
+  return std::min(
+      {kSkinnyMaxThreads / 32, kSmemPerCta / kernel.warp_bytes, CeilDiv(k, kernel.block_k())});
+}
+
+int SkinnyRowGroups(int splits) { return splits >= 3 ? 1 : 4 / splits; }
+
+bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, int splits,
+                SkinnyLaunch* launch) {
+  const int bytes = kernel.format->element_bytes;
+  if (problem.m > kSkinnyTokens || std::int64_t{problem.k} * bytes % 16 != 0 || splits < 1 ||
+      splits > SkinnyMaxSplits(kernel, problem.k) || problem.lda * bytes > kMaxPitch ||
+      problem.ldb * bytes > kMaxPitch) {
+    return false;
+  }
+  const int k_blocks = CeilDiv(problem.k, kernel.block_k());
+  SkinnyParams& params = launch->params;
+  params.a = static_cast<const std::uint8_t*>(problem.a);
+  params.b = static_cast<const std::uint8_t*>(problem.b);
+  SetScales(problem, &params);
+  params.d = problem.d;
+  params.lda = static_cast<int>(problem.lda * bytes);
+  params.ldb = static_cast<int>(problem.ldb * bytes);
+  params.ldd = problem.ldd;
+  params.m = problem.m;
+  params.n = problem.n;
+  params.k = problem.k * bytes;
+  params.blocks_each = k_blocks / splits;
+  params.blocks_rest = k_blocks % splits;
+  params.alpha = problem.alpha;
+  params.epilogue = problem.epilogue;
+  params.epilogue.alpha = problem.alpha;
+  params.early_weights = problem.pdl ? 1 : 0;
+  const int warps = splits * SkinnyRowGroups(splits);
+  const bool rehearse = SkinnyRehearses(kernel, warps, problem.pdl);
+  params.rehearse = rehearse ? 1 : 0;
+  launch->smem_bytes = kernel.SmemBytes(warps, rehearse);
+  launch->kernel = &kernel;
+  launch->splits = splits;
+  launch->row_groups = SkinnyRowGroups(splits);
+  launch->ctas = CeilDiv(problem.n, kernel.rows() * launch->row_groups);
+  return true;
+}
+
+void RebindSkinny(const GemmOperands& operands, SkinnyLaunch* launch) {
+  SkinnyParams& params = launch->params;
+  params.a = static_cast<const std::uint8_t*>(operands.a);
+  params.d = operands.d;
+  params.alpha = operands.alpha;
+  params.scale_a = operands.scale_a;
+  if (launch->kernel->format->sums != Sums::kBlockScaled)
+    params.epilogue.scale_a = operands.scale_a;
+  params.epilogue.alpha = operands.alpha;
+  params.epilogue.beta = operands.beta;
+  params.epilogue.c = operands.c;
+}
+
+bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, bool pdl) {
+  return !pdl && kernel.SmemBytes(warps, true) <= kSmemPerCta;
+}
+
+int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl) {
+  const int smem_bytes = kernel.SmemBytes(warps, SkinnyRehearses(kernel, warps, pdl));
+  return ResidentCtas(warps, kernel.registers(), smem_bytes);
+}
+
+cudaError_t LoadSkinny(const SkinnyKernel& kernel) {
+  return LoadKernel(kernel.function, kSmemPerCta);
+}
+
+cudaError_t LaunchSkinny(const SkinnyLaunch& launch, cudaStream_t stream) {
+  return LaunchKernel(launch.kernel->function,
+                      {.grid = dim3(static_cast<unsigned>(launch.ctas)),
+                       .block = dim3(32, static_cast<unsigned>(launch.splits),
+                                     static_cast<unsigned>(launch.row_groups)),
+                       .smem_bytes = launch.smem_bytes,
+                       .pdl = launch.params.early_weights != 0},
+                      &launch.params, stream);
+}
+
+}  // namespace culet::sm90
