@@ -65,5 +65,17 @@ TEST(HostCuda, ShufflesAreOfTheirMask) {
             cudaErrorLaunchFailure);
 }
 
+__global__ void Hasty(bool wait) {
+  if (wait || threadIdx.x < 5) cuda_ops::WaitForPrevious();
+}
+
+TEST(HostCuda, AnOverlapWithoutAWaitFails) {
+  const cuda_ops::LaunchStream overlapping{nullptr, true};
+  EXPECT_EQ(cuda_ops::Launch(&Hasty, dim3(2), 32, nullptr, false), cudaSuccess);
+  EXPECT_EQ(cuda_ops::Launch(&Hasty, dim3(2), 32, overlapping, true), cudaSuccess);
+  EXPECT_EQ(cuda_ops::Launch(&Hasty, dim3(2), 32, overlapping, false), cudaErrorLaunchFailure);
+  EXPECT_EQ(host_cuda::Fault(), "of 64 threads that overlap 10 wait for the kernel before");
+}
+
 }  // namespace
 }  // namespace culet

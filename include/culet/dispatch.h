@@ -31,6 +31,9 @@ struct CudaDispatchOptions {
   /// Inputs of products with weights of 16 bits are rounded to the weights' type, which tensor
   /// cores take. False: they meet the weights as they are, summed in FP32, many times slower.
   bool round_product_inputs = true;
+  /// Kernels begin while the one before them still runs, products with their weights
+  /// (programmatic dependent launch), on devices of compute capability 9.0 or later.
+  bool overlap = true;
 };
 
 /// A GPU: products through `gemm`, the rest by kernels of its own. Takes every operation on float32

@@ -79,6 +79,7 @@ class Block {
 
 thread_local Block block;
 thread_local std::string fault;
+thread_local std::size_t waited;  // threads of the grid that called WaitForPrevious
 
 void Block::Enter() {
 #ifdef HOST_CUDA_ASAN
@@ -244,7 +245,9 @@ std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int fro
   return fiber.received;
 }
 
-cudaError_t RunGrid(dim3 grid, dim3 size, const std::function<void()>& body) {
+void WaitForPrevious() { ++waited; }
+
+cudaError_t RunGrid(dim3 grid, dim3 size, bool overlap, const std::function<void()>& body) {
   constexpr unsigned kMostThreads = 1024, kMostRows = 65535;
   const std::size_t threads = std::size_t{size.x} * size.y * size.z;
   const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
@@ -256,6 +259,7 @@ cudaError_t RunGrid(dim3 grid, dim3 size, const std::function<void()>& body) {
   }
   gridDim = grid;
   blockDim = size;
+  waited = 0;
   std::vector<std::size_t> order(blocks);
   std::iota(order.begin(), order.end(), 0);
   std::minstd_rand random(static_cast<unsigned>(blocks));
@@ -265,6 +269,11 @@ cudaError_t RunGrid(dim3 grid, dim3 size, const std::function<void()>& body) {
                 static_cast<unsigned>(i / grid.x / grid.y)};
     fault = block.Run(size, body);
     if (!fault.empty()) return cudaErrorLaunchFailure;
+  }
+  if (overlap && waited != blocks * threads) {
+    fault = fmt::format("of {} threads that overlap {} wait for the kernel before",
+                        blocks * threads, waited);
+    return cudaErrorLaunchFailure;
   }
   return cudaSuccess;
 }

@@ -80,6 +80,14 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
+  return attributes->ptxVersion = 90, cudaSuccess;
+}
+
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                                    cudaStream_t) {
@@ -96,8 +104,12 @@ inline cudaError_t cudaStreamGetDevice(cudaStream_t, int* device) { return cudaG
 
 namespace culet::host_cuda {
 
-/// Runs a grid; `body` is called once in every thread.
-cudaError_t RunGrid(dim3 grid, dim3 block, const std::function<void()>& body);
+/// Runs a grid; `body` is called once in every thread. With `overlap` every thread that runs has to
+/// call WaitForPrevious.
+cudaError_t RunGrid(dim3 grid, dim3 block, bool overlap, const std::function<void()>& body);
+
+/// Nothing runs before a kernel here.
+void WaitForPrevious();
 
 /// What was wrong with the last launch that failed.
 const std::string& Fault();
@@ -115,7 +127,7 @@ int Lane();
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  return culet::host_cuda::RunGrid(config->gridDim, config->blockDim,
+  return culet::host_cuda::RunGrid(config->gridDim, config->blockDim, config->numAttrs > 0,
                                    [&] { kernel(arguments...); });
 }
 

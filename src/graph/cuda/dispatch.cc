@@ -45,7 +45,10 @@ struct PreparedPlain final : PreparedNode {
 class CudaDispatch final : public KernelDispatch {
  public:
   CudaDispatch(Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options)
-      : gemm_(gemm), memory_(memory), options_(options) {}
+      : gemm_(gemm), memory_(memory), options_(options) {
+    const DeviceScope scope(gemm.device().ordinal);
+    options_.overlap = options.overlap && CanOverlap();
+  }
 
   DeviceMemory& memory() override { return memory_; }
 
@@ -216,7 +219,8 @@ class CudaDispatch final : public KernelDispatch {
   }
 
   Status dispatch_copy(DevicePtr src, DevicePtr dst, std::size_t bytes) override {
-    return Launched(cudaMemcpyAsync(Out(dst), In(src), bytes, cudaMemcpyDeviceToDevice, stream()));
+    return Launched(
+        cudaMemcpyAsync(Out(dst), In(src), bytes, cudaMemcpyDeviceToDevice, stream().stream));
   }
 
   Status dispatch_cast(const TensorNode& node, DevicePtr input, DevicePtr output,
@@ -333,7 +337,7 @@ class CudaDispatch final : public KernelDispatch {
     return args;
   }
 
-  cudaStream_t stream() const noexcept { return current().stream; }
+  LaunchStream stream() const noexcept { return {current().stream, options_.overlap}; }
   template <class T>
   const T& Prepared() const noexcept {
     return *static_cast<const T*>(current().prepared);

@@ -94,7 +94,7 @@ Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(DeviceMemory& memo
 }
 
 Status PreparedExperts::Launch(DevicePtr input, DevicePtr router_logits, DevicePtr output,
-                               DevicePtr workspace, cudaStream_t stream) const {
+                               DevicePtr workspace, LaunchStream stream) const {
   ExpertsArgs args = args_;
   auto* const ids = FromDevicePtr<std::int32_t>(workspace);
   auto* const shares = FromDevicePtr<float>(workspace + shares_);

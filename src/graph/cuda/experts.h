@@ -22,7 +22,7 @@ class PreparedExperts final : public PreparedNode {
   std::string kernel() const override { return "cuda/experts"; }
   std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
   Status Launch(DevicePtr input, DevicePtr router_logits, DevicePtr output, DevicePtr workspace,
-                cudaStream_t stream) const;
+                LaunchStream stream) const;
 
  private:
   DeviceBuffer pointers_;

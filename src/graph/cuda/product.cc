@@ -29,6 +29,7 @@ Result<std::unique_ptr<PreparedNode>> PreparedProduct::Create(Gemm& gemm, Device
   Operation operation;
   operation.dispatch = options.policy;
   operation.determinism = options.determinism;
+  operation.pdl = options.overlap;  // no kernel of a graph writes weights
   GemmArgs args =
       ProductArgs(node.shape.rows, weight, node.params.bias, node.params.quant_a, operation);
   args.Adesc.type = MeetingType(weight, input.type, options.round_product_inputs);
@@ -70,7 +71,7 @@ Result<std::unique_ptr<PreparedNode>> PreparedProduct::Create(Gemm& gemm, Device
 }
 
 Status PreparedProduct::Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output,
-                               DevicePtr workspace, cudaStream_t stream) const {
+                               DevicePtr workspace, LaunchStream stream) const {
   const std::int64_t m = plan_.desc().m, k = plan_.desc().k;
   LaunchPointers pointers;
   pointers.A = FromDevicePtr<const void>(input);
@@ -99,7 +100,7 @@ Status PreparedProduct::Launch(DevicePtr input, DevicePtr input_scales, DevicePt
   }
   Workspace parts = workspace_;
   parts.partials = FromDevicePtr<void>(workspace + used);
-  return plan_.Launch(pointers, parts, stream);
+  return plan_.Launch(pointers, parts, stream.stream);
 }
 
 }  // namespace culet::cuda_ops

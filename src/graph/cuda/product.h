@@ -10,6 +10,7 @@
 #include "culet/gemm.h"
 #include "culet/kernel_dispatch.h"
 #include "culet/tensor.h"
+#include "kernels/cuda_ops/ops.h"
 
 namespace culet::cuda_ops {
 
@@ -24,7 +25,7 @@ class PreparedProduct final : public PreparedNode {
   std::size_t workspace_bytes() const noexcept { return scratch_bytes_; }
   /// `input_scales`: of an input that is quantised already, else 0.
   Status Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output, DevicePtr workspace,
-                cudaStream_t stream) const;
+                LaunchStream stream) const;
 
  private:
   explicit PreparedProduct(GemmPlan plan) : plan_(std::move(plan)) {}

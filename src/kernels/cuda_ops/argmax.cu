@@ -30,6 +30,7 @@ __device__ __forceinline__ std::uint64_t LargestOfBlock(std::uint64_t key) {
 template <class T, int kWide>
 __global__ void __launch_bounds__(kThreads) ArgMaxSlices(const T* x, std::int64_t cols, int slices,
                                                          std::uint64_t* keys, std::int32_t* out) {
+  WaitForPrevious();
   const std::int64_t row = blockIdx.x / static_cast<unsigned>(slices);
   const std::int64_t begin = blockIdx.x % static_cast<unsigned>(slices) * kSlice;
   const std::int64_t end = begin + kSlice < cols ? begin + kSlice : cols;
@@ -54,6 +55,7 @@ __global__ void __launch_bounds__(kThreads) ArgMaxSlices(const T* x, std::int64_
 
 __global__ void __launch_bounds__(kThreads)
     ArgMaxRows(const std::uint64_t* keys, int slices, std::int32_t* out) {
+  WaitForPrevious();
   std::uint64_t best = 0;
   for (int slice = static_cast<int>(threadIdx.x); slice < slices; slice += kThreads) {
     const std::uint64_t key = keys[std::int64_t{blockIdx.x} * slices + slice];
@@ -71,7 +73,7 @@ std::size_t ArgMaxWorkspace(std::int64_t rows, std::int64_t cols) {
 }
 
 cudaError_t ArgMax(const void* x, DataType type, std::int32_t* out, std::int64_t rows,
-                   std::int64_t cols, void* workspace, cudaStream_t stream) {
+                   std::int64_t cols, void* workspace, LaunchStream stream) {
   if (rows == 0) return cudaSuccess;
   const int slices = static_cast<int>(CeilDiv(cols, kSlice));
   auto* const keys = slices > 1 ? static_cast<std::uint64_t*>(workspace) : nullptr;

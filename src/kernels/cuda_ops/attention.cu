@@ -11,6 +11,7 @@ constexpr int kThreads = 128;
 // A block for each row and head; splits in their order, so that the bits are always the same.
 __global__ void __launch_bounds__(kThreads)
     MergeSplits(const __grid_constant__ AttentionArgs args) {
+  WaitForPrevious();
   const AttentionParams& p = args.params;
   const std::int64_t row = blockIdx.x / static_cast<unsigned>(p.heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.heads));
@@ -51,7 +52,7 @@ std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows,
   return static_cast<std::size_t>(parts * (2 + params.head_dim)) * sizeof(float);
 }
 
-cudaError_t Attention(const AttentionArgs& given, cudaStream_t stream) {
+cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   if (given.rows == 0) return cudaSuccess;
   AttentionArgs args = given;
   const auto address = [](const void* pointer) { return static_cast<const char*>(pointer); };

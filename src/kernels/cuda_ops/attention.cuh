@@ -153,6 +153,7 @@ __device__ __forceinline__ float SumOfOwnKey(float (&partial)[kKeys]) {
 template <class T, int kLanes, int kHeads, int kKeys>
 __global__ void __launch_bounds__(kAttentionThreads)
     AttentionKernel(const __grid_constant__ AttentionArgs args) {
+  WaitForPrevious();
   constexpr int kSlots = 32 / kLanes, kStep = kSlots * kKeys;
   constexpr int kWidth = kLanes * 8;
   __shared__ __align__(16) float queries[kHeads][kWidth];
@@ -301,7 +302,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 /// The kernel for a head size and a group, of one type of K and V.
 template <class T>
-cudaError_t LaunchAttention(const AttentionArgs& args, cudaStream_t stream) {
+cudaError_t LaunchAttention(const AttentionArgs& args, LaunchStream stream) {
   const AttentionParams& p = args.params;
   const auto launch = [&](auto kernel, int heads) {
     const std::int64_t pieces = p.kv_heads * CeilDiv(p.heads / p.kv_heads, heads);
@@ -318,8 +319,8 @@ cudaError_t LaunchAttention(const AttentionArgs& args, cudaStream_t stream) {
   return by_heads(std::integral_constant<int, 32>{});
 }
 
-cudaError_t AttentionOfFloat32(const AttentionArgs& args, cudaStream_t stream);
-cudaError_t AttentionOfBfloat16(const AttentionArgs& args, cudaStream_t stream);
-cudaError_t AttentionOfFloat16(const AttentionArgs& args, cudaStream_t stream);
+cudaError_t AttentionOfFloat32(const AttentionArgs& args, LaunchStream stream);
+cudaError_t AttentionOfBfloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t AttentionOfFloat16(const AttentionArgs& args, LaunchStream stream);
 
 }  // namespace culet::cuda_ops

@@ -3,7 +3,7 @@
 
 namespace culet::cuda_ops {
 
-cudaError_t AttentionOfBfloat16(const AttentionArgs& args, cudaStream_t stream) {
+cudaError_t AttentionOfBfloat16(const AttentionArgs& args, LaunchStream stream) {
   return LaunchAttention<__nv_bfloat16>(args, stream);
 }
 

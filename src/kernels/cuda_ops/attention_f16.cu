@@ -3,7 +3,7 @@
 
 namespace culet::cuda_ops {
 
-cudaError_t AttentionOfFloat16(const AttentionArgs& args, cudaStream_t stream) {
+cudaError_t AttentionOfFloat16(const AttentionArgs& args, LaunchStream stream) {
   return LaunchAttention<__half>(args, stream);
 }
 

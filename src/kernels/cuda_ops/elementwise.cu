@@ -21,6 +21,7 @@ __device__ __forceinline__ float Apply(float x, float y) {
 template <class T, ElementOp kOp, int kWide>
 __global__ void __launch_bounds__(kThreads)
     ElementWiseKernel(const T* a, const T* b, T* out, std::int64_t n) {
+  WaitForPrevious();
   const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
   if (first >= n) return;
   float x[kWide], y[kWide];
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T, ElementOp kOp>
-cudaError_t LaunchOp(const void* a, const void* b, void* out, std::int64_t n, cudaStream_t stream) {
+cudaError_t LaunchOp(const void* a, const void* b, void* out, std::int64_t n, LaunchStream stream) {
   const auto *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
   auto* z = static_cast<T*>(out);
   return IsWide(n, x, y, z) ? Launch(&ElementWiseKernel<T, kOp, 8>,
@@ -44,7 +45,7 @@ cudaError_t LaunchOp(const void* a, const void* b, void* out, std::int64_t n, cu
 }  // namespace
 
 cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* b, void* out,
-                        std::int64_t n, cudaStream_t stream) {
+                        std::int64_t n, LaunchStream stream) {
   if (n == 0) return cudaSuccess;
   return WithValue(type, [&]<class T>(T) {
     switch (op) {

@@ -21,6 +21,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     RouteKernel(const T* logits, std::int64_t rows, int experts, int active, bool renormalize,
                 std::int32_t* ids, float* shares) {
+  WaitForPrevious();
   const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (row >= rows) return;
@@ -96,6 +97,7 @@ __device__ __forceinline__ float DotOfWarp(const void* weight, const float* weig
 // inner (rows * active, width) = silu(gate x) * (up x), a warp for each element.
 template <class W>
 __global__ void __launch_bounds__(kThreads) ExpertsInKernel(const ExpertsArgs args) {
+  WaitForPrevious();
   const std::int64_t index = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   const std::int64_t route = index / args.width, n = index - route * args.width;
   const std::int64_t row = route / args.active;
@@ -113,6 +115,7 @@ __global__ void __launch_bounds__(kThreads) ExpertsInKernel(const ExpertsArgs ar
 // out (rows, hidden) = the sum over a row's experts of share * (down inner), in their order.
 template <class W>
 __global__ void __launch_bounds__(kThreads) ExpertsOutKernel(const ExpertsArgs args) {
+  WaitForPrevious();
   const std::int64_t index = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   const std::int64_t row = index / args.hidden, n = index - row * args.hidden;
   if (row >= args.rows) return;
@@ -146,7 +149,7 @@ cudaError_t WithWeight(DataType type, Function&& function) {
 }  // namespace
 
 cudaError_t Route(const void* logits, DataType type, std::int64_t rows, int experts, int active,
-                  bool renormalize, std::int32_t* ids, float* shares, cudaStream_t stream) {
+                  bool renormalize, std::int32_t* ids, float* shares, LaunchStream stream) {
   if (rows == 0) return cudaSuccess;
   return WithValue(type, [&]<class T>(T) {
     return Launch(&RouteKernel<T>, Blocks(CeilDiv(rows, kWarps)), kThreads, stream,
@@ -154,7 +157,7 @@ cudaError_t Route(const void* logits, DataType type, std::int64_t rows, int expe
   });
 }
 
-cudaError_t ExpertsIn(const ExpertsArgs& args, cudaStream_t stream) {
+cudaError_t ExpertsIn(const ExpertsArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
   return WithWeight(args.weight_type, [&]<class W>(W) {
     const std::int64_t blocks = CeilDiv(args.rows * args.active * args.width, kWarps);
@@ -162,7 +165,7 @@ cudaError_t ExpertsIn(const ExpertsArgs& args, cudaStream_t stream) {
   });
 }
 
-cudaError_t ExpertsOut(const ExpertsArgs& args, cudaStream_t stream) {
+cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
   return WithWeight(args.weight_type, [&]<class W>(W) {
     return Launch(&ExpertsOutKernel<W>, Blocks(CeilDiv(args.rows * args.hidden, kWarps)), kThreads,

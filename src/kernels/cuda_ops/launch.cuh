@@ -10,17 +10,27 @@
 #include <utility>
 
 #include "culet/types.h"
+#include "kernels/cuda_ops/ops.h"
+#include "kernels/cuda_ops/overlap.cuh"
 
 namespace culet::cuda_ops {
 
-/// Returns the launch's own error. Requires: every dimension of the grid at least 1.
+/// Returns the launch's own error. Requires: every dimension of the grid at least 1; with
+/// `stream.overlap` a kernel that begins with WaitForPrevious.
 template <class... Parameters, class... Arguments>
-cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
+cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, int threads, LaunchStream stream,
                    Arguments&&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.stream = stream;
+  config.stream = stream.stream;
+  cudaLaunchAttribute early{};
+  if (stream.overlap) {
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 

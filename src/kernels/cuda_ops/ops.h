@@ -16,12 +16,22 @@
 
 namespace culet::cuda_ops {
 
+/// Where an operation is launched, and whether its kernels may begin before the one before them on
+/// the stream has ended; without it (any stream converts) they begin afterwards.
+struct LaunchStream {
+  LaunchStream(cudaStream_t s, bool o = false) : stream(s), overlap(o) {}
+  cudaStream_t stream;
+  bool overlap;  ///< requires CanOverlap
+};
+/// Whether the kernels for the current device know how to wait for the one before them.
+bool CanOverlap();
+
 // -- Element by element; out may be an operand (elementwise.cu) -----------------------------------
 
 enum class ElementOp { kAdd, kMul, kSilu, kSwiGlu };
 /// `b` is not read by kSilu.
 cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* b, void* out,
-                        std::int64_t n, cudaStream_t stream);
+                        std::int64_t n, LaunchStream stream);
 
 // -- Rows (rows.cu, rms_norm.cu, argmax.cu, quantize.cu) ------------------------------------------
 
@@ -41,7 +51,7 @@ struct MoveRowsArgs {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
 };
-cudaError_t MoveRows(const MoveRowsArgs& args, cudaStream_t stream);
+cudaError_t MoveRows(const MoveRowsArgs& args, LaunchStream stream);
 
 /// x / sqrt(mean(x^2) + epsilon) * gamma over `groups` groups of `width` elements. gamma: float32,
 /// float16 or bfloat16.
@@ -56,18 +66,18 @@ struct RmsNormArgs {
   std::int64_t groups = 0;
   int width = 0;
 };
-cudaError_t RmsNorm(const RmsNormArgs& args, cudaStream_t stream);
+cudaError_t RmsNorm(const RmsNormArgs& args, LaunchStream stream);
 
 /// Index of each row's largest element, the first of equals, the first NaN if there is one.
 /// `workspace`: ArgMaxWorkspace bytes, aligned to 8. Two launches where a row is long.
 cudaError_t ArgMax(const void* x, DataType type, std::int32_t* out, std::int64_t rows,
-                   std::int64_t cols, void* workspace, cudaStream_t stream);
+                   std::int64_t cols, void* workspace, LaunchStream stream);
 std::size_t ArgMaxWorkspace(std::int64_t rows, std::int64_t cols);
 
 /// E4M3 with one FP32 scale for 128 elements of a row, as culet/quantize.h. `scales`: (rows,
 /// ceil(cols / 128)).
 cudaError_t QuantizeRows(const void* x, DataType type, std::int64_t rows, std::int64_t cols,
-                         std::uint8_t* values, float* scales, cudaStream_t stream);
+                         std::uint8_t* values, float* scales, LaunchStream stream);
 
 // -- Rotary embedding (rope.cu) -------------------------------------------------------------------
 
@@ -84,7 +94,7 @@ struct RopeArgs {
   int head_dim = 0;
   std::int64_t rows = 0;
 };
-cudaError_t Rope(const RopeArgs& args, cudaStream_t stream);
+cudaError_t Rope(const RopeArgs& args, LaunchStream stream);
 
 // -- Routed experts (experts.cu) ------------------------------------------------------------------
 
@@ -92,7 +102,7 @@ cudaError_t Rope(const RopeArgs& args, cudaStream_t stream);
 /// `shares` (rows, active). `renormalize` divides the shares by their sum. A row with a NaN has NaN
 /// shares.
 cudaError_t Route(const void* logits, DataType type, std::int64_t rows, int experts, int active,
-                  bool renormalize, std::int32_t* ids, float* shares, cudaStream_t stream);
+                  bool renormalize, std::int32_t* ids, float* shares, LaunchStream stream);
 
 /// Weights of one expert on the device, with scales of blocks where they are E4M3.
 struct ExpertPointers {
@@ -120,9 +130,9 @@ struct ExpertsArgs {
   bool wide_in = false, wide_out = false;  ///< rows of hidden, of width in whole aligned vectors
 };
 /// silu(gate x) * (up x) of every row and chosen expert.
-cudaError_t ExpertsIn(const ExpertsArgs& args, cudaStream_t stream);
+cudaError_t ExpertsIn(const ExpertsArgs& args, LaunchStream stream);
 /// The sum over a row's experts of share * (down inner).
-cudaError_t ExpertsOut(const ExpertsArgs& args, cudaStream_t stream);
+cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream);
 
 // -- Attention (attention.cu) ---------------------------------------------------------------------
 
@@ -151,7 +161,7 @@ struct AttentionArgs {
   void* workspace = nullptr;  ///< AttentionWorkspace bytes, aligned to 16
 };
 inline constexpr int kMostHeadDim = 256;
-cudaError_t Attention(const AttentionArgs& args, cudaStream_t stream);
+cudaError_t Attention(const AttentionArgs& args, LaunchStream stream);
 /// How many splits fill the device when a row sees up to `most_keys` keys.
 int AttentionSplits(const AttentionParams& params, std::int64_t rows, std::int64_t most_keys,
                     int multiprocessors);

@@ -18,6 +18,7 @@ template <class T, bool kWide>
 __global__ void __launch_bounds__(kThreads)
     QuantizeRowsKernel(const T* x, std::int64_t rows, std::int64_t cols, std::uint8_t* values,
                        float* scales) {
+  WaitForPrevious();
   const std::int64_t groups = (cols + kGroup - 1) / kGroup;  // of a row
   const std::int64_t index = std::int64_t{blockIdx.x} * (kThreads / kLanes) + threadIdx.x / kLanes;
   const std::int64_t row = index / groups;
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t QuantizeRows(const void* x, DataType type, std::int64_t rows, std::int64_t cols,
-                         std::uint8_t* values, float* scales, cudaStream_t stream) {
+                         std::uint8_t* values, float* scales, LaunchStream stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
   return WithValue(type, [&]<class T>(T) {
     const auto* from = static_cast<const T*>(x);

@@ -44,6 +44,7 @@ __device__ __forceinline__ float SumOfSquares(const float (&x)[kWide]) {
 template <class In, class Out, int kWide, int kLanes>
 __global__ void __launch_bounds__(kLanes != 0 ? kHeadThreads : kMostThreads)
     RmsNormKernel(const RmsNormArgs args) {
+  WaitForPrevious();
   const int threads = kLanes != 0 ? kLanes : static_cast<int>(blockDim.x);
   const int thread = static_cast<int>(threadIdx.x) % threads;
   std::int64_t group = blockIdx.x;
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(kLanes != 0 ? kHeadThreads : kMostThreads)
 }
 
 template <class In, class Out, int kWide>
-cudaError_t LaunchWide(const RmsNormArgs& args, cudaStream_t stream) {
+cudaError_t LaunchWide(const RmsNormArgs& args, LaunchStream stream) {
   const std::int64_t vectors = args.width / kWide;
   constexpr int kLanes = 16;  // heads of 128 in vectors of 8
   if (vectors <= kLanes * kKept) {
@@ -104,7 +105,7 @@ cudaError_t LaunchWide(const RmsNormArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t RmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
+cudaError_t RmsNorm(const RmsNormArgs& args, LaunchStream stream) {
   if (args.groups == 0) return cudaSuccess;
   return WithValue(args.x_type, [&]<class In>(In) {
     return WithValue(args.out_type, [&]<class Out>(Out) {

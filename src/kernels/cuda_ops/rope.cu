@@ -31,6 +31,7 @@ __device__ __forceinline__ void Turn(float& x, float& y, float cosine, float sin
 
 template <class T, int kWide>
 __global__ void __launch_bounds__(kThreads) RopeKernel(const RopeArgs args) {
+  WaitForPrevious();
   __shared__ float sines[kFrequencies], cosines[kFrequencies];
   const std::int64_t row = blockIdx.x;
   const int first_head = static_cast<int>(blockIdx.y) * kHeads;
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const RopeArgs args) {
 
 }  // namespace
 
-cudaError_t Rope(const RopeArgs& args, cudaStream_t stream) {
+cudaError_t Rope(const RopeArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
   return WithValue(args.type, [&]<class T>(T) {
     // Where the heads allow it, 8 elements of each half; else pair by pair.

@@ -10,6 +10,7 @@ constexpr int kThreads = 256;
 
 template <class From, class To, int kWide>
 __global__ void __launch_bounds__(kThreads) MoveRowsKernel(const MoveRowsArgs args) {
+  WaitForPrevious();
   const std::int64_t vectors = args.cols / kWide;
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= args.rows * vectors) return;
@@ -27,14 +28,14 @@ __global__ void __launch_bounds__(kThreads) MoveRowsKernel(const MoveRowsArgs ar
 }
 
 template <class From, class To, int kWide>
-cudaError_t LaunchWide(const MoveRowsArgs& args, cudaStream_t stream) {
+cudaError_t LaunchWide(const MoveRowsArgs& args, LaunchStream stream) {
   const std::int64_t blocks = CeilDiv(args.rows * (args.cols / kWide), kThreads);
   return Launch(&MoveRowsKernel<From, To, kWide>, Blocks(blocks), kThreads, stream, args);
 }
 
 }  // namespace
 
-cudaError_t MoveRows(const MoveRowsArgs& args, cudaStream_t stream) {
+cudaError_t MoveRows(const MoveRowsArgs& args, LaunchStream stream) {
   if (args.rows == 0 || args.cols == 0) return cudaSuccess;
   return WithStored(args.source_type, [&]<class From>(From) {
     return WithStored(args.target_type, [&]<class To>(To) {
