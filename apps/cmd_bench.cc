@@ -49,7 +49,7 @@ struct BenchArgs {
   bool launch_overhead = false;
   bool decode = false;
   DecodeBenchOptions model;
-  std::string cache_type = "bf16", no_fusion;
+  std::string cache_type = "bf16", values, no_fusion;
 
   std::string Misuse() const {
     if (csv && common.json) return "--csv and --json exclude each other";
@@ -63,7 +63,7 @@ struct BenchArgs {
       if (problems.model().empty()) return "--decode needs --model, a config.json or its folder";
       const bool conflict = problems.given_beside_model() || regret || csv || repro || untuned;
       return conflict ? "--decode takes --model, --format, --context, --batch, --prefill, --steps, "
-                        "--kv, --no-fusion, --tune, --cache and --json only"
+                        "--kv, --values, --no-fusion, --tune, --cache and --json only"
                       : "";
     }
     if (regret && kernels != "best") return "--regret times all kernels; leave out --kernels";
@@ -189,6 +189,7 @@ int RunDecode(const BenchArgs& args) {
   options.cache_type = args.cache_type == "f32"   ? DataType::kFloat32
                        : args.cache_type == "f16" ? DataType::kFloat16
                                                   : DataType::kBfloat16;
+  options.value_type = ParseValueType(args.values);
   options.fusions = WithoutFusions(args.no_fusion);
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
@@ -286,6 +287,9 @@ void AddBench(CLI::App& app, Chosen& chosen) {
   command.add_option("--kv", args->cache_type, "Type of the cache of keys and values")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str()
+      ->group(models);
+  command.add_option("--values", args->values, kValuesHelp)
+      ->check(CLI::IsMember({"f32", "bf16"}))
       ->group(models);
   command.add_option("--no-fusion", args->no_fusion, kNoFusionHelp)
       ->type_name("NAMES")

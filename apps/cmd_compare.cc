@@ -134,6 +134,7 @@ int RunCompare(const CompareArgs& args) {
   }
   options.max_context = static_cast<int>(positions);
   options.cache_type = args.decoder.cache_type();
+  options.value_type = args.decoder.value_type();
   options.fusions = args.decoder.fusions();
   auto decoder = culet::Session::Create(opened->model, **dispatch, options);
   if (!decoder.ok()) return Fail(decoder.status(), json);

@@ -110,6 +110,7 @@ SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config, cons
   options.max_step_tokens = std::max(
       static_cast<int>(std::min(run.PromptTokens(), kMostStepTokens)), options.max_sequences);
   options.cache_type = args.decoder.cache_type();
+  options.value_type = args.decoder.value_type();
   options.fusions = args.decoder.fusions();
   return options;
 }

@@ -253,10 +253,15 @@ class Bench {
   Status AddNode(StepTimes& times, int id, double time_us) {
     const GraphExecutor& executor = *session_.last_executor();
     const TensorNode& node = executor.graph().node(id);
-    const bool product = node.op == TensorOp::kMulMat || node.op == TensorOp::kExperts;
+    const Fusion* fusion = executor.fusion_of(id);
+    const auto is_product = [&](int of) {
+      const TensorOp op = executor.graph().node(of).op;
+      return op == TensorOp::kMulMat || op == TensorOp::kExperts;
+    };
+    const bool product =
+        fusion != nullptr ? std::ranges::any_of(fusion->nodes, is_product) : is_product(id);
     times.nodes_us += time_us;
     if (product) times.product_us += time_us;
-    const Fusion* fusion = executor.fusion_of(id);
     const std::string op = fusion != nullptr ? fusion->name : ToString(node.op);
     const std::string kernel = executor.kernel_of(id);
     auto group = std::ranges::find_if(
@@ -325,6 +330,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   session_options.max_context = std::max(options.context + all_steps, options.prefill);
   session_options.max_step_tokens = std::max(options.prefill, options.batch);
   session_options.cache_type = options.cache_type;
+  session_options.value_type = options.value_type;
   session_options.fusions = options.fusions;
   session_options.cache_blocks =
       (options.batch * session_options.max_context + options.prefill) / session_options.block_size +

@@ -21,8 +21,9 @@ struct DecodeBenchOptions {
   int prefill = 256;  ///< tokens of the timed prompt, and of a piece of the context's
   int steps = 20;     ///< timed steps of decoding; a fifth of them prompts
   DataType cache_type = DataType::kBfloat16;
-  FusionChoice fusions;  ///< which of the dispatch's fusions are used
-  bool tune = false;     ///< products are tuned before they are planned
+  DataType value_type = DataType::kNull;  ///< as SessionOptions
+  FusionChoice fusions;                   ///< which of the dispatch's fusions are used
+  bool tune = false;                      ///< products are tuned before they are planned
 };
 
 /// All nodes of a step that are the same operation on the same kernel.

@@ -82,6 +82,10 @@ FusionChoice WithoutFusions(const std::string& names) {
   return choice;
 }
 
+DataType ParseValueType(const std::string& name) {
+  return name.empty() ? DataType::kNull : name == "f32" ? DataType::kFloat32 : DataType::kBfloat16;
+}
+
 FusionChoice DecoderArgs::fusions() const { return WithoutFusions(no_fusion_); }
 
 void DecoderArgs::AddTo(CLI::App& command) {
@@ -99,6 +103,9 @@ void DecoderArgs::AddTo(CLI::App& command) {
   command.add_option("--kv", cache_type_, "Type of the cache of keys and values")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str()
+      ->group(kGroup);
+  command.add_option("--values", values_, kValuesHelp)
+      ->check(CLI::IsMember({"f32", "bf16"}))
       ->group(kGroup);
   command.add_option("--no-fusion", no_fusion_, kNoFusionHelp)->type_name("NAMES")->group(kGroup);
   command.add_flag("--tune", tune_, "Tune the model's products first")->group(kGroup);
@@ -148,6 +155,10 @@ std::string DecoderArgs::Misuse(const std::string& device) const {
   }
   if (device == "cpu" && exact_) {
     return "--exact is for --device cuda; on the CPU products never round their inputs";
+  }
+  if (device == "cpu" && dispatch_ == "cpu" && values_ == "bf16") {
+    return "--values bf16 is for --device cuda and --dispatch reference; the CPU's kernels compute "
+           "on float32";
   }
   if (tune_ && dispatch_ != "cpu") {
     return fmt::format("--tune is for the kernels of --dispatch cpu; {} has none", dispatch_);

@@ -38,6 +38,11 @@ struct OpenedDecoder {
   std::vector<std::vector<std::int32_t>> prompts;  ///< at least one, none of them empty
 };
 
+/// "f32" or "bf16" of --values; kNull for nothing.
+DataType ParseValueType(const std::string& name);
+inline constexpr const char* kValuesHelp =
+    "Type of the values between products: bf16 (a GPU's, with weights of BF16 or E4M3) or f32";
+
 /// The options --model --prompt --token-ids --kv --no-fusion --tune, and more for `culet run`.
 class DecoderArgs {
  public:
@@ -56,6 +61,8 @@ class DecoderArgs {
   /// Whether the prompts come from a file.
   bool from_file() const { return given(prompt_file_) || given(ids_file_); }
   DataType cache_type() const;
+  /// Of --values; kNull without it.
+  DataType value_type() const { return ParseValueType(values_); }
   /// Without those of --no-fusion.
   FusionChoice fusions() const;
   /// "cpu", "reference" or "cuda".
@@ -88,7 +95,7 @@ class DecoderArgs {
   std::string model_, prompt_, ids_, file_, cache_type_ = "f32", dispatch_ = "cpu";
   const CLI::Option *prompt_option_ = nullptr, *ids_option_ = nullptr;
   const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr, *dispatch_option_ = nullptr;
-  std::string no_fusion_;
+  std::string no_fusion_, values_;
   bool tune_ = false, exact_ = false;
 };
 

@@ -51,8 +51,9 @@ class Compared : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(model.ok()) << model.status().ToString();
     return std::make_unique<DecoderModel>(*std::move(model));
   }
-  std::vector<NodeError> Errors(NodeComparison& comparison) {
-    auto session = culet::Session::Create(*model_, *dispatch_, {.max_context = 32});
+  std::vector<NodeError> Errors(NodeComparison& comparison, DataType values = DataType::kFloat32) {
+    auto session =
+        culet::Session::Create(*model_, *dispatch_, {.max_context = 32, .value_type = values});
     EXPECT_TRUE(session.ok()) << session.status().ToString();
     const int sequence = *session->AddSequence();
     const std::vector<std::int32_t> prompt = {1, 2, 3, 4, 5, 6, 7};
@@ -72,12 +73,14 @@ class Compared : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Compared, EveryNodeIsWithinItsBound) {
-  for (const bool round : {false, true}) {
+  for (const auto& [round, values] :
+       {std::pair{false, DataType::kFloat32}, std::pair{true, DataType::kFloat32},
+        std::pair{true, DataType::kBfloat16}}) {
     Make(round);
     NodeComparison comparison(1e-5, MakeReferenceDispatch());
     comparison.ReadWeightsOf(*on_host_);
     comparison.AllowRoundedInputs(round);
-    const std::vector<NodeError> errors = Errors(comparison);
+    const std::vector<NodeError> errors = Errors(comparison, values);
     EXPECT_GT(errors.size(), 20u);
     for (const NodeError& error : errors) {
       EXPECT_TRUE(error.within()) << error.step << ", " << error.node << ": " << error.error;

@@ -136,6 +136,9 @@ struct DecoderBatch {
   int table_blocks = 0;      ///< columns of the block table
   int logit_rows = 0;        ///< 0: logits of all tokens, in order
   bool keep_hidden = false;  ///< keeps the hidden state after the embedding and after each layer
+  /// float32, or bfloat16: of norms, queries, keys, values, attention and what lies between a
+  /// layer's products. The residual sums, what is added to them, and the logits are float32.
+  DataType value_type = DataType::kFloat32;
 };
 
 /// A graph of the model, and its interesting nodes.
@@ -160,6 +163,9 @@ struct SessionOptions {
   DataType cache_type = DataType::kFloat32;  ///< float32, float16 or bfloat16
   cudaStream_t stream = nullptr;             ///< for all copies and launches
   FusionChoice fusions = {};                 ///< which of the dispatch's fusions are used
+  /// As DecoderBatch::value_type; kNull: what the dispatch prefers for the model's weights, with
+  /// routed experts float32.
+  DataType value_type = DataType::kNull;
 };
 
 /// Tokens that a step adds to one sequence.

@@ -214,6 +214,10 @@ class KernelDispatch {
   /// Launches current().fusion. UNSUPPORTED unless overridden.
   virtual Status dispatch_fusion(const NodeLaunch& launch);
 
+  /// The type of a model's values that it serves best, where the products' weights are `weights`:
+  /// float32 (the default) or bfloat16.
+  virtual DataType preferred_values(DataType weights) const;
+
   /// Memory of the device; the host's by default.
   virtual DeviceMemory& memory();
 

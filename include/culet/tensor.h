@@ -97,6 +97,7 @@ struct RopeParams {
   double beta_slow = 1;         ///< yarn
   bool truncate = true;         ///< yarn: whole numbers as ends of the ramp
   double attention_factor = 1;  ///< what sine and cosine are multiplied with
+  friend bool operator==(const RopeParams&, const RopeParams&) = default;
 };
 
 /// The dims / 2 frequencies, in radians a position.

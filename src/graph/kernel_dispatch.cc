@@ -121,6 +121,8 @@ Status KernelDispatch::dispatch_fusion(const NodeLaunch&) {
                 "this dispatch offers a fusion but does not override dispatch_fusion");
 }
 
+DataType KernelDispatch::preferred_values(DataType) const { return DataType::kFloat32; }
+
 DeviceMemory& KernelDispatch::memory() { return HostMemory(); }
 
 Status KernelDispatch::launch(const NodeLaunch& launch) {

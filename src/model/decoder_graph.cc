@@ -48,15 +48,16 @@ class Builder {
     built_.hidden.push_back(id);
   }
 
-  int Norm(int x, const Weight& gamma, std::string name) {
+  int Norm(int x, const Weight& gamma, std::string name, DataType type) {
     OpParams params;
     params.gamma = gamma;
     params.scalar = config_.rms_norm_eps;
     return graph_.add_op(TensorOp::kRmsNorm, 0, graph_.node(x).shape, {x}, std::move(params),
-                         std::move(name));
+                         std::move(name), type);
   }
 
-  int Product(int x, const Weight& weight, const Weight& bias, std::string name) {
+  int Product(int x, const Weight& weight, const Weight& bias, std::string name,
+              DataType type = DataType::kFloat32) {
     OpParams params;
     params.weight = weight;
     params.bias = bias;
@@ -67,7 +68,7 @@ class Builder {
       inputs = {quantised.codes, quantised.scales};
     }
     return graph_.add_op(TensorOp::kMulMat, 0, {graph_.node(x).shape.rows, weight.rows},
-                         std::move(inputs), std::move(params), std::move(name));
+                         std::move(inputs), std::move(params), std::move(name), type);
   }
 
   // One for all products of a value.
@@ -89,7 +90,7 @@ class Builder {
     params.rope = config_.rope;
     params.head_dim = config_.head_dim;
     return graph_.add_op(TensorOp::kRope, 0, graph_.node(x).shape, {x, positions_},
-                         std::move(params), std::move(name));
+                         std::move(params), std::move(name), graph_.node(x).type);
   }
 
   // Adds this step's rows to one of the layer's caches.
@@ -105,12 +106,12 @@ class Builder {
 
   int Attention(int layer, int x, const std::string& prefix) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-    int q = Product(x, w.q, w.q_bias, prefix + "q");
-    int k = Product(x, w.k, w.k_bias, prefix + "k");
-    const int v = Product(x, w.v, w.v_bias, prefix + "v");
+    int q = Product(x, w.q, w.q_bias, prefix + "q", values_);
+    int k = Product(x, w.k, w.k_bias, prefix + "k", values_);
+    const int v = Product(x, w.v, w.v_bias, prefix + "v", values_);
     if (config_.qk_norm) {
-      q = Norm(q, w.q_norm, prefix + "q_norm");
-      k = Norm(k, w.k_norm, prefix + "k_norm");
+      q = Norm(q, w.q_norm, prefix + "q_norm", values_);
+      k = Norm(k, w.k_norm, prefix + "k_norm", values_);
     }
     q = Rope(q, prefix + "q_rope");
     k = Rope(k, prefix + "k_rope");
@@ -128,7 +129,7 @@ class Builder {
     params.int_param = static_cast<std::uint32_t>(layer);
     const int out = graph_.add_op(TensorOp::kAttention, 0, graph_.node(q).shape,
                                   {q, keys, values, q_starts_, positions_, lengths_, table_},
-                                  std::move(params), prefix + "attention");
+                                  std::move(params), prefix + "attention", values_);
     return Product(out, w.o, w.o_bias, prefix + "o");
   }
 
@@ -144,19 +145,20 @@ class Builder {
       return graph_.add_op(TensorOp::kExperts, 0, graph_.node(x).shape, {x, logits},
                            std::move(params), prefix + "experts");
     }
-    const int gate = Product(x, w.gate, w.gate_bias, prefix + "gate");
-    const int up = Product(x, w.up, w.up_bias, prefix + "up");
+    const int gate = Product(x, w.gate, w.gate_bias, prefix + "gate", values_);
+    const int up = Product(x, w.up, w.up_bias, prefix + "up", values_);
     const int inner = graph_.add_op(TensorOp::kSwiGlu, 0, graph_.node(gate).shape, {gate, up}, {},
-                                    prefix + "swiglu");
+                                    prefix + "swiglu", values_);
     return Product(inner, w.down, w.down_bias, prefix + "down");
   }
 
   int Layer(int layer, int x) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
     const std::string prefix = fmt::format("layers.{}.", layer);
-    const int normed = Norm(x, w.attention_norm, prefix + "attention_norm");
+    int normed = Norm(x, w.attention_norm, prefix + "attention_norm", values_);
     x = Add(x, Attention(layer, normed, prefix), prefix + "attention_add");
-    return Add(x, Mlp(layer, Norm(x, w.mlp_norm, prefix + "mlp_norm"), prefix), prefix + "mlp_add");
+    normed = Norm(x, w.mlp_norm, prefix + "mlp_norm", values_);
+    return Add(x, Mlp(layer, normed, prefix), prefix + "mlp_add");
   }
 
   DecoderGraph Head(int x) {
@@ -167,7 +169,9 @@ class Builder {
                            {from, rows_}, {}, "last_rows");
     };
     if (gather && !batch_.keep_hidden) x = pick(x);
-    x = Norm(x, weights_.final_norm, "final_norm");
+    // As a hidden state it is float32 like the others.
+    x = Norm(x, weights_.final_norm, "final_norm",
+             batch_.keep_hidden ? DataType::kFloat32 : values_);
     Keep(x);
     if (gather && batch_.keep_hidden) x = pick(x);
     built_.logits = Product(x, weights_.head, {}, "logits");
@@ -185,6 +189,7 @@ class Builder {
   const DecoderBatch& batch_;
   ComputeGraph graph_;
   DecoderGraph built_;
+  const DataType values_ = batch_.value_type;
   int ids_ = -1, positions_ = -1, slots_ = -1, q_starts_ = -1, lengths_ = -1, table_ = -1;
   int rows_ = -1;
   int quantised_from_ = -1;  // the value that was quantised last

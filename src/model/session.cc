@@ -144,8 +144,9 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
     graphs.splice(graphs.begin(), graphs, known);
     return &graphs.front();
   }
-  const DecoderBatch batch{key.tokens, key.sequences, TableBlocks(),
-                           key.all_logits ? 0 : key.sequences, key.hidden};
+  const DecoderBatch batch{key.tokens,    key.sequences,
+                           TableBlocks(), key.all_logits ? 0 : key.sequences,
+                           key.hidden,    options.value_type};
   DecoderGraph built =
       BuildDecoderGraph(model.config(), model.weights(), inputs.addresses(), cache, batch);
   auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate, options.fusions);
@@ -266,6 +267,19 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
       options.cache_type != DataType::kBfloat16) {
     return Invalid(fmt::format("cache_type is {}; use float32, float16 or bfloat16",
                                ToString(options.cache_type)));
+  }
+  if (options.value_type == DataType::kNull && config.experts > 0) {
+    options.value_type = DataType::kFloat32;  // a router's near ties, decided as exactly as can be
+  } else if (options.value_type == DataType::kNull) {
+    const DataType weights = model.weights().layers.front().q.type;
+    CULET_RETURN_IF_ERROR(CaughtAs("preferred_values", [&]() -> Status {
+      options.value_type = dispatch.preferred_values(weights);
+      return {};
+    }));
+  }
+  if (options.value_type != DataType::kFloat32 && options.value_type != DataType::kBfloat16) {
+    return Invalid(
+        fmt::format("value_type is {}; use float32 or bfloat16", ToString(options.value_type)));
   }
   const std::int64_t a_sequence =
       (options.max_context + std::int64_t{options.block_size} - 1) / options.block_size;

@@ -52,6 +52,13 @@ class CudaDispatch final : public KernelDispatch {
 
   DeviceMemory& memory() override { return memory_; }
 
+  // Products with weights of bfloat16 round their inputs to it anyway. E4M3 is best made of values
+  // that were not rounded before: one in thirty would fall to the other side of a tie.
+  DataType preferred_values(DataType weights) const override {
+    return options_.round_product_inputs && weights == DataType::kBfloat16 ? DataType::kBfloat16
+                                                                           : DataType::kFloat32;
+  }
+
   Feasibility supports(const ComputeGraph& graph, int id) const override {
     const TensorNode& node = graph.node(id);
     const auto type_of = [&](std::size_t input) { return graph.node(node.inputs[input]).type; };
