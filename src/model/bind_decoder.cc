@@ -49,6 +49,24 @@ class Binder {
     return present ? Vector(name + ".bias", n) : Weight{};
   }
 
+  // Products of one input, and their biases, which one product may serve.
+  void Joined(const std::vector<std::string>& names, const std::vector<std::int64_t>& rows,
+              std::int64_t cols, bool biases, const std::vector<Weight*>& weights,
+              const std::vector<Weight*>& bias_weights) {
+    std::vector<WeightRequest> requests, bias_requests;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      requests.push_back({names[i] + ".weight", rows[i], cols, WeightRole::kProduct});
+      bias_requests.push_back({names[i] + ".bias", 1, rows[i], WeightRole::kVector});
+    }
+    const auto bind = [&](const std::vector<WeightRequest>& wanted,
+                          const std::vector<Weight*>& to) {
+      std::vector<Weight> found = source_.GetJoined(wanted);
+      for (std::size_t i = 0; i < found.size(); ++i) *to[i] = std::move(found[i]);
+    };
+    bind(requests, weights);
+    if (biases) bind(bias_requests, bias_weights);
+  }
+
   LayerWeights Layer(int number) {
     const std::string prefix = fmt::format("model.layers.{}.", number);
     const std::string attention = prefix + "self_attn.";
@@ -57,13 +75,10 @@ class Binder {
     const std::int64_t kv_size = std::int64_t{config_.kv_heads} * config_.head_dim;
     LayerWeights layer;
     layer.attention_norm = Vector(prefix + "input_layernorm.weight", hidden);
-    layer.q = Product(attention + "q_proj", q_size, hidden);
-    layer.k = Product(attention + "k_proj", kv_size, hidden);
-    layer.v = Product(attention + "v_proj", kv_size, hidden);
+    Joined({attention + "q_proj", attention + "k_proj", attention + "v_proj"},
+           {q_size, kv_size, kv_size}, hidden, config_.qkv_bias, {&layer.q, &layer.k, &layer.v},
+           {&layer.q_bias, &layer.k_bias, &layer.v_bias});
     layer.o = Product(attention + "o_proj", hidden, q_size);
-    layer.q_bias = BiasIf(config_.qkv_bias, attention + "q_proj", q_size);
-    layer.k_bias = BiasIf(config_.qkv_bias, attention + "k_proj", kv_size);
-    layer.v_bias = BiasIf(config_.qkv_bias, attention + "v_proj", kv_size);
     layer.o_bias = BiasIf(config_.o_bias, attention + "o_proj", hidden);
     if (config_.qk_norm) {
       layer.q_norm = Vector(attention + "q_norm.weight", config_.head_dim);
@@ -80,11 +95,9 @@ class Binder {
 
   void DenseMlp(const std::string& prefix, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden, width = config_.intermediate;
-    layer.gate = Product(prefix + "gate_proj", width, hidden);
-    layer.up = Product(prefix + "up_proj", width, hidden);
+    Joined({prefix + "gate_proj", prefix + "up_proj"}, {width, width}, hidden, config_.mlp_bias,
+           {&layer.gate, &layer.up}, {&layer.gate_bias, &layer.up_bias});
     layer.down = Product(prefix + "down_proj", hidden, width);
-    layer.gate_bias = BiasIf(config_.mlp_bias, prefix + "gate_proj", width);
-    layer.up_bias = BiasIf(config_.mlp_bias, prefix + "up_proj", width);
     layer.down_bias = BiasIf(config_.mlp_bias, prefix + "down_proj", hidden);
   }
 
@@ -113,21 +126,6 @@ class Binder {
 
 Result<DecoderWeights> BindDecoder(const DecoderConfig& config, WeightSource& source) {
   return Binder(config, source).Bind();
-}
-
-Result<DevicePtr> WeightMemory::Copy(const void* data, std::size_t bytes) {
-  constexpr std::size_t kPiece = std::size_t{64} << 20, kAlignment = 256;
-  const std::size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (padded > left_) {
-    auto buffer = DeviceBuffer::Create(memory_, std::max(padded, kPiece));
-    if (!buffer) return buffer.status();
-    next_ = buffer->get();
-    left_ = buffer->bytes();
-    buffers_.push_back(*std::move(buffer));
-  }
-  CULET_RETURN_IF_ERROR(memory_.Upload(next_, data, bytes, nullptr));
-  left_ -= padded;
-  return std::exchange(next_, next_ + padded);
 }
 
 }  // namespace culet

@@ -131,13 +131,18 @@ bool Checkpoint::HasShape(const SafetensorsTensor& tensor, std::int64_t rows, st
   return false;
 }
 
-DevicePtr Checkpoint::Place(const SafetensorsTensor& tensor, DataType type) {
+DevicePtr Checkpoint::Place(const SafetensorsTensor& tensor, DataType type, bool scales) {
   const DevicePtr mapped = ToDevicePtr(tensor.data);
-  if (memory_->memory().reads_host_memory() && mapped % SizeOf(type) == 0) return mapped;
-  const auto copy = memory_->Copy(tensor.data, static_cast<std::size_t>(tensor.bytes));
+  if (memory().memory().reads_host_memory() && mapped % SizeOf(type) == 0) return mapped;
+  const auto copy = memory().Copy(tensor.data, static_cast<std::size_t>(tensor.bytes), scales);
   if (copy) return *copy;
   Fail(copy.status().code(), copy.status().message());
   return 0;
+}
+
+DataType Checkpoint::TypeOf(const std::string& name, WeightRole) const {
+  const auto it = entries_.find(name);
+  return it == entries_.end() ? DataType::kNull : it->second.tensor->type();
 }
 
 Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t cols,
@@ -162,7 +167,7 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
   weight.type = type;
   weight.rows = rows;
   weight.cols = cols;
-  weight.data_ptr = Place(*tensor, type);
+  weight.data_ptr = Place(*tensor, type, false);
   if (quantised) AddScales(weight);
   return status_.ok() ? weight : Weight{};
 }
@@ -177,7 +182,7 @@ void Checkpoint::AddScales(Weight& weight) {
   weight.quant = {QuantType::kB, kBlock};
   weight.scales_type = DataType::kFloat32;
   if (type == DataType::kFloat32) {
-    weight.scales_ptr = Place(*tensor, type);
+    weight.scales_ptr = Place(*tensor, type, true);
     return;
   }
   if (!IsFloat(type)) {
@@ -193,7 +198,7 @@ void Checkpoint::AddScales(Weight& weight) {
   for (std::size_t i = 0; i < count; ++i) {
     wide[i] = type == DataType::kFloat16 ? Float16ToFloat(narrow[i]) : Bfloat16ToFloat(narrow[i]);
   }
-  const auto copy = memory_->Copy(wide.data(), count * sizeof(float));
+  const auto copy = memory().Copy(wide.data(), count * sizeof(float), true);
   if (copy) {
     weight.scales_ptr = *copy;
   } else {

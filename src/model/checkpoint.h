@@ -21,6 +21,7 @@ class Checkpoint final : public WeightSource {
   Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
              WeightRole role) override;
   const Status& status() const noexcept override { return status_; }
+  DataType TypeOf(const std::string& name, WeightRole role) const override;
 
   /// Ok when every tensor was asked for, or may be ignored.
   /// Errors: INVALID_ARGUMENT that names the others.
@@ -31,12 +32,12 @@ class Checkpoint final : public WeightSource {
 
  private:
   Checkpoint(const DecoderConfig& config, WeightMemory& memory)
-      : config_(&config), memory_(&memory) {}
+      : WeightSource(memory), config_(&config) {}
   Status AddFile(const std::string& path);
   Status AddShards(const std::string& folder, const std::string& index);
   const SafetensorsTensor* Find(const std::string& name);
   bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols, bool vector);
-  DevicePtr Place(const SafetensorsTensor& tensor, DataType type);
+  DevicePtr Place(const SafetensorsTensor& tensor, DataType type, bool scales);
   void AddScales(Weight& weight);
   void Fail(StatusCode code, std::string message);
 
@@ -45,7 +46,6 @@ class Checkpoint final : public WeightSource {
     bool read = false;
   };
   const DecoderConfig* config_;
-  WeightMemory* memory_;
   std::vector<SafetensorsFile> files_;
   std::unordered_map<std::string, Entry> entries_;
   Status status_;

@@ -18,20 +18,14 @@ constexpr double kE4m3Spread = 448 / 4.0;  // four standard deviations fill the 
 }  // namespace
 
 RandomWeights::RandomWeights(DataType type, std::uint64_t seed, WeightMemory& memory)
-    : type_(type), state_(seed), memory_(memory), palette_(kPaletteSize) {
+    : WeightSource(memory), type_(type), state_(seed), palette_(kPaletteSize) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   for (float& value : palette_) value = normal(random);
 }
 
-DevicePtr RandomWeights::Place(const void* data, std::size_t bytes) {
-  const auto copy = memory_.Copy(data, bytes);
-  if (copy) return *copy;
-  if (status_.ok()) status_ = copy.status();
-  return 0;
-}
-
-DevicePtr RandomWeights::Fill(DataType type, std::int64_t elements, double scale, double mean) {
+DevicePtr RandomWeights::Fill(DataType type, std::int64_t elements, double scale, double mean,
+                              bool scales) {
   // Each weight begins elsewhere in the palette.
   state_ = state_ * 6364136223846793005u + 1442695040888963407u;
   const std::size_t at = static_cast<std::size_t>(state_ >> 33) % kPaletteSize;
@@ -47,23 +41,30 @@ DevicePtr RandomWeights::Fill(DataType type, std::int64_t elements, double scale
     std::copy_n(data.data(), std::min(count - done, kPaletteSize) * size,
                 data.data() + done * size);
   }
-  return Place(data.data(), data.size());
+  const auto copy = memory().Copy(data.data(), data.size(), scales);
+  if (copy) return *copy;
+  if (status_.ok()) status_ = copy.status();
+  return 0;
+}
+
+DataType RandomWeights::TypeOf(const std::string&, WeightRole role) const {
+  if (type_ != DataType::kFloat8_e4m3 || role == WeightRole::kProduct) return type_;
+  return DataType::kBfloat16;
 }
 
 Weight RandomWeights::Get(const std::string& name, std::int64_t rows, std::int64_t cols,
                           WeightRole role) {
   Weight weight;
   if (!status_.ok()) return weight;
-  const bool quantised = type_ == DataType::kFloat8_e4m3 && role == WeightRole::kProduct;
   weight.name = name;
   weight.rows = rows;
   weight.cols = cols;
-  weight.type = quantised ? type_ : type_ == DataType::kFloat8_e4m3 ? DataType::kBfloat16 : type_;
+  weight.type = TypeOf(name, role);
   const double deviation = 1 / std::sqrt(static_cast<double>(cols));
   if (role == WeightRole::kVector) {
     const bool norm = name.ends_with("norm.weight");
     weight.data_ptr = Fill(weight.type, cols, norm ? 0.1 : deviation, norm ? 1 : 0);
-  } else if (!quantised) {
+  } else if (weight.type != DataType::kFloat8_e4m3) {
     weight.data_ptr = Fill(weight.type, rows * cols, deviation, 0);
   } else {
     weight.data_ptr = Fill(weight.type, rows * cols, kE4m3Spread, 0);
@@ -71,7 +72,7 @@ Weight RandomWeights::Get(const std::string& name, std::int64_t rows, std::int64
     weight.scales_type = DataType::kFloat32;
     const std::int64_t blocks = ((rows + kBlock - 1) / kBlock) * ((cols + kBlock - 1) / kBlock);
     const double scale = deviation / kE4m3Spread;
-    weight.scales_ptr = Fill(DataType::kFloat32, blocks, scale / 16, scale);
+    weight.scales_ptr = Fill(DataType::kFloat32, blocks, scale / 16, scale, true);
   }
   return status_.ok() ? weight : Weight{};
 }

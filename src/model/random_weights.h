@@ -16,14 +16,14 @@ class RandomWeights final : public WeightSource {
   Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
              WeightRole role) override;
   const Status& status() const noexcept override { return status_; }
+  DataType TypeOf(const std::string& name, WeightRole role) const override;
 
  private:
-  DevicePtr Fill(DataType type, std::int64_t elements, double scale, double mean);
-  DevicePtr Place(const void* data, std::size_t bytes);
+  DevicePtr Fill(DataType type, std::int64_t elements, double scale, double mean,
+                 bool scales = false);
 
   DataType type_;
   std::uint64_t state_;
-  WeightMemory& memory_;
   std::vector<float> palette_;  // standard normal
   Status status_;
 };

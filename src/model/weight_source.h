@@ -1,6 +1,7 @@
 // Where a model's weights come from: a checkpoint, or chance.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,14 +20,37 @@ enum class WeightRole : std::uint8_t {
   kVector,   ///< a norm's gamma or a bias
 };
 
+/// A weight that is asked for, as WeightSource::Get.
+struct WeightRequest {
+  std::string name;
+  std::int64_t rows = 0, cols = 0;
+  WeightRole role = WeightRole::kProduct;
+};
+
+class WeightMemory;
+
 class WeightSource {
  public:
+  explicit WeightSource(WeightMemory& memory) : memory_(&memory) {}
   virtual ~WeightSource() = default;
   /// The weight `name` of (rows, cols); vectors have one row. The first error sticks, and later
   /// calls return nothing.
   virtual Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
                      WeightRole role) = 0;
   virtual const Status& status() const noexcept = 0;
+  /// What Get would give as Weight::type; kNull where it gives nothing.
+  virtual DataType TypeOf(const std::string& name, WeightRole role) const = 0;
+
+  /// The same as Get for each, in order. On a device that does not read the host's memory they lie
+  /// one behind the other, their scales too, so that one product serves all, where their rows can
+  /// be joined: of one type and length, E4M3 in whole blocks.
+  std::vector<Weight> GetJoined(const std::vector<WeightRequest>& requests);
+
+ protected:
+  WeightMemory& memory() const noexcept { return *memory_; }
+
+ private:
+  WeightMemory* memory_;
 };
 
 /// All weights of a model, by the names that its checkpoints use.
@@ -38,11 +62,20 @@ class WeightMemory {
  public:
   explicit WeightMemory(DeviceMemory& memory) : memory_(memory) {}
   /// Copies host bytes to the device. Errors: as DeviceMemory.
-  Result<DevicePtr> Copy(const void* data, std::size_t bytes);
+  Result<DevicePtr> Copy(const void* data, std::size_t bytes, bool scales = false);
+
+  /// Until EndJoin, copies lie one behind the other without gaps, scales apart from the rest: so
+  /// many bytes of each. Errors: as DeviceMemory.
+  Status BeginJoin(std::size_t bytes, std::size_t scale_bytes);
+  void EndJoin() noexcept { joining_ = false; }
   DeviceMemory& memory() const noexcept { return memory_; }
 
  private:
+  Result<DevicePtr> Take(std::size_t bytes);
+
   DeviceMemory& memory_;
+  bool joining_ = false;
+  DevicePtr next_values_ = 0, next_scales_ = 0;  // while joining
   std::vector<DeviceBuffer> buffers_;
   DevicePtr next_ = 0;    // in the last buffer
   std::size_t left_ = 0;  // bytes behind it

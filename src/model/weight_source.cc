@@ -1,0 +1,91 @@
+// Where weights lie: in pieces of memory, one behind the other where one product serves several.
+#include "model/weight_source.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace culet {
+namespace {
+
+constexpr std::size_t kAlignment = 256;  // of what lies apart
+constexpr std::size_t kAligned = 16;     // of what is joined, for tensor maps
+constexpr std::int64_t kBlock = 128;     // of E4M3 weights
+
+constexpr std::size_t Padded(std::size_t bytes) noexcept {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+constexpr std::int64_t Blocks(std::int64_t elements) noexcept {
+  return (elements + kBlock - 1) / kBlock;
+}
+
+std::size_t BytesOf(const WeightRequest& request, DataType type) noexcept {
+  return static_cast<std::size_t>(request.rows * request.cols) * SizeOf(type);
+}
+std::size_t ScaleBytesOf(const WeightRequest& request, DataType type) noexcept {
+  if (type != DataType::kFloat8_e4m3) return 0;
+  return static_cast<std::size_t>(Blocks(request.rows) * Blocks(request.cols)) * sizeof(float);
+}
+
+}  // namespace
+
+std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& requests) {
+  const DataType type = TypeOf(requests.front().name, requests.front().role);
+  const bool quantised = type == DataType::kFloat8_e4m3;
+  bool joined = !memory().memory().reads_host_memory() && type != DataType::kNull;
+  std::size_t bytes = 0, scale_bytes = 0;
+  for (const WeightRequest& request : requests) {
+    const bool last = &request == &requests.back();
+    joined &= TypeOf(request.name, request.role) == type;
+    joined &= !quantised || last || request.rows % kBlock == 0;
+    bytes += BytesOf(request, type);
+    scale_bytes += ScaleBytesOf(request, type);
+    joined &= last || (bytes % kAligned == 0 && scale_bytes % kAligned == 0);
+  }
+  // Without room for all together there may be some for each; if not, Get says so.
+  joined = joined && memory().BeginJoin(bytes, scale_bytes).ok();
+  std::vector<Weight> weights;
+  for (const WeightRequest& request : requests) {
+    weights.push_back(Get(request.name, request.rows, request.cols, request.role));
+  }
+  if (joined) memory().EndJoin();
+  return weights;
+}
+
+Result<DevicePtr> WeightMemory::Take(std::size_t bytes) {
+  constexpr std::size_t kPiece = std::size_t{64} << 20;
+  const std::size_t padded = Padded(bytes);
+  if (padded > left_) {
+    auto buffer = DeviceBuffer::Create(memory_, std::max(padded, kPiece));
+    if (!buffer) return buffer.status();
+    next_ = buffer->get();
+    left_ = buffer->bytes();
+    buffers_.push_back(*std::move(buffer));
+  }
+  left_ -= padded;
+  return std::exchange(next_, next_ + padded);
+}
+
+Status WeightMemory::BeginJoin(std::size_t bytes, std::size_t scale_bytes) {
+  const auto values = Take(Padded(bytes) + scale_bytes);
+  if (!values) return values.status();
+  next_values_ = *values;
+  next_scales_ = *values + Padded(bytes);
+  joining_ = true;
+  return {};
+}
+
+Result<DevicePtr> WeightMemory::Copy(const void* data, std::size_t bytes, bool scales) {
+  DevicePtr to = 0;
+  if (joining_) {
+    DevicePtr& next = scales ? next_scales_ : next_values_;
+    to = std::exchange(next, next + bytes);
+  } else {
+    const auto taken = Take(bytes);
+    if (!taken) return taken.status();
+    to = *taken;
+  }
+  CULET_RETURN_IF_ERROR(memory_.Upload(to, data, bytes, nullptr));
+  return to;
+}
+
+}  // namespace culet
