@@ -14,30 +14,10 @@
 #include "culet/gemm.h"
 #include "decoder_fixture.h"
 #include "graph/cuda/dispatch.h"
+#include "other_memory.h"
 
 namespace culet::cli {
 namespace {
-
-// Memory into which models are copied, as into a GPU's.
-class OtherMemory final : public DeviceMemory {
- public:
-  Result<DevicePtr> Allocate(std::size_t bytes) override { return HostMemory().Allocate(bytes); }
-  void Free(DevicePtr pointer) noexcept override { HostMemory().Free(pointer); }
-  Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) override {
-    ++uploads;
-    return HostMemory().Upload(to, from, bytes, stream);
-  }
-  Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) override {
-    return HostMemory().Download(to, from, bytes, stream);
-  }
-  Status Synchronize(cudaStream_t) override {
-    uploads = 0;
-    return {};
-  }
-  bool reads_host_memory() const noexcept override { return false; }
-
-  int uploads = 0;  // that nobody has waited for
-};
 
 class Compared : public testing::TestWithParam<const char*> {
  protected:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/float_types.h"
+#include "graph/fusion_search.h"
 #include "kernels/ops/ops.h"
 
 namespace culet {
@@ -22,32 +23,6 @@ bool IsFloat32(const ComputeGraph& graph, int id, TensorOp op) {
 int Before(const ComputeGraph& graph, int id, TensorOp op) {
   const int input = graph.node(id).inputs[0];
   return IsFloat32(graph, input, op) ? input : -1;
-}
-
-// Whether nobody else may need the value.
-class Readers {
- public:
-  explicit Readers(const ComputeGraph& graph) : graph_(graph) {
-    counts_.resize(static_cast<std::size_t>(graph.size()));
-    for (const TensorNode& node : graph.nodes()) {
-      for (const int input : node.inputs) ++counts_[static_cast<std::size_t>(input)];
-    }
-  }
-  bool IsOne(int id) const {
-    return counts_[static_cast<std::size_t>(id)] == 1 && !graph_.is_output(id) &&
-           graph_.node(id).data_ptr == 0;
-  }
-
- private:
-  const ComputeGraph& graph_;
-  std::vector<int> counts_;
-};
-
-Fusion WithSum(const ComputeGraph& graph, const char* name, std::vector<int> nodes) {
-  Fusion fusion{name, std::move(nodes), {}};
-  const int sum = fusion.nodes.front();
-  for (const int input : graph.node(sum).inputs) fusion.in_place.push_back({sum, input});
-  return fusion;
 }
 
 // What a quantize can be fused with.

@@ -1,13 +1,14 @@
 // The CUDA dispatch: products through the engine, the rest through kernels/cuda_ops.
 #include "graph/cuda/dispatch.h"
 
-#include <numbers>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "base/device_scope.h"
 #include "cuda/error.h"
 #include "graph/cuda/experts.h"
+#include "graph/cuda/fusions.h"
 #include "graph/cuda/product.h"
 #include "kernels/cuda_ops/ops.h"
 
@@ -100,7 +101,7 @@ class CudaDispatch final : public KernelDispatch {
     const TensorNode& node = graph.node(id);
     switch (node.op) {
       case TensorOp::kMulMat:
-        return PreparedProduct::Create(gemm_, memory_, options_, graph, id);
+        return PrepareProduct(graph, id);
       case TensorOp::kExperts:
         return PreparedExperts::Create(memory_, graph, id);
       case TensorOp::kRope:
@@ -132,6 +133,34 @@ class CudaDispatch final : public KernelDispatch {
       default:
         return 0;
     }
+  }
+
+  std::vector<std::string> fusion_names() const override { return FusionNames(); }
+
+  std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
+    std::vector<Fusion> found = FindFusions(graph);
+    // What it does not compute one by one it does not compute together.
+    std::erase_if(found, [&](const Fusion& fusion) {
+      return !std::ranges::all_of(fusion.nodes, [&](int id) { return supports(graph, id).ok(); });
+    });
+    return found;
+  }
+
+  Result<std::unique_ptr<PreparedNode>> prepare_fusion(const ComputeGraph& graph,
+                                                       const Fusion& fusion) override {
+    const DeviceScope scope(gemm_.device().ordinal);
+    auto made = PreparedFusion::Create(gemm_, memory_, options_, graph, fusion);
+    if (!made) return made.status();
+    return std::unique_ptr<PreparedNode>(*std::move(made));
+  }
+
+  std::size_t workspace_fusion(const ComputeGraph&, const Fusion&,
+                               const PreparedNode* prepared) const override {
+    return static_cast<const PreparedFusion*>(prepared)->workspace_bytes();
+  }
+
+  Status dispatch_fusion(const NodeLaunch& launch) override {
+    return Prepared<PreparedFusion>().Launch(launch, stream());
   }
 
   Status launch(const NodeLaunch& launch) override {
@@ -310,16 +339,17 @@ class CudaDispatch final : public KernelDispatch {
     return window > 0 && window < keys ? window : keys;
   }
 
+  Result<std::unique_ptr<PreparedNode>> PrepareProduct(const ComputeGraph& graph, int id) {
+    auto made = PreparedProduct::Create(gemm_, memory_, options_, ProductSpec::Of(graph, id));
+    if (!made) return made.status();
+    return std::unique_ptr<PreparedNode>(*std::move(made));
+  }
+
   Result<std::unique_ptr<PreparedNode>> PrepareRope(const RopeParams& params) {
-    std::vector<double> turns = RopeFrequencies(params);
-    for (double& frequency : turns) frequency /= 2 * std::numbers::pi;
-    const std::size_t bytes = turns.size() * sizeof(double);
+    auto turns = RopeTurns(memory_, params);
+    if (!turns) return turns.status();
     auto made = std::make_unique<PreparedRope>();
-    auto buffer = DeviceBuffer::Create(memory_, bytes);
-    if (!buffer) return buffer.status();
-    made->turns = *std::move(buffer);
-    CULET_RETURN_IF_ERROR(memory_.Upload(made->turns.get(), turns.data(), bytes, nullptr));
-    CULET_RETURN_IF_ERROR(memory_.Synchronize(nullptr));  // launches may be on any stream
+    made->turns = *std::move(turns);
     return std::unique_ptr<PreparedNode>(std::move(made));
   }
 

@@ -20,41 +20,53 @@ DataType MeetingType(const Weight& weight, DataType input, bool round_inputs) {
 
 }  // namespace
 
-Result<std::unique_ptr<PreparedNode>> PreparedProduct::Create(Gemm& gemm, DeviceMemory& memory,
-                                                              const CudaDispatchOptions& options,
-                                                              const ComputeGraph& graph, int id) {
+ProductSpec ProductSpec::Of(const ComputeGraph& graph, int id) {
   const TensorNode& node = graph.node(id);
   const TensorNode& input = graph.node(node.inputs[0]);
-  const Weight& weight = node.params.weight;
+  ProductSpec spec;
+  spec.rows = node.shape.rows;
+  spec.weight = node.params.weight;
+  spec.bias = node.params.bias;
+  spec.quant_a = node.params.quant_a;
+  spec.input_type = input.type;
+  spec.output_type = node.type;
+  spec.quantised = node.inputs.size() > 1;
+  spec.input = input.data_ptr;
+  if (spec.quantised) spec.scales = graph.node(node.inputs[1]).data_ptr;
+  spec.output = node.data_ptr;
+  return spec;
+}
+
+Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, DeviceMemory& memory,
+                                                                 const CudaDispatchOptions& options,
+                                                                 const ProductSpec& spec) {
   Operation operation;
   operation.dispatch = options.policy;
   operation.determinism = options.determinism;
   operation.pdl = options.overlap;  // no kernel of a graph writes weights
-  GemmArgs args =
-      ProductArgs(node.shape.rows, weight, node.params.bias, node.params.quant_a, operation);
-  args.Adesc.type = MeetingType(weight, input.type, options.round_product_inputs);
-  args.Ddesc.type = node.type;
+  GemmArgs args = ProductArgs(spec.rows, spec.weight, spec.bias, spec.quant_a, operation);
+  args.Adesc.type = MeetingType(spec.weight, spec.input_type, options.round_product_inputs);
+  args.Ddesc.type = spec.output_type;
   // Values of the caller may be aligned less than the arena's.
-  if (args.Adesc.type == input.type) args.A = FromDevicePtr<const void>(input.data_ptr);
-  const bool quantised = node.inputs.size() > 1;
-  if (quantised) args.U = FromDevicePtr<const void>(graph.node(node.inputs[1]).data_ptr);
-  args.D = FromDevicePtr<void>(node.data_ptr);
+  if (args.Adesc.type == spec.input_type) args.A = FromDevicePtr<const void>(spec.input);
+  if (spec.quantised) args.U = FromDevicePtr<const void>(spec.scales);
+  args.D = FromDevicePtr<void>(spec.output);
   auto plan = gemm.Plan(args);
   if (!plan) return plan.status();
 
   std::unique_ptr<PreparedProduct> made(new PreparedProduct(*std::move(plan)));
-  made->input_type_ = input.type;
+  made->input_type_ = spec.input_type;
   made->type_ = args.Adesc.type;
-  const std::int64_t elements = input.shape.rows * input.shape.cols;
-  if (made->type_ != input.type) {
+  const std::int64_t elements = spec.rows * spec.weight.cols;
+  if (made->type_ != spec.input_type) {
     made->converted_bytes_ = PaddedTo256(static_cast<std::size_t>(elements) * SizeOf(made->type_));
     made->scratch_bytes_ = made->converted_bytes_;
   }
-  if (made->type_ == DataType::kFloat8_e4m3 && !quantised) {
+  if (made->type_ == DataType::kFloat8_e4m3 && !spec.quantised) {
     made->scales_at_ = made->scratch_bytes_;
-    const std::int64_t groups = CeilDiv(input.shape.cols, node.params.quant_a.group_size);
+    const std::int64_t groups = CeilDiv(spec.weight.cols, spec.quant_a.group_size);
     made->scratch_bytes_ +=
-        PaddedTo256(static_cast<std::size_t>(input.shape.rows * groups) * sizeof(float));
+        PaddedTo256(static_cast<std::size_t>(spec.rows * groups) * sizeof(float));
   }
   WorkspaceSize size = made->plan_.workspace_size();
   const std::size_t partials = std::exchange(size.partials, 0);
@@ -67,7 +79,7 @@ Result<std::unique_ptr<PreparedNode>> PreparedProduct::Create(Gemm& gemm, Device
   made->workspace_ = *workspace;
   made->workspace_.partials_size = partials;
   made->scratch_bytes_ += PaddedTo256(partials);
-  return std::unique_ptr<PreparedNode>(std::move(made));
+  return made;
 }
 
 Status PreparedProduct::Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output,

@@ -14,12 +14,26 @@
 
 namespace culet::cuda_ops {
 
+/// A product to plan. Addresses are those that are known before memory is planned, for their
+/// alignment; 0 is memory of the arena.
+struct ProductSpec {
+  std::int64_t rows = 0;
+  Weight weight, bias;
+  QuantDesc quant_a;
+  DataType input_type = DataType::kNull, output_type = DataType::kNull;
+  bool quantised = false;  ///< the input has scales already
+  DevicePtr input = 0, scales = 0, output = 0;
+
+  /// Of a verified MulMat node.
+  static ProductSpec Of(const ComputeGraph& graph, int id);
+};
+
 class PreparedProduct final : public PreparedNode {
  public:
-  /// Plans the product of a verified MulMat node. Errors: as Gemm::Plan, DeviceMemory::Allocate.
-  static Result<std::unique_ptr<PreparedNode>> Create(Gemm& gemm, DeviceMemory& memory,
-                                                      const CudaDispatchOptions& options,
-                                                      const ComputeGraph& graph, int id);
+  /// Errors: as Gemm::Plan, DeviceMemory::Allocate.
+  static Result<std::unique_ptr<PreparedProduct>> Create(Gemm& gemm, DeviceMemory& memory,
+                                                         const CudaDispatchOptions& options,
+                                                         const ProductSpec& spec);
 
   std::string kernel() const override { return plan_.spec().kernel->id(); }
   std::size_t workspace_bytes() const noexcept { return scratch_bytes_; }

@@ -8,8 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ __forceinline__ float Silu(float x) { return x / (1.0f + expf(-x)); }
-
 template <ElementOp kOp>
 __device__ __forceinline__ float Apply(float x, float y) {
   if constexpr (kOp == ElementOp::kAdd) return x + y;

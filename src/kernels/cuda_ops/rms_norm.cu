@@ -1,43 +1,24 @@
 // RmsNorm of rows, a block each, and of heads, some lanes each.
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
+#include "kernels/cuda_ops/rms_norm.cuh"
 #include "kernels/cuda_ops/values.cuh"
 
 namespace culet::cuda_ops {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kMostThreads = 512;
 constexpr int kHeadThreads = 128;  // of a block that normalises several groups
 constexpr int kKept = 2;           // vectors of a thread that stay in registers between the passes
-
-template <int kWide>
-__device__ __forceinline__ void LoadGamma(const RmsNormArgs& args, int at, float (&to)[kWide]) {
-  if (args.gamma_type == DataType::kFloat32) {
-    Load(static_cast<const float*>(args.gamma) + at, to);
-  } else if (args.gamma_type == DataType::kBfloat16) {
-    Load(static_cast<const __nv_bfloat16*>(args.gamma) + at, to);
-  } else {
-    Load(static_cast<const __half*>(args.gamma) + at, to);
-  }
-}
 
 template <class Out, int kWide>
 __device__ __forceinline__ void Scale(const RmsNormArgs& args, float (&x)[kWide], float scale,
                                       int at, Out* out) {
   float gamma[kWide];
-  LoadGamma(args, at, gamma);
+  LoadStored(args.gamma, args.gamma_type, at, gamma);
 #pragma unroll
   for (int i = 0; i < kWide; ++i) x[i] = x[i] * scale * gamma[i];
   Store(x, out + at);
-}
-
-template <int kWide>
-__device__ __forceinline__ float SumOfSquares(const float (&x)[kWide]) {
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kWide; ++i) sum = fmaf(x[i], x[i], sum);
-  return sum;
 }
 
 // `kLanes` threads a group: fewer than a warp's, or 0 for the whole block.
@@ -71,14 +52,9 @@ __global__ void __launch_bounds__(kLanes != 0 ? kHeadThreads : kMostThreads)
   if constexpr (kLanes != 0) {
     sum = SumLanes<kLanes>(sum);
   } else {
-    __shared__ float warps[kMostThreads / kWarp];
-    sum = SumLanes<kWarp>(sum);
-    if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = sum;
-    __syncthreads();
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    sum = SumLanes<kWarp>(lane < threads / kWarp ? warps[lane] : 0.0f);
+    sum = SumOfBlock<kMostThreads>(sum);
   }
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(args.width) + args.epsilon);
+  const float scale = NormScale(sum, args.width, args.epsilon);
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     if (const int at = first + i * step; at < width) Scale(args, kept[i], scale, at, out);

@@ -1,6 +1,7 @@
 // Rope: sines and cosines of a row once a block, for some of its heads.
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
+#include "kernels/cuda_ops/rope.cuh"
 #include "kernels/cuda_ops/values.cuh"
 
 namespace culet::cuda_ops {
@@ -9,25 +10,6 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kHeads = 8;          // a block
 constexpr int kFrequencies = 128;  // at a time
-
-// The angle in turns is reduced in double, so that position and frequency cost no accuracy; what
-// FP32 loses of the rest is added to first order.
-__device__ __forceinline__ void SineCosine(double turns, float* sine, float* cosine) {
-  const double half_turns = 2 * (turns - rint(turns));
-  const auto large = static_cast<float>(half_turns);
-  constexpr float kPi = 3.14159265f;
-  const float small = static_cast<float>(half_turns - large) * kPi;
-  float s, c;
-  sincospif(large, &s, &c);
-  *sine = fmaf(c, small, s);
-  *cosine = fmaf(-s, small, c);
-}
-
-__device__ __forceinline__ void Turn(float& x, float& y, float cosine, float sine) {
-  const float a = x, b = y;
-  x = a * cosine - b * sine;
-  y = a * sine + b * cosine;
-}
 
 template <class T, int kWide>
 __global__ void __launch_bounds__(kThreads) RopeKernel(const RopeArgs args) {

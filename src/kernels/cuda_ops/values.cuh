@@ -24,6 +24,16 @@ __device__ __forceinline__ void Round(float value, __nv_bfloat16* to) {
 }
 __device__ __forceinline__ void Round(float value, __half* to) { *to = __float2half_rn(value); }
 
+__device__ __forceinline__ float Silu(float x) { return x / (1.0f + expf(-x)); }
+
+/// What a value is once it was stored as a T.
+template <class T>
+__device__ __forceinline__ float Rounded(float value) {
+  T stored;
+  Round(value, &stored);
+  return ToFloat(stored);
+}
+
 __device__ __forceinline__ float NotANumber() { return __uint_as_float(0x7FC00000u); }
 
 /// `kCount` elements as they lie in memory, moved in as few pieces as there can be.

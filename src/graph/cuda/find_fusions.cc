@@ -1,0 +1,205 @@
+// The search for fusions: what one kernel, or a product and one kernel, can compute.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "graph/cuda/fused.h"
+#include "graph/fusion_search.h"
+#include "graph/joined_weight.h"
+
+namespace culet::cuda_ops {
+namespace {
+
+constexpr int kGroup = 128;  // of codes
+
+bool IsValue(DataType type) { return type == DataType::kFloat32 || type == DataType::kBfloat16; }
+
+bool IsAligned(DevicePtr pointer) { return pointer % 16 == 0; }
+
+class Search {
+ public:
+  explicit Search(const ComputeGraph& graph) : graph_(graph), readers_(graph) {}
+
+  std::vector<Fusion> Run() {
+    for (int id = 0; id < graph_.size(); ++id) {
+      const TensorOp op = graph_.node(id).op;
+      if (op == TensorOp::kMulMat) FindHeads(id);
+      if (op == TensorOp::kSwiGlu) FindGateUp(id);
+      if (op == TensorOp::kRmsNorm) FindNorm(id);
+    }
+    std::erase_if(found_, [&](const Fusion& fusion) { return !CanFuse(graph_, fusion).ok(); });
+    // A group that holds another one comes first.
+    std::ranges::stable_sort(found_, std::ranges::greater(),
+                             [](const Fusion& fusion) { return fusion.nodes.size(); });
+    return std::move(found_);
+  }
+
+ private:
+  // Whole vectors of a value or leaf.
+  bool IsWide(int id) const {
+    const TensorNode& node = graph_.node(id);
+    return IsAligned(node.data_ptr) && node.shape.cols % 8 == 0;
+  }
+  bool IsWideValue(int id) const { return IsWide(id) && IsValue(graph_.node(id).type); }
+
+  // The one reader of a value that nobody else needs; -1 otherwise.
+  int OnlyReader(int id, TensorOp op) const {
+    if (!readers_.IsOne(id)) return -1;
+    const int reader = readers_.of(id).front();
+    return graph_.node(reader).op == op ? reader : -1;
+  }
+
+  // A quantize of the value in groups of 128, whose codes can be stored in whole vectors; -1: none.
+  int CodesOf(int id) const {
+    const auto fits = [&](int reader) {
+      const TensorNode& node = graph_.node(reader);
+      return node.op == TensorOp::kQuantize && node.params.quant_a.group_size == kGroup &&
+             IsAligned(node.data_ptr);
+    };
+    const std::vector<int>& readers = readers_.of(id);
+    const auto codes = std::ranges::find_if(readers, fits);
+    return codes == readers.end() ? -1 : *codes;
+  }
+
+  void FindNorm(int id) {
+    const TensorNode& norm = graph_.node(id);
+    const int x = norm.inputs[0];
+    if (norm.params.gamma.cols != norm.shape.cols || !IsAligned(norm.params.gamma.data_ptr)) return;
+    if (!IsWideValue(id) || !IsWideValue(x)) return;
+    const int codes = CodesOf(id);
+    const bool sum = graph_.node(x).op == TensorOp::kAdd &&
+                     std::ranges::all_of(graph_.node(x).inputs, [&](int in) { return IsWide(in); });
+    if (sum && codes >= 0) found_.push_back(WithSum(graph_, kAddRmsNormQuantize, {x, id, codes}));
+    if (codes >= 0) found_.push_back({kRmsNormQuantize, {id, codes}, {}});
+    if (sum) found_.push_back(WithSum(graph_, kAddRmsNorm, {x, id}));
+  }
+
+  void FindGateUp(int id) {
+    const TensorNode& node = graph_.node(id);
+    if (!IsWideValue(id)) return;
+    const int codes = CodesOf(id);
+    const int gate = node.inputs[0], up = node.inputs[1];
+    const auto wide = [&](int in) { return IsWide(in); };
+    if (codes >= 0 && std::ranges::all_of(node.inputs, wide)) {
+      found_.push_back({kSwiGluQuantize, {id, codes}, {}});
+    }
+    const std::array products{gate, up};
+    if (gate == up || !AreJoined(products)) return;
+    if (!readers_.IsOne(gate) || !readers_.IsOne(up)) return;
+    std::vector<int> nodes{gate, up, id};
+    std::ranges::sort(nodes);
+    found_.push_back({kGateUp, nodes, {}});
+    if (codes < 0) return;
+    nodes.push_back(codes);
+    found_.push_back({kGateUpQuantize, std::move(nodes), {}});
+  }
+
+  // Whether one product on joined weights makes all of them, side by side.
+  bool AreJoined(std::span<const int> products) const {
+    const TensorNode& first = graph_.node(products.front());
+    for (const int id : products) {
+      const TensorNode& node = graph_.node(id);
+      if (node.op != TensorOp::kMulMat || node.inputs != first.inputs || node.type != first.type ||
+          !IsValue(node.type) || node.shape.cols % 8 != 0 ||
+          node.params.quant_a != first.params.quant_a) {
+        return false;
+      }
+    }
+    return JoinedProduct(graph_, products).weight.present();
+  }
+
+  // From the product of q: q, k and v read one value, q and k turn, k and v are stored, and
+  // attention reads all of them.
+  void FindHeads(int q) {
+    Heads heads;
+    heads.q = q;
+    if (!Follow(q, heads.q_norm, heads.q_rope)) return;
+    const std::vector<int>& others = readers_.of(graph_.node(q).inputs[0]);
+    for (const int k : others) {
+      heads.k = k;
+      if (k <= q || !Follow(k, heads.k_norm, heads.k_rope)) continue;
+      heads.key_write = OnlyReader(heads.k_rope, TensorOp::kKvWrite);
+      if (heads.key_write < 0 || (heads.q_norm < 0) != (heads.k_norm < 0)) continue;
+      for (const int v : others) {
+        heads.v = v;
+        if (v <= k || graph_.node(v).op != TensorOp::kMulMat) continue;
+        heads.value_write = OnlyReader(v, TensorOp::kKvWrite);
+        if (heads.value_write < 0 || !Fits(heads)) continue;
+        found_.push_back({kQkv, heads.Nodes(), {}});
+        return;
+      }
+    }
+  }
+
+  // A product, maybe a norm of its heads, and a rope.
+  bool Follow(int product, int& norm, int& rope) const {
+    if (graph_.node(product).op != TensorOp::kMulMat) return false;
+    norm = OnlyReader(product, TensorOp::kRmsNorm);
+    const int last = norm >= 0 ? norm : product;
+    rope = OnlyReader(last, TensorOp::kRope);
+    if (rope < 0 || graph_.node(rope).inputs[0] != last) return false;
+    const TensorNode& turned = graph_.node(rope);
+    if (graph_.node(last).type != turned.type) return false;
+    if (norm < 0) return true;
+    const TensorNode& node = graph_.node(norm);
+    return node.params.gamma.cols == turned.params.head_dim && node.type == turned.type &&
+           IsAligned(node.params.gamma.data_ptr);
+  }
+
+  bool Fits(const Heads& heads) const {
+    const TensorNode &q = graph_.node(heads.q_rope), &k = graph_.node(heads.k_rope);
+    const TensorNode &keys = graph_.node(heads.key_write), &values = graph_.node(heads.value_write);
+    const int size = q.params.head_dim;
+    const auto type_of = [&](int id) { return graph_.node(id).type; };
+    return size % 8 == 0 && size <= kMostHeadDim && k.params.head_dim == size &&
+           q.params.rope == k.params.rope && q.inputs[1] == k.inputs[1] && IsWide(heads.q_rope) &&
+           type_of(heads.v) == q.type && type_of(heads.q) == q.type && type_of(heads.k) == q.type &&
+           keys.type == values.type && keys.shape == values.shape &&
+           keys.shape.cols == k.shape.cols && graph_.node(heads.v).shape == k.shape &&
+           keys.inputs[1] == heads.k_rope && values.inputs[1] == heads.v &&
+           IsAligned(graph_.node(keys.inputs[0]).data_ptr) &&
+           IsAligned(graph_.node(values.inputs[0]).data_ptr) &&
+           (keys.type == DataType::kFloat16 || IsValue(keys.type)) && AreJoined(heads.Products());
+  }
+
+  const ComputeGraph& graph_;
+  const Readers readers_;
+  std::vector<Fusion> found_;
+};
+
+}  // namespace
+
+std::vector<int> Heads::Nodes() const {
+  std::vector<int> nodes;
+  for (const int id : {q, k, v, q_norm, k_norm, q_rope, k_rope, key_write, value_write}) {
+    if (id >= 0) nodes.push_back(id);
+  }
+  std::ranges::sort(nodes);
+  return nodes;
+}
+
+ProductSpec JoinedProduct(const ComputeGraph& graph, std::span<const int> products) {
+  ProductSpec spec = ProductSpec::Of(graph, products.front());
+  std::vector<const Weight*> weights, biases;
+  for (const int id : products) {
+    const OpParams& params = graph.node(id).params;
+    weights.push_back(&params.weight);
+    if (params.bias.present()) biases.push_back(&params.bias);
+  }
+  spec.weight = JoinedWeight(weights);
+  if (!biases.empty()) {
+    spec.bias = biases.size() == weights.size() ? JoinedWeight(biases) : Weight{};
+    if (!spec.bias.present()) spec.weight = {};
+  }
+  spec.output = 0;  // in scratch memory
+  return spec;
+}
+
+std::vector<std::string> FusionNames() {
+  return {kQkv,        kGateUpQuantize, kGateUp, kAddRmsNormQuantize, kRmsNormQuantize,
+          kAddRmsNorm, kSwiGluQuantize};
+}
+
+std::vector<Fusion> FindFusions(const ComputeGraph& graph) { return Search(graph).Run(); }
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,262 @@
+// Fusions as they are launched.
+#include "graph/cuda/fusions.h"
+
+#include <algorithm>
+#include <numbers>
+#include <utility>
+
+#include "cuda/error.h"
+#include "graph/cpu_product.h"
+#include "graph/cuda/fused.h"
+#include "kernels/cuda_ops/fused.h"
+
+namespace culet::cuda_ops {
+namespace {
+
+const void* In(DevicePtr pointer) { return FromDevicePtr<const void>(pointer); }
+void* Out(DevicePtr pointer) { return FromDevicePtr<void>(pointer); }
+const std::int32_t* Indices(DevicePtr pointer) {
+  return FromDevicePtr<const std::int32_t>(pointer);
+}
+
+// The codes and scales that the launch makes, if its last node is a quantize.
+CodesTo Codes(const NodeLaunch& launch) {
+  if (launch.node().op != TensorOp::kQuantize) return {};
+  return {FromDevicePtr<std::uint8_t>(launch.output),
+          FromDevicePtr<float>(launch.value(launch.id + 1))};
+}
+
+int FirstOf(const ComputeGraph& graph, const Fusion& fusion, TensorOp op) {
+  const auto found = std::ranges::find(fusion.nodes, op, [&](int id) { return graph.node(id).op; });
+  return found == fusion.nodes.end() ? -1 : *found;
+}
+
+Status Launched(cudaError_t error, const std::string& kernel) {
+  return CudaStatus(error, "launching " + kernel);
+}
+
+class PreparedNorm final : public PreparedFusion {
+ public:
+  PreparedNorm(const ComputeGraph& graph, const Fusion& fusion)
+      : kernel_("cuda/" + fusion.name),
+        sum_(FirstOf(graph, fusion, TensorOp::kAdd)),
+        norm_(FirstOf(graph, fusion, TensorOp::kRmsNorm)) {}
+
+  std::string kernel() const override { return kernel_; }
+
+  Status Launch(const NodeLaunch& launch, LaunchStream stream) const override {
+    const ComputeGraph& graph = *launch.graph;
+    const TensorNode& norm = graph.node(norm_);
+    const std::vector<int>& operands = graph.node(sum_ < 0 ? norm_ : sum_).inputs;
+    FusedNormArgs args;
+    args.x = In(launch.value(operands[0]));
+    args.x_type = graph.node(operands[0]).type;
+    if (sum_ >= 0) {
+      args.y = In(launch.value(operands[1]));
+      args.sum = Out(launch.value(sum_));
+    }
+    args.gamma = In(norm.params.gamma.data_ptr);
+    args.gamma_type = norm.params.gamma.type;
+    args.epsilon = norm.params.scalar;
+    args.out = Out(launch.value(norm_));
+    args.out_type = norm.type;
+    args.to = Codes(launch);
+    args.rows = norm.shape.rows;
+    args.width = static_cast<int>(norm.shape.cols);
+    return Launched(FusedNorm(args, stream), kernel_);
+  }
+
+ private:
+  std::string kernel_;
+  int sum_, norm_;
+};
+
+// With products on joined weights before it, or without.
+class PreparedSwiGlu final : public PreparedFusion {
+ public:
+  PreparedSwiGlu(const ComputeGraph& graph, const Fusion& fusion,
+                 std::unique_ptr<PreparedProduct> product)
+      : name_(fusion.name),
+        inner_(FirstOf(graph, fusion, TensorOp::kSwiGlu)),
+        product_(std::move(product)) {
+    const TensorNode& node = graph.node(inner_);
+    if (product_ == nullptr) return;
+    values_bytes_ = PaddedTo256(2 * static_cast<std::size_t>(BytesOf(node)));
+  }
+
+  std::string kernel() const override {
+    return product_ == nullptr ? "cuda/" + name_ : product_->kernel() + " + cuda/swiglu";
+  }
+  std::size_t workspace_bytes() const override {
+    return product_ == nullptr ? 0 : values_bytes_ + product_->workspace_bytes();
+  }
+
+  Status Launch(const NodeLaunch& launch, LaunchStream stream) const override {
+    const ComputeGraph& graph = *launch.graph;
+    const TensorNode& inner = graph.node(inner_);
+    FusedSwiGluArgs args;
+    args.type = inner.type;
+    args.rows = inner.shape.rows;
+    args.cols = inner.shape.cols;
+    DevicePtr gate = 0, up = 0;
+    if (product_ != nullptr) {
+      const std::vector<int>& inputs = graph.node(inner.inputs[0]).inputs;
+      const DevicePtr scales = inputs.size() > 1 ? launch.value(inputs[1]) : 0;
+      CULET_RETURN_IF_ERROR(product_->Launch(launch.value(inputs[0]), scales, launch.workspace,
+                                             launch.workspace + values_bytes_, stream));
+      args.stride = 2 * args.cols;
+      gate = launch.workspace;
+      up = gate + static_cast<DevicePtr>(args.cols) * SizeOf(args.type);
+    } else {
+      args.stride = args.cols;
+      gate = launch.value(inner.inputs[0]);
+      up = launch.value(inner.inputs[1]);
+    }
+    args.gate = In(gate);
+    args.up = In(up);
+    args.out = Out(launch.value(inner_));
+    args.to = Codes(launch);
+    return Launched(FusedSwiGlu(args, stream), "swiglu");
+  }
+
+ private:
+  std::string name_;
+  int inner_;
+  std::unique_ptr<PreparedProduct> product_;
+  std::size_t values_bytes_ = 0;
+};
+
+class PreparedHeads final : public PreparedFusion {
+ public:
+  PreparedHeads(const ComputeGraph& graph, const Heads& heads, DeviceBuffer turns,
+                std::unique_ptr<PreparedProduct> product)
+      : heads_(heads), turns_(std::move(turns)), product_(std::move(product)) {
+    for (const int id : heads.Products()) {
+      values_bytes_ += static_cast<std::size_t>(BytesOf(graph.node(id)));
+    }
+    values_bytes_ = PaddedTo256(values_bytes_);
+  }
+
+  std::string kernel() const override { return product_->kernel() + " + cuda/heads"; }
+  std::size_t workspace_bytes() const override {
+    return values_bytes_ + product_->workspace_bytes();
+  }
+
+  Status Launch(const NodeLaunch& launch, LaunchStream stream) const override {
+    const ComputeGraph& graph = *launch.graph;
+    const TensorNode &q = graph.node(heads_.q_rope), &k = graph.node(heads_.k_rope);
+    const TensorNode &keys = graph.node(heads_.key_write), &values = graph.node(heads_.value_write);
+    const std::vector<int>& inputs = graph.node(heads_.q).inputs;
+    const DevicePtr scales = inputs.size() > 1 ? launch.value(inputs[1]) : 0;
+    CULET_RETURN_IF_ERROR(product_->Launch(launch.value(inputs[0]), scales, launch.workspace,
+                                           launch.workspace + values_bytes_, stream));
+    FusedHeadsArgs args;
+    args.qkv = In(launch.workspace);
+    args.type = q.type;
+    if (heads_.q_norm >= 0) {
+      const OpParams &of_q = graph.node(heads_.q_norm).params,
+                     &of_k = graph.node(heads_.k_norm).params;
+      args.q_gamma = In(of_q.gamma.data_ptr);
+      args.k_gamma = In(of_k.gamma.data_ptr);
+      args.q_gamma_type = of_q.gamma.type;
+      args.k_gamma_type = of_k.gamma.type;
+      args.q_epsilon = of_q.scalar;
+      args.k_epsilon = of_k.scalar;
+    }
+    args.rope.positions = Indices(launch.value(q.inputs[1]));
+    args.rope.turns = FromDevicePtr<const double>(turns_.get());
+    args.rope.layout = q.params.rope.layout;
+    args.rope.attention_factor = static_cast<float>(q.params.rope.attention_factor);
+    args.rope.half = q.params.rope.dims / 2;
+    args.out = Out(launch.value(heads_.q_rope));
+    args.keys = Out(launch.value(heads_.key_write));
+    args.values = Out(launch.value(heads_.value_write));
+    args.cache_type = keys.type;
+    args.key_slots = Indices(launch.value(keys.inputs[2]));
+    args.value_slots = Indices(launch.value(values.inputs[2]));
+    args.cache_rows = keys.shape.rows;
+    args.head_dim = q.params.head_dim;
+    args.heads = static_cast<int>(q.shape.cols) / args.head_dim;
+    args.kv_heads = static_cast<int>(k.shape.cols) / args.head_dim;
+    args.rows = q.shape.rows;
+    return Launched(FusedHeads(args, stream), "heads");
+  }
+
+ private:
+  Heads heads_;
+  DeviceBuffer turns_;
+  std::unique_ptr<PreparedProduct> product_;
+  std::size_t values_bytes_ = 0;
+};
+
+// The nodes of kQkv by what they are: three products, ascending as q, k, v.
+Heads HeadsOf(const ComputeGraph& graph, const Fusion& fusion) {
+  Heads heads;
+  std::vector<int> products, ropes, norms, writes;
+  for (const int id : fusion.nodes) {
+    const TensorOp op = graph.node(id).op;
+    (op == TensorOp::kMulMat    ? products
+     : op == TensorOp::kRope    ? ropes
+     : op == TensorOp::kRmsNorm ? norms
+                                : writes)
+        .push_back(id);
+  }
+  heads.q = products[0], heads.k = products[1], heads.v = products[2];
+  const auto follows = [&](int id, int product) {
+    const int input = graph.node(id).inputs[0];
+    return input == product || (std::ranges::find(norms, input) != norms.end() &&
+                                graph.node(input).inputs[0] == product);
+  };
+  for (const int id : norms) {
+    (graph.node(id).inputs[0] == heads.q ? heads.q_norm : heads.k_norm) = id;
+  }
+  for (const int id : ropes) (follows(id, heads.q) ? heads.q_rope : heads.k_rope) = id;
+  for (const int id : writes) {
+    (graph.node(id).inputs[1] == heads.v ? heads.value_write : heads.key_write) = id;
+  }
+  return heads;
+}
+
+}  // namespace
+
+Result<DeviceBuffer> RopeTurns(DeviceMemory& memory, const RopeParams& params) {
+  std::vector<double> turns = RopeFrequencies(params);
+  for (double& frequency : turns) frequency /= 2 * std::numbers::pi;
+  const std::size_t bytes = turns.size() * sizeof(double);
+  auto buffer = DeviceBuffer::Create(memory, bytes);
+  if (!buffer) return buffer.status();
+  CULET_RETURN_IF_ERROR(memory.Upload(buffer->get(), turns.data(), bytes, nullptr));
+  CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // launches may be on any stream
+  return buffer;
+}
+
+Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(Gemm& gemm, DeviceMemory& memory,
+                                                               const CudaDispatchOptions& options,
+                                                               const ComputeGraph& graph,
+                                                               const Fusion& fusion) {
+  if (fusion.name == kQkv) {
+    const Heads heads = HeadsOf(graph, fusion);
+    auto product =
+        PreparedProduct::Create(gemm, memory, options, JoinedProduct(graph, heads.Products()));
+    if (!product) return product.status();
+    auto turns = RopeTurns(memory, graph.node(heads.q_rope).params.rope);
+    if (!turns) return turns.status();
+    return std::unique_ptr<PreparedFusion>(
+        std::make_unique<PreparedHeads>(graph, heads, *std::move(turns), *std::move(product)));
+  }
+  const int inner = FirstOf(graph, fusion, TensorOp::kSwiGlu);
+  if (inner < 0) {
+    return std::unique_ptr<PreparedFusion>(std::make_unique<PreparedNorm>(graph, fusion));
+  }
+  std::unique_ptr<PreparedProduct> product;
+  if (fusion.name != kSwiGluQuantize) {
+    auto made = PreparedProduct::Create(gemm, memory, options,
+                                        JoinedProduct(graph, graph.node(inner).inputs));
+    if (!made) return made.status();
+    product = *std::move(made);
+  }
+  return std::unique_ptr<PreparedFusion>(
+      std::make_unique<PreparedSwiGlu>(graph, fusion, std::move(product)));
+}
+
+}  // namespace culet::cuda_ops

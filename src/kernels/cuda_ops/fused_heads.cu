@@ -1,0 +1,115 @@
+// FusedHeads: sixteen lanes a head, eight heads of a row a block.
+#include "kernels/cuda_ops/fused.h"
+#include "kernels/cuda_ops/launch.cuh"
+#include "kernels/cuda_ops/rms_norm.cuh"
+#include "kernels/cuda_ops/rope.cuh"
+
+namespace culet::cuda_ops {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kLanes = 16;  // of a head
+constexpr int kHeads = kThreads / kLanes;
+constexpr int kWide = 8;
+constexpr int kKept = kMostHeadDim / (kLanes * kWide);  // vectors of a lane
+
+template <class T, class Cache>
+__global__ void __launch_bounds__(kThreads)
+    FusedHeadsKernel(const __grid_constant__ FusedHeadsArgs args) {
+  __shared__ float heads[kHeads][kMostHeadDim];
+  __shared__ float sines[kMostHeadDim / 2], cosines[kMostHeadDim / 2];
+  const std::int64_t row = blockIdx.x;
+  const int local = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int head = static_cast<int>(blockIdx.y) * kHeads + local;
+  const int all = args.heads + 2 * args.kv_heads, size = args.head_dim, half = args.rope.half;
+  const bool is_q = head < args.heads, is_value = head >= args.heads + args.kv_heads;
+  const bool there = head < all;
+  float gamma[kKept][kWide] = {};
+  const bool norm = args.q_gamma != nullptr && !is_value && there;
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (const int at = (i * kLanes + lane) * kWide; norm && at < size) {
+      LoadStored(is_q ? args.q_gamma : args.k_gamma, is_q ? args.q_gamma_type : args.k_gamma_type,
+                 at, gamma[i]);
+    }
+  }
+  WaitForPrevious();
+  const double position = args.rope.positions[row];
+  for (int i = static_cast<int>(threadIdx.x); i < half; i += kThreads) {
+    float s, c;
+    SineCosine(position * args.rope.turns[i], &s, &c);
+    sines[i] = s * args.rope.attention_factor;
+    cosines[i] = c * args.rope.attention_factor;
+  }
+  float x[kKept][kWide] = {};
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (const int at = (i * kLanes + lane) * kWide; there && at < size) {
+      Load(static_cast<const T*>(args.qkv) + (row * all + head) * size + at, x[i]);
+      sum += SumOfSquares(x[i]);
+    }
+  }
+  // Lanes without a norm take part in the sum all the same.
+  const float scale =
+      NormScale(SumLanes<kLanes>(sum), size, is_q ? args.q_epsilon : args.k_epsilon);
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    const int at = (i * kLanes + lane) * kWide;
+    if (at >= size) continue;
+#pragma unroll
+    for (int j = 0; j < kWide; ++j) {
+      if (norm) x[i][j] = Rounded<T>(x[i][j] * scale * gamma[i][j]);
+      heads[local][at + j] = x[i][j];
+    }
+  }
+  __syncthreads();
+  if (!there) return;
+  std::int64_t slot = 0;
+  if (!is_q) {
+    slot = (is_value ? args.value_slots : args.key_slots)[row];
+    if (slot < 0 || slot >= args.cache_rows) return;
+  }
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    const int at = (i * kLanes + lane) * kWide;
+    if (at >= size) continue;
+    if (!is_value) {
+#pragma unroll
+      for (int j = 0; j < kWide; ++j) {
+        const int element = at + j;
+        if (element >= 2 * half) continue;
+        const bool neox = args.rope.layout == RopeLayout::kNeox;
+        const int frequency = !neox ? element / 2 : element < half ? element : element - half;
+        const bool second = neox ? element >= half : element % 2 != 0;
+        float a = heads[local][neox ? frequency : 2 * frequency];
+        float b = heads[local][neox ? frequency + half : 2 * frequency + 1];
+        Turn(a, b, cosines[frequency], sines[frequency]);
+        x[i][j] = Rounded<T>(second ? b : a);
+      }
+    }
+    if (is_q) {
+      Store(x[i], static_cast<T*>(args.out) + (row * args.heads + head) * size + at);
+    } else {
+      const int kv_head = head - args.heads - (is_value ? args.kv_heads : 0);
+      Cache* const to = static_cast<Cache*>(is_value ? args.values : args.keys);
+      Store(x[i], to + (slot * args.kv_heads + kv_head) * size + at);
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t FusedHeads(const FusedHeadsArgs& args, LaunchStream stream) {
+  if (args.rows == 0) return cudaSuccess;
+  return WithValue(args.type, [&]<class T>(T) {
+    return WithStored(args.cache_type, [&]<class Cache>(Cache) {
+      return Launch(&FusedHeadsKernel<T, Cache>,
+                    Blocks(args.rows, CeilDiv(args.heads + 2 * args.kv_heads, kHeads)), kThreads,
+                    stream, args);
+    });
+  });
+}
+
+}  // namespace culet::cuda_ops

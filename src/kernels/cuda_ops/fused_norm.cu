@@ -1,0 +1,113 @@
+// FusedNorm: a block a row, in the order of RmsNorm's sums.
+#include "kernels/cuda_ops/fused.h"
+#include "kernels/cuda_ops/launch.cuh"
+#include "kernels/cuda_ops/quantize.cuh"
+#include "kernels/cuda_ops/rms_norm.cuh"
+
+namespace culet::cuda_ops {
+namespace {
+
+constexpr int kMostThreads = 512;
+constexpr int kWide = 8;
+constexpr int kKept = 2;  // vectors of a thread that stay in registers between the passes
+
+// Elements of x, or of the sum, as they are once stored.
+template <class X>
+__device__ __forceinline__ void LoadSum(const FusedNormArgs& args, std::int64_t at,
+                                        float (&to)[kWide]) {
+  Load(static_cast<const X*>(args.x) + at, to);
+  if (args.y == nullptr) return;
+  float y[kWide];
+  Load(static_cast<const X*>(args.y) + at, y);
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) to[i] = Rounded<X>(to[i] + y[i]);
+}
+
+// All lanes of a warp come, those beyond the row's end with zeros.
+template <class Out, bool kCodes>
+__device__ __forceinline__ void Finish(const FusedNormArgs& args, float (&x)[kWide], float scale,
+                                       const float (&gamma)[kWide], std::int64_t row, int at) {
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) x[i] = Rounded<Out>(x[i] * scale * gamma[i]);
+  const bool there = at < args.width;
+  if (there && args.out != nullptr) Store(x, static_cast<Out*>(args.out) + row * args.width + at);
+  if constexpr (kCodes) {
+    unsigned packed[2];
+    const float group_scale = QuantizeGroup(x, packed);
+    if (there) {
+      StoreCodes(packed, group_scale, row, at, args.width, args.to.codes, args.to.scales);
+    }
+  }
+}
+
+template <class X, class Out, bool kCodes>
+__global__ void __launch_bounds__(kMostThreads) FusedNormKernel(const FusedNormArgs args) {
+  const std::int64_t row = blockIdx.x;
+  const int width = args.width, step = static_cast<int>(blockDim.x) * kWide;
+  const int first = static_cast<int>(threadIdx.x) * kWide;
+  float gammas[kKept][kWide] = {};
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    const int at = first + i * step;
+    if (at < width) LoadStored(args.gamma, args.gamma_type, at, gammas[i]);
+  }
+  WaitForPrevious();
+  float kept[kKept][kWide] = {};
+  float sum = 0;
+  X* const sums = static_cast<X*>(args.sum);
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (const int at = first + i * step; at < width) LoadSum<X>(args, row * width + at, kept[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (const int at = first + i * step; at < width) {
+      if (sums != nullptr) Store(kept[i], sums + row * width + at);
+      sum += SumOfSquares(kept[i]);
+    }
+  }
+  for (int at = first + kKept * step; at < width; at += step) {
+    float more[kWide];
+    LoadSum<X>(args, row * width + at, more);
+    if (sums != nullptr) Store(more, sums + row * width + at);
+    sum += SumOfSquares(more);
+  }
+  const float scale = NormScale(SumOfBlock<kMostThreads>(sum), width, args.epsilon);
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    const int at = first + i * step;
+    if (at - first < width) Finish<Out, kCodes>(args, kept[i], scale, gammas[i], row, at);
+  }
+  for (int base = kKept * step; base < width; base += step) {
+    const int at = base + first;
+    float more[kWide] = {}, gamma[kWide] = {};
+    if (at < width) {
+      // The sum may lie over what it was made of.
+      if (sums != nullptr) {
+        Load(sums + row * width + at, more);
+      } else {
+        LoadSum<X>(args, row * width + at, more);
+      }
+      LoadStored(args.gamma, args.gamma_type, at, gamma);
+    }
+    Finish<Out, kCodes>(args, more, scale, gamma, row, at);
+  }
+}
+
+}  // namespace
+
+cudaError_t FusedNorm(const FusedNormArgs& args, LaunchStream stream) {
+  if (args.rows == 0) return cudaSuccess;
+  const int vectors = args.width / kWide;
+  int threads = 2 * kWarp;
+  while (threads < kMostThreads && threads < vectors) threads *= 2;
+  return WithValue(args.x_type, [&]<class X>(X) {
+    return WithValue(args.out_type, [&]<class Out>(Out) {
+      return Launch(args.to.codes != nullptr ? &FusedNormKernel<X, Out, true>
+                                             : &FusedNormKernel<X, Out, false>,
+                    Blocks(args.rows), threads, stream, args);
+    });
+  });
+}
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,338 @@
+// Fusions of the CUDA dispatch against their nodes one by one, on the same dispatch.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "cases.h"
+#include "culet/decoder.h"
+
+namespace culet {
+
+using Bytes = std::vector<std::byte>;
+
+class CudaFusions : public testing::Test {
+ protected:
+  void SetUp() override {
+    test_ = MakeTestDispatch({});
+    if (test_.dispatch == nullptr) GTEST_SKIP() << test_.reason;
+  }
+
+  /// Host bytes on the device, as long as the test runs.
+  DevicePtr Copy(const Bytes& bytes) {
+    DeviceMemory& memory = test_.dispatch->memory();
+    auto buffer = DeviceBuffer::Create(memory, bytes.size());
+    EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
+    EXPECT_TRUE(memory.Upload(buffer->get(), bytes.data(), bytes.size(), nullptr).ok());
+    buffers_.push_back(*std::move(buffer));
+    return buffers_.back().get();
+  }
+  int Leaf(ComputeGraph& graph, const Matrix& matrix) {
+    return graph.add_leaf(Copy(matrix.bytes), {matrix.rows, matrix.cols}, matrix.type);
+  }
+  Weight OnDevice(const Matrix& matrix) {
+    Weight weight = matrix.AsWeight();
+    weight.data_ptr = Copy(matrix.bytes);
+    return weight;
+  }
+  /// Weights of these rows, one behind the other.
+  std::vector<Weight> Joined(DataType type, const std::vector<std::int64_t>& rows,
+                             std::int64_t cols, unsigned seed) {
+    Bytes all;
+    std::vector<Weight> weights;
+    for (const std::int64_t n : rows) {
+      std::vector<float> values = Normal(n * cols, seed++);
+      for (float& value : values) value /= std::sqrt(static_cast<float>(cols));
+      const Matrix matrix(type, n, cols, values);
+      Weight weight = matrix.AsWeight();
+      weight.data_ptr = all.size();
+      weights.push_back(weight);
+      all.insert(all.end(), matrix.bytes.begin(), matrix.bytes.end());
+    }
+    const DevicePtr at = Copy(all);
+    for (Weight& weight : weights) weight.data_ptr += at;
+    return weights;
+  }
+
+  /// The values of `ids` after a launch; caches are as they were before it.
+  std::map<int, Bytes> Run(const ComputeGraph& graph, const std::vector<int>& ids,
+                           const FusionChoice& choice, const std::vector<std::string>& used) {
+    std::map<int, Bytes> values;
+    auto executor = GraphExecutor::Create(graph, *test_.dispatch, nullptr, choice);
+    EXPECT_TRUE(executor.ok()) << executor.status().ToString();
+    if (!executor.ok()) return values;
+    std::vector<std::string> names;
+    for (const Fusion& fusion : executor->fusions()) names.push_back(fusion.name);
+    EXPECT_EQ(names, used);
+    for (const auto& [at, bytes] : caches_) {
+      EXPECT_TRUE(test_.dispatch->memory().Upload(at, bytes.data(), bytes.size(), nullptr).ok());
+    }
+    const Status launched = executor->Launch();
+    EXPECT_TRUE(launched.ok()) << launched.ToString();
+    for (const int id : ids) {
+      Bytes& value = values[id];
+      value.resize(static_cast<std::size_t>(BytesOf(graph.node(id))));
+      EXPECT_TRUE(test_.dispatch->memory()
+                      .Download(value.data(), executor->address(id), value.size(), nullptr)
+                      .ok());
+    }
+    return values;
+  }
+
+  /// Holds the values of `ids`, fused, against those one by one. `bound`: relative L2 error; 0: the
+  /// same bits.
+  void ExpectSame(ComputeGraph graph, const std::vector<int>& ids, const char* fusion,
+                  const std::string& what, double bound = 0) {
+    for (const int id : ids) graph.mark_output(id);
+    const auto apart = Run(graph, ids, {.none = true}, {});
+    const auto fused = Run(graph, ids, {}, {fusion});
+    for (const int id : ids) {
+      const TensorNode& node = graph.node(id);
+      const Bytes &a = fused.at(id), &b = apart.at(id);
+      if (bound == 0) {
+        EXPECT_EQ(a, b) << what << ", " << DescribeNode(graph, id);
+        continue;
+      }
+      double error = 0, norm = 0;
+      for (std::int64_t i = 0; i < node.shape.rows * node.shape.cols; ++i) {
+        const double x = LoadAsDouble(a.data(), node.type, i);
+        const double y = LoadAsDouble(b.data(), node.type, i);
+        ASSERT_EQ(std::isnan(x), std::isnan(y)) << what << ", " << DescribeNode(graph, id);
+        if (std::isnan(y)) continue;
+        error += (x - y) * (x - y);
+        norm += y * y;
+      }
+      EXPECT_LE(std::sqrt(error), bound * std::sqrt(norm))
+          << what << ", " << DescribeNode(graph, id);
+    }
+  }
+
+  // A matrix unit's kernels for one shape and another add in different orders, and the compiler
+  // contracts one kernel's multiplications and another's differently.
+  bool on_gpu() const { return test_.gemm->device().arch != 0; }
+  double Bound(DataType type) const {
+    return type == DataType::kBfloat16 ? 4e-3 : on_gpu() ? 1e-5 : 1e-6;
+  }
+
+  TestDispatch test_;
+  std::vector<DeviceBuffer> buffers_;
+  std::map<DevicePtr, Bytes> caches_;
+};
+
+// Norms of sums and of values, of every type, with codes and without; the sum kept or not.
+TEST_F(CudaFusions, Norms) {
+  for (const std::int64_t width : {8, 120, 264, 4096, 9000, 17416}) {
+    for (const DataType in : kValues) {
+      for (const DataType out : kValues) {
+        for (const bool sum : {false, true}) {
+          for (const bool codes : {false, true}) {
+            for (const bool kept : {false, true}) {
+              if (!sum && !codes) continue;
+              ComputeGraph graph;
+              Matrix a(in, 3, width, 61);
+              a.Set(width + 5, kNaN);
+              for (std::int64_t i = 0; i < width; ++i) a.Set(2 * width + i, 0);
+              // Not a leaf, so that the sum may take its place.
+              int x = graph.add_op(TensorOp::kCopy, 0, {3, width}, {Leaf(graph, a)}, {}, "", in);
+              const int y = Leaf(graph, Matrix(in, 3, width, 62));
+              std::vector<int> ids;
+              if (sum) x = graph.add_op(TensorOp::kAdd, 0, {3, width}, {x, y}, {}, "", in);
+              if (sum && kept) ids.push_back(x);
+              OpParams params;
+              params.gamma = OnDevice(Matrix(kStored[width % 3], 1, width, 63));
+              params.scalar = 1e-5f;
+              int norm = graph.add_op(TensorOp::kRmsNorm, 0, {3, width}, {x}, params, "", out);
+              if (codes) {
+                const QuantizedNodes made = graph.add_quantize(norm, {QuantType::kK, 128});
+                ids.push_back(made.codes), ids.push_back(made.scales);
+              }
+              if (!codes || kept) ids.push_back(norm);
+              ExpectSame(graph, ids,
+                         !codes ? "add_rms_norm"
+                         : sum  ? "add_rms_norm_quantize"
+                                : "rms_norm_quantize",
+                         std::to_string(width) + " " + ToString(in) + " to " + ToString(out));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaFusions, SwiGluAndItsCodes) {
+  for (const DataType type : kValues) {
+    for (const std::int64_t cols : {8, 136, 1024}) {
+      for (const bool kept : {false, true}) {
+        ComputeGraph graph;
+        Matrix g(type, 3, cols, 64);
+        g.Set(1, kNaN), g.Set(cols + 2, 100), g.Set(cols + 3, -100);
+        const int gate = Leaf(graph, g), up = Leaf(graph, Matrix(type, 3, cols, 65));
+        const int inner = graph.add_op(TensorOp::kSwiGlu, 0, {3, cols}, {gate, up}, {}, "", type);
+        const QuantizedNodes made = graph.add_quantize(inner, {QuantType::kK, 128});
+        std::vector<int> ids = {made.codes, made.scales};
+        if (kept) ids.push_back(inner);
+        ExpectSame(graph, ids, "swiglu_quantize", ToString(type));
+      }
+    }
+  }
+}
+
+// With biases and without; the products' own rounding apart, the values are the same.
+TEST_F(CudaFusions, GateAndUp) {
+  for (const DataType type : kValues) {
+    for (const std::int64_t rows : {1, 5}) {
+      for (const bool biases : {false, true}) {
+        for (const bool codes : {false, true}) {
+          const std::int64_t width = 136, hidden = 64;
+          ComputeGraph graph;
+          const int x = Leaf(graph, Matrix(type, rows, hidden, 66));
+          const auto weights = Joined(DataType::kBfloat16, {width, width}, hidden, 67);
+          const auto vectors = Joined(DataType::kBfloat16, {width, width}, 1, 69);
+          int products[2];
+          for (std::size_t i = 0; i < 2; ++i) {
+            OpParams params;
+            params.weight = weights[i];
+            if (biases) params.bias = vectors[i], params.bias.rows = 1, params.bias.cols = width;
+            products[i] = graph.add_op(TensorOp::kMulMat, 0, {rows, width}, {x}, params, "", type);
+          }
+          const int inner = graph.add_op(TensorOp::kSwiGlu, 0, {rows, width},
+                                         {products[0], products[1]}, {}, "", type);
+          std::vector<int> ids = {inner};
+          if (codes) ids.push_back(graph.add_quantize(inner, {QuantType::kK, 128}).codes);
+          ExpectSame(graph, ids, codes ? "gate_up_quantize" : "gate_up", ToString(type),
+                     codes ? 2e-2 : Bound(type));
+        }
+      }
+    }
+  }
+}
+
+// Everything between the products of q, k and v and attention: sizes of heads, norms, layouts,
+// types, slots that do not exist, positions of any size.
+TEST_F(CudaFusions, Heads) {
+  struct Case {
+    int heads, kv_heads, head_dim, dims;
+    bool norms, biases;
+    RopeLayout layout;
+    DataType type, cache;
+  };
+  constexpr DataType kF32 = DataType::kFloat32, kBf16 = DataType::kBfloat16;
+  const Case cases[] = {{4, 2, 64, 64, false, false, RopeLayout::kNeox, kBf16, kBf16},
+                        {3, 1, 128, 128, true, false, RopeLayout::kNeox, kBf16, kF32},
+                        {9, 3, 24, 24, true, true, RopeLayout::kNeox, kF32, kF32},
+                        {2, 2, 80, 32, false, true, RopeLayout::kNorm, kF32, DataType::kFloat16},
+                        {2, 1, 256, 256, true, false, RopeLayout::kNeox, kBf16, kBf16},
+                        {7, 1, 8, 6, false, false, RopeLayout::kNorm, kBf16, DataType::kFloat16}};
+  const Matrix positions = Indices({0, 131071, -3, kFar, 77});
+  const Matrix slots = Indices({3, -1, 0, 9, kFar});
+  for (const Case& c : cases) {
+    const std::int64_t rows = 5, hidden = 64, width = std::int64_t{c.kv_heads} * c.head_dim;
+    const std::vector<std::int64_t> sizes = {std::int64_t{c.heads} * c.head_dim, width, width};
+    ComputeGraph graph;
+    const int x = Leaf(graph, Matrix(c.type, rows, hidden, 70));
+    const int at = Leaf(graph, positions), to = Leaf(graph, slots);
+    const auto weights = Joined(kBf16, sizes, hidden, 71);
+    const auto vectors = Joined(kF32, sizes, 1, 74);
+    int ids[3];
+    for (std::size_t i = 0; i < 3; ++i) {
+      OpParams params;
+      params.weight = weights[i];
+      if (c.biases) params.bias = vectors[i], params.bias.rows = 1, params.bias.cols = sizes[i];
+      ids[i] = graph.add_op(TensorOp::kMulMat, 0, {rows, sizes[i]}, {x}, params, "", c.type);
+    }
+    for (int i = 0; i < 2 && c.norms; ++i) {
+      OpParams params;
+      params.gamma = OnDevice(Matrix(kStored[i + 1], 1, c.head_dim, 77));
+      params.scalar = i == 0 ? 1e-5f : 1e-3f;
+      ids[i] = graph.add_op(TensorOp::kRmsNorm, 0, {rows, sizes[static_cast<std::size_t>(i)]},
+                            {ids[i]}, params, "", c.type);
+    }
+    for (int i = 0; i < 2; ++i) {
+      OpParams params;
+      params.head_dim = c.head_dim;
+      params.rope = {.layout = c.layout, .dims = c.dims, .theta = 500000, .attention_factor = 1.25};
+      ids[i] = graph.add_op(TensorOp::kRope, 0, {rows, sizes[static_cast<std::size_t>(i)]},
+                            {ids[i], at}, params, "", c.type);
+    }
+    std::vector<int> made = {ids[0]};
+    caches_.clear();
+    for (int i = 1; i < 3; ++i) {
+      const Matrix cache(c.cache, 9, width, 78);
+      const int leaf = Leaf(graph, cache);
+      caches_[graph.node(leaf).data_ptr] = cache.bytes;
+      made.push_back(
+          graph.add_op(TensorOp::kKvWrite, 0, {9, width}, {leaf, ids[i], to}, {}, "", c.cache));
+    }
+    ExpectSame(graph, made, "qkv", std::to_string(c.head_dim),
+               std::max(Bound(c.type), Bound(c.cache)));
+  }
+}
+
+// -- Whole models ---------------------------------------------------------------------------------
+
+constexpr const char* kDense = R"({"architectures": ["$A"], "model_type": "$M", "vocab_size": 96,
+  "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+  "hidden_act": "silu", "tie_word_embeddings": false, "rope_theta": 10000.0})";
+
+struct FusedModel {
+  const char* architecture;
+  const char* type;
+  DataType weights;
+  std::vector<std::string> fusions;  // of a layer and the head, each once
+};
+
+// The prompt and a step, fused and not: the same fusions in each layer, and logits that agree.
+TEST_F(CudaFusions, Models) {
+  const std::vector<std::string> plain = {"add_rms_norm", "gate_up", "qkv"};
+  // The last norm is of rows that are gathered first, and is not quantised.
+  const std::vector<std::string> e4m3 = {"add_rms_norm_quantize", "gate_up_quantize", "qkv",
+                                         "rms_norm_quantize"};
+  const FusedModel models[] = {
+      {"LlamaForCausalLM", "llama", DataType::kBfloat16, plain},
+      {"Qwen2ForCausalLM", "qwen2", DataType::kBfloat16, plain},
+      {"Qwen3ForCausalLM", "qwen3", DataType::kFloat32, plain},
+      {"Qwen3ForCausalLM", "qwen3", DataType::kFloat8_e4m3, e4m3},
+  };
+  for (const FusedModel& m : models) {
+    std::string text = kDense;
+    text.replace(text.find("$A"), 2, m.architecture);
+    text.replace(text.find("$M"), 2, m.type);
+    const auto config = ParseDecoderConfig(text, "the test");
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    const auto model = DecoderModel::Random(*config, m.weights, test_.dispatch->memory());
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    std::vector<float> logits[2];
+    for (const bool fused : {false, true}) {
+      auto session = Session::Create(*model, *test_.dispatch,
+                                     {.max_context = 32, .fusions = {.none = !fused}});
+      ASSERT_TRUE(session.ok()) << session.status().ToString();
+      const int sequence = *session->AddSequence();
+      const std::vector<std::int32_t> prompt = {1, 2, 3, 4, 5, 6, 7};
+      ASSERT_TRUE(session->Prefill(sequence, prompt).ok());
+      const std::int32_t token = 9;
+      const SequenceTokens next{sequence, {&token, 1}};
+      const auto result = session->Step({&next, 1}, {.logits = true});
+      ASSERT_TRUE(result.ok()) << result.status().ToString();
+      logits[fused] = result->logits;
+      std::map<std::string, int> used;
+      for (const Fusion& fusion : session->last_executor()->fusions()) ++used[fusion.name];
+      std::vector<std::string> names;
+      for (const auto& [name, count] : used) names.push_back(name);
+      EXPECT_EQ(names, fused ? m.fusions : std::vector<std::string>{}) << m.architecture;
+    }
+    double error = 0, norm = 0;
+    for (std::size_t i = 0; i < logits[0].size(); ++i) {
+      error += std::pow(double{logits[1][i]} - logits[0][i], 2);
+      norm += std::pow(double{logits[0][i]}, 2);
+    }
+    const double bound = m.weights == DataType::kFloat8_e4m3 ? 5e-2
+                         : m.weights == DataType::kBfloat16  ? 1e-2
+                                                             : 1e-5;
+    EXPECT_LE(std::sqrt(error), bound * std::sqrt(norm)) << m.architecture;
+  }
+}
+
+}  // namespace culet
