@@ -1,9 +1,7 @@
 // Programmatic dependent launch: a kernel begins while the one before it still runs.
 #pragma once
 
-#ifndef __CUDACC__
-#include "host_cuda.h"
-#endif
+#include <cuda_runtime.h>
 
 namespace culet::cuda_ops {
 
