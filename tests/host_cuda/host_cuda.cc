@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -42,7 +43,22 @@ struct Fiber {
   std::uint64_t value = 0, received = 0;
   int from = 0;
   bool flag = false;
+  Work work = nullptr;
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes, size;
+    void Happen() const {
+      std::memset(to, 0, size);
+      if (bytes > 0) std::memcpy(to, from, bytes);
+    }
+  };
+  std::vector<std::vector<Copy>> copies;  // groups that have not happened, the last one open
 };
+
+// As much as any multiprocessor gives a block.
+constexpr std::size_t kMostShared = std::size_t{227} << 10, kGuard = 4096;
+alignas(1024) thread_local char dynamic_shared[kMostShared];
 
 class Block {
  public:
@@ -52,6 +68,7 @@ class Block {
   Fiber& running() { return *fibers_[running_]; }
   int lane() const { return static_cast<int>(running_ % kWarp); }
   bool any() const { return any_; }
+  bool Coin() { return order_() % 2 != 0; }
 
  private:
   static void Enter();
@@ -149,12 +166,19 @@ bool Block::ReleaseWarps() {
       for (std::size_t i = 0; i < lanes; ++i) {
         if ((one.mask >> i & 1) == 0) continue;
         Fiber& other = *fibers_[first + i];
-        complete &=
-            other.state == State::kAtWarp && other.mask == one.mask && other.what == one.what;
+        complete &= other.state == State::kAtWarp && other.mask == one.mask &&
+                    other.what == one.what && other.work == one.work;
         if (other.value != 0) ballot |= 1u << i;
         group.push_back(&other);
       }
       if (!complete || (one.mask >> lane & 1) == 0) continue;
+      if (one.what == Meeting::kWork) {
+        void* pieces[kWarp] = {};
+        for (std::size_t i = 0; i < lanes; ++i) {
+          pieces[i] = std::bit_cast<void*>(fibers_[first + i]->value);
+        }
+        one.work(pieces);
+      }
       for (Fiber* fiber : group) {
         if (fiber->what == Meeting::kBallot) fiber->received = ballot;
         if (fiber->what != Meeting::kShuffle) continue;
@@ -205,6 +229,7 @@ std::string Block::Run(dim3 size, const std::function<void()>& body) {
     // One that a launch that failed left in the middle begins anew.
     if (fiber.state != State::kDone) fiber.begun = false;
     fiber.state = State::kReady;
+    fiber.copies.assign(1, {});
     if (fiber.begun) continue;
     Prepare(fiber);
   }
@@ -247,7 +272,50 @@ std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int fro
 
 void WaitForPrevious() { ++waited; }
 
-cudaError_t RunGrid(dim3 grid, dim3 size, bool overlap, const std::function<void()>& body) {
+void WorkOfWarp(void* mine, Work work) {
+  block.running().work = work;
+  MeetWarp(~0u, Meeting::kWork, std::bit_cast<std::uint64_t>(mine), 0);
+  block.running().work = nullptr;
+}
+
+char* DynamicShared() { return dynamic_shared; }
+
+namespace {
+std::map<const void*, std::size_t>& Allowed() {
+  static std::map<const void*, std::size_t> allowed;
+  return allowed;
+}
+}  // namespace
+
+void AllowShared(const void* kernel, std::size_t bytes) { Allowed()[kernel] = bytes; }
+
+bool IsSharedAllowed(const void* kernel, std::size_t bytes) {
+  constexpr std::size_t kAlways = std::size_t{48} << 10;
+  const auto found = Allowed().find(kernel);
+  const std::size_t most = found == Allowed().end() ? kAlways : std::max(found->second, kAlways);
+  if (bytes <= most && bytes <= kMostShared) return true;
+  fault = fmt::format("{} bytes of dynamic shared memory, {} are allowed", bytes, most);
+  return false;
+}
+
+void CopyAsync(void* to, const void* from, std::size_t bytes, std::size_t size) {
+  const Fiber::Copy copy{to, from, bytes, size};
+  if (block.Coin()) return copy.Happen();
+  block.running().copies.back().push_back(copy);
+}
+
+void CommitCopies() { block.running().copies.emplace_back(); }
+
+void AwaitCopies(int pending) {
+  auto& groups = block.running().copies;
+  while (groups.size() > static_cast<std::size_t>(pending) + 1) {
+    for (const Fiber::Copy& copy : groups.front()) copy.Happen();
+    groups.erase(groups.begin());
+  }
+}
+
+cudaError_t RunGrid(dim3 grid, dim3 size, std::size_t shared, bool overlap,
+                    const std::function<void()>& body) {
   constexpr unsigned kMostThreads = 1024, kMostRows = 65535;
   const std::size_t threads = std::size_t{size.x} * size.y * size.z;
   const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
@@ -267,7 +335,13 @@ cudaError_t RunGrid(dim3 grid, dim3 size, bool overlap, const std::function<void
   for (const std::size_t i : order) {
     blockIdx = {static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
                 static_cast<unsigned>(i / grid.x / grid.y)};
+    const std::size_t guarded = shared == 0 ? 0 : std::min(shared + kGuard, kMostShared);
+    std::memset(dynamic_shared, 0xFF, guarded);
     fault = block.Run(size, body);
+    if (std::any_of(dynamic_shared + shared, dynamic_shared + std::max(guarded, shared),
+                    [](char byte) { return byte != static_cast<char>(0xFF); })) {
+      fault = fmt::format("writes beyond its {} bytes of dynamic shared memory", shared);
+    }
     if (!fault.empty()) return cudaErrorLaunchFailure;
   }
   if (overlap && waited != blocks * threads) {

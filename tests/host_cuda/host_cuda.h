@@ -28,6 +28,12 @@
 struct uint2 {
   unsigned x, y;
 };
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
 struct uint3 {
   unsigned x, y, z;
 };
@@ -106,7 +112,8 @@ namespace culet::host_cuda {
 
 /// Runs a grid; `body` is called once in every thread. With `overlap` every thread that runs has to
 /// call WaitForPrevious.
-cudaError_t RunGrid(dim3 grid, dim3 block, bool overlap, const std::function<void()>& body);
+cudaError_t RunGrid(dim3 grid, dim3 block, std::size_t dynamic_shared, bool overlap,
+                    const std::function<void()>& body);
 
 /// Nothing runs before a kernel here.
 void WaitForPrevious();
@@ -114,20 +121,47 @@ void WaitForPrevious();
 /// What was wrong with the last launch that failed.
 const std::string& Fault();
 
-enum class Meeting { kBarrier, kShuffle, kBallot };
+enum class Meeting { kBarrier, kShuffle, kBallot, kWork };
 /// Waits for all threads of the block; the or of their `flag`.
 bool MeetBlock(bool flag);
 /// Waits for the lanes of `mask`, which must all come with the same `what`. A shuffle returns the
 /// value of lane `from`, a ballot the lanes whose value is not 0.
 std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int from);
 int Lane();
+/// Waits for all lanes of the warp, each of which gives a pointer; `work` is called once with all.
+using Work = void (*)(void* const (&lanes)[32]);
+void WorkOfWarp(void* mine, Work work);
+
+/// The block's dynamic shared memory: NaN in any type when it begins.
+char* DynamicShared();
+/// A kernel may not ask for more than 48 KB of it unless that is allowed here.
+void AllowShared(const void* kernel, std::size_t bytes);
+bool IsSharedAllowed(const void* kernel, std::size_t bytes);
+
+/// Copies of the running thread: each happens at once or when it is waited for, as may be.
+void CopyAsync(void* to, const void* from, std::size_t bytes, std::size_t size);
+void CommitCopies();
+void AwaitCopies(int pending);
 
 }  // namespace culet::host_cuda
+
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute, int bytes) {
+  culet::host_cuda::AllowShared(reinterpret_cast<const void*>(kernel),
+                                static_cast<std::size_t>(bytes));
+  return cudaSuccess;
+}
 
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  return culet::host_cuda::RunGrid(config->gridDim, config->blockDim, config->numAttrs > 0,
+  if (!culet::host_cuda::IsSharedAllowed(reinterpret_cast<const void*>(kernel),
+                                         config->dynamicSmemBytes)) {
+    return cudaErrorInvalidValue;
+  }
+  return culet::host_cuda::RunGrid(config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                                   config->numAttrs > 0,
                                    [&] { kernel(arguments...); });
 }
 
@@ -157,12 +191,29 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return __shfl_sync(mask, value, culet::host_cuda::Lane() ^ lanes);
 }
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, int lanes) {
+  const int lane = culet::host_cuda::Lane();
+  return __shfl_sync(mask, value, lane < lanes ? lane : lane - lanes);
+}
 inline unsigned __ballot_sync(unsigned mask, int flag) {
   return static_cast<unsigned>(culet::host_cuda::MeetWarp(
       mask, culet::host_cuda::Meeting::kBallot, static_cast<std::uint64_t>(flag != 0), 0));
 }
 inline int __any_sync(unsigned mask, int flag) { return __ballot_sync(mask, flag) != 0; }
 
+// Blocks run one after the other, threads one at a time.
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to += value;
+  return before;
+}
+inline void __threadfence() {}
+
+inline int __ffs(unsigned bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
+
+inline int2 make_int2(int x, int y) { return {x, y}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }

@@ -30,9 +30,17 @@ struct PreparedRope final : PreparedNode {
 };
 
 struct PreparedAttention final : PreparedNode {
-  int splits = 1;
+  AttentionPlan plan;
+  std::size_t state_bytes() const override { return plan.state_bytes; }
   std::string kernel() const override {
-    return splits == 1 ? "cuda/attention" : "cuda/attention/s" + std::to_string(splits);
+    const auto splits = [](const AttentionSplits& how) {
+      return how.most == 1 ? std::string() : "/s" + std::to_string(how.most);
+    };
+    if (!plan.tensor_cores) return "cuda/attention" + splits(plan.lanes);
+    std::string name = "cuda/attention";
+    if (plan.has_decode) name += "/decode" + splits(plan.decode);
+    if (plan.has_tiles) name += "/tiles" + splits(plan.tiles);
+    return name;
   }
 };
 
@@ -106,12 +114,8 @@ class CudaDispatch final : public KernelDispatch {
         return PreparedExperts::Create(memory_, graph, id);
       case TensorOp::kRope:
         return PrepareRope(node.params.rope);
-      case TensorOp::kAttention: {
-        auto made = std::make_unique<PreparedAttention>();
-        made->splits = AttentionSplits(node.params.attention, node.shape.rows,
-                                       MostKeys(graph, node), gemm_.device().units);
-        return std::unique_ptr<PreparedNode>(std::move(made));
-      }
+      case TensorOp::kAttention:
+        return PrepareAttentionOf(graph, node);
       default:
         return std::unique_ptr<PreparedNode>(std::make_unique<PreparedPlain>(node.op));
     }
@@ -126,8 +130,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kExperts:
         return static_cast<const PreparedExperts*>(prepared)->workspace_bytes();
       case TensorOp::kAttention:
-        return AttentionWorkspace(node.params.attention, node.shape.rows,
-                                  static_cast<const PreparedAttention*>(prepared)->splits);
+        return static_cast<const PreparedAttention*>(prepared)->plan.workspace_bytes;
       case TensorOp::kArgMax:
         return ArgMaxWorkspace(node.shape.rows, graph.node(node.inputs[0]).shape.cols);
       default:
@@ -249,8 +252,9 @@ class CudaDispatch final : public KernelDispatch {
       args.table = Indices(launch.input(kTable));
       args.table_cols = launch.input_node(kTable).shape.cols;
     }
-    args.splits = Prepared<PreparedAttention>().splits;
+    args.plan = Prepared<PreparedAttention>().plan;
     args.workspace = Out(launch.workspace);
+    args.counters = FromDevicePtr<unsigned>(launch.state);
     return Launched(Attention(args, stream()));
   }
 
@@ -343,6 +347,21 @@ class CudaDispatch final : public KernelDispatch {
     auto made = PreparedProduct::Create(gemm_, memory_, options_, ProductSpec::Of(graph, id));
     if (!made) return made.status();
     return std::unique_ptr<PreparedNode>(*std::move(made));
+  }
+
+  Result<std::unique_ptr<PreparedNode>> PrepareAttentionOf(const ComputeGraph& graph,
+                                                           const TensorNode& node) const {
+    AttentionShape shape;
+    shape.params = node.params.attention;
+    shape.kv_type = graph.node(node.inputs[1]).type;
+    shape.rows = node.shape.rows;
+    if (node.inputs.size() > 3) shape.sequences = graph.node(node.inputs[3]).shape.rows - 1;
+    shape.most_keys = MostKeys(graph, node);
+    auto made = std::make_unique<PreparedAttention>();
+    made->plan = PlanAttention(shape, !options_.round_product_inputs, gemm_.device().units);
+    CULET_RETURN_IF_ERROR(
+        CudaStatus(PrepareAttention(shape, made->plan), "preparing attention's shared memory"));
+    return std::unique_ptr<PreparedNode>(std::move(made));
   }
 
   Result<std::unique_ptr<PreparedNode>> PrepareRope(const RopeParams& params) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/cuda_ops/attention_plan.cuh"
+
 namespace culet::cuda_ops {
 namespace {
 
@@ -15,16 +17,16 @@ __global__ void __launch_bounds__(kThreads)
   const AttentionParams& p = args.params;
   const std::int64_t row = blockIdx.x / static_cast<unsigned>(p.heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.heads));
-  const AttentionPart first(args, row, head, 0);
+  const AttentionPart first(args, args.rows, row, head, args.plan.lanes.most, 0);
   float highest = kNoKey;
 #pragma unroll 8
-  for (int split = 0; split < args.splits; ++split) {
+  for (int split = 0; split < args.plan.lanes.most; ++split) {
     highest = fmaxf(highest, first.maxima[first.index + split]);
   }
   for (int dim = static_cast<int>(threadIdx.x); dim < p.head_dim; dim += kThreads) {
     float total = 0, value = 0;
 #pragma unroll 8
-    for (int split = 0; split < args.splits; ++split) {
+    for (int split = 0; split < args.plan.lanes.most; ++split) {
       const float weight = Rescale(first.maxima[first.index + split], highest);
       total = fmaf(first.sums[first.index + split], weight, total);
       value = fmaf(first.values[std::int64_t{split} * p.head_dim + dim], weight, value);
@@ -35,21 +37,67 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-int AttentionSplits(const AttentionParams& params, std::int64_t rows, std::int64_t most_keys,
-                    int multiprocessors) {
-  // Blocks that a multiprocessor holds at a time, and keys below which a block is all overhead.
-  constexpr std::int64_t kResident = 4, kLeastKeys = 32, kMost = 64;
-  const int group = params.heads / params.kv_heads;
-  const std::int64_t blocks = rows * params.kv_heads * CeilDiv(group, 8);
-  const std::int64_t wanted = kResident * multiprocessors / std::max<std::int64_t>(blocks, 1);
-  return static_cast<int>(
-      std::clamp<std::int64_t>(std::min(wanted, most_keys / kLeastKeys), 1, kMost));
+AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors) {
+  const AttentionParams& p = shape.params;
+  const std::int64_t group = p.heads / p.kv_heads;
+  AttentionPlan plan;
+  const bool halves = shape.kv_type == DataType::kBfloat16 || shape.kv_type == DataType::kFloat16;
+  plan.tensor_cores = !exact && halves && p.head_dim % 8 == 0;
+  // Of `units` of which a multiprocessor holds `resident` blocks.
+  const auto splits = [&](std::int64_t blocks, int resident, int waves, int least, int most) {
+    const std::int64_t wanted =
+        std::int64_t{waves} * resident * multiprocessors / std::max<std::int64_t>(blocks, 1);
+    return static_cast<int>(
+        std::clamp<std::int64_t>(std::min(wanted, shape.most_keys / least), 1, most));
+  };
+  std::int64_t parts = 0;  // of a query's keys, of all queries
+  if (!plan.tensor_cores) {
+    constexpr int kLeastKeys = 32, kMost = 64;
+    plan.lanes.most = splits(shape.rows * p.kv_heads * CeilDiv(group, 8), 4, 1, kLeastKeys, kMost);
+    if (plan.lanes.most > 1) parts = shape.rows * p.heads * plan.lanes.most;
+  } else {
+    constexpr int kMost = 64;
+    plan.has_tiles = shape.rows > shape.sequences;
+    plan.has_decode = shape.rows <= shape.sequences || shape.sequences > 1;
+    plan.units_are_sequences = plan.has_tiles && plan.has_decode;
+    if (plan.has_decode) {
+      // Blocks that a multiprocessor holds by their shared memory.
+      constexpr int kResident = 3, kWaves = 4;
+      const std::int64_t units = plan.units_are_sequences ? shape.sequences : shape.rows;
+      const std::int64_t blocks = units * DecodePieces(p);
+      plan.decode.least = 64;
+      plan.decode.fine = 1024;
+      plan.decode.even = splits(blocks, kResident, 1, plan.decode.least, kMost);
+      plan.decode.most = splits(blocks, kResident, kWaves, plan.decode.least, kMost);
+      if (plan.decode.most > 1) parts = units * p.heads * plan.decode.most;
+      plan.state_bytes = static_cast<std::size_t>(blocks) * sizeof(unsigned);
+    }
+    if (plan.has_tiles) {
+      // What a split saves has to pay for the sums of its 128 queries. Of one sequence the tiles
+      // are known; of several there may be as many as there are blocks.
+      constexpr int kResident = 2;
+      const std::int64_t blocks = TileBlocks(p, shape.rows, shape.sequences);
+      const std::int64_t tiles =
+          shape.sequences > 1 ? blocks
+                              : CeilDiv(shape.rows * group, TileQueries(p.head_dim)) * p.kv_heads;
+      plan.tiles.least = 256;
+      plan.tiles.even = plan.tiles.most = splits(tiles, kResident, 1, plan.tiles.least, kMost);
+      if (plan.tiles.most > 1) parts = std::max(parts, shape.rows * p.heads * plan.tiles.most);
+      plan.state_bytes =
+          std::max(plan.state_bytes, static_cast<std::size_t>(blocks) * sizeof(unsigned));
+    }
+  }
+  plan.workspace_bytes = static_cast<std::size_t>(parts * (2 + p.head_dim)) * sizeof(float);
+  return plan;
 }
 
-std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows, int splits) {
-  if (splits == 1) return 0;
-  const std::int64_t parts = rows * params.heads * splits;
-  return static_cast<std::size_t>(parts * (2 + params.head_dim)) * sizeof(float);
+cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& plan) {
+  const int dim = shape.params.head_dim;
+  const bool bf16 = shape.kv_type == DataType::kBfloat16;
+  cudaError_t error = cudaSuccess;
+  if (plan.has_decode) error = bf16 ? AllowDecodeOfBfloat16(dim) : AllowDecodeOfFloat16(dim);
+  if (error != cudaSuccess || !plan.has_tiles) return error;
+  return bf16 ? AllowTilesOfBfloat16(dim) : AllowTilesOfFloat16(dim);
 }
 
 cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
@@ -57,11 +105,24 @@ cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   AttentionArgs args = given;
   const auto address = [](const void* pointer) { return static_cast<const char*>(pointer); };
   args.wide = IsWide(args.params.head_dim, address(args.k), address(args.v));
+  if (args.params.block_size > 0) {
+    args.blocks = static_cast<int>(args.key_rows / args.params.block_size);
+  }
+  const bool values_wide = IsWide(args.params.head_dim, address(args.q), address(args.out));
+  if (args.plan.tensor_cores && args.wide && values_wide) {
+    const bool bf16 = args.kv_type == DataType::kBfloat16;
+    cudaError_t error = cudaSuccess;
+    if (args.plan.has_decode) {
+      error = bf16 ? DecodeOfBfloat16(args, stream) : DecodeOfFloat16(args, stream);
+    }
+    if (error != cudaSuccess || !args.plan.has_tiles) return error;
+    return bf16 ? TilesOfBfloat16(args, stream) : TilesOfFloat16(args, stream);
+  }
   cudaError_t error = cudaErrorInvalidValue;
   if (args.kv_type == DataType::kFloat32) error = AttentionOfFloat32(args, stream);
   if (args.kv_type == DataType::kBfloat16) error = AttentionOfBfloat16(args, stream);
   if (args.kv_type == DataType::kFloat16) error = AttentionOfFloat16(args, stream);
-  if (error != cudaSuccess || args.splits == 1) return error;
+  if (error != cudaSuccess || args.plan.lanes.most == 1) return error;
   return Launch(&MergeSplits, Blocks(args.rows * args.params.heads), kThreads, stream, args);
 }
 

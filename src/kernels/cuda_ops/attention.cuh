@@ -3,86 +3,14 @@
 // fill the machine, and prompts, row by row. FP32 lanes.
 #pragma once
 
+#include "kernels/cuda_ops/attention_keys.cuh"
+#include "kernels/cuda_ops/attention_splits.cuh"
 #include "kernels/cuda_ops/launch.cuh"
-#include "kernels/cuda_ops/ops.h"
-#include "kernels/cuda_ops/values.cuh"
 
 namespace culet::cuda_ops {
 
 inline constexpr int kAttentionWarps = 4;
 inline constexpr int kAttentionThreads = 32 * kAttentionWarps;
-inline constexpr float kNoKey = -std::numeric_limits<float>::infinity();
-
-/// Where a split leaves what it found: for (row, head, split) its maximum, its sum, then head_dim
-/// sums of values, all to be divided by nothing yet.
-struct AttentionPart {
-  std::int64_t index;  ///< of (row, head, split)
-  float* maxima;
-  float* sums;
-  float* values;
-  __device__ AttentionPart(const AttentionArgs& args, std::int64_t row, int head, int split)
-      : index((row * args.params.heads + head) * args.splits + split),
-        maxima(static_cast<float*>(args.workspace)),
-        sums(maxima + args.rows * args.params.heads * args.splits),
-        values(sums + args.rows * args.params.heads * args.splits + index * args.params.head_dim) {}
-};
-
-/// The keys of one query: those from `first` up to `last`, of a sequence. As AttentionRows, on the
-/// device.
-struct KeyRange {
-  std::int64_t sequence = -1;
-  std::int64_t first = 0, last = 0;
-
-  __device__ KeyRange(const AttentionArgs& args, std::int64_t row) {
-    const auto clamp = [](std::int64_t value, std::int64_t low, std::int64_t high) {
-      return value < low ? low : value > high ? high : value;
-    };
-    std::int64_t begin = 0, end = args.rows;
-    if (args.starts == nullptr) {
-      sequence = 0;
-    } else {
-      // The last sequence that begins at or before the row.
-      std::int64_t after = 0;
-      for (std::int64_t count = args.sequences + 1; count > 0;) {
-        const std::int64_t half = count / 2;
-        if (args.starts[after + half] <= row) {
-          after += half + 1;
-          count -= half + 1;
-        } else {
-          count = half;
-        }
-      }
-      sequence = after - 1;
-      if (sequence < 0 || sequence >= args.sequences) {
-        sequence = -1;
-        return;
-      }
-      begin = clamp(args.starts[sequence], 0, args.rows);
-      end = clamp(args.starts[sequence + 1], begin, args.rows);
-    }
-    std::int64_t position = row - begin, length = end - begin;
-    if (args.table != nullptr) {
-      position = args.positions[row];
-      length = clamp(args.lengths[sequence], 0, args.table_cols * args.params.block_size);
-    }
-    last = args.params.causal ? clamp(position + 1, 0, length) : length;
-    if (args.params.window > 0) first = clamp(position + 1 - args.params.window, 0, last);
-  }
-
-  /// The row of K and V that holds key `j`; -1: the block table puts it outside the cache.
-  __device__ int RowOf(const AttentionArgs& args, std::int64_t j) const {
-    if (args.table == nullptr) {
-      return static_cast<int>((args.starts == nullptr ? 0 : args.starts[sequence]) + j);
-    }
-    // Positions are below 2^31, so one division of 32 bits tells block and place.
-    const auto key = static_cast<unsigned>(j);
-    const auto size = static_cast<unsigned>(args.params.block_size);
-    const unsigned column = key / size;
-    const int block = args.table[sequence * args.table_cols + column];
-    if (block < 0 || block >= args.key_rows / args.params.block_size) return -1;
-    return block * args.params.block_size + static_cast<int>(key - column * size);
-  }
-};
 
 /// Eight elements of a key or value row from dimension `at` on; 0 beyond the head.
 template <class T>
@@ -97,31 +25,6 @@ __device__ __forceinline__ void LoadPart(const AttentionArgs& args, const void* 
   for (int i = 0; i < 8; ++i) {
     if (at + i < args.params.head_dim) to[i] = ToFloat(from[i]);
   }
-}
-
-template <class T>
-__device__ __forceinline__ float Element(const void* data, std::int64_t index) {
-  return ToFloat(static_cast<const T*>(data)[index]);
-}
-
-__device__ __forceinline__ float LoadValue(const void* data, DataType type, std::int64_t index) {
-  return type == DataType::kFloat32 ? Element<float>(data, index)
-                                    : Element<__nv_bfloat16>(data, index);
-}
-
-__device__ __forceinline__ void StoreValue(float value, void* data, DataType type,
-                                           std::int64_t index) {
-  if (type == DataType::kFloat32) {
-    static_cast<float*>(data)[index] = value;
-  } else {
-    Round(value, static_cast<__nv_bfloat16*>(data) + index);
-  }
-}
-
-/// What a maximum `from` counts once the maximum is `to`; 1 where nothing changed, so that two
-/// absent ones do not make a NaN.
-__device__ __forceinline__ float Rescale(float from, float to) {
-  return from == to ? 1.0f : exp2f(from - to);
 }
 
 /// Sums `partial[i]` of all kLanes lanes for each of kKeys keys, a key a lane: that of the return
@@ -176,7 +79,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   constexpr std::int64_t kRound = kAttentionWarps * kStep;
   const std::int64_t count = range.last - range.first;
   const std::int64_t share =
-      ((count + args.splits - 1) / args.splits + kRound - 1) / kRound * kRound;
+      ((count + args.plan.lanes.most - 1) / args.plan.lanes.most + kRound - 1) / kRound * kRound;
   const std::int64_t begin = range.first + split * share;
   const std::int64_t end = begin + share < range.last ? begin + share : range.last;
 
@@ -285,13 +188,13 @@ __global__ void __launch_bounds__(kAttentionThreads)
       total = fmaf(sums[h][slot], weight, total);
       value = fmaf(outs[h][slot][dim], weight, value);
     }
-    if (args.splits == 1) {
+    if (args.plan.lanes.most == 1) {
       // No key: 0 / 0, the mean of no values.
       StoreValue(value / total, args.out, args.out_type,
                  (row * p.heads + first_head + h) * p.head_dim + dim);
       continue;
     }
-    const AttentionPart part(args, row, first_head + h, split);
+    const AttentionPart part(args, args.rows, row, first_head + h, args.plan.lanes.most, split);
     part.values[dim] = value;
     if (dim == 0) {
       part.maxima[part.index] = highest;
@@ -306,7 +209,8 @@ cudaError_t LaunchAttention(const AttentionArgs& args, LaunchStream stream) {
   const AttentionParams& p = args.params;
   const auto launch = [&](auto kernel, int heads) {
     const std::int64_t pieces = p.kv_heads * CeilDiv(p.heads / p.kv_heads, heads);
-    return Launch(kernel, Blocks(args.rows * pieces, args.splits), kAttentionThreads, stream, args);
+    return Launch(kernel, Blocks(args.rows * pieces, args.plan.lanes.most), kAttentionThreads,
+                  stream, args);
   };
   const auto by_heads = [&]<int kLanes>(std::integral_constant<int, kLanes>) {
     const int group = p.heads / p.kv_heads;

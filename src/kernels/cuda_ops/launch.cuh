@@ -16,13 +16,15 @@
 namespace culet::cuda_ops {
 
 /// Returns the launch's own error. Requires: every dimension of the grid at least 1; with
-/// `stream.overlap` a kernel that begins with WaitForPrevious.
+/// `stream.overlap` a kernel that begins with WaitForPrevious. `shared`: bytes of dynamic shared
+/// memory, more than 48 KB where the kernel is allowed to.
 template <class... Parameters, class... Arguments>
-cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, int threads, LaunchStream stream,
-                   Arguments&&... arguments) {
+cudaError_t LaunchShared(void (*kernel)(Parameters...), dim3 grid, int threads, int shared,
+                         LaunchStream stream, Arguments&&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared);
   config.stream = stream.stream;
   cudaLaunchAttribute early{};
   if (stream.overlap) {
@@ -32,6 +34,13 @@ cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, int threads, Launch
     config.numAttrs = 1;
   }
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+/// The same without dynamic shared memory.
+template <class... Parameters, class... Arguments>
+cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, int threads, LaunchStream stream,
+                   Arguments&&... arguments) {
+  return LaunchShared(kernel, grid, threads, 0, stream, std::forward<Arguments>(arguments)...);
 }
 
 /// function(T{}) for the type of a value: float32 or bfloat16.

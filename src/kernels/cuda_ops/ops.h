@@ -136,9 +136,27 @@ cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream);
 
 // -- Attention (attention.cu) ---------------------------------------------------------------------
 
+/// How the keys of a query are split among blocks: evenly into `even` splits of at least `least`
+/// keys; where that leaves more than `fine` keys a split, into up to `most` of at least `fine`.
+/// 1 <= even <= most.
+struct AttentionSplits {
+  int most = 1, even = 1, least = 64, fine = 1 << 30;
+};
+
+/// What is launched for an attention node, from its shapes alone: lengths are the device's.
+struct AttentionPlan {
+  /// Queries, weights and products are of the cache's type, on tensor cores.
+  bool tensor_cores = false;
+  /// The decoding kernel takes the rows that are alone in their sequence, tiles the others.
+  bool units_are_sequences = false;
+  bool has_decode = false, has_tiles = false;
+  AttentionSplits lanes, decode, tiles;
+  std::size_t workspace_bytes = 0;
+  std::size_t state_bytes = 0;  ///< of counters: zero before the first launch
+};
+
 /// As the graph's Attention; null pointers: inputs that the node does not have. q, out: float32 or
-/// bfloat16; K and V: float16, too. Heads of at most kMostHeadDim elements. Two launches where the
-/// keys are split.
+/// bfloat16; K and V: float16, too. Heads of at most kMostHeadDim elements. Up to two launches.
 struct AttentionArgs {
   AttentionParams params;
   const void* q = nullptr;
@@ -149,6 +167,7 @@ struct AttentionArgs {
   DataType kv_type = DataType::kNull;
   DataType out_type = DataType::kNull;
   bool wide = false;                        ///< set by Attention: rows of K and V in whole vectors
+  int blocks = 0;                           ///< set by Attention: of the cache
   const std::int32_t* starts = nullptr;     ///< (sequences + 1)
   const std::int32_t* positions = nullptr;  ///< (rows)
   const std::int32_t* lengths = nullptr;    ///< (sequences)
@@ -157,14 +176,23 @@ struct AttentionArgs {
   std::int64_t sequences = 0;
   std::int64_t table_cols = 0;
   std::int64_t key_rows = 0;  ///< of K and V
-  int splits = 1;             ///< of the keys of a row; AttentionSplits says how many
-  void* workspace = nullptr;  ///< AttentionWorkspace bytes, aligned to 16
+  AttentionPlan plan;
+  void* workspace = nullptr;     ///< plan.workspace_bytes, aligned to 16
+  unsigned* counters = nullptr;  ///< plan.state_bytes; launches leave zeros
 };
 inline constexpr int kMostHeadDim = 256;
 cudaError_t Attention(const AttentionArgs& args, LaunchStream stream);
-/// How many splits fill the device when a row sees up to `most_keys` keys.
-int AttentionSplits(const AttentionParams& params, std::int64_t rows, std::int64_t most_keys,
-                    int multiprocessors);
-std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows, int splits);
+
+struct AttentionShape {
+  AttentionParams params;
+  DataType kv_type = DataType::kNull;
+  std::int64_t rows = 0;
+  std::int64_t sequences = 1;
+  std::int64_t most_keys = 0;  ///< that a row can see
+};
+/// `exact`: FP32 throughout, as for caches of float32.
+AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors);
+/// Allows the plan's kernels the shared memory that they need; once for a device.
+cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& plan);
 
 }  // namespace culet::cuda_ops

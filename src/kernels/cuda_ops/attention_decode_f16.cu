@@ -1,0 +1,12 @@
+// Attention of single rows over keys and values of float16 on tensor cores.
+#include "kernels/cuda_ops/attention_decode.cuh"
+
+namespace culet::cuda_ops {
+
+cudaError_t DecodeOfFloat16(const AttentionArgs& args, LaunchStream stream) {
+  return LaunchDecode<__half>(args, stream);
+}
+
+cudaError_t AllowDecodeOfFloat16(int head_dim) { return AllowDecode<__half>(head_dim); }
+
+}  // namespace culet::cuda_ops

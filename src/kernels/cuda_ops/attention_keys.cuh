@@ -1,0 +1,102 @@
+// Which keys a query of an attention sees, where they lie, and values in and out: what all kernels
+// of attention share.
+#pragma once
+
+#include "kernels/cuda_ops/ops.h"
+#include "kernels/cuda_ops/values.cuh"
+
+namespace culet::cuda_ops {
+
+/// The maximum of no scores.
+inline constexpr float kNoKey = -std::numeric_limits<float>::infinity();
+
+/// The keys of one query: those from `first` up to `last`, of a sequence. As AttentionRows, on the
+/// device.
+struct KeyRange {
+  std::int64_t sequence = -1;
+  std::int64_t first = 0, last = 0;
+
+  KeyRange() = default;
+  /// `likely`: a sequence that may be the row's; looked at first.
+  __device__ KeyRange(const AttentionArgs& args, std::int64_t row, std::int64_t likely = -1) {
+    const auto clamp = [](std::int64_t value, std::int64_t low, std::int64_t high) {
+      return value < low ? low : value > high ? high : value;
+    };
+    std::int64_t begin = 0, end = args.rows;
+    if (args.starts == nullptr) {
+      sequence = 0;
+    } else if (likely >= 0 && likely < args.sequences && args.starts[likely] <= row &&
+               row < args.starts[likely + 1]) {
+      sequence = likely;
+    } else {
+      // The last sequence that begins at or before the row.
+      std::int64_t after = 0;
+      for (std::int64_t count = args.sequences + 1; count > 0;) {
+        const std::int64_t half = count / 2;
+        if (args.starts[after + half] <= row) {
+          after += half + 1;
+          count -= half + 1;
+        } else {
+          count = half;
+        }
+      }
+      sequence = after - 1;
+      if (sequence < 0 || sequence >= args.sequences) {
+        sequence = -1;
+        return;
+      }
+    }
+    if (args.starts != nullptr) {
+      begin = clamp(args.starts[sequence], 0, args.rows);
+      end = clamp(args.starts[sequence + 1], begin, args.rows);
+    }
+    std::int64_t position = row - begin, length = end - begin;
+    if (args.table != nullptr) {
+      position = args.positions[row];
+      length = clamp(args.lengths[sequence], 0, args.table_cols * args.params.block_size);
+    }
+    last = args.params.causal ? clamp(position + 1, 0, length) : length;
+    if (args.params.window > 0) first = clamp(position + 1 - args.params.window, 0, last);
+  }
+
+  /// The row of K and V that holds key `j`; -1: the block table puts it outside the cache.
+  __device__ int RowOf(const AttentionArgs& args, std::int64_t j) const {
+    if (args.table == nullptr) {
+      return static_cast<int>((args.starts == nullptr ? 0 : args.starts[sequence]) + j);
+    }
+    // Positions are below 2^31, so one division of 32 bits tells block and place.
+    const auto key = static_cast<unsigned>(j);
+    const auto size = static_cast<unsigned>(args.params.block_size);
+    const unsigned column = key / size;
+    const int block = args.table[sequence * args.table_cols + column];
+    if (block < 0 || block >= args.blocks) return -1;
+    return block * args.params.block_size + static_cast<int>(key - column * size);
+  }
+};
+
+template <class T>
+__device__ __forceinline__ float Element(const void* data, std::int64_t index) {
+  return ToFloat(static_cast<const T*>(data)[index]);
+}
+
+__device__ __forceinline__ float LoadValue(const void* data, DataType type, std::int64_t index) {
+  return type == DataType::kFloat32 ? Element<float>(data, index)
+                                    : Element<__nv_bfloat16>(data, index);
+}
+
+__device__ __forceinline__ void StoreValue(float value, void* data, DataType type,
+                                           std::int64_t index) {
+  if (type == DataType::kFloat32) {
+    static_cast<float*>(data)[index] = value;
+  } else {
+    Round(value, static_cast<__nv_bfloat16*>(data) + index);
+  }
+}
+
+/// What a maximum `from` counts once the maximum is `to`; 1 where nothing changed, so that two
+/// absent ones do not make a NaN.
+__device__ __forceinline__ float Rescale(float from, float to) {
+  return from == to ? 1.0f : exp2f(from - to);
+}
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,54 @@
+// The blocks of the kernels of attention on tensor cores, and the kernels by type.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda_ops/launch.cuh"
+#include "kernels/cuda_ops/ops.h"
+
+namespace culet::cuda_ops {
+
+/// kernel(std::integral_constant<int, kDim>{}) for the least kDim with room for a head.
+template <class Function>
+cudaError_t WithHeadDim(int head_dim, Function&& function) {
+  if (head_dim <= 64) return function(std::integral_constant<int, 64>{});
+  if (head_dim <= 96) return function(std::integral_constant<int, 96>{});
+  if (head_dim <= 128) return function(std::integral_constant<int, 128>{});
+  return function(std::integral_constant<int, 256>{});
+}
+
+/// Queries of a tile, of heads of `dim` elements.
+constexpr int TileQueries(int dim) { return dim <= 128 ? 128 : 64; }
+
+/// Blocks of a row of queries in decoding: 16 heads of a group each.
+inline std::int64_t DecodePieces(const AttentionParams& p) {
+  return p.kv_heads * CeilDiv(p.heads / p.kv_heads, 16);
+}
+
+/// Blocks for the tiles of all queries, however sequences share the rows: each begins a tile, as do
+/// the rows before and behind all of them.
+inline std::int64_t TileBlocks(const AttentionParams& p, std::int64_t rows,
+                               std::int64_t sequences) {
+  const std::int64_t queries = rows * (p.heads / p.kv_heads);
+  return (queries / TileQueries(p.head_dim) +
+          std::min(rows, std::max<std::int64_t>(sequences, 1) + 2)) *
+         p.kv_heads;
+}
+
+template <class Kernel>
+cudaError_t AllowShared(Kernel kernel, int bytes) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
+cudaError_t DecodeOfBfloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t DecodeOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t TilesOfBfloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t TilesOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t AllowDecodeOfBfloat16(int head_dim);
+cudaError_t AllowDecodeOfFloat16(int head_dim);
+cudaError_t AllowTilesOfBfloat16(int head_dim);
+cudaError_t AllowTilesOfFloat16(int head_dim);
+
+}  // namespace culet::cuda_ops

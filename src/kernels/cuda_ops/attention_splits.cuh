@@ -1,0 +1,90 @@
+// Keys of a query that several blocks share: how they are shared, where each block leaves what it
+// found, and the last one's sum of it, always in the same order.
+#pragma once
+
+#include "kernels/cuda_ops/attention_keys.cuh"
+
+namespace culet::cuda_ops {
+
+/// The keys of split blockIdx.y, of those from `first` up to `last`. The number of splits that have
+/// keys comes from the number of keys alone.
+struct SplitKeys {
+  int begin, end;
+  int splits;  ///< that have keys; blocks of the others have nothing to do, but for the first
+
+  __device__ SplitKeys(const AttentionSplits& how, int first, int last) {
+    const auto share = [&](int splits, int least) {
+      const int keys = (last - first + splits - 1) / splits;
+      return ((keys > least ? keys : least) + kStep - 1) / kStep * kStep;
+    };
+    int keys = share(how.even, how.least);
+    if (keys > how.fine) keys = share(how.most, how.fine);
+    splits = last > first ? (last - first + keys - 1) / keys : 1;
+    const int split = static_cast<int>(blockIdx.y);
+    begin = split < splits ? first + split * keys : last;
+    end = last - begin > keys ? begin + keys : last;
+  }
+  __device__ bool idle() const { return static_cast<int>(blockIdx.y) >= splits; }
+
+ private:
+  static constexpr int kStep = 64;
+};
+
+/// What a split found of one query and head, in the launch's workspace: its maximum, its sum, and
+/// head_dim sums of values, all to be divided by nothing yet.
+struct AttentionPart {
+  std::int64_t index;
+  float* values;
+  float* maxima;
+  float* sums;
+
+  /// Requires: 0 <= unit < units, splits as the workspace has room for.
+  __device__ AttentionPart(const AttentionArgs& args, std::int64_t units, std::int64_t unit,
+                           int head, int splits, int split)
+      : index((unit * args.params.heads + head) * splits + split),
+        values(static_cast<float*>(args.workspace) + index * args.params.head_dim),
+        maxima(static_cast<float*>(args.workspace) +
+               units * args.params.heads * splits * args.params.head_dim),
+        sums(maxima + units * args.params.heads * splits) {}
+};
+
+/// Four dimensions of a query's output from its parts, `count` of them, in their order.
+__device__ __forceinline__ void MergeParts(const AttentionArgs& args, const AttentionPart& first,
+                                           int count, int dim, std::int64_t element) {
+  float highest = kNoKey;
+#pragma unroll 8
+  for (int split = 0; split < count; ++split) {
+    highest = fmaxf(highest, first.maxima[first.index + split]);
+  }
+  float total = 0, value[4] = {};
+#pragma unroll 4
+  for (int split = 0; split < count; ++split) {
+    const float weight = Rescale(first.maxima[first.index + split], highest);
+    total = fmaf(first.sums[first.index + split], weight, total);
+    float part[4];
+    Load(first.values + std::int64_t{split} * args.params.head_dim + dim, part);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) value[i] = fmaf(part[i], weight, value[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    StoreValue(value[i] / total, args.out, args.out_type, element + dim + i);
+  }
+}
+
+/// Whether this block is the last of `splits` to come here with its parts written; then all of them
+/// can be read. The counter goes back to zero. All threads of the block call it.
+__device__ __forceinline__ bool IsLastSplit(unsigned* counter, int splits) {
+  __threadfence();
+  __syncthreads();
+  bool last = false;
+  if (threadIdx.x == 0) {
+    last = atomicAdd(counter, 1u) + 1 == static_cast<unsigned>(splits);
+    if (last) *counter = 0;
+  }
+  last = __syncthreads_or(last) != 0;
+  if (last) __threadfence();
+  return last;
+}
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,403 @@
+// Attention of prompts on tensor cores, after FlashAttention-2 (Dao, 2023): a block takes a tile of
+// queries of one sequence and key-value head, rows and the heads of their group together, and goes
+// through the keys that they see. Keys and values come through the block table into shared memory
+// while the block computes. Which tile is a block's is found on the device.
+#pragma once
+
+#include "kernels/cuda_ops/attention_mma.cuh"
+#include "kernels/cuda_ops/attention_plan.cuh"
+#include "kernels/cuda_ops/attention_splits.cuh"
+
+namespace culet::cuda_ops {
+
+inline constexpr int kTileThreads = 128;
+
+/// A block's queries: `count` from `first` on, of those of a sequence's rows, which begin with row
+/// `row`. Query i is head i % group of row i / group.
+struct Tile {
+  std::int64_t sequence = -1;  ///< -1: the rows belong to none
+  int row = 0, first = 0, count = 0;
+
+  /// The tile `index` of all that there are: of the rows before the sequences, of each sequence,
+  /// of the rows behind them. None: no queries. All lanes of a warp call it.
+  __device__ Tile(const AttentionArgs& args, int index, int group, int queries) {
+    const int rows = static_cast<int>(args.rows);
+    const int sequences = args.starts == nullptr ? 1 : static_cast<int>(args.sequences);
+    const auto bound = [&](int i) {
+      if (args.starts == nullptr) return i < 2 ? 0 : rows;
+      if (i == 0 || i > sequences + 1) return i == 0 ? 0 : rows;
+      const int start = args.starts[i - 1];
+      return start < 0 ? 0 : start > rows ? rows : start;
+    };
+    for (int base = 0; base < sequences + 2; base += 32) {
+      const int lane = static_cast<int>(threadIdx.x) % 32, i = base + lane;
+      int begin = 0, found = 0;
+      if (i < sequences + 2) {
+        begin = bound(i);
+        found = max(bound(i + 1) - begin, 0);
+        const bool in_sequence = i > 0 && i <= sequences;
+        if (args.plan.units_are_sequences && in_sequence && found == 1) found = 0;
+        found *= group;
+      }
+      const int tiles = (found + queries - 1) / queries;
+      int up_to = tiles;
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const int before = __shfl_up_sync(kAllLanes, up_to, offset);
+        if (lane >= offset) up_to += before;
+      }
+      const unsigned beyond = __ballot_sync(kAllLanes, up_to > index);
+      if (beyond == 0) {
+        index -= __shfl_sync(kAllLanes, up_to, 31);
+        continue;
+      }
+      const int mine = __ffs(static_cast<int>(beyond)) - 1;
+      row = __shfl_sync(kAllLanes, begin, mine);
+      found = __shfl_sync(kAllLanes, found, mine);
+      // The last queries see the most keys: they come first.
+      first = (__shfl_sync(kAllLanes, up_to, mine) - 1 - index) * queries;
+      count = min(found - first, queries);
+      sequence = base + mine - 1 < sequences ? base + mine - 1 : -1;
+      return;
+    }
+  }
+};
+
+template <int kDim>
+struct TileKernel {
+  static constexpr int kQueries = TileQueries(kDim);
+  static constexpr int kBlocks = kQueries / 64;  // of 16 queries, a warp
+  static constexpr int kKeys = kDim <= 128 ? 64 : 32;
+  static constexpr int kRow = kSharedRow<kDim>, kChunks = kDim / 8;
+  // Shared memory: queries, keys, values; the rows of two tiles' keys; the keys that each query
+  // sees; what the warps say of all of them.
+  static constexpr int kKeysAt = kQueries * kRow, kValuesAt = kKeysAt + kKeys * kRow;
+  static constexpr int kRowsAt = kValuesAt + kKeys * kRow;
+  static constexpr int kSeenAt = kRowsAt + 2 * kKeys * static_cast<int>(sizeof(int));
+  static constexpr int kBoundsAt = kSeenAt + kQueries * static_cast<int>(sizeof(int2));
+  static constexpr int kTileAt = kBoundsAt + 4 * static_cast<int>(sizeof(int4));
+  static constexpr int kSplitsAt = kTileAt + static_cast<int>(sizeof(Tile));
+  static constexpr int kAllSeeAt = kSplitsAt + static_cast<int>(sizeof(int2));
+  static constexpr int kShared = kAllSeeAt + static_cast<int>(sizeof(int2));
+};
+
+/// 64 keys, or 64 values, on their way to shared memory. Those of a block that the table puts
+/// outside the cache are NaN where they are keys, so that the queries that see them become NaN.
+template <int kDim, bool kAreKeys>
+__device__ __forceinline__ void LoadTile(const AttentionArgs& args, int kv_head, const int* rows,
+                                         std::uint32_t to, char* to_memory) {
+  using Kernel = TileKernel<kDim>;
+  const AttentionParams& p = args.params;
+  const char* const from =
+      static_cast<const char*>(kAreKeys ? args.k : args.v) + std::int64_t{kv_head} * p.head_dim * 2;
+  const std::int64_t stride = std::int64_t{p.kv_heads} * p.head_dim * 2;
+#pragma unroll 2
+  for (int i = 0; i < Kernel::kKeys * Kernel::kChunks / kTileThreads; ++i) {
+    const int piece = static_cast<int>(threadIdx.x) + kTileThreads * i;
+    const int key = piece / Kernel::kChunks, chunk = piece % Kernel::kChunks;
+    const int row = rows[key], at = key * Kernel::kRow + chunk * 16;
+    const bool there = row >= 0 && chunk * 8 < p.head_dim;
+    if (kAreKeys && row == -1) {
+      *reinterpret_cast<uint4*>(to_memory + at) = make_uint4(~0u, ~0u, ~0u, ~0u);
+      continue;
+    }
+    CopyAsync16(to + static_cast<std::uint32_t>(at),
+                there ? from + row * stride + chunk * 16 : from, there ? 16 : 0);
+  }
+}
+
+/// Which of a pair of T is infinite or NaN: all ones in its exponent. Bit 0 and bit 1.
+template <class T>
+__device__ __forceinline__ int NonFinite(std::uint32_t pair) {
+  constexpr std::uint32_t kExponent = std::is_same_v<T, __nv_bfloat16> ? 0x7F80u : 0x7C00u;
+  return ((~pair & kExponent) == 0 ? 1 : 0) | ((~pair & kExponent << 16) == 0 ? 2 : 0);
+}
+
+/// Where a thread's piece `i` of a tile of keys or values lies.
+template <int kDim>
+__device__ __forceinline__ int PieceAt(int i) {
+  using Kernel = TileKernel<kDim>;
+  const int piece = static_cast<int>(threadIdx.x) + kTileThreads * i;
+  return piece / Kernel::kChunks * Kernel::kRow + piece % Kernel::kChunks * 16;
+}
+
+/// Whether this thread's pieces of the values hold an infinity or a NaN.
+template <class T, int kDim>
+__device__ __forceinline__ bool HasNonFinite(const char* values) {
+  using Kernel = TileKernel<kDim>;
+  int found = 0;
+#pragma unroll 1
+  for (int i = 0; i < Kernel::kKeys * Kernel::kChunks / kTileThreads; ++i) {
+    const uint4 piece = *reinterpret_cast<const uint4*>(values + PieceAt<kDim>(i));
+    found |= NonFinite<T>(piece.x) | NonFinite<T>(piece.y) | NonFinite<T>(piece.z) |
+             NonFinite<T>(piece.w);
+  }
+  return found != 0;
+}
+
+/// Zeros for infinities and NaN in this thread's pieces.
+template <class T, int kDim>
+__device__ __forceinline__ void ClearNonFinite(char* values) {
+  using Kernel = TileKernel<kDim>;
+#pragma unroll 1
+  for (int i = 0; i < Kernel::kKeys * Kernel::kChunks / kTileThreads; ++i) {
+    auto* const pairs = reinterpret_cast<std::uint32_t*>(values + PieceAt<kDim>(i));
+#pragma unroll 1
+    for (int word = 0; word < 4; ++word) {
+      const int found = NonFinite<T>(pairs[word]);
+      if ((found & 1) != 0) pairs[word] &= 0xFFFF0000u;
+      if ((found & 2) != 0) pairs[word] &= 0x0000FFFFu;
+    }
+  }
+}
+
+/// Requires: K and V of T in whole vectors.
+template <class T, int kDim>
+__global__ void __launch_bounds__(kTileThreads, 2)
+    AttentionTiles(const __grid_constant__ AttentionArgs args) {
+  WaitForPrevious();
+  using Kernel = TileKernel<kDim>;
+  using Warp = WarpAttention<T, kDim, Kernel::kBlocks, Kernel::kKeys>;
+  constexpr int kBlocks = Kernel::kBlocks, kKeys = Kernel::kKeys, kRow = Kernel::kRow;
+  const AttentionParams& p = args.params;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int group = p.heads / p.kv_heads;
+  const int kv_head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.kv_heads));
+  char* const memory = DynamicShared();
+  const std::uint32_t shared = SharedAddress(memory);
+  int* const key_rows = reinterpret_cast<int*>(memory + Kernel::kRowsAt);
+  int2* const seen = reinterpret_cast<int2*>(memory + Kernel::kSeenAt);
+  int4* const bounds = reinterpret_cast<int4*>(memory + Kernel::kBoundsAt);
+
+  // What is needed again at the end waits in shared memory: the loop has no registers for it.
+  Tile& tile = *reinterpret_cast<Tile*>(memory + Kernel::kTileAt);
+  int& splits = *reinterpret_cast<int*>(memory + Kernel::kSplitsAt);
+  int2& all_see = *reinterpret_cast<int2*>(memory + Kernel::kAllSeeAt);
+  // Of query `i` of the tile: its row, and its head.
+  const auto row_of = [&](int i) {
+    return static_cast<std::int64_t>(tile.row) + (tile.first + i) / group;
+  };
+  const auto head_of = [&](int i) { return kv_head * group + (tile.first + i) % group; };
+  std::int64_t sequence = 0;
+  int count = 0;
+  {
+    const Tile found(args, static_cast<int>(blockIdx.x / static_cast<unsigned>(p.kv_heads)), group,
+                     Kernel::kQueries);
+    if (found.count == 0) return;
+    if (thread == 0) tile = found;
+    sequence = found.sequence;
+    count = found.count;
+  }
+  __syncthreads();
+
+  // The keys that each query sees; those that any and those that all see.
+  constexpr int kMost = 0x7FFFFFFF;
+  int first = kMost, last = 0, all_first = 0, all_last = kMost;
+  if (thread < Kernel::kQueries) {
+    int2 range = make_int2(0, 0);
+    if (thread < count) {
+      const KeyRange keys(args, row_of(thread), sequence);
+      range = make_int2(static_cast<int>(keys.first), static_cast<int>(keys.last));
+      if (range.x < range.y) first = range.x;
+      last = all_last = range.y;
+      all_first = range.x;
+    }
+    seen[thread] = range;
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    first = min(first, __shfl_xor_sync(kAllLanes, first, offset));
+    last = max(last, __shfl_xor_sync(kAllLanes, last, offset));
+    all_first = max(all_first, __shfl_xor_sync(kAllLanes, all_first, offset));
+    all_last = min(all_last, __shfl_xor_sync(kAllLanes, all_last, offset));
+  }
+  if (lane == 0) bounds[warp] = make_int4(first, last, all_first, all_last);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kTileThreads / 32; ++i) {
+    const int4 of = bounds[i];
+    first = min(first, of.x), last = max(last, of.y);
+    all_first = max(all_first, of.z), all_last = min(all_last, of.w);
+  }
+  KeyRange range;
+  range.sequence = sequence;
+  const SplitKeys keys(args.plan.tiles, min(first, last), last);
+  if (keys.idle()) return;
+  if (thread < Kernel::kQueries) seen[thread].y = min(seen[thread].y, keys.end);
+  if (thread == 0) {
+    splits = keys.splits;
+    all_see = make_int2(all_first, min(all_last, keys.end));
+  }
+
+#pragma unroll 4
+  for (int i = thread; i < Kernel::kQueries * Kernel::kChunks; i += kTileThreads) {
+    const int query = i / Kernel::kChunks, chunk = i % Kernel::kChunks;
+    const std::int64_t element = (row_of(query) * p.heads + head_of(query)) * p.head_dim;
+    *reinterpret_cast<uint4*>(memory + query * kRow + chunk * 16) =
+        query < count ? LoadQuery<T>(args, element, chunk * 8) : make_uint4(0, 0, 0, 0);
+  }
+  const int tiles = (keys.end - keys.begin + kKeys - 1) / kKeys;
+  // Where the keys of tile `j` lie; nobody reads those beyond the split.
+  const auto row_of_key = [&](int j) {
+    const int key = keys.begin + j * kKeys + thread;
+    return key < keys.end ? range.RowOf(args, key) : -2;
+  };
+  const auto rows_of_tile = [&](int j) { return key_rows + j % 2 * kKeys; };
+  if (thread < kKeys && tiles > 0) rows_of_tile(tiles - 1)[thread] = row_of_key(tiles - 1);
+  if (thread < kKeys && tiles > 1) rows_of_tile(tiles - 2)[thread] = row_of_key(tiles - 2);
+  __syncthreads();
+  const auto load_keys = [&](int j) {
+    LoadTile<kDim, true>(args, kv_head, rows_of_tile(j), shared + Kernel::kKeysAt,
+                         memory + Kernel::kKeysAt);
+  };
+  if (tiles > 0) load_keys(tiles - 1);
+  CommitCopies();
+
+  const float scale = p.scale * kLog2E;
+  const auto query_at = [&](int block) { return warp * 16 * kBlocks + block * 16; };
+  const bool busy = query_at(0) < count;
+  const std::uint32_t q_at =
+      shared + static_cast<std::uint32_t>((query_at(0) + lane % 16) * kRow + lane / 16 * 16);
+  const auto queries = [&](int block, int step, std::uint32_t(&a)[4]) {
+    LoadMatrices(q_at + static_cast<std::uint32_t>(block * 16 * kRow + step * 32), a);
+  };
+  Warp sums;
+#pragma unroll 1
+  for (int j = tiles - 1; j >= 0; --j) {
+    const int base = keys.begin + j * kKeys;
+    AwaitCopies<0>();
+    __syncthreads();  // the keys are there, the values of the tile before have been used
+    LoadTile<kDim, false>(args, kv_head, rows_of_tile(j), shared + Kernel::kValuesAt,
+                          memory + Kernel::kValuesAt);
+    CommitCopies();
+    typename Warp::Scores scores;
+    if (busy) Warp::Multiply(queries, shared + Kernel::kKeysAt, scores);
+    __syncthreads();  // the keys have been used
+    if (j > 0) load_keys(j - 1);
+    CommitCopies();
+    // Some queries may not see some keys of this tile.
+    const int2 clear = all_see;
+    const bool masked = base < clear.x || base + kKeys > clear.y;
+    if (busy) {
+      if (masked) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int2 see = seen[query_at(block) + lane / 4 + 8 * half];
+            const int low = see.x - base - lane % 4 * 2;
+            const int high = see.y - base - lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+              for (int i = 0; i < 2; ++i) {
+                const int at = 8 * n + i;
+                if (at < low || at >= high) scores[block][n][2 * half + i] = kNoKey;
+              }
+            }
+          }
+        }
+      }
+      sums.Softmax(scores, scale);
+    }
+    AwaitCopies<1>();
+    __syncthreads();  // the values are there
+    // A weight of zero does not undo an infinity or a NaN of a key that a query may not see: they
+    // go to those that see them, and zeros stay in their places.
+    char* const values = memory + Kernel::kValuesAt;
+    if (masked && __syncthreads_or(HasNonFinite<T, kDim>(values)) != 0) {
+#pragma unroll 1
+      for (int key = 0; busy && key < kKeys; ++key) {
+#pragma unroll
+        for (int n = 0; n < kDim / 8; ++n) {
+          const auto pair = *reinterpret_cast<const std::uint32_t*>(values + key * kRow +
+                                                                    (8 * n + lane % 4 * 2) * 2);
+          const int found = NonFinite<T>(pair);
+          if (found == 0) continue;
+          const T* const both = reinterpret_cast<const T*>(&pair);
+#pragma unroll
+          for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              const int2 see = seen[query_at(block) + lane / 4 + 8 * half];
+              if (base + key < see.x || base + key >= see.y) continue;
+              if ((found & 1) != 0) sums.out[block][n][2 * half] += ToFloat(both[0]);
+              if ((found & 2) != 0) sums.out[block][n][2 * half + 1] += ToFloat(both[1]);
+            }
+          }
+        }
+      }
+      __syncthreads();
+      ClearNonFinite<T, kDim>(values);
+      __syncthreads();
+    }
+    const int next = thread < kKeys && j > 1 ? range.RowOf(args, base - 2 * kKeys + thread) : 0;
+    if (busy) sums.Accumulate(scores, shared + Kernel::kValuesAt);
+    if (thread < kKeys && j > 1) rows_of_tile(j)[thread] = next;
+  }
+  sums.Finish(scale);
+
+  if (busy) {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int i = query_at(block) + lane / 4 + 8 * half;
+        if (i >= tile.count) continue;
+        const std::int64_t element = (row_of(i) * p.heads + head_of(i)) * p.head_dim;
+        const AttentionPart part(args, args.rows, row_of(i), head_of(i), args.plan.tiles.most,
+                                 static_cast<int>(blockIdx.y));
+        const bool whole = splits == 1;
+        // No key: 0 / 0, the mean of no values.
+        const float over = whole ? 1 / sums.sum[block][half] : 1.0f;
+#pragma unroll
+        for (int n = 0; n < kDim / 8; ++n) {
+          const int dim = 8 * n + lane % 4 * 2;
+          if (8 * n >= p.head_dim) break;
+          const float x = sums.out[block][n][2 * half] * over;
+          const float y = sums.out[block][n][2 * half + 1] * over;
+          if (whole) {
+            StorePair(x, y, args, element + dim);
+          } else {
+            const float pair[2] = {x, y};
+            Store(pair, part.values + dim);
+          }
+        }
+        if (!whole && lane % 4 == 0) {
+          part.maxima[part.index] = sums.most[block][half];
+          part.sums[part.index] = sums.sum[block][half];
+        }
+      }
+    }
+  }
+  if (splits == 1 || !IsLastSplit(args.counters + blockIdx.x, splits)) return;
+  const int parts = p.head_dim / 4;
+#pragma unroll 1
+  for (int i = thread; i < tile.count * parts; i += kTileThreads) {
+    const int query = i / parts;
+    MergeParts(
+        args,
+        AttentionPart(args, args.rows, row_of(query), head_of(query), args.plan.tiles.most, 0),
+        splits, i % parts * 4, (row_of(query) * p.heads + head_of(query)) * p.head_dim);
+  }
+}
+
+template <class T>
+cudaError_t LaunchTiles(const AttentionArgs& args, LaunchStream stream) {
+  const AttentionParams& p = args.params;
+  return WithHeadDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
+    static_assert(TileQueries(kDim) == TileKernel<kDim>::kQueries);
+    return LaunchShared(&AttentionTiles<T, kDim>,
+                        Blocks(TileBlocks(p, args.rows, args.sequences), args.plan.tiles.most),
+                        kTileThreads, TileKernel<kDim>::kShared, stream, args);
+  });
+}
+
+template <class T>
+cudaError_t AllowTiles(int head_dim) {
+  return WithHeadDim(head_dim, []<int kDim>(std::integral_constant<int, kDim>) {
+    return AllowShared(&AttentionTiles<T, kDim>, TileKernel<kDim>::kShared);
+  });
+}
+
+}  // namespace culet::cuda_ops
