@@ -166,6 +166,7 @@ struct SessionOptions {
   /// As DecoderBatch::value_type; kNull: what the dispatch prefers for the model's weights, with
   /// routed experts float32.
   DataType value_type = DataType::kNull;
+  bool record = true;  ///< steps are recorded and replayed where the dispatch can
 };
 
 /// Tokens that a step adds to one sequence.
@@ -228,8 +229,8 @@ class Session {
 
   /// Through which the next steps launch their nodes; null for none. For profiles and comparisons.
   void SetHook(NodeHook hook);
-  /// Called before each node of the next steps is prepared and before each is launched; null for
-  /// none.
+  /// Called before each node of the next steps is prepared and before each is launched, a recorded
+  /// step as one; null for none.
   void SetGate(NodeGate gate);
 
   const DecoderModel& model() const noexcept;

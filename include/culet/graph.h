@@ -164,11 +164,22 @@ class GraphExecutor {
   GraphExecutor(GraphExecutor&&) noexcept;
   GraphExecutor& operator=(GraphExecutor&&) noexcept;
 
-  /// Launches all nodes and fusions in order on `stream`; allocates, synchronises and copies
-  /// nothing. Errors: the first that a node returns, with node, operation and shapes.
-  Status Launch(cudaStream_t stream = nullptr);
-  /// The same through `hook`.
+  /// Launches all nodes and fusions in order on `stream`; synchronises and copies nothing. The
+  /// second launch records them where the dispatch can, and from then on they are replayed as one,
+  /// with the same bits; a recording that fails leaves launches one by one. `gate` is called before
+  /// each launch, of a recording as of a node. Errors: what `gate` returns; the first that a node
+  /// returns, with node, operation and shapes; what a replay returns.
+  Status Launch(cudaStream_t stream = nullptr, const NodeGate& gate = nullptr);
+  /// The same through `hook`, always node by node.
   Status Launch(const NodeHook& hook, cudaStream_t stream = nullptr);
+
+  /// Whether launches may be recorded, which they are by default.
+  void SetRecording(bool on) noexcept;
+  /// Whether there is a recording, which Launch replays.
+  bool replays() const noexcept;
+  /// Why there is none: what recording failed of, or that nothing was recorded yet; empty when
+  /// there is one.
+  const std::string& why_not_recorded() const noexcept;
 
   /// Where a value lies; 0 inside a fusion. Requires: a node that exists.
   DevicePtr address(int id) const noexcept;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ class DeviceMemory {
   virtual ~DeviceMemory() = default;
   /// Aligned to 256 bytes. Errors: RESOURCE_EXHAUSTED.
   virtual Result<DevicePtr> Allocate(std::size_t bytes) = 0;
+  /// After the work that was launched before: what it reads stays there until it is complete.
   virtual void Free(DevicePtr pointer) noexcept = 0;
   /// `from` may be changed once this returns; launches on `stream` that follow see the copy.
   virtual Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) = 0;
@@ -102,6 +104,19 @@ struct NodeLaunch {
   /// "node 7 (layers.0.q) mul_mat ...", as DescribeNode or DescribeFusion.
   std::string Describe() const;
 };
+
+/// Launches that a dispatch recorded, to be repeated as one: a CUDA graph.
+class RecordedLaunches {
+ public:
+  /// Replays under way go on to their end.
+  virtual ~RecordedLaunches() = default;
+  /// Launches everything once more on `stream`, in order, with the addresses that it was recorded
+  /// with; allocates and waits for nothing.
+  virtual Status Replay(cudaStream_t stream) = 0;
+};
+
+/// Makes launches on the stream that it is given.
+using LaunchFunction = std::function<Status(cudaStream_t stream)>;
 
 /// The kernels of a graph. An implementation has the eight methods of the seed; others are for
 /// operations beyond them and refuse by default. All launches are on current().stream, may return
@@ -193,6 +208,14 @@ class KernelDispatch {
   /// Launches one node, or one fusion: makes it current() and calls the method of its operation, or
   /// dispatch_fusion.
   virtual Status launch(const NodeLaunch& launch);
+
+  /// Whether launches that would go to `stream` may be recorded now, and replayed there. By default
+  /// they are not, and graphs are launched node by node.
+  virtual bool records(cudaStream_t stream) const;
+  /// Records what `launches` launches on the stream that it is given, which runs nothing yet. The
+  /// dispatch and what the launches read outlive the recording. Errors: those of `launches` and of
+  /// the recording, UNSUPPORTED unless overridden.
+  virtual Result<std::unique_ptr<RecordedLaunches>> record(const LaunchFunction& launches);
 
   // -- Fusions: none unless overridden -----------------------------------------------------------
 

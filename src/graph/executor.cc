@@ -32,12 +32,17 @@ struct GraphExecutor::Impl {
   std::vector<NodeLaunch> launches;                     // one a step
   std::vector<int> step_of;                             // one a node; -1 for a leaf
   int n_launches = 0;
+  std::unique_ptr<RecordedLaunches> recorded;  // goes before what it reads
+  std::string why_not_recorded = "the second launch on a dispatch that records does it";
+  bool may_record = true, launched = false, tried = false;
 
   Status Choose(const FusionChoice& choice);
   Status Prepare(const NodeGate& gate);
   Status PrepareStep(const GraphStep& step, std::size_t& scratch);
   Status Place();
   Status PlaceState();
+  void Record();
+  Status LaunchEach(cudaStream_t stream, const NodeGate& gate);
   template <class Call>
   Status LaunchAll(const char* who, const Call& call, cudaStream_t stream);
 };
@@ -214,6 +219,30 @@ Status GraphExecutor::Impl::LaunchAll(const char* who, const Call& call, cudaStr
   return {};
 }
 
+Status GraphExecutor::Impl::LaunchEach(cudaStream_t stream, const NodeGate& gate) {
+  const auto call = [&](KernelDispatch& to, const NodeLaunch& launch) -> Status {
+    if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
+    return to.launch(launch);
+  };
+  return LaunchAll("the dispatch", call, stream);
+}
+
+// Once; what it fails of does not change between launches.
+void GraphExecutor::Impl::Record() {
+  tried = true;
+  auto made = CaughtAs("record", [&] {
+    return dispatch->record([&](cudaStream_t stream) { return LaunchEach(stream, nullptr); });
+  });
+  if (!made) {
+    why_not_recorded = made.status().ToString();
+  } else if (*made == nullptr) {
+    why_not_recorded = "the dispatch made no recording";
+  } else {
+    recorded = *std::move(made);
+    why_not_recorded.clear();
+  }
+}
+
 GraphExecutor::GraphExecutor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GraphExecutor::~GraphExecutor() = default;
 GraphExecutor::GraphExecutor(GraphExecutor&&) noexcept = default;
@@ -231,14 +260,32 @@ Result<GraphExecutor> GraphExecutor::Create(ComputeGraph graph, KernelDispatch& 
   return GraphExecutor(std::move(impl));
 }
 
-Status GraphExecutor::Launch(cudaStream_t stream) {
-  return impl_->LaunchAll(
-      "the dispatch",
-      [](KernelDispatch& to, const NodeLaunch& launch) { return to.launch(launch); }, stream);
+// Not the first launch: what runs once is not worth recording, and kernels are loaded by then.
+Status GraphExecutor::Launch(cudaStream_t stream, const NodeGate& gate) {
+  Impl& impl = *impl_;
+  if (impl.may_record && impl.launched && impl.dispatch->records(stream)) {
+    if (!impl.tried) impl.Record();
+    if (impl.recorded != nullptr) {
+      if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
+      return CaughtAs("a replay", [&] { return impl.recorded->Replay(stream); });
+    }
+  }
+  CULET_RETURN_IF_ERROR(impl.LaunchEach(stream, gate));
+  impl.launched = true;
+  return {};
 }
 
 Status GraphExecutor::Launch(const NodeHook& hook, cudaStream_t stream) {
   return impl_->LaunchAll("the hook", hook, stream);
+}
+
+void GraphExecutor::SetRecording(bool on) noexcept { impl_->may_record = on; }
+bool GraphExecutor::replays() const noexcept {
+  return impl_->may_record && impl_->recorded != nullptr;
+}
+const std::string& GraphExecutor::why_not_recorded() const noexcept {
+  static const std::string off = "recording is switched off";
+  return impl_->may_record ? impl_->why_not_recorded : off;
 }
 
 DevicePtr GraphExecutor::address(int id) const noexcept {

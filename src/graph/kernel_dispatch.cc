@@ -102,6 +102,12 @@ std::size_t KernelDispatch::workspace(const ComputeGraph&, int, const PreparedNo
   return 0;
 }
 
+bool KernelDispatch::records(cudaStream_t) const { return false; }
+
+Result<std::unique_ptr<RecordedLaunches>> KernelDispatch::record(const LaunchFunction&) {
+  return NotImplemented("record");
+}
+
 std::vector<std::string> KernelDispatch::fusion_names() const { return {}; }
 
 std::vector<Fusion> KernelDispatch::fusions(const ComputeGraph&) const { return {}; }

@@ -151,6 +151,7 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
       BuildDecoderGraph(model.config(), model.weights(), inputs.addresses(), cache, batch);
   auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate, options.fusions);
   if (!executor) return executor.status();
+  executor->SetRecording(options.record);
   if (graphs.size() >= kKeptGraphs) graphs.pop_back();
   graphs.push_front(
       {key, *std::move(executor), built.logits, built.argmax, std::move(built.hidden)});
@@ -218,12 +219,10 @@ Status Session::Impl::Read(StepGraph& step, std::span<const SequenceTokens> batc
 }
 
 Status Session::Impl::Launch(GraphExecutor& executor) const {
-  if (!gate) {
-    return hook ? executor.Launch(hook, options.stream) : executor.Launch(options.stream);
-  }
+  if (!hook) return executor.Launch(options.stream, gate);
   const NodeHook gated = [&](KernelDispatch& to, const NodeLaunch& launch) -> Status {
-    CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
-    return hook ? hook(to, launch) : to.launch(launch);
+    if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
+    return hook(to, launch);
   };
   return executor.Launch(gated, options.stream);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/accelerator.h"
 #include "base/device_scope.h"
 #include "cuda/error.h"
 #include "graph/cuda/experts.h"
@@ -53,8 +54,9 @@ struct PreparedPlain final : PreparedNode {
 
 class CudaDispatch final : public KernelDispatch {
  public:
-  CudaDispatch(Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options)
-      : gemm_(gemm), memory_(memory), options_(options) {
+  CudaDispatch(Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options,
+               Recorder recorder)
+      : gemm_(gemm), memory_(memory), options_(options), recorder_(std::move(recorder)) {
     const DeviceScope scope(gemm.device().ordinal);
     options_.overlap = options.overlap && CanOverlap();
   }
@@ -66,6 +68,15 @@ class CudaDispatch final : public KernelDispatch {
   DataType preferred_values(DataType weights) const override {
     return options_.round_product_inputs && weights == DataType::kBfloat16 ? DataType::kBfloat16
                                                                            : DataType::kFloat32;
+  }
+
+  // Where a caller captures a graph of his own, it gets the kernels. The default streams cannot be
+  // captured.
+  bool records(cudaStream_t stream) const override {
+    return recorder_ != nullptr && (stream == nullptr || !IsCapturing(stream));
+  }
+  Result<std::unique_ptr<RecordedLaunches>> record(const LaunchFunction& launches) override {
+    return recorder_(launches);
   }
 
   Feasibility supports(const ComputeGraph& graph, int id) const override {
@@ -402,13 +413,15 @@ class CudaDispatch final : public KernelDispatch {
   Gemm& gemm_;
   DeviceMemory& memory_;
   CudaDispatchOptions options_;
+  Recorder recorder_;
 };
 
 }  // namespace
 
 std::unique_ptr<KernelDispatch> MakeDispatch(Gemm& gemm, DeviceMemory& memory,
-                                             const CudaDispatchOptions& options) {
-  return std::make_unique<CudaDispatch>(gemm, memory, options);
+                                             const CudaDispatchOptions& options,
+                                             Recorder recorder) {
+  return std::make_unique<CudaDispatch>(gemm, memory, options, std::move(recorder));
 }
 
 }  // namespace culet::cuda_ops

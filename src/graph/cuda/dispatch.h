@@ -1,14 +1,20 @@
 // The CUDA dispatch over any memory: MakeCudaDispatch gives it a GPU's, tests the host's.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "culet/dispatch.h"
 
 namespace culet::cuda_ops {
 
-/// `gemm` multiplies what lies in `memory`; both outlive the dispatch.
+/// As KernelDispatch::record.
+using Recorder = std::function<Result<std::unique_ptr<RecordedLaunches>>(const LaunchFunction&)>;
+
+/// `gemm` multiplies what lies in `memory`; both outlive the dispatch. `recorder`: null for one
+/// that records nothing.
 std::unique_ptr<KernelDispatch> MakeDispatch(Gemm& gemm, DeviceMemory& memory,
-                                             const CudaDispatchOptions& options);
+                                             const CudaDispatchOptions& options,
+                                             Recorder recorder = nullptr);
 
 }  // namespace culet::cuda_ops

@@ -1,6 +1,7 @@
 // MakeCudaDispatch of a build with CUDA.
 #include <fmt/format.h>
 
+#include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "graph/cuda/dispatch.h"
 
@@ -13,7 +14,10 @@ Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm& gemm,
                   fmt::format("gemm is of device {}; make one of \"cuda\" or \"cuda:N\"",
                               gemm.device().device_class));
   }
-  return cuda_ops::MakeDispatch(gemm, CudaMemory(gemm.device().ordinal), options);
+  const int ordinal = gemm.device().ordinal;
+  return cuda_ops::MakeDispatch(
+      gemm, CudaMemory(ordinal), options,
+      [ordinal](const LaunchFunction& launches) { return CaptureLaunches(ordinal, launches); });
 }
 
 }  // namespace culet
