@@ -195,6 +195,17 @@ TEST_F(RecordedSteps, AReplayThatFailsIsTheStepsErrorAndLeavesTheSequence) {
   EXPECT_TRUE(session.Step({&next, 1}).ok());
 }
 
+TEST_F(RecordedSteps, AStepUploadsItsInputsOnce) {
+  Session session = MakeSession({.max_context = 64});
+  const int sequence = *session.AddSequence();
+  Logits(session, sequence, 4);
+  const int before = memory_.uploads;
+  const std::int32_t token = 3;
+  const SequenceTokens next{sequence, {&token, 1}};
+  ASSERT_TRUE(session.Step({&next, 1}).ok());
+  EXPECT_EQ(memory_.uploads, before + 1);
+}
+
 TEST_F(RecordedSteps, TwoSessionsOnOneDispatch) {
   const std::vector<float> eager = Eager();
   Session one = MakeSession({.max_context = 64}), other = MakeSession({.max_context = 64});

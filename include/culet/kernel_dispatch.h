@@ -17,6 +17,16 @@
 
 namespace culet {
 
+/// A point in the work of a stream.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  /// The point behind everything launched on `stream` so far; forgets the one before.
+  virtual Status Record(cudaStream_t stream) = 0;
+  /// Returns when that is complete; at once when nothing was recorded.
+  virtual Status Wait() = 0;
+};
+
 /// Memory of a device.
 class DeviceMemory {
  public:
@@ -33,6 +43,19 @@ class DeviceMemory {
   virtual Status Synchronize(cudaStream_t stream) = 0;
   /// Whether kernels read the host's memory in place, so that mapped weights need no copy.
   virtual bool reads_host_memory() const noexcept = 0;
+
+  /// Memory of the host that the device reads and writes in place, at its pointer's address, and
+  /// copies without waiting: pinned on a GPU. Aligned to 256 bytes. Errors: RESOURCE_EXHAUSTED;
+  /// UNSUPPORTED unless overridden, but where the device reads the host's memory.
+  virtual Result<void*> AllocateShared(std::size_t bytes);
+  /// Requires: nothing that uses it is under way.
+  virtual void FreeShared(void* pointer) noexcept;
+  /// Upload from such memory, which may not be changed before the copy is complete on `stream`. By
+  /// default Upload itself.
+  virtual Status StartUpload(DevicePtr to, const void* shared, std::size_t bytes,
+                             cudaStream_t stream);
+  /// By default one that waits for its whole stream.
+  virtual Result<std::unique_ptr<DeviceEvent>> MakeEvent();
 };
 
 /// The host's own memory.
@@ -55,6 +78,23 @@ class DeviceBuffer {
   DeviceMemory* memory_ = nullptr;
   DevicePtr pointer_ = 0;
   std::size_t bytes_ = 0;
+};
+
+/// DeviceMemory::AllocateShared, which frees itself.
+class SharedBuffer {
+ public:
+  SharedBuffer() noexcept = default;
+  /// Errors: as DeviceMemory::AllocateShared. Requires: at least one byte.
+  static Result<SharedBuffer> Create(DeviceMemory& memory, std::size_t bytes);
+  ~SharedBuffer();
+  SharedBuffer(SharedBuffer&& other) noexcept;
+  SharedBuffer& operator=(SharedBuffer&& other) noexcept;
+
+  void* get() const noexcept { return pointer_; }
+
+ private:
+  DeviceMemory* memory_ = nullptr;
+  void* pointer_ = nullptr;
 };
 
 /// What a dispatch made ready for one node or fusion: plans, packed weights, tables. It lives as

@@ -79,6 +79,26 @@ class Staging {
   int next_ = 0;
 };
 
+class CudaEvent final : public DeviceEvent {
+ public:
+  CudaEvent(int ordinal, cudaEvent_t event) : ordinal_(ordinal), event_(event) {}
+  ~CudaEvent() override { Taken(cudaEventDestroy(event_)); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  Status Record(cudaStream_t stream) override {
+    const DeviceScope scope(ordinal_);
+    return CudaStatus(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  Status Wait() override {
+    return CudaStatus(cudaEventSynchronize(event_), "the work on the device");
+  }
+
+ private:
+  int ordinal_;
+  cudaEvent_t event_;
+};
+
 class CudaMemoryImpl final : public DeviceMemory {
  public:
   explicit CudaMemoryImpl(int ordinal) : ordinal_(ordinal) {}
@@ -136,6 +156,34 @@ class CudaMemoryImpl final : public DeviceMemory {
   }
 
   bool reads_host_memory() const noexcept override { return false; }
+
+  Result<void*> AllocateShared(std::size_t bytes) override {
+    const DeviceScope scope(ordinal_);
+    void* pointer = nullptr;
+    // At one address here and there, on every device: unified addressing.
+    CULET_RETURN_IF_ERROR(
+        CudaStatus(cudaHostAlloc(&pointer, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+                   fmt::format("cudaHostAlloc of {} bytes", bytes)));
+    return pointer;
+  }
+
+  void FreeShared(void* pointer) noexcept override { Taken(cudaFreeHost(pointer)); }
+
+  Status StartUpload(DevicePtr to, const void* shared, std::size_t bytes,
+                     cudaStream_t stream) override {
+    const DeviceScope scope(ordinal_);
+    return CudaStatus(
+        cudaMemcpyAsync(FromDevicePtr<void>(to), shared, bytes, cudaMemcpyHostToDevice, stream),
+        "an upload from pinned memory");
+  }
+
+  Result<std::unique_ptr<DeviceEvent>> MakeEvent() override {
+    const DeviceScope scope(ordinal_);
+    cudaEvent_t event = nullptr;
+    CULET_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                     "cudaEventCreateWithFlags"));
+    return std::unique_ptr<DeviceEvent>(std::make_unique<CudaEvent>(ordinal_, event));
+  }
 
  private:
   int ordinal_;

@@ -52,11 +52,72 @@ class HostMemoryImpl final : public DeviceMemory {
   bool reads_host_memory() const noexcept override { return true; }
 };
 
+// Complete when everything on the stream is.
+class StreamEvent final : public DeviceEvent {
+ public:
+  explicit StreamEvent(DeviceMemory& memory) : memory_(memory) {}
+  Status Record(cudaStream_t stream) override {
+    stream_ = stream;
+    recorded_ = true;
+    return {};
+  }
+  Status Wait() override { return recorded_ ? memory_.Synchronize(stream_) : Status(); }
+
+ private:
+  DeviceMemory& memory_;
+  cudaStream_t stream_ = nullptr;
+  bool recorded_ = false;
+};
+
 }  // namespace
 
 DeviceMemory& HostMemory() noexcept {
   static HostMemoryImpl memory;
   return memory;
+}
+
+Result<void*> DeviceMemory::AllocateShared(std::size_t bytes) {
+  if (!reads_host_memory()) {
+    return Status(StatusCode::kUnsupported,
+                  "this memory shares none with the host; override AllocateShared and FreeShared");
+  }
+  const auto pointer = HostMemory().Allocate(bytes);
+  if (!pointer) return pointer.status();
+  return FromDevicePtr<void>(*pointer);
+}
+
+void DeviceMemory::FreeShared(void* pointer) noexcept { HostMemory().Free(ToDevicePtr(pointer)); }
+
+Status DeviceMemory::StartUpload(DevicePtr to, const void* shared, std::size_t bytes,
+                                 cudaStream_t stream) {
+  return Upload(to, shared, bytes, stream);
+}
+
+Result<std::unique_ptr<DeviceEvent>> DeviceMemory::MakeEvent() {
+  return std::unique_ptr<DeviceEvent>(std::make_unique<StreamEvent>(*this));
+}
+
+Result<SharedBuffer> SharedBuffer::Create(DeviceMemory& memory, std::size_t bytes) {
+  auto pointer = memory.AllocateShared(bytes);
+  if (!pointer) return pointer.status();
+  SharedBuffer buffer;
+  buffer.memory_ = &memory;
+  buffer.pointer_ = *pointer;
+  return buffer;
+}
+
+SharedBuffer::~SharedBuffer() {
+  if (memory_ != nullptr) memory_->FreeShared(pointer_);
+}
+
+SharedBuffer::SharedBuffer(SharedBuffer&& other) noexcept
+    : memory_(std::exchange(other.memory_, nullptr)),
+      pointer_(std::exchange(other.pointer_, nullptr)) {}
+
+SharedBuffer& SharedBuffer::operator=(SharedBuffer&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(pointer_, other.pointer_);
+  return *this;
 }
 
 Result<DeviceBuffer> DeviceBuffer::Create(DeviceMemory& memory, std::size_t bytes) {

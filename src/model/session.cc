@@ -22,8 +22,9 @@ constexpr int kMostDefaultContext = 4096;
 constexpr std::size_t kKeptGraphs = 8;
 
 struct BatchKey {
-  int tokens, sequences;
-  bool all_logits, hidden;
+  StepShape shape;
+  bool hidden;
+  bool all_logits() const { return shape.logit_rows == 0; }
   friend bool operator==(const BatchKey&, const BatchKey&) = default;
 };
 
@@ -64,6 +65,7 @@ struct Session::Impl {
   Status AllocateCache();
   Status CheckBatch(std::span<const SequenceTokens> batch, std::size_t most_tokens) const;
   Status Extend(std::span<const SequenceTokens> batch);
+  BatchKey KeyFor(std::span<const SequenceTokens> batch, const StepOutputs& outputs) const;
   Result<StepGraph*> GraphFor(const BatchKey& key);
   Result<StepResult> Run(std::span<const SequenceTokens> batch, const BatchKey& key,
                          const StepOutputs& outputs);
@@ -138,17 +140,27 @@ Status Session::Impl::Extend(std::span<const SequenceTokens> batch) {
   return {};
 }
 
+BatchKey Session::Impl::KeyFor(std::span<const SequenceTokens> batch,
+                               const StepOutputs& outputs) const {
+  StepShape shape;
+  for (const SequenceTokens& part : batch) shape.tokens += static_cast<int>(part.tokens.size());
+  shape.sequences = static_cast<int>(batch.size());
+  shape.table_blocks = TableBlocks();
+  shape.logit_rows = outputs.all_logits ? 0 : shape.sequences;
+  return {shape, outputs.hidden};
+}
+
 Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
   const auto known = std::ranges::find(graphs, key, &StepGraph::key);
   if (known != graphs.end()) {
     graphs.splice(graphs.begin(), graphs, known);
     return &graphs.front();
   }
-  const DecoderBatch batch{key.tokens,    key.sequences,
-                           TableBlocks(), key.all_logits ? 0 : key.sequences,
-                           key.hidden,    options.value_type};
+  const StepShape& shape = key.shape;
+  const DecoderBatch batch{shape.tokens,     shape.sequences, shape.table_blocks,
+                           shape.logit_rows, key.hidden,      options.value_type};
   DecoderGraph built =
-      BuildDecoderGraph(model.config(), model.weights(), inputs.addresses(), cache, batch);
+      BuildDecoderGraph(model.config(), model.weights(), inputs.AddressesOf(shape), cache, batch);
   auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate, options.fusions);
   if (!executor) return executor.status();
   executor->SetRecording(options.record);
@@ -164,7 +176,7 @@ Status Session::Impl::CheckLogits(StepGraph& step, std::span<const SequenceToken
   const std::int64_t vocab = step.executor.graph().node(step.logits).shape.cols;
   std::size_t part = 0, rows_before = 0;
   for (std::size_t row = 0; row < best.size(); ++row) {
-    if (row - rows_before == (step.key.all_logits ? batch[part].tokens.size() : 1)) {
+    if (row - rows_before == (step.key.all_logits() ? batch[part].tokens.size() : 1)) {
       ++part;
       rows_before = row;
     }
@@ -199,7 +211,7 @@ Status Session::Impl::Read(StepGraph& step, std::span<const SequenceTokens> batc
   CULET_RETURN_IF_ERROR(CheckLogits(step, batch, best));
   std::size_t row = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    row += step.key.all_logits ? batch[i].tokens.size() : 1;
+    row += step.key.all_logits() ? batch[i].tokens.size() : 1;
     result.next.push_back(best[row - 1]);
   }
   const auto elements = [&](int id) {
@@ -231,7 +243,7 @@ Result<StepResult> Session::Impl::Run(std::span<const SequenceTokens> batch, con
                                       const StepOutputs& outputs) {
   auto step = GraphFor(key);
   if (!step) return step.status();
-  CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, key.all_logits, options.stream));
+  CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, key.shape, options.stream));
   CULET_RETURN_IF_ERROR(Launch((*step)->executor));
   StepResult result;
   CULET_RETURN_IF_ERROR(Read(**step, batch, outputs, result));
@@ -296,8 +308,9 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
   impl->cache.blocks = options.cache_blocks;
   impl->cache.block_size = options.block_size;
   CULET_RETURN_IF_ERROR(impl->AllocateCache());
-  auto inputs = StepInputs::Create(dispatch.memory(), options.max_step_tokens,
-                                   options.max_sequences, impl->TableBlocks());
+  auto inputs = StepInputs::Create(
+      dispatch.memory(),
+      {options.max_step_tokens, options.max_sequences, impl->TableBlocks(), options.max_sequences});
   if (!inputs) return inputs.status();
   impl->inputs = *std::move(inputs);
   return Session(std::move(impl));
@@ -332,9 +345,7 @@ Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
   CULET_RETURN_IF_ERROR(
       impl_->CheckBatch(batch, static_cast<std::size_t>(impl_->options.max_step_tokens)));
   CULET_RETURN_IF_ERROR(impl_->Extend(batch));
-  BatchKey key{0, static_cast<int>(batch.size()), outputs.all_logits, outputs.hidden};
-  for (const SequenceTokens& part : batch) key.tokens += static_cast<int>(part.tokens.size());
-  auto result = impl_->Run(batch, key, outputs);
+  auto result = impl_->Run(batch, impl_->KeyFor(batch, outputs), outputs);
   if (!result) {
     for (const SequenceTokens& part : batch) {
       impl_->tables.Shrink(part.sequence, static_cast<int>(part.tokens.size()));

@@ -1,66 +1,122 @@
 #include "model/step_inputs.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace culet {
+namespace {
 
-Result<StepInputs> StepInputs::Create(DeviceMemory& memory, int tokens, int sequences,
-                                      int table_blocks) {
-  constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kAlignment = 64 / sizeof(std::int32_t);  // elements
+
+// Offsets of the parts, in elements.
+struct Layout {
+  explicit Layout(const StepShape& shape) {
+    const auto take = [this](std::int64_t count) {
+      const std::size_t offset = size;
+      size += (static_cast<std::size_t>(count) + kAlignment - 1) / kAlignment * kAlignment;
+      return offset;
+    };
+    ids = take(shape.tokens);
+    positions = take(shape.tokens);
+    slots = take(shape.tokens);
+    q_starts = take(shape.sequences + 1);
+    lengths = take(shape.sequences);
+    rows = take(shape.logit_rows);
+    table = take(std::int64_t{shape.sequences} * shape.table_blocks);
+  }
+  std::size_t ids, positions, slots, q_starts, lengths, rows, table;
+  std::size_t size = 0;
+};
+
+}  // namespace
+
+Result<StepInputs> StepInputs::Create(DeviceMemory& memory, const StepShape& most) {
   StepInputs inputs;
   inputs.memory_ = &memory;
-  inputs.table_blocks_ = table_blocks;
-  std::size_t bytes = 0;
-  const auto take = [&](std::int64_t count) {
-    const std::size_t offset = bytes;
-    bytes += (static_cast<std::size_t>(count) * sizeof(std::int32_t) + kAlignment - 1) /
-             kAlignment * kAlignment;
-    return offset;
-  };
-  DecoderInputs& to = inputs.addresses_;
-  const std::pair<DevicePtr*, std::int64_t> parts[] = {
-      {&to.ids, tokens},        {&to.positions, tokens},
-      {&to.slots, tokens},      {&to.q_starts, sequences + 1},
-      {&to.lengths, sequences}, {&to.block_table, std::int64_t{sequences} * table_blocks},
-      {&to.rows, sequences}};
-  for (const auto& [address, count] : parts) *address = take(count);
-  auto buffer = DeviceBuffer::Create(memory, bytes);
+  const std::size_t count = Layout(most).size;
+  auto buffer = DeviceBuffer::Create(memory, count * sizeof(std::int32_t));
   if (!buffer) return buffer.status();
   inputs.buffer_ = *std::move(buffer);
-  for (const auto& [address, count] : parts) *address += inputs.buffer_.get();
+  auto shared = SharedBuffer::Create(memory, count * sizeof(std::int32_t));
+  if (shared.ok()) {
+    inputs.shared_ = *std::move(shared);
+    inputs.staging_ = static_cast<std::int32_t*>(inputs.shared_.get());
+  } else if (shared.status().code() == StatusCode::kUnsupported) {
+    inputs.plain_.resize(count);
+    inputs.staging_ = inputs.plain_.data();
+  } else {
+    return shared.status();
+  }
+  auto event = memory.MakeEvent();
+  if (!event) return event.status();
+  inputs.copied_ = *std::move(event);
   return inputs;
 }
 
-Status StepInputs::Upload(DevicePtr to, const std::vector<std::int32_t>& values,
-                          cudaStream_t stream) {
-  return memory_->Upload(to, values.data(), values.size() * sizeof(std::int32_t), stream);
+DecoderInputs StepInputs::AddressesOf(const StepShape& shape) const {
+  const Layout layout(shape);
+  const auto at = [this](std::size_t offset) {
+    return buffer_.get() + static_cast<DevicePtr>(offset * sizeof(std::int32_t));
+  };
+  DecoderInputs to;
+  to.ids = at(layout.ids);
+  to.positions = at(layout.positions);
+  to.slots = at(layout.slots);
+  to.q_starts = at(layout.q_starts);
+  to.lengths = at(layout.lengths);
+  to.block_table = at(layout.table);
+  to.rows = at(layout.rows);
+  return to;
 }
 
 Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTables& tables,
-                         bool all_rows, cudaStream_t stream) {
-  std::vector<std::int32_t> ids, positions, slots, starts{0}, lengths, table, rows;
+                         const StepShape& shape, cudaStream_t stream) {
+  // A step that failed may have left its copy under way.
+  CULET_RETURN_IF_ERROR(copied_->Wait());
+  const Layout layout(shape);
+  std::int32_t* const to = staging_;
+  const auto columns = static_cast<std::size_t>(shape.table_blocks);
+  std::size_t row = 0, sequence = 0;
+  to[layout.q_starts] = 0;
+  const auto end_sequence = [&](int length, std::span<const std::int32_t> blocks) {
+    to[layout.q_starts + sequence + 1] = static_cast<std::int32_t>(row);
+    to[layout.lengths + sequence] = length;
+    if (shape.logit_rows > 0) {
+      to[layout.rows + sequence] = static_cast<std::int32_t>(row) - 1;
+    }
+    std::int32_t* const table = to + layout.table + sequence * columns;
+    std::fill(std::ranges::copy(blocks, table).out, table + columns, -1);
+    ++sequence;
+  };
+  const auto add_row = [&](std::int32_t id, int position, std::int32_t slot) {
+    to[layout.ids + row] = id;
+    to[layout.positions + row] = position;
+    to[layout.slots + row] = slot;
+    ++row;
+  };
   for (const SequenceTokens& part : batch) {
     const int length = tables.length(part.sequence);
     const int first = length - static_cast<int>(part.tokens.size());
     for (int position = first; position < length; ++position) {
-      ids.push_back(part.tokens[static_cast<std::size_t>(position - first)]);
-      positions.push_back(position);
-      slots.push_back(tables.Slot(part.sequence, position));
+      add_row(part.tokens[static_cast<std::size_t>(position - first)], position,
+              tables.Slot(part.sequence, position));
     }
-    starts.push_back(static_cast<std::int32_t>(ids.size()));
-    lengths.push_back(length);
-    rows.push_back(static_cast<std::int32_t>(ids.size()) - 1);
-    const std::vector<std::int32_t>& blocks = tables.blocks(part.sequence);
-    table.insert(table.end(), blocks.begin(), blocks.end());
-    table.resize(lengths.size() * static_cast<std::size_t>(table_blocks_), -1);
+    end_sequence(length, tables.blocks(part.sequence));
   }
-  CULET_RETURN_IF_ERROR(Upload(addresses_.ids, ids, stream));
-  CULET_RETURN_IF_ERROR(Upload(addresses_.positions, positions, stream));
-  CULET_RETURN_IF_ERROR(Upload(addresses_.slots, slots, stream));
-  CULET_RETURN_IF_ERROR(Upload(addresses_.q_starts, starts, stream));
-  CULET_RETURN_IF_ERROR(Upload(addresses_.lengths, lengths, stream));
-  CULET_RETURN_IF_ERROR(Upload(addresses_.block_table, table, stream));
-  return all_rows ? Status() : Upload(addresses_.rows, rows, stream);
+  const auto rows = static_cast<std::size_t>(shape.tokens);
+  const auto sequences = static_cast<std::size_t>(shape.sequences);
+  const std::span<const std::int32_t> first_block(tables.blocks(batch.front().sequence).data(), 1);
+  while (sequence < sequences) {
+    const bool last = sequence + 1 == sequences;
+    for (std::size_t more = last ? rows - row : std::min<std::size_t>(1, rows - row); more > 0;
+         --more) {
+      add_row(batch.front().tokens.front(), 0, -1);
+    }
+    end_sequence(1, first_block);
+  }
+  CULET_RETURN_IF_ERROR(
+      memory_->StartUpload(buffer_.get(), to, layout.size * sizeof(std::int32_t), stream));
+  return copied_->Record(stream);
 }
 
 }  // namespace culet

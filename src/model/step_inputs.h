@@ -1,7 +1,8 @@
-// The runtime inputs of a step: made on the host, copied to fixed addresses on the device.
+// The runtime inputs of a step: made on the host, copied as one to the device.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,28 +12,39 @@
 
 namespace culet {
 
+/// How large a step's graph is. Rows and sequences beyond the batch's are padding.
+struct StepShape {
+  int tokens = 0;
+  int sequences = 0;
+  int table_blocks = 0;
+  int logit_rows = 0;  ///< 0: logits of all tokens; else one a sequence
+  friend bool operator==(const StepShape&, const StepShape&) = default;
+};
+
 class StepInputs {
  public:
   StepInputs() = default;
-  /// Memory for steps of up to so many tokens and sequences. Errors: as DeviceMemory::Allocate.
-  static Result<StepInputs> Create(DeviceMemory& memory, int tokens, int sequences,
-                                   int table_blocks);
+  /// Memory for steps of up to this shape in every number. Errors: as DeviceMemory::Allocate,
+  /// AllocateShared and MakeEvent.
+  static Result<StepInputs> Create(DeviceMemory& memory, const StepShape& most);
 
-  /// Addresses, the same for every step.
-  const DecoderInputs& addresses() const noexcept { return addresses_; }
+  /// Where the inputs of a step of this shape lie, the same for every step.
+  DecoderInputs AddressesOf(const StepShape& shape) const;
 
-  /// Writes the inputs of a step whose tokens are in the tables already. `all_rows`: no rows of
-  /// logits are picked. Errors: as DeviceMemory::Upload.
-  Status Write(std::span<const SequenceTokens> batch, const BlockTables& tables, bool all_rows,
-               cudaStream_t stream);
+  /// Writes the inputs of a step whose tokens are in the tables already, in one copy. Rows of
+  /// padding see the first key of the first sequence, so that they are finite, and write nothing.
+  /// Requires: a shape that holds the batch, with a sequence more where it has rows more.
+  /// Errors: as DeviceMemory::StartUpload.
+  Status Write(std::span<const SequenceTokens> batch, const BlockTables& tables,
+               const StepShape& shape, cudaStream_t stream);
 
  private:
-  Status Upload(DevicePtr to, const std::vector<std::int32_t>& values, cudaStream_t stream);
-
   DeviceMemory* memory_ = nullptr;
   DeviceBuffer buffer_;
-  DecoderInputs addresses_;
-  int table_blocks_ = 0;
+  SharedBuffer shared_;  // where the device shares memory with the host
+  std::vector<std::int32_t> plain_;
+  std::int32_t* staging_ = nullptr;
+  std::unique_ptr<DeviceEvent> copied_;
 };
 
 }  // namespace culet
