@@ -222,7 +222,7 @@ Status NodeComparison::RunReference(const ComputeGraph& graph, int id, cudaStrea
   const TensorNode& node = graph.node(id);
   std::vector<DevicePtr> inputs;
   for (const int input : node.inputs) inputs.push_back(values.at(input).get());
-  if (node.op == TensorOp::kKvWrite) {
+  if (node.op == TensorOp::kKvWrite || node.op == TensorOp::kAdvance) {
     DeviceBuffer cache = std::move(values.at(node.inputs[0]));
     values.erase(node.inputs[0]);
     values.emplace(id, std::move(cache));

@@ -118,6 +118,7 @@ struct DecoderInputs {
   DevicePtr lengths = 0;    ///< (S, 1) kInt32: keys of each sequence, this step's included
   DevicePtr block_table = 0;  ///< (S, blocks) kInt32
   DevicePtr rows = 0;         ///< (R, 1) kInt32: tokens whose logits are wanted; unused for all
+  DevicePtr log = 0;          ///< (log_rows, S) kInt32: what Advance logs
 };
 
 /// The paged cache of keys and values: per layer two matrices (blocks * block_size, kv_heads *
@@ -139,6 +140,8 @@ struct DecoderBatch {
   /// float32, or bfloat16: of norms, queries, keys, values, attention and what lies between a
   /// layer's products. The residual sums, what is added to them, and the logits are float32.
   DataType value_type = DataType::kFloat32;
+  int log_rows =
+      0;  ///< ends with an Advance when above 0; then one token a sequence, and its logits
 };
 
 /// A graph of the model, and its interesting nodes.
@@ -147,6 +150,7 @@ struct DecoderGraph {
   int logits = -1;          ///< (rows, vocab) float32
   int argmax = -1;          ///< (rows, 1) kInt32
   std::vector<int> hidden;  ///< keep_hidden: L + 1 nodes, the last after the final norm
+  int advance = -1;         ///< (log_rows, sequences) kInt32; -1 without
 };
 
 /// The model's step as a graph. Requires: as many layers in the cache as in the config.

@@ -56,6 +56,14 @@ struct QuantizedNodes {
 ///   Copy, Cast | X of this shape; of this type, of any type |
 ///   Quantize   | X of this shape; this node is kFloat8_e4m3 | quant_a
 ///   Scales     | codes (T, k): the Quantize right before it | quant_a
+///   Advance    | log (R, S), tokens (S, 1), logits (S, vocabulary), ids, positions, slots, lengths
+///              | (S, 1), block_table (S, blocks)       | attention.block_size
+///
+/// Advance ends a step that gave each of S sequences one token, and makes the next one's inputs of
+/// it on the device: the token becomes the id, positions and lengths grow by one, slots follow the
+/// block table, negative where that has no block. Those four and the log are leaves, changed in
+/// place; the value is the log, whose row `position mod R` gets the token behind that position, -1
+/// for one whose logit is NaN. Sequences whose slot is negative, the padding, stay as they are.
 ///
 /// A Scales node (T, ceil(k / group)) float32 is the second value of its Quantize, made by the same
 /// launch: it has none of its own. add_quantize adds both.

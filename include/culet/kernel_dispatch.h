@@ -232,6 +232,11 @@ class KernelDispatch {
   virtual Status dispatch_quantize(const TensorNode& node, DevicePtr input_ptr, DevicePtr codes_ptr,
                                    DevicePtr scales_ptr, std::uint32_t m, std::uint32_t k);
 
+  /// Makes the inputs of a decode step those of the next: `m` sequences; all inputs are in
+  /// current(). The log, current().input(0), is changed in place.
+  virtual Status dispatch_advance(const TensorNode& node, DevicePtr log_ptr, DevicePtr tokens_ptr,
+                                  std::uint32_t m);
+
   // -- The phases of a graph ---------------------------------------------------------------------
 
   /// Yes, or a reason. The default takes the seed's operations on float32 values.

@@ -43,6 +43,7 @@ enum class TensorOp : std::uint8_t {
   kArgMax,                ///< index of the largest element of each row, the first of equals
   kQuantize,              ///< E4M3 codes of X, quantised as quant_a says
   kScales,                ///< the scales beside the codes X: what X's kQuantize makes second
+  kAdvance,               ///< the inputs of a decode step become those of the next, in place
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...

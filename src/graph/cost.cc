@@ -23,6 +23,12 @@ double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t 
   switch (node.op) {
     case TensorOp::kKvWrite:
       return i == 0 ? 0 : all;
+    case TensorOp::kAdvance:  // of the table an entry, of the logits one
+      return i == 0   ? 0
+             : i == 2 ? static_cast<double>(node.shape.cols) *
+                            static_cast<double>(SizeOf(graph.node(node.inputs[i]).type))
+             : i == 7 ? static_cast<double>(node.shape.cols) * sizeof(std::int32_t)
+                      : all;
     case TensorOp::kEmbedding:
       return 0;
     case TensorOp::kGatherRows:
@@ -39,6 +45,7 @@ double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t 
 }
 
 double BytesWritten(const ComputeGraph& graph, const TensorNode& node) noexcept {
+  if (node.op == TensorOp::kAdvance) return 5 * ValueBytes(graph, node.inputs[1]);
   return node.op == TensorOp::kKvWrite ? ValueBytes(graph, node.inputs[1])
                                        : static_cast<double>(BytesOf(node));
 }

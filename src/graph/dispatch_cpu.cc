@@ -9,6 +9,7 @@
 #include "graph/cpu_experts.h"
 #include "graph/cpu_fusions.h"
 #include "graph/cpu_product.h"
+#include "graph/host_advance.h"
 #include "kernels/ops/ops.h"
 
 namespace culet {
@@ -54,6 +55,8 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kAttention:
         if (node.type != DataType::kFloat32) return OnlyFloat32();
         return TakesFloat32(graph, node, 0, 1);
+      case TensorOp::kAdvance:
+        return Feasibility::Ok();
       case TensorOp::kArgMax:
         return TakesFloat32(graph, node, 0, 1);
       case TensorOp::kEmbedding:
@@ -238,6 +241,11 @@ class CpuDispatch final : public KernelDispatch {
   Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,
                          std::uint32_t n) override {
     ops::ArgMax(In(input), FromDevicePtr<std::int32_t>(output), m, n);
+    return {};
+  }
+
+  Status dispatch_advance(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t) override {
+    AdvanceOnHost(current());
     return {};
   }
 

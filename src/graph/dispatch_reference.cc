@@ -4,6 +4,7 @@
 
 #include "culet/dispatch.h"
 #include "graph/float_view.h"
+#include "graph/host_advance.h"
 #include "graph/reference.h"
 
 namespace culet {
@@ -146,6 +147,11 @@ class ReferenceDispatch final : public KernelDispatch {
       }
       FromDevicePtr<std::int32_t>(output)[i] = static_cast<std::int32_t>(best);
     }
+    return {};
+  }
+
+  Status dispatch_advance(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t) override {
+    AdvanceOnHost(current());
     return {};
   }
 

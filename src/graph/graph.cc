@@ -87,6 +87,8 @@ const char* ToString(TensorOp op) noexcept {
       return "quantize";
     case TensorOp::kScales:
       return "scales";
+    case TensorOp::kAdvance:
+      return "advance";
   }
   return "invalid";
 }

@@ -70,6 +70,10 @@ Status KernelDispatch::dispatch_quantize(const TensorNode&, DevicePtr, DevicePtr
   return NotImplemented("dispatch_quantize");
 }
 
+Status KernelDispatch::dispatch_advance(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t) {
+  return NotImplemented("dispatch_advance");
+}
+
 Feasibility KernelDispatch::supports(const ComputeGraph& graph, int id) const {
   const TensorNode& node = graph.node(id);
   switch (node.op) {
@@ -190,6 +194,8 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
     case TensorOp::kQuantize:
       return dispatch_quantize(node, in(0), out, launch.value(launch.id + 1), m,
                                U32(node.shape.cols));
+    case TensorOp::kAdvance:
+      return dispatch_advance(node, out, in(1), U32(node.shape.cols));
     case TensorOp::kScales:
     case TensorOp::kNone:
       break;

@@ -54,7 +54,7 @@ Liveness::Liveness(const ComputeGraph& graph, const Schedule& schedule)
 bool Liveness::MayTakePlaceOf(int input, int id) const {
   const TensorNode &node = graph_.node(id), &value = graph_.node(input);
   // A leaf is the caller's; what has a data_ptr was put there on purpose.
-  if (value.op == TensorOp::kNone || value.op == TensorOp::kKvWrite) return false;
+  if (value.op == TensorOp::kNone || ChangesFirstInput(value.op)) return false;
   if (value.data_ptr != 0 || node.data_ptr != 0) return false;
   if (value.type != node.type || !(value.shape == node.shape)) return false;
   return LastReader(input) == schedule_.RunAt(id);
@@ -73,7 +73,7 @@ int Liveness::FindAliasInFusion(int id, const Fusion& fusion) const {
 
 int Liveness::FindAlias(int id) const {
   const TensorNode& node = graph_.node(id);
-  if (node.op == TensorOp::kKvWrite) return node.inputs[0];
+  if (ChangesFirstInput(node.op)) return node.inputs[0];
   if (const Fusion* fusion = schedule_.FusionOf(id)) return FindAliasInFusion(id, *fusion);
   if (!MayWriteInPlace(node.op)) return -1;
   const std::size_t operands =
@@ -99,11 +99,17 @@ std::string Liveness::OverwriteBy(int id) const {
   const TensorNode& node = graph_.node(id);
   if (node.op == TensorOp::kNone) return {};
   const int at = schedule_.RunAt(id);
-  if (node.op == TensorOp::kKvWrite) {
-    const int cache = node.inputs[0];
-    if (LastReader(cache) == at) return {};
-    return fmt::format("it changes node {} in place, which node {} reads later", cache,
-                       LastReader(cache));
+  if (ChangesFirstInput(node.op)) {
+    // Of an Advance the log, ids, positions, slots and lengths.
+    const std::size_t changed = node.op == TensorOp::kAdvance ? 7 : 1;
+    for (std::size_t i = 0; i < changed; ++i) {
+      if (i == 1 || i == 2) continue;
+      const int input = node.inputs[i];
+      if (LastReader(input) == at) continue;
+      return fmt::format("it changes node {} in place, which node {} reads later", input,
+                         LastReader(input));
+    }
+    return {};
   }
   if (node.data_ptr == 0) return {};
   const DevicePtr begin = node.data_ptr;

@@ -77,7 +77,7 @@ Result<MemoryPlan> PlanMemory(const ComputeGraph& graph, std::span<const Fusion>
     place.last = liveness.LastReader(id);
     if (schedule.Inside(id)) place.kind = Placement::Kind::kInside;
     plan.placements.push_back(place);
-    const bool planned = node.data_ptr == 0 && node.op != TensorOp::kKvWrite;
+    const bool planned = node.data_ptr == 0 && !ChangesFirstInput(node.op);
     if (planned) plan.unshared_bytes += Padded(place.bytes);
   }
   Arena arena;

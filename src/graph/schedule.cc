@@ -58,7 +58,7 @@ void Schedule::FindInside(const ComputeGraph& graph) {
     const int maker = node.op == TensorOp::kScales ? id - 1 : id;
     inside_[static_cast<std::size_t>(id)] = FusionOf(id) != nullptr && RunAt(id) != maker &&
                                             node.data_ptr == 0 && !graph.is_output(id) &&
-                                            node.op != TensorOp::kKvWrite;
+                                            !ChangesFirstInput(node.op);
     for (const int input : node.inputs) {
       if (FusionOf(input) != FusionOf(id)) inside_[static_cast<std::size_t>(input)] = false;
     }

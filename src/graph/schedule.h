@@ -8,6 +8,11 @@
 
 namespace culet {
 
+/// Whether the operation's value is its first input, changed in place.
+constexpr bool ChangesFirstInput(TensorOp op) noexcept {
+  return op == TensorOp::kKvWrite || op == TensorOp::kAdvance;
+}
+
 /// What one launch computes.
 struct GraphStep {
   int id = -1;                     ///< the node in whose place it runs: the last of a fusion

@@ -68,6 +68,8 @@ class NodeCheck {
         return Quantize();
       case TensorOp::kScales:
         return Scales();
+      case TensorOp::kAdvance:
+        return Advance();
       case TensorOp::kNone:
         break;
     }
@@ -400,6 +402,29 @@ class NodeCheck {
     if (node_.type != DataType::kInt32) return "the value must be int32";
     if (node_.shape.cols != 1) return "the value must have one column";
     return InputIs(0, {node_.shape.rows, In(0).shape.cols}, "X");
+  }
+
+  std::string Advance() const {
+    if (auto r = CountIs(8); !r.empty()) return r;
+    if (node_.type != DataType::kInt32) return "the value must be int32";
+    if (node_.data_ptr != 0) return "it changes its log in place; leave data_ptr 0";
+    if (auto r = Indices(0, node_.shape, "log"); !r.empty()) return r;
+    const std::int64_t sequences = node_.shape.cols;
+    if (auto r = Indices(1, {sequences, 1}, "tokens"); !r.empty()) return r;
+    if (auto r = InputIsFloat(2); !r.empty()) return r;
+    if (auto r = InputIs(2, {sequences, In(2).shape.cols}, "logits"); !r.empty()) return r;
+    const char* const names[] = {"ids", "positions", "slots", "lengths"};
+    for (std::size_t i = 3; i < 7; ++i) {
+      if (auto r = Indices(i, {sequences, 1}, names[i - 3]); !r.empty()) return r;
+    }
+    for (const std::size_t i : {0, 3, 4, 5, 6}) {
+      if (In(i).op == TensorOp::kNone) continue;
+      return fmt::format("input {} must be a leaf: it is changed in place", i);
+    }
+    if (auto r = Indices(7, {sequences, In(7).shape.cols}, "block_table"); !r.empty()) return r;
+    if (params_.attention.block_size >= 1) return {};
+    return fmt::format("attention.block_size is {}; it must be 1 or more",
+                       params_.attention.block_size);
   }
 
   // quant_a, as a quantiser takes it.

@@ -26,7 +26,9 @@ class Builder {
     q_starts_ = index(inputs.q_starts, batch.sequences + 1, 1, "q_starts");
     lengths_ = index(inputs.lengths, batch.sequences, 1, "lengths");
     table_ = index(inputs.block_table, batch.sequences, batch.table_blocks, "block_table");
-    if (batch.logit_rows > 0) rows_ = index(inputs.rows, batch.logit_rows, 1, "rows");
+    if (batch.log_rows > 0) log_ = index(inputs.log, batch.log_rows, batch.sequences, "log");
+    if (batch.logit_rows > 0 && batch.log_rows == 0)
+      rows_ = index(inputs.rows, batch.logit_rows, 1, "rows");
   }
 
   DecoderGraph Build() {
@@ -163,7 +165,7 @@ class Builder {
 
   DecoderGraph Head(int x) {
     // Rows whose logits nobody wants end before the head, unless their hidden state is wanted.
-    const bool gather = batch_.logit_rows > 0;
+    const bool gather = rows_ >= 0;
     const auto pick = [&](int from) {
       return graph_.add_op(TensorOp::kGatherRows, 0, {batch_.logit_rows, config_.hidden},
                            {from, rows_}, {}, "last_rows");
@@ -179,6 +181,15 @@ class Builder {
                                   {built_.logits}, {}, "argmax", DataType::kInt32);
     graph_.mark_output(built_.logits);
     graph_.mark_output(built_.argmax);
+    if (log_ >= 0) {
+      OpParams params;
+      params.attention.block_size = cache_.block_size;
+      built_.advance = graph_.add_op(
+          TensorOp::kAdvance, 0, graph_.node(log_).shape,
+          {log_, built_.argmax, built_.logits, ids_, positions_, slots_, lengths_, table_},
+          std::move(params), "advance", DataType::kInt32);
+      graph_.mark_output(built_.advance);
+    }
     built_.graph = std::move(graph_);
     return std::move(built_);
   }
@@ -191,7 +202,7 @@ class Builder {
   DecoderGraph built_;
   const DataType values_ = batch_.value_type;
   int ids_ = -1, positions_ = -1, slots_ = -1, q_starts_ = -1, lengths_ = -1, table_ = -1;
-  int rows_ = -1;
+  int rows_ = -1, log_ = -1;
   int quantised_from_ = -1;  // the value that was quantised last
   QuantizedNodes quantised_;
 };

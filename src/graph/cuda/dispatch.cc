@@ -95,6 +95,8 @@ class CudaDispatch final : public KernelDispatch {
         return ok(IsStored(node.type) && IsValue(type_of(1)));
       case TensorOp::kArgMax:
         return ok(IsValue(type_of(0)));
+      case TensorOp::kAdvance:
+        return ok(IsValue(type_of(2)));
       case TensorOp::kEmbedding:
         return ok(IsValue(node.type));
       case TensorOp::kAttention:
@@ -323,6 +325,28 @@ class CudaDispatch final : public KernelDispatch {
     return Launched(QuantizeRows(In(input), current().input_node(0).type, m, k,
                                  FromDevicePtr<std::uint8_t>(codes), FromDevicePtr<float>(scales),
                                  stream()));
+  }
+
+  Status dispatch_advance(const TensorNode& node, DevicePtr log, DevicePtr tokens,
+                          std::uint32_t m) override {
+    const NodeLaunch& launch = current();
+    const auto changed = [&](int i) { return FromDevicePtr<std::int32_t>(launch.input(i)); };
+    AdvanceArgs args;
+    args.log = FromDevicePtr<std::int32_t>(log);
+    args.tokens = Indices(tokens);
+    args.logits = In(launch.input(2));
+    args.logits_type = launch.input_node(2).type;
+    args.ids = changed(3);
+    args.positions = changed(4);
+    args.slots = changed(5);
+    args.lengths = changed(6);
+    args.table = Indices(launch.input(7));
+    args.log_rows = node.shape.rows;
+    args.sequences = m;
+    args.vocab = launch.input_node(2).shape.cols;
+    args.blocks = launch.input_node(7).shape.cols;
+    args.block_size = node.params.attention.block_size;
+    return Launched(Advance(args, stream()));
   }
 
   Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,

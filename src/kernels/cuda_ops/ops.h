@@ -74,6 +74,19 @@ cudaError_t ArgMax(const void* x, DataType type, std::int32_t* out, std::int64_t
                    std::int64_t cols, void* workspace, LaunchStream stream);
 std::size_t ArgMaxWorkspace(std::int64_t rows, std::int64_t cols);
 
+/// As the graph's Advance.
+struct AdvanceArgs {
+  std::int32_t* log = nullptr;  ///< (log_rows, sequences)
+  const std::int32_t* tokens = nullptr;
+  const void* logits = nullptr;  ///< (sequences, vocab)
+  DataType logits_type = DataType::kNull;
+  std::int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *lengths = nullptr;
+  const std::int32_t* table = nullptr;  ///< (sequences, blocks)
+  std::int64_t log_rows = 0, sequences = 0, vocab = 0, blocks = 0;
+  int block_size = 0;
+};
+cudaError_t Advance(const AdvanceArgs& args, cudaStream_t stream);
+
 /// E4M3 with one FP32 scale for 128 elements of a row, as culet/quantize.h. `scales`: (rows,
 /// ceil(cols / 128)).
 cudaError_t QuantizeRows(const void* x, DataType type, std::int64_t rows, std::int64_t cols,
