@@ -564,6 +564,7 @@ typedef struct culet_sampling {
   float top_p;       /* keeps the likeliest tokens until they have this probability together */
   float min_p;       /* keeps tokens of at least this share of the likeliest one's probability */
   int32_t top_k;     /* keeps so many of the likeliest tokens */
+  uint64_t seed;     /* of culet_session_sampling */
 } culet_sampling;
 
 /* Draws a token from `count` logits on the host, e.g. one row of culet_outputs.logits. `state` is the

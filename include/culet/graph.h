@@ -53,6 +53,8 @@ struct QuantizedNodes {
 ///   Embedding  | ids (T, 1)                                 | weight (vocabulary, hidden)
 ///   GatherRows | X, indices (rows of this node, 1)          |
 ///   ArgMax     | X; this node is (rows, 1) kInt32           |
+///   Sample     | X, options (rows, 8), draws (rows, 1); this | int_param
+///              |   node is (rows, 1) kInt32                 |
 ///   Copy, Cast | X of this shape; of this type, of any type |
 ///   Quantize   | X of this shape; this node is kFloat8_e4m3 | quant_a
 ///   Scales     | codes (T, k): the Quantize right before it | quant_a
@@ -64,6 +66,10 @@ struct QuantizedNodes {
 /// block table, negative where that has no block. Those four and the log are leaves, changed in
 /// place; the value is the log, whose row `position mod R` gets the token behind that position, -1
 /// for one whose logit is NaN. Sequences whose slot is negative, the padding, stay as they are.
+///
+/// Sample draws a token of each row by its options (PackSampling, culet/sampling.h), its draw being
+/// number draws[row] + int_param. A row of temperature 0, and one whose largest logit is NaN or
+/// infinite, gives what ArgMax gives.
 ///
 /// A Scales node (T, ceil(k / group)) float32 is the second value of its Quantize, made by the same
 /// launch: it has none of its own. add_quantize adds both.

@@ -226,6 +226,12 @@ class KernelDispatch {
   virtual Status dispatch_argmax(const TensorNode& node, DevicePtr input_ptr, DevicePtr output_ptr,
                                  std::uint32_t m, std::uint32_t n);
 
+  /// output (m) kInt32: a token of each of m rows of n logits, as SampleToken draws it. options: m
+  /// SamplingRows (culet/sampling.h); the row's draw is number draws[row] + node.params.int_param.
+  virtual Status dispatch_sample(const TensorNode& node, DevicePtr logits_ptr,
+                                 DevicePtr options_ptr, DevicePtr draws_ptr, DevicePtr output_ptr,
+                                 std::uint32_t m, std::uint32_t n);
+
   /// codes (m, k) E4M3 and scales (m, ceil(k / node.params.quant_a.group_size)) float32 of the
   /// input (m, k), as QuantizeGroups makes them. The products behind it have both as inputs:
   /// input_ptr of dispatch_mul_mat is the codes, current().input(1) the scales.

@@ -44,6 +44,7 @@ enum class TensorOp : std::uint8_t {
   kQuantize,              ///< E4M3 codes of X, quantised as quant_a says
   kScales,                ///< the scales beside the codes X: what X's kQuantize makes second
   kAdvance,               ///< the inputs of a decode step become those of the next, in place
+  kSample,                ///< a token of each row of logits, drawn by its probability
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...
@@ -134,7 +135,7 @@ struct OpParams {
   Weight gamma;
   Weight bias;
   float scalar = 0;             ///< RmsNorm: epsilon
-  std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number
+  std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number; Sample: see graph.h
   /// MulMat, Experts: how the input is quantised before it meets an E4M3 weight; Quantize: how it
   /// quantises. kK, 128, FP32 scales of amax / 448 (culet/quantize.h).
   QuantDesc quant_a;

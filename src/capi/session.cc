@@ -107,6 +107,19 @@ Result<std::unique_ptr<KernelDispatch>> MakeDispatch(Gemm& gemm,
   return MakeReferenceDispatch();
 }
 
+// Null is greedy.
+Result<SamplingOptions> ToSampling(const culet_sampling* given) {
+  culet_sampling read{};
+  if (given != nullptr) CULET_RETURN_IF_ERROR(Read("sampling", given, read));
+  SamplingOptions options;
+  options.temperature = read.temperature;
+  options.top_k = read.top_k;
+  if (read.top_p != 0) options.top_p = read.top_p;
+  options.min_p = read.min_p;
+  options.seed = read.seed;
+  return options;
+}
+
 // Ends a step when the caller says so, by its flag or by its gate.
 NodeGate MakeGate(const culet_session_options& given) {
   if (given.stop == nullptr && given.gate == nullptr) return nullptr;
@@ -364,19 +377,21 @@ culet_status culet_sample(const float* logits, int32_t count, const culet_sampli
   return Guarded([&]() -> Status {
     if (logits == nullptr) return Null("logits");
     if (token == nullptr) return Null("token");
-    culet_sampling read{};
-    if (sampling != nullptr) CULET_RETURN_IF_ERROR(Read("sampling", sampling, read));
-    culet::SamplingOptions options;
-    options.temperature = read.temperature;
-    options.top_k = read.top_k;
-    if (read.top_p != 0) options.top_p = read.top_p;
-    options.min_p = read.min_p;
-    if (state == nullptr && options.temperature != 0) return Null("state");
-    std::uint64_t none = 0;
+    auto options = culet::capi::ToSampling(sampling);
+    if (!options.ok()) return options.status();
+    if (options->seed != 0) {
+      return culet::capi::Invalid(
+          fmt::format("sampling.seed is {}; culet_sample draws by `state`, leave it 0",
+                      options->seed));
+    }
+    const bool draws = options->temperature != 0;
+    if (state == nullptr && draws) return Null("state");
+    if (draws) options->seed = *state;
     const std::size_t vocab = count > 0 ? static_cast<std::size_t>(count) : 0;
-    const auto drawn =
-        culet::SampleToken({logits, vocab}, options, state != nullptr ? *state : none);
+    const auto drawn = culet::SampleToken({logits, vocab}, *options, 0);
     if (!drawn.ok()) return drawn.status();
+    // Seeds beside each other lead to no state of one another for 2^32 draws.
+    if (draws) *state += 0x9e3779b97f4a7c15;
     *token = *drawn;
     return {};
   });

@@ -58,6 +58,7 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kAdvance:
         return Feasibility::Ok();
       case TensorOp::kArgMax:
+      case TensorOp::kSample:
         return TakesFloat32(graph, node, 0, 1);
       case TensorOp::kEmbedding:
         return node.type == DataType::kFloat32 ? Feasibility::Ok() : OnlyFloat32();
@@ -103,6 +104,10 @@ class CpuDispatch final : public KernelDispatch {
         return static_cast<const PreparedProduct*>(prepared)->workspace_bytes();
       case TensorOp::kExperts:
         return static_cast<const PreparedExperts*>(prepared)->workspace_bytes();
+      case TensorOp::kSample: {
+        const Shape logits = graph.node(node.inputs[0]).shape;
+        return ops::SampleWorkspace(logits.rows, logits.cols);
+      }
       case TensorOp::kRope:
         return ops::RopeWorkspace(node.params.rope, node.shape.rows) * sizeof(float);
       case TensorOp::kAttention:
@@ -246,6 +251,23 @@ class CpuDispatch final : public KernelDispatch {
 
   Status dispatch_advance(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t) override {
     AdvanceOnHost(current());
+    return {};
+  }
+
+  Status dispatch_sample(const TensorNode& node, DevicePtr logits, DevicePtr options,
+                         DevicePtr draws, DevicePtr output, std::uint32_t m,
+                         std::uint32_t n) override {
+    ops::SampleArgs args;
+    args.logits = In(logits);
+    args.options = Indices(options);
+    args.draws = Indices(draws);
+    args.first_draw = node.params.int_param;
+    args.out = FromDevicePtr<std::int32_t>(output);
+    args.rows = m;
+    args.cols = n;
+    args.workspace = Scratch<std::uint64_t>();
+    args.workspace_bytes = current().workspace_bytes;
+    ops::Sample(args);
     return {};
   }
 

@@ -155,6 +155,12 @@ class ReferenceDispatch final : public KernelDispatch {
     return {};
   }
 
+  Status dispatch_sample(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
+                         std::uint32_t, std::uint32_t) override {
+    ReferenceSample(current());
+    return {};
+  }
+
  private:
   template <class F>
   Status Binary(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n, F function) {

@@ -89,6 +89,8 @@ const char* ToString(TensorOp op) noexcept {
       return "scales";
     case TensorOp::kAdvance:
       return "advance";
+    case TensorOp::kSample:
+      return "sample";
   }
   return "invalid";
 }

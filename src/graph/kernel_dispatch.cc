@@ -64,6 +64,10 @@ Status KernelDispatch::dispatch_argmax(const TensorNode&, DevicePtr, DevicePtr, 
                                        std::uint32_t) {
   return NotImplemented("dispatch_argmax");
 }
+Status KernelDispatch::dispatch_sample(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
+                                       DevicePtr, std::uint32_t, std::uint32_t) {
+  return NotImplemented("dispatch_sample");
+}
 
 Status KernelDispatch::dispatch_quantize(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
                                          std::uint32_t, std::uint32_t) {
@@ -191,6 +195,9 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
       return dispatch_gather_rows(node, in(0), in(1), out, m);
     case TensorOp::kArgMax:
       return dispatch_argmax(node, in(0), out, m, U32(launch.input_node(0).shape.cols));
+    case TensorOp::kSample:
+      return dispatch_sample(node, in(0), in(1), in(2), out, m,
+                             U32(launch.input_node(0).shape.cols));
     case TensorOp::kQuantize:
       return dispatch_quantize(node, in(0), out, launch.value(launch.id + 1), m,
                                U32(node.shape.cols));

@@ -37,4 +37,6 @@ void ReferenceAttention(const NodeLaunch& launch);
 
 void ReferenceExperts(const NodeLaunch& launch);
 
+void ReferenceSample(const NodeLaunch& launch);
+
 }  // namespace culet

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "culet/graph.h"
+#include "culet/sampling.h"
 #include "graph/liveness.h"
 
 namespace culet {
@@ -64,6 +66,8 @@ class NodeCheck {
         return GatherRows();
       case TensorOp::kArgMax:
         return ArgMax();
+      case TensorOp::kSample:
+        return Sample();
       case TensorOp::kQuantize:
         return Quantize();
       case TensorOp::kScales:
@@ -425,6 +429,18 @@ class NodeCheck {
     if (params_.attention.block_size >= 1) return {};
     return fmt::format("attention.block_size is {}; it must be 1 or more",
                        params_.attention.block_size);
+  }
+
+  std::string Sample() const {
+    if (auto r = CountIs(3); !r.empty()) return r;
+    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    if (node_.type != DataType::kInt32) return "the value must be int32";
+    if (node_.shape.cols != 1) return "the value must have one column";
+    const std::int64_t rows = node_.shape.rows;
+    if (auto r = InputIs(0, {rows, In(0).shape.cols}, "X"); !r.empty()) return r;
+    constexpr std::int64_t kWords = std::tuple_size_v<SamplingRow>;
+    if (auto r = Indices(1, {rows, kWords}, "options"); !r.empty()) return r;
+    return Indices(2, {rows, 1}, "draws");
   }
 
   // quant_a, as a quantiser takes it.

@@ -203,8 +203,9 @@ inline unsigned __ballot_sync(unsigned mask, int flag) {
 inline int __any_sync(unsigned mask, int flag) { return __ballot_sync(mask, flag) != 0; }
 
 // Blocks run one after the other, threads one at a time.
-inline unsigned atomicAdd(unsigned* to, unsigned value) {
-  const unsigned before = *to;
+template <class T>
+T atomicAdd(T* to, T value) {
+  const T before = *to;
   *to += value;
   return before;
 }

@@ -94,6 +94,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kKvWrite:
         return ok(IsStored(node.type) && IsValue(type_of(1)));
       case TensorOp::kArgMax:
+      case TensorOp::kSample:
         return ok(IsValue(type_of(0)));
       case TensorOp::kAdvance:
         return ok(IsValue(type_of(2)));
@@ -146,6 +147,8 @@ class CudaDispatch final : public KernelDispatch {
         return static_cast<const PreparedAttention*>(prepared)->plan.workspace_bytes;
       case TensorOp::kArgMax:
         return ArgMaxWorkspace(node.shape.rows, graph.node(node.inputs[0]).shape.cols);
+      case TensorOp::kSample:
+        return SampleWorkspace(node.shape.rows, graph.node(node.inputs[0]).shape.cols);
       default:
         return 0;
     }
@@ -354,6 +357,22 @@ class CudaDispatch final : public KernelDispatch {
     return Launched(ArgMax(In(input), current().input_node(0).type,
                            FromDevicePtr<std::int32_t>(output), m, n, Out(current().workspace),
                            stream()));
+  }
+
+  Status dispatch_sample(const TensorNode& node, DevicePtr logits, DevicePtr options,
+                         DevicePtr draws, DevicePtr output, std::uint32_t m,
+                         std::uint32_t n) override {
+    SampleArgs args;
+    args.logits = In(logits);
+    args.type = current().input_node(0).type;
+    args.options = Indices(options);
+    args.draws = Indices(draws);
+    args.first_draw = node.params.int_param;
+    args.out = FromDevicePtr<std::int32_t>(output);
+    args.rows = m;
+    args.cols = n;
+    args.workspace = Out(current().workspace);
+    return Launched(Sample(args, stream()));
   }
 
  private:

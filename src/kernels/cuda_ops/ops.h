@@ -87,6 +87,22 @@ struct AdvanceArgs {
 };
 cudaError_t Advance(const AdvanceArgs& args, cudaStream_t stream);
 
+/// A token of each row, drawn as the graph's Sample says (sample.cu). Eight launches, most of which
+/// do nothing for rows without top_k and top_p. Logits: float32 or bfloat16.
+struct SampleArgs {
+  const void* logits = nullptr;  ///< (rows, cols)
+  DataType type = DataType::kNull;
+  const std::int32_t* options = nullptr;  ///< (rows) SamplingRows
+  const std::int32_t* draws = nullptr;    ///< (rows)
+  std::uint32_t first_draw = 0;           ///< added to them
+  std::int32_t* out = nullptr;            ///< (rows)
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  void* workspace = nullptr;  ///< SampleWorkspace bytes, aligned to 256
+};
+cudaError_t Sample(const SampleArgs& args, cudaStream_t stream);
+std::size_t SampleWorkspace(std::int64_t rows, std::int64_t cols);
+
 /// E4M3 with one FP32 scale for 128 elements of a row, as culet/quantize.h. `scales`: (rows,
 /// ceil(cols / 128)).
 cudaError_t QuantizeRows(const void* x, DataType type, std::int64_t rows, std::int64_t cols,

@@ -47,6 +47,22 @@ void KvWrite(const float* rows, const std::int32_t* slots, void* cache, DataType
 /// (argmax.cc).
 void ArgMax(const float* x, std::int32_t* out, std::int64_t rows, std::int64_t cols);
 
+/// A token of each row, as the graph's Sample draws it (sample.cc).
+struct SampleArgs {
+  const float* logits = nullptr;          ///< (rows, cols)
+  const std::int32_t* options = nullptr;  ///< (rows) SamplingRows
+  const std::int32_t* draws = nullptr;    ///< (rows)
+  std::uint32_t first_draw = 0;           ///< added to them
+  std::int32_t* out = nullptr;            ///< (rows)
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::uint64_t* workspace = nullptr;
+  std::size_t workspace_bytes = 0;  ///< one made for fewer threads than there are now limits them
+};
+void Sample(const SampleArgs& args);
+/// Bytes of workspace, by today's threads.
+std::size_t SampleWorkspace(std::int64_t rows, std::int64_t cols);
+
 /// One FP32 scale for `group` elements of a row, as culet/quantize.h (quantize_rows.cc).
 /// `scales`: (rows, ceil(cols / group)).
 void QuantizeRows(const float* x, std::int64_t rows, std::int64_t cols, int group,
