@@ -11,6 +11,7 @@ constexpr int kThreads = 64;
 // A thread a sequence.
 template <class T>
 __global__ void __launch_bounds__(kThreads) AdvanceKernel(const AdvanceArgs args) {
+  WaitForPrevious();
   const int s = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (s >= args.sequences || args.slots[s] < 0 || args.positions[s] < 0) return;
   const int token = args.tokens[s], position = args.positions[s];
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) AdvanceKernel(const AdvanceArgs args
 
 }  // namespace
 
-cudaError_t Advance(const AdvanceArgs& args, cudaStream_t stream) {
+cudaError_t Advance(const AdvanceArgs& args, LaunchStream stream) {
   return WithValue(args.logits_type, [&]<class T>(T) {
     return Launch(&AdvanceKernel<T>, Blocks(CeilDiv(args.sequences, kThreads)), kThreads, stream,
                   args);

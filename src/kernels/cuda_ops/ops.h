@@ -85,7 +85,7 @@ struct AdvanceArgs {
   std::int64_t log_rows = 0, sequences = 0, vocab = 0, blocks = 0;
   int block_size = 0;
 };
-cudaError_t Advance(const AdvanceArgs& args, cudaStream_t stream);
+cudaError_t Advance(const AdvanceArgs& args, LaunchStream stream);
 
 /// A token of each row, drawn as the graph's Sample says (sample.cu). Eight launches, most of which
 /// do nothing for rows without top_k and top_p. Logits: float32 or bfloat16.
@@ -100,7 +100,7 @@ struct SampleArgs {
   std::int64_t cols = 0;
   void* workspace = nullptr;  ///< SampleWorkspace bytes, aligned to 256
 };
-cudaError_t Sample(const SampleArgs& args, cudaStream_t stream);
+cudaError_t Sample(const SampleArgs& args, LaunchStream stream);
 std::size_t SampleWorkspace(std::int64_t rows, std::int64_t cols);
 
 /// E4M3 with one FP32 scale for 128 elements of a row, as culet/quantize.h. `scales`: (rows,

@@ -272,6 +272,7 @@ __device__ __forceinline__ void EachLogit(const T* x, const Args& args, const Bl
 // Also zeroes what the passes add to.
 template <class T, int kWide>
 __global__ void __launch_bounds__(kThreads) SampleLargest(const T* x, const Args args) {
+  WaitForPrevious();
   __shared__ std::uint64_t warps[kThreads / kWarp];
   const Block block = BlockOf(args);
   std::uint64_t best = 0;
@@ -299,6 +300,7 @@ __global__ void __launch_bounds__(kThreads) SampleLargest(const T* x, const Args
 
 template <class T, int kWide, int kPass>
 __global__ void __launch_bounds__(kThreads) SamplePass(const T* x, const Args args) {
+  WaitForPrevious();
   // Weights in two halves: shared memory adds 32 bits at once, and a slice's halves fit.
   __shared__ std::uint32_t counts[kBins], low[kBins], high[kBins];
   constexpr int kBits = kBinBits[kPass], kUsed = 1 << kBits, kBelow = kShift[kPass];
@@ -339,6 +341,7 @@ __global__ void __launch_bounds__(kThreads) SamplePass(const T* x, const Args ar
 
 template <class T, int kWide>
 __global__ void __launch_bounds__(kThreads) SampleSums(const T* x, const Args args) {
+  WaitForPrevious();
   const Block block = BlockOf(args);
   const Head head = HeadOf(args, block.row);
   if (head.row.scale == 0) return;
@@ -368,6 +371,7 @@ __device__ __forceinline__ Sum TiesOf(const Kept& kept, Sum before, Sum ties) {
 // A block a row: the slice that the random number falls into, the thread, the token.
 template <class T>
 __global__ void __launch_bounds__(kThreads) SampleDraw(const T* x, const Args args) {
+  WaitForPrevious();
   __shared__ int hit_slice;
   __shared__ Sum hit_left, hit_ties;
   const std::int64_t row = blockIdx.x;
@@ -461,7 +465,7 @@ std::size_t Lay(std::int64_t rows, std::int64_t cols, std::uintptr_t workspace, 
 }
 
 template <class T, int kWide>
-cudaError_t LaunchAll(const T* x, const Args& args, std::int64_t rows, cudaStream_t stream) {
+cudaError_t LaunchAll(const T* x, const Args& args, std::int64_t rows, LaunchStream stream) {
   using Kernel = void (*)(const T*, const Args);
   const dim3 slices = Blocks(rows * args.at.slices);
   const Kernel kernels[] = {&SampleLargest<T, kWide>, &SamplePass<T, kWide, 0>,
@@ -482,7 +486,7 @@ std::size_t SampleWorkspace(std::int64_t rows, std::int64_t cols) {
   return Lay(rows, cols, 0, at);
 }
 
-cudaError_t Sample(const SampleArgs& from, cudaStream_t stream) {
+cudaError_t Sample(const SampleArgs& from, LaunchStream stream) {
   if (from.rows == 0) return cudaSuccess;
   Args args{from.options, from.draws, from.first_draw, from.out, from.cols, {}};
   Lay(from.rows, from.cols, reinterpret_cast<std::uintptr_t>(from.workspace), args.at);
