@@ -13,6 +13,7 @@ class OtherMemory final : public DeviceMemory {
   void Free(DevicePtr pointer) noexcept override { HostMemory().Free(pointer); }
   Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) override {
     ++uploads;
+    uploaded_bytes += static_cast<double>(bytes);
     return HostMemory().Upload(to, from, bytes, stream);
   }
   Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) override {
@@ -25,6 +26,7 @@ class OtherMemory final : public DeviceMemory {
   bool reads_host_memory() const noexcept override { return false; }
 
   int uploads = 0;  // that nobody has waited for
+  double uploaded_bytes = 0;
 };
 
 }  // namespace culet

@@ -335,4 +335,38 @@ TEST_F(CudaFusions, Models) {
   }
 }
 
+// Kernels that begin early wait for what they read, step after step.
+TEST_F(CudaFusions, OverlapGivesTheSameBitsEachTime) {
+  std::string text = kDense;
+  text.replace(text.find("$A"), 2, "Qwen3ForCausalLM");
+  text.replace(text.find("$M"), 2, "qwen3");
+  const auto config = ParseDecoderConfig(text, "the test");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  for (const DataType weights : {DataType::kBfloat16, DataType::kFloat8_e4m3}) {
+    const auto model = DecoderModel::Random(*config, weights, test_.dispatch->memory());
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    for (const bool fused : {false, true}) {
+      auto session = Session::Create(*model, *test_.dispatch,
+                                     {.max_context = 64, .fusions = {.none = !fused}});
+      ASSERT_TRUE(session.ok()) << session.status().ToString();
+      const int sequence = *session->AddSequence();
+      std::vector<float> first;
+      for (int run = 0; run < (on_gpu() ? 50 : 2); ++run) {
+        ASSERT_TRUE(session->Truncate(sequence, 0).ok());
+        const std::vector<std::int32_t> prompt(13, 5);
+        ASSERT_TRUE(session->Prefill(sequence, prompt).ok());
+        std::vector<float> logits;
+        for (std::int32_t token = 1; token <= 4; ++token) {
+          const SequenceTokens next{sequence, {&token, 1}};
+          const auto result = session->Step({&next, 1}, {.logits = true});
+          ASSERT_TRUE(result.ok()) << result.status().ToString();
+          logits.insert(logits.end(), result->logits.begin(), result->logits.end());
+        }
+        if (run == 0) first = logits;
+        ASSERT_EQ(logits, first) << "run " << run;
+      }
+    }
+  }
+}
+
 }  // namespace culet

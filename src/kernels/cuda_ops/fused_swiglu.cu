@@ -12,13 +12,9 @@ constexpr int kThreads = 128;
 template <class T, bool kCodes>
 __global__ void __launch_bounds__(kThreads) FusedSwiGluKernel(const FusedSwiGluArgs args) {
   WaitForPrevious();
-  const std::int64_t groups = (args.cols + kQuantGroup - 1) / kQuantGroup;  // of a row
-  const std::int64_t index =
-      std::int64_t{blockIdx.x} * (kThreads / kQuantLanes) + threadIdx.x / kQuantLanes;
-  const std::int64_t row = index / groups;
-  const int lane = static_cast<int>(threadIdx.x) % kQuantLanes;
-  const std::int64_t col = (index - row * groups) * kQuantGroup + lane * kQuantEach;
-  const bool there = row < args.rows && col < args.cols;
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t col = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * kQuantEach;
+  const bool there = col < args.cols;
   float gate[kQuantEach] = {}, up[kQuantEach] = {};
   if (there) {
     Load(static_cast<const T*>(args.gate) + row * args.stride + col, gate);
@@ -39,10 +35,9 @@ __global__ void __launch_bounds__(kThreads) FusedSwiGluKernel(const FusedSwiGluA
 cudaError_t FusedSwiGlu(const FusedSwiGluArgs& args, LaunchStream stream) {
   if (args.rows == 0 || args.cols == 0) return cudaSuccess;
   return WithValue(args.type, [&]<class T>(T) {
-    const std::int64_t groups = args.rows * CeilDiv(args.cols, kQuantGroup);
     return Launch(
         args.to.codes != nullptr ? &FusedSwiGluKernel<T, true> : &FusedSwiGluKernel<T, false>,
-        Blocks(CeilDiv(groups, kThreads / kQuantLanes)), kThreads, stream, args);
+        Blocks(args.rows, CeilDiv(args.cols, kThreads * kQuantEach)), kThreads, stream, args);
   });
 }
 
