@@ -319,6 +319,12 @@ TEST_F(CudaFusions, Models) {
       logits[fused] = result->logits;
       std::map<std::string, int> used;
       for (const Fusion& fusion : session->last_executor()->fusions()) ++used[fusion.name];
+      // A layer: the norm, qkv, attention, o, the norm, gate and up, down, with E4M3 the codes of
+      // attention; then embedding, the last sum, its row, its norm, logits and arg max.
+      if (fused) {
+        EXPECT_EQ(session->last_executor()->n_launches(),
+                  2 * (m.weights == DataType::kFloat8_e4m3 ? 8 : 7) + 6);
+      }
       std::vector<std::string> names;
       for (const auto& [name, count] : used) names.push_back(name);
       EXPECT_EQ(names, fused ? m.fusions : std::vector<std::string>{}) << m.architecture;

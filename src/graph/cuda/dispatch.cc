@@ -26,7 +26,7 @@ bool IsValue(DataType type) { return type == DataType::kFloat32 || type == DataT
 bool IsStored(DataType type) { return type == DataType::kFloat16 || IsValue(type); }
 
 struct PreparedRope final : PreparedNode {
-  DeviceBuffer turns;
+  const double* turns = nullptr;
   std::string kernel() const override { return "cuda/rope"; }
 };
 
@@ -168,7 +168,7 @@ class CudaDispatch final : public KernelDispatch {
   Result<std::unique_ptr<PreparedNode>> prepare_fusion(const ComputeGraph& graph,
                                                        const Fusion& fusion) override {
     const DeviceScope scope(gemm_.device().ordinal);
-    auto made = PreparedFusion::Create(gemm_, memory_, options_, graph, fusion);
+    auto made = PreparedFusion::Create(gemm_, memory_, options_, rope_, graph, fusion);
     if (!made) return made.status();
     return std::unique_ptr<PreparedNode>(*std::move(made));
   }
@@ -234,7 +234,7 @@ class CudaDispatch final : public KernelDispatch {
     args.x = Out(qk);
     args.type = node.type;
     args.positions = Indices(positions);
-    args.turns = FromDevicePtr<const double>(Prepared<PreparedRope>().turns.get());
+    args.turns = Prepared<PreparedRope>().turns;
     args.layout = node.params.rope.layout;
     args.attention_factor = static_cast<float>(node.params.rope.attention_factor);
     args.half = node.params.rope.dims / 2;
@@ -419,10 +419,10 @@ class CudaDispatch final : public KernelDispatch {
   }
 
   Result<std::unique_ptr<PreparedNode>> PrepareRope(const RopeParams& params) {
-    auto turns = RopeTurns(memory_, params);
+    const auto turns = rope_.Of(params);
     if (!turns) return turns.status();
     auto made = std::make_unique<PreparedRope>();
-    made->turns = *std::move(turns);
+    made->turns = *turns;
     return std::unique_ptr<PreparedNode>(std::move(made));
   }
 
@@ -457,6 +457,7 @@ class CudaDispatch final : public KernelDispatch {
   DeviceMemory& memory_;
   CudaDispatchOptions options_;
   Recorder recorder_;
+  RopeTables rope_{memory_};
 };
 
 }  // namespace

@@ -128,9 +128,9 @@ class PreparedSwiGlu final : public PreparedFusion {
 
 class PreparedHeads final : public PreparedFusion {
  public:
-  PreparedHeads(const ComputeGraph& graph, const Heads& heads, DeviceBuffer turns,
+  PreparedHeads(const ComputeGraph& graph, const Heads& heads, const double* turns,
                 std::unique_ptr<PreparedProduct> product)
-      : heads_(heads), turns_(std::move(turns)), product_(std::move(product)) {
+      : heads_(heads), turns_(turns), product_(std::move(product)) {
     for (const int id : heads.Products()) {
       values_bytes_ += static_cast<std::size_t>(BytesOf(graph.node(id)));
     }
@@ -164,7 +164,7 @@ class PreparedHeads final : public PreparedFusion {
       args.k_epsilon = of_k.scalar;
     }
     args.rope.positions = Indices(launch.value(q.inputs[1]));
-    args.rope.turns = FromDevicePtr<const double>(turns_.get());
+    args.rope.turns = turns_;
     args.rope.layout = q.params.rope.layout;
     args.rope.attention_factor = static_cast<float>(q.params.rope.attention_factor);
     args.rope.half = q.params.rope.dims / 2;
@@ -184,7 +184,7 @@ class PreparedHeads final : public PreparedFusion {
 
  private:
   Heads heads_;
-  DeviceBuffer turns_;
+  const double* turns_;
   std::unique_ptr<PreparedProduct> product_;
   std::size_t values_bytes_ = 0;
 };
@@ -219,19 +219,24 @@ Heads HeadsOf(const ComputeGraph& graph, const Fusion& fusion) {
 
 }  // namespace
 
-Result<DeviceBuffer> RopeTurns(DeviceMemory& memory, const RopeParams& params) {
+Result<const double*> RopeTables::Of(const RopeParams& params) {
+  for (const auto& [known, table] : tables_) {
+    if (known == params) return FromDevicePtr<const double>(table.get());
+  }
   std::vector<double> turns = RopeFrequencies(params);
   for (double& frequency : turns) frequency /= 2 * std::numbers::pi;
   const std::size_t bytes = turns.size() * sizeof(double);
-  auto buffer = DeviceBuffer::Create(memory, bytes);
+  auto buffer = DeviceBuffer::Create(memory_, bytes);
   if (!buffer) return buffer.status();
-  CULET_RETURN_IF_ERROR(memory.Upload(buffer->get(), turns.data(), bytes, nullptr));
-  CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // launches may be on any stream
-  return buffer;
+  CULET_RETURN_IF_ERROR(memory_.Upload(buffer->get(), turns.data(), bytes, nullptr));
+  CULET_RETURN_IF_ERROR(memory_.Synchronize(nullptr));  // launches may be on any stream
+  tables_.emplace_back(params, *std::move(buffer));
+  return FromDevicePtr<const double>(tables_.back().second.get());
 }
 
 Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(Gemm& gemm, DeviceMemory& memory,
                                                                const CudaDispatchOptions& options,
+                                                               RopeTables& tables,
                                                                const ComputeGraph& graph,
                                                                const Fusion& fusion) {
   if (fusion.name == kQkv) {
@@ -239,10 +244,10 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(Gemm& gemm, Devic
     auto product =
         PreparedProduct::Create(gemm, memory, options, JoinedProduct(graph, heads.Products()));
     if (!product) return product.status();
-    auto turns = RopeTurns(memory, graph.node(heads.q_rope).params.rope);
+    const auto turns = tables.Of(graph.node(heads.q_rope).params.rope);
     if (!turns) return turns.status();
     return std::unique_ptr<PreparedFusion>(
-        std::make_unique<PreparedHeads>(graph, heads, *std::move(turns), *std::move(product)));
+        std::make_unique<PreparedHeads>(graph, heads, *turns, *std::move(product)));
   }
   const int inner = FirstOf(graph, fusion, TensorOp::kSwiGlu);
   if (inner < 0) {

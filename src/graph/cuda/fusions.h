@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "culet/dispatch.h"
@@ -19,14 +20,24 @@ std::vector<std::string> FusionNames();
 /// Those in the graph, the largest first.
 std::vector<Fusion> FindFusions(const ComputeGraph& graph);
 
-/// Frequencies over 2 pi on the device, as Rope takes them. Errors: as DeviceMemory.
-Result<DeviceBuffer> RopeTurns(DeviceMemory& memory, const RopeParams& params);
+/// Frequencies over 2 pi on the device, as Rope takes them: once for all layers and graphs.
+class RopeTables {
+ public:
+  explicit RopeTables(DeviceMemory& memory) : memory_(memory) {}
+  /// Lives as long as this. Errors: as DeviceMemory.
+  Result<const double*> Of(const RopeParams& params);
+
+ private:
+  DeviceMemory& memory_;
+  std::vector<std::pair<RopeParams, DeviceBuffer>> tables_;
+};
 
 class PreparedFusion : public PreparedNode {
  public:
-  /// Requires: one of FindFusions. Errors: as PreparedProduct::Create.
+  /// Requires: one of FindFusions; `tables` outlive it. Errors: as PreparedProduct::Create.
   static Result<std::unique_ptr<PreparedFusion>> Create(Gemm& gemm, DeviceMemory& memory,
                                                         const CudaDispatchOptions& options,
+                                                        RopeTables& tables,
                                                         const ComputeGraph& graph,
                                                         const Fusion& fusion);
   virtual std::size_t workspace_bytes() const { return 0; }
