@@ -201,6 +201,7 @@ inline unsigned __ballot_sync(unsigned mask, int flag) {
       mask, culet::host_cuda::Meeting::kBallot, static_cast<std::uint64_t>(flag != 0), 0));
 }
 inline int __any_sync(unsigned mask, int flag) { return __ballot_sync(mask, flag) != 0; }
+inline int __all_sync(unsigned mask, int flag) { return __ballot_sync(mask, flag) == mask; }
 
 // Blocks run one after the other, threads one at a time.
 template <class T>

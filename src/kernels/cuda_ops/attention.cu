@@ -105,6 +105,8 @@ cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   AttentionArgs args = given;
   const auto address = [](const void* pointer) { return static_cast<const char*>(pointer); };
   args.wide = IsWide(args.params.head_dim, address(args.k), address(args.v));
+  constexpr float kLog2E = 1.44269504f;
+  args.log2_scale = args.params.scale * kLog2E;
   if (args.params.block_size > 0) {
     args.blocks = static_cast<int>(args.key_rows / args.params.block_size);
   }

@@ -83,12 +83,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const std::int64_t begin = range.first + split * share;
   const std::int64_t end = begin + share < range.last ? begin + share : range.last;
 
-  constexpr float kLog2E = 1.44269504f;
   for (int i = thread; i < heads * kWidth; i += kAttentionThreads) {
     const int head = i / kWidth, dim = i % kWidth;
     const std::int64_t index = (row * p.heads + first_head + head) * p.head_dim + dim;
     queries[head][dim] =
-        dim < p.head_dim ? LoadValue(args.q, args.q_type, index) * (p.scale * kLog2E) : 0.0f;
+        dim < p.head_dim ? LoadValue(args.q, args.q_type, index) * args.log2_scale : 0.0f;
   }
   __syncthreads();
 

@@ -22,9 +22,6 @@ struct DecodeKernel {
   using Warp = WarpAttention<T, kDim, 1, kKeys>;
 };
 
-/// A key that is not this split's.
-inline constexpr int kBeyond = -2;
-
 /// What DecodeKernel's warps leave for each other once their rings are done.
 template <int kWarps, int kHeads, int kDim>
 struct WarpSums {
@@ -124,7 +121,6 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     LoadMatrices(q_at + static_cast<std::uint32_t>(step * 32), a);
   };
 
-  const float scale = p.scale * kLog2E;
   Warp sums;
   int stage = 0;
 #pragma unroll 1
@@ -144,7 +140,7 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
         }
       }
     }
-    sums.Softmax(scores, scale);
+    sums.Softmax(scores, args.log2_scale);
     sums.Accumulate(scores, k + kKeys * Kernel::kRow);
     __syncwarp();
     next = row_of(base + 3 * Kernel::kRound);
@@ -153,7 +149,7 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     rows = next;
     stage ^= 1;
   }
-  sums.Finish(scale);
+  sums.Finish(args.log2_scale);
 
   // The warps' sums, in their order.
   AwaitCopies<0>();

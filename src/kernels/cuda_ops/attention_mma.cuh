@@ -8,7 +8,8 @@
 
 namespace culet::cuda_ops {
 
-inline constexpr float kLog2E = 1.44269504f;
+/// The row of a key that is not the block's; -1 is one outside the cache.
+inline constexpr int kBeyond = -2;
 
 /// Bytes of a row of kDim elements in shared memory: 16 more than the elements, an odd number of 16
 /// bytes, so that eight rows of a matrix lie in different banks.

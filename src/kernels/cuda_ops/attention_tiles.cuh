@@ -63,46 +63,71 @@ struct Tile {
   }
 };
 
+/// What a block knows of its work and seldom needs: it lies in shared memory, since the loop has no
+/// registers for it.
+struct TileState {
+  Tile tile;
+  int kv_head;
+  int begin, splits;  ///< the first key of the split, splits that have keys
+  int2 all_see;       ///< keys of the split that all queries see
+};
+
 template <int kDim>
 struct TileKernel {
   static constexpr int kQueries = TileQueries(kDim);
   static constexpr int kBlocks = kQueries / 64;  // of 16 queries, a warp
   static constexpr int kKeys = kDim <= 128 ? 64 : 32;
   static constexpr int kRow = kSharedRow<kDim>, kChunks = kDim / 8;
+  static constexpr int kPieces = kKeys * kChunks / kTileThreads;  // of 16 bytes, a thread
+  static_assert(kKeys * kChunks % kTileThreads == 0);
   // Shared memory: queries, keys, values; the rows of two tiles' keys; the keys that each query
   // sees; what the warps say of all of them.
   static constexpr int kKeysAt = kQueries * kRow, kValuesAt = kKeysAt + kKeys * kRow;
   static constexpr int kRowsAt = kValuesAt + kKeys * kRow;
-  static constexpr int kSeenAt = kRowsAt + 2 * kKeys * static_cast<int>(sizeof(int));
+  static constexpr int kSpoiledAt = kRowsAt + 2 * kKeys * static_cast<int>(sizeof(int));
+  static constexpr int kSeenAt = kSpoiledAt + 2 * static_cast<int>(sizeof(int2));
   static constexpr int kBoundsAt = kSeenAt + kQueries * static_cast<int>(sizeof(int2));
-  static constexpr int kTileAt = kBoundsAt + 4 * static_cast<int>(sizeof(int4));
-  static constexpr int kSplitsAt = kTileAt + static_cast<int>(sizeof(Tile));
-  static constexpr int kAllSeeAt = kSplitsAt + static_cast<int>(sizeof(int2));
-  static constexpr int kShared = kAllSeeAt + static_cast<int>(sizeof(int2));
+  static constexpr int kStateAt = kBoundsAt + 4 * static_cast<int>(sizeof(int4));
+  static constexpr int kShared = kStateAt + static_cast<int>(sizeof(TileState));
 };
 
-/// 64 keys, or 64 values, on their way to shared memory. Those of a block that the table puts
-/// outside the cache are NaN where they are keys, so that the queries that see them become NaN.
-template <int kDim, bool kAreKeys>
-__device__ __forceinline__ void LoadTile(const AttentionArgs& args, int kv_head, const int* rows,
-                                         std::uint32_t to, char* to_memory) {
+/// Of the pieces of 16 bytes of a tile of keys or values those of a thread.
+template <int kDim>
+struct Piece {
+  using Kernel = TileKernel<kDim>;
+  static constexpr bool kEven = kTileThreads % Kernel::kChunks == 0;  // rows of pieces a round
+  int thread = static_cast<int>(threadIdx.x);
+
+  __device__ __forceinline__ int key(int i) const {
+    if constexpr (kEven) return thread / Kernel::kChunks + i * (kTileThreads / Kernel::kChunks);
+    return (thread + i * kTileThreads) / Kernel::kChunks;
+  }
+  __device__ __forceinline__ int chunk(int i) const {
+    if constexpr (kEven) return thread % Kernel::kChunks;
+    return (thread + i * kTileThreads) % Kernel::kChunks;
+  }
+  /// Where it lies in shared memory, in bytes.
+  __device__ __forceinline__ int at(int i) const { return key(i) * Kernel::kRow + chunk(i) * 16; }
+};
+
+/// A tile's keys, or its values, on their way to shared memory: zeros where `rows` is negative.
+template <int kDim, int kAtOnce>
+__device__ __forceinline__ void LoadTile(const AttentionArgs& args, const void* cache, int kv_head,
+                                         const int* rows, std::uint32_t to) {
   using Kernel = TileKernel<kDim>;
   const AttentionParams& p = args.params;
+  const Piece<kDim> piece;
   const char* const from =
-      static_cast<const char*>(kAreKeys ? args.k : args.v) + std::int64_t{kv_head} * p.head_dim * 2;
-  const std::int64_t stride = std::int64_t{p.kv_heads} * p.head_dim * 2;
-#pragma unroll 2
-  for (int i = 0; i < Kernel::kKeys * Kernel::kChunks / kTileThreads; ++i) {
-    const int piece = static_cast<int>(threadIdx.x) + kTileThreads * i;
-    const int key = piece / Kernel::kChunks, chunk = piece % Kernel::kChunks;
-    const int row = rows[key], at = key * Kernel::kRow + chunk * 16;
-    const bool there = row >= 0 && chunk * 8 < p.head_dim;
-    if (kAreKeys && row == -1) {
-      *reinterpret_cast<uint4*>(to_memory + at) = make_uint4(~0u, ~0u, ~0u, ~0u);
-      continue;
-    }
-    CopyAsync16(to + static_cast<std::uint32_t>(at),
-                there ? from + row * stride + chunk * 16 : from, there ? 16 : 0);
+      static_cast<const char*>(cache) + kv_head * p.head_dim * 2 + piece.chunk(0) * 16;
+  const auto stride = static_cast<unsigned>(p.kv_heads * p.head_dim * 2);
+#pragma unroll(kAtOnce)
+  for (int i = 0; i < Kernel::kPieces; ++i) {
+    const int row = rows[piece.key(i)];
+    const bool there = row >= 0 && piece.chunk(i) * 8 < p.head_dim;
+    const std::int64_t beside = (piece.chunk(i) - piece.chunk(0)) * 16;
+    CopyAsync16(to + static_cast<std::uint32_t>(piece.at(i)),
+                from + std::uint64_t{static_cast<unsigned>(max(row, 0))} * stride + beside,
+                there ? 16 : 0);
   }
 }
 
@@ -113,22 +138,14 @@ __device__ __forceinline__ int NonFinite(std::uint32_t pair) {
   return ((~pair & kExponent) == 0 ? 1 : 0) | ((~pair & kExponent << 16) == 0 ? 2 : 0);
 }
 
-/// Where a thread's piece `i` of a tile of keys or values lies.
-template <int kDim>
-__device__ __forceinline__ int PieceAt(int i) {
-  using Kernel = TileKernel<kDim>;
-  const int piece = static_cast<int>(threadIdx.x) + kTileThreads * i;
-  return piece / Kernel::kChunks * Kernel::kRow + piece % Kernel::kChunks * 16;
-}
-
 /// Whether this thread's pieces of the values hold an infinity or a NaN.
 template <class T, int kDim>
 __device__ __forceinline__ bool HasNonFinite(const char* values) {
   using Kernel = TileKernel<kDim>;
   int found = 0;
 #pragma unroll 1
-  for (int i = 0; i < Kernel::kKeys * Kernel::kChunks / kTileThreads; ++i) {
-    const uint4 piece = *reinterpret_cast<const uint4*>(values + PieceAt<kDim>(i));
+  for (int i = 0; i < Kernel::kPieces; ++i) {
+    const uint4 piece = *reinterpret_cast<const uint4*>(values + Piece<kDim>().at(i));
     found |= NonFinite<T>(piece.x) | NonFinite<T>(piece.y) | NonFinite<T>(piece.z) |
              NonFinite<T>(piece.w);
   }
@@ -140,8 +157,8 @@ template <class T, int kDim>
 __device__ __forceinline__ void ClearNonFinite(char* values) {
   using Kernel = TileKernel<kDim>;
 #pragma unroll 1
-  for (int i = 0; i < Kernel::kKeys * Kernel::kChunks / kTileThreads; ++i) {
-    auto* const pairs = reinterpret_cast<std::uint32_t*>(values + PieceAt<kDim>(i));
+  for (int i = 0; i < Kernel::kPieces; ++i) {
+    auto* const pairs = reinterpret_cast<std::uint32_t*>(values + Piece<kDim>().at(i));
 #pragma unroll 1
     for (int word = 0; word < 4; ++word) {
       const int found = NonFinite<T>(pairs[word]);
@@ -162,29 +179,30 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const AttentionParams& p = args.params;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int group = p.heads / p.kv_heads;
-  const int kv_head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.kv_heads));
   char* const memory = DynamicShared();
   const std::uint32_t shared = SharedAddress(memory);
   int* const key_rows = reinterpret_cast<int*>(memory + Kernel::kRowsAt);
+  int* const spoiled = reinterpret_cast<int*>(memory + Kernel::kSpoiledAt);
   int2* const seen = reinterpret_cast<int2*>(memory + Kernel::kSeenAt);
   int4* const bounds = reinterpret_cast<int4*>(memory + Kernel::kBoundsAt);
 
-  // What is needed again at the end waits in shared memory: the loop has no registers for it.
-  Tile& tile = *reinterpret_cast<Tile*>(memory + Kernel::kTileAt);
-  int& splits = *reinterpret_cast<int*>(memory + Kernel::kSplitsAt);
-  int2& all_see = *reinterpret_cast<int2*>(memory + Kernel::kAllSeeAt);
+  TileState& state = *reinterpret_cast<TileState*>(memory + Kernel::kStateAt);
+  const Tile& tile = state.tile;
   // Of query `i` of the tile: its row, and its head.
   const auto row_of = [&](int i) {
     return static_cast<std::int64_t>(tile.row) + (tile.first + i) / group;
   };
-  const auto head_of = [&](int i) { return kv_head * group + (tile.first + i) % group; };
+  const auto head_of = [&](int i) { return state.kv_head * group + (tile.first + i) % group; };
   std::int64_t sequence = 0;
   int count = 0;
   {
     const Tile found(args, static_cast<int>(blockIdx.x / static_cast<unsigned>(p.kv_heads)), group,
                      Kernel::kQueries);
     if (found.count == 0) return;
-    if (thread == 0) tile = found;
+    if (thread == 0) {
+      state.tile = found;
+      state.kv_head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.kv_heads));
+    }
     sequence = found.sequence;
     count = found.count;
   }
@@ -219,14 +237,18 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     first = min(first, of.x), last = max(last, of.y);
     all_first = max(all_first, of.z), all_last = min(all_last, of.w);
   }
-  KeyRange range;
-  range.sequence = sequence;
+  const auto row_of_key = [&](int key) {
+    KeyRange range;
+    range.sequence = tile.sequence;
+    return range.RowOf(args, key);
+  };
   const SplitKeys keys(args.plan.tiles, min(first, last), last);
   if (keys.idle()) return;
   if (thread < Kernel::kQueries) seen[thread].y = min(seen[thread].y, keys.end);
   if (thread == 0) {
-    splits = keys.splits;
-    all_see = make_int2(all_first, min(all_last, keys.end));
+    state.begin = keys.begin;
+    state.splits = keys.splits;
+    state.all_see = make_int2(all_first, min(all_last, keys.end));
   }
 
 #pragma unroll 4
@@ -237,23 +259,27 @@ __global__ void __launch_bounds__(kTileThreads, 2)
         query < count ? LoadQuery<T>(args, element, chunk * 8) : make_uint4(0, 0, 0, 0);
   }
   const int tiles = (keys.end - keys.begin + kKeys - 1) / kKeys;
-  // Where the keys of tile `j` lie; nobody reads those beyond the split.
-  const auto row_of_key = [&](int j) {
-    const int key = keys.begin + j * kKeys + thread;
-    return key < keys.end ? range.RowOf(args, key) : -2;
-  };
+  // Where the keys of tile `j` lie, and whether the block table puts some outside the cache.
   const auto rows_of_tile = [&](int j) { return key_rows + j % 2 * kKeys; };
-  if (thread < kKeys && tiles > 0) rows_of_tile(tiles - 1)[thread] = row_of_key(tiles - 1);
-  if (thread < kKeys && tiles > 1) rows_of_tile(tiles - 2)[thread] = row_of_key(tiles - 2);
-  __syncthreads();
-  const auto load_keys = [&](int j) {
-    LoadTile<kDim, true>(args, kv_head, rows_of_tile(j), shared + Kernel::kKeysAt,
-                         memory + Kernel::kKeysAt);
+  const auto keep_rows = [&](int j, int row) {
+    if (thread >= kKeys) return;
+    rows_of_tile(j)[thread] = row;
+    const bool any = __any_sync(kAllLanes, row == -1) != 0;
+    if (lane == 0) spoiled[j % 2 * 2 + warp] = any;
   };
-  if (tiles > 0) load_keys(tiles - 1);
+  const auto find_rows = [&](int j) {
+    const int key = keys.begin + j * kKeys + thread;
+    keep_rows(j, thread < kKeys && key < keys.end ? row_of_key(key) : kBeyond);
+  };
+  if (tiles > 0) find_rows(tiles - 1);
+  if (tiles > 1) find_rows(tiles - 2);
+  __syncthreads();
+  if (tiles > 0) {
+    LoadTile<kDim, 1>(args, args.k, state.kv_head, rows_of_tile(tiles - 1),
+                      shared + Kernel::kKeysAt);
+  }
   CommitCopies();
 
-  const float scale = p.scale * kLog2E;
   const auto query_at = [&](int block) { return warp * 16 * kBlocks + block * 16; };
   const bool busy = query_at(0) < count;
   const std::uint32_t q_at =
@@ -264,21 +290,38 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   Warp sums;
 #pragma unroll 1
   for (int j = tiles - 1; j >= 0; --j) {
-    const int base = keys.begin + j * kKeys;
+    const int base = state.begin + j * kKeys;
     AwaitCopies<0>();
     __syncthreads();  // the keys are there, the values of the tile before have been used
-    LoadTile<kDim, false>(args, kv_head, rows_of_tile(j), shared + Kernel::kValuesAt,
-                          memory + Kernel::kValuesAt);
+    LoadTile<kDim, 8>(args, args.v, state.kv_head, rows_of_tile(j), shared + Kernel::kValuesAt);
     CommitCopies();
     typename Warp::Scores scores;
     if (busy) Warp::Multiply(queries, shared + Kernel::kKeysAt, scores);
     __syncthreads();  // the keys have been used
-    if (j > 0) load_keys(j - 1);
+    if (j > 0) {
+      LoadTile<kDim, 1>(args, args.k, state.kv_head, rows_of_tile(j - 1), shared + Kernel::kKeysAt);
+    }
     CommitCopies();
     // Some queries may not see some keys of this tile.
-    const int2 clear = all_see;
-    const bool masked = base < clear.x || base + kKeys > clear.y;
+    const int2 clear = state.all_see;
+    const bool lost = spoiled[j % 2 * 2] != 0 || (kKeys > 32 && spoiled[j % 2 * 2 + 1] != 0);
+    const bool masked = lost || base < clear.x || base + kKeys > clear.y;
     if (busy) {
+      if (lost) {
+        // A key outside the cache spoils the queries that see it.
+        const int* const rows = rows_of_tile(j) + lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            if (rows[8 * n + i] != -1) continue;
+#pragma unroll
+            for (int block = 0; block < kBlocks; ++block) {
+              scores[block][n][i] = scores[block][n][i + 2] = NotANumber();
+            }
+          }
+        }
+      }
       if (masked) {
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
@@ -298,7 +341,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
           }
         }
       }
-      sums.Softmax(scores, scale);
+      sums.Softmax(scores, args.log2_scale);
     }
     AwaitCopies<1>();
     __syncthreads();  // the values are there
@@ -331,11 +374,11 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       ClearNonFinite<T, kDim>(values);
       __syncthreads();
     }
-    const int next = thread < kKeys && j > 1 ? range.RowOf(args, base - 2 * kKeys + thread) : 0;
+    const int next = thread < kKeys && j > 1 ? row_of_key(base - 2 * kKeys + thread) : kBeyond;
     if (busy) sums.Accumulate(scores, shared + Kernel::kValuesAt);
-    if (thread < kKeys && j > 1) rows_of_tile(j)[thread] = next;
+    if (j > 1) keep_rows(j - 2, next);
   }
-  sums.Finish(scale);
+  sums.Finish(args.log2_scale);
 
   if (busy) {
 #pragma unroll
@@ -347,7 +390,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
         const std::int64_t element = (row_of(i) * p.heads + head_of(i)) * p.head_dim;
         const AttentionPart part(args, args.rows, row_of(i), head_of(i), args.plan.tiles.most,
                                  static_cast<int>(blockIdx.y));
-        const bool whole = splits == 1;
+        const bool whole = state.splits == 1;
         // No key: 0 / 0, the mean of no values.
         const float over = whole ? 1 / sums.sum[block][half] : 1.0f;
 #pragma unroll
@@ -370,7 +413,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       }
     }
   }
-  if (splits == 1 || !IsLastSplit(args.counters + blockIdx.x, splits)) return;
+  if (state.splits == 1 || !IsLastSplit(args.counters + blockIdx.x, state.splits)) return;
   const int parts = p.head_dim / 4;
 #pragma unroll 1
   for (int i = thread; i < tile.count * parts; i += kTileThreads) {
@@ -378,7 +421,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     MergeParts(
         args,
         AttentionPart(args, args.rows, row_of(query), head_of(query), args.plan.tiles.most, 0),
-        splits, i % parts * 4, (row_of(query) * p.heads + head_of(query)) * p.head_dim);
+        state.splits, i % parts * 4, (row_of(query) * p.heads + head_of(query)) * p.head_dim);
   }
 }
 

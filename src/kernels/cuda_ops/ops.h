@@ -197,6 +197,7 @@ struct AttentionArgs {
   DataType out_type = DataType::kNull;
   bool wide = false;                        ///< set by Attention: rows of K and V in whole vectors
   int blocks = 0;                           ///< set by Attention: of the cache
+  float log2_scale = 0;                     ///< set by Attention: params.scale times log2 e
   const std::int32_t* starts = nullptr;     ///< (sequences + 1)
   const std::int32_t* positions = nullptr;  ///< (rows)
   const std::int32_t* lengths = nullptr;    ///< (sequences)
