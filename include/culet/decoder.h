@@ -11,6 +11,7 @@
 
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
+#include "culet/sampling.h"
 #include "culet/status.h"
 #include "culet/tensor.h"
 #include "culet/types.h"
@@ -119,6 +120,7 @@ struct DecoderInputs {
   DevicePtr block_table = 0;  ///< (S, blocks) kInt32
   DevicePtr rows = 0;         ///< (R, 1) kInt32: tokens whose logits are wanted; unused for all
   DevicePtr log = 0;          ///< (log_rows, S) kInt32: what Advance logs
+  DevicePtr sampling = 0;     ///< (S, 8) kInt32: SamplingRows; unused unless tokens are drawn
 };
 
 /// The paged cache of keys and values: per layer two matrices (blocks * block_size, kv_heads *
@@ -142,13 +144,14 @@ struct DecoderBatch {
   DataType value_type = DataType::kFloat32;
   int log_rows =
       0;  ///< ends with an Advance when above 0; then one token a sequence, and its logits
+  bool sample = false;  ///< draws tokens; one row of logits a sequence, in order
 };
 
 /// A graph of the model, and its interesting nodes.
 struct DecoderGraph {
   ComputeGraph graph;
-  int logits = -1;          ///< (rows, vocab) float32
-  int argmax = -1;          ///< (rows, 1) kInt32
+  int logits = -1;  ///< (rows, vocab) float32
+  int argmax = -1;  ///< (rows, 1) kInt32: the next tokens, by ArgMax, or by Sample where asked for
   std::vector<int> hidden;  ///< keep_hidden: L + 1 nodes, the last after the final norm
   int advance = -1;         ///< (log_rows, sequences) kInt32; -1 without
 };
@@ -187,9 +190,11 @@ struct StepOutputs {
 };
 
 struct StepResult {
-  std::vector<std::int32_t> next;  ///< arg max of each sequence's last logits, in the batch's order
-  std::vector<float> logits;       ///< (sequences or tokens, vocab)
-  std::vector<float> hidden;       ///< (L + 1, tokens, hidden)
+  /// Of each sequence, in the batch's order: the arg max of its last logits, or the token drawn
+  /// of them (SetSampling).
+  std::vector<std::int32_t> next;
+  std::vector<float> logits;  ///< (sequences or tokens, vocab)
+  std::vector<float> hidden;  ///< (L + 1, tokens, hidden)
 };
 
 /// Sequences of one model on one dispatch, with their paged cache. Not for concurrent use.
@@ -215,6 +220,12 @@ class Session {
   /// Forgets the positions behind the first `length`.
   /// Errors: NOT_FOUND; INVALID_ARGUMENT unless 0 <= length <= LengthOf(sequence).
   Status Truncate(int sequence, int length);
+
+  /// How the next tokens of a sequence are drawn; greedily until this is called. The token behind n
+  /// others is draw number n: what is truncated and asked for again comes out the same, and so does
+  /// a text of the same seed in any batch, as far as its logits do.
+  /// Errors: NOT_FOUND; as CheckSampling.
+  Status SetSampling(int sequence, const SamplingOptions& options);
 
   /// Runs the model over new tokens of some sequences, of different numbers each, as one batch.
   /// Errors: INVALID_ARGUMENT for no tokens, a sequence twice, a token outside the vocabulary, more

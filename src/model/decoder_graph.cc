@@ -1,6 +1,7 @@
 // A decoder's step as a compute graph.
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,6 +30,10 @@ class Builder {
     if (batch.log_rows > 0) log_ = index(inputs.log, batch.log_rows, batch.sequences, "log");
     if (batch.logit_rows > 0 && batch.log_rows == 0)
       rows_ = index(inputs.rows, batch.logit_rows, 1, "rows");
+    if (batch.sample) {
+      constexpr std::int64_t kWords = std::tuple_size_v<SamplingRow>;
+      sampling_ = index(inputs.sampling, batch.sequences, kWords, "sampling");
+    }
   }
 
   DecoderGraph Build() {
@@ -177,8 +182,13 @@ class Builder {
     Keep(x);
     if (gather && batch_.keep_hidden) x = pick(x);
     built_.logits = Product(x, weights_.head, {}, "logits");
-    built_.argmax = graph_.add_op(TensorOp::kArgMax, 0, {graph_.node(x).shape.rows, 1},
-                                  {built_.logits}, {}, "argmax", DataType::kInt32);
+    const Shape tokens{graph_.node(x).shape.rows, 1};
+    // The token behind n others is draw n, which is the sequence's length.
+    built_.argmax = batch_.sample ? graph_.add_op(TensorOp::kSample, 0, tokens,
+                                                  {built_.logits, sampling_, lengths_}, {},
+                                                  "sample", DataType::kInt32)
+                                  : graph_.add_op(TensorOp::kArgMax, 0, tokens, {built_.logits}, {},
+                                                  "argmax", DataType::kInt32);
     graph_.mark_output(built_.logits);
     graph_.mark_output(built_.argmax);
     if (log_ >= 0) {
@@ -202,7 +212,7 @@ class Builder {
   DecoderGraph built_;
   const DataType values_ = batch_.value_type;
   int ids_ = -1, positions_ = -1, slots_ = -1, q_starts_ = -1, lengths_ = -1, table_ = -1;
-  int rows_ = -1, log_ = -1;
+  int rows_ = -1, log_ = -1, sampling_ = -1;
   int quantised_from_ = -1;  // the value that was quantised last
   QuantizedNodes quantised_;
 };

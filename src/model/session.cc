@@ -12,6 +12,7 @@
 #include "culet/decoder.h"
 #include "model/kv_cache.h"
 #include "model/nan_search.h"
+#include "model/sampling_rows.h"
 #include "model/step_inputs.h"
 
 namespace culet {
@@ -24,6 +25,7 @@ constexpr std::size_t kKeptGraphs = 8;
 struct BatchKey {
   StepShape shape;
   bool hidden;
+  bool sample;
   bool all_logits() const { return shape.logit_rows == 0; }
   friend bool operator==(const BatchKey&, const BatchKey&) = default;
 };
@@ -55,6 +57,7 @@ struct Session::Impl {
   DeviceBuffer cache_memory;
   CacheLayout cache;
   StepInputs inputs;
+  SamplingRows sampling;
   std::list<StepGraph> graphs;  // the one used last comes first
   NodeHook hook;
   NodeGate gate;
@@ -147,7 +150,7 @@ BatchKey Session::Impl::KeyFor(std::span<const SequenceTokens> batch,
   shape.sequences = static_cast<int>(batch.size());
   shape.table_blocks = TableBlocks();
   shape.logit_rows = outputs.all_logits ? 0 : shape.sequences;
-  return {shape, outputs.hidden};
+  return {shape, outputs.hidden, !outputs.all_logits && sampling.AnyOf(batch)};
 }
 
 Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
@@ -157,10 +160,12 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
     return &graphs.front();
   }
   const StepShape& shape = key.shape;
-  const DecoderBatch batch{shape.tokens,     shape.sequences, shape.table_blocks,
-                           shape.logit_rows, key.hidden,      options.value_type};
-  DecoderGraph built =
-      BuildDecoderGraph(model.config(), model.weights(), inputs.AddressesOf(shape), cache, batch);
+  DecoderBatch batch{shape.tokens,     shape.sequences, shape.table_blocks,
+                     shape.logit_rows, key.hidden,      options.value_type};
+  batch.sample = key.sample;
+  DecoderInputs addresses = inputs.AddressesOf(shape);
+  addresses.sampling = sampling.address();
+  DecoderGraph built = BuildDecoderGraph(model.config(), model.weights(), addresses, cache, batch);
   auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate, options.fusions);
   if (!executor) return executor.status();
   executor->SetRecording(options.record);
@@ -222,6 +227,17 @@ Status Session::Impl::Read(StepGraph& step, std::span<const SequenceTokens> batc
     result.logits.resize(elements(step.logits));
     CULET_RETURN_IF_ERROR(download(result.logits.data(), step.logits));
   }
+  // Where all logits come to the host, those of the last rows are drawn of there.
+  if (step.key.all_logits() && sampling.AnyOf(batch)) {
+    const auto vocab = static_cast<std::size_t>(graph.node(step.logits).shape.cols);
+    std::span<const float> rows = result.logits;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      rows = rows.subspan((batch[i].tokens.size() - 1) * vocab);
+      result.next[i] =
+          sampling.Draw(batch[i].sequence, rows.first(vocab), tables.length(batch[i].sequence));
+      rows = rows.subspan(vocab);
+    }
+  }
   for (const int id : step.hidden) {
     const std::size_t end = result.hidden.size();
     result.hidden.resize(end + elements(id));
@@ -244,6 +260,7 @@ Result<StepResult> Session::Impl::Run(std::span<const SequenceTokens> batch, con
   auto step = GraphFor(key);
   if (!step) return step.status();
   CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, key.shape, options.stream));
+  if (key.sample) CULET_RETURN_IF_ERROR(sampling.Write(batch, options.stream));
   CULET_RETURN_IF_ERROR(Launch((*step)->executor));
   StepResult result;
   CULET_RETURN_IF_ERROR(Read(**step, batch, outputs, result));
@@ -313,11 +330,25 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
       {options.max_step_tokens, options.max_sequences, impl->TableBlocks(), options.max_sequences});
   if (!inputs) return inputs.status();
   impl->inputs = *std::move(inputs);
+  auto sampling = SamplingRows::Create(dispatch.memory(), options.max_sequences);
+  if (!sampling) return sampling.status();
+  impl->sampling = *std::move(sampling);
   return Session(std::move(impl));
 }
 
 Result<int> Session::AddSequence() { return impl_->tables.Add(); }
-Status Session::RemoveSequence(int sequence) { return impl_->tables.Remove(sequence); }
+Status Session::RemoveSequence(int sequence) {
+  CULET_RETURN_IF_ERROR(impl_->tables.Remove(sequence));
+  impl_->sampling.Set(sequence, {});
+  return {};
+}
+
+Status Session::SetSampling(int sequence, const SamplingOptions& options) {
+  CULET_RETURN_IF_ERROR(impl_->tables.Check(sequence));
+  CULET_RETURN_IF_ERROR(CheckSampling(options));
+  impl_->sampling.Set(sequence, options);
+  return {};
+}
 
 Result<int> Session::LengthOf(int sequence) const {
   CULET_RETURN_IF_ERROR(impl_->tables.Check(sequence));
