@@ -1,4 +1,4 @@
-// culet run: a checkpoint reads prompts and goes on greedily.
+// culet run: a checkpoint reads prompts and goes on, greedily or drawing tokens.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -16,6 +16,7 @@
 #include "interrupt.h"
 #include "node_profile.h"
 #include "output.h"
+#include "sampling_args.h"
 #include "session.h"
 
 namespace culet::cli {
@@ -26,6 +27,7 @@ struct RunArgs {
   CacheArgs cache;
   DecoderArgs decoder;
   DecodeRunOptions run;
+  SamplingArgs sampling;
   int batch = 1;
 
   std::string Misuse() const {
@@ -35,7 +37,8 @@ struct RunArgs {
     if (!run.dump.empty() && (batch > 1 || decoder.from_file())) {
       return "--dump takes one prompt; leave out --batch and the file of prompts";
     }
-    return decoder.Misuse(common.device);
+    const std::string misuse = sampling.Misuse();
+    return misuse.empty() ? decoder.Misuse(common.device) : misuse;
   }
 };
 
@@ -52,7 +55,7 @@ Json Text(const Continuation& continuation) {
   return text;
 }
 
-void PrintRun(const RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
+void PrintRun(RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
   std::string made;
   if (run.steps > 0) {
     made = fmt::format("; {} at {} each, {:.1f} tokens/s",
@@ -63,6 +66,7 @@ void PrintRun(const RunArgs& args, const DecodeRun& run, const HardwareRates& ra
     Note(fmt::format("{} read in {}{}", Counted(run.PromptTokens(), "token"),
                      ShownTime(run.prefill_us), made));
   }
+  if (args.sampling.draws()) Note(fmt::format("drawn with {}", args.sampling.Describe()));
   if (!args.run.profile) return;
   Print("\n{:.1f} GB/s read, {:.0f} GFLOP/s, measured\n", rates.read_gbps, rates.gflops);
   if (!run.prefill_nodes.empty()) PrintNodes("the prompt", run.prefill_nodes, rates);
@@ -71,7 +75,7 @@ void PrintRun(const RunArgs& args, const DecodeRun& run, const HardwareRates& ra
   }
 }
 
-void PrintDocument(const RunArgs& args, const OpenedDecoder& opened, const DecodeRun& run,
+void PrintDocument(RunArgs& args, const OpenedDecoder& opened, const DecodeRun& run,
                    const HardwareRates& rates) {
   Json sequences = Json::array();
   for (const Continuation& c : run.continuations) {
@@ -88,6 +92,7 @@ void PrintDocument(const RunArgs& args, const OpenedDecoder& opened, const Decod
                    {"decode_steps", run.steps},
                    {"decode_us", Number(run.decode_us)},
                    {"decode_tokens_per_s", Number(run.TokensPerSecond())}};
+  if (args.sampling.draws()) document["sampling"] = args.sampling.ToJson();
   if (args.run.profile) {
     document["profile"] = {{"read_gbps", Number(rates.read_gbps)},
                            {"gflops", Number(rates.gflops)},
@@ -115,7 +120,7 @@ SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config, cons
   return options;
 }
 
-int RunRun(const RunArgs& args) {
+int RunRun(RunArgs& args) {
   const bool json = args.common.json;
   if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
   auto opened = args.decoder.Open(args.common, args.cache);
@@ -126,6 +131,9 @@ int RunRun(const RunArgs& args) {
     continuation.prompt = prompt;
     run.continuations.resize(run.continuations.size() + static_cast<std::size_t>(args.batch),
                              continuation);
+  }
+  for (std::size_t i = 0; i < run.continuations.size(); ++i) {
+    run.continuations[i].sampling = args.sampling.OptionsOf(i);
   }
   std::vector<std::string> texts;
   for (const std::string& text : opened->texts) {
@@ -194,6 +202,7 @@ void AddRun(CLI::App& app, Chosen& chosen) {
       .add_option("--dump", args->run.dump,
                   "Write the prompt's logits [T, V] and hidden states [L + 1, T, H] as F32")
       ->type_name("FILE");
+  args->sampling.AddTo(command);
   args->cache.AddTo(command);
   args->common.AddTo(command);
   command.callback([args, &chosen] { chosen = [args] { return RunRun(*args); }; });

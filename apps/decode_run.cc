@@ -44,6 +44,7 @@ class Runner {
       const auto sequence = session_.AddSequence();
       if (!sequence.ok()) return sequence.status();
       c.sequence = *sequence;
+      CULET_RETURN_IF_ERROR(session_.SetSampling(c.sequence, c.sampling));
     }
     return {};
   }

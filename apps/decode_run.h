@@ -1,4 +1,4 @@
-// Prompts read as one batch, then decoded greedily, each to its end.
+// Prompts read as one batch, then decoded, each to its end.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ struct DecodeRunOptions {
 /// One of the batch's sequences.
 struct Continuation {
   std::vector<std::int32_t> prompt;
+  SamplingOptions sampling;
   int sequence = -1;
   std::vector<std::int32_t> tokens;  ///< made so far
   std::string end;                   ///< why no more; empty while it goes on

@@ -1,7 +1,10 @@
 // Models, sessions and sampling through the C interface, against the C++ ones.
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "culet/gemm.h"
+#include "culet/sampling.h"
 #include "decoder_fixture.h"
 
 namespace {
@@ -436,6 +440,53 @@ TEST_F(CSession, TheReferenceIsADispatchToo) {
   EXPECT_LT(culet::RelativeL2(logits[0].data(), logits[1].data(), logits[0].size()), 1e-5);
 }
 
+TEST_F(CSession, DrawsWhatTheCppSessionDraws) {
+  Load(folder_);
+  auto options = Sized<culet_session_options>();
+  options.max_sequences = 2;
+  Open(options);
+  const int one = Add(), two = Add();
+  auto sampling = Sized<culet_sampling>();
+  sampling.temperature = 3;
+  sampling.top_k = 40;
+  sampling.seed = std::uint64_t{7} << 33;
+  ASSERT_EQ(culet_session_sampling(session_, two, &sampling), CULET_OK) << culet_last_error();
+  std::vector<float> logits(2 * static_cast<std::size_t>(info_.vocab));
+  std::int32_t next[2] = {-1, -1};
+  auto outputs = Sized<culet_outputs>();
+  outputs.next = next;
+  outputs.logits = logits.data();
+  std::set<std::int32_t> drawn;
+  for (int length = 3; length < 20; ++length) {
+    const std::vector<std::int32_t> lengths =
+        length == 3 ? std::vector<std::int32_t>{3, 3} : std::vector<std::int32_t>{1, 1};
+    const std::vector<std::int32_t> tokens = length == 3
+                                                 ? std::vector<std::int32_t>{5, 6, 7, 5, 6, 7}
+                                                 : std::vector<std::int32_t>{next[0], next[1]};
+    ASSERT_EQ(Run(culet_session_step, {one, two}, lengths, tokens, outputs), CULET_OK)
+        << culet_last_error();
+    const auto vocab = static_cast<std::size_t>(info_.vocab);
+    const std::span<const float> rows(logits);
+    EXPECT_EQ(next[0], *culet::SampleToken(rows.first(vocab), {}, 0));
+    EXPECT_EQ(next[1],
+              *culet::SampleToken(rows.subspan(vocab),
+                                  {.temperature = 3, .top_k = 40, .seed = std::uint64_t{7} << 33},
+                                  static_cast<std::uint64_t>(length)));
+    drawn.insert(next[1]);
+  }
+  EXPECT_GT(drawn.size(), 5u);
+  EXPECT_EQ(culet_session_sampling(session_, two, nullptr), CULET_OK);
+  EXPECT_FAILS(culet_session_sampling(session_, 5, &sampling), CULET_NOT_FOUND, "no sequence 5");
+  EXPECT_FAILS(culet_session_sampling(nullptr, 0, &sampling), CULET_INVALID_ARGUMENT, "session");
+  sampling.min_p = 3;
+  EXPECT_FAILS(culet_session_sampling(session_, two, &sampling), CULET_INVALID_ARGUMENT,
+               "min_p is 3");
+  // A program that was compiled when there was no seed.
+  sampling.min_p = 0;
+  sampling.struct_size = offsetof(culet_sampling, seed);
+  EXPECT_EQ(culet_session_sampling(session_, two, &sampling), CULET_OK) << culet_last_error();
+}
+
 TEST(CSample, DrawsWhatTheOptionsAllow) {
   const std::vector<float> logits = {1, 3, 3, -INFINITY, 2};
   const auto count = static_cast<std::int32_t>(logits.size());
@@ -454,6 +505,10 @@ TEST(CSample, DrawsWhatTheOptionsAllow) {
                CULET_INVALID_ARGUMENT, "state is null");
   EXPECT_FAILS(culet_sample(logits.data(), 0, &sampling, &state, &token), CULET_INVALID_ARGUMENT,
                "no logits");
+  sampling.seed = 4;
+  EXPECT_FAILS(culet_sample(logits.data(), count, &sampling, &state, &token),
+               CULET_INVALID_ARGUMENT, "sampling.seed is 4");
+  sampling.seed = 0;
   sampling.top_p = 2;
   EXPECT_FAILS(culet_sample(logits.data(), count, &sampling, &state, &token),
                CULET_INVALID_ARGUMENT, "top_p is 2");

@@ -133,6 +133,41 @@ class Prompts(Case):
         self.assertIn("exclude each other",
                       self.refused(*run, "--prompt", 1, "--prompt-file", file, code=2))
 
+    def test_tokens_are_drawn_by_a_seed(self):
+        run = ["run", "--model", self.adder, "--prompt", "12+", "--max-new", 20]
+        drawn = [*run, "--temperature", 5, "--seed", 3]
+        tokens = lambda args: [s["tokens"] for s in culet_json(*args)["sequences"]]
+        three = tokens([*drawn, "--batch", 3])
+        self.assertEqual(three, tokens([*drawn, "--batch", 3, "--dispatch", "cpu"]))
+        self.assertNotEqual(three[0], three[1])  # each has a seed of its own
+        self.assertEqual(three[:1], tokens(drawn))
+        self.assertEqual(three[1:2], tokens([*run, "--temperature", 5, "--seed", 4]))
+        self.assertEqual(tokens(run), tokens([*drawn, "--top-k", 1]))
+        self.assertEqual(tokens(run), tokens([*drawn, "--top-p", 1e-6]))
+        self.assertEqual(tokens(run), tokens([*drawn, "--min-p", 1]))
+        # What no seed was given for can be had again.
+        document = culet_json(*run, "--temperature", 2, "--top-k", 7)
+        sampling = document["sampling"]
+        self.assertEqual((sampling["temperature"], sampling["top_k"]), (2, 7))
+        again = tokens([*run, "--temperature", 2, "--top-k", 7, "--seed", sampling["seed"]])
+        self.assertEqual([s["tokens"] for s in document["sequences"]], again)
+        self.assertNotIn("sampling", culet_json(*run))
+        self.assertIn("drawn with temperature 5, seed 3", culet(*drawn)[1])
+
+    def test_sampling_that_has_no_meaning(self):
+        run = ["run", "--model", self.adder, "--prompt", "1+1="]
+        drawn = [*run, "--temperature", 1]
+        for args, words in ((["--temperature", -1], "--temperature is -1"),
+                            (["--temperature", "nan"], "--temperature is nan"),
+                            (["--top-k", -1], "--top-k is -1"), (["--top-p", 0], "--top-p is 0"),
+                            (["--top-p", 1.5], "--top-p is 1.5"), (["--min-p", 2], "--min-p is 2"),
+                            (["--seed", -1], "--seed"), (["--top-k", "x"], "--top-k")):
+            self.assertIn(words, self.refused(*(run if args[0] == "--temperature" else drawn), *args,
+                                              code=2))
+        for option in ("--top-k", "--top-p", "--min-p", "--seed"):
+            self.assertIn(f"{option} is for tokens that are drawn", self.refused(*run, option, 1,
+                                                                                 code=2))
+
     def test_a_text_is_refused_where_there_is_a_tokenizer(self):
         folder = self.copy()
         (folder / "tokenizer.json").write_text("{}")

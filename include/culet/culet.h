@@ -536,7 +536,8 @@ typedef struct culet_batch {
 /* Host memory for what a step makes; null where it is not wanted. */
 typedef struct culet_outputs {
   size_t struct_size;
-  int32_t* next;     /* (count): the arg max of each sequence's last logits: greedy decoding */
+  int32_t* next;     /* (count): of each sequence's last logits the arg max, or what
+                        culet_session_sampling asks for */
   float* logits;     /* (count, vocab): of each sequence's last token */
   float* all_logits; /* (tokens, vocab): of every token */
   float* hidden;     /* (layers + 1, tokens, hidden): after the embedding and after each layer, the
@@ -567,9 +568,16 @@ typedef struct culet_sampling {
   uint64_t seed;     /* of culet_session_sampling */
 } culet_sampling;
 
+/* How culet_outputs.next of a sequence is drawn in the next steps, where the logits lie: greedily
+ * until this is called, and with `sampling` null. The token behind n others is draw number n of its
+ * seed: the same seed and logits give the same tokens, in any batch and after culet_session_truncate.
+ * Errors: NOT_FOUND; INVALID_ARGUMENT for an option outside its range. */
+CULET_API culet_status culet_session_sampling(culet_session* session, int32_t sequence,
+                                              const culet_sampling* sampling);
+
 /* Draws a token from `count` logits on the host, e.g. one row of culet_outputs.logits. `state` is the
  * random numbers' state: any seed at first, changed by each draw; the same seed and logits give the
- * same tokens. `sampling` null, or a temperature of 0, needs no state.
+ * same tokens. `sampling` null, or a temperature of 0, needs no state; its seed must be 0.
  * Errors: INVALID_ARGUMENT for options outside their range and for a logit that is NaN or infinite
  * (minus infinity leaves a token out, but not all of them). */
 CULET_API culet_status culet_sample(const float* logits, int32_t count,

@@ -362,6 +362,10 @@ class Session {
   void Truncate(std::int32_t sequence, std::int32_t length) {
     Check(culet_session_truncate(get(), sequence, length));
   }
+  /// culet_session_sampling.
+  void SetSampling(std::int32_t sequence, const Sampling& sampling) {
+    Check(culet_session_sampling(get(), sequence, &sampling));
+  }
   /// Positions that the sequence has.
   std::int32_t LengthOf(std::int32_t sequence) const { return Positions(sequence).first; }
   /// Positions that it can still take.

@@ -165,7 +165,7 @@ class Outputs(_Versioned):
 
 class Sampling(_Versioned):
     _fields_ = [("struct_size", c_size_t), ("temperature", c_float), ("top_p", c_float),
-                ("min_p", c_float), ("top_k", c_int32)]
+                ("min_p", c_float), ("top_k", c_int32), ("seed", c_uint64)]
 
 
 TEXT = [c_char_p, c_size_t, POINTER(c_size_t)]  # where a text goes, how much, how much there is
@@ -229,6 +229,7 @@ SIGNATURES = {
     "culet_session_add": (c_int32, [c_void_p, POINTER(c_int32)]),
     "culet_session_remove": (c_int32, [c_void_p, c_int32]),
     "culet_session_truncate": (c_int32, [c_void_p, c_int32, c_int32]),
+    "culet_session_sampling": (c_int32, [c_void_p, c_int32, POINTER(Sampling)]),
     "culet_session_sequence": (
         c_int32, [c_void_p, c_int32, POINTER(c_int32), POINTER(c_int32)]),
     "culet_session_step": (c_int32, [c_void_p, POINTER(Batch), POINTER(Outputs)]),

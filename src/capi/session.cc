@@ -347,6 +347,15 @@ culet_status culet_session_truncate(culet_session* session, int32_t sequence, in
                                   [&](Session& of) { return of.Truncate(sequence, length); });
 }
 
+culet_status culet_session_sampling(culet_session* session, int32_t sequence,
+                                    const culet_sampling* sampling) {
+  return culet::capi::WithSession(session, [&](Session& of) -> Status {
+    const auto options = culet::capi::ToSampling(sampling);
+    if (!options.ok()) return options.status();
+    return of.SetSampling(sequence, *options);
+  });
+}
+
 culet_status culet_session_sequence(culet_session* session, int32_t sequence, int32_t* length,
                                     int32_t* left) {
   return Guarded([&]() -> Status {
@@ -380,9 +389,8 @@ culet_status culet_sample(const float* logits, int32_t count, const culet_sampli
     auto options = culet::capi::ToSampling(sampling);
     if (!options.ok()) return options.status();
     if (options->seed != 0) {
-      return culet::capi::Invalid(
-          fmt::format("sampling.seed is {}; culet_sample draws by `state`, leave it 0",
-                      options->seed));
+      return culet::capi::Invalid(fmt::format(
+          "sampling.seed is {}; culet_sample draws by `state`, leave it 0", options->seed));
     }
     const bool draws = options->temperature != 0;
     if (state == nullptr && draws) return Null("state");

@@ -160,6 +160,17 @@ void TestSession(const Engine& engine, const std::string& folder) {
   CHECK(answer == "523624");
   const auto length = static_cast<std::int32_t>(prompt.size() + answer.size());
   CHECK(session.LengthOf(sequence) == length && session.LeftOf(sequence) == 32 - length);
+  Sampling sampling;
+  sampling.temperature = 3;
+  sampling.top_k = 1;
+  sampling.seed = 5;
+  session.SetSampling(sequence, sampling);
+  session.Truncate(sequence, 0);
+  result = session.Prefill({{sequence, {prompt.begin(), prompt.end()}}});
+  CHECK(result.next[0] == '5');
+  sampling.top_k = -1;
+  CheckThrows(CULET_INVALID_ARGUMENT, "top_k is -1",
+              [&] { session.SetSampling(sequence, sampling); });
   session.Truncate(sequence, 0);
   session.Remove(sequence);
   CheckThrows(CULET_NOT_FOUND, "sequence", [&] { session.Remove(sequence); });
