@@ -26,7 +26,9 @@ void SamplingArgs::AddTo(CLI::App& command) {
           "Draw of tokens with at least this share of the likeliest one's probability", "P"),
       add("--seed", options_.seed,
           "The same seed draws the same tokens; prompt i of several has seed + i", "N")};
-  seed_option_ = command.get_option("--seed")->check(CLI::NonNegativeNumber);
+  seed_option_ = command.get_option("--seed")->check([](const std::string& text) {
+    return std::string(text.starts_with('-') ? "give a whole number of at least 0" : "");
+  });
 }
 
 std::string SamplingArgs::Misuse() const {
