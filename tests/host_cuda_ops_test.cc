@@ -56,6 +56,16 @@ TEST(HostCuda, ABarrierThatNotAllReachFails) {
             "of 64 threads 32 wait for their block, 0 for their warp, 32 have ended");
 }
 
+TEST(HostCuda, AGridThatDoesNotExistIsNotLaunched) {
+  std::vector<int> sums(32, -1);
+  for (const dim3 grid :
+       {cuda_ops::Blocks(std::int64_t{1} << 31), cuda_ops::Blocks((std::int64_t{1} << 32) + 1),
+        cuda_ops::Blocks(1, std::int64_t{1} << 16)}) {
+    EXPECT_NE(cuda_ops::Launch(&SumOfLanes, grid, 32, nullptr, sums.data(), ~0u), cudaSuccess);
+  }
+  EXPECT_EQ(sums, std::vector<int>(32, -1));
+}
+
 TEST(HostCuda, ShufflesAreOfTheirMask) {
   std::vector<int> sums(64);
   ASSERT_EQ(cuda_ops::Launch(&SumOfLanes, dim3(1), 64, nullptr, sums.data(), ~0u), cudaSuccess);

@@ -13,6 +13,7 @@
 #include "base/device_scope.h"
 #include "base/thread_pool.h"
 #include "cuda/error.h"
+#include "cuda/relaxed_capture.h"
 
 namespace culet {
 namespace {
@@ -50,6 +51,7 @@ class Staging {
   };
 
   Status Make() {
+    const RelaxedCapture relaxed;
     for (Piece& piece : pieces_) {
       if (piece.memory == nullptr) {
         void* memory = nullptr;
@@ -99,12 +101,21 @@ class CudaEvent final : public DeviceEvent {
   cudaEvent_t event_;
 };
 
+// Whether CUDA copies the memory before an asynchronous copy from it returns. It reads what is
+// pinned when the stream gets there.
+bool IsPageable(const void* pointer) {
+  cudaPointerAttributes attributes{};
+  return Taken(cudaPointerGetAttributes(&attributes, pointer)) == cudaSuccess &&
+         attributes.type == cudaMemoryTypeUnregistered;
+}
+
 class CudaMemoryImpl final : public DeviceMemory {
  public:
   explicit CudaMemoryImpl(int ordinal) : ordinal_(ordinal) {}
 
   Result<DevicePtr> Allocate(std::size_t bytes) override {
     const DeviceScope scope(ordinal_);
+    const RelaxedCapture relaxed;
     void* pointer = nullptr;
     const cudaError_t error = cudaMalloc(&pointer, bytes);
     if (error == cudaSuccess) return ToDevicePtr(pointer);
@@ -122,15 +133,16 @@ class CudaMemoryImpl final : public DeviceMemory {
 
   void Free(DevicePtr pointer) noexcept override {
     const DeviceScope scope(ordinal_);
-    cudaFree(FromDevicePtr<void>(pointer));
+    const RelaxedCapture relaxed;
+    Taken(cudaFree(FromDevicePtr<void>(pointer)));
   }
 
   Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) override {
     if (bytes == 0) return {};
     const DeviceScope scope(ordinal_);
     constexpr std::size_t kSmall = std::size_t{1} << 20;
-    if (bytes < kSmall) {
-      // From pageable memory: CUDA has read it when this returns.
+    if (bytes < kSmall && IsPageable(from)) {
+      // CUDA has read it when this returns.
       return CudaStatus(
           cudaMemcpyAsync(FromDevicePtr<void>(to), from, bytes, cudaMemcpyHostToDevice, stream),
           "an upload");
@@ -159,6 +171,7 @@ class CudaMemoryImpl final : public DeviceMemory {
 
   Result<void*> AllocateShared(std::size_t bytes) override {
     const DeviceScope scope(ordinal_);
+    const RelaxedCapture relaxed;
     void* pointer = nullptr;
     // At one address here and there, on every device: unified addressing.
     CULET_RETURN_IF_ERROR(

@@ -39,13 +39,23 @@ __global__ void Scan(OutputLines lines, const Element* found, const Element* pri
   if (broken != 0) atomicAdd(counters + 1, static_cast<unsigned long long>(broken));
 }
 
+template <class... Parameters, class... Arguments>
+cudaError_t Launch(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
+                   Arguments... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
 template <class Element>
-void ScanAs(const OutputLines& lines, const void* found, const void* pristine,
-            unsigned long long* counters, cudaStream_t stream) {
+cudaError_t ScanAs(const OutputLines& lines, const void* found, const void* pristine,
+                   unsigned long long* counters, cudaStream_t stream) {
   const std::size_t elements = lines.bytes / sizeof(Element);
   const auto blocks = static_cast<int>(std::min<std::size_t>(elements / kThreads + 1, 2048));
-  Scan<Element><<<blocks, kThreads, 0, stream>>>(lines, static_cast<const Element*>(found),
-                                                 static_cast<const Element*>(pristine), counters);
+  return Launch(&Scan<Element>, blocks, kThreads, stream, lines, static_cast<const Element*>(found),
+                static_cast<const Element*>(pristine), counters);
 }
 
 // Four loads of 16 bytes in flight a thread; neighbouring threads read neighbouring addresses.
@@ -70,23 +80,24 @@ __global__ void Read(const uint4* data, std::size_t count, unsigned* sink) {
 }  // namespace
 
 cudaError_t LaunchPause(unsigned nanoseconds, cudaStream_t stream) {
-  Pause<<<1, 1, 0, stream>>>(nanoseconds);
-  return cudaPeekAtLastError();
+  return Launch(&Pause, 1, 1, stream, nanoseconds);
 }
 
 cudaError_t LaunchScan(const OutputLines& lines, const void* found, const void* pristine,
                        unsigned long long* counters, cudaStream_t stream) {
-  if (lines.element_bytes == 4) ScanAs<std::uint32_t>(lines, found, pristine, counters, stream);
-  if (lines.element_bytes == 2) ScanAs<std::uint16_t>(lines, found, pristine, counters, stream);
-  if (lines.element_bytes == 1) ScanAs<std::uint8_t>(lines, found, pristine, counters, stream);
-  return cudaPeekAtLastError();
+  if (lines.element_bytes == 4)
+    return ScanAs<std::uint32_t>(lines, found, pristine, counters, stream);
+  if (lines.element_bytes == 2)
+    return ScanAs<std::uint16_t>(lines, found, pristine, counters, stream);
+  if (lines.element_bytes == 1)
+    return ScanAs<std::uint8_t>(lines, found, pristine, counters, stream);
+  return cudaErrorInvalidValue;
 }
 
 cudaError_t LaunchRead(const void* data, std::size_t bytes, int multiprocessors, unsigned* sink,
                        cudaStream_t stream) {
-  Read<<<multiprocessors * 4, kThreads, 0, stream>>>(static_cast<const uint4*>(data), bytes / 16,
-                                                     sink);
-  return cudaPeekAtLastError();
+  return Launch(&Read, multiprocessors * 4, kThreads, stream, static_cast<const uint4*>(data),
+                bytes / 16, sink);
 }
 
 }  // namespace culet

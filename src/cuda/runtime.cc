@@ -14,6 +14,7 @@
 #include "base/device_scope.h"
 #include "cuda/error.h"
 #include "cuda/measure.h"
+#include "cuda/relaxed_capture.h"
 
 namespace culet {
 namespace {
@@ -125,6 +126,7 @@ class CudaDeviceRuntime final : public Runtime {
 
   Result<void*> Allocate(std::size_t bytes) override {
     const DeviceScope scope(ordinal_);
+    const RelaxedCapture relaxed;
     void* pointer = nullptr;
     CULET_RETURN_IF_ERROR(
         CudaStatus(cudaMalloc(&pointer, bytes), fmt::format("cudaMalloc of {} bytes", bytes)));

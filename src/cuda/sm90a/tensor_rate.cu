@@ -67,8 +67,12 @@ cudaError_t LaunchTensorRate(int rounds, int multiprocessors, float* sink, cudaS
   const cudaError_t error =
       cudaFuncSetAttribute(TensorRate, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
   if (error != cudaSuccess) return error;
-  TensorRate<<<multiprocessors, kThreads, kSmemBytes, stream>>>(rounds, sink);
-  return cudaPeekAtLastError();
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(multiprocessors));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kSmemBytes;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, &TensorRate, rounds, sink);
 }
 
 }  // namespace culet

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/device_scope.h"
+#include "cuda/relaxed_capture.h"
 
 namespace culet::lt {
 namespace {

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "cuda/error.h"
+#include "cuda/relaxed_capture.h"
 
 namespace culet::lt {
 namespace {

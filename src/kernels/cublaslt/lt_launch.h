@@ -48,19 +48,4 @@ struct LtLaunch {
 /// Workspace::partials of a launch: what the library gets, then copies of scales and of a bias.
 std::size_t PartialBytes(const Scales& scales, std::size_t bias_bytes) noexcept;
 
-/// While it lives, the calling thread may load and allocate though a thread records a graph.
-class RelaxedCapture {
- public:
-  RelaxedCapture() noexcept { known_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess; }
-  ~RelaxedCapture() {
-    if (known_) static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-  bool known_ = false;
-};
-
 }  // namespace culet::lt

@@ -60,8 +60,10 @@ cudaError_t WithStored(DataType type, Function&& function) {
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// The grid of one block for each of `count` pieces. Requires: 1 <= count < 2^31.
+/// The grid of one block for each of `count` pieces. What no grid holds, 2^31 or more, or 2^16 of
+/// y, gives one that no launch takes. Requires: at least 1.
 inline dim3 Blocks(std::int64_t count, std::int64_t y = 1) {
+  if (count >= std::int64_t{1} << 31 || y >= std::int64_t{1} << 16) return dim3(0);
   return dim3(static_cast<unsigned>(count), static_cast<unsigned>(y));
 }
 
