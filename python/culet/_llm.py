@@ -2,13 +2,12 @@
 
 import os
 import warnings
-from ctypes import c_uint64
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from culet import _library
 from culet._library import Error, InvalidArgument
 from culet._operand import HOST
-from culet._session import Model, Session
+from culet._session import BatchSession, Model, Session
 from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
 
 Prompt = Union[str, Sequence[Dict[str, Any]], Sequence[int]]
@@ -21,6 +20,7 @@ class LLM:
         print(llm.generate("The capital of France is", max_new_tokens=8))
         for piece in llm.stream([{"role": "user", "content": "Hello!"}], temperature=0.7, seed=1):
             print(piece, end="", flush=True)
+        answers = llm.generate(["2 + 2 =", "3 + 3 ="], max_new_tokens=4)  # as one batch
 
     device: "cpu", "cuda" or "cuda:N"; None takes the first GPU that runs models, else the CPU.
     max_context: tokens of a prompt and its answer together; by default the model's own, at most 4096.
@@ -50,22 +50,28 @@ class LLM:
         """Tokens of a prompt and its answer together."""
         return self._session.max_context
 
-    def generate(self, prompt: Prompt, *, max_new_tokens: int = 256, temperature: float = 0.0,
-                 top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
-                 stop: Union[str, Sequence[str], None] = None, seed: Optional[int] = None) -> str:
-        """The text that follows a prompt.
+    def generate(self, prompt: Union[Prompt, Sequence[Prompt]], *, max_new_tokens: int = 256,
+                 temperature: float = 0.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
+                 stop: Union[str, Sequence[str], None] = None,
+                 seed: Optional[int] = None) -> Union[str, List[str]]:
+        """The text that follows a prompt; of a list of prompts the list of texts, made as one batch.
 
         prompt: text; or messages, [{"role": "user", "content": "..."}, ...], for the model's chat
-        template; or tokens.
+        template; or tokens; or a list of such prompts.
         max_new_tokens: at most so many; the model's end token, a stop string and max_context end it,
         too.
         temperature: 0 takes the likeliest token. Above, tokens are drawn, of the top_k likeliest (0:
         all), of the likeliest that have the probability top_p together, of those with min_p of the
-        likeliest one's. seed: the same one draws the same tokens again.
+        likeliest one's. seed: the same one draws the same tokens again; prompt i of a list has
+        seed + i.
         stop: text, or several, at which to end; it is not part of the answer."""
-        return "".join(self.stream(
-            prompt, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
-            min_p=min_p, stop=stop, seed=seed))
+        options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p,
+                   "top_k": top_k, "min_p": min_p, "stop": stop}
+        if not _is_batch(prompt):
+            return "".join(self.stream(prompt, seed=seed, **options))
+        seed = _seed(seed)
+        return _together(self._model, [self.stream(each, seed=(seed + i) % 2**64, **options)
+                                       for i, each in enumerate(prompt)])
 
     def stream(self, prompt: Prompt, *, max_new_tokens: int = 256, temperature: float = 0.0,
                top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
@@ -81,12 +87,11 @@ class LLM:
                                   "LLM(max_context=) more")
         sampling = _library.Sampling(
             temperature=_real("temperature", temperature), top_p=_real("top_p", top_p),
-            min_p=_real("min_p", min_p), top_k=_count("top_k", top_k, 0))
+            min_p=_real("min_p", min_p), top_k=_count("top_k", top_k, 0), seed=_seed(seed))
         if not 0 < sampling.top_p <= 1:
             raise InvalidArgument(f"top_p is {top_p!r}; give a number above 0, at most 1")
-        seed = int.from_bytes(os.urandom(8), "little") if seed is None else _count("seed", seed, 0)
         return Stream(self, tokens, _count("max_new_tokens", max_new_tokens, 0), _stops(stop),
-                      sampling, c_uint64(seed % 2**64))
+                      sampling)
 
     def tokens(self, prompt: Prompt) -> List[int]:
         """The tokens of text, with those that tokenizer.json puts around it; of messages, as the chat
@@ -132,13 +137,13 @@ class Stream(Iterator[str]):
     the end."""
 
     def __init__(self, llm: LLM, prompt: List[int], max_new_tokens: int, stops: Tuple[str, ...],
-                 sampling: "_library.Sampling", state: c_uint64) -> None:
+                 sampling: "_library.Sampling") -> None:
         self.prompt_tokens = tuple(prompt)
         self.tokens: List[int] = []
         self.finish_reason: Optional[str] = None
         self._llm, self._all = llm, list(prompt)
         self._limit = min(max_new_tokens, llm.max_context - len(prompt))
-        self._sampling, self._state = sampling, state
+        self._sampling = sampling
         self._text = llm._tokenizer.detokenizer(prompt)
         self._stops = StopStrings(stops)
 
@@ -150,13 +155,17 @@ class Stream(Iterator[str]):
         raise StopIteration
 
     def _advance(self) -> str:
-        if len(self.tokens) >= self._limit:
+        if self._is_full():
             return self._finish("length")
-        state = c_uint64(self._state.value)
-        token = self._llm._session.draw(self._all, self._sampling, state)
+        return self._take(self._llm._session.draw(self._all, self._sampling))
+
+    def _is_full(self) -> bool:
+        return len(self.tokens) >= self._limit
+
+    def _take(self, token: int) -> str:
+        """The text that is certain with the next token."""
         if token in self._llm._model.end_tokens:
             return self._finish("stop")
-        self._state = state
         self._all.append(token)
         self.tokens.append(token)
         piece = self._stops.feed(self._text.step(token))
@@ -168,6 +177,31 @@ class Stream(Iterator[str]):
         piece = self._stops.feed(self._text.finish())
         self.finish_reason = "stop" if self._stops.found else reason
         return piece if self._stops.found else piece + self._stops.rest()
+
+
+def _together(model: Model, streams: "List[Stream]") -> List[str]:
+    """The whole texts of streams that nobody has read, as one batch."""
+    texts = [""] * len(streams)
+    room = max(len(stream._all) + stream._limit for stream in streams)
+    session = BatchSession(model, [stream._sampling for stream in streams], room)
+    try:
+        parts = [(i, stream._all) for i, stream in enumerate(streams)]
+        while True:
+            active = []
+            for i, some in parts:
+                if streams[i]._is_full():
+                    texts[i] += streams[i]._finish("length")
+                else:
+                    active.append((i, some))
+            if not active:
+                return texts
+            parts = []
+            for (i, _), token in zip(active, session.run(active)):
+                texts[i] += streams[i]._take(token)
+                if streams[i].finish_reason is None:
+                    parts.append((i, [token]))
+    finally:
+        session.close()
 
 
 class StopStrings:
@@ -210,6 +244,16 @@ def _stops(stop: Union[str, Sequence[str], None]) -> Tuple[str, ...]:
         if not isinstance(each, str) or not each:
             raise InvalidArgument(f"stop has {each!r}; give texts of at least one character")
     return found
+
+
+def _is_batch(prompt: Any) -> bool:
+    return (isinstance(prompt, (list, tuple)) and bool(prompt)
+            and all(isinstance(each, (str, list, tuple)) for each in prompt))
+
+
+def _seed(seed: Optional[int]) -> int:
+    return (int.from_bytes(os.urandom(8), "little") if seed is None
+            else _count("seed", seed, 0) % 2**64)
 
 
 def _count(name: str, value: Any, least: int) -> int:

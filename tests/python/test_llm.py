@@ -155,6 +155,27 @@ class Generate(unittest.TestCase):
         for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):
             self.assertEqual(draw(seed=5, **narrow), ANSWER)
 
+    def test_a_list_of_prompts_is_one_batch(self):
+        prompts = [PROMPT, "111+222=", list(b"5+5="), "1+1="]
+        alone = [self.llm.generate(prompt) for prompt in prompts]
+        runs, run = [], _session.BatchSession.run
+        with mock.patch.object(_session.BatchSession, "run",
+                               lambda self, parts: (runs.append(len(parts)), run(self, parts))[1]):
+            self.assertEqual(self.llm.generate(prompts), alone)
+        self.assertEqual(runs[0], 4)
+        self.assertEqual(len(runs), max(map(len, alone)) + 1)  # the end token's step
+        self.assertEqual(runs, sorted(runs, reverse=True))
+        self.assertEqual(self.llm.generate([PROMPT]), [ANSWER])
+        self.assertEqual(self.llm.generate([PROMPT, "1+1="], max_new_tokens=2, stop="2"), ["5", ""])
+        self.assertEqual(self.llm.generate([PROMPT, "1+1="], max_new_tokens=0), ["", ""])
+        drawn = {"temperature": 20.0, "max_new_tokens": 9}
+        self.assertEqual(self.llm.generate([PROMPT] * 3, seed=4, **drawn),
+                         [self.llm.generate(PROMPT, seed=seed, **drawn) for seed in (4, 5, 6)])
+        with self.assertRaisesRegex(culet.InvalidArgument, "prompt has no tokens"):
+            self.llm.generate([PROMPT, ""])
+        with self.assertRaisesRegex(culet.InvalidArgument, "min_p is 2"):
+            self.llm.generate([PROMPT] * 2, temperature=1.0, min_p=2.0)
+
     def test_a_stream_outlives_an_interrupt(self):
         stream = self.llm.stream(PROMPT, temperature=0.0)
         found = next(stream)
@@ -391,7 +412,7 @@ class Refusals(unittest.TestCase):
 
     def test_arguments(self):
         cases = (
-            ("prompt is a int", 5, {}), ("prompt has no tokens", "", {}), ("prompt is a list", ["x"], {}),
+            ("prompt is a int", 5, {}), ("prompt has no tokens", "", {}), ("prompt is a list", ["x", 5], {}),
             ("the token 256", [256], {}), ("prompt has 70 tokens, but max_context is 64", "1" * 70, {}),
             ("max_new_tokens is -1", "1", {"max_new_tokens": -1}),
             ("max_new_tokens is 1.5", "1", {"max_new_tokens": 1.5}),
