@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -161,6 +162,13 @@ DecoderGraph BuildDecoderGraph(const DecoderConfig& config, const DecoderWeights
                                const DecoderInputs& inputs, const CacheLayout& cache,
                                const DecoderBatch& batch);
 
+/// Whether steps are padded to few sizes of batches and contexts, so that few graphs serve all.
+enum class StepPadding : std::uint8_t {
+  kDispatch = 0,  ///< as the dispatch prefers: on a GPU, where graphs cost more than rows
+  kNone,          ///< each step has its own size, and its graph
+  kBuckets,
+};
+
 struct SessionOptions {
   int max_sequences = 1;
   int max_context = 0;        ///< positions a sequence; 0: the model's max_position, at most 4096
@@ -170,6 +178,7 @@ struct SessionOptions {
   DataType cache_type = DataType::kFloat32;  ///< float32, float16 or bfloat16
   cudaStream_t stream = nullptr;             ///< for all copies and launches
   FusionChoice fusions = {};                 ///< which of the dispatch's fusions are used
+  StepPadding padding = StepPadding::kDispatch;
   /// As DecoderBatch::value_type; kNull: what the dispatch prefers for the model's weights, with
   /// routed experts float32.
   DataType value_type = DataType::kNull;
@@ -195,6 +204,28 @@ struct StepResult {
   std::vector<std::int32_t> next;
   std::vector<float> logits;  ///< (sequences or tokens, vocab)
   std::vector<float> hidden;  ///< (L + 1, tokens, hidden)
+};
+
+/// Why Decode gave a sequence no more tokens.
+enum class DecodeEnd : std::uint8_t {
+  kSteps = 0,  ///< it has as many as were asked for
+  kEndToken,   ///< its last token is an end token
+  kStopped,    ///< on_token said so
+  kNoRoom,     ///< max_context is reached, or the cache is full
+};
+
+struct DecodeOptions {
+  int steps = 1;                              ///< tokens that each sequence gets at most
+  std::vector<std::int32_t> end_tokens = {};  ///< a sequence that makes one gets no more
+  /// Called with each token once it is there, while later steps run: `part` counts the batch's.
+  /// False: that sequence gets no more. It may not call the session.
+  std::function<bool(std::size_t part, std::int32_t token)> on_token = nullptr;
+};
+
+/// What Decode made of one sequence.
+struct DecodedTokens {
+  std::vector<std::int32_t> tokens;
+  DecodeEnd end = DecodeEnd::kSteps;
 };
 
 /// Sequences of one model on one dispatch, with their paged cache. Not for concurrent use.
@@ -242,6 +273,17 @@ class Session {
   Result<StepResult> Prefill(int sequence, std::span<const std::int32_t> tokens,
                              const StepOutputs& outputs = {});
 
+  /// Greedy steps one after the other: each sequence reads its token, which makes one, reads that,
+  /// and so on. The tokens are those of as many Steps; but where the dispatch can, each step's
+  /// inputs are made of the one before on the device, and steps are launched before the tokens of
+  /// earlier ones are looked at. What ran ahead of an end is taken back: a sequence is longer by
+  /// the tokens that it got. Results are in the batch's order.
+  /// Errors: as Step, but for a full cache, which ends sequences; INVALID_ARGUMENT for parts of
+  /// more than one token, or no steps; INTERNAL for an on_token that throws. After an error a
+  /// sequence has read as many tokens as on_token was called with.
+  Result<std::vector<DecodedTokens>> Decode(std::span<const SequenceTokens> batch,
+                                            const DecodeOptions& options);
+
   /// Through which the next steps launch their nodes; null for none. For profiles and comparisons.
   void SetHook(NodeHook hook);
   /// Called before each node of the next steps is prepared and before each is launched, a recorded
@@ -255,8 +297,9 @@ class Session {
   /// The executor of the last step; null before the first. For plans and profiles.
   const GraphExecutor* last_executor() const noexcept;
 
- private:
   struct Impl;
+
+ private:
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

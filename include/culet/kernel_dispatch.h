@@ -268,6 +268,10 @@ class KernelDispatch {
   /// the recording, UNSUPPORTED unless overridden.
   virtual Result<std::unique_ptr<RecordedLaunches>> record(const LaunchFunction& launches);
 
+  /// Whether a session on it had better pad its steps to few sizes: where a new graph costs more
+  /// than rows of padding do. By default not.
+  virtual bool prefers_buckets() const;
+
   // -- Fusions: none unless overridden -----------------------------------------------------------
 
   /// Names of all fusions that it may offer, for switches.

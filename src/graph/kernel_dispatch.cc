@@ -110,6 +110,8 @@ std::size_t KernelDispatch::workspace(const ComputeGraph&, int, const PreparedNo
   return 0;
 }
 
+bool KernelDispatch::prefers_buckets() const { return false; }
+
 bool KernelDispatch::records(cudaStream_t) const { return false; }
 
 Result<std::unique_ptr<RecordedLaunches>> KernelDispatch::record(const LaunchFunction&) {

@@ -41,6 +41,12 @@ Status BlockTables::Remove(int sequence) {
 }
 
 Status BlockTables::Extend(int sequence, int tokens) {
+  CULET_RETURN_IF_ERROR(Reserve(sequence, tokens));
+  entries_[static_cast<std::size_t>(sequence)].length += tokens;
+  return {};
+}
+
+Status BlockTables::Reserve(int sequence, int tokens) {
   Entry& entry = entries_[static_cast<std::size_t>(sequence)];
   if (tokens > max_length_ - entry.length) {
     return Status(StatusCode::kResourceExhausted,
@@ -60,7 +66,6 @@ Status BlockTables::Extend(int sequence, int tokens) {
     entry.blocks.push_back(free_.back());
     free_.pop_back();
   }
-  entry.length += tokens;
   return {};
 }
 
@@ -68,6 +73,27 @@ int BlockTables::Room(int sequence) const {
   const Entry& entry = entries_[static_cast<std::size_t>(sequence)];
   const std::int64_t blocks = static_cast<std::int64_t>(entry.blocks.size()) + free_blocks();
   return static_cast<int>(std::min<std::int64_t>(max_length_, blocks * block_size_) - entry.length);
+}
+
+int BlockTables::RoomTogether(std::span<const int> sequences) const {
+  int least = max_length_;
+  for (const int sequence : sequences) least = std::min(least, max_length_ - length(sequence));
+  const auto fits = [&](int tokens) {
+    std::int64_t needed = 0;
+    for (const int sequence : sequences) {
+      const auto has = static_cast<std::int64_t>(blocks(sequence).size());
+      const std::int64_t all =
+          (std::int64_t{length(sequence)} + tokens + block_size_ - 1) / block_size_;
+      needed += std::max<std::int64_t>(0, all - has);
+    }
+    return needed <= free_blocks();
+  };
+  int room = 0;
+  for (int beyond = least + 1; beyond - room > 1;) {
+    const int middle = room + (beyond - room) / 2;
+    (fits(middle) ? room : beyond) = middle;
+  }
+  return room;
 }
 
 void BlockTables::Shrink(int sequence, int tokens) {

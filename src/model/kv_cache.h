@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "culet/status.h"
@@ -30,7 +31,12 @@ class BlockTables {
   /// Makes the sequence `tokens` longer. Errors: RESOURCE_EXHAUSTED beyond max_length or without
   /// free blocks; nothing changes then.
   Status Extend(int sequence, int tokens);
-  /// Takes that back. Requires: at least so many tokens.
+  /// Blocks for `tokens` more than the sequence has, which it keeps until it shrinks; its length
+  /// stays. Errors: as Extend.
+  Status Reserve(int sequence, int tokens);
+  /// The most tokens that all of them can reserve now.
+  int RoomTogether(std::span<const int> sequences) const;
+  /// Takes tokens back, and what was reserved. Requires: at least so many tokens.
   void Shrink(int sequence, int tokens);
 
   /// The cache's row of a position. Requires: position < length.

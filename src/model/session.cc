@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <list>
 #include <optional>
 #include <utility>
 
@@ -10,74 +9,23 @@
 
 #include "base/caught.h"
 #include "culet/decoder.h"
-#include "model/kv_cache.h"
 #include "model/nan_search.h"
-#include "model/sampling_rows.h"
-#include "model/step_inputs.h"
+#include "model/session_impl.h"
+#include "model/step_buckets.h"
 
 namespace culet {
 namespace {
 
 constexpr int kMostDefaultContext = 4096;
-// Decoding uses one graph a batch size, a prompt one for its pieces and one for its rest.
-constexpr std::size_t kKeptGraphs = 8;
-
-struct BatchKey {
-  StepShape shape;
-  bool hidden;
-  bool sample;
-  bool all_logits() const { return shape.logit_rows == 0; }
-  friend bool operator==(const BatchKey&, const BatchKey&) = default;
-};
-
-struct StepGraph {
-  BatchKey key;
-  GraphExecutor executor;
-  int logits, argmax;
-  std::vector<int> hidden;
-};
+// Decoding uses one graph a batch size, a prompt one for its pieces and one for its rest. Padded,
+// steps of any size share few; more than these are seldom in use together.
+constexpr std::size_t kKeptGraphs = 8, kKeptPadded = 16;
 
 Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
 }  // namespace
-
-struct Session::Impl {
-  Impl(const DecoderModel& m, KernelDispatch& d, const SessionOptions& o, int blocks)
-      : model(m),
-        dispatch(d),
-        options(o),
-        tables(o.max_sequences, blocks, o.block_size, o.max_context) {}
-
-  const DecoderModel& model;
-  KernelDispatch& dispatch;
-  SessionOptions options;
-  BlockTables tables;
-  DeviceBuffer cache_memory;
-  CacheLayout cache;
-  StepInputs inputs;
-  SamplingRows sampling;
-  std::list<StepGraph> graphs;  // the one used last comes first
-  NodeHook hook;
-  NodeGate gate;
-
-  int TableBlocks() const {
-    return (options.max_context + options.block_size - 1) / options.block_size;
-  }
-  Status AllocateCache();
-  Status CheckBatch(std::span<const SequenceTokens> batch, std::size_t most_tokens) const;
-  Status Extend(std::span<const SequenceTokens> batch);
-  BatchKey KeyFor(std::span<const SequenceTokens> batch, const StepOutputs& outputs) const;
-  Result<StepGraph*> GraphFor(const BatchKey& key);
-  Result<StepResult> Run(std::span<const SequenceTokens> batch, const BatchKey& key,
-                         const StepOutputs& outputs);
-  Status Launch(GraphExecutor& executor) const;
-  Status Read(StepGraph& step, std::span<const SequenceTokens> batch, const StepOutputs& outputs,
-              StepResult& result);
-  Status CheckLogits(StepGraph& step, std::span<const SequenceTokens> batch,
-                     const std::vector<std::int32_t>& best);
-};
 
 Status Session::Impl::AllocateCache() {
   const DecoderConfig& config = model.config();
@@ -143,14 +91,43 @@ Status Session::Impl::Extend(std::span<const SequenceTokens> batch) {
   return {};
 }
 
+BatchKey Session::Impl::DecodeKey(int sequences, int positions, bool sample) const {
+  BatchKey key;
+  key.sample = sample;
+  key.shape.sequences =
+      buckets ? std::min(SequenceBucket(sequences), options.max_sequences) : sequences;
+  key.shape.tokens = key.shape.logit_rows = key.shape.sequences;
+  key.shape.table_blocks = TableBlocks();
+  if (buckets) {
+    const int bucket = ContextBucket(positions) / options.block_size + 1;
+    key.shape.table_blocks = std::min(key.shape.table_blocks, bucket);
+  }
+  key.advance = !never_advances;
+  return key;
+}
+
 BatchKey Session::Impl::KeyFor(std::span<const SequenceTokens> batch,
                                const StepOutputs& outputs) const {
-  StepShape shape;
-  for (const SequenceTokens& part : batch) shape.tokens += static_cast<int>(part.tokens.size());
+  BatchKey key;
+  StepShape& shape = key.shape;
+  int longest = 0;
+  for (const SequenceTokens& part : batch) {
+    shape.tokens += static_cast<int>(part.tokens.size());
+    longest = std::max(longest, tables.length(part.sequence));
+  }
   shape.sequences = static_cast<int>(batch.size());
   shape.table_blocks = TableBlocks();
   shape.logit_rows = outputs.all_logits ? 0 : shape.sequences;
-  return {shape, outputs.hidden, !outputs.all_logits && sampling.AnyOf(batch)};
+  key.hidden = outputs.hidden;
+  key.sample = !outputs.all_logits && sampling.AnyOf(batch);
+  // What is read as a whole has no rows of padding.
+  if (!buckets || outputs.all_logits || outputs.hidden) return key;
+  if (shape.tokens == shape.sequences) return DecodeKey(shape.sequences, longest, key.sample);
+  shape.tokens = std::min(TokenBucket(shape.tokens), options.max_step_tokens);
+  // One more, to which the rows of padding belong.
+  shape.sequences = std::min(SequenceBucket(shape.sequences + 1), options.max_sequences + 1);
+  shape.logit_rows = shape.sequences;
+  return key;
 }
 
 Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
@@ -162,14 +139,28 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
   const StepShape& shape = key.shape;
   DecoderBatch batch{shape.tokens,     shape.sequences, shape.table_blocks,
                      shape.logit_rows, key.hidden,      options.value_type};
+  batch.log_rows = key.advance ? StepInputs::kLogRows : 0;
   batch.sample = key.sample;
   DecoderInputs addresses = inputs.AddressesOf(shape);
   addresses.sampling = sampling.address();
   DecoderGraph built = BuildDecoderGraph(model.config(), model.weights(), addresses, cache, batch);
+  if (key.advance) {
+    const auto refusal = CaughtAs("supports", [&]() -> Status {
+      const Feasibility ok = dispatch.supports(built.graph, built.advance);
+      return ok.ok() ? Status() : Status(StatusCode::kUnsupported, ok.reason());
+    });
+    if (refusal.code() == StatusCode::kUnsupported) {
+      never_advances = true;  // the host does it
+      BatchKey without = key;
+      without.advance = false;
+      return GraphFor(without);
+    }
+    CULET_RETURN_IF_ERROR(refusal);
+  }
   auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate, options.fusions);
   if (!executor) return executor.status();
   executor->SetRecording(options.record);
-  if (graphs.size() >= kKeptGraphs) graphs.pop_back();
+  if (graphs.size() >= (buckets ? kKeptPadded : kKeptGraphs)) graphs.pop_back();
   graphs.push_front(
       {key, *std::move(executor), built.logits, built.argmax, std::move(built.hidden)});
   return &graphs.front();
@@ -203,6 +194,25 @@ Status Session::Impl::CheckLogits(StepGraph& step, std::span<const SequenceToken
   return {};
 }
 
+// What the Advance left: the tokens, and where a logit is NaN.
+Status Session::Impl::ReadLog(StepGraph& step, std::span<const SequenceTokens> batch,
+                              StepResult& result) {
+  CULET_RETURN_IF_ERROR(dispatch.memory().Synchronize(options.stream));
+  const auto log = inputs.Log(step.key.shape, options.stream);
+  if (!log) return log.status();
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const std::int32_t token = log->At(tables.length(batch[i].sequence) - 1, i);
+    if (token < 0) {
+      // It ended with the next step's inputs.
+      CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, step.key.shape, options.stream));
+      return NaNFrom(step.executor, fmt::format("logits of sequence {} are NaN", batch[i].sequence),
+                     options.stream);
+    }
+    result.next.push_back(token);
+  }
+  return {};
+}
+
 Status Session::Impl::Read(StepGraph& step, std::span<const SequenceTokens> batch,
                            const StepOutputs& outputs, StepResult& result) {
   DeviceMemory& memory = dispatch.memory();
@@ -211,21 +221,31 @@ Status Session::Impl::Read(StepGraph& step, std::span<const SequenceTokens> batc
     return memory.Download(to, step.executor.address(id),
                            static_cast<std::size_t>(BytesOf(graph.node(id))), options.stream);
   };
-  std::vector<std::int32_t> best(static_cast<std::size_t>(graph.node(step.argmax).shape.rows));
-  CULET_RETURN_IF_ERROR(download(best.data(), step.argmax));
-  CULET_RETURN_IF_ERROR(CheckLogits(step, batch, best));
-  std::size_t row = 0;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    row += step.key.all_logits() ? batch[i].tokens.size() : 1;
-    result.next.push_back(best[row - 1]);
+  if (step.key.advance) {
+    CULET_RETURN_IF_ERROR(ReadLog(step, batch, result));
+  } else {
+    std::vector<std::int32_t> best(static_cast<std::size_t>(graph.node(step.argmax).shape.rows));
+    CULET_RETURN_IF_ERROR(download(best.data(), step.argmax));
+    if (!step.key.all_logits()) best.resize(batch.size());  // without the padding
+    CULET_RETURN_IF_ERROR(CheckLogits(step, batch, best));
+    std::size_t row = 0;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      row += step.key.all_logits() ? batch[i].tokens.size() : 1;
+      result.next.push_back(best[row - 1]);
+    }
   }
   const auto elements = [&](int id) {
     const Shape shape = graph.node(id).shape;
     return static_cast<std::size_t>(shape.rows * shape.cols);
   };
-  if (outputs.logits || outputs.all_logits) {
+  if (outputs.all_logits) {
     result.logits.resize(elements(step.logits));
     CULET_RETURN_IF_ERROR(download(result.logits.data(), step.logits));
+  } else if (outputs.logits) {
+    result.logits.resize(batch.size() *
+                         static_cast<std::size_t>(graph.node(step.logits).shape.cols));
+    CULET_RETURN_IF_ERROR(memory.Download(result.logits.data(), step.executor.address(step.logits),
+                                          result.logits.size() * sizeof(float), options.stream));
   }
   // Where all logits come to the host, those of the last rows are drawn of there.
   if (step.key.all_logits() && sampling.AnyOf(batch)) {
@@ -259,7 +279,7 @@ Result<StepResult> Session::Impl::Run(std::span<const SequenceTokens> batch, con
                                       const StepOutputs& outputs) {
   auto step = GraphFor(key);
   if (!step) return step.status();
-  CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, key.shape, options.stream));
+  CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, (*step)->key.shape, options.stream));
   if (key.sample) CULET_RETURN_IF_ERROR(sampling.Write(batch, options.stream));
   CULET_RETURN_IF_ERROR(Launch((*step)->executor));
   StepResult result;
@@ -325,12 +345,14 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
   impl->cache.blocks = options.cache_blocks;
   impl->cache.block_size = options.block_size;
   CULET_RETURN_IF_ERROR(impl->AllocateCache());
-  auto inputs = StepInputs::Create(
-      dispatch.memory(),
-      {options.max_step_tokens, options.max_sequences, impl->TableBlocks(), options.max_sequences});
+  impl->buckets = options.padding == StepPadding::kBuckets ||
+                  (options.padding == StepPadding::kDispatch && dispatch.prefers_buckets());
+  const int most = options.max_sequences + 1;  // one more for padding, see KeyFor
+  auto inputs = StepInputs::Create(dispatch.memory(),
+                                   {options.max_step_tokens, most, impl->TableBlocks(), most});
   if (!inputs) return inputs.status();
   impl->inputs = *std::move(inputs);
-  auto sampling = SamplingRows::Create(dispatch.memory(), options.max_sequences);
+  auto sampling = SamplingRows::Create(dispatch.memory(), most);
   if (!sampling) return sampling.status();
   impl->sampling = *std::move(sampling);
   return Session(std::move(impl));
@@ -371,18 +393,22 @@ Status Session::Truncate(int sequence, int length) {
   return {};
 }
 
-Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
-                                 const StepOutputs& outputs) {
-  CULET_RETURN_IF_ERROR(
-      impl_->CheckBatch(batch, static_cast<std::size_t>(impl_->options.max_step_tokens)));
-  CULET_RETURN_IF_ERROR(impl_->Extend(batch));
-  auto result = impl_->Run(batch, impl_->KeyFor(batch, outputs), outputs);
+Result<StepResult> Session::Impl::Step(std::span<const SequenceTokens> batch,
+                                       const StepOutputs& outputs) {
+  CULET_RETURN_IF_ERROR(CheckBatch(batch, static_cast<std::size_t>(options.max_step_tokens)));
+  CULET_RETURN_IF_ERROR(Extend(batch));
+  auto result = Run(batch, KeyFor(batch, outputs), outputs);
   if (!result) {
     for (const SequenceTokens& part : batch) {
-      impl_->tables.Shrink(part.sequence, static_cast<int>(part.tokens.size()));
+      tables.Shrink(part.sequence, static_cast<int>(part.tokens.size()));
     }
   }
   return result;
+}
+
+Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
+                                 const StepOutputs& outputs) {
+  return impl_->Step(batch, outputs);
 }
 
 // The prompts lie one behind the other and are cut into pieces, so that the pieces' outputs come in

@@ -34,19 +34,27 @@ Result<StepInputs> StepInputs::Create(DeviceMemory& memory, const StepShape& mos
   StepInputs inputs;
   inputs.memory_ = &memory;
   const std::size_t count = Layout(most).size;
+  const std::size_t log_count = std::size_t{kLogRows} * static_cast<std::size_t>(most.sequences);
+  const std::size_t all_count = count + log_count;
   auto buffer = DeviceBuffer::Create(memory, count * sizeof(std::int32_t));
   if (!buffer) return buffer.status();
   inputs.buffer_ = *std::move(buffer);
-  auto shared = SharedBuffer::Create(memory, count * sizeof(std::int32_t));
+  auto shared = SharedBuffer::Create(memory, all_count * sizeof(std::int32_t));
   if (shared.ok()) {
     inputs.shared_ = *std::move(shared);
     inputs.staging_ = static_cast<std::int32_t*>(inputs.shared_.get());
   } else if (shared.status().code() == StatusCode::kUnsupported) {
-    inputs.plain_.resize(count);
+    inputs.plain_.resize(all_count);
     inputs.staging_ = inputs.plain_.data();
+    auto log = DeviceBuffer::Create(memory, log_count * sizeof(std::int32_t));
+    if (!log) return log.status();
+    inputs.log_buffer_ = *std::move(log);
   } else {
     return shared.status();
   }
+  inputs.log_ = inputs.staging_ + count;
+  inputs.log_address_ =
+      inputs.log_buffer_.get() != 0 ? inputs.log_buffer_.get() : ToDevicePtr(inputs.log_);
   auto event = memory.MakeEvent();
   if (!event) return event.status();
   inputs.copied_ = *std::move(event);
@@ -66,11 +74,12 @@ DecoderInputs StepInputs::AddressesOf(const StepShape& shape) const {
   to.lengths = at(layout.lengths);
   to.block_table = at(layout.table);
   to.rows = at(layout.rows);
+  to.log = log_address_;
   return to;
 }
 
 Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTables& tables,
-                         const StepShape& shape, cudaStream_t stream) {
+                         const StepShape& shape, cudaStream_t stream, bool reserved) {
   // A step that failed may have left its copy under way.
   CULET_RETURN_IF_ERROR(copied_->Wait());
   const Layout layout(shape);
@@ -95,13 +104,15 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
     ++row;
   };
   for (const SequenceTokens& part : batch) {
-    const int length = tables.length(part.sequence);
-    const int first = length - static_cast<int>(part.tokens.size());
+    const auto tokens = static_cast<int>(part.tokens.size());
+    const int length = tables.length(part.sequence) + (reserved ? tokens : 0);
+    const int first = length - tokens;
     for (int position = first; position < length; ++position) {
       add_row(part.tokens[static_cast<std::size_t>(position - first)], position,
               tables.Slot(part.sequence, position));
     }
-    end_sequence(length, tables.blocks(part.sequence));
+    const std::vector<std::int32_t>& blocks = tables.blocks(part.sequence);
+    end_sequence(length, std::span(blocks).first(std::min(blocks.size(), columns)));
   }
   const auto rows = static_cast<std::size_t>(shape.tokens);
   const auto sequences = static_cast<std::size_t>(shape.sequences);
@@ -117,6 +128,16 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
   CULET_RETURN_IF_ERROR(
       memory_->StartUpload(buffer_.get(), to, layout.size * sizeof(std::int32_t), stream));
   return copied_->Record(stream);
+}
+
+Result<StepLog> StepInputs::Log(const StepShape& shape, cudaStream_t stream) {
+  const auto sequences = static_cast<std::size_t>(shape.sequences);
+  const std::size_t count = kLogRows * sequences;
+  if (log_buffer_.get() != 0) {
+    CULET_RETURN_IF_ERROR(
+        memory_->Download(log_, log_address_, count * sizeof(std::int32_t), stream));
+  }
+  return StepLog{{log_, count}, sequences, kLogRows};
 }
 
 }  // namespace culet

@@ -21,8 +21,21 @@ struct StepShape {
   friend bool operator==(const StepShape&, const StepShape&) = default;
 };
 
+/// What the Advances of the last steps logged.
+struct StepLog {
+  std::span<const std::int32_t> values;
+  std::size_t sequences = 0, rows = 0;
+  /// The token behind `position` of the step's sequence `column`.
+  std::int32_t At(int position, std::size_t column) const {
+    return values[static_cast<std::size_t>(position) % rows * sequences + column];
+  }
+};
+
 class StepInputs {
  public:
+  /// Steps whose tokens the log holds.
+  static constexpr int kLogRows = 16;
+
   StepInputs() = default;
   /// Memory for steps of up to this shape in every number. Errors: as DeviceMemory::Allocate,
   /// AllocateShared and MakeEvent.
@@ -33,17 +46,24 @@ class StepInputs {
 
   /// Writes the inputs of a step whose tokens are in the tables already, in one copy. Rows of
   /// padding see the first key of the first sequence, so that they are finite, and write nothing.
+  /// With `reserved` the tables have blocks for the tokens, and do not count them yet.
   /// Requires: a shape that holds the batch, with a sequence more where it has rows more.
   /// Errors: as DeviceMemory::StartUpload.
   Status Write(std::span<const SequenceTokens> batch, const BlockTables& tables,
-               const StepShape& shape, cudaStream_t stream);
+               const StepShape& shape, cudaStream_t stream, bool reserved = false);
+
+  /// What was logged by steps of this shape that are complete. Errors: as DeviceMemory::Download.
+  Result<StepLog> Log(const StepShape& shape, cudaStream_t stream);
 
  private:
   DeviceMemory* memory_ = nullptr;
   DeviceBuffer buffer_;
   SharedBuffer shared_;  // where the device shares memory with the host
   std::vector<std::int32_t> plain_;
+  DeviceBuffer log_buffer_;  // where it shares none
   std::int32_t* staging_ = nullptr;
+  std::int32_t* log_ = nullptr;  // on the host
+  DevicePtr log_address_ = 0;
   std::unique_ptr<DeviceEvent> copied_;
 };
 

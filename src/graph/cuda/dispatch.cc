@@ -75,6 +75,8 @@ class CudaDispatch final : public KernelDispatch {
   bool records(cudaStream_t stream) const override {
     return recorder_ != nullptr && (stream == nullptr || !IsCapturing(stream));
   }
+  // A graph takes milliseconds to prepare and to record, a row of padding next to nothing.
+  bool prefers_buckets() const override { return true; }
   Result<std::unique_ptr<RecordedLaunches>> record(const LaunchFunction& launches) override {
     return recorder_(launches);
   }
