@@ -1,0 +1,3 @@
+// Decoding on the CUDA dispatch on the CPU (tests/host_cuda), with the CPU's products.
+#include "cuda/replay_cases.h"
+#include "host_cuda/test_dispatch.h"
