@@ -67,6 +67,10 @@ void PrintRun(RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
                      ShownTime(run.prefill_us), made));
   }
   if (args.sampling.draws()) Note(fmt::format("drawn with {}", args.sampling.Describe()));
+  // What records steps and could not says why.
+  if (args.common.device != "cpu" && run.steps > 2 && !run.recorded && !args.run.profile) {
+    Note(fmt::format("steps were launched node by node: {}", run.why_not_recorded));
+  }
   if (!args.run.profile) return;
   Print("\n{:.1f} GB/s read, {:.0f} GFLOP/s, measured\n", rates.read_gbps, rates.gflops);
   if (!run.prefill_nodes.empty()) PrintNodes("the prompt", run.prefill_nodes, rates);
@@ -91,6 +95,8 @@ void PrintDocument(RunArgs& args, const OpenedDecoder& opened, const DecodeRun& 
                    {"prefill_us", Number(run.prefill_us)},
                    {"decode_steps", run.steps},
                    {"decode_us", Number(run.decode_us)},
+                   {"decode_recorded", run.recorded},
+                   {"decode_not_recorded", run.why_not_recorded},
                    {"decode_tokens_per_s", Number(run.TokensPerSecond())}};
   if (args.sampling.draws()) document["sampling"] = args.sampling.ToJson();
   if (args.run.profile) {

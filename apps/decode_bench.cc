@@ -84,6 +84,9 @@ class Bench {
         culet::Session& session)
       : gemm_(gemm), options_(options), model_(model), session_(session) {}
 
+  /// Why the steps replayed no recording; empty when they did.
+  std::string WhyNotRecorded() const { return session_.last_executor()->why_not_recorded(); }
+
   Status Run(DecodeMeasurement& result) {
     CULET_RETURN_IF_ERROR(Prefill(result.prefill));
     CULET_RETURN_IF_ERROR(FillContext());
@@ -104,12 +107,10 @@ class Bench {
       computes.push_back(measured->gflops);
       if (round == 0) continue;
       std::vector<double> times;
-      CULET_RETURN_IF_ERROR(DecodeStep());  // the measurement emptied the caches
+      CULET_RETURN_IF_ERROR(DecodeSteps(1, times));  // the measurement emptied the caches
       cache_read_.push_back(CacheReadBytes());
-      for (int i = 0; i < runs; ++i) {
-        CULET_RETURN_IF_ERROR(DecodeStep());
-        times.push_back(last_us_);
-      }
+      times.clear();
+      CULET_RETURN_IF_ERROR(DecodeSteps(runs, times));
       steps.insert(steps.end(), times.begin(), times.end());
       round_us_.push_back(Median(std::move(times)));
     }
@@ -197,6 +198,28 @@ class Bench {
       ++length_;
     }
     return result.status();
+  }
+
+  // Steps that follow each other as when a model is used; `times`: from one to the next.
+  Status DecodeSteps(int runs, std::vector<double>& times) {
+    std::vector<SequenceTokens> batch;
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      batch.push_back({sequences_[i], std::span(next_).subspan(i, 1)});
+    }
+    Clock::time_point last;
+    bool first = true;
+    const auto made =
+        session_.Decode(batch, {.steps = runs + 1, .on_token = [&](std::size_t part, std::int32_t) {
+                                  if (part + 1 < sequences_.size()) return true;
+                                  if (!first) times.push_back(MicrosecondsSince(last));
+                                  first = false;
+                                  last = Clock::now();
+                                  return true;
+                                }});
+    if (!made.ok()) return made.status();
+    for (std::size_t i = 0; i < made->size(); ++i) next_[i] = (*made)[i].tokens.back();
+    length_ += runs + 1;
+    return {};
   }
 
   // What the last step read of keys and values: those that each sequence's new token sees.
@@ -326,7 +349,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   session_options.max_sequences = options.batch + 1;
   // The context, the steps (one to warm up, the others twice), and those of CompareWithRates.
   const int all_steps =
-      2 * options.steps + 1 + kRounds * (1 + std::max(3, options.steps / kRounds));
+      2 * options.steps + 1 + kRounds * (3 + std::max(3, options.steps / kRounds));
   session_options.max_context = std::max(options.context + all_steps, options.prefill);
   session_options.max_step_tokens = std::max(options.prefill, options.batch);
   session_options.cache_type = options.cache_type;
@@ -345,6 +368,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   CULET_RETURN_IF_ERROR(bench.Run(result));
   if (gemm.device().ordinal < 0) result.peak_bytes = PeakMemoryBytes();  // of the host
   CULET_RETURN_IF_ERROR(bench.CompareWithRates(result));
+  result.not_recorded = bench.WhyNotRecorded();
   CULET_RETURN_IF_ERROR(bench.TimeProductsAlone(result.decode));
   return bench.TimeProductsAlone(result.prefill);
 }

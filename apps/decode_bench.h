@@ -67,6 +67,7 @@ struct DecodeMeasurement {
   double cache_read_bytes = 0;  ///< keys and values that a step of all sequences reads
   double peak_bytes = 0;  ///< most memory that the process held; 0 where the system does not tell,
                           ///< and on a GPU
+  std::string not_recorded;  ///< why the steps replayed no recording; empty when they did
   StepTimes decode, prefill;
 };
 

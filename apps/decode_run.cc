@@ -100,32 +100,57 @@ class Runner {
     return {};
   }
 
+  // All at once, each to its end.
   Status Decode() {
+    std::vector<std::size_t> active;
+    std::vector<SequenceTokens> batch;
+    for (std::size_t i = 0; i < run_.continuations.size(); ++i) {
+      const Continuation& c = run_.continuations[i];
+      if (!c.end.empty()) continue;
+      active.push_back(i);
+      batch.push_back({c.sequence, {&c.tokens.back(), 1}});
+    }
+    if (active.empty()) return {};
+    std::vector<std::int32_t> first;  // Take moves the tokens
+    for (const SequenceTokens& part : batch) first.push_back(part.tokens.front());
+    for (std::size_t i = 0; i < batch.size(); ++i) batch[i].tokens = {&first[i], 1};
+    // Profiled are the steps of all sequences, which have one graph.
     NodeProfile profile;
-    std::size_t profiled = 0;  // sequences of the steps that are profiled: all of them at first
-    while (true) {
-      std::vector<std::size_t> active;
-      std::vector<SequenceTokens> batch;
-      for (std::size_t i = 0; i < run_.continuations.size(); ++i) {
-        const Continuation& c = run_.continuations[i];
-        if (!c.end.empty()) continue;
-        active.push_back(i);
-        batch.push_back({c.sequence, {&c.tokens.back(), 1}});
-      }
-      if (active.empty()) return {};
-      if (profiled == 0) profiled = active.size();
-      const bool record = options_.profile && active.size() == profiled;
-      session_.SetHook(record ? profile.Hook() : nullptr);
-      const Clock::time_point start = Clock::now();
-      const auto made = session_.Step(batch);
-      if (!made.ok()) return made.status();
-      run_.decode_us += MicrosecondsSince(start);
-      ++run_.steps;
-      if (record) run_.decode_nodes = profile.Nodes(*session_.last_executor());
-      for (std::size_t i = 0; i < active.size(); ++i) {
-        CULET_RETURN_IF_ERROR(Take(active[i], made->next[i]));
+    bool all = true;
+    if (options_.profile) {
+      session_.SetHook([&, record = profile.Hook()](KernelDispatch& to, const NodeLaunch& launch) {
+        return all ? record(to, launch) : to.launch(launch);
+      });
+    }
+    Status taken;
+    std::vector<int> steps(active.size());
+    const Clock::time_point start = Clock::now();
+    const auto made = session_.Decode(
+        batch, {.steps = options_.max_new, .on_token = [&](std::size_t part, std::int32_t token) {
+                  run_.steps = std::max(run_.steps, ++steps[part]);
+                  run_.decode_us = MicrosecondsSince(start);
+                  if (options_.profile && all && part == 0) {
+                    run_.decode_nodes = profile.Nodes(*session_.last_executor());
+                  }
+                  taken = Take(active[part], token);
+                  const bool more = taken.ok() && run_.continuations[active[part]].end.empty();
+                  all = all && more;
+                  return more;
+                }});
+    session_.SetHook(nullptr);
+    CULET_RETURN_IF_ERROR(taken);
+    if (!made.ok()) return made.status();
+    const GraphExecutor& executor = *session_.last_executor();
+    run_.recorded = executor.replays();
+    run_.why_not_recorded = executor.why_not_recorded();
+    // Where the model's positions end, Take has said so.
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      std::string& end = run_.continuations[active[i]].end;
+      if (end.empty() && (*made)[i].end == DecodeEnd::kNoRoom) {
+        return Status(StatusCode::kResourceExhausted, "the cache is full");
       }
     }
+    return {};
   }
 
   // The next token of a sequence, or its end.

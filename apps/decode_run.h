@@ -34,6 +34,8 @@ struct DecodeRun {
   double prefill_us = 0;  ///< of all prompts
   double decode_us = 0;   ///< of all steps
   int steps = 0;
+  bool recorded = false;  ///< whether the last steps replayed a recording
+  std::string why_not_recorded;
   std::vector<NodeTime> prefill_nodes, decode_nodes;  ///< with `profile`
 
   std::size_t PromptTokens() const;
