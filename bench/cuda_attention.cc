@@ -1,0 +1,289 @@
+// Times attention of the CUDA dispatch on one GPU, over a paged cache of BF16 or F16 whose blocks
+// are shuffled.
+//   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16] [--exact]
+//     [--pdl] [--room KEYS] [--only decode|prefill|mixed] [--batch B --context N]
+// decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
+// single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
+// median of seven replays after two. limit_us: the bytes of the keys and values at 4.31 TB/s, or
+// the causal FLOPs at 788 TFLOP/s. The columns are those of --anchors, whose peers of the same row
+// are named behind. --room: keys that the block table has room for, the context unless told.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/float_types.h"
+#include "kernels/cuda_ops/ops.h"
+
+namespace culet::cuda_ops {
+namespace {
+
+constexpr int kBlock = 16;  // positions of a block of the cache
+
+void Check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes) {
+    Check(cudaMalloc(&data_, std::max<std::size_t>(bytes, 256)), "cudaMalloc");
+    Check(cudaMemset(data_, 0, std::max<std::size_t>(bytes, 256)), "cudaMemset");
+  }
+  explicit Buffer(const std::vector<std::int32_t>& values) : Buffer(values.size() * 4) {
+    Check(cudaMemcpy(data_, values.data(), values.size() * 4, cudaMemcpyHostToDevice), "upload");
+  }
+  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  Buffer& operator=(Buffer&&) = delete;
+  ~Buffer() { cudaFree(data_); }
+  void* get() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+struct Options {
+  int heads = 32, kv_heads = 8, head_dim = 128;
+  bool f16 = false, exact = false, pdl = false;
+  int room = 0, batch = 0, context = 0;
+  std::string only, anchors;
+};
+
+struct Row {
+  std::string kind;
+  int batch, context;
+};
+
+// Normal values over and over.
+Buffer Values(std::size_t count, bool f16, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<std::uint16_t> some(std::min<std::size_t>(count, std::size_t{1} << 20));
+  for (auto& value : some) {
+    value = f16 ? FloatToFloat16(normal(random)) : FloatToBfloat16(normal(random));
+  }
+  Buffer buffer(2 * count);
+  for (std::size_t at = 0; at < count; at += some.size()) {
+    const std::size_t now = std::min(some.size(), count - at);
+    Check(cudaMemcpy(static_cast<std::uint16_t*>(buffer.get()) + at, some.data(), 2 * now,
+                     cudaMemcpyHostToDevice),
+          "upload");
+  }
+  return buffer;
+}
+
+double MedianMicroseconds(const std::vector<AttentionArgs>& sets, bool pdl) {
+  cudaStream_t stream = nullptr;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  Check(Attention(sets[0], stream), "the first launch");
+  Check(cudaStreamSynchronize(stream), "the first launch");
+  const int launches = std::max<int>(static_cast<int>(sets.size()), 12);
+  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  for (int i = 0; i < launches; ++i) {
+    Check(Attention(sets[static_cast<std::size_t>(i) % sets.size()], LaunchStream(stream, pdl)),
+          "a launch");
+  }
+  cudaGraph_t graph = nullptr;
+  Check(cudaStreamEndCapture(stream, &graph), "capture");
+  cudaGraphExec_t recording = nullptr;
+  Check(cudaGraphInstantiate(&recording, graph, 0), "cudaGraphInstantiate");
+  cudaEvent_t begin = nullptr, end = nullptr;
+  Check(cudaEventCreate(&begin), "cudaEventCreate");
+  Check(cudaEventCreate(&end), "cudaEventCreate");
+  std::vector<float> times;
+  for (int i = 0; i < 9; ++i) {
+    Check(cudaEventRecord(begin, stream), "cudaEventRecord");
+    Check(cudaGraphLaunch(recording, stream), "cudaGraphLaunch");
+    Check(cudaEventRecord(end, stream), "cudaEventRecord");
+    Check(cudaEventSynchronize(end), "a replay");
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
+    if (i >= 2) times.push_back(milliseconds);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  cudaGraphExecDestroy(recording);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+  std::nth_element(times.begin(), times.begin() + 3, times.end());
+  return 1e3 * static_cast<double>(times[3]) / launches;
+}
+
+// ", peer us" of each of the row's peers.
+std::string Peers(const Options& options, const Row& row) {
+  std::ifstream file(options.anchors);
+  std::string line, found;
+  const std::string key =
+      row.kind + "," + std::to_string(row.batch) + "," + std::to_string(row.context) + ",";
+  while (std::getline(file, line)) {
+    if (!line.starts_with(key)) continue;
+    std::istringstream cells(line.substr(key.size()));
+    std::string limit, peer, us;
+    std::getline(cells, limit, ',');
+    std::getline(cells, peer, ',');
+    std::getline(cells, us, ',');
+    found += "," + peer + " " + us;
+  }
+  return found;
+}
+
+void Time(const Options& options, const Row& row, int multiprocessors) {
+  std::mt19937 random(7);
+  const bool prefill = row.kind == "prefill", mixed = row.kind == "mixed";
+  AttentionShape shape;
+  shape.params = {.heads = options.heads,
+                  .kv_heads = options.kv_heads,
+                  .head_dim = options.head_dim,
+                  .scale = 1 / std::sqrt(static_cast<float>(options.head_dim)),
+                  .block_size = kBlock};
+  shape.kv_type = options.f16 ? DataType::kFloat16 : DataType::kBfloat16;
+  shape.sequences = row.batch;
+  std::vector<std::int32_t> starts = {0}, positions, lengths, table;
+  constexpr int kPrompt = 512;
+  for (int s = 0; s < row.batch; ++s) {
+    const int length = mixed && s == 0 ? kPrompt : row.context;
+    const int rows = prefill || (mixed && s == 0) ? length : 1;
+    for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
+    starts.push_back(static_cast<std::int32_t>(positions.size()));
+    lengths.push_back(length);
+  }
+  shape.rows = static_cast<std::int64_t>(positions.size());
+  const int used = (row.context + kBlock - 1) / kBlock;
+  const int cols = std::max(used, options.room / kBlock);
+  std::vector<std::int32_t> blocks(static_cast<std::size_t>(row.batch * used));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  std::shuffle(blocks.begin(), blocks.end(), random);
+  table.assign(static_cast<std::size_t>(row.batch) * static_cast<std::size_t>(cols), -1);
+  for (int s = 0; s < row.batch; ++s) {
+    std::copy_n(blocks.begin() + s * used, used, table.begin() + std::ptrdiff_t{s} * cols);
+  }
+  shape.most_keys = std::int64_t{cols} * kBlock;
+
+  const AttentionPlan plan = PlanAttention(shape, options.exact, multiprocessors);
+  Check(PrepareAttention(shape, plan), "PrepareAttention");
+  const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
+      device_table(table), workspace(plan.workspace_bytes), counters(plan.state_bytes);
+  const std::int64_t q_cols = std::int64_t{options.heads} * options.head_dim;
+  const std::int64_t kv_cols = std::int64_t{options.kv_heads} * options.head_dim;
+  const std::int64_t key_rows = std::int64_t{row.batch} * used * kBlock;
+  const Buffer q = Values(static_cast<std::size_t>(shape.rows * q_cols), false, random);
+  const Buffer out(static_cast<std::size_t>(2 * shape.rows * q_cols));
+  const double bytes = 4.0 * static_cast<double>(key_rows * kv_cols);
+  const auto count = static_cast<std::size_t>(std::clamp(2.2e8 / bytes + 1, 1.0, 24.0));
+  std::vector<Buffer> caches;
+  std::vector<AttentionArgs> sets;
+  for (std::size_t i = 0; i < count; ++i) {
+    AttentionArgs args;
+    args.params = shape.params;
+    args.q = q.get();
+    args.out = out.get();
+    for (const void** cache : {&args.k, &args.v}) {
+      caches.push_back(Values(static_cast<std::size_t>(key_rows * kv_cols), options.f16, random));
+      *cache = caches.back().get();
+    }
+    args.q_type = args.out_type = DataType::kBfloat16;
+    args.kv_type = shape.kv_type;
+    args.starts = static_cast<const std::int32_t*>(device_starts.get());
+    args.positions = static_cast<const std::int32_t*>(device_positions.get());
+    args.lengths = static_cast<const std::int32_t*>(device_lengths.get());
+    args.table = static_cast<const std::int32_t*>(device_table.get());
+    args.rows = shape.rows;
+    args.sequences = shape.sequences;
+    args.table_cols = cols;
+    args.key_rows = key_rows;
+    args.plan = plan;
+    args.workspace = workspace.get();
+    args.counters = static_cast<unsigned*>(counters.get());
+    sets.push_back(args);
+  }
+  const double us = MedianMicroseconds(sets, options.pdl);
+  const double flops =
+      2.0 * 2.0 * options.heads * options.head_dim * row.context * (row.context + 1.0) / 2;
+  const double limit = prefill ? flops / 788e6 : bytes / 4.31e6;
+  std::printf("%s,%d,%d,%.3f,culet,%.2f,%.3f%s\n", row.kind.c_str(), row.batch, row.context, limit,
+              us, us / limit, Peers(options, row).c_str());
+  std::fflush(stdout);
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const auto value = [&] {
+      if (i + 1 < argc) return argv[++i];
+      std::fprintf(stderr, "%s needs a value\n", name.c_str());
+      std::exit(2);
+    };
+    if (name == "--heads") {
+      options.heads = std::atoi(value());
+    } else if (name == "--kv-heads") {
+      options.kv_heads = std::atoi(value());
+    } else if (name == "--head-dim") {
+      options.head_dim = std::atoi(value());
+    } else if (name == "--room") {
+      options.room = std::atoi(value());
+    } else if (name == "--batch") {
+      options.batch = std::atoi(value());
+    } else if (name == "--context") {
+      options.context = std::atoi(value());
+    } else if (name == "--only") {
+      options.only = value();
+    } else if (name == "--anchors") {
+      options.anchors = value();
+    } else if (name == "--f16") {
+      options.f16 = true;
+    } else if (name == "--exact") {
+      options.exact = true;
+    } else if (name == "--pdl") {
+      options.pdl = true;
+    } else {
+      std::fprintf(stderr, "no option %s; the head of bench/cuda_attention.cc has all\n",
+                   name.c_str());
+      return 2;
+    }
+  }
+  if (options.heads < 1 || options.kv_heads < 1 || options.heads % options.kv_heads != 0 ||
+      options.head_dim < 1 || options.head_dim > kMostHeadDim) {
+    std::fprintf(stderr, "%d heads, %d of keys, of %d: no such attention\n", options.heads,
+                 options.kv_heads, options.head_dim);
+    return 2;
+  }
+  int device = 0, multiprocessors = 0;
+  Check(cudaGetDevice(&device), "cudaGetDevice");
+  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  std::vector<Row> rows;
+  if (options.batch > 0 && options.context > 0) {
+    rows.push_back(
+        {options.only.empty() ? "decode" : options.only, options.batch, options.context});
+  } else {
+    for (const int batch : {1, 8, 64}) {
+      for (const int context : {512, 4096, 32768}) rows.push_back({"decode", batch, context});
+    }
+    for (const int context : {512, 2048, 8192}) rows.push_back({"prefill", 1, context});
+    for (const int batch : {8, 64}) rows.push_back({"mixed", batch, 4096});
+  }
+  std::printf("kind,batch,context,limit_us,peer,us,over_limit\n");
+  for (const Row& row : rows) {
+    if (options.only.empty() || options.only == row.kind) Time(options, row, multiprocessors);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace culet::cuda_ops
+
+int main(int argc, char** argv) { return culet::cuda_ops::Main(argc, argv); }
