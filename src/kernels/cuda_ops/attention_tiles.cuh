@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     if (busy) Warp::Multiply(queries, shared + Kernel::kKeysAt, scores);
     __syncthreads();  // the keys have been used
     if (j > 0) {
-      LoadTile<kDim, 1>(args, args.k, state.kv_head, rows_of_tile(j - 1), shared + Kernel::kKeysAt);
+      LoadTile<kDim, 4>(args, args.k, state.kv_head, rows_of_tile(j - 1), shared + Kernel::kKeysAt);
     }
     CommitCopies();
     // Some queries may not see some keys of this tile.
