@@ -11,6 +11,8 @@
 
 #include "culet/kernel_dispatch.h"
 #include "interrupt.h"
+#include "output.h"
+#include "progress.h"
 
 namespace culet::cli {
 namespace {
@@ -228,7 +230,24 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
     if (!device.ok()) return device.status();
     memory = &(*device)->memory();  // which lives as long as the process
   }
-  auto model = DecoderModel::Load(model_, *memory);
+  Progress progress;
+  bool large = false;
+  LoadOptions load;
+  load.on_progress = [&](std::size_t done, std::size_t all) {
+    constexpr std::size_t kLarge = std::size_t{1} << 30;
+    if (all < kLarge) return;
+    if (!std::exchange(large, true)) {
+      const std::string free =
+          memory->free_bytes() ? ShownBytes(static_cast<double>(*memory->free_bytes())) : "?";
+      progress.Clear();
+      Note(fmt::format("{} of weights go to {}, where {} are free",
+                       ShownBytes(static_cast<double>(all)), session->gemm.device().name, free));
+    }
+    progress.Update(static_cast<double>(done) / static_cast<double>(all),
+                    fmt::format("loading {}", model_));
+  };
+  auto model = DecoderModel::Load(model_, *memory, load);
+  progress.Clear();
   if (!model.ok()) return model.status();
   if (bytes()) CULET_RETURN_IF_ERROR(CheckTokenizer());
   OpenedDecoder opened{*std::move(session), *std::move(model), {}, {}};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "culet/kernel_dispatch.h"
 
@@ -24,9 +25,11 @@ class OtherMemory final : public DeviceMemory {
     return {};
   }
   bool reads_host_memory() const noexcept override { return false; }
+  std::optional<std::size_t> free_bytes() const noexcept override { return free; }
 
   int uploads = 0;  // that nobody has waited for
   double uploaded_bytes = 0;
+  std::optional<std::size_t> free;  // what free_bytes says
 };
 
 }  // namespace culet

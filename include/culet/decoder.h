@@ -76,6 +76,14 @@ struct DecoderWeights {
   Weight head;  ///< the embedding itself when tied
 };
 
+/// How a checkpoint gets into the memory of a device that does not read the host's.
+struct LoadOptions {
+  std::size_t reserve = 0;  ///< bytes that must be left beside the weights: for a cache, say
+  /// Called now and then while weights are copied, with the bytes copied and those of all. May be
+  /// null, may not throw.
+  std::function<void(std::size_t done, std::size_t all)> on_progress = nullptr;
+};
+
 /// A model: its config, and its weights in memory of a device.
 class DecoderModel {
  public:
@@ -84,7 +92,10 @@ class DecoderModel {
   /// Errors: as ReadDecoderConfig and SafetensorsFile::Open; NOT_FOUND for a missing tensor;
   /// INVALID_ARGUMENT for a wrong shape or type, and for tensors that the graph does not read
   /// (rotary_emb.inv_freq and a tied head apart), each named.
-  static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory);
+  /// RESOURCE_EXHAUSTED, with the bytes, before anything is copied to a device that has not enough
+  /// free.
+  static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory,
+                                   const LoadOptions& options = {});
 
   /// A model of random weights (normal, of standard deviation 1 / sqrt(k)), for timing without
   /// files. `weights`: kFloat32, kFloat16, kBfloat16, or kFloat8_e4m3 for E4M3 products with blocks

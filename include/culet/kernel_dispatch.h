@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ class DeviceMemory {
   virtual Status Synchronize(cudaStream_t stream) = 0;
   /// Whether kernels read the host's memory in place, so that mapped weights need no copy.
   virtual bool reads_host_memory() const noexcept = 0;
+  /// Bytes that Allocate can still give, about; none where nobody knows.
+  virtual std::optional<std::size_t> free_bytes() const noexcept { return std::nullopt; }
 
   /// Memory of the host that the device reads and writes in place, at its pointer's address, and
   /// copies without waiting: pinned on a GPU. Aligned to 256 bytes. Errors: RESOURCE_EXHAUSTED;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/device_scope.h"
 #include "base/thread_pool.h"
@@ -168,6 +169,13 @@ class CudaMemoryImpl final : public DeviceMemory {
   }
 
   bool reads_host_memory() const noexcept override { return false; }
+
+  std::optional<std::size_t> free_bytes() const noexcept override {
+    const DeviceScope scope(ordinal_);
+    std::size_t free = 0, total = 0;
+    if (Taken(cudaMemGetInfo(&free, &total)) != cudaSuccess) return std::nullopt;
+    return free;
+  }
 
   Result<void*> AllocateShared(std::size_t bytes) override {
     const DeviceScope scope(ordinal_);

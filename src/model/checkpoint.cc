@@ -206,13 +206,23 @@ void Checkpoint::AddScales(Weight& weight) {
   }
 }
 
-Status Checkpoint::AllRead() const {
+bool Checkpoint::IsIgnored(const std::string& name) const {
   constexpr std::string_view kFrequencies = "rotary_emb.inv_freq";  // older files store them
+  return name.ends_with(kFrequencies) || (config_->tied_head && name == "lm_head.weight");
+}
+
+std::size_t Checkpoint::bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& [name, entry] : entries_) {
+    if (!IsIgnored(name)) bytes += static_cast<std::size_t>(entry.tensor->bytes);
+  }
+  return bytes;
+}
+
+Status Checkpoint::AllRead() const {
   std::set<std::string> unread;
   for (const auto& [name, entry] : entries_) {
-    if (entry.read || name.ends_with(kFrequencies)) continue;
-    if (config_->tied_head && name == "lm_head.weight") continue;
-    unread.insert(name);
+    if (!entry.read && !IsIgnored(name)) unread.insert(name);
   }
   if (unread.empty()) return {};
   constexpr std::size_t kShown = 8;

@@ -27,6 +27,9 @@ class Checkpoint final : public WeightSource {
   /// Errors: INVALID_ARGUMENT that names the others.
   Status AllRead() const;
 
+  /// Bytes of all tensors that a model may read.
+  std::size_t bytes() const;
+
   /// The mappings, which the weights point into.
   std::vector<SafetensorsFile> TakeFiles() && { return std::move(files_); }
 
@@ -36,6 +39,7 @@ class Checkpoint final : public WeightSource {
   Status AddFile(const std::string& path);
   Status AddShards(const std::string& folder, const std::string& index);
   const SafetensorsTensor* Find(const std::string& name);
+  bool IsIgnored(const std::string& name) const;
   bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols, bool vector);
   DevicePtr Place(const SafetensorsTensor& tensor, DataType type, bool scales);
   void AddScales(Weight& weight);

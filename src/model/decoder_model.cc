@@ -1,6 +1,8 @@
 // DecoderModel: config and weights, with the files and buffers that hold them.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,17 @@ double BytesOf(const LayerWeights& layer, bool active_only) {
   return bytes + share * experts;
 }
 
+Status CheckRoom(const std::string& folder, std::size_t weights, std::size_t reserve,
+                 std::optional<std::size_t> free) {
+  if (!free || (weights <= *free && reserve <= *free - weights)) return {};
+  const std::string beside =
+      reserve > 0 ? fmt::format(" and {} beside them", reserve) : std::string();
+  return Status(StatusCode::kResourceExhausted,
+                fmt::format("{} needs {} bytes of the device's memory for its weights{}; {} are "
+                            "free; take a smaller model or context, or a device with more",
+                            folder, weights, beside, *free));
+}
+
 }  // namespace
 
 DecoderModel::DecoderModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -49,14 +62,24 @@ DecoderModel::~DecoderModel() = default;
 DecoderModel::DecoderModel(DecoderModel&&) noexcept = default;
 DecoderModel& DecoderModel::operator=(DecoderModel&&) noexcept = default;
 
-Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory& memory) {
+Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory& memory,
+                                        const LoadOptions& options) {
   auto config = ReadDecoderConfig(folder);
   if (!config) return config.status();
   auto impl = std::make_unique<Impl>(memory);
   impl->config = *std::move(config);
   auto checkpoint = Checkpoint::Open(folder, impl->config, impl->memory);
   if (!checkpoint) return checkpoint.status();
+  if (!memory.reads_host_memory()) {
+    const std::size_t all = checkpoint->bytes();
+    CULET_RETURN_IF_ERROR(CheckRoom(folder, all, options.reserve, memory.free_bytes()));
+    if (options.on_progress) {
+      impl->memory.SetProgress(
+          [&options, all](std::size_t done) { options.on_progress(std::min(done, all), all); });
+    }
+  }
   auto weights = BindDecoder(impl->config, *checkpoint);
+  impl->memory.SetProgress(nullptr);
   if (weights) {
     if (const Status all = checkpoint->AllRead(); !all.ok()) weights = all;
   }

@@ -14,7 +14,8 @@ namespace culet {
 class SamplingRows {
  public:
   SamplingRows() = default;
-  /// All sequences are greedy. Errors: as DeviceMemory::Allocate.
+  /// For steps of up to one more row than sequences, which padding may take. All are greedy.
+  /// Errors: as DeviceMemory::Allocate.
   static Result<SamplingRows> Create(DeviceMemory& memory, int sequences);
 
   /// Requires: CheckSampling(options).ok(), a sequence of the session.

@@ -85,6 +85,8 @@ Result<DevicePtr> WeightMemory::Copy(const void* data, std::size_t bytes, bool s
     to = *taken;
   }
   CULET_RETURN_IF_ERROR(memory_.Upload(to, data, bytes, nullptr));
+  copied_ += bytes;
+  if (on_copy_) on_copy_(copied_);
   return to;
 }
 

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "culet/decoder.h"
@@ -69,11 +71,15 @@ class WeightMemory {
   Status BeginJoin(std::size_t bytes, std::size_t scale_bytes);
   void EndJoin() noexcept { joining_ = false; }
   DeviceMemory& memory() const noexcept { return memory_; }
+  /// Called after each copy with the bytes until then.
+  void SetProgress(std::function<void(std::size_t)> on_copy) { on_copy_ = std::move(on_copy); }
 
  private:
   Result<DevicePtr> Take(std::size_t bytes);
 
   DeviceMemory& memory_;
+  std::function<void(std::size_t)> on_copy_;
+  std::size_t copied_ = 0;
   bool joining_ = false;
   DevicePtr next_values_ = 0, next_scales_ = 0;  // while joining
   std::vector<DeviceBuffer> buffers_;

@@ -1,0 +1,71 @@
+// What loading a model into a device's memory needs, and says.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "culet/decoder.h"
+#include "decoder_fixture.h"
+#include "other_memory.h"
+
+namespace culet {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(LoadMemory, WhatDoesNotFitIsRefusedBeforeACopy) {
+  const std::string folder = OwnGoldens("llama-linear");
+  OtherMemory memory;
+  const auto loaded = DecoderModel::Load(folder, memory);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  const auto bytes = static_cast<std::size_t>(loaded->weight_bytes());
+  int copies = 0;
+  const auto load = [&](std::size_t free, std::size_t reserve) {
+    memory.free = free;
+    copies = 0;
+    return DecoderModel::Load(folder, memory,
+                              {.reserve = reserve, .on_progress = [&](auto, auto) { ++copies; }})
+        .status();
+  };
+  EXPECT_TRUE(load(bytes, 0).ok());
+  EXPECT_GT(copies, 10);
+  EXPECT_TRUE(load(bytes + 5, 5).ok());
+  const Status few = load(bytes - 1, 0);
+  EXPECT_EQ(few.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(few.message(), HasSubstr(std::to_string(bytes) + " bytes"));
+  EXPECT_THAT(few.message(), HasSubstr(std::to_string(bytes - 1) + " are free"));
+  EXPECT_EQ(copies, 0);
+  EXPECT_THAT(load(bytes + 5, 6).message(), HasSubstr("and 6 beside them"));
+  EXPECT_EQ(memory.uploads, 0);
+}
+
+TEST(LoadMemory, ProgressGoesToTheEnd) {
+  OtherMemory memory;
+  std::vector<std::pair<std::size_t, std::size_t>> calls;
+  const auto loaded = DecoderModel::Load(OwnGoldens("qwen3-moe-fp8"), memory,
+                                         {.on_progress = [&](auto done, auto all) {
+                                           calls.push_back({done, all});
+                                         }});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  ASSERT_FALSE(calls.empty());
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i].second, calls[0].second);
+    EXPECT_LE(calls[i].first, calls[i].second);
+    EXPECT_GE(calls[i].first, calls[i > 0 ? i - 1 : 0].first);
+  }
+  EXPECT_EQ(calls.back().first, calls.back().second);
+}
+
+TEST(LoadMemory, TheHostsOwnMemoryCopiesNothing) {
+  int calls = 0;
+  const auto loaded =
+      DecoderModel::Load(OwnGoldens("llama-linear"), HostMemory(),
+                         {.reserve = ~std::size_t{0}, .on_progress = [&](auto, auto) { ++calls; }});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(calls, 0);
+}
+
+}  // namespace
+}  // namespace culet
