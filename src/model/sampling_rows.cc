@@ -10,7 +10,7 @@ namespace culet {
 Result<SamplingRows> SamplingRows::Create(DeviceMemory& memory, int sequences) {
   SamplingRows made;
   made.memory_ = &memory;
-  made.rows_.resize(static_cast<std::size_t>(sequences) + 1, PackSampling({}));
+  made.rows_.resize(static_cast<std::size_t>(sequences), PackSampling({}));
   auto buffer = DeviceBuffer::Create(memory, made.rows_.size() * sizeof(SamplingRow));
   if (!buffer) return buffer.status();
   made.buffer_ = *std::move(buffer);

@@ -14,8 +14,7 @@ namespace culet {
 class SamplingRows {
  public:
   SamplingRows() = default;
-  /// For steps of up to one more row than sequences, which padding may take. All are greedy.
-  /// Errors: as DeviceMemory::Allocate.
+  /// For steps of up to so many rows. All are greedy. Errors: as DeviceMemory::Allocate.
   static Result<SamplingRows> Create(DeviceMemory& memory, int sequences);
 
   /// Requires: CheckSampling(options).ok(), a sequence of the session.

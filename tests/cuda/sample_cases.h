@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cases.h"
+#include "culet/decoder.h"
 #include "culet/sampling.h"
 
 namespace culet {
@@ -191,6 +192,59 @@ TEST_F(Samples, TopKOfOneIsArgMax) {
     graph.add_op(TensorOp::kArgMax, 0, {5, 1}, {logits.AsLeaf(graph)}, {}, "", DataType::kInt32);
     EXPECT_EQ(sampled, GraphCopy(graph, test_.dispatch->memory()).Run(*test_.dispatch));
   }
+}
+
+// Steps give what SampleToken draws of their logits, and Decode, whose tokens stay on the device,
+// the same.
+TEST_F(Samples, ASessionDrawsOfItsOwnLogits) {
+  const auto config = ParseDecoderConfig(R"({"architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 5000, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 64})",
+                                         "config");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const auto model =
+      DecoderModel::Random(*config, DataType::kBfloat16, test_.dispatch->memory(), 3);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const std::vector<SamplingOptions> options = {
+      {.temperature = 1, .top_k = 50, .top_p = 0.9f, .seed = 1},
+      {},
+      {.temperature = 2, .min_p = 0.02f, .seed = std::uint64_t{5} << 40}};
+  constexpr int kSteps = 6;
+  const std::vector<std::int32_t> prompt = {1, 4000, 77};
+  std::vector<std::vector<std::int32_t>> stepped(3), decoded(3);
+  for (const bool decode : {false, true}) {
+    auto session =
+        Session::Create(*model, *test_.dispatch, {.max_sequences = 3, .max_context = 64});
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    std::vector<SequenceTokens> batch;
+    for (const SamplingOptions& each : options) {
+      batch.push_back({*session->AddSequence(), prompt});
+      ASSERT_TRUE(session->SetSampling(batch.back().sequence, each).ok());
+    }
+    const auto read = session->Prefill(batch);
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    for (std::size_t i = 0; i < 3; ++i) batch[i].tokens = {&read->next[i], 1};
+    if (decode) {
+      const auto made = session->Decode(batch, {.steps = kSteps});
+      ASSERT_TRUE(made.ok()) << made.status().ToString();
+      for (std::size_t i = 0; i < 3; ++i) decoded[i] = (*made)[i].tokens;
+      continue;
+    }
+    std::vector<std::int32_t> last = read->next;
+    for (int step = 0; step < kSteps; ++step) {
+      for (std::size_t i = 0; i < 3; ++i) batch[i].tokens = {&last[i], 1};
+      const auto made = session->Step(batch, {.logits = true});
+      ASSERT_TRUE(made.ok()) << made.status().ToString();
+      for (std::size_t i = 0; i < 3; ++i) {
+        const std::span<const float> row(made->logits.data() + i * 5000, 5000);
+        const auto length = prompt.size() + static_cast<std::size_t>(step) + 1;
+        EXPECT_EQ(made->next[i], *SampleToken(row, options[i], length)) << i << ", step " << step;
+        stepped[i].push_back(made->next[i]);
+      }
+      last = made->next;
+    }
+  }
+  EXPECT_EQ(decoded, stepped);
 }
 
 }  // namespace culet
