@@ -557,6 +557,38 @@ CULET_API culet_status culet_session_step(culet_session* session, const culet_ba
 CULET_API culet_status culet_session_prefill(culet_session* session, const culet_batch* batch,
                                              const culet_outputs* outputs);
 
+/* Called with each token as soon as it is there, in the thread that called; `part` counts the batch's
+ * sequences. Not 0: that sequence gets no more. It may call nothing of its session. */
+typedef int32_t (*culet_on_token)(void* context, int32_t part, int32_t token);
+
+typedef struct culet_decode_options {
+  size_t struct_size;
+  int32_t steps;             /* tokens that each sequence gets at most */
+  int32_t end_token_count;   /* of end_tokens */
+  const int32_t* end_tokens; /* a sequence that makes one of them gets no more */
+  culet_on_token on_token;   /* null: none */
+  void* context;             /* for on_token */
+} culet_decode_options;
+
+enum { /* why a sequence got no more tokens */
+  CULET_DECODE_STEPS = 0,     /* it has as many as were asked for */
+  CULET_DECODE_END_TOKEN = 1, /* its last one is an end token */
+  CULET_DECODE_STOPPED = 2,   /* on_token said so */
+  CULET_DECODE_NO_ROOM = 3    /* max_context is reached, or the cache is full */
+};
+
+/* Greedy steps one after the other, from one token of each sequence on: what culet_session_step with
+ * each `next` as the next token would make, without a wait of the device for the host between two
+ * steps. `tokens` (count, steps) gets each sequence's tokens from the beginning of its row, `made`
+ * (count) how many, `ends` (count) a CULET_DECODE_* each; each may be null. A sequence becomes longer
+ * by the tokens that it got.
+ * Errors: as culet_session_step, but for a full cache, which ends sequences; INVALID_ARGUMENT for
+ * lengths other than 1, and for no steps. After an error a sequence has read as many tokens as
+ * on_token was called with. */
+CULET_API culet_status culet_session_decode(culet_session* session, const culet_batch* batch,
+                                            const culet_decode_options* options, int32_t* tokens,
+                                            int32_t* made, int32_t* ends);
+
 /* How to draw a token. What is 0 is off. In the order of Hugging Face's generate: logits are divided
  * by the temperature, then top_k, top_p and min_p leave out tokens. */
 typedef struct culet_sampling {

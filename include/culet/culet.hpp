@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -336,6 +337,12 @@ struct StepResult {
   std::vector<float> logits, all_logits, hidden;
 };
 
+/// What Session::Decode made of one sequence.
+struct DecodedTokens {
+  std::vector<std::int32_t> tokens;
+  std::int32_t end = 0;  ///< CULET_DECODE_*
+};
+
 /// culet_session.
 class Session {
  public:
@@ -380,7 +387,58 @@ class Session {
     return Run(culet_session_prefill, batch, outputs);
   }
 
+  /// Greedy steps one after the other, `steps` at most, from one token of each sequence on.
+  /// `on_token(part, token)`: false ends that sequence; empty: none. It must not throw.
+  std::vector<DecodedTokens> Decode(
+      const std::vector<SequenceTokens>& parts, std::int32_t steps,
+      const std::vector<std::int32_t>& end_tokens = {},
+      const std::function<bool(std::int32_t part, std::int32_t token)>& on_token = nullptr) {
+    const Packed packed(parts);
+    Sized<culet_decode_options> options;
+    options.steps = steps;
+    options.end_tokens = end_tokens.data();
+    options.end_token_count = static_cast<std::int32_t>(end_tokens.size());
+    if (on_token) {
+      options.on_token = [](void* context, std::int32_t part, std::int32_t token) {
+        const auto& call =
+            *static_cast<const std::function<bool(std::int32_t, std::int32_t)>*>(context);
+        return std::int32_t{call(part, token) ? 0 : 1};
+      };
+      options.context = const_cast<std::function<bool(std::int32_t, std::int32_t)>*>(&on_token);
+    }
+    const std::size_t row = steps > 0 ? static_cast<std::size_t>(steps) : 0;
+    std::vector<std::int32_t> tokens(parts.size() * row), made(parts.size()), ends(parts.size());
+    Check(culet_session_decode(get(), &packed.batch, &options, tokens.data(), made.data(),
+                               ends.data()));
+    std::vector<DecodedTokens> all(parts.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(i * row);
+      all[i].tokens.assign(begin, begin + made[i]);
+      all[i].end = ends[i];
+    }
+    return all;
+  }
+
  private:
+  // Parts as the C interface takes them; points into itself.
+  struct Packed {
+    explicit Packed(const std::vector<SequenceTokens>& parts) {
+      for (const SequenceTokens& part : parts) {
+        sequences.push_back(part.sequence);
+        lengths.push_back(static_cast<std::int32_t>(part.tokens.size()));
+        tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+      }
+      batch.count = static_cast<std::int32_t>(parts.size());
+      batch.sequences = sequences.data();
+      batch.lengths = lengths.data();
+      batch.tokens = tokens.data();
+    }
+    Packed(const Packed&) = delete;
+    Packed& operator=(const Packed&) = delete;
+    std::vector<std::int32_t> sequences, lengths, tokens;
+    Sized<culet_batch> batch;
+  };
+
   std::pair<std::int32_t, std::int32_t> Positions(std::int32_t sequence) const {
     std::pair<std::int32_t, std::int32_t> positions;
     Check(culet_session_sequence(get(), sequence, &positions.first, &positions.second));
@@ -395,17 +453,8 @@ class Session {
   template <class Function>
   StepResult Run(Function* function, const std::vector<SequenceTokens>& parts,
                  const StepOutputs& wanted) {
-    std::vector<std::int32_t> sequences, lengths, tokens;
-    for (const SequenceTokens& part : parts) {
-      sequences.push_back(part.sequence);
-      lengths.push_back(static_cast<std::int32_t>(part.tokens.size()));
-      tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
-    }
-    Sized<culet_batch> batch;
-    batch.count = static_cast<std::int32_t>(parts.size());
-    batch.sequences = sequences.data();
-    batch.lengths = lengths.data();
-    batch.tokens = tokens.data();
+    const Packed packed(parts);
+    const std::vector<std::int32_t>& tokens = packed.tokens;
     const auto vocab = static_cast<std::size_t>(model_.vocab);
     StepResult result;
     Sized<culet_outputs> outputs;
@@ -418,7 +467,7 @@ class Session {
       outputs.hidden =
           Room(result.hidden, states * tokens.size() * static_cast<std::size_t>(model_.hidden));
     }
-    Check(function(get(), &batch, &outputs));
+    Check(function(get(), &packed.batch, &outputs));
     return result;
   }
 

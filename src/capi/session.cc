@@ -41,6 +41,11 @@ static_assert(static_cast<int>(DispatchPolicy::kDefault) == CULET_POLICY_DEFAULT
 static_assert(static_cast<int>(DispatchPolicy::kMeasure) == CULET_POLICY_MEASURE);
 static_assert(static_cast<int>(DispatchPolicy::kReuse) == CULET_POLICY_REUSE);
 
+static_assert(static_cast<int>(DecodeEnd::kSteps) == CULET_DECODE_STEPS);
+static_assert(static_cast<int>(DecodeEnd::kEndToken) == CULET_DECODE_END_TOKEN);
+static_assert(static_cast<int>(DecodeEnd::kStopped) == CULET_DECODE_STOPPED);
+static_assert(static_cast<int>(DecodeEnd::kNoRoom) == CULET_DECODE_NO_ROOM);
+
 Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
@@ -379,6 +384,43 @@ culet_status culet_session_step(culet_session* session, const culet_batch* batch
 culet_status culet_session_prefill(culet_session* session, const culet_batch* batch,
                                    const culet_outputs* outputs) {
   return culet::capi::RunBatch(session, batch, outputs, &Session::Prefill);
+}
+
+culet_status culet_session_decode(culet_session* session, const culet_batch* batch,
+                                  const culet_decode_options* options, int32_t* tokens,
+                                  int32_t* made, int32_t* ends) {
+  return culet::capi::WithSession(session, [&](Session& of) -> Status {
+    culet_decode_options read{};
+    CULET_RETURN_IF_ERROR(Read("options", options, read));
+    if (read.end_token_count < 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("options.end_token_count is {}; give how many there are",
+                                read.end_token_count));
+    }
+    if (read.end_token_count > 0 && read.end_tokens == nullptr) return Null("options.end_tokens");
+    const auto parts = culet::capi::ToBatch(batch);
+    if (!parts.ok()) return parts.status();
+    culet::DecodeOptions wanted;
+    wanted.steps = read.steps;
+    wanted.end_tokens.assign(read.end_tokens, read.end_tokens + read.end_token_count);
+    if (read.on_token != nullptr) {
+      wanted.on_token = [&read](std::size_t part, std::int32_t token) {
+        return read.on_token(read.context, static_cast<std::int32_t>(part), token) == 0;
+      };
+    }
+    const culet::capi::Stepping stepping(session->stepping);
+    const auto decoded = of.Decode(*parts, wanted);
+    if (!decoded.ok()) return decoded.status();
+    for (std::size_t i = 0; i < decoded->size(); ++i) {
+      const culet::DecodedTokens& one = (*decoded)[i];
+      if (tokens != nullptr) {
+        std::ranges::copy(one.tokens, tokens + i * static_cast<std::size_t>(wanted.steps));
+      }
+      if (made != nullptr) made[i] = static_cast<std::int32_t>(one.tokens.size());
+      if (ends != nullptr) ends[i] = static_cast<std::int32_t>(one.end);
+    }
+    return {};
+  });
 }
 
 culet_status culet_sample(const float* logits, int32_t count, const culet_sampling* sampling,

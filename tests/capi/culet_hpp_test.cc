@@ -172,6 +172,17 @@ void TestSession(const Engine& engine, const std::string& folder) {
   CheckThrows(CULET_INVALID_ARGUMENT, "top_k is -1",
               [&] { session.SetSampling(sequence, sampling); });
   session.Truncate(sequence, 0);
+  const StepResult again = session.Prefill({{sequence, {prompt.begin(), prompt.end()}}});
+  std::string heard(1, static_cast<char>(again.next[0]));
+  const std::vector<DecodedTokens> decoded =
+      session.Decode({{sequence, {again.next[0]}}}, 10, model.end_tokens(),
+                     [&](std::int32_t part, std::int32_t token) {
+                       CHECK(part == 0);
+                       if (token != '\n') heard += static_cast<char>(token);
+                       return true;
+                     });
+  CHECK(heard == answer && decoded[0].tokens.size() == answer.size());
+  CHECK(decoded[0].end == CULET_DECODE_END_TOKEN);
   session.Remove(sequence);
   CheckThrows(CULET_NOT_FOUND, "sequence", [&] { session.Remove(sequence); });
 }
