@@ -61,14 +61,28 @@ class Search {
     return codes == readers.end() ? -1 : *codes;
   }
 
+  bool IsSum(int id) const {
+    const TensorNode& node = graph_.node(id);
+    return node.op == TensorOp::kAdd && IsWideValue(id) &&
+           std::ranges::all_of(node.inputs, [&](int in) { return IsWide(in); });
+  }
+
+  // The sum of which the value is some rows, where nobody else needs either; -1: it is none.
+  int SumOfRows(int id) const {
+    const TensorNode& node = graph_.node(id);
+    if (node.op != TensorOp::kGatherRows || !readers_.IsOne(id)) return -1;
+    return IsSum(node.inputs[0]) && readers_.IsOne(node.inputs[0]) ? node.inputs[0] : -1;
+  }
+
   void FindNorm(int id) {
     const TensorNode& norm = graph_.node(id);
     const int x = norm.inputs[0];
     if (norm.params.gamma.cols != norm.shape.cols || !IsAligned(norm.params.gamma.data_ptr)) return;
     if (!IsWideValue(id) || !IsWideValue(x)) return;
+    if (const int of = SumOfRows(x); of >= 0)
+      found_.push_back({kAddRmsNormOfRows, {of, x, id}, {}});
     const int codes = CodesOf(id);
-    const bool sum = graph_.node(x).op == TensorOp::kAdd &&
-                     std::ranges::all_of(graph_.node(x).inputs, [&](int in) { return IsWide(in); });
+    const bool sum = IsSum(x);
     if (sum && codes >= 0) found_.push_back(WithSum(graph_, kAddRmsNormQuantize, {x, id, codes}));
     if (codes >= 0) found_.push_back({kRmsNormQuantize, {id, codes}, {}});
     if (sum) found_.push_back(WithSum(graph_, kAddRmsNorm, {x, id}));
@@ -196,8 +210,8 @@ ProductSpec JoinedProduct(const ComputeGraph& graph, std::span<const int> produc
 }
 
 std::vector<std::string> FusionNames() {
-  return {kQkv,        kGateUpQuantize, kGateUp, kAddRmsNormQuantize, kRmsNormQuantize,
-          kAddRmsNorm, kSwiGluQuantize};
+  return {kQkv,        kGateUpQuantize,   kGateUp,        kAddRmsNormQuantize, kRmsNormQuantize,
+          kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize};
 }
 
 std::vector<Fusion> FindFusions(const ComputeGraph& graph) { return Search(graph).Run(); }

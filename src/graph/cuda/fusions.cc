@@ -40,7 +40,8 @@ class PreparedNorm final : public PreparedFusion {
   PreparedNorm(const ComputeGraph& graph, const Fusion& fusion)
       : kernel_("cuda/" + fusion.name),
         sum_(FirstOf(graph, fusion, TensorOp::kAdd)),
-        norm_(FirstOf(graph, fusion, TensorOp::kRmsNorm)) {}
+        norm_(FirstOf(graph, fusion, TensorOp::kRmsNorm)),
+        rows_(FirstOf(graph, fusion, TensorOp::kGatherRows)) {}
 
   std::string kernel() const override { return kernel_; }
 
@@ -55,6 +56,10 @@ class PreparedNorm final : public PreparedFusion {
       args.y = In(launch.value(operands[1]));
       args.sum = Out(launch.value(sum_));
     }
+    if (rows_ >= 0) {
+      args.from = Indices(launch.value(graph.node(rows_).inputs[1]));
+      args.source_rows = graph.node(sum_).shape.rows;
+    }
     args.gamma = In(norm.params.gamma.data_ptr);
     args.gamma_type = norm.params.gamma.type;
     args.epsilon = norm.params.scalar;
@@ -68,7 +73,7 @@ class PreparedNorm final : public PreparedFusion {
 
  private:
   std::string kernel_;
-  int sum_, norm_;
+  int sum_, norm_, rows_;  // -1: there is none
 };
 
 // With products on joined weights before it, or without.

@@ -13,12 +13,14 @@ struct CodesTo {
   float* scales = nullptr;
 };
 
-/// A residual sum, its norm, and the codes of that (fused_norm.cu).
+/// A residual sum, or some of its rows, its norm, and the codes of that (fused_norm.cu).
 struct FusedNormArgs {
   const void* x = nullptr;
   const void* y = nullptr;  ///< null: the norm is of x
   DataType x_type = DataType::kNull;
-  void* sum = nullptr;  ///< of x's type; may be x or y; null: nowhere
+  const std::int32_t* from = nullptr;  ///< (rows): rows of x and y; null: row i is row i
+  std::int64_t source_rows = 0;        ///< of x and y, with `from`; other rows are NaN
+  void* sum = nullptr;  ///< of x's type; may be x or y; null: nowhere, as with `from`
   const void* gamma = nullptr;
   DataType gamma_type = DataType::kNull;
   float epsilon = 0;

@@ -11,16 +11,15 @@ constexpr int kMostThreads = 512;
 constexpr int kWide = 8;
 constexpr int kKept = 2;  // vectors of a thread that stay in registers between the passes
 
-// Elements of x, or of the sum, as they are once stored.
+// Elements of x, or of the sum, as they are once stored; `y` null: of x.
 template <class X>
-__device__ __forceinline__ void LoadSum(const FusedNormArgs& args, std::int64_t at,
-                                        float (&to)[kWide]) {
-  Load(static_cast<const X*>(args.x) + at, to);
-  if (args.y == nullptr) return;
-  float y[kWide];
-  Load(static_cast<const X*>(args.y) + at, y);
+__device__ __forceinline__ void LoadSum(const X* x, const X* y, int at, float (&to)[kWide]) {
+  Load(x + at, to);
+  if (y == nullptr) return;
+  float more[kWide];
+  Load(y + at, more);
 #pragma unroll
-  for (int i = 0; i < kWide; ++i) to[i] = Rounded<X>(to[i] + y[i]);
+  for (int i = 0; i < kWide; ++i) to[i] = Rounded<X>(to[i] + more[i]);
 }
 
 // All lanes of a warp come, those beyond the row's end with zeros.
@@ -41,7 +40,7 @@ __device__ __forceinline__ void Finish(const FusedNormArgs& args, float (&x)[kWi
 }
 
 template <class X, class Out, bool kCodes>
-__global__ void __launch_bounds__(kMostThreads) FusedNormKernel(const FusedNormArgs args) {
+__global__ void __launch_bounds__(kMostThreads, 1) FusedNormKernel(const FusedNormArgs args) {
   const std::int64_t row = blockIdx.x;
   const int width = args.width, step = static_cast<int>(blockDim.x) * kWide;
   const int first = static_cast<int>(threadIdx.x) * kWide;
@@ -52,27 +51,37 @@ __global__ void __launch_bounds__(kMostThreads) FusedNormKernel(const FusedNormA
     if (at < width) LoadStored(args.gamma, args.gamma_type, at, gammas[i]);
   }
   WaitForPrevious();
+  std::int64_t source = row;
+  bool missing = false;
+  if (args.from != nullptr) {
+    source = args.from[row];
+    missing = source < 0 || source >= args.source_rows;
+    if (missing) source = 0;  // of which nothing is left but NaN
+  }
+  const X* const x = static_cast<const X*>(args.x) + source * width;
+  const X* const y = args.y == nullptr ? nullptr : static_cast<const X*>(args.y) + source * width;
   float kept[kKept][kWide] = {};
   float sum = 0;
-  X* const sums = static_cast<X*>(args.sum);
+  X* const sums = args.sum == nullptr ? nullptr : static_cast<X*>(args.sum) + row * width;
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
-    if (const int at = first + i * step; at < width) LoadSum<X>(args, row * width + at, kept[i]);
+    if (const int at = first + i * step; at < width) LoadSum<X>(x, y, at, kept[i]);
   }
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     if (const int at = first + i * step; at < width) {
-      if (sums != nullptr) Store(kept[i], sums + row * width + at);
+      if (sums != nullptr) Store(kept[i], sums + at);
       sum += SumOfSquares(kept[i]);
     }
   }
   for (int at = first + kKept * step; at < width; at += step) {
     float more[kWide];
-    LoadSum<X>(args, row * width + at, more);
-    if (sums != nullptr) Store(more, sums + row * width + at);
+    LoadSum<X>(x, y, at, more);
+    if (sums != nullptr) Store(more, sums + at);
     sum += SumOfSquares(more);
   }
-  const float scale = NormScale(SumOfBlock<kMostThreads>(sum), width, args.epsilon);
+  float scale = NormScale(SumOfBlock<kMostThreads>(sum), width, args.epsilon);
+  if (missing) scale = NotANumber();
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     const int at = first + i * step;
@@ -84,9 +93,9 @@ __global__ void __launch_bounds__(kMostThreads) FusedNormKernel(const FusedNormA
     if (at < width) {
       // The sum may lie over what it was made of.
       if (sums != nullptr) {
-        Load(sums + row * width + at, more);
+        Load(sums + at, more);
       } else {
-        LoadSum<X>(args, row * width + at, more);
+        LoadSum<X>(x, y, at, more);
       }
       LoadStored(args.gamma, args.gamma_type, at, gamma);
     }
