@@ -389,7 +389,8 @@ __global__ void __launch_bounds__(kThreads) SampleDraw(const T* x, const Args ar
 
   // Over all slices: their sum at first, then where the draw falls.
   Sum target = 0;
-  for (const bool drawn : {false, true}) {
+  for (int pass = 0; pass < 2; ++pass) {
+    const bool drawn = pass == 1;
     Sum all = 0, all_ties = 0;
     for (int first = 0; first < args.at.slices; first += kThreads) {
       const int slice = first + static_cast<int>(threadIdx.x);
