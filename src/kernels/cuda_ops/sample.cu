@@ -298,8 +298,9 @@ __global__ void __launch_bounds__(kThreads) SampleLargest(const T* x, const Args
   args.at.largest[blockIdx.x] = best;
 }
 
+// At least 4 blocks a multiprocessor: with a target of its own ptxas spills for some GPUs.
 template <class T, int kWide, int kPass>
-__global__ void __launch_bounds__(kThreads) SamplePass(const T* x, const Args args) {
+__global__ void __launch_bounds__(kThreads, 4) SamplePass(const T* x, const Args args) {
   WaitForPrevious();
   // Weights in two halves: shared memory adds 32 bits at once, and a slice's halves fit.
   __shared__ std::uint32_t counts[kBins], low[kBins], high[kBins];
