@@ -577,7 +577,7 @@ enum { /* why a sequence got no more tokens */
   CULET_DECODE_NO_ROOM = 3    /* max_context is reached, or the cache is full */
 };
 
-/* Greedy steps one after the other, from one token of each sequence on: what culet_session_step with
+/* Steps one after the other, from one token of each sequence on: what culet_session_step with
  * each `next` as the next token would make, without a wait of the device for the host between two
  * steps. `tokens` (count, steps) gets each sequence's tokens from the beginning of its row, `made`
  * (count) how many, `ends` (count) a CULET_DECODE_* each; each may be null. A sequence becomes longer

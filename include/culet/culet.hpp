@@ -387,7 +387,7 @@ class Session {
     return Run(culet_session_prefill, batch, outputs);
   }
 
-  /// Greedy steps one after the other, `steps` at most, from one token of each sequence on.
+  /// Steps one after the other, `steps` at most, from one token of each sequence on.
   /// `on_token(part, token)`: false ends that sequence; empty: none. It must not throw.
   std::vector<DecodedTokens> Decode(
       const std::vector<SequenceTokens>& parts, std::int32_t steps,

@@ -284,7 +284,7 @@ class Session {
   Result<StepResult> Prefill(int sequence, std::span<const std::int32_t> tokens,
                              const StepOutputs& outputs = {});
 
-  /// Greedy steps one after the other: each sequence reads its token, which makes one, reads that,
+  /// Steps one after the other: each sequence reads its token, which makes one, reads that,
   /// and so on. The tokens are those of as many Steps; but where the dispatch can, each step's
   /// inputs are made of the one before on the device, and steps are launched before the tokens of
   /// earlier ones are looked at. What ran ahead of an end is taken back: a sequence is longer by

@@ -47,7 +47,13 @@ class Decoding : public testing::Test {
       prompts_.emplace_back();
       for (int j = 0; j < 3 + 2 * i; ++j) prompts_.back().push_back((j * 37 + i * 11) % 319);
     }
-    for (const auto& prompt : prompts_) batch.push_back({*session.AddSequence(), prompt});
+    for (const auto& prompt : prompts_) {
+      batch.push_back({*session.AddSequence(), prompt});
+      if (!draws_ || batch.size() == 2) continue;  // the second one is greedy
+      const auto drawn = session.SetSampling(batch.back().sequence,
+                                             {.temperature = 1.5f, .seed = 7 + batch.size()});
+      EXPECT_TRUE(drawn.ok()) << drawn.ToString();
+    }
     const auto result = session.Prefill(batch);
     EXPECT_TRUE(result.ok()) << result.status().ToString();
     first_ = result->next;
@@ -78,6 +84,7 @@ class Decoding : public testing::Test {
   }
 
   TestDispatch test_;
+  bool draws_ = false;  // whether tokens are drawn
   std::unique_ptr<DecoderModel> model_;
   std::vector<std::vector<std::int32_t>> prompts_;
   std::vector<std::int32_t> first_;
@@ -126,7 +133,9 @@ TEST_F(Decoding, AdvanceMakesTheNextStepsInputs) {
 
 TEST_F(Decoding, GivesTheTokensOfSteps) {
   for (const int count : {1, 3, 5}) {
-    for (const bool record : {true, false}) {
+    for (const int run : {0, 1, 2}) {
+      const bool record = run != 1;
+      draws_ = run == 2;
       SessionOptions options = Options(count);
       options.record = record;
       const auto expected = BySteps(options, count, 24);
