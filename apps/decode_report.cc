@@ -123,6 +123,9 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
             ShownBytes(m.cache_read_bytes), Percent(m.read_share));
     }
     Print("\n");
+    if (device.arch != 0 && !m.not_recorded.empty()) {
+      Print("its steps were launched node by node: {}\n", m.not_recorded);
+    }
   }
   if (m.prefill.step_us > 0) {
     Print("prefill of {} tokens: {:.1f} tokens/s\n", options.prefill, prefill_per_s);
