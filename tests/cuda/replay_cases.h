@@ -287,6 +287,19 @@ TEST_F(Decoding, MaxContextEndsASequenceAndTheOthersGoOn) {
   EXPECT_EQ((*made)[1].end, DecodeEnd::kNoRoom);
 }
 
+TEST_F(Decoding, GivesReservedBlocksBack) {
+  SessionOptions options = Options(2);
+  options.cache_blocks = 16;
+  Session session = MakeSession(options);
+  const auto batch = Begin(session, 1);
+  const int other = *session.AddSequence(), room = *session.RoomOf(other);
+  const auto made = session.Decode(
+      batch, {.steps = 30, .on_token = [](std::size_t, std::int32_t) { return false; }});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(*session.LengthOf(batch[0].sequence), 4);  // in the block that it had
+  EXPECT_EQ(*session.RoomOf(other), room);
+}
+
 TEST_F(Decoding, RefusesWhatItCannotDecode) {
   Session session = MakeSession(Options(2));
   const auto batch = Begin(session, 1);
