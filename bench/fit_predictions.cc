@@ -1,12 +1,12 @@
 // Fits the constants of the Hopper families' predictions (src/kernels/sm90/times.h) to measurements
 // and judges them on layers that no fit saw.
 //   gunzip -c bench/predictions_h200.csv.gz | fit_predictions [judge | fit [ROUNDS] | cross
-//   [FOLDS]]
+//   [FOLDS]] [direct]
 // The input has a line a launch: layer,m,n,k,pdl,kernel,swizzle,splits,us (D in BF16; sm90_bench
 // --both makes such a log). What counts is regret: the measured time of the launch that is
 // predicted best over that of the best one. `judge` tells it for the constants that stand; `fit`
 // prints constants fitted to all lines; `cross` fits to all layers but a fold's, and judges each
-// fold.
+// fold. `direct`: the lines are of formats whose sums the tensor core keeps over all of K.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -32,8 +32,14 @@ struct AllTimes {
   Fp8SwapTimes fp8_swap = kFp8Swap;
   Fp8SkinnyTimes fp8_skinny[2] = {kFp8SkinnyAlone, kFp8SkinnyDependent};
   Fp8BlockTimes fp8_block = kFp8Block;
-  // The measurements are of kernels that let TMA fill the last tiles with zeros.
-  AllTimes() { fp8_swap.beyond = 2.874, fp8_block.beyond = 6.028; }
+  // The measurements with block scales are of kernels that let TMA fill the last tiles with zeros.
+  AllTimes() {
+    if (direct)
+      fp8_swap = kDirectSwap, fp8_block = kDirectBlock;
+    else
+      fp8_swap.beyond = 2.874, fp8_block.beyond = 6.028;
+  }
+  inline static bool direct = false;
   double* begin() { return reinterpret_cast<double*>(this); }
   static constexpr std::size_t kSize =
       (sizeof(Fp8SwapTimes) + 2 * sizeof(Fp8SkinnyTimes) + sizeof(Fp8BlockTimes)) / sizeof(double);
@@ -237,9 +243,8 @@ AllTimes Walk(AllTimes t, const Chip& chip, const std::vector<const Row*>& rows,
       // The measurements are too short for the power limit to show: these were fitted to long ones.
       // And `alone` is what pairs of launches, with and without the attribute, say.
       const Fp8BlockTimes& block = t.fp8_block;
-      if (&constant == &block.joule_operation || &constant == &block.joule_byte ||
-          &constant == &block.alone)
-        continue;
+      const bool power = &constant == &block.joule_operation || &constant == &block.joule_byte;
+      if ((power && !AllTimes::direct) || &constant == &block.alone) continue;
       const double before = constant;
       const Group group = GroupOf(t, &constant);
       bool better = false;
@@ -319,10 +324,10 @@ void PrintConstants(const AllTimes& t) {
     std::printf("};\n");
     at += count;
   };
-  print("kFp8Swap", sizeof(Fp8SwapTimes) / 8);
+  print(AllTimes::direct ? "kDirectSwap" : "kFp8Swap", sizeof(Fp8SwapTimes) / 8);
   print("kFp8SkinnyAlone", sizeof(Fp8SkinnyTimes) / 8);
   print("kFp8SkinnyDependent", sizeof(Fp8SkinnyTimes) / 8);
-  print("kFp8Block", sizeof(Fp8BlockTimes) / 8);
+  print(AllTimes::direct ? "kDirectBlock" : "kFp8Block", sizeof(Fp8BlockTimes) / 8);
 }
 
 // Where predictions near the best are off, by kernel and m.
@@ -352,6 +357,7 @@ void Errors(const AllTimes& t, const Chip& chip, const std::vector<const Row*>& 
 }
 
 int Main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[argc - 1], "direct") == 0) AllTimes::direct = true, --argc;
   const std::string mode = argc > 1 ? argv[1] : "judge";
   const int number = argc > 2 ? std::atoi(argv[2]) : 0;
   Chip chip;

@@ -14,7 +14,18 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2, .slabs = 2};
   constexpr BlockSchedule kHigh = {.tile_m = 256, .tile_n = 128, .stages = 4, .slabs = 2};
   constexpr BlockSchedule kSmall = {.tile_m = 128, .tile_n = 128, .stages = 6};
+  // The epilogue of one tile under the products of the next.
+  constexpr BlockSchedule kTurns = {
+      .tile_m = 128, .tile_n = 128, .warpgroups_m = 1, .stages = 6, .slabs = 2, .turns = 2};
+  constexpr BlockSchedule kTurnsShareB = {.tile_m = 128,
+                                          .tile_n = 128,
+                                          .warpgroups_m = 1,
+                                          .stages = 6,
+                                          .cluster_m = 2,
+                                          .slabs = 2,
+                                          .turns = 2};
   static const BlockKernel kernels[] = {
+      Make<kTurns, GatedEpilogue>(),     Make<kTurnsShareB, GatedEpilogue>(),
       Make<kWide, GatedEpilogue>(),      Make<kWideSharesB, GatedEpilogue>(),
       Make<kHigh, GatedEpilogue>(),      Make<kSmall, GatedEpilogue>(),
       Make<kWide, GatedQuantEpilogue>(), Make<kWideSharesB, GatedQuantEpilogue>(),

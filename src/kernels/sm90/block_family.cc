@@ -84,8 +84,10 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
                    int swizzle, int) const noexcept override {
-    return sm90::Fp8BlockUs(sm90::kFp8Block, sm90::ChipOf(device, rates, p.sm_budget), kernel_,
-                            swizzle, GetMaxSwizzle({p.m, p.n, p.k, 1}), p.pdl, sm90::ExtentsOf(p));
+    return sm90::Fp8BlockUs(
+        kernel_.format->sums == sm90::Sums::kDirect ? sm90::kDirectBlock : sm90::kFp8Block,
+        sm90::ChipOf(device, rates, p.sm_budget), kernel_, swizzle,
+        GetMaxSwizzle({p.m, p.n, p.k, 1}), p.pdl, sm90::ExtentsOf(p));
   }
 
  private:

@@ -13,6 +13,7 @@ const Fp8BlockTimes kFp8Block = {.launch = 2.311,
                                  .two_blocks = 1.318,
                                  .in_flight = 1.209,
                                  .wide = 1.261,
+                                 .direct = 1.03,
                                  .sorting = 14.97,
                                  .scales = 188.4,
                                  .shares = 1.098,
@@ -29,10 +30,31 @@ const Fp8BlockTimes kFp8Block = {.launch = 2.311,
                                  .joule_operation = 0.3115,
                                  .joule_byte = 31.43};
 
-namespace {
+const Fp8BlockTimes kDirectBlock = {.launch = 1.242,
+                                    .dependent = 1.143,
+                                    .alone = 0.03,
+                                    .three_groups = 1.213,
+                                    .two_blocks = 1.318,
+                                    .in_flight = 1.209,
+                                    .wide = 1.261,
+                                    .direct = 1.305,
+                                    .sorting = 14.97,
+                                    .scales = 188.4,
+                                    .shares = 1.077,
+                                    .store = 0.2821,
+                                    .store_waits = 0.311,
+                                    .exchange = 4271,
+                                    .anew = 3.72,
+                                    .stream = 1.583,
+                                    .l2 = 8391,
+                                    .l2_split = 0.5,
+                                    .beyond = 0,
+                                    .stream_norm = 2.524,
+                                    .l2_norm = 3.877,
+                                    .joule_operation = 0.1563,
+                                    .joule_byte = 39.58};
 
-// Clocks of a k-block over those of its products, where nothing is promoted.
-constexpr double kDirectProducts = 1.03;
+namespace {
 
 double Norm(double a, double b, double q) {
   const double most = std::max(a, b);
@@ -64,7 +86,7 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   // scales, which are sorted in groups; scales whose rows are no multiple of 16 bytes, which TMA
   // does not load.
   const double products = area / 32 *
-                          (direct            ? kDirectProducts
+                          (direct            ? t.direct
                            : warpgroups == 3 ? t.three_groups
                            : blocks_m == 2   ? t.two_blocks
                            : columns <= 128  ? t.in_flight
@@ -115,8 +137,9 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
 
   // Among equals: the deeper ring, middle supergroups.
   const double ring_kib = kernel.stages * (tile_m + tile_n) / 8.0;
-  // Turns cost up to 5 % where there is one tile a CTA, whose products are one warpgroup's.
-  const double preference = (kernel.turns > 1 && waves <= 1 ? 1.05 : 1.0) *
+  // Turns cost up to 5 % where there is one tile a CTA, whose products are one warpgroup's, and
+  // where memory alone counts.
+  const double preference = (kernel.turns > 1 && (waves <= 1 || p.m <= 64) ? 1.05 : 1.0) *
                             (1 + 0.0001 * std::max(0.0, 192 - ring_kib)) *
                             (1 + 0.006 * std::abs(swizzle - std::min(3, max_swizzle)));
   const double us = std::max(waves_us, power_us) * preference;

@@ -21,6 +21,22 @@ const Fp8SwapTimes kFp8Swap = {.launch = 2.178,
                                .beside = 2.05,
                                .late = 0.001809};
 
+const Fp8SwapTimes kDirectSwap = {.launch = 2.242,
+                                  .read = 1.184,
+                                  .latency = 1.174,
+                                  .sm_bytes = 71.08,
+                                  .product = 0.7496,
+                                  .l2 = 8182,
+                                  .beyond = 0,
+                                  .norm = 2.401,
+                                  .wave = 1.583,
+                                  .store_sums = 0.04932,
+                                  .exchange = 0.7058,
+                                  .exchange_sums = 0.02831,
+                                  .dependent = 1.136,
+                                  .beside = 2.05,
+                                  .late = 0.001809};
+
 namespace {
 
 // (a^q + b^q + c^q + d^q)^(1/q), for any q and range.

@@ -59,8 +59,10 @@ class Swap final : public sm90::BlockScaledKernel<Planned> {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override {
-    return sm90::Fp8SwapUs(sm90::kFp8Swap, sm90::ChipOf(device, rates, p.sm_budget), kernel_,
-                           residency_, splits, p.pdl, sm90::ExtentsOf(p));
+    return sm90::Fp8SwapUs(
+        kernel_.format->sums == sm90::Sums::kDirect ? sm90::kDirectSwap : sm90::kFp8Swap,
+        sm90::ChipOf(device, rates, p.sm_budget), kernel_, residency_, splits, p.pdl,
+        sm90::ExtentsOf(p));
   }
 
  private:

@@ -53,7 +53,8 @@ struct Fp8SwapTimes {
                      ///< where the next kernel lies beside this one from the start ...
   double late;       ///< ... or where there are waves, and the next kernel starts late
 };
-extern const Fp8SwapTimes kFp8Swap;
+/// Of block scales, and of formats whose sums the tensor core keeps over all of K.
+extern const Fp8SwapTimes kFp8Swap, kDirectSwap;
 double Fp8SwapUs(const Fp8SwapTimes& times, const Chip& chip, const SwapKernel& kernel,
                  int residency, int splits, bool pdl, const Extents& p);
 
@@ -88,6 +89,7 @@ struct Fp8BlockTimes {
   double two_blocks;
   double in_flight;
   double wide;
+  double direct;           ///< the same where nothing is promoted
   double sorting;          ///< clocks an m64 block: columns of two blocks of scales, groups of 128
   double scales;           ///< clocks a k-block: scales that TMA cannot load
   double shares;           ///< CTAs that share operands wait for each other
@@ -104,7 +106,8 @@ struct Fp8BlockTimes {
   double joule_operation;  ///< 1e-6 of the chip's power limit in watts
   double joule_byte;
 };
-extern const Fp8BlockTimes kFp8Block;
+/// Of block scales, and of formats whose sums the tensor core keeps over all of K.
+extern const Fp8BlockTimes kFp8Block, kDirectBlock;
 double Fp8BlockUs(const Fp8BlockTimes& times, const Chip& chip, const BlockKernel& kernel,
                   int swizzle, int max_swizzle, bool pdl, const Extents& p);
 
