@@ -34,23 +34,30 @@ __global__ void __launch_bounds__(kThreads)
                  at, gamma[i]);
     }
   }
+  static_assert(kThreads >= kMostHeadDim / 2);
+  const int frequency = static_cast<int>(threadIdx.x);  // whose sine and cosine it makes
+  const double turn = frequency < half ? args.rope.turns[frequency] : 0;
   WaitForPrevious();
+  // All that comes from memory is asked for before anything waits for it.
   const double position = args.rope.positions[row];
-  for (int i = static_cast<int>(threadIdx.x); i < half; i += kThreads) {
-    float s, c;
-    SineCosine(position * args.rope.turns[i], &s, &c);
-    sines[i] = s * args.rope.attention_factor;
-    cosines[i] = c * args.rope.attention_factor;
-  }
+  std::int64_t slot = 0;
+  if (there && !is_q) slot = (is_value ? args.value_slots : args.key_slots)[row];
   float x[kKept][kWide] = {};
-  float sum = 0;
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     if (const int at = (i * kLanes + lane) * kWide; there && at < size) {
       Load(static_cast<const T*>(args.qkv) + (row * all + head) * size + at, x[i]);
-      sum += SumOfSquares(x[i]);
     }
   }
+  if (frequency < half) {
+    float s, c;
+    SineCosine(position * turn, &s, &c);
+    sines[frequency] = s * args.rope.attention_factor;
+    cosines[frequency] = c * args.rope.attention_factor;
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) sum += SumOfSquares(x[i]);
   // Lanes without a norm take part in the sum all the same.
   const float scale =
       NormScale(SumLanes<kLanes>(sum), size, is_q ? args.q_epsilon : args.k_epsilon);
@@ -66,11 +73,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   if (!there) return;
-  std::int64_t slot = 0;
-  if (!is_q) {
-    slot = (is_value ? args.value_slots : args.key_slots)[row];
-    if (slot < 0 || slot >= args.cache_rows) return;
-  }
+  if (!is_q && (slot < 0 || slot >= args.cache_rows)) return;
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     const int at = (i * kLanes + lane) * kWide;
@@ -81,11 +84,11 @@ __global__ void __launch_bounds__(kThreads)
         const int element = at + j;
         if (element >= 2 * half) continue;
         const bool neox = args.rope.layout == RopeLayout::kNeox;
-        const int frequency = !neox ? element / 2 : element < half ? element : element - half;
+        const int pair = !neox ? element / 2 : element < half ? element : element - half;
         const bool second = neox ? element >= half : element % 2 != 0;
-        float a = heads[local][neox ? frequency : 2 * frequency];
-        float b = heads[local][neox ? frequency + half : 2 * frequency + 1];
-        Turn(a, b, cosines[frequency], sines[frequency]);
+        float a = heads[local][neox ? pair : 2 * pair];
+        float b = heads[local][neox ? pair + half : 2 * pair + 1];
+        Turn(a, b, cosines[pair], sines[pair]);
         x[i][j] = Rounded<T>(second ? b : a);
       }
     }
