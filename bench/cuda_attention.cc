@@ -1,7 +1,7 @@
 // Times attention of the CUDA dispatch on one GPU, over a paged cache of BF16 or F16 whose blocks
 // are shuffled.
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16] [--exact]
-//     [--pdl] [--room KEYS] [--only decode|prefill|mixed] [--batch B --context N]
+//     [--pdl] [--no-clusters] [--room KEYS] [--only decode|prefill|mixed] [--batch B --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
 // median of seven replays after two. limit_us: the bytes of the keys and values at 4.31 TB/s, or
@@ -18,7 +18,6 @@
 #include <fstream>
 #include <numeric>
 #include <random>
-#include <sstream>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -58,7 +57,7 @@ class Buffer {
 
 struct Options {
   int heads = 32, kv_heads = 8, head_dim = 128;
-  bool f16 = false, exact = false, pdl = false;
+  bool f16 = false, exact = false, pdl = false, clusters = CanOverlap();
   int room = 0, batch = 0, context = 0;
   std::string only, anchors;
 };
@@ -172,7 +171,7 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   }
   shape.most_keys = std::int64_t{cols} * kBlock;
 
-  const AttentionPlan plan = PlanAttention(shape, options.exact, multiprocessors);
+  const AttentionPlan plan = PlanAttention(shape, options.exact, multiprocessors, options.clusters);
   Check(PrepareAttention(shape, plan), "PrepareAttention");
   const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
       device_table(table), workspace(plan.workspace_bytes), counters(plan.state_bytes);
@@ -249,6 +248,8 @@ int Main(int argc, char** argv) {
       options.exact = true;
     } else if (name == "--pdl") {
       options.pdl = true;
+    } else if (name == "--no-clusters") {
+      options.clusters = false;
     } else {
       std::fprintf(stderr, "no option %s; the head of bench/cuda_attention.cc has all\n",
                    name.c_str());

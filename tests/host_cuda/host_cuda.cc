@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -28,7 +29,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr std::size_t kStack = std::size_t{128} << 10;
 
-enum class State { kReady, kAtBlock, kAtWarp, kDone };
+enum class State { kReady, kAtBlock, kAtWarp, kAtCluster, kDone };
 
 struct Fiber {
   ucontext_t context;  // how it begins
@@ -36,7 +37,7 @@ struct Fiber {
   bool begun = false;
   std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
   void* fake_stack = nullptr;  // AddressSanitizer's
-  uint3 index{};
+  uint3 index{}, block{};
   State state = State::kDone;
   unsigned mask = 0;  // the lanes it waits for
   Meeting what = Meeting::kBarrier;
@@ -57,17 +58,25 @@ struct Fiber {
 };
 
 // As much as any multiprocessor gives a block.
-constexpr std::size_t kMostShared = std::size_t{227} << 10, kGuard = 4096;
-alignas(1024) thread_local char dynamic_shared[kMostShared];
+constexpr std::size_t kMostShared = std::size_t{227} << 10, kGuard = 4096, kMostCluster = 8;
+struct alignas(1024) Shared {
+  char bytes[kMostShared];
+};
 
-class Block {
+// The blocks of a cluster, most often one, whose fibers follow each other.
+class Cluster {
  public:
-  std::string Run(dim3 size, const std::function<void()>& body);
+  /// `indices`: of its blocks.
+  std::string Run(dim3 size, std::span<const uint3> indices, std::size_t shared,
+                  const std::function<void()>& body);
   // Leaves the running fiber in `state` until what it waits for has come.
   void Wait(State state);
   Fiber& running() { return *fibers_[running_]; }
+  const Fiber& running() const { return *fibers_[running_]; }
   int lane() const { return static_cast<int>(running_ % kWarp); }
-  bool any() const { return any_; }
+  bool any() const { return running().flag; }
+  char* shared() { return shared_[running_ / of_block_].bytes; }
+  const char* SharedOf(std::size_t rank);
   bool Coin() { return order_() % 2 != 0; }
 
  private:
@@ -77,11 +86,14 @@ class Block {
   [[gnu::noinline]] void Leave();
   [[gnu::noinline]] static void Prepare(Fiber& fiber);
   bool ReleaseWarps();
-  bool ReleaseBlock();
+  bool ReleaseBlocks();
+  bool ReleaseCluster();
   std::string Stuck() const;
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::size_t count_ = 0;  // of this block; more may be left of larger ones
+  std::size_t count_ = 0;     // of this cluster; more may be left of larger ones
+  std::size_t of_block_ = 1;  // of each block
+  std::unique_ptr<Shared[]> shared_{new Shared[kMostCluster]};
   std::size_t running_ = 0;
   ucontext_t begin_{};   // where the scheduler begins a fiber
   jmp_buf scheduler_{};  // where it goes on
@@ -89,40 +101,41 @@ class Block {
   const void* scheduler_stack_ = nullptr;
   std::size_t scheduler_stack_size_ = 0;
   const std::function<void()>* body_ = nullptr;
-  bool any_ = false;
   std::string fault_;
   std::minstd_rand order_;
 };
 
-thread_local Block block;
+thread_local Cluster cluster;
 thread_local std::string fault;
 thread_local std::size_t waited;  // threads of the grid that called WaitForPrevious
 
-void Block::Enter() {
+void Cluster::Enter() {
 #ifdef HOST_CUDA_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &block.scheduler_stack_, &block.scheduler_stack_size_);
+  __sanitizer_finish_switch_fiber(nullptr, &cluster.scheduler_stack_,
+                                  &cluster.scheduler_stack_size_);
 #endif
   // A fiber serves one thread after the other, of all blocks.
   while (true) {
-    (*block.body_)();
-    block.Wait(State::kDone);
+    (*cluster.body_)();
+    cluster.Wait(State::kDone);
   }
 }
 
-void Block::Prepare(Fiber& fiber) {
+void Cluster::Prepare(Fiber& fiber) {
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStack;
   fiber.context.uc_link = nullptr;
-  makecontext(&fiber.context, &Block::Enter, 0);
+  makecontext(&fiber.context, &Cluster::Enter, 0);
 }
 
 // Contexts begin fibers; between fibers and the scheduler _setjmp and _longjmp switch, which,
 // unlike swapcontext, call no system.
-void Block::SwitchTo(std::size_t fiber) {
+void Cluster::SwitchTo(std::size_t fiber) {
   running_ = fiber;
   Fiber& to = *fibers_[fiber];
   threadIdx = to.index;
+  blockIdx = to.block;
 #ifdef HOST_CUDA_ASAN
   __sanitizer_start_switch_fiber(&scheduler_fake_stack_, to.stack.get(), kStack);
 #endif
@@ -136,7 +149,7 @@ void Block::SwitchTo(std::size_t fiber) {
 #endif
 }
 
-void Block::Leave() {
+void Cluster::Leave() {
   Fiber& fiber = running();
 #ifdef HOST_CUDA_ASAN
   __sanitizer_start_switch_fiber(&fiber.fake_stack, scheduler_stack_, scheduler_stack_size_);
@@ -147,13 +160,13 @@ void Block::Leave() {
 #endif
 }
 
-void Block::Wait(State state) {
+void Cluster::Wait(State state) {
   running().state = state;
   Leave();
 }
 
 // Every warp whose waiting lanes are all there goes on.
-bool Block::ReleaseWarps() {
+bool Cluster::ReleaseWarps() {
   bool released = false;
   for (std::size_t first = 0; first < count_; first += kWarp) {
     const std::size_t lanes = std::min<std::size_t>(kWarp, count_ - first);
@@ -196,27 +209,57 @@ bool Block::ReleaseWarps() {
   return released;
 }
 
-bool Block::ReleaseBlock() {
-  any_ = false;
+bool Cluster::ReleaseBlocks() {
+  bool released = false;
+  for (std::size_t first = 0; first < count_; first += of_block_) {
+    bool any = false, all = true;
+    for (std::size_t i = first; i < first + of_block_; ++i) {
+      all &= fibers_[i]->state == State::kAtBlock;
+      any |= fibers_[i]->flag;
+    }
+    for (std::size_t i = first; all && i < first + of_block_; ++i) {
+      fibers_[i]->state = State::kReady;
+      fibers_[i]->flag = any;
+    }
+    released |= all;
+  }
+  return released;
+}
+
+bool Cluster::ReleaseCluster() {
   for (std::size_t i = 0; i < count_; ++i) {
-    if (fibers_[i]->state != State::kAtBlock) return false;
-    any_ |= fibers_[i]->flag;
+    if (fibers_[i]->state != State::kAtCluster) return false;
   }
   for (std::size_t i = 0; i < count_; ++i) fibers_[i]->state = State::kReady;
   return true;
 }
 
-std::string Block::Stuck() const {
+const char* Cluster::SharedOf(std::size_t rank) {
+  bool runs = rank < count_ / of_block_;
+  for (std::size_t i = rank * of_block_; runs && i < (rank + 1) * of_block_; ++i) {
+    runs = fibers_[i]->state != State::kDone;
+  }
+  if (!runs) fault_ = fmt::format("reads shared memory of block {}, which does not run", rank);
+  return shared_[std::min(rank, kMostCluster - 1)].bytes;
+}
+
+std::string Cluster::Stuck() const {
   const auto in = [&](State state) {
     return std::count_if(fibers_.begin(), fibers_.begin() + static_cast<std::ptrdiff_t>(count_),
                          [&](const auto& fiber) { return fiber->state == state; });
   };
-  return fmt::format("of {} threads {} wait for their block, {} for their warp, {} have ended",
-                     count_, in(State::kAtBlock), in(State::kAtWarp), in(State::kDone));
+  return fmt::format(
+      "of {} threads {} wait for their block, {} for their warp, {} for their cluster, {} have "
+      "ended",
+      count_, in(State::kAtBlock), in(State::kAtWarp), in(State::kAtCluster), in(State::kDone));
 }
 
-std::string Block::Run(dim3 size, const std::function<void()>& body) {
-  count_ = std::size_t{size.x} * size.y * size.z;
+std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t shared,
+                         const std::function<void()>& body) {
+  of_block_ = std::size_t{size.x} * size.y * size.z;
+  count_ = of_block_ * indices.size();
+  const std::size_t guarded = shared == 0 ? 0 : std::min(shared + kGuard, kMostShared);
+  for (std::size_t i = 0; i < indices.size(); ++i) std::memset(shared_[i].bytes, 0xFF, guarded);
   body_ = &body;
   fault_.clear();
   while (fibers_.size() < count_) fibers_.push_back(std::make_unique<Fiber>());
@@ -224,8 +267,11 @@ std::string Block::Run(dim3 size, const std::function<void()>& body) {
   std::iota(order.begin(), order.end(), 0);
   for (std::size_t i = 0; i < count_; ++i) {
     Fiber& fiber = *fibers_[i];
-    fiber.index = {static_cast<unsigned>(i % size.x), static_cast<unsigned>(i / size.x % size.y),
-                   static_cast<unsigned>(i / size.x / size.y)};
+    const std::size_t thread = i % of_block_;
+    fiber.index = {static_cast<unsigned>(thread % size.x),
+                   static_cast<unsigned>(thread / size.x % size.y),
+                   static_cast<unsigned>(thread / size.x / size.y)};
+    fiber.block = indices[i / of_block_];
     // One that a launch that failed left in the middle begins anew.
     if (fiber.state != State::kDone) fiber.begun = false;
     fiber.state = State::kReady;
@@ -241,44 +287,55 @@ std::string Block::Run(dim3 size, const std::function<void()>& body) {
       all_done &= fibers_[i]->state == State::kDone;
     }
     if (all_done) break;
-    if (!ReleaseWarps() && (!fault_.empty() || !ReleaseBlock())) {
+    if (!ReleaseWarps() && (!fault_.empty() || !(ReleaseBlocks() || ReleaseCluster()))) {
       return fault_.empty() ? Stuck() : fault_;
     }
   }
-  return {};
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const char* const bytes = shared_[i].bytes;
+    if (std::any_of(bytes + shared, bytes + std::max(guarded, shared),
+                    [](char byte) { return byte != static_cast<char>(0xFF); })) {
+      fault_ = fmt::format("writes beyond its {} bytes of dynamic shared memory", shared);
+    }
+  }
+  return fault_;
 }
 
 }  // namespace
 
 const std::string& Fault() { return fault; }
 
-int Lane() { return block.lane(); }
+int Lane() { return cluster.lane(); }
 
 bool MeetBlock(bool flag) {
-  block.running().flag = flag;
-  block.Wait(State::kAtBlock);
-  return block.any();
+  cluster.running().flag = flag;
+  cluster.Wait(State::kAtBlock);
+  return cluster.any();
 }
 
 std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int from) {
-  Fiber& fiber = block.running();
+  Fiber& fiber = cluster.running();
   fiber.mask = mask;
   fiber.what = what;
   fiber.value = value;
   fiber.from = from;
-  block.Wait(State::kAtWarp);
+  cluster.Wait(State::kAtWarp);
   return fiber.received;
 }
 
 void WaitForPrevious() { ++waited; }
 
 void WorkOfWarp(void* mine, Work work) {
-  block.running().work = work;
+  cluster.running().work = work;
   MeetWarp(~0u, Meeting::kWork, std::bit_cast<std::uint64_t>(mine), 0);
-  block.running().work = nullptr;
+  cluster.running().work = nullptr;
 }
 
-char* DynamicShared() { return dynamic_shared; }
+void MeetCluster() { cluster.Wait(State::kAtCluster); }
+
+const char* SharedOfCluster(int rank) { return cluster.SharedOf(static_cast<std::size_t>(rank)); }
+
+char* DynamicShared() { return cluster.shared(); }
 
 namespace {
 std::map<const void*, std::size_t>& Allowed() {
@@ -300,22 +357,32 @@ bool IsSharedAllowed(const void* kernel, std::size_t bytes) {
 
 void CopyAsync(void* to, const void* from, std::size_t bytes, std::size_t size) {
   const Fiber::Copy copy{to, from, bytes, size};
-  if (block.Coin()) return copy.Happen();
-  block.running().copies.back().push_back(copy);
+  if (cluster.Coin()) return copy.Happen();
+  cluster.running().copies.back().push_back(copy);
 }
 
-void CommitCopies() { block.running().copies.emplace_back(); }
+void CommitCopies() { cluster.running().copies.emplace_back(); }
 
 void AwaitCopies(int pending) {
-  auto& groups = block.running().copies;
+  auto& groups = cluster.running().copies;
   while (groups.size() > static_cast<std::size_t>(pending) + 1) {
     for (const Fiber::Copy& copy : groups.front()) copy.Happen();
     groups.erase(groups.begin());
   }
 }
 
-cudaError_t RunGrid(dim3 grid, dim3 size, std::size_t shared, bool overlap,
-                    const std::function<void()>& body) {
+cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()>& body) {
+  const dim3 grid = config.gridDim, size = config.blockDim;
+  bool overlap = false;
+  unsigned in_cluster = 1;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id == cudaLaunchAttributeClusterDimension) {
+      in_cluster = attribute.val.clusterDim.y;
+    } else {
+      overlap = attribute.val.programmaticStreamSerializationAllowed != 0;
+    }
+  }
   constexpr unsigned kMostThreads = 1024, kMostRows = 65535;
   const std::size_t threads = std::size_t{size.x} * size.y * size.z;
   const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
@@ -325,23 +392,26 @@ cudaError_t RunGrid(dim3 grid, dim3 size, std::size_t shared, bool overlap,
         fmt::format("a grid of {} x {} x {} blocks of {} threads", grid.x, grid.y, grid.z, threads);
     return cudaErrorInvalidValue;
   }
+  if (in_cluster == 0 || in_cluster > kMostCluster || grid.y % in_cluster != 0) {
+    fault = fmt::format("clusters of {} blocks in a grid of {} x {}", in_cluster, grid.x, grid.y);
+    return cudaErrorInvalidValue;
+  }
   gridDim = grid;
   blockDim = size;
   waited = 0;
-  std::vector<std::size_t> order(blocks);
+  std::vector<std::size_t> order(blocks / in_cluster);
   std::iota(order.begin(), order.end(), 0);
   std::minstd_rand random(static_cast<unsigned>(blocks));
   std::shuffle(order.begin(), order.end(), random);
+  const std::size_t rows = grid.y / in_cluster;
+  std::vector<uint3> indices(in_cluster);
   for (const std::size_t i : order) {
-    blockIdx = {static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
-                static_cast<unsigned>(i / grid.x / grid.y)};
-    const std::size_t guarded = shared == 0 ? 0 : std::min(shared + kGuard, kMostShared);
-    std::memset(dynamic_shared, 0xFF, guarded);
-    fault = block.Run(size, body);
-    if (std::any_of(dynamic_shared + shared, dynamic_shared + std::max(guarded, shared),
-                    [](char byte) { return byte != static_cast<char>(0xFF); })) {
-      fault = fmt::format("writes beyond its {} bytes of dynamic shared memory", shared);
+    for (unsigned rank = 0; rank < in_cluster; ++rank) {
+      indices[rank] = {static_cast<unsigned>(i % grid.x),
+                       static_cast<unsigned>(i / grid.x % rows) * in_cluster + rank,
+                       static_cast<unsigned>(i / grid.x / rows)};
     }
+    fault = cluster.Run(size, indices, config.dynamicSmemBytes, body);
     if (!fault.empty()) return cudaErrorLaunchFailure;
   }
   if (overlap && waited != blocks * threads) {

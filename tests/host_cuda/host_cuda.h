@@ -1,7 +1,8 @@
 // CUDA kernels on the CPU, for tests: a .cu file compiled as C++ with this folder before the
 // toolkit's. Each thread of a block is a fiber; those that can run do so one at a time, in an order
 // that is shuffled anew after each barrier, so that a missing barrier shows. Blocks follow each
-// other, shuffled too. A barrier or shuffle that not all of its threads reach fails the launch.
+// other, shuffled too; those of a cluster run at once, and may have no static shared memory. A
+// barrier or shuffle that not all of its threads reach fails the launch.
 #pragma once
 
 #include <bit>
@@ -71,11 +72,17 @@ const char* cudaGetErrorString(cudaError_t error);
 /// Nothing is left pending here: each call returns its own error.
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeProgrammaticStreamSerialization,
+  cudaLaunchAttributeClusterDimension
+};
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
     int programmaticStreamSerializationAllowed;
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
   } val;
 };
 struct cudaLaunchConfig_t {
@@ -110,10 +117,9 @@ inline cudaError_t cudaStreamGetDevice(cudaStream_t, int* device) { return cudaG
 
 namespace culet::host_cuda {
 
-/// Runs a grid; `body` is called once in every thread. With `overlap` every thread that runs has to
-/// call WaitForPrevious.
-cudaError_t RunGrid(dim3 grid, dim3 block, std::size_t dynamic_shared, bool overlap,
-                    const std::function<void()>& body);
+/// Runs a grid; `body` is called once in every thread. With programmatic serialization every thread
+/// that runs has to call WaitForPrevious. Clusters are of neighbours in y.
+cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()>& body);
 
 /// Nothing runs before a kernel here.
 void WaitForPrevious();
@@ -128,6 +134,10 @@ bool MeetBlock(bool flag);
 /// value of lane `from`, a ballot the lanes whose value is not 0.
 std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int from);
 int Lane();
+/// Waits for all threads of the block's cluster, of which none may have ended.
+void MeetCluster();
+/// The dynamic shared memory of block `rank` of the cluster, which must be running.
+const char* SharedOfCluster(int rank);
 /// Waits for all lanes of the warp, each of which gives a pointer; `work` is called once with all.
 using Work = void (*)(void* const (&lanes)[32]);
 void WorkOfWarp(void* mine, Work work);
@@ -160,9 +170,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                          config->dynamicSmemBytes)) {
     return cudaErrorInvalidValue;
   }
-  return culet::host_cuda::RunGrid(config->gridDim, config->blockDim, config->dynamicSmemBytes,
-                                   config->numAttrs > 0,
-                                   [&] { kernel(arguments...); });
+  return culet::host_cuda::RunGrid(*config, [&] { kernel(arguments...); });
 }
 
 // -- What kernels use -----------------------------------------------------------------------------
@@ -212,6 +220,9 @@ T atomicAdd(T* to, T value) {
 }
 inline void __threadfence() {}
 
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(std::uint64_t{a} * b >> 32);
+}
 inline int __ffs(unsigned bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
 
 inline int2 make_int2(int x, int y) { return {x, y}; }

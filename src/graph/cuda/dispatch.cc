@@ -414,7 +414,8 @@ class CudaDispatch final : public KernelDispatch {
     if (node.inputs.size() > 3) shape.sequences = graph.node(node.inputs[3]).shape.rows - 1;
     shape.most_keys = MostKeys(graph, node);
     auto made = std::make_unique<PreparedAttention>();
-    made->plan = PlanAttention(shape, !options_.round_product_inputs, gemm_.device().units);
+    made->plan =
+        PlanAttention(shape, !options_.round_product_inputs, gemm_.device().units, CanOverlap());
     CULET_RETURN_IF_ERROR(
         CudaStatus(PrepareAttention(shape, made->plan), "preparing attention's shared memory"));
     return std::unique_ptr<PreparedNode>(std::move(made));

@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors) {
+AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
+                            bool clusters) {
   const AttentionParams& p = shape.params;
   const std::int64_t group = p.heads / p.kv_heads;
   AttentionPlan plan;
@@ -69,8 +70,16 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       plan.decode.fine = 1024;
       plan.decode.even = splits(blocks, kResident, 1, plan.decode.least, kMost);
       plan.decode.most = splits(blocks, kResident, kWaves, plan.decode.least, kMost);
+      // As many as any device takes.
+      constexpr int kMostCluster = 8;
+      while (clusters && plan.decode.cluster < kMostCluster &&
+             2 * plan.decode.cluster <= plan.decode.even) {
+        plan.decode.cluster *= 2;
+      }
+      plan.decode.most -= plan.decode.most % plan.decode.cluster;
+      plan.decode.even = std::min(plan.decode.even, plan.decode.most);
       if (plan.decode.most > 1) parts = units * p.heads * plan.decode.most;
-      plan.state_bytes = static_cast<std::size_t>(blocks) * sizeof(unsigned);
+      plan.state_bytes = static_cast<std::size_t>(blocks * plan.decode.cluster) * sizeof(unsigned);
     }
     if (plan.has_tiles) {
       // What a split saves has to pay for the sums of its 128 queries. Of one sequence the tiles
@@ -109,6 +118,8 @@ cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   args.log2_scale = args.params.scale * kLog2E;
   if (args.params.block_size > 0) {
     args.blocks = static_cast<int>(args.key_rows / args.params.block_size);
+    args.per_block = static_cast<std::uint32_t>(
+        std::min<std::int64_t>((std::int64_t{1} << 32) / args.params.block_size, 0xFFFFFFFF));
   }
   const bool values_wide = IsWide(args.params.head_dim, address(args.q), address(args.out));
   if (args.plan.tensor_cores && args.wide && values_wide) {

@@ -1,12 +1,16 @@
 // Attention of single rows on tensor cores: a block takes up to 16 query heads of one key-value
 // head and part of the keys that the row sees. Each warp streams keys of its own through its own
-// shared memory, so that nobody waits for another until the end; then the warps' sums are merged,
-// and the last block's of a row merges those of the blocks.
+// shared memory, so that nobody waits for another until the end; then the blocks of a cluster merge
+// the sums of all their warps, each a slice of the dimensions, and the last cluster of a row merges
+// those of the clusters.
 #pragma once
+
+#include <cstddef>
 
 #include "kernels/cuda_ops/attention_mma.cuh"
 #include "kernels/cuda_ops/attention_plan.cuh"
 #include "kernels/cuda_ops/attention_splits.cuh"
+#include "kernels/cuda_ops/cluster.cuh"
 
 namespace culet::cuda_ops {
 
@@ -17,18 +21,69 @@ struct DecodeKernel {
   static constexpr int kRow = kSharedRow<kDim>, kChunks = kDim / 8;
   static constexpr int kStage = 2 * kKeys * kRow;  // keys, then values
   static constexpr int kQueriesAt = kWarps * kStages * kStage;
-  static constexpr int kShared = kQueriesAt + kHeads * kRow;
+  static constexpr int kTableAt = kQueriesAt + kHeads * kRow;
+  static constexpr int kShared = kTableAt + 4 * kThreads;
   static constexpr int kRound = kWarps * kKeys;
   using Warp = WarpAttention<T, kDim, 1, kKeys>;
 };
 
-/// What DecodeKernel's warps leave for each other once their rings are done.
-template <int kWarps, int kHeads, int kDim>
+/// What a warp leaves for the others in the place of its keys: of each head kDim sums of values,
+/// and its maximum and sum.
+template <int kDim>
 struct WarpSums {
-  float values[kWarps][kHeads][kDim];
-  float maxima[kWarps][kHeads];
-  float sums[kWarps][kHeads];
+  static constexpr int kRow = kDim + 8;  // neighbouring heads in different banks
+  float values[16][kRow];
+  float weights[16][2];
 };
+
+/// Four sums of values, their maximum and their sum of weights.
+struct Weighted {
+  float highest = kNoKey, total = 0, value[4] = {};
+};
+
+/// Four dimensions of head `head` of all warps of the cluster's block `rank`, in their order.
+template <class Kernel, class Sums>
+__device__ __forceinline__ Weighted MergeWarps(std::uint32_t shared, int rank, int head, int dim) {
+  float weights[Kernel::kWarps][2], values[Kernel::kWarps][4];
+#pragma unroll
+  for (int w = 0; w < Kernel::kWarps; ++w) {
+    const std::uint32_t sums =
+        shared + static_cast<std::uint32_t>(w * Kernel::kStages * Kernel::kStage);
+    LoadOfCluster(sums + static_cast<std::uint32_t>(offsetof(Sums, weights) + 8 * head), rank,
+                  weights[w]);
+    LoadOfCluster(sums + static_cast<std::uint32_t>(4 * (head * Sums::kRow + dim)), rank,
+                  values[w]);
+  }
+  Weighted all;
+#pragma unroll
+  for (int w = 0; w < Kernel::kWarps; ++w) all.highest = fmaxf(all.highest, weights[w][0]);
+#pragma unroll
+  for (int w = 0; w < Kernel::kWarps; ++w) {
+    const float weight = Rescale(weights[w][0], all.highest);
+    all.total = fmaf(weights[w][1], weight, all.total);
+#pragma unroll
+    for (int d = 0; d < 4; ++d) all.value[d] = fmaf(values[w][d], weight, all.value[d]);
+  }
+  return all;
+}
+
+/// The sum over `count` neighbouring lanes, a power of two: the same bits in all of them.
+__device__ __forceinline__ void MergeLanes(Weighted& all, int count) {
+  float highest = all.highest;
+  for (int offset = count / 2; offset > 0; offset /= 2) {
+    highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, offset));
+  }
+  const float weight = Rescale(all.highest, highest);
+  all.highest = highest;
+  all.total *= weight;
+#pragma unroll
+  for (int d = 0; d < 4; ++d) all.value[d] *= weight;
+  for (int offset = count / 2; offset > 0; offset /= 2) {
+    all.total += __shfl_xor_sync(kAllLanes, all.total, offset);
+#pragma unroll
+    for (int d = 0; d < 4; ++d) all.value[d] += __shfl_xor_sync(kAllLanes, all.value[d], offset);
+  }
+}
 
 /// 16 keys of a warp on their way to its shared memory. Lane i knows the row of key i.
 template <class Kernel>
@@ -54,11 +109,36 @@ __device__ __forceinline__ void LoadKeys(const AttentionArgs& args, int rows, in
   }
 }
 
+/// Queries of all warps from `element` on; those beyond the group are zeros. What needs no rounding
+/// is copied behind the caller's back.
+template <class T, class Kernel>
+__device__ __forceinline__ void LoadQueries(const AttentionArgs& args, std::int64_t element,
+                                            int heads) {
+  constexpr int kPieces = Kernel::kHeads * Kernel::kChunks;
+  const bool copied = std::is_same_v<T, __nv_bfloat16> && args.q_type == DataType::kBfloat16;
+#pragma unroll 1
+  for (int first = 0; first < kPieces; first += Kernel::kThreads) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    if (kPieces % Kernel::kThreads != 0 && i >= kPieces) break;
+    const int head = i / Kernel::kChunks, dim = i % Kernel::kChunks * 8;
+    const int at = Kernel::kQueriesAt + head * Kernel::kRow + dim * 2;
+    const std::int64_t from = element + head * args.params.head_dim;
+    if (copied) {
+      const bool there = head < heads && dim < args.params.head_dim;
+      CopyAsync16(SharedAddress(DynamicShared()) + static_cast<std::uint32_t>(at),
+                  static_cast<const char*>(args.q) + (there ? 2 * (from + dim) : 0),
+                  there ? 16 : 0);
+    } else {
+      *reinterpret_cast<uint4*>(DynamicShared() + at) =
+          head < heads ? LoadQuery<T>(args, from, dim) : make_uint4(0, 0, 0, 0);
+    }
+  }
+}
+
 /// Requires: K and V of T in whole vectors.
 template <class T, int kDim>
 __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     AttentionDecode(const __grid_constant__ AttentionArgs args) {
-  WaitForPrevious();
   using Kernel = DecodeKernel<T, kDim>;
   using Warp = typename Kernel::Warp;
   constexpr int kHeads = Kernel::kHeads, kKeys = Kernel::kKeys;
@@ -66,21 +146,38 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int group = p.heads / p.kv_heads, chunks = (group + kHeads - 1) / kHeads;
   const int pieces = p.kv_heads * chunks;
-  const auto unit = static_cast<std::int64_t>(blockIdx.x / static_cast<unsigned>(pieces));
+  int in_units = static_cast<int>(blockIdx.x / static_cast<unsigned>(pieces));
   const int piece = static_cast<int>(blockIdx.x % static_cast<unsigned>(pieces));
-  const int kv_head = piece / chunks, in_group = piece % chunks * kHeads;
-  const int first_head = kv_head * group + in_group, heads = min(kHeads, group - in_group);
+  int kv_head = piece / chunks, first_head = kv_head * group + piece % chunks * kHeads;
+  int heads = min(kHeads, group - piece % chunks * kHeads);
+  // Divisions take as long as a load: the kernel before may still run meanwhile.
+  Pin(in_units);
+  Pin(kv_head);
+  Pin(first_head);
+  Pin(heads);
+  const std::int64_t unit = in_units;
+  WaitForPrevious();
 
+  // The first blocks of a sequence come to the first-level cache while it is told which keys the
+  // row sees. What the copies leave is not read.
+  if (args.table != nullptr && unit < args.sequences && thread < args.table_cols) {
+    CopyAsync4(
+        SharedAddress(DynamicShared()) + static_cast<std::uint32_t>(Kernel::kTableAt + 4 * thread),
+        args.table + unit * args.table_cols + thread);
+  }
   // A unit is a row, or a sequence that has one row; others are the tiles'.
   std::int64_t row = unit;
   if (args.plan.units_are_sequences) {
     row = args.starts[unit];
     if (args.starts[unit + 1] - row != 1 || row < 0 || row >= args.rows) return;
   }
+  LoadQueries<T, Kernel>(args, (row * p.heads + first_head) * p.head_dim, heads);
+  CommitCopies();
   const KeyRange range(args, row, unit);
+  const int cluster = args.plan.decode.cluster;
   const SplitKeys keys(args.plan.decode, static_cast<int>(range.first),
                        static_cast<int>(range.last));
-  if (keys.idle()) return;
+  if (keys.idle(cluster)) return;
 
   const std::uint32_t ring = SharedAddress(DynamicShared()) +
                              static_cast<std::uint32_t>(warp * Kernel::kStages * Kernel::kStage);
@@ -104,15 +201,7 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   CommitCopies();
   rows = next;
 
-  // Queries of all warps; those beyond the group are zeros.
-#pragma unroll
-  for (int i = thread; i < kHeads * Kernel::kChunks; i += Kernel::kThreads) {
-    const int head = i / Kernel::kChunks, chunk = i % Kernel::kChunks;
-    const std::int64_t element = (row * p.heads + first_head + head) * p.head_dim;
-    *reinterpret_cast<uint4*>(DynamicShared() + Kernel::kQueriesAt + head * Kernel::kRow +
-                              chunk * 16) =
-        head < heads ? LoadQuery<T>(args, element, chunk * 8) : make_uint4(0, 0, 0, 0);
-  }
+  AwaitCopies<2>();
   __syncthreads();
   const std::uint32_t q_at =
       SharedAddress(DynamicShared()) +
@@ -151,15 +240,13 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   }
   sums.Finish(args.log2_scale);
 
-  // The warps' sums, in their order.
+  // No other warp reads or writes where this one's keys were.
   AwaitCopies<0>();
-  __shared__ int spoiled[Kernel::kWarps];
   missing = __any_sync(kAllLanes, missing) != 0;
-  __syncthreads();
-  using Sums = WarpSums<Kernel::kWarps, kHeads, kDim>;
-  static_assert(sizeof(Sums) <= Kernel::kShared);
-  Sums& shared = *reinterpret_cast<Sums*>(DynamicShared());
-  if (lane == 0) spoiled[warp] = missing;
+  using Sums = WarpSums<kDim>;
+  static_assert(sizeof(Sums) <= Kernel::kStages * Kernel::kStage);
+  Sums& shared =
+      *reinterpret_cast<Sums*>(DynamicShared() + warp * Kernel::kStages * Kernel::kStage);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int head = lane / 4 + 8 * half;
@@ -167,56 +254,61 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
       const float pair[2] = {sums.out[0][n][2 * half], sums.out[0][n][2 * half + 1]};
-      Store(pair, &shared.values[warp][head][8 * n + lane % 4 * 2]);
+      Store(pair, &shared.values[head][8 * n + lane % 4 * 2]);
     }
     if (lane % 4 == 0) {
-      shared.maxima[warp][head] = sums.most[0][half];
-      shared.sums[warp][head] = sums.sum[0][half];
+      shared.weights[head][0] = sums.most[0][half];
+      shared.weights[head][1] = missing ? NotANumber() : sums.sum[0][half];
     }
   }
-  __syncthreads();
+  __syncwarp();
+  MeetCluster(cluster);
+
+  // Four dimensions of a head for each `cluster` lanes, each of which takes a block.
+  const int rank = static_cast<int>(blockIdx.y) % cluster;
+  const int first_split = static_cast<int>(blockIdx.y) - rank;
+  const int parts = p.head_dim / 4, share = (heads * parts + cluster - 1) / cluster;
+  const int begin_item = rank * share, end_item = min(begin_item + share, heads * parts);
   const std::int64_t units = args.plan.units_are_sequences ? args.sequences : args.rows;
-  const int parts = p.head_dim / 4;
+  const std::uint32_t sums_at = SharedAddress(DynamicShared());
 #pragma unroll 1
-  for (int i = thread; i < heads * parts; i += Kernel::kThreads) {
-    const int h = i / parts, dim = i % parts * 4;
-    float highest = kNoKey;
-#pragma unroll
-    for (int w = 0; w < Kernel::kWarps; ++w) highest = fmaxf(highest, shared.maxima[w][h]);
-    float total = 0, value[4] = {};
-#pragma unroll
-    for (int w = 0; w < Kernel::kWarps; ++w) {
-      const float weight = Rescale(shared.maxima[w][h], highest);
-      total = fmaf(shared.sums[w][h], weight, total);
-      float part[4];
-      Load(&shared.values[w][h][dim], part);
-#pragma unroll
-      for (int d = 0; d < 4; ++d) value[d] = fmaf(part[d], weight, value[d]);
-      if (spoiled[w] != 0) total = NotANumber();
+  for (int base = begin_item; base < end_item; base += Kernel::kThreads / cluster) {
+    const int item = base + thread / cluster, from = thread % cluster;
+    const int h = item / parts, dim = item % parts * 4;
+    Weighted all;
+    if (item < end_item && first_split + from < keys.splits) {
+      all = MergeWarps<Kernel, Sums>(sums_at, from, h, dim);
     }
-    if (keys.splits == 1) {
+    MergeLanes(all, cluster);
+    if (from != 0 || item >= end_item) continue;
+    if (keys.splits <= cluster) {
       // No key: 0 / 0, the mean of no values.
       const std::int64_t element = (row * p.heads + first_head + h) * p.head_dim + dim;
 #pragma unroll
       for (int d = 0; d < 4; ++d) {
-        StoreValue(value[d] / total, args.out, args.out_type, element + d);
+        StoreValue(all.value[d] / all.total, args.out, args.out_type, element + d);
       }
       continue;
     }
     const AttentionPart part(args, units, unit, first_head + h, args.plan.decode.most,
                              static_cast<int>(blockIdx.y));
-    Store(value, part.values + dim);
-    if (dim == 0) {
-      part.maxima[part.index] = highest;
-      part.sums[part.index] = total;
+    Store(all.value, part.values + dim);
+    if (dim == 0 || item == begin_item) {
+      part.maxima[part.index] = all.highest;
+      part.sums[part.index] = all.total;
     }
   }
-  if (keys.splits == 1 || !IsLastSplit(args.counters + blockIdx.x, keys.splits)) return;
+  __syncwarp();
+  LeaveCluster(cluster);
+  // A block of the last cluster merges the slices of those of its rank.
+  const int clusters = (keys.splits + cluster - 1) / cluster;
+  const std::int64_t counter = std::int64_t{blockIdx.x} * cluster + rank;
+  if (clusters == 1 || !IsLastSplit(args.counters + counter, clusters)) return;
 #pragma unroll 1
-  for (int i = thread; i < heads * parts; i += Kernel::kThreads) {
-    const int head = first_head + i / parts;
-    MergeParts(args, AttentionPart(args, units, unit, head, args.plan.decode.most, 0), keys.splits,
-               i % parts * 4, (row * p.heads + head) * p.head_dim);
+  for (int item = begin_item + thread; item < end_item; item += Kernel::kThreads) {
+    const int head = first_head + item / parts;
+    MergeParts(args, AttentionPart(args, units, unit, head, args.plan.decode.most, rank), clusters,
+               item % parts * 4, (row * p.heads + head) * p.head_dim, cluster);
   }
 }
 
@@ -226,9 +318,9 @@ cudaError_t LaunchDecode(const AttentionArgs& args, LaunchStream stream) {
   return WithHeadDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
     using Kernel = DecodeKernel<T, kDim>;
     const std::int64_t units = args.plan.units_are_sequences ? args.sequences : args.rows;
-    return LaunchShared(&AttentionDecode<T, kDim>,
-                        Blocks(units * DecodePieces(p), args.plan.decode.most), Kernel::kThreads,
-                        Kernel::kShared, stream, args);
+    return LaunchClusters(&AttentionDecode<T, kDim>,
+                          Blocks(units * DecodePieces(p), args.plan.decode.most), Kernel::kThreads,
+                          Kernel::kShared, args.plan.decode.cluster, stream, args);
   });
 }
 

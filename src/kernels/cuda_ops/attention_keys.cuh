@@ -22,13 +22,19 @@ struct KeyRange {
     const auto clamp = [](std::int64_t value, std::int64_t low, std::int64_t high) {
       return value < low ? low : value > high ? high : value;
     };
-    std::int64_t begin = 0, end = args.rows;
-    if (args.starts == nullptr) {
-      sequence = 0;
-    } else if (likely >= 0 && likely < args.sequences && args.starts[likely] <= row &&
-               row < args.starts[likely + 1]) {
-      sequence = likely;
-    } else {
+    // What most rows need does not wait for each other.
+    const bool cached = args.table != nullptr;
+    const std::int64_t known = args.starts == nullptr ? 0 : likely;
+    const bool guessed = args.starts == nullptr || (known >= 0 && known < args.sequences);
+    std::int64_t begin = 0, end = args.rows, position = 0, length = 0;
+    if (guessed && args.starts != nullptr) {
+      begin = args.starts[known];
+      end = args.starts[known + 1];
+    }
+    if (guessed && cached) length = args.lengths[known];
+    if (cached) position = args.positions[row];
+    sequence = known;
+    if (!guessed || (args.starts != nullptr && (row < begin || row >= end))) {
       // The last sequence that begins at or before the row.
       std::int64_t after = 0;
       for (std::int64_t count = args.sequences + 1; count > 0;) {
@@ -45,15 +51,17 @@ struct KeyRange {
         sequence = -1;
         return;
       }
+      begin = args.starts[sequence];
+      end = args.starts[sequence + 1];
+      if (cached) length = args.lengths[sequence];
     }
-    if (args.starts != nullptr) {
-      begin = clamp(args.starts[sequence], 0, args.rows);
-      end = clamp(args.starts[sequence + 1], begin, args.rows);
-    }
-    std::int64_t position = row - begin, length = end - begin;
-    if (args.table != nullptr) {
-      position = args.positions[row];
-      length = clamp(args.lengths[sequence], 0, args.table_cols * args.params.block_size);
+    begin = clamp(begin, 0, args.rows);
+    end = clamp(end, begin, args.rows);
+    if (cached) {
+      length = clamp(length, 0, args.table_cols * args.params.block_size);
+    } else {
+      position = row - begin;
+      length = end - begin;
     }
     last = args.params.causal ? clamp(position + 1, 0, length) : length;
     if (args.params.window > 0) first = clamp(position + 1 - args.params.window, 0, last);
@@ -64,10 +72,11 @@ struct KeyRange {
     if (args.table == nullptr) {
       return static_cast<int>((args.starts == nullptr ? 0 : args.starts[sequence]) + j);
     }
-    // Positions are below 2^31, so one division of 32 bits tells block and place.
+    // Positions are below 2^31: the product is at most one short of key / size.
     const auto key = static_cast<unsigned>(j);
     const auto size = static_cast<unsigned>(args.params.block_size);
-    const unsigned column = key / size;
+    unsigned column = __umulhi(key, args.per_block);
+    if (key - column * size >= size) ++column;
     const int block = args.table[sequence * args.table_cols + column];
     if (block < 0 || block >= args.blocks) return -1;
     return block * args.params.block_size + static_cast<int>(key - column * size);

@@ -13,21 +13,32 @@ struct SplitKeys {
   int splits;  ///< that have keys; blocks of the others have nothing to do, but for the first
 
   __device__ SplitKeys(const AttentionSplits& how, int first, int last) {
-    const auto share = [&](int splits, int least) {
-      const int keys = (last - first + splits - 1) / splits;
-      return ((keys > least ? keys : least) + kStep - 1) / kStep * kStep;
-    };
-    int keys = share(how.even, how.least);
-    if (keys > how.fine) keys = share(how.most, how.fine);
-    splits = last > first ? (last - first + keys - 1) / keys : 1;
+    const int count = last - first;
+    int keys = 0;
+    if (how.cluster > 1 && count <= how.cluster * kNear) {
+      // One cluster, without divisions, each of which takes as long as a load.
+      keys = count <= how.cluster * kStep ? kStep : kNear;
+      splits = count > 0 ? (count + keys - 1) / kStep >> (keys == kNear ? 1 : 0) : 1;
+    } else {
+      const auto share = [&](int among, int least) {
+        const int even = (count + among - 1) / among;
+        return ((even > least ? even : least) + kStep - 1) / kStep * kStep;
+      };
+      keys = share(how.even, how.least);
+      if (keys > how.fine) keys = share(how.most, how.fine);
+      splits = count > 0 ? (count + keys - 1) / keys : 1;
+    }
     const int split = static_cast<int>(blockIdx.y);
     begin = split < splits ? first + split * keys : last;
     end = last - begin > keys ? begin + keys : last;
   }
-  __device__ bool idle() const { return static_cast<int>(blockIdx.y) >= splits; }
+  /// Of a block whose whole cluster of `cluster` blocks, a power of two, has nothing to do.
+  __device__ bool idle(int cluster = 1) const {
+    return (static_cast<int>(blockIdx.y) & -cluster) >= splits;
+  }
 
  private:
-  static constexpr int kStep = 64;
+  static constexpr int kStep = 64, kNear = 2 * kStep;
 };
 
 /// What a split found of one query and head, in the launch's workspace: its maximum, its sum, and
@@ -48,21 +59,22 @@ struct AttentionPart {
         sums(maxima + units * args.params.heads * splits) {}
 };
 
-/// Four dimensions of a query's output from its parts, `count` of them, in their order.
+/// Four dimensions of a query's output from its parts, `count` of them that are every `step`th, in
+/// their order.
 __device__ __forceinline__ void MergeParts(const AttentionArgs& args, const AttentionPart& first,
-                                           int count, int dim, std::int64_t element) {
+                                           int count, int dim, std::int64_t element, int step = 1) {
   float highest = kNoKey;
 #pragma unroll 8
   for (int split = 0; split < count; ++split) {
-    highest = fmaxf(highest, first.maxima[first.index + split]);
+    highest = fmaxf(highest, first.maxima[first.index + split * step]);
   }
   float total = 0, value[4] = {};
 #pragma unroll 4
   for (int split = 0; split < count; ++split) {
-    const float weight = Rescale(first.maxima[first.index + split], highest);
-    total = fmaf(first.sums[first.index + split], weight, total);
+    const float weight = Rescale(first.maxima[first.index + split * step], highest);
+    total = fmaf(first.sums[first.index + split * step], weight, total);
     float part[4];
-    Load(first.values + std::int64_t{split} * args.params.head_dim + dim, part);
+    Load(first.values + std::int64_t{split} * step * args.params.head_dim + dim, part);
 #pragma unroll
     for (int i = 0; i < 4; ++i) value[i] = fmaf(part[i], weight, value[i]);
   }

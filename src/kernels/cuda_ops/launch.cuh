@@ -17,23 +17,38 @@ namespace culet::cuda_ops {
 
 /// Returns the launch's own error. Requires: every dimension of the grid at least 1; with
 /// `stream.overlap` a kernel that begins with WaitForPrevious. `shared`: bytes of dynamic shared
-/// memory, more than 48 KB where the kernel is allowed to.
+/// memory, more than 48 KB where the kernel is allowed to. `cluster`: blocks of a cluster, which
+/// are neighbours in y and divide the grid's.
 template <class... Parameters, class... Arguments>
-cudaError_t LaunchShared(void (*kernel)(Parameters...), dim3 grid, int threads, int shared,
-                         LaunchStream stream, Arguments&&... arguments) {
+cudaError_t LaunchClusters(void (*kernel)(Parameters...), dim3 grid, int threads, int shared,
+                           int cluster, LaunchStream stream, Arguments&&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(shared);
   config.stream = stream.stream;
-  cudaLaunchAttribute early{};
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
   if (stream.overlap) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &early;
-    config.numAttrs = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& shape = attributes[config.numAttrs++];
+    shape.id = cudaLaunchAttributeClusterDimension;
+    shape.val.clusterDim.x = shape.val.clusterDim.z = 1;
+    shape.val.clusterDim.y = static_cast<unsigned>(cluster);
   }
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+/// The same without clusters.
+template <class... Parameters, class... Arguments>
+cudaError_t LaunchShared(void (*kernel)(Parameters...), dim3 grid, int threads, int shared,
+                         LaunchStream stream, Arguments&&... arguments) {
+  return LaunchClusters(kernel, grid, threads, shared, 1, stream,
+                        std::forward<Arguments>(arguments)...);
 }
 
 /// The same without dynamic shared memory.

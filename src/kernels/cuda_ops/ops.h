@@ -23,7 +23,8 @@ struct LaunchStream {
   cudaStream_t stream;
   bool overlap;  ///< requires CanOverlap
 };
-/// Whether the kernels for the current device know how to wait for the one before them.
+/// Whether the kernels for the current device know how to wait for the one before them: those of
+/// compute capability 9.0 on.
 bool CanOverlap();
 
 // -- Element by element; out may be an operand (elementwise.cu) -----------------------------------
@@ -167,9 +168,11 @@ cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream);
 
 /// How the keys of a query are split among blocks: evenly into `even` splits of at least `least`
 /// keys; where that leaves more than `fine` keys a split, into up to `most` of at least `fine`.
-/// 1 <= even <= most.
+/// `cluster` splits, a power of two, are a cluster, whose blocks merge what they found in shared
+/// memory; few keys go to one cluster. 1 <= even <= most, a multiple of cluster.
 struct AttentionSplits {
   int most = 1, even = 1, least = 64, fine = 1 << 30;
+  int cluster = 1;
 };
 
 /// What is launched for an attention node, from its shapes alone: lengths are the device's.
@@ -197,6 +200,7 @@ struct AttentionArgs {
   DataType out_type = DataType::kNull;
   bool wide = false;                        ///< set by Attention: rows of K and V in whole vectors
   int blocks = 0;                           ///< set by Attention: of the cache
+  std::uint32_t per_block = 0;              ///< set by Attention: 2^32 / params.block_size
   float log2_scale = 0;                     ///< set by Attention: params.scale times log2 e
   const std::int32_t* starts = nullptr;     ///< (sequences + 1)
   const std::int32_t* positions = nullptr;  ///< (rows)
@@ -220,8 +224,10 @@ struct AttentionShape {
   std::int64_t sequences = 1;
   std::int64_t most_keys = 0;  ///< that a row can see
 };
-/// `exact`: FP32 throughout, as for caches of float32.
-AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors);
+/// `exact`: FP32 throughout, as for caches of float32. `clusters`: whether kernels for the current
+/// device have them, as they have CanOverlap.
+AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
+                            bool clusters);
 /// Allows the plan's kernels the shared memory that they need; once for a device.
 cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& plan);
 

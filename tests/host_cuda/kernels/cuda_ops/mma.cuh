@@ -21,6 +21,9 @@ inline std::uint32_t SharedAddress(const void* shared) {
 inline void CopyAsync16(std::uint32_t to, const void* from, int bytes) {
   host_cuda::CopyAsync(DynamicShared() + to, from, static_cast<std::size_t>(bytes), 16);
 }
+inline void CopyAsync4(std::uint32_t to, const void* from) {
+  host_cuda::CopyAsync(DynamicShared() + to, from, 4, 4);
+}
 inline void CommitCopies() { host_cuda::CommitCopies(); }
 template <int kPending>
 void AwaitCopies() {
