@@ -150,7 +150,16 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   const int piece = static_cast<int>(blockIdx.x % static_cast<unsigned>(pieces));
   int kv_head = piece / chunks, first_head = kv_head * group + piece % chunks * kHeads;
   int heads = min(kHeads, group - piece % chunks * kHeads);
+  // What this thread merges at the end: four dimensions of a head, of one of the cluster's blocks.
+  const int cluster = args.plan.decode.cluster, shift = __ffs(cluster) - 1;
+  const int rank = static_cast<int>(blockIdx.y) & (cluster - 1);
+  const int parts = p.head_dim / 4, share = (heads * parts + cluster - 1) >> shift;
+  const int begin_item = rank * share, end_item = min(begin_item + share, heads * parts);
+  const int from = thread & (cluster - 1), first_item = begin_item + (thread >> shift);
+  int h = first_item / parts, dim = (first_item - h * parts) * 4;
   // Divisions take as long as a load: the kernel before may still run meanwhile.
+  Pin(h);
+  Pin(dim);
   Pin(in_units);
   Pin(kv_head);
   Pin(first_head);
@@ -174,7 +183,6 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   LoadQueries<T, Kernel>(args, (row * p.heads + first_head) * p.head_dim, heads);
   CommitCopies();
   const KeyRange range(args, row, unit);
-  const int cluster = args.plan.decode.cluster;
   const SplitKeys keys(args.plan.decode, static_cast<int>(range.first),
                        static_cast<int>(range.last));
   if (keys.idle(cluster)) return;
@@ -265,16 +273,14 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   MeetCluster(cluster);
 
   // Four dimensions of a head for each `cluster` lanes, each of which takes a block.
-  const int rank = static_cast<int>(blockIdx.y) % cluster;
   const int first_split = static_cast<int>(blockIdx.y) - rank;
-  const int parts = p.head_dim / 4, share = (heads * parts + cluster - 1) / cluster;
-  const int begin_item = rank * share, end_item = min(begin_item + share, heads * parts);
   const std::int64_t units = args.plan.units_are_sequences ? args.sequences : args.rows;
   const std::uint32_t sums_at = SharedAddress(DynamicShared());
+  const int step = Kernel::kThreads >> shift;
 #pragma unroll 1
-  for (int base = begin_item; base < end_item; base += Kernel::kThreads / cluster) {
-    const int item = base + thread / cluster, from = thread % cluster;
-    const int h = item / parts, dim = item % parts * 4;
+  for (int base = begin_item; base < end_item; base += step, dim += 4 * step) {
+    const int item = base + (thread >> shift);
+    for (; dim >= p.head_dim; dim -= p.head_dim) ++h;
     Weighted all;
     if (item < end_item && first_split + from < keys.splits) {
       all = MergeWarps<Kernel, Sums>(sums_at, from, h, dim);
@@ -284,9 +290,13 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     if (keys.splits <= cluster) {
       // No key: 0 / 0, the mean of no values.
       const std::int64_t element = (row * p.heads + first_head + h) * p.head_dim + dim;
+      const float share_of_one = __fdiv_rn(1.0f, all.total);
 #pragma unroll
-      for (int d = 0; d < 4; ++d) {
-        StoreValue(all.value[d] / all.total, args.out, args.out_type, element + d);
+      for (int d = 0; d < 4; ++d) all.value[d] *= share_of_one;
+      if (args.out_type == DataType::kFloat32) {
+        Store(all.value, static_cast<float*>(args.out) + element);
+      } else {
+        Store(all.value, static_cast<__nv_bfloat16*>(args.out) + element);
       }
       continue;
     }
@@ -301,7 +311,7 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   __syncwarp();
   LeaveCluster(cluster);
   // A block of the last cluster merges the slices of those of its rank.
-  const int clusters = (keys.splits + cluster - 1) / cluster;
+  const int clusters = (keys.splits + cluster - 1) >> shift;
   const std::int64_t counter = std::int64_t{blockIdx.x} * cluster + rank;
   if (clusters == 1 || !IsLastSplit(args.counters + counter, clusters)) return;
 #pragma unroll 1
