@@ -244,7 +244,11 @@ AllTimes Walk(AllTimes t, const Chip& chip, const std::vector<const Row*>& rows,
       // And `alone` is what pairs of launches, with and without the attribute, say.
       const Fp8BlockTimes& block = t.fp8_block;
       const bool power = &constant == &block.joule_operation || &constant == &block.joule_byte;
-      if ((power && !AllTimes::direct) || &constant == &block.alone) continue;
+      // Nor were the large tiles timed with few rows, where these two decide.
+      const bool few_rows = &constant == &block.launch || &constant == &block.stream;
+      if ((power && !AllTimes::direct) || (few_rows && AllTimes::direct) ||
+          &constant == &block.alone)
+        continue;
       const double before = constant;
       const Group group = GroupOf(t, &constant);
       bool better = false;

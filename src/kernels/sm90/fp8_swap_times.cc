@@ -21,21 +21,21 @@ const Fp8SwapTimes kFp8Swap = {.launch = 2.178,
                                .beside = 2.05,
                                .late = 0.001809};
 
-const Fp8SwapTimes kDirectSwap = {.launch = 2.242,
-                                  .read = 1.184,
-                                  .latency = 1.174,
-                                  .sm_bytes = 71.08,
-                                  .product = 0.7496,
-                                  .l2 = 8182,
+const Fp8SwapTimes kDirectSwap = {.launch = 2.515,
+                                  .read = 1.231,
+                                  .latency = 1.155,
+                                  .sm_bytes = 74.36,
+                                  .product = 0.7162,
+                                  .l2 = 8570,
                                   .beyond = 0,
-                                  .norm = 2.401,
-                                  .wave = 1.583,
-                                  .store_sums = 0.04932,
-                                  .exchange = 0.7058,
-                                  .exchange_sums = 0.02831,
-                                  .dependent = 1.136,
-                                  .beside = 2.05,
-                                  .late = 0.001809};
+                                  .norm = 2.264,
+                                  .wave = 1.337,
+                                  .store_sums = 0.05845,
+                                  .exchange = 0.8296,
+                                  .exchange_sums = 0.0212,
+                                  .dependent = 1.845,
+                                  .beside = 2.889,
+                                  .late = 0};
 
 namespace {
 
