@@ -86,7 +86,7 @@ class Cluster {
   [[gnu::noinline]] void Leave();
   [[gnu::noinline]] static void Prepare(Fiber& fiber);
   bool ReleaseWarps();
-  bool ReleaseBlocks();
+  bool ReleaseBlock();
   bool ReleaseCluster();
   std::string Stuck() const;
 
@@ -209,29 +209,33 @@ bool Cluster::ReleaseWarps() {
   return released;
 }
 
-bool Cluster::ReleaseBlocks() {
-  bool released = false;
-  for (std::size_t first = 0; first < count_; first += of_block_) {
+// One block whose threads are all there goes on; the others of its cluster wait till it waits, too.
+bool Cluster::ReleaseBlock() {
+  const std::size_t blocks = count_ / of_block_, start = order_() % blocks;
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const std::size_t first = (start + block) % blocks * of_block_;
     bool any = false, all = true;
     for (std::size_t i = first; i < first + of_block_; ++i) {
       all &= fibers_[i]->state == State::kAtBlock;
       any |= fibers_[i]->flag;
     }
-    for (std::size_t i = first; all && i < first + of_block_; ++i) {
+    if (!all) continue;
+    for (std::size_t i = first; i < first + of_block_; ++i) {
       fibers_[i]->state = State::kReady;
       fibers_[i]->flag = any;
     }
-    released |= all;
+    return true;
   }
-  return released;
+  return false;
 }
 
+// All blocks go on, one after the other.
 bool Cluster::ReleaseCluster() {
   for (std::size_t i = 0; i < count_; ++i) {
     if (fibers_[i]->state != State::kAtCluster) return false;
   }
-  for (std::size_t i = 0; i < count_; ++i) fibers_[i]->state = State::kReady;
-  return true;
+  for (std::size_t i = 0; i < count_; ++i) fibers_[i]->state = State::kAtBlock;
+  return ReleaseBlock();
 }
 
 const char* Cluster::SharedOf(std::size_t rank) {
@@ -287,7 +291,7 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
       all_done &= fibers_[i]->state == State::kDone;
     }
     if (all_done) break;
-    if (!ReleaseWarps() && (!fault_.empty() || !(ReleaseBlocks() || ReleaseCluster()))) {
+    if (!ReleaseWarps() && (!fault_.empty() || !(ReleaseBlock() || ReleaseCluster()))) {
       return fault_.empty() ? Stuck() : fault_;
     }
   }
