@@ -1,12 +1,14 @@
 // Times attention of the CUDA dispatch on one GPU, over a paged cache of BF16 or F16 whose blocks
 // are shuffled.
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16] [--exact]
-//     [--pdl] [--no-clusters] [--room KEYS] [--only decode|prefill|mixed] [--batch B --context N]
+//     [--pdl] [--no-clusters] [--room KEYS] [--fine KEYS] [--only decode|prefill|mixed] [--batch B
+//     --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
 // median of seven replays after two. limit_us: the bytes of the keys and values at 4.31 TB/s, or
 // the causal FLOPs at 788 TFLOP/s. The columns are those of --anchors, whose peers of the same row
 // are named behind. --room: keys that the block table has room for, the context unless told.
+// --fine: keys of a split above which decoding takes more splits than fill the machine once.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -58,7 +60,7 @@ class Buffer {
 struct Options {
   int heads = 32, kv_heads = 8, head_dim = 128;
   bool f16 = false, exact = false, pdl = false, clusters = CanOverlap();
-  int room = 0, batch = 0, context = 0;
+  int room = 0, batch = 0, context = 0, fine = 0;
   std::string only, anchors;
 };
 
@@ -171,7 +173,8 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   }
   shape.most_keys = std::int64_t{cols} * kBlock;
 
-  const AttentionPlan plan = PlanAttention(shape, options.exact, multiprocessors, options.clusters);
+  AttentionPlan plan = PlanAttention(shape, options.exact, multiprocessors, options.clusters);
+  if (options.fine > 0) plan.decode.fine = options.fine;
   Check(PrepareAttention(shape, plan), "PrepareAttention");
   const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
       device_table(table), workspace(plan.workspace_bytes), counters(plan.state_bytes);
@@ -234,6 +237,8 @@ int Main(int argc, char** argv) {
       options.head_dim = std::atoi(value());
     } else if (name == "--room") {
       options.room = std::atoi(value());
+    } else if (name == "--fine") {
+      options.fine = std::atoi(value());
     } else if (name == "--batch") {
       options.batch = std::atoi(value());
     } else if (name == "--context") {
