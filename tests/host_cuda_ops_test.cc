@@ -53,7 +53,8 @@ TEST(HostCuda, AMissingBarrierShows) {
 TEST(HostCuda, ABarrierThatNotAllReachFails) {
   EXPECT_EQ(cuda_ops::Launch(&HalfWait, dim3(1), 64, nullptr), cudaErrorLaunchFailure);
   EXPECT_EQ(host_cuda::Fault(),
-            "of 64 threads 32 wait for their block, 0 for their warp, 32 have ended");
+            "of 64 threads 32 wait for their block, 0 for their warp, 0 for their cluster, 32 have "
+            "ended");
 }
 
 TEST(HostCuda, AGridThatDoesNotExistIsNotLaunched) {
