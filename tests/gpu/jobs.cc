@@ -69,11 +69,36 @@ constexpr std::span<const Shape> kTinyUnwrapped = std::span(kTinyShapes).first(3
 struct Types {
   Format format;
   DataType output;
+  bool rows = false;  // E4M3 with a scale a row of A and a column of B instead of blocks
+  Accumulate accumulate = Accumulate::kPromoted;
+  Epilogue epilogue = Epilogue::kNone;
 };
-constexpr Types kFormats[] = {{Format::kFp8Block, DataType::kBfloat16},
-                              {Format::kFp8Block, DataType::kFloat32},
-                              {Format::kBf16, DataType::kBfloat16},
-                              {Format::kF32, DataType::kFloat32}};
+constexpr Types kFormats[] = {
+    {.format = Format::kFp8Block, .output = DataType::kBfloat16},
+    {.format = Format::kFp8Block, .output = DataType::kFloat32},
+    {.format = Format::kBf16, .output = DataType::kBfloat16},
+    {.format = Format::kF32, .output = DataType::kFloat32},
+    {.format = Format::kF16, .output = DataType::kFloat16},
+    {.format = Format::kFp8Block, .output = DataType::kBfloat16, .rows = true},
+    {.format = Format::kFp8Block,
+     .output = DataType::kBfloat16,
+     .rows = true,
+     .accumulate = Accumulate::kFast},
+    {.format = Format::kBf16, .output = DataType::kBfloat16, .epilogue = Epilogue::kGatedSilu},
+    {.format = Format::kFp8Block, .output = DataType::kBfloat16, .epilogue = Epilogue::kGatedSilu}};
+
+// The problem, and whether there is one: gated columns come in groups of 16.
+bool Describe(const Types& types, const Shape& shape, int arch, GemmDesc& desc) {
+  const bool gated = types.epilogue != Epilogue::kNone;
+  if (gated && shape.n % 16 != 0) return false;
+  auto described = MakeDesc(types.format, shape.m, shape.n, shape.k, arch, types.output);
+  Check(described.status(), "MakeDesc");
+  desc = *described;
+  desc.accumulate = types.accumulate;
+  desc.epilogue = types.epilogue;
+  if (types.rows) desc.a.quant = desc.b.quant = {QuantType::kRow};
+  return true;
+}
 
 struct Parameters {
   int swizzle, splits;
@@ -138,14 +163,13 @@ std::vector<Job> MakeJobs(Gemm& gemm, const JobOptions& options) {
   const std::span<const Shape> shapes = options.unwrapped ? kTinyUnwrapped
                                         : options.tiny    ? std::span<const Shape>(kTinyShapes)
                                                           : kShapes;
-  for (const auto& [format, output] : kFormats) {
+  for (const Types& types : kFormats) {
     for (const Shape& shape : shapes) {
-      if (shape.fp8_only && format != Format::kFp8Block) continue;
-      auto described = MakeDesc(format, shape.m, shape.n, shape.k, gemm.device().arch, output);
-      Check(described.status(), "MakeDesc");
-      GemmDesc desc = *described;
+      if (shape.fp8_only && types.format != Format::kFp8Block) continue;
+      GemmDesc desc;
+      if (!Describe(types, shape, gemm.device().arch, desc)) continue;
       // Scales of A in either order, and where no tensor map reaches them.
-      if (desc.a.scale_type != DataType::kNull) {
+      if (desc.a.scale_type != DataType::kNull && !types.rows) {
         const auto variant = &shape - shapes.data();
         if (variant % 3 == 1) desc.a.scale_order = Order::kColMajor;
         if (variant % 3 == 2) desc.a.scale_align = 4;
