@@ -137,9 +137,9 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
 
   // Among equals: the deeper ring, middle supergroups.
   const double ring_kib = kernel.stages * (tile_m + tile_n) / 8.0;
+  // Large tiles without promotion were not timed with few rows, which the small-M family takes.
   // Turns cost up to 5 % where there is one tile a CTA, whose products are one warpgroup's, and
   // where memory alone counts.
-  // Nor were these timed with few rows, whose products the small-M family should have.
   const double preference = (direct && p.m <= 32 ? 1.1 : 1.0) *
                             (kernel.turns > 1 && (waves <= 1 || p.m <= 64) ? 1.05 : 1.0) *
                             (1 + 0.0001 * std::max(0.0, 192 - ring_kib)) *
