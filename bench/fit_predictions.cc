@@ -35,7 +35,8 @@ struct AllTimes {
   // The measurements with block scales are of kernels that let TMA fill the last tiles with zeros.
   AllTimes() {
     if (direct)
-      fp8_swap = kDirectSwap, fp8_block = kDirectBlock;
+      fp8_swap = kDirectSwap, fp8_block = kDirectBlock, fp8_skinny[0] = kDirectSkinnyAlone,
+      fp8_skinny[1] = kDirectSkinnyDependent;
     else
       fp8_swap.beyond = 2.874, fp8_block.beyond = 6.028;
   }
@@ -329,8 +330,9 @@ void PrintConstants(const AllTimes& t) {
     at += count;
   };
   print(AllTimes::direct ? "kDirectSwap" : "kFp8Swap", sizeof(Fp8SwapTimes) / 8);
-  print("kFp8SkinnyAlone", sizeof(Fp8SkinnyTimes) / 8);
-  print("kFp8SkinnyDependent", sizeof(Fp8SkinnyTimes) / 8);
+  print(AllTimes::direct ? "kDirectSkinnyAlone" : "kFp8SkinnyAlone", sizeof(Fp8SkinnyTimes) / 8);
+  print(AllTimes::direct ? "kDirectSkinnyDependent" : "kFp8SkinnyDependent",
+        sizeof(Fp8SkinnyTimes) / 8);
   print(AllTimes::direct ? "kDirectBlock" : "kFp8Block", sizeof(Fp8BlockTimes) / 8);
 }
 

@@ -85,7 +85,7 @@ __device__ float Get(OutputType type, const void* in, int64_t at) {
 __global__ void FillOperand(Element type, void* out, int64_t ld, float* scales, int scale_row,
                             int scale_block, int rows, int k, int block_k, int rows_per_scale,
                             bool integers, uint64_t seed) {
-  const int kb = blockIdx.x, group = blockIdx.y, k0 = kb * block_k;
+  const int kb = blockIdx.y, group = blockIdx.x, k0 = kb * block_k;
   const int first = group * rows_per_scale, last = min(rows, first + rows_per_scale);
   __shared__ float amax;
   if (threadIdx.x == 0) amax = 1e-4f;
@@ -244,9 +244,10 @@ struct Data {
     CHECK(cudaMemset(b, bytes == 1 ? 0x7F : 0xFF, size_t(n) * p.ldb * bytes));
     float* const sa = scaled ? Own<float>(size_t(m + pad * 3) * blocks) : nullptr;
     float* const sb = scaled ? Own<float>(size_t(groups_b) * blocks) : nullptr;
-    FillOperand<<<dim3(blocks, m), 128>>>(type, a, p.lda, sa, p.scale_a_row, p.scale_a_block, m, k,
+    // Rows are along x: a vocabulary has more than y takes.
+    FillOperand<<<dim3(m, blocks), 128>>>(type, a, p.lda, sa, p.scale_a_row, p.scale_a_block, m, k,
                                           block_k, 1, integers, seed);
-    FillOperand<<<dim3(blocks, groups_b), 512>>>(type, b, p.ldb, sb, p.scale_b_column,
+    FillOperand<<<dim3(groups_b, blocks), 512>>>(type, b, p.ldb, sb, p.scale_b_column,
                                                  p.scale_b_block, n, k, block_k, rows_b, integers,
                                                  seed + (1ull << 40));
     CHECK(cudaGetLastError());

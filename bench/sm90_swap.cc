@@ -12,8 +12,10 @@ Launcher PlanCandidate(const sm90::SwapKernel& kernel, int splits, int residency
   // Few token tiles, each at least half full.
   const int token_tiles = (p.m + kernel.tokens() - 1) / kernel.tokens();
   const bool all_the_same = TimedAllTheSame(p, splits * 4 + residency);
-  if (token_tiles > 4) return {};
-  if (!all_the_same && token_tiles > (kernel.tokens() >= 64 ? 4 : kernel.tokens() == 32 ? 2 : 1))
+  const long tiles = static_cast<long>((p.n + kernel.rows() - 1) / kernel.rows()) * token_tiles;
+  const bool one_wave = splits == 1 && tiles <= long{p.sms} * residency;
+  if (token_tiles > (one_wave ? 16 : 4)) return {};
+  if (!all_the_same && !one_wave && token_tiles > (kernel.tokens() >= 64 ? 4 : kernel.tokens() == 32 ? 2 : 1))
     return {};
   if (!all_the_same && kernel.tokens() > 8 && p.m <= kernel.tokens() / 2) return {};
   sm90::SwapLaunch launch;

@@ -27,10 +27,15 @@ std::span<const BlockKernel> DirectBlocks() {
       MakeDirect<BlockSchedule{
                      .tile_m = 256, .tile_n = 128, .stages = 4, .cluster_n = 2, .slabs = 2},
                  Policy>(),
+      MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 224, .stages = 4, .slabs = 2}, Policy>(),
+      MakeDirect<BlockSchedule{
+                     .tile_m = 128, .tile_n = 224, .stages = 4, .cluster_m = 2, .slabs = 2},
+                 Policy>(),
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 192, .stages = 5, .slabs = 1}, Policy>(),
       MakeDirect<BlockSchedule{
                      .tile_m = 128, .tile_n = 192, .stages = 4, .cluster_m = 2, .slabs = 3},
                  Policy>(),
+      MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 176, .stages = 5, .slabs = 1}, Policy>(),
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 160, .stages = 5, .slabs = 2}, Policy>(),
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .slabs = 2}, Policy>(),
       MakeDirect<BlockSchedule{
@@ -54,6 +59,26 @@ std::span<const BlockKernel> DirectBlocks() {
                                .slabs = 2,
                                .turns = 2},
                  Policy>(),
+      MakeDirect<
+          BlockSchedule{
+              .tile_m = 128, .tile_n = 192, .warpgroups_m = 1, .stages = 4, .slabs = 3, .turns = 2},
+          Policy>(),
+      MakeDirect<BlockSchedule{.tile_m = 128,
+                               .tile_n = 192,
+                               .warpgroups_m = 1,
+                               .stages = 4,
+                               .cluster_m = 2,
+                               .slabs = 3,
+                               .turns = 2},
+                 Policy>(),
+      MakeDirect<
+          BlockSchedule{
+              .tile_m = 128, .tile_n = 176, .warpgroups_m = 1, .stages = 5, .slabs = 1, .turns = 2},
+          Policy>(),
+      MakeDirect<
+          BlockSchedule{
+              .tile_m = 128, .tile_n = 160, .warpgroups_m = 1, .stages = 5, .slabs = 2, .turns = 2},
+          Policy>(),
       MakeDirect<
           BlockSchedule{
               .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .stages = 4, .slabs = 2, .turns = 2},

@@ -74,10 +74,15 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     // In turn, also because a barrier's parity tells its phase from the one before alone: a set
     // looks at a stage once the set before it has seen all fills of its own tile.
     if (C::kTurns > 1 && tile != FirstTile<C>(p)) NamedSync(kTurnBarrier + set, kTurnThreads);
-    c.Sum(kb_begin, kb_end, [&] {
+    const auto started = [&] {
       if (C::kTurns > 1 && tile + clusters < p.order.count())
         NamedArrive(kTurnBarrier + (set + 1) % C::kTurns, kTurnThreads);
-    });
+    };
+    // Sums of rows beyond the matrix are never stored.
+    if (C::kWarpgroupsM > 1 && C::kSplit == 1 && c.place.row + row_offset >= p.m)
+      c.Pass(kb_begin, kb_end);
+    else
+      c.Sum(kb_begin, kb_end, started);
     if constexpr (C::kTurns > 1) c.Skip((C::kTurns - 1) * (kb_end - kb_begin));
     if (C::kPlain && C::kAlphaLast &&
         (C::Epilogue::kStoresSums || C::kSplit > 1 || p.alpha != 1.0f)) {

@@ -293,6 +293,20 @@ struct Consumer {
     for (int m = 0; m < C::kBlocksM; ++m) FenceRegisters(sum[m]);
   }
 
+  /// Lets the k-blocks of a tile go by, whose rows of this warpgroup are all beyond the matrix: the
+  /// others have the tensor core for themselves.
+  __device__ __forceinline__ void Pass(int kb_begin, int kb_end) {
+#pragma unroll 1
+    for (int kb = kb_begin; kb < kb_end; ++kb) {
+      if (!ready) shared.ring.WaitFull(at);
+      const int stage = at.stage;
+      Advance();
+      if (C::kScaled && (kb % 4 == 3 || kb == kb_end - 1)) AdvanceQuad();
+      ready = shared.ring.TestFull(at);
+      shared.ring.template Release<C::kMulticast>(stage, lane);
+    }
+  }
+
   /// The sums of a tile over k-blocks [kb_begin, kb_end), of which there is one at least. Calls
   /// `started` once this warpgroup waits for no more stages of the tile.
   template <class Started>

@@ -57,9 +57,11 @@ class Skinny final : public sm90::BlockScaledKernel<Planned> {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override {
-    return sm90::Fp8SkinnyUs(p.pdl ? sm90::kFp8SkinnyDependent : sm90::kFp8SkinnyAlone,
-                             sm90::ChipOf(device, rates, p.sm_budget), kernel_, splits, p.pdl,
-                             sm90::ExtentsOf(p));
+    const bool direct = kernel_.format->sums == sm90::Sums::kDirect;
+    return sm90::Fp8SkinnyUs(
+        direct ? (p.pdl ? sm90::kDirectSkinnyDependent : sm90::kDirectSkinnyAlone)
+               : (p.pdl ? sm90::kFp8SkinnyDependent : sm90::kFp8SkinnyAlone),
+        sm90::ChipOf(device, rates, p.sm_budget), kernel_, splits, p.pdl, sm90::ExtentsOf(p));
   }
 
  private:

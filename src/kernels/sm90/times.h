@@ -74,7 +74,9 @@ struct Fp8SkinnyTimes {
   double idle;      ///< us: places left free, up to the share `filled`
   double filled;
 };
+/// Of block scales, and of formats whose sums the tensor core keeps over all of K.
 extern const Fp8SkinnyTimes kFp8SkinnyAlone, kFp8SkinnyDependent;
+extern const Fp8SkinnyTimes kDirectSkinnyAlone, kDirectSkinnyDependent;
 double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const SkinnyKernel& kernel,
                    int splits, bool pdl, const Extents& p);
 
