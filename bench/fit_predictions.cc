@@ -245,8 +245,10 @@ AllTimes Walk(AllTimes t, const Chip& chip, const std::vector<const Row*>& rows,
       // And `alone` is what pairs of launches, with and without the attribute, say.
       const Fp8BlockTimes& block = t.fp8_block;
       const bool power = &constant == &block.joule_operation || &constant == &block.joule_byte;
-      // Nor were the large tiles timed with few rows, where these two decide.
-      const bool few_rows = &constant == &block.launch || &constant == &block.stream;
+      // Nor were the large tiles timed with few rows, where two of these decide, and the small-M
+      // family with many, where its products do.
+      const bool few_rows = &constant == &block.launch || &constant == &block.stream ||
+                            &constant == &t.fp8_swap.product;
       if ((power && !AllTimes::direct) || (few_rows && AllTimes::direct) ||
           &constant == &block.alone)
         continue;

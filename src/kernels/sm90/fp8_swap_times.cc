@@ -25,7 +25,7 @@ const Fp8SwapTimes kDirectSwap = {.launch = 2.566,
                                   .read = 1.196,
                                   .latency = 1.041,
                                   .sm_bytes = 88.79,
-                                  .product = 0.6001,
+                                  .product = 1.3,
                                   .l2 = 7048,
                                   .beyond = 0,
                                   .norm = 2.159,
@@ -91,6 +91,13 @@ double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kern
   double us = t.launch + (waves - 1) * (wave_us(places, resident) + t.wave / resident) +
               wave_us(last, std::ceil(last / sms)) + t.store_sums * sums * waves;
   if (splits > 1) us += t.exchange + t.exchange_sums * sums * (splits - 1);
+  // At the power limit operations and bytes count, as in the large-M family.
+  const Fp8BlockTimes& power = kernel.format->sums == Sums::kDirect ? kDirectBlock : kFp8Block;
+  const double joules = row_tiles * token_tiles * CeilDiv(p.k, 128) *
+                        (double(rows) * tokens * 256 * power.joule_operation +
+                         (rows + tokens) * 128.0 * power.joule_byte) *
+                        1e-6;
+  us = std::max(us, t.launch + joules / chip.power_watts);
   if (pdl) {
     // With few tokens the next kernel starts as early as it may (kLateTrigger).
     us -= t.dependent;
