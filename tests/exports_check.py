@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What libculet.so shows the world: the functions of culet.h and no other symbol, no libraries but
-those that a machine or the wheel has; culet.h is C99; the Python package's structs are culet.h's;
+"""What libculet.so shows the world: the functions of culet.h and what it includes, and no other symbol,
+no libraries but those that a machine or the wheel has; culet.h is C99; the Python package's structs are culet.h's;
 docs/c-api.md names each function.
 
 Each check first proves on a broken library, header or struct that it can fail."""
@@ -15,6 +15,9 @@ from pathlib import Path
 
 # Of the C and C++ run time, and the two that a wheel carries.
 LIBRARIES = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|atomic|fmt|hwy|asan|ubsan)|ld-linux\S*)\.so")
+
+
+HEADERS = ("c_base.h", "culet.h", "session.h")
 
 
 def run(*command, **options):
@@ -117,7 +120,7 @@ def main():
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--build", type=Path, required=True)
     args, _ = parser.parse_known_args()
-    header = (args.source / "include/culet/culet.h").read_text()
+    header = "\n".join((args.source / "include/culet" / name).read_text() for name in HEADERS)
     library = args.build / "libculet.so"
     faults = self_test(header)
     if len(declared(header)) != header.count("\nCULET_API "):
@@ -125,7 +128,8 @@ def main():
     faults += check_exports(library, header)
     faults += check_documented(header, (args.source / "docs/c-api.md").read_text())
     faults += check_needed(library)
-    faults += check_c99("culet/culet.h", args.source / "include")
+    for name in HEADERS:
+        faults += check_c99(f"culet/{name}", args.source / "include")
     sizes = run(args.build / "tests/capi/culet_c_test", "sizes").stdout
     faults += check_structs(sizes, args.source, args.build)
     print("\n".join(faults) or "exports_check: ok")

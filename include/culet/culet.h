@@ -1,5 +1,5 @@
 /* The C interface of culet: plan, launch, tune and explain matrix products, and run decoder models
- * made of them. C99 and C++.
+ * made of them (culet/session.h, which comes with it). C99 and C++.
  *
  * D = alpha * (U.A)(V.B) + beta * C + bias, A (m, k), B (k, n), C and D (m, n). U and V are the
  * scales of A and B. A weight stored (n, k) with k contiguous is B in column-major order.
@@ -17,43 +17,12 @@
  * captured graph needs a culet_workspace of its own. Destroying is up to one thread. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
-#if defined(_WIN32)
-#define CULET_API
-#else
-#define CULET_API __attribute__((visibility("default")))
-#endif
+#include "culet/c_base.h"
+#include "culet/session.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* What went wrong, in one word. */
-typedef enum culet_status {
-  CULET_OK = 0,
-  CULET_INVALID_ARGUMENT = 1,    /* an argument is wrong; the message names it, value and way out */
-  CULET_UNSUPPORTED = 2,         /* a valid problem that no kernel takes */
-  CULET_OUT_OF_RANGE = 3,        /* sizes whose product does not fit */
-  CULET_RESOURCE_EXHAUSTED = 4,  /* memory, a workspace or a budget is too small */
-  CULET_FAILED_PRECONDITION = 5, /* called in the wrong state, e.g. tuning inside a capture */
-  CULET_NOT_FOUND = 6,           /* a file, device or kernel does not exist */
-  CULET_DATA_LOSS = 7,           /* a file is not what it claims to be */
-  CULET_IO = 8,                  /* the operating system refused to read or write */
-  CULET_WRONG_RESULT = 9,        /* a kernel's output differs from the reference */
-  CULET_INTERNAL = 10            /* a defect in culet */
-} culet_status;
-
-/* The text name, "INVALID_ARGUMENT" for example; never null. */
-CULET_API const char* culet_status_name(culet_status status);
-
-/* The sentence of this thread's last failed call: argument, value, way out. Valid until the
- * thread's next failed call; "" when none has failed. */
-CULET_API const char* culet_last_error(void);
-
-/* "0.1.0". */
-CULET_API const char* culet_version(void);
 
 enum { /* element types */
   CULET_NULL = 0, /* absent operand */
@@ -202,9 +171,6 @@ CULET_API culet_status culet_devices_json(char* text, size_t capacity, size_t* n
  * UNSUPPORTED for an unknown architecture. */
 CULET_API culet_status culet_products_json(const char* path, char* text, size_t capacity,
                                            size_t* needed);
-
-/* The engine of one device: its kernels, its measured choices. */
-typedef struct culet_engine culet_engine;
 
 typedef struct culet_engine_options {
   size_t struct_size;
@@ -402,219 +368,6 @@ CULET_API culet_status culet_launch(const culet_plan* plan, const void* A, const
 /* The capture that `stream` is recording into, a number that no other capture of this process has;
  * 0 when it records nothing, and always on the CPU. */
 CULET_API culet_status culet_capture_id(const culet_engine* engine, void* stream, uint64_t* id);
-
-/* A decoder model: what its config.json says, and its weights in the memory of an engine's device. */
-typedef struct culet_model culet_model;
-
-typedef struct culet_model_options {
-  size_t struct_size;
-  int32_t random_weights; /* 0: the checkpoint's weights. A type: random ones of that type, for timing
-                             without files; CULET_FLOAT32, CULET_FLOAT16, CULET_BFLOAT16, or
-                             CULET_FLOAT8_E4M3 for products in blocks of 128 x 128, the rest BF16 */
-  int32_t reserved;       /* 0 */
-  uint64_t seed;          /* of random weights */
-} culet_model_options;
-
-/* Opens the folder of a checkpoint as Hugging Face has them (config.json, safetensors), or with
- * random weights a config.json or the folder of one. On the CPU weights stay in the files' mapping.
- * `options` may be null. The model must not outlive its engine.
- * Errors: NOT_FOUND and IO for files; DATA_LOSS for damaged ones; INVALID_ARGUMENT for an impossible
- * config or a tensor of the wrong shape; UNSUPPORTED for an unknown architecture;
- * RESOURCE_EXHAUSTED. */
-CULET_API culet_status culet_model_load(culet_engine* engine, const char* path,
-                                        const culet_model_options* options, culet_model** model);
-
-/* Null is ignored. Sessions keep what they need of it. */
-CULET_API void culet_model_destroy(culet_model* model);
-
-typedef struct culet_model_info {
-  size_t struct_size;
-  char architecture[64]; /* "LlamaForCausalLM" */
-  char model_type[64];   /* "llama" */
-  int32_t vocab;         /* tokens are 0 to vocab - 1 */
-  int32_t hidden, layers, heads, kv_heads, head_dim;
-  int32_t max_position; /* positions that the model was made for; 0 when its config does not say */
-  int32_t end_tokens;   /* how many there are: culet_model_end_tokens */
-  uint64_t weight_bytes;
-  uint64_t bytes_a_token; /* of weights that the step of one token must read */
-} culet_model_info;
-
-CULET_API culet_status culet_model_get_info(const culet_model* model, culet_model_info* info);
-
-/* The tokens that end a text, as generation_config.json has them, else config.json. Writes at most
- * `capacity` and how many there are to `count` (may be null). `tokens` may be null when capacity is
- * 0. */
-CULET_API culet_status culet_model_end_tokens(const culet_model* model, int32_t* tokens,
-                                              int32_t capacity, int32_t* count);
-
-/* Sequences of one model with their cache of keys and values. Calls on one session from several
- * threads wait for each other; several sessions, also of one model, run side by side. */
-typedef struct culet_session culet_session;
-
-/* Called before work on each node of a step begins, in the thread that called; not 0 ends the step.
- * It may ask culet_session_sequence how far a prefill is, and call nothing else of its session. */
-typedef int32_t (*culet_gate)(void* context);
-
-/* What is 0 takes the default. */
-typedef struct culet_session_options {
-  size_t struct_size;
-  int32_t max_sequences;   /* at a time; default 1 */
-  int32_t max_context;     /* positions of a sequence; default the model's, at most 4096 */
-  int32_t max_step_tokens; /* tokens of all sequences in one step; default 512 */
-  int32_t block_size;      /* positions in a block of the cache; default 16 */
-  int32_t cache_blocks;    /* default: enough for max_sequences of max_context */
-  int32_t cache_type;      /* CULET_FLOAT32 (the default), CULET_FLOAT16 or CULET_BFLOAT16 */
-  int32_t dispatch;        /* CULET_DISPATCH_KERNELS or CULET_DISPATCH_REFERENCE */
-  int32_t policy;          /* CULET_POLICY_*: where products' kernels come from */
-  int32_t determinism;     /* CULET_DETERMINISM_* */
-  int32_t reserved;        /* 0 */
-  const int32_t* stop;     /* once it is not 0, e.g. set by a signal handler or another thread, a
-                              step ends before its next node; null: never */
-  culet_gate gate;         /* null: none */
-  void* gate_context;
-  void* stream; /* a cudaStream_t for all copies and launches */
-} culet_session_options;
-
-enum { /* what computes a session's steps */
-  CULET_DISPATCH_KERNELS = 0,
-  CULET_DISPATCH_REFERENCE = 1 /* the definition in double, slow, to compare with */
-};
-
-enum { /* where a choice of kernel comes from */
-  CULET_POLICY_DEFAULT = 0, /* a measured one; else the cost model's */
-  CULET_POLICY_MEASURE = 1, /* a measured one; else measured now and remembered */
-  CULET_POLICY_REUSE = 2    /* a measured one; else that of the next smaller batch; else default */
-};
-
-/* `options` may be null. Must not outlive the model's engine.
- * Errors: INVALID_ARGUMENT for an impossible option, RESOURCE_EXHAUSTED for the cache's memory. */
-CULET_API culet_status culet_session_create(const culet_model* model,
-                                            const culet_session_options* options,
-                                            culet_session** session);
-
-/* Null is ignored. */
-CULET_API void culet_session_destroy(culet_session* session);
-
-typedef struct culet_session_info {
-  size_t struct_size;
-  /* The options, with the defaults filled in. */
-  int32_t max_sequences, max_context, max_step_tokens, block_size, cache_blocks, cache_type;
-  uint64_t cache_bytes;   /* of keys and values */
-  uint64_t scratch_bytes; /* of the last step's values and workspaces; 0 before the first */
-} culet_session_info;
-
-CULET_API culet_status culet_session_get_info(culet_session* session, culet_session_info* info);
-
-/* A new, empty sequence; its number is from 0 to max_sequences - 1.
- * Errors: RESOURCE_EXHAUSTED when all are in use. */
-CULET_API culet_status culet_session_add(culet_session* session, int32_t* sequence);
-
-/* Gives the sequence's number and its blocks of the cache back. Errors: NOT_FOUND. */
-CULET_API culet_status culet_session_remove(culet_session* session, int32_t sequence);
-
-/* Forgets the tokens behind the first `length`: to answer anew, or to keep a common beginning.
- * Errors: NOT_FOUND; INVALID_ARGUMENT unless 0 <= length <= the sequence's. */
-CULET_API culet_status culet_session_truncate(culet_session* session, int32_t sequence,
-                                              int32_t length);
-
-/* The positions that a sequence has, and how many more it can take if no other does: up to
- * max_context, and as far as the cache's free blocks go. Either pointer may be null.
- * Errors: NOT_FOUND. */
-CULET_API culet_status culet_session_sequence(culet_session* session, int32_t sequence,
-                                              int32_t* length, int32_t* left);
-
-/* New tokens for some sequences, as many as each is given, run as one batch. */
-typedef struct culet_batch {
-  size_t struct_size;
-  int32_t count;            /* sequences */
-  int32_t reserved;         /* 0 */
-  const int32_t* sequences; /* (count): their numbers, none twice */
-  const int32_t* lengths;   /* (count): tokens of each; null: one each */
-  const int32_t* tokens;    /* of the first sequence, then of the second, ... */
-} culet_batch;
-
-/* Host memory for what a step makes; null where it is not wanted. */
-typedef struct culet_outputs {
-  size_t struct_size;
-  int32_t* next;     /* (count): of each sequence's last logits the arg max, or what
-                        culet_session_sampling asks for */
-  float* logits;     /* (count, vocab): of each sequence's last token */
-  float* all_logits; /* (tokens, vocab): of every token */
-  float* hidden;     /* (layers + 1, tokens, hidden): after the embedding and after each layer, the
-                        last one normalised */
-} culet_outputs;
-
-/* Runs the model over the new tokens; complete on return. `outputs` may be null.
- * Errors: INVALID_ARGUMENT for no tokens, a sequence twice, a token outside the vocabulary, more
- * than max_step_tokens; NOT_FOUND for a sequence; RESOURCE_EXHAUSTED beyond max_context or when the
- * cache is full; UNSUPPORTED for what the device has no kernel for; DATA_LOSS for a logit that is
- * NaN, with the node that made it; FAILED_PRECONDITION when `stop` or the gate ended it, or the gate
- * called it. After an error the sequences are as before. */
-CULET_API culet_status culet_session_step(culet_session* session, const culet_batch* batch,
-                                          const culet_outputs* outputs);
-
-/* The same for long prompts: in pieces of max_step_tokens, with what one step would give. */
-CULET_API culet_status culet_session_prefill(culet_session* session, const culet_batch* batch,
-                                             const culet_outputs* outputs);
-
-/* Called with each token as soon as it is there, in the thread that called; `part` counts the batch's
- * sequences. Not 0: that sequence gets no more. It may call nothing of its session. */
-typedef int32_t (*culet_on_token)(void* context, int32_t part, int32_t token);
-
-typedef struct culet_decode_options {
-  size_t struct_size;
-  int32_t steps;             /* tokens that each sequence gets at most */
-  int32_t end_token_count;   /* of end_tokens */
-  const int32_t* end_tokens; /* a sequence that makes one of them gets no more */
-  culet_on_token on_token;   /* null: none */
-  void* context;             /* for on_token */
-} culet_decode_options;
-
-enum { /* why a sequence got no more tokens */
-  CULET_DECODE_STEPS = 0,     /* it has as many as were asked for */
-  CULET_DECODE_END_TOKEN = 1, /* its last one is an end token */
-  CULET_DECODE_STOPPED = 2,   /* on_token said so */
-  CULET_DECODE_NO_ROOM = 3    /* max_context is reached, or the cache is full */
-};
-
-/* Steps one after the other, from one token of each sequence on: what culet_session_step with
- * each `next` as the next token would make, without a wait of the device for the host between two
- * steps. `tokens` (count, steps) gets each sequence's tokens from the beginning of its row, `made`
- * (count) how many, `ends` (count) a CULET_DECODE_* each; each may be null. A sequence becomes longer
- * by the tokens that it got.
- * Errors: as culet_session_step, but for a full cache, which ends sequences; INVALID_ARGUMENT for
- * lengths other than 1, and for no steps. After an error a sequence has read as many tokens as
- * on_token was called with. */
-CULET_API culet_status culet_session_decode(culet_session* session, const culet_batch* batch,
-                                            const culet_decode_options* options, int32_t* tokens,
-                                            int32_t* made, int32_t* ends);
-
-/* How to draw a token. What is 0 is off. In the order of Hugging Face's generate: logits are divided
- * by the temperature, then top_k, top_p and min_p leave out tokens. */
-typedef struct culet_sampling {
-  size_t struct_size;
-  float temperature; /* 0: the largest logit, of equals the first */
-  float top_p;       /* keeps the likeliest tokens until they have this probability together */
-  float min_p;       /* keeps tokens of at least this share of the likeliest one's probability */
-  int32_t top_k;     /* keeps so many of the likeliest tokens */
-  uint64_t seed;     /* of culet_session_sampling */
-} culet_sampling;
-
-/* How culet_outputs.next of a sequence is drawn in the next steps, where the logits lie: greedily
- * until this is called, and with `sampling` null. The token behind n others is draw number n of its
- * seed: the same seed and logits give the same tokens, in any batch and after culet_session_truncate.
- * Errors: NOT_FOUND; INVALID_ARGUMENT for an option outside its range. */
-CULET_API culet_status culet_session_sampling(culet_session* session, int32_t sequence,
-                                              const culet_sampling* sampling);
-
-/* Draws a token from `count` logits on the host, e.g. one row of culet_outputs.logits. `state` is the
- * random numbers' state: any seed at first, changed by each draw; the same seed and logits give the
- * same tokens. `sampling` null, or a temperature of 0, needs no state; its seed must be 0.
- * Errors: INVALID_ARGUMENT for options outside their range and for a logit that is NaN or infinite
- * (minus infinity leaves a token out, but not all of them). */
-CULET_API culet_status culet_sample(const float* logits, int32_t count,
-                                    const culet_sampling* sampling, uint64_t* state,
-                                    int32_t* token);
 
 #ifdef __cplusplus
 }
