@@ -163,6 +163,16 @@ class Outputs(_Versioned):
     ]
 
 
+ON_TOKEN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int32, c_int32)
+
+
+class DecodeOptions(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("steps", c_int32), ("end_token_count", c_int32),
+        ("end_tokens", POINTER(c_int32)), ("on_token", ON_TOKEN), ("context", c_void_p),
+    ]
+
+
 class Sampling(_Versioned):
     _fields_ = [("struct_size", c_size_t), ("temperature", c_float), ("top_p", c_float),
                 ("min_p", c_float), ("top_k", c_int32), ("seed", c_uint64)]
@@ -234,6 +244,10 @@ SIGNATURES = {
         c_int32, [c_void_p, c_int32, POINTER(c_int32), POINTER(c_int32)]),
     "culet_session_step": (c_int32, [c_void_p, POINTER(Batch), POINTER(Outputs)]),
     "culet_session_prefill": (c_int32, [c_void_p, POINTER(Batch), POINTER(Outputs)]),
+    "culet_session_decode": (
+        c_int32,
+        [c_void_p, POINTER(Batch), POINTER(DecodeOptions), POINTER(c_int32), POINTER(c_int32),
+         POINTER(c_int32)]),
     "culet_sample": (
         c_int32,
         [POINTER(c_float), c_int32, POINTER(Sampling), POINTER(c_uint64), POINTER(c_int32)]),

@@ -2,12 +2,13 @@
 
 import os
 import warnings
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from collections import deque
+from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from culet import _library
 from culet._library import Error, InvalidArgument
 from culet._operand import HOST
-from culet._session import BatchSession, Model, Session
+from culet._session import BatchSession, Model, OnToken, Session
 from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
 
 Prompt = Union[str, Sequence[Dict[str, Any]], Sequence[int]]
@@ -38,6 +39,9 @@ class LLM:
             max_context = _count("max_context", max_context, 1)
         self._model, self.device = _load(self._folder, device)
         self._session = Session(self._model, max_context)
+        # Tokens that a stream has made at a time: a GPU makes them without waiting for the host, and
+        # faster than a text is read.
+        self._ahead = 1 if self.device == "cpu" else 8
         self._tokenizer = load_tokenizer(self._folder, self._model.info.vocab)
         self._template = ChatTemplate(self._folder)
 
@@ -68,7 +72,7 @@ class LLM:
         options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p,
                    "top_k": top_k, "min_p": min_p, "stop": stop}
         if not _is_batch(prompt):
-            return "".join(self.stream(prompt, seed=seed, **options))
+            return self.stream(prompt, seed=seed, **options)._whole()
         seed = _seed(seed)
         return _together(self._model, [self.stream(each, seed=(seed + i) % 2**64, **options)
                                        for i, each in enumerate(prompt)])
@@ -146,6 +150,7 @@ class Stream(Iterator[str]):
         self._sampling = sampling
         self._text = llm._tokenizer.detokenizer(prompt)
         self._stops = StopStrings(stops)
+        self._ready: Deque[int] = deque()  # made, and not read yet
 
     def __next__(self) -> str:
         while self.finish_reason is None:
@@ -155,12 +160,28 @@ class Stream(Iterator[str]):
         raise StopIteration
 
     def _advance(self) -> str:
-        if self._is_full():
-            return self._finish("length")
-        return self._take(self._llm._session.draw(self._all, self._sampling))
+        if not self._ready and self._limit:
+            left = self._limit - len(self.tokens)
+            # The first token is there as soon as the prompt is read.
+            steps = min(left, self._llm._ahead) if self.tokens else 1
+            self._ready.extend(self._made(steps))
+        return self._take(self._ready.popleft()) if self._ready else self._finish("length")
 
-    def _is_full(self) -> bool:
-        return len(self.tokens) >= self._limit
+    def _made(self, steps: int, on_token: Optional[OnToken] = None) -> List[int]:
+        return self._llm._session.extend(self._all, self._sampling, steps,
+                                         self._llm._model.end_tokens, on_token)
+
+    def _whole(self) -> str:
+        """All of a text that nobody has read."""
+        pieces: List[str] = []
+
+        def take(_: int, token: int) -> bool:
+            pieces.append(self._take(token))
+            return self.finish_reason is None
+
+        if self._limit:
+            self._made(self._limit, take)
+        return "".join(pieces) + self._rest()
 
     def _take(self, token: int) -> str:
         """The text that is certain with the next token."""
@@ -171,7 +192,13 @@ class Stream(Iterator[str]):
         piece = self._stops.feed(self._text.step(token))
         if self._stops.found:
             self.finish_reason = "stop"
+        elif len(self.tokens) >= self._limit:
+            piece += self._finish("length")
         return piece
+
+    def _rest(self) -> str:
+        """What was held back, of a text that nothing ended."""
+        return "" if self.finish_reason else self._finish("length")
 
     def _finish(self, reason: str) -> str:
         piece = self._stops.feed(self._text.finish())
@@ -184,24 +211,21 @@ def _together(model: Model, streams: "List[Stream]") -> List[str]:
     texts = [""] * len(streams)
     room = max(len(stream._all) + stream._limit for stream in streams)
     session = BatchSession(model, [stream._sampling for stream in streams], room)
+
+    def take(i: int, token: int) -> bool:
+        texts[i] += streams[i]._take(token)
+        return streams[i].finish_reason is None
+
     try:
-        parts = [(i, stream._all) for i, stream in enumerate(streams)]
-        while True:
-            active = []
-            for i, some in parts:
-                if streams[i]._is_full():
-                    texts[i] += streams[i]._finish("length")
-                else:
-                    active.append((i, some))
-            if not active:
-                return texts
-            parts = []
-            for (i, _), token in zip(active, session.run(active)):
-                texts[i] += streams[i]._take(token)
-                if streams[i].finish_reason is None:
-                    parts.append((i, [token]))
+        prompts = [(i, stream._all) for i, stream in enumerate(streams) if stream._limit]
+        first = session.prefill(prompts) if prompts else []
+        parts = [(i, token) for (i, _), token in zip(prompts, first) if take(i, token)]
+        if parts:
+            steps = max(streams[i]._limit for i, _ in parts) - 1
+            session.decode(parts, steps, model.end_tokens, take)
     finally:
         session.close()
+    return [text + stream._rest() for text, stream in zip(texts, streams)]
 
 
 class StopStrings:

@@ -134,17 +134,52 @@ class Generate(unittest.TestCase):
 
     def test_what_the_cache_holds_is_not_computed_again(self):
         llm = culet.LLM(ADDER, device="cpu")
-        counts, run = [], llm._session._run
-        with mock.patch.object(llm._session, "_run",
-                               lambda tokens: (counts.append(len(tokens)), run(tokens))[1]):
+        read, read_prompt, decode = [], llm._session._prefill, llm._session._decode
+
+        def prefilled(sequences, tokens):
+            read.append(len(tokens[0]))
+            return read_prompt(sequences, tokens)
+
+        def decoded(*arguments):
+            made = decode(*arguments)
+            read.append(-len(made[0]))
+            return made
+
+        with mock.patch.multiple(llm._session, _prefill=prefilled, _decode=decoded):
             llm.generate(PROMPT)
-            self.assertEqual(counts, [len(PROMPT)] + [1] * len(ANSWER))
-            counts.clear()
+            self.assertEqual(read, [len(PROMPT), -len(ANSWER)])  # the end token's step with them
+            read.clear()
             llm.generate(PROMPT[:-2] + "9=", max_new_tokens=1)
-            self.assertEqual(counts, [2])
-            counts.clear()
+            self.assertEqual(read, [2])
+            read.clear()
             llm.generate(PROMPT[:-2], max_new_tokens=1)  # the last one's logits are wanted
-            self.assertEqual(counts, [1])
+            self.assertEqual(read, [-1])
+            read.clear()
+            list(llm.stream(PROMPT))
+            self.assertEqual(read, [2] + [-1] * len(ANSWER))
+
+    def test_a_stream_that_is_ahead(self):
+        for ahead in (2, 3, 8, 100):
+            llm = culet.LLM(ADDER, device="cpu")
+            llm._ahead = ahead
+            self.assertEqual(list(llm.stream(PROMPT)), list(ANSWER))
+            self.assertEqual("".join(llm.stream(PROMPT, stop="36")), "52")
+            self.assertEqual("".join(llm.stream(PROMPT, max_new_tokens=4)), ANSWER[:4])
+            one, two = llm.stream(PROMPT), llm.stream("111+222=")
+            found = ["", ""]
+            for _ in range(len(ANSWER)):
+                found[0] += next(one, "")
+                found[1] += next(two, "")
+            self.assertEqual(found, [ANSWER, "333"])
+            drawn = {"temperature": 20.0, "max_new_tokens": 12, "seed": 3}
+            self.assertEqual("".join(llm.stream(PROMPT, **drawn)), self.llm.generate(PROMPT, **drawn))
+
+    def test_no_room(self):
+        """A session that is shorter than it says ends what it makes, and says so."""
+        llm = culet.LLM(ADDER, device="cpu", max_context=16)
+        llm._session.max_context = 64
+        for text in (llm.generate(PROMPT), "".join(llm.stream(PROMPT))):
+            self.assertEqual(text, ANSWER[:16 - len(PROMPT) + 1])
 
     def test_sampling(self):
         def draw(**options):
@@ -158,13 +193,15 @@ class Generate(unittest.TestCase):
     def test_a_list_of_prompts_is_one_batch(self):
         prompts = [PROMPT, "111+222=", list(b"5+5="), "1+1="]
         alone = [self.llm.generate(prompt) for prompt in prompts]
-        runs, run = [], _session.BatchSession.run
-        with mock.patch.object(_session.BatchSession, "run",
-                               lambda self, parts: (runs.append(len(parts)), run(self, parts))[1]):
+        runs, run = [], _session._Handle._call
+
+        def counted(session, function, *arguments, **options):
+            runs.append((function.__name__, arguments[0]._obj.count))
+            return run(session, function, *arguments, **options)
+
+        with mock.patch.object(_session._Handle, "_call", counted):
             self.assertEqual(self.llm.generate(prompts), alone)
-        self.assertEqual(runs[0], 4)
-        self.assertEqual(len(runs), max(map(len, alone)) + 1)  # the end token's step
-        self.assertEqual(runs, sorted(runs, reverse=True))
+        self.assertEqual(runs, [("culet_session_prefill", 4), ("culet_session_decode", 4)])
         self.assertEqual(self.llm.generate([PROMPT]), [ANSWER])
         self.assertEqual(self.llm.generate([PROMPT, "1+1="], max_new_tokens=2, stop="2"), ["5", ""])
         self.assertEqual(self.llm.generate([PROMPT, "1+1="], max_new_tokens=0), ["", ""])
@@ -179,18 +216,18 @@ class Generate(unittest.TestCase):
     def test_a_stream_outlives_an_interrupt(self):
         stream = self.llm.stream(PROMPT, temperature=0.0)
         found = next(stream)
-        with mock.patch.object(self.llm._session, "_run", side_effect=KeyboardInterrupt):
+        with mock.patch.object(self.llm._session, "_decode", side_effect=KeyboardInterrupt):
             with self.assertRaises(KeyboardInterrupt):
                 next(stream)
         found += next(stream)
-        session, run = self.llm._session, self.llm._session._run
+        session, decode = self.llm._session, self.llm._session._decode
 
-        def too_late(tokens):
-            run(tokens)
+        def too_late(*arguments):
+            decode(*arguments)
             raise KeyboardInterrupt
 
         for _ in range(2):
-            with mock.patch.object(session, "_run", too_late):
+            with mock.patch.object(session, "_decode", too_late):
                 with self.assertRaises(KeyboardInterrupt):
                     next(stream)
         self.assertEqual(found + "".join(stream), ANSWER)
@@ -209,10 +246,62 @@ class Generate(unittest.TestCase):
         self.addCleanup(signal.signal, signal.SIGINT,
                         signal.signal(signal.SIGINT, signal.default_int_handler))
         for _ in range(20):
-            with mock.patch.object(_session.LIBRARY, "culet_session_prefill", until_stopped):
-                with self.assertRaises(KeyboardInterrupt):
-                    llm.generate(PROMPT)
-            self.assertEqual(llm.generate(PROMPT), ANSWER)
+            for name in ("culet_session_prefill", "culet_session_decode"):
+                with mock.patch.object(_session.LIBRARY, name, until_stopped):
+                    with self.assertRaises(KeyboardInterrupt):
+                        llm.generate(PROMPT)
+                self.assertEqual(llm.generate(PROMPT), ANSWER)
+                next(llm.stream("1+1="))  # what the cache holds is read again
+
+    def test_an_interrupt_ends_decoding(self):
+        """The signal comes while the library makes tokens."""
+        llm = culet.LLM(ADDER, device="cpu")
+        detokenizer, sent = llm._tokenizer.detokenizer, []
+
+        class Signals:
+            """Asks for the end at the third token."""
+
+            def __init__(self, context):
+                self.made, self.count = detokenizer(context), 0
+
+            def step(self, token):
+                self.count += 1
+                if self.count == 3:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    while not llm._session._stop.value:
+                        time.sleep(0)
+                    sent.append(token)
+                return self.made.step(token)
+
+        self.addCleanup(signal.signal, signal.SIGINT,
+                        signal.signal(signal.SIGINT, signal.default_int_handler))
+        with mock.patch.object(llm._tokenizer, "detokenizer", Signals):
+            with self.assertRaises(KeyboardInterrupt):
+                llm.generate(PROMPT)
+        self.assertEqual(len(sent), 1)
+        self.assertEqual(llm.generate(PROMPT), ANSWER)
+
+    def test_what_a_detokenizer_raises(self):
+        llm = culet.LLM(ADDER, device="cpu")
+
+        class Broken:
+            def __init__(self, context):
+                self.count = 0
+
+            def step(self, token):
+                self.count += 1
+                if self.count == 3:
+                    raise ZeroDivisionError
+                return "x"
+
+            def finish(self):
+                return ""
+
+        with mock.patch.object(llm._tokenizer, "detokenizer", Broken):
+            for prompt in (PROMPT, [PROMPT, "1+1="]):
+                with self.assertRaises(ZeroDivisionError):
+                    llm.generate(prompt)
+        self.assertEqual(llm.generate(PROMPT), ANSWER)
 
     def test_goldens(self):
         root = Path(os.environ.get("CULET_FIXTURES", SOURCE.parent / "shared/fixtures"))
