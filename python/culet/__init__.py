@@ -16,15 +16,16 @@ from typing import NamedTuple as _NamedTuple
 
 from culet import _library
 from culet._cache import load_cache, save_cache
-from culet._gemm import explain, fp8_gemm_nt, gemm, pack
+from culet._gemm import explain, fp8_gemm_nt, gemm, pack, plan
 from culet._library import Error, InvalidArgument
 from culet._operand import Packed
+from culet._plan import Plan
 from culet._quantize import quantize_fp8
 from culet._tune_model import tune_model
 from culet._tuning import Tuned, autotune
 
-__all__ = ["Device", "Error", "InvalidArgument", "LLM", "Packed", "Tuned", "__version__", "autotune",
-           "devices", "explain", "fp8_gemm_nt", "gemm", "load_cache", "pack", "quantize_fp8",
+__all__ = ["Device", "Error", "InvalidArgument", "LLM", "Packed", "Plan", "Tuned", "__version__", "autotune",
+           "devices", "explain", "fp8_gemm_nt", "gemm", "load_cache", "pack", "plan", "quantize_fp8",
            "save_cache", "tune_model"]
 
 __version__ = _library.LIBRARY.culet_version().decode()

@@ -3,17 +3,22 @@
 import sys
 
 from culet._library import LIBRARY, check
-from culet._operand import Operand, operand
-from culet._plans import PLANS
+from culet._dlpack import NO_SYNC
+from culet._operand import HOST, Operand, operand, stream_of
+from culet._plans import PLANS, keep
 from culet._problem import plan
 from culet._tuning import autotune
 
 _launch = LIBRARY.culet_launch
 
 
-def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=None, w=None):
+def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=None, w=None, zeros=None):
     """d = alpha (u . a) (v . b)^T + beta c + bias; u, v, c and bias may be None. c None with a beta
-    is d itself. `epilogue` None, or "gated_silu"; with scales w of d that quantises, too."""
+    is d itself. `epilogue` None, or "gated_silu"; with scales w of d that quantises, too. zeros: None, or
+    the zero points of a and b, each of which may be None."""
+    if zeros is not None:
+        return _other_call(form, (a, u, b, v, d, c, bias, w, *zeros), alpha, beta, accumulate, pdl,
+                           epilogue)
     try:
         pa, pd, pu, pc = a.data_ptr(), d.data_ptr(), None, None
         place, low, given = d.get_device(), pa | pd, 0
@@ -44,12 +49,16 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
     except AttributeError:
         key = None
     if key is None:
-        return _host_call(form, (a, u, b, v, d, c, bias, w), alpha, beta, accumulate, pdl, epilogue)
+        return _other_call(form, (a, u, b, v, d, c, bias, w, None, None), alpha, beta, accumulate, pdl,
+                           epilogue)
     found = PLANS.get(key)
     if found is None or (autotune.running and autotune.wants(found)):
-        found = plan(form, key, (a, u, b, v, d, c, bias, w), beta, accumulate, pdl, epilogue)
+        stream = None if place < 0 else current_stream(place)
+        found = plan(form, (a, u, b, v, d, c, bias, w, None, None), beta, accumulate, pdl, epilogue,
+                     stream)
         if found is None:
             return
+        keep(key, found)
     else:
         found.used = True
     stream = None if place < 0 else current_stream(place)
@@ -59,11 +68,13 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
         check(status)
 
 
-# Of those in the order of `call`, the ones that a plan binds: b, v, the bias and w.
-_BOUND = (False, False, True, True, False, False, True, True)
+# Of a form's operands, the ones that a plan binds: b, v, the bias, w and zero points.
+_BOUND = (False, False, True, True, False, False, True, True, True, True)
 
 
-def _host_call(form, values, alpha, beta, accumulate, pdl, epilogue):
+def _other_call(form, values, alpha, beta, accumulate, pdl, epilogue):
+    """Of arrays that are not torch's, at least not all of them."""
+    stream, given = None, values
     if not beta:  # c is not read
         values = values[:5] + (None,) + values[6:]
     try:
@@ -83,26 +94,35 @@ def _host_call(form, values, alpha, beta, accumulate, pdl, epilogue):
     except (AttributeError, LookupError, TypeError):  # less than numpy shows, or nothing at all
         key = None
     if key is None:
+        # The output's stream before others'; only then is it known what the inputs must wait for.
+        place = _place(form, values)
+        stream = stream_of(place, (values[4], *given))
         values = tuple(value if value is None or isinstance(value, Operand) else
-                       operand(name, value, ranks) for name, value, ranks in
-                       zip(form.names, values, form.ranks))
+                       operand(name, value, ranks, NO_SYNC if place == HOST else stream)
+                       for name, value, ranks in zip(form.names, values, form.ranks))
         key = (form, pdl, accumulate, bool(beta), epilogue, *(
             value if bound or value is None else value._replace(pointer=value.pointer & 15)
             for value, bound in zip(values, _BOUND)))
         pointers = [value and value.pointer for value in values]
         found = PLANS.get(key)
     if found is None or (autotune.running and autotune.wants(found)):
-        found = plan(form, key, values, beta, accumulate, pdl, epilogue)
+        found = plan(form, values, beta, accumulate, pdl, epilogue, stream)
         if found is None:
             return
+        keep(key, found)
     else:
         found.used = True
-    workspace = found.workspace and found.engine.workspaces.get(found.workspace, None)
+    workspace = found.workspace and found.engine.workspaces.get(found.workspace, stream)
     c = (pointers[5] or pointers[4]) if beta else None
     status = _launch(found.handle, pointers[0], pointers[1], c, pointers[4], alpha, beta,
-                     workspace, None)
+                     workspace, stream)
     if status:
         check(status)
+
+
+def _place(form, values):
+    """Where the output is: what a product works on is on one device, or refused."""
+    return operand(form.names[4], values[4], form.ranks[4]).place
 
 
 def current_stream(place):

@@ -8,7 +8,7 @@ import warnings
 import weakref
 from ctypes import byref, c_int32, c_uint64, pointer
 
-from culet import _library
+from culet import _driver, _library
 from culet._interrupt import call
 from culet._library import LIBRARY, Error, check, create
 from culet._operand import HOST
@@ -51,6 +51,12 @@ class Engine:
             warnings.warn(f"culet's cache of measured choices is not fully used: {note}",
                           RuntimeWarning, stacklevel=4)
         self.workspaces = HostWorkspaces(self) if place == HOST else DeviceWorkspaces(self)
+
+    def captures(self, stream):
+        """The number of the capture that a stream records into; 0 for none, and on the CPU."""
+        capture = c_uint64()
+        check(LIBRARY.culet_capture_id(self.handle, stream, byref(capture)))
+        return capture.value
 
     def tune(self, problem, budget, stream, candidates=0):
         """Measures; the choice. Raises Error, RESOURCE_EXHAUSTED when the budget was too small.
@@ -140,7 +146,7 @@ class HostWorkspaces:
         return found.handle
 
     @staticmethod
-    def allocate(count):
+    def allocate(count, stream=None):
         """So many aligned bytes: what keeps them, and their address."""
         memory = ctypes.create_string_buffer(count + _ALIGNMENT)
         return memory, -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
@@ -163,18 +169,17 @@ class DeviceWorkspaces:
             self._need = _larger(self._need, need)
 
     def get(self, need, stream):
-        capture = c_uint64()
-        check(LIBRARY.culet_capture_id(self._owner.handle, stream, byref(capture)))
+        capture = self._owner.captures(stream)
         with self._lock:
-            if capture.value:
-                found = self._captured(capture.value, stream)
+            if capture:
+                found = self._captured(capture, stream)
             else:
                 found = self._of_stream.get(stream)
                 if found is None or not found.holds(need):
                     found = self._of_stream[stream] = self._make(stream)
                 if self._spare is None or not self._spare.holds(self._need):
                     self._spare = self._make(stream)
-                    self._torch().cuda.current_stream(self._owner.place).synchronize()
+                    _driver.synchronize(self._owner.place, stream)
             return found.handle
 
     def _captured(self, capture, stream):
@@ -189,13 +194,15 @@ class DeviceWorkspaces:
         return self._of_capture[key]
 
     def _make(self, stream):
-        return _Workspace(self._owner, self._need, self.allocate, stream)
+        return _Workspace(self._owner, self._need, lambda count: self.allocate(count, stream), stream)
 
-    def allocate(self, count):
-        torch = self._torch()
-        memory = torch.empty(count, dtype=torch.uint8, device=f"cuda:{self._owner.place}")
+    def allocate(self, count, stream):
+        """Memory for work on a stream: torch's where it is used, so that it can make room."""
+        place, torch = self._owner.place, sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return _driver.allocate(place, count)
+        memory = torch.empty(count, dtype=torch.uint8, device=f"cuda:{place}")
+        current = torch.cuda.current_stream(place)
+        if (stream or 0) != current.cuda_stream:  # what used it last may still be under way
+            current.synchronize()
         return memory, memory.data_ptr()
-
-    @staticmethod
-    def _torch():
-        return sys.modules["torch"]

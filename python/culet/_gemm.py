@@ -1,18 +1,22 @@
-"""gemm and fp8_gemm_nt: they plan once for each shape and weight, then only launch."""
+"""gemm and fp8_gemm_nt, which plan once for each shape and weight, then only launch; plan, explain, pack."""
 
 import ctypes
-import sys
 from ctypes import byref, c_size_t, c_uint64
 
-from culet._call import call, current_stream
+from culet._call import call
+from culet._dlpack import NO_SYNC
 from culet._engine import engine
 from culet._library import LIBRARY, PACK_PANELS64, InvalidArgument, Matrix, check
-from culet._operand import HOST, Packed, element_type, flag, matrix, operand, transposed
+from culet._make import maker
+from culet._operand import (HOST, Packed, element_type, flag, matrix, operand, stream_of,
+                            transposed)
+from culet._plan import Plan, number
 from culet._problem import ANY, FP8_BLOCK, operands, problem
 
 
 def gemm(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha=1, beta=0,
-         accumulate="precise", epilogue=None, out_scale=None, out_dtype=None, pdl=False):
+         accumulate="precise", epilogue=None, out_scale=None, out_dtype=None, pdl=False, a_zero=None,
+         b_zero=None):
     """out = alpha (a_scale . a) (b_scale . b)^T + beta c + bias; returns out.
 
     Shapes: a (M, K), b (N, K), out and c (M, N), bias (N,).
@@ -27,6 +31,8 @@ def gemm(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha
     (E4M3) and uint16 (BF16). Not every mixture has a kernel; explain() says why not.
     Layout: rows or columns contiguous, any leading dimension.
     out: made when None, of out_dtype; that is BF16 for E4M3 operands, else the type of a, by default.
+    a_zero, b_zero: zero points, which are taken from a and b before they are scaled; of the shape and
+    layout of their scales, FP32, F16 or BF16.
     c: needs a beta; without c a beta adds to what out holds.
     accumulate: "precise" promotes to FP32 within K where the tensor core keeps fewer bits; "fast"
     does not (docs/numerics.md has both bounds).
@@ -39,14 +45,54 @@ def gemm(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha
     strides and a weight plans; later calls only launch, and CUDA graphs can capture them.
     Raises: InvalidArgument (a ValueError) and Error, with the argument, its value and the way out.
     """
+    (out, *rest) = _arguments(a, b, out, a_scale, b_scale, c, bias, alpha, beta, accumulate, epilogue,
+                              out_scale, out_dtype, pdl, a_zero, b_zero)
+    call(ANY, *rest)
+    return out
+
+
+def plan(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha=1, beta=0,
+         accumulate="precise", epilogue=None, out_scale=None, out_dtype=None, pdl=False, a_zero=None,
+         b_zero=None):
+    """gemm(a, b, out, ...), prepared and not launched yet: a Plan, whose call launches it, at less cost
+    than gemm's, which looks its plan up each time.
+
+        step = culet.plan(x, weight, y)
+        step()                # y = x weight^T
+        step(other_x, other_y)
+
+    The arguments are gemm's; a and b as pairs (values, scales), with out alone, are those of fp8_gemm_nt.
+    What is bound: b, its scales, the bias, zero points and out_scale; a, a_scale, c and out may be others
+    of the same shape, strides and type at each call. Inside `with autotune` the problem is measured first.
+    Raises: InvalidArgument and Error, as gemm; FAILED_PRECONDITION inside a graph capture.
+    """
+    if isinstance(a, (tuple, list)) or isinstance(b, (tuple, list)):
+        if out is None:
+            raise InvalidArgument("out is None; give one where a and b are pairs")
+        (av, au), (bv, bu) = _pairs("plan", a, b)
+        plain = gemm.__kwdefaults__
+        given = {"a_scale": a_scale, "b_scale": b_scale, "c": c, "bias": bias, "alpha": alpha,
+                 "beta": beta, "accumulate": accumulate, "epilogue": epilogue, "out_scale": out_scale,
+                 "out_dtype": out_dtype, "a_zero": a_zero, "b_zero": b_zero}
+        if wrong := [name for name, value in given.items() if value is not plain[name]]:
+            raise InvalidArgument(f"plan of pairs takes no {', '.join(wrong)}")
+        return Plan(FP8_BLOCK, av, au, bv, bu, out, None, None, 1.0, 0.0, "precise", flag("pdl", pdl))
+    (_, *rest) = _arguments(a, b, out, a_scale, b_scale, c, bias, alpha, beta, accumulate, epilogue,
+                            out_scale, out_dtype, pdl, a_zero, b_zero)
+    return Plan(ANY, *rest)
+
+
+def _arguments(a, b, out, a_scale, b_scale, c, bias, alpha, beta, accumulate, epilogue, out_scale,
+               out_dtype, pdl, a_zero, b_zero):
+    """out, made where it is None, and what call takes behind the form."""
     if pdl is not False and pdl is not True:
         pdl = flag("pdl", pdl)
     if accumulate != "precise" and accumulate != "fast":
         raise InvalidArgument(f"accumulate is {accumulate!r}; give 'precise' or 'fast'")
     if type(alpha) is not float:
-        alpha = _number("alpha", alpha)
+        alpha = number("alpha", alpha)
     if type(beta) is not float:
-        beta = _number("beta", beta)
+        beta = number("beta", beta)
     if c is not None and not beta:
         raise InvalidArgument("c is given, but beta is 0, which does not read it; give a beta, or "
                               "leave c out")
@@ -58,8 +104,9 @@ def gemm(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha
         _check_epilogue(epilogue, out_scale)
     if out is None or out_dtype is not None:
         out = _output(a, b, out, beta and c is None, out_dtype, epilogue, out_scale)
-    call(ANY, a, a_scale, b, b_scale, out, c, bias, alpha, beta, accumulate, pdl, epilogue, out_scale)
-    return out
+    zeros = None if a_zero is None and b_zero is None else (a_zero, b_zero)
+    return (out, a, a_scale, b, b_scale, out, c, bias, alpha, beta, accumulate, pdl, epilogue, out_scale,
+            zeros)
 
 
 def pack(weight, format="k_major_n64"):
@@ -75,15 +122,16 @@ def pack(weight, format="k_major_n64"):
     number = _PACK_FORMATS.get(format) if isinstance(format, str) else None
     if number is None:
         raise InvalidArgument(f"format is {format!r}; give {' or '.join(map(repr, _PACK_FORMATS))}")
-    found = operand("weight", weight)
+    place = operand("weight", weight).place
+    stream = stream_of(place, (weight,))
+    found = operand("weight", weight, (2,), NO_SYNC if place == HOST else stream)
     code = element_type("weight", found, *ANY.elements)
     if 0 in found.shape:
         raise InvalidArgument(f"weight has the shape {found.shape}; there is nothing to pack")
     layout = transposed(matrix("weight", found, code))
     owner, size, packed = engine(found.place), c_uint64(), Matrix()
     check(LIBRARY.culet_packed_bytes(owner.handle, byref(layout), number, byref(size)))
-    memory, pointer = owner.workspaces.allocate(size.value)
-    stream = None if found.place == HOST else current_stream(found.place)
+    memory, pointer = owner.workspaces.allocate(size.value, stream)
     check(LIBRARY.culet_pack(owner.handle, found.pointer, byref(layout), number, pointer, size, stream,
                              byref(packed)))
     return Packed(memory, pointer, found.dtype, found.shape, found.place, number, format)
@@ -110,10 +158,7 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
     Layout: rows of a, b and d contiguous, any leading dimension; scales in either order.
     The rest is as in gemm.
     """
-    try:
-        (av, au), (bv, bu) = a, b
-    except (TypeError, ValueError):
-        raise _no_pairs("fp8_gemm_nt") from None
+    (av, au), (bv, bu) = _pairs("fp8_gemm_nt", a, b)
     if pdl is not False and pdl is not True:
         pdl = flag("pdl", pdl)
     call(FP8_BLOCK, av, au, bv, bu, d, None, None, 1.0, 0.0, "precise", pdl)
@@ -122,30 +167,21 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
 def explain(a, b, out, *, pdl=False, **options):
     """Which kernel gemm(a, b, out, ...), or fp8_gemm_nt(a, b, out) where a and b are pairs, takes,
     its predicted and measured time, its share of the roofline, and for every other kernel why not.
-    Launches nothing. options: a_scale, b_scale, c, bias, beta, accumulate, epilogue and out_scale, as
-    in gemm."""
-    pdl = flag("pdl", pdl)
+    Launches nothing. options: gemm's, but for out_dtype."""
     if isinstance(a, (tuple, list)) or isinstance(b, (tuple, list)):
-        try:
-            (av, au), (bv, bu) = a, b
-        except (TypeError, ValueError):
-            raise _no_pairs("explain") from None
+        (av, au), (bv, bu) = _pairs("explain", a, b)
         if options:
             raise InvalidArgument(f"explain of pairs takes no {', '.join(options)}")
-        return _explained(FP8_BLOCK, (av, au, bv, bu, out, None, None, None), 0, "precise", pdl)
-    known = ("a_scale", "b_scale", "c", "bias", "beta", "accumulate", "epilogue", "out_scale")
+        return _explained(FP8_BLOCK, (av, au, bv, bu, out, *[None] * 5), 0, "precise", flag("pdl", pdl))
+    known = [name for name in gemm.__kwdefaults__ if name not in ("out_dtype", "pdl")]
     if unknown := [name for name in options if name not in known]:
         raise InvalidArgument(f"explain takes no {', '.join(unknown)}; its options are "
                               f"{', '.join(known)} and pdl")
-    scales = [None if isinstance(scale, (int, float)) else scale
-              for scale in (options.get("a_scale"), options.get("b_scale"))]
-    accumulate, beta = options.get("accumulate", "precise"), _number("beta", options.get("beta", 0))
-    if accumulate not in ("precise", "fast"):
-        raise InvalidArgument(f"accumulate is {accumulate!r}; give 'precise' or 'fast'")
-    epilogue, out_scale = options.get("epilogue"), options.get("out_scale")
-    _check_epilogue(epilogue, out_scale)
-    return _explained(ANY, (a, scales[0], b, scales[1], out, options.get("c") if beta else None,
-                            options.get("bias"), out_scale), beta, accumulate, pdl, epilogue)
+    options = {**gemm.__kwdefaults__, **options, "pdl": pdl}
+    _, a, u, b, v, d, c, bias, _, beta, accumulate, pdl, epilogue, w, zeros = _arguments(
+        a, b, out, **options)
+    return _explained(ANY, (a, u, b, v, d, c if beta else None, bias, w, *(zeros or (None, None))), beta,
+                      accumulate, pdl, epilogue)
 
 
 def _explained(form, values, beta, accumulate, pdl, epilogue=None):
@@ -160,16 +196,13 @@ def _explained(form, values, beta, accumulate, pdl, epilogue=None):
     return text.value.decode()
 
 
-def _no_pairs(function):
-    return InvalidArgument(
-        f"a and b must be pairs (values, scales); give {function}((a, a_scales), (b, b_scales), d)")
-
-
-def _number(name, value):
+def _pairs(function, a, b):
     try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidArgument(f"{name} is {value!r}; give a number") from None
+        (av, au), (bv, bu) = a, b
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"a and b must be pairs (values, scales); give {function}((a, a_scales), "
+                              "(b, b_scales), d)") from None
+    return (av, au), (bv, bu)
 
 
 def _dtype_name(dtype):
@@ -196,16 +229,8 @@ def _output(a, b, out, adds, out_dtype, epilogue, out_scale):
         name = "float8_e4m3fn"
     if name is None:
         name = {"float8_e4m3fn": "bfloat16", "uint8": "uint16"}.get(first.dtype, first.dtype)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(a, torch.Tensor):
-        kind = getattr(torch, name, None)
-        if isinstance(kind, torch.dtype):
-            return torch.empty(shape, dtype=kind, device=a.device)
-    elif (numpy := sys.modules.get("numpy")) is not None and isinstance(a, numpy.ndarray):
-        try:  # by its name, which ml_dtypes registers
-            return numpy.empty(shape, dtype=name)
-        except TypeError:
-            pass
-    else:
-        raise InvalidArgument(f"out is None, and a is a {type(a).__name__}; give an out")
-    raise InvalidArgument(f"out_dtype is {out_dtype!r}; give bfloat16, float16 or float32")
+    if out_dtype is None:
+        element_type("a", first, *ANY.elements)
+    if name not in ("bfloat16", "float16", "float32", "float8_e4m3fn", "uint8", "uint16"):
+        raise InvalidArgument(f"out_dtype is {out_dtype!r}; give bfloat16, float16 or float32")
+    return maker("a", a)(shape, name)

@@ -1,10 +1,12 @@
-"""Operands: torch tensors, and host arrays through __array_interface__ or the buffer protocol."""
+"""Operands: torch tensors; arrays through __cuda_array_interface__, __array_interface__, __dlpack__ or the
+buffer protocol."""
 
 import ctypes
 import sys
 from typing import NamedTuple
 
 from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, ROW_MAJOR
+from culet import _dlpack, _driver
 from culet._library import InvalidArgument, Matrix
 
 HOST = -1  # where an operand is: this, or the CUDA device's number
@@ -43,15 +45,23 @@ def flag(name, value):
     raise InvalidArgument(f"{name} is {value!r}; give True or False") from None
 
 
-def operand(name, value, ranks=(2,)):
-    """`value` as an Operand. Raises InvalidArgument for what is no array of so many axes."""
+def operand(name, value, ranks=(2,), stream=_dlpack.NO_SYNC):
+    """`value` as an Operand. Raises InvalidArgument for what is no array of so many axes. What an array
+    waits for comes first on `stream`."""
     torch = sys.modules.get("torch")
     if isinstance(value, Packed):
         return value.operand(name)
     if torch is not None and isinstance(value, torch.Tensor):
         found = _of_tensor(name, value)
+    elif hasattr(value, "__cuda_array_interface__"):
+        found = _of_interface(name, value, "__cuda_array_interface__")
+        after = value.__cuda_array_interface__.get("stream")
+        if stream != _dlpack.NO_SYNC and after is not None and (after or 1) != (stream or 1):
+            _driver.wait(found.place, stream, after)
     elif hasattr(value, "__array_interface__"):
-        found = _of_interface(name, value)
+        found = _of_interface(name, value, "__array_interface__")
+    elif hasattr(value, "__dlpack__"):
+        found = _of_dlpack(name, value, stream)
     else:
         found = _of_buffer(name, value)
     if len(found.shape) not in ranks:
@@ -83,22 +93,50 @@ def _strides(name, strides, shape, size):
     return tuple(stride // size for stride in strides)
 
 
-def _of_interface(name, array):
+def _of_interface(name, array, protocol):
     try:
-        interface = array.__array_interface__
+        interface = getattr(array, protocol)
         kind, shape = interface["typestr"], tuple(interface["shape"])
         pointer, readonly = interface["data"]
         strides = interface.get("strides")
         order, number = kind[0], _NUMBERS.get(kind[1:])
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidArgument(
-            f"{name} is a {type(array).__name__} whose __array_interface__ gives no address, shape "
+            f"{name} is a {type(array).__name__} whose {protocol} gives no address, shape "
             f"and type ({error!r}); give a torch tensor or a numpy array") from None
     dtype = number or str(getattr(array, "dtype", kind))
     size = _SIZES.get(dtype, 1)  # of a type that element_type will refuse, anything will do
     if order == ">" and size > 1:
         raise InvalidArgument(f"{name} has the type {kind}, in the other byte order; convert it")
-    return Operand(pointer, dtype, shape, _strides(name, strides, shape, size), HOST, not readonly)
+    place = HOST
+    if protocol == "__cuda_array_interface__":
+        empty = not pointer and hasattr(array, "__dlpack_device__")
+        place = array.__dlpack_device__()[1] if empty else _driver.place_of(name, pointer)
+    return Operand(pointer, dtype, shape, _strides(name, strides, shape, size), place, not readonly)
+
+
+def _of_dlpack(name, array, stream):
+    pointer, dtype, shape, strides, kind, number, writable = _dlpack.read(name, array, stream)
+    if kind not in (_dlpack.CPU, _dlpack.CUDA, _dlpack.CUDA_HOST):
+        raise InvalidArgument(f"{name} is on DLPack's device {kind}; culet runs on cpu and cuda")
+    if strides is None:
+        strides = _strides(name, None, shape, 1)
+    return Operand(pointer, dtype, shape, strides, number if kind == _dlpack.CUDA else HOST, writable)
+
+
+def stream_of(place, values):
+    """The stream of a CUDA device to work on, as a number: torch's current one where torch is there and
+    an operand is its tensor, else the one that an array names, else None, the default stream."""
+    torch = sys.modules.get("torch")
+    if place == HOST:
+        return None
+    if torch is not None and (any(isinstance(value, torch.Tensor) for value in values)):
+        return torch.cuda.current_stream(place).cuda_stream
+    for value in values:
+        interface = getattr(value, "__cuda_array_interface__", None)
+        if isinstance(interface, dict) and interface.get("stream") is not None:
+            return interface["stream"]
+    return None
 
 
 def _of_buffer(name, value):

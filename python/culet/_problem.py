@@ -9,7 +9,6 @@ from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, Q
 from culet._library import QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, Error, InvalidArgument, Matrix
 from culet._operand import (HOST, Operand, batched, element_type, matrix, operand, transposed,
                             unbatched, weight)
-from culet._plans import keep
 from culet._tuning import autotune
 
 GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
@@ -18,9 +17,9 @@ _ACCUMULATE = {"precise": _library.ACCUMULATE_PROMOTED, "fast": _library.ACCUMUL
 
 
 class Form(NamedTuple):
-    """What one function takes: the names of a, its scales, b, its scales, d, c, the bias and d's
-    scales, in the order of all tuples of operands here, and the types of its elements and of its
-    output."""
+    """What one function takes: the names of a, its scales, b, its scales, d, c, the bias, d's scales and
+    the zero points of a and b, in the order of all tuples of operands here, and the types of its elements
+    and of its output."""
 
     names: tuple
     ranks: tuple
@@ -31,10 +30,12 @@ class Form(NamedTuple):
     sm_budget: int = 0  # multiprocessors, or threads, to use at most; 0: all
 
 
-FP8_BLOCK = Form(("a's values", "a's scales", "b's values", "b's scales", "d", "c", "bias", ""),
-                 (_MATRIX,) * 6 + (_VECTOR, _MATRIX), (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block=True)
-ANY = Form(("a", "a_scale", "b", "b_scale", "out", "c", "bias", "out_scale"),
-           (_MATRICES, _SCALES, _MATRICES, _SCALES, _MATRICES, _MATRICES, _VECTOR, _MATRICES),
+FP8_BLOCK = Form(("a's values", "a's scales", "b's values", "b's scales", "d", "c", "bias", "", "", ""),
+                 (_MATRIX,) * 6 + (_VECTOR,) + (_MATRIX,) * 3, (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block=True)
+ANY = Form(("a", "a_scale", "b", "b_scale", "out", "c", "bias", "out_scale", "a_zero",
+            "b_zero"),
+           (_MATRICES, _SCALES, _MATRICES, _SCALES, _MATRICES, _MATRICES, _VECTOR, _MATRICES, _SCALES,
+            _SCALES),
            (FLOAT8_E4M3, BFLOAT16, FLOAT16, FLOAT32), (BFLOAT16, FLOAT16, FLOAT32),
            rows=False, block=False)
 
@@ -68,7 +69,7 @@ def _count(form, a, b):
 
 
 def _check_shapes(form, found, epilogue):
-    a, u, b, v, d, c, bias, w = found
+    a, u, b, v, d, c, bias, w, *_ = found
     (m, k), n = a.shape[-2:], b.shape[-2]
     count, groups = _count(form, a, b), -(-k // GROUP)
     names = form.names
@@ -178,7 +179,7 @@ def _scale_matrix(name, given, kind, code, of, of_b):
 
 def problem(form, found, beta, accumulate, pdl, epilogue=None):
     """The culet_problem, or None when d is empty."""
-    a, u, b, v, d, c, bias, w = found
+    a, u, b, v, d, c, bias, w, *zeros = found
     names = form.names
     _check_shapes(form, found, epilogue)
     pair = ("block", "block") if form.block else _scales(a, u, b, v)
@@ -188,7 +189,7 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
     outputs = form.outputs if w is None else (FLOAT8_E4M3,)
     types = [None if x is None else element_type(name, x, *allowed) for name, x, allowed in
              zip(names, found, (form.elements, (FLOAT32,), form.elements, (FLOAT32,), outputs,
-                                form.outputs, form.outputs, (FLOAT32,)))]
+                                form.outputs, form.outputs, (FLOAT32,), _ZEROS, _ZEROS))]
     if 0 in d.shape:
         return None
     made = _library.Problem(
@@ -216,11 +217,32 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
         added = d if c is None else c
         made.c = made.d if c is None else matrix(names[5], c, types[5])
         made.C, made.beta = added.pointer, 1.0
+    for side, zero, scale in (("a", zeros[0], u), ("b", zeros[1], v)):
+        if zero is not None:
+            _check_zeros(side, zero, scale)
+            setattr(made, f"zero_{side}", zero.pointer)
+            setattr(made, f"zero_{side}_type", types[8 if side == "a" else 9])
     if bias is not None:
         if bias.strides != (1,) and bias.shape != (1,):
             raise InvalidArgument(f"bias has a stride of {bias.strides[0]}; pass a contiguous copy")
         made.bias, made.bias_type = bias.pointer, types[6]
     return made
+
+
+_ZEROS = (FLOAT32, FLOAT16, BFLOAT16)
+
+
+def _check_zeros(side, zero, scale):
+    """Zero points have the layout of their scales."""
+    if scale is None:
+        raise InvalidArgument(f"{side}_zero is given without {side}_scale as an array; give one, whose "
+                              "shape the zero points have")
+    if zero.shape != scale.shape or any(
+            extent > 1 and one != other for extent, one, other in zip(zero.shape, zero.strides,
+                                                                      scale.strides)):
+        raise InvalidArgument(
+            f"{side}_zero is {zero.shape} with the strides {zero.strides}, but {side}_scale is "
+            f"{scale.shape} with {scale.strides}: give both one layout")
 
 
 def kind_of(form, found, accumulate, reads_c, epilogue):
@@ -230,26 +252,24 @@ def kind_of(form, found, accumulate, reads_c, epilogue):
                 form.sm_budget)
 
 
-def plan(form, key, values, beta, accumulate, pdl, epilogue=None):
-    """A plan, kept under `key`; tuned first inside `with autotune`. None when d is empty."""
+def plan(form, values, beta, accumulate, pdl, epilogue, stream):
+    """A plan; tuned first inside `with autotune`. None when d is empty. stream: of a GPU, on which the
+    caller works."""
     found = operands(form, values)
     made = problem(form, found, beta, accumulate, pdl, epilogue)
     if made is None:
         return None
-    place = found[0].place
-    stream = None
-    if place != HOST:
-        if sys.modules["torch"].cuda.is_current_stream_capturing():
-            raise Error(
-                "FAILED_PRECONDITION",
-                "a CUDA graph is being captured, and this problem was not planned before: preparing "
-                "a kernel, or tuning, must not happen inside a capture; make this call once before "
-                "the capture")
-        stream = sys.modules["torch"].cuda.current_stream(place).cuda_stream
-    owner = engine(place)
+    torch = sys.modules.get("torch")
+    # Before an engine is made, which a capture would not bear either.
+    captured = found[0].place != HOST and torch is not None and torch.cuda.is_current_stream_capturing()
+    owner = None if captured else engine(found[0].place)
+    if owner is None or owner.captures(stream):
+        raise Error(
+            "FAILED_PRECONDITION",
+            "a CUDA graph is being captured, and this problem was not planned before: preparing a "
+            "kernel, or tuning, must not happen inside a capture; make this call once before the "
+            "capture")
     kind = kind_of(form, found, accumulate, bool(beta), epilogue)
     if autotune.running and (tuner := autotune.of_this_thread()) is not None:
         tuner.tune(owner, kind, made, stream)
-    new = Plan(owner, made, kind)
-    keep(key, new)
-    return new
+    return Plan(owner, made, kind)

@@ -81,11 +81,13 @@ _eager_gemm = torch.compiler.disable(gemm)
 
 @torch.compiler.substitute_in_graph(gemm)
 def _traced_gemm(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha=1, beta=0,
-                 accumulate="precise", epilogue=None, out_scale=None, out_dtype=None, pdl=False):
-    if epilogue is not None or a.dim() != 2 or not isinstance(b, Tensor) or b.dim() != 2:
+                 accumulate="precise", epilogue=None, out_scale=None, out_dtype=None, pdl=False, a_zero=None,
+                 b_zero=None):
+    if (epilogue is not None or a.dim() != 2 or not isinstance(b, Tensor) or b.dim() != 2
+            or a_zero is not None or b_zero is not None):
         return _eager_gemm(a, b, out, a_scale=a_scale, b_scale=b_scale, c=c, bias=bias, alpha=alpha,
                            beta=beta, accumulate=accumulate, epilogue=epilogue, out_scale=out_scale,
-                           out_dtype=out_dtype, pdl=pdl)
+                           out_dtype=out_dtype, pdl=pdl, a_zero=a_zero, b_zero=b_zero)
     if isinstance(a_scale, (int, float)):
         alpha, a_scale = alpha * a_scale, None
     if isinstance(b_scale, (int, float)):

@@ -77,4 +77,4 @@ def _operands(name, m, n, k, place):
     block = name == "fp8-block"
     return (at(a, m, k), at("float32", m, groups) if block else None,
             at(b, n, k), at("float32", -(-n // GROUP), groups) if block else None,
-            at(out, m, n), None, None, None)
+            at(out, m, n), *[None] * 5)

@@ -47,7 +47,7 @@ size = 1 << 14
 problem = _problem.problem(
     _problem.FP8_BLOCK,
     (matrix("uint8", 1, size), matrix("float32", 1, size // 128), matrix("uint8", size, size),
-     matrix("float32", size // 128, size // 128), matrix("uint16", 1, size), None, None, None),
+     matrix("float32", size // 128, size // 128), matrix("uint16", 1, size), *[None] * 5),
     0, "precise", False)
 options = _library.TuneOptions(budget_s=0, stop=pointer(c_int32(1)))
 engine, before = _engine.engine(HOST), peak_mib()

@@ -36,7 +36,7 @@ __all__ = [
 
 Scaled = Tuple[Tensor, Tensor]
 
-_NAMES = ("a", "a's scales", "b", "b's scales", "d", "c", "bias", "d's scales")
+_NAMES = ("a", "a's scales", "b", "b's scales", "d", "c", "bias", "d's scales", "", "")
 _BF16 = ANY._replace(names=_NAMES, outputs=(BFLOAT16, FLOAT32), elements=(BFLOAT16,),
                      ranks=FP8_BLOCK.ranks)  # no batches
 _FP8 = FP8_BLOCK._replace(names=_NAMES)

@@ -1,0 +1,153 @@
+"""Plan: a product that is prepared once and launched at will."""
+
+import sys
+
+from culet._call import current_stream
+from culet._dlpack import NO_SYNC
+from culet._library import LIBRARY, Error, InvalidArgument, check
+from culet._operand import HOST, operand, stream_of
+from culet._problem import plan
+
+_launch = LIBRARY.culet_launch
+# Where the operands that may change stand in a form's tuples.
+_A, _U, _D, _C = 0, 1, 4, 5
+
+
+class Plan:
+    """A product that culet.plan prepared; a call launches it, on the stream that gemm takes.
+
+    Threads may share it. It keeps its operands, and its kernel until close(), also a `with` block's end;
+    a launch that is under way, or captured, does not need it any more.
+    kernel: the id of the kernel that was chosen; None for an empty product, whose launch is none."""
+
+    __slots__ = ("_form", "_values", "_found", "_kinds", "_pointers", "_factors", "_plan", "_place",
+                 "_is_torch", "kernel", "__weakref__")
+
+    def __init__(self, form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=None, w=None,
+                 zeros=None):
+        self._plan = None
+        added = None if not beta else d if c is None else c
+        values = a, u, b, v, d, None if added is d else added, bias, w, *(zeros or (None, None))
+        place = operand(form.names[_D], d, form.ranks[_D]).place
+        stream = stream_of(place, (d, *values))
+        self._form, self._values, self._place = form, values, place
+        self._found = tuple(self._operand(i, value, NO_SYNC) for i, value in enumerate(values))
+        self._kinds = tuple(map(_kind, values))
+        self._pointers = tuple(found and found.pointer for found in self._found)
+        self._factors = alpha, beta
+        self._plan = plan(form, self._found, beta, accumulate, pdl, epilogue, stream) or _EMPTY
+        self.kernel = None if self._plan is _EMPTY else self._plan.kernel
+        # The stream of others' arrays is asked of them at each launch.
+        self._is_torch = place == HOST or all(
+            value is None or _is_tensor(value) for value in (values[_A], values[_U], d, values[_C]))
+
+    def __call__(self, a=None, out=None, *, a_scale=None, c=None, alpha=None, beta=None):
+        """Launches; returns out. What is None is as the plan was made; a plan without a beta takes none.
+        Async on a GPU, complete on return on the CPU.
+        Raises: InvalidArgument for an operand of another shape, stride, type or device; Error."""
+        planned = self._plan
+        if planned is None:
+            raise Error("FAILED_PRECONDITION", "the plan is closed; make another with culet.plan")
+        pa, pu, _, _, pd, pc, *_ = self._pointers
+        factor, added = self._factors
+        if a is not None:
+            pa = self._pointer(_A, a)
+        if out is not None:
+            pd = self._pointer(_D, out)
+        else:
+            out = self._values[_D]
+        if a_scale is not None:
+            pu = self._pointer(_U, a_scale)
+        if c is not None:
+            pc = self._pointer(_C, c)
+        if alpha is not None:
+            factor = number("alpha", alpha)
+        if beta is not None:
+            added = number("beta", beta)
+        if planned is _EMPTY:
+            return out
+        if self._place == HOST:
+            stream = None
+        elif self._is_torch:
+            stream = current_stream(self._place)
+        else:
+            stream = self._ordered(a, a_scale, out, c)
+        workspace = planned.workspace and planned.engine.workspaces.get(planned.workspace, stream)
+        status = _launch(planned.handle, pa, pu, (pc or pd) if added else None, pd, factor, added,
+                         workspace, stream)
+        if status:
+            check(status)
+        return out
+
+    def _pointer(self, i, value):
+        """The address of what stands for operand i in this launch."""
+        kind = self._kinds[i]
+        if kind is not None and _kind(value) == kind:
+            return value.data_ptr()
+        name, planned = self._form.names[i], self._found[i]
+        if planned is None:
+            raise InvalidArgument(f"{name} is given, but the plan was made without; give it to culet.plan")
+        found = self._operand(i, value, NO_SYNC)
+        if (found.dtype, found.shape, found.place) != (planned.dtype, planned.shape, planned.place) or any(
+                extent > 1 and one != other for extent, one, other in
+                zip(found.shape, found.strides, planned.strides)):
+            raise InvalidArgument(f"{name} is {_text(found)}, but the plan was made for {_text(planned)}; "
+                                  "give the like, or make another plan")
+        if i == _D and not found.writable:
+            raise InvalidArgument(f"{name} is read-only; give a writable array")
+        return found.pointer
+
+    def _operand(self, i, value, stream):
+        return None if value is None else operand(self._form.names[i], value, self._form.ranks[i], stream)
+
+    def _ordered(self, a, a_scale, out, c):
+        """The stream of this launch, on which what the operands wait for comes first."""
+        given = {_D: out, _A: a, _U: a_scale, _C: c}
+        used = {i: self._values[i] if value is None else value for i, value in given.items()}
+        stream = stream_of(self._place, used.values())
+        for i, value in used.items():
+            self._operand(i, value, stream)
+        return stream
+
+    def close(self):
+        """Gives the kernel's plan back; calls are an error from now on."""
+        self._plan = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.close()
+
+    def __repr__(self):
+        state = "closed" if self._plan is None else self.kernel
+        return f"culet.Plan({_text(self._found[_A])} -> {_text(self._found[_D])}, {state})"
+
+
+_EMPTY = object()  # of a product without elements
+
+
+def _is_tensor(value):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _kind(value):
+    """What two torch tensors must have alike; None for other arrays."""
+    try:
+        return value.shape, value.stride(), value.dtype, value.get_device()
+    except AttributeError:
+        return None
+
+
+def _text(found):
+    where = "the CPU" if found.place == HOST else f"cuda:{found.place}"
+    return f"{found.shape} {found.dtype} with the strides {found.strides} on {where}"
+
+
+def number(name, value):
+    """A float. Raises InvalidArgument for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidArgument(f"{name} is {value!r}; give a number") from None
