@@ -40,7 +40,7 @@ def read(name, array, stream):
     stream: the consumer's, as a number; the producer has its work come first. None is the default
     stream. The capsule is read and given back: whoever calls keeps the array."""
     capsule = _capsule(name, array, stream)
-    kind = _name_of(capsule)
+    kind = _name_of(capsule) if type(capsule).__name__ == "PyCapsule" else None
     if kind == b"dltensor_versioned":
         whole = _Versioned.from_address(_pointer_of(capsule, kind))
         if whole.major != 1:
@@ -49,7 +49,8 @@ def read(name, array, stream):
     elif kind == b"dltensor":
         tensor, writable = _Tensor.from_address(_pointer_of(capsule, kind)), True
     else:
-        raise InvalidArgument(f"{name}'s __dlpack__ gives a capsule named {kind!r}; it was used before")
+        raise InvalidArgument(f"{name}'s __dlpack__ gives {kind or type(capsule).__name__!r} in the "
+                              "place of a dltensor")
     dtype = _TYPES.get((tensor.code, tensor.bits), f"DLPack's type {tensor.code} of {tensor.bits} bits")
     if tensor.lanes != 1:
         dtype += f" in vectors of {tensor.lanes}"
@@ -62,12 +63,17 @@ def read(name, array, stream):
 def _capsule(name, array, stream):
     options = {}
     try:
-        if array.__dlpack_device__()[0] == CUDA:
+        kind = array.__dlpack_device__()[0]
+        if kind not in (CPU, CUDA, CUDA_HOST):
+            raise InvalidArgument(f"{name} is on DLPack's device {int(kind)}; culet runs on cpu and cuda")
+        if kind == CUDA:
             options["stream"] = stream or 1  # 0 is no stream of DLPack's
         try:
             return array.__dlpack__(**options, max_version=(1, 1))
         except TypeError:  # written before there were versions
             return array.__dlpack__(**options)
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+    except InvalidArgument:
+        raise
+    except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise InvalidArgument(f"{name} is a {type(array).__name__} whose __dlpack__ gives no array: "
                               f"{error}") from None

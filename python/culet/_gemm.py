@@ -1,14 +1,14 @@
 """gemm and fp8_gemm_nt, which plan once for each shape and weight, then only launch; plan, explain, pack."""
 
 import ctypes
+import sys
 from ctypes import byref, c_size_t, c_uint64
 
 from culet._call import call
-from culet._dlpack import NO_SYNC
 from culet._engine import engine
 from culet._library import LIBRARY, PACK_PANELS64, InvalidArgument, Matrix, check
 from culet._make import maker
-from culet._operand import (HOST, Packed, element_type, flag, matrix, operand, stream_of,
+from culet._operand import (Packed, element_type, flag, is_tensor, matrix, operand, ordered,
                             transposed)
 from culet._plan import Plan, number
 from culet._problem import ANY, FP8_BLOCK, operands, problem
@@ -122,9 +122,7 @@ def pack(weight, format="k_major_n64"):
     number = _PACK_FORMATS.get(format) if isinstance(format, str) else None
     if number is None:
         raise InvalidArgument(f"format is {format!r}; give {' or '.join(map(repr, _PACK_FORMATS))}")
-    place = operand("weight", weight).place
-    stream = stream_of(place, (weight,))
-    found = operand("weight", weight, (2,), NO_SYNC if place == HOST else stream)
+    found, stream = ordered("weight", weight)
     code = element_type("weight", found, *ANY.elements)
     if 0 in found.shape:
         raise InvalidArgument(f"weight has the shape {found.shape}; there is nothing to pack")
@@ -211,8 +209,23 @@ def _dtype_name(dtype):
     return name.removeprefix("torch.")
 
 
+def _plain_output(a, b):
+    """What gemm makes of two torch matrices when nothing else is asked for, by the shortest way; None of
+    others."""
+    if not is_tensor(a) or len(a.shape) != 2 or len(getattr(b, "shape", ())) != 2:
+        return None
+    torch = sys.modules["torch"]
+    if a.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return None
+    return torch.empty((a.shape[0], b.shape[0]), dtype=a.dtype, device=a.device)
+
+
 def _output(a, b, out, adds, out_dtype, epilogue, out_scale):
     """out, whose type must be out_dtype; or a new one of that type."""
+    if out is out_dtype is epilogue is out_scale is None and not adds:
+        found = _plain_output(a, b)
+        if found is not None:
+            return found
     name = None if out_dtype is None else _dtype_name(out_dtype)
     if out is not None:
         found = operand("out", out, (2, 3))

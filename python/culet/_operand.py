@@ -117,21 +117,34 @@ def _of_interface(name, array, protocol):
 
 def _of_dlpack(name, array, stream):
     pointer, dtype, shape, strides, kind, number, writable = _dlpack.read(name, array, stream)
-    if kind not in (_dlpack.CPU, _dlpack.CUDA, _dlpack.CUDA_HOST):
-        raise InvalidArgument(f"{name} is on DLPack's device {kind}; culet runs on cpu and cuda")
     if strides is None:
         strides = _strides(name, None, shape, 1)
     return Operand(pointer, dtype, shape, strides, number if kind == _dlpack.CUDA else HOST, writable)
 
 
+def is_tensor(value):
+    """Whether it is torch's."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def ordered(name, value, others=()):
+    """A matrix as an Operand, and the stream of a GPU to work on, on which what it waits for comes first.
+    others: arrays whose stream goes before its own."""
+    found = operand(name, value)
+    stream = stream_of(found.place, (*others, value))
+    if found.place != HOST and not is_tensor(value):
+        operand(name, value, stream=stream)
+    return found, stream
+
+
 def stream_of(place, values):
     """The stream of a CUDA device to work on, as a number: torch's current one where torch is there and
     an operand is its tensor, else the one that an array names, else None, the default stream."""
-    torch = sys.modules.get("torch")
     if place == HOST:
         return None
-    if torch is not None and (any(isinstance(value, torch.Tensor) for value in values)):
-        return torch.cuda.current_stream(place).cuda_stream
+    if any(map(is_tensor, values)):
+        return sys.modules["torch"].cuda.current_stream(place).cuda_stream
     for value in values:
         interface = getattr(value, "__cuda_array_interface__", None)
         if isinstance(interface, dict) and interface.get("stream") is not None:

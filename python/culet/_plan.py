@@ -1,11 +1,9 @@
 """Plan: a product that is prepared once and launched at will."""
 
-import sys
-
 from culet._call import current_stream
 from culet._dlpack import NO_SYNC
 from culet._library import LIBRARY, Error, InvalidArgument, check
-from culet._operand import HOST, operand, stream_of
+from culet._operand import HOST, is_tensor, operand, stream_of
 from culet._problem import plan
 
 _launch = LIBRARY.culet_launch
@@ -32,14 +30,14 @@ class Plan:
         stream = stream_of(place, (d, *values))
         self._form, self._values, self._place = form, values, place
         self._found = tuple(self._operand(i, value, NO_SYNC) for i, value in enumerate(values))
-        self._kinds = tuple(map(_kind, values))
+        self._kinds = tuple(_kind(value)[1] for value in values)
         self._pointers = tuple(found and found.pointer for found in self._found)
         self._factors = alpha, beta
         self._plan = plan(form, self._found, beta, accumulate, pdl, epilogue, stream) or _EMPTY
         self.kernel = None if self._plan is _EMPTY else self._plan.kernel
-        # The stream of others' arrays is asked of them at each launch.
+        # Of other arrays the stream is asked at each launch.
         self._is_torch = place == HOST or all(
-            value is None or _is_tensor(value) for value in (values[_A], values[_U], d, values[_C]))
+            value is None or is_tensor(value) for value in (values[_A], values[_U], d, values[_C]))
 
     def __call__(self, a=None, out=None, *, a_scale=None, c=None, alpha=None, beta=None):
         """Launches; returns out. What is None is as the plan was made; a plan without a beta takes none.
@@ -81,9 +79,9 @@ class Plan:
 
     def _pointer(self, i, value):
         """The address of what stands for operand i in this launch."""
-        kind = self._kinds[i]
-        if kind is not None and _kind(value) == kind:
-            return value.data_ptr()
+        pointer, kind = _kind(value)
+        if kind is not None and kind == self._kinds[i]:
+            return pointer
         name, planned = self._form.names[i], self._found[i]
         if planned is None:
             raise InvalidArgument(f"{name} is given, but the plan was made without; give it to culet.plan")
@@ -127,17 +125,19 @@ class Plan:
 _EMPTY = object()  # of a product without elements
 
 
-def _is_tensor(value):
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
 def _kind(value):
-    """What two torch tensors must have alike; None for other arrays."""
+    """The address of a torch tensor or a numpy array, and what two of them must have alike; None for
+    other arrays, and for those of another class at the place of one."""
+    if value is None:
+        return None, None
     try:
-        return value.shape, value.stride(), value.dtype, value.get_device()
-    except AttributeError:
-        return None
+        if is_tensor(value):
+            return value.data_ptr(), (value.shape, value.stride(), value.dtype, value.get_device())
+        shown = value.__array_interface__
+        pointer, readonly = shown["data"]
+        return pointer, (shown["shape"], shown["strides"], shown["typestr"], value.dtype, readonly)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None, None
 
 
 def _text(found):

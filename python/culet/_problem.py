@@ -54,6 +54,9 @@ class Kind(NamedTuple):
 
 def operands(form, values):
     """The operands of `values`; None where one is absent."""
+    for i in (0, 1, 2, 3, 4) if form.block else (0, 2, 4):
+        if values[i] is None:
+            raise InvalidArgument(f"{form.names[i]} is None; give a torch tensor or another array")
     return tuple(
         value if value is None or isinstance(value, Operand) else operand(name, value, ranks)
         for name, value, ranks in zip(form.names, values, form.ranks))

@@ -4,12 +4,11 @@ from contextlib import nullcontext
 from ctypes import byref
 
 from culet import _driver
-from culet._dlpack import NO_SYNC
 from culet._engine import engine
 from culet._library import (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, LIBRARY, QUANT_B, QUANT_K,
                             QUANT_ROW, QUANT_TENSOR, InvalidArgument, check)
 from culet._make import maker
-from culet._operand import HOST, element_type, matrix, operand, stream_of
+from culet._operand import HOST, element_type, matrix, operand, ordered
 
 GROUP = 128
 _GRANULARITIES = {"group": QUANT_K, "block": QUANT_B, "row": QUANT_ROW, "tensor": QUANT_TENSOR}
@@ -34,9 +33,7 @@ def quantize_fp8(x, granularity="group", out=None):
     if quant is None:
         raise InvalidArgument(f"granularity is {granularity!r}; give "
                               f"{' or '.join(map(repr, _GRANULARITIES))}")
-    place = operand("x", x).place
-    stream = stream_of(place, (x,) if out is None else (*out, x))
-    found = operand("x", x, (2,), NO_SYNC if place == HOST else stream)
+    found, stream = ordered("x", x, out if isinstance(out, (tuple, list)) else ())
     code = element_type("x", found, BFLOAT16, FLOAT16, FLOAT32)
     (m, k), groups = found.shape, -(-found.shape[1] // GROUP)
     shape = {QUANT_K: (m, groups), QUANT_B: (-(-m // GROUP), groups), QUANT_ROW: (m, 1),
@@ -53,7 +50,7 @@ def quantize_fp8(x, granularity="group", out=None):
                  found.pointer, byref(matrix("x", found, code)), values.pointer,
                  byref(matrix("values", values, FLOAT8_E4M3)), scales.pointer,
                  byref(matrix("scales", scales, FLOAT32)), stream)
-    with nullcontext() if place == HOST else _driver.current(place):
+    with nullcontext() if found.place == HOST else _driver.current(found.place):
         check(LIBRARY.culet_quantize(*arguments))
     return out
 

@@ -100,6 +100,19 @@ class Arguments(unittest.TestCase):
             self.refused(r"pairs .*\(\(a, a_scales\)", wrong, b, self.d)
             self.refused(r"pairs .*\(\(a, a_scales\)", a, wrong, self.d)
 
+    def test_none(self):
+        (a, u), (b, v) = self.product.operands
+        for words, operands in (("a's values is None", ((None, u), (b, v), self.d)),
+                                ("a's scales is None", ((a, None), (b, v), self.d)),
+                                ("b's values is None", ((a, u), (None, v), self.d)),
+                                ("b's scales is None", ((a, u), (b, None), self.d)),
+                                ("d is", ((a, u), (b, v), None))):
+            self.refused(words, *operands)
+        for words, operands in (("a is None", (None, b, self.d)), ("b is None", (a, None, self.d))):
+            for function in (culet.gemm, culet.plan, culet.explain):
+                with self.assertRaisesRegex(culet.InvalidArgument, words):
+                    function(*operands)
+
     def test_array_interfaces(self):
         a, b = self.product.operands
         good = self.d.__array_interface__
