@@ -40,6 +40,10 @@ DIRECTIONS = [
     # A library's sums are stored as those of the CPU families are.
     ("src/kernels/onednn/", ["culet/", "base/", "kernels/onednn/", "kernels/catalog.h",
                              "kernels/cpu/simd_store.h"]),
+    # A norm that is fused with a product has the bits of the norm's own kernel.
+    ("src/kernels/sm90/skinny", ["culet/", "base/", "cuda/", "sm90/", "kernels/sm90/",
+                                 "kernels/catalog.h", "kernels/cuda_ops/quantize.cuh",
+                                 "kernels/cuda_ops/rms_norm.cuh", "kernels/cuda_ops/values.cuh"]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.
     ("src/kernels/", ["culet/", "base/", "cuda/", "sm90/", "kernels/catalog.h"]),
     # The C interface stands on the engine, as apps do.

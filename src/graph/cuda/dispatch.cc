@@ -159,7 +159,8 @@ class CudaDispatch final : public KernelDispatch {
   std::vector<std::string> fusion_names() const override { return FusionNames(); }
 
   std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
-    std::vector<Fusion> found = FindFusions(graph);
+    const DeviceScope scope(gemm_.device().ordinal);
+    std::vector<Fusion> found = FindFusions(graph, *fused_);
     // What it does not compute one by one it does not compute together.
     std::erase_if(found, [&](const Fusion& fusion) {
       return !std::ranges::all_of(fusion.nodes, [&](int id) { return supports(graph, id).ok(); });
@@ -170,7 +171,7 @@ class CudaDispatch final : public KernelDispatch {
   Result<std::unique_ptr<PreparedNode>> prepare_fusion(const ComputeGraph& graph,
                                                        const Fusion& fusion) override {
     const DeviceScope scope(gemm_.device().ordinal);
-    auto made = PreparedFusion::Create(gemm_, memory_, options_, rope_, graph, fusion);
+    auto made = PreparedFusion::Create(gemm_, memory_, options_, rope_, *fused_, graph, fusion);
     if (!made) return made.status();
     return std::unique_ptr<PreparedNode>(*std::move(made));
   }
@@ -461,6 +462,8 @@ class CudaDispatch final : public KernelDispatch {
   CudaDispatchOptions options_;
   Recorder recorder_;
   RopeTables rope_{memory_};
+  // What is decided for a problem, remembered.
+  const std::unique_ptr<FusedProducts> fused_ = std::make_unique<FusedProducts>(gemm_, options_);
 };
 
 }  // namespace

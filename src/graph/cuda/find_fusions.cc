@@ -18,7 +18,8 @@ bool IsAligned(DevicePtr pointer) { return pointer % 16 == 0; }
 
 class Search {
  public:
-  explicit Search(const ComputeGraph& graph) : graph_(graph), readers_(graph) {}
+  Search(const ComputeGraph& graph, FusedProducts& fused)
+      : graph_(graph), readers_(graph), fused_(fused) {}
 
   std::vector<Fusion> Run() {
     for (int id = 0; id < graph_.size(); ++id) {
@@ -102,10 +103,58 @@ class Search {
     if (!readers_.IsOne(gate) || !readers_.IsOne(up)) return;
     std::vector<int> nodes{gate, up, id};
     std::ranges::sort(nodes);
-    found_.push_back({kGateUp, nodes, {}});
+    Push({kGateUp, nodes, {}}, products, true);
     if (codes < 0) return;
     nodes.push_back(codes);
-    found_.push_back({kGateUpQuantize, std::move(nodes), {}});
+    Push({kGateUpQuantize, std::move(nodes), {}}, products, false);
+  }
+
+  // A fusion with the joined product of `products`; once more with the norm of their input, where
+  // one kernel makes both, and SwiGlu where it `may_gate`.
+  void Push(Fusion fusion, std::span<const int> products, bool may_gate) {
+    Fusion with = fusion;
+    found_.push_back(std::move(fusion));
+    int input = graph_.node(products.front()).inputs[0];
+    const auto is_own = [&](int id) {
+      return std::ranges::all_of(readers_.of(id), [&](int reader) {
+        const bool scales = graph_.node(reader).op == TensorOp::kScales;
+        return scales || std::ranges::find(with.nodes, reader) != with.nodes.end();
+      });
+    };
+    const auto add = [&](int id) { with.nodes.insert(with.nodes.begin(), id); };
+    const auto hidden = [&](int id) {
+      return is_own(id) && !graph_.is_output(id) && graph_.node(id).data_ptr == 0;
+    };
+    if (!hidden(input)) return;
+    if (graph_.node(input).op == TensorOp::kQuantize) {
+      if (!hidden(input + 1)) return;  // its scales
+      add(input);
+      input = graph_.node(input).inputs[0];
+      if (!hidden(input) || graph_.node(input).type != DataType::kFloat32) return;
+    }
+    const TensorNode& norm = graph_.node(input);
+    if (norm.op != TensorOp::kRmsNorm || norm.params.gamma.cols != norm.shape.cols ||
+        !IsAligned(norm.params.gamma.data_ptr)) {
+      return;
+    }
+    add(input);
+    const int x = norm.inputs[0];
+    const auto fits = [&](int id) {
+      return IsWide(id) && graph_.node(id).type == DataType::kFloat32;
+    };
+    if (!fits(x)) return;
+    if (graph_.node(x).op == TensorOp::kAdd && std::ranges::all_of(graph_.node(x).inputs, fits)) {
+      add(x);
+      // Without the sum where it is needed before.
+      if (!CanFuse(graph_, with).ok()) with.nodes.erase(with.nodes.begin());
+    }
+    with.name = InputNorm::NameBefore(with.name);
+    const InputNorm before = NormWithin(graph_, with, products.front());
+    const ProductSpec spec = JoinedProduct(graph_, products);
+    const auto is_faster = [&](bool gated) {
+      return fused_.Choose(spec, FusionWith(graph_, before, gated)) != nullptr;
+    };
+    if ((may_gate && is_faster(true)) || is_faster(false)) found_.push_back(std::move(with));
   }
 
   // Whether one product on joined weights makes all of them, side by side.
@@ -139,7 +188,7 @@ class Search {
         if (v <= k || graph_.node(v).op != TensorOp::kMulMat) continue;
         heads.value_write = OnlyReader(v, TensorOp::kKvWrite);
         if (heads.value_write < 0 || !Fits(heads)) continue;
-        found_.push_back({kQkv, heads.Nodes(), {}});
+        Push({kQkv, heads.Nodes(), {}}, heads.Products(), false);
         return;
       }
     }
@@ -178,6 +227,7 @@ class Search {
 
   const ComputeGraph& graph_;
   const Readers readers_;
+  FusedProducts& fused_;
   std::vector<Fusion> found_;
 };
 
@@ -210,10 +260,16 @@ ProductSpec JoinedProduct(const ComputeGraph& graph, std::span<const int> produc
 }
 
 std::vector<std::string> FusionNames() {
-  return {kQkv,        kGateUpQuantize,   kGateUp,        kAddRmsNormQuantize, kRmsNormQuantize,
-          kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize};
+  std::vector<std::string> names = {
+      kQkv,        kGateUpQuantize,   kGateUp,        kAddRmsNormQuantize, kRmsNormQuantize,
+      kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize};
+  for (const char* const name : {kQkv, kGateUpQuantize, kGateUp})
+    names.push_back(InputNorm::NameBefore(name));
+  return names;
 }
 
-std::vector<Fusion> FindFusions(const ComputeGraph& graph) { return Search(graph).Run(); }
+std::vector<Fusion> FindFusions(const ComputeGraph& graph, FusedProducts& fused) {
+  return Search(graph, fused).Run();
+}
 
 }  // namespace culet::cuda_ops

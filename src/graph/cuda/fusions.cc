@@ -8,6 +8,7 @@
 #include "cuda/error.h"
 #include "graph/cpu_product.h"
 #include "graph/cuda/fused.h"
+#include "graph/cuda/group_product.h"
 #include "kernels/cuda_ops/fused.h"
 
 namespace culet::cuda_ops {
@@ -29,6 +30,11 @@ CodesTo Codes(const NodeLaunch& launch) {
 int FirstOf(const ComputeGraph& graph, const Fusion& fusion, TensorOp op) {
   const auto found = std::ranges::find(fusion.nodes, op, [&](int id) { return graph.node(id).op; });
   return found == fusion.nodes.end() ? -1 : *found;
+}
+
+// Whether it is the fusion of this name, with a norm before it or without.
+bool IsNamed(const Fusion& fusion, const char* name) {
+  return fusion.name == name || fusion.name == InputNorm::NameBefore(name);
 }
 
 Status Launched(cudaError_t error, const std::string& kernel) {
@@ -80,17 +86,18 @@ class PreparedNorm final : public PreparedFusion {
 class PreparedSwiGlu final : public PreparedFusion {
  public:
   PreparedSwiGlu(const ComputeGraph& graph, const Fusion& fusion,
-                 std::unique_ptr<PreparedProduct> product)
+                 std::unique_ptr<GroupProduct> product)
       : name_(fusion.name),
         inner_(FirstOf(graph, fusion, TensorOp::kSwiGlu)),
         product_(std::move(product)) {
     const TensorNode& node = graph.node(inner_);
-    if (product_ == nullptr) return;
+    if (product_ == nullptr || product_->gated()) return;
     values_bytes_ = PaddedTo256(2 * static_cast<std::size_t>(BytesOf(node)));
   }
 
   std::string kernel() const override {
-    return product_ == nullptr ? "cuda/" + name_ : product_->kernel() + " + cuda/swiglu";
+    if (product_ == nullptr) return "cuda/" + name_;
+    return product_->kernel() + (product_->gated() ? "" : " + cuda/swiglu");
   }
   std::size_t workspace_bytes() const override {
     return product_ == nullptr ? 0 : values_bytes_ + product_->workspace_bytes();
@@ -99,16 +106,17 @@ class PreparedSwiGlu final : public PreparedFusion {
   Status Launch(const NodeLaunch& launch, LaunchStream stream) const override {
     const ComputeGraph& graph = *launch.graph;
     const TensorNode& inner = graph.node(inner_);
+    if (product_ != nullptr && product_->gated()) {
+      return product_->Launch(launch, launch.value(inner_), launch.workspace, stream);
+    }
     FusedSwiGluArgs args;
     args.type = inner.type;
     args.rows = inner.shape.rows;
     args.cols = inner.shape.cols;
     DevicePtr gate = 0, up = 0;
     if (product_ != nullptr) {
-      const std::vector<int>& inputs = graph.node(inner.inputs[0]).inputs;
-      const DevicePtr scales = inputs.size() > 1 ? launch.value(inputs[1]) : 0;
-      CULET_RETURN_IF_ERROR(product_->Launch(launch.value(inputs[0]), scales, launch.workspace,
-                                             launch.workspace + values_bytes_, stream));
+      CULET_RETURN_IF_ERROR(
+          product_->Launch(launch, launch.workspace, launch.workspace + values_bytes_, stream));
       args.stride = 2 * args.cols;
       gate = launch.workspace;
       up = gate + static_cast<DevicePtr>(args.cols) * SizeOf(args.type);
@@ -127,14 +135,14 @@ class PreparedSwiGlu final : public PreparedFusion {
  private:
   std::string name_;
   int inner_;
-  std::unique_ptr<PreparedProduct> product_;
+  std::unique_ptr<GroupProduct> product_;
   std::size_t values_bytes_ = 0;
 };
 
 class PreparedHeads final : public PreparedFusion {
  public:
   PreparedHeads(const ComputeGraph& graph, const Heads& heads, const double* turns,
-                std::unique_ptr<PreparedProduct> product)
+                std::unique_ptr<GroupProduct> product)
       : heads_(heads), turns_(turns), product_(std::move(product)) {
     for (const int id : heads.Products()) {
       values_bytes_ += static_cast<std::size_t>(BytesOf(graph.node(id)));
@@ -151,10 +159,8 @@ class PreparedHeads final : public PreparedFusion {
     const ComputeGraph& graph = *launch.graph;
     const TensorNode &q = graph.node(heads_.q_rope), &k = graph.node(heads_.k_rope);
     const TensorNode &keys = graph.node(heads_.key_write), &values = graph.node(heads_.value_write);
-    const std::vector<int>& inputs = graph.node(heads_.q).inputs;
-    const DevicePtr scales = inputs.size() > 1 ? launch.value(inputs[1]) : 0;
-    CULET_RETURN_IF_ERROR(product_->Launch(launch.value(inputs[0]), scales, launch.workspace,
-                                           launch.workspace + values_bytes_, stream));
+    CULET_RETURN_IF_ERROR(
+        product_->Launch(launch, launch.workspace, launch.workspace + values_bytes_, stream));
     FusedHeadsArgs args;
     args.qkv = In(launch.workspace);
     args.type = q.type;
@@ -190,7 +196,7 @@ class PreparedHeads final : public PreparedFusion {
  private:
   Heads heads_;
   const double* turns_;
-  std::unique_ptr<PreparedProduct> product_;
+  std::unique_ptr<GroupProduct> product_;
   std::size_t values_bytes_ = 0;
 };
 
@@ -198,7 +204,10 @@ class PreparedHeads final : public PreparedFusion {
 Heads HeadsOf(const ComputeGraph& graph, const Fusion& fusion) {
   Heads heads;
   std::vector<int> products, ropes, norms, writes;
-  for (const int id : fusion.nodes) {
+  // What is before the products is not the heads'.
+  const auto first =
+      std::ranges::find(fusion.nodes, TensorOp::kMulMat, [&](int id) { return graph.node(id).op; });
+  for (const int id : std::ranges::subrange(first, fusion.nodes.end())) {
     const TensorOp op = graph.node(id).op;
     (op == TensorOp::kMulMat    ? products
      : op == TensorOp::kRope    ? ropes
@@ -239,34 +248,33 @@ Result<const double*> RopeTables::Of(const RopeParams& params) {
   return FromDevicePtr<const double>(tables_.back().second.get());
 }
 
-Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(Gemm& gemm, DeviceMemory& memory,
-                                                               const CudaDispatchOptions& options,
-                                                               RopeTables& tables,
-                                                               const ComputeGraph& graph,
-                                                               const Fusion& fusion) {
-  if (fusion.name == kQkv) {
+Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
+    Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options, RopeTables& tables,
+    FusedProducts& fused, const ComputeGraph& graph, const Fusion& fusion) {
+  const auto product = [&](std::span<const int> products, bool may_gate) {
+    return GroupProduct::Create(gemm, memory, options, fused, graph, fusion, products, may_gate);
+  };
+  if (IsNamed(fusion, kQkv)) {
     const Heads heads = HeadsOf(graph, fusion);
-    auto product =
-        PreparedProduct::Create(gemm, memory, options, JoinedProduct(graph, heads.Products()));
-    if (!product) return product.status();
+    auto made = product(heads.Products(), false);
+    if (!made) return made.status();
     const auto turns = tables.Of(graph.node(heads.q_rope).params.rope);
     if (!turns) return turns.status();
     return std::unique_ptr<PreparedFusion>(
-        std::make_unique<PreparedHeads>(graph, heads, *turns, *std::move(product)));
+        std::make_unique<PreparedHeads>(graph, heads, *turns, *std::move(made)));
   }
   const int inner = FirstOf(graph, fusion, TensorOp::kSwiGlu);
   if (inner < 0) {
     return std::unique_ptr<PreparedFusion>(std::make_unique<PreparedNorm>(graph, fusion));
   }
-  std::unique_ptr<PreparedProduct> product;
+  std::unique_ptr<GroupProduct> before;
   if (fusion.name != kSwiGluQuantize) {
-    auto made = PreparedProduct::Create(gemm, memory, options,
-                                        JoinedProduct(graph, graph.node(inner).inputs));
+    auto made = product(graph.node(inner).inputs, IsNamed(fusion, kGateUp));
     if (!made) return made.status();
-    product = *std::move(made);
+    before = *std::move(made);
   }
   return std::unique_ptr<PreparedFusion>(
-      std::make_unique<PreparedSwiGlu>(graph, fusion, std::move(product)));
+      std::make_unique<PreparedSwiGlu>(graph, fusion, std::move(before)));
 }
 
 }  // namespace culet::cuda_ops

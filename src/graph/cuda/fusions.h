@@ -10,6 +10,7 @@
 #include "culet/dispatch.h"
 #include "culet/gemm.h"
 #include "culet/kernel_dispatch.h"
+#include "graph/cuda/fused_product.h"
 #include "kernels/cuda_ops/ops.h"
 
 namespace culet::cuda_ops {
@@ -17,8 +18,8 @@ namespace culet::cuda_ops {
 /// The names of all of them.
 std::vector<std::string> FusionNames();
 
-/// Those in the graph, the largest first.
-std::vector<Fusion> FindFusions(const ComputeGraph& graph);
+/// Those in the graph, the largest first; the norms of products' inputs where `fused` says so.
+std::vector<Fusion> FindFusions(const ComputeGraph& graph, FusedProducts& fused);
 
 /// Frequencies over 2 pi on the device, as Rope takes them: once for all layers and graphs.
 class RopeTables {
@@ -34,10 +35,11 @@ class RopeTables {
 
 class PreparedFusion : public PreparedNode {
  public:
-  /// Requires: one of FindFusions; `tables` outlive it. Errors: as PreparedProduct::Create.
+  /// Requires: one of FindFusions with `fused`; `tables` outlive it. Errors: as
+  /// PreparedProduct::Create.
   static Result<std::unique_ptr<PreparedFusion>> Create(Gemm& gemm, DeviceMemory& memory,
                                                         const CudaDispatchOptions& options,
-                                                        RopeTables& tables,
+                                                        RopeTables& tables, FusedProducts& fused,
                                                         const ComputeGraph& graph,
                                                         const Fusion& fusion);
   virtual std::size_t workspace_bytes() const { return 0; }

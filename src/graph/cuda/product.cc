@@ -37,9 +37,7 @@ ProductSpec ProductSpec::Of(const ComputeGraph& graph, int id) {
   return spec;
 }
 
-Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, DeviceMemory& memory,
-                                                                 const CudaDispatchOptions& options,
-                                                                 const ProductSpec& spec) {
+GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options) {
   Operation operation;
   operation.dispatch = options.policy;
   operation.determinism = options.determinism;
@@ -51,6 +49,13 @@ Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, Dev
   if (args.Adesc.type == spec.input_type) args.A = FromDevicePtr<const void>(spec.input);
   if (spec.quantised) args.U = FromDevicePtr<const void>(spec.scales);
   args.D = FromDevicePtr<void>(spec.output);
+  return args;
+}
+
+Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, DeviceMemory& memory,
+                                                                 const CudaDispatchOptions& options,
+                                                                 const ProductSpec& spec) {
+  const GemmArgs args = ArgsOf(spec, options);
   auto plan = gemm.Plan(args);
   if (!plan) return plan.status();
 

@@ -28,6 +28,10 @@ struct ProductSpec {
   static ProductSpec Of(const ComputeGraph& graph, int id);
 };
 
+/// The product as the engine takes it. Addresses that are not known are null, and A's where it is
+/// brought to another type first.
+GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options);
+
 class PreparedProduct final : public PreparedNode {
  public:
   /// Errors: as Gemm::Plan, DeviceMemory::Allocate.

@@ -84,4 +84,9 @@ double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel
          t.idle * std::max(0.0, t.filled - std::min(1.0, ctas / slots));
 }
 
+double SkinnyNormUs(int ctas, const Extents& p, bool adds) {
+  constexpr double kWay = 0.6, kL2 = 5e6;  // us, bytes a us
+  return kWay + 4.0 * ctas * p.m * p.k * (adds ? 2 : 1) / kL2;
+}
+
 }  // namespace culet::sm90

@@ -100,8 +100,8 @@ bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, bool pdl) {
   return !pdl && kernel.SmemBytes(warps, true) <= kSmemPerCta;
 }
 
-int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl) {
-  const int smem_bytes = kernel.SmemBytes(warps, SkinnyRehearses(kernel, warps, pdl));
+int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl, int beside) {
+  const int smem_bytes = kernel.SmemBytes(warps, SkinnyRehearses(kernel, warps, pdl)) + beside;
   return ResidentCtas(warps, kernel.registers(), smem_bytes);
 }
 

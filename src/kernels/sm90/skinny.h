@@ -41,6 +41,13 @@ struct SkinnyParams {
   EpilogueParams epilogue;  ///< of a general one
 };
 
+/// What a fused launch computes beside its product.
+enum class SkinnyFusion : std::int8_t {
+  kNone,       ///< nothing
+  kNorm,       ///< before it: the norm of a value, or of the sum of two, which becomes A
+  kNormGated,  ///< the same, and behind it SwiGLU of the halves of B's columns
+};
+
 inline constexpr int kSkinnyTokens = 8;        ///< rows of A, at most
 inline constexpr int kSkinnyMaxThreads = 512;  ///< of a CTA
 
@@ -58,8 +65,9 @@ struct SkinnyKernel {
   const FormatInfo* format;
   EpilogueKind epilogue;
   OutputType output;  ///< of a plain epilogue; others have D's type at run time
-  int warp_bytes;     ///< of shared memory: a warp's ring
-  int slot_bytes;     ///< a k-block's part of it
+  SkinnyFusion fusion;
+  int warp_bytes;  ///< of shared memory: a warp's ring
+  int slot_bytes;  ///< a k-block's part of it
 
   /// The stable id: sm90_<format>_skinny/<rows of weights a warp>x<tokens>x<k-blocks in flight>,
   /// then f32 where D is F32.
@@ -106,8 +114,8 @@ void RebindSkinny(const GemmOperands& operands, SkinnyLaunch* launch);
 /// passes before the activations and where memory of nobody's keeps the next kernel out.
 bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, bool pdl);
 
-/// CTAs of so many warps that a multiprocessor holds.
-int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl);
+/// CTAs of so many warps that a multiprocessor holds, with `beside` bytes beside the rings.
+int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl, int beside = 0);
 
 /// Loads the kernel on the current device and raises its shared-memory limit; not during a capture.
 cudaError_t LoadSkinny(const SkinnyKernel& kernel);

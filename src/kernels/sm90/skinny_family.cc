@@ -7,7 +7,9 @@
 
 #include "kernels/catalog.h"
 #include "kernels/sm90/block_scaled_kernel.h"
+#include "kernels/sm90/launch.h"
 #include "kernels/sm90/skinny.h"
+#include "kernels/sm90/skinny_fused.h"
 #include "kernels/sm90/times.h"
 
 namespace culet {
@@ -27,7 +29,29 @@ struct Planned : SkinnyLaunch {
   cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchSkinny(*this, stream); }
 };
 
-class Skinny final : public sm90::BlockScaledKernel<Planned> {
+class PreparedFused final : public PreparedFusedProduct {
+ public:
+  explicit PreparedFused(const sm90::FusedSkinnyLaunch& launch) : launch_(launch) {}
+
+  cudaError_t Launch(const FusedProductPointers& pointers,
+                     cudaStream_t stream) const noexcept override {
+    sm90::FusedSkinnyLaunch launch = launch_;
+    launch.params.x = pointers.x;
+    launch.params.y = pointers.y;
+    launch.params.sum = pointers.sum;
+    launch.params.d = pointers.D;
+    return sm90::LaunchFusedSkinny(launch, stream);
+  }
+
+ private:
+  const sm90::FusedSkinnyLaunch launch_;
+};
+
+sm90::SkinnyFusion FusionOf(const ProductFusion& fusion) {
+  return fusion.gated ? sm90::SkinnyFusion::kNormGated : sm90::SkinnyFusion::kNorm;
+}
+
+class Skinny final : public sm90::BlockScaledKernel<Planned>, public FusesProducts {
  public:
   Skinny(const SkinnyKernel& kernel, KernelDesc desc, KernelInfo info)
       : BlockScaledKernel(desc, std::move(info)), kernel_(kernel) {}
@@ -62,6 +86,52 @@ class Skinny final : public sm90::BlockScaledKernel<Planned> {
         direct ? (p.pdl ? sm90::kDirectSkinnyDependent : sm90::kDirectSkinnyAlone)
                : (p.pdl ? sm90::kFp8SkinnyDependent : sm90::kFp8SkinnyAlone),
         sm90::ChipOf(device, rates, p.sm_budget), kernel_, splits, p.pdl, sm90::ExtentsOf(p));
+  }
+
+  Feasibility WhyFused(const GemmDesc& p, const ProductFusion& fusion,
+                       int splits) const noexcept override {
+    const SkinnyKernel* const twin = sm90::FusedSkinnyTwin(kernel_, FusionOf(fusion));
+    if (twin == nullptr) return Feasibility::Refuse("has no fused twin");
+    if (p.c.type != DataType::kNull) return Feasibility::Refuse("a fused launch does not add C");
+    if (fusion.gated && p.type_bias != DataType::kNull)
+      return Feasibility::Refuse("a gated launch does not add a bias");
+    if (fusion.gated && p.n % 16 != 0)
+      return Feasibility::Refuse("halves of a gated launch must be multiples of 8 columns");
+    const bool stored = fusion.gamma_type == DataType::kBfloat16 ||
+                        fusion.gamma_type == DataType::kFloat16 ||
+                        fusion.gamma_type == DataType::kFloat32;
+    if (!stored) return Feasibility::Refuse("takes gamma in 16 or 32 bits");
+    if (splits < 1 || splits > sm90::SkinnyMaxSplits(*twin, p.k))
+      return Feasibility::Refuse("cannot split K so");
+    const int warps = splits * sm90::SkinnyRowGroups(splits), rings = warps * twin->warp_bytes;
+    const int beside =
+        sm90::FusedSkinnyBeside(*twin, p.m, p.k, fusion.gamma_type, warps, rings, nullptr);
+    if (rings + beside > sm90::kSmemPerCta)
+      return Feasibility::Refuse("the rows do not fit in shared memory");
+    return Feasibility::Ok();
+  }
+
+  double PredictFusedUs(const GemmDesc& p, const ProductFusion& fusion, const DeviceInfo& device,
+                        const HardwareRates& rates, int splits) const noexcept override {
+    const int groups = sm90::SkinnyRowGroups(splits);
+    return PredictUs(p, device, rates, 0, splits) +
+           sm90::SkinnyNormUs(CeilDiv(p.n, kernel_.rows() * groups), sm90::ExtentsOf(p),
+                              fusion.adds);
+  }
+
+  Result<std::unique_ptr<PreparedFusedProduct>> PrepareFused(const GemmArgs& args,
+                                                             const ProductFusion& fusion,
+                                                             int splits) const override {
+    const SkinnyKernel* const twin = sm90::FusedSkinnyTwin(kernel_, FusionOf(fusion));
+    sm90::FusedSkinnyLaunch launch;
+    if (twin == nullptr || !sm90::StridesFit(args) ||
+        !sm90::PlanFusedSkinny(*twin, sm90::ToBlockScaled(args), fusion, splits, &launch)) {
+      return Status(StatusCode::kInvalidArgument, id() + ": does not fuse these operands");
+    }
+    if (const cudaError_t error = sm90::LoadSkinny(*twin); error != cudaSuccess) {
+      return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
+    }
+    return std::unique_ptr<PreparedFusedProduct>(std::make_unique<PreparedFused>(launch));
   }
 
  private:

@@ -16,10 +16,11 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/sm90/output.cuh"
-#include "kernels/sm90/skinny.h"
+#include "kernels/sm90/skinny_fused.h"
 #include "sm90/epilogue.cuh"
 #include "sm90/sync.cuh"
 #include "sm90/tma.cuh"
@@ -28,12 +29,17 @@ namespace culet::sm90 {
 
 /// A policy, an instance of a list (as in SwapConfig) and what follows from them: kRowTiles x 16
 /// rows of weights by 8 tokens a warp, kDepth k-blocks on their way.
-template <class Policy_, class List, int kIndex, EpilogueKind kEpilogue_, OutputType kOutput_>
+template <class Policy_, class List, int kIndex, EpilogueKind kEpilogue_, OutputType kOutput_,
+          SkinnyFusion kFusion_ = SkinnyFusion::kNone>
 struct SkinnyConfig {
   using Policy = Policy_;
   using Format = typename Policy::Format;
   static constexpr EpilogueKind kEpilogue = kEpilogue_;
   static constexpr OutputType kOutput = kOutput_;  ///< of a plain epilogue: BF16 or F32
+  static constexpr SkinnyFusion kFusion = kFusion_;
+  static constexpr bool kNorm = kFusion != SkinnyFusion::kNone;  ///< A lies beside the rings
+  static constexpr bool kGated = kFusion == SkinnyFusion::kNormGated;
+  using Params = std::conditional_t<kNorm, FusedSkinnyParams, SkinnyParams>;
   static constexpr bool kGeneral = kEpilogue == EpilogueKind::kGeneral;
   static constexpr bool kScaled = Policy::kInfo.sums == Sums::kBlockScaled;
   static constexpr int kRowTiles = List::kAll[kIndex].row_tiles;
@@ -46,7 +52,7 @@ struct SkinnyConfig {
   static constexpr int kSums = kScaled ? 1 : kChains;  ///< for each element of D, to be added
   /// A k-block in shared memory: 512 bytes for each load of the warp, then the scales.
   static constexpr int kWeightBytes = kRowTiles * 4 * 512;
-  static constexpr int kActivationBytes = 2 * 512;
+  static constexpr int kActivationBytes = kNorm ? 0 : 2 * 512;
   static constexpr int kSlotBytes = kWeightBytes + kActivationBytes + (kScaled ? 128 : 0);
   /// A token's sums: 4 more than rows, so that the lanes of a fragment meet no bank twice.
   static constexpr int kSumStride = kRows + 4;
@@ -165,6 +171,7 @@ struct SkinnyWarp {
   const uint8_t* scale;
   const int64_t scale_step;            ///< bytes
   int weights_left, activations_left;  ///< bytes of the row; this lane's are inside while positive
+  uint32_t tile, tile_scales;  ///< of the next k-block to multiply, where A lies beside the rings
   float sum[C::kSums][C::kRowTiles][4];
 
   __device__ __forceinline__ SkinnyWarp(const SkinnyParams& p, uint32_t ring, int row0,
@@ -179,7 +186,7 @@ struct SkinnyWarp {
     // Rows past the last one repeat it: read, multiplied and not stored.
 #pragma unroll
     for (int r = 0; r < 2 * C::kRowTiles; ++r)
-      weight_row[r] = p.b + min(row0 + 8 * r + int(lane / 4), p.n - 1) * int64_t(p.ldb) + byte;
+      weight_row[r] = p.b + Row(p, row0, r) * int64_t(p.ldb) + byte;
     token_row = p.a + int(lane / 4) * int64_t(p.lda) + byte;
     const bool of_weights = lane == kWeightScaleLane;
     scale = reinterpret_cast<const uint8_t*>((of_weights ? p.scale_b : p.scale_a) +
@@ -188,6 +195,21 @@ struct SkinnyWarp {
                                              int64_t(of_weights ? row0 / 128 : int(lane)) *
                                                  (of_weights ? p.scale_b_column : p.scale_a_row));
     Clear();
+  }
+
+  /// Row l / 4 of the r-th eight. Gated, eights of the first half of the rows and of the second
+  /// take turns, so that a lane has a gate and its up.
+  __device__ __forceinline__ int Row(const SkinnyParams& p, int row0, int r) const {
+    if constexpr (C::kGated) {
+      const int half = p.n / 2;
+      return min(row0 / 2 + r / 2 * 8 + int(lane / 4), half - 1) + r % 2 * half;
+    }
+    return min(row0 + 8 * r + int(lane / 4), p.n - 1);
+  }
+
+  __device__ __forceinline__ void SetTile(const FusedSkinnyParams& p, uint32_t shared, int first) {
+    tile = shared + p.tile_at + lane / 4 * p.tile_stride + first * 128 + lane % 4 * 16;
+    tile_scales = shared + p.scales_at + first * (kSkinnyTokens * 4);
   }
 
   __device__ __forceinline__ void Clear() {
@@ -212,9 +234,15 @@ struct SkinnyWarp {
       weight_row[r] += 128;
     }
     weights_left -= 128;
+    if constexpr (C::kNorm && C::kScaled) {
+      if (lane == kWeightScaleLane)
+        CopyAsync<4>(slot + C::kWeightBytes + C::kActivationBytes + lane * 4, scale);
+      scale += scale_step;
+    }
   }
 
   __device__ __forceinline__ void FetchActivations(uint32_t slot) {
+    if constexpr (C::kNorm) return;
     const uint32_t to = slot + C::kWeightBytes + lane * 16;
     if (has_token) {
       CopyShared(to, token_row, activations_left > 0);
@@ -230,12 +258,14 @@ struct SkinnyWarp {
   /// Adds the k-block in `slot`; `refill` once all of it has been read.
   template <class Refill>
   __device__ __forceinline__ void Multiply(uint32_t slot, const Refill& refill) {
-    const uint32_t weights = slot + lane * 16, activations = weights + C::kWeightBytes,
+    const uint32_t weights = slot + lane * 16,
+                   activations = C::kNorm ? tile : weights + C::kWeightBytes,
                    scales = slot + C::kWeightBytes + C::kActivationBytes;
+    constexpr uint32_t kHalf = C::kNorm ? 64 : 512;  // bytes to a k-block's second half
     uint4 x[2], w[2][2 * C::kRowTiles];
     const auto read = [&](int c) {
       x[c] = make_uint4(0, 0, 0, 0);
-      if (has_token) x[c] = LoadShared<uint4>(activations + c * 512);
+      if (has_token) x[c] = LoadShared<uint4>(activations + c * kHalf);
 #pragma unroll
       for (int r = 0; r < 2 * C::kRowTiles; ++r)
         w[c][r] = LoadShared<uint4>(weights + (2 * r + c) * 512);
@@ -247,8 +277,9 @@ struct SkinnyWarp {
     float2 token_scale = make_float2(1.0f, 1.0f);
     if constexpr (C::kScaled) {
       weight_scale = LoadShared<float>(scales + kWeightScaleLane * 4);
-      token_scale = LoadShared<float2>(scales + lane % 4 * 8);
+      token_scale = LoadShared<float2>((C::kNorm ? tile_scales : scales) + lane % 4 * 8);
     }
+    if constexpr (C::kNorm) tile += 128, tile_scales += kSkinnyTokens * 4;
     if constexpr (C::kReadFirst) {
       read(0);
       read(1);
@@ -470,12 +501,13 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
 }
 
 template <class C>
-SkinnyKernel MakeSkinny(const SkinnyInstance& instance) {
+SkinnyKernel MakeSkinny(const SkinnyInstance& instance, void (*function)(typename C::Params)) {
   return {.instance = instance,
-          .function = reinterpret_cast<const void*>(&SkinnyGemm<C>),
+          .function = reinterpret_cast<const void*>(function),
           .format = &C::Policy::kInfo,
           .epilogue = C::kEpilogue,
           .output = C::kOutput,
+          .fusion = C::kFusion,
           .warp_bytes = C::kWarpBytes,
           .slot_bytes = C::kSlotBytes};
 }
@@ -486,7 +518,9 @@ std::span<const SkinnyKernel> SkinnyInstances() {
   constexpr int kCount = static_cast<int>(std::size(List::kAll));
   static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
     return std::array<SkinnyKernel, kCount>{
-        MakeSkinny<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput>>(List::kAll[kIndex])...};
+        MakeSkinny<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput>>(
+            List::kAll[kIndex],
+            &SkinnyGemm<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput>>)...};
   }
   (std::make_integer_sequence<int, kCount>());
   return kernels;

@@ -1,0 +1,68 @@
+// A product and its neighbours in one launch: what a Kernel may offer beside the product alone, and
+// a dispatch of graphs asks for.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "culet/desc.h"
+#include "culet/device.h"
+#include "culet/kernel.h"
+#include "culet/problem.h"
+#include "culet/status.h"
+#include "culet/types.h"
+
+namespace culet {
+
+/// What stands before and behind D = A B, A (m, k), B (k, n):
+/// A = RmsNorm(x), or RmsNorm(x + y), rounded to A's type, or its E4M3 codes with scales of 1 x
+/// 128; then D (m, n / 2) = SwiGlu(left half, right half), both rounded to D's type before.
+struct ProductFusion {
+  const void* gamma = nullptr;            ///< (k), aligned to 16 bytes
+  DataType gamma_type = DataType::kNull;  ///< float32, float16 or bfloat16
+  float epsilon = 0.0f;
+  bool adds = false;   ///< y
+  bool gated = false;  ///< SwiGlu
+};
+
+/// Of one launch; x, y and the sum are float32, (m, k), aligned to 16 bytes. The sum lies apart
+/// from x and y; null: nobody wants it.
+struct FusedProductPointers {
+  const float* x = nullptr;
+  const float* y = nullptr;
+  float* sum = nullptr;
+  void* D = nullptr;
+};
+
+/// A launch with everything done that can be done once. Const, for several threads and streams.
+class PreparedFusedProduct {
+ public:
+  virtual ~PreparedFusedProduct() = default;
+  virtual cudaError_t Launch(const FusedProductPointers& pointers,
+                             cudaStream_t stream) const noexcept = 0;
+};
+
+/// What a Kernel is, too, that fuses. Its bits are those of the same launch of the product alone,
+/// of cuda_ops/fused_norm.cu before it and cuda_ops/fused_swiglu.cu behind it.
+class FusesProducts {
+ public:
+  virtual ~FusesProducts() = default;
+
+  /// Ok, or why not. Requires: the kernel takes the product alone.
+  virtual Feasibility WhyFused(const GemmDesc& product, const ProductFusion& fusion,
+                               int splits) const noexcept = 0;
+
+  /// Predicted microseconds of the whole. Requires: WhyFused is Ok.
+  virtual double PredictFusedUs(const GemmDesc& product, const ProductFusion& fusion,
+                                const DeviceInfo& device, const HardwareRates& rates,
+                                int splits) const noexcept = 0;
+
+  /// `args`: the product alone, as for Kernel::Prepare. Requires: WhyFused is Ok.
+  /// Errors: INVALID_ARGUMENT for operands that it does not take; INTERNAL when it does not load.
+  virtual Result<std::unique_ptr<PreparedFusedProduct>> PrepareFused(const GemmArgs& args,
+                                                                     const ProductFusion& fusion,
+                                                                     int splits) const = 0;
+};
+
+}  // namespace culet

@@ -1,0 +1,105 @@
+#include "kernels/sm90/skinny_fused.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/sm90/launch.h"
+
+namespace culet::sm90 {
+
+// The lists of instances.
+std::span<const SkinnyKernel> Bf16SkinnyNorm();
+std::span<const SkinnyKernel> Bf16SkinnyNormGated();
+
+std::span<const SkinnyKernel> FusedSkinnyKernels() {
+  static const std::vector<SkinnyKernel> kernels = [] {
+    std::vector<SkinnyKernel> all;
+    for (auto part : {Bf16SkinnyNorm(), Bf16SkinnyNormGated()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }();
+  return kernels;
+}
+
+const SkinnyKernel* FusedSkinnyTwin(const SkinnyKernel& kernel, SkinnyFusion fusion) {
+  const std::span<const SkinnyKernel> all = FusedSkinnyKernels();
+  const auto found = std::ranges::find_if(
+      all, [&](const SkinnyKernel& k) { return k.fusion == fusion && k.Id() == kernel.Id(); });
+  return found == all.end() ? nullptr : &*found;
+}
+
+namespace {
+
+constexpr int kWide = 8;            // elements of a lane's vector
+constexpr int kMostNormParts = 16;  // warps of fused_norm.cu's largest block
+constexpr int kLeastNormParts = 2;  // and of its smallest
+constexpr int kStageBytes = 32 * 4 * kWide;
+
+// As fused_norm.cu chooses its block.
+int NormShift(int vectors) {
+  int shift = 0;
+  while ((1 << shift) < kLeastNormParts) ++shift;
+  while ((1 << shift) < kMostNormParts && (32 << shift) < vectors) ++shift;
+  return shift;
+}
+
+}  // namespace
+
+int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, int warps,
+                      int rings, FusedSkinnyParams* params) {
+  FusedSkinnyParams mine;
+  FusedSkinnyParams& p = params != nullptr ? *params : mine;
+  const int bytes = kernel.format->element_bytes;
+  const int k_blocks = CeilDiv(k, kernel.block_k());
+  int at = rings;
+  const auto take = [&](int size) {
+    const int start = at;
+    at += CeilDiv(size, 16) * 16;
+    return start;
+  };
+  p.elements = k;
+  p.norm_shift = NormShift(k / kWide);
+  p.norm_turns = CeilDiv(k / kWide, 32 << p.norm_shift);
+  // Half a line more, so that two tokens' halves of k-blocks meet no bank twice.
+  p.tile_stride = k_blocks * kBlockBytes + 64;
+  p.tile_at = take(m * p.tile_stride);
+  p.scales_at = take(bytes == 1 ? k_blocks * kSkinnyTokens * 4 : 0);
+  p.gamma_at = take(k * static_cast<int>(SizeOf(gamma)));
+  p.sums_at = take((m << p.norm_shift) * 4);
+  p.stage_at = take(CeilDiv(m << p.norm_shift, warps) * p.norm_turns * warps * kStageBytes);
+  return at - rings;
+}
+
+bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem,
+                     const ProductFusion& fusion, int splits, FusedSkinnyLaunch* launch) {
+  SkinnyLaunch plain;
+  if (!PlanSkinny(kernel, problem, splits, &plain)) return false;
+  FusedSkinnyParams& params = launch->params;
+  static_cast<SkinnyParams&>(params) = plain.params;
+  params.rehearse = 0;
+  params.gamma = fusion.gamma;
+  params.gamma_type = fusion.gamma_type;
+  params.epsilon = fusion.epsilon;
+  if (fusion.gated) params.ldd = problem.n / 2;  // D is tight
+  const int warps = plain.splits * plain.row_groups;
+  const int rings = warps * kernel.warp_bytes;
+  launch->kernel = &kernel;
+  launch->ctas = plain.ctas;
+  launch->splits = plain.splits;
+  launch->row_groups = plain.row_groups;
+  launch->smem_bytes = rings + FusedSkinnyBeside(kernel, problem.m, problem.k, fusion.gamma_type,
+                                                 warps, rings, &params);
+  return launch->smem_bytes <= kSmemPerCta;
+}
+
+cudaError_t LaunchFusedSkinny(const FusedSkinnyLaunch& launch, cudaStream_t stream) {
+  return LaunchKernel(launch.kernel->function,
+                      {.grid = dim3(static_cast<unsigned>(launch.ctas)),
+                       .block = dim3(32, static_cast<unsigned>(launch.splits),
+                                     static_cast<unsigned>(launch.row_groups)),
+                       .smem_bytes = launch.smem_bytes,
+                       .pdl = launch.params.early_weights != 0},
+                      &launch.params, stream);
+}
+
+}  // namespace culet::sm90

@@ -1,0 +1,118 @@
+// Products with few rows and their neighbours in one launch: the norm that makes A, and SwiGLU of
+// what comes out. Multiplication and sums are those of skinny_kernel.cuh.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+#include "kernels/cuda_ops/values.cuh"
+#include "kernels/sm90/skinny_kernel.cuh"
+#include "kernels/sm90/skinny_norm.cuh"
+
+namespace culet::sm90 {
+
+/// As SkinnyFinish, where columns of D are SwiGLU of a gate and an up, which are rounded to D's
+/// type first, as if they had been stored.
+template <class C>
+__device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const float* sums,
+                                                  int splits, int row0, uint32_t thread) {
+  constexpr uint32_t kPairs = C::kRows / 4;
+  const OutputType type = C::kGeneral ? p.epilogue.d_type : C::kOutput;
+  const auto rounded = [&](float v) {
+    return type == OutputType::kF32 ? v : UnpackOutput(type, PackOutput(type, v, 0.0f)).x;
+  };
+  const auto swiglu = [&](float gate, float up) {
+    return cuda_ops::Silu(rounded(gate)) * rounded(up);
+  };
+#pragma unroll 1
+  for (uint32_t i = thread; i < p.m * kPairs; i += splits * 32) {
+    const int token = i / kPairs, column = i % kPairs * 2;
+    if (row0 / 2 + column >= p.n / 2) continue;
+    // Eights of gates and ups take turns.
+    const float* from = sums + token * C::kSumStride + column / 8 * 16 + column % 8;
+    float2 gate = make_float2(0.0f, 0.0f), up = gate;
+#pragma unroll 4
+    for (int s = 0; s < splits; ++s) {
+      const float2 g = *reinterpret_cast<const float2*>(from);
+      const float2 u = *reinterpret_cast<const float2*>(from + 8);
+      gate.x += g.x, gate.y += g.y, up.x += u.x, up.y += u.y;
+      from += C::kWarpBytes / 4;
+    }
+    SkinnyStore(p.d, type, token * p.ldd + row0 / 2 + column,
+                make_float2(swiglu(gate.x, up.x), swiglu(gate.y, up.y)), true);
+  }
+}
+
+/// Threads (32, warps along K, groups of rows), as SkinnyGemm. Alpha is 1; a general epilogue adds
+/// at most a bias.
+template <class C>
+__global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
+    SkinnyFusedGemm(const __grid_constant__ FusedSkinnyParams p) {
+  extern __shared__ __align__(16) uint8_t shared_base[];
+  const uint32_t lane = threadIdx.x;
+  const int splits = blockDim.y;
+  const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
+  const int row0 = (blockIdx.x * blockDim.z + group) * C::kRows;
+  // A group behind the last row takes part in the norm alone.
+  const int count = row0 < p.n ? p.blocks_each + (part < p.blocks_rest ? 1 : 0) : 0;
+  const int first = part * p.blocks_each + min(part, p.blocks_rest);
+  uint8_t* const rings = shared_base + group * splits * C::kWarpBytes;
+  uint8_t* const ring = rings + part * C::kWarpBytes;
+  SkinnyWarp<C> warp(p, SharedAddress(ring), row0, lane, first);
+  const SkinnyNorm<typename C::Format> norm(p, shared_base, group * splits + part,
+                                            splits * int(blockDim.z), int(lane));
+  norm.FetchGamma(
+      [](uint8_t* to, const uint8_t* from) { CopyShared(SharedAddress(to), from, true); });
+  CopyAsyncCommit();
+#pragma unroll 1
+  for (int i = 0; i < C::kDepth; ++i) {
+    if (i < count) warp.FetchWeights(warp.Slot(i));
+    CopyAsyncCommit();
+  }
+  if (p.early_weights != 0) {
+    GridDependencyWait();
+    GridDependencyLaunch();
+  }
+  norm.Make([] { CopyAsyncWait<C::kDepth>(); });
+  warp.SetTile(p, SharedAddress(shared_base), first);
+  warp.Clear();
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    CopyAsyncWait<C::kDepth - 1>();
+    __syncwarp();
+    warp.Multiply(warp.Slot(i), [&] {
+      if (i + C::kDepth < count) warp.FetchWeights(warp.Slot(i));
+      CopyAsyncCommit();
+    });
+  }
+  __syncwarp();
+  warp.PutSums(reinterpret_cast<float*>(ring));
+  __syncthreads();
+  const float* const sums = reinterpret_cast<const float*>(rings);
+  const uint32_t thread = part * 32 + lane;
+  if constexpr (C::kGated) {
+    SkinnyFinishGated<C>(p, sums, splits, row0, thread);
+  } else {
+    SkinnyFactors factors;
+    SkinnyFinish<C>(p, sums, splits, row0, thread, factors);
+  }
+}
+
+/// The kernels of a list.
+template <class Policy, class List, SkinnyFusion kFusion, EpilogueKind kEpilogue,
+          OutputType kOutput = OutputType::kBf16>
+std::span<const SkinnyKernel> FusedSkinnyInstances() {
+  constexpr int kCount = static_cast<int>(std::size(List::kAll));
+  static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    return std::array<SkinnyKernel, kCount>{
+        MakeSkinny<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput, kFusion>>(
+            List::kAll[kIndex],
+            &SkinnyFusedGemm<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput, kFusion>>)...};
+  }
+  (std::make_integer_sequence<int, kCount>());
+  return kernels;
+}
+
+}  // namespace culet::sm90

@@ -1,0 +1,60 @@
+// What the host knows of the skinny kernels that are fused with a product's neighbours.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "cuda/fused_product.h"
+#include "culet/types.h"
+#include "kernels/sm90/skinny.h"
+
+namespace culet::sm90 {
+
+/// The argument of a fused kernel. A is made from x and y, FP32, with gamma.
+struct FusedSkinnyParams : SkinnyParams {
+  const float* x = nullptr;  ///< (m, elements)
+  const float* y = nullptr;  ///< the same, or null: A is the norm of x alone
+  float* sum = nullptr;      ///< of x and y, the same; it lies apart from both
+  const void* gamma = nullptr;
+  DataType gamma_type = DataType::kNull;  ///< float32, float16 or bfloat16
+  float epsilon = 0.0f;
+  int elements = 0;    ///< of a row, a multiple of 8
+  int norm_shift = 0;  ///< a row's sum of squares has 1 << norm_shift parts, a warp's each, ...
+  int norm_turns = 0;  ///< ... whose lanes take so many vectors of 8
+  // Behind the rings, bytes from the start of the shared memory:
+  int tile_at = 0;    ///< A: rows of `tile_stride` bytes
+  int scales_at = 0;  ///< of E4M3: 8 floats, of the tokens, for a block of 128
+  int gamma_at = 0;
+  int sums_at = 0;   ///< a float for each part of each row
+  int stage_at = 0;  ///< a kilobyte for each vector of a warp
+  int tile_stride = 0;
+};
+
+/// All of them.
+std::span<const SkinnyKernel> FusedSkinnyKernels();
+
+/// The one that multiplies as `kernel` does; null where there is none.
+const SkinnyKernel* FusedSkinnyTwin(const SkinnyKernel& kernel, SkinnyFusion fusion);
+
+struct FusedSkinnyLaunch {
+  const SkinnyKernel* kernel = nullptr;
+  FusedSkinnyParams params;
+  int ctas = 0, splits = 1, row_groups = 1, smem_bytes = 0;
+};
+
+/// Bytes of shared memory beside the rings, and where they lie behind `rings` bytes (`params` may
+/// be null).
+int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, int warps,
+                      int rings, FusedSkinnyParams* params);
+
+/// Everything but x, y, the sum and the stream, made once; as PlanSkinny. False also where the norm
+/// does not fit beside the rings.
+bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem,
+                     const ProductFusion& fusion, int splits, FusedSkinnyLaunch* launch);
+
+/// As LaunchSkinny.
+cudaError_t LaunchFusedSkinny(const FusedSkinnyLaunch& launch, cudaStream_t stream);
+
+}  // namespace culet::sm90
