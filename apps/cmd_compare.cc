@@ -114,29 +114,35 @@ int Report(const CompareArgs& args, const std::vector<NodeError>& errors) {
   return ExitCodeOf(false);
 }
 
-int RunCompare(const CompareArgs& args) {
-  const bool json = args.common.json;
-  if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
-  auto opened = args.decoder.Open(args.common, args.cache);
-  if (!opened.ok()) return Fail(opened.status(), json);
-  const auto dispatch = args.decoder.MakeDispatch(*opened);
-  if (!dispatch.ok()) return Fail(dispatch.status(), json);
+Result<SessionOptions> OptionsFor(const CompareArgs& args, const DecoderConfig& config,
+                                  const std::vector<std::vector<std::int32_t>>& prompts) {
   SessionOptions options;
-  const std::vector<std::int32_t>& prompt = opened->prompts.front();
+  const std::vector<std::int32_t>& prompt = prompts.front();
   const std::size_t positions = prompt.size() + static_cast<std::size_t>(args.steps);
-  const int most = opened->model.config().max_position;
+  const int most = config.max_position;
   if (most > 0 && positions > static_cast<std::size_t>(most)) {
-    return Fail(Status(StatusCode::kInvalidArgument,
-                       fmt::format("the prompt has {} tokens and --steps is {}; {} was made for at "
-                                   "most {} positions",
-                                   prompt.size(), args.steps, args.decoder.model(), most)),
-                json);
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("the prompt has {} tokens and --steps is {}; {} was made for at "
+                              "most {} positions",
+                              prompt.size(), args.steps, args.decoder.model(), most));
   }
   options.max_context = static_cast<int>(positions);
   options.cache_type = args.decoder.cache_type();
   options.value_type = args.decoder.value_type();
   options.fusions = args.decoder.fusions();
-  auto decoder = culet::Session::Create(opened->model, **dispatch, options);
+  return options;
+}
+
+int RunCompare(const CompareArgs& args) {
+  const bool json = args.common.json;
+  if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
+  auto opened = args.decoder.Open(
+      args.common, args.cache,
+      [&](const auto& config, const auto& prompts) { return OptionsFor(args, config, prompts); });
+  if (!opened.ok()) return Fail(opened.status(), json);
+  const auto dispatch = args.decoder.MakeDispatch(*opened);
+  if (!dispatch.ok()) return Fail(dispatch.status(), json);
+  auto decoder = culet::Session::Create(opened->model, **dispatch, opened->options);
   if (!decoder.ok()) return Fail(decoder.status(), json);
   const InterruptGuard guard;
   decoder->SetGate(InterruptGate());
@@ -150,7 +156,7 @@ int RunCompare(const CompareArgs& args) {
     comparison.AllowRoundedInputs(!args.decoder.exact());
     comparison.AllowShortSums(true);
   }
-  const Status status = RunSteps(args, *decoder, prompt, comparison);
+  const Status status = RunSteps(args, *decoder, opened->prompts.front(), comparison);
   const Status saved = args.decoder.SaveTuned(*opened);
   const bool interrupted = InterruptSignal() != 0;
   if (!status.ok() && !interrupted) return Fail(status, json);

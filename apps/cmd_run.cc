@@ -108,18 +108,22 @@ void PrintDocument(RunArgs& args, const OpenedDecoder& opened, const DecodeRun& 
   PrintJson(document);
 }
 
-SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config, const DecodeRun& run) {
+SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config,
+                          const std::vector<std::vector<std::int32_t>>& prompts) {
   constexpr std::size_t kMostStepTokens = 512;
-  std::size_t longest = 0;
-  for (const Continuation& c : run.continuations) longest = std::max(longest, c.prompt.size());
+  std::size_t longest = 0, tokens = 0;
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    longest = std::max(longest, prompt.size());
+    tokens += prompt.size() * static_cast<std::size_t>(args.batch);
+  }
   SessionOptions options;
-  options.max_sequences = static_cast<int>(run.continuations.size());
+  options.max_sequences = static_cast<int>(prompts.size()) * args.batch;
   options.max_context = static_cast<int>(longest) + args.run.max_new;
   if (config.max_position > 0) {
     options.max_context = std::min(options.max_context, config.max_position);
   }
-  options.max_step_tokens = std::max(
-      static_cast<int>(std::min(run.PromptTokens(), kMostStepTokens)), options.max_sequences);
+  options.max_step_tokens =
+      std::max(static_cast<int>(std::min(tokens, kMostStepTokens)), options.max_sequences);
   options.cache_type = args.decoder.cache_type();
   options.value_type = args.decoder.value_type();
   options.fusions = args.decoder.fusions();
@@ -129,7 +133,11 @@ SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config, cons
 int RunRun(RunArgs& args) {
   const bool json = args.common.json;
   if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
-  auto opened = args.decoder.Open(args.common, args.cache);
+  auto opened =
+      args.decoder.Open(args.common, args.cache,
+                        [&](const auto& config, const auto& prompts) -> Result<SessionOptions> {
+                          return OptionsFor(args, config, prompts);
+                        });
   if (!opened.ok()) return Fail(opened.status(), json);
   DecodeRun run;
   Continuation continuation;
@@ -154,8 +162,7 @@ int RunRun(RunArgs& args) {
   }
   const auto dispatch = args.decoder.MakeDispatch(*opened);
   if (!dispatch.ok()) return Fail(dispatch.status(), json);
-  auto session = culet::Session::Create(opened->model, **dispatch,
-                                        OptionsFor(args, opened->model.config(), run));
+  auto session = culet::Session::Create(opened->model, **dispatch, opened->options);
   if (!session.ok()) return Fail(session.status(), json);
   TokenStream stream = texts.empty() ? TokenStream::OfNumbers(run.continuations.size())
                                      : TokenStream::OfTexts(std::move(texts));

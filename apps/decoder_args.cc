@@ -218,12 +218,26 @@ Result<std::vector<std::int32_t>> DecoderArgs::Tokens(const PromptText& prompt,
   return tokens;
 }
 
-Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArgs& cache) const {
+Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArgs& cache,
+                                        const OptionsOf& options_of) const {
   auto session = OpenSession(common, &cache);
   if (!session.ok()) return session.status();
   if (tune_) CULET_RETURN_IF_ERROR(CheckThatResultsCanBeSaved(*session));
   const auto texts = Texts();
   if (!texts.ok()) return texts.status();
+  const auto config = ReadDecoderConfig(model_);
+  if (!config.ok()) return config.status();
+  if (bytes()) CULET_RETURN_IF_ERROR(CheckTokenizer());
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const PromptText& text : *texts) {
+    auto tokens = Tokens(text, *config);
+    if (!tokens.ok()) return tokens.status();
+    prompts.push_back(*std::move(tokens));
+  }
+  auto options = options_of(*config, prompts);
+  if (!options.ok()) return options.status();
+  const auto cache_bytes = CacheBytes(*config, *options);
+  if (!cache_bytes.ok()) return cache_bytes.status();
   DeviceMemory* memory = &HostMemory();
   if (session->gemm.device().ordinal >= 0) {
     const auto device = MakeCudaDispatch(session->gemm);
@@ -233,6 +247,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   Progress progress;
   bool large = false;
   LoadOptions load;
+  load.reserve = *cache_bytes;
   load.on_progress = [&](std::size_t done, std::size_t all) {
     constexpr std::size_t kLarge = std::size_t{1} << 30;
     if (all < kLarge) return;
@@ -240,8 +255,10 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
       const std::string free =
           memory->free_bytes() ? ShownBytes(static_cast<double>(*memory->free_bytes())) : "?";
       progress.Clear();
-      Note(fmt::format("{} of weights go to {}, where {} are free",
-                       ShownBytes(static_cast<double>(all)), session->gemm.device().name, free));
+      Note(fmt::format("{} of weights and {} of cache go to {}, where {} are free",
+                       ShownBytes(static_cast<double>(all)),
+                       ShownBytes(static_cast<double>(*cache_bytes)), session->gemm.device().name,
+                       free));
     }
     progress.Update(static_cast<double>(done) / static_cast<double>(all),
                     fmt::format("loading {}", model_));
@@ -249,13 +266,10 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   auto model = DecoderModel::Load(model_, *memory, load);
   progress.Clear();
   if (!model.ok()) return model.status();
-  if (bytes()) CULET_RETURN_IF_ERROR(CheckTokenizer());
-  OpenedDecoder opened{*std::move(session), *std::move(model), {}, {}};
-  for (const PromptText& text : *texts) {
-    auto tokens = Tokens(text, opened.model.config());
-    if (!tokens.ok()) return tokens.status();
-    opened.prompts.push_back(*std::move(tokens));
-    if (bytes()) opened.texts.push_back(text.text);
+  OpenedDecoder opened{
+      *std::move(session), *std::move(model), *std::move(options), {}, std::move(prompts)};
+  if (bytes()) {
+    for (const PromptText& text : *texts) opened.texts.push_back(text.text);
   }
   return opened;
 }

@@ -34,9 +34,14 @@ NodeGate InterruptGate();
 struct OpenedDecoder {
   Session session;
   DecoderModel model;
+  SessionOptions options;                          ///< as the command's OptionsOf made them
   std::vector<std::string> texts;                  ///< of --prompt or --prompt-file; else empty
   std::vector<std::vector<std::int32_t>> prompts;  ///< at least one, none of them empty
 };
+
+/// The session that a command makes for a model's prompts.
+using OptionsOf = std::function<Result<SessionOptions>(
+    const DecoderConfig& config, const std::vector<std::vector<std::int32_t>>& prompts)>;
 
 /// "f32" or "bf16" of --values; kNull for nothing.
 DataType ParseValueType(const std::string& name);
@@ -76,7 +81,10 @@ class DecoderArgs {
   /// CheckThatResultsCanBeSaved; UNSUPPORTED for a text on a model with a tokenizer;
   /// INVALID_ARGUMENT for what is no token, a token outside the vocabulary, no tokens, or more than
   /// the positions that the model was made for, each named.
-  Result<OpenedDecoder> Open(const CommonArgs& common, const CacheArgs& cache) const;
+  /// RESOURCE_EXHAUSTED, before weights are copied, where a device has no room for them and for the
+  /// cache of a session of `options`.
+  Result<OpenedDecoder> Open(const CommonArgs& common, const CacheArgs& cache,
+                             const OptionsOf& options) const;
 
   /// `opened` must outlive it. Errors: as MakeCudaDispatch.
   Result<std::unique_ptr<KernelDispatch>> MakeDispatch(OpenedDecoder& opened) const;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "culet/decoder.h"
+#include "culet/dispatch.h"
 #include "decoder_fixture.h"
 #include "other_memory.h"
 
@@ -56,6 +57,26 @@ TEST(LoadMemory, ProgressGoesToTheEnd) {
     EXPECT_GE(calls[i].first, calls[i > 0 ? i - 1 : 0].first);
   }
   EXPECT_EQ(calls.back().first, calls.back().second);
+}
+
+TEST(LoadMemory, TheBytesOfACacheAreThoseOfTheSession) {
+  const auto model = DecoderModel::Load(OwnGoldens("llama-linear"), HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  SessionOptions options;
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    for (const int context : {0, 1, 77}) {
+      options.cache_type = type, options.max_context = context, options.max_sequences = 3;
+      const auto bytes = CacheBytes(model->config(), options);
+      ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+      const auto dispatch = MakeReferenceDispatch();
+      const auto session = Session::Create(*model, *dispatch, options);
+      ASSERT_TRUE(session.ok()) << session.status().ToString();
+      EXPECT_EQ(static_cast<double>(*bytes), session->cache_bytes()) << context;
+    }
+  }
+  options.block_size = 0;
+  EXPECT_THAT(CacheBytes(model->config(), options).status().message(),
+              HasSubstr("block_size is 0"));
 }
 
 TEST(LoadMemory, TheHostsOwnMemoryCopiesNothing) {

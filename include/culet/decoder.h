@@ -196,6 +196,11 @@ struct SessionOptions {
   bool record = true;  ///< steps are recorded and replayed where the dispatch can
 };
 
+/// Bytes of the cache of keys and values that a session of a model with `config` takes; what
+/// LoadOptions::reserve is for. Errors: INVALID_ARGUMENT for the sizes that Session::Create
+/// refuses.
+Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions& options);
+
 /// Tokens that a step adds to one sequence.
 struct SequenceTokens {
   int sequence = 0;

@@ -11,12 +11,12 @@
 #include "culet/decoder.h"
 #include "model/nan_search.h"
 #include "model/session_impl.h"
+#include "model/session_sizes.h"
 #include "model/step_buckets.h"
 
 namespace culet {
 namespace {
 
-constexpr int kMostDefaultContext = 4096;
 // Decoding uses one graph a batch size, a prompt one for its pieces and one for its rest. Padded,
 // steps of any size share few; more than these are seldom in use together.
 constexpr std::size_t kKeptGraphs = 8, kKeptPadded = 16;
@@ -29,12 +29,7 @@ Status Invalid(std::string message) {
 
 Status Session::Impl::AllocateCache() {
   const DecoderConfig& config = model.config();
-  constexpr std::size_t kAlignment = 256;
-  const std::size_t matrix = static_cast<std::size_t>(cache.blocks) *
-                             static_cast<std::size_t>(cache.block_size) *
-                             static_cast<std::size_t>(config.kv_heads) *
-                             static_cast<std::size_t>(config.head_dim) * SizeOf(cache.type);
-  const std::size_t padded = (matrix + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t padded = CacheMatrixBytes(config, options);
   const auto layers = static_cast<std::size_t>(config.layers);
   auto memory = DeviceBuffer::Create(dispatch.memory(), 2 * layers * padded);
   if (!memory) return memory.status();
@@ -296,26 +291,7 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
                                 const SessionOptions& given) {
   SessionOptions options = given;
   const DecoderConfig& config = model.config();
-  if (options.max_context == 0) {
-    options.max_context = config.max_position > 0
-                              ? std::min(config.max_position, kMostDefaultContext)
-                              : kMostDefaultContext;
-  }
-  constexpr int kMost = 1 << 24;  // keeps every product of two below 2^63
-  const std::pair<const char*, int> sizes[] = {{"max_sequences", options.max_sequences},
-                                               {"max_context", options.max_context},
-                                               {"block_size", options.block_size},
-                                               {"max_step_tokens", options.max_step_tokens}};
-  for (const auto& [name, value] : sizes) {
-    if (value < 1 || value > kMost) {
-      return Invalid(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
-    }
-  }
-  if (options.cache_type != DataType::kFloat32 && options.cache_type != DataType::kFloat16 &&
-      options.cache_type != DataType::kBfloat16) {
-    return Invalid(fmt::format("cache_type is {}; use float32, float16 or bfloat16",
-                               ToString(options.cache_type)));
-  }
+  CULET_RETURN_IF_ERROR(CompleteSizes(config, options));
   if (options.value_type == DataType::kNull && config.experts > 0) {
     options.value_type = DataType::kFloat32;  // a router's near ties, decided as exactly as can be
   } else if (options.value_type == DataType::kNull) {
@@ -329,17 +305,6 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
     return Invalid(
         fmt::format("value_type is {}; use float32 or bfloat16", ToString(options.value_type)));
   }
-  const std::int64_t a_sequence =
-      (options.max_context + std::int64_t{options.block_size} - 1) / options.block_size;
-  const std::int64_t blocks =
-      options.cache_blocks != 0 ? options.cache_blocks : a_sequence * options.max_sequences;
-  if (blocks < 1 || blocks * options.block_size > std::numeric_limits<std::int32_t>::max()) {
-    return Invalid(
-        fmt::format("the cache would have {} blocks of {} positions; at least one and "
-                    "fewer than 2^31 positions together",
-                    blocks, options.block_size));
-  }
-  options.cache_blocks = static_cast<int>(blocks);
   auto impl = std::make_unique<Impl>(model, dispatch, options, options.cache_blocks);
   impl->cache.type = options.cache_type;
   impl->cache.blocks = options.cache_blocks;

@@ -1,0 +1,72 @@
+#include "model/session_sizes.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace culet {
+namespace {
+
+constexpr int kMostDefaultContext = 4096;
+
+Status Invalid(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+}  // namespace
+
+Status CompleteSizes(const DecoderConfig& config, SessionOptions& options) {
+  if (options.max_context == 0) {
+    options.max_context = config.max_position > 0
+                              ? std::min(config.max_position, kMostDefaultContext)
+                              : kMostDefaultContext;
+  }
+  constexpr int kMost = 1 << 24;  // keeps every product of two below 2^63
+  const std::pair<const char*, int> sizes[] = {{"max_sequences", options.max_sequences},
+                                               {"max_context", options.max_context},
+                                               {"block_size", options.block_size},
+                                               {"max_step_tokens", options.max_step_tokens}};
+  for (const auto& [name, value] : sizes) {
+    if (value < 1 || value > kMost) {
+      return Invalid(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
+    }
+  }
+  if (options.cache_type != DataType::kFloat32 && options.cache_type != DataType::kFloat16 &&
+      options.cache_type != DataType::kBfloat16) {
+    return Invalid(fmt::format("cache_type is {}; use float32, float16 or bfloat16",
+                               ToString(options.cache_type)));
+  }
+  const std::int64_t a_sequence =
+      (options.max_context + std::int64_t{options.block_size} - 1) / options.block_size;
+  const std::int64_t blocks =
+      options.cache_blocks != 0 ? options.cache_blocks : a_sequence * options.max_sequences;
+  if (blocks < 1 || blocks * options.block_size > std::numeric_limits<std::int32_t>::max()) {
+    return Invalid(
+        fmt::format("the cache would have {} blocks of {} positions; at least one and "
+                    "fewer than 2^31 positions together",
+                    blocks, options.block_size));
+  }
+  options.cache_blocks = static_cast<int>(blocks);
+  return {};
+}
+
+std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options) {
+  constexpr std::size_t kAlignment = 256;
+  const std::size_t bytes = static_cast<std::size_t>(options.cache_blocks) *
+                            static_cast<std::size_t>(options.block_size) *
+                            static_cast<std::size_t>(config.kv_heads) *
+                            static_cast<std::size_t>(config.head_dim) * SizeOf(options.cache_type);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions& options) {
+  SessionOptions complete = options;
+  CULET_RETURN_IF_ERROR(CompleteSizes(config, complete));
+  return 2 * static_cast<std::size_t>(config.layers) * CacheMatrixBytes(config, complete);
+}
+
+}  // namespace culet

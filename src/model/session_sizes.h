@@ -1,0 +1,19 @@
+// The sizes of a session, and of its cache of keys and values.
+#pragma once
+
+#include <cstddef>
+
+#include "culet/decoder.h"
+#include "culet/status.h"
+
+namespace culet {
+
+/// Checks the sizes and the cache's type, and puts what 0 stands for in its place.
+/// Errors: INVALID_ARGUMENT, with the name and the value.
+Status CompleteSizes(const DecoderConfig& config, SessionOptions& options);
+
+/// Bytes from one matrix of keys or values to the next; a layer has one of each. Requires: complete
+/// sizes.
+std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options);
+
+}  // namespace culet
