@@ -1,0 +1,3 @@
+// Sessions on a GPU. Skipped where there is none.
+#include "session_cases.h"
+#include "test_dispatch.h"
