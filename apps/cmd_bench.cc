@@ -48,6 +48,7 @@ struct BenchArgs {
   bool untuned = false;
   bool launch_overhead = false;
   bool decode = false;
+  bool no_record = false;
   DecodeBenchOptions model;
   std::string cache_type = "bf16", values, no_fusion;
 
@@ -63,7 +64,7 @@ struct BenchArgs {
       if (problems.model().empty()) return "--decode needs --model, a config.json or its folder";
       const bool conflict = problems.given_beside_model() || regret || csv || repro || untuned;
       return conflict ? "--decode takes --model, --format, --context, --batch, --prefill, --steps, "
-                        "--kv, --values, --no-fusion, --tune, --cache and --json only"
+                        "--kv, --values, --no-fusion, --no-record, --tune, --cache and --json only"
                       : "";
     }
     if (regret && kernels != "best") return "--regret times all kernels; leave out --kernels";
@@ -191,6 +192,7 @@ int RunDecode(const BenchArgs& args) {
                                                   : DataType::kBfloat16;
   options.value_type = ParseValueType(args.values);
   options.fusions = WithoutFusions(args.no_fusion);
+  options.record = !args.no_record;
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
   if (options.tune) {
@@ -294,6 +296,7 @@ void AddBench(CLI::App& app, Chosen& chosen) {
   command.add_option("--no-fusion", args->no_fusion, kNoFusionHelp)
       ->type_name("NAMES")
       ->group(models);
+  command.add_flag("--no-record", args->no_record, kNoRecordHelp)->group(models);
   command.add_flag("--tune", args->model.tune, "Tune the model's products first")->group(models);
   args->cache.AddTo(command);
   args->common.AddTo(command);

@@ -130,6 +130,7 @@ Result<SessionOptions> OptionsFor(const CompareArgs& args, const DecoderConfig& 
   options.cache_type = args.decoder.cache_type();
   options.value_type = args.decoder.value_type();
   options.fusions = args.decoder.fusions();
+  options.record = args.decoder.records();
   return options;
 }
 

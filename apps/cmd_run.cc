@@ -127,6 +127,7 @@ SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config,
   options.cache_type = args.decoder.cache_type();
   options.value_type = args.decoder.value_type();
   options.fusions = args.decoder.fusions();
+  options.record = args.decoder.records();
   return options;
 }
 

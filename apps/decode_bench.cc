@@ -355,6 +355,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   session_options.cache_type = options.cache_type;
   session_options.value_type = options.value_type;
   session_options.fusions = options.fusions;
+  session_options.record = options.record;
   session_options.cache_blocks =
       (options.batch * session_options.max_context + options.prefill) / session_options.block_size +
       options.batch + 2;

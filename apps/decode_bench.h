@@ -23,6 +23,7 @@ struct DecodeBenchOptions {
   DataType cache_type = DataType::kBfloat16;
   DataType value_type = DataType::kNull;  ///< as SessionOptions
   FusionChoice fusions;                   ///< which of the dispatch's fusions are used
+  bool record = true;                     ///< as SessionOptions
   bool tune = false;                      ///< products are tuned before they are planned
 };
 

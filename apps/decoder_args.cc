@@ -110,6 +110,7 @@ void DecoderArgs::AddTo(CLI::App& command) {
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->group(kGroup);
   command.add_option("--no-fusion", no_fusion_, kNoFusionHelp)->type_name("NAMES")->group(kGroup);
+  command.add_flag("--no-record", no_record_, kNoRecordHelp)->group(kGroup);
   command.add_flag("--tune", tune_, "Tune the model's products first")->group(kGroup);
   command
       .add_flag("--exact", exact_,

@@ -24,6 +24,8 @@ struct PromptText {
 
 inline constexpr const char* kNoFusionHelp =
     "Nodes that are fused otherwise run one by one: names with commas between them, or all";
+inline constexpr const char* kNoRecordHelp =
+    "On a GPU: steps are launched node by node, not recorded and replayed as one CUDA graph";
 /// The value of --no-fusion.
 FusionChoice WithoutFusions(const std::string& names);
 
@@ -48,7 +50,8 @@ DataType ParseValueType(const std::string& name);
 inline constexpr const char* kValuesHelp =
     "Type of the values between products: bf16 (a GPU's, with weights of BF16 or E4M3) or f32";
 
-/// The options --model --prompt --token-ids --kv --no-fusion --tune, and more for `culet run`.
+/// The options --model --prompt --token-ids --kv --no-fusion --no-record --tune, and more for
+/// `culet run`.
 class DecoderArgs {
  public:
   void AddTo(CLI::App& command);
@@ -70,6 +73,8 @@ class DecoderArgs {
   DataType value_type() const { return ParseValueType(values_); }
   /// Without those of --no-fusion.
   FusionChoice fusions() const;
+  /// False with --no-record.
+  bool records() const { return !no_record_; }
   /// "cpu", "reference" or "cuda".
   std::string dispatch(const std::string& device) const {
     return device == "cpu" ? dispatch_ : "cuda";
@@ -104,7 +109,7 @@ class DecoderArgs {
   const CLI::Option *prompt_option_ = nullptr, *ids_option_ = nullptr;
   const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr, *dispatch_option_ = nullptr;
   std::string no_fusion_, values_;
-  bool tune_ = false, exact_ = false;
+  bool tune_ = false, exact_ = false, no_record_ = false;
 };
 
 }  // namespace culet::cli

@@ -49,6 +49,13 @@ class Fusions(unittest.TestCase):
             self.assertEqual(document["beyond"], 0)
             self.assertEqual(NAME in {n["op"] for n in document["worst"]}, fused)
 
+    def test_recordings_can_be_left_out(self):
+        off = "recording is switched off"
+        self.assertNotEqual(self.run_model()["decode_not_recorded"], off)
+        document = self.run_model("--no-record")
+        self.assertEqual(document["decode_not_recorded"], off)
+        self.assertFalse(document["decode_recorded"])
+
     def test_unknown_names_are_refused(self):
         _, err = culet("run", "--model", self.model, "--token-ids", "1", "--no-fusion", "pear",
                        code=1)
