@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import sys
 import weakref
 from ctypes import byref, c_int, c_uint64, c_void_p
 
@@ -9,6 +10,7 @@ from culet._library import Error, InvalidArgument
 
 _ORDINAL = 9       # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _NO_TIMING = 2     # CU_EVENT_DISABLE_TIMING
+_RELAXED = 2       # CU_STREAM_CAPTURE_MODE_RELAXED
 _library = None
 
 
@@ -60,17 +62,37 @@ class _Memory:
     """Bytes of a device."""
 
 
+@contextlib.contextmanager
+def _beside_captures():
+    """What other threads capture is not disturbed by the calls inside."""
+    mode = c_int(_RELAXED)
+    _call("cuThreadExchangeStreamCaptureMode", byref(mode))
+    try:
+        yield
+    finally:
+        _call("cuThreadExchangeStreamCaptureMode", byref(mode))
+
+
 def allocate(place, count):
-    """So many bytes, aligned to 256: what keeps them, and their address."""
+    """So many bytes, aligned to 256: what keeps them, and their address. Not from torch's allocator, whose
+    memory may belong to the pool of a graph."""
     memory, pointer = _Memory(), c_uint64()
-    with current(place):
-        _call("cuMemAlloc_v2", byref(pointer), ctypes.c_size_t(max(count, 1)))
+    size = ctypes.c_size_t(max(count, 1))
+    with current(place), _beside_captures():
+        try:
+            _call("cuMemAlloc_v2", byref(pointer), size)
+        except Error as error:
+            torch = sys.modules.get("torch")
+            if error.status != "RESOURCE_EXHAUSTED" or torch is None:
+                raise
+            torch.cuda.empty_cache()  # it may hold all that it does not use
+            _call("cuMemAlloc_v2", byref(pointer), size)
     weakref.finalize(memory, _free, place, pointer.value).atexit = False
     return memory, pointer.value
 
 
 def _free(place, pointer):
-    with current(place):
+    with current(place), _beside_captures():
         _call("cuMemFree_v2", c_uint64(pointer))
 
 

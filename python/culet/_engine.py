@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 import threading
 import warnings
 import weakref
@@ -146,7 +145,7 @@ class HostWorkspaces:
         return found.handle
 
     @staticmethod
-    def allocate(count, stream=None):
+    def allocate(count):
         """So many aligned bytes: what keeps them, and their address."""
         memory = ctypes.create_string_buffer(count + _ALIGNMENT)
         return memory, -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
@@ -194,15 +193,8 @@ class DeviceWorkspaces:
         return self._of_capture[key]
 
     def _make(self, stream):
-        return _Workspace(self._owner, self._need, lambda count: self.allocate(count, stream), stream)
+        return _Workspace(self._owner, self._need, self.allocate, stream)
 
-    def allocate(self, count, stream):
-        """Memory for work on a stream: torch's where it is used, so that it can make room."""
-        place, torch = self._owner.place, sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_initialized():
-            return _driver.allocate(place, count)
-        memory = torch.empty(count, dtype=torch.uint8, device=f"cuda:{place}")
-        current = torch.cuda.current_stream(place)
-        if (stream or 0) != current.cuda_stream:  # what used it last may still be under way
-            current.synchronize()
-        return memory, memory.data_ptr()
+    def allocate(self, count):
+        """So many aligned bytes: what keeps them, and their address."""
+        return _driver.allocate(self._owner.place, count)

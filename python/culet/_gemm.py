@@ -129,7 +129,7 @@ def pack(weight, format="k_major_n64"):
     layout = transposed(matrix("weight", found, code))
     owner, size, packed = engine(found.place), c_uint64(), Matrix()
     check(LIBRARY.culet_packed_bytes(owner.handle, byref(layout), number, byref(size)))
-    memory, pointer = owner.workspaces.allocate(size.value, stream)
+    memory, pointer = owner.workspaces.allocate(size.value)
     check(LIBRARY.culet_pack(owner.handle, found.pointer, byref(layout), number, pointer, size, stream,
                              byref(packed)))
     return Packed(memory, pointer, found.dtype, found.shape, found.place, number, format)

@@ -1,16 +1,19 @@
 """quantize_fp8: E4M3 values and FP32 scales of an array."""
 
+import sys
 from contextlib import nullcontext
 from ctypes import byref
 
 from culet import _driver
+from culet._call import current_stream
 from culet._engine import engine
 from culet._library import (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, LIBRARY, QUANT_B, QUANT_K,
-                            QUANT_ROW, QUANT_TENSOR, InvalidArgument, check)
+                            QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, InvalidArgument, Matrix, check)
 from culet._make import maker
-from culet._operand import HOST, element_type, matrix, operand, ordered
+from culet._operand import HOST, element_type, is_tensor, matrix, operand, ordered
 
 GROUP = 128
+_quantize = LIBRARY.culet_quantize
 _GRANULARITIES = {"group": QUANT_K, "block": QUANT_B, "row": QUANT_ROW, "tensor": QUANT_TENSOR}
 
 
@@ -29,6 +32,10 @@ def quantize_fp8(x, granularity="group", out=None):
     Async: on the stream that gemm takes, which may be captured.
     Raises: InvalidArgument and Error.
     """
+    if granularity == "group" and out is None and is_tensor(x):
+        found = _rows_on_a_gpu(x)
+        if found is not None:
+            return found
     quant = _GRANULARITIES.get(granularity) if isinstance(granularity, str) else None
     if quant is None:
         raise InvalidArgument(f"granularity is {granularity!r}; give "
@@ -51,8 +58,40 @@ def quantize_fp8(x, granularity="group", out=None):
                  byref(matrix("values", values, FLOAT8_E4M3)), scales.pointer,
                  byref(matrix("scales", scales, FLOAT32)), stream)
     with nullcontext() if found.place == HOST else _driver.current(found.place):
-        check(LIBRARY.culet_quantize(*arguments))
+        check(_quantize(*arguments))
     return out
+
+
+# What culet_quantize is told of rows of BF16, by their number, length, pitch and device.
+_LAYOUTS = {}
+_MOST_LAYOUTS = 4096
+
+
+def _rows_on_a_gpu(x):
+    """The activations of a layer, by the shortest way; None for all else."""
+    torch = sys.modules["torch"]
+    place = x.get_device()
+    if place < 0 or x.dtype != torch.bfloat16 or len(x.shape) != 2 or not x.is_cuda or 0 in x.shape:
+        return None
+    (m, k), (down, along) = x.shape, x.stride()
+    if along != 1 or torch.cuda.current_device() != place:
+        return None
+    groups = -(-k // GROUP)
+    layouts = _LAYOUTS.get((m, k, down, place))
+    if layouts is None:
+        made = (Matrix(type=BFLOAT16, order=ROW_MAJOR, rows=m, cols=k, ld=max(down, k)),
+                Matrix(type=FLOAT8_E4M3, order=ROW_MAJOR, rows=m, cols=k, ld=k),
+                Matrix(type=FLOAT32, order=ROW_MAJOR, rows=m, cols=groups, ld=groups))
+        layouts = (engine(place).handle, *map(byref, made))
+        if len(_LAYOUTS) >= _MOST_LAYOUTS:
+            _LAYOUTS.clear()
+        _LAYOUTS[m, k, down, place] = layouts
+    handle, of_x, of_values, of_scales = layouts
+    values = torch.empty((m, k), dtype=torch.float8_e4m3fn, device=x.device)
+    scales = torch.empty((m, groups), dtype=torch.float32, device=x.device)
+    check(_quantize(handle, QUANT_K, GROUP, x.data_ptr(), of_x, values.data_ptr(), of_values,
+                    scales.data_ptr(), of_scales, current_stream(place)))
+    return values, scales
 
 
 def _checked(out, x, shape):

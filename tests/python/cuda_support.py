@@ -26,8 +26,7 @@ def exact(a, b):
 
 
 def ran(program, *arguments):
-    """(exit status, output) of a Python program in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", program, *arguments], text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, check=False, timeout=120,
-                          cwd=os.path.dirname(os.path.abspath(__file__)))
-    return done.returncode, done.stdout
+    """(exit status, output) of a Python program in a process of its own; of one that fails with its errors."""
+    done = subprocess.run([sys.executable, "-c", program, *arguments], text=True, capture_output=True,
+                          check=False, timeout=120, cwd=os.path.dirname(os.path.abspath(__file__)))
+    return done.returncode, done.stdout + (done.stderr if done.returncode else "")

@@ -91,6 +91,10 @@ class Plans(unittest.TestCase):
 
 
 class Interrupts(unittest.TestCase):
+    def setUp(self):  # a program in the background ignores the signal
+        self.addCleanup(signal.signal, signal.SIGINT,
+                        signal.signal(signal.SIGINT, signal.default_int_handler))
+
     def interrupted(self):
         """culet_tune that meets Ctrl-C and measures until it is told to stop."""
         def tune(handle, problem, options, choice):
