@@ -48,8 +48,8 @@ class Plan:
         planned = self._plan
         if planned is None:
             raise Error("FAILED_PRECONDITION", "the plan is closed; make another with culet.plan")
-        if a is out is a_scale is c is alpha is beta is None:
-            again = self._again.get(current_stream(self._place) if self._place >= 0 else None)
+        if a is out is a_scale is c is alpha is beta is None and self._is_torch:
+            again = self._again.get(current_stream(self._place) if self._place != HOST else None)
             if again is not None:
                 if status := _launch_again(*again):
                     check(status)

@@ -74,7 +74,7 @@ def _rows_on_a_gpu(x):
     if place < 0 or x.dtype != torch.bfloat16 or len(x.shape) != 2 or not x.is_cuda or 0 in x.shape:
         return None
     (m, k), (down, along) = x.shape, x.stride()
-    if along != 1 or torch.cuda.current_device() != place:
+    if along != 1 or _current_device() != place:
         return None
     groups = -(-k // GROUP)
     layouts = _LAYOUTS.get((m, k, down, place))
@@ -92,6 +92,14 @@ def _rows_on_a_gpu(x):
     check(_quantize(handle, QUANT_K, GROUP, x.data_ptr(), of_x, values.data_ptr(), of_values,
                     scales.data_ptr(), of_scales, current_stream(place)))
     return values, scales
+
+
+def _current_device():
+    """torch's current CUDA device, by its shortest way."""
+    torch = sys.modules["torch"]
+    global _current_device
+    _current_device = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
+    return _current_device()
 
 
 def _checked(out, x, shape):

@@ -44,7 +44,8 @@ class _Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in_features) in BF16, F16 or FP32 -> (..., out_features) of x's type."""
-        if x.shape[-1:] != (self.in_features,):
+        shape = x.shape
+        if shape[-1:] != (self.in_features,):
             raise InvalidArgument(
                 f"x has the shape {tuple(x.shape)}; its last axis must be {self.in_features} long")
         if x.dtype not in _INPUTS:
@@ -52,9 +53,11 @@ class _Linear(nn.Module):
         if x.requires_grad and torch.is_grad_enabled():
             raise Error("UNSUPPORTED", f"x requires a gradient, and {type(self).__name__} has no "
                         "backward; call it under torch.no_grad() or torch.inference_mode()")
-        rows = x.reshape(-1, self.in_features)
+        rows = x if len(shape) == 2 else x.reshape(-1, self.in_features)
         product = self._product(rows if rows.stride(1) == 1 else rows.contiguous())
-        return product.view(*x.shape[:-1], self.out_features)
+        if product.dtype != x.dtype:
+            product = product.to(x.dtype)
+        return product if len(shape) == 2 else product.view(*shape[:-1], self.out_features)
 
     def _product(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -121,10 +124,10 @@ class LinearFP8(_Linear):
         out = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
         weight = self.weight, self.weight_scale_inv, self.bias, out
         if torch.compiler.is_compiling():  # which fuses the quantiser
-            return torch.ops.culet.fp8_gemm_nt(*quantize_rows(x), *weight).to(x.dtype)
+            return torch.ops.culet.fp8_gemm_nt(*quantize_rows(x), *weight)
         # One launch on a GPU, whose quantiser takes BF16; torch's operations are a dozen.
         quantise = quantize_fp8 if x.dtype == torch.bfloat16 or x.is_cpu else quantize_rows
-        return _torch_ops.block_gemm(*quantise(x), *weight).to(x.dtype)
+        return _torch_ops.block_gemm(*quantise(x), *weight)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LinearFP8":
         # E4M3 values mean nothing in another type, and scales are FP32: only the device follows.
@@ -166,8 +169,8 @@ class LinearBF16(_Linear):
     def _product(self, x: Tensor) -> Tensor:
         a = x.float() if x.dtype == torch.float16 else x  # no kernel multiplies F16 by BF16
         if torch.compiler.is_compiling():
-            return torch.ops.culet.gemm(a, self.weight, None, None, self.bias).to(x.dtype)
-        return gemm(a, self.weight, bias=self.bias).to(x.dtype)
+            return torch.ops.culet.gemm(a, self.weight, None, None, self.bias)
+        return gemm(a, self.weight, bias=self.bias)
 
 
 def _check_linear(name: str, linear: nn.Linear) -> None:

@@ -70,6 +70,9 @@ class Layers(unittest.TestCase):
 
 @needs_gpu
 class Compiled(unittest.TestCase):
+    def setUp(self):
+        import culet.nn  # registers the operators
+
     def check(self, model, inputs, **options):
         torch._dynamo.reset()
         compiled = torch.compile(model, fullgraph=True, **options)
