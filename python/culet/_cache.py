@@ -1,11 +1,10 @@
 """The measured choices of a device, in files."""
 
-import os
 from ctypes import byref
 
 from culet import _library
 from culet._engine import engine
-from culet._library import LIBRARY, InvalidArgument, check
+from culet._library import LIBRARY, InvalidArgument, check, path_bytes
 from culet._operand import HOST
 from culet._plans import drop_all_unmeasured
 
@@ -30,7 +29,7 @@ def load_cache(path, device="cpu"):
     Raises: Error when there is no such file (NOT_FOUND), or it is no cache (DATA_LOSS).
     """
     report = _library.CacheReport()
-    check(LIBRARY.culet_engine_load(engine(place_of(device)).handle, os.fsencode(path),
+    check(LIBRARY.culet_engine_load(engine(place_of(device)).handle, path_bytes("path", path),
                                     byref(report)))
     drop_all_unmeasured()
     return {name: getattr(report, name) for name, _ in report._fields_ if name != "struct_size"}
@@ -41,4 +40,4 @@ def save_cache(path=None, device="cpu"):
     that they were read from (CULET_CACHE, else the user's; "off": nothing is written).
     Raises: Error as the file system, and when the file is no cache (DATA_LOSS)."""
     check(LIBRARY.culet_engine_save(engine(place_of(device)).handle,
-                                    None if path is None else os.fsencode(path)))
+                                    None if path is None else path_bytes("path", path)))

@@ -162,16 +162,16 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
     call(FP8_BLOCK, av, au, bv, bu, d, None, None, 1.0, 0.0, "precise", pdl)
 
 
-def explain(a, b, out, *, pdl=False, **options):
+def explain(a, b, out=None, *, pdl=False, **options):
     """Which kernel gemm(a, b, out, ...), or fp8_gemm_nt(a, b, out) where a and b are pairs, takes,
     its predicted and measured time, its share of the roofline, and for every other kernel why not.
-    Launches nothing. options: gemm's, but for out_dtype."""
+    Launches nothing. options: gemm's."""
     if isinstance(a, (tuple, list)) or isinstance(b, (tuple, list)):
         (av, au), (bv, bu) = _pairs("explain", a, b)
         if options:
             raise InvalidArgument(f"explain of pairs takes no {', '.join(options)}")
         return _explained(FP8_BLOCK, (av, au, bv, bu, out, *[None] * 5), 0, "precise", flag("pdl", pdl))
-    known = [name for name in gemm.__kwdefaults__ if name not in ("out_dtype", "pdl")]
+    known = [name for name in gemm.__kwdefaults__ if name != "pdl"]
     if unknown := [name for name in options if name not in known]:
         raise InvalidArgument(f"explain takes no {', '.join(unknown)}; its options are "
                               f"{', '.join(known)} and pdl")

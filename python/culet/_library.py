@@ -304,6 +304,14 @@ def check(status):
     raise Error(name, message)
 
 
+def path_bytes(name, path):
+    """A path as the library takes it. Raises InvalidArgument for what is none."""
+    try:
+        return os.fsencode(path)
+    except TypeError:
+        raise InvalidArgument(f"{name} is {path!r}; give the path as text") from None
+
+
 def create(function, *arguments):
     """The handle that a culet_*_create makes through its last argument."""
     handle = c_void_p()

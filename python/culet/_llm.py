@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from culet import _library
-from culet._library import Error, InvalidArgument
+from culet._library import Error, InvalidArgument, path_bytes
 from culet._operand import HOST
 from culet._session import BatchSession, Model, OnToken, Session
 from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
@@ -31,7 +31,7 @@ class LLM:
 
     def __init__(self, folder: "str | os.PathLike[str]", device: Optional[str] = None, *,
                  max_context: Optional[int] = None) -> None:
-        self._folder = os.fspath(folder)
+        self._folder = os.fsdecode(path_bytes("folder", folder))
         if not os.path.isdir(self._folder):
             raise InvalidArgument(f"folder is {self._folder!r}, which is no folder; give that of a "
                                   "checkpoint, with config.json and safetensors", "NOT_FOUND")

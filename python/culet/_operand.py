@@ -128,6 +128,12 @@ def is_tensor(value):
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def check_tensor(name, value):
+    """Raises InvalidArgument for what is no tensor of torch's."""
+    if not is_tensor(value):
+        raise InvalidArgument(f"{name} is a {type(value).__name__}; give a torch tensor")
+
+
 def ordered(name, value, others=()):
     """A matrix as an Operand, and the stream of a GPU to work on, on which what it waits for comes first.
     others: arrays whose stream goes before its own."""

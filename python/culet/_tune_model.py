@@ -1,13 +1,12 @@
 """tune_model: the products of a model, measured without it."""
 
 import ctypes
-import os
 import sys
 from ctypes import byref, c_size_t
 
 from culet._cache import place_of
 from culet._engine import engine
-from culet._library import LIBRARY, InvalidArgument, check
+from culet._library import LIBRARY, InvalidArgument, check, path_bytes
 from culet._operand import HOST, Operand
 from culet._problem import ANY, GROUP, kind_of, problem
 from culet._tuning import autotune
@@ -31,8 +30,8 @@ def tune_model(path, tokens=(1, 8, 64, 512), *, format=None, device="cpu", budge
     Returns a Tuned for each product, as autotune.results.
     Raises: Error for a file that is missing or no config, InvalidArgument.
     """
-    sizes = [tokens] if isinstance(tokens, int) else list(tokens)
-    if not sizes or not all(isinstance(m, int) and m > 0 for m in sizes):
+    sizes = [tokens] if isinstance(tokens, int) else tokens
+    if not isinstance(sizes, (list, tuple, range)) or not sizes or not all(isinstance(m, int) and m > 0 for m in sizes):
         raise InvalidArgument(f"tokens is {tokens!r}; give numbers above 0")
     shapes = products(path)
     name = shapes["format"] if format is None else format
@@ -55,9 +54,10 @@ def products(path):
     """What culet_products_json says of a config."""
     import json  # not by everyone who imports culet
     needed = c_size_t()
-    check(LIBRARY.culet_products_json(os.fsencode(path), None, 0, byref(needed)))
+    place = path_bytes("path", path)
+    check(LIBRARY.culet_products_json(place, None, 0, byref(needed)))
     text = ctypes.create_string_buffer(needed.value)
-    check(LIBRARY.culet_products_json(os.fsencode(path), text, needed, None))
+    check(LIBRARY.culet_products_json(place, text, needed, None))
     return json.loads(text.value)
 
 

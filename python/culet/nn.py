@@ -8,7 +8,8 @@
 For inference: the layers have no backward. torch.compile goes through them."""
 
 import fnmatch
-from typing import Callable, Iterable, NamedTuple, Optional
+from collections.abc import Iterable
+from typing import Callable, NamedTuple, Optional
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from culet import _torch_ops
 from culet._gemm import gemm
 from culet._library import Error, InvalidArgument
+from culet._operand import check_tensor
 from culet._quantize import quantize_fp8
 from culet._torch_quantize import GROUP, quantize_blocks, quantize_rows
 
@@ -44,6 +46,8 @@ class _Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in_features) in BF16, F16 or FP32 -> (..., out_features) of x's type."""
+        if not isinstance(x, Tensor):
+            check_tensor("x", x)
         shape = x.shape
         if shape[-1:] != (self.in_features,):
             raise InvalidArgument(
@@ -100,6 +104,9 @@ class LinearFP8(_Linear):
                         bias: Optional[Tensor] = None) -> "LinearFP8":
         """The layer of a checkpoint's weight (N, K) E4M3, weight_scale_inv (ceil(N / 128),
         ceil(K / 128)) FP32 (BF16 scales are widened) and bias (N,); shares their memory."""
+        for name, value in (("weight", weight), ("weight_scale_inv", weight_scale_inv), ("bias", bias)):
+            if value is not None or name != "bias":
+                check_tensor(name, value)
         if weight.dim() != 2 or weight.dtype != torch.float8_e4m3fn:
             raise InvalidArgument(f"weight is {tuple(weight.shape)} {weight.dtype}; give a matrix "
                                   "of float8_e4m3fn, or use from_linear")
@@ -205,9 +212,14 @@ def patch(model: nn.Module, format: str = "fp8", *,
     Raises InvalidArgument for another format."""
     if format not in ("fp8", "bf16"):
         raise InvalidArgument(f"format is {format!r}; give 'fp8' or 'bf16'")
-    if isinstance(keep, str):
-        raise InvalidArgument(f"keep is {keep!r}; give a list of patterns, [{keep!r}]")
+    if not isinstance(model, nn.Module):
+        raise InvalidArgument(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if isinstance(keep, str) or not isinstance(keep, Iterable):
+        raise InvalidArgument(f"keep is {keep!r}; give a list of patterns, [{str(keep)!r}]")
     keep = tuple(keep)
+    for pattern in keep:
+        if not isinstance(pattern, str):
+            raise InvalidArgument(f"keep has {pattern!r}; give patterns of names, as text")
     report, made = Patched({}, {}), {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
         shapes = [tuple(value.shape) for value in module.parameters(recurse=False) if value.dim() > 1]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from culet._call import call
 from culet._library import BFLOAT16, FLOAT32, InvalidArgument
-from culet._operand import flag
+from culet._operand import check_tensor, flag
 from culet._problem import ANY, FP8_BLOCK
 from culet.deep_gemm import testing, utils
 from culet.deep_gemm._missing import missing
@@ -155,6 +155,9 @@ def _turned(name: str, pair: Scaled) -> Scaled:
 
 
 def _check_recipe(recipe, recipe_a, recipe_b) -> None:
+    for name, value in (("recipe", recipe), ("recipe_a", recipe_a), ("recipe_b", recipe_b)):
+        if value is not None and not isinstance(value, (tuple, list)):
+            raise InvalidArgument(f"{name} is {value!r}; give a tuple of numbers")
     if recipe is not None and recipe_a is None and recipe_b is None:
         given = tuple(recipe)
     elif recipe is None and recipe_a is not None and recipe_b is not None:
@@ -230,6 +233,7 @@ def transform_sf_into_required_layout(sf: Tensor, mn: int, k: int, recipe, num_g
                                       disable_ue8m0_cast: bool = False, psum_layout=None) -> Tensor:
     """The scales of a, (mn, ceil(k / 128)), MN-major and aligned; those of b, (ceil(mn / 128),
     ceil(k / 128)), as they are. recipe: (1, 128, 128) with is_sfa, or (1, 128), (128, 128)."""
+    check_tensor("sf", sf)
     recipe = tuple(recipe)
     grains = (recipe[0 if is_sfa else 1], recipe[2]) if len(recipe) == 3 else recipe
     if num_groups is not None or psum_layout is not None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from culet._library import InvalidArgument
+from culet._operand import check_tensor
 from culet.deep_gemm._missing import missing
 from culet.deep_gemm.utils.math import align
 
@@ -19,6 +20,7 @@ def get_mn_major_tma_aligned_tensor(sf: Tensor) -> Tensor:
     """Scales (mn, k) or (groups, mn, k) FP32 with mn contiguous and k's stride a multiple of 16 bytes;
     `sf` itself where it lies so already. culet's kernels take any order: a copy that is made for each
     product costs more than it gains."""
+    check_tensor("sf", sf)
     if sf.dim() not in (2, 3) or sf.dtype != torch.float32:
         raise InvalidArgument(f"sf is {tuple(sf.shape)} {sf.dtype}; give a matrix, or one a group, of "
                               "float32")

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from culet._library import InvalidArgument
+from culet._operand import check_tensor
 from culet.deep_gemm._missing import missing
 
 _LEAST, _LARGEST = 1e-4, 448.0
@@ -39,6 +40,7 @@ def _cast(x: Tensor, axes: Sequence[int], use_ue8m0: bool) -> Tuple[Tensor, Tens
 
 
 def _matrix(x: Tensor) -> Tuple[int, int]:
+    check_tensor("x", x)
     if x.dim() != 2:
         raise InvalidArgument(f"x has the shape {tuple(x.shape)}; give a matrix")
     return tuple(x.shape)
@@ -77,6 +79,7 @@ def per_block_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> Tupl
 def per_custom_dims_cast_to_fp8(x: Tensor, dims: Tuple[int, ...],
                                 use_ue8m0: bool) -> Tuple[Tensor, Tensor]:
     """x -> E4M3 values of its shape and FP32 scales, one for each place along `dims`."""
+    check_tensor("x", x)
     values, scales = _cast(x, [axis for axis in range(x.dim()) if axis not in dims], use_ue8m0)
     return values, scales.squeeze()
 
