@@ -139,7 +139,7 @@ class Packaging:
         if "-py3-none-" not in name:
             raise Failure(f"{name} is for some Pythons only")
         names = archive.namelist()
-        needed = ["culet/__init__.py", "culet/_cli.py", "culet/culet", "culet/libculet.so.0",
+        needed = ["culet/__init__.py", "culet/py.typed", "culet/_cli.py", "culet/culet", "culet/libculet.so.0",
                   "culet/libfmt", "culet/libhwy", "dist-info/METADATA", "dist-info/RECORD",
                   "licenses/LICENSE", "licenses/fmt.txt", "licenses/highway.txt",
                   "licenses/nlohmann-json.txt", "licenses/cli11.txt"]

@@ -12,6 +12,8 @@ culet.nn has layers for PyTorch models, culet.deep_gemm DeepGEMM's functions.
 
 from ctypes import byref as _byref
 from ctypes import c_int32 as _c_int32
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import List as _List
 from typing import NamedTuple as _NamedTuple
 
 from culet import _library
@@ -29,6 +31,10 @@ __all__ = ["Device", "Error", "InvalidArgument", "LLM", "Packed", "Plan", "Tuned
            "save_cache", "tune_model"]
 
 __version__ = _library.LIBRARY.culet_version().decode()
+
+
+if _TYPE_CHECKING:
+    from culet._llm import LLM
 
 
 def __getattr__(name):
@@ -51,7 +57,7 @@ class Device(_NamedTuple):
     memory_bytes: int
 
 
-def devices():
+def devices() -> "_List[Device]":
     """The host first, then every CUDA device."""
     count = _c_int32()
     _library.check(_library.LIBRARY.culet_device_count(_byref(count)))

@@ -1,6 +1,8 @@
 """The measured choices of a device, in files."""
 
+import os
 from ctypes import byref
+from typing import Dict, Union
 
 from culet import _library
 from culet._engine import engine
@@ -21,7 +23,7 @@ def place_of(device):
     raise InvalidArgument(f"device is {device!r}; give 'cpu', 'cuda' or 'cuda:N'")
 
 
-def load_cache(path, device="cpu"):
+def load_cache(path: Union[str, "os.PathLike[str]"], device: str = "cpu") -> Dict[str, int]:
     """Merges a cache file's choices into a device's: measured beats predicted, newer beats older.
     The plans that were made without a measured choice are made anew when they are next used.
 
@@ -35,7 +37,7 @@ def load_cache(path, device="cpu"):
     return {name: getattr(report, name) for name, _ in report._fields_ if name != "struct_size"}
 
 
-def save_cache(path=None, device="cpu"):
+def save_cache(path: Union[str, "os.PathLike[str]", None] = None, device: str = "cpu") -> None:
     """Merges a device's measured choices into a cache file, atomically; by default into the file
     that they were read from (CULET_CACHE, else the user's; "off": nothing is written).
     Raises: Error as the file system, and when the file is no cache (DATA_LOSS)."""

@@ -3,6 +3,7 @@
 import ctypes
 import sys
 from ctypes import byref, c_size_t, c_uint64
+from typing import Any, Optional, Tuple, Union
 
 from culet._call import call
 from culet._engine import engine
@@ -14,9 +15,14 @@ from culet._plan import Plan, number
 from culet._problem import ANY, FP8_BLOCK, operands, problem
 
 
-def gemm(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha=1, beta=0,
-         accumulate="precise", epilogue=None, out_scale=None, out_dtype=None, pdl=False, a_zero=None,
-         b_zero=None):
+Array = Any  # a torch tensor, or what else an operand can be
+
+
+def gemm(a: Array, b: Union[Array, Packed], out: Optional[Array] = None, *, a_scale: Union[Array, float, None] = None,
+         b_scale: Union[Array, float, None] = None, c: Optional[Array] = None,
+         bias: Optional[Array] = None, alpha: float = 1, beta: float = 0, accumulate: str = "precise",
+         epilogue: Optional[str] = None, out_scale: Optional[Array] = None, out_dtype: Any = None,
+         pdl: bool = False, a_zero: Optional[Array] = None, b_zero: Optional[Array] = None) -> Array:
     """out = alpha (a_scale . a) (b_scale . b)^T + beta c + bias; returns out.
 
     Shapes: a (M, K), b (N, K), out and c (M, N), bias (N,).
@@ -51,9 +57,11 @@ def gemm(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha
     return out
 
 
-def plan(a, b, out=None, *, a_scale=None, b_scale=None, c=None, bias=None, alpha=1, beta=0,
-         accumulate="precise", epilogue=None, out_scale=None, out_dtype=None, pdl=False, a_zero=None,
-         b_zero=None):
+def plan(a: Any, b: Any, out: Optional[Array] = None, *, a_scale: Union[Array, float, None] = None,
+         b_scale: Union[Array, float, None] = None, c: Optional[Array] = None,
+         bias: Optional[Array] = None, alpha: float = 1, beta: float = 0, accumulate: str = "precise",
+         epilogue: Optional[str] = None, out_scale: Optional[Array] = None, out_dtype: Any = None,
+         pdl: bool = False, a_zero: Optional[Array] = None, b_zero: Optional[Array] = None) -> Plan:
     """gemm(a, b, out, ...), prepared and not launched yet: a Plan, whose call launches it, at less cost
     than gemm's, which looks its plan up each time.
 
@@ -109,7 +117,7 @@ def _arguments(a, b, out, a_scale, b_scale, c, bias, alpha, beta, accumulate, ep
             zeros)
 
 
-def pack(weight, format="k_major_n64"):
+def pack(weight: Array, format: str = "k_major_n64") -> Packed:
     """A weight (N, K) in the order of memory that some kernels read best, as a Packed: give it to gemm
     or fp8_gemm_nt as b, with b's scales as before. It lies where the weight does, and does not
     change with it; the weight itself is not needed any more.
@@ -146,7 +154,8 @@ def _check_epilogue(epilogue, out_scale):
                               "'gated_silu', or leave it out")
 
 
-def fp8_gemm_nt(a, b, d, *, pdl=False):
+def fp8_gemm_nt(a: Tuple[Array, Array], b: Tuple[Union[Array, Packed], Array], d: Array, *,
+                pdl: bool = False) -> None:
     """d = (a_scales . a) (b_scales . b)^T: block-scaled FP8 in, BF16 out.
 
     Shapes: a = (values (M, K), scales (M, ceil(K / 128))), b = (values (N, K), scales
@@ -162,7 +171,7 @@ def fp8_gemm_nt(a, b, d, *, pdl=False):
     call(FP8_BLOCK, av, au, bv, bu, d, None, None, 1.0, 0.0, "precise", pdl)
 
 
-def explain(a, b, out=None, *, pdl=False, **options):
+def explain(a: Any, b: Any, out: Optional[Array] = None, *, pdl: bool = False, **options: Any) -> str:
     """Which kernel gemm(a, b, out, ...), or fp8_gemm_nt(a, b, out) where a and b are pairs, takes,
     its predicted and measured time, its share of the roofline, and for every other kernel why not.
     Launches nothing. options: gemm's."""

@@ -1,5 +1,7 @@
 """Plan: a product that is prepared once and launched at will."""
 
+from typing import Any, Optional
+
 from culet._call import current_stream
 from culet._dlpack import NO_SYNC
 from culet._library import LIBRARY, Error, InvalidArgument, check
@@ -41,7 +43,8 @@ class Plan:
         self._is_torch = place == HOST or all(
             value is None or is_tensor(value) for value in (values[_A], values[_U], d, values[_C]))
 
-    def __call__(self, a=None, out=None, *, a_scale=None, c=None, alpha=None, beta=None):
+    def __call__(self, a: Any = None, out: Any = None, *, a_scale: Any = None, c: Any = None,
+                 alpha: Optional[float] = None, beta: Optional[float] = None) -> Any:
         """Launches; returns out. What is None is as the plan was made; a plan without a beta takes none.
         Async on a GPU, complete on return on the CPU.
         Raises: InvalidArgument for an operand of another shape, stride, type or device; Error."""
@@ -124,12 +127,12 @@ class Plan:
             self._operand(i, value, stream)
         return stream
 
-    def close(self):
+    def close(self) -> None:
         """Gives the kernel's plan back; calls are an error from now on."""
         self._plan = None
         self._again = {}
 
-    def __enter__(self):
+    def __enter__(self) -> "Plan":
         return self
 
     def __exit__(self, kind, value, trace):

@@ -3,6 +3,7 @@
 import sys
 from contextlib import nullcontext
 from ctypes import byref
+from typing import Any, Optional, Tuple
 
 from culet import _driver
 from culet._call import current_stream
@@ -17,7 +18,8 @@ _quantize = LIBRARY.culet_quantize
 _GRANULARITIES = {"group": QUANT_K, "block": QUANT_B, "row": QUANT_ROW, "tensor": QUANT_TENSOR}
 
 
-def quantize_fp8(x, granularity="group", out=None):
+def quantize_fp8(x: Any, granularity: str = "group",
+                 out: Optional[Tuple[Any, Any]] = None) -> Tuple[Any, Any]:
     """(values, scales) with x = scales . values, as gemm and fp8_gemm_nt take them.
 
     Shapes: x (M, K); values (M, K) E4M3; scales FP32 by granularity: "group" (M, ceil(K / 128)), as

@@ -1,15 +1,17 @@
 """tune_model: the products of a model, measured without it."""
 
 import ctypes
+import os
 import sys
 from ctypes import byref, c_size_t
+from typing import List, Optional, Sequence, Union
 
 from culet._cache import place_of
 from culet._engine import engine
 from culet._library import LIBRARY, InvalidArgument, check, path_bytes
 from culet._operand import HOST, Operand
 from culet._problem import ANY, GROUP, kind_of, problem
-from culet._tuning import autotune
+from culet._tuning import Tuned, autotune
 
 # Format -> the types of a, b and out, as `culet tune --format` has them.
 _FORMATS = {
@@ -19,7 +21,9 @@ _FORMATS = {
 }
 
 
-def tune_model(path, tokens=(1, 8, 64, 512), *, format=None, device="cpu", budget=60, persist=True):
+def tune_model(path: Union[str, "os.PathLike[str]"], tokens: Union[int, Sequence[int]] = (1, 8, 64, 512), *,
+               format: Optional[str] = None, device: str = "cpu", budget: float = 60,
+               persist: bool = True) -> List[Tuned]:
     """Measures the products of a decoder model for so many tokens in flight, and keeps the fastest
     kernels as autotune does: later plans of such products use them.
 

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 import warnings
-from typing import NamedTuple
+from typing import List, NamedTuple
 
 from culet import _library
 from culet._library import Error, InvalidArgument
@@ -49,7 +49,7 @@ class autotune:
     _lock = threading.Lock()
     _local = threading.local()
 
-    def __init__(self, budget=30, persist=False):
+    def __init__(self, budget: float = 30, persist: bool = False) -> None:
         try:
             self._left = float(budget)
         except (TypeError, ValueError):
@@ -59,7 +59,7 @@ class autotune:
         self._persist = flag("persist", persist)
         self._engines = {}
         self._met = set()
-        self.results = []
+        self.results: List[Tuned] = []
 
     @classmethod
     def of_this_thread(cls):
@@ -72,7 +72,7 @@ class autotune:
         tuner = cls.of_this_thread()
         return tuner is not None and not plan.measured and plan.problem not in tuner._met
 
-    def __enter__(self):
+    def __enter__(self) -> "autotune":
         if not hasattr(autotune._local, "stack"):
             autotune._local.stack = []
         autotune._local.stack.append(self)

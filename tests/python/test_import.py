@@ -1,7 +1,9 @@
 """What `import culet` costs: no other package, and few modules of the standard library."""
 
+import inspect
 import subprocess
 import sys
+import typing
 import unittest
 
 PROGRAM = """
@@ -25,6 +27,16 @@ class Import(unittest.TestCase):
         for name in ("numpy", "torch", "ml_dtypes", "tokenizers", "jinja2", "transformers", "asyncio",
                      "json", "multiprocessing", "subprocess", "inspect"):
             self.assertNotIn(name, loaded)
+
+    def test_type_hints(self):
+        import culet
+        for function in (culet.autotune.__init__, culet.devices, culet.explain, culet.fp8_gemm_nt, culet.gemm,
+                         culet.load_cache, culet.pack, culet.plan, culet.quantize_fp8, culet.save_cache,
+                         culet.tune_model, culet.Plan.__call__, culet.LLM.generate, culet.LLM.stream):
+            hints = typing.get_type_hints(function)
+            named = {name for name in inspect.signature(function).parameters if name != "self"}
+            self.assertEqual(named | {"return"}, set(hints), function)
+            self.assertTrue(function.__doc__ or function.__name__ == "__init__", function)
 
 
 if __name__ == "__main__":
