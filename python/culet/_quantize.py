@@ -35,7 +35,7 @@ def quantize_fp8(x: Any, granularity: str = "group",
     Raises: InvalidArgument and Error.
     """
     if granularity == "group" and out is None and is_tensor(x):
-        found = _rows_on_a_gpu(x)
+        found = _rows_of_bf16(x)
         if found is not None:
             return found
     quant = _GRANULARITIES.get(granularity) if isinstance(granularity, str) else None
@@ -69,19 +69,18 @@ _LAYOUTS = {}
 _MOST_LAYOUTS = 4096
 
 
-def _rows_on_a_gpu(x):
+def _rows_of_bf16(x):
     """The activations of a layer, by the shortest way; None for all else."""
     torch = sys.modules["torch"]
-    place = x.get_device()
-    if place < 0 or x.dtype != torch.bfloat16 or len(x.shape) != 2 or not x.is_cuda or 0 in x.shape:
+    if x.dtype != torch.bfloat16 or len(x.shape) != 2 or 0 in x.shape:
         return None
-    (m, k), (down, along) = x.shape, x.stride()
-    if along != 1 or _current_device() != place:
+    (m, k), (down, along), place = x.shape, x.stride(), x.get_device()
+    if along != 1 or (not x.is_cpu if place < 0 else not x.is_cuda or _current_device() != place):
         return None
     groups = -(-k // GROUP)
     layouts = _LAYOUTS.get((m, k, down, place))
     if layouts is None:
-        made = (Matrix(type=BFLOAT16, order=ROW_MAJOR, rows=m, cols=k, ld=max(down, k)),
+        made = (Matrix(type=BFLOAT16, order=ROW_MAJOR, rows=m, cols=k, ld=down if m > 1 else k),
                 Matrix(type=FLOAT8_E4M3, order=ROW_MAJOR, rows=m, cols=k, ld=k),
                 Matrix(type=FLOAT32, order=ROW_MAJOR, rows=m, cols=groups, ld=groups))
         layouts = (engine(place).handle, *map(byref, made))
@@ -92,7 +91,7 @@ def _rows_on_a_gpu(x):
     values = torch.empty((m, k), dtype=torch.float8_e4m3fn, device=x.device)
     scales = torch.empty((m, groups), dtype=torch.float32, device=x.device)
     check(_quantize(handle, QUANT_K, GROUP, x.data_ptr(), of_x, values.data_ptr(), of_values,
-                    scales.data_ptr(), of_scales, current_stream(place)))
+                    scales.data_ptr(), of_scales, None if place < 0 else current_stream(place)))
     return values, scales
 
 

@@ -28,7 +28,7 @@ class Quantiser(unittest.TestCase):
             kind, fill = ("u1", 0x7F) if "float8" in dtype else ("f4", NAN)
             return FakeTensor(made(shape, kind, fill=fill), str(dtype))
 
-        torch = types.SimpleNamespace(Tensor=FakeTensor, empty=empty,
+        torch = types.SimpleNamespace(Tensor=FakeTensor, empty=empty, bfloat16=None,
                                       float8_e4m3fn=dtype("torch.float8_e4m3fn"),
                                       float32=dtype("torch.float32"))
         patch = mock.patch.dict(sys.modules, torch=torch)

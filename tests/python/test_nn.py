@@ -118,6 +118,10 @@ class Layers(unittest.TestCase):
                         kind = torch.uint8 if found.dtype == torch.float8_e4m3fn else torch.int32
                         nan = found.float().isnan() & wanted.float().isnan()
                         self.assertTrue((nan | (found.view(kind) == wanted.view(kind))).all(), (name, dtype))
+        wide = normal(6, 500, seed=3)
+        for source in (wide[:, :200], wide[::2, 16:216], wide[2:3, 100:300], wide.t()[:200].t()):
+            for found, wanted in zip(culet.quantize_fp8(source), culet.quantize_fp8(source.clone())):
+                self.assertTrue(torch.equal(found.view(torch.uint8), wanted.view(torch.uint8)))
         for quantise, group_rows in ((quantize_rows, 1), (quantize_blocks, 128)):
             source = normal(130, 200, dtype=torch.float32)
             values, scales = quantise(source)
