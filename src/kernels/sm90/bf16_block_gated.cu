@@ -24,11 +24,22 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
                                           .cluster_m = 2,
                                           .slabs = 2,
                                           .turns = 2};
+  // Of a scale's columns, all in one warpgroup.
+  constexpr BlockSchedule kScale = {.tile_m = 128, .tile_n = 256, .stages = 4};
+  constexpr BlockSchedule kScaleSharesB = {
+      .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2};
+  constexpr BlockSchedule kScaleTurns = {
+      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .stages = 5, .turns = 2};
   static const BlockKernel kernels[] = {
-      Make<kTurns, GatedEpilogue>(),     Make<kTurnsShareB, GatedEpilogue>(),
-      Make<kWide, GatedEpilogue>(),      Make<kWideSharesB, GatedEpilogue>(),
-      Make<kHigh, GatedEpilogue>(),      Make<kSmall, GatedEpilogue>(),
-      Make<kWide, GatedQuantEpilogue>(), Make<kWideSharesB, GatedQuantEpilogue>(),
+      Make<kTurns, GatedEpilogue>(),
+      Make<kTurnsShareB, GatedEpilogue>(),
+      Make<kWide, GatedEpilogue>(),
+      Make<kWideSharesB, GatedEpilogue>(),
+      Make<kHigh, GatedEpilogue>(),
+      Make<kSmall, GatedEpilogue>(),
+      Make<kScale, GatedQuantEpilogue>(),
+      Make<kScaleSharesB, GatedQuantEpilogue>(),
+      Make<kScaleTurns, GatedQuantEpilogue>(),
   };
   return kernels;
 }

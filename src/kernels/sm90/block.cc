@@ -98,13 +98,13 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
   TensorMapPlan d;
   d.inner = static_cast<std::uint64_t>(IsGated(kernel.epilogue) ? problem.n / 2 : problem.n);
   d.outer = static_cast<std::uint64_t>(problem.m);
-  d.pitch_bytes = static_cast<std::uint64_t>(problem.ldd) * 2;
-  d.box_inner = 64;
+  d.element_bytes = kernel.epilogue == EpilogueKind::kGatedQuant ? 1 : 2;
+  d.pitch_bytes = static_cast<std::uint64_t>(problem.ldd * d.element_bytes);
+  d.box_inner = static_cast<std::uint32_t>(128 / d.element_bytes);
   d.box_outer = static_cast<std::uint32_t>(kernel.store_rows);
-  d.element_bytes = 2;
   const int bytes = kernel.format->element_bytes;
   const bool general = kernel.epilogue != EpilogueKind::kPlain;
-  params->d_has_map = kernel.epilogue != EpilogueKind::kGatedQuant &&
+  params->d_has_map = kernel.epilogue == EpilogueKind::kGatedQuant ||
                       (general ? problem.epilogue.d_type : kernel.output) != OutputType::kF32;
   if (!EncodeTensorMapAndRest(
           BytesPlan(problem.k, problem.m, problem.lda, bytes, kernel.tile_m / kernel.cluster_n),
@@ -134,7 +134,7 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
   // A split kernel mostly fills one wave, so its order is not worth a choice.
   const int group = kernel.split > 1 ? kSplitGroup : 1 << swizzle;
   params->order = TileOrder(CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m),
-                            CeilDiv(problem.n, kernel.tile_n * kernel.cluster_n),
+                            CeilDiv(problem.n, kernel.tile_n * kernel.run * kernel.cluster_n),
                             std::max(1, group / kernel.cluster_m));
   params->b_leaves_first = BLeavesFirst(params->order, std::int64_t{problem.n} * problem.k * bytes);
   const BlockGrid grid = GridOf(kernel, params->order.count(), sms, problem.pdl);

@@ -38,7 +38,7 @@ struct BlockParams {
   /// the copy engine takes longer to fill a row with zeros than to load one. Equal to a, b and u
   /// where there are none.
   CUtensorMap a_rest, b_rest, u_rest;
-  CUtensorMap d;  ///< (n, m), 16-bit elements, box (64, store_rows); not for F32
+  CUtensorMap d;  ///< (n, m), rows of a box are 128 bytes, box (64 or 128, store_rows); not for F32
   CUtensorMap u;  ///< scales of A where they are blocks': (k / 128, m), box (4, tile_m), or (m, k /
                   ///< 128), box (tile_m, 4)
   CUtensorMap v;  ///< of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
@@ -58,7 +58,7 @@ struct BlockParams {
   int m = 0;
   int n = 0;
   int k_blocks = 0;             ///< of 128 bytes
-  TileOrder order;              ///< in tiles of a whole cluster
+  TileOrder order;              ///< in runs of tiles of a whole cluster
   int idle_clusters = 0;        ///< see BlockGrid
   bool b_leaves_first = false;  ///< B is loaded with evict_first
   EpilogueParams epilogue;      ///< of a general one
@@ -87,6 +87,7 @@ struct BlockKernel {
   int split;                       ///< CTAs of a cluster that share one tile along K
   int warpgroups_m, warpgroups_n;  ///< consumers of a tile along M, N
   int turns;                       ///< sets of them
+  int run;                         ///< tiles along N that a CTA takes one after the other
   int stages;
   int store_rows;    ///< of a box of D: 64, by a warpgroup, or 16, by a warp
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch

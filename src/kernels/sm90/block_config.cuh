@@ -58,8 +58,10 @@ struct BlockConfig {
   static constexpr int kStageBytes = kStageBytesA + kStageBytesB;
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kColumnsOfD = kGated ? kColumns / 2 : kColumns;  // of a warpgroup
-  static constexpr int kSlabsN = (kColumnsOfD + 63) / 64;               // slabs across them
-  static constexpr int kAllSlabs = kBlocksM * kSlabsN;                  // of a warp
+  // Tiles along N that a CTA takes one after the other: the 128 columns of D that share a scale.
+  static constexpr int kRun = kQuantises ? 128 / kColumnsOfD : 1;
+  static constexpr int kSlabsN = kQuantises ? 1 : (kColumnsOfD + 63) / 64;  // slabs across them
+  static constexpr int kAllSlabs = kBlocksM * kSlabsN;                      // of a warp
   // Rows of a box of D. A warpgroup's four warps store together: one box of 64 rows leaves sooner
   // than four of 16. Not where several slabs of a tile take turns in one buffer: all four warps
   // would wait until it has been read.
@@ -85,11 +87,7 @@ struct BlockConfig {
   static constexpr int kQuads = !kScaled ? 0 : kStages <= 5 ? 2 : 3;
   // Shared memory: the stages, the slabs, the quads, the barriers.
   static constexpr int kBarrierBytes = 8 * (2 * kStages + 2);  // BlockShared
-  // The largest magnitude of each row of D among the columns of each of two warpgroups that share a
-  // scale, of two tiles in turn.
-  static constexpr int kLargestBytes = kQuantises && kWarpgroupsN == 2 ? 2 * 2 * kTileM * 4 : 0;
-  static constexpr int kOtherBytes =
-      kStages * kStageBytes + kQuads * kQuadBytes + kLargestBytes + kBarrierBytes;
+  static constexpr int kOtherBytes = kStages * kStageBytes + kQuads * kQuadBytes + kBarrierBytes;
   static constexpr int kMostBytes = 232448;  // shared memory of a CTA
   static constexpr bool kOwnPartials = kSplit > 1 && kOtherBytes + kPartialBytes <= kMostBytes;
   static constexpr int kSlabsBytes = kSplit == 1    ? kConsumerWarps * kSlabs * kSlabBytes
@@ -97,16 +95,15 @@ struct BlockConfig {
                                                     : 0;
   static constexpr int kSlabsAt = kStages * kStageBytes;
   static constexpr int kQuadsAt = kSlabsAt + kSlabsBytes;
-  static constexpr int kLargestAt = kQuadsAt + kQuads * kQuadBytes;
-  static constexpr int kBarriersAt = kLargestAt + kLargestBytes;
+  static constexpr int kBarriersAt = kQuadsAt + kQuads * kQuadBytes;
   static constexpr int kSmemBytes = kBarriersAt + kBarrierBytes;
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
 
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
-  static_assert(kTurns == 1 || (!kScaled && kSplit == 1 && !kQuantises),
-                "quads, sums of a cluster and largest magnitudes are one tile's at a time");
+  static_assert(kTurns == 1 || (!kScaled && kSplit == 1 && kRun == 1),
+                "quads, sums of a cluster and runs are one tile's at a time");
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kTileN % kWarpgroupsN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);
   static_assert(kBlocksM == 1 || kBlocksM == 2);
@@ -114,7 +111,9 @@ struct BlockConfig {
   static_assert(kSplit == 1 || kWarpgroups == 2);
   static_assert((!Epilogue::kStoresSums && !kGated) || kSplit == 1);
   static_assert(!kGated || kColumns % 128 == 0, "slabs of 64 columns of D");
-  static_assert(!kQuantises || kTileN == 256, "a scale a row of a tile");
+  static_assert(!kQuantises || (kWarpgroupsN == 1 && kBlocksM == 1 && kRun * kColumnsOfD == 128 &&
+                                (kRun == 1 || kSlabs == kRun)),
+                "a warp has all columns of a scale; its slabs keep those of the run's first tile");
   // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
   static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
   static constexpr int kShareColumns = kSplit > 1 ? kBlocksM* kColumns / kSplit : kColumns;
@@ -146,13 +145,16 @@ __device__ __forceinline__ int FirstTile(const BlockParams& p) {
   return static_cast<int>(blockIdx.x / (C::kMulticast * C::kSplit)) - p.idle_clusters;
 }
 
+/// Of tile `step` of the run that has this index.
 template <class C>
-__device__ __forceinline__ TilePlace PlaceOf(const BlockParams& p, int index, int rank) {
+__device__ __forceinline__ TilePlace PlaceOf(const BlockParams& p, int index, int rank,
+                                             int step = 0) {
   int tm, tn;
   p.order.At(index, tm, tn);
   const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
             rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
-  return {(tm * C::kClusterM + rm) * C::kTileM, (tn * C::kClusterN + rn) * C::kTileN};
+  return {(tm * C::kClusterM + rm) * C::kTileM,
+          ((tn * C::kClusterN + rn) * C::kRun + step) * C::kTileN};
 }
 
 }  // namespace culet::sm90

@@ -3,7 +3,6 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_fp8.h>
 #include <cstdint>
 
 #include "kernels/sm90/epilogue.h"
@@ -136,47 +135,32 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
   }
 }
 
-/// x / (1 + exp(-x)), within three units in FP32's last place.
-__device__ __forceinline__ float Silu(float x) { return x * __frcp_rn(1.0f + expf(-x)); }
+/// x / (1 + exp(-x)), within 2^-23 |x| of itself and five units in FP32's last place; zero where
+/// exp(-x) overflows. Without branches: a correctly rounded inverse has one, and a thread's 64
+/// values then wait for one another. PTX ISA 9.7.3 ex2.approx, rcp.approx.
+__device__ __forceinline__ float Silu(float x) {
+  constexpr float kLog2E = 1.4426950408889634f;
+  float power, inverse;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -kLog2E));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
+  return x * inverse;
+}
 
 /// Pairs a thread's sums of kCount columns: groups of 8 columns are gate and up in turn, and a
-/// thread has the same columns of each. The results take the place of the first half, as sums of
-/// kCount / 2 columns lie.
+/// thread has the same columns of each. The results lie as sums of kCount / 2 columns do; they may
+/// take the place of sums, but of none behind those that they are made of.
 template <int kCount>
-__device__ __forceinline__ void Gate(float* sum) {
+__device__ __forceinline__ void Gate(const float* sum, float* gated) {
 #pragma unroll
   for (int g = 0; g < kCount / 16; ++g)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
+    for (int i = 0; i < 4; ++i) gated[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
 }
 
-/// The largest magnitude, as bits, among a thread's values of row `h` (0, or 1 for row + 8) in
-/// kCount columns of D, those below `left` alone, and then among the quad's, which have the row
-/// together. NaN is the largest.
-template <int kCount>
-__device__ __forceinline__ uint32_t LargestOfRow(const float* values, int h, int left, int lane) {
-  uint32_t most = 0;
-#pragma unroll
-  for (int g = 0; g < kCount / 8; ++g)
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      if (g * 8 + lane % 4 * 2 + i < left)
-        most = max(most, __float_as_uint(values[g * 4 + h * 2 + i]) & 0x7FFFFFFFu);
-  most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
-  return max(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
-}
-
-/// The scale of values of which `largest` is the largest magnitude, as bits: QuantizeGroups' rule.
-__device__ __forceinline__ float ScaleOfLargest(uint32_t largest) {
-  if (largest == 0) return 1.0f;
-  if (largest >= 0x7F800000u) return __uint_as_float(0x7FC00000u);
-  return __fdiv_rn(__uint_as_float(largest), 448.0f);
-}
-
-/// Two values over their scale as E4M3, `low` in the lower byte.
-__device__ __forceinline__ uint16_t PackE4m3(float low, float high, float scale) {
-  return __nv_cvt_float2_to_fp8x2(make_float2(__fdiv_rn(low, scale), __fdiv_rn(high, scale)),
-                                  __NV_SATFINITE, __NV_E4M3);
+/// Whether ApplyGeneral changes a product.
+__device__ __forceinline__ bool ChangesSums(const EpilogueParams& e) {
+  return e.alpha != 1.0f || e.scale_a != nullptr || e.scale_b != nullptr || e.c != nullptr ||
+         e.bias != nullptr;
 }
 
 }  // namespace culet::sm90

@@ -34,6 +34,7 @@ BlockKernel MakeBlock() {
   kernel.warpgroups_m = C::kWarpgroupsM;
   kernel.warpgroups_n = C::kWarpgroupsN;
   kernel.turns = C::kTurns;
+  kernel.run = C::kRun;
   kernel.stages = C::kStages;
   kernel.store_rows = C::kStoreRows;
   kernel.scale_blocks = C::kScaleBlocks;

@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "kernels/sm90/block_epilogue.cuh"
+#include "kernels/sm90/block_gated.cuh"
 #include "kernels/sm90/block_mainloop.cuh"
 #include "kernels/sm90/block_producer.cuh"
-#include "kernels/sm90/block_quantise.cuh"
 #include "kernels/sm90/block_store.cuh"
 #include "sm90/descriptor.h"
 #include "sm90/scheduler.h"
@@ -62,15 +62,14 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
   const bool leads = warp % kTogether == 0 && ElectOne();
   TileStore<C> store{p, c.sum, c.lane};
-  constexpr int kShare = C::kGated ? C::kColumnsOfD : C::kShareColumns;  // stored, of D
-  int turn = 0;
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   // Named barriers, one a set, which the set before it lets go; 2 to 4 are the stores'.
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
   if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
+  int step = 0;  // in a run
   for (int tile = FirstTile<C>(p) + set * clusters; tile < p.order.count();
-       tile += C::kTurns * clusters) {
-    c.StartTile(tile, rank);
+       tile += step == 0 ? C::kTurns * clusters : 0) {
+    c.StartTile(tile, rank, step);
     // In turn, also because a barrier's parity tells its phase from the one before alone: a set
     // looks at a stage once the set before it has seen all fills of its own tile.
     if (C::kTurns > 1 && tile != FirstTile<C>(p)) NamedSync(kTurnBarrier + set, kTurnThreads);
@@ -99,27 +98,28 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       ClusterWait();
       ReduceSplit(&c.sum[0][0], lane, shared, C::kOwnPartials ? slabs : stages, rank);
     }
-    if constexpr (!C::kPlain) {
+    if (!C::kPlain && (!C::kGated || ChangesSums(p.epilogue))) {
       ForShare<C>(rank, [&](int m, int begin) {
         ApplyGeneral<C::kShareColumns>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
                                        product_column + begin, p.m, p.n, lane);
       });
     }
-    if constexpr (C::kGated) {
-#pragma unroll
-      for (int m = 0; m < C::kBlocksM; ++m) Gate<C::kColumns>(c.sum[m]);
-    }
     if constexpr (C::kQuantises) {
-      uint32_t* const largest =
-          reinterpret_cast<uint32_t*>(stages + C::kLargestAt) + turn * 2 * C::kTileM;
-      turn ^= 1;
-      StoreQuantised<C>(p, c.sum, slabs + warp * C::kSlabBytes, largest + group_n * C::kTileM,
-                        largest + (1 - group_n) * C::kTileM, warp_row, row, column, lane);
+      const bool more = ++step < C::kRun;
+      StoreQuantised(store, more, own_slabs, row, column, group, leads);
+      if (!more) step = 0;
+      continue;
+    }
+    if constexpr (C::kGated) {
+      const bool last = C::kTurns == 1 && tile + clusters >= p.order.count();
+      StoreGated(store, last, own_slabs, stages + warp * C::kAllSlabs * C::kSlabBytes, row, column,
+                 group, leads);
       continue;
     }
     if (C::Epilogue::kStoresSums || (!C::kPlain && p.epilogue.d_type == OutputType::kF32)) {
-      ForShare<C>(
-          rank, [&](int m, int begin) { store.template StoreF32<kShare>(m, begin, row, column); });
+      ForShare<C>(rank, [&](int m, int begin) {
+        store.template StoreF32<C::kShareColumns>(m, begin, row, column);
+      });
       continue;
     }
     // The last tile has the stages for its slabs and need not wait for its own stores. With turns
@@ -130,7 +130,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     uint8_t* const last_slabs = stages + C::kLastSlabs + warp * C::kAllSlabs * C::kSlabBytes;
     if (last) {
       ForShare<C>(rank, [&](int m, int begin) {
-        store.template CopyColumns<kShare>(
+        store.template CopyColumns<C::kShareColumns>(
             m, begin, last_slabs + (C::kSplit > 1 ? 0 : m * C::kSlabsN * C::kSlabBytes), row,
             column);
       });

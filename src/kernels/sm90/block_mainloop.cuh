@@ -99,15 +99,15 @@ struct Consumer {
     ready = false;
   }
 
-  /// Finds where tile `index` lies, in its first quad where there are quads.
-  __device__ __forceinline__ void StartTile(int index, int rank) {
+  /// Finds where tile `step` of run `index` lies, in its first quad where there are quads.
+  __device__ __forceinline__ void StartTile(int index, int rank, int step) {
     if constexpr (C::kScaled) {
       if (!ready) shared.ring.WaitFull(at);
       ready = true;
       const int2 v = LoadSharedInt2(quads + quad * C::kQuadBytes + C::kQuadPlace);
       place = {v.x, v.y};
     } else {
-      place = PlaceOf<C>(p, index, rank);
+      place = PlaceOf<C>(p, index, rank, step);
     }
   }
 

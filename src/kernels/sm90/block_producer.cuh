@@ -48,11 +48,11 @@ struct TileLoads {
   uint32_t stage_bytes;  ///< of A and B that reach this CTA in a k-block
   uint32_t quad_bytes;   ///< of a quad's scales
 
-  __device__ __forceinline__ void Begin(const BlockParams& p, int tile, int rank) {
+  __device__ __forceinline__ void Begin(const BlockParams& p, int tile, int rank, int step = 0) {
     constexpr int kRowsA = C::kTileM / C::kClusterN, kRowsB = C::kTileN / C::kClusterM;
     const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
               rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
-    place = PlaceOf<C>(p, tile, rank);
+    place = PlaceOf<C>(p, tile, rank, step);
     const int left_a = p.m - place.row, left_b = p.n - place.column;
     a = left_a - rn * kRowsA < kRowsA ? &p.a_rest : &p.a;
     b = left_b - rm * kRowsB < kRowsB ? &p.b_rest : &p.b;
@@ -113,7 +113,7 @@ struct Producer {
         if (tile.has_b)
           TmaLoadMulticast(b + rm * kRows * kBlockBytes, tile.b, full, block * kBlockBytes,
                            tile.place.column + rm * kRows, mask, policy...);
-      } else if (C::kClusterN == 1 || tile.has_b) {
+      } else if ((C::kClusterN == 1 && C::kRun == 1) || tile.has_b) {
         TmaLoad(b, tile.b, full, block * kBlockBytes, tile.place.column, policy...);
       }
     };
@@ -178,7 +178,7 @@ struct Producer {
   template <bool kBLeavesFirst>
   __device__ __forceinline__ void Run() {
     const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-    int index = FirstTile<C>(p);
+    int index = FirstTile<C>(p), step = 0;
     if constexpr (C::kMulticast > 1) tile.Begin(p, index, rank);
     for (;;) {
       if constexpr (C::kScaled) {
@@ -195,9 +195,12 @@ struct Producer {
 #pragma unroll 1
         for (; kb < kb_end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
       }
-      index += clusters;
-      if (index >= p.order.count()) break;
-      tile.Begin(p, index, rank);
+      if (C::kRun == 1 || ++step == C::kRun) {
+        index += clusters;
+        step = 0;
+        if (index >= p.order.count()) break;
+      }
+      tile.Begin(p, index, rank, step);
       kb = kb_begin;
     }
     shared.ring.Drain(at);
@@ -213,18 +216,18 @@ __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>&
   const int lane = threadIdx.x % 32;
   RingCursor<C::kStages> at;
   QuadCursor<C> quad_at;
-  for (int tile = FirstTile<C>(p); tile < p.order.count(); tile += clusters) {
-    const TilePlace place = PlaceOf<C>(p, tile, rank);
+  for (int tile = FirstTile<C>(p), step = 0; tile < p.order.count();) {
+    const TilePlace place = PlaceOf<C>(p, tile, rank, step);
     for (int kb = kb_begin; kb < kb_end;) {
       const int begin = kb, end = QuadEnd(kb, kb_end);
       shared.ring.WaitEmpty(at);
       quad_at.Acquire(shared, at);
       const uint32_t quad = SharedAddress(quads + quad_at.slot * C::kQuadBytes);
       const int kq = kb & ~3, count = min(4, p.k_blocks - kq);
-      const auto copy = [&](uint32_t to, const float* from, int64_t step) {
+      const auto copy = [&](uint32_t to, const float* from, int64_t apart) {
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-          if (j < count) CopyAsync<4>(to + j * 4, from + (kq + j) * step);
+          if (j < count) CopyAsync<4>(to + j * 4, from + (kq + j) * apart);
       };
       // Rows and columns outside the matrix read its last ones: their results are never stored.
       for (int i = lane; i < C::kTileM; i += 32)
@@ -244,6 +247,7 @@ __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>&
       quad_at.serial += end - begin;
       quad_at.Advance();
     }
+    if (C::kRun == 1 || ++step == C::kRun) tile += clusters, step = 0;
   }
 }
 

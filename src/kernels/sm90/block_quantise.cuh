@@ -6,65 +6,114 @@
 #include "kernels/sm90/block_config.cuh"
 #include "kernels/sm90/block_epilogue.cuh"
 #include "sm90/epilogue.cuh"
-#include "sm90/sync.cuh"
 
 namespace culet::sm90 {
 
-/// Quantises and stores a warp's part of a tile: `values` are those of D, 16 rows of each m64 block
-/// from row `row` and column `column` of D on, rows from `tile_row` on in the tile. They pass
-/// through the warp's own `slab`. Where two warpgroups share a row's scale, the row's largest
-/// magnitude of this one goes to `largest`, by rows of the tile, and the other's comes to `other`.
-template <class C>
-__device__ __forceinline__ void StoreQuantised(const BlockParams& p,
-                                               const float (&values)[C::kBlocksM][C::kColumns / 2],
-                                               uint8_t* slab, uint32_t* largest,
-                                               const uint32_t* other, int tile_row, int row,
-                                               int column, int lane) {
-  const int n = p.n / 2, left = n - column;
-  uint32_t most[C::kBlocksM][2];
-#pragma unroll
-  for (int m = 0; m < C::kBlocksM; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      most[m][h] = LargestOfRow<C::kColumnsOfD>(values[m], h, left, lane);
-      if (C::kWarpgroupsN > 1 && lane % 4 == 0)
-        largest[tile_row + m * 64 + h * 8 + lane / 4] = most[m][h];
-    }
-  if constexpr (C::kWarpgroupsN > 1) NamedSync(1, 128 * C::kWarpgroups);
-#pragma unroll
-  for (int m = 0; m < C::kBlocksM; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int line = h * 8 + lane / 4, to_row = row + m * 64 + line;
-      if constexpr (C::kWarpgroupsN > 1)
-        most[m][h] = max(most[m][h], other[tile_row + m * 64 + line]);
-      const float scale = ScaleOfLargest(most[m][h]);
-      if (lane % 4 == 0 && column % 128 == 0 && to_row < p.m && left > 0)
-        p.epilogue.d_scale[std::int64_t{to_row} * p.epilogue.d_scale_row +
-                           std::int64_t{column / 128} * p.epilogue.d_scale_block] = scale;
-#pragma unroll
-      for (int g = 0; g < C::kColumnsOfD / 8; ++g) {
-        const float* const v = &values[m][g * 4 + h * 2];
-        const uint32_t at = Slab16::apply(line, g * 8 + lane % 4 * 2);
-        *reinterpret_cast<uint16_t*>(slab + at) = PackE4m3(v[0], v[1], scale);
-      }
-    }
-    __syncwarp();
-    constexpr int kChunks = C::kColumnsOfD / 16;  // of a row
-#pragma unroll
-    for (int i = lane; i < 16 * kChunks; i += 32) {
-      const int line = i / kChunks, at = i % kChunks * 16, to_row = row + m * 64 + line;
-      const uint8_t* const from = slab + Slab16::apply(line, at);
-      uint8_t* const d = static_cast<uint8_t*>(p.out) + to_row * p.ldd + column + at;
-      if (to_row >= p.m) continue;
-      if (at + 16 <= left) {
-        *reinterpret_cast<uint4*>(d) = *reinterpret_cast<const uint4*>(from);
-      } else {
-        for (int e = 0; e < left - at; ++e) d[e] = from[e];
-      }
-    }
-    __syncwarp();  // before the next block's values
+/// The larger magnitude of a and b; NaN where there is one. PTX ISA 9.7.3 max.
+__device__ __forceinline__ float LargerMagnitude(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
+  return larger;
+}
+
+/// Two values as E4M3, `low` in the lower byte; beyond 448 that. PTX ISA 9.7.9 cvt.
+__device__ __forceinline__ uint16_t PackE4m3(float low, float high) {
+  uint16_t packed;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+/// What a row of D is divided by, and its inverse.
+struct RowScale {
+  float scale, inverse;
+};
+
+/// The scale of values of which `largest` is the largest magnitude: QuantizeGroups' rule. The
+/// inverse of one that FP32 cannot invert is that of 2^100 times as much, and `lifts` then.
+__device__ __forceinline__ RowScale ScaleOfLargest(float largest, bool& lifts) {
+  lifts = largest < 0x1p-90f;
+  float scale;
+  if (lifts) {
+    scale = largest == 0.0f ? 1.0f : __fdiv_rn(largest, 448.0f);
+  } else {
+    // Rounded as a division is: one Newton step.
+    constexpr float kInverse = 1.0f / 448.0f;
+    const float quotient = largest * kInverse;
+    scale = fmaf(fmaf(-quotient, 448.0f, largest), kInverse, quotient);
+    // An infinity leaves NaN there.
   }
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(lifts ? scale * 0x1p100f : scale));
+  return {scale, inverse};
+}
+
+/// Keeps 32 values of each lane in the warp's two slabs, `apart` bytes apart: a run's first tile.
+__device__ __forceinline__ void KeepValues(const float* values, uint8_t* slabs, int apart,
+                                           int lane) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    *reinterpret_cast<float4*>(slabs + i / 4 * apart + (i % 4 * 32 + lane) * 16) =
+        make_float4(values[i * 4], values[i * 4 + 1], values[i * 4 + 2], values[i * 4 + 3]);
+}
+__device__ __forceinline__ void RecallValues(float* values, const uint8_t* slabs, int apart,
+                                             int lane) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float4 v =
+        *reinterpret_cast<const float4*>(slabs + i / 4 * apart + (i % 4 * 32 + lane) * 16);
+    values[i * 4] = v.x, values[i * 4 + 1] = v.y, values[i * 4 + 2] = v.z, values[i * 4 + 3] = v.w;
+  }
+}
+
+/// Quantises a warp's 16 rows x 128 columns of D in place and writes their scales: `values` are
+/// from row `row` and column `column` of D on, as sums of 128 columns lie.
+__device__ __forceinline__ void Quantise(const BlockParams& p, float (&values)[64], int row,
+                                         int column, int lane) {
+  const int left = p.n / 2 - column;
+  if (left < 128) {  // what lies beyond D is anything
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+      if (i / 4 * 8 + lane % 4 * 2 + i % 2 >= left) values[i] = 0.0f;
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {  // rows lane / 4 and 8 more
+    float most[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int g = 0; g < 16; ++g)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) most[i] = LargerMagnitude(most[i], values[g * 4 + h * 2 + i]);
+    float largest = LargerMagnitude(most[0], most[1]);
+    largest = LargerMagnitude(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 1));
+    largest = LargerMagnitude(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 2));
+    bool lifts;
+    const RowScale of_row = ScaleOfLargest(largest, lifts);
+    if (lifts) {
+#pragma unroll
+      for (int g = 0; g < 16; ++g)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) values[g * 4 + h * 2 + i] *= 0x1p100f;
+    }
+#pragma unroll
+    for (int g = 0; g < 16; ++g)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) values[g * 4 + h * 2 + i] *= of_row.inverse;
+    const int to_row = row + h * 8 + lane / 4;
+    if (lane % 4 == 0 && to_row < p.m && left > 0)
+      p.epilogue.d_scale[std::int64_t{to_row} * p.epilogue.d_scale_row +
+                         std::int64_t{column / 128} * p.epilogue.d_scale_block] = of_row.scale;
+  }
+}
+
+/// Rounds a warp's quantised values into `slab`, 16 rows of 128 bytes as TMA stores them.
+__device__ __forceinline__ void FillSlabE4m3(const float (&values)[64], uint8_t* slab, int lane) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+#pragma unroll
+    for (int g = 0; g < 16; ++g) {
+      const float* const v = &values[g * 4 + h * 2];
+      *reinterpret_cast<uint16_t*>(slab + Slab16::apply(h * 8 + lane / 4, g * 8 + lane % 4 * 2)) =
+          PackE4m3(v[0], v[1]);
+    }
 }
 
 }  // namespace culet::sm90

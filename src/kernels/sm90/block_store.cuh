@@ -100,12 +100,6 @@ struct TileStore {
   /// this thread issues the stores, always the same one of those that store together.
   __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column, int group,
                                             bool leads) {
-    const auto sync = [&] {
-      if constexpr (C::kStoreRows == 64)
-        NamedSync(2 + group, 128);
-      else
-        __syncwarp();
-    };
     const int m = i / C::kSlabsN, s = i % C::kSlabsN;
     const int offset = s * 64 + 64 <= C::kColumnsOfD ? s * 64 : C::kColumnsOfD - 64;
     if (leads) {
@@ -114,15 +108,23 @@ struct TileStore {
       else
         TmaStoreWaitRead<C::kSlabs - 1>();
     }
-    sync();
+    Sync(group);
     FillSlab<64>(m, offset, slab);
     FenceAsyncShared();
-    sync();
+    Sync(group);
     if (leads) {
       if (row + m * 64 < p.m && column + offset < n())
         TmaStore(&p.d, slab, column + offset, row + m * 64);
       TmaStoreCommit();
     }
+  }
+
+  /// A barrier of the warps whose slabs are stored together, `group` of them.
+  __device__ __forceinline__ void Sync(int group) {
+    if constexpr (C::kStoreRows == 64)
+      NamedSync(2 + group, 128);
+    else
+      __syncwarp();
   }
 };
 

@@ -1,0 +1,74 @@
+// How a large-M kernel stores a tile whose columns are paired, gate and up.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/block_config.cuh"
+#include "kernels/sm90/block_epilogue.cuh"
+#include "kernels/sm90/block_quantise.cuh"
+#include "kernels/sm90/block_store.cuh"
+#include "sm90/epilogue.cuh"
+#include "sm90/sync.cuh"
+#include "sm90/tma.cuh"
+
+namespace culet::sm90 {
+
+/// From a warp's slab of a tile to the next: slabs of four warps lie side by side where they are
+/// stored together.
+template <class C>
+constexpr int kSlabStep = C::kStoreRows / 16 * C::kSlabBytes;
+
+/// Pairs a warp's sums and stores them from row `row` and column `column` of D on, through
+/// `slabs`, or through `last_slabs` in the stages where no tile comes after. A slab's columns at a
+/// time: one slab is read while the next is made. `group`, `leads`: see StoreSlab.
+template <class C>
+__device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8_t* slabs,
+                                           uint8_t* last_slabs, int row, int column, int group,
+                                           bool leads) {
+  const bool f32 = store.p.epilogue.d_type == OutputType::kF32;
+#pragma unroll
+  for (int i = 0; i < C::kAllSlabs; ++i) {
+    const int m = i / C::kSlabsN, s = i % C::kSlabsN;
+    Gate<128>(&store.sum[m][s * 64], &store.sum[m][s * 32]);
+    if (f32) {
+      store.template StoreF32<64>(m, s * 64, row, column);
+    } else if (last) {
+      if (i == 0) NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
+      store.template CopySlab<64>(m, s * 64, last_slabs + i * C::kSlabBytes, row, column);
+    } else {
+      store.StoreSlab(i, slabs + i % C::kSlabs * kSlabStep<C>, row, column, group, leads);
+    }
+  }
+}
+
+/// Pairs a warp's sums, quantises and stores them with their scales. A run's first tile has half of
+/// the columns that share a scale: its values stay in the warp's slabs; `more`: this is one.
+template <class C>
+__device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, uint8_t* slabs,
+                                               int row, int column, int group, bool leads) {
+  const BlockParams& p = store.p;
+  float values[64];
+  constexpr int kBefore = 64 - C::kColumnsOfD / 2;  // values of the run's first tile
+  Gate<C::kColumns>(store.sum[0], values + kBefore);
+  if (more || C::kRun == 1) {
+    if (leads) TmaStoreWaitRead<C::kSlabs / C::kRun - 1>();
+    store.Sync(group);
+  }
+  if (more) {
+    KeepValues(values + kBefore, slabs, kSlabStep<C>, store.lane);
+    return;
+  }
+  if constexpr (C::kRun > 1) RecallValues(values, slabs, kSlabStep<C>, store.lane);
+  column -= kBefore * 2;
+  Quantise(p, values, row, column, store.lane);
+  __syncwarp();  // all lanes have their values
+  FillSlabE4m3(values, slabs, store.lane);
+  FenceAsyncShared();
+  store.Sync(group);
+  if (leads) {
+    if (row < p.m && column < store.n()) TmaStore(&p.d, slabs, column, row);
+    TmaStoreCommit();
+  }
+}
+
+}  // namespace culet::sm90
