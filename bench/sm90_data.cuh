@@ -198,6 +198,7 @@ struct Extras {
   OutputType d = OutputType::kBf16;
   bool c = false, bias = false, bias_of_rows = false;
   OutputType c_type = OutputType::kBf16, bias_type = OutputType::kBf16;
+  float alpha = 1;  // without C and bias
 };
 
 // A problem with its own memory.
@@ -286,7 +287,7 @@ struct Data {
       FillAddend<<<(count + 255) / 256, 256>>>(e.bias_type, bias, count, seed + 6);
       e.bias = bias;
     }
-    if (extras.c || extras.bias) p.alpha = 2.0f;
+    p.alpha = extras.c || extras.bias ? 2.0f : extras.alpha;
     CHECK(cudaGetLastError());
   }
   void Poison() {

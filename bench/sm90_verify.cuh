@@ -109,7 +109,7 @@ Verdict Compare(Data& data, const ReferenceValues& reference) {
       if (!(got == rounded(want))) ++v.mismatches;
     }
   }
-  v.relative_l2 = std::sqrt(error / std::max(norm, 1e-30));
+  v.relative_l2 = std::sqrt(error / std::max(norm, 1e-300));
   return v;
 }
 
@@ -134,7 +134,9 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
                   {.d = OutputType::kF32, .bias = true, .bias_type = OutputType::kF32},
                   {.kind = EpilogueKind::kGated},
                   {.kind = EpilogueKind::kGated, .d = OutputType::kF32, .bias = true},
-                  {.kind = EpilogueKind::kGatedQuant}};
+                  {.kind = EpilogueKind::kGatedQuant},
+                  // Scales that FP32 cannot invert.
+                  {.kind = EpilogueKind::kGatedQuant, .alpha = 0x1p-56f}};
   struct Turn {
     const FormatInfo* format;
     const Extras* extras;

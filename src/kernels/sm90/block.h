@@ -87,7 +87,7 @@ struct BlockKernel {
   int split;                       ///< CTAs of a cluster that share one tile along K
   int warpgroups_m, warpgroups_n;  ///< consumers of a tile along M, N
   int turns;                       ///< sets of them
-  int run;                         ///< tiles along N that a CTA takes one after the other
+  int run = 1;                     ///< tiles along N that a CTA takes one after the other
   int stages;
   int store_rows;    ///< of a box of D: 64, by a warpgroup, or 16, by a warp
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch

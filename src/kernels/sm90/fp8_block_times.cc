@@ -75,9 +75,9 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   const bool direct = kernel.format->sums == Sums::kDirect;
   const bool scaled = kernel.format->sums == Sums::kBlockScaled;
   const double area = double(tile_m) * tile_n;
-  // In tiles of a whole cluster.
+  // In tiles, runs of them, of a whole cluster.
   const double tiles_m = CeilDiv(p.m, tile_m * kernel.cluster_m);
-  const double tiles_n = CeilDiv(p.n, tile_n * kernel.cluster_n);
+  const double tiles_n = CeilDiv(p.n, tile_n * kernel.run * kernel.cluster_n);
   const double tiles = tiles_m * tiles_n;
   const double places = std::max(1.0, std::floor(chip.sms / kernel.cluster_size()));
   const double waves = std::ceil(tiles / places);
@@ -98,9 +98,10 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   const double block_clocks = (products + sorting + (scaled && k_blocks % 4 != 0 ? t.scales : 0)) *
                               (shares ? t.shares : 1.0);
   const bool waits = split == 1 && waves > 1 && output_bytes == 2 && kernel.store_rows < 64;
-  const double multiplies_us = CeilDiv(k_blocks, split) * block_clocks / clock;
+  const double multiplies_us = kernel.run * CeilDiv(k_blocks, split) * block_clocks / clock;
   const double stores_us =
-      ((waits ? t.store_waits : t.store) * area * output_bytes / 2 + (split > 1 ? t.exchange : 0)) /
+      ((waits ? t.store_waits : t.store) * kernel.run * area * output_bytes / 2 +
+       (split > 1 ? t.exchange : 0)) /
       clock;
   // Sets of consumers in turn: one stores while another multiplies, all but the last tile.
   const double tile_us = kernel.turns > 1
@@ -115,7 +116,7 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   const double stream_us = bytes / (t.stream * 1e3 * chip.read_gbps);
   const double beyond = tiles_m * tile_m * kernel.cluster_m - p.m;
   const double l2_us = k_bytes *
-                       ((p.m + t.beyond * beyond) * tiles_n * kernel.cluster_n +
+                       ((p.m + t.beyond * beyond) * tiles_n * kernel.run * kernel.cluster_n +
                         double(p.n) * tiles_m * kernel.cluster_m) /
                        (t.l2 * clock) * (split > 1 ? t.l2_split : 1.0);
   const auto wave_us = [&](double tiles_of_wave) {
@@ -127,7 +128,7 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
 
   // At the power limit operations and bytes count, those that L2 reads a little less than those
   // that reach the multiprocessors.
-  const double work = tiles * kernel.cluster_m * kernel.cluster_n * k_blocks;
+  const double work = tiles * kernel.run * kernel.cluster_m * kernel.cluster_n * k_blocks;
   const double delivered = tile_m + tile_n;
   const double read = double(tile_m) / kernel.cluster_n + double(tile_n) / kernel.cluster_m;
   const double power_us =
