@@ -31,6 +31,8 @@ constexpr Shape kGatedShapes[] = {
     {1, 32, 128},  {17, 256, 272}, {129, 512, 144}, {3, 16, 7},       {8, 1024, 656},
     {64, 272, 48}, {65, 640, 384}, {257, 512, 128}, {200, 768, 1040}, {5, 48, 129}};
 constexpr std::size_t kQuickGated = 4;
+// More tiles than a GPU has multiprocessors: persistent kernels take several each.
+constexpr Shape kManyTiles = {1030, 4112, 272};
 
 constexpr Shape kBatchShapes[] = {{1, 64, 128}, {7, 33, 40}, {33, 136, 144}, {65, 256, 272}};
 constexpr std::size_t kQuickBatches = 2;
@@ -85,6 +87,14 @@ void MakeGated(Epilogue epilogue, int variation, bool aligned, GemmDesc& desc) {
 
 void AddGated(int arch, bool quick, std::vector<GemmDesc>& problems) {
   const std::size_t shapes = quick ? kQuickGated : std::size(kGatedShapes);
+  for (const Format& format : kFormats) {
+    for (const Epilogue epilogue : {Epilogue::kGatedSilu, Epilogue::kGatedSiluQuant}) {
+      if (arch == 0) continue;
+      GemmDesc desc = MakeProblem(format, kManyTiles, true, arch);
+      MakeGated(epilogue, 0, true, desc);
+      problems.push_back(desc);
+    }
+  }
   for (std::size_t f = 0; f < std::size(kFormats); ++f) {
     for (std::size_t s = 0; s < shapes; ++s) {
       for (const Epilogue epilogue : {Epilogue::kGatedSilu, Epilogue::kGatedSiluQuant}) {
