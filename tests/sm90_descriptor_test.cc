@@ -17,6 +17,8 @@ namespace {
 static_assert(WgmmaDescriptor128(0) == 0x4000004000010000ull);
 static_assert((WgmmaDescriptor128(0x8000) & 0x3FFF) == 0x800);
 static_assert(WgmmaDescriptorStep(kWgmmaKBytes) == 2);
+// Start, leading offset (to the next 64 elements), stride (to the next 8 of k), 128-byte swizzle.
+static_assert(WgmmaDescriptorTransposed128(0x8000, 0x4000) == 0x4000004004000800ull);
 static_assert(EmptyArrivals(8, 2) == 16 && FullArrivals(2) == 3);
 
 TEST(Swizzle, IsAPermutationOfTheTileAndKeepsChunksWhole) {

@@ -44,6 +44,16 @@ CULET_HOST_DEVICE constexpr std::uint64_t WgmmaDescriptor128(std::uint32_t addre
   return kWgmmaDescriptor128 | static_cast<std::uint64_t>((address & 0x3FFFF) >> 4);
 }
 
+/// The descriptor of an MN-major tile of a 16-bit format with 128-byte rows: a row holds 64
+/// elements along M or N of one k, groups of 8 rows are 1024 bytes apart, and the next 64 elements
+/// of all k lie `next` bytes further. Requires: as WgmmaDescriptor128; next a multiple of 1024
+/// below 2^18.
+CULET_HOST_DEVICE constexpr std::uint64_t WgmmaDescriptorTransposed128(
+    std::uint32_t address, std::uint32_t next) noexcept {
+  return (std::uint64_t{1} << 62) | (std::uint64_t{1024 >> 4} << 32) |
+         (std::uint64_t{next >> 4} << 16) | static_cast<std::uint64_t>((address & 0x3FFFF) >> 4);
+}
+
 /// What to add to a descriptor to move it by `bytes` (a multiple of 16).
 CULET_HOST_DEVICE constexpr std::uint64_t WgmmaDescriptorStep(std::uint32_t bytes) noexcept {
   return bytes >> 4;

@@ -84,6 +84,18 @@ __device__ __forceinline__ void NamedSync(int id, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// As NamedSync; whether `mine` holds in any of the threads.
+__device__ __forceinline__ bool NamedAny(int id, int threads, bool mine) {
+  uint32_t any;
+  asm volatile(
+      "{.reg .pred p, q; setp.ne.u32 p, %3, 0; barrier.cta.red.or.pred.aligned q, %1, %2, p; "
+      "selp.u32 %0, 1, 0, q;}"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(static_cast<uint32_t>(mine))
+      : "memory");
+  return any != 0;
+}
+
 /// Counts towards `threads` without waiting for the rest.
 __device__ __forceinline__ void NamedArrive(int id, int threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");

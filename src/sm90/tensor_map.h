@@ -22,12 +22,20 @@ Function DriverFunction(const char* name) {
   return reinterpret_cast<Function>(function);
 }
 
+inline PFN_cuTensorMapEncodeTiled_v12000 TensorMapEncoder() {
+  static const auto encode =
+      DriverFunction<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled");
+  return encode;
+}
+
+/// Whether the driver encodes tensor maps.
+inline bool CanEncodeTensorMaps() { return TensorMapEncoder() != nullptr; }
+
 /// Encodes `plan` over `base`: elements of 1 byte as UINT8, of 2 as BFLOAT16, of 4 as FLOAT32;
 /// out-of-range elements read as zero. False when the plan, the base or the driver forbids it.
 /// `base` may be any 16-byte aligned address: only its value is stored.
 inline bool EncodeTensorMap(const TensorMapPlan& plan, const void* base, CUtensorMap* map) {
-  static const auto encode =
-      DriverFunction<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled");
+  const auto encode = TensorMapEncoder();
   if (encode == nullptr || WhyNotTensorMap(plan) != nullptr) return false;
   const CUtensorMapDataType type = plan.element_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                    : plan.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
