@@ -1,13 +1,14 @@
 // Times attention of the CUDA dispatch on one GPU, over a paged cache of BF16 or F16 whose blocks
 // are shuffled.
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16] [--exact]
-//     [--pdl] [--no-clusters] [--room KEYS] [--fine KEYS] [--only decode|prefill|mixed] [--batch B
-//     --context N]
+//     [--pdl] [--no-clusters] [--no-wgmma] [--block 16] [--room KEYS] [--fine KEYS]
+//     [--only decode|prefill|mixed] [--batch B --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
 // median of seven replays after two. limit_us: the bytes of the keys and values at 4.31 TB/s, or
 // the causal FLOPs at 788 TFLOP/s. The columns are those of --anchors, whose peers of the same row
-// are named behind. --room: keys that the block table has room for, the context unless told.
+// are named behind. --block: keys of a block of the cache. --room: keys that the block table has
+// room for, the context unless told.
 // --fine: keys of a split above which decoding takes more splits than fill the machine once.
 #include <cuda_runtime.h>
 
@@ -30,8 +31,6 @@
 
 namespace culet::cuda_ops {
 namespace {
-
-constexpr int kBlock = 16;  // positions of a block of the cache
 
 void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -60,7 +59,9 @@ class Buffer {
 struct Options {
   int heads = 32, kv_heads = 8, head_dim = 128;
   bool f16 = false, exact = false, pdl = false, clusters = CanOverlap();
+  bool wgmma = CanMultiplyWarpgroups();
   int room = 0, batch = 0, context = 0, fine = 0;
+  int block = 16;  // positions of a block of the cache
   std::string only, anchors;
 };
 
@@ -149,7 +150,7 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
                   .kv_heads = options.kv_heads,
                   .head_dim = options.head_dim,
                   .scale = 1 / std::sqrt(static_cast<float>(options.head_dim)),
-                  .block_size = kBlock};
+                  .block_size = options.block};
   shape.kv_type = options.f16 ? DataType::kFloat16 : DataType::kBfloat16;
   shape.sequences = row.batch;
   std::vector<std::int32_t> starts = {0}, positions, lengths, table;
@@ -162,8 +163,8 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
     lengths.push_back(length);
   }
   shape.rows = static_cast<std::int64_t>(positions.size());
-  const int used = (row.context + kBlock - 1) / kBlock;
-  const int cols = std::max(used, options.room / kBlock);
+  const int used = (row.context + options.block - 1) / options.block;
+  const int cols = std::max(used, options.room / options.block);
   std::vector<std::int32_t> blocks(static_cast<std::size_t>(row.batch * used));
   std::iota(blocks.begin(), blocks.end(), 0);
   std::shuffle(blocks.begin(), blocks.end(), random);
@@ -171,16 +172,17 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   for (int s = 0; s < row.batch; ++s) {
     std::copy_n(blocks.begin() + s * used, used, table.begin() + std::ptrdiff_t{s} * cols);
   }
-  shape.most_keys = std::int64_t{cols} * kBlock;
+  shape.most_keys = std::int64_t{cols} * options.block;
 
-  AttentionPlan plan = PlanAttention(shape, options.exact, multiprocessors, options.clusters);
+  AttentionPlan plan =
+      PlanAttention(shape, options.exact, multiprocessors, options.clusters, options.wgmma);
   if (options.fine > 0) plan.decode.fine = options.fine;
   Check(PrepareAttention(shape, plan), "PrepareAttention");
   const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
       device_table(table), workspace(plan.workspace_bytes), counters(plan.state_bytes);
   const std::int64_t q_cols = std::int64_t{options.heads} * options.head_dim;
   const std::int64_t kv_cols = std::int64_t{options.kv_heads} * options.head_dim;
-  const std::int64_t key_rows = std::int64_t{row.batch} * used * kBlock;
+  const std::int64_t key_rows = std::int64_t{row.batch} * used * options.block;
   const Buffer q = Values(static_cast<std::size_t>(shape.rows * q_cols), false, random);
   const Buffer out(static_cast<std::size_t>(2 * shape.rows * q_cols));
   const double bytes = 4.0 * static_cast<double>(key_rows * kv_cols);
@@ -235,6 +237,8 @@ int Main(int argc, char** argv) {
       options.kv_heads = std::atoi(value());
     } else if (name == "--head-dim") {
       options.head_dim = std::atoi(value());
+    } else if (name == "--block") {
+      options.block = std::atoi(value());
     } else if (name == "--room") {
       options.room = std::atoi(value());
     } else if (name == "--fine") {
@@ -255,6 +259,8 @@ int Main(int argc, char** argv) {
       options.pdl = true;
     } else if (name == "--no-clusters") {
       options.clusters = false;
+    } else if (name == "--no-wgmma") {
+      options.wgmma = false;
     } else {
       std::fprintf(stderr, "no option %s; the head of bench/cuda_attention.cc has all\n",
                    name.c_str());
@@ -262,9 +268,9 @@ int Main(int argc, char** argv) {
     }
   }
   if (options.heads < 1 || options.kv_heads < 1 || options.heads % options.kv_heads != 0 ||
-      options.head_dim < 1 || options.head_dim > kMostHeadDim) {
-    std::fprintf(stderr, "%d heads, %d of keys, of %d: no such attention\n", options.heads,
-                 options.kv_heads, options.head_dim);
+      options.head_dim < 1 || options.block < 1 || options.head_dim > kMostHeadDim) {
+    std::fprintf(stderr, "%d heads, %d of keys, of %d, blocks of %d: no such attention\n",
+                 options.heads, options.kv_heads, options.head_dim, options.block);
     return 2;
   }
   int device = 0, multiprocessors = 0;

@@ -41,7 +41,7 @@ function(culet_cuda_sources out)
   set_source_files_properties(${portable} PROPERTIES COMPILE_OPTIONS "${everywhere};${small}")
   # wgmma and setmaxnreg exist in the architecture-specific target alone.
   file(GLOB hopper CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cu
-    ${PROJECT_SOURCE_DIR}/src/cuda/sm90a/*.cu)
+    ${PROJECT_SOURCE_DIR}/src/cuda/sm90a/*.cu ${PROJECT_SOURCE_DIR}/src/kernels/cuda_ops/sm90a/*.cu)
   set_source_files_properties(${hopper} PROPERTIES COMPILE_OPTIONS
     "-gencode=arch=compute_90a,code=sm_90a;${small}")
   file(GLOB host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cc

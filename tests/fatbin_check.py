@@ -14,7 +14,7 @@ EVERYWHERE = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "compute_8
 HOPPER = {"sm_90a"}
 PORTABLE_FOLDERS = ("src/cuda", "src/kernels/cublaslt", "src/kernels/cuda",
                     "src/kernels/cuda_ops")
-HOPPER_FOLDERS = ("src/cuda/sm90a", "src/kernels/sm90")
+HOPPER_FOLDERS = ("src/cuda/sm90a", "src/kernels/sm90", "src/kernels/cuda_ops/sm90a")
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
 PTX, ELF = 1, 2

@@ -44,6 +44,8 @@ DIRECTIONS = [
     ("src/kernels/sm90/skinny", ["culet/", "base/", "cuda/", "sm90/", "kernels/sm90/",
                                  "kernels/catalog.h", "kernels/cuda_ops/quantize.cuh",
                                  "kernels/cuda_ops/rms_norm.cuh", "kernels/cuda_ops/values.cuh"]),
+    # The part of the CUDA operations that is Hopper's alone.
+    ("src/kernels/cuda_ops/sm90a/", ["culet/", "sm90/", "kernels/cuda_ops/"]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.
     ("src/kernels/", ["culet/", "base/", "cuda/", "sm90/", "kernels/catalog.h"]),
     # The C interface stands on the engine, as apps do.

@@ -3,38 +3,19 @@
 
 #include <algorithm>
 
-#include "attention_batch.h"
+#include "attention_mma_fixture.h"
 
 namespace culet {
 
-class CudaAttentionMma : public CudaAttention {
- protected:
-  void SetUp() override {
-    test_ = MakeTestDispatch({.round_product_inputs = true});
-    if (test_.dispatch == nullptr) GTEST_SKIP() << test_.reason;
-  }
-
-  // docs/numerics.md: queries and weights are rounded to the cache's type, each with an error of
-  // that type's half unit at most and a third of it or so on average.
-  static double BoundOf(const AttentionCase& c) {
-    return c.cache == DataType::kBfloat16 ? 6e-3 : 8e-4;
-  }
-
-  void Expect(const AttentionCase& c, const PagedBatch& batch, const std::string& what) {
-    Build(c, batch);
-    ExpectReference(Graph(), NameOf(c) + ", " + what, BoundOf(c));
-  }
-
-  // As ragged as it gets: prompts with and without a past, single rows, a sequence without rows,
-  // padding.
-  static PagedBatch Ragged() {
-    return {.lengths = {131, 40, 77, 1, 9, 300},
-            .tokens = {1, 40, 37, 1, 0, 1},
-            .padding = 3,
-            .table_cols = 20,
-            .block = 16};
-  }
-};
+// As ragged as it gets: prompts with and without a past, single rows, a sequence without rows,
+// padding.
+inline PagedBatch Ragged() {
+  return {.lengths = {131, 40, 77, 1, 9, 300},
+          .tokens = {1, 40, 37, 1, 0, 1},
+          .padding = 3,
+          .table_cols = 20,
+          .block = 16};
+}
 
 constexpr AttentionCase kBfloat16Case{8, 2, 128, 0, true, DataType::kBfloat16, DataType::kBfloat16};
 

@@ -40,7 +40,7 @@ struct PreparedAttention final : PreparedNode {
     if (!plan.tensor_cores) return "cuda/attention" + splits(plan.lanes);
     std::string name = "cuda/attention";
     if (plan.has_decode) name += "/decode" + splits(plan.decode);
-    if (plan.has_tiles) name += "/tiles" + splits(plan.tiles);
+    if (plan.has_tiles) name += (plan.wgmma ? "/wgmma" : "/tiles") + splits(plan.tiles);
     return name;
   }
 };
@@ -415,8 +415,8 @@ class CudaDispatch final : public KernelDispatch {
     if (node.inputs.size() > 3) shape.sequences = graph.node(node.inputs[3]).shape.rows - 1;
     shape.most_keys = MostKeys(graph, node);
     auto made = std::make_unique<PreparedAttention>();
-    made->plan =
-        PlanAttention(shape, !options_.round_product_inputs, gemm_.device().units, CanOverlap());
+    made->plan = PlanAttention(shape, !options_.round_product_inputs, gemm_.device().units,
+                               CanOverlap(), CanMultiplyWarpgroups());
     CULET_RETURN_IF_ERROR(
         CudaStatus(PrepareAttention(shape, made->plan), "preparing attention's shared memory"));
     return std::unique_ptr<PreparedNode>(std::move(made));

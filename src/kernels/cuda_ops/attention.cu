@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
-                            bool clusters) {
+                            bool clusters, bool wgmma) {
   const AttentionParams& p = shape.params;
   const std::int64_t group = p.heads / p.kv_heads;
   AttentionPlan plan;
@@ -86,13 +86,14 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
     if (plan.has_tiles) {
       // What a split saves has to pay for the sums of its 128 queries. Of one sequence the tiles
       // are known; of several there may be as many as there are blocks.
-      constexpr int kResident = 2;
-      const std::int64_t blocks = TileBlocks(p, shape.rows, shape.sequences);
+      plan.wgmma = wgmma && WgmmaBox(p.block_size) > 0;
+      const int resident = plan.wgmma ? 1 : 2;
+      const int queries = plan.wgmma ? kWgmmaQueries : TileQueries(p.head_dim);
+      const std::int64_t blocks = TileBlocks(p, shape.rows, shape.sequences, queries);
       const std::int64_t tiles =
-          shape.sequences > 1 ? blocks
-                              : CeilDiv(shape.rows * group, TileQueries(p.head_dim)) * p.kv_heads;
+          shape.sequences > 1 ? blocks : CeilDiv(shape.rows * group, queries) * p.kv_heads;
       plan.tiles.least = 256;
-      plan.tiles.even = plan.tiles.most = splits(tiles, kResident, 1, plan.tiles.least, kMost);
+      plan.tiles.even = plan.tiles.most = splits(tiles, resident, 1, plan.tiles.least, kMost);
       if (plan.tiles.most > 1) parts = std::max(parts, shape.rows * p.heads * plan.tiles.most);
       plan.state_bytes =
           std::max(plan.state_bytes, static_cast<std::size_t>(blocks) * sizeof(unsigned));
@@ -108,6 +109,7 @@ cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& p
   cudaError_t error = cudaSuccess;
   if (plan.has_decode) error = bf16 ? AllowDecodeOfBfloat16(dim) : AllowDecodeOfFloat16(dim);
   if (error != cudaSuccess || !plan.has_tiles) return error;
+  if (plan.wgmma) return bf16 ? AllowWgmmaOfBfloat16(dim) : AllowWgmmaOfFloat16(dim);
   return bf16 ? AllowTilesOfBfloat16(dim) : AllowTilesOfFloat16(dim);
 }
 
@@ -131,6 +133,9 @@ cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
       error = bf16 ? DecodeOfBfloat16(args, stream) : DecodeOfFloat16(args, stream);
     }
     if (error != cudaSuccess || !args.plan.has_tiles) return error;
+    if (args.plan.wgmma) {
+      return bf16 ? WgmmaOfBfloat16(args, stream) : WgmmaOfFloat16(args, stream);
+    }
     return bf16 ? TilesOfBfloat16(args, stream) : TilesOfFloat16(args, stream);
   }
   cudaError_t error = cudaErrorInvalidValue;

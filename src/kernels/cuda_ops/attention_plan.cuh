@@ -22,19 +22,31 @@ cudaError_t WithHeadDim(int head_dim, Function&& function) {
 /// Queries of a tile, of heads of `dim` elements.
 constexpr int TileQueries(int dim) { return dim <= 128 ? 128 : 64; }
 
+/// The kernel on warpgroup products (sm90a/attention_wgmma.cuh): queries of a tile; keys of a tile
+/// of them, of heads of `dim` elements.
+inline constexpr int kWgmmaQueries = 128;
+constexpr int WgmmaKeys(int dim) { return dim <= 128 ? 128 : 64; }
+
+/// Keys that it copies at once, which lie side by side: at most kMostBox of a block of the cache, a
+/// power of two, and kLeastBox or more, since shared memory repeats its order after 8 rows. 0: it cannot.
+/// `block_size` 0: keys without blocks.
+inline constexpr int kLeastBox = 8, kMostBox = 64;
+constexpr int WgmmaBox(int block_size) {
+  if (block_size % kMostBox == 0) return kMostBox;
+  return block_size >= kLeastBox && kMostBox % block_size == 0 ? block_size : 0;
+}
+
 /// Blocks of a row of queries in decoding: 16 heads of a group each.
 inline std::int64_t DecodePieces(const AttentionParams& p) {
   return p.kv_heads * CeilDiv(p.heads / p.kv_heads, 16);
 }
 
 /// Blocks for the tiles of all queries, however sequences share the rows: each begins a tile, as do
-/// the rows before and behind all of them.
-inline std::int64_t TileBlocks(const AttentionParams& p, std::int64_t rows,
-                               std::int64_t sequences) {
+/// the rows before and behind all of them. A tile has `most` queries.
+inline std::int64_t TileBlocks(const AttentionParams& p, std::int64_t rows, std::int64_t sequences,
+                               int most) {
   const std::int64_t queries = rows * (p.heads / p.kv_heads);
-  return (queries / TileQueries(p.head_dim) +
-          std::min(rows, std::max<std::int64_t>(sequences, 1) + 2)) *
-         p.kv_heads;
+  return (queries / most + std::min(rows, std::max<std::int64_t>(sequences, 1) + 2)) * p.kv_heads;
 }
 
 template <class Kernel>
@@ -50,5 +62,9 @@ cudaError_t AllowDecodeOfBfloat16(int head_dim);
 cudaError_t AllowDecodeOfFloat16(int head_dim);
 cudaError_t AllowTilesOfBfloat16(int head_dim);
 cudaError_t AllowTilesOfFloat16(int head_dim);
+cudaError_t WgmmaOfBfloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t WgmmaOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t AllowWgmmaOfBfloat16(int head_dim);
+cudaError_t AllowWgmmaOfFloat16(int head_dim);
 
 }  // namespace culet::cuda_ops

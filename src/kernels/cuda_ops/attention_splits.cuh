@@ -84,19 +84,28 @@ __device__ __forceinline__ void MergeParts(const AttentionArgs& args, const Atte
   }
 }
 
-/// Whether this block is the last of `splits` to come here with its parts written; then all of them
-/// can be read. The counter goes back to zero. All threads of the block call it.
-__device__ __forceinline__ bool IsLastSplit(unsigned* counter, int splits) {
+/// Whether these threads are the last of `splits` to come here with their parts written; then all
+/// of them can be read. The counter goes back to zero. All threads that wrote, or will read, call
+/// it; `thread` counts them, `any(mine)` is a barrier of them and tells whether one's is true.
+template <class Any>
+__device__ __forceinline__ bool IsLastSplit(unsigned* counter, int splits, int thread,
+                                            const Any& any) {
   __threadfence();
-  __syncthreads();
+  any(false);
   bool last = false;
-  if (threadIdx.x == 0) {
+  if (thread == 0) {
     last = atomicAdd(counter, 1u) + 1 == static_cast<unsigned>(splits);
     if (last) *counter = 0;
   }
-  last = __syncthreads_or(last) != 0;
+  last = any(last);
   if (last) __threadfence();
   return last;
+}
+
+/// The same of all threads of the block.
+__device__ __forceinline__ bool IsLastSplit(unsigned* counter, int splits) {
+  return IsLastSplit(counter, splits, static_cast<int>(threadIdx.x),
+                     [](bool mine) { return __syncthreads_or(mine) != 0; });
 }
 
 }  // namespace culet::cuda_ops

@@ -7,61 +7,11 @@
 #include "kernels/cuda_ops/attention_mma.cuh"
 #include "kernels/cuda_ops/attention_plan.cuh"
 #include "kernels/cuda_ops/attention_splits.cuh"
+#include "kernels/cuda_ops/attention_tile.cuh"
 
 namespace culet::cuda_ops {
 
 inline constexpr int kTileThreads = 128;
-
-/// A block's queries: `count` from `first` on, of those of a sequence's rows, which begin with row
-/// `row`. Query i is head i % group of row i / group.
-struct Tile {
-  std::int64_t sequence = -1;  ///< -1: the rows belong to none
-  int row = 0, first = 0, count = 0;
-
-  /// The tile `index` of all that there are: of the rows before the sequences, of each sequence,
-  /// of the rows behind them. None: no queries. All lanes of a warp call it.
-  __device__ Tile(const AttentionArgs& args, int index, int group, int queries) {
-    const int rows = static_cast<int>(args.rows);
-    const int sequences = args.starts == nullptr ? 1 : static_cast<int>(args.sequences);
-    const auto bound = [&](int i) {
-      if (args.starts == nullptr) return i < 2 ? 0 : rows;
-      if (i == 0 || i > sequences + 1) return i == 0 ? 0 : rows;
-      const int start = args.starts[i - 1];
-      return start < 0 ? 0 : start > rows ? rows : start;
-    };
-    for (int base = 0; base < sequences + 2; base += 32) {
-      const int lane = static_cast<int>(threadIdx.x) % 32, i = base + lane;
-      int begin = 0, found = 0;
-      if (i < sequences + 2) {
-        begin = bound(i);
-        found = max(bound(i + 1) - begin, 0);
-        const bool in_sequence = i > 0 && i <= sequences;
-        if (args.plan.units_are_sequences && in_sequence && found == 1) found = 0;
-        found *= group;
-      }
-      const int tiles = (found + queries - 1) / queries;
-      int up_to = tiles;
-#pragma unroll
-      for (int offset = 1; offset < 32; offset *= 2) {
-        const int before = __shfl_up_sync(kAllLanes, up_to, offset);
-        if (lane >= offset) up_to += before;
-      }
-      const unsigned beyond = __ballot_sync(kAllLanes, up_to > index);
-      if (beyond == 0) {
-        index -= __shfl_sync(kAllLanes, up_to, 31);
-        continue;
-      }
-      const int mine = __ffs(static_cast<int>(beyond)) - 1;
-      row = __shfl_sync(kAllLanes, begin, mine);
-      found = __shfl_sync(kAllLanes, found, mine);
-      // The last queries see the most keys: they come first.
-      first = (__shfl_sync(kAllLanes, up_to, mine) - 1 - index) * queries;
-      count = min(found - first, queries);
-      sequence = base + mine - 1 < sequences ? base + mine - 1 : -1;
-      return;
-    }
-  }
-};
 
 /// What a block knows of its work and seldom needs: it lies in shared memory, since the loop has no
 /// registers for it.
@@ -131,13 +81,6 @@ __device__ __forceinline__ void LoadTile(const AttentionArgs& args, const void* 
   }
 }
 
-/// Which of a pair of T is infinite or NaN: all ones in its exponent. Bit 0 and bit 1.
-template <class T>
-__device__ __forceinline__ int NonFinite(std::uint32_t pair) {
-  constexpr std::uint32_t kExponent = std::is_same_v<T, __nv_bfloat16> ? 0x7F80u : 0x7C00u;
-  return ((~pair & kExponent) == 0 ? 1 : 0) | ((~pair & kExponent << 16) == 0 ? 2 : 0);
-}
-
 /// Whether this thread's pieces of the values hold an infinity or a NaN.
 template <class T, int kDim>
 __device__ __forceinline__ bool HasNonFinite(const char* values) {
@@ -160,11 +103,7 @@ __device__ __forceinline__ void ClearNonFinite(char* values) {
   for (int i = 0; i < Kernel::kPieces; ++i) {
     auto* const pairs = reinterpret_cast<std::uint32_t*>(values + Piece<kDim>().at(i));
 #pragma unroll 1
-    for (int word = 0; word < 4; ++word) {
-      const int found = NonFinite<T>(pairs[word]);
-      if ((found & 1) != 0) pairs[word] &= 0xFFFF0000u;
-      if ((found & 2) != 0) pairs[word] &= 0x0000FFFFu;
-    }
+    for (int word = 0; word < 4; ++word) pairs[word] = FiniteOrZero<T>(pairs[word]);
   }
 }
 
@@ -193,7 +132,6 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     return static_cast<std::int64_t>(tile.row) + (tile.first + i) / group;
   };
   const auto head_of = [&](int i) { return state.kv_head * group + (tile.first + i) % group; };
-  std::int64_t sequence = 0;
   int count = 0;
   {
     const Tile found(args, static_cast<int>(blockIdx.x / static_cast<unsigned>(p.kv_heads)), group,
@@ -203,52 +141,23 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       state.tile = found;
       state.kv_head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.kv_heads));
     }
-    sequence = found.sequence;
     count = found.count;
   }
   __syncthreads();
 
-  // The keys that each query sees; those that any and those that all see.
-  constexpr int kMost = 0x7FFFFFFF;
-  int first = kMost, last = 0, all_first = 0, all_last = kMost;
-  if (thread < Kernel::kQueries) {
-    int2 range = make_int2(0, 0);
-    if (thread < count) {
-      const KeyRange keys(args, row_of(thread), sequence);
-      range = make_int2(static_cast<int>(keys.first), static_cast<int>(keys.last));
-      if (range.x < range.y) first = range.x;
-      last = all_last = range.y;
-      all_first = range.x;
-    }
-    seen[thread] = range;
-  }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    first = min(first, __shfl_xor_sync(kAllLanes, first, offset));
-    last = max(last, __shfl_xor_sync(kAllLanes, last, offset));
-    all_first = max(all_first, __shfl_xor_sync(kAllLanes, all_first, offset));
-    all_last = min(all_last, __shfl_xor_sync(kAllLanes, all_last, offset));
-  }
-  if (lane == 0) bounds[warp] = make_int4(first, last, all_first, all_last);
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kTileThreads / 32; ++i) {
-    const int4 of = bounds[i];
-    first = min(first, of.x), last = max(last, of.y);
-    all_first = max(all_first, of.z), all_last = min(all_last, of.w);
-  }
+  const SeenKeys found = FindSeenKeys<Kernel::kQueries>(args, tile, group, seen, bounds);
   const auto row_of_key = [&](int key) {
     KeyRange range;
     range.sequence = tile.sequence;
     return range.RowOf(args, key);
   };
-  const SplitKeys keys(args.plan.tiles, min(first, last), last);
+  const SplitKeys keys(args.plan.tiles, min(found.first, found.last), found.last);
   if (keys.idle()) return;
   if (thread < Kernel::kQueries) seen[thread].y = min(seen[thread].y, keys.end);
   if (thread == 0) {
     state.begin = keys.begin;
     state.splits = keys.splits;
-    state.all_see = make_int2(all_first, min(all_last, keys.end));
+    state.all_see = make_int2(found.all_first, min(found.all_last, keys.end));
   }
 
 #pragma unroll 4
@@ -414,15 +323,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     }
   }
   if (state.splits == 1 || !IsLastSplit(args.counters + blockIdx.x, state.splits)) return;
-  const int parts = p.head_dim / 4;
-#pragma unroll 1
-  for (int i = thread; i < tile.count * parts; i += kTileThreads) {
-    const int query = i / parts;
-    MergeParts(
-        args,
-        AttentionPart(args, args.rows, row_of(query), head_of(query), args.plan.tiles.most, 0),
-        state.splits, i % parts * 4, (row_of(query) * p.heads + head_of(query)) * p.head_dim);
-  }
+  MergeTile(args, tile, state.kv_head, state.splits, thread, kTileThreads);
 }
 
 template <class T>
@@ -430,9 +331,10 @@ cudaError_t LaunchTiles(const AttentionArgs& args, LaunchStream stream) {
   const AttentionParams& p = args.params;
   return WithHeadDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
     static_assert(TileQueries(kDim) == TileKernel<kDim>::kQueries);
-    return LaunchShared(&AttentionTiles<T, kDim>,
-                        Blocks(TileBlocks(p, args.rows, args.sequences), args.plan.tiles.most),
-                        kTileThreads, TileKernel<kDim>::kShared, stream, args);
+    return LaunchShared(
+        &AttentionTiles<T, kDim>,
+        Blocks(TileBlocks(p, args.rows, args.sequences, TileQueries(kDim)), args.plan.tiles.most),
+        kTileThreads, TileKernel<kDim>::kShared, stream, args);
   });
 }
 

@@ -182,6 +182,7 @@ struct AttentionPlan {
   /// The decoding kernel takes the rows that are alone in their sequence, tiles the others.
   bool units_are_sequences = false;
   bool has_decode = false, has_tiles = false;
+  bool wgmma = false;  ///< tiles are those of Hopper's warpgroup products
   AttentionSplits lanes, decode, tiles;
   std::size_t workspace_bytes = 0;
   std::size_t state_bytes = 0;  ///< of counters: zero before the first launch
@@ -225,9 +226,11 @@ struct AttentionShape {
   std::int64_t most_keys = 0;  ///< that a row can see
 };
 /// `exact`: FP32 throughout, as for caches of float32. `clusters`: whether kernels for the current
-/// device have them, as they have CanOverlap.
+/// device have them, as they have CanOverlap. `wgmma`: CanMultiplyWarpgroups.
 AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
-                            bool clusters);
+                            bool clusters, bool wgmma);
+/// Whether the current device has Hopper's warpgroup products: compute capability 9.0.
+bool CanMultiplyWarpgroups();
 /// Allows the plan's kernels the shared memory that they need; once for a device.
 cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& plan);
 

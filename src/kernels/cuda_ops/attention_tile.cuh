@@ -1,0 +1,136 @@
+// What the kernels of prompts share: the tile of queries that is a block's, the keys that these
+// see, values that are not finite, and the sum of splits of the keys.
+#pragma once
+
+#include "kernels/cuda_ops/attention_splits.cuh"
+
+namespace culet::cuda_ops {
+
+/// A block's queries: `count` from `first` on, of those of a sequence's rows, which begin with row
+/// `row`. Query i is head i % group of row i / group.
+struct Tile {
+  std::int64_t sequence = -1;  ///< -1: the rows belong to none
+  int row = 0, first = 0, count = 0;
+
+  Tile() = default;
+  /// The tile `index` of all that there are: of the rows before the sequences, of each sequence,
+  /// of the rows behind them. None: no queries. All lanes of a warp call it.
+  __device__ Tile(const AttentionArgs& args, int index, int group, int queries) {
+    const int rows = static_cast<int>(args.rows);
+    const int sequences = args.starts == nullptr ? 1 : static_cast<int>(args.sequences);
+    const auto bound = [&](int i) {
+      if (args.starts == nullptr) return i < 2 ? 0 : rows;
+      if (i == 0 || i > sequences + 1) return i == 0 ? 0 : rows;
+      const int start = args.starts[i - 1];
+      return start < 0 ? 0 : start > rows ? rows : start;
+    };
+    for (int base = 0; base < sequences + 2; base += 32) {
+      const int lane = static_cast<int>(threadIdx.x) % 32, i = base + lane;
+      int begin = 0, found = 0;
+      if (i < sequences + 2) {
+        begin = bound(i);
+        found = max(bound(i + 1) - begin, 0);
+        const bool in_sequence = i > 0 && i <= sequences;
+        if (args.plan.units_are_sequences && in_sequence && found == 1) found = 0;
+        found *= group;
+      }
+      const int tiles = (found + queries - 1) / queries;
+      int up_to = tiles;
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const int before = __shfl_up_sync(kAllLanes, up_to, offset);
+        if (lane >= offset) up_to += before;
+      }
+      const unsigned beyond = __ballot_sync(kAllLanes, up_to > index);
+      if (beyond == 0) {
+        index -= __shfl_sync(kAllLanes, up_to, 31);
+        continue;
+      }
+      const int mine = __ffs(static_cast<int>(beyond)) - 1;
+      row = __shfl_sync(kAllLanes, begin, mine);
+      found = __shfl_sync(kAllLanes, found, mine);
+      // The last queries see the most keys: they come first.
+      first = (__shfl_sync(kAllLanes, up_to, mine) - 1 - index) * queries;
+      count = min(found - first, queries);
+      sequence = base + mine - 1 < sequences ? base + mine - 1 : -1;
+      return;
+    }
+  }
+};
+
+/// Keys that some query of a tile sees, from `first` up to `last` (first > last: none), and those
+/// that all of them see.
+struct SeenKeys {
+  int first = 0x7FFFFFFF, last = 0, all_first = 0, all_last = 0x7FFFFFFF;
+};
+
+/// `seen[i]`: the keys that query i sees, none beyond the tile's count. All threads of the block
+/// call it, kQueries or more; `bounds` has room for kQueries / 32, both are in shared memory.
+template <int kQueries>
+__device__ __forceinline__ SeenKeys FindSeenKeys(const AttentionArgs& args, const Tile& tile,
+                                                 int group, int2* seen, int4* bounds) {
+  const int thread = static_cast<int>(threadIdx.x);
+  SeenKeys keys;
+  if (thread < kQueries) {
+    int2 range = make_int2(0, 0);
+    if (thread < tile.count) {
+      const KeyRange of(args, std::int64_t{tile.row} + (tile.first + thread) / group,
+                        tile.sequence);
+      range = make_int2(static_cast<int>(of.first), static_cast<int>(of.last));
+      if (range.x < range.y) keys.first = range.x;
+      keys.last = keys.all_last = range.y;
+      keys.all_first = range.x;
+    }
+    seen[thread] = range;
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+      keys.first = min(keys.first, __shfl_xor_sync(kAllLanes, keys.first, offset));
+      keys.last = max(keys.last, __shfl_xor_sync(kAllLanes, keys.last, offset));
+      keys.all_first = max(keys.all_first, __shfl_xor_sync(kAllLanes, keys.all_first, offset));
+      keys.all_last = min(keys.all_last, __shfl_xor_sync(kAllLanes, keys.all_last, offset));
+    }
+    if (thread % 32 == 0) {
+      bounds[thread / 32] = make_int4(keys.first, keys.last, keys.all_first, keys.all_last);
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kQueries / 32; ++i) {
+    const int4 of = bounds[i];
+    keys.first = min(keys.first, of.x), keys.last = max(keys.last, of.y);
+    keys.all_first = max(keys.all_first, of.z), keys.all_last = min(keys.all_last, of.w);
+  }
+  return keys;
+}
+
+/// Which of a pair of T is infinite or NaN: all ones in its exponent. Bit 0 and bit 1.
+template <class T>
+__device__ __forceinline__ int NonFinite(std::uint32_t pair) {
+  constexpr std::uint32_t kExponent = std::is_same_v<T, __nv_bfloat16> ? 0x7F80u : 0x7C00u;
+  return ((~pair & kExponent) == 0 ? 1 : 0) | ((~pair & kExponent << 16) == 0 ? 2 : 0);
+}
+
+/// The pair with zeros for infinities and NaN.
+template <class T>
+__device__ __forceinline__ std::uint32_t FiniteOrZero(std::uint32_t pair) {
+  const int found = NonFinite<T>(pair);
+  return pair & ((found & 1) != 0 ? 0xFFFF0000u : 0xFFFFFFFFu) &
+         ((found & 2) != 0 ? 0x0000FFFFu : 0xFFFFFFFFu);
+}
+
+/// Of `splits` splits the sum of all queries of a tile, by `threads` threads.
+__device__ __forceinline__ void MergeTile(const AttentionArgs& args, const Tile& tile, int kv_head,
+                                          int splits, int thread, int threads) {
+  const AttentionParams& p = args.params;
+  const int parts = p.head_dim / 4, group = p.heads / p.kv_heads;
+#pragma unroll 1
+  for (int i = thread; i < tile.count * parts; i += threads) {
+    const int query = tile.first + i / parts;
+    const std::int64_t row = std::int64_t{tile.row} + query / group;
+    const int head = kv_head * group + query % group;
+    MergeParts(args, AttentionPart(args, args.rows, row, head, args.plan.tiles.most, 0), splits,
+               i % parts * 4, (row * p.heads + head) * p.head_dim);
+  }
+}
+
+}  // namespace culet::cuda_ops

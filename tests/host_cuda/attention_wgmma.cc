@@ -1,0 +1,12 @@
+// The CPU has no warpgroup products: prompts take the kernel of every GPU.
+#include "kernels/cuda_ops/attention_plan.cuh"
+
+namespace culet::cuda_ops {
+
+bool CanMultiplyWarpgroups() { return false; }
+cudaError_t WgmmaOfBfloat16(const AttentionArgs&, LaunchStream) { return cudaErrorInvalidValue; }
+cudaError_t WgmmaOfFloat16(const AttentionArgs&, LaunchStream) { return cudaErrorInvalidValue; }
+cudaError_t AllowWgmmaOfBfloat16(int) { return cudaErrorInvalidValue; }
+cudaError_t AllowWgmmaOfFloat16(int) { return cudaErrorInvalidValue; }
+
+}  // namespace culet::cuda_ops
