@@ -87,6 +87,7 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       // What a split saves has to pay for the sums of its 128 queries. Of one sequence the tiles
       // are known; of several there may be as many as there are blocks.
       plan.wgmma = wgmma && WgmmaBox(p.block_size) > 0;
+      if (plan.wgmma) plan.wgmma_blocks = multiprocessors;
       const int resident = plan.wgmma ? 1 : 2;
       const int queries = plan.wgmma ? kWgmmaQueries : TileQueries(p.head_dim);
       const std::int64_t blocks = TileBlocks(p, shape.rows, shape.sequences, queries);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "culet/layout/host_device.h"
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
 
@@ -28,12 +29,27 @@ inline constexpr int kWgmmaQueries = 128;
 constexpr int WgmmaKeys(int dim) { return dim <= 128 ? 128 : 64; }
 
 /// Keys that it copies at once, which lie side by side: at most kMostBox of a block of the cache, a
-/// power of two, and kLeastBox or more, since shared memory repeats its order after 8 rows. 0: it cannot.
-/// `block_size` 0: keys without blocks.
+/// power of two, and kLeastBox or more, since shared memory repeats its order after 8 rows. 0: it
+/// cannot. `block_size` 0: keys without blocks.
 inline constexpr int kLeastBox = 8, kMostBox = 64;
 constexpr int WgmmaBox(int block_size) {
   if (block_size % kMostBox == 0) return kMostBox;
   return block_size >= kLeastBox && kMostBox % block_size == 0 ? block_size : 0;
+}
+
+/// Where its ring has the keys and the values of tile `i` of `tiles`: a tile's keys come before the
+/// values of the tile before. i = tiles: where the ring goes on.
+CULET_HOST_DEVICE constexpr int WgmmaKeySlot(int i, int tiles) {
+  return i == 0 ? 0 : i < tiles ? 2 * i - 1 : 2 * tiles;
+}
+CULET_HOST_DEVICE constexpr int WgmmaValueSlot(int i, int tiles) {
+  return i < tiles - 1 ? 2 * i + 2 : i == tiles - 1 ? 2 * tiles - 1 : 2 * tiles;
+}
+
+/// What block `block` of `blocks` takes in round `round`, of work that becomes less: every other
+/// round goes backwards, so that all blocks have as much.
+CULET_HOST_DEVICE constexpr std::int64_t WgmmaTurn(std::int64_t round, int block, int blocks) {
+  return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
 }
 
 /// Blocks of a row of queries in decoding: 16 heads of a group each.

@@ -6,13 +6,15 @@
 
 namespace culet::cuda_ops {
 
-/// The keys of split blockIdx.y, of those from `first` up to `last`. The number of splits that have
-/// keys comes from the number of keys alone.
+/// The keys of a split, the block's unless told, of those from `first` up to `last`. The number of
+/// splits that have keys comes from the number of keys alone.
 struct SplitKeys {
   int begin, end;
   int splits;  ///< that have keys; blocks of the others have nothing to do, but for the first
 
-  __device__ SplitKeys(const AttentionSplits& how, int first, int last) {
+  __device__ SplitKeys(const AttentionSplits& how, int first, int last)
+      : SplitKeys(how, first, last, static_cast<int>(blockIdx.y)) {}
+  __device__ SplitKeys(const AttentionSplits& how, int first, int last, int split) : split_(split) {
     const int count = last - first;
     int keys = 0;
     if (how.cluster > 1 && count <= how.cluster * kNear) {
@@ -28,17 +30,15 @@ struct SplitKeys {
       if (keys > how.fine) keys = share(how.most, how.fine);
       splits = count > 0 ? (count + keys - 1) / keys : 1;
     }
-    const int split = static_cast<int>(blockIdx.y);
     begin = split < splits ? first + split * keys : last;
     end = last - begin > keys ? begin + keys : last;
   }
   /// Of a block whose whole cluster of `cluster` blocks, a power of two, has nothing to do.
-  __device__ bool idle(int cluster = 1) const {
-    return (static_cast<int>(blockIdx.y) & -cluster) >= splits;
-  }
+  __device__ bool idle(int cluster = 1) const { return (split_ & -cluster) >= splits; }
 
  private:
   static constexpr int kStep = 64, kNear = 2 * kStep;
+  int split_;
 };
 
 /// What a split found of one query and head, in the launch's workspace: its maximum, its sum, and

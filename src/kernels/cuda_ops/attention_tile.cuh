@@ -64,11 +64,13 @@ struct SeenKeys {
   int first = 0x7FFFFFFF, last = 0, all_first = 0, all_last = 0x7FFFFFFF;
 };
 
-/// `seen[i]`: the keys that query i sees, none beyond the tile's count. All threads of the block
-/// call it, kQueries or more; `bounds` has room for kQueries / 32, both are in shared memory.
-template <int kQueries>
+/// `seen[i]`: the keys that query i sees, none beyond the tile's count. `sync` is a barrier of the
+/// threads that call it, the first kQueries of the block and maybe more; `bounds` has room for
+/// kQueries / 32, both are in shared memory.
+template <int kQueries, class Sync>
 __device__ __forceinline__ SeenKeys FindSeenKeys(const AttentionArgs& args, const Tile& tile,
-                                                 int group, int2* seen, int4* bounds) {
+                                                 int group, int2* seen, int4* bounds,
+                                                 const Sync& sync) {
   const int thread = static_cast<int>(threadIdx.x);
   SeenKeys keys;
   if (thread < kQueries) {
@@ -93,7 +95,7 @@ __device__ __forceinline__ SeenKeys FindSeenKeys(const AttentionArgs& args, cons
       bounds[thread / 32] = make_int4(keys.first, keys.last, keys.all_first, keys.all_last);
     }
   }
-  __syncthreads();
+  sync();
 #pragma unroll
   for (int i = 0; i < kQueries / 32; ++i) {
     const int4 of = bounds[i];

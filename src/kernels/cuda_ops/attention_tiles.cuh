@@ -145,7 +145,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   }
   __syncthreads();
 
-  const SeenKeys found = FindSeenKeys<Kernel::kQueries>(args, tile, group, seen, bounds);
+  const SeenKeys found =
+      FindSeenKeys<Kernel::kQueries>(args, tile, group, seen, bounds, [] { __syncthreads(); });
   const auto row_of_key = [&](int key) {
     KeyRange range;
     range.sequence = tile.sequence;

@@ -182,7 +182,8 @@ struct AttentionPlan {
   /// The decoding kernel takes the rows that are alone in their sequence, tiles the others.
   bool units_are_sequences = false;
   bool has_decode = false, has_tiles = false;
-  bool wgmma = false;  ///< tiles are those of Hopper's warpgroup products
+  bool wgmma = false;    ///< tiles are those of Hopper's warpgroup products
+  int wgmma_blocks = 0;  ///< that take all tiles in turn: what the device holds at once
   AttentionSplits lanes, decode, tiles;
   std::size_t workspace_bytes = 0;
   std::size_t state_bytes = 0;  ///< of counters: zero before the first launch
