@@ -53,11 +53,11 @@ TEST_F(CudaPromptAttention, ManyKeysBehindAPrompt) {
     for (const int block : {16, 64}) {
       for (const std::int32_t tokens : {3, 40}) {
         Expect(c,
-               {.lengths = {1900 + tokens},
+               {.lengths = {2600 + tokens},
                 .tokens = {tokens},
-                .table_cols = 2000 / block,
+                .table_cols = 2700 / block,
                 .block = block},
-               std::to_string(tokens) + " tokens behind 1900");
+               std::to_string(tokens) + " tokens behind 2600");
       }
     }
   }
@@ -94,7 +94,7 @@ TEST_F(CudaPromptAttention, MissingBlocksAreNaN) {
 TEST_F(CudaPromptAttention, TwoRunsGiveTheSameBits) {
   for (const PagedBatch& batch :
        {PagedBatch{.lengths = {300}, .tokens = {300}, .table_cols = 38},
-        PagedBatch{.lengths = {1500}, .tokens = {50}, .table_cols = 94, .block = 16}}) {
+        PagedBatch{.lengths = {2500}, .tokens = {50}, .table_cols = 157, .block = 16}}) {
     Build(kPromptCases[0], batch);
     GraphCopy copy(Graph(), test_.dispatch->memory());
     const auto first = copy.Run(*test_.dispatch);

@@ -59,29 +59,54 @@ struct AttentionPart {
         sums(maxima + units * args.params.heads * splits) {}
 };
 
-/// Four dimensions of a query's output from its parts, `count` of them that are every `step`th, in
-/// their order.
+/// Four dimensions of each of kItems queries' outputs from their parts, `count` of them that are
+/// every `step`th, in their order. Only the first `items` are stored; the others may be anything
+/// that can be read.
+template <int kItems>
+__device__ __forceinline__ void MergeParts(const AttentionArgs& args,
+                                           const std::int64_t (&index)[kItems],
+                                           const int (&dim)[kItems],
+                                           const std::int64_t (&element)[kItems], int items,
+                                           const AttentionPart& any, int count, int step) {
+  const float* const values = any.values - any.index * args.params.head_dim;
+  float highest[kItems], total[kItems] = {}, value[kItems][4] = {};
+#pragma unroll
+  for (int item = 0; item < kItems; ++item) highest[item] = kNoKey;
+#pragma unroll(8 / kItems)
+  for (int split = 0; split < count; ++split) {
+#pragma unroll
+    for (int item = 0; item < kItems; ++item) {
+      highest[item] = fmaxf(highest[item], any.maxima[index[item] + split * step]);
+    }
+  }
+#pragma unroll(kItems == 1 ? 4 : 1)
+  for (int split = 0; split < count; ++split) {
+#pragma unroll
+    for (int item = 0; item < kItems; ++item) {
+      const std::int64_t at = index[item] + split * step;
+      const float weight = Rescale(any.maxima[at], highest[item]);
+      total[item] = fmaf(any.sums[at], weight, total[item]);
+      float part[4];
+      Load(values + at * args.params.head_dim + dim[item], part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) value[item][i] = fmaf(part[i], weight, value[item][i]);
+    }
+  }
+#pragma unroll
+  for (int item = 0; item < kItems; ++item) {
+    if (item >= items) break;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      StoreValue(value[item][i] / total[item], args.out, args.out_type,
+                 element[item] + dim[item] + i);
+    }
+  }
+}
+
+/// The same of one query, whose first part is `first`.
 __device__ __forceinline__ void MergeParts(const AttentionArgs& args, const AttentionPart& first,
                                            int count, int dim, std::int64_t element, int step = 1) {
-  float highest = kNoKey;
-#pragma unroll 8
-  for (int split = 0; split < count; ++split) {
-    highest = fmaxf(highest, first.maxima[first.index + split * step]);
-  }
-  float total = 0, value[4] = {};
-#pragma unroll 4
-  for (int split = 0; split < count; ++split) {
-    const float weight = Rescale(first.maxima[first.index + split * step], highest);
-    total = fmaf(first.sums[first.index + split * step], weight, total);
-    float part[4];
-    Load(first.values + std::int64_t{split} * step * args.params.head_dim + dim, part);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) value[i] = fmaf(part[i], weight, value[i]);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    StoreValue(value[i] / total, args.out, args.out_type, element + dim + i);
-  }
+  MergeParts<1>(args, {first.index}, {dim}, {element}, 1, first, count, step);
 }
 
 /// Whether these threads are the last of `splits` to come here with their parts written; then all

@@ -120,18 +120,28 @@ __device__ __forceinline__ std::uint32_t FiniteOrZero(std::uint32_t pair) {
          ((found & 2) != 0 ? 0x0000FFFFu : 0xFFFFFFFFu);
 }
 
-/// Of `splits` splits the sum of all queries of a tile, by `threads` threads.
+/// Of `splits` splits the sum of all queries of a tile, by `threads` threads. Each has several
+/// queries at once, since it waits for memory most of the time.
 __device__ __forceinline__ void MergeTile(const AttentionArgs& args, const Tile& tile, int kv_head,
                                           int splits, int thread, int threads) {
+  constexpr int kItems = 4;
   const AttentionParams& p = args.params;
-  const int parts = p.head_dim / 4, group = p.heads / p.kv_heads;
+  const int parts = p.head_dim / 4, group = p.heads / p.kv_heads, all = tile.count * parts;
 #pragma unroll 1
-  for (int i = thread; i < tile.count * parts; i += threads) {
-    const int query = tile.first + i / parts;
-    const std::int64_t row = std::int64_t{tile.row} + query / group;
-    const int head = kv_head * group + query % group;
-    MergeParts(args, AttentionPart(args, args.rows, row, head, args.plan.tiles.most, 0), splits,
-               i % parts * 4, (row * p.heads + head) * p.head_dim);
+  for (int i = thread; i < all; i += kItems * threads) {
+    std::int64_t index[kItems], element[kItems];
+    int dim[kItems];
+#pragma unroll
+    for (int item = 0; item < kItems; ++item) {
+      const int at = min(i + item * threads, all - 1), query = tile.first + at / parts;
+      const std::int64_t row = std::int64_t{tile.row} + query / group;
+      const int head = kv_head * group + query % group;
+      index[item] = AttentionPart(args, args.rows, row, head, args.plan.tiles.most, 0).index;
+      element[item] = (row * p.heads + head) * p.head_dim;
+      dim[item] = at % parts * 4;
+    }
+    MergeParts<kItems>(args, index, dim, element, (all - i + threads - 1) / threads,
+                       AttentionPart(args, args.rows, 0, 0, args.plan.tiles.most, 0), splits, 1);
   }
 }
 

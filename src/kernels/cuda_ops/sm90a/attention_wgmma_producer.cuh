@@ -1,0 +1,144 @@
+// The warpgroup of attention_wgmma.cuh that finds the work and brings queries, keys and values.
+#pragma once
+
+#include "kernels/cuda_ops/attention_mma.cuh"
+#include "kernels/cuda_ops/sm90a/attention_wgmma_memory.cuh"
+#include "sm90/tma.cuh"
+
+namespace culet::cuda_ops {
+
+/// The warpgroup that finds the work and brings what it needs.
+template <class T, int kDim>
+struct WgmmaProducer {
+  using Kernel = WgmmaKernel<kDim>;
+  static constexpr int kChunks = Kernel::kChunks;
+  static_assert(kChunks * Kernel::kKeys / kLeastBox <= 32, "a lane for each copy");
+
+  const WgmmaArgs& args;
+  const WgmmaMemory<kDim> memory;
+  const int thread;
+  sm90::RingCursor<Kernel::kStages> at;
+  sm90::RingCursor<Kernel::kWorks> work_at;
+
+  __device__ __forceinline__ static void Sync() { sm90::NamedSync(kProducerBarrier, 128); }
+
+  /// Work `index` of all, in the next slot of works; false: there is none.
+  __device__ __forceinline__ bool Find(std::int64_t index, WgmmaWork& work) {
+    const AttentionParams& p = args.attention.params;
+    const int group = p.heads / p.kv_heads;
+    work.split = args.all_units.Quotient(static_cast<int>(index));
+    work.unit = static_cast<int>(index) - work.split * args.units;
+    const int of_head = args.kv_heads.Quotient(work.unit);
+    work.kv_head = work.unit - of_head * p.kv_heads;
+    work.tile = Tile(args.attention, of_head, group, Kernel::kQueries);
+    if (work.tile.count == 0) return false;
+    memory.works().WaitEmpty(work_at);
+    Sync();  // the bounds of the work before have been read
+    int2* const seen = memory.seen(work_at.stage);
+    const SeenKeys found = FindSeenKeys<Kernel::kQueries>(args.attention, work.tile, group, seen,
+                                                          memory.bounds(), Sync);
+    // Tiles begin where boxes may.
+    const SplitKeys keys(args.attention.plan.tiles, min(found.first, found.last) & -kMostBox,
+                         found.last, work.split);
+    if (keys.idle()) return false;
+    work.begin = keys.begin;
+    work.end = keys.end;
+    work.tiles = (keys.end - keys.begin + Kernel::kKeys - 1) / Kernel::kKeys;
+    work.splits = keys.splits;
+    work.all_see = make_int2(found.all_first, min(found.all_last, keys.end));
+    seen[thread].y = min(seen[thread].y, keys.end);
+    if (thread == 0) memory.work(work_at.stage) = work;
+    return true;
+  }
+
+  /// The queries on their way to shared memory, rounded to T; zeros beyond the tile and the head.
+  __device__ __forceinline__ void StartQueries(const WgmmaWork& work) {
+    const AttentionParams& p = args.attention.params;
+    constexpr int kPieces = kChunks * 8;
+    const bool as_is =
+        std::is_same_v<T, __nv_bfloat16> && args.attention.q_type == DataType::kBfloat16;
+    const int piece = thread % kPieces;
+#pragma unroll 2
+    for (int query = thread / kPieces; query < Kernel::kQueries; query += 128 / kPieces) {
+      const bool there = query < work.tile.count && piece * 8 < p.head_dim;
+      const std::int64_t element = there ? QueryPlace(args, work, query).element(p) : 0;
+      char* const to = memory.queries(work_at.stage, query, piece);
+      if (as_is) {
+        CopyAsync16(SharedAddress(to),
+                    static_cast<const T*>(args.attention.q) + element + (there ? piece * 8 : 0),
+                    there ? 16 : 0);
+      } else {
+        *reinterpret_cast<uint4*>(to) =
+            there ? LoadQuery<T>(args.attention, element, piece * 8) : make_uint4(0, 0, 0, 0);
+      }
+    }
+    CommitCopies();
+  }
+
+  /// The work and its queries are there.
+  __device__ __forceinline__ void Publish() {
+    AwaitCopies<0>();
+    sm90::FenceAsyncShared();
+    sm90::BarrierArrive(&memory.works().full[work_at.stage]);
+    work_at.Advance();
+  }
+
+  /// Two warps bring keys, the other two values, each a half of the boxes.
+  __device__ __forceinline__ void BringTiles(const WgmmaWork& work) {
+    auto& ring = memory.ring();
+    const int lane = thread % 32, warp = thread / 32;
+    const bool values = warp / 2 != 0, first_half = warp % 2 == 0;
+    const int box = lane / kChunks, chunk = lane % kChunks;
+    const bool mine = box < args.boxes && lane % 2 == warp % 2;
+    const CUtensorMap* const map = values ? &args.v : &args.k;
+    const int offset = chunk * Kernel::kChunk + box * args.box * Kernel::kRow;
+    KeyRange range;
+    range.sequence = work.tile.sequence;
+    const auto row_of = [&](int i) {
+      const int key = work.begin + (work.tiles - 1 - i) * Kernel::kKeys + box * args.box;
+      return i < work.tiles && box < args.boxes && key < work.end ? range.RowOf(args.attention, key)
+                                                                  : kBeyond;
+    };
+    const auto slot = [&](int i) {
+      return values ? WgmmaValueSlot(i, work.tiles) : WgmmaKeySlot(i, work.tiles);
+    };
+    int row = row_of(0);
+    at.Skip(slot(0));
+#pragma unroll 1
+    for (int i = 0; i < work.tiles; ++i) {
+      ring.WaitEmpty(at);
+      const unsigned outside = __ballot_sync(kAllLanes, row == -1);
+      if (first_half && lane == 0) {
+        memory.lost(at.stage) = outside;
+        sm90::BarrierArriveExpect(&ring.full[at.stage], Kernel::kStageBytes);
+      }
+      if (mine) {
+        // Rows outside of the cache read as zeros.
+        sm90::TmaLoad3(memory.stage(at.stage) + offset, map, &ring.full[at.stage], chunk * 64,
+                       work.kv_head, row < 0 ? -Kernel::kKeys : row);
+      }
+      row = row_of(i + 1);
+      at.Skip(slot(i + 1) - slot(i));
+      if (i == 0) Publish();
+    }
+    if (work.tiles == 0) Publish();
+  }
+
+  __device__ __forceinline__ void Run() {
+    const std::int64_t all = std::int64_t{args.units} * args.attention.plan.tiles.most;
+    const int blocks = static_cast<int>(gridDim.x);
+#pragma unroll 1
+    for (std::int64_t round = 0; round * blocks < all; ++round) {
+      const std::int64_t index = WgmmaTurn(round, static_cast<int>(blockIdx.x), blocks);
+      WgmmaWork work;
+      if (index >= all || !Find(index, work)) continue;
+      StartQueries(work);
+      BringTiles(work);
+    }
+    memory.works().WaitEmpty(work_at);
+    if (thread == 0) memory.work(work_at.stage).tiles = -1;
+    Publish();
+  }
+};
+
+}  // namespace culet::cuda_ops
