@@ -115,6 +115,11 @@ struct AttentionParams {
   int window = 0;      ///< and no more than this many, its own included; 0: no limit
   int block_size =
       0;  ///< positions in a block of the paged cache; 0: K and V are this batch's rows
+  /// A promise that lets a dispatch store a row's key and value and attend to them in one launch,
+  /// and read older ones early: no sequence has more than one row, each row's slot is its
+  /// position's place in the block table, and no row sees what another row of the batch stores. Of
+  /// a row with a negative slot, padding, the result may differ.
+  bool single_rows = false;
 };
 
 /// One routed expert: down(silu(gate x) * up x).

@@ -133,6 +133,7 @@ class Builder {
     attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
     attention.window = config_.windows[number];
     attention.block_size = cache_.block_size;
+    attention.single_rows = batch_.log_rows > 0;
     params.int_param = static_cast<std::uint32_t>(layer);
     const int out = graph_.add_op(TensorOp::kAttention, 0, graph_.node(q).shape,
                                   {q, keys, values, q_starts_, positions_, lengths_, table_},

@@ -288,6 +288,175 @@ TEST_F(CudaFusions, Heads) {
   }
 }
 
+// From the product of q, k and v to attention in one launch: the bits of the heads' kernel and
+// attention one after the other. What lies in the cache at the rows' own places is NaN.
+TEST_F(CudaFusions, HeadsAndAttention) {
+  struct Case {
+    int heads, kv_heads, head_dim, dims, window;
+    bool norms, biases;
+    RopeLayout layout;
+    DataType type, cache;
+    std::int32_t length = 40;
+  };
+  constexpr DataType kF32 = DataType::kFloat32, kBf16 = DataType::kBfloat16,
+                     kF16 = DataType::kFloat16;
+  constexpr RopeLayout kNeox = RopeLayout::kNeox, kNorm = RopeLayout::kNorm;
+  const Case cases[] = {{4, 2, 64, 64, 0, false, false, kNeox, kBf16, kBf16},
+                        {4, 1, 128, 128, 0, true, false, kNeox, kBf16, kBf16, 1000},
+                        {9, 3, 24, 16, 7, true, true, kNeox, kF32, kBf16},
+                        {2, 2, 80, 32, 0, false, true, kNorm, kF32, kF16, 300},
+                        {6, 1, 256, 256, 0, true, false, kNeox, kBf16, kBf16},
+                        {2, 1, 256, 128, 33, true, false, kNeox, kF32, kF16},
+                        {20, 1, 96, 96, 0, true, false, kNeox, kBf16, kF16, 200},
+                        {7, 1, 8, 6, 0, false, false, kNorm, kBf16, kF16}};
+  constexpr std::int64_t kRows = 6;
+  for (const Case& c : cases) {
+    constexpr int kBlock = 8;
+    // Lengths around ends of blocks and tiles. Row 3 is padding, row 4 is stored out of its place
+    // and sees what lies there, row 5 nowhere at all, and its length hides its own key.
+    const std::vector<std::int32_t> lengths = {c.length, 1, 17, 1, 16, 9};
+    const std::int64_t cols = (c.length + kBlock - 1) / kBlock, hidden = 64;
+    const std::int64_t width = std::int64_t{c.kv_heads} * c.head_dim;
+    const std::int64_t blocks = cols * kRows + 1, slots = blocks * kBlock;
+    std::vector<std::int32_t> table, positions, to, starts = {0};
+    for (int row = 0; row < kRows; ++row) {
+      for (int i = 0; i < cols; ++i) {
+        table.push_back(static_cast<std::int32_t>((row * cols + i) * 7 % (blocks - 1)));
+      }
+      const std::int32_t last = lengths[static_cast<std::size_t>(row)] - 1;
+      positions.push_back(last);
+      const auto at = static_cast<std::size_t>(row * cols + last / kBlock);
+      to.push_back(table[at] * kBlock + last % kBlock);
+      starts.push_back(row + 1);
+    }
+    to[3] = -1, to[4] = static_cast<std::int32_t>(slots - 2), to[5] = kFar, positions[5] = 9;
+    ComputeGraph graph;
+    const int x = Leaf(graph, Matrix(c.type, kRows, hidden, 70));
+    const int at = Leaf(graph, Indices(positions)), in = Leaf(graph, Indices(to));
+    const std::vector<std::int64_t> sizes = {std::int64_t{c.heads} * c.head_dim, width, width};
+    const auto weights = Joined(kBf16, sizes, hidden, 71), vectors = Joined(kF32, sizes, 1, 74);
+    int ids[3];
+    for (std::size_t i = 0; i < 3; ++i) {
+      OpParams params;
+      params.weight = weights[i];
+      if (c.biases) params.bias = vectors[i], params.bias.rows = 1, params.bias.cols = sizes[i];
+      int& id = ids[i];
+      id = graph.add_op(TensorOp::kMulMat, 0, {kRows, sizes[i]}, {x}, params, "", c.type);
+      if (i == 2) continue;
+      params = {};
+      params.gamma = OnDevice(Matrix(kStored[i + 1], 1, c.head_dim, 77));
+      params.scalar = i == 0 ? 1e-5f : 1e-3f;
+      const Shape shape{kRows, sizes[i]};
+      if (c.norms) id = graph.add_op(TensorOp::kRmsNorm, 0, shape, {id}, params, "", c.type);
+      params = {};
+      params.head_dim = c.head_dim;
+      params.rope = {.layout = c.layout, .dims = c.dims, .theta = 500000, .attention_factor = 1.25};
+      id = graph.add_op(TensorOp::kRope, 0, shape, {id, at}, params, "", c.type);
+    }
+    std::vector<int> made;
+    caches_.clear();
+    for (std::size_t i = 1; i < 3; ++i) {
+      Matrix cache(c.cache, slots, width, 78 + static_cast<unsigned>(i));
+      for (const std::size_t row : {0, 1, 2}) {
+        for (std::int64_t j = 0; j < width; ++j) cache.Set(to[row] * width + j, kNaN);
+      }
+      const int leaf = Leaf(graph, cache);
+      caches_[graph.node(leaf).data_ptr] = cache.bytes;
+      made.push_back(
+          graph.add_op(TensorOp::kKvWrite, 0, {slots, width}, {leaf, ids[i], in}, {}, "", c.cache));
+    }
+    OpParams params;
+    params.attention = {.heads = c.heads,
+                        .kv_heads = c.kv_heads,
+                        .head_dim = c.head_dim,
+                        .scale = 0.125f,
+                        .window = c.window,
+                        .block_size = kBlock,
+                        .single_rows = true};
+    const std::vector<int> inputs = {ids[0],
+                                     made[0],
+                                     made[1],
+                                     Leaf(graph, Indices(starts)),
+                                     at,
+                                     Leaf(graph, Indices(lengths)),
+                                     Leaf(graph, Matrix(kRows, cols, table))};
+    const std::int64_t q_cols = sizes[0];
+    made.push_back(
+        graph.add_op(TensorOp::kAttention, 0, {kRows, q_cols}, inputs, params, "", c.type));
+    graph.mark_output(made[2]);
+    auto apart = Run(graph, made, {.off = {"qkv_attention"}}, {"qkv"});
+    auto fused = Run(graph, made, {}, {"qkv_attention"});
+    const std::string what = std::to_string(c.heads) + " heads of " + std::to_string(c.head_dim);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(fused[made[i]], apart[made[i]]) << what << ", cache";
+    const std::int64_t bytes = q_cols * SizeOf(c.type);
+    for (int row = 0; row < kRows; ++row) {
+      const auto of = [&](const Bytes& all) {
+        return Bytes(all.begin() + row * bytes, all.begin() + (row + 1) * bytes);
+      };
+      for (std::int64_t i = 0; i < q_cols; ++i) {
+        ASSERT_TRUE(std::isfinite(LoadAsDouble(fused[made[2]].data(), c.type, row * q_cols + i)))
+            << what << ", row " << row;
+      }
+      if (row == 3) continue;
+      EXPECT_EQ(of(fused[made[2]]), of(apart[made[2]])) << what << ", row " << row;
+    }
+  }
+}
+
+// What it does not take stays two launches.
+TEST_F(CudaFusions, AttentionStaysApart) {
+  enum Why { kNothing, kRowsOfOneSequence, kNoPromise, kOtherSlots, kReadTwice, kOddPairs };
+  for (const Why why :
+       {kNothing, kRowsOfOneSequence, kNoPromise, kOtherSlots, kReadTwice, kOddPairs}) {
+    ComputeGraph graph;
+    constexpr DataType kBf16 = DataType::kBfloat16;
+    constexpr std::int64_t kRows = 2, kDim = 24;
+    const int x = Leaf(graph, Matrix(kBf16, kRows, 64, 70));
+    const int at = Leaf(graph, Indices({3, 4})), in = Leaf(graph, Indices({3, 20}));
+    const auto weights = Joined(kBf16, {kDim, kDim, kDim}, 64, 71);
+    int ids[3];
+    for (std::size_t i = 0; i < 3; ++i) {
+      OpParams params;
+      params.weight = weights[i];
+      ids[i] = graph.add_op(TensorOp::kMulMat, 0, {kRows, kDim}, {x}, params, "", kBf16);
+      if (i == 2) continue;
+      params = {};
+      params.head_dim = kDim;
+      params.rope = {.dims = why == kOddPairs ? 24 : 16};
+      ids[i] = graph.add_op(TensorOp::kRope, 0, {kRows, kDim}, {ids[i], at}, params, "", kBf16);
+    }
+    int caches[2];
+    caches_.clear();
+    for (int i = 0; i < 2; ++i) {
+      const int leaf = Leaf(graph, Matrix(kBf16, 32, kDim, 78));
+      const int slots = why == kOtherSlots && i == 1 ? Leaf(graph, Indices({3, 21})) : in;
+      caches[i] =
+          graph.add_op(TensorOp::kKvWrite, 0, {32, kDim}, {leaf, ids[i + 1], slots}, {}, "", kBf16);
+    }
+    OpParams params;
+    params.attention = {.heads = 1,
+                        .kv_heads = 1,
+                        .head_dim = kDim,
+                        .scale = 0.2f,
+                        .block_size = 16,
+                        .single_rows = why != kNoPromise};
+    const bool one = why == kRowsOfOneSequence;
+    const Matrix starts = one ? Indices({0, 2}) : Indices({0, 1, 2});
+    const Matrix lengths = one ? Indices({5}) : Indices({4, 5});
+    const std::vector<int> inputs = {ids[0],
+                                     caches[0],
+                                     caches[1],
+                                     Leaf(graph, starts),
+                                     at,
+                                     Leaf(graph, lengths),
+                                     Leaf(graph, one ? Matrix(1, 1, {0}) : Matrix(2, 1, {0, 1}))};
+    const int out = graph.add_op(TensorOp::kAttention, 0, {kRows, kDim}, inputs, params, "", kBf16);
+    if (why == kReadTwice) graph.mark_output(ids[0]);
+    graph.mark_output(out);
+    Run(graph, {out}, {}, {why == kNothing ? "qkv_attention" : "qkv"});
+  }
+}
+
 // -- Whole models ---------------------------------------------------------------------------------
 
 constexpr const char* kDense = R"({"architectures": ["$A"], "model_type": "$M", "vocab_size": 96,
@@ -298,21 +467,23 @@ constexpr const char* kDense = R"({"architectures": ["$A"], "model_type": "$M", 
 struct FusedModel {
   const char* architecture;
   const char* type;
-  DataType weights;
+  DataType weights, cache;
   std::vector<std::string> fusions;  // of a layer and the head, each once
 };
 
 // The prompt and a step, fused and not: the same fusions in each layer, and logits that agree.
 TEST_F(CudaFusions, Models) {
-  const std::vector<std::string> plain = {"add_rms_norm", "gate_up", "qkv"};
+  const std::vector<std::string> plain = {"add_rms_norm", "gate_up", "qkv_attention"};
   // The last norm is not quantised: the head's weight is no E4M3.
   const std::vector<std::string> e4m3 = {"add_rms_norm", "add_rms_norm_quantize",
-                                         "gate_up_quantize", "qkv", "rms_norm_quantize"};
+                                         "gate_up_quantize", "qkv_attention", "rms_norm_quantize"};
+  constexpr DataType kF32 = DataType::kFloat32, kBf16 = DataType::kBfloat16;
   const FusedModel models[] = {
-      {"LlamaForCausalLM", "llama", DataType::kBfloat16, plain},
-      {"Qwen2ForCausalLM", "qwen2", DataType::kBfloat16, plain},
-      {"Qwen3ForCausalLM", "qwen3", DataType::kFloat32, plain},
-      {"Qwen3ForCausalLM", "qwen3", DataType::kFloat8_e4m3, e4m3},
+      {"LlamaForCausalLM", "llama", kBf16, kBf16, plain},
+      {"Qwen2ForCausalLM", "qwen2", kBf16, DataType::kFloat16, plain},
+      // Attention over a cache of float32 is exact.
+      {"Qwen3ForCausalLM", "qwen3", kF32, kF32, {"add_rms_norm", "gate_up", "qkv"}},
+      {"Qwen3ForCausalLM", "qwen3", DataType::kFloat8_e4m3, kBf16, e4m3},
   };
   for (const FusedModel& m : models) {
     std::string text = kDense;
@@ -324,8 +495,9 @@ TEST_F(CudaFusions, Models) {
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     std::vector<float> logits[2];
     for (const bool fused : {false, true}) {
-      auto session = Session::Create(*model, *test_.dispatch,
-                                     {.max_context = 32, .fusions = {.none = !fused}});
+      auto session =
+          Session::Create(*model, *test_.dispatch,
+                          {.max_context = 32, .cache_type = m.cache, .fusions = {.none = !fused}});
       ASSERT_TRUE(session.ok()) << session.status().ToString();
       const int sequence = *session->AddSequence();
       const std::vector<std::int32_t> prompt = {1, 2, 3, 4, 5, 6, 7};
@@ -337,11 +509,12 @@ TEST_F(CudaFusions, Models) {
       logits[fused] = result->logits;
       std::map<std::string, int> used;
       for (const Fusion& fusion : session->last_executor()->fusions()) ++used[fusion.name];
-      // A layer: the norm, qkv, attention, o, the norm, gate and up, down, with E4M3 the codes of
-      // attention; then embedding, the last sum and its norm, logits, arg max, and advance.
+      // A layer: the norm, qkv with attention or not, o, the norm, gate and up, down, with E4M3 the
+      // codes of attention; then embedding, the last sum and its norm, logits, arg max, and
+      // advance.
       if (fused) {
         EXPECT_EQ(session->last_executor()->n_launches(),
-                  2 * (m.weights == DataType::kFloat8_e4m3 ? 8 : 7) + 5);
+                  2 * (m.weights == DataType::kFloat8_e4m3 || m.cache == kF32 ? 7 : 6) + 5);
       }
       std::vector<std::string> names;
       for (const auto& [name, count] : used) names.push_back(name);
@@ -370,8 +543,9 @@ TEST_F(CudaFusions, OverlapGivesTheSameBitsEachTime) {
     const auto model = DecoderModel::Random(*config, weights, test_.dispatch->memory());
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     for (const bool fused : {false, true}) {
-      auto session = Session::Create(*model, *test_.dispatch,
-                                     {.max_context = 64, .fusions = {.none = !fused}});
+      auto session = Session::Create(
+          *model, *test_.dispatch,
+          {.max_context = 64, .cache_type = DataType::kBfloat16, .fusions = {.none = !fused}});
       ASSERT_TRUE(session.ok()) << session.status().ToString();
       const int sequence = *session->AddSequence();
       std::vector<float> first;

@@ -8,6 +8,7 @@
 #include "base/accelerator.h"
 #include "base/device_scope.h"
 #include "cuda/error.h"
+#include "graph/cuda/attention.h"
 #include "graph/cuda/experts.h"
 #include "graph/cuda/fusions.h"
 #include "graph/cuda/product.h"
@@ -32,15 +33,13 @@ struct PreparedRope final : PreparedNode {
 
 struct PreparedAttention final : PreparedNode {
   AttentionPlan plan;
+  bool early = false;
   std::size_t state_bytes() const override { return plan.state_bytes; }
   std::string kernel() const override {
-    const auto splits = [](const AttentionSplits& how) {
-      return how.most == 1 ? std::string() : "/s" + std::to_string(how.most);
-    };
-    if (!plan.tensor_cores) return "cuda/attention" + splits(plan.lanes);
+    if (!plan.tensor_cores) return "cuda/attention" + NameOfSplits(plan.lanes);
     std::string name = "cuda/attention";
-    if (plan.has_decode) name += "/decode" + splits(plan.decode);
-    if (plan.has_tiles) name += (plan.wgmma ? "/wgmma" : "/tiles") + splits(plan.tiles);
+    if (plan.has_decode) name += "/decode" + NameOfSplits(plan.decode);
+    if (plan.has_tiles) name += (plan.wgmma ? "/wgmma" : "/tiles") + NameOfSplits(plan.tiles);
     return name;
   }
 };
@@ -161,8 +160,13 @@ class CudaDispatch final : public KernelDispatch {
   std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
     const DeviceScope scope(gemm_.device().ordinal);
     std::vector<Fusion> found = FindFusions(graph, *fused_);
-    // What it does not compute one by one it does not compute together.
+    // What it does not compute one by one it does not compute together, nor exactly what it would
+    // compute together on tensor cores.
     std::erase_if(found, [&](const Fusion& fusion) {
+      const bool attends = std::ranges::find(fusion.nodes, TensorOp::kAttention, [&](int id) {
+                             return graph.node(id).op;
+                           }) != fusion.nodes.end();
+      if (attends && !options_.round_product_inputs) return true;
       return !std::ranges::all_of(fusion.nodes, [&](int id) { return supports(graph, id).ok(); });
     });
     return found;
@@ -247,30 +251,11 @@ class CudaDispatch final : public KernelDispatch {
     return Launched(Rope(args, stream()));
   }
 
-  Status dispatch_attention(const TensorNode& node, DevicePtr q, DevicePtr k, DevicePtr v,
-                            DevicePtr output, std::uint32_t m, std::size_t) override {
+  Status dispatch_attention(const TensorNode& node, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
+                            std::uint32_t, std::size_t) override {
     const NodeLaunch& launch = current();
-    AttentionArgs args;
-    args.params = node.params.attention;
-    args.q = In(q);
-    args.k = In(k);
-    args.v = In(v);
-    args.out = Out(output);
-    args.q_type = launch.input_node(0).type;
-    args.kv_type = launch.input_node(1).type;
-    args.out_type = node.type;
-    args.rows = m;
-    args.key_rows = launch.input_node(1).shape.rows;
-    if (launch.inputs.size() > 3) {
-      args.starts = Indices(launch.input(3));
-      args.sequences = launch.input_node(3).shape.rows - 1;
-    }
-    if (launch.inputs.size() > kTable) {
-      args.positions = Indices(launch.input(4));
-      args.lengths = Indices(launch.input(5));
-      args.table = Indices(launch.input(kTable));
-      args.table_cols = launch.input_node(kTable).shape.cols;
-    }
+    AttentionArgs args = ArgsOfAttention(launch, node);
+    args.early = Prepared<PreparedAttention>().early;
     args.plan = Prepared<PreparedAttention>().plan;
     args.workspace = Out(launch.workspace);
     args.counters = FromDevicePtr<unsigned>(launch.state);
@@ -389,17 +374,6 @@ class CudaDispatch final : public KernelDispatch {
     return Feasibility::Ok();
   }
 
-  static constexpr int kTable = 6;  // the input of Attention that is a block table
-
-  // Keys that a row of an attention node can see: those of its block table, or of its batch.
-  static std::int64_t MostKeys(const ComputeGraph& graph, const TensorNode& node) noexcept {
-    if (node.inputs.size() <= kTable) return node.shape.rows;
-    const std::int64_t keys =
-        graph.node(node.inputs[kTable]).shape.cols * node.params.attention.block_size;
-    const int window = node.params.attention.window;
-    return window > 0 && window < keys ? window : keys;
-  }
-
   Result<std::unique_ptr<PreparedNode>> PrepareProduct(const ComputeGraph& graph, int id) {
     auto made = PreparedProduct::Create(gemm_, memory_, options_, ProductSpec::Of(graph, id));
     if (!made) return made.status();
@@ -408,15 +382,11 @@ class CudaDispatch final : public KernelDispatch {
 
   Result<std::unique_ptr<PreparedNode>> PrepareAttentionOf(const ComputeGraph& graph,
                                                            const TensorNode& node) const {
-    AttentionShape shape;
-    shape.params = node.params.attention;
-    shape.kv_type = graph.node(node.inputs[1]).type;
-    shape.rows = node.shape.rows;
-    if (node.inputs.size() > 3) shape.sequences = graph.node(node.inputs[3]).shape.rows - 1;
-    shape.most_keys = MostKeys(graph, node);
+    const AttentionShape shape = ShapeOfAttention(graph, node);
     auto made = std::make_unique<PreparedAttention>();
     made->plan = PlanAttention(shape, !options_.round_product_inputs, gemm_.device().units,
                                CanOverlap(), CanMultiplyWarpgroups());
+    made->early = MayReadEarly(graph, node);
     CULET_RETURN_IF_ERROR(
         CudaStatus(PrepareAttention(shape, made->plan), "preparing attention's shared memory"));
     return std::unique_ptr<PreparedNode>(std::move(made));
@@ -451,7 +421,10 @@ class CudaDispatch final : public KernelDispatch {
     return args;
   }
 
-  LaunchStream stream() const noexcept { return {current().stream, options_.overlap}; }
+  // A graph's first kernel does not begin before all of the launch before has ended (MayReadEarly).
+  LaunchStream stream() const noexcept {
+    return {current().stream, options_.overlap && current().previous != nullptr};
+  }
   template <class T>
   const T& Prepared() const noexcept {
     return *static_cast<const T*>(current().prepared);

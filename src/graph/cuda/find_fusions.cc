@@ -189,9 +189,34 @@ class Search {
         heads.value_write = OnlyReader(v, TensorOp::kKvWrite);
         if (heads.value_write < 0 || !Fits(heads)) continue;
         Push({kQkv, heads.Nodes(), {}}, heads.Products(), false);
+        if (FindAttention(heads)) Push({kQkvAttention, heads.Nodes(), {}}, heads.Products(), false);
         return;
       }
     }
+  }
+
+  // The attention that alone reads the queries and, of single rows, the caches as they are then.
+  bool FindAttention(Heads& heads) const {
+    const int id = OnlyReader(heads.q_rope, TensorOp::kAttention);
+    if (id < 0 || OnlyReader(heads.key_write, TensorOp::kAttention) != id ||
+        OnlyReader(heads.value_write, TensorOp::kAttention) != id) {
+      return false;
+    }
+    const TensorNode &node = graph_.node(id), &q = graph_.node(heads.q_rope);
+    const TensorNode &keys = graph_.node(heads.key_write), &values = graph_.node(heads.value_write);
+    const AttentionParams& p = node.params.attention;
+    const RopeParams& rope = q.params.rope;
+    const bool fits = p.single_rows && p.causal && p.block_size > 0 && node.inputs.size() == 7 &&
+                      node.inputs[0] == heads.q_rope && node.inputs[1] == heads.key_write &&
+                      node.inputs[2] == heads.value_write && node.inputs[4] == q.inputs[1] &&
+                      keys.inputs[2] == values.inputs[2] && keys.inputs[0] != values.inputs[0] &&
+                      p.head_dim == q.params.head_dim && p.heads * p.head_dim == q.shape.cols &&
+                      p.kv_heads * p.head_dim == keys.shape.cols &&
+                      graph_.node(node.inputs[3]).shape.rows == node.shape.rows + 1 &&
+                      (keys.type == DataType::kFloat16 || keys.type == DataType::kBfloat16) &&
+                      (rope.layout == RopeLayout::kNorm || rope.dims % 16 == 0) && IsWide(id);
+    if (fits) heads.attention = id;
+    return fits;
   }
 
   // A product, maybe a norm of its heads, and a rope.
@@ -235,7 +260,8 @@ class Search {
 
 std::vector<int> Heads::Nodes() const {
   std::vector<int> nodes;
-  for (const int id : {q, k, v, q_norm, k_norm, q_rope, k_rope, key_write, value_write}) {
+  for (const int id :
+       {q, k, v, q_norm, k_norm, q_rope, k_rope, key_write, value_write, attention}) {
     if (id >= 0) nodes.push_back(id);
   }
   std::ranges::sort(nodes);
@@ -261,9 +287,9 @@ ProductSpec JoinedProduct(const ComputeGraph& graph, std::span<const int> produc
 
 std::vector<std::string> FusionNames() {
   std::vector<std::string> names = {
-      kQkv,        kGateUpQuantize,   kGateUp,        kAddRmsNormQuantize, kRmsNormQuantize,
-      kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize};
-  for (const char* const name : {kQkv, kGateUpQuantize, kGateUp})
+      kQkvAttention,    kQkv,        kGateUpQuantize,   kGateUp,        kAddRmsNormQuantize,
+      kRmsNormQuantize, kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize};
+  for (const char* const name : {kQkvAttention, kQkv, kGateUpQuantize, kGateUp})
     names.push_back(InputNorm::NameBefore(name));
   return names;
 }

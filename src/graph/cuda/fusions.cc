@@ -7,6 +7,7 @@
 
 #include "cuda/error.h"
 #include "graph/cpu_product.h"
+#include "graph/cuda/attention.h"
 #include "graph/cuda/fused.h"
 #include "graph/cuda/group_product.h"
 #include "kernels/cuda_ops/fused.h"
@@ -139,20 +140,26 @@ class PreparedSwiGlu final : public PreparedFusion {
   std::size_t values_bytes_ = 0;
 };
 
+// With the attention behind it, or without.
 class PreparedHeads final : public PreparedFusion {
  public:
   PreparedHeads(const ComputeGraph& graph, const Heads& heads, const double* turns,
-                std::unique_ptr<GroupProduct> product)
-      : heads_(heads), turns_(turns), product_(std::move(product)) {
+                const AttentionPlan& plan, std::unique_ptr<GroupProduct> product)
+      : heads_(heads), turns_(turns), plan_(plan), product_(std::move(product)) {
     for (const int id : heads.Products()) {
       values_bytes_ += static_cast<std::size_t>(BytesOf(graph.node(id)));
     }
     values_bytes_ = PaddedTo256(values_bytes_);
+    early_ = heads.attention >= 0 && MayReadEarly(graph, graph.node(heads.attention));
   }
 
-  std::string kernel() const override { return product_->kernel() + " + cuda/heads"; }
+  std::string kernel() const override {
+    if (heads_.attention < 0) return product_->kernel() + " + cuda/heads";
+    return product_->kernel() + " + cuda/attention/decode" + NameOfSplits(plan_.decode);
+  }
+  std::size_t state_bytes() const override { return plan_.state_bytes; }
   std::size_t workspace_bytes() const override {
-    return values_bytes_ + product_->workspace_bytes();
+    return values_bytes_ + std::max(product_->workspace_bytes(), plan_.workspace_bytes);
   }
 
   Status Launch(const NodeLaunch& launch, LaunchStream stream) const override {
@@ -190,17 +197,25 @@ class PreparedHeads final : public PreparedFusion {
     args.heads = static_cast<int>(q.shape.cols) / args.head_dim;
     args.kv_heads = static_cast<int>(k.shape.cols) / args.head_dim;
     args.rows = q.shape.rows;
-    return Launched(FusedHeads(args, stream), "heads");
+    if (heads_.attention < 0) return Launched(FusedHeads(args, stream), "heads");
+    AttentionArgs attention = ArgsOfAttention(launch, graph.node(heads_.attention));
+    attention.early = early_;
+    attention.plan = plan_;
+    attention.workspace = Out(launch.workspace + values_bytes_);
+    attention.counters = FromDevicePtr<unsigned>(launch.state);
+    return Launched(HeadsAttention(args, attention, stream), "heads and attention");
   }
 
  private:
   Heads heads_;
   const double* turns_;
+  AttentionPlan plan_;
+  bool early_ = false;
   std::unique_ptr<GroupProduct> product_;
   std::size_t values_bytes_ = 0;
 };
 
-// The nodes of kQkv by what they are: three products, ascending as q, k, v.
+// The nodes of kQkv or kQkvAttention by what they are: three products, ascending as q, k, v.
 Heads HeadsOf(const ComputeGraph& graph, const Fusion& fusion) {
   Heads heads;
   std::vector<int> products, ropes, norms, writes;
@@ -209,6 +224,10 @@ Heads HeadsOf(const ComputeGraph& graph, const Fusion& fusion) {
       std::ranges::find(fusion.nodes, TensorOp::kMulMat, [&](int id) { return graph.node(id).op; });
   for (const int id : std::ranges::subrange(first, fusion.nodes.end())) {
     const TensorOp op = graph.node(id).op;
+    if (op == TensorOp::kAttention) {
+      heads.attention = id;
+      continue;
+    }
     (op == TensorOp::kMulMat    ? products
      : op == TensorOp::kRope    ? ropes
      : op == TensorOp::kRmsNorm ? norms
@@ -254,14 +273,21 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
   const auto product = [&](std::span<const int> products, bool may_gate) {
     return GroupProduct::Create(gemm, memory, options, fused, graph, fusion, products, may_gate);
   };
-  if (IsNamed(fusion, kQkv)) {
+  if (IsNamed(fusion, kQkv) || IsNamed(fusion, kQkvAttention)) {
     const Heads heads = HeadsOf(graph, fusion);
     auto made = product(heads.Products(), false);
     if (!made) return made.status();
     const auto turns = tables.Of(graph.node(heads.q_rope).params.rope);
     if (!turns) return turns.status();
+    AttentionPlan plan;
+    if (heads.attention >= 0) {
+      const AttentionShape shape = ShapeOfAttention(graph, graph.node(heads.attention));
+      plan = PlanAttention(shape, false, gemm.device().units, CanOverlap());
+      CULET_RETURN_IF_ERROR(
+          CudaStatus(PrepareHeadsAttention(shape), "preparing attention's shared memory"));
+    }
     return std::unique_ptr<PreparedFusion>(
-        std::make_unique<PreparedHeads>(graph, heads, *turns, *std::move(made)));
+        std::make_unique<PreparedHeads>(graph, heads, *turns, plan, *std::move(made)));
   }
   const int inner = FirstOf(graph, fusion, TensorOp::kSwiGlu);
   if (inner < 0) {

@@ -35,6 +35,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// With what follows from the rest.
+AttentionArgs Completed(AttentionArgs args) {
+  args.wide = IsWide(args.params.head_dim, static_cast<const char*>(args.k),
+                     static_cast<const char*>(args.v));
+  constexpr float kLog2E = 1.44269504f;
+  args.log2_scale = args.params.scale * kLog2E;
+  if (args.params.block_size > 0) {
+    args.blocks = static_cast<int>(args.key_rows / args.params.block_size);
+    args.per_block = static_cast<std::uint32_t>(
+        std::min<std::int64_t>((std::int64_t{1} << 32) / args.params.block_size, 0xFFFFFFFF));
+  }
+  return args;
+}
+
 }  // namespace
 
 AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
@@ -115,18 +129,27 @@ cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& p
   return bf16 ? AllowTilesOfBfloat16(dim) : AllowTilesOfFloat16(dim);
 }
 
+cudaError_t PrepareHeadsAttention(const AttentionShape& shape) {
+  return shape.kv_type == DataType::kBfloat16 ? AllowHeadsDecodeOfBfloat16(shape.params.head_dim)
+                                              : AllowHeadsDecodeOfFloat16(shape.params.head_dim);
+}
+
+cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& given,
+                           LaunchStream stream) {
+  if (given.rows == 0) return cudaSuccess;
+  const AttentionArgs args = Completed(given);
+  const bool wide = args.wide && IsWide(args.params.head_dim, static_cast<const char*>(args.out),
+                                        static_cast<const char*>(heads.qkv));
+  if (!wide || !args.plan.has_decode || args.plan.has_tiles) return cudaErrorInvalidValue;
+  if (args.kv_type == DataType::kBfloat16) return HeadsDecodeOfBfloat16(heads, args, stream);
+  if (args.kv_type == DataType::kFloat16) return HeadsDecodeOfFloat16(heads, args, stream);
+  return cudaErrorInvalidValue;
+}
+
 cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   if (given.rows == 0) return cudaSuccess;
-  AttentionArgs args = given;
+  const AttentionArgs args = Completed(given);
   const auto address = [](const void* pointer) { return static_cast<const char*>(pointer); };
-  args.wide = IsWide(args.params.head_dim, address(args.k), address(args.v));
-  constexpr float kLog2E = 1.44269504f;
-  args.log2_scale = args.params.scale * kLog2E;
-  if (args.params.block_size > 0) {
-    args.blocks = static_cast<int>(args.key_rows / args.params.block_size);
-    args.per_block = static_cast<std::uint32_t>(
-        std::min<std::int64_t>((std::int64_t{1} << 32) / args.params.block_size, 0xFFFFFFFF));
-  }
   const bool values_wide = IsWide(args.params.head_dim, address(args.q), address(args.out));
   if (args.plan.tensor_cores && args.wide && values_wide) {
     const bool bf16 = args.kv_type == DataType::kBfloat16;

@@ -2,11 +2,13 @@
 // head and part of the keys that the row sees. Each warp streams keys of its own through its own
 // shared memory, so that nobody waits for another until the end; then the blocks of a cluster merge
 // the sums of all their warps, each a slice of the dimensions, and the last cluster of a row merges
-// those of the clusters.
+// those of the clusters. The queries are there already, or the block makes them of the product of
+// q, k and v, and with them the row's own key and value (attention_heads.cuh).
 #pragma once
 
 #include <cstddef>
 
+#include "kernels/cuda_ops/attention_heads.cuh"
 #include "kernels/cuda_ops/attention_mma.cuh"
 #include "kernels/cuda_ops/attention_plan.cuh"
 #include "kernels/cuda_ops/attention_splits.cuh"
@@ -23,6 +25,9 @@ struct DecodeKernel {
   static constexpr int kQueriesAt = kWarps * kStages * kStage;
   static constexpr int kTableAt = kQueriesAt + kHeads * kRow;
   static constexpr int kShared = kTableAt + 4 * kThreads;
+  // Where heads are made: sines and cosines, and the row's own key and value.
+  static constexpr int kTurnsAt = kShared, kOwnAt = kTurnsAt + 4 * kDim;
+  static constexpr int kSharedWithHeads = kOwnAt + 2 * kRow;
   static constexpr int kRound = kWarps * kKeys;
   using Warp = WarpAttention<T, kDim, 1, kKeys>;
 };
@@ -135,13 +140,28 @@ __device__ __forceinline__ void LoadQueries(const AttentionArgs& args, std::int6
   }
 }
 
+/// The row's own key and value in their place among the keys of a stage.
+template <class Kernel>
+__device__ __forceinline__ void PlaceOwn(std::uint32_t stage, int key) {
+  char* const shared = DynamicShared();
+  const std::uint32_t to =
+      stage - SharedAddress(shared) + static_cast<std::uint32_t>(key * Kernel::kRow);
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < 2 * Kernel::kChunks; i += 32) {
+    const int is_value = i / Kernel::kChunks, chunk = i % Kernel::kChunks;
+    *reinterpret_cast<uint4*>(shared + to + is_value * Kernel::kKeys * Kernel::kRow + chunk * 16) =
+        *reinterpret_cast<const uint4*>(shared + Kernel::kOwnAt + is_value * Kernel::kRow +
+                                        chunk * 16);
+  }
+}
+
 /// Requires: K and V of T in whole vectors.
-template <class T, int kDim>
+template <class T, int kDim, bool kMakesHeads>
 __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
-    AttentionDecode(const __grid_constant__ AttentionArgs args) {
+    AttentionDecode(const __grid_constant__ DecodeArgs<kMakesHeads> given) {
   using Kernel = DecodeKernel<T, kDim>;
   using Warp = typename Kernel::Warp;
-  constexpr int kHeads = Kernel::kHeads, kKeys = Kernel::kKeys;
+  constexpr int kHeads = Kernel::kHeads, kKeys = Kernel::kKeys, kStages = Kernel::kStages;
+  const AttentionArgs& args = given.attention;
   const AttentionParams& p = args.params;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int group = p.heads / p.kv_heads, chunks = (group + kHeads - 1) / kHeads;
@@ -165,7 +185,8 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   Pin(first_head);
   Pin(heads);
   const std::int64_t unit = in_units;
-  WaitForPrevious();
+  // What the kernels before it do not write is read at once, and keys among that.
+  if (!args.early) WaitForPrevious();
 
   // The first blocks of a sequence come to the first-level cache while it is told which keys the
   // row sees. What the copies leave is not read.
@@ -176,40 +197,63 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   }
   // A unit is a row, or a sequence that has one row; others are the tiles'.
   std::int64_t row = unit;
+  bool skipped = false;
   if (args.plan.units_are_sequences) {
     row = args.starts[unit];
-    if (args.starts[unit + 1] - row != 1 || row < 0 || row >= args.rows) return;
+    skipped = args.starts[unit + 1] - row != 1 || row < 0 || row >= args.rows;
+    if (skipped) row = 0;
   }
-  LoadQueries<T, Kernel>(args, (row * p.heads + first_head) * p.head_dim, heads);
-  CommitCopies();
   const KeyRange range(args, row, unit);
   const SplitKeys keys(args.plan.decode, static_cast<int>(range.first),
                        static_cast<int>(range.last));
-  if (keys.idle(cluster)) return;
+  if (skipped || keys.idle(cluster)) {
+    AwaitCopies<0>();
+    if (args.early) WaitForPrevious();
+    return;
+  }
 
-  const std::uint32_t ring = SharedAddress(DynamicShared()) +
-                             static_cast<std::uint32_t>(warp * Kernel::kStages * Kernel::kStage);
+  const std::uint32_t ring =
+      SharedAddress(DynamicShared()) + static_cast<std::uint32_t>(warp * kStages * Kernel::kStage);
+  OwnRow own;
+  if constexpr (kMakesHeads) {
+    own = OwnRow(given, range, row, static_cast<int>(blockIdx.y) == keys.splits - 1);
+  }
   const auto row_of = [&](int base) {
     const int key = base + lane % kKeys;
-    return key < keys.end ? range.RowOf(args, key) : kBeyond;
+    return key < keys.end && key != own.key ? range.RowOf(args, key) : kBeyond;
   };
   const int begin = keys.begin + warp * kKeys;
-  int rows = row_of(begin), next = row_of(begin + Kernel::kRound);
   bool missing = false;
-  const auto load = [&](int stage) {
+  const auto load = [&](int rows, int stage) {
     missing |= rows == -1;
     LoadKeys<Kernel>(args, rows, kv_head,
                      ring + static_cast<std::uint32_t>(stage * Kernel::kStage));
   };
-  load(0);
-  CommitCopies();
-  rows = next;
-  next = row_of(begin + 2 * Kernel::kRound);
-  if (begin + Kernel::kRound < keys.end) load(1);
-  CommitCopies();
-  rows = next;
+  int first_rows[kStages];
+#pragma unroll
+  for (int s = 0; s < kStages; ++s) first_rows[s] = row_of(begin + s * Kernel::kRound);
+  // The key at the row's position may be the kernel before's.
+  const int old = args.early && !kMakesHeads ? static_cast<int>(range.OldKeys()) : keys.end;
+  const auto load_first = [&](int s, bool wanted) {
+    const int base = begin + s * Kernel::kRound;
+    const bool is_old = min(base + kKeys, keys.end) <= old;
+    if (base < keys.end && is_old == wanted) load(first_rows[s], s);
+    CommitCopies();
+  };
+#pragma unroll
+  for (int s = 0; s < kStages; ++s) load_first(s, true);
+  if constexpr (kMakesHeads) MakeTurns<Kernel>(given.heads, row);
+  if (args.early) WaitForPrevious();
+  if constexpr (kMakesHeads) {
+    MakeHeads<T, Kernel>(given.heads, row, kv_head, first_head, heads, own, piece % chunks == 0);
+  } else {
+    LoadQueries<T, Kernel>(args, (row * p.heads + first_head) * p.head_dim, heads);
+  }
+#pragma unroll
+  for (int s = 0; s < kStages; ++s) load_first(s, false);
+  int rows = row_of(begin + kStages * Kernel::kRound);
 
-  AwaitCopies<2>();
+  AwaitCopies<kStages - 1>();
   __syncthreads();
   const std::uint32_t q_at =
       SharedAddress(DynamicShared()) +
@@ -222,9 +266,15 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   int stage = 0;
 #pragma unroll 1
   for (int base = begin; base < keys.end; base += Kernel::kRound) {
-    AwaitCopies<1>();
+    AwaitCopies<kStages - 1>();
     __syncwarp();
     const std::uint32_t k = ring + static_cast<std::uint32_t>(stage * Kernel::kStage);
+    if constexpr (kMakesHeads) {
+      if (own.key >= base && own.key < base + kKeys) {
+        PlaceOwn<Kernel>(k, own.key - base);
+        __syncwarp();
+      }
+    }
     typename Warp::Scores scores;
     Warp::Multiply(queries, k, scores);
     const int left = keys.end - base - lane % 4 * 2;
@@ -240,11 +290,11 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     sums.Softmax(scores, args.log2_scale);
     sums.Accumulate(scores, k + kKeys * Kernel::kRow);
     __syncwarp();
-    next = row_of(base + 3 * Kernel::kRound);
-    if (base + 2 * Kernel::kRound < keys.end) load(stage);
+    const int next = row_of(base + (kStages + 1) * Kernel::kRound);
+    if (base + kStages * Kernel::kRound < keys.end) load(rows, stage);
     CommitCopies();
     rows = next;
-    stage ^= 1;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   sums.Finish(args.log2_scale);
 
@@ -322,22 +372,28 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   }
 }
 
-template <class T>
-cudaError_t LaunchDecode(const AttentionArgs& args, LaunchStream stream) {
-  const AttentionParams& p = args.params;
+template <class T, bool kMakesHeads>
+cudaError_t LaunchDecode(const DecodeArgs<kMakesHeads>& args, LaunchStream stream) {
+  const AttentionArgs& attention = args.attention;
+  const AttentionParams& p = attention.params;
   return WithHeadDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
     using Kernel = DecodeKernel<T, kDim>;
-    const std::int64_t units = args.plan.units_are_sequences ? args.sequences : args.rows;
-    return LaunchClusters(&AttentionDecode<T, kDim>,
-                          Blocks(units * DecodePieces(p), args.plan.decode.most), Kernel::kThreads,
-                          Kernel::kShared, args.plan.decode.cluster, stream, args);
+    const std::int64_t units =
+        attention.plan.units_are_sequences ? attention.sequences : attention.rows;
+    return LaunchClusters(&AttentionDecode<T, kDim, kMakesHeads>,
+                          Blocks(units * DecodePieces(p), attention.plan.decode.most),
+                          Kernel::kThreads,
+                          kMakesHeads ? Kernel::kSharedWithHeads : Kernel::kShared,
+                          attention.plan.decode.cluster, stream, args);
   });
 }
 
-template <class T>
+template <class T, bool kMakesHeads>
 cudaError_t AllowDecode(int head_dim) {
   return WithHeadDim(head_dim, []<int kDim>(std::integral_constant<int, kDim>) {
-    return AllowShared(&AttentionDecode<T, kDim>, DecodeKernel<T, kDim>::kShared);
+    using Kernel = DecodeKernel<T, kDim>;
+    return AllowShared(&AttentionDecode<T, kDim, kMakesHeads>,
+                       kMakesHeads ? Kernel::kSharedWithHeads : Kernel::kShared);
   });
 }
 

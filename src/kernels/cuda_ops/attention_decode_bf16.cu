@@ -4,9 +4,11 @@
 namespace culet::cuda_ops {
 
 cudaError_t DecodeOfBfloat16(const AttentionArgs& args, LaunchStream stream) {
-  return LaunchDecode<__nv_bfloat16>(args, stream);
+  return LaunchDecode<__nv_bfloat16, false>({args}, stream);
 }
 
-cudaError_t AllowDecodeOfBfloat16(int head_dim) { return AllowDecode<__nv_bfloat16>(head_dim); }
+cudaError_t AllowDecodeOfBfloat16(int head_dim) {
+  return AllowDecode<__nv_bfloat16, false>(head_dim);
+}
 
 }  // namespace culet::cuda_ops

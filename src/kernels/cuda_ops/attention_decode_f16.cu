@@ -4,9 +4,9 @@
 namespace culet::cuda_ops {
 
 cudaError_t DecodeOfFloat16(const AttentionArgs& args, LaunchStream stream) {
-  return LaunchDecode<__half>(args, stream);
+  return LaunchDecode<__half, false>({args}, stream);
 }
 
-cudaError_t AllowDecodeOfFloat16(int head_dim) { return AllowDecode<__half>(head_dim); }
+cudaError_t AllowDecodeOfFloat16(int head_dim) { return AllowDecode<__half, false>(head_dim); }
 
 }  // namespace culet::cuda_ops

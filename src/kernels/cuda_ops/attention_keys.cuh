@@ -15,6 +15,7 @@ inline constexpr float kNoKey = -std::numeric_limits<float>::infinity();
 struct KeyRange {
   std::int64_t sequence = -1;
   std::int64_t first = 0, last = 0;
+  std::int64_t position = 0;  ///< of the query
 
   KeyRange() = default;
   /// `likely`: a sequence that may be the row's; looked at first.
@@ -26,7 +27,7 @@ struct KeyRange {
     const bool cached = args.table != nullptr;
     const std::int64_t known = args.starts == nullptr ? 0 : likely;
     const bool guessed = args.starts == nullptr || (known >= 0 && known < args.sequences);
-    std::int64_t begin = 0, end = args.rows, position = 0, length = 0;
+    std::int64_t begin = 0, end = args.rows, length = 0;
     if (guessed && args.starts != nullptr) {
       begin = args.starts[known];
       end = args.starts[known + 1];
@@ -66,6 +67,9 @@ struct KeyRange {
     last = args.params.causal ? clamp(position + 1, 0, length) : length;
     if (args.params.window > 0) first = clamp(position + 1 - args.params.window, 0, last);
   }
+
+  /// Keys from the first one on that no row of the batch makes; of a sequence of one row.
+  __device__ std::int64_t OldKeys() const { return position < 0 ? 0 : position; }
 
   /// The row of K and V that holds key `j`; -1: the block table puts it outside the cache.
   __device__ int RowOf(const AttentionArgs& args, std::int64_t j) const {

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "culet/layout/host_device.h"
+#include "kernels/cuda_ops/fused.h"
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
 
@@ -72,10 +73,16 @@ cudaError_t AllowShared(Kernel kernel, int bytes) {
 
 cudaError_t DecodeOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t DecodeOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t HeadsDecodeOfBfloat16(const FusedHeadsArgs& heads, const AttentionArgs& args,
+                                  LaunchStream stream);
+cudaError_t HeadsDecodeOfFloat16(const FusedHeadsArgs& heads, const AttentionArgs& args,
+                                 LaunchStream stream);
 cudaError_t TilesOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t TilesOfFloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t AllowDecodeOfBfloat16(int head_dim);
 cudaError_t AllowDecodeOfFloat16(int head_dim);
+cudaError_t AllowHeadsDecodeOfBfloat16(int head_dim);
+cudaError_t AllowHeadsDecodeOfFloat16(int head_dim);
 cudaError_t AllowTilesOfBfloat16(int head_dim);
 cudaError_t AllowTilesOfFloat16(int head_dim);
 cudaError_t WgmmaOfBfloat16(const AttentionArgs& args, LaunchStream stream);

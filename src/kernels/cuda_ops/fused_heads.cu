@@ -1,16 +1,14 @@
 // FusedHeads: sixteen lanes a head, eight heads of a row a block.
 #include "kernels/cuda_ops/fused.h"
+#include "kernels/cuda_ops/heads.cuh"
 #include "kernels/cuda_ops/launch.cuh"
-#include "kernels/cuda_ops/rms_norm.cuh"
-#include "kernels/cuda_ops/rope.cuh"
 
 namespace culet::cuda_ops {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kLanes = 16;  // of a head
+constexpr int kLanes = kHeadLanes, kWide = kHeadWide;
 constexpr int kHeads = kThreads / kLanes;
-constexpr int kWide = 8;
 constexpr int kKept = kMostHeadDim / (kLanes * kWide);  // vectors of a lane
 
 template <class T, class Cache>
@@ -55,21 +53,13 @@ __global__ void __launch_bounds__(kThreads)
     sines[frequency] = s * args.rope.attention_factor;
     cosines[frequency] = c * args.rope.attention_factor;
   }
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kKept; ++i) sum += SumOfSquares(x[i]);
-  // Lanes without a norm take part in the sum all the same.
-  const float scale =
-      NormScale(SumLanes<kLanes>(sum), size, is_q ? args.q_epsilon : args.k_epsilon);
+  NormHead<T>(x, gamma, norm, size, is_q ? args.q_epsilon : args.k_epsilon);
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     const int at = (i * kLanes + lane) * kWide;
     if (at >= size) continue;
 #pragma unroll
-    for (int j = 0; j < kWide; ++j) {
-      if (norm) x[i][j] = Rounded<T>(x[i][j] * scale * gamma[i][j]);
-      heads[local][at + j] = x[i][j];
-    }
+    for (int j = 0; j < kWide; ++j) heads[local][at + j] = x[i][j];
   }
   __syncthreads();
   if (!there) return;

@@ -212,6 +212,9 @@ struct AttentionArgs {
   std::int64_t sequences = 0;
   std::int64_t table_cols = 0;
   std::int64_t key_rows = 0;  ///< of K and V
+  /// Decoding may begin while the kernels before it still run: they write nothing that it reads but
+  /// its queries and, in a paged cache, the key and value at each row's own position.
+  bool early = false;
   AttentionPlan plan;
   void* workspace = nullptr;     ///< plan.workspace_bytes, aligned to 16
   unsigned* counters = nullptr;  ///< plan.state_bytes; launches leave zeros

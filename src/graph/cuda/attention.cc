@@ -1,0 +1,102 @@
+#include "graph/cuda/attention.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cuda/error.h"
+
+namespace culet::cuda_ops {
+namespace {
+
+// Inputs of an Attention node.
+constexpr std::size_t kStarts = 3, kPositions = 4, kLengths = 5, kTable = 6;
+
+// Keys that a row can see: those of its block table, or of its batch.
+std::int64_t MostKeys(const ComputeGraph& graph, const TensorNode& node) noexcept {
+  if (node.inputs.size() <= kTable) return node.shape.rows;
+  const std::int64_t keys =
+      graph.node(node.inputs[kTable]).shape.cols * node.params.attention.block_size;
+  const int window = node.params.attention.window;
+  return window > 0 && window < keys ? window : keys;
+}
+
+// The leaf of which a value is the changed memory.
+int LeafOf(const ComputeGraph& graph, int id) {
+  const TensorNode& node = graph.node(id);
+  return node.op == TensorOp::kKvWrite ? LeafOf(graph, node.inputs[0]) : id;
+}
+
+}  // namespace
+
+AttentionShape ShapeOfAttention(const ComputeGraph& graph, const TensorNode& node) {
+  AttentionShape shape;
+  shape.params = node.params.attention;
+  shape.kv_type = graph.node(node.inputs[1]).type;
+  shape.rows = node.shape.rows;
+  if (node.inputs.size() > kStarts) {
+    shape.sequences = graph.node(node.inputs[kStarts]).shape.rows - 1;
+  }
+  shape.most_keys = MostKeys(graph, node);
+  return shape;
+}
+
+bool MayReadEarly(const ComputeGraph& graph, const TensorNode& node) {
+  if (!node.params.attention.single_rows || node.inputs.size() <= kTable) return false;
+  // Kernels of the engine begin early on their own, the others where something is before them.
+  const auto is_launched = [](const TensorNode& other) { return other.op != TensorOp::kNone; };
+  const auto first = std::ranges::find_if(graph.nodes(), is_launched);
+  if (first == graph.nodes().end() || first->op != TensorOp::kEmbedding) return false;
+  const int cache[2] = {LeafOf(graph, node.inputs[1]), LeafOf(graph, node.inputs[2])};
+  for (const std::size_t input : {kStarts, kPositions, kLengths, kTable}) {
+    if (graph.node(node.inputs[input]).op != TensorOp::kNone) return false;
+  }
+  // Each cache is written by one node at most, which is the layer's, and the rest by none before.
+  int writes[2] = {};
+  for (const TensorNode& other : graph.nodes()) {
+    if (&other == &node) break;
+    if (other.op == TensorOp::kAdvance) return false;
+    if (other.op != TensorOp::kKvWrite) continue;
+    const DevicePtr at = graph.node(LeafOf(graph, other.inputs[0])).data_ptr;
+    for (int i = 0; i < 2; ++i) writes[i] += at == graph.node(cache[i]).data_ptr;
+  }
+  return writes[0] <= 1 && writes[1] <= 1;
+}
+
+AttentionArgs ArgsOfAttention(const NodeLaunch& launch, const TensorNode& node) {
+  const ComputeGraph& graph = *launch.graph;
+  const auto input = [&](std::size_t i) {
+    return launch.fusion == nullptr ? launch.inputs[i] : launch.value(node.inputs[i]);
+  };
+  const auto indices = [&](std::size_t i) { return FromDevicePtr<const std::int32_t>(input(i)); };
+  const auto node_of = [&](std::size_t i) -> const TensorNode& {
+    return graph.node(node.inputs[i]);
+  };
+  AttentionArgs args;
+  args.params = node.params.attention;
+  args.q = FromDevicePtr<const void>(input(0));
+  args.k = FromDevicePtr<const void>(input(1));
+  args.v = FromDevicePtr<const void>(input(2));
+  args.out = FromDevicePtr<void>(launch.output);
+  args.q_type = node_of(0).type;
+  args.kv_type = node_of(1).type;
+  args.out_type = node.type;
+  args.rows = node.shape.rows;
+  args.key_rows = node_of(1).shape.rows;
+  if (node.inputs.size() > kStarts) {
+    args.starts = indices(kStarts);
+    args.sequences = node_of(kStarts).shape.rows - 1;
+  }
+  if (node.inputs.size() > kTable) {
+    args.positions = indices(kPositions);
+    args.lengths = indices(kLengths);
+    args.table = indices(kTable);
+    args.table_cols = node_of(kTable).shape.cols;
+  }
+  return args;
+}
+
+std::string NameOfSplits(const AttentionSplits& how) {
+  return how.most == 1 ? std::string() : "/s" + std::to_string(how.most);
+}
+
+}  // namespace culet::cuda_ops

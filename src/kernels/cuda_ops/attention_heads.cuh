@@ -1,0 +1,131 @@
+// The heads of a single row as a block of attention makes them of the product of q, k and v: its
+// queries, and in the block with the row's last keys the row's own key and value, which go to the
+// cache and are not read back from there.
+#pragma once
+
+#include "kernels/cuda_ops/attention_keys.cuh"
+#include "kernels/cuda_ops/fused.h"
+#include "kernels/cuda_ops/heads.cuh"
+#include "kernels/cuda_ops/mma.cuh"
+
+namespace culet::cuda_ops {
+
+/// What decoding takes, with heads to make and without.
+template <bool kMakesHeads>
+struct DecodeArgs {
+  AttentionArgs attention;
+};
+template <>
+struct DecodeArgs<true> {
+  AttentionArgs attention;
+  FusedHeadsArgs heads;
+};
+
+/// The key and value of the block's row, if the block makes them.
+struct OwnRow {
+  int key = -1;            ///< the key's number, where scores take it from here; -1: nowhere
+  std::int64_t slot = -1;  ///< of the cache; -1: not stored
+  bool made = false;
+
+  OwnRow() = default;
+  /// `last`: of the row's blocks this one has the last keys.
+  __device__ OwnRow(const DecodeArgs<true>& given, const KeyRange& range, std::int64_t row,
+                    bool last) {
+    if (!last) return;
+    made = true;
+    const std::int64_t at = given.heads.key_slots[row];
+    if (at >= 0 && at < given.heads.cache_rows) slot = at;
+    // Padding is stored nowhere, and sees its own key all the same. A slot that is not the
+    // position's place leaves there what there is.
+    const bool visible = range.position >= range.first && range.position < range.last;
+    if (visible && (at < 0 || at == range.RowOf(given.attention, range.position))) {
+      key = static_cast<int>(range.position);
+    }
+  }
+};
+
+/// Sines and cosines of the row's position, in shared memory. The caller's barrier follows.
+template <class Kernel>
+__device__ __forceinline__ void MakeTurns(const FusedHeadsArgs& args, std::int64_t row) {
+  float* const sines = reinterpret_cast<float*>(DynamicShared() + Kernel::kTurnsAt);
+  float* const cosines = sines + args.rope.half;
+  const double position = args.rope.positions[row];
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < args.rope.half; i += Kernel::kThreads) {
+    float s, c;
+    SineCosine(position * args.rope.turns[i], &s, &c);
+    sines[i] = s * args.rope.attention_factor;
+    cosines[i] = c * args.rope.attention_factor;
+  }
+}
+
+template <class T, class Value, class Kernel>
+__device__ __forceinline__ void MakeHeadsOf(const FusedHeadsArgs& args, std::int64_t row,
+                                            int kv_head, int first_head, int heads,
+                                            const OwnRow& own, bool stores) {
+  constexpr int kKept = (Kernel::kChunks + kHeadLanes - 1) / kHeadLanes;
+  constexpr int kGroups = Kernel::kThreads / kHeadLanes;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int local = thread / kHeadLanes, lane = thread % kHeadLanes, size = args.head_dim;
+  const float* const sines = reinterpret_cast<const float*>(DynamicShared() + Kernel::kTurnsAt);
+  const int items = heads + (own.made ? 2 : 0);  // queries, key, value
+  const Value* const from = static_cast<const Value*>(args.qkv) +
+                            row * (args.heads + 2 * args.kv_heads) * std::int64_t{size};
+#pragma unroll 1
+  for (int first = 0; first < items; first += kGroups) {
+    const int item = first + local;
+    const bool there = item < items, is_q = item < heads, is_value = item == heads + 1;
+    const int head = is_q ? first_head + item : args.heads + kv_head + is_value * args.kv_heads;
+    const bool norm = there && args.q_gamma != nullptr && !is_value;
+    float x[kKept][kHeadWide] = {}, gamma[kKept][kHeadWide] = {};
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      const int at = (i * kHeadLanes + lane) * kHeadWide;
+      if (there && at < size) Load(from + head * size + at, x[i]);
+      if (norm && at < size) {
+        LoadStored(is_q ? args.q_gamma : args.k_gamma, is_q ? args.q_gamma_type : args.k_gamma_type,
+                   at, gamma[i]);
+      }
+    }
+    if (args.q_gamma != nullptr) {
+      NormHead<Value>(x, gamma, norm, size, is_q ? args.q_epsilon : args.k_epsilon);
+    }
+    if (first == 0) __syncthreads();  // sines and cosines are there
+    TurnHead<Value>(x, there && !is_value, args.rope.layout, args.rope.half, sines,
+                    sines + args.rope.half);
+    if (!there) continue;
+    char* const to = DynamicShared() + (is_q ? Kernel::kQueriesAt + item * Kernel::kRow
+                                             : Kernel::kOwnAt + is_value * Kernel::kRow);
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      const int at = (i * kHeadLanes + lane) * kHeadWide;
+      if (at >= Kernel::kChunks * kHeadWide) continue;
+      Store(x[i], reinterpret_cast<T*>(to) + at);  // zeros beyond the head
+      if (is_q || !stores || own.slot < 0 || at >= size) continue;
+      T* const cache = static_cast<T*>(is_value ? args.values : args.keys);
+      Store(x[i], cache + (own.slot * args.kv_heads + kv_head) * size + at);
+    }
+  }
+}
+
+/// The block's queries in shared memory, zeros behind them, and its own key and value if it makes
+/// them; `stores`: writes them to the cache, too. The caller's barrier follows.
+template <class T, class Kernel>
+__device__ __forceinline__ void MakeHeads(const FusedHeadsArgs& args, std::int64_t row, int kv_head,
+                                          int first_head, int heads, const OwnRow& own,
+                                          bool stores) {
+  const int empty = (Kernel::kHeads - heads) * Kernel::kChunks;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < empty; i += Kernel::kThreads) {
+    const int head = heads + i / Kernel::kChunks, chunk = i % Kernel::kChunks;
+    *reinterpret_cast<uint4*>(DynamicShared() + Kernel::kQueriesAt + head * Kernel::kRow +
+                              chunk * 16) = make_uint4(0, 0, 0, 0);
+  }
+  if (args.type == DataType::kFloat32) {
+    MakeHeadsOf<T, float, Kernel>(args, row, kv_head, first_head, heads, own, stores);
+  } else {
+    MakeHeadsOf<T, __nv_bfloat16, Kernel>(args, row, kv_head, first_head, heads, own, stores);
+  }
+}
+
+}  // namespace culet::cuda_ops
