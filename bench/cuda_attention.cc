@@ -1,15 +1,17 @@
 // Times attention of the CUDA dispatch on one GPU, over a paged cache of BF16 or F16 whose blocks
 // are shuffled.
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16] [--exact]
-//     [--pdl] [--no-clusters] [--no-wgmma] [--block 16] [--room KEYS] [--fine KEYS]
+//     [--pdl] [--early] [--no-clusters] [--no-wgmma] [--block 16] [--room KEYS] [--fine KEYS]
+//     [--even SPLITS] [--cluster BLOCKS]
 //     [--only decode|prefill|mixed] [--batch B --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
 // median of seven replays after two. limit_us: the bytes of the keys and values at 4.31 TB/s, or
 // the causal FLOPs at 788 TFLOP/s. The columns are those of --anchors, whose peers of the same row
 // are named behind. --block: keys of a block of the cache. --room: keys that the block table has
-// room for, the context unless told.
-// --fine: keys of a split above which decoding takes more splits than fill the machine once.
+// room for, the context unless told. --fine: keys of a split above which decoding takes more splits
+// than --even, which is how many a row gets. --early: launches read their keys before the one
+// before has ended, as in a decode step.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -58,9 +60,9 @@ class Buffer {
 
 struct Options {
   int heads = 32, kv_heads = 8, head_dim = 128;
-  bool f16 = false, exact = false, pdl = false, clusters = CanOverlap();
+  bool f16 = false, exact = false, pdl = false, early = false, clusters = CanOverlap();
   bool wgmma = CanMultiplyWarpgroups();
-  int room = 0, batch = 0, context = 0, fine = 0;
+  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0;
   int block = 16;  // positions of a block of the cache
   std::string only, anchors;
 };
@@ -177,6 +179,9 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   AttentionPlan plan =
       PlanAttention(shape, options.exact, multiprocessors, options.clusters, options.wgmma);
   if (options.fine > 0) plan.decode.fine = options.fine;
+  if (options.even > 0) plan.decode.even = std::min(options.even, plan.decode.most);
+  if (options.cluster > 0) plan.decode.cluster = options.cluster;
+  if (options.stages > 0) plan.decode.stages = options.stages;
   Check(PrepareAttention(shape, plan), "PrepareAttention");
   const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
       device_table(table), workspace(plan.workspace_bytes), counters(plan.state_bytes);
@@ -208,6 +213,7 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
     args.sequences = shape.sequences;
     args.table_cols = cols;
     args.key_rows = key_rows;
+    args.early = options.early;
     args.plan = plan;
     args.workspace = workspace.get();
     args.counters = static_cast<unsigned*>(counters.get());
@@ -243,6 +249,12 @@ int Main(int argc, char** argv) {
       options.room = std::atoi(value());
     } else if (name == "--fine") {
       options.fine = std::atoi(value());
+    } else if (name == "--even") {
+      options.even = std::atoi(value());
+    } else if (name == "--cluster") {
+      options.cluster = std::atoi(value());
+    } else if (name == "--stages") {
+      options.stages = std::atoi(value());
     } else if (name == "--batch") {
       options.batch = std::atoi(value());
     } else if (name == "--context") {
@@ -257,6 +269,8 @@ int Main(int argc, char** argv) {
       options.exact = true;
     } else if (name == "--pdl") {
       options.pdl = true;
+    } else if (name == "--early") {
+      options.early = true;
     } else if (name == "--no-clusters") {
       options.clusters = false;
     } else if (name == "--no-wgmma") {

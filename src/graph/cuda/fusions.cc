@@ -150,7 +150,10 @@ class PreparedHeads final : public PreparedFusion {
       values_bytes_ += static_cast<std::size_t>(BytesOf(graph.node(id)));
     }
     values_bytes_ = PaddedTo256(values_bytes_);
-    early_ = heads.attention >= 0 && MayReadEarly(graph, graph.node(heads.attention));
+    if (heads.attention < 0) return;
+    const int slots = graph.node(heads.key_write).inputs[2];
+    early_ =
+        MayReadEarly(graph, graph.node(heads.attention)) && graph.node(slots).op == TensorOp::kNone;
   }
 
   std::string kernel() const override {
@@ -282,7 +285,8 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
     AttentionPlan plan;
     if (heads.attention >= 0) {
       const AttentionShape shape = ShapeOfAttention(graph, graph.node(heads.attention));
-      plan = PlanAttention(shape, false, gemm.device().units, CanOverlap());
+      plan =
+          PlanAttention(shape, false, gemm.device().units, CanOverlap(), CanMultiplyWarpgroups());
       CULET_RETURN_IF_ERROR(
           CudaStatus(PrepareHeadsAttention(shape), "preparing attention's shared memory"));
     }

@@ -49,6 +49,20 @@ AttentionArgs Completed(AttentionArgs args) {
   return args;
 }
 
+// Splits of rows that all have `keys` keys, at most `most`, and keys of a split: waves of `places`
+// blocks take as long as a block's keys, and its start and end as long as 512 more (H200).
+int EvenSplits(std::int64_t blocks, std::int64_t places, std::int64_t keys, int most) {
+  constexpr std::int64_t kStartAndEnd = 512;
+  int best = 1;
+  std::int64_t least = 0;
+  for (int count = 1; count <= most; ++count) {
+    const std::int64_t time =
+        CeilDiv(blocks * count, places) * (CeilDiv(keys, count) + kStartAndEnd);
+    if (least == 0 || time < least) best = count, least = time;
+  }
+  return best;
+}
+
 }  // namespace
 
 AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
@@ -71,29 +85,50 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
     plan.lanes.most = splits(shape.rows * p.kv_heads * CeilDiv(group, 8), 4, 1, kLeastKeys, kMost);
     if (plan.lanes.most > 1) parts = shape.rows * p.heads * plan.lanes.most;
   } else {
-    constexpr int kMost = 64;
+    constexpr int kMost = kMostSplits;
     plan.has_tiles = shape.rows > shape.sequences;
     plan.has_decode = shape.rows <= shape.sequences || shape.sequences > 1;
     plan.units_are_sequences = plan.has_tiles && plan.has_decode;
     if (plan.has_decode) {
-      // Blocks that a multiprocessor holds by their shared memory.
-      constexpr int kResident = 3, kWaves = 4;
       const std::int64_t units = plan.units_are_sequences ? shape.sequences : shape.rows;
       const std::int64_t blocks = units * DecodePieces(p);
-      plan.decode.least = 64;
-      plan.decode.fine = 1024;
-      plan.decode.even = splits(blocks, kResident, 1, plan.decode.least, kMost);
-      plan.decode.most = splits(blocks, kResident, kWaves, plan.decode.least, kMost);
-      // As many as any device takes, where reading the keys is not all: clusters find their places
-      // less easily, which cost 7 to 30 % where there were four times as many keys (H200).
-      constexpr int kMostCluster = 8;
+      AttentionSplits& decode = plan.decode;
+      decode.least = 64;
+      decode.fine = 8192;
+      // Blocks that a multiprocessor holds by their shared memory: three of two stages or, where
+      // blocks stream long enough that each may as well have more on its way, or fewer splits are
+      // sooner merged, two of three.
+      constexpr int kWaves = 4, kLong = 2048, kManySplits = 16, kKeysOfMany = 512;
+      for (decode.stages = 3; decode.stages >= 2; --decode.stages) {
+        const int resident = decode.stages == 3 ? 2 : 3;
+        decode.most = splits(blocks, resident, kWaves, decode.least, kMost);
+        decode.even = EvenSplits(blocks, std::int64_t{resident} * multiprocessors, shape.most_keys,
+                                 decode.most);
+        const std::int64_t keys = shape.most_keys / decode.even;
+        if (keys >= kLong || (keys >= kKeysOfMany && decode.even > kManySplits)) break;
+      }
+      decode.stages = std::max(decode.stages, 2);
+      // As many as any device takes, where reading the keys is not all, and one cluster a row does:
+      // clusters find their places less easily, which cost 7 to 30 % where there were four times as
+      // many keys (H200).
+      constexpr int kMostCluster = 8, kKeysOfCluster = 1024;
       constexpr std::int64_t kMostKeys = 64 << 10;  // of all blocks
       while (clusters && blocks * shape.most_keys <= kMostKeys &&
-             plan.decode.cluster < kMostCluster && 2 * plan.decode.cluster <= plan.decode.even) {
-        plan.decode.cluster *= 2;
+             shape.most_keys <= kKeysOfCluster && decode.cluster < kMostCluster &&
+             2 * decode.cluster <= decode.even) {
+        decode.cluster *= 2;
       }
-      plan.decode.most -= plan.decode.most % plan.decode.cluster;
-      plan.decode.even = std::min(plan.decode.even, plan.decode.most);
+      // Blocks that have no keys take the places of others: none that no number of keys needs.
+      const std::int64_t share =
+          CeilDiv(CeilDiv(shape.most_keys, decode.even), kSplitStep) * kSplitStep;
+      if (decode.cluster > 1 && shape.most_keys <= decode.cluster * kKeysNear) {
+        decode.most = decode.even = decode.cluster;
+      } else if (share <= decode.fine) {
+        decode.most = decode.even =
+            static_cast<int>(std::max<std::int64_t>(CeilDiv(shape.most_keys, share), 1));
+      }
+      decode.most = std::max(decode.most - decode.most % decode.cluster, decode.cluster);
+      decode.even = std::min(decode.even, decode.most);
       if (plan.decode.most > 1) parts = units * p.heads * plan.decode.most;
       plan.state_bytes = static_cast<std::size_t>(blocks * plan.decode.cluster) * sizeof(unsigned);
     }

@@ -19,15 +19,19 @@ namespace culet::cuda_ops {
 template <class T, int kDim>
 struct DecodeKernel {
   static constexpr int kWarps = kDim <= 128 ? 4 : 2, kThreads = 32 * kWarps;
-  static constexpr int kHeads = 16, kKeys = 16, kStages = 2;
+  static constexpr int kHeads = 16, kKeys = 16, kMostStages = 3;
   static constexpr int kRow = kSharedRow<kDim>, kChunks = kDim / 8;
   static constexpr int kStage = 2 * kKeys * kRow;  // keys, then values
-  static constexpr int kQueriesAt = kWarps * kStages * kStage;
-  static constexpr int kTableAt = kQueriesAt + kHeads * kRow;
-  static constexpr int kShared = kTableAt + 4 * kThreads;
+  static constexpr int kRing = kWarps * kStage;    // of one stage; all of them are behind the rest
+  static constexpr int kQueriesAt = 0, kTableAt = kQueriesAt + kHeads * kRow;
   // Where heads are made: sines and cosines, and the row's own key and value.
-  static constexpr int kTurnsAt = kShared, kOwnAt = kTurnsAt + 4 * kDim;
-  static constexpr int kSharedWithHeads = kOwnAt + 2 * kRow;
+  static constexpr int kTurnsAt = kTableAt + 4 * kThreads, kOwnAt = kTurnsAt + 4 * kDim;
+  template <bool kMakesHeads>
+  static constexpr int kRingAt = kMakesHeads ? kOwnAt + 2 * kRow : kTurnsAt;
+  template <bool kMakesHeads>
+  static constexpr int Shared(int stages) {
+    return kRingAt<kMakesHeads> + stages * kRing;
+  }
   static constexpr int kRound = kWarps * kKeys;
   using Warp = WarpAttention<T, kDim, 1, kKeys>;
 };
@@ -46,14 +50,15 @@ struct Weighted {
   float highest = kNoKey, total = 0, value[4] = {};
 };
 
-/// Four dimensions of head `head` of all warps of the cluster's block `rank`, in their order.
+/// Four dimensions of head `head` of all warps of the cluster's block `rank`, in their order. The
+/// warps' sums lie `apart` bytes from each other.
 template <class Kernel, class Sums>
-__device__ __forceinline__ Weighted MergeWarps(std::uint32_t shared, int rank, int head, int dim) {
+__device__ __forceinline__ Weighted MergeWarps(std::uint32_t shared, std::uint32_t apart, int rank,
+                                               int head, int dim) {
   float weights[Kernel::kWarps][2], values[Kernel::kWarps][4];
 #pragma unroll
   for (int w = 0; w < Kernel::kWarps; ++w) {
-    const std::uint32_t sums =
-        shared + static_cast<std::uint32_t>(w * Kernel::kStages * Kernel::kStage);
+    const std::uint32_t sums = shared + static_cast<std::uint32_t>(w) * apart;
     LoadOfCluster(sums + static_cast<std::uint32_t>(offsetof(Sums, weights) + 8 * head), rank,
                   weights[w]);
     LoadOfCluster(sums + static_cast<std::uint32_t>(4 * (head * Sums::kRow + dim)), rank,
@@ -160,7 +165,9 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     AttentionDecode(const __grid_constant__ DecodeArgs<kMakesHeads> given) {
   using Kernel = DecodeKernel<T, kDim>;
   using Warp = typename Kernel::Warp;
-  constexpr int kHeads = Kernel::kHeads, kKeys = Kernel::kKeys, kStages = Kernel::kStages;
+  constexpr int kHeads = Kernel::kHeads, kKeys = Kernel::kKeys;
+  constexpr int kMostStages = Kernel::kMostStages;
+  static_assert(kMostStages == 3);
   const AttentionArgs& args = given.attention;
   const AttentionParams& p = args.params;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
@@ -186,7 +193,12 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   Pin(heads);
   const std::int64_t unit = in_units;
   // What the kernels before it do not write is read at once, and keys among that.
-  if (!args.early) WaitForPrevious();
+  const int stages = args.plan.decode.stages;
+  if (args.early) {
+    LetNextBegin();
+  } else {
+    WaitForPrevious();
+  }
 
   // The first blocks of a sequence come to the first-level cache while it is told which keys the
   // row sees. What the copies leave is not read.
@@ -212,8 +224,10 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     return;
   }
 
-  const std::uint32_t ring =
-      SharedAddress(DynamicShared()) + static_cast<std::uint32_t>(warp * kStages * Kernel::kStage);
+  const auto ring_of_warp = static_cast<std::uint32_t>(stages * Kernel::kStage);
+  const std::uint32_t rings = SharedAddress(DynamicShared()) +
+                              static_cast<std::uint32_t>(Kernel::template kRingAt<kMakesHeads>);
+  const std::uint32_t ring = rings + static_cast<std::uint32_t>(warp) * ring_of_warp;
   OwnRow own;
   if constexpr (kMakesHeads) {
     own = OwnRow(given, range, row, static_cast<int>(blockIdx.y) == keys.splits - 1);
@@ -229,19 +243,28 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     LoadKeys<Kernel>(args, rows, kv_head,
                      ring + static_cast<std::uint32_t>(stage * Kernel::kStage));
   };
-  int first_rows[kStages];
+  int first_rows[kMostStages];
 #pragma unroll
-  for (int s = 0; s < kStages; ++s) first_rows[s] = row_of(begin + s * Kernel::kRound);
+  for (int s = 0; s < kMostStages; ++s) first_rows[s] = row_of(begin + s * Kernel::kRound);
   // The key at the row's position may be the kernel before's.
   const int old = args.early && !kMakesHeads ? static_cast<int>(range.OldKeys()) : keys.end;
   const auto load_first = [&](int s, bool wanted) {
+    if (s >= stages) return;
     const int base = begin + s * Kernel::kRound;
     const bool is_old = min(base + kKeys, keys.end) <= old;
     if (base < keys.end && is_old == wanted) load(first_rows[s], s);
     CommitCopies();
   };
+  // The oldest stage's keys are there.
+  const auto await_stage = [&] {
+    if (stages == kMostStages) {
+      AwaitCopies<kMostStages - 1>();
+    } else {
+      AwaitCopies<kMostStages - 2>();
+    }
+  };
 #pragma unroll
-  for (int s = 0; s < kStages; ++s) load_first(s, true);
+  for (int s = 0; s < kMostStages; ++s) load_first(s, true);
   if constexpr (kMakesHeads) MakeTurns<Kernel>(given.heads, row);
   if (args.early) WaitForPrevious();
   if constexpr (kMakesHeads) {
@@ -250,10 +273,10 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     LoadQueries<T, Kernel>(args, (row * p.heads + first_head) * p.head_dim, heads);
   }
 #pragma unroll
-  for (int s = 0; s < kStages; ++s) load_first(s, false);
-  int rows = row_of(begin + kStages * Kernel::kRound);
+  for (int s = 0; s < kMostStages; ++s) load_first(s, false);
+  int rows = row_of(begin + stages * Kernel::kRound);
 
-  AwaitCopies<kStages - 1>();
+  await_stage();
   __syncthreads();
   const std::uint32_t q_at =
       SharedAddress(DynamicShared()) +
@@ -266,7 +289,7 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   int stage = 0;
 #pragma unroll 1
   for (int base = begin; base < keys.end; base += Kernel::kRound) {
-    AwaitCopies<kStages - 1>();
+    await_stage();
     __syncwarp();
     const std::uint32_t k = ring + static_cast<std::uint32_t>(stage * Kernel::kStage);
     if constexpr (kMakesHeads) {
@@ -290,11 +313,11 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     sums.Softmax(scores, args.log2_scale);
     sums.Accumulate(scores, k + kKeys * Kernel::kRow);
     __syncwarp();
-    const int next = row_of(base + (kStages + 1) * Kernel::kRound);
-    if (base + kStages * Kernel::kRound < keys.end) load(rows, stage);
+    const int next = row_of(base + (stages + 1) * Kernel::kRound);
+    if (base + stages * Kernel::kRound < keys.end) load(rows, stage);
     CommitCopies();
     rows = next;
-    stage = stage + 1 == kStages ? 0 : stage + 1;
+    stage = stage + 1 == stages ? 0 : stage + 1;
   }
   sums.Finish(args.log2_scale);
 
@@ -302,9 +325,9 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   AwaitCopies<0>();
   missing = __any_sync(kAllLanes, missing) != 0;
   using Sums = WarpSums<kDim>;
-  static_assert(sizeof(Sums) <= Kernel::kStages * Kernel::kStage);
+  static_assert(sizeof(Sums) <= 2 * Kernel::kStage);
   Sums& shared =
-      *reinterpret_cast<Sums*>(DynamicShared() + warp * Kernel::kStages * Kernel::kStage);
+      *reinterpret_cast<Sums*>(DynamicShared() + (ring - SharedAddress(DynamicShared())));
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int head = lane / 4 + 8 * half;
@@ -325,7 +348,6 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   // Four dimensions of a head for each `cluster` lanes, each of which takes a block.
   const int first_split = static_cast<int>(blockIdx.y) - rank;
   const std::int64_t units = args.plan.units_are_sequences ? args.sequences : args.rows;
-  const std::uint32_t sums_at = SharedAddress(DynamicShared());
   const int step = Kernel::kThreads >> shift;
 #pragma unroll 1
   for (int base = begin_item; base < end_item; base += step, dim += 4 * step) {
@@ -333,7 +355,7 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     for (; dim >= p.head_dim; dim -= p.head_dim) ++h;
     Weighted all;
     if (item < end_item && first_split + from < keys.splits) {
-      all = MergeWarps<Kernel, Sums>(sums_at, from, h, dim);
+      all = MergeWarps<Kernel, Sums>(rings, ring_of_warp, from, h, dim);
     }
     MergeLanes(all, cluster);
     if (from != 0 || item >= end_item) continue;
@@ -364,11 +386,20 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   const int clusters = (keys.splits + cluster - 1) >> shift;
   const std::int64_t counter = std::int64_t{blockIdx.x} * cluster + rank;
   if (clusters == 1 || !IsLastSplit(args.counters + counter, clusters)) return;
+  // Nobody reads the rings any more.
+  const SplitWeights weights(
+      reinterpret_cast<float*>(DynamicShared() + Kernel::template kRingAt<kMakesHeads>), clusters);
+  const auto first_part = [&](int head) {
+    return AttentionPart(args, units, unit, first_head + head, args.plan.decode.most, rank);
+  };
+  weights.Make<Kernel::kThreads>(first_part, begin_item / parts, (end_item + parts - 1) / parts,
+                                 cluster);
+  __syncthreads();
 #pragma unroll 1
   for (int item = begin_item + thread; item < end_item; item += Kernel::kThreads) {
-    const int head = first_head + item / parts;
-    MergeParts(args, AttentionPart(args, units, unit, head, args.plan.decode.most, rank), clusters,
-               item % parts * 4, (row * p.heads + head) * p.head_dim, cluster);
+    const int head = item / parts, at = item % parts * 4;
+    weights.Merge(args, first_part(head), head, at,
+                  (row * p.heads + first_head + head) * p.head_dim + at, cluster);
   }
 }
 
@@ -383,7 +414,7 @@ cudaError_t LaunchDecode(const DecodeArgs<kMakesHeads>& args, LaunchStream strea
     return LaunchClusters(&AttentionDecode<T, kDim, kMakesHeads>,
                           Blocks(units * DecodePieces(p), attention.plan.decode.most),
                           Kernel::kThreads,
-                          kMakesHeads ? Kernel::kSharedWithHeads : Kernel::kShared,
+                          Kernel::template Shared<kMakesHeads>(attention.plan.decode.stages),
                           attention.plan.decode.cluster, stream, args);
   });
 }
@@ -393,7 +424,7 @@ cudaError_t AllowDecode(int head_dim) {
   return WithHeadDim(head_dim, []<int kDim>(std::integral_constant<int, kDim>) {
     using Kernel = DecodeKernel<T, kDim>;
     return AllowShared(&AttentionDecode<T, kDim, kMakesHeads>,
-                       kMakesHeads ? Kernel::kSharedWithHeads : Kernel::kShared);
+                       Kernel::template Shared<kMakesHeads>(Kernel::kMostStages));
   });
 }
 

@@ -17,19 +17,17 @@ struct SplitKeys {
   __device__ SplitKeys(const AttentionSplits& how, int first, int last, int split) : split_(split) {
     const int count = last - first;
     int keys = 0;
-    if (how.cluster > 1 && count <= how.cluster * kNear) {
-      // One cluster, without divisions, each of which takes as long as a load.
-      keys = count <= how.cluster * kStep ? kStep : kNear;
-      splits = count > 0 ? (count + keys - 1) / kStep >> (keys == kNear ? 1 : 0) : 1;
+    if (how.cluster > 1 && count <= how.cluster * kKeysNear) {
+      keys = count <= how.cluster * kSplitStep ? kSplitStep : kKeysNear;  // one cluster
     } else {
       const auto share = [&](int among, int least) {
         const int even = (count + among - 1) / among;
-        return ((even > least ? even : least) + kStep - 1) / kStep * kStep;
+        return ((even > least ? even : least) + kSplitStep - 1) / kSplitStep * kSplitStep;
       };
       keys = share(how.even, how.least);
       if (keys > how.fine) keys = share(how.most, how.fine);
-      splits = count > 0 ? (count + keys - 1) / keys : 1;
     }
+    splits = count > 0 ? (count + keys - 1) / keys : 1;
     begin = split < splits ? first + split * keys : last;
     end = last - begin > keys ? begin + keys : last;
   }
@@ -37,7 +35,6 @@ struct SplitKeys {
   __device__ bool idle(int cluster = 1) const { return (split_ & -cluster) >= splits; }
 
  private:
-  static constexpr int kStep = 64, kNear = 2 * kStep;
   int split_;
 };
 
@@ -103,11 +100,66 @@ __device__ __forceinline__ void MergeParts(const AttentionArgs& args,
   }
 }
 
-/// The same of one query, whose first part is `first`.
-__device__ __forceinline__ void MergeParts(const AttentionArgs& args, const AttentionPart& first,
-                                           int count, int dim, std::int64_t element, int step = 1) {
-  MergeParts<1>(args, {first.index}, {dim}, {element}, 1, first, count, step);
-}
+/// What the parts of some queries count, in shared memory, so that their values can be read without
+/// waiting for that: of each head `count` weights, which are divided by their sum already.
+class SplitWeights {
+ public:
+  __device__ SplitWeights(float* shared, int count) : shared_(shared), count_(count) {}
+
+  /// Of heads from `begin` up to `end`, whose parts are every `step`th of first(head). A warp takes
+  /// a head; all threads of the block take part, and a barrier follows.
+  template <int kThreads, class First>
+  __device__ __forceinline__ void Make(First&& first, int begin, int end, int step) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 1
+    for (int head = begin + static_cast<int>(threadIdx.x) / 32; head < end; head += kThreads / 32) {
+      const AttentionPart part = first(head);
+      float most[kOfLane], sum[kOfLane], highest = kNoKey, total = 0;
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        const int split = 32 * i + lane;
+        most[i] = split < count_ ? part.maxima[part.index + split * step] : kNoKey;
+        sum[i] = split < count_ ? part.sums[part.index + split * step] : 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) highest = fmaxf(highest, most[i]);
+      highest = MaxLanes<32>(highest);
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        most[i] = 32 * i + lane < count_ ? Rescale(most[i], highest) : 0;
+        total = fmaf(sum[i], most[i], total);
+      }
+      total = SumLanes<32>(total);
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        if (32 * i + lane < count_) shared_[head * kMost + 32 * i + lane] = most[i] / total;
+      }
+    }
+  }
+
+  /// Four dimensions of a head's output, from dimension `at` on.
+  __device__ __forceinline__ void Merge(const AttentionArgs& args, const AttentionPart& first,
+                                        int head, int at, std::int64_t element, int step) const {
+    float value[4] = {};
+#pragma unroll 16
+    for (int split = 0; split < count_; ++split) {
+      float part[4];
+      Load(first.values + std::int64_t{split} * step * args.params.head_dim + at, part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) value[i] = fmaf(part[i], shared_[head * kMost + split], value[i]);
+    }
+    if (args.out_type == DataType::kFloat32) {
+      Store(value, static_cast<float*>(args.out) + element);
+    } else {
+      Store(value, static_cast<__nv_bfloat16*>(args.out) + element);
+    }
+  }
+
+ private:
+  static constexpr int kMost = kMostSplits, kOfLane = kMost / 32;
+  float* shared_;
+  int count_;
+};
 
 /// Whether these threads are the last of `splits` to come here with their parts written; then all
 /// of them can be read. The counter goes back to zero. All threads that wrote, or will read, call

@@ -169,11 +169,15 @@ cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream);
 /// How the keys of a query are split among blocks: evenly into `even` splits of at least `least`
 /// keys; where that leaves more than `fine` keys a split, into up to `most` of at least `fine`.
 /// `cluster` splits, a power of two, are a cluster, whose blocks merge what they found in shared
-/// memory; few keys go to one cluster. 1 <= even <= most, a multiple of cluster.
+/// memory; few keys go to one cluster. 1 <= even <= most <= kMostSplits, a multiple of cluster.
+/// `stages`: tiles of keys that a warp of decoding has in shared memory, 2 or 3.
 struct AttentionSplits {
   int most = 1, even = 1, least = 64, fine = 1 << 30;
-  int cluster = 1;
+  int cluster = 1, stages = 2;
 };
+inline constexpr int kMostSplits = 64;
+inline constexpr int kSplitStep = 64;             ///< keys of a split are a multiple
+inline constexpr int kKeysNear = 2 * kSplitStep;  ///< of each block, that go to one cluster
 
 /// What is launched for an attention node, from its shapes alone: lengths are the device's.
 struct AttentionPlan {

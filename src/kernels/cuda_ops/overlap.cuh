@@ -18,4 +18,11 @@ __device__ __forceinline__ void WaitForPrevious() {
 #endif
 }
 
+/// Lets the next kernel begin, in one that waits later because it reads something before that.
+__device__ __forceinline__ void LetNextBegin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 }  // namespace culet::cuda_ops
