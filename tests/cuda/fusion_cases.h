@@ -1,124 +1,13 @@
 // Fusions of the CUDA dispatch against their nodes one by one, on the same dispatch.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
-#include "cases.h"
 #include "culet/decoder.h"
+#include "fusion_fixture.h"
 
 namespace culet {
-
-using Bytes = std::vector<std::byte>;
-
-class CudaFusions : public testing::Test {
- protected:
-  void SetUp() override {
-    test_ = MakeTestDispatch({});
-    if (test_.dispatch == nullptr) GTEST_SKIP() << test_.reason;
-  }
-
-  /// Host bytes on the device, as long as the test runs.
-  DevicePtr Copy(const Bytes& bytes) {
-    DeviceMemory& memory = test_.dispatch->memory();
-    auto buffer = DeviceBuffer::Create(memory, bytes.size());
-    EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
-    EXPECT_TRUE(memory.Upload(buffer->get(), bytes.data(), bytes.size(), nullptr).ok());
-    buffers_.push_back(*std::move(buffer));
-    return buffers_.back().get();
-  }
-  int Leaf(ComputeGraph& graph, const Matrix& matrix) {
-    return graph.add_leaf(Copy(matrix.bytes), {matrix.rows, matrix.cols}, matrix.type);
-  }
-  Weight OnDevice(const Matrix& matrix) {
-    Weight weight = matrix.AsWeight();
-    weight.data_ptr = Copy(matrix.bytes);
-    return weight;
-  }
-  /// Weights of these rows, one behind the other.
-  std::vector<Weight> Joined(DataType type, const std::vector<std::int64_t>& rows,
-                             std::int64_t cols, unsigned seed) {
-    Bytes all;
-    std::vector<Weight> weights;
-    for (const std::int64_t n : rows) {
-      std::vector<float> values = Normal(n * cols, seed++);
-      for (float& value : values) value /= std::sqrt(static_cast<float>(cols));
-      const Matrix matrix(type, n, cols, values);
-      Weight weight = matrix.AsWeight();
-      weight.data_ptr = all.size();
-      weights.push_back(weight);
-      all.insert(all.end(), matrix.bytes.begin(), matrix.bytes.end());
-    }
-    const DevicePtr at = Copy(all);
-    for (Weight& weight : weights) weight.data_ptr += at;
-    return weights;
-  }
-
-  /// The values of `ids` after a launch; caches are as they were before it.
-  std::map<int, Bytes> Run(const ComputeGraph& graph, const std::vector<int>& ids,
-                           const FusionChoice& choice, const std::vector<std::string>& used) {
-    std::map<int, Bytes> values;
-    auto executor = GraphExecutor::Create(graph, *test_.dispatch, nullptr, choice);
-    EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-    if (!executor.ok()) return values;
-    std::vector<std::string> names;
-    for (const Fusion& fusion : executor->fusions()) names.push_back(fusion.name);
-    EXPECT_EQ(names, used);
-    for (const auto& [at, bytes] : caches_) {
-      EXPECT_TRUE(test_.dispatch->memory().Upload(at, bytes.data(), bytes.size(), nullptr).ok());
-    }
-    const Status launched = executor->Launch();
-    EXPECT_TRUE(launched.ok()) << launched.ToString();
-    for (const int id : ids) {
-      Bytes& value = values[id];
-      value.resize(static_cast<std::size_t>(BytesOf(graph.node(id))));
-      EXPECT_TRUE(test_.dispatch->memory()
-                      .Download(value.data(), executor->address(id), value.size(), nullptr)
-                      .ok());
-    }
-    return values;
-  }
-
-  /// Holds the values of `ids`, fused, against those one by one. `bound`: relative L2 error; 0: the
-  /// same bits.
-  void ExpectSame(ComputeGraph graph, const std::vector<int>& ids, const char* fusion,
-                  const std::string& what, double bound = 0) {
-    for (const int id : ids) graph.mark_output(id);
-    const auto apart = Run(graph, ids, {.none = true}, {});
-    const auto fused = Run(graph, ids, {}, {fusion});
-    for (const int id : ids) {
-      const TensorNode& node = graph.node(id);
-      const Bytes &a = fused.at(id), &b = apart.at(id);
-      if (bound == 0) {
-        EXPECT_EQ(a, b) << what << ", " << DescribeNode(graph, id);
-        continue;
-      }
-      double error = 0, norm = 0;
-      for (std::int64_t i = 0; i < node.shape.rows * node.shape.cols; ++i) {
-        const double x = LoadAsDouble(a.data(), node.type, i);
-        const double y = LoadAsDouble(b.data(), node.type, i);
-        ASSERT_EQ(std::isnan(x), std::isnan(y)) << what << ", " << DescribeNode(graph, id);
-        if (std::isnan(y)) continue;
-        error += (x - y) * (x - y);
-        norm += y * y;
-      }
-      EXPECT_LE(std::sqrt(error), bound * std::sqrt(norm))
-          << what << ", " << DescribeNode(graph, id);
-    }
-  }
-
-  // A matrix unit's kernels for one shape and another add in different orders, and the compiler
-  // contracts one kernel's multiplications and another's differently.
-  bool on_gpu() const { return test_.gemm->device().arch != 0; }
-  double Bound(DataType type) const {
-    return type == DataType::kBfloat16 ? 4e-3 : on_gpu() ? 1e-5 : 1e-6;
-  }
-
-  TestDispatch test_;
-  std::vector<DeviceBuffer> buffers_;
-  std::map<DevicePtr, Bytes> caches_;
-};
 
 // Norms of sums and of values, of every type, with codes and without; the sum kept or not.
 TEST_F(CudaFusions, Norms) {
@@ -458,11 +347,6 @@ TEST_F(CudaFusions, AttentionStaysApart) {
 }
 
 // -- Whole models ---------------------------------------------------------------------------------
-
-constexpr const char* kDense = R"({"architectures": ["$A"], "model_type": "$M", "vocab_size": 96,
-  "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
-  "hidden_act": "silu", "tie_word_embeddings": false, "rope_theta": 10000.0})";
 
 struct FusedModel {
   const char* architecture;

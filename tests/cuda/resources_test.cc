@@ -16,7 +16,7 @@
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
 #include "kernels/sm90/block.h"
-#include "kernels/sm90/skinny.h"
+#include "kernels/sm90/skinny_fused.h"
 #include "kernels/sm90/swap.h"
 #include "ptxas_report.h"
 
@@ -180,6 +180,18 @@ TEST(CudaResources, KernelInfoTellsWhatTheCompilerMade) {
     ++compared;
   }
   EXPECT_GT(compared, 40);
+}
+
+// They are no kernels of the registry: their residency goes into what is predicted of them alone.
+TEST(CudaResources, FusedKernelsHaveTheRegistersThatTheyState) {
+  EXPECT_FALSE(sm90::FusedSkinnyKernels().empty());
+  for (const sm90::SkinnyKernel& kernel : sm90::FusedSkinnyKernels()) {
+    const auto name = RegisteredKernels().find(kernel.function);
+    ASSERT_NE(name, RegisteredKernels().end()) << kernel.Id();
+    const KernelResources* compiled = Find(Report(), name->second);
+    ASSERT_NE(compiled, nullptr) << name->second;
+    EXPECT_EQ(kernel.registers(), compiled->registers) << name->second;
+  }
 }
 
 // The audit of what does go wrong.
