@@ -5,18 +5,18 @@ namespace culet::sm90 {
 namespace {
 
 struct Norm {
-  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 64},
-                                            {.row_tiles = 1, .depth = 4, .registers = 64},
-                                            {.row_tiles = 2, .depth = 2, .registers = 86},
-                                            {.row_tiles = 2, .depth = 4, .registers = 86},
-                                            {.row_tiles = 4, .depth = 2, .registers = 102}};
+  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 61},
+                                            {.row_tiles = 1, .depth = 4, .registers = 61},
+                                            {.row_tiles = 2, .depth = 2, .registers = 87},
+                                            {.row_tiles = 2, .depth = 4, .registers = 87},
+                                            {.row_tiles = 4, .depth = 2, .registers = 104}};
 };
 struct Gated {
-  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 67},
-                                            {.row_tiles = 1, .depth = 4, .registers = 66},
-                                            {.row_tiles = 2, .depth = 2, .registers = 86},
-                                            {.row_tiles = 2, .depth = 4, .registers = 86},
-                                            {.row_tiles = 4, .depth = 2, .registers = 102}};
+  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 64},
+                                            {.row_tiles = 1, .depth = 4, .registers = 64},
+                                            {.row_tiles = 2, .depth = 2, .registers = 87},
+                                            {.row_tiles = 2, .depth = 4, .registers = 87},
+                                            {.row_tiles = 4, .depth = 2, .registers = 104}};
 };
 
 }  // namespace

@@ -59,14 +59,16 @@ int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, 
   };
   p.elements = k;
   p.norm_shift = NormShift(k / kWide);
-  p.norm_turns = CeilDiv(k / kWide, 32 << p.norm_shift);
+  p.turn_shift = 0;
+  while (32 << (p.norm_shift + p.turn_shift) < k / kWide) ++p.turn_shift;
+  p.norm_steps = CeilDiv(m << p.norm_shift, warps) << p.turn_shift;
   // Half a line more, so that two tokens' halves of k-blocks meet no bank twice.
   p.tile_stride = k_blocks * kBlockBytes + 64;
   p.tile_at = take(m * p.tile_stride);
   p.scales_at = take(bytes == 1 ? k_blocks * kSkinnyTokens * 4 : 0);
   p.gamma_at = take(k * static_cast<int>(SizeOf(gamma)));
   p.sums_at = take((m << p.norm_shift) * 4);
-  p.stage_at = take(CeilDiv(m << p.norm_shift, warps) * p.norm_turns * warps * kStageBytes);
+  p.stage_at = take(p.norm_steps * warps * kStageBytes);
   return at - rings;
 }
 

@@ -22,7 +22,8 @@ struct FusedSkinnyParams : SkinnyParams {
   float epsilon = 0.0f;
   int elements = 0;    ///< of a row, a multiple of 8
   int norm_shift = 0;  ///< a row's sum of squares has 1 << norm_shift parts, a warp's each, ...
-  int norm_turns = 0;  ///< ... whose lanes take so many vectors of 8
+  int turn_shift = 0;  ///< ... whose lanes take 1 << turn_shift vectors of 8
+  int norm_steps = 0;  ///< vectors that a lane of this CTA takes, of all rows
   // Behind the rings, bytes from the start of the shared memory:
   int tile_at = 0;    ///< A: rows of `tile_stride` bytes
   int scales_at = 0;  ///< of E4M3: 8 floats, of the tokens, for a block of 128

@@ -226,7 +226,10 @@ struct SkinnyWarp {
   }
 
   __device__ __forceinline__ void FetchWeights(uint32_t slot) {
-    const uint32_t to = slot + lane * 16;
+    uint32_t to = slot + lane * 16;
+    // Nothing, but ptxas 13.0 does not know it: a copy with a cache policy whose address is the sum
+    // of a register and a uniform one becomes an illegal instruction.
+    if constexpr (C::kNorm) to ^= lane / 32;
 #pragma unroll
     for (int r = 0; r < 2 * C::kRowTiles; ++r) {
       CopyStream(to + 2 * r * 512, weight_row[r], weights_left > 0);

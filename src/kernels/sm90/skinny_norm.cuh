@@ -41,8 +41,7 @@ class SkinnyNorm {
   /// CTA come; A is there for all of them on return.
   template <class Wait>
   __device__ __forceinline__ void Make(const Wait& wait) const {
-    const int parts = p_.m << p_.norm_shift;
-    const int steps = (parts + warps_ - 1) / warps_ * p_.norm_turns;
+    const int steps = p_.norm_steps, last = (1 << p_.turn_shift) - 1;
     float sum = 0;
 #pragma unroll 1
     for (int first = 0; first < steps; first += kTogether) {
@@ -68,7 +67,7 @@ class SkinnyNorm {
         sum += cuda_ops::SumOfSquares(x[i]);
         if (place.there && p_.sum != nullptr && blockIdx.x == 0)
           cuda_ops::Store(x[i], p_.sum + std::int64_t{place.token} * p_.elements + place.at);
-        if (place.turn < p_.norm_turns - 1) continue;
+        if (place.turn < last) continue;
         const float all = cuda_ops::SumLanes<32>(sum);
         if (lane_ == 0) Sums(place.token)[place.part] = all;
       }
@@ -97,10 +96,9 @@ class SkinnyNorm {
   };
 
   __device__ __forceinline__ Place At(int step) const {
-    const int round = p_.norm_turns == 1 ? step : step / p_.norm_turns;
-    const int unit = warp_ + round * warps_;
+    const int round = step >> p_.turn_shift, unit = warp_ + round * warps_;
     Place place;
-    place.turn = step - round * p_.norm_turns;
+    place.turn = step - (round << p_.turn_shift);
     place.token = unit >> p_.norm_shift;
     place.part = unit - (place.token << p_.norm_shift);
     place.at = (((place.turn << p_.norm_shift) + place.part) * 32 + lane_) * kWide;
@@ -130,8 +128,9 @@ class SkinnyNorm {
   __device__ __forceinline__ void ClearTail() const {
     const int end = p_.elements * Format::kBytes, pieces = (-end & 127) / 16;
     if (pieces == 0) return;
-    for (int i = warp_ * 32 + lane_; i < p_.m * pieces; i += warps_ * 32) {
-      *reinterpret_cast<uint4*>(Row(i / pieces) + end + i % pieces * 16) = make_uint4(0, 0, 0, 0);
+    for (int token = warp_; token < p_.m; token += warps_) {
+      if (lane_ < pieces)
+        *reinterpret_cast<uint4*>(Row(token) + end + lane_ * 16) = make_uint4(0, 0, 0, 0);
     }
   }
 
