@@ -16,8 +16,8 @@
 namespace culet {
 
 /// What stands before and behind D = A B, A (m, k), B (k, n):
-/// A = RmsNorm(x), or RmsNorm(x + y), rounded to A's type, or its E4M3 codes with scales of 1 x
-/// 128; then D (m, n / 2) = SwiGlu(left half, right half), both rounded to D's type before.
+/// A = RmsNorm(x), or RmsNorm(x + y), rounded to A's type; then D (m, n / 2) = SwiGlu(left half,
+/// right half), both rounded to D's type before.
 struct ProductFusion {
   const void* gamma = nullptr;            ///< (k), aligned to 16 bytes
   DataType gamma_type = DataType::kNull;  ///< float32, float16 or bfloat16

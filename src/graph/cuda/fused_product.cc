@@ -59,15 +59,19 @@ FusedChoice FusedProducts::Decide(const GemmDesc& desc, const ProductFusion& fus
     const bool can = kernel != nullptr && kernel->WhyFused(desc, fusion, spec.splits).ok();
     return can ? kernel : nullptr;
   };
-  // What was measured for the product alone is best with its neighbours, too.
-  if (alone->origin == Origin::kMeasured && takes(*alone) != nullptr) {
-    return {*alone, takes(*alone)};
-  }
   const GemmDesc launched = AsLaunched(desc, *alone);
   double best =
       alone->kernel->PredictUs(launched, gemm_.device(), rates, alone->swizzle, alone->splits) +
       kNormUs + (fusion.gated ? kSwiGluUs : 0.0);
   FusedChoice choice;
+  if (const FusesProducts* const kernel = takes(*alone);
+      kernel != nullptr && alone->origin == Origin::kMeasured) {
+    // Where a kernel that fuses was measured to be the fastest, no other one is looked at.
+    const double us =
+        kernel->PredictFusedUs(launched, fusion, gemm_.device(), rates, alone->splits);
+    if (us < best) choice = {*alone, kernel};
+    return choice;
+  }
   for (const LaunchSpec& spec : gemm_.Candidates(desc)) {
     const FusesProducts* const kernel = takes(spec);
     if (kernel == nullptr) continue;

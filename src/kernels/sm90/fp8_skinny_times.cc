@@ -85,8 +85,10 @@ double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel
 }
 
 double SkinnyNormUs(int ctas, const Extents& p, bool adds) {
-  constexpr double kWay = 0.6, kL2 = 5e6;  // us, bytes a us
-  return kWay + 4.0 * ctas * p.m * p.k * (adds ? 2 : 1) / kL2;
+  // docs/performance-log.md has the steps of two models that these are made of.
+  constexpr double kWay = 0.6, kHeadStart = 1.5, kL2 = 5e6;  // us, us, bytes a us
+  constexpr int kShort = 2048;
+  return kWay + (p.k < kShort ? kHeadStart : 0.0) + 4.0 * ctas * p.m * p.k * (adds ? 2 : 1) / kL2;
 }
 
 }  // namespace culet::sm90

@@ -49,7 +49,6 @@ int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, 
                       int rings, FusedSkinnyParams* params) {
   FusedSkinnyParams mine;
   FusedSkinnyParams& p = params != nullptr ? *params : mine;
-  const int bytes = kernel.format->element_bytes;
   const int k_blocks = CeilDiv(k, kernel.block_k());
   int at = rings;
   const auto take = [&](int size) {
@@ -65,7 +64,6 @@ int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, 
   // Half a line more, so that two tokens' halves of k-blocks meet no bank twice.
   p.tile_stride = k_blocks * kBlockBytes + 64;
   p.tile_at = take(m * p.tile_stride);
-  p.scales_at = take(bytes == 1 ? k_blocks * kSkinnyTokens * 4 : 0);
   p.gamma_at = take(k * static_cast<int>(SizeOf(gamma)));
   p.sums_at = take((m << p.norm_shift) * 4);
   p.stage_at = take(p.norm_steps * warps * kStageBytes);

@@ -25,8 +25,7 @@ struct FusedSkinnyParams : SkinnyParams {
   int turn_shift = 0;  ///< ... whose lanes take 1 << turn_shift vectors of 8
   int norm_steps = 0;  ///< vectors that a lane of this CTA takes, of all rows
   // Behind the rings, bytes from the start of the shared memory:
-  int tile_at = 0;    ///< A: rows of `tile_stride` bytes
-  int scales_at = 0;  ///< of E4M3: 8 floats, of the tokens, for a block of 128
+  int tile_at = 0;  ///< A: rows of `tile_stride` bytes
   int gamma_at = 0;
   int sums_at = 0;   ///< a float for each part of each row
   int stage_at = 0;  ///< a kilobyte for each vector of a warp

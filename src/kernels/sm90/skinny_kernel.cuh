@@ -60,6 +60,7 @@ struct SkinnyConfig {
   static constexpr int kWarpBytes = kDepth * kSlotBytes;
   static_assert(kSumBytes <= kWarpBytes, "sums take the ring's place");
   static_assert((kDepth & (kDepth - 1)) == 0);
+  static_assert(!kNorm || !kScaled, "the norm makes no codes");
 };
 
 /// Four E4M3 as F16, exactly: the first two into `low`. PTX ISA 9.7.9.22 cvt.rn.f16x2.e4m3x2.
@@ -171,7 +172,7 @@ struct SkinnyWarp {
   const uint8_t* scale;
   const int64_t scale_step;            ///< bytes
   int weights_left, activations_left;  ///< bytes of the row; this lane's are inside while positive
-  uint32_t tile, tile_scales;  ///< of the next k-block to multiply, where A lies beside the rings
+  uint32_t tile;  ///< of the next k-block to multiply, where A lies beside the rings
   float sum[C::kSums][C::kRowTiles][4];
 
   __device__ __forceinline__ SkinnyWarp(const SkinnyParams& p, uint32_t ring, int row0,
@@ -209,7 +210,6 @@ struct SkinnyWarp {
 
   __device__ __forceinline__ void SetTile(const FusedSkinnyParams& p, uint32_t shared, int first) {
     tile = shared + p.tile_at + lane / 4 * p.tile_stride + first * 128 + lane % 4 * 16;
-    tile_scales = shared + p.scales_at + first * (kSkinnyTokens * 4);
   }
 
   __device__ __forceinline__ void Clear() {
@@ -237,11 +237,6 @@ struct SkinnyWarp {
       weight_row[r] += 128;
     }
     weights_left -= 128;
-    if constexpr (C::kNorm && C::kScaled) {
-      if (lane == kWeightScaleLane)
-        CopyAsync<4>(slot + C::kWeightBytes + C::kActivationBytes + lane * 4, scale);
-      scale += scale_step;
-    }
   }
 
   __device__ __forceinline__ void FetchActivations(uint32_t slot) {
@@ -280,9 +275,9 @@ struct SkinnyWarp {
     float2 token_scale = make_float2(1.0f, 1.0f);
     if constexpr (C::kScaled) {
       weight_scale = LoadShared<float>(scales + kWeightScaleLane * 4);
-      token_scale = LoadShared<float2>((C::kNorm ? tile_scales : scales) + lane % 4 * 8);
+      token_scale = LoadShared<float2>(scales + lane % 4 * 8);
     }
-    if constexpr (C::kNorm) tile += 128, tile_scales += kSkinnyTokens * 4;
+    if constexpr (C::kNorm) tile += 128;
     if constexpr (C::kReadFirst) {
       read(0);
       read(1);

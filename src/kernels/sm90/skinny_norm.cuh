@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda_ops/quantize.cuh"
 #include "kernels/cuda_ops/rms_norm.cuh"
 #include "kernels/cuda_ops/values.cuh"
 #include "kernels/sm90/skinny_fused.h"
@@ -86,7 +85,7 @@ class SkinnyNorm {
  private:
   static constexpr int kWide = 8;      // elements of a lane's vector
   static constexpr int kTogether = 2;  // vectors of a lane that are on their way at a time
-  static constexpr bool kCodes = std::is_same_v<Format, E4m3>;
+  static_assert(Format::kBytes == 2);
   using Element = std::conditional_t<std::is_same_v<Format, Bf16>, __nv_bfloat16, __half>;
 
   // What a lane takes in a step: 8 elements from `at` on of a row, of one of its parts.
@@ -143,17 +142,7 @@ class SkinnyNorm {
     if (place.there) cuda_ops::LoadStored(shared_ + p_.gamma_at, p_.gamma_type, place.at, gamma);
 #pragma unroll
     for (int e = 0; e < kWide; ++e) x[e] = x[e] * scale * gamma[e];
-    if constexpr (kCodes) {
-      unsigned codes[2];
-      const float group = cuda_ops::QuantizeGroup(x, codes);
-      if (!place.there) return;
-      *reinterpret_cast<uint2*>(Row(place.token) + place.at) = make_uint2(codes[0], codes[1]);
-      if (place.at % cuda_ops::kQuantGroup != 0) return;
-      float* const scales = reinterpret_cast<float*>(shared_ + p_.scales_at);
-      scales[place.at / cuda_ops::kQuantGroup * kSkinnyTokens + place.token] = group;
-    } else {
-      if (place.there) cuda_ops::Store(x, reinterpret_cast<Element*>(Row(place.token)) + place.at);
-    }
+    if (place.there) cuda_ops::Store(x, reinterpret_cast<Element*>(Row(place.token)) + place.at);
   }
 
   const FusedSkinnyParams& p_;

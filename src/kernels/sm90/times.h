@@ -80,8 +80,9 @@ extern const Fp8SkinnyTimes kDirectSkinnyAlone, kDirectSkinnyDependent;
 double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const SkinnyKernel& kernel,
                    int splits, bool pdl, const Extents& p);
 
-/// What a fused skinny launch takes longer than the product alone, programmatic dependent launch or
-/// not: the way of x through sums and barriers, and the rows that all CTAs read from L2.
+/// What a fused skinny launch takes longer than the product alone: the way of x through sums and
+/// barriers, the rows that all CTAs read from L2, and of short rows what the product alone would
+/// have read while the norm's own kernel ran.
 double SkinnyNormUs(int ctas, const Extents& p, bool adds);
 
 /// sm90_fp8_block: waves of tiles; in each products, reading and delivery by L2, whichever rules;
