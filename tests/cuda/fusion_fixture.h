@@ -108,6 +108,27 @@ class CudaFusions : public testing::Test {
     }
   }
 
+  /// The logits of the step behind a prompt of 7 tokens.
+  static std::vector<float> LogitsOfAStep(Session& session) {
+    const int sequence = *session.AddSequence();
+    const std::vector<std::int32_t> prompt = {1, 2, 3, 4, 5, 6, 7};
+    EXPECT_TRUE(session.Prefill(sequence, prompt).ok());
+    const std::int32_t token = 9;
+    const SequenceTokens next{sequence, {&token, 1}};
+    const auto result = session.Step({&next, 1}, {.logits = true});
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    return result.ok() ? result->logits : std::vector<float>();
+  }
+  /// Of the vectors, in the L2 norm.
+  static double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
+    double error = 0, norm = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      error += std::pow(double{got.at(i)} - want[i], 2);
+      norm += std::pow(double{want[i]}, 2);
+    }
+    return std::sqrt(error / norm);
+  }
+
   // A matrix unit's kernels for one shape and another add in different orders, and the compiler
   // contracts one kernel's multiplications and another's differently.
   bool on_gpu() const { return test_.gemm->device().arch != 0; }
