@@ -142,7 +142,8 @@ class CudaFusions : public testing::Test {
 };
 
 /// A model of two layers; $A is the architecture, $M its type.
-inline constexpr const char* kDense = R"({"architectures": ["$A"], "model_type": "$M", "vocab_size": 96,
+inline constexpr const char* kDense =
+    R"({"architectures": ["$A"], "model_type": "$M", "vocab_size": 96,
   "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4,
   "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
   "hidden_act": "silu", "tie_word_embeddings": false, "rope_theta": 10000.0})";
