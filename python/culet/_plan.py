@@ -17,11 +17,12 @@ _A, _U, _D, _C = 0, 1, 4, 5
 class Plan:
     """A product that culet.plan prepared; a call launches it, on the stream that gemm takes.
 
-    Threads may share it. It keeps its operands, and its kernel until close(), also a `with` block's end;
-    a launch that is under way, or captured, does not need it any more.
+    Threads may share it. It keeps its operands and the memory that they had when it was made, and its
+    kernel until close(), also a `with` block's end; a launch that is under way, or captured, does not need
+    it any more.
     kernel: the id of the kernel that was chosen; None for an empty product, whose launch is none."""
 
-    __slots__ = ("_form", "_values", "_found", "_kinds", "_pointers", "_factors", "_plan", "_place",
+    __slots__ = ("_form", "_values", "_memory", "_found", "_kinds", "_pointers", "_factors", "_plan", "_place",
                  "_is_torch", "_again", "kernel", "__weakref__")
 
     def __init__(self, form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=None, w=None,
@@ -32,6 +33,8 @@ class Plan:
         place = operand(form.names[_D], d, form.ranks[_D]).place
         stream = stream_of(place, (d, *values))
         self._form, self._values, self._place = form, values, place
+        # A tensor may be given other memory (t.data = other, module.to()); this keeps what it had.
+        self._memory = [value.detach() for value in values if is_tensor(value)]
         self._found = tuple(self._operand(i, value, NO_SYNC) for i, value in enumerate(values))
         self._kinds = tuple(_kind(value)[1] for value in values)
         self._pointers = tuple(found and found.pointer for found in self._found)

@@ -134,6 +134,20 @@ class Plans(unittest.TestCase):
         self.assertIsNotNone(kept())
         step()
 
+    def test_tensors_that_are_given_other_memory(self):
+        try:
+            import torch
+        except ImportError as error:
+            self.skipTest(f"no torch: {error}")
+        a, b = (torch.randint(-2, 3, shape).float() for shape in ((64, 4096), (256, 4096)))
+        wanted, out = a @ b.t(), torch.empty(64, 256)
+        step = culet.plan(a, b, out)
+        a.data, b.data = torch.zeros(64, 4096), torch.zeros(256, 4096)  # the old memory is nobody's else
+        rubbish = [torch.full((256, 4096), float("nan")) for _ in range(8)]
+        self.assertTrue(torch.equal(step(), wanted))
+        del rubbish
+        self.assertTrue(torch.equal(step(a), torch.zeros(64, 256)))
+
     def test_nothing_to_do(self):
         step = culet.plan(made((0, K)), self.b, made((0, N)))
         self.assertIsNone(step.kernel)
