@@ -2,7 +2,7 @@
 // are shuffled.
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16] [--exact]
 //     [--pdl] [--early] [--no-clusters] [--no-wgmma] [--block 16] [--room KEYS] [--fine KEYS]
-//     [--even SPLITS] [--cluster BLOCKS]
+//     [--even SPLITS] [--cluster BLOCKS] [--stages 2|3]
 //     [--only decode|prefill|mixed] [--batch B --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
@@ -62,7 +62,7 @@ struct Options {
   int heads = 32, kv_heads = 8, head_dim = 128;
   bool f16 = false, exact = false, pdl = false, early = false, clusters = CanOverlap();
   bool wgmma = CanMultiplyWarpgroups();
-  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0;
+  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0;
   int block = 16;  // positions of a block of the cache
   std::string only, anchors;
 };

@@ -97,9 +97,9 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       decode.fine = 8192;
       // Blocks that a multiprocessor holds by their shared memory: three of two stages or, where
       // blocks stream long enough that each may as well have more on its way, or fewer splits are
-      // sooner merged, two of three.
+      // sooner merged, two of three. Only Hopper is known to hold these.
       constexpr int kWaves = 4, kLong = 2048, kManySplits = 16, kKeysOfMany = 512;
-      for (decode.stages = 3; decode.stages >= 2; --decode.stages) {
+      for (decode.stages = wgmma ? 3 : 2; decode.stages >= 2; --decode.stages) {
         const int resident = decode.stages == 3 ? 2 : 3;
         decode.most = splits(blocks, resident, kWaves, decode.least, kMost);
         decode.even = EvenSplits(blocks, std::int64_t{resident} * multiprocessors, shape.most_keys,

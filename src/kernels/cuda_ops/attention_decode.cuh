@@ -419,12 +419,18 @@ cudaError_t LaunchDecode(const DecodeArgs<kMakesHeads>& args, LaunchStream strea
   });
 }
 
+// As many stages as the device has shared memory for; plans ask for no more.
 template <class T, bool kMakesHeads>
 cudaError_t AllowDecode(int head_dim) {
   return WithHeadDim(head_dim, []<int kDim>(std::integral_constant<int, kDim>) {
     using Kernel = DecodeKernel<T, kDim>;
-    return AllowShared(&AttentionDecode<T, kDim, kMakesHeads>,
-                       Kernel::template Shared<kMakesHeads>(Kernel::kMostStages));
+    const auto allow = [](int stages) {
+      return AllowShared(&AttentionDecode<T, kDim, kMakesHeads>,
+                         Kernel::template Shared<kMakesHeads>(stages));
+    };
+    if (allow(Kernel::kMostStages) == cudaSuccess) return cudaSuccess;
+    static_cast<void>(cudaGetLastError());
+    return allow(2);
   });
 }
 

@@ -18,7 +18,9 @@ struct SplitKeys {
     const int count = last - first;
     int keys = 0;
     if (how.cluster > 1 && count <= how.cluster * kKeysNear) {
-      keys = count <= how.cluster * kSplitStep ? kSplitStep : kKeysNear;  // one cluster
+      // One cluster, without divisions, each of which takes as long as a load.
+      keys = count <= how.cluster * kSplitStep ? kSplitStep : kKeysNear;
+      splits = count > 0 ? (count + keys - 1) / kSplitStep >> (keys == kKeysNear ? 1 : 0) : 1;
     } else {
       const auto share = [&](int among, int least) {
         const int even = (count + among - 1) / among;
@@ -26,8 +28,8 @@ struct SplitKeys {
       };
       keys = share(how.even, how.least);
       if (keys > how.fine) keys = share(how.most, how.fine);
+      splits = count > 0 ? (count + keys - 1) / keys : 1;
     }
-    splits = count > 0 ? (count + keys - 1) / keys : 1;
     begin = split < splits ? first + split * keys : last;
     end = last - begin > keys ? begin + keys : last;
   }
