@@ -11,25 +11,13 @@ static BlockKernel Make() {
 std::span<const BlockKernel> Fp8GatedBlocks() {
   // A warpgroup's promotion, and its epilogue, under the other's products.
   constexpr BlockSchedule kSmall = {.tile_m = 128, .tile_n = 128, .stages = 5, .slabs = 2};
-  constexpr BlockSchedule kSmallSharesA = {
-      .tile_m = 128, .tile_n = 128, .stages = 5, .cluster_n = 2, .slabs = 2};
   constexpr BlockSchedule kDeep = {.tile_m = 128, .tile_n = 128, .stages = 6};
-  constexpr BlockSchedule kWide = {
-      .tile_m = 128, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4};
   constexpr BlockSchedule kHigh = {.tile_m = 256, .tile_n = 128, .stages = 4};
-  constexpr BlockSchedule kHighSharesA = {
-      .tile_m = 256, .tile_n = 128, .stages = 4, .cluster_n = 2};
   constexpr BlockSchedule kThree = {.tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4};
   static const BlockKernel kernels[] = {
-      Make<kSmall, GatedEpilogue>(),
-      Make<kSmallSharesA, GatedEpilogue>(),
-      Make<kDeep, GatedEpilogue>(),
-      Make<kHigh, GatedEpilogue>(),
-      Make<kHighSharesA, GatedEpilogue>(),
-      Make<kWide, GatedEpilogue>(),
-      Make<kThree, GatedEpilogue>(),
+      Make<kSmall, GatedEpilogue>(),      Make<kDeep, GatedEpilogue>(),
+      Make<kHigh, GatedEpilogue>(),       Make<kThree, GatedEpilogue>(),
       Make<kSmall, GatedQuantEpilogue>(),
-      Make<kSmallSharesA, GatedQuantEpilogue>(),
   };
   return kernels;
 }
