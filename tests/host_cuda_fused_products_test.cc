@@ -234,21 +234,26 @@ TEST_F(FusedProductGroups, AreFoundInAModel) {
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   const auto model = DecoderModel::Random(*config, DataType::kBfloat16, test_.dispatch->memory());
   ASSERT_TRUE(model.ok()) << model.status().ToString();
-  std::vector<float> logits[2];
-  for (const bool fused : {false, true}) {
-    auto session =
-        Session::Create(*model, *test_.dispatch, {.max_context = 32, .fusions = {.none = !fused}});
-    ASSERT_TRUE(session.ok()) << session.status().ToString();
-    logits[fused] = LogitsOfAStep(*session);
-    if (!fused) continue;
-    std::map<std::string, int> used;
-    for (const Fusion& fusion : session->last_executor()->fusions()) ++used[fusion.name];
-    EXPECT_EQ(used["rms_norm_qkv"], 2);
-    EXPECT_EQ(used["rms_norm_gate_up"], 2);
-    // A layer: q, k and v, attention, o, gate and up, down.
-    EXPECT_EQ(session->last_executor()->n_launches(), 2 * 5 + 5);
+  for (const DataType cache : {DataType::kFloat32, DataType::kBfloat16}) {
+    // Attention over a cache of 16 bits is in its group, too.
+    const bool attends = cache == DataType::kBfloat16;
+    std::vector<float> logits[2];
+    for (const bool fused : {false, true}) {
+      auto session =
+          Session::Create(*model, *test_.dispatch,
+                          {.max_context = 32, .cache_type = cache, .fusions = {.none = !fused}});
+      ASSERT_TRUE(session.ok()) << session.status().ToString();
+      logits[fused] = LogitsOfAStep(*session);
+      if (!fused) continue;
+      std::map<std::string, int> used;
+      for (const Fusion& fusion : session->last_executor()->fusions()) ++used[fusion.name];
+      EXPECT_EQ(used[attends ? "rms_norm_qkv_attention" : "rms_norm_qkv"], 2);
+      EXPECT_EQ(used["rms_norm_gate_up"], 2);
+      // A layer: q, k and v with attention or without, attention, o, gate and up, down.
+      EXPECT_EQ(session->last_executor()->n_launches(), 2 * (attends ? 4 : 5) + 5);
+    }
+    EXPECT_LE(RelativeError(logits[1], logits[0]), 1e-2) << ToString(cache);
   }
-  EXPECT_LE(RelativeError(logits[1], logits[0]), 1e-2);
 }
 
 }  // namespace

@@ -61,18 +61,6 @@ std::span<const BlockKernel> DirectBlocks() {
                  Policy>(),
       MakeDirect<
           BlockSchedule{
-              .tile_m = 128, .tile_n = 192, .warpgroups_m = 1, .stages = 4, .slabs = 3, .turns = 2},
-          Policy>(),
-      MakeDirect<BlockSchedule{.tile_m = 128,
-                               .tile_n = 192,
-                               .warpgroups_m = 1,
-                               .stages = 4,
-                               .cluster_m = 2,
-                               .slabs = 3,
-                               .turns = 2},
-                 Policy>(),
-      MakeDirect<
-          BlockSchedule{
               .tile_m = 128, .tile_n = 176, .warpgroups_m = 1, .stages = 5, .slabs = 1, .turns = 2},
           Policy>(),
       MakeDirect<
