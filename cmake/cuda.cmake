@@ -25,6 +25,19 @@ if(CULET_CUDA STREQUAL "AUTO" OR CULET_CUDA)
 endif()
 message(STATUS "culet: CUDA parts: ${CULET_HAVE_CUDA}")
 
+# Half of nvcc's time goes into the kernels for any GPU, each compiled for every architecture here.
+set(culet_archs 80 86 89 90 100 120)
+if(DEFINED ENV{CULET_CUDA_ARCHS})
+  string(REPLACE "," ";" culet_archs "$ENV{CULET_CUDA_ARCHS}")
+endif()
+set(CULET_CUDA_ARCHS "${culet_archs}" CACHE STRING
+  "GPUs that kernels for any GPU are compiled for; drivers compile them for others when they load them")
+foreach(arch ${CULET_CUDA_ARCHS})
+  if(NOT arch MATCHES "^[0-9]+$" OR arch LESS 80)
+    message(FATAL_ERROR "CULET_CUDA_ARCHS names ${arch}; give compute capabilities from 80 on: 80;90")
+  endif()
+endforeach()
+
 # The CUDA sources, each with the architectures that it is for. A family's instances lie in several
 # .cu files, so that they compile in parallel.
 function(culet_cuda_sources out)
@@ -33,7 +46,7 @@ function(culet_cuda_sources out)
     ${PROJECT_SOURCE_DIR}/src/kernels/cuda_ops/*.cu)
   # Machine code for each kind of multiprocessor; the driver compiles the PTX for those to come.
   set(everywhere -gencode=arch=compute_80,code=compute_80)
-  foreach(arch 80 86 89 90 100 120)
+  foreach(arch ${CULET_CUDA_ARCHS})
     list(APPEND everywhere -gencode=arch=compute_${arch},code=sm_${arch})
   endforeach()
   # Machine code compresses to between a quarter and a third; drivers from 550 (CUDA 12.4) on read it.

@@ -6,10 +6,12 @@ Hopper's own instructions are used, machine code for sm_90a alone.
 Reads the fat binaries itself: the toolkit's cuobjdump need not be there."""
 
 import argparse
+import re
 import struct
 import sys
 from pathlib import Path
 
+# Unless the build chose others (CULET_CUDA_ARCHS).
 EVERYWHERE = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "compute_80"}
 HOPPER = {"sm_90a"}
 PORTABLE_FOLDERS = ("src/cuda", "src/kernels/cublaslt", "src/kernels/cuda",
@@ -60,6 +62,12 @@ def fault_of(path, data):
     return None
 
 
+def chosen(cache):
+    """The images that a build's CMakeCache.txt asks for; None where it does not say."""
+    found = re.search(r"^CULET_CUDA_ARCHS:STRING=(.*)$", cache, re.MULTILINE)
+    return {f"sm_{arch}" for arch in found[1].split(";")} | {"compute_80"} if found else None
+
+
 def make(names):
     """A fat binary with empty images of these names."""
     body = b""
@@ -88,6 +96,8 @@ def self_test():
         fault = fault_of(path, make(names))
         if (fault is None) != (wanted is None) or (wanted and wanted not in fault):
             failures.append(f"self-test: {path} with {names} gives {fault}")
+    if chosen("A:STRING=1\nCULET_CUDA_ARCHS:STRING=80;90\n") != {"sm_80", "sm_90", "compute_80"}:
+        failures.append("self-test: the build's own choice is not read")
     return failures
 
 
@@ -98,6 +108,10 @@ def main():
     faults = self_test()
     listing = args.build / "cuda_objects.txt"
     objects = listing.read_text().split() if listing.is_file() else []
+    cache = args.build / "CMakeCache.txt"
+    if objects and cache.is_file():
+        EVERYWHERE.clear()
+        EVERYWHERE.update(chosen(cache.read_text()) or {"sm_? of CULET_CUDA_ARCHS"})
     faults += filter(None, (fault_of(path, Path(path).read_bytes()) for path in objects))
     for fault in faults:
         print(fault)
