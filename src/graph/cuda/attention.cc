@@ -26,6 +26,14 @@ int LeafOf(const ComputeGraph& graph, int id) {
   return node.op == TensorOp::kKvWrite ? LeafOf(graph, node.inputs[0]) : id;
 }
 
+// Whether two leaves share memory.
+bool Overlap(const TensorNode& a, const TensorNode& b) {
+  const auto end = [](const TensorNode& leaf) {
+    return leaf.data_ptr + static_cast<DevicePtr>(BytesOf(leaf));
+  };
+  return a.data_ptr < end(b) && b.data_ptr < end(a);
+}
+
 }  // namespace
 
 AttentionShape ShapeOfAttention(const ComputeGraph& graph, const TensorNode& node) {
@@ -46,9 +54,13 @@ bool MayReadEarly(const ComputeGraph& graph, const TensorNode& node) {
   const auto is_launched = [](const TensorNode& other) { return other.op != TensorOp::kNone; };
   const auto first = std::ranges::find_if(graph.nodes(), is_launched);
   if (first == graph.nodes().end() || first->op != TensorOp::kEmbedding) return false;
-  const int cache[2] = {LeafOf(graph, node.inputs[1]), LeafOf(graph, node.inputs[2])};
   for (const std::size_t input : {kStarts, kPositions, kLengths, kTable}) {
     if (graph.node(node.inputs[input]).op != TensorOp::kNone) return false;
+  }
+  const TensorNode* const caches[2] = {&graph.node(LeafOf(graph, node.inputs[1])),
+                                       &graph.node(LeafOf(graph, node.inputs[2]))};
+  for (const TensorNode* const cache : caches) {
+    if (cache->op != TensorOp::kNone) return false;  // a value of the launch's own
   }
   // Each cache is written by one node at most, which is the layer's, and the rest by none before.
   int writes[2] = {};
@@ -56,8 +68,8 @@ bool MayReadEarly(const ComputeGraph& graph, const TensorNode& node) {
     if (&other == &node) break;
     if (other.op == TensorOp::kAdvance) return false;
     if (other.op != TensorOp::kKvWrite) continue;
-    const DevicePtr at = graph.node(LeafOf(graph, other.inputs[0])).data_ptr;
-    for (int i = 0; i < 2; ++i) writes[i] += at == graph.node(cache[i]).data_ptr;
+    const TensorNode& written = graph.node(LeafOf(graph, other.inputs[0]));
+    for (int i = 0; i < 2; ++i) writes[i] += Overlap(written, *caches[i]);
   }
   return writes[0] <= 1 && writes[1] <= 1;
 }
