@@ -142,6 +142,13 @@ TEST_F(CudaAttentionMma, WildInputs) {
     if (what == 5) set(positions_, 3, 7);
     ExpectReference(Graph(), "wild input " + std::to_string(what), BoundOf(c));
   }
+  // Sequences of one row, as far as the batch goes.
+  for (int what = 0; what < 3; ++what) {
+    Build(c, {.lengths = {50, 20, 9}, .tokens = {1, 4, 1}});
+    if (what != 1) set(starts_, 0, -3);
+    if (what != 0) set(starts_, 3, kFar);
+    ExpectReference(Graph(), "wild ends " + std::to_string(what), BoundOf(c));
+  }
 }
 
 // Scores that overflow without their maximum, keys that weigh nothing, and NaN.
@@ -168,6 +175,26 @@ TEST_F(CudaAttentionMma, TheBatchsOwnKeys) {
     params.attention = {.heads = 6, .kv_heads = 2, .head_dim = 32, .scale = 0.2f};
     graph.add_op(TensorOp::kAttention, 0, {37, 6 * 32}, inputs, params, "", type);
     ExpectReference(graph, several ? "several" : "one", 6e-3);
+  }
+}
+
+// Starts before the first row and behind the last one are theirs.
+TEST_F(CudaAttentionMma, WildStartsOfTheBatchsOwnKeys) {
+  for (const DataType cache : {DataType::kBfloat16, DataType::kFloat32}) {
+    for (const bool alone : {false, true}) {
+      const std::int64_t rows = alone ? 3 : 37;
+      const Matrix q(DataType::kBfloat16, rows, 6 * 32, 24);
+      const Matrix k(cache, rows, 2 * 32, 25), v(cache, rows, 2 * 32, 26);
+      const Matrix starts = alone ? Indices({-4, 1, 2, kFar}) : Indices({-4, 9, 9, kFar});
+      ComputeGraph graph;
+      const std::vector<int> inputs = {q.AsLeaf(graph), k.AsLeaf(graph), v.AsLeaf(graph),
+                                       starts.AsLeaf(graph)};
+      OpParams params;
+      params.attention = {.heads = 6, .kv_heads = 2, .head_dim = 32, .scale = 0.2f};
+      graph.add_op(TensorOp::kAttention, 0, {rows, 6 * 32}, inputs, params, "",
+                   DataType::kBfloat16);
+      ExpectReference(graph, alone ? "rows alone" : "rows together", 6e-3);
+    }
   }
 }
 

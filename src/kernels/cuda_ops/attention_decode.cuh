@@ -211,8 +211,12 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   std::int64_t row = unit;
   bool skipped = false;
   if (args.plan.units_are_sequences) {
-    row = args.starts[unit];
-    skipped = args.starts[unit + 1] - row != 1 || row < 0 || row >= args.rows;
+    // As far as the batch goes, as tiles see it: one of the two takes the row.
+    const auto bound = [&](std::int64_t i) {
+      return min(max(args.starts[i], 0), static_cast<int>(args.rows));
+    };
+    row = bound(unit);
+    skipped = bound(unit + 1) - row != 1;
     if (skipped) row = 0;
   }
   const KeyRange range(args, row, unit);

@@ -71,10 +71,11 @@ struct KeyRange {
   /// Keys from the first one on that no row of the batch makes; of a sequence of one row.
   __device__ std::int64_t OldKeys() const { return position < 0 ? 0 : position; }
 
-  /// The row of K and V that holds key `j`; -1: the block table puts it outside the cache.
+  /// The row of K and V that holds key `j`; -1: the block table or the start puts it outside.
   __device__ int RowOf(const AttentionArgs& args, std::int64_t j) const {
     if (args.table == nullptr) {
-      return static_cast<int>((args.starts == nullptr ? 0 : args.starts[sequence]) + j);
+      const std::int64_t row = (args.starts == nullptr ? 0 : args.starts[sequence]) + j;
+      return row < 0 ? -1 : static_cast<int>(row);
     }
     // Positions are below 2^31: the product is at most one short of key / size.
     const auto key = static_cast<unsigned>(j);
