@@ -5,7 +5,7 @@ from typing import Any, Optional
 from culet._call import current_stream
 from culet._dlpack import NO_SYNC
 from culet._library import LIBRARY, Error, InvalidArgument, check
-from culet._operand import HOST, is_tensor, operand, stream_of
+from culet._operand import HOST, Packed, is_tensor, operand, stream_of
 from culet._problem import plan
 
 _launch = LIBRARY.culet_launch
@@ -33,18 +33,16 @@ class Plan:
         place = operand(form.names[_D], d, form.ranks[_D]).place
         stream = stream_of(place, (d, *values))
         self._form, self._values, self._place = form, values, place
-        # A tensor may be given other memory (t.data = other, module.to()); this keeps what it had.
-        self._memory = [value.detach() for value in values if is_tensor(value)]
+        self._memory = [_kept(value) for value in values if value is not None]
         self._found = tuple(self._operand(i, value, NO_SYNC) for i, value in enumerate(values))
         self._kinds = tuple(_kind(value)[1] for value in values)
         self._pointers = tuple(found and found.pointer for found in self._found)
         self._factors = alpha, beta
         self._plan = plan(form, self._found, beta, accumulate, pdl, epilogue, stream) or _EMPTY
         self.kernel = None if self._plan is _EMPTY else self._plan.kernel
-        # Of other arrays the stream is asked at each launch.
         self._again = {}  # stream -> the arguments of a launch that changes nothing
-        self._is_torch = place == HOST or all(
-            value is None or is_tensor(value) for value in (values[_A], values[_U], d, values[_C]))
+        # Of other arrays, bound ones too, the stream is asked at each launch.
+        self._is_torch = place == HOST or all(map(_has_no_stream, values))
 
     def __call__(self, a: Any = None, out: Any = None, *, a_scale: Any = None, c: Any = None,
                  alpha: Optional[float] = None, beta: Optional[float] = None) -> Any:
@@ -80,7 +78,7 @@ class Plan:
             return out
         if self._place == HOST:
             stream = None
-        elif self._is_torch:
+        elif self._is_torch and all(map(_has_no_stream, (a, a_scale, out, c))):
             stream = current_stream(self._place)
         else:
             stream = self._ordered(a, a_scale, out, c)
@@ -130,10 +128,11 @@ class Plan:
 
     def _ordered(self, a, a_scale, out, c):
         """The stream of this launch, on which what the operands wait for comes first."""
-        given = {_D: out, _A: a, _U: a_scale, _C: c}
-        used = {i: self._values[i] if value is None else value for i, value in given.items()}
-        stream = stream_of(self._place, used.values())
-        for i, value in used.items():
+        used = list(self._values)
+        for i, value in ((_D, out), (_A, a), (_U, a_scale), (_C, c)):
+            used[i] = used[i] if value is None else value
+        stream = stream_of(self._place, (out, *used))
+        for i, value in enumerate(used):
             self._operand(i, value, stream)
         return stream
 
@@ -161,6 +160,27 @@ def _convert(value, kind):
 
 
 _EMPTY = object()  # of a product without elements
+
+
+def _has_no_stream(value):
+    """Whether nothing but torch's current stream says when a value's memory is there."""
+    return value is None or is_tensor(value) or isinstance(value, Packed)
+
+
+_ARRAYS = ("__cuda_array_interface__", "__array_interface__", "__dlpack__")
+
+
+def _kept(value):
+    """What keeps the memory that a value has now. A tensor may be given other memory (t.data = other,
+    module.to()), and a buffer that nobody looks at may move its own (bytearray, array.array)."""
+    if is_tensor(value):
+        return value.detach()
+    if isinstance(value, Packed) or any(hasattr(value, name) for name in _ARRAYS):
+        return value
+    try:
+        return memoryview(value)
+    except TypeError:  # which _operand refuses by name
+        return value
 
 
 def _kind(value):
