@@ -18,10 +18,11 @@ def _call(name, *arguments):
     global _library
     if _library is None:
         try:
-            _library = ctypes.CDLL("libcuda.so.1")
+            library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
             raise Error("NOT_FOUND", f"there is no CUDA driver: {error}") from None
-        _library.cuInit(0)
+        library.cuInit(0)
+        _library = library  # not before: another thread would call a driver that is not ready
     status = getattr(_library, name)(*arguments)
     if status != 0:
         text = ctypes.c_char_p()

@@ -52,7 +52,7 @@ def quantize_fp8(x: Any, granularity: str = "group",
         out = empty((m, k), "float8_e4m3fn"), empty(shape, "float32")
         if m == 0 or k == 0:
             out[1][...] = 1
-    values, scales = _checked(out, found, shape)
+    values, scales = _checked(out, found, shape, stream)
     if m == 0 or k == 0:
         return out
     arguments = (engine(found.place).handle, quant, GROUP if quant in (QUANT_K, QUANT_B) else 0,
@@ -103,15 +103,15 @@ def _current_device():
     return _current_device()
 
 
-def _checked(out, x, shape):
-    """The operands of the pair to write to."""
+def _checked(out, x, shape, stream):
+    """The operands of the pair to write to, ready on `stream`."""
     try:
         values, scales = out
     except (TypeError, ValueError):
         raise InvalidArgument(f"out is a {type(out).__name__}; give a pair (values, scales)") from None
-    found = operand("out's values", values), operand("out's scales", scales)
-    for name, one, wanted, kind in zip(("out's values", "out's scales"), found, (x.shape, shape),
-                                       (FLOAT8_E4M3, FLOAT32)):
+    names = "out's values", "out's scales"
+    found = operand(names[0], values), operand(names[1], scales)
+    for name, one, wanted, kind in zip(names, found, (x.shape, shape), (FLOAT8_E4M3, FLOAT32)):
         element_type(name, one, kind)
         if one.shape != wanted:
             raise InvalidArgument(f"{name} has the shape {one.shape}, but x is {x.shape}: it must be "
@@ -120,4 +120,7 @@ def _checked(out, x, shape):
             raise InvalidArgument(f"{name} is on another device than x; move one")
         if not one.writable:
             raise InvalidArgument(f"{name} is read-only; give a writable array")
+    if x.place != HOST:  # others may still work on them
+        for name, one in zip(names, (values, scales)):
+            operand(name, one, stream=stream)
     return found

@@ -127,14 +127,18 @@ class LinearFP8(_Linear):
         return made
 
     def _product(self, x: Tensor) -> Tensor:
-        # Kernels write BF16 or FP32.
-        out = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
-        weight = self.weight, self.weight_scale_inv, self.bias, out
+        # Kernels write BF16 or FP32, and add a bias of either.
+        bias = self.bias
+        late = bias is not None and bias.dtype not in (torch.bfloat16, torch.float32)
+        out = torch.bfloat16 if x.dtype == torch.bfloat16 and not late else torch.float32
+        weight = self.weight, self.weight_scale_inv, None if late else bias, out
         if torch.compiler.is_compiling():  # which fuses the quantiser
-            return torch.ops.culet.fp8_gemm_nt(*quantize_rows(x), *weight)
-        # One launch on a GPU, whose quantiser takes BF16; torch's operations are a dozen.
-        quantise = quantize_fp8 if x.dtype == torch.bfloat16 or x.is_cpu else quantize_rows
-        return _torch_ops.block_gemm(*quantise(x), *weight)
+            product = torch.ops.culet.fp8_gemm_nt(*quantize_rows(x), *weight)
+        else:
+            # One launch on a GPU, whose quantiser takes BF16; torch's operations are a dozen.
+            quantise = quantize_fp8 if x.dtype == torch.bfloat16 or x.is_cpu else quantize_rows
+            product = _torch_ops.block_gemm(*quantise(x), *weight)
+        return product.add_(bias) if late else product
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LinearFP8":
         # E4M3 values mean nothing in another type, and scales are FP32: only the device follows.

@@ -102,6 +102,18 @@ class Layers(unittest.TestCase):
         layer.to(torch.bfloat16)
         self.assertTrue(torch.equal(layer.double().bfloat16()(x), before))
 
+    def test_a_bias_of_any_type(self):
+        x = normal(4, 200)
+        for dtype in (torch.float16, torch.float64):
+            layer = culet_nn.LinearFP8.from_linear(linear_of(130, 200)).to(dtype)
+            for given, bound in ((torch.bfloat16, 3e-3), (torch.float32, 2e-6), (torch.float16, 4e-4)):
+                y = layer(x.to(given))
+                self.assertEqual((y.dtype, layer.bias.dtype), (given, dtype))
+                self.near(y, self.expected_fp8(layer, x), bound)
+        linear = linear_of(130, 200, dtype=torch.float16)
+        layer = culet_nn.LinearFP8.from_linear(linear)
+        self.near(layer(x.half()), self.expected_fp8(layer, x), 4e-4)
+
     def test_quantisers(self):
         from culet._torch_quantize import quantize_blocks, quantize_rows
         x = torch.zeros(2, 384)

@@ -1,6 +1,7 @@
-"""What a plan of arrays that are not torch's keeps, and what its launches wait for."""
+"""Arrays that are not torch's: what a plan keeps of them, and what launches wait for."""
 
 import array
+import contextlib
 import gc
 import os
 import sys
@@ -11,7 +12,7 @@ from unittest import mock
 os.environ["CULET_CACHE"] = "off"
 
 import culet
-from culet import _driver, _operand, _plan
+from culet import _driver, _operand, _plan, _quantize
 from test_arrays import CudaArray
 from test_gemm import FakeTensor
 from test_operands import NAN, dot, get, made, numbers
@@ -93,6 +94,24 @@ class Streams(unittest.TestCase):
         self.assertEqual(sorted(self.waits), [(9, 3), (9, 4)])
         step(self.of_torch(M, K))
         self.assertEqual((self.streams, len(self.waits)), ([9] * 3, 2))
+
+
+class Quantised(unittest.TestCase):
+    def test_outputs_that_others_work_on(self):
+        waits, m, k = [], 2, 256
+        x = CudaArray(made((m, k)), stream=7)
+        out = CudaArray(made((m, k), "u1"), stream=7), CudaArray(made((m, 2)), stream=5)
+        for patch in (mock.patch.object(_driver, "place_of", lambda name, pointer: _operand.HOST),
+                      mock.patch.object(_driver, "wait", lambda place, stream, other: waits.append((stream, other))),
+                      mock.patch.object(_driver, "current", contextlib.nullcontext),
+                      mock.patch.object(_quantize, "HOST", None),
+                      mock.patch.object(_quantize, "_quantize", lambda *arguments: 0),
+                      mock.patch.object(_quantize, "ordered",
+                                        lambda name, value, others: (_operand.operand(name, value), 7))):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.assertIs(culet.quantize_fp8(x, out=out), out)
+        self.assertEqual(waits, [(7, 5)])
 
 
 if __name__ == "__main__":
