@@ -112,8 +112,9 @@ struct BlockConfig {
   static_assert((!Epilogue::kStoresSums && !kGated) || kSplit == 1);
   static_assert(!kGated || kColumns % 128 == 0, "slabs of 64 columns of D");
   static_assert(!kQuantises || (kWarpgroupsN == 1 && kBlocksM == 1 && kRun * kColumnsOfD == 128 &&
-                                (kRun == 1 || kSlabs == kRun)),
-                "a warp has all columns of a scale; its slabs keep those of the run's first tile");
+                                kSlabs == kRun),
+                "a warp has all columns of a scale; its slabs keep those of the run's first tile, "
+                "and the first is stored from");
   // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
   static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
   static constexpr int kShareColumns = kSplit > 1 ? kBlocksM* kColumns / kSplit : kColumns;

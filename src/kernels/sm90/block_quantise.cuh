@@ -34,7 +34,8 @@ __device__ __forceinline__ RowScale ScaleOfLargest(float largest, bool& lifts) {
   lifts = largest < 0x1p-90f;
   float scale;
   if (lifts) {
-    scale = largest == 0.0f ? 1.0f : __fdiv_rn(largest, 448.0f);
+    // Not zero, which cannot be divided by: the smallest scale there is.
+    scale = largest == 0.0f ? 1.0f : fmaxf(__fdiv_rn(largest, 448.0f), 0x1p-149f);
   } else {
     // Rounded as a division is: one Newton step.
     constexpr float kInverse = 1.0f / 448.0f;

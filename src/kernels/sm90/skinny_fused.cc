@@ -47,6 +47,7 @@ int NormShift(int vectors) {
 
 int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, int warps,
                       int rings, FusedSkinnyParams* params) {
+  if (k > kSmemPerCta) return kSmemPerCta;  // whose bytes the sums below may not hold
   FusedSkinnyParams mine;
   FusedSkinnyParams& p = params != nullptr ? *params : mine;
   const int k_blocks = CeilDiv(k, kernel.block_k());
