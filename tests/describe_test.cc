@@ -481,6 +481,45 @@ TEST(Describe, AlignmentIsOfPointerAndRowPitch) {
   EXPECT_EQ(desc->d.align, 16);
 }
 
+TEST(Describe, PitchesAreClasses) {
+  const auto pitch_a = [](int rows, std::int64_t ld) {
+    GemmArgs args;
+    args.Adesc = RowMajor(DataType::kBfloat16, rows, 64, ld);
+    args.Bdesc = ColMajor(DataType::kBfloat16, 64, 32);
+    args.Ddesc = RowMajor(DataType::kBfloat16, rows, 32);
+    const auto desc = Describe(args, 0);
+    EXPECT_TRUE(desc.ok()) << desc.status().ToString();
+    return desc.ok() ? desc->a.pitch : Pitch::kShort;
+  };
+  constexpr std::int64_t kOne = 1;
+  EXPECT_EQ(pitch_a(2, (kOne << 30) - 1), Pitch::kShort);
+  EXPECT_EQ(pitch_a(2, kOne << 30), Pitch::kLong);
+  EXPECT_EQ(pitch_a(2, (kOne << 39) - 1), Pitch::kLong);
+  EXPECT_EQ(pitch_a(2, kOne << 39), Pitch::kFar);
+  EXPECT_EQ(pitch_a(1, kOne << 50), Pitch::kShort) << "one row lies apart from nothing";
+
+  GemmArgs args = Fp8();
+  args.Udesc.ld = kOne << 29;
+  args.Adesc.num = args.Bdesc.num = args.Ddesc.num = 1;
+  const auto desc = Describe(args, 0);
+  ASSERT_TRUE(desc.ok()) << desc.status().ToString();
+  EXPECT_EQ(desc->a.scale_pitch, Pitch::kLong);
+  EXPECT_EQ(desc->a.pitch, Pitch::kShort);
+  EXPECT_THAT(ToString(*desc), HasSubstr("long pitches"));
+  EXPECT_EQ(Transposed(*desc).b.scale_pitch, Pitch::kLong);
+
+  GemmArgs batch;
+  batch.Adesc = RowMajor(DataType::kBfloat16, 4, 64);
+  batch.Bdesc = ColMajor(DataType::kBfloat16, 64, 32);
+  batch.Ddesc = RowMajor(DataType::kBfloat16, 4, 32);
+  for (MatrixLayout* layout : {&batch.Adesc, &batch.Bdesc, &batch.Ddesc}) {
+    layout->num = 2;
+    layout->batch_stride = 4096;
+  }
+  batch.Ddesc.batch_stride = kOne << 31;
+  EXPECT_EQ(Describe(batch, 0)->d.pitch, Pitch::kLong);
+}
+
 TEST(Describe, EqualProblemsHaveEqualKeys) {
   const std::vector<std::function<void(GemmArgs&)>> same = {
       [](auto& a) { a.alpha = -3; },
@@ -518,6 +557,13 @@ TEST(Describe, DifferentProblemsHaveDifferentKeys) {
       [](auto& a) { a.B = Moved(a.B, 8); },
       [](auto& a) { a.D = Moved(a.D, 8); },
       [](auto& a) { a.U = Moved(a.U, 4); },
+      [](auto& a) { a.Udesc.ld = std::int64_t{1} << 30; },
+      [](auto& a) {
+        a.A = Moved(a.A, std::ptrdiff_t{1} << 45), a.Adesc.ld = std::int64_t{1} << 39;
+      },
+      [](auto& a) {
+        a.A = Moved(a.A, std::ptrdiff_t{1} << 45), a.Adesc.ld = std::int64_t{1} << 41;
+      },
       [](auto& a) { a.V = Moved(a.V, 4); },
       [](auto& a) { a.Adesc = ColMajor(DataType::kFloat8_e4m3, kM, kK, 16); },
       [](auto& a) { a.Adesc.type = DataType::kBfloat16; },

@@ -54,7 +54,7 @@ TEST_F(DispatchCacheTest, EveryFieldOfAProblemIsInTheKey) {
     }
     check(name);
   });
-  EXPECT_EQ(fields, 66);
+  EXPECT_EQ(fields, 74);
 }
 
 TEST_F(DispatchCacheTest, LargeValuesDoNotRunIntoEachOther) {

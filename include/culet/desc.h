@@ -11,20 +11,32 @@
 
 namespace culet {
 
+/// How far the rows of a matrix and the matrices of a batch lie apart, in bytes. One row, or one
+/// matrix, lies apart from nothing.
+enum class Pitch : std::uint8_t {
+  kShort = 0,  ///< below 2^31
+  kLong = 1,   ///< below 2^40, where Hopper's copy engine ends
+  kFar = 2,    ///< beyond
+};
+const char* ToString(Pitch) noexcept;
+
 /// One operand of a problem: its elements, and its scales where it has some (A's are U, B's are V,
 /// D's are W).
 /// Alignment is a class: the largest power of two up to 16 that divides the pointer and the bytes
-/// between rows and between matrices. A plan made for a class refuses pointers below it.
+/// between rows and between matrices. A plan made for a class refuses pointers below it. What
+/// measures a problem (ScratchProblem) stands in for long pitches with short ones.
 struct OperandDesc {
   DataType type = DataType::kNull;  ///< kNull: absent
   Order order = Order::kRowMajor;
   Striding striding = Striding::kFlat;
   std::uint8_t align = 16;
+  Pitch pitch = Pitch::kShort;
   int pack = 0;
   QuantDesc quant{};
   DataType scale_type = DataType::kNull;
   Order scale_order = Order::kRowMajor;
   std::uint8_t scale_align = 16;
+  Pitch scale_pitch = Pitch::kShort;
   int scale_pack = 0;
   DataType zero_type = DataType::kNull;  ///< kNull: no zero points
   int num = 1;                           ///< matrices: GemmDesc::num, or 1 that all share

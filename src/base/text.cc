@@ -44,6 +44,14 @@ struct Names<Striding> {
   };
 };
 template <>
+struct Names<Pitch> {
+  static constexpr std::pair<Pitch, const char*> kTable[] = {
+      {Pitch::kShort, "short"},
+      {Pitch::kLong, "long"},
+      {Pitch::kFar, "far"},
+  };
+};
+template <>
 struct Names<QuantType> {
   static constexpr std::pair<QuantType, const char*> kTable[] = {
       {QuantType::kNone, "none"},     {QuantType::kK, "k"},     {QuantType::kB, "block"},
@@ -123,6 +131,7 @@ std::optional<Enum> FromString(std::string_view text) noexcept {
 CULET_TEXT(DataType)
 CULET_TEXT(Order)
 CULET_TEXT(Striding)
+CULET_TEXT(Pitch)
 CULET_TEXT(QuantType)
 CULET_TEXT(Epilogue)
 CULET_TEXT(DispatchPolicy)

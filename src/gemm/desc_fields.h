@@ -17,8 +17,9 @@ struct FieldRange {
 
 /// Stops the build when OperandDesc has another field than those that VisitFields takes of each.
 constexpr void NameOperandFields(const OperandDesc& operand) {
-  [[maybe_unused]] const auto& [type, order, striding, align, pack, quant, scale_type, scale_order,
-                                scale_align, scale_pack, zero_type, num] = operand;
+  [[maybe_unused]] const auto& [type, order, striding, align, pitch, pack, quant, scale_type,
+                                scale_order, scale_align, scale_pitch, scale_pack, zero_type, num] =
+      operand;
 }
 
 /// Calls `visit(name, field)` for enums and bools, `visit(name, field, range)` for integers, in the
@@ -111,6 +112,14 @@ constexpr void VisitFields(Desc& desc, Visit&& visit) {
   newer("num_b", b.num, usual.num, kExtent);
   newer("num_c", c.num, usual.num, kExtent);
   newer("num_d", d.num, usual.num, kExtent);
+  newer("pitch_a", a.pitch, usual.pitch);
+  newer("pitch_b", b.pitch, usual.pitch);
+  newer("pitch_c", c.pitch, usual.pitch);
+  newer("pitch_d", d.pitch, usual.pitch);
+  newer("pitch_a_scale", a.scale_pitch, usual.scale_pitch);
+  newer("pitch_b_scale", b.scale_pitch, usual.scale_pitch);
+  newer("pitch_c_scale", c.scale_pitch, usual.scale_pitch);
+  newer("pitch_d_scale", d.scale_pitch, usual.scale_pitch);
 }
 
 constexpr bool InRange(int value, const FieldRange& range) noexcept {

@@ -38,6 +38,14 @@ std::uint8_t AlignmentClass(const void* data, const MatrixLayout& layout) noexce
   return static_cast<std::uint8_t>(1u << std::countr_zero(bits));
 }
 
+Pitch PitchOf(const MatrixLayout& layout) noexcept {
+  const std::int64_t pitch = layout.pack == 0 && OuterOf(layout) > 1 ? BytesOf(layout.type, layout.ld) : 0;
+  const std::int64_t stride = layout.num > 1 ? BytesOf(layout.type, layout.batch_stride) : 0;
+  const std::int64_t most = std::max(pitch, stride);
+  if (most < std::int64_t{1} << 31) return Pitch::kShort;
+  return most < std::int64_t{1} << 40 ? Pitch::kLong : Pitch::kFar;
+}
+
 Status CheckPointer(std::string_view name, const void* data, DataType type) {
   if (reinterpret_cast<std::uintptr_t>(data) % std::max<std::size_t>(SizeOf(type), 1) != 0) {
     return Invalid(
@@ -427,6 +435,7 @@ OperandDesc DescOf(const void* data, const MatrixLayout& layout, OperandDesc usu
   usual.order = layout.order;
   usual.striding = StridingOf(layout);
   usual.align = AlignmentClass(data, layout);
+  usual.pitch = PitchOf(layout);
   usual.pack = layout.pack;
   usual.num = layout.num;
   return usual;
@@ -439,6 +448,7 @@ void AddScales(const QuantDesc& quant, const void* scales, const MatrixLayout& l
   operand.scale_type = layout.type;
   operand.scale_order = layout.order;
   operand.scale_align = AlignmentClass(scales, layout);
+  operand.scale_pitch = PitchOf(layout);
   operand.scale_pack = layout.pack;
   operand.zero_type = zero_type;
 }
@@ -542,6 +552,9 @@ std::string ToString(const GemmDesc& desc) {
   const int align = std::min({desc.a.align, desc.b.align, desc.c.align, desc.d.align,
                               desc.a.scale_align, desc.b.scale_align, desc.d.scale_align});
   if (align < 16) text += fmt::format(" aligned to {}", align);
+  const Pitch pitch = std::max({desc.a.pitch, desc.b.pitch, desc.c.pitch, desc.d.pitch,
+                                desc.a.scale_pitch, desc.b.scale_pitch, desc.d.scale_pitch});
+  if (pitch != Pitch::kShort) text += fmt::format(" {} pitches", ToString(pitch));
   if (desc.num > 1) {
     text += fmt::format(" num={}", desc.num);
     if (desc.a.num == 1) text += " A shared";

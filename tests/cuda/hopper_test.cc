@@ -79,6 +79,30 @@ TEST(HopperPredictions, NeverGainByABudget) {
   }
 }
 
+// What a kernel's 32-bit strides and tensor maps cannot hold, `why` refuses, not Prepare.
+TEST(HopperFamilies, RefusePitchesThatTheyCannotHold) {
+  const KernelList kernels = BuiltinKernels(GpuInfo(900));
+  const auto families = [&](const GemmDesc& desc) {
+    std::set<std::string> found;
+    for (const LaunchSpec& spec : HopperCandidates(kernels, desc))
+      found.insert(spec.kernel->id().substr(0, spec.kernel->id().find('/')));
+    return found;
+  };
+  const std::set<std::string> all = {"sm90_fp8_block", "sm90_fp8_swap", "sm90_fp8_skinny"};
+  const std::set<std::string> by_maps = {"sm90_fp8_block", "sm90_fp8_swap"};
+  GemmDesc desc = Fp8Block(4, 4096, 4096);
+  EXPECT_EQ(families(desc), all);
+  desc.a.pitch = Pitch::kLong;
+  EXPECT_EQ(families(desc), by_maps);
+  desc.a.pitch = Pitch::kFar;
+  EXPECT_TRUE(families(desc).empty());
+  desc.a.pitch = Pitch::kShort;
+  desc.d.pitch = Pitch::kLong;
+  EXPECT_EQ(families(desc), all);
+  desc.b.scale_pitch = Pitch::kLong;
+  EXPECT_TRUE(families(desc).empty());
+}
+
 TEST(Fp8Block, RefusesWhatItsTilesCannotCount) {
   const KernelList kernels = BuiltinKernels(GpuInfo(900));
   GemmDesc desc = Fp8Block(256, 256, 256);

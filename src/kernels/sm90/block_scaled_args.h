@@ -26,12 +26,21 @@ constexpr bool TakesOutput(DataType type) {
 /// Maps are made before A and D exist: absent ones get some aligned address until they are rebound.
 inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
   char* const some_address = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
+  // A single row may have any ld.
   const auto stride = [](const MatrixLayout& layout, Order along) {
-    return layout.order == along ? static_cast<int>(layout.ld) : 1;
+    if (layout.order != along) return 1;
+    const bool row_major = along == Order::kRowMajor;
+    const int lines = row_major ? layout.rows : layout.cols;
+    const int inner = row_major ? layout.cols : layout.rows;
+    return lines > 1 ? static_cast<int>(layout.ld) : CeilDiv(inner, 4) * 4;
   };
   BlockScaledProblem p;
   p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
-  p.lda = args.Adesc.ld, p.ldb = args.Bdesc.ld, p.ldd = args.Ddesc.ld;
+  const auto ld = [](const MatrixLayout& layout, int rows, int columns) {
+    return rows > 1 ? layout.ld : std::int64_t{CeilDiv(columns, 16)} * 16;
+  };
+  p.lda = ld(args.Adesc, p.m, p.k), p.ldb = ld(args.Bdesc, p.n, p.k);
+  p.ldd = ld(args.Ddesc, p.m, args.Ddesc.cols);
   p.a = args.A != nullptr ? args.A : some_address;
   p.b = args.B;
   p.d = args.D != nullptr ? args.D : some_address;
@@ -72,13 +81,6 @@ inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
   return p;
 }
 
-/// Whether the scales' strides fit the kernels' 32-bit ones.
-inline bool StridesFit(const GemmArgs& args) {
-  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
-  return args.Udesc.ld <= kMost && args.Vdesc.ld <= kMost &&
-         args.operation.quant_d.layout.ld <= kMost;
-}
-
 /// Sizes and orders that no Hopper family takes.
 inline Feasibility WhyShape(const GemmDesc& p) noexcept {
   if (std::max({p.m, p.n, p.k}) > std::numeric_limits<int>::max() - 1024) {
@@ -88,6 +90,11 @@ inline Feasibility WhyShape(const GemmDesc& p) noexcept {
       p.d.order != Order::kRowMajor) {
     return Feasibility::Refuse("takes A and D in row-major, B in column-major order");
   }
+  const Pitch scales = std::max({p.a.scale_pitch, p.b.scale_pitch, p.d.scale_pitch});
+  if (scales != Pitch::kShort)
+    return Feasibility::Refuse("rows of scales must lie less than 2^31 bytes apart");
+  if (std::max({p.a.pitch, p.b.pitch, p.d.pitch}) == Pitch::kFar)
+    return Feasibility::Refuse("rows of A, B and D must lie less than 2^40 bytes apart (TMA)");
   return Feasibility::Ok();
 }
 

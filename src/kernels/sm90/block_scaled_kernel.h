@@ -70,8 +70,7 @@ class BlockScaledKernel : public ArgsKernel {
   };
 
   bool Fits(const GemmArgs& args, int swizzle, int splits, Planned* launch) const {
-    return StridesFit(args) && Plan(args, swizzle, splits, launch) &&
-           (args.beta == 0.0f || launch->AddsC());
+    return Plan(args, swizzle, splits, launch) && (args.beta == 0.0f || launch->AddsC());
   }
 };
 

@@ -69,6 +69,8 @@ class Skinny final : public sm90::BlockScaledKernel<Planned>, public FusesProduc
     if (p.m > sm90::kSkinnyTokens) return Feasibility::Refuse("made for up to 8 rows of A");
     if (p.a.align < 16 || p.b.align < 16)
       return Feasibility::Refuse("A and B, pointers and rows, must be aligned to 16 bytes");
+    if (p.a.pitch != Pitch::kShort || p.b.pitch != Pitch::kShort)
+      return Feasibility::Refuse("rows of A and B must lie less than 2^31 bytes apart");
     if (p.k * bytes % 16 != 0)
       return Feasibility::Refuse("a row of K must be a multiple of 16 bytes");
     if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");
@@ -124,7 +126,7 @@ class Skinny final : public sm90::BlockScaledKernel<Planned>, public FusesProduc
                                                              int splits) const override {
     const SkinnyKernel* const twin = sm90::FusedSkinnyTwin(kernel_, FusionOf(fusion));
     sm90::FusedSkinnyLaunch launch;
-    if (twin == nullptr || !sm90::StridesFit(args) ||
+    if (twin == nullptr ||
         !sm90::PlanFusedSkinny(*twin, sm90::ToBlockScaled(args), fusion, splits, &launch)) {
       return Status(StatusCode::kInvalidArgument, id() + ": does not fuse these operands");
     }
