@@ -1,11 +1,19 @@
-// When a decode step's attention may read keys while the kernels before it still run.
+// What a decode step's attention reads while the kernels before it still run, and when it may.
 #include "graph/cuda/attention.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
 #include <vector>
 
+#include "cuda/cases.h"
 #include "culet/graph.h"
+#include "host_cuda/host_cuda.h"
+#include "host_cuda/test_dispatch.h"
 
 namespace culet::cuda_ops {
 namespace {
@@ -88,6 +96,86 @@ TEST(AttentionMayReadEarly, NothingThatTheStepMakesOrMayWrite) {
        {Step::kCastKeys, Step::kCastValues, Step::kWritesTwice, Step::kWritesIntoIt,
         Step::kComputedPositions, Step::kNoEmbedding, Step::kNoPromise}) {
     EXPECT_FALSE(ReadsEarly(step)) << static_cast<int>(step);
+  }
+}
+
+// The promise that all of that rests on: a step's first kernel begins when all before it has ended.
+TEST(AttentionMayReadEarly, NoStepBeginsBeforeTheOneBeforeItEnds) {
+  const TestDispatch test = MakeTestDispatch({});
+  std::vector<std::int32_t> ids = {1, 0};
+  std::vector<float> table(2 * 64, 1.0f), gamma(64, 1.0f);
+  ComputeGraph graph;
+  const int leaf = graph.add_leaf(ToDevicePtr(ids.data()), {2, 1}, DataType::kInt32);
+  OpParams params;
+  params.weight.data_ptr = ToDevicePtr(table.data()), params.weight.type = DataType::kFloat32;
+  params.weight.rows = 2, params.weight.cols = 64;
+  int x = graph.add_op(TensorOp::kEmbedding, 0, {2, 64}, {leaf}, params);
+  x = graph.add_op(TensorOp::kSilu, 0, {2, 64}, {x});
+  graph.mark_output(graph.add_op(TensorOp::kSilu, 0, {2, 64}, {x}));
+  auto executor = GraphExecutor::Create(std::move(graph), *test.dispatch);
+  ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+  host_cuda::TakeOverlaps();
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_TRUE(executor->Launch(nullptr).ok());
+    EXPECT_EQ(host_cuda::TakeOverlaps(), (std::vector<bool>{false, true, true})) << step;
+  }
+}
+
+// Queries and the row's own key and value come when the kernel before ends, and not sooner.
+TEST(DecodeKernel, ReadsEarlyOnlyWhatIsThere) {
+  constexpr int kHeads = 4, kDim = 64, kBlock = 16, kCols = 24, kSlots = kCols * kBlock;
+  constexpr std::uint16_t kBfloat16NaN = 0x7FC0;
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  const auto values = [&](int n) {
+    std::vector<std::uint16_t> made;
+    for (int i = 0; i < n; ++i) made.push_back(FloatToBfloat16(normal(random)));
+    return made;
+  };
+  const auto all_q = values(kHeads * kDim), all_k = values(kSlots * kDim),
+             all_v = values(kSlots * kDim);
+  std::vector<std::int32_t> starts = {0, 1}, positions(1), lengths(1), table;
+  for (int i = 0; i < kCols; ++i) table.push_back(i * 7 % kCols);
+  for (const int stages : {2, 3}) {
+    for (const std::int32_t length : {1, 2, 15, 16, 17, 32, 33, 64, 65, 128, 129, 200, 384}) {
+      positions[0] = length - 1, lengths[0] = length;
+      std::vector<float> out[2];
+      for (const bool early : {false, true}) {
+        auto q = all_q, k = all_k, v = all_v;
+        const int own =
+            table[static_cast<std::size_t>((length - 1) / kBlock)] * kBlock + (length - 1) % kBlock;
+        if (early) {
+          std::ranges::fill(q, kBfloat16NaN);
+          for (auto* cache : {&k, &v}) {
+            std::fill_n(cache->begin() + own * kDim, kDim, kBfloat16NaN);
+          }
+          host_cuda::OnWait([&] { q = all_q, k = all_k, v = all_v; });
+        }
+        out[early].assign(kHeads * kDim, std::nanf(""));
+        AttentionArgs args;
+        args.params = {.heads = kHeads,
+                       .kv_heads = 1,
+                       .head_dim = kDim,
+                       .scale = 0.125f,
+                       .block_size = kBlock,
+                       .single_rows = true};
+        args.q = q.data(), args.k = k.data(), args.v = v.data(), args.out = out[early].data();
+        args.q_type = args.kv_type = DataType::kBfloat16, args.out_type = DataType::kFloat32;
+        args.starts = starts.data(), args.positions = positions.data();
+        args.lengths = lengths.data(), args.table = table.data();
+        args.rows = args.sequences = 1, args.table_cols = kCols, args.key_rows = kSlots;
+        args.early = early;
+        args.plan.tensor_cores = args.plan.has_decode = true;
+        args.plan.decode.stages = stages;
+        AttentionShape shape{.params = args.params, .kv_type = args.kv_type, .rows = 1};
+        ASSERT_EQ(PrepareAttention(shape, args.plan), cudaSuccess);
+        const cudaError_t error = Attention(args, LaunchStream(nullptr, true));
+        host_cuda::OnWait(nullptr);
+        ASSERT_EQ(error, cudaSuccess) << host_cuda::Fault();
+      }
+      EXPECT_EQ(out[1], out[0]) << length << " keys, stages " << stages;
+      EXPECT_TRUE(std::isfinite(out[0].front()));
+    }
   }
 }
 

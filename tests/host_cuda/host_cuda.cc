@@ -108,6 +108,9 @@ class Cluster {
 thread_local Cluster cluster;
 thread_local std::string fault;
 thread_local std::size_t waited;  // threads of the grid that called WaitForPrevious
+thread_local std::function<void()> on_wait;
+thread_local bool before_ended;  // on_wait has been called in this launch
+thread_local std::vector<bool> overlaps;
 
 void Cluster::Enter() {
 #ifdef HOST_CUDA_ASAN
@@ -327,7 +330,14 @@ std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int fro
   return fiber.received;
 }
 
-void WaitForPrevious() { ++waited; }
+void WaitForPrevious() {
+  ++waited;
+  if (on_wait == nullptr) return;
+  MeetBlock(false);
+  if (!std::exchange(before_ended, true)) on_wait();
+}
+void OnWait(std::function<void()> work) { on_wait = std::move(work); }
+std::vector<bool> TakeOverlaps() { return std::exchange(overlaps, {}); }
 
 void WorkOfWarp(void* mine, Work work) {
   cluster.running().work = work;
@@ -403,6 +413,8 @@ cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()
   gridDim = grid;
   blockDim = size;
   waited = 0;
+  before_ended = false;
+  overlaps.push_back(overlap);
   std::vector<std::size_t> order(blocks / in_cluster);
   std::iota(order.begin(), order.end(), 0);
   std::minstd_rand random(static_cast<unsigned>(blocks));

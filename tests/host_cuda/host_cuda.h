@@ -14,6 +14,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "culet/types.h"
 
@@ -121,8 +122,13 @@ namespace culet::host_cuda {
 /// that runs has to call WaitForPrevious. Clusters are of neighbours in y.
 cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()>& body);
 
-/// Nothing runs before a kernel here.
+/// Nothing runs before a kernel here, but what OnWait was given.
 void WaitForPrevious();
+/// `work` is what the kernel before does last: it is called once in each launch, when all threads
+/// of a block wait and before one goes on. Null: nothing.
+void OnWait(std::function<void()> work);
+/// Whether each launch since the last call may begin before the one before it has ended.
+std::vector<bool> TakeOverlaps();
 
 /// What was wrong with the last launch that failed.
 const std::string& Fault();
