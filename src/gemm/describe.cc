@@ -39,7 +39,8 @@ std::uint8_t AlignmentClass(const void* data, const MatrixLayout& layout) noexce
 }
 
 Pitch PitchOf(const MatrixLayout& layout) noexcept {
-  const std::int64_t pitch = layout.pack == 0 && OuterOf(layout) > 1 ? BytesOf(layout.type, layout.ld) : 0;
+  const std::int64_t pitch =
+      layout.pack == 0 && OuterOf(layout) > 1 ? BytesOf(layout.type, layout.ld) : 0;
   const std::int64_t stride = layout.num > 1 ? BytesOf(layout.type, layout.batch_stride) : 0;
   const std::int64_t most = std::max(pitch, stride);
   if (most < std::int64_t{1} << 31) return Pitch::kShort;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/sm90/launch.h"
+#include "kernels/sm90/skinny_launch.h"
 
 namespace culet::sm90 {
 
@@ -94,13 +95,7 @@ bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& probl
 }
 
 cudaError_t LaunchFusedSkinny(const FusedSkinnyLaunch& launch, cudaStream_t stream) {
-  return LaunchKernel(launch.kernel->function,
-                      {.grid = dim3(static_cast<unsigned>(launch.ctas)),
-                       .block = dim3(32, static_cast<unsigned>(launch.splits),
-                                     static_cast<unsigned>(launch.row_groups)),
-                       .smem_bytes = launch.smem_bytes,
-                       .pdl = launch.params.early_weights != 0},
-                      &launch.params, stream);
+  return LaunchWarps(launch, stream);
 }
 
 }  // namespace culet::sm90
