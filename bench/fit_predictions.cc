@@ -3,10 +3,12 @@
 //   gunzip -c bench/predictions_h200.csv.gz | fit_predictions [judge | fit [ROUNDS] | cross
 //   [FOLDS]] [direct]
 // The input has a line a launch: layer,m,n,k,pdl,kernel,swizzle,splits,us (D in BF16; sm90_bench
-// --both makes such a log). What counts is regret: the measured time of the launch that is
-// predicted best over that of the best one. `judge` tells it for the constants that stand; `fit`
-// prints constants fitted to all lines; `cross` fits to all layers but a fold's, and judges each
-// fold. `direct`: the lines are of formats whose sums the tensor core keeps over all of K.
+// --both makes such a log); to a fit layers are of kernels that let TMA fill the last tiles with
+// zeros, unless their names start with "cut.". What counts is regret: the measured time of the
+// launch that is predicted best over that of the best one. `judge` tells it for the constants that
+// stand; `fit` prints constants fitted to all lines; `cross` fits to all layers but a fold's, and
+// judges each fold. `direct`: the lines are of formats whose sums the tensor core keeps over all of
+// K.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -32,15 +34,13 @@ struct AllTimes {
   Fp8SwapTimes fp8_swap = kFp8Swap;
   Fp8SkinnyTimes fp8_skinny[2] = {kFp8SkinnyAlone, kFp8SkinnyDependent};
   Fp8BlockTimes fp8_block = kFp8Block;
-  // The measurements with block scales are of kernels that let TMA fill the last tiles with zeros.
   AllTimes() {
     if (direct)
       fp8_swap = kDirectSwap, fp8_block = kDirectBlock, fp8_skinny[0] = kDirectSkinnyAlone,
       fp8_skinny[1] = kDirectSkinnyDependent;
-    else
-      fp8_swap.beyond = 2.874, fp8_block.beyond = 6.028;
   }
   inline static bool direct = false;
+  inline static bool fits = false;
   double* begin() { return reinterpret_cast<double*>(this); }
   static constexpr std::size_t kSize =
       (sizeof(Fp8SwapTimes) + 2 * sizeof(Fp8SkinnyTimes) + sizeof(Fp8BlockTimes)) / sizeof(double);
@@ -60,18 +60,24 @@ struct Row {
   std::string layer;
   Extents p;
   bool pdl;
-  double clock = 1;  // of the highest
+  double clock = 1;    // of the highest
+  bool zeros = false;  // of kernels that let TMA fill the last tiles with zeros
   std::vector<Launch> launches;
   double best_us = 1e30;
 };
 
 double Predict(const AllTimes& t, Chip chip, const Row& row, const Launch& l) {
   chip.clock_mhz *= row.clock;
-  if (l.fp8_swap != nullptr)
-    return Fp8SwapUs(t.fp8_swap, chip, *l.fp8_swap, l.residency, l.splits, row.pdl, row.p);
+  if (l.fp8_swap != nullptr) {
+    Fp8SwapTimes swap = t.fp8_swap;
+    if (row.zeros) swap.beyond = 2.874;
+    return Fp8SwapUs(swap, chip, *l.fp8_swap, l.residency, l.splits, row.pdl, row.p);
+  }
   if (l.skinny != nullptr)
     return Fp8SkinnyUs(t.fp8_skinny[row.pdl], chip, *l.skinny, l.splits, row.pdl, row.p);
-  return Fp8BlockUs(t.fp8_block, chip, *l.fp8_block, l.swizzle, l.max_swizzle, row.pdl, row.p);
+  Fp8BlockTimes block = t.fp8_block;
+  if (row.zeros) block.beyond = 6.028;
+  return Fp8BlockUs(block, chip, *l.fp8_block, l.swizzle, l.max_swizzle, row.pdl, row.p);
 }
 
 // Whether the library has this launch among its candidates (src/kernels/sm90/swap_family.cc).
@@ -119,6 +125,7 @@ std::vector<Row> Read(std::istream& in) {
     row.layer = c[0], row.p = {m, n, k}, row.pdl = pdl;
     // These were so long that the clock fell.
     row.clock = row.layer.starts_with("earlier.") ? 0.86 : 1;
+    row.zeros = AllTimes::fits && !AllTimes::direct && !row.layer.starts_with("cut.");
     row.best_us = std::min(row.best_us, launch.us);
     row.launches.push_back(launch);
   }
@@ -250,7 +257,8 @@ AllTimes Walk(AllTimes t, const Chip& chip, const std::vector<const Row*>& rows,
       const bool few_rows = &constant == &block.launch || &constant == &block.stream ||
                             &constant == &t.fp8_swap.product;
       if ((power && !AllTimes::direct) || (few_rows && AllTimes::direct) ||
-          &constant == &block.alone)
+          &constant == &block.alone || &constant == &block.beyond ||
+          &constant == &t.fp8_swap.beyond)
         continue;
       const double before = constant;
       const Group group = GroupOf(t, &constant);
@@ -367,6 +375,7 @@ void Errors(const AllTimes& t, const Chip& chip, const std::vector<const Row*>& 
 int Main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[argc - 1], "direct") == 0) AllTimes::direct = true, --argc;
   const std::string mode = argc > 1 ? argv[1] : "judge";
+  AllTimes::fits = mode != "judge";
   const int number = argc > 2 ? std::atoi(argv[2]) : 0;
   Chip chip;
   if (const char* gbps = std::getenv("READ_GBPS")) chip.read_gbps = std::atof(gbps);

@@ -5,21 +5,21 @@
 
 namespace culet::sm90 {
 
-const Fp8SwapTimes kFp8Swap = {.launch = 2.178,
-                               .read = 1.194,
-                               .latency = 0.9319,
-                               .sm_bytes = 57.49,
-                               .product = 1.492,
-                               .l2 = 6345,
+const Fp8SwapTimes kFp8Swap = {.launch = 2.2,
+                               .read = 1.208,
+                               .latency = 0.9703,
+                               .sm_bytes = 54.74,
+                               .product = 1.63,
+                               .l2 = 6626,
                                .beyond = 0,
                                .norm = 2.703,
-                               .wave = 1.616,
-                               .store_sums = 0.05328,
-                               .exchange = 0.6255,
-                               .exchange_sums = 0.01743,
-                               .dependent = 1.136,
-                               .beside = 2.05,
-                               .late = 0.001809};
+                               .wave = 1.638,
+                               .store_sums = 0.04773,
+                               .exchange = 0.6502,
+                               .exchange_sums = 0.01684,
+                               .dependent = 1.085,
+                               .beside = 2.014,
+                               .late = 0.1035};
 
 const Fp8SwapTimes kDirectSwap = {.launch = 2.566,
                                   .read = 1.196,
