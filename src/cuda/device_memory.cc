@@ -128,7 +128,7 @@ class CudaMemoryImpl final : public DeviceMemory {
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
     return Status(StatusCode::kResourceExhausted,
                   fmt::format("{} bytes of the memory of cuda:{} cannot be had, {} of {} are free; "
-                              "make the cache or the batch smaller, or take a smaller model",
+                              "make the problem, the cache or the batch smaller",
                               bytes, ordinal_, free, total));
   }
 
@@ -161,6 +161,13 @@ class CudaMemoryImpl final : public DeviceMemory {
                                        "a download"));
     }
     return Synchronize(stream);
+  }
+
+  Status Copy(DevicePtr to, DevicePtr from, std::size_t bytes, cudaStream_t stream) override {
+    const DeviceScope scope(ordinal_);
+    return CudaStatus(cudaMemcpyAsync(FromDevicePtr<void>(to), FromDevicePtr<const void>(from),
+                                      bytes, cudaMemcpyDeviceToDevice, stream),
+                      "a copy on the device");
   }
 
   Status Synchronize(cudaStream_t stream) override {

@@ -1,7 +1,7 @@
 // The DeviceMemory of a CUDA device.
 #pragma once
 
-#include "culet/kernel_dispatch.h"
+#include "culet/device_memory.h"
 
 namespace culet {
 

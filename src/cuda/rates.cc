@@ -24,20 +24,6 @@ constexpr std::size_t kReadBytes = std::size_t{4} << 30;
 // About 3 ms a launch and 0.1 s a sample on an H200: the power limit has its say.
 constexpr int kTensorRounds = 1000, kTensorLaunches = 40;
 
-// Device memory that is freed at the end of the scope.
-class Block {
- public:
-  Block(Runtime& runtime, void* data) : runtime_(runtime), data_(data) {}
-  ~Block() { runtime_.Free(data_); }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  void* data() const noexcept { return data_; }
-
- private:
-  Runtime& runtime_;
-  void* data_;
-};
-
 // Median microseconds of what `launches` puts on a stream.
 Result<double> MedianUs(Runtime& runtime, int samples,
                         const std::function<Status(cudaStream_t)>& launches) {
@@ -54,11 +40,10 @@ Result<double> MedianUs(Runtime& runtime, int samples,
 
 Result<double> ReadGbps(const DeviceInfo& device, Runtime& runtime) {
   const std::size_t bytes = std::min(kReadBytes, device.memory_bytes / 4 / 256 * 256);
-  const auto memory = runtime.Allocate(bytes + 256);
-  if (!memory) return memory.status();
-  const Block block(runtime, *memory);
-  auto* sink = static_cast<unsigned*>(block.data());
-  auto* data = static_cast<std::byte*>(block.data()) + 256;
+  const auto block = DeviceBuffer::Create(runtime.memory(), bytes + 256);
+  if (!block) return block.status();
+  auto* sink = FromDevicePtr<unsigned>(block->get());
+  auto* data = FromDevicePtr<std::byte>(block->get()) + 256;
   CULET_RETURN_IF_ERROR(CudaStatus(cudaMemset(data, 0x5a, bytes), "cudaMemset"));
   const auto time_us = MedianUs(runtime, kSamples, [&](cudaStream_t stream) {
     return CudaStatus(LaunchRead(data, bytes, device.units, sink, stream), "the read kernel");
@@ -69,10 +54,9 @@ Result<double> ReadGbps(const DeviceInfo& device, Runtime& runtime) {
 
 // What the power limit leaves of the FP8 tensor cores when there is no memory traffic.
 Result<double> TensorGflops(const DeviceInfo& device, Runtime& runtime) {
-  const auto memory = runtime.Allocate(256);
-  if (!memory) return memory.status();
-  const Block block(runtime, *memory);
-  auto* sink = static_cast<float*>(block.data());
+  const auto block = DeviceBuffer::Create(runtime.memory(), 256);
+  if (!block) return block.status();
+  auto* sink = FromDevicePtr<float>(block->get());
   const auto time_us = MedianUs(runtime, 3, [&](cudaStream_t stream) -> Status {
     for (int i = 0; i < kTensorLaunches; ++i) {
       CULET_RETURN_IF_ERROR(CudaStatus(LaunchTensorRate(kTensorRounds, device.units, sink, stream),

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "base/device_scope.h"
+#include "cuda/device_memory.h"
 #include "cuda/error.h"
 #include "cuda/measure.h"
-#include "cuda/relaxed_capture.h"
 
 namespace culet {
 namespace {
@@ -124,46 +124,20 @@ class CudaDeviceRuntime final : public Runtime {
  public:
   explicit CudaDeviceRuntime(int ordinal) : ordinal_(ordinal) {}
 
-  Result<void*> Allocate(std::size_t bytes) override {
-    const DeviceScope scope(ordinal_);
-    const RelaxedCapture relaxed;
-    void* pointer = nullptr;
-    CULET_RETURN_IF_ERROR(
-        CudaStatus(cudaMalloc(&pointer, bytes), fmt::format("cudaMalloc of {} bytes", bytes)));
-    return pointer;
-  }
-
-  void Free(void* pointer) noexcept override {
-    const DeviceScope scope(ordinal_);
-    cudaFree(pointer);
-  }
-
-  Status ToDevice(void* device, const void* host, std::size_t bytes) override {
-    return Copy(device, host, bytes, cudaMemcpyHostToDevice, "copy to the device");
-  }
-  Status ToHost(void* host, const void* device, std::size_t bytes) override {
-    return Copy(host, device, bytes, cudaMemcpyDeviceToHost, "copy from the device");
-  }
-  Status CopyOnDevice(void* to, const void* from, std::size_t bytes) override {
-    return Copy(to, from, bytes, cudaMemcpyDeviceToDevice, "copy on the device");
-  }
+  DeviceMemory& memory() noexcept override { return CudaMemory(ordinal_); }
 
   Result<OutputScan> Scan(const OutputLines& lines, const void* found,
                           const void* pristine) override {
     constexpr std::size_t kBytes = 2 * sizeof(unsigned long long);
     const DeviceScope scope(ordinal_);
-    const auto block = Allocate(kBytes);
+    const auto block = DeviceBuffer::Create(memory(), kBytes);
     if (!block) return block.status();
-    auto* counters = static_cast<unsigned long long*>(*block);
+    auto* counters = FromDevicePtr<unsigned long long>(block->get());
     unsigned long long counted[2] = {};
-    Status status = CudaStatus(cudaMemset(counters, 0, kBytes), "cudaMemset");
-    if (status.ok()) {
-      status =
-          CudaStatus(LaunchScan(lines, found, pristine, counters, nullptr), "a scan of the output");
-    }
-    if (status.ok()) status = ToHost(counted, counters, kBytes);
-    Free(counters);
-    if (!status.ok()) return status;
+    CULET_RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(counters, 0, kBytes, nullptr), "cudaMemset"));
+    CULET_RETURN_IF_ERROR(
+        CudaStatus(LaunchScan(lines, found, pristine, counters, nullptr), "a scan of the output"));
+    CULET_RETURN_IF_ERROR(memory().Download(counted, block->get(), kBytes, nullptr));
     return OutputScan{static_cast<std::size_t>(counted[0]), counted[1] == 0};
   }
 
@@ -208,15 +182,6 @@ class CudaDeviceRuntime final : public Runtime {
   }
 
  private:
-  // cudaMemcpy may return before the last bytes have arrived, and streams that do not wait for the
-  // default one would not see them.
-  Status Copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
-              const char* what) {
-    const DeviceScope scope(ordinal_);
-    CULET_RETURN_IF_ERROR(CudaStatus(cudaMemcpy(to, from, bytes, kind), what));
-    return CudaStatus(cudaStreamSynchronize(nullptr), what);
-  }
-
   Result<Graph> Capture(const std::function<Status(cudaStream_t)>& launches) {
     const std::lock_guard lock(watch_.mutex);
     CULET_RETURN_IF_ERROR(watch_.Make());

@@ -1,4 +1,5 @@
-// Runtime: memory and time on one device, so that tuning, benchmarks and tests are written once.
+// Runtime: measurements on one device, so that tuning, benchmarks and tests are written once. Its
+// memory is a DeviceMemory, as a graph's is.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <memory>
 
 #include "culet/device.h"
+#include "culet/device_memory.h"
 #include "culet/status.h"
 #include "culet/types.h"
 
@@ -44,23 +46,15 @@ class Runtime {
  public:
   virtual ~Runtime() = default;
 
-  /// At least `bytes` of device memory aligned to 256 bytes. Errors: RESOURCE_EXHAUSTED.
-  virtual Result<void*> Allocate(std::size_t bytes) = 0;
-  virtual void Free(void* pointer) noexcept = 0;
-
-  /// Copies that are complete on return.
-  virtual Status ToDevice(void* device, const void* host, std::size_t bytes) = 0;
-  virtual Status ToHost(void* host, const void* device, std::size_t bytes) = 0;
-
-  /// Copies within the device; complete on return.
-  virtual Status CopyOnDevice(void* to, const void* from, std::size_t bytes) = 0;
+  /// The device's memory; lives as long as the process. Measurements use the null stream.
+  virtual DeviceMemory& memory() noexcept = 0;
 
   /// Looks at an output in the device's memory; `pristine` is the region, in the device's memory
   /// too, as it was before the launch.
   virtual Result<OutputScan> Scan(const OutputLines& lines, const void* found,
                                   const void* pristine) = 0;
 
-  /// Waits for all work, and returns the device's pending error as a Status.
+  /// Waits for all work of all streams, and returns the device's pending error as a Status.
   virtual Status Synchronize() = 0;
 
   /// Microseconds of one call of `launch`, on the device's own clock where it has one. `give_up`

@@ -32,36 +32,18 @@ constexpr std::size_t kSmallOutputBytes = std::size_t{1} << 20;
 // What is copied and scanned between two looks at options.stop: some milliseconds of either.
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 
-// Device memory that is freed with its owner.
-class DeviceBlock {
- public:
-  explicit DeviceBlock(Runtime& runtime) : runtime_(&runtime) {}
-  ~DeviceBlock() { Release(); }
-  DeviceBlock(const DeviceBlock&) = delete;
-  DeviceBlock& operator=(const DeviceBlock&) = delete;
+std::byte* DataOf(const DeviceBuffer& buffer) noexcept {
+  return FromDevicePtr<std::byte>(buffer.get());
+}
 
-  Status Allocate(std::size_t bytes) {
-    Release();
-    const auto block = runtime_->Allocate(bytes);
-    if (!block.ok()) return block.status();
-    data_ = static_cast<std::byte*>(*block);
-    bytes_ = bytes;
-    return {};
-  }
-  std::byte* data() const noexcept { return data_; }
-  std::size_t bytes() const noexcept { return bytes_; }
-
- private:
-  void Release() noexcept {
-    if (data_ != nullptr) runtime_->Free(data_);
-    data_ = nullptr;
-    bytes_ = 0;
-  }
-
-  Runtime* runtime_;
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+// Gives back what `buffer` had first.
+Status Renew(DeviceMemory& memory, std::size_t bytes, DeviceBuffer& buffer) {
+  buffer = DeviceBuffer();
+  auto made = DeviceBuffer::Create(memory, bytes);
+  if (!made.ok()) return made.status();
+  buffer = *std::move(made);
+  return {};
+}
 
 // Linux grants memory that it does not have and ends the process that touches it.
 Status CheckHostMemory(const GemmDesc& desc, std::size_t bytes) {
@@ -76,25 +58,25 @@ Status CheckHostMemory(const GemmDesc& desc, std::size_t bytes) {
 }  // namespace
 
 struct ScratchProblem::Impl {
-  explicit Impl(Runtime& device)
-      : runtime(device), block(device), pristine_block(device), workspace_block(device) {}
+  explicit Impl(Runtime& device) : runtime(device), memory(device.memory()) {}
 
   Runtime& runtime;
+  DeviceMemory& memory;
   GemmDesc desc;
   ScratchOptions options;
   Arrangement at;
-  DeviceBlock image{GetRuntime(DeviceInfo{})};  // on the host: one set as it was made
-  DeviceBlock block;                            // all sets
-  DeviceBlock pristine_block;                   // D's region as it was made, unless on the host
+  DeviceBuffer image;           // on the host: one set as it was made
+  DeviceBuffer block;           // all sets
+  DeviceBuffer pristine_block;  // D's region as it was made, unless on the host
   const std::byte* pristine = nullptr;
   int next_set = 0;
   std::vector<GemmArgs> sets;
-  DeviceBlock workspace_block;
+  DeviceBuffer workspace_block;
   Workspace workspace;
   std::map<Accumulator, Oracle> oracles;  // made by the first Compare with each
 
   std::byte* set(int index) const noexcept {
-    return block.data() + static_cast<std::size_t>(index) % sets.size() * at.bytes;
+    return DataOf(block) + static_cast<std::size_t>(index) % sets.size() * at.bytes;
   }
 
   // D's region and that of its scales.
@@ -104,7 +86,7 @@ struct ScratchProblem::Impl {
 
   Result<std::vector<std::byte>> FetchOutput(const Region& region, int index) const {
     std::vector<std::byte> found(region.end - region.begin);
-    CULET_RETURN_IF_ERROR(runtime.ToHost(found.data(), set(index) + region.begin, found.size()));
+    CULET_RETURN_IF_ERROR(ToHost(found.data(), set(index) + region.begin, found.size()));
     return found;
   }
 
@@ -133,9 +115,9 @@ struct ScratchProblem::Impl {
     std::size_t start = 0;
     for (const std::size_t line : wanted) {
       lines.starts[line] = start;
-      CULET_RETURN_IF_ERROR(runtime.ToHost(lines.bytes.data() + start,
-                                           set(index) + region.data + line * region.pitch_bytes,
-                                           region.line_bytes));
+      CULET_RETURN_IF_ERROR(ToHost(lines.bytes.data() + start,
+                                   set(index) + region.data + line * region.pitch_bytes,
+                                   region.line_bytes));
       start += region.line_bytes;
     }
     return lines;
@@ -172,16 +154,24 @@ struct ScratchProblem::Impl {
     return all;
   }
 
+  // Complete on return, as the recorded launches of another stream need it.
   Status CopyOnDevice(std::byte* to, const std::byte* from, std::size_t bytes) const {
-    return InPieces(bytes, [&](std::size_t begin, std::size_t piece) {
-      return runtime.CopyOnDevice(to + begin, from + begin, piece);
+    return InPieces(bytes, [&](std::size_t begin, std::size_t piece) -> Status {
+      CULET_RETURN_IF_ERROR(
+          memory.Copy(ToDevicePtr(to + begin), ToDevicePtr(from + begin), piece, nullptr));
+      return memory.Synchronize(nullptr);
     });
   }
 
   Status ToDevice(std::byte* to, const std::byte* from, std::size_t bytes) const {
-    return InPieces(bytes, [&](std::size_t begin, std::size_t piece) {
-      return runtime.ToDevice(to + begin, from + begin, piece);
+    return InPieces(bytes, [&](std::size_t begin, std::size_t piece) -> Status {
+      CULET_RETURN_IF_ERROR(memory.Upload(ToDevicePtr(to + begin), from + begin, piece, nullptr));
+      return memory.Synchronize(nullptr);
     });
+  }
+
+  Status ToHost(std::byte* to, const std::byte* from, std::size_t bytes) const {
+    return memory.Download(to, ToDevicePtr(from), bytes, nullptr);
   }
 
   template <class Copy>
@@ -197,8 +187,8 @@ struct ScratchProblem::Impl {
   Result<bool> InputsIntact(int index) const {
     if (!CompareInputs()) return true;
     std::vector<std::byte> found(at.d.begin);
-    CULET_RETURN_IF_ERROR(runtime.ToHost(found.data(), set(index), found.size()));
-    return std::memcmp(found.data(), image.data(), found.size()) == 0;
+    CULET_RETURN_IF_ERROR(ToHost(found.data(), set(index), found.size()));
+    return std::memcmp(found.data(), DataOf(image), found.size()) == 0;
   }
 };
 
@@ -264,30 +254,30 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
   impl->options = options;
   impl->at = *arrangement;
   CULET_RETURN_IF_ERROR(CheckHostMemory(desc, device.arch == 0 ? all_bytes + bytes : bytes));
-  CULET_RETURN_IF_ERROR(impl->block.Allocate(all_bytes));
-  CULET_RETURN_IF_ERROR(impl->image.Allocate(bytes));
+  CULET_RETURN_IF_ERROR(Renew(impl->memory, all_bytes, impl->block));
+  CULET_RETURN_IF_ERROR(Renew(HostMemory(), bytes, impl->image));
   impl->sets.reserve(sets);
-  CULET_RETURN_IF_ERROR(FillBlock(desc, impl->at, options, impl->image.data()));
+  CULET_RETURN_IF_ERROR(FillBlock(desc, impl->at, options, DataOf(impl->image)));
   if (const Region& packed = impl->at.packed_b; packed.present()) {
     FindPackFormat(desc.b.pack)
-        ->Pack(impl->image.data() + impl->at.b.data, impl->at.b.layout,
-               impl->image.data() + packed.data);
+        ->Pack(DataOf(impl->image) + impl->at.b.data, impl->at.b.layout,
+               DataOf(impl->image) + packed.data);
   }
   for (std::size_t i = 0; i < sets; ++i) {
-    std::byte* base = impl->block.data() + i * bytes;
-    CULET_RETURN_IF_ERROR(i == 0 ? impl->ToDevice(base, impl->image.data(), bytes)
-                                 : impl->CopyOnDevice(base, impl->block.data(), bytes));
+    std::byte* base = DataOf(impl->block) + i * bytes;
+    CULET_RETURN_IF_ERROR(i == 0 ? impl->ToDevice(base, DataOf(impl->image), bytes)
+                                 : impl->CopyOnDevice(base, DataOf(impl->block), bytes));
     impl->sets.push_back(ArgsOver(impl->at, desc, options.alpha, options.beta, base));
   }
   const Region& d = impl->at.d;
   if (device.arch == 0) {
-    impl->pristine = impl->image.data() + d.begin;
+    impl->pristine = DataOf(impl->image) + d.begin;
   } else {
     const std::size_t d_bytes = impl->OutputBytes();
-    CULET_RETURN_IF_ERROR(impl->pristine_block.Allocate(d_bytes));
-    impl->pristine = impl->pristine_block.data();
+    CULET_RETURN_IF_ERROR(Renew(impl->memory, d_bytes, impl->pristine_block));
+    impl->pristine = DataOf(impl->pristine_block);
     CULET_RETURN_IF_ERROR(
-        impl->CopyOnDevice(impl->pristine_block.data(), impl->set(0) + d.begin, d_bytes));
+        impl->CopyOnDevice(DataOf(impl->pristine_block), impl->set(0) + d.begin, d_bytes));
   }
   return ScratchProblem(std::move(impl));
 }
@@ -302,10 +292,10 @@ const GemmDesc& ScratchProblem::desc() const noexcept { return impl_->desc; }
 
 Result<Workspace*> ScratchProblem::workspace(const WorkspaceSize& size) {
   if (impl_->workspace_block.bytes() < size.total()) {
-    CULET_RETURN_IF_ERROR(impl_->workspace_block.Allocate(size.total()));
+    CULET_RETURN_IF_ERROR(Renew(impl_->memory, size.total(), impl_->workspace_block));
   }
   auto workspace =
-      InitWorkspace(size, impl_->workspace_block.data(), impl_->workspace_block.bytes());
+      InitWorkspace(size, DataOf(impl_->workspace_block), impl_->workspace_block.bytes());
   if (!workspace.ok()) return workspace.status();
   impl_->workspace = *workspace;
   return &impl_->workspace;
@@ -320,7 +310,7 @@ Status ScratchProblem::PoisonOutput(int index) {
   // With what Compare looks at, so that one kernel's stray writes are not another's failure.
   const Region& d = impl_->at.d;
   if (impl_->CompareInputs()) {
-    CULET_RETURN_IF_ERROR(impl_->runtime.ToDevice(impl_->set(index), impl_->image.data(), d.begin));
+    CULET_RETURN_IF_ERROR(impl_->ToDevice(impl_->set(index), DataOf(impl_->image), d.begin));
   }
   return impl_->CopyOnDevice(impl_->set(index) + d.begin, impl_->pristine, impl_->OutputBytes());
 }
@@ -343,7 +333,7 @@ Result<ErrorReport> ScratchProblem::Compare(int index, const Accumulator& accumu
 
   auto oracle = impl.oracles.find(accumulator);
   if (oracle == impl.oracles.end()) {
-    auto made = MakeOracle(impl.desc, impl.at, impl.options, impl.image.data(), accumulator);
+    auto made = MakeOracle(impl.desc, impl.at, impl.options, DataOf(impl.image), accumulator);
     if (!made.ok()) return made.status();
     oracle = impl.oracles.emplace(accumulator, *std::move(made)).first;
   }

@@ -204,15 +204,14 @@ TEST_F(OnGpu, TheDeviceScansAnOutputAsTheHostDoes) {
       std::vector<std::byte> seen = found;
       if (broken >= 0) seen[static_cast<std::size_t>(broken)] ^= std::byte{1};
       const auto on_device = [&](const std::vector<std::byte>& bytes) {
-        void* pointer = *runtime.Allocate(bytes.size());
-        EXPECT_TRUE(runtime.ToDevice(pointer, bytes.data(), bytes.size()).ok());
-        return pointer;
+        auto buffer = *DeviceBuffer::Create(runtime.memory(), bytes.size());
+        EXPECT_TRUE(
+            runtime.memory().Upload(buffer.get(), bytes.data(), bytes.size(), nullptr).ok());
+        return buffer;
       };
-      void* const a = on_device(seen);
-      void* const b = on_device(pristine);
-      const auto scan = runtime.Scan(lines, a, b);
-      runtime.Free(a);
-      runtime.Free(b);
+      const DeviceBuffer a = on_device(seen), b = on_device(pristine);
+      const auto scan =
+          runtime.Scan(lines, FromDevicePtr<void>(a.get()), FromDevicePtr<void>(b.get()));
       ASSERT_TRUE(scan.ok()) << scan.status().ToString();
       const OutputScan expected = ScanOutput(lines, seen.data(), pristine.data());
       EXPECT_EQ(expected.unwritten, lines.lines);
@@ -285,9 +284,9 @@ TEST_F(OnGpu, RecordingNothingIsAnError) {
   });
   EXPECT_FALSE(waiting.ok());
   static_cast<void>(cudaGetLastError());
-  void* memory = *runtime.Allocate(1024);
+  const auto memory = *DeviceBuffer::Create(runtime.memory(), 1024);
   const auto replay = runtime.Record([&](cudaStream_t s) {
-    return cudaMemsetAsync(memory, 0, 1024, s) == cudaSuccess
+    return cudaMemsetAsync(FromDevicePtr<void>(memory.get()), 0, 1024, s) == cudaSuccess
                ? OkStatus()
                : Status(StatusCode::kInternal, "cudaMemsetAsync");
   });
@@ -298,7 +297,6 @@ TEST_F(OnGpu, RecordingNothingIsAnError) {
   ASSERT_TRUE(time_us.ok());
   EXPECT_GT(*time_us, 0.0);
   EXPECT_LE(*time_us, around.count()) << "the device's time lies within the host's";
-  runtime.Free(memory);
 }
 
 }  // namespace

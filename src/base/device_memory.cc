@@ -1,13 +1,17 @@
 // Memory of the host, and buffers that free themselves.
+#include "culet/device_memory.h"
+
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
-#include "culet/kernel_dispatch.h"
+#include "base/thread_pool.h"
 
 namespace culet {
 namespace {
@@ -16,6 +20,20 @@ constexpr std::size_t kAlignment = 256;
 // Large pages, where the system gives them on request: a decoder's step reads every weight once,
 // and with small pages its products take an eighth longer.
 constexpr std::size_t kLargePage = std::size_t{2} << 20;
+constexpr std::size_t kCopyChunk = std::size_t{4} << 20;
+
+// By all threads where it is large: the first touch of fresh pages takes longer than the copy.
+void CopyBytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes <= kCopyChunk) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
+  HostPool().Run(static_cast<int>((bytes + kCopyChunk - 1) / kCopyChunk), [&](int chunk, int) {
+    const std::size_t at = static_cast<std::size_t>(chunk) * kCopyChunk;
+    std::memcpy(static_cast<std::byte*>(to) + at, static_cast<const std::byte*>(from) + at,
+                std::min(kCopyChunk, bytes - at));
+  });
+}
 
 class HostMemoryImpl final : public DeviceMemory {
  public:
@@ -26,10 +44,11 @@ class HostMemoryImpl final : public DeviceMemory {
       pointer = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     }
     if (pointer == nullptr) {
-      return Status(StatusCode::kResourceExhausted,
-                    fmt::format("{} bytes of host memory cannot be had; make the cache or the "
-                                "batch smaller",
-                                bytes));
+      return Status(
+          StatusCode::kResourceExhausted,
+          fmt::format("{} bytes of host memory cannot be had; make the problem, the cache "
+                      "or the batch smaller",
+                      bytes));
     }
 #ifdef MADV_HUGEPAGE
     if (alignment == kLargePage) {
@@ -41,11 +60,15 @@ class HostMemoryImpl final : public DeviceMemory {
   }
   void Free(DevicePtr pointer) noexcept override { std::free(FromDevicePtr<void>(pointer)); }
   Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t) override {
-    if (bytes > 0) std::memcpy(FromDevicePtr<void>(to), from, bytes);
+    CopyBytes(FromDevicePtr<void>(to), from, bytes);
     return {};
   }
   Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t) override {
-    if (bytes > 0) std::memcpy(to, FromDevicePtr<const void>(from), bytes);
+    CopyBytes(to, FromDevicePtr<const void>(from), bytes);
+    return {};
+  }
+  Status Copy(DevicePtr to, DevicePtr from, std::size_t bytes, cudaStream_t) override {
+    CopyBytes(FromDevicePtr<void>(to), FromDevicePtr<const void>(from), bytes);
     return {};
   }
   Status Synchronize(cudaStream_t) override { return {}; }
@@ -74,6 +97,12 @@ class StreamEvent final : public DeviceEvent {
 DeviceMemory& HostMemory() noexcept {
   static HostMemoryImpl memory;
   return memory;
+}
+
+Status DeviceMemory::Copy(DevicePtr to, DevicePtr from, std::size_t bytes, cudaStream_t stream) {
+  std::vector<std::byte> held(bytes);
+  CULET_RETURN_IF_ERROR(Download(held.data(), from, bytes, stream));
+  return Upload(to, held.data(), bytes, stream);
 }
 
 Result<void*> DeviceMemory::AllocateShared(std::size_t bytes) {
