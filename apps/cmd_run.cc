@@ -68,14 +68,18 @@ void PrintRun(RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
   }
   if (args.sampling.draws()) Note(fmt::format("drawn with {}", args.sampling.Describe()));
   // What records steps and could not says why.
-  if (args.common.device != "cpu" && run.steps > 2 && !run.recorded && !args.run.profile) {
+  if (args.common.device != "cpu" && run.steps > 2 && !run.recorded &&
+      (!args.run.profile || run.decode_nodes.empty() || run.decode_nodes.front().among)) {
     Note(fmt::format("steps were launched node by node: {}", run.why_not_recorded));
   }
   if (!args.run.profile) return;
   Print("\n{:.1f} GB/s read, {:.0f} GFLOP/s, measured\n", rates.read_gbps, rates.gflops);
   if (!run.prefill_nodes.empty()) PrintNodes("the prompt", run.prefill_nodes, rates);
   if (!run.decode_nodes.empty()) {
-    PrintNodes("a step of decoding, medians", run.decode_nodes, rates);
+    PrintNodes(run.decode_nodes.front().among
+                   ? "a step of decoding as it is replayed, each launch among the others, medians"
+                   : "a step of decoding, medians",
+               run.decode_nodes, rates);
   }
 }
 

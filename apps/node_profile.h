@@ -21,6 +21,7 @@ struct NodeTime {
   std::string kernel;  ///< "cpu_simd/skinny/m6n4"
   NodeCost cost;
   double time_us = 0;  ///< median
+  bool among = false;  ///< measured within the recorded step, not by itself
 };
 
 /// Times the nodes of a session's steps, of one size of batch.
@@ -35,6 +36,12 @@ class NodeProfile {
  private:
   std::map<int, std::vector<double>> samples_us_;
 };
+
+/// The same of an executor whose launches are recorded, each among the others: what a replay takes
+/// longer with it than with the launches before it alone, the median of several. Launches them some
+/// hundred times, so the graph must bear repeating. Errors: as GraphExecutor::RecordFirst, and what
+/// a replay returns.
+Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaStream_t stream);
 
 /// How long the machine needs at least for what the node moves and computes.
 double RooflineUs(const NodeCost& cost, const HardwareRates& rates);

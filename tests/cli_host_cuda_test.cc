@@ -112,6 +112,70 @@ TEST_P(Compared, NodesAreTimed) {
   EXPECT_NE(std::ranges::find(kernels, "cuda/attention"), kernels.end());
 }
 
+// As CUDA graphs do: what is recorded is launched again. Counts what is.
+struct Replays {
+  int launches = 0, recordings = 0;
+};
+class Again final : public RecordedLaunches {
+ public:
+  Again(LaunchFunction launches, Replays& replays) : launches_(std::move(launches)), to_(replays) {}
+  Status Replay(cudaStream_t stream) override {
+    ++to_.launches;
+    return launches_(stream);
+  }
+
+ private:
+  LaunchFunction launches_;
+  Replays& to_;
+};
+
+// A step's launches among each other: one time each, in their order, whose sum is the step's, and
+// the step's values are as before.
+TEST_P(Compared, RecordedStepsAreTimedByLaunch) {
+  Make(true);
+  Replays replays;
+  dispatch_ = cuda_ops::MakeDispatch(gemm_, memory_, {.round_product_inputs = true},
+                                     [&](const LaunchFunction& launches) {
+                                       ++replays.recordings;
+                                       return Result<std::unique_ptr<RecordedLaunches>>(
+                                           std::make_unique<Again>(launches, replays));
+                                     });
+  auto session = culet::Session::Create(*model_, *dispatch_, {.max_context = 32});
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const std::vector<std::int32_t> prompt = {1, 2, 3};
+  const int sequence = *session->AddSequence();
+  const auto read = session->Prefill(sequence, prompt);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  const SequenceTokens next{sequence, {&read->next[0], 1}};
+  const auto first = session->Step({&next, 1});
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  const GraphExecutor& executor = *session->last_executor();
+  const auto timed = TimeRecorded(executor, nullptr);
+  ASSERT_TRUE(timed.ok()) << timed.status().ToString();
+  const std::vector<int> nodes = executor.launched();
+  ASSERT_EQ(timed->size(), nodes.size());
+  const int recordings = static_cast<int>(nodes.size()) + 1;
+  EXPECT_EQ(replays.recordings, recordings);
+  EXPECT_EQ(replays.launches, 8 * recordings) << "seven samples, and one that finds caches empty";
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    EXPECT_EQ((*timed)[i].id, nodes[i]);
+    EXPECT_TRUE((*timed)[i].among);
+    EXPECT_GE((*timed)[i].time_us, 0.0);
+  }
+  // What was launched again and again made what it makes: a step after it is as without it.
+  auto plain = culet::Session::Create(*model_, *dispatch_, {.max_context = 32, .record = false});
+  ASSERT_TRUE(plain.ok());
+  const int other = *plain->AddSequence();
+  ASSERT_TRUE(plain->Prefill(other, prompt).ok());
+  const SequenceTokens same{other, {&read->next[0], 1}};
+  ASSERT_EQ(plain->Step({&same, 1})->next, first->next);
+  const SequenceTokens more{sequence, {&first->next[0], 1}}, others{other, {&first->next[0], 1}};
+  const StepOutputs outputs{.all_logits = true};
+  EXPECT_EQ(session->Step({&more, 1}, outputs)->logits, plain->Step({&others, 1}, outputs)->logits);
+  EXPECT_FALSE(executor.RecordFirst(0, 1).ok());
+  EXPECT_FALSE(executor.RecordFirst(static_cast<int>(nodes.size()) + 1, 1).ok());
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Compared,
                          testing::Values("llama-biases-llama3-tied", "qwen3-moe-shares",
                                          "qwen3-moe-fp8"),

@@ -19,6 +19,7 @@
 namespace culet {
 
 class KernelDispatch;
+class RecordedLaunches;
 struct NodeLaunch;
 
 /// What a Quantize makes.
@@ -186,6 +187,15 @@ class GraphExecutor {
   Status Launch(cudaStream_t stream = nullptr, const NodeGate& gate = nullptr);
   /// The same through `hook`, always node by node.
   Status Launch(const NodeHook& hook, cudaStream_t stream = nullptr);
+
+  /// Records the first `launches` launches, `times` times one after the other, for measurements:
+  /// what a recording takes longer than a shorter one is a launch's time among the others. What the
+  /// launches change must bear repeating, which Advance does not. Errors: INVALID_ARGUMENT for
+  /// numbers below 1 or more launches than there are; as KernelDispatch::record.
+  Result<std::unique_ptr<RecordedLaunches>> RecordFirst(int launches, int times) const;
+  /// The nodes that are launched, in order; of a fusion its last.
+  std::vector<int> launched() const;
+  KernelDispatch& dispatch() const noexcept;
 
   /// Whether launches may be recorded, which they are by default.
   void SetRecording(bool on) noexcept;

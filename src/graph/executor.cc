@@ -43,8 +43,9 @@ struct GraphExecutor::Impl {
   Status PlaceState();
   void Record();
   Status LaunchEach(cudaStream_t stream, const NodeGate& gate);
+  /// The first `count` launches.
   template <class Call>
-  Status LaunchAll(const char* who, const Call& call, cudaStream_t stream);
+  Status LaunchFirst(std::size_t count, const char* who, const Call& call, cudaStream_t stream);
 };
 
 namespace {
@@ -209,8 +210,9 @@ Status GraphExecutor::Impl::PlaceState() {
 }
 
 template <class Call>
-Status GraphExecutor::Impl::LaunchAll(const char* who, const Call& call, cudaStream_t stream) {
-  for (std::size_t i = 0; i < launches.size(); ++i) {
+Status GraphExecutor::Impl::LaunchFirst(std::size_t count, const char* who, const Call& call,
+                                        cudaStream_t stream) {
+  for (std::size_t i = 0; i < count; ++i) {
     NodeLaunch& launch = launches[i];
     launch.stream = stream;
     const Status status = CaughtAs(who, [&] { return call(*dispatch, launch); });
@@ -224,7 +226,7 @@ Status GraphExecutor::Impl::LaunchEach(cudaStream_t stream, const NodeGate& gate
     if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
     return to.launch(launch);
   };
-  return LaunchAll("the dispatch", call, stream);
+  return LaunchFirst(launches.size(), "the dispatch", call, stream);
 }
 
 // Once; what it fails of does not change between launches.
@@ -276,8 +278,39 @@ Status GraphExecutor::Launch(cudaStream_t stream, const NodeGate& gate) {
 }
 
 Status GraphExecutor::Launch(const NodeHook& hook, cudaStream_t stream) {
-  return impl_->LaunchAll("the hook", hook, stream);
+  return impl_->LaunchFirst(impl_->launches.size(), "the hook", hook, stream);
 }
+
+Result<std::unique_ptr<RecordedLaunches>> GraphExecutor::RecordFirst(int count, int times) const {
+  Impl& impl = *impl_;
+  if (count < 1 || count > static_cast<int>(impl.launches.size()) || times < 1) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("launches is {} and times {}; the graph has {} launches, and both are "
+                    "1 at least",
+                    count, times, impl.launches.size()));
+  }
+  return CaughtAs("record", [&] {
+    return impl.dispatch->record([&](cudaStream_t stream) -> Status {
+      const auto call = [](KernelDispatch& to, const NodeLaunch& launch) {
+        return to.launch(launch);
+      };
+      for (int i = 0; i < times; ++i) {
+        CULET_RETURN_IF_ERROR(
+            impl.LaunchFirst(static_cast<std::size_t>(count), "the dispatch", call, stream));
+      }
+      return {};
+    });
+  });
+}
+
+std::vector<int> GraphExecutor::launched() const {
+  std::vector<int> nodes;
+  for (const NodeLaunch& launch : impl_->launches) nodes.push_back(launch.id);
+  return nodes;
+}
+
+KernelDispatch& GraphExecutor::dispatch() const noexcept { return *impl_->dispatch; }
 
 void GraphExecutor::SetRecording(bool on) noexcept { impl_->may_record = on; }
 bool GraphExecutor::replays() const noexcept {
