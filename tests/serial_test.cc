@@ -122,6 +122,55 @@ TEST_F(SerialTest, TuningUnderPdlBeginsWithWhatWasMeasuredWithout) {
   EXPECT_TRUE(candidates[1].serial);
 }
 
+// The product of Problem().
+int Multiply(const GemmArgs& args) {
+  const auto* a = static_cast<const float*>(args.A);
+  const auto* b = static_cast<const float*>(args.B);
+  auto* d = static_cast<float*>(args.D);
+  for (int row = 0; row < args.Ddesc.rows; ++row) {
+    for (int column = 0; column < args.Ddesc.cols; ++column) {
+      double sum = 0;
+      for (int k = 0; k < args.Adesc.cols; ++k) {
+        sum += double{a[row * args.Adesc.ld + k]} * b[column * args.Bdesc.ld + k];
+      }
+      d[row * args.Ddesc.ld + column] = static_cast<float>(sum);
+    }
+  }
+  return 0;
+}
+
+// Where overlap can gain next to nothing, tuning under pdl does not choose anew among all kernels,
+// unless that one is wrong.
+TEST_F(SerialTest, TuningUnderPdlKeepsTheKernelOfALongLaunch) {
+  LaunchSpec spec;
+  spec.kernel = overlapping_, spec.when = 5, spec.origin = Origin::kMeasured;
+  int others = 0;
+  other_->run = [&](const GemmArgs& args, int, int, Workspace&) {
+    ++others;
+    return Multiply(args);
+  };
+  bool right = true;
+  overlapping_->run = [&](const GemmArgs& args, int, int, Workspace&) {
+    return right ? Multiply(args) : 0;
+  };
+  const auto tuned_kernel = [&](double plain_us) {
+    spec.time_us = plain_us, ++spec.when;
+    EXPECT_TRUE(gemm_.cache().Insert(Problem(false), spec));
+    others = 0;
+    TuneOptions options;
+    options.force = true;
+    const auto tuned = gemm_.Tune(Problem(true), options);
+    EXPECT_TRUE(tuned.ok()) << tuned.status().ToString();
+    return tuned.ok() ? tuned->winner.kernel : nullptr;
+  };
+  EXPECT_NE(tuned_kernel(400), nullptr);
+  EXPECT_GT(others, 0);
+  EXPECT_EQ(tuned_kernel(600), overlapping_);
+  EXPECT_EQ(others, 0);
+  right = false;
+  EXPECT_NE(tuned_kernel(600), overlapping_);
+}
+
 TEST_F(SerialTest, ARecordSaysSoOnlyWhereItIs) {
   LaunchSpec spec;
   spec.kernel = overlapping_, spec.time_us = 1;

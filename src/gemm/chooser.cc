@@ -86,6 +86,21 @@ std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored
   return candidates;
 }
 
+std::vector<LaunchSpec> Chooser::LongLaunch(const GemmDesc& desc,
+                                            const std::vector<LaunchSpec>& candidates) const {
+  // Overlap saves one or two microseconds, of so long a launch less than two samples of one launch
+  // differ at the power limit: the best of all would be found by luck.
+  constexpr double kLongUs = 500;
+  std::vector<LaunchSpec> same;
+  LaunchSpec plain;
+  if (!desc.pdl || !FindMeasured(WithoutPdl(desc), plain) || plain.time_us < kLongUs) return same;
+  for (const LaunchSpec& candidate : candidates) {
+    plain.serial = candidate.serial;
+    if (SameLaunch(candidate, plain)) same.push_back(candidate);
+  }
+  return same;
+}
+
 Result<Choice> Chooser::Choose(const GemmDesc& desc, bool reuse_below) {
   Choice choice;
   if (FindMeasured(desc, choice.spec) ||

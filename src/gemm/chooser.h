@@ -41,6 +41,10 @@ class Chooser {
   /// come last.
   std::vector<LaunchSpec> Candidates(const GemmDesc& desc, bool* anchored = nullptr,
                                      Asking asking = Asking::kAll) const;
+  /// Of `candidates` of a problem with pdl those of the launch that was measured without it, if
+  /// that is so long that overlap can gain next to nothing; else none.
+  std::vector<LaunchSpec> LongLaunch(const GemmDesc& desc,
+                                     const std::vector<LaunchSpec>& candidates) const;
 
   const HardwareRates& rates(DataType type) const noexcept {
     return rates_by_type_[static_cast<int>(type)];

@@ -265,8 +265,10 @@ Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) 
   std::vector<Dropped> dropped;
   const TunerOptions tuner = ForDevice(options.tuner, impl_->device);
   const TimeLimit limit(options);
+  std::vector<LaunchSpec> first = impl_->chooser.LongLaunch(desc, left);
   while (true) {
-    const auto measured = WorthMeasuring(left, *tuner.max_candidates);
+    const auto measured = WorthMeasuring(first.empty() ? left : first, *tuner.max_candidates);
+    first.clear();
     auto tuned = MeasureCandidates(*this, desc, measured, options, limit, dropped);
     if (tuned) {
       tuned->dropped = std::move(dropped);
