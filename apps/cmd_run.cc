@@ -74,12 +74,12 @@ void PrintRun(RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
   }
   if (!args.run.profile) return;
   Print("\n{:.1f} GB/s read, {:.0f} GFLOP/s, measured\n", rates.read_gbps, rates.gflops);
-  if (!run.prefill_nodes.empty()) PrintNodes("the prompt", run.prefill_nodes, rates);
-  if (!run.decode_nodes.empty()) {
-    PrintNodes(run.decode_nodes.front().among
-                   ? "a step of decoding as it is replayed, each launch among the others, medians"
-                   : "a step of decoding, medians",
-               run.decode_nodes, rates);
+  for (const auto& [what, nodes] : {std::pair{"the prompt", &run.prefill_nodes},
+                                    std::pair{"a step of decoding", &run.decode_nodes}}) {
+    if (nodes->empty()) continue;
+    const char* const how =
+        nodes->front().among ? ", each launch among the others of a replay" : "";
+    PrintNodes(fmt::format("{}, medians{}", what, how), *nodes, rates);
   }
 }
 

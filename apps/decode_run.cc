@@ -82,14 +82,32 @@ class Runner {
       const Status status = session_.Step(piece).status();
       session_.SetHook(nullptr);
       CULET_RETURN_IF_ERROR(status);
+      if (warm) {
+        run_.prefill_nodes = profile.Nodes(*session_.last_executor());
+      } else {
+        auto timed = TimedAsRecorded();
+        if (!timed.ok()) return timed.status();
+        run_.prefill_nodes = *std::move(timed);
+      }
       CULET_RETURN_IF_ERROR(RemoveSequences());
+      if (!run_.prefill_nodes.empty()) break;
     }
-    run_.prefill_nodes = profile.Nodes(*session_.last_executor());
     return {};
   }
 
-  // A step that reads a token of each sequence, where the dispatch replays it: a launch by itself
-  // with the host's clock around it takes longer than it does there.
+  // The launches of the last step, where the dispatch replays it: one by itself with the host's
+  // clock around it takes longer than it does there. Else none.
+  Result<std::vector<NodeTime>> TimedAsRecorded() {
+    const GraphExecutor& executor = *session_.last_executor();
+    const cudaStream_t stream = session_.options().stream;
+    std::vector<NodeTime> none;
+    if (!session_.options().record || !executor.dispatch().records(stream)) return none;
+    auto timed = TimeRecorded(executor, stream);
+    if (timed.status().code() == StatusCode::kUnsupported) return none;
+    return timed;
+  }
+
+  // A step that reads a token of each sequence.
   Status ProfileRecorded() {
     std::vector<SequenceTokens> step;
     std::size_t longest = 0;
@@ -102,16 +120,9 @@ class Runner {
       step.push_back({c.sequence, std::span(c.prompt).last(1)});
     }
     CULET_RETURN_IF_ERROR(session_.Step(step).status());
-    const GraphExecutor& executor = *session_.last_executor();
-    const cudaStream_t stream = session_.options().stream;
-    if (session_.options().record && executor.dispatch().records(stream)) {
-      auto timed = TimeRecorded(executor, stream);
-      if (timed.ok()) {
-        run_.decode_nodes = *std::move(timed);
-      } else if (timed.status().code() != StatusCode::kUnsupported) {
-        return timed.status();
-      }
-    }
+    auto timed = TimedAsRecorded();
+    if (!timed.ok()) return timed.status();
+    run_.decode_nodes = *std::move(timed);
     return RemoveSequences();
   }
 

@@ -291,7 +291,8 @@ Result<std::unique_ptr<RecordedLaunches>> GraphExecutor::RecordFirst(int count, 
                     count, times, impl.launches.size()));
   }
   return CaughtAs("record", [&] {
-    return impl.dispatch->record([&](cudaStream_t stream) -> Status {
+    // By value: a dispatch may keep the function and replay by calling it.
+    return impl.dispatch->record([&impl, count, times](cudaStream_t stream) -> Status {
       const auto call = [](KernelDispatch& to, const NodeLaunch& launch) {
         return to.launch(launch);
       };
