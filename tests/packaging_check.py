@@ -173,6 +173,16 @@ class Packaging:
         if not (self.folder / "own-metadata/licenses/fmt.txt").is_file():
             raise Failure("a build of its own installs no licences")
 
+    def check_missing_cmake(self):
+        """Without isolation pip does not fetch it: a sentence, and no traceback. None is so new."""
+        for editable in ((), ("--editable",)):
+            text = self.pip("install", *self.build_options(self.build), "--config-settings",
+                            "cmake.version=>=999", *editable, self.source, fails=True)
+            if "culet: Could not find CMake" not in text or "--no-build-isolation" not in text:
+                raise Failure(f"nothing tells that CMake is missing: {text}")
+            if "Traceback" in text:
+                raise Failure(f"CMake is missing, and there is a traceback: {text}")
+
     def check_editable(self):
         programs = self.python.parent  # without isolation, the requirement must be where it goes
         self.pip("install", *self.build_options(self.build), "--editable", self.source)
@@ -221,7 +231,8 @@ def main():
         if not packaging.prepare():
             return SKIPPED
         failures = []
-        for check in (packaging.check_wheel, packaging.check_own_build, packaging.check_editable,
+        for check in (packaging.check_wheel, packaging.check_own_build,
+                      packaging.check_missing_cmake, packaging.check_editable,
                       packaging.check_source_distribution):
             try:
                 check()

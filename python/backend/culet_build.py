@@ -1,6 +1,7 @@
 """The build backend: scikit-build-core's, whose wheels get the tag of the oldest system that they run
 on. auditwheel reads it off the symbol versions that the wheel's libraries ask for."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -11,16 +12,35 @@ import zipfile
 from pathlib import Path
 
 from scikit_build_core import build as _scikit
-from scikit_build_core.build import build_editable, build_sdist, get_requires_for_build_editable
+from scikit_build_core.build import build_sdist, get_requires_for_build_editable
 from scikit_build_core.build import get_requires_for_build_sdist, get_requires_for_build_wheel
-from scikit_build_core.build import prepare_metadata_for_build_editable
-from scikit_build_core.build import prepare_metadata_for_build_wheel
+from scikit_build_core.errors import CMakeNotFoundError, NinjaNotFoundError
 
 __all__ = ["build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable",
            "get_requires_for_build_sdist", "get_requires_for_build_wheel",
            "prepare_metadata_for_build_editable", "prepare_metadata_for_build_wheel"]
 
 
+def _naming_what_is_missing(hook):
+    """The hook, which ends with a sentence where a program is missing. pip fetches both programs, but
+    not with --no-build-isolation."""
+    @functools.wraps(hook)
+    def named(*arguments, **options):
+        try:
+            return hook(*arguments, **options)
+        except (CMakeNotFoundError, NinjaNotFoundError) as error:
+            raise SystemExit(f"culet: {error}; install it (scripts/install-dependencies does), or leave "
+                             "out --no-build-isolation") from None
+    return named
+
+
+build_editable = _naming_what_is_missing(_scikit.build_editable)
+prepare_metadata_for_build_editable = _naming_what_is_missing(
+    _scikit.prepare_metadata_for_build_editable)
+prepare_metadata_for_build_wheel = _naming_what_is_missing(_scikit.prepare_metadata_for_build_wheel)
+
+
+@_naming_what_is_missing
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """scikit-build-core's wheel, tagged for other machines where auditwheel finds that it can be."""
     with tempfile.TemporaryDirectory() as folder:
