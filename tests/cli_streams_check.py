@@ -85,6 +85,19 @@ class Streams(Case):
             run(["tune", "--m", "2", "--n", "64", "--k", "96", "--cache", self.cache], streams)
             self.assertEqual([r["m"] for r in self.records()], [1, 2])
 
+    def test_what_is_closed_is_held(self):
+        """So that nothing that a library opens gets the number of a standard stream."""
+        shapes = self.folder / "shapes.txt"
+        shapes.write_text("".join(f"p{m} {m} 64 64\n" for m in range(1, 4000)))
+        command = shlex.join([CLI, "tune", "--shapes", str(shapes), "--cache", "off"])
+        process = subprocess.Popen(["sh", "-c", f"exec {command} 0<&- 2>&-"], stdout=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertTrue(process.stdout.readline())
+        for number in (0, 2):
+            self.assertEqual(os.readlink(f"/proc/{process.pid}/fd/{number}"), "/dev/null")
+
     def test_tuning_goes_on_without_stdout(self):
         run(["tune", "--m", "1,2,3", "--n", "64", "--k", "96", "--cache", self.cache],
             "1>/dev/full")
@@ -181,7 +194,8 @@ class Saving(Case):
         self.assertIn("saved in", out)
 
     def test_what_is_known_needs_no_place_to_save(self):
-        run(["tune", *SMALL, "--cache", self.cache])
+        while not self.cache.exists() or any(record["noisy"] for record in self.records()):
+            run(["tune", *SMALL, "--cache", self.cache])  # a noisy record is measured again
         with open(f"{self.cache}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = run(["tune", *SMALL, "--cache", self.cache])

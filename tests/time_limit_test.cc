@@ -116,6 +116,7 @@ TEST_F(TimeLimitTest, InputsCountToo) {
   const Status status = gemm_.Tune(Problem(64, 1024, 1024), options_).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.ToString();
   EXPECT_EQ(slow_->launches, 0);
+  EXPECT_THAT(status.message(), HasSubstr("ended before the inputs"));
 }
 
 TEST_F(TimeLimitTest, AWishEndsTheTuningBetweenSamples) {
