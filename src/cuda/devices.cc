@@ -3,9 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <cmath>
-#include <string>
-
+#include "base/gpu_class.h"
 #include "cuda/error.h"
 #include "cuda/power_limit.h"
 
@@ -18,16 +16,6 @@ double Attribute(cudaDeviceAttr attribute, int ordinal) {
   if (cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess) return value;
   static_cast<void>(cudaGetLastError());  // not for the next launch to find
   return 0;
-}
-
-// What decides a GPU's speed. Memory and rates are rounded: boards of one class differ by what the
-// driver keeps, and by a few megahertz.
-std::string ClassOf(const DeviceInfo& device) {
-  const auto rounded = [](double value, double step) { return std::round(value / step) * step; };
-  return fmt::format("cuda/{}/{}sm/{:.0f}mhz/l2-{}m/mem{:.0f}g/{:.0f}gbps", device.arch,
-                     device.units, rounded(device.clock_mhz, 10), device.cache_bytes >> 20,
-                     rounded(static_cast<double>(device.memory_bytes) / 1e9, 10),
-                     rounded(device.memory_gbps, 100));
 }
 
 }  // namespace
@@ -71,7 +59,7 @@ Status AppendAccelerators(std::vector<DeviceInfo>& devices) {
     } else {
       static_cast<void>(cudaGetLastError());
     }
-    device.device_class = ClassOf(device);
+    device.device_class = GpuClass(device);
     devices.push_back(std::move(device));
   }
   return {};

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
+#include "base/gpu_class.h"
 #include "culet/device.h"
 
 namespace culet {
@@ -12,7 +12,6 @@ namespace culet {
 inline DeviceInfo GpuInfo(int arch) {
   DeviceInfo device;
   device.name = "no GPU";
-  device.device_class = "cuda/" + std::to_string(arch) + "/132sm/1980mhz/l2-60m/mem150g/4800gbps";
   device.arch = arch;
   device.ordinal = 0;
   device.units = 132;
@@ -21,6 +20,7 @@ inline DeviceInfo GpuInfo(int arch) {
   device.clock_mhz = 1980;
   device.memory_gbps = 4800;
   device.power_watts = 700;
+  device.device_class = GpuClass(device);
   return device;
 }
 
