@@ -22,8 +22,7 @@ def run(arguments, streams="", env=None, folder=None):
     """Runs `culet ARGUMENTS STREAMS`, the latter as a shell has them; pipes take what is left."""
     command = " ".join(shlex.quote(str(a)) for a in [CLI, *arguments])
     return subprocess.run(["sh", "-c", f"exec {command} {streams}"], capture_output=True, text=True,
-                          env=dict(os.environ, CULET_CACHE="off", **(env or {})), timeout=300,
-                          cwd=folder)
+                          env=dict(os.environ, CULET_CACHE="off", **(env or {})), cwd=folder)
 
 
 class Case(unittest.TestCase):
@@ -155,7 +154,7 @@ class Saving(Case):
         for _ in range(3):
             self.assertTrue(process.stdout.readline())
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate()
         self.assertNotEqual(process.returncode, 0)
         return out, err
 
@@ -189,7 +188,7 @@ class Saving(Case):
             told = process.stderr.readline()
             self.assertRegex(told, r"waiting for the cache's lock, which (another process|process "
                                    rf"{os.getpid()} \(.*\)) holds; \d+ s at most")
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate()
         self.assertEqual((process.returncode, err), (0, ""))
         self.assertIn("saved in", out)
 

@@ -35,6 +35,12 @@ def check(cli, folder):
             yield f"context {context}, batch {batch}, {kv}: {found['cache_read_bytes']} bytes"
         if found["read_share"] <= 0:
             yield f"a share of {found['read_share']}"
+    # A hundred times the weights' bytes. The share is the median of shares, each by the rate and time
+    # of its own round, so their medians give it back but roughly.
+    found = bench(cli, folder, "--context", "20000", "--kv", "f32", "--format", "bf16")
+    read = found["read_share"] * found["read_gbps"] * found["decode"]["step_us"] * 1e3
+    if not found["cache_read_bytes"] / 10 < read < found["cache_read_bytes"] * 10:
+        yield f"a share of {found['read_share']} is {read} bytes, not {found['cache_read_bytes']}"
 
 
 def main():
