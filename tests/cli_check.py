@@ -38,6 +38,10 @@ def culet_json(*args, **kwargs):
     return json.loads(out)
 
 
+def quoted(path):
+    return shlex.quote(str(path))
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -152,7 +156,7 @@ class Problems(Case):
 
 class Misuse(Case):
     def test_one_sentence_and_exit_2(self):
-        llama = SOURCE / "examples/models/llama-3.1-8b"
+        llama = quoted(SOURCE / "examples/models/llama-3.1-8b")
         for args, says in [
                 ("", "a command is missing"),
                 ("frobnicate", "frobnicate"),
@@ -202,16 +206,16 @@ class Misuse(Case):
         shapes = self.write("s.txt", "a 1 2\n")
         for args, says in [
                 ("explain --shapes missing.txt", "missing.txt does not exist"),
-                (f"explain --shapes {shapes}", f"{shapes}:1"),
-                (f"explain --model {config} --m 1", "GPT2LMHeadModel is unknown; known are"),
-                (f"explain --model {bad_key} --m 1", "hidden_size is 0"),
-                (f"explain --model {no_type} --m 1", "give --format"),
-                (f"explain --model {self.folder / 'none'} --m 1", "does not exist"),
+                (f"explain --shapes {quoted(shapes)}", f"{shapes}:1"),
+                (f"explain --model {quoted(config)} --m 1", "GPT2LMHeadModel is unknown; known are"),
+                (f"explain --model {quoted(bad_key)} --m 1", "hidden_size is 0"),
+                (f"explain --model {quoted(no_type)} --m 1", "give --format"),
+                (f"explain --model {quoted(self.folder / 'none')} --m 1", "does not exist"),
                 ("explain --m 1 --n 2 --k 3 --device cuda:99", "cuda:99"),
                 ("bench --m 1 --n 2 --k 3 --kernels nope", "'nope'"),
                 ("verify --kernel nope", "'nope'"),
                 ("cache ls missing.jsonl", "missing.jsonl"),
-                (f"cache ls {shapes}", str(shapes)),
+                (f"cache ls {quoted(shapes)}", str(shapes)),
                 ("cache ls", "the cache is off")]:
             out, err = culet(*shlex.split(args), code=1)
             self.assertEqual(out, "", args)
