@@ -322,7 +322,6 @@ class Tune(Case):
         self.tune_until_sound("--shapes", first)
         self.assertEqual(self.tune("--shapes", first)["measurements"], 0)
 
-
     def test_a_file_that_breaks_meanwhile_loses_nothing(self):
         shapes = self.write("s.txt", "".join(f"p{m} {m} 256 256\n" for m in range(1, 4000)))
         process = subprocess.Popen([CLI, "tune", "--shapes", shapes, "--cache", self.cache],
