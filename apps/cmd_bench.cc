@@ -187,9 +187,7 @@ int RunDecode(const BenchArgs& args) {
     if (!shapes.ok()) return Fail(shapes.status(), json);
     options.format = shapes->format.value_or(options.format);
   }
-  options.cache_type = args.cache_type == "f32"   ? DataType::kFloat32
-                       : args.cache_type == "f16" ? DataType::kFloat16
-                                                  : DataType::kBfloat16;
+  options.cache_type = ParseCacheType(args.cache_type);
   options.value_type = ParseValueType(args.values);
   options.fusions = WithoutFusions(args.no_fusion);
   options.record = !args.no_record;
@@ -287,7 +285,7 @@ void AddBench(CLI::App& app, Chosen& chosen) {
   count("--prefill", &args->model.prefill, kMostTokens, "Tokens of the prompt that is timed");
   count("--steps", &args->model.steps, 100000, "Timed steps of decoding");
   command.add_option("--kv", args->cache_type, "Type of the cache of keys and values")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->check(CLI::IsMember(kCacheTypes))
       ->capture_default_str()
       ->group(models);
   command.add_option("--values", args->values, kValuesHelp)

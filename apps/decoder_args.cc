@@ -88,6 +88,13 @@ DataType ParseValueType(const std::string& name) {
   return name.empty() ? DataType::kNull : name == "f32" ? DataType::kFloat32 : DataType::kBfloat16;
 }
 
+DataType ParseCacheType(const std::string& name) {
+  return name == "fp8"    ? DataType::kFloat8_e4m3
+         : name == "bf16" ? DataType::kBfloat16
+         : name == "f16"  ? DataType::kFloat16
+                          : DataType::kFloat32;
+}
+
 FusionChoice DecoderArgs::fusions() const { return WithoutFusions(no_fusion_); }
 
 void DecoderArgs::AddTo(CLI::App& command) {
@@ -103,7 +110,7 @@ void DecoderArgs::AddTo(CLI::App& command) {
                     ->type_name("IDS")
                     ->group(kGroup);
   command.add_option("--kv", cache_type_, "Type of the cache of keys and values")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->check(CLI::IsMember(kCacheTypes))
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("--values", values_, kValuesHelp)
@@ -169,11 +176,7 @@ std::string DecoderArgs::Misuse(const std::string& device) const {
   return {};
 }
 
-DataType DecoderArgs::cache_type() const {
-  return cache_type_ == "f16"    ? DataType::kFloat16
-         : cache_type_ == "bf16" ? DataType::kBfloat16
-                                 : DataType::kFloat32;
-}
+DataType DecoderArgs::cache_type() const { return ParseCacheType(cache_type_); }
 
 Status DecoderArgs::CheckTokenizer() const {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {

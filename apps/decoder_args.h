@@ -47,6 +47,9 @@ using OptionsOf = std::function<Result<SessionOptions>(
 
 /// "f32" or "bf16" of --values; kNull for nothing.
 DataType ParseValueType(const std::string& name);
+/// What --kv takes, and the type that it names.
+inline const std::vector<std::string> kCacheTypes = {"f32", "f16", "bf16", "fp8"};
+DataType ParseCacheType(const std::string& name);
 inline constexpr const char* kValuesHelp =
     "Type of the values between products: bf16 (a GPU's, with weights of BF16 or E4M3) or f32";
 

@@ -64,6 +64,7 @@ Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::strin
 /// The weights of one layer. What the model has not is not present().
 struct LayerWeights {
   Weight attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
+  Weight k_scale, v_scale;  ///< of a cache of float8_e4m3: (1, 1) or (1, kv_heads)
   Weight mlp_norm, gate, up, down, gate_bias, up_bias, down_bias;
   Weight router;
   std::shared_ptr<const ExpertParams> experts;
@@ -136,12 +137,13 @@ struct DecoderInputs {
 };
 
 /// The paged cache of keys and values: per layer two matrices (blocks * block_size, kv_heads *
-/// head_dim).
+/// head_dim), and of float8_e4m3 two rows of scales (1, kv_heads) float32.
 struct CacheLayout {
   DataType type = DataType::kFloat32;
   int blocks = 0;
   int block_size = 0;
-  std::vector<DevicePtr> keys, values;  ///< one a layer
+  std::vector<DevicePtr> keys, values;              ///< one a layer
+  std::vector<DevicePtr> key_scales, value_scales;  ///< one a layer; empty but of float8_e4m3
 };
 
 /// How large a graph is.
@@ -186,9 +188,13 @@ struct SessionOptions {
   int block_size = 16;        ///< positions in a block of the cache
   int cache_blocks = 0;       ///< 0: enough for max_sequences of max_context
   int max_step_tokens = 512;  ///< tokens of all sequences in one step
-  DataType cache_type = DataType::kFloat32;  ///< float32, float16 or bfloat16
-  cudaStream_t stream = nullptr;             ///< for all copies and launches
-  FusionChoice fusions = {};                 ///< which of the dispatch's fusions are used
+  /// float32, float16, bfloat16, or float8_e4m3: a byte an element, with a float32 scale for each
+  /// head of keys and of values of a layer. They are the checkpoint's k_scale and v_scale where it
+  /// has them, else powers of two so large that nothing that the layer can make is beyond 448 of
+  /// them.
+  DataType cache_type = DataType::kFloat32;
+  cudaStream_t stream = nullptr;  ///< for all copies and launches
+  FusionChoice fusions = {};      ///< which of the dispatch's fusions are used
   StepPadding padding = StepPadding::kDispatch;
   /// As DecoderBatch::value_type; kNull: what the dispatch prefers for the model's weights, with
   /// routed experts float32.
@@ -248,7 +254,8 @@ struct DecodedTokens {
 class Session {
  public:
   /// Requires: a model in `dispatch.memory()`; model and dispatch outlive the session.
-  /// Errors: INVALID_ARGUMENT for an impossible option; RESOURCE_EXHAUSTED.
+  /// Errors: INVALID_ARGUMENT for an impossible option, and for a scale of the cache that is no
+  /// positive number; RESOURCE_EXHAUSTED.
   static Result<Session> Create(const DecoderModel& model, KernelDispatch& dispatch,
                                 const SessionOptions& options = {});
   ~Session();

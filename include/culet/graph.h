@@ -43,13 +43,15 @@ struct QuantizedNodes {
 ///   SwiGlu     | gate, up of this shape                     |
 ///   RmsNorm    | X                                          | gamma (1, w), w divides cols; scalar
 ///   Rope       | X (T, heads * head_dim), positions (T, 1)  | rope, head_dim
-///   KvWrite    | cache (slots, w), rows (T, w), slots (T, 1) | int_param
+///   KvWrite    | cache (slots, w), rows (T, w), slots (T, 1), | int_param
+///              |   of a cache of E4M3 scales (1, heads)     |
 ///   Attention  | Q (T, heads * head_dim), K, V, then either | attention, int_param
 ///              | nothing: K, V (T, kv_heads * head_dim), one sequence
 ///              | q_starts (S + 1, 1): the rows of sequence s are q_starts[s] to q_starts[s + 1]
 ///              | q_starts, positions (T, 1), lengths (S, 1), block_table (S, blocks): K and V are
 ///              |   caches; key j of sequence s lies in row
 ///              |   block_table[s, j / block_size] * block_size + j % block_size; j < lengths[s]
+///              | the same and, of caches of E4M3, the scales of K and of V (1, kv_heads)
 ///   Experts    | X (T, k), router logits (T, experts)       | experts, quant_a
 ///   Embedding  | ids (T, 1)                                 | weight (vocabulary, hidden)
 ///   GatherRows | X, indices (rows of this node, 1)          |
@@ -67,6 +69,10 @@ struct QuantizedNodes {
 /// block table, negative where that has no block. Those four and the log are leaves, changed in
 /// place; the value is the log, whose row `position mod R` gets the token behind that position, -1
 /// for one whose logit is NaN. Sequences whose slot is negative, the padding, stay as they are.
+///
+/// A cache of kFloat8_e4m3 holds codes, each times the float32 scale of its head, a positive
+/// number. KvWrite stores the code nearest to the float32 quotient of value and scale, an even one
+/// of two; a quotient beyond 448 is stored as 448, with its sign, and a NaN or an infinity as NaN.
 ///
 /// Sample draws a token of each row by its options (PackSampling, culet/sampling.h), its draw being
 /// number draws[row] + int_param. A row of temperature 0, and one whose largest logit is NaN or

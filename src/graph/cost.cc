@@ -12,7 +12,7 @@ double ValueBytes(const ComputeGraph& graph, int id) noexcept {
 // Keys that a query of an attention node could meet: all of its batch, or of a full block table.
 double KeysOf(const ComputeGraph& graph, const TensorNode& node) noexcept {
   const auto keys = static_cast<double>(graph.node(node.inputs[1]).shape.rows);
-  if (node.inputs.size() != 7) return keys;
+  if (node.inputs.size() < 7) return keys;
   const Shape table = graph.node(node.inputs[6]).shape;
   return std::min(keys, static_cast<double>(table.cols) * node.params.attention.block_size);
 }
@@ -34,7 +34,7 @@ double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t 
     case TensorOp::kGatherRows:
       return i == 0 ? static_cast<double>(BytesOf(node)) : 0;
     case TensorOp::kAttention: {
-      if (node.inputs.size() != 7 || i < 1 || i > 2) return all;
+      if (node.inputs.size() < 7 || i < 1 || i > 2) return all;
       const auto rows = static_cast<double>(graph.node(node.inputs[i]).shape.rows);
       const auto sequences = static_cast<double>(graph.node(node.inputs[6]).shape.rows);
       return all * std::min(1.0, KeysOf(graph, node) * sequences / rows);

@@ -187,6 +187,10 @@ class CpuDispatch final : public KernelDispatch {
     args.k = FromDevicePtr<const void>(k);
     args.v = FromDevicePtr<const void>(v);
     args.kv_type = current().input_node(1).type;
+    if (args.kv_type == DataType::kFloat8_e4m3) {
+      args.k_scales = In(current().input(7));
+      args.v_scales = In(current().input(8));
+    }
     args.out = Out(output);
     args.rows = m;
     args.workspace = Scratch<float>();
@@ -225,6 +229,12 @@ class CpuDispatch final : public KernelDispatch {
 
   Status dispatch_kv_write(const TensorNode& node, DevicePtr rows, DevicePtr slots, DevicePtr cache,
                            std::uint32_t m) override {
+    if (node.type == DataType::kFloat8_e4m3) {
+      const auto heads = static_cast<std::size_t>(current().input_node(3).shape.cols);
+      ops::KvWriteE4m3(In(rows), Indices(slots), FromDevicePtr<std::uint8_t>(cache),
+                       {In(current().input(3)), heads}, node.shape.rows, node.shape.cols, m);
+      return {};
+    }
     ops::KvWrite(In(rows), Indices(slots), FromDevicePtr<void>(cache), node.type, node.shape.rows,
                  node.shape.cols, m);
     return {};

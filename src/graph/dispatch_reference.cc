@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/e4m3_cache.h"
 #include "culet/dispatch.h"
 #include "graph/float_view.h"
 #include "graph/host_advance.h"
@@ -109,12 +110,22 @@ class ReferenceDispatch final : public KernelDispatch {
   Status dispatch_kv_write(const TensorNode& node, DevicePtr rows, DevicePtr slots, DevicePtr cache,
                            std::uint32_t m) override {
     const std::int64_t cols = node.shape.cols;
+    const bool codes = node.type == DataType::kFloat8_e4m3;
+    const float* const scales = codes ? FromDevicePtr<const float>(current().input(3)) : nullptr;
+    const std::int64_t head = codes ? cols / current().input_node(3).shape.cols : cols;
     std::vector<double> row(static_cast<std::size_t>(cols));
     for (std::uint32_t i = 0; i < m; ++i) {
       const std::int32_t slot = IndexAt(slots, i);
       if (slot < 0 || slot >= node.shape.rows) continue;
       LoadRow(rows, current().input_node(1).type, i, cols, row.data());
-      StoreRow(cache, node.type, slot, cols, row.data());
+      if (!codes) {
+        StoreRow(cache, node.type, slot, cols, row.data());
+        continue;
+      }
+      for (std::int64_t c = 0; c < cols; ++c) {
+        FromDevicePtr<std::uint8_t>(cache)[slot * cols + c] =
+            E4m3CacheCode(static_cast<float>(row[static_cast<std::size_t>(c)]), scales[c / head]);
+      }
     }
     return {};
   }

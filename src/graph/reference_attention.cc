@@ -41,6 +41,13 @@ void ReferenceAttention(const NodeLaunch& launch) {
   const std::int64_t q_cols = node.shape.cols, kv_cols = std::int64_t{p.kv_heads} * p.head_dim;
   const std::int64_t d = p.head_dim, group = p.heads / p.kv_heads;
   const DataType q_type = launch.input_node(0).type, kv_type = launch.input_node(1).type;
+  // A row of K (1) or V (2), times the scales of its heads where it has some.
+  const auto load = [&](int input, std::int64_t at, std::vector<double>& line) {
+    LoadRow(launch.input(input), kv_type, at, kv_cols, line.data());
+    if (kv_type != DataType::kFloat8_e4m3) return;
+    const float* const scales = FromDevicePtr<const float>(launch.input(input + 6));
+    for (std::int64_t c = 0; c < kv_cols; ++c) line[static_cast<std::size_t>(c)] *= scales[c / d];
+  };
   HostPool().Run(static_cast<int>(node.shape.rows), [&](int row, int) {
     const AttentionRows::Range range = keys.Of(row);
     std::vector<double> out(static_cast<std::size_t>(q_cols), 0);
@@ -60,7 +67,7 @@ void ReferenceAttention(const NodeLaunch& launch) {
         StoreNaN(launch.output, node.type, row, q_cols);
         return;
       }
-      LoadRow(launch.input(1), kv_type, at, kv_cols, k.data());
+      load(1, at, k);
       for (std::int64_t h = 0; h < p.heads; ++h) {
         scores[static_cast<std::size_t>(h) * count + j] =
             Dot(q.data() + h * d, k.data() + h / group * d, d) * p.scale;
@@ -75,7 +82,7 @@ void ReferenceAttention(const NodeLaunch& launch) {
     for (std::size_t j = 0; j < count; ++j) {
       const std::int64_t at =
           keys.KeyRow(range.sequence, range.first + static_cast<std::int64_t>(j));
-      LoadRow(launch.input(2), kv_type, at, kv_cols, v.data());
+      load(2, at, v);
       for (std::int64_t h = 0; h < p.heads; ++h) {
         const auto head = static_cast<std::size_t>(h);
         const double weight = scores[head * count + j] / sums[head];

@@ -288,10 +288,10 @@ class NodeCheck {
     if (a.window < 0) return fmt::format("window is {}; 0 means no limit", a.window);
     if (a.window > 0 && !a.causal) return "a window needs a causal attention";
     const std::size_t count = node_.inputs.size();
-    if (count != 3 && count != 4 && count != 7) {
+    if (count != 3 && count != 4 && count != 7 && count != 9) {
       return fmt::format(
           "it has {} inputs; attention takes Q, K, V, or these and q_starts, or these and "
-          "positions, lengths, block_table",
+          "positions, lengths, block_table, or these and the scales of K and V",
           count);
     }
     if (auto r = IsFloatValue(); !r.empty()) return r;
@@ -302,11 +302,19 @@ class NodeCheck {
       return fmt::format("the value has {} columns; {} heads of {} need {}", node_.shape.cols,
                          a.heads, a.head_dim, q_cols);
     }
-    for (std::size_t i = 0; i < 3; ++i) {
+    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    const bool codes = In(1).type == DataType::kFloat8_e4m3 && In(2).type == In(1).type;
+    for (std::size_t i = 1; i < 3 && !codes; ++i) {
       if (auto r = InputIsFloat(i); !r.empty()) return r;
     }
+    if (codes != (count == 9)) {
+      return fmt::format(
+          "K and V are {} and it has {} inputs; caches of float8_e4m3 go with nine, "
+          "the last two their scales",
+          ToString(In(1).type), count);
+    }
     if (auto r = InputIs(0, {tokens, q_cols}, "Q"); !r.empty()) return r;
-    const bool paged = count == 7;
+    const bool paged = count >= 7;
     const std::int64_t key_rows = paged ? In(1).shape.rows : tokens;
     if (auto r = InputIs(1, {key_rows, kv_cols}, "K"); !r.empty()) return r;
     if (auto r = InputIs(2, {key_rows, kv_cols}, "V"); !r.empty()) return r;
@@ -323,7 +331,19 @@ class NodeCheck {
       return fmt::format("block_size {} does not divide the cache's {} rows", a.block_size,
                          key_rows);
     }
+    for (std::size_t i = 7; i < count; ++i) {
+      if (auto r = CacheScales(i, a.kv_heads); !r.empty()) return r;
+    }
     return {};
+  }
+
+  // Input `i`: the scales of the heads of a cache.
+  std::string CacheScales(std::size_t i, std::int64_t heads) const {
+    if (In(i).type != DataType::kFloat32) {
+      return fmt::format("input {} (scales of a cache) is {}; it must be float32", i,
+                         ToString(In(i).type));
+    }
+    return InputIs(i, {1, heads}, "scales of a cache");
   }
 
   std::string Embedding() const {
@@ -343,8 +363,17 @@ class NodeCheck {
   }
 
   std::string KvWrite() const {
-    if (auto r = CountIs(3); !r.empty()) return r;
-    if (auto r = IsFloatValue(); !r.empty()) return r;
+    const bool codes = node_.type == DataType::kFloat8_e4m3;
+    if (auto r = CountIs(codes ? 4 : 3); !r.empty()) return r;
+    if (codes) {
+      const std::int64_t heads = In(3).shape.cols;
+      if (heads < 1 || node_.shape.cols % heads != 0) {
+        return fmt::format("{} scales do not divide the {} columns", heads, node_.shape.cols);
+      }
+      if (auto r = CacheScales(3, heads); !r.empty()) return r;
+    } else if (auto r = IsFloatValue(); !r.empty()) {
+      return r;
+    }
     if (auto r = InputIs(0, node_.shape, "the cache"); !r.empty()) return r;
     if (In(0).type != node_.type) return "cache and value have different types";
     if (In(0).op != TensorOp::kNone && In(0).op != TensorOp::kKvWrite) {

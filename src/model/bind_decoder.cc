@@ -84,6 +84,8 @@ class Binder {
       layer.q_norm = Vector(attention + "q_norm.weight", config_.head_dim);
       layer.k_norm = Vector(attention + "k_norm.weight", config_.head_dim);
     }
+    layer.k_scale = source_.GetIfThere(attention + "k_scale", config_.kv_heads);
+    layer.v_scale = source_.GetIfThere(attention + "v_scale", config_.kv_heads);
     layer.mlp_norm = Vector(prefix + "post_attention_layernorm.weight", hidden);
     if (config_.sparse[static_cast<std::size_t>(number)]) {
       Experts(prefix, layer);

@@ -172,6 +172,33 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
   return status_.ok() ? weight : Weight{};
 }
 
+Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
+  const auto it = entries_.find(name);
+  if (!status_.ok() || it == entries_.end()) return {};
+  // One for all has no dimension, or one.
+  const SafetensorsTensor& tensor = *it->second.tensor;
+  if (tensor.shape != std::vector<std::int64_t>{cols} && tensor.elements() != 1) {
+    Fail(StatusCode::kInvalidArgument,
+         fmt::format("tensor {} is [{}]; it must have one element or {}", name,
+                     fmt::join(tensor.shape, ", "), cols));
+    return {};
+  }
+  it->second.read = true;
+  const DataType type = tensor.type();
+  if (!IsFloat(type)) {
+    Fail(StatusCode::kUnsupported,
+         fmt::format("tensor {} is {}; it must be F32, F16 or BF16", name, tensor.dtype));
+    return {};
+  }
+  Weight weight;
+  weight.name = name;
+  weight.type = type;
+  weight.rows = 1;
+  weight.cols = tensor.elements();
+  weight.data_ptr = Place(tensor, type, false);
+  return status_.ok() ? weight : Weight{};
+}
+
 void Checkpoint::AddScales(Weight& weight) {
   const SafetensorsTensor* tensor = Find(weight.name + "_scale_inv");
   if (tensor == nullptr ||

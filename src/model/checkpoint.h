@@ -20,6 +20,7 @@ class Checkpoint final : public WeightSource {
 
   Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
              WeightRole role) override;
+  Weight GetIfThere(const std::string& name, std::int64_t cols) override;
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
 

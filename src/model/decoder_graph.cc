@@ -100,14 +100,23 @@ class Builder {
                          std::move(params), std::move(name), graph_.node(x).type);
   }
 
+  // The scales of one of the layer's caches; -1: it has none.
+  int Scales(const std::vector<DevicePtr>& scales, std::size_t layer, std::string name) {
+    if (cache_.type != DataType::kFloat8_e4m3) return -1;
+    return graph_.add_leaf(scales[layer], {1, config_.kv_heads}, DataType::kFloat32,
+                           std::move(name));
+  }
+
   // Adds this step's rows to one of the layer's caches.
-  int Store(DevicePtr data, int rows, int layer, const std::string& name) {
+  int Store(DevicePtr data, int rows, int scales, int layer, const std::string& name) {
     const Shape shape{std::int64_t{cache_.blocks} * cache_.block_size,
                       graph_.node(rows).shape.cols};
     const int leaf = graph_.add_leaf(data, shape, cache_.type, name);
     OpParams params;
     params.int_param = static_cast<std::uint32_t>(layer);
-    return graph_.add_op(TensorOp::kKvWrite, 0, shape, {leaf, rows, slots_}, std::move(params),
+    std::vector<int> inputs{leaf, rows, slots_};
+    if (scales >= 0) inputs.push_back(scales);
+    return graph_.add_op(TensorOp::kKvWrite, 0, shape, std::move(inputs), std::move(params),
                          name + "_write", cache_.type);
   }
 
@@ -123,8 +132,10 @@ class Builder {
     q = Rope(q, prefix + "q_rope");
     k = Rope(k, prefix + "k_rope");
     const auto number = static_cast<std::size_t>(layer);
-    const int keys = Store(cache_.keys[number], k, layer, prefix + "key_cache");
-    const int values = Store(cache_.values[number], v, layer, prefix + "value_cache");
+    const int key_scales = Scales(cache_.key_scales, number, prefix + "key_scales");
+    const int value_scales = Scales(cache_.value_scales, number, prefix + "value_scales");
+    const int keys = Store(cache_.keys[number], k, key_scales, layer, prefix + "key_cache");
+    const int values = Store(cache_.values[number], v, value_scales, layer, prefix + "value_cache");
     OpParams params;
     AttentionParams& attention = params.attention;
     attention.heads = config_.heads;
@@ -135,8 +146,9 @@ class Builder {
     attention.block_size = cache_.block_size;
     attention.single_rows = batch_.log_rows > 0;
     params.int_param = static_cast<std::uint32_t>(layer);
-    const int out = graph_.add_op(TensorOp::kAttention, 0, graph_.node(q).shape,
-                                  {q, keys, values, q_starts_, positions_, lengths_, table_},
+    std::vector<int> inputs{q, keys, values, q_starts_, positions_, lengths_, table_};
+    if (key_scales >= 0) inputs.insert(inputs.end(), {key_scales, value_scales});
+    const int out = graph_.add_op(TensorOp::kAttention, 0, graph_.node(q).shape, std::move(inputs),
                                   std::move(params), prefix + "attention", values_);
     return Product(out, w.o, w.o_bias, prefix + "o");
   }

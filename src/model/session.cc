@@ -9,6 +9,7 @@
 
 #include "base/caught.h"
 #include "culet/decoder.h"
+#include "model/cache_scales.h"
 #include "model/nan_search.h"
 #include "model/session_impl.h"
 #include "model/session_sizes.h"
@@ -30,15 +31,32 @@ Status Invalid(std::string message) {
 Status Session::Impl::AllocateCache() {
   const DecoderConfig& config = model.config();
   const std::size_t padded = CacheMatrixBytes(config, options);
+  const std::size_t of_scales = CacheScaleBytes(config, options);
   const auto layers = static_cast<std::size_t>(config.layers);
-  auto memory = DeviceBuffer::Create(dispatch.memory(), 2 * layers * padded);
+  auto memory = DeviceBuffer::Create(dispatch.memory(), 2 * layers * (padded + of_scales));
   if (!memory) return memory.status();
   cache_memory = *std::move(memory);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     cache.keys.push_back(cache_memory.get() + 2 * layer * padded);
     cache.values.push_back(cache_memory.get() + (2 * layer + 1) * padded);
   }
-  return {};
+  if (of_scales == 0) return {};
+  const DevicePtr scales = cache_memory.get() + 2 * layers * padded;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    const auto found = ScalesOfLayer(config, model.weights().layers[layer], dispatch.memory());
+    if (!found) {
+      return Status(found.status().code(),
+                    fmt::format("layer {}: {}", layer, found.status().message()));
+    }
+    cache.key_scales.push_back(scales + 2 * layer * of_scales);
+    cache.value_scales.push_back(scales + (2 * layer + 1) * of_scales);
+    const std::size_t bytes = found->keys.size() * sizeof(float);
+    CULET_RETURN_IF_ERROR(dispatch.memory().Upload(cache.key_scales.back(), found->keys.data(),
+                                                   bytes, options.stream));
+    CULET_RETURN_IF_ERROR(dispatch.memory().Upload(cache.value_scales.back(), found->values.data(),
+                                                   bytes, options.stream));
+  }
+  return dispatch.memory().Synchronize(options.stream);
 }
 
 Status Session::Impl::CheckBatch(std::span<const SequenceTokens> batch,

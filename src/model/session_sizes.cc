@@ -36,8 +36,8 @@ Status CompleteSizes(const DecoderConfig& config, SessionOptions& options) {
     }
   }
   if (options.cache_type != DataType::kFloat32 && options.cache_type != DataType::kFloat16 &&
-      options.cache_type != DataType::kBfloat16) {
-    return Invalid(fmt::format("cache_type is {}; use float32, float16 or bfloat16",
+      options.cache_type != DataType::kBfloat16 && options.cache_type != DataType::kFloat8_e4m3) {
+    return Invalid(fmt::format("cache_type is {}; use float32, float16, bfloat16 or float8_e4m3",
                                ToString(options.cache_type)));
   }
   const std::int64_t a_sequence =
@@ -54,19 +54,32 @@ Status CompleteSizes(const DecoderConfig& config, SessionOptions& options) {
   return {};
 }
 
-std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options) {
+namespace {
+
+constexpr std::size_t Padded(std::size_t bytes) {
   constexpr std::size_t kAlignment = 256;
-  const std::size_t bytes = static_cast<std::size_t>(options.cache_blocks) *
-                            static_cast<std::size_t>(options.block_size) *
-                            static_cast<std::size_t>(config.kv_heads) *
-                            static_cast<std::size_t>(config.head_dim) * SizeOf(options.cache_type);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options) {
+  return Padded(static_cast<std::size_t>(options.cache_blocks) *
+                static_cast<std::size_t>(options.block_size) *
+                static_cast<std::size_t>(config.kv_heads) *
+                static_cast<std::size_t>(config.head_dim) * SizeOf(options.cache_type));
+}
+
+std::size_t CacheScaleBytes(const DecoderConfig& config, const SessionOptions& options) {
+  if (options.cache_type != DataType::kFloat8_e4m3) return 0;
+  return Padded(static_cast<std::size_t>(config.kv_heads) * sizeof(float));
 }
 
 Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions& options) {
   SessionOptions complete = options;
   CULET_RETURN_IF_ERROR(CompleteSizes(config, complete));
-  return 2 * static_cast<std::size_t>(config.layers) * CacheMatrixBytes(config, complete);
+  return 2 * static_cast<std::size_t>(config.layers) *
+         (CacheMatrixBytes(config, complete) + CacheScaleBytes(config, complete));
 }
 
 }  // namespace culet

@@ -16,4 +16,8 @@ Status CompleteSizes(const DecoderConfig& config, SessionOptions& options);
 /// sizes.
 std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options);
 
+/// Bytes from one row of scales to the next; a layer has one for its keys and one for its values. 0
+/// but for caches of float8_e4m3.
+std::size_t CacheScaleBytes(const DecoderConfig& config, const SessionOptions& options);
+
 }  // namespace culet

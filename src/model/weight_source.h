@@ -39,6 +39,11 @@ class WeightSource {
   /// calls return nothing.
   virtual Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
                      WeightRole role) = 0;
+  /// A vector of `cols` elements, or of one, where there is such a thing; else an absent weight.
+  virtual Weight GetIfThere(const std::string& name, std::int64_t cols) {
+    static_cast<void>(name), static_cast<void>(cols);
+    return {};
+  }
   virtual const Status& status() const noexcept = 0;
   /// What Get would give as Weight::type; kNull where it gives nothing.
   virtual DataType TypeOf(const std::string& name, WeightRole role) const = 0;

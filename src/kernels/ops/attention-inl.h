@@ -40,12 +40,17 @@ void ForElements(std::size_t count, F function) {
   }
 }
 
-// A query's output, from its sums over all keys.
+// A query's output, from its sums over all keys. `scale`: of the values.
 template <class Decoder>
-void StoreOut(const float* HWY_RESTRICT sums, float weight, std::size_t head_dim,
+void StoreOut(const float* HWY_RESTRICT sums, float weight, float scale, std::size_t head_dim,
               float* HWY_RESTRICT out) {
   ForElements<Decoder>(head_dim,
-                       [&](std::size_t i, std::size_t at) { out[i] = sums[at] / weight; });
+                       [&](std::size_t i, std::size_t at) { out[i] = sums[at] / weight * scale; });
+}
+
+// Of the values of a key-value head; 1 where they have none.
+inline float ValueScale(const ops::AttentionArgs& args, int kv_head) {
+  return args.v_scales != nullptr ? args.v_scales[kv_head] : 1.0f;
 }
 
 // The tile's work. Decoder: of the cache's type. kInPlace: keys and values are read where they lie;
@@ -93,7 +98,8 @@ class TileAttention {
     }
     if (tile_.parts != nullptr) return;
     for (int q = 0; q < queries_; ++q) {
-      StoreOut<Decoder>(OfQuery(scratch_.totals, q), scratch_.total_weights[q], head_dim_,
+      StoreOut<Decoder>(OfQuery(scratch_.totals, q), scratch_.total_weights[q],
+                        ValueScale(args_, tile_.HeadOf(q) / tile_.group), head_dim_,
                         args_.out + QueryAt(q));
     }
   }
@@ -268,9 +274,11 @@ class TileAttention {
   void Score(int head, std::int64_t begin, std::int64_t end, const T* const* keys,
              const T* const* ahead) {
     const HeadLines lines(keys, ahead, begin, end, static_cast<std::size_t>(head) * padded_);
+    float scale = args_.params.scale;
+    if (args_.k_scales != nullptr) scale *= args_.k_scales[tile_.first_kv_head + head];
     ForQueryTiles(head, [&](auto count, int q) {
       ScoreQueries<Line, count>(OfQuery(scratch_.queries, q), lines.get(), begin, end, padded_,
-                                args_.params.scale, scratch_.scores + q * kKeyBlock);
+                                scale, scratch_.scores + q * kKeyBlock);
     });
   }
 
@@ -301,11 +309,12 @@ void AttendWith(const ops::AttentionArgs& args, const AttentionRows& keys,
   const bool fits = args.params.head_dim % static_cast<int>(ops::kHeadPad) == 0;
   // Up to so many queries a conversion in registers costs less than one stored and read again.
   constexpr int kFewQueries = 4;
-  if (fits && (std::is_same_v<Decoder, DecodeF32> || tile.queries_a_kv_head() <= kFewQueries)) {
-    TileAttention<Decoder, true>(args, keys, tile).Run();
-  } else {
-    TileAttention<Decoder, false>(args, keys, tile).Run();
+  if constexpr (!std::is_same_v<Decoder, DecodeCodes>) {
+    if (fits && (std::is_same_v<Decoder, DecodeF32> || tile.queries_a_kv_head() <= kFewQueries)) {
+      return TileAttention<Decoder, true>(args, keys, tile).Run();
+    }
   }
+  TileAttention<Decoder, false>(args, keys, tile).Run();
 }
 
 // The outputs of a row's query heads from the parts that tiles have left.
@@ -321,7 +330,9 @@ void AddPartsOf(const ops::AttentionArgs& args, const ops::AttentionParts& parts
     std::int64_t part = range.first / kKeyPart;
     Part total = part_at(head, part);
     while (++part * kKeyPart < range.last) AddPart(total, part_at(head, part), padded);
-    StoreOut<Decoder>(total.sums, total.weight, static_cast<std::size_t>(args.params.head_dim),
+    StoreOut<Decoder>(total.sums, total.weight,
+                      ValueScale(args, head / (args.params.heads / args.params.kv_heads)),
+                      static_cast<std::size_t>(args.params.head_dim),
                       args.out + (row * args.params.heads + head) * args.params.head_dim);
   }
 }
@@ -334,6 +345,8 @@ void WithDecoder(DataType type, F function) {
       return function(DecodeF16());
     case DataType::kBfloat16:
       return function(DecodeBf16());
+    case DataType::kFloat8_e4m3:
+      return function(DecodeCodes());
     default:
       return function(DecodeF32());
   }

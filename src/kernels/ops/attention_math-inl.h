@@ -31,6 +31,19 @@ inline constexpr int kTileQueries =
 inline constexpr int kTileKeys = 4;
 inline constexpr int kTileColumns = 4;
 
+// Codes of a cache, in natural order, NaN included; their scales are the caller's.
+struct DecodeCodes {
+  using T = std::uint8_t;
+  using Raw = VF32;
+  static constexpr std::size_t kVectors = 1;
+  static HWY_INLINE Raw Load(F32 d, const T* HWY_RESTRICT p) { return FromE4m3(d, p); }
+  template <int kVector>
+  static HWY_INLINE VF32 Get(F32, const Raw& raw) {
+    return raw;
+  }
+  static constexpr std::size_t Source(std::size_t, std::size_t lane) { return lane; }
+};
+
 // Elements that a decoder takes together.
 template <class Decoder>
 inline constexpr std::size_t kDecoderGroup = Decoder::kVectors* kLanes;

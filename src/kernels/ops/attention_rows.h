@@ -17,7 +17,7 @@ class AttentionRows {
   explicit AttentionRows(const NodeLaunch& launch)
       : params_(launch.node().params.attention),
         tokens_(launch.node().shape.rows),
-        paged_(launch.inputs.size() == 7) {
+        paged_(launch.inputs.size() >= 7) {
     if (launch.inputs.size() > 3) {
       starts_ = FromDevicePtr<const std::int32_t>(launch.input(3));
       sequences_ = launch.input_node(3).shape.rows - 1;

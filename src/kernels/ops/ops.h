@@ -43,6 +43,11 @@ void PickRows(const void* table, DataType type, std::int64_t table_rows, std::in
 void KvWrite(const float* rows, const std::int32_t* slots, void* cache, DataType type,
              std::int64_t cache_rows, std::int64_t cols, std::int64_t m);
 
+/// The same to a cache of float8_e4m3, with a scale for each head (rows.cc).
+void KvWriteE4m3(const float* rows, const std::int32_t* slots, std::uint8_t* cache,
+                 std::span<const float> scales, std::int64_t cache_rows, std::int64_t cols,
+                 std::int64_t m);
+
 /// Index of each row's largest element, the first of equals, the first NaN if there is one
 /// (argmax.cc).
 void ArgMax(const float* x, std::int32_t* out, std::int64_t rows, std::int64_t cols);
@@ -92,14 +97,16 @@ void Rope(const RopeParams& params, std::span<const double> frequencies,
           float* workspace);
 std::size_t RopeWorkspace(const RopeParams& params, std::int64_t rows) noexcept;
 
-/// K and V: float32, float16 or bfloat16. A row that sees no key, or a block outside the cache, is
-/// NaN. `workspace`: AttentionWorkspace floats (attention.cc).
+/// K and V: float32, float16, bfloat16 or float8_e4m3. A row that sees no key, or a block outside
+/// the cache, is NaN. `workspace`: AttentionWorkspace floats (attention.cc).
 struct AttentionArgs {
   AttentionParams params;
   const float* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
   DataType kv_type = DataType::kFloat32;
+  const float* k_scales = nullptr;  ///< (kv_heads) of float8_e4m3; null otherwise
+  const float* v_scales = nullptr;
   float* out = nullptr;
   std::int64_t rows = 0;
   float* workspace = nullptr;

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "kernels/cpu/simd_memory-inl.h"
+#include "kernels/ops/e4m3-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -29,33 +30,10 @@ float LargestMagnitude(const float* x, std::size_t count) {
 // E4M3 codes of finite x / scale, whose magnitude is at most 448: nearest, ties to even.
 void EncodeE4m3(const float* x, float scale, std::uint8_t* codes, std::size_t count) {
   const F32 d;
-  const U32 du32;
-  const hn::RebindToSigned<F32> di32;
-  const hn::Rebind<std::uint8_t, F32> du8;
   const VF32 divisor = hn::Set(d, scale);
   for (std::size_t i = 0; i < count; i += kLanes) {
     const VF32 value = hn::Div(LoadRow(d, DataType::kFloat32, x + i, count - i), divisor);
-    const VU32 bits = hn::BitCast(du32, value);
-    const VU32 sign = hn::ShiftRight<24>(hn::And(bits, hn::Set(du32, 0x80000000u)));
-    const VU32 magnitude = hn::And(bits, hn::Set(du32, 0x7fffffffu));
-    // Normal numbers: 20 bits of the fraction are rounded away, the exponent's bias becomes 7.
-    const VU32 odd = hn::And(hn::ShiftRight<20>(magnitude), hn::Set(du32, 1u));
-    const VU32 rounded = hn::Add(hn::Add(magnitude, hn::Set(du32, 0x7ffffu)), odd);
-    const VU32 normal = hn::Sub(hn::ShiftRight<20>(rounded), hn::Set(du32, (127u - 7u) << 3));
-    // Below 2^-6 a code is a multiple of 2^-9: adding 2^14 leaves exactly those bits, rounded.
-    const VF32 anchor = hn::Set(d, 0x1p14f);
-    const VU32 subnormal = hn::Sub(hn::BitCast(du32, hn::Add(hn::BitCast(d, magnitude), anchor)),
-                                   hn::BitCast(du32, anchor));
-    const auto small = hn::Lt(magnitude, hn::Set(du32, (127u - 6u) << 23));
-    const VU32 code = hn::Or(sign, hn::IfThenElse(small, subnormal, normal));
-    const auto bytes = hn::DemoteTo(du8, hn::BitCast(di32, code));
-    if (count - i >= kLanes) {
-      hn::StoreU(bytes, du8, codes + i);
-    } else {
-      alignas(64) std::uint8_t rest[kLanes];
-      hn::StoreU(bytes, du8, rest);
-      std::memcpy(codes + i, rest, count - i);
-    }
+    StoreCodes(E4m3CodesOf(d, value), codes + i, count - i);
   }
 }
 

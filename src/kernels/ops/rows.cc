@@ -8,7 +8,9 @@
 
 #include <cstddef>
 
+#include "base/e4m3_cache.h"
 #include "kernels/cpu/simd_memory-inl.h"
+#include "kernels/ops/e4m3-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -21,6 +23,24 @@ void ConvertRow(const std::byte* from, DataType from_type, std::byte* to, DataTy
   for (std::size_t i = 0; i < count; i += kLanes) {
     StoreRow(d, LoadRow(d, from_type, from + i * from_size, count - i), to_type, to + i * to_size,
              count - i);
+  }
+}
+
+// E4m3CacheCode of each.
+void EncodeHead(const float* from, float scale, std::uint8_t* to, std::size_t count) {
+  const F32 d;
+  const U32 du32;
+  const VF32 divisor = hn::Set(d, scale), most = hn::Set(d, 448.0f);
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    const VF32 value = LoadRow(d, DataType::kFloat32, from + i, count - i);
+    const VF32 quotient = hn::Div(value, divisor);
+    // 0, or NaN of what is not finite.
+    const VF32 nothing = hn::Sub(value, value);
+    const auto is_nan = hn::Or(hn::IsNaN(nothing), hn::IsNaN(quotient));
+    const VF32 within = hn::Max(hn::Min(quotient, most), hn::Neg(most));
+    StoreCodes(hn::IfThenElse(hn::RebindMask(du32, is_nan), hn::Set(du32, std::uint32_t{kE4m3Nan}),
+                              E4m3CodesOf(d, within)),
+               to + i, count - i);
   }
 }
 
@@ -37,6 +57,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace culet {
 HWY_EXPORT(ConvertRow);
+HWY_EXPORT(EncodeHead);
 
 namespace ops {
 namespace {
@@ -83,6 +104,21 @@ void KvWrite(const float* rows, const std::int32_t* slots, void* cache, DataType
     HWY_DYNAMIC_DISPATCH(ConvertRow)
     (reinterpret_cast<const std::byte*>(rows + row * cols), DataType::kFloat32,
      static_cast<std::byte*>(cache) + slot * row_bytes, type, static_cast<std::size_t>(cols));
+  });
+}
+
+void KvWriteE4m3(const float* rows, const std::int32_t* slots, std::uint8_t* cache,
+                 std::span<const float> scales, std::int64_t cache_rows, std::int64_t cols,
+                 std::int64_t m) {
+  const std::int64_t head = cols / static_cast<std::int64_t>(scales.size());
+  ForRows(m, cols, [=](std::int64_t row) {
+    const std::int64_t slot = slots[row];
+    if (slot < 0 || slot >= cache_rows) return;
+    for (std::size_t h = 0; h < scales.size(); ++h) {
+      const std::int64_t at = static_cast<std::int64_t>(h) * head;
+      HWY_DYNAMIC_DISPATCH(EncodeHead)
+      (rows + row * cols + at, scales[h], cache + slot * cols + at, static_cast<std::size_t>(head));
+    }
   });
 }
 
