@@ -58,6 +58,11 @@ class CudaAttention : public CudaGraphs {
         }
       }
     }
+    std::vector<float> scales;
+    for (int h = 0; h < 2 * c.kv_heads; ++h) scales.push_back(0.3f + 0.21f * static_cast<float>(h));
+    k_scales_ = Matrix(DataType::kFloat32, 1, c.kv_heads, scales);
+    scales.erase(scales.begin(), scales.begin() + c.kv_heads);
+    v_scales_ = Matrix(DataType::kFloat32, 1, c.kv_heads, scales);
     starts_ = Indices(starts);
     positions_ = Indices(positions);
     lengths_ = Indices(batch.lengths);
@@ -78,6 +83,10 @@ class CudaAttention : public CudaGraphs {
     for (const Matrix* input : {&q_, &k_, &v_, &starts_, &positions_, &lengths_, &table_}) {
       inputs.push_back(input->AsLeaf(graph));
     }
+    if (k_.type == DataType::kFloat8_e4m3) {
+      inputs.push_back(k_scales_.AsLeaf(graph));
+      inputs.push_back(v_scales_.AsLeaf(graph));
+    }
     graph.add_op(TensorOp::kAttention, 0, {q_.rows, q_.cols}, inputs, params_, "", type_);
     return graph;
   }
@@ -88,7 +97,7 @@ class CudaAttention : public CudaGraphs {
   }
 
   Matrix q_ = Indices({0}), k_ = q_, v_ = q_, starts_ = q_, positions_ = q_, lengths_ = q_,
-         table_ = q_;
+         table_ = q_, k_scales_ = q_, v_scales_ = q_;
   OpParams params_;
   DataType type_ = DataType::kFloat32;
 };

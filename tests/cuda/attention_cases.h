@@ -17,7 +17,10 @@ constexpr AttentionCase kAttentionCases[] = {
     {16, 1, 128, 100, true, DataType::kFloat16},
     {4, 1, 256, 0, true, DataType::kBfloat16},
     {7, 1, 256, 0, true, DataType::kFloat32, DataType::kBfloat16},
-    {9, 3, 7, 3, true, DataType::kBfloat16}};
+    {9, 3, 7, 3, true, DataType::kBfloat16},
+    {16, 4, 128, 0, true, DataType::kFloat8_e4m3},
+    {6, 3, 24, 37, true, DataType::kFloat8_e4m3, DataType::kBfloat16},
+    {5, 1, 20, 0, false, DataType::kFloat8_e4m3}};
 
 // One sequence decodes after 131 keys, one is a prompt of 40 tokens, one adds 7 tokens to 70, one
 // has one key; two rows are padding.

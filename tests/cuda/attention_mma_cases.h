@@ -29,7 +29,16 @@ constexpr AttentionCase kMmaCases[] = {
     {16, 1, 128, 100, true, DataType::kFloat16},
     {16, 2, 64, 0, false, DataType::kBfloat16},
     {40, 1, 40, 0, true, DataType::kBfloat16},
-    {9, 3, 8, 3, true, DataType::kFloat16}};
+    {9, 3, 8, 3, true, DataType::kFloat16},
+    {8, 2, 128, 0, true, DataType::kFloat8_e4m3},
+    {6, 2, 80, 37, true, DataType::kFloat8_e4m3, DataType::kBfloat16},
+    {10, 5, 96, 0, true, DataType::kFloat8_e4m3},
+    {6, 3, 256, 100, true, DataType::kFloat8_e4m3, DataType::kBfloat16},
+    {40, 1, 48, 0, false, DataType::kFloat8_e4m3},
+    {8, 8, 64, 0, true, DataType::kFloat8_e4m3},
+    {4, 2, 16, 5, true, DataType::kFloat8_e4m3},
+    // Rows of its heads are no whole pieces of 16 bytes.
+    {4, 2, 24, 0, true, DataType::kFloat8_e4m3}};
 
 TEST_F(CudaAttentionMma, RaggedBatch) {
   for (const AttentionCase& c : kMmaCases) Expect(c, Ragged(), "ragged");

@@ -126,12 +126,14 @@ TEST_F(CudaFusions, Heads) {
     DataType type, cache;
   };
   constexpr DataType kF32 = DataType::kFloat32, kBf16 = DataType::kBfloat16;
-  const Case cases[] = {{4, 2, 64, 64, false, false, RopeLayout::kNeox, kBf16, kBf16},
-                        {3, 1, 128, 128, true, false, RopeLayout::kNeox, kBf16, kF32},
-                        {9, 3, 24, 24, true, true, RopeLayout::kNeox, kF32, kF32},
-                        {2, 2, 80, 32, false, true, RopeLayout::kNorm, kF32, DataType::kFloat16},
-                        {2, 1, 256, 256, true, false, RopeLayout::kNeox, kBf16, kBf16},
-                        {7, 1, 8, 6, false, false, RopeLayout::kNorm, kBf16, DataType::kFloat16}};
+  const Case cases[] = {
+      {4, 2, 64, 64, false, false, RopeLayout::kNeox, kBf16, kBf16},
+      {3, 1, 128, 128, true, false, RopeLayout::kNeox, kBf16, kF32},
+      {9, 3, 24, 24, true, true, RopeLayout::kNeox, kF32, kF32},
+      {2, 2, 80, 32, false, true, RopeLayout::kNorm, kF32, DataType::kFloat16},
+      {2, 1, 256, 256, true, false, RopeLayout::kNeox, kBf16, kBf16},
+      {7, 1, 8, 6, false, false, RopeLayout::kNorm, kBf16, DataType::kFloat16},
+      {8, 2, 24, 16, true, true, RopeLayout::kNeox, kF32, DataType::kFloat8_e4m3}};
   const Matrix positions = Indices({0, 131071, -3, kFar, 77});
   const Matrix slots = Indices({3, -1, 0, 9, kFar});
   for (const Case& c : cases) {
@@ -169,8 +171,9 @@ TEST_F(CudaFusions, Heads) {
       const Matrix cache(c.cache, 9, width, 78);
       const int leaf = Leaf(graph, cache);
       caches_[graph.node(leaf).data_ptr] = cache.bytes;
-      made.push_back(
-          graph.add_op(TensorOp::kKvWrite, 0, {9, width}, {leaf, ids[i], to}, {}, "", c.cache));
+      made.push_back(graph.add_op(TensorOp::kKvWrite, 0, {9, width},
+                                  CacheInputs(graph, {leaf, ids[i], to}, c.cache, c.kv_heads), {},
+                                  "", c.cache));
     }
     ExpectSame(graph, made, "qkv", std::to_string(c.head_dim),
                std::max(Bound(c.type), Bound(c.cache)));
@@ -188,7 +191,7 @@ TEST_F(CudaFusions, HeadsAndAttention) {
     std::int32_t length = 40;
   };
   constexpr DataType kF32 = DataType::kFloat32, kBf16 = DataType::kBfloat16,
-                     kF16 = DataType::kFloat16;
+                     kF16 = DataType::kFloat16, kCodes = DataType::kFloat8_e4m3;
   constexpr RopeLayout kNeox = RopeLayout::kNeox, kNorm = RopeLayout::kNorm;
   const Case cases[] = {{4, 2, 64, 64, 0, false, false, kNeox, kBf16, kBf16},
                         {4, 1, 128, 128, 0, true, false, kNeox, kBf16, kBf16, 1000},
@@ -197,7 +200,11 @@ TEST_F(CudaFusions, HeadsAndAttention) {
                         {6, 1, 256, 256, 0, true, false, kNeox, kBf16, kBf16},
                         {2, 1, 256, 128, 33, true, false, kNeox, kF32, kF16},
                         {20, 1, 96, 96, 0, true, false, kNeox, kBf16, kF16, 200},
-                        {7, 1, 8, 6, 0, false, false, kNorm, kBf16, kF16}};
+                        {7, 1, 8, 6, 0, false, false, kNorm, kBf16, kF16},
+                        {8, 2, 128, 128, 0, true, false, kNeox, kBf16, kCodes, 1000},
+                        {6, 3, 80, 32, 7, true, true, kNorm, kF32, kCodes},
+                        {4, 2, 256, 256, 0, false, false, kNeox, kBf16, kCodes, 300},
+                        {20, 1, 64, 64, 0, true, false, kNeox, kF32, kCodes, 200}};
   constexpr std::int64_t kRows = 6;
   for (const Case& c : cases) {
     constexpr int kBlock = 8;
@@ -251,8 +258,9 @@ TEST_F(CudaFusions, HeadsAndAttention) {
       }
       const int leaf = Leaf(graph, cache);
       caches_[graph.node(leaf).data_ptr] = cache.bytes;
-      made.push_back(
-          graph.add_op(TensorOp::kKvWrite, 0, {slots, width}, {leaf, ids[i], in}, {}, "", c.cache));
+      made.push_back(graph.add_op(TensorOp::kKvWrite, 0, {slots, width},
+                                  CacheInputs(graph, {leaf, ids[i], in}, c.cache, c.kv_heads), {},
+                                  "", c.cache));
     }
     OpParams params;
     params.attention = {.heads = c.heads,
@@ -262,13 +270,16 @@ TEST_F(CudaFusions, HeadsAndAttention) {
                         .window = c.window,
                         .block_size = kBlock,
                         .single_rows = true};
-    const std::vector<int> inputs = {ids[0],
-                                     made[0],
-                                     made[1],
-                                     Leaf(graph, Indices(starts)),
-                                     at,
-                                     Leaf(graph, Indices(lengths)),
-                                     Leaf(graph, Matrix(kRows, cols, table))};
+    std::vector<int> inputs = {ids[0],
+                               made[0],
+                               made[1],
+                               Leaf(graph, Indices(starts)),
+                               at,
+                               Leaf(graph, Indices(lengths)),
+                               Leaf(graph, Matrix(kRows, cols, table))};
+    for (int i = 0; i < 2 && c.cache == kCodes; ++i) {
+      inputs.push_back(graph.node(made[static_cast<std::size_t>(i)]).inputs[3]);
+    }
     const std::int64_t q_cols = sizes[0];
     made.push_back(
         graph.add_op(TensorOp::kAttention, 0, {kRows, q_cols}, inputs, params, "", c.type));
@@ -368,6 +379,7 @@ TEST_F(CudaFusions, Models) {
       // Attention over a cache of float32 is exact.
       {"Qwen3ForCausalLM", "qwen3", kF32, kF32, {"add_rms_norm", "gate_up", "qkv"}},
       {"Qwen3ForCausalLM", "qwen3", DataType::kFloat8_e4m3, kBf16, e4m3},
+      {"LlamaForCausalLM", "llama", kBf16, DataType::kFloat8_e4m3, plain},
   };
   for (const FusedModel& m : models) {
     std::string text = kDense;

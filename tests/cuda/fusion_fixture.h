@@ -31,6 +31,15 @@ class CudaFusions : public testing::Test {
   int Leaf(ComputeGraph& graph, const Matrix& matrix) {
     return graph.add_leaf(Copy(matrix.bytes), {matrix.rows, matrix.cols}, matrix.type);
   }
+  /// The inputs of a write to a cache, with scales of its heads where it is of E4M3.
+  std::vector<int> CacheInputs(ComputeGraph& graph, std::vector<int> inputs, DataType cache,
+                               int heads) {
+    if (cache != DataType::kFloat8_e4m3) return inputs;
+    std::vector<float> scales;
+    for (int h = 0; h < heads; ++h) scales.push_back(0.01f + 0.003f * static_cast<float>(h));
+    inputs.push_back(Leaf(graph, Matrix(DataType::kFloat32, 1, heads, scales)));
+    return inputs;
+  }
   Weight OnDevice(const Matrix& matrix) {
     Weight weight = matrix.AsWeight();
     weight.data_ptr = Copy(matrix.bytes);

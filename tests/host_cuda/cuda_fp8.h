@@ -19,3 +19,15 @@ inline unsigned short __nv_cvt_float2_to_fp8x2(float2 pair, __nv_saturation_t,
   return static_cast<unsigned short>(culet::FloatToFloat8E4m3(pair.x) |
                                      culet::FloatToFloat8E4m3(pair.y) << 8);
 }
+
+using __nv_fp8x2_storage_t = unsigned short;
+struct __half2_raw {
+  unsigned short x, y;
+};
+inline __half2_raw __nv_cvt_fp8x2_to_halfraw2(__nv_fp8x2_storage_t pair,
+                                              __nv_fp8_interpretation_t) {
+  const auto half = [](unsigned code) {
+    return culet::FloatToFloat16(culet::Float8E4m3ToFloat(static_cast<unsigned char>(code & 0xff)));
+  };
+  return {half(pair), half(pair >> 8)};
+}

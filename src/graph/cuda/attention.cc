@@ -9,7 +9,7 @@ namespace culet::cuda_ops {
 namespace {
 
 // Inputs of an Attention node.
-constexpr std::size_t kStarts = 3, kPositions = 4, kLengths = 5, kTable = 6;
+constexpr std::size_t kStarts = 3, kPositions = 4, kLengths = 5, kTable = 6, kScales = 7;
 
 // Keys that a row can see: those of its block table, or of its batch.
 std::int64_t MostKeys(const ComputeGraph& graph, const TensorNode& node) noexcept {
@@ -55,6 +55,9 @@ bool MayReadEarly(const ComputeGraph& graph, const TensorNode& node) {
   const auto first = std::ranges::find_if(graph.nodes(), is_launched);
   if (first == graph.nodes().end() || first->op != TensorOp::kEmbedding) return false;
   for (const std::size_t input : {kStarts, kPositions, kLengths, kTable}) {
+    if (graph.node(node.inputs[input]).op != TensorOp::kNone) return false;
+  }
+  for (std::size_t input = kScales; input < node.inputs.size(); ++input) {
     if (graph.node(node.inputs[input]).op != TensorOp::kNone) return false;
   }
   const TensorNode* const caches[2] = {&graph.node(LeafOf(graph, node.inputs[1])),
@@ -103,6 +106,10 @@ AttentionArgs ArgsOfAttention(const NodeLaunch& launch, const TensorNode& node) 
     args.lengths = indices(kLengths);
     args.table = indices(kTable);
     args.table_cols = node_of(kTable).shape.cols;
+  }
+  if (node.inputs.size() > kScales) {
+    args.k_scales = FromDevicePtr<const float>(input(kScales));
+    args.v_scales = FromDevicePtr<const float>(input(kScales + 1));
   }
   return args;
 }

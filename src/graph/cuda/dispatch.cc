@@ -25,6 +25,7 @@ const std::int32_t* Indices(DevicePtr pointer) {
 
 bool IsValue(DataType type) { return type == DataType::kFloat32 || type == DataType::kBfloat16; }
 bool IsStored(DataType type) { return type == DataType::kFloat16 || IsValue(type); }
+bool IsCached(DataType type) { return type == DataType::kFloat8_e4m3 || IsStored(type); }
 
 struct PreparedRope final : PreparedNode {
   const double* turns = nullptr;
@@ -93,7 +94,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kCast:
         return ok(IsStored(type_of(0)) && IsStored(node.type));
       case TensorOp::kKvWrite:
-        return ok(IsStored(node.type) && IsValue(type_of(1)));
+        return ok(IsCached(node.type) && IsValue(type_of(1)));
       case TensorOp::kArgMax:
       case TensorOp::kSample:
         return ok(IsValue(type_of(0)));
@@ -105,7 +106,7 @@ class CudaDispatch final : public KernelDispatch {
         if (node.params.attention.head_dim > kMostHeadDim) {
           return Feasibility::Refuse("the CUDA dispatch takes heads of at most 256 elements");
         }
-        return ok(IsValue(node.type) && IsValue(type_of(0)) && IsStored(type_of(1)));
+        return ok(IsValue(node.type) && IsValue(type_of(0)) && IsCached(type_of(1)));
       case TensorOp::kExperts:
         if (!IsValue(node.type) || !IsValue(type_of(0)) || !IsValue(type_of(1))) return refusal;
         return PreparedExperts::Supports(node);
@@ -297,6 +298,19 @@ class CudaDispatch final : public KernelDispatch {
 
   Status dispatch_kv_write(const TensorNode& node, DevicePtr rows, DevicePtr slots, DevicePtr cache,
                            std::uint32_t m) override {
+    if (node.type == DataType::kFloat8_e4m3) {
+      CacheRowsArgs args;
+      args.source = In(rows);
+      args.source_type = current().input_node(1).type;
+      args.slots = Indices(slots);
+      args.cache = FromDevicePtr<std::uint8_t>(cache);
+      args.scales = FromDevicePtr<const float>(current().input(3));
+      args.cache_rows = node.shape.rows;
+      args.rows = m;
+      args.cols = node.shape.cols;
+      args.head_dim = static_cast<int>(args.cols / current().input_node(3).shape.cols);
+      return Launched(WriteCacheRows(args, stream()));
+    }
     MoveRowsArgs args =
         Rows(rows, current().input_node(1).type, m, cache, node.type, node.shape.rows);
     args.to = Indices(slots);

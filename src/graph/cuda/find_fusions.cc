@@ -206,15 +206,21 @@ class Search {
     const TensorNode &keys = graph_.node(heads.key_write), &values = graph_.node(heads.value_write);
     const AttentionParams& p = node.params.attention;
     const RopeParams& rope = q.params.rope;
-    const bool fits = p.single_rows && p.causal && p.block_size > 0 && node.inputs.size() == 7 &&
-                      node.inputs[0] == heads.q_rope && node.inputs[1] == heads.key_write &&
-                      node.inputs[2] == heads.value_write && node.inputs[4] == q.inputs[1] &&
-                      keys.inputs[2] == values.inputs[2] && keys.inputs[0] != values.inputs[0] &&
-                      p.head_dim == q.params.head_dim && p.heads * p.head_dim == q.shape.cols &&
-                      p.kv_heads * p.head_dim == keys.shape.cols &&
-                      graph_.node(node.inputs[3]).shape.rows == node.shape.rows + 1 &&
-                      (keys.type == DataType::kFloat16 || keys.type == DataType::kBfloat16) &&
-                      (rope.layout == RopeLayout::kNorm || rope.dims % 16 == 0) && IsWide(id);
+    const bool codes = keys.type == DataType::kFloat8_e4m3;
+    if (codes && (node.inputs.size() != 9 || p.head_dim % 16 != 0 ||
+                  node.inputs[7] != keys.inputs[3] || node.inputs[8] != values.inputs[3])) {
+      return false;
+    }
+    const bool fits =
+        p.single_rows && p.causal && p.block_size > 0 && node.inputs.size() >= 7 &&
+        node.inputs[0] == heads.q_rope && node.inputs[1] == heads.key_write &&
+        node.inputs[2] == heads.value_write && node.inputs[4] == q.inputs[1] &&
+        keys.inputs[2] == values.inputs[2] && keys.inputs[0] != values.inputs[0] &&
+        p.head_dim == q.params.head_dim && p.heads * p.head_dim == q.shape.cols &&
+        p.kv_heads * p.head_dim == keys.shape.cols &&
+        graph_.node(node.inputs[3]).shape.rows == node.shape.rows + 1 &&
+        (codes || keys.type == DataType::kFloat16 || keys.type == DataType::kBfloat16) &&
+        (rope.layout == RopeLayout::kNorm || rope.dims % 16 == 0) && IsWide(id);
     if (fits) heads.attention = id;
     return fits;
   }
@@ -247,7 +253,18 @@ class Search {
            keys.inputs[1] == heads.k_rope && values.inputs[1] == heads.v &&
            IsAligned(graph_.node(keys.inputs[0]).data_ptr) &&
            IsAligned(graph_.node(values.inputs[0]).data_ptr) &&
-           (keys.type == DataType::kFloat16 || IsValue(keys.type)) && AreJoined(heads.Products());
+           (keys.type == DataType::kFloat16 || IsValue(keys.type) ||
+            HasScales(keys, values, size)) &&
+           AreJoined(heads.Products());
+  }
+
+  // Whether both are codes, with a scale for each head of `size` elements.
+  bool HasScales(const TensorNode& keys, const TensorNode& values, int size) const {
+    const auto has = [&](const TensorNode& node) {
+      return node.type == DataType::kFloat8_e4m3 &&
+             graph_.node(node.inputs[3]).shape.cols * size == node.shape.cols;
+    };
+    return has(keys) && has(values);
   }
 
   const ComputeGraph& graph_;

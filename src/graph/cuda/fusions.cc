@@ -193,6 +193,10 @@ class PreparedHeads final : public PreparedFusion {
     args.keys = Out(launch.value(heads_.key_write));
     args.values = Out(launch.value(heads_.value_write));
     args.cache_type = keys.type;
+    if (keys.type == DataType::kFloat8_e4m3) {
+      args.key_scales = FromDevicePtr<const float>(launch.value(keys.inputs[3]));
+      args.value_scales = FromDevicePtr<const float>(launch.value(values.inputs[3]));
+    }
     args.key_slots = Indices(launch.value(keys.inputs[2]));
     args.value_slots = Indices(launch.value(values.inputs[2]));
     args.cache_rows = keys.shape.rows;

@@ -71,7 +71,9 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
   const std::int64_t group = p.heads / p.kv_heads;
   AttentionPlan plan;
   const bool halves = shape.kv_type == DataType::kBfloat16 || shape.kv_type == DataType::kFloat16;
-  plan.tensor_cores = !exact && halves && p.head_dim % 8 == 0;
+  const bool codes = shape.kv_type == DataType::kFloat8_e4m3;
+  // Rows of heads in pieces of 16 bytes.
+  plan.tensor_cores = !exact && (halves || codes) && p.head_dim % (codes ? 16 : 8) == 0;
   // Of `units` of which a multiprocessor holds `resident` blocks.
   const auto splits = [&](std::int64_t blocks, int resident, int waves, int least, int most) {
     const std::int64_t wanted =
@@ -95,17 +97,18 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       AttentionSplits& decode = plan.decode;
       decode.least = 64;
       decode.fine = 8192;
-      // Blocks that a multiprocessor holds by their shared memory: three of two stages or, where
+      // Blocks that a multiprocessor holds by their shared memory, of codes three, which have half
+      // the bytes on their way; of 16 bits three of two stages or, where
       // blocks stream long enough that each may as well have more on its way, or fewer splits are
       // sooner merged, two of three. Only Hopper is known to hold these.
       constexpr int kWaves = 4, kLong = 2048, kManySplits = 16, kKeysOfMany = 512;
       for (decode.stages = wgmma ? 3 : 2; decode.stages >= 2; --decode.stages) {
-        const int resident = decode.stages == 3 ? 2 : 3;
+        const int resident = decode.stages == 3 && !codes ? 2 : 3;
         decode.most = splits(blocks, resident, kWaves, decode.least, kMost);
         decode.even = EvenSplits(blocks, std::int64_t{resident} * multiprocessors, shape.most_keys,
                                  decode.most);
         const std::int64_t keys = shape.most_keys / decode.even;
-        if (keys >= kLong || (keys >= kKeysOfMany && decode.even > kManySplits)) break;
+        if (codes || keys >= kLong || (keys >= kKeysOfMany && decode.even > kManySplits)) break;
       }
       decode.stages = std::max(decode.stages, 2);
       // As many as any device takes, where reading the keys is not all, and one cluster a row does:
@@ -136,7 +139,7 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       // What a split saves has to pay for the sum of all its queries: with whole tiles 256 keys do
       // not (a prompt of 512 took 60 us in two splits, H200). Of one sequence the tiles
       // are known; of several there may be as many as there are blocks.
-      plan.wgmma = wgmma && WgmmaBox(p.block_size) > 0;
+      plan.wgmma = wgmma && halves && WgmmaBox(p.block_size) > 0;
       if (plan.wgmma) plan.wgmma_blocks = multiprocessors;
       const int resident = plan.wgmma ? 1 : 2;
       const int queries = plan.wgmma ? kWgmmaQueries : TileQueries(p.head_dim);
@@ -157,16 +160,25 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
 cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& plan) {
   const int dim = shape.params.head_dim;
   const bool bf16 = shape.kv_type == DataType::kBfloat16;
+  const bool codes = shape.kv_type == DataType::kFloat8_e4m3;
   cudaError_t error = cudaSuccess;
-  if (plan.has_decode) error = bf16 ? AllowDecodeOfBfloat16(dim) : AllowDecodeOfFloat16(dim);
+  if (plan.has_decode) {
+    error = codes  ? AllowDecodeOfE4m3(dim)
+            : bf16 ? AllowDecodeOfBfloat16(dim)
+                   : AllowDecodeOfFloat16(dim);
+  }
   if (error != cudaSuccess || !plan.has_tiles) return error;
   if (plan.wgmma) return bf16 ? AllowWgmmaOfBfloat16(dim) : AllowWgmmaOfFloat16(dim);
-  return bf16 ? AllowTilesOfBfloat16(dim) : AllowTilesOfFloat16(dim);
+  return codes  ? AllowTilesOfE4m3(dim)
+         : bf16 ? AllowTilesOfBfloat16(dim)
+                : AllowTilesOfFloat16(dim);
 }
 
 cudaError_t PrepareHeadsAttention(const AttentionShape& shape) {
-  return shape.kv_type == DataType::kBfloat16 ? AllowHeadsDecodeOfBfloat16(shape.params.head_dim)
-                                              : AllowHeadsDecodeOfFloat16(shape.params.head_dim);
+  const int dim = shape.params.head_dim;
+  if (shape.kv_type == DataType::kFloat8_e4m3) return AllowHeadsDecodeOfE4m3(dim);
+  return shape.kv_type == DataType::kBfloat16 ? AllowHeadsDecodeOfBfloat16(dim)
+                                              : AllowHeadsDecodeOfFloat16(dim);
 }
 
 cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& given,
@@ -178,6 +190,7 @@ cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& giv
   if (!wide || !args.plan.has_decode || args.plan.has_tiles) return cudaErrorInvalidValue;
   if (args.kv_type == DataType::kBfloat16) return HeadsDecodeOfBfloat16(heads, args, stream);
   if (args.kv_type == DataType::kFloat16) return HeadsDecodeOfFloat16(heads, args, stream);
+  if (args.kv_type == DataType::kFloat8_e4m3) return HeadsDecodeOfE4m3(heads, args, stream);
   return cudaErrorInvalidValue;
 }
 
@@ -188,20 +201,26 @@ cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   const bool values_wide = IsWide(args.params.head_dim, address(args.q), address(args.out));
   if (args.plan.tensor_cores && args.wide && values_wide) {
     const bool bf16 = args.kv_type == DataType::kBfloat16;
+    const bool codes = args.kv_type == DataType::kFloat8_e4m3;
     cudaError_t error = cudaSuccess;
     if (args.plan.has_decode) {
-      error = bf16 ? DecodeOfBfloat16(args, stream) : DecodeOfFloat16(args, stream);
+      error = codes  ? DecodeOfE4m3(args, stream)
+              : bf16 ? DecodeOfBfloat16(args, stream)
+                     : DecodeOfFloat16(args, stream);
     }
     if (error != cudaSuccess || !args.plan.has_tiles) return error;
     if (args.plan.wgmma) {
       return bf16 ? WgmmaOfBfloat16(args, stream) : WgmmaOfFloat16(args, stream);
     }
-    return bf16 ? TilesOfBfloat16(args, stream) : TilesOfFloat16(args, stream);
+    return codes  ? TilesOfE4m3(args, stream)
+           : bf16 ? TilesOfBfloat16(args, stream)
+                  : TilesOfFloat16(args, stream);
   }
   cudaError_t error = cudaErrorInvalidValue;
   if (args.kv_type == DataType::kFloat32) error = AttentionOfFloat32(args, stream);
   if (args.kv_type == DataType::kBfloat16) error = AttentionOfBfloat16(args, stream);
   if (args.kv_type == DataType::kFloat16) error = AttentionOfFloat16(args, stream);
+  if (args.kv_type == DataType::kFloat8_e4m3) error = AttentionOfE4m3(args, stream);
   if (error != cudaSuccess || args.plan.lanes.most == 1) return error;
   return Launch(&MergeSplits, Blocks(args.rows * args.params.heads), kThreads, stream, args);
 }

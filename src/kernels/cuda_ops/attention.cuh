@@ -83,11 +83,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const std::int64_t begin = range.first + split * share;
   const std::int64_t end = begin + share < range.last ? begin + share : range.last;
 
+  const float scale = args.log2_scale * KeyScale<T>(args, kv_head);
   for (int i = thread; i < heads * kWidth; i += kAttentionThreads) {
     const int head = i / kWidth, dim = i % kWidth;
     const std::int64_t index = (row * p.heads + first_head + head) * p.head_dim + dim;
-    queries[head][dim] =
-        dim < p.head_dim ? LoadValue(args.q, args.q_type, index) * args.log2_scale : 0.0f;
+    queries[head][dim] = dim < p.head_dim ? LoadValue(args.q, args.q_type, index) * scale : 0.0f;
   }
   __syncthreads();
 
@@ -187,6 +187,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
       total = fmaf(sums[h][slot], weight, total);
       value = fmaf(outs[h][slot][dim], weight, value);
     }
+    value *= ValueScale<T>(args, kv_head);
     if (args.plan.lanes.most == 1) {
       // No key: 0 / 0, the mean of no values.
       StoreValue(value / total, args.out, args.out_type,
@@ -225,5 +226,6 @@ cudaError_t LaunchAttention(const AttentionArgs& args, LaunchStream stream) {
 cudaError_t AttentionOfFloat32(const AttentionArgs& args, LaunchStream stream);
 cudaError_t AttentionOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t AttentionOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t AttentionOfE4m3(const AttentionArgs& args, LaunchStream stream);
 
 }  // namespace culet::cuda_ops

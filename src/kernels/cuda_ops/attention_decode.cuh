@@ -16,24 +16,30 @@
 
 namespace culet::cuda_ops {
 
-template <class T, int kDim>
+/// Of a cache of Cache elements.
+template <class Cache, int kDim>
 struct DecodeKernel {
+  using T = MathOf<Cache>;
+  static constexpr bool kCodes = kAreCodes<Cache>;
   static constexpr int kWarps = kDim <= 128 ? 4 : 2, kThreads = 32 * kWarps;
   static constexpr int kHeads = 16, kKeys = 16, kMostStages = 3;
   static constexpr int kRow = kSharedRow<kDim>, kChunks = kDim / 8;
-  static constexpr int kStage = 2 * kKeys * kRow;  // keys, then values
-  static constexpr int kRing = kWarps * kStage;    // of one stage; all of them are behind the rest
+  // Keys and values lie as in the cache: rows of kKeyChunks pieces of kWide elements.
+  using Warp = WarpAttention<T, kDim, 1, kKeys>;
+  static constexpr int kKeyRow = kCodes ? Warp::kCodeRow : kRow;
+  static constexpr int kWide = 16 / static_cast<int>(sizeof(Cache)), kKeyChunks = kDim / kWide;
+  static constexpr int kStage = 2 * kKeys * kKeyRow;  // keys, then values
+  static constexpr int kRing = kWarps * kStage;  // of one stage; all of them are behind the rest
   static constexpr int kQueriesAt = 0, kTableAt = kQueriesAt + kHeads * kRow;
   // Where heads are made: sines and cosines, and the row's own key and value.
   static constexpr int kTurnsAt = kTableAt + 4 * kThreads, kOwnAt = kTurnsAt + 4 * kDim;
   template <bool kMakesHeads>
-  static constexpr int kRingAt = kMakesHeads ? kOwnAt + 2 * kRow : kTurnsAt;
+  static constexpr int kRingAt = kMakesHeads ? kOwnAt + 2 * kKeyRow : kTurnsAt;
   template <bool kMakesHeads>
   static constexpr int Shared(int stages) {
     return kRingAt<kMakesHeads> + stages * kRing;
   }
   static constexpr int kRound = kWarps * kKeys;
-  using Warp = WarpAttention<T, kDim, 1, kKeys>;
 };
 
 /// What a warp leaves for the others in the place of its keys: of each head kDim sums of values,
@@ -101,20 +107,21 @@ __device__ __forceinline__ void LoadKeys(const AttentionArgs& args, int rows, in
                                          std::uint32_t stage) {
   const AttentionParams& p = args.params;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  constexpr int kPieces = Kernel::kKeys * Kernel::kChunks;
+  constexpr int kChunks = Kernel::kKeyChunks, kPieces = Kernel::kKeys * kChunks;
   static_assert(kPieces % 32 == 0);
   // All at once where there are registers for it.
-#pragma unroll(Kernel::kChunks <= 16 ? kPieces / 32 : 4)
+#pragma unroll(kChunks <= 16 ? kPieces / 32 : 4)
   for (int i = 0; i < kPieces / 32; ++i) {
-    const int piece = lane + 32 * i, key = piece / Kernel::kChunks, chunk = piece % Kernel::kChunks;
+    const int piece = lane + 32 * i, key = piece / kChunks, chunk = piece % kChunks;
     const int row = __shfl_sync(kAllLanes, rows, key);
-    const bool there = row >= 0 && chunk * 8 < p.head_dim;
+    const bool there = row >= 0 && chunk * Kernel::kWide < p.head_dim;
     const std::int64_t element =
-        there ? (std::int64_t{row} * p.kv_heads + kv_head) * p.head_dim + chunk * 8 : 0;
-    const auto to = stage + static_cast<std::uint32_t>(key * Kernel::kRow + chunk * 16);
+        there ? (std::int64_t{row} * p.kv_heads + kv_head) * p.head_dim + chunk * Kernel::kWide : 0;
+    const std::int64_t from = element * (16 / Kernel::kWide);
+    const auto to = stage + static_cast<std::uint32_t>(key * Kernel::kKeyRow + chunk * 16);
     const int bytes = there ? 16 : 0;
-    CopyAsync16(to, static_cast<const char*>(args.k) + 2 * element, bytes);
-    CopyAsync16(to + Kernel::kKeys * Kernel::kRow, static_cast<const char*>(args.v) + 2 * element,
+    CopyAsync16(to, static_cast<const char*>(args.k) + from, bytes);
+    CopyAsync16(to + Kernel::kKeys * Kernel::kKeyRow, static_cast<const char*>(args.v) + from,
                 bytes);
   }
 }
@@ -131,16 +138,17 @@ __device__ __forceinline__ void LoadQueries(const AttentionArgs& args, std::int6
     const int i = first + static_cast<int>(threadIdx.x);
     if (kPieces % Kernel::kThreads != 0 && i >= kPieces) break;
     const int head = i / Kernel::kChunks, dim = i % Kernel::kChunks * 8;
-    const int at = Kernel::kQueriesAt + head * Kernel::kRow + dim * 2;
+    const int at = Kernel::kQueriesAt + head * Kernel::kRow;
     const std::int64_t from = element + head * args.params.head_dim;
     if (copied) {
       const bool there = head < heads && dim < args.params.head_dim;
-      CopyAsync16(SharedAddress(DynamicShared()) + static_cast<std::uint32_t>(at),
+      CopyAsync16(SharedAddress(DynamicShared()) + static_cast<std::uint32_t>(at + dim * 2),
                   static_cast<const char*>(args.q) + (there ? 2 * (from + dim) : 0),
                   there ? 16 : 0);
     } else {
-      *reinterpret_cast<uint4*>(DynamicShared() + at) =
-          head < heads ? LoadQuery<T>(args, from, dim) : make_uint4(0, 0, 0, 0);
+      StoreQuery<Kernel::kCodes>(
+          DynamicShared() + at, dim,
+          head < heads ? LoadQuery<T>(args, from, dim) : make_uint4(0, 0, 0, 0));
     }
   }
 }
@@ -150,20 +158,22 @@ template <class Kernel>
 __device__ __forceinline__ void PlaceOwn(std::uint32_t stage, int key) {
   char* const shared = DynamicShared();
   const std::uint32_t to =
-      stage - SharedAddress(shared) + static_cast<std::uint32_t>(key * Kernel::kRow);
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < 2 * Kernel::kChunks; i += 32) {
-    const int is_value = i / Kernel::kChunks, chunk = i % Kernel::kChunks;
-    *reinterpret_cast<uint4*>(shared + to + is_value * Kernel::kKeys * Kernel::kRow + chunk * 16) =
-        *reinterpret_cast<const uint4*>(shared + Kernel::kOwnAt + is_value * Kernel::kRow +
+      stage - SharedAddress(shared) + static_cast<std::uint32_t>(key * Kernel::kKeyRow);
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < 2 * Kernel::kKeyChunks; i += 32) {
+    const int is_value = i / Kernel::kKeyChunks, chunk = i % Kernel::kKeyChunks;
+    *reinterpret_cast<uint4*>(shared + to + is_value * Kernel::kKeys * Kernel::kKeyRow +
+                              chunk * 16) =
+        *reinterpret_cast<const uint4*>(shared + Kernel::kOwnAt + is_value * Kernel::kKeyRow +
                                         chunk * 16);
   }
 }
 
-/// Requires: K and V of T in whole vectors.
-template <class T, int kDim, bool kMakesHeads>
-__global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
+/// Requires: K and V of Cache in whole vectors.
+template <class Cache, int kDim, bool kMakesHeads>
+__global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     AttentionDecode(const __grid_constant__ DecodeArgs<kMakesHeads> given) {
-  using Kernel = DecodeKernel<T, kDim>;
+  using Kernel = DecodeKernel<Cache, kDim>;
+  using T = typename Kernel::T;
   using Warp = typename Kernel::Warp;
   constexpr int kHeads = Kernel::kHeads, kKeys = Kernel::kKeys;
   constexpr int kMostStages = Kernel::kMostStages;
@@ -272,7 +282,8 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   if constexpr (kMakesHeads) MakeTurns<Kernel>(given.heads, row);
   if (args.early) WaitForPrevious();
   if constexpr (kMakesHeads) {
-    MakeHeads<T, Kernel>(given.heads, row, kv_head, first_head, heads, own, piece % chunks == 0);
+    MakeHeads<Cache, Kernel>(given.heads, row, kv_head, first_head, heads, own,
+                             piece % chunks == 0);
   } else {
     LoadQueries<T, Kernel>(args, (row * p.heads + first_head) * p.head_dim, heads);
   }
@@ -289,6 +300,7 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     LoadMatrices(q_at + static_cast<std::uint32_t>(step * 32), a);
   };
 
+  const float scale = args.log2_scale * KeyScale<Cache>(args, kv_head);
   Warp sums;
   int stage = 0;
 #pragma unroll 1
@@ -303,7 +315,11 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
       }
     }
     typename Warp::Scores scores;
-    Warp::Multiply(queries, k, scores);
+    if constexpr (Kernel::kCodes) {
+      Warp::MultiplyCodes(queries, k, scores);
+    } else {
+      Warp::Multiply(queries, k, scores);
+    }
     const int left = keys.end - base - lane % 4 * 2;
     if (keys.end - base < kKeys) {
 #pragma unroll
@@ -314,8 +330,12 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
         }
       }
     }
-    sums.Softmax(scores, args.log2_scale);
-    sums.Accumulate(scores, k + kKeys * Kernel::kRow);
+    sums.Softmax(scores, scale);
+    if constexpr (Kernel::kCodes) {
+      sums.AccumulateCodes(scores, k + kKeys * Kernel::kKeyRow);
+    } else {
+      sums.Accumulate(scores, k + kKeys * Kernel::kKeyRow);
+    }
     __syncwarp();
     const int next = row_of(base + (stages + 1) * Kernel::kRound);
     if (base + stages * Kernel::kRound < keys.end) load(rows, stage);
@@ -323,7 +343,7 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
     rows = next;
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
-  sums.Finish(args.log2_scale);
+  sums.Finish(scale);
 
   // No other warp reads or writes where this one's keys were.
   AwaitCopies<0>();
@@ -336,10 +356,22 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   for (int half = 0; half < 2; ++half) {
     const int head = lane / 4 + 8 * half;
     if (head >= heads) continue;
+    if constexpr (Kernel::kCodes) {
+      const float of_values = ValueScale<Cache>(args, kv_head);
 #pragma unroll
-    for (int n = 0; n < kDim / 8; ++n) {
-      const float pair[2] = {sums.out[0][n][2 * half], sums.out[0][n][2 * half + 1]};
-      Store(pair, &shared.values[head][8 * n + lane % 4 * 2]);
+      for (int n = 0; n < kDim / 8; n += 2) {
+        const float(&even)[4] = sums.out[0][n], (&odd)[4] = sums.out[0][n + 1];
+        const int at = 2 * half;
+        const float four[4] = {even[at] * of_values, odd[at] * of_values, even[at + 1] * of_values,
+                               odd[at + 1] * of_values};
+        Store(four, &shared.values[head][8 * n + lane % 4 * 4]);
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n) {
+        const float pair[2] = {sums.out[0][n][2 * half], sums.out[0][n][2 * half + 1]};
+        Store(pair, &shared.values[head][8 * n + lane % 4 * 2]);
+      }
     }
     if (lane % 4 == 0) {
       shared.weights[head][0] = sums.most[0][half];
@@ -407,15 +439,15 @@ __global__ void __launch_bounds__(DecodeKernel<T, kDim>::kThreads, 3)
   }
 }
 
-template <class T, bool kMakesHeads>
+template <class Cache, bool kMakesHeads>
 cudaError_t LaunchDecode(const DecodeArgs<kMakesHeads>& args, LaunchStream stream) {
   const AttentionArgs& attention = args.attention;
   const AttentionParams& p = attention.params;
   return WithHeadDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
-    using Kernel = DecodeKernel<T, kDim>;
+    using Kernel = DecodeKernel<Cache, kDim>;
     const std::int64_t units =
         attention.plan.units_are_sequences ? attention.sequences : attention.rows;
-    return LaunchClusters(&AttentionDecode<T, kDim, kMakesHeads>,
+    return LaunchClusters(&AttentionDecode<Cache, kDim, kMakesHeads>,
                           Blocks(units * DecodePieces(p), attention.plan.decode.most),
                           Kernel::kThreads,
                           Kernel::template Shared<kMakesHeads>(attention.plan.decode.stages),
@@ -424,12 +456,12 @@ cudaError_t LaunchDecode(const DecodeArgs<kMakesHeads>& args, LaunchStream strea
 }
 
 // As many stages as the device has shared memory for; plans ask for no more.
-template <class T, bool kMakesHeads>
+template <class Cache, bool kMakesHeads>
 cudaError_t AllowDecode(int head_dim) {
   return WithHeadDim(head_dim, []<int kDim>(std::integral_constant<int, kDim>) {
-    using Kernel = DecodeKernel<T, kDim>;
+    using Kernel = DecodeKernel<Cache, kDim>;
     const auto allow = [](int stages) {
-      return AllowShared(&AttentionDecode<T, kDim, kMakesHeads>,
+      return AllowShared(&AttentionDecode<Cache, kDim, kMakesHeads>,
                          Kernel::template Shared<kMakesHeads>(stages));
     };
     if (allow(Kernel::kMostStages) == cudaSuccess) return cudaSuccess;

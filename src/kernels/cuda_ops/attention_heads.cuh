@@ -3,10 +3,9 @@
 // cache and are not read back from there.
 #pragma once
 
-#include "kernels/cuda_ops/attention_keys.cuh"
+#include "kernels/cuda_ops/attention_mma.cuh"
 #include "kernels/cuda_ops/fused.h"
 #include "kernels/cuda_ops/heads.cuh"
-#include "kernels/cuda_ops/mma.cuh"
 
 namespace culet::cuda_ops {
 
@@ -59,7 +58,7 @@ __device__ __forceinline__ void MakeTurns(const FusedHeadsArgs& args, std::int64
   }
 }
 
-template <class T, class Value, class Kernel>
+template <class Cache, class Value, class Kernel>
 __device__ __forceinline__ void MakeHeadsOf(const FusedHeadsArgs& args, std::int64_t row,
                                             int kv_head, int first_head, int heads,
                                             const OwnRow& own, bool stores) {
@@ -95,22 +94,35 @@ __device__ __forceinline__ void MakeHeadsOf(const FusedHeadsArgs& args, std::int
                     sines + args.rope.half);
     if (!there) continue;
     char* const to = DynamicShared() + (is_q ? Kernel::kQueriesAt + item * Kernel::kRow
-                                             : Kernel::kOwnAt + is_value * Kernel::kRow);
+                                             : Kernel::kOwnAt + is_value * Kernel::kKeyRow);
+    float scale = 1;  // of the head in its cache
+    if constexpr (kAreCodes<Cache>) {
+      if (!is_q) scale = (is_value ? args.value_scales : args.key_scales)[kv_head];
+    }
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
       const int at = (i * kHeadLanes + lane) * kHeadWide;
       if (at >= Kernel::kChunks * kHeadWide) continue;
-      Store(x[i], reinterpret_cast<T*>(to) + at);  // zeros beyond the head
-      if (is_q || !stores || own.slot < 0 || at >= size) continue;
-      T* const cache = static_cast<T*>(is_value ? args.values : args.keys);
-      Store(x[i], cache + (own.slot * args.kv_heads + kv_head) * size + at);
+      // Zeros beyond the head.
+      if (is_q) {
+        using T = MathOf<Cache>;
+        StoreQuery<kAreCodes<Cache>>(
+            to, at,
+            make_uint4(PackPair<T>(x[i][0], x[i][1]), PackPair<T>(x[i][2], x[i][3]),
+                       PackPair<T>(x[i][4], x[i][5]), PackPair<T>(x[i][6], x[i][7])));
+        continue;
+      }
+      StoreCached(x[i], reinterpret_cast<Cache*>(to) + at, scale);
+      if (!stores || own.slot < 0 || at >= size) continue;
+      Cache* const cache = static_cast<Cache*>(is_value ? args.values : args.keys);
+      StoreCached(x[i], cache + (own.slot * args.kv_heads + kv_head) * size + at, scale);
     }
   }
 }
 
 /// The block's queries in shared memory, zeros behind them, and its own key and value if it makes
 /// them; `stores`: writes them to the cache, too. The caller's barrier follows.
-template <class T, class Kernel>
+template <class Cache, class Kernel>
 __device__ __forceinline__ void MakeHeads(const FusedHeadsArgs& args, std::int64_t row, int kv_head,
                                           int first_head, int heads, const OwnRow& own,
                                           bool stores) {
@@ -122,9 +134,9 @@ __device__ __forceinline__ void MakeHeads(const FusedHeadsArgs& args, std::int64
                               chunk * 16) = make_uint4(0, 0, 0, 0);
   }
   if (args.type == DataType::kFloat32) {
-    MakeHeadsOf<T, float, Kernel>(args, row, kv_head, first_head, heads, own, stores);
+    MakeHeadsOf<Cache, float, Kernel>(args, row, kv_head, first_head, heads, own, stores);
   } else {
-    MakeHeadsOf<T, __nv_bfloat16, Kernel>(args, row, kv_head, first_head, heads, own, stores);
+    MakeHeadsOf<Cache, __nv_bfloat16, Kernel>(args, row, kv_head, first_head, heads, own, stores);
   }
 }
 

@@ -88,6 +88,23 @@ struct KeyRange {
   }
 };
 
+/// Whether a cache of T holds codes, which are times the scale of their head.
+template <class T>
+inline constexpr bool kAreCodes = std::is_same_v<T, __nv_fp8_e4m3>;
+
+/// The scale of a head's keys in a cache of T.
+template <class T>
+__device__ __forceinline__ float KeyScale(const AttentionArgs& args, int kv_head) {
+  if constexpr (kAreCodes<T>) return args.k_scales[kv_head];
+  return 1;
+}
+/// The same of its values.
+template <class T>
+__device__ __forceinline__ float ValueScale(const AttentionArgs& args, int kv_head) {
+  if constexpr (kAreCodes<T>) return args.v_scales[kv_head];
+  return 1;
+}
+
 template <class T>
 __device__ __forceinline__ float Element(const void* data, std::int64_t index) {
   return ToFloat(static_cast<const T*>(data)[index]);

@@ -16,6 +16,24 @@ inline constexpr int kBeyond = -2;
 template <int kDim>
 inline constexpr int kSharedRow = kDim * 2 + 16;
 
+/// What elements of a cache are multiplied as: codes as float16, which holds all of their values.
+template <class Cache>
+using MathOf = std::conditional_t<kAreCodes<Cache>, __half, Cache>;
+
+/// Stores eight elements of a query, from dimension `dim` on, in its row of shared memory. Beside
+/// codes the order in 16 dimensions is that of WarpAttention::MultiplyCodes: of each four the first
+/// two, then of each four the last two.
+template <bool kOfCodes>
+__device__ __forceinline__ void StoreQuery(char* row, int dim, uint4 x) {
+  if constexpr (kOfCodes) {
+    char* const to = row + dim / 16 * 32 + dim % 16;
+    *reinterpret_cast<uint2*>(to) = make_uint2(x.x, x.z);
+    *reinterpret_cast<uint2*>(to + 16) = make_uint2(x.y, x.w);
+  } else {
+    *reinterpret_cast<uint4*>(row + dim * 2) = x;
+  }
+}
+
 /// Two values rounded to T in one register, the first in its low half.
 template <class T>
 __device__ __forceinline__ std::uint32_t PackPair(float x, float y) {
@@ -55,10 +73,11 @@ __device__ __forceinline__ void StorePair(float x, float y, const AttentionArgs&
 }
 
 /// kBlocks times 16 queries. A lane holds rows lane / 4 and lane / 4 + 8 of each 16: of the scores
-/// and of the output columns 2 (lane % 4) and the next of every eight.
+/// and of the output columns 2 (lane % 4) and the next of every eight. Of codes (MultiplyCodes,
+/// AccumulateCodes) columns of output blocks 2 i and 2 i + 1 are every other dimension of 16.
 template <class T, int kDim, int kBlocks, int kKeys>
 struct WarpAttention {
-  static constexpr int kRow = kSharedRow<kDim>;
+  static constexpr int kRow = kSharedRow<kDim>, kCodeRow = kDim + 16;
   using Scores = float[kBlocks][kKeys / 8][4];
 
   float out[kBlocks][kDim / 8][4] = {};
@@ -97,6 +116,46 @@ struct WarpAttention {
         for (int block = 0; block < kBlocks; ++block) {
           MultiplyAdd<T>(scores[block][2 * pair], a[block], b[0], b[1]);
           MultiplyAdd<T>(scores[block][2 * pair + 1], a[block], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  /// The same of keys that are codes of E4M3, in rows of kCodeRow bytes. A lane has four dimensions
+  /// side by side of each 16, and queries lie in that order (StoreQuery).
+  template <class Queries>
+  __device__ __forceinline__ static void MultiplyCodes(Queries&& queries, std::uint32_t keys,
+                                                       Scores& scores) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto at = keys + static_cast<std::uint32_t>((lane % 8 + lane / 16 * 8) * kCodeRow +
+                                                      lane / 8 % 2 * 16);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[block][n][i] = 0;
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < kDim / 32; ++step) {
+      std::uint32_t a[kBlocks][2][4];
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        queries(block, 2 * step, a[block][0]);
+        queries(block, 2 * step + 1, a[block][1]);
+      }
+#pragma unroll
+      for (int pair = 0; pair < kKeys / 16; ++pair) {
+        std::uint32_t b[4];  // eight keys, 16 dimensions; the next 16; the next eight keys
+        LoadMatrices(at + static_cast<std::uint32_t>(pair * 16 * kCodeRow + step * 32), b);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const std::uint32_t first = PairOfCodes(b[i]), second = PairOfCodes(b[i] >> 16);
+#pragma unroll
+          for (int block = 0; block < kBlocks; ++block) {
+            MultiplyAdd<T>(scores[block][2 * pair + i / 2], a[block][i % 2], first, second);
+          }
         }
       }
     }
@@ -141,6 +200,19 @@ struct WarpAttention {
     }
   }
 
+  /// The weights of 16 keys as T.
+  __device__ __forceinline__ static void PackWeights(const Scores& weights, int step,
+                                                     std::uint32_t (&a)[kBlocks][4]) {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float(&part)[4] = weights[block][2 * step + i / 2];
+        a[block][i] = PackPair<T>(part[i % 2 * 2], part[i % 2 * 2 + 1]);
+      }
+    }
+  }
+
   /// out += weights times values.
   __device__ __forceinline__ void Accumulate(const Scores& weights, std::uint32_t values) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -148,14 +220,7 @@ struct WarpAttention {
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       std::uint32_t a[kBlocks][4];
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float(&part)[4] = weights[block][2 * step + i / 2];
-          a[block][i] = PackPair<T>(part[i % 2 * 2], part[i % 2 * 2 + 1]);
-        }
-      }
+      PackWeights(weights, step, a);
 #pragma unroll
       for (int pair = 0; pair < kDim / 16; ++pair) {
         std::uint32_t b[4];
@@ -164,6 +229,38 @@ struct WarpAttention {
         for (int block = 0; block < kBlocks; ++block) {
           MultiplyAdd<T>(out[block][2 * pair], a[block], b[0], b[1]);
           MultiplyAdd<T>(out[block][2 * pair + 1], a[block], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  /// The same of values that are codes.
+  __device__ __forceinline__ void AccumulateCodes(const Scores& weights, std::uint32_t values) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto at = values + static_cast<std::uint32_t>(lane % 16 * kCodeRow + lane / 16 * 16);
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      std::uint32_t a[kBlocks][4];
+      PackWeights(weights, step, a);
+#pragma unroll
+      for (int part = 0; part < kDim / 32; ++part) {
+        // Two neighbouring dimensions of two keys: of eight keys, the next eight; the next 16
+        // dimensions.
+        std::uint32_t b[4];
+        LoadTransposed(at + static_cast<std::uint32_t>(step * 16 * kCodeRow + part * 32), b);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) b[i] = __byte_perm(b[i], 0, 0x3120);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+#pragma unroll
+          for (int odd = 0; odd < 2; ++odd) {
+            const std::uint32_t first = PairOfCodes(b[2 * i] >> 16 * odd);
+            const std::uint32_t second = PairOfCodes(b[2 * i + 1] >> 16 * odd);
+#pragma unroll
+            for (int block = 0; block < kBlocks; ++block) {
+              MultiplyAdd<T>(out[block][4 * part + 2 * i + odd], a[block], first, second);
+            }
+          }
         }
       }
     }

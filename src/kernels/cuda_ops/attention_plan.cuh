@@ -73,18 +73,25 @@ cudaError_t AllowShared(Kernel kernel, int bytes) {
 
 cudaError_t DecodeOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t DecodeOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t DecodeOfE4m3(const AttentionArgs& args, LaunchStream stream);
 cudaError_t HeadsDecodeOfBfloat16(const FusedHeadsArgs& heads, const AttentionArgs& args,
                                   LaunchStream stream);
 cudaError_t HeadsDecodeOfFloat16(const FusedHeadsArgs& heads, const AttentionArgs& args,
                                  LaunchStream stream);
+cudaError_t HeadsDecodeOfE4m3(const FusedHeadsArgs& heads, const AttentionArgs& args,
+                              LaunchStream stream);
 cudaError_t TilesOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t TilesOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t TilesOfE4m3(const AttentionArgs& args, LaunchStream stream);
 cudaError_t AllowDecodeOfBfloat16(int head_dim);
 cudaError_t AllowDecodeOfFloat16(int head_dim);
+cudaError_t AllowDecodeOfE4m3(int head_dim);
 cudaError_t AllowHeadsDecodeOfBfloat16(int head_dim);
 cudaError_t AllowHeadsDecodeOfFloat16(int head_dim);
+cudaError_t AllowHeadsDecodeOfE4m3(int head_dim);
 cudaError_t AllowTilesOfBfloat16(int head_dim);
 cudaError_t AllowTilesOfFloat16(int head_dim);
+cudaError_t AllowTilesOfE4m3(int head_dim);
 cudaError_t WgmmaOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t WgmmaOfFloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t AllowWgmmaOfBfloat16(int head_dim);

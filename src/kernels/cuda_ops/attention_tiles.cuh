@@ -22,8 +22,11 @@ struct TileState {
   int2 all_see;       ///< keys of the split that all queries see
 };
 
-template <int kDim>
+/// Of a cache of Cache elements. Codes of E4M3 come to shared memory as they are, and become
+/// float16 in the tiles of keys and values.
+template <class Cache, int kDim>
 struct TileKernel {
+  static constexpr bool kCodes = kAreCodes<Cache>;
   static constexpr int kQueries = TileQueries(kDim);
   static constexpr int kBlocks = kQueries / 64;  // of 16 queries, a warp
   static constexpr int kKeys = kDim <= 128 ? 64 : 32;
@@ -38,13 +41,15 @@ struct TileKernel {
   static constexpr int kSeenAt = kSpoiledAt + 2 * static_cast<int>(sizeof(int2));
   static constexpr int kBoundsAt = kSeenAt + kQueries * static_cast<int>(sizeof(int2));
   static constexpr int kStateAt = kBoundsAt + 4 * static_cast<int>(sizeof(int4));
-  static constexpr int kShared = kStateAt + static_cast<int>(sizeof(TileState));
+  static constexpr int kCodesAt = (kStateAt + static_cast<int>(sizeof(TileState)) + 15) / 16 * 16;
+  static constexpr int kCodeBytes = kKeys * kDim;  // of a tile's keys or values
+  static constexpr int kShared = kCodes ? kCodesAt + 2 * kCodeBytes : kCodesAt;
 };
 
 /// Of the pieces of 16 bytes of a tile of keys or values those of a thread.
-template <int kDim>
+template <class Cache, int kDim>
 struct Piece {
-  using Kernel = TileKernel<kDim>;
+  using Kernel = TileKernel<Cache, kDim>;
   static constexpr bool kEven = kTileThreads % Kernel::kChunks == 0;  // rows of pieces a round
   int thread = static_cast<int>(threadIdx.x);
 
@@ -61,12 +66,12 @@ struct Piece {
 };
 
 /// A tile's keys, or its values, on their way to shared memory: zeros where `rows` is negative.
-template <int kDim, int kAtOnce>
+template <class Cache, int kDim, int kAtOnce>
 __device__ __forceinline__ void LoadTile(const AttentionArgs& args, const void* cache, int kv_head,
                                          const int* rows, std::uint32_t to) {
-  using Kernel = TileKernel<kDim>;
+  using Kernel = TileKernel<Cache, kDim>;
   const AttentionParams& p = args.params;
-  const Piece<kDim> piece;
+  const Piece<Cache, kDim> piece;
   const char* const from =
       static_cast<const char*>(cache) + kv_head * p.head_dim * 2 + piece.chunk(0) * 16;
   const auto stride = static_cast<unsigned>(p.kv_heads * p.head_dim * 2);
@@ -81,14 +86,52 @@ __device__ __forceinline__ void LoadTile(const AttentionArgs& args, const void* 
   }
 }
 
+/// The same as codes, side by side.
+template <class Cache, int kDim>
+__device__ __forceinline__ void LoadCodes(const AttentionArgs& args, const void* cache, int kv_head,
+                                          const int* rows, std::uint32_t to) {
+  using Kernel = TileKernel<Cache, kDim>;
+  constexpr int kChunks = kDim / 16, kPieces = Kernel::kKeys * kChunks / kTileThreads;
+  static_assert(Kernel::kKeys * kChunks % kTileThreads == 0);
+  const AttentionParams& p = args.params;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int piece = static_cast<int>(threadIdx.x) + i * kTileThreads;
+    const int row = rows[piece / kChunks], dim = piece % kChunks * 16;
+    const bool there = row >= 0 && dim < p.head_dim;
+    const std::int64_t element =
+        there ? (std::int64_t{row} * p.kv_heads + kv_head) * p.head_dim + dim : 0;
+    CopyAsync16(to + static_cast<std::uint32_t>(16 * piece),
+                static_cast<const char*>(cache) + element, there ? 16 : 0);
+  }
+}
+
+/// The codes that this thread copied, as float16 in their tile.
+template <class Cache, int kDim>
+__device__ __forceinline__ void ExpandCodes(const char* codes, char* tile) {
+  using Kernel = TileKernel<Cache, kDim>;
+  constexpr int kChunks = kDim / 16, kPieces = Kernel::kKeys * kChunks / kTileThreads;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int piece = static_cast<int>(threadIdx.x) + i * kTileThreads;
+    const uint4 x = *reinterpret_cast<const uint4*>(codes + 16 * piece);
+    char* const to = tile + piece / kChunks * Kernel::kRow + piece % kChunks * 32;
+    *reinterpret_cast<uint4*>(to) = make_uint4(PairOfCodes(x.x), PairOfCodes(x.x >> 16),
+                                               PairOfCodes(x.y), PairOfCodes(x.y >> 16));
+    *reinterpret_cast<uint4*>(to + 16) = make_uint4(PairOfCodes(x.z), PairOfCodes(x.z >> 16),
+                                                    PairOfCodes(x.w), PairOfCodes(x.w >> 16));
+  }
+}
+
 /// Whether this thread's pieces of the values hold an infinity or a NaN.
-template <class T, int kDim>
+template <class Cache, int kDim>
 __device__ __forceinline__ bool HasNonFinite(const char* values) {
-  using Kernel = TileKernel<kDim>;
+  using Kernel = TileKernel<Cache, kDim>;
+  using T = MathOf<Cache>;
   int found = 0;
 #pragma unroll 1
   for (int i = 0; i < Kernel::kPieces; ++i) {
-    const uint4 piece = *reinterpret_cast<const uint4*>(values + Piece<kDim>().at(i));
+    const uint4 piece = *reinterpret_cast<const uint4*>(values + Piece<Cache, kDim>().at(i));
     found |= NonFinite<T>(piece.x) | NonFinite<T>(piece.y) | NonFinite<T>(piece.z) |
              NonFinite<T>(piece.w);
   }
@@ -96,23 +139,24 @@ __device__ __forceinline__ bool HasNonFinite(const char* values) {
 }
 
 /// Zeros for infinities and NaN in this thread's pieces.
-template <class T, int kDim>
+template <class Cache, int kDim>
 __device__ __forceinline__ void ClearNonFinite(char* values) {
-  using Kernel = TileKernel<kDim>;
+  using Kernel = TileKernel<Cache, kDim>;
 #pragma unroll 1
   for (int i = 0; i < Kernel::kPieces; ++i) {
-    auto* const pairs = reinterpret_cast<std::uint32_t*>(values + Piece<kDim>().at(i));
+    auto* const pairs = reinterpret_cast<std::uint32_t*>(values + Piece<Cache, kDim>().at(i));
 #pragma unroll 1
-    for (int word = 0; word < 4; ++word) pairs[word] = FiniteOrZero<T>(pairs[word]);
+    for (int word = 0; word < 4; ++word) pairs[word] = FiniteOrZero<MathOf<Cache>>(pairs[word]);
   }
 }
 
-/// Requires: K and V of T in whole vectors.
-template <class T, int kDim>
+/// Requires: K and V of Cache in whole vectors.
+template <class Cache, int kDim>
 __global__ void __launch_bounds__(kTileThreads, 2)
     AttentionTiles(const __grid_constant__ AttentionArgs args) {
   WaitForPrevious();
-  using Kernel = TileKernel<kDim>;
+  using Kernel = TileKernel<Cache, kDim>;
+  using T = MathOf<Cache>;
   using Warp = WarpAttention<T, kDim, Kernel::kBlocks, Kernel::kKeys>;
   constexpr int kBlocks = Kernel::kBlocks, kKeys = Kernel::kKeys, kRow = Kernel::kRow;
   const AttentionParams& p = args.params;
@@ -184,10 +228,16 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   if (tiles > 0) find_rows(tiles - 1);
   if (tiles > 1) find_rows(tiles - 2);
   __syncthreads();
-  if (tiles > 0) {
-    LoadTile<kDim, 1>(args, args.k, state.kv_head, rows_of_tile(tiles - 1),
-                      shared + Kernel::kKeysAt);
-  }
+  constexpr int kKeyCodesAt = Kernel::kCodesAt, kValueCodesAt = kKeyCodesAt + Kernel::kCodeBytes;
+  const auto load_keys = [&]<int kAtOnce>(int j, std::integral_constant<int, kAtOnce>) {
+    if constexpr (Kernel::kCodes) {
+      LoadCodes<Cache, kDim>(args, args.k, state.kv_head, rows_of_tile(j), shared + kKeyCodesAt);
+    } else {
+      LoadTile<Cache, kDim, kAtOnce>(args, args.k, state.kv_head, rows_of_tile(j),
+                                     shared + Kernel::kKeysAt);
+    }
+  };
+  if (tiles > 0) load_keys(tiles - 1, std::integral_constant<int, 1>{});
   CommitCopies();
 
   const auto query_at = [&](int block) { return warp * 16 * kBlocks + block * 16; };
@@ -197,20 +247,27 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const auto queries = [&](int block, int step, std::uint32_t(&a)[4]) {
     LoadMatrices(q_at + static_cast<std::uint32_t>(block * 16 * kRow + step * 32), a);
   };
+  const float scale = args.log2_scale * KeyScale<Cache>(args, state.kv_head);
   Warp sums;
 #pragma unroll 1
   for (int j = tiles - 1; j >= 0; --j) {
     const int base = state.begin + j * kKeys;
     AwaitCopies<0>();
+    if constexpr (Kernel::kCodes) {
+      ExpandCodes<Cache, kDim>(memory + kKeyCodesAt, memory + Kernel::kKeysAt);
+    }
     __syncthreads();  // the keys are there, the values of the tile before have been used
-    LoadTile<kDim, 8>(args, args.v, state.kv_head, rows_of_tile(j), shared + Kernel::kValuesAt);
+    if constexpr (Kernel::kCodes) {
+      LoadCodes<Cache, kDim>(args, args.v, state.kv_head, rows_of_tile(j), shared + kValueCodesAt);
+    } else {
+      LoadTile<Cache, kDim, 8>(args, args.v, state.kv_head, rows_of_tile(j),
+                               shared + Kernel::kValuesAt);
+    }
     CommitCopies();
     typename Warp::Scores scores;
     if (busy) Warp::Multiply(queries, shared + Kernel::kKeysAt, scores);
     __syncthreads();  // the keys have been used
-    if (j > 0) {
-      LoadTile<kDim, 4>(args, args.k, state.kv_head, rows_of_tile(j - 1), shared + Kernel::kKeysAt);
-    }
+    if (j > 0) load_keys(j - 1, std::integral_constant<int, 4>{});
     CommitCopies();
     // Some queries may not see some keys of this tile.
     const int2 clear = state.all_see;
@@ -251,14 +308,17 @@ __global__ void __launch_bounds__(kTileThreads, 2)
           }
         }
       }
-      sums.Softmax(scores, args.log2_scale);
+      sums.Softmax(scores, scale);
     }
     AwaitCopies<1>();
+    if constexpr (Kernel::kCodes) {
+      ExpandCodes<Cache, kDim>(memory + kValueCodesAt, memory + Kernel::kValuesAt);
+    }
     __syncthreads();  // the values are there
     // A weight of zero does not undo an infinity or a NaN of a key that a query may not see: they
     // go to those that see them, and zeros stay in their places.
     char* const values = memory + Kernel::kValuesAt;
-    if (masked && __syncthreads_or(HasNonFinite<T, kDim>(values)) != 0) {
+    if (masked && __syncthreads_or(HasNonFinite<Cache, kDim>(values)) != 0) {
 #pragma unroll 1
       for (int key = 0; busy && key < kKeys; ++key) {
 #pragma unroll
@@ -281,14 +341,14 @@ __global__ void __launch_bounds__(kTileThreads, 2)
         }
       }
       __syncthreads();
-      ClearNonFinite<T, kDim>(values);
+      ClearNonFinite<Cache, kDim>(values);
       __syncthreads();
     }
     const int next = thread < kKeys && j > 1 ? row_of_key(base - 2 * kKeys + thread) : kBeyond;
     if (busy) sums.Accumulate(scores, shared + Kernel::kValuesAt);
     if (j > 1) keep_rows(j - 2, next);
   }
-  sums.Finish(args.log2_scale);
+  sums.Finish(scale);
 
   if (busy) {
 #pragma unroll
@@ -302,7 +362,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
                                  static_cast<int>(blockIdx.y));
         const bool whole = state.splits == 1;
         // No key: 0 / 0, the mean of no values.
-        const float over = whole ? 1 / sums.sum[block][half] : 1.0f;
+        const float of_values = ValueScale<Cache>(args, state.kv_head);
+        const float over = whole ? of_values / sums.sum[block][half] : of_values;
 #pragma unroll
         for (int n = 0; n < kDim / 8; ++n) {
           const int dim = 8 * n + lane % 4 * 2;
@@ -327,22 +388,23 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   MergeTile(args, tile, state.kv_head, state.splits, thread, kTileThreads);
 }
 
-template <class T>
+template <class Cache>
 cudaError_t LaunchTiles(const AttentionArgs& args, LaunchStream stream) {
   const AttentionParams& p = args.params;
   return WithHeadDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
-    static_assert(TileQueries(kDim) == TileKernel<kDim>::kQueries);
+    using Kernel = TileKernel<Cache, kDim>;
+    static_assert(TileQueries(kDim) == Kernel::kQueries);
     return LaunchShared(
-        &AttentionTiles<T, kDim>,
+        &AttentionTiles<Cache, kDim>,
         Blocks(TileBlocks(p, args.rows, args.sequences, TileQueries(kDim)), args.plan.tiles.most),
-        kTileThreads, TileKernel<kDim>::kShared, stream, args);
+        kTileThreads, Kernel::kShared, stream, args);
   });
 }
 
-template <class T>
+template <class Cache>
 cudaError_t AllowTiles(int head_dim) {
   return WithHeadDim(head_dim, []<int kDim>(std::integral_constant<int, kDim>) {
-    return AllowShared(&AttentionTiles<T, kDim>, TileKernel<kDim>::kShared);
+    return AllowShared(&AttentionTiles<Cache, kDim>, TileKernel<Cache, kDim>::kShared);
   });
 }
 

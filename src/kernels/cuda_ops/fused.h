@@ -59,6 +59,8 @@ struct FusedHeadsArgs {
   void* keys = nullptr;
   void* values = nullptr;
   DataType cache_type = DataType::kNull;
+  const float* key_scales = nullptr;  ///< (kv_heads), of float8_e4m3
+  const float* value_scales = nullptr;
   const std::int32_t* key_slots = nullptr;  ///< (rows)
   const std::int32_t* value_slots = nullptr;
   std::int64_t cache_rows = 0;

@@ -40,6 +40,13 @@ __global__ void __launch_bounds__(kThreads)
   const double position = args.rope.positions[row];
   std::int64_t slot = 0;
   if (there && !is_q) slot = (is_value ? args.value_slots : args.key_slots)[row];
+  float scale = 1;  // of the head in its cache
+  if constexpr (std::is_same_v<Cache, __nv_fp8_e4m3>) {
+    if (there && !is_q) {
+      const int first = args.heads + (is_value ? args.kv_heads : 0);
+      scale = (is_value ? args.value_scales : args.key_scales)[head - first];
+    }
+  }
   float x[kKept][kWide] = {};
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
@@ -87,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       const int kv_head = head - args.heads - (is_value ? args.kv_heads : 0);
       Cache* const to = static_cast<Cache*>(is_value ? args.values : args.keys);
-      Store(x[i], to + (slot * args.kv_heads + kv_head) * size + at);
+      StoreCached(x[i], to + (slot * args.kv_heads + kv_head) * size + at, scale);
     }
   }
 }
@@ -97,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
 cudaError_t FusedHeads(const FusedHeadsArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
   return WithValue(args.type, [&]<class T>(T) {
-    return WithStored(args.cache_type, [&]<class Cache>(Cache) {
+    return WithCached(args.cache_type, [&]<class Cache>(Cache) {
       return Launch(&FusedHeadsKernel<T, Cache>,
                     Blocks(args.rows, CeilDiv(args.heads + 2 * args.kv_heads, kHeads)), kThreads,
                     stream, args);

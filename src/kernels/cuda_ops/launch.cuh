@@ -4,6 +4,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -71,6 +72,13 @@ template <class Function>
 cudaError_t WithStored(DataType type, Function&& function) {
   if (type == DataType::kFloat16) return function(__half{});
   return WithValue(type, std::forward<Function>(function));
+}
+
+/// The same for what caches hold: E4M3, too.
+template <class Function>
+cudaError_t WithCached(DataType type, Function&& function) {
+  if (type == DataType::kFloat8_e4m3) return function(__nv_fp8_e4m3{});
+  return WithStored(type, std::forward<Function>(function));
 }
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

@@ -54,6 +54,21 @@ struct MoveRowsArgs {
 };
 cudaError_t MoveRows(const MoveRowsArgs& args, LaunchStream stream);
 
+/// Row i of `rows` goes to row slots[i] of a cache (cache_rows, cols) of E4M3, as codes of its
+/// heads' scales, unless that is outside (cache_rows.cu).
+struct CacheRowsArgs {
+  const void* source = nullptr;
+  DataType source_type = DataType::kNull;  ///< float32 or bfloat16
+  const std::int32_t* slots = nullptr;
+  std::uint8_t* cache = nullptr;
+  const float* scales = nullptr;  ///< (cols / head_dim)
+  std::int64_t cache_rows = 0;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  int head_dim = 0;
+};
+cudaError_t WriteCacheRows(const CacheRowsArgs& args, LaunchStream stream);
+
 /// x / sqrt(mean(x^2) + epsilon) * gamma over `groups` groups of `width` elements. gamma: float32,
 /// float16 or bfloat16.
 struct RmsNormArgs {
@@ -181,7 +196,7 @@ inline constexpr int kKeysNear = 2 * kSplitStep;  ///< of each block, that go to
 
 /// What is launched for an attention node, from its shapes alone: lengths are the device's.
 struct AttentionPlan {
-  /// Queries, weights and products are of the cache's type, on tensor cores.
+  /// Queries, weights and products are of the cache's type, of E4M3 float16, on tensor cores.
   bool tensor_cores = false;
   /// The decoding kernel takes the rows that are alone in their sequence, tiles the others.
   bool units_are_sequences = false;
@@ -194,7 +209,7 @@ struct AttentionPlan {
 };
 
 /// As the graph's Attention; null pointers: inputs that the node does not have. q, out: float32 or
-/// bfloat16; K and V: float16, too. Heads of at most kMostHeadDim elements. Up to two launches.
+/// bfloat16; K and V: float16 and, with scales, float8_e4m3, too. Heads of at most kMostHeadDim elements. Up to two launches.
 struct AttentionArgs {
   AttentionParams params;
   const void* q = nullptr;
@@ -204,6 +219,8 @@ struct AttentionArgs {
   DataType q_type = DataType::kNull;
   DataType kv_type = DataType::kNull;
   DataType out_type = DataType::kNull;
+  const float* k_scales = nullptr;          ///< (kv_heads), of float8_e4m3
+  const float* v_scales = nullptr;
   bool wide = false;                        ///< set by Attention: rows of K and V in whole vectors
   int blocks = 0;                           ///< set by Attention: of the cache
   std::uint32_t per_block = 0;              ///< set by Attention: 2^32 / params.block_size

@@ -24,6 +24,21 @@ __device__ __forceinline__ void Round(float value, __nv_bfloat16* to) {
 }
 __device__ __forceinline__ void Round(float value, __half* to) { *to = __float2half_rn(value); }
 
+/// The code of a value in a cache of E4M3, as culet/graph.h says.
+__device__ __forceinline__ std::uint8_t CacheCode(float value, float scale) {
+  constexpr std::uint8_t kNan = 0x7F;
+  const float quotient = __fdiv_rn(value, scale);
+  if (!(fabsf(value) <= std::numeric_limits<float>::max()) || quotient != quotient) return kNan;
+  return static_cast<std::uint8_t>(__nv_cvt_float_to_fp8(quotient, __NV_SATFINITE, __NV_E4M3));
+}
+
+/// Two codes of E4M3 as float16, the first in the low half: exact, NaN included.
+__device__ __forceinline__ std::uint32_t PairOfCodes(std::uint32_t codes) {
+  const __half2_raw pair =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
+  return static_cast<std::uint32_t>(pair.x) | static_cast<std::uint32_t>(pair.y) << 16;
+}
+
 __device__ __forceinline__ float Silu(float x) { return x / (1.0f + expf(-x)); }
 
 /// What a value is once it was stored as a T.
@@ -57,6 +72,19 @@ __device__ __forceinline__ void Store(const float (&from)[kCount], T* to) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) Round(from[i], &pack.elements[i]);
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+}
+
+/// Elements of a key or value in their cache; of E4M3 their codes. Requires: as Load.
+template <int kCount, class Cache>
+__device__ __forceinline__ void StoreCached(const float (&from)[kCount], Cache* to, float scale) {
+  if constexpr (std::is_same_v<Cache, __nv_fp8_e4m3>) {
+    Pack<std::uint8_t, kCount> pack;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) pack.elements[i] = CacheCode(from[i], scale);
+    *reinterpret_cast<Pack<std::uint8_t, kCount>*>(to) = pack;
+  } else {
+    Store(from, to);
+  }
 }
 
 /// The sum over groups of `kLanes` lanes, in all of them; all lanes of the warp take part.
