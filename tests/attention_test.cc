@@ -48,6 +48,9 @@ const Case kCases[] = {
     {"around_1024", 4, 2, 32, 0, 32, DataType::kBfloat16, {{1025, 3}, {1024, 1}, {1023, 1}}},
     {"window_past_1024", 4, 1, 32, 257, 64, DataType::kFloat32, {{1030, 12}, {300, 1}}},
     {"both_ways", 4, 2, 16, 0, 16, DataType::kFloat32, kRagged, false},
+    {"codes", 6, 3, 40, 0, 16, DataType::kFloat8_e4m3, kRagged},
+    {"codes_of_odd_heads", 10, 2, 7, 33, 3, DataType::kFloat8_e4m3, kRagged},
+    {"codes_past_1024", 8, 1, 64, 0, 32, DataType::kFloat8_e4m3, {{1025, 3}, {300, 1}}},
 };
 
 class Attention : public testing::TestWithParam<Case> {
@@ -63,6 +66,15 @@ class Attention : public testing::TestWithParam<Case> {
     std::normal_distribution<float> normal;
     std::vector<double> values(count);
     for (double& value : values) value = RoundTo(type, normal(random_));
+    return values;
+  }
+
+  // Those of a cache: codes are times the scales of their heads.
+  std::vector<double> Cached(std::size_t count, DataType type, const std::vector<float>& scales) {
+    std::vector<double> values = Values(count, type);
+    for (std::size_t i = 0; i < count && type == DataType::kFloat8_e4m3; ++i) {
+      values[i] *= scales[i % kv_cols_ / d_];
+    }
     return values;
   }
 
@@ -93,8 +105,8 @@ class Attention : public testing::TestWithParam<Case> {
   void MakeBatch(DataType cache, const std::vector<Sequence>& sequences) {
     for (const Sequence& s : sequences) {
       const std::size_t count = static_cast<std::size_t>(s.length) * kv_cols_;
-      keys_.push_back(Values(count, cache));
-      values_.push_back(Values(count, cache));
+      keys_.push_back(Cached(count, cache, k_scales_));
+      values_.push_back(Cached(count, cache, v_scales_));
       starts_.push_back(starts_.back() + s.added);
       lengths_.push_back(s.length);
       for (int i = s.length - s.added; i < s.length; ++i) {
@@ -126,7 +138,8 @@ class Attention : public testing::TestWithParam<Case> {
   }
 
   // Each sequence's rows of `from`, its blocks anywhere in the cache; what is no row is NaN.
-  std::vector<std::byte> Cache(const std::vector<std::vector<double>>& from) {
+  std::vector<std::byte> Cache(const std::vector<std::vector<double>>& from,
+                               const std::vector<float>& scales) {
     const auto slots = static_cast<std::size_t>(blocks_ * c_.block_size);
     std::vector<std::byte> cache(slots * kv_cols_ * SizeOf(c_.cache));
     for (std::size_t i = 0; i < slots * kv_cols_; ++i) {
@@ -138,7 +151,8 @@ class Attention : public testing::TestWithParam<Case> {
         const auto slot = static_cast<std::size_t>(block * c_.block_size + j % c_.block_size);
         for (std::size_t i = 0; i < kv_cols_; ++i) {
           StoreFromDouble(cache.data(), c_.cache, static_cast<std::int64_t>(slot * kv_cols_ + i),
-                          from[s][static_cast<std::size_t>(j) * kv_cols_ + i]);
+                          from[s][static_cast<std::size_t>(j) * kv_cols_ + i] /
+                              (c_.cache == DataType::kFloat8_e4m3 ? scales[i / d_] : 1));
         }
       }
     }
@@ -196,6 +210,7 @@ class Attention : public testing::TestWithParam<Case> {
     }
   }
 
+  std::vector<float> k_scales_ = {0.3f, 1.7f, 0.02f}, v_scales_ = {0.1f, 5, 1.3f};
   std::vector<std::vector<double>> keys_, values_;  // one a sequence: (length, kv_cols)
   std::vector<double> queries_, expected_;
   std::vector<std::int32_t> starts_ = {0}, lengths_, positions_, table_;
@@ -206,17 +221,22 @@ class Attention : public testing::TestWithParam<Case> {
 TEST_P(Attention, PagedCaches) {
   MakeBatch(c_.cache, c_.sequences);
   MakeTable();
-  const std::vector<std::byte> k = Cache(keys_), v = Cache(values_);
+  const std::vector<std::byte> k = Cache(keys_, k_scales_), v = Cache(values_, v_scales_);
   AttentionParams params = Params();
   params.block_size = c_.block_size;
   Check(params, [&](ComputeGraph& graph) {
     const Shape cache{std::int64_t{blocks_} * c_.block_size, static_cast<std::int64_t>(kv_cols_)};
-    return std::vector<int>{graph.add_leaf(ToDevicePtr(k.data()), cache, c_.cache),
-                            graph.add_leaf(ToDevicePtr(v.data()), cache, c_.cache),
-                            Index(graph, starts_),
-                            Index(graph, positions_),
-                            Index(graph, lengths_),
-                            Index(graph, table_, table_cols_)};
+    std::vector<int> inputs = {graph.add_leaf(ToDevicePtr(k.data()), cache, c_.cache),
+                               graph.add_leaf(ToDevicePtr(v.data()), cache, c_.cache),
+                               Index(graph, starts_),
+                               Index(graph, positions_),
+                               Index(graph, lengths_),
+                               Index(graph, table_, table_cols_)};
+    for (const std::vector<float>* scales : {&k_scales_, &v_scales_}) {
+      if (c_.cache != DataType::kFloat8_e4m3) break;
+      inputs.push_back(graph.add_leaf(ToDevicePtr(scales->data()), {1, c_.kv_heads}));
+    }
+    return inputs;
   });
 }
 

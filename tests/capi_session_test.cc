@@ -294,7 +294,7 @@ TEST_F(CSession, RefusesWhatNoSessionCanBe) {
   refused(&culet_session_options::max_context, -1, "max_context is -1");
   refused(&culet_session_options::max_step_tokens, -1, "max_step_tokens is -1");
   refused(&culet_session_options::cache_blocks, -1, "-1 blocks");
-  refused(&culet_session_options::cache_type, CULET_FLOAT8_E4M3, "cache_type is float8_e4m3");
+  refused(&culet_session_options::cache_type, CULET_FLOAT8_UE8M0, "cache_type is float8_ue8m0");
   refused(&culet_session_options::cache_type, 257, "257");
   refused(&culet_session_options::dispatch, 2, "dispatch is 2");
   refused(&culet_session_options::policy, 3, "policy is 3");

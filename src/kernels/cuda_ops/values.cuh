@@ -28,7 +28,8 @@ __device__ __forceinline__ void Round(float value, __half* to) { *to = __float2h
 __device__ __forceinline__ std::uint8_t CacheCode(float value, float scale) {
   constexpr std::uint8_t kNan = 0x7F;
   const float quotient = __fdiv_rn(value, scale);
-  if (!(fabsf(value) <= std::numeric_limits<float>::max()) || quotient != quotient) return kNan;
+  const bool finite = (__float_as_uint(value) & 0x7FFFFFFFu) < 0x7F800000u;
+  if (!finite || quotient != quotient) return kNan;
   return static_cast<std::uint8_t>(__nv_cvt_float_to_fp8(quotient, __NV_SATFINITE, __NV_E4M3));
 }
 
