@@ -1,6 +1,7 @@
-// Times attention of the CUDA dispatch on one GPU, over a paged cache of BF16 or F16 whose blocks
-// are shuffled.
-//   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16] [--exact]
+// Times attention of the CUDA dispatch on one GPU, over a paged cache of BF16, F16 or E4M3 whose
+// blocks are shuffled.
+//   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16|--fp8]
+//     [--exact]
 //     [--pdl] [--early] [--no-clusters] [--no-wgmma] [--block 16] [--room KEYS] [--fine KEYS]
 //     [--even SPLITS] [--cluster BLOCKS] [--stages 2|3]
 //     [--only decode|prefill|mixed] [--batch B --context N]
@@ -60,7 +61,8 @@ class Buffer {
 
 struct Options {
   int heads = 32, kv_heads = 8, head_dim = 128;
-  bool f16 = false, exact = false, pdl = false, early = false, clusters = CanOverlap();
+  DataType cache = DataType::kBfloat16;
+  bool exact = false, pdl = false, early = false, clusters = CanOverlap();
   bool wgmma = CanMultiplyWarpgroups();
   int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0;
   int block = 16;  // positions of a block of the cache
@@ -73,17 +75,17 @@ struct Row {
 };
 
 // Normal values over and over.
-Buffer Values(std::size_t count, bool f16, std::mt19937& random) {
+Buffer Values(std::size_t count, DataType type, std::mt19937& random) {
   std::normal_distribution<float> normal;
-  std::vector<std::uint16_t> some(std::min<std::size_t>(count, std::size_t{1} << 20));
-  for (auto& value : some) {
-    value = f16 ? FloatToFloat16(normal(random)) : FloatToBfloat16(normal(random));
+  const std::size_t size = SizeOf(type), some = std::min<std::size_t>(count, std::size_t{1} << 20);
+  std::vector<std::byte> values(some * size);
+  for (std::size_t i = 0; i < some; ++i) {
+    StoreFromDouble(values.data(), type, static_cast<std::int64_t>(i), normal(random));
   }
-  Buffer buffer(2 * count);
-  for (std::size_t at = 0; at < count; at += some.size()) {
-    const std::size_t now = std::min(some.size(), count - at);
-    Check(cudaMemcpy(static_cast<std::uint16_t*>(buffer.get()) + at, some.data(), 2 * now,
-                     cudaMemcpyHostToDevice),
+  Buffer buffer(count * size);
+  for (std::size_t at = 0; at < count; at += some) {
+    Check(cudaMemcpy(static_cast<std::byte*>(buffer.get()) + at * size, values.data(),
+                     std::min(some, count - at) * size, cudaMemcpyHostToDevice),
           "upload");
   }
   return buffer;
@@ -153,7 +155,7 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
                   .head_dim = options.head_dim,
                   .scale = 1 / std::sqrt(static_cast<float>(options.head_dim)),
                   .block_size = options.block};
-  shape.kv_type = options.f16 ? DataType::kFloat16 : DataType::kBfloat16;
+  shape.kv_type = options.cache;
   shape.sequences = row.batch;
   std::vector<std::int32_t> starts = {0}, positions, lengths, table;
   constexpr int kPrompt = 512;
@@ -188,9 +190,15 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   const std::int64_t q_cols = std::int64_t{options.heads} * options.head_dim;
   const std::int64_t kv_cols = std::int64_t{options.kv_heads} * options.head_dim;
   const std::int64_t key_rows = std::int64_t{row.batch} * used * options.block;
-  const Buffer q = Values(static_cast<std::size_t>(shape.rows * q_cols), false, random);
+  const Buffer q =
+      Values(static_cast<std::size_t>(shape.rows * q_cols), DataType::kBfloat16, random);
+  const std::vector<float> ones(static_cast<std::size_t>(options.kv_heads), 1.0f);
+  const Buffer scales(ones.size() * sizeof(float));
+  Check(cudaMemcpy(scales.get(), ones.data(), ones.size() * sizeof(float), cudaMemcpyHostToDevice),
+        "upload");
   const Buffer out(static_cast<std::size_t>(2 * shape.rows * q_cols));
-  const double bytes = 4.0 * static_cast<double>(key_rows * kv_cols);
+  const double bytes =
+      2.0 * static_cast<double>(SizeOf(options.cache)) * static_cast<double>(key_rows * kv_cols);
   const auto count = static_cast<std::size_t>(std::clamp(2.2e8 / bytes + 1, 1.0, 24.0));
   std::vector<Buffer> caches;
   std::vector<AttentionArgs> sets;
@@ -200,11 +208,12 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
     args.q = q.get();
     args.out = out.get();
     for (const void** cache : {&args.k, &args.v}) {
-      caches.push_back(Values(static_cast<std::size_t>(key_rows * kv_cols), options.f16, random));
+      caches.push_back(Values(static_cast<std::size_t>(key_rows * kv_cols), options.cache, random));
       *cache = caches.back().get();
     }
     args.q_type = args.out_type = DataType::kBfloat16;
     args.kv_type = shape.kv_type;
+    args.k_scales = args.v_scales = static_cast<const float*>(scales.get());
     args.starts = static_cast<const std::int32_t*>(device_starts.get());
     args.positions = static_cast<const std::int32_t*>(device_positions.get());
     args.lengths = static_cast<const std::int32_t*>(device_lengths.get());
@@ -264,7 +273,9 @@ int Main(int argc, char** argv) {
     } else if (name == "--anchors") {
       options.anchors = value();
     } else if (name == "--f16") {
-      options.f16 = true;
+      options.cache = DataType::kFloat16;
+    } else if (name == "--fp8") {
+      options.cache = DataType::kFloat8_e4m3;
     } else if (name == "--exact") {
       options.exact = true;
     } else if (name == "--pdl") {

@@ -8,7 +8,7 @@ from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, 
 from culet import _library
 from culet._library import Error, InvalidArgument, path_bytes
 from culet._operand import HOST
-from culet._session import BatchSession, Model, OnToken, Session
+from culet._session import BatchSession, Model, OnToken, Session, cache_type_of
 from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
 
 Prompt = Union[str, Sequence[Dict[str, Any]], Sequence[int]]
@@ -25,12 +25,14 @@ class LLM:
 
     device: "cpu", "cuda" or "cuda:N"; None takes the first GPU that runs models, else the CPU.
     max_context: tokens of a prompt and its answer together; by default the model's own, at most 4096.
+    cache_type: of the cache of keys and values, "float32" (the default), "float16", "bfloat16" or
+    "float8_e4m3fn", or torch's names of them. The last one takes a byte an element, with a scale for each head.
     Threads may share it: they take turns. It needs the packages of `pip install culet[text]`, but for
     models without a tokenizer and with 256 tokens, whose tokens are bytes.
     Raises Error and InvalidArgument for a folder that is no checkpoint, or that culet cannot run."""
 
     def __init__(self, folder: "str | os.PathLike[str]", device: Optional[str] = None, *,
-                 max_context: Optional[int] = None) -> None:
+                 max_context: Optional[int] = None, cache_type: Any = None) -> None:
         self._folder = os.fsdecode(path_bytes("folder", folder))
         if not os.path.isdir(self._folder):
             raise InvalidArgument(f"folder is {self._folder!r}, which is no folder; give that of a "
@@ -38,7 +40,7 @@ class LLM:
         if max_context is not None:
             max_context = _count("max_context", max_context, 1)
         self._model, self.device = _load(self._folder, device)
-        self._session = Session(self._model, max_context)
+        self._session = Session(self._model, max_context, cache_type_of(cache_type))
         # Tokens that a stream has made at a time: a GPU makes them without waiting for the host, and
         # faster than a text is read.
         self._ahead = 1 if self.device == "cpu" else 8
@@ -74,7 +76,7 @@ class LLM:
         if not _is_batch(prompt):
             return self.stream(prompt, seed=seed, **options)._whole()
         seed = _seed(seed)
-        return _together(self._model, [self.stream(each, seed=(seed + i) % 2**64, **options)
+        return _together(self._model, self._session.cache_type, [self.stream(each, seed=(seed + i) % 2**64, **options)
                                        for i, each in enumerate(prompt)])
 
     def stream(self, prompt: Prompt, *, max_new_tokens: int = 256, temperature: float = 0.0,
@@ -206,11 +208,11 @@ class Stream(Iterator[str]):
         return piece if self._stops.found else piece + self._stops.rest()
 
 
-def _together(model: Model, streams: "List[Stream]") -> List[str]:
+def _together(model: Model, cache_type: int, streams: "List[Stream]") -> List[str]:
     """The whole texts of streams that nobody has read, as one batch."""
     texts = [""] * len(streams)
     room = max(len(stream._all) + stream._limit for stream in streams)
-    session = BatchSession(model, [stream._sampling for stream in streams], room)
+    session = BatchSession(model, [stream._sampling for stream in streams], room, cache_type)
 
     def take(i: int, token: int) -> bool:
         texts[i] += streams[i]._take(token)

@@ -26,6 +26,21 @@ class Model:
         self.end_tokens = frozenset(ends[:self.info.end_tokens])
 
 
+# What a session's cache of keys and values can be of.
+_CACHE_TYPES = {"float32": _library.FLOAT32, "float16": _library.FLOAT16,
+                "bfloat16": _library.BFLOAT16, "float8_e4m3fn": _library.FLOAT8_E4M3}
+
+
+def cache_type_of(dtype) -> int:
+    """CULET_FLOAT32, ... of "float32" or torch.float32; 0, the library's default, of None."""
+    if dtype is None:
+        return 0
+    name = (dtype.__name__ if isinstance(dtype, type) else str(dtype)).removeprefix("torch.")
+    if name not in _CACHE_TYPES:
+        raise _library.InvalidArgument(f"cache_type is {dtype!r}; give {', '.join(_CACHE_TYPES)}")
+    return _CACHE_TYPES[name]
+
+
 # The number of a sequence and a token of its answer -> whether it goes on.
 OnToken = Callable[[int, int], bool]
 
@@ -33,10 +48,10 @@ OnToken = Callable[[int, int], bool]
 class _Handle:
     """A culet_session."""
 
-    def __init__(self, model: Model, max_sequences: int, max_context: int) -> None:
+    def __init__(self, model: Model, max_sequences: int, max_context: int, cache_type: int) -> None:
         self._stop = c_int32(0)
         options = _library.SessionOptions(max_sequences=max_sequences, max_context=max_context,
-                                          stop=pointer(self._stop))
+                                          cache_type=cache_type, stop=pointer(self._stop))
         self._handle = create(LIBRARY.culet_session_create, model.handle, byref(options))
         self._destroy = weakref.finalize(self, LIBRARY.culet_session_destroy, self._handle)
         self._destroy.atexit = False
@@ -99,11 +114,12 @@ class Session(_Handle):
     """One sequence with its cache of keys and values. Of tokens that are asked for again, the cache
     keeps what it has: a conversation that goes on costs its new tokens alone."""
 
-    def __init__(self, model: Model, max_context: Optional[int]) -> None:
-        super().__init__(model, 1, max_context or 0)
+    def __init__(self, model: Model, max_context: Optional[int], cache_type: int) -> None:
+        super().__init__(model, 1, max_context or 0, cache_type)
         info = _library.SessionInfo()
         check(LIBRARY.culet_session_get_info(self._handle, byref(info)))
         self.max_context = info.max_context
+        self.cache_type = info.cache_type
         self._sequence = self._add()
         self._held: List[int] = []  # tokens in the cache
         self._unsure = False        # whether it may hold more: an exception came before the answer
@@ -145,8 +161,8 @@ class BatchSession(_Handle):
     """Several sequences that are read, and go on, as one batch."""
 
     def __init__(self, model: Model, samplings: "Sequence[_library.Sampling]",
-                 max_context: int) -> None:
-        super().__init__(model, len(samplings), max_context)
+                 max_context: int, cache_type: int) -> None:
+        super().__init__(model, len(samplings), max_context, cache_type)
         self._sequences = [self._add() for _ in samplings]
         for sequence, sampling in zip(self._sequences, samplings):
             check(LIBRARY.culet_session_sampling(self._handle, sequence, byref(sampling)))

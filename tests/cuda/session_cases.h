@@ -44,6 +44,18 @@ TEST_F(CudaSessions, SumsThatTheModelNeverSaw) {
   EXPECT_GE(right, kLeastRight * static_cast<double>(sums.size())) << wrong;
 }
 
+// The same over a cache of codes.
+TEST_F(CudaSessions, SumsOverACacheOfE4m3) {
+  const std::vector<Sum> sums = FreshSums(emulated() ? 12 : 500);
+  constexpr int kBatch = 50;
+  Session session = MakeSession({.max_sequences = kBatch,
+                                 .max_context = 32,
+                                 .max_step_tokens = kBatch * 14,
+                                 .cache_type = DataType::kFloat8_e4m3});
+  const auto [right, wrong] = AnswerSums(session, sums, kBatch);
+  EXPECT_GE(right, kLeastRight * static_cast<double>(sums.size())) << wrong;
+}
+
 // For as long as CULET_SOAK_SECONDS says, or some rounds.
 TEST_F(CudaSessions, ComeAndGo) {
   Session session = MakeSession(

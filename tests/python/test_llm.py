@@ -111,6 +111,12 @@ class Generate(unittest.TestCase):
         stream = short.stream(PROMPT)
         self.assertEqual(("".join(stream), stream.finish_reason), (ANSWER[:3], "length"))
 
+    def test_cache_types(self):
+        for name in ("float32", "float16", "bfloat16", "float8_e4m3fn"):
+            llm = culet.LLM(ADDER, device="cpu", cache_type=name)
+            self.assertEqual(llm.generate([PROMPT, "111+222="]), [ANSWER, "333"], name)
+            self.assertEqual("".join(llm.stream(PROMPT)), ANSWER, name)
+
     def test_streams_in_turns(self):
         one, two = self.llm.stream(PROMPT), self.llm.stream("111+222=")
         found = ["", ""]
@@ -525,6 +531,7 @@ class Refusals(unittest.TestCase):
         for device in ("gpu", "cuda:", "cuda:x", 3, ""):
             refused("give 'cpu', 'cuda' or 'cuda:0'", device=device)
         refused("max_context is 0", max_context=0)
+        refused("cache_type is 'fp4'; give float32", device="cpu", cache_type="fp4")
         with tempfile.TemporaryDirectory() as empty:
             refused("config.json", empty, device="cpu")
         folder = Folder(self)

@@ -111,7 +111,7 @@ template <class Cache, int kDim>
 __device__ __forceinline__ void ExpandCodes(const char* codes, char* tile) {
   using Kernel = TileKernel<Cache, kDim>;
   constexpr int kChunks = kDim / 16, kPieces = Kernel::kKeys * kChunks / kTileThreads;
-#pragma unroll
+#pragma unroll 2
   for (int i = 0; i < kPieces; ++i) {
     const int piece = static_cast<int>(threadIdx.x) + i * kTileThreads;
     const uint4 x = *reinterpret_cast<const uint4*>(codes + 16 * piece);
