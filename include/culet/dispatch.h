@@ -19,7 +19,8 @@ struct CpuDispatchOptions {
 
 /// The CPU with all its threads: products through `gemm`, the rest by vector loops in FP32. Takes
 /// every operation on float32 values; caches and weights may be float32, float16 or bfloat16,
-/// weights of products also E4M3 with FP32 scales a block of 128 x 128.
+/// weights of products also E4M3 with FP32 scales a block of 128 x 128, caches of keys and values
+/// E4M3 with FP32 scales a head.
 /// Requires: a Gemm of device "cpu" that outlives the dispatch.
 std::unique_ptr<KernelDispatch> MakeCpuDispatch(Gemm& gemm, const CpuDispatchOptions& options = {});
 
@@ -45,7 +46,8 @@ Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm& gemm,
                                                          const CudaDispatchOptions& options = {});
 
 /// The definition of every operation: computed on the CPU in double, rounded once to the value's
-/// type. Takes every operation and every combination of float32, float16 and bfloat16.
+/// type. Takes every operation and every combination of float32, float16 and bfloat16, and of E4M3
+/// where culet/graph.h has it.
 std::unique_ptr<KernelDispatch> MakeReferenceDispatch();
 
 }  // namespace culet

@@ -6,7 +6,9 @@ namespace culet::cuda_ops {
 bool CanMultiplyWarpgroups() { return false; }
 cudaError_t WgmmaOfBfloat16(const AttentionArgs&, LaunchStream) { return cudaErrorInvalidValue; }
 cudaError_t WgmmaOfFloat16(const AttentionArgs&, LaunchStream) { return cudaErrorInvalidValue; }
+cudaError_t WgmmaOfE4m3(const AttentionArgs&, LaunchStream) { return cudaErrorInvalidValue; }
 cudaError_t AllowWgmmaOfBfloat16(int) { return cudaErrorInvalidValue; }
 cudaError_t AllowWgmmaOfFloat16(int) { return cudaErrorInvalidValue; }
+cudaError_t AllowWgmmaOfE4m3(int) { return cudaErrorInvalidValue; }
 
 }  // namespace culet::cuda_ops

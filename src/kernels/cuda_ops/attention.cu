@@ -139,7 +139,7 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       // What a split saves has to pay for the sum of all its queries: with whole tiles 256 keys do
       // not (a prompt of 512 took 60 us in two splits, H200). Of one sequence the tiles
       // are known; of several there may be as many as there are blocks.
-      plan.wgmma = wgmma && halves && WgmmaBox(p.block_size) > 0;
+      plan.wgmma = wgmma && WgmmaBox(p.block_size) > 0;
       if (plan.wgmma) plan.wgmma_blocks = multiprocessors;
       const int resident = plan.wgmma ? 1 : 2;
       const int queries = plan.wgmma ? kWgmmaQueries : TileQueries(p.head_dim);
@@ -168,7 +168,11 @@ cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& p
                    : AllowDecodeOfFloat16(dim);
   }
   if (error != cudaSuccess || !plan.has_tiles) return error;
-  if (plan.wgmma) return bf16 ? AllowWgmmaOfBfloat16(dim) : AllowWgmmaOfFloat16(dim);
+  if (plan.wgmma) {
+    return codes  ? AllowWgmmaOfE4m3(dim)
+           : bf16 ? AllowWgmmaOfBfloat16(dim)
+                  : AllowWgmmaOfFloat16(dim);
+  }
   return codes  ? AllowTilesOfE4m3(dim)
          : bf16 ? AllowTilesOfBfloat16(dim)
                 : AllowTilesOfFloat16(dim);
@@ -210,7 +214,9 @@ cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
     }
     if (error != cudaSuccess || !args.plan.has_tiles) return error;
     if (args.plan.wgmma) {
-      return bf16 ? WgmmaOfBfloat16(args, stream) : WgmmaOfFloat16(args, stream);
+      return codes  ? WgmmaOfE4m3(args, stream)
+             : bf16 ? WgmmaOfBfloat16(args, stream)
+                    : WgmmaOfFloat16(args, stream);
     }
     return codes  ? TilesOfE4m3(args, stream)
            : bf16 ? TilesOfBfloat16(args, stream)

@@ -94,7 +94,9 @@ cudaError_t AllowTilesOfFloat16(int head_dim);
 cudaError_t AllowTilesOfE4m3(int head_dim);
 cudaError_t WgmmaOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t WgmmaOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t WgmmaOfE4m3(const AttentionArgs& args, LaunchStream stream);
 cudaError_t AllowWgmmaOfBfloat16(int head_dim);
 cudaError_t AllowWgmmaOfFloat16(int head_dim);
+cudaError_t AllowWgmmaOfE4m3(int head_dim);
 
 }  // namespace culet::cuda_ops

@@ -1,9 +1,10 @@
 // Attention of prompts on Hopper's warpgroup products, after FlashAttention-3 (Shah et al., 2024):
 // a block takes 128 queries of one sequence and key-value head, rows and the heads of their group
 // together. A warpgroup brings keys and values through the block table into a ring of shared memory
-// (TMA, a box of keys of one block of the cache at a time); two warpgroups multiply, 64 queries
-// each. A warpgroup starts the scores of the next keys before it weighs these, and the two take
-// turns, so that tensor cores have one's products while the other computes its softmax.
+// (TMA, a box of keys of one block of the cache at a time; codes of E4M3 by copies of 16 bytes,
+// which it makes float16); two warpgroups multiply, 64 queries each. A warpgroup starts the scores
+// of the next keys before it weighs these, and the two take turns, so that tensor cores have one's
+// products while the other computes its softmax.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +15,22 @@
 
 namespace culet::cuda_ops {
 
-/// Requires: K and V of T, and what LaunchWgmma sets.
-template <class T, int kDim>
-__global__ void __launch_bounds__(WgmmaKernel<kDim>::kThreads, 1)
+/// Requires: K and V of Cache, and what LaunchWgmma sets.
+template <class Cache, int kDim>
+__global__ void __launch_bounds__(WgmmaKernel<Cache, kDim>::kThreads, 1)
     AttentionWgmma(const __grid_constant__ WgmmaArgs args) {
-  using Kernel = WgmmaKernel<kDim>;
+  using Kernel = WgmmaKernel<Cache, kDim>;
   const int thread = static_cast<int>(threadIdx.x);
   extern __shared__ __align__(1024) char swizzled_shared[];
-  const WgmmaMemory<kDim> memory{swizzled_shared};
+  const WgmmaMemory<Cache, kDim> memory{swizzled_shared};
   if (thread == 0) {
-    sm90::PrefetchTensorMap(&args.k);
-    sm90::PrefetchTensorMap(&args.v);
-    memory.ring().InitFull(sm90::FullArrivals());
+    if constexpr (Kernel::kCodes) {
+      memory.ring().InitFull(2);  // a warp for each half of the keys, or of the values
+    } else {
+      sm90::PrefetchTensorMap(&args.k);
+      sm90::PrefetchTensorMap(&args.v);
+      memory.ring().InitFull(sm90::FullArrivals());
+    }
     memory.ring().InitEmpty(sm90::EmptyArrivals(4 * Kernel::kWarpgroups, 1));
     memory.works().InitFull(128);
     memory.works().InitEmpty(sm90::EmptyArrivals(4 * Kernel::kWarpgroups, 1));
@@ -36,20 +41,20 @@ __global__ void __launch_bounds__(WgmmaKernel<kDim>::kThreads, 1)
   const int role = sm90::WarpUniform(thread / 128);
   if (role == 0) {
     sm90::RegistersDown<Kernel::kProducerRegisters>();
-    WgmmaProducer<T, kDim> producer{.args = args, .memory = memory, .thread = thread};
+    WgmmaProducer<Cache, kDim> producer{.args = args, .memory = memory, .thread = thread};
     producer.Run();
   } else {
     sm90::RegistersUp<Kernel::kConsumerRegisters>();
-    WgmmaConsumer<T, kDim> consumer{.args = args,
-                                    .memory = memory,
-                                    .warpgroup = role - 1,
-                                    .thread = thread % 128,
-                                    .lane = thread % 32};
+    WgmmaConsumer<Cache, kDim> consumer{.args = args,
+                                        .memory = memory,
+                                        .warpgroup = role - 1,
+                                        .thread = thread % 128,
+                                        .lane = thread % 32};
     consumer.Run();
   }
 }
 
-template <class T, int kDim>
+template <class Cache, int kDim>
 cudaError_t LaunchWgmmaOf(const AttentionArgs& given, LaunchStream stream) {
   const AttentionParams& p = given.params;
   WgmmaArgs args;
@@ -73,27 +78,27 @@ cudaError_t LaunchWgmmaOf(const AttentionArgs& given, LaunchStream stream) {
   plan.box_outer = 1;
   plan.box_depth = static_cast<std::uint32_t>(args.box);
   plan.element_bytes = 2;
-  if (!sm90::EncodeTensorMap(plan, given.k, &args.k) ||
-      !sm90::EncodeTensorMap(plan, given.v, &args.v)) {
+  using Kernel = WgmmaKernel<Cache, kDim>;
+  if (!Kernel::kCodes && (!sm90::EncodeTensorMap(plan, given.k, &args.k) ||
+                          !sm90::EncodeTensorMap(plan, given.v, &args.v))) {
     return cudaErrorInvalidValue;
   }
-  using Kernel = WgmmaKernel<kDim>;
-  return LaunchShared(&AttentionWgmma<T, kDim>,
+  return LaunchShared(&AttentionWgmma<Cache, kDim>,
                       Blocks(std::min<std::int64_t>(all, given.plan.wgmma_blocks)),
                       Kernel::kThreads, Kernel::kShared, stream, args);
 }
 
-template <class T>
+template <class Cache>
 cudaError_t LaunchWgmma(const AttentionArgs& args, LaunchStream stream) {
   return WithHeadDim(args.params.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
-    return LaunchWgmmaOf<T, kDim>(args, stream);
+    return LaunchWgmmaOf<Cache, kDim>(args, stream);
   });
 }
 
-template <class T>
+template <class Cache>
 cudaError_t AllowWgmma(int head_dim) {
   return WithHeadDim(head_dim, []<int kDim>(std::integral_constant<int, kDim>) {
-    return AllowShared(&AttentionWgmma<T, kDim>, WgmmaKernel<kDim>::kShared);
+    return AllowShared(&AttentionWgmma<Cache, kDim>, WgmmaKernel<Cache, kDim>::kShared);
   });
 }
 

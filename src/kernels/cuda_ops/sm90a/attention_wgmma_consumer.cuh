@@ -19,14 +19,15 @@ struct WgmmaFormatOf<__nv_bfloat16> {
 
 /// A warpgroup's 64 queries. A lane holds rows lane / 4 and lane / 4 + 8 of its warp's 16: of the
 /// scores and of the output columns 2 (lane % 4) and the next of every eight.
-template <class T, int kDim>
+template <class Cache, int kDim>
 struct WgmmaConsumer {
-  using Kernel = WgmmaKernel<kDim>;
+  using Kernel = WgmmaKernel<Cache, kDim>;
+  using T = MathOf<Cache>;
   using Format = typename WgmmaFormatOf<T>::Type;
   static constexpr int kKeys = Kernel::kKeys;
 
   const WgmmaArgs& args;
-  const WgmmaMemory<kDim> memory;
+  const WgmmaMemory<Cache, kDim> memory;
   const int warpgroup, thread, lane;  // of the consumers, in the warpgroup, in the warp
   sm90::RingCursor<Kernel::kStages> at;
   int slot = 0;  // of works
@@ -35,8 +36,20 @@ struct WgmmaConsumer {
   std::uint32_t weights[kKeys / 16][4];
   float out[kDim / 2];
   float most[2], sum[2], rescale[2];
+  float key_scale;  // of codes
 
   __device__ __forceinline__ const WgmmaWork& work() const { return memory.work(slot); }
+  /// Of the scores, with log2 e.
+  __device__ __forceinline__ float scale() const {
+    if constexpr (Kernel::kCodes) return args.attention.log2_scale * key_scale;
+    return args.attention.log2_scale;
+  }
+  /// What sums of values are multiplied with: their scale, divided by the weights where all keys
+  /// are `whole`.
+  __device__ __forceinline__ float over(int half, bool whole) const {
+    const float of_values = ValueScale<Cache>(args.attention, work().kv_head);
+    return whole ? of_values / sum[half] : of_values;
+  }
   /// Of this lane's rows in the tile.
   __device__ __forceinline__ int query(int half) const {
     return warpgroup * 64 + thread / 32 * 16 + lane / 4 + 8 * half;
@@ -111,7 +124,7 @@ struct WgmmaConsumer {
 
   /// Scores become weights; `rescale` is what all before counts from now on.
   __device__ __forceinline__ void Weigh() {
-    const float scale = args.attention.log2_scale;
+    const float scale = this->scale();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float highest = most[half];
@@ -228,6 +241,7 @@ struct WgmmaConsumer {
     const int tiles = work().tiles;
     if (tiles == 0) return;
     all_see = work().all_see;
+    if constexpr (Kernel::kCodes) key_scale = KeyScale<Cache>(args.attention, work().kv_head);
     int base = work().begin + (tiles - 1) * kKeys;
     memory.ring().WaitFull(at);
     StartScores(at.stage);
@@ -288,7 +302,7 @@ struct WgmmaConsumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // No key: 0 / 0, the mean of no values.
-      const float over = 1 / sum[half];
+      const float over = this->over(half, true);
 #pragma unroll
       for (int n = 0; n < kDim / 8; ++n) {
         *reinterpret_cast<std::uint32_t*>(memory.queries(slot, query(half), n) + lane % 4 * 4) =
@@ -319,7 +333,7 @@ struct WgmmaConsumer {
       const std::int64_t element = place.element(p);
       const AttentionPart part(args.attention, args.attention.rows, place.row, place.head,
                                args.attention.plan.tiles.most, work().split);
-      const float over = whole ? 1 / sum[half] : 1.0f;
+      const float over = this->over(half, whole);
 #pragma unroll
       for (int n = 0; n < kDim / 8; ++n) {
         const int dim = 8 * n + lane % 4 * 2;
@@ -334,8 +348,7 @@ struct WgmmaConsumer {
       }
       if (!whole && lane % 4 == 0) {
         // Maxima become powers of two.
-        part.maxima[part.index] =
-            most[half] == kNoKey ? kNoKey : most[half] * args.attention.log2_scale;
+        part.maxima[part.index] = most[half] == kNoKey ? kNoKey : most[half] * scale();
         part.sums[part.index] = sum[half];
       }
     }

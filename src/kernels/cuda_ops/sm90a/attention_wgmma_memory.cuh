@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include "kernels/cuda_ops/attention_mma.cuh"
 #include "kernels/cuda_ops/attention_plan.cuh"
 #include "kernels/cuda_ops/attention_tile.cuh"
 #include "sm90/descriptor.h"
@@ -17,7 +18,7 @@ struct WgmmaArgs {
   int box = 0, boxes = 0;  ///< keys of a box, boxes of a tile of keys
   int units = 0;           ///< tiles of all key-value heads
   sm90::Divisor group, kv_heads, all_units;
-  CUtensorMap k, v;  ///< (head_dim, kv_heads, key_rows)
+  CUtensorMap k, v;  ///< (head_dim, kv_heads, key_rows); unused of codes
 };
 
 /// A tile, and a split of the keys that it sees.
@@ -45,8 +46,11 @@ struct QueryPlace {
   }
 };
 
-template <int kDim>
+/// Of a cache of Cache elements. Codes of E4M3 come to shared memory as they are, and become
+/// float16 in the ring.
+template <class Cache, int kDim>
 struct WgmmaKernel {
+  static constexpr bool kCodes = kAreCodes<Cache>;
   static constexpr int kWarpgroups = 2, kQueries = kWgmmaQueries;
   static constexpr int kConsumers = 128 * kWarpgroups, kThreads = 128 + kConsumers;
   static constexpr int kKeys = WgmmaKeys(kDim);
@@ -64,7 +68,9 @@ struct WgmmaKernel {
   static constexpr int kMostStages = 8, kMostBytes = 232448;
   static constexpr int kOtherBytes =
       kWorks * (kWorkBytes + kSeenBytes) + kBoundsBytes + kMostStages * 20 + kWorks * 16;
-  static constexpr int kRoom = (kMostBytes - kOtherBytes - kWorks * kQueryBytes) / kStageBytes;
+  static constexpr int kCodeBytes = kCodes ? kKeys * kDim : 0;  // of a tile's keys or values
+  static constexpr int kRoom =
+      (kMostBytes - kOtherBytes - 2 * kCodeBytes - kWorks * kQueryBytes) / kStageBytes;
   static constexpr int kStages = kRoom < kMostStages ? kRoom : kMostStages;
   // Shared memory: queries, the ring of keys and values, the rest; for each stage the boxes whose
   // keys lie outside the cache.
@@ -75,7 +81,9 @@ struct WgmmaKernel {
   static constexpr int kRingAt = kBoundsAt + kBoundsBytes;
   static constexpr int kWorkRingAt = kRingAt + static_cast<int>(sizeof(sm90::Ring<kStages>));
   static constexpr int kLostAt = kWorkRingAt + static_cast<int>(sizeof(sm90::Ring<kWorks>));
-  static constexpr int kShared = kLostAt + kStages * static_cast<int>(sizeof(unsigned));
+  static constexpr int kCodesAt =
+      (kLostAt + kStages * static_cast<int>(sizeof(unsigned)) + 15) / 16 * 16;
+  static constexpr int kShared = kCodesAt + 2 * kCodeBytes;
   static_assert(kStages >= 4 && kShared <= kMostBytes);
   static_assert(kSeenAt % 16 == 0 && kRingAt % 16 == 0);
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
@@ -89,9 +97,9 @@ inline constexpr int kConsumerBarrier = 5;  // both
 inline constexpr int kProducerBarrier = 6;
 
 /// What lies in a block's shared memory.
-template <int kDim>
+template <class Cache, int kDim>
 struct WgmmaMemory {
-  using Kernel = WgmmaKernel<kDim>;
+  using Kernel = WgmmaKernel<Cache, kDim>;
   char* start;
   __device__ __forceinline__ auto& ring() const {
     return *reinterpret_cast<sm90::Ring<Kernel::kStages>*>(start + Kernel::kRingAt);
@@ -113,6 +121,10 @@ struct WgmmaMemory {
   }
   __device__ __forceinline__ char* stage(int which) const {
     return start + Kernel::kStagesAt + which * Kernel::kStageBytes;
+  }
+  /// Of a tile's keys, or its values.
+  __device__ __forceinline__ char* codes(bool of_values) const {
+    return start + Kernel::kCodesAt + (of_values ? Kernel::kCodeBytes : 0);
   }
   /// 16 bytes of query `query`.
   __device__ __forceinline__ char* queries(int slot, int query, int piece) const {

@@ -8,14 +8,15 @@
 namespace culet::cuda_ops {
 
 /// The warpgroup that finds the work and brings what it needs.
-template <class T, int kDim>
+template <class Cache, int kDim>
 struct WgmmaProducer {
-  using Kernel = WgmmaKernel<kDim>;
+  using Kernel = WgmmaKernel<Cache, kDim>;
+  using T = MathOf<Cache>;
   static constexpr int kChunks = Kernel::kChunks;
   static_assert(kChunks * Kernel::kKeys / kLeastBox <= 32, "a lane for each copy");
 
   const WgmmaArgs& args;
-  const WgmmaMemory<kDim> memory;
+  const WgmmaMemory<Cache, kDim> memory;
   const int thread;
   sm90::RingCursor<Kernel::kStages> at;
   sm90::RingCursor<Kernel::kWorks> work_at;
@@ -83,6 +84,55 @@ struct WgmmaProducer {
     work_at.Advance();
   }
 
+  /// A tile's codes on their way to `to`, side by side; lane kChunks i knows the row of box i, and
+  /// what has none is zeros. Of 64 threads this is number `thread_of_two`.
+  __device__ __forceinline__ void LoadCodes(const void* cache, int kv_head, int row, char* to,
+                                            int thread_of_two) {
+    const AttentionParams& p = args.attention.params;
+    constexpr int kPieces = kDim / 16;  // of a key
+    const int shift = __ffs(args.box) - 1;
+#pragma unroll 1
+    for (int i = thread_of_two; i < Kernel::kKeys * kPieces; i += 64) {
+      const int key = i / kPieces, dim = i % kPieces * 16;
+      const int first = __shfl_sync(kAllLanes, row, (key >> shift) * kChunks);
+      const bool there = first >= 0 && dim < p.head_dim;
+      const std::int64_t at_row = std::int64_t{first} + (key & (args.box - 1));
+      const std::int64_t element = there ? (at_row * p.kv_heads + kv_head) * p.head_dim + dim : 0;
+      CopyAsync16(SharedAddress(to + 16 * i), static_cast<const char*>(cache) + element,
+                  there ? 16 : 0);
+    }
+    CommitCopies();
+  }
+
+  /// The codes that this thread brought, as float16 in a stage of the ring.
+  __device__ __forceinline__ static void ExpandCodes(const char* codes, char* stage,
+                                                     int thread_of_two) {
+    constexpr int kPieces = kDim / 16;
+#pragma unroll 2
+    for (int i = thread_of_two; i < Kernel::kKeys * kPieces; i += 64) {
+      const uint4 x = *reinterpret_cast<const uint4*>(codes + 16 * i);
+      const int key = i / kPieces, piece = i % kPieces;
+      char* const rows = stage + piece / 4 * Kernel::kChunk;
+      const auto at_row = [&](int half) {
+        return reinterpret_cast<uint4*>(
+            rows + sm90::SwizzledOffset(sm90::SwizzleMode::k128Bytes, static_cast<unsigned>(key),
+                                        static_cast<unsigned>(piece % 4 * 32 + half * 16)));
+      };
+      *at_row(0) = make_uint4(PairOfCodes(x.x), PairOfCodes(x.x >> 16), PairOfCodes(x.y),
+                              PairOfCodes(x.y >> 16));
+      *at_row(1) = make_uint4(PairOfCodes(x.z), PairOfCodes(x.z >> 16), PairOfCodes(x.w),
+                              PairOfCodes(x.w >> 16));
+    }
+  }
+
+  /// The ring's dimensions behind those of all tiles, which consumers look at for NaN.
+  __device__ __forceinline__ void ClearRing() {
+    for (int i = thread; i < Kernel::kStages * Kernel::kStageBytes / 16; i += 128) {
+      reinterpret_cast<uint4*>(memory.stage(0))[i] = make_uint4(0, 0, 0, 0);
+    }
+    Sync();
+  }
+
   /// Two warps bring keys, the other two values, each a half of the boxes.
   __device__ __forceinline__ void BringTiles(const WgmmaWork& work) {
     auto& ring = memory.ring();
@@ -103,23 +153,39 @@ struct WgmmaProducer {
       return values ? WgmmaValueSlot(i, work.tiles) : WgmmaKeySlot(i, work.tiles);
     };
     int row = row_of(0);
+    const auto load_codes = [&] {
+      LoadCodes(values ? args.attention.v : args.attention.k, work.kv_head, row,
+                memory.codes(values), warp % 2 * 32 + lane);
+    };
+    if constexpr (Kernel::kCodes) load_codes();
     at.Skip(slot(0));
 #pragma unroll 1
     for (int i = 0; i < work.tiles; ++i) {
       ring.WaitEmpty(at);
       const unsigned outside = __ballot_sync(kAllLanes, row == -1);
-      if (first_half && lane == 0) {
-        memory.lost(at.stage) = outside;
-        sm90::BarrierArriveExpect(&ring.full[at.stage], Kernel::kStageBytes);
-      }
-      if (mine) {
-        // Rows outside of the cache read as zeros.
-        sm90::TmaLoad3(memory.stage(at.stage) + offset, map, &ring.full[at.stage], chunk * 64,
-                       work.kv_head, row < 0 ? -Kernel::kKeys : row);
+      if (first_half && lane == 0) memory.lost(at.stage) = outside;
+      if constexpr (Kernel::kCodes) {
+        AwaitCopies<0>();
+        ExpandCodes(memory.codes(values), memory.stage(at.stage), warp % 2 * 32 + lane);
+        sm90::FenceAsyncShared();
+        __syncwarp();
+        if (lane == 0) sm90::BarrierArrive(&ring.full[at.stage]);
+      } else {
+        if (first_half && lane == 0) {
+          sm90::BarrierArriveExpect(&ring.full[at.stage], Kernel::kStageBytes);
+        }
+        if (mine) {
+          // Rows outside of the cache read as zeros.
+          sm90::TmaLoad3(memory.stage(at.stage) + offset, map, &ring.full[at.stage], chunk * 64,
+                         work.kv_head, row < 0 ? -Kernel::kKeys : row);
+        }
       }
       row = row_of(i + 1);
       at.Skip(slot(i + 1) - slot(i));
       if (i == 0) Publish();
+      if constexpr (Kernel::kCodes) {
+        if (i + 1 < work.tiles) load_codes();
+      }
     }
     if (work.tiles == 0) Publish();
   }
@@ -127,6 +193,7 @@ struct WgmmaProducer {
   __device__ __forceinline__ void Run() {
     const std::int64_t all = std::int64_t{args.units} * args.attention.plan.tiles.most;
     const int blocks = static_cast<int>(gridDim.x);
+    if constexpr (Kernel::kCodes && kDim % 64 != 0) ClearRing();
 #pragma unroll 1
     for (std::int64_t round = 0; round * blocks < all; ++round) {
       const std::int64_t index = WgmmaTurn(round, static_cast<int>(blockIdx.x), blocks);
