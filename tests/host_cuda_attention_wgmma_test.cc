@@ -95,6 +95,18 @@ TEST(WgmmaPlan, TakesPromptsWhereTheGpuCan) {
   EXPECT_TRUE(plan(odd, false, true).has_tiles);
 }
 
+// Codes take the same kernels, where a row of a head is whole pieces of 16 bytes.
+TEST(WgmmaPlan, TakesCodesOfHeadsInWholePieces) {
+  AttentionShape codes = PromptOf(512, 512);
+  codes.kv_type = DataType::kFloat8_e4m3;
+  EXPECT_TRUE(PlanAttention(codes, false, 132, true, true).wgmma);
+  EXPECT_FALSE(PlanAttention(codes, true, 132, true, true).tensor_cores);
+  for (const int dim : {8, 24, 72, 80}) {
+    codes.params.head_dim = dim;
+    EXPECT_EQ(PlanAttention(codes, false, 132, true, true).tensor_cores, dim == 80) << dim;
+  }
+}
+
 // Few queries behind many keys share them among blocks; whole tiles only where a split saves more
 // than its sum costs.
 TEST(WgmmaPlan, SplitsWhatPaysForItsSum) {

@@ -24,6 +24,34 @@ TEST_F(CudaAttentionMma, CodesOfPromptsOfAnyLength) {
   }
 }
 
+// Prompts of many tiles, whose kernel on Hopper is another one.
+TEST_F(CudaAttentionMma, CodesOfPromptsOfSeveralTiles) {
+  constexpr AttentionCase kCases[] = {
+      {4, 1, 128, 0, true, DataType::kFloat8_e4m3, DataType::kBfloat16},
+      {2, 2, 64, 150, true, DataType::kFloat8_e4m3},
+      {5, 1, 80, 0, true, DataType::kFloat8_e4m3},
+      {2, 1, 96, 70, true, DataType::kFloat8_e4m3},
+      {2, 1, 256, 90, true, DataType::kFloat8_e4m3, DataType::kBfloat16}};
+  for (const AttentionCase& c : kCases) {
+    Expect(c, {.lengths = {333}, .tokens = {333}, .table_cols = 24, .block = 16}, "333 tokens");
+    Expect(c,
+           {.lengths = {290, 5, 140, 61},
+            .tokens = {129, 5, 1, 60},
+            .padding = 3,
+            .table_cols = 20,
+            .block = 16},
+           "several sequences");
+  }
+  for (const int block : {1, 8, 24, 64, 192}) {
+    Expect(
+        kCases[0],
+        {.lengths = {201, 150}, .tokens = {201, 40}, .table_cols = 210 / block + 2, .block = block},
+        "blocks of " + std::to_string(block));
+  }
+  Expect(kCases[0], {.lengths = {2640}, .tokens = {40}, .table_cols = 168, .block = 16},
+         "40 tokens behind 2600");
+}
+
 // Few rows see many keys: splits of the keys are merged.
 TEST_F(CudaAttentionMma, ManyCodes) {
   for (const AttentionCase& c : kMoreCodes) {
@@ -55,6 +83,12 @@ TEST_F(CudaAttentionMma, MissingBlockOfCodesIsNaN) {
     const std::int32_t missing = -1;
     std::memcpy(table_.bytes.data() + (alone != 0 ? 20 : 40 + 5) * 4, &missing, 4);
     ExpectReference(Graph(), "a missing block", BoundOf(kCodesCase));
+  }
+  for (const int at : {0, 5, 17, 18}) {
+    Build(kCodesCase, {.lengths = {300}, .tokens = {300}, .table_cols = 19, .block = 16});
+    const std::int32_t missing = 1000000;
+    std::memcpy(table_.bytes.data() + at * 4, &missing, 4);
+    ExpectReference(Graph(), "block " + std::to_string(at), BoundOf(kCodesCase));
   }
 }
 
