@@ -159,11 +159,12 @@ const ComputeGraph& NodeComparison::OnHost(const ComputeGraph& graph, const std:
   return host_graph_;
 }
 
-double NodeComparison::BoundOf(const TensorNode& node) const {
+double NodeComparison::BoundOf(const ComputeGraph& graph, const TensorNode& node) const {
   if (node.type == DataType::kInt32) return 0;
   // What quantises; a product of codes does not.
-  const bool e4m3 = node.params.quant_a.type != QuantType::kNone &&
-                    (node.op != TensorOp::kMulMat || node.inputs.size() == 1);
+  const bool e4m3 = (node.op == TensorOp::kKvWrite && node.type == DataType::kFloat8_e4m3) ||
+                    (node.params.quant_a.type != QuantType::kNone &&
+                     (node.op != TensorOp::kMulMat || node.inputs.size() == 1));
   double bound = bound_;
   if (e4m3) bound += kE4m3Ties;
   if (short_sums_ && node.op == TensorOp::kMulMat &&
@@ -175,6 +176,14 @@ double NodeComparison::BoundOf(const TensorNode& node) const {
   if (rounded_inputs_ && node.op == TensorOp::kMulMat) {
     if (node.params.weight.type == DataType::kBfloat16) bound += kBfloat16Rounding;
     if (node.params.weight.type == DataType::kFloat16) bound += kFloat16Rounding;
+  }
+  // Of queries and weights to the cache's type, of E4M3 to float16.
+  if (rounded_inputs_ && node.op == TensorOp::kAttention) {
+    const DataType cache = graph.node(node.inputs[1]).type;
+    if (cache == DataType::kBfloat16) bound += 2 * kBfloat16Rounding;
+    if (cache == DataType::kFloat16 || cache == DataType::kFloat8_e4m3) {
+      bound += 2 * kFloat16Rounding;
+    }
   }
   return bound;
 }
@@ -197,7 +206,7 @@ Status NodeComparison::Compare(KernelDispatch& dispatch, const NodeLaunch& launc
   double bound = 0;
   for (const int id : launch.fusion != nullptr ? launch.fusion->nodes : one) {
     CULET_RETURN_IF_ERROR(RunReference(OnHost(*launch.graph, step), id, launch.stream, expected));
-    bound += BoundOf(launch.graph->node(id));
+    bound += BoundOf(*launch.graph, launch.graph->node(id));
   }
   for (std::size_t i = 0; i < launch.outputs.size(); ++i) {
     const TensorNode& node = launch.graph->node(launch.output_ids[i]);

@@ -48,7 +48,7 @@ class NodeComparison {
 
   Status Compare(KernelDispatch& dispatch, const NodeLaunch& launch, const std::string& step);
   Status RunReference(const ComputeGraph& graph, int id, cudaStream_t stream, HostValues& values);
-  double BoundOf(const TensorNode& node) const;
+  double BoundOf(const ComputeGraph& graph, const TensorNode& node) const;
 
   const ComputeGraph& OnHost(const ComputeGraph& graph, const std::string& step);
   void SetHostWeight(Weight& weight) const;

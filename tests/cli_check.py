@@ -637,9 +637,10 @@ class Models(Case):
 
     def test_compare(self):
         model = ["--model", self.adder, "--prompt", self.PROMPT]
-        out, err = culet("compare", *model, "--kv", "bf16")
-        self.assertEqual(err, "")
-        self.assertRegex(out, r"\n\d+ nodes, all within their bounds\n$")
+        for cache in ("bf16", "fp8"):
+            out, err = culet("compare", *model, "--kv", cache)
+            self.assertEqual(err, "")
+            self.assertRegex(out, r"\n\d+ nodes, all within their bounds\n$")
         document = culet_json("compare", *model, "--bound", 1e-9, code=1)
         self.assertGreater(document["beyond"], 0)
         # The embedding is exact; the first rounding is the first norm's.

@@ -35,9 +35,10 @@ class Compared : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(model.ok()) << model.status().ToString();
     return std::make_unique<DecoderModel>(*std::move(model));
   }
-  std::vector<NodeError> Errors(NodeComparison& comparison, DataType values = DataType::kFloat32) {
-    auto session =
-        culet::Session::Create(*model_, *dispatch_, {.max_context = 32, .value_type = values});
+  std::vector<NodeError> Errors(NodeComparison& comparison, DataType values = DataType::kFloat32,
+                                DataType cache = DataType::kFloat32) {
+    auto session = culet::Session::Create(
+        *model_, *dispatch_, {.max_context = 32, .cache_type = cache, .value_type = values});
     EXPECT_TRUE(session.ok()) << session.status().ToString();
     const int sequence = *session->AddSequence();
     const std::vector<std::int32_t> prompt = {1, 2, 3, 4, 5, 6, 7};
@@ -68,6 +69,20 @@ TEST_P(Compared, EveryNodeIsWithinItsBound) {
     EXPECT_GT(errors.size(), 20u);
     for (const NodeError& error : errors) {
       EXPECT_TRUE(error.within()) << error.step << ", " << error.node << ": " << error.error;
+    }
+  }
+}
+
+// Queries and weights of the softmax are rounded, too, and codes go either way at ties.
+TEST_P(Compared, CachesOfFewBits) {
+  for (const DataType cache : {DataType::kBfloat16, DataType::kFloat16, DataType::kFloat8_e4m3}) {
+    Make(true);
+    NodeComparison comparison(1e-5, MakeReferenceDispatch());
+    comparison.ReadWeightsOf(*on_host_);
+    comparison.AllowRoundedInputs(true);
+    for (const NodeError& error : Errors(comparison, DataType::kFloat32, cache)) {
+      EXPECT_TRUE(error.within()) << ToString(cache) << ", " << error.step << ", " << error.node
+                                  << ": " << error.error;
     }
   }
 }

@@ -26,7 +26,7 @@ def bench(cli, folder, *arguments):
 
 
 def check(cli, folder):
-    for context, batch, kv, size in ((40, 1, "bf16", 2), (150, 3, "f32", 4)):
+    for context, batch, kv, size in ((40, 1, "bf16", 2), (150, 3, "f32", 4), (60, 2, "fp8", 1)):
         found = bench(cli, folder, "--context", str(context), "--batch", str(batch), "--kv", kv,
                       "--format", "bf16")
         positions, rest = divmod(found["cache_read_bytes"], A_KEY * size * batch)
