@@ -26,7 +26,8 @@ Result<HardwareRates> MeasureAcceleratorRates(const DeviceInfo& device, DataType
 /// no device is one.
 Runtime* AcceleratorRuntime(const DeviceInfo& device);
 
-/// Whether `pointer` is memory of an accelerator. False where no driver is present.
+/// Whether `pointer` is memory of an accelerator. Starts no driver: false where the process uses
+/// none.
 bool IsAcceleratorMemory(const void* pointer) noexcept;
 
 /// Zeroes such memory, asynchronously on `stream`.

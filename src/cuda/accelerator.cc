@@ -11,13 +11,6 @@ namespace culet {
 
 Runtime* AcceleratorRuntime(const DeviceInfo& device) { return &CudaRuntime(device.ordinal); }
 
-bool IsAcceleratorMemory(const void* pointer) noexcept {
-  cudaPointerAttributes attributes{};
-  // Without a driver the query itself fails.
-  if (Taken(cudaPointerGetAttributes(&attributes, pointer)) != cudaSuccess) return false;
-  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
-}
-
 Status ZeroAcceleratorMemory(void* pointer, std::size_t bytes, cudaStream_t stream) {
   return CudaStatus(cudaMemsetAsync(pointer, 0, bytes, stream), "zeroing a workspace");
 }
