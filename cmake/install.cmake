@@ -1,7 +1,6 @@
 # `cmake --install`: headers, libraries, CLI; find_package(culet) -> culet::culet (C++, static) and
 # culet::shared (C), pkg-config culet (C) and culet-cxx. `--component wheel`: what the Python package
 # carries.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # The package is relocatable: what it knows of itself is relative to the prefix.
@@ -65,14 +64,13 @@ endforeach()
 
 if(CULET_CLI)
   # The package's machine may lack the libraries that distributions call fmt and highway; libculet.so
-  # and the CLI find these copies beside themselves.
-  set_property(TARGET culet_cli PROPERTY INSTALL_RPATH "$ORIGIN")
+  # finds these copies beside itself.
   install(TARGETS culet_shared COMPONENT wheel EXCLUDE_FROM_ALL
     LIBRARY DESTINATION culet NAMELINK_SKIP)
   install(TARGETS culet_cli COMPONENT wheel EXCLUDE_FROM_ALL RUNTIME DESTINATION culet)
   install(CODE [[
     file(GET_RUNTIME_DEPENDENCIES LIBRARIES "$<TARGET_FILE:culet_shared>"
-      EXECUTABLES "$<TARGET_FILE:culet_cli>" RESOLVED_DEPENDENCIES_VAR carried
+      RESOLVED_DEPENDENCIES_VAR carried
       PRE_INCLUDE_REGEXES "^libfmt[.]" "^libhwy[.]" PRE_EXCLUDE_REGEXES ".")
     foreach(library IN LISTS carried)
       get_filename_component(soname "${library}" NAME)
