@@ -155,6 +155,9 @@ class Packaging:
             raise Failure(f"pyproject.toml says version {version}, CMakeLists.txt another")
         if sum(info.compress_size for info in archive.infolist()) > 50e6:
             raise Failure("the wheel is larger than 50 MB")
+        # Sanitizers' own code is in every binary.
+        if not self.sanitized and archive.getinfo("culet/culet").file_size > 1e6:
+            raise Failure("the program culet holds more than calls of libculet.so")
 
     def check_own_build(self):
         """Without CULET_BUILD: configured anew and, for the time it takes, with this build's

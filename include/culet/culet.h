@@ -365,6 +365,21 @@ CULET_API culet_status culet_launch(const culet_plan* plan, const void* A, const
                                     const void* C, void* D, float alpha, float beta,
                                     culet_workspace* workspace, void* stream);
 
+/* The arguments of culet_launch. An alpha of 0 is 0, not a default. */
+typedef struct culet_launch_args {
+  size_t struct_size;
+  const culet_plan* plan;
+  const void *A, *U, *C;
+  void* D;
+  float alpha, beta;
+  culet_workspace* workspace;
+  void* stream;
+} culet_launch_args;
+
+/* culet_launch by one pointer, for callers whose arguments cost something each: other languages, and who
+ * launches the same again. Errors: as culet_launch. */
+CULET_API culet_status culet_launch_with(const culet_launch_args* args);
+
 /* The capture that `stream` is recording into, a number that no other capture of this process has;
  * 0 when it records nothing, and always on the CPU. */
 CULET_API culet_status culet_capture_id(const culet_engine* engine, void* stream, uint64_t* id);

@@ -2,20 +2,18 @@
 
 import sys
 
-from culet._library import LIBRARY, check
 from culet._dlpack import NO_SYNC
+from culet._launch import launch
 from culet._operand import HOST, Operand, operand, stream_of
 from culet._plans import PLANS, keep
 from culet._problem import plan
 from culet._tuning import autotune
 
-_launch = LIBRARY.culet_launch
-
 
 def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=None, w=None, zeros=None):
     """d = alpha (u . a) (v . b)^T + beta c + bias; u, v, c and bias may be None. c None with a beta
     is d itself. `epilogue` None, or "gated_silu"; with scales w of d that quantises, too. zeros: None, or
-    the zero points of a and b, each of which may be None."""
+    the zero points of a and b, each of which may be None. Returns the engine's plan; None of an empty d."""
     if zeros is not None:
         return _other_call(form, (a, u, b, v, d, c, bias, w, *zeros), alpha, beta, accumulate, pdl,
                            epilogue)
@@ -57,15 +55,14 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
         found = plan(form, (a, u, b, v, d, c, bias, w, None, None), beta, accumulate, pdl, epilogue,
                      stream)
         if found is None:
-            return
+            return None
         keep(key, found)
     else:
         found.used = True
     stream = None if place < 0 else current_stream(place)
     workspace = found.workspace and found.engine.workspaces.get(found.workspace, stream)
-    status = _launch(found.handle, pa, pu, pc, pd, alpha, beta, workspace, stream)
-    if status:
-        check(status)
+    launch(found.handle, pa, pu, pc, pd, alpha, beta, workspace, stream)
+    return found
 
 
 # Of a form's operands, the ones that a plan binds: b, v, the bias, w and zero points.
@@ -108,16 +105,14 @@ def _other_call(form, values, alpha, beta, accumulate, pdl, epilogue):
     if found is None or (autotune.running and autotune.wants(found)):
         found = plan(form, values, beta, accumulate, pdl, epilogue, stream)
         if found is None:
-            return
+            return None
         keep(key, found)
     else:
         found.used = True
     workspace = found.workspace and found.engine.workspaces.get(found.workspace, stream)
     c = (pointers[5] or pointers[4]) if beta else None
-    status = _launch(found.handle, pointers[0], pointers[1], c, pointers[4], alpha, beta,
-                     workspace, stream)
-    if status:
-        check(status)
+    launch(found.handle, pointers[0], pointers[1], c, pointers[4], alpha, beta, workspace, stream)
+    return found
 
 
 def _place(form, values):

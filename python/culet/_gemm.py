@@ -20,7 +20,7 @@ Array = Any  # a torch tensor, or what else an operand can be
 
 def gemm(a: Array, b: Union[Array, Packed], out: Optional[Array] = None, *, a_scale: Union[Array, float, None] = None,
          b_scale: Union[Array, float, None] = None, c: Optional[Array] = None,
-         bias: Optional[Array] = None, alpha: float = 1, beta: float = 0, accumulate: str = "precise",
+         bias: Optional[Array] = None, alpha: float = 1.0, beta: float = 0.0, accumulate: str = "precise",
          epilogue: Optional[str] = None, out_scale: Optional[Array] = None, out_dtype: Any = None,
          pdl: bool = False, a_zero: Optional[Array] = None, b_zero: Optional[Array] = None) -> Array:
     """out = alpha (a_scale . a) (b_scale . b)^T + beta c + bias; returns out.
@@ -59,7 +59,7 @@ def gemm(a: Array, b: Union[Array, Packed], out: Optional[Array] = None, *, a_sc
 
 def plan(a: Any, b: Any, out: Optional[Array] = None, *, a_scale: Union[Array, float, None] = None,
          b_scale: Union[Array, float, None] = None, c: Optional[Array] = None,
-         bias: Optional[Array] = None, alpha: float = 1, beta: float = 0, accumulate: str = "precise",
+         bias: Optional[Array] = None, alpha: float = 1.0, beta: float = 0.0, accumulate: str = "precise",
          epilogue: Optional[str] = None, out_scale: Optional[Array] = None, out_dtype: Any = None,
          pdl: bool = False, a_zero: Optional[Array] = None, b_zero: Optional[Array] = None) -> Plan:
     """gemm(a, b, out, ...), prepared and not launched yet: a Plan, whose call launches it, at less cost
@@ -226,7 +226,8 @@ def _plain_output(a, b):
     torch = sys.modules["torch"]
     if a.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         return None
-    return torch.empty((a.shape[0], b.shape[0]), dtype=a.dtype, device=a.device)
+    m, n = a.shape[0], b.shape[0]
+    return torch.empty_strided((m, n), (n, 1), dtype=a.dtype, device=a.device)  # cheaper with strides
 
 
 def _output(a, b, out, adds, out_dtype, epilogue, out_scale):

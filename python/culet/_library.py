@@ -113,6 +113,14 @@ class WorkspaceSize(_Versioned):
     ]
 
 
+class LaunchArgs(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("plan", c_void_p), ("A", c_void_p), ("U", c_void_p), ("C", c_void_p),
+        ("D", c_void_p), ("alpha", c_float), ("beta", c_float), ("workspace", c_void_p),
+        ("stream", c_void_p),
+    ]
+
+
 class ModelOptions(_Versioned):
     _fields_ = [("struct_size", c_size_t), ("random_weights", c_int32), ("reserved", c_int32),
                 ("seed", c_uint64)]
@@ -223,9 +231,7 @@ SIGNATURES = {
         c_int32,
         [c_void_p, POINTER(WorkspaceSize), c_void_p, c_uint64, c_void_p, POINTER(c_void_p)]),
     "culet_workspace_destroy": (None, [c_void_p]),
-    "culet_launch": (
-        c_int32,
-        [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_float, c_float, c_void_p, c_void_p]),
+    "culet_launch_with": (c_int32, [c_void_p]),
     "culet_capture_id": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
     "culet_model_load": (
         c_int32, [c_void_p, c_char_p, POINTER(ModelOptions), POINTER(c_void_p)]),

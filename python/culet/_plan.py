@@ -4,12 +4,11 @@ from typing import Any, Optional
 
 from culet._call import current_stream
 from culet._dlpack import NO_SYNC
-from culet._library import LIBRARY, Error, InvalidArgument, check
+from culet._launch import launch, launch_packed, packed
+from culet._library import Error, InvalidArgument, check
 from culet._operand import HOST, Packed, is_tensor, operand, stream_of
 from culet._problem import plan
 
-_launch = LIBRARY.culet_launch
-_launch_again = LIBRARY["culet_launch"]  # of arguments that are ctypes' already, at half the cost
 # Where the operands that may change stand in a form's tuples.
 _A, _U, _D, _C = 0, 1, 4, 5
 
@@ -55,7 +54,7 @@ class Plan:
         if a is out is a_scale is c is alpha is beta is None and self._is_torch:
             again = self._again.get(current_stream(self._place) if self._place != HOST else None)
             if again is not None:
-                if status := _launch_again(*again):
+                if status := launch_packed(again):
                     check(status)
                 return self._values[_D]
         pa, pu, _, _, pd, pc, *_ = self._pointers
@@ -86,10 +85,8 @@ class Plan:
         arguments = (planned.handle, pa, pu, (pc or pd) if added else None, pd, factor, added, workspace,
                      stream)
         if a is a_scale is c is alpha is beta is None and self._keeps(planned, out):
-            self._again[stream] = tuple(map(_convert, arguments, _launch.argtypes))
-        status = _launch(*arguments)
-        if status:
-            check(status)
+            self._again[stream] = packed(*arguments)
+        launch(*arguments)
         return out
 
     def _keeps(self, planned, out):
@@ -153,10 +150,6 @@ class Plan:
 
 
 _MOST_STREAMS = 64
-
-
-def _convert(value, kind):
-    return kind(value)
 
 
 _EMPTY = object()  # of a product without elements

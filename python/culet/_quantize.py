@@ -1,11 +1,9 @@
 """quantize_fp8: E4M3 values and FP32 scales of an array."""
 
 import sys
-from contextlib import nullcontext
-from ctypes import byref
+from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional, Tuple
 
-from culet import _driver
 from culet._call import current_stream
 from culet._engine import engine
 from culet._library import (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, LIBRARY, QUANT_B, QUANT_K,
@@ -55,18 +53,18 @@ def quantize_fp8(x: Any, granularity: str = "group",
     values, scales = _checked(out, found, shape, stream)
     if m == 0 or k == 0:
         return out
-    arguments = (engine(found.place).handle, quant, GROUP if quant in (QUANT_K, QUANT_B) else 0,
-                 found.pointer, byref(matrix("x", found, code)), values.pointer,
-                 byref(matrix("values", values, FLOAT8_E4M3)), scales.pointer,
-                 byref(matrix("scales", scales, FLOAT32)), stream)
-    with nullcontext() if found.place == HOST else _driver.current(found.place):
-        check(_quantize(*arguments))
+    check(_quantize(engine(found.place).handle, quant, GROUP if quant in (QUANT_K, QUANT_B) else 0,
+                    found.pointer, byref(matrix("x", found, code)), values.pointer,
+                    byref(matrix("values", values, FLOAT8_E4M3)), scales.pointer,
+                    byref(matrix("scales", scales, FLOAT32)), stream))
     return out
 
 
 # What culet_quantize is told of rows of BF16, by their number, length, pitch and device.
 _LAYOUTS = {}
 _MOST_LAYOUTS = 4096
+_quantize_rows = LIBRARY["culet_quantize"]  # of arguments that are ctypes' already
+_BY_GROUP = c_int32(QUANT_K), c_int32(GROUP)
 
 
 def _rows_of_bf16(x):
@@ -75,32 +73,33 @@ def _rows_of_bf16(x):
     if x.dtype != torch.bfloat16 or len(x.shape) != 2 or 0 in x.shape:
         return None
     (m, k), (down, along), place = x.shape, x.stride(), x.get_device()
-    if along != 1 or (not x.is_cpu if place < 0 else not x.is_cuda or _current_device() != place):
+    if along != 1 or not (x.is_cuda or x.is_cpu):
         return None
     groups = -(-k // GROUP)
+    # Strides given make it cheaper.
+    values = torch.empty_strided((m, k), (k, 1), dtype=torch.float8_e4m3fn, device=x.device)
+    scales = torch.empty_strided((m, groups), (groups, 1), dtype=torch.float32, device=x.device)
+    quantize_rows_to(m, k, down, place, x.data_ptr(), values.data_ptr(), scales.data_ptr(),
+                     None if place < 0 else current_stream(place))
+    return values, scales
+
+
+def quantize_rows_to(m, k, down, place, x, values, scales, stream):
+    """Quantises (M, K) of BF16, rows `down` elements apart, by group. x, values and scales, which lie row by row
+    without gaps, and stream are addresses."""
     layouts = _LAYOUTS.get((m, k, down, place))
     if layouts is None:
+        groups = -(-k // GROUP)
         made = (Matrix(type=BFLOAT16, order=ROW_MAJOR, rows=m, cols=k, ld=down if m > 1 else k),
                 Matrix(type=FLOAT8_E4M3, order=ROW_MAJOR, rows=m, cols=k, ld=k),
                 Matrix(type=FLOAT32, order=ROW_MAJOR, rows=m, cols=groups, ld=groups))
-        layouts = (engine(place).handle, *map(byref, made))
+        layouts = (c_void_p(engine(place).handle), *map(byref, made))
         if len(_LAYOUTS) >= _MOST_LAYOUTS:
             _LAYOUTS.clear()
         _LAYOUTS[m, k, down, place] = layouts
     handle, of_x, of_values, of_scales = layouts
-    values = torch.empty((m, k), dtype=torch.float8_e4m3fn, device=x.device)
-    scales = torch.empty((m, groups), dtype=torch.float32, device=x.device)
-    check(_quantize(handle, QUANT_K, GROUP, x.data_ptr(), of_x, values.data_ptr(), of_values,
-                    scales.data_ptr(), of_scales, None if place < 0 else current_stream(place)))
-    return values, scales
-
-
-def _current_device():
-    """torch's current CUDA device, by its shortest way."""
-    torch = sys.modules["torch"]
-    global _current_device
-    _current_device = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
-    return _current_device()
+    check(_quantize_rows(handle, *_BY_GROUP, c_void_p(x), of_x, c_void_p(values), of_values, c_void_p(scales),
+                         of_scales, c_void_p(stream)))
 
 
 def _checked(out, x, shape, stream):

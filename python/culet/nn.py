@@ -14,7 +14,7 @@ from typing import Callable, NamedTuple, Optional
 import torch
 from torch import Tensor, nn
 
-from culet import _torch_ops
+from culet import _linear, _torch_ops
 from culet._gemm import gemm
 from culet._library import Error, InvalidArgument
 from culet._operand import check_tensor
@@ -46,6 +46,12 @@ class _Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in_features) in BF16, F16 or FP32 -> (..., out_features) of x's type."""
+        # Not where torch.compile traces, for tensors that only look like one, or for an error's sake.
+        if not torch.compiler.is_compiling() and type(x) is Tensor and not x.requires_grad:
+            if rows := _linear.rows_of(x, self.in_features):
+                product = self._rows_product(x, rows)
+                if product is not None:
+                    return product
         if not isinstance(x, Tensor):
             check_tensor("x", x)
         shape = x.shape
@@ -64,6 +70,10 @@ class _Linear(nn.Module):
         return product if len(shape) == 2 else product.view(*shape[:-1], self.out_features)
 
     def _product(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _rows_product(self, x: Tensor, rows: int) -> Optional[Tensor]:
+        """The product of contiguous BF16 x (..., in_features), or None where _product must do it."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -140,6 +150,10 @@ class LinearFP8(_Linear):
             product = _torch_ops.block_gemm(*quantise(x), *weight)
         return product.add_(bias) if late else product
 
+    def _rows_product(self, x: Tensor, rows: int) -> Optional[Tensor]:
+        own = self._parameters  # a module's attributes cost more
+        return _linear.fp8_linear(x, rows, own["weight"], own["weight_scale_inv"], own["bias"])
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LinearFP8":
         # E4M3 values mean nothing in another type, and scales are FP32: only the device follows.
         before = {name: getattr(self, name).detach() for name in ("weight", "weight_scale_inv")}
@@ -182,6 +196,10 @@ class LinearBF16(_Linear):
         if torch.compiler.is_compiling():
             return torch.ops.culet.gemm(a, self.weight, None, None, self.bias)
         return gemm(a, self.weight, bias=self.bias)
+
+    def _rows_product(self, x: Tensor, rows: int) -> Optional[Tensor]:
+        own = self._parameters
+        return _linear.bf16_linear(x, rows, own["weight"], own["bias"])
 
 
 def _check_linear(name: str, linear: nn.Linear) -> None:

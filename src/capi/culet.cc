@@ -57,6 +57,14 @@ Status Null(const char* name) {
 
 namespace {
 
+Status Launch(const culet_launch_args& args) {
+  if (args.plan == nullptr) return Null("plan");
+  Workspace none;
+  return args.plan->plan.Launch({args.A, args.U, args.C, args.D, args.alpha, args.beta},
+                                args.workspace != nullptr ? args.workspace->parts : none,
+                                static_cast<cudaStream_t>(args.stream));
+}
+
 culet_device ToDevice(const DeviceInfo& info) {
   culet_device device{};
   CopyText(info.name, device.name);
@@ -320,12 +328,17 @@ void culet_workspace_destroy(culet_workspace* workspace) { delete workspace; }
 culet_status culet_launch(const culet_plan* plan, const void* A, const void* U, const void* C,
                           void* D, float alpha, float beta, culet_workspace* workspace,
                           void* stream) {
+  return Guarded([&] {
+    return culet::capi::Launch(
+        {sizeof(culet_launch_args), plan, A, U, C, D, alpha, beta, workspace, stream});
+  });
+}
+
+culet_status culet_launch_with(const culet_launch_args* args) {
   return Guarded([&]() -> Status {
-    if (plan == nullptr) return Null("plan");
-    culet::Workspace none;
-    return plan->plan.Launch({A, U, C, D, alpha, beta},
-                             workspace != nullptr ? workspace->parts : none,
-                             static_cast<cudaStream_t>(stream));
+    culet_launch_args read;
+    CULET_RETURN_IF_ERROR(Read("args", args, read));
+    return culet::capi::Launch(read);
   });
 }
 

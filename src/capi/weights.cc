@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/device_scope.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/versioned.h"
@@ -79,8 +80,12 @@ Status Quantize(const culet_engine& engine, const Quantizing& q, std::int32_t qu
                               "alone: CULET_QUANT_K, 128, or quantise with an engine of the CPU",
                               quant, group));
   }
+  const int ordinal = engine.gemm.device().ordinal;
+  auto* const on = static_cast<cudaStream_t>(stream);
+  if (!IsStreamOf(on, ordinal)) return StreamOfAnother(ordinal);
+  const DeviceScope scope(ordinal);
   return QuantizeGroupsCuda(q.source, q.source_layout, q.values, q.values_layout, q.scales,
-                            q.scales_layout, static_cast<cudaStream_t>(stream));
+                            q.scales_layout, on);
 }
 
 }  // namespace

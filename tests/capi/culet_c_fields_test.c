@@ -1,7 +1,8 @@
-/* What a problem may say in C: scales a row, C, bias, beta; whose kernels compete; and fields that a
- * newer header may have where this one has none. */
+/* What a problem may say in C: scales a row, C, bias, beta; whose kernels compete; and fields that
+ * a newer header may have where this one has none. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +32,8 @@ static int failures = 0;
 enum { kM = 2, kN = 3, kK = 4 };
 static const uint8_t kA[kM * kK] = {0x38, 0x40, 0x44, 0x00, 0xb8, 0x38, 0x38, 0x48};
 static const float kAValues[kM * kK] = {1, 2, 3, 0, -1, 1, 1, 4};
-static const uint8_t kB[kN * kK] = {0x38, 0x38, 0x38, 0x38, 0x40, 0x00, 0x40, 0x00,
-                                    0xb8, 0x44, 0x00, 0x38};
+static const uint8_t kB[kN * kK] = {0x38, 0x38, 0x38, 0x38, 0x40, 0x00,
+                                    0x40, 0x00, 0xb8, 0x44, 0x00, 0x38};
 static const float kBValues[kN * kK] = {1, 1, 1, 1, 2, 0, 2, 0, -1, 3, 0, 1};
 static const float kU[kM] = {0.5f, 4}, kV[kN] = {1, 2, 0.25f}, kBias[kN] = {8, -16, 32};
 static const float kC[kM * kN] = {1, 2, 3, 4, 5, 6};
@@ -82,6 +83,29 @@ static int Wrong(const float* d) {
   return wrong;
 }
 
+/* The arguments as a struct: of this age, of an older program, of none. */
+static void TestLaunchWith(const culet_plan* plan, culet_workspace* workspace) {
+  float d[kM * kN];
+  culet_launch_args args = {sizeof args, plan, kA, kU, kC, d, 2, -3, workspace, NULL};
+  for (int i = 0; i < kM * kN; ++i) d[i] = NAN;
+  CHECK(culet_launch_with(&args) == CULET_OK);
+  CHECK(Wrong(d) == 0);
+  for (int i = 0; i < kM * kN; ++i) d[i] = NAN;
+  args.struct_size = offsetof(culet_launch_args, stream);
+  args.stream = &args; /* behind the end of such a struct */
+  CHECK(culet_launch_with(&args) == CULET_OK);
+  CHECK(Wrong(d) == 0);
+  args.struct_size = sizeof args;
+  args.stream = NULL;
+  args.A = NULL;
+  CHECK_FAILS(culet_launch_with(&args), CULET_INVALID_ARGUMENT, "A is null");
+  args.plan = NULL;
+  CHECK_FAILS(culet_launch_with(&args), CULET_INVALID_ARGUMENT, "plan is null");
+  args.struct_size = 0;
+  CHECK_FAILS(culet_launch_with(&args), CULET_INVALID_ARGUMENT, "args.struct_size is 0");
+  CHECK_FAILS(culet_launch_with(NULL), CULET_INVALID_ARGUMENT, "args is null");
+}
+
 static void TestProduct(culet_engine* engine, int32_t accumulate) {
   culet_problem problem = Problem();
   culet_plan* plan = NULL;
@@ -105,6 +129,7 @@ static void TestProduct(culet_engine* engine, int32_t accumulate) {
   CHECK(culet_workspace_create(engine, &size, memory, bytes, NULL, &workspace) == CULET_OK);
   CHECK(culet_launch(plan, kA, kU, kC, d, 2, -3, workspace, NULL) == CULET_OK);
   CHECK(Wrong(d) == 0);
+  TestLaunchWith(plan, workspace);
   culet_workspace_destroy(workspace);
   free(memory);
   culet_plan_destroy(plan);

@@ -1,7 +1,6 @@
 """Arrays that are not torch's: what a plan keeps of them, and what launches wait for."""
 
 import array
-import contextlib
 import gc
 import os
 import sys
@@ -51,7 +50,7 @@ class Streams(unittest.TestCase):
         torch = types.SimpleNamespace(Tensor=FakeTensor, cuda=types.SimpleNamespace(
             current_stream=lambda place: types.SimpleNamespace(cuda_stream=9)))
         for patch in (mock.patch.object(_driver, "place_of", lambda name, pointer: _operand.HOST),
-                      mock.patch.object(_driver, "wait", wait), mock.patch.object(_plan, "_launch", launch),
+                      mock.patch.object(_driver, "wait", wait), mock.patch.object(_plan, "launch", launch),
                       mock.patch.object(_plan, "current_stream", lambda place: 9),
                       mock.patch.object(_plan, "HOST", None),
                       mock.patch.dict(sys.modules, torch=torch),
@@ -103,7 +102,6 @@ class Quantised(unittest.TestCase):
         out = CudaArray(made((m, k), "u1"), stream=7), CudaArray(made((m, 2)), stream=5)
         for patch in (mock.patch.object(_driver, "place_of", lambda name, pointer: _operand.HOST),
                       mock.patch.object(_driver, "wait", lambda place, stream, other: waits.append((stream, other))),
-                      mock.patch.object(_driver, "current", contextlib.nullcontext),
                       mock.patch.object(_quantize, "HOST", None),
                       mock.patch.object(_quantize, "_quantize", lambda *arguments: 0),
                       mock.patch.object(_quantize, "ordered",
