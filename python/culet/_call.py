@@ -1,7 +1,6 @@
 """The way of every product: finds its plan by what it depends on, and launches."""
 
-import sys
-
+from culet import _stream
 from culet._dlpack import NO_SYNC
 from culet._launch import launch
 from culet._operand import HOST, Operand, operand, stream_of
@@ -51,7 +50,7 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
                            epilogue)
     found = PLANS.get(key)
     if found is None or (autotune.running and autotune.wants(found)):
-        stream = None if place < 0 else current_stream(place)
+        stream = None if place < 0 else _stream.current(place)
         found = plan(form, (a, u, b, v, d, c, bias, w, None, None), beta, accumulate, pdl, epilogue,
                      stream)
         if found is None:
@@ -59,7 +58,7 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
         keep(key, found)
     else:
         found.used = True
-    stream = None if place < 0 else current_stream(place)
+    stream = None if place < 0 else _stream.current(place)
     workspace = found.workspace and found.engine.workspaces.get(found.workspace, stream)
     launch(found.handle, pa, pu, pc, pd, alpha, beta, workspace, stream)
     return found
@@ -118,12 +117,3 @@ def _other_call(form, values, alpha, beta, accumulate, pdl, epilogue):
 def _place(form, values):
     """Where the output is: what a product works on is on one device, or refused."""
     return operand(form.names[4], values[4], form.ranks[4]).place
-
-
-def current_stream(place):
-    """torch's current stream of a CUDA device as a number, by its shortest way."""
-    torch = sys.modules["torch"]
-    global current_stream
-    current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
-        lambda device: torch.cuda.current_stream(device).cuda_stream)
-    return current_stream(place)

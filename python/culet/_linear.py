@@ -5,7 +5,8 @@ import weakref
 
 import torch
 
-from culet._call import call, current_stream
+from culet import _stream
+from culet._call import call
 from culet._engine import engine
 from culet._launch import launch
 from culet._problem import ANY, FP8_BLOCK
@@ -52,7 +53,7 @@ def fp8_linear(x, m, weight, scales, bias):
         return y
     plan.used = True
     values = both.data_ptr()
-    stream = None if place < 0 else current_stream(place)
+    stream = None if place < 0 else _stream.current(place)
     quantize_rows_to(m, k, k, place, x.data_ptr(), values, values + behind, stream)
     workspace = plan.workspace and plan.engine.workspaces.get(plan.workspace, stream)
     launch(plan.handle, values, values + behind, None, y.data_ptr(), 1.0, 0.0, workspace, stream)

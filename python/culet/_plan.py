@@ -2,7 +2,7 @@
 
 from typing import Any, Optional
 
-from culet._call import current_stream
+from culet import _stream
 from culet._dlpack import NO_SYNC
 from culet._launch import launch, launch_packed, packed
 from culet._library import Error, InvalidArgument, check
@@ -52,7 +52,7 @@ class Plan:
         if planned is None:
             raise Error("FAILED_PRECONDITION", "the plan is closed; make another with culet.plan")
         if a is out is a_scale is c is alpha is beta is None and self._is_torch:
-            again = self._again.get(current_stream(self._place) if self._place != HOST else None)
+            again = self._again.get(_stream.current(self._place) if self._place != HOST else None)
             if again is not None:
                 if status := launch_packed(again):
                     check(status)
@@ -78,7 +78,7 @@ class Plan:
         if self._place == HOST:
             stream = None
         elif self._is_torch and all(map(_has_no_stream, (a, a_scale, out, c))):
-            stream = current_stream(self._place)
+            stream = _stream.current(self._place)
         else:
             stream = self._ordered(a, a_scale, out, c)
         workspace = planned.workspace and planned.engine.workspaces.get(planned.workspace, stream)

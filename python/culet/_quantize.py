@@ -4,7 +4,7 @@ import sys
 from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional, Tuple
 
-from culet._call import current_stream
+from culet import _stream
 from culet._engine import engine
 from culet._library import (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, LIBRARY, QUANT_B, QUANT_K,
                             QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, InvalidArgument, Matrix, check)
@@ -80,7 +80,7 @@ def _rows_of_bf16(x):
     values = torch.empty_strided((m, k), (k, 1), dtype=torch.float8_e4m3fn, device=x.device)
     scales = torch.empty_strided((m, groups), (groups, 1), dtype=torch.float32, device=x.device)
     quantize_rows_to(m, k, down, place, x.data_ptr(), values.data_ptr(), scales.data_ptr(),
-                     None if place < 0 else current_stream(place))
+                     None if place < 0 else _stream.current(place))
     return values, scales
 
 

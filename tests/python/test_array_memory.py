@@ -11,7 +11,7 @@ from unittest import mock
 os.environ["CULET_CACHE"] = "off"
 
 import culet
-from culet import _driver, _operand, _plan, _quantize
+from culet import _driver, _operand, _plan, _quantize, _stream
 from test_arrays import CudaArray
 from test_gemm import FakeTensor
 from test_operands import NAN, dot, get, made, numbers
@@ -51,7 +51,7 @@ class Streams(unittest.TestCase):
             current_stream=lambda place: types.SimpleNamespace(cuda_stream=9)))
         for patch in (mock.patch.object(_driver, "place_of", lambda name, pointer: _operand.HOST),
                       mock.patch.object(_driver, "wait", wait), mock.patch.object(_plan, "launch", launch),
-                      mock.patch.object(_plan, "current_stream", lambda place: 9),
+                      mock.patch.object(_stream, "current", lambda place: 9),
                       mock.patch.object(_plan, "HOST", None),
                       mock.patch.dict(sys.modules, torch=torch),
                       mock.patch.object(FakeTensor, "detach", lambda tensor: tensor, create=True)):
