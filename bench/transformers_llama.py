@@ -3,7 +3,7 @@
 place, and culet's own session of the same config.
 
     python bench/transformers_llama.py [--config examples/models/llama-3.1-8b] [--layers N] [--tokens 64]
-        [--context 128] [--compile] [--device cuda]
+        [--context 128] [--compile] [--only session|nn.Linear|LinearFP8] [--device cuda]
 
 Batch 1, greedy. transformers runs with a static cache, eagerly or, with --compile, as it compiles itself
 (mode reduce-overhead). Prints one line for each way. Needs torch and transformers."""
@@ -98,7 +98,8 @@ def main():
     parser.add_argument("--layers", type=int)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--context", type=int, default=128)
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--compile", action="store_true", help="compiled, too")
+    parser.add_argument("--only", choices=("session", "nn.Linear", "LinearFP8"))
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args()
     settings = json.loads((given.config / "config.json").read_text())
@@ -109,10 +110,13 @@ def main():
     def show(name, rate):
         print(f"{name:48} {rate:7.1f} tokens/s", flush=True)
 
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(settings))
-        for name, kind in (("BF16", _library.BFLOAT16), ("FP8", _library.FLOAT8_E4M3)):
-            show(f"culet's session, {name}", of_culet(folder, given, kind))
+    if given.only in (None, "session"):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "config.json").write_text(json.dumps(settings))
+            for name, kind in (("BF16", _library.BFLOAT16), ("FP8", _library.FLOAT8_E4M3)):
+                show(f"culet's session, {name}", of_culet(folder, given, kind))
+    if given.only == "session":
+        return
     config = transformers.LlamaConfig(**settings)
     started = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
@@ -123,13 +127,13 @@ def main():
     for parameter in model.parameters():
         parameter.normal_(0, 0.02)
     ways = (False, True) if given.compile else (False,)
-    for compiled in ways:
-        show(f"transformers, nn.Linear{', compiled' * compiled}", of_transformers(model, given, compiled))
-    culet.nn.patch(model, "fp8")
-    gc.collect()
-    for compiled in ways:
-        torch._dynamo.reset()
-        show(f"transformers, LinearFP8{', compiled' * compiled}", of_transformers(model, given, compiled))
+    for layers in ("nn.Linear", "LinearFP8"):
+        if layers == "LinearFP8":
+            culet.nn.patch(model, "fp8")
+            gc.collect()
+        for compiled in ways if given.only in (None, layers) else ():
+            torch._dynamo.reset()
+            show(f"transformers, {layers}{', compiled' * compiled}", of_transformers(model, given, compiled))
 
 
 if __name__ == "__main__":
