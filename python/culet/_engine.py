@@ -123,7 +123,8 @@ class _Workspace:
         weakref.finalize(self, LIBRARY.culet_workspace_destroy, self.handle).atexit = False
 
     def holds(self, need):
-        return all(have >= part for have, part in zip(self.size, need))
+        (barriers, partials, maps), (b, p, m) = self.size, need  # a generator would cost more than all else
+        return barriers >= b and partials >= p and maps >= m
 
 
 class HostWorkspaces:

@@ -221,13 +221,16 @@ def _dtype_name(dtype):
 def _plain_output(a, b):
     """What gemm makes of two torch matrices when nothing else is asked for, by the shortest way; None of
     others."""
-    if not is_tensor(a) or len(a.shape) != 2 or len(getattr(b, "shape", ())) != 2:
+    if not is_tensor(a):
         return None
-    torch = sys.modules["torch"]
-    if a.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+    torch, kind = sys.modules["torch"], a.dtype
+    if kind not in (torch.bfloat16, torch.float16, torch.float32):
         return None
-    m, n = a.shape[0], b.shape[0]
-    return torch.empty_strided((m, n), (n, 1), dtype=a.dtype, device=a.device)  # cheaper with strides
+    try:
+        (m, _), (n, _) = a.shape, b.shape
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return torch.empty_strided((m, n), (n, 1), dtype=kind, device=a.device)  # cheaper with strides
 
 
 def _output(a, b, out, adds, out_dtype, epilogue, out_scale):
