@@ -43,7 +43,7 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
             given |= 32
             key += w.data_ptr(), w.shape, w.stride(), w.dtype
         key += given, low & 15 and (pa & 15, pd & 15, pu and pu & 15, pc and pc & 15)
-    except AttributeError:
+    except (AttributeError, RuntimeError):  # RuntimeError: a tensor without memory
         key = None
     if key is None:
         return _other_call(form, (a, u, b, v, d, c, bias, w, None, None), alpha, beta, accumulate, pdl,

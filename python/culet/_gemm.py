@@ -11,7 +11,7 @@ from culet._library import LIBRARY, PACK_PANELS64, InvalidArgument, Matrix, chec
 from culet._make import maker
 from culet._operand import (Packed, element_type, flag, is_tensor, matrix, operand, ordered,
                             transposed)
-from culet._plan import Plan, number
+from culet._plan import LARGEST, Plan, fits, number
 from culet._problem import ANY, FP8_BLOCK, operands, problem
 
 
@@ -95,19 +95,19 @@ def _arguments(a, b, out, a_scale, b_scale, c, bias, alpha, beta, accumulate, ep
     """out, made where it is None, and what call takes behind the form."""
     if pdl is not False and pdl is not True:
         pdl = flag("pdl", pdl)
-    if accumulate != "precise" and accumulate != "fast":
+    if not isinstance(accumulate, str) or accumulate not in ("precise", "fast"):
         raise InvalidArgument(f"accumulate is {accumulate!r}; give 'precise' or 'fast'")
-    if type(alpha) is not float:
+    if type(alpha) is not float or not -LARGEST < alpha < LARGEST:
         alpha = number("alpha", alpha)
-    if type(beta) is not float:
+    if type(beta) is not float or not -LARGEST < beta < LARGEST:
         beta = number("beta", beta)
     if c is not None and not beta:
         raise InvalidArgument("c is given, but beta is 0, which does not read it; give a beta, or "
                               "leave c out")
     if isinstance(a_scale, (int, float)):
-        alpha, a_scale = alpha * a_scale, None
+        alpha, a_scale = fits("alpha times a_scale", alpha * number("a_scale", a_scale)), None
     if isinstance(b_scale, (int, float)):
-        alpha, b_scale = alpha * b_scale, None
+        alpha, b_scale = fits("alpha times b_scale", alpha * number("b_scale", b_scale)), None
     if epilogue is not None or out_scale is not None:
         _check_epilogue(epilogue, out_scale)
     if out is None or out_dtype is not None:
@@ -147,7 +147,7 @@ _PACK_FORMATS = {"k_major_n64": PACK_PANELS64}
 
 
 def _check_epilogue(epilogue, out_scale):
-    if epilogue not in (None, "gated_silu"):
+    if epilogue is not None and not (isinstance(epilogue, str) and epilogue == "gated_silu"):
         raise InvalidArgument(f"epilogue is {epilogue!r}; give None or 'gated_silu'")
     if out_scale is not None and epilogue is None:
         raise InvalidArgument("out_scale is given, but no epilogue quantises; give epilogue="

@@ -14,8 +14,6 @@ def packed(handle, a, u, c, d, alpha, beta, workspace, stream):
     """The arguments of a launch; None is null. InvalidArgument for what they cannot be."""
     try:
         return _pack(_size, handle, a or 0, u or 0, c or 0, d or 0, alpha, beta, workspace or 0, stream or 0)
-    except OverflowError:
-        raise InvalidArgument(f"alpha is {alpha} and beta {beta}; give numbers that FP32 holds") from None
     except struct.error:
         raise InvalidArgument(f"stream is {stream!r}; give a CUDA stream's address as a number") from None
 

@@ -313,9 +313,12 @@ def check(status):
 def path_bytes(name, path):
     """A path as the library takes it. Raises InvalidArgument for what is none."""
     try:
-        return os.fsencode(path)
-    except TypeError:
+        found = os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
         raise InvalidArgument(f"{name} is {path!r}; give the path as text") from None
+    if b"\0" in found:
+        raise InvalidArgument(f"{name} is {path!r}, which has a zero byte within; no file's name has")
+    return found
 
 
 def create(function, *arguments):

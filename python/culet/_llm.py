@@ -103,11 +103,11 @@ class LLM:
         """The tokens of text, with those that tokenizer.json puts around it; of messages, as the chat
         template writes them; of tokens, themselves."""
         if isinstance(prompt, str):
-            return self._tokenizer.encode(prompt)
+            return self._encoded(prompt)
         if isinstance(prompt, (list, tuple)):
             if prompt and all(isinstance(message, dict) for message in prompt):
                 # The template writes the special tokens.
-                return self._tokenizer.encode(self._template.render(prompt), special=False)
+                return self._encoded(self._template.render(prompt), special=False)
             if all(isinstance(token, int) for token in prompt):
                 wrong = [token for token in prompt if not 0 <= token < self._model.info.vocab]
                 if wrong:
@@ -116,6 +116,13 @@ class LLM:
                 return list(prompt)
         raise InvalidArgument(f"prompt is a {type(prompt).__name__}; give text, a list of messages "
                               '({"role": "user", "content": "..."}), or a list of tokens')
+
+    def _encoded(self, text, special=True):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"prompt is no Unicode text: {error}") from None
+        return self._tokenizer.encode(text, special=special)
 
     def chat_prompt(self, messages: Sequence[Dict[str, Any]], **variables: Any) -> str:
         """The text that the chat template makes of messages. variables: the template's own, such as
@@ -265,6 +272,8 @@ class StopStrings:
 
 
 def _stops(stop: Union[str, Sequence[str], None]) -> Tuple[str, ...]:
+    if stop is not None and not isinstance(stop, (str, list, tuple)):
+        raise InvalidArgument(f"stop is {stop!r}; give a text, or a list of texts")
     found = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
     for each in found:
         if not isinstance(each, str) or not each:
@@ -284,7 +293,7 @@ def _seed(seed: Optional[int]) -> int:
 
 def _count(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least or value >= 2**64:
-        raise InvalidArgument(f"{name} is {value!r}; give a whole number of at least {least}")
+        raise InvalidArgument(f"{name} is {value!r}; give a whole number of at least {least}, below 2^64")
     return min(value, 2**31 - 1) if name != "seed" else value
 
 

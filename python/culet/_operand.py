@@ -3,6 +3,7 @@ buffer protocol."""
 
 import ctypes
 import sys
+from operator import index
 from typing import NamedTuple
 
 from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, ROW_MAJOR
@@ -10,6 +11,7 @@ from culet import _dlpack, _driver
 from culet._library import InvalidArgument, Matrix
 
 HOST = -1  # where an operand is: this, or the CUDA device's number
+MOST = 2**31 - 1  # rows, columns and matrices of an operand
 
 # By the names that torch, numpy and ml_dtypes share. Raw bits stand for what numpy cannot name.
 _TYPES = {
@@ -55,7 +57,7 @@ def operand(name, value, ranks=(2,), stream=_dlpack.NO_SYNC):
         found = _of_tensor(name, value)
     elif hasattr(value, "__cuda_array_interface__"):
         found = _of_interface(name, value, "__cuda_array_interface__")
-        after = value.__cuda_array_interface__.get("stream")
+        after = _stream_of_interface(name, value.__cuda_array_interface__)
         if stream != _dlpack.NO_SYNC and after is not None and (after or 1) != (stream or 1):
             _driver.wait(found.place, stream, after)
     elif hasattr(value, "__array_interface__"):
@@ -75,8 +77,14 @@ def _of_tensor(name, tensor):
     if tensor.device.type not in ("cuda", "cpu"):
         raise InvalidArgument(f"{name} is on {tensor.device}; culet runs on cpu and cuda")
     place = HOST if tensor.device.type == "cpu" else tensor.get_device()
+    if tensor.is_neg():
+        raise InvalidArgument(f"{name} is a view that negates what lies in memory; give {name}.resolve_neg()")
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return Operand(tensor.data_ptr(), dtype, tuple(tensor.shape), tuple(tensor.stride()), place)
+    try:
+        pointer = tensor.data_ptr()
+    except RuntimeError as error:  # of a sparse one, for instance
+        raise InvalidArgument(f"{name} is a tensor without memory of its own ({error}); give a dense one") from None
+    return Operand(pointer, dtype, tuple(tensor.shape), tuple(tensor.stride()), place)
 
 
 def _strides(name, strides, shape, size):
@@ -96,9 +104,10 @@ def _strides(name, strides, shape, size):
 def _of_interface(name, array, protocol):
     try:
         interface = getattr(array, protocol)
-        kind, shape = interface["typestr"], tuple(interface["shape"])
+        kind, shape = interface["typestr"], tuple(map(index, interface["shape"]))
         pointer, readonly = interface["data"]
-        strides = interface.get("strides")
+        pointer, strides = index(pointer or 0), interface.get("strides")
+        strides = strides and tuple(map(index, strides))
         order, number = kind[0], _NUMBERS.get(kind[1:])
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidArgument(
@@ -113,6 +122,13 @@ def _of_interface(name, array, protocol):
         empty = not pointer and hasattr(array, "__dlpack_device__")
         place = array.__dlpack_device__()[1] if empty else _driver.place_of(name, pointer)
     return Operand(pointer, dtype, shape, _strides(name, strides, shape, size), place, not readonly)
+
+
+def _stream_of_interface(name, interface):
+    stream = interface.get("stream")
+    if stream is not None and not isinstance(stream, int):
+        raise InvalidArgument(f"{name}'s __cuda_array_interface__ has the stream {stream!r}; it must be a number")
+    return stream
 
 
 def _of_dlpack(name, array, stream):
@@ -154,7 +170,7 @@ def stream_of(place, values):
     for value in values:
         interface = getattr(value, "__cuda_array_interface__", None)
         if isinstance(interface, dict) and interface.get("stream") is not None:
-            return interface["stream"]
+            return _stream_of_interface("an array", interface)
     return None
 
 
@@ -220,16 +236,27 @@ def matrix(name, found, code, row_major=False):
     if len(found.shape) == 3:
         return _batch(name, found, code, row_major)
     (rows, cols), (down, along) = found.shape, found.strides
+    if max(rows, cols) > MOST:
+        raise InvalidArgument(f"{name} has the shape {found.shape}; give at most {MOST} rows and columns")
     # The stride of an axis with one element says nothing.
     if along == 1 or cols == 1:
+        if rows > 1 and down < cols:
+            raise _overlapping(name, found)
         return Matrix(type=code, order=ROW_MAJOR, rows=rows, cols=cols,
                       ld=down if rows > 1 else max(cols, 1))
     if not row_major and (down == 1 or rows == 1):
+        if along < rows:
+            raise _overlapping(name, found)
         return Matrix(type=code, order=COL_MAJOR, rows=rows, cols=cols, ld=along)
     way_out = "its rows" if row_major else "its rows or columns"
     raise InvalidArgument(
         f"{name} of shape {found.shape} has the strides {found.strides}; {way_out} must be "
         "contiguous: pass a contiguous copy")
+
+
+def _overlapping(name, found):
+    return InvalidArgument(f"{name} of shape {found.shape} has the strides {found.strides}, so that its rows overlap "
+                           "or run backwards: pass a contiguous copy")
 
 
 def unbatched(found):
@@ -239,6 +266,8 @@ def unbatched(found):
 
 def batched(layout, found):
     """`layout` of the first matrix as that of the batch. One matrix serves all of D's."""
+    if found.shape[0] > MOST:
+        raise InvalidArgument(f"a batch has the shape {found.shape}; give at most {MOST} matrices")
     if found.shape[0] > 1:
         layout.num, layout.batch_stride = found.shape[0], found.strides[0]
     return layout

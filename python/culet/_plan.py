@@ -1,5 +1,6 @@
 """Plan: a product that is prepared once and launched at will."""
 
+import math
 from typing import Any, Optional
 
 from culet import _stream
@@ -102,7 +103,7 @@ class Plan:
             if (value.dtype is wanted[2] and value.shape == wanted[0] and value.stride() == wanted[1]
                     and value.get_device() == wanted[3]):
                 return value.data_ptr()
-        except (AttributeError, TypeError):
+        except (AttributeError, RuntimeError, TypeError):
             pass
         pointer, kind = _kind(value)
         if kind is not None and kind == wanted:
@@ -187,7 +188,7 @@ def _kind(value):
         shown = value.__array_interface__
         pointer, readonly = shown["data"]
         return pointer, (shown["shape"], shown["strides"], shown["typestr"], value.dtype, readonly)
-    except (AttributeError, LookupError, TypeError, ValueError):
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return None, None
 
 
@@ -199,6 +200,20 @@ def _text(found):
 def number(name, value):
     """A float. Raises InvalidArgument for what is none."""
     try:
-        return float(value)
+        found = float(value)
     except (TypeError, ValueError, RuntimeError):
         raise InvalidArgument(f"{name} is {value!r}; give a number") from None
+    except OverflowError:
+        raise InvalidArgument(f"{name} is an integer of {value.bit_length()} bits; FP32 holds none above "
+                              f"{LARGEST}") from None
+    return fits(name, found)
+
+
+LARGEST = 3.4028235677973366e38  # doubles below become finite floats
+
+
+def fits(name, value):
+    """`value`. InvalidArgument for a finite one that is infinite in FP32."""
+    if not -LARGEST < value < LARGEST and not math.isinf(value) and not math.isnan(value):
+        raise InvalidArgument(f"{name} is {value}; FP32 holds none above {LARGEST}")
+    return value

@@ -9,7 +9,7 @@ from culet._engine import engine
 from culet._library import (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, LIBRARY, QUANT_B, QUANT_K,
                             QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, InvalidArgument, Matrix, check)
 from culet._make import maker
-from culet._operand import HOST, element_type, is_tensor, matrix, operand, ordered
+from culet._operand import HOST, MOST, element_type, is_tensor, matrix, operand, ordered
 
 GROUP = 128
 _quantize = LIBRARY.culet_quantize
@@ -32,11 +32,11 @@ def quantize_fp8(x: Any, granularity: str = "group",
     Async: on the stream that gemm takes, which may be captured.
     Raises: InvalidArgument and Error.
     """
-    if granularity == "group" and out is None and is_tensor(x):
+    quant = _GRANULARITIES.get(granularity) if isinstance(granularity, str) else None
+    if quant == QUANT_K and out is None and is_tensor(x):
         found = _rows_of_bf16(x)
         if found is not None:
             return found
-    quant = _GRANULARITIES.get(granularity) if isinstance(granularity, str) else None
     if quant is None:
         raise InvalidArgument(f"granularity is {granularity!r}; give "
                               f"{' or '.join(map(repr, _GRANULARITIES))}")
@@ -70,7 +70,7 @@ _BY_GROUP = c_int32(QUANT_K), c_int32(GROUP)
 def _rows_of_bf16(x):
     """The activations of a layer, by the shortest way; None for all else."""
     torch = sys.modules["torch"]
-    if x.dtype != torch.bfloat16 or len(x.shape) != 2 or 0 in x.shape:
+    if x.dtype != torch.bfloat16 or len(x.shape) != 2 or 0 in x.shape or x.layout != torch.strided:
         return None
     (m, k), (down, along), place = x.shape, x.stride(), x.get_device()
     if along != 1 or not (x.is_cuda or x.is_cpu):
@@ -90,6 +90,8 @@ def quantize_rows_to(m, k, down, place, x, values, scales, stream):
     layouts = _LAYOUTS.get((m, k, down, place))
     if layouts is None:
         groups = -(-k // GROUP)
+        if max(m, k) > MOST:
+            raise InvalidArgument(f"x has the shape {(m, k)}; give at most {MOST} rows and columns")
         made = (Matrix(type=BFLOAT16, order=ROW_MAJOR, rows=m, cols=k, ld=down if m > 1 else k),
                 Matrix(type=FLOAT8_E4M3, order=ROW_MAJOR, rows=m, cols=k, ld=k),
                 Matrix(type=FLOAT32, order=ROW_MAJOR, rows=m, cols=groups, ld=groups))

@@ -9,7 +9,7 @@ from typing import List, Optional, Sequence, Union
 from culet._cache import place_of
 from culet._engine import engine
 from culet._library import LIBRARY, InvalidArgument, check, path_bytes
-from culet._operand import HOST, Operand
+from culet._operand import HOST, MOST, Operand
 from culet._problem import ANY, GROUP, kind_of, problem
 from culet._tuning import Tuned, autotune
 
@@ -35,8 +35,9 @@ def tune_model(path: Union[str, "os.PathLike[str]"], tokens: Union[int, Sequence
     Raises: Error for a file that is missing or no config, InvalidArgument.
     """
     sizes = [tokens] if isinstance(tokens, int) else tokens
-    if not isinstance(sizes, (list, tuple, range)) or not sizes or not all(isinstance(m, int) and m > 0 for m in sizes):
-        raise InvalidArgument(f"tokens is {tokens!r}; give numbers above 0")
+    if not isinstance(sizes, (list, tuple, range)) or not sizes or not all(
+            isinstance(m, int) and 0 < m <= MOST for m in sizes):
+        raise InvalidArgument(f"tokens is {tokens!r}; give numbers from 1 to {MOST}")
     shapes = products(path)
     name = shapes["format"] if format is None else format
     if name not in _FORMATS:

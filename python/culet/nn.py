@@ -245,6 +245,8 @@ def patch(model: nn.Module, format: str = "fp8", *,
     report, made = Patched({}, {}), {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
         shapes = [tuple(value.shape) for value in module.parameters(recurse=False) if value.dim() > 1]
+        if not name and type(module) is nn.Linear:
+            report.left[name] = "it is the model itself, which has no parent to swap it in: use from_linear"
         if not name or not shapes:
             continue
         reason = _reason(name, module, shapes, format, keep)

@@ -1,6 +1,7 @@
 """culet.nn, torch.compile, other libraries' arrays and culet.LLM on a GPU. scripts/gpu-check runs it."""
 
 import os
+import threading
 import unittest
 from importlib import util
 from pathlib import Path
@@ -66,6 +67,66 @@ class Layers(unittest.TestCase):
             text = model.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)
         self.assertEqual((len(report.swapped), text.shape[1]), (14, 14))
         self.assertLess(float((found - wanted).norm() / wanted.norm()), 0.1)
+
+
+@needs_gpu
+class Steps(unittest.TestCase):
+    """Layers call after call, which reuse the plan of the first."""
+
+    def setUp(self):
+        from culet import nn as culet_nn
+        self.linear = mlp()[0]
+        self.layers = culet_nn.LinearFP8.from_linear(self.linear), culet_nn.LinearBF16.from_linear(self.linear)
+        self.inputs = [whole(*shape, 256, seed=i) for i, shape in enumerate(((1,), (1, 1), (2, 9), (64,), (1,)))]
+
+    def test_again(self):
+        for layer in self.layers:
+            first = [layer(x) for x in self.inputs]
+            for _ in range(3):
+                for x, wanted in zip(self.inputs, first):
+                    self.assertTrue(torch.equal(layer(x), wanted))
+                    wide = torch.nn.functional.linear(x.double(), self.linear.weight.double(), self.linear.bias.double())
+                    self.assertLess(float((wanted.double() - wide).norm() / wide.norm()), 0.06)
+
+    def test_the_current_stream(self):
+        stream, wanted = torch.cuda.Stream(), self.inputs[0]
+        for layer in self.layers:
+            right = layer(wanted)
+            x = torch.zeros_like(wanted)
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(50_000_000)
+                x.copy_(wanted)
+                found = layer(x)  # on any other stream it would read zeros
+            self.assertFalse(stream.query())
+            stream.synchronize()
+            self.assertTrue(torch.equal(found, right))
+
+    def test_captured(self):
+        for layer in self.layers:
+            x, graph = self.inputs[0].clone(), torch.cuda.CUDAGraph()
+            layer(x)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                found = layer(x)
+            for seed in range(3):
+                x.copy_(whole(1, 256, seed=seed))
+                graph.replay()
+                self.assertTrue(torch.equal(found, layer(x)))
+
+    def test_threads_on_one_stream(self):
+        layer, wrong = self.layers[0], []
+
+        def work(x, wanted):
+            for _ in range(200):
+                wrong.append(not torch.equal(layer(x), wanted))
+
+        threads = [threading.Thread(target=work, args=(x, layer(x))) for x in self.inputs[:3]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [False] * 600)
 
 
 @needs_gpu

@@ -38,6 +38,39 @@ def plainly(layer, x):
     return out.view(*x.shape[:-1], -1)
 
 
+class Tensors(unittest.TestCase):
+    """What is a tensor and lies in no memory that could be read as it is."""
+
+    def test_views_that_negate(self):
+        x, w = normal(3, 64).float(), normal(8, 64).float()
+        for function in (culet.gemm, culet.plan):
+            with self.assertRaisesRegex(culet.InvalidArgument, r"a is a view that negates .*a.resolve_neg\(\)"):
+                function(torch._neg_view(x), w, torch.empty(3, 8))
+
+    def test_sparse_tensors(self):
+        x, w = normal(3, 64), normal(8, 64)
+        step = culet.plan(x, w, torch.empty(3, 8, dtype=torch.bfloat16))
+        for call in (lambda: culet.gemm(x.to_sparse(), w), lambda: culet.gemm(x, w.to_sparse()),
+                     lambda: culet.plan(x.to_sparse(), w, torch.empty(3, 8, dtype=torch.bfloat16)),
+                     lambda: step(x.to_sparse()), lambda: culet.quantize_fp8(x.to_sparse())):
+            with self.assertRaisesRegex(culet.InvalidArgument, "is a tensor without memory of its own"):
+                call()
+
+    def test_differences(self):
+        from culet.deep_gemm import calc_diff
+        zeros = torch.zeros(3, 4)
+        self.assertEqual(float(calc_diff(zeros, zeros)), 0)
+        self.assertEqual(float(calc_diff(zeros + 1, zeros + 1)), 0)
+        with self.assertRaisesRegex(culet.InvalidArgument, r"y has the shape \(4,\), but x is \(3, 4\)"):
+            calc_diff(zeros, zeros[0])
+        with self.assertRaisesRegex(culet.InvalidArgument, "x is a NoneType"):
+            calc_diff(None, zeros)
+
+    def test_a_model_that_is_one_layer(self):
+        report = culet_nn.patch(torch.nn.Linear(8, 8))
+        self.assertIn("use from_linear", report.left[""])
+
+
 class Steps(unittest.TestCase):
     def same(self, layer, x):
         found = layer(x)
