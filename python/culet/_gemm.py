@@ -47,6 +47,7 @@ def gemm(a: Array, b: Union[Array, Packed], out: Optional[Array] = None, *, a_sc
     (M, ceil(N / 2 / 128)), it quantises, too: out is E4M3, each 128 elements of a row with a scale.
     pdl: promises that the kernel before on the stream writes neither b nor its scales, which may be
     read early.
+    No gradient is recorded.
     Async: on torch's current stream; on the CPU complete on return. The first call for a shape, its
     strides and a weight plans; later calls only launch, and CUDA graphs can capture them.
     Raises: InvalidArgument (a ValueError) and Error, with the argument, its value and the way out.

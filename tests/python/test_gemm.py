@@ -103,7 +103,7 @@ class Errors(unittest.TestCase):
         self.refused("a's values .*rows must be contiguous", a=columns("u1", (2, 256)))
         self.refused("d .*rows must be contiguous", d=columns("u2", (2, 3)))
         self.refused("a's scales .*contiguous", u=Array("f4", (2, 2), (4, 2)))
-        self.refused("Ddesc.ld is 1", d=Array("u2", (2, 3), (1, 1)))
+        self.refused("d of shape .* overlap or run backwards", d=Array("u2", (2, 3), (1, 1)))
 
     def test_overlap(self):
         both = rows("u1", (2, 256))
