@@ -135,6 +135,9 @@ class FakeTensor:
     def get_device(self):
         return self.place
 
+    def is_neg(self):
+        return False
+
 
 class Tensors(unittest.TestCase):
     """The path of torch tensors, without torch."""
