@@ -127,6 +127,11 @@ class Packaging:
         if run(programs / "culet", "--version", env=environment) != f"culet {version}":
             raise Failure("the CLI's version is not the package's")
         run(programs / "culet", "no-such-command", env=environment, fails=True)
+        # Another version's library on the way is not taken.
+        other = programs.parent / "other"
+        other.mkdir()
+        (other / "libculet.so.0").touch()
+        run(programs / "culet", "--version", env=environment | {"LD_LIBRARY_PATH": str(other)})
         folder, = programs.parent.glob("lib/python*/site-packages/culet")
         for binary in ("culet", "libculet.so.0"):
             loaded = run(folder / binary, env=environment | {"LD_TRACE_LOADED_OBJECTS": "1"}) \
