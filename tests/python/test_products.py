@@ -204,8 +204,12 @@ class Outputs(unittest.TestCase):
             kind = "f4" if dtype.endswith("float32") else "u2"
             return FakeTensor(rows(kind, shape, fill=0), str(dtype))
 
+        def empty_strided(shape, strides, dtype, device):
+            self.assertEqual(strides, (shape[1], 1))
+            return empty(shape, dtype, device)
+
         torch = types.SimpleNamespace(
-            Tensor=FakeTensor, dtype=dtype, empty=empty, bfloat16=dtype("torch.bfloat16"),
+            Tensor=FakeTensor, dtype=dtype, empty=empty, empty_strided=empty_strided, bfloat16=dtype("torch.bfloat16"),
             float32=dtype("torch.float32"), float16=dtype("torch.float16"))
         patch = mock.patch.dict(sys.modules, torch=torch)
         patch.start()
