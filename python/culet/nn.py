@@ -152,7 +152,10 @@ class LinearFP8(_Linear):
 
     def _rows_product(self, x: Tensor, rows: int) -> Optional[Tensor]:
         own = self._parameters  # a module's attributes cost more
-        return _linear.fp8_linear(x, rows, own["weight"], own["weight_scale_inv"], own["bias"])
+        weight, scales = own.get("weight"), own.get("weight_scale_inv")
+        if weight is None or scales is None or "bias" not in own:  # parametrised, or plain attributes
+            return None
+        return _linear.fp8_linear(x, rows, weight, scales, own["bias"])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LinearFP8":
         # E4M3 values mean nothing in another type, and scales are FP32: only the device follows.
@@ -199,7 +202,10 @@ class LinearBF16(_Linear):
 
     def _rows_product(self, x: Tensor, rows: int) -> Optional[Tensor]:
         own = self._parameters
-        return _linear.bf16_linear(x, rows, own["weight"], own["bias"])
+        weight = own.get("weight")
+        if weight is None or "bias" not in own:
+            return None
+        return _linear.bf16_linear(x, rows, weight, own["bias"])
 
 
 def _check_linear(name: str, linear: nn.Linear) -> None:

@@ -101,6 +101,16 @@ class Steps(unittest.TestCase):
             with self.assertRaisesRegex(culet.InvalidArgument, r"bias has the shape \(131,\)"):
                 layer(x)
 
+    def test_weights_that_are_no_parameters(self):
+        x = normal(3, 200)
+        for layer in layers_of(130, 200):
+            wanted = layer(x)
+            for name in ("weight", "bias"):
+                value = getattr(layer, name).detach()
+                delattr(layer, name)
+                setattr(layer, name, value)
+                self.assertTrue(torch.equal(layer(x), wanted))
+
     def test_plans_that_were_dropped(self):
         layer, x = layers_of(96, 256)[0], normal(2, 256)
         self.same(layer, x)
