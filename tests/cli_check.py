@@ -27,15 +27,13 @@ def culet(*args, cache="off", code=0, env=None):
     full = dict(os.environ, CULET_CACHE=str(cache), **(env or {}))
     done = subprocess.run([CLI, *map(str, args)], env=full, capture_output=True, text=True,
                           stdin=subprocess.DEVNULL)
-    assert done.returncode == code, (
-        f"{args}: exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
+    assert done.returncode == code, f"{args}: {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
     return done.stdout, done.stderr
 
 
 def culet_json(*args, **kwargs):
     """The one document that --json prints; json.loads refuses anything before or after it."""
-    out, _ = culet(*args, "--json", **kwargs)
-    return json.loads(out)
+    return json.loads(culet(*args, "--json", **kwargs)[0])
 
 
 def quoted(path):
