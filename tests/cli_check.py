@@ -635,8 +635,7 @@ class Models(Case):
 
     def test_compare(self):
         model = ["--model", self.adder, "--prompt", self.PROMPT]
-        for cache in ("bf16", "fp8"):
-            out, err = culet("compare", *model, "--kv", cache)
+        for out, err in (culet("compare", *model, "--kv", cache) for cache in ("bf16", "fp8")):
             self.assertEqual(err, "")
             self.assertRegex(out, r"\n\d+ nodes, all within their bounds\n$")
         document = culet_json("compare", *model, "--bound", 1e-9, code=1)
