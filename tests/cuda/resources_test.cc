@@ -73,8 +73,9 @@ std::map<std::string, Entry> HopperEntries() {
   }
   for (const sm90::SkinnyKernel& kernel : sm90::SkinnyKernels()) {
     const int warps = sm90::SkinnyRowGroups(1);
-    entries[kernel.Id()] = {kernel.function, 32 * warps,
-                            kernel.SmemBytes(warps, sm90::SkinnyRehearses(kernel, warps, false))};
+    constexpr int kMost = sm90::kSkinnyTokens;
+    const bool rehearses = sm90::SkinnyRehearses(kernel, warps, kMost, false);
+    entries[kernel.Id()] = {kernel.function, 32 * warps, kernel.SmemBytes(warps, kMost, rehearses)};
   }
   const auto add_any_shape = [&](const any_shape::CompiledKernel& kernel) {
     entries["cuda_any/" + std::string(kernel.id)] = {kernel.function, kernel.threads,

@@ -5,18 +5,16 @@ namespace culet::sm90 {
 namespace {
 
 struct Norm {
-  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 61},
-                                            {.row_tiles = 1, .depth = 4, .registers = 61},
-                                            {.row_tiles = 2, .depth = 2, .registers = 87},
-                                            {.row_tiles = 2, .depth = 4, .registers = 87},
-                                            {.row_tiles = 4, .depth = 2, .registers = 104}};
+  static constexpr SkinnyInstance kAll[] = {
+      {.rows = 16, .depth = 2, .registers = 64},  {.rows = 16, .depth = 4, .registers = 64},
+      {.rows = 32, .depth = 2, .registers = 88},  {.rows = 32, .depth = 4, .registers = 88},
+      {.rows = 48, .depth = 4, .registers = 104}, {.rows = 64, .depth = 2, .registers = 98}};
 };
 struct Gated {
-  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 64},
-                                            {.row_tiles = 1, .depth = 4, .registers = 64},
-                                            {.row_tiles = 2, .depth = 2, .registers = 87},
-                                            {.row_tiles = 2, .depth = 4, .registers = 87},
-                                            {.row_tiles = 4, .depth = 2, .registers = 104}};
+  static constexpr SkinnyInstance kAll[] = {
+      {.rows = 16, .depth = 2, .registers = 63},  {.rows = 16, .depth = 4, .registers = 63},
+      {.rows = 32, .depth = 2, .registers = 88},  {.rows = 32, .depth = 4, .registers = 88},
+      {.rows = 48, .depth = 4, .registers = 102}, {.rows = 64, .depth = 2, .registers = 98}};
 };
 
 }  // namespace

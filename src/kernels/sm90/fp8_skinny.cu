@@ -5,14 +5,14 @@ namespace culet::sm90 {
 namespace {
 
 struct List {
-  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 72},
-                                            {.row_tiles = 1, .depth = 4, .registers = 72},
-                                            {.row_tiles = 2, .depth = 2, .registers = 102},
-                                            {.row_tiles = 2, .depth = 4, .registers = 102},
-                                            {.row_tiles = 4, .depth = 2, .registers = 124}};
+  static constexpr SkinnyInstance kAll[] = {{.rows = 16, .depth = 2, .registers = 74},
+                                            {.rows = 16, .depth = 4, .registers = 74},
+                                            {.rows = 32, .depth = 2, .registers = 106},
+                                            {.rows = 32, .depth = 4, .registers = 106},
+                                            {.rows = 64, .depth = 2, .registers = 122}};
 };
 struct Float32 {
-  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 4, .registers = 72}};
+  static constexpr SkinnyInstance kAll[] = {{.rows = 16, .depth = 4, .registers = 74}};
 };
 
 }  // namespace

@@ -68,7 +68,7 @@ double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel
   const int k_blocks = CeilDiv(CeilDiv(p.k, 128), splits),
             depth = std::min(kernel.depth(), k_blocks);
   const double tiles = CeilDiv(p.n, kernel.rows()), ctas = std::ceil(tiles / groups);
-  const double slots = chip.sms * std::max(1, SkinnyResidentCtas(kernel, warps, pdl));
+  const double slots = chip.sms * std::max(1, SkinnyResidentCtas(kernel, warps, p.m, pdl));
   const double waves = std::ceil(ctas / slots), per_sm = std::ceil(ctas / chip.sms);
   const double in_flight = std::min(ctas, slots) * warps * depth * kernel.rows() * 128.0;
   const double rate = std::min(chip.read_gbps * 1e3 * t.read, in_flight / t.latency);

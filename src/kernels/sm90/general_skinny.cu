@@ -7,18 +7,18 @@ namespace culet::sm90 {
 namespace {
 
 struct Half {
-  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 68},
-                                            {.row_tiles = 1, .depth = 4, .registers = 68},
-                                            {.row_tiles = 2, .depth = 2, .registers = 94},
-                                            {.row_tiles = 2, .depth = 4, .registers = 94},
-                                            {.row_tiles = 4, .depth = 2, .registers = 116}};
+  static constexpr SkinnyInstance kAll[] = {
+      {.rows = 8, .depth = 4, .registers = 60},  {.rows = 16, .depth = 2, .registers = 70},
+      {.rows = 16, .depth = 4, .registers = 70}, {.rows = 32, .depth = 2, .registers = 97},
+      {.rows = 32, .depth = 4, .registers = 97}, {.rows = 48, .depth = 4, .registers = 113},
+      {.rows = 64, .depth = 2, .registers = 119}};
 };
 struct Fp8 {
-  static constexpr SkinnyInstance kAll[] = {{.row_tiles = 1, .depth = 2, .registers = 72},
-                                            {.row_tiles = 1, .depth = 4, .registers = 72},
-                                            {.row_tiles = 2, .depth = 2, .registers = 98},
-                                            {.row_tiles = 2, .depth = 4, .registers = 98},
-                                            {.row_tiles = 4, .depth = 2, .registers = 112}};
+  static constexpr SkinnyInstance kAll[] = {{.rows = 16, .depth = 2, .registers = 74},
+                                            {.rows = 16, .depth = 4, .registers = 74},
+                                            {.rows = 32, .depth = 2, .registers = 101},
+                                            {.rows = 32, .depth = 4, .registers = 101},
+                                            {.rows = 64, .depth = 2, .registers = 115}};
 };
 
 }  // namespace

@@ -41,8 +41,8 @@ constexpr std::int64_t kMaxPitch = std::numeric_limits<int>::max();
 }  // namespace
 
 int SkinnyMaxSplits(const SkinnyKernel& kernel, int k) {
-  return std::min(
-      {kSkinnyMaxThreads / 32, kSmemPerCta / kernel.warp_bytes, CeilDiv(k, kernel.block_k())});
+  return std::min({kSkinnyMaxThreads / 32, kSmemPerCta / kernel.WarpBytes(kSkinnyTokens),
+                   CeilDiv(k, kernel.block_k())});
 }
 
 int SkinnyRowGroups(int splits) { return splits >= 3 ? 1 : 4 / splits; }
@@ -69,14 +69,15 @@ bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, i
   params.k = problem.k * bytes;
   params.blocks_each = k_blocks / splits;
   params.blocks_rest = k_blocks % splits;
+  params.slot_bytes = kernel.SlotBytes(problem.m);
   params.alpha = problem.alpha;
   params.epilogue = problem.epilogue;
   params.epilogue.alpha = problem.alpha;
   params.early_weights = problem.pdl ? 1 : 0;
   const int warps = splits * SkinnyRowGroups(splits);
-  const bool rehearse = SkinnyRehearses(kernel, warps, problem.pdl);
+  const bool rehearse = SkinnyRehearses(kernel, warps, problem.m, problem.pdl);
   params.rehearse = rehearse ? 1 : 0;
-  launch->smem_bytes = kernel.SmemBytes(warps, rehearse);
+  launch->smem_bytes = kernel.SmemBytes(warps, problem.m, rehearse);
   launch->kernel = &kernel;
   launch->splits = splits;
   launch->row_groups = SkinnyRowGroups(splits);
@@ -97,12 +98,12 @@ void RebindSkinny(const GemmOperands& operands, SkinnyLaunch* launch) {
   params.epilogue.c = operands.c;
 }
 
-bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, bool pdl) {
-  return !pdl && kernel.SmemBytes(warps, true) <= kSmemPerCta;
+bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, int m, bool pdl) {
+  return !pdl && kernel.SmemBytes(warps, m, true) <= kSmemPerCta;
 }
 
-int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl, int beside) {
-  const int smem_bytes = kernel.SmemBytes(warps, SkinnyRehearses(kernel, warps, pdl)) + beside;
+int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, int m, bool pdl) {
+  const int smem_bytes = kernel.SmemBytes(warps, m, SkinnyRehearses(kernel, warps, m, pdl));
   return ResidentCtas(warps, kernel.registers(), smem_bytes);
 }
 

@@ -1,5 +1,5 @@
 // What the host knows of the skinny kernels for Hopper: up to 8 tokens, weights by cp.async into a
-// ring of each warp's own. A warp multiplies 16 to 64 rows of the weights (mma's M) by the tokens
+// ring of each warp's own. A warp multiplies 8 to 64 rows of the weights (mma's M) by the tokens
 // (its N); warps of a CTA share rows and split K. Everything counts bytes of K, so that one host
 // side serves all formats.
 #pragma once
@@ -35,6 +35,7 @@ struct SkinnyParams {
   int k = 0;            ///< bytes
   int blocks_each = 0;  ///< k-blocks of 128 bytes a warp takes; the first `blocks_rest` one more
   int blocks_rest = 0;
+  int slot_bytes = 0;       ///< of a k-block in shared memory
   float alpha = 1.0f;       ///< of a plain epilogue
   int early_weights = 0;    ///< 1: the kernel before writes neither the weights nor their scales
   int rehearse = 0;         ///< 1: there is a slot of nobody's behind the rings, see the kernel
@@ -53,7 +54,7 @@ inline constexpr int kSkinnyMaxThreads = 512;  ///< of a CTA
 
 /// An instance of the kernel, as a list of them says it.
 struct SkinnyInstance {
-  int row_tiles;  ///< of 16 rows of weights, a warp's
+  int rows;       ///< of weights, a warp's: 8, or a multiple of 16
   int depth;      ///< k-blocks a warp has in flight
   int registers;  ///< a thread's, as ptxas reports them
 };
@@ -66,21 +67,25 @@ struct SkinnyKernel {
   EpilogueKind epilogue;
   OutputType output;  ///< of a plain epilogue; others have D's type at run time
   SkinnyFusion fusion;
-  int warp_bytes;  ///< of shared memory: a warp's ring
-  int slot_bytes;  ///< a k-block's part of it
+  int ring_bytes;  ///< of shared memory: a k-block's in a warp's ring, activations left out
 
   /// The stable id: sm90_<format>_skinny/<rows of weights a warp>x<tokens>x<k-blocks in flight>,
   /// then f32 where D is F32.
   std::string Id() const;
-  constexpr int rows() const { return 16 * instance.row_tiles; }
+  constexpr int rows() const { return instance.rows; }
   constexpr int depth() const { return instance.depth; }
   constexpr int registers() const { return instance.registers; }
   /// Bytes of an element of D, by a guess where its type is known at run time.
   constexpr int output_bytes() const { return output == OutputType::kF32 ? 4 : 2; }
   /// Elements of K in a k-block.
   constexpr int block_k() const { return kBlockBytes / format->element_bytes; }
-  constexpr int SmemBytes(int warps, bool rehearse) const {
-    return warps * warp_bytes + (rehearse ? slot_bytes : 0);
+  /// A k-block's with `m` tokens, whose activations lie in the ring where no norm makes them.
+  constexpr int SlotBytes(int m) const {
+    return ring_bytes + (fusion == SkinnyFusion::kNone ? m * kBlockBytes : 0);
+  }
+  constexpr int WarpBytes(int m) const { return depth() * SlotBytes(m); }
+  constexpr int SmemBytes(int warps, int m, bool rehearse) const {
+    return warps * WarpBytes(m) + (rehearse ? SlotBytes(m) : 0);
   }
 };
 
@@ -112,10 +117,10 @@ void RebindSkinny(const GemmOperands& operands, SkinnyLaunch* launch);
 
 /// Whether a CTA of so many warps rehearses: not under programmatic dependent launch, where time
 /// passes before the activations and where memory of nobody's keeps the next kernel out.
-bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, bool pdl);
+bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, int m, bool pdl);
 
-/// CTAs of so many warps that a multiprocessor holds, with `beside` bytes beside the rings.
-int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, bool pdl, int beside = 0);
+/// CTAs of so many warps that a multiprocessor holds.
+int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, int m, bool pdl);
 
 /// Loads the kernel on the current device and raises its shared-memory limit; not during a capture.
 cudaError_t LoadSkinny(const SkinnyKernel& kernel);

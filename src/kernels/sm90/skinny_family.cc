@@ -105,7 +105,7 @@ class Skinny final : public sm90::BlockScaledKernel<Planned>, public FusesProduc
     if (!stored) return Feasibility::Refuse("takes gamma in 16 or 32 bits");
     if (splits < 1 || splits > sm90::SkinnyMaxSplits(*twin, p.k))
       return Feasibility::Refuse("cannot split K so");
-    const int warps = splits * sm90::SkinnyRowGroups(splits), rings = warps * twin->warp_bytes;
+    const int warps = splits * sm90::SkinnyRowGroups(splits), rings = warps * twin->WarpBytes(p.m);
     const int beside =
         sm90::FusedSkinnyBeside(*twin, p.m, p.k, fusion.gamma_type, warps, rings, nullptr);
     if (rings + beside > sm90::kSmemPerCta)
@@ -161,8 +161,10 @@ void AddSm90Skinny(const DeviceInfo& device, KernelList& kernels) {
     KernelInfo info;
     info.name = kernel.Id();
     info.registers = kernel.registers();
-    info.dynamic_smem_size = kernel.SmemBytes(warps, sm90::SkinnyRehearses(kernel, warps, false));
-    info.max_active_ctas = sm90::SkinnyResidentCtas(kernel, warps, false);
+    constexpr int kMost = sm90::kSkinnyTokens;
+    info.dynamic_smem_size =
+        kernel.SmemBytes(warps, kMost, sm90::SkinnyRehearses(kernel, warps, kMost, false));
+    info.max_active_ctas = sm90::SkinnyResidentCtas(kernel, warps, kMost, false);
     info.chunk_size_k = kernel.block_k();
     kernels.push_back(std::make_unique<Skinny>(kernel, desc, std::move(info)));
   }

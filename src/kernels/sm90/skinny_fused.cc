@@ -68,7 +68,7 @@ int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, 
   p.tile_at = take(m * p.tile_stride);
   p.gamma_at = take(k * static_cast<int>(SizeOf(gamma)));
   p.sums_at = take((m << p.norm_shift) * 4);
-  p.stage_at = take(p.norm_steps * warps * kStageBytes);
+  p.stage_at = take(p.norm_steps > kNormTogether ? p.norm_steps * warps * kStageBytes : 0);
   return at - rings;
 }
 
@@ -84,7 +84,7 @@ bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& probl
   params.epsilon = fusion.epsilon;
   if (fusion.gated) params.ldd = problem.n / 2;  // D is tight
   const int warps = plain.splits * plain.row_groups;
-  const int rings = warps * kernel.warp_bytes;
+  const int rings = warps * kernel.WarpBytes(problem.m);
   launch->kernel = &kernel;
   launch->ctas = plain.ctas;
   launch->splits = plain.splits;

@@ -38,7 +38,7 @@ __device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const f
       const float2 g = *reinterpret_cast<const float2*>(from);
       const float2 u = *reinterpret_cast<const float2*>(from + 8);
       gate.x += g.x, gate.y += g.y, up.x += u.x, up.y += u.y;
-      from += C::kWarpBytes / 4;
+      from += C::kDepth * p.slot_bytes / 4;
     }
     SkinnyStore(p.d, type, token * p.ldd + row0 / 2 + column,
                 make_float2(swiglu(gate.x, up.x), swiglu(gate.y, up.y)), true);
@@ -50,7 +50,9 @@ __device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const f
 template <class C>
 __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyFusedGemm(const __grid_constant__ FusedSkinnyParams p) {
-  extern __shared__ __align__(16) uint8_t shared_base[];
+  uint8_t* const shared_base = SharedBase();
+  const bool early = p.early_weights != 0;
+  if (early) GridDependencyLaunch();
   const uint32_t lane = threadIdx.x;
   const int splits = blockDim.y;
   const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
@@ -58,8 +60,9 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   // A group behind the last row takes part in the norm alone.
   const int count = row0 < p.n ? p.blocks_each + (part < p.blocks_rest ? 1 : 0) : 0;
   const int first = part * p.blocks_each + min(part, p.blocks_rest);
-  uint8_t* const rings = shared_base + group * splits * C::kWarpBytes;
-  uint8_t* const ring = rings + part * C::kWarpBytes;
+  const int warp_bytes = C::kDepth * p.slot_bytes;
+  uint8_t* const rings = shared_base + group * splits * warp_bytes;
+  uint8_t* const ring = rings + part * warp_bytes;
   SkinnyWarp<C> warp(p, SharedAddress(ring), row0, lane, first);
   const SkinnyNorm<typename C::Format> norm(p, shared_base, group * splits + part,
                                             splits * int(blockDim.z), int(lane));
@@ -71,10 +74,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     if (i < count) warp.FetchWeights(warp.Slot(i));
     CopyAsyncCommit();
   }
-  if (p.early_weights != 0) {
-    GridDependencyWait();
-    GridDependencyLaunch();
-  }
+  if (early) GridDependencyWait();
   norm.Make([] { CopyAsyncWait<C::kDepth>(); });
   warp.SetTile(p, SharedAddress(shared_base), first);
   warp.Clear();

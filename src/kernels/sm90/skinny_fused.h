@@ -28,9 +28,12 @@ struct FusedSkinnyParams : SkinnyParams {
   int tile_at = 0;  ///< A: rows of `tile_stride` bytes
   int gamma_at = 0;
   int sums_at = 0;   ///< a float for each part of each row
-  int stage_at = 0;  ///< a kilobyte for each vector of a warp
+  int stage_at = 0;  ///< a kilobyte for each vector of a warp, where there are more than ...
   int tile_stride = 0;
 };
+
+/// ... so many, vectors of a lane that are on their way at a time.
+inline constexpr int kNormTogether = 2;
 
 /// All of them.
 std::span<const SkinnyKernel> FusedSkinnyKernels();

@@ -1,4 +1,4 @@
-// Products with up to 8 tokens: D^T = B A^T, a warp for 16 to 64 rows of B.
+// Products with up to 8 tokens: D^T = B A^T, a warp for 8 to 64 rows of B.
 //
 // Short launches are bound by the way of the first and the last byte, not by the stream between. So
 // nothing stands in the weights' way: no tensor maps, no mbarriers, no cluster, and little code,
@@ -21,14 +21,12 @@
 
 #include "kernels/sm90/output.cuh"
 #include "kernels/sm90/skinny_fused.h"
-#include "sm90/epilogue.cuh"
-#include "sm90/sync.cuh"
-#include "sm90/tma.cuh"
+#include "kernels/sm90/skinny_lane.cuh"
 
 namespace culet::sm90 {
 
-/// A policy, an instance of a list (as in SwapConfig) and what follows from them: kRowTiles x 16
-/// rows of weights by 8 tokens a warp, kDepth k-blocks on their way.
+/// A policy, an instance of a list (as in SwapConfig) and what follows from them: kRows rows of
+/// weights by 8 tokens a warp, kDepth k-blocks on their way.
 template <class Policy_, class List, int kIndex, EpilogueKind kEpilogue_, OutputType kOutput_,
           SkinnyFusion kFusion_ = SkinnyFusion::kNone>
 struct SkinnyConfig {
@@ -42,95 +40,29 @@ struct SkinnyConfig {
   using Params = std::conditional_t<kNorm, FusedSkinnyParams, SkinnyParams>;
   static constexpr bool kGeneral = kEpilogue == EpilogueKind::kGeneral;
   static constexpr bool kScaled = Policy::kInfo.sums == Sums::kBlockScaled;
-  static constexpr int kRowTiles = List::kAll[kIndex].row_tiles;
+  static constexpr int kRows = List::kAll[kIndex].rows;
+  static constexpr int kEights = kRows / 8;
+  static constexpr int kRowTiles = (kEights + 1) / 2;  ///< mma's; the last one may be half empty
   static constexpr int kDepth = List::kAll[kIndex].depth;
-  static constexpr int kRows = 16 * kRowTiles;
   /// Where registers allow, a k-block is read, and its place filled again, before it is multiplied.
-  static constexpr bool kReadFirst = kRowTiles <= 2;
+  static constexpr bool kReadFirst = kRowTiles <= 3;
   /// Products of a k-block's halves that run side by side where tiles are too few for that.
   static constexpr int kChains = kRowTiles <= 2 ? 2 : 1;
   static constexpr int kSums = kScaled ? 1 : kChains;  ///< for each element of D, to be added
-  /// A k-block in shared memory: 512 bytes for each load of the warp, then the scales.
-  static constexpr int kWeightBytes = kRowTiles * 4 * 512;
-  static constexpr int kActivationBytes = kNorm ? 0 : 2 * 512;
-  static constexpr int kSlotBytes = kWeightBytes + kActivationBytes + (kScaled ? 128 : 0);
+  /// A k-block in shared memory: 512 bytes for each load of the warp, then the scales, then 128
+  /// bytes for each token that there is.
+  static constexpr int kWeightBytes = kEights * 2 * 512;
+  static constexpr int kScaleBytes = kScaled ? 128 : 0;
+  static constexpr int kSlotBytes = kWeightBytes + kScaleBytes;
   /// A token's sums: 4 more than rows, so that the lanes of a fragment meet no bank twice.
   static constexpr int kSumStride = kRows + 4;
   static constexpr int kSumBytes = kSkinnyTokens * kSumStride * 4;
-  static constexpr int kWarpBytes = kDepth * kSlotBytes;
-  static_assert(kSumBytes <= kWarpBytes, "sums take the ring's place");
+  static_assert(kSumBytes <= kDepth * kSlotBytes, "sums take the ring's place");
   static_assert((kDepth & (kDepth - 1)) == 0);
+  static_assert(kRows % 16 == 0 || kRows == 8);
+  static_assert(kRows % 16 == 0 || !kGated, "eights of gates and ups take turns");
   static_assert(!kNorm || !kScaled, "the norm makes no codes");
 };
-
-/// Four E4M3 as F16, exactly: the first two into `low`. PTX ISA 9.7.9.22 cvt.rn.f16x2.e4m3x2.
-__device__ __forceinline__ void ToHalf(uint32_t four, uint32_t& low, uint32_t& high) {
-  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}"
-      : "=r"(low), "=r"(high)
-      : "r"(four));
-}
-
-/// d += a b: 16 x 16 by 16 x 8. PTX ISA 9.7.14.5 mma.m16n8k16.
-#define CULET_MMA(type)                                                      \
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
-      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                       \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-__device__ __forceinline__ void Mma16x8x16(F16, float (&d)[4], const uint32_t (&a)[4],
-                                           const uint32_t (&b)[2]) {
-  CULET_MMA("f16");
-}
-__device__ __forceinline__ void Mma16x8x16(Bf16, float (&d)[4], const uint32_t (&a)[4],
-                                           const uint32_t (&b)[2]) {
-  CULET_MMA("bf16");
-}
-#undef CULET_MMA
-
-/// 16 bytes from global to shared memory, zeros where not `inside`. PTX ISA 9.7.9.25.3 cp.async.
-__device__ __forceinline__ void CopyStream(uint32_t to, const uint8_t* from, bool inside) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
-      "l"(from), "r"(inside ? 16 : 0), "l"(EvictFirst())
-      : "memory");
-}
-/// The same for what other warps read too.
-__device__ __forceinline__ void CopyShared(uint32_t to, const uint8_t* from, bool inside) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(inside ? 16 : 0)
-               : "memory");
-}
-__device__ __forceinline__ void CopyAsyncCommit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/// Waits until at most kPending of this thread's groups are under way.
-template <int kPending>
-__device__ __forceinline__ void CopyAsyncWait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-template <class T>
-__device__ __forceinline__ T LoadShared(uint32_t from);
-template <>
-__device__ __forceinline__ uint4 LoadShared<uint4>(uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(from)
-               : "memory");
-  return v;
-}
-template <>
-__device__ __forceinline__ float2 LoadShared<float2>(uint32_t from) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
-  return v;
-}
-template <>
-__device__ __forceinline__ float LoadShared<float>(uint32_t from) {
-  float v;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
-  return v;
-}
 
 __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
@@ -164,11 +96,12 @@ struct SkinnyWarp {
   /// Copies the weights' scale; the lanes before copy the tokens'.
   static constexpr uint32_t kWeightScaleLane = 16;
   const uint32_t lane, ring;
-  const bool has_token;  ///< this lane's token of a fragment, l / 4, exists
-  const bool has_scale;  ///< this lane copies a scale
+  const uint32_t slot_bytes, tokens_half;  ///< of a k-block; of one half's activations
+  const bool has_token;                    ///< this lane's token of a fragment, l / 4, exists
+  const bool has_scale;                    ///< this lane copies a scale
   // Of the next k-block to fetch:
-  const uint8_t* weight_row[2 * C::kRowTiles];  ///< rows l / 4, l / 4 + 8, ...
-  const uint8_t* token_row;                     ///< likewise
+  const uint8_t* weight_row[C::kEights];  ///< rows l / 4, l / 4 + 8, ...
+  const uint8_t* token_row;               ///< likewise
   const uint8_t* scale;
   const int64_t scale_step;            ///< bytes
   int weights_left, activations_left;  ///< bytes of the row; this lane's are inside while positive
@@ -179,6 +112,8 @@ struct SkinnyWarp {
                                         uint32_t lane, int first)
       : lane(lane),
         ring(ring),
+        slot_bytes(p.slot_bytes),
+        tokens_half(p.m * 64),
         has_token(int(lane / 4) < p.m),
         has_scale(int(lane) < p.m || lane == kWeightScaleLane),
         scale_step(int64_t(4) * (lane == kWeightScaleLane ? p.scale_b_block : p.scale_a_block)) {
@@ -186,7 +121,7 @@ struct SkinnyWarp {
     weights_left = activations_left = p.k - byte;
     // Rows past the last one repeat it: read, multiplied and not stored.
 #pragma unroll
-    for (int r = 0; r < 2 * C::kRowTiles; ++r)
+    for (int r = 0; r < C::kEights; ++r)
       weight_row[r] = p.b + Row(p, row0, r) * int64_t(p.ldb) + byte;
     token_row = p.a + int(lane / 4) * int64_t(p.lda) + byte;
     const bool of_weights = lane == kWeightScaleLane;
@@ -222,7 +157,7 @@ struct SkinnyWarp {
   }
 
   __device__ __forceinline__ uint32_t Slot(int i) const {
-    return ring + i % C::kDepth * C::kSlotBytes;
+    return ring + i % C::kDepth * slot_bytes;
   }
 
   __device__ __forceinline__ void FetchWeights(uint32_t slot) {
@@ -231,7 +166,7 @@ struct SkinnyWarp {
     // of a register and a uniform one becomes an illegal instruction.
     if constexpr (C::kNorm) to ^= lane / 32;
 #pragma unroll
-    for (int r = 0; r < 2 * C::kRowTiles; ++r) {
+    for (int r = 0; r < C::kEights; ++r) {
       CopyStream(to + 2 * r * 512, weight_row[r], weights_left > 0);
       CopyStream(to + (2 * r + 1) * 512, weight_row[r] + 64, weights_left > 64);
       weight_row[r] += 128;
@@ -241,15 +176,15 @@ struct SkinnyWarp {
 
   __device__ __forceinline__ void FetchActivations(uint32_t slot) {
     if constexpr (C::kNorm) return;
-    const uint32_t to = slot + C::kWeightBytes + lane * 16;
+    const uint32_t to = slot + C::kSlotBytes + lane * 16;
     if (has_token) {
       CopyShared(to, token_row, activations_left > 0);
-      CopyShared(to + 512, token_row + 64, activations_left > 64);
+      CopyShared(to + tokens_half, token_row + 64, activations_left > 64);
     }
     token_row += 128;
     activations_left -= 128;
     if constexpr (!C::kScaled) return;
-    if (has_scale) CopyAsync<4>(slot + C::kWeightBytes + C::kActivationBytes + lane * 4, scale);
+    if (has_scale) CopyAsync<4>(slot + C::kWeightBytes + lane * 4, scale);
     scale += scale_step;
   }
 
@@ -257,16 +192,15 @@ struct SkinnyWarp {
   template <class Refill>
   __device__ __forceinline__ void Multiply(uint32_t slot, const Refill& refill) {
     const uint32_t weights = slot + lane * 16,
-                   activations = C::kNorm ? tile : weights + C::kWeightBytes,
-                   scales = slot + C::kWeightBytes + C::kActivationBytes;
-    constexpr uint32_t kHalf = C::kNorm ? 64 : 512;  // bytes to a k-block's second half
-    uint4 x[2], w[2][2 * C::kRowTiles];
+                   activations = C::kNorm ? tile : weights + C::kSlotBytes,
+                   scales = slot + C::kWeightBytes;
+    const uint32_t second_half = C::kNorm ? 64 : tokens_half;
+    uint4 x[2], w[2][C::kEights];
     const auto read = [&](int c) {
       x[c] = make_uint4(0, 0, 0, 0);
-      if (has_token) x[c] = LoadShared<uint4>(activations + c * kHalf);
+      if (has_token) x[c] = LoadShared<uint4>(activations + c * second_half);
 #pragma unroll
-      for (int r = 0; r < 2 * C::kRowTiles; ++r)
-        w[c][r] = LoadShared<uint4>(weights + (2 * r + c) * 512);
+      for (int r = 0; r < C::kEights; ++r) w[c][r] = LoadShared<uint4>(weights + (2 * r + c) * 512);
       if (c == 0) return;
       __syncwarp();
       refill();
@@ -295,7 +229,11 @@ struct SkinnyWarp {
         for (int i = 0; i < C::kRowTiles; ++i) {
           uint32_t a[4];
           Fragments::Get(w[c][2 * i], part, a[0], a[2]);
-          Fragments::Get(w[c][2 * i + 1], part, a[1], a[3]);
+          if constexpr (C::kEights > 1) {
+            Fragments::Get(w[c][2 * i + 1], part, a[1], a[3]);
+          } else {
+            a[1] = a[3] = 0;
+          }
           if constexpr (C::kScaled)
             Mma16x8x16(typename Fragments::Operand(), product[c % C::kChains][i], a, b);
           else
@@ -322,7 +260,7 @@ struct SkinnyWarp {
 #pragma unroll
     for (int i = 0; i < C::kRowTiles; ++i)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      for (int e = 0; e < 4 && 16 * i + e / 2 * 8 < C::kRows; ++e) {
         float whole = sum[0][i][e];
         if constexpr (C::kSums == 2) whole += sum[1][i][e];
         to[e % 2 * C::kSumStride + 16 * i + e / 2 * 8] = whole;
@@ -354,11 +292,7 @@ __device__ __forceinline__ void SkinnyStore(void* d, OutputType type, int64_t at
 struct SkinnyFactors {
   float row[2] = {1.0f, 1.0f}, token = 1.0f;
 
-  __device__ __forceinline__ static float Load(const float* from) {
-    float v;
-    asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
-    return v;
-  }
+  __device__ __forceinline__ static float Load(const float* from) { return LoadGlobal(from); }
   __device__ __forceinline__ void LoadRows(const SkinnyParams& p, int r) {
     const EpilogueParams& e = p.epilogue;
     if (e.scale_b == nullptr) return;
@@ -387,6 +321,7 @@ template <class C>
 __device__ __forceinline__ void SkinnyFinish(const SkinnyParams& p, const float* sums, int splits,
                                              int row0, uint32_t thread, SkinnyFactors factors) {
   constexpr uint32_t kPairs = C::kRows / 2;
+  const int warp_floats = C::kDepth * p.slot_bytes / 4;
 #pragma unroll 1
   for (uint32_t i = thread; i < p.m * kPairs; i += splits * 32) {
     const int token = i / kPairs, row = i % kPairs * 2;
@@ -408,11 +343,11 @@ __device__ __forceinline__ void SkinnyFinish(const SkinnyParams& p, const float*
 #pragma unroll
       for (int u = 0; u < 8; ++u) {
         if (s + u < splits) {
-          const float2 v = *reinterpret_cast<const float2*>(from + u * (C::kWarpBytes / 4));
+          const float2 v = *reinterpret_cast<const float2*>(from + u * warp_floats);
           total.x += v.x, total.y += v.y;
         }
       }
-      from += 8 * (C::kWarpBytes / 4);
+      from += 8 * warp_floats;
     }
     const int64_t at = token * p.ldd + (row0 + row);
     if constexpr (C::kGeneral) {
@@ -431,18 +366,20 @@ __device__ __forceinline__ void SkinnyFinish(const SkinnyParams& p, const float*
 template <class C>
 __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyGemm(const __grid_constant__ SkinnyParams p) {
-  extern __shared__ __align__(16) uint8_t shared_base[];
+  uint8_t* const shared_base = SharedBase();
+  const bool early = p.early_weights != 0;
+  if (early) GridDependencyLaunch();
   const uint32_t lane = threadIdx.x;
   const int splits = blockDim.y;
   const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
   const int row0 = (blockIdx.x * blockDim.z + group) * C::kRows;
   // A group behind the last row only meets the others at the barrier.
   const int count = row0 < p.n ? p.blocks_each + (part < p.blocks_rest ? 1 : 0) : 0;
-  uint8_t* const rings = shared_base + group * splits * C::kWarpBytes;
-  uint8_t* const ring = rings + part * C::kWarpBytes;
+  const int warp_bytes = C::kDepth * p.slot_bytes;
+  uint8_t* const rings = shared_base + group * splits * warp_bytes;
+  uint8_t* const ring = rings + part * warp_bytes;
   SkinnyWarp<C> warp(p, SharedAddress(ring), row0, lane,
                      part * p.blocks_each + min(part, p.blocks_rest));
-  const bool early = p.early_weights != 0;
   const uint32_t thread = part * 32 + lane;
   SkinnyFactors factors;
   if constexpr (C::kGeneral) {
@@ -461,14 +398,13 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
 
   // The loop's code comes from memory as the data do. While the first k-blocks are on their way,
   // one warp multiplies what happens to lie in a slot of nobody's: then all find the code near.
-  const uint32_t nobodys = SharedAddress(shared_base + blockDim.z * splits * C::kWarpBytes);
+  const uint32_t nobodys = SharedAddress(shared_base + blockDim.z * splits * warp_bytes);
 #pragma unroll 1
   for (int pass = p.rehearse != 0 && part == 0 && group == 0 ? 0 : 1; pass < 2; ++pass) {
-    asm volatile("" : "+r"(pass));  // or each pass gets a code of its own
+    Pin(pass);  // or each pass gets a code of its own
     const bool real = pass == 1;
     if (real && early) {
       GridDependencyWait();
-      GridDependencyLaunch();
       if constexpr (C::kGeneral) factors.LoadToken(p, int(thread / (C::kRows / 2)));
 #pragma unroll 1
       for (int i = 0; i < C::kDepth; ++i) {
@@ -506,8 +442,7 @@ SkinnyKernel MakeSkinny(const SkinnyInstance& instance, void (*function)(typenam
           .epilogue = C::kEpilogue,
           .output = C::kOutput,
           .fusion = C::kFusion,
-          .warp_bytes = C::kWarpBytes,
-          .slot_bytes = C::kSlotBytes};
+          .ring_bytes = C::kSlotBytes};
 }
 
 /// The kernels of a list.

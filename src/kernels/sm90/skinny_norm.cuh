@@ -41,10 +41,12 @@ class SkinnyNorm {
   template <class Wait>
   __device__ __forceinline__ void Make(const Wait& wait) const {
     const int steps = p_.norm_steps, last = (1 << p_.turn_shift) - 1;
+    const bool kept = steps <= kTogether;  // in registers between the passes
     float sum = 0;
+    float x[kTogether][kWide];
 #pragma unroll 1
     for (int first = 0; first < steps; first += kTogether) {
-      float x[kTogether][kWide], y[kTogether][kWide];
+      float y[kTogether][kWide];
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) Load(p_.x, At(first + i), x[i]);
       if (p_.y != nullptr) {
@@ -59,9 +61,11 @@ class SkinnyNorm {
       for (int i = 0; i < kTogether; ++i) {
         const Place place = At(first + i);
         if (place.token >= p_.m) break;
-        float4* const stage = Stage(first + i);
-        stage[0] = make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
-        stage[32] = make_float4(x[i][4], x[i][5], x[i][6], x[i][7]);
+        if (!kept) {
+          float4* const stage = Stage(first + i);
+          stage[0] = make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
+          stage[32] = make_float4(x[i][4], x[i][5], x[i][6], x[i][7]);
+        }
         if (place.turn == 0) sum = 0;
         sum += cuda_ops::SumOfSquares(x[i]);
         if (place.there && p_.sum != nullptr && blockIdx.x == 0)
@@ -75,16 +79,26 @@ class SkinnyNorm {
     wait();
     __syncthreads();
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      const Place place = At(step);
-      if (place.token < p_.m) Scale(place, Stage(step));
+    for (int first = 0; first < steps; first += kTogether) {
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const Place place = At(first + i);
+        if (place.token >= p_.m) break;
+        if (!kept) {
+          const float4* const stage = Stage(first + i);
+          const float4 low = stage[0], high = stage[32];
+          x[i][0] = low.x, x[i][1] = low.y, x[i][2] = low.z, x[i][3] = low.w;
+          x[i][4] = high.x, x[i][5] = high.y, x[i][6] = high.z, x[i][7] = high.w;
+        }
+        Scale(place, x[i]);
+      }
     }
     __syncthreads();
   }
 
  private:
-  static constexpr int kWide = 8;      // elements of a lane's vector
-  static constexpr int kTogether = 2;  // vectors of a lane that are on their way at a time
+  static constexpr int kWide = 8;  // elements of a lane's vector
+  static constexpr int kTogether = kNormTogether;
   static_assert(Format::kBytes == 2);
   using Element = std::conditional_t<std::is_same_v<Format, Bf16>, __nv_bfloat16, __half>;
 
@@ -112,7 +126,7 @@ class SkinnyNorm {
     if (place.there) cuda_ops::Load(from + std::int64_t{place.token} * p_.elements + place.at, to);
   }
 
-  // A lane's own 16 bytes, and 16 more 512 behind them.
+  // A lane's own 16 bytes, and 16 more 512 behind them. Not there where a lane keeps all it takes.
   __device__ __forceinline__ float4* Stage(int step) const {
     return reinterpret_cast<float4*>(shared_ + p_.stage_at) + (step * warps_ + warp_) * 64 + lane_;
   }
@@ -133,11 +147,9 @@ class SkinnyNorm {
     }
   }
 
-  __device__ __forceinline__ void Scale(const Place& place, const float4* stage) const {
+  __device__ __forceinline__ void Scale(const Place& place, float (&x)[kWide]) const {
     const float part = lane_ < 1 << p_.norm_shift ? Sums(place.token)[lane_] : 0.0f;
     const float scale = cuda_ops::NormScale(cuda_ops::SumLanes<32>(part), p_.elements, p_.epsilon);
-    const float4 low = stage[0], high = stage[32];
-    float x[kWide] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     float gamma[kWide] = {};
     if (place.there) cuda_ops::LoadStored(shared_ + p_.gamma_at, p_.gamma_type, place.at, gamma);
 #pragma unroll
