@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/sm90/launch.h"
 #include "kernels/sm90/times.h"
 
 namespace culet::sm90 {
@@ -56,7 +57,12 @@ const Fp8SkinnyTimes kDirectSkinnyDependent = {.launch = 0.002642,
                                                .a_mb = 0.1604,
                                                .d_mb = 8.455,
                                                .idle = 1.202,
-                                               .filled = 1.309};
+                                               .filled = 1.309,
+                                               .held = 1e5,
+                                               .held_gain = 0.3,
+                                               .held_smem = 1.0,
+                                               .held_warp = 0.1,
+                                               .held_late = 2.0};
 
 double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel& kernel,
                    int splits, bool pdl, const Extents& elements) {
@@ -76,21 +82,25 @@ double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel
   const double taken =
       per_sm * warps * k_blocks * 128.0 * (kernel.rows() + t.token * p.m) / (t.sm_bytes * clock);
   const double most = std::max(stream, taken);
-  return t.launch +
-         most * std::pow(std::pow(stream / most, t.norm) + std::pow(taken / most, t.norm),
-                         1 / t.norm) +
-         (waves - 1) * t.wave + t.last * depth * kernel.rows() / 16 + t.split * splits +
-         t.a_mb * 1e-6 * tiles * p.m * p.k + t.d_mb * 1e-6 * kernel.output_bytes() * p.m * p.n +
-         t.idle * std::max(0.0, t.filled - std::min(1.0, ctas / slots));
+  const double us =
+      t.launch +
+      most *
+          std::pow(std::pow(stream / most, t.norm) + std::pow(taken / most, t.norm), 1 / t.norm) +
+      (waves - 1) * t.wave + t.last * depth * kernel.rows() / 16 + t.split * splits +
+      t.a_mb * 1e-6 * tiles * p.m * p.k + t.d_mb * 1e-6 * kernel.output_bytes() * p.m * p.n;
+  if (double(p.n) * p.k > t.held * chip.sms)
+    return us + t.idle * std::max(0.0, t.filled - std::min(1.0, ctas / slots));
+  const double resident = std::min(per_sm, slots / chip.sms);
+  return us - t.held_gain +
+         t.held_smem * resident * kernel.SmemBytes(warps, p.m, false) / kSmemPerSm +
+         t.held_warp * warps + t.held_late * (1 - double(depth) / k_blocks);
 }
 
 double SkinnyNormUs(int ctas, const Extents& p, bool adds) {
   // docs/performance-log.md has the steps of two models, of one row, that these are made of; more
   // rows have not been timed, and are taken to cost as much each.
-  constexpr double kWay = 0.6, kHeadStart = 1.5, kL2 = 5e6;  // us, us, bytes a us
-  constexpr int kShort = 2048;
-  return p.m * (kWay + (p.k < kShort ? kHeadStart : 0.0)) +
-         4.0 * ctas * p.m * p.k * (adds ? 2 : 1) / kL2;
+  constexpr double kWay = 0.6, kL2 = 5e6;  // us, bytes a us
+  return p.m * kWay + 4.0 * ctas * p.m * p.k * (adds ? 2 : 1) / kL2;
 }
 
 }  // namespace culet::sm90

@@ -73,6 +73,13 @@ struct Fp8SkinnyTimes {
   double d_mb;      ///< us: each megabyte of D
   double idle;      ///< us: places left free, up to the share `filled`
   double filled;
+  // Instead of the last two in a step of small products, of which several lie in shared memory at a
+  // time: weights of at most `held` bytes a multiprocessor, 0: none.
+  double held;
+  double held_gain;  ///< us less, where all of the weights come before that
+  double held_smem;  ///< us: all of a multiprocessor's shared memory
+  double held_warp;  ///< us: a warp of a CTA
+  double held_late;  ///< us: all of the weights, where they come after the kernel before has ended
 };
 /// Of block scales, and of formats whose sums the tensor core keeps over all of K.
 extern const Fp8SkinnyTimes kFp8SkinnyAlone, kFp8SkinnyDependent;
@@ -81,8 +88,7 @@ double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const SkinnyKe
                    int splits, bool pdl, const Extents& p);
 
 /// What a fused skinny launch takes longer than the product alone: the way of x through sums and
-/// barriers, the rows that all CTAs read from L2, and of short rows what the product alone would
-/// have read while the norm's own kernel ran.
+/// barriers, and the rows that all CTAs read from L2.
 double SkinnyNormUs(int ctas, const Extents& p, bool adds);
 
 /// sm90_fp8_block: waves of tiles; in each products, reading and delivery by L2, whichever rules;
