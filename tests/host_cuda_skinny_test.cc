@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/float_types.h"
-#include "host_cuda.h"
+#include "host_cuda/host_cuda.h"
 #include "kernels/sm90/skinny_fused.h"
 
 namespace culet::sm90 {
@@ -100,11 +100,14 @@ void CheckPlain(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl) {
   problem.scale_b_column = blocks, problem.scale_b_block = 1;
   problem.alpha = 2;
   problem.pdl = pdl;
+  problem.pdl_chain = pdl && m > 1;
   problem.epilogue.d_type = OutputType::kF32;
   problem.epilogue.bias = bias.data();
   problem.epilogue.bias_type = OutputType::kF32;
   SkinnyLaunch launch;
   ASSERT_TRUE(PlanSkinny(kernel, problem, splits, &launch));
+  // The weights of the kernel behind may be what the kernel before writes, unless told otherwise.
+  ASSERT_EQ(launch.params.early_next, problem.pdl_chain ? 1 : 0);
   ASSERT_EQ(LoadSkinny(kernel), cudaSuccess);
   const auto untouched = [&] {
     return AllNan(d) && std::ranges::all_of(half, [](std::uint16_t h) { return h == 0xFFFF; });

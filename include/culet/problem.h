@@ -77,7 +77,11 @@ struct Operation {
   QuantDesc quant_b;
   int batch_dim = 0;  ///< the axis that varies between calls: 0 is m, 1 is n
   Bias bias;
-  bool pdl = false;   ///< promises that the kernel before does not write B or V
+  bool pdl = false;  ///< promises that the kernel before does not write B or V
+  /// With pdl: also that no kernel before this one that may still run writes what the kernel behind
+  /// it reads early, so that a launch may let that begin before its own turn. So it is in a graph
+  /// whose weights nothing writes.
+  bool pdl_chain = false;
   int sm_budget = 0;  ///< at most so many SMs (CPU: threads); 0 is all
   Accumulate accumulate = Accumulate::kPromoted;
   Determinism determinism = Determinism::kFast;

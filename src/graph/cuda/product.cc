@@ -41,7 +41,7 @@ GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options) {
   Operation operation;
   operation.dispatch = options.policy;
   operation.determinism = options.determinism;
-  operation.pdl = options.overlap;  // no kernel of a graph writes weights
+  operation.pdl = operation.pdl_chain = options.overlap;  // no kernel of a graph writes weights
   GemmArgs args = ProductArgs(spec.rows, spec.weight, spec.bias, spec.quant_a, operation);
   args.Adesc.type = MeetingType(spec.weight, spec.input_type, options.round_product_inputs);
   args.Ddesc.type = spec.output_type;

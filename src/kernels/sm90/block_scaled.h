@@ -23,7 +23,9 @@ struct BlockScaledProblem {
   const float* scale_b = nullptr;
   int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
   float alpha = 1.0f;
-  bool pdl = false;  ///< the kernel before does not write B or its scales
+  bool pdl = false;        ///< the kernel before does not write B or its scales
+  bool pdl_chain = false;  ///< and what the kernel behind reads early no kernel that may still run
+                           ///< writes
   /// Of kernels with a general epilogue, whose scales of rows and columns are here; alpha is above.
   EpilogueParams epilogue;
 };

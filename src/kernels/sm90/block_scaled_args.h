@@ -78,6 +78,7 @@ inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
   e.d_scale_row = stride(quant_d.layout, Order::kRowMajor);
   e.d_scale_block = stride(quant_d.layout, Order::kColMajor);
   p.pdl = args.operation.pdl;
+  p.pdl_chain = args.operation.pdl && args.operation.pdl_chain;
   return p;
 }
 

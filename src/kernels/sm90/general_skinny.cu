@@ -10,7 +10,7 @@ struct Half {
   static constexpr SkinnyInstance kAll[] = {
       {.rows = 8, .depth = 4, .registers = 60},  {.rows = 16, .depth = 2, .registers = 70},
       {.rows = 16, .depth = 4, .registers = 70}, {.rows = 32, .depth = 2, .registers = 97},
-      {.rows = 32, .depth = 4, .registers = 97}, {.rows = 48, .depth = 4, .registers = 113},
+      {.rows = 32, .depth = 4, .registers = 97}, {.rows = 48, .depth = 4, .registers = 114},
       {.rows = 64, .depth = 2, .registers = 119}};
 };
 struct Fp8 {

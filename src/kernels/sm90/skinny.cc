@@ -74,6 +74,7 @@ bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, i
   params.epilogue = problem.epilogue;
   params.epilogue.alpha = problem.alpha;
   params.early_weights = problem.pdl ? 1 : 0;
+  params.early_next = problem.pdl_chain ? 1 : 0;
   const int warps = splits * SkinnyRowGroups(splits);
   const bool rehearse = SkinnyRehearses(kernel, warps, problem.m, problem.pdl);
   params.rehearse = rehearse ? 1 : 0;

@@ -38,6 +38,7 @@ struct SkinnyParams {
   int slot_bytes = 0;       ///< of a k-block in shared memory
   float alpha = 1.0f;       ///< of a plain epilogue
   int early_weights = 0;    ///< 1: the kernel before writes neither the weights nor their scales
+  int early_next = 0;       ///< 1: the next kernel may begin before this one's turn
   int rehearse = 0;         ///< 1: there is a slot of nobody's behind the rings, see the kernel
   EpilogueParams epilogue;  ///< of a general one
 };

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyFusedGemm(const __grid_constant__ FusedSkinnyParams p) {
   uint8_t* const shared_base = SharedBase();
   const bool early = p.early_weights != 0;
-  if (early) GridDependencyLaunch();
+  if (p.early_next != 0) GridDependencyLaunch();
   const uint32_t lane = threadIdx.x;
   const int splits = blockDim.y;
   const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
@@ -74,7 +74,10 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     if (i < count) warp.FetchWeights(warp.Slot(i));
     CopyAsyncCommit();
   }
-  if (early) GridDependencyWait();
+  if (early) {
+    GridDependencyWait();
+    if (p.early_next == 0) GridDependencyLaunch();
+  }
   norm.Make([] { CopyAsyncWait<C::kDepth>(); });
   warp.SetTile(p, SharedAddress(shared_base), first);
   warp.Clear();

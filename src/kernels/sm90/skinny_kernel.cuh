@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyGemm(const __grid_constant__ SkinnyParams p) {
   uint8_t* const shared_base = SharedBase();
   const bool early = p.early_weights != 0;
-  if (early) GridDependencyLaunch();
+  if (p.early_next != 0) GridDependencyLaunch();
   const uint32_t lane = threadIdx.x;
   const int splits = blockDim.y;
   const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
@@ -405,6 +405,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     const bool real = pass == 1;
     if (real && early) {
       GridDependencyWait();
+      if (p.early_next == 0) GridDependencyLaunch();
       if constexpr (C::kGeneral) factors.LoadToken(p, int(thread / (C::kRows / 2)));
 #pragma unroll 1
       for (int i = 0; i < C::kDepth; ++i) {

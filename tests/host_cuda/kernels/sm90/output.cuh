@@ -1,10 +1,11 @@
 // See host_cuda.h: what src/kernels/sm90/skinny_kernel.cuh takes of output.cuh, on the CPU.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 #include "base/float_types.h"
-#include "host_cuda.h"
 #include "kernels/sm90/epilogue.h"
 
 namespace culet::sm90 {

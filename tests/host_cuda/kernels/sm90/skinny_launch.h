@@ -1,7 +1,8 @@
 // See host_cuda.h: src/kernels/sm90/skinny_launch.h on the CPU.
 #pragma once
 
-#include "host_cuda.h"
+#include <cuda_runtime.h>
+
 #include "kernels/sm90/launch.h"
 
 namespace culet::sm90 {
