@@ -115,7 +115,9 @@ void Turn(const RopeParams& rope, int head_dim, bool normed, std::vector<double>
     for (int i = 0; i < half; ++i) {
       double& a = bounds[head + static_cast<std::size_t>(neox ? i : 2 * i)];
       double& b = bounds[head + static_cast<std::size_t>(neox ? i + half : 2 * i + 1)];
-      a = b = (normed ? std::max(a, b) : std::hypot(a, b)) * std::fabs(rope.attention_factor);
+      // Not std::hypot, which glibc has under a new name since 2.35.
+      const double most = normed ? std::max(a, b) : std::sqrt(a * a + b * b);
+      a = b = most * std::fabs(rope.attention_factor);
     }
   }
 }

@@ -57,11 +57,17 @@ TEST_F(FusingKernels, AreThoseOfFewRowsAndBf16) {
     const auto* const fuses = dynamic_cast<const FusesProducts*>(kernel.get());
     if (fuses == nullptr || !kernel->why(Bf16(1, 512, 1024)).ok()) continue;
     EXPECT_THAT(kernel->id(), HasSubstr("sm90_bf16_skinny/"));
+    // Half of an mma's rows: gates and ups would not lie in one lane.
+    if (kernel->id().find("/8x8x") != std::string::npos) {
+      EXPECT_THAT(fuses->WhyFused(Bf16(1, 512, 1024), Fusion(false), 1).reason(),
+                  HasSubstr("twin"));
+      continue;
+    }
     for (const bool gated : {false, true})
       EXPECT_TRUE(fuses->WhyFused(Bf16(1, 512, 1024), Fusion(gated), 1).ok()) << kernel->id();
     ++fuse;
   }
-  EXPECT_EQ(fuse, 5);
+  EXPECT_EQ(fuse, 6);
 }
 
 TEST_F(FusingKernels, SayWhatTheyRefuse) {
@@ -90,14 +96,14 @@ TEST_F(FusingKernels, SayWhatTheyRefuse) {
   EXPECT_THAT(Why(e4m3, good, Fusion(false), 1), HasSubstr("twin"));
 }
 
-// docs/performance-log.md: within q, k and v of 1,024 elements a norm is no faster than its own
-// kernel, within those of 2,048 it is, and with SwiGLU both are.
+// docs/performance-log.md: a norm within q, k and v is faster than its own kernel, and with SwiGLU
+// both are, of one row.
 TEST_F(FusingKernels, PredictWhatWasMeasured) {
   constexpr double kNormUs = 1.6, kSwiGluUs = 1.7;  // graph/cuda/fused_product.cc
   const Kernel* const wide = Find("sm90_bf16_skinny/32x8x2");
   const Kernel* const narrow = Find("sm90_bf16_skinny/16x8x2");
   ASSERT_TRUE(wide != nullptr && narrow != nullptr);
-  EXPECT_GT(More(wide, Bf16(1, 4096, 1024), false, 16), kNormUs);
+  EXPECT_LT(More(wide, Bf16(1, 4096, 1024), false, 16), kNormUs);
   EXPECT_LT(More(wide, Bf16(1, 3072, 2048), false, 16), kNormUs);
   EXPECT_LT(More(narrow, Bf16(1, 6144, 1024), true, 8), kNormUs + kSwiGluUs);
   EXPECT_GT(More(narrow, Bf16(4, 6144, 1024), true, 8), kNormUs + kSwiGluUs);
