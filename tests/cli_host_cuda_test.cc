@@ -207,6 +207,9 @@ TEST_P(Compared, RecordedStepsAreTimedByLaunch) {
 
 // With a profile or without, recorded or node by node: the same tokens.
 TEST_P(Compared, AProfileOfARunIsOfItsReplays) {
+  // One model: each of its launches is launched some hundred times.
+  if (std::string(GetParam()) != "llama-biases-llama3-tied")
+    GTEST_SKIP() << "a dense model will do";
   Replays replays;
   MakeRecording(replays);
   std::vector<std::int32_t> tokens;
@@ -219,7 +222,7 @@ TEST_P(Compared, AProfileOfARunIsOfItsReplays) {
       run.continuations.resize(1);
       run.continuations[0].prompt = {1, 2, 3};
       const Status status =
-          RunDecode({.max_new = 5, .profile = profiled}, *session, run, /*stream=*/nullptr);
+          RunDecode({.max_new = 3, .profile = profiled}, *session, run, /*stream=*/nullptr);
       ASSERT_TRUE(status.ok()) << status.ToString();
       if (tokens.empty()) tokens = run.continuations[0].tokens;
       EXPECT_EQ(run.continuations[0].tokens, tokens) << record << profiled;
