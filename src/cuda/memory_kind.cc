@@ -1,29 +1,53 @@
 // Whose memory a pointer shows, asked of the driver that the process uses already.
 #include <cuda.h>
 #include <dlfcn.h>
+#include <link.h>
 
-#include <memory>
+#include <atomic>
 
 #include "base/accelerator.h"
 
 namespace culet {
 namespace {
 
-struct CloseLibrary {
-  void operator()(void* library) const noexcept { dlclose(library); }
-};
-
 using PointerGetAttribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
+
+// How many libraries the process has ever loaded.
+unsigned long long LibrariesLoaded() noexcept {
+  unsigned long long loaded = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* library, std::size_t, void* to) {
+        *static_cast<unsigned long long*>(to) = library->dlpi_adds;
+        return 1;  // the first one knows
+      },
+      &loaded);
+  return loaded;
+}
+
+// The driver's query, null where the process has no driver. A driver that was found stays; one that
+// was not is looked for again, along all paths of libraries, when another library has been loaded.
+PointerGetAttribute DriverQuery() noexcept {
+  static std::atomic<PointerGetAttribute> query{nullptr};
+  static std::atomic<unsigned long long> absent_from{0};  // LibrariesLoaded() then
+  if (const auto known = query.load(std::memory_order_acquire)) return known;
+  const unsigned long long loaded = LibrariesLoaded();
+  if (absent_from.load(std::memory_order_relaxed) == loaded) return nullptr;
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver == nullptr) {
+    absent_from.store(loaded, std::memory_order_relaxed);
+    return nullptr;
+  }
+  const auto found = reinterpret_cast<PointerGetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
+  query.store(found, std::memory_order_release);
+  return found;
+}
 
 }  // namespace
 
 bool IsAcceleratorMemory(const void* pointer) noexcept {
   // The run time's query would start a driver that nobody uses: a context on a GPU for products of
   // the host, and no CUDA in the children of a later fork. Who has memory of a GPU has started it.
-  const std::unique_ptr<void, CloseLibrary> driver(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD));
-  if (driver == nullptr) return false;
-  const auto ask =
-      reinterpret_cast<PointerGetAttribute>(dlsym(driver.get(), "cuPointerGetAttribute"));
+  const PointerGetAttribute ask = DriverQuery();
   if (ask == nullptr) return false;
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
   unsigned type = 0, managed = 0;

@@ -16,6 +16,9 @@
 // A decoder whose Get takes NaN for a number also has
 //   Seen, SeenNone, See(seen, raw), SeenNan(seen)   whether there was one in the groups seen
 //   GetAny<v>(d, raw)      as Get, NaN included
+// A decoder that is faster through a buffer in memory also has
+//   Stage(raw, to)         a group's elements as binary16, kVectors * Lanes(d) of them
+//   FromStage(d, from)     a vector of them
 // No include guard in the usual sense: compiled once for each Highway target.
 #if defined(CULET_SIMD_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_SIMD_DECODE_INL_H_
@@ -375,6 +378,19 @@ struct DecodeE4m3 {
   static HWY_INLINE void DecodeWords(F32 d, VF32 words, VF32 (&out)[4]) {
     E4m3Words(d, words, out);
   }
+
+#if HWY_TARGET == HWY_AVX2
+  // `vcvtph2ps` of a register takes two instructions more, to move the halves and the words, than
+  // of memory; and while one block is converted from there, the next one's loads have begun.
+  static HWY_INLINE void Stage(const Raw& raw, std::uint16_t* HWY_RESTRICT to) {
+    const hn::RebindToUnsigned<I16> du16;
+    hn::Store(hn::BitCast(du16, raw.even), du16, to);
+    hn::Store(hn::BitCast(du16, raw.odd), du16, to + 2 * kLanes);
+  }
+  static HWY_INLINE VF32 FromStage(F32 d, const std::uint16_t* HWY_RESTRICT from) {
+    return FromFloat16(d, from);
+  }
+#endif
 
  private:
   static constexpr std::uint8_t kNan = 0x7f;

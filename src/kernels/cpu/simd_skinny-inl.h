@@ -61,6 +61,12 @@ HWY_INLINE void ForEachVector(F&& function) {
   (std::make_integer_sequence<int, kCount>());
 }
 
+// Whether the decoder writes a block of weights to a buffer before they are multiplied.
+template <class Decoder>
+inline constexpr bool kStages = requires {
+  &Decoder::Stage;
+};
+
 // What Decoder::SeenNan looks at.
 template <class Decoder>
 struct Tracked {};
@@ -135,7 +141,7 @@ HWY_INLINE void MultiplyBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_
       // Beyond a column's end stands the next tile's.
       HWY_UNROLL(8)
       for (int c = 0; c < kCols; ++c) {
-        __builtin_prefetch(columns[c] + i + kSkinnyAheadBytes / sizeof(T), 0, 2);
+        __builtin_prefetch(columns[c] + i + kSkinnyAheadBytes / sizeof(T));
       }
     }
     MultiplyGroup<Decoder, kAny, kRows, kCols>(d, a + i, a_stride, columns, i, accumulators,
@@ -149,6 +155,69 @@ HWY_INLINE void MultiplyBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_
       rests[c] = rest[c];
     }
     MultiplyGroup<Decoder, kAny, kRows, kCols>(d, a + i, a_stride, rests, 0, accumulators, tracked);
+  }
+}
+
+// The same through a buffer: the block's weights of all columns first.
+template <class Decoder, int kRows, int kCols>
+HWY_INLINE void MultiplyStagedBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_stride,
+                                    const typename Decoder::T* const HWY_RESTRICT* columns,
+                                    std::size_t begin, std::size_t end,
+                                    VF32 (&accumulators)[kRows][kCols], Tracked<Decoder>& tracked) {
+  constexpr std::size_t kStep = kGroup<Decoder>;
+  alignas(64) std::uint16_t staged[kScaleBlock / kStep * kStep * kCols];
+  std::uint16_t* to = staged;
+  const auto stage = [&](const typename Decoder::T* from) HWY_ATTR {
+    const typename Decoder::Raw raw = Decoder::Load(d, from);
+    tracked.seen = Decoder::See(tracked.seen, raw);
+    Decoder::Stage(raw, to);
+    to += kStep;
+  };
+  std::size_t i = begin;
+  for (; i + kStep <= end; i += kStep) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kCols; ++c) {
+      __builtin_prefetch(columns[c] + i + kSkinnyAheadBytes);
+      stage(columns[c] + i);
+    }
+  }
+  if (i < end) {  // the last group is partial: zeros stand behind it, and nothing is read there
+    for (int c = 0; c < kCols; ++c) {
+      alignas(64) typename Decoder::T rest[kStep] = {};
+      std::memcpy(rest, columns[c] + i, end - i);
+      stage(rest);
+    }
+  }
+
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kCols; ++c) accumulators[r][c] = hn::Zero(d);
+  }
+  // As in MultiplyGroup.
+  constexpr int kTogether = kRows == 1 ? 1 : kCols;
+  const float* HWY_RESTRICT x = a + begin;
+  for (const std::uint16_t* from = staged; from < to; from += kStep * kCols, x += kStep) {
+    HWY_UNROLL(8)
+    for (int first = 0; first < kCols; first += kTogether) {
+      HWY_UNROLL(4)
+      for (std::size_t v = 0; v < Decoder::kVectors; ++v) {
+        VF32 w[kTogether];
+        HWY_UNROLL(8)
+        for (int c = 0; c < kTogether; ++c) {
+          w[c] = Decoder::FromStage(
+              d, from + static_cast<std::size_t>(first + c) * kStep + v * kLanes);
+        }
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          const VF32 row = hn::Load(d, x + static_cast<std::size_t>(r) * a_stride + v * kLanes);
+          HWY_UNROLL(8)
+          for (int c = 0; c < kTogether; ++c) {
+            accumulators[r][first + c] = hn::MulAdd(row, w[c], accumulators[r][first + c]);
+          }
+        }
+      }
+    }
   }
 }
 
@@ -190,8 +259,13 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
     VF32 accumulators[kRows][kCols];
     Tracked<Decoder> tracked;
     if constexpr (kMissesNan<Decoder>) tracked.seen = Decoder::SeenNone();
-    MultiplyBlock<Decoder, false, kRows, kCols>(d, a, a_stride, columns, begin, end, accumulators,
-                                                tracked);
+    if constexpr (kStages<Decoder>) {
+      MultiplyStagedBlock<Decoder, kRows, kCols>(d, a, a_stride, columns, begin, end, accumulators,
+                                                 tracked);
+    } else {
+      MultiplyBlock<Decoder, false, kRows, kCols>(d, a, a_stride, columns, begin, end, accumulators,
+                                                  tracked);
+    }
     if constexpr (kMissesNan<Decoder>) {
       if (HWY_UNLIKELY(Decoder::SeenNan(tracked.seen))) {
         // An array of its own: the other one stays in registers.

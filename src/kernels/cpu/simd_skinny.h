@@ -14,8 +14,8 @@ inline constexpr int kSkinnyMaxRows = 16;
 /// one scale of B at a time.
 inline constexpr int kSkinnyStrip = kScaleBlock;
 
-/// How far ahead of each column's reads memory is asked for. 512 to 4096 do equally well.
-inline constexpr std::size_t kSkinnyAheadBytes = 2048;
+/// How far ahead of each column's reads lines are asked for into the first cache. 512 does as well.
+inline constexpr std::size_t kSkinnyAheadBytes = 1024;
 
 /// Rows of converted activations are padded to this many elements: the largest group of weights
 /// that a decoder takes.
