@@ -89,7 +89,8 @@ DataType ParseValueType(const std::string& name) {
 }
 
 DataType ParseCacheType(const std::string& name) {
-  return name == "fp8"    ? DataType::kFloat8_e4m3
+  return name.empty()     ? DataType::kNull
+         : name == "fp8"  ? DataType::kFloat8_e4m3
          : name == "bf16" ? DataType::kBfloat16
          : name == "f16"  ? DataType::kFloat16
                           : DataType::kFloat32;
@@ -109,9 +110,10 @@ void DecoderArgs::AddTo(CLI::App& command) {
   ids_option_ = command.add_option("--token-ids", ids_, "The prompt as tokens: 1,2,3")
                     ->type_name("IDS")
                     ->group(kGroup);
-  command.add_option("--kv", cache_type_, "Type of the cache of keys and values")
+  command
+      .add_option("--kv", cache_type_,
+                  "Type of the cache of keys and values; default: that of the values")
       ->check(CLI::IsMember(kCacheTypes))
-      ->capture_default_str()
       ->group(kGroup);
   command.add_option("--values", values_, kValuesHelp)
       ->check(CLI::IsMember({"f32", "bf16"}))
@@ -259,8 +261,9 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
       const std::string free =
           memory->free_bytes() ? ShownBytes(static_cast<double>(*memory->free_bytes())) : "?";
       progress.Clear();
-      Note(fmt::format("{} of weights and {} of cache go to {}, where {} are free",
+      Note(fmt::format("{} of weights and {}{} of cache go to {}, where {} are free",
                        ShownBytes(static_cast<double>(all)),
+                       options->cache_type == DataType::kNull ? "at most " : "",
                        ShownBytes(static_cast<double>(*cache_bytes)), session->gemm.device().name,
                        free));
     }

@@ -108,7 +108,7 @@ class DecoderArgs {
   Result<std::vector<std::int32_t>> Tokens(const PromptText& prompt,
                                            const DecoderConfig& config) const;
 
-  std::string model_, prompt_, ids_, file_, cache_type_ = "f32", dispatch_ = "cpu";
+  std::string model_, prompt_, ids_, file_, cache_type_, dispatch_ = "cpu";
   const CLI::Option *prompt_option_ = nullptr, *ids_option_ = nullptr;
   const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr, *dispatch_option_ = nullptr;
   std::string no_fusion_, values_;

@@ -79,6 +79,28 @@ TEST(LoadMemory, TheBytesOfACacheAreThoseOfTheSession) {
               HasSubstr("block_size is 0"));
 }
 
+// A cache of the values' own type holds them as they are.
+TEST(LoadMemory, ACacheIsOfTheValuesTypeUnlessItIsGiven) {
+  const auto model = DecoderModel::Load(OwnGoldens("llama-linear"), HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const auto dispatch = MakeReferenceDispatch();
+  const auto made = [&](DataType values, DataType cache) -> SessionOptions {
+    SessionOptions options;
+    options.value_type = values, options.cache_type = cache;
+    const auto bytes = CacheBytes(model->config(), options);
+    const auto session = Session::Create(*model, *dispatch, options);
+    EXPECT_TRUE(session.ok()) << session.status().ToString();
+    EXPECT_EQ(static_cast<double>(*bytes), session->cache_bytes());
+    return session->options();
+  };
+  constexpr DataType kNull = DataType::kNull, kBf16 = DataType::kBfloat16;
+  constexpr DataType kF32 = DataType::kFloat32;
+  EXPECT_EQ(made(kNull, kNull).cache_type, kF32);
+  EXPECT_EQ(made(kBf16, kNull).cache_type, kBf16);
+  EXPECT_EQ(made(kBf16, kF32).cache_type, kF32);
+  EXPECT_EQ(made(kF32, kBf16).cache_type, kBf16);
+}
+
 TEST(LoadMemory, TheHostsOwnMemoryCopiesNothing) {
   int calls = 0;
   const auto loaded =

@@ -188,11 +188,12 @@ struct SessionOptions {
   int block_size = 16;        ///< positions in a block of the cache
   int cache_blocks = 0;       ///< 0: enough for max_sequences of max_context
   int max_step_tokens = 512;  ///< tokens of all sequences in one step
-  /// float32, float16, bfloat16, or float8_e4m3: a byte an element, with a float32 scale for each
-  /// head of keys and of values of a layer. They are the checkpoint's k_scale and v_scale where it
+  /// kNull: that of the values, float32 or bfloat16, which holds them as they are. Or float32,
+  /// float16, bfloat16, or float8_e4m3: a byte an element, with a float32 scale for each head of
+  /// keys and of values of a layer. They are the checkpoint's k_scale and v_scale where it
   /// has them, else powers of two so large that nothing that the layer can make is beyond 448 of
   /// them.
-  DataType cache_type = DataType::kFloat32;
+  DataType cache_type = DataType::kNull;
   cudaStream_t stream = nullptr;  ///< for all copies and launches
   FusionChoice fusions = {};      ///< which of the dispatch's fusions are used
   StepPadding padding = StepPadding::kDispatch;
@@ -202,9 +203,9 @@ struct SessionOptions {
   bool record = true;  ///< steps are recorded and replayed where the dispatch can
 };
 
-/// Bytes of the cache of keys and values that a session of a model with `config` takes; what
-/// LoadOptions::reserve is for. Errors: INVALID_ARGUMENT for the sizes that Session::Create
-/// refuses.
+/// Bytes of the cache of keys and values that a session of a model with `config` takes, at most
+/// where cache_type and value_type are kNull; what LoadOptions::reserve is for.
+/// Errors: INVALID_ARGUMENT for the sizes that Session::Create refuses.
 Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions& options);
 
 /// Tokens that a step adds to one sequence.

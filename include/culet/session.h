@@ -68,8 +68,9 @@ typedef struct culet_session_options {
   int32_t max_step_tokens; /* tokens of all sequences in one step; default 512 */
   int32_t block_size;      /* positions in a block of the cache; default 16 */
   int32_t cache_blocks;    /* default: enough for max_sequences of max_context */
-  int32_t cache_type;      /* CULET_FLOAT32 (the default), CULET_FLOAT16, CULET_BFLOAT16, or
-                              CULET_FLOAT8_E4M3 with a scale for each head of keys and values */
+  int32_t cache_type;      /* default: the values', CULET_BFLOAT16 on a GPU with weights of it, else
+                              CULET_FLOAT32; or these, CULET_FLOAT16, or CULET_FLOAT8_E4M3 with a
+                              scale for each head of keys and values */
   int32_t dispatch;        /* CULET_DISPATCH_KERNELS or CULET_DISPATCH_REFERENCE */
   int32_t policy;          /* CULET_POLICY_*: where products' kernels come from */
   int32_t determinism;     /* CULET_DETERMINISM_* */

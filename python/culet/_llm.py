@@ -25,8 +25,9 @@ class LLM:
 
     device: "cpu", "cuda" or "cuda:N"; None takes the first GPU that runs models, else the CPU.
     max_context: tokens of a prompt and its answer together; by default the model's own, at most 4096.
-    cache_type: of the cache of keys and values, "float32" (the default), "float16", "bfloat16" or
-    "float8_e4m3fn", or torch's names of them. The last one takes a byte an element, with a scale for each head.
+    cache_type: of the cache of keys and values, "float32", "float16", "bfloat16" or "float8_e4m3fn", or
+    torch's names of them. The last one takes a byte an element, with a scale for each head. By default that
+    of the values, bfloat16 on a GPU with weights of it, else float32.
     Threads may share it: they take turns. It needs the packages of `pip install culet[text]`, but for
     models without a tokenizer and with 256 tokens, whose tokens are bytes.
     Raises Error and InvalidArgument for a folder that is no checkpoint, or that culet cannot run."""

@@ -309,7 +309,6 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
                                 const SessionOptions& given) {
   SessionOptions options = given;
   const DecoderConfig& config = model.config();
-  CULET_RETURN_IF_ERROR(CompleteSizes(config, options));
   if (options.value_type == DataType::kNull && config.experts > 0) {
     options.value_type = DataType::kFloat32;  // a router's near ties, decided as exactly as can be
   } else if (options.value_type == DataType::kNull) {
@@ -323,6 +322,7 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
     return Invalid(
         fmt::format("value_type is {}; use float32 or bfloat16", ToString(options.value_type)));
   }
+  CULET_RETURN_IF_ERROR(CompleteSizes(config, options));
   auto impl = std::make_unique<Impl>(model, dispatch, options, options.cache_blocks);
   impl->cache.type = options.cache_type;
   impl->cache.blocks = options.cache_blocks;

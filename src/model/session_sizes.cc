@@ -35,6 +35,10 @@ Status CompleteSizes(const DecoderConfig& config, SessionOptions& options) {
       return Invalid(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
     }
   }
+  if (options.cache_type == DataType::kNull) {
+    options.cache_type =
+        options.value_type == DataType::kBfloat16 ? DataType::kBfloat16 : DataType::kFloat32;
+  }
   if (options.cache_type != DataType::kFloat32 && options.cache_type != DataType::kFloat16 &&
       options.cache_type != DataType::kBfloat16 && options.cache_type != DataType::kFloat8_e4m3) {
     return Invalid(fmt::format("cache_type is {}; use float32, float16, bfloat16 or float8_e4m3",
