@@ -30,6 +30,10 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2};
   constexpr BlockSchedule kScaleTurns = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .stages = 5, .turns = 2};
+  // K over the CTAs of a cluster, where there are few tiles.
+  constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
+  constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
+  constexpr BlockSchedule kSplitNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2};
   static const BlockKernel kernels[] = {
       Make<kTurns, GatedEpilogue>(),
       Make<kTurnsShareB, GatedEpilogue>(),
@@ -40,6 +44,9 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       Make<kScale, GatedQuantEpilogue>(),
       Make<kScaleSharesB, GatedQuantEpilogue>(),
       Make<kScaleTurns, GatedQuantEpilogue>(),
+      Make<kSplit, GatedEpilogue>(),
+      Make<kSplitFour, GatedEpilogue>(),
+      Make<kSplitNarrow, GatedEpilogue>(),
   };
   return kernels;
 }

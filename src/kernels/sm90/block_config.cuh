@@ -59,7 +59,7 @@ struct BlockConfig {
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kColumnsOfD = kGated ? kColumns / 2 : kColumns;  // of a warpgroup
   // Tiles along N that a CTA takes one after the other: the 128 columns of D that share a scale.
-  static constexpr int kRun = kQuantises ? 128 / kColumnsOfD : 1;
+  static constexpr int kRun = kQuantises ? 128 / kColumnsOfD / kWarpgroupsN : 1;
   static constexpr int kSlabsN = kQuantises ? 1 : (kColumnsOfD + 63) / 64;  // slabs across them
   static constexpr int kAllSlabs = kBlocksM * kSlabsN;                      // of a warp
   // Rows of a box of D. A warpgroup's four warps store together: one box of 64 rows leaves sooner
@@ -87,7 +87,11 @@ struct BlockConfig {
   static constexpr int kQuads = !kScaled ? 0 : kStages <= 5 ? 2 : 3;
   // Shared memory: the stages, the slabs, the quads, the barriers.
   static constexpr int kBarrierBytes = 8 * (2 * kStages + 2);  // BlockShared
-  static constexpr int kOtherBytes = kStages * kStageBytes + kQuads * kQuadBytes + kBarrierBytes;
+  // The largest magnitude of each row of D among the columns of each of two warpgroups that share a
+  // scale.
+  static constexpr int kLargestBytes = kQuantises && kWarpgroupsN == 2 ? 2 * kTileM * 4 : 0;
+  static constexpr int kOtherBytes =
+      kStages * kStageBytes + kQuads * kQuadBytes + kLargestBytes + kBarrierBytes;
   static constexpr int kMostBytes = 232448;  // shared memory of a CTA
   static constexpr bool kOwnPartials = kSplit > 1 && kOtherBytes + kPartialBytes <= kMostBytes;
   static constexpr int kSlabsBytes = kSplit == 1    ? kConsumerWarps * kSlabs * kSlabBytes
@@ -95,7 +99,8 @@ struct BlockConfig {
                                                     : 0;
   static constexpr int kSlabsAt = kStages * kStageBytes;
   static constexpr int kQuadsAt = kSlabsAt + kSlabsBytes;
-  static constexpr int kBarriersAt = kQuadsAt + kQuads * kQuadBytes;
+  static constexpr int kLargestAt = kQuadsAt + kQuads * kQuadBytes;
+  static constexpr int kBarriersAt = kLargestAt + kLargestBytes;
   static constexpr int kSmemBytes = kBarriersAt + kBarrierBytes;
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
@@ -109,12 +114,13 @@ struct BlockConfig {
   static_assert(kBlocksM == 1 || kBlocksM == 2);
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
-  static_assert((!Epilogue::kStoresSums && !kGated) || kSplit == 1);
-  static_assert(!kGated || kColumns % 128 == 0, "slabs of 64 columns of D");
-  static_assert(!kQuantises || (kWarpgroupsN == 1 && kBlocksM == 1 && kRun * kColumnsOfD == 128 &&
+  static_assert((!Epilogue::kStoresSums && !kQuantises) || kSplit == 1);
+  static_assert(!kGated || kSplit > 1 || kColumns % 128 == 0, "slabs of 64 columns of D");
+  static_assert(!kQuantises || (kBlocksM == 1 && kRun * kWarpgroupsN * kColumnsOfD == 128 &&
                                 kSlabs == kRun),
-                "a warp has all columns of a scale; its slabs keep those of the run's first tile, "
-                "and the first is stored from");
+                "all columns of a scale in a run; a warp's slabs keep those of its first tile, and "
+                "the first is stored from");
+  static_assert(!kQuantises || kWarpgroupsN == 1 || (kWarpgroupsM == 1 && kTurns == 1));
   // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
   static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
   static constexpr int kShareColumns = kSplit > 1 ? kBlocksM* kColumns / kSplit : kColumns;

@@ -60,13 +60,44 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, u
   }
   if constexpr (C::kRun > 1) RecallValues(values, slabs, kSlabStep<C>, store.lane);
   column -= kBefore * 2;
-  Quantise(p, values, row, column, store.lane);
+  Quantise<128>(p, values, row, column, store.lane, true, [](float(&)[2]) {});
   __syncwarp();  // all lanes have their values
-  FillSlabE4m3(values, slabs, store.lane);
+  FillSlabE4m3<128>(values, slabs, 0, store.lane);
   FenceAsyncShared();
   store.Sync(group);
   if (leads) {
     if (row < p.m && column < store.n()) TmaStore(&p.d, slabs, column, row);
+    TmaStoreCommit();
+  }
+}
+
+/// The same where two warpgroups side by side have the columns of a scale: the largest magnitudes
+/// of their rows meet in `largest`, one array a warpgroup, and their values in the first one's
+/// slabs. `row_in_tile`: the warp's first.
+template <class C>
+__device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, float* largest,
+                                                       uint8_t* slab, int row_in_tile, int row,
+                                                       int column, int group, bool leads) {
+  const BlockParams& p = store.p;
+  const int lane = store.lane;
+  constexpr int kThreads = 128 * C::kWarpgroups;
+  Gate<C::kColumns>(store.sum[0], store.sum[0]);
+  if (leads) TmaStoreWaitRead<0>();
+  Quantise<64>(p, store.sum[0], row, column, lane, group == 0, [&](float(&of_rows)[2]) {
+    const int first = row_in_tile + lane / 4;
+    if (lane % 4 == 0) {
+      largest[group * C::kTileM + first] = of_rows[0];
+      largest[group * C::kTileM + first + 8] = of_rows[1];
+    }
+    NamedSync(1, kThreads);  // the slabs are free, too
+    of_rows[0] = LargerMagnitude(of_rows[0], largest[(1 - group) * C::kTileM + first]);
+    of_rows[1] = LargerMagnitude(of_rows[1], largest[(1 - group) * C::kTileM + first + 8]);
+  });
+  FillSlabE4m3<64>(store.sum[0], slab, group * 64, lane);
+  FenceAsyncShared();
+  NamedSync(1, kThreads);
+  if (leads && group == 0) {
+    if (row < p.m && column < store.n()) TmaStore(&p.d, slab, column, row);
     TmaStoreCommit();
   }
 }

@@ -105,20 +105,32 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       });
     }
     if constexpr (C::kQuantises) {
-      const bool more = ++step < C::kRun;
-      StoreQuantised(store, more, own_slabs, row, column, group, leads);
-      if (!more) step = 0;
+      if constexpr (C::kWarpgroupsN > 1) {
+        StoreQuantisedTogether(store, reinterpret_cast<float*>(stages + C::kLargestAt),
+                               slabs + warp % 4 * C::kSlabBytes, warp_row, row, column, group,
+                               leads);
+      } else {
+        const bool more = ++step < C::kRun;
+        StoreQuantised(store, more, own_slabs, row, column, group, leads);
+        if (!more) step = 0;
+      }
       continue;
     }
-    if constexpr (C::kGated) {
+    if constexpr (C::kGated && C::kSplit == 1) {
       const bool last = C::kTurns == 1 && tile + clusters >= p.order.count();
       StoreGated(store, last, own_slabs, stages + warp * C::kAllSlabs * C::kSlabBytes, row, column,
                  group, leads);
       continue;
     }
+    constexpr int kShare = C::kGated ? C::kShareColumns / 2 : C::kShareColumns;  // of D
+    if constexpr (C::kGated) {
+      ForShare<C>(rank, [&](int m, int begin) {
+        Gate<C::kShareColumns>(&c.sum[m][begin / 2], &c.sum[m][begin / 4]);
+      });
+    }
     if (C::Epilogue::kStoresSums || (!C::kPlain && p.epilogue.d_type == OutputType::kF32)) {
       ForShare<C>(rank, [&](int m, int begin) {
-        store.template StoreF32<C::kShareColumns>(m, begin, row, column);
+        store.template StoreF32<kShare>(m, C::kGated ? begin / 2 : begin, row, column);
       });
       continue;
     }
@@ -130,9 +142,9 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     uint8_t* const last_slabs = stages + C::kLastSlabs + warp * C::kAllSlabs * C::kSlabBytes;
     if (last) {
       ForShare<C>(rank, [&](int m, int begin) {
-        store.template CopyColumns<C::kShareColumns>(
-            m, begin, last_slabs + (C::kSplit > 1 ? 0 : m * C::kSlabsN * C::kSlabBytes), row,
-            column);
+        store.template CopyColumns<kShare>(
+            m, C::kGated ? begin / 2 : begin,
+            last_slabs + (C::kSplit > 1 ? 0 : m * C::kSlabsN * C::kSlabBytes), row, column);
       });
     } else {
 #pragma unroll

@@ -9,7 +9,7 @@
 
 namespace culet::sm90 {
 
-/// The larger magnitude of a and b; NaN where there is one. PTX ISA 9.7.3 max.
+/// The larger magnitude of two values; NaN where there is one. PTX ISA 9.7.3 max.
 __device__ __forceinline__ float LargerMagnitude(float a, float b) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
@@ -66,53 +66,65 @@ __device__ __forceinline__ void RecallValues(float* values, const uint8_t* slabs
   }
 }
 
-/// Quantises a warp's 16 rows x 128 columns of D in place and writes their scales: `values` are
-/// from row `row` and column `column` of D on, as sums of 128 columns lie.
-__device__ __forceinline__ void Quantise(const BlockParams& p, float (&values)[64], int row,
-                                         int column, int lane) {
+/// Quantises a warp's 16 rows x kCount columns of D in place and writes their scales: `values` are
+/// from row `row` and column `column` of D on, as sums of kCount columns lie. `exchange(h,
+/// largest)` makes the largest magnitude of 128 columns of row lane / 4 (h = 1: 8 more) from these
+/// columns'; `writes`: the scale is this warp's to write.
+template <int kCount, class Exchange>
+__device__ __forceinline__ void Quantise(const BlockParams& p, float* values, int row, int column,
+                                         int lane, bool writes, Exchange exchange) {
   const int left = p.n / 2 - column;
-  if (left < 128) {  // what lies beyond D is anything
+  if (left < kCount) {  // what lies beyond D is anything
 #pragma unroll
-    for (int i = 0; i < 64; ++i)
+    for (int i = 0; i < kCount / 2; ++i)
       if (i / 4 * 8 + lane % 4 * 2 + i % 2 >= left) values[i] = 0.0f;
   }
+  float largest[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {  // rows lane / 4 and 8 more
+  for (int h = 0; h < 2; ++h) {
     float most[2] = {0.0f, 0.0f};
 #pragma unroll
-    for (int g = 0; g < 16; ++g)
+    for (int g = 0; g < kCount / 8; ++g)
 #pragma unroll
       for (int i = 0; i < 2; ++i) most[i] = LargerMagnitude(most[i], values[g * 4 + h * 2 + i]);
-    float largest = LargerMagnitude(most[0], most[1]);
-    largest = LargerMagnitude(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 1));
-    largest = LargerMagnitude(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 2));
+    largest[h] = LargerMagnitude(most[0], most[1]);
+    largest[h] = LargerMagnitude(largest[h], __shfl_xor_sync(0xFFFFFFFFu, largest[h], 1));
+    largest[h] = LargerMagnitude(largest[h], __shfl_xor_sync(0xFFFFFFFFu, largest[h], 2));
+  }
+  exchange(largest);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
     bool lifts;
-    const RowScale of_row = ScaleOfLargest(largest, lifts);
+    const RowScale of_row = ScaleOfLargest(largest[h], lifts);
     if (lifts) {
 #pragma unroll
-      for (int g = 0; g < 16; ++g)
+      for (int g = 0; g < kCount / 8; ++g)
 #pragma unroll
         for (int i = 0; i < 2; ++i) values[g * 4 + h * 2 + i] *= 0x1p100f;
     }
 #pragma unroll
-    for (int g = 0; g < 16; ++g)
+    for (int g = 0; g < kCount / 8; ++g)
 #pragma unroll
       for (int i = 0; i < 2; ++i) values[g * 4 + h * 2 + i] *= of_row.inverse;
     const int to_row = row + h * 8 + lane / 4;
-    if (lane % 4 == 0 && to_row < p.m && left > 0)
+    if (writes && lane % 4 == 0 && to_row < p.m)
       p.epilogue.d_scale[std::int64_t{to_row} * p.epilogue.d_scale_row +
                          std::int64_t{column / 128} * p.epilogue.d_scale_block] = of_row.scale;
   }
 }
 
-/// Rounds a warp's quantised values into `slab`, 16 rows of 128 bytes as TMA stores them.
-__device__ __forceinline__ void FillSlabE4m3(const float (&values)[64], uint8_t* slab, int lane) {
+/// Rounds a warp's kCount columns of quantised values into `slab`, 16 rows of 128 bytes as TMA
+/// stores them, from byte `first` of each row on.
+template <int kCount>
+__device__ __forceinline__ void FillSlabE4m3(const float* values, uint8_t* slab, int first,
+                                             int lane) {
 #pragma unroll
   for (int h = 0; h < 2; ++h)
 #pragma unroll
-    for (int g = 0; g < 16; ++g) {
+    for (int g = 0; g < kCount / 8; ++g) {
       const float* const v = &values[g * 4 + h * 2];
-      *reinterpret_cast<uint16_t*>(slab + Slab16::apply(h * 8 + lane / 4, g * 8 + lane % 4 * 2)) =
+      *reinterpret_cast<uint16_t*>(slab +
+                                   Slab16::apply(h * 8 + lane / 4, first + g * 8 + lane % 4 * 2)) =
           PackE4m3(v[0], v[1]);
     }
 }

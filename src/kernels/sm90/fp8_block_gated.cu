@@ -14,10 +14,21 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   constexpr BlockSchedule kDeep = {.tile_m = 128, .tile_n = 128, .stages = 6};
   constexpr BlockSchedule kHigh = {.tile_m = 256, .tile_n = 128, .stages = 4};
   constexpr BlockSchedule kThree = {.tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4};
+  constexpr BlockSchedule kThreeRun = {
+      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2};
+  // Scales of two warpgroups: twice the tiles of a run, where there are few.
+  constexpr BlockSchedule kLow = {
+      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5};
+  // K over the CTAs of a cluster, where there are few tiles.
+  constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
+  constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
+  constexpr BlockSchedule kSplitNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2};
   static const BlockKernel kernels[] = {
       Make<kSmall, GatedEpilogue>(),      Make<kDeep, GatedEpilogue>(),
       Make<kHigh, GatedEpilogue>(),       Make<kThree, GatedEpilogue>(),
-      Make<kSmall, GatedQuantEpilogue>(),
+      Make<kSmall, GatedQuantEpilogue>(), Make<kThreeRun, GatedQuantEpilogue>(),
+      Make<kLow, GatedQuantEpilogue>(),   Make<kSplit, GatedEpilogue>(),
+      Make<kSplitFour, GatedEpilogue>(),  Make<kSplitNarrow, GatedEpilogue>(),
   };
   return kernels;
 }
