@@ -3,7 +3,7 @@
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16|--fp8]
 //     [--exact]
 //     [--pdl] [--early] [--no-clusters] [--no-wgmma] [--block 16] [--room KEYS] [--fine KEYS]
-//     [--even SPLITS] [--cluster BLOCKS] [--stages 2|3]
+//     [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--ahead TILES] [--qkv]
 //     [--only decode|prefill|mixed] [--batch B --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
@@ -12,7 +12,8 @@
 // are named behind. --block: keys of a block of the cache. --room: keys that the block table has
 // room for, the context unless told. --fine: keys of a split above which decoding takes more splits
 // than --even, which is how many a row gets. --early: launches read their keys before the one
-// before has ended, as in a decode step.
+// before has ended, as in a decode step. --qkv: from the product of q, k and v on, with norms and
+// rotary embedding of the heads and the write of the row's own key and value.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@
 #include <vector>
 
 #include "base/float_types.h"
-#include "kernels/cuda_ops/ops.h"
+#include "kernels/cuda_ops/fused.h"
 
 namespace culet::cuda_ops {
 namespace {
@@ -64,7 +65,8 @@ struct Options {
   DataType cache = DataType::kBfloat16;
   bool exact = false, pdl = false, early = false, clusters = CanOverlap();
   bool wgmma = CanMultiplyWarpgroups();
-  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0;
+  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0, ahead = -1;
+  bool qkv = false;
   int block = 16;  // positions of a block of the cache
   std::string only, anchors;
 };
@@ -83,23 +85,34 @@ Buffer Values(std::size_t count, DataType type, std::mt19937& random) {
     StoreFromDouble(values.data(), type, static_cast<std::int64_t>(i), normal(random));
   }
   Buffer buffer(count * size);
-  for (std::size_t at = 0; at < count; at += some) {
-    Check(cudaMemcpy(static_cast<std::byte*>(buffer.get()) + at * size, values.data(),
-                     std::min(some, count - at) * size, cudaMemcpyHostToDevice),
-          "upload");
+  Check(cudaMemcpy(buffer.get(), values.data(), some * size, cudaMemcpyHostToDevice), "upload");
+  for (std::size_t at = some; at < count; at *= 2) {
+    Check(cudaMemcpy(static_cast<std::byte*>(buffer.get()) + at * size, buffer.get(),
+                     std::min(at, count - at) * size, cudaMemcpyDeviceToDevice),
+          "fill");
   }
   return buffer;
 }
 
-double MedianMicroseconds(const std::vector<AttentionArgs>& sets, bool pdl) {
+struct Launched {
+  AttentionArgs attention;
+  FusedHeadsArgs heads;
+  bool makes_heads = false;
+
+  cudaError_t Launch(LaunchStream stream) const {
+    return makes_heads ? HeadsAttention(heads, attention, stream) : Attention(attention, stream);
+  }
+};
+
+double MedianMicroseconds(const std::vector<Launched>& sets, bool pdl) {
   cudaStream_t stream = nullptr;
   Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  Check(Attention(sets[0], stream), "the first launch");
+  Check(sets[0].Launch(stream), "the first launch");
   Check(cudaStreamSynchronize(stream), "the first launch");
   const int launches = std::max<int>(static_cast<int>(sets.size()), 12);
   Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
   for (int i = 0; i < launches; ++i) {
-    Check(Attention(sets[static_cast<std::size_t>(i) % sets.size()], LaunchStream(stream, pdl)),
+    Check(sets[static_cast<std::size_t>(i) % sets.size()].Launch(LaunchStream(stream, pdl)),
           "a launch");
   }
   cudaGraph_t graph = nullptr;
@@ -184,7 +197,9 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   if (options.even > 0) plan.decode.even = std::min(options.even, plan.decode.most);
   if (options.cluster > 0) plan.decode.cluster = options.cluster;
   if (options.stages > 0) plan.decode.stages = options.stages;
+  if (options.ahead >= 0) plan.decode.ahead = options.ahead;
   Check(PrepareAttention(shape, plan), "PrepareAttention");
+  if (options.qkv) Check(PrepareHeadsAttention(shape), "PrepareHeadsAttention");
   const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
       device_table(table), workspace(plan.workspace_bytes), counters(plan.state_bytes);
   const std::int64_t q_cols = std::int64_t{options.heads} * options.head_dim;
@@ -192,6 +207,27 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   const std::int64_t key_rows = std::int64_t{row.batch} * used * options.block;
   const Buffer q =
       Values(static_cast<std::size_t>(shape.rows * q_cols), DataType::kBfloat16, random);
+  // For --qkv: the row's own place in the cache, the product, gammas, frequencies.
+  std::vector<std::int32_t> slots;
+  for (int s = 0; s < row.batch && options.qkv; ++s) {
+    const int last = row.context - 1;
+    slots.push_back(table[static_cast<std::size_t>(s * cols + last / options.block)] *
+                        options.block +
+                    last % options.block);
+  }
+  const Buffer device_slots(slots);
+  const Buffer qkv = Values(static_cast<std::size_t>(shape.rows * (q_cols + 2 * kv_cols)),
+                            DataType::kBfloat16, random);
+  const Buffer gamma =
+      Values(static_cast<std::size_t>(options.head_dim), DataType::kBfloat16, random);
+  std::vector<double> frequencies;
+  for (int i = 0; i < options.head_dim / 2; ++i) {
+    frequencies.push_back(std::pow(1e6, -2.0 * i / options.head_dim) / 6.283185307179586);
+  }
+  const Buffer turns(frequencies.size() * sizeof(double));
+  Check(cudaMemcpy(turns.get(), frequencies.data(), frequencies.size() * sizeof(double),
+                   cudaMemcpyHostToDevice),
+        "upload");
   const std::vector<float> ones(static_cast<std::size_t>(options.kv_heads), 1.0f);
   const Buffer scales(ones.size() * sizeof(float));
   Check(cudaMemcpy(scales.get(), ones.data(), ones.size() * sizeof(float), cudaMemcpyHostToDevice),
@@ -201,7 +237,7 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
       2.0 * static_cast<double>(SizeOf(options.cache)) * static_cast<double>(key_rows * kv_cols);
   const auto count = static_cast<std::size_t>(std::clamp(2.2e8 / bytes + 1, 1.0, 24.0));
   std::vector<Buffer> caches;
-  std::vector<AttentionArgs> sets;
+  std::vector<Launched> sets;
   for (std::size_t i = 0; i < count; ++i) {
     AttentionArgs args;
     args.params = shape.params;
@@ -226,7 +262,26 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
     args.plan = plan;
     args.workspace = workspace.get();
     args.counters = static_cast<unsigned*>(counters.get());
-    sets.push_back(args);
+    sets.push_back({args, {}, options.qkv});
+    if (!options.qkv) continue;
+    FusedHeadsArgs& heads = sets.back().heads;
+    heads.qkv = qkv.get();
+    heads.type = heads.q_gamma_type = heads.k_gamma_type = DataType::kBfloat16;
+    heads.q_gamma = heads.k_gamma = gamma.get();
+    heads.q_epsilon = heads.k_epsilon = 1e-6f;
+    heads.rope.positions = args.positions;
+    heads.rope.turns = static_cast<const double*>(turns.get());
+    heads.rope.half = options.head_dim / 2;
+    heads.keys = const_cast<void*>(args.k);
+    heads.values = const_cast<void*>(args.v);
+    heads.cache_type = args.kv_type;
+    heads.key_scales = heads.value_scales = args.k_scales;
+    heads.key_slots = heads.value_slots = static_cast<const std::int32_t*>(device_slots.get());
+    heads.cache_rows = key_rows;
+    heads.heads = options.heads;
+    heads.kv_heads = options.kv_heads;
+    heads.head_dim = options.head_dim;
+    heads.rows = shape.rows;
   }
   const double us = MedianMicroseconds(sets, options.pdl);
   const double flops =
@@ -262,6 +317,10 @@ int Main(int argc, char** argv) {
       options.even = std::atoi(value());
     } else if (name == "--cluster") {
       options.cluster = std::atoi(value());
+    } else if (name == "--ahead") {
+      options.ahead = std::atoi(value());
+    } else if (name == "--qkv") {
+      options.qkv = options.early = true;
     } else if (name == "--stages") {
       options.stages = std::atoi(value());
     } else if (name == "--batch") {

@@ -6,6 +6,7 @@
 // q, k and v, and with them the row's own key and value (attention_heads.cuh).
 #pragma once
 
+#include <bit>
 #include <cstddef>
 
 #include "kernels/cuda_ops/attention_heads.cuh"
@@ -31,8 +32,9 @@ struct DecodeKernel {
   static constexpr int kStage = 2 * kKeys * kKeyRow;  // keys, then values
   static constexpr int kRing = kWarps * kStage;  // of one stage; all of them are behind the rest
   static constexpr int kQueriesAt = 0, kTableAt = kQueriesAt + kHeads * kRow;
-  // Where heads are made: sines and cosines, and the row's own key and value.
-  static constexpr int kTurnsAt = kTableAt + 4 * kThreads, kOwnAt = kTurnsAt + 4 * kDim;
+  // Where heads are made: sines and cosines, gammas of q and k, and the row's own key and value.
+  static constexpr int kTurnsAt = kTableAt + 4 * kThreads, kGammasAt = kTurnsAt + 4 * kDim;
+  static constexpr int kOwnAt = kGammasAt + 8 * kDim;
   template <bool kMakesHeads>
   static constexpr int kRingAt = kMakesHeads ? kOwnAt + 2 * kKeyRow : kTurnsAt;
   template <bool kMakesHeads>
@@ -101,30 +103,66 @@ __device__ __forceinline__ void MergeLanes(Weighted& all, int count) {
   }
 }
 
-/// 16 keys of a warp on their way to its shared memory. Lane i knows the row of key i.
+/// What a lane copies of the tiles of its warp, keys and values: one piece of 16 bytes of every
+/// kAtOnce-th key, the same of all tiles.
 template <class Kernel>
-__device__ __forceinline__ void LoadKeys(const AttentionArgs& args, int rows, int kv_head,
-                                         std::uint32_t stage) {
-  const AttentionParams& p = args.params;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  constexpr int kChunks = Kernel::kKeyChunks, kPieces = Kernel::kKeys * kChunks;
-  static_assert(kPieces % 32 == 0);
-  // All at once where there are registers for it.
-#pragma unroll(kChunks <= 16 ? kPieces / 32 : 4)
-  for (int i = 0; i < kPieces / 32; ++i) {
-    const int piece = lane + 32 * i, key = piece / kChunks, chunk = piece % kChunks;
-    const int row = __shfl_sync(kAllLanes, rows, key);
-    const bool there = row >= 0 && chunk * Kernel::kWide < p.head_dim;
-    const std::int64_t element =
-        there ? (std::int64_t{row} * p.kv_heads + kv_head) * p.head_dim + chunk * Kernel::kWide : 0;
-    const std::int64_t from = element * (16 / Kernel::kWide);
-    const auto to = stage + static_cast<std::uint32_t>(key * Kernel::kKeyRow + chunk * 16);
-    const int bytes = there ? 16 : 0;
-    CopyAsync16(to, static_cast<const char*>(args.k) + from, bytes);
-    CopyAsync16(to + Kernel::kKeys * Kernel::kKeyRow, static_cast<const char*>(args.v) + from,
-                bytes);
+class KeyCopies {
+ public:
+  __device__ KeyCopies(const AttentionArgs& args, int kv_head) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    constexpr std::size_t kSize = 16 / Kernel::kWide;
+    const AttentionParams& p = args.params;
+    key_ = lane / kSlots;
+    kv_head_ = kv_head;
+    const int chunk = lane % kSlots;
+    there_ = chunk * Kernel::kWide < p.head_dim;
+    bytes_ = static_cast<unsigned>(kSize) * static_cast<unsigned>(p.kv_heads * p.head_dim);
+    const std::size_t at =
+        !there_ ? 0
+                : kSize * static_cast<std::size_t>(kv_head * p.head_dim + chunk * Kernel::kWide);
+    k_ = static_cast<const char*>(args.k) + at;
+    v_ = static_cast<const char*>(args.v) + at;
+    to_ = static_cast<std::uint32_t>(key_ * Kernel::kKeyRow + chunk * 16);
+    spare_ = chunk >= Kernel::kKeyChunks;
   }
-}
+
+  /// Tile `rows` on its way to the second-level cache. Lanes i and i + 16 know the row of key i.
+  __device__ __forceinline__ void Prefetch(const AttentionArgs& args, int row) const {
+    static_assert(Kernel::kKeys == 16);
+    if (row < 0) return;
+    const void* const from = threadIdx.x % 32 < 16 ? args.k : args.v;
+    const int bytes = args.params.head_dim * (16 / Kernel::kWide);
+    PrefetchBytes(static_cast<const char*>(from) +
+                      std::size_t{bytes_} * static_cast<unsigned>(row) +
+                      static_cast<std::size_t>(kv_head_ * bytes),
+                  bytes);
+  }
+
+  /// Tile `rows` on its way to `stage`. Lane i knows the row of key i.
+  __device__ __forceinline__ void Load(int rows, std::uint32_t stage) const {
+    const std::uint32_t to = stage + to_;
+#pragma unroll
+    for (int i = 0; i < Kernel::kKeys / kAtOnce; ++i) {
+      const int row = __shfl_sync(kAllLanes, rows, key_ + i * kAtOnce);
+      if (kSlots != Kernel::kKeyChunks && spare_) continue;
+      const std::size_t from = std::size_t{bytes_} * static_cast<unsigned>(max(row, 0));
+      const int bytes = row >= 0 && there_ ? 16 : 0;
+      const std::uint32_t at = to + static_cast<std::uint32_t>(i * kAtOnce * Kernel::kKeyRow);
+      CopyAsync16(at, k_ + from, bytes);
+      CopyAsync16(at + Kernel::kKeys * Kernel::kKeyRow, v_ + from, bytes);
+    }
+  }
+
+ private:
+  static constexpr int kSlots = std::bit_ceil(static_cast<unsigned>(Kernel::kKeyChunks));
+  static constexpr int kAtOnce = 32 / kSlots;  // keys
+  const char* k_;
+  const char* v_;
+  unsigned bytes_;  // of a row of all heads
+  std::uint32_t to_;
+  int key_, kv_head_;
+  bool there_, spare_;
+};
 
 /// Queries of all warps from `element` on; those beyond the group are zeros. What needs no rounding
 /// is copied behind the caller's back.
@@ -252,23 +290,20 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   };
   const int begin = keys.begin + warp * kKeys;
   bool missing = false;
+  const KeyCopies<Kernel> copies(args, kv_head);
   const auto load = [&](int rows, int stage) {
     missing |= rows == -1;
-    LoadKeys<Kernel>(args, rows, kv_head,
-                     ring + static_cast<std::uint32_t>(stage * Kernel::kStage));
+    copies.Load(rows, ring + static_cast<std::uint32_t>(stage * Kernel::kStage));
   };
   int first_rows[kMostStages];
 #pragma unroll
   for (int s = 0; s < kMostStages; ++s) first_rows[s] = row_of(begin + s * Kernel::kRound);
   // The key at the row's position may be the kernel before's.
   const int old = args.early && !kMakesHeads ? static_cast<int>(range.OldKeys()) : keys.end;
-  const auto load_first = [&](int s, bool wanted) {
-    if (s >= stages) return;
-    const int base = begin + s * Kernel::kRound;
-    const bool is_old = min(base + kKeys, keys.end) <= old;
-    if (base < keys.end && is_old == wanted) load(first_rows[s], s);
-    CommitCopies();
+  const auto first_row = [&](int s) {
+    return s == 0 ? first_rows[0] : s == 1 ? first_rows[1] : first_rows[2];
   };
+  const auto is_old = [&](int base) { return min(base + kKeys, keys.end) <= old; };
   // The oldest stage's keys are there.
   const auto await_stage = [&] {
     if (stages == kMostStages) {
@@ -277,18 +312,40 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
       AwaitCopies<kMostStages - 2>();
     }
   };
-#pragma unroll
-  for (int s = 0; s < kMostStages; ++s) load_first(s, true);
-  if constexpr (kMakesHeads) MakeTurns<Kernel>(given.heads, row);
+#pragma unroll 1
+  for (int s = 0; s < stages; ++s) {
+    const int base = begin + s * Kernel::kRound;
+    if (base < keys.end) {
+      if (is_old(base)) {
+        load(first_row(s), s);
+      } else {
+        copies.Prefetch(args, first_row(s));
+      }
+    }
+    CommitCopies();
+  }
+  // There is no place for more yet, but a way from memory that would lie idle until the wait is
+  // over.
+  if (args.early) {
+#pragma unroll 1
+    for (int s = stages; s < stages + args.plan.decode.ahead; ++s) {
+      copies.Prefetch(args, row_of(begin + s * Kernel::kRound));
+    }
+  }
+  if constexpr (kMakesHeads) MakeFactors<Kernel>(given.heads, row);
   if (args.early) WaitForPrevious();
   if constexpr (kMakesHeads) {
     MakeHeads<Cache, Kernel>(given.heads, row, kv_head, first_head, heads, own,
                              piece % chunks == 0);
   } else {
     LoadQueries<T, Kernel>(args, (row * p.heads + first_head) * p.head_dim, heads);
+#pragma unroll 1
+    for (int s = 0; s < stages; ++s) {
+      const int base = begin + s * Kernel::kRound;
+      if (base < keys.end && !is_old(base)) load(first_row(s), s);
+      CommitCopies();
+    }
   }
-#pragma unroll
-  for (int s = 0; s < kMostStages; ++s) load_first(s, false);
   int rows = row_of(begin + stages * Kernel::kRound);
 
   await_stage();

@@ -43,14 +43,29 @@ struct OwnRow {
   }
 };
 
-/// Sines and cosines of the row's position, in shared memory. The caller's barrier follows.
+/// What no kernel before it makes of the heads, in shared memory: sines and cosines of the row's
+/// position, and the gammas. The caller's barrier follows.
 template <class Kernel>
-__device__ __forceinline__ void MakeTurns(const FusedHeadsArgs& args, std::int64_t row) {
+__device__ __forceinline__ void MakeFactors(const FusedHeadsArgs& args, std::int64_t row) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (args.q_gamma != nullptr) {
+    float* const gammas = reinterpret_cast<float*>(DynamicShared() + Kernel::kGammasAt);
+    const int pieces = args.head_dim / kHeadWide;
+#pragma unroll 1
+    for (int i = thread; i < 2 * pieces; i += Kernel::kThreads) {
+      const bool of_q = i < pieces;
+      const int at = (of_q ? i : i - pieces) * kHeadWide;
+      float gamma[kHeadWide];
+      LoadStored(of_q ? args.q_gamma : args.k_gamma, of_q ? args.q_gamma_type : args.k_gamma_type,
+                 at, gamma);
+      Store(gamma, gammas + (of_q ? 0 : args.head_dim) + at);
+    }
+  }
   float* const sines = reinterpret_cast<float*>(DynamicShared() + Kernel::kTurnsAt);
   float* const cosines = sines + args.rope.half;
   const double position = args.rope.positions[row];
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < args.rope.half; i += Kernel::kThreads) {
+  for (int i = thread; i < args.rope.half; i += Kernel::kThreads) {
     float s, c;
     SineCosine(position * args.rope.turns[i], &s, &c);
     sines[i] = s * args.rope.attention_factor;
@@ -67,6 +82,7 @@ __device__ __forceinline__ void MakeHeadsOf(const FusedHeadsArgs& args, std::int
   const int thread = static_cast<int>(threadIdx.x);
   const int local = thread / kHeadLanes, lane = thread % kHeadLanes, size = args.head_dim;
   const float* const sines = reinterpret_cast<const float*>(DynamicShared() + Kernel::kTurnsAt);
+  const float* const gammas = reinterpret_cast<const float*>(DynamicShared() + Kernel::kGammasAt);
   const int items = heads + (own.made ? 2 : 0);  // queries, key, value
   const Value* const from = static_cast<const Value*>(args.qkv) +
                             row * (args.heads + 2 * args.kv_heads) * std::int64_t{size};
@@ -76,20 +92,22 @@ __device__ __forceinline__ void MakeHeadsOf(const FusedHeadsArgs& args, std::int
     const bool there = item < items, is_q = item < heads, is_value = item == heads + 1;
     const int head = is_q ? first_head + item : args.heads + kv_head + is_value * args.kv_heads;
     const bool norm = there && args.q_gamma != nullptr && !is_value;
-    float x[kKept][kHeadWide] = {}, gamma[kKept][kHeadWide] = {};
+    float x[kKept][kHeadWide] = {};
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
       const int at = (i * kHeadLanes + lane) * kHeadWide;
       if (there && at < size) Load(from + head * size + at, x[i]);
-      if (norm && at < size) {
-        LoadStored(is_q ? args.q_gamma : args.k_gamma, is_q ? args.q_gamma_type : args.k_gamma_type,
-                   at, gamma[i]);
-      }
     }
+    if (first == 0) __syncthreads();  // gammas, sines and cosines are there
     if (args.q_gamma != nullptr) {
+      float gamma[kKept][kHeadWide] = {};
+#pragma unroll
+      for (int i = 0; i < kKept; ++i) {
+        const int at = (i * kHeadLanes + lane) * kHeadWide;
+        if (norm && at < size) Load(gammas + (is_q ? 0 : size) + at, gamma[i]);
+      }
       NormHead<Value>(x, gamma, norm, size, is_q ? args.q_epsilon : args.k_epsilon);
     }
-    if (first == 0) __syncthreads();  // sines and cosines are there
     TurnHead<Value>(x, there && !is_value, args.rope.layout, args.rope.half, sines,
                     sines + args.rope.half);
     if (!there) continue;

@@ -142,14 +142,29 @@ class SplitWeights {
   /// Four dimensions of a head's output, from dimension `at` on.
   __device__ __forceinline__ void Merge(const AttentionArgs& args, const AttentionPart& first,
                                         int head, int at, std::int64_t element, int step) const {
+    const float* values = first.values + at;
+    const float* counts = shared_ + head * kMost;
+    const std::int64_t apart = std::int64_t{step} * args.params.head_dim;
     float value[4] = {};
-#pragma unroll 16
-    for (int split = 0; split < count_; ++split) {
-      float part[4];
-      Load(first.values + std::int64_t{split} * step * args.params.head_dim + at, part);
+    int left = count_;
+#pragma unroll 1
+    do {
+      float part[kAtOnce][4] = {};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) value[i] = fmaf(part[i], shared_[head * kMost + split], value[i]);
-    }
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (i < left) Load(values + i * apart, part[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        // Beyond the last there is no weight.
+        const float weight = i < left ? counts[i] : 0.0f;
+#pragma unroll
+        for (int d = 0; d < 4; ++d) value[d] = fmaf(part[i][d], weight, value[d]);
+      }
+      values += kAtOnce * apart;
+      counts += kAtOnce;
+      left -= kAtOnce;
+    } while (left > 0);
     if (args.out_type == DataType::kFloat32) {
       Store(value, static_cast<float*>(args.out) + element);
     } else {
@@ -158,7 +173,7 @@ class SplitWeights {
   }
 
  private:
-  static constexpr int kMost = kMostSplits, kOfLane = kMost / 32;
+  static constexpr int kMost = kMostSplits, kOfLane = kMost / 32, kAtOnce = 16;
   float* shared_;
   int count_;
 };

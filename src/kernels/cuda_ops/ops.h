@@ -185,10 +185,11 @@ cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream);
 /// keys; where that leaves more than `fine` keys a split, into up to `most` of at least `fine`.
 /// `cluster` splits, a power of two, are a cluster, whose blocks merge what they found in shared
 /// memory; few keys go to one cluster. 1 <= even <= most <= kMostSplits, a multiple of cluster.
-/// `stages`: tiles of keys that a warp of decoding has in shared memory, 2 or 3.
+/// `stages`: tiles of keys that a warp of decoding has in shared memory, 2 or 3; `ahead`: more
+/// that a launch brings to the second-level cache while it waits for the one before.
 struct AttentionSplits {
   int most = 1, even = 1, least = 64, fine = 1 << 30;
-  int cluster = 1, stages = 2;
+  int cluster = 1, stages = 2, ahead = 0;
 };
 inline constexpr int kMostSplits = 64;
 inline constexpr int kSplitStep = 64;             ///< keys of a split are a multiple
@@ -209,7 +210,8 @@ struct AttentionPlan {
 };
 
 /// As the graph's Attention; null pointers: inputs that the node does not have. q, out: float32 or
-/// bfloat16; K and V: float16 and, with scales, float8_e4m3, too. Heads of at most kMostHeadDim elements. Up to two launches.
+/// bfloat16; K and V: float16 and, with scales, float8_e4m3, too. Heads of at most kMostHeadDim
+/// elements. Up to two launches.
 struct AttentionArgs {
   AttentionParams params;
   const void* q = nullptr;
@@ -219,7 +221,7 @@ struct AttentionArgs {
   DataType q_type = DataType::kNull;
   DataType kv_type = DataType::kNull;
   DataType out_type = DataType::kNull;
-  const float* k_scales = nullptr;          ///< (kv_heads), of float8_e4m3
+  const float* k_scales = nullptr;  ///< (kv_heads), of float8_e4m3
   const float* v_scales = nullptr;
   bool wide = false;                        ///< set by Attention: rows of K and V in whole vectors
   int blocks = 0;                           ///< set by Attention: of the cache
