@@ -3,7 +3,7 @@
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16|--fp8]
 //     [--exact]
 //     [--pdl] [--early] [--no-clusters] [--no-wgmma] [--block 16] [--room KEYS] [--fine KEYS]
-//     [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--ahead TILES] [--qkv]
+//     [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--qkv] [--check]
 //     [--only decode|prefill|mixed] [--batch B --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
@@ -13,7 +13,8 @@
 // room for, the context unless told. --fine: keys of a split above which decoding takes more splits
 // than --even, which is how many a row gets. --early: launches read their keys before the one
 // before has ended, as in a decode step. --qkv: from the product of q, k and v on, with norms and
-// rotary embedding of the heads and the write of the row's own key and value.
+// rotary embedding of the heads and the write of the row's own key and value. --check: with
+// the relative error (L2) of what the last replay left, against FP32 lanes.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -65,8 +66,8 @@ struct Options {
   DataType cache = DataType::kBfloat16;
   bool exact = false, pdl = false, early = false, clusters = CanOverlap();
   bool wgmma = CanMultiplyWarpgroups();
-  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0, ahead = -1;
-  bool qkv = false;
+  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0;
+  bool qkv = false, check = false;
   int block = 16;  // positions of a block of the cache
   std::string only, anchors;
 };
@@ -141,6 +142,46 @@ double MedianMicroseconds(const std::vector<Launched>& sets, bool pdl) {
   return 1e3 * static_cast<double>(times[3]) / launches;
 }
 
+std::vector<float> Output(const AttentionArgs& args) {
+  const auto count = static_cast<std::size_t>(args.rows * args.params.heads * args.params.head_dim);
+  std::vector<std::uint16_t> bits(count);
+  Check(cudaMemcpy(bits.data(), args.out, 2 * count, cudaMemcpyDeviceToHost), "download");
+  std::vector<float> out(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = static_cast<float>(
+        LoadAsDouble(bits.data(), DataType::kBfloat16, static_cast<std::int64_t>(i)));
+  }
+  return out;
+}
+
+// The error of what the launches left in the last set's output.
+double ErrorOfOutput(const Launched& last, int multiprocessors) {
+  const std::vector<float> out = Output(last.attention);
+  AttentionArgs args = last.attention;
+  AttentionShape shape{args.params, args.kv_type, args.rows, args.sequences,
+                       args.table_cols * args.params.block_size};
+  args.plan = PlanAttention(shape, true, multiprocessors, false, false);
+  const Buffer workspace(args.plan.workspace_bytes);
+  args.workspace = workspace.get();
+  const Buffer q(
+      static_cast<std::size_t>(2 * args.rows * args.params.heads * args.params.head_dim));
+  if (last.makes_heads) {
+    FusedHeadsArgs heads = last.heads;
+    heads.out = q.get();
+    args.q = q.get();
+    Check(FusedHeads(heads, nullptr), "FusedHeads");
+  }
+  Check(Attention(args, nullptr), "FP32 lanes");
+  Check(cudaDeviceSynchronize(), "FP32 lanes");
+  const std::vector<float> right = Output(args);
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    error += std::pow(static_cast<double>(out[i]) - static_cast<double>(right[i]), 2);
+    norm += std::pow(static_cast<double>(right[i]), 2);
+  }
+  return std::sqrt(error / norm);
+}
+
 // ", peer us" of each of the row's peers.
 std::string Peers(const Options& options, const Row& row) {
   std::ifstream file(options.anchors);
@@ -194,10 +235,13 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   AttentionPlan plan =
       PlanAttention(shape, options.exact, multiprocessors, options.clusters, options.wgmma);
   if (options.fine > 0) plan.decode.fine = options.fine;
-  if (options.even > 0) plan.decode.even = std::min(options.even, plan.decode.most);
+  if (options.even > 0) {
+    plan.decode.even = std::min(options.even, plan.decode.most);
+    const bool fits = row.context <= plan.decode.fine * plan.decode.even;
+    if (fits) plan.decode.most = plan.decode.even;  // blocks without keys take places
+  }
   if (options.cluster > 0) plan.decode.cluster = options.cluster;
   if (options.stages > 0) plan.decode.stages = options.stages;
-  if (options.ahead >= 0) plan.decode.ahead = options.ahead;
   Check(PrepareAttention(shape, plan), "PrepareAttention");
   if (options.qkv) Check(PrepareHeadsAttention(shape), "PrepareHeadsAttention");
   const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
@@ -283,12 +327,21 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
     heads.head_dim = options.head_dim;
     heads.rows = shape.rows;
   }
+  Check(cudaMemset(out.get(), 0xFF, static_cast<std::size_t>(2 * shape.rows * q_cols)), "poison");
   const double us = MedianMicroseconds(sets, options.pdl);
+  std::string error;
+  if (options.check) {
+    const std::size_t launches = std::max<std::size_t>(sets.size(), 12);
+    char text[32];
+    std::snprintf(text, sizeof text, ",error %.2e",
+                  ErrorOfOutput(sets[(launches - 1) % sets.size()], multiprocessors));
+    error = text;
+  }
   const double flops =
       2.0 * 2.0 * options.heads * options.head_dim * row.context * (row.context + 1.0) / 2;
   const double limit = prefill ? flops / 788e6 : bytes / 4.31e6;
-  std::printf("%s,%d,%d,%.3f,culet,%.2f,%.3f%s\n", row.kind.c_str(), row.batch, row.context, limit,
-              us, us / limit, Peers(options, row).c_str());
+  std::printf("%s,%d,%d,%.3f,culet,%.2f,%.3f%s%s\n", row.kind.c_str(), row.batch, row.context,
+              limit, us, us / limit, error.c_str(), Peers(options, row).c_str());
   std::fflush(stdout);
 }
 
@@ -317,8 +370,8 @@ int Main(int argc, char** argv) {
       options.even = std::atoi(value());
     } else if (name == "--cluster") {
       options.cluster = std::atoi(value());
-    } else if (name == "--ahead") {
-      options.ahead = std::atoi(value());
+    } else if (name == "--check") {
+      options.check = true;
     } else if (name == "--qkv") {
       options.qkv = options.early = true;
     } else if (name == "--stages") {
