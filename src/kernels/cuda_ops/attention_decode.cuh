@@ -138,27 +138,22 @@ class KeyCopies {
                   bytes);
   }
 
-  /// The keys of tile `rows`, or its values, on their way to `stage`. Lane i knows the row of key
-  /// i.
-  __device__ __forceinline__ void LoadK(int rows, std::uint32_t stage) const {
-    Load(rows, k_, stage + to_);
-  }
-  __device__ __forceinline__ void LoadV(int rows, std::uint32_t stage) const {
-    Load(rows, v_, stage + to_ + Kernel::kKeys * Kernel::kKeyRow);
-  }
-
- private:
-  __device__ __forceinline__ void Load(int rows, const char* from, std::uint32_t to) const {
+  /// Tile `rows` on its way to `stage`. Lane i knows the row of key i.
+  __device__ __forceinline__ void Load(int rows, std::uint32_t stage) const {
+    const std::uint32_t to = stage + to_;
 #pragma unroll
     for (int i = 0; i < Kernel::kKeys / kAtOnce; ++i) {
       const int row = __shfl_sync(kAllLanes, rows, key_ + i * kAtOnce);
       if (kSlots != Kernel::kKeyChunks && spare_) continue;
-      CopyAsync16(to + static_cast<std::uint32_t>(i * kAtOnce * Kernel::kKeyRow),
-                  from + std::size_t{bytes_} * static_cast<unsigned>(max(row, 0)),
-                  row >= 0 && there_ ? 16 : 0);
+      const std::size_t from = std::size_t{bytes_} * static_cast<unsigned>(max(row, 0));
+      const int bytes = row >= 0 && there_ ? 16 : 0;
+      const std::uint32_t at = to + static_cast<std::uint32_t>(i * kAtOnce * Kernel::kKeyRow);
+      CopyAsync16(at, k_ + from, bytes);
+      CopyAsync16(at + Kernel::kKeys * Kernel::kKeyRow, v_ + from, bytes);
     }
   }
 
+ private:
   static constexpr int kSlots = std::bit_ceil(static_cast<unsigned>(Kernel::kKeyChunks));
   static constexpr int kAtOnce = 32 / kSlots;  // keys
   const char* k_;
@@ -196,18 +191,19 @@ __device__ __forceinline__ void LoadQueries(const AttentionArgs& args, std::int6
   }
 }
 
-/// The row's own key, or its value, in its place among those of a stage, `to`.
+/// The row's own key and value in their place among the keys of a stage.
 template <class Kernel>
-__device__ __forceinline__ void PlaceOwn(std::uint32_t to, int key, bool is_value) {
-  const int chunk = static_cast<int>(threadIdx.x) % 32;
-  static_assert(Kernel::kKeyChunks <= 32);
-  if (chunk < Kernel::kKeyChunks) {
-    char* const shared = DynamicShared();
-    const auto at = to - SharedAddress(shared) + static_cast<std::uint32_t>(key * Kernel::kKeyRow);
-    *reinterpret_cast<uint4*>(shared + at + chunk * 16) = *reinterpret_cast<const uint4*>(
-        shared + Kernel::kOwnAt + is_value * Kernel::kKeyRow + chunk * 16);
+__device__ __forceinline__ void PlaceOwn(std::uint32_t stage, int key) {
+  char* const shared = DynamicShared();
+  const std::uint32_t to =
+      stage - SharedAddress(shared) + static_cast<std::uint32_t>(key * Kernel::kKeyRow);
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < 2 * Kernel::kKeyChunks; i += 32) {
+    const int is_value = i / Kernel::kKeyChunks, chunk = i % Kernel::kKeyChunks;
+    *reinterpret_cast<uint4*>(shared + to + is_value * Kernel::kKeys * Kernel::kKeyRow +
+                              chunk * 16) =
+        *reinterpret_cast<const uint4*>(shared + Kernel::kOwnAt + is_value * Kernel::kKeyRow +
+                                        chunk * 16);
   }
-  __syncwarp();
 }
 
 /// Requires: K and V of Cache in whole vectors.
@@ -295,8 +291,9 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   const int begin = keys.begin + warp * kKeys;
   bool missing = false;
   const KeyCopies<Kernel> copies(args, kv_head);
-  const auto stage_at = [&](int stage) {
-    return ring + static_cast<std::uint32_t>(stage * Kernel::kStage);
+  const auto load = [&](int rows, int stage) {
+    missing |= rows == -1;
+    copies.Load(rows, ring + static_cast<std::uint32_t>(stage * Kernel::kStage));
   };
   int first_rows[kMostStages];
 #pragma unroll
@@ -307,25 +304,25 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     return s == 0 ? first_rows[0] : s == 1 ? first_rows[1] : first_rows[2];
   };
   const auto is_old = [&](int base) { return min(base + kKeys, keys.end) <= old; };
-  // The oldest keys are there, or the oldest values behind them: each is a group of copies.
-  const auto await_oldest = [&] {
+  // The oldest stage's keys are there.
+  const auto await_stage = [&] {
     if (stages == kMostStages) {
-      AwaitCopies<2 * kMostStages - 1>();
+      AwaitCopies<kMostStages - 1>();
     } else {
-      AwaitCopies<2 * kMostStages - 3>();
+      AwaitCopies<kMostStages - 2>();
     }
   };
 #pragma unroll 1
   for (int s = 0; s < stages; ++s) {
     const int base = begin + s * Kernel::kRound;
-    const int rows = first_row(s);
-    missing |= rows == -1;
-    const bool loads = base < keys.end && is_old(base);
-    if (loads) copies.LoadK(rows, stage_at(s));
+    if (base < keys.end) {
+      if (is_old(base)) {
+        load(first_row(s), s);
+      } else {
+        copies.Prefetch(args, first_row(s));
+      }
+    }
     CommitCopies();
-    if (loads) copies.LoadV(rows, stage_at(s));
-    CommitCopies();
-    if (base < keys.end && !loads) copies.Prefetch(args, rows);
   }
   if constexpr (kMakesHeads) MakeFactors<Kernel>(given.heads, row);
   if (args.early) WaitForPrevious();
@@ -337,16 +334,13 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
 #pragma unroll 1
     for (int s = 0; s < stages; ++s) {
       const int base = begin + s * Kernel::kRound;
-      const bool loads = base < keys.end && !is_old(base);
-      if (loads) copies.LoadK(first_row(s), stage_at(s));
-      CommitCopies();
-      if (loads) copies.LoadV(first_row(s), stage_at(s));
+      if (base < keys.end && !is_old(base)) load(first_row(s), s);
       CommitCopies();
     }
   }
   int rows = row_of(begin + stages * Kernel::kRound);
 
-  await_oldest();
+  await_stage();
   __syncthreads();
   const std::uint32_t q_at =
       SharedAddress(DynamicShared()) +
@@ -360,15 +354,14 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   int stage = 0;
 #pragma unroll 1
   for (int base = begin; base < keys.end; base += Kernel::kRound) {
-    const int next = row_of(base + (stages + 1) * Kernel::kRound);
-    const bool more = base + stages * Kernel::kRound < keys.end;
-    if (more) missing |= rows == -1;
-    await_oldest();
+    await_stage();
     __syncwarp();
-    const std::uint32_t k = stage_at(stage);
-    const bool has_own = kMakesHeads && own.key >= base && own.key < base + kKeys;
+    const std::uint32_t k = ring + static_cast<std::uint32_t>(stage * Kernel::kStage);
     if constexpr (kMakesHeads) {
-      if (has_own) PlaceOwn<Kernel>(k, own.key - base, false);
+      if (own.key >= base && own.key < base + kKeys) {
+        PlaceOwn<Kernel>(k, own.key - base);
+        __syncwarp();
+      }
     }
     typename Warp::Scores scores;
     if constexpr (Kernel::kCodes) {
@@ -376,9 +369,6 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     } else {
       Warp::Multiply(queries, k, scores);
     }
-    __syncwarp();
-    if (more) copies.LoadK(rows, k);
-    CommitCopies();
     const int left = keys.end - base - lane % 4 * 2;
     if (keys.end - base < kKeys) {
 #pragma unroll
@@ -390,19 +380,14 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
       }
     }
     sums.Softmax(scores, scale);
-    const std::uint32_t v = k + kKeys * Kernel::kKeyRow;
-    await_oldest();
-    __syncwarp();
-    if constexpr (kMakesHeads) {
-      if (has_own) PlaceOwn<Kernel>(v, own.key - base, true);
-    }
     if constexpr (Kernel::kCodes) {
-      sums.AccumulateCodes(scores, v);
+      sums.AccumulateCodes(scores, k + kKeys * Kernel::kKeyRow);
     } else {
-      sums.Accumulate(scores, v);
+      sums.Accumulate(scores, k + kKeys * Kernel::kKeyRow);
     }
     __syncwarp();
-    if (more) copies.LoadV(rows, k);
+    const int next = row_of(base + (stages + 1) * Kernel::kRound);
+    if (base + stages * Kernel::kRound < keys.end) load(rows, stage);
     CommitCopies();
     rows = next;
     stage = stage + 1 == stages ? 0 : stage + 1;

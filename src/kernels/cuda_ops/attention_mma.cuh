@@ -103,9 +103,6 @@ struct WarpAttention {
         for (int i = 0; i < 4; ++i) scores[block][n][i] = 0;
       }
     }
-    // Sums of few scores are two chains of products, each of which waits for the one before.
-    constexpr int kChains = kBlocks * kKeys <= 16 ? 2 : 1;
-    Scores odd = {};
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
       std::uint32_t a[kBlocks][4];
@@ -117,19 +114,9 @@ struct WarpAttention {
         LoadMatrices(at + static_cast<std::uint32_t>(pair * 16 * kRow + step * 32), b);
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          auto& to = step % kChains == 0 ? scores : odd;
-          MultiplyAdd<T>(to[block][2 * pair], a[block], b[0], b[1]);
-          MultiplyAdd<T>(to[block][2 * pair + 1], a[block], b[2], b[3]);
+          MultiplyAdd<T>(scores[block][2 * pair], a[block], b[0], b[1]);
+          MultiplyAdd<T>(scores[block][2 * pair + 1], a[block], b[2], b[3]);
         }
-      }
-    }
-    if constexpr (kChains == 1) return;
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) scores[block][n][i] += odd[block][n][i];
       }
     }
   }
