@@ -76,46 +76,66 @@ struct WgmmaProducer {
     CommitCopies();
   }
 
-  /// The work and its queries are there.
+  /// The work and its queries are there. Of codes what is on its way are not queries, which were
+  /// rounded to T.
   __device__ __forceinline__ void Publish() {
-    AwaitCopies<0>();
+    if constexpr (!Kernel::kCodes) AwaitCopies<0>();
     sm90::FenceAsyncShared();
     sm90::BarrierArrive(&memory.works().full[work_at.stage]);
     work_at.Advance();
   }
 
-  /// A tile's codes on their way to `to`, side by side; lane kChunks i knows the row of box i, and
-  /// what has none is zeros. Of 64 threads this is number `thread_of_two`.
-  __device__ __forceinline__ void LoadCodes(const void* cache, int kv_head, int row, char* to,
-                                            int thread_of_two) {
-    const AttentionParams& p = args.attention.params;
-    constexpr int kPieces = kDim / 16;  // of a key
-    const int shift = __ffs(args.box) - 1;
-#pragma unroll 1
-    for (int i = thread_of_two; i < Kernel::kKeys * kPieces; i += 64) {
-      const int key = i / kPieces, dim = i % kPieces * 16;
-      const int first = __shfl_sync(kAllLanes, row, (key >> shift) * kChunks);
-      const bool there = first >= 0 && dim < p.head_dim;
-      const std::int64_t at_row = std::int64_t{first} + (key & (args.box - 1));
-      const std::int64_t element = there ? (at_row * p.kv_heads + kv_head) * p.head_dim + dim : 0;
-      CopyAsync16(SharedAddress(to + 16 * i), static_cast<const char*>(cache) + element,
-                  there ? 16 : 0);
-    }
-    CommitCopies();
+  // Codes lie side by side; of 64 threads each brings and converts every 64th piece of 16 bytes, a
+  // few in one group of copies.
+  static constexpr int kCodePieces = kDim / 16;  // of a key
+  static constexpr int kAtOnce = 2, kGroups = Kernel::kKeys * kCodePieces / 64 / kAtOnce;
+  static_assert(kGroups * kAtOnce * 64 == Kernel::kKeys * kCodePieces);
+  static constexpr bool kOnePiece = 64 % kCodePieces == 0;  // a thread has one of each of its keys
+  static constexpr bool kSameOrder = kOnePiece && 64 / kCodePieces % 8 == 0;
+  __device__ __forceinline__ static int KeyOfPiece(int i, int thread_of_two) {
+    if constexpr (kOnePiece) return thread_of_two / kCodePieces + i * (64 / kCodePieces);
+    return (64 * i + thread_of_two) / kCodePieces;
+  }
+  __device__ __forceinline__ static int PieceOfKey(int i, int thread_of_two) {
+    return (kOnePiece ? thread_of_two : 64 * i + thread_of_two) % kCodePieces;
   }
 
-  /// The codes that this thread brought, as float16 in a stage of the ring.
-  __device__ __forceinline__ static void ExpandCodes(const char* codes, char* stage,
+  /// Group `group` of a tile's codes on its way to `codes`; lane kChunks i knows the row of box i,
+  /// and what has none is zeros. Of 64 threads this is number `thread_of_two`.
+  __device__ __forceinline__ void LoadCodes(const void* cache, int kv_head, int row, char* codes,
+                                            int group, int thread_of_two) const {
+    const AttentionParams& p = args.attention.params;
+    const int shift = __ffs(args.box) - 1;
+    const int row_bytes = p.kv_heads * p.head_dim;
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = group * kAtOnce + j;
+      const int key = KeyOfPiece(i, thread_of_two), dim = PieceOfKey(i, thread_of_two) * 16;
+      const int first = __shfl_sync(kAllLanes, row, (key >> shift) * kChunks);
+      const bool there = first >= 0 && dim < p.head_dim;
+      const char* const head =
+          static_cast<const char*>(cache) + (there ? kv_head * p.head_dim + dim : 0);
+      const auto at_row = static_cast<unsigned>(there ? first + (key & (args.box - 1)) : 0);
+      CopyAsync16(SharedAddress(codes) + static_cast<std::uint32_t>(16 * (64 * i + thread_of_two)),
+                  head + std::size_t{at_row} * static_cast<unsigned>(row_bytes), there ? 16 : 0);
+    }
+  }
+
+  /// The same group, which this thread brought, as float16 in a stage of the ring.
+  __device__ __forceinline__ static void ExpandCodes(const char* codes, char* stage, int group,
                                                      int thread_of_two) {
-    constexpr int kPieces = kDim / 16;
-#pragma unroll 2
-    for (int i = thread_of_two; i < Kernel::kKeys * kPieces; i += 64) {
-      const uint4 x = *reinterpret_cast<const uint4*>(codes + 16 * i);
-      const int key = i / kPieces, piece = i % kPieces;
-      char* const rows = stage + piece / 4 * Kernel::kChunk;
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = group * kAtOnce + j;
+      const uint4 x = *reinterpret_cast<const uint4*>(codes + 16 * (64 * i + thread_of_two));
+      const int key = KeyOfPiece(i, thread_of_two), piece = PieceOfKey(i, thread_of_two);
+      // Of keys eight apart the order is the same.
+      const int before = kSameOrder ? key - KeyOfPiece(0, thread_of_two) : 0;
+      char* const rows = stage + piece / 4 * Kernel::kChunk + before * Kernel::kRow;
       const auto at_row = [&](int half) {
         return reinterpret_cast<uint4*>(
-            rows + sm90::SwizzledOffset(sm90::SwizzleMode::k128Bytes, static_cast<unsigned>(key),
+            rows + sm90::SwizzledOffset(sm90::SwizzleMode::k128Bytes,
+                                        static_cast<unsigned>(key - before),
                                         static_cast<unsigned>(piece % 4 * 32 + half * 16)));
       };
       *at_row(0) = make_uint4(PairOfCodes(x.x), PairOfCodes(x.x >> 16), PairOfCodes(x.y),
@@ -152,21 +172,36 @@ struct WgmmaProducer {
     const auto slot = [&](int i) {
       return values ? WgmmaValueSlot(i, work.tiles) : WgmmaKeySlot(i, work.tiles);
     };
-    int row = row_of(0);
-    const auto load_codes = [&] {
-      LoadCodes(values ? args.attention.v : args.attention.k, work.kv_head, row,
-                memory.codes(values), warp % 2 * 32 + lane);
+    int row = row_of(0), next = row_of(1);
+    const int thread_of_two = warp % 2 * 32 + lane;
+    char* const codes = memory.codes(values);
+    const auto load_codes = [&](int of_row, int group) {
+      LoadCodes(values ? args.attention.v : args.attention.k, work.kv_head, of_row, codes, group,
+                thread_of_two);
     };
-    if constexpr (Kernel::kCodes) load_codes();
+    if constexpr (Kernel::kCodes) {
+#pragma unroll 1
+      for (int group = 0; group < kGroups && work.tiles > 0; ++group) {
+        load_codes(row, group);
+        CommitCopies();
+      }
+    }
     at.Skip(slot(0));
 #pragma unroll 1
     for (int i = 0; i < work.tiles; ++i) {
+      const int after = row_of(i + 2);
       ring.WaitEmpty(at);
       const unsigned outside = __ballot_sync(kAllLanes, row == -1);
       if (first_half && lane == 0) memory.lost(at.stage) = outside;
       if constexpr (Kernel::kCodes) {
-        AwaitCopies<0>();
-        ExpandCodes(memory.codes(values), memory.stage(at.stage), warp % 2 * 32 + lane);
+        // Codes of the next tile take the places of those that are converted, group by group.
+#pragma unroll 1
+        for (int group = 0; group < kGroups; ++group) {
+          AwaitCopies<kGroups - 1>();
+          ExpandCodes(codes, memory.stage(at.stage), group, thread_of_two);
+          if (i + 1 < work.tiles) load_codes(next, group);
+          CommitCopies();
+        }
         sm90::FenceAsyncShared();
         __syncwarp();
         if (lane == 0) sm90::BarrierArrive(&ring.full[at.stage]);
@@ -180,12 +215,10 @@ struct WgmmaProducer {
                          work.kv_head, row < 0 ? -Kernel::kKeys : row);
         }
       }
-      row = row_of(i + 1);
+      row = next;
+      next = after;
       at.Skip(slot(i + 1) - slot(i));
       if (i == 0) Publish();
-      if constexpr (Kernel::kCodes) {
-        if (i + 1 < work.tiles) load_codes();
-      }
     }
     if (work.tiles == 0) Publish();
   }
