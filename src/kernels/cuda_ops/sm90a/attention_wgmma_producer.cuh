@@ -92,12 +92,15 @@ struct WgmmaProducer {
   static_assert(kGroups * kAtOnce * 64 == Kernel::kKeys * kCodePieces);
   static constexpr bool kOnePiece = 64 % kCodePieces == 0;  // a thread has one of each of its keys
   static constexpr bool kSameOrder = kOnePiece && 64 / kCodePieces % 8 == 0;
+  // Eight neighbouring threads store two keys' 64 neighbouring dimensions: all banks once.
   __device__ __forceinline__ static int KeyOfPiece(int i, int thread_of_two) {
-    if constexpr (kOnePiece) return thread_of_two / kCodePieces + i * (64 / kCodePieces);
-    return (64 * i + thread_of_two) / kCodePieces;
+    if constexpr (!kOnePiece) return (64 * i + thread_of_two) / kCodePieces;
+    return thread_of_two / 8 / (kCodePieces / 4) * 2 + thread_of_two / 4 % 2 +
+           i * (64 / kCodePieces);
   }
   __device__ __forceinline__ static int PieceOfKey(int i, int thread_of_two) {
-    return (kOnePiece ? thread_of_two : 64 * i + thread_of_two) % kCodePieces;
+    if constexpr (!kOnePiece) return (64 * i + thread_of_two) % kCodePieces;
+    return thread_of_two / 8 % (kCodePieces / 4) * 4 + thread_of_two % 4;
   }
 
   /// Group `group` of a tile's codes on its way to `codes`; lane kChunks i knows the row of box i,
