@@ -66,7 +66,9 @@ TEST(DecodePlan, FillsWaves) {
   EXPECT_EQ(plan(64, 512).stages, 3);
   // A block a multiprocessor at most, where that is enough.
   EXPECT_EQ(plan(4, 512).cluster, 4);
+  EXPECT_EQ(plan(4, 512).stages, 2);
   EXPECT_EQ(plan(4, 1024).cluster, 4);
+  EXPECT_EQ(plan(4, 1024).stages, 3);
   EXPECT_EQ(plan(8, 512).cluster, 2);
   EXPECT_EQ(plan(8, 512).most, 2);
   EXPECT_EQ(plan(8, 512).stages, 3);
