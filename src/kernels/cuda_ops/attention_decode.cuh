@@ -118,15 +118,14 @@ class KeyCopies {
     there_ = chunk * Kernel::kWide < p.head_dim;
     bytes_ = static_cast<unsigned>(kSize) * static_cast<unsigned>(p.kv_heads * p.head_dim);
     const std::size_t at =
-        !there_ ? 0
-                : kSize * static_cast<std::size_t>(kv_head * p.head_dim + chunk * Kernel::kWide);
+        there_ ? kSize * static_cast<std::size_t>(kv_head * p.head_dim + chunk * Kernel::kWide) : 0;
     k_ = static_cast<const char*>(args.k) + at;
     v_ = static_cast<const char*>(args.v) + at;
     to_ = static_cast<std::uint32_t>(key_ * Kernel::kKeyRow + chunk * 16);
     spare_ = chunk >= Kernel::kKeyChunks;
   }
 
-  /// Tile `rows` on its way to the second-level cache. Lanes i and i + 16 know the row of key i.
+  /// A tile on its way to the second-level cache. Lanes i and i + 16 know the row of key i.
   __device__ __forceinline__ void Prefetch(const AttentionArgs& args, int row) const {
     static_assert(Kernel::kKeys == 16);
     if (row < 0) return;
@@ -312,6 +311,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
       AwaitCopies<kMostStages - 2>();
     }
   };
+  // A tile with that key comes to shared memory after the wait, all but the key near to it before.
 #pragma unroll 1
   for (int s = 0; s < stages; ++s) {
     const int base = begin + s * Kernel::kRound;
