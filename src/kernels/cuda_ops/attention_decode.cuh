@@ -324,11 +324,11 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     }
     CommitCopies();
   }
-  if constexpr (kMakesHeads) MakeFactors<Kernel>(given.heads, row);
+  int rows = row_of(begin + stages * Kernel::kRound);
+  if constexpr (kMakesHeads) MakeFactors<Kernel>(given.heads, row, heads);
   if (args.early) WaitForPrevious();
   if constexpr (kMakesHeads) {
-    MakeHeads<Cache, Kernel>(given.heads, row, kv_head, first_head, heads, own,
-                             piece % chunks == 0);
+    MakeHeads<Cache, Kernel>(given.heads, row, kv_head, first_head, heads, own);
   } else {
     LoadQueries<T, Kernel>(args, (row * p.heads + first_head) * p.head_dim, heads);
 #pragma unroll 1
@@ -338,7 +338,6 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
       CommitCopies();
     }
   }
-  int rows = row_of(begin + stages * Kernel::kRound);
 
   await_stage();
   __syncthreads();
@@ -386,10 +385,9 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
       sums.Accumulate(scores, k + kKeys * Kernel::kKeyRow);
     }
     __syncwarp();
-    const int next = row_of(base + (stages + 1) * Kernel::kRound);
     if (base + stages * Kernel::kRound < keys.end) load(rows, stage);
     CommitCopies();
-    rows = next;
+    rows = row_of(base + (stages + 1) * Kernel::kRound);
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
   sums.Finish(scale);
@@ -429,6 +427,9 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   }
   __syncwarp();
   MeetCluster(cluster);
+  if constexpr (kMakesHeads) {
+    if (piece % chunks == 0) StoreOwn<Cache, Kernel>(given.heads, own, kv_head);
+  }
 
   // Four dimensions of a head for each `cluster` lanes, each of which takes a block.
   const int first_split = static_cast<int>(blockIdx.y) - rank;

@@ -44,10 +44,18 @@ struct OwnRow {
 };
 
 /// What no kernel before it makes of the heads, in shared memory: sines and cosines of the row's
-/// position, and the gammas. The caller's barrier follows.
+/// position, the gammas, and zeros behind `heads` queries. The caller's barrier follows.
 template <class Kernel>
-__device__ __forceinline__ void MakeFactors(const FusedHeadsArgs& args, std::int64_t row) {
+__device__ __forceinline__ void MakeFactors(const FusedHeadsArgs& args, std::int64_t row,
+                                            int heads) {
   const int thread = static_cast<int>(threadIdx.x);
+  const int empty = (Kernel::kHeads - heads) * Kernel::kChunks;
+#pragma unroll 1
+  for (int i = thread; i < empty; i += Kernel::kThreads) {
+    const int head = heads + i / Kernel::kChunks, chunk = i % Kernel::kChunks;
+    *reinterpret_cast<uint4*>(DynamicShared() + Kernel::kQueriesAt + head * Kernel::kRow +
+                              chunk * 16) = make_uint4(0, 0, 0, 0);
+  }
   if (args.q_gamma != nullptr) {
     float* const gammas = reinterpret_cast<float*>(DynamicShared() + Kernel::kGammasAt);
     const int pieces = args.head_dim / kHeadWide;
@@ -76,7 +84,7 @@ __device__ __forceinline__ void MakeFactors(const FusedHeadsArgs& args, std::int
 template <class Cache, class Value, class Kernel>
 __device__ __forceinline__ void MakeHeadsOf(const FusedHeadsArgs& args, std::int64_t row,
                                             int kv_head, int first_head, int heads,
-                                            const OwnRow& own, bool stores) {
+                                            const OwnRow& own) {
   constexpr int kKept = (Kernel::kChunks + kHeadLanes - 1) / kHeadLanes;
   constexpr int kGroups = Kernel::kThreads / kHeadLanes;
   const int thread = static_cast<int>(threadIdx.x);
@@ -131,30 +139,37 @@ __device__ __forceinline__ void MakeHeadsOf(const FusedHeadsArgs& args, std::int
         continue;
       }
       StoreCached(x[i], reinterpret_cast<Cache*>(to) + at, scale);
-      if (!stores || own.slot < 0 || at >= size) continue;
-      Cache* const cache = static_cast<Cache*>(is_value ? args.values : args.keys);
-      StoreCached(x[i], cache + (own.slot * args.kv_heads + kv_head) * size + at, scale);
     }
   }
 }
 
-/// The block's queries in shared memory, zeros behind them, and its own key and value if it makes
-/// them; `stores`: writes them to the cache, too. The caller's barrier follows.
+/// The block's queries in shared memory, and its own key and value if it makes them. The caller's
+/// barrier follows.
 template <class Cache, class Kernel>
 __device__ __forceinline__ void MakeHeads(const FusedHeadsArgs& args, std::int64_t row, int kv_head,
-                                          int first_head, int heads, const OwnRow& own,
-                                          bool stores) {
-  const int empty = (Kernel::kHeads - heads) * Kernel::kChunks;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < empty; i += Kernel::kThreads) {
-    const int head = heads + i / Kernel::kChunks, chunk = i % Kernel::kChunks;
-    *reinterpret_cast<uint4*>(DynamicShared() + Kernel::kQueriesAt + head * Kernel::kRow +
-                              chunk * 16) = make_uint4(0, 0, 0, 0);
-  }
+                                          int first_head, int heads, const OwnRow& own) {
   if (args.type == DataType::kFloat32) {
-    MakeHeadsOf<Cache, float, Kernel>(args, row, kv_head, first_head, heads, own, stores);
+    MakeHeadsOf<Cache, float, Kernel>(args, row, kv_head, first_head, heads, own);
   } else {
-    MakeHeadsOf<Cache, __nv_bfloat16, Kernel>(args, row, kv_head, first_head, heads, own, stores);
+    MakeHeadsOf<Cache, __nv_bfloat16, Kernel>(args, row, kv_head, first_head, heads, own);
+  }
+}
+
+/// The block's own key and value to the cache. Not before blocks of a cluster have met, which waits
+/// for all that is on its way to memory.
+template <class Cache, class Kernel>
+__device__ __forceinline__ void StoreOwn(const FusedHeadsArgs& args, const OwnRow& own,
+                                         int kv_head) {
+  if (own.slot < 0) return;
+  const std::int64_t element = (own.slot * args.kv_heads + kv_head) * args.head_dim;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * Kernel::kKeyChunks; i += Kernel::kThreads) {
+    const int is_value = i / Kernel::kKeyChunks, chunk = i % Kernel::kKeyChunks;
+    if (chunk * Kernel::kWide >= args.head_dim) continue;
+    Cache* const cache = static_cast<Cache*>(is_value ? args.values : args.keys);
+    *reinterpret_cast<uint4*>(cache + element + chunk * Kernel::kWide) =
+        *reinterpret_cast<const uint4*>(DynamicShared() + Kernel::kOwnAt +
+                                        is_value * Kernel::kKeyRow + chunk * 16);
   }
 }
 
