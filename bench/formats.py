@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Times culet.gemm beside PyTorch's BF16 and scaled FP8 products on one GPU: CUDA graphs over
-rotating inputs of more than 220 MB, replayed in turn, medians.
+"""Times culet.gemm beside PyTorch's BF16 and scaled FP8 products on one GPU, and beside DeepGEMM's
+BF16 product: CUDA graphs over rotating inputs of more than 220 MB, replayed in turn, medians.
 
 usage: formats.py [--formats bf16,row,tensor] [--ms 1,16,64] [--layers SUBSTRING] [--culet tuned,pdl]
-                  [--modes fast,precise] [--budget 2] [--limit 400] [--out CSV]
-needs: Python with torch, and the package culet importable (PYTHONPATH, CULET_LIBRARY).
+                  [--modes fast,precise] [--budget 2] [--limit 400] [--out CSV] [--warm]
+needs: Python with torch, and the package culet importable (PYTHONPATH, CULET_LIBRARY). DeepGEMM
+takes part where it is importable (deep_gemm). It compiles a kernel for each problem; --warm does
+nothing else, for all problems at a time.
 
 --culet: which of culet's choices to time: untuned (in a process of its own: neighbours that were
 tuned would help it), tuned, pdl (tuned, launched with pdl=True). --budget: seconds of tuning a
@@ -13,8 +15,10 @@ problem. The limit of a row is what --read and --bf16, --fp8 allow: bytes / TB/s
 
 import argparse
 import csv
+import importlib.util
 import math
 import statistics
+import subprocess
 import sys
 import time
 
@@ -97,6 +101,29 @@ def torch_calls(o, mode):
             for i in range(len(o.a))]
 
 
+def has_deep_gemm():
+    return importlib.util.find_spec("deep_gemm") is not None
+
+
+def deep_gemm_calls(o):
+    import deep_gemm
+    return [lambda i=i: deep_gemm.bf16_gemm_nt(o.a[i], o.b[i], o.d[i]) for i in range(len(o.a))]
+
+
+def warm_deep_gemm(problems, processes=16):
+    """Compiles DeepGEMM's kernels for problems (m, n, k), in several processes."""
+    code = """import sys, torch, deep_gemm
+for problem in sys.argv[1:]:
+    m, n, k = map(int, problem.split(","))
+    a, b, d = (torch.empty(s, device="cuda", dtype=torch.bfloat16) for s in ((m, k), (n, k), (m, n)))
+    deep_gemm.bf16_gemm_nt(a, b, d)
+torch.cuda.synchronize()"""
+    texts = [",".join(map(str, problem)) for problem in problems]
+    shares = [texts[i::processes] for i in range(min(processes, len(texts)))]
+    for process in [subprocess.Popen([sys.executable, "-c", code, *share]) for share in shares]:
+        process.wait()
+
+
 def culet_calls(o, mode, pdl):
     import culet
     scales = {}
@@ -125,6 +152,8 @@ def measure(o, mode, choices, budget, peak_us):
             print(f"# {peer} {o.form} {mode} m={o.m} n={o.n} k={o.k}: {str(error).splitlines()[0][:160]}")
 
     add("torch", torch_calls(o, mode))
+    if o.form == "bf16" and has_deep_gemm():
+        add("deep_gemm", deep_gemm_calls(o))
     if "untuned" in choices:
         add("untuned", culet_calls(o, mode, False))
     if "tuned" in choices or "pdl" in choices:
@@ -157,7 +186,11 @@ def main():
     parser.add_argument("--bf16", type=float, default=788)
     parser.add_argument("--fp8", type=float, default=1550)
     parser.add_argument("--out")
+    parser.add_argument("--warm", action="store_true")
     options = parser.parse_args()
+    if options.warm:
+        return warm_deep_gemm((int(m), n, k) for name, n, k in LAYERS if options.layers in name
+                              for m in options.ms.split(","))
     choices = options.culet.split(",")
     if "untuned" in choices and len(choices) > 1:
         sys.exit("time the untuned choice in a process of its own: tuned neighbours would help it")
@@ -199,6 +232,19 @@ def main():
             means[peer] = math.exp(statistics.mean(map(math.log, over)))
         print(f"{form:6s} {mode:7s} M={m:5d} over limit: " +
               "  ".join(f"{peer} {mean:.3f}" for peer, mean in means.items()))
+        # A row's time over that of the best other library.
+        for choice in ("untuned", "tuned", "pdl"):
+            ratios = {}
+            for row in (r for r in group if r["peer"] == choice):
+                peers = [r["us"] for r in group
+                         if r["name"] == row["name"] and r["peer"] in ("torch", "deep_gemm")]
+                if peers:
+                    ratios[row["name"]] = row["us"] / min(peers)
+            if ratios:
+                worst = max(ratios, key=ratios.get)
+                mean = math.exp(statistics.mean(map(math.log, ratios.values())))
+                print(f"{'':20s}{choice} over the best peer: {mean:.3f}, at most "
+                      f"{ratios[worst]:.3f} ({worst})")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // Verifies and times the Hopper kernels on one GPU, with nothing but the CUDA runtime.
-//   sm90_bench verify [substring]
-//   sm90_bench bench ANCHORS.csv [--format bf16] [--m 256,512] [--only substring] [--keep 6]
+//   sm90_bench verify [substring,...]
+//   sm90_bench bench ANCHORS.csv [--format bf16] [--m 256,512] [--only substring,...] [--keep 6]
 //     [--reps 7] [--log FILE] [--colmajor] [--pdl | --both] [--sample-us 3000]
 //     [--gated | --gated-e4m3 [--beside]]
 // verify: exact-integer inputs (equality after one rounding), then normal data against an FP64
@@ -312,10 +312,18 @@ int Main(int argc, char** argv) {
       path = arg;
   }
   if (mode == "verify") options.only = path;
+  const auto is_asked_for = [&](const std::string& id) {
+    for (size_t at = 0; at <= options.only.size();) {
+      const size_t end = std::min(options.only.find(',', at), options.only.size());
+      if (id.find(options.only.substr(at, end - at)) != std::string::npos) return true;
+      at = end + 1;
+    }
+    return false;
+  };
   std::vector<Candidate> candidates;
   for (const FamilyRecord& family : Families())
     for (Candidate& c : family.make())
-      if ((options.only.empty() || c.id.find(options.only) != std::string::npos) &&
+      if (is_asked_for(c.id) &&
           (mode != "bench" ||
            (c.format == options.format &&
             (c.epilogue == options.kind ||
