@@ -5,7 +5,7 @@
 namespace culet::sm90 {
 
 std::span<const SwapKernel> Bf16Swap() {
-  return SwapInstances<Bf16Direct, SwapDirectList, EpilogueKind::kGeneral>();
+  return SwapInstances<Bf16Direct, SwapDirectList<2>, EpilogueKind::kGeneral>();
 }
 
 }  // namespace culet::sm90

@@ -30,6 +30,8 @@ struct BlockConfig {
   static constexpr bool kPromotes = kSums != Sums::kDirect;
   static constexpr bool kPlain = Epilogue::kKind == EpilogueKind::kPlain;
   static constexpr bool kGated = IsGated(Epilogue::kKind);
+  /// A general epilogue that mostly has nothing to do is left out where it has not.
+  static constexpr bool kChecksEpilogue = kGated || Policy::kInfo.element_bytes == 2;
   static constexpr bool kQuantises = Epilogue::kKind == EpilogueKind::kGatedQuant;
   static constexpr int kTileWarpgroups = kWarpgroupsM * kWarpgroupsN;  // consumers of a tile
   static constexpr int kWarpgroups = kTileWarpgroups * kTurns;         // the producer is one more
@@ -111,7 +113,7 @@ struct BlockConfig {
                 "quads, sums of a cluster and runs are one tile's at a time");
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kTileN % kWarpgroupsN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);
-  static_assert(kBlocksM == 1 || kBlocksM == 2);
+  static_assert(kBlocksM <= 2 || (kBlocksM == 3 && kSums == Sums::kDirect));
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
   static_assert((!Epilogue::kStoresSums && !kQuantises) || kSplit == 1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "kernels/sm90/block_instances.cuh"
 
@@ -13,9 +14,10 @@ BlockKernel MakeDirect() {
   return MakeBlock<BlockConfig<kSchedule, Policy, GeneralEpilogue>>();
 }
 
+/// What all formats have.
 template <class Policy>
-std::span<const BlockKernel> DirectBlocks() {
-  static const BlockKernel kernels[] = {
+std::vector<BlockKernel> CommonDirectBlocks() {
+  return {
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 256, .stages = 4, .slabs = 2}, Policy>(),
       MakeDirect<BlockSchedule{
                      .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2, .slabs = 2},
@@ -77,6 +79,43 @@ std::span<const BlockKernel> DirectBlocks() {
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4}, Policy>(),
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2}, Policy>(),
   };
+}
+
+/// What BF16 and F16 have besides, for waves that fill the chip: 64 tiles of 96 and 112 columns are
+/// 6144 and 7168, eleven of 192 are 2112.
+template <class Policy>
+void AddHalfBlocks(std::vector<BlockKernel>& kernels) {
+  kernels.push_back(
+      MakeDirect<
+          BlockSchedule{
+              .tile_m = 64, .tile_n = 96, .warpgroups_m = 1, .stages = 10, .slabs = 1, .turns = 2},
+          Policy>());
+  kernels.push_back(
+      MakeDirect<
+          BlockSchedule{
+              .tile_m = 64, .tile_n = 112, .warpgroups_m = 1, .stages = 9, .slabs = 1, .turns = 2},
+          Policy>());
+  kernels.push_back(
+      MakeDirect<
+          BlockSchedule{
+              .tile_m = 128, .tile_n = 112, .warpgroups_m = 1, .stages = 6, .slabs = 2, .turns = 2},
+          Policy>());
+  kernels.push_back(MakeDirect<BlockSchedule{.tile_m = 192,
+                                             .tile_n = 192,
+                                             .warpgroups_m = 1,
+                                             .warpgroups_n = 2,
+                                             .stages = 4,
+                                             .slabs = 2},
+                               Policy>());
+}
+
+template <class Policy>
+std::span<const BlockKernel> DirectBlocks() {
+  static const std::vector<BlockKernel> kernels = [] {
+    std::vector<BlockKernel> all = CommonDirectBlocks<Policy>();
+    if constexpr (Policy::kInfo.element_bytes == 2) AddHalfBlocks<Policy>(all);
+    return all;
+  }();
   return kernels;
 }
 

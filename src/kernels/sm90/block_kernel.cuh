@@ -98,7 +98,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       ClusterWait();
       ReduceSplit(&c.sum[0][0], lane, shared, C::kOwnPartials ? slabs : stages, rank);
     }
-    if (!C::kPlain && (!C::kGated || ChangesSums(p.epilogue))) {
+    if (!C::kPlain && (!C::kChecksEpilogue || ChangesSums(p.epilogue))) {
       ForShare<C>(rank, [&](int m, int begin) {
         ApplyGeneral<C::kShareColumns>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
                                        product_column + begin, p.m, p.n, lane);

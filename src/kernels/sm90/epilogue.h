@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "culet/layout/host_device.h"
+
 namespace culet::sm90 {
 
 /// An element of D, C or the bias.
@@ -31,5 +33,11 @@ struct EpilogueParams {
   int d_scale_row = 0;       ///< elements between the scales of two rows ...
   int d_scale_block = 0;     ///< ... and of two blocks of columns
 };
+
+/// Whether D is alpha times the product, in BF16.
+CULET_HOST_DEVICE constexpr bool OnlyRoundsToBf16(const EpilogueParams& e) {
+  return e.d_type == OutputType::kBf16 && e.scale_a == nullptr && e.scale_b == nullptr &&
+         e.bias == nullptr && (e.c == nullptr || e.beta == 0.0f);
+}
 
 }  // namespace culet::sm90

@@ -5,7 +5,7 @@
 namespace culet::sm90 {
 
 std::span<const SwapKernel> F16Swap() {
-  return SwapInstances<F16Direct, SwapDirectList, EpilogueKind::kGeneral>();
+  return SwapInstances<F16Direct, SwapDirectList<2>, EpilogueKind::kGeneral>();
 }
 
 }  // namespace culet::sm90

@@ -5,7 +5,7 @@
 namespace culet::sm90 {
 
 std::span<const SwapKernel> Fp8FastSwap() {
-  return SwapInstances<Fp8Fast, SwapDirectList, EpilogueKind::kGeneral>();
+  return SwapInstances<Fp8Fast, SwapDirectList<1>, EpilogueKind::kGeneral>();
 }
 
 }  // namespace culet::sm90

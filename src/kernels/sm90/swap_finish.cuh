@@ -213,7 +213,10 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
       }
     }
   }
-  if constexpr (C::kGeneral) {
+  // Mostly a general epilogue of BF16 or F16 has nothing to do but to round, which the plain way
+  // does sooner: 16 bits a sum through shared memory, not 32.
+  constexpr bool kMayBePlain = C::kGeneral && C::Policy::kInfo.element_bytes == 2;
+  if (C::kGeneral && !(kMayBePlain && OnlyRoundsToBf16(p.epilogue))) {
     if constexpr (!C::kScaled) BarrierWait(&shared.scales_full[0], 0);  // SwapBringFactors
     NamedSync(1, C::kConsumers);  // the ring becomes the tile, as below
     const int row_group = warpgroup % C::kRowGroups;
@@ -224,7 +227,7 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
                         row_group, threadIdx.x % 128);
     return;
   }
-  if constexpr (C::kOutput == OutputType::kF32) {
+  if constexpr (!C::kGeneral && C::kOutput == OutputType::kF32) {
     SwapStoreF32<C>(p, sum, own, own_token0,
                     row0 + warpgroup % C::kRowGroups * 64 + (warp & 3) * 16, lane);
     return;
