@@ -72,7 +72,8 @@ struct Shape {
   int m, n, k;
 };
 
-void CheckPlain(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl) {
+// `held`: without a bias, which a launch that holds its weights leaves to the others.
+void CheckPlain(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, bool held = false) {
   SCOPED_TRACE(kernel.Id() + " m " + std::to_string(shape.m) + " n " + std::to_string(shape.n) +
                " k " + std::to_string(shape.k) + " splits " + std::to_string(splits) +
                (pdl ? " pdl" : ""));
@@ -102,18 +103,19 @@ void CheckPlain(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl) {
   problem.pdl = pdl;
   problem.pdl_chain = pdl && m > 1;
   problem.epilogue.d_type = OutputType::kF32;
-  problem.epilogue.bias = bias.data();
+  problem.epilogue.bias = held ? nullptr : bias.data();
   problem.epilogue.bias_type = OutputType::kF32;
   SkinnyLaunch launch;
   ASSERT_TRUE(PlanSkinny(kernel, problem, splits, &launch));
   // The weights of the kernel behind may be what the kernel before writes, unless told otherwise.
   ASSERT_EQ(launch.params.early_next, problem.pdl_chain ? 1 : 0);
+  ASSERT_EQ(launch.Function(), held && kernel.held != nullptr ? kernel.held : kernel.function);
   ASSERT_EQ(LoadSkinny(kernel), cudaSuccess);
   const auto untouched = [&] {
     return AllNan(d) && std::ranges::all_of(half, [](std::uint16_t h) { return h == 0xFFFF; });
   };
   ASSERT_EQ(Run([&] { return LaunchSkinny(launch, nullptr); }, pdl, a_later, a_now, untouched), "");
-  const bool general = kernel.epilogue == EpilogueKind::kGeneral;
+  const bool general = kernel.epilogue == EpilogueKind::kGeneral && !held;
   for (int i = 0; i < m; ++i) {
     for (int j = 0; j < n; ++j) {
       double sum = 0;
@@ -137,11 +139,17 @@ TEST(HostSkinny, AllKernelsMultiply) {
       CheckPlain(kernel, {8, 50, 5 * kernel.block_k()}, 4, pdl);
       CheckPlain(kernel, {3, 7, 9 * kernel.block_k() - align}, 1, pdl);
     }
+    const int of_warp = kernel.depth() * kernel.block_k();
+    CheckPlain(kernel, {1, 72, 4 * of_warp}, 4, true, true);
+    CheckPlain(kernel, {5, 51, of_warp}, 1, true, true);  // odd columns, groups behind the last row
+    CheckPlain(kernel, {8, 7, 3 * of_warp}, 3, true, true);
+    CheckPlain(kernel, {8, 40, 2 * of_warp}, 2, true, false);  // would, but for its bias
   }
 }
 
 // A = RmsNorm(x + y), D = A B or SwiGLU of its halves, all rounded as where they are stored.
-void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, bool adds) {
+void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, bool adds,
+                bool held = false) {
   SCOPED_TRACE(kernel.Id() + " m " + std::to_string(shape.m) + " n " + std::to_string(shape.n) +
                " k " + std::to_string(shape.k) + " splits " + std::to_string(splits) +
                (pdl ? " pdl" : "") + (adds ? " adds" : ""));
@@ -177,6 +185,7 @@ void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   fusion.gated = gated;
   FusedSkinnyLaunch launch;
   ASSERT_TRUE(PlanFusedSkinny(kernel, problem, fusion, splits, &launch));
+  ASSERT_EQ(launch.Function(), held ? kernel.held : kernel.function);
   ASSERT_EQ(LoadSkinny(kernel), cudaSuccess);
   launch.params.sum = adds ? sum.data() : nullptr;
   const auto start = [&] {
@@ -219,9 +228,13 @@ TEST(HostSkinny, AllFusedKernelsNormAndMultiply) {
   for (const SkinnyKernel& kernel : FusedSkinnyKernels()) {
     for (const bool pdl : {false, true}) {
       CheckFused(kernel, {1, 96, 264}, 2, pdl, true);
-      CheckFused(kernel, {1, 48, 1024}, 4, pdl, false);
+      CheckFused(kernel, {1, 48, 1088}, 4, pdl, false);
       CheckFused(kernel, {5, 80, 320}, 3, pdl, true);
     }
+    const int of_warp = kernel.depth() * kernel.block_k();
+    CheckFused(kernel, {1, 48, 4 * of_warp}, 4, true, true, true);
+    CheckFused(kernel, {1, 80, 2 * of_warp}, 2, true, false, true);  // groups behind the last row
+    CheckFused(kernel, {2, 48, 8 * of_warp}, 8, true, true, kernel.depth() < 4);
   }
 }
 

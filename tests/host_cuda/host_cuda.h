@@ -24,6 +24,7 @@
 #undef __device__
 #undef __global__
 #undef __forceinline__
+#undef __noinline__
 #undef __launch_bounds__
 #undef __grid_constant__
 #else
@@ -58,6 +59,7 @@ struct dim3 {
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
 

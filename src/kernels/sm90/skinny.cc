@@ -83,7 +83,17 @@ bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, i
   launch->splits = splits;
   launch->row_groups = SkinnyRowGroups(splits);
   launch->ctas = CeilDiv(problem.n, kernel.rows() * launch->row_groups);
+  launch->holds = SkinnyHolds(kernel, problem, splits);
   return true;
+}
+
+bool SkinnyHolds(const SkinnyKernel& kernel, const BlockScaledProblem& problem, int splits) {
+  return kernel.held != nullptr && problem.pdl &&
+         problem.k == splits * kernel.depth() * kernel.block_k();
+}
+
+const void* SkinnyLaunch::Function() const {
+  return holds && IsPlain(params.epilogue) ? kernel->held : kernel->function;
 }
 
 void RebindSkinny(const GemmOperands& operands, SkinnyLaunch* launch) {
@@ -109,7 +119,9 @@ int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, int m, bool pdl) {
 }
 
 cudaError_t LoadSkinny(const SkinnyKernel& kernel) {
-  return LoadKernel(kernel.function, kSmemPerCta);
+  const cudaError_t error = LoadKernel(kernel.function, kSmemPerCta);
+  if (error != cudaSuccess || kernel.held == nullptr) return error;
+  return LoadKernel(kernel.held, kSmemPerCta);
 }
 
 cudaError_t LaunchSkinny(const SkinnyLaunch& launch, cudaStream_t stream) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "culet/layout/host_device.h"
 #include "kernels/sm90/block_scaled.h"
 #include "kernels/sm90/epilogue.h"
 #include "kernels/sm90/policy.h"
@@ -43,6 +44,11 @@ struct SkinnyParams {
   EpilogueParams epilogue;  ///< of a general one
 };
 
+/// Whether D is alpha times the sums.
+CULET_HOST_DEVICE constexpr bool IsPlain(const EpilogueParams& e) {
+  return e.scale_a == nullptr && e.scale_b == nullptr && e.bias == nullptr && e.beta == 0.0f;
+}
+
 /// What a fused launch computes beside its product.
 enum class SkinnyFusion : std::int8_t {
   kNone,       ///< nothing
@@ -64,6 +70,7 @@ struct SkinnyInstance {
 struct SkinnyKernel {
   SkinnyInstance instance;
   const void* function;
+  const void* held;  ///< for launches that hold all of their weights (skinny_held.cuh), or null
   const FormatInfo* format;
   EpilogueKind epilogue;
   OutputType output;  ///< of a plain epilogue; others have D's type at run time
@@ -100,7 +107,15 @@ struct SkinnyLaunch {
   int splits = 1;      ///< warps along K ...
   int row_groups = 1;  ///< ... and along rows, of a CTA
   int smem_bytes = 0;
+  bool holds = false;  ///< see SkinnyHolds
+
+  /// The kernel that it runs, with the operands that it has now.
+  const void* Function() const;
 };
+
+/// Whether each of `splits` warps along K has as many k-blocks as it holds, and has asked for all
+/// of them when its turn comes.
+bool SkinnyHolds(const SkinnyKernel& kernel, const BlockScaledProblem& problem, int splits);
 
 /// The most warps that can share K: each has a k-block.
 int SkinnyMaxSplits(const SkinnyKernel& kernel, int k);

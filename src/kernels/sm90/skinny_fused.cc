@@ -68,7 +68,7 @@ int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, 
   p.tile_at = take(m * p.tile_stride);
   p.gamma_at = take(k * static_cast<int>(SizeOf(gamma)));
   p.sums_at = take((m << p.norm_shift) * 4);
-  p.stage_at = take(p.norm_steps > kNormTogether ? p.norm_steps * warps * kStageBytes : 0);
+  p.stage_at = take(p.norm_steps > kNormKept ? p.norm_steps * warps * kStageBytes : 0);
   return at - rings;
 }
 
@@ -91,7 +91,16 @@ bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& probl
   launch->row_groups = plain.row_groups;
   launch->smem_bytes = rings + FusedSkinnyBeside(kernel, problem.m, problem.k, fusion.gamma_type,
                                                  warps, rings, &params);
+  // Parts of the norm and of the product are the same where each is one vector of a warp's lanes.
+  params.own_rows = plain.row_groups == 1 && plain.splits == 1 << params.norm_shift &&
+                    params.elements == plain.splits * 32 * kWide &&
+                    plain.params.blocks_each * kernel.block_k() == 32 * kWide;
+  launch->holds = SkinnyHolds(kernel, problem, splits) && params.norm_steps == 1;
   return launch->smem_bytes <= kSmemPerCta;
+}
+
+const void* FusedSkinnyLaunch::Function() const {
+  return holds && IsPlain(params.epilogue) ? kernel->held : kernel->function;
 }
 
 cudaError_t LaunchFusedSkinny(const FusedSkinnyLaunch& launch, cudaStream_t stream) {

@@ -2,10 +2,7 @@
 // what comes out. Multiplication and sums are those of skinny_kernel.cuh.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <iterator>
-#include <utility>
 
 #include "kernels/cuda_ops/values.cuh"
 #include "kernels/sm90/skinny_kernel.cuh"
@@ -17,9 +14,9 @@ namespace culet::sm90 {
 /// type first, as if they had been stored.
 template <class C>
 __device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const float* sums,
-                                                  int splits, int row0, uint32_t thread) {
-  constexpr uint32_t kPairs = C::kRows / 4;
-  const OutputType type = C::kGeneral ? p.epilogue.d_type : C::kOutput;
+                                                  int splits, int row0, int thread,
+                                                  SkinnyEnd<C> end) {
+  const OutputType type = end.Type();
   const auto rounded = [&](float v) {
     return type == OutputType::kF32 ? v : UnpackOutput(type, PackOutput(type, v, 0.0f)).x;
   };
@@ -27,21 +24,28 @@ __device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const f
     return cuda_ops::Silu(rounded(gate)) * rounded(up);
   };
 #pragma unroll 1
-  for (uint32_t i = thread; i < p.m * kPairs; i += splits * 32) {
-    const int token = i / kPairs, column = i % kPairs * 2;
-    if (row0 / 2 + column >= p.n / 2) continue;
-    // Eights of gates and ups take turns.
-    const float* from = sums + token * C::kSumStride + column / 8 * 16 + column % 8;
-    float2 gate = make_float2(0.0f, 0.0f), up = gate;
-#pragma unroll 4
-    for (int s = 0; s < splits; ++s) {
-      const float2 g = *reinterpret_cast<const float2*>(from);
-      const float2 u = *reinterpret_cast<const float2*>(from + 8);
-      gate.x += g.x, gate.y += g.y, up.x += u.x, up.y += u.y;
-      from += C::kDepth * p.slot_bytes / 4;
+  for (int i = thread; i < end.pairs;) {
+    if (end.columns > 0) {
+      const int token = i / end.kPairs, column = i % end.kPairs * 2;
+      // Eights of gates and ups take turns.
+      const float* from = sums + token * C::kSumStride + column / 8 * 16 + column % 8;
+      float2 gate = make_float2(0.0f, 0.0f), up = gate;
+#pragma unroll 1
+      for (int s = 0; s < splits; s += 4) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (s + i < splits) {
+            const float2 g = *reinterpret_cast<const float2*>(from);
+            const float2 u = *reinterpret_cast<const float2*>(from + 8);
+            gate.x += g.x, gate.y += g.y, up.x += u.x, up.y += u.y;
+          }
+          from += end.warp_floats;
+        }
+      }
+      SkinnyStore(end.to, type, make_float2(swiglu(gate.x, up.x), swiglu(gate.y, up.y)), true);
     }
-    SkinnyStore(p.d, type, token * p.ldd + row0 / 2 + column,
-                make_float2(swiglu(gate.x, up.x), swiglu(gate.y, up.y)), true);
+    i += splits * 32;
+    if (i < end.pairs) end.Find(p, row0, i);
   }
 }
 
@@ -74,11 +78,15 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     if (i < count) warp.FetchWeights(warp.Slot(i));
     CopyAsyncCommit();
   }
-  if (early) {
+  const int thread = part * 32 + int(lane);
+  const SkinnyEnd<C> end(p, row0, thread);
+  CopyAsyncWait<C::kDepth>();
+  __syncthreads();  // gamma is there
+  norm.Make([&] {
+    if (!early) return;
     GridDependencyWait();
     if (p.early_next == 0) GridDependencyLaunch();
-  }
-  norm.Make([] { CopyAsyncWait<C::kDepth>(); });
+  });
   warp.SetTile(p, SharedAddress(shared_base), first);
   warp.Clear();
 #pragma unroll 1
@@ -86,6 +94,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     CopyAsyncWait<C::kDepth - 1>();
     __syncwarp();
     warp.Multiply(warp.Slot(i), [&] {
+      __syncwarp();
       if (i + C::kDepth < count) warp.FetchWeights(warp.Slot(i));
       CopyAsyncCommit();
     });
@@ -94,28 +103,12 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   warp.PutSums(reinterpret_cast<float*>(ring));
   __syncthreads();
   const float* const sums = reinterpret_cast<const float*>(rings);
-  const uint32_t thread = part * 32 + lane;
   if constexpr (C::kGated) {
-    SkinnyFinishGated<C>(p, sums, splits, row0, thread);
+    SkinnyFinishGated<C>(p, sums, splits, row0, thread, end);
   } else {
-    SkinnyFactors factors;
-    SkinnyFinish<C>(p, sums, splits, row0, thread, factors);
+    const SkinnyFactors factors(p);
+    SkinnyFinish<C>(p, sums, splits, row0, thread, end, &factors);
   }
-}
-
-/// The kernels of a list.
-template <class Policy, class List, SkinnyFusion kFusion, EpilogueKind kEpilogue,
-          OutputType kOutput = OutputType::kBf16>
-std::span<const SkinnyKernel> FusedSkinnyInstances() {
-  constexpr int kCount = static_cast<int>(std::size(List::kAll));
-  static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    return std::array<SkinnyKernel, kCount>{
-        MakeSkinny<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput, kFusion>>(
-            List::kAll[kIndex],
-            &SkinnyFusedGemm<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput, kFusion>>)...};
-  }
-  (std::make_integer_sequence<int, kCount>());
-  return kernels;
 }
 
 }  // namespace culet::sm90

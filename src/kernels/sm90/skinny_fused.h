@@ -24,6 +24,7 @@ struct FusedSkinnyParams : SkinnyParams {
   int norm_shift = 0;  ///< a row's sum of squares has 1 << norm_shift parts, a warp's each, ...
   int turn_shift = 0;  ///< ... whose lanes take 1 << turn_shift vectors of 8
   int norm_steps = 0;  ///< vectors that a lane of this CTA takes, of all rows
+  int own_rows = 0;    ///< 1: what a warp multiplies is what it norms
   // Behind the rings, bytes from the start of the shared memory:
   int tile_at = 0;  ///< A: rows of `tile_stride` bytes
   int gamma_at = 0;
@@ -32,8 +33,8 @@ struct FusedSkinnyParams : SkinnyParams {
   int tile_stride = 0;
 };
 
-/// ... so many, vectors of a lane that are on their way at a time.
-inline constexpr int kNormTogether = 2;
+/// ... so many, which stay in registers.
+inline constexpr int kNormKept = 2;
 
 /// All of them.
 std::span<const SkinnyKernel> FusedSkinnyKernels();
@@ -45,6 +46,9 @@ struct FusedSkinnyLaunch {
   const SkinnyKernel* kernel = nullptr;
   FusedSkinnyParams params;
   int ctas = 0, splits = 1, row_groups = 1, smem_bytes = 0;
+  bool holds = false;  ///< all of its weights, and a vector of the norm in each lane
+
+  const void* Function() const;
 };
 
 /// Bytes of shared memory beside the rings, and where they lie behind `rings` bytes (`params` may

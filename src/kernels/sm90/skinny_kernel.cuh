@@ -13,13 +13,11 @@
 // own. Every sum is taken in one order, so results repeat bit for bit.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <iterator>
 #include <type_traits>
-#include <utility>
 
 #include "kernels/sm90/output.cuh"
+#include "kernels/sm90/skinny_first.cuh"
 #include "kernels/sm90/skinny_fused.h"
 #include "kernels/sm90/skinny_lane.cuh"
 
@@ -96,9 +94,9 @@ struct SkinnyWarp {
   /// Copies the weights' scale; the lanes before copy the tokens'.
   static constexpr uint32_t kWeightScaleLane = 16;
   const uint32_t lane, ring;
-  const uint32_t slot_bytes, tokens_half;  ///< of a k-block; of one half's activations
-  const bool has_token;                    ///< this lane's token of a fragment, l / 4, exists
-  const bool has_scale;                    ///< this lane copies a scale
+  uint32_t slot_bytes, tokens_half;  ///< of a k-block; of one half's activations
+  int has_token;                     ///< 1: this lane's token of a fragment, l / 4, exists
+  const bool has_scale;              ///< this lane copies a scale
   // Of the next k-block to fetch:
   const uint8_t* weight_row[C::kEights];  ///< rows l / 4, l / 4 + 8, ...
   const uint8_t* token_row;               ///< likewise
@@ -147,6 +145,12 @@ struct SkinnyWarp {
     tile = shared + p.tile_at + lane / 4 * p.tile_stride + first * 128 + lane % 4 * 16;
   }
 
+  /// What follows is in registers: nothing of it is read from the kernel's arguments again.
+  __device__ __forceinline__ void Keep() {
+    Pin(slot_bytes), Pin(tokens_half), Pin(has_token);
+    Clear();
+  }
+
   __device__ __forceinline__ void Clear() {
 #pragma unroll
     for (int s = 0; s < C::kSums; ++s)
@@ -161,10 +165,9 @@ struct SkinnyWarp {
   }
 
   __device__ __forceinline__ void FetchWeights(uint32_t slot) {
-    uint32_t to = slot + lane * 16;
-    // Nothing, but ptxas 13.0 does not know it: a copy with a cache policy whose address is the sum
-    // of a register and a uniform one becomes an illegal instruction.
-    if constexpr (C::kNorm) to ^= lane / 32;
+    // The last term is nothing, but ptxas 13.0 does not know it: a copy with a cache policy whose
+    // address is the sum of a register and a uniform one becomes an illegal instruction.
+    const uint32_t to = (slot + lane * 16) ^ (lane / 32);
 #pragma unroll
     for (int r = 0; r < C::kEights; ++r) {
       CopyStream(to + 2 * r * 512, weight_row[r], weights_left > 0);
@@ -177,18 +180,27 @@ struct SkinnyWarp {
   __device__ __forceinline__ void FetchActivations(uint32_t slot) {
     if constexpr (C::kNorm) return;
     const uint32_t to = slot + C::kSlotBytes + lane * 16;
-    if (has_token) {
+    if (has_token != 0) {
       CopyShared(to, token_row, activations_left > 0);
       CopyShared(to + tokens_half, token_row + 64, activations_left > 64);
     }
-    token_row += 128;
-    activations_left -= 128;
+    SkipActivations(1);
+    FetchScales(slot, has_scale);
+  }
+
+  /// Those of so many k-blocks are read by somebody else.
+  __device__ __forceinline__ void SkipActivations(int blocks) {
+    token_row += blocks * 128;
+    activations_left -= blocks * 128;
+  }
+
+  __device__ __forceinline__ void FetchScales(uint32_t slot, bool mine) {
     if constexpr (!C::kScaled) return;
-    if (has_scale) CopyAsync<4>(slot + C::kWeightBytes + lane * 4, scale);
+    if (mine) CopyAsync<4>(slot + C::kWeightBytes + lane * 4, scale);
     scale += scale_step;
   }
 
-  /// Adds the k-block in `slot`; `refill` once all of it has been read.
+  /// Adds the k-block in `slot`; `refill` once this lane has read all that it takes of it.
   template <class Refill>
   __device__ __forceinline__ void Multiply(uint32_t slot, const Refill& refill) {
     const uint32_t weights = slot + lane * 16,
@@ -198,11 +210,10 @@ struct SkinnyWarp {
     uint4 x[2], w[2][C::kEights];
     const auto read = [&](int c) {
       x[c] = make_uint4(0, 0, 0, 0);
-      if (has_token) x[c] = LoadShared<uint4>(activations + c * second_half);
+      if (has_token != 0) x[c] = LoadShared<uint4>(activations + c * second_half);
 #pragma unroll
       for (int r = 0; r < C::kEights; ++r) w[c][r] = LoadShared<uint4>(weights + (2 * r + c) * 512);
       if (c == 0) return;
-      __syncwarp();
       refill();
     };
     float weight_scale = 1.0f;
@@ -254,6 +265,15 @@ struct SkinnyWarp {
     }
   }
 
+  /// The warp's kDepth k-blocks, which are all that it has and lie in the ring. Straight on: the
+  /// loads of one are under way while another is multiplied.
+  __device__ __forceinline__ void MultiplyHeld() {
+    CopyAsyncWait<0>();
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < C::kDepth; ++i) Multiply(Slot(i), [] {});
+  }
+
   /// The sums, the epilogue left out, as a row of kSumStride floats a token.
   __device__ __forceinline__ void PutSums(float* to) const {
     to += 2 * (lane % 4) * C::kSumStride + lane / 4;
@@ -269,14 +289,13 @@ struct SkinnyWarp {
 };
 
 /// Two neighbours of a row of D; the second only when `both`.
-__device__ __forceinline__ void SkinnyStore(void* d, OutputType type, int64_t at, float2 v,
-                                            bool both) {
+__device__ __forceinline__ void SkinnyStore(uint8_t* d, OutputType type, float2 v, bool both) {
   if (type == OutputType::kF32) {
-    float* const to = static_cast<float*>(d) + at;
+    float* const to = reinterpret_cast<float*>(d);
     to[0] = v.x;
     if (both) to[1] = v.y;
   } else {
-    uint16_t* const to = static_cast<uint16_t*>(d) + at;
+    uint16_t* const to = reinterpret_cast<uint16_t*>(d);
     const uint32_t packed = PackOutput(type, v.x, v.y);
     if (both && reinterpret_cast<uint64_t>(to) % 4 == 0) {
       *reinterpret_cast<uint32_t*>(to) = packed;
@@ -287,12 +306,47 @@ __device__ __forceinline__ void SkinnyStore(void* d, OutputType type, int64_t at
   }
 }
 
+/// Where a thread's pairs of neighbours in D go. The first is found out before the wait, since
+/// what a kernel reads of its arguments behind it may have to come from far away.
+template <class C>
+struct SkinnyEnd {
+  static constexpr int kPairs = C::kRows / (C::kGated ? 4 : 2);  ///< of a token
+  int pairs;                                                     ///< of all tokens
+  int warp_floats;                                               ///< between two warps' sums
+  int type;
+  float alpha;
+  // Of the pair that is next:
+  uint8_t* to;
+  int columns;  ///< of D from there on
+
+  __device__ __forceinline__ SkinnyEnd(const SkinnyParams& p, int row0, uint32_t thread)
+      : pairs(p.m * kPairs),
+        warp_floats(C::kDepth * p.slot_bytes / 4),
+        type(static_cast<int>(C::kGeneral ? p.epilogue.d_type : C::kOutput)),
+        alpha(p.alpha) {
+    Find(p, row0, thread);
+    Pin(pairs), Pin(warp_floats), Pin(type), Pin(alpha), Pin(columns);
+  }
+  __device__ __forceinline__ void Find(const SkinnyParams& p, int row0, uint32_t pair) {
+    const int column = row0 / (C::kGated ? 2 : 1) + int(pair % kPairs) * 2;
+    columns = p.n / (C::kGated ? 2 : 1) - column;
+    to = static_cast<uint8_t*>(p.d) +
+         (int64_t(pair / kPairs) * p.ldd + column) * (Type() == OutputType::kF32 ? 4 : 2);
+  }
+  __device__ __forceinline__ OutputType Type() const { return static_cast<OutputType>(type); }
+};
+
 /// The general epilogue of two neighbours of a row of D. Scales are asked for before the weights
 /// are, where they may be, so that nobody waits for them in the end.
 struct SkinnyFactors {
+  const bool plain;  ///< D is alpha times the sums
   float row[2] = {1.0f, 1.0f}, token = 1.0f;
 
-  __device__ __forceinline__ static float Load(const float* from) { return LoadGlobal(from); }
+  __device__ __forceinline__ explicit SkinnyFactors(const SkinnyParams& p)
+      : plain(IsPlain(p.epilogue)) {}
+  __device__ __forceinline__ static float Load(const float* from) {
+    return LoadGlobal<float>(from);
+  }
   __device__ __forceinline__ void LoadRows(const SkinnyParams& p, int r) {
     const EpilogueParams& e = p.epilogue;
     if (e.scale_b == nullptr) return;
@@ -315,50 +369,53 @@ struct SkinnyFactors {
   }
 };
 
+/// All that a general epilogue can do, out of the way of those who need little of it. `first`: the
+/// factors are this pair's.
+static __device__ __noinline__ float2 SkinnyEpilogue(const SkinnyParams& p, SkinnyFactors factors,
+                                                     bool first, int token, int column, bool both,
+                                                     float2 total) {
+  if (!first) {
+    factors.LoadRows(p, column);
+    factors.LoadToken(p, token);
+  }
+  const float factor = p.epilogue.alpha * factors.token;
+  total.x = fmaf(total.x * factor, factors.row[0], factors.Added(p, token, column));
+  if (both) total.y = fmaf(total.y * factor, factors.row[1], factors.Added(p, token, column + 1));
+  return total;
+}
+
 /// Adds what `splits` warps summed, in their order, and stores it. `factors` are those of the
-/// thread's first pair.
+/// thread's first pair, or null where the epilogue is plain.
 template <class C>
 __device__ __forceinline__ void SkinnyFinish(const SkinnyParams& p, const float* sums, int splits,
-                                             int row0, uint32_t thread, SkinnyFactors factors) {
-  constexpr uint32_t kPairs = C::kRows / 2;
-  const int warp_floats = C::kDepth * p.slot_bytes / 4;
+                                             int row0, int thread, SkinnyEnd<C> end,
+                                             const SkinnyFactors* factors) {
 #pragma unroll 1
-  for (uint32_t i = thread; i < p.m * kPairs; i += splits * 32) {
-    const int token = i / kPairs, row = i % kPairs * 2;
-    if (row0 + row >= p.n) continue;
-    const bool both = row0 + row + 1 < p.n;
-    float2 added = make_float2(0.0f, 0.0f);
-    if constexpr (C::kGeneral) {
-      if (i != thread) {
-        factors.LoadRows(p, row0 + row);
-        factors.LoadToken(p, token);
-      }
-      added.x = factors.Added(p, token, row0 + row);
-      if (both) added.y = factors.Added(p, token, row0 + row + 1);
-    }
-    const float* from = sums + token * C::kSumStride + row;
-    float2 total = make_float2(0.0f, 0.0f);
+  for (int i = thread; i < end.pairs;) {
+    if (end.columns > 0) {
+      const int token = i / end.kPairs, row = i % end.kPairs * 2;
+      const float* from = sums + token * C::kSumStride + row;
+      float2 total = make_float2(0.0f, 0.0f);
 #pragma unroll 1
-    for (int s = 0; s < splits; s += 8) {
+      for (int s = 0; s < splits; s += 4) {
 #pragma unroll
-      for (int u = 0; u < 8; ++u) {
-        if (s + u < splits) {
-          const float2 v = *reinterpret_cast<const float2*>(from + u * warp_floats);
-          total.x += v.x, total.y += v.y;
+        for (int u = 0; u < 4; ++u) {
+          if (s + u < splits) {
+            const float2 v = *reinterpret_cast<const float2*>(from);
+            total.x += v.x, total.y += v.y;
+          }
+          from += end.warp_floats;
         }
       }
-      from += 8 * warp_floats;
+      if (!C::kGeneral || factors == nullptr || factors->plain) {
+        total.x *= end.alpha, total.y *= end.alpha;
+      } else {
+        total = SkinnyEpilogue(p, *factors, i == thread, token, row0 + row, end.columns > 1, total);
+      }
+      SkinnyStore(end.to, end.Type(), total, end.columns > 1);
     }
-    const int64_t at = token * p.ldd + (row0 + row);
-    if constexpr (C::kGeneral) {
-      const float factor = p.epilogue.alpha * factors.token;
-      total.x = fmaf(total.x * factor, factors.row[0], added.x);
-      total.y = fmaf(total.y * factor, factors.row[1], added.y);
-      SkinnyStore(p.d, p.epilogue.d_type, at, total, both);
-    } else {
-      total.x *= p.alpha, total.y *= p.alpha;
-      SkinnyStore(p.d, C::kOutput, at, total, both);
-    }
+    i += splits * 32;
+    if (i < end.pairs) end.Find(p, row0, i);
   }
 }
 
@@ -378,22 +435,28 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   const int warp_bytes = C::kDepth * p.slot_bytes;
   uint8_t* const rings = shared_base + group * splits * warp_bytes;
   uint8_t* const ring = rings + part * warp_bytes;
-  SkinnyWarp<C> warp(p, SharedAddress(ring), row0, lane,
-                     part * p.blocks_each + min(part, p.blocks_rest));
-  const uint32_t thread = part * 32 + lane;
-  SkinnyFactors factors;
+  const int first = part * p.blocks_each + min(part, p.blocks_rest);
+  SkinnyWarp<C> warp(p, SharedAddress(ring), row0, lane, first);
+  const SkinnyFirst<C> activations(p, SharedAddress(ring), lane, first, count);
+  const int thread = part * 32 + int(lane);
+  SkinnyFactors factors(p);
+  const SkinnyEnd<C> end(p, row0, thread);
   if constexpr (C::kGeneral) {
     constexpr int kPairs = C::kRows / 2;
-    factors.LoadRows(p, row0 + int(thread % kPairs) * 2);
-    if (!early) factors.LoadToken(p, int(thread / kPairs));
+    factors.LoadRows(p, row0 + thread % kPairs * 2);
+    if (!early) factors.LoadToken(p, thread / kPairs);
   }
 #pragma unroll 1
   for (int i = 0; i < C::kDepth; ++i) {
     if (i < count) {
       warp.FetchWeights(warp.Slot(i));
-      if (!early) warp.FetchActivations(warp.Slot(i));
+      if (early) {
+        warp.FetchScales(warp.Slot(i), lane == SkinnyWarp<C>::kWeightScaleLane);
+      } else {
+        warp.FetchActivations(warp.Slot(i));
+      }
     }
-    if (!early) CopyAsyncCommit();
+    CopyAsyncCommit();
   }
 
   // The loop's code comes from memory as the data do. While the first k-blocks are on their way,
@@ -406,12 +469,9 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     if (real && early) {
       GridDependencyWait();
       if (p.early_next == 0) GridDependencyLaunch();
-      if constexpr (C::kGeneral) factors.LoadToken(p, int(thread / (C::kRows / 2)));
-#pragma unroll 1
-      for (int i = 0; i < C::kDepth; ++i) {
-        if (i < count) warp.FetchActivations(warp.Slot(i));
-        CopyAsyncCommit();
-      }
+      if constexpr (C::kGeneral) factors.LoadToken(p, thread / (C::kRows / 2));
+      activations.Read();
+      warp.SkipActivations(C::kDepth);
     }
     warp.Clear();
     const int blocks = real ? count : 1;
@@ -421,6 +481,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
       __syncwarp();
       warp.Multiply(real ? warp.Slot(i) : nobodys, [&] {
         if (!real) return;
+        __syncwarp();
         if (i + C::kDepth < count) {
           warp.FetchWeights(warp.Slot(i));
           warp.FetchActivations(warp.Slot(i));
@@ -432,32 +493,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   __syncwarp();
   warp.PutSums(reinterpret_cast<float*>(ring));
   __syncthreads();
-  SkinnyFinish<C>(p, reinterpret_cast<const float*>(rings), splits, row0, thread, factors);
-}
-
-template <class C>
-SkinnyKernel MakeSkinny(const SkinnyInstance& instance, void (*function)(typename C::Params)) {
-  return {.instance = instance,
-          .function = reinterpret_cast<const void*>(function),
-          .format = &C::Policy::kInfo,
-          .epilogue = C::kEpilogue,
-          .output = C::kOutput,
-          .fusion = C::kFusion,
-          .ring_bytes = C::kSlotBytes};
-}
-
-/// The kernels of a list.
-template <class Policy, class List, EpilogueKind kEpilogue, OutputType kOutput = OutputType::kBf16>
-std::span<const SkinnyKernel> SkinnyInstances() {
-  constexpr int kCount = static_cast<int>(std::size(List::kAll));
-  static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    return std::array<SkinnyKernel, kCount>{
-        MakeSkinny<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput>>(
-            List::kAll[kIndex],
-            &SkinnyGemm<SkinnyConfig<Policy, List, kIndex, kEpilogue, kOutput>>)...};
-  }
-  (std::make_integer_sequence<int, kCount>());
-  return kernels;
+  SkinnyFinish<C>(p, reinterpret_cast<const float*>(rings), splits, row0, thread, end, &factors);
 }
 
 }  // namespace culet::sm90

@@ -15,13 +15,41 @@ __device__ __forceinline__ uint8_t* SharedBase() {
   return shared_base;
 }
 
-/// A value that the compiler knows nothing of.
+/// A value that the compiler knows nothing of: it is computed here, and not behind a wait, and a
+/// kernel's argument is read here.
 __device__ __forceinline__ void Pin(int& value) { asm volatile("" : "+r"(value)); }
+__device__ __forceinline__ void Pin(uint32_t& value) { asm volatile("" : "+r"(value)); }
+__device__ __forceinline__ void Pin(float& value) { asm volatile("" : "+f"(value)); }
+template <class T>
+__device__ __forceinline__ void Pin(T*& value) {
+  asm volatile("" : "+l"(value));
+}
 
 /// In its place among the asm volatile statements.
-__device__ __forceinline__ float LoadGlobal(const float* from) {
+template <class T>
+__device__ __forceinline__ T LoadGlobal(const void* from);
+template <>
+__device__ __forceinline__ float LoadGlobal<float>(const void* from) {
   float v;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+  return v;
+}
+template <>
+__device__ __forceinline__ float4 LoadGlobal<float4>(const void* from) {
+  float4 v;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+template <>
+__device__ __forceinline__ uint4 LoadGlobal<uint4>(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
   return v;
 }
 
@@ -92,6 +120,15 @@ __device__ __forceinline__ float LoadShared<float>(uint32_t from) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
   return v;
+}
+
+__device__ __forceinline__ void StoreShared(uint32_t to, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+}
+__device__ __forceinline__ void StoreShared(uint32_t to, const uint4& v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
 }
 
 }  // namespace culet::sm90

@@ -8,7 +8,7 @@ namespace culet::sm90 {
 /// `Launch`: SkinnyLaunch or FusedSkinnyLaunch.
 template <class Launch>
 cudaError_t LaunchWarps(const Launch& launch, cudaStream_t stream) {
-  return LaunchKernel(launch.kernel->function,
+  return LaunchKernel(launch.Function(),
                       {.grid = dim3(static_cast<unsigned>(launch.ctas)),
                        .block = dim3(32, static_cast<unsigned>(launch.splits),
                                      static_cast<unsigned>(launch.row_groups)),

@@ -15,6 +15,7 @@
 #include "kernels/cuda_ops/rms_norm.cuh"
 #include "kernels/cuda_ops/values.cuh"
 #include "kernels/sm90/skinny_fused.h"
+#include "kernels/sm90/skinny_lane.cuh"
 #include "sm90/format.h"
 
 namespace culet::sm90 {
@@ -25,7 +26,12 @@ class SkinnyNorm {
  public:
   __device__ __forceinline__ SkinnyNorm(const FusedSkinnyParams& p, std::uint8_t* shared, int warp,
                                         int warps, int lane)
-      : p_(p), shared_(shared), warp_(warp), warps_(warps), lane_(lane) {}
+      : p_(p),
+        shared_(shared),
+        base_(SharedAddress(shared)),
+        warp_(warp),
+        warps_(warps),
+        lane_(lane) {}
 
   /// copy(to, from) of each 16 bytes of gamma, which no kernel writes.
   template <class Copy>
@@ -36,69 +42,38 @@ class SkinnyNorm {
       copy(shared_ + p_.gamma_at + at, static_cast<const std::uint8_t*>(p_.gamma) + at);
   }
 
-  /// A, of x and y. wait() returns when this thread's part of gamma is there. All threads of the
-  /// CTA come; A is there for all of them on return.
-  template <class Wait>
-  __device__ __forceinline__ void Make(const Wait& wait) const {
-    const int steps = p_.norm_steps, last = (1 << p_.turn_shift) - 1;
-    const bool kept = steps <= kTogether;  // in registers between the passes
-    float sum = 0;
-    float x[kTogether][kWide];
-#pragma unroll 1
-    for (int first = 0; first < steps; first += kTogether) {
-      float y[kTogether][kWide];
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) Load(p_.x, At(first + i), x[i]);
-      if (p_.y != nullptr) {
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) Load(p_.y, At(first + i), y[i]);
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i)
-#pragma unroll
-          for (int e = 0; e < kWide; ++e) x[i][e] += y[i][e];
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const Place place = At(first + i);
-        if (place.token >= p_.m) break;
-        if (!kept) {
-          float4* const stage = Stage(first + i);
-          stage[0] = make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
-          stage[32] = make_float4(x[i][4], x[i][5], x[i][6], x[i][7]);
-        }
-        if (place.turn == 0) sum = 0;
-        sum += cuda_ops::SumOfSquares(x[i]);
-        if (place.there && p_.sum != nullptr && blockIdx.x == 0)
-          cuda_ops::Store(x[i], p_.sum + std::int64_t{place.token} * p_.elements + place.at);
-        if (place.turn < last) continue;
-        const float all = cuda_ops::SumLanes<32>(sum);
-        if (lane_ == 0) Sums(place.token)[place.part] = all;
-      }
-    }
+  /// A, of x and y, which turn() waits for; gamma is there before. All threads of the CTA come, and
+  /// A is there for all of them on return.
+  template <class Turn>
+  __device__ __forceinline__ void Make(const Turn& turn) const {
     ClearTail();
-    wait();
-    __syncthreads();
-#pragma unroll 1
-    for (int first = 0; first < steps; first += kTogether) {
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const Place place = At(first + i);
-        if (place.token >= p_.m) break;
-        if (!kept) {
-          const float4* const stage = Stage(first + i);
-          const float4 low = stage[0], high = stage[32];
-          x[i][0] = low.x, x[i][1] = low.y, x[i][2] = low.z, x[i][3] = low.w;
-          x[i][4] = high.x, x[i][5] = high.y, x[i][6] = high.z, x[i][7] = high.w;
-        }
-        Scale(place, x[i]);
-      }
+    if (p_.norm_steps > kKept) {
+      MakeStaged(turn);
+    } else {
+      MakeKept<kKept>(turn, [&](const Place& place, float(&to)[kWide]) { LoadGamma(place, to); });
     }
     __syncthreads();
   }
 
+  /// The same where each lane has one vector and rows have no tail; gamma has not been fetched. A
+  /// is there for all threads or, `own_rows`, what a warp multiplies for its own lanes.
+  template <class Turn>
+  __device__ __forceinline__ void MakeHeld(const Turn& turn) const {
+    int own_rows = p_.own_rows;
+    Pin(own_rows);
+    MakeKept<1>(turn, [&](const Place& place, float(&to)[kWide]) {
+      if (place.there) cuda_ops::LoadStored(p_.gamma, p_.gamma_type, place.at, to);
+    });
+    if (own_rows != 0) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+
  private:
   static constexpr int kWide = 8;  // elements of a lane's vector
-  static constexpr int kTogether = kNormTogether;
+  static constexpr int kKept = kNormKept;
   static_assert(Format::kBytes == 2);
   using Element = std::conditional_t<std::is_same_v<Format, Bf16>, __nv_bfloat16, __half>;
 
@@ -106,6 +81,19 @@ class SkinnyNorm {
   struct Place {
     int token, part, turn, at;
     bool there;  // within the row; sums and shuffles take the others as zeros
+  };
+
+  // Its way to and from memory. All of it is found out before the wait, arguments included.
+  struct Way {
+    const float *x, *y;
+    float* sum;
+    std::uint32_t sums, row;  // shared: the token's sums of parts, the place in A
+  };
+
+  // What a row's sum becomes a scale with.
+  struct Scaling {
+    int parts, elements;
+    float epsilon;
   };
 
   __device__ __forceinline__ Place At(int step) const {
@@ -119,22 +107,154 @@ class SkinnyNorm {
     return place;
   }
 
-  __device__ __forceinline__ void Load(const float* from, const Place& place,
-                                       float (&to)[kWide]) const {
-#pragma unroll
-    for (int e = 0; e < kWide; ++e) to[e] = 0;
-    if (place.there) cuda_ops::Load(from + std::int64_t{place.token} * p_.elements + place.at, to);
+  __device__ __forceinline__ Way WayOf(const Place& place) const {
+    const std::int64_t at = std::int64_t{place.token} * p_.elements + place.at;
+    Way way = {p_.x + at, p_.y + at, p_.sum + at,
+               base_ + p_.sums_at + (place.token << p_.norm_shift) * 4,
+               base_ + p_.tile_at + place.token * p_.tile_stride + place.at * Format::kBytes};
+    Pin(way.x), Pin(way.y), Pin(way.sums), Pin(way.row);
+    return way;
   }
 
-  // A lane's own 16 bytes, and 16 more 512 behind them. Not there where a lane keeps all it takes.
+  __device__ __forceinline__ Scaling ScalingOf() const {
+    Scaling s = {1 << p_.norm_shift, p_.elements, p_.epsilon};
+    Pin(s.parts), Pin(s.elements), Pin(s.epsilon);
+    return s;
+  }
+
+  // The whole of a lane's vectors stays in registers.
+  template <int kSteps, class Turn, class Gamma>
+  __device__ __forceinline__ void MakeKept(const Turn& turn, const Gamma& read_gamma) const {
+    Place places[kSteps];
+    Way ways[kSteps];
+    float gamma[kSteps][kWide] = {}, x[kSteps][kWide];
+    const Scaling scaling = ScalingOf();
+    const bool adds = p_.y != nullptr, stores = p_.sum != nullptr && blockIdx.x == 0;
+    const int m = p_.m, last = (1 << p_.turn_shift) - 1;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      places[i] = At(i);
+      ways[i] = WayOf(places[i]);
+      read_gamma(places[i], gamma[i]);
+    }
+    turn();
+    LoadSums(places, ways, adds, x);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i)
+      if (places[i].token < m) AddSquares(places[i], ways[i], last, stores, x[i], sum);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i)
+      if (places[i].token < m) Scale(places[i], ways[i], scaling, gamma[i], x[i]);
+  }
+
+  // They go through shared memory.
+  template <class Turn>
+  __device__ __forceinline__ void MakeStaged(const Turn& turn) const {
+    const int steps = p_.norm_steps, last = (1 << p_.turn_shift) - 1;
+    const bool stores = p_.sum != nullptr && blockIdx.x == 0;
+    float sum = 0;
+#pragma unroll 1
+    for (int first = 0; first < steps; first += kKept) {
+      Place places[kKept];
+      Way ways[kKept];
+      float x[kKept][kWide];
+#pragma unroll
+      for (int i = 0; i < kKept; ++i) {
+        places[i] = At(first + i);
+        ways[i] = WayOf(places[i]);
+      }
+      if (first == 0) turn();
+      LoadSums(places, ways, p_.y != nullptr, x);
+#pragma unroll
+      for (int i = 0; i < kKept; ++i) {
+        if (places[i].token >= p_.m) break;
+        float4* const stage = Stage(first + i);
+        stage[0] = make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
+        stage[32] = make_float4(x[i][4], x[i][5], x[i][6], x[i][7]);
+        AddSquares(places[i], ways[i], last, stores, x[i], sum);
+      }
+    }
+    __syncthreads();
+    const Scaling scaling = ScalingOf();
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      const Place place = At(step);
+      if (place.token >= p_.m) break;
+      const float4* const stage = Stage(step);
+      const float4 low = stage[0], high = stage[32];
+      const float x[kWide] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+      float gamma[kWide];
+      LoadGamma(place, gamma);
+      Scale(place, WayOf(place), scaling, gamma, x);
+    }
+  }
+
+  __device__ __forceinline__ static void Load(const float* from, bool there, float (&to)[kWide]) {
+#pragma unroll
+    for (int e = 0; e < kWide; ++e) to[e] = 0;
+    if (!there) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4 v = LoadGlobal<float4>(from + 4 * half);
+      to[4 * half] = v.x, to[4 * half + 1] = v.y, to[4 * half + 2] = v.z, to[4 * half + 3] = v.w;
+    }
+  }
+
+  // x, or the sum of x and y: all of it is asked for before any of it is used.
+  template <int kSteps>
+  __device__ __forceinline__ static void LoadSums(const Place (&places)[kSteps],
+                                                  const Way (&ways)[kSteps], bool adds,
+                                                  float (&x)[kSteps][kWide]) {
+    float y[kSteps][kWide];
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) Load(ways[i].x, places[i].there, x[i]);
+    if (!adds) return;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) Load(ways[i].y, places[i].there, y[i]);
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i)
+#pragma unroll
+      for (int e = 0; e < kWide; ++e) x[i][e] += y[i][e];
+  }
+
+  // To the sum of the row's part, which is complete at the `last` turn.
+  __device__ __forceinline__ void AddSquares(const Place& place, const Way& way, int last,
+                                             bool stores, const float (&x)[kWide],
+                                             float& sum) const {
+    if (stores && place.there) cuda_ops::Store(x, way.sum);
+    if (place.turn == 0) sum = 0;
+    sum += cuda_ops::SumOfSquares(x);
+    if (place.turn < last) return;
+    const float all = cuda_ops::SumLanes<32>(sum);
+    if (lane_ == 0) StoreShared(way.sums + place.part * 4, all);
+  }
+
+  __device__ __forceinline__ void LoadGamma(const Place& place, float (&to)[kWide]) const {
+#pragma unroll
+    for (int e = 0; e < kWide; ++e) to[e] = 0;
+    if (place.there) cuda_ops::LoadStored(shared_ + p_.gamma_at, p_.gamma_type, place.at, to);
+  }
+
+  // The sum of parts is SumLanes<32> of them and zeros behind them, bit for bit.
+  __device__ __forceinline__ void Scale(const Place& place, const Way& way, const Scaling& by,
+                                        const float (&gamma)[kWide],
+                                        const float (&x)[kWide]) const {
+    float sum = LoadShared<float>(way.sums + (lane_ & (by.parts - 1)) * 4);
+#pragma unroll 1
+    for (int offset = by.parts / 2; offset > 0; offset /= 2)
+      sum += __shfl_xor_sync(cuda_ops::kAllLanes, sum, offset);
+    const float scale = cuda_ops::NormScale(sum, by.elements, by.epsilon);
+    cuda_ops::Pack<Element, kWide> pack;
+#pragma unroll
+    for (int e = 0; e < kWide; ++e) cuda_ops::Round(x[e] * scale * gamma[e], &pack.elements[e]);
+    if (place.there) StoreShared(way.row, *reinterpret_cast<const uint4*>(&pack));
+  }
+
+  // A lane's own 16 bytes, and 16 more 512 behind them.
   __device__ __forceinline__ float4* Stage(int step) const {
     return reinterpret_cast<float4*>(shared_ + p_.stage_at) + (step * warps_ + warp_) * 64 + lane_;
-  }
-  __device__ __forceinline__ float* Sums(int token) const {
-    return reinterpret_cast<float*>(shared_ + p_.sums_at) + (token << p_.norm_shift);
-  }
-  __device__ __forceinline__ std::uint8_t* Row(int token) const {
-    return shared_ + p_.tile_at + token * p_.tile_stride;
   }
 
   // The last k-block's bytes behind the end of a row.
@@ -143,22 +263,14 @@ class SkinnyNorm {
     if (pieces == 0) return;
     for (int token = warp_; token < p_.m; token += warps_) {
       if (lane_ < pieces)
-        *reinterpret_cast<uint4*>(Row(token) + end + lane_ * 16) = make_uint4(0, 0, 0, 0);
+        StoreShared(base_ + p_.tile_at + token * p_.tile_stride + end + lane_ * 16,
+                    make_uint4(0, 0, 0, 0));
     }
-  }
-
-  __device__ __forceinline__ void Scale(const Place& place, float (&x)[kWide]) const {
-    const float part = lane_ < 1 << p_.norm_shift ? Sums(place.token)[lane_] : 0.0f;
-    const float scale = cuda_ops::NormScale(cuda_ops::SumLanes<32>(part), p_.elements, p_.epsilon);
-    float gamma[kWide] = {};
-    if (place.there) cuda_ops::LoadStored(shared_ + p_.gamma_at, p_.gamma_type, place.at, gamma);
-#pragma unroll
-    for (int e = 0; e < kWide; ++e) x[e] = x[e] * scale * gamma[e];
-    if (place.there) cuda_ops::Store(x, reinterpret_cast<Element*>(Row(place.token)) + place.at);
   }
 
   const FusedSkinnyParams& p_;
   std::uint8_t* const shared_;
+  const std::uint32_t base_;
   const int warp_, warps_, lane_;
 };
 

@@ -17,8 +17,17 @@ inline uint8_t* SharedBase() { return reinterpret_cast<uint8_t*>(host_cuda::Dyna
 inline uint32_t SharedAddress(const void* pointer) { return cuda_ops::SharedAddress(pointer); }
 
 inline void Pin(int&) {}
+inline void Pin(uint32_t&) {}
+inline void Pin(float&) {}
+template <class T>
+void Pin(T*&) {}
 inline int WarpUniform(int value) { return __shfl_sync(~0u, value, 0); }
-inline float LoadGlobal(const float* from) { return *from; }
+template <class T>
+T LoadGlobal(const void* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
 
 inline void GridDependencyWait() { host_cuda::WaitForPrevious(); }
 inline void GridDependencyLaunch() {}
@@ -65,6 +74,11 @@ T LoadShared(uint32_t from) {
   T value;
   std::memcpy(&value, SharedBase() + from, sizeof value);
   return value;
+}
+
+template <class T>
+void StoreShared(uint32_t to, const T& value) {
+  std::memcpy(SharedBase() + to, &value, sizeof value);
 }
 
 }  // namespace culet::sm90
