@@ -1,6 +1,7 @@
 """culet.deep_gemm on CPU tensors: products in every form against FP64, layouts, quantisers, what is
 refused and why."""
 
+import inspect
 import unittest
 
 import culet
@@ -174,6 +175,36 @@ class Refusals(unittest.TestCase):
         self.refused(NotImplementedError, "culet bench", deep_gemm.testing.bench_kineto)
         self.refused(NotImplementedError, "throttled", deep_gemm.set_tc_util, 50)
         self.assertFalse(hasattr(deep_gemm, "no_such_function"))
+
+    def test_names_of_every_kind(self):
+        """Those of DeepGEMM 1 and 2, and of the forks that are on PyPI."""
+        for name in ("fp8_m_grouped_gemm_nt_masked", "bf16_m_grouped_gemm_nt_masked", "epilogue", "mega", "localize",
+                     "wgrad_gemm_fp8_fp8_fp32_nt", "m_grouped_gemm_fp8_fp8_bf16_nt_contiguous", "JITTuner", "shutdown",
+                     "k_grouped_wgrad_gemm_fp8_fp8_fp32_nt", "use_deterministic_algorithms", "fp8_paged_mqa_logits"):
+            self.refused(NotImplementedError, f"culet.deep_gemm.{name}: ", getattr(deep_gemm, name))
+        for name in ("cast_to_ue4m3", "per_token_cast_to_nvfp4", "cast_back_from_fp8"):
+            self.refused(NotImplementedError, name, getattr(deep_gemm.utils.math, name))
+        self.refused(NotImplementedError, "torch.distributed", deep_gemm.utils.init_dist, 0, 1)
+        self.refused(NotImplementedError, "tests", deep_gemm.testing.ignore_env, "X", bool)
+        self.assertFalse(deep_gemm.get_deterministic_algorithms())
+        self.assertIs(deep_gemm.testing.numeric.calc_diff, deep_gemm.calc_diff)
+
+    def test_arguments_by_name(self):
+        """Names and order of DeepGEMM's arguments, which programs give by either."""
+        fp8 = ["a", "b", "d", "c", "recipe", "recipe_a", "recipe_b", "compiled_dims", "disable_ue8m0_cast", "alpha",
+               "epilogue"]
+        for form in ("nt", "nn", "tn", "tt"):
+            for name, wanted in ((f"fp8_gemm_{form}", fp8), (f"fp8_fp4_gemm_{form}", fp8),
+                                 (f"bf16_gemm_{form}", [*fp8[:4], "compiled_dims", "alpha", "epilogue"])):
+                found = inspect.signature(getattr(deep_gemm, name)).parameters
+                self.assertEqual(list(found), wanted, name)
+                self.assertTrue(all(value.default is not value.empty for value in list(found.values())[3:]), name)
+        p = Problem(4, 130, 200)
+        deep_gemm.fp8_gemm_nn(p.a, b=turned(p.b), d=p.d, c=None, compiled_dims="nk")
+        self.assertLess(float(deep_gemm.calc_diff(p.d, p.wanted)), 1e-5)
+        self.refused(NotImplementedError, "epilogue is 3", deep_gemm.fp8_gemm_nt, p.a, p.b, p.d, epilogue=3)
+        self.refused(NotImplementedError, "epilogue is 3", deep_gemm.bf16_gemm_tt, normal(3, 4), normal(5, 3), p.d,
+                     epilogue=3)
 
     def test_arguments(self):
         p = Problem(4, 130, 200)

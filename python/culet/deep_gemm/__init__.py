@@ -5,8 +5,9 @@ The products accept any M, N and K and any stride of rows, on the GPU and, for t
 the CPU. Nothing is compiled at run time. What culet cannot do is there by name and raises
 NotImplementedError with the reason."""
 
+import inspect
 import operator
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -27,9 +28,9 @@ from culet.deep_gemm.utils import (
 __all__ = [
     "align", "bf16_gemm_nn", "bf16_gemm_nt", "bf16_gemm_tn", "bf16_gemm_tt", "calc_diff", "ceil_div",
     "fp8_gemm_nn", "fp8_gemm_nt", "fp8_gemm_tn", "fp8_gemm_tt", "gemm_fp8_fp8_bf16_nt",
-    "get_col_major_tma_aligned_tensor", "get_m_alignment_for_contiguous_layout",
-    "get_mk_alignment_for_contiguous_layout", "get_mn_major_tma_aligned_tensor", "get_num_sms",
-    "get_pdl", "get_tc_util", "get_tma_aligned_size", "per_block_cast_to_fp8",
+    "get_col_major_tma_aligned_tensor", "get_deterministic_algorithms",
+    "get_m_alignment_for_contiguous_layout", "get_mk_alignment_for_contiguous_layout",
+    "get_mn_major_tma_aligned_tensor", "get_num_sms", "get_pdl", "get_tc_util", "get_tma_aligned_size", "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8", "per_custom_dims_cast_to_fp8", "per_token_cast_to_fp8",
     "set_ignore_compile_dims", "set_num_sms", "set_pdl", "set_tc_util", "testing",
     "transform_sf_into_required_layout", "utils"]
@@ -54,7 +55,7 @@ def fp8_gemm_nt(a: Scaled, b: Scaled, d: Tensor, c: Optional[Tensor] = None,
                 recipe: Optional[Tuple[int, int, int]] = None,
                 recipe_a: Optional[Tuple[int, int]] = None,
                 recipe_b: Optional[Tuple[int, int]] = None, compiled_dims: str = "nk",
-                disable_ue8m0_cast: bool = False, alpha: Optional[float] = None) -> None:
+                disable_ue8m0_cast: bool = False, alpha: Optional[float] = None, epilogue: Any = None) -> None:
     """d = (a's scales . a) (b's scales . b)^T + c.
 
     a: values (M, K) E4M3 and scales (M, ceil(K / 128)) FP32, in either order, MN-major as
@@ -63,28 +64,43 @@ def fp8_gemm_nt(a: Scaled, b: Scaled, d: Tensor, c: Optional[Tensor] = None,
     shape and type, d itself to accumulate.
     recipe: (1, 128, 128); recipe_a (1, 128) with recipe_b (128, 128). compiled_dims says nothing to
     culet; disable_ue8m0_cast neither, whose scales are FP32 always. alpha: a factor of the product.
-    Raises NotImplementedError for another recipe and UE8M0 scales, culet.InvalidArgument for what is
-    wrong."""
+    Raises NotImplementedError for another recipe, UE8M0 scales and an epilogue, culet.InvalidArgument for
+    what is wrong."""
     (av, au), (bv, bu) = _pair("a", a), _pair("b", b)
     if recipe is not None or recipe_a is not None or recipe_b is not None:
         _check_recipe(recipe, recipe_a, recipe_b)
     for name, scales in (("a's scales", au), ("b's scales", bu)):
         if getattr(scales, "dtype", None) == torch.int32:
             raise NotImplementedError(f"{name} are packed UE8M0, the layout of SM100; SM90's are float32")
-    _product(_Settings.fp8, av, au, bv, bu, d, c, alpha)
+    _product(_Settings.fp8, av, au, bv, bu, d, c, alpha, epilogue)
 
 
+def _with_options_of(function):
+    """Names what *args and **options stand for: the arguments of `function` behind d."""
+    options = list(inspect.signature(function).parameters.values())[3:]
+
+    def named(form):
+        own = list(inspect.signature(form).parameters.values())[:3]
+        form.__signature__ = inspect.Signature([*own, *options], return_annotation=None)
+        return form
+
+    return named
+
+
+@_with_options_of(fp8_gemm_nt)
 def fp8_gemm_nn(a: Scaled, b: Scaled, d: Tensor, *args, **options) -> None:
     """fp8_gemm_nt with b (K, N) and its scales (ceil(K / 128), ceil(N / 128)), each the transpose of
     a matrix with contiguous rows: SM90's FP8 units read K-major operands alone."""
     fp8_gemm_nt(a, _turned("b", b), d, *args, **options)
 
 
+@_with_options_of(fp8_gemm_nt)
 def fp8_gemm_tn(a: Scaled, b: Scaled, d: Tensor, *args, **options) -> None:
     """fp8_gemm_nt with a (K, M) and b (K, N); see fp8_gemm_nn."""
     fp8_gemm_nt(_turned("a", a), _turned("b", b), d, *args, **options)
 
 
+@_with_options_of(fp8_gemm_nt)
 def fp8_gemm_tt(a: Scaled, b: Scaled, d: Tensor, *args, **options) -> None:
     """fp8_gemm_nt with a (K, M) and b (N, K); see fp8_gemm_nn."""
     fp8_gemm_nt(_turned("a", a), b, d, *args, **options)
@@ -100,28 +116,35 @@ def gemm_fp8_fp8_bf16_nt(lhs: Scaled, rhs: Scaled, out: Tensor) -> None:
 
 
 def bf16_gemm_nt(a: Tensor, b: Tensor, d: Tensor, c: Optional[Tensor] = None,
-                 compiled_dims: str = "nk", alpha: Optional[float] = None) -> None:
+                 compiled_dims: str = "nk", alpha: Optional[float] = None, epilogue: Any = None) -> None:
     """d = a b^T + c: a (M, K) and b (N, K) BF16, rows or columns contiguous; d (M, N) BF16 or FP32;
-    c of d's shape and type, d itself to accumulate. compiled_dims says nothing to culet."""
-    _product(_Settings.bf16, a, None, b, None, d, c, alpha)
+    c of d's shape and type, d itself to accumulate. compiled_dims says nothing to culet.
+    Raises NotImplementedError for an epilogue, culet.InvalidArgument for what is wrong."""
+    _product(_Settings.bf16, a, None, b, None, d, c, alpha, epilogue)
 
 
+@_with_options_of(bf16_gemm_nt)
 def bf16_gemm_nn(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
     """bf16_gemm_nt with b (K, N)."""
     bf16_gemm_nt(a, _transposed("b", b), d, *args, **options)
 
 
+@_with_options_of(bf16_gemm_nt)
 def bf16_gemm_tn(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
     """bf16_gemm_nt with a (K, M) and b (K, N)."""
     bf16_gemm_nt(_transposed("a", a), _transposed("b", b), d, *args, **options)
 
 
+@_with_options_of(bf16_gemm_nt)
 def bf16_gemm_tt(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
     """bf16_gemm_nt with a (K, M) and b (N, K)."""
     bf16_gemm_nt(_transposed("a", a), b, d, *args, **options)
 
 
-def _product(form, a, u, b, v, d, c, alpha) -> None:
+def _product(form, a, u, b, v, d, c, alpha, epilogue) -> None:
+    if epilogue is not None:
+        raise NotImplementedError(f"epilogue is {epilogue!r}: these products have none but alpha and c; culet.gemm has "
+                                  "a bias and the gated SiLU, with and without FP8")
     if c is not None and getattr(c, "dtype", None) != getattr(d, "dtype", None):
         raise InvalidArgument(f"c holds {getattr(c, 'dtype', type(c).__name__)} and d "
                               f"{getattr(d, 'dtype', type(d).__name__)}; give both one type")
@@ -222,6 +245,11 @@ def set_tc_util(new_tc_util: int) -> None:
 def get_tc_util() -> int:
     """100: see set_tc_util."""
     return 100
+
+
+def get_deterministic_algorithms() -> bool:
+    """False: see use_deterministic_algorithms."""
+    return False
 
 
 def set_ignore_compile_dims(new_value: bool) -> None:

@@ -5,10 +5,13 @@ import re
 
 _GROUPED = "grouped products have no kernels in culet yet; call one product a group"
 _REASONS = (
-    (r"[mk]_grouped_\w+|m_grouped_gemm_\w+|set_mk_alignment_for_contiguous_layout"
+    (r"(\w+_)?[mk]_grouped_\w+|set_mk_alignment_for_contiguous_layout"
      r"|get_theoretical_mk_alignment_for_contiguous_layout", _GROUPED),
-    (r"fp4_gemm_nt|cublaslt_nvfp4_gemm_nt|per_token_cast_to_fp4|transpose_packed_fp4|cast_back_from_fp4",
-     "SM90 has no units for FP4"),
+    (r"fp4_gemm_nt|cublaslt_nvfp4_gemm_nt|per_token_cast_to_(nv)?fp4|transpose_packed_fp4|cast_back_from_fp4"
+     r"|\w*ue4m3\w*", "SM90 has no units for FP4"),
+    (r"wgrad_gemm_\w+", "both operands of a weight's gradient have scales of 1 x 128; culet has kernels for "
+     "the recipe (1, 128, 128)"),
+    (r"cast_back_from_fp8", "values times scales is an operation of torch's"),
     (r"get_mn_major_tma_aligned_packed_ue8m0_tensor|get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor"
      r"|pack_ue8m0_to_int|unpack_ue8m0_from_int", "packed UE8M0 scales are SM100's layout; SM90's are float32"),
     (r"cublaslt_gemm_(nt|nn|tn|tt)", "culet chooses by itself whether cuBLASLt's kernel is the fastest; call "
@@ -16,11 +19,16 @@ _REASONS = (
     (r"fp8_einsum|einsum|batched_sy(rk|mm)|fp8_gemm_nt_skip_head_mid|tf32_hc_prenorm_gemm|bf16_mega_gate"
      r"|get_bf16_mega_gate_config|mega_mhc", "it is no plain product"),
     (r"\w*mqa_logits\w*", "attention is not a part of culet's products; culet.LLM runs whole models"),
-    (r"\w*mega_moe\w*|\w*SymmBuffer", "mixtures of experts over several GPUs are not in culet"),
+    (r"\w*mega_moe\w*|\w*SymmBuffer|mega", "mixtures of experts over several GPUs are not in culet"),
+    (r"init_dist|uneven_all_gather|dist_print", "culet works on one GPU; torch.distributed joins several"),
+    (r"\w*localiz\w*|\w*locality_domains?", "culet leaves tensors where torch put them"),
+    (r"epilogue", "the products of culet.deep_gemm have none but alpha and c"),
+    (r"jit|jit_kernels|JITTuner|legacy|shutdown", "nothing is compiled at run time, and nothing needs an end"),
     (r"set_block_size_multiple_of", "culet's tiles are compiled ahead"),
     (r"use_deterministic_algorithms", "culet.deep_gemm's products do not take it: which kernel is fastest may "
      "differ from run to run where nothing was tuned and saved"),
-    (r"bench|bench_kineto|test_filter|check_signal",
+    (r"test_filter|ignore_env|assert_bitwise_equal|check_signal", "it is for DeepGEMM's own tests"),
+    (r"bench|bench_kineto",
      "culet measures with the program `culet bench` and with culet.autotune"),
 )
 
