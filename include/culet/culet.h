@@ -197,7 +197,7 @@ CULET_API const char* culet_engine_cache_note(const culet_engine* engine);
 
 /* Merges the engine's measured choices into a cache file, atomically. `path` null: the file that
  * the engine was opened with; without one ("off") nothing is written. Errors: as the file system,
- * DATA_LOSS when the file is no cache. */
+ * DATA_LOSS when the file is no cache, INVALID_ARGUMENT for an empty path. */
 CULET_API culet_status culet_engine_save(const culet_engine* engine, const char* path);
 
 /* Whether culet_engine_save could write a new text, found out with a file beside the cache file that

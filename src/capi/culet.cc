@@ -136,6 +136,17 @@ void LoadCache(culet_engine& engine, const char* path) {
   }
 }
 
+// The file that a caller named, or the engine's own, if it has one.
+Status FileOf(const culet_engine* engine, const char* path, std::optional<CacheFile>& file) {
+  if (engine == nullptr) return Null("engine");
+  if (path != nullptr && *path == '\0') {
+    return Status(StatusCode::kInvalidArgument,
+                  "path is empty; name a file, or give null for the one that the engine reads");
+  }
+  file = path != nullptr ? CacheFile(path) : engine->file;
+  return {};
+}
+
 }  // namespace
 }  // namespace culet::capi
 
@@ -223,18 +234,17 @@ culet_status culet_engine_load(culet_engine* engine, const char* path, culet_cac
 
 culet_status culet_engine_save(const culet_engine* engine, const char* path) {
   return Guarded([&]() -> Status {
-    if (engine == nullptr) return Null("engine");
-    if (path == nullptr && !engine->file) return {};
-    const CacheFile file = path != nullptr ? CacheFile(path) : *engine->file;
-    return file.Save(engine->gemm.cache()).status();
+    std::optional<CacheFile> file;
+    CULET_RETURN_IF_ERROR(culet::capi::FileOf(engine, path, file));
+    return file ? file->Save(engine->gemm.cache()).status() : Status();
   });
 }
 
 culet_status culet_engine_check_save(const culet_engine* engine, const char* path) {
   return Guarded([&]() -> Status {
-    if (engine == nullptr) return Null("engine");
-    if (path == nullptr && !engine->file) return {};
-    return (path != nullptr ? CacheFile(path) : *engine->file).CheckSave({});
+    std::optional<CacheFile> file;
+    CULET_RETURN_IF_ERROR(culet::capi::FileOf(engine, path, file));
+    return file ? file->CheckSave({}) : Status();
   });
 }
 

@@ -101,7 +101,7 @@ Status NotAConstant(const char* name, std::int32_t value) {
 
 Status BadStructSize(const char* name, std::size_t size, std::size_t known) {
   return Status(StatusCode::kInvalidArgument,
-                size <= known
+                size <= known || size > kMostStructBytes
                     ? fmt::format("{}.struct_size is {}; set it to sizeof(*{})", name, size, name)
                     : fmt::format("{}.struct_size is {}, this library knows {} bytes, and a field "
                                   "behind these is set; clear it, or use a newer libculet",

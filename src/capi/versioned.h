@@ -15,11 +15,14 @@
 
 namespace culet::capi {
 
+/// No struct of any version is as large: what says so was not set, and must not be read so far.
+inline constexpr std::size_t kMostStructBytes = 65536;
+
 /// "<name>.struct_size is 0; ...", INVALID_ARGUMENT.
 Status BadStructSize(const char* name, std::size_t size, std::size_t known);
 
 /// The caller's struct as this library's: what an older caller lacks is 0.
-/// Errors: INVALID_ARGUMENT for a null pointer, a size too small to be one, or a newer struct whose
+/// Errors: INVALID_ARGUMENT for a null pointer, a size that no struct has, or a newer struct whose
 /// fields unknown here are set.
 template <class T>
 Status Read(const char* name, const T* given, T& out) {
@@ -28,7 +31,9 @@ Status Read(const char* name, const T* given, T& out) {
     return Status(StatusCode::kInvalidArgument, std::string(name) + " is null; give a struct");
   }
   const std::size_t size = given->struct_size;
-  if (size <= sizeof(std::size_t)) return BadStructSize(name, size, sizeof(T));
+  if (size <= sizeof(std::size_t) || size > kMostStructBytes) {
+    return BadStructSize(name, size, sizeof(T));
+  }
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] != 0) return BadStructSize(name, size, sizeof(T));

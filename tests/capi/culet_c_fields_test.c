@@ -179,6 +179,23 @@ static void TestNewer(culet_engine* engine) {
               "a field behind these is set");
 }
 
+/* A size that was never set, before memory that happens to be 0: no reading to its end. */
+static void TestSizeNotSet(culet_engine* engine) {
+  static struct {
+    culet_problem problem;
+    char behind[1 << 17];
+  } memory;
+  culet_plan* plan = NULL;
+  memory.problem = Problem();
+  memory.problem.struct_size = sizeof memory;
+  CHECK_FAILS(culet_plan_create(engine, &memory.problem, &plan), CULET_INVALID_ARGUMENT,
+              "set it to sizeof(*problem)");
+  memory.problem.struct_size = SIZE_MAX;
+  CHECK_FAILS(culet_plan_create(engine, &memory.problem, &plan), CULET_INVALID_ARGUMENT,
+              "set it to sizeof(*problem)");
+  CHECK(plan == NULL);
+}
+
 static void TestProviders(void) {
   culet_engine* engine = NULL;
   culet_engine_options options;
@@ -199,6 +216,7 @@ int main(void) {
   TestProduct(engine, CULET_ACCUMULATE_FAST);
   TestRefusals(engine);
   TestNewer(engine);
+  TestSizeNotSet(engine);
   culet_engine_destroy(engine);
   TestProviders();
   if (failures == 0) puts("ok");

@@ -316,6 +316,8 @@ static void TestCacheFiles(culet_engine* engine) {
   CHECK_FAILS(culet_engine_check_save(NULL, path), CULET_INVALID_ARGUMENT, "engine");
   CHECK_FAILS(culet_engine_check_save(engine, "/dev/null/cache"), CULET_IO, "/dev/null/cache");
   CHECK(culet_tune(engine, &problem, NULL, NULL) == CULET_OK);
+  CHECK_FAILS(culet_engine_save(engine, ""), CULET_INVALID_ARGUMENT, "path is empty");
+  CHECK_FAILS(culet_engine_check_save(engine, ""), CULET_INVALID_ARGUMENT, "path is empty");
   CHECK(culet_engine_save(engine, path) == CULET_OK);
   CHECK(culet_engine_create(NULL, &next) == CULET_OK);
   CHECK(culet_engine_load(next, path, &report) == CULET_OK);
