@@ -39,7 +39,8 @@ def load_cache(path: Union[str, "os.PathLike[str]"], device: str = "cpu") -> Dic
 
 def save_cache(path: Union[str, "os.PathLike[str]", None] = None, device: str = "cpu") -> None:
     """Merges a device's measured choices into a cache file, atomically; by default into the file
-    that they were read from (CULET_CACHE, else the user's; "off": nothing is written).
+    that they were read from (CULET_CACHE, else the user's; "off": nothing is written). Without any choice
+    no file is made.
     Raises: Error as the file system, and when the file is no cache (DATA_LOSS)."""
     check(LIBRARY.culet_engine_save(engine(place_of(device)).handle,
                                     None if path is None else path_bytes("path", path)))

@@ -3,11 +3,13 @@
 import os
 import warnings
 from collections import deque
+from operator import index
 from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from culet import _library
+from culet._cache import place_of
 from culet._library import Error, InvalidArgument, path_bytes
-from culet._operand import HOST
+from culet._operand import HOST, MOST
 from culet._session import BatchSession, Model, OnToken, Session, cache_type_of
 from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
 
@@ -39,7 +41,9 @@ class LLM:
             raise InvalidArgument(f"folder is {self._folder!r}, which is no folder; give that of a "
                                   "checkpoint, with config.json and safetensors", "NOT_FOUND")
         if max_context is not None:
-            max_context = _count("max_context", max_context, 1)
+            given, max_context = max_context, _count("max_context", max_context, 1)
+            if max_context == MOST:
+                raise InvalidArgument(f"max_context is {given}; give less than 2^31")
         self._model, self.device = _load(self._folder, device)
         self._session = Session(self._model, max_context, cache_type_of(cache_type))
         # Tokens that a stream has made at a time: a GPU makes them without waiting for the host, and
@@ -64,7 +68,7 @@ class LLM:
         """The text that follows a prompt; of a list of prompts the list of texts, made as one batch.
 
         prompt: text; or messages, [{"role": "user", "content": "..."}, ...], for the model's chat
-        template; or tokens; or a list of such prompts.
+        template; or tokens, as a list or an array; or a list of such prompts.
         max_new_tokens: at most so many; the model's end token, a stop string and max_context end it,
         too.
         temperature: 0 takes the likeliest token. Above, tokens are drawn, of the top_k likeliest (0:
@@ -74,6 +78,7 @@ class LLM:
         stop: text, or several, at which to end; it is not part of the answer."""
         options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p,
                    "top_k": top_k, "min_p": min_p, "stop": stop}
+        prompt = _listed(prompt)
         if not _is_batch(prompt):
             return self.stream(prompt, seed=seed, **options)._whole()
         seed = _seed(seed)
@@ -105,16 +110,18 @@ class LLM:
         template writes them; of tokens, themselves."""
         if isinstance(prompt, str):
             return self._encoded(prompt)
+        prompt = _listed(prompt)
         if isinstance(prompt, (list, tuple)):
             if prompt and all(isinstance(message, dict) for message in prompt):
                 # The template writes the special tokens.
                 return self._encoded(self._template.render(prompt), special=False)
-            if all(isinstance(token, int) for token in prompt):
-                wrong = [token for token in prompt if not 0 <= token < self._model.info.vocab]
+            tokens = [_whole(token) for token in prompt]
+            if None not in tokens:
+                wrong = [token for token in tokens if not 0 <= token < self._model.info.vocab]
                 if wrong:
                     raise InvalidArgument(f"prompt has the token {wrong[0]}, but the model's are 0 to "
                                           f"{self._model.info.vocab - 1}")
-                return list(prompt)
+                return tokens
         raise InvalidArgument(f"prompt is a {type(prompt).__name__}; give text, a list of messages "
                               '({"role": "user", "content": "..."}), or a list of tokens')
 
@@ -282,6 +289,11 @@ def _stops(stop: Union[str, Sequence[str], None]) -> Tuple[str, ...]:
     return found
 
 
+def _listed(prompt: Any) -> Any:
+    """Tokens that lie in an array, as tokenizers give them, as a list; all else as it is."""
+    return prompt.tolist() if hasattr(prompt, "tolist") else prompt
+
+
 def _is_batch(prompt: Any) -> bool:
     return (isinstance(prompt, (list, tuple)) and bool(prompt)
             and all(isinstance(each, (str, list, tuple)) for each in prompt))
@@ -292,28 +304,36 @@ def _seed(seed: Optional[int]) -> int:
             else _count("seed", seed, 0) % 2**64)
 
 
+def _whole(value: Any) -> Optional[int]:
+    """A Python number of an int, or of numpy's or torch's; None of others, True and False among them."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def _count(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or value >= 2**64:
+    found = _whole(value)
+    if found is None or found < least or found >= 2**64:
         raise InvalidArgument(f"{name} is {value!r}; give a whole number of at least {least}, below 2^64")
-    return min(value, 2**31 - 1) if name != "seed" else value
+    return min(found, MOST) if name != "seed" else found
 
 
 def _real(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e30:
+    try:
+        found = -1.0 if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        found = -1.0
+    if not 0 <= found < 1e30:
         raise InvalidArgument(f"{name} is {value!r}; give a number of at least 0")
-    return float(value)
+    return found
 
 
 def _load(folder: str, device: Optional[str]) -> Tuple[Model, str]:
     if device is None:
         return _load_anywhere(folder)
-    name, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
-    if device == "cpu":
-        return Model(folder, HOST), "cpu"
-    if name != "cuda" or (number and not number.isdecimal()) or device == "cuda:":
-        raise InvalidArgument(f"device is {device!r}; give 'cpu', 'cuda' or 'cuda:0'")
-    place = int(number or 0)
-    return Model(folder, place), f"cuda:{place}"
+    place = place_of(device)
+    return Model(folder, place), "cpu" if place == HOST else f"cuda:{place}"
 
 
 def _load_anywhere(folder: str) -> Tuple[Model, str]:

@@ -174,10 +174,17 @@ def stream_of(place, values):
     return None
 
 
+def missing(name):
+    """What is wrong where None stands for an operand."""
+    return InvalidArgument(f"{name} is None; give a torch tensor or another array")
+
+
 def _of_buffer(name, value):
     try:
         view = memoryview(value)
     except TypeError:
+        if value is None:
+            raise missing(name) from None
         raise InvalidArgument(
             f"{name} is a {type(value).__name__}; give a torch tensor, a numpy array or a "
             "two-dimensional writable buffer") from None

@@ -73,7 +73,9 @@ class Plan:
         if alpha is not None:
             factor = number("alpha", alpha)
         if beta is not None:
-            added = number("beta", beta)
+            planned_beta, added = added, number("beta", beta)
+            if added and not planned_beta:
+                raise InvalidArgument(f"beta is {added}, but the plan was made without; give one to culet.plan")
         if planned is _EMPTY:
             return out
         if self._place == HOST:

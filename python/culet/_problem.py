@@ -7,7 +7,7 @@ from culet import _library
 from culet._engine import Plan, engine
 from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, QUANT_B, QUANT_K
 from culet._library import QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, Error, InvalidArgument, Matrix
-from culet._operand import (HOST, Operand, batched, element_type, matrix, operand, transposed,
+from culet._operand import (HOST, Operand, batched, element_type, matrix, missing, operand, transposed,
                             unbatched, weight)
 from culet._tuning import autotune
 
@@ -56,7 +56,7 @@ def operands(form, values):
     """The operands of `values`; None where one is absent."""
     for i in (0, 1, 2, 3, 4) if form.block else (0, 2, 4):
         if values[i] is None:
-            raise InvalidArgument(f"{form.names[i]} is None; give a torch tensor or another array")
+            raise missing(form.names[i])
     return tuple(
         value if value is None or isinstance(value, Operand) else operand(name, value, ranks)
         for name, value, ranks in zip(form.names, values, form.ranks))

@@ -36,7 +36,7 @@ def tune_model(path: Union[str, "os.PathLike[str]"], tokens: Union[int, Sequence
     """
     sizes = [tokens] if isinstance(tokens, int) else tokens
     if not isinstance(sizes, (list, tuple, range)) or not sizes or not all(
-            isinstance(m, int) and 0 < m <= MOST for m in sizes):
+            isinstance(m, int) and not isinstance(m, bool) and 0 < m <= MOST for m in sizes):
         raise InvalidArgument(f"tokens is {tokens!r}; give numbers from 1 to {MOST}")
     shapes = products(path)
     name = shapes["format"] if format is None else format

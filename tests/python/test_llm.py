@@ -529,7 +529,7 @@ class Refusals(unittest.TestCase):
 
         refused("which is no folder", "/no/such/folder")
         for device in ("gpu", "cuda:", "cuda:x", 3, ""):
-            refused("give 'cpu', 'cuda' or 'cuda:0'", device=device)
+            refused("give 'cpu', 'cuda' or 'cuda:N'", device=device)
         refused("max_context is 0", max_context=0)
         refused("cache_type is 'fp4'; give float32", device="cpu", cache_type="fp4")
         with tempfile.TemporaryDirectory() as empty:

@@ -124,7 +124,8 @@ class Models(unittest.TestCase):
 
     def test_refused(self):
         for words, arguments, options in (
-                ("tokens is 0", (self.folder, 0), {}), ("tokens is \\[\\]", (self.folder, []), {}),
+                ("tokens is 0", (self.folder, 0), {}), ("tokens is True", (self.folder, True), {}),
+                ("tokens is \\[\\]", (self.folder, []), {}),
                 ("format is 'int3'", (self.folder,), {"format": "int3"}),
                 ("device is 'tpu'", (self.folder,), {"device": "tpu"}),
                 ("budget is 0", (self.folder,), {"budget": 0})):
@@ -147,6 +148,8 @@ class Models(unittest.TestCase):
         culet.save_cache()  # CULET_CACHE=off: nothing
         with self.assertRaisesRegex(culet.InvalidArgument, "device is 'gpu'"):
             culet.save_cache(file, "gpu")
+        with self.assertRaisesRegex(culet.InvalidArgument, "path is empty"):
+            culet.save_cache("")
 
 
 if __name__ == "__main__":

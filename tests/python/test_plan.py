@@ -90,7 +90,8 @@ class Plans(unittest.TestCase):
                 ("out is", {"out": made((M, N + 1))}), ("a is a int", {"a": 3}),
                 ("c is given, but the plan was made without", {"c": self.out}),
                 ("a_scale is given, but", {"a_scale": self.out}),
-                ("alpha is 'x'; give a number", {"alpha": "x"}), ("beta", {"beta": 1}),
+                ("alpha is 'x'; give a number", {"alpha": "x"}),
+                ("beta is 1.0, but the plan was made without; give one to culet.plan", {"beta": 1}),
                 ("overlaps", {"a": self.out, "out": self.out})):
             if "strides" in words:
                 wide = made((M, K + 1))
