@@ -67,6 +67,25 @@ class DlpackArrays(unittest.TestCase):
         culet.gemm(Dlpack(a), Dlpack(b), Dlpack(out))
         self.assertTrue(torch.equal(out, (a.float() @ b.float().t()).to(torch.bfloat16)))
 
+    def test_an_offset_behind_the_pointer(self):
+        """Where an array lies in a buffer of its own, some producers give the buffer and an offset."""
+        wide = numpy.zeros((4, 24), numpy.float32)
+        wide[1:] = self.a
+
+        class Behind(Dlpack):
+            def __dlpack__(self, **options):
+                capsule = super().__dlpack__(**options)
+                kind = _dlpack._name_of(capsule)
+                tensor = _dlpack._Tensor if kind == b"dltensor" else _dlpack._Versioned
+                found = tensor.from_address(_dlpack._pointer_of(capsule, kind))
+                found = getattr(found, "tensor", found)
+                found.byte_offset, found.shape[0] = 24 * 4, 3
+                return capsule
+
+        for versions in (True, False):
+            culet.gemm(Behind(wide, versions), self.b, self.out)
+            self.assertTrue((self.out == self.a @ self.b.T).all())
+
     def test_the_array_is_given_back(self):
         import sys
         before = sys.getrefcount(self.a)

@@ -57,6 +57,13 @@ class Overflow(unittest.TestCase):
             for array in (self.a, self.b, self.out)))
         self.refused(f"give numbers from 1 to {BIG - 1}", culet.tune_model, ADDER, [BIG])
 
+    def test_bytes(self):
+        """What the library finds too large is a wrong argument, too."""
+        far = showing(self.a, shape=(3, 64), strides=(2**62, 4))
+        with self.assertRaises(culet.InvalidArgument) as raised:
+            culet.gemm(far, self.b, Array("f4", (3, 8), (8, 1)))
+        self.assertEqual(raised.exception.status, "OUT_OF_RANGE")
+
     def test_numbers(self):
         for options, words in (({"alpha": 1e39}, "alpha is 1e.39; FP32"), ({"alpha": -10**400}, "alpha is an integer of"),
                                ({"beta": 1e300}, "beta is 1e.300; FP32"), ({"a_scale": 1e200}, "a_scale is 1e.200"),

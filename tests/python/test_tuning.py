@@ -101,6 +101,16 @@ class Tuning(unittest.TestCase):
         self.assertEqual([result.measurements for result in tuning.results], [0, 0])
         self.assertEqual(self.choice(first)[1], "predicted")
 
+    def test_the_budget_is_for_all_together(self):
+        first, second = Product(2, 39, 128), Product(2, 40, 128)
+        times = iter(range(0, 10**9, 1000))  # each problem seems to take that long
+        with mock.patch("culet._tuning.time", mock.Mock(monotonic=lambda: next(times))):
+            with culet.autotune(budget=900) as tuning:
+                for product in (first, second):
+                    culet.fp8_gemm_nt(*product.operands, product.output())
+        self.assertEqual([result.seconds for result in tuning.results][:1], [1000])
+        self.assertEqual([bool(result.measurements) for result in tuning.results], [True, False])
+
     def test_untuned_plans_are_kept_in_the_block(self):
         product, other = Product(2, 37, 128), Product(2, 38, 128)
         outputs = [product.output(), other.output()]
@@ -150,6 +160,22 @@ class Processes(unittest.TestCase):
                 self.assertEqual(len([json.loads(line) for line in file]), 2)  # header, record
             self.assertIn("(measured)", run("-c", PROGRAM, "none", CULET_CACHE=cache)[1])
             self.assertIn("(predicted", run("-c", PROGRAM, "none", CULET_CACHE="off")[1])
+
+    def test_a_loaded_cache_renews_plans(self):
+        product = Product(2, 4, 128)
+        culet.fp8_gemm_nt(*product.operands, product.output())
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(_problem, "Plan", wraps=_problem.Plan) as plan:
+            cache = os.path.join(folder, "cache.jsonl")
+            self.assertIn("(measured)", run("-c", PROGRAM, "persist", CULET_CACHE=cache)[1])
+            culet.fp8_gemm_nt(*product.operands, product.output())
+            self.assertEqual(plan.call_count, 0)
+            self.assertEqual(culet.load_cache(cache)["used"], 1)
+            for _ in range(2):
+                d = product.output()
+                culet.fp8_gemm_nt(*product.operands, d)
+                self.assertEqual(product.wrong(d), 0)
+            self.assertEqual(plan.call_count, 1)
 
     def test_off_writes_nothing(self):
         with tempfile.TemporaryDirectory() as folder:
