@@ -140,7 +140,7 @@ class LLM:
     def sampling_defaults(self) -> Dict[str, float]:
         """What the checkpoint's generation_config.json recommends, for stream(**it); {} when it says
         to take the likeliest token, or nothing."""
-        config = read_json(self._folder, "generation_config.json") or {}
+        config = read_json(self._folder, "generation_config.json")
         if not config.get("do_sample"):
             return {}
         found = {"temperature": 1.0}

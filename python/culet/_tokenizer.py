@@ -8,16 +8,19 @@ from typing import Any, Dict, List, Optional, Sequence
 from culet._library import Error, InvalidArgument
 
 
-def read_json(folder: str, name: str) -> Optional[Any]:
-    """A JSON file of the checkpoint, or None where it has none."""
+def read_json(folder: str, name: str) -> Dict[str, Any]:
+    """A JSON file of the checkpoint, {} where it has none."""
     path = os.path.join(folder, name)
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            found = json.load(file)
     except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
         raise Error("DATA_LOSS", f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise Error("DATA_LOSS", f"{path} is not a JSON object")
+    return found
 
 
 class ByteTokenizer:
@@ -125,7 +128,7 @@ class ChatTemplate:
     sandbox, with what transformers puts at a template's hand."""
 
     def __init__(self, folder: str) -> None:
-        config = read_json(folder, "tokenizer_config.json") or {}
+        config = read_json(folder, "tokenizer_config.json")
         source = config.get("chat_template")
         path = os.path.join(folder, "chat_template.jinja")
         if os.path.isfile(path):
@@ -135,9 +138,9 @@ class ChatTemplate:
             except (OSError, ValueError) as error:
                 raise Error("DATA_LOSS", f"{path} cannot be read: {error}") from None
         if isinstance(source, list):  # of {name, template}
-            named = {entry.get("name"): entry.get("template") for entry in source}
+            named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
             source = named.get("default")
-        self.source: Optional[str] = source
+        self.source: Optional[str] = source if isinstance(source, str) else None
         self._folder = folder
         self._tokens = {name: value["content"] if isinstance(value, dict) else value
                         for name, value in config.items()
@@ -159,7 +162,7 @@ class ChatTemplate:
             if self._compiled is None:
                 self._compiled = _environment(jinja2).from_string(self.source)
             return self._compiled.render(messages=messages, **values)
-        except jinja2.TemplateError as error:
+        except Exception as error:  # jinja2's, and what a template's expressions raise
             raise InvalidArgument(f"the messages and the chat template do not fit: {error}") from None
 
 

@@ -250,7 +250,10 @@ def patch(model: nn.Module, format: str = "fp8", *,
             raise InvalidArgument(f"keep has {pattern!r}; give patterns of names, as text")
     report, made = Patched({}, {}), {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
-        shapes = [tuple(value.shape) for value in module.parameters(recurse=False) if value.dim() > 1]
+        if "parametrizations" in name.split("."):  # the module that they belong to is told of
+            continue
+        parametrised = torch.nn.utils.parametrize.is_parametrized(module)
+        shapes = [tuple(value.shape) for value in module.parameters(recurse=parametrised) if value.dim() > 1]
         if not name and type(module) is nn.Linear:
             report.left[name] = "it is the model itself, which has no parent to swap it in: use from_linear"
         if not name or not shapes:
@@ -284,6 +287,8 @@ def _reason(name, module, shapes, format, keep) -> Optional[str]:
         return "it is culet's already"
     if isinstance(module, nn.Embedding):
         return "an embedding is a look-up, no product"
+    if torch.nn.utils.parametrize.is_parametrized(module):  # which changes its class, too
+        return "its weight is parametrised; remove the parametrisations first"
     if _is_fp8_of_transformers(module) and len(shapes) == 1 and format == "fp8":
         blocks = getattr(module, "block_size", None)
         if blocks is not None and tuple(blocks) != (GROUP, GROUP):
@@ -295,8 +300,6 @@ def _reason(name, module, shapes, format, keep) -> Optional[str]:
         if any(len(shape) > 2 for shape in shapes):
             return f"a {kind}, whose weight has more than two axes: no layer of culet's takes it"
         return f"a {kind}, no torch.nn.Linear: its own forward may do more than a product"
-    if torch.nn.utils.parametrize.is_parametrized(module):
-        return "its weight is parametrised; remove the parametrisations first"
     if module._forward_hooks or module._forward_pre_hooks:
         return "it has forward hooks, which a swap would drop; remove them first"
     return None

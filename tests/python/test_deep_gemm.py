@@ -3,6 +3,7 @@ refused and why."""
 
 import inspect
 import unittest
+from unittest import mock
 
 import culet
 
@@ -150,10 +151,14 @@ class Settings(unittest.TestCase):
             _Settings.fp8, _Settings.bf16, _Settings.num_sms = before
 
     def test_pdl_and_others(self):
-        self.assertFalse(deep_gemm.get_pdl())
-        deep_gemm.set_pdl(True)
-        self.assertTrue(deep_gemm.get_pdl())
-        deep_gemm.set_pdl(False)
+        p, found = Problem(1, 3, 128), []
+        with mock.patch.object(deep_gemm, "call", lambda *arguments: found.append(arguments[-1])):
+            for on in (False, True, False):
+                deep_gemm.set_pdl(on)
+                self.assertIs(deep_gemm.get_pdl(), on)
+                deep_gemm.fp8_gemm_nt(p.a, p.b, p.d)
+                deep_gemm.bf16_gemm_nt(normal(1, 8), normal(3, 8), p.d)
+        self.assertEqual(found, [False, False, True, True, False, False])
         deep_gemm.set_tc_util(100)
         deep_gemm.set_ignore_compile_dims(True)
         self.assertEqual(deep_gemm.get_tc_util(), 100)

@@ -66,6 +66,15 @@ class Tensors(unittest.TestCase):
         with self.assertRaisesRegex(culet.InvalidArgument, "x is a NoneType"):
             calc_diff(None, zeros)
 
+    def test_a_parametrised_weight_is_left(self):
+        linear = torch.nn.Linear(128, 128, dtype=torch.bfloat16)
+        torch.nn.utils.parametrizations.weight_norm(linear)
+        model = torch.nn.Sequential(linear)
+        report = culet_nn.patch(model)
+        self.assertEqual(list(report.left), ["0"])
+        self.assertIn("its weight is parametrised", report.left["0"])
+        self.assertIs(model[0], linear)
+
     def test_a_model_that_is_one_layer(self):
         report = culet_nn.patch(torch.nn.Linear(8, 8))
         self.assertIn("use from_linear", report.left[""])
