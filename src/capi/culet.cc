@@ -39,16 +39,22 @@ namespace culet::capi {
 namespace {
 
 thread_local std::string last_error;
+thread_local bool no_memory = false;  // not even for the sentence
 
 }  // namespace
 
 culet_status Report(const Status& status) noexcept {
+  return Report(status.code(), status.message().c_str());
+}
+
+culet_status Report(StatusCode code, const char* message) noexcept {
   try {
-    last_error = status.message();
+    last_error = message;
+    no_memory = false;
   } catch (...) {
-    last_error.clear();  // no memory for the sentence; the code remains
+    no_memory = true;
   }
-  return static_cast<culet_status>(status.code());
+  return static_cast<culet_status>(code);
 }
 
 Status Null(const char* name) {
@@ -154,7 +160,9 @@ const char* culet_status_name(culet_status status) {
   return culet::ToString(static_cast<StatusCode>(status));
 }
 
-const char* culet_last_error(void) { return culet::capi::last_error.c_str(); }
+const char* culet_last_error(void) {
+  return culet::capi::no_memory ? culet::capi::kNoMemory : culet::capi::last_error.c_str();
+}
 
 const char* culet_version(void) { return CULET_VERSION; }
 

@@ -9,8 +9,11 @@
 
 namespace culet::capi {
 
+inline constexpr char kNoMemory[] = "the host has no memory left";
+
 /// Keeps the message for culet_last_error and returns the code.
 culet_status Report(const Status& status) noexcept;
+culet_status Report(StatusCode code, const char* message) noexcept;
 
 /// Runs `body`, which returns a Status; no exception leaves.
 template <class Body>
@@ -19,11 +22,11 @@ culet_status Guarded(Body&& body) noexcept {
     const Status status = body();
     return status.ok() ? CULET_OK : Report(status);
   } catch (const std::bad_alloc&) {
-    return Report(Status(StatusCode::kResourceExhausted, "the host has no memory left"));
+    return Report(StatusCode::kResourceExhausted, kNoMemory);
   } catch (const std::exception& error) {
-    return Report(Status(StatusCode::kInternal, error.what()));
+    return Report(StatusCode::kInternal, error.what());
   } catch (...) {
-    return Report(Status(StatusCode::kInternal, "an unknown exception; please report it"));
+    return Report(StatusCode::kInternal, "an unknown exception; please report it");
   }
 }
 

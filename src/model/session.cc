@@ -26,6 +26,30 @@ Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
+// Sequences that became longer for a step are as long as before when it ends without Keep: it
+// failed, or memory ran out.
+class Growth {
+ public:
+  // taken: how many tokens of each part were added; null for all of them.
+  Growth(BlockTables& tables, std::span<const SequenceTokens> batch,
+         const std::size_t* taken = nullptr)
+      : tables_(tables), batch_(batch), taken_(taken) {}
+  ~Growth() {
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      const std::size_t tokens = taken_ != nullptr ? taken_[i] : batch_[i].tokens.size();
+      tables_.Shrink(batch_[i].sequence, static_cast<int>(tokens));
+    }
+  }
+  Growth(const Growth&) = delete;
+  Growth& operator=(const Growth&) = delete;
+  void Keep() { batch_ = {}; }
+
+ private:
+  BlockTables& tables_;
+  std::span<const SequenceTokens> batch_;
+  const std::size_t* taken_;
+};
+
 }  // namespace
 
 Status Session::Impl::AllocateCache() {
@@ -92,14 +116,14 @@ Status Session::Impl::CheckBatch(std::span<const SequenceTokens> batch,
 
 // All sequences become longer, or none.
 Status Session::Impl::Extend(std::span<const SequenceTokens> batch) {
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const Status status =
-        tables.Extend(batch[i].sequence, static_cast<int>(batch[i].tokens.size()));
+  for (const SequenceTokens& part : batch) {
+    const Status status = tables.Reserve(part.sequence, static_cast<int>(part.tokens.size()));
     if (status.ok()) continue;
-    for (std::size_t j = 0; j < i; ++j) {
-      tables.Shrink(batch[j].sequence, static_cast<int>(batch[j].tokens.size()));
-    }
+    for (const SequenceTokens& reserved : batch) tables.Shrink(reserved.sequence, 0);
     return status;
+  }
+  for (const SequenceTokens& part : batch) {  // their blocks are there
+    CULET_RETURN_IF_ERROR(tables.Extend(part.sequence, static_cast<int>(part.tokens.size())));
   }
   return {};
 }
@@ -380,12 +404,9 @@ Result<StepResult> Session::Impl::Step(std::span<const SequenceTokens> batch,
                                        const StepOutputs& outputs) {
   CULET_RETURN_IF_ERROR(CheckBatch(batch, static_cast<std::size_t>(options.max_step_tokens)));
   CULET_RETURN_IF_ERROR(Extend(batch));
+  Growth growth(tables, batch);
   auto result = Run(batch, KeyFor(batch, outputs), outputs);
-  if (!result) {
-    for (const SequenceTokens& part : batch) {
-      tables.Shrink(part.sequence, static_cast<int>(part.tokens.size()));
-    }
-  }
+  if (result) growth.Keep();
   return result;
 }
 
@@ -413,7 +434,8 @@ Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
   StepResult all;
   if (outputs.hidden) all.hidden.resize(states * tokens * hidden);
   std::vector<std::size_t> done(batch.size(), 0);  // tokens of each part
-  std::size_t first = 0;                           // the first part that is not done
+  Growth growth(impl_->tables, batch, done.data());
+  std::size_t first = 0;  // the first part that is not done
   for (std::size_t before = 0; before < tokens;) {
     std::vector<SequenceTokens> piece;
     std::size_t size = 0;
@@ -423,12 +445,7 @@ Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
       size += more;
     }
     const auto result = Step(piece, outputs);
-    if (!result) {
-      for (std::size_t i = 0; i < batch.size(); ++i) {
-        impl_->tables.Shrink(batch[i].sequence, static_cast<int>(done[i]));
-      }
-      return result;
-    }
+    if (!result) return result;
     for (std::size_t i = 0; i < piece.size(); ++i) {
       const std::size_t part = first + i;
       done[part] += piece[i].tokens.size();
@@ -450,6 +467,7 @@ Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
     }
     before += size;
   }
+  growth.Keep();
   return all;
 }
 
