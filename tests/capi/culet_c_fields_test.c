@@ -179,6 +179,16 @@ static void TestNewer(culet_engine* engine) {
               "a field behind these is set");
 }
 
+/* Fields that no kernel of this machine may heed: the problem has them all the same. */
+static void TestFields(culet_engine* engine) {
+  culet_problem problem = Problem();
+  char text[4096];
+  problem.sm_budget = 3;
+  problem.bias_axis = CULET_BIAS_M;
+  CHECK(culet_describe_json(engine, &problem, text, sizeof text, NULL) == CULET_OK);
+  CHECK(strstr(text, "\"sm_budget\":3") != NULL && strstr(text, "\"bias_axis\":\"m\"") != NULL);
+}
+
 /* A size that was never set, before memory that happens to be 0: no reading to its end. */
 static void TestSizeNotSet(culet_engine* engine) {
   static struct {
@@ -216,6 +226,7 @@ int main(void) {
   TestProduct(engine, CULET_ACCUMULATE_FAST);
   TestRefusals(engine);
   TestNewer(engine);
+  TestFields(engine);
   TestSizeNotSet(engine);
   culet_engine_destroy(engine);
   TestProviders();

@@ -57,6 +57,23 @@ class DlpackArrays(unittest.TestCase):
         culet.gemm(row, self.b, self.out[:1], a_scale=Dlpack(numpy.array(2, numpy.float32)))
         self.assertTrue((self.out[:1] == 2 * wanted[:1]).all())
 
+    def test_outputs_of_numpy(self):
+        """What numpy has no type for is of ml_dtypes."""
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            self.skipTest(f"no ml_dtypes: {error}")
+        wanted = self.a @ self.b.T
+        for kind in (ml_dtypes.bfloat16, numpy.float16, numpy.float32):
+            out = culet.gemm(self.a.astype(kind), self.b.astype(kind))
+            self.assertIs(out.dtype.type, kind)
+            self.assertTrue((out.astype(numpy.float32) == wanted).all())
+        out = culet.gemm(self.a, self.b.astype(ml_dtypes.bfloat16), out_dtype="float32")
+        self.assertTrue((out == wanted).all())
+        values, scales = culet.quantize_fp8(self.a, "row")
+        self.assertIs(values.dtype.type, ml_dtypes.float8_e4m3fn)
+        self.assertTrue((values.astype(numpy.float32) * scales == self.a).all())
+
     def test_torch(self):
         try:
             import torch

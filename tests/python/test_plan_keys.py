@@ -65,7 +65,7 @@ class Keys(unittest.TestCase):
 
     def test_each_has_its_own(self):
         products = [{}, SCALED, {"a_scale": U}, {"b_scale": V}, ADDED, {"bias": BIAS}, {"beta": 1.0}, GATED, WRITTEN,
-                    {"pdl": True}, {"accumulate": "fast"}]
+                    {"out": NARROW}, {"pdl": True}, {"accumulate": "fast"}]
         for name, tensor, given, bound in (
                 ("a", A, {}, False), ("b", B, {}, True), ("out", OUT, {}, False), ("a_scale", U, SCALED, False),
                 ("b_scale", V, SCALED, True), ("c", C, ADDED, False), ("bias", BIAS, {"bias": BIAS}, True),
