@@ -4,7 +4,7 @@ import os
 import warnings
 from collections import deque
 from operator import index
-from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
 
 from culet import _library
 from culet._cache import place_of
@@ -60,6 +60,16 @@ class LLM:
     def max_context(self) -> int:
         """Tokens of a prompt and its answer together."""
         return self._session.max_context
+
+    @overload
+    def generate(self, prompt: Prompt, *, max_new_tokens: int = ..., temperature: float = ..., top_p: float = ...,
+                 top_k: int = ..., min_p: float = ..., stop: Union[str, Sequence[str], None] = ...,
+                 seed: Optional[int] = ...) -> str: ...
+
+    @overload
+    def generate(self, prompt: Sequence[Prompt], *, max_new_tokens: int = ..., temperature: float = ...,
+                 top_p: float = ..., top_k: int = ..., min_p: float = ...,
+                 stop: Union[str, Sequence[str], None] = ..., seed: Optional[int] = ...) -> List[str]: ...
 
     def generate(self, prompt: Union[Prompt, Sequence[Prompt]], *, max_new_tokens: int = 256,
                  temperature: float = 0.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
