@@ -145,7 +145,7 @@ struct SkinnyWarp {
     tile = shared + p.tile_at + lane / 4 * p.tile_stride + first * 128 + lane % 4 * 16;
   }
 
-  /// What follows is in registers: nothing of it is read from the kernel's arguments again.
+  /// Computes what it will need of the arguments here, and not behind a wait.
   __device__ __forceinline__ void Keep() {
     Pin(slot_bytes), Pin(tokens_half), Pin(has_token);
     Clear();

@@ -21,8 +21,7 @@ cudaError_t LaunchWarps(const Launch& launch, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = launch.params.early_weights != 0 ? 1 : 0;
-  const auto kernel =
-      reinterpret_cast<void (*)(Params)>(const_cast<void*>(launch.Function()));
+  const auto kernel = reinterpret_cast<void (*)(Params)>(const_cast<void*>(launch.Function()));
   return cudaLaunchKernelEx(&config, kernel, launch.params);
 }
 
