@@ -10,6 +10,7 @@
 #include "graph/cuda/attention.h"
 #include "graph/cuda/fused.h"
 #include "graph/cuda/group_product.h"
+#include "graph/cuda/handed.h"
 #include "kernels/cuda_ops/fused.h"
 
 namespace culet::cuda_ops {
@@ -84,7 +85,7 @@ class PreparedNorm final : public PreparedFusion {
 };
 
 // With products on joined weights before it, or without.
-class PreparedSwiGlu final : public PreparedFusion {
+class PreparedSwiGlu final : public PreparedFusion, public HandsOn {
  public:
   PreparedSwiGlu(const ComputeGraph& graph, const Fusion& fusion,
                  std::unique_ptr<GroupProduct> product)
@@ -100,6 +101,9 @@ class PreparedSwiGlu final : public PreparedFusion {
     if (product_ == nullptr) return "cuda/" + name_;
     return product_->kernel() + (product_->gated() ? "" : " + cuda/swiglu");
   }
+  int handed_on() const noexcept override {
+    return product_ != nullptr && product_->gated() && product_->hands_on() ? inner_ : -1;
+  }
   std::size_t workspace_bytes() const override {
     return product_ == nullptr ? 0 : values_bytes_ + product_->workspace_bytes();
   }
@@ -108,7 +112,8 @@ class PreparedSwiGlu final : public PreparedFusion {
     const ComputeGraph& graph = *launch.graph;
     const TensorNode& inner = graph.node(inner_);
     if (product_ != nullptr && product_->gated()) {
-      return product_->Launch(launch, launch.value(inner_), launch.workspace, stream);
+      return product_->Launch(launch, launch.value(inner_), launch.workspace, stream,
+                              HandedTo(launch));
     }
     FusedSwiGluArgs args;
     args.type = inner.type;
@@ -141,7 +146,7 @@ class PreparedSwiGlu final : public PreparedFusion {
 };
 
 // With the attention behind it, or without.
-class PreparedHeads final : public PreparedFusion {
+class PreparedHeads final : public PreparedFusion, public HandsOn {
  public:
   PreparedHeads(const ComputeGraph& graph, const Heads& heads, const double* turns,
                 const AttentionPlan& plan, std::unique_ptr<GroupProduct> product)
@@ -151,6 +156,8 @@ class PreparedHeads final : public PreparedFusion {
     }
     values_bytes_ = PaddedTo256(values_bytes_);
     if (heads.attention < 0) return;
+    const TensorNode& attention = graph.node(heads.attention);
+    hands_on_ = AttentionHandsOn(ShapeOfAttention(graph, attention), plan, attention.type);
     const int slots = graph.node(heads.key_write).inputs[2];
     early_ =
         MayReadEarly(graph, graph.node(heads.attention)) && graph.node(slots).op == TensorOp::kNone;
@@ -161,6 +168,7 @@ class PreparedHeads final : public PreparedFusion {
     return product_->kernel() + " + cuda/attention/decode" + NameOfSplits(plan_.decode);
   }
   std::size_t state_bytes() const override { return plan_.state_bytes; }
+  int handed_on() const noexcept override { return hands_on_ ? heads_.attention : -1; }
   std::size_t workspace_bytes() const override {
     return values_bytes_ + std::max(product_->workspace_bytes(), plan_.workspace_bytes);
   }
@@ -210,6 +218,7 @@ class PreparedHeads final : public PreparedFusion {
     attention.plan = plan_;
     attention.workspace = Out(launch.workspace + values_bytes_);
     attention.counters = FromDevicePtr<unsigned>(launch.state);
+    attention.hand_on = Out(HandedTo(launch));
     return Launched(HeadsAttention(args, attention, stream), "heads and attention");
   }
 
@@ -217,7 +226,7 @@ class PreparedHeads final : public PreparedFusion {
   Heads heads_;
   const double* turns_;
   AttentionPlan plan_;
-  bool early_ = false;
+  bool early_ = false, hands_on_ = false;
   std::unique_ptr<GroupProduct> product_;
   std::size_t values_bytes_ = 0;
 };

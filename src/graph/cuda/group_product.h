@@ -30,9 +30,11 @@ class GroupProduct {
   std::size_t workspace_bytes() const noexcept {
     return product_ == nullptr ? 0 : product_->workspace_bytes();
   }
-  /// `output`: the values side by side, or their SwiGlu.
+  /// Whether it can hand that on.
+  bool hands_on() const noexcept { return fused_ != nullptr && fused_->hands_on(); }
+  /// `output`: the values side by side, or their SwiGlu; `hand_on`: as HandedTo.
   Status Launch(const NodeLaunch& launch, DevicePtr output, DevicePtr workspace,
-                LaunchStream stream) const;
+                LaunchStream stream, DevicePtr hand_on = 0) const;
 
  private:
   GroupProduct() = default;
