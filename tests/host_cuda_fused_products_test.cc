@@ -202,6 +202,15 @@ class FusedProductGroups : public CudaFusions {
     return g;
   }
 
+  Result<DecoderModel> Decoder() {
+    std::string text = kDense;
+    text.replace(text.find("$A"), 2, "Qwen3ForCausalLM");
+    text.replace(text.find("$M"), 2, "qwen3");
+    const auto config = ParseDecoderConfig(text, "the test");
+    if (!config.ok()) return config.status();
+    return DecoderModel::Random(*config, DataType::kBfloat16, test_.dispatch->memory());
+  }
+
   // The names of the fusions that are used, one after the other.
   std::string Used(const ComputeGraph& graph) {
     auto executor = GraphExecutor::Create(graph, *test_.dispatch);
@@ -268,12 +277,7 @@ TEST_F(FusedProductGroups, AreLeftOutWhereTheyDoNotFit) {
 
 // A decoder: the norms of both halves of a layer are within its products, q, k and v, too.
 TEST_F(FusedProductGroups, AreFoundInAModel) {
-  std::string text = kDense;
-  text.replace(text.find("$A"), 2, "Qwen3ForCausalLM");
-  text.replace(text.find("$M"), 2, "qwen3");
-  const auto config = ParseDecoderConfig(text, "the test");
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
-  const auto model = DecoderModel::Random(*config, DataType::kBfloat16, test_.dispatch->memory());
+  const auto model = Decoder();
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   for (const DataType cache : {DataType::kFloat32, DataType::kBfloat16}) {
     // Attention over a cache of 16 bits is in its group, too.
@@ -299,12 +303,7 @@ TEST_F(FusedProductGroups, AreFoundInAModel) {
 
 // Attention to o, and gate and up to down, of each layer and of each step.
 TEST_F(FusedProductGroups, HandValuesOnInAModel) {
-  std::string text = kDense;
-  text.replace(text.find("$A"), 2, "Qwen3ForCausalLM");
-  text.replace(text.find("$M"), 2, "qwen3");
-  const auto config = ParseDecoderConfig(text, "the test");
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
-  const auto model = DecoderModel::Random(*config, DataType::kBfloat16, test_.dispatch->memory());
+  const auto model = Decoder();
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   // Steps of one row behind each other, the first of which follows a prompt.
   const auto logits = [&](KernelDispatch& dispatch, DataType values) {
