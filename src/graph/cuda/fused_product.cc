@@ -42,7 +42,7 @@ ProductFusion FusionWith(const ComputeGraph& graph, const InputNorm& norm, bool 
 }
 
 const FusedChoice* FusedProducts::Choose(const ProductSpec& product, const ProductFusion& fusion) {
-  const auto desc = Describe(ArgsOf(product, options_), gemm_.device().arch);
+  const auto desc = Describe(ArgsOf(product, options_, gemm_.device().units), gemm_.device().arch);
   if (!desc) return nullptr;  // the product alone will say why
   const Key key{*desc, fusion.gamma_type, fusion.adds, fusion.gated};
   auto found = decided_.find(key);
@@ -83,7 +83,7 @@ FusedChoice FusedProducts::Decide(const GemmDesc& desc, const ProductFusion& fus
 
 Result<std::unique_ptr<PreparedFusedProduct>> FusedProducts::Prepare(
     const FusedChoice& choice, const ProductSpec& product, const ProductFusion& fusion) const {
-  GemmArgs args = ArgsOf(product, options_);
+  GemmArgs args = ArgsOf(product, options_, gemm_.device().units);
   args.operation = AsLaunched(args.operation, choice.spec);
   return choice.kernel->PrepareFused(args, fusion, choice.spec.splits);
 }

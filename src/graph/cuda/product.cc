@@ -18,6 +18,21 @@ DataType MeetingType(const Weight& weight, DataType input, bool round_inputs) {
   return round_inputs ? weight.type : DataType::kFloat32;
 }
 
+std::int64_t WeightBytes(const TensorNode& product) {
+  const Weight& weight = product.params.weight;
+  return weight.rows * weight.cols * static_cast<std::int64_t>(SizeOf(weight.type));
+}
+
+// Whether the kernel behind the product may begin before the product's turn. Two launches one
+// behind the other that hold their weights in shared memory and fill three fifths of it leave a
+// third one's CTAs places on few multiprocessors, where they wait for each other: it does better to
+// begin when the first has ended (H200).
+bool LetsNextBeginFirst(const ProductSpec& spec, int units) {
+  constexpr std::int64_t kHeld = 100'000, kThreeFifths = 137'000;  // bytes of a multiprocessor
+  const bool held = spec.weight_bytes <= kHeld * units && spec.weight_bytes_before <= kHeld * units;
+  return !held || spec.weight_bytes + spec.weight_bytes_before <= kThreeFifths * units;
+}
+
 }  // namespace
 
 ProductSpec ProductSpec::Of(const ComputeGraph& graph, int id) {
@@ -35,14 +50,28 @@ ProductSpec ProductSpec::Of(const ComputeGraph& graph, int id) {
   spec.input = input.data_ptr;
   if (spec.quantised) spec.scales = graph.node(node.inputs[1]).data_ptr;
   spec.output = node.data_ptr;
+  int before = -1;
+  for (int i = 0; i < graph.size(); ++i) {
+    const TensorNode& other = graph.node(i);
+    if (other.op == TensorOp::kAttention && i < id) before = -1, spec.weight_bytes_before = 0;
+    if (other.op != TensorOp::kMulMat) continue;
+    if (other.inputs == node.inputs) {
+      spec.weight_bytes += WeightBytes(other);
+    } else if (i < id) {
+      if (before < 0 || other.inputs != graph.node(before).inputs) spec.weight_bytes_before = 0;
+      before = i;
+      spec.weight_bytes_before += WeightBytes(other);
+    }
+  }
   return spec;
 }
 
-GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options) {
+GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int units) {
   Operation operation;
   operation.dispatch = options.policy;
   operation.determinism = options.determinism;
-  operation.pdl = operation.pdl_chain = options.overlap;  // no kernel of a graph writes weights
+  operation.pdl = options.overlap;  // no kernel of a graph writes weights
+  operation.pdl_chain = options.overlap && LetsNextBeginFirst(spec, units);
   GemmArgs args = ProductArgs(spec.rows, spec.weight, spec.bias, spec.quant_a, operation);
   args.Adesc.type = MeetingType(spec.weight, spec.input_type, options.round_product_inputs);
   args.Ddesc.type = spec.output_type;
@@ -56,7 +85,7 @@ GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options) {
 Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, DeviceMemory& memory,
                                                                  const CudaDispatchOptions& options,
                                                                  const ProductSpec& spec) {
-  const GemmArgs args = ArgsOf(spec, options);
+  const GemmArgs args = ArgsOf(spec, options, gemm.device().units);
   auto plan = gemm.Plan(args);
   if (!plan) return plan.status();
 

@@ -26,14 +26,17 @@ struct ProductSpec {
   bool quantised = false;  ///< the input has scales already
   int input_node = -1;     ///< whose value it is; -1: several products share it
   DevicePtr input = 0, scales = 0, output = 0;
+  /// Of the weights of all products of the input, and of those launched before them, if no
+  /// attention is.
+  std::int64_t weight_bytes = 0, weight_bytes_before = 0;
 
   /// Of a verified MulMat node.
   static ProductSpec Of(const ComputeGraph& graph, int id);
 };
 
 /// The product as the engine takes it. Addresses that are not known are null, and A's where it is
-/// brought to another type first.
-GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options);
+/// brought to another type first. `units`: the device's multiprocessors.
+GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int units);
 
 class PreparedProduct final : public PreparedNode, public TakesHanded {
  public:
