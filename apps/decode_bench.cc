@@ -339,7 +339,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   const DispatchPolicy policy = options.tune ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault;
   auto made =
       gemm.device().ordinal >= 0
-          ? MakeCudaDispatch(gemm, {.policy = policy, .hand_on = options.hand_on})
+          ? MakeCudaDispatch(gemm, {.policy = policy})
           : Result<std::unique_ptr<KernelDispatch>>(MakeCpuDispatch(gemm, {.policy = policy}));
   if (!made.ok()) return made.status();
   const std::unique_ptr<KernelDispatch> dispatch = *std::move(made);

@@ -24,7 +24,6 @@ struct DecodeBenchOptions {
   DataType value_type = DataType::kNull;  ///< as SessionOptions
   FusionChoice fusions;                   ///< which of the dispatch's fusions are used
   bool record = true;                     ///< as SessionOptions
-  bool hand_on = false;                   ///< as CudaDispatchOptions
   bool tune = false;                      ///< products are tuned before they are planned
 };
 

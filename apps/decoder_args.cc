@@ -120,7 +120,6 @@ void DecoderArgs::AddTo(CLI::App& command) {
       ->group(kGroup);
   command.add_option("--no-fusion", no_fusion_, kNoFusionHelp)->type_name("NAMES")->group(kGroup);
   command.add_flag("--no-record", no_record_, kNoRecordHelp)->group(kGroup);
-  command.add_flag("--hand-on", hand_on_, kHandOnHelp)->group(kGroup);
   command.add_flag("--tune", tune_, "Tune the model's products first")->group(kGroup);
   command
       .add_flag("--exact", exact_,
@@ -288,7 +287,7 @@ Result<std::unique_ptr<KernelDispatch>> DecoderArgs::MakeDispatch(OpenedDecoder&
   const DispatchPolicy policy = tune_ ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault;
   if (opened.session.gemm.device().ordinal >= 0) {
     return MakeCudaDispatch(opened.session.gemm,
-                            {.policy = policy, .round_product_inputs = !exact_, .hand_on = hand_on_});
+                            {.policy = policy, .round_product_inputs = !exact_});
   }
   return MakeCpuDispatch(opened.session.gemm, {.policy = policy});
 }

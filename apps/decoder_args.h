@@ -26,8 +26,6 @@ inline constexpr const char* kNoFusionHelp =
     "Nodes that are fused otherwise run one by one: names with commas between them, or all";
 inline constexpr const char* kNoRecordHelp =
     "On a GPU: steps are launched node by node, not recorded and replayed as one CUDA graph";
-inline constexpr const char* kHandOnHelp =
-    "On a GPU: kernels take values word by word before those that make them have ended; not measured yet";
 /// The value of --no-fusion.
 FusionChoice WithoutFusions(const std::string& names);
 
@@ -114,7 +112,7 @@ class DecoderArgs {
   const CLI::Option *prompt_option_ = nullptr, *ids_option_ = nullptr;
   const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr, *dispatch_option_ = nullptr;
   std::string no_fusion_, values_;
-  bool tune_ = false, exact_ = false, no_record_ = false, hand_on_ = false;
+  bool tune_ = false, exact_ = false, no_record_ = false;
 };
 
 }  // namespace culet::cli

@@ -2,7 +2,6 @@
 // it is given, and that the values are those of the nodes. On the CPU (tests/host_cuda).
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "cuda/fused_product.h"
 #include "cuda/fusion_fixture.h"
@@ -51,16 +50,11 @@ class PlainFusing final : public FakeKernel, public FusesProducts {
   Result<std::unique_ptr<PreparedFusedProduct>> PrepareFused(const GemmArgs& args,
                                                              const ProductFusion& fusion,
                                                              int) const override {
-    return std::unique_ptr<PreparedFusedProduct>(std::make_unique<Fused>(*this, args, fusion));
-  }
-
-  std::unique_ptr<PreparedFusedProduct> PrepareHanded(const GemmArgs& args, int) const override {
-    return std::make_unique<Handed>(*this, args);
+    return std::unique_ptr<PreparedFusedProduct>(std::make_unique<Fused>(args, fusion));
   }
 
   bool gates = true;
   double fused_us = 1e-3;
-  mutable int handed_on = 0, taken = 0;
 
  private:
   template <class Store>
@@ -81,11 +75,7 @@ class PlainFusing final : public FakeKernel, public FusesProducts {
 
   class Fused final : public PreparedFusedProduct {
    public:
-    Fused(const PlainFusing& kernel, const GemmArgs& args, const ProductFusion& fusion)
-        : kernel_(kernel), args_(args), fusion_(fusion) {}
-    bool hands_on() const noexcept override {
-      return fusion_.gated && args_.Ddesc.type == DataType::kBfloat16;
-    }
+    Fused(const GemmArgs& args, const ProductFusion& fusion) : args_(args), fusion_(fusion) {}
 
     cudaError_t Launch(const FusedProductPointers& p, cudaStream_t) const noexcept override {
       if ((p.y != nullptr) != fusion_.adds) return cudaErrorInvalidValue;
@@ -121,43 +111,12 @@ class PlainFusing final : public FakeKernel, public FusesProducts {
           StoreFromDouble(p.D, type, row * columns + i, value);
         }
       }
-      if (p.hand_on == nullptr) return cudaSuccess;
-      ++kernel_.handed_on;
-      auto* const words = static_cast<std::uint32_t*>(p.hand_on);
-      for (int i = 0; i < rows * columns / 2; ++i) {
-        if (words[i] != 0) return cudaErrorInvalidValue;  // of a step before
-        std::memcpy(&words[i], static_cast<const char*>(p.D) + 4 * i, 4);
-        if (words[i] == 0) words[i] = 0x80008000u;
-      }
       return cudaSuccess;
     }
 
    private:
-    const PlainFusing& kernel_;
     GemmArgs args_;
     ProductFusion fusion_;
-  };
-
-  // The product alone, whose A is nowhere but where it was handed on.
-  class Handed final : public PreparedFusedProduct {
-   public:
-    Handed(const PlainFusing& kernel, const GemmArgs& args) : kernel_(kernel), args_(args) {}
-
-    cudaError_t Launch(const FusedProductPointers& p, cudaStream_t) const noexcept override {
-      ++kernel_.taken;
-      const auto* const words = static_cast<const std::uint32_t*>(p.handed);
-      const int count = args_.Adesc.rows * args_.Adesc.cols / 2;
-      if (std::find(words, words + count, 0u) != words + count) return cudaErrorInvalidValue;
-      if (p.A == nullptr) return cudaErrorInvalidValue;
-      Multiply(args_, p.handed, [&](int row, int column, double value) {
-        StoreFromDouble(p.D, args_.Ddesc.type, row * args_.Ddesc.ld + column, value);
-      });
-      return cudaSuccess;
-    }
-
-   private:
-    const PlainFusing& kernel_;
-    GemmArgs args_;
   };
 };
 
@@ -200,15 +159,6 @@ class FusedProductGroups : public CudaFusions {
                              "", type);
     if (codes) g.codes = g.graph.add_quantize(g.inner, {QuantType::kK, 128}).codes;
     return g;
-  }
-
-  Result<DecoderModel> Decoder() {
-    std::string text = kDense;
-    text.replace(text.find("$A"), 2, "Qwen3ForCausalLM");
-    text.replace(text.find("$M"), 2, "qwen3");
-    const auto config = ParseDecoderConfig(text, "the test");
-    if (!config.ok()) return config.status();
-    return DecoderModel::Random(*config, DataType::kBfloat16, test_.dispatch->memory());
   }
 
   // The names of the fusions that are used, one after the other.
@@ -277,7 +227,12 @@ TEST_F(FusedProductGroups, AreLeftOutWhereTheyDoNotFit) {
 
 // A decoder: the norms of both halves of a layer are within its products, q, k and v, too.
 TEST_F(FusedProductGroups, AreFoundInAModel) {
-  const auto model = Decoder();
+  std::string text = kDense;
+  text.replace(text.find("$A"), 2, "Qwen3ForCausalLM");
+  text.replace(text.find("$M"), 2, "qwen3");
+  const auto config = ParseDecoderConfig(text, "the test");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const auto model = DecoderModel::Random(*config, DataType::kBfloat16, test_.dispatch->memory());
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   for (const DataType cache : {DataType::kFloat32, DataType::kBfloat16}) {
     // Attention over a cache of 16 bits is in its group, too.
@@ -299,48 +254,6 @@ TEST_F(FusedProductGroups, AreFoundInAModel) {
     }
     EXPECT_LE(RelativeError(logits[1], logits[0]), 1e-2) << ToString(cache);
   }
-}
-
-// Attention to o, and gate and up to down, of each layer and of each step.
-TEST_F(FusedProductGroups, HandValuesOnInAModel) {
-  const auto model = Decoder();
-  ASSERT_TRUE(model.ok()) << model.status().ToString();
-  // Steps of one row behind each other, the first of which follows a prompt.
-  const auto logits = [&](KernelDispatch& dispatch, DataType values) {
-    std::vector<float> all;
-    auto session = Session::Create(
-        *model, dispatch,
-        {.max_context = 32, .cache_type = DataType::kBfloat16, .value_type = values});
-    EXPECT_TRUE(session.ok()) << session.status().ToString();
-    if (!session.ok()) return all;
-    const int sequence = *session->AddSequence();
-    EXPECT_TRUE(session->Prefill(sequence, std::vector<std::int32_t>{1, 2, 3, 4, 5}).ok());
-    for (const std::int32_t token : {9, 8, 7}) {
-      const SequenceTokens next{sequence, {&token, 1}};
-      const auto result = session->Step({&next, 1}, {.logits = true});
-      EXPECT_TRUE(result.ok()) << result.status().ToString();
-      if (!result.ok()) return all;
-      all.insert(all.end(), result->logits.begin(), result->logits.end());
-    }
-    return all;
-  };
-  const auto linked =
-      cuda_ops::MakeDispatch(*test_.gemm, test_.dispatch->memory(), {.hand_on = true});
-  const std::vector<float> want = logits(*test_.dispatch, DataType::kBfloat16);
-  EXPECT_EQ(kernel_->taken, 0);
-  EXPECT_EQ(logits(*linked, DataType::kBfloat16), want);
-  constexpr int kSteps = 3, kLayers = 2;
-  // SwiGLU, of the prompt's few rows too; attention of single rows is a kernel of the dispatch.
-  EXPECT_EQ(kernel_->handed_on, (kSteps + 1) * kLayers);
-  EXPECT_EQ(kernel_->taken, (2 * kSteps + 1) * kLayers);
-
-  // Values of float32 are not handed on, nor are any where kernels do not overlap.
-  kernel_->taken = 0;
-  EXPECT_FALSE(logits(*linked, DataType::kFloat32).empty());
-  const auto apart = cuda_ops::MakeDispatch(*test_.gemm, test_.dispatch->memory(),
-                                            {.overlap = false, .hand_on = true});
-  EXPECT_EQ(logits(*apart, DataType::kBfloat16), want);
-  EXPECT_EQ(kernel_->taken, 0);
 }
 
 }  // namespace

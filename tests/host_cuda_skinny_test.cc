@@ -131,84 +131,6 @@ void CheckPlain(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   }
 }
 
-// As the kernel before hands them on: words that are not zero.
-void HandOn(const std::vector<std::uint8_t>& values, int element_bytes,
-            std::vector<std::uint8_t>& to) {
-  to.resize(values.size());
-  for (std::size_t at = 0; at < values.size(); at += 4) {
-    std::uint32_t word = 0;
-    std::memcpy(&word, values.data() + at, 4);
-    if (word == 0) word = element_bytes == 2 ? 0x80008000u : 0x80000000u;
-    std::memcpy(to.data() + at, &word, 4);
-  }
-}
-
-// `there`: A is handed on before the kernel before ends; else nobody hands it on.
-void CheckHanded(const SkinnyKernel& kernel, Shape shape, int splits, bool there) {
-  SCOPED_TRACE(kernel.Id() + " m " + std::to_string(shape.m) + " n " + std::to_string(shape.n) +
-               " k " + std::to_string(shape.k) + (there ? "" : " nothing there"));
-  const auto [m, n, k] = shape;
-  std::vector<float> a = Small(std::size_t(m) * k, 8);
-  const std::vector<float> b = Small(std::size_t(n) * k, 9);
-  std::fill(a.begin() + 4, a.begin() + 12, 0.0f);  // words of zeros
-  auto a_coded = Coded(a, kernel.format->type), b_coded = Coded(b, kernel.format->type);
-  std::vector<std::uint8_t> handed(a_coded.size());
-  if (there) {
-    HandOn(a_coded, 2, handed);
-    a_coded = Unknown(a_coded.size());
-  }
-  std::vector<float> d(std::size_t(m) * n, kNan);
-  BlockScaledProblem problem;
-  problem.m = m, problem.n = n, problem.k = k;
-  problem.lda = problem.ldb = k, problem.ldd = n;
-  problem.a = a_coded.data(), problem.b = b_coded.data(), problem.d = d.data();
-  problem.pdl = problem.pdl_chain = true;
-  problem.epilogue.d_type = OutputType::kF32;
-  SkinnyLaunch launch;
-  ASSERT_TRUE(PlanSkinny(kernel, problem, splits, &launch));
-  ASSERT_TRUE(launch.TakesHanded());
-  launch.params.handed = handed.data();
-  ASSERT_EQ(launch.Function(), kernel.linked);
-  ASSERT_EQ(LoadSkinny(kernel), cudaSuccess);
-  ASSERT_EQ(LaunchSkinny(launch, nullptr), cudaSuccess) << host_cuda::Fault();
-  for (int i = 0; i < m; ++i) {
-    for (int j = 0; j < n; ++j) {
-      double sum = 0;
-      for (int x = 0; x < k; ++x)
-        sum += double(a[std::size_t(i) * k + x]) * b[std::size_t(j) * k + x];
-      ASSERT_EQ(d[std::size_t(i) * n + j], sum) << i << ", " << j;
-    }
-  }
-}
-
-TEST(HostSkinny, KernelsThatHoldTheirWeightsAreHandedActivations) {
-  int linked = 0;
-  for (const SkinnyKernel& kernel : SkinnyKernels()) {
-    if (kernel.linked == nullptr) continue;
-    ++linked;
-    const int of_warp = kernel.depth() * kernel.block_k();
-    CheckHanded(kernel, {1, 72, 4 * of_warp}, 4, true);
-    CheckHanded(kernel, {5, 51, of_warp}, 1, true);
-    CheckHanded(kernel, {8, 7, 3 * of_warp}, 3, true);
-    CheckHanded(kernel, {2, 9, of_warp}, 1, false);
-  }
-  EXPECT_EQ(linked, 14);  // of BF16 and of F16
-  // Others are not: a bias, or weights that are not all there.
-  const SkinnyKernel& kernel = *std::ranges::find_if(
-      SkinnyKernels(), [](const SkinnyKernel& k) { return k.linked != nullptr; });
-  BlockScaledProblem problem;
-  problem.m = 1, problem.n = 64, problem.k = 5 * kernel.depth() * kernel.block_k();
-  problem.lda = problem.ldb = problem.k, problem.ldd = 64;
-  problem.pdl = true;
-  SkinnyLaunch launch;
-  ASSERT_TRUE(PlanSkinny(kernel, problem, 4, &launch));
-  EXPECT_FALSE(launch.TakesHanded());
-  const float bias = 0;
-  problem.epilogue.bias = &bias;
-  ASSERT_TRUE(PlanSkinny(kernel, problem, 5, &launch));
-  EXPECT_FALSE(launch.TakesHanded());
-}
-
 TEST(HostSkinny, AllKernelsMultiply) {
   for (const SkinnyKernel& kernel : SkinnyKernels()) {
     const int align = 16 / kernel.format->element_bytes;
@@ -226,9 +148,8 @@ TEST(HostSkinny, AllKernelsMultiply) {
 }
 
 // A = RmsNorm(x + y), D = A B or SwiGLU of its halves, all rounded as where they are stored.
-// `linked`: D is of BF16, and handed on.
 void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, bool adds,
-                bool held = false, bool linked = false) {
+                bool held = false) {
   SCOPED_TRACE(kernel.Id() + " m " + std::to_string(shape.m) + " n " + std::to_string(shape.n) +
                " k " + std::to_string(shape.k) + " splits " + std::to_string(splits) +
                (pdl ? " pdl" : "") + (adds ? " adds" : ""));
@@ -241,7 +162,6 @@ void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   const auto b_coded = Coded(b, DataType::kBfloat16);
   const int cols = gated ? n / 2 : n;
   std::vector<float> d(std::size_t(m) * cols, kNan), sum(rows, kNan);
-  std::vector<std::uint16_t> half(d.size(), 0xFFFF), handed(d.size());
   std::vector<std::uint8_t> now(2 * rows * 4), later(now.size());
   std::memcpy(now.data(), x.data(), rows * 4);
   std::memcpy(now.data() + rows * 4, y.data(), rows * 4);
@@ -250,9 +170,9 @@ void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   problem.m = m, problem.n = n, problem.k = k;
   problem.lda = problem.ldb = k, problem.ldd = n;
   problem.b = b_coded.data();
-  problem.d = linked ? static_cast<void*>(half.data()) : d.data();
+  problem.d = d.data();
   problem.pdl = pdl;
-  problem.epilogue.d_type = linked ? OutputType::kBf16 : OutputType::kF32;
+  problem.epilogue.d_type = OutputType::kF32;
   alignas(16) std::vector<std::uint8_t> aligned_gamma(gamma_coded.size() + 16);
   auto* const gamma_at = reinterpret_cast<std::uint8_t*>(
       (reinterpret_cast<std::uintptr_t>(aligned_gamma.data()) + 15) / 16 * 16);
@@ -265,9 +185,7 @@ void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   fusion.gated = gated;
   FusedSkinnyLaunch launch;
   ASSERT_TRUE(PlanFusedSkinny(kernel, problem, fusion, splits, &launch));
-  ASSERT_EQ(launch.HandsOn(), linked);
-  if (linked) launch.params.hand_on = handed.data();
-  ASSERT_EQ(launch.Function(), linked ? kernel.linked : held ? kernel.held : kernel.function);
+  ASSERT_EQ(launch.Function(), held ? kernel.held : kernel.function);
   ASSERT_EQ(LoadSkinny(kernel), cudaSuccess);
   launch.params.sum = adds ? sum.data() : nullptr;
   const auto start = [&] {
@@ -275,18 +193,7 @@ void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
     launch.params.y = adds ? launch.params.x + rows : nullptr;
     return LaunchFusedSkinny(launch, nullptr);
   };
-  const auto untouched = [&] {
-    return AllNan(d) && AllNan(sum) &&
-           std::ranges::all_of(half, [](std::uint16_t h) { return h == 0xFFFF; }) &&
-           std::ranges::all_of(handed, [](std::uint16_t h) { return h == 0; });
-  };
-  ASSERT_EQ(Run(start, pdl, later, now, untouched), "");
-  for (std::size_t i = 0; i < d.size() && linked; i += 2) {
-    d[i] = Bfloat16ToFloat(half[i]), d[i + 1] = Bfloat16ToFloat(half[i + 1]);
-    const bool zeros = (half[i] | half[i + 1]) == 0;
-    ASSERT_EQ(handed[i], zeros ? 0x8000 : half[i]) << i;
-    ASSERT_EQ(handed[i + 1], zeros ? 0x8000 : half[i + 1]) << i;
-  }
+  ASSERT_EQ(Run(start, pdl, later, now, [&] { return AllNan(d) && AllNan(sum); }), "");
   for (int i = 0; i < m; ++i) {
     std::vector<double> row(static_cast<std::size_t>(k));
     double squares = 0;
@@ -328,9 +235,6 @@ TEST(HostSkinny, AllFusedKernelsNormAndMultiply) {
     CheckFused(kernel, {1, 48, 4 * of_warp}, 4, true, true, true);
     CheckFused(kernel, {1, 80, 2 * of_warp}, 2, true, false, true);  // groups behind the last row
     CheckFused(kernel, {2, 48, 8 * of_warp}, 8, true, true, kernel.depth() < 4);
-    if (kernel.linked == nullptr) continue;
-    CheckFused(kernel, {1, 96, 4 * of_warp}, 4, true, true, true, true);
-    CheckFused(kernel, {1, 80, 2 * of_warp}, 2, true, false, true, true);
   }
 }
 

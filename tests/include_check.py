@@ -43,8 +43,7 @@ DIRECTIONS = [
     # A norm that is fused with a product has the bits of the norm's own kernel.
     ("src/kernels/sm90/skinny", ["culet/", "base/", "cuda/", "sm90/", "kernels/sm90/",
                                  "kernels/catalog.h",
-                                 "kernels/cuda_ops/handed.cuh", "kernels/cuda_ops/rms_norm.cuh",
-                                 "kernels/cuda_ops/values.cuh"]),
+                                 "kernels/cuda_ops/rms_norm.cuh", "kernels/cuda_ops/values.cuh"]),
     # The part of the CUDA operations that is Hopper's alone.
     ("src/kernels/cuda_ops/sm90a/", ["culet/", "sm90/", "kernels/cuda_ops/"]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.

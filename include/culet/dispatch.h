@@ -35,9 +35,6 @@ struct CudaDispatchOptions {
   /// Kernels begin while the one before them still runs, products with their weights
   /// (programmatic dependent launch), on devices of compute capability 9.0 or later.
   bool overlap = true;
-  /// Of overlapping kernels the next one takes a value word by word where both can do so, before
-  /// the one that makes it has ended (docs/graph.md). Not the default: it has not been measured.
-  bool hand_on = false;
 };
 
 /// A GPU: products through `gemm`, the rest by kernels of its own. Takes every operation on float32

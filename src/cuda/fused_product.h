@@ -33,11 +33,6 @@ struct FusedProductPointers {
   const float* y = nullptr;
   float* sum = nullptr;
   void* D = nullptr;
-  /// Of a product that is fused with nothing: A, and where the launch before hands it on.
-  const void* A = nullptr;
-  const void* handed = nullptr;
-  /// Where D is handed on beside D, if hands_on(); null: nowhere.
-  void* hand_on = nullptr;
 };
 
 /// A launch with everything done that can be done once. Const, for several threads and streams.
@@ -46,9 +41,6 @@ class PreparedFusedProduct {
   virtual ~PreparedFusedProduct() = default;
   virtual cudaError_t Launch(const FusedProductPointers& pointers,
                              cudaStream_t stream) const noexcept = 0;
-  /// Whether it can hand D on: each word also to memory of D's layout, which was zero before, where
-  /// a word that is not zero says that it is there. Zeros go as negative ones.
-  virtual bool hands_on() const noexcept { return false; }
 };
 
 /// What a Kernel is, too, that fuses. Its bits are those of the same launch of the product alone,
@@ -71,11 +63,6 @@ class FusesProducts {
   virtual Result<std::unique_ptr<PreparedFusedProduct>> PrepareFused(const GemmArgs& args,
                                                                      const ProductFusion& fusion,
                                                                      int splits) const = 0;
-
-  /// The product alone, whose A the launch before hands on: it computes as soon as A is there, and
-  /// ends after that launch. Null where it can't. `args`: as for PrepareFused.
-  virtual std::unique_ptr<PreparedFusedProduct> PrepareHanded(const GemmArgs& args,
-                                                              int splits) const = 0;
 };
 
 }  // namespace culet

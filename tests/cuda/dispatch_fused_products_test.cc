@@ -4,8 +4,6 @@
 
 #include "cases.h"
 #include "cuda/fused_product.h"
-#include "culet/decoder.h"
-#include "culet/session.h"
 #include "kernels/cuda_ops/fused.h"
 #include "test_dispatch.h"
 
@@ -243,39 +241,6 @@ TEST_F(FusedProducts, WaitForTheKernelBefore) { ExpectWaits({.m = 1, .n = 4096, 
 
 // The same for tools under which a launch takes long.
 TEST_F(FusedProducts, WaitInAFewLaunches) { ExpectWaits({.m = 1, .n = 256, .k = 512}, 4); }
-
-// A model whose steps hand values on gives the bits of one whose steps do not, in recorded launches
-// that follow each other without a pause.
-TEST_F(FusedProducts, GiveTheSameBitsWhereValuesAreHandedOn) {
-  const auto config = ParseDecoderConfig(
-      R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 512,
-          "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 6,
-          "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-          "max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "hidden_act": "silu",
-          "tie_word_embeddings": false, "rope_theta": 1000000.0})",
-      "the test");
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
-  const auto model = DecoderModel::Random(*config, DataType::kBfloat16, test_.dispatch->memory());
-  ASSERT_TRUE(model.ok()) << model.status().ToString();
-  constexpr int kSteps = 300;
-  std::vector<float> logits[2];
-  for (const bool hand_on : {false, true}) {
-    const TestDispatch test = MakeTestDispatch({.hand_on = hand_on});
-    auto session = Session::Create(*model, *test.dispatch,
-                                   {.max_context = 512, .cache_type = DataType::kBfloat16});
-    ASSERT_TRUE(session.ok()) << session.status().ToString();
-    const int sequence = *session->AddSequence();
-    ASSERT_TRUE(session->Prefill(sequence, std::vector<std::int32_t>{1, 2, 3, 4, 5}).ok());
-    for (int step = 0; step < kSteps; ++step) {
-      const std::int32_t token = step * 37 % 512;
-      const SequenceTokens next{sequence, {&token, 1}};
-      const auto result = session->Step({&next, 1}, {.logits = true});
-      ASSERT_TRUE(result.ok()) << result.status().ToString();
-      logits[hand_on].insert(logits[hand_on].end(), result->logits.begin(), result->logits.end());
-    }
-  }
-  EXPECT_EQ(logits[0], logits[1]);
-}
 
 }  // namespace
 }  // namespace culet

@@ -114,11 +114,6 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
   return cudaSuccess;
 }
 
-inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
-  std::memset(to, value, bytes);
-  return cudaSuccess;
-}
-
 // One device, whose streams run at once.
 inline const cudaStream_t cudaStreamLegacy = nullptr, cudaStreamPerThread = nullptr;
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }

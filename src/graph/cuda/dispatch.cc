@@ -11,7 +11,6 @@
 #include "graph/cuda/attention.h"
 #include "graph/cuda/experts.h"
 #include "graph/cuda/fusions.h"
-#include "graph/cuda/handed.h"
 #include "graph/cuda/product.h"
 #include "kernels/cuda_ops/ops.h"
 
@@ -199,15 +198,13 @@ class CudaDispatch final : public KernelDispatch {
     const int ordinal = gemm_.device().ordinal;
     if (!IsStreamOf(launch.stream, ordinal)) return StreamOfAnother(ordinal);
     const DeviceScope scope(ordinal);
-    if (launch.previous == nullptr) CULET_RETURN_IF_ERROR(ClearHanded(launch));
     return KernelDispatch::launch(launch);
   }
 
   Status dispatch_mul_mat(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
                           std::uint32_t, std::uint32_t) override {
     const DevicePtr scales = current().inputs.size() > 1 ? current().input(1) : 0;
-    return Prepared<PreparedProduct>().Launch(input, scales, output, current().workspace, stream(),
-                                              HandedFrom(current()));
+    return Prepared<PreparedProduct>().Launch(input, scales, output, current().workspace, stream());
   }
 
   Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,

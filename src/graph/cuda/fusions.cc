@@ -10,7 +10,6 @@
 #include "graph/cuda/attention.h"
 #include "graph/cuda/fused.h"
 #include "graph/cuda/group_product.h"
-#include "graph/cuda/handed.h"
 #include "kernels/cuda_ops/fused.h"
 
 namespace culet::cuda_ops {
@@ -85,7 +84,7 @@ class PreparedNorm final : public PreparedFusion {
 };
 
 // With products on joined weights before it, or without.
-class PreparedSwiGlu final : public PreparedFusion, public HandsOn {
+class PreparedSwiGlu final : public PreparedFusion {
  public:
   PreparedSwiGlu(const ComputeGraph& graph, const Fusion& fusion,
                  std::unique_ptr<GroupProduct> product)
@@ -101,9 +100,6 @@ class PreparedSwiGlu final : public PreparedFusion, public HandsOn {
     if (product_ == nullptr) return "cuda/" + name_;
     return product_->kernel() + (product_->gated() ? "" : " + cuda/swiglu");
   }
-  int handed_on() const noexcept override {
-    return product_ != nullptr && product_->gated() && product_->hands_on() ? inner_ : -1;
-  }
   std::size_t workspace_bytes() const override {
     return product_ == nullptr ? 0 : values_bytes_ + product_->workspace_bytes();
   }
@@ -112,8 +108,7 @@ class PreparedSwiGlu final : public PreparedFusion, public HandsOn {
     const ComputeGraph& graph = *launch.graph;
     const TensorNode& inner = graph.node(inner_);
     if (product_ != nullptr && product_->gated()) {
-      return product_->Launch(launch, launch.value(inner_), launch.workspace, stream,
-                              HandedTo(launch));
+      return product_->Launch(launch, launch.value(inner_), launch.workspace, stream);
     }
     FusedSwiGluArgs args;
     args.type = inner.type;
@@ -146,7 +141,7 @@ class PreparedSwiGlu final : public PreparedFusion, public HandsOn {
 };
 
 // With the attention behind it, or without.
-class PreparedHeads final : public PreparedFusion, public HandsOn {
+class PreparedHeads final : public PreparedFusion {
  public:
   PreparedHeads(const ComputeGraph& graph, const Heads& heads, const double* turns,
                 const AttentionPlan& plan, std::unique_ptr<GroupProduct> product)
@@ -156,8 +151,6 @@ class PreparedHeads final : public PreparedFusion, public HandsOn {
     }
     values_bytes_ = PaddedTo256(values_bytes_);
     if (heads.attention < 0) return;
-    const TensorNode& attention = graph.node(heads.attention);
-    hands_on_ = AttentionHandsOn(ShapeOfAttention(graph, attention), plan, attention.type);
     const int slots = graph.node(heads.key_write).inputs[2];
     early_ =
         MayReadEarly(graph, graph.node(heads.attention)) && graph.node(slots).op == TensorOp::kNone;
@@ -168,7 +161,6 @@ class PreparedHeads final : public PreparedFusion, public HandsOn {
     return product_->kernel() + " + cuda/attention/decode" + NameOfSplits(plan_.decode);
   }
   std::size_t state_bytes() const override { return plan_.state_bytes; }
-  int handed_on() const noexcept override { return hands_on_ ? heads_.attention : -1; }
   std::size_t workspace_bytes() const override {
     return values_bytes_ + std::max(product_->workspace_bytes(), plan_.workspace_bytes);
   }
@@ -218,7 +210,6 @@ class PreparedHeads final : public PreparedFusion, public HandsOn {
     attention.plan = plan_;
     attention.workspace = Out(launch.workspace + values_bytes_);
     attention.counters = FromDevicePtr<unsigned>(launch.state);
-    attention.hand_on = Out(HandedTo(launch));
     return Launched(HeadsAttention(args, attention, stream), "heads and attention");
   }
 
@@ -226,7 +217,7 @@ class PreparedHeads final : public PreparedFusion, public HandsOn {
   Heads heads_;
   const double* turns_;
   AttentionPlan plan_;
-  bool early_ = false, hands_on_ = false;
+  bool early_ = false;
   std::unique_ptr<GroupProduct> product_;
   std::size_t values_bytes_ = 0;
 };

@@ -46,7 +46,7 @@ std::string GroupProduct::kernel() const {
 }
 
 Status GroupProduct::Launch(const NodeLaunch& launch, DevicePtr output, DevicePtr workspace,
-                            LaunchStream stream, DevicePtr hand_on) const {
+                            LaunchStream stream) const {
   if (product_ != nullptr) {
     const DevicePtr scales = scales_ < 0 ? 0 : launch.value(scales_);
     return product_->Launch(launch.value(input_), scales, output, workspace, stream);
@@ -55,7 +55,6 @@ Status GroupProduct::Launch(const NodeLaunch& launch, DevicePtr output, DevicePt
   const auto values = [&](int id) { return FromDevicePtr<float>(launch.value(id)); };
   FusedProductPointers pointers;
   pointers.D = FromDevicePtr<void>(output);
-  pointers.hand_on = FromDevicePtr<void>(hand_on);
   const std::vector<int>& operands = graph.node(norm_.sum >= 0 ? norm_.sum : norm_.norm).inputs;
   pointers.x = values(operands[0]);
   if (norm_.sum >= 0) {

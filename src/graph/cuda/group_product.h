@@ -30,11 +30,9 @@ class GroupProduct {
   std::size_t workspace_bytes() const noexcept {
     return product_ == nullptr ? 0 : product_->workspace_bytes();
   }
-  /// Whether it can hand that on.
-  bool hands_on() const noexcept { return fused_ != nullptr && fused_->hands_on(); }
-  /// `output`: the values side by side, or their SwiGlu; `hand_on`: as HandedTo.
+  /// `output`: the values side by side, or their SwiGlu.
   Status Launch(const NodeLaunch& launch, DevicePtr output, DevicePtr workspace,
-                LaunchStream stream, DevicePtr hand_on = 0) const;
+                LaunchStream stream) const;
 
  private:
   GroupProduct() = default;

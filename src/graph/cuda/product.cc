@@ -46,7 +46,6 @@ ProductSpec ProductSpec::Of(const ComputeGraph& graph, int id) {
   spec.input_type = input.type;
   spec.output_type = node.type;
   spec.quantised = node.inputs.size() > 1;
-  spec.input_node = node.inputs[0];
   spec.input = input.data_ptr;
   if (spec.quantised) spec.scales = graph.node(node.inputs[1]).data_ptr;
   spec.output = node.data_ptr;
@@ -103,7 +102,6 @@ Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, Dev
     made->scratch_bytes_ +=
         PaddedTo256(static_cast<std::size_t>(spec.rows * groups) * sizeof(float));
   }
-  if (options.hand_on && options.overlap) made->PrepareHanded(args, spec);
   WorkspaceSize size = made->plan_.workspace_size();
   const std::size_t partials = std::exchange(size.partials, 0);
   auto barriers = DeviceBuffer::Create(memory, size.total());
@@ -118,30 +116,8 @@ Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, Dev
   return made;
 }
 
-// Where the kernel can be handed what it reads as it is.
-void PreparedProduct::PrepareHanded(GemmArgs args, const ProductSpec& spec) {
-  const LaunchSpec& choice = plan_.spec();
-  const auto* const kernel = dynamic_cast<const FusesProducts*>(choice.kernel);
-  if (kernel == nullptr || spec.input_node < 0 || converted_bytes_ > 0) return;
-  args.operation = AsLaunched(args.operation, choice);
-  handed_ = kernel->PrepareHanded(args, choice.splits);
-  if (handed_ != nullptr) input_node_ = spec.input_node;
-}
-
-std::size_t PreparedProduct::state_bytes() const {
-  if (handed_ == nullptr) return 0;
-  return static_cast<std::size_t>(plan_.desc().m * plan_.desc().k) * SizeOf(type_);
-}
-
 Status PreparedProduct::Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output,
-                               DevicePtr workspace, LaunchStream stream, DevicePtr handed) const {
-  if (handed != 0) {
-    FusedProductPointers pointers;
-    pointers.A = FromDevicePtr<const void>(input);
-    pointers.handed = FromDevicePtr<const void>(handed);
-    pointers.D = FromDevicePtr<void>(output);
-    return CudaStatus(handed_->Launch(pointers, stream.stream), "launching a product");
-  }
+                               DevicePtr workspace, LaunchStream stream) const {
   const std::int64_t m = plan_.desc().m, k = plan_.desc().k;
   LaunchPointers pointers;
   pointers.A = FromDevicePtr<const void>(input);

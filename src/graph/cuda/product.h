@@ -6,12 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "cuda/fused_product.h"
 #include "culet/dispatch.h"
 #include "culet/gemm.h"
 #include "culet/kernel_dispatch.h"
 #include "culet/tensor.h"
-#include "graph/cuda/handed.h"
 #include "kernels/cuda_ops/ops.h"
 
 namespace culet::cuda_ops {
@@ -24,7 +22,6 @@ struct ProductSpec {
   QuantDesc quant_a;
   DataType input_type = DataType::kNull, output_type = DataType::kNull;
   bool quantised = false;  ///< the input has scales already
-  int input_node = -1;     ///< whose value it is; -1: several products share it
   DevicePtr input = 0, scales = 0, output = 0;
   /// Of the weights of all products of the input, and of those launched before them, if no
   /// attention is.
@@ -38,7 +35,7 @@ struct ProductSpec {
 /// brought to another type first. `units`: the device's multiprocessors.
 GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int units);
 
-class PreparedProduct final : public PreparedNode, public TakesHanded {
+class PreparedProduct final : public PreparedNode {
  public:
   /// Errors: as Gemm::Plan, DeviceMemory::Allocate.
   static Result<std::unique_ptr<PreparedProduct>> Create(Gemm& gemm, DeviceMemory& memory,
@@ -47,20 +44,14 @@ class PreparedProduct final : public PreparedNode, public TakesHanded {
 
   std::string kernel() const override { return plan_.spec().kernel->id(); }
   std::size_t workspace_bytes() const noexcept { return scratch_bytes_; }
-  /// `input_scales`: of an input that is quantised already, else 0. `handed`: as HandedFrom.
+  /// `input_scales`: of an input that is quantised already, else 0.
   Status Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output, DevicePtr workspace,
-                LaunchStream stream, DevicePtr handed = 0) const;
-
-  std::size_t state_bytes() const override;
-  int taken() const noexcept override { return handed_ == nullptr ? -1 : input_node_; }
+                LaunchStream stream) const;
 
  private:
-  void PrepareHanded(GemmArgs args, const ProductSpec& spec);
   explicit PreparedProduct(GemmPlan plan) : plan_(std::move(plan)) {}
 
   GemmPlan plan_;
-  int input_node_ = -1;
-  std::unique_ptr<PreparedFusedProduct> handed_;  // the same, with an input that is handed on
   DataType input_type_ = DataType::kNull;  // of the node's input
   DataType type_ = DataType::kNull;        // of what the plan reads
   DeviceBuffer barriers_;

@@ -197,15 +197,8 @@ cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& p
 cudaError_t PrepareHeadsAttention(const AttentionShape& shape) {
   const int dim = shape.params.head_dim;
   if (shape.kv_type == DataType::kFloat8_e4m3) return AllowHeadsDecodeOfE4m3(dim);
-  if (shape.kv_type == DataType::kFloat16) return AllowHeadsDecodeOfFloat16(dim);
-  const cudaError_t error = AllowHeadsDecodeOfBfloat16(dim);
-  return error == cudaSuccess && HandsOnDim(dim) ? AllowLinkedDecodeOfBfloat16(dim) : error;
-}
-
-bool AttentionHandsOn(const AttentionShape& shape, const AttentionPlan& plan, DataType out_type) {
-  return plan.tensor_cores && plan.has_decode && !plan.has_tiles &&
-         shape.kv_type == DataType::kBfloat16 && out_type == DataType::kBfloat16 &&
-         HandsOnDim(shape.params.head_dim);
+  return shape.kv_type == DataType::kBfloat16 ? AllowHeadsDecodeOfBfloat16(dim)
+                                              : AllowHeadsDecodeOfFloat16(dim);
 }
 
 cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& given,
@@ -215,7 +208,6 @@ cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& giv
   const bool wide = args.wide && IsWide(args.params.head_dim, static_cast<const char*>(args.out),
                                         static_cast<const char*>(heads.qkv));
   if (!wide || !args.plan.has_decode || args.plan.has_tiles) return cudaErrorInvalidValue;
-  if (args.hand_on != nullptr) return LinkedDecodeOfBfloat16(heads, args, stream);
   if (args.kv_type == DataType::kBfloat16) return HeadsDecodeOfBfloat16(heads, args, stream);
   if (args.kv_type == DataType::kFloat16) return HeadsDecodeOfFloat16(heads, args, stream);
   if (args.kv_type == DataType::kFloat8_e4m3) return HeadsDecodeOfE4m3(heads, args, stream);

@@ -206,7 +206,7 @@ __device__ __forceinline__ void PlaceOwn(std::uint32_t stage, int key) {
 }
 
 /// Requires: K and V of Cache in whole vectors.
-template <class Cache, int kDim, bool kMakesHeads, bool kHandsOn = false>
+template <class Cache, int kDim, bool kMakesHeads>
 __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     AttentionDecode(const __grid_constant__ DecodeArgs<kMakesHeads> given) {
   using Kernel = DecodeKernel<Cache, kDim>;
@@ -451,7 +451,11 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
       const float share_of_one = __fdiv_rn(1.0f, all.total);
 #pragma unroll
       for (int d = 0; d < 4; ++d) all.value[d] *= share_of_one;
-      StoreOutput<kHandsOn>(args, all.value, element);
+      if (args.out_type == DataType::kFloat32) {
+        Store(all.value, static_cast<float*>(args.out) + element);
+      } else {
+        Store(all.value, static_cast<__nv_bfloat16*>(args.out) + element);
+      }
       continue;
     }
     const AttentionPart part(args, units, unit, first_head + h, args.plan.decode.most,
@@ -480,48 +484,39 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
 #pragma unroll 1
   for (int item = begin_item + thread; item < end_item; item += Kernel::kThreads) {
     const int head = item / parts, at = item % parts * 4;
-    weights.template Merge<kHandsOn>(args, first_part(head), head, at,
+    weights.Merge(args, first_part(head), head, at,
                   (row * p.heads + first_head + head) * p.head_dim + at, cluster);
   }
 }
 
-/// kHandsOn: where AttentionHandsOn.
-template <class Cache, bool kMakesHeads, bool kHandsOn = false>
+template <class Cache, bool kMakesHeads>
 cudaError_t LaunchDecode(const DecodeArgs<kMakesHeads>& args, LaunchStream stream) {
   const AttentionArgs& attention = args.attention;
   const AttentionParams& p = attention.params;
   return WithHeadDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
-    if constexpr (kHandsOn && !HandsOnDim(kDim)) {
-      return cudaErrorInvalidValue;
-    } else {
-      using Kernel = DecodeKernel<Cache, kDim>;
-      const std::int64_t units =
-          attention.plan.units_are_sequences ? attention.sequences : attention.rows;
-      return LaunchClusters(&AttentionDecode<Cache, kDim, kMakesHeads, kHandsOn>,
-                            Blocks(units * DecodePieces(p), attention.plan.decode.most),
-                            Kernel::kThreads,
-                            Kernel::template Shared<kMakesHeads>(attention.plan.decode.stages),
-                            attention.plan.decode.cluster, stream, args);
-    }
+    using Kernel = DecodeKernel<Cache, kDim>;
+    const std::int64_t units =
+        attention.plan.units_are_sequences ? attention.sequences : attention.rows;
+    return LaunchClusters(&AttentionDecode<Cache, kDim, kMakesHeads>,
+                          Blocks(units * DecodePieces(p), attention.plan.decode.most),
+                          Kernel::kThreads,
+                          Kernel::template Shared<kMakesHeads>(attention.plan.decode.stages),
+                          attention.plan.decode.cluster, stream, args);
   });
 }
 
 // As many stages as the device has shared memory for; plans ask for no more.
-template <class Cache, bool kMakesHeads, bool kHandsOn = false>
+template <class Cache, bool kMakesHeads>
 cudaError_t AllowDecode(int head_dim) {
   return WithHeadDim(head_dim, []<int kDim>(std::integral_constant<int, kDim>) {
-    if constexpr (kHandsOn && !HandsOnDim(kDim)) {
-      return cudaErrorInvalidValue;
-    } else {
-      using Kernel = DecodeKernel<Cache, kDim>;
-      const auto allow = [](int stages) {
-        return AllowShared(&AttentionDecode<Cache, kDim, kMakesHeads, kHandsOn>,
-                           Kernel::template Shared<kMakesHeads>(stages));
-      };
-      if (allow(Kernel::kMostStages) == cudaSuccess) return cudaSuccess;
-      static_cast<void>(cudaGetLastError());
-      return allow(2);
-    }
+    using Kernel = DecodeKernel<Cache, kDim>;
+    const auto allow = [](int stages) {
+      return AllowShared(&AttentionDecode<Cache, kDim, kMakesHeads>,
+                         Kernel::template Shared<kMakesHeads>(stages));
+    };
+    if (allow(Kernel::kMostStages) == cudaSuccess) return cudaSuccess;
+    static_cast<void>(cudaGetLastError());
+    return allow(2);
   });
 }
 

@@ -66,9 +66,6 @@ inline std::int64_t TileBlocks(const AttentionParams& p, std::int64_t rows, std:
   return (queries / most + std::min(rows, std::max<std::int64_t>(sequences, 1) + 2)) * p.kv_heads;
 }
 
-/// Heads of the models that are worth kernels of their own for this.
-constexpr bool HandsOnDim(int head_dim) { return head_dim == 64 || head_dim == 128; }
-
 template <class Kernel>
 cudaError_t AllowShared(Kernel kernel, int bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -83,8 +80,6 @@ cudaError_t HeadsDecodeOfFloat16(const FusedHeadsArgs& heads, const AttentionArg
                                  LaunchStream stream);
 cudaError_t HeadsDecodeOfE4m3(const FusedHeadsArgs& heads, const AttentionArgs& args,
                               LaunchStream stream);
-cudaError_t LinkedDecodeOfBfloat16(const FusedHeadsArgs& heads, const AttentionArgs& args,
-                                   LaunchStream stream);
 cudaError_t TilesOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t TilesOfFloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t TilesOfE4m3(const AttentionArgs& args, LaunchStream stream);
@@ -94,7 +89,6 @@ cudaError_t AllowDecodeOfE4m3(int head_dim);
 cudaError_t AllowHeadsDecodeOfBfloat16(int head_dim);
 cudaError_t AllowHeadsDecodeOfFloat16(int head_dim);
 cudaError_t AllowHeadsDecodeOfE4m3(int head_dim);
-cudaError_t AllowLinkedDecodeOfBfloat16(int head_dim);
 cudaError_t AllowTilesOfBfloat16(int head_dim);
 cudaError_t AllowTilesOfFloat16(int head_dim);
 cudaError_t AllowTilesOfE4m3(int head_dim);

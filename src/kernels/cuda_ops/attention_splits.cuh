@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/cuda_ops/attention_keys.cuh"
-#include "kernels/cuda_ops/handed.cuh"
 
 namespace culet::cuda_ops {
 
@@ -103,25 +102,6 @@ __device__ __forceinline__ void MergeParts(const AttentionArgs& args,
   }
 }
 
-/// Four neighbours of the output. kHandsOn: bfloat16, handed on too.
-template <bool kHandsOn>
-__device__ __forceinline__ void StoreOutput(const AttentionArgs& args, const float (&value)[4],
-                                            std::int64_t element) {
-  if (!kHandsOn && args.out_type == DataType::kFloat32) {
-    Store(value, static_cast<float*>(args.out) + element);
-  } else {
-    Store(value, static_cast<__nv_bfloat16*>(args.out) + element);
-  }
-  if constexpr (kHandsOn) {
-    alignas(8) __nv_bfloat16 rounded[4];
-    Store(value, rounded);
-    const std::uint32_t* const words = reinterpret_cast<const std::uint32_t*>(rounded);
-    std::uint32_t* const to = static_cast<std::uint32_t*>(args.hand_on) + element / 2;
-    StoreHanded(to, AsHanded<2>(words[0]));
-    StoreHanded(to + 1, AsHanded<2>(words[1]));
-  }
-}
-
 /// What the parts of some queries count, in shared memory, so that their values can be read without
 /// waiting for that: of each head `count` weights, which are divided by their sum already.
 class SplitWeights {
@@ -160,7 +140,6 @@ class SplitWeights {
   }
 
   /// Four dimensions of a head's output, from dimension `at` on.
-  template <bool kHandsOn = false>
   __device__ __forceinline__ void Merge(const AttentionArgs& args, const AttentionPart& first,
                                         int head, int at, std::int64_t element, int step) const {
     const float* values = first.values + at;
@@ -186,7 +165,11 @@ class SplitWeights {
       counts += kAtOnce;
       left -= kAtOnce;
     } while (left > 0);
-    StoreOutput<kHandsOn>(args, value, element);
+    if (args.out_type == DataType::kFloat32) {
+      Store(value, static_cast<float*>(args.out) + element);
+    } else {
+      Store(value, static_cast<__nv_bfloat16*>(args.out) + element);
+    }
   }
 
  private:

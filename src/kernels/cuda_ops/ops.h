@@ -240,7 +240,6 @@ struct AttentionArgs {
   AttentionPlan plan;
   void* workspace = nullptr;     ///< plan.workspace_bytes, aligned to 16
   unsigned* counters = nullptr;  ///< plan.state_bytes; launches leave zeros
-  void* hand_on = nullptr;  ///< where `out` is handed on beside it, if AttentionHandsOn, or null
 };
 inline constexpr int kMostHeadDim = 256;
 cudaError_t Attention(const AttentionArgs& args, LaunchStream stream);
@@ -256,8 +255,6 @@ struct AttentionShape {
 /// device have them, as they have CanOverlap. `wgmma`: CanMultiplyWarpgroups.
 AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
                             bool clusters, bool wgmma);
-/// Whether such attention behind the heads that it makes can hand its output on (handed.cuh).
-bool AttentionHandsOn(const AttentionShape& shape, const AttentionPlan& plan, DataType out_type);
 /// Whether the current device has Hopper's warpgroup products: compute capability 9.0.
 bool CanMultiplyWarpgroups();
 /// Allows the plan's kernels the shared memory that they need; once for a device.

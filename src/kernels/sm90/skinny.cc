@@ -93,12 +93,7 @@ bool SkinnyHolds(const SkinnyKernel& kernel, const BlockScaledProblem& problem, 
 }
 
 const void* SkinnyLaunch::Function() const {
-  if (!holds || !IsPlain(params.epilogue)) return kernel->function;
-  return params.handed != nullptr ? kernel->linked : kernel->held;
-}
-
-bool SkinnyLaunch::TakesHanded() const {
-  return Function() == kernel->held && kernel->linked != nullptr;
+  return holds && IsPlain(params.epilogue) ? kernel->held : kernel->function;
 }
 
 void RebindSkinny(const GemmOperands& operands, SkinnyLaunch* launch) {
@@ -124,12 +119,9 @@ int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, int m, bool pdl) {
 }
 
 cudaError_t LoadSkinny(const SkinnyKernel& kernel) {
-  cudaError_t error = LoadKernel(kernel.function, kSmemPerCta);
-  for (const void* const other : {kernel.held, kernel.linked}) {
-    if (error != cudaSuccess || other == nullptr) return error;
-    error = LoadKernel(other, kSmemPerCta);
-  }
-  return error;
+  const cudaError_t error = LoadKernel(kernel.function, kSmemPerCta);
+  if (error != cudaSuccess || kernel.held == nullptr) return error;
+  return LoadKernel(kernel.held, kSmemPerCta);
 }
 
 cudaError_t LaunchSkinny(const SkinnyLaunch& launch, cudaStream_t stream) {

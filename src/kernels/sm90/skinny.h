@@ -42,10 +42,6 @@ struct SkinnyParams {
   int early_next = 0;       ///< 1: the next kernel may begin before this one's turn
   int rehearse = 0;         ///< 1: there is a slot of nobody's behind the rings, see the kernel
   EpilogueParams epilogue;  ///< of a general one
-  /// Of linked launches: where the kernel before hands A on beside A itself, in its rows, or where
-  /// D is handed on beside D.
-  const std::uint8_t* handed = nullptr;
-  void* hand_on = nullptr;
 };
 
 /// Whether D is alpha times the sums.
@@ -75,8 +71,6 @@ struct SkinnyKernel {
   SkinnyInstance instance;
   const void* function;
   const void* held;  ///< for launches that hold all of their weights (skinny_held.cuh), or null
-  /// The same that is handed A, or hands D on where it is gated; or null.
-  const void* linked;
   const FormatInfo* format;
   EpilogueKind epilogue;
   OutputType output;  ///< of a plain epilogue; others have D's type at run time
@@ -117,8 +111,6 @@ struct SkinnyLaunch {
 
   /// The kernel that it runs, with the operands that it has now.
   const void* Function() const;
-  /// Whether it can be handed A.
-  bool TakesHanded() const;
 };
 
 /// Whether each of `splits` warps along K has as many k-blocks as it holds, and has asked for all

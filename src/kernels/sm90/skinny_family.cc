@@ -40,32 +40,11 @@ class PreparedFused final : public PreparedFusedProduct {
     launch.params.y = pointers.y;
     launch.params.sum = pointers.sum;
     launch.params.d = pointers.D;
-    launch.params.hand_on = pointers.hand_on;
     return sm90::LaunchFusedSkinny(launch, stream);
-  }
-  bool hands_on() const noexcept override {
-    return launch_.HandsOn();
   }
 
  private:
   const sm90::FusedSkinnyLaunch launch_;
-};
-
-class PreparedHanded final : public PreparedFusedProduct {
- public:
-  explicit PreparedHanded(const SkinnyLaunch& launch) : launch_(launch) {}
-
-  cudaError_t Launch(const FusedProductPointers& pointers,
-                     cudaStream_t stream) const noexcept override {
-    SkinnyLaunch launch = launch_;
-    launch.params.a = static_cast<const std::uint8_t*>(pointers.A);
-    launch.params.d = pointers.D;
-    launch.params.handed = static_cast<const std::uint8_t*>(pointers.handed);
-    return sm90::LaunchSkinny(launch, stream);
-  }
-
- private:
-  const SkinnyLaunch launch_;
 };
 
 sm90::SkinnyFusion FusionOf(const ProductFusion& fusion) {
@@ -155,16 +134,6 @@ class Skinny final : public sm90::BlockScaledKernel<Planned>, public FusesProduc
       return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
     }
     return std::unique_ptr<PreparedFusedProduct>(std::make_unique<PreparedFused>(launch));
-  }
-
-  std::unique_ptr<PreparedFusedProduct> PrepareHanded(const GemmArgs& args,
-                                                      int splits) const override {
-    SkinnyLaunch launch;
-    if (!sm90::PlanSkinny(kernel_, sm90::ToBlockScaled(args), splits, &launch) ||
-        !launch.TakesHanded() || Load() != cudaSuccess) {
-      return nullptr;
-    }
-    return std::make_unique<PreparedHanded>(launch);
   }
 
  private:

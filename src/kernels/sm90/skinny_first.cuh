@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "kernels/cuda_ops/handed.cuh"
 #include "kernels/sm90/skinny.h"
 #include "kernels/sm90/skinny_lane.cuh"
 
@@ -63,37 +62,11 @@ class SkinnyFirst {
     }
   }
 
-  /// The same of activations that the kernel before hands on, `apart` bytes from A. Whether this
-  /// thread had to wait for that one's end instead.
-  __device__ __forceinline__ bool Take(int64_t apart) const {
-    static_assert(!C::kScaled);
-    uint32_t to = to_;
-    const uint8_t* from = from_ + apart;
-    int tries = kTries;
-#pragma unroll 1
-    for (int token = token_; token < m_; token += kTokens) {
-      uint4 v = make_uint4(0, 0, 0, 0);
-      while (inside_) {
-        v = cuda_ops::LoadHanded(from);
-        if (tries == 0 || cuda_ops::IsHanded(v)) break;
-        if (--tries > 0) continue;
-        // Nobody hands it on. When the kernel before has ended, it is where it always is.
-        GridDependencyWait();
-        from -= apart;
-      }
-      StoreShared(to, v);
-      from += step_;
-      to += kTokens * 64;
-    }
-    return tries == 0;
-  }
-
  private:
   static_assert(C::kDepth <= 4);
   static constexpr int kPieces = 8 * C::kDepth;  // of 16 bytes, of a token
   static constexpr int kTokens = 32 / kPieces;   // that the warp reads side by side
   static constexpr int kTogether = 4;            // loads of a lane on their way
-  static constexpr int kTries = 8192;            // a few milliseconds
 
   const int token_;  // the lane's first
   int m_, step_;     // tokens; bytes to the lane's next one

@@ -100,13 +100,7 @@ bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& probl
 }
 
 const void* FusedSkinnyLaunch::Function() const {
-  if (!holds || !IsPlain(params.epilogue)) return kernel->function;
-  return params.hand_on != nullptr ? kernel->linked : kernel->held;
-}
-
-bool FusedSkinnyLaunch::HandsOn() const {
-  return Function() == kernel->held && kernel->linked != nullptr &&
-         params.epilogue.d_type != OutputType::kF32;
+  return holds && IsPlain(params.epilogue) ? kernel->held : kernel->function;
 }
 
 cudaError_t LaunchFusedSkinny(const FusedSkinnyLaunch& launch, cudaStream_t stream) {

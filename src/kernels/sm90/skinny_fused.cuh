@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "kernels/cuda_ops/handed.cuh"
 #include "kernels/cuda_ops/values.cuh"
 #include "kernels/sm90/skinny_kernel.cuh"
 #include "kernels/sm90/skinny_norm.cuh"
@@ -43,14 +42,7 @@ __device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const f
           from += end.warp_floats;
         }
       }
-      const float2 made = make_float2(swiglu(gate.x, up.x), swiglu(gate.y, up.y));
-      SkinnyStore(end.to, type, made, true);
-      if constexpr (C::kHandsOn) {
-        // D has 16 bits here (SkinnyHandsOn).
-        uint8_t* const hand_on =
-            static_cast<uint8_t*>(p.hand_on) + (end.to - static_cast<uint8_t*>(p.d));
-        cuda_ops::StoreHanded(hand_on, cuda_ops::AsHanded<2>(PackOutput(type, made.x, made.y)));
-      }
+      SkinnyStore(end.to, type, make_float2(swiglu(gate.x, up.x), swiglu(gate.y, up.y)), true);
     }
     i += splits * 32;
     if (i < end.pairs) end.Find(p, row0, i);

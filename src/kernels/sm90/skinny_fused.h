@@ -49,8 +49,6 @@ struct FusedSkinnyLaunch {
   bool holds = false;  ///< all of its weights, and a vector of the norm in each lane
 
   const void* Function() const;
-  /// Whether it can hand D on.
-  bool HandsOn() const;
 };
 
 /// Bytes of shared memory beside the rings, and where they lie behind `rings` bytes (`params` may

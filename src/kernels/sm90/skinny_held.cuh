@@ -10,8 +10,8 @@
 namespace culet::sm90 {
 
 /// As SkinnyGemm, of warps that have kDepth k-blocks each, with a plain epilogue, under
-/// programmatic dependent launch. kHanded: the kernel before hands A on.
-template <class C, bool kHanded>
+/// programmatic dependent launch.
+template <class C>
 __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyHeldGemm(const __grid_constant__ SkinnyParams p) {
   uint8_t* const shared_base = SharedBase();
@@ -32,25 +32,15 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   const SkinnyFirst<C> activations(p, SharedAddress(ring), lane, first, C::kDepth);
   const SkinnyEnd<C> end(p, row0, thread);
   warp.Keep();
-  bool waited = true;
-  if constexpr (kHanded) {
-    int64_t apart = p.handed - p.a;
-    Pin(apart);
-    if (p.early_next == 0) GridDependencyLaunch();
-    waited = activations.Take(apart);
-  } else {
-    // Always; a branch keeps what stands before it there.
-    if (p.early_weights != 0) GridDependencyWait();
-    if (p.early_next == 0) GridDependencyLaunch();
-    activations.Read();
-  }
+  // Always; a branch keeps what stands before it there.
+  if (p.early_weights != 0) GridDependencyWait();
+  if (p.early_next == 0) GridDependencyLaunch();
+  activations.Read();
   warp.MultiplyHeld();
   __syncwarp();
   warp.PutSums(reinterpret_cast<float*>(ring));
   __syncthreads();
   SkinnyFinish<C>(p, reinterpret_cast<const float*>(rings), splits, row0, thread, end, nullptr);
-  // Who waits for this kernel's end relies on the end of the one before.
-  if (!waited) GridDependencyWait();
 }
 
 /// As SkinnyFusedGemm, likewise, where each lane norms one vector.

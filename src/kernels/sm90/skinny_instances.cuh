@@ -12,11 +12,10 @@ namespace culet::sm90 {
 
 template <class C>
 SkinnyKernel MakeSkinny(const SkinnyInstance& instance, void (*function)(typename C::Params),
-                        void (*held)(typename C::Params), void (*linked)(typename C::Params)) {
+                        void (*held)(typename C::Params)) {
   return {.instance = instance,
           .function = reinterpret_cast<const void*>(function),
           .held = reinterpret_cast<const void*>(held),
-          .linked = reinterpret_cast<const void*>(linked),
           .format = &C::Policy::kInfo,
           .epilogue = C::kEpilogue,
           .output = C::kOutput,
@@ -32,10 +31,9 @@ std::span<const SkinnyKernel> SkinnyInstances() {
     const auto make = []<int kAt>(std::integral_constant<int, kAt>) {
       using C = SkinnyConfig<Policy, List, kAt, kEpilogue, kOutput>;
       if constexpr (Policy::kInfo.sums == Sums::kDirect && Policy::Format::kBytes == 2) {
-        return MakeSkinny<C>(List::kAll[kAt], &SkinnyGemm<C>, &SkinnyHeldGemm<C, false>,
-                             &SkinnyHeldGemm<C, true>);
+        return MakeSkinny<C>(List::kAll[kAt], &SkinnyGemm<C>, &SkinnyHeldGemm<C>);
       } else {
-        return MakeSkinny<C>(List::kAll[kAt], &SkinnyGemm<C>, nullptr, nullptr);
+        return MakeSkinny<C>(List::kAll[kAt], &SkinnyGemm<C>, nullptr);
       }
     };
     return std::array<SkinnyKernel, kCount>{make(std::integral_constant<int, kIndex>{})...};
@@ -52,13 +50,7 @@ std::span<const SkinnyKernel> FusedSkinnyInstances() {
   static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
     const auto make = []<int kAt>(std::integral_constant<int, kAt>) {
       using C = SkinnyConfig<Policy, List, kAt, kEpilogue, kOutput, kFusion>;
-      if constexpr (C::kGated) {
-        using Linked = SkinnyConfig<Policy, List, kAt, kEpilogue, kOutput, kFusion, true>;
-        return MakeSkinny<C>(List::kAll[kAt], &SkinnyFusedGemm<C>, &SkinnyHeldFusedGemm<C>,
-                             &SkinnyHeldFusedGemm<Linked>);
-      } else {
-        return MakeSkinny<C>(List::kAll[kAt], &SkinnyFusedGemm<C>, &SkinnyHeldFusedGemm<C>, nullptr);
-      }
+      return MakeSkinny<C>(List::kAll[kAt], &SkinnyFusedGemm<C>, &SkinnyHeldFusedGemm<C>);
     };
     return std::array<SkinnyKernel, kCount>{make(std::integral_constant<int, kIndex>{})...};
   }

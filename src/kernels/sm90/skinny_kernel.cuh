@@ -26,7 +26,7 @@ namespace culet::sm90 {
 /// A policy, an instance of a list (as in SwapConfig) and what follows from them: kRows rows of
 /// weights by 8 tokens a warp, kDepth k-blocks on their way.
 template <class Policy_, class List, int kIndex, EpilogueKind kEpilogue_, OutputType kOutput_,
-          SkinnyFusion kFusion_ = SkinnyFusion::kNone, bool kHandsOn_ = false>
+          SkinnyFusion kFusion_ = SkinnyFusion::kNone>
 struct SkinnyConfig {
   using Policy = Policy_;
   using Format = typename Policy::Format;
@@ -35,7 +35,6 @@ struct SkinnyConfig {
   static constexpr SkinnyFusion kFusion = kFusion_;
   static constexpr bool kNorm = kFusion != SkinnyFusion::kNone;  ///< A lies beside the rings
   static constexpr bool kGated = kFusion == SkinnyFusion::kNormGated;
-  static constexpr bool kHandsOn = kHandsOn_;  ///< D, to the next kernel (cuda_ops/handed.cuh)
   using Params = std::conditional_t<kNorm, FusedSkinnyParams, SkinnyParams>;
   static constexpr bool kGeneral = kEpilogue == EpilogueKind::kGeneral;
   static constexpr bool kScaled = Policy::kInfo.sums == Sums::kBlockScaled;

@@ -19,7 +19,6 @@ __device__ __forceinline__ uint8_t* SharedBase() {
 /// kernel's argument is read here.
 __device__ __forceinline__ void Pin(int& value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void Pin(uint32_t& value) { asm volatile("" : "+r"(value)); }
-__device__ __forceinline__ void Pin(int64_t& value) { asm volatile("" : "+l"(value)); }
 __device__ __forceinline__ void Pin(float& value) { asm volatile("" : "+f"(value)); }
 template <class T>
 __device__ __forceinline__ void Pin(T*& value) {

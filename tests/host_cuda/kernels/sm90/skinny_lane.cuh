@@ -18,7 +18,6 @@ inline uint32_t SharedAddress(const void* pointer) { return cuda_ops::SharedAddr
 
 inline void Pin(int&) {}
 inline void Pin(uint32_t&) {}
-inline void Pin(int64_t&) {}
 inline void Pin(float&) {}
 template <class T>
 void Pin(T*&) {}
