@@ -77,6 +77,13 @@ __device__ __forceinline__ void BarrierWaitCluster(uint64_t* barrier, uint32_t p
   }
 }
 
+/// Lets `clocks` go by.
+__device__ __forceinline__ void Lag(uint32_t clocks) {
+  const long long begin = clock64();
+  while (clock64() - begin < clocks) {
+  }
+}
+
 // ---- named barriers: PTX ISA 9.7.13.1 barrier.cta. Id 0 is __syncthreads.
 // ----------------------------------------
 

@@ -34,6 +34,10 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
   constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
   constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
   constexpr BlockSchedule kSplitNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2};
+  constexpr BlockSchedule kSplitLow = {
+      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 2};
+  constexpr BlockSchedule kSplitLowFour = {
+      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 4};
   static const BlockKernel kernels[] = {
       Make<kTurns, GatedEpilogue>(),
       Make<kTurnsShareB, GatedEpilogue>(),
@@ -47,6 +51,8 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       Make<kSplit, GatedEpilogue>(),
       Make<kSplitFour, GatedEpilogue>(),
       Make<kSplitNarrow, GatedEpilogue>(),
+      Make<kSplitLow, GatedQuantEpilogue>(),
+      Make<kSplitLowFour, GatedQuantEpilogue>(),
   };
   return kernels;
 }

@@ -27,6 +27,8 @@ struct BlockSchedule {
   int slabs = 1;                           ///< store buffers of a warp, 16 rows of 128 bytes each
   int turns = 1;  ///< sets of consumers that take a CTA's tiles in turn: one set stores while
                   ///< another multiplies, which pays where K is short
+  int lag = 0;    ///< clocks that each warpgroup along M begins behind the one before: one's
+                  ///< epilogue then lies under the others' products
 };
 
 /// The kernel's one argument. Strides of scales are in elements, so either order of U and V is

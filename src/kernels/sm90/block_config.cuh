@@ -25,7 +25,7 @@ struct BlockConfig {
   static constexpr int kStages = kSchedule.stages;
   static constexpr int kClusterM = kSchedule.cluster_m, kClusterN = kSchedule.cluster_n,
                        kSplit = kSchedule.split;
-  static constexpr int kSlabs = kSchedule.slabs, kTurns = kSchedule.turns;
+  static constexpr int kSlabs = kSchedule.slabs, kTurns = kSchedule.turns, kLag = kSchedule.lag;
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kPromotes = kSums != Sums::kDirect;
   static constexpr bool kPlain = Epilogue::kKind == EpilogueKind::kPlain;
@@ -70,8 +70,13 @@ struct BlockConfig {
   static constexpr int kStoreRows = kSlabs == 1 && kAllSlabs > 1 ? 16 : 64;
   // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
   // tile, stored through the stages), else at the start of the stages.
+  // A kernel that quantises exchanges eights of rows instead, each with all of its columns.
+  static constexpr bool kSplitsRows = kQuantises && kSplit > 1;
+  static constexpr int kRowEights = 8 * kWarpgroupsM;
+  static constexpr int kOwnedEights = (kRowEights + kSplit - 1) / kSplit;  // of a CTA, at most
   static constexpr int kPartialBytes =
-      (kSplit - 1) * (kBlocksM * kColumns / 2 / kSplit) * 4 * 128 * kWarpgroups;
+      kSplitsRows ? (kSplit - 1) * kOwnedEights * 8 * kTileN * 4
+                  : (kSplit - 1) * (kBlocksM * kColumns / 2 / kSplit) * 4 * 128 * kWarpgroups;
   // Columns that share a B scale for sure: tiles and warpgroups start at multiples of it.
   static constexpr int kScaleColumns = kTileN % 128 == 0 && kColumns % 128 == 0 ? 128
                                        : kTileN % 64 == 0 && kColumns % 64 == 0 ? 64
@@ -116,16 +121,19 @@ struct BlockConfig {
   static_assert(kBlocksM <= 2 || (kBlocksM == 3 && kSums == Sums::kDirect));
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
-  static_assert((!Epilogue::kStoresSums && !kQuantises) || kSplit == 1);
+  static_assert(kSchedule.lag == 0 || (kWarpgroupsM > 1 && kTurns == 1 && kRun == 1));
+  static_assert(!Epilogue::kStoresSums || kSplit == 1);
+  static_assert(!kSplitsRows || (kRun == 1 && kBlocksM == 1));
   static_assert(!kGated || kSplit > 1 || kColumns % 128 == 0, "slabs of 64 columns of D");
-  static_assert(!kQuantises || (kBlocksM == 1 && kRun * kWarpgroupsN * kColumnsOfD == 128 &&
-                                kSlabs == kRun),
+  static_assert(!kQuantises ||
+                    (kBlocksM == 1 && kRun * kWarpgroupsN * kColumnsOfD == 128 && kSlabs == kRun),
                 "all columns of a scale in a run; a warp's slabs keep those of its first tile, and "
                 "the first is stored from");
   static_assert(!kQuantises || kWarpgroupsN == 1 || (kWarpgroupsM == 1 && kTurns == 1));
   // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
   static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
-  static constexpr int kShareColumns = kSplit > 1 ? kBlocksM* kColumns / kSplit : kColumns;
+  static constexpr int kShareColumns =
+      kSplit > 1 && !kSplitsRows ? kBlocksM * kColumns / kSplit : kColumns;
   static_assert(kShareColumns % 16 == 0);
   static_assert(!kScaled || (kScaleBlocks <= 3 && kTileM % 32 == 0));
   static_assert(!kScaled || kScaleColumns < 128 || kScaleGroups == 1,

@@ -12,6 +12,7 @@
 #include "kernels/sm90/block_gated.cuh"
 #include "kernels/sm90/block_mainloop.cuh"
 #include "kernels/sm90/block_producer.cuh"
+#include "kernels/sm90/block_split_rows.cuh"
 #include "kernels/sm90/block_store.cuh"
 #include "sm90/descriptor.h"
 #include "sm90/scheduler.h"
@@ -70,6 +71,11 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   for (int tile = FirstTile<C>(p) + set * clusters; tile < p.order.count();
        tile += step == 0 ? C::kTurns * clusters : 0) {
     c.StartTile(tile, rank, step);
+    if constexpr (C::kLag > 0) {
+      // Both share the tensor core from then on, so the distance stays.
+      if (group_m > 0 && tile == FirstTile<C>(p) && tile + clusters < p.order.count())
+        Lag(group_m * C::kLag);
+    }
     // In turn, also because a barrier's parity tells its phase from the one before alone: a set
     // looks at a stage once the set before it has seen all fills of its own tile.
     if (C::kTurns > 1 && tile != FirstTile<C>(p)) NamedSync(kTurnBarrier + set, kTurnThreads);
@@ -96,7 +102,22 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     if constexpr (C::kSplit > 1) {
       __syncwarp();
       ClusterWait();
-      ReduceSplit(&c.sum[0][0], lane, shared, C::kOwnPartials ? slabs : stages, rank);
+    }
+    uint8_t* const incoming = C::kOwnPartials ? slabs : stages;
+    if constexpr (C::kSplitsRows) {
+      const RowEights<C> eights{warp % (4 * C::kWarpgroupsM), rank};
+      float sums[C::kColumns / 4];
+      ReduceRows(&c.sum[0][0], sums, eights, group_n, lane, shared, incoming);
+      const int mine = eights.Mine();
+      if (mine < 0) continue;
+      const int own_row = row + mine * 8 + lane / 4;
+      if (ChangesSums(p.epilogue))
+        ApplyGeneralToRow<C::kColumns>(p.epilogue, sums, own_row, product_column, p.m, p.n, lane);
+      StoreQuantisedRow(p, sums, eights, group_n, column,
+                        reinterpret_cast<float*>(stages + C::kLargestAt), own_row, lane);
+      continue;
+    } else if constexpr (C::kSplit > 1) {
+      ReduceSplit(&c.sum[0][0], lane, shared, incoming, rank);
     }
     if (!C::kPlain && (!C::kChecksEpilogue || ChangesSums(p.epilogue))) {
       ForShare<C>(rank, [&](int m, int begin) {
@@ -104,7 +125,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                                        product_column + begin, p.m, p.n, lane);
       });
     }
-    if constexpr (C::kQuantises) {
+    if constexpr (C::kQuantises && !C::kSplitsRows) {
       if constexpr (C::kWarpgroupsN > 1) {
         StoreQuantisedTogether(store, reinterpret_cast<float*>(stages + C::kLargestAt),
                                slabs + warp % 4 * C::kSlabBytes, warp_row, row, column, group,

@@ -11,7 +11,7 @@ static BlockKernel Make() {
 std::span<const BlockKernel> Fp8GatedBlocks() {
   // A warpgroup's promotion, and its epilogue, under the other's products.
   constexpr BlockSchedule kSmall = {.tile_m = 128, .tile_n = 128, .stages = 5, .slabs = 2};
-  constexpr BlockSchedule kDeep = {.tile_m = 128, .tile_n = 128, .stages = 6};
+  constexpr BlockSchedule kDeep = {.tile_m = 128, .tile_n = 128, .stages = 6, .lag = 500};
   constexpr BlockSchedule kHigh = {.tile_m = 256, .tile_n = 128, .stages = 4};
   constexpr BlockSchedule kThree = {.tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4};
   constexpr BlockSchedule kThreeRun = {
@@ -23,12 +23,17 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
   constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
   constexpr BlockSchedule kSplitNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2};
+  constexpr BlockSchedule kSplitLow = {
+      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 2};
+  constexpr BlockSchedule kSplitLowFour = {
+      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 4};
   static const BlockKernel kernels[] = {
-      Make<kSmall, GatedEpilogue>(),      Make<kDeep, GatedEpilogue>(),
-      Make<kHigh, GatedEpilogue>(),       Make<kThree, GatedEpilogue>(),
-      Make<kSmall, GatedQuantEpilogue>(), Make<kThreeRun, GatedQuantEpilogue>(),
-      Make<kLow, GatedQuantEpilogue>(),   Make<kSplit, GatedEpilogue>(),
-      Make<kSplitFour, GatedEpilogue>(),  Make<kSplitNarrow, GatedEpilogue>(),
+      Make<kSmall, GatedEpilogue>(),         Make<kDeep, GatedEpilogue>(),
+      Make<kHigh, GatedEpilogue>(),          Make<kThree, GatedEpilogue>(),
+      Make<kSmall, GatedQuantEpilogue>(),    Make<kThreeRun, GatedQuantEpilogue>(),
+      Make<kLow, GatedQuantEpilogue>(),      Make<kSplit, GatedEpilogue>(),
+      Make<kSplitFour, GatedEpilogue>(),     Make<kSplitNarrow, GatedEpilogue>(),
+      Make<kSplitLow, GatedQuantEpilogue>(), Make<kSplitLowFour, GatedQuantEpilogue>(),
   };
   return kernels;
 }
