@@ -60,8 +60,12 @@ struct Entry {
 
 std::map<std::string, Entry> HopperEntries() {
   std::map<std::string, Entry> entries;
-  for (const sm90::BlockKernel& kernel : sm90::BlockKernels())
+  for (const sm90::BlockKernel& kernel : sm90::BlockKernels()) {
     entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};
+    // Its twin has a small kernel behind it.
+    if (kernel.epilogue == sm90::EpilogueKind::kGated)
+      entries[kernel.id + "/quantise"] = entries[kernel.id];
+  }
   constexpr int kManyBlocks = 1 << 20;
   for (const sm90::SwapKernel& kernel : sm90::SwapKernels()) {
     for (int residency = 1; residency <= sm90::kSwapMaxResidency; ++residency) {

@@ -7,6 +7,7 @@
 #include "kernels/catalog.h"
 #include "kernels/sm90/block.h"
 #include "kernels/sm90/block_scaled_kernel.h"
+#include "kernels/sm90/quantised.h"
 #include "kernels/sm90/times.h"
 
 namespace culet {
@@ -26,15 +27,7 @@ struct Planned : BlockLaunch {
 };
 
 KernelDesc DescOf(const BlockKernel& kernel) {
-  const bool scaled = kernel.format->sums == sm90::Sums::kBlockScaled;
-  KernelDesc desc =
-      scaled ? sm90::BlockScaledDesc(kernel.output_bytes) : sm90::GeneralDesc(*kernel.format);
-  if (kernel.epilogue != EpilogueKind::kPlain) desc.type_d = DataType::kNull;
-  if (kernel.epilogue == EpilogueKind::kGated) desc.epilogue = Epilogue::kGatedSilu;
-  if (kernel.epilogue == EpilogueKind::kGatedQuant) {
-    desc.epilogue = Epilogue::kGatedSiluQuant;
-    desc.type_d = DataType::kFloat8_e4m3;
-  }
+  KernelDesc desc = sm90::DescOf(*kernel.format, kernel.epilogue, kernel.output_bytes);
   desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = kernel.block_k();
   desc.cluster_m = kernel.cluster_m, desc.cluster_n = kernel.cluster_n;
   desc.stages = kernel.stages;
@@ -53,9 +46,6 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
     if (!common.ok()) return common;
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
-    if (kernel_.format->sums == sm90::Sums::kBlockScaled &&
-        (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32))
-      return Feasibility::Refuse("takes FP32 scales");
     if (kernel_.epilogue == EpilogueKind::kGatedQuant && p.d.scale_type != DataType::kFloat32)
       return Feasibility::Refuse("gives D FP32 scales");
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
@@ -112,8 +102,8 @@ void AddSm90Block(const DeviceInfo& device, KernelList& kernels) {
     info.dynamic_smem_size = kernel.smem_bytes;
     info.max_active_ctas = 1;
     info.chunk_size_k = kernel.block_k();
-    kernels.push_back(
-        std::make_unique<Block>(kernel, device.units, DescOf(kernel), std::move(info)));
+    sm90::Add(std::make_unique<Block>(kernel, device.units, DescOf(kernel), std::move(info)),
+              kernels);
   }
 }
 

@@ -105,8 +105,11 @@ constexpr bool ScalesLast(const FormatInfo& format) {
   return format.type == DataType::kFloat8_e4m3 && format.sums != Sums::kBlockScaled;
 }
 
-/// Scales that kernels of a format that ScalesLast do not take; Ok of the others.
+/// Scales that kernels of a format do not take.
 inline Feasibility WhyScales(const GemmDesc& p, const FormatInfo& format) noexcept {
+  if (format.sums == Sums::kBlockScaled &&
+      (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32))
+    return Feasibility::Refuse("takes FP32 scales");
   if (!ScalesLast(format)) return Feasibility::Ok();
   if (p.a.type != DataType::kFloat8_e4m3 || p.b.type != DataType::kFloat8_e4m3)
     return Feasibility::Refuse("takes A and B in E4M3");
@@ -126,9 +129,6 @@ inline Feasibility WhyScales(const GemmDesc& p, const FormatInfo& format) noexce
 /// What no kernel with block scales and a plain epilogue takes.
 inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
   if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;
-  if (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32) {
-    return Feasibility::Refuse("takes FP32 scales");
-  }
   if (p.c.type != DataType::kNull) return Feasibility::Refuse("does not add C");
   if (p.type_bias != DataType::kNull) return Feasibility::Refuse("does not add a bias");
   return Feasibility::Ok();

@@ -108,4 +108,17 @@ inline KernelDesc GeneralDesc(const FormatInfo& format) {
   return desc;
 }
 
+/// What a kernel of this epilogue states. `output_bytes`: of a plain one.
+inline KernelDesc DescOf(const FormatInfo& format, EpilogueKind epilogue, int output_bytes) {
+  KernelDesc desc =
+      format.sums == Sums::kBlockScaled ? BlockScaledDesc(output_bytes) : GeneralDesc(format);
+  if (epilogue != EpilogueKind::kPlain) desc.type_d = DataType::kNull;
+  if (epilogue == EpilogueKind::kGated) desc.epilogue = Epilogue::kGatedSilu;
+  if (epilogue == EpilogueKind::kGatedQuant) {
+    desc.epilogue = Epilogue::kGatedSiluQuant;
+    desc.type_d = DataType::kFloat8_e4m3;
+  }
+  return desc;
+}
+
 }  // namespace culet::sm90
