@@ -9,7 +9,8 @@
 // than 220 MB, a first pass over all candidates, then interleaved medians of the best `keep`.
 // --format: the name of a policy in kernels/sm90/policy.h, fp8 (scales of blocks) unless told;
 // --gated, --gated-e4m3: the kernels that pair columns, and that quantise besides; --beside: in
-// turn with the plain product, which is then the first and the best peer.
+// turn with the plain product, which is then the first peer, and with that and a kernel of its own
+// for the activation, which is the best.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -26,8 +27,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/sm90_apart.cuh"
 #include "bench/sm90_bench.h"
 #include "bench/sm90_data.cuh"
+#include "bench/sm90_quantised.cuh"
 #include "bench/sm90_verify.cuh"
 
 // libstdc++'s unused random_device would bind a static link to the newest glibc through this
@@ -133,6 +136,8 @@ struct Timed {
   bool pdl;
   cudaGraphExec_t graph;
   double first_us;
+  std::vector<Launcher> launchers;
+  bool apart = false;  // the plain product with a kernel for the activation behind it
   std::vector<double> samples;
 };
 
@@ -191,6 +196,18 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
       CHECK(cudaEventElapsedTime(&ms, start, stop));
       return double(ms) * 1e3 / calls;
     };
+    // A graph of as many calls as a sample has.
+    const auto record = [&](auto call) {
+      cudaGraph_t graph;
+      cudaGraphExec_t exec;
+      CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      for (int i = 0; i < calls; ++i) call(i % sets);
+      CHECK(cudaStreamEndCapture(stream, &graph));
+      CHECK(cudaGraphInstantiate(&exec, graph, 0));
+      CHECK(cudaGraphDestroy(graph));
+      replay(exec);
+      return exec;
+    };
     std::vector<Timed> timed;
     for (size_t turn = 0; turn < candidates.size() * (options.both ? 2 : 1); ++turn) {
       const Candidate& candidate = candidates[options.both ? turn / 2 : turn];
@@ -204,15 +221,8 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
         launchers.push_back(std::move(launcher));
       }
       if (launchers.size() != problems.size()) continue;
-      cudaGraph_t graph;
-      cudaGraphExec_t exec;
-      CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-      for (int i = 0; i < calls; ++i) CHECK(launchers[i % sets](stream));
-      CHECK(cudaStreamEndCapture(stream, &graph));
-      CHECK(cudaGraphInstantiate(&exec, graph, 0));
-      CHECK(cudaGraphDestroy(graph));
-      replay(exec);
-      timed.push_back({&candidate, pdl, exec, replay(exec), {}});
+      const cudaGraphExec_t exec = record([&](int set) { CHECK(launchers[set](stream)); });
+      timed.push_back({&candidate, pdl, exec, replay(exec), std::move(launchers)});
       if (log != nullptr)
         std::fprintf(log, "%s,%d,%d,%d,%d,%s,%.3f\n", anchor.layer.c_str(), m, n, k, pdl,
                      candidate.id.c_str(), timed.back().first_us);
@@ -224,28 +234,41 @@ int Bench(const std::vector<Candidate>& candidates, const std::vector<Anchor>& a
     for (size_t i = 0; i < timed.size(); ++i)
       if (kept[timed[i].pdl][IsUngated(*timed[i].candidate)]++ < options.keep)
         std::rotate(timed.begin() + keep, timed.begin() + i, timed.begin() + i + 1), ++keep;
+    for (int i = 0, count = keep; i < count && gated; ++i) {
+      if (!IsUngated(*timed[i].candidate)) continue;
+      const auto& launchers = timed[i].launchers;
+      const cudaGraphExec_t exec = record([&](int set) {
+        CHECK(launchers[set](stream));
+        CHECK(LaunchGateApart(ungated[set].d, problems[set],
+                              options.kind == EpilogueKind::kGatedQuant, stream));
+      });
+      timed.insert(timed.begin() + keep++,
+                   {timed[i].candidate, timed[i].pdl, exec, replay(exec), launchers, true});
+    }
     for (int rep = 0; rep < options.reps; ++rep)
       for (int i = 0; i < keep; ++i) timed[i].samples.push_back(replay(timed[i].graph));
     const Timed* best = nullptr;
-    double best_us = 1e30, ungated_us = 1e30;
+    double best_us = 1e30, ungated_us = 1e30, apart_us = 1e30;
     for (int i = 0; i < keep; ++i) {
       std::sort(timed[i].samples.begin(), timed[i].samples.end());
       const double us = timed[i].samples[timed[i].samples.size() / 2];
-      if (gated && IsUngated(*timed[i].candidate))
+      if (timed[i].apart)
+        apart_us = std::min(apart_us, us);
+      else if (gated && IsUngated(*timed[i].candidate))
         ungated_us = std::min(ungated_us, us);
       else if (us < best_us)
         best_us = us, best = &timed[i];
       if (log != nullptr)
-        std::fprintf(log, "%s,%d,%d,%d,%d,%s,%.3f,median\n", anchor.layer.c_str(), m, n, k,
-                     timed[i].pdl, timed[i].candidate->id.c_str(), us);
+        std::fprintf(log, "%s,%d,%d,%d,%d,%s,%.3f,median%s\n", anchor.layer.c_str(), m, n, k,
+                     timed[i].pdl, timed[i].candidate->id.c_str(), us,
+                     timed[i].apart ? " apart" : "");
     }
     if (best != nullptr) {
       const bool beside = ungated_us < 1e30;
       const double first_us = beside ? ungated_us : anchor.first_peer_us;
       std::printf("%-16s %5d %6d %6d | %9.2f %6.3f %6.3f %6.3f | %s\n", anchor.layer.c_str(), m, n,
                   k, best_us, best_us / anchor.limit_us, best_us / first_us,
-                  best_us / (beside ? ungated_us : anchor.best_peer_us),
-                  best->candidate->id.c_str());
+                  best_us / (beside ? apart_us : anchor.best_peer_us), best->candidate->id.c_str());
       log_dg += std::log(best_us / first_us);
       log_limit += std::log(best_us / anchor.limit_us);
       ++rows;
@@ -320,15 +343,19 @@ int Main(int argc, char** argv) {
     }
     return false;
   };
-  std::vector<Candidate> candidates;
+  std::vector<Candidate> candidates, all;
   for (const FamilyRecord& family : Families())
-    for (Candidate& c : family.make())
-      if (is_asked_for(c.id) &&
-          (mode != "bench" ||
-           (c.format == options.format &&
-            (c.epilogue == options.kind ||
-             (IsUngated(c) && (options.beside || options.kind == EpilogueKind::kGeneral))))))
-        candidates.push_back(std::move(c));
+    for (Candidate& c : family.make()) {
+      if (c.epilogue == EpilogueKind::kGated) all.push_back(Quantised(c));
+      all.push_back(std::move(c));
+    }
+  for (Candidate& c : all)
+    if (is_asked_for(c.id) &&
+        (mode != "bench" ||
+         (c.format == options.format &&
+          (c.epilogue == options.kind ||
+           (IsUngated(c) && (options.beside || options.kind == EpilogueKind::kGeneral))))))
+      candidates.push_back(std::move(c));
   // The card warms up in the course of a pass: in a fixed order the last of several versions of a
   // kernel measured up to 6 % behind the first.
   std::shuffle(candidates.begin(), candidates.end(), std::mt19937(1));
