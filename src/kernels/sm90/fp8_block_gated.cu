@@ -10,9 +10,8 @@ static BlockKernel Make() {
 
 std::span<const BlockKernel> Fp8GatedBlocks() {
   // A warpgroup's promotion, and its epilogue, under the other's products.
-  constexpr BlockSchedule kSmall = {.tile_m = 128, .tile_n = 128, .stages = 5, .slabs = 2};
+  constexpr BlockSchedule kRun = {.tile_m = 128, .tile_n = 128, .stages = 5, .slabs = 2};
   constexpr BlockSchedule kDeep = {.tile_m = 128, .tile_n = 128, .stages = 6, .lag = 500};
-  constexpr BlockSchedule kHigh = {.tile_m = 256, .tile_n = 128, .stages = 4};
   constexpr BlockSchedule kThree = {.tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4};
   constexpr BlockSchedule kThreeRun = {
       .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2};
@@ -28,9 +27,8 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   constexpr BlockSchedule kSplitLowFour = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 4};
   static const BlockKernel kernels[] = {
-      Make<kSmall, GatedEpilogue>(),         Make<kDeep, GatedEpilogue>(),
-      Make<kHigh, GatedEpilogue>(),          Make<kThree, GatedEpilogue>(),
-      Make<kSmall, GatedQuantEpilogue>(),    Make<kThreeRun, GatedQuantEpilogue>(),
+      Make<kDeep, GatedEpilogue>(),          Make<kThree, GatedEpilogue>(),
+      Make<kRun, GatedQuantEpilogue>(),      Make<kThreeRun, GatedQuantEpilogue>(),
       Make<kLow, GatedQuantEpilogue>(),      Make<kSplit, GatedEpilogue>(),
       Make<kSplitFour, GatedEpilogue>(),     Make<kSplitNarrow, GatedEpilogue>(),
       Make<kSplitLow, GatedQuantEpilogue>(), Make<kSplitLowFour, GatedQuantEpilogue>(),

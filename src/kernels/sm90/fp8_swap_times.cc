@@ -47,10 +47,6 @@ double Norm(double a, double b, double c, double d, double q) {
                          1 / q);
 }
 
-// The share of a chip's places that clusters of so many CTAs fill, since a cluster lies in one GPC.
-// On five H200s all launches below it ran as one wave, all that were 3 % above it as two.
-constexpr double kFilled[kSwapMaxSplits + 1] = {1, 1, 1, 0.885, 0.94, 0.85, 0.79, 0.86, 0.94};
-
 }  // namespace
 
 double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kernel, int residency,
@@ -67,7 +63,7 @@ double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kern
   const double ctas = row_tiles * token_tiles * splits;
   // A short ring leaves room for more CTAs than the kernel was made for.
   const int resident = SwapResidentCtas(kernel, stages, splits);
-  const double sms = chip.sms * kFilled[std::min(splits, kSwapMaxSplits)];
+  const double sms = chip.sms * FilledShare(splits);
   const double places = sms * resident, waves = std::ceil(ctas / places);
   const double last = ctas - (waves - 1) * places;
 

@@ -21,6 +21,10 @@ struct Chip {
 /// `sm_budget`: 0 is none. What the device does not tell is as on an H200.
 Chip ChipOf(const DeviceInfo& device, const HardwareRates& rates, int sm_budget);
 
+/// The share of a chip's places that clusters of so many CTAs fill, since a cluster lies in one
+/// GPC.
+double FilledShare(int cluster_size);
+
 /// One launch of a problem: A (m, k), B (k, n).
 struct Extents {
   int m = 0, n = 0, k = 0;
