@@ -152,7 +152,7 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   // where memory alone counts.
   const double preference = (direct && p.m <= 32 ? 1.1 : 1.0) *
                             (kernel.turns > 1 && (waves <= 1 || p.m <= 64) ? 1.05 : 1.0) *
-                            (quantises && split > 1 ? 1.1 : 1.0) *
+                            (quantises && split > 1 ? 1.12 : 1.0) *
                             (1 + 0.0001 * std::max(0.0, 192 - ring_kib)) *
                             (1 + 0.006 * std::abs(swizzle - std::min(3, max_swizzle)));
   const double us = std::max(waves_us, power_us) * preference;

@@ -111,11 +111,12 @@ class QuantisedKernel final : public ArgsKernel {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
                    int swizzle, int splits) const noexcept override {
-    // A launch that begins early, and four bytes a value on the way there and back: measured on an
-    // H200, where it takes 1.9 us at 128 x 2048 and 7.6 at 2048 x 3072.
+    // A launch that begins early, and FP32 on its way there and back: 1.9 us at 128 x 2048 and 7.6
+    // at 2048 x 3072 on an H200. Rather too much than too little where there are many tiles: there
+    // kernels that quantise themselves are the faster ones, by less than predictions are off.
     constexpr double kLaunchUs = 1.7, kGbps = 5000;
     return inner_.PredictUs(InnerProblem(p), device, rates, swizzle, splits) + kLaunchUs +
-           5.0 * p.m * (p.n / 2.0) / (kGbps * 1e3);
+           8.0 * p.m * (p.n / 2.0) / (kGbps * 1e3);
   }
 
   Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
