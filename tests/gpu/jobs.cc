@@ -85,28 +85,15 @@ constexpr Types kFormats[] = {
      .rows = true,
      .accumulate = Accumulate::kFast},
     {.format = Format::kBf16, .output = DataType::kBfloat16, .epilogue = Epilogue::kGatedSilu},
-    {.format = Format::kFp8Block, .output = DataType::kBfloat16, .epilogue = Epilogue::kGatedSilu},
-    {.format = Format::kBf16,
-     .output = DataType::kFloat8_e4m3,
-     .epilogue = Epilogue::kGatedSiluQuant},
-    {.format = Format::kFp8Block,
-     .output = DataType::kFloat8_e4m3,
-     .epilogue = Epilogue::kGatedSiluQuant}};
+    {.format = Format::kFp8Block, .output = DataType::kBfloat16, .epilogue = Epilogue::kGatedSilu}};
 
 // The problem, and whether there is one: gated columns come in groups of 16.
 bool Describe(const Types& types, const Shape& shape, int arch, GemmDesc& desc) {
   const bool gated = types.epilogue != Epilogue::kNone;
   if (gated && shape.n % 16 != 0) return false;
-  const bool quantises = types.epilogue == Epilogue::kGatedSiluQuant;
-  auto described = MakeDesc(types.format, shape.m, shape.n, shape.k, arch,
-                            quantises ? DataType::kBfloat16 : types.output);
+  auto described = MakeDesc(types.format, shape.m, shape.n, shape.k, arch, types.output);
   Check(described.status(), "MakeDesc");
   desc = *described;
-  if (quantises) {
-    desc.d.type = types.output;
-    desc.d.quant = {QuantType::kK, 128};
-    desc.d.scale_type = DataType::kFloat32;
-  }
   desc.accumulate = types.accumulate;
   desc.epilogue = types.epilogue;
   if (types.rows) desc.a.quant = desc.b.quant = {QuantType::kRow};
