@@ -51,6 +51,8 @@ TEST(OnednnLibrary, IsRefusedWithTheWayOut) {
   EXPECT_THAT(ReasonFor("tbb"), AllOf(HasSubstr("TBB"), HasSubstr("onednn-cpu-gomp")));
   EXPECT_THAT(ReasonFor("engine"), HasSubstr("dnnl_status_t 5"));
   EXPECT_THAT(ReasonFor("", FAKE_ONEDNN_WITHOUT_OPENMP), HasSubstr("lacks omp_get_max_threads"));
+  EXPECT_THAT(ReasonFor("", FAKE_ONEDNN_WITHOUT_EXECUTE),
+              AllOf(HasSubstr("3.9.1"), HasSubstr("lacks dnnl_primitive_execute")));
   EXPECT_THAT(ReasonFor("", "libm.so.6"), HasSubstr("no oneDNN"));
 }
 
@@ -212,6 +214,41 @@ TEST_F(Onednn, RefusesWhatTheLibraryCannotDo) {
   EXPECT_FALSE(kernels_[1]->why(DescOf(half)).ok());
   const Case mixed{.a = kFloat32, .b = kBfloat16, .d = kFloat32, .m = 2, .n = 2, .k = 2};
   EXPECT_FALSE(kernels_[0]->why(DescOf(mixed)).ok());
+}
+
+// Of a single row or column the distance to the next is nothing that a plan may depend on: the
+// library keeps what it chose for the first of those that differ in it alone.
+TEST_F(Onednn, DistancesOfSingleLinesDoNotCount) {
+  const Fault active("lines");
+  for (const DataType type : kInputs) {
+    for (const Order order : {Order::kRowMajor, Order::kColMajor}) {
+      ExpectRight({.a = type,
+                   .b = type,
+                   .d = kFloat32,
+                   .m = 1,
+                   .n = 9,
+                   .k = 8,
+                   .order_a = order,
+                   .pad = 40});
+      ExpectRight({.a = type,
+                   .b = type,
+                   .d = kFloat32,
+                   .m = 9,
+                   .n = 1,
+                   .k = 8,
+                   .order_b = order,
+                   .pad = 40});
+      ExpectRight({.a = type,
+                   .b = type,
+                   .d = kFloat32,
+                   .m = 9,
+                   .n = 5,
+                   .k = 1,
+                   .order_a = order,
+                   .order_b = order,
+                   .pad = 40});
+    }
+  }
 }
 
 // What the library refuses or fails at is an error of the launch, never a crash or a wrong D.

@@ -8,8 +8,12 @@ int TypeCode(DataType type) noexcept { return type == DataType::kBfloat16 ? kBfl
 int MakeMatrix(const Api& api, int rows, int cols, Order order, std::int64_t ld, int type,
                OwnedMemoryDesc& desc) {
   const std::int64_t sizes[] = {rows, cols};
-  const std::int64_t strides[] = {order == Order::kRowMajor ? ld : 1,
-                                  order == Order::kRowMajor ? 1 : ld};
+  std::int64_t strides[] = {order == Order::kRowMajor ? ld : 1, order == Order::kRowMajor ? 1 : ld};
+  // The library takes a matrix for one that it met before where only strides of a single row or
+  // column differ, and then keeps to the way and the scratchpad that it chose there. One matrix
+  // always has one description, so that what a plan needs does not depend on plans before it.
+  if (cols == 1) strides[1] = 1;
+  if (rows == 1) strides[0] = strides[1] == 1 ? cols : 1;
   return api.memory_desc_create_with_strides(desc.out(), 2, sizes, type, strides);
 }
 
