@@ -20,8 +20,8 @@ __global__ void Compare(const OutputChecks checks, Tally* tally) {
   }
 }
 
-__global__ void Late(const LateInput first, const LateInput second, const uint8_t* output,
-                     int64_t output_bytes, unsigned* touched_early) {
+__global__ void Late(const LateInputs inputs, const uint8_t* output, int64_t output_bytes,
+                     unsigned* touched_early) {
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   const int64_t me = blockIdx.x * int64_t{kThreads} + threadIdx.x;
@@ -31,7 +31,7 @@ __global__ void Late(const LateInput first, const LateInput second, const uint8_
   }
   for (int64_t i = me; i < output_bytes; i += step)
     if (output[i] != kPoisonByte) atomicAdd(touched_early, 1u);
-  for (const LateInput& input : {first, second})
+  for (const LateInput& input : inputs.all)
     for (int64_t i = me; i < input.bytes; i += step)
       static_cast<uint8_t*>(input.to)[i] = static_cast<const uint8_t*>(input.from)[i];
 }
@@ -48,10 +48,10 @@ cudaError_t CompareAndPoison(const OutputChecks& checks, Tally* tally, cudaStrea
   return cudaPeekAtLastError();
 }
 
-cudaError_t WriteLate(const LateInput (&inputs)[2], const void* output, int64_t output_bytes,
+cudaError_t WriteLate(const LateInputs& inputs, const void* output, int64_t output_bytes,
                       unsigned* touched_early, cudaStream_t stream) {
-  Late<<<16, kThreads, 0, stream>>>(inputs[0], inputs[1], static_cast<const uint8_t*>(output),
-                                    output_bytes, touched_early);
+  Late<<<16, kThreads, 0, stream>>>(inputs, static_cast<const uint8_t*>(output), output_bytes,
+                                    touched_early);
   return cudaPeekAtLastError();
 }
 

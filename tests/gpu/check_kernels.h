@@ -40,10 +40,15 @@ struct LateInput {
   std::int64_t bytes = 0;
 };
 
+/// Those of a product: A, its scales, C and the bias, in any order; what is absent has no bytes.
+struct LateInputs {
+  LateInput all[4];
+};
+
 /// The kernel before, under programmatic dependent launch: lets its dependent start at once, waits
 /// some 20 us, counts the bytes of `output` that are no poison any more, and only then writes its
 /// results, the inputs.
-cudaError_t WriteLate(const LateInput (&inputs)[2], const void* output, std::int64_t output_bytes,
+cudaError_t WriteLate(const LateInputs& inputs, const void* output, std::int64_t output_bytes,
                       unsigned* touched_early, cudaStream_t stream);
 
 /// What a kernel must not do: a programmatic dependent that copies without waiting for the kernel

@@ -72,6 +72,7 @@ struct Types {
   bool rows = false;  // E4M3 with a scale a row of A and a column of B instead of blocks
   Accumulate accumulate = Accumulate::kPromoted;
   Epilogue epilogue = Epilogue::kNone;
+  DataType added = DataType::kNull;  // the type of C and of the bias
 };
 constexpr Types kFormats[] = {
     {.format = Format::kFp8Block, .output = DataType::kBfloat16},
@@ -85,17 +86,40 @@ constexpr Types kFormats[] = {
      .rows = true,
      .accumulate = Accumulate::kFast},
     {.format = Format::kBf16, .output = DataType::kBfloat16, .epilogue = Epilogue::kGatedSilu},
-    {.format = Format::kFp8Block, .output = DataType::kBfloat16, .epilogue = Epilogue::kGatedSilu}};
+    {.format = Format::kFp8Block, .output = DataType::kBfloat16, .epilogue = Epilogue::kGatedSilu},
+    {.format = Format::kBf16,
+     .output = DataType::kFloat8_e4m3,
+     .epilogue = Epilogue::kGatedSiluQuant},
+    {.format = Format::kFp8Block,
+     .output = DataType::kFloat8_e4m3,
+     .epilogue = Epilogue::kGatedSiluQuant},
+    {.format = Format::kBf16, .output = DataType::kBfloat16, .added = DataType::kBfloat16},
+    {.format = Format::kBf16,
+     .output = DataType::kFloat16,
+     .epilogue = Epilogue::kGatedSilu,
+     .added = DataType::kFloat16},
+    {.format = Format::kFp8Block,
+     .output = DataType::kFloat32,
+     .rows = true,
+     .added = DataType::kFloat32}};
 
 // The problem, and whether there is one: gated columns come in groups of 16.
 bool Describe(const Types& types, const Shape& shape, int arch, GemmDesc& desc) {
   const bool gated = types.epilogue != Epilogue::kNone;
   if (gated && shape.n % 16 != 0) return false;
-  auto described = MakeDesc(types.format, shape.m, shape.n, shape.k, arch, types.output);
+  const bool quantised = types.epilogue == Epilogue::kGatedSiluQuant;
+  auto described = MakeDesc(types.format, shape.m, shape.n, shape.k, arch,
+                            quantised ? DataType::kBfloat16 : types.output);
   Check(described.status(), "MakeDesc");
   desc = *described;
   desc.accumulate = types.accumulate;
   desc.epilogue = types.epilogue;
+  if (quantised) {
+    desc.d.type = types.output;
+    desc.d.quant = {QuantType::kK, 128};
+    desc.d.scale_type = DataType::kFloat32;
+  }
+  desc.c.type = desc.type_bias = types.added;
   if (types.rows) desc.a.quant = desc.b.quant = {QuantType::kRow};
   return true;
 }
@@ -146,10 +170,12 @@ void MakeExpected(Job& job, ScratchProblem& scratch, const GemmPlan& plan) {
             job.name);
   const auto bytes = scratch.OutputBytes();
   Check(bytes.status(), job.name);
+  const auto rows = static_cast<std::size_t>(args.Ddesc.rows);
   const std::size_t line = static_cast<std::size_t>(args.Ddesc.cols) * SizeOf(args.Ddesc.type);
   const std::size_t pitch = static_cast<std::size_t>(args.Ddesc.ld) * SizeOf(args.Ddesc.type);
-  for (std::size_t row = 0; row < static_cast<std::size_t>(args.Ddesc.rows); ++row) {
-    if (std::memcmp(image.data() + kGuardBytes + row * pitch, bytes->data() + row * line, line) !=
+  const std::size_t step = bytes->size() / rows;  // a quantised row's scales lie behind it
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (std::memcmp(image.data() + kGuardBytes + row * pitch, bytes->data() + row * step, line) !=
         0)
       Die(job.name + ": two launches gave different bits");
   }

@@ -57,10 +57,10 @@ class Bench {
     CheckCuda(cudaMemcpy(tally_.data(), &start, sizeof start, cudaMemcpyHostToDevice), "tally");
     CheckCuda(cudaMemset(early_.data(), 0, sizeof(unsigned)), "early");
     for (int round = 0; round < 3; ++round) {
-      LateInput late[2];
+      LateInputs late;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         inputs[i].Poison();
-        late[i] = inputs[i].late();
+        late.all[i] = inputs[i].late();
       }
       CheckCuda(WriteLate(late, image_->data(), static_cast<std::int64_t>(job.image_bytes),
                           reinterpret_cast<unsigned*>(early_.data()), nullptr),
@@ -130,6 +130,11 @@ bool CheckPredecessors(Gemm& gemm) {
     std::vector<PoisonedInput> inputs;
     inputs.emplace_back(args.A, SpanOf(args.Adesc));
     if (args.U != nullptr) inputs.emplace_back(args.U, SpanOf(args.Udesc));
+    if (args.beta != 0.0f) inputs.emplace_back(args.C, SpanOf(args.Cdesc));
+    // A plan binds the bias, as it binds B and V, but pdl promises nothing of it.
+    if (const Bias& bias = args.operation.bias; bias.data != nullptr) {
+      inputs.emplace_back(bias.data, static_cast<std::size_t>(args.Bdesc.cols) * SizeOf(bias.type));
+    }
     const std::string fault = bench.Try(job, inputs);
     ++families[job.family];
     if (fault.empty()) continue;
