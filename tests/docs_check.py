@@ -3,7 +3,8 @@
 
 A ```cpp block whose first line is `// file: name.cc` is a complete program: it is built through
 find_package(culet) and run, and must exit with 0. `// file: src/...` is a file of the tree: it is
-compiled with the tree's headers. Blocks without such a line are fragments and left alone.
+compiled with the tree's headers. What follows `// from: tests/...` must stand in that file as it is.
+Blocks without such a line are fragments and left alone.
 
 Before that the check proves on a block that does not compile that it can fail."""
 
@@ -18,6 +19,7 @@ from pathlib import Path
 
 BLOCK = re.compile(r"^([ ]*)```cpp\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 FILE_LINE = re.compile(r"// file: ([\w./-]+\.cc)\n")
+FROM_LINE = re.compile(r"// from: ([\w./-]+)\n")
 
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(docs LANGUAGES CXX)
@@ -36,6 +38,14 @@ def named_blocks(document):
         code = textwrap.dedent(match[2])
         if name := FILE_LINE.match(code):
             yield name[1], code
+
+
+def misquoted(source, document):
+    """A sentence for each block that is not what it says it is from."""
+    for match in BLOCK.finditer(document.read_text()):
+        code = textwrap.dedent(match[2])
+        if (name := FROM_LINE.match(code)) and code[name.end():] not in (source / name[1]).read_text():
+            yield f"{document.name}: a block from {name[1]} does not stand there"
 
 
 def run(command, **options):
@@ -81,6 +91,7 @@ def check(source, build, documents):
     cache = cache_of(build)
     programs, faults = {}, []
     for document in documents:
+        faults += misquoted(source, document)
         for name, code in named_blocks(document):
             if name.startswith("src/"):
                 faults += compile_source(source, cache["CMAKE_CXX_COMPILER"], name, code)
@@ -105,6 +116,13 @@ def self_test(source, build):
             return [f"self-test: found the blocks {blocks}"]
         if not compile_source(source, compiler, *blocks[0]):
             return ["self-test: a block that does not compile was accepted"]
+        (Path(folder) / "b.cu").write_text("int a;\nint b;\n")
+        document.write_text("```cpp\n// from: b.cu\nint b;\n```\n")
+        if list(misquoted(Path(folder), document)):
+            return ["self-test: a true quotation was refused"]
+        (Path(folder) / "b.cu").write_text("int a;\n")
+        if not list(misquoted(Path(folder), document)):
+            return ["self-test: a false quotation was accepted"]
         document.write_text("nothing\n")
         if not check(source, build, [document]):
             return ["self-test: a document without programs was accepted"]

@@ -1,7 +1,9 @@
-// Compiled, never run: docs/adding-a-format.md's toy format, E5M2, in the large-M Hopper family.
+// Compiled, never run: docs/adding-a-format.md's toy format, E5M2, in the large-M Hopper family and
+// in the one for few tokens.
 #include <span>
 
 #include "kernels/sm90/block_instances.cuh"
+#include "kernels/sm90/swap_kernel.cuh"
 
 namespace culet::sm90 {
 
@@ -36,13 +38,21 @@ struct ToyE5m2 {
   static constexpr FormatInfo kInfo = {"e5m2", DataType::kNull, Format::kBytes, Sums::kDirect};
 };
 
-// The instances.
+// The instances of the large-M family, with one tile.
 std::span<const BlockKernel> ToyE5m2Blocks() {
   static const BlockKernel kernels[] = {
       MakeBlock<BlockConfig<BlockSchedule{.tile_m = 128, .tile_n = 64, .stages = 8}, ToyE5m2,
                             GeneralEpilogue>>(),
   };
   return kernels;
+}
+
+// Those for few tokens, with one tile.
+struct ToyList {
+  static constexpr SwapInstance kAll[] = {{{.tokens = 64, .min_ctas = 4}, 67, Hold(2, 3)}};
+};
+std::span<const SwapKernel> ToyE5m2Swap() {
+  return SwapInstances<ToyE5m2, ToyList, EpilogueKind::kGeneral>();
 }
 
 }  // namespace culet::sm90
