@@ -12,6 +12,7 @@
 #include "gpu_info.h"
 #include "kernels/catalog.h"
 #include "kernels/sm90/block.h"
+#include "kernels/sm90/block_scaled_kernel.h"
 
 namespace culet {
 namespace {
@@ -101,6 +102,18 @@ TEST(HopperFamilies, RefusePitchesThatTheyCannotHold) {
   EXPECT_EQ(families(desc), all);
   desc.b.scale_pitch = Pitch::kLong;
   EXPECT_TRUE(families(desc).empty());
+}
+
+// The toy of docs/adding-a-format.md, were its kernels in a list: no type of a KernelDesc is any
+// type.
+TEST(HopperFamilies, OfferNothingOfAFormatWithoutAName) {
+  constexpr sm90::FormatInfo kToy = {"e5m2", DataType::kNull, 1, sm90::Sums::kDirect};
+  for (const Format format : {Format::kFp8Block, Format::kF32}) {
+    const auto desc = MakeDesc(format, 16, 256, 256, 900, DataType::kBfloat16);
+    EXPECT_FALSE(desc.ok() && sm90::WhyScales(*desc, kToy).ok());
+  }
+  EXPECT_EQ(sm90::GeneralDesc(kToy).accumulator_bits, sm90::kFp8AccumulatorBits);
+  EXPECT_EQ(sm90::GeneralDesc(kToy).promotion_k, 0);
 }
 
 TEST(Fp8Block, RefusesWhatItsTilesCannotCount) {

@@ -105,8 +105,12 @@ constexpr bool ScalesLast(const FormatInfo& format) {
   return format.type == DataType::kFloat8_e4m3 && format.sums != Sums::kBlockScaled;
 }
 
-/// Scales that kernels of a format do not take.
+/// Scales that kernels of a format do not take. And everything, where users have no name for the
+/// format: in a KernelDesc no type is any type.
 inline Feasibility WhyScales(const GemmDesc& p, const FormatInfo& format) noexcept {
+  if (format.type == DataType::kNull) {
+    return Feasibility::Refuse("its operands are of a format that has no DataType");
+  }
   if (format.sums == Sums::kBlockScaled &&
       (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32))
     return Feasibility::Refuse("takes FP32 scales");

@@ -74,7 +74,7 @@ class BlockScaledKernel : public ArgsKernel {
   }
 };
 
-/// Significant bits of an E4M3 product's sums in wgmma, by measurement (docs/numerics.md).
+/// Significant bits of an FP8 product's sums in wgmma, by measurement of E4M3 (docs/numerics.md).
 inline constexpr int kFp8AccumulatorBits = 14;
 
 /// What the kernels of all families state; tiles, clusters and stages are theirs.
@@ -99,7 +99,7 @@ inline KernelDesc GeneralDesc(const FormatInfo& format) {
   desc.backend = Backend::kNative;
   desc.arch = 900;
   if (!ScalesLast(format)) desc.type_a = desc.type_b = format.type;  // WhyScales knows
-  if (format.type == DataType::kFloat8_e4m3) {
+  if (format.element_bytes == 1) {
     desc.accumulator_bits = kFp8AccumulatorBits;
     desc.promotion_k = format.sums == Sums::kDirect ? 0 : 128;
   }
