@@ -34,6 +34,9 @@ class FakeKernel : public ArgsKernel {
     return run ? run(args, swizzle, splits, given) : 0;
   }
 
+  /// What it states; not once it is registered.
+  KernelDesc& stated() { return desc_; }
+
   const char* refusal = nullptr;
   WorkspaceSize workspace;
   double predicted_us = 10.0;

@@ -29,20 +29,25 @@ def main():
         assert found.returncode == 0, found.stderr
         return found.stdout
 
-    def reason(**environment):
-        """What `explain` says of onednn/f32."""
-        lines = [line for line in culet("explain", *PROBLEM, **environment).splitlines()
-                 if " onednn/f32 " in line or line.rstrip().endswith("onednn/f32 (predicted)")]
+    def reason(kernel="onednn/f32", **environment):
+        """What `explain` says of a kernel."""
+        problem = [word.replace("f32", kernel[7:]) for word in PROBLEM]
+        lines = [line for line in culet("explain", *problem, **environment).splitlines()
+                 if f" {kernel} " in line or line.rstrip().endswith(f"{kernel} (predicted)")]
         assert len(lines) == 1, lines
         return lines[0]
 
     absent = reason(CULET_ONEDNN="/nowhere/libdnnl.so.3")
     assert "/nowhere/libdnnl.so.3" in absent and "CULET_ONEDNN" in absent, absent
-    for fault, words in (("old", "needs version 3"), ("tbb", "built for TBB"),
+    for fault, words in (("old", "needs version 3"), ("new", "oneDNN 4.9.1"), ("tbb", "for TBB"),
                          ("engine", "no engine")):
         refused = reason(CULET_ONEDNN=str(fake), FAKE_ONEDNN=fault)
         assert words in refused, refused
     assert "predicted" in reason(CULET_ONEDNN=str(fake))
+    assert "predicted" in reason("onednn/bf16", CULET_ONEDNN=str(fake))
+    # Without AVX-512 BF16 the library would convert, and be slower than with F32.
+    assert "predicted" in reason(CULET_ONEDNN=str(fake), FAKE_ONEDNN="avx2")
+    assert "AVX-512 BF16" in reason("onednn/bf16", CULET_ONEDNN=str(fake), FAKE_ONEDNN="avx2")
     assert "left out" in reason(CULET_ONEDNN=str(fake), CULET_PROVIDERS="own")
 
     with tempfile.TemporaryDirectory() as folder:

@@ -48,6 +48,7 @@ TEST(OnednnLibrary, IsRefusedWithTheWayOut) {
   EXPECT_THAT(ReasonFor("", "/nowhere/libdnnl.so.3"),
               AllOf(HasSubstr("/nowhere/libdnnl.so.3"), HasSubstr("CULET_ONEDNN")));
   EXPECT_THAT(ReasonFor("old"), AllOf(HasSubstr("2.9.1"), HasSubstr("version 3")));
+  EXPECT_THAT(ReasonFor("new"), AllOf(HasSubstr("4.9.1"), HasSubstr("version 3")));
   EXPECT_THAT(ReasonFor("tbb"), AllOf(HasSubstr("TBB"), HasSubstr("onednn-cpu-gomp")));
   EXPECT_THAT(ReasonFor("engine"), HasSubstr("dnnl_status_t 5"));
   EXPECT_THAT(ReasonFor("", FAKE_ONEDNN_WITHOUT_OPENMP), HasSubstr("lacks omp_get_max_threads"));
@@ -197,6 +198,19 @@ TEST_F(Onednn, EveryVariant) {
 TEST_F(Onednn, RowsAndColumnsOfOneThread) {
   ASSERT_TRUE(SetHostThreads(1).ok());
   ExpectRight({.a = kBfloat16, .b = kBfloat16, .d = kBfloat16, .m = 257, .n = 256, .k = 16});
+}
+
+// By rows the library writes D itself: only where D is the product and nothing more.
+TEST_F(Onednn, WhatTheLibraryWritesIsTheProductAlone) {
+  ASSERT_TRUE(SetHostThreads(1).ok());
+  const Case plain{.a = kBfloat16, .b = kBfloat16, .d = kBfloat16, .m = 257, .n = 64, .k = 16};
+  Case scaled = plain, with_bias = plain, with_c = plain, apart = plain;
+  scaled.alpha = -2.0f;
+  with_bias.bias = kFloat32;
+  with_c.beta = 1.0f;
+  with_c.c = kBfloat16;
+  apart.pad = 8;
+  for (const Case& c : {plain, scaled, with_bias, with_c, apart}) ExpectRight(c);
 }
 
 GemmDesc DescOf(const Case& c) { return *Describe(Problem(c, Data::kIntegers).Args(), 0); }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "culet/gemm.h"
@@ -77,6 +78,49 @@ class UserKernelTest : public ::testing::Test {
   GemmArgs args_;
   GemmDesc desc_;
 };
+
+// What a KernelDesc does not state is not asked of its kernel.
+TEST(KernelTest, IsOfferedWhatItsDescStates) {
+  GemmDesc plain;
+  plain.a.type = plain.b.type = plain.d.type = DataType::kBfloat16;
+  plain.m = plain.n = plain.k = 64;
+  FakeKernel kernel("fake");
+  ASSERT_TRUE(kernel.why(plain).ok()) << kernel.why(plain).reason();
+
+  GemmDesc zeros = plain;
+  zeros.b.type = DataType::kFloat8_e4m3;
+  zeros.b.quant = {QuantType::kK, 32};
+  zeros.b.scale_type = DataType::kFloat32;
+  ASSERT_TRUE(kernel.why(zeros).ok()) << kernel.why(zeros).reason();
+  zeros.b.zero_type = DataType::kFloat32;
+  EXPECT_STREQ(kernel.why(zeros).reason(), "takes no zero points");
+  kernel.stated().zero_points = true;
+  EXPECT_TRUE(kernel.why(zeros).ok());
+
+  GemmDesc four_bits = plain;
+  four_bits.b.type = DataType::kInt4;
+  EXPECT_STREQ(kernel.why(four_bits).reason(), "takes no elements of 4 bits");
+  std::swap(four_bits.a.type, four_bits.b.type);
+  EXPECT_STREQ(kernel.why(four_bits).reason(), "takes no elements of 4 bits");
+  kernel.stated().type_a = DataType::kInt4;
+  EXPECT_TRUE(kernel.why(four_bits).ok()) << kernel.why(four_bits).reason();
+}
+
+// A unit of few bits that never hands its sums on serves who allows it, and nobody else.
+TEST(KernelTest, SumsOfFewBitsAreForWhoAllowsThem) {
+  GemmDesc desc;
+  desc.a.type = desc.b.type = DataType::kFloat8_e4m3;
+  desc.d.type = DataType::kBfloat16;
+  desc.m = desc.n = desc.k = 64;
+  FakeKernel kernel("fake");
+  kernel.stated().accumulator_bits = 14;
+  EXPECT_THAT(kernel.why(desc).reason(), HasSubstr("accumulate=fast"));
+  desc.accumulate = Accumulate::kFast;
+  EXPECT_TRUE(kernel.why(desc).ok());
+  desc.accumulate = Accumulate::kPromoted;
+  kernel.stated().promotion_k = 128;
+  EXPECT_TRUE(kernel.why(desc).ok());
+}
 
 TEST_F(UserKernelTest, AThrowingLaunchIsAnError) {
   ThrowAtLaunch();

@@ -90,7 +90,7 @@ extern "C" {
 
 const Version* dnnl_version() {
   static Version version{3, 9, 1, "fake", kOpenMp, 0};
-  version.major = Is("old") ? 2 : 3;
+  version.major = Is("old") ? 2 : Is("new") ? 4 : 3;
   version.cpu_runtime = Is("tbb") ? kTbb : kOpenMp;
   return &version;
 }
