@@ -12,6 +12,7 @@
 
 #include "base/float_types.h"
 #include "culet/desc.h"
+#include "culet/gemm.h"
 #include "culet/kernel.h"
 #include "culet/quantize.h"
 #include "culet/registry.h"
@@ -114,6 +115,23 @@ TEST_F(GatedTest, QuantisesAsTheLibraryDoes) {
     EXPECT_EQ(codes_[i], of_nan ? 0x7f : codes[i]) << i;
   }
   EXPECT_TRUE(std::isnan(w_[2]) && std::isnan(w_[3])) << "the row of the NaN";
+}
+
+// A plan binds W; A, C and D come with each launch, and none may lie in it.
+TEST_F(GatedTest, ALaunchMustNotReadOrWriteItsScales) {
+  Gemm gemm = *Gemm::Create({.providers = "own"});
+  const GemmArgs args = Quantised();
+  const auto plan = gemm.Plan(args);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  Workspace workspace;  // the reference needs none
+  const LaunchPointers good{.A = args.A, .C = args.C, .D = args.D, .beta = args.beta};
+  EXPECT_TRUE(plan->Launch(good, workspace).ok());
+  LaunchPointers a = good, c = good, d = good;
+  a.A = c.C = w_.data();
+  d.D = w_.data();
+  EXPECT_THAT(plan->Launch(a, workspace).message(), HasSubstr("overlaps A"));
+  EXPECT_THAT(plan->Launch(c, workspace).message(), HasSubstr("overlaps C"));
+  EXPECT_THAT(plan->Launch(d, workspace).message(), HasSubstr("overlaps D"));
 }
 
 TEST_F(GatedTest, DescribeKeepsAndNamesEverything) {

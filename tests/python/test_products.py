@@ -182,6 +182,8 @@ class Formats(unittest.TestCase):
             out = rows("u2", (4, 7), fill=POISON)
             culet.gemm(case.a, case.b, out, accumulate=accumulate)
             self.assertEqual(case.wrong(out, case.dot), 0)
+            told = "accumulate=fast" in culet.explain(case.a, case.b, out, accumulate=accumulate)
+            self.assertEqual(told, accumulate == "fast")
 
     def test_tuning(self):
         case = Case("bf16", 2, 8, 32)
