@@ -34,6 +34,8 @@ std::optional<DataType> ParseOutput(const std::string& name) {
   return std::nullopt;
 }
 
+bool IsFast(const GemmDesc& desc) { return desc.accumulate == Accumulate::kFast; }
+
 }  // namespace
 
 Json ToJson(const Problem& problem) {
@@ -44,7 +46,8 @@ Json ToJson(const Problem& problem) {
           {"k", desc.k},
           {"format", ToString(problem.format)},
           {"out", NameOf(desc.d.type)},
-          {"pdl", desc.pdl}};
+          {"pdl", desc.pdl},
+          {"fast", IsFast(desc)}};
 }
 
 std::string Label(const Problem& problem) {
@@ -74,8 +77,8 @@ std::vector<std::string> ProblemCells(const Problem& problem) {
   if (name.size() > kMostName) name = name.substr(0, kMostName - 3) + "...";
   const GemmDesc& desc = problem.desc;
   return {name, std::to_string(desc.m), std::to_string(desc.n), std::to_string(desc.k),
-          fmt::format("{}>{}{}", ToString(problem.format), NameOf(desc.d.type),
-                      desc.pdl ? "+pdl" : "")};
+          fmt::format("{}>{}{}{}", ToString(problem.format), NameOf(desc.d.type),
+                      desc.pdl ? "+pdl" : "", IsFast(desc) ? "+fast" : "")};
 }
 
 void ProblemArgs::AddTo(CLI::App& command) {
@@ -100,8 +103,8 @@ void ProblemArgs::AddTo(CLI::App& command) {
       ->group(group);
   command
       .add_option("--format", format_,
-                  "fp8-block, bf16, f16, f32, f32-bf16 or f32-f16 (A-B); default: the model's "
-                  "own, else bf16")
+                  "fp8-block, fp8-row, fp8-tensor, bf16, f16, f32, f32-bf16 or f32-f16 (A-B); "
+                  "default: the model's own, else bf16")
       ->type_name("FORMAT")
       ->group(group);
   command.add_option("--out", out_, "Type of D: f32, f16 or bf16; default: the format's")
@@ -110,6 +113,10 @@ void ProblemArgs::AddTo(CLI::App& command) {
   command
       .add_flag("--pdl", pdl_,
                 "As programmatic dependent launches: the kernel before does not write the weights")
+      ->group(group);
+  command
+      .add_flag("--fast", fast_,
+                "Sums of FP8 products may stay in a tensor core that keeps fewer than 24 bits")
       ->group(group);
 }
 
@@ -120,7 +127,7 @@ bool ProblemArgs::given() const {
 
 bool ProblemArgs::given_beside_model() const {
   return m_option_->count() + n_option_->count() + k_option_->count() != 0 || !shapes_.empty() ||
-         !out_.empty() || pdl_;
+         !out_.empty() || pdl_ || fast_;
 }
 
 std::string ProblemArgs::Misuse() const {
@@ -210,12 +217,13 @@ Result<std::vector<Problem>> ProblemArgs::Load(int arch) const {
     Result<GemmDesc> desc = MakeDesc(format, shape.m, shape.n, shape.k, arch, output);
     if (!desc.ok()) return desc.status();
     desc->pdl = pdl_;
+    if (fast_) desc->accumulate = Accumulate::kFast;
     const auto [it, is_new] = index.try_emplace(*desc, problems.size());
     if (is_new) {
-      problems.push_back(
-          {shape.name, format, *desc,
-           fmt::format("--m {} --n {} --k {} --format {} --out {}{}", shape.m, shape.n, shape.k,
-                       ToString(format), NameOf(desc->d.type), pdl_ ? " --pdl" : "")});
+      problems.push_back({shape.name, format, *desc,
+                          fmt::format("--m {} --n {} --k {} --format {} --out {}{}{}", shape.m,
+                                      shape.n, shape.k, ToString(format), NameOf(desc->d.type),
+                                      pdl_ ? " --pdl" : "", fast_ ? " --fast" : "")});
       continue;
     }
     std::string& names = problems[it->second].name;

@@ -104,13 +104,18 @@ class Problems(Case):
                          {(64, 96, "bf16", "bf16")})
 
     def test_formats_and_outputs(self):
-        usual = {"fp8-block": "bf16", "bf16": "bf16", "f16": "f16", "f32": "f32",
-                 "f32-bf16": "f32", "f32-f16": "f32"}
+        usual = {"fp8-block": "bf16", "fp8-row": "bf16", "fp8-tensor": "bf16", "bf16": "bf16",
+                 "f16": "f16", "f32": "f32", "f32-bf16": "f32", "f32-f16": "f32"}
         for fmt, out in usual.items():
             self.assertEqual(self.explained("--m", 3, *SMALL, "--format", fmt)[0]["out"], out)
             for other in ["f32", "f16", "bf16"]:
                 (problem,) = self.explained("--m", 3, *SMALL, "--format", fmt, "--out", other)
                 self.assertEqual((problem["format"], problem["out"]), (fmt, other))
+
+    def test_fast_sums_are_a_problem_of_their_own(self):
+        sizes = ["--m", 3, *SMALL, "--format", "fp8-row"]
+        (precise,), (fast,) = self.explained(*sizes), self.explained(*sizes, "--fast")
+        self.assertEqual((precise["fast"], fast["fast"]), (False, True))
 
     def test_every_problem_has_a_choice_and_a_reason_for_every_other_kernel(self):
         ids = {k["id"] for k in culet_json("kernels")["kernels"]}

@@ -340,6 +340,8 @@ TEST(Format, NamesAndTypes) {
       {"f32-bf16", DataType::kFloat32, DataType::kBfloat16, DataType::kFloat32},
       {"f32-f16", DataType::kFloat32, DataType::kFloat16, DataType::kFloat32},
       {"fp8-block", DataType::kFloat8_e4m3, DataType::kFloat8_e4m3, DataType::kBfloat16},
+      {"fp8-row", DataType::kFloat8_e4m3, DataType::kFloat8_e4m3, DataType::kBfloat16},
+      {"fp8-tensor", DataType::kFloat8_e4m3, DataType::kFloat8_e4m3, DataType::kBfloat16},
   };
   const Status unknown = ParseFormat("int3").status();
   EXPECT_THAT(unknown.message(), HasSubstr("'int3'"));
@@ -368,6 +370,18 @@ TEST(Format, Fp8BlockHasPartialScaleBlocks) {
   EXPECT_EQ(desc->b.quant, (QuantDesc{QuantType::kB, 128}));
   EXPECT_EQ(desc->a.scale_type, DataType::kFloat32);
   EXPECT_EQ(desc->b.scale_type, DataType::kFloat32);
+}
+
+TEST(Format, Fp8RowAndTensorHaveTheirScales) {
+  const Result<GemmDesc> row = MakeDesc(Format::kFp8Row, 5, 129, 300, 900);
+  ASSERT_TRUE(row.ok()) << row.status().ToString();
+  EXPECT_EQ(row->a.quant, QuantDesc{QuantType::kRow});
+  EXPECT_EQ(row->b.quant, QuantDesc{QuantType::kRow});
+  const Result<GemmDesc> tensor = MakeDesc(Format::kFp8Tensor, 5, 129, 300, 900);
+  ASSERT_TRUE(tensor.ok()) << tensor.status().ToString();
+  EXPECT_EQ(tensor->a.quant, QuantDesc{QuantType::kTensor});
+  EXPECT_EQ(tensor->b.quant, QuantDesc{QuantType::kTensor});
+  EXPECT_EQ(tensor->a.scale_type, DataType::kFloat32);
 }
 
 TEST(Format, ImpossibleSizesAreNamed) {

@@ -17,12 +17,14 @@ enum class Format : std::uint8_t {
   kF32,
   kF16,
   kBf16,
-  kF32Bf16,   ///< F32 activations, BF16 weights
-  kF32F16,    ///< F32 activations, F16 weights
-  kFp8Block,  ///< E4M3, FP32 scales 1x128 (A) by 128x128 (B), BF16 output
+  kF32Bf16,    ///< F32 activations, BF16 weights
+  kF32F16,     ///< F32 activations, F16 weights
+  kFp8Block,   ///< E4M3, FP32 scales 1x128 (A) by 128x128 (B), BF16 output
+  kFp8Row,     ///< E4M3, an FP32 scale for each row of A and each column of B, BF16 output
+  kFp8Tensor,  ///< E4M3, one FP32 scale for A and one for B, BF16 output
 };
-const char* ToString(
-    Format) noexcept;  ///< "f32", "f16", "bf16", "f32-bf16", "f32-f16", "fp8-block"
+/// "f32", "f16", "bf16", "f32-bf16", "f32-f16", "fp8-block", "fp8-row", "fp8-tensor"
+const char* ToString(Format) noexcept;
 /// Errors: INVALID_ARGUMENT, listing the known formats.
 Result<Format> ParseFormat(std::string_view text);
 

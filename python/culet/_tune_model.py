@@ -17,7 +17,7 @@ from culet._tuning import Tuned, autotune
 _FORMATS = {
     "f32": ("float32",) * 3, "f16": ("float16",) * 3, "bf16": ("bfloat16",) * 3,
     "f32-bf16": ("float32", "bfloat16", "float32"), "f32-f16": ("float32", "float16", "float32"),
-    "fp8-block": ("float8_e4m3fn", "float8_e4m3fn", "bfloat16"),
+    **dict.fromkeys(("fp8-block", "fp8-row", "fp8-tensor"), ("float8_e4m3fn", "float8_e4m3fn", "bfloat16")),
 }
 
 
@@ -29,8 +29,8 @@ def tune_model(path: Union[str, "os.PathLike[str]"], tokens: Union[int, Sequence
 
     path: a config.json, or the folder of one; no weights are read. q, k and v count as one product,
     gate and up as one, as engines run them; a routed expert has its even share of the tokens.
-    format: "bf16", "f16", "f32", "f32-bf16", "f32-f16" or "fp8-block"; by default what the config
-    says. budget: seconds for all together. persist: merge what was found into the cache file.
+    format: "bf16", "f16", "f32", "f32-bf16", "f32-f16", "fp8-block", "fp8-row" or "fp8-tensor"; by
+    default what the config says. budget: seconds for all together. persist: merge what was found into the cache file.
     Returns a Tuned for each product, as autotune.results.
     Raises: Error for a file that is missing or no config, InvalidArgument.
     """
@@ -79,7 +79,7 @@ def _operands(name, m, n, k, place):
 
     a, b, out = _FORMATS[name]
     groups = -(-k // GROUP)
-    block = name == "fp8-block"
-    return (at(a, m, k), at("float32", m, groups) if block else None,
-            at(b, n, k), at("float32", -(-n // GROUP), groups) if block else None,
-            at(out, m, n), *[None] * 5)
+    scales = {"fp8-block": ((m, groups), (-(-n // GROUP), groups)), "fp8-row": ((m, 1), (n, 1)),
+              "fp8-tensor": ((1, 1), (1, 1))}.get(name)
+    u, v = (at("float32", *shape) for shape in scales) if scales else (None, None)
+    return at(a, m, k), u, at(b, n, k), v, at(out, m, n), *[None] * 5

@@ -14,6 +14,7 @@ struct FormatTraits {
   Format format;
   const char* name;
   DataType type_a, type_b, type_d;
+  QuantDesc quant_a = {}, quant_b = {};
 };
 constexpr FormatTraits kFormats[] = {
     {Format::kF32, "f32", DataType::kFloat32, DataType::kFloat32, DataType::kFloat32},
@@ -21,8 +22,27 @@ constexpr FormatTraits kFormats[] = {
     {Format::kBf16, "bf16", DataType::kBfloat16, DataType::kBfloat16, DataType::kBfloat16},
     {Format::kF32Bf16, "f32-bf16", DataType::kFloat32, DataType::kBfloat16, DataType::kFloat32},
     {Format::kF32F16, "f32-f16", DataType::kFloat32, DataType::kFloat16, DataType::kFloat32},
-    {Format::kFp8Block, "fp8-block", DataType::kFloat8_e4m3, DataType::kFloat8_e4m3,
-     DataType::kBfloat16},
+    {Format::kFp8Block,
+     "fp8-block",
+     DataType::kFloat8_e4m3,
+     DataType::kFloat8_e4m3,
+     DataType::kBfloat16,
+     {QuantType::kK, kScaleGroup},
+     {QuantType::kB, kScaleGroup}},
+    {Format::kFp8Row,
+     "fp8-row",
+     DataType::kFloat8_e4m3,
+     DataType::kFloat8_e4m3,
+     DataType::kBfloat16,
+     {QuantType::kRow},
+     {QuantType::kRow}},
+    {Format::kFp8Tensor,
+     "fp8-tensor",
+     DataType::kFloat8_e4m3,
+     DataType::kFloat8_e4m3,
+     DataType::kBfloat16,
+     {QuantType::kTensor},
+     {QuantType::kTensor}},
 };
 
 const FormatTraits* Find(Format format) noexcept {
@@ -32,7 +52,7 @@ const FormatTraits* Find(Format format) noexcept {
   return nullptr;
 }
 
-constexpr int Groups(int size) noexcept { return size / kScaleGroup + (size % kScaleGroup != 0); }
+constexpr int Groups(int size, int group) noexcept { return size / group + (size % group != 0); }
 
 }  // namespace
 
@@ -68,11 +88,13 @@ Result<GemmDesc> MakeDesc(Format format, int m, int n, int k, int arch, DataType
   args.Adesc = RowMajor(traits->type_a, m, k);
   args.Bdesc = ColMajor(traits->type_b, k, n);
   args.Ddesc = RowMajor(output != DataType::kNull ? output : traits->type_d, m, n);
-  if (format == Format::kFp8Block) {
-    args.operation.quant_a = {QuantType::kK, kScaleGroup};
-    args.operation.quant_b = {QuantType::kB, kScaleGroup};
-    args.Udesc = RowMajor(DataType::kFloat32, m, Groups(k));
-    args.Vdesc = ColMajor(DataType::kFloat32, Groups(k), Groups(n));
+  if (traits->quant_a.type != QuantType::kNone) {
+    args.operation.quant_a = traits->quant_a;
+    args.operation.quant_b = traits->quant_b;
+    const ScaleGroup a = ScaleGroupOf(traits->quant_a, m, k),
+                     b = ScaleGroupOf(traits->quant_b, n, k);
+    args.Udesc = RowMajor(DataType::kFloat32, Groups(m, a.outer), Groups(k, a.k));
+    args.Vdesc = ColMajor(DataType::kFloat32, Groups(k, b.k), Groups(n, b.outer));
   }
   return Describe(args, arch);
 }

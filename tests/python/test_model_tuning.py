@@ -115,7 +115,7 @@ class Models(unittest.TestCase):
         self.assertEqual(report["damaged"], 0)
 
     def test_formats(self):
-        for name, kernel_type in (("f32", "f4"), ("fp8-block", None)):
+        for name, kernel_type in (("f32", "f4"), ("fp8-block", None), ("fp8-row", None), ("fp8-tensor", None)):
             results = culet.tune_model(str(self.config), tokens=2, format=name, persist=False)
             self.assertTrue(all(tuned.measurements or tuned.kernel for tuned in results))
             if kernel_type:  # later plans know
