@@ -227,30 +227,7 @@ TEST(Describe, NamesEveryFaultOfScales) {
           {[](auto& a) { a.Udesc.type = DataType::kUint4, a.Udesc.ld = 4; },
            kInvalid,
            {"Udesc.type is uint4", "scales are float32"}},
-          {[](auto& a) { a.Vdesc.type = DataType::kFloat4_e2m1, a.Vdesc.ld = 4; },
-           kInvalid,
-           {"Vdesc.type is float4_e2m1", "float8_ue8m0"}},
       });
-}
-
-TEST(Describe, NamesWhatIsPackedBesideB) {
-  const auto packs = [](auto member) {
-    return [member](GemmArgs& a) {
-      if (a.Cdesc.type == DataType::kNull) a.C = At(0x8000000), a.Cdesc = a.Ddesc, a.beta = 1;
-      (a.*member).pack = kPackPanels64;
-    };
-  };
-  ExpectFaults(Fp8(),
-               {
-                   {packs(&GemmArgs::Adesc), kInvalid, {"Adesc.pack is 1", "only B is packed"}},
-                   {packs(&GemmArgs::Udesc), kInvalid, {"Udesc.pack is 1", "only B is packed"}},
-                   {packs(&GemmArgs::Vdesc), kInvalid, {"Vdesc.pack is 1", "only B is packed"}},
-                   {packs(&GemmArgs::Cdesc), kInvalid, {"Cdesc.pack is 1", "only B is packed"}},
-                   {packs(&GemmArgs::Ddesc), kInvalid, {"Ddesc.pack is 1", "only B is packed"}},
-                   {[](auto& a) { a.Bdesc.pack = 77; },
-                    kInvalid,
-                    {"Bdesc.pack is 77", "that is no packed format", "Gemm::Pack"}},
-               });
 }
 
 TEST(Describe, TakesScalesPerTensorAndPerRow) {

@@ -202,6 +202,13 @@ TEST_F(PackingTest, BadUseIsTold) {
   EXPECT_THAT(told([](GemmArgs& a) { a.Adesc.pack = 1; }), HasSubstr("only B is packed"));
   EXPECT_THAT(told([](GemmArgs& a) { a.Ddesc.pack = 1; }), HasSubstr("only B is packed"));
   EXPECT_THAT(told([](GemmArgs& a) { a.Bdesc.cols = 9; }), HasSubstr("Ddesc is 2 x 8"));
+  EXPECT_THAT(told([](GemmArgs& a) { a.beta = 1, a.Cdesc = a.Ddesc, a.Cdesc.pack = 1; }),
+              HasSubstr("Cdesc.pack is 1; only B is packed"));
+  args.operation.quant_a = args.operation.quant_b = {QuantType::kTensor};
+  args.Udesc = args.Vdesc = RowMajor(DataType::kFloat32, 1, 1);
+  ASSERT_TRUE(Describe(args, 0).ok());
+  EXPECT_THAT(told([](GemmArgs& a) { a.Udesc.pack = 1; }), HasSubstr("Udesc.pack is 1; only B"));
+  EXPECT_THAT(told([](GemmArgs& a) { a.Vdesc.pack = 1; }), HasSubstr("Vdesc.pack is 1; only B"));
 }
 
 TEST(PackFormatTest, NumbersAndNamesAreUnique) {
