@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Times culet.gemm beside PyTorch's BF16 and scaled FP8 products on one GPU, and beside DeepGEMM's
 BF16 product: CUDA graphs over rotating inputs of more than 220 MB, replayed in turn, medians.
+FP8 with scales of rows and FP8 with those of tensors are both timed beside PyTorch's of either.
 
 usage: formats.py [--formats bf16,row,tensor] [--ms 1,16,64] [--layers SUBSTRING] [--culet tuned,pdl]
                   [--modes fast,precise] [--budget 2] [--limit 400] [--out CSV] [--warm]
@@ -30,6 +31,7 @@ LAYERS = [  # (name, N, K)
     ("llama8b.qkv", 6144, 4096), ("llama8b.o", 4096, 4096), ("llama8b.gate_up", 28672, 4096),
     ("llama8b.down", 4096, 14336), ("llama70b.o", 8192, 8192), ("llama70b.down", 8192, 28672),
 ]
+CHOICES = ("untuned", "tuned", "pdl")  # culet's; all else is a peer
 ROTATED_BYTES = 220_000_000  # more than L2, several times
 REPLAYS = 5
 
@@ -74,28 +76,27 @@ class Operands:
         self.a = [a] + [a.clone() for _ in range(sets - 1)]
         self.b = [b] + [b.clone() for _ in range(sets - 1)]
         self.d = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
-        self.scale_a = self.scale_b = None
-        if form == "row":
-            self.scale_a = torch.rand(m, 1, device="cuda") + 0.5
-            self.scale_b = torch.rand(1, n, device="cuda") + 0.5
-        elif form == "tensor":
-            self.scale_a = torch.full((), 0.75, device="cuda")
-            self.scale_b = torch.full((), 1.25, device="cuda")
+        self.scales = {}  # of A and B by what has one
+        if form != "bf16":
+            self.scales["row"] = (torch.rand(m, 1, device="cuda") + 0.5,
+                                  torch.rand(1, n, device="cuda") + 0.5)
+            self.scales["tensor"] = (torch.full((), 0.75, device="cuda"),
+                                     torch.full((), 1.25, device="cuda"))
+        self.rows = min(m, 64)  # that are compared
+        self.sums = self.a[0][:self.rows].float() @ self.b[0].float().t()
 
-    def expected(self, rows):
-        """The first rows of D in FP32."""
-        x = self.a[0][:rows].float() @ self.b[0].float().t()
-        if self.form == "row":
-            x = x * self.scale_a[:rows] * self.scale_b
-        elif self.form == "tensor":
-            x = x * self.scale_a * self.scale_b
-        return x
+    def error(self, kind):
+        """The relative L2 error of D's first rows, with scales of that kind."""
+        scale_a, scale_b = self.scales.get(kind, (torch.ones((), device="cuda"),) * 2)
+        expected = self.sums * (scale_a[:self.rows] if kind == "row" else scale_a) * scale_b
+        return ((self.d[0][:self.rows].float() - expected).norm() / expected.norm()).item()
 
 
-def torch_calls(o, mode):
-    if o.form == "bf16":
+def torch_calls(o, mode, kind):
+    if kind == "bf16":
         return [lambda i=i: torch.mm(o.a[i], o.b[i].t(), out=o.d[i]) for i in range(len(o.a))]
-    return [lambda i=i: torch._scaled_mm(o.a[i], o.b[i].t(), o.scale_a, o.scale_b,
+    scale_a, scale_b = o.scales[kind]
+    return [lambda i=i: torch._scaled_mm(o.a[i], o.b[i].t(), scale_a, scale_b,
                                          out_dtype=torch.bfloat16, use_fast_accum=mode == "fast",
                                          out=o.d[i])
             for i in range(len(o.a))]
@@ -127,8 +128,9 @@ torch.cuda.synchronize()"""
 def culet_calls(o, mode, pdl):
     import culet
     scales = {}
-    if o.scale_a is not None:
-        scales = dict(a_scale=o.scale_a, b_scale=o.scale_b, accumulate=mode)
+    if o.form in o.scales:
+        scale_a, scale_b = o.scales[o.form]
+        scales = dict(a_scale=scale_a, b_scale=scale_b, accumulate=mode)
     return [lambda i=i: culet.gemm(o.a[i], o.b[i], o.d[i], pdl=pdl, **scales)
             for i in range(len(o.a))]
 
@@ -136,22 +138,21 @@ def culet_calls(o, mode, pdl):
 def measure(o, mode, choices, budget, peak_us):
     """peer -> (microseconds, relative L2 error)."""
     count = max(len(o.a), min(200, int(4000 / peak_us)), 4)
-    rows = min(o.m, 64)
-    expected = o.expected(rows)
     graphs, errors = {}, {}
 
-    def add(peer, calls):
+    def add(peer, calls, kind=o.form):
         try:
             o.d[0].fill_(float("nan"))
             calls[0]()
             torch.cuda.synchronize()
-            errors[peer] = ((o.d[0][:rows].float() - expected).norm() / expected.norm()).item()
+            errors[peer] = o.error(kind)
             graphs[peer] = captured(calls, count)
         except Exception as error:  # a peer that refuses a shape is reported, not fatal
             torch.cuda.synchronize()
             print(f"# {peer} {o.form} {mode} m={o.m} n={o.n} k={o.k}: {str(error).splitlines()[0][:160]}")
 
-    add("torch", torch_calls(o, mode))
+    for kind in o.scales or ("bf16",):
+        add(f"torch_{kind}", torch_calls(o, mode, kind), kind)
     if o.form == "bf16" and has_deep_gemm():
         add("deep_gemm", deep_gemm_calls(o))
     if "untuned" in choices:
@@ -233,11 +234,11 @@ def main():
         print(f"{form:6s} {mode:7s} M={m:5d} over limit: " +
               "  ".join(f"{peer} {mean:.3f}" for peer, mean in means.items()))
         # A row's time over that of the best other library.
-        for choice in ("untuned", "tuned", "pdl"):
+        for choice in CHOICES:
             ratios = {}
             for row in (r for r in group if r["peer"] == choice):
                 peers = [r["us"] for r in group
-                         if r["name"] == row["name"] and r["peer"] in ("torch", "deep_gemm")]
+                         if r["name"] == row["name"] and r["peer"] not in CHOICES]
                 if peers:
                     ratios[row["name"]] = row["us"] / min(peers)
             if ratios:
