@@ -1,7 +1,6 @@
 #include "decode_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -15,18 +14,13 @@
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "decoder_args.h"
+#include "elapsed.h"
 #include "interrupt.h"
 
 namespace culet::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kRounds = 5;  // of decoding, between measurements of the read rate
-
-double MicrosecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
 
 double Median(std::vector<double> values) {
   if (values.empty()) return 0;

@@ -1,21 +1,15 @@
 #include "decode_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "culet/safetensors.h"
+#include "elapsed.h"
 
 namespace culet::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MicrosecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
 
 class Runner {
  public:
