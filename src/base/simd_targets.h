@@ -6,9 +6,16 @@
 
 // SSSE3 and SSE4: no machine that serves models stops there, and each target costs build time; the
 // portable one serves them. SVE and RVV: register tiles are arrays of vectors, which vectors of
-// unknown size cannot form.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+// unknown size cannot form. With sanitizers SIMD code takes a sixth of the build's time, and AVX3 is
+// left to AVX3_DL, whose code is the same but for E4M3.
+#ifdef __SANITIZE_ADDRESS__
+#define CULET_UNSANITIZED_TARGETS HWY_AVX3
+#else
+#define CULET_UNSANITIZED_TARGETS 0
+#endif
+#define HWY_DISABLED_TARGETS                                                          \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | \
+   CULET_UNSANITIZED_TARGETS)
 
 #include <hwy/detect_targets.h>
 
