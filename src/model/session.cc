@@ -316,12 +316,17 @@ Result<StepResult> Session::Impl::Run(std::span<const SequenceTokens> batch, con
                                       const StepOutputs& outputs) {
   auto step = GraphFor(key);
   if (!step) return step.status();
-  CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, (*step)->key.shape, options.stream));
-  if (key.sample) CULET_RETURN_IF_ERROR(sampling.Write(batch, options.stream));
-  CULET_RETURN_IF_ERROR(Launch((*step)->executor));
   StepResult result;
-  CULET_RETURN_IF_ERROR(Read(**step, batch, outputs, result));
-  return result;
+  const Status status = [&]() -> Status {
+    CULET_RETURN_IF_ERROR(inputs.Write(batch, tables, (*step)->key.shape, options.stream));
+    if (key.sample) CULET_RETURN_IF_ERROR(sampling.Write(batch, options.stream));
+    CULET_RETURN_IF_ERROR(Launch((*step)->executor));
+    return Read(**step, batch, outputs, result);
+  }();
+  if (status.ok()) return result;
+  // Nothing of it may be under way when the session is closed or the blocks are given back.
+  static_cast<void>(dispatch.memory().Synchronize(options.stream));
+  return status;
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -108,6 +108,7 @@ class Cluster {
 thread_local Cluster cluster;
 thread_local std::string fault;
 thread_local std::size_t waited;  // threads of the grid that called WaitForPrevious
+thread_local std::function<cudaError_t()> on_launch;
 thread_local std::function<void()> on_wait;
 thread_local bool before_ended;  // on_wait has been called in this launch
 thread_local std::vector<bool> overlaps;
@@ -336,6 +337,7 @@ void WaitForPrevious() {
   MeetBlock(false);
   if (!std::exchange(before_ended, true)) on_wait();
 }
+void OnLaunch(std::function<cudaError_t()> before) { on_launch = std::move(before); }
 void OnWait(std::function<void()> work) { on_wait = std::move(work); }
 std::vector<bool> TakeOverlaps() { return std::exchange(overlaps, {}); }
 
@@ -386,6 +388,12 @@ void AwaitCopies(int pending) {
 }
 
 cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()>& body) {
+  if (on_launch) {
+    if (const cudaError_t error = on_launch(); error != cudaSuccess) {
+      fault = "a launch that was to fail";
+      return error;
+    }
+  }
   const dim3 grid = config.gridDim, size = config.blockDim;
   bool overlap = false;
   unsigned in_cluster = 1;

@@ -127,6 +127,10 @@ namespace culet::host_cuda {
 /// that runs has to call WaitForPrevious. Clusters are of neighbours in y.
 cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()>& body);
 
+/// `before` is called at the beginning of each launch, which fails with the error that it returns.
+/// Null: nothing.
+void OnLaunch(std::function<cudaError_t()> before);
+
 /// Nothing runs before a kernel here, but what OnWait was given.
 void WaitForPrevious();
 /// `work` is what the kernel before does last: it is called once in each launch, when all threads
