@@ -50,6 +50,49 @@ TEST_F(Padded, PaddingChangesNoBits) {
   EXPECT_EQ(tokens[0], tokens[1]);
 }
 
+// Graphs for few keys and for many, where the longest sequence is not the last.
+TEST_F(Decoding, PaddedContextsGrow) {
+  std::vector<std::int32_t> tokens[2], prompt(1020), other = {4, 5, 6};
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    prompt[i] = static_cast<std::int32_t>(i * i % 311);
+  }
+  for (const bool padded : {false, true}) {
+    Session session = MakeSession({.max_sequences = 2,
+                                   .max_context = 2100,
+                                   .padding = padded ? StepPadding::kBuckets : StepPadding::kNone});
+    const SequenceTokens prompts[] = {{*session.AddSequence(), prompt},
+                                      {*session.AddSequence(), other}};
+    const auto read = session.Prefill(prompts);
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    std::vector<std::int32_t> next = read->next;
+    const auto batch = [&] {
+      return std::vector<SequenceTokens>{{prompts[0].sequence, {&next[0], 1}},
+                                         {prompts[1].sequence, {&next[1], 1}}};
+    };
+    // To both sides of 1024 by steps, then the same way in one.
+    for (int step = 0; step < 8; ++step) {
+      const auto result = session.Step(batch());
+      ASSERT_TRUE(result.ok()) << result.status().ToString();
+      next = result->next;
+      tokens[padded].insert(tokens[padded].end(), next.begin(), next.end());
+    }
+    ASSERT_TRUE(session.Truncate(prompts[0].sequence, 1020).ok());
+    const auto made = session.Decode(batch(), {.steps = 10});
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    for (const DecodedTokens& one : *made) {
+      EXPECT_EQ(one.tokens.size(), 10u);
+      tokens[padded].insert(tokens[padded].end(), one.tokens.begin(), one.tokens.end());
+    }
+    const ComputeGraph& graph = session.last_executor()->graph();
+    std::int64_t blocks = 0;
+    for (const TensorNode& node : graph.nodes()) {
+      if (node.op == TensorOp::kAttention) blocks = graph.node(node.inputs[6]).shape.cols;
+    }
+    EXPECT_EQ(blocks, padded ? 129 : 132);  // of 16 positions
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+}
+
 // The rows of padding see a key that is a number, whatever the cache's memory held.
 TEST_F(Padded, RowsOfPaddingAreNumbers) {
   SessionOptions options = Options(7);

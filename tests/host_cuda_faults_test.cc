@@ -33,6 +33,7 @@ class FailingDevice final : public DeviceMemory {
   const std::vector<std::string_view>& asked() const { return asked_; }
   bool failed() const { return fail_at_ && asked_.size() > *fail_at_; }
 
+  bool shares = true;         // memory with the host
   int buffers = 0;            // there now, shared ones too
   bool freed_in_use = false;  // shared memory that a copy was to read
 
@@ -51,6 +52,7 @@ class FailingDevice final : public DeviceMemory {
         /*always=*/true);
   }
   Result<void*> AllocateShared(std::size_t bytes) override {
+    if (!shares) return Status(StatusCode::kUnsupported, "no memory is shared");
     CULET_RETURN_IF_ERROR(Ask("shared memory"));
     ++buffers;
     const auto pointer = HostMemory().Allocate(bytes);
@@ -104,6 +106,8 @@ class FailingDevice final : public DeviceMemory {
     return std::unique_ptr<RecordedLaunches>(std::make_unique<Recording>(*this, launches));
   }
 
+  /// Whether something is in the queue.
+  bool waits() const { return done_ < queued_; }
   /// All that was freed is given back.
   void End() { static_cast<void>(Run(queued_)); }
 
@@ -200,6 +204,8 @@ DecoderConfig Config() {
     "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 32})",
                              "config");
 }
+
+constexpr std::size_t kTokens = 2 + 2 * 9 + 2 + 1 + 2 * 6;  // that a Server gets
 
 // What a server asks of a session, each thing once more where it fails. Ends early on a device that
 // is gone.
@@ -333,7 +339,7 @@ TEST_P(FailingDevices, SessionsGoOnOrClose) {
     device.End();
     EXPECT_EQ(device.buffers, 0);
   }
-  ASSERT_EQ(expected.size(), 2u + 2 * 9 + 2 + 1 + 2 * 6);
+  ASSERT_EQ(expected.size(), kTokens);
   // Of launches some, and fewer where the end is the same whatever fails.
   std::size_t launches = 0;
   for (std::size_t n = 0; n < asked.size(); ++n) {
@@ -353,6 +359,20 @@ TEST_P(FailingDevices, SessionsGoOnOrClose) {
     device.End();
     EXPECT_EQ(device.buffers, 0);
   }
+}
+
+// The host then downloads what the device logs.
+TEST_F(LateDevice, MayShareNoMemoryWithTheHost) {
+  Gemm gemm = *Gemm::Create();
+  Tokens made[2];
+  for (const bool shares : {false, true}) {
+    FailingDevice device;
+    device.shares = shares;
+    host_cuda::OnLaunch([&] { return device.OnLaunch(); });
+    made[shares] = Server(gemm, device).Run();
+  }
+  EXPECT_EQ(made[0].size(), kTokens);
+  EXPECT_EQ(made[0], made[1]);
 }
 
 // A step that is stopped before its first launch: its inputs may be on their way.
@@ -375,6 +395,32 @@ TEST_F(LateDevice, AStoppedStepCanBeClosedBehind) {
   EXPECT_FALSE(device.freed_in_use);
   device.End();
   EXPECT_EQ(device.buffers, 0);
+}
+
+// Steps run ahead of the token that a caller stops at.
+TEST_F(LateDevice, NothingRunsOnBehindADecode) {
+  FailingDevice device;
+  host_cuda::OnLaunch([&] { return device.OnLaunch(); });
+  Gemm gemm = *Gemm::Create();
+  const auto model = DecoderModel::Random(Config(), DataType::kBfloat16, device);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const auto dispatch = cuda_ops::MakeDispatch(
+      gemm, device, {}, [&](const LaunchFunction& launches) { return device.Record(launches); });
+  auto session = Session::Create(*model, *dispatch, {.max_context = 32});
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const int sequence = *session->AddSequence();
+  const Tokens prompt = {1, 2, 3};
+  ASSERT_TRUE(session->Prefill(sequence, prompt).ok());
+  int heard = 0, waiting = 0;
+  const SequenceTokens part{sequence, {&prompt[0], 1}};
+  const auto made = session->Decode({&part, 1}, {.steps = 20, .on_token = [&](auto, auto) {
+                                                   if (device.waits()) ++waiting;
+                                                   return ++heard < 6;
+                                                 }});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_GE(waiting, 4) << "the device did not wait for the host";
+  EXPECT_FALSE(device.waits());
+  EXPECT_EQ(*session->LengthOf(sequence), 3 + 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FailingDevices, testing::Bool(),

@@ -129,6 +129,36 @@ TEST_P(SessionSampling, OptionsMayChangeBetweenSteps) {
   EXPECT_EQ(anew, greedy);
 }
 
+TEST_P(SessionSampling, OptionsAreOfTheirSequence) {
+  Session session = MakeSession();
+  const int sequences[] = {*session.AddSequence(), *session.AddSequence(), *session.AddSequence()};
+  for (const std::size_t i : {0, 1, 2}) {
+    ASSERT_TRUE(session.SetSampling(sequences[i], kOptions[i]).ok());
+  }
+  // Batches of some of them, in other orders than their numbers'.
+  for (const std::vector<std::size_t>& order :
+       {std::vector<std::size_t>{2, 0, 1}, {1, 2}, {2}, {0, 2}, {1, 0}}) {
+    std::vector<SequenceTokens> batch;
+    for (const std::size_t i : order) {
+      ASSERT_TRUE(session.Truncate(sequences[i], 0).ok());
+      batch.push_back({sequences[i], kPrompts[i]});
+    }
+    for (int step = 0; step < 6; ++step) {
+      const auto result = step == 0 ? session.Prefill(batch, {.logits = true})
+                                    : session.Step(batch, {.logits = true});
+      ASSERT_TRUE(result.ok()) << result.status().ToString();
+      for (std::size_t row = 0; row < order.size(); ++row) {
+        const std::span<const float> logits(result->logits.data() + row * 96, 96);
+        const int length = *session.LengthOf(batch[row].sequence);
+        EXPECT_EQ(result->next[row],
+                  *SampleToken(logits, kOptions[order[row]], static_cast<std::uint64_t>(length)));
+        batch[row].tokens =
+            kPrompts[row].size() > 1 ? std::span(kPrompts[row]).first(1) : std::span(kPrompts[row]);
+      }
+    }
+  }
+}
+
 TEST_P(SessionSampling, RefusesWhatHasNoMeaning) {
   Session session = MakeSession();
   EXPECT_EQ(session.SetSampling(0, {}).code(), StatusCode::kNotFound);

@@ -324,7 +324,8 @@ Result<StepResult> Session::Impl::Run(std::span<const SequenceTokens> batch, con
     return Read(**step, batch, outputs, result);
   }();
   if (status.ok()) return result;
-  // Nothing of it may be under way when the session is closed or the blocks are given back.
+  // Nothing of it may be under way when the session is closed, the blocks are given back, or the
+  // next step's inputs are written.
   static_cast<void>(dispatch.memory().Synchronize(options.stream));
   return status;
 }

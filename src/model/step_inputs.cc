@@ -55,9 +55,6 @@ Result<StepInputs> StepInputs::Create(DeviceMemory& memory, const StepShape& mos
   inputs.log_ = inputs.staging_ + count;
   inputs.log_address_ =
       inputs.log_buffer_.get() != 0 ? inputs.log_buffer_.get() : ToDevicePtr(inputs.log_);
-  auto event = memory.MakeEvent();
-  if (!event) return event.status();
-  inputs.copied_ = *std::move(event);
   return inputs;
 }
 
@@ -80,8 +77,6 @@ DecoderInputs StepInputs::AddressesOf(const StepShape& shape) const {
 
 Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTables& tables,
                          const StepShape& shape, cudaStream_t stream, bool reserved) {
-  // A step that failed may have left its copy under way.
-  CULET_RETURN_IF_ERROR(copied_->Wait());
   const Layout layout(shape);
   std::int32_t* const to = staging_;
   const auto columns = static_cast<std::size_t>(shape.table_blocks);
@@ -125,9 +120,7 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
     }
     end_sequence(1, first_block);
   }
-  CULET_RETURN_IF_ERROR(
-      memory_->StartUpload(buffer_.get(), to, layout.size * sizeof(std::int32_t), stream));
-  return copied_->Record(stream);
+  return memory_->StartUpload(buffer_.get(), to, layout.size * sizeof(std::int32_t), stream);
 }
 
 Result<StepLog> StepInputs::Log(const StepShape& shape, cudaStream_t stream) {

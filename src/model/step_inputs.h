@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -38,7 +37,7 @@ class StepInputs {
 
   StepInputs() = default;
   /// Memory for steps of up to this shape in every number. Errors: as DeviceMemory::Allocate,
-  /// AllocateShared and MakeEvent.
+  /// and AllocateShared.
   static Result<StepInputs> Create(DeviceMemory& memory, const StepShape& most);
 
   /// Where the inputs of a step of this shape lie, the same for every step.
@@ -47,7 +46,8 @@ class StepInputs {
   /// Writes the inputs of a step whose tokens are in the tables already, in one copy. Rows of
   /// padding see the first key of the first sequence, so that they are finite, and write nothing.
   /// With `reserved` the tables have blocks for the tokens, and do not count them yet.
-  /// Requires: a shape that holds the batch, with a sequence more where it has rows more.
+  /// Requires: a shape that holds the batch, with a sequence more where it has rows more; no step
+  /// before is under way.
   /// Errors: as DeviceMemory::StartUpload.
   Status Write(std::span<const SequenceTokens> batch, const BlockTables& tables,
                const StepShape& shape, cudaStream_t stream, bool reserved = false);
@@ -64,7 +64,6 @@ class StepInputs {
   std::int32_t* staging_ = nullptr;
   std::int32_t* log_ = nullptr;  // on the host
   DevicePtr log_address_ = 0;
-  std::unique_ptr<DeviceEvent> copied_;
 };
 
 }  // namespace culet
