@@ -52,6 +52,7 @@ TEST_F(Padded, PaddingChangesNoBits) {
 
 // Graphs for few keys and for many, where the longest sequence is not the last.
 TEST_F(Decoding, PaddedContextsGrow) {
+  std::vector<float> logits[2];
   std::vector<std::int32_t> tokens[2], prompt(1020), other = {4, 5, 6};
   for (std::size_t i = 0; i < prompt.size(); ++i) {
     prompt[i] = static_cast<std::int32_t>(i * i % 311);
@@ -69,18 +70,19 @@ TEST_F(Decoding, PaddedContextsGrow) {
       return std::vector<SequenceTokens>{{prompts[0].sequence, {&next[0], 1}},
                                          {prompts[1].sequence, {&next[1], 1}}};
     };
-    // To both sides of 1024 by steps, then the same way in one.
-    for (int step = 0; step < 8; ++step) {
-      const auto result = session.Step(batch());
+    // To both sides of 1024, and of the block behind it, by steps, then the same way in one.
+    constexpr int kSteps = 24;
+    for (int step = 0; step < kSteps; ++step) {
+      const auto result = session.Step(batch(), {.logits = true});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       next = result->next;
-      tokens[padded].insert(tokens[padded].end(), next.begin(), next.end());
+      logits[padded].insert(logits[padded].end(), result->logits.begin(), result->logits.end());
     }
     ASSERT_TRUE(session.Truncate(prompts[0].sequence, 1020).ok());
-    const auto made = session.Decode(batch(), {.steps = 10});
+    const auto made = session.Decode(batch(), {.steps = kSteps});
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     for (const DecodedTokens& one : *made) {
-      EXPECT_EQ(one.tokens.size(), 10u);
+      EXPECT_EQ(one.tokens.size(), 24u);
       tokens[padded].insert(tokens[padded].end(), one.tokens.begin(), one.tokens.end());
     }
     const ComputeGraph& graph = session.last_executor()->graph();
@@ -90,6 +92,7 @@ TEST_F(Decoding, PaddedContextsGrow) {
     }
     EXPECT_EQ(blocks, padded ? 129 : 132);  // of 16 positions
   }
+  EXPECT_EQ(logits[0], logits[1]);
   EXPECT_EQ(tokens[0], tokens[1]);
 }
 
