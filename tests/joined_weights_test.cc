@@ -124,5 +124,27 @@ TEST(JoinedWeights, AreOfOneTypeAndLength) {
   EXPECT_FALSE(joined().present());
 }
 
+TEST(JoinedWeights, HaveTheirScalesBehindEachOther) {
+  std::vector<std::byte> codes(2 * 128 * 128);
+  std::vector<float> scales(3);
+  Weight a;
+  a.data_ptr = ToDevicePtr(codes.data());
+  a.type = DataType::kFloat8_e4m3;
+  a.rows = a.cols = 128;
+  a.quant = {QuantType::kB, 128};
+  a.scales_ptr = ToDevicePtr(scales.data());
+  a.scales_type = DataType::kFloat32;
+  Weight b = a;
+  b.data_ptr += 128 * 128;
+  b.scales_ptr += sizeof(float);
+  const auto joined = [&] {
+    const Weight* const parts[] = {&a, &b};
+    return JoinedWeight(parts);
+  };
+  EXPECT_EQ(joined().rows, 256);
+  b.scales_ptr += sizeof(float);
+  EXPECT_FALSE(joined().present());
+}
+
 }  // namespace
 }  // namespace culet
