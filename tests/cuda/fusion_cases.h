@@ -116,6 +116,27 @@ TEST_F(CudaFusions, GateAndUp) {
   }
 }
 
+// A value that the caller reads is made, though its reader could take it along.
+TEST_F(CudaFusions, AGateThatTheCallerReadsStaysApart) {
+  for (const bool read : {false, true}) {
+    ComputeGraph graph;
+    const int x = Leaf(graph, Matrix(DataType::kFloat32, 2, 64, 66));
+    std::vector<int> ids;
+    for (const Weight& weight : Joined(DataType::kBfloat16, {136, 136}, 64, 67)) {
+      OpParams params;
+      params.weight = weight;
+      ids.push_back(graph.add_op(TensorOp::kMulMat, 0, {2, 136}, {x}, params, ""));
+    }
+    const int gate = ids[0];
+    ids = {graph.add_op(TensorOp::kSwiGlu, 0, {2, 136}, ids, {}, "")};
+    if (read) graph.mark_output(gate), ids.push_back(gate);
+    const auto apart = Run(graph, ids, {.none = true}, {});
+    const auto fused = Run(graph, ids, {},
+                           read ? std::vector<std::string>{} : std::vector<std::string>{"gate_up"});
+    if (read) EXPECT_EQ(fused, apart);
+  }
+}
+
 // Everything between the products of q, k and v and attention: sizes of heads, norms, layouts,
 // types, slots that do not exist, positions of any size.
 TEST_F(CudaFusions, Heads) {
