@@ -28,6 +28,11 @@ constexpr std::string_view kLaunch = "a launch";
 
 class FailingDevice final : public DeviceMemory {
  public:
+  FailingDevice() = default;
+  FailingDevice(const FailingDevice&) = delete;
+  FailingDevice& operator=(const FailingDevice&) = delete;
+  ~FailingDevice() override { End(); }
+
   /// The n-th thing that is asked of it fails; all that follow, too, where it fails for good.
   void FailAt(std::size_t n, bool for_good) { fail_at_ = n, for_good_ = for_good; }
   const std::vector<std::string_view>& asked() const { return asked_; }
