@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(256) GateApart(const uint4* product, Problem p
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 g = __bfloat1622float2(gate[i]), u = __bfloat1622float2(up[i]);
-      sm90::GatePair(&g.x, &u.x, &v[i * 2]);
+      v[i * 2] = sm90::Silu(g.x) * u.x, v[i * 2 + 1] = sm90::Silu(g.y) * u.y;
     }
   }
   if (!quantises) {

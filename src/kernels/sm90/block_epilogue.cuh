@@ -148,23 +148,15 @@ __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float
   for (int i = 0; i < kCount / 4; ++i) sum[i] = rows[i / 2 * 4 + i % 2];
 }
 
-/// Two elements silu(gate) * up, silu(x) = x / (1 + exp(-x)) within 2^-23 |x| of itself and eight
-/// units in FP32's last place. Without branches: a correctly rounded inverse has one, and a
-/// thread's 64 values then wait for one another. The two share an inverse, since a multiprocessor
-/// makes but 16 approximate values a clock: exp(-x) of at most 2^63 leaves their product in range.
-/// PTX ISA 9.7.3 ex2.approx, rcp.approx.
-__device__ __forceinline__ void GatePair(const float* gate, const float* up, float* gated) {
+/// x / (1 + exp(-x)), within 2^-23 |x| of itself and five units in FP32's last place; zero where
+/// exp(-x) overflows. Without branches: a correctly rounded inverse has one, and a thread's 64
+/// values then wait for one another. PTX ISA 9.7.3 ex2.approx, rcp.approx.
+__device__ __forceinline__ float Silu(float x) {
   constexpr float kLog2E = 1.4426950408889634f;
-  float divisor[2], inverse;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(divisor[i]) : "f"(fminf(gate[i] * -kLog2E, 63.0f)));
-    divisor[i] += 1.0f;
-  }
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(divisor[0] * divisor[1]));
-  const float first = gate[0] * (divisor[1] * inverse) * up[0];
-  const float second = gate[1] * (divisor[0] * inverse) * up[1];
-  gated[0] = first, gated[1] = second;
+  float power, inverse;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -kLog2E));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
+  return x * inverse;
 }
 
 /// Pairs a thread's sums of kCount columns: groups of 8 columns are gate and up in turn, and a
@@ -175,8 +167,7 @@ __device__ __forceinline__ void Gate(const float* sum, float* gated) {
 #pragma unroll
   for (int g = 0; g < kCount / 16; ++g)
 #pragma unroll
-    for (int i = 0; i < 4; i += 2)
-      GatePair(&sum[g * 8 + i], &sum[g * 8 + 4 + i], &gated[g * 4 + i]);
+    for (int i = 0; i < 4; ++i) gated[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
 }
 
 /// Whether ApplyGeneral changes a product.

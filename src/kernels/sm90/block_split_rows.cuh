@@ -118,7 +118,10 @@ __device__ __forceinline__ void StoreQuantisedRow(const BlockParams& p,
   constexpr int kValues = C::kColumns / 8;
   float value[kValues];
 #pragma unroll
-  for (int i = 0; i < kValues; i += 2) GatePair(&sum[i * 2], &sum[i * 2 + 2], &value[i]);
+  for (int i = 0; i < kValues; ++i) {
+    const int at = i / 2 * 4 + i % 2;  // of the gate; two behind it the up
+    value[i] = Silu(sum[at]) * sum[at + 2];
+  }
   const int n = p.n / 2;
   float most = 0.0f;
 #pragma unroll
