@@ -2,8 +2,8 @@
 // blocks are shuffled.
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16|--fp8]
 //     [--exact]
-//     [--pdl] [--early] [--no-clusters] [--no-wgmma] [--block 16] [--room KEYS] [--fine KEYS]
-//     [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--qkv] [--check]
+//     [--pdl] [--early] [--no-clusters] [--no-near] [--no-wgmma] [--block 16] [--room KEYS]
+//     [--fine KEYS] [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--qkv] [--check]
 //     [--only decode|prefill|mixed] [--batch B --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
@@ -67,7 +67,7 @@ struct Options {
   bool exact = false, pdl = false, early = false, clusters = CanOverlap();
   bool wgmma = CanMultiplyWarpgroups();
   int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0;
-  bool qkv = false, check = false;
+  bool qkv = false, check = false, near = true;
   int block = 16;  // positions of a block of the cache
   std::string only, anchors;
 };
@@ -232,6 +232,7 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   }
   shape.most_keys = std::int64_t{cols} * options.block;
 
+  shape.near = options.near && options.even == 0 && options.cluster == 0;
   AttentionPlan plan =
       PlanAttention(shape, options.exact, multiprocessors, options.clusters, options.wgmma);
   if (options.fine > 0) plan.decode.fine = options.fine;
@@ -243,7 +244,7 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   if (options.cluster > 0) plan.decode.cluster = options.cluster;
   if (options.stages > 0) plan.decode.stages = options.stages;
   Check(PrepareAttention(shape, plan), "PrepareAttention");
-  if (options.qkv) Check(PrepareHeadsAttention(shape), "PrepareHeadsAttention");
+  if (options.qkv) Check(PrepareHeadsAttention(shape, plan), "PrepareHeadsAttention");
   const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
       device_table(table), workspace(plan.workspace_bytes), counters(plan.state_bytes);
   const std::int64_t q_cols = std::int64_t{options.heads} * options.head_dim;
@@ -396,6 +397,8 @@ int Main(int argc, char** argv) {
       options.early = true;
     } else if (name == "--no-clusters") {
       options.clusters = false;
+    } else if (name == "--no-near") {
+      options.near = false;
     } else if (name == "--no-wgmma") {
       options.wgmma = false;
     } else {

@@ -76,7 +76,7 @@ class Cluster {
   int lane() const { return static_cast<int>(running_ % kWarp); }
   bool any() const { return running().flag; }
   char* shared() { return shared_[running_ / of_block_].bytes; }
-  const char* SharedOf(std::size_t rank);
+  char* SharedOf(std::size_t rank);
   bool Coin() { return order_() % 2 != 0; }
 
  private:
@@ -242,7 +242,7 @@ bool Cluster::ReleaseCluster() {
   return ReleaseBlock();
 }
 
-const char* Cluster::SharedOf(std::size_t rank) {
+char* Cluster::SharedOf(std::size_t rank) {
   bool runs = rank < count_ / of_block_;
   for (std::size_t i = rank * of_block_; runs && i < (rank + 1) * of_block_; ++i) {
     runs = fibers_[i]->state != State::kDone;
@@ -349,7 +349,7 @@ void WorkOfWarp(void* mine, Work work) {
 
 void MeetCluster() { cluster.Wait(State::kAtCluster); }
 
-const char* SharedOfCluster(int rank) { return cluster.SharedOf(static_cast<std::size_t>(rank)); }
+char* SharedOfCluster(int rank) { return cluster.SharedOf(static_cast<std::size_t>(rank)); }
 
 char* DynamicShared() { return cluster.shared(); }
 

@@ -152,7 +152,7 @@ int Lane();
 /// Waits for all threads of the block's cluster, of which none may have ended.
 void MeetCluster();
 /// The dynamic shared memory of block `rank` of the cluster, which must be running.
-const char* SharedOfCluster(int rank);
+char* SharedOfCluster(int rank);
 /// Waits for all lanes of the warp, each of which gives a pointer; `work` is called once with all.
 using Work = void (*)(void* const (&lanes)[32]);
 void WorkOfWarp(void* mine, Work work);

@@ -45,6 +45,11 @@ AttentionShape ShapeOfAttention(const ComputeGraph& graph, const TensorNode& nod
     shape.sequences = graph.node(node.inputs[kStarts]).shape.rows - 1;
   }
   shape.most_keys = MostKeys(graph, node);
+  const TensorNode& q = graph.node(node.inputs[0]);
+  const RopeParams& rope = q.params.rope;
+  const bool by_halves = q.op != TensorOp::kRope ||
+                         (rope.layout == RopeLayout::kNeox && rope.dims == shape.params.head_dim);
+  shape.near = by_halves && q.type == DataType::kBfloat16 && node.type == DataType::kBfloat16;
   return shape;
 }
 

@@ -292,7 +292,7 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
       plan =
           PlanAttention(shape, false, gemm.device().units, CanOverlap(), CanMultiplyWarpgroups());
       CULET_RETURN_IF_ERROR(
-          CudaStatus(PrepareHeadsAttention(shape), "preparing attention's shared memory"));
+          CudaStatus(PrepareHeadsAttention(shape, plan), "preparing attention's shared memory"));
     }
     return std::unique_ptr<PreparedFusion>(
         std::make_unique<PreparedHeads>(graph, heads, *turns, plan, *std::move(made)));

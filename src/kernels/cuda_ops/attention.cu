@@ -148,7 +148,14 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       }
       decode.most = std::max(decode.most - decode.most % decode.cluster, decode.cluster);
       decode.even = std::min(decode.even, decode.most);
-      if (plan.decode.most > 1) parts = units * p.heads * plan.decode.most;
+      const std::int64_t tiles = CeilDiv(shape.most_keys, decode.cluster * kKeysOfWarp);
+      if (shape.near && shape.kv_type == DataType::kBfloat16 && decode.cluster > 1 &&
+          !plan.has_tiles && (p.head_dim == 64 || p.head_dim == 128) && group <= kMostNearHeads &&
+          tiles <= kMostNearWarps) {
+        decode.most = decode.even = decode.cluster;
+        plan.near_warps = static_cast<int>(std::max<std::int64_t>(tiles, 4));
+      }
+      if (plan.decode.most > 1 && plan.near_warps == 0) parts = units * p.heads * plan.decode.most;
       plan.state_bytes = static_cast<std::size_t>(blocks * plan.decode.cluster) * sizeof(unsigned);
     }
     if (plan.has_tiles) {
@@ -178,6 +185,7 @@ cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& p
   const bool bf16 = shape.kv_type == DataType::kBfloat16;
   const bool codes = shape.kv_type == DataType::kFloat8_e4m3;
   cudaError_t error = cudaSuccess;
+  if (plan.near_warps > 0) return AllowNearOfBfloat16(dim);
   if (plan.has_decode) {
     error = codes  ? AllowDecodeOfE4m3(dim)
             : bf16 ? AllowDecodeOfBfloat16(dim)
@@ -194,8 +202,9 @@ cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& p
                 : AllowTilesOfFloat16(dim);
 }
 
-cudaError_t PrepareHeadsAttention(const AttentionShape& shape) {
+cudaError_t PrepareHeadsAttention(const AttentionShape& shape, const AttentionPlan& plan) {
   const int dim = shape.params.head_dim;
+  if (plan.near_warps > 0) return AllowHeadsNearOfBfloat16(dim);
   if (shape.kv_type == DataType::kFloat8_e4m3) return AllowHeadsDecodeOfE4m3(dim);
   return shape.kv_type == DataType::kBfloat16 ? AllowHeadsDecodeOfBfloat16(dim)
                                               : AllowHeadsDecodeOfFloat16(dim);
@@ -208,6 +217,7 @@ cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& giv
   const bool wide = args.wide && IsWide(args.params.head_dim, static_cast<const char*>(args.out),
                                         static_cast<const char*>(heads.qkv));
   if (!wide || !args.plan.has_decode || args.plan.has_tiles) return cudaErrorInvalidValue;
+  if (args.plan.near_warps > 0) return HeadsNearOfBfloat16(heads, args, stream);
   if (args.kv_type == DataType::kBfloat16) return HeadsDecodeOfBfloat16(heads, args, stream);
   if (args.kv_type == DataType::kFloat16) return HeadsDecodeOfFloat16(heads, args, stream);
   if (args.kv_type == DataType::kFloat8_e4m3) return HeadsDecodeOfE4m3(heads, args, stream);
@@ -222,6 +232,7 @@ cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   if (args.plan.tensor_cores && args.wide && values_wide) {
     const bool bf16 = args.kv_type == DataType::kBfloat16;
     const bool codes = args.kv_type == DataType::kFloat8_e4m3;
+    if (args.plan.near_warps > 0) return NearOfBfloat16(args, stream);
     cudaError_t error = cudaSuccess;
     if (args.plan.has_decode) {
       error = codes  ? DecodeOfE4m3(args, stream)

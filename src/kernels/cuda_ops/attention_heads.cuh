@@ -43,6 +43,36 @@ struct OwnRow {
   }
 };
 
+/// Sines, then cosines, of the row's position, as thread `thread` of `threads` takes part.
+__device__ __forceinline__ void MakeTurns(const FusedHeadsArgs& args, std::int64_t row,
+                                          float* sines, int thread, int threads) {
+  float* const cosines = sines + args.rope.half;
+  const double position = args.rope.positions[row];
+#pragma unroll 1
+  for (int i = thread; i < args.rope.half; i += threads) {
+    float s, c;
+    SineCosine(position * args.rope.turns[i], &s, &c);
+    sines[i] = s * args.rope.attention_factor;
+    cosines[i] = c * args.rope.attention_factor;
+  }
+}
+
+/// The gammas of q, then of k, if there are any; likewise.
+__device__ __forceinline__ void MakeGammas(const FusedHeadsArgs& args, float* gammas, int thread,
+                                           int threads) {
+  if (args.q_gamma == nullptr) return;
+  const int pieces = args.head_dim / kHeadWide;
+#pragma unroll 1
+  for (int i = thread; i < 2 * pieces; i += threads) {
+    const bool of_q = i < pieces;
+    const int at = (of_q ? i : i - pieces) * kHeadWide;
+    float gamma[kHeadWide];
+    LoadStored(of_q ? args.q_gamma : args.k_gamma, of_q ? args.q_gamma_type : args.k_gamma_type, at,
+               gamma);
+    Store(gamma, gammas + (of_q ? 0 : args.head_dim) + at);
+  }
+}
+
 /// What no kernel before it makes of the heads, in shared memory: sines and cosines of the row's
 /// position, the gammas, and zeros behind `heads` queries. The caller's barrier follows.
 template <class Kernel>
@@ -56,29 +86,10 @@ __device__ __forceinline__ void MakeFactors(const FusedHeadsArgs& args, std::int
     *reinterpret_cast<uint4*>(DynamicShared() + Kernel::kQueriesAt + head * Kernel::kRow +
                               chunk * 16) = make_uint4(0, 0, 0, 0);
   }
-  if (args.q_gamma != nullptr) {
-    float* const gammas = reinterpret_cast<float*>(DynamicShared() + Kernel::kGammasAt);
-    const int pieces = args.head_dim / kHeadWide;
-#pragma unroll 1
-    for (int i = thread; i < 2 * pieces; i += Kernel::kThreads) {
-      const bool of_q = i < pieces;
-      const int at = (of_q ? i : i - pieces) * kHeadWide;
-      float gamma[kHeadWide];
-      LoadStored(of_q ? args.q_gamma : args.k_gamma, of_q ? args.q_gamma_type : args.k_gamma_type,
-                 at, gamma);
-      Store(gamma, gammas + (of_q ? 0 : args.head_dim) + at);
-    }
-  }
-  float* const sines = reinterpret_cast<float*>(DynamicShared() + Kernel::kTurnsAt);
-  float* const cosines = sines + args.rope.half;
-  const double position = args.rope.positions[row];
-#pragma unroll 1
-  for (int i = thread; i < args.rope.half; i += Kernel::kThreads) {
-    float s, c;
-    SineCosine(position * args.rope.turns[i], &s, &c);
-    sines[i] = s * args.rope.attention_factor;
-    cosines[i] = c * args.rope.attention_factor;
-  }
+  MakeGammas(args, reinterpret_cast<float*>(DynamicShared() + Kernel::kGammasAt), thread,
+             Kernel::kThreads);
+  MakeTurns(args, row, reinterpret_cast<float*>(DynamicShared() + Kernel::kTurnsAt), thread,
+            Kernel::kThreads);
 }
 
 template <class Cache, class Value, class Kernel>

@@ -80,6 +80,11 @@ cudaError_t HeadsDecodeOfFloat16(const FusedHeadsArgs& heads, const AttentionArg
                                  LaunchStream stream);
 cudaError_t HeadsDecodeOfE4m3(const FusedHeadsArgs& heads, const AttentionArgs& args,
                               LaunchStream stream);
+cudaError_t NearOfBfloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t HeadsNearOfBfloat16(const FusedHeadsArgs& heads, const AttentionArgs& args,
+                                LaunchStream stream);
+cudaError_t AllowNearOfBfloat16(int head_dim);
+cudaError_t AllowHeadsNearOfBfloat16(int head_dim);
 cudaError_t TilesOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t TilesOfFloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t TilesOfE4m3(const AttentionArgs& args, LaunchStream stream);

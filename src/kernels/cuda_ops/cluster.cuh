@@ -71,7 +71,76 @@ __device__ __forceinline__ void LoadOfCluster(std::uint32_t from, int rank, floa
 #endif
 }
 
+/// Blocks of a cluster of more than one that only want to know of each other that they run, and
+/// shared memory with them: all threads arrive, and later wait until all have.
+__device__ __forceinline__ void ArriveAtCluster() {
+#ifdef CULET_HAS_CLUSTERS
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void AwaitCluster() {
+#ifdef CULET_HAS_CLUSTERS
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+/// Stores to the shared memory of other blocks, whose sender waits for nothing: a barrier of the
+/// receiver's counts their bytes. One thread makes it before it arrives at the cluster, and says
+/// before it waits how many `bytes` come. PTX ISA, mbarrier, st.async.
+__device__ __forceinline__ void MakeStoresBarrier(std::uint32_t barrier) {
+#ifdef CULET_HAS_CLUSTERS
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+  static_cast<void>(barrier);
+#endif
+}
+__device__ __forceinline__ void ExpectStores(std::uint32_t barrier, int bytes) {
+#ifdef CULET_HAS_CLUSTERS
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+#else
+  static_cast<void>(barrier), static_cast<void>(bytes);
+#endif
+}
+/// Two floats to address `to` in block `rank`, whose `barrier` counts them.
+__device__ __forceinline__ void StoreToCluster(std::uint32_t to, std::uint32_t barrier, int rank,
+                                               float x, float y) {
+#ifdef CULET_HAS_CLUSTERS
+  std::uint32_t there, counts;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counts) : "r"(barrier), "r"(rank));
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::
+          "r"(there),
+      "f"(x), "f"(y), "r"(counts)
+      : "memory");
+#else
+  static_cast<void>(to), static_cast<void>(barrier), static_cast<void>(rank);
+  static_cast<void>(x), static_cast<void>(y);
+#endif
+}
+__device__ __forceinline__ void AwaitStores(std::uint32_t barrier) {
+#ifdef CULET_HAS_CLUSTERS
+  asm volatile(
+      "{\n\t"
+      ".reg .pred there;\n\t"
+      "again:\n\t"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 there, [%0], 0;\n\t"
+      "@!there bra again;\n\t"
+      "}" ::"r"(barrier)
+      : "memory");
+#else
+  static_cast<void>(barrier);
+#endif
+}
+
 /// A value that is computed here, not where it is used.
 __device__ __forceinline__ void Pin(int& value) { asm volatile("" : "+r"(value)::"memory"); }
+__device__ __forceinline__ void Pin(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+template <class T>
+__device__ __forceinline__ void Pin(T*& value) {
+  asm volatile("" : "+l"(value)::"memory");
+}
 
 }  // namespace culet::cuda_ops

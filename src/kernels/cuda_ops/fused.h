@@ -79,6 +79,6 @@ cudaError_t FusedHeads(const FusedHeadsArgs& args, LaunchStream stream);
 cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& attention,
                            LaunchStream stream);
 /// Allows it the shared memory that it needs; once for a device.
-cudaError_t PrepareHeadsAttention(const AttentionShape& shape);
+cudaError_t PrepareHeadsAttention(const AttentionShape& shape, const AttentionPlan& plan);
 
 }  // namespace culet::cuda_ops

@@ -69,6 +69,14 @@ __device__ __forceinline__ void LoadTransposed(std::uint32_t from, std::uint32_t
                : "memory");
 }
 
+/// An 8 x 8 matrix of 16 bits, of which a lane has elements 2 (l % 4) and the next of row l / 4,
+/// transposed. PTX ISA, movmatrix.
+__device__ __forceinline__ std::uint32_t Transposed(std::uint32_t pair) {
+  std::uint32_t to;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(pair));
+  return to;
+}
+
 /// c (16, 8) += a (16, 16) b (16, 8), summed in FP32. PTX ISA, mma.m16n8k16.
 template <class T>
 __device__ __forceinline__ void MultiplyAdd(float (&c)[4], const std::uint32_t (&a)[4],

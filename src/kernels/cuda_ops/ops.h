@@ -194,6 +194,10 @@ inline constexpr int kMostSplits = 64;
 inline constexpr int kSplitStep = 64;             ///< keys of a split are a multiple
 inline constexpr int kKeysNear = 2 * kSplitStep;  ///< of each block, that go to one cluster
 
+/// The kernel for few keys (attention_near.cuh): keys of a warp, warps of a block at most, and query
+/// heads of a key-value head at most.
+inline constexpr int kKeysOfWarp = 16, kMostNearWarps = 8, kMostNearHeads = 6;
+
 /// What is launched for an attention node, from its shapes alone: lengths are the device's.
 struct AttentionPlan {
   /// Queries, weights and products are of the cache's type, of E4M3 float16, on tensor cores.
@@ -203,6 +207,7 @@ struct AttentionPlan {
   bool has_decode = false, has_tiles = false;
   bool wgmma = false;    ///< tiles are those of Hopper's warpgroup products
   int wgmma_blocks = 0;  ///< that take all tiles in turn: what the device holds at once
+  int near_warps = 0;    ///< decoding is of few keys, by clusters of blocks of so many warps; 0: not
   AttentionSplits lanes, decode, tiles;
   std::size_t workspace_bytes = 0;
   std::size_t state_bytes = 0;  ///< of counters: zero before the first launch
@@ -250,6 +255,8 @@ struct AttentionShape {
   std::int64_t rows = 0;
   std::int64_t sequences = 1;
   std::int64_t most_keys = 0;  ///< that a row can see
+  /// q and out are bfloat16, and what turns q and k turns them by halves of the whole head.
+  bool near = false;
 };
 /// `exact`: FP32 throughout, as for caches of float32. `clusters`: whether kernels for the current
 /// device have them, as they have CanOverlap. `wgmma`: CanMultiplyWarpgroups.

@@ -74,6 +74,28 @@ inline void LoadTransposed(std::uint32_t from, std::uint32_t (&to)[4]) {
   LoadMatricesAt<true>(from, to);
 }
 
+struct PairOfLane {
+  std::uint16_t given[2], got[2];
+};
+
+inline void TransposeOfWarp(LaneWork lanes) {
+  const auto of = [&](int lane) { return static_cast<PairOfLane*>(lanes[lane]); };
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane % 4 * 2 + i, col = lane / 4;
+      of(lane)->got[i] = of(row * 4 + col / 2)->given[col % 2];
+    }
+  }
+}
+
+inline std::uint32_t Transposed(std::uint32_t pair) {
+  PairOfLane mine;
+  std::memcpy(mine.given, &pair, sizeof pair);
+  host_cuda::WorkOfWarp(&mine, &TransposeOfWarp);
+  std::memcpy(&pair, mine.got, sizeof pair);
+  return pair;
+}
+
 struct ProductOfLane {
   float* c;
   const std::uint32_t* a;
