@@ -40,8 +40,8 @@ std::vector<Candidate> Make() {
         if ((kernel.instance.residencies >> residency & 1) == 0) continue;
         Candidate candidate;
         // .../c<splits>/r<residency>, in which predictions were fitted
-        const std::string id = kernel.Id(residency), stem = id.substr(0, id.size() - 3);
-        candidate.id = stem + "/c" + std::to_string(splits) + id.substr(id.size() - 3);
+        std::string id = kernel.Id(residency);
+        candidate.id = id.insert(id.rfind("/r"), "/c" + std::to_string(splits));
         candidate.plan = [&kernel, splits, residency](const Problem& p) {
           return PlanCandidate(kernel, splits, residency, p);
         };

@@ -71,8 +71,9 @@ std::map<std::string, Entry> HopperEntries() {
     for (int residency = 1; residency <= sm90::kSwapMaxResidency; ++residency) {
       if ((kernel.instance.residencies >> residency & 1) == 0) continue;
       const int stages = sm90::SwapStages(kernel, kManyBlocks, 1, residency);
-      entries[kernel.Id(residency)] = {kernel.function, kernel.threads,
-                                       kernel.layout.Total(stages, 1)};
+      const std::string id = kernel.Id(residency);
+      entries[id] = {kernel.function, kernel.threads, kernel.layout.Total(stages, 1)};
+      if (kernel.epilogue == sm90::EpilogueKind::kGated) entries[id + "/quantise"] = entries[id];
     }
   }
   for (const sm90::SkinnyKernel& kernel : sm90::SkinnyKernels()) {

@@ -38,6 +38,9 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 2};
   constexpr BlockSchedule kSplitLowFour = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 4};
+  constexpr BlockSchedule kScaleSix = {.tile_m = 128, .tile_n = 256, .stages = 4, .split = 6};
+  constexpr BlockSchedule kSplitLowSix = {
+      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5, .split = 6};
   static const BlockKernel kernels[] = {
       Make<kTurns, GatedEpilogue>(),
       Make<kTurnsShareB, GatedEpilogue>(),
@@ -53,6 +56,8 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       Make<kSplitNarrow, GatedEpilogue>(),
       Make<kSplitLow, GatedQuantEpilogue>(),
       Make<kSplitLowFour, GatedQuantEpilogue>(),
+      Make<kScaleSix, GatedQuantEpilogue>(),
+      Make<kSplitLowSix, GatedQuantEpilogue>(),
   };
   return kernels;
 }

@@ -38,7 +38,11 @@ struct BlockConfig {
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kBlocksM = kTileM / kWarpgroupsM / 64;  // m64 blocks of a warpgroup
-  static constexpr int kColumns = kTileN / kWarpgroupsN;       // of a warpgroup, and of a product
+  static constexpr int kColumns = kTileN / kWarpgroupsN;       // of a warpgroup
+  // Columns of a product; of two accumulators of 256 columns there is no room for one.
+  static constexpr int kBlocksN = kPromotes && kColumns == 256 ? 2 : 1;
+  static constexpr int kProductColumns = kColumns / kBlocksN;
+  static constexpr int kBlocks = kBlocksM * kBlocksN;  // products of a warpgroup's k-block
   // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
   // then hides under its own next product, not only under the other warpgroup's. Without scales to
   // multiply ptxas spills there.
@@ -82,7 +86,7 @@ struct BlockConfig {
                                        : kTileN % 64 == 0 && kColumns % 64 == 0 ? 64
                                        : kTileN % 32 == 0 && kColumns % 32 == 0 ? 32
                                                                                 : 16;
-  static constexpr int kScaleGroups = kColumns / kScaleColumns;
+  static constexpr int kScaleGroups = kProductColumns / kScaleColumns;
   // A quad: the scales of four k-blocks, 16 bytes a row of A and as much for each block of 128
   // columns that a tile can touch, and the tile's place. Two quads cover five stages.
   static constexpr int kScaleBlocks =
@@ -118,6 +122,7 @@ struct BlockConfig {
                 "quads, sums of a cluster and runs are one tile's at a time");
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kTileN % kWarpgroupsN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);
+  static_assert(kBlocksM == 1 || kBlocksN == 1);
   static_assert(kBlocksM <= 2 || (kBlocksM == 3 && kSums == Sums::kDirect));
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);

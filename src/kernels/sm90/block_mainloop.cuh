@@ -19,11 +19,11 @@
 
 namespace culet::sm90 {
 
-/// scale_a * scale_b of one k-block as one thread needs them: two rows of each m64 block, groups of
-/// columns.
+/// scale_a * scale_b of one k-block as one thread needs them: two rows of each block of a
+/// warpgroup's part of the tile (m64 blocks, or halves of its columns), groups of columns.
 template <class C>
 struct StepScales {
-  float x[C::kBlocksM][C::kScaleGroups][2];
+  float x[C::kBlocks][C::kScaleGroups][2];
 };
 
 /// How A's scales lie in a quad, four of a row side by side or all rows of a k-block: bytes from a
@@ -48,9 +48,11 @@ struct Consumer {
   static constexpr uint32_t kStageStep = C::kStageBytes / 16;
   // Only a descriptor's low word depends on the address; sums of 64 bits would add a carry each.
   static constexpr uint64_t kHigh = kWgmmaDescriptor128 & 0xFFFFFFFF00000000ull;
-  static constexpr uint32_t kBlockStep = 64 * kBlockBytes / 16;  // from one m64 block to the next
+  // From one block to the next, along M and along N.
+  static constexpr uint32_t kBlockStep = 64 * kBlockBytes / 16;
+  static constexpr uint32_t kHalfStep = C::kProductColumns * kBlockBytes / 16;
   static constexpr uint32_t kWgmmaStep = kWgmmaKBytes / 16;
-  using Product = Wgmma<typename C::Format, C::kColumns>;
+  using Product = Wgmma<typename C::Format, C::kProductColumns>;
   const BlockParams& p;
   BlockShared<C>& shared;
   Layout layout;
@@ -64,15 +66,15 @@ struct Consumer {
   bool ready = false;  // the next stage's data are known to be there
   RingCursor<C::kStages> at;
   float sum[C::kBlocksM][C::kColumns / 2];
-  float products[C::kTwoInFlight ? 2 : 1][C::kColumns / 2];  // unless they go to the sums
+  float products[C::kTwoInFlight ? 2 : 1][C::kProductColumns / 2];  // unless they go to the sums
 
-  /// Starts the product of m64 block `i` of a k-block in accumulator `slot`: four wgmma, one group.
+  /// Starts the product of block `i` of a k-block in accumulator `slot`: four wgmma, one group.
   /// The k-block is the next one, or `ahead` stages behind it in the ring.
   __device__ __forceinline__ void Issue(int i, int slot = 0, int ahead = 0) {
-    float(&product)[C::kColumns / 2] = products[slot];
+    float(&product)[C::kProductColumns / 2] = products[slot];
     const uint32_t skip = ahead * kStageStep;
-    const uint32_t a = low_a + skip + i * kBlockStep;
-    const uint32_t b = low_b + skip;
+    const uint32_t a = low_a + skip + (C::kBlocksM > 1 ? i * kBlockStep : 0);
+    const uint32_t b = low_b + skip + (C::kBlocksN > 1 ? i * kHalfStep : 0);
     FenceRegisters(product);
     WgmmaFence();
     Product::template Ss<false>(product, kHigh | a, kHigh | b);
@@ -126,10 +128,27 @@ struct Consumer {
     const int column = place.column % 128 + column_offset;
     const uint32_t from_b =
         base + C::kQuadB + (kb & 3) * 4 + (kBlocks == 1 ? column / 128 * 16 : 0);
-    float x[kBlocks][C::kBlocksM][2];
+    if constexpr (C::kBlocksN > 1) {  // from a multiple of 128 on, each half with its block
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      const float b = LoadShared(from_b + i * 16) * (C::kAlphaLast ? 1.0f : p.alpha);
+      for (int i = 0; i < C::kBlocksN; ++i) {
+        const float b = LoadShared(from_b + i * 16) * (C::kAlphaLast ? 1.0f : p.alpha);
+        s.x[i][0][0] = a[0][0] * b;
+        s.x[i][0][1] = a[0][1] * b;
+      }
+    } else {
+      ReadGroups<kBlocks>(from_b, column, a, s);
+    }
+  }
+
+  /// The same for products whose groups of columns may have scales of several blocks: kCount, of
+  /// which the first lies at `from`.
+  template <int kCount>
+  __device__ __forceinline__ void ReadGroups(uint32_t from, int column,
+                                             const float (&a)[C::kBlocksM][2], StepScales<C>& s) {
+    float x[kCount][C::kBlocksM][2];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float b = LoadShared(from + i * 16) * (C::kAlphaLast ? 1.0f : p.alpha);
 #pragma unroll
       for (int m = 0; m < C::kBlocksM; ++m) {
         x[i][m][0] = a[m][0] * b;
@@ -139,7 +158,7 @@ struct Consumer {
 #pragma unroll
     for (int g = 0; g < C::kScaleGroups; ++g)
 #pragma unroll
-      for (int i = 0; i < kBlocks; ++i)
+      for (int i = 0; i < kCount; ++i)
 #pragma unroll
         for (int m = 0; m < C::kBlocksM; ++m)
           if (i == 0 || column + g * C::kScaleColumns >= i * 128) {
@@ -148,17 +167,18 @@ struct Consumer {
           }
   }
 
-  /// sum += scales * product, for the product of m64 block `m` in accumulator `slot`.
-  __device__ __forceinline__ void Promote(int m, const StepScales<C>& s, int slot = 0) {
-    float(&product)[C::kColumns / 2] = products[slot];
+  /// sum += scales * product, for the product of block `block` in accumulator `slot`.
+  __device__ __forceinline__ void Promote(int block, const StepScales<C>& s, int slot = 0) {
+    float(&product)[C::kProductColumns / 2] = products[slot];
+    const int m = C::kBlocksM > 1 ? block : 0, first = (block - m) * C::kProductColumns;
     FenceRegisters(product);
     if constexpr (C::kScaled) {
 #pragma unroll
-      for (int n8 = 0; n8 < C::kColumns / 8; ++n8) {
+      for (int n8 = 0; n8 < C::kProductColumns / 8; ++n8) {
         const int column = n8 * 8;
-        const float x0 = s.x[m][column / C::kScaleColumns][0];
-        const float x1 = s.x[m][column / C::kScaleColumns][1];
-        float* d = &sum[m][column / 2];
+        const float x0 = s.x[block][column / C::kScaleColumns][0];
+        const float x1 = s.x[block][column / C::kScaleColumns][1];
+        float* d = &sum[m][(first + column) / 2];
         const float* v = &product[n8 * 4];
         d[0] = fmaf(x0, v[0], d[0]);
         d[1] = fmaf(x0, v[1], d[1]);
@@ -167,7 +187,7 @@ struct Consumer {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < C::kColumns / 2; ++i) sum[m][i] += product[i];
+      for (int i = 0; i < C::kProductColumns / 2; ++i) sum[m][first / 2 + i] += product[i];
     }
   }
 
@@ -177,17 +197,17 @@ struct Consumer {
     const int stage = at.stage;
     StepScales<C> s;
 #pragma unroll
-    for (int i = 0; i < C::kBlocksM; ++i) {
+    for (int i = 0; i < C::kBlocks; ++i) {
       Issue(i);
       if constexpr (C::kScaled)
         if (i == 0) ReadScales(kb, s);
-      if (i == C::kBlocksM - 1) {
+      if (i == C::kBlocks - 1) {
         Advance();
         if (C::kScaled && last) AdvanceQuad();
         ready = shared.ring.TestFull(at);
       }
       WgmmaWait<0>();
-      if (i == C::kBlocksM - 1) shared.ring.template Release<C::kMulticast>(stage, lane);
+      if (i == C::kBlocks - 1) shared.ring.template Release<C::kMulticast>(stage, lane);
       Promote(i, s);
     }
   }

@@ -12,7 +12,8 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   // A warpgroup's promotion, and its epilogue, under the other's products.
   constexpr BlockSchedule kRun = {.tile_m = 128, .tile_n = 128, .stages = 5, .slabs = 2};
   constexpr BlockSchedule kDeep = {.tile_m = 128, .tile_n = 128, .stages = 6, .lag = 500};
-  constexpr BlockSchedule kThree = {.tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4};
+  constexpr BlockSchedule kThree = {
+      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .lag = 350};
   constexpr BlockSchedule kThreeRun = {
       .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2};
   // Scales of two warpgroups: twice the tiles of a run, where there are few.
@@ -26,12 +27,21 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 2};
   constexpr BlockSchedule kSplitLowFour = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 4};
+  // All columns of a scale in one warpgroup; K over six CTAs of a cluster where there are fewest
+  // tiles: of clusters of that size there are 21.
+  constexpr BlockSchedule kWide = {.tile_m = 128, .tile_n = 256, .stages = 4};
+  constexpr BlockSchedule kWideThree = {.tile_m = 128, .tile_n = 256, .stages = 4, .split = 3};
+  constexpr BlockSchedule kWideSix = {.tile_m = 128, .tile_n = 256, .stages = 4, .split = 6};
+  constexpr BlockSchedule kSplitLowSix = {
+      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5, .split = 6};
   static const BlockKernel kernels[] = {
       Make<kDeep, GatedEpilogue>(),          Make<kThree, GatedEpilogue>(),
       Make<kRun, GatedQuantEpilogue>(),      Make<kThreeRun, GatedQuantEpilogue>(),
       Make<kLow, GatedQuantEpilogue>(),      Make<kSplit, GatedEpilogue>(),
       Make<kSplitFour, GatedEpilogue>(),     Make<kSplitNarrow, GatedEpilogue>(),
       Make<kSplitLow, GatedQuantEpilogue>(), Make<kSplitLowFour, GatedQuantEpilogue>(),
+      Make<kWide, GatedQuantEpilogue>(),     Make<kWideThree, GatedQuantEpilogue>(),
+      Make<kWideSix, GatedQuantEpilogue>(),  Make<kSplitLowSix, GatedQuantEpilogue>(),
   };
   return kernels;
 }

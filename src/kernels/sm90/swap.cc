@@ -14,16 +14,19 @@ std::span<const SwapKernel> Fp8Swap64();
 std::span<const SwapKernel> Fp8Swap128();
 std::span<const SwapKernel> Fp8SwapBetween();
 std::span<const SwapKernel> Fp8SwapFloat32();
+std::span<const SwapKernel> Fp8SwapGated();
 std::span<const SwapKernel> Fp8PreciseSwap();
 std::span<const SwapKernel> Fp8FastSwap();
 std::span<const SwapKernel> Bf16Swap();
+std::span<const SwapKernel> Bf16SwapGated();
 std::span<const SwapKernel> F16Swap();
 
 std::span<const SwapKernel> SwapKernels() {
   static const std::vector<SwapKernel> kernels = [] {
     std::vector<SwapKernel> all;
-    for (auto part : {Fp8Swap64(), Fp8Swap128(), Fp8SwapBetween(), Fp8SwapFloat32(),
-                      Fp8PreciseSwap(), Fp8FastSwap(), Bf16Swap(), F16Swap()})
+    for (auto part :
+         {Fp8Swap64(), Fp8Swap128(), Fp8SwapBetween(), Fp8SwapFloat32(), Fp8PreciseSwap(),
+          Fp8FastSwap(), Bf16Swap(), F16Swap(), Fp8SwapGated(), Bf16SwapGated()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -58,7 +61,7 @@ TensorMapPlan SlicedPlan(const SwapKernel& kernel, int k, int rows, std::int64_t
 std::string SwapKernel::Id(int residency) const {
   return std::string("sm90_") + format->name + "_swap/" + std::to_string(rows()) + "x" +
          std::to_string(tokens()) + "x" + std::to_string(stage_blocks() * block_k()) +
-         instance.suffix + "/r" + std::to_string(residency);
+         instance.suffix + "/r" + std::to_string(residency) + (IsGated(epilogue) ? "/gated" : "");
 }
 
 int SwapStages(const SwapKernel& kernel, int k_blocks, int splits, int residency) {

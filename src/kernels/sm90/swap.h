@@ -60,8 +60,9 @@ struct SwapLayout {
     SwapLayout l{};
     l.weights_bytes = s.rows() * kBlockBytes * s.stage_blocks;
     l.stage_bytes = l.weights_bytes + s.tokens * kBlockBytes * s.stage_blocks;
-    const bool general = epilogue == EpilogueKind::kGeneral;
-    l.tile_bytes = general ? s.rows() * s.tokens * 4 : 0;  // a plain tile fits every stage
+    const bool general = epilogue != EpilogueKind::kPlain;
+    // A plain tile fits every stage, and pairs are stored from registers.
+    l.tile_bytes = epilogue == EpilogueKind::kGeneral ? s.rows() * s.tokens * 4 : 0;
     // At least 16: the scales of two groups of 8 tokens lie together.
     l.scale_stride = sums == Sums::kBlockScaled ? std::max(s.tokens, 16) : 0;
     l.factors = kScaleBuffers * kScaleBlocks * l.scale_stride * 4;
@@ -135,7 +136,7 @@ struct SwapKernel {
   int threads;
 
   /// The stable id with `residency` CTAs a multiprocessor: sm90_<format>_swap/<rows>x<tokens>x
-  /// <elements of K in a stage><suffix>/r<residency>.
+  /// <elements of K in a stage><suffix>/r<residency>[/gated].
   std::string Id(int residency) const;
   constexpr int tokens() const { return instance.schedule.tokens; }
   constexpr int rows() const { return instance.schedule.rows(); }

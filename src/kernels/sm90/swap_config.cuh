@@ -21,7 +21,8 @@ struct SwapConfig {
   static constexpr Sums kSums = Policy::kInfo.sums;
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kDirect = kSums == Sums::kDirect;
-  static constexpr bool kGeneral = kEpilogue == EpilogueKind::kGeneral;
+  static constexpr bool kGated = kEpilogue == EpilogueKind::kGated;
+  static constexpr bool kGeneral = kEpilogue == EpilogueKind::kGeneral || kGated;
   static constexpr OutputType kOutput = kOutput_;  ///< of a plain epilogue: BF16 or F32
 
   static constexpr int kTokens = S.tokens;

@@ -8,6 +8,7 @@
 
 #include "kernels/catalog.h"
 #include "kernels/sm90/block_scaled_kernel.h"
+#include "kernels/sm90/quantised.h"
 #include "kernels/sm90/swap.h"
 #include "kernels/sm90/times.h"
 
@@ -23,7 +24,7 @@ constexpr int kMaxGrid = 65535;  // along y and z
 
 struct Planned : SwapLaunch {
   bool Rebind(const sm90::GemmOperands& operands) { return sm90::RebindSwap(operands, this); }
-  bool AddsC() const { return kernel->epilogue == EpilogueKind::kGeneral; }
+  bool AddsC() const { return kernel->epilogue != EpilogueKind::kPlain; }
   cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchSwap(*this, stream); }
 };
 
@@ -35,7 +36,7 @@ class Swap final : public sm90::BlockScaledKernel<Planned> {
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     const Feasibility common =
-        kernel_.epilogue == EpilogueKind::kGeneral ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
+        kernel_.epilogue != EpilogueKind::kPlain ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
     if (!common.ok()) return common;
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
@@ -82,9 +83,7 @@ void AddSm90Swap(const DeviceInfo& device, KernelList& kernels) {
   for (const SwapKernel& kernel : sm90::SwapKernels()) {
     for (int residency = 1; residency <= sm90::kSwapMaxResidency; ++residency) {
       if ((kernel.instance.residencies >> residency & 1) == 0) continue;
-      KernelDesc desc = kernel.epilogue == EpilogueKind::kGeneral
-                            ? sm90::GeneralDesc(*kernel.format)
-                            : sm90::BlockScaledDesc(kernel.output_bytes());
+      KernelDesc desc = sm90::DescOf(*kernel.format, kernel.epilogue, kernel.output_bytes());
       desc.tile_m = kernel.tokens(), desc.tile_n = kernel.rows(), desc.tile_k = kernel.block_k();
       desc.split_k = true;
       const int stages = sm90::SwapStages(kernel, 1 << 20, 1, residency);
@@ -95,7 +94,7 @@ void AddSm90Swap(const DeviceInfo& device, KernelList& kernels) {
       info.dynamic_smem_size = kernel.layout.Total(stages, 1);
       info.max_active_ctas = residency;
       info.chunk_size_k = kernel.block_k();
-      kernels.push_back(std::make_unique<Swap>(kernel, residency, desc, std::move(info)));
+      sm90::Add(std::make_unique<Swap>(kernel, residency, desc, std::move(info)), kernels);
     }
   }
 }

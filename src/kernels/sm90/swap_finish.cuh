@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/block_epilogue.cuh"
 #include "kernels/sm90/output.cuh"
 #include "kernels/sm90/swap_config.cuh"
 #include "sm90/descriptor.h"
@@ -136,6 +137,48 @@ __device__ __forceinline__ void SwapStoreGeneral(const SwapParams& p, const Swap
   }
 }
 
+/// Pairs a warp's sums of the groups of 8 tokens in `own` and stores them: a lane's two rows of
+/// weights, eight apart, are gate and up of one column of D, and eight lanes write columns side by
+/// side. Before that everything that EpilogueParams says. `row`: the warp's first, of the CTA's.
+template <class C>
+__device__ __forceinline__ void SwapStoreGated(const SwapParams& p, const SwapShared<C>& shared,
+                                               float (&sum)[C::kOwnTokens / 2], uint32_t own,
+                                               int token0, int in_token0, int row0, int row,
+                                               int lane) {
+  const EpilogueParams& e = p.epilogue;
+  row += lane / 4;
+  if (ChangesSums(e)) {
+    const float* const rows = shared.row_factors() + row;
+    const float* const row_bias = shared.row_bias() + row;
+#pragma unroll
+    for (int j = 0; j < C::kGroups; ++j) {
+      if ((own >> j & 1) == 0) continue;
+      const int in_tile = in_token0 + j * 8 + 2 * (lane & 3);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {  // (row, token), (row, token + 1), then 8 rows on
+        const int t = in_tile + i % 2, column = row0 + row + i / 2 * 8;
+        float& v = sum[4 * j + i];
+        v = v * shared.token_factors()[t] * rows[i / 2 * 8] +
+            (row_bias[i / 2 * 8] + shared.token_bias()[t]);
+        if (e.beta != 0.0f && token0 + t < p.m && column < p.n)
+          v = fmaf(e.beta, LoadOutput(e.c, e.c_type, (token0 + t) * e.ldc + column), v);
+      }
+    }
+  }
+  const int column = (row0 + row - lane / 4) / 2 + lane / 4;
+#pragma unroll
+  for (int j = 0; j < C::kGroups; ++j) {
+    if ((own >> j & 1) == 0) continue;
+    float v[2];
+    GatePair(&sum[4 * j], &sum[4 * j + 2], v);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int token = token0 + in_token0 + j * 8 + 2 * (lane & 3) + i;
+      if (token < p.m && column < p.n / 2) StoreOutput(p.d, e.d_type, token * p.ldd + column, v[i]);
+    }
+  }
+}
+
 /// Four sums as they travel, and their addition where they arrive: in pairs that changed places. A
 /// vector's registers are aligned as a product's are, and promotion would read each product and its
 /// sum from one register bank.
@@ -212,6 +255,12 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
         at += C::kConsumers * 16;
       }
     }
+  }
+  if constexpr (C::kGated) {
+    if constexpr (!C::kScaled) BarrierWait(&shared.scales_full[0], 0);  // SwapBringFactors
+    SwapStoreGated<C>(p, shared, sum, own, token0, token_group * C::kOwnTokens, row0,
+                      warpgroup % C::kRowGroups * 64 + (warp & 3) * 16, lane);
+    return;
   }
   // Mostly a general epilogue of BF16 or F16 has nothing to do but to round, which the plain way
   // does sooner: 16 bits a sum through shared memory, not 32.
