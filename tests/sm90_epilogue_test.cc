@@ -1,4 +1,4 @@
-// When a general epilogue of a Hopper kernel has nothing to do but to round.
+// When a general epilogue of a Hopper kernel has nothing to do but to scale and to round.
 #include "kernels/sm90/epilogue.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,22 @@ TEST(Sm90Epilogue, ScalesABiasAndOtherTypesOfDCount) {
     e = {};
     e.d_type = type;
     EXPECT_FALSE(OnlyRoundsToBf16(e));
+    EXPECT_FALSE(OnlyScalesToBf16(e));
   }
+}
+
+TEST(Sm90Epilogue, ScalesLeaveScalingAndABiasAndCDoNot) {
+  const float x = 1;
+  EpilogueParams e;
+  e.scale_a = e.scale_b = &x;
+  EXPECT_TRUE(OnlyScalesToBf16(e));
+  e.c = &x;
+  EXPECT_TRUE(OnlyScalesToBf16(e));
+  e.beta = 1;
+  EXPECT_FALSE(OnlyScalesToBf16(e));
+  e.c = nullptr;
+  e.bias = &x;
+  EXPECT_FALSE(OnlyScalesToBf16(e));
 }
 
 }  // namespace

@@ -34,10 +34,14 @@ struct EpilogueParams {
   int d_scale_block = 0;     ///< ... and of two blocks of columns
 };
 
+/// Whether D is alpha and scales times the product, in BF16.
+CULET_HOST_DEVICE constexpr bool OnlyScalesToBf16(const EpilogueParams& e) {
+  return e.d_type == OutputType::kBf16 && e.bias == nullptr && (e.c == nullptr || e.beta == 0.0f);
+}
+
 /// Whether D is alpha times the product, in BF16.
 CULET_HOST_DEVICE constexpr bool OnlyRoundsToBf16(const EpilogueParams& e) {
-  return e.d_type == OutputType::kBf16 && e.scale_a == nullptr && e.scale_b == nullptr &&
-         e.bias == nullptr && (e.c == nullptr || e.beta == 0.0f);
+  return OnlyScalesToBf16(e) && e.scale_a == nullptr && e.scale_b == nullptr;
 }
 
 }  // namespace culet::sm90

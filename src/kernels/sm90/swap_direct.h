@@ -7,14 +7,13 @@
 
 namespace culet::sm90 {
 
-/// 64 rows of weights a CTA; then 128, which halve the reads of the activations. Formats of two
-/// bytes, whose scaled sums are rare, have the shorter way out besides (SwapFinish).
+/// 64 rows of weights a CTA; then 128, which halve the reads of the activations.
 template <int kElementBytes>
 struct SwapDirectList {
   static constexpr bool kTwo = kElementBytes == 2;
   static constexpr SwapInstance kAll[] = {
-      {{.tokens = 8, .min_ctas = 4}, 46, Hold(2, 3, 4)},
-      {{.tokens = 8, .min_ctas = 4, .stage_blocks = 2}, 48, Hold(2, 3)},
+      {{.tokens = 8, .min_ctas = 4}, kTwo ? 46 : 48, Hold(2, 3, 4)},
+      {{.tokens = 8, .min_ctas = 4, .stage_blocks = 2}, kTwo ? 48 : 46, Hold(2, 3)},
       {{.tokens = 16, .min_ctas = 4}, kTwo ? 48 : 44, Hold(2, 3, 4)},
       {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, kTwo ? 48 : 44, Hold(2, 3)},
       {{.tokens = 32, .min_ctas = 4}, 44, Hold(2, 3, 4)},
@@ -32,7 +31,7 @@ struct SwapDirectList {
       {{.tokens = 64, .row_groups = 2, .min_ctas = 2}, 67, Hold(1, 2)},
       {{.tokens = 96, .row_groups = 2, .min_ctas = 2}, 86, Hold(1, 2)},
       {{.tokens = 128, .row_groups = 2, .min_ctas = 2}, 96, Hold(1, 2)},
-      {{.tokens = 192, .row_groups = 2, .min_ctas = 1}, 134, Hold(1)},
+      {{.tokens = 192, .row_groups = 2, .min_ctas = 1}, kTwo ? 134 : 138, Hold(1)},
       {{.tokens = 256, .row_groups = 2, .min_ctas = 1}, kTwo ? 167 : 164, Hold(1)},
   };
 };

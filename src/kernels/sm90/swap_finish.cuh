@@ -17,11 +17,11 @@ namespace culet::sm90 {
 /// and puts them into its warpgroup's BF16 tile: a row of 64 columns (128 bytes) a token, the
 /// 16-byte chunks of a row XORed with the token, so that stmatrix and the copy out meet no bank
 /// twice.
-__device__ __forceinline__ void SwapPutBf16(uint32_t tile, float4 v, float alpha, int group,
-                                            int warp, int lane) {
+__device__ __forceinline__ void SwapPutBf16(uint32_t tile, float4 v, int group, int warp,
+                                            int lane) {
   const uint32_t token = group * 8 + (lane & 7), chunk = (warp & 3) * 2 + ((lane >> 3) & 1);
   StoreMatrix2Transposed(tile + SwizzledOffset(SwizzleMode::k128Bytes, token, chunk * 16),
-                         PackBf16(v.x * alpha, v.y * alpha), PackBf16(v.z * alpha, v.w * alpha));
+                         PackBf16(v.x, v.y), PackBf16(v.z, v.w));
 }
 
 /// A warpgroup copies its groups rank, rank + splits, ... of the BF16 tile to D.
@@ -80,24 +80,42 @@ __device__ __forceinline__ int SwapTileIndex(int token, int column) {
   return token * 64 + (column ^ (token >> 1 & 3) << 3);
 }
 
-/// Puts a warp's sums of the groups of 8 tokens in `own`, with alpha and their scales, into its
-/// warpgroup's FP32 tile.
+/// What a thread multiplies its sums by: alpha and the scales of its rows and tokens.
 template <class C>
-__device__ __forceinline__ void SwapPutScaled(const SwapShared<C>& shared, float* tile,
+struct SwapFactors {
+  const float* tokens;  ///< of its first two tokens
+  float2 rows;
+
+  __device__ __forceinline__ SwapFactors(const SwapShared<C>& shared, int token_group,
+                                         int row_group, int warp, int lane)
+      : tokens(shared.token_factors() + token_group * C::kOwnTokens + 2 * (lane & 3)) {
+    const float* const own = shared.row_factors() + row_group * 64 + (warp & 3) * 16 + lane / 4;
+    rows = make_float2(own[0], own[8]);
+  }
+  /// Of group `j` of 8 tokens.
+  __device__ __forceinline__ float4 operator()(int j, float4 v) const {
+    const float2 t = *reinterpret_cast<const float2*>(tokens + j * 8);
+    return make_float4(v.x * t.x * rows.x, v.y * t.y * rows.x, v.z * t.x * rows.y,
+                       v.w * t.y * rows.y);
+  }
+};
+
+/// Puts a warp's sums of the groups of 8 tokens in `own`, scaled, into its warpgroup's FP32 tile.
+template <class C>
+__device__ __forceinline__ void SwapPutScaled(const SwapFactors<C>& factors, float* tile,
                                               const float (&sum)[C::kOwnTokens / 2], uint32_t own,
-                                              int token_group, int row_group, int warp, int lane) {
+                                              int warp, int lane) {
   const int column = (warp & 3) * 16 + lane / 4;
-  const float* const rows = shared.row_factors() + row_group * 64 + column;
-  const float row[2] = {rows[0], rows[8]};
 #pragma unroll
   for (int j = 0; j < C::kGroups; ++j) {
     if ((own >> j & 1) == 0) continue;
     const int token = j * 8 + 2 * (lane & 3);
-    const float* const tokens = shared.token_factors() + token_group * C::kOwnTokens + token;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)  // (row, token), (row, token + 1), then 8 rows on
-      tile[SwapTileIndex(token + i % 2, column + i / 2 * 8)] =
-          sum[4 * j + i] * tokens[i % 2] * row[i / 2];
+    const float4 v =
+        factors(j, make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]));
+    tile[SwapTileIndex(token, column)] = v.x;
+    tile[SwapTileIndex(token + 1, column)] = v.y;
+    tile[SwapTileIndex(token, column + 8)] = v.z;
+    tile[SwapTileIndex(token + 1, column + 8)] = v.w;
   }
 }
 
@@ -169,12 +187,11 @@ __device__ __forceinline__ void SwapStoreGated(const SwapParams& p, const SwapSh
 #pragma unroll
   for (int j = 0; j < C::kGroups; ++j) {
     if ((own >> j & 1) == 0) continue;
-    float v[2];
-    GatePair(&sum[4 * j], &sum[4 * j + 2], v);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      const float v = Silu(sum[4 * j + i]) * sum[4 * j + 2 + i];
       const int token = token0 + in_token0 + j * 8 + 2 * (lane & 3) + i;
-      if (token < p.m && column < p.n / 2) StoreOutput(p.d, e.d_type, token * p.ldd + column, v[i]);
+      if (token < p.m && column < p.n / 2) StoreOutput(p.d, e.d_type, token * p.ldd + column, v);
     }
   }
 }
@@ -256,38 +273,50 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
       }
     }
   }
+  const int row_group = warpgroup % C::kRowGroups;
   if constexpr (C::kGated) {
     if constexpr (!C::kScaled) BarrierWait(&shared.scales_full[0], 0);  // SwapBringFactors
     SwapStoreGated<C>(p, shared, sum, own, token0, token_group * C::kOwnTokens, row0,
-                      warpgroup % C::kRowGroups * 64 + (warp & 3) * 16, lane);
+                      row_group * 64 + (warp & 3) * 16, lane);
     return;
   }
-  // Mostly a general epilogue of BF16 or F16 has nothing to do but to round, which the plain way
-  // does sooner: 16 bits a sum through shared memory, not 32.
-  constexpr bool kMayBePlain = C::kGeneral && C::Policy::kInfo.element_bytes == 2;
-  if (C::kGeneral && !(kMayBePlain && OnlyRoundsToBf16(p.epilogue))) {
-    if constexpr (!C::kScaled) BarrierWait(&shared.scales_full[0], 0);  // SwapBringFactors
-    NamedSync(1, C::kConsumers);  // the ring becomes the tile, as below
-    const int row_group = warpgroup % C::kRowGroups;
-    float* const tile = reinterpret_cast<float*>(shared.stages) + warpgroup * C::kOwnTokens * 64;
-    SwapPutScaled<C>(shared, tile, sum, own, token_group, row_group, warp, lane);
-    NamedSync(2 + warpgroup, 128);
-    SwapStoreGeneral<C>(p, shared, tile, groups, rank, splits, own_token0, row0, token_group,
-                        row_group, threadIdx.x % 128);
-    return;
+  // Mostly a general epilogue has nothing to add, and of BF16 and F16 nothing to do but to round.
+  // The plain way does that sooner: 16 bits a sum through shared memory, not 32.
+  constexpr bool kMayRound = C::kGeneral && C::Policy::kInfo.element_bytes == 2;
+  constexpr bool kMayScale = C::kGeneral && !kMayRound;
+  if constexpr (C::kGeneral) {
+    const bool plain = kMayRound ? OnlyRoundsToBf16(p.epilogue) : OnlyScalesToBf16(p.epilogue);
+    // SwapBringFactors
+    if (!C::kScaled && (kMayScale || !plain)) BarrierWait(&shared.scales_full[0], 0);
+    if (!plain) {
+      NamedSync(1, C::kConsumers);  // the ring becomes the tile, as below
+      float* const tile = reinterpret_cast<float*>(shared.stages) + warpgroup * C::kOwnTokens * 64;
+      SwapPutScaled<C>(SwapFactors<C>(shared, token_group, row_group, warp, lane), tile, sum, own,
+                       warp, lane);
+      NamedSync(2 + warpgroup, 128);
+      SwapStoreGeneral<C>(p, shared, tile, groups, rank, splits, own_token0, row0, token_group,
+                          row_group, threadIdx.x % 128);
+      return;
+    }
   }
   if constexpr (!C::kGeneral && C::kOutput == OutputType::kF32) {
-    SwapStoreF32<C>(p, sum, own, own_token0,
-                    row0 + warpgroup % C::kRowGroups * 64 + (warp & 3) * 16, lane);
+    SwapStoreF32<C>(p, sum, own, own_token0, row0 + row_group * 64 + (warp & 3) * 16, lane);
     return;
   }
   // All loads have been consumed once every consumer is here: the ring becomes the output tile.
   NamedSync(1, C::kConsumers);
   uint8_t* const tile = shared.stages + warpgroup * C::kOwnTokens * 128;
+  const auto factors = [&] {
+    if constexpr (kMayScale)
+      return SwapFactors<C>(shared, token_group, row_group, warp, lane);
+    else
+      return [x = p.epilogue.alpha](int, float4 v) {
+        return make_float4(v.x * x, v.y * x, v.z * x, v.w * x);
+      };
+  }();
   const auto stage_group = [&](int j) {
-    SwapPutBf16(SharedAddress(tile),
-                make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]),
-                p.epilogue.alpha, j, warp, lane);
+    const float4 v = make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]);
+    SwapPutBf16(SharedAddress(tile), factors(j, v), j, warp, lane);
   };
   if (splits == 1) {
     // Without branches; groups past the last token are not copied out.
@@ -299,8 +328,7 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
       if (own >> j & 1) stage_group(j);
   }
   NamedSync(2 + warpgroup, 128);
-  SwapCopyOut(p, tile, groups, rank, splits, own_token0, row0 + warpgroup % C::kRowGroups * 64,
-              threadIdx.x % 128);
+  SwapCopyOut(p, tile, groups, rank, splits, own_token0, row0 + row_group * 64, threadIdx.x % 128);
 }
 
 }  // namespace culet::sm90
