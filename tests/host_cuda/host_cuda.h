@@ -247,6 +247,11 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   }
   return result;
 }
+inline int __popc(unsigned bits) { return std::popcount(bits); }
+template <class T>
+T __ldg(const T* from) {
+  return *from;
+}
 inline int __ffs(unsigned bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
 
 inline int2 make_int2(int x, int y) { return {x, y}; }

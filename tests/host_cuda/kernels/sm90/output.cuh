@@ -1,4 +1,4 @@
-// See host_cuda.h: what src/kernels/sm90/skinny_kernel.cuh takes of output.cuh, on the CPU.
+// See host_cuda.h: src/kernels/sm90/output.cuh on the CPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,6 +26,24 @@ inline float2 UnpackOutput(OutputType type, uint32_t packed) {
 inline float LoadOutput(const void* data, OutputType type, int64_t index) {
   if (type == OutputType::kF32) return static_cast<const float*>(data)[index];
   return UnpackOutput(type, static_cast<const uint16_t*>(data)[index]).x;
+}
+inline void StoreOutput(void* data, OutputType type, int64_t index, float v) {
+  if (type == OutputType::kF32)
+    static_cast<float*>(data)[index] = v;
+  else
+    static_cast<uint16_t*>(data)[index] = static_cast<uint16_t>(PackOutput(type, v, 0.0f));
+}
+
+inline bool IsWide(const void* data, OutputType type, int64_t ld) {
+  return ((reinterpret_cast<uint64_t>(data) | static_cast<uint64_t>(ld * BytesOf(type))) & 15) == 0;
+}
+inline void LoadEight(const void* data, OutputType type, int64_t index, int count, bool,
+                      float (&v)[8]) {
+  for (int i = 0; i < 8; ++i) v[i] = i < count ? LoadOutput(data, type, index + i) : 0.0f;
+}
+inline void StoreEight(void* data, OutputType type, int64_t index, int count, bool,
+                       const float (&v)[8]) {
+  for (int i = 0; i < count; ++i) StoreOutput(data, type, index + i, v[i]);
 }
 
 }  // namespace culet::sm90

@@ -1,0 +1,38 @@
+// See host_cuda.h: what the ways out of src/kernels/sm90 (block_factors.cuh, swap_finish.cuh) take
+// of src/sm90/sync.cuh, on the CPU. All threads of a block come to each named barrier; what needs a
+// cluster stops.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "kernels/cuda_ops/mma.cuh"
+
+namespace culet::sm90 {
+
+inline uint32_t SharedAddress(const void* pointer) { return cuda_ops::SharedAddress(pointer); }
+
+inline void NamedSync(int, int) { __syncthreads(); }
+
+/// What it waits for is there before.
+inline void BarrierWait(uint64_t*, uint32_t) {}
+inline void BarrierArrive(uint64_t*) {}
+
+inline void BarrierArriveExpect(uint64_t*, uint32_t) { std::abort(); }
+inline void BarrierWaitCluster(uint64_t*, uint32_t) { std::abort(); }
+inline uint32_t MapToRank(uint32_t, uint32_t) { std::abort(); }
+inline void StoreAsync(uint32_t, float4, uint32_t) { std::abort(); }
+
+template <int kBytes>
+void CopyAsync(uint32_t to, const void* from) {
+  static_assert(kBytes == 4);
+  cuda_ops::CopyAsync4(to, from);
+}
+inline void CopyAsyncWaitAll() {
+  cuda_ops::CommitCopies();
+  cuda_ops::AwaitCopies<0>();
+}
+
+}  // namespace culet::sm90
