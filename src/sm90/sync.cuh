@@ -124,6 +124,11 @@ __device__ __forceinline__ void CopyAsyncArrive(uint64_t* barrier) {
                : "memory");
 }
 
+/// Waits for this thread's copies. PTX ISA 9.7.9.25.3.3 cp.async.wait_all.
+__device__ __forceinline__ void CopyAsyncWaitAll() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 /// 4 and 8 bytes from shared memory, in their place among the asm volatile statements.
 __device__ __forceinline__ float LoadShared(uint32_t shared_address) {
   float v;

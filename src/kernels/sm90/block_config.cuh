@@ -30,8 +30,10 @@ struct BlockConfig {
   static constexpr bool kPromotes = kSums != Sums::kDirect;
   static constexpr bool kPlain = Epilogue::kKind == EpilogueKind::kPlain;
   static constexpr bool kGated = IsGated(Epilogue::kKind);
-  /// A general epilogue that mostly has nothing to do is left out where it has not.
-  static constexpr bool kChecksEpilogue = kGated || Policy::kInfo.element_bytes == 2;
+  /// Scales of rows and columns, which these formats mostly have, come to shared memory while a
+  /// tile is multiplied (block_factors.cuh).
+  static constexpr bool kBringsFactors =
+      Epilogue::kKind == EpilogueKind::kGeneral && !kScaled && Policy::kInfo.element_bytes == 1;
   static constexpr bool kQuantises = Epilogue::kKind == EpilogueKind::kGatedQuant;
   static constexpr int kTileWarpgroups = kWarpgroupsM * kWarpgroupsN;  // consumers of a tile
   static constexpr int kWarpgroups = kTileWarpgroups * kTurns;         // the producer is one more
@@ -101,8 +103,10 @@ struct BlockConfig {
   // The largest magnitude of each row of D among the columns of each of two warpgroups that share a
   // scale.
   static constexpr int kLargestBytes = kQuantises && kWarpgroupsN == 2 ? 2 * kTileM * 4 : 0;
+  static constexpr int kFactors = kBlocksM * 64 + kColumns;  // of a warpgroup: rows, then columns
+  static constexpr int kFactorBytes = kBringsFactors ? kWarpgroups * kFactors * 4 : 0;
   static constexpr int kOtherBytes =
-      kStages * kStageBytes + kQuads * kQuadBytes + kLargestBytes + kBarrierBytes;
+      kStages * kStageBytes + kQuads * kQuadBytes + kLargestBytes + kFactorBytes + kBarrierBytes;
   static constexpr int kMostBytes = 232448;  // shared memory of a CTA
   static constexpr bool kOwnPartials = kSplit > 1 && kOtherBytes + kPartialBytes <= kMostBytes;
   static constexpr int kSlabsBytes = kSplit == 1    ? kConsumerWarps * kSlabs * kSlabBytes
@@ -111,7 +115,8 @@ struct BlockConfig {
   static constexpr int kSlabsAt = kStages * kStageBytes;
   static constexpr int kQuadsAt = kSlabsAt + kSlabsBytes;
   static constexpr int kLargestAt = kQuadsAt + kQuads * kQuadBytes;
-  static constexpr int kBarriersAt = kLargestAt + kLargestBytes;
+  static constexpr int kFactorsAt = kLargestAt + kLargestBytes;
+  static constexpr int kBarriersAt = kFactorsAt + kFactorBytes;
   static constexpr int kSmemBytes = kBarriersAt + kBarrierBytes;
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;

@@ -61,10 +61,37 @@ __device__ __forceinline__ void AsType(OutputType type, const void* data, Use us
     use(static_cast<const float*>(data));
 }
 
-/// A thread's part of one m64 block: kCount columns from `column` on of rows `row` and row + 8, its
-/// sums as wgmma leaves them, four for 8 columns. `row` is the thread's own, `column` the block's.
-/// What lies outside m x n is not read, and its sums are not stored. Requires: C aligned to pairs
-/// of elements, pointer and rows.
+/// beta C added to a thread's part of one m64 block: kCount columns from `column` on of rows `row`
+/// and row + 8, its sums as wgmma leaves them, four for 8 columns. `row` is the thread's own,
+/// `column` the block's. What lies outside m x n is not read, and its sums are not stored.
+/// Requires: C aligned to pairs of elements, pointer and rows.
+template <int kCount>
+__device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int row, int column,
+                                     int m, int n, int lane) {
+  const int first = column + lane % 4 * 2;
+  const int rows[2] = {min(row, m - 1), min(row + 8, m - 1)};
+  if (e.c != nullptr) {
+    AsType(e.c_type, e.c, [&](auto* c) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const auto* const from = c + rows[h] * e.ldc;
+#pragma unroll
+        for (int i = 0; i < kCount / 8; ++i) {
+          const int j = first + i * 8;
+          float2 v = {0.0f, 0.0f};
+          if (j + 1 < n)
+            v = LoadPair(from + j);
+          else if (j < n)
+            v.x = LoadOne(from + j);
+          sum[i * 4 + h * 2] = fmaf(e.beta, v.x, sum[i * 4 + h * 2]);
+          sum[i * 4 + h * 2 + 1] = fmaf(e.beta, v.y, sum[i * 4 + h * 2 + 1]);
+        }
+      }
+    });
+  }
+}
+
+/// All that EpilogueParams says of such a part.
 template <int kCount>
 __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum, int row,
                                              int column, int m, int n, int lane) {
@@ -93,25 +120,7 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
       }
     }
   }
-  if (e.c != nullptr) {
-    AsType(e.c_type, e.c, [&](auto* c) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const auto* const from = c + rows[h] * e.ldc;
-#pragma unroll
-        for (int i = 0; i < kCount / 8; ++i) {
-          const int j = first + i * 8;
-          float2 v = {0.0f, 0.0f};
-          if (j + 1 < n)
-            v = LoadPair(from + j);
-          else if (j < n)
-            v.x = LoadOne(from + j);
-          sum[i * 4 + h * 2] = fmaf(e.beta, v.x, sum[i * 4 + h * 2]);
-          sum[i * 4 + h * 2 + 1] = fmaf(e.beta, v.y, sum[i * 4 + h * 2 + 1]);
-        }
-      }
-    });
-  }
+  AddC<kCount>(e, sum, row, column, m, n, lane);
   if (e.bias != nullptr) {
     AsType(e.bias_type, e.bias, [&](auto* bias) {
       if (e.bias_row_step != 0) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/block_epilogue.cuh"
+#include "kernels/sm90/block_factors.cuh"
 #include "kernels/sm90/block_gated.cuh"
 #include "kernels/sm90/block_mainloop.cuh"
 #include "kernels/sm90/block_producer.cuh"
@@ -63,6 +64,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
   const bool leads = warp % kTogether == 0 && ElectOne();
   TileStore<C> store{p, c.sum, c.lane};
+  BlockFactors<C> factors{p.epilogue, stages + C::kFactorsAt, group};
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   // Named barriers, one a set, which the set before it lets go; 2 to 4 are the stores'.
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
@@ -76,6 +78,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       if (group_m > 0 && tile == FirstTile<C>(p) && tile + clusters < p.order.count())
         Lag(group_m * C::kLag);
     }
+    if constexpr (C::kBringsFactors)
+      factors.BringScales(c.place.row + row_offset, c.place.column + column_offset, p.m, p.n);
     // In turn, also because a barrier's parity tells its phase from the one before alone: a set
     // looks at a stage once the set before it has seen all fills of its own tile.
     if (C::kTurns > 1 && tile != FirstTile<C>(p)) NamedSync(kTurnBarrier + set, kTurnThreads);
@@ -119,7 +123,23 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     } else if constexpr (C::kSplit > 1) {
       ReduceSplit(&c.sum[0][0], lane, shared, incoming, rank);
     }
-    if (!C::kPlain && (!C::kChecksEpilogue || ChangesSums(p.epilogue))) {
+    if constexpr (C::kBringsFactors) {
+      const int own_row = warp % 4 * 16 + lane / 4;  // of its m64 block
+      factors.Wait();
+      ForShare<C>(rank, [&](int m, int begin) {
+        float* const sum = &c.sum[m][begin / 2];
+        factors.template Multiply<C::kShareColumns>(sum, m * 64 + own_row, begin, lane);
+        AddC<C::kShareColumns>(p.epilogue, sum, row + m * 64 + lane / 4, product_column + begin,
+                               p.m, p.n, lane);
+      });
+      if (p.epilogue.bias != nullptr) {
+        factors.BringBias(c.place.row + row_offset, product_column, p.m, p.n);
+        ForShare<C>(rank, [&](int m, int begin) {
+          factors.template Add<C::kShareColumns>(&c.sum[m][begin / 2], m * 64 + own_row, begin,
+                                                 lane);
+        });
+      }
+    } else if (!C::kPlain && ChangesSums(p.epilogue)) {
       ForShare<C>(rank, [&](int m, int begin) {
         ApplyGeneral<C::kShareColumns>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
                                        product_column + begin, p.m, p.n, lane);
