@@ -113,7 +113,44 @@ template <class Policy>
 std::span<const BlockKernel> DirectBlocks() {
   static const std::vector<BlockKernel> kernels = [] {
     std::vector<BlockKernel> all = CommonDirectBlocks<Policy>();
-    if constexpr (Policy::kInfo.element_bytes == 2) AddHalfBlocks<Policy>(all);
+    AddHalfBlocks<Policy>(all);
+    if constexpr (Policy::kInfo.element_bytes == 1) {
+      all.push_back(MakeDirect<BlockSchedule{.tile_m = 64,
+                                             .tile_n = 192,
+                                             .warpgroups_m = 1,
+                                             .stages = 6,
+                                             .slabs = 2,
+                                             .turns = 2},
+                               Policy>());
+      all.push_back(MakeDirect<BlockSchedule{.tile_m = 64,
+                                             .tile_n = 224,
+                                             .warpgroups_m = 1,
+                                             .stages = 5,
+                                             .slabs = 2,
+                                             .turns = 2},
+                               Policy>());
+      all.push_back(MakeDirect<BlockSchedule{.tile_m = 64,
+                                             .tile_n = 192,
+                                             .warpgroups_m = 1,
+                                             .warpgroups_n = 2,
+                                             .stages = 6,
+                                             .slabs = 1},
+                               Policy>());
+      all.push_back(MakeDirect<BlockSchedule{.tile_m = 64,
+                                             .tile_n = 256,
+                                             .warpgroups_m = 1,
+                                             .warpgroups_n = 2,
+                                             .stages = 5,
+                                             .slabs = 1},
+                               Policy>());
+      all.push_back(MakeDirect<BlockSchedule{.tile_m = 64,
+                                             .tile_n = 128,
+                                             .warpgroups_m = 1,
+                                             .warpgroups_n = 2,
+                                             .stages = 8,
+                                             .slabs = 1},
+                               Policy>());
+    }
     return all;
   }();
   return kernels;

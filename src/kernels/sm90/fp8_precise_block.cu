@@ -32,6 +32,21 @@ std::span<const BlockKernel> Fp8PreciseBlocks() {
       Make<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .cluster_n = 2, .slabs = 2}>(),
       Make<BlockSchedule{.tile_m = 128, .tile_n = 96, .stages = 7}>(),
       Make<BlockSchedule{.tile_m = 128, .tile_n = 64, .stages = 8}>(),
+      Make<BlockSchedule{.tile_m = 128, .tile_n = 112, .stages = 6}>(),
+      Make<BlockSchedule{.tile_m = 128,
+                         .tile_n = 224,
+                         .warpgroups_m = 1,
+                         .warpgroups_n = 2,
+                         .stages = 4,
+                         .slabs = 2}>(),
+      Make<BlockSchedule{
+          .tile_m = 64, .tile_n = 128, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 8}>(),
+      Make<BlockSchedule{
+          .tile_m = 64, .tile_n = 192, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 6}>(),
+      Make<BlockSchedule{
+          .tile_m = 64, .tile_n = 224, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5}>(),
+      Make<BlockSchedule{
+          .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5}>(),
   };
   return kernels;
 }
