@@ -1,11 +1,10 @@
-// Hopper's descriptor, swizzle, tensor-map and tile-order arithmetic, without a GPU.
+// Hopper's descriptor, tensor-map and tile-order arithmetic, without a GPU.
 #include "sm90/descriptor.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,29 +19,6 @@ static_assert(WgmmaDescriptorStep(kWgmmaKBytes) == 2);
 // Start, leading offset (to the next 64 elements), stride (to the next 8 of k), 128-byte swizzle.
 static_assert(WgmmaDescriptorTransposed128(0x8000, 0x4000) == 0x4000004004000800ull);
 static_assert(EmptyArrivals(8, 2) == 16 && FullArrivals(2) == 3);
-
-TEST(Swizzle, IsAPermutationOfTheTileAndKeepsChunksWhole) {
-  for (SwizzleMode mode :
-       {SwizzleMode::k128Bytes, SwizzleMode::k64Bytes, SwizzleMode::k32Bytes, SwizzleMode::kNone}) {
-    const std::uint32_t width = SwizzleBytes(mode);
-    std::set<std::uint32_t> seen;
-    for (std::uint32_t row = 0; row < 16; ++row)
-      for (std::uint32_t byte = 0; byte < width; ++byte) {
-        const std::uint32_t offset = SwizzledOffset(mode, row, byte);
-        EXPECT_LT(offset, 16 * width);
-        EXPECT_EQ(offset % 16, byte % 16);
-        seen.insert(offset);
-      }
-    EXPECT_EQ(seen.size(), 16 * width);
-  }
-}
-
-TEST(Swizzle, EightRowsOfOneColumnUseAllBanks) {
-  std::set<std::uint32_t> chunks;
-  for (std::uint32_t row = 0; row < 8; ++row)
-    chunks.insert(SwizzledOffset(SwizzleMode::k128Bytes, row, 48) / 16 % 8);
-  EXPECT_EQ(chunks.size(), 8u);
-}
 
 TEST(TensorMapPlan, SaysWhatTmaRefuses) {
   TensorMapPlan plan;

@@ -1,6 +1,5 @@
-// Hopper's data layout facts as constexpr arithmetic: shared-memory matrix descriptors, the
-// swizzle, tensor-map geometry and barrier counts. No device code and no CUDA header, so that host
-// tests prove it.
+// Hopper's data layout facts as constexpr arithmetic: shared-memory matrix descriptors, tensor-map
+// geometry and barrier counts. No device code and no CUDA header, so that host tests prove it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 namespace culet::sm90 {
 
 /// Width of the swizzle pattern of a shared-memory tile, in bytes; a row of the tile is at most so
-/// wide.
+/// wide. culet/layout/tma_swizzle.h has the patterns.
 enum class SwizzleMode : std::uint8_t { kNone = 0, k128Bytes = 1, k64Bytes = 2, k32Bytes = 3 };
 
 CULET_HOST_DEVICE constexpr int SwizzleBytes(SwizzleMode mode) noexcept {
@@ -18,17 +17,6 @@ CULET_HOST_DEVICE constexpr int SwizzleBytes(SwizzleMode mode) noexcept {
          : mode == SwizzleMode::k64Bytes ? 64
          : mode == SwizzleMode::k32Bytes ? 32
                                          : 16;
-}
-
-/// The byte offset at which the hardware keeps byte `column` of row `row` of a tile whose rows are
-/// as wide as its swizzle: the 16-byte chunk index is XORed with address bits 7 and up. Holds when
-/// the tile starts at a multiple of 8 rows (1024 bytes at 128-byte swizzle).
-CULET_HOST_DEVICE constexpr std::uint32_t SwizzledOffset(SwizzleMode mode, std::uint32_t row,
-                                                         std::uint32_t column) noexcept {
-  const std::uint32_t width = static_cast<std::uint32_t>(SwizzleBytes(mode));
-  const std::uint32_t linear = row * width + column;
-  const std::uint32_t chunks = width / 16;
-  return linear ^ (((linear >> 7) & (chunks - 1)) << 4);
 }
 
 /// The constant part of a wgmma shared-memory descriptor (PTX ISA 9.7.15.5.1 "Matrix Descriptor

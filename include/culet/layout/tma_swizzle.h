@@ -2,7 +2,10 @@
 // with the proof that they do what they are for.
 #pragma once
 
+#include <cstdint>
+
 #include "culet/layout/bank_conflict.h"
+#include "culet/layout/host_device.h"
 #include "culet/layout/smem_layout.h"
 #include "culet/layout/swizzle.h"
 
@@ -27,6 +30,13 @@ template <int Rows>
 using TmaTile64 = SmemLayoutV2<Rows, 64, 8, 64, TmaSwizzle64>;
 template <int Rows>
 using TmaTile32 = SmemLayoutV2<Rows, 32, 8, 32, TmaSwizzle32>;
+
+/// TmaTile128's offset of byte `column` of `row`, for any number of rows: 8 of them are the block
+/// that the swizzle stays in.
+CULET_HOST_DEVICE constexpr std::uint32_t TmaOffset128(std::uint32_t row,
+                                                       std::uint32_t column) noexcept {
+  return TmaSwizzle128::apply(row * 128 + column);
+}
 
 // No byte is lost or doubled.
 static_assert(IsBijective<TmaTile128<32>>());

@@ -2,6 +2,7 @@
 // rows of 128 bytes along K in shared memory, copied ahead over several stages; E4M3 is widened to
 // F16, which holds every E4M3 value, on the way to the registers. Sums of scaled products are
 // promoted with their scales every 128 of K.
+#include "culet/layout/tma_swizzle.h"
 #include "kernels/cuda/any_shape.h"
 #include "kernels/cuda/any_shape_finish.cuh"
 
@@ -47,9 +48,12 @@ struct Config {
   static_assert(kSmemBytes <= 99 * 1024, "what a CTA may have on compute capability 8.6 and 12.0");
 };
 
-/// Byte offset of a chunk in a tile: the chunks of eight rows lie on different banks.
+/// Byte offset of a chunk in a tile, as TMA would put it: the chunks of eight rows lie on different
+/// banks.
 __device__ __forceinline__ int ChunkOffset(int row, int chunk) {
-  return row * kRowBytes + ((chunk ^ (row % kRowChunks)) * 16);
+  static_assert(kRowBytes == 128);
+  return static_cast<int>(
+      TmaOffset128(static_cast<unsigned>(row), static_cast<unsigned>(chunk) * 16));
 }
 
 // PTX ISA, cp.async: copies `bytes` and fills up with zeros; with 0 it reads nothing.

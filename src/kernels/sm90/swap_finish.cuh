@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
+#include "culet/layout/tma_swizzle.h"
 #include "kernels/sm90/block_epilogue.cuh"
 #include "kernels/sm90/output.cuh"
 #include "kernels/sm90/swap_config.cuh"
-#include "sm90/descriptor.h"
 #include "sm90/epilogue.cuh"
 #include "sm90/fragment.cuh"
 #include "sm90/sync.cuh"
@@ -20,8 +20,8 @@ namespace culet::sm90 {
 __device__ __forceinline__ void SwapPutBf16(uint32_t tile, float4 v, int group, int warp,
                                             int lane) {
   const uint32_t token = group * 8 + (lane & 7), chunk = (warp & 3) * 2 + ((lane >> 3) & 1);
-  StoreMatrix2Transposed(tile + SwizzledOffset(SwizzleMode::k128Bytes, token, chunk * 16),
-                         PackBf16(v.x, v.y), PackBf16(v.z, v.w));
+  StoreMatrix2Transposed(tile + TmaOffset128(token, chunk * 16), PackBf16(v.x, v.y),
+                         PackBf16(v.z, v.w));
 }
 
 /// A warpgroup copies its groups rank, rank + splits, ... of the BF16 tile to D.
@@ -34,8 +34,7 @@ __device__ __forceinline__ void SwapCopyOut(const SwapParams& p, const uint8_t* 
   const bool wide =
       ((reinterpret_cast<uint64_t>(p.d) | (p.ldd * 2)) & 15) == 0 && column + 8 <= p.n;
   const int first = rank + (thread >> 6) * splits;
-  const uint8_t* from =
-      tile + SwizzledOffset(SwizzleMode::k128Bytes, first * 8 + token_in_group, chunk * 16);
+  const uint8_t* from = tile + TmaOffset128(first * 8 + token_in_group, chunk * 16);
   int token = token0 + first * 8 + token_in_group;
   uint16_t* to = static_cast<uint16_t*>(p.d) + token * p.ldd + column;
   const int64_t step = 2 * splits * 8 * p.ldd;
@@ -75,10 +74,19 @@ __device__ __forceinline__ void SwapStoreF32(const SwapParams& p,
 
 /// Where a general epilogue keeps the sum of a token and one of its warpgroup's 64 columns, in
 /// floats. The 32-byte pieces of a token's columns are XORed with half the token, so that the lanes
-/// of a fragment (tokens 2(l%4) and +1, column l/4) meet no bank twice.
-__device__ __forceinline__ int SwapTileIndex(int token, int column) {
+/// of a fragment (tokens 2(l%4) and +1, column l/4) meet no bank twice. Written by hand: of the
+/// layout's own arithmetic the compiler makes 1 % more code, as it does not see which bits are
+/// free.
+CULET_HOST_DEVICE constexpr int SwapTileIndex(int token, int column) {
   return token * 64 + (column ^ (token >> 1 & 3) << 3);
 }
+static_assert([] {
+  for (int i = 0; i < 8 * 64; ++i) {
+    using Layout = SmemLayoutV2<8, 64, 8, 64, Swizzle<2, 3, 4>>;
+    if (SwapTileIndex(i / 64, i % 64) != Layout::apply(i / 64, i % 64)) return false;
+  }
+  return true;
+}());
 
 /// What a thread multiplies its sums by: alpha and the scales of its rows and tokens.
 template <class C>

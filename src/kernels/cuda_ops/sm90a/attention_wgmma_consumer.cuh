@@ -193,8 +193,8 @@ struct WgmmaConsumer {
       for (int n = 0; n < kDim / 8; ++n) {
         const auto pair = *reinterpret_cast<const std::uint32_t*>(
             values + n / 8 * Kernel::kChunk +
-            sm90::SwizzledOffset(sm90::SwizzleMode::k128Bytes, static_cast<unsigned>(key),
-                                 static_cast<unsigned>(n % 8 * 16 + lane % 4 * 4)));
+            TmaOffset128(static_cast<unsigned>(key),
+                         static_cast<unsigned>(n % 8 * 16 + lane % 4 * 4)));
         const int in_pair = NonFinite<T>(pair);
         if (in_pair == 0) continue;
         const T* const both = reinterpret_cast<const T*>(&pair);

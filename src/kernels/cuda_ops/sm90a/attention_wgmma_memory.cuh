@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include "culet/layout/tma_swizzle.h"
 #include "kernels/cuda_ops/attention_mma.cuh"
 #include "kernels/cuda_ops/attention_plan.cuh"
 #include "kernels/cuda_ops/attention_tile.cuh"
@@ -129,8 +130,7 @@ struct WgmmaMemory {
   /// 16 bytes of query `query`.
   __device__ __forceinline__ char* queries(int slot, int query, int piece) const {
     return start + slot * Kernel::kQueryBytes + piece / 8 * Kernel::kQueryChunk +
-           sm90::SwizzledOffset(sm90::SwizzleMode::k128Bytes, static_cast<unsigned>(query),
-                                static_cast<unsigned>(piece % 8 * 16));
+           TmaOffset128(static_cast<unsigned>(query), static_cast<unsigned>(piece % 8 * 16));
   }
 };
 

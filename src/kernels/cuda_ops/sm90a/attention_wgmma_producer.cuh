@@ -137,9 +137,8 @@ struct WgmmaProducer {
       char* const rows = stage + piece / 4 * Kernel::kChunk + before * Kernel::kRow;
       const auto at_row = [&](int half) {
         return reinterpret_cast<uint4*>(
-            rows + sm90::SwizzledOffset(sm90::SwizzleMode::k128Bytes,
-                                        static_cast<unsigned>(key - before),
-                                        static_cast<unsigned>(piece % 4 * 32 + half * 16)));
+            rows + TmaOffset128(static_cast<unsigned>(key - before),
+                                static_cast<unsigned>(piece % 4 * 32 + half * 16)));
       };
       *at_row(0) = make_uint4(PairOfCodes(x.x), PairOfCodes(x.x >> 16), PairOfCodes(x.y),
                               PairOfCodes(x.y >> 16));
