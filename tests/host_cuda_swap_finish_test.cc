@@ -12,6 +12,7 @@
 
 #include "base/float_types.h"
 #include "host_cuda/host_cuda.h"
+#include "kernels/sm90/silu.cuh"
 #include "kernels/sm90/swap_scales.cuh"
 
 namespace culet::sm90 {
@@ -119,6 +120,60 @@ void CheckAll(const Case& of) {
   Check<Policy, 2>(21, 64, of);
   Check<Policy, 3>(32, 128, of);
   Check<Policy, 3>(30, 100, of);
+}
+
+// Gate and up of a column of D are rows of the weights eight apart. Sums reach far beyond where
+// exp(-gate) overflows.
+template <class Policy, int kIndex>
+void CheckGated(int m, int n, bool scaled, float alpha) {
+  using C = SwapConfig<Policy, List, kIndex, EpilogueKind::kGated, OutputType::kBf16>;
+  SCOPED_TRACE(testing::Message() << Policy::kInfo.name << " " << kIndex << " m " << m << " n " << n
+                                  << " scaled " << scaled << " alpha " << alpha);
+  const auto ms = static_cast<std::size_t>(m), ns = static_cast<std::size_t>(n);
+  const std::vector<float> sums = Small(ms * ns, 1, 3), scale_a = Small(ms, 2, 3),
+                           scale_b = Small(ns, 3, 3);
+  const std::int64_t ldd = n / 2 + 8;
+  const float untouched = 77;
+  std::vector<float> d(ms * static_cast<std::size_t>(ldd), untouched);
+  SwapParams p;
+  p.m = m, p.n = n, p.ldd = ldd, p.d = d.data();
+  EpilogueParams& e = p.epilogue;
+  e.alpha = alpha;
+  e.d_type = OutputType::kF32;
+  if (scaled) {
+    e.scale_a = scale_a.data(), e.scale_b = scale_b.data();
+    e.scale_a_step = e.scale_b_step = 1;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(C::kConsumers);
+  config.dynamicSmemBytes = static_cast<std::size_t>(C::kLayout.Total(kStages, 1));
+  ASSERT_EQ(host_cuda::RunGrid(config, [&] { Kernel<C>(p, sums); }), cudaSuccess)
+      << host_cuda::Fault();
+  for (std::size_t t = 0; t < ms; ++t)
+    for (std::size_t column = 0; column < static_cast<std::size_t>(ldd); ++column) {
+      float expected = untouched;
+      if (column < ns / 2) {
+        const std::size_t gate = column / 8 * 16 + column % 8, up = gate + 8;
+        const auto value = [&](std::size_t r) {
+          return sums[t * ns + r] * e.alpha * (scaled ? scale_a[t] * scale_b[r] : 1.0f);
+        };
+        expected = Silu(value(gate)) * value(up);
+      }
+      ASSERT_EQ(d[t * static_cast<std::size_t>(ldd) + column], expected)
+          << "token " << t << " column " << column;
+    }
+}
+
+TEST(HostCudaSwapFinish, GatesOfEverySize) {
+  for (const float alpha : {1.0f, -2.0f, 64.0f}) {
+    CheckGated<Fp8Block, 0>(8, 64, false, alpha);
+    CheckGated<Bf16Direct, 0>(3, 48, false, alpha);
+    CheckGated<Bf16Direct, 1>(41, 64, true, alpha);
+    CheckGated<Bf16Direct, 2>(64, 64, false, alpha);
+    CheckGated<Bf16Direct, 2>(21, 32, false, alpha);
+    CheckGated<Bf16Direct, 3>(30, 112, true, alpha);
+  }
 }
 
 TEST(HostCudaSwapFinish, ScaledSums) {

@@ -7,6 +7,7 @@
 
 #include "kernels/sm90/epilogue.h"
 #include "kernels/sm90/policy.h"
+#include "kernels/sm90/silu.cuh"
 
 namespace culet::sm90 {
 
@@ -157,17 +158,6 @@ __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float
   for (int i = 0; i < kCount / 4; ++i) sum[i] = rows[i / 2 * 4 + i % 2];
 }
 
-/// x / (1 + exp(-x)), within 2^-23 |x| of itself and five units in FP32's last place; zero where
-/// exp(-x) overflows. Without branches: a correctly rounded inverse has one, and a thread's 64
-/// values then wait for one another. PTX ISA 9.7.3 ex2.approx, rcp.approx.
-__device__ __forceinline__ float Silu(float x) {
-  constexpr float kLog2E = 1.4426950408889634f;
-  float power, inverse;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -kLog2E));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
-  return x * inverse;
-}
-
 /// Pairs a thread's sums of kCount columns: groups of 8 columns are gate and up in turn, and a
 /// thread has the same columns of each. The results lie as sums of kCount / 2 columns do; they may
 /// take the place of sums, but of none behind those that they are made of.
@@ -177,12 +167,6 @@ __device__ __forceinline__ void Gate(const float* sum, float* gated) {
   for (int g = 0; g < kCount / 16; ++g)
 #pragma unroll
     for (int i = 0; i < 4; ++i) gated[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
-}
-
-/// Whether ApplyGeneral changes a product.
-__device__ __forceinline__ bool ChangesSums(const EpilogueParams& e) {
-  return e.alpha != 1.0f || e.scale_a != nullptr || e.scale_b != nullptr || e.c != nullptr ||
-         e.bias != nullptr;
 }
 
 }  // namespace culet::sm90

@@ -34,6 +34,12 @@ struct EpilogueParams {
   int d_scale_block = 0;     ///< ... and of two blocks of columns
 };
 
+/// Whether D is more than the product, rounded.
+CULET_HOST_DEVICE constexpr bool ChangesSums(const EpilogueParams& e) {
+  return e.alpha != 1.0f || e.scale_a != nullptr || e.scale_b != nullptr || e.c != nullptr ||
+         e.bias != nullptr;
+}
+
 /// Whether D is alpha and scales times the product, in BF16.
 CULET_HOST_DEVICE constexpr bool OnlyScalesToBf16(const EpilogueParams& e) {
   return e.d_type == OutputType::kBf16 && e.bias == nullptr && (e.c == nullptr || e.beta == 0.0f);

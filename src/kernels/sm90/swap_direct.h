@@ -14,7 +14,7 @@ struct SwapDirectList {
   static constexpr SwapInstance kAll[] = {
       {{.tokens = 8, .min_ctas = 4}, kTwo ? 46 : 48, Hold(2, 3, 4)},
       {{.tokens = 8, .min_ctas = 4, .stage_blocks = 2}, kTwo ? 48 : 46, Hold(2, 3)},
-      {{.tokens = 16, .min_ctas = 4}, kTwo ? 48 : 44, Hold(2, 3, 4)},
+      {{.tokens = 16, .min_ctas = 4}, 44, Hold(2, 3, 4)},
       {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, kTwo ? 48 : 44, Hold(2, 3)},
       {{.tokens = 32, .min_ctas = 4}, 44, Hold(2, 3, 4)},
       {{.tokens = 32, .min_ctas = 3, .stage_blocks = 2}, 44, Hold(1, 2, 3)},

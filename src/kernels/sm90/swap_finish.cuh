@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "culet/layout/tma_swizzle.h"
-#include "kernels/sm90/block_epilogue.cuh"
 #include "kernels/sm90/output.cuh"
+#include "kernels/sm90/silu.cuh"
 #include "kernels/sm90/swap_config.cuh"
 #include "sm90/epilogue.cuh"
 #include "sm90/fragment.cuh"
