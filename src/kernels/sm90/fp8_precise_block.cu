@@ -42,8 +42,6 @@ std::span<const BlockKernel> Fp8PreciseBlocks() {
       Make<BlockSchedule{
           .tile_m = 64, .tile_n = 128, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 8}>(),
       Make<BlockSchedule{
-          .tile_m = 64, .tile_n = 192, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 6}>(),
-      Make<BlockSchedule{
           .tile_m = 64, .tile_n = 224, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5}>(),
       Make<BlockSchedule{
           .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5}>(),
