@@ -123,4 +123,8 @@ std::string NameOfSplits(const AttentionSplits& how) {
   return how.most == 1 ? std::string() : "/s" + std::to_string(how.most);
 }
 
+std::string NameOfDecode(const AttentionPlan& plan) {
+  return (plan.near_warps > 0 ? "near" : "decode") + NameOfSplits(plan.decode);
+}
+
 }  // namespace culet::cuda_ops

@@ -21,5 +21,7 @@ AttentionArgs ArgsOfAttention(const NodeLaunch& launch, const TensorNode& node);
 
 /// "/s8": into how many splits it may go.
 std::string NameOfSplits(const AttentionSplits& how);
+/// Of the kernel that decodes: "decode/s8"; "near/s8" where it is that for few keys.
+std::string NameOfDecode(const AttentionPlan& plan);
 
 }  // namespace culet::cuda_ops

@@ -39,7 +39,7 @@ struct PreparedAttention final : PreparedNode {
   std::string kernel() const override {
     if (!plan.tensor_cores) return "cuda/attention" + NameOfSplits(plan.lanes);
     std::string name = "cuda/attention";
-    if (plan.has_decode) name += "/decode" + NameOfSplits(plan.decode);
+    if (plan.has_decode) name += "/" + NameOfDecode(plan);
     if (plan.has_tiles) name += (plan.wgmma ? "/wgmma" : "/tiles") + NameOfSplits(plan.tiles);
     return name;
   }

@@ -158,7 +158,7 @@ class PreparedHeads final : public PreparedFusion {
 
   std::string kernel() const override {
     if (heads_.attention < 0) return product_->kernel() + " + cuda/heads";
-    return product_->kernel() + " + cuda/attention/decode" + NameOfSplits(plan_.decode);
+    return product_->kernel() + " + cuda/attention/" + NameOfDecode(plan_);
   }
   std::size_t state_bytes() const override { return plan_.state_bytes; }
   std::size_t workspace_bytes() const override {
