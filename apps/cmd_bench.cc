@@ -64,7 +64,8 @@ struct BenchArgs {
       if (problems.model().empty()) return "--decode needs --model, a config.json or its folder";
       const bool conflict = problems.given_beside_model() || regret || csv || repro || untuned;
       return conflict ? "--decode takes --model, --format, --context, --batch, --prefill, --steps, "
-                        "--kv, --values, --no-fusion, --no-record, --tune, --cache and --json only"
+                        "--kv, --values, --no-fusion, --no-record, --tune, --profile, --cache and --json "
+                        "only"
                       : "";
     }
     if (regret && kernels != "best") return "--regret times all kernels; leave out --kernels";
@@ -295,6 +296,10 @@ void AddBench(CLI::App& app, Chosen& chosen) {
       ->type_name("NAMES")
       ->group(models);
   command.add_flag("--no-record", args->no_record, kNoRecordHelp)->group(models);
+  command
+      .add_flag("--profile", args->model.profile,
+                "Time each launch among the others, where steps are recorded; else each node alone")
+      ->group(models);
   command.add_flag("--tune", args->model.tune, "Tune the model's products first")->group(models);
   args->cache.AddTo(command);
   args->common.AddTo(command);

@@ -16,11 +16,13 @@
 #include "decoder_args.h"
 #include "elapsed.h"
 #include "interrupt.h"
+#include "node_profile.h"
 
 namespace culet::cli {
 namespace {
 
-constexpr int kRounds = 5;  // of decoding, between measurements of the read rate
+constexpr int kRounds = 5;          // of decoding, between measurements of the read rate
+constexpr int kProfileSamples = 3;  // of each launch, of which a step has many alike
 
 double Median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -59,16 +61,32 @@ Result<DataType> WeightsOf(Format format) {
   }
 }
 
-// The problem that a product poses, as `culet bench` names it. On a GPU its input is rounded to the
+// The products that a node or fusion makes: all of one input, their columns side by side. None where
+// kernels of other operations stand behind the product's in the fusion: its time is theirs, too.
+std::vector<const TensorNode*> ProductsOf(const GraphExecutor& executor, int id) {
+  const Fusion* fusion = executor.fusion_of(id);
+  std::vector<const TensorNode*> products;
+  if (executor.kernel_of(id).find(" + cuda/") != std::string::npos) return products;
+  for (const int of : fusion != nullptr ? fusion->nodes : std::vector<int>{id}) {
+    const TensorNode& node = executor.graph().node(of);
+    if (node.op == TensorOp::kMulMat) products.push_back(&node);
+  }
+  return products;
+}
+
+// The problem that they pose, as `culet bench` names it. On a GPU their input is rounded to the
 // weight's 16 bits first.
-Result<GemmDesc> ProblemOf(const TensorNode& node, int arch) {
+Result<GemmDesc> ProblemOf(const std::vector<const TensorNode*>& products, int arch) {
+  const TensorNode& node = *products.front();
   const Weight& weight = node.params.weight;
   const Format format =
       weight.type == DataType::kFloat8_e4m3 ? Format::kFp8Block
       : weight.type == DataType::kBfloat16  ? (arch != 0 ? Format::kBf16 : Format::kF32Bf16)
       : weight.type == DataType::kFloat16   ? (arch != 0 ? Format::kF16 : Format::kF32F16)
                                             : Format::kF32;
-  return MakeDesc(format, static_cast<int>(node.shape.rows), static_cast<int>(weight.rows),
+  std::int64_t columns = 0;
+  for (const TensorNode* product : products) columns += product->params.weight.rows;
+  return MakeDesc(format, static_cast<int>(node.shape.rows), static_cast<int>(columns),
                   static_cast<int>(weight.cols), arch, node.type);
 }
 
@@ -235,7 +253,7 @@ class Bench {
     return TimeSteps(times, options_.batch, options_.steps, [&] { return DecodeStep(); });
   }
 
-  // Runs `step` once to warm up, `runs` times as it is, and as often with every node timed.
+  // Runs `step` once to warm up and `runs` times as it is; then what its launches take.
   template <class Step>
   Status TimeSteps(StepTimes& times, int tokens, int runs, const Step& step) {
     times.tokens = tokens;
@@ -246,7 +264,20 @@ class Bench {
       steps.push_back(last_us_);
     }
     times.step_us = Median(std::move(steps));
+    if (options_.profile) {
+      const auto timed = TimeLastStep(session_, kProfileSamples);
+      if (!timed.ok()) return timed.status();
+      for (const NodeTime& node : *timed) {
+        CULET_RETURN_IF_ERROR(AddNode(times, node.id, node.time_us));
+      }
+      times.among = !timed->empty();
+    }
+    return times.among ? Finish(times) : TimeNodes(times, runs, step);
+  }
 
+  // `runs` steps with every node timed by itself.
+  template <class Step>
+  Status TimeNodes(StepTimes& times, int runs, const Step& step) {
     std::map<int, std::vector<double>> samples;
     session_.SetHook([&](KernelDispatch& dispatch, const NodeLaunch& launch) -> Status {
       const Clock::time_point start = Clock::now();
@@ -262,6 +293,10 @@ class Bench {
     for (auto& [id, values] : samples) {
       CULET_RETURN_IF_ERROR(AddNode(times, id, Median(std::move(values))));
     }
+    return Finish(times);
+  }
+
+  static Status Finish(StepTimes& times) {
     for (ProductGroup& group : times.products) group.graph_us /= group.nodes;
     std::ranges::sort(times.groups, std::greater(), &NodeGroup::time_us);
     return {};
@@ -271,12 +306,8 @@ class Bench {
     const GraphExecutor& executor = *session_.last_executor();
     const TensorNode& node = executor.graph().node(id);
     const Fusion* fusion = executor.fusion_of(id);
-    const auto is_product = [&](int of) {
-      const TensorOp op = executor.graph().node(of).op;
-      return op == TensorOp::kMulMat || op == TensorOp::kExperts;
-    };
-    const bool product =
-        fusion != nullptr ? std::ranges::any_of(fusion->nodes, is_product) : is_product(id);
+    const auto products = ProductsOf(executor, id);
+    const bool product = !products.empty() || node.op == TensorOp::kExperts;
     times.nodes_us += time_us;
     if (product) times.product_us += time_us;
     const std::string op = fusion != nullptr ? fusion->name : ToString(node.op);
@@ -288,8 +319,8 @@ class Bench {
     }
     ++group->nodes;
     group->time_us += time_us;
-    if (node.op != TensorOp::kMulMat) return {};
-    const auto desc = ProblemOf(node, gemm_.device().arch);
+    if (products.empty()) return {};
+    const auto desc = ProblemOf(products, gemm_.device().arch);
     if (!desc.ok()) return desc.status();
     auto problem = std::ranges::find(times.products, *desc, &ProductGroup::desc);
     if (problem == times.products.end()) {

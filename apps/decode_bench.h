@@ -25,6 +25,7 @@ struct DecodeBenchOptions {
   FusionChoice fusions;                   ///< which of the dispatch's fusions are used
   bool record = true;                     ///< as SessionOptions
   bool tune = false;                      ///< products are tuned before they are planned
+  bool profile = false;                   ///< each launch among the others, where steps are recorded
 };
 
 /// All nodes of a step that are the same operation on the same kernel.
@@ -48,7 +49,8 @@ struct ProductGroup {
 struct StepTimes {
   int tokens = 0;
   double step_us = 0;     ///< from tokens to next tokens
-  double nodes_us = 0;    ///< of all nodes, timed one by one
+  double nodes_us = 0;    ///< of all nodes, timed one by one, or
+  bool among = false;     ///< ... each among the others of a recorded step
   double product_us = 0;  ///< of the products among them, routed experts included
   std::vector<NodeGroup> groups;
   std::vector<ProductGroup> products;

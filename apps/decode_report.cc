@@ -21,9 +21,10 @@ double ProductShare(const StepTimes& times) {
 void PrintStep(const char* what, const StepTimes& times) {
   using Align = Table::Align;
   if (times.nodes_us == 0) return;  // interrupted
-  Print("\n{}, {}: {}; its nodes one by one: {}, {} of that in products\n", what,
+  Print("\n{}, {}: {}; its {}: {}, {} of that in products\n", what,
         Counted(static_cast<std::size_t>(times.tokens), "token"), ShownTime(times.step_us),
-        ShownTime(times.nodes_us), Percent(ProductShare(times)));
+        times.among ? "launches among each other" : "nodes one by one", ShownTime(times.nodes_us),
+        Percent(ProductShare(times)));
   Table nodes({{"operation"},
                {"kernel"},
                {"nodes", Align::kRight},
@@ -72,6 +73,7 @@ Json StepJson(const StepTimes& times) {
   return {{"tokens", times.tokens},
           {"step_us", Number(times.step_us)},
           {"nodes_us", Number(times.nodes_us)},
+          {"among_others", times.among},
           {"product_share", Number(ProductShare(times))},
           {"product_speed", Number(times.ProductSpeed())},
           {"nodes", std::move(groups)},

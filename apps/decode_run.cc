@@ -79,7 +79,8 @@ class Runner {
       if (warm) {
         run_.prefill_nodes = profile.Nodes(*session_.last_executor());
       } else {
-        auto timed = TimedAsRecorded();
+        // One launch by itself with the host's clock around it takes longer than in a replay.
+        auto timed = TimeLastStep(session_);
         if (!timed.ok()) return timed.status();
         run_.prefill_nodes = *std::move(timed);
       }
@@ -87,18 +88,6 @@ class Runner {
       if (!run_.prefill_nodes.empty()) break;
     }
     return {};
-  }
-
-  // The launches of the last step, where the dispatch replays it: one by itself with the host's
-  // clock around it takes longer than it does there. Else none.
-  Result<std::vector<NodeTime>> TimedAsRecorded() {
-    const GraphExecutor& executor = *session_.last_executor();
-    const cudaStream_t stream = session_.options().stream;
-    std::vector<NodeTime> none;
-    if (!session_.options().record || !executor.dispatch().records(stream)) return none;
-    auto timed = TimeRecorded(executor, stream);
-    if (timed.status().code() == StatusCode::kUnsupported) return none;
-    return timed;
   }
 
   // A step that reads a token of each sequence.
@@ -114,7 +103,7 @@ class Runner {
       step.push_back({c.sequence, std::span(c.prompt).last(1)});
     }
     CULET_RETURN_IF_ERROR(session_.Step(step).status());
-    auto timed = TimedAsRecorded();
+    auto timed = TimeLastStep(session_);
     if (!timed.ok()) return timed.status();
     run_.decode_nodes = *std::move(timed);
     return RemoveSequences();

@@ -54,13 +54,13 @@ std::vector<NodeTime> NodeProfile::Nodes(const GraphExecutor& executor) const {
 namespace {
 
 // Of one of the `times` that it holds.
-Result<double> ReplayUs(RecordedLaunches& recorded, int times, DeviceMemory& memory,
+Result<double> ReplayUs(RecordedLaunches& recorded, int times, int wanted, DeviceMemory& memory,
                         cudaStream_t stream) {
-  constexpr int kSamples = 7, kLongSamples = 3;
+  constexpr int kLongSamples = 3;
   constexpr double kLongUs = 10'000;
   std::vector<double> samples;
-  for (int i = 0; i <= (!samples.empty() && samples[0] * times > kLongUs ? kLongSamples : kSamples);
-       ++i) {
+  for (int i = 0; i <= wanted; ++i) {
+    if (i > kLongSamples && samples[0] * times > kLongUs) break;
     CULET_RETURN_IF_ERROR(memory.Synchronize(stream));
     const auto start = std::chrono::steady_clock::now();
     CULET_RETURN_IF_ERROR(recorded.Replay(stream));
@@ -73,7 +73,8 @@ Result<double> ReplayUs(RecordedLaunches& recorded, int times, DeviceMemory& mem
 
 }  // namespace
 
-Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaStream_t stream) {
+Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaStream_t stream,
+                                           int samples) {
   // Host and device take some 10 us to begin and to end a replay, give or take one: that beside the
   // launches of several steps.
   constexpr double kReplayUs = 8000;
@@ -83,7 +84,7 @@ Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaSt
   const auto replay_us = [&](int launches, int times) -> Result<double> {
     auto recorded = executor.RecordFirst(launches, times);
     if (!recorded.ok()) return recorded.status();
-    return ReplayUs(**recorded, times, memory, stream);
+    return ReplayUs(**recorded, times, samples, memory, stream);
   };
   const auto whole_us = replay_us(static_cast<int>(nodes.size()), 1);
   if (!whole_us.ok()) return whole_us.status();
@@ -96,6 +97,16 @@ Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaSt
     timed.push_back(NodeOf(executor, nodes[i], std::max(0.0, *us - before_us), true));
     before_us = std::max(before_us, *us);
   }
+  return timed;
+}
+
+Result<std::vector<NodeTime>> TimeLastStep(const culet::Session& session, int samples) {
+  const GraphExecutor& executor = *session.last_executor();
+  const cudaStream_t stream = session.options().stream;
+  std::vector<NodeTime> none;
+  if (!session.options().record || !executor.dispatch().records(stream)) return none;
+  auto timed = TimeRecorded(executor, stream, samples);
+  if (timed.status().code() == StatusCode::kUnsupported) return none;
   return timed;
 }
 

@@ -8,6 +8,7 @@
 #include "culet/decoder.h"
 #include "culet/device.h"
 #include "culet/graph.h"
+#include "culet/model.h"
 #include "culet/status.h"
 #include "output.h"
 
@@ -38,10 +39,15 @@ class NodeProfile {
 };
 
 /// The same of an executor whose launches are recorded, each among the others: what a replay takes
-/// longer with it than with the launches before it alone, the median of several. Launches them some
+/// longer with it than with the launches before it alone, the median of `samples`. Launches them some
 /// hundred times, so the graph must bear repeating. Errors: as GraphExecutor::RecordFirst, and what
 /// a replay returns.
-Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaStream_t stream);
+Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaStream_t stream,
+                                           int samples);
+
+/// The same of the session's last step, where its dispatch replays such steps; else none. Errors: as
+/// TimeRecorded.
+Result<std::vector<NodeTime>> TimeLastStep(const culet::Session& session, int samples = 7);
 
 /// How long the machine needs at least for what the node moves and computes.
 double RooflineUs(const NodeCost& cost, const HardwareRates& rates);
