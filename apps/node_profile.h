@@ -43,7 +43,7 @@ class NodeProfile {
 /// hundred times, so the graph must bear repeating. Errors: as GraphExecutor::RecordFirst, and what
 /// a replay returns.
 Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaStream_t stream,
-                                           int samples);
+                                           int samples = 7);
 
 /// The same of the session's last step, where its dispatch replays such steps; else none. Errors: as
 /// TimeRecorded.

@@ -35,6 +35,13 @@ def check(cli, folder):
             yield f"context {context}, batch {batch}, {kv}: {found['cache_read_bytes']} bytes"
         if found["read_share"] <= 0:
             yield f"a share of {found['read_share']}"
+    # Where steps are not recorded each node is timed by itself, with the flag and without.
+    for arguments in ((), ("--profile",)):
+        step = bench(cli, folder, "--context", "16", "--format", "bf16", *arguments)["decode"]
+        products = sum(p["nodes"] * p["graph_us"] for p in step["products"])
+        share = step["product_share"] * step["nodes_us"]
+        if step["among_others"] or not 0.99 * share < products < 1.01 * share:
+            yield f"products of {products} us, a share of {share}, {step['among_others']}"
     # A hundred times the weights' bytes. The share is the median of shares, each by the rate and time
     # of its own round, so their medians give it back but roughly.
     found = bench(cli, folder, "--context", "20000", "--kv", "f32", "--format", "bf16")
