@@ -408,11 +408,11 @@ std::span<const CompiledKernel> MmaKernels() {
       Compiled<Config<E4m3, 64, 64, 32, 32, 3, 3>>("e4m3/64x64", 162),
       Compiled<Config<E4m3, 128, 128, 64, 32, 3, 1>>("e4m3/128x128", 250),
       Compiled<Config<F16, 16, 64, 16, 16, 4, 5>>("f16/16x64", 96),
-      Compiled<Config<F16, 64, 64, 32, 32, 3, 3>>("f16/64x64", 144),
-      Compiled<Config<F16, 128, 128, 64, 64, 3, 2>>("f16/128x128", 255),
+      Compiled<Config<F16, 64, 64, 32, 32, 3, 3>>("f16/64x64", 140),
+      Compiled<Config<F16, 128, 128, 64, 64, 3, 2>>("f16/128x128", 254),
       Compiled<Config<Bf16, 16, 64, 16, 16, 4, 5>>("bf16/16x64", 96),
-      Compiled<Config<Bf16, 64, 64, 32, 32, 3, 3>>("bf16/64x64", 144),
-      Compiled<Config<Bf16, 128, 128, 64, 64, 3, 2>>("bf16/128x128", 255),
+      Compiled<Config<Bf16, 64, 64, 32, 32, 3, 3>>("bf16/64x64", 140),
+      Compiled<Config<Bf16, 128, 128, 64, 64, 3, 2>>("bf16/128x128", 254),
   };
   return kernels;
 }
