@@ -46,6 +46,8 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
     if (!common.ok()) return common;
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
+    const Feasibility promoted = sm90::WhyPromoted(p, *kernel_.format);
+    if (!promoted.ok()) return promoted;
     if (kernel_.epilogue == EpilogueKind::kGatedQuant && p.d.scale_type != DataType::kFloat32)
       return Feasibility::Refuse("gives D FP32 scales");
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)

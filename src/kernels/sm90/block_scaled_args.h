@@ -130,6 +130,14 @@ inline Feasibility WhyScales(const GemmDesc& p, const FormatInfo& format) noexce
   return Feasibility::Ok();
 }
 
+/// What wgmma kernels that promote leave to those of Sums::kDirect, which have the same tiles: as
+/// candidates of one problem they would cost the tuner half of its time.
+inline Feasibility WhyPromoted(const GemmDesc& p, const FormatInfo& format) noexcept {
+  return format.sums == Sums::kPromoted && p.accumulate == Accumulate::kFast
+             ? Feasibility::Refuse("promotes within K; accumulate=fast is for sm90_fp8_fast")
+             : Feasibility::Ok();
+}
+
 /// What no kernel with block scales and a plain epilogue takes.
 inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
   if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;

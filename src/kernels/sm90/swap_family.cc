@@ -40,6 +40,8 @@ class Swap final : public sm90::BlockScaledKernel<Planned> {
     if (!common.ok()) return common;
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
+    const Feasibility promoted = sm90::WhyPromoted(p, *kernel_.format);
+    if (!promoted.ok()) return promoted;
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
     if (p.a.align < 16 || p.b.align < 16)
