@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numeric>
+#include <random>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -294,14 +296,18 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
     }
   }
 
-  // Each round starts with another kernel: none profits from its predecessor.
+  // Each round has another order: what a kernel leaves behind, of caches and of the clock, moves the
+  // next one's time by some per cent. The first has theirs, as a budget may end it.
+  std::vector<std::size_t> order(contenders.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937 random(1);
   for (int round = 0; round < options.rounds; ++round) {
+    if (round > 0) std::ranges::shuffle(order, random);
     double best_us = std::numeric_limits<double>::infinity();
     for (const Contender& contender : contenders) {
       if (contender.timed()) best_us = std::min(best_us, contender.MedianUs());
     }
-    for (std::size_t i = 0; i < contenders.size(); ++i) {
-      const std::size_t index = (i + static_cast<std::size_t>(round)) % contenders.size();
+    for (const std::size_t index : order) {
       Contender& contender = contenders[index];
       if (!launches[index] || !contender.status.ok()) continue;
       if (options.drop_ratio > 0 && round >= options.drop_after && contender.timed() &&

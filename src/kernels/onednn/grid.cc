@@ -11,7 +11,7 @@ constexpr int kLeastRows = 64;
 
 // Parts of at most `most` columns, of all rows up to 512, and no thread without a part.
 Grid ByColumns(const GemmDesc& desc, int threads, int most) noexcept {
-  constexpr int kMostRows = 512, kStep = 64;
+  constexpr int kMostRows = 512, kStep = 32;
   const int passes = (desc.m - 1) / kMostRows + 1;
   const int of_thread = (desc.n - 1) / threads + 1;  // columns
   const int parts = (of_thread - 1) / most + 1;
