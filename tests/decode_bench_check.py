@@ -42,9 +42,9 @@ def check(cli, folder):
         share = step["product_share"] * step["nodes_us"]
         if step["among_others"] or not 0.99 * share < products < 1.01 * share:
             yield f"products of {products} us, a share of {share}, {step['among_others']}"
-    # A hundred times the weights' bytes. The share is the median of shares, each by the rate and time
+    # Twenty-five times the weights' bytes. The share is the median of shares, each by the rate and time
     # of its own round, so their medians give it back but roughly.
-    found = bench(cli, folder, "--context", "20000", "--kv", "f32", "--format", "bf16")
+    found = bench(cli, folder, "--context", "5000", "--kv", "f32", "--format", "bf16")
     read = found["read_share"] * found["read_gbps"] * found["decode"]["step_us"] * 1e3
     if not found["cache_read_bytes"] / 10 < read < found["cache_read_bytes"] * 10:
         yield f"a share of {found['read_share']} is {read} bytes, not {found['cache_read_bytes']}"
