@@ -86,13 +86,16 @@ class OnednnKernel final : public ArgsKernel {
     const int threads = std::min(units, Threads(p.sm_budget));
     const double share = static_cast<double>(threads) / units;
     const onednn::Way way = onednn::WaysFor(p, threads).variants[0];
-    const double parts = way.grid.parts();
-    const double imbalance = std::ceil(parts / threads) * threads / parts;
+    // A call of the library for each part: products of a few microseconds go to culet's own kernels.
+    constexpr double kCallUs = 2;
+    const double parts = way.grid.parts(), turns = std::ceil(parts / threads);
+    const double imbalance = turns * threads / parts;
     const double memory_us = MinimumBytes(p) / (rates.read_gbps * info().bandwidth_share *
                                                 std::min(1.0, 2 * share) * kPerUs);
     const double row_us = 2.0 * p.n * p.k / (rates.gflops * share * kPerUs);
     const double compute_us = (p.m / MatrixShare(way.by_rows) + convert_rows) * row_us;
-    return std::max(info().launch_us, rates.launch_us) + (memory_us + compute_us) * imbalance;
+    return std::max(info().launch_us, rates.launch_us) + kCallUs * turns +
+           (memory_us + compute_us) * imbalance;
   }
 
   Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int, int) override {
