@@ -10,7 +10,7 @@ takes part where it is importable (deep_gemm). It compiles a kernel for each pro
 nothing else, for all problems at a time.
 
 --culet: which of culet's choices to time: untuned (in a process of its own: neighbours that were
-tuned would help it), tuned, pdl (tuned, launched with pdl=True). --budget: seconds of tuning a
+tuned would help it), tuned, pdl (tuned and launched with pdl=True). --budget: seconds of tuning a
 problem. The limit of a row is what --read and --bf16, --fp8 allow: bytes / TB/s, flop / TFLOP/s.
 """
 
@@ -166,6 +166,8 @@ def measure(o, mode, choices, budget, peak_us):
     else:
         kernel = ""
     if "pdl" in choices:
+        with culet.autotune(budget=budget):
+            culet_calls(o, mode, True)[0]()
         add("pdl", culet_calls(o, mode, True))
     times = {peer: [] for peer in graphs}
     for _ in range(REPLAYS + 1):
