@@ -55,6 +55,16 @@ void Kernel(const SwapParams& p, const std::vector<float>& sums) {
   SwapFinish<C>(p, shared, sum, 0, 1, 0, 0, warp, lane);
 }
 
+// One CTA whose sums, of tokens by rows of the weights, are these.
+template <class C>
+cudaError_t Finish(const SwapParams& p, const std::vector<float>& sums) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(C::kConsumers);
+  config.dynamicSmemBytes = static_cast<std::size_t>(C::kLayout.Total(kStages, 1));
+  return host_cuda::RunGrid(config, [&] { Kernel<C>(p, sums); });
+}
+
 struct Case {
   bool scales_of_lines = false, scales_of_tensors = false, bias = false, c = false;
   OutputType d = OutputType::kBf16;
@@ -87,12 +97,7 @@ void Check(int m, int n, const Case& of) {
   }
   if (of.bias) e.bias = bias.data(), e.bias_type = OutputType::kF32;
   if (of.c) e.c = c.data(), e.c_type = OutputType::kF32, e.ldc = n, e.beta = 2;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(1);
-  config.blockDim = dim3(C::kConsumers);
-  config.dynamicSmemBytes = static_cast<std::size_t>(C::kLayout.Total(kStages, 1));
-  ASSERT_EQ(host_cuda::RunGrid(config, [&] { Kernel<C>(p, sums); }), cudaSuccess)
-      << host_cuda::Fault();
+  ASSERT_EQ(Finish<C>(p, sums), cudaSuccess) << host_cuda::Fault();
   for (int token = 0; token < m; ++token)
     for (int row = 0; row < ldd; ++row) {
       const auto t = static_cast<std::size_t>(token), r = static_cast<std::size_t>(row);
@@ -144,12 +149,7 @@ void CheckGated(int m, int n, bool scaled, float alpha) {
     e.scale_a = scale_a.data(), e.scale_b = scale_b.data();
     e.scale_a_step = e.scale_b_step = 1;
   }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(1);
-  config.blockDim = dim3(C::kConsumers);
-  config.dynamicSmemBytes = static_cast<std::size_t>(C::kLayout.Total(kStages, 1));
-  ASSERT_EQ(host_cuda::RunGrid(config, [&] { Kernel<C>(p, sums); }), cudaSuccess)
-      << host_cuda::Fault();
+  ASSERT_EQ(Finish<C>(p, sums), cudaSuccess) << host_cuda::Fault();
   for (std::size_t t = 0; t < ms; ++t)
     for (std::size_t column = 0; column < static_cast<std::size_t>(ldd); ++column) {
       float expected = untouched;
