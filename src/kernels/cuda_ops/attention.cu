@@ -158,7 +158,7 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
           (p.head_dim == 64 || p.head_dim == 128) && group <= kMostNearHeads &&
           tiles <= (group * p.head_dim <= kSmallSums ? kMostNearWarps : kTilesOfLarge)) {
         decode.most = decode.even = decode.cluster;
-        plan.near_warps = static_cast<int>(std::max<std::int64_t>(tiles, 4));
+        plan.near_warps = static_cast<int>(tiles);
       }
       if (plan.decode.most > 1 && plan.near_warps == 0) parts = units * p.heads * plan.decode.most;
       plan.state_bytes = static_cast<std::size_t>(blocks * plan.decode.cluster) * sizeof(unsigned);

