@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sm90/block_scaled.h"
 #include "kernels/sm90/policy.h"
+#include "kernels/sm90/product.h"
 
 namespace culet::bench {
 
 /// What a candidate plans: A and B as the public interface accepts them, D in epilogue.d_type. Of a
 /// format with scales of rows scale_a and scale_b have one value a row of A and a column of B.
-struct Problem : sm90::BlockScaledProblem {
+struct Problem : sm90::ProductProblem {
   int sms = 132;
 };
 

@@ -9,8 +9,8 @@ Launcher Plan(const sm90::BlockKernel& kernel, int swizzle, const Problem& p) {
   sm90::BlockLaunch launch;
   if ((p.m <= 64 && kernel.tile_m > 64) || !sm90::PlanBlock(kernel, p, swizzle, p.sms, &launch))
     return {};
-  if (sm90::LoadBlock(kernel) != cudaSuccess) return {};
-  return [launch](cudaStream_t stream) { return sm90::LaunchBlock(launch, stream); };
+  if (sm90::Load(kernel) != cudaSuccess) return {};
+  return [launch](cudaStream_t stream) { return launch.Start(stream); };
 }
 
 std::vector<Candidate> Make() {

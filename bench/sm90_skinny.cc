@@ -11,13 +11,14 @@ Launcher PlanCandidate(const sm90::SkinnyKernel& kernel, int splits, const Probl
   sm90::SkinnyLaunch launch;
   if (!sm90::PlanSkinny(kernel, p, splits, &launch)) return {};
   // Few warps leave the machine idle, many wait for each other: both only cost time here.
-  const double places = double(p.sms) * splits * launch.row_groups *
-                        sm90::SkinnyResidentCtas(kernel, splits * launch.row_groups, p.m, p.pdl);
+  const int warps = splits * sm90::SkinnyRowGroups(splits);
+  const double places =
+      double(p.sms) * warps * sm90::SkinnyResidentCtas(kernel, warps, p.m, p.pdl);
   const double filled = double((p.n + kernel.rows() - 1) / kernel.rows()) * splits / places;
   if (!TimedAllTheSame(p, splits) && p.n >= 2048 && (filled < 0.25 || (splits > 1 && filled > 2.2)))
     return {};
-  if (sm90::LoadSkinny(kernel) != cudaSuccess) return {};
-  return [launch](cudaStream_t stream) { return sm90::LaunchSkinny(launch, stream); };
+  if (sm90::Load(kernel) != cudaSuccess) return {};
+  return [launch](cudaStream_t stream) { return launch.Start(stream); };
 }
 
 std::vector<Candidate> Make() {

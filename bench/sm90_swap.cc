@@ -22,12 +22,12 @@ Launcher PlanCandidate(const sm90::SwapKernel& kernel, int splits, int residency
   if (!sm90::PlanSwap(kernel, p, splits, residency, &launch)) return {};
   // Grids that leave half of the machine idle, or whose clusters do not all fit, only cost time
   // here.
-  const long ctas = static_cast<long>(launch.row_tiles) * launch.token_tiles * splits;
+  const long ctas = static_cast<long>(launch.shape.grid.y) * launch.shape.grid.z * splits;
   if (!all_the_same && p.n >= 2048 &&
       (ctas < p.sms / 3 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
     return {};
-  if (sm90::LoadSwap(kernel) != cudaSuccess) return {};
-  return [launch](cudaStream_t stream) { return sm90::LaunchSwap(launch, stream); };
+  if (sm90::Load(kernel) != cudaSuccess) return {};
+  return [launch](cudaStream_t stream) { return launch.Start(stream); };
 }
 
 std::vector<Candidate> Make() {

@@ -91,7 +91,7 @@ void CheckPlain(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   const bool narrow = kernel.epilogue == EpilogueKind::kPlain && kernel.output != OutputType::kF32;
   const std::vector<float> bias = Small(std::size_t(n), 3);
 
-  BlockScaledProblem problem;
+  ProductProblem problem;
   problem.m = m, problem.n = n, problem.k = k;
   problem.lda = problem.ldb = k, problem.ldd = n;
   problem.a = a_later.data(), problem.b = b_coded.data();
@@ -110,11 +110,11 @@ void CheckPlain(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   // The weights of the kernel behind may be what the kernel before writes, unless told otherwise.
   ASSERT_EQ(launch.params.early_next, problem.pdl_chain ? 1 : 0);
   ASSERT_EQ(launch.Function(), held && kernel.held != nullptr ? kernel.held : kernel.function);
-  ASSERT_EQ(LoadSkinny(kernel), cudaSuccess);
+  ASSERT_EQ(Load(kernel), cudaSuccess);
   const auto untouched = [&] {
     return AllNan(d) && std::ranges::all_of(half, [](std::uint16_t h) { return h == 0xFFFF; });
   };
-  ASSERT_EQ(Run([&] { return LaunchSkinny(launch, nullptr); }, pdl, a_later, a_now, untouched), "");
+  ASSERT_EQ(Run([&] { return launch.Start(nullptr); }, pdl, a_later, a_now, untouched), "");
   const bool general = kernel.epilogue == EpilogueKind::kGeneral && !held;
   for (int i = 0; i < m; ++i) {
     for (int j = 0; j < n; ++j) {
@@ -166,7 +166,7 @@ void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   std::memcpy(now.data(), x.data(), rows * 4);
   std::memcpy(now.data() + rows * 4, y.data(), rows * 4);
 
-  BlockScaledProblem problem;
+  ProductProblem problem;
   problem.m = m, problem.n = n, problem.k = k;
   problem.lda = problem.ldb = k, problem.ldd = n;
   problem.b = b_coded.data();
@@ -186,12 +186,12 @@ void CheckFused(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   FusedSkinnyLaunch launch;
   ASSERT_TRUE(PlanFusedSkinny(kernel, problem, fusion, splits, &launch));
   ASSERT_EQ(launch.Function(), held ? kernel.held : kernel.function);
-  ASSERT_EQ(LoadSkinny(kernel), cudaSuccess);
+  ASSERT_EQ(Load(kernel), cudaSuccess);
   launch.params.sum = adds ? sum.data() : nullptr;
   const auto start = [&] {
     launch.params.x = reinterpret_cast<const float*>(later.data());
     launch.params.y = adds ? launch.params.x + rows : nullptr;
-    return LaunchFusedSkinny(launch, nullptr);
+    return launch.Start(nullptr);
   };
   ASSERT_EQ(Run(start, pdl, later, now, [&] { return AllNan(d) && AllNan(sum); }), "");
   for (int i = 0; i < m; ++i) {

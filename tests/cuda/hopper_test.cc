@@ -12,7 +12,7 @@
 #include "gpu_info.h"
 #include "kernels/catalog.h"
 #include "kernels/sm90/block.h"
-#include "kernels/sm90/block_scaled_kernel.h"
+#include "kernels/sm90/product_kernel.h"
 
 namespace culet {
 namespace {

@@ -57,7 +57,7 @@ bool IsAligned16(const void* pointer) {
 }
 
 // The maps of the scales, over some address where theirs does not fit a map now.
-void PlanScales(const BlockKernel& kernel, const BlockScaledProblem& problem, BlockParams* params) {
+void PlanScales(const BlockKernel& kernel, const ProductProblem& problem, BlockParams* params) {
   const int k_blocks = CeilDiv(problem.k, kernel.block_k());
   const void* const scale_a = IsAligned16(problem.scale_a) ? problem.scale_a : problem.b;
   params->u_rows_inner = problem.scale_a_block != 1;
@@ -92,7 +92,7 @@ BlockGrid GridOf(const BlockKernel& kernel, int tiles, int sms, bool pdl) {
   return grid;
 }
 
-bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
+bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swizzle, int sms,
                BlockLaunch* launch) {
   BlockParams* const params = &launch->params;
   TensorMapPlan d;
@@ -112,23 +112,11 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
       !EncodeTensorMapAndRest(
           BytesPlan(problem.k, problem.n, problem.ldb, bytes, kernel.tile_n / kernel.cluster_m),
           problem.b, &params->b, &params->b_rest) ||
-      (params->d_has_map && !EncodeTensorMap(d, problem.d, &params->d))) {
+      (params->d_has_map && !EncodeTensorMap(d, problem.d, &params->d_map))) {
     return false;
   }
-  params->out = problem.d;
-  params->ldd = problem.ldd;
-  params->alpha = problem.alpha;
-  if (general) {
-    params->epilogue = problem.epilogue;
-    params->epilogue.alpha = problem.alpha;
-    if (problem.epilogue.beta == 0.0f) params->epilogue.c = nullptr;
-  }
-  if (kernel.format->sums == Sums::kBlockScaled) {
-    SetScales(problem, params);
-    PlanScales(kernel, problem, params);
-  }
-  params->m = problem.m;
-  params->n = problem.n;
+  params->Put(problem, *kernel.format, kernel.epilogue);
+  if (kernel.format->sums == Sums::kBlockScaled) PlanScales(kernel, problem, params);
   params->k_blocks = CeilDiv(problem.k, kernel.block_k());
   if (params->k_blocks < kernel.split) return false;
   // A split kernel mostly fills one wave, so its order is not worth a choice.
@@ -139,46 +127,22 @@ bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int
   params->b_leaves_first = BLeavesFirst(params->order, std::int64_t{problem.n} * problem.k * bytes);
   const BlockGrid grid = GridOf(kernel, params->order.count(), sms, problem.pdl);
   params->idle_clusters = grid.idle_clusters;
-  launch->kernel = &kernel;
-  launch->ctas = grid.clusters * kernel.cluster_size();
-  launch->cluster_size = grid.in_pairs ? 2 : kernel.cluster_size();
-  launch->pdl = problem.pdl;
+  launch->format = kernel.format;
+  launch->function = kernel.function;
+  launch->shape = {.grid = dim3(static_cast<unsigned>(grid.clusters * kernel.cluster_size())),
+                   .block = dim3(static_cast<unsigned>(kernel.threads)),
+                   .smem_bytes = kernel.smem_bytes,
+                   .cluster_size = grid.in_pairs ? 2 : kernel.cluster_size(),
+                   .pdl = problem.pdl};
   return true;
 }
 
-bool RebindBlock(const GemmOperands& operands, BlockLaunch* launch) {
-  BlockParams& params = launch->params;
-  EpilogueParams& epilogue = params.epilogue;
-  params.alpha = epilogue.alpha = operands.alpha;
-  epilogue.beta = operands.beta;
-  epilogue.c = operands.beta != 0.0f ? operands.c : nullptr;
-  if (launch->kernel->format->sums == Sums::kBlockScaled) {
-    params.scale_a = operands.scale_a;
-    params.scales_by_tma = params.scales_have_maps && IsAligned16(operands.scale_a);
-  } else {
-    epilogue.scale_a = operands.scale_a;
-  }
-  params.out = operands.d;
-  return ReplaceTensorMapAddress(&params.a, operands.a) &&
-         ReplaceTensorMapAddress(&params.a_rest, operands.a) &&
-         (!params.d_has_map || ReplaceTensorMapAddress(&params.d, operands.d)) &&
-         (!params.scales_by_tma || (ReplaceTensorMapAddress(&params.u, operands.scale_a) &&
-                                    ReplaceTensorMapAddress(&params.u_rest, operands.scale_a)));
-}
-
-cudaError_t LoadBlock(const BlockKernel& kernel) {
-  return LoadKernel(kernel.function, kernel.smem_bytes);
-}
-
-cudaError_t LaunchBlock(const BlockLaunch& launch, cudaStream_t stream) {
-  const BlockKernel& kernel = *launch.kernel;
-  return LaunchKernel(kernel.function,
-                      {.grid = dim3(static_cast<unsigned>(launch.ctas)),
-                       .block = dim3(static_cast<unsigned>(kernel.threads)),
-                       .smem_bytes = kernel.smem_bytes,
-                       .cluster_size = launch.cluster_size,
-                       .pdl = launch.pdl},
-                      &launch.params, stream);
+bool BlockParams::Bind(const GemmOperands& operands) {
+  scales_by_tma = scales_have_maps && IsAligned16(operands.scale_a);
+  return ReplaceTensorMapAddress(&a, operands.a) && ReplaceTensorMapAddress(&a_rest, operands.a) &&
+         (!d_has_map || ReplaceTensorMapAddress(&d_map, operands.d)) &&
+         (!scales_by_tma || (ReplaceTensorMapAddress(&u, operands.scale_a) &&
+                             ReplaceTensorMapAddress(&u_rest, operands.scale_a)));
 }
 
 }  // namespace culet::sm90

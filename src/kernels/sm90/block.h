@@ -9,9 +9,9 @@
 #include <span>
 #include <string>
 
-#include "kernels/sm90/block_scaled.h"
 #include "kernels/sm90/epilogue.h"
 #include "kernels/sm90/policy.h"
+#include "kernels/sm90/product_launch.h"
 #include "sm90/descriptor.h"
 #include "sm90/scheduler.h"
 
@@ -31,39 +31,29 @@ struct BlockSchedule {
                   ///< epilogue then lies under the others' products
 };
 
-/// The kernel's one argument. Strides of scales are in elements, so either order of U and V is
-/// served.
-struct BlockParams {
+/// The kernel's one argument.
+struct BlockParams : ProductParams {
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
   CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m)
   /// The same with boxes that end with the last row, for the tiles that reach beyond the matrix:
   /// the copy engine takes longer to fill a row with zeros than to load one. Equal to a, b and u
   /// where there are none.
   CUtensorMap a_rest, b_rest, u_rest;
-  CUtensorMap d;  ///< (n, m), rows of a box are 128 bytes, box (64 or 128, store_rows); not for F32
+  CUtensorMap d_map;  ///< (n, m), rows of a box are 128 bytes, box (64 or 128, store_rows); not for
+                      ///< F32, which is stored without a map
   CUtensorMap u;  ///< scales of A where they are blocks': (k / 128, m), box (4, tile_m), or (m, k /
                   ///< 128), box (tile_m, 4)
   CUtensorMap v;  ///< of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
-  void* out = nullptr;   ///< D, for what is stored without a map
-  std::int64_t ldd = 0;  ///< elements
-  const float* scale_a = nullptr;
-  const float* scale_b = nullptr;
-  float alpha = 1.0f;      ///< of a plain epilogue
-  int scale_a_row = 0;     ///< between rows of A
-  int scale_a_block = 0;   ///< between blocks of K
-  int scale_b_column = 0;  ///< between blocks of N
-  int scale_b_block = 0;
   bool d_has_map = false;
   bool u_rows_inner = false;      ///< u is (m, k / 128)
   bool scales_have_maps = false;  ///< u and v could be made
   bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them
-  int m = 0;
-  int n = 0;
   int k_blocks = 0;             ///< of 128 bytes
   TileOrder order;              ///< in runs of tiles of a whole cluster
   int idle_clusters = 0;        ///< see BlockGrid
   bool b_leaves_first = false;  ///< B is loaded with evict_first
-  EpilogueParams epilogue;      ///< of a general one
+
+  bool Bind(const GemmOperands& operands);
 };
 
 /// Between the largest B that mostly measured better kept (38 MB) and the smallest that measured
@@ -124,29 +114,13 @@ BlockGrid GridOf(const BlockKernel& kernel, int tiles, int sms, bool pdl);
 /// All kernels of the families, the formats one after the other.
 std::span<const BlockKernel> BlockKernels();
 
-struct BlockLaunch {
-  const BlockKernel* kernel = nullptr;
-  BlockParams params;
-  int ctas = 0;
-  int cluster_size = 1;
-  bool pdl = false;
-};
+using BlockLaunch = ProductLaunch<BlockParams>;
 
-/// Everything but the stream, made once. `swizzle` is the log2 of the supergroup (a split kernel's
+/// Plans a launch. `swizzle` is the log2 of the supergroup (a split kernel's
 /// always is 8 rows), `sms` the multiprocessors to use. Of problem.epilogue the scales, C, the bias
 /// and the types count where the kernel's epilogue is general; alpha is problem.alpha. False when a
 /// tensor map cannot be made or k is too short to split.
-bool PlanBlock(const BlockKernel& kernel, const BlockScaledProblem& problem, int swizzle, int sms,
+bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swizzle, int sms,
                BlockLaunch* launch);
-
-/// Exchanges the operands that change between calls: only addresses are patched in the maps. They
-/// keep their alignment class, and C is null where it was. False without a driver.
-bool RebindBlock(const GemmOperands& operands, BlockLaunch* launch);
-
-/// Loads the kernel on the current device and raises its shared-memory limit; not during a stream
-/// capture.
-cudaError_t LoadBlock(const BlockKernel& kernel);
-
-cudaError_t LaunchBlock(const BlockLaunch& launch, cudaStream_t stream);
 
 }  // namespace culet::sm90

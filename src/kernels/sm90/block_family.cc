@@ -6,7 +6,7 @@
 
 #include "kernels/catalog.h"
 #include "kernels/sm90/block.h"
-#include "kernels/sm90/block_scaled_kernel.h"
+#include "kernels/sm90/product_kernel.h"
 #include "kernels/sm90/quantised.h"
 #include "kernels/sm90/times.h"
 
@@ -20,12 +20,6 @@ using sm90::EpilogueKind;
 
 constexpr int kMaxSwizzle = 4;  // supergroups of 16 tiles; wider ones measured no faster
 
-struct Planned : BlockLaunch {
-  bool Rebind(const sm90::GemmOperands& operands) { return sm90::RebindBlock(operands, this); }
-  bool AddsC() const { return params.epilogue.ldc != 0; }
-  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchBlock(*this, stream); }
-};
-
 KernelDesc DescOf(const BlockKernel& kernel) {
   KernelDesc desc = sm90::DescOf(*kernel.format, kernel.epilogue, kernel.output_bytes);
   desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = kernel.block_k();
@@ -34,15 +28,15 @@ KernelDesc DescOf(const BlockKernel& kernel) {
   return desc;
 }
 
-class Block final : public sm90::BlockScaledKernel<Planned> {
+class Block final : public sm90::ProductKernel<BlockLaunch> {
  public:
   Block(const BlockKernel& kernel, int sms, KernelDesc desc, KernelInfo info)
-      : BlockScaledKernel(desc, std::move(info)), kernel_(kernel), sms_(sms) {}
+      : ProductKernel(desc, std::move(info)), kernel_(kernel), sms_(sms) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     const bool general = kernel_.epilogue != EpilogueKind::kPlain;
-    const Feasibility common = general ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
+    const Feasibility common = general ? sm90::WhyGeneral(p) : sm90::WhyPlain(p);
     if (!common.ok()) return common;
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
@@ -83,11 +77,11 @@ class Block final : public sm90::BlockScaledKernel<Planned> {
   }
 
  private:
-  bool Plan(const GemmArgs& args, int swizzle, int, Planned* launch) const override {
+  bool Plan(const GemmArgs& args, int swizzle, int, BlockLaunch* launch) const override {
     const int sms = args.operation.sm_budget > 0 ? std::min(sms_, args.operation.sm_budget) : sms_;
-    return sm90::PlanBlock(kernel_, sm90::ToBlockScaled(args), swizzle, sms, launch);
+    return sm90::PlanBlock(kernel_, sm90::ToProduct(args), swizzle, sms, launch);
   }
-  cudaError_t Load() const override { return sm90::LoadBlock(kernel_); }
+  cudaError_t Load() const override { return sm90::Load(kernel_); }
 
   const BlockKernel& kernel_;
   const int sms_;

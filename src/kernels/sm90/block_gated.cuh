@@ -66,7 +66,7 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, u
   FenceAsyncShared();
   store.Sync(group);
   if (leads) {
-    if (row < p.m && column < store.n()) TmaStore(&p.d, slabs, column, row);
+    if (row < p.m && column < store.n()) TmaStore(&p.d_map, slabs, column, row);
     TmaStoreCommit();
   }
 }
@@ -97,7 +97,7 @@ __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, floa
   FenceAsyncShared();
   NamedSync(1, kThreads);
   if (leads && group == 0) {
-    if (row < p.m && column < store.n()) TmaStore(&p.d, slab, column, row);
+    if (row < p.m && column < store.n()) TmaStore(&p.d_map, slab, column, row);
     TmaStoreCommit();
   }
 }

@@ -94,11 +94,11 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       c.Sum(kb_begin, kb_end, started);
     if constexpr (C::kTurns > 1) c.Skip((C::kTurns - 1) * (kb_end - kb_begin));
     if (C::kPlain && C::kAlphaLast &&
-        (C::Epilogue::kStoresSums || C::kSplit > 1 || p.alpha != 1.0f)) {
+        (C::Epilogue::kStoresSums || C::kSplit > 1 || p.epilogue.alpha != 1.0f)) {
 #pragma unroll
       for (int m = 0; m < C::kBlocksM; ++m)
 #pragma unroll
-        for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] *= p.alpha;
+        for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] *= p.epilogue.alpha;
     }
     // Of the product; where columns are paired, then of D.
     const int row = c.place.row + warp_row, product_column = c.place.column + column_offset;
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
       PrefetchTensorMap(&p.v);
     }
     if constexpr (!C::Epilogue::kStoresSums)
-      if (C::kPlain || p.d_has_map) PrefetchTensorMap(&p.d);
+      if (C::kPlain || p.d_has_map) PrefetchTensorMap(&p.d_map);
   }
   if constexpr (C::kMulticast > 1) {  // loads reach the other CTAs' barriers
     ClusterArriveRelaxed();

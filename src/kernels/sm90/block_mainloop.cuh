@@ -131,7 +131,7 @@ struct Consumer {
     if constexpr (C::kBlocksN > 1) {  // from a multiple of 128 on, each half with its block
 #pragma unroll
       for (int i = 0; i < C::kBlocksN; ++i) {
-        const float b = LoadShared(from_b + i * 16) * (C::kAlphaLast ? 1.0f : p.alpha);
+        const float b = LoadShared(from_b + i * 16) * (C::kAlphaLast ? 1.0f : p.epilogue.alpha);
         s.x[i][0][0] = a[0][0] * b;
         s.x[i][0][1] = a[0][1] * b;
       }
@@ -148,7 +148,7 @@ struct Consumer {
     float x[kCount][C::kBlocksM][2];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float b = LoadShared(from + i * 16) * (C::kAlphaLast ? 1.0f : p.alpha);
+      const float b = LoadShared(from + i * 16) * (C::kAlphaLast ? 1.0f : p.epilogue.alpha);
 #pragma unroll
       for (int m = 0; m < C::kBlocksM; ++m) {
         x[i][m][0] = a[m][0] * b;

@@ -159,7 +159,7 @@ __device__ __forceinline__ void StoreQuantisedRow(const BlockParams& p,
         __byte_perm(word[0], word[1], 0x5410), __byte_perm(word[2], word[3], 0x5410),
         __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x7632)};
     const int at = column + first * 4 + lane % 4 * 16;
-    uint8_t* const to = static_cast<uint8_t*>(p.out) + row * p.ldd + at;
+    uint8_t* const to = static_cast<uint8_t*>(p.d) + row * p.ldd + at;
     if (row >= p.m) continue;
     if (at + 16 <= n)
       *reinterpret_cast<uint4*>(to) = bytes;

@@ -31,7 +31,7 @@ struct TileStore {
     for (int i = 0; i < 2; ++i) {  // rows r and r + 8 of the block
       const int at = row + m * 64 + i * 8 + lane / 4;
       if (at >= p.m) continue;
-      float* const to = static_cast<float*>(p.out) + at * p.ldd;
+      float* const to = static_cast<float*>(p.d) + at * p.ldd;
 #pragma unroll
       for (int n8 = 0; n8 < kCount / 8; ++n8) {
         const float* v = &sum[m][begin / 2 + n8 * 4 + i * 2];
@@ -65,7 +65,7 @@ struct TileStore {
     const int chunk = lane % 8, first = lane / 8;
     if (chunk >= kWidth / 8) return;
     const int to_row = row + m * 64 + first, to_column = column + offset + chunk * 8;
-    auto* to = static_cast<uint16_t*>(p.out) + to_row * p.ldd + to_column;
+    auto* to = static_cast<uint16_t*>(p.d) + to_row * p.ldd + to_column;
 #pragma unroll
     for (int j = 0; j < 16; j += 4, to += 4 * p.ldd) {
       const uint8_t* const from = slab + Slab16::apply<uint32_t>(first + j, chunk * 16);
@@ -114,7 +114,7 @@ struct TileStore {
     Sync(group);
     if (leads) {
       if (row + m * 64 < p.m && column + offset < n())
-        TmaStore(&p.d, slab, column + offset, row + m * 64);
+        TmaStore(&p.d_map, slab, column + offset, row + m * 64);
       TmaStoreCommit();
     }
   }

@@ -12,7 +12,7 @@ struct List {
                                             {.rows = 64, .depth = 2, .registers = 124}};
 };
 struct Float32 {
-  static constexpr SkinnyInstance kAll[] = {{.rows = 16, .depth = 4, .registers = 84}};
+  static constexpr SkinnyInstance kAll[] = {{.rows = 16, .depth = 4, .registers = 86}};
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "kernels/sm90/block_scaled.h"
+#include "kernels/sm90/product.h"
 
 namespace culet::sm90 {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "culet/desc.h"
-#include "kernels/sm90/block_scaled_args.h"
+#include "kernels/sm90/product_args.h"
 #include "kernels/sm90/quantise_rows.h"
 
 namespace culet::sm90 {
@@ -44,7 +44,7 @@ KernelInfo QuantisedInfo(KernelInfo info) {
 }
 
 QuantiseRowsParams ParamsOf(const GemmArgs& args) {
-  const BlockScaledProblem problem = ToBlockScaled(args);
+  const ProductProblem problem = ToProduct(args);
   return {.scales = problem.epilogue.d_scale,
           .ldx = Pitch(args.Ddesc.cols),
           .ldd = problem.ldd,

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/sm90/launch.h"
-#include "kernels/sm90/skinny_launch.h"
 
 namespace culet::sm90 {
 
@@ -47,7 +46,7 @@ int SkinnyMaxSplits(const SkinnyKernel& kernel, int k) {
 
 int SkinnyRowGroups(int splits) { return splits >= 3 ? 1 : 4 / splits; }
 
-bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, int splits,
+bool PlanSkinny(const SkinnyKernel& kernel, const ProductProblem& problem, int splits,
                 SkinnyLaunch* launch) {
   const int bytes = kernel.format->element_bytes;
   if (problem.m > kSkinnyTokens || std::int64_t{problem.k} * bytes % 16 != 0 || splits < 1 ||
@@ -59,54 +58,33 @@ bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, i
   SkinnyParams& params = launch->params;
   params.a = static_cast<const std::uint8_t*>(problem.a);
   params.b = static_cast<const std::uint8_t*>(problem.b);
-  SetScales(problem, &params);
-  params.d = problem.d;
+  params.Put(problem, *kernel.format, kernel.epilogue);
   params.lda = static_cast<int>(problem.lda * bytes);
   params.ldb = static_cast<int>(problem.ldb * bytes);
-  params.ldd = problem.ldd;
-  params.m = problem.m;
-  params.n = problem.n;
   params.k = problem.k * bytes;
   params.blocks_each = k_blocks / splits;
   params.blocks_rest = k_blocks % splits;
   params.slot_bytes = kernel.SlotBytes(problem.m);
-  params.alpha = problem.alpha;
-  params.epilogue = problem.epilogue;
-  params.epilogue.alpha = problem.alpha;
   params.early_weights = problem.pdl ? 1 : 0;
   params.early_next = problem.pdl_chain ? 1 : 0;
   const int warps = splits * SkinnyRowGroups(splits);
   const bool rehearse = SkinnyRehearses(kernel, warps, problem.m, problem.pdl);
   params.rehearse = rehearse ? 1 : 0;
-  launch->smem_bytes = kernel.SmemBytes(warps, problem.m, rehearse);
-  launch->kernel = &kernel;
-  launch->splits = splits;
-  launch->row_groups = SkinnyRowGroups(splits);
-  launch->ctas = CeilDiv(problem.n, kernel.rows() * launch->row_groups);
-  launch->holds = SkinnyHolds(kernel, problem, splits);
+  const int row_groups = SkinnyRowGroups(splits);
+  launch->format = kernel.format;
+  launch->function = kernel.function;
+  if (SkinnyHolds(kernel, problem, splits)) launch->held = kernel.held;
+  launch->shape = {
+      .grid = dim3(static_cast<unsigned>(CeilDiv(problem.n, kernel.rows() * row_groups))),
+      .block = dim3(32, static_cast<unsigned>(splits), static_cast<unsigned>(row_groups)),
+      .smem_bytes = kernel.SmemBytes(warps, problem.m, rehearse),
+      .pdl = problem.pdl};
   return true;
 }
 
-bool SkinnyHolds(const SkinnyKernel& kernel, const BlockScaledProblem& problem, int splits) {
+bool SkinnyHolds(const SkinnyKernel& kernel, const ProductProblem& problem, int splits) {
   return kernel.held != nullptr && problem.pdl &&
          problem.k == splits * kernel.depth() * kernel.block_k();
-}
-
-const void* SkinnyLaunch::Function() const {
-  return holds && IsPlain(params.epilogue) ? kernel->held : kernel->function;
-}
-
-void RebindSkinny(const GemmOperands& operands, SkinnyLaunch* launch) {
-  SkinnyParams& params = launch->params;
-  params.a = static_cast<const std::uint8_t*>(operands.a);
-  params.d = operands.d;
-  params.alpha = operands.alpha;
-  params.scale_a = operands.scale_a;
-  if (launch->kernel->format->sums != Sums::kBlockScaled)
-    params.epilogue.scale_a = operands.scale_a;
-  params.epilogue.alpha = operands.alpha;
-  params.epilogue.beta = operands.beta;
-  params.epilogue.c = operands.c;
 }
 
 bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, int m, bool pdl) {
@@ -116,16 +94,6 @@ bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, int m, bool pdl) {
 int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, int m, bool pdl) {
   const int smem_bytes = kernel.SmemBytes(warps, m, SkinnyRehearses(kernel, warps, m, pdl));
   return ResidentCtas(warps, kernel.registers(), smem_bytes);
-}
-
-cudaError_t LoadSkinny(const SkinnyKernel& kernel) {
-  const cudaError_t error = LoadKernel(kernel.function, kSmemPerCta);
-  if (error != cudaSuccess || kernel.held == nullptr) return error;
-  return LoadKernel(kernel.held, kSmemPerCta);
-}
-
-cudaError_t LaunchSkinny(const SkinnyLaunch& launch, cudaStream_t stream) {
-  return LaunchWarps(launch, stream);
 }
 
 }  // namespace culet::sm90

@@ -10,44 +10,30 @@
 #include <span>
 #include <string>
 
-#include "culet/layout/host_device.h"
-#include "kernels/sm90/block_scaled.h"
 #include "kernels/sm90/epilogue.h"
 #include "kernels/sm90/policy.h"
+#include "kernels/sm90/product_launch.h"
 
 namespace culet::sm90 {
 
-/// The kernel's one argument. Strides of scales are in elements, so either order is served; a, b
-/// and k are in bytes.
-struct SkinnyParams {
+/// The kernel's one argument; a, b and k are in bytes.
+struct SkinnyParams : ProductParams {
   const std::uint8_t* a = nullptr;
   const std::uint8_t* b = nullptr;
-  const float* scale_a = nullptr;
-  const float* scale_b = nullptr;
-  void* d = nullptr;
-  int lda = 0, ldb = 0;  ///< bytes
-  std::int64_t ldd = 0;
-  int scale_a_row = 0;
-  int scale_a_block = 0;
-  int scale_b_column = 0;
-  int scale_b_block = 0;
-  int m = 0;
-  int n = 0;
-  int k = 0;            ///< bytes
+  int lda = 0, ldb = 0;
+  int k = 0;
   int blocks_each = 0;  ///< k-blocks of 128 bytes a warp takes; the first `blocks_rest` one more
   int blocks_rest = 0;
-  int slot_bytes = 0;       ///< of a k-block in shared memory
-  float alpha = 1.0f;       ///< of a plain epilogue
-  int early_weights = 0;    ///< 1: the kernel before writes neither the weights nor their scales
-  int early_next = 0;       ///< 1: the next kernel may begin before this one's turn
-  int rehearse = 0;         ///< 1: there is a slot of nobody's behind the rings, see the kernel
-  EpilogueParams epilogue;  ///< of a general one
-};
+  int slot_bytes = 0;     ///< of a k-block in shared memory
+  int early_weights = 0;  ///< 1: the kernel before writes neither the weights nor their scales
+  int early_next = 0;     ///< 1: the next kernel may begin before this one's turn
+  int rehearse = 0;       ///< 1: there is a slot of nobody's behind the rings, see the kernel
 
-/// Whether D is alpha times the sums.
-CULET_HOST_DEVICE constexpr bool IsPlain(const EpilogueParams& e) {
-  return e.scale_a == nullptr && e.scale_b == nullptr && e.bias == nullptr && e.beta == 0.0f;
-}
+  bool Bind(const GemmOperands& operands) {
+    a = static_cast<const std::uint8_t*>(operands.a);
+    return true;
+  }
+};
 
 /// What a fused launch computes beside its product.
 enum class SkinnyFusion : std::int8_t {
@@ -100,22 +86,12 @@ struct SkinnyKernel {
 /// All kernels of the family.
 std::span<const SkinnyKernel> SkinnyKernels();
 
-struct SkinnyLaunch {
-  const SkinnyKernel* kernel = nullptr;
-  SkinnyParams params;
-  int ctas = 0;
-  int splits = 1;      ///< warps along K ...
-  int row_groups = 1;  ///< ... and along rows, of a CTA
-  int smem_bytes = 0;
-  bool holds = false;  ///< see SkinnyHolds
-
-  /// The kernel that it runs, with the operands that it has now.
-  const void* Function() const;
-};
+/// Blocks of (32 threads, warps along K, groups of rows).
+using SkinnyLaunch = ProductLaunch<SkinnyParams>;
 
 /// Whether each of `splits` warps along K has as many k-blocks as it holds, and has asked for all
 /// of them when its turn comes.
-bool SkinnyHolds(const SkinnyKernel& kernel, const BlockScaledProblem& problem, int splits);
+bool SkinnyHolds(const SkinnyKernel& kernel, const ProductProblem& problem, int splits);
 
 /// The most warps that can share K: each has a k-block.
 int SkinnyMaxSplits(const SkinnyKernel& kernel, int k);
@@ -123,13 +99,10 @@ int SkinnyMaxSplits(const SkinnyKernel& kernel, int k);
 /// Groups of rows that a CTA takes when `splits` warps share each.
 int SkinnyRowGroups(int splits);
 
-/// Everything but the stream, made once. False when the shape or `splits` does not fit. Operands
-/// as BlockScaledProblem says, and k a multiple of 16 bytes.
-bool PlanSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem, int splits,
+/// Plans a launch; a programmatic dependent one where problem.pdl is set. False when the shape or `splits` does not fit. Operands
+/// as ProductProblem says, and k a multiple of 16 bytes.
+bool PlanSkinny(const SkinnyKernel& kernel, const ProductProblem& problem, int splits,
                 SkinnyLaunch* launch);
-
-/// Puts other operands of the plan's shapes and alignments into it.
-void RebindSkinny(const GemmOperands& operands, SkinnyLaunch* launch);
 
 /// Whether a CTA of so many warps rehearses: not under programmatic dependent launch, where time
 /// passes before the activations and where memory of nobody's keeps the next kernel out.
@@ -137,11 +110,5 @@ bool SkinnyRehearses(const SkinnyKernel& kernel, int warps, int m, bool pdl);
 
 /// CTAs of so many warps that a multiprocessor holds.
 int SkinnyResidentCtas(const SkinnyKernel& kernel, int warps, int m, bool pdl);
-
-/// Loads the kernel on the current device and raises its shared-memory limit; not during a capture.
-cudaError_t LoadSkinny(const SkinnyKernel& kernel);
-
-/// A programmatic dependent launch where the plan says early_weights.
-cudaError_t LaunchSkinny(const SkinnyLaunch& launch, cudaStream_t stream);
 
 }  // namespace culet::sm90

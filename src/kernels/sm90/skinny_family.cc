@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "kernels/catalog.h"
-#include "kernels/sm90/block_scaled_kernel.h"
 #include "kernels/sm90/launch.h"
+#include "kernels/sm90/product_kernel.h"
 #include "kernels/sm90/skinny.h"
 #include "kernels/sm90/skinny_fused.h"
 #include "kernels/sm90/times.h"
@@ -20,15 +20,6 @@ using sm90::EpilogueKind;
 using sm90::SkinnyKernel;
 using sm90::SkinnyLaunch;
 
-struct Planned : SkinnyLaunch {
-  bool Rebind(const sm90::GemmOperands& operands) {
-    sm90::RebindSkinny(operands, this);
-    return true;
-  }
-  bool AddsC() const { return kernel->epilogue == EpilogueKind::kGeneral; }
-  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchSkinny(*this, stream); }
-};
-
 class PreparedFused final : public PreparedFusedProduct {
  public:
   explicit PreparedFused(const sm90::FusedSkinnyLaunch& launch) : launch_(launch) {}
@@ -40,7 +31,7 @@ class PreparedFused final : public PreparedFusedProduct {
     launch.params.y = pointers.y;
     launch.params.sum = pointers.sum;
     launch.params.d = pointers.D;
-    return sm90::LaunchFusedSkinny(launch, stream);
+    return launch.Start(stream);
   }
 
  private:
@@ -51,15 +42,15 @@ sm90::SkinnyFusion FusionOf(const ProductFusion& fusion) {
   return fusion.gated ? sm90::SkinnyFusion::kNormGated : sm90::SkinnyFusion::kNorm;
 }
 
-class Skinny final : public sm90::BlockScaledKernel<Planned>, public FusesProducts {
+class Skinny final : public sm90::ProductKernel<SkinnyLaunch>, public FusesProducts {
  public:
   Skinny(const SkinnyKernel& kernel, KernelDesc desc, KernelInfo info)
-      : BlockScaledKernel(desc, std::move(info)), kernel_(kernel) {}
+      : ProductKernel(desc, std::move(info)), kernel_(kernel) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     const Feasibility common =
-        kernel_.epilogue == EpilogueKind::kGeneral ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
+        kernel_.epilogue == EpilogueKind::kGeneral ? sm90::WhyGeneral(p) : sm90::WhyPlain(p);
     if (!common.ok()) return common;
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
@@ -127,20 +118,20 @@ class Skinny final : public sm90::BlockScaledKernel<Planned>, public FusesProduc
     const SkinnyKernel* const twin = sm90::FusedSkinnyTwin(kernel_, FusionOf(fusion));
     sm90::FusedSkinnyLaunch launch;
     if (twin == nullptr ||
-        !sm90::PlanFusedSkinny(*twin, sm90::ToBlockScaled(args), fusion, splits, &launch)) {
+        !sm90::PlanFusedSkinny(*twin, sm90::ToProduct(args), fusion, splits, &launch)) {
       return Status(StatusCode::kInvalidArgument, id() + ": does not fuse these operands");
     }
-    if (const cudaError_t error = sm90::LoadSkinny(*twin); error != cudaSuccess) {
+    if (const cudaError_t error = sm90::Load(*twin); error != cudaSuccess) {
       return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
     }
     return std::unique_ptr<PreparedFusedProduct>(std::make_unique<PreparedFused>(launch));
   }
 
  private:
-  bool Plan(const GemmArgs& args, int, int splits, Planned* launch) const override {
-    return sm90::PlanSkinny(kernel_, sm90::ToBlockScaled(args), splits, launch);
+  bool Plan(const GemmArgs& args, int, int splits, SkinnyLaunch* launch) const override {
+    return sm90::PlanSkinny(kernel_, sm90::ToProduct(args), splits, launch);
   }
-  cudaError_t Load() const override { return sm90::LoadSkinny(kernel_); }
+  cudaError_t Load() const override { return sm90::Load(kernel_); }
 
   const SkinnyKernel& kernel_;
 };

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "kernels/sm90/launch.h"
-#include "kernels/sm90/skinny_launch.h"
 
 namespace culet::sm90 {
 
@@ -72,7 +71,7 @@ int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, 
   return at - rings;
 }
 
-bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem,
+bool PlanFusedSkinny(const SkinnyKernel& kernel, const ProductProblem& problem,
                      const ProductFusion& fusion, int splits, FusedSkinnyLaunch* launch) {
   SkinnyLaunch plain;
   if (!PlanSkinny(kernel, problem, splits, &plain)) return false;
@@ -83,28 +82,21 @@ bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& probl
   params.gamma_type = fusion.gamma_type;
   params.epsilon = fusion.epsilon;
   if (fusion.gated) params.ldd = problem.n / 2;  // D is tight
-  const int warps = plain.splits * plain.row_groups;
+  const dim3 block = plain.shape.block;
+  const int row_groups = static_cast<int>(block.z), warps = splits * row_groups;
   const int rings = warps * kernel.WarpBytes(problem.m);
-  launch->kernel = &kernel;
-  launch->ctas = plain.ctas;
-  launch->splits = plain.splits;
-  launch->row_groups = plain.row_groups;
-  launch->smem_bytes = rings + FusedSkinnyBeside(kernel, problem.m, problem.k, fusion.gamma_type,
-                                                 warps, rings, &params);
+  launch->format = kernel.format;
+  launch->function = kernel.function;
+  launch->shape = plain.shape;
+  launch->shape.smem_bytes =
+      rings + FusedSkinnyBeside(kernel, problem.m, problem.k, fusion.gamma_type, warps, rings,
+                                &params);
   // Parts of the norm and of the product are the same where each is one vector of a warp's lanes.
-  params.own_rows = plain.row_groups == 1 && plain.splits == 1 << params.norm_shift &&
-                    params.elements == plain.splits * 32 * kWide &&
-                    plain.params.blocks_each * kernel.block_k() == 32 * kWide;
-  launch->holds = SkinnyHolds(kernel, problem, splits) && params.norm_steps == 1;
-  return launch->smem_bytes <= kSmemPerCta;
-}
-
-const void* FusedSkinnyLaunch::Function() const {
-  return holds && IsPlain(params.epilogue) ? kernel->held : kernel->function;
-}
-
-cudaError_t LaunchFusedSkinny(const FusedSkinnyLaunch& launch, cudaStream_t stream) {
-  return LaunchWarps(launch, stream);
+  params.own_rows = row_groups == 1 && splits == 1 << params.norm_shift &&
+                    params.elements == splits * 32 * kWide &&
+                    params.blocks_each * kernel.block_k() == 32 * kWide;
+  if (params.norm_steps == 1) launch->held = plain.held;
+  return launch->shape.smem_bytes <= kSmemPerCta;
 }
 
 }  // namespace culet::sm90

@@ -42,26 +42,18 @@ std::span<const SkinnyKernel> FusedSkinnyKernels();
 /// The one that multiplies as `kernel` does; null where there is none.
 const SkinnyKernel* FusedSkinnyTwin(const SkinnyKernel& kernel, SkinnyFusion fusion);
 
-struct FusedSkinnyLaunch {
-  const SkinnyKernel* kernel = nullptr;
-  FusedSkinnyParams params;
-  int ctas = 0, splits = 1, row_groups = 1, smem_bytes = 0;
-  bool holds = false;  ///< all of its weights, and a vector of the norm in each lane
-
-  const void* Function() const;
-};
+/// As SkinnyLaunch; its other kernel is for launches that hold all of their weights, and a vector of
+/// the norm in each lane.
+using FusedSkinnyLaunch = ProductLaunch<FusedSkinnyParams>;
 
 /// Bytes of shared memory beside the rings, and where they lie behind `rings` bytes (`params` may
 /// be null).
 int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, int warps,
                       int rings, FusedSkinnyParams* params);
 
-/// Everything but x, y, the sum and the stream, made once; as PlanSkinny. False also where the norm
+/// Plans a launch but for x, y and the sum; as PlanSkinny. False also where the norm
 /// does not fit beside the rings.
-bool PlanFusedSkinny(const SkinnyKernel& kernel, const BlockScaledProblem& problem,
+bool PlanFusedSkinny(const SkinnyKernel& kernel, const ProductProblem& problem,
                      const ProductFusion& fusion, int splits, FusedSkinnyLaunch* launch);
-
-/// As LaunchSkinny.
-cudaError_t LaunchFusedSkinny(const FusedSkinnyLaunch& launch, cudaStream_t stream);
 
 }  // namespace culet::sm90

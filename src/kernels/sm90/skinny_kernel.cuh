@@ -323,7 +323,7 @@ struct SkinnyEnd {
       : pairs(p.m * kPairs),
         warp_floats(C::kDepth * p.slot_bytes / 4),
         type(static_cast<int>(C::kGeneral ? p.epilogue.d_type : C::kOutput)),
-        alpha(p.alpha) {
+        alpha(p.epilogue.alpha) {
     Find(p, row0, thread);
     Pin(pairs), Pin(warp_floats), Pin(type), Pin(alpha), Pin(columns);
   }

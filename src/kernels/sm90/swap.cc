@@ -83,7 +83,7 @@ bool SwapFits(const SwapKernel& kernel, int k_blocks, int splits, int residency)
              std::min(kernel.min_stages, CeilDiv(loads, splits));
 }
 
-bool PlanSwap(const SwapKernel& kernel, const BlockScaledProblem& problem, int splits,
+bool PlanSwap(const SwapKernel& kernel, const ProductProblem& problem, int splits,
               int residency, SwapLaunch* launch) {
   const int k_blocks = CeilDiv(problem.k, kernel.block_k());
   if (!SwapFits(kernel, k_blocks, splits, residency)) return false;
@@ -98,55 +98,31 @@ bool PlanSwap(const SwapKernel& kernel, const BlockScaledProblem& problem, int s
           &params.activations, &params.activations_rest)) {
     return false;
   }
-  SetScales(problem, &params);
-  params.d = problem.d;
-  params.ldd = problem.ldd;
-  params.m = problem.m;
-  params.n = problem.n;
+  params.Put(problem, *kernel.format, kernel.epilogue);
   params.k_blocks = k_blocks;
   params.loads_each = loads / splits;
   params.loads_rest = loads % splits;
   params.sliced = Sliced(kernel, std::int64_t{problem.k} * kernel.format->element_bytes) ? 1 : 0;
   params.stages = stages;
-  params.epilogue = problem.epilogue;
-  params.epilogue.alpha = problem.alpha;
   params.early_weights = problem.pdl ? 1 : 0;
-  launch->kernel = &kernel;
-  launch->splits = splits;
-  launch->smem_bytes = kernel.layout.Total(stages, splits);
-  launch->row_tiles = CeilDiv(problem.n, kernel.rows());
-  launch->token_tiles = CeilDiv(problem.m, kernel.tokens());
-  return launch->row_tiles <= kMaxGridZ && launch->token_tiles <= kMaxGridZ;
-}
-
-bool RebindSwap(const GemmOperands& operands, SwapLaunch* launch) {
-  SwapParams& params = launch->params;
-  if (launch->kernel->format->sums == Sums::kBlockScaled) {
-    params.scale_a = operands.scale_a;
-  } else {
-    params.epilogue.scale_a = operands.scale_a;
-  }
-  params.d = operands.d;
-  params.epilogue.alpha = operands.alpha;
-  params.epilogue.beta = operands.beta;
-  params.epilogue.c = operands.c;
-  return ReplaceTensorMapAddress(&params.activations, operands.a) &&
-         ReplaceTensorMapAddress(&params.activations_rest, operands.a);
-}
-
-cudaError_t LoadSwap(const SwapKernel& kernel) { return LoadKernel(kernel.function, kSmemPerCta); }
-
-cudaError_t LaunchSwap(const SwapLaunch& launch, cudaStream_t stream) {
+  launch->format = kernel.format;
+  launch->function = kernel.function;
   // Token tiles that share weights are neighbours in launch order, so the weights leave DRAM once.
-  return LaunchKernel(
-      launch.kernel->function,
-      {.grid = dim3(static_cast<unsigned>(launch.splits), static_cast<unsigned>(launch.token_tiles),
-                    static_cast<unsigned>(launch.row_tiles)),
-       .block = dim3(static_cast<unsigned>(launch.kernel->threads)),
-       .smem_bytes = launch.smem_bytes,
-       .cluster_size = launch.splits,
-       .pdl = launch.params.early_weights != 0},
-      &launch.params, stream);
+  const int row_tiles = CeilDiv(problem.n, kernel.rows());
+  const int token_tiles = CeilDiv(problem.m, kernel.tokens());
+  launch->shape = {
+      .grid = dim3(static_cast<unsigned>(splits), static_cast<unsigned>(token_tiles),
+                   static_cast<unsigned>(row_tiles)),
+      .block = dim3(static_cast<unsigned>(kernel.threads)),
+      .smem_bytes = kernel.layout.Total(stages, splits),
+      .cluster_size = splits,
+      .pdl = problem.pdl};
+  return row_tiles <= kMaxGridZ && token_tiles <= kMaxGridZ;
+}
+
+bool SwapParams::Bind(const GemmOperands& operands) {
+  return ReplaceTensorMapAddress(&activations, operands.a) &&
+         ReplaceTensorMapAddress(&activations_rest, operands.a);
 }
 
 }  // namespace culet::sm90

@@ -12,9 +12,9 @@
 #include <span>
 #include <string>
 
-#include "kernels/sm90/block_scaled.h"
 #include "kernels/sm90/epilogue.h"
 #include "kernels/sm90/policy.h"
+#include "kernels/sm90/product_launch.h"
 
 namespace culet::sm90 {
 
@@ -99,29 +99,20 @@ inline constexpr int kSwapMaxResidency = 4;  ///< CTAs a multiprocessor, at most
 constexpr int Hold(auto... ctas) { return (0 | ... | (1 << ctas)); }
 
 /// The kernel's one argument.
-struct SwapParams {
+struct SwapParams : ProductParams {
   CUtensorMap weights;      ///< (k, n) bytes, box (128, rows of a CTA); see `sliced`
   CUtensorMap activations;  ///< (k, m) bytes, box (128, tokens of a CTA)
   /// The same with boxes of one k-block that end with the last row, for tiles that reach beyond the
   /// matrix: the copy engine takes longer to fill a row with zeros than to load one.
   CUtensorMap weights_rest, activations_rest;
-  const float* scale_a = nullptr;  ///< of Sums::kBlockScaled; strides are in elements
-  const float* scale_b = nullptr;
-  void* d = nullptr;
-  std::int64_t ldd = 0;
-  int scale_a_row = 0;
-  int scale_a_block = 0;
-  int scale_b_column = 0;
-  int scale_b_block = 0;
-  int m = 0;
-  int n = 0;
   int k_blocks = 0;    ///< of 128 bytes
   int loads_each = 0;  ///< stages for each CTA of a cluster; the first `loads_rest` take one more
   int loads_rest = 0;
   int sliced = 0;  ///< 1: the maps are (128, rows, k / 128), and one box brings a stage's k-blocks
   int stages = 0;
-  EpilogueParams epilogue;
   int early_weights = 0;  ///< 1: the kernel before writes neither the weights nor their scales
+
+  bool Bind(const GemmOperands& operands);
 };
 
 /// One compiled kernel.
@@ -150,13 +141,8 @@ struct SwapKernel {
 /// All kernels of the family, format by format.
 std::span<const SwapKernel> SwapKernels();
 
-struct SwapLaunch {
-  const SwapKernel* kernel = nullptr;
-  SwapParams params;
-  int row_tiles = 0, token_tiles = 0;
-  int splits = 1;
-  int smem_bytes = 0;
-};
+/// A grid of (splits, tiles of tokens, tiles of rows).
+using SwapLaunch = ProductLaunch<SwapParams>;
 
 /// Stages of the ring that fit beside `residency` CTAs a multiprocessor, at most the k-blocks there
 /// are; 0 when the exchange of the sums alone is too large.
@@ -168,19 +154,10 @@ int SwapResidentCtas(const SwapKernel& kernel, int stages, int splits);
 /// Whether `splits` and `residency` leave each CTA k-blocks and enough stages.
 bool SwapFits(const SwapKernel& kernel, int k_blocks, int splits, int residency);
 
-/// Everything but the stream, made once. `splits` CTAs of a cluster share a tile along K;
+/// Plans a launch; a programmatic dependent one where problem.pdl is set. `splits` CTAs of a cluster share a tile along K;
 /// `residency` is the number of CTAs a multiprocessor shall hold, which sets the stages. False when
 /// the shape does not fit (SwapFits) or a tensor map cannot be made.
-bool PlanSwap(const SwapKernel& kernel, const BlockScaledProblem& problem, int splits,
+bool PlanSwap(const SwapKernel& kernel, const ProductProblem& problem, int splits,
               int residency, SwapLaunch* launch);
-
-/// Puts other operands of the plan's shapes and alignments into it. False when the driver refuses.
-bool RebindSwap(const GemmOperands& operands, SwapLaunch* launch);
-
-/// Loads the kernel on the current device and raises its shared-memory limit; not during a capture.
-cudaError_t LoadSwap(const SwapKernel& kernel);
-
-/// A programmatic dependent launch where the plan says early_weights.
-cudaError_t LaunchSwap(const SwapLaunch& launch, cudaStream_t stream);
 
 }  // namespace culet::sm90

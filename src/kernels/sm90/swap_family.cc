@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/catalog.h"
-#include "kernels/sm90/block_scaled_kernel.h"
+#include "kernels/sm90/product_kernel.h"
 #include "kernels/sm90/quantised.h"
 #include "kernels/sm90/swap.h"
 #include "kernels/sm90/times.h"
@@ -22,21 +22,15 @@ using sm90::SwapLaunch;
 
 constexpr int kMaxGrid = 65535;  // along y and z
 
-struct Planned : SwapLaunch {
-  bool Rebind(const sm90::GemmOperands& operands) { return sm90::RebindSwap(operands, this); }
-  bool AddsC() const { return kernel->epilogue != EpilogueKind::kPlain; }
-  cudaError_t Start(cudaStream_t stream) const { return sm90::LaunchSwap(*this, stream); }
-};
-
-class Swap final : public sm90::BlockScaledKernel<Planned> {
+class Swap final : public sm90::ProductKernel<SwapLaunch> {
  public:
   Swap(const SwapKernel& kernel, int residency, KernelDesc desc, KernelInfo info)
-      : BlockScaledKernel(desc, std::move(info)), kernel_(kernel), residency_(residency) {}
+      : ProductKernel(desc, std::move(info)), kernel_(kernel), residency_(residency) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     const Feasibility common =
-        kernel_.epilogue != EpilogueKind::kPlain ? sm90::WhyGeneral(p) : sm90::WhyBlockScaled(p);
+        kernel_.epilogue != EpilogueKind::kPlain ? sm90::WhyGeneral(p) : sm90::WhyPlain(p);
     if (!common.ok()) return common;
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
@@ -69,10 +63,10 @@ class Swap final : public sm90::BlockScaledKernel<Planned> {
   }
 
  private:
-  bool Plan(const GemmArgs& args, int, int splits, Planned* launch) const override {
-    return sm90::PlanSwap(kernel_, sm90::ToBlockScaled(args), splits, residency_, launch);
+  bool Plan(const GemmArgs& args, int, int splits, SwapLaunch* launch) const override {
+    return sm90::PlanSwap(kernel_, sm90::ToProduct(args), splits, residency_, launch);
   }
-  cudaError_t Load() const override { return sm90::LoadSwap(kernel_); }
+  cudaError_t Load() const override { return sm90::Load(kernel_); }
 
   const SwapKernel& kernel_;
   const int residency_;

@@ -1,5 +1,5 @@
-// What the families of block-scaled Hopper kernels have in common as culet::Kernels: how they are
-// prepared and launched, and the descriptor.
+// What the Hopper families have in common as culet::Kernels: how they are prepared and launched, and
+// the descriptor.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,17 +9,15 @@
 #include <utility>
 
 #include "culet/kernel.h"
-#include "kernels/sm90/block_scaled_args.h"
 #include "kernels/sm90/policy.h"
+#include "kernels/sm90/product_args.h"
+#include "kernels/sm90/product_launch.h"
 
 namespace culet::sm90 {
 
-/// `Planned` is one launch, made once, with
-///   bool Rebind(GemmOperands)         puts other operands in; false when the driver refuses
-///   cudaError_t Start(stream) const   launches
-///   bool AddsC() const                was planned with a C
+/// `Planned`: a ProductLaunch.
 template <class Planned>
-class BlockScaledKernel : public ArgsKernel {
+class ProductKernel : public ArgsKernel {
  public:
   using ArgsKernel::ArgsKernel;
 

@@ -1,4 +1,4 @@
-// One FP8 product with scales 1 x 128 by 128 x 128, as the Hopper families' launchers take it.
+// One product as the Hopper families take it, whatever its format.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ constexpr int CeilDiv(int a, int b) { return a / b + (a % b != 0 ? 1 : 0); }
 /// D (m, n) row-major, of the kernel's output type, = A (m, k) row-major x B (k, n) column-major.
 /// Strides of scales are in elements, so either order of U and V is served. Requires: a, b 16-byte
 /// aligned, lda and ldb multiples of 16 (TMA).
-struct BlockScaledProblem {
+struct ProductProblem {
   int m = 0, n = 0, k = 0;
   std::int64_t lda = 0, ldb = 0, ldd = 0;  ///< elements
   const void* a = nullptr;
@@ -29,17 +29,6 @@ struct BlockScaledProblem {
   /// Of kernels with a general epilogue, whose scales of rows and columns are here; alpha is above.
   EpilogueParams epilogue;
 };
-
-/// Puts the block scales of a problem into a kernel's argument.
-template <class Params>
-void SetScales(const BlockScaledProblem& problem, Params* params) {
-  params->scale_a = problem.scale_a;
-  params->scale_b = problem.scale_b;
-  params->scale_a_row = problem.scale_a_row;
-  params->scale_a_block = problem.scale_a_block;
-  params->scale_b_column = problem.scale_b_column;
-  params->scale_b_block = problem.scale_b_block;
-}
 
 /// What changes between the launches of one plan; layouts and alignments stay.
 struct GemmOperands {

@@ -1,4 +1,4 @@
-// GemmArgs as a BlockScaledProblem, and what no family of block-scaled Hopper kernels takes.
+// GemmArgs as a ProductProblem, and what no Hopper family takes.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include "culet/desc.h"
 #include "culet/kernel.h"
 #include "culet/problem.h"
-#include "kernels/sm90/block_scaled.h"
 #include "kernels/sm90/policy.h"
+#include "kernels/sm90/product.h"
 
 namespace culet::sm90 {
 
@@ -24,7 +24,7 @@ constexpr bool TakesOutput(DataType type) {
 }
 
 /// Maps are made before A and D exist: absent ones get some aligned address until they are rebound.
-inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
+inline ProductProblem ToProduct(const GemmArgs& args) {
   char* const some_address = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
   // A single row may have any ld.
   const auto stride = [](const MatrixLayout& layout, Order along) {
@@ -34,7 +34,7 @@ inline BlockScaledProblem ToBlockScaled(const GemmArgs& args) {
     const int inner = row_major ? layout.cols : layout.rows;
     return lines > 1 ? static_cast<int>(layout.ld) : CeilDiv(inner, 4) * 4;
   };
-  BlockScaledProblem p;
+  ProductProblem p;
   p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
   const auto ld = [](const MatrixLayout& layout, int rows, int columns) {
     return rows > 1 ? layout.ld : std::int64_t{CeilDiv(columns, 16)} * 16;
@@ -139,7 +139,7 @@ inline Feasibility WhyPromoted(const GemmDesc& p, const FormatInfo& format) noex
 }
 
 /// What no kernel with block scales and a plain epilogue takes.
-inline Feasibility WhyBlockScaled(const GemmDesc& p) noexcept {
+inline Feasibility WhyPlain(const GemmDesc& p) noexcept {
   if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;
   if (p.c.type != DataType::kNull) return Feasibility::Refuse("does not add C");
   if (p.type_bias != DataType::kNull) return Feasibility::Refuse("does not add a bias");

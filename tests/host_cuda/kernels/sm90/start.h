@@ -1,0 +1,32 @@
+// See host_cuda.h: src/kernels/sm90/start.h on the CPU.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/sm90/launch.h"
+
+namespace culet::sm90 {
+
+template <class Params>
+cudaError_t StartKernel(const void* function, const LaunchShape& shape, const Params& params,
+                        cudaStream_t stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = static_cast<std::size_t>(shape.smem_bytes);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = shape.pdl ? 1 : 0;
+  const auto kernel = reinterpret_cast<void (*)(Params)>(const_cast<void*>(function));
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
+inline cudaError_t LoadKernel(const void* function, int smem_bytes) {
+  host_cuda::AllowShared(function, static_cast<std::size_t>(smem_bytes));
+  return cudaSuccess;
+}
+
+}  // namespace culet::sm90
