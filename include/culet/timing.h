@@ -20,9 +20,9 @@ namespace culet {
 ScratchOptions ColdInputs(const DeviceInfo& device, const GemmDesc& desc);
 
 /// How many launches one sample of a problem takes: 1 on the CPU; on a GPU every set once, and so
-/// many that the sample lasts 600 us at least by `roofline_us`; 256 at most, and two at least of
-/// launches below 500 us.
-int LaunchesPerSample(const DeviceInfo& device, int sets, double roofline_us) noexcept;
+/// many that the sample lasts 600 us at least if each takes `launch_us`; 256 at most, and two at
+/// least of launches below 500 us.
+int LaunchesPerSample(const DeviceInfo& device, int sets, double launch_us) noexcept;
 
 /// One LaunchSpec made ready on every set of a ScratchProblem. Both must outlive it.
 class TimedLaunch {

@@ -39,6 +39,13 @@ __global__ void Scan(OutputLines lines, const Element* found, const Element* pri
   if (broken != 0) atomicAdd(counters + 1, static_cast<unsigned long long>(broken));
 }
 
+template <class Element>
+__global__ void Gather(const char* base, const std::size_t* offsets, std::size_t count,
+                       Element* to) {
+  const std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x;
+  if (i < count) to[i] = *reinterpret_cast<const Element*>(base + offsets[i]);
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t Launch(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
                    Arguments... arguments) {
@@ -56,6 +63,14 @@ cudaError_t ScanAs(const OutputLines& lines, const void* found, const void* pris
   const auto blocks = static_cast<int>(std::min<std::size_t>(elements / kThreads + 1, 2048));
   return Launch(&Scan<Element>, blocks, kThreads, stream, lines, static_cast<const Element*>(found),
                 static_cast<const Element*>(pristine), counters);
+}
+
+template <class Element>
+cudaError_t GatherAs(const void* base, const std::size_t* offsets, std::size_t count, void* to,
+                     cudaStream_t stream) {
+  const auto blocks = static_cast<int>((count + kThreads - 1) / kThreads);
+  return Launch(&Gather<Element>, blocks, kThreads, stream, static_cast<const char*>(base), offsets,
+                count, static_cast<Element*>(to));
 }
 
 // Four loads of 16 bytes in flight a thread; neighbouring threads read neighbouring addresses.
@@ -91,6 +106,15 @@ cudaError_t LaunchScan(const OutputLines& lines, const void* found, const void* 
     return ScanAs<std::uint16_t>(lines, found, pristine, counters, stream);
   if (lines.element_bytes == 1)
     return ScanAs<std::uint8_t>(lines, found, pristine, counters, stream);
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t LaunchGather(const void* base, const std::size_t* offsets, std::size_t count,
+                         std::size_t element_bytes, void* to, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  if (element_bytes == 4) return GatherAs<std::uint32_t>(base, offsets, count, to, stream);
+  if (element_bytes == 2) return GatherAs<std::uint16_t>(base, offsets, count, to, stream);
+  if (element_bytes == 1) return GatherAs<std::uint8_t>(base, offsets, count, to, stream);
   return cudaErrorInvalidValue;
 }
 

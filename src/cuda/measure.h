@@ -18,6 +18,11 @@ cudaError_t LaunchPause(unsigned nanoseconds, cudaStream_t stream);
 cudaError_t LaunchScan(const OutputLines& lines, const void* found, const void* pristine,
                        unsigned long long* counters, cudaStream_t stream);
 
+/// Copies `count` elements of `element_bytes` (1, 2 or 4) from base + offsets[i] to to[i], all in
+/// the device's memory and aligned to the element.
+cudaError_t LaunchGather(const void* base, const std::size_t* offsets, std::size_t count,
+                         std::size_t element_bytes, void* to, cudaStream_t stream);
+
 /// Reads `bytes` (a multiple of 16) once with all multiprocessors; the sum goes to `sink`, so that
 /// no load is left out.
 cudaError_t LaunchRead(const void* data, std::size_t bytes, int multiprocessors, unsigned* sink,

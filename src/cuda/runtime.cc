@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "base/device_scope.h"
@@ -139,6 +140,22 @@ class CudaDeviceRuntime final : public Runtime {
         CudaStatus(LaunchScan(lines, found, pristine, counters, nullptr), "a scan of the output"));
     CULET_RETURN_IF_ERROR(memory().Download(counted, block->get(), kBytes, nullptr));
     return OutputScan{static_cast<std::size_t>(counted[0]), counted[1] == 0};
+  }
+
+  Status Gather(const void* base, std::span<const std::size_t> offsets, std::size_t element_bytes,
+                void* to) override {
+    const DeviceScope scope(ordinal_);
+    const std::size_t gathered = offsets.size() * element_bytes;
+    const auto block = DeviceBuffer::Create(memory(), offsets.size_bytes() + gathered);
+    if (!block) return block.status();
+    const DevicePtr out = block->get() + offsets.size_bytes();
+    CULET_RETURN_IF_ERROR(
+        memory().Upload(block->get(), offsets.data(), offsets.size_bytes(), nullptr));
+    CULET_RETURN_IF_ERROR(
+        CudaStatus(LaunchGather(base, FromDevicePtr<std::size_t>(block->get()), offsets.size(),
+                                element_bytes, FromDevicePtr<void>(out), nullptr),
+                   "gathering elements of the output"));
+    return memory().Download(to, out, gathered, nullptr);
   }
 
   Status Synchronize() override {

@@ -1,7 +1,9 @@
 // The host's clock behind the Runtime interface, and the choice among runtimes.
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/accelerator.h"
@@ -41,6 +43,17 @@ class HostRuntime final : public Runtime {
                           const void* pristine) override {
     return ScanOutput(lines, static_cast<const std::byte*>(found),
                       static_cast<const std::byte*>(pristine));
+  }
+
+  Status Gather(const void* base, std::span<const std::size_t> offsets, std::size_t element_bytes,
+                void* to) override {
+    const auto* const from = static_cast<const std::byte*>(base);
+    auto* out = static_cast<std::byte*>(to);
+    for (const std::size_t offset : offsets) {
+      std::memcpy(out, from + offset, element_bytes);
+      out += element_bytes;
+    }
+    return {};
   }
 
   Status Synchronize() override { return {}; }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "culet/device.h"
 #include "culet/device_memory.h"
@@ -53,6 +54,11 @@ class Runtime {
   /// too, as it was before the launch.
   virtual Result<OutputScan> Scan(const OutputLines& lines, const void* found,
                                   const void* pristine) = 0;
+
+  /// Copies elements of `element_bytes` (1, 2 or 4) from base + each of `offsets`, in the device's
+  /// memory, side by side to `to` on the host.
+  virtual Status Gather(const void* base, std::span<const std::size_t> offsets,
+                        std::size_t element_bytes, void* to) = 0;
 
   /// Waits for all work of all streams, and returns the device's pending error as a Status.
   virtual Status Synchronize() = 0;

@@ -8,9 +8,11 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <set>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include "base/float_types.h"
 #include "base/matrix_index.h"
 #include "culet/packing.h"
 #include "gemm/runtime.h"
@@ -25,9 +27,6 @@ namespace {
 
 // Larger inputs are not compared with their image after each launch: it would take too long.
 constexpr std::size_t kSmallInputsBytes = std::size_t{1} << 20;
-
-// Larger outputs are fetched line by line, where the oracle looks.
-constexpr std::size_t kSmallOutputBytes = std::size_t{1} << 20;
 
 // What is copied and scanned between two looks at options.stop: some milliseconds of either.
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
@@ -55,6 +54,35 @@ Status CheckHostMemory(const GemmDesc& desc, std::size_t bytes) {
                             culet::ToString(desc), bytes, memory));
 }
 
+// Where an element of an output lies in a set. Row r is row r % rows of matrix r / rows.
+std::size_t OffsetOf(const Region& region, int row, int col) {
+  const MatrixLayout& layout = region.layout;
+  const std::int64_t element =
+      BatchOffset(layout, row / layout.rows) + IndexOf(layout, row % layout.rows, col);
+  return region.data + static_cast<std::size_t>(element) * SizeOf(layout.type);
+}
+
+// What Compare expects, and where.
+struct Expected {
+  Oracle oracle;
+  std::vector<Interval> allowed;  // of D, unless that is quantised
+  std::vector<std::size_t> d, w;  // the elements of D and its scales
+
+  Expected(Oracle made, const Arrangement& at, int group) : oracle(std::move(made)) {
+    for (const int row : oracle.rows) {
+      for (const int col : oracle.cols) {
+        const std::size_t i = d.size();
+        d.push_back(OffsetOf(at.d, row, col));
+        if (!at.w.present()) {
+          allowed.push_back(AllowedAround(oracle.reference[i], oracle.slack[i], at.d.layout.type));
+        } else if (col % group == 0) {
+          w.push_back(OffsetOf(at.w, row, col / group));
+        }
+      }
+    }
+  }
+};
+
 }  // namespace
 
 struct ScratchProblem::Impl {
@@ -73,7 +101,7 @@ struct ScratchProblem::Impl {
   std::vector<GemmArgs> sets;
   DeviceBuffer workspace_block;
   Workspace workspace;
-  std::map<Accumulator, Oracle> oracles;  // made by the first Compare with each
+  std::map<Accumulator, Expected> expected;  // made by the first Compare with each
 
   std::byte* set(int index) const noexcept {
     return DataOf(block) + static_cast<std::size_t>(index) % sets.size() * at.bytes;
@@ -90,37 +118,16 @@ struct ScratchProblem::Impl {
     return found;
   }
 
-  // The lines of an output that the oracle looks at: of D's scales all; of D all in one piece where
-  // that is quicker.
-  Result<DLines> FetchLines(const Region& region, const Oracle& oracle, int index) const {
-    DLines lines{region.layout, {}, std::vector<std::size_t>(region.lines)};
-    if (&region == &at.w || region.end - region.begin <= kSmallOutputBytes) {
-      auto all = FetchOutput(region, index);
-      if (!all.ok()) return all.status();
-      lines.bytes = *std::move(all);
-      for (std::size_t line = 0; line < region.lines; ++line) {
-        lines.starts[line] = region.data - region.begin + line * region.pitch_bytes;
-      }
-      return lines;
+  // What lies at `offsets` of a set.
+  Result<std::vector<double>> Found(DataType type, std::span<const std::size_t> offsets,
+                                    int index) const {
+    std::vector<std::byte> bytes(offsets.size() * SizeOf(type));
+    CULET_RETURN_IF_ERROR(runtime.Gather(set(index), offsets, SizeOf(type), bytes.data()));
+    std::vector<double> found(offsets.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      found[i] = LoadAsDouble(bytes.data(), type, static_cast<std::int64_t>(i));
     }
-    std::set<std::size_t> wanted;
-    for (const int row : oracle.rows) {
-      if (region.layout.order == Order::kRowMajor) {
-        wanted.insert(lines.LineOf(row, 0));
-      } else {
-        for (const int col : oracle.cols) wanted.insert(lines.LineOf(row, col));
-      }
-    }
-    lines.bytes.resize(wanted.size() * region.line_bytes);
-    std::size_t start = 0;
-    for (const std::size_t line : wanted) {
-      lines.starts[line] = start;
-      CULET_RETURN_IF_ERROR(ToHost(lines.bytes.data() + start,
-                                   set(index) + region.data + line * region.pitch_bytes,
-                                   region.line_bytes));
-      start += region.line_bytes;
-    }
-    return lines;
+    return found;
   }
 
   // D's lines in pieces, each with the gap behind its lines; the first has the guard before them,
@@ -319,7 +326,6 @@ Result<ErrorReport> ScratchProblem::Compare(int index, const Accumulator& accumu
   Impl& impl = *impl_;
   CULET_RETURN_IF_ERROR(impl.runtime.Synchronize());
   ErrorReport report;
-  const bool quantised = impl.at.w.present();
   for (const Region* region : {&impl.at.d, &impl.at.w}) {
     if (!region->present()) continue;
     const auto scan = impl.ScanOutput(*region, index);
@@ -331,21 +337,23 @@ Result<ErrorReport> ScratchProblem::Compare(int index, const Accumulator& accumu
   if (!inputs_intact.ok()) return inputs_intact.status();
   report.guards_intact = report.guards_intact && *inputs_intact;
 
-  auto oracle = impl.oracles.find(accumulator);
-  if (oracle == impl.oracles.end()) {
+  const int group = impl.desc.d.quant.group_size;
+  auto expected = impl.expected.find(accumulator);
+  if (expected == impl.expected.end()) {
     auto made = MakeOracle(impl.desc, impl.at, impl.options, DataOf(impl.image), accumulator);
     if (!made.ok()) return made.status();
-    oracle = impl.oracles.emplace(accumulator, *std::move(made)).first;
+    expected = impl.expected.try_emplace(accumulator, *std::move(made), impl.at, group).first;
   }
-  const auto d = impl.FetchLines(impl.at.d, oracle->second, index);
+  const auto& [oracle, allowed, at_d, at_w] = expected->second;
+  const auto d = impl.Found(impl.at.d.layout.type, at_d, index);
   if (!d.ok()) return d.status();
-  if (!quantised) {
-    CompareValues(oracle->second, *d, report);
+  if (!impl.at.w.present()) {
+    CompareValues(oracle, allowed, *d, report);
     return report;
   }
-  const auto w = impl.FetchLines(impl.at.w, oracle->second, index);
+  const auto w = impl.Found(impl.at.w.layout.type, at_w, index);
   if (!w.ok()) return w.status();
-  CompareQuantised(oracle->second, *d, *w, impl.desc.d.quant.group_size, report);
+  CompareQuantised(oracle, *d, *w, group, impl.at.d.layout.cols, report);
   return report;
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/e4m3_group.h"
+#include "base/float_types.h"
 
 namespace culet {
 
@@ -83,44 +84,44 @@ GroupScale ScaleOf(const double* reference, const double* slack, int count) {
 
 }  // namespace
 
-void CompareValues(const Oracle& oracle, const DLines& d, ErrorReport& report) {
+void CompareValues(const Oracle& oracle, std::span<const Interval> allowed,
+                   std::span<const double> found, ErrorReport& report) {
   Tally tally(report);
   std::size_t index = 0;
   for (const int row : oracle.rows) {
     for (const int col : oracle.cols) {
-      const double reference = oracle.reference[index];
-      const Interval allowed = AllowedAround(reference, oracle.slack[index], d.layout.type);
+      tally.Add(row, col, found[index], oracle.reference[index], allowed[index]);
       ++index;
-      tally.Add(row, col, d.At(row, col), reference, allowed);
     }
   }
   tally.Finish();
 }
 
-void CompareQuantised(const Oracle& oracle, const DLines& d, const DLines& w, int group,
-                      ErrorReport& report) {
+void CompareQuantised(const Oracle& oracle, std::span<const double> codes,
+                      std::span<const double> scales, int group, int columns, ErrorReport& report) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   constexpr double kDivision = 0x1p-23;  // of the FP32 quotient, which is rounded before E4M3
   Tally tally(report);
-  std::size_t index = 0;
+  std::size_t index = 0, next_scale = 0;
   for (const int row : oracle.rows) {
     for (std::size_t j = 0; j < oracle.cols.size();) {
       const int first = oracle.cols[j];
-      const int count = std::min(group, d.layout.cols - first);
+      const int count = std::min(group, columns - first);
       const double* const reference = &oracle.reference[index];
       const double* const slack = &oracle.slack[index];
+      const double* const code = &codes[index];
       index += static_cast<std::size_t>(count);
       j += static_cast<std::size_t>(count);
       const GroupScale allowed = ScaleOf(reference, slack, count);
-      const double scale = w.At(row, first / group);
+      const double scale = scales[next_scale++];
       const bool nan = std::isnan(scale);
       const bool right =
           nan ? allowed.may_be_nan
               : !allowed.is_nan && (allowed.may_be_nan ||
                                     (allowed.scale.low <= scale && scale <= allowed.scale.high));
       for (int i = 0; i < count; ++i) {
-        const double value = d.At(row, first + i);
+        const double value = code[i];
         if (nan) {  // all of the group's values are none, too
           tally.Add(row, first + i, value, kNaN, {kNaN, kNaN});
           continue;

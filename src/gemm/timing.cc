@@ -35,6 +35,14 @@ LaunchPointers PointersOf(const GemmArgs& args) {
   return {args.A, args.U, args.C, args.D, args.alpha, args.beta};
 }
 
+// Samples that last longer than they must cost tuning half of its time, and the roofline is up to
+// half of what short launches take. Nor may a wrong prediction make samples of a few launches.
+double ExpectedUs(const LaunchSpec& spec, double roofline_us) noexcept {
+  constexpr double kMostRooflines = 3;
+  if (!std::isfinite(spec.time_us)) return roofline_us;
+  return std::clamp(spec.time_us, roofline_us, kMostRooflines * roofline_us);
+}
+
 }  // namespace
 
 ScratchOptions ColdInputs(const DeviceInfo& device, const GemmDesc& desc) {
@@ -45,11 +53,11 @@ ScratchOptions ColdInputs(const DeviceInfo& device, const GemmDesc& desc) {
   return options;
 }
 
-int LaunchesPerSample(const DeviceInfo& device, int sets, double roofline_us) noexcept {
+int LaunchesPerSample(const DeviceInfo& device, int sets, double launch_us) noexcept {
   if (device.arch == 0) return 1;
-  const double lasting = std::ceil(kLeastSampleUs / std::max(roofline_us, 1e-3));
+  const double lasting = std::ceil(kLeastSampleUs / std::max(launch_us, 1e-3));
   const int wanted = std::max(sets, static_cast<int>(std::min<double>(lasting, kMaxSets)));
-  return std::clamp(wanted, roofline_us < kLongLaunchUs ? 2 : 1, kMaxSets);
+  return std::clamp(wanted, launch_us < kLongLaunchUs ? 2 : 1, kMaxSets);
 }
 
 struct TimedLaunch::Impl {
@@ -106,8 +114,9 @@ Result<TimedLaunch> TimedLaunch::Create(Gemm& gemm, ScratchProblem& scratch,
     if (!plan) return plan.status();
     impl->plans.push_back(*std::move(plan));
   }
-  const double roofline_us = RooflineUs(scratch.desc(), gemm.rates(RateType(scratch.desc())));
-  impl->launches = LaunchesPerSample(device, scratch.sets(), roofline_us);
+  impl->launches = LaunchesPerSample(
+      device, scratch.sets(),
+      ExpectedUs(spec, RooflineUs(scratch.desc(), gemm.rates(RateType(scratch.desc())))));
   return TimedLaunch(std::move(impl));
 }
 
