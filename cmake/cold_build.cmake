@@ -1,7 +1,6 @@
 # Half of a compiler's time goes into headers of others. A build from nothing precompiles them
-# (CULET_COLD_BUILD, which .ci/run sets): for the tests, and with sanitizers for the library and the
-# commands, too. Without sanitizers these are always compiled as users compile them, which shows that each
-# file includes what it uses.
+# (CULET_COLD_BUILD, which .ci/run sets): for the tests, for the commands, which are few sources then, and with
+# sanitizers for the library, too. Without them the library is always compiled as users compile it.
 option(CULET_COLD_BUILD "Precompile headers, for builds from nothing" $ENV{CULET_COLD_BUILD})
 
 set(culet_precompiled <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem>
@@ -16,9 +15,9 @@ if(CULET_COLD_BUILD AND CULET_CCACHE)
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 
-# The library or the commands: precompiled headers where nothing is lost by it.
+# The commands, or with sanitizers the library.
 function(culet_precompile target)
-  if(CULET_COLD_BUILD AND CULET_SANITIZE)
+  if(CULET_COLD_BUILD AND (CULET_SANITIZE OR NOT target STREQUAL "culet"))
     list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>" OUTPUT_VARIABLE headers)
     target_precompile_headers(${target} PRIVATE ${headers})
   endif()
