@@ -1,4 +1,6 @@
 // FusedNorm: a block a row, in the order of RmsNorm's sums.
+#include <type_traits>
+
 #include "kernels/cuda_ops/fused.h"
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/quantize.cuh"
@@ -9,7 +11,6 @@ namespace {
 
 constexpr int kMostThreads = 512;
 constexpr int kWide = 8;
-constexpr int kKept = 2;  // vectors of a thread that stay in registers between the passes
 
 // Elements of x, or of the sum, as they are once stored; `y` null: of x.
 template <class X>
@@ -39,8 +40,14 @@ __device__ __forceinline__ void Finish(const FusedNormArgs& args, float (&x)[kWi
   }
 }
 
-template <class X, class Out, bool kCodes>
-__global__ void __launch_bounds__(kMostThreads, 1) FusedNormKernel(const FusedNormArgs args) {
+// kOne: a thread has one vector of a row at most. A multiprocessor has to hold several blocks: each
+// of them waits for its row's sum between its loads and its stores.
+template <class X, class Out, bool kCodes, bool kOne>
+__global__ void __launch_bounds__(kMostThreads, kOne                       ? 3
+                                                : kCodes && sizeof(X) == 4 ? 1
+                                                                           : 2)
+    FusedNormKernel(const FusedNormArgs args) {
+  constexpr int kKept = kOne ? 1 : 2;  // vectors that stay in registers between the passes
   const std::int64_t row = blockIdx.x;
   const int width = args.width, step = static_cast<int>(blockDim.x) * kWide;
   const int first = static_cast<int>(threadIdx.x) * kWide;
@@ -74,7 +81,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) FusedNormKernel(const FusedNo
       sum += SumOfSquares(kept[i]);
     }
   }
-  for (int at = first + kKept * step; at < width; at += step) {
+  for (int at = first + kKept * step; !kOne && at < width; at += step) {
     float more[kWide];
     LoadSum<X>(x, y, at, more);
     if (sums != nullptr) Store(more, sums + at);
@@ -87,7 +94,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) FusedNormKernel(const FusedNo
     const int at = first + i * step;
     if (at - first < width) Finish<Out, kCodes>(args, kept[i], scale, gammas[i], row, at);
   }
-  for (int base = kKept * step; base < width; base += step) {
+  for (int base = kKept * step; !kOne && base < width; base += step) {
     const int at = base + first;
     float more[kWide] = {}, gamma[kWide] = {};
     if (at < width) {
@@ -112,9 +119,12 @@ cudaError_t FusedNorm(const FusedNormArgs& args, LaunchStream stream) {
   while (threads < kMostThreads && threads < vectors) threads *= 2;
   return WithValue(args.x_type, [&]<class X>(X) {
     return WithValue(args.out_type, [&]<class Out>(Out) {
-      return Launch(args.to.codes != nullptr ? &FusedNormKernel<X, Out, true>
-                                             : &FusedNormKernel<X, Out, false>,
-                    Blocks(args.rows), threads, stream, args);
+      const auto launch = [&]<bool kOne>(std::bool_constant<kOne>) {
+        return Launch(args.to.codes != nullptr ? &FusedNormKernel<X, Out, true, kOne>
+                                               : &FusedNormKernel<X, Out, false, kOne>,
+                      Blocks(args.rows), threads, stream, args);
+      };
+      return vectors <= threads ? launch(std::true_type{}) : launch(std::false_type{});
     });
   });
 }
