@@ -205,7 +205,6 @@ class Search {
     const TensorNode &node = graph_.node(id), &q = graph_.node(heads.q_rope);
     const TensorNode &keys = graph_.node(heads.key_write), &values = graph_.node(heads.value_write);
     const AttentionParams& p = node.params.attention;
-    const RopeParams& rope = q.params.rope;
     const bool codes = keys.type == DataType::kFloat8_e4m3;
     if (codes && (node.inputs.size() != 9 || p.head_dim % 16 != 0 ||
                   node.inputs[7] != keys.inputs[3] || node.inputs[8] != values.inputs[3])) {
@@ -220,7 +219,7 @@ class Search {
         p.kv_heads * p.head_dim == keys.shape.cols &&
         graph_.node(node.inputs[3]).shape.rows == node.shape.rows + 1 &&
         (codes || keys.type == DataType::kFloat16 || keys.type == DataType::kBfloat16) &&
-        (rope.layout == RopeLayout::kNorm || rope.dims % 16 == 0) && IsWide(id);
+        IsWide(id);
     if (fits) heads.attention = id;
     return fits;
   }
@@ -244,14 +243,15 @@ class Search {
     const TensorNode &q = graph_.node(heads.q_rope), &k = graph_.node(heads.k_rope);
     const TensorNode &keys = graph_.node(heads.key_write), &values = graph_.node(heads.value_write);
     const int size = q.params.head_dim;
+    const RopeParams& rope = q.params.rope;
     const auto type_of = [&](int id) { return graph_.node(id).type; };
     return size % 8 == 0 && size <= kMostHeadDim && k.params.head_dim == size &&
-           q.params.rope == k.params.rope && q.inputs[1] == k.inputs[1] && IsWide(heads.q_rope) &&
-           type_of(heads.v) == q.type && type_of(heads.q) == q.type && type_of(heads.k) == q.type &&
-           keys.type == values.type && keys.shape == values.shape &&
-           keys.shape.cols == k.shape.cols && graph_.node(heads.v).shape == k.shape &&
-           keys.inputs[1] == heads.k_rope && values.inputs[1] == heads.v &&
-           IsAligned(graph_.node(keys.inputs[0]).data_ptr) &&
+           rope == k.params.rope && (rope.layout == RopeLayout::kNorm || rope.dims % 16 == 0) &&
+           q.inputs[1] == k.inputs[1] && IsWide(heads.q_rope) && type_of(heads.v) == q.type &&
+           type_of(heads.q) == q.type && type_of(heads.k) == q.type && keys.type == values.type &&
+           keys.shape == values.shape && keys.shape.cols == k.shape.cols &&
+           graph_.node(heads.v).shape == k.shape && keys.inputs[1] == heads.k_rope &&
+           values.inputs[1] == heads.v && IsAligned(graph_.node(keys.inputs[0]).data_ptr) &&
            IsAligned(graph_.node(values.inputs[0]).data_ptr) &&
            (keys.type == DataType::kFloat16 || IsValue(keys.type) ||
             HasScales(keys, values, size)) &&

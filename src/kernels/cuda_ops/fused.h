@@ -68,14 +68,14 @@ struct FusedHeadsArgs {
   int head_dim = 0;  ///< at most kMostHeadDim
   std::int64_t rows = 0;
 };
+/// Requires: a layout kNorm or `half` a multiple of 8.
 cudaError_t FusedHeads(const FusedHeadsArgs& args, LaunchStream stream);
 
 /// FusedHeads and the attention behind it in one launch, for rows that are alone in their sequences
 /// (attention_heads.cuh); `heads.out` and `attention.q` go unused. Each row's own key and value go
 /// to its slot, and its scores take them from the launch, not from the cache. Of a row with a
 /// negative slot they are stored nowhere. What the launch stores no other row of it may read.
-/// Requires: a plan with decoding alone, key_slots that are value_slots, and a layout kNorm or
-/// `half` a multiple of 8.
+/// Requires: a plan with decoding alone, and key_slots that are value_slots.
 cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& attention,
                            LaunchStream stream);
 /// Allows it the shared memory that it needs; once for a device.

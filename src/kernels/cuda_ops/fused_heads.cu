@@ -14,12 +14,10 @@ constexpr int kKept = kMostHeadDim / (kLanes * kWide);  // vectors of a lane
 template <class T, class Cache>
 __global__ void __launch_bounds__(kThreads)
     FusedHeadsKernel(const __grid_constant__ FusedHeadsArgs args) {
-  __shared__ float heads[kHeads][kMostHeadDim];
   __shared__ float sines[kMostHeadDim / 2], cosines[kMostHeadDim / 2];
   const std::int64_t row = blockIdx.x;
-  const int local = static_cast<int>(threadIdx.x) / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int head = static_cast<int>(blockIdx.y) * kHeads + local;
+  const int head = static_cast<int>(blockIdx.y) * kHeads + static_cast<int>(threadIdx.x) / kLanes;
   const int all = args.heads + 2 * args.kv_heads, size = args.head_dim, half = args.rope.half;
   const bool is_q = head < args.heads, is_value = head >= args.heads + args.kv_heads;
   const bool there = head < all;
@@ -61,34 +59,14 @@ __global__ void __launch_bounds__(kThreads)
     cosines[frequency] = c * args.rope.attention_factor;
   }
   NormHead<T>(x, gamma, norm, size, is_q ? args.q_epsilon : args.k_epsilon);
-#pragma unroll
-  for (int i = 0; i < kKept; ++i) {
-    const int at = (i * kLanes + lane) * kWide;
-    if (at >= size) continue;
-#pragma unroll
-    for (int j = 0; j < kWide; ++j) heads[local][at + j] = x[i][j];
-  }
   __syncthreads();
+  TurnHead<T>(x, there && !is_value, args.rope.layout, half, sines, cosines);
   if (!there) return;
   if (!is_q && (slot < 0 || slot >= args.cache_rows)) return;
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     const int at = (i * kLanes + lane) * kWide;
     if (at >= size) continue;
-    if (!is_value) {
-#pragma unroll
-      for (int j = 0; j < kWide; ++j) {
-        const int element = at + j;
-        if (element >= 2 * half) continue;
-        const bool neox = args.rope.layout == RopeLayout::kNeox;
-        const int pair = !neox ? element / 2 : element < half ? element : element - half;
-        const bool second = neox ? element >= half : element % 2 != 0;
-        float a = heads[local][neox ? pair : 2 * pair];
-        float b = heads[local][neox ? pair + half : 2 * pair + 1];
-        Turn(a, b, cosines[pair], sines[pair]);
-        x[i][j] = Rounded<T>(second ? b : a);
-      }
-    }
     if (is_q) {
       Store(x[i], static_cast<T*>(args.out) + (row * args.heads + head) * size + at);
     } else {
