@@ -60,6 +60,7 @@ TEST_F(Decoding, PaddedContextsGrow) {
   for (const bool padded : {false, true}) {
     Session session = MakeSession({.max_sequences = 2,
                                    .max_context = 2100,
+                                   .block_size = 16,
                                    .padding = padded ? StepPadding::kBuckets : StepPadding::kNone});
     const SequenceTokens prompts[] = {{*session.AddSequence(), prompt},
                                       {*session.AddSequence(), other}};

@@ -185,7 +185,7 @@ enum class StepPadding : std::uint8_t {
 struct SessionOptions {
   int max_sequences = 1;
   int max_context = 0;        ///< positions a sequence; 0: the model's max_position, at most 4096
-  int block_size = 16;        ///< positions in a block of the cache
+  int block_size = 64;        ///< positions in a block of the cache
   int cache_blocks = 0;       ///< 0: enough for max_sequences of max_context
   int max_step_tokens = 512;  ///< tokens of all sequences in one step
   /// kNull: that of the values, float32 or bfloat16, which holds them as they are. Or float32,
