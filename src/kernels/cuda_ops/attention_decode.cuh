@@ -6,6 +6,7 @@
 // q, k and v, and with them the row's own key and value (attention_heads.cuh).
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 
@@ -42,6 +43,10 @@ struct DecodeKernel {
     return kRingAt<kMakesHeads> + stages * kRing;
   }
   static constexpr int kRound = kWarps * kKeys;
+  // Parts of an item that the last block of a row has on their way at once, where its rings were.
+  static constexpr int kPartsAtOnce =
+      std::min(32, (2 * kRing - kHeads * SplitWeights::kBytesOfHead) / (16 * kThreads));
+  static_assert(kPartsAtOnce > 0);
 };
 
 /// What a warp leaves for the others in the place of its keys: of each head kDim sums of values,
@@ -478,15 +483,53 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   const auto first_part = [&](int head) {
     return AttentionPart(args, units, unit, first_head + head, args.plan.decode.most, rank);
   };
-  weights.Make<Kernel::kThreads>(first_part, begin_item / parts, (end_item + parts - 1) / parts,
-                                 cluster);
-  __syncthreads();
+  // A thread's first values are on their way while the weights are made.
+  const char* const mine = DynamicShared() + Kernel::template kRingAt<kMakesHeads> +
+                           kHeads * SplitWeights::kBytesOfHead + 16 * thread;
+  constexpr int kApart = 16 * Kernel::kThreads;
+  int item = begin_item + thread, next = 0;
+  bool made = false;
+  float value[4] = {};
 #pragma unroll 1
-  for (int item = begin_item + thread; item < end_item; item += Kernel::kThreads) {
-    const int head = item / parts, at = item % parts * 4;
-    weights.Merge(args, first_part(head), head, at,
-                  (row * p.heads + first_head + head) * p.head_dim + at, cluster);
-  }
+  do {
+    const int head = min(item, end_item - 1) / parts, at = (item - head * parts) * 4;
+    const int count = item < end_item ? min(Kernel::kPartsAtOnce, clusters - next) : 0;
+    const float* const values = first_part(head).values + at;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      CopyAsync16(SharedAddress(mine + i * kApart),
+                  values + std::int64_t{next + i} * cluster * p.head_dim, 16);
+    }
+    CommitCopies();
+    if (!made) {
+      weights.Make<Kernel::kThreads>(first_part, begin_item / parts, (end_item + parts - 1) / parts,
+                                     cluster);
+      __syncthreads();
+      made = true;
+    }
+    AwaitCopies<0>();
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      float part[4];
+      Load(reinterpret_cast<const float*>(mine + i * kApart), part);
+      const float weight = weights.of(head, next + i);
+#pragma unroll
+      for (int d = 0; d < 4; ++d) value[d] = fmaf(part[d], weight, value[d]);
+    }
+    next += Kernel::kPartsAtOnce;
+    if (item < end_item && next < clusters) continue;
+    if (item < end_item) {
+      const std::int64_t element = (row * p.heads + first_head + head) * p.head_dim + at;
+      if (args.out_type == DataType::kFloat32) {
+        Store(value, static_cast<float*>(args.out) + element);
+      } else {
+        Store(value, static_cast<__nv_bfloat16*>(args.out) + element);
+      }
+    }
+    for (float& sum : value) sum = 0;
+    next = 0;
+    item += Kernel::kThreads;
+  } while (item < end_item);
 }
 
 template <class Cache, bool kMakesHeads>
