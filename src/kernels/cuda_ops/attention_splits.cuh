@@ -155,7 +155,7 @@ class SplitWeights {
 /// of them can be read. The counter goes back to zero. All threads that wrote, or will read, call
 /// it; `thread` counts them, `any(mine)` is a barrier of them and tells whether one's is true. One
 /// thread's fence is enough for what others wrote before a barrier that it has passed, and for what
-/// they read behind the next: fences of all of them cost 0.3 us (H200).
+/// they read behind the next.
 template <class Any>
 __device__ __forceinline__ bool IsLastSplit(unsigned* counter, int splits, int thread,
                                             const Any& any) {
