@@ -15,7 +15,7 @@ void CompareValues(const Oracle& oracle, std::span<const Interval> allowed,
 
 /// The same for a quantised D with one of `scales` for `group` columns of a row: each scale against
 /// the largest magnitude that its group may have, each element against what the scale that is there
-/// makes of its value.
+/// makes of its value. D has `columns`.
 void CompareQuantised(const Oracle& oracle, std::span<const double> codes,
                       std::span<const double> scales, int group, int columns, ErrorReport& report);
 

@@ -40,12 +40,16 @@ __device__ __forceinline__ void Finish(const FusedNormArgs& args, float (&x)[kWi
   }
 }
 
-// kOne: a thread has one vector of a row at most. A multiprocessor has to hold several blocks: each
-// of them waits for its row's sum between its loads and its stores.
+// A multiprocessor has to hold several blocks: each of them waits for its row's sum between its
+// loads and its stores. With two vectors of FP32 and codes two blocks' registers do not suffice.
+template <class X, bool kCodes, bool kOne>
+constexpr int kBlocks = kOne                       ? 3
+                        : kCodes && sizeof(X) == 4 ? 1
+                                                   : 2;
+
+// kOne: a thread has one vector of a row at most.
 template <class X, class Out, bool kCodes, bool kOne>
-__global__ void __launch_bounds__(kMostThreads, kOne                       ? 3
-                                                : kCodes && sizeof(X) == 4 ? 1
-                                                                           : 2)
+__global__ void __launch_bounds__(kMostThreads, (kBlocks<X, kCodes, kOne>))
     FusedNormKernel(const FusedNormArgs args) {
   constexpr int kKept = kOne ? 1 : 2;  // vectors that stay in registers between the passes
   const std::int64_t row = blockIdx.x;

@@ -99,8 +99,8 @@ int SkinnyMaxSplits(const SkinnyKernel& kernel, int k);
 /// Groups of rows that a CTA takes when `splits` warps share each.
 int SkinnyRowGroups(int splits);
 
-/// Plans a launch; a programmatic dependent one where problem.pdl is set. False when the shape or `splits` does not fit. Operands
-/// as ProductProblem says, and k a multiple of 16 bytes.
+/// Plans a launch, a dependent one where problem.pdl is set. False when the shape or `splits` does
+/// not fit. Operands as ProductProblem says, and k a multiple of 16 bytes.
 bool PlanSkinny(const SkinnyKernel& kernel, const ProductProblem& problem, int splits,
                 SkinnyLaunch* launch);
 
