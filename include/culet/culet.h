@@ -62,11 +62,15 @@ enum { /* partial sums on tensor cores that keep fewer than 24 bits */
 
 enum { /* what happens to the sum before it is rounded and stored */
   CULET_EPILOGUE_NONE = 0,
-  /* silu(gate) * up; D has n / 2 columns. The n columns are groups of 16: eight of gate, then the
-   * eight of up that belong to them; n % 16 == 0. */
+  /* silu(gate) * up of columns as gate_order says; D has n / 2 columns, n % 16 == 0. */
   CULET_EPILOGUE_GATED_SILU = 1,
   /* The same, quantised: D is E4M3, its scales W have one element for 128 columns of a row. */
   CULET_EPILOGUE_GATED_SILU_QUANT = 2
+};
+
+enum { /* how the columns of gate and up lie in B, and in C and the bias */
+  CULET_GATE_EIGHTS = 0, /* groups of 16: eight of gate, then the eight of up that belong to them */
+  CULET_GATE_HALVES = 1  /* all of gate, then all of up, as weights one behind the other */
 };
 
 enum { /* what holds between two runs */
@@ -122,7 +126,7 @@ typedef struct culet_problem {
   int32_t accumulate;
   int32_t determinism;
   int32_t epilogue;
-  int32_t reserved; /* 0 */
+  int32_t gate_order; /* how gate and up lie in B where the epilogue pairs columns; else 0 */
   /* Zero points, (a - zero) * scale: laid out as the operand's scales, in elements of a type of
    * their own. Null and CULET_NULL: none. A plan binds them, as it binds B, V and W. */
   const void *zero_a, *zero_b;

@@ -53,6 +53,7 @@ struct GemmDesc {
   OperandDesc c;  ///< type kNull: beta is 0, C is not read
   OperandDesc d;
   Epilogue epilogue = Epilogue::kNone;
+  GateOrder gate_order = GateOrder::kEights;  ///< of an epilogue that pairs columns, else kEights
   DataType type_bias = DataType::kNull;
   Bias::Axis bias_axis = Bias::Axis::kN;
   int batch_dim = 0;
@@ -122,6 +123,7 @@ struct KernelDesc {
   QuantDesc quant_b;  ///< compared only when type_b is set
   Epilogue epilogue = Epilogue::kNone;
   bool any_epilogue = false;   ///< computes every Epilogue, whatever `epilogue` says
+  bool gate_halves = false;    ///< pairs columns of GateOrder::kHalves, too
   bool strided_batch = false;  ///< takes batches of matrices (kFlat, num > 1)
   bool zero_points = false;    ///< takes zero points of A and B
   int tile_m = 0;              ///< rows of D a tile (CPU: rows a register or cache block) covers

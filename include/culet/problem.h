@@ -73,6 +73,7 @@ struct OutputQuant {
 struct Operation {
   DispatchPolicy dispatch = DispatchPolicy::kDefault;
   Epilogue epilogue = Epilogue::kNone;
+  GateOrder gate_order = GateOrder::kEights;  ///< of an epilogue that pairs columns
   QuantDesc quant_a;
   QuantDesc quant_b;
   int batch_dim = 0;  ///< the axis that varies between calls: 0 is m, 1 is n

@@ -137,9 +137,8 @@ constexpr ScaleGroup ScaleGroupOf(const QuantDesc& quant, int outer, int k) noex
 /// What happens to alpha * A B + beta * C + bias before it is rounded and stored.
 enum class Epilogue : std::uint8_t {
   kNone = 0,
-  /// silu(gate) * up. The n columns are groups of 16: eight of gate, then the eight of up that
-  /// belong to them. D is (m, n / 2): D(i, 8 g + j) = silu(x(i, 16 g + j)) * x(i, 16 g + 8 + j),
-  /// silu(x) = x / (1 + exp(-x)), with x = alpha * A B + beta * C + bias. n % 16 == 0.
+  /// silu(gate) * up, silu(x) = x / (1 + exp(-x)), with x = alpha * A B + beta * C + bias: half of
+  /// the n columns are gate's, half up's, as GateOrder says. D is (m, n / 2). n % 16 == 0.
   kGatedSilu = 1,
   /// kGatedSilu, rounded to FP32 and quantised as QuantizeGroups does: D is E4M3, with one FP32
   /// scale for 128 columns of a row (Operation::quant_d). The last group of a row may be partial.
@@ -149,6 +148,26 @@ enum class Epilogue : std::uint8_t {
 /// Whether the epilogue pairs columns: D has n / 2.
 constexpr bool IsGated(Epilogue epilogue) noexcept {
   return epilogue == Epilogue::kGatedSilu || epilogue == Epilogue::kGatedSiluQuant;
+}
+
+/// How the columns of gate and up lie in B, and in C and the bias, where the epilogue pairs them.
+enum class GateOrder : std::uint8_t {
+  /// Groups of 16: eight of gate, then the eight of up that belong to them.
+  kEights = 0,
+  /// All of gate, then all of up, as the weights of a checkpoint lie one behind the other. Scales
+  /// of
+  /// blocks of B are then those of both weights where n / 2 is a multiple of the block.
+  kHalves = 1,
+};
+
+/// The columns of a product of n columns that column `column` of D pairs.
+struct GatePair {
+  int gate, up;
+};
+constexpr GatePair PairOf(GateOrder order, int n, int column) noexcept {
+  if (order == GateOrder::kHalves) return {column, n / 2 + column};
+  const int gate = column / 8 * 16 + column % 8;
+  return {gate, gate + 8};
 }
 
 /// Where Gemm takes its choice from.
@@ -176,6 +195,7 @@ const char* ToString(Order) noexcept;
 const char* ToString(Striding) noexcept;
 const char* ToString(QuantType) noexcept;
 const char* ToString(Epilogue) noexcept;
+const char* ToString(GateOrder) noexcept;
 const char* ToString(DispatchPolicy) noexcept;
 const char* ToString(Accumulate) noexcept;
 const char* ToString(Determinism) noexcept;

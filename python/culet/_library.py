@@ -64,7 +64,7 @@ class Problem(_Versioned):
         ("group_b", c_int32), ("batch_dim", c_int32), ("bias", c_void_p), ("bias_type", c_int32),
         ("bias_axis", c_int32), ("pdl", c_int32), ("sm_budget", c_int32),
         ("accumulate", c_int32), ("determinism", c_int32), ("epilogue", c_int32),
-        ("reserved", c_int32), ("zero_a", c_void_p), ("zero_b", c_void_p),
+        ("gate_order", c_int32), ("zero_a", c_void_p), ("zero_b", c_void_p),
         ("zero_a_type", c_int32), ("zero_b_type", c_int32), ("w", Matrix), ("W", c_void_p),
         ("quant_d", c_int32), ("group_d", c_int32),
     ]

@@ -67,6 +67,13 @@ struct Names<Epilogue> {
   };
 };
 template <>
+struct Names<GateOrder> {
+  static constexpr std::pair<GateOrder, const char*> kTable[] = {
+      {GateOrder::kEights, "eights"},
+      {GateOrder::kHalves, "halves"},
+  };
+};
+template <>
 struct Names<DispatchPolicy> {
   static constexpr std::pair<DispatchPolicy, const char*> kTable[] = {
       {DispatchPolicy::kDefault, "default"},
@@ -134,6 +141,7 @@ CULET_TEXT(Striding)
 CULET_TEXT(Pitch)
 CULET_TEXT(QuantType)
 CULET_TEXT(Epilogue)
+CULET_TEXT(GateOrder)
 CULET_TEXT(DispatchPolicy)
 CULET_TEXT(Accumulate)
 CULET_TEXT(Determinism)

@@ -33,6 +33,8 @@ static_assert(static_cast<int>(Accumulate::kFast) == CULET_ACCUMULATE_FAST);
 static_assert(static_cast<int>(Epilogue::kNone) == CULET_EPILOGUE_NONE);
 static_assert(static_cast<int>(Epilogue::kGatedSilu) == CULET_EPILOGUE_GATED_SILU);
 static_assert(static_cast<int>(Epilogue::kGatedSiluQuant) == CULET_EPILOGUE_GATED_SILU_QUANT);
+static_assert(static_cast<int>(GateOrder::kEights) == CULET_GATE_EIGHTS);
+static_assert(static_cast<int>(GateOrder::kHalves) == CULET_GATE_HALVES);
 static_assert(static_cast<int>(Determinism::kFast) == CULET_DETERMINISM_FAST);
 static_assert(static_cast<int>(Determinism::kRepeatable) == CULET_DETERMINISM_REPEATABLE);
 static_assert(static_cast<int>(Determinism::kBatchInvariant) == CULET_DETERMINISM_BATCH_INVARIANT);
@@ -110,7 +112,6 @@ Status BadStructSize(const char* name, std::size_t size, std::size_t known) {
 
 Status ToGemmArgs(const culet_problem& problem, GemmArgs& args) {
   args = GemmArgs{};
-  CULET_RETURN_IF_ERROR(CheckReserved("problem", problem.reserved == 0));
   CULET_RETURN_IF_ERROR(ToLayout("a", problem.a, args.Adesc));
   CULET_RETURN_IF_ERROR(ToLayout("u", problem.u, args.Udesc));
   CULET_RETURN_IF_ERROR(ToLayout("b", problem.b, args.Bdesc));
@@ -137,6 +138,7 @@ Status ToGemmArgs(const culet_problem& problem, GemmArgs& args) {
   op.sm_budget = problem.sm_budget;
   CULET_RETURN_IF_ERROR(ToEnum("accumulate", problem.accumulate, op.accumulate));
   CULET_RETURN_IF_ERROR(ToEnum("epilogue", problem.epilogue, op.epilogue));
+  CULET_RETURN_IF_ERROR(ToEnum("gate_order", problem.gate_order, op.gate_order));
   op.zero_a.data = problem.zero_a;
   CULET_RETURN_IF_ERROR(ToEnum("zero_a_type", problem.zero_a_type, op.zero_a.type));
   op.zero_b.data = problem.zero_b;

@@ -30,7 +30,7 @@ constexpr void NameOperandFields(const OperandDesc& operand) {
 template <class Desc, class Visit>
 constexpr void VisitFields(Desc& desc, Visit&& visit) {
   // A field that is added to GemmDesc stops the build here, until it is in the table below too.
-  auto& [arch, a, b, c, d, epilogue, type_bias, bias_axis, batch_dim, group_axis, m, n, k, num,
+  auto& [arch, a, b, c, d, epilogue, gate_order, type_bias, bias_axis, batch_dim, group_axis, m, n, k, num,
          sm_budget, pdl, accumulate, determinism] = desc;
   constexpr FieldRange kExtent{.min = 1};
   constexpr FieldRange kCount{};
@@ -120,6 +120,7 @@ constexpr void VisitFields(Desc& desc, Visit&& visit) {
   newer("pitch_b_scale", b.scale_pitch, usual.scale_pitch);
   newer("pitch_c_scale", c.scale_pitch, usual.scale_pitch);
   newer("pitch_d_scale", d.scale_pitch, usual.scale_pitch);
+  newer("gate_order", gate_order, GateOrder::kEights);
 }
 
 constexpr bool InRange(int value, const FieldRange& range) noexcept {

@@ -314,13 +314,19 @@ Status CheckOperation(const Operation& op) {
   if (op.sm_budget < 0) {
     return Invalid("operation.sm_budget is {}; use 0 for all, or a positive count", op.sm_budget);
   }
-  if (!IsNamed(op.epilogue) || !IsNamed(op.accumulate) || !IsNamed(op.determinism) ||
-      !IsNamed(op.dispatch)) {
+  if (!IsNamed(op.epilogue) || !IsNamed(op.gate_order) || !IsNamed(op.accumulate) ||
+      !IsNamed(op.determinism) || !IsNamed(op.dispatch)) {
     return Invalid(
-        "operation has a dispatch, epilogue, accumulate or determinism value ({}, {}, {}, "
-        "{}) that names nothing; use the enumerators",
+        "operation has a dispatch, epilogue, gate_order, accumulate or determinism value ({}, {}, "
+        "{}, {}, {}) that names nothing; use the enumerators",
         static_cast<int>(op.dispatch), static_cast<int>(op.epilogue),
-        static_cast<int>(op.accumulate), static_cast<int>(op.determinism));
+        static_cast<int>(op.gate_order), static_cast<int>(op.accumulate),
+        static_cast<int>(op.determinism));
+  }
+  if (!IsGated(op.epilogue) && op.gate_order != GateOrder::kEights) {
+    return Invalid(
+        "operation.gate_order is {}, but the epilogue {} pairs no columns; leave it at {}",
+        ToString(op.gate_order), ToString(op.epilogue), ToString(GateOrder::kEights));
   }
   if (op.bias.data == nullptr) {
     if (op.bias.type != DataType::kNull) {
@@ -480,6 +486,7 @@ Result<GemmDesc> Describe(const GemmArgs& args, int arch) {
   if (args.beta != 0.0f) desc.c = DescOf(args.C, args.Cdesc, desc.c);
   if (desc.c.type == DataType::kNull) desc.c.order = args.Ddesc.order;
   desc.epilogue = op.epilogue;
+  desc.gate_order = op.gate_order;
   desc.type_bias = op.bias.type;
   desc.bias_axis = op.bias.data != nullptr ? op.bias.axis : Bias::Axis::kN;
   desc.batch_dim = op.batch_dim;
@@ -542,6 +549,8 @@ std::string ToString(const GemmDesc& desc) {
                         desc.bias_axis == Bias::Axis::kN ? "column" : "row");
   }
   if (desc.epilogue != Epilogue::kNone) text += fmt::format(" {}", ToString(desc.epilogue));
+  if (desc.gate_order != GateOrder::kEights)
+    text += fmt::format(" of {}", ToString(desc.gate_order));
   scales("W", "d", desc.d);
   const GemmDesc usual;
   const auto order = [&](std::string_view name, Order value, Order expected) {

@@ -80,6 +80,9 @@ Feasibility Kernel::why(const GemmDesc& problem) const noexcept {
   if (!desc_.any_epilogue && desc_.epilogue != problem.epilogue) {
     return Feasibility::Refuse("has no such epilogue");
   }
+  if (problem.gate_order != GateOrder::kEights && !desc_.gate_halves) {
+    return Feasibility::Refuse("takes gate and up by eights, not one behind the other");
+  }
   if (desc_.accumulator_bits < 24 && desc_.promotion_k == 0 &&
       problem.accumulate == Accumulate::kPromoted) {
     return Feasibility::Refuse("keeps fewer than 24 bits over all of K; accumulate=fast allows it");

@@ -243,6 +243,7 @@ GemmArgs ArgsOver(const Arrangement& arrangement, const GemmDesc& desc, float al
   };
   GemmArgs args;
   args.operation.epilogue = desc.epilogue;
+  args.operation.gate_order = desc.gate_order;
   args.operation.quant_a = desc.a.quant;
   args.operation.quant_b = desc.b.quant;
   args.operation.batch_dim = desc.batch_dim;

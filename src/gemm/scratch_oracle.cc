@@ -206,19 +206,19 @@ Result<Oracle> MakeOracle(const GemmDesc& desc, const Arrangement& at,
     const auto j = static_cast<std::size_t>(task);
     const int col = oracle.cols[j];
     const bool gated = IsGated(desc.epilogue);
-    const int first = gated ? col / 8 * 16 + col % 8 : col;  // of the product
+    const GatePair pair = gated ? PairOf(desc.gate_order, desc.n, col) : GatePair{col, col};
     Line b(k, model.needs_reaches()), up(gated ? k : 0, model.needs_reaches());
     int loaded = -1;  // the matrix whose columns are there
     for (std::size_t i = 0; i < rows; ++i) {
       if (ended()) return;
       const int matrix = at.b.layout.num > 1 ? oracle.rows[i] / desc.m : 0;
       if (matrix != loaded) {
-        LoadScaled(of_b, matrix, first, block, ended, b);
-        if (gated) LoadScaled(of_b, matrix, first + 8, block, ended, up);
+        LoadScaled(of_b, matrix, pair.gate, block, ended, b);
+        if (gated) LoadScaled(of_b, matrix, pair.up, block, ended, up);
         loaded = matrix;
       }
-      Bounded result = before_epilogue(i, first, b, ended);
-      if (gated) result = model.GatedSilu(result, before_epilogue(i, first + 8, up, ended));
+      Bounded result = before_epilogue(i, pair.gate, b, ended);
+      if (gated) result = model.GatedSilu(result, before_epilogue(i, pair.up, up, ended));
       oracle.reference[i * cols + j] = result.value;
       oracle.slack[i * cols + j] = result.slack;
     }

@@ -103,12 +103,21 @@ void LoadA(const Lines& lines, int row0, int rows, int k0, int count, Tile& tile
   for (int r = 0; r < rows; ++r) LoadLines(lines, row0 + r, k0, count, tile.a[r]);
 }
 
+// The column of B at place `at` of the order in which tiles take them: gate and up by eights, where
+// they are paired, so that a tile has both.
+int ColumnAt(const GemmArgs& args, int at) noexcept {
+  if (args.operation.gate_order == GateOrder::kEights) return at;
+  const int group = 2 * kHalfGroup, column = at / group * kHalfGroup + at % kHalfGroup;
+  return at % group < kHalfGroup ? column : args.Bdesc.cols / 2 + column;
+}
+
 // Columns past the last are zero: they are summed with the rest of their lanes and dropped.
-void LoadB(const Lines& lines, int col0, int cols, int k0, int count, Tile& tile) noexcept {
+void LoadB(const GemmArgs& args, const Lines& lines, int col0, int cols, int k0, int count,
+           Tile& tile) noexcept {
   double column[kBlockK];
   for (int c = 0; c < kTileN; ++c) {
     std::fill_n(column, count, 0.0);
-    if (c < cols) LoadLines(lines, col0 + c, k0, count, column);
+    if (c < cols) LoadLines(lines, ColumnAt(args, col0 + c), k0, count, column);
     for (int i = 0; i < count; ++i) tile.b[i][c] = column[i];
   }
 }
@@ -132,7 +141,7 @@ void AddAll(const GemmArgs& args, int matrix, int row0, int rows, int col0, int 
   const Bias& bias = args.operation.bias;
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < cols; ++c) {
-      const int row = row0 + r, col = col0 + c;
+      const int row = row0 + r, col = ColumnAt(args, col0 + c);
       double& value = tile.sum[r][c];
       value *= args.alpha;
       if (args.beta != 0.0f) {
@@ -182,7 +191,7 @@ void ComputeTile(const GemmArgs& args, int matrix, int row0, int rows, int col0,
   for (int k0 = 0; k0 < k; k0 += kBlockK) {
     const int count = std::min(kBlockK, k - k0);
     LoadA(a, row0, rows, k0, count, tile);
-    LoadB(b, col0, cols, k0, count, tile);
+    LoadB(args, b, col0, cols, k0, count, tile);
     MultiplyBlocks(rows, count, tile);
   }
   AddAll(args, matrix, row0, rows, col0, cols, tile);
@@ -273,6 +282,7 @@ void AddCpuReference(const DeviceInfo&, KernelList& kernels) {
   desc.tile_k = kBlockK;
   desc.determinism = Determinism::kBatchInvariant;
   desc.any_epilogue = true;
+  desc.gate_halves = true;
   desc.strided_batch = true;
   desc.zero_points = true;
   KernelInfo info;
