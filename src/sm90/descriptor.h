@@ -73,6 +73,10 @@ struct TensorMapPlan {
   std::uint64_t depth = 1;        ///< slices, depth_bytes apart (which may be less than a row)
   std::uint64_t depth_bytes = 0;
   std::uint32_t box_depth = 1;
+  std::uint64_t blocks = 1;  ///< of slices, block_bytes apart
+  std::uint64_t block_bytes = 0;
+  std::uint32_t box_blocks = 1;
+  int rank = 2;  ///< axes of the map, which its copies name: 2, 3 with slices, 4 with blocks
   std::uint32_t element_bytes = 1;
   SwizzleMode swizzle = SwizzleMode::k128Bytes;
 };
@@ -90,6 +94,13 @@ constexpr const char* WhyNotTensorMap(const TensorMapPlan& plan) noexcept {
     return "a tensor map's third axis has 1 to 2^32 slices, its box 1 to 256 of them";
   if (plan.depth_bytes % 16 != 0 || plan.depth_bytes >= (std::uint64_t{1} << 40))
     return "a tensor map's slices must be a multiple of 16 bytes apart";
+  if (plan.blocks == 0 || plan.blocks > kMaxExtent || plan.box_blocks == 0 || plan.box_blocks > 256)
+    return "a tensor map's fourth axis has 1 to 2^32 blocks, its box 1 to 256 of them";
+  if (plan.block_bytes % 16 != 0 || plan.block_bytes >= (std::uint64_t{1} << 40))
+    return "a tensor map's blocks must be a multiple of 16 bytes apart";
+  if (plan.rank < 2 || plan.rank > 4 || (plan.rank < 3 && plan.depth > 1) ||
+      (plan.rank < 4 && plan.blocks > 1))
+    return "a tensor map has 2 to 4 axes, and one for slices or blocks where it has several";
   if (plan.box_inner == 0 || plan.box_inner > 256 || plan.box_outer == 0 || plan.box_outer > 256)
     return "a TMA box has 1 to 256 elements along each axis";
   if (plan.box_inner * plan.element_bytes % 16 != 0)
@@ -103,7 +114,7 @@ constexpr const char* WhyNotTensorMap(const TensorMapPlan& plan) noexcept {
 /// Bytes that one box brings, out-of-range elements (filled with zeros) included: the expect_tx
 /// count.
 CULET_HOST_DEVICE constexpr std::uint32_t BoxBytes(const TensorMapPlan& plan) noexcept {
-  return plan.box_inner * plan.box_outer * plan.box_depth * plan.element_bytes;
+  return plan.box_inner * plan.box_outer * plan.box_depth * plan.box_blocks * plan.element_bytes;
 }
 
 }  // namespace culet::sm90

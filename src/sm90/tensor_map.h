@@ -45,23 +45,29 @@ inline bool EncodeTensorMap(const TensorMapPlan& plan, const void* base, CUtenso
       : plan.swizzle == SwizzleMode::k64Bytes ? CU_TENSOR_MAP_SWIZZLE_64B
       : plan.swizzle == SwizzleMode::k32Bytes ? CU_TENSOR_MAP_SWIZZLE_32B
                                               : CU_TENSOR_MAP_SWIZZLE_NONE;
-  const unsigned rank = plan.depth > 1 ? 3 : 2;
-  const cuuint64_t extents[3] = {plan.inner, plan.outer, plan.depth};
-  const cuuint64_t pitches[2] = {plan.pitch_bytes, plan.depth_bytes};
-  const cuuint32_t box[3] = {plan.box_inner, plan.box_outer, plan.box_depth};
-  const cuuint32_t steps[3] = {1, 1, 1};
+  const cuuint64_t extents[4] = {plan.inner, plan.outer, plan.depth, plan.blocks};
+  const cuuint64_t pitches[3] = {plan.pitch_bytes, plan.depth_bytes, plan.block_bytes};
+  const cuuint32_t box[4] = {plan.box_inner, plan.box_outer, plan.box_depth, plan.box_blocks};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
   // L2 promotion to 256 bytes measured slightly worse than 128 for streams from DRAM.
-  return encode(map, type, rank, const_cast<void*>(base), extents, pitches, box, steps,
+  return encode(map, type, static_cast<unsigned>(plan.rank), const_cast<void*>(base), extents, pitches, box, steps,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/// Encodes `plan`, and for the boxes that reach beyond the last row one whose boxes end with it, a
-/// slice each: slices of fewer rows would move together in shared memory. Equal where none does.
+/// Encodes `plan`, and for the boxes that reach beyond the last row (or block, where there is an axis
+/// for these) one whose boxes end with it, a slice each: slices of fewer rows would move together in
+/// shared memory. Equal where none does.
 inline bool EncodeTensorMapAndRest(TensorMapPlan plan, const void* base, CUtensorMap* map,
                                    CUtensorMap* rest) {
   if (!EncodeTensorMap(plan, base, map)) return false;
   *rest = *map;
+  if (plan.rank == 4) {
+    const auto blocks = static_cast<std::uint32_t>(plan.blocks % plan.box_blocks);
+    if (blocks == 0) return true;
+    plan.box_blocks = blocks;
+    return EncodeTensorMap(plan, base, rest);
+  }
   const auto rows = static_cast<std::uint32_t>(plan.outer % plan.box_outer);
   if (rows == 0) return true;
   plan.box_outer = rows;

@@ -61,6 +61,23 @@ __device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uin
       : "memory");
 }
 
+/// As TmaLoad, the first eight rows of both slices from block `block` on of a map with four axes.
+__device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uint64_t* full,
+                                         int inner, int block) {
+  const int32_t at[4] = {inner, 0, 0, block};
+  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
+                                  map, at, full);
+}
+/// The same with a policy.
+__device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uint64_t* full,
+                                         int inner, int block, L2Policy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %3, %4}], [%5], %6;" ::"r"(SharedAddress(destination)),
+      "l"(map), "r"(inner), "r"(0), "r"(block), "r"(SharedAddress(full)), "l"(policy)
+      : "memory");
+}
+
 /// As TmaLoad, into the same offset of every CTA of the cluster whose bit is set in `mask`; each of
 /// them counts the bytes on its own barrier.
 __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* map, uint64_t* full,
@@ -78,6 +95,26 @@ __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* 
       ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(
           SharedAddress(destination)),
       "l"(map), "r"(inner), "r"(outer), "r"(SharedAddress(full)), "h"(mask), "l"(policy)
+      : "memory");
+}
+
+/// As TmaLoad4, with a mask.
+__device__ __forceinline__ void TmaLoadMulticast4(void* destination, const void* map,
+                                                  uint64_t* full, int inner, int block,
+                                                  uint16_t mask) {
+  const int32_t at[4] = {inner, 0, 0, block};
+  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
+                                  map, at, full, mask);
+}
+/// The same with a policy.
+__device__ __forceinline__ void TmaLoadMulticast4(void* destination, const void* map,
+                                                  uint64_t* full, int inner, int block,
+                                                  uint16_t mask, L2Policy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %3, %4}], [%5], %6, %7;" ::"r"(
+          SharedAddress(destination)),
+      "l"(map), "r"(inner), "r"(0), "r"(block), "r"(SharedAddress(full)), "h"(mask), "l"(policy)
       : "memory");
 }
 

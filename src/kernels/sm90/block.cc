@@ -68,8 +68,15 @@ void PlanScales(const BlockKernel& kernel, const ProductProblem& problem, BlockP
   };
   // Rows side by side are one row of a box, whose bytes must be a multiple of 16.
   const int rest = params->u_rows_inner ? 0 : problem.m % kernel.tile_m;
-  const TensorMapPlan v =
+  TensorMapPlan v =
       ScalesPlan(k_blocks, CeilDiv(problem.n, 128), problem.scale_b_column, 4, kernel.scale_blocks);
+  if (IsGated(kernel.epilogue)) v.rank = 3;
+  if (const int up_column = problem.epilogue.up_column; up_column != 0) {
+    v.outer = static_cast<std::uint64_t>(up_column / 128);
+    v.depth_bytes = v.outer * v.pitch_bytes;
+    v.depth = v.box_depth = 2;
+    v.box_outer = 1;
+  }
   params->scales_have_maps =
       (!params->u_rows_inner || problem.scale_a_row == 1) && problem.scale_b_block == 1 &&
       IsAligned16(problem.scale_b) && EncodeTensorMap(u(kernel.tile_m), scale_a, &params->u) &&
@@ -106,12 +113,15 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
   const bool general = kernel.epilogue != EpilogueKind::kPlain;
   params->d_has_map = kernel.epilogue == EpilogueKind::kGatedQuant ||
                       (general ? problem.epilogue.d_type : kernel.output) != OutputType::kF32;
+  const int rows_b = kernel.tile_n / kernel.cluster_m;  // of a box
   if (!EncodeTensorMapAndRest(
           BytesPlan(problem.k, problem.m, problem.lda, bytes, kernel.tile_m / kernel.cluster_n),
           problem.a, &params->a, &params->a_rest) ||
-      !EncodeTensorMapAndRest(
-          BytesPlan(problem.k, problem.n, problem.ldb, bytes, kernel.tile_n / kernel.cluster_m),
-          problem.b, &params->b, &params->b_rest) ||
+      !EncodeTensorMapAndRest(IsGated(kernel.epilogue)
+                                  ? PairedPlan(problem.k, problem.n, problem.ldb, bytes, rows_b,
+                                               problem.epilogue.up_column)
+                                  : BytesPlan(problem.k, problem.n, problem.ldb, bytes, rows_b),
+                              problem.b, &params->b, &params->b_rest) ||
       (params->d_has_map && !EncodeTensorMap(d, problem.d, &params->d_map))) {
     return false;
   }

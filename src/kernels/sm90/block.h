@@ -34,7 +34,7 @@ struct BlockSchedule {
 /// The kernel's one argument.
 struct BlockParams : ProductParams {
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
-  CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m)
+  CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m); of paired columns see PairedPlan
   /// The same with boxes that end with the last row, for the tiles that reach beyond the matrix:
   /// the copy engine takes longer to fill a row with zeros than to load one. Equal to a, b and u
   /// where there are none.
@@ -43,7 +43,8 @@ struct BlockParams : ProductParams {
                       ///< F32, which is stored without a map
   CUtensorMap u;  ///< scales of A where they are blocks': (k / 128, m), box (4, tile_m), or (m, k /
                   ///< 128), box (tile_m, 4)
-  CUtensorMap v;  ///< of B: (k / 128, n / 128), box (4, blocks that a tile can touch)
+  CUtensorMap v;  ///< of B: (k / 128, n / 128), box (4, blocks that a tile can touch); of paired
+                  ///< columns with a third axis for gate and up where each lies for itself
   bool d_has_map = false;
   bool u_rows_inner = false;      ///< u is (m, k / 128)
   bool scales_have_maps = false;  ///< u and v could be made

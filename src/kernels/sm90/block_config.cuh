@@ -88,11 +88,15 @@ struct BlockConfig {
                                        : kTileN % 64 == 0 && kColumns % 64 == 0 ? 64
                                        : kTileN % 32 == 0 && kColumns % 32 == 0 ? 32
                                                                                 : 16;
-  static constexpr int kScaleGroups = kProductColumns / kScaleColumns;
+  /// Where columns are paired, the eights of gate have one scale and those of up another one.
+  static constexpr bool kPairsScales = kGated && kScaled;
+  static constexpr int kScaleGroups = kPairsScales ? 2 : kProductColumns / kScaleColumns;
   // A quad: the scales of four k-blocks, 16 bytes a row of A and as much for each block of 128
   // columns that a tile can touch, and the tile's place. Two quads cover five stages.
-  static constexpr int kScaleBlocks =
-      kTileN % 128 == 0 ? kTileN / 128 : (kTileN + 128 - kScaleColumns + 127) / 128;
+  static constexpr int kScaleBlocks = kPairsScales ? 2
+                                      : kTileN % 128 == 0
+                                          ? kTileN / 128
+                                          : (kTileN + 128 - kScaleColumns + 127) / 128;
   static constexpr int kQuadB = kTileM * 16;
   static constexpr int kQuadPlace = kQuadB + kScaleBlocks * 16;
   static constexpr int kQuadBytes = (kQuadPlace + 8 + 127) / 128 * 128;
@@ -134,6 +138,7 @@ struct BlockConfig {
   static_assert(kSchedule.lag == 0 || (kWarpgroupsM > 1 && kTurns == 1 && kRun == 1));
   static_assert(!Epilogue::kStoresSums || kSplit == 1);
   static_assert(!kSplitsRows || (kRun == 1 && kBlocksM == 1));
+  static_assert(!kPairsScales || kScaleColumns >= 64, "of each pair one block");
   static_assert(!kGated || kSplit > 1 || kColumns % 128 == 0, "slabs of 64 columns of D");
   static_assert(!kQuantises ||
                     (kBlocksM == 1 && kRun * kWarpgroupsN * kColumnsOfD == 128 && kSlabs == kRun),
@@ -146,7 +151,7 @@ struct BlockConfig {
       kSplit > 1 && !kSplitsRows ? kBlocksM * kColumns / kSplit : kColumns;
   static_assert(kShareColumns % 16 == 0);
   static_assert(!kScaled || (kScaleBlocks <= 3 && kTileM % 32 == 0));
-  static_assert(!kScaled || kScaleColumns < 128 || kScaleGroups == 1,
+  static_assert(!kScaled || kPairsScales || kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
   static constexpr int kLastSlabs = kOwnPartials ? 0 : kPartialBytes;  // in the stages
   static_assert(kLastSlabs + kConsumerWarps * kAllSlabs * kSlabBytes <= kStages * kStageBytes,

@@ -62,14 +62,22 @@ __device__ __forceinline__ void AsType(OutputType type, const void* data, Use us
     use(static_cast<const float*>(data));
 }
 
+/// The column of B, C and the bias where the eight sums of group `group` begin that follow column
+/// `column` of the product, a multiple of 16 where columns are paired.
+template <bool kPaired>
+__device__ __forceinline__ int FirstOfEight(const EpilogueParams& e, int column, int group) {
+  if (!kPaired || e.up_column == 0) return column + group * 8;
+  return column / 2 + group / 2 * 8 + group % 2 * e.up_column;
+}
+
 /// beta C added to a thread's part of one m64 block: kCount columns from `column` on of rows `row`
 /// and row + 8, its sums as wgmma leaves them, four for 8 columns. `row` is the thread's own,
 /// `column` the block's. What lies outside m x n is not read, and its sums are not stored.
 /// Requires: C aligned to pairs of elements, pointer and rows.
-template <int kCount>
+template <int kCount, bool kPaired = false>
 __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int row, int column,
                                      int m, int n, int lane) {
-  const int first = column + lane % 4 * 2;
+  const int first = lane % 4 * 2;
   const int rows[2] = {min(row, m - 1), min(row + 8, m - 1)};
   if (e.c != nullptr) {
     AsType(e.c_type, e.c, [&](auto* c) {
@@ -78,7 +86,7 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
         const auto* const from = c + rows[h] * e.ldc;
 #pragma unroll
         for (int i = 0; i < kCount / 8; ++i) {
-          const int j = first + i * 8;
+          const int j = first + FirstOfEight<kPaired>(e, column, i);
           float2 v = {0.0f, 0.0f};
           if (j + 1 < n)
             v = LoadPair(from + j);
@@ -93,10 +101,10 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
 }
 
 /// All that EpilogueParams says of such a part.
-template <int kCount>
+template <int kCount, bool kPaired = false>
 __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum, int row,
                                              int column, int m, int n, int lane) {
-  const int first = column + lane % 4 * 2;
+  const int first = lane % 4 * 2;
   const int rows[2] = {min(row, m - 1), min(row + 8, m - 1)};
   float x[2] = {e.alpha, e.alpha};
   if (e.scale_a != nullptr) {
@@ -112,7 +120,7 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
   if (e.scale_b != nullptr && e.scale_b_step != 0) {
 #pragma unroll
     for (int i = 0; i < kCount / 8; ++i) {
-      const int j = first + i * 8;
+      const int j = first + FirstOfEight<kPaired>(e, column, i);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float y = e.scale_b[std::int64_t{min(j + h, n - 1)} * e.scale_b_step];
@@ -121,7 +129,7 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
       }
     }
   }
-  AddC<kCount>(e, sum, row, column, m, n, lane);
+  AddC<kCount, kPaired>(e, sum, row, column, m, n, lane);
   if (e.bias != nullptr) {
     AsType(e.bias_type, e.bias, [&](auto* bias) {
       if (e.bias_row_step != 0) {
@@ -132,7 +140,7 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
       } else {
 #pragma unroll
         for (int i = 0; i < kCount / 8; ++i) {
-          const int j = first + i * 8;
+          const int j = first + FirstOfEight<kPaired>(e, column, i);
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             const float v = LoadOne(bias + std::int64_t{min(j + h, n - 1)} * e.bias_step);
@@ -145,7 +153,7 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
   }
 }
 
-/// The same for row `row` alone, two sums of each 8 columns.
+/// The same for row `row` alone of a kernel that quantises, two sums of each 8 columns.
 template <int kCount>
 __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float* sum, int row,
                                                   int column, int m, int n, int lane) {
@@ -153,7 +161,7 @@ __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i)
     rows[i / 2 * 4 + i % 2] = rows[i / 2 * 4 + 2 + i % 2] = sum[i];
-  ApplyGeneral<kCount>(e, rows, row, column, m, n, lane);
+  ApplyGeneral<kCount, true>(e, rows, row, column, m, n, lane);
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i) sum[i] = rows[i / 2 * 4 + i % 2];
 }

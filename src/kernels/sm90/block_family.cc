@@ -25,6 +25,7 @@ KernelDesc DescOf(const BlockKernel& kernel) {
   desc.tile_m = kernel.tile_m, desc.tile_n = kernel.tile_n, desc.tile_k = kernel.block_k();
   desc.cluster_m = kernel.cluster_m, desc.cluster_n = kernel.cluster_n;
   desc.stages = kernel.stages;
+  desc.gate_halves = IsGated(kernel.epilogue);
   return desc;
 }
 
@@ -44,6 +45,7 @@ class Block final : public sm90::ProductKernel<BlockLaunch> {
     if (!promoted.ok()) return promoted;
     if (kernel_.epilogue == EpilogueKind::kGatedQuant && p.d.scale_type != DataType::kFloat32)
       return Feasibility::Refuse("gives D FP32 scales");
+    if (const Feasibility halves = sm90::WhyHalves(p, *kernel_.format); !halves.ok()) return halves;
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
     if (p.c.type != DataType::kNull && p.c.align < 2 * SizeOf(p.c.type))

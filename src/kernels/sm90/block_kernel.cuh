@@ -141,8 +141,9 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       }
     } else if (!C::kPlain && ChangesSums(p.epilogue)) {
       ForShare<C>(rank, [&](int m, int begin) {
-        ApplyGeneral<C::kShareColumns>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
-                                       product_column + begin, p.m, p.n, lane);
+        ApplyGeneral<C::kShareColumns, C::kGated>(p.epilogue, &c.sum[m][begin / 2],
+                                                  row + m * 64 + lane / 4, product_column + begin,
+                                                  p.m, p.n, lane);
       });
     }
     if constexpr (C::kQuantises && !C::kSplitsRows) {

@@ -123,6 +123,10 @@ struct Consumer {
       a[m][0] = LoadShared(from + m * 64 * layout.row);
       a[m][1] = LoadShared(from + (m * 64 + 8) * layout.row);
     }
+    if constexpr (C::kPairsScales) {
+      ReadPairs(base + C::kQuadB + (kb & 3) * 4, a[0], s);
+      return;
+    }
     // In a tile of 128 columns or a multiple each warpgroup has one block of 128.
     constexpr int kBlocks = C::kScaleGroups == 1 ? 1 : C::kScaleBlocks;
     const int column = place.column % 128 + column_offset;
@@ -137,6 +141,22 @@ struct Consumer {
       }
     } else {
       ReadGroups<kBlocks>(from_b, column, a, s);
+    }
+  }
+
+  /// The same for paired columns, by eights: gate's scale, then up's. Both are of one block of 128
+  /// columns of the product, or the tile's two blocks are gate's and up's.
+  __device__ __forceinline__ void ReadPairs(uint32_t from, const float (&a)[2], StepScales<C>& s) {
+    const bool halves = p.epilogue.up_column != 0;
+#pragma unroll
+    for (int i = 0; i < C::kBlocksN; ++i) {
+      const int block = (column_offset + i * C::kProductColumns) / 128;
+#pragma unroll
+      for (int g = 0; g < 2; ++g) {
+        const float b = LoadShared(from + (halves ? g : block) * 16);
+        s.x[i][g][0] = a[0] * b;
+        s.x[i][g][1] = a[1] * b;
+      }
     }
   }
 
@@ -176,8 +196,9 @@ struct Consumer {
 #pragma unroll
       for (int n8 = 0; n8 < C::kProductColumns / 8; ++n8) {
         const int column = n8 * 8;
-        const float x0 = s.x[block][column / C::kScaleColumns][0];
-        const float x1 = s.x[block][column / C::kScaleColumns][1];
+        const int group = C::kPairsScales ? n8 % 2 : column / C::kScaleColumns;
+        const float x0 = s.x[block][group][0];
+        const float x1 = s.x[block][group][1];
         float* d = &sum[m][(first + column) / 2];
         const float* v = &product[n8 * 4];
         d[0] = fmaf(x0, v[0], d[0]);

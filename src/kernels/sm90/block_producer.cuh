@@ -38,6 +38,13 @@ struct QuadCursor {
 /// The end of the quad that k-block `kb` is in.
 __device__ __forceinline__ int QuadEnd(int kb, int kb_end) { return min((kb | 3) + 1, kb_end); }
 
+/// The first block of B's scales of a tile whose columns of the product begin with `column`. Where
+/// gate and up lie one behind the other it is gate's.
+template <class C>
+__device__ __forceinline__ int FirstScaleOfB(const BlockParams& p, int column) {
+  return C::kGated && p.epilogue.up_column != 0 ? column / 256 : column / 128;
+}
+
 /// What a CTA loads of a tile. Boxes end with the matrix: rows behind it keep what the stage held
 /// before, and only rows of D that are not stored read them.
 template <class C>
@@ -110,11 +117,18 @@ struct Producer {
         constexpr int kRows = C::kTileN / C::kClusterM;
         const uint16_t mask =
             static_cast<uint16_t>(((1 << C::kClusterM) - 1) << (rn * C::kClusterM));
-        if (tile.has_b)
-          TmaLoadMulticast(b + rm * kRows * kBlockBytes, tile.b, full, block * kBlockBytes,
-                           tile.place.column + rm * kRows, mask, policy...);
+        uint8_t* const to = b + rm * kRows * kBlockBytes;
+        const int column = tile.place.column + rm * kRows;
+        if (!tile.has_b) return;
+        if constexpr (C::kGated)
+          TmaLoadMulticast4(to, tile.b, full, block * kBlockBytes, column / 16, mask, policy...);
+        else
+          TmaLoadMulticast(to, tile.b, full, block * kBlockBytes, column, mask, policy...);
       } else if ((C::kClusterN == 1 && C::kRun == 1) || tile.has_b) {
-        TmaLoad(b, tile.b, full, block * kBlockBytes, tile.place.column, policy...);
+        if constexpr (C::kGated)
+          TmaLoad4(b, tile.b, full, block * kBlockBytes, tile.place.column / 16, policy...);
+        else
+          TmaLoad(b, tile.b, full, block * kBlockBytes, tile.place.column, policy...);
       }
     };
     if constexpr (kBLeavesFirst)
@@ -140,7 +154,11 @@ struct Producer {
       const int kq = block & ~3;
       const int row = tile.place.row;
       TmaLoad(quad, tile.u, full, p.u_rows_inner ? row : kq, p.u_rows_inner ? kq : row);
-      TmaLoad(quad + C::kQuadB, &p.v, full, kq, tile.place.column / 128);
+      const int block_b = FirstScaleOfB<C>(p, tile.place.column);
+      if constexpr (C::kGated)
+        TmaLoad3(quad + C::kQuadB, &p.v, full, kq, block_b, 0);
+      else
+        TmaLoad(quad + C::kQuadB, &p.v, full, kq, block_b);
     }
     at.Advance();
   }
@@ -234,11 +252,13 @@ __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>&
         copy(quad + i * 16,
              p.scale_a + static_cast<int64_t>(min(place.row + i, p.m - 1)) * p.scale_a_row,
              p.scale_a_block);
-      if (lane < C::kScaleBlocks)
+      if (lane < C::kScaleBlocks) {
+        const int apart = C::kGated && p.epilogue.up_column != 0 ? p.epilogue.up_column / 128 : 1;
+        const int block_b = FirstScaleOfB<C>(p, place.column) + lane * apart;
         copy(quad + C::kQuadB + lane * 16,
-             p.scale_b + static_cast<int64_t>(min(place.column / 128 + lane, (p.n - 1) / 128)) *
-                             p.scale_b_column,
+             p.scale_b + static_cast<int64_t>(min(block_b, (p.n - 1) / 128)) * p.scale_b_column,
              p.scale_b_block);
+      }
       for (; kb < end; ++kb) {
         if (kb > begin) shared.ring.WaitEmpty(at);
         CopyAsyncArrive(&shared.ring.full[at.stage]);

@@ -23,6 +23,7 @@ struct EpilogueParams {
   int scale_b_step = 0;
   const void* c = nullptr;
   std::int64_t ldc = 0;  ///< elements; C is row-major
+  int up_column = 0;  ///< of paired columns the first of up in B, C and the bias; 0: by eights
   const void* bias = nullptr;
   int bias_step = 1;  ///< 0 and bias_row_step 1: one value a row
   int bias_row_step = 0;

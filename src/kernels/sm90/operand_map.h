@@ -19,4 +19,19 @@ inline TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int element_byt
   return plan;
 }
 
+/// The same of weights whose columns are paired, of which a box brings `box_rows`: eight of gate,
+/// eight of up, and so on. Axes: bytes of K, the eight rows, gate and up, pairs of eights.
+/// `up_row`: the first row of up, or 0 where gate and up take turns by eights.
+inline TensorMapPlan PairedPlan(int k, int rows, std::int64_t ld, int element_bytes, int box_rows,
+                                int up_row) {
+  TensorMapPlan plan = BytesPlan(k, 8, ld, element_bytes, 8);
+  plan.rank = 4;
+  plan.depth = plan.box_depth = 2;
+  plan.depth_bytes = plan.pitch_bytes * static_cast<std::uint64_t>(up_row != 0 ? up_row : 8);
+  plan.blocks = static_cast<std::uint64_t>(rows / 16);
+  plan.block_bytes = plan.pitch_bytes * (up_row != 0 ? 8 : 16);
+  plan.box_blocks = static_cast<std::uint32_t>(box_rows / 16);
+  return plan;
+}
+
 }  // namespace culet::sm90

@@ -63,6 +63,7 @@ inline ProductProblem ToProduct(const GemmArgs& args) {
   if (last(quant_b)) e.scale_b = p.scale_b;
   e.scale_a_step = step(quant_a, p.scale_a_row);
   e.scale_b_step = step(quant_b, p.scale_b_column);
+  if (args.operation.gate_order == GateOrder::kHalves) e.up_column = p.n / 2;
   e.beta = args.beta;
   e.c = args.C;
   e.ldc = args.Cdesc.ld;
@@ -135,6 +136,13 @@ inline Feasibility WhyScales(const GemmDesc& p, const FormatInfo& format) noexce
 inline Feasibility WhyPromoted(const GemmDesc& p, const FormatInfo& format) noexcept {
   return format.sums == Sums::kPromoted && p.accumulate == Accumulate::kFast
              ? Feasibility::Refuse("promotes within K; accumulate=fast is for sm90_fp8_fast")
+             : Feasibility::Ok();
+}
+
+/// What no kernel takes that pairs the columns of gate and up from where each lies for itself.
+inline Feasibility WhyHalves(const GemmDesc& p, const FormatInfo& format) noexcept {
+  return format.sums == Sums::kBlockScaled && p.gate_order == GateOrder::kHalves && p.n % 256 != 0
+             ? Feasibility::Refuse("takes gate and up with whole blocks of 128 columns each")
              : Feasibility::Ok();
 }
 

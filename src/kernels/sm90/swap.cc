@@ -49,6 +49,7 @@ TensorMapPlan SlicedPlan(const SwapKernel& kernel, int k, int rows, std::int64_t
   const auto row_bytes = static_cast<std::int64_t>(plan.inner);
   if (Sliced(kernel, row_bytes)) {
     plan.inner = kBlockBytes;
+    plan.rank = 3;
     plan.depth = static_cast<std::uint64_t>(row_bytes / kBlockBytes);
     plan.depth_bytes = kBlockBytes;
     plan.box_depth = static_cast<std::uint32_t>(kernel.stage_blocks());
