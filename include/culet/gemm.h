@@ -25,6 +25,7 @@ struct LaunchPointers {
   void* D = nullptr;
   float alpha = 1.0f;
   float beta = 0.0f;
+  void* W = nullptr;  ///< D's scales; null: where the plan has them (Operation::quant_d)
 };
 
 struct PlanState;

@@ -39,6 +39,11 @@ class PreparedKernel {
   /// Returns as Kernel::Launch does. Shapes, B, V and the bias are those given to Prepare.
   virtual int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
                      Workspace& workspace, cudaStream_t stream) const noexcept = 0;
+  /// The same with D's scales at W instead of where the plan has them (Operation::quant_d). Kernels
+  /// whose epilogues make scales override it; the default returns UNSUPPORTED.
+  virtual int LaunchTo(void* W, float alpha, const void* A, const void* U, float beta,
+                       const void* C, void* D, Workspace& workspace,
+                       cudaStream_t stream) const noexcept;
 };
 
 /// The base of all kernels. Implement Launch, GetMaxSwizzle and GetMaxSplits, and override `why`

@@ -62,7 +62,8 @@ struct ZeroPoints {
   DataType type = DataType::kNull;
 };
 
-/// Where an epilogue that quantises leaves D's scales, W. A plan binds it, as it binds the bias.
+/// Where an epilogue that quantises leaves D's scales, W. A plan binds it, as it binds the bias;
+/// null in a plan whose launches each name theirs.
 struct OutputQuant {
   QuantDesc quant;         ///< of D as the next product's A: {kK, 128} for kGatedSiluQuant
   void* scales = nullptr;  ///< W

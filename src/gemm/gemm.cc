@@ -30,10 +30,6 @@ Status CheckFixedPointers(const GemmArgs& args) {
   if (args.operation.quant_b.type != QuantType::kNone && args.V == nullptr) {
     return MissingPointer("V");
   }
-  if (args.operation.epilogue == Epilogue::kGatedSiluQuant &&
-      args.operation.quant_d.scales == nullptr) {
-    return MissingPointer("W (operation.quant_d.scales)");
-  }
   return {};
 }
 
@@ -45,6 +41,10 @@ Status CheckAllPointers(const GemmArgs& args) {
     return MissingPointer("U");
   }
   if (args.beta != 0.0f && args.C == nullptr) return MissingPointer("C");
+  if (args.operation.epilogue == Epilogue::kGatedSiluQuant &&
+      args.operation.quant_d.scales == nullptr) {
+    return MissingPointer("W (operation.quant_d.scales)");
+  }
   return {};
 }
 

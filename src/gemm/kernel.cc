@@ -36,10 +36,16 @@ class KeptArguments final : public PreparedKernel {
 
   int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
              Workspace& workspace, cudaStream_t stream) const noexcept override {
+    return LaunchTo(args_.operation.quant_d.scales, alpha, A, U, beta, C, D, workspace, stream);
+  }
+  int LaunchTo(void* W, float alpha, const void* A, const void* U, float beta, const void* C,
+               void* D, Workspace& workspace, cudaStream_t stream) const noexcept override {
     return CaughtLaunch([&] {
-      return kernel_.Launch(args_.operation, alpha, A, args_.Adesc, U, args_.Udesc, args_.B,
-                            args_.Bdesc, args_.V, args_.Vdesc, beta, C, args_.Cdesc, D, args_.Ddesc,
-                            swizzle_, splits_, workspace, stream);
+      Operation operation = args_.operation;
+      operation.quant_d.scales = W;
+      return kernel_.Launch(operation, alpha, A, args_.Adesc, U, args_.Udesc, args_.B, args_.Bdesc,
+                            args_.V, args_.Vdesc, beta, C, args_.Cdesc, D, args_.Ddesc, swizzle_,
+                            splits_, workspace, stream);
     });
   }
 
@@ -51,6 +57,11 @@ class KeptArguments final : public PreparedKernel {
 };
 
 }  // namespace
+
+int PreparedKernel::LaunchTo(void*, float, const void*, const void*, float, const void*, void*,
+                             Workspace&, cudaStream_t) const noexcept {
+  return static_cast<int>(StatusCode::kUnsupported);
+}
 
 Kernel::Kernel(KernelDesc desc, KernelInfo info) : desc_(desc), info_(std::move(info)) {}
 Kernel::~Kernel() { delete available_.load(); }

@@ -36,10 +36,16 @@ bool Aligned(const void* pointer, unsigned alignment) noexcept {
 }
 
 // D's scales are written too.
-[[gnu::noinline]] Status CheckScalesOfD(const PlanState& s, const LaunchPointers& p) {
+[[gnu::noinline]] Status CheckScalesOfD(const PlanState& s, const LaunchPointers& p,
+                                        const void* W) {
+  if (W == nullptr) return NullPointer("W");
+  if (!Aligned(W, s.desc.d.scale_align)) return BelowClass("W", W, s.desc.d.scale_align);
   const auto check = [&](const char* name, const void* data, const Footprint& place) {
-    return Overlap(s.W, s.w, data, place) ? Overlapping(name, data, s.W, "W") : Status();
+    return Overlap(W, s.w, data, place) ? Overlapping(name, data, W, "W") : Status();
   };
+  for (const BoundInput& input : s.bound) {
+    CULET_RETURN_IF_ERROR(check(input.name, input.data, input.place));
+  }
   CULET_RETURN_IF_ERROR(check("D", p.D, s.d));
   CULET_RETURN_IF_ERROR(check("A", p.A, s.a));
   if (s.desc.a.scale_type != DataType::kNull) CULET_RETURN_IF_ERROR(check("U", p.U, s.u));
@@ -97,7 +103,13 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
       return Overlapping("C", p.C, p.D);
     }
   }
-  if (s.W != nullptr) CULET_RETURN_IF_ERROR(CheckScalesOfD(s, p));
+  void* const W = p.W != nullptr ? p.W : s.W;
+  if (desc.d.scale_type != DataType::kNull) {
+    CULET_RETURN_IF_ERROR(CheckScalesOfD(s, p, W));
+  } else if (p.W != nullptr) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("W is {}, but the plan makes no scales of D; leave it null", p.W));
+  }
   const WorkspaceSize& need = s.workspace_size;
   if (need.barriers > (workspace.barriers != nullptr ? workspace.barriers_size : 0)) {
     return SmallWorkspace("barriers", workspace.barriers, workspace.barriers_size, need.barriers);
@@ -111,7 +123,10 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
   }
   if (!IsStreamOf(stream, s.ordinal)) return StreamOfAnother(s.ordinal);
   const DeviceScope scope(s.ordinal);
-  const int code = s.prepared->Launch(p.alpha, p.A, p.U, p.beta, p.C, p.D, workspace, stream);
+  const int code =
+      p.W == nullptr
+          ? s.prepared->Launch(p.alpha, p.A, p.U, p.beta, p.C, p.D, workspace, stream)
+          : s.prepared->LaunchTo(W, p.alpha, p.A, p.U, p.beta, p.C, p.D, workspace, stream);
   return code == 0 ? Status() : LaunchStatus(code, *s.spec.kernel);
 }
 

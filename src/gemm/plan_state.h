@@ -23,7 +23,7 @@ struct PlanState {
   WorkspaceSize workspace_size;
   std::unique_ptr<PreparedKernel> prepared;
   std::vector<BoundInput> bound;  ///< B, V, bias, zero points
-  const void* W = nullptr;        ///< D's scales; null: none
+  void* W = nullptr;              ///< D's scales; null: none, or they come with each launch
   Footprint a, u, c, d, w;
   int ordinal = -1;         ///< of the plan's CUDA device; -1: the host
   bool c_may_be_d = false;  ///< C has D's layout

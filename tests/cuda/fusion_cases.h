@@ -116,6 +116,63 @@ TEST_F(CudaFusions, GateAndUp) {
   }
 }
 
+// Many rows, of which a kernel may make SwiGlu, or its codes, without a stop in memory: weights of
+// BF16 and of E4M3 with blocks, biases, rows and columns that fill no tile, values that are read.
+TEST_F(CudaFusions, GateAndUpOfPrompts) {
+  for (const DataType type : kValues) {
+    for (const bool fp8 : {false, true}) {
+      for (const bool codes : {false, true}) {
+        for (const bool read : {false, true}) {
+          if (read && !codes) continue;
+          const std::int64_t rows = on_gpu() ? 1003 : 13, hidden = 384;
+          const std::int64_t width = fp8 ? 1152 : 1160;
+          const bool biases = !fp8 && codes;
+          ComputeGraph graph;
+          int x = Leaf(graph, Matrix(type, rows, hidden, 66));
+          std::vector<int> inputs{x};
+          if (fp8) {
+            const QuantizedNodes made = graph.add_quantize(x, {QuantType::kK, 128});
+            inputs = {made.codes, made.scales};
+          }
+          const auto weights = fp8 ? JoinedBlocks({width, width}, hidden, 67)
+                                   : Joined(DataType::kBfloat16, {width, width}, hidden, 67);
+          const auto vectors = Joined(DataType::kBfloat16, {width, width}, 1, 69);
+          std::vector<int> ids;
+          for (std::size_t i = 0; i < 2; ++i) {
+            OpParams params;
+            params.weight = weights[i];
+            if (fp8) params.quant_a = {QuantType::kK, 128};
+            if (biases) params.bias = vectors[i], params.bias.rows = 1, params.bias.cols = width;
+            ids.push_back(
+                graph.add_op(TensorOp::kMulMat, 0, {rows, width}, inputs, params, "", type));
+          }
+          const int inner = graph.add_op(TensorOp::kSwiGlu, 0, {rows, width}, ids, {}, "", type);
+          ids.clear();
+          if (!codes || read) ids.push_back(inner);
+          if (codes) {
+            const QuantizedNodes made = graph.add_quantize(inner, {QuantType::kK, 128});
+            ids.push_back(made.codes), ids.push_back(made.scales);
+          }
+          const bool rounds = type == DataType::kBfloat16;  // gate and up, which fused are not
+          ExpectSame(graph, ids, codes ? "gate_up_quantize" : "gate_up",
+                     std::string(ToString(type)) + (fp8 ? " of E4M3" : "") +
+                         (read    ? ", read"
+                          : codes ? ", codes"
+                                  : ""),
+                     codes    ? 2e-2
+                     : rounds ? 8e-3
+                     : fp8    ? 1e-3
+                              : Bound(type),
+                     [&](const std::string& kernel) {
+                       const bool pairs = kernel.find("gated") != std::string::npos;
+                       EXPECT_EQ(pairs, on_hopper() && !read) << kernel;
+                     });
+        }
+      }
+    }
+  }
+}
+
 // A value that the caller reads is made, though its reader could take it along.
 TEST_F(CudaFusions, AGateThatTheCallerReadsStaysApart) {
   for (const bool read : {false, true}) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -66,9 +67,32 @@ class CudaFusions : public testing::Test {
     return weights;
   }
 
-  /// The values of `ids` after a launch; caches are as they were before it.
+  /// The same in E4M3 with scales of blocks of 128. Requires: rows of whole blocks.
+  std::vector<Weight> JoinedBlocks(const std::vector<std::int64_t>& rows, std::int64_t cols,
+                                   unsigned seed) {
+    auto weights = Joined(DataType::kFloat8_e4m3, rows, cols, seed);
+    std::int64_t count = 0;
+    for (const Weight& weight : weights) count += weight.rows / 128 * ((cols + 127) / 128);
+    std::vector<float> scales = Normal(count, seed + 9);
+    for (float& scale : scales) scale = std::exp2(scale);
+    const DevicePtr at = Copy(Matrix(DataType::kFloat32, 1, count, scales).bytes);
+    count = 0;
+    for (Weight& weight : weights) {
+      weight.quant = {QuantType::kB, 128};
+      weight.scales_type = DataType::kFloat32;
+      weight.scales_ptr = at + static_cast<DevicePtr>(count) * sizeof(float);
+      count += weight.rows / 128 * ((cols + 127) / 128);
+    }
+    return weights;
+  }
+
+  using SeesKernel = std::function<void(const std::string&)>;
+
+  /// The values of `ids` after a launch; caches are as they were before it. `sees` is told the
+  /// kernels of fusions.
   std::map<int, Bytes> Run(const ComputeGraph& graph, const std::vector<int>& ids,
-                           const FusionChoice& choice, const std::vector<std::string>& used) {
+                           const FusionChoice& choice, const std::vector<std::string>& used,
+                           const SeesKernel& sees = {}) {
     std::map<int, Bytes> values;
     auto executor = GraphExecutor::Create(graph, *test_.dispatch, nullptr, choice);
     EXPECT_TRUE(executor.ok()) << executor.status().ToString();
@@ -76,6 +100,9 @@ class CudaFusions : public testing::Test {
     std::vector<std::string> names;
     for (const Fusion& fusion : executor->fusions()) names.push_back(fusion.name);
     EXPECT_EQ(names, used);
+    for (const Fusion& fusion : executor->fusions()) {
+      if (sees) sees(executor->kernel_of(fusion.nodes.back()));
+    }
     for (const auto& [at, bytes] : caches_) {
       EXPECT_TRUE(test_.dispatch->memory().Upload(at, bytes.data(), bytes.size(), nullptr).ok());
     }
@@ -94,10 +121,10 @@ class CudaFusions : public testing::Test {
   /// Holds the values of `ids`, fused, against those one by one. `bound`: relative L2 error; 0: the
   /// same bits.
   void ExpectSame(ComputeGraph graph, const std::vector<int>& ids, const char* fusion,
-                  const std::string& what, double bound = 0) {
+                  const std::string& what, double bound = 0, const SeesKernel& sees = {}) {
     for (const int id : ids) graph.mark_output(id);
     const auto apart = Run(graph, ids, {.none = true}, {});
-    const auto fused = Run(graph, ids, {}, {fusion});
+    const auto fused = Run(graph, ids, {}, {fusion}, sees);
     for (const int id : ids) {
       const TensorNode& node = graph.node(id);
       const Bytes &a = fused.at(id), &b = apart.at(id);
@@ -142,6 +169,7 @@ class CudaFusions : public testing::Test {
 
   // A matrix unit's kernels for one shape and another add in different orders, and the compiler
   // contracts one kernel's multiplications and another's differently.
+  bool on_hopper() const { return test_.gemm->device().arch == 900; }
   bool on_gpu() const { return test_.gemm->device().arch != 0; }
   double Bound(DataType type) const {
     return type == DataType::kBfloat16 ? 4e-3 : on_gpu() ? 1e-5 : 1e-6;

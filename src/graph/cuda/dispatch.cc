@@ -204,7 +204,8 @@ class CudaDispatch final : public KernelDispatch {
   Status dispatch_mul_mat(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
                           std::uint32_t, std::uint32_t) override {
     const DevicePtr scales = current().inputs.size() > 1 ? current().input(1) : 0;
-    return Prepared<PreparedProduct>().Launch(input, scales, output, current().workspace, stream());
+    return Prepared<PreparedProduct>().Launch(input, scales, output, 0, current().workspace,
+                                              stream());
   }
 
   Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,

@@ -10,8 +10,6 @@
 namespace culet::cuda_ops {
 namespace {
 
-constexpr int kGroup = 128;  // of codes
-
 bool IsValue(DataType type) { return type == DataType::kFloat32 || type == DataType::kBfloat16; }
 
 bool IsAligned(DevicePtr pointer) { return pointer % 16 == 0; }
@@ -54,7 +52,7 @@ class Search {
   int CodesOf(int id) const {
     const auto fits = [&](int reader) {
       const TensorNode& node = graph_.node(reader);
-      return node.op == TensorOp::kQuantize && node.params.quant_a.group_size == kGroup &&
+      return node.op == TensorOp::kQuantize && node.params.quant_a.group_size == kCodesGroup &&
              IsAligned(node.data_ptr);
     };
     const std::vector<int>& readers = readers_.of(id);

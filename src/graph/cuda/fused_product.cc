@@ -14,6 +14,20 @@ bool Within(const Fusion& fusion, int id) {
   return std::ranges::find(fusion.nodes, id) != fusion.nodes.end();
 }
 
+// Of an engine's choice.
+double PredictedUs(const Gemm& gemm, const GemmDesc& desc, const LaunchSpec& spec) {
+  return spec.kernel->PredictUs(AsLaunched(desc, spec), gemm.device(), gemm.rates(desc.b.type),
+                                spec.swizzle, spec.splits);
+}
+
+// SwiGlu of values that a product left in memory, in a kernel of its own.
+double SwiGluUs(const ProductSpec& product, const Gemm& gemm, DataType out) {
+  const double columns = static_cast<double>(product.weight.rows) / 2;
+  const double bytes = static_cast<double>(product.rows) * columns *
+                       static_cast<double>(2 * SizeOf(product.output_type) + SizeOf(out));
+  return kSwiGluUs + bytes / (gemm.rates(product.weight.type).read_gbps * 1e3);
+}
+
 }  // namespace
 
 InputNorm NormWithin(const ComputeGraph& graph, const Fusion& fusion, int product) {
@@ -53,16 +67,14 @@ const FusedChoice* FusedProducts::Choose(const ProductSpec& product, const Produ
 FusedChoice FusedProducts::Decide(const GemmDesc& desc, const ProductFusion& fusion) {
   const auto alone = gemm_.Choose(desc, options_.policy);
   if (!alone) return {};
-  const HardwareRates& rates = gemm_.rates(desc.b.type);
   const auto takes = [&](const LaunchSpec& spec) -> const FusesProducts* {
     const auto* const kernel = dynamic_cast<const FusesProducts*>(spec.kernel);
     const bool can = kernel != nullptr && kernel->WhyFused(desc, fusion, spec.splits).ok();
     return can ? kernel : nullptr;
   };
+  const HardwareRates& rates = gemm_.rates(desc.b.type);
   const GemmDesc launched = AsLaunched(desc, *alone);
-  double best =
-      alone->kernel->PredictUs(launched, gemm_.device(), rates, alone->swizzle, alone->splits) +
-      kNormUs + (fusion.gated ? kSwiGluUs : 0.0);
+  double best = PredictedUs(gemm_, desc, *alone) + kNormUs + (fusion.gated ? kSwiGluUs : 0.0);
   FusedChoice choice;
   // Where the engine's choice fuses, no other one is looked at: the product keeps its bits.
   if (const FusesProducts* const kernel = takes(*alone); kernel != nullptr) {
@@ -79,6 +91,24 @@ FusedChoice FusedProducts::Decide(const GemmDesc& desc, const ProductFusion& fus
     if (us < best) best = us, choice = {spec, kernel};
   }
   return choice;
+}
+
+bool FusedProducts::Pairs(ProductSpec product, Epilogue epilogue) const {
+  const auto predicted = [&]() -> std::optional<double> {
+    const auto desc =
+        Describe(ArgsOf(product, options_, gemm_.device().units), gemm_.device().arch);
+    if (!desc) return std::nullopt;
+    const auto chosen = gemm_.Choose(*desc, options_.policy);
+    if (!chosen) return std::nullopt;
+    return PredictedUs(gemm_, *desc, *chosen);
+  };
+  const std::optional<double> apart = predicted();
+  product.epilogue = epilogue;
+  const std::optional<double> paired = predicted();
+  if (!apart || !paired) return false;  // the product alone will say why
+  const DataType out =
+      epilogue == Epilogue::kGatedSiluQuant ? DataType::kFloat8_e4m3 : product.output_type;
+  return *paired < *apart + SwiGluUs(product, gemm_, out);
 }
 
 Result<std::unique_ptr<PreparedFusedProduct>> FusedProducts::Prepare(

@@ -1,4 +1,5 @@
-// Products that one kernel computes together with the norm before them (cuda/fused_product.h).
+// Products that one kernel computes together with what stands before or behind them: a norm
+// (cuda/fused_product.h), or SwiGlu.
 #pragma once
 
 #include <map>
@@ -38,6 +39,11 @@ class FusedProducts {
 
   /// Null where they are better launched one by one, or the problem is none. Lives as long as this.
   const FusedChoice* Choose(const ProductSpec& product, const ProductFusion& fusion);
+
+  /// Whether one kernel that pairs the columns of gate and up, whose product this is, is predicted
+  /// to be faster than the product with SwiGlu's own kernel behind it. `epilogue`: with codes or
+  /// without.
+  bool Pairs(ProductSpec product, Epilogue epilogue) const;
 
   /// Errors: as FusesProducts::PrepareFused. Requires: what Choose returned for the two.
   Result<std::unique_ptr<PreparedFusedProduct>> Prepare(const FusedChoice& choice,

@@ -10,6 +10,7 @@
 #include "graph/cuda/attention.h"
 #include "graph/cuda/fused.h"
 #include "graph/cuda/group_product.h"
+#include "graph/fusion_search.h"
 #include "kernels/cuda_ops/fused.h"
 
 namespace culet::cuda_ops {
@@ -92,13 +93,13 @@ class PreparedSwiGlu final : public PreparedFusion {
         inner_(FirstOf(graph, fusion, TensorOp::kSwiGlu)),
         product_(std::move(product)) {
     const TensorNode& node = graph.node(inner_);
-    if (product_ == nullptr || product_->gated()) return;
+    if (product_ == nullptr || IsGated(product_->epilogue())) return;
     values_bytes_ = PaddedTo256(2 * static_cast<std::size_t>(BytesOf(node)));
   }
 
   std::string kernel() const override {
     if (product_ == nullptr) return "cuda/" + name_;
-    return product_->kernel() + (product_->gated() ? "" : " + cuda/swiglu");
+    return product_->kernel() + (IsGated(product_->epilogue()) ? "" : " + cuda/swiglu");
   }
   std::size_t workspace_bytes() const override {
     return product_ == nullptr ? 0 : values_bytes_ + product_->workspace_bytes();
@@ -107,8 +108,12 @@ class PreparedSwiGlu final : public PreparedFusion {
   Status Launch(const NodeLaunch& launch, LaunchStream stream) const override {
     const ComputeGraph& graph = *launch.graph;
     const TensorNode& inner = graph.node(inner_);
-    if (product_ != nullptr && product_->gated()) {
-      return product_->Launch(launch, launch.value(inner_), launch.workspace, stream);
+    if (product_ != nullptr && product_->epilogue() == Epilogue::kGatedSilu) {
+      return product_->Launch(launch, launch.value(inner_), 0, launch.workspace, stream);
+    }
+    if (product_ != nullptr && product_->epilogue() == Epilogue::kGatedSiluQuant) {
+      return product_->Launch(launch, launch.output, launch.value(launch.id + 1), launch.workspace,
+                              stream);
     }
     FusedSwiGluArgs args;
     args.type = inner.type;
@@ -117,7 +122,7 @@ class PreparedSwiGlu final : public PreparedFusion {
     DevicePtr gate = 0, up = 0;
     if (product_ != nullptr) {
       CULET_RETURN_IF_ERROR(
-          product_->Launch(launch, launch.workspace, launch.workspace + values_bytes_, stream));
+          product_->Launch(launch, launch.workspace, 0, launch.workspace + values_bytes_, stream));
       args.stride = 2 * args.cols;
       gate = launch.workspace;
       up = gate + static_cast<DevicePtr>(args.cols) * SizeOf(args.type);
@@ -170,7 +175,7 @@ class PreparedHeads final : public PreparedFusion {
     const TensorNode &q = graph.node(heads_.q_rope), &k = graph.node(heads_.k_rope);
     const TensorNode &keys = graph.node(heads_.key_write), &values = graph.node(heads_.value_write);
     CULET_RETURN_IF_ERROR(
-        product_->Launch(launch, launch.workspace, launch.workspace + values_bytes_, stream));
+        product_->Launch(launch, launch.workspace, 0, launch.workspace + values_bytes_, stream));
     FusedHeadsArgs args;
     args.qkv = In(launch.workspace);
     args.type = q.type;
@@ -277,12 +282,12 @@ Result<const double*> RopeTables::Of(const RopeParams& params) {
 Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
     Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options, RopeTables& tables,
     FusedProducts& fused, const ComputeGraph& graph, const Fusion& fusion) {
-  const auto product = [&](std::span<const int> products, bool may_gate) {
-    return GroupProduct::Create(gemm, memory, options, fused, graph, fusion, products, may_gate);
+  const auto product = [&](std::span<const int> products, Epilogue may) {
+    return GroupProduct::Create(gemm, memory, options, fused, graph, fusion, products, may);
   };
   if (IsNamed(fusion, kQkv) || IsNamed(fusion, kQkvAttention)) {
     const Heads heads = HeadsOf(graph, fusion);
-    auto made = product(heads.Products(), false);
+    auto made = product(heads.Products(), Epilogue::kNone);
     if (!made) return made.status();
     const auto turns = tables.Of(graph.node(heads.q_rope).params.rope);
     if (!turns) return turns.status();
@@ -303,7 +308,11 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
   }
   std::unique_ptr<GroupProduct> before;
   if (fusion.name != kSwiGluQuantize) {
-    auto made = product(graph.node(inner).inputs, IsNamed(fusion, kGateUp));
+    // Codes alone where nobody reads the values that they are made of.
+    const Epilogue may = IsNamed(fusion, kGateUp)      ? Epilogue::kGatedSilu
+                         : Readers(graph).IsOne(inner) ? Epilogue::kGatedSiluQuant
+                                                       : Epilogue::kNone;
+    auto made = product(graph.node(inner).inputs, may);
     if (!made) return made.status();
     before = *std::move(made);
   }

@@ -10,11 +10,12 @@ namespace culet::cuda_ops {
 
 Result<std::unique_ptr<GroupProduct>> GroupProduct::Create(
     Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options, FusedProducts& fused,
-    const ComputeGraph& graph, const Fusion& fusion, std::span<const int> products, bool may_gate) {
+    const ComputeGraph& graph, const Fusion& fusion, std::span<const int> products, Epilogue may) {
   std::unique_ptr<GroupProduct> made(new GroupProduct);
-  const ProductSpec spec = JoinedProduct(graph, products);
+  ProductSpec spec = JoinedProduct(graph, products);
   made->norm_ = NormWithin(graph, fusion, products.front());
   if (made->norm_.norm < 0) {
+    if (IsGated(may) && fused.Pairs(spec, may)) made->epilogue_ = spec.epilogue = may;
     auto product = PreparedProduct::Create(gemm, memory, options, spec);
     if (!product) return product.status();
     made->product_ = *std::move(product);
@@ -24,14 +25,14 @@ Result<std::unique_ptr<GroupProduct>> GroupProduct::Create(
     return made;
   }
   for (const bool gated : {true, false}) {
-    if (gated && !may_gate) continue;
+    if (gated && may != Epilogue::kGatedSilu) continue;
     const ProductFusion with = FusionWith(graph, made->norm_, gated);
     const FusedChoice* const choice = fused.Choose(spec, with);
     if (choice == nullptr) continue;
     auto prepared = fused.Prepare(*choice, spec, with);
     if (!prepared) return prepared.status();
     made->fused_ = *std::move(prepared);
-    made->gated_ = gated;
+    if (gated) made->epilogue_ = Epilogue::kGatedSilu;
     made->kernel_ = choice->spec.kernel->id();
     return made;
   }
@@ -42,14 +43,14 @@ Result<std::unique_ptr<GroupProduct>> GroupProduct::Create(
 std::string GroupProduct::kernel() const {
   if (product_ != nullptr) return product_->kernel();
   const char* const norm = norm_.sum >= 0 ? "add_rms_norm + " : "rms_norm + ";
-  return norm + kernel_ + (gated_ ? " + swiglu" : "");
+  return norm + kernel_ + (IsGated(epilogue_) ? " + swiglu" : "");
 }
 
-Status GroupProduct::Launch(const NodeLaunch& launch, DevicePtr output, DevicePtr workspace,
-                            LaunchStream stream) const {
+Status GroupProduct::Launch(const NodeLaunch& launch, DevicePtr output, DevicePtr output_scales,
+                            DevicePtr workspace, LaunchStream stream) const {
   if (product_ != nullptr) {
     const DevicePtr scales = scales_ < 0 ? 0 : launch.value(scales_);
-    return product_->Launch(launch.value(input_), scales, output, workspace, stream);
+    return product_->Launch(launch.value(input_), scales, output, output_scales, workspace, stream);
   }
   const ComputeGraph& graph = *launch.graph;
   const auto values = [&](int id) { return FromDevicePtr<float>(launch.value(id)); };

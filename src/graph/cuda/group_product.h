@@ -13,35 +13,33 @@ namespace culet::cuda_ops {
 
 class GroupProduct {
  public:
-  /// The product that makes the values of all `products` (JoinedProduct). Where their input's norm
-  /// is in the fusion, too, one kernel computes both, and SwiGlu of the values when it can and
-  /// `may_gate`. Errors: as PreparedProduct::Create; UNSUPPORTED when the norm is in the fusion but
-  /// no kernel computes both.
-  static Result<std::unique_ptr<GroupProduct>> Create(Gemm& gemm, DeviceMemory& memory,
-                                                      const CudaDispatchOptions& options,
-                                                      FusedProducts& fused,
-                                                      const ComputeGraph& graph,
-                                                      const Fusion& fusion,
-                                                      std::span<const int> products, bool may_gate);
+  /// The product that makes the values of all `products` (JoinedProduct), or where it is predicted
+  /// to be sooner what `may` says of them: their SwiGlu, or the codes of that. Where their input's
+  /// norm is in the fusion, too, one kernel computes both, and SwiGlu of the values when it can and
+  /// may. Errors: as PreparedProduct::Create; UNSUPPORTED when the norm is in the fusion but no
+  /// kernel computes both.
+  static Result<std::unique_ptr<GroupProduct>> Create(
+      Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options, FusedProducts& fused,
+      const ComputeGraph& graph, const Fusion& fusion, std::span<const int> products, Epilogue may);
 
   std::string kernel() const;
-  /// Whether the launch makes SwiGlu of the halves of the values.
-  bool gated() const noexcept { return gated_; }
+  /// What the launch makes of the values.
+  Epilogue epilogue() const noexcept { return epilogue_; }
   std::size_t workspace_bytes() const noexcept {
     return product_ == nullptr ? 0 : product_->workspace_bytes();
   }
-  /// `output`: the values side by side, or their SwiGlu.
-  Status Launch(const NodeLaunch& launch, DevicePtr output, DevicePtr workspace,
+  /// `output`: the values side by side, or what the epilogue makes of them; `scales`: of codes.
+  Status Launch(const NodeLaunch& launch, DevicePtr output, DevicePtr scales, DevicePtr workspace,
                 LaunchStream stream) const;
 
  private:
   GroupProduct() = default;
 
+  Epilogue epilogue_ = Epilogue::kNone;
   int input_ = -1, scales_ = -1;  // of the product alone; -1: there are no scales
   std::unique_ptr<PreparedProduct> product_;
   // Or, with the norm:
   InputNorm norm_;
-  bool gated_ = false;
   std::string kernel_;
   std::unique_ptr<PreparedFusedProduct> fused_;
 };

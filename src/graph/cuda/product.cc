@@ -78,6 +78,17 @@ GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int
   if (args.Adesc.type == spec.input_type) args.A = FromDevicePtr<const void>(spec.input);
   if (spec.quantised) args.U = FromDevicePtr<const void>(spec.scales);
   args.D = FromDevicePtr<void>(spec.output);
+  if (!IsGated(spec.epilogue)) return args;
+  args.operation.epilogue = spec.epilogue;
+  args.operation.gate_order = GateOrder::kHalves;
+  const int columns = args.Ddesc.cols / 2;
+  args.Ddesc = RowMajor(args.Ddesc.type, args.Ddesc.rows, columns);
+  if (spec.epilogue == Epilogue::kGatedSiluQuant) {
+    args.Ddesc.type = DataType::kFloat8_e4m3;
+    args.operation.quant_d.quant = {QuantType::kK, kCodesGroup};
+    args.operation.quant_d.layout = RowMajor(DataType::kFloat32, args.Ddesc.rows,
+                                             static_cast<int>(CeilDiv(columns, kCodesGroup)));
+  }
   return args;
 }
 
@@ -117,11 +128,13 @@ Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, Dev
 }
 
 Status PreparedProduct::Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output,
-                               DevicePtr workspace, LaunchStream stream) const {
+                               DevicePtr output_scales, DevicePtr workspace,
+                               LaunchStream stream) const {
   const std::int64_t m = plan_.desc().m, k = plan_.desc().k;
   LaunchPointers pointers;
   pointers.A = FromDevicePtr<const void>(input);
   pointers.D = FromDevicePtr<void>(output);
+  pointers.W = FromDevicePtr<void>(output_scales);
   std::size_t used = converted_bytes_;
   if (input_scales != 0) {
     pointers.U = FromDevicePtr<const void>(input_scales);

@@ -14,6 +14,8 @@
 
 namespace culet::cuda_ops {
 
+inline constexpr int kCodesGroup = 128;  ///< elements of a row that share a scale
+
 /// A product to plan. Addresses are those that are known before memory is planned, for their
 /// alignment; 0 is memory of the arena.
 struct ProductSpec {
@@ -23,6 +25,8 @@ struct ProductSpec {
   DataType input_type = DataType::kNull, output_type = DataType::kNull;
   bool quantised = false;  ///< the input has scales already
   DevicePtr input = 0, scales = 0, output = 0;
+  /// Of weights of gate and up, one behind the other: SwiGlu of the product, or its codes.
+  Epilogue epilogue = Epilogue::kNone;
   /// Of the weights of all products of the input, and of those launched before them, if no
   /// attention is.
   std::int64_t weight_bytes = 0, weight_bytes_before = 0;
@@ -44,9 +48,10 @@ class PreparedProduct final : public PreparedNode {
 
   std::string kernel() const override { return plan_.spec().kernel->id(); }
   std::size_t workspace_bytes() const noexcept { return scratch_bytes_; }
-  /// `input_scales`: of an input that is quantised already, else 0.
-  Status Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output, DevicePtr workspace,
-                LaunchStream stream) const;
+  /// `input_scales`: of an input that is quantised already, `output_scales`: of codes that the
+  /// epilogue makes; else 0.
+  Status Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output, DevicePtr output_scales,
+                DevicePtr workspace, LaunchStream stream) const;
 
  private:
   explicit PreparedProduct(GemmPlan plan) : plan_(std::move(plan)) {}

@@ -36,6 +36,7 @@ struct GemmOperands {
   const float* scale_a = nullptr;
   const void* c = nullptr;
   void* d = nullptr;
+  float* d_scale = nullptr;  ///< null: where it was
   float alpha = 1.0f;
   float beta = 0.0f;
 };

@@ -1,5 +1,5 @@
-// What the Hopper families have in common as culet::Kernels: how they are prepared and launched, and
-// the descriptor.
+// What the Hopper families have in common as culet::Kernels: how they are prepared and launched,
+// and the descriptor.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -54,11 +54,16 @@ class ProductKernel : public ArgsKernel {
     explicit Prepared(const Planned& launch) : launch_(launch) {}
 
     int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
-               Workspace&, cudaStream_t stream) const noexcept override {
+               Workspace& workspace, cudaStream_t stream) const noexcept override {
+      return LaunchTo(nullptr, alpha, A, U, beta, C, D, workspace, stream);
+    }
+    int LaunchTo(void* W, float alpha, const void* A, const void* U, float beta, const void* C,
+                 void* D, Workspace&, cudaStream_t stream) const noexcept override {
       if (beta != 0.0f && (!launch_.AddsC() || C == nullptr))
         return static_cast<int>(StatusCode::kInvalidArgument);
       Planned launch = launch_;
-      if (!launch.Rebind({A, static_cast<const float*>(U), C, D, alpha, beta}))
+      if (!launch.Rebind(
+              {A, static_cast<const float*>(U), C, D, static_cast<float*>(W), alpha, beta}))
         return static_cast<int>(StatusCode::kInternal);
       return -static_cast<int>(launch.Start(stream));
     }

@@ -48,6 +48,7 @@ struct ProductParams {
     d = operands.d;
     epilogue.alpha = operands.alpha;
     epilogue.beta = operands.beta;
+    if (operands.d_scale != nullptr) epilogue.d_scale = operands.d_scale;
     epilogue.c = operands.beta != 0.0f ? operands.c : nullptr;
   }
 };

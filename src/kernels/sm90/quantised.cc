@@ -71,7 +71,13 @@ class PreparedQuantised final : public PreparedKernel {
 
   int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
              Workspace& workspace, cudaStream_t stream) const noexcept override {
-    return LaunchBoth(params_, D, workspace, stream, [&](void* to) {
+    return LaunchTo(params_.scales, alpha, A, U, beta, C, D, workspace, stream);
+  }
+  int LaunchTo(void* W, float alpha, const void* A, const void* U, float beta, const void* C,
+               void* D, Workspace& workspace, cudaStream_t stream) const noexcept override {
+    QuantiseRowsParams params = params_;
+    params.scales = static_cast<float*>(W);
+    return LaunchBoth(params, D, workspace, stream, [&](void* to) {
       return product_->Launch(alpha, A, U, beta, C, to, workspace, stream);
     });
   }
