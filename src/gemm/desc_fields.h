@@ -30,8 +30,8 @@ constexpr void NameOperandFields(const OperandDesc& operand) {
 template <class Desc, class Visit>
 constexpr void VisitFields(Desc& desc, Visit&& visit) {
   // A field that is added to GemmDesc stops the build here, until it is in the table below too.
-  auto& [arch, a, b, c, d, epilogue, gate_order, type_bias, bias_axis, batch_dim, group_axis, m, n, k, num,
-         sm_budget, pdl, accumulate, determinism] = desc;
+  auto& [arch, a, b, c, d, epilogue, gate_order, type_bias, bias_axis, batch_dim, group_axis, m, n,
+         k, num, sm_budget, pdl, accumulate, determinism] = desc;
   constexpr FieldRange kExtent{.min = 1};
   constexpr FieldRange kCount{};
   constexpr FieldRange kAlignment{.min = 1, .max = 16, .power_of_two = true};
