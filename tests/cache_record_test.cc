@@ -132,6 +132,27 @@ TEST(CacheRecordTest, EveryFieldOfTheProblemSurvives) {
   }
 }
 
+// A record of a library that knew one order alone says nothing of it, and one by eights still does
+// not.
+TEST(CacheRecordTest, RecordsWithoutAGateOrderAreOfEights) {
+  GemmDesc eights = Problem(16);
+  eights.epilogue = Epilogue::kGatedSilu;
+  GemmDesc halves = eights;
+  halves.gate_order = GateOrder::kHalves;
+  const LaunchSpec spec = Measured(Fast(), 12.25);
+  const std::string old = LineOf(eights, spec), line = LineOf(halves, spec);
+  EXPECT_FALSE(Json::parse(old)["problem"].contains("gate_order"));
+  EXPECT_EQ(ReadRecord(old).record.desc, eights);
+  EXPECT_EQ(Json::parse(line)["problem"]["gate_order"], "halves");
+  EXPECT_EQ(ReadRecord(line).record.desc, halves);
+  EXPECT_NE(RecordKey(old), RecordKey(line));
+  const auto state = [&](const char* order) {
+    return ReadEdited([&](Json& json) { json["problem"]["gate_order"] = order; }).state;
+  };
+  EXPECT_EQ(state("halves"), RecordState::kSound);
+  EXPECT_EQ(state("thirds"), RecordState::kOtherVersion);
+}
+
 TEST(CacheRecordTest, DoublesSurviveBitByBit) {
   std::mt19937_64 random(2);
   std::vector<double> times = {0.0,

@@ -208,12 +208,16 @@ TEST_F(GatedTest, TheReferencePassesWhatItIsComparedWith) {
       for (const auto& [type, quant] :
            {std::pair(DataType::kBfloat16, QuantDesc{}),
             std::pair(DataType::kFloat8_e4m3, QuantDesc{QuantType::kRow, 0})}) {
-        for (const Order order : {Order::kRowMajor, Order::kColMajor}) {
+        for (const auto& [order, gate_order] : {std::pair(Order::kRowMajor, GateOrder::kEights),
+                                                std::pair(Order::kColMajor, GateOrder::kEights),
+                                                std::pair(Order::kRowMajor, GateOrder::kHalves),
+                                                std::pair(Order::kColMajor, GateOrder::kHalves)}) {
           ScratchOptions options;
           options.fill = fill;
           options.gap_bytes = 40;
-          auto scratch =
-              ScratchProblem::Create(HostDevice(), Problem(epilogue, type, quant, order), options);
+          GemmDesc desc = Problem(epilogue, type, quant, order);
+          desc.gate_order = gate_order;
+          auto scratch = ScratchProblem::Create(HostDevice(), desc, options);
           ASSERT_TRUE(scratch.ok()) << scratch.status().ToString();
           ASSERT_TRUE(scratch->PoisonOutput().ok());
           const auto untouched = scratch->Compare();
@@ -252,9 +256,12 @@ TEST_F(GatedTest, AComparisonFindsAWrongScaleAndAWrongValue) {
 }
 
 TEST_F(GatedTest, NoOtherKernelOfTheHostTakesThem) {
-  const GemmDesc desc = Problem(Epilogue::kGatedSilu, kF32, {}, Order::kRowMajor);
-  for (const Kernel* kernel : registry_.kernels()) {
-    EXPECT_EQ(kernel->is_feasible(desc), kernel == reference_) << kernel->id();
+  GemmDesc desc = Problem(Epilogue::kGatedSilu, kF32, {}, Order::kRowMajor);
+  for (const GateOrder order : {GateOrder::kEights, GateOrder::kHalves}) {
+    desc.gate_order = order;
+    for (const Kernel* kernel : registry_.kernels()) {
+      EXPECT_EQ(kernel->is_feasible(desc), kernel == reference_) << kernel->id();
+    }
   }
 }
 

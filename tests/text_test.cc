@@ -48,6 +48,7 @@ TEST(Text, Order) { CheckNames<Order>({"col", "row"}); }
 TEST(Text, Striding) { CheckNames<Striding>({"flat", "blocked", "indexed"}); }
 TEST(Text, QuantType) { CheckNames<QuantType>({"none", "k", "block", "tensor", "row"}); }
 TEST(Text, Epilogue) { CheckNames<Epilogue>({"none", "gated_silu", "gated_silu_quant"}); }
+TEST(Text, GateOrder) { CheckNames<GateOrder>({"eights", "halves"}); }
 TEST(Text, DispatchPolicy) { CheckNames<DispatchPolicy>({"default", "measure", "reuse"}); }
 TEST(Text, Accumulate) { CheckNames<Accumulate>({"promoted", "fast"}); }
 TEST(Text, Determinism) { CheckNames<Determinism>({"fast", "repeatable", "batch_invariant"}); }
