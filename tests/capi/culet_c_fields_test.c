@@ -150,8 +150,14 @@ static void TestRefusals(culet_engine* engine) {
   problem.v.reserved[2] = 1;
   CHECK_FAILS(culet_plan_create(engine, &problem, &plan), CULET_INVALID_ARGUMENT, "v.reserved");
   problem = Problem();
-  problem.reserved = 1;
-  CHECK_FAILS(culet_plan_create(engine, &problem, &plan), CULET_INVALID_ARGUMENT, "reserved");
+  problem.gate_order = CULET_GATE_HALVES;
+  CHECK_FAILS(culet_plan_create(engine, &problem, &plan), CULET_INVALID_ARGUMENT,
+              "gate_order is halves, but the epilogue none");
+  problem.gate_order = 2;
+  CHECK_FAILS(culet_plan_create(engine, &problem, &plan), CULET_INVALID_ARGUMENT, "gate_order");
+  problem.gate_order = 256 + CULET_GATE_HALVES;
+  CHECK_FAILS(culet_plan_create(engine, &problem, &plan), CULET_INVALID_ARGUMENT,
+              "gate_order is 257; use the constants of culet.h");
 }
 
 /* A program of a newer header: its fields are 0 and it works, or not 0 and it is told. */

@@ -150,7 +150,7 @@ static void TestZeroPoints(culet_engine* engine) {
 
 static double Silu(double x) { return x / (1 + exp(-x)); }
 
-static void TestGatedEpilogues(culet_engine* engine) {
+static void TestGatedEpilogues(culet_engine* engine, int32_t gate_order) {
   float a[kM * kK], b[kN * kK], d[kM * kN / 2], scales[kM];
   uint8_t quantised[kM * kN / 2];
   culet_problem problem = Problem(kM, kN, kK);
@@ -159,6 +159,7 @@ static void TestGatedEpilogues(culet_engine* engine) {
   for (int i = 0; i < kM * kN / 2; ++i) d[i] = NAN;
   problem.d = Matrix(CULET_FLOAT32, CULET_ROW_MAJOR, kM, kN / 2, kN / 2);
   problem.epilogue = CULET_EPILOGUE_GATED_SILU;
+  problem.gate_order = gate_order;
   problem.A = a;
   problem.B = b;
   CHECK(Run(engine, &problem, d) == CULET_OK);
@@ -166,10 +167,11 @@ static void TestGatedEpilogues(culet_engine* engine) {
     double largest = 0;
     for (int j = 0; j < kN / 2; ++j) {
       double gate = 0, up = 0;
-      const int column = j / 8 * 16 + j % 8;
+      const int halves = gate_order == CULET_GATE_HALVES;
+      const int column = halves ? j : j / 8 * 16 + j % 8, other = column + (halves ? kN / 2 : 8);
       for (int k = 0; k < kK; ++k) {
         gate += (double)a[i * kK + k] * b[column * kK + k];
-        up += (double)a[i * kK + k] * b[(column + 8) * kK + k];
+        up += (double)a[i * kK + k] * b[other * kK + k];
       }
       const double expected = Silu(gate) * up;
       CHECK(fabs(d[i * kN / 2 + j] - expected) <= 1e-5 * fabs(expected) + 1e-6);
@@ -177,6 +179,10 @@ static void TestGatedEpilogues(culet_engine* engine) {
     }
     scales[i] = (float)(largest / 448);
   }
+  char text[4096];
+  CHECK(culet_describe_json(engine, &problem, text, sizeof text, NULL) == CULET_OK);
+  CHECK(strstr(text, gate_order == CULET_GATE_HALVES ? "\"gate_order\":\"halves\""
+                                                     : "\"gate_order\":\"eights\"") != NULL);
   float found[kM];
   problem.d.type = CULET_FLOAT8_E4M3;
   problem.epilogue = CULET_EPILOGUE_GATED_SILU_QUANT;
@@ -359,7 +365,8 @@ int main(void) {
   CHECK(culet_engine_create(NULL, &engine) == CULET_OK);
   TestBatch(engine);
   TestZeroPoints(engine);
-  TestGatedEpilogues(engine);
+  TestGatedEpilogues(engine, CULET_GATE_EIGHTS);
+  TestGatedEpilogues(engine, CULET_GATE_HALVES);
   TestPackedWeights(engine);
   TestQuantisers(engine);
   TestTexts(engine);
