@@ -3,7 +3,7 @@
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16|--fp8]
 //     [--exact]
 //     [--pdl] [--early] [--no-clusters] [--no-near] [--no-wgmma] [--block 16] [--room KEYS]
-//     [--fine KEYS] [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--qkv] [--check]
+//     [--fine KEYS] [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--ahead SPLITS] [--qkv] [--check]
 //     [--only decode|prefill|mixed] [--batch B --context N]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
@@ -66,7 +66,7 @@ struct Options {
   DataType cache = DataType::kBfloat16;
   bool exact = false, pdl = false, early = false, clusters = CanOverlap();
   bool wgmma = CanMultiplyWarpgroups();
-  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0;
+  int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0, ahead = -1;
   bool qkv = false, check = false, near = true;
   int block = 16;  // positions of a block of the cache
   std::string only, anchors;
@@ -243,6 +243,7 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   }
   if (options.cluster > 0) plan.decode.cluster = options.cluster;
   if (options.stages > 0) plan.decode.stages = options.stages;
+  if (options.ahead >= 0) plan.decode.ahead = options.ahead;
   Check(PrepareAttention(shape, plan), "PrepareAttention");
   if (options.qkv) Check(PrepareHeadsAttention(shape, plan), "PrepareHeadsAttention");
   const Buffer device_starts(starts), device_positions(positions), device_lengths(lengths),
@@ -377,6 +378,8 @@ int Main(int argc, char** argv) {
       options.qkv = options.early = true;
     } else if (name == "--stages") {
       options.stages = std::atoi(value());
+    } else if (name == "--ahead") {
+      options.ahead = std::atoi(value());
     } else if (name == "--batch") {
       options.batch = std::atoi(value());
     } else if (name == "--context") {

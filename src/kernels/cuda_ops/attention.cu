@@ -148,6 +148,12 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       }
       decode.most = std::max(decode.most - decode.most % decode.cluster, decode.cluster);
       decode.even = std::min(decode.even, decode.most);
+      // Of a launch like this one before it; the others' keys must not be more than caches keep.
+      const std::int64_t places =
+          std::int64_t{decode.stages == 3 && !codes ? 2 : 3} * multiprocessors;
+      const std::int64_t all = blocks * decode.most, beside_all = places - all;
+      if (decode.cluster == 1 && decode.most > 1 && beside_all >= all / 3 && beside_all < all)
+        decode.ahead = static_cast<int>(beside_all / blocks);
       // Where each row has a whole cluster and each block a multiprocessor: its sums are cut into
       // slices for the blocks, of which a small cluster has few, and each warp's into the heads'
       // (H200: 1 x 512 0.1 to 1 us sooner, 4 x 512 1.7 later; of 1,000 keys only small sums).

@@ -329,6 +329,20 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     }
     CommitCopies();
   }
+  // Those of blocks that find no place yet come to the second-level cache.
+  const int ahead = args.early ? args.plan.decode.ahead : 0;
+  if (static_cast<int>(blockIdx.y) < ahead) {
+#pragma unroll 1
+    for (int other = static_cast<int>(blockIdx.y) + ahead; other < keys.splits; other += ahead) {
+      const SplitKeys theirs(args.plan.decode, static_cast<int>(range.first),
+                             static_cast<int>(range.last), other);
+#pragma unroll 1
+      for (int base = theirs.begin + warp * kKeys; base < theirs.end; base += Kernel::kRound) {
+        const int key = base + lane % kKeys;
+        copies.Prefetch(args, key < theirs.end ? range.RowOf(args, key) : kBeyond);
+      }
+    }
+  }
   int rows = row_of(begin + stages * Kernel::kRound);
   if constexpr (kMakesHeads) MakeFactors<Kernel>(given.heads, row, heads);
   if (args.early) WaitForPrevious();

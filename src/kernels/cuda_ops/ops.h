@@ -185,10 +185,12 @@ cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream);
 /// keys; where that leaves more than `fine` keys a split, into up to `most` of at least `fine`.
 /// `cluster` splits, a power of two, are a cluster, whose blocks merge what they found in shared
 /// memory; few keys go to one cluster. 1 <= even <= most <= kMostSplits, a multiple of cluster.
-/// `stages`: tiles of keys that a warp of decoding has in shared memory, 2 or 3.
+/// `stages`: tiles of keys that a warp of decoding has in shared memory, 2 or 3. `ahead`: the splits
+/// whose blocks find places beside those of the launch before; they bring the keys of the others to
+/// the second-level cache. 0: that is left to themselves.
 struct AttentionSplits {
   int most = 1, even = 1, least = 64, fine = 1 << 30;
-  int cluster = 1, stages = 2;
+  int cluster = 1, stages = 2, ahead = 0;
 };
 inline constexpr int kMostSplits = 64;
 inline constexpr int kSplitStep = 64;             ///< keys of a split are a multiple

@@ -71,6 +71,7 @@ cudaError_t LaunchWgmmaOf(const AttentionArgs& given, LaunchStream stream) {
   sm90::TensorMapPlan plan;
   plan.inner = static_cast<std::uint64_t>(p.head_dim);
   plan.outer = static_cast<std::uint64_t>(p.kv_heads);
+  plan.rank = 3;
   plan.depth = static_cast<std::uint64_t>(given.key_rows);
   plan.pitch_bytes = plan.inner * 2;
   plan.depth_bytes = plan.outer * plan.pitch_bytes;
