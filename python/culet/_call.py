@@ -11,8 +11,8 @@ from culet._tuning import autotune
 
 def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=None, w=None, zeros=None):
     """d = alpha (u . a) (v . b)^T + beta c + bias; u, v, c and bias may be None. c None with a beta
-    is d itself. `epilogue` None, or "gated_silu"; with scales w of d that quantises, too. zeros: None, or
-    the zero points of a and b, each of which may be None. Returns the engine's plan; None of an empty d."""
+    is d itself. `epilogue` None, or one of GATE_ORDERS; with scales w of d that quantises, too. zeros: None,
+    or the zero points of a and b, each of which may be None. Returns the engine's plan; None of an empty d."""
     if zeros is not None:
         return _other_call(form, (a, u, b, v, d, c, bias, w, *zeros), alpha, beta, accumulate, pdl,
                            epilogue)

@@ -12,7 +12,7 @@ from culet._make import maker
 from culet._operand import (Packed, element_type, flag, is_tensor, matrix, operand, ordered,
                             transposed)
 from culet._plan import LARGEST, Plan, fits, number
-from culet._problem import ANY, FP8_BLOCK, operands, problem
+from culet._problem import ANY, FP8_BLOCK, GATE_ORDERS, operands, problem
 
 
 Array = Any  # a torch tensor, or what else an operand can be
@@ -42,9 +42,11 @@ def gemm(a: Array, b: Union[Array, Packed], out: Optional[Array] = None, *, a_sc
     c: needs a beta; without c a beta adds to what out holds.
     accumulate: "precise" promotes to FP32 within K where the tensor core keeps fewer bits; "fast"
     does not (docs/numerics.md has both bounds).
-    epilogue: "gated_silu" gives silu(gate) * up, out (M, N / 2): of 16 rows of b (and elements of
-    the bias) eight are of gate, then the eight of up that belong to them. With out_scale, FP32
-    (M, ceil(N / 2 / 128)), it quantises, too: out is E4M3, each 128 elements of a row with a scale.
+    epilogue: "gated_silu" gives silu(gate) * up, out (M, N / 2): of 16 rows of b (and columns of c and
+    elements of the bias) eight are of gate, then the eight of up that belong to them.
+    "gated_silu_halves": the same where the first half of b's rows is gate's, the second up's, as two
+    weights one behind the other. N % 16 == 0. With out_scale, FP32 (M, ceil(N / 2 / 128)), either
+    quantises, too: out is E4M3, each 128 elements of a row with a scale.
     pdl: promises that the kernel before on the stream writes neither b nor its scales, which may be
     read early.
     No gradient is recorded.
@@ -147,12 +149,15 @@ def pack(weight: Array, format: str = "k_major_n64") -> Packed:
 _PACK_FORMATS = {"k_major_n64": PACK_PANELS64}
 
 
+_GATED = " or ".join(map(repr, GATE_ORDERS))
+
+
 def _check_epilogue(epilogue, out_scale):
-    if epilogue is not None and not (isinstance(epilogue, str) and epilogue == "gated_silu"):
-        raise InvalidArgument(f"epilogue is {epilogue!r}; give None or 'gated_silu'")
+    if epilogue is not None and not (isinstance(epilogue, str) and epilogue in GATE_ORDERS):
+        raise InvalidArgument(f"epilogue is {epilogue!r}; give None, {_GATED}")
     if out_scale is not None and epilogue is None:
-        raise InvalidArgument("out_scale is given, but no epilogue quantises; give epilogue="
-                              "'gated_silu', or leave it out")
+        raise InvalidArgument("out_scale is given, but no epilogue quantises; give the epilogue "
+                              f"{_GATED}, or leave it out")
 
 
 def fp8_gemm_nt(a: Tuple[Array, Array], b: Tuple[Union[Array, Packed], Array], d: Array, *,

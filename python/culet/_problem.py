@@ -13,6 +13,8 @@ from culet._tuning import autotune
 
 GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
 _MATRIX, _MATRICES, _SCALES, _VECTOR = (2,), (2, 3), (0, 1, 2, 3), (1,)
+# What pairs rows of b, and how gate's and up's lie in it.
+GATE_ORDERS = {"gated_silu": _library.GATE_EIGHTS, "gated_silu_halves": _library.GATE_HALVES}
 _ACCUMULATE = {"precise": _library.ACCUMULATE_PROMOTED, "fast": _library.ACCUMULATE_FAST}
 
 
@@ -85,7 +87,7 @@ def _check_shapes(form, found, epilogue):
     width = n
     if epilogue is not None:
         if n % 16:
-            raise InvalidArgument(f"b has {n} rows; {epilogue} pairs eight of gate with eight of up: "
+            raise InvalidArgument(f"b has {n} rows; {epilogue} takes as many of gate as of up, by eights: "
                                   "give a multiple of 16")
         width, reason = n // 2, f"{reason} and {epilogue} pairs b's"
     expected.append((names[4], d, (*count, m, width), reason))
@@ -208,7 +210,7 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
         made.v, made.V = _scale_matrix(names[3], v, pair[1], types[3], b, True), v.pointer
         made.quant_b, made.group_b = (QUANT_B, GROUP) if pair[1] == "block" else (pair[1], 0)
     if epilogue is not None:
-        made.epilogue = _library.EPILOGUE_GATED_SILU
+        made.epilogue, made.gate_order = _library.EPILOGUE_GATED_SILU, GATE_ORDERS[epilogue]
         if beta and c is None:
             raise InvalidArgument(f"beta is given without c, and {names[4]} is too narrow to add to with "
                                   f"{epilogue}; give a c")

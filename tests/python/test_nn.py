@@ -280,12 +280,13 @@ class Compile(unittest.TestCase):
             self.assertTrue(torch.equal(found, wanted))
             self.assertGreater(float(wanted.abs().sum()), 0)
         # Gated: leaves the graph, and is computed all the same.
-        torch._dynamo.reset()
         gate = normal(32, 130, seed=4)
-        gated = torch.compile(lambda: culet.gemm(a, gate, a.new_empty(3, 16), epilogue="gated_silu") + 1,
-                              backend="aot_eager")
-        self.assertTrue(torch.equal(
-            gated(), culet.gemm(a, gate, a.new_empty(3, 16), epilogue="gated_silu") + 1))
+        for epilogue in ("gated_silu", "gated_silu_halves"):
+            torch._dynamo.reset()
+            gated = torch.compile(lambda: culet.gemm(a, gate, a.new_empty(3, 16), epilogue=epilogue) + 1,
+                                  backend="aot_eager")
+            self.assertTrue(torch.equal(
+                gated(), culet.gemm(a, gate, a.new_empty(3, 16), epilogue=epilogue) + 1))
 
     def test_operators(self):
         a, b = normal(3, 130), normal(7, 130, seed=1)

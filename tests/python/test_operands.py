@@ -184,6 +184,11 @@ def silu(x):
 
 class GatedEpilogue(unittest.TestCase):
     M, N, K = 3, 48, 10
+    epilogue, described = "gated_silu", "gated_silu aligned"
+
+    def pair(self, j):
+        """The rows of b that column j of out is made of."""
+        return j // 8 * 16 + j % 8, j // 8 * 16 + 8 + j % 8
 
     def setUp(self):
         self.a, self.a_values = numbers((self.M, self.K), 1)
@@ -194,12 +199,12 @@ class GatedEpilogue(unittest.TestCase):
         def value(column):
             return dot(self.a_values, self.b_values, (i,), (column,), self.K) + \
                 self.bias_values[column,]
-        column = j // 8 * 16 + j % 8
-        return silu(value(column)) * value(column + 8)
+        gate, up = self.pair(j)
+        return silu(value(gate)) * value(up)
 
     def test_pairs_of_rows(self):
         out = made((self.M, self.N // 2), fill=NAN)
-        culet.gemm(self.a, self.b, out, bias=self.bias, epilogue="gated_silu")
+        culet.gemm(self.a, self.b, out, bias=self.bias, epilogue=self.epilogue)
         for i, j in itertools.product(range(self.M), range(self.N // 2)):
             self.assertAlmostEqual(get(out, (i, j)), self.expected(i, j), delta=1e-4)
         plain = made((self.M, self.N), fill=NAN)
@@ -209,7 +214,7 @@ class GatedEpilogue(unittest.TestCase):
 
     def test_quantised(self):
         out, scales = made((self.M, self.N // 2), "u1", fill=0x7F), made((self.M, 1), fill=NAN)
-        culet.gemm(self.a, self.b, out, bias=self.bias, epilogue="gated_silu", out_scale=scales)
+        culet.gemm(self.a, self.b, out, bias=self.bias, epilogue=self.epilogue, out_scale=scales)
         for i in range(self.M):
             row = [self.expected(i, j) for j in range(self.N // 2)]
             largest = max(range(len(row)), key=lambda j: abs(row[j]))
@@ -218,23 +223,52 @@ class GatedEpilogue(unittest.TestCase):
 
     def test_explained(self):
         out = made((self.M, self.N // 2))
-        text = culet.explain(self.a, self.b, out, epilogue="gated_silu")
-        self.assertIn("gated_silu", text)
+        text = culet.explain(self.a, self.b, out, epilogue=self.epilogue)
+        self.assertIn(self.described, text)
 
     def test_refused(self):
         out = made((self.M, self.N // 2))
         for words, options in (
-                ("epilogue is 'gelu'", {"epilogue": "gelu"}),
+                ("epilogue is 'gelu'; give None, 'gated_silu' or 'gated_silu_halves'", {"epilogue": "gelu"}),
+                ("epilogue is \\[", {"epilogue": [self.epilogue]}),
                 ("out_scale is given", {"out_scale": made((self.M, 1))}),
-                ("out_scale has the shape", {"epilogue": "gated_silu", "out_scale": made((1, 1))}),
-                ("out holds float32", {"epilogue": "gated_silu", "out_scale": made((self.M, 1))}),
-                ("give a c", {"epilogue": "gated_silu", "beta": 1})):
+                ("out_scale has the shape", {"epilogue": self.epilogue, "out_scale": made((1, 1))}),
+                ("out holds float32", {"epilogue": self.epilogue, "out_scale": made((self.M, 1))}),
+                ("give a c", {"epilogue": self.epilogue, "beta": 1})):
             with self.subTest(words=words), self.assertRaisesRegex(culet.InvalidArgument, words):
                 culet.gemm(self.a, self.b, out, **options)
         with self.assertRaisesRegex(culet.InvalidArgument, "multiple of 16"):
-            culet.gemm(self.a, made((24, self.K)), made((self.M, 12)), epilogue="gated_silu")
+            culet.gemm(self.a, made((24, self.K)), made((self.M, 12)), epilogue=self.epilogue)
         with self.assertRaisesRegex(culet.InvalidArgument, "pairs b's"):
-            culet.gemm(self.a, self.b, made((self.M, self.N)), epilogue="gated_silu")
+            culet.gemm(self.a, self.b, made((self.M, self.N)), epilogue=self.epilogue)
+
+
+class GatedEpilogueOfHalves(GatedEpilogue):
+    epilogue, described = "gated_silu_halves", "gated_silu of halves aligned"
+
+    def pair(self, j):
+        return j, self.N // 2 + j
+
+    def test_same_as_eights(self):
+        """Of a batch, with c: the same bits as of the same weights by eights."""
+        rows = [row for pair in map(super().pair, range(self.N // 2)) for row in pair]
+        halves = [row for pair in map(self.pair, range(self.N // 2)) for row in pair]
+        b, b_values = numbers((2, self.N, self.K), 4)
+        c, c_values = numbers((self.M, self.N), 5)
+        eights_b, eights_c = made((2, self.N, self.K)), made((self.M, self.N))
+        for to, source in zip(rows, halves):
+            for i in range(2):
+                for k in range(self.K):
+                    put(eights_b, (i, to, k), b_values[i, source, k])
+            for i in range(self.M):
+                put(eights_c, (i, to), c_values[i, source])
+        outs = [made((2, self.M, self.N // 2), fill=NAN) for _ in range(3)]
+        culet.gemm(self.a, b, outs[0], c=c, beta=2, epilogue=self.epilogue)
+        culet.gemm(self.a, eights_b, outs[1], c=eights_c, beta=2, epilogue="gated_silu")
+        step = culet.plan(self.a, b, outs[2], c=c, beta=2, epilogue=self.epilogue)
+        step()
+        self.assertEqual(outs[0].data.raw, outs[1].data.raw)
+        self.assertEqual(outs[0].data.raw, outs[2].data.raw)
 
 
 if __name__ == "__main__":

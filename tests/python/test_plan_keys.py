@@ -43,6 +43,7 @@ NARROW, W = Tensor(0x3000, (M, N // 2)), Tensor(0x8000, (M, 1), "torch.float32")
 SCALED = {"a_scale": U, "b_scale": V}
 ADDED = {"c": C, "beta": 1.0}
 GATED = {"out": NARROW, "epilogue": "gated_silu"}
+HALVES = {"out": NARROW, "epilogue": "gated_silu_halves"}
 WRITTEN = {**GATED, "out_scale": W}
 
 
@@ -65,7 +66,7 @@ class Keys(unittest.TestCase):
 
     def test_each_has_its_own(self):
         products = [{}, SCALED, {"a_scale": U}, {"b_scale": V}, ADDED, {"bias": BIAS}, {"beta": 1.0}, GATED, WRITTEN,
-                    {"out": NARROW}, {"pdl": True}, {"accumulate": "fast"}]
+                    HALVES, {**HALVES, "out_scale": W}, {"out": NARROW}, {"pdl": True}, {"accumulate": "fast"}]
         for name, tensor, given, bound in (
                 ("a", A, {}, False), ("b", B, {}, True), ("out", OUT, {}, False), ("a_scale", U, SCALED, False),
                 ("b_scale", V, SCALED, True), ("c", C, ADDED, False), ("bias", BIAS, {"bias": BIAS}, True),
