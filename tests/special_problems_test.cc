@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
+#include "base/matrix_index.h"
 #include "culet/kernel.h"
 #include "culet/registry.h"
 #include "culet/scratch.h"
@@ -14,21 +16,29 @@
 namespace culet {
 namespace {
 
+constexpr DataType kF32 = DataType::kFloat32;
+
 // What Describe allows beyond one plain product. Any kernel that takes it is checked on it.
 TEST(SpecialProblems, HoldWhatIsBeyondOnePlainProduct) {
   for (const bool quick : {true, false}) {
-    int gated = 0, quantised = 0, batches = 0, shared = 0, zeros = 0, narrow = 0;
+    int gated = 0, quantised = 0, halves = 0, whole_blocks = 0, shared_blocks = 0, batches = 0,
+        shared = 0, zeros = 0, narrow = 0;
     for (const GemmDesc& d : SpecialProblems(900, quick)) {
       EXPECT_EQ(d.arch, 900);
       gated += d.epilogue == Epilogue::kGatedSilu;
       quantised += d.epilogue == Epilogue::kGatedSiluQuant;
+      halves += d.gate_order == GateOrder::kHalves && d.a.type == DataType::kBfloat16;
+      if (d.gate_order == GateOrder::kHalves && d.b.quant.type == QuantType::kB) {
+        ++(d.n / 2 % d.b.quant.group_size == 0 ? whole_blocks : shared_blocks);
+      }
       batches += d.num > 1;
       shared += d.num > 1 && d.b.num == 1;
       zeros += d.b.zero_type != DataType::kNull;
       narrow += IsSubByte(d.b.type);
     }
     for (const int count : {gated, quantised, batches}) EXPECT_GE(count, 10);
-    for (const int count : {shared, zeros, narrow}) EXPECT_GE(count, 2);
+    for (const int count : {shared, zeros, narrow, halves, whole_blocks, shared_blocks})
+      EXPECT_GE(count, 2);
   }
 }
 
@@ -55,7 +65,15 @@ TEST(SpecialProblems, AreInTheSuite) {
 // The reference, but for one thing.
 class Flawed final : public ArgsKernel {
  public:
-  enum Flaw { kNone, kNoZeroPoints, kFirstMatrixOfB, kScaleTooLarge, kNegated };
+  enum Flaw {
+    kNone,
+    kNoZeroPoints,
+    kFirstMatrixOfB,
+    kScaleTooLarge,
+    kNegated,
+    kByEights,
+    kBlocksOfEachHalf
+  };
 
   Flawed(Kernel& reference, Flaw flaw)
       : ArgsKernel(reference.desc(), {.name = "flawed"}), reference_(reference), flaw_(flaw) {}
@@ -72,6 +90,9 @@ class Flawed final : public ArgsKernel {
       args.Vdesc.num = 1, args.Vdesc.batch_stride = 0;
     }
     if (flaw_ == kNegated) args.alpha = -args.alpha;
+    if (flaw_ == kByEights) args.operation.gate_order = GateOrder::kEights;
+    std::vector<float> scales;
+    if (flaw_ == kBlocksOfEachHalf) scales = TakeBlocksOfEachHalf(args);
     if (!LaunchKernel(reference_, args, 0, 1, workspace, nullptr).ok()) {
       return static_cast<int>(StatusCode::kInternal);
     }
@@ -80,6 +101,24 @@ class Flawed final : public ArgsKernel {
   }
 
  private:
+  // The scales of B as if up's first column began a block: those of each column, in `args` too.
+  static std::vector<float> TakeBlocksOfEachHalf(GemmArgs& args) {
+    const int n = args.Bdesc.cols, block = args.operation.quant_b.group_size;
+    const MatrixLayout blocks = args.Vdesc;
+    args.Vdesc = ColMajor(kF32, blocks.rows, n);
+    std::vector<float> scales(static_cast<std::size_t>(blocks.rows) * n);
+    for (int col = 0; col < n; ++col) {
+      const int half = col / (n / 2) * (n / 2), place = half / block + (col - half) / block;
+      for (int row = 0; row < blocks.rows; ++row) {
+        scales[IndexOf(args.Vdesc, row, col)] =
+            static_cast<const float*>(args.V)[IndexOf(blocks, row, place)];
+      }
+    }
+    args.V = scales.data();
+    args.operation.quant_b.type = QuantType::kK;
+    return scales;
+  }
+
   bool Shows(const GemmDesc& d) const {
     switch (flaw_) {
       case kNoZeroPoints:
@@ -90,6 +129,11 @@ class Flawed final : public ArgsKernel {
         return d.epilogue == Epilogue::kGatedSiluQuant;
       case kNegated:
         return d.epilogue == Epilogue::kGatedSilu && d.c.type == DataType::kNull;
+      case kByEights:
+        return d.gate_order == GateOrder::kHalves;
+      case kBlocksOfEachHalf:
+        return d.gate_order == GateOrder::kHalves && d.b.quant.type == QuantType::kB &&
+               d.n / 2 % d.b.quant.group_size != 0;
       case kNone:
         break;
     }
@@ -105,8 +149,9 @@ TEST(SpecialProblems, FlawsShow) {
   Kernel& reference = *builtin.Find("cpu_reference");
   VerifyOptions options;
   options.quick = true;
-  for (const auto flaw : {Flawed::kNone, Flawed::kNoZeroPoints, Flawed::kFirstMatrixOfB,
-                          Flawed::kScaleTooLarge, Flawed::kNegated}) {
+  for (const auto flaw :
+       {Flawed::kNone, Flawed::kNoZeroPoints, Flawed::kFirstMatrixOfB, Flawed::kScaleTooLarge,
+        Flawed::kNegated, Flawed::kByEights, Flawed::kBlocksOfEachHalf}) {
     Registry registry;
     ASSERT_TRUE(registry.Add(std::make_unique<Flawed>(reference, flaw)).ok());
     const VerifyReport report = Verify(registry, HostDevice(), options);
@@ -114,7 +159,7 @@ TEST(SpecialProblems, FlawsShow) {
       EXPECT_TRUE(report.ok()) << report.failures.front().message;
       EXPECT_GE(report.passed, 50);
     } else {
-      EXPECT_GE(report.failed, 5) << flaw;
+      EXPECT_GE(report.failed, flaw == Flawed::kBlocksOfEachHalf ? 2 : 5) << flaw;
       EXPECT_EQ(report.passed, 0) << flaw;
     }
   }

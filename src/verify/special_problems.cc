@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <span>
 
 namespace culet {
 namespace {
@@ -33,6 +34,15 @@ constexpr Shape kGatedShapes[] = {
 constexpr std::size_t kQuickGated = 4;
 // More tiles than a GPU has multiprocessors: persistent kernels take several each.
 constexpr Shape kManyTiles = {1030, 4112, 272};
+
+// Gate's columns followed by up's, of the formats that come first: n / 2 is a multiple of a block
+// of 128 columns, or there is a block of both, whose scale a kernel must take for both or refuse.
+constexpr Shape kHalvesShapes[] = {{17, 256, 272},    {65, 272, 384},  {129, 512, 144},
+                                   {1, 1024, 656},    {257, 640, 128}, {8, 768, 128},
+                                   {200, 2048, 1040}, {3, 48, 7}};
+constexpr std::size_t kQuickHalves = 2;
+constexpr std::size_t kHalvesFormats = 2;
+constexpr Shape kManyHalves = {1030, 4096, 272};
 
 constexpr Shape kBatchShapes[] = {{1, 64, 128}, {7, 33, 40}, {33, 136, 144}, {65, 256, 272}};
 constexpr std::size_t kQuickBatches = 2;
@@ -86,27 +96,31 @@ void MakeGated(Epilogue epilogue, int variation, bool aligned, GemmDesc& desc) {
 }
 
 void AddGated(int arch, bool quick, std::vector<GemmDesc>& problems) {
-  const std::size_t shapes = quick ? kQuickGated : std::size(kGatedShapes);
-  for (const Format& format : kFormats) {
+  const auto add = [&](const Format& format, const Shape& shape, GateOrder order, int variation,
+                       bool aligned) {
     for (const Epilogue epilogue : {Epilogue::kGatedSilu, Epilogue::kGatedSiluQuant}) {
-      if (arch == 0) continue;
-      GemmDesc desc = MakeProblem(format, kManyTiles, true, arch);
-      MakeGated(epilogue, 0, true, desc);
+      GemmDesc desc = MakeProblem(format, shape, aligned, arch);
+      MakeGated(epilogue, variation, aligned, desc);
+      desc.gate_order = order;
       problems.push_back(desc);
     }
-  }
-  for (std::size_t f = 0; f < std::size(kFormats); ++f) {
-    for (std::size_t s = 0; s < shapes; ++s) {
-      for (const Epilogue epilogue : {Epilogue::kGatedSilu, Epilogue::kGatedSiluQuant}) {
+  };
+  const auto add_all = [&](std::size_t formats, const Shape& many, std::span<const Shape> shapes,
+                           GateOrder order) {
+    for (std::size_t f = 0; f < formats && arch != 0; ++f) add(kFormats[f], many, order, 0, true);
+    for (std::size_t f = 0; f < formats; ++f) {
+      for (std::size_t s = 0; s < shapes.size(); ++s) {
         const int variation = static_cast<int>(f + s);
-        const bool aligned = variation % 5 != 4;
-        GemmDesc desc = MakeProblem(kFormats[f], kGatedShapes[s], aligned, arch);
         // Nothing added and the usual output, which most kernels take, in every other shape.
-        MakeGated(epilogue, s % 2 == 0 ? 0 : variation, aligned, desc);
-        problems.push_back(desc);
+        add(kFormats[f], shapes[s], order, s % 2 == 0 ? 0 : variation, variation % 5 != 4);
       }
     }
-  }
+  };
+  const std::span<const Shape> eights = kGatedShapes, halves = kHalvesShapes;
+  add_all(std::size(kFormats), kManyTiles, quick ? eights.first(kQuickGated) : eights,
+          GateOrder::kEights);
+  add_all(kHalvesFormats, kManyHalves, quick ? halves.first(kQuickHalves) : halves,
+          GateOrder::kHalves);
 }
 
 void AddBatches(int arch, bool quick, std::vector<GemmDesc>& problems) {
