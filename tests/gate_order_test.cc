@@ -293,6 +293,17 @@ TEST_F(GateOrderTest, NeedsAGatedEpilogue) {
                         "leave it at eights"));
 }
 
+TEST_F(GateOrderTest, MustBeAnEnumerator) {
+  const ScratchProblem scratch = Make(Halves(kFormats[0], Epilogue::kGatedSilu, 288));
+  GemmArgs args = scratch.args();
+  args.operation.gate_order = static_cast<GateOrder>(99);
+  const Status status = Describe(args, 0).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("gate_order"));
+  EXPECT_THAT(status.message(), HasSubstr("99"));
+  EXPECT_THAT(status.message(), HasSubstr("use the enumerators"));
+}
+
 // A kernel states the order beside its epilogue: who does not is never asked for halves.
 TEST_F(GateOrderTest, AKernelThatDoesNotStateItIsPassedBy) {
   Gemm gemm = *Gemm::Create({.providers = "own"});
