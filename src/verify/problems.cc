@@ -69,6 +69,10 @@ struct Shape {
 };
 constexpr Shape kLarge[] = {{1, 1536, 2048}, {5, 520, 1030}, {16, 1000, 1153}, {129, 640, 1152}};
 
+// On a GPU every multiprocessor has tiles after tiles, also of those that reach beyond D, whose
+// rows end within 16 bytes: a bulk store would write all of these.
+constexpr Shape kManyEnds[] = {{2060, 4100, 80}, {2060, 4097, 80}};
+
 // What few kernels take and the references must: unscaled E4M3, mixed types, other groups, scale
 // types and granularities, a budget of multiprocessors (threads).
 struct Uncommon {
@@ -260,6 +264,14 @@ std::vector<GemmDesc> ConformanceProblems(int arch, bool quick) {
     AddPlain(plain_edges, format, kBf16, arch, add);
     if (kFormats[format].a == DataType::kFloat8_e4m3)
       AddPlain(plain_edges, format, kBf16, arch, add_fast);
+  }
+  for (int format = 0; arch != 0 && format < static_cast<int>(std::size(kFormats)); ++format) {
+    for (const Shape& shape : kManyEnds) {
+      Row row{};
+      row[kFormat] = format;
+      row[kOutput] = shape.n % 2 == 0 ? 2 : 1 + format % 2;  // BF16, and of F16 no less
+      add(MakeProblem(row, shape, arch));
+    }
   }
   for (const GemmDesc& desc : SpecialProblems(arch, quick)) add(desc);
   if (quick) return problems;

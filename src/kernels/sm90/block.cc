@@ -103,9 +103,13 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
                BlockLaunch* launch) {
   BlockParams* const params = &launch->params;
   TensorMapPlan d;
-  d.inner = static_cast<std::uint64_t>(IsGated(kernel.epilogue) ? problem.n / 2 : problem.n);
-  d.outer = static_cast<std::uint64_t>(problem.m);
   d.element_bytes = kernel.epilogue == EpilogueKind::kGatedQuant ? 1 : 2;
+  // A bulk store writes whole pieces of 16 bytes: the map ends with the last of them (TileStore),
+  // and is not used where there is none.
+  const int columns = IsGated(kernel.epilogue) ? problem.n / 2 : problem.n;
+  const int piece = 16 / static_cast<int>(d.element_bytes);
+  d.inner = static_cast<std::uint64_t>(std::max(columns - columns % piece, piece));
+  d.outer = static_cast<std::uint64_t>(problem.m);
   d.pitch_bytes = static_cast<std::uint64_t>(problem.ldd * d.element_bytes);
   d.box_inner = static_cast<std::uint32_t>(128 / d.element_bytes);
   d.box_outer = static_cast<std::uint32_t>(kernel.store_rows);

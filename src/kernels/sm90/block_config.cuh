@@ -159,6 +159,10 @@ struct BlockConfig {
   static_assert(kSmemBytes <= kMostBytes);
 };
 
+/// Elements of D in 16 bytes, where it has a map.
+template <class C>
+constexpr int kElementsOfPiece = C::kQuantises ? 16 : 8;
+
 template <class C>
 struct BlockShared {
   Ring<C::kStages> ring;

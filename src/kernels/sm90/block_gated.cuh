@@ -65,8 +65,9 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, u
   FillSlabE4m3<128>(values, slabs, 0, store.lane);
   FenceAsyncShared();
   store.Sync(group);
+  store.template StoreCodesEnd<128>(values, row, column);
   if (leads) {
-    if (row < p.m && column < store.n()) TmaStore(&p.d_map, slabs, column, row);
+    if (row < p.m && column < store.whole()) TmaStore(&p.d_map, slabs, column, row);
     TmaStoreCommit();
   }
 }
@@ -96,8 +97,9 @@ __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, floa
   FillSlabE4m3<64>(store.sum[0], slab, group * 64, lane);
   FenceAsyncShared();
   NamedSync(1, kThreads);
+  store.template StoreCodesEnd<64>(store.sum[0], row, column);
   if (leads && group == 0) {
-    if (row < p.m && column < store.n()) TmaStore(&p.d_map, slab, column, row);
+    if (row < p.m && column < store.whole()) TmaStore(&p.d_map, slab, column, row);
     TmaStoreCommit();
   }
 }

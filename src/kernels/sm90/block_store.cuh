@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/block_config.cuh"
+#include "kernels/sm90/block_quantise.cuh"
 #include "sm90/descriptor.h"
 #include "sm90/epilogue.cuh"
 #include "sm90/sync.cuh"
@@ -21,6 +22,44 @@ struct TileStore {
 
   /// Columns of D.
   __device__ __forceinline__ int n() const { return C::kGated ? p.n / 2 : p.n; }
+
+  /// Columns that fill pieces of 16 bytes. A bulk store writes whole pieces, also where D ends
+  /// within one (measured): the map of D ends here, and the columns behind go by StoreEnd.
+  __device__ __forceinline__ int whole() const { return n() - n() % kElementsOfPiece<C>; }
+
+  /// Stores the columns behind whole() that are among kColumns from `column` on of 16 rows from
+  /// `row` on; `values` as sums lie.
+  template <int kColumns, class Element, class Round>
+  __device__ __forceinline__ void StoreEnd(const float* values, int row, int column, Round round) {
+    const int first = lane % 4 * 2 + column;
+#pragma unroll
+    for (int n8 = 0; n8 < kColumns / 8; ++n8) {
+      if (column + n8 * 8 < whole()) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = row + lane / 4 + i / 2 * 8, j = first + n8 * 8 + i % 2;
+        if (at < p.m && j < n())
+          static_cast<Element*>(p.d)[at * p.ldd + j] = round(values[n8 * 4 + i]);
+      }
+    }
+  }
+  /// The same of a slab's 64 columns, in 16 bits.
+  __device__ __forceinline__ void StoreEndOfSlab(const float* values, int row, int column) {
+    if (whole() == n() || column + 64 <= whole()) return;
+    if (!C::kPlain && p.epilogue.d_type == OutputType::kF16)
+      StoreEnd<64, __half>(values, row, column, [](float x) { return __float2half_rn(x); });
+    else
+      StoreEnd<64, __nv_bfloat16>(values, row, column,
+                                  [](float x) { return __float2bfloat16_rn(x); });
+  }
+
+  /// The same of kColumns columns of quantised values.
+  template <int kColumns>
+  __device__ __forceinline__ void StoreCodesEnd(const float* values, int row, int column) {
+    if (whole() == n() || column + kColumns <= whole()) return;
+    StoreEnd<kColumns, uint8_t>(values, row, column,
+                                [](float x) { return static_cast<uint8_t>(PackE4m3(x, 0.0f)); });
+  }
 
   /// Stores kCount columns from `begin` on of m64 block `m` as F32: four lanes write 32 bytes side
   /// by side. Requires: D and its rows aligned to 8 bytes.
@@ -110,10 +149,11 @@ struct TileStore {
     }
     Sync(group);
     FillSlab<64>(m, offset, slab);
+    StoreEndOfSlab(&sum[m][offset / 2], row + m * 64, column + offset);
     FenceAsyncShared();
     Sync(group);
     if (leads) {
-      if (row + m * 64 < p.m && column + offset < n())
+      if (row + m * 64 < p.m && column + offset < whole())
         TmaStore(&p.d_map, slab, column + offset, row + m * 64);
       TmaStoreCommit();
     }
