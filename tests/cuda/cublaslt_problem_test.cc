@@ -291,7 +291,7 @@ TEST(LtScales, OfBlocksLieAsTheLibraryReadsThem) {
             std::pair(std::int64_t{1}, std::int64_t{3}));
 }
 
-TEST(LtScales, OfRowsAreVectorsAndOfTensorsNeedNoRoom) {
+TEST(LtScales, OfRowsAreVectorsAndOfTensorsOneNumber) {
   const Format& row = FormatOf("cublaslt/fp8_row");
   GemmDesc p = Product(row, kBf16);
   const void* const aligned = reinterpret_cast<const void*>(std::uintptr_t{256});
@@ -310,7 +310,12 @@ TEST(LtScales, OfRowsAreVectorsAndOfTensorsNeedNoRoom) {
 
   const Format& tensor = FormatOf("cublaslt/fp8_tensor");
   p = Product(tensor, kBf16);
-  EXPECT_EQ(ScalesOf(tensor, p, RowMajor(kF32, 1, 1), RowMajor(kF32, 1, 1)).bytes(), 0u);
+  scales = ScalesOf(tensor, p, RowMajor(kF32, 1, 1), RowMajor(kF32, 1, 1));
+  EXPECT_EQ(scales.bytes(), 512u);
+  const auto* const beside = static_cast<const char*>(aligned) + 4;
+  EXPECT_TRUE(scales.a.InPlace(aligned));
+  EXPECT_FALSE(scales.a.InPlace(beside));
+  EXPECT_FALSE(scales.b.InPlace(beside));
 }
 
 }  // namespace

@@ -33,7 +33,12 @@ ScaleMatrix MatrixOf(ScaleMode mode, int outer, int k, Order along_k_order,
 Scales ScalesOf(const Format& format, const GemmDesc& desc, const MatrixLayout& u,
                 const MatrixLayout& v) noexcept {
   Scales scales;
-  if (!IsScaled(format) || format.scaling.mode_a == kScalar32F) return scales;
+  if (!IsScaled(format)) return scales;
+  if (format.scaling.mode_a == kScalar32F) {
+    // One number; 13.1.0 refuses it where it lies on fewer than 16 bytes.
+    scales.a = scales.b = {1, 1, 1, 1, 1};
+    return scales;
+  }
   scales.a = MatrixOf(format.scaling.mode_a, desc.m, desc.k, Order::kRowMajor, u);
   scales.b = MatrixOf(format.scaling.mode_b, desc.n, desc.k, Order::kColMajor, v);
   return scales;

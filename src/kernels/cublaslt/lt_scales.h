@@ -46,8 +46,8 @@ struct Scales {
 
 /// The scales of a problem of `format`. VEC128: one column of D's rows after the other for every
 /// 128 of K. BLK128x128: the blocks along K one after the other, padded to a multiple of four, for
-/// every 128 columns of B. OUTER_VEC: a vector. Strides are those of the layouts; of a GemmDesc
-/// alone, which has none, only bytes() means something.
+/// every 128 columns of B. OUTER_VEC: a vector. SCALAR: one number. Strides are those of the
+/// layouts; of a GemmDesc alone, which has none, only bytes() means something.
 Scales ScalesOf(const Format& format, const GemmDesc& desc, const MatrixLayout& u,
                 const MatrixLayout& v) noexcept;
 
