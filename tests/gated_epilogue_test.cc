@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -132,6 +133,42 @@ TEST_F(GatedTest, ALaunchMustNotReadOrWriteItsScales) {
   EXPECT_THAT(plan->Launch(a, workspace).message(), HasSubstr("overlaps A"));
   EXPECT_THAT(plan->Launch(c, workspace).message(), HasSubstr("overlaps C"));
   EXPECT_THAT(plan->Launch(d, workspace).message(), HasSubstr("overlaps D"));
+}
+
+// Or each launch names its own, of a plan that has some or none.
+TEST_F(GatedTest, ALaunchMayNameItsScales) {
+  Gemm gemm = *Gemm::Create({.providers = "own"});
+  const GemmArgs args = Quantised();
+  GemmArgs without = args;
+  without.operation.quant_d.scales = nullptr;
+  Workspace workspace;
+  LaunchPointers to{.A = args.A, .C = args.C, .D = args.D, .alpha = args.alpha, .beta = args.beta};
+  Launch(args);
+  const std::vector<float> expected = w_;
+  for (const GemmArgs& planned : {args, without}) {
+    const auto plan = gemm.Plan(planned);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    std::vector<float> others(w_.size() + 1, -1.0f);
+    std::ranges::fill(w_, -1.0f);
+    to.W = others.data();
+    ASSERT_TRUE(plan->Launch(to, workspace).ok());
+    EXPECT_EQ(std::vector<float>(others.begin(), others.end() - 1), expected);
+    EXPECT_EQ(others.back(), -1.0f);
+    EXPECT_THAT(w_, testing::Each(-1.0f)) << "the plan's";
+    to.W = reinterpret_cast<char*>(others.data()) + 1;
+    EXPECT_THAT(plan->Launch(to, workspace).message(), HasSubstr("W is "));
+    to.W = const_cast<void*>(args.B);
+    EXPECT_THAT(plan->Launch(to, workspace).message(), HasSubstr("overlaps B"));
+    to.W = nullptr;
+    const Status none = plan->Launch(to, workspace);
+    EXPECT_EQ(none.ok(), planned.operation.quant_d.scales != nullptr) << none.ToString();
+  }
+  EXPECT_THAT(gemm.Plan(without)->Launch(to, workspace).message(), HasSubstr("W is null"));
+  const auto plain = gemm.Plan(Args());
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  to.D = d_.data();
+  to.W = w_.data();
+  EXPECT_THAT(plain->Launch(to, workspace).message(), HasSubstr("makes no scales of D"));
 }
 
 TEST_F(GatedTest, DescribeKeepsAndNamesEverything) {

@@ -288,6 +288,11 @@ culet_status culet_plan_create(culet_engine* engine, const culet_problem* proble
     if (plan == nullptr) return Null("plan");
     GemmArgs args;
     CULET_RETURN_IF_ERROR(culet::capi::ReadProblem(problem, args));
+    // A launch of this interface names no scales of D.
+    if (args.operation.epilogue == culet::Epilogue::kGatedSiluQuant &&
+        args.operation.quant_d.scales == nullptr) {
+      return Null("problem.W");
+    }
     auto made = engine->gemm.Plan(args);
     if (!made.ok()) return made.status();
     *plan = new culet_plan{*std::move(made)};

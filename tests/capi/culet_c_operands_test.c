@@ -190,6 +190,8 @@ static void TestGatedEpilogues(culet_engine* engine, int32_t gate_order) {
   problem.group_d = 128;
   CHECK(Run(engine, &problem, quantised) != CULET_OK); /* where to leave the scales? */
   problem.w = Matrix(CULET_FLOAT32, CULET_ROW_MAJOR, kM, 1, 1);
+  culet_plan* plan = NULL;
+  CHECK_FAILS(culet_plan_create(engine, &problem, &plan), CULET_INVALID_ARGUMENT, "W is null");
   problem.W = found;
   for (int i = 0; i < kM; ++i) found[i] = NAN;
   memset(quantised, 0x7f, sizeof quantised);
