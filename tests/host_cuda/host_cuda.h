@@ -253,6 +253,7 @@ T __ldg(const T* from) {
   return *from;
 }
 inline int __ffs(unsigned bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
+inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
 
 inline int2 make_int2(int x, int y) { return {x, y}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }

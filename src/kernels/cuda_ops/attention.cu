@@ -79,7 +79,7 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
     const std::int64_t wanted =
         std::int64_t{waves} * resident * multiprocessors / std::max<std::int64_t>(blocks, 1);
     return static_cast<int>(
-        std::clamp<std::int64_t>(std::min(wanted, shape.most_keys / least), 1, most));
+        std::clamp<std::int64_t>(std::min(wanted, CeilDiv(shape.most_keys, least)), 1, most));
   };
   std::int64_t parts = 0;  // of a query's keys, of all queries
   if (!plan.tensor_cores) {
@@ -95,23 +95,7 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       const std::int64_t units = plan.units_are_sequences ? shape.sequences : shape.rows;
       const std::int64_t blocks = units * DecodePieces(p);
       AttentionSplits& decode = plan.decode;
-      decode.least = 64;
       decode.fine = 8192;
-      // Blocks that a multiprocessor holds by their shared memory, of codes three, which have half
-      // the bytes on their way; of 16 bits three of two stages or, where
-      // blocks stream long enough that each may as well have more on its way, nothing is merged, or
-      // fewer splits are sooner merged, two of three. Only Hopper is known to hold these.
-      constexpr int kWaves = 4, kLong = 2048, kManySplits = 16, kKeysOfMany = 512;
-      for (decode.stages = wgmma ? 3 : 2; decode.stages >= 2; --decode.stages) {
-        const int resident = decode.stages == 3 && !codes ? 2 : 3;
-        decode.most = splits(blocks, resident, kWaves, decode.least, kMost);
-        decode.even = EvenSplits(blocks, std::int64_t{resident} * multiprocessors, shape.most_keys,
-                                 decode.most);
-        const std::int64_t keys = shape.most_keys / decode.even;
-        const bool long_or_alone = keys >= kLong || (keys >= kKeysOfMany && decode.even == 1);
-        if (codes || long_or_alone || (keys >= kKeysOfMany && decode.even > kManySplits)) break;
-      }
-      decode.stages = std::max(decode.stages, 2);
       // As many as any device takes, where reading the keys is not all, and one cluster a row does:
       // clusters find their places less easily, which cost 7 to 30 % where there were four times as
       // many keys (H200).
@@ -119,6 +103,34 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       constexpr std::int64_t kMostKeys = 64 << 10;  // of all blocks
       const bool few =
           clusters && blocks * shape.most_keys <= kMostKeys && shape.most_keys <= kKeysOfCluster;
+      // Blocks that a multiprocessor holds by their shared memory: of codes three, which have half
+      // the bytes on their way; of 16 bits two of three stages where each has keys enough, else
+      // three of two. Only Hopper is known to hold these. Few keys are only worth a block of their
+      // own if a cluster merges it.
+      constexpr int kWaves = 4, kKeysMerged = 128;
+      const int long_keys = codes ? 256 : 512;
+      decode.least = few ? kSplitStep : kKeysMerged;
+      std::int64_t places = 0;
+      bool are_long = false;
+      for (decode.stages = wgmma ? 3 : 2;; --decode.stages) {
+        const int resident = decode.stages == 3 && !codes ? 2 : 3;
+        places = std::int64_t{resident} * multiprocessors;
+        decode.most = splits(blocks, resident, kWaves, decode.least, kMost);
+        decode.even = EvenSplits(blocks, places, shape.most_keys, decode.most);
+        are_long = shape.most_keys >= std::int64_t{long_keys} * decode.even;
+        if (codes || are_long || decode.stages == 2) break;
+      }
+      // One or two rows have fewer but longer splits of three stages, which leave a sixth of the
+      // places; blocks without keys take most of it. They wait for the launch before, and so keep
+      // the next one from coming too soon (H200: 1 x 4096 9.4 to 8.4 us, 2 x 2048 8.9 to 8.2).
+      constexpr int kBlocksOfFew = 8;
+      const bool shared_by_few =
+          wgmma && !few && !are_long && decode.even > 1 && blocks * kBlocksOfFew <= multiprocessors;
+      if (shared_by_few) {
+        decode.stages = 3;
+        places = 2 * std::int64_t{multiprocessors};
+        decode.even = EvenSplits(blocks, places * 5 / 6, shape.most_keys, decode.most);
+      }
       const auto grow = [&](const auto& may) {
         int blocks_of = 1;
         while (few && blocks_of < kMostCluster && may(2 * blocks_of)) blocks_of *= 2;
@@ -148,9 +160,11 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       }
       decode.most = std::max(decode.most - decode.most % decode.cluster, decode.cluster);
       decode.even = std::min(decode.even, decode.most);
+      if (shared_by_few) {
+        const auto most = static_cast<int>(std::min<std::int64_t>(places * 7 / 8 / blocks, kMost));
+        decode.most = std::max(decode.most, most);
+      }
       // Of a launch like this one before it; the others' keys must not be more than caches keep.
-      const std::int64_t places =
-          std::int64_t{decode.stages == 3 && !codes ? 2 : 3} * multiprocessors;
       const std::int64_t all = blocks * decode.most, beside_all = places - all;
       if (decode.cluster == 1 && decode.most > 1 && beside_all >= all / 3 && beside_all < all)
         decode.ahead = static_cast<int>(beside_all / blocks);

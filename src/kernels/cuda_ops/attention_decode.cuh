@@ -18,6 +18,15 @@
 
 namespace culet::cuda_ops {
 
+/// What a warp leaves for the others in the place of its keys: of each head kDim sums of values,
+/// and its maximum and sum.
+template <int kDim>
+struct WarpSums {
+  static constexpr int kRow = kDim + 8;  // neighbouring heads in different banks
+  float values[16][kRow];
+  float weights[16][2];
+};
+
 /// Of a cache of Cache elements.
 template <class Cache, int kDim>
 struct DecodeKernel {
@@ -28,10 +37,16 @@ struct DecodeKernel {
   static constexpr int kRow = kSharedRow<kDim>, kChunks = kDim / 8;
   // Keys and values lie as in the cache: rows of kKeyChunks pieces of kWide elements.
   using Warp = WarpAttention<T, kDim, 1, kKeys>;
-  static constexpr int kKeyRow = kCodes ? Warp::kCodeRow : kRow;
+  using KeyRows = std::conditional_t<kCodes, typename Warp::CodeRows, typename Warp::Rows>;
+  static constexpr int kKeyRow = KeyRows::kRow;
   static constexpr int kWide = 16 / static_cast<int>(sizeof(Cache)), kKeyChunks = kDim / kWide;
   static constexpr int kStage = 2 * kKeys * kKeyRow;  // keys, then values
   static constexpr int kRing = kWarps * kStage;  // of one stage; all of them are behind the rest
+  static constexpr int kSums = (static_cast<int>(sizeof(WarpSums<kDim>)) + 127) / 128 * 128;
+  /// Bytes of a warp's stages, or of its sums if they are more.
+  CULET_HOST_DEVICE static constexpr int RingOfWarp(int stages) {
+    return stages * kStage > kSums ? stages * kStage : kSums;
+  }
   static constexpr int kQueriesAt = 0, kTableAt = kQueriesAt + kHeads * kRow;
   // Where heads are made: sines and cosines, gammas of q and k, and the row's own key and value.
   static constexpr int kTurnsAt = kTableAt + 4 * kThreads, kGammasAt = kTurnsAt + 4 * kDim;
@@ -39,23 +54,14 @@ struct DecodeKernel {
   template <bool kMakesHeads>
   static constexpr int kRingAt = kMakesHeads ? kOwnAt + 2 * kKeyRow : kTurnsAt;
   template <bool kMakesHeads>
-  static constexpr int Shared(int stages) {
-    return kRingAt<kMakesHeads> + stages * kRing;
+  CULET_HOST_DEVICE static constexpr int Shared(int stages) {
+    return kRingAt<kMakesHeads> + kWarps * RingOfWarp(stages);
   }
+  static_assert(kRingAt<false> % KeyRows::kAlign == 0 && kRingAt<true> % KeyRows::kAlign == 0);
   static constexpr int kRound = kWarps * kKeys;
-  // Parts of an item that the last block of a row has on their way at once, where its rings were.
-  static constexpr int kPartsAtOnce =
-      std::min(32, (2 * kRing - kHeads * SplitWeights::kBytesOfHead) / (16 * kThreads));
-  static_assert(kPartsAtOnce > 0);
-};
-
-/// What a warp leaves for the others in the place of its keys: of each head kDim sums of values,
-/// and its maximum and sum.
-template <int kDim>
-struct WarpSums {
-  static constexpr int kRow = kDim + 8;  // neighbouring heads in different banks
-  float values[16][kRow];
-  float weights[16][2];
+  // The last block of a row has parts of items on their way at once, in the place of all the rest.
+  static constexpr int kMostAtOnce = 32;
+  static_assert(Shared<false>(2) >= kHeads * SplitWeights::kBytesOfHead + 16 * kThreads);
 };
 
 /// Four sums of values, their maximum and their sum of weights.
@@ -126,7 +132,7 @@ class KeyCopies {
         there_ ? kSize * static_cast<std::size_t>(kv_head * p.head_dim + chunk * Kernel::kWide) : 0;
     k_ = static_cast<const char*>(args.k) + at;
     v_ = static_cast<const char*>(args.v) + at;
-    to_ = static_cast<std::uint32_t>(key_ * Kernel::kKeyRow + chunk * 16);
+    to_ = static_cast<std::uint32_t>(Rows::Offset(key_, chunk));
     spare_ = chunk >= Kernel::kKeyChunks;
   }
 
@@ -151,7 +157,7 @@ class KeyCopies {
       if (kSlots != Kernel::kKeyChunks && spare_) continue;
       const std::size_t from = std::size_t{bytes_} * static_cast<unsigned>(max(row, 0));
       const int bytes = row >= 0 && there_ ? 16 : 0;
-      const std::uint32_t at = to + static_cast<std::uint32_t>(i * kAtOnce * Kernel::kKeyRow);
+      const std::uint32_t at = Rows::Below(to, i * kAtOnce);
       CopyAsync16(at, k_ + from, bytes);
       CopyAsync16(at + Kernel::kKeys * Kernel::kKeyRow, v_ + from, bytes);
     }
@@ -160,6 +166,7 @@ class KeyCopies {
  private:
   static constexpr int kSlots = std::bit_ceil(static_cast<unsigned>(Kernel::kKeyChunks));
   static constexpr int kAtOnce = 32 / kSlots;  // keys
+  using Rows = typename Kernel::KeyRows;
   const char* k_;
   const char* v_;
   unsigned bytes_;  // of a row of all heads
@@ -199,12 +206,11 @@ __device__ __forceinline__ void LoadQueries(const AttentionArgs& args, std::int6
 template <class Kernel>
 __device__ __forceinline__ void PlaceOwn(std::uint32_t stage, int key) {
   char* const shared = DynamicShared();
-  const std::uint32_t to =
-      stage - SharedAddress(shared) + static_cast<std::uint32_t>(key * Kernel::kKeyRow);
+  const std::uint32_t to = stage - SharedAddress(shared);
   for (int i = static_cast<int>(threadIdx.x) % 32; i < 2 * Kernel::kKeyChunks; i += 32) {
     const int is_value = i / Kernel::kKeyChunks, chunk = i % Kernel::kKeyChunks;
     *reinterpret_cast<uint4*>(shared + to + is_value * Kernel::kKeys * Kernel::kKeyRow +
-                              chunk * 16) =
+                              Kernel::KeyRows::Offset(key, chunk)) =
         *reinterpret_cast<const uint4*>(shared + Kernel::kOwnAt + is_value * Kernel::kKeyRow +
                                         chunk * 16);
   }
@@ -280,7 +286,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     return;
   }
 
-  const auto ring_of_warp = static_cast<std::uint32_t>(stages * Kernel::kStage);
+  const auto ring_of_warp = static_cast<std::uint32_t>(Kernel::RingOfWarp(stages));
   const std::uint32_t rings = SharedAddress(DynamicShared()) +
                               static_cast<std::uint32_t>(Kernel::template kRingAt<kMakesHeads>);
   const std::uint32_t ring = rings + static_cast<std::uint32_t>(warp) * ring_of_warp;
@@ -415,7 +421,6 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   AwaitCopies<0>();
   missing = __any_sync(kAllLanes, missing) != 0;
   using Sums = WarpSums<kDim>;
-  static_assert(sizeof(Sums) <= 2 * Kernel::kStage);
   Sums& shared =
       *reinterpret_cast<Sums*>(DynamicShared() + (ring - SharedAddress(DynamicShared())));
 #pragma unroll
@@ -491,27 +496,31 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   const int clusters = (keys.splits + cluster - 1) >> shift;
   const std::int64_t counter = std::int64_t{blockIdx.x} * cluster + rank;
   if (clusters == 1 || !IsLastSplit(args.counters + counter, clusters)) return;
-  // Nobody reads the rings any more.
-  const SplitWeights weights(
-      reinterpret_cast<float*>(DynamicShared() + Kernel::template kRingAt<kMakesHeads>), clusters);
+  // Nobody reads what was in shared memory any more.
+  const SplitWeights weights(reinterpret_cast<float*>(DynamicShared()), clusters);
   const auto first_part = [&](int head) {
     return AttentionPart(args, units, unit, first_head + head, args.plan.decode.most, rank);
   };
-  // A thread's first values are on their way while the weights are made.
-  const char* const mine = DynamicShared() + Kernel::template kRingAt<kMakesHeads> +
-                           kHeads * SplitWeights::kBytesOfHead + 16 * thread;
-  constexpr int kApart = 16 * Kernel::kThreads;
+  // A thread's first values are on their way while the weights are made. Parts lie a power of two
+  // of items apart, as many as there are or threads.
+  const int weight_bytes = heads * SplitWeights::kBytesOfHead;
+  const int items = max(min(end_item - begin_item, Kernel::kThreads), 1);
+  const int part_shift = 36 - __clz(items - 1);
+  const int at_once =
+      min(Kernel::kMostAtOnce,
+          (Kernel::template Shared<kMakesHeads>(stages) - weight_bytes) >> part_shift);
+  const char* const mine = DynamicShared() + weight_bytes + 16 * thread;
   int item = begin_item + thread, next = 0;
   bool made = false;
   float value[4] = {};
 #pragma unroll 1
   do {
     const int head = min(item, end_item - 1) / parts, at = (item - head * parts) * 4;
-    const int count = item < end_item ? min(Kernel::kPartsAtOnce, clusters - next) : 0;
+    const int count = item < end_item ? min(at_once, clusters - next) : 0;
     const float* const values = first_part(head).values + at;
 #pragma unroll 4
     for (int i = 0; i < count; ++i) {
-      CopyAsync16(SharedAddress(mine + i * kApart),
+      CopyAsync16(SharedAddress(mine + (i << part_shift)),
                   values + std::int64_t{next + i} * cluster * p.head_dim, 16);
     }
     CommitCopies();
@@ -525,12 +534,12 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
 #pragma unroll 4
     for (int i = 0; i < count; ++i) {
       float part[4];
-      Load(reinterpret_cast<const float*>(mine + i * kApart), part);
+      Load(reinterpret_cast<const float*>(mine + (i << part_shift)), part);
       const float weight = weights.of(head, next + i);
 #pragma unroll
       for (int d = 0; d < 4; ++d) value[d] = fmaf(part[d], weight, value[d]);
     }
-    next += Kernel::kPartsAtOnce;
+    next += at_once;
     if (item < end_item && next < clusters) continue;
     if (item < end_item) {
       const std::int64_t element = (row * p.heads + first_head + head) * p.head_dim + at;

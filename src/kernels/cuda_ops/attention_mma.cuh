@@ -5,14 +5,15 @@
 
 #include "kernels/cuda_ops/attention_keys.cuh"
 #include "kernels/cuda_ops/mma.cuh"
+#include "kernels/cuda_ops/shared_rows.cuh"
 
 namespace culet::cuda_ops {
 
 /// The row of a key that is not the block's; -1 is one outside the cache.
 inline constexpr int kBeyond = -2;
 
-/// Bytes of a row of kDim elements in shared memory: 16 more than the elements, an odd number of 16
-/// bytes, so that eight rows of a matrix lie in different banks.
+/// Bytes of a row of kDim elements of a query in shared memory: 16 more than the elements, an odd
+/// number of 16 bytes, so that eight rows of a matrix lie in different banks.
 template <int kDim>
 inline constexpr int kSharedRow = kDim * 2 + 16;
 
@@ -74,10 +75,12 @@ __device__ __forceinline__ void StorePair(float x, float y, const AttentionArgs&
 
 /// kBlocks times 16 queries. A lane holds rows lane / 4 and lane / 4 + 8 of each 16: of the scores
 /// and of the output columns 2 (lane % 4) and the next of every eight. Of codes (MultiplyCodes,
-/// AccumulateCodes) columns of output blocks 2 i and 2 i + 1 are every other dimension of 16.
+/// AccumulateCodes) columns of output blocks 2 i and 2 i + 1 are every other dimension of 16. Keys
+/// and values lie in Rows, codes in CodeRows.
 template <class T, int kDim, int kBlocks, int kKeys>
 struct WarpAttention {
-  static constexpr int kRow = kSharedRow<kDim>, kCodeRow = kDim + 16;
+  using Rows = SharedRows<2 * kDim>;
+  using CodeRows = SharedRows<kDim>;
   using Scores = float[kBlocks][kKeys / 8][4];
 
   float out[kBlocks][kDim / 8][4] = {};
@@ -94,7 +97,7 @@ struct WarpAttention {
                                                   Scores& scores) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto at =
-        keys + static_cast<std::uint32_t>((lane % 8 + lane / 16 * 8) * kRow + lane / 8 % 2 * 16);
+        keys + static_cast<std::uint32_t>(Rows::Offset(lane % 8 + lane / 16 * 8, lane / 8 % 2));
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
@@ -111,7 +114,7 @@ struct WarpAttention {
 #pragma unroll
       for (int pair = 0; pair < kKeys / 16; ++pair) {
         std::uint32_t b[4];
-        LoadMatrices(at + static_cast<std::uint32_t>(pair * 16 * kRow + step * 32), b);
+        LoadMatrices(Rows::Below(Rows::Behind(at, step * 32), pair * 16), b);
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
           MultiplyAdd<T>(scores[block][2 * pair], a[block], b[0], b[1]);
@@ -121,14 +124,14 @@ struct WarpAttention {
     }
   }
 
-  /// The same of keys that are codes of E4M3, in rows of kCodeRow bytes. A lane has four dimensions
-  /// side by side of each 16, and queries lie in that order (StoreQuery).
+  /// The same of keys that are codes of E4M3. A lane has four dimensions side by side of each 16,
+  /// and queries lie in that order (StoreQuery).
   template <class Queries>
   __device__ __forceinline__ static void MultiplyCodes(Queries&& queries, std::uint32_t keys,
                                                        Scores& scores) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto at = keys + static_cast<std::uint32_t>((lane % 8 + lane / 16 * 8) * kCodeRow +
-                                                      lane / 8 % 2 * 16);
+    const auto at =
+        keys + static_cast<std::uint32_t>(CodeRows::Offset(lane % 8 + lane / 16 * 8, lane / 8 % 2));
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
@@ -148,7 +151,7 @@ struct WarpAttention {
 #pragma unroll
       for (int pair = 0; pair < kKeys / 16; ++pair) {
         std::uint32_t b[4];  // eight keys, 16 dimensions; the next 16; the next eight keys
-        LoadMatrices(at + static_cast<std::uint32_t>(pair * 16 * kCodeRow + step * 32), b);
+        LoadMatrices(CodeRows::Below(CodeRows::Behind(at, step * 32), pair * 16), b);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const std::uint32_t first = PairOfCodes(b[i]), second = PairOfCodes(b[i] >> 16);
@@ -216,7 +219,7 @@ struct WarpAttention {
   /// out += weights times values.
   __device__ __forceinline__ void Accumulate(const Scores& weights, std::uint32_t values) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto at = values + static_cast<std::uint32_t>(lane % 16 * kRow + lane / 16 * 16);
+    const auto at = values + static_cast<std::uint32_t>(Rows::Offset(lane % 16, lane / 16));
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       std::uint32_t a[kBlocks][4];
@@ -224,7 +227,7 @@ struct WarpAttention {
 #pragma unroll
       for (int pair = 0; pair < kDim / 16; ++pair) {
         std::uint32_t b[4];
-        LoadTransposed(at + static_cast<std::uint32_t>(step * 16 * kRow + pair * 32), b);
+        LoadTransposed(Rows::Below(Rows::Behind(at, pair * 32), step * 16), b);
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
           MultiplyAdd<T>(out[block][2 * pair], a[block], b[0], b[1]);
@@ -237,7 +240,7 @@ struct WarpAttention {
   /// The same of values that are codes.
   __device__ __forceinline__ void AccumulateCodes(const Scores& weights, std::uint32_t values) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto at = values + static_cast<std::uint32_t>(lane % 16 * kCodeRow + lane / 16 * 16);
+    const auto at = values + static_cast<std::uint32_t>(CodeRows::Offset(lane % 16, lane / 16));
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       std::uint32_t a[kBlocks][4];
@@ -247,7 +250,7 @@ struct WarpAttention {
         // Two neighbouring dimensions of two keys: of eight keys, the next eight; the next 16
         // dimensions.
         std::uint32_t b[4];
-        LoadTransposed(at + static_cast<std::uint32_t>(step * 16 * kCodeRow + part * 32), b);
+        LoadTransposed(CodeRows::Below(CodeRows::Behind(at, part * 32), step * 16), b);
 #pragma unroll
         for (int i = 0; i < 4; ++i) b[i] = __byte_perm(b[i], 0, 0x3120);
 #pragma unroll

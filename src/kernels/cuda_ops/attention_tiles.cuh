@@ -35,8 +35,10 @@ struct TileKernel {
   static_assert(kKeys * kChunks % kTileThreads == 0);
   // Shared memory: queries, keys, values; the rows of two tiles' keys; the keys that each query
   // sees; what the warps say of all of them.
-  static constexpr int kKeysAt = kQueries * kRow, kValuesAt = kKeysAt + kKeys * kRow;
-  static constexpr int kRowsAt = kValuesAt + kKeys * kRow;
+  using KeyRows = SharedRows<2 * kDim>;
+  static constexpr int kKeysAt = kQueries * kRow, kValuesAt = kKeysAt + kKeys * KeyRows::kRow;
+  static_assert(kKeysAt % KeyRows::kAlign == 0);
+  static constexpr int kRowsAt = kValuesAt + kKeys * KeyRows::kRow;
   static constexpr int kSpoiledAt = kRowsAt + 2 * kKeys * static_cast<int>(sizeof(int));
   static constexpr int kSeenAt = kSpoiledAt + 2 * static_cast<int>(sizeof(int2));
   static constexpr int kBoundsAt = kSeenAt + kQueries * static_cast<int>(sizeof(int2));
@@ -62,7 +64,9 @@ struct Piece {
     return (thread + i * kTileThreads) % Kernel::kChunks;
   }
   /// Where it lies in shared memory, in bytes.
-  __device__ __forceinline__ int at(int i) const { return key(i) * Kernel::kRow + chunk(i) * 16; }
+  __device__ __forceinline__ int at(int i) const {
+    return Kernel::KeyRows::Offset(key(i), chunk(i));
+  }
 };
 
 /// A tile's keys, or its values, on their way to shared memory: zeros where `rows` is negative.
@@ -115,11 +119,11 @@ __device__ __forceinline__ void ExpandCodes(const char* codes, char* tile) {
   for (int i = 0; i < kPieces; ++i) {
     const int piece = static_cast<int>(threadIdx.x) + i * kTileThreads;
     const uint4 x = *reinterpret_cast<const uint4*>(codes + 16 * piece);
-    char* const to = tile + piece / kChunks * Kernel::kRow + piece % kChunks * 32;
-    *reinterpret_cast<uint4*>(to) = make_uint4(PairOfCodes(x.x), PairOfCodes(x.x >> 16),
-                                               PairOfCodes(x.y), PairOfCodes(x.y >> 16));
-    *reinterpret_cast<uint4*>(to + 16) = make_uint4(PairOfCodes(x.z), PairOfCodes(x.z >> 16),
-                                                    PairOfCodes(x.w), PairOfCodes(x.w >> 16));
+    const int to = Kernel::KeyRows::Offset(piece / kChunks, piece % kChunks * 2);
+    *reinterpret_cast<uint4*>(tile + to) = make_uint4(PairOfCodes(x.x), PairOfCodes(x.x >> 16),
+                                                      PairOfCodes(x.y), PairOfCodes(x.y >> 16));
+    *reinterpret_cast<uint4*>(tile + Kernel::KeyRows::Behind(to, 16)) = make_uint4(
+        PairOfCodes(x.z), PairOfCodes(x.z >> 16), PairOfCodes(x.w), PairOfCodes(x.w >> 16));
   }
 }
 
@@ -323,8 +327,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       for (int key = 0; busy && key < kKeys; ++key) {
 #pragma unroll
         for (int n = 0; n < kDim / 8; ++n) {
-          const auto pair = *reinterpret_cast<const std::uint32_t*>(values + key * kRow +
-                                                                    (8 * n + lane % 4 * 2) * 2);
+          const auto pair = *reinterpret_cast<const std::uint32_t*>(
+              values + Kernel::KeyRows::Offset(key, n) + lane % 4 * 4);
           const int found = NonFinite<T>(pair);
           if (found == 0) continue;
           const T* const both = reinterpret_cast<const T*>(&pair);
