@@ -122,7 +122,7 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       }
       // One or two rows have fewer but longer splits of three stages, which leave a sixth of the
       // places; blocks without keys take most of it. They wait for the launch before, and so keep
-      // the next one from coming too soon (H200: 1 x 4096 9.4 to 8.4 us, 2 x 2048 8.9 to 8.2).
+      // the next one from coming too soon (H200: 1 x 4096 9.4 to 8.6 us, 2 x 2048 8.9 to 8.2).
       constexpr int kBlocksOfFew = 8;
       const bool shared_by_few =
           wgmma && !few && !are_long && decode.even > 1 && blocks * kBlocksOfFew <= multiprocessors;
