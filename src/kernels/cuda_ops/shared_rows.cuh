@@ -10,7 +10,8 @@ namespace culet::cuda_ops {
 /// Rows of kBytes side by side, whose pieces of 16 bytes are turned so that the same piece of eight
 /// neighbouring rows lies in eight different banks, as matrices of ldmatrix want it. Turned, not
 /// padded: to rows an odd number of 16 bytes apart copies of two pieces no longer come to one
-/// sector of 32 bytes, and a copy of long rows took 5 to 8 % longer (H200). It begins at a multiple
+/// sector of 32 bytes, and a copy of long rows took 5 to 8 % longer (H200). Rows of 128, 64 and 32
+/// bytes are in the order of TmaSwizzle128, 64 and 32 (culet/layout/). The first begins at a multiple
 /// of kAlign bytes.
 template <int kBytes>
 struct SharedRows {
