@@ -29,8 +29,13 @@ struct RunArgs {
   DecodeRunOptions run;
   SamplingArgs sampling;
   int batch = 1;
+  bool stream = false;
 
   std::string Misuse() const {
+    if (stream && common.json) {
+      return "--stream prints tokens as they come and --json one document at the end; give one of "
+             "them";
+    }
     if (batch > 1 && decoder.from_file()) {
       return "--batch repeats one prompt; a file's prompts are a batch already";
     }
@@ -214,6 +219,8 @@ void AddRun(CLI::App& app, Chosen& chosen) {
       ->type_name("N")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+  command.add_flag("--stream", args->stream,
+                   "Print tokens as they come, as is done without it where --json is not given");
   command.add_flag("--profile", args->run.profile,
                    "Print each node's kernel, time, bytes and share of the roofline");
   command

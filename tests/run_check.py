@@ -57,6 +57,12 @@ class Case(unittest.TestCase):
 
 
 class Prompts(Case):
+    def test_tokens_as_they_come(self):
+        run = ("run", "--model", self.adder, "--prompt", self.PROMPT)
+        self.assertEqual(culet(*run, "--stream")[0], culet(*run)[0])
+        error = culet_json(*run, "--stream", code=2)["error"]
+        self.assertIn("--stream prints tokens as they come and --json", error["message"])
+
     def test_end_tokens_of_the_generation_config(self):
         folder = self.copy()
         run = ["run", "--model", folder, "--prompt", self.PROMPT]
