@@ -24,6 +24,16 @@ RandomWeights::RandomWeights(DataType type, std::uint64_t seed, WeightMemory& me
   for (float& value : palette_) value = normal(random);
 }
 
+const std::vector<std::byte>& RandomWeights::PaletteAs(DataType type, double scale, double mean) {
+  std::vector<std::byte>& data = converted_[{type, scale, mean}];
+  if (!data.empty()) return data;
+  data.resize(kPaletteSize * SizeOf(type));
+  for (std::size_t i = 0; i < kPaletteSize; ++i) {
+    StoreFromDouble(data.data(), type, static_cast<std::int64_t>(i), mean + scale * palette_[i]);
+  }
+  return data;
+}
+
 DevicePtr RandomWeights::Fill(DataType type, std::int64_t elements, double scale, double mean,
                               bool scales) {
   // Each weight begins elsewhere in the palette.
@@ -31,15 +41,13 @@ DevicePtr RandomWeights::Fill(DataType type, std::int64_t elements, double scale
   const std::size_t at = static_cast<std::size_t>(state_ >> 33) % kPaletteSize;
   const std::size_t size = SizeOf(type);
   const auto count = static_cast<std::size_t>(elements);
-  const std::size_t converted = std::min(count, kPaletteSize);
+  const std::vector<std::byte>& palette = PaletteAs(type, scale, mean);
   std::vector<std::byte> data(count * size);
-  for (std::size_t i = 0; i < converted; ++i) {
-    StoreFromDouble(data.data(), type, static_cast<std::int64_t>(i),
-                    mean + scale * palette_[(at + i) % kPaletteSize]);
-  }
-  for (std::size_t done = converted; done < count; done += kPaletteSize) {
-    std::copy_n(data.data(), std::min(count - done, kPaletteSize) * size,
-                data.data() + done * size);
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t from = (at + done) % kPaletteSize;
+    const std::size_t taken = std::min(count - done, kPaletteSize - from);
+    std::copy_n(palette.data() + from * size, taken * size, data.data() + done * size);
+    done += taken;
   }
   const auto copy = memory().Copy(data.data(), data.size(), scales);
   if (copy) return *copy;

@@ -1,7 +1,10 @@
 // Weights of no meaning, for timing models without their files.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "model/weight_source.h"
@@ -19,12 +22,15 @@ class RandomWeights final : public WeightSource {
   DataType TypeOf(const std::string& name, WeightRole role) const override;
 
  private:
+  const std::vector<std::byte>& PaletteAs(DataType type, double scale, double mean);
   DevicePtr Fill(DataType type, std::int64_t elements, double scale, double mean,
                  bool scales = false);
 
   DataType type_;
   std::uint64_t state_;
   std::vector<float> palette_;  // standard normal
+  // As the weights have it: most of them share a type and a scale.
+  std::map<std::tuple<DataType, double, double>, std::vector<std::byte>> converted_;
   Status status_;
 };
 
