@@ -321,7 +321,8 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
         return {};
       }
       const double start_s = time.ElapsedS();
-      const Result<double> time_us = launches[index]->SampleUs();
+      // As tuning decides: on a GPU at its power limit kernels change places within milliseconds.
+      const Result<double> time_us = launches[index]->SampleUs(/*sustained=*/true);
       sample_s[index] = time.ElapsedS() - start_s;
       if (time_us.ok()) {
         contender.samples_us.push_back(*time_us);
