@@ -25,6 +25,7 @@ struct BlockConfig {
   static constexpr int kStages = kSchedule.stages;
   static constexpr int kClusterM = kSchedule.cluster_m, kClusterN = kSchedule.cluster_n,
                        kSplit = kSchedule.split;
+  static constexpr int kMulticast = kClusterM * kClusterN;
   static constexpr int kSlabs = kSchedule.slabs, kTurns = kSchedule.turns, kLag = kSchedule.lag;
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kPromotes = kSums != Sums::kDirect;
@@ -46,10 +47,10 @@ struct BlockConfig {
   static constexpr int kProductColumns = kColumns / kBlocksN;
   static constexpr int kBlocks = kBlocksM * kBlocksN;  // products of a warpgroup's k-block
   // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
-  // then hides under its own next product, not only under the other warpgroup's. Without scales to
-  // multiply ptxas spills there.
-  static constexpr bool kTwoInFlight =
-      kScaled && kBlocksM == 1 && kWarpgroups == 2 && kColumns <= 128;
+  // then hides under its own next product, not only under the other warpgroup's. Without scales
+  // clusters are better without it (H100).
+  static constexpr bool kTwoInFlight = (kScaled || (kPromotes && kMulticast == 1)) &&
+                                       kBlocksM == 1 && kWarpgroups == 2 && kColumns <= 128;
   // k-blocks of straight-line code where there are two: at its end both have been waited for, which
   // costs 200 to 300 clocks, but code costs instruction cache and registers: products of 112
   // columns spill beyond four, those of 64 are slower beyond the stages of the ring, which eight go
@@ -61,7 +62,6 @@ struct BlockConfig {
   // in straight-line code, and where sums are stored in pairs or fours: registers of their own for
   // the results leave the sums free to lie where promotion reads no two operands from one bank.
   static constexpr bool kAlphaLast = !kPlain || kTwoInFlight || Epilogue::kStoresSums || kSplit > 1;
-  static constexpr int kMulticast = kClusterM * kClusterN;
   static constexpr int kStageBytesA = kTileM * kBlockBytes, kStageBytesB = kTileN * kBlockBytes;
   static constexpr int kStageBytes = kStageBytesA + kStageBytesB;
   static constexpr int kSlabBytes = 16 * 128;

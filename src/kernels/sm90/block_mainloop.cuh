@@ -206,6 +206,12 @@ struct Consumer {
         d[2] = fmaf(x1, v[2], d[2]);
         d[3] = fmaf(x1, v[3], d[3]);
       }
+    } else if constexpr (C::kTwoInFlight) {
+      // By one, which ptxas does not know: a multiply-add's result has a register of its own, where
+      // an addition to sums beside two products in flight makes it spill them.
+#pragma unroll
+      for (int i = 0; i < C::kProductColumns / 2; ++i)
+        sum[m][first / 2 + i] = fmaf(p.epilogue.one, product[i], sum[m][first / 2 + i]);
     } else {
 #pragma unroll
       for (int i = 0; i < C::kProductColumns / 2; ++i) sum[m][first / 2 + i] += product[i];

@@ -30,6 +30,8 @@ struct EpilogueParams {
   OutputType c_type = OutputType::kBf16;
   OutputType bias_type = OutputType::kBf16;
   OutputType d_type = OutputType::kBf16;
+  /// What products are multiplied with where that is all there is to multiply them with (Promote).
+  float one = 1.0f;
   float* d_scale = nullptr;  ///< of an epilogue that quantises: for each row and 128 columns of D
   int d_scale_row = 0;       ///< elements between the scales of two rows ...
   int d_scale_block = 0;     ///< ... and of two blocks of columns
