@@ -12,6 +12,7 @@
 #include "graph/cuda/experts.h"
 #include "graph/cuda/fusions.h"
 #include "graph/cuda/product.h"
+#include "graph/cuda/read_next.h"
 #include "kernels/cuda_ops/ops.h"
 
 namespace culet::cuda_ops {
@@ -42,6 +43,14 @@ struct PreparedAttention final : PreparedNode {
     if (plan.has_decode) name += "/" + NameOfDecode(plan);
     if (plan.has_tiles) name += (plan.wgmma ? "/wgmma" : "/tiles") + NameOfSplits(plan.tiles);
     return name;
+  }
+};
+
+struct PreparedQuantize final : PreparedNode {
+  explicit PreparedQuantize(const ReadNext& n) : next(n) {}
+  ReadNext next;
+  std::string kernel() const override {
+    return std::string("cuda/") + ToString(TensorOp::kQuantize);
   }
 };
 
@@ -132,6 +141,9 @@ class CudaDispatch final : public KernelDispatch {
         return PrepareRope(node.params.rope);
       case TensorOp::kAttention:
         return PrepareAttentionOf(graph, node);
+      case TensorOp::kQuantize:
+        return std::unique_ptr<PreparedNode>(
+            std::make_unique<PreparedQuantize>(NextWeights(graph, id)));
       default:
         return std::unique_ptr<PreparedNode>(std::make_unique<PreparedPlain>(node.op));
     }
@@ -330,7 +342,7 @@ class CudaDispatch final : public KernelDispatch {
                            std::uint32_t m, std::uint32_t k) override {
     return Launched(QuantizeRows(In(input), current().input_node(0).type, m, k,
                                  FromDevicePtr<std::uint8_t>(codes), FromDevicePtr<float>(scales),
-                                 stream()));
+                                 stream(), Prepared<PreparedQuantize>().next));
   }
 
   Status dispatch_advance(const TensorNode& node, DevicePtr log, DevicePtr tokens,

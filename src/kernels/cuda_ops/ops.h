@@ -27,6 +27,14 @@ struct LaunchStream {
 /// compute capability 9.0 on.
 bool CanOverlap();
 
+/// Memory that a launch brings to the second-level cache beside its work, because the product
+/// behind it reads it next. Nobody writes it while the launch runs. Kernels for GPUs before compute
+/// capability 9.0 leave it.
+struct ReadNext {
+  const void* data = nullptr;  ///< aligned to 16
+  std::int64_t bytes = 0;      ///< a multiple of 16
+};
+
 // -- Element by element; out may be an operand (elementwise.cu) -----------------------------------
 
 enum class ElementOp { kAdd, kMul, kSilu, kSwiGlu };
@@ -122,7 +130,8 @@ std::size_t SampleWorkspace(std::int64_t rows, std::int64_t cols);
 /// E4M3 with one FP32 scale for 128 elements of a row, as culet/quantize.h. `scales`: (rows,
 /// ceil(cols / 128)).
 cudaError_t QuantizeRows(const void* x, DataType type, std::int64_t rows, std::int64_t cols,
-                         std::uint8_t* values, float* scales, LaunchStream stream);
+                         std::uint8_t* values, float* scales, LaunchStream stream,
+                         const ReadNext& next = {});
 
 // -- Rotary embedding (rope.cu) -------------------------------------------------------------------
 

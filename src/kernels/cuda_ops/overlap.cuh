@@ -18,6 +18,14 @@ __device__ __forceinline__ void WaitForPrevious() {
 #endif
 }
 
+/// In a block that neither reads nor writes what another kernel may write: it ends at once, and
+/// leaves its place, in the place of WaitForPrevious. The kernel's other blocks wait.
+__device__ __forceinline__ void NeedNotWait() {
+#ifndef __CUDACC__
+  host_cuda::WaitForPrevious();  // which counts those who have thought of it
+#endif
+}
+
 /// Lets the next kernel begin, in one that waits later because it reads something before that.
 __device__ __forceinline__ void LetNextBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -1,5 +1,6 @@
 // QuantizeRows: sixteen lanes a group of 128.
 #include "kernels/cuda_ops/launch.cuh"
+#include "kernels/cuda_ops/mma.cuh"
 #include "kernels/cuda_ops/ops.h"
 #include "kernels/cuda_ops/quantize.cuh"
 #include "kernels/cuda_ops/values.cuh"
@@ -8,10 +9,30 @@ namespace culet::cuda_ops {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kBlocksToReadNext = 64;  // behind the others, each with a share of it
+
+// Asks for a block's share. These blocks find places beside the kernel before, which the product's,
+// with all of shared memory, mostly do not; in its way they would take more than they bring.
+__device__ __forceinline__ void Bring(const ReadNext& next, int block) {
+  constexpr std::int64_t kPiece = 4096;
+  for (std::int64_t at = (std::int64_t{block} * kThreads + threadIdx.x) * kPiece; at < next.bytes;
+       at += kBlocksToReadNext * kThreads * kPiece) {
+    const std::int64_t left = next.bytes - at;
+    PrefetchBytes(static_cast<const char*>(next.data) + at,
+                  static_cast<int>(left < kPiece ? left : kPiece));
+  }
+  NeedNotWait();
+}
+
+// `blocks`: with rows of their own.
 template <class T, bool kWide>
 __global__ void __launch_bounds__(kThreads)
     QuantizeRowsKernel(const T* x, std::int64_t rows, std::int64_t cols, std::uint8_t* values,
-                       float* scales) {
+                       float* scales, int blocks, const ReadNext next) {
+  if (static_cast<int>(blockIdx.x) >= blocks) {
+    Bring(next, static_cast<int>(blockIdx.x) - blocks);
+    return;
+  }
   WaitForPrevious();
   const std::int64_t groups = (cols + kQuantGroup - 1) / kQuantGroup;  // of a row
   const std::int64_t index =
@@ -47,15 +68,17 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t QuantizeRows(const void* x, DataType type, std::int64_t rows, std::int64_t cols,
-                         std::uint8_t* values, float* scales, LaunchStream stream) {
+                         std::uint8_t* values, float* scales, LaunchStream stream,
+                         const ReadNext& next) {
   if (rows == 0 || cols == 0) return cudaSuccess;
   return WithValue(type, [&]<class T>(T) {
     const auto* from = static_cast<const T*>(x);
     const auto kernel =
         IsWide(cols, from, values) ? &QuantizeRowsKernel<T, true> : &QuantizeRowsKernel<T, false>;
     const std::int64_t groups = rows * CeilDiv(cols, kQuantGroup);
-    return Launch(kernel, Blocks(CeilDiv(groups, kThreads / kQuantLanes)), kThreads, stream, from,
-                  rows, cols, values, scales);
+    const std::int64_t blocks = CeilDiv(groups, kThreads / kQuantLanes);
+    return Launch(kernel, Blocks(blocks + (next.bytes > 0 ? kBlocksToReadNext : 0)), kThreads,
+                  stream, from, rows, cols, values, scales, static_cast<int>(blocks), next);
   });
 }
 
