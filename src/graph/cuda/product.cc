@@ -52,6 +52,7 @@ ProductSpec ProductSpec::Of(const ComputeGraph& graph, int id) {
   int before = -1;
   for (int i = 0; i < graph.size(); ++i) {
     const TensorNode& other = graph.node(i);
+    spec.routes = spec.routes || (other.op == TensorOp::kExperts && other.inputs[1] == id);
     if (other.op == TensorOp::kAttention && i < id) before = -1, spec.weight_bytes_before = 0;
     if (other.op != TensorOp::kMulMat) continue;
     if (other.inputs == node.inputs) {
@@ -72,7 +73,8 @@ GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int
   operation.pdl = options.overlap;  // no kernel of a graph writes weights
   operation.pdl_chain = options.overlap && LetsNextBeginFirst(spec, units);
   GemmArgs args = ProductArgs(spec.rows, spec.weight, spec.bias, spec.quant_a, operation);
-  args.Adesc.type = MeetingType(spec.weight, spec.input_type, options.round_product_inputs);
+  args.Adesc.type =
+      MeetingType(spec.weight, spec.input_type, options.round_product_inputs && !spec.routes);
   args.Ddesc.type = spec.output_type;
   // Values of the caller may be aligned less than the arena's.
   if (args.Adesc.type == spec.input_type) args.A = FromDevicePtr<const void>(spec.input);

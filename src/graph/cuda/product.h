@@ -24,6 +24,8 @@ struct ProductSpec {
   QuantDesc quant_a;
   DataType input_type = DataType::kNull, output_type = DataType::kNull;
   bool quantised = false;  ///< the input has scales already
+  /// A router's: what rounds its input moves tokens from one expert to another.
+  bool routes = false;
   DevicePtr input = 0, scales = 0, output = 0;
   /// Of weights of gate and up, one behind the other: SwiGlu of the product, or its codes.
   Epilogue epilogue = Epilogue::kNone;
