@@ -1,4 +1,4 @@
-// Which weights a small kernel brings for the product behind it.
+// Which weights a quantize brings for the products behind it.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -35,8 +35,9 @@ class NextWeightsTest : public testing::Test {
   ComputeGraph graph_;
 };
 
-TEST_F(NextWeightsTest, AreTheNextProducts) {
-  const int first = Codes(Input(1));
+TEST_F(NextWeightsTest, AreThoseOfWhoReadsIt) {
+  const int first = Codes(Input(1)), other = Codes(Input(1));
+  Product(other, 0x90000, 128);
   const int product = Product(first, 0x20000, 512);
   EXPECT_EQ(Next(first), std::pair(DevicePtr{0x20000}, std::int64_t{512 * kHidden}));
   EXPECT_EQ(Next(product), std::pair(DevicePtr{0}, std::int64_t{0}));

@@ -142,8 +142,9 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kAttention:
         return PrepareAttentionOf(graph, node);
       case TensorOp::kQuantize:
-        return std::unique_ptr<PreparedNode>(
-            std::make_unique<PreparedQuantize>(NextWeights(graph, id)));
+        // Beside the kernel before, or not at all.
+        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedQuantize>(
+            options_.overlap ? NextWeights(graph, id) : ReadNext{}));
       default:
         return std::unique_ptr<PreparedNode>(std::make_unique<PreparedPlain>(node.op));
     }

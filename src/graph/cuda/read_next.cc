@@ -9,26 +9,23 @@
 namespace culet::cuda_ops {
 
 ReadNext NextWeights(const ComputeGraph& graph, int id) {
-  constexpr DevicePtr kPiece = 16;
-  const auto& nodes = graph.nodes();
-  const auto product =
-      std::find_if(nodes.begin() + id + 1, nodes.end(),
-                   [](const TensorNode& node) { return node.op == TensorOp::kMulMat; });
-  if (product == nodes.end() || product->shape.rows > kMostRowsToBring) return {};
+  constexpr std::int64_t kPiece = 16;
+  if (graph.node(id).shape.rows > kMostRowsToBring) return {};
   std::vector<const Weight*> weights;
-  for (auto other = product; other != nodes.end(); ++other) {
-    if (other->op == TensorOp::kMulMat && other->inputs == product->inputs)
-      weights.push_back(&other->params.weight);
+  for (const TensorNode& node : graph.nodes()) {
+    if (node.op == TensorOp::kMulMat && node.inputs[0] == id)
+      weights.push_back(&node.params.weight);
   }
+  if (weights.empty()) return {};
   const Weight joined = JoinedWeight(weights);
   const Weight& weight = joined.present() ? joined : *weights.front();
-  const auto size = weight.rows * weight.cols * static_cast<std::int64_t>(SizeOf(weight.type));
-  const DevicePtr begin = (weight.data_ptr + kPiece - 1) / kPiece * kPiece;
-  const auto bytes = size - static_cast<std::int64_t>(begin - weight.data_ptr);
-  if (bytes < static_cast<std::int64_t>(kPiece)) return {};
-  return {FromDevicePtr<const void>(begin), std::min(bytes, kMostBytesToBring) /
-                                                static_cast<std::int64_t>(kPiece) *
-                                                static_cast<std::int64_t>(kPiece)};
+  const auto skipped =
+      static_cast<std::int64_t>((0 - weight.data_ptr) % static_cast<DevicePtr>(kPiece));
+  const std::int64_t bytes =
+      weight.rows * weight.cols * static_cast<std::int64_t>(SizeOf(weight.type)) - skipped;
+  if (bytes < kPiece) return {};
+  return {FromDevicePtr<const void>(weight.data_ptr + static_cast<DevicePtr>(skipped)),
+          std::min(bytes, kMostBytesToBring) / kPiece * kPiece};
 }
 
 }  // namespace culet::cuda_ops

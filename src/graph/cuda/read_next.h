@@ -1,4 +1,4 @@
-// The weights that a small kernel brings to the second-level cache for the product behind it.
+// The weights that a quantize brings to the second-level cache for the products behind it.
 #pragma once
 
 #include "culet/graph.h"
@@ -6,9 +6,9 @@
 
 namespace culet::cuda_ops {
 
-/// The first of the weights that the next product behind node `id` reads, side by side with those
-/// of other products of its input where they lie so: as many as memory brings while the attention
-/// before `id` runs. None where no product is behind it, or one of more rows than kMostRowsToBring.
+/// The first of the weights of the products that read node `id`, of the first product alone where
+/// they lie apart: as many as memory brings while the attention before `id` runs. None where no
+/// product reads it, or `id` has more rows than kMostRowsToBring.
 ReadNext NextWeights(const ComputeGraph& graph, int id);
 inline constexpr std::int64_t kMostBytesToBring = 8'000'000, kMostRowsToBring = 1;
 

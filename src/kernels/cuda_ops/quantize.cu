@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 constexpr int kBlocksToReadNext = 64;  // behind the others, each with a share of it
 
 // Asks for a block's share. These blocks find places beside the kernel before, which the product's,
-// with all of shared memory, mostly do not; in its way they would take more than they bring.
+// with all of shared memory, mostly do not. They do not wait: the product wants their places then.
 __device__ __forceinline__ void Bring(const ReadNext& next, int block) {
   constexpr std::int64_t kPiece = 4096;
   for (std::int64_t at = (std::int64_t{block} * kThreads + threadIdx.x) * kPiece; at < next.bytes;
