@@ -8,6 +8,8 @@
 // round.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cuda_ops/attention_decode.cuh"
 
 namespace culet::cuda_ops {
@@ -225,7 +227,8 @@ __device__ __forceinline__ void MergeNear(const NearKernel<kDim>& at, int count,
   }
 }
 
-/// Requires: a plan with near_warps, a cluster for each row and key-value head.
+/// Requires: a plan with near_warps, a cluster for each row and key-value head; a block has as many
+/// warps at least.
 template <int kDim, bool kMakesHeads>
 __global__ void __launch_bounds__(32 * kMostNearWarps, 1)
     AttentionNear(const __grid_constant__ DecodeArgs<kMakesHeads> given) {
@@ -255,7 +258,7 @@ __global__ void __launch_bounds__(32 * kMostNearWarps, 1)
   __syncwarp();
   ArriveAtCluster();
   NearHead<kDim> head(given, row, kv_head, group);
-  const Near layout(warps, cluster, group);
+  const Near layout(args.plan.near_warps, cluster, group);
   const KeyRange range(args, row, row);
   const int first = static_cast<int>(range.first), last = static_cast<int>(range.last);
   const int tiles = last > first ? (last - first + kKeys - 1) / kKeys : 1;
@@ -397,11 +400,15 @@ template <bool kMakesHeads>
 cudaError_t LaunchNear(const DecodeArgs<kMakesHeads>& args, LaunchStream stream) {
   const AttentionArgs& attention = args.attention;
   const AttentionParams& p = attention.params;
-  const int warps = attention.plan.near_warps, cluster = attention.plan.decode.cluster;
+  const int tiles = attention.plan.near_warps, cluster = attention.plan.decode.cluster;
+  const int group = p.heads / p.kv_heads;
   return WithNearDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
-    return LaunchClusters(
-        &AttentionNear<kDim, kMakesHeads>, Blocks(attention.rows * p.kv_heads, cluster), 32 * warps,
-        NearKernel<kDim>(warps, cluster, p.heads / p.kv_heads).bytes, cluster, stream, args);
+    // Warps without a tile merge their share at the end.
+    const int merged = group * (kDim / 4 / cluster);
+    const int warps = std::max(tiles, std::min(merged, kMostNearWarps));
+    return LaunchClusters(&AttentionNear<kDim, kMakesHeads>,
+                          Blocks(attention.rows * p.kv_heads, cluster), 32 * warps,
+                          NearKernel<kDim>(tiles, cluster, group).bytes, cluster, stream, args);
   });
 }
 
