@@ -62,6 +62,10 @@ struct BlockConfig {
   // in straight-line code, and where sums are stored in pairs or fours: registers of their own for
   // the results leave the sums free to lie where promotion reads no two operands from one bank.
   static constexpr bool kAlphaLast = !kPlain || kTwoInFlight || Epilogue::kStoresSums || kSplit > 1;
+  // Columns of C that four threads have asked for at a time, in eights: as many as fit beside the
+  // sums.
+  static constexpr int kAskedBeside = Policy::kInfo.element_bytes == 2 ? 256 : 192;
+  static constexpr int kAsked = kBlocksM * kColumns <= kAskedBeside && !kGated ? 8 : 4;
   static constexpr int kStageBytesA = kTileM * kBlockBytes, kStageBytesB = kTileN * kBlockBytes;
   static constexpr int kStageBytes = kStageBytesA + kStageBytesB;
   static constexpr int kSlabBytes = 16 * 128;

@@ -1,11 +1,10 @@
 // What a large-M kernel does to the sums of its tile before they are stored.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cstdint>
 
 #include "kernels/sm90/epilogue.h"
+#include "kernels/sm90/output.cuh"
 #include "kernels/sm90/policy.h"
 #include "kernels/sm90/silu.cuh"
 
@@ -35,33 +34,6 @@ struct GatedQuantEpilogue {
   static constexpr bool kStoresSums = false;
 };
 
-/// Two elements side by side as FP32. Requires: aligned to a pair.
-__device__ __forceinline__ float2 LoadPair(const float* from) {
-  return *reinterpret_cast<const float2*>(from);
-}
-__device__ __forceinline__ float2 LoadPair(const __nv_bfloat16* from) {
-  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
-}
-__device__ __forceinline__ float2 LoadPair(const __half* from) {
-  return __half22float2(*reinterpret_cast<const __half2*>(from));
-}
-__device__ __forceinline__ float LoadOne(const float* from) { return *from; }
-__device__ __forceinline__ float LoadOne(const __nv_bfloat16* from) {
-  return __bfloat162float(*from);
-}
-__device__ __forceinline__ float LoadOne(const __half* from) { return __half2float(*from); }
-
-/// Calls `use` with `data` as a pointer to what it points to.
-template <class Use>
-__device__ __forceinline__ void AsType(OutputType type, const void* data, Use use) {
-  if (type == OutputType::kBf16)
-    use(static_cast<const __nv_bfloat16*>(data));
-  else if (type == OutputType::kF16)
-    use(static_cast<const __half*>(data));
-  else
-    use(static_cast<const float*>(data));
-}
-
 /// The column of B, C and the bias where the eight sums of group `group` begin that follow column
 /// `column` of the product, a multiple of 16 where columns are paired.
 template <bool kPaired>
@@ -70,100 +42,149 @@ __device__ __forceinline__ int FirstOfEight(const EpilogueParams& e, int column,
   return column / 2 + group / 2 * 8 + group % 2 * e.up_column;
 }
 
-/// beta C added to a thread's part of one m64 block: kCount columns from `column` on of rows `row`
-/// and row + 8, its sums as wgmma leaves them, four for 8 columns. `row` is the thread's own,
+/// beta C added to a thread's part of one m64 block: kShareColumns columns from `column` on of rows
+/// `row` and row + 8, its sums as wgmma leaves them, four for 8 columns. `row` is the thread's own,
 /// `column` the block's. What lies outside m x n is not read, and its sums are not stored.
-/// Requires: C aligned to pairs of elements, pointer and rows.
-template <int kCount, bool kPaired = false>
+/// Requires: C, pointer and rows, aligned to 16 bytes; of F32 to 8.
+template <class C>
 __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int row, int column,
                                      int m, int n, int lane) {
+  constexpr int kEights = C::kShareColumns / 8;
+  if (e.c == nullptr) return;
   const int first = lane % 4 * 2;
-  const int rows[2] = {min(row, m - 1), min(row + 8, m - 1)};
-  if (e.c != nullptr) {
-    AsType(e.c_type, e.c, [&](auto* c) {
+  const auto row_of = [&](int h) { return min(row + h * 8, m - 1) * e.ldc; };
+  const auto add = [&](int i, int h, float2 v) {
+    float* const to = sum + i * 4 + h * 2;
+    to[0] = fmaf(e.beta, v.x, to[0]);
+    to[1] = fmaf(e.beta, v.y, to[1]);
+  };
+  // One row behind the other; where columns are paired, whose places take registers, side by side.
+  const auto for_parts = []<int kStep>(std::integral_constant<int, kStep>, auto use) {
+    if constexpr (C::kGated) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const auto* const from = c + rows[h] * e.ldc;
+      for (int i = 0; i < kEights; i += kStep)
 #pragma unroll
-        for (int i = 0; i < kCount / 8; ++i) {
-          const int j = first + FirstOfEight<kPaired>(e, column, i);
-          float2 v = {0.0f, 0.0f};
-          if (j + 1 < n)
-            v = LoadPair(from + j);
-          else if (j < n)
-            v.x = LoadOne(from + j);
-          sum[i * 4 + h * 2] = fmaf(e.beta, v.x, sum[i * 4 + h * 2]);
-          sum[i * 4 + h * 2 + 1] = fmaf(e.beta, v.y, sum[i * 4 + h * 2 + 1]);
-        }
+        for (int h = 0; h < 2; ++h) use(h, i);
+    } else {
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int i = 0; i < kEights; i += kStep) use(h, i);
+    }
+  };
+  if (e.c_type == OutputType::kF32) {
+    for_parts(std::integral_constant<int, 1>{}, [&](int h, int i) {
+      const int j = FirstOfEight<C::kGated>(e, column, i);
+      add(i, h, LoadTwo(static_cast<const float*>(e.c) + row_of(h) + j + first, j <= n - 8));
+    });
+  } else {
+    // Each of four lanes asks for all of another eight, and then they exchange.
+    for_parts(std::integral_constant<int, C::kAsked>{}, [&](int h, int i) {
+      uint32_t word[C::kAsked / 4][4];
+#pragma unroll
+      for (int f = 0; f < C::kAsked / 4; ++f) {
+        const int eight = i + f * 4 + lane % 4, j = FirstOfEight<C::kGated>(e, column, eight);
+        LoadFour(static_cast<const uint16_t*>(e.c) + row_of(h) + j, eight < kEights && j <= n - 8,
+                 word[f]);
+      }
+#pragma unroll
+      for (int f = 0; f < C::kAsked / 4; ++f) {
+        TransposeFour(word[f], lane);
+#pragma unroll
+        for (int g = 0; g < 4; ++g)
+          if (i + f * 4 + g < kEights) add(i + f * 4 + g, h, UnpackOutput(e.c_type, word[f][g]));
       }
     });
+  }
+  if (!C::kGated && n % 8 != 0) {  // the eight that C ends in
+    const int last = n / 8 * 8;
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      const int j = last + first + x % 2;
+      if (j >= n) continue;
+      const float v = LoadOutput(e.c, e.c_type, row_of(x / 2) + j);
+#pragma unroll
+      for (int i = 0; i < kEights; ++i)
+        if (column + i * 8 == last) sum[i * 4 + x] = fmaf(e.beta, v, sum[i * 4 + x]);
+    }
   }
 }
 
-/// All that EpilogueParams says of such a part.
-template <int kCount, bool kPaired = false>
+/// Asks for a warpgroup's part of C, kColumns columns from `column` on of its rows from `row` on,
+/// while the tile is multiplied: it then comes from L2. PTX ISA 9.7.9 prefetch.
+template <class C>
+__device__ __forceinline__ void PrefetchC(const EpilogueParams& e, int row, int column, int m,
+                                          int n) {
+  constexpr int kLine = 128, kRows = C::kBlocksM * 64;
+  const int bytes = BytesOf(e.c_type), end = min(column + C::kColumns, n) * bytes;
+#pragma unroll 1
+  for (int i = threadIdx.x % 128; i < kRows; i += 128) {
+    if (row + i >= m) break;
+    const char* const from = static_cast<const char*>(e.c) + (row + i) * e.ldc * bytes;
+#pragma unroll 1
+    for (int at = column * bytes; at < end; at += kLine)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from + at)));
+  }
+}
+
+/// All that EpilogueParams says of such a part, but for scales, which other kernels have.
+template <class C>
 __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum, int row,
                                              int column, int m, int n, int lane) {
-  const int first = lane % 4 * 2;
-  const int rows[2] = {min(row, m - 1), min(row + 8, m - 1)};
-  float x[2] = {e.alpha, e.alpha};
-  if (e.scale_a != nullptr) {
+  static_assert(C::kScaled || C::Policy::kInfo.element_bytes == 2, "no scales of rows or columns");
+  constexpr int kEights = C::kShareColumns / 8;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) x[i] *= e.scale_a[std::int64_t{rows[i]} * e.scale_a_step];
+  for (int i = 0; i < kEights * 4; ++i) sum[i] *= e.alpha;
+  AddC<C>(e, sum, row, column, m, n, lane);
+  if (e.bias == nullptr) return;
+  if (e.bias_row_step != 0) {
+    float x[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      x[h] =
+          LoadOutput(e.bias, e.bias_type, std::int64_t{min(row + h * 8, m - 1)} * e.bias_row_step);
+#pragma unroll
+    for (int i = 0; i < kEights * 4; ++i) sum[i] += x[i / 2 % 2];
+    return;
   }
-  if (e.scale_b != nullptr && e.scale_b_step == 0) {
-    const float y = *e.scale_b;
-    x[0] *= y, x[1] *= y;
-  }
+  // A lane asks for one of each 32 columns, and the lanes hand each other what they add.
+  const bool wide = e.bias_type == OutputType::kF32;
+  constexpr int kTogether = kEights < 16 ? kEights : 16;
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) sum[i] *= x[i / 2 % 2];
-  if (e.scale_b != nullptr && e.scale_b_step != 0) {
+  for (int begin = 0; begin < kEights; begin += kTogether) {
+    uint32_t of_lane[(kTogether + 3) / 4];
 #pragma unroll
-    for (int i = 0; i < kCount / 8; ++i) {
-      const int j = first + FirstOfEight<kPaired>(e, column, i);
+    for (int i = 0; i < kTogether; i += 4) {
+      const int eight = min(begin + i + lane / 8, kEights - 1);
+      const int j = FirstOfEight<C::kGated>(e, column, eight) + lane % 8;
+      of_lane[i / 4] = LoadRaw(e.bias, wide, std::int64_t{min(j, n - 1)} * e.bias_step);
+    }
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float y = e.scale_b[std::int64_t{min(j + h, n - 1)} * e.scale_b_step];
-        sum[i * 4 + h] *= y;
-        sum[i * 4 + 2 + h] *= y;
+    for (int i = 0; i < kTogether; ++i) {
+      if (begin + i >= kEights) break;
+      if (i % 4 == 0) of_lane[i / 4] = __float_as_uint(FromRaw(e.bias_type, of_lane[i / 4]));
+#pragma unroll
+      for (int x = 0; x < 2; ++x) {
+        const float v =
+            __uint_as_float(__shfl_sync(0xFFFFFFFFu, of_lane[i / 4], i % 4 * 8 + lane % 4 * 2 + x));
+        float* const to = sum + (begin + i) * 4 + x;
+        to[0] += v, to[2] += v;
       }
     }
-  }
-  AddC<kCount, kPaired>(e, sum, row, column, m, n, lane);
-  if (e.bias != nullptr) {
-    AsType(e.bias_type, e.bias, [&](auto* bias) {
-      if (e.bias_row_step != 0) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) x[i] = LoadOne(bias + std::int64_t{rows[i]} * e.bias_row_step);
-#pragma unroll
-        for (int i = 0; i < kCount / 2; ++i) sum[i] += x[i / 2 % 2];
-      } else {
-#pragma unroll
-        for (int i = 0; i < kCount / 8; ++i) {
-          const int j = first + FirstOfEight<kPaired>(e, column, i);
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const float v = LoadOne(bias + std::int64_t{min(j + h, n - 1)} * e.bias_step);
-            sum[i * 4 + h] += v;
-            sum[i * 4 + 2 + h] += v;
-          }
-        }
-      }
-    });
   }
 }
 
 /// The same for row `row` alone of a kernel that quantises, two sums of each 8 columns.
-template <int kCount>
+template <class C>
 __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float* sum, int row,
                                                   int column, int m, int n, int lane) {
-  float rows[kCount / 2];
+  float rows[C::kColumns / 2];
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i)
+  for (int i = 0; i < C::kColumns / 4; ++i)
     rows[i / 2 * 4 + i % 2] = rows[i / 2 * 4 + 2 + i % 2] = sum[i];
-  ApplyGeneral<kCount, true>(e, rows, row, column, m, n, lane);
+  ApplyGeneral<C>(e, rows, row, column, m, n, lane);
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i) sum[i] = rows[i / 2 * 4 + i % 2];
+  for (int i = 0; i < C::kColumns / 4; ++i) sum[i] = rows[i / 2 * 4 + i % 2];
 }
 
 /// Pairs a thread's sums of kCount columns: groups of 8 columns are gate and up in turn, and a

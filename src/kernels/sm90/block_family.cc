@@ -48,8 +48,8 @@ class Block final : public sm90::ProductKernel<BlockLaunch> {
     if (const Feasibility halves = sm90::WhyHalves(p, *kernel_.format); !halves.ok()) return halves;
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
-    if (p.c.type != DataType::kNull && p.c.align < 2 * SizeOf(p.c.type))
-      return Feasibility::Refuse("C, pointer and rows, must be aligned to two elements");
+    if (p.c.type != DataType::kNull && p.c.align < (p.c.type == DataType::kFloat32 ? 8 : 16))
+      return Feasibility::Refuse("C, pointer and rows, must be aligned to 16 bytes, of F32 to 8");
     if (p.a.align < 16 || p.b.align < 16 || p.d.align < 16)
       return Feasibility::Refuse(
           "A, B and D, pointers and rows, must be aligned to 16 bytes (TMA)");

@@ -62,7 +62,11 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   constexpr int kTogether = C::kStoreRows / 16;
   uint8_t* const own_slabs =
       slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
-  const bool leads = warp % kTogether == 0 && ElectOne();
+  // Elected once; but of 16-bit products with C told anew by its number: remembered it takes a
+  // register that they lack, while elsewhere a loop of products is some instructions longer so.
+  constexpr bool kElects = C::kPlain || C::Policy::kInfo.element_bytes == 1 ||
+                           C::Epilogue::kKind == EpilogueKind::kGated;
+  const bool leads = warp % kTogether == 0 && (kElects ? ElectOne() : lane == 0);
   TileStore<C> store{p, c.sum, c.lane};
   BlockFactors<C> factors{p.epilogue, stages + C::kFactorsAt, group};
   const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
@@ -78,6 +82,10 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       if (group_m > 0 && tile == FirstTile<C>(p) && tile + clusters < p.order.count())
         Lag(group_m * C::kLag);
     }
+    if constexpr (!C::kPlain && !C::kGated)
+      if (p.epilogue.c != nullptr && (C::kSplit == 1 || rank == 0))
+        PrefetchC<C>(p.epilogue, c.place.row + row_offset, c.place.column + column_offset, p.m,
+                     p.n);
     if constexpr (C::kBringsFactors)
       factors.BringScales(c.place.row + row_offset, c.place.column + column_offset, p.m, p.n);
     // In turn, also because a barrier's parity tells its phase from the one before alone: a set
@@ -116,7 +124,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       if (mine < 0) continue;
       const int own_row = row + mine * 8 + lane / 4;
       if (ChangesSums(p.epilogue))
-        ApplyGeneralToRow<C::kColumns>(p.epilogue, sums, own_row, product_column, p.m, p.n, lane);
+        ApplyGeneralToRow<C>(p.epilogue, sums, own_row, product_column, p.m, p.n, lane);
       StoreQuantisedRow(p, sums, eights, group_n, column,
                         reinterpret_cast<float*>(stages + C::kLargestAt), own_row, lane);
       continue;
@@ -129,8 +137,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       ForShare<C>(rank, [&](int m, int begin) {
         float* const sum = &c.sum[m][begin / 2];
         factors.template Multiply<C::kShareColumns>(sum, m * 64 + own_row, begin, lane);
-        AddC<C::kShareColumns>(p.epilogue, sum, row + m * 64 + lane / 4, product_column + begin,
-                               p.m, p.n, lane);
+        AddC<C>(p.epilogue, sum, row + m * 64 + lane / 4, product_column + begin, p.m, p.n, lane);
       });
       if (p.epilogue.bias != nullptr) {
         factors.BringBias(c.place.row + row_offset, product_column, p.m, p.n);
@@ -141,9 +148,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       }
     } else if (!C::kPlain && ChangesSums(p.epilogue)) {
       ForShare<C>(rank, [&](int m, int begin) {
-        ApplyGeneral<C::kShareColumns, C::kGated>(p.epilogue, &c.sum[m][begin / 2],
-                                                  row + m * 64 + lane / 4, product_column + begin,
-                                                  p.m, p.n, lane);
+        ApplyGeneral<C>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
+                        product_column + begin, p.m, p.n, lane);
       });
     }
     if constexpr (C::kQuantises && !C::kSplitsRows) {

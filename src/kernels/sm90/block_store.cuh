@@ -28,35 +28,39 @@ struct TileStore {
   __device__ __forceinline__ int whole() const { return n() - n() % kElementsOfPiece<C>; }
 
   /// Stores the columns behind whole() that are among kColumns from `column` on of 16 rows from
-  /// `row` on; `values` as sums lie.
+  /// `row` on; `values` as sums lie. Unrolled but for 16-bit products, which else spill.
   template <int kColumns, class Element, class Round>
   __device__ __forceinline__ void StoreEnd(const float* values, int row, int column, Round round) {
+    if (whole() == n() || column + kColumns <= whole()) return;
     const int first = lane % 4 * 2 + column;
-#pragma unroll
+    constexpr int kAtOnce = C::kPlain || C::Policy::kInfo.element_bytes == 1 ? kColumns / 8 : 1;
+#pragma unroll kAtOnce
     for (int n8 = 0; n8 < kColumns / 8; ++n8) {
       if (column + n8 * 8 < whole()) continue;
+      float of_eight[4];
+#pragma unroll
+      for (int g = 0; g < kColumns / 8; ++g)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (g == 0 || g == n8) of_eight[i] = values[g * 4 + i];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = row + lane / 4 + i / 2 * 8, j = first + n8 * 8 + i % 2;
-        if (at < p.m && j < n())
-          static_cast<Element*>(p.d)[at * p.ldd + j] = round(values[n8 * 4 + i]);
+        if (at < p.m && j < n()) static_cast<Element*>(p.d)[at * p.ldd + j] = round(of_eight[i]);
       }
     }
   }
   /// The same of a slab's 64 columns, in 16 bits.
   __device__ __forceinline__ void StoreEndOfSlab(const float* values, int row, int column) {
-    if (whole() == n() || column + 64 <= whole()) return;
-    if (!C::kPlain && p.epilogue.d_type == OutputType::kF16)
-      StoreEnd<64, __half>(values, row, column, [](float x) { return __float2half_rn(x); });
-    else
-      StoreEnd<64, __nv_bfloat16>(values, row, column,
-                                  [](float x) { return __float2bfloat16_rn(x); });
+    const OutputType type = C::kPlain ? OutputType::kBf16 : p.epilogue.d_type;
+    StoreEnd<64, uint16_t>(values, row, column, [&](float x) {
+      return static_cast<uint16_t>(PackOutput(type, x, 0.0f));
+    });
   }
 
   /// The same of kColumns columns of quantised values.
   template <int kColumns>
   __device__ __forceinline__ void StoreCodesEnd(const float* values, int row, int column) {
-    if (whole() == n() || column + kColumns <= whole()) return;
     StoreEnd<kColumns, uint8_t>(values, row, column,
                                 [](float x) { return static_cast<uint8_t>(PackE4m3(x, 0.0f)); });
   }

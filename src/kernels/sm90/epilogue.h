@@ -10,7 +10,7 @@ namespace culet::sm90 {
 /// An element of D, C or the bias.
 enum class OutputType : std::int8_t { kBf16 = 0, kF16 = 1, kF32 = 2 };
 
-constexpr int BytesOf(OutputType type) { return type == OutputType::kF32 ? 4 : 2; }
+CULET_HOST_DEVICE constexpr int BytesOf(OutputType type) { return type == OutputType::kF32 ? 4 : 2; }
 
 /// x = alpha * scale_a[row] * scale_b[column] * sum + beta * c[row, column] + bias[column]
 /// A pointer that is null leaves its term (a scale: its factor) out.

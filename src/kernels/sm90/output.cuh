@@ -38,6 +38,58 @@ __device__ __forceinline__ void StoreOutput(void* data, OutputType type, int64_t
     static_cast<uint16_t*>(data)[index] = static_cast<uint16_t>(PackOutput(type, v, 0.0f));
 }
 
+/// Four words, zeros where they are not `there`. Without a branch, at which many in a row would
+/// wait for one another. Requires: aligned to 16 bytes. PTX ISA 9.7.9 ld, predicated.
+__device__ __forceinline__ void LoadFour(const void* from, bool there, uint32_t (&word)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) word[i] = 0;
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.u32 there, %5, 0;\n"
+      "@there ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+      : "+r"(word[0]), "+r"(word[1]), "+r"(word[2]), "+r"(word[3])
+      : "l"(__cvta_generic_to_global(from)), "r"(uint32_t{there}));
+}
+/// Two floats likewise. Requires: aligned to 8 bytes.
+__device__ __forceinline__ float2 LoadTwo(const float* from, bool there) {
+  float2 v = {0.0f, 0.0f};
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.u32 there, %3, 0;\n"
+      "@there ld.global.v2.f32 {%0, %1}, [%2];\n}"
+      : "+f"(v.x), "+f"(v.y)
+      : "l"(__cvta_generic_to_global(from)), "r"(uint32_t{there}));
+  return v;
+}
+/// Element `index` as it lies in memory, `wide` ones of 32 bits, likewise.
+__device__ __forceinline__ uint32_t LoadRaw(const void* data, bool wide, int64_t index) {
+  uint32_t raw;
+  asm volatile(
+      "{\n.reg .pred wide;\n.reg .b16 half;\nsetp.ne.u32 wide, %2, 0;\nmov.b16 half, 0;\n"
+      "@!wide ld.global.b16 half, [%1];\ncvt.u32.u16 %0, half;\n@wide ld.global.b32 %0, [%1];\n}"
+      : "=&r"(raw)
+      : "l"(__cvta_generic_to_global(static_cast<const char*>(data) + index * (wide ? 4 : 2))),
+        "r"(uint32_t{wide}));
+  return raw;
+}
+/// Its value.
+__device__ __forceinline__ float FromRaw(OutputType type, uint32_t raw) {
+  return type == OutputType::kF32 ? __uint_as_float(raw) : UnpackOutput(type, raw).x;
+}
+
+/// Word i of lane j of four neighbours becomes word j of lane i.
+__device__ __forceinline__ void TransposeFour(uint32_t (&word)[4], int lane) {
+#pragma unroll
+  for (int far = 2; far > 0; far /= 2) {
+    const bool upper = (lane & far) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & far) != 0) continue;
+      const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, upper ? word[i] : word[i + far], far);
+      word[i] = upper ? other : word[i];
+      word[i + far] = upper ? word[i + far] : other;
+    }
+  }
+}
+
 /// Whether groups of eight elements can be read and written by 16 bytes: every row is so aligned.
 __device__ __forceinline__ bool IsWide(const void* data, OutputType type, int64_t ld) {
   return ((reinterpret_cast<uint64_t>(data) | (ld * (type == OutputType::kF32 ? 4 : 2))) & 15) == 0;
