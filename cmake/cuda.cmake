@@ -25,6 +25,8 @@ if(CULET_CUDA STREQUAL "AUTO" OR CULET_CUDA)
 endif()
 message(STATUS "culet: CUDA parts: ${CULET_HAVE_CUDA}")
 
+option(CULET_LINEINFO "Line numbers in kernels, for ncu and compute-sanitizer; nvcc takes a sixth longer" OFF)
+
 # Half of nvcc's time goes into the kernels for any GPU, each compiled for every architecture here.
 set(culet_archs 80 86 89 90 100 120)
 if(DEFINED ENV{CULET_CUDA_ARCHS})
@@ -65,10 +67,10 @@ function(culet_cuda_sources out)
 endfunction()
 
 # Keeps ptxas's report on each kernel beside the object file, for the audit in tests/cuda, and lists
-# the object files in cuda_objects.txt. Development builds carry line numbers for the GPU tools.
+# the object files in cuda_objects.txt.
 function(culet_keep_reports target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>
-    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:RelWithDebInfo>>:-lineinfo>)
+    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CULET_LINEINFO}>>:-lineinfo>)
   set(launcher ${PROJECT_SOURCE_DIR}/cmake/keep-report ${CMAKE_CUDA_COMPILER_LAUNCHER})
   set_target_properties(${target} PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
   file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/cuda_objects.txt
