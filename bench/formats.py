@@ -16,6 +16,7 @@ problem. The limit of a row is what --read and --bf16, --fp8 allow: bytes / TB/s
 
 import argparse
 import csv
+import gc
 import importlib.util
 import math
 import statistics
@@ -37,7 +38,8 @@ REPLAYS = 5
 
 
 def captured(calls, count):
-    """A CUDA graph of `count` calls that take turns."""
+    """A CUDA graph of `count` calls that take turns. Nothing is collected meanwhile: a graph that is
+    destroyed while another is captured makes the capture fail."""
     for call in calls:
         call()
     stream = torch.cuda.Stream()
@@ -46,9 +48,14 @@ def captured(calls, count):
         calls[0]()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(count):
-            calls[i % len(calls)]()
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph):
+            for i in range(count):
+                calls[i % len(calls)]()
+    finally:
+        gc.enable()
     return graph
 
 
