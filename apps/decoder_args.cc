@@ -123,7 +123,8 @@ void DecoderArgs::AddTo(CLI::App& command) {
   command.add_flag("--tune", tune_, "Tune the model's products first")->group(kGroup);
   command
       .add_flag("--exact", exact_,
-                "On a GPU: products do not round their inputs to their weights' 16 bits; slow")
+                "On a GPU: products do not round their inputs to their weights' 16 bits, and add in "
+                "24 bits; slow")
       ->group(kGroup);
 }
 

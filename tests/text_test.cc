@@ -50,7 +50,7 @@ TEST(Text, QuantType) { CheckNames<QuantType>({"none", "k", "block", "tensor", "
 TEST(Text, Epilogue) { CheckNames<Epilogue>({"none", "gated_silu", "gated_silu_quant"}); }
 TEST(Text, GateOrder) { CheckNames<GateOrder>({"eights", "halves"}); }
 TEST(Text, DispatchPolicy) { CheckNames<DispatchPolicy>({"default", "measure", "reuse"}); }
-TEST(Text, Accumulate) { CheckNames<Accumulate>({"promoted", "fast"}); }
+TEST(Text, Accumulate) { CheckNames<Accumulate>({"promoted", "fast", "full"}); }
 TEST(Text, Determinism) { CheckNames<Determinism>({"fast", "repeatable", "batch_invariant"}); }
 TEST(Text, Backend) { CheckNames<Backend>({"reference", "native", "library", "user"}); }
 TEST(Text, Origin) { CheckNames<Origin>({"predicted", "measured"}); }

@@ -120,6 +120,10 @@ TEST(KernelTest, SumsOfFewBitsAreForWhoAllowsThem) {
   desc.accumulate = Accumulate::kPromoted;
   kernel.stated().promotion_k = 128;
   EXPECT_TRUE(kernel.why(desc).ok());
+  desc.accumulate = Accumulate::kFull;
+  EXPECT_THAT(kernel.why(desc).reason(), HasSubstr("accumulate=promoted"));
+  kernel.stated().accumulator_bits = 24;
+  EXPECT_TRUE(kernel.why(desc).ok());
 }
 
 TEST_F(UserKernelTest, AThrowingLaunchIsAnError) {

@@ -57,7 +57,8 @@ enum { /* which elements share one scale */
 
 enum { /* partial sums on tensor cores that keep fewer than 24 bits */
   CULET_ACCUMULATE_PROMOTED = 0, /* promoted to FP32 within k */
-  CULET_ACCUMULATE_FAST = 1
+  CULET_ACCUMULATE_FAST = 1,     /* may stay in them over all of k */
+  CULET_ACCUMULATE_FULL = 2      /* 24 bits or more throughout: they take no part */
 };
 
 enum { /* what happens to the sum before it is rounded and stored */

@@ -181,6 +181,7 @@ enum class DispatchPolicy : std::uint8_t {
 enum class Accumulate : std::uint8_t {
   kPromoted = 0,  ///< promoted to FP32 within K
   kFast = 1,      ///< may stay in the unit's own accumulator, with a bound that grows with K
+  kFull = 2,      ///< 24 bits or more throughout: such units take no part
 };
 
 /// What a caller may rely on between two runs. A later value includes the earlier ones.

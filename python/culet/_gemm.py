@@ -41,7 +41,8 @@ def gemm(a: Array, b: Union[Array, Packed], out: Optional[Array] = None, *, a_sc
     layout of their scales, FP32, F16 or BF16.
     c: needs a beta; without c a beta adds to what out holds.
     accumulate: "precise" promotes to FP32 within K where the tensor core keeps fewer bits; "fast"
-    does not (docs/numerics.md has both bounds).
+    does not; "full" takes kernels that keep 24 bits throughout, which are slower where there are
+    faster ones (docs/numerics.md has the bounds).
     epilogue: "gated_silu" gives silu(gate) * up, out (M, N / 2): of 16 rows of b (and columns of c and
     elements of the bias) eight are of gate, then the eight of up that belong to them.
     "gated_silu_halves": the same where the first half of b's rows is gate's, the second up's, as two
@@ -98,8 +99,8 @@ def _arguments(a, b, out, a_scale, b_scale, c, bias, alpha, beta, accumulate, ep
     """out, made where it is None, and what call takes behind the form."""
     if pdl is not False and pdl is not True:
         pdl = flag("pdl", pdl)
-    if not isinstance(accumulate, str) or accumulate not in ("precise", "fast"):
-        raise InvalidArgument(f"accumulate is {accumulate!r}; give 'precise' or 'fast'")
+    if not isinstance(accumulate, str) or accumulate not in ("precise", "fast", "full"):
+        raise InvalidArgument(f"accumulate is {accumulate!r}; give 'precise', 'fast' or 'full'")
     if type(alpha) is not float or not -LARGEST < alpha < LARGEST:
         alpha = number("alpha", alpha)
     if type(beta) is not float or not -LARGEST < beta < LARGEST:

@@ -15,7 +15,8 @@ GROUP = 128  # values that share a scale: 1 x 128 of a, 128 x 128 of b
 _MATRIX, _MATRICES, _SCALES, _VECTOR = (2,), (2, 3), (0, 1, 2, 3), (1,)
 # What pairs rows of b, and how gate's and up's lie in it.
 GATE_ORDERS = {"gated_silu": _library.GATE_EIGHTS, "gated_silu_halves": _library.GATE_HALVES}
-_ACCUMULATE = {"precise": _library.ACCUMULATE_PROMOTED, "fast": _library.ACCUMULATE_FAST}
+_ACCUMULATE = {"precise": _library.ACCUMULATE_PROMOTED, "fast": _library.ACCUMULATE_FAST,
+               "full": _library.ACCUMULATE_FULL}
 
 
 class Form(NamedTuple):

@@ -86,6 +86,7 @@ struct Names<Accumulate> {
   static constexpr std::pair<Accumulate, const char*> kTable[] = {
       {Accumulate::kPromoted, "promoted"},
       {Accumulate::kFast, "fast"},
+      {Accumulate::kFull, "full"},
   };
 };
 template <>

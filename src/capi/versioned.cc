@@ -30,6 +30,7 @@ static_assert(static_cast<int>(QuantType::kTensor) == CULET_QUANT_TENSOR);
 static_assert(static_cast<int>(QuantType::kRow) == CULET_QUANT_ROW);
 static_assert(static_cast<int>(Accumulate::kPromoted) == CULET_ACCUMULATE_PROMOTED);
 static_assert(static_cast<int>(Accumulate::kFast) == CULET_ACCUMULATE_FAST);
+static_assert(static_cast<int>(Accumulate::kFull) == CULET_ACCUMULATE_FULL);
 static_assert(static_cast<int>(Epilogue::kNone) == CULET_EPILOGUE_NONE);
 static_assert(static_cast<int>(Epilogue::kGatedSilu) == CULET_EPILOGUE_GATED_SILU);
 static_assert(static_cast<int>(Epilogue::kGatedSiluQuant) == CULET_EPILOGUE_GATED_SILU_QUANT);

@@ -98,6 +98,9 @@ Feasibility Kernel::why(const GemmDesc& problem) const noexcept {
       problem.accumulate == Accumulate::kPromoted) {
     return Feasibility::Refuse("keeps fewer than 24 bits over all of K; accumulate=fast allows it");
   }
+  if (desc_.accumulator_bits < 24 && problem.accumulate == Accumulate::kFull) {
+    return Feasibility::Refuse("keeps fewer than 24 bits of a sum; accumulate=promoted allows it");
+  }
   if (desc_.determinism < problem.determinism) {
     return Feasibility::Refuse("does not keep the determinism asked for");
   }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <ostream>
-#include <string_view>
 
 #include "cases.h"
 #include "culet/decoder.h"
@@ -28,7 +27,10 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      {.name = "qwen2-bias-tied"},
                                      {.name = "qwen3-qknorm"},
                                      {.name = "qwen3-moe"},
-                                     {.name = "qwen3-fp8", .tolerance = 1e-4, .rounded = 3e-2},
+                                     // A tensor core's 14 bits move codes near a tie of E4M3:
+                                     // 5.2e-2 of the logits (H200), which sums of 24 bits show to
+                                     // be all.
+                                     {.name = "qwen3-fp8", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "llama-biases-llama3-tied", .own = true},
                                      {.name = "llama-linear", .own = true},
                                      {.name = "mistral-window", .own = true},
@@ -71,13 +73,6 @@ class CudaModels : public testing::TestWithParam<ModelCase> {
               tolerance);
   }
 
-  // A GPU's matrix unit sums E4M3 products in 14 bits, which moves the codes of the next product.
-  double Tolerance() const {
-    const bool short_sums =
-        test_.gemm->device().arch != 0 && std::string_view(GetParam().name).ends_with("fp8");
-    return short_sums ? GetParam().rounded : GetParam().tolerance;
-  }
-
   TestDispatch test_;
   Goldens goldens_;
   std::unique_ptr<DecoderModel> model_;
@@ -88,7 +83,7 @@ TEST_P(CudaModels, LogitsAndHiddenStates) {
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
                                       {.all_logits = true, .hidden = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  ExpectGoldens(*result, Tolerance());
+  ExpectGoldens(*result, GetParam().tolerance);
 }
 
 // Products that round their inputs to the weights' type, as a GPU does by default.
@@ -126,7 +121,7 @@ TEST_P(CudaModels, PromptInPieces) {
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
                                       {.all_logits = true, .hidden = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  ExpectGoldens(*result, Tolerance());
+  ExpectGoldens(*result, GetParam().tolerance);
 }
 
 TEST_P(CudaModels, GreedyTokens) {
@@ -161,7 +156,7 @@ TEST_P(CudaModels, RaggedBatch) {
   result = session.Step(second, {.logits = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_LE(RelativeL2(result->logits.data(), goldens_.logits.data() + half * vocab, vocab),
-            Tolerance());
+            GetParam().tolerance);
 }
 
 // A cache of codes with scales that the weights bound: the prompt, and its last token as a step of

@@ -273,7 +273,7 @@ class Errors(unittest.TestCase):
         self.refused("a is a str", a="no matrix")
 
     def test_options(self):
-        self.refused("accumulate is 'quick'; give 'precise' or 'fast'", accumulate="quick")
+        self.refused("accumulate is 'quick'; give 'precise', 'fast' or 'full'", accumulate="quick")
         self.refused("alpha is 'two'; give a number", alpha="two")
         self.refused("beta is None; give a number", beta=None)
         self.refused("c is given, but beta is 0", c=rows("u2", (2, 3)))

@@ -70,6 +70,7 @@ GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int
   Operation operation;
   operation.dispatch = options.policy;
   operation.determinism = options.determinism;
+  if (!options.round_product_inputs) operation.accumulate = Accumulate::kFull;
   operation.pdl = options.overlap;  // no kernel of a graph writes weights
   operation.pdl_chain = options.overlap && LetsNextBeginFirst(spec, units);
   GemmArgs args = ProductArgs(spec.rows, spec.weight, spec.bias, spec.quant_a, operation);
