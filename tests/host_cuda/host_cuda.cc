@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -58,10 +59,16 @@ struct Fiber {
 };
 
 // As much as any multiprocessor gives a block.
-constexpr std::size_t kMostShared = std::size_t{227} << 10, kGuard = 4096, kMostCluster = 8;
+constexpr std::size_t kMostShared = std::size_t{227} << 10, kMostCluster = 8;
 struct alignas(1024) Shared {
   char bytes[kMostShared];
 };
+
+std::array<std::size_t, kMostCluster> AllWritten() {
+  std::array<std::size_t, kMostCluster> all;
+  all.fill(kMostShared);
+  return all;
+}
 
 // The blocks of a cluster, most often one, whose fibers follow each other.
 class Cluster {
@@ -94,6 +101,8 @@ class Cluster {
   std::size_t count_ = 0;     // of this cluster; more may be left of larger ones
   std::size_t of_block_ = 1;  // of each block
   std::unique_ptr<Shared[]> shared_{new Shared[kMostCluster]};
+  // Of each, bytes in front that may be anything; those behind are 0xFF.
+  std::array<std::size_t, kMostCluster> written_ = AllWritten();
   std::size_t running_ = 0;
   ucontext_t begin_{};   // where the scheduler begins a fiber
   jmp_buf scheduler_{};  // where it goes on
@@ -266,8 +275,10 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
                          const std::function<void()>& body) {
   of_block_ = std::size_t{size.x} * size.y * size.z;
   count_ = of_block_ * indices.size();
-  const std::size_t guarded = shared == 0 ? 0 : std::min(shared + kGuard, kMostShared);
-  for (std::size_t i = 0; i < indices.size(); ++i) std::memset(shared_[i].bytes, 0xFF, guarded);
+  for (std::size_t i = 0; shared > 0 && i < indices.size(); ++i) {
+    std::memset(shared_[i].bytes, 0xFF, std::max(written_[i], shared));
+    written_[i] = kMostShared;  // till its end is seen
+  }
   body_ = &body;
   fault_.clear();
   while (fibers_.size() < count_) fibers_.push_back(std::make_unique<Fiber>());
@@ -299,12 +310,16 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
       return fault_.empty() ? Stuck() : fault_;
     }
   }
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    const char* const bytes = shared_[i].bytes;
-    if (std::any_of(bytes + shared, bytes + std::max(guarded, shared),
-                    [](char byte) { return byte != static_cast<char>(0xFF); })) {
+  for (std::size_t i = 0; shared > 0 && i < indices.size(); ++i) {
+    // All of the rest: what is laid out too far may jump over a narrow guard.
+    const char* const rest = shared_[i].bytes + shared;
+    const std::size_t count = kMostShared - shared;
+    const bool clean = count == 0 || (rest[0] == static_cast<char>(0xFF) &&
+                                      std::memcmp(rest, rest + 1, count - 1) == 0);
+    if (clean)
+      written_[i] = shared;
+    else
       fault_ = fmt::format("writes beyond its {} bytes of dynamic shared memory", shared);
-    }
   }
   return fault_;
 }
