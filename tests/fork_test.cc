@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "asan.h"
+#include "base/made_once.h"
 #include "culet/gemm.h"
 #include "culet/model.h"
 
@@ -66,6 +68,29 @@ TEST(Fork, TheChildUsesTheEngineThatOtherThreadsHeld) {
   reader.join();
   chooser.join();
   EXPECT_EQ(good, kChildren);
+}
+
+TEST(Fork, TheChildMakesWhatAnotherThreadIsMaking) {
+  static constinit std::atomic<const int*> place = nullptr;
+  const auto make = [] { return std::make_unique<const int>(7); };
+  std::atomic<bool> making = false, go_on = false;
+  std::thread maker([&] {
+    const int& made = MadeOnce(place, [&] {
+      making = true;
+      making.notify_one();
+      go_on.wait(false);
+      return std::make_unique<const int>(3);
+    });
+    EXPECT_EQ(made, 7) << "the first that was made counts";
+  });
+  making.wait(false);
+  EXPECT_EQ(InChild([&] { return MadeOnce(place, make); }), 7);
+  EXPECT_EQ(place.load(), nullptr);
+  EXPECT_EQ(MadeOnce(place, make), 7);
+  go_on = true;
+  go_on.notify_one();
+  maker.join();
+  delete place.exchange(nullptr);
 }
 
 TEST(Fork, EnginesComeAndGoAround) {

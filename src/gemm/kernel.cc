@@ -1,11 +1,13 @@
 #include "culet/kernel.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/caught.h"
+#include "base/made_once.h"
 
 namespace culet {
 namespace {
@@ -141,15 +143,10 @@ Status Kernel::Probe() const { return {}; }
 const char* Kernel::provider_version() const noexcept { return ""; }
 
 const Status& Kernel::available() const {
-  if (const Status* known = available_.load(std::memory_order_acquire)) return *known;
-  // No lock, which a fork could leave locked: of two threads that probe at once the first counts.
-  auto found = std::make_unique<const Status>(Caught(
-      [&] { return Probe(); }, [&](const char* words) { return Threw(*this, "Probe", words); }));
-  const Status* known = nullptr;
-  if (available_.compare_exchange_strong(known, found.get(), std::memory_order_acq_rel)) {
-    return *found.release();
-  }
-  return *known;
+  return MadeOnce(available_, [&] {
+    return std::make_unique<const Status>(Caught(
+        [&] { return Probe(); }, [&](const char* words) { return Threw(*this, "Probe", words); }));
+  });
 }
 
 Status Kernel::LeaveOut(Status reason) {

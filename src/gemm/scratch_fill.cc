@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/float_types.h"
+#include "base/made_once.h"
 #include "base/matrix_index.h"
 #include "base/thread_pool.h"
 #include "gemm/stop.h"
@@ -51,13 +55,15 @@ std::uint64_t Mixed(std::uint64_t a, std::uint64_t b) noexcept {
 }
 
 double StandardNormal(SplitMix64& random) {
-  static const auto table = [] {
-    std::array<double, 1 << 14> values{};
+  using Table = std::array<double, 1 << 14>;
+  static constinit std::atomic<const Table*> made = nullptr;
+  const Table& table = MadeOnce(made, [] {
+    auto values = std::make_unique<Table>();
     std::mt19937_64 engine(20);
     std::normal_distribution<double> normal;
-    for (double& value : values) value = normal(engine);
-    return values;
-  }();
+    for (double& value : *values) value = normal(engine);
+    return std::unique_ptr<const Table>(std::move(values));
+  });
   return table[random() % table.size()];
 }
 

@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "base/fork_mutex.h"
 #include "base/host_simd.h"
+#include "base/made_once.h"
 
 namespace culet::onednn {
 namespace {
@@ -130,8 +133,8 @@ std::string Search() {
 }
 
 ForkMutex& LoadMutex() {
-  static auto* const mutex = new ForkMutex;
-  return *mutex;
+  static constinit std::atomic<ForkMutex*> mutex = nullptr;
+  return MadeOnce(mutex, std::make_unique<ForkMutex>);
 }
 
 }  // namespace

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 #include "base/fork_mutex.h"
+#include "base/made_once.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu/simd_store.h"
 #include "kernels/onednn/part.h"
@@ -25,8 +27,8 @@ constexpr std::size_t RoundUp(std::size_t value, std::size_t step) noexcept {
 /// The library keeps primitives in a table with a lock of its own. Whoever makes one holds this,
 /// so that no fork finds the table locked.
 ForkMutex& MakingMutex() {
-  static auto* const mutex = new ForkMutex;
-  return *mutex;
+  static constinit std::atomic<ForkMutex*> mutex = nullptr;
+  return MadeOnce(mutex, std::make_unique<ForkMutex>);
 }
 
 // StoreRowOfSums may read a vector beyond the last sum.
