@@ -76,7 +76,7 @@ TEST(LaunchesPerSample, EverySetOnceAndLongEnough) {
 TEST(TunerDefaults, FollowTheDeviceWhereNothingIsSet) {
   const TunerOptions cpu = ForDevice({}, DeviceInfo{}), gpu = ForDevice({}, Hopper());
   EXPECT_EQ(*cpu.max_candidates, 24);
-  EXPECT_EQ(*cpu.noise, 0.02);
+  EXPECT_EQ(*cpu.noise, 0.01);
   EXPECT_GT(*gpu.max_candidates, *cpu.max_candidates);
   EXPECT_GT(*gpu.clusters, *cpu.clusters);
   EXPECT_LT(*gpu.noise, *cpu.noise);

@@ -50,6 +50,8 @@ class Machine {
 
   TunerOptions Options() {
     TunerOptions options;
+    options.rounds = 5;
+    options.noise = 0.02;
     options.clock_s = [this] { return clock_s; };
     return options;
   }

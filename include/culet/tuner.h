@@ -27,9 +27,9 @@ struct TunerOptions {
   std::function<double()> clock_s;    ///< seconds; null: the steady clock. Must not throw
 };
 
-/// The options with what is not set filled in: on the CPU, where a sample is one launch, 5 rounds,
-/// 24 candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.02; on a GPU, where a sample is
-/// the mean of many launches and takes less time, 9, 160, 12, 1.1 and 0.005. A Tuner that is given
+/// The options with what is not set filled in: 9 rounds; on the CPU, where a sample is one launch,
+/// 24 candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.01; on a GPU, where a sample is
+/// the mean of many launches and takes less time, 160, 12, 1.1 and 0.005. A Tuner that is given
 /// neither takes those of the CPU.
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device);
 

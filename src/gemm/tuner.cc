@@ -260,11 +260,11 @@ void Tuner::Impl::UpdateProgress() {
 
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device) {
   const bool single = device.arch == 0;
-  options.rounds = options.rounds.value_or(single ? 5 : 9);
+  options.rounds = options.rounds.value_or(9);
   options.max_candidates = options.max_candidates.value_or(single ? 24 : 160);
   options.clusters = options.clusters.value_or(single ? 5 : 12);
   options.drop_ratio = options.drop_ratio.value_or(single ? 1.25 : 1.1);
-  options.noise = options.noise.value_or(single ? 0.02 : 0.005);
+  options.noise = options.noise.value_or(single ? 0.01 : 0.005);
   return options;
 }
 

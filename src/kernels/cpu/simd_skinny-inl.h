@@ -130,6 +130,8 @@ HWY_INLINE void MultiplyBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_
                               VF32 (&accumulators)[kRows][kCols], Tracked<Decoder>& tracked) {
   using T = typename Decoder::T;
   constexpr std::size_t kStep = kGroup<Decoder>;
+  constexpr bool kFar = kRows == 1 && !kScaled<Decoder>;
+  constexpr std::size_t kAhead = (kFar ? kSkinnyFarBytes : kSkinnyAheadBytes) / sizeof(T);
   HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(8)
@@ -140,9 +142,7 @@ HWY_INLINE void MultiplyBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_
     if constexpr (!kAny) {
       // Beyond a column's end stands the next tile's.
       HWY_UNROLL(8)
-      for (int c = 0; c < kCols; ++c) {
-        __builtin_prefetch(columns[c] + i + kSkinnyAheadBytes / sizeof(T));
-      }
+      for (int c = 0; c < kCols; ++c) __builtin_prefetch(columns[c] + i + kAhead, 0, kFar ? 2 : 3);
     }
     MultiplyGroup<Decoder, kAny, kRows, kCols>(d, a + i, a_stride, columns, i, accumulators,
                                                tracked);

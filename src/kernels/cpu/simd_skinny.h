@@ -17,6 +17,11 @@ inline constexpr int kSkinnyStrip = kScaleBlock;
 /// How far ahead of each column's reads lines are asked for into the first cache. 512 does as well.
 inline constexpr std::size_t kSkinnyAheadBytes = 1024;
 
+/// The same of one row of weights without scales, into the second cache: such a loop is so short
+/// that a core runs ahead to lines that the first cache is still waiting for, and its few places
+/// for those are then all that it has under way.
+inline constexpr std::size_t kSkinnyFarBytes = 2048;
+
 /// Rows of converted activations are padded to this many elements: the largest group of weights
 /// that a decoder takes.
 inline constexpr std::size_t kSkinnyPad = 64;
