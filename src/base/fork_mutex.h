@@ -7,7 +7,7 @@ namespace culet {
 
 /// fork copies the calling thread alone. A mutex that another one holds at that moment would stay
 /// locked in the child for ever, so these are all taken before a fork and given back after it, in
-/// both processes. Lockable. No thread may hold two of them, nor fork while it holds one.
+/// both processes. Lockable. No thread may make or take one, nor fork, while it holds one.
 class ForkMutex {
  public:
   ForkMutex();
