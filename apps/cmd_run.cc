@@ -119,11 +119,9 @@ void PrintDocument(RunArgs& args, const OpenedDecoder& opened, const DecodeRun& 
 
 SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config,
                           const std::vector<std::vector<std::int32_t>>& prompts) {
-  constexpr std::size_t kMostStepTokens = 512;
-  std::size_t longest = 0, tokens = 0;
+  std::size_t longest = 0;
   for (const std::vector<std::int32_t>& prompt : prompts) {
     longest = std::max(longest, prompt.size());
-    tokens += prompt.size() * static_cast<std::size_t>(args.batch);
   }
   SessionOptions options;
   options.max_sequences = static_cast<int>(prompts.size()) * args.batch;
@@ -131,8 +129,6 @@ SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config,
   if (config.max_position > 0) {
     options.max_context = std::min(options.max_context, config.max_position);
   }
-  options.max_step_tokens =
-      std::max(static_cast<int>(std::min(tokens, kMostStepTokens)), options.max_sequences);
   options.cache_type = args.decoder.cache_type();
   options.value_type = args.decoder.value_type();
   options.fusions = args.decoder.fusions();

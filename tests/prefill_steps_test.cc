@@ -40,6 +40,18 @@ TEST(PrefillSteps, PromptsTogetherAreOneStep) {
   EXPECT_EQ(StepsOf({5, 1, 7, 3}, 512), std::vector<std::int64_t>{16});
 }
 
+// Where nobody says: as the dispatch prefers, and a step of every sequence has room.
+TEST(PrefillSteps, TokensOfAStepAreTheDispatchs) {
+  const auto model = *DecoderModel::Load(OwnGoldens("llama-linear"), HostMemory());
+  const auto dispatch = MakeReferenceDispatch();
+  for (const int sequences : {1, 600}) {
+    const Session session = *Session::Create(
+        model, *dispatch,
+        {.max_sequences = sequences, .max_context = 8, .block_size = 8, .cache_blocks = 1});
+    EXPECT_EQ(session.options().max_step_tokens, sequences == 1 ? 512 : 600);
+  }
+}
+
 TEST(PrefillSteps, PiecesAreFilledAcrossPrompts) {
   EXPECT_EQ(StepsOf({5, 1, 7, 3}, 6), (std::vector<std::int64_t>{6, 6, 4}));
 }

@@ -184,10 +184,12 @@ enum class StepPadding : std::uint8_t {
 
 struct SessionOptions {
   int max_sequences = 1;
-  int max_context = 0;        ///< positions a sequence; 0: the model's max_position, at most 4096
-  int block_size = 64;        ///< positions in a block of the cache
-  int cache_blocks = 0;       ///< 0: enough for max_sequences of max_context
-  int max_step_tokens = 512;  ///< tokens of all sequences in one step
+  int max_context = 0;   ///< positions a sequence; 0: the model's max_position, at most 4096
+  int block_size = 64;   ///< positions in a block of the cache
+  int cache_blocks = 0;  ///< 0: enough for max_sequences of max_context
+  /// Tokens of all sequences in one step; 0: as many as the dispatch prefers, 512 on a CPU and 2048
+  /// on a GPU, and no fewer than max_sequences.
+  int max_step_tokens = 0;
   /// kNull: that of the values, float32 or bfloat16, which holds them as they are. Or float32,
   /// float16, bfloat16, or float8_e4m3: a byte an element, with a float32 scale for each head of
   /// keys and of values of a layer. They are the checkpoint's k_scale and v_scale where it

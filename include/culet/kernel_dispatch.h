@@ -192,6 +192,8 @@ class KernelDispatch {
   /// Whether a session on it had better pad its steps to few sizes: where a new graph costs more
   /// than rows of padding do. By default not.
   virtual bool prefers_buckets() const;
+  /// Tokens of a prompt that a session on it had better read in one step. By default 512.
+  virtual int preferred_step_tokens() const;
 
   // -- Fusions: none unless overridden -----------------------------------------------------------
 

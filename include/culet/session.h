@@ -65,7 +65,7 @@ typedef struct culet_session_options {
   size_t struct_size;
   int32_t max_sequences;   /* at a time; default 1 */
   int32_t max_context;     /* positions of a sequence; default the model's, at most 4096 */
-  int32_t max_step_tokens; /* tokens of all sequences in one step; default 512 */
+  int32_t max_step_tokens; /* tokens of all sequences in one step; default 512, on a GPU 2048 */
   int32_t block_size;      /* positions in a block of the cache; default 64 */
   int32_t cache_blocks;    /* default: enough for max_sequences of max_context */
   int32_t cache_type;      /* default: the values', CULET_BFLOAT16 on a GPU with weights of it, else

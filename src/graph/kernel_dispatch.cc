@@ -112,6 +112,8 @@ std::size_t KernelDispatch::workspace(const ComputeGraph&, int, const PreparedNo
 
 bool KernelDispatch::prefers_buckets() const { return false; }
 
+int KernelDispatch::preferred_step_tokens() const { return 512; }
+
 bool KernelDispatch::records(cudaStream_t) const { return false; }
 
 Result<std::unique_ptr<RecordedLaunches>> KernelDispatch::record(const LaunchFunction&) {

@@ -352,6 +352,12 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
     return Invalid(
         fmt::format("value_type is {}; use float32 or bfloat16", ToString(options.value_type)));
   }
+  if (options.max_step_tokens == 0) {
+    CULET_RETURN_IF_ERROR(CaughtAs("preferred_step_tokens", [&]() -> Status {
+      options.max_step_tokens = std::max(dispatch.preferred_step_tokens(), options.max_sequences);
+      return {};
+    }));
+  }
   CULET_RETURN_IF_ERROR(CompleteSizes(config, options));
   auto impl = std::make_unique<Impl>(model, dispatch, options, options.cache_blocks);
   impl->cache.type = options.cache_type;

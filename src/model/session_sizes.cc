@@ -81,6 +81,7 @@ std::size_t CacheScaleBytes(const DecoderConfig& config, const SessionOptions& o
 
 Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions& options) {
   SessionOptions complete = options;
+  if (complete.max_step_tokens == 0) complete.max_step_tokens = 1;  // not the cache's concern
   CULET_RETURN_IF_ERROR(CompleteSizes(config, complete));
   return 2 * static_cast<std::size_t>(config.layers) *
          (CacheMatrixBytes(config, complete) + CacheScaleBytes(config, complete));

@@ -112,6 +112,7 @@ TEST_P(CudaModels, ValuesOfBfloat16) {
   const bool narrow = model_->weights().layers[0].q.type == DataType::kBfloat16;
   EXPECT_EQ(by_default.options().value_type,
             narrow && !routed ? DataType::kBfloat16 : DataType::kFloat32);
+  EXPECT_EQ(by_default.options().max_step_tokens, 2048);
 }
 
 // The prompt in pieces meets keys that earlier steps stored, across blocks of the cache.
