@@ -81,10 +81,11 @@ __device__ float Get(OutputType type, const void* in, int64_t at) {
 }
 
 // One block a (row group x block_k of k): rows_per_scale is 1 (A) or 128 (B). Values rounded to
-// BF16; where there are scales, quantised as amax / 448 of the group.
+// BF16; where there are scales, quantised as amax / 448 of the group. Normal values have the
+// standard deviation `spread`.
 __global__ void FillOperand(Element type, void* out, int64_t ld, float* scales, int scale_row,
                             int scale_block, int rows, int k, int block_k, int rows_per_scale,
-                            bool integers, uint64_t seed) {
+                            bool integers, float spread, uint64_t seed) {
   const int kb = blockIdx.y, group = blockIdx.x, k0 = kb * block_k;
   const int first = group * rows_per_scale, last = min(rows, first + rows_per_scale);
   __shared__ float amax;
@@ -111,9 +112,11 @@ __global__ void FillOperand(Element type, void* out, int64_t ld, float* scales, 
     const uint64_t at = seed + uint64_t(r) * k + c;
     Put(type, out, int64_t(r) * ld + c,
         integers ? float(int(Hash(at) % 7) - 3)
-                 : __bfloat162float(__float2bfloat16(Normal(at))) / scale);
+                 : __bfloat162float(__float2bfloat16(Normal(at))) *
+                       (scales == nullptr ? spread : 1.0f / scale));
   }
-  if (threadIdx.x == 0 && scales != nullptr) scales[group * scale_row + kb * scale_block] = scale;
+  if (threadIdx.x == 0 && scales != nullptr)
+    scales[group * scale_row + kb * scale_block] = integers ? scale : scale * spread;
 }
 
 // C or a bias: small integers, which all types hold.
@@ -245,12 +248,14 @@ struct Data {
     CHECK(cudaMemset(b, bytes == 1 ? 0x7F : 0xFF, size_t(n) * p.ldb * bytes));
     float* const sa = scaled ? Own<float>(size_t(m + pad * 3) * blocks) : nullptr;
     float* const sb = scaled ? Own<float>(size_t(groups_b) * blocks) : nullptr;
+    // Gates as a model has them, not of a deviation of sqrt(k): what they cost may depend on it.
+    const float spread = gated ? 1.0f / std::sqrt(float(k)) : 1.0f;
     // Rows are along x: a vocabulary has more than y takes.
     FillOperand<<<dim3(m, blocks), 128>>>(type, a, p.lda, sa, p.scale_a_row, p.scale_a_block, m, k,
-                                          block_k, 1, integers, seed);
+                                          block_k, 1, integers, 1.0f, seed);
     FillOperand<<<dim3(groups_b, blocks), 512>>>(type, b, p.ldb, sb, p.scale_b_column,
                                                  p.scale_b_block, n, k, block_k, rows_b, integers,
-                                                 seed + (1ull << 40));
+                                                 spread, seed + (1ull << 40));
     CHECK(cudaGetLastError());
     p.a = a, p.b = b, p.scale_a = sa, p.scale_b = sb;
     sm90::EpilogueParams& e = p.epilogue;

@@ -448,9 +448,11 @@ TEST(Verify, TellsAccuracyAndLimitsIt) {
     EXPECT_EQ(a.family, "cpu_reference");
     EXPECT_GT(a.problems, 0);
     EXPECT_LE(a.relative_l2, a.limit);
-    // One rounding of an exact product costs 0.4225 * 2^-8, of a gated one a little more.
+    // One rounding of an exact product costs 0.4225 * 2^-8, of a gated one, where few large values
+    // weigh more, up to a twentieth more.
     if (a.type_d == DataType::kBfloat16) {
-      EXPECT_NEAR(a.relative_l2, 1.65e-3, 0.05e-3);
+      EXPECT_GT(a.relative_l2, 1.6e-3);
+      EXPECT_LT(a.relative_l2, 1.75e-3);
     }
   }
 

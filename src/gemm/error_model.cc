@@ -108,8 +108,9 @@ double ErrorModel::ProductSlack(const Factors& a, const Factors& b, int k, doubl
 
 Bounded ErrorModel::GatedSilu(const Bounded& gate, const Bounded& up) const noexcept {
   // exp(-x) errs by some units and by |x| of them for its argument; the sum, the quotient and the
-  // product by some more. Where exp(-x) overflows or its inverse is flushed, silu is 0 too soon.
-  constexpr double kUnits = 8, kFlushed = 0x1p-119;
+  // product by some more, with one inverse for four of them by twelve. Where exp(-x) overflows or
+  // its inverse is flushed, silu is 0 too soon.
+  constexpr double kUnits = 12, kFlushed = 0x1p-119;
   const double x = gate.value;
   const double silu = x / (1 + std::exp(-x));
   const double largest_up = std::fabs(up.value) + up.slack;

@@ -73,6 +73,7 @@ class Values {
   Values(const GemmDesc& desc, Fill fill)
       : fill_(fill),
         root_k_(std::sqrt(static_cast<double>(desc.k))),
+        weight_(IsGated(desc.epilogue) ? 1 / root_k_ : 1),
         half_(desc.a.type == DataType::kFloat16 || desc.b.type == DataType::kFloat16 ||
               desc.d.type == DataType::kFloat16),
         small_integers_(SmallIntegers(desc)) {}
@@ -90,7 +91,9 @@ class Values {
     switch (fill_) {
       case Fill::kNormal:
         // What a quantiser leaves: the largest of a group near 448.
-        return StandardNormal(random) * (e4m3 && scaled ? kQuantisedDeviation : 1.0);
+        return StandardNormal(random) * (!e4m3    ? (is_a || scaled ? 1.0 : weight_)
+                                         : scaled ? kQuantisedDeviation
+                                                  : 1.0);
       case Fill::kIntegers: {
         const int magnitude = small_integers_ ? 1 : random.Whole(1, 2);  // no zeros to hide behind
         return random.Whole(0, 1) != 0 ? magnitude : -magnitude;
@@ -107,11 +110,12 @@ class Values {
     return std::ldexp(StandardNormal(random), exponent);
   }
 
-  double Scale(SplitMix64& random, DataType element_type) const {
+  double Scale(SplitMix64& random, DataType element_type, bool is_a) const {
     const bool e4m3 = element_type == DataType::kFloat8_e4m3;
     switch (fill_) {
       case Fill::kNormal:
-        return random.Uniform(0.5, 2.0) / (e4m3 ? kQuantisedDeviation : 1.0);
+        return random.Uniform(0.5, 2.0) * (is_a ? 1.0 : weight_) /
+               (e4m3 ? kQuantisedDeviation : 1.0);
       case Fill::kIntegers:
         return small_integers_ ? 1 : 1 << random.Whole(0, 2);
       case Fill::kExtreme:
@@ -130,7 +134,7 @@ class Values {
   // C and the bias: as large as the product, so that neither hides the other.
   double Addend(SplitMix64& random) const {
     if (fill_ == Fill::kIntegers) return random.Whole(-8, 8);
-    return StandardNormal(random) * root_k_;
+    return StandardNormal(random) * root_k_ * weight_;
   }
 
  private:
@@ -146,6 +150,9 @@ class Values {
 
   Fill fill_;
   double root_k_;
+  // Of normal data behind a gate, which then has values where silu bends, as a model's: those of a
+  // deviation of sqrt(k) are nearly all where it is zero or its argument.
+  double weight_;
   bool half_;
   bool small_integers_;
 };
@@ -259,7 +266,7 @@ Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptio
     return values.Element(random, desc.a.type, at.u.present(), true);
   });
   FillRegion(at.u, seed(2), block, stop,
-             [&](SplitMix64& random) { return values.Scale(random, desc.a.type); });
+             [&](SplitMix64& random) { return values.Scale(random, desc.a.type, true); });
   FillRegion(at.zero_a, seed(7), block, stop,
              [&](SplitMix64& random) { return values.Zero(random, desc.a.zero_type); });
   FillRegion(at.zero_b, seed(8), block, stop,
@@ -268,7 +275,7 @@ Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptio
     return values.Element(random, desc.b.type, at.v.present(), false);
   });
   FillRegion(at.v, seed(4), block, stop,
-             [&](SplitMix64& random) { return values.Scale(random, desc.b.type); });
+             [&](SplitMix64& random) { return values.Scale(random, desc.b.type, false); });
   const auto addend = [&](SplitMix64& random) { return values.Addend(random); };
   FillRegion(at.c, seed(5), block, stop, addend);
   FillRegion(at.bias, seed(6), block, stop, addend);
