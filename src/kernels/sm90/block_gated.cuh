@@ -42,14 +42,22 @@ __device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8
 }
 
 /// Pairs a warp's sums, quantises and stores them with their scales. A run's first tile has half of
-/// the columns that share a scale: its values stay in the warp's slabs; `more`: this is one.
+/// the columns that share a scale: its values stay in the warp's slabs and their magnitudes in
+/// `largest`, which begins and ends with zeros; `more`: this is one.
 template <class C>
-__device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, uint8_t* slabs,
-                                               int row, int column, int group, bool leads) {
+__device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, float (&largest)[2],
+                                               uint8_t* slabs, int row, int column, int group,
+                                               bool leads) {
   const BlockParams& p = store.p;
   float values[64];
   constexpr int kBefore = 64 - C::kColumnsOfD / 2;  // values of the run's first tile
-  Gate<C::kColumns>(store.sum[0], values + kBefore);
+  if constexpr (C::kColumns <= 128) {
+    const bool whole = column + C::kColumnsOfD <= p.n / 2;
+    GateLargest<C::kColumns>(store.sum[0], whole, values + kBefore, largest);
+  } else {  // no registers for sums and values
+    Gate<C::kColumns>(store.sum[0], values + kBefore);
+    TakeLargest<C::kColumns / 2>(values + kBefore, largest);
+  }
   if (more || C::kRun == 1) {
     if (leads) TmaStoreWaitRead<C::kSlabs / C::kRun - 1>();
     store.Sync(group);
@@ -60,7 +68,8 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, u
   }
   if constexpr (C::kRun > 1) RecallValues(values, slabs, kSlabStep<C>, store.lane);
   column -= kBefore * 2;
-  Quantise<128>(p, values, row, column, store.lane, true, [](float(&)[2]) {});
+  Quantise<128>(p, values, largest, row, column, store.lane, true, [](float(&)[2]) {});
+  largest[0] = largest[1] = 0.0f;
   __syncwarp();  // all lanes have their values
   FillSlabE4m3<128>(values, slabs, 0, store.lane);
   FenceAsyncShared();
@@ -82,9 +91,11 @@ __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, floa
   const BlockParams& p = store.p;
   const int lane = store.lane;
   constexpr int kThreads = 128 * C::kWarpgroups;
-  Gate<C::kColumns>(store.sum[0], store.sum[0]);
+  float values[C::kColumns / 4], magnitudes[2] = {};
+  const bool whole = column + C::kColumnsOfD <= p.n / 2;
+  GateLargest<C::kColumns>(store.sum[0], whole, values, magnitudes);
   if (leads) TmaStoreWaitRead<0>();
-  Quantise<64>(p, store.sum[0], row, column, lane, group == 0, [&](float(&of_rows)[2]) {
+  Quantise<64>(p, values, magnitudes, row, column, lane, group == 0, [&](float(&of_rows)[2]) {
     const int first = row_in_tile + lane / 4;
     if (lane % 4 == 0) {
       largest[group * C::kTileM + first] = of_rows[0];
@@ -94,10 +105,10 @@ __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, floa
     of_rows[0] = LargerMagnitude(of_rows[0], largest[(1 - group) * C::kTileM + first]);
     of_rows[1] = LargerMagnitude(of_rows[1], largest[(1 - group) * C::kTileM + first + 8]);
   });
-  FillSlabE4m3<64>(store.sum[0], slab, group * 64, lane);
+  FillSlabE4m3<64>(values, slab, group * 64, lane);
   FenceAsyncShared();
   NamedSync(1, kThreads);
-  store.template StoreCodesEnd<64>(store.sum[0], row, column);
+  store.template StoreCodesEnd<64>(values, row, column);
   if (leads && group == 0) {
     if (row < p.m && column < store.whole()) TmaStore(&p.d_map, slab, column, row);
     TmaStoreCommit();

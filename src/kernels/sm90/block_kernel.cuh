@@ -74,6 +74,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
   if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
   int step = 0;  // in a run
+  // Of a run's rows so far.
+  [[maybe_unused]] float largest[2] = {};
   for (int tile = FirstTile<C>(p) + set * clusters; tile < p.order.count();
        tile += step == 0 ? C::kTurns * clusters : 0) {
     c.StartTile(tile, rank, step);
@@ -159,7 +161,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                                leads);
       } else {
         const bool more = ++step < C::kRun;
-        StoreQuantised(store, more, own_slabs, row, column, group, leads);
+        StoreQuantised(store, more, largest, own_slabs, row, column, group, leads);
         if (!more) step = 0;
       }
       continue;

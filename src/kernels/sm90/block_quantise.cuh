@@ -5,6 +5,7 @@
 
 #include "kernels/sm90/block_config.cuh"
 #include "kernels/sm90/block_epilogue.cuh"
+#include "kernels/sm90/silu.cuh"
 #include "sm90/epilogue.cuh"
 
 namespace culet::sm90 {
@@ -14,6 +15,44 @@ __device__ __forceinline__ float LargerMagnitude(float a, float b) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
   return larger;
+}
+
+/// The largest magnitudes of a thread's values in its two rows, of which kCount columns lie as sums
+/// do, and of `largest`.
+template <int kCount>
+__device__ __forceinline__ void TakeLargest(const float* values, float (&largest)[2]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i)
+    largest[i / 2 % 2] = LargerMagnitude(largest[i / 2 % 2], values[i]);
+}
+
+/// Pairs a thread's sums of kCount columns: kCount / 2 of D, whose magnitudes `largest` takes on.
+/// `whole`: all of them are D's. Inverses are shared within a row alone, and by columns of D: what
+/// lies beyond the matrix differs from launch to launch, and would be seen in D's last bits.
+template <int kCount>
+__device__ __forceinline__ void GateLargest(const float* sum, bool whole, float* gated,
+                                            float (&largest)[2]) {
+  const float before[2] = {largest[0], largest[1]};
+  bool right = whole;
+#pragma unroll
+  for (int g = 0; g < kCount / 16; g += 2)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float* const of_row = sum + g * 8 + h * 2;
+      float four[4];
+      right &= GateFour({of_row[0], of_row[1], of_row[8], of_row[9]},
+                        {of_row[4], of_row[5], of_row[12], of_row[13]}, four);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        gated[(g + i / 2) * 4 + h * 2 + i % 2] = four[i];
+        largest[h] = LargerMagnitude(largest[h], four[i]);
+      }
+    }
+  if (!right) {
+    Gate<kCount>(sum, gated);
+    largest[0] = before[0], largest[1] = before[1];
+    TakeLargest<kCount / 2>(gated, largest);
+  }
 }
 
 /// Two values as E4M3, `low` in the lower byte; beyond 448 that. PTX ISA 9.7.9 cvt.
@@ -67,27 +106,23 @@ __device__ __forceinline__ void RecallValues(float* values, const uint8_t* slabs
 }
 
 /// Quantises a warp's 16 rows x kCount columns of D in place and writes their scales: `values` are
-/// from row `row` and column `column` of D on, as sums of kCount columns lie. `exchange(h,
-/// largest)` makes the largest magnitude of 128 columns of row lane / 4 (h = 1: 8 more) from these
-/// columns'; `writes`: the scale is this warp's to write.
+/// from row `row` and column `column` of D on, as sums of kCount columns lie, and `largest` their
+/// largest magnitudes. `exchange(largest)` makes of those of this warp's columns those of 128
+/// columns; `writes`: the scale is this warp's to write.
 template <int kCount, class Exchange>
-__device__ __forceinline__ void Quantise(const BlockParams& p, float* values, int row, int column,
-                                         int lane, bool writes, Exchange exchange) {
+__device__ __forceinline__ void Quantise(const BlockParams& p, float* values, float (&largest)[2],
+                                         int row, int column, int lane, bool writes,
+                                         Exchange exchange) {
   const int left = p.n / 2 - column;
   if (left < kCount) {  // what lies beyond D is anything
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i)
       if (i / 4 * 8 + lane % 4 * 2 + i % 2 >= left) values[i] = 0.0f;
+    largest[0] = largest[1] = 0.0f;
+    TakeLargest<kCount>(values, largest);
   }
-  float largest[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float most[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int g = 0; g < kCount / 8; ++g)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) most[i] = LargerMagnitude(most[i], values[g * 4 + h * 2 + i]);
-    largest[h] = LargerMagnitude(most[0], most[1]);
     largest[h] = LargerMagnitude(largest[h], __shfl_xor_sync(0xFFFFFFFFu, largest[h], 1));
     largest[h] = LargerMagnitude(largest[h], __shfl_xor_sync(0xFFFFFFFFu, largest[h], 2));
   }
