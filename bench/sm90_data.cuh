@@ -276,7 +276,7 @@ struct Data {
     p.d = d_base + kGuard * element;
     if (extras.c) {
       e.c_type = extras.c_type;
-      e.ldc = n + n % 2 + 2;
+      e.ldc = (n + 7) / 8 * 8 + 8;  // rows at multiples of 16 bytes, as kernels ask for
       e.beta = -0.5f;
       const int64_t count = int64_t(m) * e.ldc;
       void* const c = Own<float>(count);
