@@ -41,6 +41,17 @@ __device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8
   }
 }
 
+/// Quantises a thread's values of kCount columns of D, from `first` of the columns that share a
+/// scale, `column`, on, and puts the codes into `slab`.
+template <int kCount, class C>
+__device__ __forceinline__ void QuantiseInto(TileStore<C>& store, float* values,
+                                             const TwoScales& scales, uint8_t* slab, int first,
+                                             int row, int column) {
+  Quantise<kCount>(values, scales);
+  FillSlabE4m3<kCount>(values, slab, first, store.lane);
+  store.template StoreCodesEnd<kCount>(values, row, column + first);
+}
+
 /// Pairs a warp's sums, quantises and stores them with their scales. A run's first tile has half of
 /// the columns that share a scale: its values stay in the warp's slabs and their magnitudes in
 /// `largest`, which begins and ends with zeros; `more`: this is one.
@@ -49,32 +60,41 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, f
                                                uint8_t* slabs, int row, int column, int group,
                                                bool leads) {
   const BlockParams& p = store.p;
-  float values[64];
-  constexpr int kBefore = 64 - C::kColumnsOfD / 2;  // values of the run's first tile
+  constexpr int kCount = C::kColumnsOfD;
+  const int left = p.n / 2 - column;
+  float values[kCount / 2];
   if constexpr (C::kColumns <= 128) {
-    const bool whole = column + C::kColumnsOfD <= p.n / 2;
-    GateLargest<C::kColumns>(store.sum[0], whole, values + kBefore, largest);
+    GateLargest<C::kColumns>(store.sum[0], left, store.lane, values, largest);
   } else {  // no registers for sums and values
-    Gate<C::kColumns>(store.sum[0], values + kBefore);
-    TakeLargest<C::kColumns / 2>(values + kBefore, largest);
+    Gate<C::kColumns>(store.sum[0], values);
+    if (left < kCount) ClearBeyond<kCount>(values, left, store.lane);
+    TakeLargest<kCount>(values, largest);
   }
   if (more || C::kRun == 1) {
     if (leads) TmaStoreWaitRead<C::kSlabs / C::kRun - 1>();
     store.Sync(group);
   }
   if (more) {
-    KeepValues(values + kBefore, slabs, kSlabStep<C>, store.lane);
+    KeepValues(values, slabs, kSlabStep<C>, store.lane);
     return;
   }
-  if constexpr (C::kRun > 1) RecallValues(values, slabs, kSlabStep<C>, store.lane);
-  column -= kBefore * 2;
-  Quantise<128>(p, values, largest, row, column, store.lane, true, [](float(&)[2]) {});
+  constexpr int kBefore = 128 - kCount;  // columns of the run's first tile
+  column -= kBefore;
+  const TwoScales scales =
+      TakeScales(p, largest, row, column, store.lane, true, [](float(&)[2]) {});
   largest[0] = largest[1] = 0.0f;
-  __syncwarp();  // all lanes have their values
-  FillSlabE4m3<128>(values, slabs, 0, store.lane);
+  if constexpr (C::kRun > 1) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float kept[16];
+      RecallValues(kept, slabs + i * kSlabStep<C>, store.lane);
+      __syncwarp();  // all lanes have theirs: the first slab is free
+      QuantiseInto<32>(store, kept, scales, slabs, i * 32, row, column);
+    }
+  }
+  QuantiseInto<kCount>(store, values, scales, slabs, kBefore, row, column);
   FenceAsyncShared();
   store.Sync(group);
-  store.template StoreCodesEnd<128>(values, row, column);
   if (leads) {
     if (row < p.m && column < store.whole()) TmaStore(&p.d_map, slabs, column, row);
     TmaStoreCommit();
@@ -92,10 +112,9 @@ __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, floa
   const int lane = store.lane;
   constexpr int kThreads = 128 * C::kWarpgroups;
   float values[C::kColumns / 4], magnitudes[2] = {};
-  const bool whole = column + C::kColumnsOfD <= p.n / 2;
-  GateLargest<C::kColumns>(store.sum[0], whole, values, magnitudes);
+  GateLargest<C::kColumns>(store.sum[0], p.n / 2 - column, lane, values, magnitudes);
   if (leads) TmaStoreWaitRead<0>();
-  Quantise<64>(p, values, magnitudes, row, column, lane, group == 0, [&](float(&of_rows)[2]) {
+  const auto exchange = [&](float(&of_rows)[2]) {
     const int first = row_in_tile + lane / 4;
     if (lane % 4 == 0) {
       largest[group * C::kTileM + first] = of_rows[0];
@@ -104,11 +123,11 @@ __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, floa
     NamedSync(1, kThreads);  // the slabs are free, too
     of_rows[0] = LargerMagnitude(of_rows[0], largest[(1 - group) * C::kTileM + first]);
     of_rows[1] = LargerMagnitude(of_rows[1], largest[(1 - group) * C::kTileM + first + 8]);
-  });
-  FillSlabE4m3<64>(values, slab, group * 64, lane);
+  };
+  const TwoScales scales = TakeScales(p, magnitudes, row, column, lane, group == 0, exchange);
+  QuantiseInto<64>(store, values, scales, slab, group * 64, row, column - group * 64);
   FenceAsyncShared();
   NamedSync(1, kThreads);
-  store.template StoreCodesEnd<64>(values, row, column);
   if (leads && group == 0) {
     if (row < p.m && column < store.whole()) TmaStore(&p.d_map, slab, column, row);
     TmaStoreCommit();

@@ -73,6 +73,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   // Named barriers, one a set, which the set before it lets go; 2 to 4 are the stores'.
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
   if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
+  const bool changes = !C::kPlain && ChangesSums(p.epilogue);
   int step = 0;  // in a run
   // Of a run's rows so far.
   [[maybe_unused]] float largest[2] = {};
@@ -125,8 +126,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       const int mine = eights.Mine();
       if (mine < 0) continue;
       const int own_row = row + mine * 8 + lane / 4;
-      if (ChangesSums(p.epilogue))
-        ApplyGeneralToRow<C>(p.epilogue, sums, own_row, product_column, p.m, p.n, lane);
+      if (changes) ApplyGeneralToRow<C>(p.epilogue, sums, own_row, product_column, p.m, p.n, lane);
       StoreQuantisedRow(p, sums, eights, group_n, column,
                         reinterpret_cast<float*>(stages + C::kLargestAt), own_row, lane);
       continue;
@@ -148,7 +148,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                                                  lane);
         });
       }
-    } else if (!C::kPlain && ChangesSums(p.epilogue)) {
+    } else if (changes) {
       ForShare<C>(rank, [&](int m, int begin) {
         ApplyGeneral<C>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
                         product_column + begin, p.m, p.n, lane);
@@ -196,6 +196,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
             m, C::kGated ? begin / 2 : begin,
             last_slabs + (C::kSplit > 1 ? 0 : m * C::kSlabsN * C::kSlabBytes), row, column);
       });
+    } else if constexpr (C::kAllSlabs <= C::kSlabs) {
+      store.StoreSlabs(own_slabs, kTogether * C::kSlabBytes, row, column, group, leads);
     } else {
 #pragma unroll
       for (int i = 0; i < C::kAllSlabs; ++i)

@@ -26,14 +26,22 @@ __device__ __forceinline__ void TakeLargest(const float* values, float (&largest
     largest[i / 2 % 2] = LargerMagnitude(largest[i / 2 % 2], values[i]);
 }
 
-/// Pairs a thread's sums of kCount columns: kCount / 2 of D, whose magnitudes `largest` takes on.
-/// `whole`: all of them are D's. Inverses are shared within a row alone, and by columns of D: what
+/// Zeros the values that lie beyond the first `left` of kCount columns: they are anything.
+template <int kCount>
+__device__ __forceinline__ void ClearBeyond(float* values, int left, int lane) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i)
+    if (i / 4 * 8 + lane % 4 * 2 + i % 2 >= left) values[i] = 0.0f;
+}
+
+/// Pairs a thread's sums of kCount columns: kCount / 2 of D, of which `left` are there, and whose
+/// magnitudes `largest` takes on. Inverses are shared within a row alone, and by columns of D: what
 /// lies beyond the matrix differs from launch to launch, and would be seen in D's last bits.
 template <int kCount>
-__device__ __forceinline__ void GateLargest(const float* sum, bool whole, float* gated,
+__device__ __forceinline__ void GateLargest(const float* sum, int left, int lane, float* gated,
                                             float (&largest)[2]) {
   const float before[2] = {largest[0], largest[1]};
-  bool right = whole;
+  bool right = left >= kCount / 2;
 #pragma unroll
   for (int g = 0; g < kCount / 16; g += 2)
 #pragma unroll
@@ -50,6 +58,7 @@ __device__ __forceinline__ void GateLargest(const float* sum, bool whole, float*
     }
   if (!right) {
     Gate<kCount>(sum, gated);
+    ClearBeyond<kCount / 2>(gated, left, lane);
     largest[0] = before[0], largest[1] = before[1];
     TakeLargest<kCount / 2>(gated, largest);
   }
@@ -67,23 +76,30 @@ struct RowScale {
   float scale, inverse;
 };
 
-/// The scale of values of which `largest` is the largest magnitude: QuantizeGroups' rule. The
-/// inverse of one that FP32 cannot invert is that of 2^100 times as much, and `lifts` then.
-__device__ __forceinline__ RowScale ScaleOfLargest(float largest, bool& lifts) {
-  lifts = largest < 0x1p-90f;
-  float scale;
-  if (lifts) {
-    // Not zero, which cannot be divided by: the smallest scale there is.
-    scale = largest == 0.0f ? 1.0f : fmaxf(__fdiv_rn(largest, 448.0f), 0x1p-149f);
-  } else {
-    // Rounded as a division is: one Newton step.
-    constexpr float kInverse = 1.0f / 448.0f;
-    const float quotient = largest * kInverse;
-    scale = fmaf(fmaf(-quotient, 448.0f, largest), kInverse, quotient);
-    // An infinity leaves NaN there.
-  }
+/// Magnitudes whose scale FP32 cannot invert lie below; the inverse is then that of 2^100 times as
+/// much.
+inline constexpr float kLiftsBelow = 0x1p-90f;
+
+/// The scale of values of which `largest`, not below kLiftsBelow, is the largest magnitude:
+/// QuantizeGroups' rule.
+__device__ __forceinline__ RowScale ScaleOfNormal(float largest) {
+  // Rounded as a division is: one Newton step. An infinity leaves NaN there.
+  constexpr float kInverse = 1.0f / 448.0f;
+  const float quotient = largest * kInverse;
+  const float scale = fmaf(fmaf(-quotient, 448.0f, largest), kInverse, quotient);
   float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(lifts ? scale * 0x1p100f : scale));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale));
+  return {scale, inverse};
+}
+
+/// The same of any; `lifts` where it is below.
+__device__ __forceinline__ RowScale ScaleOfLargest(float largest, bool& lifts) {
+  lifts = largest < kLiftsBelow;
+  if (!lifts) return ScaleOfNormal(largest);
+  // Not zero, which cannot be divided by: the smallest scale there is.
+  const float scale = largest == 0.0f ? 1.0f : fmaxf(__fdiv_rn(largest, 448.0f), 0x1p-149f);
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale * 0x1p100f));
   return {scale, inverse};
 }
 
@@ -95,57 +111,65 @@ __device__ __forceinline__ void KeepValues(const float* values, uint8_t* slabs, 
     *reinterpret_cast<float4*>(slabs + i / 4 * apart + (i % 4 * 32 + lane) * 16) =
         make_float4(values[i * 4], values[i * 4 + 1], values[i * 4 + 2], values[i * 4 + 3]);
 }
-__device__ __forceinline__ void RecallValues(float* values, const uint8_t* slabs, int apart,
-                                             int lane) {
+/// Those of one of the slabs.
+__device__ __forceinline__ void RecallValues(float (&values)[16], const uint8_t* slab, int lane) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float4 v =
-        *reinterpret_cast<const float4*>(slabs + i / 4 * apart + (i % 4 * 32 + lane) * 16);
+  for (int i = 0; i < 4; ++i) {
+    const float4 v = *reinterpret_cast<const float4*>(slab + (i * 32 + lane) * 16);
     values[i * 4] = v.x, values[i * 4 + 1] = v.y, values[i * 4 + 2] = v.z, values[i * 4 + 3] = v.w;
   }
 }
 
-/// Quantises a warp's 16 rows x kCount columns of D in place and writes their scales: `values` are
-/// from row `row` and column `column` of D on, as sums of kCount columns lie, and `largest` their
-/// largest magnitudes. `exchange(largest)` makes of those of this warp's columns those of 128
-/// columns; `writes`: the scale is this warp's to write.
-template <int kCount, class Exchange>
-__device__ __forceinline__ void Quantise(const BlockParams& p, float* values, float (&largest)[2],
-                                         int row, int column, int lane, bool writes,
-                                         Exchange exchange) {
-  const int left = p.n / 2 - column;
-  if (left < kCount) {  // what lies beyond D is anything
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i)
-      if (i / 4 * 8 + lane % 4 * 2 + i % 2 >= left) values[i] = 0.0f;
-    largest[0] = largest[1] = 0.0f;
-    TakeLargest<kCount>(values, largest);
-  }
+/// The scales of a thread's two rows.
+struct TwoScales {
+  float inverse[2];
+  float lift[2];  ///< values are multiplied by it first
+  bool lifts;     ///< one of them is not 1
+};
+
+/// Makes them of the largest magnitudes among a thread's values, and writes them: of the row of D
+/// `row` + lane / 4 and of the one eight below, for the block of 128 columns that `column` is in.
+/// `exchange(largest)` makes of the magnitudes of this warp's columns those of 128 columns;
+/// `writes`: the scales are this warp's to write.
+template <class Exchange>
+__device__ __forceinline__ TwoScales TakeScales(const BlockParams& p, float (&largest)[2], int row,
+                                                int column, int lane, bool writes,
+                                                Exchange exchange) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     largest[h] = LargerMagnitude(largest[h], __shfl_xor_sync(0xFFFFFFFFu, largest[h], 1));
     largest[h] = LargerMagnitude(largest[h], __shfl_xor_sync(0xFFFFFFFFu, largest[h], 2));
   }
   exchange(largest);
+  RowScale scales[2] = {ScaleOfNormal(largest[0]), ScaleOfNormal(largest[1])};
+  TwoScales two = {.lift = {1.0f, 1.0f}, .lifts = fminf(largest[0], largest[1]) < kLiftsBelow};
+  if (two.lifts) [[unlikely]] {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    bool lifts;
-    const RowScale of_row = ScaleOfLargest(largest[h], lifts);
-    if (lifts) {
-#pragma unroll
-      for (int g = 0; g < kCount / 8; ++g)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) values[g * 4 + h * 2 + i] *= 0x1p100f;
+    for (int h = 0; h < 2; ++h) {
+      bool of_row;
+      scales[h] = ScaleOfLargest(largest[h], of_row);
+      if (of_row) two.lift[h] = 0x1p100f;
     }
-#pragma unroll
-    for (int g = 0; g < kCount / 8; ++g)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) values[g * 4 + h * 2 + i] *= of_row.inverse;
-    const int to_row = row + h * 8 + lane / 4;
-    if (writes && lane % 4 == 0 && to_row < p.m)
-      p.epilogue.d_scale[std::int64_t{to_row} * p.epilogue.d_scale_row +
-                         std::int64_t{column / 128} * p.epilogue.d_scale_block] = of_row.scale;
   }
+  two.inverse[0] = scales[0].inverse, two.inverse[1] = scales[1].inverse;
+  const int to_row = row + lane / 4;
+  float* const to = p.epilogue.d_scale + std::int64_t{to_row} * p.epilogue.d_scale_row +
+                    std::int64_t{column / 128} * p.epilogue.d_scale_block;
+  if (writes && lane % 4 == 0 && to_row < p.m) *to = scales[0].scale;
+  if (writes && lane % 4 == 0 && to_row + 8 < p.m)
+    to[std::int64_t{8} * p.epilogue.d_scale_row] = scales[1].scale;
+  return two;
+}
+
+/// Divides a thread's values of kCount columns, which lie as sums do, by their scales.
+template <int kCount>
+__device__ __forceinline__ void Quantise(float* values, const TwoScales& scales) {
+  if (scales.lifts) [[unlikely]] {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) values[i] *= scales.lift[i / 2 % 2];
+  }
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) values[i] *= scales.inverse[i / 2 % 2];
 }
 
 /// Rounds a warp's kCount columns of quantised values into `slab`, 16 rows of 128 bytes as TMA
@@ -153,13 +177,15 @@ __device__ __forceinline__ void Quantise(const BlockParams& p, float* values, fl
 template <int kCount>
 __device__ __forceinline__ void FillSlabE4m3(const float* values, uint8_t* slab, int first,
                                              int lane) {
+  // A row's chunks of 16 bytes change places by the row's number: the next chunk's place is an
+  // exclusive or away, and that of a row eight below 1,024 bytes.
+  const uint32_t begin = Slab16::apply<uint32_t>(lane / 4, first + lane % 4 * 2);
 #pragma unroll
-  for (int h = 0; h < 2; ++h)
+  for (int g = 0; g < kCount / 8; ++g)
 #pragma unroll
-    for (int g = 0; g < kCount / 8; ++g) {
+    for (int h = 0; h < 2; ++h) {
       const float* const v = &values[g * 4 + h * 2];
-      *reinterpret_cast<uint16_t*>(slab +
-                                   Slab16::apply(h * 8 + lane / 4, first + g * 8 + lane % 4 * 2)) =
+      *reinterpret_cast<uint16_t*>(slab + (begin ^ (g / 2 * 16)) + g % 2 * 8 + h * 1024) =
           PackE4m3(v[0], v[1]);
     }
 }

@@ -135,16 +135,33 @@ struct TileStore {
     }
   }
 
-  /// Stores slab `i` (of kBlocksM * kSlabsN): this warp's 16 rows go to `slab`, and from there to
-  /// D, alone or with its warpgroup's as one box of 64 rows (kStoreRows). The last slab of a row of
-  /// slabs overlaps the one before where the columns are no multiple of 64: both write the same
-  /// values. The slab's memory may still be read by the store kSlabs stores ago, or where the
-  /// buffers' turn starts anew with each tile in the middle of one, by the store before. `leads`:
-  /// this thread issues the stores, always the same one of those that store together.
+  /// The first column of slab `i` of kBlocksM * kSlabsN. The last slab of a row of slabs overlaps
+  /// the one before where the columns are no multiple of 64: both write the same values.
+  static __device__ __forceinline__ int OffsetOf(int i) {
+    const int s = i % C::kSlabsN;
+    return s * 64 + 64 <= C::kColumnsOfD ? s * 64 : C::kColumnsOfD - 64;
+  }
+
+  /// Puts slab `i`'s 16 rows of this warp into `slab`.
+  __device__ __forceinline__ void Fill(int i, uint8_t* slab, int row, int column) {
+    const int m = i / C::kSlabsN, offset = OffsetOf(i);
+    FillSlab<64>(m, offset, slab);
+    StoreEndOfSlab(&sum[m][offset / 2], row + m * 64, column + offset);
+  }
+
+  /// From there to D, by one thread: alone or with its warpgroup's as one box of 64 rows
+  /// (kStoreRows).
+  __device__ __forceinline__ void Send(int i, const uint8_t* slab, int row, int column) {
+    const int to_row = row + i / C::kSlabsN * 64, to_column = column + OffsetOf(i);
+    if (to_row < p.m && to_column < whole()) TmaStore(&p.d_map, slab, to_column, to_row);
+  }
+
+  /// Stores slab `i` through `slab`, whose memory may still be read by the store kSlabs stores ago,
+  /// or where the buffers' turn starts anew with each tile in the middle of one, by the store
+  /// before. `leads`: this thread issues the stores, always the same one of those that store
+  /// together.
   __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column, int group,
                                             bool leads) {
-    const int m = i / C::kSlabsN, s = i % C::kSlabsN;
-    const int offset = s * 64 + 64 <= C::kColumnsOfD ? s * 64 : C::kColumnsOfD - 64;
     if (leads) {
       if (C::kAllSlabs % C::kSlabs != 0 && i == 0)
         TmaStoreWaitRead<0>();
@@ -152,13 +169,29 @@ struct TileStore {
         TmaStoreWaitRead<C::kSlabs - 1>();
     }
     Sync(group);
-    FillSlab<64>(m, offset, slab);
-    StoreEndOfSlab(&sum[m][offset / 2], row + m * 64, column + offset);
+    Fill(i, slab, row, column);
     FenceAsyncShared();
     Sync(group);
     if (leads) {
-      if (row + m * 64 < p.m && column + offset < whole())
-        TmaStore(&p.d_map, slab, column + offset, row + m * 64);
+      Send(i, slab, row, column);
+      TmaStoreCommit();
+    }
+  }
+
+  /// Stores all slabs, where each has a buffer, `step` bytes apart: a fence and its two barriers
+  /// take some 250 clocks (H200), under which no product runs.
+  __device__ __forceinline__ void StoreSlabs(uint8_t* slabs, int step, int row, int column,
+                                             int group, bool leads) {
+    static_assert(C::kAllSlabs <= C::kSlabs);
+    if (leads) TmaStoreWaitRead<0>();
+    Sync(group);
+#pragma unroll
+    for (int i = 0; i < C::kAllSlabs; ++i) Fill(i, slabs + i * step, row, column);
+    FenceAsyncShared();
+    Sync(group);
+    if (leads) {
+#pragma unroll
+      for (int i = 0; i < C::kAllSlabs; ++i) Send(i, slabs + i * step, row, column);
       TmaStoreCommit();
     }
   }
