@@ -51,6 +51,8 @@ struct BlockConfig {
   // clusters are better without it (H100).
   static constexpr bool kTwoInFlight = (kScaled || (kPromotes && kMulticast == 1)) &&
                                        kBlocksM == 1 && kWarpgroups == 2 && kColumns <= 128;
+  // A tile's first product times its scales overwrites the sums, which need not be cleared then.
+  static constexpr bool kFirstOverwrites = kScaled && !kTwoInFlight;
   // k-blocks of straight-line code where there are two: at its end both have been waited for, which
   // costs 200 to 300 clocks, but code costs instruction cache and registers: products of 112
   // columns spill beyond four, those of 64 are slower beyond the stages of the ring, which eight go
@@ -78,6 +80,11 @@ struct BlockConfig {
   // than four of 16. Not where several slabs of a tile take turns in one buffer: all four warps
   // would wait until it has been read.
   static constexpr int kStoreRows = kSlabs == 1 && kAllSlabs > 1 ? 16 : 64;
+  // A tile that has all its slabs at once waits for them, that is for the store before to have read
+  // them, under its last product. Not in straight-line code, of which this makes worse.
+  static constexpr bool kWaitsUnder =
+      !kTwoInFlight && kSplit == 1 && !Epilogue::kStoresSums &&
+      (kQuantises ? kWarpgroupsN == 1 : !kGated && kAllSlabs <= kSlabs);
   // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
   // tile, stored through the stages), else at the start of the stages.
   // A kernel that quantises exchanges eights of rows instead, each with all of its columns.
@@ -131,7 +138,7 @@ struct BlockConfig {
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
 
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
-  static_assert(kTurns == 1 || (!kScaled && kSplit == 1 && kRun == 1),
+  static_assert(kTurns == 1 || (!kPromotes && kSplit == 1 && kRun == 1),
                 "quads, sums of a cluster and runs are one tile's at a time");
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kTileN % kWarpgroupsN == 0);
   static_assert(kColumns >= 64 && kColumns % 16 == 0 && kTileN % (8 * kClusterM) == 0);

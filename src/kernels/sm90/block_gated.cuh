@@ -70,10 +70,8 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, f
     if (left < kCount) ClearBeyond<kCount>(values, left, store.lane);
     TakeLargest<kCount>(values, largest);
   }
-  if (more || C::kRun == 1) {
-    if (leads) TmaStoreWaitRead<C::kSlabs / C::kRun - 1>();
-    store.Sync(group);
-  }
+  if constexpr (!C::kWaitsUnder)
+    if (more || C::kRun == 1) store.WaitForSlabs(group, leads);
   if (more) {
     KeepValues(values, slabs, kSlabStep<C>, store.lane);
     return;

@@ -73,7 +73,6 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   // Named barriers, one a set, which the set before it lets go; 2 to 4 are the stores'.
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
   if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
-  const bool changes = !C::kPlain && ChangesSums(p.epilogue);
   int step = 0;  // in a run
   // Of a run's rows so far.
   [[maybe_unused]] float largest[2] = {};
@@ -97,10 +96,12 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     const auto started = [&] {
       if (C::kTurns > 1 && tile + clusters < p.order.count())
         NamedArrive(kTurnBarrier + (set + 1) % C::kTurns, kTurnThreads);
+      if (C::kWaitsUnder && step == 0) store.WaitForSlabs(group, leads);
     };
     // Sums of rows beyond the matrix are never stored.
-    if (C::kWarpgroupsM > 1 && C::kSplit == 1 && c.place.row + row_offset >= p.m)
-      c.Pass(kb_begin, kb_end);
+    if (C::kWarpgroupsM > 1 && C::kSplit == 1 && p.m % C::kTileM != 0 &&
+        c.place.row + row_offset >= p.m)
+      c.Pass(kb_begin, kb_end), started();
     else
       c.Sum(kb_begin, kb_end, started);
     if constexpr (C::kTurns > 1) c.Skip((C::kTurns - 1) * (kb_end - kb_begin));
@@ -126,7 +127,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       const int mine = eights.Mine();
       if (mine < 0) continue;
       const int own_row = row + mine * 8 + lane / 4;
-      if (changes) ApplyGeneralToRow<C>(p.epilogue, sums, own_row, product_column, p.m, p.n, lane);
+      if (ChangesSums(p.epilogue))
+        ApplyGeneralToRow<C>(p.epilogue, sums, own_row, product_column, p.m, p.n, lane);
       StoreQuantisedRow(p, sums, eights, group_n, column,
                         reinterpret_cast<float*>(stages + C::kLargestAt), own_row, lane);
       continue;
@@ -148,7 +150,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                                                  lane);
         });
       }
-    } else if (changes) {
+    } else if (!C::kPlain && ChangesSums(p.epilogue)) {
       ForShare<C>(rank, [&](int m, int begin) {
         ApplyGeneral<C>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
                         product_column + begin, p.m, p.n, lane);

@@ -187,7 +187,9 @@ struct Consumer {
           }
   }
 
-  /// sum += scales * product, for the product of block `block` in accumulator `slot`.
+  /// sum += scales * product, for the product of block `block` in accumulator `slot`; kFirst: of
+  /// the tile's first k-block, which makes them.
+  template <bool kFirst = false>
   __device__ __forceinline__ void Promote(int block, const StepScales<C>& s, int slot = 0) {
     float(&product)[C::kProductColumns / 2] = products[slot];
     const int m = C::kBlocksM > 1 ? block : 0, first = (block - m) * C::kProductColumns;
@@ -201,10 +203,10 @@ struct Consumer {
         const float x1 = s.x[block][group][1];
         float* d = &sum[m][(first + column) / 2];
         const float* v = &product[n8 * 4];
-        d[0] = fmaf(x0, v[0], d[0]);
-        d[1] = fmaf(x0, v[1], d[1]);
-        d[2] = fmaf(x1, v[2], d[2]);
-        d[3] = fmaf(x1, v[3], d[3]);
+        d[0] = kFirst ? x0 * v[0] : fmaf(x0, v[0], d[0]);
+        d[1] = kFirst ? x0 * v[1] : fmaf(x0, v[1], d[1]);
+        d[2] = kFirst ? x1 * v[2] : fmaf(x1, v[2], d[2]);
+        d[3] = kFirst ? x1 * v[3] : fmaf(x1, v[3], d[3]);
       }
     } else if constexpr (C::kTwoInFlight) {
       // By one, which ptxas does not know: a multiply-add's result has a register of its own, where
@@ -218,8 +220,10 @@ struct Consumer {
     }
   }
 
-  /// One k-block; `last`: of its quad.
-  __device__ __forceinline__ void Step(int kb, bool last) {
+  /// One k-block; kFirst: of its tile, whose sums it makes. `started()` under the tile's last
+  /// product, where a kernel has something to do there.
+  template <bool kFirst = false, class Started>
+  __device__ __forceinline__ void Step(int kb, int kb_end, Started started) {
     if (!ready) shared.ring.WaitFull(at);
     const int stage = at.stage;
     StepScales<C> s;
@@ -230,12 +234,14 @@ struct Consumer {
         if (i == 0) ReadScales(kb, s);
       if (i == C::kBlocks - 1) {
         Advance();
-        if (C::kScaled && last) AdvanceQuad();
+        if (C::kScaled && (kb % 4 == 3 || kb == kb_end - 1)) AdvanceQuad();
         ready = shared.ring.TestFull(at);
+        if constexpr (C::kWaitsUnder)
+          if (kb == kb_end - 1) started();
       }
       WgmmaWait<0>();
       if (i == C::kBlocks - 1) shared.ring.template Release<C::kMulticast>(stage, lane);
-      Promote(i, s);
+      this->template Promote<kFirst>(i, s);
     }
   }
 
@@ -355,24 +361,27 @@ struct Consumer {
   }
 
   /// The sums of a tile over k-blocks [kb_begin, kb_end), of which there is one at least. Calls
-  /// `started` once this warpgroup waits for no more stages of the tile.
+  /// `started` under the last product, where kernels that promote have something to do there.
   template <class Started>
   __device__ __forceinline__ void Sum(int kb_begin, int kb_end, Started started) {
     if constexpr (!C::kPromotes) {
       SumDirect(kb_begin, kb_end, started);
     } else {
+      int kb = kb_begin;
+      if constexpr (C::kFirstOverwrites) {
+        this->template Step<true>(kb++, kb_end, started);
+      } else {
 #pragma unroll
-      for (int m = 0; m < C::kBlocksM; ++m)
+        for (int m = 0; m < C::kBlocksM; ++m)
 #pragma unroll
-        for (int i = 0; i < C::kColumns / 2; ++i) sum[m][i] = 0.0f;
+          for (int i = 0; i < C::kColumns / 2; ++i) sum[m][i] = 0.0f;
+      }
 #pragma unroll 1
-      for (int kb = kb_begin; kb < kb_end;) {
+      while (kb < kb_end) {
         if constexpr (C::kTwoInFlight)
           if (StepStraight<C::kStraightBlocks>(kb, kb_end)) continue;
-        Step(kb, kb % 4 == 3 || kb == kb_end - 1);
-        ++kb;
+        Step(kb++, kb_end, started);
       }
-      started();
     }
   }
 };

@@ -178,13 +178,18 @@ struct TileStore {
     }
   }
 
+  /// Waits until the stores so far have read the slabs.
+  __device__ __forceinline__ void WaitForSlabs(int group, bool leads) {
+    if (leads) TmaStoreWaitRead<0>();
+    Sync(group);
+  }
+
   /// Stores all slabs, where each has a buffer, `step` bytes apart: a fence and its two barriers
   /// take some 250 clocks (H200), under which no product runs.
   __device__ __forceinline__ void StoreSlabs(uint8_t* slabs, int step, int row, int column,
                                              int group, bool leads) {
     static_assert(C::kAllSlabs <= C::kSlabs);
-    if (leads) TmaStoreWaitRead<0>();
-    Sync(group);
+    if constexpr (!C::kWaitsUnder) WaitForSlabs(group, leads);
 #pragma unroll
     for (int i = 0; i < C::kAllSlabs; ++i) Fill(i, slabs + i * step, row, column);
     FenceAsyncShared();
