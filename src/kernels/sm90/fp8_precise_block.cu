@@ -10,15 +10,25 @@ static BlockKernel Make() {
 
 std::span<const BlockKernel> Fp8PreciseBlocks() {
   static const BlockKernel kernels[] = {
-      Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .slabs = 2}>(),
+      // A stage less, and a slab for all that a warp stores of a tile, is the better bargain where
+      // K is short.
       Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .cluster_n = 2, .slabs = 2}>(),
+      Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 3, .cluster_n = 2, .slabs = 4}>(),
       Make<BlockSchedule{.tile_m = 128,
                          .tile_n = 256,
                          .warpgroups_m = 1,
                          .warpgroups_n = 2,
                          .stages = 4,
                          .slabs = 2}>(),
+      Make<BlockSchedule{.tile_m = 128,
+                         .tile_n = 256,
+                         .warpgroups_m = 1,
+                         .warpgroups_n = 2,
+                         .stages = 3,
+                         .slabs = 4}>(),
       Make<BlockSchedule{.tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 5}>(),
+      Make<BlockSchedule{
+          .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2}>(),
       Make<BlockSchedule{.tile_m = 192,
                          .tile_n = 128,
                          .warpgroups_m = 3,
