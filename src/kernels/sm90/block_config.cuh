@@ -42,8 +42,10 @@ struct BlockConfig {
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kBlocksM = kTileM / kWarpgroupsM / 64;  // m64 blocks of a warpgroup
   static constexpr int kColumns = kTileN / kWarpgroupsN;       // of a warpgroup
-  // Columns of a product; of two accumulators of 256 columns there is no room for one.
-  static constexpr int kBlocksN = kPromotes && kColumns == 256 ? 2 : 1;
+  // Columns of a product; of two accumulators of 256 columns there is no room for one, nor of 192
+  // beside three warpgroups.
+  static constexpr int kBlocksN =
+      kPromotes && (kColumns == 256 || (kColumns == 192 && kWarpgroupsM == 3)) ? 2 : 1;
   static constexpr int kProductColumns = kColumns / kBlocksN;
   static constexpr int kBlocks = kBlocksM * kBlocksN;  // products of a warpgroup's k-block
   // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
@@ -101,7 +103,10 @@ struct BlockConfig {
                                                                                 : 16;
   /// Where columns are paired, the eights of gate have one scale and those of up another one.
   static constexpr bool kPairsScales = kGated && kScaled;
-  static constexpr int kScaleGroups = kPairsScales ? 2 : kProductColumns / kScaleColumns;
+  /// Where halves of a warpgroup's columns end within a group, groups are counted across them.
+  static constexpr bool kGroupsAcross = kBlocksN > 1 && kProductColumns % kScaleColumns != 0;
+  static constexpr int kScaleGroups =
+      kPairsScales ? 2 : (kGroupsAcross ? kColumns : kProductColumns) / kScaleColumns;
   // A quad: the scales of four k-blocks, 16 bytes a row of A and as much for each block of 128
   // columns that a tile can touch, and the tile's place. Two quads cover five stages.
   static constexpr int kScaleBlocks = kPairsScales ? 2

@@ -132,7 +132,8 @@ struct Consumer {
     const int column = place.column % 128 + column_offset;
     const uint32_t from_b =
         base + C::kQuadB + (kb & 3) * 4 + (kBlocks == 1 ? column / 128 * 16 : 0);
-    if constexpr (C::kBlocksN > 1) {  // from a multiple of 128 on, each half with its block
+    if constexpr (C::kBlocksN > 1 &&
+                  !C::kGroupsAcross) {  // from a multiple of 128 on, each half with its block
 #pragma unroll
       for (int i = 0; i < C::kBlocksN; ++i) {
         const float b = LoadShared(from_b + i * 16) * (C::kAlphaLast ? 1.0f : p.epilogue.alpha);
@@ -198,9 +199,11 @@ struct Consumer {
 #pragma unroll
       for (int n8 = 0; n8 < C::kProductColumns / 8; ++n8) {
         const int column = n8 * 8;
-        const int group = C::kPairsScales ? n8 % 2 : column / C::kScaleColumns;
-        const float x0 = s.x[block][group][0];
-        const float x1 = s.x[block][group][1];
+        const int group = C::kPairsScales
+                              ? n8 % 2
+                              : (C::kGroupsAcross ? first + column : column) / C::kScaleColumns;
+        const float x0 = s.x[C::kGroupsAcross ? 0 : block][group][0];
+        const float x1 = s.x[C::kGroupsAcross ? 0 : block][group][1];
         float* d = &sum[m][(first + column) / 2];
         const float* v = &product[n8 * 4];
         d[0] = kFirst ? x0 * v[0] : fmaf(x0, v[0], d[0]);

@@ -29,6 +29,8 @@ std::span<const BlockKernel> Fp8PreciseBlocks() {
       Make<BlockSchedule{.tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 5}>(),
       Make<BlockSchedule{
           .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2}>(),
+      Make<BlockSchedule{
+          .tile_m = 192, .tile_n = 192, .warpgroups_m = 3, .stages = 3, .slabs = 3}>(),
       Make<BlockSchedule{.tile_m = 192,
                          .tile_n = 128,
                          .warpgroups_m = 3,
