@@ -295,8 +295,10 @@ struct Data {
     p.alpha = extras.c || extras.bias ? 2.0f : extras.alpha;
     CHECK(cudaGetLastError());
   }
+  size_t d_bytes() const { return (size_t(p.m) * p.ldd + 2 * kGuard) * element; }
+  size_t scale_bytes() const { return quantised ? size_t(p.m) * ((columns + 127) / 128) * 4 : 0; }
   void Poison() {
-    CHECK(cudaMemset(d_base, 0xFF, (size_t(p.m) * p.ldd + 2 * kGuard) * element));
+    CHECK(cudaMemset(d_base, 0xFF, d_bytes()));
     CHECK(cudaDeviceSynchronize());  // the launch comes on a stream that does not wait for this one
   }
   Data(const Data&) = delete;

@@ -33,7 +33,24 @@ struct Verdict {
   double relative_l2 = 0;
   long mismatches = 0;
   unsigned unwritten = 0, broken = 0;
+  unsigned unstable = 0;  // bytes of D that depend on what shared memory held before
 };
+
+constexpr int kSharedBytes = 232448;  // of a CTA, at most
+
+// What a kernel finds in shared memory: what lies beyond a matrix is not loaded.
+__global__ void FillShared(uint32_t word) {
+  extern __shared__ uint32_t words[];
+  volatile uint32_t* const to = words;
+  for (int i = threadIdx.x; i < kSharedBytes / 4; i += blockDim.x) to[i] = word;
+}
+
+__global__ void CountDifferences(const uint8_t* a, const uint8_t* b, size_t bytes,
+                                 unsigned* count) {
+  const size_t step = size_t(gridDim.x) * blockDim.x;
+  for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < bytes; i += step)
+    if (a[i] != b[i]) atomicAdd(count, 1u);
+}
 
 Verdict Compare(Data& data, const ReferenceValues& reference) {
   static unsigned* counters = Allocate<unsigned>(2);
@@ -146,6 +163,9 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
   for (const Candidate& candidate : candidates) formats.insert(candidate.format);
   for (const FormatInfo* format : formats)
     for (const Extras& e : extras) turns.push_back({format, &e});
+  CHECK(
+      cudaFuncSetAttribute(FillShared, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  unsigned* const unstable = Allocate<unsigned>(1);
   int failed = 0, run = 0, refused = 0;
   std::map<std::string, int> bad;
   for (const auto& [format, extra] : turns)
@@ -162,6 +182,7 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
         if (n == 0) continue;
         Data data(*format, s.m, n, s.k, fill, s.column_major, s.pad, 1234 + s.m, *extra);
         const ReferenceValues reference(data);
+        uint8_t* const first = Allocate<uint8_t>(data.d_bytes() + data.scale_bytes());
         for (const Candidate& candidate : candidates) {
           if (!takes(candidate)) continue;
           data.Poison();
@@ -170,14 +191,31 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
             ++refused;
             continue;
           }
-          for (int repeat = 0; repeat < 2; ++repeat) CHECK(launch(stream));
+          // Once with zeros in shared memory, once with NaN.
+          for (int repeat = 0; repeat < 2; ++repeat) {
+            FillShared<<<data.p.sms, 1024, kSharedBytes, stream>>>(repeat == 0 ? 0 : ~0u);
+            CHECK(launch(stream));
+            if (repeat > 0) continue;
+            CHECK(cudaMemcpyAsync(first, data.d_base, data.d_bytes(), cudaMemcpyDeviceToDevice,
+                                  stream));
+            CHECK(cudaMemcpyAsync(first + data.d_bytes(), data.p.epilogue.d_scale,
+                                  data.scale_bytes(), cudaMemcpyDeviceToDevice, stream));
+          }
+          CHECK(cudaMemsetAsync(unstable, 0, sizeof(unsigned), stream));
+          const auto count = [&](const uint8_t* before, const void* after, size_t bytes) {
+            CountDifferences<<<1024, 256, 0, stream>>>(before, static_cast<const uint8_t*>(after),
+                                                       bytes, unstable);
+          };
+          count(first, data.d_base, data.d_bytes());
+          count(first + data.d_bytes(), data.p.epilogue.d_scale, data.scale_bytes());
           const cudaError_t status = cudaStreamSynchronize(stream);
           if (status != cudaSuccess) {
             std::printf("FAIL %s m=%d n=%d k=%d: %s\n", candidate.id.c_str(), s.m, s.n, s.k,
                         cudaGetErrorString(status));
             return 1;
           }
-          const Verdict v = Compare(data, reference);
+          Verdict v = Compare(data, reference);
+          CHECK(cudaMemcpy(&v.unstable, unstable, sizeof(unsigned), cudaMemcpyDeviceToHost));
           // What equals the rounded product is right, however far rounding took it; of few elements
           // it can be far: 1.75e-3 is for the 16384 that a large D has looked at.
           // An accumulator of 14 bits cuts off something at each of k / 32 sums (fast FP8): as much
@@ -192,7 +230,7 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
                                  : format->element_bytes == 1 ? 3e-4
                                                               : 2e-5)) *
                                (1 + 4 / std::sqrt(double(reference.values.size())));
-          const bool ok = v.unwritten == 0 && v.broken == 0 &&
+          const bool ok = v.unwritten == 0 && v.broken == 0 && v.unstable == 0 &&
                           (v.mismatches == 0 || (!exact && v.relative_l2 <= limit));
           ++run;
           if (!ok) {
@@ -200,12 +238,13 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
             if (bad[candidate.id]++ < 3)
               std::printf(
                   "FAIL %s m=%d n=%d k=%d %s: rel %.2e, %ld differ, %u unwritten, %u guards "
-                  "broken\n",
+                  "broken, %u bytes of what shared memory held\n",
                   candidate.id.c_str(), s.m, s.n, s.k,
                   fill == Fill::kIntegers ? "integers" : "normal", v.relative_l2, v.mismatches,
-                  v.unwritten, v.broken);
+                  v.unwritten, v.broken, v.unstable);
           }
         }
+        CHECK(cudaFree(first));
       }
     }
   std::printf("verify: %d runs of %zu candidates, %d refused, %d failed\n", run, candidates.size(),

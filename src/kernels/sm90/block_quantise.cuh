@@ -35,33 +35,37 @@ __device__ __forceinline__ void ClearBeyond(float* values, int left, int lane) {
 }
 
 /// Pairs a thread's sums of kCount columns: kCount / 2 of D, of which `left` are there, and whose
-/// magnitudes `largest` takes on. Inverses are shared within a row alone, and by columns of D: what
-/// lies beyond the matrix differs from launch to launch, and would be seen in D's last bits.
+/// magnitudes `largest` takes on. Inverses are shared within a row alone, by columns of D, and
+/// where they can't be, each row is told for itself: what lies beyond the matrix differs from
+/// launch to launch, and would be seen in D's last bits.
 template <int kCount>
 __device__ __forceinline__ void GateLargest(const float* sum, int left, int lane, float* gated,
                                             float (&largest)[2]) {
   const float before[2] = {largest[0], largest[1]};
-  bool right = left >= kCount / 2;
+  bool right[2] = {left >= kCount / 2, left >= kCount / 2};
 #pragma unroll
   for (int g = 0; g < kCount / 16; g += 2)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float* const of_row = sum + g * 8 + h * 2;
       float four[4];
-      right &= GateFour({of_row[0], of_row[1], of_row[8], of_row[9]},
-                        {of_row[4], of_row[5], of_row[12], of_row[13]}, four);
+      right[h] &= GateFour({of_row[0], of_row[1], of_row[8], of_row[9]},
+                           {of_row[4], of_row[5], of_row[12], of_row[13]}, four);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         gated[(g + i / 2) * 4 + h * 2 + i % 2] = four[i];
         largest[h] = LargerMagnitude(largest[h], four[i]);
       }
     }
-  if (!right) {
-    Gate<kCount>(sum, gated);
-    ClearBeyond<kCount / 2>(gated, left, lane);
-    largest[0] = before[0], largest[1] = before[1];
-    TakeLargest<kCount / 2>(gated, largest);
-  }
+  if (right[0] && right[1]) return;
+#pragma unroll
+  for (int g = 0; g < kCount / 16; ++g)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (!right[i / 2]) gated[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
+  ClearBeyond<kCount / 2>(gated, left, lane);
+  largest[0] = before[0], largest[1] = before[1];
+  TakeLargest<kCount / 2>(gated, largest);
 }
 
 /// Two values as E4M3, `low` in the lower byte; beyond 448 that. PTX ISA 9.7.9 cvt.

@@ -10,6 +10,7 @@ const Fp8BlockTimes kFp8Block = {.launch = 2.273,
                                  .dependent = 1.071,
                                  .alone = 0.03,
                                  .three_groups = 1.234,
+                                 .three_halves = 1.357,
                                  .two_blocks = 1.328,
                                  .in_flight = 1.218,
                                  .wide = 1.264,
@@ -34,6 +35,7 @@ const Fp8BlockTimes kDirectBlock = {.launch = 2.311,
                                     .dependent = 1.143,
                                     .alone = 0.03,
                                     .three_groups = 1.213,
+                                    .three_halves = 1.357,
                                     .two_blocks = 1.318,
                                     .in_flight = 1.209,
                                     .wide = 1.261,
@@ -89,7 +91,7 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   // does not load.
   const double products = area / 32 *
                           (direct            ? t.direct
-                           : warpgroups == 3 ? t.three_groups
+                           : warpgroups == 3 ? (columns > 128 ? t.three_halves : t.three_groups)
                            : blocks_m == 2   ? t.two_blocks
                            : columns <= 128  ? t.in_flight
                                              : t.wide);

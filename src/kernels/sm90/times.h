@@ -103,6 +103,7 @@ struct Fp8BlockTimes {
   double alone;         ///< ... but more by this part where CTAs outside of clusters fill half a
                         ///< wave to one: see Fp8BlockGrid
   double three_groups;  ///< clocks of a k-block over those of its products, by what promotes ...
+  double three_halves;  ///< ... three warpgroups of two products each
   double two_blocks;
   double in_flight;
   double wide;
