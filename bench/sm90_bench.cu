@@ -4,7 +4,8 @@
 //     [--reps 7] [--log FILE] [--colmajor] [--pdl | --both] [--sample-us 3000]
 //     [--gated | --gated-e4m3 [--beside]]
 // verify: exact-integer inputs (equality after one rounding), then normal data against an FP64
-// product; poisoned outputs, guard zones, edges of m, n, k and both scale orders; of general
+// product; poisoned outputs, guard zones, the same bits whatever shared memory held before, edges
+// of m, n, k and both scale orders; of general
 // epilogues D, C and the bias in several types. bench: CUDA graphs over rotating inputs of more
 // than 220 MB, a first pass over all candidates, then interleaved medians of the best `keep`.
 // --format: the name of a policy in kernels/sm90/policy.h, fp8 (scales of blocks) unless told;
