@@ -5,9 +5,9 @@
 //     [--gated | --gated-e4m3 [--beside]]
 // verify: exact-integer inputs (equality after one rounding), then normal data against an FP64
 // product; poisoned outputs, guard zones, the same bits whatever shared memory held before, edges
-// of m, n, k and both scale orders; of general
-// epilogues D, C and the bias in several types. bench: CUDA graphs over rotating inputs of more
-// than 220 MB, a first pass over all candidates, then interleaved medians of the best `keep`.
+// of m, n, k and both scale orders; of general epilogues D, C and the bias in several types. bench:
+// CUDA graphs over rotating inputs of more than 220 MB, a first pass over all candidates, then
+// interleaved medians of the best `keep`.
 // --format: the name of a policy in kernels/sm90/policy.h, fp8 (scales of blocks) unless told;
 // --gated, --gated-e4m3: the kernels that pair columns, and that quantise besides; --beside: in
 // turn with the plain product, which is then the first peer, and with that and a kernel of its own

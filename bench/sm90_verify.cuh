@@ -247,6 +247,7 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
         CHECK(cudaFree(first));
       }
     }
+  CHECK(cudaFree(unstable));
   std::printf("verify: %d runs of %zu candidates, %d refused, %d failed\n", run, candidates.size(),
               refused, failed);
   return failed != 0;

@@ -83,7 +83,7 @@ struct BlockConfig {
   // would wait until it has been read.
   static constexpr int kStoreRows = kSlabs == 1 && kAllSlabs > 1 ? 16 : 64;
   // A tile that has all its slabs at once waits for them, that is for the store before to have read
-  // them, under its last product. Not in straight-line code, of which this makes worse.
+  // them, under its last product. Not in straight-line code, which is 1 to 2 % slower with it.
   static constexpr bool kWaitsUnder =
       !kTwoInFlight && kSplit == 1 && !Epilogue::kStoresSums &&
       (kQuantises ? kWarpgroupsN == 1 : !kGated && kAllSlabs <= kSlabs);

@@ -132,8 +132,8 @@ struct Consumer {
     const int column = place.column % 128 + column_offset;
     const uint32_t from_b =
         base + C::kQuadB + (kb & 3) * 4 + (kBlocks == 1 ? column / 128 * 16 : 0);
-    if constexpr (C::kBlocksN > 1 &&
-                  !C::kGroupsAcross) {  // from a multiple of 128 on, each half with its block
+    if constexpr (C::kBlocksN > 1 && !C::kGroupsAcross) {
+      // From a multiple of 128 on, each half with its block.
 #pragma unroll
       for (int i = 0; i < C::kBlocksN; ++i) {
         const float b = LoadShared(from_b + i * 16) * (C::kAlphaLast ? 1.0f : p.epilogue.alpha);
