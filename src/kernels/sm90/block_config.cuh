@@ -151,7 +151,7 @@ struct BlockConfig {
   static_assert(kBlocksM <= 2 || (kBlocksM == 3 && kSums == Sums::kDirect));
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
-  static_assert(kSchedule.lag == 0 || (kWarpgroupsM > 1 && kTurns == 1 && kRun == 1));
+  static_assert(kSchedule.lag == 0 || (kWarpgroupsM > 1 && kTurns == 1));
   static_assert(!Epilogue::kStoresSums || kSplit == 1);
   static_assert(!kSplitsRows || (kRun == 1 && kBlocksM == 1));
   static_assert(!kPairsScales || kScaleColumns >= 64, "of each pair one block");

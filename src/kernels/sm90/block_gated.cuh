@@ -63,12 +63,14 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, f
   constexpr int kCount = C::kColumnsOfD;
   const int left = p.n / 2 - column;
   float values[kCount / 2];
-  if constexpr (C::kColumns <= 128) {
-    GateLargest<C::kColumns>(store.sum[0], left, store.lane, values, largest);
-  } else {  // no registers for sums and values
-    Gate<C::kColumns>(store.sum[0], values);
-    if (left < kCount) ClearBeyond<kCount>(values, left, store.lane);
-    TakeLargest<kCount>(values, largest);
+  // Part after part, whose sums are gone when the next part's values come: no registers for all.
+  constexpr int kPart = C::kColumns <= 128 ? C::kColumns : 64;
+#pragma unroll
+  for (int begin = 0; begin < C::kColumns; begin += kPart) {
+    float part[kPart / 4];
+    GateLargest<kPart>(store.sum[0] + begin / 2, left - begin / 2, store.lane, part, largest);
+#pragma unroll
+    for (int i = 0; i < kPart / 4; ++i) values[begin / 4 + i] = part[i];
   }
   if constexpr (!C::kWaitsUnder)
     if (more || C::kRun == 1) store.WaitForSlabs(group, leads);

@@ -81,7 +81,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     c.StartTile(tile, rank, step);
     if constexpr (C::kLag > 0) {
       // Both share the tensor core from then on, so the distance stays.
-      if (group_m > 0 && tile == FirstTile<C>(p) && tile + clusters < p.order.count())
+      if (group_m > 0 && step == 0 && tile == FirstTile<C>(p) && tile + clusters < p.order.count())
         Lag(group_m * C::kLag);
     }
     if constexpr (!C::kPlain && !C::kGated)

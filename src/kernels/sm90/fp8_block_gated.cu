@@ -15,7 +15,7 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   constexpr BlockSchedule kThree = {
       .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .lag = 350};
   constexpr BlockSchedule kThreeRun = {
-      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2};
+      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2, .lag = 500};
   // Scales of two warpgroups: twice the tiles of a run, where there are few.
   constexpr BlockSchedule kLow = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5};
