@@ -60,14 +60,12 @@ struct Row {
   std::string layer;
   Extents p;
   bool pdl;
-  double clock = 1;    // of the highest
   bool zeros = false;  // of kernels that let TMA fill the last tiles with zeros
   std::vector<Launch> launches;
   double best_us = 1e30;
 };
 
 double Predict(const AllTimes& t, Chip chip, const Row& row, const Launch& l) {
-  chip.clock_mhz *= row.clock;
   if (l.fp8_swap != nullptr) {
     Fp8SwapTimes swap = t.fp8_swap;
     if (row.zeros) swap.beyond = 2.874;
@@ -123,8 +121,6 @@ std::vector<Row> Read(std::istream& in) {
         ++launch.max_swizzle;
     Row& row = rows[{c[0], m, n, k, pdl}];
     row.layer = c[0], row.p = {m, n, k}, row.pdl = pdl;
-    // These were so long that the clock fell.
-    row.clock = row.layer.starts_with("earlier.") ? 0.86 : 1;
     row.zeros = AllTimes::fits && !AllTimes::direct && !row.layer.starts_with("cut.");
     row.best_us = std::min(row.best_us, launch.us);
     row.launches.push_back(launch);

@@ -15,14 +15,18 @@ Launcher PlanCandidate(const sm90::SwapKernel& kernel, int splits, int residency
   const long tiles = static_cast<long>((p.n + kernel.rows() - 1) / kernel.rows()) * token_tiles;
   const bool one_wave = splits == 1 && tiles <= long{p.sms} * residency;
   if (token_tiles > (one_wave ? 16 : 4)) return {};
-  if (!all_the_same && !one_wave && token_tiles > (kernel.tokens() >= 64 ? 4 : kernel.tokens() == 32 ? 2 : 1))
+  if (!all_the_same && !one_wave &&
+      token_tiles > (kernel.tokens() >= 64   ? 4
+                     : kernel.tokens() == 32 ? 2
+                                             : 1))
     return {};
   if (!all_the_same && kernel.tokens() > 8 && p.m <= kernel.tokens() / 2) return {};
   sm90::SwapLaunch launch;
   if (!sm90::PlanSwap(kernel, p, splits, residency, &launch)) return {};
   // Grids that leave half of the machine idle, or whose clusters do not all fit, only cost time
   // here.
-  const long ctas = static_cast<long>(launch.shape.grid.y) * launch.shape.grid.z * splits;
+  const long ctas =
+      static_cast<long>(launch.shape.grid.x) * launch.shape.grid.y * launch.shape.grid.z;
   if (!all_the_same && p.n >= 2048 &&
       (ctas < p.sms / 3 || (splits > 1 && ctas > p.sms * residency * 3 / 2)))
     return {};

@@ -52,7 +52,7 @@ void Kernel(const SwapParams& p, const std::vector<float>& sums) {
     const int token = token_group * C::kOwnTokens + i / 4 * 8 + lane % 4 * 2 + i % 2;
     sum[i] = token < p.m && row < p.n ? sums[static_cast<std::size_t>(token * p.n + row)] : NAN;
   }
-  SwapFinish<C>(p, shared, sum, 0, 1, 0, 0, warp, lane);
+  SwapFinish<C>(p, shared, sum, 0, 1, 0, 0, 0, warp, lane);
 }
 
 // One CTA whose sums, of tokens by rows of the weights, are these.

@@ -177,6 +177,15 @@ __device__ __forceinline__ void StoreAsync(uint32_t address, float4 value, uint3
       : "memory");
 }
 
+/// The same of 8 bytes.
+__device__ __forceinline__ void StoreAsync(uint32_t address, float2 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, "
+      "[%3];" ::"r"(address),
+      "f"(value.x), "f"(value.y), "r"(barrier)
+      : "memory");
+}
+
 // ---- proxies, registers, launches
 // --------------------------------------------------------------------------------
 

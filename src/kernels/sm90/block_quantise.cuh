@@ -5,17 +5,11 @@
 
 #include "kernels/sm90/block_config.cuh"
 #include "kernels/sm90/block_epilogue.cuh"
+#include "kernels/sm90/row_scale.cuh"
 #include "kernels/sm90/silu.cuh"
 #include "sm90/epilogue.cuh"
 
 namespace culet::sm90 {
-
-/// The larger magnitude of two values; NaN where there is one. PTX ISA 9.7.3 max.
-__device__ __forceinline__ float LargerMagnitude(float a, float b) {
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
-  return larger;
-}
 
 /// The largest magnitudes of a thread's values in its two rows, of which kCount columns lie as sums
 /// do, and of `largest`.
@@ -66,45 +60,6 @@ __device__ __forceinline__ void GateLargest(const float* sum, int left, int lane
   ClearBeyond<kCount / 2>(gated, left, lane);
   largest[0] = before[0], largest[1] = before[1];
   TakeLargest<kCount / 2>(gated, largest);
-}
-
-/// Two values as E4M3, `low` in the lower byte; beyond 448 that. PTX ISA 9.7.9 cvt.
-__device__ __forceinline__ uint16_t PackE4m3(float low, float high) {
-  uint16_t packed;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
-/// What a row of D is divided by, and its inverse.
-struct RowScale {
-  float scale, inverse;
-};
-
-/// Magnitudes whose scale FP32 cannot invert lie below; the inverse is then that of 2^100 times as
-/// much.
-inline constexpr float kLiftsBelow = 0x1p-90f;
-
-/// The scale of values of which `largest`, not below kLiftsBelow, is the largest magnitude:
-/// QuantizeGroups' rule.
-__device__ __forceinline__ RowScale ScaleOfNormal(float largest) {
-  // Rounded as a division is: one Newton step. An infinity leaves NaN there.
-  constexpr float kInverse = 1.0f / 448.0f;
-  const float quotient = largest * kInverse;
-  const float scale = fmaf(fmaf(-quotient, 448.0f, largest), kInverse, quotient);
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale));
-  return {scale, inverse};
-}
-
-/// The same of any; `lifts` where it is below.
-__device__ __forceinline__ RowScale ScaleOfLargest(float largest, bool& lifts) {
-  lifts = largest < kLiftsBelow;
-  if (!lifts) return ScaleOfNormal(largest);
-  // Not zero, which cannot be divided by: the smallest scale there is.
-  const float scale = largest == 0.0f ? 1.0f : fmaxf(__fdiv_rn(largest, 448.0f), 0x1p-149f);
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale * 0x1p100f));
-  return {scale, inverse};
 }
 
 /// Keeps 32 values of each lane in the warp's two slabs, `apart` bytes apart: a run's first tile.

@@ -63,7 +63,7 @@ double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kern
   const double ctas = row_tiles * token_tiles * splits;
   // A short ring leaves room for more CTAs than the kernel was made for.
   const int resident = SwapResidentCtas(kernel, stages, splits);
-  const double sms = chip.sms * FilledShare(splits);
+  const double sms = chip.sms * FilledShare(splits * kernel.sharers());
   const double places = sms * resident, waves = std::ceil(ctas / places);
   const double last = ctas - (waves - 1) * places;
 
@@ -87,6 +87,7 @@ double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kern
   double us = t.launch + (waves - 1) * (wave_us(places, resident) + t.wave / resident) +
               wave_us(last, std::ceil(last / sms)) + t.store_sums * sums * waves;
   if (splits > 1) us += t.exchange + t.exchange_sums * sums * (splits - 1);
+  if (kernel.sharers() > 1) us += t.exchange;  // as many barriers
   // At the power limit operations and bytes count, as in the large-M family.
   const Fp8BlockTimes& power = kernel.format->sums == Sums::kDirect ? kDirectBlock : kFp8Block;
   const double joules = row_tiles * token_tiles * CeilDiv(p.k, 128) *

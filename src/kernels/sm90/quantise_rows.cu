@@ -1,7 +1,7 @@
 #include "kernels/sm90/quantise_rows.h"
 
-#include "kernels/sm90/block_quantise.cuh"
 #include "kernels/sm90/launch.h"
+#include "kernels/sm90/row_scale.cuh"
 #include "sm90/sync.cuh"
 
 namespace culet::sm90 {

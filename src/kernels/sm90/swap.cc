@@ -15,18 +15,20 @@ std::span<const SwapKernel> Fp8Swap128();
 std::span<const SwapKernel> Fp8SwapBetween();
 std::span<const SwapKernel> Fp8SwapFloat32();
 std::span<const SwapKernel> Fp8SwapGated();
+std::span<const SwapKernel> Fp8SwapGatedQuant();
 std::span<const SwapKernel> Fp8PreciseSwap();
 std::span<const SwapKernel> Fp8FastSwap();
 std::span<const SwapKernel> Bf16Swap();
 std::span<const SwapKernel> Bf16SwapGated();
+std::span<const SwapKernel> Bf16SwapGatedQuant();
 std::span<const SwapKernel> F16Swap();
 
 std::span<const SwapKernel> SwapKernels() {
   static const std::vector<SwapKernel> kernels = [] {
     std::vector<SwapKernel> all;
-    for (auto part :
-         {Fp8Swap64(), Fp8Swap128(), Fp8SwapBetween(), Fp8SwapFloat32(), Fp8PreciseSwap(),
-          Fp8FastSwap(), Bf16Swap(), F16Swap(), Fp8SwapGated(), Bf16SwapGated()})
+    for (auto part : {Fp8Swap64(), Fp8Swap128(), Fp8SwapBetween(), Fp8SwapFloat32(),
+                      Fp8PreciseSwap(), Fp8FastSwap(), Bf16Swap(), F16Swap(), Fp8SwapGated(),
+                      Bf16SwapGated(), Fp8SwapGatedQuant(), Bf16SwapGatedQuant()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -62,7 +64,10 @@ TensorMapPlan SlicedPlan(const SwapKernel& kernel, int k, int rows, std::int64_t
 std::string SwapKernel::Id(int residency) const {
   return std::string("sm90_") + format->name + "_swap/" + std::to_string(rows()) + "x" +
          std::to_string(tokens()) + "x" + std::to_string(stage_blocks() * block_k()) +
-         instance.suffix + "/r" + std::to_string(residency) + (IsGated(epilogue) ? "/gated" : "");
+         instance.suffix + "/r" + std::to_string(residency) +
+         (epilogue == EpilogueKind::kGatedQuant ? "/gated_e4m3"
+          : IsGated(epilogue)                   ? "/gated"
+                                                : "");
 }
 
 int SwapStages(const SwapKernel& kernel, int k_blocks, int splits, int residency) {
@@ -79,15 +84,16 @@ int SwapResidentCtas(const SwapKernel& kernel, int stages, int splits) {
 
 bool SwapFits(const SwapKernel& kernel, int k_blocks, int splits, int residency) {
   const int loads = CeilDiv(k_blocks, kernel.stage_blocks());
-  return splits >= 1 && splits <= kSwapMaxSplits && loads >= splits &&
+  return splits >= 1 && splits * kernel.sharers() <= kSwapMaxSplits && loads >= splits &&
          SwapStages(kernel, k_blocks, splits, residency) >=
              std::min(kernel.min_stages, CeilDiv(loads, splits));
 }
 
-bool PlanSwap(const SwapKernel& kernel, const ProductProblem& problem, int splits,
-              int residency, SwapLaunch* launch) {
+bool PlanSwap(const SwapKernel& kernel, const ProductProblem& problem, int splits, int residency,
+              SwapLaunch* launch) {
   const int k_blocks = CeilDiv(problem.k, kernel.block_k());
   if (!SwapFits(kernel, k_blocks, splits, residency)) return false;
+  if (problem.n % (kernel.sharers() * kernel.rows()) != 0 && kernel.sharers() > 1) return false;
   const int loads = CeilDiv(k_blocks, kernel.stage_blocks());
   const int stages = SwapStages(kernel, k_blocks, splits, residency);
 
@@ -111,13 +117,13 @@ bool PlanSwap(const SwapKernel& kernel, const ProductProblem& problem, int split
   // Token tiles that share weights are neighbours in launch order, so the weights leave DRAM once.
   const int row_tiles = CeilDiv(problem.n, kernel.rows());
   const int token_tiles = CeilDiv(problem.m, kernel.tokens());
-  launch->shape = {
-      .grid = dim3(static_cast<unsigned>(splits), static_cast<unsigned>(token_tiles),
-                   static_cast<unsigned>(row_tiles)),
-      .block = dim3(static_cast<unsigned>(kernel.threads)),
-      .smem_bytes = kernel.layout.Total(stages, splits),
-      .cluster_size = splits,
-      .pdl = problem.pdl};
+  launch->shape = {.grid = dim3(static_cast<unsigned>(splits * kernel.sharers()),
+                                static_cast<unsigned>(token_tiles),
+                                static_cast<unsigned>(row_tiles / kernel.sharers())),
+                   .block = dim3(static_cast<unsigned>(kernel.threads)),
+                   .smem_bytes = kernel.layout.Total(stages, splits),
+                   .cluster_size = splits * kernel.sharers(),
+                   .pdl = problem.pdl};
   return row_tiles <= kMaxGridZ && token_tiles <= kMaxGridZ;
 }
 

@@ -36,6 +36,9 @@ struct SwapSchedule {
   constexpr int warpgroups() const { return row_groups * token_groups * turns; }
 };
 
+/// CTAs of so many rows of weights whose 128 columns of D, pairs of rows, share a scale.
+constexpr int SwapSharers(int rows) { return 256 / rows; }
+
 inline constexpr int kSwapMaxStages = 16;
 inline constexpr int kSwapMaxSplits = 8;  ///< the largest portable cluster
 
@@ -51,7 +54,8 @@ struct SwapLayout {
   int tile_bytes;          ///< what is stored in the end, in the ring's place
   int scale_stride;        ///< floats of a k-block's scales
   int factors;             ///< those of tokens, then of rows; then the bias's (GeneralEpilogue)
-  int barriers;            ///< full, empty, scales_full, scales_empty, exchange_full
+  int barriers;            ///< full, empty, scales_full, scales_empty, exchange_full, largest_full
+  int largest;             ///< of each token the largest magnitude in each warp that shares its scale
   int exchange;            ///< sums from the other CTAs of the cluster
   int exchange_bytes_set;  ///< bytes for each group of 8 tokens from each of them
   int token_octets;        ///< groups of 8 tokens that a warpgroup sums
@@ -67,7 +71,10 @@ struct SwapLayout {
     l.scale_stride = sums == Sums::kBlockScaled ? std::max(s.tokens, 16) : 0;
     l.factors = kScaleBuffers * kScaleBlocks * l.scale_stride * 4;
     l.barriers = l.factors + (general ? 2 * (s.tokens + s.rows()) * 4 : 0);
-    l.exchange = l.barriers + kBarriers * 8;
+    l.largest = l.barriers + kBarriers * 8;
+    l.exchange = l.largest + (epilogue == EpilogueKind::kGatedQuant
+                                  ? SwapSharers(s.rows()) * 4 * s.tokens * 4
+                                  : 0);
     l.exchange_bytes_set = s.warpgroups() * 128 * 16;  // 4 sums of each consumer thread
     l.token_octets = s.tokens / s.token_groups / s.turns / 8;
     return l;
@@ -127,10 +134,14 @@ struct SwapKernel {
   int threads;
 
   /// The stable id with `residency` CTAs a multiprocessor: sm90_<format>_swap/<rows>x<tokens>x
-  /// <elements of K in a stage><suffix>/r<residency>[/gated].
+  /// <elements of K in a stage><suffix>/r<residency>[/gated[_e4m3]].
   std::string Id(int residency) const;
   constexpr int tokens() const { return instance.schedule.tokens; }
   constexpr int rows() const { return instance.schedule.rows(); }
+  /// CTAs that quantise together, of a cluster.
+  constexpr int sharers() const {
+    return epilogue == EpilogueKind::kGatedQuant ? SwapSharers(rows()) : 1;
+  }
   constexpr int stage_blocks() const { return instance.schedule.stage_blocks; }
   /// Bytes of an element of D, by a guess where its type is known at run time.
   constexpr int output_bytes() const { return output == OutputType::kF32 ? 4 : 2; }
@@ -141,7 +152,7 @@ struct SwapKernel {
 /// All kernels of the family, format by format.
 std::span<const SwapKernel> SwapKernels();
 
-/// A grid of (splits, tiles of tokens, tiles of rows).
+/// A grid of (splits * sharers, tiles of tokens, tiles of rows, or as many rows as a scale has).
 using SwapLaunch = ProductLaunch<SwapParams>;
 
 /// Stages of the ring that fit beside `residency` CTAs a multiprocessor, at most the k-blocks there

@@ -21,7 +21,8 @@ struct SwapConfig {
   static constexpr Sums kSums = Policy::kInfo.sums;
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kDirect = kSums == Sums::kDirect;
-  static constexpr bool kGated = kEpilogue == EpilogueKind::kGated;
+  static constexpr bool kGated = IsGated(kEpilogue);
+  static constexpr bool kQuantises = kEpilogue == EpilogueKind::kGatedQuant;
   static constexpr bool kGeneral = kEpilogue == EpilogueKind::kGeneral || kGated;
   static constexpr OutputType kOutput = kOutput_;  ///< of a plain epilogue: BF16 or F32
 
@@ -88,6 +89,9 @@ struct SwapConfig {
   static_assert(!kScaled || kTokenGroups == 1 || kOwnTokens % 16 == 0,
                 "scales of two groups lie together");
   static_assert(kGroups <= 32, "a mask of 32 bits says which groups a CTA sums");
+  /// CTAs of a cluster, beside those that split K, whose columns of D share a scale.
+  static constexpr int kSharers = kQuantises ? SwapSharers(S.rows()) : 1;
+  static_assert(!kQuantises || kRowGroups == 1, "a token's largest is of the CTA's four warps");
   static_assert(kTurns == 1 || (kTurns == 2 && kStageBlocks == 2 && kWarpgroups == 2),
                 "a stage holds a k-block for each turn");
   static_assert(!kDirect || (kTurns == 1 && kParts == 1), "one product a k-block, in the sums");
@@ -111,7 +115,9 @@ struct SwapShared {
   uint64_t* scales_full;
   uint64_t* scales_empty;
   uint64_t* exchange_full;
+  uint64_t* largest_full;
   uint8_t* exchange;
+  float* largest;
 
   __device__ __forceinline__ SwapShared(uint8_t* base, int count) : stages(base) {
     constexpr L kLayout = C::kLayout;
@@ -123,7 +129,9 @@ struct SwapShared {
     scales_full = empty + kSwapMaxStages;
     scales_empty = scales_full + L::kScaleBuffers;
     exchange_full = scales_empty + L::kScaleBuffers;
+    largest_full = exchange_full + 1;
     exchange = tail + kLayout.exchange;
+    largest = reinterpret_cast<float*>(tail + kLayout.largest);
   }
   __device__ __forceinline__ uint8_t* weights(int s) const { return stages + s * C::kStageBytes; }
   __device__ __forceinline__ uint8_t* activations(int s) const {

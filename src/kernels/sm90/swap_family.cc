@@ -40,6 +40,11 @@ class Swap final : public sm90::ProductKernel<SwapLaunch> {
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
     if (p.a.align < 16 || p.b.align < 16)
       return Feasibility::Refuse("A and B, pointers and rows, must be aligned to 16 bytes (TMA)");
+    if (kernel_.epilogue == EpilogueKind::kGatedQuant) {
+      if (p.d.scale_type != DataType::kFloat32) return Feasibility::Refuse("gives D FP32 scales");
+      if (p.n % (kernel_.sharers() * kernel_.rows()) != 0)
+        return Feasibility::Refuse("n must be a multiple of 256: clusters have whole scales of D");
+    }
     if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");
     if (CeilDiv(p.m, kernel_.tokens()) > kMaxGrid) return Feasibility::Refuse("m is too large");
     if (CeilDiv(p.n, kernel_.rows()) > kMaxGrid) return Feasibility::Refuse("n is too large");

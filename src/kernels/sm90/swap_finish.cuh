@@ -5,6 +5,7 @@
 
 #include "culet/layout/tma_swizzle.h"
 #include "kernels/sm90/output.cuh"
+#include "kernels/sm90/row_scale.cuh"
 #include "kernels/sm90/silu.cuh"
 #include "kernels/sm90/swap_config.cuh"
 #include "sm90/epilogue.cuh"
@@ -163,14 +164,14 @@ __device__ __forceinline__ void SwapStoreGeneral(const SwapParams& p, const Swap
   }
 }
 
-/// Pairs a warp's sums of the groups of 8 tokens in `own` and stores them: a lane's two rows of
-/// weights, eight apart, are gate and up of one column of D, and eight lanes write columns side by
-/// side. Before that everything that EpilogueParams says. `row`: the warp's first, of the CTA's.
+/// Pairs a warp's sums of the groups of 8 tokens in `own`: a lane's two rows of weights, eight
+/// apart, are gate and up of one column of D. Before that everything that EpilogueParams says. Of a
+/// group's four sums the first two become a column of two tokens. `row`: the warp's first, of the
+/// CTA's.
 template <class C>
-__device__ __forceinline__ void SwapStoreGated(const SwapParams& p, const SwapShared<C>& shared,
-                                               float (&sum)[C::kOwnTokens / 2], uint32_t own,
-                                               int token0, int in_token0, int row0, int row,
-                                               int lane) {
+__device__ __forceinline__ void SwapGate(const SwapParams& p, const SwapShared<C>& shared,
+                                         float (&sum)[C::kOwnTokens / 2], uint32_t own, int token0,
+                                         int in_token0, int row0, int row, int lane) {
   const EpilogueParams& e = p.epilogue;
   row += lane / 4;
   if (ChangesSums(e)) {
@@ -191,15 +192,91 @@ __device__ __forceinline__ void SwapStoreGated(const SwapParams& p, const SwapSh
       }
     }
   }
-  const int column = (row0 + row - lane / 4) / 2 + lane / 4;
+#pragma unroll
+  for (int j = 0; j < C::kGroups; ++j) {
+    if ((own >> j & 1) == 0) continue;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[4 * j + i] = Silu(sum[4 * j + i]) * sum[4 * j + 2 + i];
+  }
+}
+
+/// Stores them, eight lanes columns side by side. `token0`: the warpgroup's first, `column`: the
+/// warp's first of D.
+template <class C>
+__device__ __forceinline__ void SwapStoreGated(const SwapParams& p,
+                                               const float (&sum)[C::kOwnTokens / 2], uint32_t own,
+                                               int token0, int column, int lane) {
+  column += lane / 4;
 #pragma unroll
   for (int j = 0; j < C::kGroups; ++j) {
     if ((own >> j & 1) == 0) continue;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float v = Silu(sum[4 * j + i]) * sum[4 * j + 2 + i];
-      const int token = token0 + in_token0 + j * 8 + 2 * (lane & 3) + i;
-      if (token < p.m && column < p.n / 2) StoreOutput(p.d, e.d_type, token * p.ldd + column, v);
+      const int token = token0 + j * 8 + 2 * (lane & 3) + i;
+      if (token < p.m && column < p.n / 2)
+        StoreOutput(p.d, p.epilogue.d_type, token * p.ldd + column, sum[4 * j + i]);
+    }
+  }
+}
+
+/// Quantises and stores them. The 128 columns that share a scale are those of kSharers CTAs of the
+/// cluster, 32 of each and 8 of a warp: each warp tells all of them the largest magnitudes of its
+/// tokens. `rank`: this CTA's among those that split K, of which `splits` lie side by side.
+template <class C>
+__device__ __forceinline__ void SwapStoreQuantised(const SwapParams& p,
+                                                   const SwapShared<C>& shared,
+                                                   float (&sum)[C::kOwnTokens / 2], uint32_t own,
+                                                   int rank, int splits, int sharer, int token0,
+                                                   int in_token0, int column, int warp, int lane) {
+  constexpr int kSources = 4 * C::kSharers;
+  static_assert(kSources == 16, "two of them for each of the lanes that share tokens");
+  const int in_tile = in_token0 + 2 * (lane & 3);
+  const auto at = [&](int source, int j) {
+    return shared.largest + source * C::kTokens + in_tile + j * 8;
+  };
+  // Lanes 4 i to 4 i + 3 write to sharer i: each has two tokens of all of the warp's columns.
+  const int to = rank + lane / 4 % C::kSharers * splits;
+  const uint32_t full = MapToRank(SharedAddress(shared.largest_full), to);
+#pragma unroll
+  for (int j = 0; j < C::kGroups; ++j) {
+    if ((own >> j & 1) == 0) continue;
+    float most[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      most[i] = fabsf(sum[4 * j + i]);
+#pragma unroll
+      for (int apart = 4; apart < 32; apart *= 2)
+        most[i] = LargerMagnitude(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], apart));
+    }
+    if (lane < 4 * C::kSharers)
+      StoreAsync(MapToRank(SharedAddress(at(sharer * 4 + warp % 4, j)), to),
+                 make_float2(most[0], most[1]), full);
+  }
+  if (threadIdx.x % 128 == 0)
+    BarrierArriveExpect(shared.largest_full, kSources * __popc(own) * 8 * 4);
+  BarrierWaitCluster(shared.largest_full, 0);
+  const int first = column + lane / 4;
+#pragma unroll
+  for (int j = 0; j < C::kGroups; ++j) {
+    if ((own >> j & 1) == 0) continue;
+    const float2 a = *reinterpret_cast<const float2*>(at(lane / 4 * 2, j));
+    const float2 b = *reinterpret_cast<const float2*>(at(lane / 4 * 2 + 1, j));
+    float most[2] = {LargerMagnitude(a.x, b.x), LargerMagnitude(a.y, b.y)};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int apart = 4; apart < 32; apart *= 2)
+        most[i] = LargerMagnitude(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], apart));
+      bool lifts;
+      const RowScale scale = ScaleOfLargest(most[i], lifts);
+      const float lifted = lifts ? sum[4 * j + i] * 0x1p100f : sum[4 * j + i];
+      const int64_t token = token0 + in_tile + j * 8 + i;
+      if (token >= p.m) continue;
+      static_cast<uint8_t*>(p.d)[token * p.ldd + first] =
+          static_cast<uint8_t>(PackE4m3(lifted * scale.inverse, 0.0f));
+      if (sharer == 0 && warp % 4 == 0 && lane < 4)
+        p.epilogue.d_scale[token * p.epilogue.d_scale_row +
+                           int64_t{column / 128} * p.epilogue.d_scale_block] = scale.scale;
     }
   }
 }
@@ -241,7 +318,7 @@ __device__ __forceinline__ void SwapSumTurns(const SwapShared<C>& shared,
 template <class C>
 __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared<C>& shared,
                                            float (&sum)[C::kOwnTokens / 2], int rank, int splits,
-                                           int token0, int row0, int warp, int lane) {
+                                           int sharer, int token0, int row0, int warp, int lane) {
   const int warpgroup = warp / 4, token_group = warpgroup / C::kRowGroups;
   // A warpgroup's groups of 8 tokens go round-robin to the CTAs of the cluster for summing.
   const int own_token0 = token0 + token_group * C::kOwnTokens;
@@ -260,7 +337,8 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
         own &= ~(1u << j);
         const int from = rank < owner ? rank : rank - 1;
         const uint32_t to = mine + (from * slots + slot) * (C::kConsumers * 16);
-        StoreAsync(MapToRank(to, owner), PackSums(&sum[4 * j]), MapToRank(full, owner));
+        const int peer = owner + sharer * splits;
+        StoreAsync(MapToRank(to, peer), PackSums(&sum[4 * j]), MapToRank(full, peer));
       }
       if (++owner == splits) owner = 0, ++slot;
     }
@@ -284,8 +362,13 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
   const int row_group = warpgroup % C::kRowGroups;
   if constexpr (C::kGated) {
     if constexpr (!C::kScaled) BarrierWait(&shared.scales_full[0], 0);  // SwapBringFactors
-    SwapStoreGated<C>(p, shared, sum, own, token0, token_group * C::kOwnTokens, row0,
-                      row_group * 64 + (warp & 3) * 16, lane);
+    const int in_token0 = token_group * C::kOwnTokens, row = row_group * 64 + (warp & 3) * 16;
+    SwapGate<C>(p, shared, sum, own, token0, in_token0, row0, row, lane);
+    if constexpr (C::kQuantises)
+      SwapStoreQuantised<C>(p, shared, sum, own, rank, splits, sharer, token0, in_token0,
+                            (row0 + row) / 2, warp, lane);
+    else
+      SwapStoreGated<C>(p, sum, own, own_token0, (row0 + row) / 2, lane);
     return;
   }
   // Mostly a general epilogue has nothing to add, and of BF16 and F16 nothing to do but to round.

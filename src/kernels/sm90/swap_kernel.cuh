@@ -35,10 +35,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const int stages = p.stages;
   const SwapShared<C> shared(shared_base, stages);
   const int warp = WarpUniform(threadIdx.x / 32), lane = threadIdx.x % 32;
-  const int splits = static_cast<int>(cuda::ptx::get_sreg_cluster_nctarank());
-  const int rank = static_cast<int>(ClusterRank());
+  // A cluster's CTAs: those that split K side by side, for each that shares scales.
+  const int splits = static_cast<int>(cuda::ptx::get_sreg_cluster_nctarank()) / C::kSharers;
+  const int in_cluster = static_cast<int>(ClusterRank());
+  const int sharer = C::kSharers > 1 ? in_cluster / splits : 0, rank = in_cluster - sharer * splits;
+  const bool clustered = C::kSharers > 1 || splits > 1;
   const int token0 = blockIdx.y * C::kTokens;
-  const int row0 = blockIdx.z * C::kRows;
+  const int row0 = (blockIdx.z * C::kSharers + sharer) * C::kRows;
   // In k-blocks; the last load of all may bring fewer than its stage holds, and zeros.
   const int loads = p.loads_each + (rank < p.loads_rest ? 1 : 0);
   const int first = (rank * p.loads_each + min(rank, p.loads_rest)) * C::kStageBlocks;
@@ -114,6 +117,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
         BarrierInit(&shared.scales_empty[i], C::kConsumers / 32);
       }
       BarrierInit(shared.exchange_full, C::kWarpgroups);
+      if constexpr (C::kQuantises) BarrierInit(shared.largest_full, C::kWarpgroups);
     }
     BarrierInitFence();
   }
@@ -123,7 +127,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   if (scale_warp && !early_weights) scales.Begin();
   __syncthreads();
   // Says that this CTA's barriers are ready for the others' sums; waited for before those are sent.
-  if (splits > 1) ClusterArriveRelaxed();
+  if (clustered) ClusterArriveRelaxed();
   if (warp >= kTmaWarp) {
     if constexpr (C::kReallocate) RegistersDown<C::kProducerRegisters>();
     if (scale_warp) {
@@ -160,7 +164,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       if constexpr (C::kLateTrigger) GridDependencyLaunch();
     }
     __syncwarp();
-    if (splits > 1) ClusterWait();
+    if (clustered) ClusterWait();
     return;
   }
   if constexpr (C::kReallocate) RegistersUp<C::kConsumerRegisters>();
@@ -207,14 +211,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     }
   }
   __syncwarp();
-  if (splits > 1) ClusterWait();
+  if (clustered) ClusterWait();
 
   if constexpr (C::kTurns == 1) {
-    SwapFinish<C>(p, shared, sum, rank, splits, token0, row0, warp, lane);
+    SwapFinish<C>(p, shared, sum, rank, splits, sharer, token0, row0, warp, lane);
   } else {
     float total[C::kOwnTokens / 2];
     SwapSumTurns<C>(shared, sum, total, warpgroup);
-    SwapFinish<C>(p, shared, total, rank, splits, token0, row0, warp, lane);
+    SwapFinish<C>(p, shared, total, rank, splits, sharer, token0, row0, warp, lane);
   }
 }
 
@@ -237,8 +241,7 @@ std::span<const SwapKernel> SwapInstances() {
   static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
     return std::array<SwapKernel, kCount>{
         MakeSwap<SwapConfig<Policy, List, kIndex, kEpilogue, kOutput>>(List::kAll[kIndex])...};
-  }
-  (std::make_integer_sequence<int, kCount>());
+  }(std::make_integer_sequence<int, kCount>());
   return kernels;
 }
 
