@@ -153,7 +153,7 @@ double LtKernel::PredictUs(const GemmDesc& p, const DeviceInfo&, const HardwareR
   const double d = static_cast<double>(p.m) * p.n * (SizeOf(p.d.type) + SizeOf(p.c.type));
   const double memory_us = (a + b + d) / (rates.read_gbps * 1e3 * info().bandwidth_share);
   const double compute_us =
-      2.0 * p.m * p.n * static_cast<double>(p.k) / (rates.gflops * 1e3 * info().matrix_share);
+      2.0 * p.m * p.n * (p.k + format_.costs.tile_k) / (rates.gflops * 1e3 * info().matrix_share);
   // Loads and products overlap but for a tile's begin and end, which count where K is short.
   return info().launch_us + std::max(memory_us, compute_us) + 0.3 * std::min(memory_us, compute_us);
 }

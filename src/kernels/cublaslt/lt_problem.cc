@@ -24,7 +24,7 @@ constexpr Reach kHopper = {900, 900, 120900};
 // a test holds them within a factor of 1.5. F32 is a guess.
 constexpr Costs kCosts16 = {4, 0.95, 0.90}, kCosts32 = {4, 0.80, 0.70},
                 kCostsTensors = {4, 0.95, 0.85}, kCostsRows = {8, 0.60, 0.85},
-                kCostsBlocks = {6, 0.70, 0.85};
+                kCostsBlocks = {6, 0.70, 0.88, 300};
 
 constexpr Format kFormats[] = {
     {"cublaslt/bf16", kBf16, kUnscaled, kAmpere, kCosts16},

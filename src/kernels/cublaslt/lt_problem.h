@@ -34,6 +34,7 @@ struct Reach {
 /// What PredictUs is made of.
 struct Costs {
   double launch_us, bandwidth_share, matrix_share;
+  double tile_k = 0;  ///< so many elements of K are what a tile's begin and end take
 };
 
 /// One kind of product that the library knows.

@@ -33,7 +33,6 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
   // K over the CTAs of a cluster, where there are few tiles.
   constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
   constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
-  constexpr BlockSchedule kNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8};
   constexpr BlockSchedule kSplitNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2};
   constexpr BlockSchedule kSplitLow = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 2};
@@ -54,7 +53,6 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       Make<kScaleTurns, GatedQuantEpilogue>(),
       Make<kSplit, GatedEpilogue>(),
       Make<kSplitFour, GatedEpilogue>(),
-      Make<kNarrow, GatedEpilogue>(),
       Make<kSplitNarrow, GatedEpilogue>(),
       Make<kSplitLow, GatedQuantEpilogue>(),
       Make<kSplitLowFour, GatedQuantEpilogue>(),

@@ -9,7 +9,7 @@ struct List {
       {{.tokens = 8, .min_ctas = 4}, 32, Hold(2, 3, 4)},
       {{.tokens = 16, .min_ctas = 4}, 40, Hold(2, 3, 4)},
       {{.tokens = 32, .min_ctas = 3, .stage_blocks = 2}, 48, Hold(1, 2, 3)},
-      {{.tokens = 64, .min_ctas = 2, .stage_blocks = 2}, 74, Hold(1, 2)},
+      {{.tokens = 64, .min_ctas = 2, .stage_blocks = 2}, 72, Hold(1, 2)},
   };
 };
 
@@ -17,7 +17,7 @@ struct List {
 struct QuantList {
   static constexpr SwapInstance kAll[] = {
       {{.tokens = 8, .min_ctas = 4}, 40, Hold(2, 3, 4)},
-      {{.tokens = 16, .min_ctas = 4}, 42, Hold(2, 3, 4)},
+      {{.tokens = 16, .min_ctas = 4}, 40, Hold(2, 3, 4)},
       {{.tokens = 32, .min_ctas = 3, .stage_blocks = 2}, 51, Hold(1, 2, 3)},
   };
 };

@@ -155,8 +155,7 @@ struct BlockConfig {
   static_assert(!Epilogue::kStoresSums || kSplit == 1);
   static_assert(!kSplitsRows || (kRun == 1 && kBlocksM == 1));
   static_assert(!kPairsScales || kScaleColumns >= 64, "of each pair one block");
-  static_assert(!kGated || kSplit > 1 || kColumns % 128 == 0 || (kColumns < 128 && !kQuantises),
-                "slabs of 64 columns of D, or a part of one that its warp copies");
+  static_assert(!kGated || kSplit > 1 || kColumns % 128 == 0, "slabs of 64 columns of D");
   static_assert(!kQuantises ||
                     (kBlocksM == 1 && kRun * kWarpgroupsN * kColumnsOfD == 128 && kSlabs == kRun),
                 "all columns of a scale in a run; a warp's slabs keep those of its first tile, and "

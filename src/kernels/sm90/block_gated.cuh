@@ -26,30 +26,17 @@ __device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8
                                            uint8_t* last_slabs, int row, int column, int group,
                                            bool leads) {
   const bool f32 = store.p.epilogue.d_type == OutputType::kF32;
-  if constexpr (C::kColumns < 128) {  // less than a slab's width: such tiles are few
 #pragma unroll
-    for (int m = 0; m < C::kBlocksM; ++m) {
-      Gate<C::kColumns>(store.sum[m], store.sum[m]);
-      if (f32) {
-        store.template StoreF32<C::kColumnsOfD>(m, 0, row, column);
-      } else {
-        __syncwarp();
-        store.template CopySlab<C::kColumnsOfD>(m, 0, slabs, row, column);
-      }
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < C::kAllSlabs; ++i) {
-      const int m = i / C::kSlabsN, s = i % C::kSlabsN;
-      Gate<128>(&store.sum[m][s * 64], &store.sum[m][s * 32]);
-      if (f32) {
-        store.template StoreF32<64>(m, s * 64, row, column);
-      } else if (last) {
-        if (i == 0) NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
-        store.template CopySlab<64>(m, s * 64, last_slabs + i * C::kSlabBytes, row, column);
-      } else {
-        store.StoreSlab(i, slabs + i % C::kSlabs * kSlabStep<C>, row, column, group, leads);
-      }
+  for (int i = 0; i < C::kAllSlabs; ++i) {
+    const int m = i / C::kSlabsN, s = i % C::kSlabsN;
+    Gate<128>(&store.sum[m][s * 64], &store.sum[m][s * 32]);
+    if (f32) {
+      store.template StoreF32<64>(m, s * 64, row, column);
+    } else if (last) {
+      if (i == 0) NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
+      store.template CopySlab<64>(m, s * 64, last_slabs + i * C::kSlabBytes, row, column);
+    } else {
+      store.StoreSlab(i, slabs + i % C::kSlabs * kSlabStep<C>, row, column, group, leads);
     }
   }
 }

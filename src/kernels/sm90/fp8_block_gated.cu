@@ -22,7 +22,6 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   // K over the CTAs of a cluster, where there are few tiles.
   constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
   constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
-  constexpr BlockSchedule kNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8};
   constexpr BlockSchedule kSplitNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2};
   constexpr BlockSchedule kSplitLow = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 2};
@@ -36,21 +35,13 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   constexpr BlockSchedule kSplitLowSix = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5, .split = 6};
   static const BlockKernel kernels[] = {
-      Make<kDeep, GatedEpilogue>(),
-      Make<kThree, GatedEpilogue>(),
-      Make<kRun, GatedQuantEpilogue>(),
-      Make<kThreeRun, GatedQuantEpilogue>(),
-      Make<kLow, GatedQuantEpilogue>(),
-      Make<kSplit, GatedEpilogue>(),
-      Make<kSplitFour, GatedEpilogue>(),
-      Make<kSplitNarrow, GatedEpilogue>(),
-      Make<kSplitLow, GatedQuantEpilogue>(),
-      Make<kSplitLowFour, GatedQuantEpilogue>(),
-      Make<kWide, GatedQuantEpilogue>(),
-      Make<kWideThree, GatedQuantEpilogue>(),
-      Make<kNarrow, GatedEpilogue>(),
-      Make<kWideSix, GatedQuantEpilogue>(),
-      Make<kSplitLowSix, GatedQuantEpilogue>(),
+      Make<kDeep, GatedEpilogue>(),          Make<kThree, GatedEpilogue>(),
+      Make<kRun, GatedQuantEpilogue>(),      Make<kThreeRun, GatedQuantEpilogue>(),
+      Make<kLow, GatedQuantEpilogue>(),      Make<kSplit, GatedEpilogue>(),
+      Make<kSplitFour, GatedEpilogue>(),     Make<kSplitNarrow, GatedEpilogue>(),
+      Make<kSplitLow, GatedQuantEpilogue>(), Make<kSplitLowFour, GatedQuantEpilogue>(),
+      Make<kWide, GatedQuantEpilogue>(),     Make<kWideThree, GatedQuantEpilogue>(),
+      Make<kWideSix, GatedQuantEpilogue>(),  Make<kSplitLowSix, GatedQuantEpilogue>(),
   };
   return kernels;
 }
