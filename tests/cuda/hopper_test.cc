@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "culet/model.h"
@@ -114,6 +115,29 @@ TEST(HopperFamilies, OfferNothingOfAFormatWithoutAName) {
   }
   EXPECT_EQ(sm90::GeneralDesc(kToy).accumulator_bits, sm90::kFp8AccumulatorBits);
   EXPECT_EQ(sm90::GeneralDesc(kToy).promotion_k, 0);
+}
+
+// Four CTAs have the columns of a scale of D, so of eight in a cluster two may split K; and a
+// cluster has all columns of its scales, or another kernel quantises.
+TEST(Fp8Swap, QuantisesWholeScales) {
+  const KernelList kernels = BuiltinKernels(GpuInfo(900));
+  GemmDesc desc = Fp8Block(8, 4096, 4096);
+  desc.epilogue = Epilogue::kGatedSiluQuant;
+  desc.d.type = DataType::kFloat8_e4m3;
+  desc.d.quant = {QuantType::kK, 128};
+  desc.d.scale_type = DataType::kFloat32;
+  const auto launches = [&](std::string_view end) {
+    std::set<int> splits;
+    for (const LaunchSpec& spec : HopperCandidates(kernels, desc))
+      if (spec.kernel->id().starts_with("sm90_fp8_swap/") && spec.kernel->id().ends_with(end))
+        splits.insert(spec.splits);
+    return splits;
+  };
+  EXPECT_EQ(launches("/gated_e4m3"), (std::set<int>{1, 2}));
+  EXPECT_TRUE(launches("/gated/quantise").contains(8));
+  desc.n += 128;
+  EXPECT_TRUE(launches("/gated_e4m3").empty());
+  EXPECT_TRUE(launches("/gated/quantise").contains(8));
 }
 
 TEST(Fp8Block, RefusesWhatItsTilesCannotCount) {

@@ -79,11 +79,11 @@ struct Fp8SkinnyTimes {
   double filled;
   // Instead of the last two in a step of small products, of which several lie in shared memory at a
   // time: weights of at most `held` bytes a multiprocessor, 0: none.
-  double held;
-  double held_gain;  ///< us less, where all of the weights come before that
-  double held_smem;  ///< us: all of a multiprocessor's shared memory
-  double held_warp;  ///< us: a warp of a CTA
-  double held_late;  ///< us: all of the weights, where they come after the kernel before has ended
+  double held = 0;
+  double held_gain = 0;  ///< us less, where all of the weights come before that
+  double held_smem = 0;  ///< us: all of a multiprocessor's shared memory
+  double held_warp = 0;  ///< us: a warp of a CTA
+  double held_late = 0;  ///< us: all of the weights, where they come after the kernel before
 };
 /// Of block scales, and of formats whose sums the tensor core keeps over all of K.
 extern const Fp8SkinnyTimes kFp8SkinnyAlone, kFp8SkinnyDependent;
