@@ -152,6 +152,8 @@ struct BlockConfig {
   static_assert(kMulticast == 1 || kSplit == 1, "a cluster either shares operands or splits K");
   static_assert(kSplit == 1 || kWarpgroups == 2);
   static_assert(kSchedule.lag == 0 || (kWarpgroupsM > 1 && kTurns == 1));
+  static_assert(kRun == 1 || kMulticast == 1,
+                "runs in clusters gave wrong results where a CTA had no columns");
   static_assert(!Epilogue::kStoresSums || kSplit == 1);
   static_assert(!kSplitsRows || (kRun == 1 && kBlocksM == 1));
   static_assert(!kPairsScales || kScaleColumns >= 64, "of each pair one block");

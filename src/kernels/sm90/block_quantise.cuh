@@ -95,10 +95,7 @@ __device__ __forceinline__ TwoScales TakeScales(const BlockParams& p, float (&la
                                                 int column, int lane, bool writes,
                                                 Exchange exchange) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    largest[h] = LargerMagnitude(largest[h], __shfl_xor_sync(0xFFFFFFFFu, largest[h], 1));
-    largest[h] = LargerMagnitude(largest[h], __shfl_xor_sync(0xFFFFFFFFu, largest[h], 2));
-  }
+  for (int h = 0; h < 2; ++h) largest[h] = LargestOfLanes<1, 2>(largest[h]);
   exchange(largest);
   RowScale scales[2] = {ScaleOfNormal(largest[0]), ScaleOfNormal(largest[1])};
   TwoScales two = {.lift = {1.0f, 1.0f}, .lifts = fminf(largest[0], largest[1]) < kLiftsBelow};

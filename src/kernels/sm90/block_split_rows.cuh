@@ -129,8 +129,7 @@ __device__ __forceinline__ void StoreQuantisedRow(const BlockParams& p,
     if (column + i / 2 * 8 + lane % 4 * 2 + i % 2 >= n) value[i] = 0.0f;  // anything
     most = LargerMagnitude(most, value[i]);
   }
-  most = LargerMagnitude(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
-  most = LargerMagnitude(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+  most = LargestOfLanes<1, 2>(most);
   if constexpr (C::kWarpgroupsN == 2) {
     float* const of_row = largest + eights.warp * 8 + lane / 4;
     if (lane % 4 == 0) of_row[group_n * C::kTileM] = most;

@@ -30,9 +30,7 @@ __global__ void __launch_bounds__(kThreads)
   float largest = 0.0f;
 #pragma unroll
   for (const float value : v) largest = LargerMagnitude(largest, value);
-#pragma unroll
-  for (int apart = kLanes / 2; apart > 0; apart /= 2)
-    largest = LargerMagnitude(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, apart));
+  largest = LargestOfLanes<1, kLanes / 2>(largest);
   bool lifts;
   const RowScale scale = ScaleOfLargest(largest, lifts);
   if (!inside) return;

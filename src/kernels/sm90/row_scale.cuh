@@ -12,6 +12,16 @@ __device__ __forceinline__ float LargerMagnitude(float a, float b) {
   return larger;
 }
 
+/// The largest magnitude of the lanes whose numbers differ from this one's in the bits kFirst to
+/// kLast alone.
+template <int kFirst, int kLast>
+__device__ __forceinline__ float LargestOfLanes(float magnitude) {
+#pragma unroll
+  for (int apart = kFirst; apart <= kLast; apart *= 2)
+    magnitude = LargerMagnitude(magnitude, __shfl_xor_sync(0xFFFFFFFFu, magnitude, apart));
+  return magnitude;
+}
+
 /// Two values as E4M3, `low` in the lower byte; beyond 448 that. PTX ISA 9.7.9 cvt.
 __device__ __forceinline__ uint16_t PackE4m3(float low, float high) {
   uint16_t packed;

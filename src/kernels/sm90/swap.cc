@@ -93,7 +93,7 @@ bool PlanSwap(const SwapKernel& kernel, const ProductProblem& problem, int split
               SwapLaunch* launch) {
   const int k_blocks = CeilDiv(problem.k, kernel.block_k());
   if (!SwapFits(kernel, k_blocks, splits, residency)) return false;
-  if (problem.n % (kernel.sharers() * kernel.rows()) != 0 && kernel.sharers() > 1) return false;
+  if (kernel.sharers() > 1 && problem.n % (kernel.sharers() * kernel.rows()) != 0) return false;
   const int loads = CeilDiv(k_blocks, kernel.stage_blocks());
   const int stages = SwapStages(kernel, k_blocks, splits, residency);
 

@@ -242,12 +242,7 @@ __device__ __forceinline__ void SwapStoreQuantised(const SwapParams& p,
     if ((own >> j & 1) == 0) continue;
     float most[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      most[i] = fabsf(sum[4 * j + i]);
-#pragma unroll
-      for (int apart = 4; apart < 32; apart *= 2)
-        most[i] = LargerMagnitude(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], apart));
-    }
+    for (int i = 0; i < 2; ++i) most[i] = LargestOfLanes<4, 16>(fabsf(sum[4 * j + i]));
     if (lane < 4 * C::kSharers)
       StoreAsync(MapToRank(SharedAddress(at(sharer * 4 + warp % 4, j)), to),
                  make_float2(most[0], most[1]), full);
@@ -261,14 +256,11 @@ __device__ __forceinline__ void SwapStoreQuantised(const SwapParams& p,
     if ((own >> j & 1) == 0) continue;
     const float2 a = *reinterpret_cast<const float2*>(at(lane / 4 * 2, j));
     const float2 b = *reinterpret_cast<const float2*>(at(lane / 4 * 2 + 1, j));
-    float most[2] = {LargerMagnitude(a.x, b.x), LargerMagnitude(a.y, b.y)};
+    const float most[2] = {LargerMagnitude(a.x, b.x), LargerMagnitude(a.y, b.y)};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int apart = 4; apart < 32; apart *= 2)
-        most[i] = LargerMagnitude(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], apart));
       bool lifts;
-      const RowScale scale = ScaleOfLargest(most[i], lifts);
+      const RowScale scale = ScaleOfLargest(LargestOfLanes<4, 16>(most[i]), lifts);
       const float lifted = lifts ? sum[4 * j + i] * 0x1p100f : sum[4 * j + i];
       const int64_t token = token0 + in_tile + j * 8 + i;
       if (token >= p.m) continue;
