@@ -34,7 +34,8 @@ namespace sm90 {
 
 cudaError_t LoadQuantiseRows() { return cudaSuccess; }
 
-cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& p, cudaStream_t) {
+cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& p, bool pdl, cudaStream_t) {
+  EXPECT_TRUE(pdl);  // as the kernel was made
   ++quantised;
   if (quantise_fails) return static_cast<cudaError_t>(kFails);
   MatrixLayout scales =
@@ -92,7 +93,7 @@ class QuantisedTest : public testing::Test {
  protected:
   QuantisedTest()
       : inner_(*registry_.Find("cpu_reference")),
-        kernel_(sm90::Quantised(inner_)),
+        kernel_(sm90::Quantised(inner_, /*pdl=*/true)),
         a_(kM * kK),
         b_(kK * kN),
         codes_(kM * kPitch, 0xEE),

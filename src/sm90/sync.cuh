@@ -177,7 +177,14 @@ __device__ __forceinline__ void StoreAsync(uint32_t address, float4 value, uint3
       : "memory");
 }
 
-/// The same of 8 bytes.
+/// The same of 4 and 8 bytes.
+__device__ __forceinline__ void StoreAsync(uint32_t address, float value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+          address),
+      "f"(value), "r"(barrier)
+      : "memory");
+}
 __device__ __forceinline__ void StoreAsync(uint32_t address, float2 value, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, "

@@ -30,6 +30,15 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2};
   constexpr BlockSchedule kScaleTurns = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .stages = 5, .turns = 2};
+  // Or in four CTAs.
+  constexpr BlockSchedule kShares = {.tile_m = 128, .tile_n = 64, .stages = 8, .cluster_n = 4};
+  // Half as high: 128 CTAs of a launch all find places, in pairs, but not in fours.
+  constexpr BlockSchedule kSharesLow = {.tile_m = 64,
+                                        .tile_n = 128,
+                                        .warpgroups_m = 1,
+                                        .warpgroups_n = 2,
+                                        .stages = 8,
+                                        .cluster_n = 2};
   // K over the CTAs of a cluster, where there are few tiles.
   constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
   constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
@@ -51,6 +60,8 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       Make<kScale, GatedQuantEpilogue>(),
       Make<kScaleSharesB, GatedQuantEpilogue>(),
       Make<kScaleTurns, GatedQuantEpilogue>(),
+      Make<kShares, GatedQuantEpilogue>(),
+      Make<kSharesLow, GatedQuantEpilogue>(),
       Make<kSplit, GatedEpilogue>(),
       Make<kSplitFour, GatedEpilogue>(),
       Make<kSplitNarrow, GatedEpilogue>(),

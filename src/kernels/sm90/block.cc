@@ -21,14 +21,16 @@ std::span<const BlockKernel> Fp8FastBlocks();
 std::span<const BlockKernel> Fp8GatedBlocks();
 std::span<const BlockKernel> Bf16Blocks();
 std::span<const BlockKernel> Bf16GatedBlocks();
+std::span<const BlockKernel> Bf16GatedNarrowBlocks();
 std::span<const BlockKernel> F16Blocks();
 
 std::span<const BlockKernel> BlockKernels() {
   static const std::vector<BlockKernel> kernels = [] {
     std::vector<BlockKernel> all;
-    for (auto part : {Fp8Block192xN(), Fp8Block256x128(), Fp8Block256xN(), Fp8Block128xN(),
-                      Fp8BlockSplit(), Fp8BlockFloat32(), Fp8PreciseBlocks(), Fp8FastBlocks(),
-                      Bf16Blocks(), F16Blocks(), Fp8GatedBlocks(), Bf16GatedBlocks()})
+    for (auto part :
+         {Fp8Block192xN(), Fp8Block256x128(), Fp8Block256xN(), Fp8Block128xN(), Fp8BlockSplit(),
+          Fp8BlockFloat32(), Fp8PreciseBlocks(), Fp8FastBlocks(), Bf16Blocks(), F16Blocks(),
+          Fp8GatedBlocks(), Bf16GatedBlocks(), Bf16GatedNarrowBlocks()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();

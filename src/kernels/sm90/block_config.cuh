@@ -36,6 +36,9 @@ struct BlockConfig {
   static constexpr bool kBringsFactors =
       Epilogue::kKind == EpilogueKind::kGeneral && !kScaled && Policy::kInfo.element_bytes == 1;
   static constexpr bool kQuantises = Epilogue::kKind == EpilogueKind::kGatedQuant;
+  /// The CTAs of a cluster along N have the columns of a scale together (StoreQuantisedShared).
+  static constexpr bool kSharesScales = kQuantises && kClusterN > 1;
+  static constexpr int kSharers = kClusterN * kWarpgroupsN;  // warpgroups that have a row's columns
   static constexpr int kTileWarpgroups = kWarpgroupsM * kWarpgroupsN;  // consumers of a tile
   static constexpr int kWarpgroups = kTileWarpgroups * kTurns;         // the producer is one more
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
@@ -75,7 +78,7 @@ struct BlockConfig {
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kColumnsOfD = kGated ? kColumns / 2 : kColumns;  // of a warpgroup
   // Tiles along N that a CTA takes one after the other: the 128 columns of D that share a scale.
-  static constexpr int kRun = kQuantises ? 128 / kColumnsOfD / kWarpgroupsN : 1;
+  static constexpr int kRun = kQuantises ? 128 / kColumnsOfD / kWarpgroupsN / kClusterN : 1;
   static constexpr int kSlabsN = kQuantises ? 1 : (kColumnsOfD + 63) / 64;  // slabs across them
   static constexpr int kAllSlabs = kBlocksM * kSlabsN;                      // of a warp
   // Rows of a box of D. A warpgroup's four warps store together: one box of 64 rows leaves sooner
@@ -86,7 +89,7 @@ struct BlockConfig {
   // them, under its last product. Not in straight-line code, which is 1 to 2 % slower with it.
   static constexpr bool kWaitsUnder =
       !kTwoInFlight && kSplit == 1 && !Epilogue::kStoresSums &&
-      (kQuantises ? kWarpgroupsN == 1 : !kGated && kAllSlabs <= kSlabs);
+      (kQuantises ? kWarpgroupsN == 1 && !kSharesScales : !kGated && kAllSlabs <= kSlabs);
   // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
   // tile, stored through the stages), else at the start of the stages.
   // A kernel that quantises exchanges eights of rows instead, each with all of its columns.
@@ -119,10 +122,13 @@ struct BlockConfig {
   static constexpr int kQuadLoadBytes = kQuadPlace;  // by TMA
   static constexpr int kQuads = !kScaled ? 0 : kStages <= 5 ? 2 : 3;
   // Shared memory: the stages, the slabs, the quads, the barriers.
-  static constexpr int kBarrierBytes = 8 * (2 * kStages + 2);  // BlockShared
+  static constexpr int kBarrierBytes =
+      8 * (2 * kStages + 2 + (kSharesScales ? 2 * kTileM / 16 : 0));  // BlockShared
   // The largest magnitude of each row of D among the columns of each of two warpgroups that share a
   // scale.
-  static constexpr int kLargestBytes = kQuantises && kWarpgroupsN == 2 ? 2 * kTileM * 4 : 0;
+  static constexpr int kLargestBytes = kSharesScales                     ? 2 * kSharers * kTileM * 4
+                                       : kQuantises && kWarpgroupsN == 2 ? 2 * kTileM * 4
+                                                                         : 0;
   static constexpr int kFactors = kBlocksM * 64 + kColumns;  // of a warpgroup: rows, then columns
   static constexpr int kFactorBytes = kBringsFactors ? kWarpgroups * kFactors * 4 : 0;
   static constexpr int kOtherBytes =
@@ -157,11 +163,14 @@ struct BlockConfig {
   static_assert(!Epilogue::kStoresSums || kSplit == 1);
   static_assert(!kSplitsRows || (kRun == 1 && kBlocksM == 1));
   static_assert(!kPairsScales || kScaleColumns >= 64, "of each pair one block");
-  static_assert(!kGated || kSplit > 1 || kColumns % 128 == 0, "slabs of 64 columns of D");
+  static_assert(!kGated || kColumnsOfD % 8 == 0);
   static_assert(!kQuantises ||
-                    (kBlocksM == 1 && kRun * kWarpgroupsN * kColumnsOfD == 128 && kSlabs == kRun),
+                    (kBlocksM == 1 && kRun * kWarpgroupsN * kClusterN * kColumnsOfD == 128 &&
+                     kSlabs == kRun),
                 "all columns of a scale in a run; a warp's slabs keep those of its first tile, and "
                 "the first is stored from");
+  static_assert(!kSharesScales ||
+                ((kSharers == 4 || kSharers == 2) && kClusterM == 1 && kTurns == 1 && kSplit == 1));
   static_assert(!kQuantises || kWarpgroupsN == 1 || (kWarpgroupsM == 1 && kTurns == 1));
   // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
   static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
@@ -186,6 +195,8 @@ struct BlockShared {
   Ring<C::kStages> ring;
   uint64_t peers_done;  // split K: all consumer warps of the cluster have left their stages
   uint64_t partials;    // split K: the other parts of this CTA's share have arrived
+  // kSharesScales, else not there: magnitudes of 16 rows of a tile, from all of the cluster.
+  uint64_t largest[2][C::kSharesScales ? C::kTileM / 16 : 1];
 };
 
 /// Where a CTA is in the output.

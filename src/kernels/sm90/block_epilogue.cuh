@@ -188,14 +188,56 @@ __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float
 }
 
 /// Pairs a thread's sums of kCount columns: groups of 8 columns are gate and up in turn, and a
-/// thread has the same columns of each. The results lie as sums of kCount / 2 columns do; they may
-/// take the place of sums, but of none behind those that they are made of.
+/// thread has the same columns of each. The results lie as sums of kCount / 2 columns do. Fours of
+/// a row share an inverse; `right[h]` becomes false where those of row h are to be made anew, one
+/// by one (GateAlone). `use(h, values)` for each four of one of the two rows.
+template <int kCount, class Use>
+__device__ __forceinline__ void GateFours(const float* sum, float* gated, bool (&right)[2],
+                                          Use use) {
+  constexpr int kGroups = kCount / 16;
+#pragma unroll
+  for (int g = 0; g + 1 < kGroups; g += 2)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float* const of_row = sum + g * 8 + h * 2;
+      float four[4];
+      right[h] &= GateFour({of_row[0], of_row[1], of_row[8], of_row[9]},
+                           {of_row[4], of_row[5], of_row[12], of_row[13]}, four);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) gated[(g + i / 2) * 4 + h * 2 + i % 2] = four[i];
+      use(h, four);
+    }
+  if constexpr (kGroups % 2 == 1) {
+    constexpr int kLast = kGroups - 1;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      gated[kLast * 4 + i] = Silu(sum[kLast * 8 + i]) * sum[kLast * 8 + 4 + i];
+  }
+}
 template <int kCount>
-__device__ __forceinline__ void Gate(const float* sum, float* gated) {
+__device__ __forceinline__ void GateAlone(const float* sum, float* gated, const bool (&right)[2]) {
 #pragma unroll
   for (int g = 0; g < kCount / 16; ++g)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) gated[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
+    for (int i = 0; i < 4; ++i)
+      if (!right[i / 2]) gated[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
+}
+
+/// The same, of which the first `left` columns of D are there: what lies beyond them differs from
+/// launch to launch, and shares no inverse. The results may take the place of sums. Where sums are
+/// the tensor core's own, one by one: with values beside them ptxas serialises every wgmma.
+template <class C, int kCount>
+__device__ __forceinline__ void Gate(const float* sum, int left, float* gated) {
+  if constexpr (!C::kPromotes) {
+    GateAlone<kCount>(sum, gated, {false, false});
+    return;
+  }
+  bool right[2] = {left >= kCount / 2, left >= kCount / 2};
+  float values[kCount / 4];
+  GateFours<kCount>(sum, values, right, [](int, const float(&)[4]) {});
+  if (!(right[0] && right[1])) GateAlone<kCount>(sum, values, right);
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i) gated[i] = values[i];
 }
 
 }  // namespace culet::sm90

@@ -20,18 +20,24 @@ constexpr int kSlabStep = C::kStoreRows / 16 * C::kSlabBytes;
 
 /// Pairs a warp's sums and stores them from row `row` and column `column` of D on, through
 /// `slabs`, or through `last_slabs` in the stages where no tile comes after. A slab's columns at a
-/// time: one slab is read while the next is made. `group`, `leads`: see StoreSlab.
+/// time: one slab is read while the next is made. Slabs that are not whole are copied by the warp:
+/// boxes are 64 columns wide. `group`, `leads`: see StoreSlab.
 template <class C>
 __device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8_t* slabs,
                                            uint8_t* last_slabs, int row, int column, int group,
                                            bool leads) {
   const bool f32 = store.p.epilogue.d_type == OutputType::kF32;
+  constexpr int kWidth = C::kColumnsOfD / C::kSlabsN;
 #pragma unroll
   for (int i = 0; i < C::kAllSlabs; ++i) {
     const int m = i / C::kSlabsN, s = i % C::kSlabsN;
-    Gate<128>(&store.sum[m][s * 64], &store.sum[m][s * 32]);
+    Gate<C, kWidth * 2>(&store.sum[m][s * kWidth], store.n() - column - s * kWidth,
+                        &store.sum[m][s * kWidth / 2]);
     if (f32) {
-      store.template StoreF32<64>(m, s * 64, row, column);
+      store.template StoreF32<kWidth>(m, s * kWidth, row, column);
+    } else if constexpr (kWidth < 64) {
+      __syncwarp();  // the slab before has been copied
+      store.template CopySlab<kWidth>(m, s * kWidth, slabs, row, column);
     } else if (last) {
       if (i == 0) NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
       store.template CopySlab<64>(m, s * 64, last_slabs + i * C::kSlabBytes, row, column);
@@ -98,6 +104,60 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, f
   if (leads) {
     if (row < p.m && column < store.whole()) TmaStore(&p.d_map, slabs, column, row);
     TmaStoreCommit();
+  }
+}
+
+/// The same where the columns of a scale are those of warpgroups in several CTAs of a cluster,
+/// which tell each other the largest magnitudes of their rows. `tile`: its number among those of
+/// this CTA; two arrays of magnitudes take turns, as none is further ahead of another.
+template <class C>
+__device__ __forceinline__ void StoreQuantisedShared(TileStore<C>& store, BlockShared<C>& shared,
+                                                     float* largest, uint8_t* slab, int tile,
+                                                     int rank, int group_n, int row_in_tile,
+                                                     int row, int column) {
+  const BlockParams& p = store.p;
+  const int lane = store.lane, own_row = row_in_tile + lane / 4;
+  constexpr int kCount = C::kColumnsOfD;
+  float values[kCount / 2], magnitudes[2] = {};
+  GateLargest<C::kColumns>(store.sum[0], p.n / 2 - column, lane, values, magnitudes);
+  largest += tile % 2 * C::kSharers * C::kTileM;
+  uint64_t* const arrived = &shared.largest[tile % 2][row_in_tile / 16];
+  const auto exchange = [&](float(&of_rows)[2]) {
+    // A row's lanes each tell another CTA.
+    if (lane % 4 < C::kClusterN) {
+      const float* const own = largest + (rank * C::kWarpgroupsN + group_n) * C::kTileM + own_row;
+      const uint32_t to = MapToRank(SharedAddress(own), lane % 4);
+      const uint32_t barrier = MapToRank(SharedAddress(arrived), lane % 4);
+      StoreAsync(to, of_rows[0], barrier);
+      StoreAsync(to + 8 * 4, of_rows[1], barrier);
+    }
+    // Warps side by side have the same rows: each expects its share of what is told of them.
+    if (lane == 0) BarrierArriveExpect(arrived, C::kClusterN * 16 * 4);
+    BarrierWaitCluster(arrived, tile / 2 & 1);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      // Each of a row's lanes reads one.
+      of_rows[h] = LargestOfLanes<1, C::kSharers / 2>(
+          largest[lane % C::kSharers * C::kTileM + own_row + h * 8]);
+    }
+  };
+  const TwoScales scales =
+      TakeScales(p, magnitudes, row, column, lane, rank == 0 && group_n == 0, exchange);
+  __syncwarp();  // the tile before has been copied
+  Quantise<kCount>(values, scales);
+  FillSlabE4m3<kCount>(values, slab, 0, lane);
+  __syncwarp();
+  constexpr int kPieces = kCount / 16;  // of a row; D ends with a multiple of eight columns
+#pragma unroll
+  for (int i = lane; i < 16 * kPieces; i += 32) {
+    const int at = i / kPieces, first = i % kPieces * 16, left = p.n / 2 - column - first;
+    if (row + at >= p.m) return;
+    const uint8_t* const from = slab + Slab16::apply<uint32_t>(at, first);
+    uint8_t* const to = static_cast<uint8_t*>(p.d) + (row + at) * p.ldd + column + first;
+    if (left >= 16)
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    else if (left > 0)
+      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(from);
   }
 }
 

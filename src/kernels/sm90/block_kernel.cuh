@@ -58,6 +58,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                         (warp_row + lane / 4) * layout.row,
                         column_offset,
                         lane};
+  if constexpr (C::kPairsScales) c.FindPairs();
   // A warp's slabs side by side, or those of four warps for a box of 64 rows.
   constexpr int kTogether = C::kStoreRows / 16;
   uint8_t* const own_slabs =
@@ -73,7 +74,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   // Named barriers, one a set, which the set before it lets go; 2 to 4 are the stores'.
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
   if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
-  int step = 0;  // in a run
+  int step = 0;                    // in a run
+  [[maybe_unused]] int count = 0;  // of tiles so far
   // Of a run's rows so far.
   [[maybe_unused]] float largest[2] = {};
   for (int tile = FirstTile<C>(p) + set * clusters; tile < p.order.count();
@@ -157,7 +159,10 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       });
     }
     if constexpr (C::kQuantises && !C::kSplitsRows) {
-      if constexpr (C::kWarpgroupsN > 1) {
+      if constexpr (C::kSharesScales) {
+        StoreQuantisedShared(store, shared, reinterpret_cast<float*>(stages + C::kLargestAt),
+                             own_slabs, count++, rank, group_n, warp_row, row, column);
+      } else if constexpr (C::kWarpgroupsN > 1) {
         StoreQuantisedTogether(store, reinterpret_cast<float*>(stages + C::kLargestAt),
                                slabs + warp % 4 * C::kSlabBytes, warp_row, row, column, group,
                                leads);
@@ -177,7 +182,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     constexpr int kShare = C::kGated ? C::kShareColumns / 2 : C::kShareColumns;  // of D
     if constexpr (C::kGated) {
       ForShare<C>(rank, [&](int m, int begin) {
-        Gate<C::kShareColumns>(&c.sum[m][begin / 2], &c.sum[m][begin / 4]);
+        Gate<C, C::kShareColumns>(&c.sum[m][begin / 2], store.n() - column - begin / 2,
+                                  &c.sum[m][begin / 4]);
       });
     }
     if (C::Epilogue::kStoresSums || (!C::kPlain && p.epilogue.d_type == OutputType::kF32)) {
@@ -244,6 +250,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
     shared.ring.InitEmpty(EmptyArrivals(4 * C::kTileWarpgroups, C::kMulticast));
     BarrierInit(&shared.peers_done, C::kConsumerWarps * C::kSplit);
     BarrierInit(&shared.partials, 1);
+    if constexpr (C::kSharesScales) {
+      for (auto& of_tile : shared.largest)
+        for (uint64_t& of_rows : of_tile) BarrierInit(&of_rows, C::kWarpgroupsN);
+    }
     BarrierInitFence();
   }
   if (warp == 2 && ElectOne()) {

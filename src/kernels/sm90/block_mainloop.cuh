@@ -62,6 +62,8 @@ struct Consumer {
   int column_offset;      // of this warpgroup in the tile
   int lane;
   int quad = 0;  // slot of the current one
+  // Of paired columns: bytes to the scales of each half's gate and up.
+  uint32_t gate_scale[C::kBlocksN], up_scale[C::kBlocksN];
   TilePlace place;
   bool ready = false;  // the next stage's data are known to be there
   RingCursor<C::kStages> at;
@@ -145,16 +147,25 @@ struct Consumer {
     }
   }
 
-  /// The same for paired columns, by eights: gate's scale, then up's. Both are of one block of 128
-  /// columns of the product, or the tile's two blocks are gate's and up's.
-  __device__ __forceinline__ void ReadPairs(uint32_t from, const float (&a)[2], StepScales<C>& s) {
+  /// Finds where scales of paired columns lie.
+  __device__ __forceinline__ void FindPairs() {
     const bool halves = p.epilogue.up_column != 0;
 #pragma unroll
     for (int i = 0; i < C::kBlocksN; ++i) {
-      const int block = (column_offset + i * C::kProductColumns) / 128;
+      const uint32_t block = C::kTileN <= 128 ? 0 : (column_offset + i * C::kProductColumns) / 128;
+      gate_scale[i] = halves ? 0 : block * 16;
+      up_scale[i] = halves ? 16 : block * 16;
+    }
+  }
+
+  /// The same for paired columns, by eights: gate's scale, then up's. Both are of one block of 128
+  /// columns of the product, or the tile's two blocks are gate's and up's.
+  __device__ __forceinline__ void ReadPairs(uint32_t from, const float (&a)[2], StepScales<C>& s) {
+#pragma unroll
+    for (int i = 0; i < C::kBlocksN; ++i) {
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
-        const float b = LoadShared(from + (halves ? g : block) * 16);
+        const float b = LoadShared(from + (g == 0 ? gate_scale[i] : up_scale[i]));
         s.x[i][g][0] = a[0] * b;
         s.x[i][g][1] = a[1] * b;
       }

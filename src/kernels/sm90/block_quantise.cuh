@@ -37,26 +37,13 @@ __device__ __forceinline__ void GateLargest(const float* sum, int left, int lane
                                             float (&largest)[2]) {
   const float before[2] = {largest[0], largest[1]};
   bool right[2] = {left >= kCount / 2, left >= kCount / 2};
+  static_assert(kCount % 32 == 0);
+  GateFours<kCount>(sum, gated, right, [&](int h, const float(&four)[4]) {
 #pragma unroll
-  for (int g = 0; g < kCount / 16; g += 2)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float* const of_row = sum + g * 8 + h * 2;
-      float four[4];
-      right[h] &= GateFour({of_row[0], of_row[1], of_row[8], of_row[9]},
-                           {of_row[4], of_row[5], of_row[12], of_row[13]}, four);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        gated[(g + i / 2) * 4 + h * 2 + i % 2] = four[i];
-        largest[h] = LargerMagnitude(largest[h], four[i]);
-      }
-    }
+    for (const float value : four) largest[h] = LargerMagnitude(largest[h], value);
+  });
   if (right[0] && right[1]) return;
-#pragma unroll
-  for (int g = 0; g < kCount / 16; ++g)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (!right[i / 2]) gated[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
+  GateAlone<kCount>(sum, gated, right);
   ClearBeyond<kCount / 2>(gated, left, lane);
   largest[0] = before[0], largest[1] = before[1];
   TakeLargest<kCount / 2>(gated, largest);

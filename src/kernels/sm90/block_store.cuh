@@ -88,14 +88,16 @@ struct TileStore {
     }
   }
 
-  /// Rounds kWidth columns from `offset` on of m64 block `m` into `slab`.
+  /// Rounds kWidth columns from `offset` on of m64 block `m` into `slab`, and some that lie behind
+  /// where they are no multiple of 16.
   template <int kWidth>
   __device__ __forceinline__ void FillSlab(int m, int offset, uint8_t* slab) {
     const float* const from = &sum[m][offset / 2];
+    constexpr int kFilled = (kWidth + 15) / 16 * 16;
     if (!C::kPlain && p.epilogue.d_type == OutputType::kF16)
-      StoreSlab16<kWidth>(SharedAddress(slab), from, lane, PackF16);
+      StoreSlab16<kFilled>(SharedAddress(slab), from, lane, PackF16);
     else
-      StoreSlab16<kWidth>(SharedAddress(slab), from, lane, PackBf16);
+      StoreSlab16<kFilled>(SharedAddress(slab), from, lane, PackBf16);
   }
 
   /// Stores kWidth columns from `offset` on of m64 block `m`. Unlike StoreSlab for the last tile,

@@ -19,6 +19,16 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   // Scales of two warpgroups: twice the tiles of a run, where there are few.
   constexpr BlockSchedule kLow = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5};
+  // And of four CTAs.
+  constexpr BlockSchedule kShares = {.tile_m = 128, .tile_n = 64, .stages = 8, .cluster_n = 4};
+  // Half as high: 128 CTAs of a launch all find places, in pairs, but not in fours.
+  constexpr BlockSchedule kSharesLow = {.tile_m = 64,
+                                        .tile_n = 128,
+                                        .warpgroups_m = 1,
+                                        .warpgroups_n = 2,
+                                        .stages = 8,
+                                        .cluster_n = 2};
+  constexpr BlockSchedule kNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8};
   // K over the CTAs of a cluster, where there are few tiles.
   constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
   constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
@@ -42,6 +52,8 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
       Make<kSplitLow, GatedQuantEpilogue>(), Make<kSplitLowFour, GatedQuantEpilogue>(),
       Make<kWide, GatedQuantEpilogue>(),     Make<kWideThree, GatedQuantEpilogue>(),
       Make<kWideSix, GatedQuantEpilogue>(),  Make<kSplitLowSix, GatedQuantEpilogue>(),
+      Make<kShares, GatedQuantEpilogue>(),   Make<kSharesLow, GatedQuantEpilogue>(),
+      Make<kNarrow, GatedEpilogue>(),        Make<kLow, GatedEpilogue>(),
   };
   return kernels;
 }

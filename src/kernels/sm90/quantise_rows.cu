@@ -57,12 +57,11 @@ cudaError_t LoadQuantiseRows() {
   return LoadKernel(reinterpret_cast<const void*>(&QuantiseRows), 0);
 }
 
-cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, cudaStream_t stream) {
+cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, bool pdl, cudaStream_t stream) {
   const std::int64_t groups = std::int64_t{params.m} * CeilDiv(params.n, 128);
   const auto blocks = static_cast<unsigned>((groups + kThreads / kLanes - 1) / (kThreads / kLanes));
   return LaunchKernel(reinterpret_cast<const void*>(&QuantiseRows),
-                      {.grid = dim3(blocks), .block = dim3(kThreads), .pdl = true}, &params,
-                      stream);
+                      {.grid = dim3(blocks), .block = dim3(kThreads), .pdl = pdl}, &params, stream);
 }
 
 }  // namespace culet::sm90

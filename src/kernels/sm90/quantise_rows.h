@@ -18,8 +18,8 @@ struct QuantiseRowsParams {
   int scale_row = 0, scale_block = 0;  ///< elements between the scales of two rows, two groups
 };
 
-/// Begins as soon as the kernel before lets it, and waits for that kernel's end.
-cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, cudaStream_t stream);
+/// `pdl`: begins as soon as the kernel before lets it, and waits for that kernel's end.
+cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, bool pdl, cudaStream_t stream);
 
 /// Loads the kernel on the current device; not during a capture.
 cudaError_t LoadQuantiseRows();
