@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/launch.h"
 #include "kernels/sm90/operand_map.h"
+#include "kernels/sm90/times.h"
 #include "sm90/tensor_map.h"
 
 namespace culet::sm90 {
@@ -90,8 +91,11 @@ void PlanScales(const BlockKernel& kernel, const ProductProblem& problem, BlockP
 }  // namespace
 
 BlockGrid GridOf(const BlockKernel& kernel, int tiles, int sms, bool pdl) {
-  int places = std::max(1, sms / kernel.cluster_size());
-  // A split kernel computes one tile a cluster; the others are persistent.
+  // A split kernel computes one tile a cluster. The others are persistent, and clusters that find
+  // no place would begin when the rest have ended.
+  const int size = kernel.cluster_size();
+  int places =
+      std::max(1, static_cast<int>(kernel.split > 1 ? sms : sms * FilledShare(size)) / size);
   BlockGrid grid{.clusters = kernel.split > 1 ? tiles : std::min(tiles, places)};
   if (!pdl || tiles <= places / 2) return grid;
   grid.in_pairs = kernel.cluster_size() == 1 && places > 1;

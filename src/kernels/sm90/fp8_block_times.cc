@@ -96,16 +96,24 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
                            : columns <= 128  ? t.in_flight
                                              : t.wide);
   const int group = std::gcd(std::gcd(tile_n, columns), 128);
+  // Clocks at the end of a tile that quantises, of a cluster's exchange of magnitudes, and how much
+  // longer such a cluster's k-blocks take: 48 gated rows on an H200, M = 64 to 512.
+  constexpr double kQuantises = 500, kExchanges = 1000, kSharesScales = 1.3;
   const double sorting =
       scaled && tile_n % 128 != 0 && tile_n != 64 ? t.sorting * blocks_m * 128 / group : 0;
   const bool shares = kernel.cluster_m * kernel.cluster_n > 1;
+  const bool shares_scales = quantises && kernel.cluster_n > 1;
   const double block_clocks = (products + sorting + (scaled && k_blocks % 4 != 0 ? t.scales : 0)) *
-                              (shares ? t.shares : 1.0);
+                              (shares_scales ? kSharesScales
+                               : shares      ? t.shares
+                                             : 1.0);
   const bool waits = split == 1 && waves > 1 && output_bytes == 2 && kernel.store_rows < 64;
   const double multiplies_us = kernel.run * CeilDiv(k_blocks, split) * block_clocks / clock;
   const double stores_us =
       ((waits ? t.store_waits : t.store) * kernel.run * area * output_bytes / 2 +
-       (split > 1 ? t.exchange : 0)) /
+       (split > 1   ? t.exchange
+        : quantises ? kQuantises + (shares_scales ? kExchanges : 0)
+                    : 0)) /
       clock;
   // Sets of consumers in turn: one stores while another multiplies, all but the last tile.
   const double tile_us = kernel.turns > 1
@@ -149,12 +157,13 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   // Among equals: the deeper ring, middle supergroups.
   const double ring_kib = kernel.stages * (tile_m + tile_n) / 8.0;
   // Large tiles without promotion were not timed with few rows, which the small-M family takes.
-  // Kernels that split K and quantise were not fitted to: measured 0.9 to 1.4 of this on an H200.
+  // Kernels that split K and quantise were not fitted to: measured 0.9 to 1.4 of this on an H200,
+  // and the upper end is where others are as fast.
   // Turns cost up to 5 % where there is one tile a CTA, whose products are one warpgroup's, and
   // where memory alone counts.
   const double preference = (direct && p.m <= 32 ? 1.1 : 1.0) *
                             (kernel.turns > 1 && (waves <= 1 || p.m <= 64) ? 1.05 : 1.0) *
-                            (quantises && split > 1 ? 1.12 : 1.0) *
+                            (quantises && split > 1 ? 1.4 : 1.0) *
                             (1 + 0.0001 * std::max(0.0, 192 - ring_kib)) *
                             (1 + 0.006 * std::abs(swizzle - std::min(3, max_swizzle)));
   const double us = std::max(waves_us, power_us) * preference;
