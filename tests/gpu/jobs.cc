@@ -63,9 +63,11 @@ constexpr Shape kShapes[] = {{1, 576, 1024},        {7, 520, 656},          {17,
                              {64, 384, 528},        {128, 512, 384},        {200, 264, 272},
                              {257, 520, 400},       {64, 2112, 7168},       {1000, 2056, 1040},
                              {8, 8200, 6656, true}, {1000, 8200, 400, true}};
-// The last of the tiny ones is long enough to go around every ring of a kernel.
-constexpr Shape kTinyShapes[] = {{3, 72, 400}, {130, 264, 272}, {66, 136, 272}, {130, 72, 2064}};
-constexpr std::span<const Shape> kTinyUnwrapped = std::span(kTinyShapes).first(3);
+// The last two of the tiny ones have columns to pair, a whole scale of D and a part of one; the
+// last is long enough to go around every ring of a kernel.
+constexpr Shape kTinyShapes[] = {
+    {3, 72, 400}, {130, 264, 272}, {66, 136, 272}, {70, 256, 272}, {130, 80, 2064}};
+constexpr std::span<const Shape> kTinyUnwrapped = std::span(kTinyShapes).first(4);
 struct Types {
   Format format;
   DataType output;
