@@ -1,5 +1,6 @@
 // Instances of the large-M kernel: BF16, gated.
 #include "kernels/sm90/block_instances.cuh"
+#include "kernels/sm90/gated_schedules.h"
 
 namespace culet::sm90 {
 
@@ -30,26 +31,6 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2};
   constexpr BlockSchedule kScaleTurns = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .stages = 5, .turns = 2};
-  // Or in four CTAs.
-  constexpr BlockSchedule kShares = {.tile_m = 128, .tile_n = 64, .stages = 8, .cluster_n = 4};
-  // Half as high: 128 CTAs of a launch all find places, in pairs, but not in fours.
-  constexpr BlockSchedule kSharesLow = {.tile_m = 64,
-                                        .tile_n = 128,
-                                        .warpgroups_m = 1,
-                                        .warpgroups_n = 2,
-                                        .stages = 8,
-                                        .cluster_n = 2};
-  // K over the CTAs of a cluster, where there are few tiles.
-  constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
-  constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
-  constexpr BlockSchedule kSplitNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2};
-  constexpr BlockSchedule kSplitLow = {
-      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 2};
-  constexpr BlockSchedule kSplitLowFour = {
-      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 4};
-  constexpr BlockSchedule kScaleSix = {.tile_m = 128, .tile_n = 256, .stages = 4, .split = 6};
-  constexpr BlockSchedule kSplitLowSix = {
-      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5, .split = 6};
   static const BlockKernel kernels[] = {
       Make<kTurns, GatedEpilogue>(),
       Make<kTurnsShareB, GatedEpilogue>(),
@@ -60,15 +41,15 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       Make<kScale, GatedQuantEpilogue>(),
       Make<kScaleSharesB, GatedQuantEpilogue>(),
       Make<kScaleTurns, GatedQuantEpilogue>(),
-      Make<kShares, GatedQuantEpilogue>(),
-      Make<kSharesLow, GatedQuantEpilogue>(),
-      Make<kSplit, GatedEpilogue>(),
-      Make<kSplitFour, GatedEpilogue>(),
-      Make<kSplitNarrow, GatedEpilogue>(),
-      Make<kSplitLow, GatedQuantEpilogue>(),
-      Make<kSplitLowFour, GatedQuantEpilogue>(),
-      Make<kScaleSix, GatedQuantEpilogue>(),
-      Make<kSplitLowSix, GatedQuantEpilogue>(),
+      Make<gated::kShares, GatedQuantEpilogue>(),
+      Make<gated::kSharesLow, GatedQuantEpilogue>(),
+      Make<gated::kSplit, GatedEpilogue>(),
+      Make<gated::kSplitFour, GatedEpilogue>(),
+      Make<gated::kSplitNarrow, GatedEpilogue>(),
+      Make<gated::kSplitLow, GatedQuantEpilogue>(),
+      Make<gated::kSplitLowFour, GatedQuantEpilogue>(),
+      Make<gated::kSplitWideSix, GatedQuantEpilogue>(),
+      Make<gated::kSplitLowSix, GatedQuantEpilogue>(),
   };
   return kernels;
 }

@@ -1,5 +1,6 @@
 // Instances of the large-M kernel: block-scaled FP8, gated.
 #include "kernels/sm90/block_instances.cuh"
+#include "kernels/sm90/gated_schedules.h"
 
 namespace culet::sm90 {
 
@@ -19,41 +20,29 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   // Scales of two warpgroups: twice the tiles of a run, where there are few.
   constexpr BlockSchedule kLow = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5};
-  // And of four CTAs.
-  constexpr BlockSchedule kShares = {.tile_m = 128, .tile_n = 64, .stages = 8, .cluster_n = 4};
-  // Half as high: 128 CTAs of a launch all find places, in pairs, but not in fours.
-  constexpr BlockSchedule kSharesLow = {.tile_m = 64,
-                                        .tile_n = 128,
-                                        .warpgroups_m = 1,
-                                        .warpgroups_n = 2,
-                                        .stages = 8,
-                                        .cluster_n = 2};
   constexpr BlockSchedule kNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8};
-  // K over the CTAs of a cluster, where there are few tiles.
-  constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2};
-  constexpr BlockSchedule kSplitFour = {.tile_m = 128, .tile_n = 128, .stages = 6, .split = 4};
-  constexpr BlockSchedule kSplitNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8, .split = 2};
-  constexpr BlockSchedule kSplitLow = {
-      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 2};
-  constexpr BlockSchedule kSplitLowFour = {
-      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 4, .split = 4};
-  // All columns of a scale in one warpgroup; K over six CTAs of a cluster where there are fewest
-  // tiles: of clusters of that size there are 21.
+  // All columns of a scale in one warpgroup.
   constexpr BlockSchedule kWide = {.tile_m = 128, .tile_n = 256, .stages = 4};
   constexpr BlockSchedule kWideThree = {.tile_m = 128, .tile_n = 256, .stages = 4, .split = 3};
-  constexpr BlockSchedule kWideSix = {.tile_m = 128, .tile_n = 256, .stages = 4, .split = 6};
-  constexpr BlockSchedule kSplitLowSix = {
-      .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5, .split = 6};
   static const BlockKernel kernels[] = {
-      Make<kDeep, GatedEpilogue>(),          Make<kThree, GatedEpilogue>(),
-      Make<kRun, GatedQuantEpilogue>(),      Make<kThreeRun, GatedQuantEpilogue>(),
-      Make<kLow, GatedQuantEpilogue>(),      Make<kSplit, GatedEpilogue>(),
-      Make<kSplitFour, GatedEpilogue>(),     Make<kSplitNarrow, GatedEpilogue>(),
-      Make<kSplitLow, GatedQuantEpilogue>(), Make<kSplitLowFour, GatedQuantEpilogue>(),
-      Make<kWide, GatedQuantEpilogue>(),     Make<kWideThree, GatedQuantEpilogue>(),
-      Make<kWideSix, GatedQuantEpilogue>(),  Make<kSplitLowSix, GatedQuantEpilogue>(),
-      Make<kShares, GatedQuantEpilogue>(),   Make<kSharesLow, GatedQuantEpilogue>(),
-      Make<kNarrow, GatedEpilogue>(),        Make<kLow, GatedEpilogue>(),
+      Make<kDeep, GatedEpilogue>(),
+      Make<kThree, GatedEpilogue>(),
+      Make<kNarrow, GatedEpilogue>(),
+      Make<kLow, GatedEpilogue>(),
+      Make<kRun, GatedQuantEpilogue>(),
+      Make<kThreeRun, GatedQuantEpilogue>(),
+      Make<kLow, GatedQuantEpilogue>(),
+      Make<kWide, GatedQuantEpilogue>(),
+      Make<kWideThree, GatedQuantEpilogue>(),
+      Make<gated::kShares, GatedQuantEpilogue>(),
+      Make<gated::kSharesLow, GatedQuantEpilogue>(),
+      Make<gated::kSplit, GatedEpilogue>(),
+      Make<gated::kSplitFour, GatedEpilogue>(),
+      Make<gated::kSplitNarrow, GatedEpilogue>(),
+      Make<gated::kSplitLow, GatedQuantEpilogue>(),
+      Make<gated::kSplitLowFour, GatedQuantEpilogue>(),
+      Make<gated::kSplitLowSix, GatedQuantEpilogue>(),
+      Make<gated::kSplitWideSix, GatedQuantEpilogue>(),
   };
   return kernels;
 }
