@@ -46,6 +46,20 @@ TEST(BlockGrid, EachTileIsComputedOnce) {
   }
 }
 
+// A cluster lies in one GPC: of fours, 31 run at a time on 132 multiprocessors, and two more would
+// begin when those have computed all of their tiles.
+TEST(BlockGrid, PersistentClustersAllFindAPlace) {
+  int fours = 0;
+  for (const BlockKernel& kernel : BlockKernels()) {
+    if (kernel.cluster_size() != 4 || kernel.split > 1) continue;
+    ++fours;
+    EXPECT_EQ(GridOf(kernel, 500, 132, false).clusters, 31) << kernel.id;
+    EXPECT_EQ(GridOf(kernel, 500, 132, true).clusters, 31) << kernel.id;
+    EXPECT_EQ(GridOf(kernel, 20, 132, false).clusters, 20) << kernel.id;
+  }
+  EXPECT_GT(fours, 0);
+}
+
 TEST(BlockGrid, EveryPlaceIsTakenWhereMoreThanHalfAre) {
   const BlockKernel* single = nullptr;
   for (const BlockKernel& kernel : BlockKernels()) {
