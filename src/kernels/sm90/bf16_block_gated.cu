@@ -1,6 +1,5 @@
 // Instances of the large-M kernel: BF16, gated.
-#include "kernels/sm90/block_instances.cuh"
-#include "kernels/sm90/gated_schedules.h"
+#include "kernels/sm90/gated_instances.cuh"
 
 namespace culet::sm90 {
 
@@ -31,26 +30,21 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2};
   constexpr BlockSchedule kScaleTurns = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .stages = 5, .turns = 2};
-  static const BlockKernel kernels[] = {
-      Make<kTurns, GatedEpilogue>(),
-      Make<kTurnsShareB, GatedEpilogue>(),
-      Make<kWide, GatedEpilogue>(),
-      Make<kWideSharesB, GatedEpilogue>(),
-      Make<kHigh, GatedEpilogue>(),
-      Make<kSmall, GatedEpilogue>(),
-      Make<kScale, GatedQuantEpilogue>(),
-      Make<kScaleSharesB, GatedQuantEpilogue>(),
-      Make<kScaleTurns, GatedQuantEpilogue>(),
-      Make<gated::kShares, GatedQuantEpilogue>(),
-      Make<gated::kSharesLow, GatedQuantEpilogue>(),
-      Make<gated::kSplit, GatedEpilogue>(),
-      Make<gated::kSplitFour, GatedEpilogue>(),
-      Make<gated::kSplitNarrow, GatedEpilogue>(),
-      Make<gated::kSplitLow, GatedQuantEpilogue>(),
-      Make<gated::kSplitLowFour, GatedQuantEpilogue>(),
-      Make<gated::kSplitWideSix, GatedQuantEpilogue>(),
-      Make<gated::kSplitLowSix, GatedQuantEpilogue>(),
-  };
+  static const std::vector<BlockKernel> kernels = [] {
+    std::vector<BlockKernel> all = CommonGatedBlocks<Bf16Direct>();
+    all.insert(all.end(), {
+                              Make<kTurns, GatedEpilogue>(),
+                              Make<kTurnsShareB, GatedEpilogue>(),
+                              Make<kWide, GatedEpilogue>(),
+                              Make<kWideSharesB, GatedEpilogue>(),
+                              Make<kHigh, GatedEpilogue>(),
+                              Make<kSmall, GatedEpilogue>(),
+                              Make<kScale, GatedQuantEpilogue>(),
+                              Make<kScaleSharesB, GatedQuantEpilogue>(),
+                              Make<kScaleTurns, GatedQuantEpilogue>(),
+                          });
+    return all;
+  }();
   return kernels;
 }
 

@@ -124,11 +124,11 @@ struct BlockConfig {
   // Shared memory: the stages, the slabs, the quads, the barriers.
   static constexpr int kBarrierBytes =
       8 * (2 * kStages + 2 + (kSharesScales ? 2 * kTileM / 16 : 0));  // BlockShared
-  // The largest magnitude of each row of D among the columns of each of two warpgroups that share a
-  // scale.
-  static constexpr int kLargestBytes = kSharesScales                     ? 2 * kSharers * kTileM * 4
-                                       : kQuantises && kWarpgroupsN == 2 ? 2 * kTileM * 4
-                                                                         : 0;
+  // The largest magnitude of each row of D among the columns of each of the warpgroups that share a
+  // scale; from other CTAs, of two tiles in turn.
+  static constexpr int kLargestBytes = kQuantises && kSharers > 1
+                                           ? (kSharesScales ? 2 : 1) * kSharers* kTileM * 4
+                                           : 0;
   static constexpr int kFactors = kBlocksM * 64 + kColumns;  // of a warpgroup: rows, then columns
   static constexpr int kFactorBytes = kBringsFactors ? kWarpgroups * kFactors * 4 : 0;
   static constexpr int kOtherBytes =

@@ -1,6 +1,5 @@
 // Instances of the large-M kernel: block-scaled FP8, gated.
-#include "kernels/sm90/block_instances.cuh"
-#include "kernels/sm90/gated_schedules.h"
+#include "kernels/sm90/gated_instances.cuh"
 
 namespace culet::sm90 {
 
@@ -24,26 +23,21 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   // All columns of a scale in one warpgroup.
   constexpr BlockSchedule kWide = {.tile_m = 128, .tile_n = 256, .stages = 4};
   constexpr BlockSchedule kWideThree = {.tile_m = 128, .tile_n = 256, .stages = 4, .split = 3};
-  static const BlockKernel kernels[] = {
-      Make<kDeep, GatedEpilogue>(),
-      Make<kThree, GatedEpilogue>(),
-      Make<kNarrow, GatedEpilogue>(),
-      Make<kLow, GatedEpilogue>(),
-      Make<kRun, GatedQuantEpilogue>(),
-      Make<kThreeRun, GatedQuantEpilogue>(),
-      Make<kLow, GatedQuantEpilogue>(),
-      Make<kWide, GatedQuantEpilogue>(),
-      Make<kWideThree, GatedQuantEpilogue>(),
-      Make<gated::kShares, GatedQuantEpilogue>(),
-      Make<gated::kSharesLow, GatedQuantEpilogue>(),
-      Make<gated::kSplit, GatedEpilogue>(),
-      Make<gated::kSplitFour, GatedEpilogue>(),
-      Make<gated::kSplitNarrow, GatedEpilogue>(),
-      Make<gated::kSplitLow, GatedQuantEpilogue>(),
-      Make<gated::kSplitLowFour, GatedQuantEpilogue>(),
-      Make<gated::kSplitLowSix, GatedQuantEpilogue>(),
-      Make<gated::kSplitWideSix, GatedQuantEpilogue>(),
-  };
+  static const std::vector<BlockKernel> kernels = [] {
+    std::vector<BlockKernel> all = CommonGatedBlocks<Fp8Block>();
+    all.insert(all.end(), {
+                              Make<kDeep, GatedEpilogue>(),
+                              Make<kThree, GatedEpilogue>(),
+                              Make<kNarrow, GatedEpilogue>(),
+                              Make<kLow, GatedEpilogue>(),
+                              Make<kRun, GatedQuantEpilogue>(),
+                              Make<kThreeRun, GatedQuantEpilogue>(),
+                              Make<kLow, GatedQuantEpilogue>(),
+                              Make<kWide, GatedQuantEpilogue>(),
+                              Make<kWideThree, GatedQuantEpilogue>(),
+                          });
+    return all;
+  }();
   return kernels;
 }
 
