@@ -11,7 +11,6 @@ namespace culet::bench {
 namespace {
 
 Launcher PlanQuantised(const Candidate& gated, const Problem& p) {
-  const bool pdl = gated.id.find("_swap/") != std::string::npos;
   Problem first = p;
   first.epilogue.d_type = OutputType::kF32;
   first.epilogue.d_scale = nullptr;
@@ -30,9 +29,9 @@ Launcher PlanQuantised(const Candidate& gated, const Problem& p) {
                                       .n = p.n / 2,
                                       .scale_row = p.epilogue.d_scale_row,
                                       .scale_block = p.epilogue.d_scale_block};
-  return [product = std::move(product), rest, d, pdl](cudaStream_t stream) {
+  return [product = std::move(product), rest, d, sms = p.sms](cudaStream_t stream) {
     const cudaError_t error = product(stream);
-    return error != cudaSuccess ? error : sm90::LaunchQuantiseRows(rest, pdl, stream);
+    return error != cudaSuccess ? error : sm90::LaunchQuantiseRows(rest, sms, stream);
   };
 }
 

@@ -23,6 +23,7 @@ namespace {
 constexpr DataType kF32 = DataType::kFloat32, kE4m3 = DataType::kFloat8_e4m3;
 constexpr int kM = 3, kN = 432, kK = 16;  // 216 columns of D: a group and a partial one
 constexpr int kColumns = kN / 2, kGroups = 2;
+constexpr int kSms = 132;
 constexpr int kFails = 700;  // a cudaError_t
 
 int quantised = 0;  // launches of the second kernel
@@ -34,8 +35,8 @@ namespace sm90 {
 
 cudaError_t LoadQuantiseRows() { return cudaSuccess; }
 
-cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& p, bool pdl, cudaStream_t) {
-  EXPECT_TRUE(pdl);  // as the kernel was made
+cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& p, int sms, cudaStream_t) {
+  EXPECT_EQ(sms, kSms);
   ++quantised;
   if (quantise_fails) return static_cast<cudaError_t>(kFails);
   MatrixLayout scales =
@@ -93,7 +94,7 @@ class QuantisedTest : public testing::Test {
  protected:
   QuantisedTest()
       : inner_(*registry_.Find("cpu_reference")),
-        kernel_(sm90::Quantised(inner_, /*pdl=*/true)),
+        kernel_(sm90::Quantised(inner_, kSms)),
         a_(kM * kK),
         b_(kK * kN),
         codes_(kM * kPitch, 0xEE),

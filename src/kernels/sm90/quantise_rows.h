@@ -18,8 +18,9 @@ struct QuantiseRowsParams {
   int scale_row = 0, scale_block = 0;  ///< elements between the scales of two rows, two groups
 };
 
-/// `pdl`: begins as soon as the kernel before lets it, and waits for that kernel's end.
-cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, bool pdl, cudaStream_t stream);
+/// Begins as soon as the kernel before lets it, and waits for that kernel's end. `sms`: the
+/// device's multiprocessors.
+cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, int sms, cudaStream_t stream);
 
 /// Loads the kernel on the current device; not during a capture.
 cudaError_t LoadQuantiseRows();

@@ -56,19 +56,19 @@ QuantiseRowsParams ParamsOf(const GemmArgs& args) {
 
 // Both kernels. `product(to)` launches the first.
 template <class Product>
-int LaunchBoth(QuantiseRowsParams params, bool pdl, void* d, const Workspace& workspace,
+int LaunchBoth(QuantiseRowsParams params, int sms, void* d, const Workspace& workspace,
                cudaStream_t stream, Product product) {
   if (const int error = product(workspace.partials); error != 0) return error;
   params.x = static_cast<const float*>(workspace.partials);
   params.d = d;
-  return -static_cast<int>(LaunchQuantiseRows(params, pdl, stream));
+  return -static_cast<int>(LaunchQuantiseRows(params, sms, stream));
 }
 
 class PreparedQuantised final : public PreparedKernel {
  public:
   PreparedQuantised(std::unique_ptr<PreparedKernel> product, const QuantiseRowsParams& params,
-                    bool pdl)
-      : product_(std::move(product)), params_(params), pdl_(pdl) {}
+                    int sms)
+      : product_(std::move(product)), params_(params), sms_(sms) {}
 
   int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
              Workspace& workspace, cudaStream_t stream) const noexcept override {
@@ -78,7 +78,7 @@ class PreparedQuantised final : public PreparedKernel {
                void* D, Workspace& workspace, cudaStream_t stream) const noexcept override {
     QuantiseRowsParams params = params_;
     params.scales = static_cast<float*>(W);
-    return LaunchBoth(params, pdl_, D, workspace, stream, [&](void* to) {
+    return LaunchBoth(params, sms_, D, workspace, stream, [&](void* to) {
       return product_->Launch(alpha, A, U, beta, C, to, workspace, stream);
     });
   }
@@ -86,15 +86,15 @@ class PreparedQuantised final : public PreparedKernel {
  private:
   const std::unique_ptr<PreparedKernel> product_;
   const QuantiseRowsParams params_;
-  const bool pdl_;
+  const int sms_;
 };
 
 class QuantisedKernel final : public ArgsKernel {
  public:
-  QuantisedKernel(ArgsKernel& inner, bool pdl)
+  QuantisedKernel(ArgsKernel& inner, int sms)
       : ArgsKernel(QuantisedDesc(inner.desc()), QuantisedInfo(inner.info())),
         inner_(inner),
-        pdl_(pdl) {}
+        sms_(sms) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
@@ -136,14 +136,14 @@ class QuantisedKernel final : public ArgsKernel {
     auto product = inner_.Prepare(InnerArgs(args), swizzle, splits);
     if (!product.ok()) return product.status();
     return std::unique_ptr<PreparedKernel>(
-        std::make_unique<PreparedQuantised>(*std::move(product), ParamsOf(args), pdl_));
+        std::make_unique<PreparedQuantised>(*std::move(product), ParamsOf(args), sms_));
   }
 
   int Run(const GemmArgs& args, int swizzle, int splits, Workspace& workspace,
           cudaStream_t stream) override {
     if (const cudaError_t error = LoadQuantiseRows(); error != cudaSuccess)
       return -static_cast<int>(error);
-    return LaunchBoth(ParamsOf(args), pdl_, args.D, workspace, stream, [&](void* to) {
+    return LaunchBoth(ParamsOf(args), sms_, args.D, workspace, stream, [&](void* to) {
       GemmArgs inner = InnerArgs(args);
       inner.D = to;
       return inner_.Run(inner, swizzle, splits, workspace, stream);
@@ -152,13 +152,13 @@ class QuantisedKernel final : public ArgsKernel {
 
  private:
   ArgsKernel& inner_;
-  const bool pdl_;
+  const int sms_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernel> Quantised(ArgsKernel& inner, bool pdl) {
-  return std::make_unique<QuantisedKernel>(inner, pdl);
+std::unique_ptr<Kernel> Quantised(ArgsKernel& inner, int sms) {
+  return std::make_unique<QuantisedKernel>(inner, sms);
 }
 
 }  // namespace culet::sm90

@@ -11,15 +11,15 @@
 namespace culet::sm90 {
 
 /// `inner`, which must outlive it and takes Epilogue::kGatedSilu with D in FP32, as a kernel of
-/// Epilogue::kGatedSiluQuant. D waits in FP32 in the workspace's partials. `pdl`: the kernel behind
-/// is launched early.
-std::unique_ptr<Kernel> Quantised(ArgsKernel& inner, bool pdl);
+/// Epilogue::kGatedSiluQuant. D waits in FP32 in the workspace's partials. `sms`: the device's
+/// multiprocessors.
+std::unique_ptr<Kernel> Quantised(ArgsKernel& inner, int sms);
 
 /// Adds the kernel, and where it pairs columns its Quantised twin.
-inline void Add(std::unique_ptr<ArgsKernel> kernel, bool pdl, KernelList& kernels) {
+inline void Add(std::unique_ptr<ArgsKernel> kernel, int sms, KernelList& kernels) {
   ArgsKernel& added = *kernel;
   kernels.push_back(std::move(kernel));
-  if (added.desc().epilogue == Epilogue::kGatedSilu) kernels.push_back(Quantised(added, pdl));
+  if (added.desc().epilogue == Epilogue::kGatedSilu) kernels.push_back(Quantised(added, sms));
 }
 
 }  // namespace culet::sm90

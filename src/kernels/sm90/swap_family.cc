@@ -95,7 +95,7 @@ void AddSm90Swap(const DeviceInfo& device, KernelList& kernels) {
       info.dynamic_smem_size = kernel.layout.Total(stages, 1);
       info.max_active_ctas = residency;
       info.chunk_size_k = kernel.block_k();
-      sm90::Add(std::make_unique<Swap>(kernel, residency, desc, std::move(info)), /*pdl=*/true,
+      sm90::Add(std::make_unique<Swap>(kernel, residency, desc, std::move(info)), device.units,
                 kernels);
     }
   }
