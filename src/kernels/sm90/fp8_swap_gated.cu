@@ -7,7 +7,9 @@ namespace {
 struct List {
   static constexpr SwapInstance kAll[] = {
       {{.tokens = 8, .min_ctas = 4}, 34, Hold(2, 3, 4)},
+      {{.tokens = 16, .min_ctas = 4}, 51, Hold(3, 4)},
       {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, 52, Hold(2)},
+      {{.tokens = 32, .min_ctas = 4}, 78, Hold(3)},
       {{.tokens = 32, .min_ctas = 2, .stage_blocks = 2}, 89, Hold(1, 2)},
       {{.tokens = 64, .min_ctas = 2}, 128, Hold(2)},
       {{.tokens = 64, .min_ctas = 1, .stage_blocks = 2, .turns = 2}, 136, Hold(1), "t2"},
@@ -18,6 +20,7 @@ struct List {
 struct QuantList {
   static constexpr SwapInstance kAll[] = {
       {{.tokens = 8, .min_ctas = 4}, 34, Hold(2, 3, 4)},
+      {{.tokens = 16, .min_ctas = 4}, 50, Hold(3, 4)},
       {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, 51, Hold(2)},
   };
 };
