@@ -78,7 +78,7 @@ void PlanScales(const BlockKernel& kernel, const ProductProblem& problem, BlockP
     v.outer = static_cast<std::uint64_t>(up_column / 128);
     v.depth_bytes = v.outer * v.pitch_bytes;
     v.depth = v.box_depth = 2;
-    v.box_outer = 1;
+    v.box_outer = static_cast<std::uint32_t>(kernel.scale_blocks / 2);
   }
   params->scales_have_maps =
       (!params->u_rows_inner || problem.scale_a_row == 1) && problem.scale_b_block == 1 &&

@@ -106,13 +106,16 @@ struct BlockConfig {
                                                                                 : 16;
   /// Where columns are paired, the eights of gate have one scale and those of up another one.
   static constexpr bool kPairsScales = kGated && kScaled;
+  /// Whose columns may lie in two blocks of each where tiles begin within one.
+  static constexpr bool kPairsCross = kPairsScales && kScaleColumns < 64;
   /// Where halves of a warpgroup's columns end within a group, groups are counted across them.
   static constexpr bool kGroupsAcross = kBlocksN > 1 && kProductColumns % kScaleColumns != 0;
   static constexpr int kScaleGroups =
-      kPairsScales ? 2 : (kGroupsAcross ? kColumns : kProductColumns) / kScaleColumns;
+      kPairsScales ? (kPairsCross ? kColumns / kScaleColumns * 2 : 2)
+                   : (kGroupsAcross ? kColumns : kProductColumns) / kScaleColumns;
   // A quad: the scales of four k-blocks, 16 bytes a row of A and as much for each block of 128
   // columns that a tile can touch, and the tile's place. Two quads cover five stages.
-  static constexpr int kScaleBlocks = kPairsScales ? 2
+  static constexpr int kScaleBlocks = kPairsScales ? (kPairsCross ? 4 : 2)
                                       : kTileN % 128 == 0
                                           ? kTileN / 128
                                           : (kTileN + 128 - kScaleColumns + 127) / 128;
@@ -162,7 +165,8 @@ struct BlockConfig {
                 "runs in clusters gave wrong results where a CTA had no columns");
   static_assert(!Epilogue::kStoresSums || kSplit == 1);
   static_assert(!kSplitsRows || (kRun == 1 && kBlocksM == 1));
-  static_assert(!kPairsScales || kScaleColumns >= 64, "of each pair one block");
+  static_assert(!kPairsCross || (kScaleColumns == 32 && kWarpgroupsN == 1 && kBlocksN == 1),
+                "a group is sixteen columns of gate and of up");
   static_assert(!kGated || kColumnsOfD % 8 == 0);
   static_assert(!kQuantises ||
                     (kBlocksM == 1 && kRun * kWarpgroupsN * kClusterN * kColumnsOfD == 128 &&
@@ -177,7 +181,7 @@ struct BlockConfig {
   static constexpr int kShareColumns =
       kSplit > 1 && !kSplitsRows ? kBlocksM * kColumns / kSplit : kColumns;
   static_assert(kShareColumns % 16 == 0);
-  static_assert(!kScaled || (kScaleBlocks <= 3 && kTileM % 32 == 0));
+  static_assert(!kScaled || (kScaleBlocks <= 4 && kTileM % 32 == 0));
   static_assert(!kScaled || kPairsScales || kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
   static constexpr int kLastSlabs = kOwnPartials ? 0 : kPartialBytes;  // in the stages

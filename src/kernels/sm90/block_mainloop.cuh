@@ -64,6 +64,7 @@ struct Consumer {
   int quad = 0;  // slot of the current one
   // Of paired columns: bytes to the scales of each half's gate and up.
   uint32_t gate_scale[C::kBlocksN], up_scale[C::kBlocksN];
+  [[maybe_unused]] int next_block;  // its first group that lies in the next block (kPairsCross)
   TilePlace place;
   bool ready = false;  // the next stage's data are known to be there
   RingCursor<C::kStages> at;
@@ -113,6 +114,11 @@ struct Consumer {
     } else {
       place = PlaceOf<C>(p, index, rank, step);
     }
+    if constexpr (C::kPairsCross) {
+      const int halves = p.epilogue.up_column != 0 ? 1 : 0;
+      const int left = 128 - (place.column >> halves) % 128, width = C::kScaleColumns >> halves;
+      next_block = (left + width - 1) / width;
+    }
   }
 
   /// Brings the scales of k-block `kb` to registers.
@@ -154,13 +160,27 @@ struct Consumer {
     for (int i = 0; i < C::kBlocksN; ++i) {
       const uint32_t block = C::kTileN <= 128 ? 0 : (column_offset + i * C::kProductColumns) / 128;
       gate_scale[i] = halves ? 0 : block * 16;
-      up_scale[i] = halves ? 16 : block * 16;
+      up_scale[i] = halves ? C::kScaleBlocks / 2 * 16 : block * 16;
     }
   }
 
   /// The same for paired columns, by eights: gate's scale, then up's. Both are of one block of 128
-  /// columns of the product, or the tile's two blocks are gate's and up's.
+  /// columns of the product, or the tile's two blocks are gate's and up's. kPairsCross: each group
+  /// has these two, of that block or of the next one.
   __device__ __forceinline__ void ReadPairs(uint32_t from, const float (&a)[2], StepScales<C>& s) {
+    if constexpr (C::kPairsCross) {
+#pragma unroll
+      for (int g = 0; g < 2; ++g) {
+        const uint32_t at_block = from + (g == 0 ? gate_scale[0] : up_scale[0]);
+        const float b = LoadShared(at_block), next = LoadShared(at_block + 16);
+#pragma unroll
+        for (int i = g; i < C::kScaleGroups; i += 2)
+#pragma unroll
+          for (int h = 0; h < 2; ++h)
+            s.x[0][i][h] = a[h] * (i / 2 > 0 && i / 2 >= next_block ? next : b);
+      }
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < C::kBlocksN; ++i) {
 #pragma unroll
@@ -211,7 +231,7 @@ struct Consumer {
       for (int n8 = 0; n8 < C::kProductColumns / 8; ++n8) {
         const int column = n8 * 8;
         const int group = C::kPairsScales
-                              ? n8 % 2
+                              ? (C::kPairsCross ? column / C::kScaleColumns * 2 : 0) + n8 % 2
                               : (C::kGroupsAcross ? first + column : column) / C::kScaleColumns;
         const float x0 = s.x[C::kGroupsAcross ? 0 : block][group][0];
         const float x1 = s.x[C::kGroupsAcross ? 0 : block][group][1];

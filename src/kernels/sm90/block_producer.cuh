@@ -254,8 +254,11 @@ __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>&
              p.scale_a + static_cast<int64_t>(min(place.row + i, p.m - 1)) * p.scale_a_row,
              p.scale_a_block);
       if (lane < C::kScaleBlocks) {
-        const int apart = C::kGated && p.epilogue.up_column != 0 ? p.epilogue.up_column / 128 : 1;
-        const int block_b = FirstScaleOfB<C>(p, place.column) + lane * apart;
+        constexpr int kOfGate = C::kPairsScales ? C::kScaleBlocks / 2 : 1;
+        const bool halves = C::kGated && p.epilogue.up_column != 0;
+        const int block_b =
+            FirstScaleOfB<C>(p, place.column) +
+            (halves ? lane / kOfGate * (p.epilogue.up_column / 128) + lane % kOfGate : lane);
         copy(quad + C::kQuadB + lane * 16,
              p.scale_b + static_cast<int64_t>(min(block_b, (p.n - 1) / 128)) * p.scale_b_column,
              p.scale_b_block);

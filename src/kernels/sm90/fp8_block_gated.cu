@@ -19,6 +19,13 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   // Scales of two warpgroups: twice the tiles of a run, where there are few.
   constexpr BlockSchedule kLow = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5};
+  // Blocks of scales end within their tiles.
+  constexpr BlockSchedule kBetween = {.tile_m = 128, .tile_n = 96, .stages = 6};
+  constexpr BlockSchedule kBetweenThree = {
+      .tile_m = 192, .tile_n = 96, .warpgroups_m = 3, .stages = 5};
+  // Of a cluster of two, which has a scale's columns: fewer tiles than a run's.
+  constexpr BlockSchedule kThreePair = {
+      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .cluster_n = 2};
   constexpr BlockSchedule kNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8};
   // All columns of a scale in one warpgroup.
   constexpr BlockSchedule kWide = {.tile_m = 128, .tile_n = 256, .stages = 4};
@@ -29,6 +36,9 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
                               Make<kDeep, GatedEpilogue>(),
                               Make<kThree, GatedEpilogue>(),
                               Make<kNarrow, GatedEpilogue>(),
+                              Make<kBetween, GatedEpilogue>(),
+                              Make<kBetweenThree, GatedEpilogue>(),
+                              Make<kThreePair, GatedQuantEpilogue>(),
                               Make<kLow, GatedEpilogue>(),
                               Make<kRun, GatedQuantEpilogue>(),
                               Make<kThreeRun, GatedQuantEpilogue>(),
