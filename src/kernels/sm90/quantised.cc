@@ -121,10 +121,9 @@ class QuantisedKernel final : public ArgsKernel {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
                    int swizzle, int splits) const noexcept override {
-    // A launch that begins early, and FP32 on its way there and back: 1.9 us at 128 x 2048 and 7.6
-    // at 2048 x 3072 on an H200. Rather too much than too little where there are many tiles: there
-    // kernels that quantise themselves are the faster ones, by less than predictions are off.
-    constexpr double kLaunchUs = 1.7, kGbps = 5000;
+    // A launch that begins early, and FP32 on its way there and back: 1.1 us for few rows, 2 to 3.5
+    // at 512 x 2048 and 13 to 14 at 512 x 14336 on an H200.
+    constexpr double kLaunchUs = 1.1, kGbps = 4500;
     return inner_.PredictUs(InnerProblem(p), device, rates, swizzle, splits) + kLaunchUs +
            8.0 * p.m * (p.n / 2.0) / (kGbps * 1e3);
   }
