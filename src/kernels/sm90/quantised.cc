@@ -102,8 +102,6 @@ class QuantisedKernel final : public ArgsKernel {
     if (p.d.scale_type != DataType::kFloat32) return Feasibility::Refuse("gives D FP32 scales");
     if (p.sm_budget > 0)
       return Feasibility::Refuse("quantises with all multiprocessors; cannot keep to a budget");
-    if (std::int64_t{p.m} * CeilDiv(p.n / 2, 128) > std::int64_t{1} << 34)
-      return Feasibility::Refuse("D has more groups of 128 columns than a grid has blocks for");
     return inner_.why(InnerProblem(p));
   }
 
