@@ -28,10 +28,11 @@ Launcher PlanQuantised(const Candidate& gated, const Problem& p) {
                                       .m = p.m,
                                       .n = p.n / 2,
                                       .scale_row = p.epilogue.d_scale_row,
-                                      .scale_block = p.epilogue.d_scale_block};
-  return [product = std::move(product), rest, d, sms = p.sms](cudaStream_t stream) {
+                                      .scale_block = p.epilogue.d_scale_block,
+                                      .sms = p.sms};
+  return [product = std::move(product), rest, d](cudaStream_t stream) {
     const cudaError_t error = product(stream);
-    return error != cudaSuccess ? error : sm90::LaunchQuantiseRows(rest, sms, stream);
+    return error != cudaSuccess ? error : sm90::LaunchQuantiseRows(rest, stream);
   };
 }
 

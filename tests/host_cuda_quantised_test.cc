@@ -34,8 +34,8 @@ namespace sm90 {
 
 cudaError_t LoadQuantiseRows() { return cudaSuccess; }
 
-cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& p, int sms, cudaStream_t) {
-  EXPECT_EQ(sms, kSms);
+cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& p, cudaStream_t) {
+  EXPECT_EQ(p.sms, kSms);
   ++quantised;
   if (quantise_fails) return static_cast<cudaError_t>(kFails);
   MatrixLayout scales =

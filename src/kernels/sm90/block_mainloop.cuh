@@ -117,7 +117,7 @@ struct Consumer {
     if constexpr (C::kPairsCross) {
       const int halves = p.epilogue.up_column != 0 ? 1 : 0;
       const int left = 128 - (place.column >> halves) % 128, width = C::kScaleColumns >> halves;
-      next_block = (left + width - 1) / width;
+      next_block = (left + width - 1) >> (5 - halves);  // of 32 columns a group: no division
     }
   }
 

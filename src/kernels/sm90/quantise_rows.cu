@@ -79,12 +79,12 @@ cudaError_t LoadQuantiseRows() {
   return LoadKernel(reinterpret_cast<const void*>(&QuantiseRows), SmemOf(kFewest));
 }
 
-cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, int sms, cudaStream_t stream) {
+cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, cudaStream_t stream) {
   const std::int64_t groups = std::int64_t{params.m} * CeilDiv(params.n, 128);
   const std::int64_t blocks = (groups + kGroups - 1) / kGroups;
-  const int each = static_cast<int>(
-      std::clamp((blocks + sms - 1) / sms, std::int64_t{kFewest}, std::int64_t{kMost}));
-  const auto launched = static_cast<unsigned>(std::min(blocks, std::int64_t{each} * sms));
+  const int each = static_cast<int>(std::clamp((blocks + params.sms - 1) / params.sms,
+                                               std::int64_t{kFewest}, std::int64_t{kMost}));
+  const auto launched = static_cast<unsigned>(std::min(blocks, std::int64_t{each} * params.sms));
   return LaunchKernel(
       reinterpret_cast<const void*>(&QuantiseRows),
       {.grid = dim3(launched), .block = dim3(kThreads), .smem_bytes = SmemOf(each), .pdl = true},

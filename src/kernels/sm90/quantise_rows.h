@@ -16,11 +16,11 @@ struct QuantiseRowsParams {
   std::int64_t ldx = 0, ldd = 0;  ///< elements
   int m = 0, n = 0;
   int scale_row = 0, scale_block = 0;  ///< elements between the scales of two rows, two groups
+  int sms = 0;                         ///< the device's multiprocessors
 };
 
-/// Begins as soon as the kernel before lets it, and waits for that kernel's end. `sms`: the
-/// device's multiprocessors.
-cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, int sms, cudaStream_t stream);
+/// Begins as soon as the kernel before lets it, and waits for that kernel's end.
+cudaError_t LaunchQuantiseRows(const QuantiseRowsParams& params, cudaStream_t stream);
 
 /// Loads the kernel on the current device; not during a capture.
 cudaError_t LoadQuantiseRows();

@@ -43,7 +43,7 @@ KernelInfo QuantisedInfo(KernelInfo info) {
   return info;
 }
 
-QuantiseRowsParams ParamsOf(const GemmArgs& args) {
+QuantiseRowsParams ParamsOf(const GemmArgs& args, int sms) {
   const ProductProblem problem = ToProduct(args);
   return {.scales = problem.epilogue.d_scale,
           .ldx = Pitch(args.Ddesc.cols),
@@ -51,24 +51,24 @@ QuantiseRowsParams ParamsOf(const GemmArgs& args) {
           .m = problem.m,
           .n = args.Ddesc.cols,
           .scale_row = problem.epilogue.d_scale_row,
-          .scale_block = problem.epilogue.d_scale_block};
+          .scale_block = problem.epilogue.d_scale_block,
+          .sms = sms};
 }
 
 // Both kernels. `product(to)` launches the first.
 template <class Product>
-int LaunchBoth(QuantiseRowsParams params, int sms, void* d, const Workspace& workspace,
-               cudaStream_t stream, Product product) {
+int LaunchBoth(QuantiseRowsParams params, void* d, const Workspace& workspace, cudaStream_t stream,
+               Product product) {
   if (const int error = product(workspace.partials); error != 0) return error;
   params.x = static_cast<const float*>(workspace.partials);
   params.d = d;
-  return -static_cast<int>(LaunchQuantiseRows(params, sms, stream));
+  return -static_cast<int>(LaunchQuantiseRows(params, stream));
 }
 
 class PreparedQuantised final : public PreparedKernel {
  public:
-  PreparedQuantised(std::unique_ptr<PreparedKernel> product, const QuantiseRowsParams& params,
-                    int sms)
-      : product_(std::move(product)), params_(params), sms_(sms) {}
+  PreparedQuantised(std::unique_ptr<PreparedKernel> product, const QuantiseRowsParams& params)
+      : product_(std::move(product)), params_(params) {}
 
   int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
              Workspace& workspace, cudaStream_t stream) const noexcept override {
@@ -78,7 +78,7 @@ class PreparedQuantised final : public PreparedKernel {
                void* D, Workspace& workspace, cudaStream_t stream) const noexcept override {
     QuantiseRowsParams params = params_;
     params.scales = static_cast<float*>(W);
-    return LaunchBoth(params, sms_, D, workspace, stream, [&](void* to) {
+    return LaunchBoth(params, D, workspace, stream, [&](void* to) {
       return product_->Launch(alpha, A, U, beta, C, to, workspace, stream);
     });
   }
@@ -86,7 +86,6 @@ class PreparedQuantised final : public PreparedKernel {
  private:
   const std::unique_ptr<PreparedKernel> product_;
   const QuantiseRowsParams params_;
-  const int sms_;
 };
 
 class QuantisedKernel final : public ArgsKernel {
@@ -133,14 +132,14 @@ class QuantisedKernel final : public ArgsKernel {
     auto product = inner_.Prepare(InnerArgs(args), swizzle, splits);
     if (!product.ok()) return product.status();
     return std::unique_ptr<PreparedKernel>(
-        std::make_unique<PreparedQuantised>(*std::move(product), ParamsOf(args), sms_));
+        std::make_unique<PreparedQuantised>(*std::move(product), ParamsOf(args, sms_)));
   }
 
   int Run(const GemmArgs& args, int swizzle, int splits, Workspace& workspace,
           cudaStream_t stream) override {
     if (const cudaError_t error = LoadQuantiseRows(); error != cudaSuccess)
       return -static_cast<int>(error);
-    return LaunchBoth(ParamsOf(args), sms_, args.D, workspace, stream, [&](void* to) {
+    return LaunchBoth(ParamsOf(args, sms_), args.D, workspace, stream, [&](void* to) {
       GemmArgs inner = InnerArgs(args);
       inner.D = to;
       return inner_.Run(inner, swizzle, splits, workspace, stream);
