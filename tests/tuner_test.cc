@@ -215,7 +215,7 @@ TEST(TunerTest, TheWinnerMeetsTheDefaultAgainInTurn) {
   EXPECT_DOUBLE_EQ(tuner.Winner()->baseline_us, 104);
 }
 
-TEST(TunerTest, OfMoreThanFiveRoundsTheLaterOnesAreSustainedAndDecide) {
+TEST(TunerTest, SustainedRoundsReplaceTheQuickOnesAndDecide) {
   Machine machine(Entries{{100}, {90}, {91}});
   const Tuner* asked = nullptr;
   machine.time_of = [&](int i, int sample) {
@@ -225,11 +225,31 @@ TEST(TunerTest, OfMoreThanFiveRoundsTheLaterOnesAreSustainedAndDecide) {
   };
   TunerOptions options = machine.Options();
   options.rounds = 8;
+  options.quick_rounds = 5;
   Tuner tuner(machine.specs(), options);
   asked = &tuner;
   machine.Run(tuner);
   EXPECT_EQ(WinnerOf(tuner), 2);
   EXPECT_DOUBLE_EQ(tuner.Winner()->time_us, 96);
+}
+
+// As on the CPU: a sample is a launch, and no other one is longer.
+TEST(TunerTest, WithoutSustainedRoundsAllSamplesCount) {
+  // Of 1's nine samples five are good, of its last four one.
+  Machine machine(Entries{{100}, {90}});
+  const Tuner* asked = nullptr;
+  machine.time_of = [&](int i, int sample) {
+    EXPECT_FALSE(asked->sustained());
+    return i == 1 && sample >= 5 && sample < 8 ? 104.0 : i == 1 ? 90.0 : 100.0;
+  };
+  TunerOptions options = machine.Options();
+  options.rounds = 9;
+  Tuner tuner(machine.specs(), options);
+  asked = &tuner;
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 1);
+  EXPECT_EQ(*ForDevice({}, DeviceInfo{}).quick_rounds, 9);
+  EXPECT_EQ(*ForDevice({.rounds = 20}, DeviceInfo{}).quick_rounds, 20);
 }
 
 TEST(TunerTest, QuickSamplesDropOnlyWhatIsFarBehind) {
@@ -242,6 +262,7 @@ TEST(TunerTest, QuickSamplesDropOnlyWhatIsFarBehind) {
   };
   TunerOptions options = machine.Options();
   options.rounds = 8;
+  options.quick_rounds = 5;
   options.drop_ratio = 1.1;
   Tuner tuner(machine.specs(), options);
   asked = &tuner;

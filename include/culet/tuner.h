@@ -19,6 +19,7 @@ struct TunerOptions {
   double budget_s = 0;  ///< 0: no limit. From construction, checked between measurements; below 0
                         ///< (what a caller had left) it is spent
   std::optional<int> rounds;          ///< samples a surviving candidate gets
+  std::optional<int> quick_rounds;    ///< of these before the sustained ones, which replace them
   std::optional<int> max_candidates;  ///< best predicted kept; the default is always among them
   std::optional<int> clusters;        ///< groups of alike kernels that survive the first round
   std::optional<double> drop_ratio;   ///< after a round, a candidate slower than this times the
@@ -28,9 +29,9 @@ struct TunerOptions {
 };
 
 /// The options with what is not set filled in: 9 rounds; on the CPU, where a sample is one launch,
-/// 24 candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.01; on a GPU, where a sample is
-/// the mean of many launches and takes less time, 160, 12, 1.1 and 0.005. A Tuner that is given
-/// neither takes those of the CPU.
+/// all of them quick, 24 candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.01; on a
+/// GPU, where a sample is the mean of many launches and takes less time, 5 quick rounds, 160,
+/// 12, 1.1 and 0.005. A Tuner that is given neither takes those of the CPU.
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device);
 
 /// A candidate that was not timed to the end, and why.
@@ -48,8 +49,8 @@ struct Dropped {
 ///     is sampled twice; the best groups and the default's go on, whole and from the start.
 ///  2. All that are left take turns, `rounds` samples each. After a turn those slower than
 ///     drop_ratio times the best go (after the first only beyond its square: one sample may be an
-///     outlier). The default stays. Samples from the sixth round on are sustained ones and take the
-///     place of those before; slower then are those beyond two fifths of the ratio's excess.
+///     outlier). The default stays. From the sixth round on slower are those beyond two fifths of
+///     the ratio's excess. Sustained samples take the place of the quick rounds'.
 ///  3. The first candidate within `noise` of the best median is measured again in turn with the
 ///     default; the new samples alone decide. If the default holds, the next one is tried.
 /// A default that fails is replaced by the first candidate that did not.

@@ -21,8 +21,8 @@ namespace {
 // One sample of a leader that met an interrupt would cost its whole group.
 constexpr std::size_t kLeaderSamples = 2;
 
-// Rounds of quick samples; those of later ones, and of duels after them, are sustained.
-constexpr int kQuickRounds = 5;
+// After so many rounds the limit for those that go on is tighter.
+constexpr int kLooseRounds = 5;
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -33,6 +33,7 @@ TunerOptions Sane(TunerOptions options) {
   options = ForDevice(std::move(options), DeviceInfo{});
   if (!options.clock_s) options.clock_s = SteadySeconds;
   options.rounds = std::max(1, *options.rounds);
+  options.quick_rounds = std::max(0, *options.quick_rounds);
   options.clusters = std::max(1, *options.clusters);
   if (!(*options.drop_ratio >= 1)) options.drop_ratio = 1;
   if (!(*options.noise >= 0)) options.noise = 0;
@@ -169,7 +170,7 @@ void Tuner::Impl::QueueRound() {
   for (int i = 0; i < contest.size(); ++i) {
     if (contest[i].gone) continue;
     const auto& samples = contest[i].samples;
-    contest[i].scouted = (round == 1 || round == kQuickRounds + 1) && !samples.empty();
+    contest[i].scouted = (round == 1 || round == *options.quick_rounds + 1) && !samples.empty();
     if (contest[i].scouted || samples.size() < static_cast<std::size_t>(round)) queue.push_back(i);
   }
 }
@@ -186,7 +187,7 @@ void Tuner::Impl::DropSlow() {
     // Quick samples see a clock that the power limit has not lowered yet: what leads there by 5 %
     // may be behind in sustained samples, which are long enough to tell small differences.
     const double ratio = *options.drop_ratio;
-    const double limit = round > kQuickRounds  ? 1 + 0.4 * (ratio - 1)
+    const double limit = round > kLooseRounds  ? 1 + 0.4 * (ratio - 1)
                          : samples.size() == 1 ? ratio * ratio
                                                : ratio;
     // The least, since disturbances only ever add time.
@@ -261,6 +262,7 @@ void Tuner::Impl::UpdateProgress() {
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device) {
   const bool single = device.arch == 0;
   options.rounds = options.rounds.value_or(9);
+  options.quick_rounds = options.quick_rounds.value_or(single ? *options.rounds : 5);
   options.max_candidates = options.max_candidates.value_or(single ? 24 : 160);
   options.clusters = options.clusters.value_or(single ? 5 : 12);
   options.drop_ratio = options.drop_ratio.value_or(single ? 1.25 : 1.1);
@@ -296,7 +298,7 @@ void Tuner::Drop(Status reason) {
   impl_->Answered();
 }
 
-bool Tuner::sustained() const noexcept { return impl_->round > kQuickRounds; }
+bool Tuner::sustained() const noexcept { return impl_->round > *impl_->options.quick_rounds; }
 double Tuner::progress() const noexcept { return impl_->progress; }
 bool Tuner::out_of_budget() const noexcept { return impl_->out_of_budget; }
 
