@@ -17,8 +17,9 @@ __global__ void __launch_bounds__(256) GateApart(const uint4* product, Problem p
   const bool inside = row < p.m && column < columns;
   float v[8] = {};
   if (inside) {
-    const uint4* const from = product + (row * p.n + column * 2) / 8;
-    const uint4 gates = from[0], ups = from[1];
+    const int up_column = p.epilogue.up_column;
+    const uint4* const from = product + (row * p.n + (up_column != 0 ? column : column * 2)) / 8;
+    const uint4 gates = from[0], ups = from[up_column != 0 ? up_column / 8 : 1];
     const auto* const gate = reinterpret_cast<const __nv_bfloat162*>(&gates);
     const auto* const up = reinterpret_cast<const __nv_bfloat162*>(&ups);
 #pragma unroll

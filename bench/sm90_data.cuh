@@ -161,9 +161,10 @@ __global__ void Reference(Problem p, Element type, bool block_scales, bool gated
   const int r = rows[index / column_count], c = columns[index % column_count];
   double value;
   if (gated) {
-    const int gate = c / 8 * 16 + c % 8;
+    const int up_column = p.epilogue.up_column, gate = up_column != 0 ? c : c / 8 * 16 + c % 8;
     const double x = Product(p, type, block_scales, r, gate);
-    value = x / (1 + exp(-x)) * Product(p, type, block_scales, r, gate + 8);
+    value = x / (1 + exp(-x)) *
+            Product(p, type, block_scales, r, gate + (up_column != 0 ? up_column : 8));
   } else {
     value = Product(p, type, block_scales, r, c);
   }
@@ -201,7 +202,8 @@ struct Extras {
   OutputType d = OutputType::kBf16;
   bool c = false, bias = false, bias_of_rows = false;
   OutputType c_type = OutputType::kBf16, bias_type = OutputType::kBf16;
-  float alpha = 1;  // without C and bias
+  float alpha = 1;      // without C and bias
+  bool halves = false;  // gate's columns in front of up's, not by eights
 };
 
 // A problem with its own memory.
@@ -264,6 +266,7 @@ struct Data {
       e.scale_a_step = e.scale_b_step = 1;
     }
     e.d_type = extras.d;
+    if (extras.halves) e.up_column = n / 2;
     element = quantised ? 1 : sm90::BytesOf(extras.d);
     if (quantised) {
       const int groups = (columns + 127) / 128;

@@ -9,6 +9,7 @@ namespace {
 
 Launcher PlanCandidate(const sm90::SwapKernel& kernel, int splits, int residency,
                        const Problem& p) {
+  if (p.epilogue.up_column != 0) return {};  // takes gate and up by eights alone
   // Few token tiles, each at least half full.
   const int token_tiles = (p.m + kernel.tokens() - 1) / kernel.tokens();
   const bool all_the_same = TimedAllTheSame(p, splits * 4 + residency);

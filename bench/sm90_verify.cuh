@@ -151,7 +151,9 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
                   {.d = OutputType::kF32, .bias = true, .bias_type = OutputType::kF32},
                   {.kind = EpilogueKind::kGated},
                   {.kind = EpilogueKind::kGated, .d = OutputType::kF32, .bias = true},
+                  {.kind = EpilogueKind::kGated, .bias = true, .halves = true},
                   {.kind = EpilogueKind::kGatedQuant},
+                  {.kind = EpilogueKind::kGatedQuant, .halves = true},
                   // Scales that FP32 cannot invert.
                   {.kind = EpilogueKind::kGatedQuant, .alpha = 0x1p-56f}};
   struct Turn {
@@ -178,7 +180,8 @@ int Verify(const std::vector<Candidate>& candidates, cudaStream_t stream) {
                                         (extra == extras && c.epilogue == EpilogueKind::kPlain));
         };
         if (std::none_of(candidates.begin(), candidates.end(), takes)) continue;
-        const int n = sm90::IsGated(extra->kind) ? s.n / 16 * 16 : s.n;
+        const int pairs = extra->halves && HasBlockScales(*format) ? 256 : 16;  // of columns
+        const int n = sm90::IsGated(extra->kind) ? s.n / pairs * pairs : s.n;
         if (n == 0) continue;
         Data data(*format, s.m, n, s.k, fill, s.column_major, s.pad, 1234 + s.m, *extra);
         const ReferenceValues reference(data);
