@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "kernels/sm90/operand_map.h"
 #include "sm90/scheduler.h"
 
 namespace culet::sm90 {
@@ -36,6 +39,52 @@ TEST(TensorMapPlan, SaysWhatTmaRefuses) {
   EXPECT_EQ(WhyNotTensorMap(plan), nullptr);
   plan.outer = 0;
   EXPECT_NE(WhyNotTensorMap(plan), nullptr);
+}
+
+// The rows of B in the order in which a box brings them; -1 beyond an axis, where TMA gives zeros.
+std::vector<int> RowsOfBox(const TensorMapPlan& plan, std::uint64_t first,
+                           std::uint64_t row_bytes) {
+  std::vector<int> rows;
+  for (std::uint64_t block = 0; block < plan.box_blocks; ++block)
+    for (std::uint64_t slice = 0; slice < plan.box_depth; ++slice)
+      for (std::uint64_t row = first; row < first + plan.box_outer; ++row) {
+        const std::uint64_t at =
+            row * plan.pitch_bytes + slice * plan.depth_bytes + block * plan.block_bytes;
+        const bool inside = row < plan.outer && slice < plan.depth && block < plan.blocks;
+        rows.push_back(inside ? static_cast<int>(at / row_bytes) : -1);
+      }
+  return rows;
+}
+
+// wgmma gives lane q of a quad columns 2q and 2q + 1 of each eight.
+TEST(LanesPlan, GivesALaneColumnsOfDSideBySide) {
+  constexpr int kK = 256, kLd = 272, kColumns = 160;  // of B: the last box is not whole
+  for (const int up_row : {0, kColumns / 2}) {
+    const TensorMapPlan plan = LanesPlan(kK, kColumns, kLd, 1, up_row);
+    ASSERT_EQ(WhyNotTensorMap(plan), nullptr);
+    ASSERT_EQ(BoxBytes(plan), static_cast<std::uint32_t>(kLaneBox * 128));
+    for (int column = 0; column < kColumns; column += kLaneBox) {
+      const std::vector<int> rows = RowsOfBox(plan, static_cast<std::uint64_t>(column / 16), kLd);
+      ASSERT_EQ(rows.size(), static_cast<std::size_t>(kLaneBox));
+      for (int lane = 0; lane < 4; ++lane) {
+        const int first = column / 2 + lane * kLaneColumns;  // of D
+        std::set<int> gates, ups;
+        for (int i = 0; i < kLaneBox; ++i) {
+          const int row = rows[static_cast<std::size_t>(i)];
+          if (i % 8 / 2 != lane || row < 0) continue;
+          const bool up = i >= kLaneBox / 2;
+          EXPECT_EQ(up, up_row != 0 ? row >= up_row : row / 8 % 2 == 1);
+          const int of_d = up_row != 0 ? row % up_row : row / 16 * 8 + row % 8;
+          (up ? ups : gates).insert(of_d);
+          // As the kernels take it that sums lie: ColumnOfValue in block_config.cuh.
+          EXPECT_EQ(of_d, first + i % 2 * 8 + i % (kLaneBox / 2) / 8);
+        }
+        const int there = std::clamp(kColumns / 2 - first, 0, kLaneColumns);
+        EXPECT_EQ(gates.size(), static_cast<std::size_t>(there));
+        EXPECT_EQ(gates, ups);
+      }
+    }
+  }
 }
 
 TEST(Divisor, DividesAsDivisionDoes) {

@@ -78,6 +78,23 @@ __device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uin
       : "memory");
 }
 
+/// As TmaLoad, the rows from `row` on of all slices and blocks of a map with four axes.
+__device__ __forceinline__ void TmaLoadRows4(void* destination, const void* map, uint64_t* full,
+                                             int inner, int row) {
+  const int32_t at[4] = {inner, row, 0, 0};
+  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
+                                  map, at, full);
+}
+/// The same with a policy.
+__device__ __forceinline__ void TmaLoadRows4(void* destination, const void* map, uint64_t* full,
+                                             int inner, int row, L2Policy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %4, %3, %3}], [%5], %6;" ::"r"(SharedAddress(destination)),
+      "l"(map), "r"(inner), "r"(0), "r"(row), "r"(SharedAddress(full)), "l"(policy)
+      : "memory");
+}
+
 /// As TmaLoad, into the same offset of every CTA of the cluster whose bit is set in `mask`; each of
 /// them counts the bytes on its own barrier.
 __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* map, uint64_t* full,

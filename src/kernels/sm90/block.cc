@@ -109,7 +109,7 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
                BlockLaunch* launch) {
   BlockParams* const params = &launch->params;
   TensorMapPlan d;
-  d.element_bytes = kernel.epilogue == EpilogueKind::kGatedQuant ? 1 : 2;
+  d.element_bytes = 2;
   // A bulk store writes whole pieces of 16 bytes: the map ends with the last of them (TileStore),
   // and is not used where there is none.
   const int columns = IsGated(kernel.epilogue) ? problem.n / 2 : problem.n;
@@ -121,17 +121,20 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
   d.box_outer = static_cast<std::uint32_t>(kernel.store_rows);
   const int bytes = kernel.format->element_bytes;
   const bool general = kernel.epilogue != EpilogueKind::kPlain;
-  params->d_has_map = kernel.epilogue == EpilogueKind::kGatedQuant ||
+  params->d_has_map = kernel.epilogue != EpilogueKind::kGatedQuant &&
                       (general ? problem.epilogue.d_type : kernel.output) != OutputType::kF32;
   const int rows_b = kernel.tile_n / kernel.cluster_m;  // of a box
+  const int up_column = problem.epilogue.up_column;
+  TensorMapPlan b = BytesPlan(problem.k, problem.n, problem.ldb, bytes, rows_b);
+  if (kernel.by_lanes)
+    b = LanesPlan(problem.k, problem.n, problem.ldb, bytes, up_column);
+  else if (IsGated(kernel.epilogue))
+    b = PairedPlan(problem.k, problem.n, problem.ldb, bytes, rows_b, up_column);
   if (!EncodeTensorMapAndRest(
           BytesPlan(problem.k, problem.m, problem.lda, bytes, kernel.tile_m / kernel.cluster_n),
           problem.a, &params->a, &params->a_rest) ||
-      !EncodeTensorMapAndRest(IsGated(kernel.epilogue)
-                                  ? PairedPlan(problem.k, problem.n, problem.ldb, bytes, rows_b,
-                                               problem.epilogue.up_column)
-                                  : BytesPlan(problem.k, problem.n, problem.ldb, bytes, rows_b),
-                              problem.b, &params->b, &params->b_rest) ||
+      !(kernel.by_lanes ? EncodeTensorMap(b, problem.b, &params->b)
+                        : EncodeTensorMapAndRest(b, problem.b, &params->b, &params->b_rest)) ||
       (params->d_has_map && !EncodeTensorMap(d, problem.d, &params->d_map))) {
     return false;
   }
@@ -148,7 +151,8 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
   const BlockGrid grid = GridOf(kernel, params->order.count(), sms, problem.pdl);
   params->idle_clusters = grid.idle_clusters;
   launch->format = kernel.format;
-  launch->function = kernel.function;
+  const bool halves = problem.epilogue.up_column != 0 && kernel.of_halves != nullptr;
+  launch->function = halves ? kernel.of_halves : kernel.function;
   launch->shape = {.grid = dim3(static_cast<unsigned>(grid.clusters * kernel.cluster_size())),
                    .block = dim3(static_cast<unsigned>(kernel.threads)),
                    .smem_bytes = kernel.smem_bytes,

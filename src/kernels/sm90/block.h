@@ -34,13 +34,14 @@ struct BlockSchedule {
 /// The kernel's one argument.
 struct BlockParams : ProductParams {
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
-  CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m); of paired columns see PairedPlan
+  CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m); of paired columns see
+                  ///< PairedPlan and LanesPlan
   /// The same with boxes that end with the last row, for the tiles that reach beyond the matrix:
   /// the copy engine takes longer to fill a row with zeros than to load one. Equal to a, b and u
   /// where there are none.
   CUtensorMap a_rest, b_rest, u_rest;
-  CUtensorMap d_map;  ///< (n, m), rows of a box are 128 bytes, box (64 or 128, store_rows); not for
-                      ///< F32, which is stored without a map
+  CUtensorMap d_map;  ///< (n, m), box (64, store_rows); not for F32 and codes, which are stored
+                      ///< without a map
   CUtensorMap u;  ///< scales of A where they are blocks': (k / 128, m), box (4, tile_m), or (m, k /
                   ///< 128), box (tile_m, 4)
   CUtensorMap v;  ///< of B: (k / 128, n / 128), box (4, blocks that a tile can touch); of paired
@@ -49,10 +50,10 @@ struct BlockParams : ProductParams {
   bool u_rows_inner = false;      ///< u is (m, k / 128)
   bool scales_have_maps = false;  ///< u and v could be made
   bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them
-  int k_blocks = 0;             ///< of 128 bytes
-  TileOrder order;              ///< in runs of tiles of a whole cluster
-  int idle_clusters = 0;        ///< see BlockGrid
-  bool b_leaves_first = false;  ///< B is loaded with evict_first
+  int k_blocks = 0;               ///< of 128 bytes
+  TileOrder order;                ///< in runs of tiles of a whole cluster
+  int idle_clusters = 0;          ///< see BlockGrid
+  bool b_leaves_first = false;    ///< B is loaded with evict_first
 
   bool Bind(const GemmOperands& operands);
 };
@@ -72,6 +73,7 @@ constexpr bool BLeavesFirst(const TileOrder& order, std::int64_t bytes) {
 struct BlockKernel {
   std::string id;  ///< sm90_<format>_block/<tile>/<cluster>/<stages>[/<split>][/<turns>][/f32]
   const void* function;
+  const void* of_halves = nullptr;  ///< for gate and up in halves, where that is another function
   const FormatInfo* format;
   EpilogueKind epilogue;
   OutputType output;  ///< of a plain epilogue; others have D's type at run time
@@ -84,6 +86,7 @@ struct BlockKernel {
   int stages;
   int store_rows;    ///< of a box of D: 64, by a warpgroup, or 16, by a warp
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
+  bool by_lanes;     ///< B comes by LanesPlan
   int output_bytes;  ///< of an element of D, 2 or 4; 0 where its type is known at run time
   int smem_bytes;
   int threads;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/block.h"
+#include "kernels/sm90/operand_map.h"
 #include "kernels/sm90/policy.h"
 #include "sm90/format.h"
 #include "sm90/pipeline.cuh"
@@ -36,6 +37,11 @@ struct BlockConfig {
   static constexpr bool kBringsFactors =
       Epilogue::kKind == EpilogueKind::kGeneral && !kScaled && Policy::kInfo.element_bytes == 1;
   static constexpr bool kQuantises = Epilogue::kKind == EpilogueKind::kGatedQuant;
+  /// B comes in the order in which a lane has 16 columns of D side by side (LanesPlan), and its
+  /// codes leave as they are; otherwise a quad's lanes exchange theirs. Warpgroups of 256 columns
+  /// gain little by it, and 16-bit ones spill.
+  static constexpr bool kByLanes =
+      kQuantises && kSplit == 1 && kClusterM == 1 && kTileN / kWarpgroupsN == 128;
   /// The CTAs of a cluster along N have the columns of a scale together (StoreQuantisedShared).
   static constexpr bool kSharesScales = kQuantises && kClusterN > 1;
   static constexpr int kSharers = kClusterN * kWarpgroupsN;  // warpgroups that have a row's columns
@@ -88,8 +94,7 @@ struct BlockConfig {
   // A tile that has all its slabs at once waits for them, that is for the store before to have read
   // them, under its last product. Not in straight-line code, which is 1 to 2 % slower with it.
   static constexpr bool kWaitsUnder =
-      !kTwoInFlight && kSplit == 1 && !Epilogue::kStoresSums &&
-      (kQuantises ? kWarpgroupsN == 1 && !kSharesScales : !kGated && kAllSlabs <= kSlabs);
+      !kTwoInFlight && kSplit == 1 && !Epilogue::kStoresSums && !kGated && kAllSlabs <= kSlabs;
   // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
   // tile, stored through the stages), else at the start of the stages.
   // A kernel that quantises exchanges eights of rows instead, each with all of its columns.
@@ -104,21 +109,23 @@ struct BlockConfig {
                                        : kTileN % 64 == 0 && kColumns % 64 == 0 ? 64
                                        : kTileN % 32 == 0 && kColumns % 32 == 0 ? 32
                                                                                 : 16;
-  /// Where columns are paired, the eights of gate have one scale and those of up another one.
-  static constexpr bool kPairsScales = kGated && kScaled;
-  /// Whose columns may lie in two blocks of each where tiles begin within one.
-  static constexpr bool kPairsCross = kPairsScales && kScaleColumns < 64;
   /// Where halves of a warpgroup's columns end within a group, groups are counted across them.
   static constexpr bool kGroupsAcross = kBlocksN > 1 && kProductColumns % kScaleColumns != 0;
-  static constexpr int kScaleGroups =
-      kPairsScales ? (kPairsCross ? kColumns / kScaleColumns * 2 : 2)
-                   : (kGroupsAcross ? kColumns : kProductColumns) / kScaleColumns;
+  static constexpr int kScaleGroups = (kGroupsAcross ? kColumns : kProductColumns) / kScaleColumns;
+  /// Where gate's columns lie in one half of B and up's in the other, the tile's eights of gate
+  /// have a scale and those of up another one. Where they take turns, scales are a plain product's.
+  static constexpr bool kPairsScales = kGated && kScaled;
+  /// Whose columns may lie in two blocks of each half where tiles begin within one.
+  static constexpr bool kPairsCross = kPairsScales && kScaleColumns < 64;
+  static constexpr int kPairGroups = kPairsCross ? kColumns / kScaleColumns * 2 : 2;
   // A quad: the scales of four k-blocks, 16 bytes a row of A and as much for each block of 128
   // columns that a tile can touch, and the tile's place. Two quads cover five stages.
-  static constexpr int kScaleBlocks = kPairsScales ? (kPairsCross ? 4 : 2)
-                                      : kTileN % 128 == 0
-                                          ? kTileN / 128
-                                          : (kTileN + 128 - kScaleColumns + 127) / 128;
+  static constexpr int kProductScaleBlocks =
+      kTileN % 128 == 0 ? kTileN / 128 : (kTileN + 128 - kScaleColumns + 127) / 128;
+  static constexpr int kHalfScaleBlocks = kPairsCross ? 2 : 1;  // of gate, and as many of up
+  static constexpr int kScaleBlocks = kPairsScales && 2 * kHalfScaleBlocks > kProductScaleBlocks
+                                          ? 2 * kHalfScaleBlocks
+                                          : kProductScaleBlocks;
   static constexpr int kQuadB = kTileM * 16;
   static constexpr int kQuadPlace = kQuadB + kScaleBlocks * 16;
   static constexpr int kQuadBytes = (kQuadPlace + 8 + 127) / 128 * 128;
@@ -138,7 +145,8 @@ struct BlockConfig {
       kStages * kStageBytes + kQuads * kQuadBytes + kLargestBytes + kFactorBytes + kBarrierBytes;
   static constexpr int kMostBytes = 232448;  // shared memory of a CTA
   static constexpr bool kOwnPartials = kSplit > 1 && kOtherBytes + kPartialBytes <= kMostBytes;
-  static constexpr int kSlabsBytes = kSplit == 1    ? kConsumerWarps * kSlabs * kSlabBytes
+  static constexpr bool kHasSlabs = kSplit == 1 && (!kQuantises || kRun > 1);
+  static constexpr int kSlabsBytes = kHasSlabs      ? kConsumerWarps * kSlabs * kSlabBytes
                                      : kOwnPartials ? kPartialBytes
                                                     : 0;
   static constexpr int kSlabsAt = kStages * kStageBytes;
@@ -171,8 +179,8 @@ struct BlockConfig {
   static_assert(!kQuantises ||
                     (kBlocksM == 1 && kRun * kWarpgroupsN * kClusterN * kColumnsOfD == 128 &&
                      kSlabs == kRun),
-                "all columns of a scale in a run; a warp's slabs keep those of its first tile, and "
-                "the first is stored from");
+                "all columns of a scale in a run; a warp's slabs keep those of its first tile");
+  static_assert(!kByLanes || kColumns % kLaneBox == 0);
   static_assert(!kSharesScales ||
                 ((kSharers == 4 || kSharers == 2) && kClusterM == 1 && kTurns == 1 && kSplit == 1));
   static_assert(!kQuantises || kWarpgroupsN == 1 || (kWarpgroupsM == 1 && kTurns == 1));
@@ -182,7 +190,7 @@ struct BlockConfig {
       kSplit > 1 && !kSplitsRows ? kBlocksM * kColumns / kSplit : kColumns;
   static_assert(kShareColumns % 16 == 0);
   static_assert(!kScaled || (kScaleBlocks <= 4 && kTileM % 32 == 0));
-  static_assert(!kScaled || kPairsScales || kScaleColumns < 128 || kScaleGroups == 1,
+  static_assert(!kScaled || kScaleColumns < 128 || kScaleGroups == 1,
                 "one B scale a warpgroup where it is aligned");
   static constexpr int kLastSlabs = kOwnPartials ? 0 : kPartialBytes;  // in the stages
   static_assert(kLastSlabs + kConsumerWarps * kAllSlabs * kSlabBytes <= kStages * kStageBytes,
@@ -191,8 +199,29 @@ struct BlockConfig {
 };
 
 /// Elements of D in 16 bytes, where it has a map.
+constexpr int kElementsOfPiece = 8;
+
+/// Groups of 8 columns as a warpgroup's sums lie, four of each for a thread: those of gate and of
+/// up that make pair `pair` of a thread's columns of D.
 template <class C>
-constexpr int kElementsOfPiece = C::kQuantises ? 16 : 8;
+__host__ __device__ constexpr int GateGroup(int pair) {
+  return C::kByLanes ? pair / 8 * 16 + pair % 8 : pair * 2;
+}
+template <class C>
+__host__ __device__ constexpr int UpGroup(int pair) {
+  return GateGroup<C>(pair) + (C::kByLanes ? 8 : 1);
+}
+template <class C>
+__host__ __device__ constexpr bool IsUpGroup(int group) {
+  return group / (C::kByLanes ? 8 : 1) % 2 == 1;
+}
+
+/// The column of D of a thread's value `i`, values lying as sums do, of which four are a pair's.
+template <class C>
+__device__ __forceinline__ int ColumnOfValue(int i, int lane) {
+  return C::kByLanes ? i / 32 * (kLaneBox / 2) + lane % 4 * kLaneColumns + i % 2 * 8 + i / 4 % 8
+                     : i / 4 * 8 + lane % 4 * 2 + i % 2;
+}
 
 template <class C>
 struct BlockShared {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/block_config.cuh"
 #include "kernels/sm90/epilogue.h"
 #include "kernels/sm90/output.cuh"
 #include "kernels/sm90/policy.h"
@@ -42,6 +43,68 @@ __device__ __forceinline__ int FirstOfEight(const EpilogueParams& e, int column,
   return column / 2 + group / 2 * 8 + group % 2 * e.up_column;
 }
 
+/// The same where B comes by lanes: of the eight sums `run` of a lane, number j of which belongs to
+/// group run / 2 * 8 + j and is the first or second there, by the run's number.
+__device__ __forceinline__ int FirstOfRun(const EpilogueParams& e, int column, int run, int lane) {
+  const int up = run / 2 % 2;
+  const int of_d = run / 4 * (kLaneBox / 2) + lane % 4 * kLaneColumns + run % 2 * 8;
+  return e.up_column == 0 ? column + of_d * 2 + up * 8 : column / 2 + of_d + up * e.up_column;
+}
+/// Where its sum `j` of the upper row is.
+__host__ __device__ constexpr int OfRun(int run, int j) { return (run / 2 * 8 + j) * 4 + run % 2; }
+
+/// AddC, and the bias of columns, where B comes by lanes.
+template <class C>
+__device__ __forceinline__ void AddCToRuns(const EpilogueParams& e, float* sum, int row, int column,
+                                           int m, int n, int lane) {
+  // `use(to, at, there)` for eight sums, which lie as OfRun says from `to` on, and C's element.
+  const auto for_runs = [&](auto use) {
+#pragma unroll
+    for (int run = 0; run < C::kShareColumns / 32; ++run)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int first = FirstOfRun(e, column, run, lane);
+        use([&](int j) -> float& { return sum[OfRun(run, j) + h * 2]; },
+            min(row + h * 8, m - 1) * e.ldc + first, first <= n - 8);
+      }
+  };
+  if (e.c_type == OutputType::kF32) {
+    for_runs([&](auto to, auto at, bool there) {
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        const float2 two = LoadTwo(static_cast<const float*>(e.c) + at + j, there);
+        to(j) = fmaf(e.beta, two.x, to(j));
+        to(j + 1) = fmaf(e.beta, two.y, to(j + 1));
+      }
+    });
+  } else {
+    for_runs([&](auto to, auto at, bool there) {
+      uint32_t word[4];
+      LoadFour(static_cast<const uint16_t*>(e.c) + at, there, word);
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        const float2 two = UnpackOutput(e.c_type, word[j / 2]);
+        to(j) = fmaf(e.beta, two.x, to(j));
+        to(j + 1) = fmaf(e.beta, two.y, to(j + 1));
+      }
+    });
+  }
+}
+template <class C>
+__device__ __forceinline__ void AddBiasToRuns(const EpilogueParams& e, float* sum, int column,
+                                              int n, int lane) {
+#pragma unroll
+  for (int run = 0; run < C::kShareColumns / 32; ++run) {
+    const int first = FirstOfRun(e, column, run, lane);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float v =
+          LoadOutput(e.bias, e.bias_type, std::int64_t{min(first + j, n - 1)} * e.bias_step);
+      sum[OfRun(run, j)] += v, sum[OfRun(run, j) + 2] += v;
+    }
+  }
+}
+
 /// beta C added to a thread's part of one m64 block: kShareColumns columns from `column` on of rows
 /// `row` and row + 8, its sums as wgmma leaves them, four for 8 columns. `row` is the thread's own,
 /// `column` the block's. What lies outside m x n is not read, and its sums are not stored.
@@ -51,6 +114,10 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
                                      int m, int n, int lane) {
   constexpr int kEights = C::kShareColumns / 8;
   if (e.c == nullptr) return;
+  if constexpr (C::kByLanes) {
+    AddCToRuns<C>(e, sum, row, column, m, n, lane);
+    return;
+  }
   const int first = lane % 4 * 2;
   const auto row_of = [&](int h) { return min(row + h * 8, m - 1) * e.ldc; };
   const auto add = [&](int i, int h, float2 v) {
@@ -58,9 +125,10 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
     to[0] = fmaf(e.beta, v.x, to[0]);
     to[1] = fmaf(e.beta, v.y, to[1]);
   };
-  // One row behind the other; where columns are paired, whose places take registers, side by side.
+  // One row behind the other; where columns are paired, whose places take registers, side by side,
+  // but for products with scales, which spill so.
   const auto for_parts = []<int kStep>(std::integral_constant<int, kStep>, auto use) {
-    if constexpr (C::kGated) {
+    if constexpr (C::kGated && !C::kScaled) {
 #pragma unroll
       for (int i = 0; i < kEights; i += kStep)
 #pragma unroll
@@ -147,6 +215,10 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
     for (int i = 0; i < kEights * 4; ++i) sum[i] += x[i / 2 % 2];
     return;
   }
+  if constexpr (C::kByLanes) {
+    AddBiasToRuns<C>(e, sum, column, n, lane);
+    return;
+  }
   // A lane asks for one of each 32 columns, and the lanes hand each other what they add.
   const bool wide = e.bias_type == OutputType::kF32;
   constexpr int kTogether = kEights < 16 ? kEights : 16;
@@ -187,40 +259,46 @@ __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float
   for (int i = 0; i < C::kColumns / 4; ++i) sum[i] = rows[i / 2 * 4 + i % 2];
 }
 
-/// Pairs a thread's sums of kCount columns: groups of 8 columns are gate and up in turn, and a
-/// thread has the same columns of each. The results lie as sums of kCount / 2 columns do. Fours of
-/// a row share an inverse; `right[h]` becomes false where those of row h are to be made anew, one
-/// by one (GateAlone). `use(h, values)` for each four of one of the two rows.
-template <int kCount, class Use>
+/// Pairs a thread's sums: some groups of 8 columns are gate's and others up's (GateGroup), and a
+/// thread has the same columns of each. Of kPairs pairs of its columns of D from kFirst on: four
+/// results for each pair, as sums lie. Fours of a row share an inverse; `right[h]`
+/// becomes false where those of row h are to be made anew, one by one (GateAlone). `use(h, values)`
+/// for each four of one of the two rows.
+template <class C, int kFirst, int kPairs, class Use>
 __device__ __forceinline__ void GateFours(const float* sum, float* gated, bool (&right)[2],
                                           Use use) {
-  constexpr int kGroups = kCount / 16;
+  const auto two = [&](int group, int h) { return sum + group * 4 + h * 2; };
 #pragma unroll
-  for (int g = 0; g + 1 < kGroups; g += 2)
+  for (int pair = 0; pair + 1 < kPairs; pair += 2)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float* const of_row = sum + g * 8 + h * 2;
+      const int i0 = kFirst + pair, i1 = i0 + 1;
+      const float* const gate[] = {two(GateGroup<C>(i0), h), two(GateGroup<C>(i1), h)};
+      const float* const up[] = {two(UpGroup<C>(i0), h), two(UpGroup<C>(i1), h)};
       float four[4];
-      right[h] &= GateFour({of_row[0], of_row[1], of_row[8], of_row[9]},
-                           {of_row[4], of_row[5], of_row[12], of_row[13]}, four);
+      right[h] &= GateFour({gate[0][0], gate[0][1], gate[1][0], gate[1][1]},
+                           {up[0][0], up[0][1], up[1][0], up[1][1]}, four);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) gated[(g + i / 2) * 4 + h * 2 + i % 2] = four[i];
+      for (int i = 0; i < 4; ++i) gated[(pair + i / 2) * 4 + h * 2 + i % 2] = four[i];
       use(h, four);
     }
-  if constexpr (kGroups % 2 == 1) {
-    constexpr int kLast = kGroups - 1;
+  if constexpr (kPairs % 2 == 1) {
+    constexpr int kLast = kPairs - 1;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      gated[kLast * 4 + i] = Silu(sum[kLast * 8 + i]) * sum[kLast * 8 + 4 + i];
+      gated[kLast * 4 + i] =
+          Silu(sum[GateGroup<C>(kFirst + kLast) * 4 + i]) * sum[UpGroup<C>(kFirst + kLast) * 4 + i];
   }
 }
-template <int kCount>
+template <class C, int kFirst, int kPairs>
 __device__ __forceinline__ void GateAlone(const float* sum, float* gated, const bool (&right)[2]) {
 #pragma unroll
-  for (int g = 0; g < kCount / 16; ++g)
+  for (int pair = 0; pair < kPairs; ++pair)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (!right[i / 2]) gated[g * 4 + i] = Silu(sum[g * 8 + i]) * sum[g * 8 + 4 + i];
+      if (!right[i / 2])
+        gated[pair * 4 + i] =
+            Silu(sum[GateGroup<C>(kFirst + pair) * 4 + i]) * sum[UpGroup<C>(kFirst + pair) * 4 + i];
 }
 
 /// The same, of which the first `left` columns of D are there: what lies beyond them differs from
@@ -229,13 +307,13 @@ __device__ __forceinline__ void GateAlone(const float* sum, float* gated, const 
 template <class C, int kCount>
 __device__ __forceinline__ void Gate(const float* sum, int left, float* gated) {
   if constexpr (!C::kPromotes) {
-    GateAlone<kCount>(sum, gated, {false, false});
+    GateAlone<C, 0, kCount / 16>(sum, gated, {false, false});
     return;
   }
   bool right[2] = {left >= kCount / 2, left >= kCount / 2};
   float values[kCount / 4];
-  GateFours<kCount>(sum, values, right, [](int, const float(&)[4]) {});
-  if (!(right[0] && right[1])) GateAlone<kCount>(sum, values, right);
+  GateFours<C, 0, kCount / 16>(sum, values, right, [](int, const float(&)[4]) {});
+  if (!(right[0] && right[1])) GateAlone<C, 0, kCount / 16>(sum, values, right);
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i) gated[i] = values[i];
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/sm90/block_config.cuh"
 #include "kernels/sm90/block_epilogue.cuh"
@@ -47,39 +48,23 @@ __device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8
   }
 }
 
-/// Quantises a thread's values of kCount columns of D, from `first` of the columns that share a
-/// scale, `column`, on, and puts the codes into `slab`.
-template <int kCount, class C>
-__device__ __forceinline__ void QuantiseInto(TileStore<C>& store, float* values,
-                                             const TwoScales& scales, uint8_t* slab, int first,
-                                             int row, int column) {
-  Quantise<kCount>(values, scales);
-  FillSlabE4m3<kCount>(values, slab, first, store.lane);
-  store.template StoreCodesEnd<kCount>(values, row, column + first);
-}
-
 /// Pairs a warp's sums, quantises and stores them with their scales. A run's first tile has half of
 /// the columns that share a scale: its values stay in the warp's slabs and their magnitudes in
 /// `largest`, which begins and ends with zeros; `more`: this is one.
 template <class C>
 __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, float (&largest)[2],
-                                               uint8_t* slabs, int row, int column, int group,
-                                               bool leads) {
+                                               uint8_t* slabs, int row, int column) {
   const BlockParams& p = store.p;
   constexpr int kCount = C::kColumnsOfD;
-  const int left = p.n / 2 - column;
   float values[kCount / 2];
   // Part after part, whose sums are gone when the next part's values come: no registers for all.
-  constexpr int kPart = C::kColumns <= 128 ? C::kColumns : 64;
-#pragma unroll
-  for (int begin = 0; begin < C::kColumns; begin += kPart) {
-    float part[kPart / 4];
-    GateLargest<kPart>(store.sum[0] + begin / 2, left - begin / 2, store.lane, part, largest);
-#pragma unroll
-    for (int i = 0; i < kPart / 4; ++i) values[begin / 4 + i] = part[i];
-  }
-  if constexpr (!C::kWaitsUnder)
-    if (more || C::kRun == 1) store.WaitForSlabs(group, leads);
+  constexpr int kParts = kCount > 64 ? 4 : 1, kPairs = kCount / 8 / kParts;
+  const auto gate = [&]<int... kPart>(std::integer_sequence<int, kPart...>) {
+    (GateLargest<C, kPart * kPairs, kPairs>(store.sum[0], p.n / 2 - column, store.lane,
+                                            values + kPart * kPairs * 4, largest),
+     ...);
+  };
+  gate(std::make_integer_sequence<int, kParts>());
   if (more) {
     KeepValues(values, slabs, kSlabStep<C>, store.lane);
     return;
@@ -90,21 +75,11 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, f
       TakeScales(p, largest, row, column, store.lane, true, [](float(&)[2]) {});
   largest[0] = largest[1] = 0.0f;
   if constexpr (C::kRun > 1) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float kept[16];
-      RecallValues(kept, slabs + i * kSlabStep<C>, store.lane);
-      __syncwarp();  // all lanes have theirs: the first slab is free
-      QuantiseInto<32>(store, kept, scales, slabs, i * 32, row, column);
-    }
+    float kept[32];
+    RecallValues(kept, slabs, kSlabStep<C>, store.lane);
+    StoreCodes<C, 64>(p, kept, scales, row, column, store.lane);
   }
-  QuantiseInto<kCount>(store, values, scales, slabs, kBefore, row, column);
-  FenceAsyncShared();
-  store.Sync(group);
-  if (leads) {
-    if (row < p.m && column < store.whole()) TmaStore(&p.d_map, slabs, column, row);
-    TmaStoreCommit();
-  }
+  StoreCodes<C, kCount>(p, values, scales, row, column + kBefore, store.lane);
 }
 
 /// The same where the columns of a scale are those of warpgroups in several CTAs of a cluster,
@@ -112,14 +87,14 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, f
 /// this CTA; two arrays of magnitudes take turns, as none is further ahead of another.
 template <class C>
 __device__ __forceinline__ void StoreQuantisedShared(TileStore<C>& store, BlockShared<C>& shared,
-                                                     float* largest, uint8_t* slab, int tile,
-                                                     int rank, int group_n, int row_in_tile,
-                                                     int row, int column) {
+                                                     float* largest, int tile, int rank,
+                                                     int group_n, int row_in_tile, int row,
+                                                     int column) {
   const BlockParams& p = store.p;
   const int lane = store.lane, own_row = row_in_tile + lane / 4;
   constexpr int kCount = C::kColumnsOfD;
   float values[kCount / 2], magnitudes[2] = {};
-  GateLargest<C::kColumns>(store.sum[0], p.n / 2 - column, lane, values, magnitudes);
+  GateLargest<C, 0, kCount / 8>(store.sum[0], p.n / 2 - column, lane, values, magnitudes);
   largest += tile % 2 * C::kSharers * C::kTileM;
   uint64_t* const arrived = &shared.largest[tile % 2][row_in_tile / 16];
   const auto exchange = [&](float(&of_rows)[2]) {
@@ -143,55 +118,33 @@ __device__ __forceinline__ void StoreQuantisedShared(TileStore<C>& store, BlockS
   };
   const TwoScales scales =
       TakeScales(p, magnitudes, row, column, lane, rank == 0 && group_n == 0, exchange);
-  __syncwarp();  // the tile before has been copied
-  Quantise<kCount>(values, scales);
-  FillSlabE4m3<kCount>(values, slab, 0, lane);
-  __syncwarp();
-  constexpr int kPieces = kCount / 16;  // of a row; D ends with a multiple of eight columns
-#pragma unroll
-  for (int i = lane; i < 16 * kPieces; i += 32) {
-    const int at = i / kPieces, first = i % kPieces * 16, left = p.n / 2 - column - first;
-    if (row + at >= p.m) return;
-    const uint8_t* const from = slab + Slab16::apply<uint32_t>(at, first);
-    uint8_t* const to = static_cast<uint8_t*>(p.d) + (row + at) * p.ldd + column + first;
-    if (left >= 16)
-      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-    else if (left > 0)
-      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(from);
-  }
+  StoreCodes<C, kCount>(p, values, scales, row, column, lane);
 }
 
 /// The same where two warpgroups side by side have the columns of a scale: the largest magnitudes
-/// of their rows meet in `largest`, one array a warpgroup, and their values in the first one's
-/// slabs. `row_in_tile`: the warp's first.
+/// of their rows meet in `largest`, one array a warpgroup. `row_in_tile`: the warp's first.
 template <class C>
 __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, float* largest,
-                                                       uint8_t* slab, int row_in_tile, int row,
-                                                       int column, int group, bool leads) {
+                                                       int row_in_tile, int row, int column,
+                                                       int group) {
   const BlockParams& p = store.p;
   const int lane = store.lane;
-  constexpr int kThreads = 128 * C::kWarpgroups;
-  float values[C::kColumns / 4], magnitudes[2] = {};
-  GateLargest<C::kColumns>(store.sum[0], p.n / 2 - column, lane, values, magnitudes);
-  if (leads) TmaStoreWaitRead<0>();
+  constexpr int kThreads = 128 * C::kWarpgroups, kCount = C::kColumnsOfD;
+  float values[kCount / 2], magnitudes[2] = {};
+  GateLargest<C, 0, kCount / 8>(store.sum[0], p.n / 2 - column, lane, values, magnitudes);
   const auto exchange = [&](float(&of_rows)[2]) {
     const int first = row_in_tile + lane / 4;
+    NamedSync(1, kThreads);  // those of the tile before have been read
     if (lane % 4 == 0) {
       largest[group * C::kTileM + first] = of_rows[0];
       largest[group * C::kTileM + first + 8] = of_rows[1];
     }
-    NamedSync(1, kThreads);  // the slabs are free, too
+    NamedSync(1, kThreads);
     of_rows[0] = LargerMagnitude(of_rows[0], largest[(1 - group) * C::kTileM + first]);
     of_rows[1] = LargerMagnitude(of_rows[1], largest[(1 - group) * C::kTileM + first + 8]);
   };
   const TwoScales scales = TakeScales(p, magnitudes, row, column, lane, group == 0, exchange);
-  QuantiseInto<64>(store, values, scales, slab, group * 64, row, column - group * 64);
-  FenceAsyncShared();
-  NamedSync(1, kThreads);
-  if (leads && group == 0) {
-    if (row < p.m && column < store.whole()) TmaStore(&p.d_map, slab, column, row);
-    TmaStoreCommit();
-  }
+  StoreCodes<C, kCount>(p, values, scales, row, column, lane);
 }
 
 }  // namespace culet::sm90

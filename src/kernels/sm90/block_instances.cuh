@@ -22,7 +22,9 @@ BlockKernel MakeBlock() {
     kernel.id += "/gated_e4m3";
   else if (C::kGated)
     kernel.id += "/gated";
-  kernel.function = reinterpret_cast<const void*>(&BlockGemm<C>);
+  kernel.function = reinterpret_cast<const void*>(&BlockGemm<C, false>);
+  if constexpr (C::kPairsScales)
+    kernel.of_halves = reinterpret_cast<const void*>(&BlockGemm<C, true>);
   kernel.format = &C::Policy::kInfo;
   kernel.epilogue = C::Epilogue::kKind;
   kernel.output = kF32 ? OutputType::kF32 : OutputType::kBf16;
@@ -38,6 +40,7 @@ BlockKernel MakeBlock() {
   kernel.stages = C::kStages;
   kernel.store_rows = C::kStoreRows;
   kernel.scale_blocks = C::kScaleBlocks;
+  kernel.by_lanes = C::kByLanes;
   kernel.output_bytes = !C::kPlain ? 0 : BytesOf(kernel.output);
   kernel.smem_bytes = C::kSmemBytes;
   kernel.threads = C::kThreads;

@@ -58,7 +58,6 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                         (warp_row + lane / 4) * layout.row,
                         column_offset,
                         lane};
-  if constexpr (C::kPairsScales) c.FindPairs();
   // A warp's slabs side by side, or those of four warps for a box of 64 rows.
   constexpr int kTogether = C::kStoreRows / 16;
   uint8_t* const own_slabs =
@@ -161,14 +160,13 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     if constexpr (C::kQuantises && !C::kSplitsRows) {
       if constexpr (C::kSharesScales) {
         StoreQuantisedShared(store, shared, reinterpret_cast<float*>(stages + C::kLargestAt),
-                             own_slabs, count++, rank, group_n, warp_row, row, column);
+                             count++, rank, group_n, warp_row, row, column);
       } else if constexpr (C::kWarpgroupsN > 1) {
-        StoreQuantisedTogether(store, reinterpret_cast<float*>(stages + C::kLargestAt),
-                               slabs + warp % 4 * C::kSlabBytes, warp_row, row, column, group,
-                               leads);
+        StoreQuantisedTogether(store, reinterpret_cast<float*>(stages + C::kLargestAt), warp_row,
+                               row, column, group);
       } else {
         const bool more = ++step < C::kRun;
-        StoreQuantised(store, more, largest, own_slabs, row, column, group, leads);
+        StoreQuantised(store, more, largest, own_slabs, row, column);
         if (!more) step = 0;
       }
       continue;
@@ -216,7 +214,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   if (leads) TmaStoreWaitRead<0>();
 }
 
-template <class C>
+/// kHalves: of paired columns with block scales, gate's lie in one half of B and up's in the other.
+template <class C, bool kHalves>
 __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constant__ BlockParams p) {
   extern __shared__ __align__(1024)
       uint8_t stages[];  // no static shared memory: starts at a multiple of 1024
@@ -299,13 +298,13 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
     const auto consume = [&](auto layout) {
       Consume<C>(p, shared, layout, stages, slabs, quads, rank, kb_begin, kb_end);
     };
-    using Rows = KnownLayout<C, true>;
-    using Quads = KnownLayout<C, false>;
+    using Rows = KnownLayout<C, true, kHalves>;
+    using Quads = KnownLayout<C, false, kHalves>;
     if constexpr (!C::kScaled)
       consume(NoLayout{});
     else if constexpr (!C::kTwoInFlight)
-      consume(GivenLayout{rows_inner ? Rows::row : Quads::row,
-                          rows_inner ? Rows::block : Quads::block});
+      consume(GivenLayout<kHalves>{rows_inner ? Rows::row : Quads::row,
+                                   rows_inner ? Rows::block : Quads::block});
     else if (rows_inner)
       consume(Rows{});
     else

@@ -21,24 +21,29 @@ namespace culet::sm90 {
 
 /// scale_a * scale_b of one k-block as one thread needs them: two rows of each block of a
 /// warpgroup's part of the tile (m64 blocks, or halves of its columns), groups of columns.
-template <class C>
+template <class C, int kGroups>
 struct StepScales {
-  float x[C::kBlocks][C::kScaleGroups][2];
+  float x[C::kBlocks][kGroups][2];
 };
 
 /// How A's scales lie in a quad, four of a row side by side or all rows of a k-block: bytes from a
-/// row to the next, and from a k-block. A constant where straight-line code gains by it.
-template <class C, bool kRowsInner>
+/// row to the next, and from a k-block. A constant where straight-line code gains by it. Whether
+/// B's are those of gate's half and up's.
+template <class C, bool kRowsInner, bool kOfHalves>
 struct KnownLayout {
+  static constexpr bool kHalves = kOfHalves;
   static constexpr uint32_t row = kRowsInner ? 4 : 16;
   static constexpr uint32_t block = kRowsInner ? C::kTileM * 4 : 4;
 };
 /// The same, told at run time.
+template <bool kOfHalves>
 struct GivenLayout {
+  static constexpr bool kHalves = kOfHalves;
   uint32_t row, block;
 };
 /// No scales in the ring.
 struct NoLayout {
+  static constexpr bool kHalves = false;
   static constexpr uint32_t row = 0, block = 0;
 };
 
@@ -52,6 +57,8 @@ struct Consumer {
   static constexpr uint32_t kBlockStep = 64 * kBlockBytes / 16;
   static constexpr uint32_t kHalfStep = C::kProductColumns * kBlockBytes / 16;
   static constexpr uint32_t kWgmmaStep = kWgmmaKBytes / 16;
+  static constexpr bool kHalves = Layout::kHalves, kCross = kHalves && C::kPairsCross;
+  using Scales = StepScales<C, kHalves ? C::kPairGroups : C::kScaleGroups>;
   using Product = Wgmma<typename C::Format, C::kProductColumns>;
   const BlockParams& p;
   BlockShared<C>& shared;
@@ -61,10 +68,8 @@ struct Consumer {
   uint32_t row_a;         // this thread's first row in a quad, bytes
   int column_offset;      // of this warpgroup in the tile
   int lane;
-  int quad = 0;  // slot of the current one
-  // Of paired columns: bytes to the scales of each half's gate and up.
-  uint32_t gate_scale[C::kBlocksN], up_scale[C::kBlocksN];
-  [[maybe_unused]] int next_block;  // its first group that lies in the next block (kPairsCross)
+  int quad = 0;                     // slot of the current one
+  [[maybe_unused]] int next_block;  // the first group that lies in a half's next block (kCross)
   TilePlace place;
   bool ready = false;  // the next stage's data are known to be there
   RingCursor<C::kStages> at;
@@ -114,15 +119,14 @@ struct Consumer {
     } else {
       place = PlaceOf<C>(p, index, rank, step);
     }
-    if constexpr (C::kPairsCross) {
-      const int halves = p.epilogue.up_column != 0 ? 1 : 0;
-      const int left = 128 - (place.column >> halves) % 128, width = C::kScaleColumns >> halves;
-      next_block = (left + width - 1) >> (5 - halves);  // of 32 columns a group: no division
+    if constexpr (kCross) {
+      static_assert(C::kScaleColumns == 32, "a group is sixteen columns of gate and of up");
+      next_block = (128 - place.column / 2 % 128 + 15) / 16;
     }
   }
 
   /// Brings the scales of k-block `kb` to registers.
-  __device__ __forceinline__ void ReadScales(int kb, StepScales<C>& s) {
+  __device__ __forceinline__ void ReadScales(int kb, Scales& s) {
     const uint32_t base = quads + quad * C::kQuadBytes;
     const uint32_t from = base + row_a + (kb & 3) * layout.block;
     float a[C::kBlocksM][2];
@@ -131,12 +135,12 @@ struct Consumer {
       a[m][0] = LoadShared(from + m * 64 * layout.row);
       a[m][1] = LoadShared(from + (m * 64 + 8) * layout.row);
     }
-    if constexpr (C::kPairsScales) {
+    if constexpr (kHalves) {
       ReadPairs(base + C::kQuadB + (kb & 3) * 4, a[0], s);
       return;
     }
     // In a tile of 128 columns or a multiple each warpgroup has one block of 128.
-    constexpr int kBlocks = C::kScaleGroups == 1 ? 1 : C::kScaleBlocks;
+    constexpr int kBlocks = C::kScaleGroups == 1 ? 1 : C::kProductScaleBlocks;
     const int column = place.column % 128 + column_offset;
     const uint32_t from_b =
         base + C::kQuadB + (kb & 3) * 4 + (kBlocks == 1 ? column / 128 * 16 : 0);
@@ -153,42 +157,26 @@ struct Consumer {
     }
   }
 
-  /// Finds where scales of paired columns lie.
-  __device__ __forceinline__ void FindPairs() {
-    const bool halves = p.epilogue.up_column != 0;
+  /// The same where gate and up lie in halves: a scale of each, of its half's first block or, in
+  /// groups behind its end, of the next one.
+  __device__ __forceinline__ void ReadPairs(uint32_t from, const float (&a)[2], Scales& s) {
 #pragma unroll
-    for (int i = 0; i < C::kBlocksN; ++i) {
-      const uint32_t block = C::kTileN <= 128 ? 0 : (column_offset + i * C::kProductColumns) / 128;
-      gate_scale[i] = halves ? 0 : block * 16;
-      up_scale[i] = halves ? C::kScaleBlocks / 2 * 16 : block * 16;
-    }
-  }
-
-  /// The same for paired columns, by eights: gate's scale, then up's. Both are of one block of 128
-  /// columns of the product, or the tile's two blocks are gate's and up's. kPairsCross: each group
-  /// has these two, of that block or of the next one.
-  __device__ __forceinline__ void ReadPairs(uint32_t from, const float (&a)[2], StepScales<C>& s) {
-    if constexpr (C::kPairsCross) {
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t first = from + half * C::kHalfScaleBlocks * 16;
+      const float b = LoadShared(first);
+      [[maybe_unused]] float next;
+      if constexpr (kCross) next = LoadShared(first + 16);
 #pragma unroll
-      for (int g = 0; g < 2; ++g) {
-        const uint32_t at_block = from + (g == 0 ? gate_scale[0] : up_scale[0]);
-        const float b = LoadShared(at_block), next = LoadShared(at_block + 16);
+      for (int i = 0; i < C::kBlocksN; ++i)
 #pragma unroll
-        for (int i = g; i < C::kScaleGroups; i += 2)
+        for (int group = half; group < C::kPairGroups; group += 2)
 #pragma unroll
-          for (int h = 0; h < 2; ++h)
-            s.x[0][i][h] = a[h] * (i / 2 > 0 && i / 2 >= next_block ? next : b);
-      }
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < C::kBlocksN; ++i) {
-#pragma unroll
-      for (int g = 0; g < 2; ++g) {
-        const float b = LoadShared(from + (g == 0 ? gate_scale[i] : up_scale[i]));
-        s.x[i][g][0] = a[0] * b;
-        s.x[i][g][1] = a[1] * b;
-      }
+          for (int h = 0; h < 2; ++h) {
+            float of_group = b;
+            if constexpr (kCross)
+              if (group >= 2 && group / 2 >= next_block) of_group = next;
+            s.x[i][group][h] = a[h] * of_group;
+          }
     }
   }
 
@@ -196,7 +184,7 @@ struct Consumer {
   /// which the first lies at `from`.
   template <int kCount>
   __device__ __forceinline__ void ReadGroups(uint32_t from, int column,
-                                             const float (&a)[C::kBlocksM][2], StepScales<C>& s) {
+                                             const float (&a)[C::kBlocksM][2], Scales& s) {
     float x[kCount][C::kBlocksM][2];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -222,7 +210,7 @@ struct Consumer {
   /// sum += scales * product, for the product of block `block` in accumulator `slot`; kFirst: of
   /// the tile's first k-block, which makes them.
   template <bool kFirst = false>
-  __device__ __forceinline__ void Promote(int block, const StepScales<C>& s, int slot = 0) {
+  __device__ __forceinline__ void Promote(int block, const Scales& s, int slot = 0) {
     float(&product)[C::kProductColumns / 2] = products[slot];
     const int m = C::kBlocksM > 1 ? block : 0, first = (block - m) * C::kProductColumns;
     FenceRegisters(product);
@@ -230,9 +218,8 @@ struct Consumer {
 #pragma unroll
       for (int n8 = 0; n8 < C::kProductColumns / 8; ++n8) {
         const int column = n8 * 8;
-        const int group = C::kPairsScales
-                              ? (C::kPairsCross ? column / C::kScaleColumns * 2 : 0) + n8 % 2
-                              : (C::kGroupsAcross ? first + column : column) / C::kScaleColumns;
+        const int group = kHalves ? (kCross ? column / C::kScaleColumns * 2 : 0) + IsUpGroup<C>(n8)
+                                  : (C::kGroupsAcross ? first + column : column) / C::kScaleColumns;
         const float x0 = s.x[C::kGroupsAcross ? 0 : block][group][0];
         const float x1 = s.x[C::kGroupsAcross ? 0 : block][group][1];
         float* d = &sum[m][(first + column) / 2];
@@ -260,10 +247,12 @@ struct Consumer {
   __device__ __forceinline__ void Step(int kb, int kb_end, Started started) {
     if (!ready) shared.ring.WaitFull(at);
     const int stage = at.stage;
-    StepScales<C> s;
+    Scales s;
 #pragma unroll
     for (int i = 0; i < C::kBlocks; ++i) {
       Issue(i);
+      // As in StepQuads.
+      if constexpr (C::kGated) __syncwarp();
       if constexpr (C::kScaled)
         if (i == 0) ReadScales(kb, s);
       if (i == C::kBlocks - 1) {
@@ -288,7 +277,7 @@ struct Consumer {
   template <int kCount>
   __device__ __forceinline__ void StepQuads() {
     constexpr bool kAround = kCount % C::kStages == 0;
-    StepScales<C> s[2];
+    Scales s[2];
     int stages[2];
 #pragma unroll
     for (int j = 0; j <= kCount; ++j) {

@@ -66,7 +66,10 @@ struct TileLoads {
     b = left_b - rm * kRowsB < kRowsB ? &p.b_rest : &p.b;
     has_a = left_a > rn * kRowsA;
     has_b = left_b > rm * kRowsB;
-    const int rows_a = max(0, min(left_a, C::kTileM)), rows_b = max(0, min(left_b, C::kTileN));
+    const int rows_a = max(0, min(left_a, C::kTileM));
+    // A box of LanesPlan is whole always, with zeros beyond the matrix.
+    constexpr int kWhole = C::kByLanes ? kLaneBox : 1;
+    const int rows_b = max(0, min((left_b + kWhole - 1) / kWhole * kWhole, C::kTileN));
     stage_bytes = (rows_a + rows_b) * kBlockBytes;
     if constexpr (C::kScaled) {
       const bool ends = rows_a > 0 && rows_a < C::kTileM && !p.u_rows_inner;
@@ -126,7 +129,13 @@ struct Producer {
         else
           TmaLoadMulticast(to, tile.b, full, block * kBlockBytes, column, mask, policy...);
       } else if ((C::kClusterN == 1 && C::kRun == 1) || tile.has_b) {
-        if constexpr (C::kGated)
+        if constexpr (C::kByLanes) {
+#pragma unroll
+          for (int i = 0; i < C::kTileN; i += kLaneBox)
+            if (i == 0 || tile.place.column + i < p.n)
+              TmaLoadRows4(b + i * kBlockBytes, &p.b, full, block * kBlockBytes,
+                           (tile.place.column + i) / 16, policy...);
+        } else if constexpr (C::kGated)
           TmaLoad4(b, tile.b, full, block * kBlockBytes, tile.place.column / 16, policy...);
         else
           TmaLoad(b, tile.b, full, block * kBlockBytes, tile.place.column, policy...);

@@ -11,42 +11,30 @@
 
 namespace culet::sm90 {
 
-/// The largest magnitudes of a thread's values in its two rows, of which kCount columns lie as sums
-/// do, and of `largest`.
-template <int kCount>
-__device__ __forceinline__ void TakeLargest(const float* values, float (&largest)[2]) {
-#pragma unroll
-  for (int i = 0; i < kCount / 2; ++i)
-    largest[i / 2 % 2] = LargerMagnitude(largest[i / 2 % 2], values[i]);
-}
-
-/// Zeros the values that lie beyond the first `left` of kCount columns: they are anything.
-template <int kCount>
-__device__ __forceinline__ void ClearBeyond(float* values, int left, int lane) {
-#pragma unroll
-  for (int i = 0; i < kCount / 2; ++i)
-    if (i / 4 * 8 + lane % 4 * 2 + i % 2 >= left) values[i] = 0.0f;
-}
-
-/// Pairs a thread's sums of kCount columns: kCount / 2 of D, of which `left` are there, and whose
-/// magnitudes `largest` takes on. Inverses are shared within a row alone, by columns of D, and
-/// where they can't be, each row is told for itself: what lies beyond the matrix differs from
-/// launch to launch, and would be seen in D's last bits.
-template <int kCount>
+/// Makes kPairs pairs of a thread's columns of D, from kFirst on, of its sums: values as sums lie,
+/// zeros beyond the first `left` columns; `largest` takes on their magnitudes. Inverses are shared
+/// within a row alone, by columns of D, and where they can't be, each row is told for itself: what
+/// lies beyond the matrix differs from launch to launch, and would be seen in D's last bits.
+template <class C, int kFirst, int kPairs>
 __device__ __forceinline__ void GateLargest(const float* sum, int left, int lane, float* gated,
                                             float (&largest)[2]) {
+  static_assert(kPairs % 2 == 0);
+  // By lanes a thread's pairs have columns all over those of its warpgroup.
+  constexpr int kEnd = C::kByLanes ? (kFirst / 8 + 1) * (kLaneBox / 2) : (kFirst + kPairs) * 8;
   const float before[2] = {largest[0], largest[1]};
-  bool right[2] = {left >= kCount / 2, left >= kCount / 2};
-  static_assert(kCount % 32 == 0);
-  GateFours<kCount>(sum, gated, right, [&](int h, const float(&four)[4]) {
+  bool right[2] = {left >= kEnd, left >= kEnd};
+  GateFours<C, kFirst, kPairs>(sum, gated, right, [&](int h, const float(&four)[4]) {
 #pragma unroll
     for (const float value : four) largest[h] = LargerMagnitude(largest[h], value);
   });
   if (right[0] && right[1]) return;
-  GateAlone<kCount>(sum, gated, right);
-  ClearBeyond<kCount / 2>(gated, left, lane);
+  GateAlone<C, kFirst, kPairs>(sum, gated, right);
   largest[0] = before[0], largest[1] = before[1];
-  TakeLargest<kCount / 2>(gated, largest);
+#pragma unroll
+  for (int i = 0; i < kPairs * 4; ++i) {
+    if (ColumnOfValue<C>(kFirst * 4 + i, lane) >= left) gated[i] = 0.0f;  // it is anything
+    largest[i / 2 % 2] = LargerMagnitude(largest[i / 2 % 2], gated[i]);
+  }
 }
 
 /// Keeps 32 values of each lane in the warp's two slabs, `apart` bytes apart: a run's first tile.
@@ -57,11 +45,12 @@ __device__ __forceinline__ void KeepValues(const float* values, uint8_t* slabs, 
     *reinterpret_cast<float4*>(slabs + i / 4 * apart + (i % 4 * 32 + lane) * 16) =
         make_float4(values[i * 4], values[i * 4 + 1], values[i * 4 + 2], values[i * 4 + 3]);
 }
-/// Those of one of the slabs.
-__device__ __forceinline__ void RecallValues(float (&values)[16], const uint8_t* slab, int lane) {
+__device__ __forceinline__ void RecallValues(float (&values)[32], const uint8_t* slabs, int apart,
+                                             int lane) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float4 v = *reinterpret_cast<const float4*>(slab + (i * 32 + lane) * 16);
+  for (int i = 0; i < 8; ++i) {
+    const float4 v =
+        *reinterpret_cast<const float4*>(slabs + i / 4 * apart + (i % 4 * 32 + lane) * 16);
     values[i * 4] = v.x, values[i * 4 + 1] = v.y, values[i * 4 + 2] = v.z, values[i * 4 + 3] = v.w;
   }
 }
@@ -115,22 +104,94 @@ __device__ __forceinline__ void Quantise(float* values, const TwoScales& scales)
   for (int i = 0; i < kCount / 2; ++i) values[i] *= scales.inverse[i / 2 % 2];
 }
 
-/// Rounds a warp's kCount columns of quantised values into `slab`, 16 rows of 128 bytes as TMA
-/// stores them, from byte `first` of each row on.
-template <int kCount>
-__device__ __forceinline__ void FillSlabE4m3(const float* values, uint8_t* slab, int first,
-                                             int lane) {
-  // A row's chunks of 16 bytes change places by the row's number: the next chunk's place is an
-  // exclusive or away, and that of a row eight below 1,024 bytes.
-  const uint32_t begin = Slab16::apply<uint32_t>(lane / 4, first + lane % 4 * 2);
+/// Four words of each lane of a quad become the words that the quad's lanes have for this one.
+__device__ __forceinline__ void TransposeQuad(uint32_t (&word)[4], int lane) {
+  const int me = lane % 4;
+  uint32_t from[4];
 #pragma unroll
-  for (int g = 0; g < kCount / 8; ++g)
+  for (int apart = 0; apart < 4; ++apart) {
+    const int other = me ^ apart;
+    const uint32_t low = (other & 1) != 0 ? word[1] : word[0];
+    const uint32_t high = (other & 1) != 0 ? word[3] : word[2];
+    from[apart] = __shfl_xor_sync(0xFFFFFFFFu, (other & 2) != 0 ? high : low, apart);
+  }
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float* const v = &values[g * 4 + h * 2];
-      *reinterpret_cast<uint16_t*>(slab + (begin ^ (g / 2 * 16)) + g % 2 * 8 + h * 1024) =
-          PackE4m3(v[0], v[1]);
-    }
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t low = ((me ^ i) & 1) != 0 ? from[1] : from[0];
+    const uint32_t high = ((me ^ i) & 1) != 0 ? from[3] : from[2];
+    word[i] = ((me ^ i) & 2) != 0 ? high : low;
+  }
+}
+
+/// Stores 16 codes of D's row `row` from column `column` on, of which a multiple of 8 is there.
+__device__ __forceinline__ void StoreSixteen(const BlockParams& p, uint4 codes, int row,
+                                             int column) {
+  const int n = p.n / 2;
+  uint8_t* const to = static_cast<uint8_t*>(p.d) + row * p.ldd + column;
+  if (row >= p.m) return;
+  if (column + 16 <= n)
+    *reinterpret_cast<uint4*>(to) = codes;
+  else if (column < n)
+    *reinterpret_cast<uint2*>(to) = make_uint2(codes.x, codes.y);
+}
+
+/// Four codes, the first in the lowest byte.
+__device__ __forceinline__ uint32_t PackFour(float a, float b, float c, float d) {
+  return PackE4m3(a, b) | uint32_t{PackE4m3(c, d)} << 16;
+}
+
+/// Exchanges and stores codes of four blocks of 16 columns, as values of sums lie: `two(i, eight)`
+/// gives this lane's two values of eight 0 or 1 of block i. Lane q of a quad stores block q, which
+/// is row `row`'s from column `column` on.
+template <class Two>
+__device__ __forceinline__ void StoreBlocks(const BlockParams& p, int row, int column, int lane,
+                                            Two two) {
+  uint32_t word[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float *const first = two(i, 0), *const next = two(i, 1);
+    word[i] = PackFour(first[0], first[1], next[0], next[1]);
+  }
+  TransposeQuad(word, lane);
+  // Of each word the lower half is of the first eight columns, the upper of the next.
+  StoreSixteen(p,
+               {__byte_perm(word[0], word[1], 0x5410), __byte_perm(word[2], word[3], 0x5410),
+                __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x7632)},
+               row, column);
+}
+
+/// Quantises a thread's values of kCount columns of D, `column` and on, in rows `row` + lane / 4
+/// and eight below, and stores their codes.
+template <class C, int kCount>
+__device__ __forceinline__ void StoreCodes(const BlockParams& p, float* values,
+                                           const TwoScales& scales, int row, int column, int lane) {
+  Quantise<kCount>(values, scales);
+  row += lane / 4;
+  const int lane_column = column + lane % 4 * 16;
+  if constexpr (C::kByLanes) {
+#pragma unroll
+    for (int begin = 0; begin < kCount; begin += kLaneBox / 2)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const auto four = [&](int e, int i) {
+          const float* const v = values + begin / 2 + i * 4 + h * 2 + e;
+          return PackFour(v[0], v[4], v[8], v[12]);
+        };
+        StoreSixteen(p, {four(0, 0), four(0, 4), four(1, 0), four(1, 4)}, row + h * 8,
+                     lane_column + begin);
+      }
+  } else if constexpr (kCount == 32) {  // two blocks of either row
+    StoreBlocks(p, row + lane % 4 / 2 * 8, column + lane % 2 * 16, lane,
+                [&](int i, int eight) { return values + (i % 2 * 2 + eight) * 4 + i / 2 * 2; });
+  } else {
+#pragma unroll
+    for (int begin = 0; begin < kCount; begin += 64)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        StoreBlocks(p, row + h * 8, lane_column + begin, lane, [&](int i, int eight) {
+          return values + begin / 2 + (i * 2 + eight) * 4 + h * 2;
+        });
+  }
 }
 
 }  // namespace culet::sm90

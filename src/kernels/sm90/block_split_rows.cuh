@@ -89,25 +89,6 @@ __device__ __forceinline__ void ReduceRows(const float* sum, float (&row)[C::kCo
   }
 }
 
-/// Four words of each lane of a quad become the words that the quad's lanes have for this one.
-__device__ __forceinline__ void TransposeQuad(uint32_t (&word)[4], int lane) {
-  const int me = lane % 4;
-  uint32_t from[4];
-#pragma unroll
-  for (int apart = 0; apart < 4; ++apart) {
-    const int other = me ^ apart;
-    const uint32_t low = (other & 1) != 0 ? word[1] : word[0];
-    const uint32_t high = (other & 1) != 0 ? word[3] : word[2];
-    from[apart] = __shfl_xor_sync(0xFFFFFFFFu, (other & 2) != 0 ? high : low, apart);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t low = ((me ^ i) & 1) != 0 ? from[1] : from[0];
-    const uint32_t high = ((me ^ i) & 1) != 0 ? from[3] : from[2];
-    word[i] = ((me ^ i) & 2) != 0 ? high : low;
-  }
-}
-
 /// Pairs a lane's row of the product, quantises and stores it with its scales. `row`, `column`: the
 /// lane's row of D and the warp's first column. `largest`: see StoreQuantisedTogether.
 template <class C>
@@ -118,10 +99,8 @@ __device__ __forceinline__ void StoreQuantisedRow(const BlockParams& p,
   constexpr int kValues = C::kColumns / 8;
   float value[kValues];
 #pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    const int at = i / 2 * 4 + i % 2;  // of the gate; two behind it the up
-    value[i] = Silu(sum[at]) * sum[at + 2];
-  }
+  for (int i = 0; i < kValues; ++i)
+    value[i] = Silu(sum[i / 2 * 4 + i % 2]) * sum[i / 2 * 4 + i % 2 + 2];
   const int n = p.n / 2;
   float most = 0.0f;
 #pragma unroll
@@ -145,26 +124,9 @@ __device__ __forceinline__ void StoreQuantisedRow(const BlockParams& p,
     p.epilogue.d_scale[std::int64_t{row} * p.epilogue.d_scale_row +
                        std::int64_t{column / 128} * p.epilogue.d_scale_block] = scale.scale;
 #pragma unroll
-  for (int first = 0; first < kValues; first += 16) {  // 64 columns: 16 bytes a lane
-    uint32_t word[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* const v = &value[first + i * 4];
-      word[i] = PackE4m3(v[0], v[1]) | uint32_t{PackE4m3(v[2], v[3])} << 16;
-    }
-    TransposeQuad(word, lane);
-    // Of each word the lower half is of the first eight columns, the upper of the next.
-    const uint4 bytes = {
-        __byte_perm(word[0], word[1], 0x5410), __byte_perm(word[2], word[3], 0x5410),
-        __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x7632)};
-    const int at = column + first * 4 + lane % 4 * 16;
-    uint8_t* const to = static_cast<uint8_t*>(p.d) + row * p.ldd + at;
-    if (row >= p.m) continue;
-    if (at + 16 <= n)
-      *reinterpret_cast<uint4*>(to) = bytes;
-    else if (at < n)  // n is a multiple of 8
-      *reinterpret_cast<uint2*>(to) = make_uint2(bytes.x, bytes.y);
-  }
+  for (int first = 0; first < kValues; first += 16)  // 64 columns
+    StoreBlocks(p, row, column + first * 4 + lane % 4 * 16, lane,
+                [&](int i, int eight) { return value + first + i * 4 + eight * 2; });
 }
 
 }  // namespace culet::sm90

@@ -25,7 +25,7 @@ struct TileStore {
 
   /// Columns that fill pieces of 16 bytes. A bulk store writes whole pieces, also where D ends
   /// within one (measured): the map of D ends here, and the columns behind go by StoreEnd.
-  __device__ __forceinline__ int whole() const { return n() - n() % kElementsOfPiece<C>; }
+  __device__ __forceinline__ int whole() const { return n() - n() % kElementsOfPiece; }
 
   /// Stores the columns behind whole() that are among kColumns from `column` on of 16 rows from
   /// `row` on; `values` as sums lie. Unrolled but for 16-bit products, which else spill.
@@ -56,13 +56,6 @@ struct TileStore {
     StoreEnd<64, uint16_t>(values, row, column, [&](float x) {
       return static_cast<uint16_t>(PackOutput(type, x, 0.0f));
     });
-  }
-
-  /// The same of kColumns columns of quantised values.
-  template <int kColumns>
-  __device__ __forceinline__ void StoreCodesEnd(const float* values, int row, int column) {
-    StoreEnd<kColumns, uint8_t>(values, row, column,
-                                [](float x) { return static_cast<uint8_t>(PackE4m3(x, 0.0f)); });
   }
 
   /// Stores kCount columns from `begin` on of m64 block `m` as F32: four lanes write 32 bytes side

@@ -15,7 +15,7 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
   constexpr BlockSchedule kThree = {
       .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .lag = 350};
   constexpr BlockSchedule kThreeRun = {
-      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2, .lag = 500};
+      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2, .lag = 350};
   // Scales of two warpgroups: twice the tiles of a run, where there are few.
   constexpr BlockSchedule kLow = {
       .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .warpgroups_n = 2, .stages = 5};
@@ -25,10 +25,10 @@ std::span<const BlockKernel> Fp8GatedBlocks() {
       .tile_m = 192, .tile_n = 96, .warpgroups_m = 3, .stages = 5};
   // Of a cluster of two, which has a scale's columns: fewer tiles than a run's.
   constexpr BlockSchedule kThreePair = {
-      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .cluster_n = 2};
+      .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 5, .cluster_n = 2};
   constexpr BlockSchedule kNarrow = {.tile_m = 128, .tile_n = 64, .stages = 8};
   // All columns of a scale in one warpgroup.
-  constexpr BlockSchedule kWide = {.tile_m = 128, .tile_n = 256, .stages = 4};
+  constexpr BlockSchedule kWide = {.tile_m = 128, .tile_n = 256, .stages = 4, .lag = 1400};
   constexpr BlockSchedule kWideThree = {.tile_m = 128, .tile_n = 256, .stages = 4, .split = 3};
   static const std::vector<BlockKernel> kernels = [] {
     std::vector<BlockKernel> all = CommonGatedBlocks<Fp8Block>();

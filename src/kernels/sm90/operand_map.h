@@ -34,4 +34,23 @@ inline TensorMapPlan PairedPlan(int k, int rows, std::int64_t ld, int element_by
   return plan;
 }
 
+/// Columns of D that a lane has side by side where B comes by LanesPlan, and columns of B in a box.
+inline constexpr int kLaneColumns = 16, kLaneBox = 8 * kLaneColumns;
+
+/// Weights whose columns are paired, in the order in which each lane q of a quad, to which wgmma
+/// gives columns 2q and 2q + 1 of every eight, has kLaneColumns columns of D side by side: a box
+/// brings kLaneBox rows, eights of columns i, 8 + i, 16 + i, ... for i = 0 to 7, of gate and then
+/// of up. Axes: bytes of K, those eight, i, gate and up.
+inline TensorMapPlan LanesPlan(int k, int rows, std::int64_t ld, int element_bytes, int up_row) {
+  TensorMapPlan plan = BytesPlan(k, rows / 16, ld, element_bytes, 8);
+  const std::uint64_t row = plan.pitch_bytes;
+  plan.rank = 4;
+  plan.pitch_bytes = row * (up_row != 0 ? 8 : 16);
+  plan.depth = plan.box_depth = 8;
+  plan.depth_bytes = row;
+  plan.blocks = plan.box_blocks = 2;
+  plan.block_bytes = row * static_cast<std::uint64_t>(up_row != 0 ? up_row : 8);
+  return plan;
+}
+
 }  // namespace culet::sm90

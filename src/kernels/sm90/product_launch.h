@@ -1,6 +1,6 @@
-// What the launches of all Hopper families have in common: the part of a kernel's argument that each
-// of them has, how a problem comes into it and later other operands, and a launch that is planned
-// once and started often. A family adds its loader's maps or addresses and its schedule.
+// What the launches of all Hopper families have in common: the part of a kernel's argument that
+// each of them has, how a problem comes into it and later other operands, and a launch that is
+// planned once and started often. A family adds its loader's maps or addresses and its schedule.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -90,11 +90,11 @@ struct ProductLaunch {
 /// shared-memory limit; not during a capture.
 template <class Kernel>
 cudaError_t Load(const Kernel& kernel) {
+  const void* also = nullptr;
+  if constexpr (requires { kernel.held; }) also = kernel.held;
+  if constexpr (requires { kernel.of_halves; }) also = kernel.of_halves;
   const cudaError_t error = LoadKernel(kernel.function, kSmemPerCta);
-  if constexpr (requires { kernel.held; }) {
-    if (error == cudaSuccess && kernel.held != nullptr) return LoadKernel(kernel.held, kSmemPerCta);
-  }
-  return error;
+  return error != cudaSuccess || also == nullptr ? error : LoadKernel(also, kSmemPerCta);
 }
 
 }  // namespace culet::sm90

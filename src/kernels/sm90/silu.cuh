@@ -21,20 +21,20 @@ __device__ __forceinline__ float Silu(float x) {
 __device__ __forceinline__ bool GateFour(const float (&gate)[4], const float (&up)[4],
                                          float (&out)[4]) {
   constexpr float kLog2E = 1.4426950408889634f;
-  float d[4];
+  float power[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(d[i]) : "f"(gate[i] * -kLog2E));
-    d[i] += 1.0f;
-  }
-  const float low = d[0] * d[1], high = d[2] * d[3], all = low * high;
+  for (int i = 0; i < 4; ++i)
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power[i]) : "f"(gate[i] * -kLog2E));
+  const float second = 1.0f + power[1], fourth = 1.0f + power[3];
+  const float low = fmaf(power[0], second, second), high = fmaf(power[2], fourth, fourth),
+              all = low * high;
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(all));
   const float of_low = inverse * high, of_high = inverse * low;
-  out[0] = gate[0] * (of_low * d[1]) * up[0];
-  out[1] = gate[1] * (of_low * d[0]) * up[1];
-  out[2] = gate[2] * (of_high * d[3]) * up[2];
-  out[3] = gate[3] * (of_high * d[2]) * up[3];
+  out[0] = gate[0] * (of_low * second) * up[0];
+  out[1] = gate[1] * fmaf(of_low, power[0], of_low) * up[1];
+  out[2] = gate[2] * (of_high * fourth) * up[2];
+  out[3] = gate[3] * fmaf(of_high, power[2], of_high) * up[3];
   return all < 0x1p126f;
 }
 
