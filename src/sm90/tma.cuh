@@ -61,37 +61,20 @@ __device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uin
       : "memory");
 }
 
-/// As TmaLoad, the first eight rows of both slices from block `block` on of a map with four axes.
+/// As TmaLoad, all slices from row `outer` and block `block` on of a map with four axes.
 __device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uint64_t* full,
-                                         int inner, int block) {
-  const int32_t at[4] = {inner, 0, 0, block};
+                                         int inner, int outer, int block) {
+  const int32_t at[4] = {inner, outer, 0, block};
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full);
 }
 /// The same with a policy.
 __device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uint64_t* full,
-                                         int inner, int block, L2Policy policy) {
+                                         int inner, int outer, int block, L2Policy policy) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%2, %3, %3, %4}], [%5], %6;" ::"r"(SharedAddress(destination)),
-      "l"(map), "r"(inner), "r"(0), "r"(block), "r"(SharedAddress(full)), "l"(policy)
-      : "memory");
-}
-
-/// As TmaLoad, the rows from `row` on of all slices and blocks of a map with four axes.
-__device__ __forceinline__ void TmaLoadRows4(void* destination, const void* map, uint64_t* full,
-                                             int inner, int row) {
-  const int32_t at[4] = {inner, row, 0, 0};
-  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
-                                  map, at, full);
-}
-/// The same with a policy.
-__device__ __forceinline__ void TmaLoadRows4(void* destination, const void* map, uint64_t* full,
-                                             int inner, int row, L2Policy policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%2, %4, %3, %3}], [%5], %6;" ::"r"(SharedAddress(destination)),
-      "l"(map), "r"(inner), "r"(0), "r"(row), "r"(SharedAddress(full)), "l"(policy)
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(SharedAddress(destination)),
+      "l"(map), "r"(inner), "r"(outer), "r"(0), "r"(block), "r"(SharedAddress(full)), "l"(policy)
       : "memory");
 }
 
@@ -115,7 +98,7 @@ __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* 
       : "memory");
 }
 
-/// As TmaLoad4, with a mask.
+/// As TmaLoad4 from the first row on, with a mask.
 __device__ __forceinline__ void TmaLoadMulticast4(void* destination, const void* map,
                                                   uint64_t* full, int inner, int block,
                                                   uint16_t mask) {

@@ -180,7 +180,7 @@ struct BlockConfig {
                     (kBlocksM == 1 && kRun * kWarpgroupsN * kClusterN * kColumnsOfD == 128 &&
                      kSlabs == kRun),
                 "all columns of a scale in a run; a warp's slabs keep those of its first tile");
-  static_assert(!kByLanes || kColumns % kLaneBox == 0);
+  static_assert(!kByLanes || kColumns == kLaneBox);
   static_assert(!kSharesScales ||
                 ((kSharers == 4 || kSharers == 2) && kClusterM == 1 && kTurns == 1 && kSplit == 1));
   static_assert(!kQuantises || kWarpgroupsN == 1 || (kWarpgroupsM == 1 && kTurns == 1));
@@ -205,7 +205,7 @@ constexpr int kElementsOfPiece = 8;
 /// up that make pair `pair` of a thread's columns of D.
 template <class C>
 __host__ __device__ constexpr int GateGroup(int pair) {
-  return C::kByLanes ? pair / 8 * 16 + pair % 8 : pair * 2;
+  return C::kByLanes ? pair : pair * 2;
 }
 template <class C>
 __host__ __device__ constexpr int UpGroup(int pair) {
@@ -219,7 +219,7 @@ __host__ __device__ constexpr bool IsUpGroup(int group) {
 /// The column of D of a thread's value `i`, values lying as sums do, of which four are a pair's.
 template <class C>
 __device__ __forceinline__ int ColumnOfValue(int i, int lane) {
-  return C::kByLanes ? i / 32 * (kLaneBox / 2) + lane % 4 * kLaneColumns + i % 2 * 8 + i / 4 % 8
+  return C::kByLanes ? lane % 4 * kLaneColumns + i % 2 * 8 + i / 4
                      : i / 4 * 8 + lane % 4 * 2 + i % 2;
 }
 

@@ -46,8 +46,7 @@ __device__ __forceinline__ int FirstOfEight(const EpilogueParams& e, int column,
 /// The same where B comes by lanes: of the eight sums `run` of a lane, number j of which belongs to
 /// group run / 2 * 8 + j and is the first or second there, by the run's number.
 __device__ __forceinline__ int FirstOfRun(const EpilogueParams& e, int column, int run, int lane) {
-  const int up = run / 2 % 2;
-  const int of_d = run / 4 * (kLaneBox / 2) + lane % 4 * kLaneColumns + run % 2 * 8;
+  const int up = run / 2, of_d = lane % 4 * kLaneColumns + run % 2 * 8;
   return e.up_column == 0 ? column + of_d * 2 + up * 8 : column / 2 + of_d + up * e.up_column;
 }
 /// Where its sum `j` of the upper row is.

@@ -133,10 +133,10 @@ struct Producer {
 #pragma unroll
           for (int i = 0; i < C::kTileN; i += kLaneBox)
             if (i == 0 || tile.place.column + i < p.n)
-              TmaLoadRows4(b + i * kBlockBytes, &p.b, full, block * kBlockBytes,
-                           (tile.place.column + i) / 16, policy...);
+              TmaLoad4(b + i * kBlockBytes, &p.b, full, block * kBlockBytes,
+                       (tile.place.column + i) / 16, 0, policy...);
         } else if constexpr (C::kGated)
-          TmaLoad4(b, tile.b, full, block * kBlockBytes, tile.place.column / 16, policy...);
+          TmaLoad4(b, tile.b, full, block * kBlockBytes, 0, tile.place.column / 16, policy...);
         else
           TmaLoad(b, tile.b, full, block * kBlockBytes, tile.place.column, policy...);
       }

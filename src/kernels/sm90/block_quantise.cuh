@@ -20,7 +20,7 @@ __device__ __forceinline__ void GateLargest(const float* sum, int left, int lane
                                             float (&largest)[2]) {
   static_assert(kPairs % 2 == 0);
   // By lanes a thread's pairs have columns all over those of its warpgroup.
-  constexpr int kEnd = C::kByLanes ? (kFirst / 8 + 1) * (kLaneBox / 2) : (kFirst + kPairs) * 8;
+  constexpr int kEnd = C::kByLanes ? kLaneBox / 2 : (kFirst + kPairs) * 8;
   const float before[2] = {largest[0], largest[1]};
   bool right[2] = {left >= kEnd, left >= kEnd};
   GateFours<C, kFirst, kPairs>(sum, gated, right, [&](int h, const float(&four)[4]) {
@@ -169,17 +169,15 @@ __device__ __forceinline__ void StoreCodes(const BlockParams& p, float* values,
   row += lane / 4;
   const int lane_column = column + lane % 4 * 16;
   if constexpr (C::kByLanes) {
+    static_assert(kCount == kLaneBox / 2);
 #pragma unroll
-    for (int begin = 0; begin < kCount; begin += kLaneBox / 2)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const auto four = [&](int e, int i) {
-          const float* const v = values + begin / 2 + i * 4 + h * 2 + e;
-          return PackFour(v[0], v[4], v[8], v[12]);
-        };
-        StoreSixteen(p, {four(0, 0), four(0, 4), four(1, 0), four(1, 4)}, row + h * 8,
-                     lane_column + begin);
-      }
+    for (int h = 0; h < 2; ++h) {
+      const auto four = [&](int e, int i) {
+        const float* const v = values + i * 4 + h * 2 + e;
+        return PackFour(v[0], v[4], v[8], v[12]);
+      };
+      StoreSixteen(p, {four(0, 0), four(0, 4), four(1, 0), four(1, 4)}, row + h * 8, lane_column);
+    }
   } else if constexpr (kCount == 32) {  // two blocks of either row
     StoreBlocks(p, row + lane % 4 / 2 * 8, column + lane % 2 * 16, lane,
                 [&](int i, int eight) { return values + (i % 2 * 2 + eight) * 4 + i / 2 * 2; });
