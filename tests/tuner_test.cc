@@ -16,7 +16,9 @@
 namespace culet {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 TEST(TunerTest, TheFastestWinsWithItsTimesAndTheDefaults) {
   Machine machine(Entries{{100}, {80}, {60}, {70}});
@@ -53,13 +55,37 @@ TEST(TunerTest, OneCandidateIsSampledRoundsTimesAndWins) {
   EXPECT_EQ(WinnerOf(tuner), 0);
 }
 
-TEST(TunerTest, RoundsAreInterleavedInTheOrderOfTheCandidates) {
+TEST(TunerTest, RoundsAreInterleavedEachInAnOrderOfItsOwn) {
   Machine machine(Entries{{100}, {101}, {102}});
   auto options = machine.Options();
-  options.rounds = 3;
+  options.rounds = 10;
   Tuner tuner(machine.specs(), options);
   machine.Run(tuner);
-  EXPECT_EQ(machine.order, (std::vector<int>{0, 1, 2, 0, 1, 2, 0, 1, 2}));
+  ASSERT_EQ(machine.order.size(), 30u);
+  std::set<std::vector<int>> orders;
+  for (auto turn = machine.order.begin(); turn != machine.order.end(); turn += 3) {
+    EXPECT_THAT(std::vector<int>(turn, turn + 3), UnorderedElementsAre(0, 1, 2));
+    orders.insert({turn, turn + 3});
+  }
+  EXPECT_GT(orders.size(), 2u);
+  // A budget may end in the first: the best predicted come first.
+  EXPECT_THAT(std::vector<int>(machine.order.begin(), machine.order.begin() + 3),
+              ElementsAre(0, 1, 2));
+}
+
+// As at a GPU's power limit: who comes behind a kernel that draws little finds a higher clock.
+TEST(TunerTest, NobodyGainsByWhomItComesBehind) {
+  Machine machine(Entries{{100}, {94}, {91}, {96}, {98}});
+  machine.time_of = [&](int i, int) {
+    const double times[] = {100, 94, 91, 96, 98};
+    const bool behind = machine.order.size() > 1 && machine.order.end()[-2] == 0;
+    return times[i] * (behind ? 0.95 : 1.0);
+  };
+  auto options = machine.Options();
+  options.rounds = 9;
+  Tuner tuner(machine.specs(), options);
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 2);
 }
 
 TEST(TunerTest, NextRepeatsItselfUntilAnswered) {
@@ -210,7 +236,8 @@ TEST(TunerTest, TheWinnerMeetsTheDefaultAgainInTurn) {
   machine.Run(tuner);
   ASSERT_GE(machine.order.size(), 10u);
   const std::vector<int> last(machine.order.end() - 10, machine.order.end());
-  EXPECT_EQ(last, (std::vector<int>{0, 2, 0, 2, 0, 2, 0, 2, 0, 2}));
+  for (auto pair = last.begin(); pair != last.end(); pair += 2)
+    EXPECT_THAT(std::vector<int>(pair, pair + 2), UnorderedElementsAre(0, 2));
   EXPECT_DOUBLE_EQ(tuner.Winner()->time_us, 55);
   EXPECT_DOUBLE_EQ(tuner.Winner()->baseline_us, 104);
 }

@@ -47,10 +47,11 @@ struct Dropped {
 /// The order of proposals depends on the candidates and the reported times alone.
 ///  1. When there are more groups of alike candidates (Cluster) than `clusters`, one leader of each
 ///     is sampled twice; the best groups and the default's go on, whole and from the start.
-///  2. All that are left take turns, `rounds` samples each. After a turn those slower than
-///     drop_ratio times the best go (after the first only beyond its square: one sample may be an
-///     outlier). The default stays. From the sixth round on slower are those beyond two fifths of
-///     the ratio's excess. Sustained samples take the place of the quick rounds'.
+///  2. All that are left take turns, `rounds` samples each, in a new order each turn. After a turn
+///     those slower than drop_ratio times the best go (after the first only beyond its square: one
+///     sample may be an outlier). The default stays. From the sixth round on slower are those
+///     beyond two fifths of the ratio's excess. Sustained samples take the place of the quick
+///     rounds'.
 ///  3. The first candidate within `noise` of the best median is measured again in turn with the
 ///     default; the new samples alone decide. If the default holds, the next one is tried.
 /// A default that fails is replaced by the first candidate that did not.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <deque>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -81,6 +82,7 @@ struct Tuner::Impl {
   std::size_t duel_pairs;
   Stage stage = Stage::kRounds;
   std::deque<int> queue;
+  std::mt19937 random{1};  // of a turn's order
   int pending = -1;
   int round = 0;          // samples that everyone alive has, when the queue is empty
   int challenger = -1;    // of the duel under way ...
@@ -165,7 +167,9 @@ void Tuner::Impl::KeepBestGroups() {
 }
 
 // Leaders start again with the others: a GPU is cooler, and its clock higher, in the first stage.
-// So does everybody with the first sustained round.
+// So does everybody with the first sustained round. A turn has an order of its own, as a GPU's
+// clock depends on what ran before; the first has that of the candidates, for a budget may end in
+// it.
 void Tuner::Impl::QueueRound() {
   for (int i = 0; i < contest.size(); ++i) {
     if (contest[i].gone) continue;
@@ -173,6 +177,7 @@ void Tuner::Impl::QueueRound() {
     contest[i].scouted = (round == 1 || round == *options.quick_rounds + 1) && !samples.empty();
     if (contest[i].scouted || samples.size() < static_cast<std::size_t>(round)) queue.push_back(i);
   }
+  if (round > 1) std::ranges::shuffle(queue, random);
 }
 
 void Tuner::Impl::DropSlow() {
@@ -226,6 +231,7 @@ void Tuner::Impl::QueueDuel() {
     contest[challenger].duel.clear();
   }
   queue = {duel_default, challenger};
+  std::ranges::shuffle(queue, random);
 }
 
 int Tuner::Impl::Verdict() const {
