@@ -114,18 +114,57 @@ TEST(TunerTest, JustBeyondTheNoiseTheDefaultGoes) {
   EXPECT_EQ(WinnerOf(tuner), 1);
 }
 
+// 10 % faster, but the samples of one of the two stray by more than that.
+Machine Straying(int straying) {
+  Machine machine(Entries{{100}, {90}});
+  machine.time_of = [=](int i, int sample) {
+    const double stray[] = {0, 30, -20, 25, -15};
+    return (i == 0 ? 100 : 90) + (i == straying ? stray[sample % 5] : 0);
+  };
+  return machine;
+}
+
 TEST(TunerTest, AWideSpreadOfEitherWidensTheBand) {
-  // 10 % faster, but the samples of one of the two stray by more than that.
   for (const int straying : {0, 1}) {
-    Machine machine(Entries{{100}, {90}});
-    machine.time_of = [=](int i, int sample) {
-      const double stray[] = {0, 30, -20, 25, -15};
-      return (i == 0 ? 100 : 90) + (i == straying ? stray[sample % 5] : 0);
-    };
-    Tuner tuner(machine.specs(), machine.Options());
+    Machine machine = Straying(straying);
+    TunerOptions options = machine.Options();
+    options.settle_s = 0;
+    Tuner tuner(machine.specs(), options);
     machine.Run(tuner);
     EXPECT_EQ(WinnerOf(tuner), 0) << straying;
+    EXPECT_EQ(machine.samples(1), 5) << straying;
   }
+}
+
+TEST(TunerTest, MoreSamplesSettleWhoIsAhead) {
+  for (const int straying : {0, 1}) {
+    Machine machine = Straying(straying);
+    Tuner tuner(machine.specs(), machine.Options());
+    machine.Run(tuner);
+    EXPECT_EQ(WinnerOf(tuner), 1) << straying;
+    EXPECT_GT(machine.samples(1), 10) << straying;
+    EXPECT_LE(machine.samples(1), 2 * 8 * 5) << "rounds and duel, eight times as long each";
+  }
+}
+
+TEST(TunerTest, SettlingEndsInTime) {
+  Machine machine = Straying(0);
+  TunerOptions options = machine.Options();
+  options.settle_s = 1100e-6;  // half of it is three rounds of both
+  Tuner tuner(machine.specs(), options);
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 0);
+  EXPECT_EQ(machine.samples(1), 5 + 3);
+}
+
+TEST(TunerTest, WhatIsSettledIsNotSampledAgain) {
+  // Ahead, behind, and as good as the default to within the noise.
+  Machine machine(Entries{{100}, {90}, {110}, {99}});
+  Tuner tuner(machine.specs(), machine.Options());
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 1);
+  EXPECT_EQ(machine.samples(3), 5);
+  EXPECT_EQ(machine.samples(1), 5 + 5);
 }
 
 TEST(TunerTest, EqualCandidatesKeepTheDefault) {
@@ -276,7 +315,9 @@ TEST(TunerTest, WithoutSustainedRoundsAllSamplesCount) {
   machine.Run(tuner);
   EXPECT_EQ(WinnerOf(tuner), 1);
   EXPECT_EQ(*ForDevice({}, DeviceInfo{}).quick_rounds, 9);
-  EXPECT_EQ(*ForDevice({.rounds = 20}, DeviceInfo{}).quick_rounds, 20);
+  TunerOptions twenty;
+  twenty.rounds = 20;
+  EXPECT_EQ(*ForDevice(twenty, DeviceInfo{}).quick_rounds, 20);
 }
 
 TEST(TunerTest, QuickSamplesDropOnlyWhatIsFarBehind) {

@@ -20,18 +20,22 @@ struct TunerOptions {
                         ///< (what a caller had left) it is spent
   std::optional<int> rounds;          ///< samples a surviving candidate gets
   std::optional<int> quick_rounds;    ///< of these before the sustained ones, which replace them
+  std::optional<double> settle_s;     ///< of samples beyond these at most, while who is ahead of
+                                      ///< the default is open
   std::optional<int> max_candidates;  ///< best predicted kept; the default is always among them
   std::optional<int> clusters;        ///< groups of alike kernels that survive the first round
   std::optional<double> drop_ratio;   ///< after a round, a candidate slower than this times the
                                       ///< best goes
-  std::optional<double> noise;        ///< relative; the band is at least this, at least the spreads
-  std::function<double()> clock_s;    ///< seconds; null: the steady clock. Must not throw
+  std::optional<double> noise;      ///< relative; the band is at least this, at least the error of
+                                    ///< the median of two candidates' ratios
+  std::function<double()> clock_s;  ///< seconds; null: the steady clock. Must not throw
 };
 
 /// The options with what is not set filled in: 9 rounds; on the CPU, where a sample is one launch,
-/// all of them quick, 24 candidates, 5 clusters, a drop ratio of 1.25 and a noise of 0.01; on a
-/// GPU, where a sample is the mean of many launches and takes less time, 5 quick rounds, 160,
-/// 12, 1.1 and 0.005. A Tuner that is given neither takes those of the CPU.
+/// all of them quick, half a second to settle, 24 candidates, 5 clusters, a drop ratio of 1.25 and
+/// a noise of 0.01; on a GPU, where a sample is the mean of many launches and takes less time, 5
+/// quick rounds, none to settle, 160, 12, 1.1 and 0.005. A Tuner that is given neither takes those
+/// of the CPU.
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device);
 
 /// A candidate that was not timed to the end, and why.
@@ -51,9 +55,11 @@ struct Dropped {
 ///     those slower than drop_ratio times the best go (after the first only beyond its square: one
 ///     sample may be an outlier). The default stays. From the sixth round on slower are those
 ///     beyond two fifths of the ratio's excess. Sustained samples take the place of the quick
-///     rounds'.
+///     rounds'. Rounds go on, eight times as many and for half of settle_s at most, while it is
+///     open whether somebody is ahead of the default.
 ///  3. The first candidate within `noise` of the best median is measured again in turn with the
-///     default; the new samples alone decide. If the default holds, the next one is tried.
+///     default, as often and for as long; the new samples alone decide. If the default holds, the
+///     next one is tried.
 /// A default that fails is replaced by the first candidate that did not.
 class Tuner {
  public:

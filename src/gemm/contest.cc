@@ -9,6 +9,23 @@
 #include "base/stats.h"
 
 namespace culet {
+namespace {
+
+// Of the samples of one turn each.
+std::vector<double> RatiosOf(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> ratios;
+  for (std::size_t turn = 0; turn < std::min(a.size(), b.size()); ++turn) {
+    ratios.push_back(a[turn] / b[turn]);
+  }
+  return ratios;
+}
+
+// A little more than the standard error of a median, were the samples normal.
+double ErrorOfMedian(const std::vector<double>& samples) {
+  return 2 / std::sqrt(static_cast<double>(samples.size())) * HalfInterquartileRange(samples);
+}
+
+}  // namespace
 
 Estimate EstimateOf(const std::vector<double>& samples) {
   return {Median(samples), HalfInterquartileRange(samples), samples.size()};
@@ -45,12 +62,23 @@ void Contest::RemoveSlow(int i, std::string why) {
 }
 
 bool Contest::Ahead(const std::vector<double>& a, const std::vector<double>& b) const {
-  std::vector<double> ratios;
-  for (std::size_t turn = 0; turn < std::min(a.size(), b.size()); ++turn) {
-    ratios.push_back(a[turn] / b[turn]);
+  const std::vector<double> ratios = RatiosOf(a, b);
+  return Median(a) < Median(b) && 1 - Median(ratios) > std::max(noise_, ErrorOfMedian(ratios));
+}
+
+bool Contest::Open(const std::vector<double>& a, const std::vector<double>& b) const {
+  return !Ahead(a, b) && !Ahead(b, a) && ErrorOfMedian(RatiosOf(a, b)) > noise_;
+}
+
+bool Contest::RoundsOpen() const {
+  const int standard = Default();
+  if (standard < 0 || !Competes(standard)) return false;
+  for (int i = 0; i < size(); ++i) {
+    if (i != standard && Competes(i) && Open((*this)[i].samples, (*this)[standard].samples)) {
+      return true;
+    }
   }
-  return Median(a) < Median(b) &&
-         1 - Median(ratios) > std::max(noise_, HalfInterquartileRange(ratios));
+  return false;
 }
 
 bool Contest::SurelyAhead(const std::vector<double>& a, const std::vector<double>& b) const {
@@ -98,6 +126,10 @@ bool Contest::Fought(int challenger, std::size_t pairs) const {
 
 bool Contest::WinsDuel(int challenger) const {
   return Ahead((*this)[challenger].duel, (*this)[Default()].duel);
+}
+
+bool Contest::DuelOpen(int challenger) const {
+  return Open((*this)[challenger].duel, (*this)[Default()].duel);
 }
 
 Estimate Contest::Standing(int i) const {

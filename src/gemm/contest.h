@@ -54,6 +54,13 @@ class Contest {
   /// with each other, so that a clock that falls while all take turns is no noise.
   bool Ahead(const std::vector<double>& a, const std::vector<double>& b) const;
 
+  /// Whether more samples would tell: neither is ahead, and `noise` is less than what their ratio
+  /// is known to.
+  bool Open(const std::vector<double>& a, const std::vector<double>& b) const;
+
+  /// Whether a round more may show somebody ahead of the default.
+  bool RoundsOpen() const;
+
   /// Ahead, and sampled often enough to know the band; with few samples, ahead by drop_ratio.
   bool SurelyAhead(const std::vector<double>& a, const std::vector<double>& b) const;
 
@@ -64,6 +71,7 @@ class Contest {
   /// Whether a duel has enough samples to be decided.
   bool Fought(int challenger, std::size_t pairs) const;
   bool WinsDuel(int challenger) const;
+  bool DuelOpen(int challenger) const;
 
   /// The duel's estimate if there was one, else the rounds'. Requires: a sample.
   Estimate Standing(int i) const;

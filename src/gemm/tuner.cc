@@ -22,6 +22,9 @@ namespace {
 // One sample of a leader that met an interrupt would cost its whole group.
 constexpr std::size_t kLeaderSamples = 2;
 
+// While it is open who is ahead there are at most so many times the rounds, or pairs of a duel.
+constexpr double kMostRounds = 8;
+
 // After so many rounds the limit for those that go on is tighter.
 constexpr int kLooseRounds = 5;
 
@@ -36,6 +39,7 @@ TunerOptions Sane(TunerOptions options) {
   options.rounds = std::max(1, *options.rounds);
   options.quick_rounds = std::max(0, *options.quick_rounds);
   options.clusters = std::max(1, *options.clusters);
+  if (!(*options.settle_s >= 0)) options.settle_s = 0;
   if (!(*options.drop_ratio >= 1)) options.drop_ratio = 1;
   if (!(*options.noise >= 0)) options.noise = 0;
   return options;
@@ -69,6 +73,7 @@ struct Tuner::Impl {
   void DropSlow();
   void QueueDuel();
   bool DuelIsOn() const;
+  bool MayGoOn(int times) const;
 
   int LeaderOf(const std::vector<int>& group) const;
   int Verdict() const;
@@ -84,9 +89,10 @@ struct Tuner::Impl {
   std::deque<int> queue;
   std::mt19937 random{1};  // of a turn's order
   int pending = -1;
-  int round = 0;          // samples that everyone alive has, when the queue is empty
-  int challenger = -1;    // of the duel under way ...
-  int duel_default = -1;  // ... and whom it meets
+  int round = 0;           // samples that everyone alive has, when the queue is empty
+  double settling_us = 0;  // of samples beyond the rounds
+  int challenger = -1;     // of the duel under way ...
+  int duel_default = -1;   // ... and whom it meets
   double samples_taken = 0;
   double progress = 0;
   bool out_of_budget = false;
@@ -121,7 +127,8 @@ void Tuner::Impl::Refill() {
   }
   while (stage == Stage::kRounds && queue.empty()) {
     if (round > 0) DropSlow();
-    if (round == *options.rounds || contest.alive() == 0) {
+    const bool enough = round >= *options.rounds && !(MayGoOn(round) && contest.RoundsOpen());
+    if (enough || contest.alive() == 0) {
       stage = Stage::kDuels;
     } else {
       ++round;
@@ -129,6 +136,13 @@ void Tuner::Impl::Refill() {
     }
   }
   if (stage == Stage::kDuels) QueueDuel();
+}
+
+// Whether what has been sampled so many times may be sampled again to settle who is ahead. Rounds
+// leave half of the time to duels, which decide.
+bool Tuner::Impl::MayGoOn(int times) const {
+  const double share = stage == Stage::kDuels ? 1.0 : 0.5;
+  return times < kMostRounds * *options.rounds && settling_us < share * 1e6 * *options.settle_s;
 }
 
 // The first of the group that did not fail.
@@ -174,7 +188,9 @@ void Tuner::Impl::QueueRound() {
   for (int i = 0; i < contest.size(); ++i) {
     if (contest[i].gone) continue;
     const auto& samples = contest[i].samples;
-    contest[i].scouted = (round == 1 || round == *options.quick_rounds + 1) && !samples.empty();
+    const bool first_sustained =
+        round == *options.quick_rounds + 1 && *options.quick_rounds < *options.rounds;
+    contest[i].scouted = (round == 1 || first_sustained) && !samples.empty();
     if (contest[i].scouted || samples.size() < static_cast<std::size_t>(round)) queue.push_back(i);
   }
   if (round > 1) std::ranges::shuffle(queue, random);
@@ -211,7 +227,12 @@ bool Tuner::Impl::DuelIsOn() const {
 
 // One pair a turn. A duel that is over ends the tuning or puts up the next challenger.
 void Tuner::Impl::QueueDuel() {
-  if (DuelIsOn() && contest.Fought(challenger, duel_pairs)) {
+  const auto is_settled = [this] {
+    const auto pairs = static_cast<int>(contest[challenger].duel.size());
+    return contest.Fought(challenger, duel_pairs) &&
+           !(MayGoOn(pairs) && contest.DuelOpen(challenger));
+  };
+  if (DuelIsOn() && is_settled()) {
     if (contest.WinsDuel(challenger)) {
       stage = Stage::kDone;
       return;
@@ -247,13 +268,13 @@ double Tuner::Impl::SamplesLeft() const {
   const double queued = static_cast<double>(queue.size()) + (pending >= 0 ? 1 : 0);
   const double duel = 2.0 * static_cast<double>(duel_pairs);
   if (stage == Stage::kDuels) {
-    return duel - 2.0 * static_cast<double>(contest[challenger].duel.size());
+    return std::max(1.0, duel - 2.0 * static_cast<double>(contest[challenger].duel.size()));
   }
   double alive = contest.alive();
   if (stage == Stage::kLeaders) {
     alive *= static_cast<double>(*options.clusters) / static_cast<double>(groups.size());
   }
-  return queued + alive * (*options.rounds - round) + duel;
+  return queued + alive * std::max(0, *options.rounds - round) + duel;
 }
 
 void Tuner::Impl::UpdateProgress() {
@@ -269,6 +290,7 @@ TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device) {
   const bool single = device.arch == 0;
   options.rounds = options.rounds.value_or(9);
   options.quick_rounds = options.quick_rounds.value_or(single ? *options.rounds : 5);
+  options.settle_s = options.settle_s.value_or(single ? 0.5 : 0);
   options.max_candidates = options.max_candidates.value_or(single ? 24 : 160);
   options.clusters = options.clusters.value_or(single ? 5 : 12);
   options.drop_ratio = options.drop_ratio.value_or(single ? 1.25 : 1.1);
@@ -292,7 +314,11 @@ void Tuner::Report(double time_us) {
   auto& candidate = impl_->contest[impl_->pending];
   const bool duel = impl_->stage == Impl::Stage::kDuels;
   if (std::exchange(candidate.scouted, false)) candidate.samples.clear();
-  (duel ? candidate.duel : candidate.samples).push_back(time_us);
+  auto& samples = duel ? candidate.duel : candidate.samples;
+  samples.push_back(time_us);
+  if (samples.size() > static_cast<std::size_t>(*impl_->options.rounds)) {
+    impl_->settling_us += time_us;
+  }
   ++impl_->samples_taken;
   impl_->Answered();
 }
@@ -304,7 +330,10 @@ void Tuner::Drop(Status reason) {
   impl_->Answered();
 }
 
-bool Tuner::sustained() const noexcept { return impl_->round > *impl_->options.quick_rounds; }
+bool Tuner::sustained() const noexcept {
+  const TunerOptions& options = impl_->options;
+  return *options.quick_rounds < *options.rounds && impl_->round > *options.quick_rounds;
+}
 double Tuner::progress() const noexcept { return impl_->progress; }
 bool Tuner::out_of_budget() const noexcept { return impl_->out_of_budget; }
 
