@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <cstddef>
 #include <deque>
@@ -38,6 +39,8 @@ TunerOptions Sane(TunerOptions options) {
   if (!options.clock_s) options.clock_s = SteadySeconds;
   options.rounds = std::max(1, *options.rounds);
   options.quick_rounds = std::max(0, *options.quick_rounds);
+  // If all rounds are quick, those that go on are so, too.
+  if (*options.quick_rounds >= *options.rounds) options.quick_rounds = INT_MAX - 1;
   options.clusters = std::max(1, *options.clusters);
   if (!(*options.settle_s >= 0)) options.settle_s = 0;
   if (!(*options.drop_ratio >= 1)) options.drop_ratio = 1;
@@ -188,9 +191,7 @@ void Tuner::Impl::QueueRound() {
   for (int i = 0; i < contest.size(); ++i) {
     if (contest[i].gone) continue;
     const auto& samples = contest[i].samples;
-    const bool first_sustained =
-        round == *options.quick_rounds + 1 && *options.quick_rounds < *options.rounds;
-    contest[i].scouted = (round == 1 || first_sustained) && !samples.empty();
+    contest[i].scouted = (round == 1 || round == *options.quick_rounds + 1) && !samples.empty();
     if (contest[i].scouted || samples.size() < static_cast<std::size_t>(round)) queue.push_back(i);
   }
   if (round > 1) std::ranges::shuffle(queue, random);
@@ -330,10 +331,7 @@ void Tuner::Drop(Status reason) {
   impl_->Answered();
 }
 
-bool Tuner::sustained() const noexcept {
-  const TunerOptions& options = impl_->options;
-  return *options.quick_rounds < *options.rounds && impl_->round > *options.quick_rounds;
-}
+bool Tuner::sustained() const noexcept { return impl_->round > *impl_->options.quick_rounds; }
 double Tuner::progress() const noexcept { return impl_->progress; }
 bool Tuner::out_of_budget() const noexcept { return impl_->out_of_budget; }
 
