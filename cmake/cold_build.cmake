@@ -32,7 +32,9 @@ function(culet_precompile_test target)
     file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cc CONTENT "")
     add_executable(culet_test_headers ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cc)
     target_link_libraries(culet_test_headers PRIVATE culet_flags GTest::gmock GTest::gtest_main fmt::fmt)
+    # As the tests.
     target_compile_options(culet_test_headers PRIVATE -O0)
+    set_target_properties(culet_test_headers PROPERTIES CULET_IS_TEST ON)
     target_precompile_headers(culet_test_headers PRIVATE
       ${culet_precompiled} <gmock/gmock.h> <gtest/gtest.h>)
   endif()

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "asan.h"
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "culet/gemm.h"
@@ -12,11 +13,7 @@
 namespace culet {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr int kSums = 100;
-#else
-constexpr int kSums = 500;
-#endif
+constexpr int kSums = kSanitized ? 100 : 500;
 constexpr int kBatch = 50;
 
 TEST(Adder, AddsWhatItNeverSaw) {

@@ -4,16 +4,10 @@
 #include <map>
 #include <string>
 
+#include "asan.h"
 #include "culet/device.h"
 #include "culet/registry.h"
 #include "culet/verify.h"
-
-// Sanitizers slow the suite about tenfold: its edges must do there.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CULET_TEST_QUICK true
-#else
-#define CULET_TEST_QUICK false
-#endif
 
 namespace culet {
 namespace {
@@ -51,9 +45,10 @@ class Conformance : public testing::Test {
   const int threads_ = HostThreads();
 };
 
-TEST_F(Conformance, EveryKernelIsRightOrRefuses) { ExpectAllRight(CULET_TEST_QUICK); }
+TEST_F(Conformance, EveryKernelIsRightOrRefuses) { ExpectAllRight(kSanitized); }
 
 TEST_F(Conformance, OnOneThread) {
+  if (kSanitized) GTEST_SKIP() << "what more threads do is more";
   ASSERT_TRUE(SetHostThreads(1).ok());
   ExpectAllRight(true);
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "cases.h"
+#include "tests/asan.h"
 #include "tests/session_soak.h"
 #include "tests/sums.h"
 
@@ -29,6 +30,7 @@ class CudaSessions : public testing::Test {
   }
 
   // The CPU that stands in for a GPU takes a hundred times as long.
+  static constexpr int kEmulatedSums = kSanitized ? 4 : 12, kEmulatedRounds = kSanitized ? 30 : 60;
   bool emulated() const { return test_.dispatch->memory().reads_host_memory(); }
 
   TestDispatch test_;
@@ -36,7 +38,7 @@ class CudaSessions : public testing::Test {
 };
 
 TEST_F(CudaSessions, SumsThatTheModelNeverSaw) {
-  const std::vector<Sum> sums = FreshSums(emulated() ? 12 : 500);
+  const std::vector<Sum> sums = FreshSums(emulated() ? kEmulatedSums : 500);
   constexpr int kBatch = 50;
   Session session =
       MakeSession({.max_sequences = kBatch, .max_context = 32, .max_step_tokens = kBatch * 14});
@@ -46,7 +48,7 @@ TEST_F(CudaSessions, SumsThatTheModelNeverSaw) {
 
 // The same over a cache of codes.
 TEST_F(CudaSessions, SumsOverACacheOfE4m3) {
-  const std::vector<Sum> sums = FreshSums(emulated() ? 12 : 500);
+  const std::vector<Sum> sums = FreshSums(emulated() ? kEmulatedSums : 500);
   constexpr int kBatch = 50;
   Session session = MakeSession({.max_sequences = kBatch,
                                  .max_context = 32,
@@ -64,7 +66,7 @@ TEST_F(CudaSessions, ComeAndGo) {
   using Clock = std::chrono::steady_clock;
   const char* const text = std::getenv("CULET_SOAK_SECONDS");
   const double seconds = text != nullptr ? std::atof(text) : 0;
-  const int rounds = emulated() ? 60 : 2000;
+  const int rounds = emulated() ? kEmulatedRounds : 2000;
   const auto start = Clock::now();
   const auto done = [&](int round) {
     if (seconds == 0) return static_cast<double>(round) / rounds;
