@@ -64,8 +64,8 @@ struct BenchArgs {
       if (problems.model().empty()) return "--decode needs --model, a config.json or its folder";
       const bool conflict = problems.given_beside_model() || regret || csv || repro || untuned;
       return conflict ? "--decode takes --model, --format, --context, --batch, --prefill, --steps, "
-                        "--kv, --values, --no-fusion, --no-record, --tune, --profile, --cache and --json "
-                        "only"
+                        "--kv, --values, --no-fusion, --no-record, --tune, --profile, --cache and "
+                        "--json only"
                       : "";
     }
     if (regret && kernels != "best") return "--regret times all kernels; leave out --kernels";
@@ -250,9 +250,9 @@ void AddBench(CLI::App& app, Chosen& chosen) {
   args->problems.AddTo(command);
   command
       .add_option("--kernels", args->kernels,
-                  "choice, best (the choice and three more), all, or ids and beginnings of ids "
-                  "separated by commas, with @swizzle=N, @splits=N, @variant=N and @serial where "
-                  "they matter")
+                  "choice, best (the choice and three more), all, or ids, beginnings of ids and "
+                  "choice separated by commas, ids with @swizzle=N, @splits=N, @variant=N and "
+                  "@serial where they matter")
       ->type_name("WHICH")
       ->capture_default_str();
   command.add_option("--rounds", args->rounds, "Samples of each kernel")

@@ -168,11 +168,15 @@ Result<Selection> ParseSelection(const std::string& text) {
   selection.kind = Selection::kNamed;
   for (const std::string& part : Split(text, ',')) {
     if (part.empty()) continue;
+    if (part == "choice") {
+      selection.with_choice = true;
+      continue;
+    }
     const Result<LaunchPattern> pattern = ParsePattern(part);
     if (!pattern.ok()) return pattern.status();
     selection.patterns.push_back(*pattern);
   }
-  if (selection.patterns.empty()) {
+  if (selection.patterns.empty() && !selection.with_choice) {
     return Status(StatusCode::kInvalidArgument,
                   "--kernels is empty; give choice, best, all, or ids separated by commas");
   }
@@ -222,6 +226,7 @@ Result<std::vector<Contender>> SelectContenders(Gemm& gemm, const GemmDesc& desc
   std::vector<Contender> contenders;
   std::set<const Kernel*> seen;
   if (selection.kind == Selection::kNamed) {
+    if (selection.with_choice) contenders.push_back(contender(*choice));
     const auto is_there = [&](const LaunchSpec& spec) {
       return std::any_of(contenders.begin(), contenders.end(),
                          [&](const Contender& c) { return SameLaunch(c.spec, spec); });
@@ -296,8 +301,8 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
     }
   }
 
-  // Each round has another order: what a kernel leaves behind, of caches and of the clock, moves the
-  // next one's time by some per cent. The first has theirs, as a budget may end it.
+  // Each round has another order: what a kernel leaves behind, of caches and of the clock, moves
+  // the next one's time by some per cent. The first has theirs, as a budget may end it.
   std::vector<std::size_t> order(contenders.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::mt19937 random(1);

@@ -46,10 +46,11 @@ struct Selection {
     kAll,     ///< every feasible launch
     kNamed,   ///< those that `patterns` name
   } kind = kBest;
+  bool with_choice = false;  ///< beside those that `patterns` name
   std::vector<LaunchPattern> patterns;
 };
 
-/// "choice", "best", "all" or a comma-separated list of LaunchPatterns.
+/// "choice", "best", "all" or a comma-separated list of LaunchPatterns, "choice" among them.
 /// Errors: INVALID_ARGUMENT, in a sentence, for an empty list or a pattern that is none.
 Result<Selection> ParseSelection(const std::string& text);
 

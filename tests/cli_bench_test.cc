@@ -78,6 +78,23 @@ TEST_F(Bench, TheRegretIsTheChoicesTimeOverTheBest) {
   EXPECT_THAT(regret["worst_problem"].get<std::string>(), HasSubstr("m=3"));
 }
 
+TEST_F(Bench, TheChoiceStandsAmongNamesOnce) {
+  const GemmDesc desc = ProblemOf(8).desc;
+  const std::vector<Contender> all = All(desc);
+  ASSERT_GT(all.size(), 1u);
+  const std::string other = LaunchName(all.back().spec), choice = LaunchName(all.front().spec);
+  for (const std::string& names : {"choice," + other, other + ",choice," + choice}) {
+    const auto selection = ParseSelection(names);
+    ASSERT_TRUE(selection.ok()) << selection.status().ToString();
+    EXPECT_TRUE(CheckNames(gemm.registry(), *selection).ok()) << names;
+    const auto contenders = SelectContenders(gemm, desc, *selection);
+    ASSERT_TRUE(contenders.ok()) << contenders.status().ToString();
+    std::vector<std::string> selected;
+    for (const Contender& contender : *contenders) selected.push_back(LaunchName(contender.spec));
+    EXPECT_THAT(selected, testing::ElementsAre(choice, other)) << names;
+  }
+}
+
 TEST_F(Bench, WhatABudgetLeftOutIsCountedAndNoRegret) {
   HardwareRates rates;
   rates.read_gbps = rates.gflops = 1;
