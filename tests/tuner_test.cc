@@ -336,7 +336,28 @@ TEST(TunerTest, QuickSamplesDropOnlyWhatIsFarBehind) {
   asked = &tuner;
   machine.Run(tuner);
   EXPECT_EQ(WinnerOf(tuner), 2);
-  EXPECT_EQ(machine.samples(3), 5 + 1) << "one sustained sample tells 6 %";
+  EXPECT_EQ(machine.samples(3), 5 + 3) << "three sustained samples tell 6 %";
+}
+
+// As at a GPU's power limit, whose clock falls when sustained samples begin.
+TEST(TunerTest, TheFirstSustainedSamplesMayBeFarOff) {
+  Machine machine(Entries{{100}, {96}, {105}});
+  const Tuner* asked = nullptr;
+  machine.time_of = [&](int i, int sample) {
+    const double times[] = {100, 96, 105};
+    return times[i] * (asked->sustained() && i == 1 && sample == 5   ? 1.18
+                       : asked->sustained() && i == 1 && sample == 6 ? 1.05
+                                                                     : 1);
+  };
+  TunerOptions options = machine.Options();
+  options.rounds = 9;
+  options.quick_rounds = 5;
+  options.drop_ratio = 1.1;
+  Tuner tuner(machine.specs(), options);
+  asked = &tuner;
+  machine.Run(tuner);
+  EXPECT_EQ(WinnerOf(tuner), 1);
+  EXPECT_EQ(machine.samples(2), 5 + 3) << "5 % behind in all of them";
 }
 
 TEST(TunerTest, ALuckyCandidateLosesTheDuelAndTheNextOneFights) {

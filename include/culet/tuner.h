@@ -53,10 +53,10 @@ struct Dropped {
 ///     is sampled twice; the best groups and the default's go on, whole and from the start.
 ///  2. All that are left take turns, `rounds` samples each, in a new order each turn. After a turn
 ///     those slower than drop_ratio times the best go (after the first only beyond its square: one
-///     sample may be an outlier). The default stays. From the sixth round on slower are those
-///     beyond two fifths of the ratio's excess. Sustained samples take the place of the quick
-///     rounds'. Rounds go on, eight times as many and for half of settle_s at most, while it is
-///     open whether somebody is ahead of the default.
+///     sample may be an outlier). The default stays. From the sixth round on those of three samples
+///     and more go beyond two fifths of the ratio's excess. Sustained samples take the place of the
+///     quick rounds', and count anew. Rounds go on, eight times as many and for half of settle_s at
+///     most, while it is open whether somebody is ahead of the default.
 ///  3. The first candidate within `noise` of the best median is measured again in turn with the
 ///     default, as often and for as long; the new samples alone decide. If the default holds, the
 ///     next one is tried.

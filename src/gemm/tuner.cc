@@ -26,8 +26,10 @@ constexpr std::size_t kLeaderSamples = 2;
 // While it is open who is ahead there are at most so many times the rounds, or pairs of a duel.
 constexpr double kMostRounds = 8;
 
-// After so many rounds the limit for those that go on is tighter.
+// After so many rounds the limit for those that go on is tighter, where there are samples enough:
+// at a GPU's power limit the first sustained ones of equal candidates were up to a fifth apart.
 constexpr int kLooseRounds = 5;
+constexpr std::size_t kTightSamples = 3;
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -207,9 +209,10 @@ void Tuner::Impl::DropSlow() {
     if (contest[i].gone || i == standard) continue;
     const auto& samples = contest[i].samples;
     // Quick samples see a clock that the power limit has not lowered yet: what leads there by 5 %
-    // may be behind in sustained samples, which are long enough to tell small differences.
+    // may be behind in sustained samples, of which a few tell small differences.
     const double ratio = *options.drop_ratio;
-    const double limit = round > kLooseRounds  ? 1 + 0.4 * (ratio - 1)
+    const bool is_tight = round > kLooseRounds && samples.size() >= kTightSamples;
+    const double limit = is_tight              ? 1 + 0.4 * (ratio - 1)
                          : samples.size() == 1 ? ratio * ratio
                                                : ratio;
     // The least, since disturbances only ever add time.
