@@ -105,6 +105,21 @@ TEST(Scratch, EveryConformanceProblemIsItsOwnKeyWithExactAlignments) {
   }
 }
 
+TEST(Scratch, WhatBeginsAsAllocatedIsOfTheSameClass) {
+  for (const GemmDesc& desc : ConformanceProblems(0, true)) {
+    const ScratchProblem scratch = Make(desc, {.sets = 2, .as_allocated = true, .stop = {}});
+    for (const int set : {0, 1}) {
+      const GemmArgs& args = scratch.args(set);
+      const auto described = Describe(args, 0);
+      ASSERT_TRUE(described.ok()) << described.status().ToString();
+      EXPECT_EQ(*described, desc) << ToString(desc);
+      for (const void* data : {args.A, args.U, args.V, args.C, static_cast<const void*>(args.D)})
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 256, 0u) << ToString(desc);
+      if (desc.b.pack == 0) EXPECT_EQ(reinterpret_cast<std::uintptr_t>(args.B) % 256, 0u);
+    }
+  }
+}
+
 TEST(Scratch, GapsAndSurroundingsOfInputsAreNaN) {
   ScratchOptions options;
   options.gap_bytes = 16;

@@ -233,7 +233,7 @@ Result<ScratchProblem> ScratchProblem::Create(const DeviceInfo& device, const Ge
                   "options.beta is 0 for a problem that reads C; give another beta, or set "
                   "desc.c.type to kNull");
   }
-  auto arrangement = Arrange(desc, options.gap_bytes);
+  auto arrangement = Arrange(desc, options.gap_bytes, options.as_allocated);
   if (!arrangement.ok()) return arrangement.status();
   // Only what Describe gives back unchanged is a key; pointers alone suffice to ask.
   const auto described = Describe(ArgsOver(*arrangement, desc, options.alpha, options.beta,

@@ -43,7 +43,8 @@ struct Request {
 
 class Arranger {
  public:
-  explicit Arranger(std::size_t gap_bytes) : gap_bytes_(gap_bytes) {}
+  Arranger(std::size_t gap_bytes, bool as_allocated)
+      : gap_bytes_(gap_bytes), as_allocated_(as_allocated) {}
 
   Status Place(const Request& request, Region& region) {
     if (request.layout.type == DataType::kNull) return {};
@@ -76,7 +77,7 @@ class Arranger {
     region.begin = next_;
     // A multiple of 256 and one odd multiple of the class has exactly the class.
     region.data = region.begin + RoundUp(guard, kBlockAlignment) +
-                  (request.alignment < 16 ? request.alignment : 0);
+                  (request.alignment < 16 && !as_allocated_ ? request.alignment : 0);
     std::size_t data_bytes = 0;
     if (__builtin_mul_overflow(region.lines, region.pitch_bytes, &data_bytes) ||
         data_bytes > (std::size_t{1} << 60)) {
@@ -107,6 +108,7 @@ class Arranger {
 
  private:
   std::size_t gap_bytes_;
+  bool as_allocated_;
   std::size_t next_ = 0;
 };
 
@@ -131,7 +133,7 @@ Groups GroupsOf(const QuantDesc& quant, int k, int outer) noexcept {
 
 }  // namespace
 
-Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
+Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes, bool as_allocated) {
   for (const auto& [name, extent] : {std::pair("m", desc.m),
                                      {"n", desc.n},
                                      {"k", desc.k},
@@ -158,7 +160,7 @@ Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes) {
                   fmt::format("gap_bytes is {}; use at most 2^30", gap_bytes));
   }
   Arrangement result;
-  Arranger arranger(gap_bytes);
+  Arranger arranger(gap_bytes, as_allocated);
   const auto place = [&](std::string_view name, std::string_view alignment_field,
                          const OperandDesc& operand, int rows, int cols, Region& region) {
     return arranger.Place(

@@ -32,10 +32,11 @@ struct Arrangement {
   std::size_t bytes = 0;
 };
 
-/// Gives every operand exactly its alignment class: neither the pointer nor, for classes below 16,
-/// the pitch has a larger one. The bias, which has no class, is aligned to its element only.
+/// Gives every operand exactly its alignment class: for classes below 16 neither the pitch nor the
+/// pointer has a larger one. The bias, which has no class, is aligned to its element only.
+/// `as_allocated`: pointers are multiples of 256, but for what is packed and so has no pitch.
 /// Errors: INVALID_ARGUMENT for sizes, types and classes that no problem has.
-Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes);
+Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes, bool as_allocated = false);
 
 /// The problem over a block at `base`.
 GemmArgs ArgsOver(const Arrangement& arrangement, const GemmDesc& desc, float alpha, float beta,

@@ -47,6 +47,9 @@ double ExpectedUs(const LaunchSpec& spec, double roofline_us) noexcept {
 
 ScratchOptions ColdInputs(const DeviceInfo& device, const GemmDesc& desc) {
   ScratchOptions options;
+  // Scales of rows are lines of one number, so of a low class wherever they begin; a library that
+  // wants 16 bytes would copy them in every measurement, and hardly ever for a caller.
+  options.as_allocated = true;
   const std::size_t caches = device.arch == 0 ? 1 : 3;
   options.rotate_bytes = std::min({caches * device.cache_bytes, device.memory_bytes / 4,
                                    static_cast<std::size_t>((kMaxSets - 1) * MinimumBytes(desc))});
