@@ -320,6 +320,15 @@ TEST(TunerTest, WithoutSustainedRoundsAllSamplesCount) {
   EXPECT_EQ(*ForDevice(twenty, DeviceInfo{}).quick_rounds, 20);
 }
 
+// As on a GPU.
+TunerOptions FiveQuickRounds(Machine& machine, int rounds) {
+  TunerOptions options = machine.Options();
+  options.rounds = rounds;
+  options.quick_rounds = 5;
+  options.drop_ratio = 1.1;
+  return options;
+}
+
 TEST(TunerTest, QuickSamplesDropOnlyWhatIsFarBehind) {
   // 2 is 7 % behind while the clock is high, and the best under load; 3 is 6 % behind under load.
   Machine machine(Entries{{100}, {90}, {96}, {90}});
@@ -328,11 +337,7 @@ TEST(TunerTest, QuickSamplesDropOnlyWhatIsFarBehind) {
     const double quick[] = {100, 90, 96, 90}, hot[] = {110, 108, 100, 106};
     return asked->sustained() ? hot[i] : quick[i];
   };
-  TunerOptions options = machine.Options();
-  options.rounds = 8;
-  options.quick_rounds = 5;
-  options.drop_ratio = 1.1;
-  Tuner tuner(machine.specs(), options);
+  Tuner tuner(machine.specs(), FiveQuickRounds(machine, 8));
   asked = &tuner;
   machine.Run(tuner);
   EXPECT_EQ(WinnerOf(tuner), 2);
@@ -349,11 +354,7 @@ TEST(TunerTest, TheFirstSustainedSamplesMayBeFarOff) {
                        : asked->sustained() && i == 1 && sample == 6 ? 1.05
                                                                      : 1);
   };
-  TunerOptions options = machine.Options();
-  options.rounds = 9;
-  options.quick_rounds = 5;
-  options.drop_ratio = 1.1;
-  Tuner tuner(machine.specs(), options);
+  Tuner tuner(machine.specs(), FiveQuickRounds(machine, 9));
   asked = &tuner;
   machine.Run(tuner);
   EXPECT_EQ(WinnerOf(tuner), 1);
