@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <utility>
@@ -29,6 +30,20 @@ GemmDesc Fp8(int m, int n, int k) { return *MakeDesc(Format::kFp8Block, m, n, k,
 std::size_t SetsThatRotate(const GemmDesc& desc, const ScratchOptions& options) {
   return static_cast<std::size_t>(static_cast<double>(options.rotate_bytes) / MinimumBytes(desc)) +
          1;
+}
+
+// Which a library reads in place, as it reads a caller's.
+TEST(ColdInputs, HaveScalesOnSixteenBytes) {
+  const DeviceInfo host = HostDevice();
+  for (const Format format : {Format::kFp8Row, Format::kFp8Tensor}) {
+    const GemmDesc desc = *MakeDesc(format, 5, 48, 64, host.arch);
+    const auto scratch = ScratchProblem::Create(host, desc, ColdInputs(host, desc));
+    ASSERT_TRUE(scratch.ok()) << scratch.status().ToString();
+    for (int set = 0; set < scratch->sets(); ++set) {
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(scratch->args(set).U) % 16, 0u);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(scratch->args(set).V) % 16, 0u);
+    }
+  }
 }
 
 TEST(ColdInputs, ExceedThreeTimesTheCacheOfAGpu) {
