@@ -28,8 +28,9 @@ struct ScratchOptions {
   int sets = 1;                  ///< at least this many input sets at different addresses
   std::size_t rotate_bytes = 0;  ///< and so many that all sets together exceed this
   std::size_t gap_bytes = 0;     ///< at least so many bytes between the lines of every matrix
-  bool as_allocated = false;     ///< matrices begin where allocators place them, on 256 bytes; else
-                                 ///< on no more than their alignment class
+  bool as_allocated = false;     ///< matrices begin where allocators place them, on 256 bytes, and
+                                 ///< have their alignment class by the distance of their lines
+                                 ///< alone; else they begin on no more than that class
   float alpha = 1.0f;
   float beta = 1.0f;  ///< used when the problem reads C; not 0
   /// Asked on the calling thread while inputs are made, copied and compared; true, or an
@@ -56,9 +57,9 @@ struct ErrorReport {
 };
 
 /// Inputs and outputs for a GemmDesc in memory of its own on `device`, with the desc's orders and
-/// exactly its alignment classes, which the distance of its lines gives a matrix, too. Inputs of
-/// all sets are equal, their addresses differ; around the inputs and between their lines lie NaNs.
-/// Row i and column j hold the same values whatever m and n are (but for Fill::kExtreme).
+/// exactly its alignment classes. Inputs of all sets are equal, their addresses differ; around the
+/// inputs and between their lines lie NaNs. Row i and column j hold the same values whatever m and
+/// n are (but for Fill::kExtreme).
 class ScratchProblem {
  public:
   /// Errors: INVALID_ARGUMENT for a desc that Describe could not have made, RESOURCE_EXHAUSTED when
