@@ -243,67 +243,59 @@ int RunBench(const BenchArgs& args) {
 
 }  // namespace
 
-void AddBench(CLI::App& app, Chosen& chosen) {
+void AddBench(const Command& program) {
   auto args = std::make_shared<BenchArgs>();
-  CLI::App& command =
-      *app.add_subcommand("bench", "Time kernels side by side and check their results");
+  const Command command =
+      program.AddCommand("bench", "Time kernels side by side and check their results");
   args->problems.AddTo(command);
   command
-      .add_option("--kernels", args->kernels,
-                  "choice, best (the choice and three more), all, or ids, beginnings of ids and "
-                  "choice separated by commas, ids with @swizzle=N, @splits=N, @variant=N and "
-                  "@serial where they matter")
-      ->type_name("WHICH")
-      ->capture_default_str();
-  command.add_option("--rounds", args->rounds, "Samples of each kernel")
-      ->check(CLI::Range(1, 1000000))
-      ->type_name("N")
-      ->capture_default_str();
+      .Add("--kernels", args->kernels,
+           "choice, best (the choice and three more), all, or ids, beginnings of ids and "
+           "choice separated by commas, ids with @swizzle=N, @splits=N, @variant=N and "
+           "@serial where they matter")
+      .Type("WHICH")
+      .ShowDefault();
+  command.Add("--rounds", args->rounds, "Samples of each kernel")
+      .Range(1, 1000000)
+      .Type("N")
+      .ShowDefault();
   AddBudget(command, &args->budget_s, "Seconds at most, for all problems together");
-  command.add_flag("--csv", args->csv, "Print rows of comma-separated values");
-  command.add_flag("--untuned", args->untuned,
-                   "Time also what would be launched if nothing had been measured");
-  command.add_flag("--repro", args->repro, "Print below each line the command that repeats it");
-  command.add_flag("--regret", args->regret,
-                   "Time all kernels; how far is the untuned choice from the best?");
-  command.add_flag("--launch-overhead", args->launch_overhead,
-                   "Time only a plan's launch of a kernel that does nothing");
+  command.AddFlag("--csv", args->csv, "Print rows of comma-separated values");
+  command.AddFlag("--untuned", args->untuned,
+                  "Time also what would be launched if nothing had been measured");
+  command.AddFlag("--repro", args->repro, "Print below each line the command that repeats it");
+  command.AddFlag("--regret", args->regret,
+                  "Time all kernels; how far is the untuned choice from the best?");
+  command.AddFlag("--launch-overhead", args->launch_overhead,
+                  "Time only a plan's launch of a kernel that does nothing");
   const char* const models = "Whole models";
   command
-      .add_flag("--decode", args->decode,
-                "Time the steps of --model as a whole, with random weights of --format")
-      ->group(models);
+      .AddFlag("--decode", args->decode,
+               "Time the steps of --model as a whole, with random weights of --format")
+      .Group(models);
   const auto count = [&](const char* name, int* value, int most, const char* description) {
-    command.add_option(name, *value, description)
-        ->check(CLI::Range(1, most))
-        ->type_name("N")
-        ->capture_default_str()
-        ->group(models);
+    command.Add(name, *value, description).Range(1, most).Type("N").ShowDefault().Group(models);
   };
   constexpr int kMostTokens = 1 << 20;
   count("--context", &args->model.context, kMostTokens, "Positions before decoding starts");
   count("--batch", &args->model.batch, 4096, "Sequences that decode together");
   count("--prefill", &args->model.prefill, kMostTokens, "Tokens of the prompt that is timed");
   count("--steps", &args->model.steps, 100000, "Timed steps of decoding");
-  command.add_option("--kv", args->cache_type, "Type of the cache of keys and values")
-      ->check(CLI::IsMember(kCacheTypes))
-      ->capture_default_str()
-      ->group(models);
-  command.add_option("--values", args->values, kValuesHelp)
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->group(models);
-  command.add_option("--no-fusion", args->no_fusion, kNoFusionHelp)
-      ->type_name("NAMES")
-      ->group(models);
-  command.add_flag("--no-record", args->no_record, kNoRecordHelp)->group(models);
+  command.Add("--kv", args->cache_type, "Type of the cache of keys and values")
+      .OneOf(kCacheTypes)
+      .ShowDefault()
+      .Group(models);
+  command.Add("--values", args->values, kValuesHelp).OneOf({"f32", "bf16"}).Group(models);
+  command.Add("--no-fusion", args->no_fusion, kNoFusionHelp).Type("NAMES").Group(models);
+  command.AddFlag("--no-record", args->no_record, kNoRecordHelp).Group(models);
   command
-      .add_flag("--profile", args->model.profile,
-                "Time each launch among the others, where steps are recorded; else each node alone")
-      ->group(models);
-  command.add_flag("--tune", args->model.tune, "Tune the model's products first")->group(models);
+      .AddFlag("--profile", args->model.profile,
+               "Time each launch among the others, where steps are recorded; else each node alone")
+      .Group(models);
+  command.AddFlag("--tune", args->model.tune, "Tune the model's products first").Group(models);
   args->cache.AddTo(command);
   args->common.AddTo(command);
-  command.callback([args, &chosen] { chosen = [args] { return RunBench(*args); }; });
+  command.Runs([args] { return RunBench(*args); });
 }
 
 }  // namespace culet::cli

@@ -149,14 +149,13 @@ int RunCacheLs(const CacheLsArgs& args) {
 
 }  // namespace
 
-void AddCache(CLI::App& app, Chosen& chosen) {
+void AddCache(const Command& program) {
   auto args = std::make_shared<CacheLsArgs>();
-  CLI::App& cache = *app.add_subcommand("cache", "Look into cache files");
-  CLI::App& command = *cache.add_subcommand("ls", "List the records of a cache file");
-  command.add_option("FILE", args->file,
-                     "Default: CULET_CACHE, else ~/.cache/culet/dispatch.jsonl");
+  const Command cache = program.AddCommand("cache", "Look into cache files");
+  const Command command = cache.AddCommand("ls", "List the records of a cache file");
+  command.Add("FILE", args->file, "Default: CULET_CACHE, else ~/.cache/culet/dispatch.jsonl");
   args->common.AddTo(command);
-  command.callback([args, &chosen] { chosen = [args] { return RunCacheLs(*args); }; });
+  command.Runs([args] { return RunCacheLs(*args); });
 }
 
 }  // namespace culet::cli

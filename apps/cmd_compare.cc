@@ -167,30 +167,29 @@ int RunCompare(const CompareArgs& args) {
 
 }  // namespace
 
-void AddCompare(CLI::App& app, Chosen& chosen) {
+void AddCompare(const Command& program) {
   auto args = std::make_shared<CompareArgs>();
-  CLI::App& command = *app.add_subcommand(
+  const Command command = program.AddCommand(
       "compare", "Run a checkpoint node by node beside the definition in double");
   args->decoder.AddTo(command);
-  command.add_option("--steps", args->steps, "Steps of decoding after the prompt")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
+  command.Add("--steps", args->steps, "Steps of decoding after the prompt")
+      .Type("N")
+      .Range(0, 1 << 20)
+      .ShowDefault();
   command
-      .add_option(
-          "--bound", args->bound,
-          "Relative L2 error that a float32 value may have; 16-bit values and E4M3 products "
-          "may have that of their rounding more")
-      ->check(AboveZero("an error"))
-      ->capture_default_str();
-  command.footer(
+      .Add("--bound", args->bound,
+           "Relative L2 error that a float32 value may have; 16-bit values and E4M3 products "
+           "may have that of their rounding more")
+      .AboveZero("an error")
+      .ShowDefault();
+  command.Footer(
       "Each node gets the inputs that --dispatch made, so that what an earlier node did to them\n"
       "does not count. Outputs that differ by per cents while every node is within its bound come\n"
       "from inputs on an E4M3 rounding tie: those of 'culet run --dump' with --dispatch cpu and\n"
       "with --dispatch reference then differ, too, from one position on.");
   args->cache.AddTo(command);
   args->common.AddTo(command);
-  command.callback([args, &chosen] { chosen = [args] { return RunCompare(*args); }; });
+  command.Runs([args] { return RunCompare(*args); });
 }
 
 }  // namespace culet::cli

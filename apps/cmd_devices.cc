@@ -72,12 +72,13 @@ int RunDevices(const DevicesArgs& args) {
 
 }  // namespace
 
-void AddDevices(CLI::App& app, Chosen& chosen) {
+void AddDevices(const Command& program) {
   auto args = std::make_shared<DevicesArgs>();
-  CLI::App& command = *app.add_subcommand("devices", "List the machine's devices and their rates");
+  const Command command =
+      program.AddCommand("devices", "List the machine's devices and their rates");
   args->common.AddTo(command);
-  command.add_flag("--measure", args->measure, "Measure the CPU's rates, half a second");
-  command.callback([args, &chosen] { chosen = [args] { return RunDevices(*args); }; });
+  command.AddFlag("--measure", args->measure, "Measure the CPU's rates, half a second");
+  command.Runs([args] { return RunDevices(*args); });
 }
 
 }  // namespace culet::cli

@@ -55,14 +55,14 @@ int RunExplain(const ExplainArgs& args) {
 
 }  // namespace
 
-void AddExplain(CLI::App& app, Chosen& chosen) {
+void AddExplain(const Command& program) {
   auto args = std::make_shared<ExplainArgs>();
-  CLI::App& command =
-      *app.add_subcommand("explain", "Tell the choice for each problem, and why not the others");
+  const Command command =
+      program.AddCommand("explain", "Tell the choice for each problem, and why not the others");
   args->problems.AddTo(command);
   args->cache.AddTo(command);
   args->common.AddTo(command);
-  command.callback([args, &chosen] { chosen = [args] { return RunExplain(*args); }; });
+  command.Runs([args] { return RunExplain(*args); });
 }
 
 }  // namespace culet::cli

@@ -62,11 +62,11 @@ int RunKernels(const CommonArgs& common) {
 
 }  // namespace
 
-void AddKernels(CLI::App& app, Chosen& chosen) {
+void AddKernels(const Command& program) {
   auto args = std::make_shared<CommonArgs>();
-  CLI::App& command = *app.add_subcommand("kernels", "List the kernels that compete");
+  const Command command = program.AddCommand("kernels", "List the kernels that compete");
   args->AddTo(command);
-  command.callback([args, &chosen] { chosen = [args] { return RunKernels(*args); }; });
+  command.Runs([args] { return RunKernels(*args); });
 }
 
 }  // namespace culet::cli

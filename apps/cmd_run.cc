@@ -198,35 +198,33 @@ int RunRun(RunArgs& args) {
 
 }  // namespace
 
-void AddRun(CLI::App& app, Chosen& chosen) {
+void AddRun(const Command& program) {
   auto args = std::make_shared<RunArgs>();
-  CLI::App& command =
-      *app.add_subcommand("run", "Let a checkpoint read a prompt and go on, token by token");
+  const Command command =
+      program.AddCommand("run", "Let a checkpoint read a prompt and go on, token by token");
   args->decoder.AddTo(command);
   args->decoder.AddFilesTo(command);
   args->decoder.AddDispatchTo(command);
+  command.Add("--max-new", args->run.max_new, "Tokens to make at most; an end token ends earlier")
+      .Type("N")
+      .Range(0, 1 << 20)
+      .ShowDefault();
+  command.Add("--batch", args->batch, "Run the prompt as so many sequences at once")
+      .Type("N")
+      .Range(1, 4096)
+      .ShowDefault();
+  command.AddFlag("--stream", args->stream,
+                  "Print tokens as they come, as is done without it where --json is not given");
+  command.AddFlag("--profile", args->run.profile,
+                  "Print each node's kernel, time, bytes and share of the roofline");
   command
-      .add_option("--max-new", args->run.max_new,
-                  "Tokens to make at most; an end token ends earlier")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  command.add_option("--batch", args->batch, "Run the prompt as so many sequences at once")
-      ->type_name("N")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command.add_flag("--stream", args->stream,
-                   "Print tokens as they come, as is done without it where --json is not given");
-  command.add_flag("--profile", args->run.profile,
-                   "Print each node's kernel, time, bytes and share of the roofline");
-  command
-      .add_option("--dump", args->run.dump,
-                  "Write the prompt's logits [T, V] and hidden states [L + 1, T, H] as F32")
-      ->type_name("FILE");
+      .Add("--dump", args->run.dump,
+           "Write the prompt's logits [T, V] and hidden states [L + 1, T, H] as F32")
+      .Type("FILE");
   args->sampling.AddTo(command);
   args->cache.AddTo(command);
   args->common.AddTo(command);
-  command.callback([args, &chosen] { chosen = [args] { return RunRun(*args); }; });
+  command.Runs([args] { return RunRun(*args); });
 }
 
 }  // namespace culet::cli

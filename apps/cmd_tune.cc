@@ -271,16 +271,16 @@ int RunTune(const TuneArgs& args) {
 
 }  // namespace
 
-void AddTune(CLI::App& app, Chosen& chosen) {
+void AddTune(const Command& program) {
   auto args = std::make_shared<TuneArgs>();
-  CLI::App& command =
-      *app.add_subcommand("tune", "Measure the kernels for each problem and remember the winners");
+  const Command command =
+      program.AddCommand("tune", "Measure the kernels for each problem and remember the winners");
   args->problems.AddTo(command);
   AddBudget(command, &args->budget_s, "Seconds at most, for all problems together");
-  command.add_flag("--force", args->force, "Measure again what was measured before");
+  command.AddFlag("--force", args->force, "Measure again what was measured before");
   args->cache.AddTo(command);
   args->common.AddTo(command);
-  command.callback([args, &chosen] { chosen = [args] { return RunTune(*args); }; });
+  command.Runs([args] { return RunTune(*args); });
 }
 
 }  // namespace culet::cli

@@ -129,23 +129,21 @@ int RunVerify(const VerifyArgs& args) {
 
 }  // namespace
 
-void AddVerify(CLI::App& app, Chosen& chosen) {
+void AddVerify(const Command& program) {
   auto args = std::make_shared<VerifyArgs>();
-  CLI::App& command =
-      *app.add_subcommand("verify", "Check every kernel against the double-precision reference");
-  command.add_option("--kernel", args->kernel, "Only kernels whose id starts with this")
-      ->type_name("PREFIX");
-  command.add_flag("--quick", args->quick, "Edge shapes only");
+  const Command command =
+      program.AddCommand("verify", "Check every kernel against the double-precision reference");
+  command.Add("--kernel", args->kernel, "Only kernels whose id starts with this").Type("PREFIX");
+  command.AddFlag("--quick", args->quick, "Edge shapes only");
   command
-      .add_option(
-          "--repeats", args->repeats,
-          "Launches of a repeatable kernel that must give equal bits; default: 20 on a GPU, "
-          "3 on the CPU")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1000));
+      .Add("--repeats", args->repeats,
+           "Launches of a repeatable kernel that must give equal bits; default: 20 on a GPU, "
+           "3 on the CPU")
+      .Type("N")
+      .Range(1, 1000);
   AddBudget(command, &args->budget_s, "Seconds at most; what is left out is counted");
   args->common.AddTo(command);
-  command.callback([args, &chosen] { chosen = [args] { return RunVerify(*args); }; });
+  command.Runs([args] { return RunVerify(*args); });
 }
 
 }  // namespace culet::cli

@@ -1,23 +1,18 @@
-// The commands. Each Add function declares one and its options; when the command line names it,
-// `chosen` becomes the function that runs it and returns the exit code.
+// The commands. Each Add function declares one and its options.
 #pragma once
 
-#include <functional>
-
-#include <CLI/CLI.hpp>
+#include "options.h"
 
 namespace culet::cli {
 
-using Chosen = std::function<int()>;
-
-void AddDevices(CLI::App& app, Chosen& chosen);
-void AddKernels(CLI::App& app, Chosen& chosen);
-void AddExplain(CLI::App& app, Chosen& chosen);
-void AddBench(CLI::App& app, Chosen& chosen);
-void AddTune(CLI::App& app, Chosen& chosen);
-void AddVerify(CLI::App& app, Chosen& chosen);
-void AddCache(CLI::App& app, Chosen& chosen);
-void AddRun(CLI::App& app, Chosen& chosen);
-void AddCompare(CLI::App& app, Chosen& chosen);
+void AddDevices(const Command& program);
+void AddKernels(const Command& program);
+void AddExplain(const Command& program);
+void AddBench(const Command& program);
+void AddTune(const Command& program);
+void AddVerify(const Command& program);
+void AddCache(const Command& program);
+void AddRun(const Command& program);
+void AddCompare(const Command& program);
 
 }  // namespace culet::cli

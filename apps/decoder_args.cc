@@ -98,55 +98,50 @@ DataType ParseCacheType(const std::string& name) {
 
 FusionChoice DecoderArgs::fusions() const { return WithoutFusions(no_fusion_); }
 
-void DecoderArgs::AddTo(CLI::App& command) {
+void DecoderArgs::AddTo(const Command& command) {
+  command.Add("--model", model_, "A folder with config.json and safetensors, as Hugging Face's")
+      .Type("DIR")
+      .Required()
+      .Group(kGroup);
+  prompt_option_ = command.Add("--prompt", prompt_, "A text, of which each byte is a token")
+                       .Type("TEXT")
+                       .Group(kGroup);
+  ids_option_ =
+      command.Add("--token-ids", ids_, "The prompt as tokens: 1,2,3").Type("IDS").Group(kGroup);
   command
-      .add_option("--model", model_, "A folder with config.json and safetensors, as Hugging Face's")
-      ->type_name("DIR")
-      ->required()
-      ->group(kGroup);
-  prompt_option_ = command.add_option("--prompt", prompt_, "A text, of which each byte is a token")
-                       ->type_name("TEXT")
-                       ->group(kGroup);
-  ids_option_ = command.add_option("--token-ids", ids_, "The prompt as tokens: 1,2,3")
-                    ->type_name("IDS")
-                    ->group(kGroup);
+      .Add("--kv", cache_type_, "Type of the cache of keys and values; default: that of the values")
+      .OneOf(kCacheTypes)
+      .Group(kGroup);
+  command.Add("--values", values_, kValuesHelp).OneOf({"f32", "bf16"}).Group(kGroup);
+  command.Add("--no-fusion", no_fusion_, kNoFusionHelp).Type("NAMES").Group(kGroup);
+  command.AddFlag("--no-record", no_record_, kNoRecordHelp).Group(kGroup);
+  command.AddFlag("--tune", tune_, "Tune the model's products first").Group(kGroup);
   command
-      .add_option("--kv", cache_type_,
-                  "Type of the cache of keys and values; default: that of the values")
-      ->check(CLI::IsMember(kCacheTypes))
-      ->group(kGroup);
-  command.add_option("--values", values_, kValuesHelp)
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->group(kGroup);
-  command.add_option("--no-fusion", no_fusion_, kNoFusionHelp)->type_name("NAMES")->group(kGroup);
-  command.add_flag("--no-record", no_record_, kNoRecordHelp)->group(kGroup);
-  command.add_flag("--tune", tune_, "Tune the model's products first")->group(kGroup);
-  command
-      .add_flag("--exact", exact_,
-                "On a GPU: products do not round their inputs to their weights' 16 bits, and add in "
-                "24 bits; slow")
-      ->group(kGroup);
+      .AddFlag("--exact", exact_,
+               "On a GPU: products do not round their inputs to their weights' 16 bits, and add in "
+               "24 bits; slow")
+      .Group(kGroup);
 }
 
-void DecoderArgs::AddDispatchTo(CLI::App& command) {
+void DecoderArgs::AddDispatchTo(const Command& command) {
   dispatch_option_ =
       command
-          .add_option("--dispatch", dispatch_,
-                      "What computes: the CPU's kernels, or the definition in double, slowly")
-          ->check(CLI::IsMember({"cpu", "reference"}))
-          ->capture_default_str()
-          ->group(kGroup);
+          .Add("--dispatch", dispatch_,
+               "What computes: the CPU's kernels, or the definition in double, slowly")
+          .OneOf({"cpu", "reference"})
+          .ShowDefault()
+          .Group(kGroup);
 }
 
-void DecoderArgs::AddFilesTo(CLI::App& command) {
-  prompt_file_ = command.add_option("--prompt-file", file_, "Texts, one a line, run as one batch")
-                     ->type_name("FILE")
-                     ->group(kGroup);
+void DecoderArgs::AddFilesTo(const Command& command) {
+  takes_files_ = true;
+  prompt_file_ = command.Add("--prompt-file", file_, "Texts, one a line, run as one batch")
+                     .Type("FILE")
+                     .Group(kGroup);
   ids_file_ =
-      command
-          .add_option("--token-ids-file", file_, "Prompts as tokens, one a line, run as one batch")
-          ->type_name("FILE")
-          ->group(kGroup);
+      command.Add("--token-ids-file", file_, "Prompts as tokens, one a line, run as one batch")
+          .Type("FILE")
+          .Group(kGroup);
 }
 
 std::string DecoderArgs::Misuse(const std::string& device) const {
@@ -155,7 +150,7 @@ std::string DecoderArgs::Misuse(const std::string& device) const {
       int{prompt} + int{given(ids_option_)} + int{given(prompt_file_)} + int{given(ids_file_)};
   if (prompts == 0) return "nothing to run on; give --prompt TEXT or --token-ids 1,2,3";
   if (prompts > 1) {
-    return prompt_file_ == nullptr
+    return !takes_files_
                ? "--prompt and --token-ids exclude each other"
                : "--prompt, --token-ids, --prompt-file and --token-ids-file exclude each other";
   }

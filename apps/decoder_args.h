@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "culet/status.h"
 #include "culet/types.h"
+#include "options.h"
 #include "session.h"
 
 namespace culet::cli {
@@ -57,11 +56,11 @@ inline constexpr const char* kValuesHelp =
 /// `culet run`.
 class DecoderArgs {
  public:
-  void AddTo(CLI::App& command);
+  void AddTo(const Command& command);
   /// --dispatch; without it, the CPU's kernels compute.
-  void AddDispatchTo(CLI::App& command);
+  void AddDispatchTo(const Command& command);
   /// --prompt-file and --token-ids-file.
-  void AddFilesTo(CLI::App& command);
+  void AddFilesTo(const Command& command);
 
   /// What is wrong with the options given, in one sentence; empty when nothing is.
   /// `device`: of --device.
@@ -101,7 +100,7 @@ class DecoderArgs {
   Status SaveTuned(OpenedDecoder& opened) const;
 
  private:
-  static bool given(const CLI::Option* option) { return option != nullptr && option->count() > 0; }
+  static bool given(const Option& option) { return option.count() > 0; }
   bool bytes() const { return given(prompt_option_) || given(prompt_file_); }
   Status CheckTokenizer() const;
   Result<std::vector<PromptText>> Texts() const;
@@ -109,8 +108,9 @@ class DecoderArgs {
                                            const DecoderConfig& config) const;
 
   std::string model_, prompt_, ids_, file_, cache_type_, dispatch_ = "cpu";
-  const CLI::Option *prompt_option_ = nullptr, *ids_option_ = nullptr;
-  const CLI::Option *prompt_file_ = nullptr, *ids_file_ = nullptr, *dispatch_option_ = nullptr;
+  Option prompt_option_, ids_option_, dispatch_option_;
+  Option prompt_file_, ids_file_;  // of commands that take them
+  bool takes_files_ = false;
   std::string no_fusion_, values_;
   bool tune_ = false, exact_ = false, no_record_ = false;
 };

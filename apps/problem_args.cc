@@ -81,57 +81,53 @@ std::vector<std::string> ProblemCells(const Problem& problem) {
                       desc.pdl ? "+pdl" : "", IsFast(desc) ? "+fast" : "")};
 }
 
-void ProblemArgs::AddTo(CLI::App& command) {
+void ProblemArgs::AddTo(const Command& command) {
   const char* const group = "Problems";
   m_option_ = command
-                  .add_option("--m", m_,
-                              "Rows of A, a list: 1,16,128. With --model: tokens in flight, of "
-                              "which a routed expert gets its even share. With --shapes: only the "
-                              "lines with these m")
-                  ->delimiter(',')
-                  ->type_name("M,M,...")
-                  ->group(group);
-  n_option_ =
-      command.add_option("--n", n_, "Columns of D: output features")->type_name("N")->group(group);
-  k_option_ =
-      command.add_option("--k", k_, "Columns of A: input features")->type_name("K")->group(group);
-  command.add_option("--shapes", shapes_, "A file of lines: name m n k")
-      ->type_name("FILE")
-      ->group(group);
-  command.add_option("--model", model_, "A Hugging Face config.json, or its folder")
-      ->type_name("CONFIG")
-      ->group(group);
+                  .Add("--m", m_,
+                       "Rows of A, a list: 1,16,128. With --model: tokens in flight, of "
+                       "which a routed expert gets its even share. With --shapes: only the "
+                       "lines with these m")
+
+                  .Type("M,M,...")
+                  .Group(group);
+  n_option_ = command.Add("--n", n_, "Columns of D: output features").Type("N").Group(group);
+  k_option_ = command.Add("--k", k_, "Columns of A: input features").Type("K").Group(group);
+  command.Add("--shapes", shapes_, "A file of lines: name m n k").Type("FILE").Group(group);
+  command.Add("--model", model_, "A Hugging Face config.json, or its folder")
+      .Type("CONFIG")
+      .Group(group);
   command
-      .add_option("--format", format_,
-                  "fp8-block, fp8-row, fp8-tensor, bf16, f16, f32, f32-bf16 or f32-f16 (A-B); "
-                  "default: the model's own, else bf16")
-      ->type_name("FORMAT")
-      ->group(group);
-  command.add_option("--out", out_, "Type of D: f32, f16 or bf16; default: the format's")
-      ->type_name("TYPE")
-      ->group(group);
+      .Add("--format", format_,
+           "fp8-block, fp8-row, fp8-tensor, bf16, f16, f32, f32-bf16 or f32-f16 (A-B); "
+           "default: the model's own, else bf16")
+      .Type("FORMAT")
+      .Group(group);
+  command.Add("--out", out_, "Type of D: f32, f16 or bf16; default: the format's")
+      .Type("TYPE")
+      .Group(group);
   command
-      .add_flag("--pdl", pdl_,
-                "As programmatic dependent launches: the kernel before does not write the weights")
-      ->group(group);
+      .AddFlag("--pdl", pdl_,
+               "As programmatic dependent launches: the kernel before does not write the weights")
+      .Group(group);
   command
-      .add_flag("--fast", fast_,
-                "Sums of FP8 products may stay in a tensor core that keeps fewer than 24 bits")
-      ->group(group);
+      .AddFlag("--fast", fast_,
+               "Sums of FP8 products may stay in a tensor core that keeps fewer than 24 bits")
+      .Group(group);
 }
 
 bool ProblemArgs::given() const {
-  return m_option_->count() + n_option_->count() + k_option_->count() != 0 || !shapes_.empty() ||
+  return m_option_.count() + n_option_.count() + k_option_.count() != 0 || !shapes_.empty() ||
          !model_.empty();
 }
 
 bool ProblemArgs::given_beside_model() const {
-  return m_option_->count() + n_option_->count() + k_option_->count() != 0 || !shapes_.empty() ||
+  return m_option_.count() + n_option_.count() + k_option_.count() != 0 || !shapes_.empty() ||
          !out_.empty() || pdl_ || fast_;
 }
 
 std::string ProblemArgs::Misuse() const {
-  const bool sizes = n_option_->count() != 0 || k_option_->count() != 0;
+  const bool sizes = n_option_.count() != 0 || k_option_.count() != 0;
   if (sizes + !shapes_.empty() + !model_.empty() > 1) {
     return fmt::format("--n/--k, --shapes and --model exclude each other; {}", kHowToName);
   }
@@ -139,11 +135,11 @@ std::string ProblemArgs::Misuse() const {
     return m_.empty() ? fmt::format("no problem given; {}", kHowToName)
                       : fmt::format("--m alone names no problem; {}", kHowToName);
   }
-  if (sizes && (n_option_->count() == 0 || k_option_->count() == 0 || m_.empty())) {
+  if (sizes && (n_option_.count() == 0 || k_option_.count() == 0 || m_.empty())) {
     return fmt::format("{} is missing beside the other sizes; {}",
-                       m_.empty()                ? "--m"
-                       : n_option_->count() == 0 ? "--n"
-                                                 : "--k",
+                       m_.empty()               ? "--m"
+                       : n_option_.count() == 0 ? "--n"
+                                                : "--k",
                        kHowToName);
   }
   if (!model_.empty() && m_.empty()) return "--model needs --m, the tokens in flight: --m 1,16,128";

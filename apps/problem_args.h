@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "culet/desc.h"
 #include "culet/model.h"
 #include "culet/status.h"
+#include "options.h"
 #include "output.h"
 
 namespace culet::cli {
@@ -34,7 +33,7 @@ std::vector<std::string> ProblemCells(const Problem& problem);
 /// The options --m --n --k --format --out --shapes --model --pdl --fast.
 class ProblemArgs {
  public:
-  void AddTo(CLI::App& command);
+  void AddTo(const Command& command);
 
   /// Whether any problem was named.
   bool given() const;
@@ -62,7 +61,7 @@ class ProblemArgs {
   int n_ = 0, k_ = 0;
   std::string format_, out_, shapes_, model_;
   bool pdl_ = false, fast_ = false;
-  CLI::Option *m_option_ = nullptr, *n_option_ = nullptr, *k_option_ = nullptr;
+  Option m_option_, n_option_, k_option_;
 };
 
 }  // namespace culet::cli

@@ -8,16 +8,16 @@
 
 namespace culet::cli {
 
-void SamplingArgs::AddTo(CLI::App& command) {
+void SamplingArgs::AddTo(const Command& command) {
   constexpr const char* kGroup = "Sampling";
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    CLI::Option* const option = command.add_option(name, value, help);
-    option->type_name(type)->group(kGroup);
+    const Option option = command.Add(name, value, help);
+    option.Type(type).Group(kGroup);
     return option;
   };
   add("--temperature", options_.temperature,
       "Draw tokens, of logits divided by this; 0 takes the likeliest token", "T")
-      ->capture_default_str();
+      .ShowDefault();
   given_ = {
       add("--top-k", options_.top_k, "Draw of so many of the likeliest tokens; 0: of all", "K"),
       add("--top-p", options_.top_p,
@@ -26,7 +26,8 @@ void SamplingArgs::AddTo(CLI::App& command) {
           "Draw of tokens with at least this share of the likeliest one's probability", "P"),
       add("--seed", options_.seed,
           "The same seed draws the same tokens; prompt i of several has seed + i", "N")};
-  seed_option_ = command.get_option("--seed")->check([](const std::string& text) {
+  seed_option_ = given_.back();
+  seed_option_.Check([](const std::string& text) {
     return std::string(text.starts_with('-') ? "give a whole number of at least 0" : "");
   });
 }
@@ -40,17 +41,17 @@ std::string SamplingArgs::Misuse() const {
     return message;
   }
   if (draws()) return {};
-  for (const CLI::Option* option : given_) {
-    if (option->count() > 0) {
+  for (const Option& option : given_) {
+    if (option.count() > 0) {
       return fmt::format("{} is for tokens that are drawn; give --temperature 1, say",
-                         option->get_name());
+                         option.name());
     }
   }
   return {};
 }
 
 std::uint64_t SamplingArgs::Seed() {
-  if (seed_option_->count() == 0 && !seeded_) {
+  if (seed_option_.count() == 0 && !seeded_) {
     std::random_device device;
     options_.seed = device();  // 32 bits: to be typed again
     seeded_ = true;

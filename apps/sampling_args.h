@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "culet/sampling.h"
+#include "options.h"
 #include "output.h"
 
 namespace culet::cli {
@@ -14,7 +13,7 @@ namespace culet::cli {
 /// The options --temperature --top-k --top-p --min-p --seed.
 class SamplingArgs {
  public:
-  void AddTo(CLI::App& command);
+  void AddTo(const Command& command);
 
   /// What is wrong with the options given, in one sentence; empty when nothing is.
   std::string Misuse() const;
@@ -32,8 +31,8 @@ class SamplingArgs {
   std::uint64_t Seed();
 
   SamplingOptions options_;
-  std::vector<const CLI::Option*> given_;  // all but --temperature
-  const CLI::Option* seed_option_ = nullptr;
+  std::vector<Option> given_;  // all but --temperature
+  Option seed_option_;
   bool seeded_ = false;
 };
 

@@ -70,45 +70,30 @@ Result<CacheFile> Rescue(const DispatchCache& cache) {
 
 }  // namespace
 
-void CommonArgs::AddTo(CLI::App& command) {
-  command.add_flag("--json", json, "Print one JSON document");
-  command.add_option("--threads", threads, "CPU threads; default: all the process may use")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
-  command.add_option("--device", device, "cpu, cuda or cuda:N")
-      ->type_name("DEVICE")
-      ->capture_default_str();
+void CommonArgs::AddTo(const Command& command) {
+  command.AddFlag("--json", json, "Print one JSON document");
+  command.Add("--threads", threads, "CPU threads; default: all the process may use")
+      .Type("N")
+      .Range(1, 1024);
+  command.Add("--device", device, "cpu, cuda or cuda:N").Type("DEVICE").ShowDefault();
   command
-      .add_option("--providers", providers,
-                  "Whose kernels compete, like own,cublaslt; default: CULET_PROVIDERS, else all")
-      ->type_name("LIST");
+      .Add("--providers", providers,
+           "Whose kernels compete, like own,cublaslt; default: CULET_PROVIDERS, else all")
+      .Type("LIST");
 }
 
 Status CommonArgs::Apply() const { return threads > 0 ? SetHostThreads(threads) : OkStatus(); }
 
-CLI::Validator AboveZero(const std::string& what) {
-  return CLI::Validator(
-      [what](const std::string& text) {
-        double value = 0;
-        const bool valid =
-            CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
-        return valid ? std::string() : fmt::format("{} is not {} above 0", text, what);
-      },
-      "");
+void AddBudget(const Command& command, double* seconds, const std::string& description) {
+  command.Add("--budget", *seconds, description).Type("SECONDS").AboveZero("a number of seconds");
 }
 
-void AddBudget(CLI::App& command, double* seconds, const std::string& description) {
-  command.add_option("--budget", *seconds, description)
-      ->type_name("SECONDS")
-      ->check(AboveZero("a number of seconds"));
-}
-
-void CacheArgs::AddTo(CLI::App& command) {
+void CacheArgs::AddTo(const Command& command) {
   command
-      .add_option("--cache", path,
-                  "The cache file, or off; default: CULET_CACHE, else "
-                  "~/.cache/culet/dispatch.jsonl")
-      ->type_name("FILE");
+      .Add("--cache", path,
+           "The cache file, or off; default: CULET_CACHE, else "
+           "~/.cache/culet/dispatch.jsonl")
+      .Type("FILE");
 }
 
 Result<Session> OpenSession(const CommonArgs& common, const CacheArgs* cache,

@@ -4,11 +4,10 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "culet/dispatch_cache.h"
 #include "culet/gemm.h"
 #include "culet/status.h"
+#include "options.h"
 
 namespace culet::cli {
 
@@ -19,22 +18,18 @@ struct CommonArgs {
   std::string device = "cpu";
   std::string providers;  ///< as in GemmOptions
 
-  void AddTo(CLI::App& command);
+  void AddTo(const Command& command);
   /// Puts --threads into force. Errors: as SetHostThreads.
   Status Apply() const;
 };
 
-/// Complains about a text that is no finite number above 0: "-1 is not a number of seconds above 0"
-/// for `what` "a number of seconds". For CLI::Option::check.
-CLI::Validator AboveZero(const std::string& what);
-
 /// The option --budget SECONDS, more than 0.
-void AddBudget(CLI::App& command, double* seconds, const std::string& description);
+void AddBudget(const Command& command, double* seconds, const std::string& description);
 
 /// The option --cache of the commands that use one.
 struct CacheArgs {
   std::string path;
-  void AddTo(CLI::App& command);
+  void AddTo(const Command& command);
 };
 
 struct Session {
