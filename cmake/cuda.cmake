@@ -27,10 +27,14 @@ message(STATUS "culet: CUDA parts: ${CULET_HAVE_CUDA}")
 
 option(CULET_LINEINFO "Line numbers in kernels, for ncu and compute-sanitizer; nvcc takes a sixth longer" OFF)
 
-# Half of nvcc's time goes into the kernels for any GPU, each compiled for every architecture here.
-set(culet_archs 80 86 89 90 100 120)
-if(DEFINED ENV{CULET_CUDA_ARCHS})
-  string(REPLACE "," ";" culet_archs "$ENV{CULET_CUDA_ARCHS}")
+# Half of nvcc's time goes into the kernels for any GPU, each compiled for every architecture here. What is
+# released has machine code for all of them (and python/CMakeLists.txt audits it); a build with tests has
+# it for the oldest and for the newest with kernels of its own, and the PTX serves the others.
+set(culet_released_archs 80 86 89 90 100 120)
+if(CULET_TESTS)
+  set(culet_archs 80 90)
+else()
+  set(culet_archs ${culet_released_archs})
 endif()
 set(CULET_CUDA_ARCHS "${culet_archs}" CACHE STRING
   "GPUs that kernels for any GPU are compiled for; drivers compile them for others when they load them")

@@ -11,7 +11,7 @@ import struct
 import sys
 from pathlib import Path
 
-# Unless the build chose others (CULET_CUDA_ARCHS).
+# Of a wheel; a build says in its CMakeCache.txt which ones it chose (CULET_CUDA_ARCHS).
 EVERYWHERE = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "compute_80"}
 HOPPER = {"sm_90a"}
 PORTABLE_FOLDERS = ("src/cuda", "src/kernels/cublaslt", "src/kernels/cuda",

@@ -90,6 +90,14 @@ __device__ __forceinline__ void LoadTile(const AttentionArgs& args, const void* 
   }
 }
 
+// How many copies of codes a thread has in flight. The assembler for sm_86 and sm_89 keeps more of
+// their addresses in registers than it has, and spills.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890)
+constexpr int kCodesAtOnce = 1;
+#else
+constexpr int kCodesAtOnce = 16;
+#endif
+
 /// The same as codes, side by side.
 template <class Cache, int kDim>
 __device__ __forceinline__ void LoadCodes(const AttentionArgs& args, const void* cache, int kv_head,
@@ -98,7 +106,7 @@ __device__ __forceinline__ void LoadCodes(const AttentionArgs& args, const void*
   constexpr int kChunks = kDim / 16, kPieces = Kernel::kKeys * kChunks / kTileThreads;
   static_assert(Kernel::kKeys * kChunks % kTileThreads == 0);
   const AttentionParams& p = args.params;
-#pragma unroll
+#pragma unroll(kCodesAtOnce)
   for (int i = 0; i < kPieces; ++i) {
     const int piece = static_cast<int>(threadIdx.x) + i * kTileThreads;
     const int row = rows[piece / kChunks], dim = piece % kChunks * 16;

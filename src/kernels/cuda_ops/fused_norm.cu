@@ -41,11 +41,17 @@ __device__ __forceinline__ void Finish(const FusedNormArgs& args, float (&x)[kWi
 }
 
 // A multiprocessor has to hold several blocks: each of them waits for its row's sum between its
-// loads and its stores. With two vectors of FP32 and codes two blocks' registers do not suffice.
+// loads and its stores. With two vectors of FP32 and codes two blocks' registers do not suffice; on
+// sm_120 they do not suffice with two vectors of any type.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr bool kMoreRegisters = true;
+#else
+constexpr bool kMoreRegisters = false;
+#endif
 template <class X, bool kCodes, bool kOne>
-constexpr int kBlocks = kOne                       ? 3
-                        : kCodes && sizeof(X) == 4 ? 1
-                                                   : 2;
+constexpr int kBlocks = kOne                                           ? 3
+                        : kMoreRegisters || (kCodes && sizeof(X) == 4) ? 1
+                                                                       : 2;
 
 // kOne: a thread has one vector of a row at most.
 template <class X, class Out, bool kCodes, bool kOne>

@@ -1,23 +1,18 @@
-# Half of a compiler's time goes into headers of others. A build from nothing precompiles them
-# (CULET_COLD_BUILD, which .ci/run sets): for the tests, for the commands, which are few sources then, and with
-# sanitizers for the library, too. Without them the library is always compiled as users compile it.
-option(CULET_COLD_BUILD "Precompile headers, for builds from nothing" $ENV{CULET_COLD_BUILD})
+# Half of a compiler's time goes into headers of others. They are precompiled for the tests and, with
+# sanitizers, for the library too; the commands, which all read the same ones, are compiled several at a time.
+option(CULET_PRECOMPILE "Precompile headers, compile commands together: less work for a build from nothing" ON)
 
 set(culet_precompiled <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem>
   <fstream> <functional> <limits> <map> <memory> <mutex> <optional> <random> <set> <span> <string>
   <string_view> <thread> <utility> <vector> <fmt/format.h>)
 
-# ccache asks for both before it keeps what was compiled with precompiled headers; neither matters
-# here, where no file reads the macros of time.
-if(CULET_COLD_BUILD AND CULET_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CULET_CCACHE})
+if(CULET_PRECOMPILE AND CULET_CCACHE)
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 
-# The commands, or with sanitizers the library.
+# The library, with sanitizers alone: without them headers of others are a small part of its work.
 function(culet_precompile target)
-  if(CULET_COLD_BUILD AND (CULET_SANITIZE OR NOT target STREQUAL "culet"))
+  if(CULET_PRECOMPILE AND CULET_SANITIZE)
     list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>" OUTPUT_VARIABLE headers)
     target_precompile_headers(${target} PRIVATE ${headers})
   endif()
@@ -25,7 +20,7 @@ endfunction()
 
 # A test: all share one set. A program of no library of ours holds it, so that no test waits for them.
 function(culet_precompile_test target)
-  if(NOT CULET_COLD_BUILD)
+  if(NOT CULET_PRECOMPILE)
     return()
   endif()
   if(NOT TARGET culet_test_headers)
