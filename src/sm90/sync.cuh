@@ -117,6 +117,25 @@ __device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* s
                : "memory");
 }
 
+/// The same of 4 or 8 bytes, of which the first `there` come and zeros for the rest.
+template <int kBytes>
+__device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* source, int there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address), "l"(source),
+               "n"(kBytes), "r"(there)
+               : "memory");
+}
+
+/// Makes a group of this thread's copies since the last one.
+__device__ __forceinline__ void CopyAsyncCommit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/// Waits until all groups of this thread's copies but the latest kGroups have landed.
+template <int kGroups>
+__device__ __forceinline__ void CopyAsyncWait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
 /// Arrives at the barrier once this thread's copies so far have landed; the barrier counts it as
 /// one of its arrivals. PTX ISA 9.7.13.15.16 cp.async.mbarrier.arrive.
 __device__ __forceinline__ void CopyAsyncArrive(uint64_t* barrier) {

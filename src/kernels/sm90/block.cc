@@ -24,6 +24,7 @@ std::span<const BlockKernel> Bf16Blocks();
 std::span<const BlockKernel> Bf16GatedBlocks();
 std::span<const BlockKernel> Bf16GatedNarrowBlocks();
 std::span<const BlockKernel> F16Blocks();
+std::span<const BlockKernel> CopyingBlocks();
 
 std::span<const BlockKernel> BlockKernels() {
   static const std::vector<BlockKernel> kernels = [] {
@@ -31,7 +32,7 @@ std::span<const BlockKernel> BlockKernels() {
     for (auto part :
          {Fp8Block192xN(), Fp8Block256x128(), Fp8Block256xN(), Fp8Block128xN(), Fp8BlockSplit(),
           Fp8BlockFloat32(), Fp8PreciseBlocks(), Fp8FastBlocks(), Bf16Blocks(), F16Blocks(),
-          Fp8GatedBlocks(), Bf16GatedBlocks(), Bf16GatedNarrowBlocks()})
+          Fp8GatedBlocks(), Bf16GatedBlocks(), Bf16GatedNarrowBlocks(), CopyingBlocks()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -105,9 +106,10 @@ BlockGrid GridOf(const BlockKernel& kernel, int tiles, int sms, bool pdl) {
   return grid;
 }
 
-bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swizzle, int sms,
-               BlockLaunch* launch) {
-  BlockParams* const params = &launch->params;
+namespace {
+
+// The maps of A, B and D. False when one cannot be made.
+bool PlanMaps(const BlockKernel& kernel, const ProductProblem& problem, BlockParams* params) {
   TensorMapPlan d;
   d.element_bytes = 2;
   // A bulk store writes whole pieces of 16 bytes: the map ends with the last of them (TileStore),
@@ -130,16 +132,38 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
     b = LanesPlan(problem.k, problem.n, problem.ldb, bytes, up_column);
   else if (IsGated(kernel.epilogue))
     b = PairedPlan(problem.k, problem.n, problem.ldb, bytes, rows_b, up_column);
-  if (!EncodeTensorMapAndRest(
-          BytesPlan(problem.k, problem.m, problem.lda, bytes, kernel.tile_m / kernel.cluster_n),
-          problem.a, &params->a, &params->a_rest) ||
-      !(kernel.by_lanes ? EncodeTensorMap(b, problem.b, &params->b)
-                        : EncodeTensorMapAndRest(b, problem.b, &params->b, &params->b_rest)) ||
-      (params->d_has_map && !EncodeTensorMap(d, problem.d, &params->d_map))) {
+  return EncodeTensorMapAndRest(
+             BytesPlan(problem.k, problem.m, problem.lda, bytes, kernel.tile_m / kernel.cluster_n),
+             problem.a, &params->a, &params->a_rest) &&
+         (kernel.by_lanes ? EncodeTensorMap(b, problem.b, &params->b)
+                          : EncodeTensorMapAndRest(b, problem.b, &params->b, &params->b_rest)) &&
+         (!params->d_has_map || EncodeTensorMap(d, problem.d, &params->d_map));
+}
+
+// What kernels that copy A and B need instead of maps.
+void PlanCopies(const BlockKernel& kernel, const ProductProblem& problem, BlockParams* params) {
+  const int bytes = kernel.format->element_bytes;
+  params->a_rows = static_cast<const char*>(problem.a);
+  params->b_rows = static_cast<const char*>(problem.b);
+  params->a_pitch = problem.lda * bytes;
+  params->b_pitch = problem.ldb * bytes;
+  params->k_bytes = problem.k * bytes;
+  params->by_eights = params->RowsLieOn8();
+}
+
+}  // namespace
+
+bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swizzle, int sms,
+               BlockLaunch* launch) {
+  BlockParams* const params = &launch->params;
+  if (kernel.copies) {
+    PlanCopies(kernel, problem, params);
+  } else if (!PlanMaps(kernel, problem, params)) {
     return false;
   }
   params->Put(problem, *kernel.format, kernel.epilogue);
-  if (kernel.format->sums == Sums::kBlockScaled) PlanScales(kernel, problem, params);
+  if (kernel.format->sums == Sums::kBlockScaled && !kernel.copies)
+    PlanScales(kernel, problem, params);
   params->k_blocks = CeilDiv(problem.k, kernel.block_k());
   if (params->k_blocks < kernel.split) return false;
   // A split kernel mostly fills one wave, so its order is not worth a choice.
@@ -147,7 +171,8 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
   params->order = TileOrder(CeilDiv(problem.m, kernel.tile_m * kernel.cluster_m),
                             CeilDiv(problem.n, kernel.tile_n * kernel.run * kernel.cluster_n),
                             std::max(1, group / kernel.cluster_m));
-  params->b_leaves_first = BLeavesFirst(params->order, std::int64_t{problem.n} * problem.k * bytes);
+  params->b_leaves_first = BLeavesFirst(
+      params->order, std::int64_t{problem.n} * problem.k * kernel.format->element_bytes);
   const BlockGrid grid = GridOf(kernel, params->order.count(), sms, problem.pdl);
   params->idle_clusters = grid.idle_clusters;
   launch->format = kernel.format;
@@ -161,7 +186,19 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
   return true;
 }
 
+bool BlockParams::RowsLieOn8() const {
+  return (reinterpret_cast<std::uintptr_t>(a_rows) | reinterpret_cast<std::uintptr_t>(b_rows) |
+          static_cast<std::uintptr_t>(a_pitch) | static_cast<std::uintptr_t>(b_pitch)) %
+             8 ==
+         0;
+}
+
 bool BlockParams::Bind(const GemmOperands& operands) {
+  if (k_bytes > 0) {
+    a_rows = static_cast<const char*>(operands.a);
+    by_eights = RowsLieOn8();
+    return true;
+  }
   scales_by_tma = scales_have_maps && IsAligned16(operands.scale_a);
   return ReplaceTensorMapAddress(&a, operands.a) && ReplaceTensorMapAddress(&a_rest, operands.a) &&
          (!d_has_map || ReplaceTensorMapAddress(&d_map, operands.d)) &&

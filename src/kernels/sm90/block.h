@@ -25,10 +25,11 @@ struct BlockSchedule {
   int cluster_m = 1, cluster_n = 1;        ///< CTAs along M that share B, along N that share A
   int split = 1;                           ///< CTAs of a cluster that share a tile along K
   int slabs = 1;                           ///< store buffers of a warp, 16 rows of 128 bytes each
-  int turns = 1;  ///< sets of consumers that take a CTA's tiles in turn: one set stores while
-                  ///< another multiplies, which pays where K is short
-  int lag = 0;    ///< clocks that each warpgroup along M begins behind the one before: one's
-                  ///< epilogue then lies under the others' products
+  int turns = 1;        ///< sets of consumers that take a CTA's tiles in turn: one set stores while
+                        ///< another multiplies, which pays where K is short
+  bool copies = false;  ///< A and B come by copies of 4 or 8 bytes, for rows that TMA cannot load
+  int lag = 0;          ///< clocks that each warpgroup along M begins behind the one before: one's
+                        ///< epilogue then lies under the others' products
 };
 
 /// The kernel's one argument.
@@ -51,11 +52,18 @@ struct BlockParams : ProductParams {
   bool scales_have_maps = false;  ///< u and v could be made
   bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them
   int k_blocks = 0;               ///< of 128 bytes
-  TileOrder order;                ///< in runs of tiles of a whole cluster
-  int idle_clusters = 0;          ///< see BlockGrid
-  bool b_leaves_first = false;    ///< B is loaded with evict_first
+  /// Of kernels that copy A and B, which have no maps for them: rows, and bytes of K.
+  const char* a_rows = nullptr;
+  const char* b_rows = nullptr;
+  std::int64_t a_pitch = 0, b_pitch = 0;  ///< bytes from a row to the next
+  int k_bytes = 0;                        ///< 0: the kernel has maps
+  bool by_eights = false;                 ///< rows lie on 8 bytes, not on 4
+  TileOrder order;                        ///< in runs of tiles of a whole cluster
+  int idle_clusters = 0;                  ///< see BlockGrid
+  bool b_leaves_first = false;            ///< B is loaded with evict_first
 
   bool Bind(const GemmOperands& operands);
+  bool RowsLieOn8() const;
 };
 
 /// Between the largest B that mostly measured better kept (38 MB) and the smallest that measured
@@ -87,6 +95,7 @@ struct BlockKernel {
   int store_rows;    ///< of a box of D: 64, by a warpgroup, or 16, by a warp
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
   bool by_lanes;     ///< B comes by LanesPlan
+  bool copies;       ///< A and B come without maps
   int output_bytes;  ///< of an element of D, 2 or 4; 0 where its type is known at run time
   int smem_bytes;
   int threads;

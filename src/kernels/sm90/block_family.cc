@@ -50,7 +50,13 @@ class Block final : public sm90::ProductKernel<BlockLaunch> {
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
     if (p.c.type != DataType::kNull && p.c.align < (p.c.type == DataType::kFloat32 ? 8 : 16))
       return Feasibility::Refuse("C, pointer and rows, must be aligned to 16 bytes, of F32 to 8");
-    if (p.a.align < 16 || p.b.align < 16 || p.d.align < 16)
+    if (kernel_.copies) {
+      if (std::min(p.a.align, p.b.align) < 4)
+        return Feasibility::Refuse("rows of A and B must lie on 4 bytes, to be copied");
+      if (std::min({p.a.align, p.b.align, p.d.align}) >= 16)
+        return Feasibility::Refuse(
+            "leaves rows that lie on 16 bytes to kernels that load them by TMA");
+    } else if (p.a.align < 16 || p.b.align < 16 || p.d.align < 16)
       return Feasibility::Refuse(
           "A, B and D, pointers and rows, must be aligned to 16 bytes (TMA)");
     if (p.sm_budget > 0 && kernel_.split > 1)

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/block_copy.cuh"
 #include "kernels/sm90/block_epilogue.cuh"
 #include "kernels/sm90/block_factors.cuh"
 #include "kernels/sm90/block_gated.cuh"
@@ -184,6 +185,12 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                                   &c.sum[m][begin / 4]);
       });
     }
+    if constexpr (C::kCopies) {
+      ForShare<C>(rank, [&](int m, int begin) {
+        store.template StoreElements<kShare>(m, begin, row, column);
+      });
+      continue;
+    }
     if (C::Epilogue::kStoresSums || (!C::kPlain && p.epilogue.d_type == OutputType::kF32)) {
       ForShare<C>(rank, [&](int m, int begin) {
         store.template StoreF32<kShare>(m, C::kGated ? begin / 2 : begin, row, column);
@@ -234,11 +241,13 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
   const int warp = WarpUniform(threadIdx.x / 32);
   // The first loads leave as soon as their barriers are there; another warp prepares the rest.
   // Where loads reach other CTAs' barriers they wait for the cluster.
-  constexpr bool kEarly = C::kMulticast == 1;
+  constexpr bool kEarly = C::kMulticast == 1 && !C::kCopies;
   Producer<C> producer{p, shared, stages, quads, rank, kb_begin, kb_end};
   const bool producing = warp == 0 && ElectOne();
   if (producing) {
-    shared.ring.InitFull(FullArrivals(!C::kScaled || p.scales_by_tma ? 0 : 32));
+    shared.ring.InitFull(C::kCopies                       ? kCopyArrivals
+                         : !C::kScaled || p.scales_by_tma ? FullArrivals()
+                                                          : FullArrivals(32));
     BarrierInitFence();
     if constexpr (kEarly) {
       GridDependencyWait();
@@ -255,7 +264,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
     }
     BarrierInitFence();
   }
-  if (warp == 2 && ElectOne()) {
+  if (!C::kCopies && warp == 2 && ElectOne()) {
     PrefetchTensorMap(&p.b);
     if (C::kScaled && p.scales_by_tma) {
       PrefetchTensorMap(&p.u);
@@ -276,7 +285,12 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
   GridDependencyLaunch();
   if (threadIdx.x < 128) {
     RegistersDown<C::kProducerRegisters>();
-    if (warp == 0) {
+    if constexpr (C::kCopies) {
+      if (p.by_eights)
+        CopyOperands<C, 8>(p, shared, stages, quads, rank, kb_begin, kb_end);
+      else
+        CopyOperands<C, 4>(p, shared, stages, quads, rank, kb_begin, kb_end);
+    } else if (warp == 0) {
       // The lane that loaded the first quad: elect.sync chooses the same one each time.
       if (ElectOne()) {
         if (p.b_leaves_first)
