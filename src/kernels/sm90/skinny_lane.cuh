@@ -89,14 +89,6 @@ __device__ __forceinline__ void CopyShared(uint32_t to, const uint8_t* from, boo
                "r"(inside ? 16 : 0)
                : "memory");
 }
-__device__ __forceinline__ void CopyAsyncCommit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/// Waits until at most kPending of this thread's groups are under way.
-template <int kPending>
-__device__ __forceinline__ void CopyAsyncWait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
 
 template <class T>
 __device__ __forceinline__ T LoadShared(uint32_t from);
