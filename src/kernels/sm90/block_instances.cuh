@@ -17,7 +17,7 @@ BlockKernel MakeBlock() {
               text(C::kClusterN) + "/s" + text(C::kStages);
   if (C::kSplit > 1) kernel.id += "/k" + text(C::kSplit);
   if (C::kTurns > 1) kernel.id += "/t" + text(C::kTurns);
-  if (C::kCopies) kernel.id += "/copies";
+  if (C::kClasses) kernel.id += "/classes";
   if (kF32) kernel.id += "/f32";
   if (C::kQuantises)
     kernel.id += "/gated_e4m3";
@@ -42,7 +42,7 @@ BlockKernel MakeBlock() {
   kernel.store_rows = C::kStoreRows;
   kernel.scale_blocks = C::kScaleBlocks;
   kernel.by_lanes = C::kByLanes;
-  kernel.copies = C::kCopies;
+  kernel.classes = C::kClasses;
   kernel.output_bytes = !C::kPlain ? 0 : BytesOf(kernel.output);
   kernel.smem_bytes = C::kSmemBytes;
   kernel.threads = C::kThreads;
