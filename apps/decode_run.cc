@@ -7,6 +7,7 @@
 
 #include "culet/safetensors.h"
 #include "elapsed.h"
+#include "interrupt.h"
 
 namespace culet::cli {
 namespace {
@@ -23,7 +24,7 @@ class Runner {
 
   Status Run() {
     if (!options_.dump.empty()) {
-      auto file = SafetensorsWriter::Open(options_.dump);
+      auto file = SafetensorsWriter::Open(options_.dump, [] { return InterruptSignal() != 0; });
       if (!file.ok()) return file.status();
       dump_ = *std::move(file);
     }

@@ -4,12 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -80,11 +80,9 @@ TEST_F(SafetensorsWrite, AFileThatCannotGrowLeavesNothing) {
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit small = before;
   small.rlim_cur = 4096;
-  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const Status status = WriteSafetensors(path, entries_);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, handler);
   EXPECT_EQ(status.code(), StatusCode::kIo);
   EXPECT_THAT(status.message(), HasSubstr("dump cannot be written: File too large"));
   EXPECT_EQ(TextOf(path), "old");
@@ -98,6 +96,64 @@ TEST_F(SafetensorsWrite, WhatIsNoRegularFileIsWrittenInPlace) {
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
   EXPECT_TRUE(WriteSafetensors("/dev/null", entries_).ok());
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(SafetensorsWrite, APipeThatNobodyReadsIsRefused) {
+  const std::string path = Path("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const Status status = WriteSafetensors(path, entries_);
+  EXPECT_EQ(status.code(), StatusCode::kIo);
+  EXPECT_THAT(status.message(), HasSubstr("pipe that nobody reads; start its reader first"));
+}
+
+TEST_F(SafetensorsWrite, APipeGetsAllAtItsReadersPace) {
+  const std::string path = Path("pipe");
+  values_.resize(std::size_t{1} << 20);  // more than a pipe holds
+  entries_ = {{"x", DataType::kFloat32, {1 << 20}, values_.data()}};
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  fcntl(reader, F_SETFL, 0);
+  Status status;
+  std::thread writer([&] { status = WriteSafetensors(path, entries_); });
+  std::string text;
+  char part[10000];
+  // A read of 0 bytes: no writer is there yet, or none any more.
+  for (bool begun = false; !begun || text.size() < 8;) {
+    const ssize_t got = read(reader, part, sizeof part);
+    begun = got > 0;
+    if (got > 0) text.append(part, static_cast<std::size_t>(got));
+  }
+  for (ssize_t got; (got = read(reader, part, sizeof part)) > 0;) {
+    text.append(part, static_cast<std::size_t>(got));
+  }
+  writer.join();
+  close(reader);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  ASSERT_TRUE(WriteSafetensors(Path("file"), entries_).ok());
+  EXPECT_TRUE(text == TextOf(Path("file")));
+}
+
+TEST_F(SafetensorsWrite, AReaderThatWaitsCanBeGivenUp) {
+  const std::string path = Path("pipe");
+  values_.resize(std::size_t{1} << 20);
+  entries_ = {{"x", DataType::kFloat32, {1 << 20}, values_.data()}};
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  int asked = 0;
+  auto writer = SafetensorsWriter::Open(path, [&] { return ++asked == 3; });
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  const Status stopped = writer->Write(entries_);
+  EXPECT_EQ(stopped.code(), StatusCode::kFailedPrecondition) << stopped.ToString();
+  EXPECT_EQ(asked, 3);
+  // One that went away is an error, not the end of the process.
+  auto left = SafetensorsWriter::Open(path);
+  close(reader);
+  ASSERT_TRUE(left.ok());
+  const Status broken = left->Write(entries_);
+  EXPECT_EQ(broken.code(), StatusCode::kIo);
+  EXPECT_THAT(broken.message(), HasSubstr("pipe cannot be written: Broken pipe"));
 }
 
 TEST_F(SafetensorsWrite, ALinkStaysALink) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -156,6 +157,26 @@ TEST(ThreadPoolTest, EndsWhetherItsWorkersSpinOrSleep) {
     ThreadPool pool(3);
     if (round % 2 != 0) pool.Run(3, [](int, int) {});
     if (round % 10 == 0) std::this_thread::sleep_for(milliseconds(2));
+  }
+}
+
+TEST(ThreadPoolTest, WhatABodyThrowsComesOutAndTheNextCallIsAsUsual) {
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 50; ++round) {
+      std::atomic<int> begun{0};
+      const auto body = [&](int task, int) {
+        ++begun;
+        if (task == round % 7) throw std::runtime_error("no paper");
+      };
+      EXPECT_THROW(pool.Run(100000, body), std::runtime_error);
+      EXPECT_LT(begun, 100000);
+      std::atomic<int> runs{0};
+      pool.Run(100, [&](int, int) { ++runs; });
+      EXPECT_EQ(runs, 100);
+    }
+    // Nobody is taken to be inside still.
+    EXPECT_TRUE(MeasuringAlone(pool).begun());
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -66,8 +67,10 @@ struct SafetensorsEntry {
 class SafetensorsWriter {
  public:
   /// Finds out whether `path` can be written; goes through a symbolic link, and writes in place
-  /// what is no regular file. Errors: IO.
-  static Result<SafetensorsWriter> Open(const std::string& path);
+  /// what is no regular file. `stop`, which may be null, is asked while the reader of a pipe lets
+  /// the writer wait; true ends it. Errors: IO, also for a pipe that nobody reads.
+  static Result<SafetensorsWriter> Open(const std::string& path,
+                                        std::function<bool()> stop = nullptr);
   ~SafetensorsWriter();
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
@@ -75,7 +78,7 @@ class SafetensorsWriter {
   /// Writes these tensors in this order, one behind the other. Once.
   /// Errors: INVALID_ARGUMENT for a type that the format has no name for, a negative size, a name
   /// twice, a tensor that would not lie at a multiple of its element's size (wider types go first);
-  /// IO.
+  /// IO; FAILED_PRECONDITION when `stop` ended it.
   Status Write(const std::vector<SafetensorsEntry>& entries);
 
  private:

@@ -1,13 +1,18 @@
 #include "base/file_io.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <system_error>
 #include <utility>
@@ -41,14 +46,34 @@ class Descriptor {
   int fd_;
 };
 
-bool WriteAll(int fd, std::string_view text) noexcept {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+// Keeps a signal that a failed write sends from this thread, to which it is sent.
+class BlockedSignal {
+ public:
+  explicit BlockedSignal(int signal) noexcept {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, signal);
+    sigset_t pending;
+    was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, signal) == 1;
+    blocked_ = pthread_sigmask(SIG_BLOCK, &signal_, &before_) == 0;
   }
-  return true;
-}
+  ~BlockedSignal() {
+    if (blocked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  BlockedSignal(const BlockedSignal&) = delete;
+  BlockedSignal& operator=(const BlockedSignal&) = delete;
+
+  /// After the failed write; keeps errno. Where the signal is ignored, none is there.
+  void Discard() const noexcept {
+    const int cause = errno;
+    constexpr timespec kAtOnce{};
+    if (blocked_ && !was_pending_) (void)sigtimedwait(&signal_, nullptr, &kAtOnce);
+    errno = cause;
+  }
+
+ private:
+  sigset_t signal_, before_;
+  bool was_pending_ = false, blocked_ = false;
+};
 
 // A name of its own even under the lock: where locks do not work, two writers must not share it.
 std::string TemporaryOf(const std::string& path) {
@@ -61,13 +86,12 @@ fs::path FolderOf(const fs::path& file) {
 }
 
 // Only writers make these names, and only under the lock, so none is in use now.
-void RemoveLeftovers(const fs::path& file) noexcept {
+void RemoveLeftovers(const fs::path& file) {
   const std::string prefix = file.filename().string() + kTemporaryMark;
-  std::error_code error;
-  for (fs::directory_iterator entry(FolderOf(file), error), end; !error && entry != end;
-       entry.increment(error)) {
+  const fs::path folder = FolderOf(file);
+  for (const std::string& name : NamesIn(folder.string())) {
     std::error_code ignored;  // another user's: nothing to be done
-    if (entry->path().filename().string().starts_with(prefix)) fs::remove(entry->path(), ignored);
+    if (name.starts_with(prefix)) fs::remove(folder / name, ignored);
   }
 }
 
@@ -81,6 +105,29 @@ int OpenFile(const std::string& path, int flags) noexcept {
   close(fd);
   errno = cause;
   return above;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  // std::filesystem::directory_iterator ends the process where it finds no memory (libstdc++ 12).
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);
+  std::vector<std::string> names;
+  while (const dirent* const entry = open != nullptr ? readdir(open.get()) : nullptr) {
+    names.emplace_back(entry->d_name);
+  }
+  return names;
+}
+
+bool WriteAll(int fd, std::string_view& text) noexcept {
+  const BlockedSignal size(SIGXFSZ), pipe(SIGPIPE);
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+    if (written >= 0 || errno == EINTR) continue;
+    if (errno == EFBIG) size.Discard();
+    if (errno == EPIPE) pipe.Discard();
+    return false;
+  }
+  return true;
 }
 
 Result<std::optional<std::string>> ReadFile(const std::string& path, std::size_t max_bytes) {
@@ -148,6 +195,7 @@ Status CheckReplaceFile(const std::string& path) {
 
 Status ReplaceFile(const std::string& path, std::string_view text) {
   RemoveLeftovers(path);
+  const std::string folder_path = FolderOf(path).string();
   const std::string temporary = TemporaryOf(path);
   Descriptor out(OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC));
   if (out.get() < 0) return IoError(path, "cannot be written", errno);
@@ -164,7 +212,7 @@ Status ReplaceFile(const std::string& path, std::string_view text) {
 
   // The new text is in place; without this a power cut may bring the old one back. Some network
   // file systems cannot sync a folder, and their rename is already durable.
-  const Descriptor folder(OpenFile(FolderOf(path).string(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor folder(OpenFile(folder_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) (void)fsync(folder.get());
   return {};
 }

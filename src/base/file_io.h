@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "culet/status.h"
 
@@ -13,6 +14,14 @@ namespace culet {
 /// open(2), mode 0666 for a new file, that never gives a descriptor of stdin, stdout or stderr:
 /// what the process prints must not land in the file. -1 with errno.
 int OpenFile(const std::string& path, int flags) noexcept;
+
+/// The names in a folder, in no order, "." and ".." among them; none where it cannot be read.
+std::vector<std::string> NamesIn(const std::string& folder);
+
+/// Writes `text` to `fd`, and takes what was written from its beginning. False with errno, before all
+/// is written: EFBIG beyond the process's limit of a file's size, EPIPE without a reader; their
+/// signals, SIGXFSZ and SIGPIPE, do not reach the process, and how it handles them stays as it was.
+bool WriteAll(int fd, std::string_view& text) noexcept;
 
 /// The bytes of a regular file; nothing when there is none.
 /// Errors: DATA_LOSS (a folder, a device, more than `max_bytes`), IO.

@@ -8,10 +8,13 @@
 #include <bit>
 #include <climits>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/pool_callers.h"
@@ -54,6 +57,9 @@ struct Job {
   int max_threads = 0;
   std::atomic<int> tasks{0};
 
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;  // what the first body that failed threw
+
   alignas(64) std::atomic<int> next{0};  // the first task that nobody has taken
   alignas(64) std::atomic<std::uint32_t> gate{0};
 
@@ -78,6 +84,12 @@ struct Job {
     tasks.store(count, std::memory_order_relaxed);
     next.store(0, std::memory_order_relaxed);
     gate.store(kOpen, std::memory_order_release);
+  }
+
+  // Of a body; no more tasks begin.
+  void Fail() noexcept {
+    if (!failed.exchange(true)) error = std::current_exception();
+    next.store(tasks.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
 
   void Close() noexcept {
@@ -144,7 +156,11 @@ struct ThreadPool::Impl {
     while (thread == 0 || HasPlace(thread)) {
       const int task = job.next.fetch_add(1, std::memory_order_relaxed);
       if (task >= job.tasks.load(std::memory_order_relaxed)) break;
-      (*job.body)(task, thread);
+      try {
+        (*job.body)(task, thread);
+      } catch (...) {
+        job.Fail();
+      }
       worked = true;
     }
     in_body = false;
@@ -188,6 +204,15 @@ struct ThreadPool::Impl {
     epoch.notify_all();
   }
 
+  void End() {
+    stop.store(true);
+    places.fetch_add(1);
+    places.notify_all();
+    WakeWorkers();
+    for (std::thread& worker : workers) worker.join();
+    workers.clear();
+  }
+
   // A free job's number, or -1.
   int TakeJob() noexcept {
     std::uint64_t seen = taken.load(std::memory_order_relaxed);
@@ -213,7 +238,10 @@ struct ThreadPool::Impl {
     Work(job, 0);
     open.fetch_and(~bit, std::memory_order_relaxed);
     job.Close();
+    std::exception_ptr error;
+    if (job.failed.exchange(false)) error = std::exchange(job.error, nullptr);
     taken.fetch_and(~bit, std::memory_order_release);
+    if (error != nullptr) std::rethrow_exception(std::move(error));
   }
 };
 
@@ -226,31 +254,33 @@ ThreadPool::ThreadPool(int threads, std::chrono::milliseconds patience)
       impl_->workers.emplace_back([impl = impl_.get(), thread] { impl->WorkerLoop(thread); });
     } catch (const std::system_error&) {
       break;
+    } catch (...) {  // no memory, which may pass: a pool is for the process's life
+      impl_->End();
+      throw;
     }
   }
 }
 
-ThreadPool::~ThreadPool() {
-  impl_->stop.store(true);
-  impl_->places.fetch_add(1);
-  impl_->places.notify_all();
-  impl_->WakeWorkers();
-  for (std::thread& worker : impl_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { impl_->End(); }
 
 int ThreadPool::threads() const noexcept { return static_cast<int>(impl_->workers.size()) + 1; }
 
 void ThreadPool::Run(int tasks, TaskRef body, int max_threads) {
   if (in_body) return RunInline(tasks, body);
-  impl_->callers.Enter();
+  struct Call {
+    Impl& impl;
+    explicit Call(Impl& of) : impl(of) { impl.callers.Enter(); }
+    ~Call() {
+      impl.callers.Leave();
+      if (impl.open.load() != 0) impl.WakeParked();
+    }
+  } const call(*impl_);
   const int usable = max_threads > 0 ? std::min(max_threads, threads()) : threads();
   if (tasks <= 1 || usable == 1) {
     RunInline(tasks, body);
   } else {
     impl_->Run(tasks, body, usable);
   }
-  impl_->callers.Leave();
-  if (impl_->open.load() != 0) impl_->WakeParked();
 }
 
 MeasuringAlone::MeasuringAlone(ThreadPool& pool, const Options& options) : pool_(pool) {
@@ -275,23 +305,24 @@ namespace {
 struct HostPoolEntry {
   ThreadPool pool;
   int requested;  // HostThreads() when it was made; the pool may have got fewer
-  HostPoolEntry*
-      parents;  // in a child after fork: its workers do not exist here, nobody joins them
+  HostPoolEntry* next = nullptr;
 };
 
 constinit std::mutex host_pool_mutex;
-HostPoolEntry* host_pool = nullptr;  // guarded by host_pool_mutex, as the next two
-bool host_pool_is_parents = false;   // this process was forked since the pool was made
+HostPoolEntry* host_pool = nullptr;  // guarded by host_pool_mutex, as the next three
+HostPoolEntry* left_behind =
+    nullptr;                        // by fork: their workers do not exist here, nobody joins them
+bool host_pool_is_parents = false;  // this process was forked since the pool was made
 bool fork_handlers_registered = false;
 
 // fork copies the calling thread alone, so the mutex is held across it, and the child makes a pool
 // of its own.
-void RegisterForkHandlers() {
-  pthread_atfork([] { host_pool_mutex.lock(); }, [] { host_pool_mutex.unlock(); },
-                 [] {
-                   host_pool_is_parents = host_pool != nullptr;
-                   host_pool_mutex.unlock();
-                 });
+bool RegisterForkHandlers() {
+  return pthread_atfork([] { host_pool_mutex.lock(); }, [] { host_pool_mutex.unlock(); },
+                        [] {
+                          host_pool_is_parents = host_pool != nullptr;
+                          host_pool_mutex.unlock();
+                        }) == 0;
 }
 
 }  // namespace
@@ -299,19 +330,16 @@ void RegisterForkHandlers() {
 ThreadPool& HostPool() {
   const int wanted = HostThreads();
   const std::lock_guard lock(host_pool_mutex);
-  if (!fork_handlers_registered) {
-    RegisterForkHandlers();
-    fork_handlers_registered = true;
-  }
-  HostPoolEntry* parents = host_pool != nullptr ? host_pool->parents : nullptr;
+  if (!fork_handlers_registered) fork_handlers_registered = RegisterForkHandlers();
+  if (!fork_handlers_registered) throw std::bad_alloc();
   if (host_pool_is_parents) {
-    parents = host_pool;
-    host_pool = nullptr;
+    host_pool->next = left_behind;
+    left_behind = std::exchange(host_pool, nullptr);
     host_pool_is_parents = false;
   }
   if (host_pool == nullptr || host_pool->requested != wanted) {
-    delete host_pool;
-    host_pool = new HostPoolEntry{ThreadPool(wanted), wanted, parents};
+    delete std::exchange(host_pool, nullptr);
+    host_pool = new HostPoolEntry{ThreadPool(wanted), wanted};
   }
   return host_pool->pool;
 }

@@ -2,6 +2,7 @@
 #include "culet/culet.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <cstdint>
 #include <cstring>
@@ -38,8 +39,42 @@ struct culet_workspace {
 namespace culet::capi {
 namespace {
 
-thread_local std::string last_error;
+// This thread's last error. Not a thread-local std::string: an object with a destructor needs memory
+// to begin, and the C library ends a process that has none.
+thread_local std::string* last_error = nullptr;
 thread_local bool no_memory = false;  // not even for the sentence
+
+void FreeLastError(void*) { delete std::exchange(last_error, nullptr); }
+
+// Frees each thread's at its end; where no key is left, they stay.
+class EndOfThreads {
+ public:
+  EndOfThreads() noexcept : made_(pthread_key_create(&key_, FreeLastError) == 0) {}
+  ~EndOfThreads() {
+    if (made_) pthread_key_delete(key_);
+  }
+  EndOfThreads(const EndOfThreads&) = delete;
+  EndOfThreads& operator=(const EndOfThreads&) = delete;
+
+  /// Once a thread; `some` is not null.
+  void Watch(const void* some) noexcept {
+    if (made_) (void)pthread_setspecific(key_, some);
+  }
+
+ private:
+  pthread_key_t key_ = 0;
+  bool made_;
+};
+
+EndOfThreads end_of_threads;
+
+void Keep(const char* message) {
+  if (last_error == nullptr) {
+    last_error = new std::string;
+    end_of_threads.Watch(last_error);
+  }
+  *last_error = message;
+}
 
 }  // namespace
 
@@ -49,7 +84,7 @@ culet_status Report(const Status& status) noexcept {
 
 culet_status Report(StatusCode code, const char* message) noexcept {
   try {
-    last_error = message;
+    Keep(message);
     no_memory = false;
   } catch (...) {
     no_memory = true;
@@ -161,7 +196,9 @@ const char* culet_status_name(culet_status status) {
 }
 
 const char* culet_last_error(void) {
-  return culet::capi::no_memory ? culet::capi::kNoMemory : culet::capi::last_error.c_str();
+  using culet::capi::last_error;
+  if (culet::capi::no_memory) return culet::capi::kNoMemory;
+  return last_error != nullptr ? last_error->c_str() : "";
 }
 
 const char* culet_version(void) { return CULET_VERSION; }

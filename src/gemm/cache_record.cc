@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <limits>
@@ -32,8 +34,9 @@ std::uint64_t Checksum(std::string_view text) noexcept {
   return hash;
 }
 
-std::string HexDigits(std::uint64_t value) {
-  std::string text(kChecksumDigits, '0');
+using Digits = std::array<char, kChecksumDigits>;
+Digits HexDigits(std::uint64_t value) noexcept {
+  Digits text;
   for (std::size_t i = kChecksumDigits; i-- > 0; value >>= 4) {
     text[i] = "0123456789abcdef"[value & 15];
   }
@@ -48,7 +51,7 @@ std::string_view CheckedText(std::string_view line) noexcept {
   std::string_view tail = line.substr(text.size());
   if (!tail.starts_with(kChecksumMark) || !tail.ends_with(kLineEnd)) return {};
   tail = tail.substr(kChecksumMark.size(), kChecksumDigits);
-  return tail == HexDigits(Checksum(text)) ? text : std::string_view();
+  return std::ranges::equal(tail, HexDigits(Checksum(text))) ? text : std::string_view();
 }
 
 const char* TextOf(Bias::Axis axis) noexcept { return axis == Bias::Axis::kM ? "m" : "n"; }
@@ -90,14 +93,11 @@ std::string Quoted(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Writes the members of an object. Text is appended as it comes: a document tree that is built only
-// to be printed takes twice as long.
+// Writes the members of an object, whose braces are the caller's. Text is appended as it comes: a
+// document tree that is built only to be printed takes twice as long.
 class ObjectWriter {
  public:
-  explicit ObjectWriter(std::string& out) : out_(out) { out_ += '{'; }
-  ~ObjectWriter() { out_ += '}'; }
-  ObjectWriter(const ObjectWriter&) = delete;
-  ObjectWriter& operator=(const ObjectWriter&) = delete;
+  explicit ObjectWriter(std::string& out) : out_(out) {}
 
   template <class T, class... Range>
   void operator()(const char* name, const T& value, const Range&...) {
@@ -251,14 +251,15 @@ std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
   record.baseline_us = spec.baseline_us;
   record.origin = spec.origin;
   record.when = spec.when;
-  std::string text = "{\"device\":" + Quoted(device_class) + ",\"problem\":";
+  std::string text = "{\"device\":" + Quoted(device_class) + ",\"problem\":{";
   VisitFields(desc, ObjectWriter(text));
-  text += kLaunchMark;
+  (text += '}') += kLaunchMark;
+  text += '{';
   VisitLaunch(record, ObjectWriter(text));
-  text += ",\"library\":" + Quoted(CULET_VERSION);
-  const std::string checksum = HexDigits(Checksum(text));
+  text += "},\"library\":" + Quoted(CULET_VERSION);
+  const Digits checksum = HexDigits(Checksum(text));
   text += kChecksumMark;
-  text += checksum;
+  text.append(checksum.data(), checksum.size());
   text += kLineEnd;
   return text;
 }

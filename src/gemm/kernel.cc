@@ -1,6 +1,8 @@
 #include "culet/kernel.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -13,19 +15,23 @@ namespace culet {
 namespace {
 
 // What a launch that threw returns: no StatusCode and no cudaError_t. The words follow on the side,
-// since a launch's return value has no room for them.
+// since a launch's return value has no room for them; in fixed memory, since a thread-local object
+// with a destructor needs memory to begin, and the C library ends a process that has none.
 constexpr int kThrew = 1 << 30;
-thread_local std::string thrown_words;
+constexpr std::size_t kMostWords = 256;
+thread_local char thrown_words[kMostWords];
 
-Status Threw(const Kernel& kernel, const char* function, const std::string& words) {
-  return Status(StatusCode::kInternal,
-                fmt::format("{}: {} threw: {}", kernel.id(), function, words));
+Status StatusOf(const Thrown& thrown, const Kernel& kernel, const char* function) {
+  return thrown.StatusOf(fmt::format("{}: {}", kernel.id(), function));
 }
 
 template <class Launch>
 int CaughtLaunch(Launch launch) {
-  return Caught(launch, [](const char* words) {
-    thrown_words = words;
+  return Caught(launch, [](const Thrown& thrown) {
+    if (thrown.code != StatusCode::kInternal) return static_cast<int>(thrown.code);
+    const std::size_t length = std::min(std::strlen(thrown.words), kMostWords - 1);
+    std::memcpy(thrown_words, thrown.words, length);
+    thrown_words[length] = '\0';
     return kThrew;
   });
 }
@@ -143,9 +149,13 @@ Status Kernel::Probe() const { return {}; }
 const char* Kernel::provider_version() const noexcept { return ""; }
 
 const Status& Kernel::available() const {
+  const auto failed = [&](const Thrown& thrown) -> Status {
+    // A want of memory may pass, and what is made here stays.
+    if (thrown.code == StatusCode::kResourceExhausted) throw;
+    return StatusOf(thrown, *this, "Probe");
+  };
   return MadeOnce(available_, [&] {
-    return std::make_unique<const Status>(Caught(
-        [&] { return Probe(); }, [&](const char* words) { return Threw(*this, "Probe", words); }));
+    return std::make_unique<const Status>(Caught([&] { return Probe(); }, failed));
   });
 }
 
@@ -175,7 +185,7 @@ int ArgsKernel::Launch(const Operation& operation, float alpha, const void* A,
 
 Status LaunchStatus(int code, const Kernel& kernel) {
   if (code == 0) return {};
-  if (code == kThrew) return Threw(kernel, "Launch", thrown_words);
+  if (code == kThrew) return StatusOf({StatusCode::kInternal, thrown_words}, kernel, "Launch");
   if (code < 0) {
     return Status(StatusCode::kInternal,
                   kernel.id() + ": the CUDA launch failed with error " + std::to_string(-code));
@@ -203,7 +213,7 @@ Result<std::unique_ptr<PreparedKernel>> PrepareKernel(Kernel& kernel, const Gemm
   using Prepared = Result<std::unique_ptr<PreparedKernel>>;
   Prepared prepared =
       Caught([&] { return kernel.Prepare(args, swizzle, splits); },
-             [&](const char* words) { return Prepared(Threw(kernel, "Prepare", words)); });
+             [&](const Thrown& thrown) { return Prepared(StatusOf(thrown, kernel, "Prepare")); });
   if (prepared.ok() && *prepared == nullptr) {
     return Status(StatusCode::kInternal, kernel.id() + ": Prepare gave no launch");
   }
@@ -213,20 +223,20 @@ Result<std::unique_ptr<PreparedKernel>> PrepareKernel(Kernel& kernel, const Gemm
 Result<int> MaxSwizzle(const Kernel& kernel, const int4& shape) {
   return Caught(
       [&] { return Result<int>(kernel.GetMaxSwizzle(shape)); },
-      [&](const char* words) { return Result<int>(Threw(kernel, "GetMaxSwizzle", words)); });
+      [&](const Thrown& thrown) { return Result<int>(StatusOf(thrown, kernel, "GetMaxSwizzle")); });
 }
 
 Result<int> MaxSplits(const Kernel& kernel, const int4& shape, int swizzle, std::size_t bsize,
                       std::size_t psize) {
   return Caught(
       [&] { return Result<int>(kernel.GetMaxSplits(shape, swizzle, bsize, psize)); },
-      [&](const char* words) { return Result<int>(Threw(kernel, "GetMaxSplits", words)); });
+      [&](const Thrown& thrown) { return Result<int>(StatusOf(thrown, kernel, "GetMaxSplits")); });
 }
 
 Result<int> Variants(const Kernel& kernel, const GemmDesc& problem) {
-  auto variants =
-      Caught([&] { return kernel.GetVariants(problem); },
-             [&](const char* words) { return Result<int>(Threw(kernel, "GetVariants", words)); });
+  auto variants = Caught(
+      [&] { return kernel.GetVariants(problem); },
+      [&](const Thrown& thrown) { return Result<int>(StatusOf(thrown, kernel, "GetVariants")); });
   if (variants.ok() && *variants < 1) {
     return Status(StatusCode::kUnsupported, kernel.id() + ": has no variant for this problem");
   }

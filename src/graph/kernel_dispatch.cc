@@ -145,12 +145,14 @@ DeviceMemory& KernelDispatch::memory() { return HostMemory(); }
 
 Status KernelDispatch::launch(const NodeLaunch& launch) {
   // A dispatch method may launch a node of its own.
-  const NodeLaunch* outer = std::exchange(current_, &launch);
-  Status status = CaughtAs("the dispatch", [&] {
+  struct Current {
+    const NodeLaunch*& place;
+    const NodeLaunch* outer;
+    ~Current() { place = outer; }
+  } const current{current_, std::exchange(current_, &launch)};
+  return CaughtAs("the dispatch", [&] {
     return launch.fusion != nullptr ? dispatch_fusion(launch) : Route(launch);
   });
-  current_ = outer;
-  return status;
 }
 
 Status KernelDispatch::Route(const NodeLaunch& launch) {

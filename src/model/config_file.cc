@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "model/config_reader.h"
 #include "model/json_text.h"
 #include "model/text_file.h"
@@ -54,9 +55,8 @@ Result<ConfigFile> ReadConfigFile(const std::string& path) {
   if (fs::is_directory(path, error)) {
     file /= "config.json";
     if (!fs::exists(file, error)) {
-      for (fs::directory_iterator entry(path, error), end; !error && entry != end;
-           entry.increment(error)) {
-        if (HasGgufName(entry->path())) return GgufIsNotRead(entry->path());
+      for (const std::string& name : NamesIn(path)) {
+        if (HasGgufName(name)) return GgufIsNotRead(fs::path(path) / name);
       }
     }
   } else if (IsGguf(file)) {

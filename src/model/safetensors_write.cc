@@ -1,6 +1,7 @@
 // SafetensorsWriter.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,11 +9,13 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string_view>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/file_io.h"
 #include "culet/safetensors.h"
 
@@ -95,6 +98,7 @@ struct SafetensorsWriter::Impl {
   std::string path;       // as it was given
   std::string target;     // what it finally names
   std::string temporary;  // beside the target; empty when the target is written in place
+  std::function<bool()> stop;
   int fd = -1;
 
   ~Impl() {
@@ -105,11 +109,19 @@ struct SafetensorsWriter::Impl {
     return Status(StatusCode::kIo,
                   fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
   }
+  // A pipe whose reader is slow says EAGAIN.
   Status Append(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t written = write(fd, bytes.data(), bytes.size());
-      if (written < 0 && errno != EINTR) return Error();
-      if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+    constexpr int kAskEveryMs = 100;
+    while (!WriteAll(fd, bytes)) {
+      if (errno != EAGAIN) return Error();
+      if (stop && !CaughtNo([&] { return !stop(); })) {
+        return Status(StatusCode::kFailedPrecondition,
+                      fmt::format("{} was not written: stopped while its reader had not taken all "
+                                  "of it",
+                                  path));
+      }
+      pollfd ready{fd, POLLOUT, 0};
+      static_cast<void>(poll(&ready, 1, kAskEveryMs));
     }
     return {};
   }
@@ -130,10 +142,12 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
 SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&&) noexcept = default;
 
-Result<SafetensorsWriter> SafetensorsWriter::Open(const std::string& path) {
+Result<SafetensorsWriter> SafetensorsWriter::Open(const std::string& path,
+                                                  std::function<bool()> stop) {
   namespace fs = std::filesystem;
   auto impl = std::make_unique<Impl>();
   impl->path = path;
+  impl->stop = std::move(stop);
   std::error_code error;
   const fs::path resolved = fs::canonical(path, error);
   impl->target = error ? path : resolved.string();
@@ -146,7 +160,14 @@ Result<SafetensorsWriter> SafetensorsWriter::Open(const std::string& path) {
   }
   if (exists && access(impl->target.c_str(), W_OK) != 0) return impl->Error();
   if (exists && !S_ISREG(old.st_mode)) {
-    impl->fd = OpenFile(impl->target, O_WRONLY | O_CLOEXEC);
+    // A pipe that nobody reads would block in open without O_NONBLOCK.
+    impl->fd = OpenFile(impl->target, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (impl->fd < 0 && errno == ENXIO && S_ISFIFO(old.st_mode)) {
+      return Status(StatusCode::kIo,
+                    fmt::format("{} cannot be written: it is a pipe that nobody reads; start its "
+                                "reader first, or name a file",
+                                path));
+    }
   } else {
     impl->temporary = fmt::format("{}.tmp-{}-{}", impl->target, getpid(), std::random_device()());
     impl->fd = OpenFile(impl->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);

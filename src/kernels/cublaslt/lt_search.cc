@@ -8,6 +8,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/file_io.h"
+
 namespace culet::lt {
 namespace {
 
@@ -42,13 +44,10 @@ std::string OwnFile() {
 
 // PREFIX/lib/python3.*/site-packages, sorted.
 std::vector<fs::path> SitePackages(const fs::path& prefix) {
+  const fs::path folder = prefix / "lib";
   std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator it(prefix / "lib", error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->path().filename().string().starts_with("python3")) {
-      found.push_back(it->path() / "site-packages");
-    }
+  for (const std::string& name : NamesIn(folder.string())) {
+    if (name.starts_with("python3")) found.push_back(folder / name / "site-packages");
   }
   std::ranges::sort(found);
   return found;
