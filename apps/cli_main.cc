@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <string_view>
 
 #include "commands.h"
@@ -28,11 +29,15 @@ void AddCommands(const Command& program) {
 
 int culet_cli_main(int argc, char** argv) {
   OpenStandardStreams();
+  IgnoreFileSizeSignal();
   const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
   int code = kFailure;
   try {
     if (json) ReportMisuseAsJson();
     code = RunCommandLine(argc, argv, AddCommands);
+  } catch (const std::bad_alloc&) {
+    code = Fail(culet::Status(culet::StatusCode::kResourceExhausted, "the host has no memory left"),
+                json);
   } catch (const std::exception& error) {
     code = Fail(culet::Status(culet::StatusCode::kInternal, error.what()), json);
   }

@@ -1,10 +1,9 @@
 #include "decoder_args.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include "interrupt.h"
 #include "output.h"
 #include "progress.h"
+#include "text_input.h"
 
 namespace culet::cli {
 namespace {
@@ -23,19 +23,20 @@ Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
-// The lines of a file, the empty ones left out.
+// The lines of a file or pipe, the empty ones left out.
 Result<std::vector<PromptText>> Lines(const std::string& path) {
-  errno = 0;
-  std::ifstream stream(path);
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  const auto text = ReadTextInput(path, kMostBytes);
+  if (!text.ok()) return text.status();
   std::vector<PromptText> lines;
-  std::string line;
-  for (int number = 1; std::getline(stream, line); ++number) {
-    if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty()) lines.push_back({line, fmt::format("line {} of {}", number, path)});
-  }
-  if (!stream.eof()) {
-    return Status(StatusCode::kIo, fmt::format("{} cannot be read: {}", path,
-                                               std::strerror(errno != 0 ? errno : EIO)));
+  std::string_view rest = *text;
+  for (int number = 1; !rest.empty(); ++number) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty()) {
+      lines.push_back({std::string(line), fmt::format("line {} of {}", number, path)});
+    }
   }
   if (lines.empty()) return Invalid(fmt::format("{} holds no prompt", path));
   return lines;

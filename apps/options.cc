@@ -1,7 +1,11 @@
 #include "options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,9 +20,33 @@ namespace {
 // what the command does must happen after that, outside its try block.
 std::function<int()> g_chosen;
 
+// Decimal numbers alone, the whole of `text`: CLI11 takes 010 for 8 and 2^64 for 2^64 - 1.
 template <typename T>
-Option AddValue(CLI::App* app, const std::string& name, T& value, const std::string& help) {
-  return Option(app->add_option(name, value, help));
+bool ParseNumber(std::string_view text, T& value) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  return at == end && error == std::errc();
+}
+
+template <typename T>
+void TakeNumber(const std::string& name, const std::string& text, T& value) {
+  if (ParseNumber(text, value)) return;
+  if constexpr (std::is_integral_v<T>) {
+    throw CLI::ValidationError(
+        name, fmt::format("'{}' is not a whole number from {} to {}", text,
+                          std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+  } else {
+    throw CLI::ValidationError(name, fmt::format("'{}' is not a number that fits", text));
+  }
+}
+
+template <typename T>
+Option AddNumber(CLI::App* app, const std::string& name, T& value, const std::string& help) {
+  CLI::Option* const option = app->add_option_function<std::string>(
+      name, [name, &value](const std::string& text) { TakeNumber(name, text, value); }, help);
+  option->default_function([&value] { return fmt::format("{}", value); });
+  return Option(option);
 }
 
 }  // namespace
@@ -48,8 +76,12 @@ const Option& Option::Required() const {
 }
 
 const Option& Option::Range(long long least, long long most) const {
-  option_->check(CLI::Range(least, most));
-  return *this;
+  return Check([least, most](const std::string& text) {
+    long long value = 0;
+    const bool valid = ParseNumber(text, value) && value >= least && value <= most;
+    return valid ? std::string()
+                 : fmt::format("'{}' is not a whole number from {} to {}", text, least, most);
+  });
 }
 
 const Option& Option::OneOf(const std::vector<std::string>& names) const {
@@ -60,9 +92,7 @@ const Option& Option::OneOf(const std::vector<std::string>& names) const {
 const Option& Option::AboveZero(const std::string& what) const {
   return Check([what](const std::string& text) {
     double value = 0;
-    const char* const end = text.data() + text.size();
-    const auto [at, error] = std::from_chars(text.data(), end, value);
-    const bool valid = at == end && error == std::errc() && std::isfinite(value) && value > 0;
+    const bool valid = ParseNumber(text, value) && std::isfinite(value) && value > 0;
     return valid ? std::string() : fmt::format("{} is not {} above 0", text, what);
   });
 }
@@ -74,33 +104,46 @@ const Option& Option::Check(std::function<std::string(const std::string&)> compl
 }
 
 Option Command::Add(const std::string& name, std::string& value, const std::string& help) const {
-  return AddValue(app_, name, value, help);
+  return Option(app_->add_option(name, value, help));
 }
 
 Option Command::Add(const std::string& name, int& value, const std::string& help) const {
-  return AddValue(app_, name, value, help);
+  return AddNumber(app_, name, value, help);
 }
 
 Option Command::Add(const std::string& name, float& value, const std::string& help) const {
-  return AddValue(app_, name, value, help);
+  return AddNumber(app_, name, value, help);
 }
 
 Option Command::Add(const std::string& name, double& value, const std::string& help) const {
-  return AddValue(app_, name, value, help);
+  return AddNumber(app_, name, value, help);
 }
 
 Option Command::Add(const std::string& name, std::uint64_t& value, const std::string& help) const {
-  return AddValue(app_, name, value, help);
+  return AddNumber(app_, name, value, help);
 }
 
 Option Command::Add(const std::string& name, std::vector<int>& values,
                     const std::string& help) const {
-  return Option(app_->add_option(name, values, help)->delimiter(','));
+  const auto take = [name, &values](const std::vector<std::string>& lists) {
+    values.clear();
+    for (const std::string& list : lists) {
+      for (std::size_t first = 0; first <= list.size();) {
+        const std::size_t comma = std::min(list.find(',', first), list.size());
+        values.emplace_back();
+        TakeNumber(name, list.substr(first, comma - first), values.back());
+        first = comma + 1;
+      }
+    }
+  };
+  // One word each time that it is given: what follows is another option's.
+  return Option(app_->add_option_function<std::vector<std::string>>(name, take, help)
+                    ->allow_extra_args(false));
 }
 
 Option Command::Add(const std::string& name, std::vector<std::string>& values,
                     const std::string& help) const {
-  return AddValue(app_, name, values, help);
+  return Option(app_->add_option(name, values, help));
 }
 
 Option Command::AddFlag(const std::string& name, bool& value, const std::string& help) const {

@@ -1,6 +1,7 @@
 #include "streams.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 
@@ -18,6 +19,8 @@ void OpenStandardStreams() noexcept {
     if (open("/dev/null", flags) < 0) (void)open("/", O_RDONLY | O_DIRECTORY);
   }
 }
+
+void IgnoreFileSizeSignal() noexcept { std::signal(SIGXFSZ, SIG_IGN); }
 
 bool FlushStdout() noexcept {
   std::cout.flush();

@@ -7,6 +7,9 @@ namespace culet::cli {
 /// a cache for instance, becomes stdout or stderr. Output to a stream that was closed still fails.
 void OpenStandardStreams() noexcept;
 
+/// Writes beyond the process's limit of a file's size (ulimit -f) are errors, not its end.
+void IgnoreFileSizeSignal() noexcept;
+
 /// Whether everything printed so far has left the process.
 bool FlushStdout() noexcept;
 

@@ -107,6 +107,15 @@ int OpenFile(const std::string& path, int flags) noexcept {
   return above;
 }
 
+std::string WhyNoLibrary(const std::string& name) {
+  struct stat info {};
+  if (name.find('/') == std::string::npos || stat(name.c_str(), &info) != 0 ||
+      S_ISREG(info.st_mode)) {
+    return {};
+  }
+  return "'" + name + "' is not a regular file";
+}
+
 std::vector<std::string> NamesIn(const std::string& folder) {
   // std::filesystem::directory_iterator ends the process where it finds no memory (libstdc++ 12).
   const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);

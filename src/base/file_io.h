@@ -15,6 +15,10 @@ namespace culet {
 /// what the process prints must not land in the file. -1 with errno.
 int OpenFile(const std::string& path, int flags) noexcept;
 
+/// Why dlopen must not be given the name: it would wait for ever for a pipe's writer. Empty for a
+/// regular file, for what is not there, and for a name without a folder, which is searched for.
+std::string WhyNoLibrary(const std::string& name);
+
 /// The names in a folder, in no order, "." and ".." among them; none where it cannot be read.
 std::vector<std::string> NamesIn(const std::string& folder);
 

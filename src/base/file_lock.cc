@@ -47,11 +47,13 @@ std::string HolderOf(int fd) {
 Result<FileLock> FileLock::Acquire(const std::string& path, std::chrono::milliseconds timeout,
                                    const OnWait& on_wait) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kFlags = O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+  // O_NONBLOCK: a pipe that somebody put there would block.
+  constexpr int kFlags = O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   int fd = OpenFile(path, O_RDWR | kFlags);
   const int cause = errno;
   // Another user's lock file in a shared folder: reading is enough for flock except on NFS.
-  if (fd < 0 && cause == EACCES) fd = OpenFile(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0 && cause == EACCES)
+    fd = OpenFile(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) {
     return Status(StatusCode::kIo, "the lock file '" + path + "' cannot be opened (" +
                                        std::generic_category().message(cause) +

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_io.h"
+
 namespace culet::lt {
 namespace {
 
@@ -67,6 +69,10 @@ Result<std::unique_ptr<Library>> Library::Open(std::span<const Place> places) {
     const auto reject = [&](const std::string& reason) {
       reasons += fmt::format("; {} ({}): {}", place.origin, place.file, reason);
     };
+    if (const std::string why = WhyNoLibrary(place.file); !why.empty()) {
+      reject(why);
+      continue;
+    }
     const int only = place.mapped_only ? RTLD_NOLOAD : 0;
     Opened opened(dlopen(place.file.c_str(), RTLD_LAZY | RTLD_LOCAL | only));
     if (opened.get() == nullptr) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_io.h"
 #include "base/fork_mutex.h"
 #include "base/host_simd.h"
 #include "base/made_once.h"
@@ -145,14 +146,18 @@ Library Load(const char* path) {
     library.reason = std::move(reason);
     return library;
   };
+  const auto not_there = [&](const std::string& why) {
+    return refuse(
+        fmt::format("oneDNN is not there ({}); pip install onednn-cpu-gomp, or name the "
+                    "file in CULET_ONEDNN",
+                    why));
+  };
+  if (const std::string why = WhyNoLibrary(path); !why.empty()) return not_there(why);
   const bool shared = IsLoaded(path);
   void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* error = dlerror();
-    return refuse(
-        fmt::format("oneDNN is not there ({}); pip install onednn-cpu-gomp, or name the "
-                    "file in CULET_ONEDNN",
-                    error != nullptr ? error : path));
+    return not_there(error != nullptr ? error : path);
   }
   // From here on the handle is kept: a library that started threads must not be unmapped.
   Api& api = library.api;
