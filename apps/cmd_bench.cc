@@ -64,8 +64,8 @@ struct BenchArgs {
       if (problems.model().empty()) return "--decode needs --model, a config.json or its folder";
       const bool conflict = problems.given_beside_model() || regret || csv || repro || untuned;
       return conflict ? "--decode takes --model, --format, --context, --batch, --prefill, --steps, "
-                        "--kv, --values, --no-fusion, --no-record, --tune, --profile, --cache and "
-                        "--json only"
+                        "--kv, --values, --no-fusion, --no-record, --tune, --profile, --budget, "
+                        "--cache and --json only"
                       : "";
     }
     if (regret && kernels != "best") return "--regret times all kernels; leave out --kernels";
@@ -200,15 +200,24 @@ int RunDecode(const BenchArgs& args) {
     }
   }
   const InterruptGuard guard;
+  bool stopped = false;
+  options.stop = [&stopped, budget = Budget(args.budget_s)] {
+    stopped = stopped || InterruptSignal() != 0 || budget.exhausted();
+    return stopped;
+  };
   DecodeMeasurement measured;
   const Status status = MeasureDecode(session->gemm, options, measured);
   const bool interrupted = InterruptSignal() != 0;
   const Status saved = options.tune ? SaveResults(*session) : Status();
-  if (!status.ok() && !interrupted) return Fail(status, json);
-  PrintDecode(session->gemm.device(), options, measured, json);
+  if (!status.ok() && !stopped) return Fail(status, json);
+  PrintDecode(session->gemm.device(), options, measured, status.ok(), json);
   if (interrupted) {
     Note("interrupted; what was not measured is left out");
     return InterruptExitCode();
+  }
+  if (!status.ok()) {
+    Note(fmt::format("the budget of {} s ended; what was not measured is left out",
+                     args.budget_s));
   }
   return saved.ok() ? kSuccess : kFailure;
 }

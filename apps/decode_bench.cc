@@ -15,8 +15,8 @@
 #include "culet/dispatch.h"
 #include "decoder_args.h"
 #include "elapsed.h"
-#include "interrupt.h"
 #include "node_profile.h"
+#include "progress.h"
 
 namespace culet::cli {
 namespace {
@@ -96,6 +96,14 @@ class Bench {
         culet::Session& session)
       : gemm_(gemm), options_(options), model_(model), session_(session) {}
 
+  /// Ends a step, and what lies between steps, when options.stop says so.
+  NodeGate Gate() const {
+    return [stop = options_.stop]() -> Status {
+      if (!stop || !stop()) return {};
+      return Status(StatusCode::kFailedPrecondition, "stopped");
+    };
+  }
+
   /// Why the steps replayed no recording; empty when they did.
   std::string WhyNotRecorded() const { return session_.last_executor()->why_not_recorded(); }
 
@@ -112,6 +120,7 @@ class Bench {
     std::vector<double> steps, shares, reads, computes;
     const int runs = std::max(3, options_.steps / kRounds);
     for (int round = 0; round <= kRounds; ++round) {
+      CULET_RETURN_IF_ERROR(Gate()());
       const auto measured = MeasureRates(gemm_.device(), DataType::kFloat32);
       if (!measured.ok()) return measured.status();
       rates.push_back(*measured);
@@ -144,12 +153,15 @@ class Bench {
   Status TimeProductsAlone(StepTimes& times) {
     Selection choice;
     choice.kind = Selection::kChoice;
+    MeasureOptions measure;
+    measure.stop = options_.stop;
     for (ProductGroup& group : times.products) {
-      CULET_RETURN_IF_ERROR(InterruptGate()());
+      CULET_RETURN_IF_ERROR(Gate()());
       auto contenders = SelectContenders(gemm_, group.desc, choice);
       if (!contenders.ok()) return contenders.status();
-      CULET_RETURN_IF_ERROR(MeasureContenders(gemm_, group.desc, {}, *contenders));
+      CULET_RETURN_IF_ERROR(MeasureContenders(gemm_, group.desc, measure, *contenders));
       CULET_RETURN_IF_ERROR(contenders->front().status);
+      if (!contenders->front().timed()) return Gate()();
       group.alone_us = contenders->front().MedianUs();
     }
     return {};
@@ -360,7 +372,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   const auto config = ReadDecoderConfig(options.config);
   if (!config.ok()) return config.status();
   ForgetPeakMemory();
-  gemm.SetStop([] { return InterruptSignal() != 0; });
+  gemm.SetStop(options.stop);
   const DispatchPolicy policy = options.tune ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault;
   auto made =
       gemm.device().ordinal >= 0
@@ -368,8 +380,6 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
           : Result<std::unique_ptr<KernelDispatch>>(MakeCpuDispatch(gemm, {.policy = policy}));
   if (!made.ok()) return made.status();
   const std::unique_ptr<KernelDispatch> dispatch = *std::move(made);
-  const auto model = DecoderModel::Random(*config, *weights, dispatch->memory());
-  if (!model.ok()) return model.status();
   SessionOptions session_options;
   session_options.max_sequences = options.batch + 1;
   // The context, the steps (one to warm up, the others twice), and those of CompareWithRates.
@@ -384,13 +394,26 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   session_options.cache_blocks =
       (options.batch * session_options.max_context + options.prefill) / session_options.block_size +
       options.batch + 2;
+  const auto cache_bytes = CacheBytes(*config, session_options);
+  if (!cache_bytes.ok()) return cache_bytes.status();
+  Progress progress;
+  LoadOptions load;
+  load.reserve = *cache_bytes;
+  load.stop = options.stop;
+  load.on_progress = [&](std::size_t done, std::size_t all) {
+    progress.Update(static_cast<double>(done) / static_cast<double>(all), "making weights");
+  };
+  const auto model =
+      DecoderModel::Random(*config, *weights, dispatch->memory(), /*seed=*/1, load);
+  progress.Clear();
+  if (!model.ok()) return model.status();
   auto session = culet::Session::Create(*model, *dispatch, session_options);
   if (!session.ok()) return session.status();
   result.weight_bytes = model->weight_bytes();
   result.bytes_a_token = model->bytes_a_token();
   result.cache_bytes = session->cache_bytes();
-  session->SetGate(InterruptGate());
   Bench bench(gemm, options, *model, *session);
+  session->SetGate(bench.Gate());
   CULET_RETURN_IF_ERROR(bench.Run(result));
   if (gemm.device().ordinal < 0) result.peak_bytes = PeakMemoryBytes();  // of the host
   CULET_RETURN_IF_ERROR(bench.CompareWithRates(result));

@@ -1,6 +1,7 @@
 // A decoder of random weights timed as a whole: what `culet bench --decode` measures.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct DecodeBenchOptions {
   bool record = true;                     ///< as SessionOptions
   bool tune = false;                      ///< products are tuned before they are planned
   bool profile = false;                   ///< each launch among the others, where steps are recorded
+  /// Asked often, also while weights are made; true ends it. May be null.
+  std::function<bool()> stop;
 };
 
 /// All nodes of a step that are the same operation on the same kernel.
@@ -74,10 +77,11 @@ struct DecodeMeasurement {
   StepTimes decode, prefill;
 };
 
-/// What was measured before an error, or before a signal was noted (interrupt.h), is in `result`;
-/// the rest of it is 0.
+/// What was measured before an error, or before options.stop ended it, is in `result`; the rest of it
+/// is 0.
 /// Errors: as ReadDecoderConfig, DecoderModel::Random, Session, MeasureRates; INVALID_ARGUMENT for
-/// a format that no decoder has; FAILED_PRECONDITION for a signal.
+/// a format that no decoder has; RESOURCE_EXHAUSTED, with the bytes, before weights are made that the
+/// memory has no room for, with their cache; FAILED_PRECONDITION when it was stopped.
 Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasurement& result);
 
 }  // namespace culet::cli

@@ -83,7 +83,7 @@ Json StepJson(const StepTimes& times) {
 }  // namespace
 
 void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
-                 const DecodeMeasurement& m, bool json) {
+                 const DecodeMeasurement& m, bool complete, bool json) {
   const double tokens_per_s = options.batch / (m.decode.step_us * 1e-6);
   const double prefill_per_s = options.prefill / (m.prefill.step_us * 1e-6);
   // What is held beyond weights and cache, relative to the weights.
@@ -93,6 +93,7 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
                {"config", options.config},
                {"format", ToString(options.format)},
                {"interrupted", InterruptSignal() != 0},
+               {"complete", complete},
                {"batch", options.batch},
                {"context", options.context},
                {"read_gbps", Number(m.rates.read_gbps)},
@@ -114,7 +115,9 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
   if (m.rates.read_gbps > 0 && m.read_share > 0) {
     Print(", {:.1f} GB/s read, {:.0f} GFLOP/s, measured", m.rates.read_gbps, m.rates.gflops);
   }
-  Print("\n{}, {}, random weights: {}, of which a token reads {}; cache of {}: {}\n",
+  Print("\n");
+  if (m.weight_bytes == 0) return;  // ended before
+  Print("{}, {}, random weights: {}, of which a token reads {}; cache of {}: {}\n",
         options.config, ToString(options.format), ShownBytes(m.weight_bytes),
         ShownBytes(m.bytes_a_token), ToString(options.cache_type), ShownBytes(m.cache_bytes));
   if (m.decode.step_us > 0) {

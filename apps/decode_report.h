@@ -8,6 +8,6 @@ namespace culet::cli {
 
 /// A summary and tables, or one document.
 void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
-                 const DecodeMeasurement& measured, bool json);
+                 const DecodeMeasurement& measured, bool complete, bool json);
 
 }  // namespace culet::cli

@@ -77,12 +77,14 @@ struct DecoderWeights {
   Weight head;  ///< the embedding itself when tied
 };
 
-/// How a checkpoint gets into the memory of a device that does not read the host's.
+/// How a model gets into the memory of a device: a checkpoint where that does not read the host's.
 struct LoadOptions {
   std::size_t reserve = 0;  ///< bytes that must be left beside the weights: for a cache, say
-  /// Called now and then while weights are copied, with the bytes copied and those of all. May be
-  /// null, may not throw.
+  /// Called now and then while weights are copied or made, with the bytes until then and those of
+  /// all. May be null, may not throw.
   std::function<void(std::size_t done, std::size_t all)> on_progress = nullptr;
+  /// Asked as often; true ends it. May be null; one that throws is a yes.
+  std::function<bool()> stop = nullptr;
 };
 
 /// A model: its config, and its weights in memory of a device.
@@ -94,16 +96,18 @@ class DecoderModel {
   /// INVALID_ARGUMENT for a wrong shape or type, and for tensors that the graph does not read
   /// (rotary_emb.inv_freq and a tied head apart), each named.
   /// RESOURCE_EXHAUSTED, with the bytes, before anything is copied to a device that has not enough
-  /// free.
+  /// free; FAILED_PRECONDITION when options.stop ended it.
   static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory,
                                    const LoadOptions& options = {});
 
   /// A model of random weights (normal, of standard deviation 1 / sqrt(k)), for timing without
   /// files. `weights`: kFloat32, kFloat16, kBfloat16, or kFloat8_e4m3 for E4M3 products with blocks
-  /// of 128 x 128 (the rest BF16). Errors: INVALID_ARGUMENT for another type; as
-  /// DeviceMemory::Allocate.
+  /// of 128 x 128 (the rest BF16). Errors: INVALID_ARGUMENT for another type; RESOURCE_EXHAUSTED,
+  /// with the bytes, before any is made where memory.free_bytes() are not enough; as
+  /// DeviceMemory::Allocate; FAILED_PRECONDITION when options.stop ended it.
   static Result<DecoderModel> Random(const DecoderConfig& config, DataType weights,
-                                     DeviceMemory& memory, std::uint64_t seed = 1);
+                                     DeviceMemory& memory, std::uint64_t seed = 1,
+                                     const LoadOptions& options = {});
   ~DecoderModel();
   DecoderModel(DecoderModel&&) noexcept;
   DecoderModel& operator=(DecoderModel&&) noexcept;

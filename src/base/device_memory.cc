@@ -8,9 +8,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/host_device.h"
 #include "base/thread_pool.h"
 
 namespace culet {
@@ -73,6 +76,13 @@ class HostMemoryImpl final : public DeviceMemory {
   }
   Status Synchronize(cudaStream_t) override { return {}; }
   bool reads_host_memory() const noexcept override { return true; }
+  std::optional<std::size_t> free_bytes() const noexcept override {
+    try {
+      if (const std::size_t bytes = AvailableMemoryBytes(); bytes > 0) return bytes;
+    } catch (const std::bad_alloc&) {  // then there is nothing to compare with
+    }
+    return std::nullopt;
+  }
 };
 
 // Complete when everything on the stream is.

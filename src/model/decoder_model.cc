@@ -20,6 +20,15 @@ struct DecoderModel::Impl {
   DecoderWeights weights;
   std::vector<SafetensorsFile> files;
   WeightMemory memory;
+
+  /// Until SetProgress: `options` must live as long.
+  void Watch(const LoadOptions& options, std::size_t all) {
+    memory.SetProgress(
+        [&options, all](std::size_t done) {
+          if (options.on_progress) options.on_progress(std::min(done, all), all);
+        },
+        options.stop);
+  }
 };
 
 namespace {
@@ -44,7 +53,7 @@ double BytesOf(const LayerWeights& layer, bool active_only) {
   return bytes + share * experts;
 }
 
-Status CheckRoom(const std::string& folder, std::size_t weights, std::size_t reserve,
+Status CheckRoom(const std::string& model, std::size_t weights, std::size_t reserve,
                  std::optional<std::size_t> free) {
   if (!free || (weights <= *free && reserve <= *free - weights)) return {};
   const std::string beside =
@@ -52,7 +61,7 @@ Status CheckRoom(const std::string& folder, std::size_t weights, std::size_t res
   return Status(StatusCode::kResourceExhausted,
                 fmt::format("{} needs {} bytes of the device's memory for its weights{}; {} are "
                             "free; take a smaller model or context, or a device with more",
-                            folder, weights, beside, *free));
+                            model, weights, beside, *free));
 }
 
 }  // namespace
@@ -73,13 +82,10 @@ Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory&
   if (!memory.reads_host_memory()) {
     const std::size_t all = checkpoint->bytes();
     CULET_RETURN_IF_ERROR(CheckRoom(folder, all, options.reserve, memory.free_bytes()));
-    if (options.on_progress) {
-      impl->memory.SetProgress(
-          [&options, all](std::size_t done) { options.on_progress(std::min(done, all), all); });
-    }
+    impl->Watch(options, all);
   }
   auto weights = BindDecoder(impl->config, *checkpoint);
-  impl->memory.SetProgress(nullptr);
+  impl->memory.SetProgress(nullptr, nullptr);
   if (weights) {
     if (const Status all = checkpoint->AllRead(); !all.ok()) weights = all;
   }
@@ -94,7 +100,8 @@ Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory&
 }
 
 Result<DecoderModel> DecoderModel::Random(const DecoderConfig& config, DataType weights,
-                                          DeviceMemory& memory, std::uint64_t seed) {
+                                          DeviceMemory& memory, std::uint64_t seed,
+                                          const LoadOptions& options) {
   if (weights != DataType::kFloat32 && weights != DataType::kFloat16 &&
       weights != DataType::kBfloat16 && weights != DataType::kFloat8_e4m3) {
     return Status(StatusCode::kInvalidArgument,
@@ -103,8 +110,14 @@ Result<DecoderModel> DecoderModel::Random(const DecoderConfig& config, DataType 
   }
   auto impl = std::make_unique<Impl>(memory);
   impl->config = config;
+  const auto all = RandomWeights::BytesFor(config, weights);
+  if (!all) return all.status();
+  CULET_RETURN_IF_ERROR(CheckRoom(fmt::format("a {} of random weights", config.architecture), *all,
+                                  options.reserve, memory.free_bytes()));
   RandomWeights source(weights, seed, impl->memory);
+  impl->Watch(options, *all);
   auto bound = BindDecoder(impl->config, source);
+  impl->memory.SetProgress(nullptr, nullptr);
   if (!bound) return bound.status();
   impl->weights = *std::move(bound);
   CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // as in Load

@@ -36,23 +36,31 @@ const std::vector<std::byte>& RandomWeights::PaletteAs(DataType type, double sca
 
 DevicePtr RandomWeights::Fill(DataType type, std::int64_t elements, double scale, double mean,
                               bool scales) {
+  const std::size_t size = SizeOf(type);
+  const auto count = static_cast<std::size_t>(elements);
+  bytes_ += count * size;
+  if (palette_.empty()) return 1;  // no address, but one
   // Each weight begins elsewhere in the palette.
   state_ = state_ * 6364136223846793005u + 1442695040888963407u;
   const std::size_t at = static_cast<std::size_t>(state_ >> 33) % kPaletteSize;
-  const std::size_t size = SizeOf(type);
-  const auto count = static_cast<std::size_t>(elements);
   const std::vector<std::byte>& palette = PaletteAs(type, scale, mean);
-  std::vector<std::byte> data(count * size);
-  for (std::size_t done = 0; done < count;) {
+  const auto place = memory().Place(count * size, scales);
+  status_ = place.status();
+  for (std::size_t done = 0; done < count && status_.ok();) {
     const std::size_t from = (at + done) % kPaletteSize;
     const std::size_t taken = std::min(count - done, kPaletteSize - from);
-    std::copy_n(palette.data() + from * size, taken * size, data.data() + done * size);
+    status_ = memory().Put(*place + done * size, palette.data() + from * size, taken * size);
     done += taken;
   }
-  const auto copy = memory().Copy(data.data(), data.size(), scales);
-  if (copy) return *copy;
-  if (status_.ok()) status_ = copy.status();
-  return 0;
+  return status_.ok() ? *place : 0;
+}
+
+Result<std::size_t> RandomWeights::BytesFor(const DecoderConfig& config, DataType type) {
+  WeightMemory none(HostMemory());
+  RandomWeights counted(type, none);
+  const auto bound = BindDecoder(config, counted);
+  if (!bound) return bound.status();
+  return counted.bytes_;
 }
 
 DataType RandomWeights::TypeOf(const std::string&, WeightRole role) const {

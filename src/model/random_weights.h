@@ -18,17 +18,24 @@ class RandomWeights final : public WeightSource {
 
   Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
              WeightRole role) override;
+  /// Bytes of the weights that a model of `config` gets.
+  static Result<std::size_t> BytesFor(const DecoderConfig& config, DataType type);
+
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
 
  private:
+  // Of one that only counts.
+  RandomWeights(DataType type, WeightMemory& memory) : WeightSource(memory), type_(type) {}
+
   const std::vector<std::byte>& PaletteAs(DataType type, double scale, double mean);
   DevicePtr Fill(DataType type, std::int64_t elements, double scale, double mean,
                  bool scales = false);
 
   DataType type_;
-  std::uint64_t state_;
-  std::vector<float> palette_;  // standard normal
+  std::uint64_t state_ = 0;
+  std::size_t bytes_ = 0;
+  std::vector<float> palette_;  // standard normal; empty: weights are counted, not made
   // As the weights have it: most of them share a type and a scale.
   std::map<std::tuple<DataType, double, double>, std::vector<std::byte>> converted_;
   Status status_;

@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/caught.h"
+
 namespace culet {
 namespace {
 
@@ -74,19 +78,26 @@ Status WeightMemory::BeginJoin(std::size_t bytes, std::size_t scale_bytes) {
   return {};
 }
 
-Result<DevicePtr> WeightMemory::Copy(const void* data, std::size_t bytes, bool scales) {
-  DevicePtr to = 0;
-  if (joining_) {
-    DevicePtr& next = scales ? next_scales_ : next_values_;
-    to = std::exchange(next, next + bytes);
-  } else {
-    const auto taken = Take(bytes);
-    if (!taken) return taken.status();
-    to = *taken;
+Result<DevicePtr> WeightMemory::Place(std::size_t bytes, bool scales) {
+  if (!joining_) return Take(bytes);
+  DevicePtr& next = scales ? next_scales_ : next_values_;
+  return std::exchange(next, next + bytes);
+}
+
+Status WeightMemory::Put(DevicePtr to, const void* data, std::size_t bytes) {
+  if (stop_ && !CaughtNo([&] { return !stop_(); })) {
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("stopped when {} bytes of weights were there", copied_));
   }
   CULET_RETURN_IF_ERROR(memory_.Upload(to, data, bytes, nullptr));
   copied_ += bytes;
   if (on_copy_) on_copy_(copied_);
+  return {};
+}
+
+Result<DevicePtr> WeightMemory::Copy(const void* data, std::size_t bytes, bool scales) {
+  const auto to = Place(bytes, scales);
+  if (to) CULET_RETURN_IF_ERROR(Put(*to, data, bytes));
   return to;
 }
 

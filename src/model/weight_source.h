@@ -68,22 +68,30 @@ Result<DecoderWeights> BindDecoder(const DecoderConfig& config, WeightSource& so
 class WeightMemory {
  public:
   explicit WeightMemory(DeviceMemory& memory) : memory_(memory) {}
-  /// Copies host bytes to the device. Errors: as DeviceMemory.
+  /// Copies host bytes to the device. Errors: as DeviceMemory; as Put.
   Result<DevicePtr> Copy(const void* data, std::size_t bytes, bool scales = false);
+  /// The same in two steps: room for so many bytes, and what goes there, in pieces.
+  /// Errors: FAILED_PRECONDITION when it is to stop.
+  Result<DevicePtr> Place(std::size_t bytes, bool scales);
+  Status Put(DevicePtr to, const void* data, std::size_t bytes);
 
   /// Until EndJoin, copies lie one behind the other without gaps, scales apart from the rest: so
   /// many bytes of each. Errors: as DeviceMemory.
   Status BeginJoin(std::size_t bytes, std::size_t scale_bytes);
   void EndJoin() noexcept { joining_ = false; }
   DeviceMemory& memory() const noexcept { return memory_; }
-  /// Called after each copy with the bytes until then.
-  void SetProgress(std::function<void(std::size_t)> on_copy) { on_copy_ = std::move(on_copy); }
+  /// Called after each copy with the bytes until then. `stop` is asked before each.
+  void SetProgress(std::function<void(std::size_t)> on_copy, std::function<bool()> stop) {
+    on_copy_ = std::move(on_copy);
+    stop_ = std::move(stop);
+  }
 
  private:
   Result<DevicePtr> Take(std::size_t bytes);
 
   DeviceMemory& memory_;
   std::function<void(std::size_t)> on_copy_;
+  std::function<bool()> stop_;
   std::size_t copied_ = 0;
   bool joining_ = false;
   DevicePtr next_values_ = 0, next_scales_ = 0;  // while joining
