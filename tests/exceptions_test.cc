@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -32,6 +33,7 @@ class Throwing final : public IdleDispatch {
   explicit Throwing(KernelDispatch& inner) : inner_(inner) {}
 
   std::string in;  // which one
+  bool no_memory = false;
 
   Feasibility supports(const ComputeGraph& graph, int id) const override {
     Throw("supports");
@@ -56,6 +58,7 @@ class Throwing final : public IdleDispatch {
 
  private:
   void Throw(const char* where) const {
+    if (in == where && no_memory) throw std::bad_alloc();
     if (in == where) throw std::runtime_error("out of ink");
   }
   KernelDispatch& inner_;
@@ -115,6 +118,26 @@ TEST_F(ThrowingSessionTest, ADispatch) {
   const auto next = Step(second);
   ASSERT_TRUE(next.ok()) << next.status().ToString();
   EXPECT_EQ(*session_->LengthOf(sequence_), 4);
+}
+
+TEST_F(ThrowingSessionTest, AWantOfMemoryIsNamedAsSuch) {
+  const std::vector<std::int32_t> tokens = {1, 2, 3};
+  const auto expect_no_memory = [&](const std::string& where) {
+    const Status status = Step(tokens).status();
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << where << ": " << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("the host has no memory left")) << where;
+    EXPECT_EQ(*session_->LengthOf(sequence_), 0);
+  };
+  dispatch_.no_memory = true;
+  for (const char* const method : {"supports", "prepare", "workspace", "launch"}) {
+    dispatch_.in = method;
+    expect_no_memory(method);
+  }
+  dispatch_.in.clear();
+  session_->SetGate([]() -> Status { throw std::bad_alloc(); });
+  expect_no_memory("the gate");
+  session_->SetGate(nullptr);
+  EXPECT_TRUE(Step(tokens).ok());
 }
 
 TEST_F(ThrowingSessionTest, AHookAndAGate) {

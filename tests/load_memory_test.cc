@@ -1,4 +1,5 @@
 // What loading a model into a device's memory needs, and says.
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,70 @@ TEST(LoadMemory, ProgressGoesToTheEnd) {
     EXPECT_GE(calls[i].first, calls[i > 0 ? i - 1 : 0].first);
   }
   EXPECT_EQ(calls.back().first, calls.back().second);
+}
+
+DecoderConfig SmallConfig() {
+  return *ParseDecoderConfig(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 1100,
+    "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 32, "intermediate_size": 512, "num_experts": 8, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 128, "mlp_only_layers": [1]})",
+                             "config");
+}
+
+TEST(LoadMemory, RandomWeightsThatDoNotFitAreNotMade) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kFloat8_e4m3}) {
+    OtherMemory memory;
+    const auto make = [&](std::size_t free, std::size_t reserve) {
+      memory.free = free;
+      return DecoderModel::Random(SmallConfig(), type, memory, 1, {.reserve = reserve}).status();
+    };
+    const auto all = DecoderModel::Random(SmallConfig(), type, HostMemory());
+    ASSERT_TRUE(all.ok()) << all.status().ToString();
+    const auto bytes = static_cast<std::size_t>(all->weight_bytes());
+    EXPECT_TRUE(make(bytes + 7, 7).ok());
+    memory.uploads = 0;
+    for (const auto& [free, reserve] : {std::pair{bytes - 1, std::size_t{0}}, {bytes + 6, 7}}) {
+      const Status few = make(free, reserve);
+      EXPECT_EQ(few.code(), StatusCode::kResourceExhausted);
+      EXPECT_THAT(few.message(), HasSubstr("a Qwen3MoeForCausalLM of random weights needs " +
+                                           std::to_string(bytes) + " bytes"));
+      EXPECT_THAT(few.message(), HasSubstr(std::to_string(free) + " are free"));
+    }
+    EXPECT_EQ(memory.uploads, 0);
+  }
+}
+
+TEST(LoadMemory, TheHostKnowsWhatIsFree) {
+  const auto free = HostMemory().free_bytes();
+  ASSERT_TRUE(free.has_value());
+  EXPECT_GT(*free, std::size_t{1} << 20);
+  DecoderConfig config = SmallConfig();
+  config.vocab = 2'000'000'000;  // 2 TB of embedding and head
+  config.hidden = 256;
+  EXPECT_EQ(DecoderModel::Random(config, DataType::kFloat32, HostMemory()).status().code(),
+            StatusCode::kResourceExhausted);
+}
+
+TEST(LoadMemory, StopEndsLoadingAndMaking) {
+  int asked = 0;
+  LoadOptions options;
+  options.stop = [&] { return ++asked == 3; };
+  OtherMemory memory;
+  const Status loaded = DecoderModel::Load(OwnGoldens("llama-linear"), memory, options).status();
+  EXPECT_EQ(loaded.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(loaded.message(), HasSubstr("bytes of weights were there"));
+  EXPECT_EQ(asked, 3);
+  for (DeviceMemory* const to : {static_cast<DeviceMemory*>(&memory), &HostMemory()}) {
+    asked = 0;
+    const Status made =
+        DecoderModel::Random(SmallConfig(), DataType::kBfloat16, *to, 1, options).status();
+    EXPECT_EQ(made.code(), StatusCode::kFailedPrecondition) << made.ToString();
+    EXPECT_EQ(asked, 3);
+  }
+  options.stop = []() -> bool { throw std::runtime_error("enough"); };
+  EXPECT_EQ(
+      DecoderModel::Random(SmallConfig(), DataType::kBfloat16, memory, 1, options).status().code(),
+      StatusCode::kFailedPrecondition);
 }
 
 TEST(LoadMemory, TheBytesOfACacheAreThoseOfTheSession) {

@@ -2,6 +2,8 @@
 // that every part of D is computed once, with the right operands and one thread each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
@@ -55,6 +57,13 @@ TEST(OnednnLibrary, IsRefusedWithTheWayOut) {
   EXPECT_THAT(ReasonFor("", FAKE_ONEDNN_WITHOUT_EXECUTE),
               AllOf(HasSubstr("3.9.1"), HasSubstr("lacks dnnl_primitive_execute")));
   EXPECT_THAT(ReasonFor("", "libm.so.6"), HasSubstr("no oneDNN"));
+  // Opening a pipe would wait for its writer for ever.
+  const std::string pipe = testing::TempDir() + "/culet_onednn_pipe";
+  unlink(pipe.c_str());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(ReasonFor("", pipe.c_str()),
+              AllOf(HasSubstr(pipe + "' is not a regular file"), HasSubstr("CULET_ONEDNN")));
+  unlink(pipe.c_str());
 }
 
 TEST(OnednnLibrary, RunsInOneThreadAndGivesTheOthersBack) {

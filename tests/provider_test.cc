@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -35,12 +36,13 @@ class LibraryKernel final : public FakeKernel {
   Status Probe() const override {
     ++probes;
     if (throws) throw std::runtime_error("out of handles");
+    if (no_memory) throw std::bad_alloc();
     return absent ? Status(StatusCode::kNotFound, "liblt.so.9 is not there; install it") : Status();
   }
   const char* provider_version() const noexcept override { return version; }
 
   int variants = 3;
-  bool absent = false, throws = false;
+  bool absent = false, throws = false, no_memory = false;
   const char* version = "9.1";
   mutable int probes = 0, heuristics = 0;
 };
@@ -201,6 +203,13 @@ TEST_F(ProviderTest, AnAbsentLibraryIsAReasonAndProbedOnce) {
 TEST_F(ProviderTest, AProbeThatThrowsIsAReason) {
   library_->throws = true;
   EXPECT_THAT(Explained(), HasSubstr("lib/product: Probe threw: out of handles"));
+}
+
+TEST_F(ProviderTest, AWantOfMemoryIsNoAnswer) {
+  library_->no_memory = true;
+  EXPECT_THROW(library_->available().ok(), std::bad_alloc);
+  library_->no_memory = false;
+  EXPECT_TRUE(library_->available().ok());
 }
 
 TEST_F(ProviderTest, AProblemThatTheKernelRefusesLoadsNoLibrary) {

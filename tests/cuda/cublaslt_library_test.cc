@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -116,8 +117,11 @@ TEST(LtLibrary, FindsACopyThatIsMapped) {
 TEST(LtLibrary, SaysWhatEveryPlaceLacks) {
   const TemporaryFolder folder;
   const fs::path text = folder.Touch("libcublasLt.so.13");
+  const fs::path pipe = folder.path() / "pipe";  // opening it would wait for ever
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   Fake().version = 110801;
   const std::vector<Place> places = {{text.string(), "a text", false},
+                                     {pipe.string(), "a pipe", false},
                                      {CULET_FAKE_CUBLASLT_WITHOUT_CHECK, "a broken one", false},
                                      {CULET_FAKE_CUBLASLT, "an old one", false},
                                      {"libcublasLt.so.no_such", "the loader's path", false}};
@@ -128,6 +132,7 @@ TEST(LtLibrary, SaysWhatEveryPlaceLacks) {
   const std::string& words = library.status().message();
   EXPECT_THAT(words, HasSubstr("set CULET_CUBLASLT"));
   EXPECT_THAT(words, HasSubstr("a text (" + text.string() + ")"));
+  EXPECT_THAT(words, HasSubstr("pipe' is not a regular file"));
   EXPECT_THAT(words, HasSubstr("has no function cublasLtMatmulAlgoCheck"));
   EXPECT_THAT(words, HasSubstr("is version 11.8.1; 12.0.0 is the oldest that serves"));
   EXPECT_THAT(words, HasSubstr("libcublasLt.so.no_such"));
