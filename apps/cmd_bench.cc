@@ -216,8 +216,7 @@ int RunDecode(const BenchArgs& args) {
     return InterruptExitCode();
   }
   if (!status.ok()) {
-    Note(fmt::format("the budget of {} s ended; what was not measured is left out",
-                     args.budget_s));
+    Note(fmt::format("the budget of {} s ended; what was not measured is left out", args.budget_s));
   }
   return saved.ok() ? kSuccess : kFailure;
 }

@@ -77,11 +77,11 @@ struct DecodeMeasurement {
   StepTimes decode, prefill;
 };
 
-/// What was measured before an error, or before options.stop ended it, is in `result`; the rest of it
-/// is 0.
+/// What was measured before an error, or before options.stop ended it, is in `result`; the rest of
+/// it is 0.
 /// Errors: as ReadDecoderConfig, DecoderModel::Random, Session, MeasureRates; INVALID_ARGUMENT for
-/// a format that no decoder has; RESOURCE_EXHAUSTED, with the bytes, before weights are made that the
-/// memory has no room for, with their cache; FAILED_PRECONDITION when it was stopped.
+/// a format that no decoder has; RESOURCE_EXHAUSTED, with the bytes, before weights are made that
+/// the memory has no room for, with their cache; FAILED_PRECONDITION when it was stopped.
 Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasurement& result);
 
 }  // namespace culet::cli

@@ -116,10 +116,14 @@ void PrintDecode(const DeviceInfo& device, const DecodeBenchOptions& options,
     Print(", {:.1f} GB/s read, {:.0f} GFLOP/s, measured", m.rates.read_gbps, m.rates.gflops);
   }
   Print("\n");
-  if (m.weight_bytes == 0) return;  // ended before
-  Print("{}, {}, random weights: {}, of which a token reads {}; cache of {}: {}\n",
-        options.config, ToString(options.format), ShownBytes(m.weight_bytes),
-        ShownBytes(m.bytes_a_token), ToString(options.cache_type), ShownBytes(m.cache_bytes));
+  if (m.weight_bytes == 0) {
+    Print("{}, {}, random weights: ended before they were complete\n", options.config,
+          ToString(options.format));
+    return;
+  }
+  Print("{}, {}, random weights: {}, of which a token reads {}; cache of {}: {}\n", options.config,
+        ToString(options.format), ShownBytes(m.weight_bytes), ShownBytes(m.bytes_a_token),
+        ToString(options.cache_type), ShownBytes(m.cache_bytes));
   if (m.decode.step_us > 0) {
     Print("decode at context {}, batch {}: {:.2f} tokens/s", options.context, options.batch,
           tokens_per_s);

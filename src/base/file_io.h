@@ -22,8 +22,8 @@ std::string WhyNoLibrary(const std::string& name);
 /// The names in a folder, in no order, "." and ".." among them; none where it cannot be read.
 std::vector<std::string> NamesIn(const std::string& folder);
 
-/// Writes `text` to `fd`, and takes what was written from its beginning. False with errno, before all
-/// is written: EFBIG beyond the process's limit of a file's size, EPIPE without a reader; their
+/// Writes `text` to `fd`, and takes what was written from its beginning. False with errno, before
+/// all is written: EFBIG beyond the process's limit of a file's size, EPIPE without a reader; their
 /// signals, SIGXFSZ and SIGPIPE, do not reach the process, and how it handles them stays as it was.
 bool WriteAll(int fd, std::string_view& text) noexcept;
 

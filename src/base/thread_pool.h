@@ -42,11 +42,11 @@ class ThreadPool {
 
   /// Calls body(task, thread) for each task in [0, tasks), thread in [0, threads()), on at most
   /// `max_threads` threads (0: all); returns when all are done. Tasks are handed out one by one, in
-  /// order, to whichever thread is free. `body` must not wait for another caller. What a body throws
-  /// is thrown here, the first of it, and no more tasks begin; bodies that wait for each other must
-  /// not throw. Several callers at a time share the workers: callers and workers together are no more than
-  /// threads(), and a worker that finds no task left in one call goes to another. A call from
-  /// within a body runs all tasks on the calling thread as thread 0.
+  /// order, to whichever thread is free. `body` must not wait for another caller. What a body
+  /// throws is thrown here, the first of it, and no more tasks begin; bodies that wait for each
+  /// other must not throw. Several callers at a time share the workers: callers and workers
+  /// together are no more than threads(), and a worker that finds no task left in one call goes to
+  /// another. A call from within a body runs all tasks on the calling thread as thread 0.
   void Run(int tasks, TaskRef body, int max_threads = 0);
 
  private:

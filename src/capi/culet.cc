@@ -39,8 +39,8 @@ struct culet_workspace {
 namespace culet::capi {
 namespace {
 
-// This thread's last error. Not a thread-local std::string: an object with a destructor needs memory
-// to begin, and the C library ends a process that has none.
+// This thread's last error. Not a thread-local std::string: an object with a destructor needs
+// memory to begin, and the C library ends a process that has none.
 thread_local std::string* last_error = nullptr;
 thread_local bool no_memory = false;  // not even for the sentence
 
