@@ -5,7 +5,7 @@
 # LIMIT and LIMIT_UNTUNED: seconds for each of the two processes (400, 200); what is left out by then
 # can be measured in another call, whose files belong to the same table:
 #   bench/peers_run.sh out all 1,8,16,32,64,128,256,512,1024,2048,4096,8192
-#   bench/peers_table.py --anchors ANCHORS.csv out/*.csv
+#   bench/peers_table.py --anchors ANCHORS.csv --csv bench/results/h200_fp8_block.csv --fact commit=... out/*.csv
 set -euo pipefail
 out=$1 tag=$2 ms=$3
 : "${PEERS:?names the program that times the peers}"

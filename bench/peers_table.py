@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the table of docs/performance.md that compares culet with its peers on a Hopper GPU.
+"""Compares culet with its peers on a Hopper GPU: the rows of bench/results/h200_fp8_block.csv.
 
-usage: peers_table.py --anchors ANCHORS.csv [--title TEXT] [--write FILE] RUN.csv [RUN.csv ...]
+usage: peers_table.py --anchors ANCHORS.csv [--title TEXT] [--csv FILE --fact KEY=VALUE ...] RUN.csv [RUN.csv ...]
 
 RUN.csv: what peers.py writes (columns name, M, N, K, peer, us, rel_l2), for the peers culet_tuned,
 culet_pdl and cublaslt_block of one process, and culet, untuned, with cublaslt_block of another.
@@ -12,8 +12,9 @@ Whatever was not timed beside culet_tuned is scaled to that run by cublaslt_bloc
 is everywhere: X / cublaslt_block there x cublaslt_block here. So clocks and power, which differ by a
 tenth between cards and between processes, fall out.
 
-Prints Markdown; --write puts it between the lines `<!-- peers: begin -->` and `<!-- peers: end -->` of
-FILE. Exits with 1 when a problem of the anchors was not measured."""
+Prints Markdown; --csv writes the times to FILE instead, as a result file of bench/performance_page.py. The --fact
+of command, commit, device and date stand above its rows. Exits with 1 when a problem of the anchors was not
+measured."""
 
 import argparse
 import csv
@@ -21,7 +22,6 @@ import math
 import sys
 from pathlib import Path
 
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 YARDSTICK = "cublaslt_block"
 SCALED = ("deep_gemm", "turbomind")
 WORST_OVER_BEST = 1.05     # what no row may exceed
@@ -170,12 +170,17 @@ def report(rows, title):
           *(number(ratios[name](row), 2) for name in shown)] for row in rows))
 
 
-def replace_section(path, text):
-    whole = path.read_text()
-    if whole.count(BEGIN) != 1 or whole.count(END) != 1:
-        raise SystemExit(f"{path} must hold one line {BEGIN} and one line {END}")
-    before, rest = whole.split(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+COLUMNS = ("layer", "M", "N", "K", "limit_us", "tuned_us", "pdl_us", "untuned_us", "cublaslt_us", "deep_gemm_us")
+
+
+def result_file(rows, facts):
+    """The text of a result file."""
+    lines = [f"# {fact.replace('=', ': ', 1)}" for fact in facts]
+    lines.append(f"# note: Largest relative L2 error: {max(row.error for row in rows):.2e}.")
+    lines.append(",".join(COLUMNS))
+    lines += [",".join([row.layer, str(row.m), str(row.n), str(row.k), *(number(time(row), 2) for _, time in TIMES)])
+              for row in rows]
+    return "\n".join(lines) + "\n"
 
 
 def main():
@@ -183,7 +188,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--anchors", type=Path, required=True)
     parser.add_argument("--title", default="", help="what stands above: machine, date, commands")
-    parser.add_argument("--write", type=Path, metavar="FILE")
+    parser.add_argument("--csv", type=Path, metavar="FILE")
+    parser.add_argument("--fact", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("runs", nargs="+", type=Path)
     args = parser.parse_args()
     found = measured(args.runs)
@@ -195,11 +201,10 @@ def main():
     if not rows:
         raise SystemExit("no problem of the anchors was measured with culet_tuned, culet_pdl and "
                          "cublaslt_block")
-    text = "\n".join(report(rows, args.title))
-    if args.write:
-        replace_section(args.write, text)
+    if args.csv:
+        args.csv.write_text(result_file(rows, args.fact))
     else:
-        print(text)
+        print("\n".join(report(rows, args.title)))
     return 1 if missing else 0
 
 
