@@ -88,7 +88,7 @@ TEST(CacheRecordTest, ALineIsDocumentedJson) {
 }
 
 TEST(CacheRecordTest, TheDocumentsExampleIsSound) {
-  const auto lines = Lines(ReadText(CULET_SOURCE_DIR "/docs/cache-format.md"));
+  const auto lines = Lines(ReadText(CULET_SOURCE_DIR "/docs/cache-example.jsonl"));
   int examples = 0;
   for (const std::string& line : lines) {
     if (!line.starts_with("{\"device\"")) continue;

@@ -34,6 +34,19 @@ class Report(unittest.TestCase):
                 self.assertEqual(report.read_text().count(kept), 1)
                 self.assertIn("**1 of 1 right**", report.read_text())
 
+    def test_failures_are_told_and_the_rest_is_counted(self):
+        gpu_check = script()
+        gpu_check.text_of = lambda command: "a GPU"
+        rows = [("memcheck cuda_any", True, 1.0, "0 errors"), ("memcheck cublaslt", False, 2.0, "3 errors"),
+                ("cuda_dispatch_ops_test", True, 4.0, "13 tests passed"),
+                ("cuda_dispatch_sample_test", True, 1.0, "7 tests passed")]
+        text = gpu_check.report_text(rows, "gpu-check", "1234567")
+        for line in ("| memcheck | 1 | 2 | 3 |", "| dispatch | 2 | 2 | 5 |", "- **WRONG** memcheck cublaslt: 3 errors"):
+            self.assertIn(line + "\n", text)
+        self.assertNotIn("13 tests", text)
+        self.assertIn("Failures: none.", gpu_check.report_text(rows[:1], "gpu-check", "1234567"))
+        self.assertLessEqual(max(map(len, text.splitlines())), 120)
+
     def test_the_repositorys_report_has_its_marks(self):
         self.assertIn("## ", script().kept_text(SOURCE / "docs/gpu-verification.md"))
 

@@ -74,19 +74,39 @@ GemmDesc Problem(const Format& format, int arch, int m, int align) {
 }
 
 // The families, best first, that take the problem at some number of rows.
-std::string Families(const Registry& registry, const Format& format, int arch, int align) {
-  std::string text;
+std::vector<std::string> Families(const Registry& registry, const Format& format, int arch,
+                                  int align) {
+  std::vector<std::string> families;
   for (const Kernel* kernel : registry.kernels()) {
     const std::string id = kernel->id();
     const std::string family = id.substr(0, id.find('/'));
-    if (family == "onednn" || ("," + text + ",").find("," + family + ",") != std::string::npos)
-      continue;
+    if (family == "onednn" || std::ranges::find(families, family) != families.end()) continue;
     // What the oracle alone takes has no fast kernel.
-    if (kernel->desc().backend == Backend::kReference && !text.empty()) continue;
+    if (kernel->desc().backend == Backend::kReference && !families.empty()) continue;
     const bool takes = std::ranges::any_of(std::vector{1, 16, 128, 4096}, [&](int m) {
       return kernel->why(Problem(format, arch, m, align)).ok();
     });
-    if (takes) text += (text.empty() ? "" : ",") + family;
+    if (takes) families.push_back(family);
+  }
+  return families;
+}
+
+// Them in one cell; neighbours of one format as sm90_f16_{skinny,swap,block}.
+std::string Cell(const std::vector<std::string>& families) {
+  std::string text, before;
+  for (const std::string& family : families) {
+    const std::size_t end = family.rfind('_') + 1;
+    const std::string start = family.starts_with("sm90_") ? family.substr(0, end) : "";
+    if (!start.empty() && start == before) {
+      if (text.back() == '}')
+        text.pop_back();
+      else
+        text.insert(text.rfind(start) + end, "{");
+      text += "," + family.substr(end) + "}";
+    } else {
+      text += (text.empty() ? "" : ", ") + family;
+    }
+    before = start;
   }
   return text.empty() ? "-" : text;
 }
@@ -97,19 +117,23 @@ void Print(const char* title, const DeviceInfo& device) {
     std::puts(registry.status().ToString().c_str());
     return;
   }
-  std::printf("## %s\n\n| format | 16 bytes | 8 | 4 | 2 | 1 |\n|---|---|---|---|---|---|\n", title);
+  std::printf("## %s\n\n| format | 16 bytes | 8 and less |\n|---|---|---|\n", title);
   for (const Format& format : kFormats) {
-    std::printf("| %s |", format.name);
-    for (const int align : {16, 8, 4, 2, 1}) {
-      const int least = static_cast<int>(std::min(SizeOf(format.a), SizeOf(format.b)));
-      std::string cell;
-      if (align >= least) cell = Families(*registry, format, device.arch, align);
-      for (std::size_t at = 0; (at = cell.find(',', at)) != std::string::npos; at += 2) {
-        cell.insert(at + 1, " ");
-      }
-      std::printf(cell.empty() ? " |" : " %s |", cell.c_str());
+    const auto cell = [&](int align) {
+      return Cell(Families(*registry, format, device.arch, align));
+    };
+    // One answer for all alignments below 16, or each by itself.
+    std::string less, each;
+    bool equal = true;
+    for (int align = 8; align >= static_cast<int>(std::min(SizeOf(format.a), SizeOf(format.b)));
+         align /= 2) {
+      const std::string here = cell(align);
+      equal = equal && (less.empty() || here == less);
+      less = here;
+      each += (each.empty() ? "" : "; ") + std::to_string(align) + ": " + here;
     }
-    std::puts("");
+    std::printf("| %s | %s | %s |\n", format.name, cell(16).c_str(),
+                equal ? less.c_str() : each.c_str());
   }
   std::puts("");
 }
