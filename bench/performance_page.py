@@ -104,9 +104,9 @@ def mean_of(rows, over, under):
     return geometric_mean(float(row[over]) / float(row[under]) for row in rows)
 
 
-BLOCK_RATIOS = (("tuned / DeepGEMM", "tuned_us", "deep_gemm_us"), ("with PDL / DeepGEMM", "pdl_us", "deep_gemm_us"),
+BLOCK_RATIOS = (("tuned / DeepGEMM", "tuned_us", "deep_gemm_us"), ("PDL / DeepGEMM", "pdl_us", "deep_gemm_us"),
                 ("tuned / cuBLASLt", "tuned_us", "cublaslt_us"), ("tuned / limit", "tuned_us", "limit_us"),
-                ("with PDL / limit", "pdl_us", "limit_us"), ("untuned / tuned", "untuned_us", "tuned_us"))
+                ("PDL / limit", "pdl_us", "limit_us"), ("untuned / tuned", "untuned_us", "tuned_us"))
 
 
 def fp8_block():
@@ -185,8 +185,9 @@ def decode():
     result = Result("h200_decode")
     goal = {"Llama-3.1-8B BF16": 78, "Llama-3.1-8B FP8 blocks": 68, "Llama-3.1-70B FP8 blocks": 85,
             "Llama-3.2-1B BF16": 68, "Qwen3-0.6B BF16": 50}
-    yield from table(["model, batch 1", "us a step", "tokens/s", "of the limit", "goal", "transformers + torch.compile"],
-                     ([name, spaced(row["us"]), row["tokens_per_s"], f"{row['share_of_limit']} %", f"{goal[name]} %",
+    head = ["model, batch 1", "us a step", "tokens/s", "of the limit", "goal", "transformers + torch.compile"]
+    yield from table(head, (
+                      [name, spaced(row["us"]), row["tokens_per_s"], f"{row['share_of_limit']} %", f"{goal[name]} %",
                        row["transformers_share"] and f"{row['transformers_tokens_per_s']} tokens/s, "
                        f"{row['transformers_share']} %"]
                       for row in result.where(batch=1) for name in [f"{row['model']} {row['format']}"]))
@@ -262,8 +263,8 @@ def page():
     yield from text(
         "Every table stands with its command, card, date and commit, and links to the file that it is made of. "
         "Times are medians of cold launches over rotating inputs larger than the last-level cache, the candidates "
-        "interleaved. Ratios are of one run unless a note says otherwise; means are geometric. Data are standard normal, "
-        "quantised where the format is. *Limit* is the larger of bytes over read rate and operations over arithmetic "
+        "interleaved. Ratios are of one run unless a note says otherwise; means are geometric. Data are standard "
+        "normal, quantised where the format is. *Limit* is the larger of bytes over read rate and operations over arithmetic "
         "rate: on the H200 4.31 TB/s and 788 (BF16) or 1550 (FP8) TFLOP/s. *PDL* is programmatic dependent launch. "
         "*Tuned* is what `culet tune` chose, *untuned* what the cost model chooses. The twelve layers are "
         "`bench/llm_shapes.txt`. Lower is better, except for shares of a limit. To measure on your machine: "
@@ -282,18 +283,21 @@ def page():
     yield from plot("bf16")
     yield from plain("h200_bf16", ["M", "cuBLAS / limit", "DeepGEMM / limit", "tuned / limit",
                                    "tuned / better of both", "worst row", "with PDL / better"])
-    yield from text(f"All rows: {number(bf16_mean(), 3)} of the better one's time. The goal is 0.95 and no row above 1.05.")
+    yield from text(f"All rows: {number(bf16_mean(), 3)} of the better one's time. The goal is 0.95 and no row above "
+                    "1.05.")
     yield "## FP8 with scales of rows or tensors"
     yield ""
     yield from plot("fp8-row")
-    yield from plain("h200_fp8_row", ["M", "fast / better", "worst row", "precise / better", "worst row", "fast / limit"])
+    yield from plain("h200_fp8_row", ["M", "fast / better", "worst row", "precise / better", "worst row",
+                                      "fast / limit"])
     yield from text("The choice among all kernels, cuBLASLt's own among them:")
     yield from plain("h200_choice_over_cublaslt",
-                     ["format", "M", "rows", "choice / cuBLASLt's fastest", "worst row", "times cuBLASLt won", "commit"])
+                     ["format", "M", "rows", "choice / cuBLASLt's fastest", "worst row", "cuBLASLt won",
+                      "commit"])
     yield "## Gated products"
     yield ""
-    yield from text("Products whose epilogue applies SwiGLU, over the plain product and over the plain product followed by "
-                    "a separate kernel: mean of four layers, in brackets the highest. To E4M3 codes with scales:")
+    yield from text("Products whose epilogue applies SwiGLU, over the plain product and over the plain product followed "
+                    "by a separate kernel: mean of four layers, in brackets the highest. To E4M3 codes with scales:")
     yield from gated("h100_gated_e4m3")
     yield from text("To BF16:")
     yield from gated("gated_bf16")
@@ -319,11 +323,11 @@ def page():
     yield from attention_prefill()
     yield "## Other GPU kernels"
     yield ""
-    yield from text("The activation quantiser; the goal is at most 1.2 times 1.9 us + bytes / 4.5 TB/s, and 85 % of the copy "
-                    "bandwidth from 80 MB:")
+    yield from text("The activation quantiser; the goal is at most 1.2 times 1.9 us + bytes / 4.5 TB/s, and 85 % of the "
+                    "copy bandwidth from 80 MB:")
     yield from plain("h200_quantize", ["rows", "K", "MB", "us", "over 1.9 us + bytes / 4.5 TB/s", "% of the copy rate"])
-    yield from text("The kernels for any shape and any GPU (`cuda_any`), to which problems fall that the Hopper families "
-                    "refuse:")
+    yield from text("The kernels for any shape and any GPU (`cuda_any`), to which problems fall that the Hopper "
+                    "families refuse:")
     yield from plain("h200_any_shape", ["format", "M", "N", "K", "bytes a copy", "kernel", "us"])
     yield "## CPU"
     yield ""

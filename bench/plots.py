@@ -6,7 +6,8 @@ from html import escape
 WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 58, 44
 STYLE = """<style>
-text{font:12px sans-serif;fill:#24292f}.t{font-size:14px;font-weight:600}.g{stroke:#d0d7de}.one{stroke:#57606a;stroke-dasharray:4 3}
+text{font:12px sans-serif;fill:#24292f}.t{font-size:14px;font-weight:600}
+.g{stroke:#d0d7de}.one{stroke:#57606a;stroke-dasharray:4 3}
 .s0{stroke:#0969da;fill:#0969da}.s1{stroke:#bc4c00;fill:#bc4c00}.s2{stroke:#1a7f37;fill:#1a7f37}
 .s3{stroke:#8250df;fill:#8250df}.s4{stroke:#9a6700;fill:#9a6700}.l{fill:none;stroke-width:2}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.g{stroke:#30363d}.one{stroke:#8b949e}

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Compiles the code of README.md and docs/*.md as a user would: against the installed library.
+"""Checks README.md and docs/*.md, and compiles their code as a user would: against the installed library.
 
 A ```cpp block whose first line is `// file: name.cc` is a complete program: it is built through
 find_package(culet) and run, and must exit with 0. `// file: src/...` is a file of the tree: it is
 compiled with the tree's headers. What follows `// from: tests/...` must stand in that file as it is.
 Blocks without such a line are fragments and left alone.
 
-Before that the check proves on a block that does not compile that it can fail."""
+Python's blocks run in tests/python/test_docs.py. The pages keep their sizes: docs/ has at most 30,000 words, README.md
+120 lines, no line more than 120 columns. Their links lead somewhere. The page of figures, its plots and README.md's
+table are what bench/performance_page.py makes of bench/results.
+
+Before that the check proves on pages and blocks with faults that it can fail."""
 
 import argparse
 import os
@@ -46,6 +50,44 @@ def misquoted(source, document):
         code = textwrap.dedent(match[2])
         if (name := FROM_LINE.match(code)) and code[name.end():] not in (source / name[1]).read_text():
             yield f"{document.name}: a block from {name[1]} does not stand there"
+
+
+MOST_WORDS, MOST_LINES, MOST_COLUMNS = 30000, 120, 120
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def words(text):
+    """What holds a letter or a digit: not the lines of a table."""
+    return sum(any(c.isalnum() for c in word) for word in text.split())
+
+
+def anchors(text):
+    """What a link behind # may name, as GitHub makes it of headings."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+def badly_laid_out(documents):
+    """Sizes and links."""
+    for document in documents:
+        text = document.read_text()
+        for number, line in enumerate(text.splitlines(), 1):
+            if len(line) > MOST_COLUMNS:
+                yield f"{document.name}:{number}: has {len(line)} columns; {MOST_COLUMNS} are the most"
+        if document.name == "README.md" and text.count("\n") > MOST_LINES:
+            yield f"README.md: has {text.count(chr(10))} lines; {MOST_LINES} are the most"
+        for link in LINK.findall(text):
+            if "://" in link:
+                continue
+            path, _, anchor = link.partition("#")
+            target = document.parent / path if path else document
+            if not target.exists():
+                yield f"{document.name}: links to {path}, which is not there"
+            elif anchor and anchor not in anchors(target.read_text()):
+                yield f"{document.name}: links to {link}, and {target.name} has no such heading"
+    total = sum(words(document.read_text()) for document in documents if document.name != "README.md")
+    if total > MOST_WORDS:
+        yield f"docs/: has {total} words; {MOST_WORDS} are the most"
 
 
 def run(command, **options):
@@ -123,6 +165,15 @@ def self_test(source, build):
         (Path(folder) / "b.cu").write_text("int a;\n")
         if not list(misquoted(Path(folder), document)):
             return ["self-test: a false quotation was accepted"]
+        readme = Path(folder) / "README.md"
+        readme.write_text("## A b, c\n[x](a.md) [y](#a-b-c)\n" + "line\n" * 100)
+        document.write_text("many words\n" * 100)
+        if faults := list(badly_laid_out([readme, document])):
+            return [f"self-test: sound pages were refused: {faults}"]
+        readme.write_text("[x](none.md) [y](#d)\n" + "line\n" * 120)
+        document.write_text("x" * 121 + "\n" + ("w " * 50 + "\n") * 600)
+        if len(faults := list(badly_laid_out([readme, document]))) != 5:
+            return [f"self-test: of five faults these were found: {faults}"]
         document.write_text("nothing\n")
         if not check(source, build, [document]):
             return ["self-test: a document without programs was accepted"]
@@ -137,7 +188,11 @@ def main():
     documents = sorted([args.source / "README.md", *(args.source / "docs").glob("*.md")])
     os.environ["CULET_CACHE"] = "off"
     faults = self_test(args.source, args.build)
-    faults += check(args.source, args.build, [d for d in documents if d.exists()])
+    documents = [d for d in documents if d.exists()]
+    faults += badly_laid_out(documents)
+    fault = run([sys.executable, "-B", args.source / "bench/performance_page.py", "--check"])
+    faults += [fault] if fault else []
+    faults += check(args.source, args.build, documents)
     print("\n".join(faults) or "docs_check: ok")
     return 1 if faults else 0
 
