@@ -96,8 +96,8 @@ TEST_F(FusingKernels, SayWhatTheyRefuse) {
   EXPECT_THAT(Why(e4m3, good, Fusion(false), 1), HasSubstr("twin"));
 }
 
-// As measured: for one row a norm within q, k and v is faster than its own kernel, and so are a norm
-// and SwiGLU within gate and up.
+// As measured: for one row a norm within q, k and v is faster than its own kernel, and so are a
+// norm and SwiGLU within gate and up.
 TEST_F(FusingKernels, PredictWhatWasMeasured) {
   constexpr double kNormUs = 1.6, kSwiGluUs = 1.7;  // graph/cuda/fused_product.cc
   const Kernel* const wide = Find("sm90_bf16_skinny/32x8x2");
