@@ -63,7 +63,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~$})])/(?:work|root|mnt|srv|home/(?!user\b)\
 URL_HOST = re.compile(r"\bhttps?://([\w.-]+)")
 PUBLIC_HOSTS = {
     "arxiv.org", "cmake.org", "docs.nvidia.com", "github.com", "google.github.io",
-    "huggingface.co", "www.apache.org",
+    "huggingface.co", "www.apache.org", "www.w3.org",
 }
 
 
