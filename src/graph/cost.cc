@@ -9,7 +9,7 @@ double ValueBytes(const ComputeGraph& graph, int id) noexcept {
   return static_cast<double>(BytesOf(graph.node(id)));
 }
 
-// Keys that a query of an attention node could meet: all of its batch, or of a full block table.
+// Keys that a query of an attention node may see: all of its batch, or of a full block table.
 double KeysOf(const ComputeGraph& graph, const TensorNode& node) noexcept {
   const auto keys = static_cast<double>(graph.node(node.inputs[1]).shape.rows);
   if (node.inputs.size() < 7) return keys;
@@ -112,7 +112,7 @@ NodeCost CostOf(const ComputeGraph& graph, const GraphStep& step) noexcept {
     cost.operations += Operations(graph, graph.node(id));
   }
   for (const int id : step.outputs) cost.bytes += BytesWritten(graph, graph.node(id));
-  // From outside, and what a cache held before.
+  // Inputs from outside, and what a cache held before.
   std::vector<int> read = step.inputs;
   for (const int id : step.outputs) {
     if (graph.node(id).op == TensorOp::kKvWrite) read.push_back(id);

@@ -18,13 +18,13 @@ Result<LaunchSpec> ExpertChoices::Choose(const GemmDesc& desc, std::int64_t most
   const bool anchor = std::has_single_bit(static_cast<unsigned>(desc.m)) || desc.m == most;
   const bool measure = anchor && policy == DispatchPolicy::kMeasure;
   const auto known = known_.find(desc);
-  // A batch's `most` may have been chosen without a measurement, between those of a larger one.
+  // A batch's `most` may have been predicted from the measurements of a larger batch.
   if (known != known_.end() && (!measure || known->second.origin == Origin::kMeasured)) {
     return known->second;
   }
   if (policy == DispatchPolicy::kMeasure && !anchor) policy = DispatchPolicy::kDefault;
   auto spec = gemm_.Choose(desc, policy);
-  // A measurement, this one's own too, is the cache's from now on.
+  // From now on the cache holds the measurements, including this one.
   if (spec && gemm_.cache().generation() == generation_) known_.insert_or_assign(desc, *spec);
   return spec;
 }
@@ -43,7 +43,7 @@ struct PreparedExperts::Memory {
 
 namespace {
 
-// The desc of an expert's product for any of its weights, so that one kernel serves all.
+// The problem of an expert's product, whatever its weights, so that one kernel serves all.
 Result<GemmDesc> CommonDesc(std::int64_t m, const ExpertParams& params, const QuantDesc& quant_a,
                             const Operation& operation, bool down) {
   Result<GemmDesc> common = Status();
@@ -85,7 +85,7 @@ Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(const TensorNode& 
     auto desc = CommonDesc(1, *made->params_, made->quant_a_, operation, down);
     if (!desc) return desc.status();
     std::vector<LaunchSpec>& specs = down ? made->out_ : made->in_;
-    // First what is measured, so that the choices between them rest on all of it.
+    // Measured sizes first, so that predictions between them use all measurements.
     for (std::int64_t m = 1; m < made->tokens_; m *= 2) {
       desc->m = static_cast<int>(m);
       CULET_RETURN_IF_ERROR(choices.Choose(*desc, made->tokens_, operation.dispatch).status());
@@ -100,7 +100,7 @@ Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(const TensorNode& 
     }
     std::ranges::reverse(specs);
   }
-  // The sizes follow from addresses counted from 256, which is no null pointer.
+  // Sizes are computed as addresses from 256 on, so that none is a null pointer.
   const Memory last = made->Split(FromDevicePtr<std::byte>(256));
   made->workspace_bytes_ =
       static_cast<std::size_t>(ToDevicePtr(last.partials)) - 256 + made->partials_bytes_;

@@ -20,8 +20,8 @@ class ExpertChoices {
  public:
   explicit ExpertChoices(Gemm& gemm) : gemm_(gemm) {}
 
-  /// kMeasure measures the numbers of tokens that are powers of two, and `most` of them; between
-  /// these the cost model is anchored on what was measured. Errors: as Gemm::Choose.
+  /// kMeasure measures powers of two tokens, and `most`; numbers between are predicted from these
+  /// measurements. Errors: as Gemm::Choose.
   Result<LaunchSpec> Choose(const GemmDesc& desc, std::int64_t most, DispatchPolicy policy);
 
  private:

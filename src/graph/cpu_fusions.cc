@@ -19,7 +19,7 @@ bool IsFloat32(const ComputeGraph& graph, int id, TensorOp op) {
   return graph.node(id).op == op && graph.node(id).type == DataType::kFloat32;
 }
 
-// The node's input, where it is such an operation; -1 otherwise.
+// The node's input if the node is such an operation, else -1.
 int Before(const ComputeGraph& graph, int id, TensorOp op) {
   const int input = graph.node(id).inputs[0];
   return IsFloat32(graph, input, op) ? input : -1;
@@ -130,7 +130,7 @@ std::vector<Fusion> CpuFusions(const ComputeGraph& graph) {
       found.push_back(WithSum(graph, kAddRmsNorm, {sum, id}));
     }
   }
-  // A sum that nobody else reads has no place, and codes have no room for it.
+  // A sum that nobody else reads has no memory, and the codes are too small to hold it.
   std::erase_if(found, [&](const Fusion& fusion) {
     const bool lost = fusion.name == kAddRmsNormQuantize && readers.IsOne(fusion.nodes.front());
     return lost || !CanFuse(graph, fusion).ok();

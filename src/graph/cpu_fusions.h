@@ -1,4 +1,4 @@
-// The groups of nodes that the CPU dispatch computes as one, each with the bits of its nodes.
+// The groups of nodes that the CPU dispatch computes in one launch, with the same bits.
 #pragma once
 
 #include <memory>

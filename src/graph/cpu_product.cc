@@ -68,7 +68,7 @@ Status PreparedProduct::Launch(const void* input, const float* scales, float* ou
     pointers.U = rows.scales;
     workspace += QuantisedRows::Bytes(desc.m, desc.k, group);
   }
-  // Kernels of the host have no barriers that would have to stay zero between launches.
+  // CPU kernels have no barriers that must stay zero between launches.
   Workspace memory;
   memory.partials = workspace;
   memory.partials_size = plan_.workspace_size().partials;

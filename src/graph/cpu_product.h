@@ -28,13 +28,13 @@ struct QuantisedRows {
 
 class PreparedProduct final : public PreparedNode {
  public:
-  /// `quant_a`: how the launch quantises its input; kNone for one that is taken as it is.
+  /// `quant_a`: how the launch quantises its input; kNone leaves it as it is.
   PreparedProduct(GemmPlan plan, const QuantDesc& quant_a)
       : plan_(std::move(plan)), quant_a_(quant_a) {}
 
   std::string kernel() const override { return plan_.spec().kernel->id(); }
   std::size_t workspace_bytes() const noexcept;
-  /// `scales`: of an input that is quantised already.
+  /// `scales`: those of an already quantised input.
   Status Launch(const void* input, const float* scales, float* output, std::byte* workspace,
                 cudaStream_t stream) const;
 

@@ -141,7 +141,7 @@ Status GraphExecutor::Impl::Place() {
   std::size_t count = 0;
   for (const GraphStep& step : schedule->steps()) {
     count += step.inputs.size() + step.outputs.size();
-    // A place that is taken has its address: it was made by an earlier step.
+    // Reused memory already has its address, since an earlier step made it.
     for (const int id : step.outputs) {
       const Placement& place = plan.placements[static_cast<std::size_t>(id)];
       if (place.kind != Placement::Kind::kAlias) continue;
@@ -229,7 +229,7 @@ Status GraphExecutor::Impl::LaunchEach(cudaStream_t stream, const NodeGate& gate
   return LaunchFirst(launches.size(), "the dispatch", call, stream);
 }
 
-// Once; what it fails of does not change between launches.
+// Tried once: the reasons for a failure do not change between launches.
 void GraphExecutor::Impl::Record() {
   tried = true;
   auto made = CaughtAs("record", [&] {
@@ -262,7 +262,8 @@ Result<GraphExecutor> GraphExecutor::Create(ComputeGraph graph, KernelDispatch& 
   return GraphExecutor(std::move(impl));
 }
 
-// Not the first launch: what runs once is not worth recording, and kernels are loaded by then.
+// Not the first launch: a graph that runs once is not worth recording, and kernels are loaded by
+// the second.
 Status GraphExecutor::Launch(cudaStream_t stream, const NodeGate& gate) {
   Impl& impl = *impl_;
   if (impl.may_record && impl.launched && impl.dispatch->records(stream)) {

@@ -50,7 +50,7 @@ const char* WhyNotInPlace(const ComputeGraph& graph, const Fusion& fusion) {
   return nullptr;
 }
 
-// Whether what runs later than its nodes would finds its inputs as they were.
+// Whether a fusion, which runs later than its first nodes would, still finds its inputs unchanged.
 bool NothingOverwritten(const ComputeGraph& graph, const std::vector<Fusion>& fusions) {
   const Schedule schedule(graph, fusions);
   const Liveness liveness(graph, schedule);

@@ -1,4 +1,4 @@
-// ComputeGraph: adding nodes, and what is said of them.
+// ComputeGraph: adding nodes, and their descriptions.
 #include "culet/graph.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Weights that lie one behind the other, as one.
+// Weights that are contiguous in memory, seen as one.
 #pragma once
 
 #include <span>
@@ -7,9 +7,9 @@
 
 namespace culet {
 
-/// The rows of all parts in order, where one product or vector can read them so: of one type, of
-/// one length, E4M3 in whole blocks, the next where the last ends, scales too. Vectors (1, n) join
-/// to (1, all). Not present() where they lie apart.
+/// The rows of all parts in order, if one product can read them as one weight: one type, one row
+/// length, E4M3 in whole blocks, and each part (and its scales) begins where the last one ends.
+/// Vectors (1, n) join to (1, all). Otherwise the result is not present().
 Weight JoinedWeight(std::span<const Weight* const> parts);
 
 }  // namespace culet

@@ -179,7 +179,7 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
                                U32(node.shape.rows * node.shape.cols / width), params.scalar);
     }
     case TensorOp::kRope:
-      // The seed's rope works in place; a value that others still read is copied first.
+      // Rope works in place; a value that others still read is copied first.
       if (out != in(0)) {
         CULET_RETURN_IF_ERROR(dispatch_copy(in(0), out, static_cast<std::size_t>(BytesOf(node))));
       }

@@ -53,7 +53,7 @@ Liveness::Liveness(const ComputeGraph& graph, const Schedule& schedule)
 
 bool Liveness::MayTakePlaceOf(int input, int id) const {
   const TensorNode &node = graph_.node(id), &value = graph_.node(input);
-  // A leaf is the caller's; what has a data_ptr was put there on purpose.
+  // A leaf belongs to the caller, and a node with a data_ptr was placed there on purpose.
   if (value.op == TensorOp::kNone || ChangesFirstInput(value.op)) return false;
   if (value.data_ptr != 0 || node.data_ptr != 0) return false;
   if (value.type != node.type || !(value.shape == node.shape)) return false;
@@ -63,7 +63,7 @@ bool Liveness::MayTakePlaceOf(int input, int id) const {
 int Liveness::FindAliasInFusion(int id, const Fusion& fusion) const {
   for (const Fusion::InPlace& pair : fusion.in_place) {
     if (pair.value != id || !MayTakePlaceOf(pair.input, id)) continue;
-    // One input's place is for one value.
+    // An input's memory can be reused by one value only.
     const bool taken =
         std::ranges::any_of(fusion.nodes, [&](int other) { return AliasOf(other) == pair.input; });
     if (!taken) return pair.input;
@@ -120,7 +120,7 @@ std::string Liveness::OverwriteBy(int id) const {
     const DevicePtr first = value.data_ptr;
     const DevicePtr last = first + static_cast<DevicePtr>(BytesOf(value));
     if (begin >= last || first >= end) continue;
-    // What is written later finds this node's value there, and is asked itself.
+    // Later writes to this memory are checked when their own node is.
     const bool written_before = value.op == TensorOp::kNone || schedule_.RunAt(other) <= at;
     if (!written_before) continue;
     const int last_use = LastUse(other);

@@ -14,20 +14,20 @@ class Liveness {
  public:
   Liveness(const ComputeGraph& graph, const Schedule& schedule);
 
-  /// Where the value is read last; where it is made when nobody reads it, size() for an output.
+  /// The last node that reads the value; the node itself if nobody does; size() for an output.
   int LastReader(int id) const noexcept { return last_reader_[static_cast<std::size_t>(id)]; }
 
-  /// The input in whose place the node writes its value: the cache of a KvWrite; for Rope and the
-  /// element-wise operations an input that is not read again. -1: a place of its own.
+  /// The input whose memory the node overwrites: the cache of a KvWrite; for Rope and element-wise
+  /// operations an input that is not read again. -1: memory of its own.
   int AliasOf(int id) const noexcept { return alias_[static_cast<std::size_t>(id)]; }
 
   /// The first value in the chain of aliases.
   int Root(int id) const noexcept { return root_[static_cast<std::size_t>(id)]; }
 
-  /// Where anything in the root's place is read last; size() for an output. Requires: a root.
+  /// The last read of anything in the root's memory; size() for an output. Requires: a root.
   int LastUse(int root) const noexcept { return last_use_[static_cast<std::size_t>(root)]; }
 
-  /// Why the node must not write where it does; empty when nothing that is still read lies there.
+  /// Why the node must not write where it does; empty if nothing there is read later.
   std::string OverwriteBy(int id) const;
 
  private:

@@ -23,8 +23,8 @@ inline double Silu(double x) { return x / (1 + std::exp(-x)); }
 void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight& weight,
                       const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y);
 
-/// The groups of each row become scale times what E4M3 holds of them. Where `codes` and `scales`
-/// are given, these are kept; both packed.
+/// Rounds the groups of each row to scale times an E4M3 value. Stores `codes` and `scales`, packed,
+/// if they are given.
 void ReferenceQuantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
                        std::vector<double>& x, std::uint8_t* codes = nullptr,
                        float* scales = nullptr);

@@ -54,7 +54,7 @@ Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)
 void Schedule::FindInside(const ComputeGraph& graph) {
   for (int id = 0; id < graph.size(); ++id) {
     const TensorNode& node = graph.node(id);
-    // The last node's values are what the group is for, a cache's what it does.
+    // A group's results are its last node's values and the caches that it writes.
     const int maker = node.op == TensorOp::kScales ? id - 1 : id;
     inside_[static_cast<std::size_t>(id)] = FusionOf(id) != nullptr && RunAt(id) != maker &&
                                             node.data_ptr == 0 && !graph.is_output(id) &&

@@ -29,7 +29,7 @@ class Schedule {
 
   const std::vector<GraphStep>& steps() const noexcept { return steps_; }
 
-  /// The node in whose place the value is made; a leaf's own number.
+  /// The node at whose turn the value is made; for a leaf its own number.
   int RunAt(int id) const noexcept { return run_at_[static_cast<std::size_t>(id)]; }
 
   /// The fusion that makes the value; null for none.

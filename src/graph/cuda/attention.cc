@@ -55,7 +55,7 @@ AttentionShape ShapeOfAttention(const ComputeGraph& graph, const TensorNode& nod
 
 bool MayReadEarly(const ComputeGraph& graph, const TensorNode& node) {
   if (!node.params.attention.single_rows || node.inputs.size() <= kTable) return false;
-  // Kernels of the engine begin early on their own, the others where something is before them.
+  // The graph's first kernel must not begin early. Product kernels would; an embedding does not.
   const auto is_launched = [](const TensorNode& other) { return other.op != TensorOp::kNone; };
   const auto first = std::ranges::find_if(graph.nodes(), is_launched);
   if (first == graph.nodes().end() || first->op != TensorOp::kEmbedding) return false;
@@ -70,7 +70,8 @@ bool MayReadEarly(const ComputeGraph& graph, const TensorNode& node) {
   for (const TensorNode* const cache : caches) {
     if (cache->op != TensorOp::kNone) return false;  // a value of the launch's own
   }
-  // Each cache is written by one node at most, which is the layer's, and the rest by none before.
+  // Each cache is written by at most one node, the layer's own, and nothing else here is written
+  // earlier.
   int writes[2] = {};
   for (const TensorNode& other : graph.nodes()) {
     if (&other == &node) break;

@@ -9,19 +9,18 @@ namespace culet::cuda_ops {
 /// Of a verified Attention node.
 AttentionShape ShapeOfAttention(const ComputeGraph& graph, const TensorNode& node);
 
-/// Whether kernels may read what an attention node with single_rows reads, but for its queries and
-/// its rows' own keys and values, while those before them still run: nothing that is launched
-/// before it in the graph writes any of that, and the graph's first kernel lets nothing of the
-/// launch before it go on.
+/// Whether an attention node with single_rows may read its inputs, except its queries and its rows'
+/// own keys and values, while earlier kernels still run. True if no earlier kernel of the graph
+/// writes them; the graph's first kernel begins only after the previous launch has ended.
 bool MayReadEarly(const ComputeGraph& graph, const TensorNode& node);
 
 /// The arguments of such a node in a launch, alone or in a fusion; without plan, workspace and
 /// counters.
 AttentionArgs ArgsOfAttention(const NodeLaunch& launch, const TensorNode& node);
 
-/// "/s8": into how many splits it may go.
+/// "/s8": the number of splits at most.
 std::string NameOfSplits(const AttentionSplits& how);
-/// Of the kernel that decodes: "decode/s8"; "near/s8" where it is that for few keys.
+/// The decoding kernel's name: "decode/s8", or "near/s8" for the kernel for few keys.
 std::string NameOfDecode(const AttentionPlan& plan);
 
 }  // namespace culet::cuda_ops

@@ -72,15 +72,14 @@ class CudaDispatch final : public KernelDispatch {
 
   DeviceMemory& memory() override { return memory_; }
 
-  // Products with weights of bfloat16 round their inputs to it anyway. E4M3 is best made of values
-  // that were not rounded before: one in thirty would fall to the other side of a tie.
+  // Products with bfloat16 weights round their inputs to bfloat16 anyway. E4M3 codes are better
+  // made of unrounded values: one rounded value in thirty falls to the other side of a tie.
   DataType preferred_values(DataType weights) const override {
     return options_.round_product_inputs && weights == DataType::kBfloat16 ? DataType::kBfloat16
                                                                            : DataType::kFloat32;
   }
 
-  // Where a caller captures a graph of his own, it gets the kernels. The default streams cannot be
-  // captured.
+  // If the caller captures a graph, the kernels go into it. The default streams cannot be captured.
   bool records(cudaStream_t stream) const override {
     return recorder_ != nullptr && (stream == nullptr || !IsCapturing(stream));
   }
@@ -144,7 +143,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kAttention:
         return PrepareAttentionOf(graph, node);
       case TensorOp::kQuantize:
-        // Beside the kernel before, or not at all.
+        // Only useful if it overlaps the preceding kernel.
         return std::unique_ptr<PreparedNode>(std::make_unique<PreparedQuantize>(
             options_.overlap ? NextWeights(graph, id) : ReadNext{}));
       default:
@@ -176,8 +175,8 @@ class CudaDispatch final : public KernelDispatch {
   std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
     const DeviceScope scope(gemm_.device().ordinal);
     std::vector<Fusion> found = FindFusions(graph, *fused_);
-    // What it does not compute one by one it does not compute together, nor exactly what it would
-    // compute together on tensor cores.
+    // A fusion of unsupported nodes is unsupported, and so is one on tensor cores when exact
+    // results are asked for.
     std::erase_if(found, [&](const Fusion& fusion) {
       const bool attends = std::ranges::find(fusion.nodes, TensorOp::kAttention, [&](int id) {
                              return graph.node(id).op;
@@ -451,7 +450,7 @@ class CudaDispatch final : public KernelDispatch {
     return args;
   }
 
-  // A graph's first kernel does not begin before all of the launch before has ended (MayReadEarly).
+  // A graph's first kernel begins only when the whole previous launch has ended (MayReadEarly).
   LaunchStream stream() const noexcept {
     return {current().stream, options_.overlap && current().previous != nullptr};
   }
@@ -465,7 +464,7 @@ class CudaDispatch final : public KernelDispatch {
   CudaDispatchOptions options_;
   Recorder recorder_;
   RopeTables rope_{memory_};
-  // What is decided for a problem, remembered.
+  // Remembers what was decided for each problem.
   const std::unique_ptr<FusedProducts> fused_ = std::make_unique<FusedProducts>(gemm_, options_);
 };
 

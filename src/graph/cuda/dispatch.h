@@ -11,8 +11,7 @@ namespace culet::cuda_ops {
 /// As KernelDispatch::record.
 using Recorder = std::function<Result<std::unique_ptr<RecordedLaunches>>(const LaunchFunction&)>;
 
-/// `gemm` multiplies what lies in `memory`; both outlive the dispatch. `recorder`: null for one
-/// that records nothing.
+/// `gemm` computes on `memory`; both outlive the dispatch. A null `recorder` records nothing.
 std::unique_ptr<KernelDispatch> MakeDispatch(Gemm& gemm, DeviceMemory& memory,
                                              const CudaDispatchOptions& options,
                                              Recorder recorder = nullptr);

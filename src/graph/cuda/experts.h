@@ -16,7 +16,7 @@ class PreparedExperts final : public PreparedNode {
   /// Lays out the experts' addresses on the device. Errors: as DeviceMemory::Allocate.
   static Result<std::unique_ptr<PreparedNode>> Create(DeviceMemory& memory,
                                                       const ComputeGraph& graph, int id);
-  /// What no kernel takes, or ok.
+  /// Ok, or the reason why no kernel takes it.
   static Feasibility Supports(const TensorNode& node);
 
   std::string kernel() const override { return "cuda/experts"; }

@@ -41,7 +41,7 @@ class Search {
   }
   bool IsWideValue(int id) const { return IsWide(id) && IsValue(graph_.node(id).type); }
 
-  // The one reader of a value that nobody else needs; -1 otherwise.
+  // The only reader of a value; -1 if there are several or the value is an output.
   int OnlyReader(int id, TensorOp op) const {
     if (!readers_.IsOne(id)) return -1;
     const int reader = readers_.of(id).front();
@@ -66,7 +66,7 @@ class Search {
            std::ranges::all_of(node.inputs, [&](int in) { return IsWide(in); });
   }
 
-  // The sum of which the value is some rows, where nobody else needs either; -1: it is none.
+  // The sum whose rows the value gathers, if nobody else needs either; else -1.
   int SumOfRows(int id) const {
     const TensorNode& node = graph_.node(id);
     if (node.op != TensorOp::kGatherRows || !readers_.IsOne(id)) return -1;
@@ -107,8 +107,8 @@ class Search {
     Push({kGateUpQuantize, std::move(nodes), {}}, products, false);
   }
 
-  // A fusion with the joined product of `products`; once more with the norm of their input, where
-  // one kernel makes both, and SwiGlu where it `may_gate`.
+  // Offers a fusion with the joined product of `products`, and one that includes the norm of their
+  // input if a kernel computes both, and SwiGlu if it `may_gate`.
   void Push(Fusion fusion, std::span<const int> products, bool may_gate) {
     Fusion with = fusion;
     found_.push_back(std::move(fusion));
@@ -143,7 +143,7 @@ class Search {
     if (!fits(x)) return;
     if (graph_.node(x).op == TensorOp::kAdd && std::ranges::all_of(graph_.node(x).inputs, fits)) {
       add(x);
-      // Without the sum where it is needed before.
+      // Without the sum if an earlier node needs it.
       if (!CanFuse(graph_, with).ok()) with.nodes.erase(with.nodes.begin());
     }
     with.name = InputNorm::NameBefore(with.name);
@@ -155,7 +155,7 @@ class Search {
     if ((may_gate && is_faster(true)) || is_faster(false)) found_.push_back(std::move(with));
   }
 
-  // Whether one product on joined weights makes all of them, side by side.
+  // Whether one product on joined weights can compute all of them side by side.
   bool AreJoined(std::span<const int> products) const {
     const TensorNode& first = graph_.node(products.front());
     for (const int id : products) {
@@ -169,8 +169,8 @@ class Search {
     return JoinedProduct(graph_, products).weight.present();
   }
 
-  // From the product of q: q, k and v read one value, q and k turn, k and v are stored, and
-  // attention reads all of them.
+  // Starts at the product of q: q, k and v read one value, rope turns q and k, k and v are stored,
+  // and attention reads all of them.
   void FindHeads(int q) {
     Heads heads;
     heads.q = q;
@@ -193,7 +193,7 @@ class Search {
     }
   }
 
-  // The attention that alone reads the queries and, of single rows, the caches as they are then.
+  // The only attention that reads the queries and, with single rows, these versions of the caches.
   bool FindAttention(Heads& heads) const {
     const int id = OnlyReader(heads.q_rope, TensorOp::kAttention);
     if (id < 0 || OnlyReader(heads.key_write, TensorOp::kAttention) != id ||

@@ -29,8 +29,8 @@ struct Heads {
   std::vector<int> Nodes() const;
 };
 
-/// The product that makes the values of all `products` side by side, which have one input and one
-/// type. Its weight is not present() where theirs, or their biases, lie apart.
+/// The product that computes all `products` side by side; they share one input and one type. Its
+/// weight is not present() if their weights or biases are not contiguous.
 ProductSpec JoinedProduct(const ComputeGraph& graph, std::span<const int> products);
 
 }  // namespace culet::cuda_ops

@@ -14,13 +14,13 @@ bool Within(const Fusion& fusion, int id) {
   return std::ranges::find(fusion.nodes, id) != fusion.nodes.end();
 }
 
-// Of an engine's choice.
+// The predicted time of an engine's choice.
 double PredictedUs(const Gemm& gemm, const GemmDesc& desc, const LaunchSpec& spec) {
   return spec.kernel->PredictUs(AsLaunched(desc, spec), gemm.device(), gemm.rates(desc.b.type),
                                 spec.swizzle, spec.splits);
 }
 
-// SwiGlu of values that a product left in memory, in a kernel of its own.
+// SwiGlu as a separate kernel, of values that a product left in memory.
 double SwiGluUs(const ProductSpec& product, const Gemm& gemm, DataType out) {
   const double columns = static_cast<double>(product.weight.rows) / 2;
   const double bytes = static_cast<double>(product.rows) * columns *
@@ -76,7 +76,8 @@ FusedChoice FusedProducts::Decide(const GemmDesc& desc, const ProductFusion& fus
   const GemmDesc launched = AsLaunched(desc, *alone);
   double best = PredictedUs(gemm_, desc, *alone) + kNormUs + (fusion.gated ? kSwiGluUs : 0.0);
   FusedChoice choice;
-  // Where the engine's choice fuses, no other one is looked at: the product keeps its bits.
+  // If the engine's choice can fuse, no other kernel is considered, so that the product keeps its
+  // bits.
   if (const FusesProducts* const kernel = takes(*alone); kernel != nullptr) {
     const double us =
         kernel->PredictFusedUs(launched, fusion, gemm_.device(), rates, alone->splits);

@@ -1,5 +1,5 @@
-// Products that one kernel computes together with what stands before or behind them: a norm
-// (cuda/fused_product.h), or SwiGlu.
+// Products that one kernel computes together with the norm before them (cuda/fused_product.h) or
+// the SwiGlu after them.
 #pragma once
 
 #include <map>
@@ -31,18 +31,17 @@ struct FusedChoice {
   const FusesProducts* kernel = nullptr;
 };
 
-/// Which products are fused with their neighbours, decided once for each problem: where a kernel
-/// can and is predicted to be faster than the engine's choice and the neighbours' own kernels.
+/// Which products are fused with their neighbours, decided once for each problem: those for which a
+/// kernel can do it and is predicted to be faster than the separate kernels.
 class FusedProducts {
  public:
   FusedProducts(Gemm& gemm, const CudaDispatchOptions& options) : gemm_(gemm), options_(options) {}
 
-  /// Null where they are better launched one by one, or the problem is none. Lives as long as this.
+  /// Null if separate launches are better, or the problem is invalid. Lives as long as this.
   const FusedChoice* Choose(const ProductSpec& product, const ProductFusion& fusion);
 
-  /// Whether one kernel that pairs the columns of gate and up, whose product this is, is predicted
-  /// to be faster than the product with SwiGlu's own kernel behind it. `epilogue`: with codes or
-  /// without.
+  /// Whether a gated product of joined gate and up weights is predicted to be faster than the plain
+  /// product followed by SwiGlu's own kernel. `epilogue`: with or without codes.
   bool Pairs(ProductSpec product, Epilogue epilogue) const;
 
   /// Errors: as FusesProducts::PrepareFused. Requires: what Choose returned for the two.

@@ -231,7 +231,7 @@ class PreparedHeads final : public PreparedFusion {
 Heads HeadsOf(const ComputeGraph& graph, const Fusion& fusion) {
   Heads heads;
   std::vector<int> products, ropes, norms, writes;
-  // What is before the products is not the heads'.
+  // Nodes before the products are not part of the heads' work.
   const auto first =
       std::ranges::find(fusion.nodes, TensorOp::kMulMat, [&](int id) { return graph.node(id).op; });
   for (const int id : std::ranges::subrange(first, fusion.nodes.end())) {
@@ -308,7 +308,7 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
   }
   std::unique_ptr<GroupProduct> before;
   if (fusion.name != kSwiGluQuantize) {
-    // Codes alone where nobody reads the values that they are made of.
+    // Codes only, if nobody reads the values themselves.
     const Epilogue may = IsNamed(fusion, kGateUp)      ? Epilogue::kGatedSilu
                          : Readers(graph).IsOne(inner) ? Epilogue::kGatedSiluQuant
                                                        : Epilogue::kNone;

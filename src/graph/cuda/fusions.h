@@ -18,7 +18,8 @@ namespace culet::cuda_ops {
 /// The names of all of them.
 std::vector<std::string> FusionNames();
 
-/// Those in the graph, the largest first; the norms of products' inputs where `fused` says so.
+/// The fusions in the graph, the largest first, with norms of products' inputs if `fused` chooses
+/// them.
 std::vector<Fusion> FindFusions(const ComputeGraph& graph, FusedProducts& fused);
 
 /// Frequencies over 2 pi on the device, as Rope takes them: once for all layers and graphs.

@@ -13,11 +13,10 @@ namespace culet::cuda_ops {
 
 class GroupProduct {
  public:
-  /// The product that makes the values of all `products` (JoinedProduct), or where it is predicted
-  /// to be sooner what `may` says of them: their SwiGlu, or the codes of that. Where their input's
-  /// norm is in the fusion, too, one kernel computes both, and SwiGlu of the values when it can and
-  /// may. Errors: as PreparedProduct::Create; UNSUPPORTED when the norm is in the fusion but no
-  /// kernel computes both.
+  /// The product that computes all `products` (JoinedProduct). If that is predicted to be faster,
+  /// its epilogue also computes what `may` allows: SwiGlu, or the codes of it. If the norm of the
+  /// input is in the fusion too, one kernel computes both, and SwiGlu if it can and may. Errors: as
+  /// PreparedProduct::Create; UNSUPPORTED if the norm is in the fusion but no kernel computes both.
   static Result<std::unique_ptr<GroupProduct>> Create(
       Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options, FusedProducts& fused,
       const ComputeGraph& graph, const Fusion& fusion, std::span<const int> products, Epilogue may);
@@ -28,7 +27,7 @@ class GroupProduct {
   std::size_t workspace_bytes() const noexcept {
     return product_ == nullptr ? 0 : product_->workspace_bytes();
   }
-  /// `output`: the values side by side, or what the epilogue makes of them; `scales`: of codes.
+  /// `output`: the values side by side, or the epilogue's result; `scales`: those of codes.
   Status Launch(const NodeLaunch& launch, DevicePtr output, DevicePtr scales, DevicePtr workspace,
                 LaunchStream stream) const;
 

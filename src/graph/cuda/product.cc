@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
-// The type in which the input meets the weight.
+// The type of the input in the product.
 DataType MeetingType(const Weight& weight, DataType input, bool round_inputs) {
   const bool exact = weight.type == DataType::kFloat8_e4m3 || weight.type == input;
   if (exact || weight.type == DataType::kFloat32) return weight.type;
@@ -23,10 +23,9 @@ std::int64_t WeightBytes(const TensorNode& product) {
   return weight.rows * weight.cols * static_cast<std::int64_t>(SizeOf(weight.type));
 }
 
-// Whether the kernel behind the product may begin before the product's turn. Two launches one
-// behind the other that hold their weights in shared memory and fill three fifths of it leave a
-// third one's CTAs places on few multiprocessors, where they wait for each other: it does better to
-// begin when the first has ended (H200).
+// Whether the next kernel may begin before this product's own wait. If this product and the one
+// before it together occupy more than 60 % of shared memory, the next kernel's CTAs would crowd
+// onto a few SMs; then it starts only after this one ends. Measured on an H200.
 bool LetsNextBeginFirst(const ProductSpec& spec, int units) {
   constexpr std::int64_t kHeld = 100'000, kThreeFifths = 137'000;  // bytes of a multiprocessor
   const bool held = spec.weight_bytes <= kHeld * units && spec.weight_bytes_before <= kHeld * units;

@@ -1,5 +1,4 @@
-// A product of the graph on a GPU: its input brought to the type that its kernel takes, then the
-// plan.
+// A product of the graph on a GPU: converts the input to the kernel's type, then launches the plan.
 #pragma once
 
 #include <cstddef>
@@ -16,29 +15,29 @@ namespace culet::cuda_ops {
 
 inline constexpr int kCodesGroup = 128;  ///< elements of a row that share a scale
 
-/// A product to plan. Addresses are those that are known before memory is planned, for their
-/// alignment; 0 is memory of the arena.
+/// A product to plan. Addresses that are known before memory is planned give their alignment; 0
+/// means memory of the arena.
 struct ProductSpec {
   std::int64_t rows = 0;
   Weight weight, bias;
   QuantDesc quant_a;
   DataType input_type = DataType::kNull, output_type = DataType::kNull;
   bool quantised = false;  ///< the input has scales already
-  /// A router's: what rounds its input moves tokens from one expert to another.
+  /// A router's product: rounding its input would send tokens to other experts.
   bool routes = false;
   DevicePtr input = 0, scales = 0, output = 0;
-  /// Of weights of gate and up, one behind the other: SwiGlu of the product, or its codes.
+  /// With joined gate and up weights: SwiGlu of the product, or its codes.
   Epilogue epilogue = Epilogue::kNone;
-  /// Of the weights of all products of the input, and of those launched before them, if no
-  /// attention is.
+  /// Bytes of the weights of all products of this input, and of the products launched just before;
+  /// 0 if attention lies between.
   std::int64_t weight_bytes = 0, weight_bytes_before = 0;
 
   /// Of a verified MulMat node.
   static ProductSpec Of(const ComputeGraph& graph, int id);
 };
 
-/// The product as the engine takes it. Addresses that are not known are null, and A's where it is
-/// brought to another type first. `units`: the device's multiprocessors.
+/// The product as the engine takes it. Unknown addresses are null, and so is A's if it is converted
+/// first. `units`: the device's SMs.
 GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int units);
 
 class PreparedProduct final : public PreparedNode {
@@ -50,8 +49,8 @@ class PreparedProduct final : public PreparedNode {
 
   std::string kernel() const override { return plan_.spec().kernel->id(); }
   std::size_t workspace_bytes() const noexcept { return scratch_bytes_; }
-  /// `input_scales`: of an input that is quantised already, `output_scales`: of codes that the
-  /// epilogue makes; else 0.
+  /// `input_scales`: those of an already quantised input. `output_scales`: those of codes that the
+  /// epilogue makes. 0 if there are none.
   Status Launch(DevicePtr input, DevicePtr input_scales, DevicePtr output, DevicePtr output_scales,
                 DevicePtr workspace, LaunchStream stream) const;
 
