@@ -16,7 +16,7 @@
 namespace culet {
 namespace {
 
-// What is kept of damaged lines: enough to see what wrote them.
+// Bytes kept of damaged lines: enough to see what wrote them.
 constexpr std::size_t kMaxDamagedBytes = std::size_t{1} << 20;
 
 // An entry of the cache as a line, and then the line that wins over it in the file.
@@ -84,9 +84,8 @@ Result<FileLock> LockFor(const std::string& path, const CacheFile::SaveOptions& 
                            options.on_wait);
 }
 
-// Adds the lines to what `path` has of earlier ones, up to kMaxDamagedBytes; not those of a save
-// that then failed and is tried again. Whatever keeps that from being written must not keep the
-// cache from it: the lines say nothing that can be used.
+// Appends the lines to `path`, up to kMaxDamagedBytes in all, but not those of a save that failed
+// and is tried again. Failing here must not fail the save: the lines hold nothing usable.
 void KeepDamaged(const std::string& path, const std::string& lines) {
   if (lines.empty()) return;
   const auto old_lines = ReadFile(path, 2 * kMaxDamagedBytes);
@@ -147,7 +146,7 @@ Result<int> CacheFile::Save(const DispatchCache& cache, const SaveOptions& optio
   if (!old_text.ok()) return old_text.status();
   const Merged merged = Merge(old_text->value_or(""), cache);
   if (*old_text == merged.file.text) return merged.file.records;
-  // Only now: a file in a read-only folder that says all there is to say is as good as written.
+  // Only now: a complete file in a read-only folder need not be written.
   if (!lock.ok()) return lock.status();
   KeepDamaged(*path + ".damaged", merged.damaged);
   CULET_RETURN_IF_ERROR(ReplaceFile(*path, merged.file.text));

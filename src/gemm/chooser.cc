@@ -26,7 +26,7 @@ bool Serves(const LaunchSpec& spec, const GemmDesc& desc) {
   return max_splits.ok() && spec.splits >= 1 && spec.splits <= *max_splits;
 }
 
-// A problem with pdl that was not measured itself takes what is known of the one without.
+// A problem with pdl that was not measured uses the measurement without pdl.
 GemmDesc WithoutPdl(GemmDesc desc) noexcept {
   desc.pdl = false;
   return desc;
@@ -66,8 +66,8 @@ std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored
   if (desc.pdl && !known(neighbours)) neighbours = cache_.FindNeighbours(WithoutPdl(desc));
   const bool any = known(neighbours);
   if (any) AnchorOnNeighbours(neighbours, desc, device_, rates, candidates);
-  // What is launched while nothing was measured under pdl comes first, then the same launched as it
-  // was measured: so tuning under pdl cannot lose.
+  // First the launch that would run untuned under pdl, then the same launch as it was measured
+  // without: so tuning under pdl cannot lose.
   if (LaunchSpec plain; desc.pdl && FindMeasured(WithoutPdl(desc), plain)) {
     for (const bool serial : {true, false}) {
       plain.serial = serial;
@@ -88,8 +88,8 @@ std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored
 
 std::vector<LaunchSpec> Chooser::LongLaunch(const GemmDesc& desc,
                                             const std::vector<LaunchSpec>& candidates) const {
-  // Overlap saves one or two microseconds, of so long a launch less than two samples of one launch
-  // differ at the power limit: the best of all would be found by luck.
+  // Overlap saves one or two microseconds. For so long a launch that is less than two samples
+  // differ by at the power limit, so the best of all would be found by luck.
   constexpr double kLongUs = 500;
   std::vector<LaunchSpec> same;
   LaunchSpec plain;
@@ -125,7 +125,7 @@ Result<Choice> Chooser::Choose(const GemmDesc& desc, bool reuse_below) {
     if (const auto it = remembered_.find(desc); it != remembered_.end()) return it->second;
   }
   bool anchored = false;
-  // A library is opened when a product would be its, not for every problem that it might take.
+  // A library is opened when it would win a product, not for every problem that it might take.
   const Asking asking = failures_.Of(desc).empty() ? Asking::kNobody : Asking::kAll;
   const auto candidates = Candidates(desc, &anchored, asking);
   const auto first = std::ranges::find_if(

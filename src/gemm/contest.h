@@ -46,26 +46,26 @@ class Contest {
 
   /// Takes a candidate out. `reason` must not be OK.
   void Remove(int i, Status reason);
-  /// The same for one that only is too slow.
+  /// Takes out a candidate that is only too slow.
   void RemoveSlow(int i, std::string why);
   const std::vector<Dropped>& dropped() const noexcept { return dropped_; }
 
-  /// Whether `a` is faster than `b` by more than the noise band. Samples of one turn are compared
-  /// with each other, so that a clock that falls while all take turns is no noise.
+  /// Whether `a` is faster than `b` by more than the noise band. Samples of the same round are
+  /// compared, so that a falling clock is no noise.
   bool Ahead(const std::vector<double>& a, const std::vector<double>& b) const;
 
-  /// Whether more samples would tell: neither is ahead, and `noise` is less than what their ratio
-  /// is known to.
+  /// Whether more samples would help: neither is ahead, and the uncertainty of their ratio exceeds
+  /// `noise`.
   bool Open(const std::vector<double>& a, const std::vector<double>& b) const;
 
-  /// Whether a round more may show somebody ahead of the default.
+  /// Whether another round may show that a candidate is ahead of the default.
   bool RoundsOpen() const;
 
   /// Ahead, and sampled often enough to know the band; with few samples, ahead by drop_ratio.
   bool SurelyAhead(const std::vector<double>& a, const std::vector<double>& b) const;
 
-  /// By the rounds' samples: the best candidate that is ahead of the default and not beaten, or a
-  /// nearly as good one that stands before it; else the default. -1 when nobody has a sample.
+  /// By the rounds' samples: the best candidate that beats the default, or an earlier one within
+  /// the noise of it; else the default. -1 if there is no sample.
   int Challenger(bool surely) const;
 
   /// Whether a duel has enough samples to be decided.

@@ -14,12 +14,12 @@ namespace {
 // 1e9 operations or bytes a second, as operations or bytes a microsecond.
 constexpr double kPerUs = 1e3;
 
-// How much more than its fair share of the memory's rate one unit can draw while others idle. An
-// SM of an H200 has about 2.5 times its share in flight at most; a core of a server more.
+// How much more than its fair share of memory bandwidth one unit can use while others idle: an SM
+// of an H200 about 2.5 times at most, a server's core more.
 constexpr double kUnitDraw = 2.0;
 
-// A kernel that lost to a measured one is expected to lose again unless it is better by more than
-// the noise within which measuring itself keeps the default.
+// A kernel that lost to a measured one is expected to lose again, unless it is better by more than
+// the noise within which the tuner keeps the default.
 constexpr double kLoserMargin = 1.02;
 
 // A rate of 0 or less is unknown and sets no limit.
@@ -76,9 +76,9 @@ Grid GridOf(const GemmDesc& p, const KernelDesc& kernel, const KernelInfo& info,
   return grid;
 }
 
-// Bytes between memory and the units: everything once; on a GPU again what does not stay in its
-// cache from wave to wave. A CPU kernel's tile is a block of registers: its loops over the caches
-// are its own, and part of its bandwidth_share.
+// Bytes between memory and the units: everything once, and on a GPU again in each wave what its
+// cache does not keep. A CPU kernel's tile is a block of registers; its cache blocking is part of
+// its bandwidth_share.
 double TrafficBytes(const GemmDesc& p, const Grid& grid, const DeviceInfo& device,
                     int splits) noexcept {
   double bytes = MinimumBytes(p);

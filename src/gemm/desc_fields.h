@@ -79,8 +79,8 @@ constexpr void VisitFields(Desc& desc, Visit&& visit) {
   visit("accumulate", accumulate);
   visit("determinism", determinism);
 
-  // What came later is left out of a file where it is as in most problems, so that the text of a
-  // problem that was known before stays what it was.
+  // Later fields are omitted from a file at their usual value, so that the text of an older problem
+  // stays the same.
   const auto newer = [&](const char* name, auto& field, auto usual, const auto&... range) {
     if constexpr (requires { visit.Newer(name, field, usual, range...); }) {
       visit.Newer(name, field, usual, range...);

@@ -80,8 +80,8 @@ Status CheckBatchStride(std::string_view name, const MatrixLayout& layout) {
   return {};
 }
 
-// Matrices that are written must not share an element: they lie behind one another, or side by side
-// within the lines.
+// Written matrices must not share an element: they follow one another, or lie side by side within
+// the lines.
 Status CheckApart(std::string_view name, const MatrixLayout& layout) {
   if (layout.num == 1 || layout.offsets != nullptr) return {};
   const std::int64_t inner = InnerOf(layout), span = (OuterOf(layout) - 1) * layout.ld + inner;
@@ -163,7 +163,7 @@ constexpr int kGatedColumns = 16;
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
-// What shares a scale that is not a group of a given size.
+// The part of an operand that shares a scale, if that is not a group of a given size.
 std::string_view GranularityText(std::string_view operand, const QuantDesc& quant) noexcept {
   if (quant.type == QuantType::kTensor) return "tensor";
   return operand == "a" ? "row" : "column";
@@ -291,7 +291,7 @@ Status CheckOutputQuant(const GemmArgs& args) {
                     fmt::format("one scale for {} columns of D", kOutputGroup));
 }
 
-// D gives the number of matrices; what has one is shared.
+// D gives the number of matrices; an operand with one matrix is shared.
 Status CheckBatch(const GemmArgs& args) {
   const int num = args.Ddesc.num;
   const auto check = [num](std::string_view name, const MatrixLayout& layout) -> Status {
@@ -348,7 +348,7 @@ Status CheckOperation(const Operation& op) {
   return CheckPointer("operation.bias.data", op.bias.data, op.bias.type);
 }
 
-// `what` is written, at `data`; nothing that is read may lie there.
+// `what` is written at `data`; no input may overlap it.
 Status CheckNoOverlap(const GemmArgs& args, std::string_view what, const void* written,
                       const Footprint& places) {
   const auto check = [&](std::string_view name, const void* data,

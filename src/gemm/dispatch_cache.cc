@@ -65,13 +65,14 @@ constexpr Key KeyOf(GemmDesc desc) {
   return {packer.words(), batch};
 }
 
-// A constant expression must not write out of bounds: this fails to compile when the words are few.
+// A constant expression must not write out of bounds, so this fails to compile if there are too few
+// words.
 static_assert(KeyOf(GemmDesc{}).batch == 0);
 
 enum class Inserted { kRefused, kWorse, kEqual, kChanged };
 
-// Reads what is left of the stream without touching its state bits, so that the caller may go on
-// and Export to it.
+// Reads the rest of the stream without touching its state bits, so that the caller can still Export
+// to it.
 Result<std::string> ReadAll(std::istream& is) {
   if (!is.good())
     return Status(StatusCode::kIo, "the stream cannot be read; check that it is open");

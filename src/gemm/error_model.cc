@@ -55,12 +55,12 @@ ErrorModel::ErrorModel(const GemmDesc& desc, const ScratchOptions& options,
   product_bits_ = PrecisionOf(desc.a.type) + PrecisionOf(desc.b.type);
 }
 
-// How far a matrix unit of few bits may be from the sum of a b (numbers times scales that are equal
-// within an interval). An instruction adds its products and the accumulator: each addend is
-// truncated towards zero, `bits` below the largest one. Products that reach so far up that they
-// lose nothing, whichever way the unit counts exponents, are left out; the smaller ones lose the
-// unit in the last place or all they have. Positive and negative products err in opposite
-// directions. `interval_` elements are summed before they move to FP32.
+// The error bound of a matrix unit with few accumulator bits (scales are equal within an interval).
+// An instruction adds its products and the accumulator: each addend is truncated towards zero,
+// `bits` below the largest one. Products large enough to lose nothing, however the unit counts
+// exponents, are left out; smaller ones lose at most a unit in the last place, or all they have.
+// Positive and negative products err in opposite directions. `interval_` elements are summed before
+// they move to FP32.
 //
 // Subnormal numbers are not normalised: a product with one is aligned as if the smallest normal
 // number stood there.
@@ -90,7 +90,7 @@ double ErrorModel::UnitError(const Factors& a, const Factors& b, int k) const no
       signed_losses += std::copysign(loss, product);
       sum += product;
     }
-    // The larger of what positive and what negative products lose.
+    // The larger of the losses of positive and of negative products.
     error += (losses + std::fabs(signed_losses)) / 2 + std::min(held, unit);
     error += last_place * (std::fabs(sum) + error);  // the result itself
     begin += count;

@@ -11,8 +11,8 @@ struct Sums {
   double value = 0, magnitude = 0;
 };
 
-/// Elements along K with their scales. `reaches`: how large a matrix unit that does not normalise
-/// subnormal numbers takes them for, 0 of 0; null where that does not count.
+/// Elements along K with their scales. `reaches`: their size as a matrix unit sees them that does
+/// not normalise subnormal numbers, 0 for 0; null if that does not matter.
 struct Factors {
   const double* values = nullptr;
   const double* reaches = nullptr;

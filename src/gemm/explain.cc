@@ -27,7 +27,7 @@ std::string WhySlower(Kernel* kernel, const std::vector<LaunchSpec>& candidates,
       best->time_us, explanation.predicted_us, choice.kernel->id(), choice.time_us);
 }
 
-// Why a launch that the kernel should take is not the choice.
+// Why a launch that its kernel accepts is not the choice.
 std::string WhyUnprepared(const PrepareFailures::Failure& failure) {
   const LaunchSpec& spec = failure.spec;
   std::string launch;
@@ -50,8 +50,8 @@ Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const De
   explanation.source = choice->source;
   const HardwareRates& rates = chooser.rates(RateType(desc));
   const LaunchSpec& spec = choice->spec;
-  // Beside a measurement the model stands as it is: anchored on that very entry, it would only
-  // repeat it.
+  // Next to a measurement the uncorrected prediction is shown; corrected by that entry it would
+  // only repeat it.
   const auto candidates = choice->source == ChoiceSource::kCacheExact
                               ? EnumerateCandidates(registry.kernels(), desc, device, rates)
                               : chooser.Candidates(desc);

@@ -84,7 +84,7 @@ Feasibility Kernel::why(const GemmDesc& problem) const noexcept {
   if (differs(desc_.type_a, problem.a.type)) return Feasibility::Refuse("A has another type");
   if (differs(desc_.type_b, problem.b.type)) return Feasibility::Refuse("B has another type");
   if (differs(desc_.type_d, problem.d.type)) return Feasibility::Refuse("D has another type");
-  // "Any type" was said before there were elements that share a byte.
+  // "Any type" does not include elements that share a byte, which came later.
   const bool reads_any = desc_.backend == Backend::kReference;
   if ((IsSubByte(problem.a.type) && desc_.type_a == DataType::kNull && !reads_any) ||
       (IsSubByte(problem.b.type) && desc_.type_b == DataType::kNull && !reads_any)) {

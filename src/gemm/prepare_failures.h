@@ -22,8 +22,8 @@ class PrepareFailures {
     Status reason;
   };
 
-  /// What Prepare said of a launch. A success takes an earlier failure back; a want of memory is
-  /// not remembered, for it may pass. Returns whether anything changed.
+  /// Records Prepare's result for a launch. A success revokes an earlier failure; lack of memory is
+  /// not remembered, since it may pass. Returns whether anything changed.
   bool Note(const GemmDesc& desc, const LaunchSpec& spec, const Status& said);
 
   std::vector<Failure> Of(const GemmDesc& desc) const;

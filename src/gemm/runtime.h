@@ -37,7 +37,7 @@ struct OutputLines {
   std::uint32_t poison = 0;       ///< its low bytes fill an element that was not written
 };
 
-/// What became of them.
+/// The result of scanning a region.
 struct OutputScan {
   std::size_t unwritten = 0;  ///< elements that hold the poison
   bool guards_intact = true;
@@ -69,9 +69,9 @@ class Runtime {
   virtual Result<double> TimeUs(const std::function<Status()>& launch,
                                 const std::function<bool()>& give_up = nullptr) = 0;
 
-  /// Makes a Replay of what `launches` puts on the stream that it is given: a CUDA graph on a GPU,
-  /// where `launches` runs now and must neither wait nor allocate; on the host it runs at each
-  /// replay. Errors: what `launches` returns; FAILED_PRECONDITION when it recorded nothing.
+  /// Records what `launches` puts on the given stream. On a GPU that is a CUDA graph: `launches`
+  /// runs now and must neither wait nor allocate. On the host it runs at each replay. Errors: what
+  /// `launches` returns; FAILED_PRECONDITION when it recorded nothing.
   virtual Result<std::unique_ptr<Replay>> Record(
       const std::function<Status(cudaStream_t)>& launches) = 0;
 };

@@ -13,7 +13,7 @@ namespace culet {
 
 namespace {
 
-// Adds up what a report says of all elements.
+// Accumulates a report over all elements.
 class Tally {
  public:
   explicit Tally(ErrorReport& report) : report_(report) {}
@@ -48,7 +48,7 @@ class Tally {
   double error2_ = 0, reference2_ = 0, bound2_ = 0;
 };
 
-// The scales that a group may have, and whether one of its values may be, or is, no number.
+// The scales that a group may have, and whether one of its values may be or is a NaN.
 struct GroupScale {
   Interval scale;
   double reference = 0;

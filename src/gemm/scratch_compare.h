@@ -1,4 +1,4 @@
-// What became of the output of a synthetic problem.
+// Compares the output of a synthetic problem with the oracle.
 #pragma once
 
 #include <span>
@@ -13,9 +13,9 @@ namespace culet {
 void CompareValues(const Oracle& oracle, std::span<const Interval> allowed,
                    std::span<const double> found, ErrorReport& report);
 
-/// The same for a quantised D with one of `scales` for `group` columns of a row: each scale against
-/// the largest magnitude that its group may have, each element against what the scale that is there
-/// makes of its value. D has `columns`.
+/// For a quantised D with one of `scales` for each `group` columns of a row: compares each scale
+/// with the largest magnitude that its group may have, and each element with its value divided by
+/// the stored scale. D has `columns`.
 void CompareQuantised(const Oracle& oracle, std::span<const double> codes,
                       std::span<const double> scales, int group, int columns, ErrorReport& report);
 

@@ -90,7 +90,7 @@ class Values {
     if (IsSubByte(type)) return FourBits(random, type);
     switch (fill_) {
       case Fill::kNormal:
-        // What a quantiser leaves: the largest of a group near 448.
+        // As a quantiser makes them: the largest of a group is near 448.
         return StandardNormal(random) * (!e4m3    ? (is_a || scaled ? 1.0 : weight_)
                                          : scaled ? kQuantisedDeviation
                                                   : 1.0);
@@ -150,8 +150,8 @@ class Values {
 
   Fill fill_;
   double root_k_;
-  // Of normal data behind a gate, which then has values where silu bends, as a model's: those of a
-  // deviation of sqrt(k) are nearly all where it is zero or its argument.
+  // For normal data behind a gate: values then lie where silu bends, as a model's do. With a
+  // deviation of sqrt(k) nearly all would lie where silu is zero or its argument.
   double weight_;
   bool half_;
   bool small_integers_;
@@ -289,7 +289,7 @@ bool IntegersAreExact(const GemmDesc& desc, const Accumulator& accumulator) noex
   if (accumulator.bits >= 24) return desc.k <= 1 << 22;
   const int interval =
       accumulator.promotion_k > 0 ? std::min(accumulator.promotion_k, desc.k) : desc.k;
-  // Few bits hold sums of products of 4 at most; of 1 where the integers are small.
+  // With few accumulator bits the products are at most 4, or 1 with small integers.
   const bool small = Values::SmallIntegers(desc);
   return desc.k <= 1 << 22 && interval <= (1 << (accumulator.bits - 1)) / (small ? 1 : 4);
 }

@@ -34,8 +34,8 @@ struct Arrangement {
 
 /// Gives every operand exactly its alignment class: for classes below 16 neither the pitch nor the
 /// pointer has a larger one. The bias, which has no class, is aligned to its element only.
-/// `as_allocated`: pointers are multiples of 256, but for what is packed and so has no pitch.
-/// Errors: INVALID_ARGUMENT for sizes, types and classes that no problem has.
+/// `as_allocated`: pointers are multiples of 256, except those of packed operands, which have no
+/// pitch. Errors: INVALID_ARGUMENT for sizes, types and classes that no problem has.
 Result<Arrangement> Arrange(const GemmDesc& desc, std::size_t gap_bytes, bool as_allocated = false);
 
 /// The problem over a block at `base`.

@@ -21,7 +21,7 @@ constexpr int kSampledRows = 64;
 constexpr int kSampledOutputs = 64 * 256;  // more columns where there are fewer rows
 constexpr int kTileEdge = 64;  // every tile of every kernel starts at a multiple of a power of two
 
-// Along K, work that is not interrupted: some milliseconds.
+// Elements of K between two checks for an interrupt: some milliseconds of work.
 constexpr int kPiece = 1 << 20;
 
 // Both ends, the tail of a tile of 16, tile edges spread over the extent, and a random rest.
@@ -54,8 +54,8 @@ std::vector<int> Sample(int extent, int count) {
   return picked;
 }
 
-// The columns of D that are looked at: of a quantised D whole groups, for their scales depend on
-// all.
+// The columns of D that are compared: whole groups of a quantised D, since a scale depends on all
+// of them.
 std::vector<int> SampleColumns(const GemmDesc& desc, int count) {
   const int columns = ColumnsOfD(desc);
   if (desc.d.quant.type == QuantType::kNone) return Sample(columns, count);

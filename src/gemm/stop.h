@@ -1,4 +1,4 @@
-// A caller's wish to end long work, asked for while that goes on.
+// Lets a caller end long work: asked while the work goes on.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ class Stop {
   /// `ask` may be null: work to the end.
   explicit Stop(std::function<bool()> ask) : ask_(std::move(ask)) {}
 
-  /// Whether to end now; stays true. Only `thread` 0, which of a pool's threads is the caller's
-  /// own, asks: what a caller gives need not be safe on others. One that throws is taken as a yes.
+  /// Whether to end now; stays true. Only `thread` 0, the caller's own, asks: the function need not
+  /// be safe on other threads. One that throws counts as yes.
   bool operator()(int thread = 0) noexcept {
     if (thread != 0 || !ask_ || stopped_.load(std::memory_order_relaxed)) return stopped();
     if (CaughtNo([&] { return !ask_(); })) return false;

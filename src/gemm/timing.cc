@@ -15,28 +15,29 @@
 namespace culet {
 namespace {
 
-// A plan binds one set. Problems so small that more sets would be needed to fill a last-level cache
-// at least leave the caches nearer to the cores.
+// A plan binds one input set. Problems so small that more sets would be needed to fill the
+// last-level cache at least leave the inner caches.
 constexpr int kMaxSets = 256;
 
-// The events around a graph are good to about half a microsecond, but the clock of a GPU that was
-// idle a moment ago is not yet that of one that works.
+// Events around a graph are accurate to about half a microsecond, but a GPU that was just idle has
+// not reached its working clock yet.
 constexpr double kLeastSampleUs = 600;
 
-// A sustained sample: long enough for a launch's own power to count in the clock, which follows it
-// within a few milliseconds, and short enough that the candidates before count too, as a model's
-// other launches will.
+// A sustained sample: long enough for the launch's own power to set the clock, which follows within
+// a few milliseconds. Short enough that the clock also depends on what ran before, as it will in a
+// model.
 constexpr double kSustainedUs = 4000;
 
-// A kernel starts while the one before ends; of long ones that is nothing.
+// A kernel starts while the one before ends; for long kernels that is negligible.
 constexpr double kLongLaunchUs = 500;
 
 LaunchPointers PointersOf(const GemmArgs& args) {
   return {args.A, args.U, args.C, args.D, args.alpha, args.beta};
 }
 
-// Samples that last longer than they must cost tuning half of its time, and the roofline is up to
-// half of what short launches take. Nor may a wrong prediction make samples of a few launches.
+// Overlong samples would double the tuning time, and a short launch takes up to twice its roofline,
+// so launches are counted by the predicted time. A wrong prediction must not leave a sample of a
+// few launches.
 double ExpectedUs(const LaunchSpec& spec, double roofline_us) noexcept {
   constexpr double kMostRooflines = 3;
   if (!std::isfinite(spec.time_us)) return roofline_us;
@@ -47,8 +48,9 @@ double ExpectedUs(const LaunchSpec& spec, double roofline_us) noexcept {
 
 ScratchOptions ColdInputs(const DeviceInfo& device, const GemmDesc& desc) {
   ScratchOptions options;
-  // Scales of rows are lines of one number, so of a low class wherever they begin; a library that
-  // wants 16 bytes would copy them in every measurement, and hardly ever for a caller.
+  // Scales of rows are lines of one number, so their alignment class is 4. Begun there, a library
+  // that needs 16 bytes would copy them in every measurement, which callers' scales hardly ever
+  // need.
   options.as_allocated = true;
   const std::size_t caches = device.arch == 0 ? 1 : 3;
   options.rotate_bytes = std::min({caches * device.cache_bytes, device.memory_bytes / 4,
@@ -72,7 +74,7 @@ struct TimedLaunch::Impl {
   std::unique_ptr<Replay> graph;
   Workspace recorded;  // what the graph was made with
 
-  // Asked for each time: all launches share one, laid out and zeroed for the one that runs.
+  // Requested each time: all launches share one workspace, laid out and zeroed for the current one.
   Result<Workspace*> workspace() { return scratch.workspace(plans.front().workspace_size()); }
 
   Status Launch(int set, Workspace& workspace, cudaStream_t stream = nullptr) const {
@@ -80,7 +82,7 @@ struct TimedLaunch::Impl {
                                                        stream);
   }
 
-  // A larger workspace, made for another launch, takes the place of the one that was recorded.
+  // A larger workspace for another launch replaces the recorded one.
   bool IsRecordedWith(const Workspace& workspace) const {
     return graph != nullptr && recorded.barriers == workspace.barriers &&
            recorded.partials == workspace.partials && recorded.tensormaps == workspace.tensormaps &&
@@ -127,7 +129,7 @@ Result<ErrorReport> TimedLaunch::Check(double* launch_s) {
   const auto workspace = impl_->workspace();
   if (!workspace) return workspace.status();
   CULET_RETURN_IF_ERROR(impl_->scratch.PoisonOutput(0));
-  // Not Runtime::TimeUs: what other threads do meanwhile is no fault of the result.
+  // Not Runtime::TimeUs: work of other threads does not make a result wrong.
   const auto start = std::chrono::steady_clock::now();
   CULET_RETURN_IF_ERROR(impl_->Launch(0, **workspace));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;

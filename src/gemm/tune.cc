@@ -26,7 +26,7 @@ SpecKey KeyOf(const LaunchSpec& spec) {
 // A candidate is launched once to be checked and once for its first sample.
 constexpr double kLaunchesBeforeATime = 2;
 
-// A product of another thread that lasts longer is taken to hang: of no use to wait once a sample.
+// A longer product of another thread is considered hung; waiting for it in every sample is useless.
 constexpr double kLongestWaitS = 30;
 
 // Ends a sample's wait for the products of other threads.
@@ -59,7 +59,7 @@ struct Ready {
   double sample_s;  // the last one took, or is predicted to take
 };
 
-// 0 where the prediction is no time: what is unknown is tried.
+// 0 if the prediction is no time: unknown candidates are tried.
 double PredictedS(const LaunchSpec& spec) {
   return std::isfinite(spec.time_us) ? 1e-6 * spec.time_us : 0;
 }

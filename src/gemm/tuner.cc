@@ -23,11 +23,11 @@ namespace {
 // One sample of a leader that met an interrupt would cost its whole group.
 constexpr std::size_t kLeaderSamples = 2;
 
-// While it is open who is ahead there are at most so many times the rounds, or pairs of a duel.
+// While the comparison is undecided there are at most so many times the rounds, or pairs of a duel.
 constexpr double kMostRounds = 8;
 
-// After so many rounds the limit for those that go on is tighter, where there are samples enough:
-// at a GPU's power limit the first sustained ones of equal candidates were up to a fifth apart.
+// After so many rounds the drop limit is tighter, given enough samples: at a GPU's power limit the
+// first sustained samples of equal candidates were up to a fifth apart.
 constexpr int kLooseRounds = 5;
 constexpr std::size_t kTightSamples = 3;
 
@@ -35,13 +35,13 @@ double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Options that make sense, whatever was given; comparisons are false for what is not a number.
+// Clamps options to sensible values; comparisons with NaN are false.
 TunerOptions Sane(TunerOptions options) {
   options = ForDevice(std::move(options), DeviceInfo{});
   if (!options.clock_s) options.clock_s = SteadySeconds;
   options.rounds = std::max(1, *options.rounds);
   options.quick_rounds = std::max(0, *options.quick_rounds);
-  // If all rounds are quick, those that go on are so, too.
+  // If all rounds are quick, later ones are quick too.
   if (*options.quick_rounds >= *options.rounds) options.quick_rounds = INT_MAX - 1;
   options.clusters = std::max(1, *options.clusters);
   if (!(*options.settle_s >= 0)) options.settle_s = 0;
@@ -143,7 +143,7 @@ void Tuner::Impl::Refill() {
   if (stage == Stage::kDuels) QueueDuel();
 }
 
-// Whether what has been sampled so many times may be sampled again to settle who is ahead. Rounds
+// Whether a candidate sampled so many times may be sampled again to decide who is ahead. Rounds
 // leave half of the time to duels, which decide.
 bool Tuner::Impl::MayGoOn(int times) const {
   const double share = stage == Stage::kDuels ? 1.0 : 0.5;

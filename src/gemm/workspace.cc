@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kPartAlignment = 256;  // the alignment that cudaMalloc gives
 constexpr std::size_t kFlagBytes = 256;
 
-// What no buffer holds. Sums that would pass it stop there instead of wrapping.
+// More than any buffer holds. Sums saturate here instead of wrapping.
 constexpr std::size_t kTooLarge = std::numeric_limits<std::size_t>::max();
 
 constexpr std::size_t Padded(std::size_t bytes) noexcept {
