@@ -44,7 +44,7 @@ bool IsStreamOfAccelerator(cudaStream_t stream, int ordinal) noexcept {
     int count = 0;
     return Taken(cudaGetDeviceCount(&count)) == cudaSuccess && count > 1;
   }();
-  // Nobody knows of a stream that records a graph: cudaStreamGetDevice would spoil the capture.
+  // Unknown for a stream that records a graph, because cudaStreamGetDevice would spoil the capture.
   int device = ordinal;
   return !several || IsCapturing(stream) ||
          Taken(cudaStreamGetDevice(stream, &device)) != cudaSuccess || device == ordinal;

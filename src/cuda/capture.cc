@@ -59,7 +59,7 @@ Result<std::unique_ptr<RecordedLaunches>> CaptureLaunches(int ordinal,
   cudaGraph_t made = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(own, &made);
   const Graph graph(made);
-  // What a launch says tells more than that the capture is spoilt.
+  // The launch's error says more than that the capture is invalid.
   if (!launched.ok()) Taken(ended);
   CULET_RETURN_IF_ERROR(launched);
   CULET_RETURN_IF_ERROR(CudaStatus(ended, "capturing the launches as a CUDA graph"));

@@ -69,7 +69,7 @@ class Staging {
     return {};
   }
 
-  // Pages of a mapped file come from the disk here, so that many threads ask for them.
+  // Pages of a mapped file are read from disk here, so many threads request them.
   static void Copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     constexpr std::size_t kTask = std::size_t{256} << 10;
     HostPool().Run(static_cast<int>((bytes + kTask - 1) / kTask), [&](int task, int) {
@@ -102,8 +102,8 @@ class CudaEvent final : public DeviceEvent {
   cudaEvent_t event_;
 };
 
-// Whether CUDA copies the memory before an asynchronous copy from it returns. It reads what is
-// pinned when the stream gets there.
+// Whether an asynchronous copy from this memory returns only after CUDA has read it. Pinned memory
+// is read later, when the stream reaches the copy.
 bool IsPageable(const void* pointer) {
   cudaPointerAttributes attributes{};
   return Taken(cudaPointerGetAttributes(&attributes, pointer)) == cudaSuccess &&

@@ -10,7 +10,7 @@
 namespace culet {
 namespace {
 
-// An attribute of a device; 0 where the driver does not tell it.
+// An attribute of a device; 0 if the driver does not report it.
 double Attribute(cudaDeviceAttr attribute, int ordinal) {
   int value = 0;
   if (cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess) return value;

@@ -9,8 +9,8 @@
 
 namespace culet {
 
-/// The error of a call, which no longer is the thread's last one: whoever asks for that next, this
-/// library or another, would take it for their own.
+/// The error of a call; clears the thread's last error, which this library or another would
+/// otherwise take for its own later.
 inline cudaError_t Taken(cudaError_t error) {
   if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
   return error;

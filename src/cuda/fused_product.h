@@ -1,5 +1,5 @@
-// A product and its neighbours in one launch: what a Kernel may offer beside the product alone, and
-// a dispatch of graphs asks for.
+// A product and its neighbours in one launch: an optional interface of a Kernel, used by graph
+// dispatches.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,8 +26,8 @@ struct ProductFusion {
   bool gated = false;  ///< SwiGlu
 };
 
-/// Of one launch; x, y and the sum are float32, (m, k), aligned to 16 bytes. The sum lies apart
-/// from x and y; null: nobody wants it.
+/// The operands of one launch; x, y and the sum are float32, (m, k), aligned to 16 bytes. The sum
+/// does not overlap x or y; null if it is not wanted.
 struct FusedProductPointers {
   const float* x = nullptr;
   const float* y = nullptr;
@@ -35,7 +35,7 @@ struct FusedProductPointers {
   void* D = nullptr;
 };
 
-/// A launch with everything done that can be done once. Const, for several threads and streams.
+/// A prepared launch. Const, so several threads and streams may use it.
 class PreparedFusedProduct {
  public:
   virtual ~PreparedFusedProduct() = default;
@@ -43,8 +43,8 @@ class PreparedFusedProduct {
                              cudaStream_t stream) const noexcept = 0;
 };
 
-/// What a Kernel is, too, that fuses. Its bits are those of the same launch of the product alone,
-/// of cuda_ops/fused_norm.cu before it and cuda_ops/fused_swiglu.cu behind it.
+/// Implemented by a Kernel that fuses. The result has the same bits as cuda_ops/fused_norm.cu, the
+/// product alone, and cuda_ops/fused_swiglu.cu, launched one after the other.
 class FusesProducts {
  public:
   virtual ~FusesProducts() = default;

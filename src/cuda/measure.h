@@ -10,7 +10,7 @@
 
 namespace culet {
 
-/// Keeps the stream busy for about `nanoseconds`, so that the host can enqueue what comes behind.
+/// Keeps the stream busy for about `nanoseconds`, so that the host can enqueue what follows.
 cudaError_t LaunchPause(unsigned nanoseconds, cudaStream_t stream);
 
 /// Adds the unwritten elements to counters[0] and the changed guard bytes to counters[1].

@@ -1,4 +1,4 @@
-// Whose memory a pointer shows, asked of the driver that the process uses already.
+// Which device a pointer belongs to, by the driver that the process already uses.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -24,8 +24,8 @@ unsigned long long LibrariesLoaded() noexcept {
   return loaded;
 }
 
-// The driver's query, null where the process has no driver. A driver that was found stays; one that
-// was not is looked for again, along all paths of libraries, when another library has been loaded.
+// The driver's query; null if the process has no driver. A driver once found stays; otherwise it is
+// searched again, along all library paths, when another library has been loaded.
 PointerGetAttribute DriverQuery() noexcept {
   static std::atomic<PointerGetAttribute> query{nullptr};
   static std::atomic<unsigned long long> absent_from{0};  // LibrariesLoaded() then
@@ -45,8 +45,8 @@ PointerGetAttribute DriverQuery() noexcept {
 }  // namespace
 
 bool IsAcceleratorMemory(const void* pointer) noexcept {
-  // The run time's query would start a driver that nobody uses: a context on a GPU for products of
-  // the host, and no CUDA in the children of a later fork. Who has memory of a GPU has started it.
+  // The run time's query would start an unused driver: a GPU context for CPU products, and no CUDA
+  // in the children of a later fork. Whoever has GPU memory has already started it.
   const PointerGetAttribute ask = DriverQuery();
   if (ask == nullptr) return false;
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);

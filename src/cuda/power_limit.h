@@ -2,8 +2,8 @@
 
 namespace culet {
 
-/// The power limit in force of the GPU with this PCI bus id, in watts, as the driver's management
-/// library (NVML, loaded for the question) tells it; 0 where it is not there or does not say.
+/// The enforced power limit of the GPU with this PCI bus id, in watts, from NVML (loaded for this
+/// call); 0 if NVML is missing or does not report it.
 double PowerLimitWatts(const char* pci_bus_id) noexcept;
 
 }  // namespace culet

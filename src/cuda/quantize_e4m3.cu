@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) QuantizeE4m3(const QuantizeE4m3Args 
   const float amax = bits >= 0x7F80u ? __uint_as_float(0x7FC00000u) : __uint_as_float(bits << 16);
   const float scale = bits == 0 ? 1.0f : __fdiv_rn(amax, 448.0f);
   const float reciprocal = __frcp_rn(scale);
-  // False for nothing a model produces: NaN, infinity, or the edge of the exponents.
+  // False only for NaN, infinity and extreme exponents, which a model does not produce.
   const bool usual = scale > 0x1p-100f && scale < 0x1p100f;
   uint32_t quantized[2 * kLoads];
 #pragma unroll
@@ -143,8 +143,8 @@ cudaError_t LaunchQuantizeE4m3(const QuantizeE4m3Args& args, bool pdl, cudaStrea
   };
   const auto count = static_cast<uint32_t>(groups);
   if (!vector(8)) return Launch<false, 1>(args, count, pdl, stream);
-  // Two loads a thread in flight where there is enough work to fill the machine with them: more
-  // bytes on their way, and what all lanes of a group compute alike is done half as often.
+  // Two loads in flight a thread if there is enough work to fill the GPU: more bytes in flight, and
+  // the work common to a group's lanes is done half as often.
   const bool large = groups > 132ull * 8 * kGroupsOfCta<1>;
   return large && vector(16) ? Launch<true, 2>(args, count, pdl, stream)
                              : Launch<true, 1>(args, count, pdl, stream);

@@ -13,7 +13,7 @@ namespace culet {
 ///
 /// value = RNE_e4m3(x / scale), scale = amax / 448 in FP32; a group of zeros gets scale 1, one with
 /// a NaN or an infinity gets NaN as scale and values. `pdl`: launched as a programmatic dependent;
-/// it waits for the kernel before ahead of its first read. Async on `stream`; returns the launch's
+/// it waits for the preceding kernel before its first read. Async on `stream`; returns the launch's
 /// own error.
 cudaError_t LaunchQuantizeE4m3(const QuantizeE4m3Args& args, bool pdl, cudaStream_t stream);
 

@@ -21,7 +21,7 @@ constexpr int kSamples = 5;
 // Long enough that the start of the kernel is below 1 % of it, on any GPU of today.
 constexpr std::size_t kReadBytes = std::size_t{4} << 30;
 
-// About 3 ms a launch and 0.1 s a sample on an H200: the power limit has its say.
+// About 3 ms a launch and 0.1 s a sample on an H200, so the power limit takes effect.
 constexpr int kTensorRounds = 1000, kTensorLaunches = 40;
 
 // Median microseconds of what `launches` puts on a stream.

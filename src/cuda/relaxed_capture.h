@@ -1,4 +1,4 @@
-// Calls that no thread's capture forbids.
+// Allows calls that another thread's graph capture would forbid.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -65,7 +65,8 @@ struct Stopwatch {
     if (!last) return last.status();
     // On an H200 with CUDA 13.0 the kernels of a graph follow each other faster until the process
     // has launched eight by themselves on a stream that it made (0.62 us for an empty kernel, 0.80
-    // from then on). Programs that infer are past that, and what is measured first must not win.
+    // from then on). Inference programs have launched far more, and candidates measured first must
+    // not gain by it.
     constexpr int kFirstLaunches = 16;
     for (int i = 0; i < kFirstLaunches; ++i)
       CULET_RETURN_IF_ERROR(CudaStatus(LaunchPause(0, made), "a first launch"));

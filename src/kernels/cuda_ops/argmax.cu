@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 constexpr std::int64_t kSlice = kThreads * 8 * 2;  // elements; two vectors a thread
 
-// In thread 0.
+// The result is in thread 0.
 __device__ __forceinline__ std::uint64_t LargestOfBlock(std::uint64_t key) {
   __shared__ std::uint64_t warps[kThreads / kWarp];
   key = LargestOfWarp(key);

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// With what follows from the rest.
+// Fills in the derived fields.
 AttentionArgs Completed(AttentionArgs args) {
   args.wide = IsWide(args.params.head_dim, static_cast<const char*>(args.k),
                      static_cast<const char*>(args.v));
@@ -49,8 +49,9 @@ AttentionArgs Completed(AttentionArgs args) {
   return args;
 }
 
-// Splits of rows that all have `keys` keys, at most `most`, and keys of a split: waves of `places`
-// blocks take as long as a block's keys, and its start and end as long as 512 more (H200).
+// The splits (at most `most`) of rows with `keys` keys each, and the keys of a split. A wave of
+// `places` blocks takes as long as one block's keys, plus start and end, which cost as much as 512
+// keys (H200).
 int EvenSplits(std::int64_t blocks, std::int64_t places, std::int64_t keys, int most) {
   constexpr std::int64_t kStartAndEnd = 512;
   int best = 1;
@@ -74,7 +75,7 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
   const bool codes = shape.kv_type == DataType::kFloat8_e4m3;
   // Rows of heads in pieces of 16 bytes.
   plan.tensor_cores = !exact && (halves || codes) && p.head_dim % (codes ? 16 : 8) == 0;
-  // Of `units` of which a multiprocessor holds `resident` blocks.
+  // Blocks that fit at once on `units` SMs with `resident` blocks each.
   const auto splits = [&](std::int64_t blocks, int resident, int waves, int least, int most) {
     const std::int64_t wanted =
         std::int64_t{waves} * resident * multiprocessors / std::max<std::int64_t>(blocks, 1);
@@ -96,17 +97,16 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       const std::int64_t blocks = units * DecodePieces(p);
       AttentionSplits& decode = plan.decode;
       decode.fine = 8192;
-      // As many as any device takes, where reading the keys is not all, and one cluster a row does:
-      // clusters find their places less easily, which cost 7 to 30 % where there were four times as
-      // many keys (H200).
+      // The largest cluster that any device allows, if latency matters beside reading keys and one
+      // cluster a row is enough. Clusters are harder to place, which cost 7 to 30 % with four times
+      // as many keys (H200).
       constexpr int kMostCluster = 8, kKeysOfCluster = 1024;
       constexpr std::int64_t kMostKeys = 64 << 10;  // of all blocks
       const bool few =
           clusters && blocks * shape.most_keys <= kMostKeys && shape.most_keys <= kKeysOfCluster;
-      // Blocks that a multiprocessor holds by their shared memory: of codes three, which have half
-      // the bytes on their way; of 16 bits two of three stages where each has keys enough, else
-      // three of two. Only Hopper is known to hold these. Few keys are only worth a block of their
-      // own if a cluster merges it.
+      // Blocks that an SM holds by shared memory. Codes: three, with half the bytes in flight. 16
+      // bits: two with three stages if each has enough keys, else three with two. Known for Hopper
+      // only. Few keys are worth a block of their own only if a cluster merges it.
       constexpr int kWaves = 4, kKeysMerged = 128;
       const int long_keys = codes ? 256 : 512;
       decode.least = few ? kSplitStep : kKeysMerged;
@@ -120,9 +120,10 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
         are_long = shape.most_keys >= std::int64_t{long_keys} * decode.even;
         if (codes || are_long || decode.stages == 2) break;
       }
-      // One or two rows have fewer but longer splits of three stages, which leave a sixth of the
-      // places; blocks without keys take most of it. They wait for the launch before, and so keep
-      // the next one from coming too soon (H200: 1 x 4096 9.4 to 8.6 us, 2 x 2048 8.9 to 8.2).
+      // One or two rows get fewer but longer splits of three stages, which leave a sixth of the
+      // places free; blocks without keys take most of these. They wait for the previous launch and
+      // so keep the next one from starting too early (H200: 1 x 4096 9.4 to 8.6 us, 2 x 2048 8.9 to
+      // 8.2).
       constexpr int kBlocksOfFew = 8;
       const bool shared_by_few =
           wgmma && !few && !are_long && decode.even > 1 && blocks * kBlocksOfFew <= multiprocessors;
@@ -136,8 +137,8 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
         while (few && blocks_of < kMostCluster && may(2 * blocks_of)) blocks_of *= 2;
         return blocks_of;
       };
-      // Where a block a multiprocessor is enough, the next launch's find places beside them and
-      // read their keys meanwhile: 0.6 to 1.5 us of 6 to 9 (H200).
+      // If one block an SM is enough, the next launch's blocks fit beside them and already read
+      // their keys: saves 0.6 to 1.5 us of 6 to 9 (H200).
       constexpr int kKeysBeside = 256;
       const int beside = grow([&](int count) {
         return count * blocks <= multiprocessors && count * kSplitStep <= shape.most_keys;
@@ -149,7 +150,8 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       } else {
         decode.cluster = grow([&](int count) { return count <= decode.even; });
       }
-      // Blocks that have no keys take the places of others: none that no number of keys needs.
+      // Blocks without keys take places from others, so there are no more than some number of keys
+      // needs.
       const std::int64_t share =
           CeilDiv(CeilDiv(shape.most_keys, decode.even), kSplitStep) * kSplitStep;
       if (decode.cluster > 1 && shape.most_keys <= decode.cluster * kKeysNear) {
@@ -164,13 +166,13 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
         const auto most = static_cast<int>(std::min<std::int64_t>(places * 7 / 8 / blocks, kMost));
         decode.most = std::max(decode.most, most);
       }
-      // Of a launch like this one before it; the others' keys must not be more than caches keep.
+      // Assumes a similar launch before this one. The prefetched keys must fit into the caches.
       const std::int64_t all = blocks * decode.most, beside_all = places - all;
       if (decode.cluster == 1 && decode.most > 1 && beside_all >= all / 3 && beside_all < all)
         decode.ahead = static_cast<int>(beside_all / blocks);
-      // Where each row has a whole cluster and each block a multiprocessor: its sums are cut into
-      // slices for the blocks, of which a small cluster has few, and each warp's into the heads'
-      // (H200: 1 x 512 0.1 to 1 us sooner, 4 x 512 1.7 later; of 1,000 keys only small sums).
+      // The kernel for few keys needs a whole cluster for each row and an SM for each block, since
+      // sums are cut into slices for the blocks (H200: 1 x 512 is 0.1 to 1 us faster, 4 x 512 1.7
+      // slower; with 1,000 keys only small heads gain).
       const std::int64_t tiles = CeilDiv(shape.most_keys, decode.cluster * kKeysOfWarp);
       constexpr std::int64_t kSmallSums = 256, kTilesOfLarge = 4;
       if (shape.near && shape.kv_type == DataType::kBfloat16 && decode.cluster == kMostCluster &&
@@ -184,9 +186,9 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       plan.state_bytes = static_cast<std::size_t>(blocks * plan.decode.cluster) * sizeof(unsigned);
     }
     if (plan.has_tiles) {
-      // What a split saves has to pay for the sum of all its queries: with whole tiles 256 keys do
-      // not (a prompt of 512 took 60 us in two splits, H200). Of one sequence the tiles
-      // are known; of several there may be as many as there are blocks.
+      // A split must save more than merging all its queries costs: with whole tiles 256 keys do not
+      // (a prompt of 512 took 60 us in two splits, H200). The tiles of one sequence are known;
+      // several sequences may have as many as there are blocks.
       plan.wgmma = wgmma && WgmmaBox(p.block_size) > 0;
       if (plan.wgmma) plan.wgmma_blocks = multiprocessors;
       const int resident = plan.wgmma ? 1 : 2;

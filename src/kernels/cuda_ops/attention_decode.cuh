@@ -175,8 +175,8 @@ class KeyCopies {
   bool there_, spare_;
 };
 
-/// Queries of all warps from `element` on; those beyond the group are zeros. What needs no rounding
-/// is copied behind the caller's back.
+/// Queries of all warps from `element` on; those beyond the group are zeros. Queries that need no
+/// rounding are copied asynchronously.
 template <class T, class Kernel>
 __device__ __forceinline__ void LoadQueries(const AttentionArgs& args, std::int64_t element,
                                             int heads) {
@@ -202,7 +202,7 @@ __device__ __forceinline__ void LoadQueries(const AttentionArgs& args, std::int6
   }
 }
 
-/// The row's own key and value in their place among the keys of a stage.
+/// Puts the row's own key and value at their place among the keys of a stage.
 template <class Kernel>
 __device__ __forceinline__ void PlaceOwn(std::uint32_t stage, int key) {
   char* const shared = DynamicShared();
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   Pin(first_head);
   Pin(heads);
   const std::int64_t unit = in_units;
-  // What the kernels before it do not write is read at once, and keys among that.
+  // Inputs that no earlier kernel writes are read at once, keys among them.
   const int stages = args.plan.decode.stages;
   if (args.early) {
     LetNextBegin();
@@ -258,18 +258,18 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     WaitForPrevious();
   }
 
-  // The first blocks of a sequence come to the first-level cache while it is told which keys the
-  // row sees. What the copies leave is not read.
+  // Prefetches the first blocks of a sequence into L1 while the visible keys are being determined.
+  // Loads beyond the copies are not used.
   if (args.table != nullptr && unit < args.sequences && thread < args.table_cols) {
     CopyAsync4(
         SharedAddress(DynamicShared()) + static_cast<std::uint32_t>(Kernel::kTableAt + 4 * thread),
         args.table + unit * args.table_cols + thread);
   }
-  // A unit is a row, or a sequence that has one row; others are the tiles'.
+  // A unit is a row, or a sequence with one row; the tile kernel takes the others.
   std::int64_t row = unit;
   bool skipped = false;
   if (args.plan.units_are_sequences) {
-    // As far as the batch goes, as tiles see it: one of the two takes the row.
+    // Bounds as the tile kernel computes them, so that exactly one of the two takes the row.
     const auto bound = [&](std::int64_t i) {
       return min(max(args.starts[i], 0), static_cast<int>(args.rows));
     };
@@ -308,13 +308,13 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   int first_rows[kMostStages];
 #pragma unroll
   for (int s = 0; s < kMostStages; ++s) first_rows[s] = row_of(begin + s * Kernel::kRound);
-  // The key at the row's position may be the kernel before's.
+  // The key at the row's position may be written by the preceding kernel.
   const int old = args.early && !kMakesHeads ? static_cast<int>(range.OldKeys()) : keys.end;
   const auto first_row = [&](int s) {
     return s == 0 ? first_rows[0] : s == 1 ? first_rows[1] : first_rows[2];
   };
   const auto is_old = [&](int base) { return min(base + kKeys, keys.end) <= old; };
-  // The oldest stage's keys are there.
+  // The oldest stage's keys have arrived.
   const auto await_stage = [&] {
     if (stages == kMostStages) {
       AwaitCopies<kMostStages - 1>();
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
       AwaitCopies<kMostStages - 2>();
     }
   };
-  // A tile with that key comes to shared memory after the wait, all but the key near to it before.
+  // A tile with that key is loaded after the wait; its other keys are prefetched before.
 #pragma unroll 1
   for (int s = 0; s < stages; ++s) {
     const int base = begin + s * Kernel::kRound;
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     }
     CommitCopies();
   }
-  // Those of blocks that find no place yet come to the second-level cache.
+  // Keys of blocks that are not resident yet are prefetched into L2.
   const int ahead = args.early ? args.plan.decode.ahead : 0;
   if (static_cast<int>(blockIdx.y) < ahead) {
 #pragma unroll 1
@@ -417,7 +417,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   }
   sums.Finish(scale);
 
-  // No other warp reads or writes where this one's keys were.
+  // No other warp uses the memory of this warp's keys.
   AwaitCopies<0>();
   missing = __any_sync(kAllLanes, missing) != 0;
   using Sums = WarpSums<kDim>;
@@ -455,7 +455,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     if (piece % chunks == 0) StoreOwn<Cache, Kernel>(given.heads, own, kv_head);
   }
 
-  // Four dimensions of a head for each `cluster` lanes, each of which takes a block.
+  // Four dimensions of a head for each group of `cluster` lanes; each lane takes one block's sums.
   const int first_split = static_cast<int>(blockIdx.y) - rank;
   const std::int64_t units = args.plan.units_are_sequences ? args.sequences : args.rows;
   const int step = Kernel::kThreads >> shift;
@@ -492,17 +492,17 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
   }
   __syncwarp();
   LeaveCluster(cluster);
-  // A block of the last cluster merges the slices of those of its rank.
+  // A block of the last cluster merges the slices of the blocks of its rank.
   const int clusters = (keys.splits + cluster - 1) >> shift;
   const std::int64_t counter = std::int64_t{blockIdx.x} * cluster + rank;
   if (clusters == 1 || !IsLastSplit(args.counters + counter, clusters)) return;
-  // Nobody reads what was in shared memory any more.
+  // The old contents of shared memory are no longer needed.
   const SplitWeights weights(reinterpret_cast<float*>(DynamicShared()), clusters);
   const auto first_part = [&](int head) {
     return AttentionPart(args, units, unit, first_head + head, args.plan.decode.most, rank);
   };
-  // A thread's first values are on their way while the weights are made. Parts lie a power of two
-  // of items apart, as many as there are or threads.
+  // A thread's first values are in flight while the weights are computed. Parts lie a power of two
+  // of items apart: the number of items or of threads, whichever is smaller.
   const int weight_bytes = heads * SplitWeights::kBytesOfHead;
   const int items = max(min(end_item - begin_item, Kernel::kThreads), 1);
   const int part_shift = 36 - __clz(items - 1);

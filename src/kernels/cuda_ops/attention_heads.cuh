@@ -1,6 +1,6 @@
-// The heads of a single row as a block of attention makes them of the product of q, k and v: its
-// queries, and in the block with the row's last keys the row's own key and value, which go to the
-// cache and are not read back from there.
+// The heads of a single row, computed by a block of attention from the product of q, k and v: its
+// queries, and in the block with the row's last keys also the row's own key and value, which it
+// writes to the cache and does not read back.
 #pragma once
 
 #include "kernels/cuda_ops/attention_mma.cuh"
@@ -9,7 +9,7 @@
 
 namespace culet::cuda_ops {
 
-/// What decoding takes, with heads to make and without.
+/// Arguments of decoding, with or without the computation of heads.
 template <bool kMakesHeads>
 struct DecodeArgs {
   AttentionArgs attention;
@@ -34,8 +34,8 @@ struct OwnRow {
     made = true;
     const std::int64_t at = given.heads.key_slots[row];
     if (at >= 0 && at < given.heads.cache_rows) slot = at;
-    // Padding is stored nowhere, and sees its own key all the same. A slot that is not the
-    // position's place leaves there what there is.
+    // Padding rows store nothing but see their own key. A slot other than the position's leaves the
+    // position's memory unchanged.
     const bool visible = range.position >= range.first && range.position < range.last;
     if (visible && (at < 0 || at == range.RowOf(given.attention, range.position))) {
       key = static_cast<int>(range.position);
@@ -57,7 +57,7 @@ __device__ __forceinline__ void MakeTurns(const FusedHeadsArgs& args, std::int64
   }
 }
 
-/// The gammas of q, then of k, if there are any; likewise.
+/// The gammas of q, then of k, if there are any; called by all threads like the function above.
 __device__ __forceinline__ void MakeGammas(const FusedHeadsArgs& args, float* gammas, int thread,
                                            int threads) {
   if (args.q_gamma == nullptr) return;
@@ -73,8 +73,8 @@ __device__ __forceinline__ void MakeGammas(const FusedHeadsArgs& args, float* ga
   }
 }
 
-/// What no kernel before it makes of the heads, in shared memory: sines and cosines of the row's
-/// position, the gammas, and zeros behind `heads` queries. The caller's barrier follows.
+/// Prepares in shared memory what does not depend on the preceding kernel: sines and cosines of the
+/// row's position, the gammas, and zeros after `heads` queries. The caller's barrier follows.
 template <class Kernel>
 __device__ __forceinline__ void MakeFactors(const FusedHeadsArgs& args, std::int64_t row,
                                             int heads) {
@@ -166,8 +166,8 @@ __device__ __forceinline__ void MakeHeads(const FusedHeadsArgs& args, std::int64
   }
 }
 
-/// The block's own key and value to the cache. Not before blocks of a cluster have met, which waits
-/// for all that is on its way to memory.
+/// Writes the block's own key and value to the cache. Called after the cluster barrier, which would
+/// otherwise wait for these stores.
 template <class Cache, class Kernel>
 __device__ __forceinline__ void StoreOwn(const FusedHeadsArgs& args, const OwnRow& own,
                                          int kv_head) {

@@ -1,4 +1,4 @@
-// The same as attention_decode_bf16.cu from the product of q, k and v on.
+// As attention_decode_bf16.cu, starting from the product of q, k and v.
 #include "kernels/cuda_ops/attention_decode.cuh"
 
 namespace culet::cuda_ops {

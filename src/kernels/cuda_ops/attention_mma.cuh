@@ -17,7 +17,8 @@ inline constexpr int kBeyond = -2;
 template <int kDim>
 inline constexpr int kSharedRow = kDim * 2 + 16;
 
-/// What elements of a cache are multiplied as: codes as float16, which holds all of their values.
+/// The type in which elements of a cache are multiplied: float16 for codes, which holds all their
+/// values.
 template <class Cache>
 using MathOf = std::conditional_t<kAreCodes<Cache>, __half, Cache>;
 
@@ -124,8 +125,8 @@ struct WarpAttention {
     }
   }
 
-  /// The same of keys that are codes of E4M3. A lane has four dimensions side by side of each 16,
-  /// and queries lie in that order (StoreQuery).
+  /// As Multiply, for E4M3 codes. A lane has four contiguous dimensions of each 16, and queries are
+  /// stored in that order (StoreQuery).
   template <class Queries>
   __device__ __forceinline__ static void MultiplyCodes(Queries&& queries, std::uint32_t keys,
                                                        Scores& scores) {
@@ -164,8 +165,8 @@ struct WarpAttention {
     }
   }
 
-  /// Scores become weights; what was summed before is scaled to the new maximum. `scale` holds
-  /// log2 e. A score that is not to be seen is kNoKey.
+  /// Turns scores into weights and rescales earlier sums to the new maximum. `scale` includes log2
+  /// e. A masked score is kNoKey.
   __device__ __forceinline__ void Softmax(Scores& scores, float scale) {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -237,7 +238,7 @@ struct WarpAttention {
     }
   }
 
-  /// The same of values that are codes.
+  /// As above, for values that are codes.
   __device__ __forceinline__ void AccumulateCodes(const Scores& weights, std::uint32_t values) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto at = values + static_cast<std::uint32_t>(CodeRows::Offset(lane % 16, lane / 16));
@@ -269,7 +270,7 @@ struct WarpAttention {
     }
   }
 
-  /// Sums of rows, which lanes have in parts until the end. Maxima become powers of two.
+  /// Reduces the sums of rows over their lanes. Maxima become powers of two.
   __device__ __forceinline__ void Finish(float scale) {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {

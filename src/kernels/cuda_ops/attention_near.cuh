@@ -1,11 +1,10 @@
-// Attention of single rows that see few keys: all of a row's fit into the shared memory of one
-// cluster, 16 for each warp, and are there before the kernel before has ended. Then nothing is left
-// but latency, and code that runs once has to come from memory, too. So there is one tile of keys
-// a warp and no loop over tiles, no barrier between the queries' arrival and the sums' way to the
-// other blocks, and each warp makes the queries for itself, in the registers that it multiplies
-// them from: a lane has eight neighbouring dimensions of every 32 of a head, and of keys likewise.
-// Scores have keys as their rows and heads as their columns, and become weights the other way
-// round.
+// Attention of single rows that see few keys. All keys of a row fit into the shared memory of one
+// cluster, 16 for each warp, and have arrived before the preceding kernel ends. Only latency is
+// left, including that of code that runs once and comes from memory. So each warp has one tile of
+// keys and no loop over tiles, there is no barrier between the queries' arrival and the exchange of
+// sums, and each warp computes the queries itself, in the registers that it multiplies them from: a
+// lane has eight contiguous dimensions of every 32 of a head, of keys too. Scores have keys as rows
+// and heads as columns; weights are transposed.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +37,8 @@ struct NearKernel {
         bytes(weights_at + warps * cluster * heads * 8) {}
 };
 
-/// What a lane multiplies keys with: its part of head `lane / 4` of the block's queries, or behind
-/// them of the row's own key and value.
+/// What a lane multiplies keys with: its part of head `lane / 4` of the block's queries, or after
+/// those of the row's own key and value.
 template <int kDim>
 class NearHead {
  public:
@@ -56,14 +55,14 @@ class NearHead {
                      : is_value_ ? args.heads + args.kv_heads + kv_head - slot_
                                  : kv_head * group;
     Find(args.qkv, row * (args.heads + 2 * args.kv_heads) + head, group + 2);
-    // What a kernel reads of its arguments behind the wait may have to come from far away.
+    // Arguments read after the wait may come from memory, so they are read before.
     norms_ = args.q_gamma != nullptr ? 1 : 0;
     epsilon_ = is_key_ ? args.k_epsilon : args.q_epsilon;
     Pin(norms_);
     Pin(epsilon_);
   }
 
-  /// As the kernel before left it.
+  /// Loads what the preceding kernel wrote.
   __device__ __forceinline__ void Read() {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
@@ -71,7 +70,7 @@ class NearHead {
     }
   }
 
-  /// Queries and key are normed and turned, in the order of heads.cuh's sums.
+  /// Applies norm and rope to queries and key, with sums in the order of heads.cuh.
   __device__ __forceinline__ void Make() {
     const float* const sines = reinterpret_cast<const float*>(DynamicShared());
     const float* const cosines = sines + kDim / 2;
@@ -120,7 +119,7 @@ class NearHead {
     }
   }
 
-  /// The own key and value in their place in a tile.
+  /// Puts the own key and value at their place in a tile.
   __device__ __forceinline__ void PutOwn(char* tile, int key) const {
     using Near = NearKernel<kDim>;
     if (!is_key_ && !is_value_) return;
@@ -131,7 +130,7 @@ class NearHead {
     for (int i = 0; i < kSteps; ++i) *reinterpret_cast<uint4*>(to + 64 * i) = words[i];
   }
 
-  /// And in the cache, in row `slot`.
+  /// Writes them to the cache, in row `slot`.
   __device__ __forceinline__ void StoreOwn(const FusedHeadsArgs& args, std::int64_t slot,
                                            int kv_head) const {
     if (!is_key_ && !is_value_) return;
@@ -159,8 +158,8 @@ class NearHead {
   float epsilon_ = 0;
 };
 
-/// The weights of 16 keys for two heads, of keys `lane / 4` and 8 more, as what the lane has of the
-/// scores, which lack the scale; with them the heads' maxima, powers of two, and sums.
+/// The weights of 16 keys for two heads, keys `lane / 4` and 8 more, from the lane's unscaled
+/// scores; also the heads' maxima (powers of two) and sums.
 struct NearWeights {
   float highest[2], sum[2];
 
@@ -180,7 +179,7 @@ struct NearWeights {
       sum[head] = scores[head] + scores[head + 2];
     }
   }
-  /// Sums of all lanes, which the weights' own way need not wait for.
+  /// Sums over all lanes, off the critical path of the weights.
   __device__ __forceinline__ void AddLanes() {
 #pragma unroll
     for (int head = 0; head < 2; ++head) {
@@ -298,7 +297,7 @@ __global__ void __launch_bounds__(32 * kMostNearWarps, 1)
     }
     CommitCopies();
   };
-  // The key at the row's position may be the kernel before's.
+  // The key at the row's position may be written by the preceding kernel.
   const bool at_once = kMakesHeads || !args.early || min(base + kKeys, last) <= range.OldKeys();
   if (tile < tiles && at_once) load();
   if constexpr (kMakesHeads) {

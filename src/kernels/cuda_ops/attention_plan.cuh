@@ -29,9 +29,9 @@ constexpr int TileQueries(int dim) { return dim <= 128 ? 128 : 64; }
 inline constexpr int kWgmmaQueries = 128;
 constexpr int WgmmaKeys(int dim) { return dim <= 128 ? 128 : 64; }
 
-/// Keys that it copies at once, which lie side by side: at most kMostBox of a block of the cache, a
-/// power of two, and kLeastBox or more, since shared memory repeats its order after 8 rows. 0: it
-/// cannot. `block_size` 0: keys without blocks.
+/// Contiguous keys that it copies at once: a power of two, at most kMostBox of a cache block and at
+/// least kLeastBox, since the swizzle repeats after 8 rows. 0 if it cannot. `block_size` 0 means
+/// keys without blocks.
 inline constexpr int kLeastBox = 8, kMostBox = 64;
 constexpr int WgmmaBox(int block_size) {
   if (block_size % kMostBox == 0) return kMostBox;
@@ -47,8 +47,8 @@ CULET_HOST_DEVICE constexpr int WgmmaValueSlot(int i, int tiles) {
   return i < tiles - 1 ? 2 * i + 2 : i == tiles - 1 ? 2 * tiles - 1 : 2 * tiles;
 }
 
-/// What block `block` of `blocks` takes in round `round`, of work that becomes less: every other
-/// round goes backwards, so that all blocks have as much.
+/// The work of block `block` of `blocks` in round `round`, for work sorted from large to small:
+/// every other round goes backwards, which balances the blocks.
 CULET_HOST_DEVICE constexpr std::int64_t WgmmaTurn(std::int64_t round, int block, int blocks) {
   return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
 }
@@ -58,8 +58,8 @@ inline std::int64_t DecodePieces(const AttentionParams& p) {
   return p.kv_heads * CeilDiv(p.heads / p.kv_heads, 16);
 }
 
-/// Blocks for the tiles of all queries, however sequences share the rows: each begins a tile, as do
-/// the rows before and behind all of them. A tile has `most` queries.
+/// Enough blocks for the tiles of all queries, however sequences share the rows: each sequence
+/// begins a new tile, as do the rows before and after all of them. A tile has `most` queries.
 inline std::int64_t TileBlocks(const AttentionParams& p, std::int64_t rows, std::int64_t sequences,
                                int most) {
   const std::int64_t queries = rows * (p.heads / p.kv_heads);

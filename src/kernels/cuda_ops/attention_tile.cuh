@@ -1,5 +1,5 @@
-// What the kernels of prompts share: the tile of queries that is a block's, the keys that these
-// see, values that are not finite, and the sum of splits of the keys.
+// Shared by the prompt kernels: a block's tile of queries, the keys that they see, non-finite
+// values, and the merge of splits.
 #pragma once
 
 #include "kernels/cuda_ops/attention_splits.cuh"
@@ -120,8 +120,8 @@ __device__ __forceinline__ std::uint32_t FiniteOrZero(std::uint32_t pair) {
          ((found & 2) != 0 ? 0x0000FFFFu : 0xFFFFFFFFu);
 }
 
-/// Of `splits` splits the sum of all queries of a tile, by `threads` threads. Each has several
-/// queries at once, since it waits for memory most of the time.
+/// Merges `splits` splits for all queries of a tile, by `threads` threads. Each thread takes
+/// several queries at once, since it mostly waits for memory.
 __device__ __forceinline__ void MergeTile(const AttentionArgs& args, const Tile& tile, int kv_head,
                                           int splits, int thread, int threads) {
   constexpr int kItems = 4;

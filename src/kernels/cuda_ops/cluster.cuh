@@ -26,8 +26,8 @@ __device__ __forceinline__ void MeetCluster(int blocks) {
   __syncthreads();
 }
 
-/// Before a block of a cluster ends: returns when no other one reads its shared memory. Requires
-/// that what the caller does before needs all that it has read there.
+/// Call before a block of a cluster ends: returns when no other block reads its shared memory.
+/// Requires: the caller has consumed everything that it read from other blocks.
 __device__ __forceinline__ void LeaveCluster(int blocks) {
 #ifdef CULET_HAS_CLUSTERS
   if (blocks == 1) return;
@@ -71,8 +71,8 @@ __device__ __forceinline__ void LoadOfCluster(std::uint32_t from, int rank, floa
 #endif
 }
 
-/// Blocks of a cluster of more than one that only want to know of each other that they run, and
-/// shared memory with them: all threads arrive, and later wait until all have.
+/// For blocks of a cluster that only need to know that the others, and their shared memory, exist:
+/// all threads arrive, and later wait until all have.
 __device__ __forceinline__ void ArriveAtCluster() {
 #ifdef CULET_HAS_CLUSTERS
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -84,9 +84,9 @@ __device__ __forceinline__ void AwaitCluster() {
 #endif
 }
 
-/// Stores to the shared memory of other blocks, whose sender waits for nothing: a barrier of the
-/// receiver's counts their bytes. One thread makes it before it arrives at the cluster, and says
-/// before it waits how many `bytes` come. PTX ISA, mbarrier, st.async.
+/// Stores to the shared memory of other blocks without waiting: a barrier of the receiver counts
+/// their bytes. One thread initialises it before it arrives at the cluster barrier, and announces
+/// how many `bytes` will come before it waits. PTX ISA, mbarrier, st.async.
 __device__ __forceinline__ void MakeStoresBarrier(std::uint32_t barrier) {
 #ifdef CULET_HAS_CLUSTERS
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");

@@ -1,6 +1,6 @@
-// Routed experts without a product of their own: a warp takes a row of a chosen expert's weights,
-// whose number is read on the device. Decoding reads what was chosen and nothing else; prompts read
-// an expert once for each of its tokens, mostly from the second-level cache.
+// Routed experts without a matrix product: a warp takes a row of a chosen expert's weights, whose
+// number is read on the device. Decoding reads only the chosen experts; prompts read an expert once
+// for each of its tokens, mostly from L2.
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
 #include "kernels/cuda_ops/order.cuh"

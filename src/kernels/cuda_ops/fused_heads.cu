@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   const int frequency = static_cast<int>(threadIdx.x);  // whose sine and cosine it makes
   const double turn = frequency < half ? args.rope.turns[frequency] : 0;
   WaitForPrevious();
-  // All that comes from memory is asked for before anything waits for it.
+  // All loads are issued before the first wait for one.
   const double position = args.rope.positions[row];
   std::int64_t slot = 0;
   if (there && !is_q) slot = (is_value ? args.value_slots : args.key_slots)[row];

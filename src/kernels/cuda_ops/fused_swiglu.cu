@@ -1,4 +1,4 @@
-// FusedSwiGlu: a vector of gate and up a thread, sixteen threads a group of codes.
+// FusedSwiGlu: each thread takes a vector of gate and up, sixteen threads a group of codes.
 #include "kernels/cuda_ops/fused.h"
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/quantize.cuh"

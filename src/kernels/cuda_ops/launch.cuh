@@ -44,7 +44,7 @@ cudaError_t LaunchClusters(void (*kernel)(Parameters...), dim3 grid, int threads
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 
-/// The same without clusters.
+/// Launches without clusters.
 template <class... Parameters, class... Arguments>
 cudaError_t LaunchShared(void (*kernel)(Parameters...), dim3 grid, int threads, int shared,
                          LaunchStream stream, Arguments&&... arguments) {
@@ -52,7 +52,7 @@ cudaError_t LaunchShared(void (*kernel)(Parameters...), dim3 grid, int threads, 
                         std::forward<Arguments>(arguments)...);
 }
 
-/// The same without dynamic shared memory.
+/// Launches without clusters and without dynamic shared memory.
 template <class... Parameters, class... Arguments>
 cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, int threads, LaunchStream stream,
                    Arguments&&... arguments) {
@@ -67,14 +67,14 @@ cudaError_t WithValue(DataType type, Function&& function) {
   return cudaErrorInvalidValue;
 }
 
-/// The same for what weights and caches hold: float16, too.
+/// As above, for the types of weights and caches: also float16.
 template <class Function>
 cudaError_t WithStored(DataType type, Function&& function) {
   if (type == DataType::kFloat16) return function(__half{});
   return WithValue(type, std::forward<Function>(function));
 }
 
-/// The same for what caches hold: E4M3, too.
+/// As above, for the types of caches: also E4M3.
 template <class Function>
 cudaError_t WithCached(DataType type, Function&& function) {
   if (type == DataType::kFloat8_e4m3) return function(__nv_fp8_e4m3{});
@@ -83,8 +83,8 @@ cudaError_t WithCached(DataType type, Function&& function) {
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// The grid of one block for each of `count` pieces. What no grid holds, 2^31 or more, or 2^16 of
-/// y, gives one that no launch takes. Requires: at least 1.
+/// A grid of one block for each of `count` pieces. Counts beyond a grid's limits (2^31, or 2^16 in
+/// y) give a grid that no launch accepts. Requires: at least 1.
 inline dim3 Blocks(std::int64_t count, std::int64_t y = 1) {
   if (count >= std::int64_t{1} << 31 || y >= std::int64_t{1} << 16) return dim3(0);
   return dim3(static_cast<unsigned>(count), static_cast<unsigned>(y));

@@ -27,9 +27,8 @@ struct LaunchStream {
 /// compute capability 9.0 on.
 bool CanOverlap();
 
-/// Memory that a launch brings to the second-level cache beside its work, because the product
-/// behind it reads it next. Nobody writes it while the launch runs. Kernels for GPUs before compute
-/// capability 9.0 leave it.
+/// Memory that a launch prefetches into L2 for the product after it. Nothing writes it while the
+/// launch runs. Ignored before compute capability 9.0.
 struct ReadNext {
   const void* data = nullptr;  ///< aligned to 16
   std::int64_t bytes = 0;      ///< a multiple of 16
@@ -194,9 +193,9 @@ cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream);
 /// keys; where that leaves more than `fine` keys a split, into up to `most` of at least `fine`.
 /// `cluster` splits, a power of two, are a cluster, whose blocks merge what they found in shared
 /// memory; few keys go to one cluster. 1 <= even <= most <= kMostSplits, a multiple of cluster.
-/// `stages`: tiles of keys that a warp of decoding has in shared memory, 2 or 3. `ahead`: the splits
-/// whose blocks find places beside those of the launch before; they bring the keys of the others to
-/// the second-level cache. 0: that is left to themselves.
+/// `stages`: tiles of keys that a decoding warp has in shared memory, 2 or 3. `ahead`: splits whose
+/// blocks fit beside the previous launch's; they prefetch the keys of the others into L2. 0: no
+/// prefetch.
 struct AttentionSplits {
   int most = 1, even = 1, least = 64, fine = 1 << 30;
   int cluster = 1, stages = 2, ahead = 0;
@@ -205,8 +204,8 @@ inline constexpr int kMostSplits = 64;
 inline constexpr int kSplitStep = 64;             ///< keys of a split are a multiple
 inline constexpr int kKeysNear = 2 * kSplitStep;  ///< of each block, that go to one cluster
 
-/// The kernel for few keys (attention_near.cuh): keys of a warp, warps of a block at most, and query
-/// heads of a key-value head at most.
+/// The kernel for few keys (attention_near.cuh): keys of a warp, and at most so many warps of a
+/// block and query heads of a key-value head.
 inline constexpr int kKeysOfWarp = 16, kMostNearWarps = 8, kMostNearHeads = 6;
 
 /// What is launched for an attention node, from its shapes alone: lengths are the device's.
@@ -218,7 +217,7 @@ struct AttentionPlan {
   bool has_decode = false, has_tiles = false;
   bool wgmma = false;    ///< tiles are those of Hopper's warpgroup products
   int wgmma_blocks = 0;  ///< that take all tiles in turn: what the device holds at once
-  int near_warps = 0;    ///< decoding is of few keys, by clusters of blocks of so many warps; 0: not
+  int near_warps = 0;    ///< warps of a block of the kernel for few keys; 0: another kernel
   AttentionSplits lanes, decode, tiles;
   std::size_t workspace_bytes = 0;
   std::size_t state_bytes = 0;  ///< of counters: zero before the first launch

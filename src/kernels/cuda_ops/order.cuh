@@ -1,5 +1,5 @@
-// An order of floating numbers and their indices in which the largest is the answer, in whatever
-// order candidates meet.
+// A total order of floating numbers and their indices, so that the largest is the same in whatever
+// order candidates are compared.
 #pragma once
 
 #include <cstdint>

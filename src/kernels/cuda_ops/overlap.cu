@@ -9,7 +9,8 @@ __global__ void Nothing() { WaitForPrevious(); }
 
 }  // namespace
 
-// What the driver compiles from PTX of an older architecture has no instruction to wait with.
+// Kernels that the driver compiles from PTX of an older architecture have no instruction to wait
+// with.
 bool CanOverlap() {
   constexpr int kOverlapping = 90;
   cudaFuncAttributes attributes{};

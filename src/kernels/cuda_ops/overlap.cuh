@@ -5,10 +5,11 @@
 
 namespace culet::cuda_ops {
 
-/// Waits until the kernel before has ended and all its writes are there; as that one waited for the
-/// kernel before it, so have all others. Every kernel does this before it reads or writes what
-/// another one may write. Lets the next kernel begin first: it waits in its turn, and what it reads
-/// before that, weights and tables, no kernel writes. Both return at once in a plain launch.
+/// Waits until the preceding kernel has ended and its writes are visible; since that one also
+/// waited, all earlier kernels have ended. Every kernel does this before it reads or writes memory
+/// that another one may write. First it lets the next kernel begin, which will wait in its turn and
+/// until then reads only weights and tables, which no kernel writes. Both return at once in a plain
+/// launch.
 __device__ __forceinline__ void WaitForPrevious() {
 #ifndef __CUDACC__
   host_cuda::WaitForPrevious();
@@ -18,8 +19,8 @@ __device__ __forceinline__ void WaitForPrevious() {
 #endif
 }
 
-/// In a block that neither reads nor writes what another kernel may write: it ends at once, and
-/// leaves its place, in the place of WaitForPrevious. The kernel's other blocks wait.
+/// Instead of WaitForPrevious, for a block that neither reads nor writes memory that another kernel
+/// may write: it ends at once and frees its place. The kernel's other blocks wait.
 __device__ __forceinline__ void NeedNotWait() {
 #ifndef __CUDACC__
   host_cuda::WaitForPrevious();  // which counts those who have thought of it

@@ -11,8 +11,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocksToReadNext = 64;  // behind the others, each with a share of it
 
-// Asks for a block's share. These blocks find places beside the kernel before, which the product's,
-// with all of shared memory, mostly do not. They do not wait: the product wants their places then.
+// Prefetches a block's share. These blocks fit beside the preceding kernel, which the product's
+// blocks, with all of shared memory, mostly do not. They do not wait, because the product needs
+// their places.
 __device__ __forceinline__ void Bring(const ReadNext& next, int block) {
   constexpr std::int64_t kPiece = 4096;
   for (std::int64_t at = (std::int64_t{block} * kThreads + threadIdx.x) * kPiece; at < next.bytes;

@@ -1,10 +1,10 @@
 // Attention of prompts on Hopper's warpgroup products, after FlashAttention-3 (Shah et al., 2024):
 // a block takes 128 queries of one sequence and key-value head, rows and the heads of their group
-// together. A warpgroup brings keys and values through the block table into a ring of shared memory
-// (TMA, a box of keys of one block of the cache at a time; codes of E4M3 by copies of 16 bytes,
-// which it makes float16); two warpgroups multiply, 64 queries each. A warpgroup starts the scores
-// of the next keys before it weighs these, and the two take turns, so that tensor cores have one's
-// products while the other computes its softmax.
+// together. A producer warpgroup loads keys and values through the block table into a ring of
+// shared memory: by TMA, a box of keys of one cache block at a time, or E4M3 codes by 16-byte
+// copies, which it converts to float16. Two warpgroups multiply, 64 queries each. A warpgroup
+// starts the scores of the next keys before it uses the current ones, and the two alternate, so
+// that one's products overlap the other's softmax.
 #pragma once
 
 #include <algorithm>

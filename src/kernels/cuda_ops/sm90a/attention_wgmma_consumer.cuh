@@ -17,8 +17,8 @@ struct WgmmaFormatOf<__nv_bfloat16> {
   using Type = sm90::Bf16;
 };
 
-/// A warpgroup's 64 queries. A lane holds rows lane / 4 and lane / 4 + 8 of its warp's 16: of the
-/// scores and of the output columns 2 (lane % 4) and the next of every eight.
+/// A warpgroup's 64 queries. A lane holds rows lane / 4 and lane / 4 + 8 of its warp's 16, and of
+/// every eight columns of scores and output 2 (lane % 4) and the next.
 template <class Cache, int kDim>
 struct WgmmaConsumer {
   using Kernel = WgmmaKernel<Cache, kDim>;
@@ -44,8 +44,8 @@ struct WgmmaConsumer {
     if constexpr (Kernel::kCodes) return args.attention.log2_scale * key_scale;
     return args.attention.log2_scale;
   }
-  /// What sums of values are multiplied with: their scale, divided by the weights where all keys
-  /// are `whole`.
+  /// The factor of the sums of values: their scale, divided by the sum of weights if `whole` (no
+  /// split).
   __device__ __forceinline__ float over(int half, bool whole) const {
     const float of_values = ValueScale<Cache>(args.attention, work().kv_head);
     return whole ? of_values / sum[half] : of_values;
@@ -95,13 +95,13 @@ struct WgmmaConsumer {
     sm90::WgmmaCommit();
   }
 
-  /// Scores of keys from `base` on that a query does not see become kNoKey, of those outside the
-  /// cache, in the boxes `lost` (a bit for each copy of one), NaN.
+  /// Masks scores of keys from `base` on: kNoKey for keys that a query does not see, NaN for keys
+  /// outside the cache (boxes in `lost`, a bit for each copy).
   __device__ __forceinline__ void Mask(int base, unsigned lost) {
     if (lost != 0) {
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
-        // A box has whole eights.
+        // A box is a multiple of eight keys.
         if ((lost >> (8 * n / args.box * Kernel::kChunks) & 1) == 0) continue;
 #pragma unroll
         for (int i = 0; i < 4; ++i) scores[4 * n + i] = NotANumber();
@@ -122,7 +122,7 @@ struct WgmmaConsumer {
     }
   }
 
-  /// Scores become weights; `rescale` is what all before counts from now on.
+  /// Turns scores into weights; `rescale` is the factor of all earlier sums.
   __device__ __forceinline__ void Weigh() {
     const float scale = this->scale();
 #pragma unroll
@@ -185,7 +185,7 @@ struct WgmmaConsumer {
       found |= NonFinite<T>(piece.x) | NonFinite<T>(piece.y) | NonFinite<T>(piece.z) |
                NonFinite<T>(piece.w);
     }
-    // Both warpgroups find the same.
+    // Both warpgroups get the same answer.
     if (!sm90::NamedAny(kGroupBarrier + warpgroup, 128, found != 0)) return;
 #pragma unroll 1
     for (int key = 0; key < kKeys; ++key) {
@@ -217,12 +217,12 @@ struct WgmmaConsumer {
     sm90::NamedSync(kConsumerBarrier, Kernel::kConsumers);
   }
 
-  /// Whether some query may not see some key of tile `j`, `lost` of whose boxes are not there.
+  /// Whether a query may not see some key of tile `j`; `lost` are its missing boxes.
   __device__ __forceinline__ bool IsMasked(int base, unsigned lost) const {
     return lost != 0 || base < all_see.x || base + kKeys > all_see.y;
   }
 
-  /// Weights of the scores, which have come.
+  /// Turns the finished scores into weights.
   __device__ __forceinline__ bool WeighTile(int base, int which) {
     sm90::FenceRegisters(scores);
     const unsigned lost = memory.lost(which);
@@ -285,7 +285,7 @@ struct WgmmaConsumer {
     at.Advance();
   }
 
-  /// A row's sum, of which lanes have parts until now.
+  /// Reduces a row's sum over its lanes.
   __device__ __forceinline__ void AddSums() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -322,7 +322,7 @@ struct WgmmaConsumer {
     }
   }
 
-  /// Divided outputs of float32, or what the split found.
+  /// Stores divided outputs of float32, or the split's partial results.
   __device__ __forceinline__ void StorePairs() {
     const AttentionParams& p = args.attention.params;
     const bool whole = work().splits == 1;
@@ -385,7 +385,7 @@ struct WgmmaConsumer {
       memory.works().template Release<1>(slot, lane);
       work_at.Advance();
     }
-    // Takes the last turn, which is nobody's.
+    // Consumes the last turn, which has no owner.
     if (warpgroup == 0) sm90::NamedSync(kTurnBarrier, Kernel::kConsumers);
   }
 };

@@ -47,7 +47,7 @@ struct QueryPlace {
   }
 };
 
-/// Of a cache of Cache elements. Codes of E4M3 come to shared memory as they are, and become
+/// Shared memory for a cache of Cache elements. E4M3 codes are copied as they are and become
 /// float16 in the ring.
 template <class Cache, int kDim>
 struct WgmmaKernel {
@@ -61,8 +61,8 @@ struct WgmmaKernel {
   static constexpr int kStageBytes = kChunks * kChunk, kQueryBytes = kChunks * kQueryChunk;
   static constexpr int kPieces = kStageBytes / 16 / 128;  // of 16 bytes, a thread of a warpgroup
   static constexpr int kWorks = kDim <= 128 ? 2 : 1;      // whose queries are there at once
-  // What a unit of work has in shared memory beside its queries: itself, the keys that each query
-  // sees.
+  // What a unit of work has in shared memory besides its queries: its description and the keys that
+  // each query sees.
   static constexpr int kWorkBytes = (static_cast<int>(sizeof(WgmmaWork)) + 15) / 16 * 16;
   static constexpr int kSeenBytes = kQueries * static_cast<int>(sizeof(int2));
   static constexpr int kBoundsBytes = kQueries / 32 * static_cast<int>(sizeof(int4));

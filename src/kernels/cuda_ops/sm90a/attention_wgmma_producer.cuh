@@ -1,4 +1,4 @@
-// The warpgroup of attention_wgmma.cuh that finds the work and brings queries, keys and values.
+// The producer warpgroup of attention_wgmma.cuh: finds the work and loads queries, keys and values.
 #pragma once
 
 #include "kernels/cuda_ops/attention_mma.cuh"
@@ -7,7 +7,7 @@
 
 namespace culet::cuda_ops {
 
-/// The warpgroup that finds the work and brings what it needs.
+/// The producer warpgroup.
 template <class Cache, int kDim>
 struct WgmmaProducer {
   using Kernel = WgmmaKernel<Cache, kDim>;
@@ -38,7 +38,7 @@ struct WgmmaProducer {
     int2* const seen = memory.seen(work_at.stage);
     const SeenKeys found = FindSeenKeys<Kernel::kQueries>(args.attention, work.tile, group, seen,
                                                           memory.bounds(), Sync);
-    // Tiles begin where boxes may.
+    // Tiles begin at multiples of a box.
     const SplitKeys keys(args.attention.plan.tiles, min(found.first, found.last) & -kMostBox,
                          found.last, work.split);
     if (keys.idle()) return false;
@@ -52,7 +52,7 @@ struct WgmmaProducer {
     return true;
   }
 
-  /// The queries on their way to shared memory, rounded to T; zeros beyond the tile and the head.
+  /// Loads the queries into shared memory, rounded to T; zeros beyond the tile and the head.
   __device__ __forceinline__ void StartQueries(const WgmmaWork& work) {
     const AttentionParams& p = args.attention.params;
     constexpr int kPieces = kChunks * 8;
@@ -76,8 +76,8 @@ struct WgmmaProducer {
     CommitCopies();
   }
 
-  /// The work and its queries are there. Of codes what is on its way are not queries, which were
-  /// rounded to T.
+  /// Publishes the work and its queries. With codes, copies in flight are not queries, because
+  /// those were rounded to T.
   __device__ __forceinline__ void Publish() {
     if constexpr (!Kernel::kCodes) AwaitCopies<0>();
     sm90::FenceAsyncShared();
@@ -85,8 +85,8 @@ struct WgmmaProducer {
     work_at.Advance();
   }
 
-  // Codes lie side by side; of 64 threads each brings and converts every 64th piece of 16 bytes, a
-  // few in one group of copies.
+  // Codes are contiguous; each of 64 threads copies and converts every 64th piece of 16 bytes, a
+  // few pieces in one copy group.
   static constexpr int kCodePieces = kDim / 16;  // of a key
   static constexpr int kAtOnce = 2, kGroups = Kernel::kKeys * kCodePieces / 64 / kAtOnce;
   static_assert(kGroups * kAtOnce * 64 == Kernel::kKeys * kCodePieces);
@@ -103,8 +103,8 @@ struct WgmmaProducer {
     return thread_of_two / 8 % (kCodePieces / 4) * 4 + thread_of_two % 4;
   }
 
-  /// Group `group` of a tile's codes on its way to `codes`; lane kChunks i knows the row of box i,
-  /// and what has none is zeros. Of 64 threads this is number `thread_of_two`.
+  /// Starts copying group `group` of a tile's codes to `codes`. Lane kChunks * i holds the row of
+  /// box i; boxes without one become zeros. This is thread `thread_of_two` of 64.
   __device__ __forceinline__ void LoadCodes(const void* cache, int kv_head, int row, char* codes,
                                             int group, int thread_of_two) const {
     const AttentionParams& p = args.attention.params;
@@ -124,7 +124,7 @@ struct WgmmaProducer {
     }
   }
 
-  /// The same group, which this thread brought, as float16 in a stage of the ring.
+  /// Converts the group that this thread copied to float16 in a stage of the ring.
   __device__ __forceinline__ static void ExpandCodes(const char* codes, char* stage, int group,
                                                      int thread_of_two) {
 #pragma unroll
@@ -132,7 +132,7 @@ struct WgmmaProducer {
       const int i = group * kAtOnce + j;
       const uint4 x = *reinterpret_cast<const uint4*>(codes + 16 * (64 * i + thread_of_two));
       const int key = KeyOfPiece(i, thread_of_two), piece = PieceOfKey(i, thread_of_two);
-      // Of keys eight apart the order is the same.
+      // Keys eight apart have the same swizzle.
       const int before = kSameOrder ? key - KeyOfPiece(0, thread_of_two) : 0;
       char* const rows = stage + piece / 4 * Kernel::kChunk + before * Kernel::kRow;
       const auto at_row = [&](int half) {
@@ -147,7 +147,7 @@ struct WgmmaProducer {
     }
   }
 
-  /// The ring's dimensions behind those of all tiles, which consumers look at for NaN.
+  /// Clears the ring's dimensions beyond the head, which consumers check for NaN.
   __device__ __forceinline__ void ClearRing() {
     for (int i = thread; i < Kernel::kStages * Kernel::kStageBytes / 16; i += 128) {
       reinterpret_cast<uint4*>(memory.stage(0))[i] = make_uint4(0, 0, 0, 0);
@@ -155,7 +155,7 @@ struct WgmmaProducer {
     Sync();
   }
 
-  /// Two warps bring keys, the other two values, each a half of the boxes.
+  /// Two warps load keys, the other two values, each half of the boxes.
   __device__ __forceinline__ void BringTiles(const WgmmaWork& work) {
     auto& ring = memory.ring();
     const int lane = thread % 32, warp = thread / 32;
@@ -196,7 +196,7 @@ struct WgmmaProducer {
       const unsigned outside = __ballot_sync(kAllLanes, row == -1);
       if (first_half && lane == 0) memory.lost(at.stage) = outside;
       if constexpr (Kernel::kCodes) {
-        // Codes of the next tile take the places of those that are converted, group by group.
+        // Codes of the next tile replace converted ones, group by group.
 #pragma unroll 1
         for (int group = 0; group < kGroups; ++group) {
           AwaitCopies<kGroups - 1>();
