@@ -182,7 +182,7 @@ class Tuning {
     PrintText(table_.Row(cells));
     if (!outcome.error.ok()) Print("    {}\n", outcome.error.message());
     for (const Dropped& dropped : outcome.report.dropped) {
-      // Being slow is no news; being wrong or failing is.
+      // Slow candidates are not reported, wrong or failing ones are.
       if (dropped.reason.code() == StatusCode::kResourceExhausted) continue;
       Print("    dropped {}: {}\n", dropped.spec.kernel->id(), dropped.reason.message());
     }

@@ -42,7 +42,7 @@ double CountCases(const std::vector<const Kernel*>& kernels, int arch, bool quic
   return cases;
 }
 
-// Threads take turns differently from run to run on a GPU; on the CPU they have no say in a sum.
+// On a GPU threads interleave differently from run to run; on the CPU they do not affect sums.
 int RepeatsOn(const DeviceInfo& device) { return device.arch == 0 ? 3 : 20; }
 
 Json ToJson(const VerifyReport& report, const DeviceInfo& device, bool interrupted) {

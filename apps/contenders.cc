@@ -301,8 +301,8 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
     }
   }
 
-  // Each round has another order: what a kernel leaves behind, of caches and of the clock, moves
-  // the next one's time by some per cent. The first has theirs, as a budget may end it.
+  // Each round has another order: caches and clock as one kernel leaves them change the next one's
+  // time by some per cent. The first round keeps the given order, since a budget may end it.
   std::vector<std::size_t> order(contenders.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::mt19937 random(1);
@@ -326,7 +326,7 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
         return {};
       }
       const double start_s = time.ElapsedS();
-      // As tuning decides: on a GPU at its power limit kernels change places within milliseconds.
+      // As in tuning: on a GPU at its power limit the ranking changes within milliseconds.
       const Result<double> time_us = launches[index]->SampleUs(/*sustained=*/true);
       sample_s[index] = time.ElapsedS() - start_s;
       if (time_us.ok()) {

@@ -61,8 +61,8 @@ Result<DataType> WeightsOf(Format format) {
   }
 }
 
-// The products that a node or fusion makes: all of one input, their columns side by side. None where
-// kernels of other operations stand behind the product's in the fusion: its time is theirs, too.
+// The products of a node or fusion: all share one input, with columns side by side. None if the
+// fusion has kernels of other operations too, because its time includes theirs.
 std::vector<const TensorNode*> ProductsOf(const GraphExecutor& executor, int id) {
   const Fusion* fusion = executor.fusion_of(id);
   std::vector<const TensorNode*> products;
@@ -74,8 +74,8 @@ std::vector<const TensorNode*> ProductsOf(const GraphExecutor& executor, int id)
   return products;
 }
 
-// The problem that they pose, as `culet bench` names it. On a GPU their input is rounded to the
-// weight's 16 bits first.
+// Their problem as `culet bench` names it. On a GPU their input is first rounded to the weight's 16
+// bits.
 Result<GemmDesc> ProblemOf(const std::vector<const TensorNode*>& products, int arch) {
   const TensorNode& node = *products.front();
   const Weight& weight = node.params.weight;

@@ -31,7 +31,7 @@ FusionChoice WithoutFusions(const std::string& names);
 /// Ends a step once a signal was noted (interrupt.h).
 NodeGate InterruptGate();
 
-/// What a command that runs a model begins with.
+/// What a command that runs a model has opened.
 struct OpenedDecoder {
   Session session;
   DecoderModel model;
@@ -81,7 +81,7 @@ class DecoderArgs {
   std::string dispatch(const std::string& device) const {
     return device == "cpu" ? dispatch_ : "cuda";
   }
-  /// Whether products on a GPU meet their inputs unrounded.
+  /// Whether products on a GPU take their inputs unrounded.
   bool exact() const { return exact_; }
 
   /// Requires: Misuse().empty(). Errors: as OpenSession and DecoderModel::Load; with --tune as

@@ -10,7 +10,7 @@ namespace {
 
 volatile std::sig_atomic_t noted_signal = 0;
 
-// A launch cannot be broken off. When the command is still busy after a second, it says so.
+// A launch cannot be interrupted. If the command is still busy after a second, it says so.
 void SayThatItWaits(int) {
   constexpr char kText[] = "\nculet: finishing what is under way; interrupt again to end at once\n";
   const int cause = errno;
@@ -27,7 +27,7 @@ void SetHandler(int signal, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  // Files being saved must not see interrupted calls; the second signal meets the default.
+  // Saving files must not see interrupted calls; a second signal has its default effect.
   action.sa_flags = SA_RESTART | SA_RESETHAND;
   sigaction(signal, &action, nullptr);
 }

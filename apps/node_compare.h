@@ -13,7 +13,7 @@
 
 namespace culet::cli {
 
-/// What one value is off.
+/// The error of one value.
 struct NodeError {
   std::string node;  ///< "node 7 (layers.0.q) mul_mat ...", as DescribeNode; its fusion before that
   std::string op;    ///< the operation, or the fusion's name
@@ -27,7 +27,7 @@ struct NodeError {
 /// fusion is compared as a whole, within the bounds of all its nodes.
 class NodeComparison {
  public:
-  /// `bound`: for values of float32; others add what their own rounding may differ by.
+  /// `bound`: for float32 values; other types add their own rounding error.
   NodeComparison(double bound, std::unique_ptr<KernelDispatch> reference);
 
   /// Where the dispatch's weights lie in memory of a device: `on_host` is the same model in the

@@ -75,8 +75,8 @@ Result<double> ReplayUs(RecordedLaunches& recorded, int times, int wanted, Devic
 
 Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaStream_t stream,
                                            int samples) {
-  // Host and device take some 10 us to begin and to end a replay, give or take one: that beside the
-  // launches of several steps.
+  // Beginning and ending a replay takes host and device some 10 us, plus or minus one, so launches
+  // of several steps are replayed together.
   constexpr double kReplayUs = 8000;
   constexpr int kMostTimes = 32;
   DeviceMemory& memory = executor.dispatch().memory();

@@ -3,8 +3,8 @@
 
 namespace culet::cli {
 
-/// Puts something behind descriptors 0 to 2 that are closed, so that no file that is opened later,
-/// a cache for instance, becomes stdout or stderr. Output to a stream that was closed still fails.
+/// Opens a placeholder for closed descriptors 0 to 2, so that no file opened later, such as a
+/// cache, becomes stdout or stderr. Output to a closed stream still fails.
 void OpenStandardStreams() noexcept;
 
 /// Writes beyond the process's limit of a file's size (ulimit -f) are errors, not its end.

@@ -1,4 +1,4 @@
-// What a model says, on stdout while it says it.
+// Prints a model's output on stdout as it is made.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace culet::cli {
 
-/// How many bytes come before a UTF-8 sequence that the text ends in the middle of; all when it
-/// does not. What is no UTF-8 is complete as it is.
+/// The bytes before an incomplete UTF-8 sequence at the text's end, or all bytes. Bytes that are
+/// not UTF-8 count as complete.
 std::size_t CompleteUtf8(std::string_view text) noexcept;
 
 /// The continuations of several prompts, one a line: that of the first at once, a later one's when
@@ -27,7 +27,7 @@ class TokenStream {
   /// Errors: IO when stdout cannot be written.
   Status Add(std::size_t sequence, std::int32_t token, bool is_end = false);
   Status End(std::size_t sequence);
-  /// Ends all that have not.
+  /// Ends all sequences that have not ended.
   Status EndAll();
 
  private:

@@ -16,8 +16,8 @@
 namespace culet {
 namespace {
 
-// What roundings add to a bound: of values to BF16 a few times 2^-8, of a product's quantised
-// inputs one part in 16 of each.
+// What rounding adds to a bound: a few times 2^-8 for BF16 values, one part in 16 for a product's
+// quantised inputs.
 constexpr double kRounding = 1 + 0x1p-5, kE4m3Rounding = 1 + 0x1p-3;
 
 // Bytes of the device's memory, read where they lie or copied.
@@ -53,8 +53,8 @@ Result<std::vector<double>> VectorOf(const Weight& weight, std::int64_t count,
   return values;
 }
 
-// The most that each output of a product can be, of rows that an RMS norm made: the length of the
-// weight's row times gamma, times that of a normed row, plus the bias.
+// The bound on each output of a product whose input an RMS norm made: the length of the weight's
+// row times gamma, times the length of a normed row, plus the bias.
 Result<std::vector<double>> BoundsOf(const Weight& weight, const Weight& bias,
                                      const std::vector<double>& gamma, DeviceMemory& memory) {
   const std::int64_t rows = weight.rows, cols = weight.cols;
@@ -93,7 +93,7 @@ Result<std::vector<double>> BoundsOf(const Weight& weight, const Weight& bias,
   return bounds;
 }
 
-// A norm of a head leaves no more than this of any element, whatever it read.
+// No element of a normed head exceeds this, whatever the input.
 Result<std::vector<double>> BoundsOfNorm(const Weight& gamma, std::int64_t heads,
                                          DeviceMemory& memory) {
   const auto values = VectorOf(gamma, gamma.cols, memory);
@@ -107,7 +107,7 @@ Result<std::vector<double>> BoundsOfNorm(const Weight& gamma, std::int64_t heads
   return bounds;
 }
 
-// A pair that turns keeps its length: of a norm's pair at most that of the larger gamma.
+// Rope keeps the length of a pair; after a norm it is at most that of the larger gamma.
 void Turn(const RopeParams& rope, int head_dim, bool normed, std::vector<double>& bounds) {
   const bool neox = rope.layout == RopeLayout::kNeox;
   const int half = rope.dims / 2;

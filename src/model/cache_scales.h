@@ -13,11 +13,11 @@ struct CacheScales {
   std::vector<float> keys, values;
 };
 
-/// Those of the checkpoint, or such that no key and no value that the layer can make is beyond 448
-/// of them: the rows that its products read come from an RMS norm, so their length has a bound, and
-/// with it each sum. Powers of two, by which division is exact.
-/// Errors: INVALID_ARGUMENT for a scale of the checkpoint that is no positive number, and for
-/// weights that bound nothing; as DeviceMemory::Download.
+/// The checkpoint's scales, or powers of two such that no key or value of the layer exceeds 448 of
+/// them: inputs of its products come from an RMS norm, so their length, and with it each sum, is
+/// bounded. Division by powers of two is exact. Errors: INVALID_ARGUMENT for a scale of the
+/// checkpoint that is no positive number, and for weights that bound nothing; as
+/// DeviceMemory::Download.
 Result<CacheScales> ScalesOfLayer(const DecoderConfig& config, const LayerWeights& layer,
                                   DeviceMemory& memory);
 

@@ -19,10 +19,10 @@ struct ConfigFile {
 /// config.json.
 Result<ConfigFile> ReadConfigFile(const std::string& path);
 
-/// The end tokens of a folder's generation_config.json, which count more than those of config.json;
-/// nothing when there is no such file, or no end token in it.
-/// Errors: as ReadTextFile; DATA_LOSS for text that is no JSON object; INVALID_ARGUMENT for an
-/// eos_token_id that is neither a token nor a list of tokens.
+/// The end tokens of a folder's generation_config.json, which override those of config.json;
+/// nothing if there is no such file or no end token in it. Errors: as ReadTextFile; DATA_LOSS for
+/// text that is no JSON object; INVALID_ARGUMENT for an eos_token_id that is neither a token nor a
+/// list of tokens.
 Result<std::optional<std::vector<int>>> ReadGenerationEndTokens(const std::string& folder);
 
 }  // namespace culet

@@ -182,7 +182,7 @@ class Builder {
   }
 
   DecoderGraph Head(int x) {
-    // Rows whose logits nobody wants end before the head, unless their hidden state is wanted.
+    // Rows whose logits are not wanted are dropped before the head, unless their hidden state is.
     const bool gather = rows_ >= 0;
     const auto pick = [&](int from) {
       return graph_.add_op(TensorOp::kGatherRows, 0, {batch_.logit_rows, config_.hidden},
@@ -196,7 +196,7 @@ class Builder {
     if (gather && batch_.keep_hidden) x = pick(x);
     built_.logits = Product(x, weights_.head, {}, "logits");
     const Shape tokens{graph_.node(x).shape.rows, 1};
-    // The token behind n others is draw n, which is the sequence's length.
+    // The token after n others is draw n, the sequence's length.
     built_.argmax = batch_.sample ? graph_.add_op(TensorOp::kSample, 0, tokens,
                                                   {built_.logits, sampling_, lengths_}, {},
                                                   "sample", DataType::kInt32)

@@ -1,4 +1,4 @@
-// JSON texts of files that nobody vouches for.
+// JSON texts of untrusted files.
 #pragma once
 
 #include <string_view>

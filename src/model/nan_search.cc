@@ -12,7 +12,7 @@
 namespace culet {
 namespace {
 
-// Rows of a cache that nobody wrote hold anything, and indices are no numbers.
+// Unwritten cache rows may hold anything, and indices are no floating-point numbers.
 bool HasNumbers(const TensorNode& node) {
   return node.op != TensorOp::kKvWrite && node.type != DataType::kInt32;
 }

@@ -10,7 +10,7 @@
 namespace culet {
 namespace {
 
-// Long enough that no cache holds it, odd so that rows of usual lengths differ.
+// Too long for any cache, and odd so that rows of usual lengths differ.
 constexpr std::size_t kPaletteSize = (std::size_t{1} << 20) + 7;
 constexpr int kBlock = 128;
 constexpr double kE4m3Spread = 448 / 4.0;  // four standard deviations fill the format

@@ -1,4 +1,4 @@
-// Weights of no meaning, for timing models without their files.
+// Random weights, for timing models without their files.
 #pragma once
 
 #include <cstddef>

@@ -84,7 +84,7 @@ RopeParams ReadRope(const json& root, ConfigReader& config, const std::string& o
   std::string type = scaling.TextOrEmpty({"rope_type", "type"});
   if (type.empty()) {
     config.Require(!scaling.Has({"rope_type", "type"}), fmt::format("{}'s type is no text", key));
-    // An object that scales must say how.
+    // A scaling object must name its type.
     config.Require(!scaling.Has({"factor"}), fmt::format("{} has a factor but no rope_type", key));
     type = ToString(RopeScaling::kNone);
   }

@@ -10,9 +10,8 @@
 
 namespace culet {
 
-/// Reads rope_theta and rope_scaling, or rope_parameters that holds both. Whole heads turn: the
-/// architectures' own library ignores partial_rotary_factor where nothing is scaled, and fails
-/// where something is.
+/// Reads rope_theta and rope_scaling, or rope_parameters that holds both. Rope applies to whole
+/// heads: transformers ignores partial_rotary_factor without scaling, and fails with scaling.
 /// Errors go to `config`: UNSUPPORTED for an unknown rope type, listing the known ones, for
 /// parameters by layer type, and for a partial_rotary_factor of scaled frequencies.
 RopeParams ReadRope(const nlohmann::json& root, ConfigReader& config, const std::string& origin,

@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr std::size_t kMostDimensions = 8;
 constexpr std::size_t kMostNameBytes = 1000;  // names end up in messages
 
-// Follows the one form that a header may have; anything else ends the reading with a reason.
+// Accepts only the one form that a header may have; anything else is an error with a reason.
 class HeaderReader final : public json::json_sax_t {
  public:
   std::vector<HeaderTensor> tensors;

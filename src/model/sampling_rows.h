@@ -1,4 +1,4 @@
-// How the tokens of a session's sequences are drawn, as a step's graph reads it on the device.
+// Sampling options of a session's sequences, as a step's graph reads them on the device.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,14 @@ class SamplingRows {
   /// Whether a sequence of the batch draws its tokens.
   bool AnyOf(std::span<const SequenceTokens> batch) const;
 
-  /// Where the rows of a step lie, the same for every step: row i is that of the batch's sequence
-  /// i.
+  /// The device address of a step's rows, the same for every step: row i is the batch's sequence i.
   DevicePtr address() const noexcept { return buffer_.get(); }
 
   /// Copies the rows of a step to the device unless they lie there already.
   /// Errors: as DeviceMemory::Upload.
   Status Write(std::span<const SequenceTokens> batch, cudaStream_t stream);
 
-  /// The token behind the first `length` of a sequence, drawn on the host.
+  /// Draws the token after the first `length` of a sequence, on the host.
   std::int32_t Draw(int sequence, std::span<const float> logits, int length) const;
 
  private:

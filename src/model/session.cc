@@ -18,8 +18,8 @@
 namespace culet {
 namespace {
 
-// Decoding uses one graph a batch size, a prompt one for its pieces and one for its rest. Padded,
-// steps of any size share few; more than these are seldom in use together.
+// Decoding uses one graph for each batch size, a prompt one for its pieces and one for the rest.
+// With padding, steps of all sizes share a few graphs; more are rarely in use at once.
 constexpr std::size_t kKeptGraphs = 8, kKeptPadded = 16;
 
 Status Invalid(std::string message) {
@@ -157,11 +157,11 @@ BatchKey Session::Impl::KeyFor(std::span<const SequenceTokens> batch,
   shape.logit_rows = outputs.all_logits ? 0 : shape.sequences;
   key.hidden = outputs.hidden;
   key.sample = !outputs.all_logits && sampling.AnyOf(batch);
-  // What is read as a whole has no rows of padding.
+  // Outputs that are returned whole have no padding rows.
   if (!buckets || outputs.all_logits || outputs.hidden) return key;
   if (shape.tokens == shape.sequences) return DecodeKey(shape.sequences, longest, key.sample);
   shape.tokens = std::min(TokenBucket(shape.tokens), options.max_step_tokens);
-  // One more, to which the rows of padding belong.
+  // One more sequence, to which padding rows belong.
   shape.sequences = std::min(SequenceBucket(shape.sequences + 1), options.max_sequences + 1);
   shape.logit_rows = shape.sequences;
   return key;
@@ -203,7 +203,7 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
   return &graphs.front();
 }
 
-// ArgMax prefers a NaN to any number, so one logit a row tells.
+// ArgMax prefers NaN to any number, so checking one logit a row is enough.
 Status Session::Impl::CheckLogits(StepGraph& step, std::span<const SequenceTokens> batch,
                                   const std::vector<std::int32_t>& best) {
   const std::int64_t vocab = step.executor.graph().node(step.logits).shape.cols;
@@ -284,7 +284,7 @@ Status Session::Impl::Read(StepGraph& step, std::span<const SequenceTokens> batc
     CULET_RETURN_IF_ERROR(memory.Download(result.logits.data(), step.executor.address(step.logits),
                                           result.logits.size() * sizeof(float), options.stream));
   }
-  // Where all logits come to the host, those of the last rows are drawn of there.
+  // If all logits are copied to the host, tokens of the last rows are drawn there.
   if (step.key.all_logits() && sampling.AnyOf(batch)) {
     const auto vocab = static_cast<std::size_t>(graph.node(step.logits).shape.cols);
     std::span<const float> rows = result.logits;
@@ -427,15 +427,15 @@ Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
   return impl_->Step(batch, outputs);
 }
 
-// The prompts lie one behind the other and are cut into pieces, so that the pieces' outputs come in
-// the order of one step's.
+// The prompts are concatenated and cut into pieces, so that the outputs come in the order of a
+// single step.
 Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
                                     const StepOutputs& outputs) {
   const auto most = static_cast<std::size_t>(impl_->options.max_step_tokens);
   std::size_t tokens = 0;
   for (const SequenceTokens& part : batch) tokens += part.tokens.size();
   CULET_RETURN_IF_ERROR(impl_->CheckBatch(batch, tokens));
-  // What has no room is refused before the first piece is computed.
+  // Lack of room is reported before the first piece is computed.
   CULET_RETURN_IF_ERROR(impl_->Extend(batch));
   for (const SequenceTokens& part : batch) {
     impl_->tables.Shrink(part.sequence, static_cast<int>(part.tokens.size()));

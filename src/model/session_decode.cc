@@ -12,8 +12,8 @@
 namespace culet {
 namespace {
 
-// Steps that are launched before the tokens of the first of them are looked at. Where a sequence
-// ends what ran ahead is lost, so only as many as hide the host's work.
+// Steps launched before the first one's tokens are read. When a sequence ends, steps that ran ahead
+// are lost, so there are only as many as hide the host's work.
 constexpr int kAhead = 3;
 static_assert(kAhead < StepInputs::kLogRows);
 
@@ -39,7 +39,7 @@ class Decoder {
       DropWithoutRoom();
       if (living_.empty()) break;
       Status status = Segment();
-      // Whatever happened: nothing may write to blocks that are given back.
+      // In any case nothing may write to blocks that are returned.
       const Status done = session_.dispatch.memory().Synchronize(session_.options.stream);
       for (const int sequence : reserved_) session_.tables.Shrink(sequence, 0);
       CULET_RETURN_IF_ERROR(status);
@@ -57,7 +57,7 @@ class Decoder {
     return batch;
   }
 
-  // Each takes a block where it needs one, so that who comes first has it.
+  // Sequences take blocks in order, so the first ones get them.
   void DropWithoutRoom() {
     reserved_.clear();
     std::erase_if(living_, [&](const Living& one) {
@@ -75,7 +75,7 @@ class Decoder {
     int longest = 0;
     for (const Living& one : living_) longest = std::max(longest, tables().length(one.sequence));
     int steps = std::min(options_.steps - made_, tables().RoomTogether(reserved_));
-    // Not into a larger graph than most of the steps need.
+    // Avoids a larger graph than most of the steps need.
     if (session_.buckets) steps = std::min(steps, ContextBucket(longest + 1) - longest);
     const auto count = static_cast<int>(living_.size());
     const bool sample = session_.sampling.AnyOf(Batch());
@@ -92,7 +92,7 @@ class Decoder {
     columns_.assign(living_.size(), true);
     int launched = 0, taken = 0;
     while (taken < steps) {
-      // One by one, launches take the host as long as their work takes the device.
+      // Without a recording the host needs as long for the launches as the device for the work.
       const int ahead = step.executor.replays() && !session_.hook ? kAhead : 0;
       while (launched < std::min(steps, taken + 1 + ahead)) {
         CULET_RETURN_IF_ERROR(session_.Launch(step.executor));

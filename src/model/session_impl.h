@@ -1,4 +1,4 @@
-// What a Session is made of.
+// The members of a Session.
 #pragma once
 
 #include <list>
@@ -57,7 +57,7 @@ struct Session::Impl {
   Status AllocateCache();
   Status CheckBatch(std::span<const SequenceTokens> batch, std::size_t most_tokens) const;
   Status Extend(std::span<const SequenceTokens> batch);
-  /// `positions`: of the longest sequence, when the graph is done with.
+  /// `positions`: those of the longest sequence after the graph's last step.
   BatchKey DecodeKey(int sequences, int positions, bool sample) const;
   BatchKey KeyFor(std::span<const SequenceTokens> batch, const StepOutputs& outputs) const;
   Result<StepGraph*> GraphFor(const BatchKey& key);

@@ -24,7 +24,7 @@ struct StepShape {
 struct StepLog {
   std::span<const std::int32_t> values;
   std::size_t sequences = 0, rows = 0;
-  /// The token behind `position` of the step's sequence `column`.
+  /// The token after `position` of the step's sequence `column`.
   std::int32_t At(int position, std::size_t column) const {
     return values[static_cast<std::size_t>(position) % rows * sequences + column];
   }
@@ -45,10 +45,9 @@ class StepInputs {
 
   /// Writes the inputs of a step whose tokens are in the tables already, in one copy. Rows of
   /// padding see the first key of the first sequence, so that they are finite, and write nothing.
-  /// With `reserved` the tables have blocks for the tokens, and do not count them yet.
-  /// Requires: a shape that holds the batch, with a sequence more where it has rows more; no step
-  /// before is under way.
-  /// Errors: as DeviceMemory::StartUpload.
+  /// With `reserved` the tables have blocks for the tokens but do not count them yet. Requires: a
+  /// shape that holds the batch, and one more sequence if it has more rows; no earlier step is
+  /// under way. Errors: as DeviceMemory::StartUpload.
   Status Write(std::span<const SequenceTokens> batch, const BlockTables& tables,
                const StepShape& shape, cudaStream_t stream, bool reserved = false);
 

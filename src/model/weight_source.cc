@@ -1,4 +1,4 @@
-// Where weights lie: in pieces of memory, one behind the other where one product serves several.
+// Places weights in pieces of memory, contiguously if one product serves several.
 #include "model/weight_source.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& re
     scale_bytes += ScaleBytesOf(request, type);
     joined &= last || (bytes % kAligned == 0 && scale_bytes % kAligned == 0);
   }
-  // Without room for all together there may be some for each; if not, Get says so.
+  // Without room for all in one piece there may be room for each; if not, Get reports it.
   joined = joined && memory().BeginJoin(bytes, scale_bytes).ok();
   std::vector<Weight> weights;
   for (const WeightRequest& request : requests) {

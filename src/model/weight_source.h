@@ -1,4 +1,4 @@
-// Where a model's weights come from: a checkpoint, or chance.
+// Where a model's weights come from: a checkpoint, or a random generator.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ enum class WeightRole : std::uint8_t {
   kVector,   ///< a norm's gamma or a bias
 };
 
-/// A weight that is asked for, as WeightSource::Get.
+/// A requested weight; see WeightSource::Get.
 struct WeightRequest {
   std::string name;
   std::int64_t rows = 0, cols = 0;
@@ -39,18 +39,18 @@ class WeightSource {
   /// calls return nothing.
   virtual Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
                      WeightRole role) = 0;
-  /// A vector of `cols` elements, or of one, where there is such a thing; else an absent weight.
+  /// A vector of `cols` elements or of one; an absent weight if there is none.
   virtual Weight GetIfThere(const std::string& name, std::int64_t cols) {
     static_cast<void>(name), static_cast<void>(cols);
     return {};
   }
   virtual const Status& status() const noexcept = 0;
-  /// What Get would give as Weight::type; kNull where it gives nothing.
+  /// The Weight::type that Get would return; kNull if it returns nothing.
   virtual DataType TypeOf(const std::string& name, WeightRole role) const = 0;
 
-  /// The same as Get for each, in order. On a device that does not read the host's memory they lie
-  /// one behind the other, their scales too, so that one product serves all, where their rows can
-  /// be joined: of one type and length, E4M3 in whole blocks.
+  /// Get for each, in order. On a device that does not read host memory they (and their scales) are
+  /// stored contiguously if their rows can be joined (one type and length, E4M3 in whole blocks),
+  /// so that one product serves all.
   std::vector<Weight> GetJoined(const std::vector<WeightRequest>& requests);
 
  protected:
@@ -75,8 +75,8 @@ class WeightMemory {
   Result<DevicePtr> Place(std::size_t bytes, bool scales);
   Status Put(DevicePtr to, const void* data, std::size_t bytes);
 
-  /// Until EndJoin, copies lie one behind the other without gaps, scales apart from the rest: so
-  /// many bytes of each. Errors: as DeviceMemory.
+  /// Until EndJoin, copies are contiguous without gaps, scales apart from the rest, with so many
+  /// bytes of each. Errors: as DeviceMemory.
   Status BeginJoin(std::size_t bytes, std::size_t scale_bytes);
   void EndJoin() noexcept { joining_ = false; }
   DeviceMemory& memory() const noexcept { return memory_; }
