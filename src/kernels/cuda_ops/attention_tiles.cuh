@@ -13,8 +13,8 @@ namespace culet::cuda_ops {
 
 inline constexpr int kTileThreads = 128;
 
-/// What a block knows of its work and seldom needs: it lies in shared memory, since the loop has no
-/// registers for it.
+/// Rarely needed facts about a block's work, in shared memory, because the loop has no registers
+/// for them.
 struct TileState {
   Tile tile;
   int kv_head;
@@ -22,7 +22,7 @@ struct TileState {
   int2 all_see;       ///< keys of the split that all queries see
 };
 
-/// Of a cache of Cache elements. Codes of E4M3 come to shared memory as they are, and become
+/// Shared memory for a cache of Cache elements. E4M3 codes are copied as they are and become
 /// float16 in the tiles of keys and values.
 template <class Cache, int kDim>
 struct TileKernel {
@@ -48,7 +48,7 @@ struct TileKernel {
   static constexpr int kShared = kCodes ? kCodesAt + 2 * kCodeBytes : kCodesAt;
 };
 
-/// Of the pieces of 16 bytes of a tile of keys or values those of a thread.
+/// A thread's 16-byte pieces of a tile of keys or values.
 template <class Cache, int kDim>
 struct Piece {
   using Kernel = TileKernel<Cache, kDim>;
@@ -69,7 +69,7 @@ struct Piece {
   }
 };
 
-/// A tile's keys, or its values, on their way to shared memory: zeros where `rows` is negative.
+/// Starts copying a tile's keys or values to shared memory; zeros where `rows` is negative.
 template <class Cache, int kDim, int kAtOnce>
 __device__ __forceinline__ void LoadTile(const AttentionArgs& args, const void* cache, int kv_head,
                                          const int* rows, std::uint32_t to) {
@@ -98,7 +98,7 @@ constexpr int kCodesAtOnce = 1;
 constexpr int kCodesAtOnce = 16;
 #endif
 
-/// The same as codes, side by side.
+/// As above, for codes, which are contiguous.
 template <class Cache, int kDim>
 __device__ __forceinline__ void LoadCodes(const AttentionArgs& args, const void* cache, int kv_head,
                                           const int* rows, std::uint32_t to) {

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostThreads = 512;
 constexpr int kWide = 8;
 
-// Elements of x, or of the sum, as they are once stored; `y` null: of x.
+// Elements of x + y, rounded as if stored; of x if `y` is null.
 template <class X>
 __device__ __forceinline__ void LoadSum(const X* x, const X* y, int at, float (&to)[kWide]) {
   Load(x + at, to);
