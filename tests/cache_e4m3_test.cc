@@ -148,7 +148,7 @@ class CachesOfCodes : public testing::Test {
     return *std::move(model);
   }
 
-  // Logits of a prompt in two pieces, and of a token behind it.
+  // Logits of a prompt in two pieces, and of one more token.
   std::vector<float> Logits(const DecoderModel& model, const std::vector<std::int32_t>& ids,
                             DataType cache, KernelDispatch& dispatch, const NodeHook& hook = {}) {
     auto session = Session::Create(

@@ -131,7 +131,7 @@ TEST_P(Compared, NodesAreTimed) {
   EXPECT_NE(std::ranges::find(kernels, "cuda/attention"), kernels.end());
 }
 
-// As CUDA graphs do: what is recorded is launched again. Counts what is.
+// Like CUDA graphs: recorded launches are repeated, and counted.
 struct Replays {
   int launches = 0, recordings = 0;
 };
@@ -191,7 +191,7 @@ TEST_P(Compared, RecordedStepsAreTimedByLaunch) {
     EXPECT_TRUE((*timed)[i].among);
     EXPECT_GE((*timed)[i].time_us, 0.0);
   }
-  // What was launched again and again made what it makes: a step after it is as without it.
+  // Repeated launches left the right results: a later step is the same as without them.
   auto plain = culet::Session::Create(*model_, *dispatch_, {.max_context = 32, .record = false});
   ASSERT_TRUE(plain.ok());
   const int other = *plain->AddSequence();
@@ -205,7 +205,7 @@ TEST_P(Compared, RecordedStepsAreTimedByLaunch) {
   EXPECT_FALSE(executor.RecordFirst(static_cast<int>(nodes.size()) + 1, 1).ok());
 }
 
-// With a profile or without, recorded or node by node: the same tokens.
+// The same tokens with and without a profile, recorded or node by node.
 TEST_P(Compared, AProfileOfARunIsOfItsReplays) {
   // One model: each of its launches is launched some hundred times.
   if (std::string(GetParam()) != "llama-biases-llama3-tied")

@@ -1,4 +1,4 @@
-// What a command does with results that it cannot save.
+// Commands whose results cannot be saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -87,7 +87,7 @@ class Matrix {
     }
   }
 
-  // Whether every byte that is no element still is what the constructor wrote.
+  // Whether every byte that is no element is as the constructor wrote it.
   bool GuardsIntact() {
     std::vector<bool> element(bytes_.size() * sizeof(Line));
     for (int r = 0; r < layout_.rows; ++r) {
@@ -116,7 +116,7 @@ enum class Data { kIntegers, kNormal };
 
 constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 
-// A problem in memory, and what it must give.
+// A problem in memory, and its expected result.
 class Problem {
  public:
   Problem(const Case& c, Data data, unsigned seed = 1) : case_(c), data_(data), random_(seed) {
@@ -249,7 +249,7 @@ class Problem {
   }
 
  private:
-  // A workspace of exactly `bytes` with a guard behind it.
+  // A workspace of exactly `bytes`, followed by a guard.
   class Buffer {
    public:
     explicit Buffer(std::size_t bytes)

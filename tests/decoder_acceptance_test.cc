@@ -198,7 +198,7 @@ TEST(Acceptance, AThousandStepsTwice) {
   EXPECT_TRUE(one.logits == two.logits);
 }
 
-// What steps give one by one, past every edge, is what the definition gives for all tokens at once.
+// Single steps, past every edge, give what the definition gives for all tokens at once.
 TEST(Acceptance, StepsEqualThePromptAsAWhole) {
   const DecoderModel model = LongModel();
   Dispatches dispatches;

@@ -22,8 +22,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Fuses what it is told to. A fused launch spoils its outputs before it looks at its inputs, so
-// that two that share memory by mistake show.
+// Fuses the given groups. A fused launch spoils its outputs before it reads its inputs, so that two
+// that share memory by mistake show.
 class Fusing final : public IdleDispatch {
  public:
   std::vector<Fusion> offer;
@@ -153,7 +153,7 @@ TEST(Fusion, AnOutputTakesThePlaceThatTheFusionAllows) {
   auto fused = GraphExecutor::Create(chain.graph, dispatch);
   ASSERT_TRUE(fused.ok()) << fused.status().ToString();
   EXPECT_EQ(fused->address(chain.c), fused->address(chain.a));
-  // What is read again keeps its place.
+  // A value that is read again keeps its memory.
   chain.graph.add_op(TensorOp::kAdd, 0, kShape, {chain.a, chain.d});
   fused = GraphExecutor::Create(chain.graph, dispatch);
   ASSERT_TRUE(fused.ok()) << fused.status().ToString();

@@ -151,7 +151,7 @@ class ByEights {
   GemmArgs args;
 
  private:
-  // Where the column at a place by eights lies by halves.
+  // The column in kHalves order of a column in kEights order.
   static int Source(int place, int n) {
     const int group = place / 16, lane = place % 16;
     return lane < 8 ? 8 * group + lane : n / 2 + 8 * group + lane - 8;

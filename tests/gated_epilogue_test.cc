@@ -118,7 +118,7 @@ TEST_F(GatedTest, QuantisesAsTheLibraryDoes) {
   EXPECT_TRUE(std::isnan(w_[2]) && std::isnan(w_[3])) << "the row of the NaN";
 }
 
-// A plan binds W; A, C and D come with each launch, and none may lie in it.
+// A plan binds W; A, C and D come with each launch, and none may overlap it.
 TEST_F(GatedTest, ALaunchMustNotReadOrWriteItsScales) {
   Gemm gemm = *Gemm::Create({.providers = "own"});
   const GemmArgs args = Quantised();

@@ -1,4 +1,4 @@
-// What a decode step's attention reads while the kernels before it still run, and when it may.
+// What a decode step's attention reads while earlier kernels still run, and when it may.
 #include "graph/cuda/attention.h"
 
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST(AttentionMayReadEarly, NoStepBeginsBeforeTheOneBeforeItEnds) {
   }
 }
 
-// Queries and the row's own key and value come when the kernel before ends, and not sooner.
+// Queries and the row's own key and value appear only when the preceding kernel ends.
 TEST(DecodeKernel, ReadsEarlyOnlyWhatIsThere) {
   constexpr int kHeads = 4, kDim = 64, kBlock = 16, kCols = 24, kSlots = kCols * kBlock;
   constexpr std::uint16_t kBfloat16NaN = 0x7FC0;

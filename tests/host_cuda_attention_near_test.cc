@@ -165,7 +165,7 @@ TEST(NearAttention, AgreesWithLanes) {
   }
 }
 
-// Queries and the row's own key and value come when the kernel before ends, and not sooner.
+// Queries and the row's own key and value appear only when the preceding kernel ends.
 TEST(NearAttention, ReadsEarlyOnlyWhatIsThere) {
   for (const Near& near : Cases()) {
     Rows rows(near);

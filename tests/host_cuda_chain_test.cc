@@ -1,4 +1,4 @@
-// Which products of a step let the kernel behind them begin before their own turn.
+// Which products of a step let the next kernel begin before their own wait.
 #include <gtest/gtest.h>
 
 #include <vector>

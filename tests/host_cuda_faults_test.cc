@@ -33,7 +33,7 @@ class FailingDevice final : public DeviceMemory {
   FailingDevice& operator=(const FailingDevice&) = delete;
   ~FailingDevice() override { End(); }
 
-  /// The n-th thing that is asked of it fails; all that follow, too, where it fails for good.
+  /// The n-th request fails, and with a permanent fault all later ones too.
   void FailAt(std::size_t n, bool for_good) { fail_at_ = n, for_good_ = for_good; }
   const std::vector<std::string_view>& asked() const { return asked_; }
   bool failed() const { return fail_at_ && asked_.size() > *fail_at_; }
@@ -176,7 +176,7 @@ class FailingDevice final : public DeviceMemory {
     queue_.push_back({std::move(run), always});
     ++queued_;
   }
-  // The first `behind` of all that was ever queued are done then.
+  // The first `behind` of all queued operations are complete then.
   Status Run(std::size_t behind) {
     Status status;
     while (!running_ && done_ < behind) {

@@ -8,8 +8,7 @@ namespace culet {
 
 namespace {
 
-// -- The CPU's CUDA itself: what is wrong on a GPU must fail here
-// ----------------------------------
+// -- The CUDA emulation itself: faults on a GPU must fail here ----------------------------------
 
 constexpr int kThreads = 96;
 

@@ -1,5 +1,5 @@
-// A kernel that pairs columns with one behind it that quantises, the first the CPU's reference and
-// the second the library's quantisation: what each is given, and what comes of it.
+// A gated kernel followed by one that quantises, the first the CPU's reference and the second the
+// library's quantisation: what each is given, and what comes of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Which weights a quantize brings for the products behind it.
+// Which weights a quantize prefetches for the products after it.
 #include <gtest/gtest.h>
 
 #include <cstdint>

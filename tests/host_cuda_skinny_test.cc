@@ -107,7 +107,8 @@ void CheckPlain(const SkinnyKernel& kernel, Shape shape, int splits, bool pdl, b
   problem.epilogue.bias_type = OutputType::kF32;
   SkinnyLaunch launch;
   ASSERT_TRUE(PlanSkinny(kernel, problem, splits, &launch));
-  // The weights of the kernel behind may be what the kernel before writes, unless told otherwise.
+  // The next kernel's weights may be written by the preceding kernel, unless the problem excludes
+  // it.
   ASSERT_EQ(launch.params.early_next, problem.pdl_chain ? 1 : 0);
   ASSERT_EQ(launch.Function(), held && kernel.held != nullptr ? kernel.held : kernel.function);
   ASSERT_EQ(Load(kernel), cudaSuccess);

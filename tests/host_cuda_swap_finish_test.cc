@@ -1,5 +1,5 @@
-// The way out of the kernels for few tokens, on the CPU: sums of a tile with alpha, scales, C and a
-// bias, by the plain way and by the general one.
+// The epilogue of the kernels for few tokens, on the CPU: sums of a tile with alpha, scales, C and
+// a bias, by the plain way and by the general one.
 #include "kernels/sm90/swap_finish.cuh"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Weights that one product serves lie one behind the other on a device that does not read the
-// host's memory, and hold what they hold elsewhere.
+// Weights that one product serves are contiguous on a device that does not read the host's memory,
+// and hold what they hold elsewhere.
 #include <cstring>
 #include <string>
 #include <vector>

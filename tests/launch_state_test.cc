@@ -1,4 +1,4 @@
-// What a launch keeps from one launch of the graph to the next, and what it knows of its
+// State that a launch keeps from one launch of the graph to the next, and what it knows of its
 // neighbours.
 #include <cstdint>
 #include <memory>

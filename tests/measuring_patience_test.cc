@@ -137,7 +137,7 @@ TEST(TimeAloneTest, SoIsAMeasurementThatDoesNotEnd) {
   EXPECT_TRUE(first.End());
 }
 
-// One who gave up keeps nobody out any more: these calls would wait for ever.
+// A caller that gave up no longer blocks others: otherwise these calls would wait for ever.
 TEST(TimeAloneTest, WhoGivesUpLetsTheOthersGoOn) {
   ThreadPool pool(2, std::chrono::hours(1000));
   const Holder holder(pool);

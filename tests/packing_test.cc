@@ -1,5 +1,5 @@
-// Packed weights: one packed weight serves every M, what is wrong with one is told, and nothing is
-// lost on the way there and back.
+// Packed weights: one packed weight serves every M, faults in one are reported, and nothing is lost
+// on the way there and back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

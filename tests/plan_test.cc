@@ -1,4 +1,4 @@
-// GemmPlan::Launch: what it refuses, that nothing is launched then, and what reaches the kernel.
+// GemmPlan::Launch: its refusals, which launch nothing, and what reaches the kernel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

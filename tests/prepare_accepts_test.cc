@@ -1,5 +1,6 @@
 // What `why` takes, Prepare takes: with any distances between rows and any class of alignment, no
-// kernel of the host refuses late. What a library decides late is told by prepare_failure_test.cc.
+// kernel of the host refuses late. Late refusals of libraries are tested in
+// prepare_failure_test.cc.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Fails in Prepare, but for one variant.
+// Fails in Prepare except for one variant.
 class Unprepared final : public FakeKernel {
  public:
   using FakeKernel::FakeKernel;

@@ -31,8 +31,8 @@ class SessionSoak {
 
   const SoakCounts& counts() const { return counts_; }
 
-  /// One thing that a server does. Errors: what the session returns but for cancellations, and
-  /// INTERNAL for a sequence that has another length than it was given.
+  /// One action of a server. Errors: what the session returns but for cancellations, and INTERNAL
+  /// for a sequence that has another length than it was given.
   Status Round() {
     const auto most = static_cast<std::size_t>(session_.options().max_sequences);
     const std::uint64_t what = Below(16);

@@ -1,4 +1,4 @@
-// What a server does with sessions, on the CPU's dispatch.
+// Sessions as a server uses them, on the CPU dispatch.
 #include <string>
 
 #include <gtest/gtest.h>

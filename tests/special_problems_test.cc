@@ -62,7 +62,7 @@ TEST(SpecialProblems, AreInTheSuite) {
   }
 }
 
-// The reference, but for one thing.
+// The reference with one fault.
 class Flawed final : public ArgsKernel {
  public:
   enum Flaw {

@@ -73,7 +73,7 @@ TEST(TunerTest, RoundsAreInterleavedEachInAnOrderOfItsOwn) {
               ElementsAre(0, 1, 2));
 }
 
-// As at a GPU's power limit: who comes behind a kernel that draws little finds a higher clock.
+// As at a GPU's power limit: a kernel that runs after a frugal one finds a higher clock.
 TEST(TunerTest, NobodyGainsByWhomItComesBehind) {
   Machine machine(Entries{{100}, {94}, {91}, {96}, {98}});
   machine.time_of = [&](int i, int) {
@@ -360,7 +360,7 @@ TEST(TunerTest, TheFirstSustainedSamplesMayBeFarOff) {
 }
 
 TEST(TunerTest, ALuckyCandidateLosesTheDuelAndTheNextOneFights) {
-  // 1 looks best in the rounds and is the default's equal afterwards; 2 is what it seems.
+  // 1 looks best in the rounds and equals the default afterwards; 2 really is faster.
   Machine machine(Entries{{100}, {100}, {85}});
   machine.time_of = [](int i, int sample) {
     if (i == 1) return sample < 5 ? 80.0 : 100.0;

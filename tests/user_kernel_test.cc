@@ -20,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Throws in the functions that it is told to.
+// Throws in the chosen functions.
 class Thrower final : public FakeKernel {
  public:
   using FakeKernel::FakeKernel;
@@ -79,7 +79,7 @@ class UserKernelTest : public ::testing::Test {
   GemmDesc desc_;
 };
 
-// What a KernelDesc does not state is not asked of its kernel.
+// A kernel is not asked for what its KernelDesc does not state.
 TEST(KernelTest, IsOfferedWhatItsDescStates) {
   GemmDesc plain;
   plain.a.type = plain.b.type = plain.d.type = DataType::kBfloat16;
@@ -106,7 +106,7 @@ TEST(KernelTest, IsOfferedWhatItsDescStates) {
   EXPECT_TRUE(kernel.why(four_bits).ok()) << kernel.why(four_bits).reason();
 }
 
-// A unit of few bits that never hands its sums on serves who allows it, and nobody else.
+// A kernel with few accumulator bits and no promotion serves only problems that allow it.
 TEST(KernelTest, SumsOfFewBitsAreForWhoAllowsThem) {
   GemmDesc desc;
   desc.a.type = desc.b.type = DataType::kFloat8_e4m3;

@@ -264,7 +264,8 @@ std::string FirstMessage(const VerifyReport& report) {
   return report.failures.empty() ? "" : report.failures.front().message;
 }
 
-// What the flawed kernels leave to the reference: gated epilogues, batches, zero points, 4 bits.
+// Problems that the flawed kernels leave to the reference: gated epilogues, batches, zero points, 4
+// bits.
 bool IsSpecial(const GemmDesc& d) {
   return d.epilogue != Epilogue::kNone || d.num != 1 || d.a.zero_type != DataType::kNull ||
          d.b.zero_type != DataType::kNull || IsSubByte(d.b.type);

@@ -220,7 +220,7 @@ TEST(AnyShapeKernels, LeaveNoProblemOfTheSuiteWithoutAKernel) {
   }
 }
 
-// What the CPU's reference takes, a GPU takes, and the other way round.
+// A GPU takes exactly what the CPU reference takes.
 TEST(AnyShapeKernels, TakeWhatTheReferenceTakes) {
   const KernelList host = BuiltinKernels(HostDevice()), gpu = BuiltinKernels(GpuInfo(800));
   const auto served = [](const KernelList& kernels, const GemmDesc& problem) {

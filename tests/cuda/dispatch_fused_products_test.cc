@@ -192,7 +192,7 @@ TEST_F(FusedProducts, GiveTheBitsOfTheirParts) {
   if (compared == 0) GTEST_SKIP() << "no kernel of this GPU fuses";
 }
 
-// What the kernel before writes is read after it has ended, and what the one behind reads is there.
+// The preceding kernel's results are read only after it has ended, and the next one finds ours.
 void FusedProducts::ExpectWaits(const Case& c, int runs) {
   const Problem p = Make(c);
   const auto desc = Describe(p.args, test_.gemm->device().arch);

@@ -40,7 +40,7 @@ TEST_F(Decoding, AThousandReplays) {
   }
 }
 
-// What the host does for a step, while the device is never waited for: launches of a recording.
+// The host's work for a step without waiting for the device: launches of a recording.
 TEST_F(Decoding, HostTimeOfAStep) {
   SessionOptions options = Options(1);
   options.max_context = 1024;

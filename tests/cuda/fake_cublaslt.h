@@ -1,5 +1,5 @@
-// A cuBLASLt that computes nothing: it keeps what it is given and answers as it is told. Built as
-// shared libraries that the loader opens as it opens the real one.
+// A cuBLASLt that computes nothing: it records its arguments and returns configured answers. Built
+// as shared libraries that the loader opens as it opens the real one.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What kernels that fuse say without a GPU: what they refuse, and what they predict.
+// Fusing kernels without a GPU: their refusals and predictions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

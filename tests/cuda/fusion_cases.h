@@ -392,7 +392,7 @@ TEST_F(CudaFusions, HeadsAndAttention) {
   }
 }
 
-// What it does not take stays two launches.
+// Groups that it does not support stay two launches.
 TEST_F(CudaFusions, AttentionStaysApart) {
   enum Why { kNothing, kRowsOfOneSequence, kNoPromise, kOtherSlots, kReadTwice };
   for (const Why why : {kNothing, kRowsOfOneSequence, kNoPromise, kOtherSlots, kReadTwice}) {

@@ -48,7 +48,7 @@ class CudaFusions : public testing::Test {
     weight.data_ptr = Copy(matrix.bytes);
     return weight;
   }
-  /// Weights of these rows, one behind the other.
+  /// Weights of these rows, contiguous.
   std::vector<Weight> Joined(DataType type, const std::vector<std::int64_t>& rows,
                              std::int64_t cols, unsigned seed) {
     Bytes all;

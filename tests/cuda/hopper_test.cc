@@ -81,7 +81,7 @@ TEST(HopperPredictions, NeverGainByABudget) {
   }
 }
 
-// What a kernel's 32-bit strides and tensor maps cannot hold, `why` refuses, not Prepare.
+// Strides beyond a kernel's 32 bits or tensor maps are refused by `why`, not by Prepare.
 TEST(HopperFamilies, RefusePitchesThatTheyCannotHold) {
   const KernelList kernels = BuiltinKernels(GpuInfo(900));
   const auto families = [&](const GemmDesc& desc) {

@@ -192,7 +192,7 @@ TEST(CudaResources, KernelInfoTellsWhatTheCompilerMade) {
   EXPECT_GT(compared, 40);
 }
 
-// They are no kernels of the registry: their residency goes into what is predicted of them alone.
+// They are not in the registry; their residency only affects their own predictions.
 TEST(CudaResources, FusedKernelsHaveTheRegistersThatTheyState) {
   EXPECT_FALSE(sm90::FusedSkinnyKernels().empty());
   for (const sm90::SkinnyKernel& kernel : sm90::FusedSkinnyKernels()) {

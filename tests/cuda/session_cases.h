@@ -1,4 +1,4 @@
-// What a server asks of sessions, on the CUDA dispatch: sums that the model never saw, in batches;
+// Sessions as a server uses them, on the CUDA dispatch: sums that the model never saw, in batches;
 // sequences that come and go, cancelled steps, and memory that stays.
 #pragma once
 
@@ -46,7 +46,7 @@ TEST_F(CudaSessions, SumsThatTheModelNeverSaw) {
   EXPECT_GE(right, kLeastRight * static_cast<double>(sums.size())) << wrong;
 }
 
-// The same over a cache of codes.
+// The same sums over an E4M3 cache.
 TEST_F(CudaSessions, SumsOverACacheOfE4m3) {
   const std::vector<Sum> sums = FreshSums(emulated() ? kEmulatedSums : 500);
   constexpr int kBatch = 50;

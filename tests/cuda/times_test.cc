@@ -1,4 +1,4 @@
-// What the Hopper families' predictions know of a launch, beside times measured on an H200
+// The Hopper families' predictions beside times measured on an H200
 // (bench/predictions_h200.csv.gz). Needs no GPU.
 #include "kernels/sm90/times.h"
 

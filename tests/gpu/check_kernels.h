@@ -33,7 +33,7 @@ struct Tally {
 /// are skipped.
 cudaError_t CompareAndPoison(const OutputChecks& checks, Tally* tally, cudaStream_t stream);
 
-/// A region of an input that a kernel writes for the one behind it.
+/// A region of an input that a kernel writes for the next one.
 struct LateInput {
   void* to = nullptr;
   const void* from = nullptr;

@@ -37,7 +37,7 @@ class DeviceMemory {
 void Check(const Status& status, const std::string& what);
 void CheckCuda(int error, const std::string& what);
 
-/// Bytes before and behind an output that must stay poison.
+/// Bytes before and after an output that must stay poison.
 inline constexpr std::size_t kGuardBytes = 256;
 
 /// One launch. `launch` writes into an image of `image_bytes` whose first kGuardBytes are guard;

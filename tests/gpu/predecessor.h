@@ -5,7 +5,7 @@
 
 namespace culet {
 
-/// Every job behind a kernel that keeps A and U poisoned until its end and looks at D meanwhile:
+/// Every job after a kernel that keeps A and U poisoned until its end and watches D meanwhile:
 /// nothing of either may be touched before it has ended. First, a kernel that does not wait must be
 /// caught. Prints one line; returns whether all was right.
 bool CheckPredecessors(Gemm& gemm);

@@ -76,7 +76,7 @@ class Cluster {
   /// `indices`: of its blocks.
   std::string Run(dim3 size, std::span<const uint3> indices, std::size_t shared,
                   const std::function<void()>& body);
-  // Leaves the running fiber in `state` until what it waits for has come.
+  // Suspends the running fiber in `state` until what it waits for has happened.
   void Wait(State state);
   Fiber& running() { return *fibers_[running_]; }
   const Fiber& running() const { return *fibers_[running_]; }
@@ -88,7 +88,7 @@ class Cluster {
 
  private:
   static void Enter();
-  // Apart: what is inlined beside _setjmp or getcontext may be lost.
+  // A separate function: code inlined next to _setjmp or getcontext may be lost.
   [[gnu::noinline]] void SwitchTo(std::size_t fiber);
   [[gnu::noinline]] void Leave();
   [[gnu::noinline]] static void Prepare(Fiber& fiber);

@@ -16,7 +16,7 @@ inline uint32_t SharedAddress(const void* pointer) { return cuda_ops::SharedAddr
 
 inline void NamedSync(int, int) { __syncthreads(); }
 
-/// What it waits for is there before.
+/// What it waits for has already happened.
 inline void BarrierWait(uint64_t*, uint32_t) {}
 inline void BarrierArrive(uint64_t*) {}
 
