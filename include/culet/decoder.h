@@ -220,7 +220,7 @@ struct SequenceTokens {
   std::span<const std::int32_t> tokens;
 };
 
-/// What a step is to bring to the host besides the next tokens.
+/// What a step returns to the host besides the next tokens.
 struct StepOutputs {
   bool logits = false;      ///< of the last token of each sequence
   bool all_logits = false;  ///< of every token
@@ -278,8 +278,8 @@ class Session {
   /// How many more positions the sequence can take if no other does: up to max_context, and as far
   /// as free blocks go. Errors: NOT_FOUND.
   Result<int> RoomOf(int sequence) const;
-  /// Forgets the positions behind the first `length`.
-  /// Errors: NOT_FOUND; INVALID_ARGUMENT unless 0 <= length <= LengthOf(sequence).
+  /// Forgets the positions after the first `length`. Errors: NOT_FOUND; INVALID_ARGUMENT unless 0
+  /// <= length <= LengthOf(sequence).
   Status Truncate(int sequence, int length);
 
   /// How the next tokens of a sequence are drawn; greedily until this is called. The token behind n

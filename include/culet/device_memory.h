@@ -16,9 +16,9 @@ namespace culet {
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  /// The point behind everything launched on `stream` so far; forgets the one before.
+  /// Marks the point after everything launched on `stream` so far; replaces the previous mark.
   virtual Status Record(cudaStream_t stream) = 0;
-  /// Returns when that is complete; at once when nothing was recorded.
+  /// Returns when everything before the mark is complete; at once if nothing was recorded.
   virtual Status Wait() = 0;
 };
 
@@ -28,20 +28,20 @@ class DeviceMemory {
   virtual ~DeviceMemory() = default;
   /// Aligned to 256 bytes. Errors: RESOURCE_EXHAUSTED.
   virtual Result<DevicePtr> Allocate(std::size_t bytes) = 0;
-  /// After the work that was launched before: what it reads stays there until it is complete.
+  /// Takes effect after the work launched before, so that work can still read the memory.
   virtual void Free(DevicePtr pointer) noexcept = 0;
   /// `from` may be changed once this returns; launches on `stream` that follow see the copy.
   virtual Status Upload(DevicePtr to, const void* from, std::size_t bytes, cudaStream_t stream) = 0;
   /// Complete on return, after everything launched on `stream` before.
   virtual Status Download(void* to, DevicePtr from, std::size_t bytes, cudaStream_t stream) = 0;
-  /// From one place of this memory to another that does not overlap it; launches on `stream` that
-  /// follow see the copy. By default through the host, complete on return.
+  /// Copies between two non-overlapping places of this memory; later launches on `stream` see the
+  /// copy. By default through the host, complete on return.
   virtual Status Copy(DevicePtr to, DevicePtr from, std::size_t bytes, cudaStream_t stream);
   /// Returns when everything launched on `stream` is complete.
   virtual Status Synchronize(cudaStream_t stream) = 0;
   /// Whether kernels read the host's memory in place, so that mapped weights need no copy.
   virtual bool reads_host_memory() const noexcept = 0;
-  /// Bytes that Allocate can still give, about; none where nobody knows.
+  /// About how many bytes Allocate can still give; none if unknown.
   virtual std::optional<std::size_t> free_bytes() const noexcept { return std::nullopt; }
 
   /// Memory of the host that the device reads and writes in place, at its pointer's address, and

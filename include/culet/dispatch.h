@@ -30,8 +30,8 @@ struct CudaDispatchOptions {
   /// As Operation::determinism, for products.
   Determinism determinism = Determinism::kFast;
   /// Inputs of products with weights of 16 bits are rounded to the weights' type, which tensor
-  /// cores take. False: they meet the weights as they are, and products of all weights are summed in
-  /// FP32 (Accumulate::kFull), many times slower.
+  /// cores take. False: inputs stay unrounded, and all products are summed in FP32
+  /// (Accumulate::kFull), many times slower.
   bool round_product_inputs = true;
   /// Kernels begin while the one before them still runs, products with their weights
   /// (programmatic dependent launch), on devices of compute capability 9.0 or later.

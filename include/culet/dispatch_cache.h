@@ -116,9 +116,9 @@ class CacheFile {
   Result<ImportReport> Load(DispatchCache& cache) const;
 
   struct SaveOptions {
-    /// Asked ten times a second while another process has held the lock for more than one, with its
-    /// name ("process 123 (culet)") and the seconds waited; false, or an exception, gives up. May
-    /// be null.
+    /// Called ten times a second while another process has held the lock for more than a second,
+    /// with its name ("process 123 (culet)") and the seconds waited; false, or an exception, gives
+    /// up. May be null.
     std::function<bool(const std::string& holder, double waited_s)> on_wait;
     double timeout_s = 60;  ///< for the lock
   };

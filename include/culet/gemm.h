@@ -99,11 +99,11 @@ struct TuneOptions {
   /// Called between measurements with the share done; returning false, or throwing, ends the
   /// tuning: the report holds what is known, and nothing is remembered. May be null.
   std::function<bool(double progress, const LaunchSpec& current)> on_progress;
-  /// Asked more often, also while inputs and their reference are made; true, or an exception, ends
-  /// the tuning alike. May be null.
+  /// Called more often, also while inputs and their reference are made; true, or an exception, ends
+  /// the tuning in the same way. May be null.
   std::function<bool()> stop;
-  /// The stream that the problem is about to be launched on: while it records a graph, whatever
-  /// would be measured is refused instead, because memory is allocated and awaited.
+  /// The stream of the later launch: while it records a graph, measuring is refused, because it
+  /// allocates and waits.
   cudaStream_t stream = nullptr;
 };
 
@@ -176,17 +176,17 @@ class Gemm {
   /// The choice and one reason for each other kernel. Measures nothing.
   Result<Explanation> explain(const GemmDesc& desc);
 
-  /// Measures the feasible kernels on synthetic inputs in memory of its own, each checked against
-  /// the reference on a poisoned output first, and remembers the winner. A budget counts from the
-  /// call: what is predicted not to fit into what is left of it is not begun.
-  /// Errors: UNSUPPORTED with every kernel's reason; FAILED_PRECONDITION when options.stream
-  /// records a graph; RESOURCE_EXHAUSTED when the budget leaves no time for a sample of the
-  /// default; as ScratchProblem::Create and Tuner::Winner.
+  /// Measures the feasible kernels on synthetic inputs in its own memory, each first checked
+  /// against the reference on a poisoned output, and remembers the winner. A budget counts from the
+  /// call; work predicted not to fit into the rest is not begun. Errors: UNSUPPORTED with every
+  /// kernel's reason; FAILED_PRECONDITION when options.stream records a graph; RESOURCE_EXHAUSTED
+  /// when the budget leaves no time for a sample of the default; as ScratchProblem::Create and
+  /// Tuner::Winner.
   Result<TuneReport> Tune(const GemmDesc& desc, const TuneOptions& options = {});
 
-  /// What kMeasure asks while it tunes, in Choose, Plan, Run and RunWorkspaceSize; true ends that,
-  /// and the best which the samples so far support is chosen and remembered. Null for none. Called
-  /// on the thread that tunes; one that throws is a yes. Not while another thread uses this Gemm.
+  /// A function that kMeasure calls while it tunes, in Choose, Plan, Run and RunWorkspaceSize. True
+  /// ends the tuning, and the best choice so far is remembered. Null for none. Called on the tuning
+  /// thread; one that throws counts as true. Not while another thread uses this Gemm.
   void SetStop(std::function<bool()> stop);
 
   /// Feasible kernels with their parameters, best predicted first.

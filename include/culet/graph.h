@@ -64,11 +64,11 @@ struct QuantizedNodes {
 ///   Advance    | log (R, S), tokens (S, 1), logits (S, vocabulary), ids, positions, slots, lengths
 ///              | (S, 1), block_table (S, blocks)       | attention.block_size
 ///
-/// Advance ends a step that gave each of S sequences one token, and makes the next one's inputs of
-/// it on the device: the token becomes the id, positions and lengths grow by one, slots follow the
-/// block table, negative where that has no block. Those four and the log are leaves, changed in
-/// place; the value is the log, whose row `position mod R` gets the token behind that position, -1
-/// for one whose logit is NaN. Sequences whose slot is negative, the padding, stay as they are.
+/// Advance ends a step that gave each of S sequences one token, and makes the next step's inputs on
+/// the device: the token becomes the id, positions and lengths grow by one, slots follow the block
+/// table and are negative if it has no block. Those four and the log are leaves, changed in place.
+/// The value is the log; its row `position mod R` gets the token after that position, -1 if its
+/// logit is NaN. Sequences with a negative slot (padding) stay unchanged.
 ///
 /// A cache of kFloat8_e4m3 holds codes, each times the float32 scale of its head, a positive
 /// number. KvWrite stores the code nearest to the float32 quotient of value and scale, an even one
@@ -160,24 +160,22 @@ struct MemoryPlan {
 /// Requires: fusions as ChooseFusions returns them. Errors: as ComputeGraph::Verify.
 Result<MemoryPlan> PlanMemory(const ComputeGraph& graph, std::span<const Fusion> fusions = {});
 
-/// Called for each node or fusion in place of `dispatch.launch(launch)`, which it has to call
-/// itself: to time it, or to compare it with another dispatch. One that throws is an INTERNAL
-/// error.
+/// Called for each node or fusion instead of `dispatch.launch(launch)`, which it must call itself:
+/// to time it, or to compare it with another dispatch. An exception is an INTERNAL error.
 using NodeHook = std::function<Status(KernelDispatch& dispatch, const NodeLaunch& launch)>;
 
-/// Called before work on a node begins; an error that it returns ends what is being done. For
-/// interruptions and deadlines. May be null. One that throws is an INTERNAL error.
+/// Called before work on a node begins; its error ends the current work. For interruptions and
+/// deadlines. May be null. An exception is an INTERNAL error.
 using NodeGate = std::function<Status()>;
 
 /// A graph bound to a dispatch: verified, planned, every node supported and prepared, its memory
 /// allocated. The dispatch and all weights must outlive it. One launch at a time.
 class GraphExecutor {
  public:
-  /// `gate` is called before each node is prepared, which may mean tuned. `fusions`: which of those
-  /// that the dispatch offers are used.
-  /// Errors: as Verify and ChooseFusions; INVALID_ARGUMENT for a fusion that the dispatch does not
-  /// know; UNSUPPORTED with node, operation, shapes and the dispatch's reason; what `prepare`, the
-  /// dispatch's memory and `gate` return.
+  /// `gate` is called before each node is prepared (or tuned). `fusions` selects among those that
+  /// the dispatch offers. Errors: as Verify and ChooseFusions; INVALID_ARGUMENT for a fusion that
+  /// the dispatch does not know; UNSUPPORTED with node, operation, shapes and the dispatch's
+  /// reason; what `prepare`, the dispatch's memory and `gate` return.
   static Result<GraphExecutor> Create(ComputeGraph graph, KernelDispatch& dispatch,
                                       const NodeGate& gate = nullptr,
                                       const FusionChoice& fusions = {});
@@ -186,10 +184,10 @@ class GraphExecutor {
   GraphExecutor& operator=(GraphExecutor&&) noexcept;
 
   /// Launches all nodes and fusions in order on `stream`; synchronises and copies nothing. The
-  /// second launch records them where the dispatch can, and from then on they are replayed as one,
-  /// with the same bits; a recording that fails leaves launches one by one. `gate` is called before
-  /// each launch, of a recording as of a node. Errors: what `gate` returns; the first that a node
-  /// returns, with node, operation and shapes; what a replay returns.
+  /// second launch records them if the dispatch can, and later ones replay the recording with the
+  /// same bits; if recording fails, launches stay one by one. `gate` is called before each launch,
+  /// of a recording or a node. Errors: what `gate` returns; the first that a node returns, with
+  /// node, operation and shapes; what a replay returns.
   Status Launch(cudaStream_t stream = nullptr, const NodeGate& gate = nullptr);
   /// The same through `hook`, always node by node.
   Status Launch(const NodeHook& hook, cudaStream_t stream = nullptr);

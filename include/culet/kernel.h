@@ -121,9 +121,9 @@ class Kernel {
   virtual double PredictUs(const GemmDesc& desc, const DeviceInfo& device,
                            const HardwareRates& rates, int swizzle, int splits) const noexcept;
 
-  /// What Probe said. It is asked once in a kernel's life, when a problem that `why` allows is
-  /// planned, tuned or explained or a cache is read that names the kernel; nothing is probed
-  /// before. INTERNAL with its words when it throws.
+  /// The result of Probe, which is called once in a kernel's life: when a problem that `why` allows
+  /// is planned, tuned or explained, or a cache that names the kernel is read. INTERNAL with its
+  /// words if it throws.
   const Status& available() const;
 
   /// Makes available() say `reason` without probing. Errors: FAILED_PRECONDITION when it was asked

@@ -18,13 +18,13 @@
 
 namespace culet {
 
-/// What a dispatch made ready for one node or fusion: plans, packed weights, tables. It lives as
-/// long as its executor and may own memory of the device (DeviceBuffer).
+/// What a dispatch prepared for one node or fusion: plans, packed weights, tables. It lives as long
+/// as its executor and may own device memory (DeviceBuffer).
 class PreparedNode {
  public:
   virtual ~PreparedNode() = default;
-  /// Bytes that the node's launches keep for themselves, between launches too: zero before the
-  /// first, from then on what they leave there. For barriers that count themselves back to zero.
+  /// Bytes that the node's launches keep, also between launches: zero before the first, then as
+  /// they leave them. For barriers that count themselves back to zero.
   virtual std::size_t state_bytes() const { return 0; }
   /// What will run, for profiles: "cpu_simd/skinny/m6n4".
   virtual std::string kernel() const = 0;
@@ -200,9 +200,9 @@ class KernelDispatch {
   /// Names of all fusions that it may offer, for switches.
   virtual std::vector<std::string> fusion_names() const;
 
-  /// Groups of the graph's nodes that it can launch as one, those that it prefers first. A fusion
-  /// gives what its nodes would give one by one. Asked before memory is planned; ChooseFusions says
-  /// which are used.
+  /// Groups of the graph's nodes that it can launch as one, the preferred ones first. A fusion
+  /// gives the same result as its nodes one by one. Called before memory is planned; ChooseFusions
+  /// picks those to use.
   virtual std::vector<Fusion> fusions(const ComputeGraph& graph) const;
 
   /// As prepare, for a fusion of its own that is used.
@@ -215,7 +215,7 @@ class KernelDispatch {
   /// Launches current().fusion. UNSUPPORTED unless overridden.
   virtual Status dispatch_fusion(const NodeLaunch& launch);
 
-  /// The type of a model's values that it serves best, where the products' weights are `weights`:
+  /// The type of a model's values that suits it best with product weights of type `weights`:
   /// float32 (the default) or bfloat16.
   virtual DataType preferred_values(DataType weights) const;
 

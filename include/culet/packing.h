@@ -51,9 +51,9 @@ std::span<const PackFormat* const> PackFormats() noexcept;
 const PackFormat* FindPackFormat(int number) noexcept;
 const PackFormat* FindPackFormat(std::string_view name) noexcept;
 
-/// "k_major_n64": panels of 64 columns one behind the other, each row of k of a panel contiguous:
-/// element (k, n) at (n / 64 * rows + k) * 64 + n % 64. The last panel is filled up with zeros.
-/// Weights of FP32, F16, BF16 and E4M3.
+/// "k_major_n64": consecutive panels of 64 columns, each row of k of a panel contiguous: element
+/// (k, n) at (n / 64 * rows + k) * 64 + n % 64. The last panel is filled up with zeros. Weights of
+/// FP32, F16, BF16 and E4M3.
 inline constexpr int kPackPanels64 = 1;
 inline constexpr int kPanelColumns = 64;
 

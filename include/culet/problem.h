@@ -80,15 +80,14 @@ struct Operation {
   int batch_dim = 0;  ///< the axis that varies between calls: 0 is m, 1 is n
   Bias bias;
   bool pdl = false;  ///< promises that the kernel before does not write B or V
-  /// With pdl: also that no kernel before this one that may still run writes what the kernel behind
-  /// it reads early, so that a launch may let that begin before its own turn. So it is in a graph
-  /// whose weights nothing writes.
+  /// With pdl: no kernel still in flight writes memory that the next kernel reads before its own
+  /// wait, so a launch may let that one begin early. True in a graph that never writes weights.
   bool pdl_chain = false;
   int sm_budget = 0;  ///< at most so many SMs (CPU: threads); 0 is all
   Accumulate accumulate = Accumulate::kPromoted;
   Determinism determinism = Determinism::kFast;
-  /// The kernel's own choice that a launch is made with (LaunchSpec::variant). The engine sets it
-  /// on the way to Kernel::Launch and Kernel::Prepare; what a caller gives is not read.
+  /// The kernel's own choice for a launch (LaunchSpec::variant). The engine sets it for
+  /// Kernel::Launch and Kernel::Prepare; a caller's value is ignored.
   int variant = 0;
   ZeroPoints zero_a;
   ZeroPoints zero_b;

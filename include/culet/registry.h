@@ -31,8 +31,8 @@ class Registry {
   /// Errors: INVALID_ARGUMENT for a name that is no provider's, with those that are.
   static Result<Registry> Builtin(const DeviceInfo& device, const std::string& providers);
 
-  /// Adds a kernel behind those there are, but before any reference.
-  /// Errors: INVALID_ARGUMENT for null, an empty id, or an id that is taken.
+  /// Adds a kernel after the existing ones, but before any reference. Errors: INVALID_ARGUMENT for
+  /// null, an empty id, or an id that is taken.
   Status Add(std::unique_ptr<Kernel> kernel);
 
   /// All kernels in order. The pointers stay valid as long as the registry.

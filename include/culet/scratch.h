@@ -33,7 +33,7 @@ struct ScratchOptions {
                                  ///< alone; else they begin on no more than that class
   float alpha = 1.0f;
   float beta = 1.0f;  ///< used when the problem reads C; not 0
-  /// Asked on the calling thread while inputs are made, copied and compared; true, or an
+  /// Called on the calling thread while inputs are made, copied and compared; true, or an
   /// exception, ends that with RESOURCE_EXHAUSTED. May be null.
   std::function<bool()> stop;
 };
@@ -52,7 +52,7 @@ struct ErrorReport {
   bool ok() const noexcept {
     return max_over_bound <= 1.0 && unwritten == 0 && guards_intact && checked > 0;
   }
-  /// One sentence that says what is wrong, with element and values; "ok" if nothing is.
+  /// One sentence about the first fault, with element and values; "ok" if there is none.
   std::string ToString() const;
 };
 

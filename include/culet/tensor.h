@@ -50,7 +50,7 @@ enum class TensorOp : std::uint8_t {
 /// "mul_mat", "rms_norm", ...
 const char* ToString(TensorOp op) noexcept;
 
-/// Rows and columns of a tensor; rows lie one behind the other.
+/// Rows and columns of a tensor; rows are contiguous.
 struct Shape {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -75,7 +75,7 @@ struct Weight {
 /// Bytes of elements and scales; 0 for an absent weight.
 double BytesOf(const Weight& weight) noexcept;
 
-/// Which elements of a head turn together.
+/// Which elements of a head rope rotates together.
 enum class RopeLayout : std::uint8_t {
   kNeox = 0,  ///< i and i + dims / 2
   kNorm = 1,  ///< 2 i and 2 i + 1

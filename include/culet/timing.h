@@ -14,17 +14,17 @@
 
 namespace culet {
 
-/// Options of a ScratchProblem whose sets together exceed the last-level cache of a CPU, and three
-/// times the L2 cache of a GPU, whose replacement keeps part of what is read in turn. A quarter of
-/// the memory at most, so that measuring beside a loaded model cannot push it out, and 256 sets.
+/// Options of a ScratchProblem whose sets together exceed a CPU's last-level cache, or three times
+/// a GPU's L2, whose replacement policy keeps part of rotating inputs. At most a quarter of the
+/// memory, so that measuring beside a loaded model cannot evict it, and 256 sets.
 ScratchOptions ColdInputs(const DeviceInfo& device, const GemmDesc& desc);
 
-/// How many launches one sample of a problem takes: 1 on the CPU; on a GPU every set once, and so
-/// many that the sample lasts 600 us at least if each takes `launch_us`; 256 at most, and two at
-/// least of launches below 500 us.
+/// The launches of one sample: 1 on the CPU. On a GPU every set once, and so many that the sample
+/// lasts at least 600 us if each takes `launch_us`; at most 256, and at least two of launches below
+/// 500 us.
 int LaunchesPerSample(const DeviceInfo& device, int sets, double launch_us) noexcept;
 
-/// One LaunchSpec made ready on every set of a ScratchProblem. Both must outlive it.
+/// One LaunchSpec prepared on every set of a ScratchProblem. Both must outlive it.
 class TimedLaunch {
  public:
   /// Plans, because a plan binds B. Errors: as Gemm::Plan.
@@ -39,12 +39,12 @@ class TimedLaunch {
   Result<ErrorReport> Check(double* launch_s = nullptr);
 
   /// Microseconds a launch, cold. On the CPU one launch on the next set; on a GPU a CUDA graph of
-  /// LaunchesPerSample launches over the sets in turn, made at the first call, its time over their
-  /// number. `sustained`: a GPU repeats the graph for 4 ms, so that this launch's own power counts
-  /// in its clock. `give_up` (may be null) is asked while the CPU products of other threads are
-  /// waited for; true ends that, as a minute does. Errors: as GemmPlan::Launch; FAILED_PRECONDITION
-  /// when the kernel launches nothing on the stream it is given, or other threads' products did not
-  /// end in time.
+  /// LaunchesPerSample launches over the sets in turn, recorded at the first call; the result is
+  /// its time over their number. `sustained`: a GPU repeats the graph for 4 ms, so that this
+  /// launch's own power sets the clock. `give_up` (may be null) is called while waiting for CPU
+  /// products of other threads; true ends the wait, as a minute does. Errors: as GemmPlan::Launch;
+  /// FAILED_PRECONDITION when the kernel launches nothing on the stream it is given, or other
+  /// threads' products did not end in time.
   Result<double> SampleUs(bool sustained = false, const std::function<bool()>& give_up = nullptr);
 
  private:

@@ -31,11 +31,10 @@ struct TunerOptions {
   std::function<double()> clock_s;  ///< seconds; null: the steady clock. Must not throw
 };
 
-/// The options with what is not set filled in: 9 rounds; on the CPU, where a sample is one launch,
-/// all of them quick, half a second to settle, 24 candidates, 5 clusters, a drop ratio of 1.25 and
-/// a noise of 0.01; on a GPU, where a sample is the mean of many launches and takes less time, 5
-/// quick rounds, none to settle, 160, 12, 1.1 and 0.005. A Tuner that is given neither takes those
-/// of the CPU.
+/// Fills in the options that are not set: 9 rounds; on the CPU, where a sample is one launch, all
+/// of them quick, half a second to settle, 24 candidates, 5 clusters, a drop ratio of 1.25 and a
+/// noise of 0.01; on a GPU, where a sample is the mean of many launches and takes less time, 5
+/// quick rounds, none to settle, 160, 12, 1.1 and 0.005. Without it a Tuner takes those of the CPU.
 TunerOptions ForDevice(TunerOptions options, const DeviceInfo& device);
 
 /// A candidate that was not timed to the end, and why.
@@ -51,15 +50,15 @@ struct Dropped {
 /// The order of proposals depends on the candidates and the reported times alone.
 ///  1. When there are more groups of alike candidates (Cluster) than `clusters`, one leader of each
 ///     is sampled twice; the best groups and the default's go on, whole and from the start.
-///  2. All that are left take turns, `rounds` samples each, in a new order each turn. After a turn
-///     those slower than drop_ratio times the best go (after the first only beyond its square: one
-///     sample may be an outlier). The default stays. From the sixth round on those of three samples
-///     and more go beyond two fifths of the ratio's excess. Sustained samples take the place of the
-///     quick rounds', and count anew. Rounds go on, eight times as many and for half of settle_s at
-///     most, while it is open whether somebody is ahead of the default.
-///  3. The first candidate within `noise` of the best median is measured again in turn with the
-///     default, as often and for as long; the new samples alone decide. If the default holds, the
-///     next one is tried.
+///  2. All candidates left are sampled `rounds` times, in a new order each round. After a round
+///     those slower than drop_ratio times the best are dropped (after the first only beyond its
+///     square: one sample may be an outlier). The default stays. From the sixth round on candidates
+///     with three samples or more are dropped beyond two fifths of the ratio's excess. Sustained
+///     samples replace those of the quick rounds. Rounds continue, up to eight times as many within
+///     half of settle_s, while it is undecided whether a candidate beats the default.
+///  3. The first candidate within `noise` of the best median is measured again, alternating with
+///     the default, for as many rounds; only these samples decide. If the default wins, the next
+///     one is tried.
 /// A default that fails is replaced by the first candidate that did not.
 class Tuner {
  public:
@@ -76,8 +75,8 @@ class Tuner {
   /// The candidate failed, refused, or gave a wrong result; it is never timed again.
   void Drop(Status reason);
 
-  /// Whether what Next proposed is to be sampled as it runs for long. Those that are left are so
-  /// close that the power each draws, and with it a GPU's clock, may decide.
+  /// Whether the proposed candidate needs a sustained sample: the remaining ones are so close that
+  /// the power each draws, and with it a GPU's clock, may decide.
   bool sustained() const noexcept;
 
   /// Share of the work done, 0 to 1, for progress bars; never falls.

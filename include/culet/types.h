@@ -154,9 +154,8 @@ constexpr bool IsGated(Epilogue epilogue) noexcept {
 enum class GateOrder : std::uint8_t {
   /// Groups of 16: eight of gate, then the eight of up that belong to them.
   kEights = 0,
-  /// All of gate, then all of up, as the weights of a checkpoint lie one behind the other. Scales
-  /// of
-  /// blocks of B are then those of both weights where n / 2 is a multiple of the block.
+  /// All of gate, then all of up: two weights of a checkpoint, concatenated. B's block scales are
+  /// then those of both weights if n / 2 is a multiple of the block.
   kHalves = 1,
 };
 
