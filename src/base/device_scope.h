@@ -25,7 +25,7 @@ class DeviceScope {
 };
 
 /// Whether a launch on `stream` runs on device `ordinal` while that is current. True on the host
-/// and where nobody knows.
+/// and where it is unknown.
 inline bool IsStreamOf(cudaStream_t stream, int ordinal) noexcept {
   return ordinal < 0 || stream == nullptr || IsStreamOfAccelerator(stream, ordinal);
 }

@@ -42,7 +42,7 @@ std::size_t ParseNumber(std::string_view text) noexcept {
   return value;
 }
 
-// Page cache of the cgroup that nobody used lately.
+// Inactive page cache of the cgroup.
 std::size_t InactiveFileBytes() {
   constexpr std::string_view kKey = "inactive_file ";
   std::ifstream file("/sys/fs/cgroup/memory.stat");

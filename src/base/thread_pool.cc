@@ -131,7 +131,7 @@ struct ThreadPool::Impl {
     return thread <= threads - std::max(1, callers.count());
   }
 
-  // Returns when the worker may have a place again.
+  // Returns when the worker may run again.
   void Park(int thread) noexcept {
     const std::uint32_t seen = places.load();
     int first = first_parked.load();

@@ -103,8 +103,8 @@ void LoadA(const Lines& lines, int row0, int rows, int k0, int count, Tile& tile
   for (int r = 0; r < rows; ++r) LoadLines(lines, row0 + r, k0, count, tile.a[r]);
 }
 
-// The column of B at place `at` of the order in which tiles take them: gate and up by eights, where
-// they are paired, so that a tile has both.
+// The column of B at position `at` of the order in which tiles take them: gate and up in kEights
+// order, where they are paired, so that a tile has both.
 int ColumnAt(const GemmArgs& args, int at) noexcept {
   if (args.operation.gate_order == GateOrder::kEights) return at;
   const int group = 2 * kHalfGroup, column = at / group * kHalfGroup + at % kHalfGroup;

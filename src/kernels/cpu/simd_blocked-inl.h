@@ -142,7 +142,7 @@ void PackWeights(const GemmArgs& args, std::int64_t k, std::size_t depth, std::i
   }
 }
 
-// The strip's weights from k on, as many as are packed at a time; none behind the last ones.
+// The strip's weights from k on, as many as are packed at a time; none after the last ones.
 inline Prefetcher NextWeights(const GemmArgs& args, std::size_t k, std::int64_t column,
                               std::int64_t width) {
   const std::size_t all = static_cast<std::size_t>(args.Adesc.cols);

@@ -117,8 +117,8 @@ void PackColumns(const typename Decoder::T* HWY_RESTRICT columns, std::int64_t l
   }
 }
 
-// Brings a part of a matrix closer while something else is computed: `runs` stretches of
-// `run_bytes` that start `stride` bytes apart.
+// Prefetches a part of a matrix while something else is computed: `runs` stretches of `run_bytes`
+// that start `stride` bytes apart.
 class Prefetcher {
  public:
   Prefetcher(const void* base, std::int64_t stride, std::size_t runs, std::size_t run_bytes)
@@ -147,7 +147,7 @@ class Prefetcher {
   std::size_t next_ = 0;
 };
 
-// The same for weights whose columns lie beside each other, k rows `ld` elements apart.
+// For weights whose columns are contiguous, with rows of k `ld` elements apart.
 inline void PackRows(DataType type, const std::byte* HWY_RESTRICT rows, std::int64_t ld,
                      std::size_t count, std::size_t depth, float* HWY_RESTRICT panel,
                      std::size_t width) {

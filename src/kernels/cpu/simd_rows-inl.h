@@ -1,6 +1,6 @@
-// Products with few rows whose weights lie with the columns of B beside each other (N-major): lanes
-// run along n, a weight is read once and becomes FP32 in a register, where it meets all rows of its
-// tile. The sums of a strip stay in the first caches while K passes by.
+// Products with few rows and N-major weights (columns of B contiguous): lanes run along n, a weight
+// is read once and becomes FP32 in a register, where it meets all rows of its tile. The sums of a
+// strip stay in the first caches while K passes by.
 #if defined(CULET_SIMD_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_SIMD_ROWS_INL_H_
 #undef CULET_SIMD_ROWS_INL_H_

@@ -30,7 +30,7 @@ inline constexpr std::size_t kGroup = Decoder::kVectors* kLanes;
 template <class Decoder>
 inline constexpr bool kScaled = std::is_base_of_v<DecodeE4m3, Decoder>;
 
-// Whether the decoder takes NaN for a number unless asked otherwise.
+// Whether the decoder ignores NaN codes unless it is told to handle them.
 template <class Decoder>
 inline constexpr bool kMissesNan = requires {
   typename Decoder::Seen;
@@ -140,7 +140,7 @@ HWY_INLINE void MultiplyBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_
   std::size_t i = begin;
   for (; i + kStep <= end; i += kStep) {
     if constexpr (!kAny) {
-      // Beyond a column's end stands the next tile's.
+      // Beyond a column's end lies the next tile's data.
       HWY_UNROLL(8)
       for (int c = 0; c < kCols; ++c) __builtin_prefetch(columns[c] + i + kAhead, 0, kFar ? 2 : 3);
     }
@@ -158,7 +158,7 @@ HWY_INLINE void MultiplyBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_
   }
 }
 
-// The same through a buffer: the block's weights of all columns first.
+// Through a buffer: decodes the block's weights of all columns first.
 template <class Decoder, int kRows, int kCols>
 HWY_INLINE void MultiplyStagedBlock(F32 d, const float* HWY_RESTRICT a, std::size_t a_stride,
                                     const typename Decoder::T* const HWY_RESTRICT* columns,
@@ -221,7 +221,7 @@ HWY_INLINE void MultiplyStagedBlock(F32 d, const float* HWY_RESTRICT a, std::siz
   }
 }
 
-// The same, NaN included: kept apart, as it is rare.
+// Handles NaN too; a separate function, because it is rare.
 template <class Decoder, int kRows, int kCols>
 HWY_NOINLINE void MultiplyAnyBlock(const float* HWY_RESTRICT a, std::size_t a_stride,
                                    const typename Decoder::T* const HWY_RESTRICT* columns,
@@ -430,7 +430,7 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
   pool.Run(
       strips,
       [&](int strip, int) {
-        // Columns beyond the strip fall behind its end.
+        // Columns beyond the strip are stored after its end.
         alignas(64) float sums[kSkinnyMaxRows][kSkinnyStrip + 16];
         const std::int64_t first = std::int64_t{strip} * kSkinnyStrip;
         const std::int64_t width = std::min<std::int64_t>(kSkinnyStrip, n - first);
@@ -439,7 +439,7 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
         weights.scale_step = v.step();
         // A tile's columns lie a part of the strip apart, so that tile after tile each of them is
         // one long stream. With few rows, where memory is the limit, an odd number of columns lets
-        // the streams stand at different places of their pages.
+        // the streams are at different offsets in their pages.
         const std::int64_t part = (width + kCols - 1) / kCols | (m <= 2 ? 1 : 0);
         for (std::int64_t column = 0; column < part; ++column) {
           for (int c = 0; c < kCols; ++c) {

@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
 
-// How K-major weights are decoded, if not as others are.
+// The special decoder of K-major weights, if there is one.
 template <class Decoder>
 struct KMajor {
   using Type = Decoder;

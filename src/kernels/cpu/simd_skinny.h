@@ -7,19 +7,19 @@
 
 namespace culet {
 
-/// Rows of A that the family takes; beyond, a blocked kernel reads the converted weights faster.
+/// Rows of A that the family takes; with more, a blocked kernel reads the converted weights faster.
 inline constexpr int kSkinnyMaxRows = 16;
 
 /// Columns of D that a task computes before it stores them: B's scale block, so that a tile meets
 /// one scale of B at a time.
 inline constexpr int kSkinnyStrip = kScaleBlock;
 
-/// How far ahead of each column's reads lines are asked for into the first cache. 512 does as well.
+/// Prefetch distance of each column's reads into L1, in bytes. 512 does as well.
 inline constexpr std::size_t kSkinnyAheadBytes = 1024;
 
-/// The same of one row of weights without scales, into the second cache: such a loop is so short
-/// that a core runs ahead to lines that the first cache is still waiting for, and its few places
-/// for those are then all that it has under way.
+/// As above for one row of weights without scales, into L2: such a loop is so short that a core
+/// runs ahead to lines that the first cache is still waiting for, and its few places for those are
+/// then all that it has under way.
 inline constexpr std::size_t kSkinnyFarBytes = 2048;
 
 /// Rows of converted activations are padded to this many elements: the largest group of weights

@@ -8,7 +8,7 @@
 namespace culet::lt {
 namespace {
 
-// The library calls some of what it does not have an invalid value.
+// The library reports some unsupported combinations as an invalid value.
 Status Refusal(const Library& library, int status, const char* call) {
   const Status said = library.StatusOf(status, call);
   return status == kInvalidValue ? Status(StatusCode::kUnsupported, said.message()) : said;

@@ -8,11 +8,11 @@
 
 namespace culet::lt {
 
-/// The most that are asked for; they come in the order of the library's estimates.
+/// The most algorithms requested; they come in the order of the library's estimates.
 inline constexpr int kMostAlgorithms = 16;
 
-/// The usable ones, best first; at least one.
-/// Errors: UNSUPPORTED when the library offers none; what it says otherwise.
+/// The usable ones, best first; at least one. Errors: UNSUPPORTED when the library offers none;
+/// else the library's error.
 Result<std::vector<Algorithm>> FindAlgorithms(const Library& library, Handle handle,
                                               Problem problem, Preference preference);
 

@@ -26,7 +26,7 @@ int CodeOf(int status) noexcept {
   }
 }
 
-// Where the scales of an operand lie for the library, and the copy that brings them there.
+// The place of an operand's scales for the library, and the copy to it, if needed.
 const void* Placed(const ScaleMatrix& matrix, const void* data, std::byte* room, ScaleCopy* copy) {
   if (matrix.slow == 0 || matrix.InPlace(data)) return data;
   *copy = {static_cast<const float*>(data), reinterpret_cast<float*>(room), matrix};

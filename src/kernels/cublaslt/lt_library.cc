@@ -55,7 +55,7 @@ class Opened {
   void* handle_;
 };
 
-// The file behind an address; a soname is no place that people can look at.
+// The file that contains an address; a soname alone does not tell people where it is.
 std::string FileOf(const void* address, const std::string& otherwise) {
   Dl_info info{};
   return dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : otherwise;

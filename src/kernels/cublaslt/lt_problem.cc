@@ -169,7 +169,7 @@ Result<Problem> MakeProblem(const Library& library, const Format& format, const 
   const Functions& f = library.functions();
   Problem made{};
   made.swapped = p.d.order == Order::kRowMajor;
-  // What is contiguous along the library's rows needs no transposition.
+  // An operand contiguous along the library's rows needs no transposition.
   const auto transposition = [&](Order order) {
     const Order plain = made.swapped ? Order::kRowMajor : Order::kColMajor;
     return order == plain ? kPlain : kTransposed;

@@ -15,8 +15,8 @@
 
 namespace culet::lt {
 
-/// What is set aside for the library, always: its size decides which algorithms come into question
-/// and what bits they give. NVIDIA's advice for Hopper.
+/// The library's workspace, always of this size, which decides which algorithms are offered and
+/// what bits they give. NVIDIA's advice for Hopper.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 /// How A and B are scaled.

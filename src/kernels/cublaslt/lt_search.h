@@ -6,7 +6,7 @@
 
 namespace culet::lt {
 
-/// A file to try, and what it is to people.
+/// A file to try, and its description for people.
 struct Place {
   std::string file;
   std::string origin;        ///< "CULET_CUBLASLT", "the CUDA toolkit", ...

@@ -43,7 +43,7 @@ __device__ __forceinline__ void StoreElement(void* data, DataType type, std::int
   }
 }
 
-/// Waits for nobody: the CTA that brings a tile's last part adds all parts, in their order, so that
+/// Nothing waits: the CTA that finishes a tile's last part adds all parts, in their order, so that
 /// the bits do not depend on who that is. True in that CTA, with the totals in `sums`.
 template <int kThreads, int kSums>
 __device__ __forceinline__ bool AddParts(const Problem& p, const WorkOrder::Position& at,

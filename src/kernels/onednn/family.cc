@@ -40,8 +40,8 @@ class OnednnKernel final : public ArgsKernel {
     if (p.type_bias != DataType::kNull && !IsStored(p.type_bias)) {
       return Feasibility::Refuse("reads bias as float32, float16 or bfloat16 only");
     }
-    // Seen with version 3.2 on a CPU with AVX-512 BF16 and no AMX: what lies there counts times zero,
-    // so an infinity or a NaN, of the next row or of nobody, makes NaNs.
+    // Seen with version 3.2 on a CPU with AVX-512 BF16 and no AMX: what lies there counts times
+    // zero, so an infinity or a NaN of the next row, or beyond the matrix, makes NaNs.
     if (desc().type_a == DataType::kBfloat16 && p.k % 2 != 0) {
       return Feasibility::Refuse(
           "multiplies bfloat16 in pairs along K and reads one element behind a row of odd K");

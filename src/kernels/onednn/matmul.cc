@@ -218,7 +218,7 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
     const std::lock_guard lock(MakingMutex());
     const OneThread one(library);
     std::size_t bytes = 0;
-    // What a part of the grid's largest shape takes behind `before` bytes.
+    // The bytes that a part of the grid's largest shape needs after `before` bytes.
     const auto add = [&](const Grid& grid, DataType type_d, std::size_t before) {
       const auto shapes = ShapesOf(grid);
       for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -231,7 +231,7 @@ std::size_t ThreadBytes(const Library& library, const GemmDesc& desc, int thread
       }
       return true;
     };
-    // What is cut by rows may need sums, too.
+    // Parts by rows may need sums too.
     const Grid usual = GridByColumns(desc, threads);
     if (!add(usual, DataType::kFloat32, SumsBytes(usual))) return 0;
     const Ways ways = WaysFor(desc, threads);

@@ -26,7 +26,7 @@ using ops::kKeyPart;
 
 inline constexpr float kNoScore = -std::numeric_limits<float>::infinity();
 
-// Where element i of a head stands in the decoder's order, from the group's begin.
+// The position of element i of a head in the decoder's order, from the group's beginning.
 template <class Decoder, class F>
 void ForElements(std::size_t count, F function) {
   constexpr std::size_t kGroup = kDecoderGroup<Decoder>;

@@ -178,13 +178,13 @@ HWY_INLINE void StoreSumsOfLanes(const TileF32 (&v)[kCount], float scale, float*
 #endif
 }
 
-// Lines of keys or values, and those that are read some lines later, null where nobody knows.
+// Lines of keys or values, and those that are read some lines later; null if unknown.
 template <class T>
 struct Lines {
   const T* const* at;
   const T* const* ahead;
 
-  // Asks memory for what line j is followed by at element i.
+  // Prefetches the line after line j at element i.
   HWY_INLINE void Prefetch(std::int64_t j, std::size_t i) const {
     // Groups of four lanes would ask for a line of memory several times.
     constexpr bool kOften = kTileLanes > 4;
@@ -338,7 +338,7 @@ HWY_INLINE void Scale(F32 d, float factor, std::size_t count, float* HWY_RESTRIC
   }
 }
 
-// Scores of the keys seen become weights; what was summed before shrinks to the new maximum.
+// Turns scores of visible keys into weights and rescales earlier sums to the new maximum.
 inline void SoftmaxStep(float* HWY_RESTRICT scores, Seen seen, std::size_t padded, float& most,
                         float& weight, float* HWY_RESTRICT sums) {
   if (seen.begin >= seen.end) return;

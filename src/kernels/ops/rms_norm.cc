@@ -1,4 +1,4 @@
-// RMS norm, alone and behind the sum that it takes.
+// RMS norm, alone and with the residual sum before it.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/ops/rms_norm.cc"
 #include "base/simd_targets.h"
@@ -24,7 +24,7 @@ struct Plain {
   }
 };
 
-// The same of x + y, which is kept in `sum`.
+// For x + y, which is stored in `sum`.
 struct Sum {
   const float *x, *y;
   float* sum;

@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
 
-// Turns the pairs (a[i], b[i]).
+// Rotates the pairs (a[i], b[i]).
 void TurnHalves(float* HWY_RESTRICT a, float* HWY_RESTRICT b, const float* HWY_RESTRICT cosines,
                 const float* HWY_RESTRICT sines, std::size_t count) {
   const F32 d;
@@ -43,7 +43,7 @@ HWY_EXPORT(TurnHalves);
 namespace ops {
 namespace {
 
-// Turns the pairs (x[2 i], x[2 i + 1]).
+// Rotates the pairs (x[2 i], x[2 i + 1]).
 void TurnNeighbours(float* x, const float* cosines, const float* sines, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float a = x[2 * i], b = x[2 * i + 1];
