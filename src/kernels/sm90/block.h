@@ -133,7 +133,7 @@ struct BlockKernel {
 /// Under programmatic dependent launch the next kernel's first CTAs start on multiprocessors that
 /// this one leaves free, the others where its CTAs end, one by one. From launch to launch the work
 /// then gathers in fewer GPCs and neighbours in the tile order, which read the same operand, in
-/// different TPCs: up to 1.4 times as long (docs/performance-log.md). So a launch that fills more
+/// different TPCs: up to 1.4 times as long (docs/hopper-lessons.md). So a launch that fills more
 /// than half of the chip takes every place: CTAs without a tile come first, and stay until the
 /// kernel before has ended. And CTAs start in pairs, which share a TPC. Where half is free
 /// launches alternate between the halves, and neither is needed.

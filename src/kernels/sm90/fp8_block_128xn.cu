@@ -3,7 +3,7 @@
 
 namespace culet::sm90 {
 
-// The first rung of the ladder in docs/performance-log.md: two warpgroups side by side along N, a
+// The first rung of the ladder in docs/hopper-lessons.md: two warpgroups side by side along N, a
 // cluster of two CTAs that share B.
 inline constexpr BlockSchedule kGemmUniversalSm90 = {.tile_m = 128,
                                                      .tile_n = 224,

@@ -97,7 +97,7 @@ double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel
 }
 
 double SkinnyNormUs(int ctas, const Extents& p, bool adds) {
-  // docs/performance-log.md has the steps of two models, of one row, that these are made of; more
+  // docs/hopper-lessons.md has the steps of two models, of one row, that these are made of; more
   // rows have not been timed, and are taken to cost as much each.
   constexpr double kWay = 0.6, kL2 = 5e6;  // us, bytes a us
   return p.m * kWay + 4.0 * ctas * p.m * p.k * (adds ? 2 : 1) / kL2;

@@ -1,6 +1,6 @@
 // The activations of a warp's first k-blocks where the kernel before makes them. They are read when
 // that one has ended, and everybody waits: all lanes ask for 16 bytes at once, to registers, which
-// takes half as long as copies of 64 bytes to shared memory do (docs/performance-log.md).
+// takes half as long as copies of 64 bytes to shared memory do (docs/hopper-lessons.md).
 #pragma once
 
 #include <cstdint>
