@@ -16,8 +16,8 @@ inline constexpr int kMaxHostThreads = 1024;
 /// limit.
 int ParseCpuQuota(std::string_view text) noexcept;
 
-/// CPUs that the scheduler may give this process: its affinity mask, and no more than its cgroup's
-/// quota, beyond which threads would only wait for each other.
+/// CPUs that the scheduler may give this process: its affinity mask, and no more than its cgroups'
+/// quotas (base/cgroup.h), beyond which threads would only wait for each other.
 int AvailableCpus();
 
 /// Bytes of a cache size as sysfs writes it, "491520K"; 0 for anything else.

@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <thread>
 
+#include "base/cgroup.h"
 #include "base/host_device.h"
 #include "culet/device.h"
 
@@ -64,10 +64,7 @@ int ParseCpuQuota(std::string_view text) noexcept {
 
 int AvailableCpus() {
   int cpus = std::max(1, AffinityCpus());
-  std::string line;
-  if (std::ifstream file("/sys/fs/cgroup/cpu.max"); std::getline(file, line)) {
-    if (const int quota = ParseCpuQuota(line); quota > 0) cpus = std::min(cpus, quota);
-  }
+  if (const int quota = CgroupCpus(); quota > 0) cpus = std::min(cpus, quota);
   return cpus;
 }
 
