@@ -16,12 +16,14 @@
 namespace culet {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Config(const std::string& more, const std::string& architecture = "LlamaForCausalLM") {
   return fmt::format(R"({{"architectures": ["{}"], "vocab_size": 96, "hidden_size": 64,
-    "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 80, "head_dim": 16,
+    "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 80, "head_dim": 16,
     "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
     "max_position_embeddings": 64{}}})",
                      architecture, more);
@@ -66,6 +68,167 @@ TEST(DecoderConfig, WhatIsNotHonouredIsRefused) {
         R"(, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
             "scale_fmt": "float"})"}) {
     EXPECT_TRUE(Parse(more).ok()) << more;
+  }
+}
+
+TEST(DecoderConfig, WhatWouldBeAnotherModelIsRefused) {
+  const std::pair<const char*, const char*> refused[] = {
+      {R"(, "is_causal": false)", "is_causal is false; known is true"},
+      {R"(, "is_causal": null)", "is_causal is null; known is true"},
+      {R"(, "is_encoder_decoder": true)", "is_encoder_decoder is true"},
+      {R"(, "per_layer_config": {"0": {"head_dim": 8}})", "per_layer_config is {"},
+      {R"(, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
+            "dequantize": true})",
+       "quantization_config has dequantize true; known is false"},
+      {R"(, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
+            "modules_to_convert": ["lm_head"]})",
+       "quantization_config has modules_to_convert [\"lm_head\"]; known is []"}};
+  for (const auto& [more, message] : refused) {
+    const auto config = Parse(more);
+    EXPECT_EQ(config.status().code(), StatusCode::kUnsupported) << more;
+    EXPECT_THAT(config.status().message(), HasSubstr(message));
+  }
+  EXPECT_TRUE(
+      Parse(R"(, "is_causal": true, "per_layer_config": {}, "is_encoder_decoder": false)").ok());
+}
+
+// As transformers 5.24 has it.
+TEST(DecoderConfig, HeadsThatAreNotGiven) {
+  const std::pair<const char*, std::pair<int, int>> defaults[] = {
+      {"LlamaForCausalLM", {8, 8}},   {"MistralForCausalLM", {8, 8}},
+      {"MixtralForCausalLM", {8, 8}}, {"Qwen2ForCausalLM", {8, 8}},
+      {"Qwen3ForCausalLM", {8, 128}}, {"Qwen3MoeForCausalLM", {4, 8}}};
+  for (const auto& [name, sizes] : defaults) {
+    std::string text = Config("", name);
+    text.erase(text.find(R"("head_dim": 16,)"), 15);
+    const auto config = ParseDecoderConfig(text, "config");
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(std::pair(config->kv_heads, config->head_dim), sizes) << name;
+  }
+}
+
+TEST(DecoderConfig, LayerTypesCountInQwen2AndQwen3Alone) {
+  for (const std::string& name : KnownDecoders()) {
+    const auto config = ParseDecoderConfig(
+        Config(R"(, "sliding_window": 7, "use_sliding_window": true, "max_window_layers": 1,
+               "layer_types": ["sliding_attention", "full_attention"])",
+               name),
+        "config");
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    const bool counts = name == "Qwen2ForCausalLM" || name == "Qwen3ForCausalLM";
+    const bool windows = name != "LlamaForCausalLM";
+    EXPECT_THAT(config->windows, ElementsAre(windows ? 7 : 0, counts || !windows ? 0 : 7)) << name;
+    EXPECT_THAT(config->warnings, Contains(HasSubstr("layer_types")).Times(counts ? 0 : 1)) << name;
+  }
+}
+
+TEST(DecoderConfig, ArchitecturesAndModelTypeMustAgree) {
+  const auto named = [](const char* architectures, const char* type) {
+    std::string text = Config(type);
+    text.replace(text.find(R"("architectures": ["LlamaForCausalLM"])"), 37, architectures);
+    return ParseDecoderConfig(text, "config");
+  };
+  for (const char* architectures :
+       {R"("architectures": ["MistralForCausalLM"])", R"("architectures": ["MistralModel"])",
+        R"("architectures": ["Other", "MistralForCausalLM"])", R"("architectures": null)"}) {
+    const auto config = named(architectures, R"(, "model_type": "mistral")");
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->architecture, "MistralForCausalLM");
+  }
+  for (const char* type : {"llama", "other"}) {
+    const auto config = named(R"("architectures": ["MistralForCausalLM"])",
+                              fmt::format(R"(, "model_type": "{}")", type).c_str());
+    EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(config.status().message(),
+                HasSubstr(fmt::format("architectures is MistralForCausalLM, but model_type is {}; "
+                                      "the two must name one architecture (MistralForCausalLM has "
+                                      "mistral)",
+                                      type)));
+  }
+  const auto other =
+      named(R"("architectures": ["LlamaForSequenceClassification"])", R"(, "model_type": "llama")");
+  EXPECT_EQ(other.status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(named(R"("architectures": ["MistralModel"])", "")->architecture, "MistralForCausalLM");
+}
+
+constexpr const char* kYarn = R"({"rope_type": "yarn", "factor": 4,
+  "original_max_position_embeddings": 16})";
+
+// What transformers 5.24 makes of them.
+TEST(DecoderConfig, BothSpellingsOfRope) {
+  const auto both = [](const std::string& parameters, const std::string& scaling) {
+    return Parse(fmt::format(R"(, "rope_theta": 1e6, "rope_parameters": {}, "rope_scaling": {})",
+                             parameters, scaling));
+  };
+  const std::pair<const char*, const char*> yarn[] = {
+      {"null", kYarn},
+      {"{}", kYarn},
+      {kYarn, "null"},
+      {kYarn, "{}"},
+      {kYarn, kYarn},
+      {kYarn, R"({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+                  "rope_theta": 1e6})"}};
+  for (const auto& [parameters, scaling] : yarn) {
+    const auto config = both(parameters, scaling);
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->rope.scaling, RopeScaling::kYarn);
+    EXPECT_EQ(config->rope.original_context, 16);
+    EXPECT_EQ(config->rope.theta, 1e6);
+  }
+  const std::pair<const char*, const char*> refused[] = {
+      {R"({"rope_type": "default", "rope_theta": 1e6})", kYarn},
+      {kYarn, R"({"rope_type": "default"})"},
+      {kYarn, R"({"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 16})"}};
+  for (const auto& [parameters, scaling] : refused) {
+    const auto config = both(parameters, scaling);
+    EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument) << parameters;
+    EXPECT_THAT(config.status().message(), HasSubstr("rope_scaling is {"));
+    EXPECT_THAT(config.status().message(), HasSubstr("but rope_parameters is {"));
+  }
+  // Where theta stands in one of them alone, transformers loses it.
+  EXPECT_FALSE(Parse(R"(, "rope_parameters": {"rope_type": "linear", "factor": 2,
+      "rope_theta": 1e6}, "rope_scaling": {"rope_type": "linear", "factor": 2})")
+                   .ok());
+}
+
+TEST(DecoderConfig, TheOriginalContextOfRope) {
+  const auto original = [](const std::string& more) {
+    const auto config = Parse(more);
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return config.ok() ? config->rope.original_context : -1;
+  };
+  const std::string yarn = fmt::format(R"(, "rope_scaling": {})", kYarn);
+  EXPECT_EQ(original(yarn), 16);
+  EXPECT_EQ(original(yarn + R"(, "original_max_position_embeddings": 32)"), 32);
+  EXPECT_EQ(original(yarn + R"(, "original_max_position_embeddings": null)"), 16);
+  EXPECT_EQ(original(R"(, "rope_parameters": {"rope_type": "yarn", "factor": 2},
+                        "original_max_position_embeddings": 32)"),
+            32);
+  EXPECT_EQ(original(R"(, "rope_parameters": {"rope_type": "yarn", "factor": 2})"), 64);
+  const std::string llama3 = R"(, "rope_scaling": {"rope_type": "llama3", "factor": 2,
+                                "low_freq_factor": 1, "high_freq_factor": 4})";
+  EXPECT_EQ(original(llama3), 64);
+  EXPECT_EQ(original(llama3 + R"(, "original_max_position_embeddings": 32)"), 32);
+  EXPECT_FALSE(Parse(yarn + R"(, "original_max_position_embeddings": -1)").ok());
+}
+
+TEST(DecoderConfig, TextOfTheFileIsShownPrintable) {
+  constexpr const char* kEscape = "\\u001b[31m\\u009b\\u202e";
+  for (const char* form :
+       {R"(, "hidden_act": "{}")", R"(, "rope_scaling": {{"rope_type": "{}", "factor": 2}})",
+        R"(, "rope_parameters": {{"{}": {{}}}})", R"(, "vocab_size": "{}")",
+        R"(, "quantization_config": "{}")", R"(, "model_type": "{}")", R"(, "torch_dtype": 1,
+        "{}": 2)",
+        R"(, "rope_scaling": {{"{}": 1}})"}) {
+    const auto config = Parse(fmt::format(fmt::runtime(form), kEscape));
+    std::string text = config.status().message();
+    for (const std::string& warning : config.ok() ? config->warnings : std::vector<std::string>()) {
+      text += warning;
+    }
+    EXPECT_FALSE(text.empty()) << form;
+    for (const char* raw : {"\x1b", "\xc2\x9b", "\xe2\x80\xae"}) {
+      EXPECT_THAT(text, Not(HasSubstr(raw))) << form;
+    }
   }
 }
 
@@ -118,6 +281,24 @@ TEST_F(ConfigFolder, ABadGenerationConfigIsNamed) {
     const auto config = ReadDecoderConfig(folder_);
     ASSERT_FALSE(config.ok()) << text;
     EXPECT_THAT(config.status().message(), HasSubstr(message));
+  }
+}
+
+TEST_F(ConfigFolder, PagesAndPointersAreNamed) {
+  const std::pair<const char*, const char*> replaced[] = {
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+       "; it is a Git LFS pointer: fetch the file itself with git lfs pull"},
+      {"\xef\xbb\xbf\n<!DOCTYPE html>\n<html></html>",
+       "; it is an HTML page: download the file itself"},
+      {"<HTML>404</HTML>", "; it is an HTML page: download the file itself"}};
+  for (const auto& [text, words] : replaced) {
+    Write("config.json", text);
+    EXPECT_THAT(ReadDecoderConfig(folder_).status().message(), HasSubstr(words));
+    EXPECT_THAT(ReadModelShapes(folder_).status().message(), HasSubstr(words));
+    Write("config.json", Config(""));
+    Write("generation_config.json", text);
+    EXPECT_THAT(ReadDecoderConfig(folder_).status().message(), HasSubstr(words));
+    Write("generation_config.json", "{}");
   }
 }
 

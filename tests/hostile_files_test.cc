@@ -81,6 +81,10 @@ TEST(HostileSafetensors, EachIsRefusedWithItsReason) {
   refused(File(Tensor("[4611686018427387904,4]", "[0,0]"), 0), "more than 2^63 bytes");
   refused(File(Tensor("[2305843009213693952]", "[0,0]"), 0), "more than 2^63 bytes");
   refused(File(Tensor("[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4), "more than 8 dimensions");
+  refused(File(Tensor("[2]", "[0,8]", "Q\\u001b[1m"), 8),
+          "tensor w has the unknown dtype Q\\x1b[1m; known are");
+  refused(File(R"({"\u001b[1m":{}})", 0), "tensor \\x1b[1m: dtype");
+  refused(File(R"({"w":{"\u009b":1}})", 0), "the key \\u009b is unknown");
   refused(File(Tensor("[2]", "[0,8]", "Q4"), 8), "tensor w has the unknown dtype Q4; known are");
   refused(File(Tensor("[2]", "[0]"), 8), "missing");
   refused(File(Tensor("[2]", "[0,8,8]"), 8), "tensor w");
@@ -117,6 +121,17 @@ TEST(HostileSafetensors, HeadersOf100Megabytes) {
   EXPECT_TRUE(Parse(File(good + std::string(kMost - good.size(), ' '), 8)).ok());
   const Status longer = Parse(File(good + std::string(kMost + 1 - good.size(), ' '), 8));
   EXPECT_THAT(longer.message(), HasSubstr("the format allows 100000000"));
+}
+
+// As the format's own library has it.
+TEST(HostileSafetensors, NoMetadata) {
+  const std::string tensor = Tensor("[2]", "[0,8]").substr(1);
+  EXPECT_TRUE(Parse(File(R"({"__metadata__":null,)" + tensor, 8)).ok());
+  EXPECT_TRUE(Parse(File(R"({"__metadata__":null})", 0)).ok());
+  for (const char* bad : {R"({"a":null})", "[]", "7", "null,\"__metadata__\":null"}) {
+    EXPECT_FALSE(Parse(File(std::string(R"({"__metadata__":)") + bad + "," + tensor, 8)).ok());
+  }
+  EXPECT_FALSE(Parse(File(R"({"w":null})", 0)).ok());
 }
 
 TEST(HostileSafetensors, ManyTensorsAndLongNames) {
@@ -177,6 +192,7 @@ class HostileFolder : public testing::Test {
     std::string name;
     std::vector<std::int64_t> shape;
     DataType type = DataType::kFloat32;
+    const void* data = nullptr;  // null: zeros
   };
   void Write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name, std::ios::binary) << text;
@@ -187,7 +203,8 @@ class HostileFolder : public testing::Test {
       const std::string file = "part" + std::to_string(s) + ".safetensors";
       std::vector<SafetensorsEntry> entries;
       for (const Named& tensor : shards_[s]) {
-        entries.push_back({tensor.name, tensor.type, tensor.shape, zeros_.data()});
+        entries.push_back({tensor.name, tensor.type, tensor.shape,
+                           tensor.data != nullptr ? tensor.data : zeros_.data()});
         map += (map.empty() ? "\"" : ",\"") + tensor.name + "\":\"" + file + "\"";
       }
       ASSERT_TRUE(WriteSafetensors((folder_ / file).string(), entries).ok());
@@ -232,6 +249,88 @@ TEST_F(HostileFolder, IndexesThatLie) {
   Refused(StatusCode::kNotFound, "holds neither model.safetensors nor");
 }
 
+// The tensor that the index does not name may be cut, and its shape may be another.
+TEST_F(HostileFolder, TheIndexDecidesWhereATensorIs) {
+  const auto kept = shards_[0];
+  shards_[0].push_back(shards_[1].back());
+  shards_[0].back().shape = {3};
+  Save();  // names it in the second shard
+  EXPECT_TRUE(Load().ok()) << Load().ToString();
+  shards_[0] = kept;
+  shards_[1].push_back({"model.embed_tokens.weight", {7}});
+  Save();
+  Refused(StatusCode::kInvalidArgument, "model.embed_tokens.weight is [7]");
+  shards_[1].pop_back();
+  for (auto& shard : shards_) shard.push_back({"model.layers.0.self_attn.k_scale", {1}});
+  Save();
+  Index(R"({"lm_head.weight":"part1.safetensors","model.norm.weight":"part1.safetensors",
+    "model.embed_tokens.weight":"part0.safetensors"})");
+  Refused(StatusCode::kDataLoss,
+          "in another shard too, and the index does not say which one counts");
+}
+
+TEST_F(HostileFolder, NamesWithoutTheModelsPrefix) {
+  for (auto& shard : shards_) {
+    for (Named& tensor : shard) {
+      if (tensor.name.starts_with("model.")) tensor.name.erase(0, 6);
+    }
+  }
+  Save();
+  EXPECT_TRUE(Load().ok()) << Load().ToString();
+  shards_[1].push_back({"score.weight", {2, 64}});
+  Save();
+  Refused(StatusCode::kInvalidArgument, "score.weight");
+  shards_[1].back() = {"model.norm.weight", {64}};  // beside norm.weight
+  Save();
+  Refused(StatusCode::kInvalidArgument, "does not read: norm.weight");
+}
+
+TEST_F(HostileFolder, AHeadBesideATiedEmbedding) {
+  const std::string untied = kConfig;
+  Write("config.json", untied.substr(0, untied.size() - 1) + R"(, "tie_word_embeddings": true})");
+  auto model = DecoderModel::Load(folder_.string(), HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_TRUE(model->config().tied_head);
+  EXPECT_THAT(model->config().warnings, testing::IsEmpty());
+  EXPECT_EQ(model->weights().head.data_ptr, model->weights().embedding.data_ptr);
+
+  std::vector<float> other(zeros_);
+  other.back() = 1;
+  shards_[1].back().data = other.data();
+  Save();
+  model = DecoderModel::Load(folder_.string(), HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_FALSE(model->config().tied_head);
+  EXPECT_THAT(model->config().warnings,
+              testing::ElementsAre(HasSubstr("lm_head.weight is not the embedding")));
+  EXPECT_EQ(reinterpret_cast<const float*>(model->weights().head.data_ptr)[other.size() - 1], 1);
+}
+
+TEST_F(HostileFolder, TextInsteadOfWeights) {
+  for (const auto& [text, words] :
+       {std::pair{"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+                  "this is text, not safetensors; it is a Git LFS pointer: fetch the file itself "
+                  "with git lfs pull"},
+        std::pair{"<!doctype html>\n<html lang=\"en\">",
+                  "this is text, not safetensors; it is an HTML page: download the file itself"},
+        std::pair{"Entry not found", "part1.safetensors: this is text, not safetensors"}}) {
+    Write("part1.safetensors", text);
+    Refused(StatusCode::kDataLoss, words);
+  }
+  Write("model.safetensors.index.json", "version https://git-lfs.github.com/spec/v1\noid");
+  Refused(StatusCode::kDataLoss, "with a weight_map; it is a Git LFS pointer");
+}
+
+TEST_F(HostileFolder, NamesThatSteerATerminal) {
+  shards_[1].push_back({"model.\x1b[31mred", {3}});
+  Save();
+  Index(R"({"lm_head.weight":"part1.safetensors","model.norm.weight":"part1.safetensors",
+    "model.embed_tokens.weight":"part0.safetensors"})");
+  Refused(StatusCode::kInvalidArgument, "model.\\x1b[31mred");
+  Index(R"({"\u001b]0;x":"part9\u001b.safetensors"})");
+  Refused(StatusCode::kDataLoss, "tensor \\x1b]0;x lies in no file of the folder");
+}
+
 TEST_F(HostileFolder, TensorsThatDoNotFit) {
   const auto kept = shards_[1];
   shards_[1].pop_back();
@@ -241,10 +340,6 @@ TEST_F(HostileFolder, TensorsThatDoNotFit) {
   shards_[1].push_back({"model.extra", {3}});
   Save();
   Refused(StatusCode::kInvalidArgument, "model.extra");
-  shards_[1] = kept;
-  shards_[1].push_back(shards_[0][0]);
-  Save();
-  Refused(StatusCode::kDataLoss, "in another shard too");
   shards_[1] = kept;
   shards_[1][3].shape = {80, 64};
   Save();

@@ -173,11 +173,37 @@ TEST(ModelShapes, HeadSizeComesFromTheHiddenSizeWhereItIsNotGiven) {
 }
 
 TEST(ModelShapes, Qwen3HeadSizeIs128WhereItIsNotGiven) {
-  for (const char* name : {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM"}) {
+  json config = Qwen3Moe();
+  config.erase("head_dim");
+  EXPECT_THAT(TableOf(config), HasSubstr("qkv 384 256 3\no 256 256 3\n"));  // hidden / heads
+  config["architectures"] = {"Qwen3ForCausalLM"};
+  EXPECT_THAT(TableOf(config), HasSubstr("qkv 1536 256 3\no 256 1024 3\n"));
+}
+
+// 16 heads of 16. What transformers 5.24 takes where the key is missing, but for Qwen2 and Qwen3,
+// whose 32 is no number of heads here.
+TEST(ModelShapes, KeyValueHeadsThatAreNotGiven) {
+  const std::pair<const char*, int> defaults[] = {
+      {"LlamaForCausalLM", 16}, {"MistralForCausalLM", 8}, {"MixtralForCausalLM", 8},
+      {"Qwen2ForCausalLM", 16}, {"Qwen3ForCausalLM", 16},  {"Qwen3MoeForCausalLM", 4}};
+  for (const auto& [name, kv_heads] : defaults) {
     json config = Qwen3Moe();
     config["architectures"] = {name};
-    config.erase("head_dim");
-    EXPECT_THAT(TableOf(config), HasSubstr("qkv 1536 256 3\no 256 1024 3\n")) << name;
+    config["num_attention_heads"] = 16;
+    config["head_dim"] = 16;
+    config.erase("num_key_value_heads");
+    const auto wanted = [](int kv) { return fmt::format("qkv {} 256 3\n", (16 + 2 * kv) * 16); };
+    EXPECT_THAT(TableOf(config), HasSubstr(wanted(kv_heads))) << name;
+    config["num_key_value_heads"] = nullptr;
+    EXPECT_THAT(TableOf(config), HasSubstr(wanted(16))) << name;
+    config["num_key_value_heads"] = 2;
+    EXPECT_THAT(TableOf(config), HasSubstr(wanted(2))) << name;
+    config.erase("num_key_value_heads");
+    config["num_attention_heads"] = 2;
+    const bool fits = kv_heads == 16;
+    EXPECT_THAT(TableOf(config),
+                HasSubstr(fits ? "qkv 96 256 3\n" : "the default of an architecture"))
+        << name;
   }
 }
 

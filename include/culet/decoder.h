@@ -47,6 +47,9 @@ struct DecoderConfig {
   bool fp8_block = false;  ///< quantization_config: E4M3, blocks of 128 x 128, dynamic activations
   DataType stored_type = DataType::kBfloat16;  ///< of the weights, as the config says
   std::vector<int> eos_ids;                    ///< may be empty
+  /// Sentences for the user: keys of config.json that have no effect, and, once a model is loaded,
+  /// what of its files contradicts the config. May be empty.
+  std::vector<std::string> warnings;
 };
 
 /// Architectures that a DecoderConfig can come from.
@@ -94,7 +97,8 @@ class DecoderModel {
   /// every tensor. Weights stay in the mapping where the device reads host memory.
   /// Errors: as ReadDecoderConfig and SafetensorsFile::Open; NOT_FOUND for a missing tensor;
   /// INVALID_ARGUMENT for a wrong shape or type, and for tensors that the graph does not read
-  /// (rotary_emb.inv_freq and a tied head apart), each named.
+  /// (rotary_emb.inv_freq and a tied head apart), each named. A head that is not the embedding,
+  /// though the config ties them, is used: config().tied_head is false then, and a warning says so.
   /// RESOURCE_EXHAUSTED, with the bytes, before anything is copied to a device that has not enough
   /// free; FAILED_PRECONDITION when options.stop ended it.
   static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory,

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "model/config_heads.h"
+
 namespace culet {
 namespace {
 
@@ -39,25 +41,12 @@ class Builder {
         {name, config_.Fit(n, name), config_.Fit(k, name), layers, experts, active});
   }
 
-  // Grouped-query attention. `default_head_dim` 0 means hidden_size / num_attention_heads.
-  void AddAttention(int default_head_dim = 0) {
-    const int kv_heads = config_.IntOr({"num_key_value_heads"}, heads_);
-    config_.Require(heads_ % kv_heads == 0,
-                    fmt::format("num_attention_heads is {}, not a multiple of "
-                                "num_key_value_heads {}",
-                                heads_, kv_heads));
-    std::int64_t head_dim = default_head_dim;
-    if (config_.Has({"head_dim"})) {
-      head_dim = config_.Int({"head_dim"});
-    } else if (head_dim == 0) {
-      config_.Require(hidden_ % heads_ == 0,
-                      fmt::format("hidden_size is {}, not a multiple of num_attention_heads {}, "
-                                  "and head_dim is missing",
-                                  hidden_, heads_));
-      head_dim = hidden_ / heads_;
-    }
-    Add("qkv", (heads_ + 2 * std::int64_t{kv_heads}) * head_dim, hidden_, layers_);
-    Add("o", hidden_, heads_ * head_dim, layers_);
+  // Grouped-query attention.
+  void AddAttention(const HeadDefaults& defaults = kUsualHeads) {
+    const HeadSizes sizes = ReadHeads(config_, hidden_, defaults);
+    const std::int64_t head_dim = sizes.head_dim;
+    Add("qkv", (sizes.heads + 2 * std::int64_t{sizes.kv_heads}) * head_dim, hidden_, layers_);
+    Add("o", hidden_, sizes.heads * head_dim, layers_);
   }
 
   // Multi-head latent attention: q and kv are projected down together, then up on their own.
@@ -109,27 +98,20 @@ class Builder {
   std::vector<ModelProduct> products_;
 };
 
-// Llama, Mistral, Qwen2.
-std::vector<ModelProduct> Dense(ConfigReader& config) {
+std::vector<ModelProduct> Dense(ConfigReader& config, const HeadDefaults& heads) {
   Builder builder(config);
-  builder.AddAttention();
+  builder.AddAttention(heads);
   builder.AddMlp("", config.Int({"intermediate_size"}), builder.layers());
   return builder.Finish();
 }
 
-// Qwen3's head size is 128 where the config does not say otherwise.
-constexpr int kQwen3HeadDim = 128;
-
-std::vector<ModelProduct> Qwen3(ConfigReader& config) {
-  Builder builder(config);
-  builder.AddAttention(kQwen3HeadDim);
-  builder.AddMlp("", config.Int({"intermediate_size"}), builder.layers());
-  return builder.Finish();
-}
+std::vector<ModelProduct> Usual(ConfigReader& config) { return Dense(config, kUsualHeads); }
+std::vector<ModelProduct> Mistral(ConfigReader& config) { return Dense(config, kMistralHeads); }
+std::vector<ModelProduct> Qwen3(ConfigReader& config) { return Dense(config, kQwen3Heads); }
 
 std::vector<ModelProduct> Mixtral(ConfigReader& config) {
   Builder builder(config);
-  builder.AddAttention();
+  builder.AddAttention(kMistralHeads);
   builder.AddExperts(config.Int({"intermediate_size"}), builder.layers());
   return builder.Finish();
 }
@@ -138,7 +120,7 @@ std::vector<ModelProduct> Mixtral(ConfigReader& config) {
 // mlp_only_layers, from 0, does not name it.
 std::vector<ModelProduct> Qwen3Moe(ConfigReader& config) {
   Builder builder(config);
-  builder.AddAttention(kQwen3HeadDim);
+  builder.AddAttention(kQwen3MoeHeads);
   const int step = config.IntOr({"decoder_sparse_step"}, 1);
   const std::vector<int> dense_layers = config.Ints({"mlp_only_layers"});
   int sparse = 0;
@@ -171,10 +153,10 @@ std::vector<ModelProduct> DeepseekV3(ConfigReader& config) {
 
 constexpr Architecture kArchitectures[] = {
     {"DeepseekV3ForCausalLM", "deepseek_v3", DeepseekV3},
-    {"LlamaForCausalLM", "llama", Dense},
-    {"MistralForCausalLM", "mistral", Dense},
+    {"LlamaForCausalLM", "llama", Usual},
+    {"MistralForCausalLM", "mistral", Mistral},
     {"MixtralForCausalLM", "mixtral", Mixtral},
-    {"Qwen2ForCausalLM", "qwen2", Dense},
+    {"Qwen2ForCausalLM", "qwen2", Usual},
     {"Qwen3ForCausalLM", "qwen3", Qwen3},
     {"Qwen3MoeForCausalLM", "qwen3_moe", Qwen3Moe},
 };

@@ -13,8 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/float_types.h"
+#include "base/printable.h"
 #include "model/json_text.h"
 #include "model/text_file.h"
+#include "model/text_kind.h"
 
 namespace culet {
 namespace {
@@ -26,6 +28,8 @@ constexpr std::size_t kMaxIndexBytes = std::size_t{100} << 20;
 constexpr int kBlock = 128;
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
 
 bool IsFloat(DataType type) noexcept {
   return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
@@ -33,9 +37,9 @@ bool IsFloat(DataType type) noexcept {
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
-// A shard's name must not lead out of the folder.
+// A shard's name must not lead out of the folder, nor steer the terminal that shows its path.
 bool IsPlainName(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." &&
+  return !name.empty() && Printable(name) == name && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
@@ -44,11 +48,10 @@ bool IsPlainName(const std::string& name) {
 Result<Checkpoint> Checkpoint::Open(const std::string& folder, const DecoderConfig& config,
                                     WeightMemory& memory) {
   Checkpoint checkpoint(config, memory);
-  const std::string single = (fs::path(folder) / kSingle).string();
   const std::string index = (fs::path(folder) / kIndex).string();
   std::error_code ignored;
-  if (fs::exists(single, ignored)) {
-    CULET_RETURN_IF_ERROR(checkpoint.AddFile(single));
+  if (fs::exists(fs::path(folder) / kSingle, ignored)) {
+    CULET_RETURN_IF_ERROR(checkpoint.AddFile(folder, kSingle));
   } else if (fs::exists(index, ignored)) {
     CULET_RETURN_IF_ERROR(checkpoint.AddShards(folder, index));
   } else {
@@ -58,13 +61,18 @@ Result<Checkpoint> Checkpoint::Open(const std::string& folder, const DecoderConf
   return checkpoint;
 }
 
-Status Checkpoint::AddFile(const std::string& path) {
-  auto file = SafetensorsFile::Open(path);
+Status Checkpoint::AddFile(const std::string& folder, const std::string& name,
+                           const Shards& shards) {
+  auto file = SafetensorsFile::Open((fs::path(folder) / name).string());
   if (!file) return file.status();
   for (const SafetensorsTensor& tensor : file->tensors()) {
-    if (!entries_.emplace(tensor.name, Entry{&tensor}).second) {
+    const auto shard = shards.find(tensor.name);
+    if (shard != shards.end() && shard->second != name) continue;
+    if (!tensors_.emplace(tensor.name, &tensor).second) {
       return Status(StatusCode::kDataLoss,
-                    fmt::format("{}: tensor {} is in another shard too", path, tensor.name));
+                    fmt::format("{}: tensor {} is in another shard too, and the index does not say "
+                                "which one counts",
+                                file->path(), Printable(tensor.name)));
     }
   }
   files_.push_back(*std::move(file));  // moving keeps the tensors where they are
@@ -81,24 +89,27 @@ Status Checkpoint::AddShards(const std::string& folder, const std::string& index
     if (it != root.end() && it->is_object()) map = &*it;
   }
   if (map == nullptr) {
-    return Status(StatusCode::kDataLoss,
-                  fmt::format("{} is no JSON object with a weight_map", index));
+    return Status(StatusCode::kDataLoss, fmt::format("{} is no JSON object with a weight_map{}",
+                                                     index, ReplacedBy(*text)));
   }
-  std::map<std::string, std::vector<std::string>> shards;  // file -> tensors
+  Shards shards;
+  std::map<std::string, std::vector<std::string>> files;  // and their tensors
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string() || !IsPlainName(file.get<std::string>())) {
-      return Status(StatusCode::kDataLoss,
-                    fmt::format("{}: tensor {} lies in no file of the folder", index, name));
+      return Status(
+          StatusCode::kDataLoss,
+          fmt::format("{}: tensor {} lies in no file of the folder", index, Printable(name)));
     }
-    shards[file.get<std::string>()].push_back(name);
+    shards[name] = file.get<std::string>();
+    files[file.get<std::string>()].push_back(name);
   }
-  for (const auto& [file, names] : shards) {
-    CULET_RETURN_IF_ERROR(AddFile((fs::path(folder) / file).string()));
+  for (const auto& [file, names] : files) {
+    CULET_RETURN_IF_ERROR(AddFile(folder, file, shards));
     for (const std::string& name : names) {
       if (files_.back().Find(name) == nullptr) {
-        return Status(
-            StatusCode::kDataLoss,
-            fmt::format("{} promises tensor {} in {}, which lacks it", index, name, file));
+        return Status(StatusCode::kDataLoss,
+                      fmt::format("{} promises tensor {} in {}, which lacks it", index,
+                                  Printable(name), Printable(file)));
       }
     }
   }
@@ -109,15 +120,32 @@ void Checkpoint::Fail(StatusCode code, std::string message) {
   if (status_.ok()) status_ = Status(code, std::move(message));
 }
 
+const SafetensorsTensor* Checkpoint::Peek(const std::string& name) const {
+  constexpr std::string_view kPrefix = "model.";
+  auto it = tensors_.find(name);
+  if (it == tensors_.end() && name.starts_with(kPrefix)) {
+    it = tensors_.find(name.substr(kPrefix.size()));
+  }
+  return it == tensors_.end() ? nullptr : it->second;
+}
+
 const SafetensorsTensor* Checkpoint::Find(const std::string& name) {
-  const auto it = entries_.find(name);
-  if (it == entries_.end()) {
+  const SafetensorsTensor* tensor = Peek(name);
+  if (tensor == nullptr) {
     Fail(StatusCode::kNotFound,
          fmt::format("tensor {} is missing; {} needs it", name, config_->architecture));
     return nullptr;
   }
-  it->second.read = true;
-  return it->second.tensor;
+  read_.insert(tensor);
+  return tensor;
+}
+
+bool Checkpoint::HasOwnHead() const {
+  const SafetensorsTensor* head = Peek(kHead);
+  const SafetensorsTensor* embedding = Peek(kEmbedding);
+  if (head == nullptr || embedding == nullptr) return false;
+  return head->dtype != embedding->dtype || head->shape != embedding->shape ||
+         std::memcmp(head->data, embedding->data, static_cast<std::size_t>(head->bytes)) != 0;
 }
 
 bool Checkpoint::HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols,
@@ -141,8 +169,8 @@ DevicePtr Checkpoint::Place(const SafetensorsTensor& tensor, DataType type, bool
 }
 
 DataType Checkpoint::TypeOf(const std::string& name, WeightRole) const {
-  const auto it = entries_.find(name);
-  return it == entries_.end() ? DataType::kNull : it->second.tensor->type();
+  const SafetensorsTensor* tensor = Peek(name);
+  return tensor == nullptr ? DataType::kNull : tensor->type();
 }
 
 Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t cols,
@@ -173,17 +201,17 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
 }
 
 Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
-  const auto it = entries_.find(name);
-  if (!status_.ok() || it == entries_.end()) return {};
+  const SafetensorsTensor* found = Peek(name);
+  if (!status_.ok() || found == nullptr) return {};
   // One for all has no dimension, or one.
-  const SafetensorsTensor& tensor = *it->second.tensor;
+  const SafetensorsTensor& tensor = *found;
   if (tensor.shape != std::vector<std::int64_t>{cols} && tensor.elements() != 1) {
     Fail(StatusCode::kInvalidArgument,
          fmt::format("tensor {} is [{}]; it must have one element or {}", name,
                      fmt::join(tensor.shape, ", "), cols));
     return {};
   }
-  it->second.read = true;
+  read_.insert(&tensor);
   const DataType type = tensor.type();
   if (!IsFloat(type)) {
     Fail(StatusCode::kUnsupported,
@@ -235,21 +263,21 @@ void Checkpoint::AddScales(Weight& weight) {
 
 bool Checkpoint::IsIgnored(const std::string& name) const {
   constexpr std::string_view kFrequencies = "rotary_emb.inv_freq";  // older files store them
-  return name.ends_with(kFrequencies) || (config_->tied_head && name == "lm_head.weight");
+  return name.ends_with(kFrequencies) || (config_->tied_head && name == kHead);
 }
 
 std::size_t Checkpoint::bytes() const {
   std::size_t bytes = 0;
-  for (const auto& [name, entry] : entries_) {
-    if (!IsIgnored(name)) bytes += static_cast<std::size_t>(entry.tensor->bytes);
+  for (const auto& [name, tensor] : tensors_) {
+    if (!IsIgnored(name)) bytes += static_cast<std::size_t>(tensor->bytes);
   }
   return bytes;
 }
 
 Status Checkpoint::AllRead() const {
   std::set<std::string> unread;
-  for (const auto& [name, entry] : entries_) {
-    if (!entry.read && !IsIgnored(name)) unread.insert(name);
+  for (const auto& [name, tensor] : tensors_) {
+    if (!read_.contains(tensor) && !IsIgnored(name)) unread.insert(Printable(name));
   }
   if (unread.empty()) return {};
   constexpr std::size_t kShown = 8;

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "culet/safetensors.h"
@@ -12,7 +13,8 @@ namespace culet {
 
 class Checkpoint final : public WeightSource {
  public:
-  /// Opens model.safetensors, or all shards of model.safetensors.index.json.
+  /// Opens model.safetensors, or all shards of model.safetensors.index.json, which decides where a
+  /// tensor is that lies in several.
   /// Errors: NOT_FOUND when there is neither; as SafetensorsFile::Open; DATA_LOSS for an index that
   /// contradicts its shards.
   static Result<Checkpoint> Open(const std::string& folder, const DecoderConfig& config,
@@ -23,6 +25,9 @@ class Checkpoint final : public WeightSource {
   Weight GetIfThere(const std::string& name, std::int64_t cols) override;
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
+
+  /// Whether there is a head beside the embedding, with other values.
+  bool HasOwnHead() const;
 
   /// Ok when every tensor was asked for, or may be ignored.
   /// Errors: INVALID_ARGUMENT that names the others.
@@ -37,8 +42,12 @@ class Checkpoint final : public WeightSource {
  private:
   Checkpoint(const DecoderConfig& config, WeightMemory& memory)
       : WeightSource(memory), config_(&config) {}
-  Status AddFile(const std::string& path);
+  /// Which shard of the index holds a tensor.
+  using Shards = std::unordered_map<std::string, std::string>;
+  Status AddFile(const std::string& folder, const std::string& file, const Shards& shards = {});
   Status AddShards(const std::string& folder, const std::string& index);
+  /// By its name, or by the one without "model." that files of base models use; null without.
+  const SafetensorsTensor* Peek(const std::string& name) const;
   const SafetensorsTensor* Find(const std::string& name);
   bool IsIgnored(const std::string& name) const;
   bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols, bool vector);
@@ -46,13 +55,10 @@ class Checkpoint final : public WeightSource {
   void AddScales(Weight& weight);
   void Fail(StatusCode code, std::string message);
 
-  struct Entry {
-    const SafetensorsTensor* tensor;
-    bool read = false;
-  };
   const DecoderConfig* config_;
   std::vector<SafetensorsFile> files_;
-  std::unordered_map<std::string, Entry> entries_;
+  std::unordered_map<std::string, const SafetensorsTensor*> tensors_;
+  std::unordered_set<const SafetensorsTensor*> read_;
   Status status_;
 };
 

@@ -14,6 +14,7 @@
 #include "model/config_reader.h"
 #include "model/json_text.h"
 #include "model/text_file.h"
+#include "model/text_kind.h"
 
 namespace culet {
 namespace {
@@ -76,7 +77,8 @@ Result<std::optional<std::vector<int>>> ReadGenerationEndTokens(const std::strin
   }
   const nlohmann::json root = ParseJson(*text);
   if (!root.is_object()) {
-    return Status(StatusCode::kDataLoss, fmt::format("{} is not a JSON object", file));
+    return Status(StatusCode::kDataLoss,
+                  fmt::format("{} is not a JSON object{}", file, ReplacedBy(*text)));
   }
   ConfigReader reader(root, file);
   std::optional<std::vector<int>> tokens;

@@ -6,17 +6,18 @@
 
 #include <fmt/format.h>
 
+#include "base/printable.h"
+
 namespace culet {
 namespace {
 
 using nlohmann::json;
 
 // A value as a message shows it: short, whatever the file holds.
-std::string Shown(const json& value) {
+std::string ShownValue(const json& value) {
   constexpr std::size_t kMostBytes = 40;
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-  if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + "...";
-  return text;
+  return Printable(value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace),
+                   kMostBytes);
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ const json* ConfigReader::Find(Keys keys, const char** found) {
       *found = key;
     } else {
       Require(*value == *it, fmt::format("{} is {} but {} is {}; the two are spellings of one key",
-                                         *found, Shown(*value), key, Shown(*it)));
+                                         *found, ShownValue(*value), key, ShownValue(*it)));
     }
   }
   return value;
@@ -60,8 +61,8 @@ int ConfigReader::Checked(const json& value, const char* key, int minimum) {
   // A value above int64 is cast to a negative one, below every minimum.
   const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= minimum &&
                     value.get<std::int64_t>() <= kMost;
-  if (!Require(fits, fmt::format("{} is {}; it must be an integer from {} to {}", key, Shown(value),
-                                 minimum, kMost))) {
+  if (!Require(fits, fmt::format("{} is {}; it must be an integer from {} to {}", key,
+                                 ShownValue(value), minimum, kMost))) {
     return minimum;
   }
   return value.get<int>();
@@ -83,7 +84,7 @@ double ConfigReader::NumberOr(Keys keys, double fallback) {
   const json* value = Find(keys, &found);
   if (value == nullptr) return fallback;
   const bool fits = value->is_number() && std::isfinite(value->get<double>());
-  Require(fits, fmt::format("{} is {}; it must be a finite number", found, Shown(*value)));
+  Require(fits, fmt::format("{} is {}; it must be a finite number", found, ShownValue(*value)));
   return fits ? value->get<double>() : fallback;
 }
 
@@ -99,7 +100,7 @@ bool ConfigReader::FlagOr(Keys keys, bool fallback) {
   const json* value = Find(keys, &found);
   if (value == nullptr) return fallback;
   Require(value->is_boolean(),
-          fmt::format("{} is {}; it must be true or false", found, Shown(*value)));
+          fmt::format("{} is {}; it must be true or false", found, ShownValue(*value)));
   return value->is_boolean() ? value->get<bool>() : fallback;
 }
 
@@ -120,7 +121,7 @@ std::vector<int> ConfigReader::Ints(Keys keys) {
   const json* list = Find(keys, &found);
   if (list == nullptr) return values;
   if (!Require(list->is_array(),
-               fmt::format("{} is {}; it must be a list of integers", found, Shown(*list)))) {
+               fmt::format("{} is {}; it must be a list of integers", found, ShownValue(*list)))) {
     return values;
   }
   for (const json& value : *list) values.push_back(Checked(value, found, 0));
@@ -131,6 +132,14 @@ std::vector<int> ConfigReader::IntOrInts(Keys keys) {
   const char* found = *keys.begin();
   const json* value = Find(keys, &found);
   return value != nullptr && value->is_array() ? Ints(keys) : std::vector<int>{Int(keys, 0)};
+}
+
+std::string ConfigReader::Shown(Keys keys) const {
+  for (const char* key : keys) {
+    const auto it = root_.find(key);
+    if (it != root_.end() && !it->is_null()) return ShownValue(*it);
+  }
+  return "null";
 }
 
 std::string ConfigReader::TextOrEmpty(Keys keys) const {

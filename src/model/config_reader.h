@@ -31,6 +31,9 @@ class ConfigReader {
   /// Whether any spelling is present and not null.
   bool Has(Keys keys) const;
 
+  /// Whether the key stands there, be it null.
+  bool Stands(const char* key) const { return root_.contains(key); }
+
   /// A finite number; a missing or null key gives `fallback`.
   double NumberOr(Keys keys, double fallback);
 
@@ -45,6 +48,9 @@ class ConfigReader {
 
   /// An integer >= 0 or a list of them. Requires: the key.
   std::vector<int> IntOrInts(Keys keys);
+
+  /// The value as messages show it, short and printable; of the spelling that counts.
+  std::string Shown(Keys keys) const;
 
   /// A text; empty when the key is missing, null or not a text.
   std::string TextOrEmpty(Keys keys) const;

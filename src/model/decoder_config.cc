@@ -6,12 +6,16 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "culet/decoder.h"
 #include "model/config_file.h"
+#include "model/config_heads.h"
+#include "model/config_keys.h"
 #include "model/config_reader.h"
 #include "model/find_architecture.h"
 #include "model/json_text.h"
 #include "model/rope_config.h"
+#include "model/text_kind.h"
 
 namespace culet {
 namespace {
@@ -22,14 +26,6 @@ constexpr int kMostLayers = 10000;
 constexpr int kMostExperts = 65536;
 constexpr int kDefaultWindow = 4096;       // where the key is missing; null means none
 constexpr int kQwenFirstWindowLayer = 28;  // where max_window_layers is missing
-constexpr int kQwen3HeadDim = 128;
-
-constexpr ArchitectureName kKnown[] = {
-    {"LlamaForCausalLM", "llama"},     {"MistralForCausalLM", "mistral"},
-    {"MixtralForCausalLM", "mixtral"}, {"Qwen2ForCausalLM", "qwen2"},
-    {"Qwen3ForCausalLM", "qwen3"},     {"Qwen3MoeForCausalLM", "qwen3_moe"},
-};
-enum class Family { kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe };
 
 class Parser {
  public:
@@ -37,10 +33,13 @@ class Parser {
       : root_(root), origin_(origin), family_(family), reader_(root, origin) {}
 
   Result<DecoderConfig> Parse() {
-    config_.architecture = kKnown[static_cast<int>(family_)].name;
-    config_.model_type = kKnown[static_cast<int>(family_)].model_type;
+    const ArchitectureName& name = Families()[static_cast<std::size_t>(family_)];
+    config_.architecture = name.name;
+    config_.model_type = name.model_type;
+    config_.warnings = UnusedKeys(root_, family_, origin_);
     Sizes();
     Biases();
+    Refusals();
     Experts();
     Windows();
     Quantization();
@@ -61,23 +60,10 @@ class Parser {
             fmt::format("num_hidden_layers is {}, more than {}", config_.layers, kMostLayers))) {
       config_.layers = 1;  // the loops over layers stay short
     }
-    config_.heads = reader_.Int({"num_attention_heads"});
-    config_.kv_heads = reader_.IntOr({"num_key_value_heads"}, config_.heads);
-    reader_.Require(config_.heads % config_.kv_heads == 0,
-                    fmt::format("num_attention_heads is {}, not a multiple of "
-                                "num_key_value_heads {}",
-                                config_.heads, config_.kv_heads));
-    if (reader_.Has({"head_dim"})) {
-      config_.head_dim = reader_.Int({"head_dim"});
-    } else if (IsQwen3()) {
-      config_.head_dim = kQwen3HeadDim;
-    } else {
-      reader_.Require(config_.hidden % config_.heads == 0,
-                      fmt::format("hidden_size is {}, not a multiple of num_attention_heads {}, "
-                                  "and head_dim is missing",
-                                  config_.hidden, config_.heads));
-      config_.head_dim = config_.hidden / config_.heads;
-    }
+    const HeadSizes sizes = ReadHeads(reader_, config_.hidden, Heads());
+    config_.heads = sizes.heads;
+    config_.kv_heads = sizes.kv_heads;
+    config_.head_dim = sizes.head_dim;
     reader_.Fit(std::int64_t{config_.heads} * config_.head_dim, "num_attention_heads * head_dim");
     config_.max_position = reader_.IntOr({"max_position_embeddings"}, 0);
     const double default_epsilon = family_ == Family::kMixtral ? 1e-5 : 1e-6;
@@ -85,15 +71,45 @@ class Parser {
     reader_.Require(config_.rms_norm_eps > 0,
                     fmt::format("rms_norm_eps is {}; it must be above 0", config_.rms_norm_eps));
     const double default_theta = family_ == Family::kMixtral ? 1e6 : 1e4;
-    config_.rope =
-        ReadRope(root_, reader_, origin_, config_.head_dim, config_.max_position, default_theta);
+    config_.rope = ReadRope(root_, reader_, origin_,
+                            {.head_dim = config_.head_dim,
+                             .max_position = config_.max_position,
+                             .default_theta = default_theta},
+                            config_.warnings);
     config_.tied_head = reader_.FlagOr({"tie_word_embeddings"}, false);
     const std::string activation = reader_.TextOrEmpty({"hidden_act"});
     // Two names of one function.
     const bool silu = activation == "silu" || activation == "swish";
     reader_.Supported(
         activation.empty() ? !reader_.Has({"hidden_act"}) : silu,
-        fmt::format("hidden_act is {}; known are silu, swish", activation.substr(0, kShown)));
+        fmt::format("hidden_act is {}; known are silu, swish", Printable(activation, kShown)));
+  }
+
+  HeadDefaults Heads() const {
+    switch (family_) {
+      case Family::kMistral:
+      case Family::kMixtral:
+        return kMistralHeads;
+      case Family::kQwen3:
+        return kQwen3Heads;
+      case Family::kQwen3Moe:
+        return kQwen3MoeHeads;
+      default:
+        return kUsualHeads;
+    }
+  }
+
+  // What would make another model of it.
+  void Refusals() {
+    // null, too: transformers asks whether it is true.
+    reader_.Supported(!reader_.Stands("is_causal") || reader_.FlagOr({"is_causal"}, false),
+                      fmt::format("is_causal is {}; known is true, a query sees no later keys",
+                                  reader_.Shown({"is_causal"})));
+    reader_.Supported(!reader_.FlagOr({"is_encoder_decoder"}, false),
+                      "is_encoder_decoder is true; known is false");
+    reader_.Supported(!reader_.Has({"per_layer_config"}) || root_.at("per_layer_config").empty(),
+                      fmt::format("per_layer_config is {}; configs by layer are not known",
+                                  reader_.Shown({"per_layer_config"})));
   }
 
   void Biases() {
@@ -150,7 +166,8 @@ class Parser {
     for (int layer = 0; used && layer < config_.layers; ++layer) {
       if (layer >= first) config_.windows[static_cast<std::size_t>(layer)] = window;
     }
-    if (reader_.Has({"layer_types"})) LayerTypes(used ? window : 0);
+    // Elsewhere transformers does not look at it.
+    if (by_number && reader_.Has({"layer_types"})) LayerTypes(used ? window : 0);
   }
 
   // layer_types says it for each layer and counts more than the numbers.
@@ -166,7 +183,7 @@ class Parser {
       reader_.Supported(sliding || type == "full_attention",
                         fmt::format("layer_types holds {}; known are full_attention, "
                                     "sliding_attention",
-                                    type.substr(0, kShown)));
+                                    Printable(type, kShown)));
       config_.windows[layer] = sliding ? window : 0;
     }
   }
@@ -186,12 +203,34 @@ class Parser {
                       "quantization_config is none that is known; known is quant_method fp8 of fmt "
                       "e4m3 with weight_block_size [128, 128] and activation_scheme dynamic");
     config_.fp8_block = block_fp8;
+    if (!quantization.is_object()) return;
+    ConfigReader part(quantization, origin_ + ": quantization_config");
     // Scales that are powers of two: the inputs' are rounded, too, so ignoring it would be wrong.
-    const json format = block_fp8 ? quantization.value("scale_fmt", json()) : json();
-    reader_.Supported(
-        format.is_null() || format == "float",
-        fmt::format("quantization_config has scale_fmt {}; known is float",
-                    format.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, kShown)));
+    const std::pair<const char*, json> only[] = {{"scale_fmt", "float"},
+                                                 {"expert_dtype", "fp8"},
+                                                 {"dequantize", false},
+                                                 {"modules_to_convert", json::array()}};
+    for (const auto& [key, known] : only) {
+      reader_.Supported(
+          !part.Has({key}) || quantization.at(key) == known,
+          fmt::format("quantization_config has {} {}; known is {}", key, part.Shown({key}),
+                      known.is_string() ? known.get<std::string>() : known.dump()));
+    }
+    // Which modules are quantised the types of their tensors say.
+    constexpr const char* kKnown[] = {"quant_method",
+                                      "fmt",
+                                      "weight_block_size",
+                                      "activation_scheme",
+                                      "scale_fmt",
+                                      "expert_dtype",
+                                      "dequantize",
+                                      "modules_to_convert",
+                                      "modules_to_not_convert",
+                                      "ignored_layers"};
+    for (std::string& unused :
+         UnusedKeysOf(quantization, kKnown, origin_ + ": quantization_config")) {
+      config_.warnings.push_back(std::move(unused));
+    }
   }
 
   void EndTokens() {
@@ -211,7 +250,7 @@ class Parser {
 
 std::vector<std::string> KnownDecoders() {
   std::vector<std::string> names;
-  for (const ArchitectureName& known : kKnown) names.emplace_back(known.name);
+  for (const ArchitectureName& known : Families()) names.emplace_back(known.name);
   return names;
 }
 
@@ -219,9 +258,10 @@ Result<DecoderConfig> ParseDecoderConfig(std::string_view text, const std::strin
   const json root = ParseJson(text);
   if (!root.is_object()) {
     return Status(StatusCode::kDataLoss,
-                  fmt::format("{} is not a JSON object; it must be a model's config.json", origin));
+                  fmt::format("{} is not a JSON object; it must be a model's config.json{}", origin,
+                              ReplacedBy(text)));
   }
-  const auto family = FindArchitecture(root, origin, kKnown);
+  const auto family = FindArchitecture(root, origin, Families());
   if (!family) return family.status();
   return Parser(root, origin, static_cast<Family>(*family)).Parse();
 }

@@ -79,6 +79,12 @@ Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory&
   impl->config = *std::move(config);
   auto checkpoint = Checkpoint::Open(folder, impl->config, impl->memory);
   if (!checkpoint) return checkpoint.status();
+  if (impl->config.tied_head && checkpoint->HasOwnHead()) {
+    impl->config.tied_head = false;
+    impl->config.warnings.emplace_back(
+        "tie_word_embeddings is true, but lm_head.weight is not the embedding; lm_head.weight is "
+        "used (set tie_word_embeddings to false)");
+  }
   if (!memory.reads_host_memory()) {
     const std::size_t all = checkpoint->bytes();
     CULET_RETURN_IF_ERROR(CheckRoom(folder, all, options.reserve, memory.free_bytes()));

@@ -16,9 +16,10 @@ struct ArchitectureName {
   const char* model_type;  ///< as in the config's "model_type"
 };
 
-/// The index in `known`; model_type decides only where "architectures" is absent.
-/// Errors: INVALID_ARGUMENT when the config has neither, UNSUPPORTED for an unknown one; both list
-/// the known ones.
+/// The index in `known`. "architectures" may name the model with its head, or its base model
+/// ("Qwen3Model"), as files of embedding models do.
+/// Errors: INVALID_ARGUMENT when the config has neither "architectures" nor "model_type", or when
+/// the two name different architectures; UNSUPPORTED for an unknown one; these list the known ones.
 Result<std::size_t> FindArchitecture(const nlohmann::json& config, const std::string& origin,
                                      std::span<const ArchitectureName> known);
 

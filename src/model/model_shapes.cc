@@ -12,6 +12,7 @@
 #include "model/config_reader.h"
 #include "model/find_architecture.h"
 #include "model/json_text.h"
+#include "model/text_kind.h"
 
 namespace culet {
 namespace {
@@ -53,7 +54,8 @@ Result<ModelShapes> ParseModelShapes(std::string_view text, const std::string& o
   const json config = ParseJson(text);
   if (!config.is_object()) {
     return Status(StatusCode::kDataLoss,
-                  fmt::format("{} is not a JSON object; it must be a model's config.json", origin));
+                  fmt::format("{} is not a JSON object; it must be a model's config.json{}", origin,
+                              ReplacedBy(text)));
   }
   std::vector<ArchitectureName> known;
   for (const Architecture& a : Architectures()) known.push_back({a.name, a.model_type});

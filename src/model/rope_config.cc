@@ -1,8 +1,13 @@
 #include "model/rope_config.h"
 
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "base/printable.h"
+#include "model/config_keys.h"
 
 namespace culet {
 namespace {
@@ -20,15 +25,16 @@ double MagnitudeScale(double factor, double weight) {
   return factor <= 1 ? 1.0 : kPerLog * weight * std::log(factor) + 1.0;
 }
 
-void ReadScaling(ConfigReader& scaling, int max_position, RopeParams& rope) {
+void ReadScaling(ConfigReader& scaling, double original_context, RopeParams& rope) {
   rope.factor = scaling.PositiveNumber({"factor"});
   scaling.Require(rope.factor >= 1,
                   fmt::format("factor is {}; it must be at least 1", rope.factor));
   if (rope.scaling == RopeScaling::kLinear) return;
+  rope.original_context = original_context;
+  scaling.Require(rope.original_context > 0,
+                  "original_max_position_embeddings and max_position_embeddings are missing, or no "
+                  "number above 0");
   if (rope.scaling == RopeScaling::kYarn) {
-    rope.original_context = scaling.NumberOr({"original_max_position_embeddings"}, max_position);
-    scaling.Require(rope.original_context > 0,
-                    "original_max_position_embeddings and max_position_embeddings are missing");
     rope.beta_fast = scaling.NumberOr({"beta_fast"}, 32);
     rope.beta_slow = scaling.NumberOr({"beta_slow"}, 1);
     rope.truncate = scaling.FlagOr({"truncate"}, true);
@@ -47,7 +53,6 @@ void ReadScaling(ConfigReader& scaling, int max_position, RopeParams& rope) {
         fmt::format("attention_factor is {}; it must be above 0", rope.attention_factor));
     return;
   }
-  rope.original_context = scaling.PositiveNumber({"original_max_position_embeddings"});
   rope.low_freq_factor = scaling.PositiveNumber({"low_freq_factor"});
   rope.high_freq_factor = scaling.PositiveNumber({"high_freq_factor"});
   scaling.Require(rope.high_freq_factor > rope.low_freq_factor,
@@ -55,61 +60,157 @@ void ReadScaling(ConfigReader& scaling, int max_position, RopeParams& rope) {
                               rope.high_freq_factor, rope.low_freq_factor));
 }
 
+constexpr const char* kPlainKeys[] = {"rope_type", "type", "rope_theta"};
+constexpr const char* kLinearKeys[] = {"rope_type", "type", "rope_theta", "factor",
+                                       "partial_rotary_factor"};
+constexpr const char* kLlama3Keys[] = {"rope_type",
+                                       "type",
+                                       "rope_theta",
+                                       "factor",
+                                       "partial_rotary_factor",
+                                       "original_max_position_embeddings",
+                                       "low_freq_factor",
+                                       "high_freq_factor"};
+constexpr const char* kYarnKeys[] = {"rope_type",
+                                     "type",
+                                     "rope_theta",
+                                     "factor",
+                                     "partial_rotary_factor",
+                                     "original_max_position_embeddings",
+                                     "attention_factor",
+                                     "beta_fast",
+                                     "beta_slow",
+                                     "mscale",
+                                     "mscale_all_dim",
+                                     "truncate"};
+
+std::span<const char* const> KeysOf(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::kLinear:
+      return kLinearKeys;
+    case RopeScaling::kLlama3:
+      return kLlama3Keys;
+    case RopeScaling::kYarn:
+      return kYarnKeys;
+    default:
+      return kPlainKeys;
+  }
+}
+
+class RopeReader {
+ public:
+  RopeReader(const json& root, ConfigReader& config, const std::string& origin,
+             const RopeContext& context, std::vector<std::string>& warnings)
+      : root_(root), config_(config), origin_(origin), context_(context), warnings_(warnings) {}
+
+  RopeParams Read() {
+    constexpr const char* kScaling = "rope_scaling";
+    constexpr const char* kParameters = "rope_parameters";
+    const bool scaling = Counts(kScaling), parameters = Counts(kParameters);
+    RopeParams rope = ReadObject(scaling ? kScaling : kParameters);
+    if (scaling && parameters) {
+      config_.Require(ReadObject(kParameters) == rope,
+                      fmt::format("rope_scaling is {}, but rope_parameters is {}; the two are "
+                                  "spellings of one key, and must mean the same: remove one",
+                                  config_.Shown({kScaling}), config_.Shown({kParameters})));
+    }
+    if (rope.scaling != RopeScaling::kLlama3 && rope.scaling != RopeScaling::kYarn) {
+      WarnUnless(!config_.Has({kOriginal}), kOriginal, rope.scaling);
+    }
+    const bool whole = config_.NumberOr({kPart}, 1) == 1;
+    if (rope.scaling == RopeScaling::kNone) WarnUnless(whole, kPart, rope.scaling);
+    rope.dims = context_.head_dim;
+    config_.Require(
+        rope.dims % 2 == 0,
+        fmt::format("head_dim is {}; a head turns by pairs of elements", context_.head_dim));
+    return rope;
+  }
+
+ private:
+  static constexpr const char* kOriginal = "original_max_position_embeddings";
+  static constexpr const char* kPart = "partial_rotary_factor";
+
+  void WarnUnless(bool fine, const char* key, RopeScaling scaling) {
+    if (fine) return;
+    warnings_.push_back(
+        fmt::format("{}: {} has no effect with rope type {}", origin_, key, ToString(scaling)));
+  }
+
+  // Whether the key holds something.
+  bool Counts(const char* key) {
+    if (!config_.Has({key})) return false;
+    const json& value = root_.at(key);
+    return config_.Require(value.is_object(), fmt::format("{} is no object", key)) &&
+           !value.empty();
+  }
+
+  RopeParams ReadObject(const char* key) {
+    static const json kEmpty = json::object();
+    const auto it = root_.find(key);
+    const json& object = it != root_.end() && it->is_object() ? *it : kEmpty;
+    const std::string where = fmt::format("{}: {}", origin_, key);
+    ConfigReader scaling(object, where);
+    RopeParams rope;
+    const double outer_theta = config_.NumberOr({"rope_theta"}, context_.default_theta);
+    rope.theta = scaling.NumberOr({"rope_theta"}, outer_theta);
+    config_.Require(!config_.Has({"rope_theta"}) || rope.theta == outer_theta,
+                    fmt::format("rope_theta is {}, but {} holds {}", outer_theta, key, rope.theta));
+    config_.Require(rope.theta > 1,
+                    fmt::format("rope_theta is {}; it must be above 1", rope.theta));
+    for (const auto& [name, value] : object.items()) {
+      config_.Supported(
+          !value.is_object(),
+          fmt::format("{} holds an object, {}; parameters by layer type are not known", key,
+                      Printable(name, kShown)));
+    }
+    if (ReadType(key, scaling, rope) && rope.scaling != RopeScaling::kNone) {
+      const double original =
+          scaling.NumberOr({kOriginal}, context_.max_position);  // the outer one counts more
+      ReadScaling(scaling, config_.NumberOr({kOriginal}, original), rope);
+      const double part = scaling.NumberOr({kPart}, config_.NumberOr({kPart}, 1));
+      config_.Supported(
+          part == 1, fmt::format("partial_rotary_factor is {} with rope type {}; known is 1", part,
+                                 ToString(rope.scaling)));
+    }
+    config_.Adopt(scaling.status());
+    for (std::string& unused : UnusedKeysOf(object, KeysOf(rope.scaling), where)) {
+      warnings_.push_back(std::move(unused));
+    }
+    return rope;
+  }
+
+  bool ReadType(const char* key, ConfigReader& scaling, RopeParams& rope) {
+    const std::string type = scaling.TextOrEmpty({"rope_type", "type"});
+    if (type.empty()) {
+      config_.Require(!scaling.Has({"rope_type", "type"}),
+                      fmt::format("{}'s type is no text", key));
+      // An object that scales must say how.
+      config_.Require(!scaling.Has({"factor"}),
+                      fmt::format("{} has a factor but no rope_type", key));
+      return true;
+    }
+    for (const RopeScaling scale : kScalings) {
+      if (type != ToString(scale)) continue;
+      rope.scaling = scale;
+      return true;
+    }
+    return config_.Supported(false, fmt::format("{}: the rope type {} is unknown; known are "
+                                                "default, linear, llama3, yarn",
+                                                key, Printable(type, kShown)));
+  }
+
+  const json& root_;
+  ConfigReader& config_;
+  const std::string& origin_;
+  const RopeContext& context_;
+  std::vector<std::string>& warnings_;
+};
+
 }  // namespace
 
-RopeParams ReadRope(const json& root, ConfigReader& config, const std::string& origin, int head_dim,
-                    int max_position, double default_theta) {
-  const char* const key = config.Has({"rope_parameters"}) ? "rope_parameters" : "rope_scaling";
-  static const json kEmpty = json::object();
-  const json* object = &kEmpty;
-  if (config.Has({key})) {
-    object = &root.at(key);
-    if (!config.Require(object->is_object(), fmt::format("{} is no object", key))) object = &kEmpty;
-  }
-  ConfigReader scaling(*object, origin + ": " + key);
-
-  RopeParams rope;
-  const double outer_theta = config.NumberOr({"rope_theta"}, default_theta);
-  rope.theta = scaling.NumberOr({"rope_theta"}, outer_theta);
-  config.Require(!config.Has({"rope_theta"}) || rope.theta == outer_theta,
-                 fmt::format("rope_theta is {}, but {} holds {}", outer_theta, key, rope.theta));
-  config.Require(rope.theta > 1, fmt::format("rope_theta is {}; it must be above 1", rope.theta));
-
-  for (const auto& [name, value] : object->items()) {
-    config.Supported(!value.is_object(),
-                     fmt::format("{} holds an object, {}; parameters by layer type are not known",
-                                 key, name.substr(0, kShown)));
-  }
-
-  std::string type = scaling.TextOrEmpty({"rope_type", "type"});
-  if (type.empty()) {
-    config.Require(!scaling.Has({"rope_type", "type"}), fmt::format("{}'s type is no text", key));
-    // A scaling object must name its type.
-    config.Require(!scaling.Has({"factor"}), fmt::format("{} has a factor but no rope_type", key));
-    type = ToString(RopeScaling::kNone);
-  }
-  bool known = false;
-  for (const RopeScaling scale : kScalings) {
-    if (type != ToString(scale)) continue;
-    known = true;
-    rope.scaling = scale;
-  }
-  if (config.Supported(known, fmt::format("{}: the rope type {} is unknown; known are default, "
-                                          "linear, llama3, yarn",
-                                          key, type.substr(0, kShown))) &&
-      rope.scaling != RopeScaling::kNone) {
-    ReadScaling(scaling, max_position, rope);
-    const double outer_part = config.NumberOr({"partial_rotary_factor"}, 1);
-    const double part = scaling.NumberOr({"partial_rotary_factor"}, outer_part);
-    config.Supported(
-        part == 1,
-        fmt::format("partial_rotary_factor is {} with rope type {}; known is 1", part, type));
-  }
-  rope.dims = head_dim;
-  config.Require(head_dim % 2 == 0,
-                 fmt::format("head_dim is {}; a head turns by pairs of elements", head_dim));
-  config.Adopt(scaling.status());
-  return rope;
+RopeParams ReadRope(const json& root, ConfigReader& config, const std::string& origin,
+                    const RopeContext& context, std::vector<std::string>& warnings) {
+  return RopeReader(root, config, origin, context, warnings).Read();
 }
 
 }  // namespace culet

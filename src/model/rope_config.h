@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -10,11 +11,21 @@
 
 namespace culet {
 
-/// Reads rope_theta and rope_scaling, or rope_parameters that holds both. Rope applies to whole
-/// heads: transformers ignores partial_rotary_factor without scaling, and fails with scaling.
-/// Errors go to `config`: UNSUPPORTED for an unknown rope type, listing the known ones, for
-/// parameters by layer type, and for a partial_rotary_factor of scaled frequencies.
+/// What the rotary embedding takes from the rest of the config.
+struct RopeContext {
+  int head_dim = 0;
+  int max_position = 0;
+  double default_theta = 0;
+};
+
+/// Reads rope_theta with rope_scaling or rope_parameters, which may hold rope_theta, too. An empty
+/// one of the two does not count; where both are given they must mean the same. Whole heads turn:
+/// the architectures' own library ignores partial_rotary_factor where nothing is scaled, and fails
+/// where something is. Keys without effect are named in `warnings`.
+/// Errors go to `config`: INVALID_ARGUMENT for two that differ, naming both; UNSUPPORTED for an
+/// unknown rope type, listing the known ones, for parameters by layer type, and for a
+/// partial_rotary_factor of scaled frequencies.
 RopeParams ReadRope(const nlohmann::json& root, ConfigReader& config, const std::string& origin,
-                    int head_dim, int max_position, double default_theta);
+                    const RopeContext& context, std::vector<std::string>& warnings);
 
 }  // namespace culet

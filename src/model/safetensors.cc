@@ -8,8 +8,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/printable.h"
 #include "model/mapped_file.h"
 #include "model/safetensors_header.h"
+#include "model/text_kind.h"
 
 namespace culet {
 namespace {
@@ -70,23 +72,24 @@ Status Damaged(const std::string& origin, fmt::format_string<Args...> format, Ar
 Status CheckRanges(std::vector<HeaderTensor>& tensors, std::int64_t data_bytes,
                    const std::string& origin) {
   for (const HeaderTensor& tensor : tensors) {
+    const auto name = [&] { return Printable(tensor.name); };
     const Dtype* dtype = FindDtype(tensor.dtype);
     if (dtype == nullptr) {
       std::string known;
       for (const Dtype& d : kDtypes) known += fmt::format(" {}", d.name);
-      return Damaged(origin, "tensor {} has the unknown dtype {}; known are{}", tensor.name,
-                     tensor.dtype.substr(0, 20), known);
+      return Damaged(origin, "tensor {} has the unknown dtype {}; known are{}", name(),
+                     Printable(tensor.dtype, 20), known);
     }
     std::int64_t bytes = 0;
     if (!NeededBytes(tensor.shape, dtype->bits, &bytes)) {
-      return Damaged(origin, "tensor {} has more than 2^63 bytes", tensor.name);
+      return Damaged(origin, "tensor {} has more than 2^63 bytes", name());
     }
     if (tensor.begin > tensor.end || tensor.end > data_bytes) {
-      return Damaged(origin, "tensor {} lies at [{}, {}) of {} bytes of data", tensor.name,
-                     tensor.begin, tensor.end, data_bytes);
+      return Damaged(origin, "tensor {} lies at [{}, {}) of {} bytes of data", name(), tensor.begin,
+                     tensor.end, data_bytes);
     }
     if (tensor.end - tensor.begin != bytes) {
-      return Damaged(origin, "tensor {} has {} bytes, but its shape needs {}", tensor.name,
+      return Damaged(origin, "tensor {} has {} bytes, but its shape needs {}", name(),
                      tensor.end - tensor.begin, bytes);
     }
   }
@@ -97,7 +100,7 @@ Status CheckRanges(std::vector<HeaderTensor>& tensors, std::int64_t data_bytes,
   for (const HeaderTensor& tensor : tensors) {
     if (tensor.begin != covered) {
       return Damaged(origin, "tensor {} begins at {}, the data before it ends at {}; {}",
-                     tensor.name, tensor.begin, covered,
+                     Printable(tensor.name), tensor.begin, covered,
                      tensor.begin < covered ? "they overlap" : "there is a gap");
     }
     covered = tensor.end;
@@ -135,6 +138,7 @@ SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = defaul
 
 Result<SafetensorsFile> SafetensorsFile::Parse(const std::byte* data, std::size_t bytes,
                                                const std::string& origin) {
+  const std::string_view text(reinterpret_cast<const char*>(data), bytes);
   if (bytes < kLengthBytes) {
     return Damaged(origin, "it has {} bytes; a safetensors file begins with 8 bytes of length",
                    bytes);
@@ -144,12 +148,14 @@ Result<SafetensorsFile> SafetensorsFile::Parse(const std::byte* data, std::size_
     header_bytes |= std::to_integer<std::uint64_t>(data[i]) << (8 * i);
   }
   if (header_bytes > kMostHeaderBytes || header_bytes > bytes - kLengthBytes) {
+    if (IsText(text)) {
+      return Damaged(origin, "this is text, not safetensors{}", ReplacedBy(text));
+    }
     return Damaged(origin, "its header claims {} bytes; the file has {}, the format allows {}",
                    header_bytes, bytes, kMostHeaderBytes);
   }
   const std::size_t data_start = kLengthBytes + static_cast<std::size_t>(header_bytes);
-  const std::string_view header(reinterpret_cast<const char*>(data) + kLengthBytes,
-                                static_cast<std::size_t>(header_bytes));
+  const std::string_view header = text.substr(kLengthBytes, static_cast<std::size_t>(header_bytes));
   auto parsed = ParseSafetensorsHeader(header, origin);
   if (!parsed) return parsed.status();
   CULET_RETURN_IF_ERROR(

@@ -7,6 +7,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace culet {
 namespace {
 
@@ -136,7 +138,12 @@ class HeaderReader final : public json::json_sax_t {
     return Unexpected("a number");
   }
 
-  bool null() override { return Unexpected("null"); }
+  bool null() override {
+    // The format's own library takes it for no metadata.
+    if (place_ != Place::kTopValue || !metadata_) return Unexpected("null");
+    place_ = Place::kTop;
+    return true;
+  }
   bool boolean(bool) override { return Unexpected("true or false"); }
   bool number_integer(number_integer_t) override { return Unexpected("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {
@@ -166,7 +173,7 @@ class HeaderReader final : public json::json_sax_t {
 
   static std::string Shown(const std::string& name) {
     constexpr std::size_t kMostBytes = 100;
-    return name.size() <= kMostBytes ? name : name.substr(0, kMostBytes) + "...";
+    return Printable(name, kMostBytes);
   }
   bool Fail(std::string why) {
     if (reason.empty()) reason = std::move(why);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/printable.h"
 #include "culet/model.h"
 #include "model/text_file.h"
 
@@ -52,7 +53,7 @@ Result<std::vector<NamedShape>> ReadShapes(const std::string& path) {
         !ParseSize(words[3], &shape.k)) {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("{}:{}: '{}' is not 'name m n k' with sizes from 1 to 2147483647",
-                                path, number, line.substr(0, 80)));
+                                path, number, Printable(line, 80)));
     }
     shape.name = words[0];
     shapes.push_back(std::move(shape));

@@ -1,0 +1,144 @@
+// Every key of a config.json is used, harmless or named in a warning; docs/graph.md has the list.
+#include "model/config_keys.h"
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "culet/decoder.h"
+
+namespace culet {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+json Transformers() {
+  return json::parse(ReadAll(CULET_SOURCE_DIR "/tests/goldens/config_keys.json"));
+}
+
+// The defaults of transformers' classes, with keys of older files.
+TEST(ConfigKeys, TransformersOwnKeysNeedNoWarning) {
+  const json document = Transformers();
+  for (const ArchitectureName& each : Families()) {
+    json config = document.at("configs").at(each.name);
+    for (const json& key : document.at("generation")) config[key.get<std::string>()] = 1;
+    config["architectures"] = {each.name};
+    config["torch_dtype"] = "bfloat16";
+    const auto parsed = ParseDecoderConfig(config.dump(), "config");
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    EXPECT_THAT(parsed->warnings, IsEmpty()) << each.name;
+  }
+}
+
+// A key of another class says nothing here, and is named where it seems to.
+TEST(ConfigKeys, KeysOfOtherArchitecturesAreNamed) {
+  const json document = Transformers();
+  for (std::size_t family = 0; family < Families().size(); ++family) {
+    const json own = document.at("configs").at(Families()[family].name);
+    for (const ConfigKey& key : UsedKeys()) {
+      const bool read = (key.readers >> family & 1U) != 0 || (key.silent >> family & 1U) != 0;
+      EXPECT_TRUE(read || !own.contains(key.name) || std::string(key.name) == "num_local_experts")
+          << Families()[family].name << " " << key.name;
+      const auto named = UnusedKeys({{key.name, 2}}, static_cast<Family>(family), "config.json");
+      EXPECT_EQ(named.size(), read ? 0U : 1U) << Families()[family].name << " " << key.name;
+      for (const json& nothing : {json(), json(false), json(0), json::array(), json::object()}) {
+        EXPECT_THAT(UnusedKeys({{key.name, nothing}}, static_cast<Family>(family), ""), IsEmpty());
+      }
+    }
+  }
+  EXPECT_THAT(UnusedKeys({{"mlp_bias", true}, {"layer_types", {"full_attention"}}},
+                         Family::kMixtral, "config.json"),
+              ElementsAre("config.json: without effect in MixtralForCausalLM: layer_types, "
+                          "mlp_bias"));
+}
+
+TEST(ConfigKeys, UnknownKeysAreNamedWhateverTheySay) {
+  EXPECT_THAT(
+      UnusedKeys({{"logits_scaling", 8}, {"a\x1b", nullptr}}, Family::kLlama, "config.json"),
+      ElementsAre("config.json: unknown keys, which have no effect: a\\x1b, "
+                  "logits_scaling"));
+  json many = json::object();
+  for (int i = 0; i < 5000; ++i) many[fmt::format("key{}", i)] = i;
+  const auto named = UnusedKeys(many, Family::kLlama, "");
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_THAT(named[0], HasSubstr("and 4900 more"));
+  EXPECT_LT(named[0].size(), 2000u);
+}
+
+TEST(ConfigKeys, KeysWithinObjects) {
+  const auto warnings = [](const std::string& more) {
+    const auto config = ParseDecoderConfig(R"({"architectures": ["Qwen3ForCausalLM"],
+      "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+      "max_position_embeddings": 64, "intermediate_size": 80)" +
+                                               more + "}",
+                                           "config");
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return config.ok() ? config->warnings : std::vector<std::string>();
+  };
+  EXPECT_THAT(warnings(""), IsEmpty());
+  EXPECT_THAT(warnings(R"(, "rope_scaling": {"rope_type": "yarn", "factor": 2, "finetuned": true,
+                          "beta_fast": 32, "high_freq_factor": 4})"),
+              ElementsAre("config: rope_scaling has keys without effect: finetuned, "
+                          "high_freq_factor"));
+  EXPECT_THAT(warnings(R"(, "rope_parameters": {"rope_type": "default", "factor": 2,
+                          "partial_rotary_factor": 0.5})"),
+              ElementsAre("config: rope_parameters has keys without effect: factor, "
+                          "partial_rotary_factor"));
+  EXPECT_THAT(warnings(R"(, "partial_rotary_factor": 0.5, "original_max_position_embeddings": 8)"),
+              ElementsAre("config: original_max_position_embeddings has no effect with rope type "
+                          "default",
+                          "config: partial_rotary_factor has no effect with rope type default"));
+  EXPECT_THAT(warnings(R"(, "quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
+                          "weight_block_size": [128, 128], "activation_scheme": "dynamic",
+                          "modules_to_not_convert": ["lm_head"], "observer": "minmax"})"),
+              ElementsAre("config: quantization_config has keys without effect: observer"));
+}
+
+// The table and the list between the two comments of docs/graph.md.
+std::string Documented() {
+  std::string text = "| key | counts in | |\n|---|---|---|\n";
+  for (const ConfigKey& key : UsedKeys()) {
+    std::string in;
+    for (std::size_t family = 0; family < Families().size(); ++family) {
+      if ((key.readers >> family & 1U) == 0) continue;
+      in += (in.empty() ? "" : ", ") + std::string(Families()[family].model_type);
+    }
+    const bool all = key.readers + 1 == 1U << Families().size();
+    text += fmt::format("| `{}` | {} | {} |\n", key.name, all ? "all" : in, key.meaning);
+  }
+  text += "\nWithout effect on what is computed, and read without a word:";
+  std::size_t column = 100;
+  for (const char* key : HarmlessKeys()) {
+    const std::string item = fmt::format("`{}`{}", key, key == HarmlessKeys().back() ? "." : ",");
+    const bool wraps = column + item.size() > 99;
+    text += (wraps ? "\n" : " ") + item;
+    column = wraps ? item.size() : column + 1 + item.size();
+  }
+  return text + "\n";
+}
+
+TEST(ConfigKeys, TheDocsHaveThemAll) {
+  const std::string docs = ReadAll(CULET_SOURCE_DIR "/docs/graph.md");
+  const std::string begin = "<!-- keys of config.json: config_keys_test -->\n";
+  const std::size_t from = docs.find(begin), to = docs.find("<!-- end of keys -->");
+  ASSERT_NE(from, std::string::npos);
+  ASSERT_NE(to, std::string::npos);
+  EXPECT_EQ(docs.substr(from + begin.size(), to - from - begin.size()), Documented())
+      << "put this text between the two comments of docs/graph.md";
+}
+
+}  // namespace
+}  // namespace culet
