@@ -2,7 +2,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <span>
 #include <string>
@@ -196,6 +200,32 @@ TEST_F(CSession, DescribesItsModel) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(ends[i], i < count ? config->eos_ids[i] : -7);
 }
 
+TEST_F(CSession, GivesTheWarningsOfItsModel) {
+  Load(folder_);
+  std::size_t needed = 0;
+  ASSERT_EQ(culet_model_warnings(model_, nullptr, 0, &needed), CULET_OK);
+  EXPECT_EQ(needed, 1u);
+  EXPECT_FAILS(culet_model_warnings(nullptr, nullptr, 0, nullptr), CULET_INVALID_ARGUMENT, "model");
+
+  std::string made = testing::TempDir() + "/culet-warnings-XXXXXX";
+  ASSERT_NE(mkdtemp(made.data()), nullptr);
+  std::filesystem::copy(folder_, made, std::filesystem::copy_options::recursive);
+  std::ifstream in(folder_ + "/config.json");
+  std::string config{std::istreambuf_iterator<char>(in), {}};
+  config.insert(config.find('{') + 1, R"("logits_scaling": 8,)");
+  std::ofstream(made + "/config.json") << config;
+  culet_model_destroy(model_);
+  model_ = nullptr;
+  Load(made);
+  std::string text(1000, '\0');
+  ASSERT_EQ(culet_model_warnings(model_, text.data(), text.size(), &needed), CULET_OK);
+  EXPECT_EQ(text.substr(0, needed), made +
+                                        "/config.json: unknown keys, which have no effect: "
+                                        "logits_scaling\n" +
+                                        '\0');
+  std::filesystem::remove_all(made);
+}
+
 TEST_F(CSession, ForgetsAndReleasesPositions) {
   Load(folder_);
   auto options = Sized<culet_session_options>();
@@ -292,6 +322,8 @@ TEST_F(CSession, RefusesWhatNoSessionCanBe) {
   };
   refused(&culet_session_options::max_sequences, -1, "max_sequences is -1");
   refused(&culet_session_options::max_context, -1, "max_context is -1");
+  refused(&culet_session_options::max_context, info_.max_position + 1,
+          "max_context is 257; the model was made for at most 256 positions");
   refused(&culet_session_options::max_step_tokens, -1, "max_step_tokens is -1");
   refused(&culet_session_options::cache_blocks, -1, "-1 blocks");
   refused(&culet_session_options::cache_type, CULET_FLOAT8_UE8M0, "cache_type is float8_ue8m0");

@@ -312,6 +312,12 @@ class Model {
     Check(culet_model_end_tokens(get(), tokens.data(), info_.end_tokens, nullptr));
     return tokens;
   }
+  /// A sentence a line; empty when there is nothing to say.
+  std::string warnings() const {
+    return internal::TextOf([&](char* text, std::size_t capacity, std::size_t* needed) {
+      return culet_model_warnings(get(), text, capacity, needed);
+    });
+  }
 
  private:
   internal::Owned<culet_model, culet_model_destroy> handle_;

@@ -192,7 +192,8 @@ enum class StepPadding : std::uint8_t {
 
 struct SessionOptions {
   int max_sequences = 1;
-  int max_context = 0;   ///< positions a sequence; 0: the model's max_position, at most 4096
+  /// Positions a sequence, no more than the model's max_position; 0: that, at most 4096.
+  int max_context = 0;
   int block_size = 64;   ///< positions in a block of the cache
   int cache_blocks = 0;  ///< 0: enough for max_sequences of max_context
   /// Tokens of all sequences in one step; 0: as many as the dispatch prefers, 512 on a CPU and 2048

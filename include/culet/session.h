@@ -52,6 +52,13 @@ CULET_API culet_status culet_model_get_info(const culet_model* model, culet_mode
 CULET_API culet_status culet_model_end_tokens(const culet_model* model, int32_t* tokens,
                                               int32_t capacity, int32_t* count);
 
+/* What the user should know of the model's files, a sentence a line, each with its line end: keys of
+ * config.json without effect, a head that is not tied though the config says so. Empty when there is
+ * nothing. Writes at most `capacity` bytes, the final 0 included, and how many there are to `needed`
+ * (may be null). `text` may be null when capacity is 0. */
+CULET_API culet_status culet_model_warnings(const culet_model* model, char* text, size_t capacity,
+                                            size_t* needed);
+
 /* Sequences of one model with their cache of keys and values. Calls on one session from several
  * threads wait for each other; several sessions, also of one model, run side by side. */
 typedef struct culet_session culet_session;
@@ -64,7 +71,8 @@ typedef int32_t (*culet_gate)(void* context);
 typedef struct culet_session_options {
   size_t struct_size;
   int32_t max_sequences;   /* at a time; default 1 */
-  int32_t max_context;     /* positions of a sequence; default the model's, at most 4096 */
+  int32_t max_context;     /* positions of a sequence, no more than the model's; default those, at
+                              most 4096 */
   int32_t max_step_tokens; /* tokens of all sequences in one step; default 512, on a GPU 2048 */
   int32_t block_size;      /* positions in a block of the cache; default 64 */
   int32_t cache_blocks;    /* default: enough for max_sequences of max_context */

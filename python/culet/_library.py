@@ -240,6 +240,7 @@ SIGNATURES = {
     "culet_model_get_info": (c_int32, [c_void_p, POINTER(ModelInfo)]),
     "culet_model_end_tokens": (
         c_int32, [c_void_p, POINTER(c_int32), c_int32, POINTER(c_int32)]),
+    "culet_model_warnings": (c_int32, [c_void_p, *TEXT]),
     "culet_session_create": (c_int32, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p)]),
     "culet_session_destroy": (None, [c_void_p]),
     "culet_session_get_info": (c_int32, [c_void_p, POINTER(SessionInfo)]),

@@ -45,6 +45,8 @@ class LLM:
             if max_context == MOST:
                 raise InvalidArgument(f"max_context is {given}; give less than 2^31")
         self._model, self.device = _load(self._folder, device)
+        for sentence in self._model.warnings:
+            warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         self._session = Session(self._model, max_context, cache_type_of(cache_type))
         # Tokens that a stream has made at a time: a GPU makes them without waiting for the host, and
         # faster than a text is read.

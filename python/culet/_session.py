@@ -3,7 +3,7 @@
 import os
 import threading
 import weakref
-from ctypes import byref, c_int32, pointer
+from ctypes import byref, c_int32, c_size_t, create_string_buffer, pointer
 from typing import Callable, Collection, List, Optional, Sequence, Tuple
 
 from culet import _library
@@ -24,6 +24,11 @@ class Model:
         ends = (c_int32 * max(self.info.end_tokens, 1))()
         check(LIBRARY.culet_model_end_tokens(self.handle, ends, self.info.end_tokens, None))
         self.end_tokens = frozenset(ends[:self.info.end_tokens])
+        needed = c_size_t()
+        check(LIBRARY.culet_model_warnings(self.handle, None, 0, byref(needed)))
+        text = create_string_buffer(needed.value)
+        check(LIBRARY.culet_model_warnings(self.handle, text, needed, None))
+        self.warnings = text.value.decode(errors="replace").splitlines()
 
 
 # What a session's cache of keys and values can be of.

@@ -12,6 +12,7 @@
 
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "capi/text.h"
 #include "capi/versioned.h"
 #include "culet/culet.h"
 #include "culet/decoder.h"
@@ -284,6 +285,18 @@ culet_status culet_model_end_tokens(const culet_model* model, int32_t* tokens, i
     std::copy_n(ends.begin(), std::min(ends.size(), static_cast<std::size_t>(capacity)), tokens);
     if (count != nullptr) *count = static_cast<std::int32_t>(ends.size());
     return {};
+  });
+}
+
+culet_status culet_model_warnings(const culet_model* model, char* text, size_t capacity,
+                                  size_t* needed) {
+  return Guarded([&]() -> Status {
+    if (model == nullptr) return Null("model");
+    std::string lines;
+    for (const std::string& sentence : model->loaded->model.config().warnings) {
+      lines += sentence + '\n';
+    }
+    return culet::capi::WriteText(lines, text, capacity, needed);
   });
 }
 

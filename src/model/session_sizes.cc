@@ -35,6 +35,10 @@ Status CompleteSizes(const DecoderConfig& config, SessionOptions& options) {
       return Invalid(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
     }
   }
+  if (config.max_position > 0 && options.max_context > config.max_position) {
+    return Invalid(fmt::format("max_context is {}; the model was made for at most {} positions",
+                               options.max_context, config.max_position));
+  }
   if (options.cache_type == DataType::kNull) {
     options.cache_type =
         options.value_type == DataType::kBfloat16 ? DataType::kBfloat16 : DataType::kFloat32;

@@ -85,6 +85,7 @@ def calls(o):
         "culet_model_load": ([o.engine, ADDER, None, byref(c_void_p())], [0, 1, 3]),
         "culet_model_get_info": ([o.model, byref(_library.ModelInfo())], [0, 1]),
         "culet_model_end_tokens": ([o.model, o.token, 8, byref(number)], [0, 1]),
+        "culet_model_warnings": ([o.model, None, 0, None], [0]),
         "culet_session_create": ([o.model, None, byref(c_void_p())], [0, 2]),
         "culet_session_get_info": ([o.session, byref(_library.SessionInfo())], [0, 1]),
         "culet_session_add": ([o.session, byref(number)], [0, 1]),
