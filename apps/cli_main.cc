@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "commands.h"
+#include "lost_file.h"
 #include "output.h"
 #include "streams.h"
 
@@ -31,6 +32,7 @@ int culet_cli_main(int argc, char** argv) {
   OpenStandardStreams();
   IgnoreFileSizeSignal();
   const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+  ExplainLostFiles(json);
   int code = kFailure;
   try {
     if (json) ReportMisuseAsJson();

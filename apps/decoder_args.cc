@@ -270,6 +270,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   auto model = DecoderModel::Load(model_, *memory, load);
   progress.Clear();
   if (!model.ok()) return model.status();
+  for (const std::string& warning : model->config().warnings) Note(warning);
   OpenedDecoder opened{
       *std::move(session), *std::move(model), *std::move(options), {}, std::move(prompts)};
   if (bytes()) {

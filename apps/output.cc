@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "culet/json.h"
+#include "culet/printable.h"
 
 namespace culet::cli {
 namespace {
@@ -18,12 +20,16 @@ void PrintError(const Status& status) {
   PrintJson({{"error", {{"code", ToString(status.code())}, {"message", status.message()}}}});
 }
 
-// Text from files must not steer the terminal.
-std::string Printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+// Text from files must not steer the terminal. Line ends are the command's own.
+std::string PrintableLines(std::string_view text) {
+  std::string lines;
+  for (;;) {
+    const std::size_t end = text.find('\n');
+    lines += Printable(text.substr(0, end));
+    if (end == std::string_view::npos) return lines;
+    lines += '\n';
+    text.remove_prefix(end + 1);
   }
-  return text;
 }
 
 std::string Line(const std::vector<Table::Column>& columns, const std::vector<std::string>& cells) {
@@ -47,6 +53,7 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
 
 void Table::Add(std::vector<std::string> cells) {
   for (std::size_t i = 0; i < columns_.size(); ++i) {
+    cells[i] = Printable(cells[i]);
     columns_[i].width = std::max(columns_[i].width, cells[i].size());
   }
   rows_.push_back(std::move(cells));
@@ -100,14 +107,22 @@ Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 Json ToJson(const LaunchSpec& spec) { return Json::parse(JsonOf(spec)); }
 
-void PrintText(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void PrintText(const std::string& text) {
+  const std::string lines = PrintableLines(text);
+  std::fwrite(lines.data(), 1, lines.size(), stdout);
+}
 
 void PrintJson(const Json& document) {
-  PrintText(document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+  std::string text = document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  // The one escape of Printable that JSON has not, and that its writer leaves to it.
+  for (std::size_t at = 0; (at = text.find('\x7f', at)) != std::string::npos;) {
+    text.replace(at, 1, "\\u007f");
+  }
+  PrintText(text);
 }
 
 void Note(const std::string& sentence) {
-  const std::string line = "culet: " + sentence + '\n';
+  const std::string line = "culet: " + PrintableLines(sentence) + '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

@@ -36,7 +36,7 @@ class Table {
 
   explicit Table(std::vector<Column> columns);
 
-  /// One cell a column. Control characters in cells are shown as '?'.
+  /// One cell a column, which is shown as Printable has it.
   void Add(std::vector<std::string> cells);
 
   /// Header and rows, each with a line end.
@@ -65,7 +65,8 @@ std::string Counted(std::size_t count, const char* noun);
 Json Number(double value);
 Json ToJson(const LaunchSpec& spec);
 
-/// Text on stdout. That it could not be written is told at the end of the command, by main.
+/// Text on stdout, each line as Printable has it. That it could not be written is told at the end
+/// of the command, by main.
 void PrintText(const std::string& text);
 template <class... Args>
 void Print(fmt::format_string<Args...> format, Args&&... args) {
@@ -75,7 +76,7 @@ void Print(fmt::format_string<Args...> format, Args&&... args) {
 /// The document, on stdout.
 void PrintJson(const Json& document);
 
-/// One sentence on stderr; nothing happens where that cannot be written.
+/// One sentence on stderr, as Printable has it; nothing happens where that cannot be written.
 void Note(const std::string& sentence);
 
 /// Makes Misuse print a document too. Said before the options are parsed, which may be what fails.

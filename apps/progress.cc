@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "culet/printable.h"
+
 namespace culet::cli {
 namespace {
 
@@ -39,7 +41,7 @@ void Progress::Update(double share, const std::string& text) {
   share = std::clamp(share, 0.0, 1.0);
   const int filled = static_cast<int>(share * kBarWidth);
   std::string line = fmt::format("[{:#<{}}{:.<{}}] {:3.0f} %  {}", "", filled, "",
-                                 kBarWidth - filled, share * 100, text);
+                                 kBarWidth - filled, share * 100, Printable(text));
   // A wrapped line could not be erased; the last column wraps on some terminals.
   line.resize(std::min(line.size(), static_cast<std::size_t>(TerminalWidth() - 1)));
   Write(fmt::format("\r{}\033[K", line));

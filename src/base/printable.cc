@@ -1,4 +1,4 @@
-#include "base/printable.h"
+#include "culet/printable.h"
 
 #include <cstdint>
 

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/float_types.h"
-#include "base/printable.h"
+#include "culet/printable.h"
 #include "model/json_text.h"
 #include "model/text_file.h"
 #include "model/text_kind.h"

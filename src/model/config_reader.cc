@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "base/printable.h"
+#include "culet/printable.h"
 
 namespace culet {
 namespace {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/printable.h"
+#include "culet/printable.h"
 #include "culet/decoder.h"
 #include "model/config_file.h"
 #include "model/config_heads.h"

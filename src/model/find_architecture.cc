@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/printable.h"
+#include "culet/printable.h"
 
 namespace culet {
 

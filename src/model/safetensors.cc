@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/printable.h"
+#include "culet/printable.h"
 #include "model/mapped_file.h"
 #include "model/safetensors_header.h"
 #include "model/text_kind.h"

@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/printable.h"
+#include "culet/printable.h"
 
 namespace culet {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "base/printable.h"
+#include "culet/printable.h"
 #include "culet/model.h"
 #include "model/text_file.h"
 
