@@ -1,5 +1,6 @@
 #include "lost_file.h"
 
+#include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +16,10 @@ namespace culet::cli {
 namespace {
 
 constexpr const char* kWhat =
-    " got shorter while culet read it, so its weights are lost; put a whole file there by renaming "
-    "it, instead of writing into the old one, and run again";
+    " got shorter while culet read it; replace a file by renaming a whole new one onto its name, "
+    "instead of writing into the old one, and run again";
 bool json_too = false;
+std::atomic_flag said = ATOMIC_FLAG_INIT;
 
 void Write(int fd, const char* text, std::size_t bytes) noexcept {
   while (bytes > 0) {
@@ -97,7 +99,12 @@ bool FindPath(std::uintptr_t address, char* path, std::size_t capacity) noexcept
 
 void Explain(int, siginfo_t* info, void*) {
   // Of a file's end; anything else comes again, and meets the default.
-  if (info->si_code != BUS_ADRERR) return;
+  if (info->si_code != BUS_ADRERR) {
+    signal(SIGBUS, SIG_DFL);
+    return;
+  }
+  // Several threads read weights; the first one speaks, and ends all.
+  while (said.test_and_set()) pause();
   char path[4096];
   if (!FindPath(reinterpret_cast<std::uintptr_t>(info->si_addr), path, sizeof path)) {
     std::memcpy(path, "a file", sizeof "a file");
@@ -122,7 +129,7 @@ void ExplainLostFiles(bool json) noexcept {
   struct sigaction action {};
   action.sa_sigaction = Explain;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_SIGINFO | SA_RESETHAND;
+  action.sa_flags = SA_SIGINFO;
   sigaction(SIGBUS, &action, nullptr);
 }
 

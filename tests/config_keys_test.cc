@@ -1,6 +1,7 @@
 // Every key of a config.json is used, harmless or named in a warning; docs/graph.md has the list.
 #include "model/config_keys.h"
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -41,6 +42,24 @@ TEST(ConfigKeys, TransformersOwnKeysNeedNoWarning) {
     ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
     EXPECT_THAT(parsed->warnings, IsEmpty()) << each.name;
   }
+}
+
+TEST(ConfigKeys, RealConfigsNeedNoWarning) {
+  int read = 0;
+  for (const char* place : {"/tests/goldens", "/examples", "/examples/models"}) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(CULET_SOURCE_DIR + std::string(place))) {
+      const auto config = ReadDecoderConfig(entry.path().string());
+      if (!config.ok()) continue;
+      ++read;
+      if (entry.path().filename() == "mistral-window") {
+        EXPECT_THAT(config->warnings, ElementsAre(HasSubstr("partial_rotary_factor")));
+      } else {
+        EXPECT_THAT(config->warnings, IsEmpty()) << entry.path();
+      }
+    }
+  }
+  EXPECT_GE(read, 15);
 }
 
 // A key of another class says nothing here, and is named where it seems to.

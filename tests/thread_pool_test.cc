@@ -180,6 +180,28 @@ TEST(ThreadPoolTest, WhatABodyThrowsComesOutAndTheNextCallIsAsUsual) {
   }
 }
 
+// Signals to the process go to its own threads; a handler of faults, such as Python's, sees those
+// of the pool's threads, too.
+TEST(ThreadPoolTest, FaultsReachTheirHandlers) {
+  ThreadPool pool(3);
+  std::atomic<int> open{0}, shut{0};
+  const auto look = [&](int, int thread) {
+    if (thread == 0) {  // the caller, who leaves some to the others
+      std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) {
+      open += sigismember(&blocked, fault) == 0;
+    }
+    for (const int other : {SIGINT, SIGTERM, SIGALRM}) shut += sigismember(&blocked, other) == 1;
+  };
+  while (open == 0 && shut == 0) pool.Run(8, look);
+  EXPECT_EQ(open % 4, 0);
+  EXPECT_EQ(open / 4, shut / 3);
+}
+
 class HostPoolTest : public testing::Test {
  protected:
   HostPoolTest() : threads_(HostThreads()) {}

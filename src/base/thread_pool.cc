@@ -27,12 +27,14 @@ namespace {
 // A thread that runs a body, of whichever pool, runs nested calls inline.
 thread_local bool in_body = false;
 
-// Signals belong to the application's own threads.
+// Signals belong to the application's own threads, but for the faults of the thread itself: those
+// end the process without its handler when they are blocked.
 class BlockedSignals {
  public:
   BlockedSignals() noexcept {
     sigset_t all;
     sigfillset(&all);
+    for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &old_);
   }
   ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &old_, nullptr); }

@@ -1,6 +1,10 @@
 """Numbers, tokens and devices of culet.LLM as numpy, torch and tokenizers give them."""
 
+import json
+import shutil
+import tempfile
 import unittest
+import warnings
 from pathlib import Path
 
 import culet
@@ -77,6 +81,20 @@ class Arguments(unittest.TestCase):
         for value in (2**31 - 1, 10**12):
             with self.assertRaisesRegex(culet.InvalidArgument, f"max_context is {value}; give less"):
                 culet.LLM(ADDER, max_context=value)
+        with self.assertRaisesRegex(culet.InvalidArgument, "max_context is 65; the model was made for at most 64"):
+            culet.LLM(ADDER, max_context=65)
+
+    def test_a_config_with_keys_without_effect_is_warned_of(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            culet.LLM(ADDER, device="cpu")
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(ADDER / "model.safetensors", folder)
+            config = json.loads((ADDER / "config.json").read_text())
+            Path(folder, "config.json").write_text(json.dumps({**config, "logits_scaling": 8}))
+            with self.assertWarnsRegex(RuntimeWarning, "unknown keys, which have no effect: logits_scaling") as found:
+                culet.LLM(folder, device="cpu")
+            self.assertEqual(found.filename, __file__)
 
     def test_arrays_of_torch(self):
         try:
