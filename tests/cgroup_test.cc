@@ -108,10 +108,10 @@ TEST_F(Cgroup, AMountOfTheOwnGroup) {
 
 TEST_F(Cgroup, BothVersionsAndOddPlaces) {
   Mounted(
-      "33 22 0:29 / /mnt/with\\040blank rw - cgroup cgroup rw,cpu\n"
+      "33 22 0:29 / /groups/with\\040blank rw - cgroup cgroup rw,cpu\n"
       "34 22 0:30 /../.. /up rw - cgroup2 none rw");
   Write("/proc/self/cgroup", "4:cpu:/a\n0::/b");
-  V1("/mnt/with blank/a", "300000");
+  V1("/groups/with blank/a", "300000");
   EXPECT_EQ(CgroupCpus(root_), 3);
   Write("/up/cpu.max", "200000 100000");
   EXPECT_EQ(CgroupCpus(root_), 2);

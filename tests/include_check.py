@@ -62,7 +62,7 @@ NOISY = re.compile(
 MACHINE_PATH = re.compile(r"(?<![\w.~$})])/(?:work|root|mnt|srv|home/(?!user\b)\w+)/")
 URL_HOST = re.compile(r"\bhttps?://([\w.-]+)")
 PUBLIC_HOSTS = {
-    "arxiv.org", "cmake.org", "docs.nvidia.com", "github.com", "google.github.io",
+    "arxiv.org", "cmake.org", "docs.nvidia.com", "git-lfs.github.com", "github.com", "google.github.io",
     "huggingface.co", "www.apache.org", "www.w3.org",
 }
 
