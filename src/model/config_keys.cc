@@ -51,7 +51,7 @@ constexpr ConfigKey kUsed[] = {
     {"num_experts_per_tok", kSparse, ""},
     {"num_hidden_layers", kAll, ""},
     {"num_key_value_heads", kAll,
-     "else 8 in Mistral and Mixtral, 4 in Qwen3-MoE, num_attention_heads elsewhere and for null"},
+     "else 8 (Mistral, Mixtral), 4 (Qwen3-MoE) or num_attention_heads, as for null"},
     {"num_local_experts", kSparse, "or num_experts"},
     {"original_max_position_embeddings", kAll, "of llama3 and yarn; counts more than rope's own"},
     {"partial_rotary_factor", kAll, "must be 1 where frequencies are scaled, else without effect"},
