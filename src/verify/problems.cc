@@ -73,6 +73,13 @@ constexpr Shape kLarge[] = {{1, 1536, 2048}, {5, 520, 1030}, {16, 1000, 1153}, {
 // rows end within 16 bytes: a bulk store would write all of these.
 constexpr Shape kManyEnds[] = {{2060, 4100, 80}, {2060, 4097, 80}};
 
+// Rows that lie on 8 and on 4 bytes, and no more: neither what TMA loads nor what no copy of
+// several bytes does.
+constexpr Shape kBetween[] = {{1, 136, 272},   {16, 264, 1032},  {17, 72, 136},
+                              {64, 520, 392},  {65, 300, 260},   {129, 128, 129},
+                              {200, 385, 640}, {257, 1000, 127}, {1030, 2060, 264}};
+constexpr std::size_t kQuickBetween = 5;
+
 // What few kernels take and the references must: unscaled E4M3, mixed types, other groups, scale
 // types and granularities, a budget of multiprocessors (threads).
 struct Uncommon {
@@ -195,6 +202,23 @@ GemmDesc MakeUncommon(const Uncommon& format, const Shape& shape, int variation,
   return desc;
 }
 
+// Operands on `bytes`; `variation` chooses output, orders of scales, addends and whether A alone, B
+// alone or all of them lie so.
+GemmDesc MakeBetween(int format, const Shape& shape, std::uint8_t bytes, int variation, int arch) {
+  Row row{};
+  row[kFormat] = format;
+  row[kOutput] = variation % static_cast<int>(std::size(kOutputs));
+  row[kAddC] = variation / 2 % kAddends;
+  row[kAddBias] = variation / 3 % kAddends;
+  row[kOrderScales] = variation % 4;
+  GemmDesc desc = MakeProblem(row, shape, arch);
+  const auto lower = [&](OperandDesc& operand) { operand.align = bytes; };
+  if (variation % 3 != 1) lower(desc.a);
+  if (variation % 3 != 2) lower(desc.b);
+  if (variation % 3 == 0) lower(desc.d);
+  return desc;
+}
+
 struct Sizes {
   std::span<const int> m, n, k;
 };
@@ -271,6 +295,16 @@ std::vector<GemmDesc> ConformanceProblems(int arch, bool quick) {
       row[kFormat] = format;
       row[kOutput] = shape.n % 2 == 0 ? 2 : 1 + format % 2;  // BF16, and of F16 no less
       add(MakeProblem(row, shape, arch));
+    }
+  }
+  for (int format = 0; format < static_cast<int>(std::size(kFormats)); ++format) {
+    const std::size_t count = quick ? kQuickBetween : std::size(kBetween);
+    for (std::size_t i = 0; i < count; ++i) {
+      const int variation = format + static_cast<int>(i) * 7;
+      for (const std::uint8_t bytes : {8, 4}) {
+        if (arch == 0 && i + 1 == std::size(kBetween)) continue;  // for a GPU's waves of tiles
+        add(MakeBetween(format, kBetween[i], bytes, variation + bytes / 8, arch));
+      }
     }
   }
   for (const GemmDesc& desc : SpecialProblems(arch, quick)) add(desc);

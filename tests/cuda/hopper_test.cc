@@ -51,7 +51,7 @@ TEST(BlockKernels, HaveIdsOfTheirOwn) {
   // Caches and scripts name kernels: an id stays as it is.
   for (const char* id :
        {"sm90_fp8_block/128x128x128/c1x2/s5", "sm90_fp8_block/256x128x128/c1x1/s4/k2",
-        "sm90_fp8_block/128x128x128/c2x1/s5/f32", "sm90_bf16_block/128x256x64/c2x1/s4"})
+        "sm90_fp8_block/128x128x128/c2x1/s5/f32", "sm90_bf16_block/128x224x64/c2x1/s4"})
     EXPECT_TRUE(ids.contains(id)) << id;
 }
 

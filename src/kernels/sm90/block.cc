@@ -14,7 +14,6 @@ namespace culet::sm90 {
 
 std::span<const BlockKernel> Fp8Block192xN();
 std::span<const BlockKernel> Fp8Block256x128();
-std::span<const BlockKernel> Fp8Block256xN();
 std::span<const BlockKernel> Fp8Block128xN();
 std::span<const BlockKernel> Fp8BlockSplit();
 std::span<const BlockKernel> Fp8BlockFloat32();
@@ -31,9 +30,9 @@ std::span<const BlockKernel> BlockKernels() {
   static const std::vector<BlockKernel> kernels = [] {
     std::vector<BlockKernel> all;
     for (auto part :
-         {Fp8Block192xN(), Fp8Block256x128(), Fp8Block256xN(), Fp8Block128xN(), Fp8BlockSplit(),
-          Fp8BlockFloat32(), Fp8PreciseBlocks(), Fp8FastBlocks(), Bf16Blocks(), F16Blocks(),
-          Fp8GatedBlocks(), Bf16GatedBlocks(), Bf16GatedNarrowBlocks(), ClassBlocks()})
+         {Fp8Block192xN(), Fp8Block256x128(), Fp8Block128xN(), Fp8BlockSplit(), Fp8BlockFloat32(),
+          Fp8PreciseBlocks(), Fp8FastBlocks(), Bf16Blocks(), F16Blocks(), Fp8GatedBlocks(),
+          Bf16GatedBlocks(), Bf16GatedNarrowBlocks(), ClassBlocks()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();

@@ -6,10 +6,6 @@ namespace culet::sm90 {
 std::span<const BlockKernel> Fp8Block256x128() {
   static const BlockKernel kernels[] = {
       MakeFp8Block<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4}>(),
-      MakeFp8Block<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .cluster_n = 2}>(),
-      MakeFp8Block<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 3, .slabs = 4}>(),
-      MakeFp8Block<BlockSchedule{
-          .tile_m = 256, .tile_n = 128, .stages = 3, .cluster_n = 2, .slabs = 4}>(),
   };
   return kernels;
 }

@@ -15,8 +15,6 @@ struct List {
       {{.tokens = 64, .min_ctas = 2}, 128, Hold(2)},
       {{.tokens = 64, .product_tokens = 32, .depth = 1, .min_ctas = 4}, 72, Hold(3, 4), "p32"},
       {{.tokens = 128, .token_groups = 2, .min_ctas = 1}, 168, Hold(1)},
-      {{.tokens = 128, .depth = 1, .min_ctas = 2}, 128, Hold(2), "p128"},
-      {{.tokens = 256, .token_groups = 2, .depth = 1, .min_ctas = 1}, 168, Hold(1)},
       {{.tokens = 64, .min_ctas = 1, .stage_blocks = 2, .turns = 2}, 136, Hold(1), "t2"},
   };
 };

@@ -10,7 +10,6 @@ struct List {
       {{.tokens = 48, .row_groups = 2, .min_ctas = 1}, 128, Hold(1)},
       {{.tokens = 96, .depth = 1, .min_ctas = 2}, 135, Hold(2)},
       {{.tokens = 96, .row_groups = 2, .depth = 1, .min_ctas = 1}, 135, Hold(1)},
-      {{.tokens = 192, .token_groups = 2, .depth = 1, .min_ctas = 1}, 138, Hold(1)},
       {{.tokens = 224, .token_groups = 2, .depth = 1, .min_ctas = 1}, 168, Hold(1)},
   };
 };
