@@ -75,6 +75,7 @@ struct Types {
   Accumulate accumulate = Accumulate::kPromoted;
   Epilogue epilogue = Epilogue::kNone;
   DataType added = DataType::kNull;  // the type of C and of the bias
+  std::uint8_t align = 16;           // of A's and B's rows
 };
 constexpr Types kFormats[] = {
     {.format = Format::kFp8Block, .output = DataType::kBfloat16},
@@ -103,7 +104,14 @@ constexpr Types kFormats[] = {
     {.format = Format::kFp8Block,
      .output = DataType::kFloat32,
      .rows = true,
-     .added = DataType::kFloat32}};
+     .added = DataType::kFloat32},
+    {.format = Format::kFp8Block, .output = DataType::kBfloat16, .align = 8},
+    {.format = Format::kFp8Block, .output = DataType::kBfloat16, .rows = true, .align = 4},
+    {.format = Format::kBf16,
+     .output = DataType::kBfloat16,
+     .added = DataType::kBfloat16,
+     .align = 8},
+    {.format = Format::kF16, .output = DataType::kFloat16, .align = 4}};
 
 // The problem, and whether there is one: gated columns come in groups of 16.
 bool Describe(const Types& types, const Shape& shape, int arch, GemmDesc& desc) {
@@ -122,6 +130,7 @@ bool Describe(const Types& types, const Shape& shape, int arch, GemmDesc& desc) 
     desc.d.scale_type = DataType::kFloat32;
   }
   desc.c.type = desc.type_bias = types.added;
+  desc.a.align = desc.b.align = types.align;
   if (types.rows) desc.a.quant = desc.b.quant = {QuantType::kRow};
   return true;
 }
