@@ -32,6 +32,8 @@ DIRECTIONS = [
     # The CUDA dispatch is made of these, and of nothing that runs on the host alone.
     ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),
+    # The host's quantisers and the CPU families' quantised outputs are one code.
+    ("src/gemm/quantize.cc", ["culet/", "base/", "gemm/", "kernels/cpu/simd_quantize.h"]),
     ("src/gemm/", ["culet/", "base/", "gemm/"]),
     ("src/verify/", ["culet/", "base/", "gemm/", "verify/"]),
     ("src/kernels/catalog.", ["culet/", "kernels/catalog."]),
@@ -39,7 +41,7 @@ DIRECTIONS = [
     ("src/kernels/ops/", ["culet/", "base/", "kernels/ops/", "kernels/cpu/simd_"]),
     # A library's sums are stored as those of the CPU families are.
     ("src/kernels/onednn/", ["culet/", "base/", "kernels/onednn/", "kernels/catalog.h",
-                             "kernels/cpu/simd_store.h"]),
+                             "kernels/cpu/simd_exact.h", "kernels/cpu/simd_store.h"]),
     # A norm that is fused with a product has the bits of the norm's own kernel.
     ("src/kernels/sm90/skinny", ["culet/", "base/", "cuda/", "sm90/", "kernels/sm90/",
                                  "kernels/catalog.h",

@@ -9,11 +9,19 @@
 #include "base/matrix_index.h"
 #include "base/thread_pool.h"
 #include "gemm/quantize_check.h"
+#include "kernels/cpu/simd_quantize.h"
 
 namespace culet {
 namespace {
 
-constexpr int kTaskElements = 1 << 16;  // about 0.3 ms of work: far above the cost of a hand-out
+constexpr int kTaskElements = 1 << 16;  // some 50 us of work: far above the cost of a hand-out
+
+constexpr std::int64_t kPart = 256;  // elements of a line that are gathered or scattered at a time
+
+// Elements from one to the next along a line: a row's, or a column's.
+std::int64_t StrideOf(const MatrixLayout& layout, bool by_rows) {
+  return (layout.order == Order::kRowMajor) == by_rows ? 1 : layout.ld;
+}
 
 // One group: the largest magnitude, the scale, the values. docs/numerics.md has the definition.
 void QuantizeGroup(const Quantization& q, int group_row, int group_col) {
@@ -21,29 +29,67 @@ void QuantizeGroup(const Quantization& q, int group_row, int group_col) {
   const int row0 = group_row * q.group_rows, col0 = group_col * q.group_cols;
   const int rows = std::min(q.group_rows, source.rows - row0);
   const int cols = std::min(q.group_cols, source.cols - col0);
-  const auto load = [&](int r, int c) {
-    return static_cast<float>(
-        LoadAsDouble(q.source, source.type, IndexOf(source, row0 + r, col0 + c)));
+  // The group as lines of elements that lie side by side, where it has such.
+  const bool by_rows = source.order == Order::kRowMajor || rows == 1;
+  const int lines = by_rows ? rows : cols;
+  const std::int64_t length = by_rows ? cols : rows;
+  const std::int64_t from_stride = StrideOf(source, by_rows);
+  const std::int64_t to_stride = StrideOf(q.values_layout, by_rows);
+  const auto at = [&](const MatrixLayout& layout, int line, std::int64_t i) {
+    return by_rows ? IndexOf(layout, row0 + line, col0 + i)
+                   : IndexOf(layout, row0 + i, col0 + line);
+  };
+  // Calls part(line, first, elements, type, count) for all of the group.
+  const auto for_parts = [&](auto part) {
+    for (int line = 0; line < lines; ++line) {
+      if (from_stride == 1) {
+        part(line, 0,
+             static_cast<const std::byte*>(q.source) +
+                 at(source, line, 0) * static_cast<std::int64_t>(SizeOf(source.type)),
+             source.type, length);
+        continue;
+      }
+      for (std::int64_t i = 0; i < length; i += kPart) {
+        const std::int64_t count = std::min(kPart, length - i);
+        double loaded[kPart];
+        float gathered[kPart];
+        LoadLine(q.source, source.type, at(source, line, i), from_stride, static_cast<int>(count),
+                 loaded);
+        std::transform(loaded, loaded + count, gathered,
+                       [](double value) { return static_cast<float>(value); });
+        part(line, i, static_cast<const void*>(gathered), DataType::kFloat32, count);
+      }
+    }
   };
 
   float amax = 0.0f;
   bool finite = true;
-  for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < cols; ++c) {
-      const float magnitude = std::fabs(load(r, c));
-      finite &= std::isfinite(magnitude);
-      amax = std::max(amax, magnitude);
-    }
-  }
+  for_parts([&](int, std::int64_t, const void* x, DataType type, std::int64_t count) {
+    const float largest = LargestMagnitude(x, type, static_cast<std::size_t>(count));
+    finite &= !std::isnan(largest);
+    amax = std::max(amax, largest);
+  });
   const float scale = ScaleOfE4m3Group(amax, finite);
   q.scales[IndexOf(q.scales_layout, group_row, group_col)] = scale;
 
-  auto* values = static_cast<std::uint8_t*>(q.values);
-  for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < cols; ++c) {
-      values[IndexOf(q.values_layout, row0 + r, col0 + c)] = FloatToFloat8E4m3(load(r, c) / scale);
+  auto* const values = static_cast<std::uint8_t*>(q.values);
+  for_parts([&](int line, std::int64_t first, const void* x, DataType type, std::int64_t count) {
+    if (to_stride == 1) {
+      EncodeE4m3(x, type, scale, static_cast<std::size_t>(count),
+                 values + at(q.values_layout, line, first));
+      return;
     }
-  }
+    const std::int64_t size = static_cast<std::int64_t>(SizeOf(type));
+    for (std::int64_t i = 0; i < count; i += kPart) {
+      const std::int64_t some = std::min(kPart, count - i);
+      std::uint8_t codes[kPart];
+      EncodeE4m3(static_cast<const std::byte*>(x) + i * size, type, scale,
+                 static_cast<std::size_t>(some), codes);
+      for (std::int64_t j = 0; j < some; ++j) {
+        values[at(q.values_layout, line, first + i + j)] = codes[j];
+      }
+    }
+  });
 }
 
 void QuantizeAll(const Quantization& q) {

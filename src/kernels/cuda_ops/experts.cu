@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) ExpertsInKernel(const ExpertsArgs ar
                                   scales, args.wide_in);
   const float up = DotOfWarp<W>(expert.up, expert.up_scales, args.group, n, args.hidden, x, scales,
                                 args.wide_in);
-  if (threadIdx.x % kWarp == 0) args.inner[index] = gate / (1.0f + expf(-gate)) * up;
+  if (threadIdx.x % kWarp == 0) args.inner[index] = Silu(gate) * up;
 }
 
 // out (rows, hidden) = the sum over a row's experts of share * (down inner), in their order.

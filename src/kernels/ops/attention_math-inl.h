@@ -15,9 +15,9 @@
 #include <type_traits>
 
 #include "kernels/cpu/simd_decode-inl.h"
+#include "kernels/cpu/simd_exp-inl.h"
 #include "kernels/cpu/simd_plain.h"
 #include "kernels/ops/attention_tile.h"
-#include "kernels/ops/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -120,7 +120,7 @@ HWY_INLINE TileF32 TileAdd(TileF32 a, TileF32 b) { return hn::Add(a, b); }
 HWY_INLINE TileF32 TileSub(TileF32 a, TileF32 b) { return hn::Sub(a, b); }
 HWY_INLINE TileF32 TileMax(TileF32 a, TileF32 b) { return hn::Max(a, b); }
 HWY_INLINE TileF32 TileMulAdd(TileF32 a, TileF32 b, TileF32 c) { return hn::MulAdd(a, b, c); }
-HWY_INLINE TileF32 TileExp(TileF32 x) { return ExpOrNaN(F32(), x); }
+HWY_INLINE TileF32 TileExp(TileF32 x) { return ExpOf(F32(), x); }
 HWY_INLINE float TileSumOfLanes(TileF32 v) { return hn::GetLane(hn::SumOfLanes(F32(), v)); }
 HWY_INLINE float TileMaxOfLanes(TileF32 v) { return hn::GetLane(hn::MaxOfLanes(F32(), v)); }
 

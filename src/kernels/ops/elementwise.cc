@@ -6,8 +6,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/simd_exp-inl.h"
 #include "kernels/cpu/simd_memory-inl.h"
-#include "kernels/ops/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -26,10 +26,6 @@ HWY_INLINE void ForVectors(const float* a, const float* b, float* out, std::size
   const VF32 last = function(d, LoadRow(d, DataType::kFloat32, a + i, n - i),
                              LoadRow(d, DataType::kFloat32, b + i, n - i));
   StoreRow(d, last, DataType::kFloat32, out + i, n - i);
-}
-
-HWY_INLINE VF32 SiluOf(F32 d, VF32 x) {
-  return hn::Div(x, hn::Add(hn::Set(d, 1.0f), ExpOrNaN(d, hn::Neg(x))));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/simd_quantize.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/row_parts.h"
 
@@ -28,7 +29,7 @@ void QuantizeRow(std::int64_t i, std::int64_t width, const QuantizedTo& to, F el
     const std::int64_t first = at * to.group;
     const auto count = static_cast<std::size_t>(std::min<std::int64_t>(to.group, width - first));
     elements(first, count, values);
-    to.scales[i * groups + at] = QuantizeElements(values, count, to.codes + i * width + first);
+    to.scales[i * groups + at] = QuantizeGroupOf(values, count, to.codes + i * width + first);
   }
 }
 

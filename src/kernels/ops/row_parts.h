@@ -16,7 +16,4 @@ void ScaleElements(const float* x, const float* gamma, float by, float* out, std
 /// (elementwise.cc)
 void SwiGluElements(const float* gate, const float* up, float* out, std::size_t n);
 
-/// The scale of one group (quantize_rows.cc).
-float QuantizeElements(const float* x, std::size_t count, std::uint8_t* codes);
-
 }  // namespace culet::ops

@@ -9,8 +9,8 @@
 #include <cstddef>
 
 #include "base/e4m3_cache.h"
+#include "kernels/cpu/simd_e4m3-inl.h"
 #include "kernels/cpu/simd_memory-inl.h"
-#include "kernels/ops/e4m3-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {

@@ -1,9 +1,9 @@
 // Vectors of FP32 rounded to E4M3.
-#if defined(CULET_OPS_E4M3_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef CULET_OPS_E4M3_INL_H_
-#undef CULET_OPS_E4M3_INL_H_
+#if defined(CULET_SIMD_E4M3_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CULET_SIMD_E4M3_INL_H_
+#undef CULET_SIMD_E4M3_INL_H_
 #else
-#define CULET_OPS_E4M3_INL_H_
+#define CULET_SIMD_E4M3_INL_H_
 #endif
 
 #include <cstring>
