@@ -172,6 +172,86 @@ TEST_F(CpuSimdOrders, NanReachesItsColumnAlone) {
   }
 }
 
+// Few columns of D: the twins of the skinny kernels take them, however D lies. The scales of A and
+// B come to them exchanged.
+TEST_F(CpuSimdOrders, FewColumns) {
+  constexpr struct {
+    DataType a, b, d;
+  } kTypes[] = {{kFloat32, kFloat32, kFloat32},         {kFloat16, kFloat16, kFloat16},
+                {kBfloat16, kBfloat16, kFloat32},       {kFloat32, kBfloat16, kBfloat16},
+                {kFloat8_e4m3, kFloat8_e4m3, kFloat32}, {kFloat8_e4m3, kFloat8_e4m3, kBfloat16}};
+  const auto expect = [](const Case& c, Data data) {
+    Problem problem(c, data);
+    problem.ComputeExpected();
+    const GemmDesc desc = *Describe(problem.Args(), 0);
+    for (const std::int64_t target : Targets()) {
+      UseTarget(target);
+      KernelList kernels;
+      AddCpuSimdSkinny(HostDevice(), kernels);
+      int takers = 0;
+      for (const auto& kernel : kernels) {
+        const auto twin = transpose(*kernel);
+        if (!twin->why(desc).ok()) continue;
+        ++takers;
+        Problem fresh = problem;
+        EXPECT_EQ(fresh.Check(*twin), "")
+            << twin->id() << " on " << hwy::TargetName(target) << ": " << testing::PrintToString(c);
+      }
+      EXPECT_GT(takers, 0) << hwy::TargetName(target) << ": " << testing::PrintToString(c);
+    }
+  };
+  for (const auto& [a, b, d] : kTypes) {
+    for (const Order order_d : kOrders) {
+      for (const int n : {1, 2, 7, 16}) {
+        Case c{.a = a, .b = b, .d = d, .m = 149, .n = n, .k = 300};
+        c.order_d = order_d;
+        expect(c, Data::kIntegers);
+        c.beta = 0.5f;  // C is D itself
+        c.alpha = 2.0f;
+        c.bias = kFloat32;
+        c.pad = 3;
+        c.offset = 1;
+        expect(c, Data::kIntegers);
+        c.bias_axis = Bias::Axis::kM;
+        c.c = kBfloat16;
+        c.order_c = order_d == Order::kRowMajor ? Order::kColMajor : Order::kRowMajor;
+        expect(c, Data::kNormal);
+      }
+    }
+  }
+  for (const QuantDesc& a : kWhole) {
+    for (const QuantDesc& b : kWhole)
+      expect(Scaled(200, 3, 260, a, b, Order::kColMajor), Data::kNormal);
+  }
+}
+
+// Few rows of a D in columns.
+TEST_F(CpuSimdOrders, FewRowsOfADInColumns) {
+  for (const DataType type : {kFloat32, kBfloat16, kFloat8_e4m3}) {
+    for (const Order order_b : kOrders) {
+      for (const int m : {1, 3, 16}) {
+        Case c{.a = type, .b = type, .d = kBfloat16, .m = m, .n = 270, .k = 150};
+        c.order_b = order_b;
+        c.order_d = Order::kColMajor;
+        c.pad = 1;
+        Problem problem(c, Data::kIntegers);
+        problem.ComputeExpected();
+        for (const std::int64_t target : Targets()) {
+          UseTarget(target);
+          KernelList kernels;
+          AddCpuSimdSkinny(HostDevice(), kernels);
+          for (const auto& kernel : kernels) {
+            if (!kernel->why(*Describe(problem.Args(), 0)).ok()) continue;
+            Problem fresh = problem;
+            EXPECT_EQ(fresh.Check(*kernel), "")
+                << kernel->id() << ": " << testing::PrintToString(c);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CpuSimdOrders, OtherScalesAreRefusedWithTheOnesThatAreTaken) {
   KernelList kernels;
   AddCpuSimdBlocked(HostDevice(), kernels);

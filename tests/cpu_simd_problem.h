@@ -35,6 +35,7 @@ struct Case {
   DataType bias = kNull;
   Bias::Axis bias_axis = Bias::Axis::kN;
   Order order_u = Order::kRowMajor, order_v = Order::kColMajor;
+  Order order_d = Order::kRowMajor, order_c = Order::kRowMajor;
   int sm_budget = 0;
   QuantDesc quant_a = {QuantType::kK, 128}, quant_b = {QuantType::kB, 128};  // of scaled ones
 
@@ -47,7 +48,8 @@ inline void PrintTo(const Case& c, std::ostream* os) {
   *os << ToString(c.a) << " x " << ToString(c.b) << " -> " << ToString(c.d) << " m=" << c.m
       << " n=" << c.n << " k=" << c.k << " A " << ToString(c.order_a) << " B "
       << ToString(c.order_b) << " pad=" << c.pad << " offset=" << c.offset << " alpha=" << c.alpha
-      << " beta=" << c.beta << " C " << ToString(c.c) << " bias " << ToString(c.bias);
+      << " beta=" << c.beta << " C " << ToString(c.c) << " bias " << ToString(c.bias) << " D "
+      << ToString(c.order_d);
   if (c.scaled()) *os << " scales " << ToString(c.quant_a.type) << " " << ToString(c.quant_b.type);
 }
 
@@ -122,7 +124,7 @@ class Problem {
   Problem(const Case& c, Data data, unsigned seed = 1) : case_(c), data_(data), random_(seed) {
     a_ = Matrix(c.a, c.order_a, c.m, c.k, c.pad, c.offset);
     b_ = Matrix(c.b, c.order_b, c.k, c.n, c.pad, c.offset);
-    d_ = Matrix(c.d, Order::kRowMajor, c.m, c.n, c.pad, c.offset);
+    d_ = Matrix(c.d, c.order_d, c.m, c.n, c.pad, c.offset);
     a_.Fill([&] { return Value(3); });
     b_.Fill([&] { return Value(3); });
     d_.Fill([] { return std::numeric_limits<double>::quiet_NaN(); });  // poison
@@ -138,7 +140,7 @@ class Problem {
         d_.Fill([&] { return Value(8); });
         c_values_ = d_;
       } else {
-        c_values_ = Matrix(c.c, Order::kRowMajor, c.m, c.n, c.pad + 1, c.offset);
+        c_values_ = Matrix(c.c, c.order_c, c.m, c.n, c.pad + 1, c.offset);
         c_values_.Fill([&] { return Value(8); });
       }
     }
@@ -230,8 +232,8 @@ class Problem {
     Buffer buffer(size.total());
     Result<Workspace> workspace = InitWorkspace(size, buffer.data(), size.total());
     if (!workspace.ok()) return workspace.status().ToString();
-    const int code = static_cast<ArgsKernel&>(kernel).Run(args, 0, 1, *workspace, nullptr);
-    if (code != 0) return "returned " + std::to_string(code);
+    const Status status = LaunchKernel(kernel, args, 0, 1, *workspace, nullptr);
+    if (!status.ok()) return "returned " + status.ToString();
     if (!buffer.GuardIntact()) return "wrote beyond its workspace";
     if (!d_.GuardsIntact()) return "wrote outside D";
     return {};

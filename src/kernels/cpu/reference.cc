@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "culet/kernel.h"
 #include "kernels/catalog.h"
+#include "kernels/cpu/lines.h"
 
 namespace culet {
 namespace {
@@ -34,81 +35,17 @@ struct Tile {
 
 constexpr int CeilDiv(int a, int b) noexcept { return (a - 1) / b + 1; }
 
-// A or B of one matrix of the batch, seen as lines along K: rows of A, columns of B.
-struct Lines {
-  const void* data;
-  const MatrixLayout& layout;
-  const void* scales;
-  const MatrixLayout& scale_layout;
-  const ZeroPoints& zero;
-  const QuantDesc& quant;
-  bool is_a;
-  ScaleGroup group;
-  std::int64_t first;        // element (0, 0) of this matrix
-  std::int64_t first_scale;  // of its scales and zero points
-};
-
-Lines LinesOfA(const GemmArgs& args, int matrix) noexcept {
-  const Operation& op = args.operation;
-  const MatrixLayout& layout = args.Adesc;
-  return {args.A,
-          layout,
-          args.U,
-          args.Udesc,
-          op.zero_a,
-          op.quant_a,
-          true,
-          ScaleGroupOf(op.quant_a, layout.rows, layout.cols),
-          BatchOffset(layout, matrix),
-          BatchOffset(args.Udesc, matrix)};
-}
-Lines LinesOfB(const GemmArgs& args, int matrix) noexcept {
-  const Operation& op = args.operation;
-  const MatrixLayout& layout = args.Bdesc;
-  return {args.B,
-          layout,
-          args.V,
-          args.Vdesc,
-          op.zero_b,
-          op.quant_b,
-          false,
-          ScaleGroupOf(op.quant_b, layout.cols, layout.rows),
-          BatchOffset(layout, matrix),
-          BatchOffset(args.Vdesc, matrix)};
-}
-
-// `count` elements of line `outer` from `k0` on, less their zero points, times their scales.
-void LoadLines(const Lines& lines, int outer, int k0, int count, double* values) noexcept {
-  const auto at = [&](const MatrixLayout& layout, int line, int k) {
-    return lines.is_a ? IndexOf(layout, line, k) : IndexOf(layout, k, line);
-  };
-  const bool contiguous = (lines.layout.order == Order::kRowMajor) == lines.is_a;
-  LoadLine(lines.data, lines.layout.type, lines.first + at(lines.layout, outer, k0),
-           contiguous ? 1 : lines.layout.ld, count, values);
-  if (lines.quant.type == QuantType::kNone) return;
-  const int line = outer / lines.group.outer;
-  for (int i = 0; i < count;) {
-    const int group_k = (k0 + i) / lines.group.k;
-    const std::int64_t index = lines.first_scale + at(lines.scale_layout, line, group_k);
-    const double scale = LoadAsDouble(lines.scales, lines.scale_layout.type, index);
-    const double zero =
-        lines.zero.data != nullptr ? LoadAsDouble(lines.zero.data, lines.zero.type, index) : 0;
-    const std::int64_t group_end = (std::int64_t{group_k} + 1) * lines.group.k - k0;
-    const int end = static_cast<int>(std::min<std::int64_t>(count, group_end));
-    for (; i < end; ++i) values[i] = (values[i] - zero) * scale;
-  }
-}
-
 void LoadA(const Lines& lines, int row0, int rows, int k0, int count, Tile& tile) noexcept {
-  for (int r = 0; r < rows; ++r) LoadLines(lines, row0 + r, k0, count, tile.a[r]);
+  for (int r = 0; r < rows; ++r) LoadScaledLine(lines, row0 + r, k0, count, tile.a[r]);
 }
 
 // The column of B at position `at` of the order in which tiles take them: gate and up in kEights
 // order, where they are paired, so that a tile has both.
 int ColumnAt(const GemmArgs& args, int at) noexcept {
   if (args.operation.gate_order == GateOrder::kEights) return at;
-  const int group = 2 * kHalfGroup, column = at / group * kHalfGroup + at % kHalfGroup;
-  return at % group < kHalfGroup ? column : args.Bdesc.cols / 2 + column;
+  const int group = 2 * kHalfGroup, col = at / group * kHalfGroup + at % kHalfGroup;
+  const GateColumns columns = GateColumnsOf(args.operation.gate_order, args.Bdesc.cols, col);
+  return at % group < kHalfGroup ? columns.gate : columns.up;
 }
 
 // Columns past the last are zero: they are summed with the rest of their lanes and dropped.
@@ -117,7 +54,7 @@ void LoadB(const GemmArgs& args, const Lines& lines, int col0, int cols, int k0,
   double column[kBlockK];
   for (int c = 0; c < kTileN; ++c) {
     std::fill_n(column, count, 0.0);
-    if (c < cols) LoadLines(lines, ColumnAt(args, col0 + c), k0, count, column);
+    if (c < cols) LoadScaledLine(lines, ColumnAt(args, col0 + c), k0, count, column);
     for (int i = 0; i < count; ++i) tile.b[i][c] = column[i];
   }
 }
@@ -138,20 +75,10 @@ void MultiplyBlocks(int rows, int count, Tile& tile) noexcept {
 // The sums become alpha * sum + beta * C + bias.
 void AddAll(const GemmArgs& args, int matrix, int row0, int rows, int col0, int cols,
             Tile& tile) noexcept {
-  const Bias& bias = args.operation.bias;
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < cols; ++c) {
-      const int row = row0 + r, col = ColumnAt(args, col0 + c);
       double& value = tile.sum[r][c];
-      value *= args.alpha;
-      if (args.beta != 0.0f) {
-        value += args.beta *
-                 LoadAsDouble(args.C, args.Cdesc.type,
-                              BatchOffset(args.Cdesc, matrix) + IndexOf(args.Cdesc, row, col));
-      }
-      if (bias.data != nullptr) {
-        value += LoadAsDouble(bias.data, bias.type, bias.axis == Bias::Axis::kN ? col : row);
-      }
+      value = FinishedSum(args, matrix, row0 + r, ColumnAt(args, col0 + c), value);
     }
   }
 }
@@ -160,8 +87,6 @@ void Store(const GemmArgs& args, int matrix, int row, int col, double value) noe
   StoreFromDouble(args.D, args.Ddesc.type,
                   BatchOffset(args.Ddesc, matrix) + IndexOf(args.Ddesc, row, col), value);
 }
-
-double Silu(double x) noexcept { return x / (1 + std::exp(-x)); }
 
 // One row of a group of D: its scale and its values.
 void StoreQuantised(const GemmArgs& args, int matrix, int row, int col0, int cols,
@@ -220,7 +145,7 @@ void ComputeColumns(const GemmArgs& args, int matrix, int col0, Tile& tile) noex
         }
         for (int c = 0; c < cols / 2; ++c) {
           const int gate = c / kHalfGroup * 2 * kHalfGroup + c % kHalfGroup;
-          const double value = Silu(x[gate]) * x[gate + kHalfGroup];
+          const double value = SiluInDouble(x[gate]) * x[gate + kHalfGroup];
           if (epilogue == Epilogue::kGatedSilu) {
             Store(args, matrix, row0 + r, (col0 + at) / 2 + c, value);
           } else {

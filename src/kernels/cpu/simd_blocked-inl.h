@@ -15,6 +15,8 @@
 #include "culet/packing.h"
 #include "kernels/cpu/simd_blocked.h"
 #include "kernels/cpu/simd_pack-inl.h"
+#include "kernels/cpu/simd_quantize.h"
+#include "kernels/cpu/simd_store-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -162,16 +164,39 @@ inline Prefetcher NextWeights(const GemmArgs& args, std::size_t k, std::int64_t 
                     (by_column ? depth : columns) * size);
 }
 
-// D's rows [first, first + tiles.rows) and columns [column, column + width).
+// Columns of B side by side, and where their panels and sums begin in a strip's.
+struct StripPiece {
+  std::int64_t column;
+  std::int64_t width;
+  std::size_t at;
+};
+
+// What a strip multiplies: columns side by side, or half of it gates and half of it ups.
+struct StripPieces {
+  StripPiece piece[2];
+  int count;
+};
+
+inline StripPieces PiecesOf(const GemmArgs& args, std::int64_t column) {
+  const std::int64_t n = args.Bdesc.cols,
+                     width = std::min<std::int64_t>(kBlockedColumns, n - column);
+  if (!IsGated(args.operation.epilogue) || args.operation.gate_order == GateOrder::kEights) {
+    return {{{column, width, 0}, {}}, 1};
+  }
+  return {{{column / 2, width / 2, 0}, {(n + column) / 2, width / 2, kGatedStrip}}, 2};
+}
+
+// D's rows [first, first + tiles.rows), of B's columns [column, column + kBlockedColumns) or as
+// many of each half. `values`: those rows of a D that is quantised.
 template <class Decoder, int kMaxRows, int kVectors>
 void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tiles,
                   std::int64_t column, const float* HWY_RESTRICT activations,
-                  float* HWY_RESTRICT own) {
+                  float* HWY_RESTRICT own, float* values) {
   static constexpr auto kTiles =
       OuterTilesOf<kVectors>(std::make_integer_sequence<int, kMaxRows>());
   constexpr std::size_t kPanel = kVectors * kLanes;
   const auto k = static_cast<std::size_t>(args.Adesc.cols);
-  const std::int64_t width = std::min<std::int64_t>(kBlockedColumns, args.Bdesc.cols - column);
+  const StripPieces pieces = PiecesOf(args, column);
   float* HWY_RESTRICT panels = own;
   float* HWY_RESTRICT sums = panels + kBlockedDepth * kBlockedColumns;
   float* HWY_RESTRICT factors = sums + tiles.rows * kBlockedColumns;
@@ -181,21 +206,22 @@ void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tile
   constexpr bool kScaled = std::is_same_v<Decoder, DecodeE4m3>;
   const ScaleView u = ScaleView::OfA(args);
   const WeightScales v(args);
-  for (std::size_t i = 0; i < k; i += kBlockedDepth) {
-    const std::size_t depth = std::min<std::size_t>(kBlockedDepth, k - i);
-    PackWeights<Decoder>(args, static_cast<std::int64_t>(i), depth, column, width, kPanel, panels);
+  const auto multiply = [&](const StripPiece& piece, std::size_t i, std::size_t depth) {
+    PackWeights<Decoder>(args, static_cast<std::int64_t>(i), depth, piece.column, piece.width,
+                         kPanel, panels + piece.at * kBlockedDepth);
     if constexpr (kScaled) {
       const auto kb = static_cast<std::int64_t>(i / kScaleBlock);
-      const float of_b = v.within_k(column)[kb * v.step()];
+      const float of_b = v.within_k(piece.column)[kb * v.step()];
       for (int r = 0; r < tiles.rows; ++r) {
         factors[r] = u.at(first + r, static_cast<std::int64_t>(i)) * of_b;
       }
     }
-    Prefetcher next = NextWeights(args, i + depth, column, width);
-    const std::size_t tile_calls = (static_cast<std::size_t>(width) + kPanel - 1) / kPanel *
+    Prefetcher next = NextWeights(args, i + depth, piece.column, piece.width);
+    const std::size_t tile_calls = (static_cast<std::size_t>(piece.width) + kPanel - 1) / kPanel *
                                    static_cast<std::size_t>(tiles.count);
     const std::size_t lines_a_call = (next.lines() + tile_calls - 1) / tile_calls;
-    for (std::size_t c = 0; c < static_cast<std::size_t>(width); c += kPanel) {
+    const std::size_t end = piece.at + static_cast<std::size_t>(piece.width);
+    for (std::size_t c = piece.at; c < end; c += kPanel) {
       for (int tile = 0; tile < tiles.count; ++tile) {
         next.Advance(lines_a_call);
         const int row = tiles.begin(tile), rows = tiles.begin(tile + 1) - row;
@@ -204,12 +230,30 @@ void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tile
             panels + c * kBlockedDepth, depth, factors + row, sums + row * kBlockedColumns + c);
       }
     }
+  };
+  for (std::size_t i = 0; i < k; i += kBlockedDepth) {
+    const std::size_t depth = std::min<std::size_t>(kBlockedDepth, k - i);
+    for (int p = 0; p < pieces.count; ++p) multiply(pieces.piece[p], i, depth);
   }
+
+  const bool gated = IsGated(args.operation.epilogue);
+  const std::int64_t n = args.Bdesc.cols;
+  ExactElements exact(args);
   for (int r = 0; r < tiles.rows; ++r) {
-    if constexpr (kScaled) {
-      v.Apply(column, static_cast<std::size_t>(width), sums + r * kBlockedColumns);
+    float* const row_sums = sums + r * kBlockedColumns;
+    for (int p = 0; p < pieces.count && kScaled; ++p) {
+      const StripPiece& piece = pieces.piece[p];
+      v.Apply(piece.column, static_cast<std::size_t>(piece.width), row_sums + piece.at);
     }
-    StoreSums(args, first + r, column, static_cast<std::size_t>(width), sums + r * kBlockedColumns);
+    if (gated) {
+      const auto width =
+          static_cast<std::size_t>(std::min<std::int64_t>(kBlockedColumns, n - column));
+      StoreGated(args, first + r, column / 2, width / 2, row_sums, kGatedStrip,
+                 values != nullptr ? values + r * (n / 2) : nullptr, exact);
+    } else {
+      StoreSums(args, first + r, column, static_cast<std::size_t>(pieces.piece[0].width), row_sums,
+                exact);
+    }
   }
 }
 
@@ -230,9 +274,12 @@ void RunBlocked(const GemmArgs& args, const BlockedBuffers& buffers) {
         [&](int strip, int thread) {
           BlockedStrip<Decoder, kMaxRows, kVectors>(
               args, first, tiles, std::int64_t{strip} * kBlockedColumns, buffers.shared,
-              buffers.own + static_cast<std::size_t>(thread) * own_floats);
+              buffers.own + static_cast<std::size_t>(thread) * own_floats, buffers.values);
         },
         buffers.threads);
+    if (buffers.values != nullptr) {
+      QuantizeRowsOfD(args, first, tiles.rows, buffers.values, buffers.threads);
+    }
   }
 }
 

@@ -58,7 +58,14 @@ class BlockedKernel final : public ArgsKernel {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
-    return SimdWhy(p);
+    if (const Feasibility shared = SimdWhy(p); !shared.ok()) return shared;
+    // Half a strip of gates, half of ups: each within a block of scales, or of packed columns.
+    if (p.gate_order == GateOrder::kHalves && p.n / 2 % (kBlockedColumns / 2) != 0 &&
+        (p.b.pack != 0 || p.b.quant.type == QuantType::kB)) {
+      return Feasibility::Refuse(
+          "takes gate and up one behind the other with n / 2 a multiple of 64 only");
+    }
+    return Feasibility::Ok();
   }
 
   std::span<const int> packs() const noexcept override {
@@ -70,9 +77,10 @@ class BlockedKernel final : public ArgsKernel {
     const auto m = static_cast<std::size_t>(p.m);
     const auto threads = static_cast<std::size_t>(ThreadLimit(p.sm_budget));
     WorkspaceSize size;
-    size.partials =
-        (BlockedSharedFloats(m, static_cast<std::size_t>(p.k)) + threads * BlockedThreadFloats(m)) *
-        sizeof(float);
+    size.partials = (BlockedSharedFloats(m, static_cast<std::size_t>(p.k)) +
+                     BlockedValueFloats(m, static_cast<std::size_t>(p.n), p.epilogue) +
+                     threads * BlockedThreadFloats(m)) *
+                    sizeof(float);
     return size;
   }
 
@@ -91,16 +99,19 @@ class BlockedKernel final : public ArgsKernel {
   int Run(const GemmArgs& args, int, int, Workspace& workspace, cudaStream_t) override {
     const auto m = static_cast<std::size_t>(args.Adesc.rows);
     const std::size_t shared = BlockedSharedFloats(m, static_cast<std::size_t>(args.Adesc.cols));
+    const std::size_t values =
+        BlockedValueFloats(m, static_cast<std::size_t>(args.Bdesc.cols), args.operation.epilogue);
     const std::size_t own = BlockedThreadFloats(m);
     const std::size_t floats = workspace.partials_size / sizeof(float);
-    if (workspace.partials == nullptr || floats < shared + own) {
+    if (workspace.partials == nullptr || floats < shared + values + own) {
       return static_cast<int>(StatusCode::kResourceExhausted);
     }
     // A workspace made for fewer threads than there are now limits them.
     auto* const data = static_cast<float*>(workspace.partials);
-    const auto fitting = static_cast<int>(std::min<std::size_t>((floats - shared) / own, 1 << 16));
-    function_(args,
-              {data, data + shared, std::min(fitting, ThreadLimit(args.operation.sm_budget))});
+    const auto fitting =
+        static_cast<int>(std::min<std::size_t>((floats - shared - values) / own, 1 << 16));
+    function_(args, {data, values > 0 ? data + shared : nullptr, data + shared + values,
+                     std::min(fitting, ThreadLimit(args.operation.sm_budget))});
     return 0;
   }
 

@@ -29,9 +29,16 @@ constexpr std::size_t BlockedSharedFloats(std::size_t m, std::size_t k) noexcept
   return RoundUpTo(rows * k, 16);
 }
 
-/// The memory of one launch: `shared`, then `threads` times a thread's own.
+/// Floats of the rows of one pass of a D that is quantised.
+constexpr std::size_t BlockedValueFloats(std::size_t m, std::size_t n, Epilogue epilogue) noexcept {
+  const std::size_t rows = m < kBlockedRows ? m : kBlockedRows;
+  return epilogue == Epilogue::kGatedSiluQuant ? RoundUpTo(rows * (n / 2), 16) : 0;
+}
+
+/// The memory of one launch: `shared`, `values`, then `threads` times a thread's own.
 struct BlockedBuffers {
   float* shared;
+  float* values;
   float* own;
   int threads;
 };

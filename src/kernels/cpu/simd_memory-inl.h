@@ -1,4 +1,4 @@
-// Rows of any float type as FP32, in and out: loads of C, bias and activations, stores of D.
+// Rows of any float type as FP32, in and out.
 #if defined(CULET_SIMD_MEMORY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_SIMD_MEMORY_INL_H_
 #undef CULET_SIMD_MEMORY_INL_H_
@@ -88,42 +88,6 @@ inline const void* ElementAt(const void* data, const MatrixLayout& layout, std::
       layout.order == Order::kRowMajor ? row * layout.ld + col : row + col * layout.ld;
   return static_cast<const std::byte*>(data) +
          index * static_cast<std::int64_t>(SizeOf(layout.type));
-}
-
-// D[row, col .. col + count) = alpha * sums + beta * C + bias, rounded once. `sums` may be read up
-// to the next multiple of Lanes(d).
-inline void StoreSums(const GemmArgs& args, std::int64_t row, std::int64_t col, std::size_t count,
-                      const float* HWY_RESTRICT sums) {
-  const F32 d;
-  const Bias& bias = args.operation.bias;
-  const bool has_c = args.beta != 0.0f;
-  const bool row_bias = bias.data != nullptr && bias.axis == Bias::Axis::kM;
-  const bool column_bias = bias.data != nullptr && bias.axis == Bias::Axis::kN;
-  const VF32 alpha = hn::Set(d, args.alpha);
-  const VF32 beta = hn::Set(d, args.beta);
-  const auto* bias_bytes = static_cast<const std::byte*>(bias.data);
-  const VF32 of_row =
-      row_bias ? hn::Set(d, hn::GetLane(LoadRow(
-                                d, bias.type,
-                                bias_bytes + static_cast<std::size_t>(row) * SizeOf(bias.type), 1)))
-               : hn::Zero(d);
-  for (std::size_t i = 0; i < count; i += kLanes) {
-    const std::size_t left = count - i;
-    const auto column = col + static_cast<std::int64_t>(i);
-    VF32 value = hn::Mul(alpha, hn::LoadU(d, sums + i));
-    if (has_c) {
-      const VF32 c = LoadRow(d, args.Cdesc.type, ElementAt(args.C, args.Cdesc, row, column), left);
-      value = hn::MulAdd(beta, c, value);
-    }
-    if (column_bias) {
-      value = hn::Add(
-          value, LoadRow(d, bias.type,
-                         bias_bytes + static_cast<std::size_t>(column) * SizeOf(bias.type), left));
-    }
-    if (row_bias) value = hn::Add(value, of_row);
-    StoreRow(d, value, args.Ddesc.type,
-             const_cast<void*>(ElementAt(args.D, args.Ddesc, row, column)), left);
-  }
 }
 
 // out[0, count) = A[row, begin .. begin + count) as FP32.

@@ -27,8 +27,12 @@ constexpr bool IsWholeScale(const QuantDesc& quant) noexcept {
   return quant.type == QuantType::kTensor || quant.type == QuantType::kRow;
 }
 
+/// D as a family stores it: in rows, or in either order where that costs nothing.
+enum class StoresD { kRows, kEitherOrder };
+
 /// The preconditions of every SIMD family; what a family adds is its own.
-constexpr Feasibility SimdWhy(const GemmDesc& p) noexcept {
+constexpr Feasibility SimdWhy(const GemmDesc& p, StoresD stores = StoresD::kRows) noexcept {
+  const bool quantised = p.epilogue == Epilogue::kGatedSiluQuant;
   const auto absent_or_float = [](DataType type) {
     return type == DataType::kNull || IsSimdFloat(type);
   };
@@ -37,11 +41,15 @@ constexpr Feasibility SimdWhy(const GemmDesc& p) noexcept {
     if (IsWholeScale(p.a.quant) != IsWholeScale(p.b.quant)) {
       return Feasibility::Refuse("takes scales of blocks only for both A and B");
     }
-    if (!IsWholeScale(p.a.quant) && p.a.quant != QuantDesc{QuantType::kK, kScaleBlock}) {
+    constexpr QuantDesc kLine{QuantType::kK, kScaleBlock}, kBlock{QuantType::kB, kScaleBlock};
+    // Scales of the other operand's shape are those of a problem that was transposed.
+    const bool exchanged =
+        stores == StoresD::kEitherOrder && p.a.quant == kBlock && p.b.quant == kLine;
+    if (!IsWholeScale(p.a.quant) && p.a.quant != kLine && !exchanged) {
       return Feasibility::Refuse(
           "E4M3 A needs one scale for 1 x 128 elements, for a row, or for the whole matrix");
     }
-    if (!IsWholeScale(p.b.quant) && p.b.quant != QuantDesc{QuantType::kB, kScaleBlock}) {
+    if (!IsWholeScale(p.b.quant) && p.b.quant != kBlock && !exchanged) {
       return Feasibility::Refuse(
           "E4M3 B needs one scale for 128 x 128 elements, for a column, or for the whole matrix");
     }
@@ -56,12 +64,16 @@ constexpr Feasibility SimdWhy(const GemmDesc& p) noexcept {
       return Feasibility::Refuse("takes scales with E4M3 operands only");
     }
   }
-  if (!IsSimdFloat(p.d.type)) {
+  if (!IsSimdFloat(p.d.type) && !quantised) {
     return Feasibility::Refuse("writes float32, float16 and bfloat16 only");
   }
   if (!absent_or_float(p.c.type) || !absent_or_float(p.type_bias)) {
     return Feasibility::Refuse("reads C and bias as float32, float16 or bfloat16 only");
   }
+  if (IsGated(p.epilogue) && p.d.order != Order::kRowMajor) {
+    return Feasibility::Refuse("writes a gated D in row-major order only");
+  }
+  if (stores == StoresD::kEitherOrder) return Feasibility::Ok();
   if (p.d.order != Order::kRowMajor) return Feasibility::Refuse("writes D in row-major order only");
   if (p.c.type != DataType::kNull && p.c.order != Order::kRowMajor) {
     return Feasibility::Refuse("reads C in row-major order only");
@@ -145,8 +157,11 @@ inline SimdCosts CostsOf(const GemmDesc& p, const KernelInfo& info, const Device
   const double share = threads / std::max(1, device.units);
   const double strips = (p.n + kScaleBlock - 1) / kScaleBlock;
   SimdCosts costs;
+  // Rows of a D that is quantised are written and read as FP32 before.
+  const double between =
+      p.epilogue == Epilogue::kGatedSiluQuant ? 2.0 * sizeof(float) * p.m * ColumnsOfD(p) : 0.0;
   // One thread draws more than its share of the memory's rate: about double, up to all of it.
-  costs.memory_us = MinimumBytes(p) /
+  costs.memory_us = (MinimumBytes(p) + between) /
                     (rates.read_gbps * info.bandwidth_share * std::min(1.0, 2 * share) * kPerUs);
   costs.row_us = 2.0 * p.n * p.k / (rates.gflops * share * kPerUs);
   costs.imbalance = std::ceil(strips / threads) * threads / strips;
@@ -164,6 +179,8 @@ inline KernelDesc SimdDesc(int rows, int cols) {
   desc.tile_m = rows;
   desc.tile_n = cols;
   desc.determinism = Determinism::kRepeatable;
+  desc.any_epilogue = true;
+  desc.gate_halves = true;
   return desc;
 }
 

@@ -88,7 +88,7 @@ constexpr auto RowsTilesOf(std::integer_sequence<int, kRowsLessOne...>) {
 // D's columns [first, first + width). `a` holds the rows of A as FP32, `u` its scales by block.
 template <class Decoder, int kMaxRows>
 void RowsStrip(const GemmArgs& args, const Activations& activations, const WeightScales& scales,
-               std::int64_t first, std::size_t width) {
+               std::int64_t first, std::size_t width, float* values) {
   using T = typename Decoder::T;
   static constexpr auto kTiles = RowsTilesOf<Decoder>(std::make_integer_sequence<int, kMaxRows>());
   const int m = args.Adesc.rows;
@@ -137,6 +137,7 @@ void RowsStrip(const GemmArgs& args, const Activations& activations, const Weigh
   }
 
   constexpr std::size_t kStep = kGroup<Decoder>;
+  ExactElements exact(args);
   for (int row = 0; row < m; ++row) {
     for (std::size_t c = 0; c < width; c += kStep) {
       alignas(64) float natural[kStep];
@@ -148,13 +149,22 @@ void RowsStrip(const GemmArgs& args, const Activations& activations, const Weigh
       std::memcpy(&sums[row][c], natural, sizeof(natural));
     }
     if constexpr (kScaled<Decoder>) scales.Apply(first, width, sums[row]);
-    StoreSums(args, row, first, width, sums[row]);
+    if (!IsGated(args.operation.epilogue)) {
+      StoreSums(args, row, first, width, sums[row], exact);
+      continue;
+    }
+    for (std::size_t c = 0; c < width; c += 2 * kGatedStrip) {
+      StoreGated(args, row, (first + static_cast<std::int64_t>(c)) / 2,
+                 std::min(kGatedStrip, (width - c) / 2), sums[row] + c, 0,
+                 values != nullptr ? values + row * (std::int64_t{args.Bdesc.cols} / 2) : nullptr,
+                 exact);
+    }
   }
 }
 
-// The whole product. `buffer` holds SkinnyBufferBytes.
+// The whole product. `buffer` holds the activations, `values` the rows of a D that is quantised.
 template <class Decoder, int kMaxRows>
-void RunSkinnyRows(const GemmArgs& args, float* buffer) {
+void RunSkinnyRows(const GemmArgs& args, float* buffer, float* values) {
   const int m = args.Adesc.rows;
   const std::int64_t n = args.Bdesc.cols;
   const auto k = static_cast<std::size_t>(args.Adesc.cols);
@@ -185,7 +195,7 @@ void RunSkinnyRows(const GemmArgs& args, float* buffer) {
       [&](int task, int) {
         const std::int64_t first = task * strip;
         RowsStrip<Decoder, kMaxRows>(args, activations, scales, first,
-                                     static_cast<std::size_t>(std::min(strip, n - first)));
+                                     static_cast<std::size_t>(std::min(strip, n - first)), values);
       },
       budget);
 }

@@ -19,6 +19,7 @@
 #include "kernels/cpu/simd_problem.h"
 #include "kernels/cpu/simd_skinny.h"
 #include "kernels/cpu/simd_skinny_plain-inl.h"
+#include "kernels/cpu/simd_store-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -44,12 +45,13 @@ struct Activations {
   std::size_t scale_stride;  // floats a row
 };
 
-// One tile's weights: the columns' starts, and the scales of the block they share.
+// One tile's weights: the columns' starts, and their scales, which are mostly those of one block.
 template <class T, int kCols>
 struct TileWeights {
   const T* column[kCols];
-  const float* scales;      // V at k-block 0; null without scales
-  std::int64_t scale_step;  // to the next k-block
+  const float* scales[kCols];  // V at k-block 0; null without scales
+  std::int64_t scale_step;     // to the next k-block
+  bool one_block;              // whether all have the first one's
 };
 
 // Calls function(std::integral_constant<int, v>()) for v in [0, kCount).
@@ -280,16 +282,29 @@ HWY_NOINLINE void DotTile(const Activations& activations, int row,
     }
     if constexpr (kScaled<Decoder>) {
       const std::size_t kb = begin / kScaleBlock;
-      const float v = weights.scales[static_cast<std::int64_t>(kb) * weights.scale_step];
+      const std::int64_t v_at = static_cast<std::int64_t>(kb) * weights.scale_step;
       const float* HWY_RESTRICT u =
           activations.scales + static_cast<std::size_t>(row) * activations.scale_stride + kb;
-      HWY_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) {
-        const VF32 scale =
-            hn::Set(d, u[static_cast<std::size_t>(r) * activations.scale_stride] * v);
-        HWY_UNROLL(8)
-        for (int c = 0; c < kCols; ++c) {
-          total[r][c] = hn::MulAdd(scale, accumulators[r][c], total[r][c]);
+      if (HWY_LIKELY(weights.one_block)) {
+        const float v = weights.scales[0][v_at];
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          const VF32 scale =
+              hn::Set(d, u[static_cast<std::size_t>(r) * activations.scale_stride] * v);
+          HWY_UNROLL(8)
+          for (int c = 0; c < kCols; ++c) {
+            total[r][c] = hn::MulAdd(scale, accumulators[r][c], total[r][c]);
+          }
+        }
+      } else {
+        HWY_UNROLL(16)
+        for (int r = 0; r < kRows; ++r) {
+          const float of_row = u[static_cast<std::size_t>(r) * activations.scale_stride];
+          HWY_UNROLL(8)
+          for (int c = 0; c < kCols; ++c) {
+            const VF32 scale = hn::Set(d, of_row * weights.scales[c][v_at]);
+            total[r][c] = hn::MulAdd(scale, accumulators[r][c], total[r][c]);
+          }
         }
       }
     } else {
@@ -326,14 +341,15 @@ HWY_NOINLINE void DotPlainTile(const Activations& activations, int row,
     MultiplyPlainBlock<kRows, kCols>(a, a_stride, weights.column, begin, end, kSkinnyAheadBytes,
                                      accumulators);
     const std::size_t kb = begin / kScaleBlock;
-    const float v = weights.scales[static_cast<std::int64_t>(kb) * weights.scale_step];
+    const std::int64_t v_at = static_cast<std::int64_t>(kb) * weights.scale_step;
     const float* HWY_RESTRICT u =
         activations.scales + static_cast<std::size_t>(row) * activations.scale_stride + kb;
     for (int r = 0; r < kRows; ++r) {
-      const float scale = u[static_cast<std::size_t>(r) * activations.scale_stride] * v;
+      const float of_row = u[static_cast<std::size_t>(r) * activations.scale_stride];
       // Twice the sums, not twice the scale, which may be near the end of FP32's range.
       for (int c = 0; c < kCols; ++c) {
-        total[r][c] += accumulators[r][c] * DecodePlainE4m3::kSumScale * scale;
+        total[r][c] +=
+            accumulators[r][c] * DecodePlainE4m3::kSumScale * (of_row * weights.scales[c][v_at]);
       }
     }
   }
@@ -394,9 +410,9 @@ inline std::size_t CopyActivationScales(const GemmArgs& args, float* HWY_RESTRIC
   return blocks;
 }
 
-// The whole product. `buffer` holds SkinnyBufferBytes.
+// The whole product. `buffer` holds the activations, `values` the rows of a D that is quantised.
 template <class Decoder, int kMaxRows, int kCols>
-void RunSkinny(const GemmArgs& args, float* buffer) {
+void RunSkinny(const GemmArgs& args, float* buffer, float* values) {
   using T = typename Decoder::T;
   const int m = args.Adesc.rows;
   const std::int64_t n = args.Bdesc.cols;
@@ -427,6 +443,8 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
       TilesOf<Decoder, kCols>(std::make_integer_sequence<int, kMaxRows>());
   const int row_tiles = (m + kMaxRows - 1) / kMaxRows;
   const auto strips = static_cast<int>((n + kSkinnyStrip - 1) / kSkinnyStrip);
+  const bool gated = IsGated(args.operation.epilogue);
+  const bool halves = gated && args.operation.gate_order == GateOrder::kHalves;
   pool.Run(
       strips,
       [&](int strip, int) {
@@ -434,8 +452,13 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
         alignas(64) float sums[kSkinnyMaxRows][kSkinnyStrip + 16];
         const std::int64_t first = std::int64_t{strip} * kSkinnyStrip;
         const std::int64_t width = std::min<std::int64_t>(kSkinnyStrip, n - first);
+        // With gate and up one behind the other a strip is a half of each.
+        const std::int64_t half = width / 2, gates = first / 2, ups = n / 2 + gates;
+        const auto column_of = [&](std::int64_t place) {
+          if (!halves) return first + place;
+          return place < half ? gates + place : ups + (place - half);
+        };
         TileWeights<T, kCols> weights;
-        weights.scales = kScaled<Decoder> ? v.within_k(first) : nullptr;
         weights.scale_step = v.step();
         // A tile's columns lie a part of the strip apart, so that tile after tile each of them is
         // one long stream. With few rows, where memory is the limit, an odd number of columns lets
@@ -444,9 +467,12 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
         for (std::int64_t column = 0; column < part; ++column) {
           for (int c = 0; c < kCols; ++c) {
             // The last part repeats the last column rather than reading beyond it.
-            const std::int64_t at = first + std::min(column + c * part, width - 1);
+            const std::int64_t at = column_of(std::min(column + c * part, width - 1));
             weights.column[c] = static_cast<const T*>(args.B) + at * args.Bdesc.ld;
+            weights.scales[c] = kScaled<Decoder> ? v.within_k(at) : nullptr;
           }
+          weights.one_block = std::ranges::all_of(
+              weights.scales, [&](const float* scales) { return scales == weights.scales[0]; });
           for (int tile = 0; tile < row_tiles; ++tile) {
             const int row = m * tile / row_tiles;
             const int rows = m * (tile + 1) / row_tiles - row;
@@ -455,11 +481,23 @@ void RunSkinny(const GemmArgs& args, float* buffer) {
                                                        static_cast<std::size_t>(part));
           }
         }
+        ExactElements exact(args);
         for (int row = 0; row < m; ++row) {
           if constexpr (kScaled<Decoder>) {
-            v.Apply(first, static_cast<std::size_t>(width), sums[row]);
+            if (halves) {
+              v.Apply(gates, static_cast<std::size_t>(half), sums[row]);
+              v.Apply(ups, static_cast<std::size_t>(half), sums[row] + half);
+            } else {
+              v.Apply(first, static_cast<std::size_t>(width), sums[row]);
+            }
           }
-          StoreSums(args, row, first, static_cast<std::size_t>(width), sums[row]);
+          if (gated) {
+            StoreGated(args, row, gates, static_cast<std::size_t>(half), sums[row],
+                       static_cast<std::size_t>(half),
+                       values != nullptr ? values + row * (n / 2) : nullptr, exact);
+          } else {
+            StoreSums(args, row, first, static_cast<std::size_t>(width), sums[row], exact);
+          }
         }
       },
       args.operation.sm_budget);

@@ -12,6 +12,7 @@
 #include "base/fork_mutex.h"
 #include "base/made_once.h"
 #include "base/thread_pool.h"
+#include "kernels/cpu/simd_exact.h"
 #include "kernels/cpu/simd_store.h"
 #include "kernels/onednn/part.h"
 
@@ -174,18 +175,23 @@ class Matmul final : public PreparedKernel {
     if (const int e = library_.api.stream_create(stream.out(), library_.engine, kDefaultStream)) {
       return e;
     }
+    const Shape size = ShapesOf(grid)[shape];
+    ExactElements exact(args);
     if (&cut == &direct_) {
       void* D = const_cast<void*>(At(args.D, args.Ddesc, row, col));
-      return part.Execute(library_, stream.get(), A, B, D, own);
+      if (const int e = part.Execute(library_, stream.get(), A, B, D, own)) return e;
+      for (int r = 0; r < size.rows; ++r) {
+        RestoreRow(args, row + r, col, static_cast<std::size_t>(size.cols), exact);
+      }
+      return kSuccess;
     }
     auto* const sums = reinterpret_cast<float*>(own);
     if (const int e = part.Execute(library_, stream.get(), A, B, sums, own + SumsBytes(grid))) {
       return e;
     }
-    const Shape size = ShapesOf(grid)[shape];
     for (int r = 0; r < size.rows; ++r) {
       StoreRowOfSums(args, row + r, col, static_cast<std::size_t>(size.cols),
-                     sums + std::int64_t{r} * size.cols);
+                     sums + std::int64_t{r} * size.cols, exact);
     }
     return kSuccess;
   }
