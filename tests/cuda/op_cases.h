@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cases.h"
+#include "tests/whole_range.h"
 
 namespace culet {
 
@@ -22,6 +23,46 @@ TEST_F(CudaGraphs, ElementByElement) {
         if (op != TensorOp::kSilu) inputs.push_back(b.AsLeaf(graph));
         graph.add_op(op, 0, {3, cols}, inputs, {}, "", type);
         ExpectReference(graph, std::string(ToString(op)) + " of " + std::to_string(cols));
+      }
+    }
+  }
+}
+
+// Every exponent, both signs, subnormal numbers, infinities and NaN, element by element.
+TEST_F(CudaGraphs, ElementByElementOverTheWholeRange) {
+  const std::vector<float> all = WholeRange();
+  const auto count = static_cast<std::int64_t>(all.size());
+  for (const DataType type : kValues) {
+    const Matrix a(type, 1, count, all);
+    for (const float other : {1.0f, -3.0f, 0x1p-130f, 7e19f, -0.0f, kInfinity, kNaN}) {
+      const Matrix b(type, 1, count, std::vector<float>(all.size(), other));
+      for (const TensorOp op :
+           {TensorOp::kAdd, TensorOp::kMul, TensorOp::kSilu, TensorOp::kSwiGlu}) {
+        ComputeGraph graph;
+        std::vector<int> inputs = {a.AsLeaf(graph)};
+        if (op != TensorOp::kSilu) inputs.push_back(b.AsLeaf(graph));
+        graph.add_op(op, 0, {1, count}, inputs, {}, "", type);
+        const auto found = GraphCopy(graph, test_.dispatch->memory()).Run(*test_.dispatch);
+        for (std::int64_t i = 0; i < count; ++i) {
+          const double x = LoadAsDouble(a.bytes.data(), type, i);
+          const double y = LoadAsDouble(b.bytes.data(), type, i);
+          // An FP32 first, which is flushed to zero where exp(-x) overflows.
+          const double silu = RoundTo(DataType::kFloat32, SiluInDouble(x));
+          const bool gates = op == TensorOp::kSilu || op == TensorOp::kSwiGlu;
+          if (op == TensorOp::kSwiGlu && std::isinf(y) && std::fabs(silu) < 0x1p-119) continue;
+          const double expected = op == TensorOp::kAdd    ? x + y
+                                  : op == TensorOp::kMul  ? x * y
+                                  : op == TensorOp::kSilu ? silu
+                                                          : silu * y;
+          const double times = op == TensorOp::kSwiGlu && std::isfinite(y) ? std::fabs(y) : 1;
+          const double rounding = type == DataType::kFloat32 ? 0x1p-23 : 0x1p-8;
+          const double smallest = type == DataType::kFloat32 ? 0x1p-149 : 0x1p-133;
+          ASSERT_TRUE(IsNear(
+              LoadAsDouble(found.data(), type, i), gates ? expected : RoundTo(type, expected),
+              gates ? rounding + 8 * 0x1p-23 : 0, gates ? 0x1p-119 * times + smallest : 0))
+              << ToString(op) << " of " << x << " and " << y << " is "
+              << LoadAsDouble(found.data(), type, i);
+        }
       }
     }
   }

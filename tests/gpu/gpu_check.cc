@@ -1,6 +1,7 @@
 // gpu_check: what `culet verify` does not do on a GPU. scripts/gpu-check runs all of it.
 //   gpu_check soak [LAUNCHES]   a million launches over eight streams and four threads
 //   gpu_check predecessor       the contract of programmatic dependent launches
+//   gpu_check gates             gates and exponentials of every FP32 number
 //   gpu_check tiny PREFIX...    each kernel whose id starts with a prefix once, and
 //                               "quantise_e4m3"; for compute-sanitizer
 //   gpu_check tiny --unwrapped PREFIX...   without shapes that go around a kernel's ring
@@ -13,6 +14,7 @@
 
 #include "check_kernels.h"
 #include "culet/gemm.h"
+#include "gates.h"
 #include "jobs.h"
 #include "predecessor.h"
 #include "soak.h"
@@ -21,7 +23,8 @@ namespace culet {
 namespace {
 
 int Usage() {
-  fmt::print("usage: gpu_check soak [LAUNCHES] | predecessor | tiny [--unwrapped] PREFIX...\n");
+  fmt::print(
+      "usage: gpu_check soak [LAUNCHES] | predecessor | gates | tiny [--unwrapped] PREFIX...\n");
   return 2;
 }
 
@@ -70,6 +73,8 @@ int Main(const std::vector<std::string>& arguments) {
     right = options.launches > 0 && Soak(*gemm, options);
   } else if (what == "predecessor" && arguments.size() == 1) {
     right = CheckPredecessors(*gemm);
+  } else if (what == "gates" && arguments.size() == 1) {
+    right = CheckGates();
   } else if (what == "tiny" && arguments.size() > 1) {
     const bool unwrapped = arguments[1] == "--unwrapped";
     right = RunTiny(*gemm, unwrapped, {arguments.begin() + 1 + unwrapped, arguments.end()});
