@@ -46,7 +46,7 @@ class CpuSimdOrders : public testing::Test {
   }
 
   // test(kernel, what) for each kernel that takes the problem, on each target; a blocked one and,
-  // up to 16 rows, a skinny one do.
+  // up to 16 rows but for groups of columns, a skinny one do.
   template <class F>
   static void ForEach(Problem& problem, int m, F&& test) {
     const GemmDesc desc = *Describe(problem.Args(), 0);
@@ -62,7 +62,7 @@ class CpuSimdOrders : public testing::Test {
         ++takers[i < skinny ? 0 : 1];
         test(*kernels[i], kernels[i]->id() + " on " + hwy::TargetName(target));
       }
-      if (m <= 16) {
+      if (m <= 16 && desc.b.quant.type != QuantType::kK) {
         EXPECT_GT(takers[0], 0u) << "no skinny kernel";
       }
       EXPECT_GT(takers[1], 0u) << "no blocked kernel";
@@ -107,6 +107,31 @@ TEST_F(CpuSimdOrders, ScalesOfRowsColumnsAndMatrices) {
         ExpectRight(c);
         ExpectRight(c, Data::kNormal);
       }
+    }
+  }
+}
+
+// Both operands of a weight's gradient have a scale for 128 elements along K: of a row of A, of a
+// column of B.
+TEST_F(CpuSimdOrders, ScalesOfGroupsOfColumns) {
+  constexpr QuantDesc kGroups = {QuantType::kK, 128};
+  for (const Order order_b : kOrders) {
+    for (const int n : {1, 7, 16, 17, 33, 127, 128, 129, 300}) {
+      ExpectRight(Scaled(17, n, 300, kGroups, kGroups, order_b));
+    }
+    for (const int k : {1, 127, 128, 129, 515}) {
+      ExpectRight(Scaled(3, 140, k, kGroups, kGroups, order_b));
+    }
+    Case c = Scaled(33, 140, 260, kGroups, kGroups, order_b);
+    c.pad = 3;
+    c.offset = 1;
+    c.alpha = 0.5f;
+    c.beta = 1.0f;  // D itself, as gradients accumulate
+    c.bias = kFloat32;
+    for (const Order order_v : kOrders) {
+      c.order_u = c.order_v = order_v;
+      ExpectRight(c);
+      ExpectRight(c, Data::kNormal);
     }
   }
 }

@@ -367,8 +367,10 @@ TEST_F(CpuSimd, RefusesWithAReasonWhatItCannotDo) {
     EXPECT_THAT(reason(e, skinny), testing::HasSubstr("1 x 128"));
     e.a.quant.group_size = 128;
     e.b.quant.type = QuantType::kK;
+    EXPECT_THAT(reason(e, skinny), testing::HasSubstr(skinny ? "128 elements of a column" : ""));
+    e.b.quant.group_size = 64;
     EXPECT_THAT(reason(e, skinny), testing::HasSubstr("128 x 128"));
-    e.b.quant.type = QuantType::kB;
+    e.b.quant = {QuantType::kB, 128};
     e.b.scale_type = kFloat8_ue8m0;
     EXPECT_THAT(reason(e, skinny), testing::HasSubstr("float32 scales"));
   }

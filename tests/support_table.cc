@@ -53,6 +53,7 @@ constexpr Format kFormats[] = {
     {"E4M3 by block > BF16", kE4m3, kE4m3, kBf16, kGroup, kBlock},
     {"E4M3 by block > F16", kE4m3, kE4m3, kF16, kGroup, kBlock},
     {"E4M3 by block > F32", kE4m3, kE4m3, kF32, kGroup, kBlock},
+    {"E4M3 by group of both > F32", kE4m3, kE4m3, kF32, kGroup, kGroup},
     {"E4M3 by block > BF16, gated SiLU", kE4m3, kE4m3, kBf16, kGroup, kBlock, Accumulate::kPromoted,
      Epilogue::kGatedSilu},
 };

@@ -477,7 +477,8 @@ bool IsUsual(const GemmDesc& d) {
     if (d.a.scale_type != DataType::kFloat32) return false;
     if (!HasGroupSize(d.a.quant.type))
       return d.a.quant.type != QuantType::kNone && d.a.quant == d.b.quant;
-    return d.a.quant == QuantDesc{QuantType::kK, 128} && d.b.quant == QuantDesc{QuantType::kB, 128};
+    return d.a.quant == QuantDesc{QuantType::kK, 128} && HasGroupSize(d.b.quant.type) &&
+           d.b.quant.group_size == 128;
   }
   return d.a.quant == QuantDesc{} && d.b.quant == QuantDesc{} &&
          (d.a.type == d.b.type || (d.a.type == DataType::kFloat32 && !e4m3(d.b.type)));

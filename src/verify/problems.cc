@@ -31,6 +31,7 @@ constexpr Operands kFormats[] = {
     {kE4m3, kE4m3, {QuantType::kK, 128}, {QuantType::kB, 128}},
     {kE4m3, kE4m3, {QuantType::kRow}, {QuantType::kRow}},
     {kE4m3, kE4m3, {QuantType::kTensor}, {QuantType::kTensor}},
+    {kE4m3, kE4m3, {QuantType::kK, 128}, {QuantType::kK, 128}},  // of a weight's gradient
 };
 // Those of large models: what matrix units take.
 constexpr int kFp8Block = 5;

@@ -23,11 +23,12 @@ namespace culet {
 namespace HWY_NAMESPACE {
 
 // sums[r][c] += factors[r] * (a's row r times panel's column c) for a tile of kRows x kVectors
-// vectors. `a` holds kRows values for each of `depth` steps of k.
+// vectors, and times columns[c] unless `columns` is null. `a` holds kRows values for each of
+// `depth` steps of k.
 template <int kRows, int kVectors>
 HWY_NOINLINE void OuterTile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT panel,
                             std::size_t depth, const float* HWY_RESTRICT factors,
-                            float* HWY_RESTRICT sums) {
+                            const float* HWY_RESTRICT columns, float* HWY_RESTRICT sums) {
   const F32 d;
   VF32 accumulators[kRows][kVectors];
   HWY_UNROLL(16)
@@ -59,13 +60,16 @@ HWY_NOINLINE void OuterTile(const float* HWY_RESTRICT a, const float* HWY_RESTRI
     const VF32 factor = hn::Set(d, factors[r]);
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
-      float* HWY_RESTRICT sum = sums + r * kBlockedColumns + static_cast<std::size_t>(v) * kLanes;
-      hn::StoreU(hn::MulAdd(factor, accumulators[r][v], hn::LoadU(d, sum)), d, sum);
+      const std::size_t c = static_cast<std::size_t>(v) * kLanes;
+      float* HWY_RESTRICT sum = sums + r * kBlockedColumns + c;
+      const VF32 scale = columns == nullptr ? factor : hn::Mul(factor, hn::LoadU(d, columns + c));
+      hn::StoreU(hn::MulAdd(scale, accumulators[r][v], hn::LoadU(d, sum)), d, sum);
     }
   }
 }
 
-using OuterFunction = void (*)(const float*, const float*, std::size_t, const float*, float*);
+using OuterFunction = void (*)(const float*, const float*, std::size_t, const float*, const float*,
+                               float*);
 
 // Tiles of 1 to N rows, by row count.
 template <int kVectors, int... kRowsLessOne>
@@ -205,13 +209,19 @@ void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tile
 
   constexpr bool kScaled = std::is_same_v<Decoder, DecodeE4m3>;
   const ScaleView u = ScaleView::OfA(args);
-  const WeightScales v(args);
+  const WeightScales v(args, true);
+  float of_columns[kBlockedColumns] = {};  // where each has its own; those of the padding are 0
+  const float* const columns = kScaled && v.by_group() ? of_columns : nullptr;
   const auto multiply = [&](const StripPiece& piece, std::size_t i, std::size_t depth) {
     PackWeights<Decoder>(args, static_cast<std::int64_t>(i), depth, piece.column, piece.width,
                          kPanel, panels + piece.at * kBlockedDepth);
     if constexpr (kScaled) {
       const auto kb = static_cast<std::int64_t>(i / kScaleBlock);
       const float of_b = v.within_k(piece.column)[kb * v.step()];
+      if (columns != nullptr) {
+        v.CopyGroup(piece.column, static_cast<std::size_t>(piece.width),
+                    static_cast<std::int64_t>(i), of_columns + piece.at);
+      }
       for (int r = 0; r < tiles.rows; ++r) {
         factors[r] = u.at(first + r, static_cast<std::int64_t>(i)) * of_b;
       }
@@ -227,7 +237,8 @@ void BlockedStrip(const GemmArgs& args, std::int64_t first, const RowTiles& tile
         const int row = tiles.begin(tile), rows = tiles.begin(tile + 1) - row;
         kTiles[static_cast<std::size_t>(rows - 1)](
             activations + static_cast<std::size_t>(row) * k + i * static_cast<std::size_t>(rows),
-            panels + c * kBlockedDepth, depth, factors + row, sums + row * kBlockedColumns + c);
+            panels + c * kBlockedDepth, depth, factors + row,
+            columns == nullptr ? nullptr : columns + c, sums + row * kBlockedColumns + c);
       }
     }
   };

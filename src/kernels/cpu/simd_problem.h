@@ -30,6 +30,12 @@ constexpr bool IsWholeScale(const QuantDesc& quant) noexcept {
 /// D as a family stores it: in rows, or in either order where that costs nothing.
 enum class StoresD { kRows, kEitherOrder };
 
+/// Whether each column of B has scales of its own within K, as the operands of a weight's gradient
+/// have.
+constexpr bool IsGroupedWeight(const QuantDesc& quant) noexcept {
+  return quant == QuantDesc{QuantType::kK, kScaleBlock};
+}
+
 /// The preconditions of every SIMD family; what a family adds is its own.
 constexpr Feasibility SimdWhy(const GemmDesc& p, StoresD stores = StoresD::kRows) noexcept {
   const bool quantised = p.epilogue == Epilogue::kGatedSiluQuant;
@@ -49,9 +55,12 @@ constexpr Feasibility SimdWhy(const GemmDesc& p, StoresD stores = StoresD::kRows
       return Feasibility::Refuse(
           "E4M3 A needs one scale for 1 x 128 elements, for a row, or for the whole matrix");
     }
-    if (!IsWholeScale(p.b.quant) && p.b.quant != kBlock && !exchanged) {
+    if (!IsWholeScale(p.b.quant) && !IsGroupedWeight(p.b.quant) && p.b.quant != kBlock &&
+        !exchanged) {
       return Feasibility::Refuse(
-          "E4M3 B needs one scale for 128 x 128 elements, for a column, or for the whole matrix");
+          "E4M3 B needs one scale for 128 x 128 elements, for 128 of a column, for a column, or "
+          "for "
+          "the whole matrix");
     }
     if (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32) {
       return Feasibility::Refuse("takes float32 scales only");
@@ -117,18 +126,30 @@ class ScaleView {
 };
 
 /// B's scales as the families apply them: those of blocks and of the whole matrix within K, one
-/// for each column to the sums.
+/// for each column to the sums, those of groups of each column to the sums of a group.
 class WeightScales {
  public:
-  explicit WeightScales(const GemmArgs& args) noexcept
-      : view_(ScaleView::OfB(args)), by_column_(args.operation.quant_b.type == QuantType::kRow) {}
+  /// `groups_apart`: the family multiplies the sums of each group of K by scales of their own.
+  explicit WeightScales(const GemmArgs& args, bool groups_apart = false) noexcept
+      : view_(ScaleView::OfB(args)),
+        by_column_(args.operation.quant_b.type == QuantType::kRow),
+        by_group_(groups_apart && IsGroupedWeight(args.operation.quant_b)) {}
 
   /// The scale of column `col` at k = 0; the one of the i-th block of K is step() * i floats on.
   const float* within_k(std::int64_t col) const noexcept {
     static constexpr float kOne = 1.0f;
-    return by_column_ ? &kOne : view_.from(col, 0);
+    return by_column_ || by_group_ ? &kOne : view_.from(col, 0);
   }
-  std::int64_t step() const noexcept { return by_column_ ? 0 : view_.block_step(); }
+  std::int64_t step() const noexcept { return by_column_ || by_group_ ? 0 : view_.block_step(); }
+
+  /// Whether each column has scales of its own within K: CopyGroup gives those of the group of `k`.
+  bool by_group() const noexcept { return by_group_; }
+  void CopyGroup(std::int64_t col, std::size_t count, std::int64_t k,
+                 float* scales) const noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      scales[i] = view_.at(col + static_cast<std::int64_t>(i), k);
+    }
+  }
 
   /// Multiplies the sums of columns [col, col + count) by what is left.
   void Apply(std::int64_t col, std::size_t count, float* sums) const noexcept {
@@ -140,7 +161,7 @@ class WeightScales {
 
  private:
   ScaleView view_;
-  bool by_column_;
+  bool by_column_, by_group_;
 };
 
 /// What limits a product's time on the host, in microseconds, each as if alone.

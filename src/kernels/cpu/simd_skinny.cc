@@ -115,6 +115,9 @@ class SkinnyKernel final : public ArgsKernel {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     if (const Feasibility shared = SimdWhy(p, StoresD::kEitherOrder); !shared.ok()) return shared;
     if (p.m > kSkinnyMaxRows) return Feasibility::Refuse("takes at most 16 rows");
+    if (IsGroupedWeight(p.b.quant) && p.a.quant.type != QuantType::kB) {
+      return Feasibility::Refuse("takes no scales of 128 elements of a column of B");
+    }
     if (desc().tile_m == 1 && p.m > 1) return Feasibility::Refuse("takes one row only");
     if (p.b.order != Order::kColMajor && desc().tile_m > 6) {
       return Feasibility::Refuse("its tile is for B in column-major order, k contiguous");
