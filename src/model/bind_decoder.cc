@@ -33,7 +33,7 @@ class Binder {
     weights.final_norm = Vector("model.norm.weight", config_.hidden);
     weights.head = config_.tied_head ? weights.embedding
                                      : source_.Get("lm_head.weight", config_.vocab, config_.hidden,
-                                                   WeightRole::kPlain);
+                                                   WeightRole::kHead);
     CULET_RETURN_IF_ERROR(source_.status());
     return weights;
   }

@@ -182,8 +182,8 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
     return weight;
   }
   const DataType type = tensor->type();
-  const bool quantised =
-      role == WeightRole::kProduct && config_->fp8_block && type == DataType::kFloat8_e4m3;
+  const bool quantised = (role == WeightRole::kProduct || role == WeightRole::kHead) &&
+                         config_->fp8_block && type == DataType::kFloat8_e4m3;
   if (!IsFloat(type) && !quantised) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; it must be F32, F16 or BF16, or F8_E4M3 in a linear layer "

@@ -18,7 +18,8 @@ namespace culet {
 /// What a weight is for.
 enum class WeightRole : std::uint8_t {
   kProduct,  ///< of a linear layer; may be E4M3
-  kPlain,    ///< embedding, head, router: floating point
+  kHead,     ///< of the logits: may be E4M3 in a checkpoint, but seldom is
+  kPlain,    ///< embedding, router: floating point
   kVector,   ///< a norm's gamma or a bias
 };
 
