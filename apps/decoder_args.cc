@@ -23,6 +23,9 @@ Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
+// What some editors write in front of UTF-8: it says how a file is written, and is no text of it.
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 // The lines of a file or pipe, the empty ones left out.
 Result<std::vector<PromptText>> Lines(const std::string& path) {
   constexpr std::size_t kMostBytes = std::size_t{64} << 20;
@@ -30,6 +33,7 @@ Result<std::vector<PromptText>> Lines(const std::string& path) {
   if (!text.ok()) return text.status();
   std::vector<PromptText> lines;
   std::string_view rest = *text;
+  if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
   for (int number = 1; !rest.empty(); ++number) {
     std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));

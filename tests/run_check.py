@@ -109,6 +109,19 @@ class Prompts(Case):
             self.assertEqual([bytes(s["tokens"]).decode() for s in sequences],
                              [a + "\n" for a in answers])
 
+    def test_no_byte_of_a_file_is_lost(self):
+        """A byte order mark says how a file is written; all other bytes are a prompt's, also half a character."""
+        texts, ids = self.folder / "texts", self.folder / "ids"
+        prompts = [b"1+2=", b"\xef\xbb", b"\xff\0x", b"1\xc3", b"\xef\xbb\xbf9"]
+        texts.write_bytes(b"\xef\xbb\xbf" + b"\n".join(prompts))
+        ids.write_bytes(b"\xef\xbb\xbf1,2\n3")
+        run = ["run", "--model", self.adder, "--max-new", 1]
+        for file, option, wanted in ((texts, "--prompt-file", prompts), (ids, "--token-ids-file", [b"\1\2", b"\3"])):
+            sequences = culet_json(*run, option, file)["sequences"]
+            self.assertEqual([bytes(s["prompt"]) for s in sequences], wanted)
+        texts.write_bytes(b"\xef\xbb\xbf\n")
+        self.assertIn("holds no prompt", self.refused("run", "--model", self.adder, "--prompt-file", texts))
+
     def test_a_batch_is_profiled_as_one(self):
         profile = culet_json("run", "--model", self.adder, "--prompt", self.PROMPT, "--batch", 3,
                              "--profile")["profile"]
