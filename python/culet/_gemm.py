@@ -7,7 +7,7 @@ from typing import Any, Optional, Tuple, Union
 
 from culet._call import call
 from culet._engine import engine
-from culet._library import LIBRARY, PACK_PANELS64, InvalidArgument, Matrix, check
+from culet._library import LIBRARY, PACK_PANELS64, InvalidArgument, Matrix, check, shown, text
 from culet._make import maker
 from culet._operand import (Packed, element_type, flag, is_tensor, matrix, operand, ordered,
                             transposed)
@@ -30,8 +30,8 @@ def gemm(a: Array, b: Union[Array, Packed], out: Optional[Array] = None, *, a_sc
     b and c may be a single matrix, (N, K) or (1, N, K) for b, that all share; the bias is.
     b: a plain weight, or one that culet.pack made.
     Scales, by their shapes: one number or element for the whole operand; (M,) or (M, 1) and (N,) or
-    (1, N), one a row; (M, ceil(K / 128)) and (ceil(N / 128), ceil(K / 128)), one a block. Blocks go
-    with blocks. A shape that could be several is read so that both operands have one format.
+    (1, N), one a row; (M, ceil(K / 128)) and (ceil(N / 128), ceil(K / 128)), one a block, or with the former
+    (N, ceil(K / 128)), one for 128 of a row. Blocks go with blocks. A shape that could be several is read so that both operands have one format.
     Types: a and b E4M3, BF16, F16 or FP32; scales FP32; out, c and bias BF16, F16 or FP32. torch
     tensors of one device, or host arrays: numpy, ml_dtypes, or buffers that hold the bits as uint8
     (E4M3) and uint16 (BF16). Not every mixture has a kernel; explain() says why not.
@@ -100,7 +100,7 @@ def _arguments(a, b, out, a_scale, b_scale, c, bias, alpha, beta, accumulate, ep
     if pdl is not False and pdl is not True:
         pdl = flag("pdl", pdl)
     if not isinstance(accumulate, str) or accumulate not in ("precise", "fast", "full"):
-        raise InvalidArgument(f"accumulate is {accumulate!r}; give 'precise', 'fast' or 'full'")
+        raise InvalidArgument(f"accumulate is {shown(accumulate)}; give 'precise', 'fast' or 'full'")
     if type(alpha) is not float or not -LARGEST < alpha < LARGEST:
         alpha = number("alpha", alpha)
     if type(beta) is not float or not -LARGEST < beta < LARGEST:
@@ -133,7 +133,7 @@ def pack(weight: Array, format: str = "k_major_n64") -> Packed:
     """
     number = _PACK_FORMATS.get(format) if isinstance(format, str) else None
     if number is None:
-        raise InvalidArgument(f"format is {format!r}; give {' or '.join(map(repr, _PACK_FORMATS))}")
+        raise InvalidArgument(f"format is {shown(format)}; give {' or '.join(map(repr, _PACK_FORMATS))}")
     found, stream = ordered("weight", weight)
     code = element_type("weight", found, *ANY.elements)
     if 0 in found.shape:
@@ -155,7 +155,7 @@ _GATED = " or ".join(map(repr, GATE_ORDERS))
 
 def _check_epilogue(epilogue, out_scale):
     if epilogue is not None and not (isinstance(epilogue, str) and epilogue in GATE_ORDERS):
-        raise InvalidArgument(f"epilogue is {epilogue!r}; give None, {_GATED}")
+        raise InvalidArgument(f"epilogue is {shown(epilogue)}; give None, {_GATED}")
     if out_scale is not None and epilogue is None:
         raise InvalidArgument("out_scale is given, but no epilogue quantises; give the epilogue "
                               f"{_GATED}, or leave it out")
@@ -205,9 +205,9 @@ def _explained(form, values, beta, accumulate, pdl, epilogue=None):
         return f"{form.names[4]} has the shape {found[4].shape}: nothing to compute"
     owner, needed = engine(found[0].place), c_size_t()
     check(LIBRARY.culet_explain(owner.handle, byref(made), None, 0, byref(needed)))
-    text = ctypes.create_string_buffer(needed.value)
-    check(LIBRARY.culet_explain(owner.handle, byref(made), text, needed, None))
-    return text.value.decode()
+    explained = ctypes.create_string_buffer(needed.value)
+    check(LIBRARY.culet_explain(owner.handle, byref(made), explained, needed, None))
+    return text(explained.value)
 
 
 def _pairs(function, a, b):
@@ -265,5 +265,5 @@ def _output(a, b, out, adds, out_dtype, epilogue, out_scale):
     if out_dtype is None:
         element_type("a", first, *ANY.elements)
     if name not in ("bfloat16", "float16", "float32", "float8_e4m3fn", "uint8", "uint16"):
-        raise InvalidArgument(f"out_dtype is {out_dtype!r}; give bfloat16, float16 or float32")
+        raise InvalidArgument(f"out_dtype is {shown(out_dtype)}; give bfloat16, float16 or float32")
     return maker("a", a)(shape, name)

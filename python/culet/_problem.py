@@ -29,18 +29,18 @@ class Form(NamedTuple):
     elements: tuple
     outputs: tuple
     rows: bool   # rows of a, b and d must be contiguous
-    block: bool  # scales are of blocks, whatever else their shapes could mean
+    block: str   # what shares a scale of b, "block" or "group", whatever else shapes could mean; "": any of all
     sm_budget: int = 0  # multiprocessors, or threads, to use at most; 0: all
 
 
 FP8_BLOCK = Form(("a's values", "a's scales", "b's values", "b's scales", "d", "c", "bias", "", "", ""),
-                 (_MATRIX,) * 6 + (_VECTOR,) + (_MATRIX,) * 3, (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block=True)
+                 (_MATRIX,) * 6 + (_VECTOR,) + (_MATRIX,) * 3, (FLOAT8_E4M3,), (BFLOAT16, FLOAT32), rows=True, block="block")
 ANY = Form(("a", "a_scale", "b", "b_scale", "out", "c", "bias", "out_scale", "a_zero",
             "b_zero"),
            (_MATRICES, _SCALES, _MATRICES, _SCALES, _MATRICES, _MATRICES, _VECTOR, _MATRICES, _SCALES,
             _SCALES),
            (FLOAT8_E4M3, BFLOAT16, FLOAT16, FLOAT32), (BFLOAT16, FLOAT16, FLOAT32),
-           rows=False, block=False)
+           rows=False, block="")
 
 
 class Kind(NamedTuple):
@@ -83,7 +83,8 @@ def _check_shapes(form, found, epilogue):
     expected = [(names[2], b, (*batch, n, k), f"{names[0]} {'are' if form.block else 'is'} {a.shape}")]
     if form.block:
         expected = [("a's scales", u, (m, groups), f"a's values are {a.shape}"), *expected,
-                    ("b's scales", v, (-(-n // GROUP), groups), f"b's values are {b.shape}")]
+                    ("b's scales", v, (-(-n // GROUP) if form.block == "block" else n, groups),
+                     f"b's values are {b.shape}")]
     reason = f"a and b have {m} and {n} rows"
     width = n
     if epilogue is not None:
@@ -113,25 +114,28 @@ def _check_shapes(form, found, epilogue):
                                   f"{'are' if form.block else 'is'} on {where[1]}; move one")
 
 
-def _granularities(shape, rows, blocks, column):
+def _granularities(shape, rows, blocks, of_b):
     """What scales of this shape can belong to, finest last. `rows` of the operand, `blocks` the
-    shape of one scale a block; `column`: they may lie in a row, too."""
+    shape of one scale a block. Those of b may lie in a row, too, and may be of a group of each row, as a's
+    blocks are."""
     found = []
     if shape in ((), (1,), (1, 1)):
         found.append(QUANT_TENSOR)
-    if shape in ((rows,), (rows, 1)) or (column and shape == (1, rows)):
+    if shape in ((rows,), (rows, 1)) or (of_b and shape == (1, rows)):
         found.append(QUANT_ROW)
     if shape == blocks:
         found.append("block")
+    if of_b and shape == (rows, blocks[1]):
+        found.append("group")
     return found
 
 
 # Of what both shapes allow, the first counts. One scale for the one operand and one a row for the
 # other is an ordinary mixture; blocks go with blocks.
 _PAIRS = ((QUANT_TENSOR, QUANT_TENSOR), (QUANT_ROW, QUANT_ROW), ("block", "block"),
-          (QUANT_TENSOR, QUANT_ROW), (QUANT_ROW, QUANT_TENSOR), (QUANT_TENSOR, None),
+          ("block", "group"), (QUANT_TENSOR, QUANT_ROW), (QUANT_ROW, QUANT_TENSOR), (QUANT_TENSOR, None),
           (QUANT_ROW, None), ("block", None), (None, QUANT_TENSOR), (None, QUANT_ROW),
-          (None, "block"), (None, None))
+          (None, "block"), (None, "group"), (None, None))
 
 
 def _scales_of_one(name, of, given):
@@ -156,7 +160,8 @@ def _scales(a, u, b, v):
         if not kinds:
             raise InvalidArgument(
                 f"{name} has the shape {given.shape}, but {name[0]} is {of.shape}: give one scale, "
-                f"one a row ({rows},), or one a block of 128 {blocks}")
+                f"one a row ({rows},), or one a block of 128 {blocks}"
+                + (f", or one for 128 of a row {(rows, groups)}" if of is b else ""))
         found.append(kinds)
     for pair in _PAIRS:
         if pair[0] in found[0] and pair[1] in found[1]:
@@ -170,7 +175,7 @@ def _scale_matrix(name, given, kind, code, of, of_b):
     if len(of.shape) == 3:
         one = _scale_matrix(name, unbatched(given), kind, code, unbatched(of), of_b)
         return batched(one, given)
-    if kind == "block":
+    if kind in ("block", "group"):
         layout = matrix(name, given, code)
         return transposed(layout) if of_b else layout
     count, step = max((*zip(given.shape, given.strides), (1, 1)), key=lambda axis: axis[0])
@@ -188,7 +193,7 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
     a, u, b, v, d, c, bias, w, *zeros = found
     names = form.names
     _check_shapes(form, found, epilogue)
-    pair = ("block", "block") if form.block else _scales(a, u, b, v)
+    pair = ("block", form.block) if form.block else _scales(a, u, b, v)
     for name, x in ((names[4], d), (names[7], w)):
         if x is not None and not x.writable:
             raise InvalidArgument(f"{name} is read-only; give a writable array")
@@ -209,7 +214,7 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
         made.quant_a, made.group_a = (QUANT_K, GROUP) if pair[0] == "block" else (pair[0], 0)
     if v is not None:
         made.v, made.V = _scale_matrix(names[3], v, pair[1], types[3], b, True), v.pointer
-        made.quant_b, made.group_b = (QUANT_B, GROUP) if pair[1] == "block" else (pair[1], 0)
+        made.quant_b, made.group_b = _QUANTS_OF_B.get(pair[1], (pair[1], 0))
     if epilogue is not None:
         made.epilogue, made.gate_order = _library.EPILOGUE_GATED_SILU, GATE_ORDERS[epilogue]
         if beta and c is None:
@@ -235,6 +240,7 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
     return made
 
 
+_QUANTS_OF_B = {"block": (QUANT_B, GROUP), "group": (QUANT_K, GROUP)}
 _ZEROS = (FLOAT32, FLOAT16, BFLOAT16)
 
 

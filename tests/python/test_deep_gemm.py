@@ -30,6 +30,11 @@ class Problem:
         self.d = torch.full((m, n), float("nan"), dtype=torch.bfloat16)
 
 
+def expanded(values, scales):
+    """What values with a scale for 128 of a row mean."""
+    return values.double() * scales.double().repeat_interleave(128, 1)[:, :values.shape[1]]
+
+
 def turned(pair):
     return tuple(x.t() for x in pair)
 
@@ -134,6 +139,49 @@ class Utilities(unittest.TestCase):
         self.assertEqual(deep_gemm.testing.count_bytes(x, (x, None)), 96)
 
 
+class WeightGradients(unittest.TestCase):
+    """The recipe (1, 1, 128): both operands have a scale for 128 values of a row, and FP32 sums go on in FP32."""
+
+    def test_against_double(self):
+        for m, n, k in ((128, 256, 512), (1, 1, 1), (5, 130, 200), (17, 3, 128), (130, 129, 1000)):
+            (av, au), (bv, bu) = (deep_gemm.per_token_cast_to_fp8(normal(rows, k, seed=rows, dtype=torch.float32), False)
+                                  for rows in (m, n))
+            wanted = expanded(av, au) @ expanded(bv, bu).t()
+            c = normal(m, n, seed=9, dtype=torch.float32) * 10
+            for options in ({"recipe": (1, 1, 128)}, {"recipe_a": (1, 128), "recipe_b": (1, 128)}):
+                with self.subTest(shape=(m, n, k)):
+                    d = torch.full((m, n), float("nan"))
+                    deep_gemm.fp8_gemm_nt((av, au), (bv, bu), d, **options)
+                    self.near(d, wanted, k)
+                    deep_gemm.fp8_gemm_nt((av, au), (bv, bu), d.copy_(c), d, **options)
+                    self.near(d, wanted + c.double(), k)
+            deep_gemm.wgrad_gemm_fp8_fp8_fp32_nt((av, au), (bv, bu), d.copy_(c))
+            self.near(d, wanted + c.double(), k)
+            d = torch.full((m, n), float("nan"))
+            deep_gemm.fp8_gemm_tn(turned((av, au)), turned((bv, bu)), d, recipe=(1, 1, 128))
+            self.near(d, wanted, k)
+            d = culet.gemm(av, bv, a_scale=au, b_scale=bu, out_dtype=torch.float32)
+            if bu.shape != (-(-n // 128), -(-k // 128)):
+                self.near(d, wanted, k)
+
+    def near(self, found, wanted, k):
+        self.assertLess(float((found.double() - wanted).abs().max()), 2e-6 * k**0.5 * float(wanted.abs().max() + 1))
+
+    def test_many_steps(self):
+        """Sums of many products keep FP32's bits."""
+        a, b = (deep_gemm.per_token_cast_to_fp8(torch.ones(shape), True) for shape in ((16, 256), (32, 256)))
+        out = torch.zeros(16, 32)
+        for step in range(1, 70):
+            deep_gemm.wgrad_gemm_fp8_fp8_fp32_nt(a, b, out)
+            self.assertTrue((out == 256 * step).all())
+
+    def test_a_kernel_of_its_own(self):
+        """Not only the reference multiplies them."""
+        a, b = (deep_gemm.per_token_cast_to_fp8(normal(rows, 512, dtype=torch.float32), False) for rows in (64, 256))
+        text = culet.explain(a[0], b[0], torch.empty(64, 256), a_scale=a[1], b_scale=b[1])
+        self.assertRegex(text, "choice +cpu_simd/blocked/")
+
+
 class Settings(unittest.TestCase):
     def test_num_sms(self):
         from culet.deep_gemm import _Settings
@@ -144,9 +192,11 @@ class Settings(unittest.TestCase):
             p = Problem(4, 130, 200)
             deep_gemm.fp8_gemm_nt(p.a, p.b, p.d)
             self.assertLess(float(deep_gemm.calc_diff(p.d, p.wanted)), 1e-5)
-            for wrong in (0, -2, 1.5, None):
-                with self.assertRaisesRegex(culet.InvalidArgument, "at least 1"):
+            for wrong in (-2, 1.5, None, 2**31, 10**400, "1"):
+                with self.assertRaisesRegex(culet.InvalidArgument, "give a number from 0"):
                     deep_gemm.set_num_sms(wrong)
+            deep_gemm.set_num_sms(0)
+            self.assertEqual((_Settings.num_sms, _Settings.fp8.sm_budget, _Settings.fp8_rows.sm_budget), (None, 0, 0))
         finally:
             _Settings.fp8, _Settings.bf16, _Settings.num_sms = before
 
@@ -162,6 +212,15 @@ class Settings(unittest.TestCase):
         deep_gemm.set_tc_util(100)
         deep_gemm.set_ignore_compile_dims(True)
         self.assertEqual(deep_gemm.get_tc_util(), 100)
+        try:
+            for given, kept in ((80, 80), (1, 1), (0, 100)):
+                deep_gemm.set_tc_util(given)
+                self.assertEqual(deep_gemm.get_tc_util(), kept)
+            for wrong in (-1, 101, 0.5, None):
+                with self.assertRaisesRegex(culet.InvalidArgument, "new_tc_util is .*give a number from 0 to 100"):
+                    deep_gemm.set_tc_util(wrong)
+        finally:
+            deep_gemm.set_tc_util(100)
 
 
 class Refusals(unittest.TestCase):
@@ -178,13 +237,12 @@ class Refusals(unittest.TestCase):
             self.refused(NotImplementedError, words, getattr(deep_gemm, name), 1, 2, x=3)
         self.refused(NotImplementedError, "SM100", deep_gemm.utils.get_mn_major_tma_aligned_packed_ue8m0_tensor)
         self.refused(NotImplementedError, "culet bench", deep_gemm.testing.bench_kineto)
-        self.refused(NotImplementedError, "throttled", deep_gemm.set_tc_util, 50)
         self.assertFalse(hasattr(deep_gemm, "no_such_function"))
 
     def test_names_of_every_kind(self):
         """Those of DeepGEMM 1 and 2, and of the forks that are on PyPI."""
         for name in ("fp8_m_grouped_gemm_nt_masked", "bf16_m_grouped_gemm_nt_masked", "epilogue", "mega", "localize",
-                     "wgrad_gemm_fp8_fp8_fp32_nt", "m_grouped_gemm_fp8_fp8_bf16_nt_contiguous", "JITTuner", "shutdown",
+                     "m_grouped_gemm_fp8_fp8_bf16_nt_contiguous", "JITTuner", "shutdown",
                      "k_grouped_wgrad_gemm_fp8_fp8_fp32_nt", "use_deterministic_algorithms", "fp8_paged_mqa_logits"):
             self.refused(NotImplementedError, f"culet.deep_gemm.{name}: ", getattr(deep_gemm, name))
         for name in ("cast_to_ue4m3", "per_token_cast_to_nvfp4", "cast_back_from_fp8"):
@@ -216,7 +274,8 @@ class Refusals(unittest.TestCase):
         invalid = culet.InvalidArgument
         nt = deep_gemm.fp8_gemm_nt
         self.refused(invalid, "a is a Tensor; give a pair", nt, p.a[0], p.b, p.d)
-        self.refused(NotImplementedError, "recipe \\(1, 1, 128\\)", nt, p.a, p.b, p.d, recipe=(1, 1, 128))
+        self.refused(NotImplementedError, "recipe \\(1, 128, 64\\)", nt, p.a, p.b, p.d, recipe=(1, 128, 64))
+        self.refused(invalid, "b's scales has the shape .*must be \\(130, 2\\)", nt, p.a, p.b, p.d, recipe=(1, 1, 128))
         self.refused(invalid, "recipe alone", nt, p.a, p.b, p.d, recipe_a=(1, 128))
         self.refused(NotImplementedError, "packed UE8M0", nt, (p.a[0], p.a[1].int()), p.b, p.d)
         self.refused(invalid, "one type", nt, p.a, p.b, p.d, p.d.float())

@@ -13,27 +13,31 @@ import torch
 from torch import Tensor
 
 from culet._call import call
-from culet._library import BFLOAT16, FLOAT32, InvalidArgument
-from culet._operand import check_tensor, flag
+from culet._library import BFLOAT16, FLOAT32, InvalidArgument, shown
+from culet._operand import MOST, check_tensor, flag
+from culet._plan import number
 from culet._problem import ANY, FP8_BLOCK
 from culet.deep_gemm import testing, utils
 from culet.deep_gemm._missing import missing
 from culet.deep_gemm.testing import calc_diff
 from culet.deep_gemm.utils import (
-    align, ceil_div, get_col_major_tma_aligned_tensor, get_m_alignment_for_contiguous_layout,
-    get_mk_alignment_for_contiguous_layout, get_mn_major_tma_aligned_tensor, get_tma_aligned_size,
+    align, ceil_div, ceil_to_ue8m0, get_col_major_tma_aligned_tensor, get_k_alignment_for_contiguous_layout,
+    get_m_alignment_for_contiguous_layout, get_mk_alignment_for_contiguous_layout,
+    get_mn_major_tma_aligned_tensor, get_tma_aligned_size, layout, math,
     per_block_cast_to_fp8, per_channel_cast_to_fp8, per_custom_dims_cast_to_fp8,
     per_token_cast_to_fp8)
 
 __all__ = [
     "align", "bf16_gemm_nn", "bf16_gemm_nt", "bf16_gemm_tn", "bf16_gemm_tt", "calc_diff", "ceil_div",
+    "ceil_to_ue8m0",
     "fp8_gemm_nn", "fp8_gemm_nt", "fp8_gemm_tn", "fp8_gemm_tt", "gemm_fp8_fp8_bf16_nt",
     "get_col_major_tma_aligned_tensor", "get_deterministic_algorithms",
-    "get_m_alignment_for_contiguous_layout", "get_mk_alignment_for_contiguous_layout",
-    "get_mn_major_tma_aligned_tensor", "get_num_sms", "get_pdl", "get_tc_util", "get_tma_aligned_size", "per_block_cast_to_fp8",
+    "get_k_alignment_for_contiguous_layout", "get_m_alignment_for_contiguous_layout",
+    "get_mk_alignment_for_contiguous_layout", "get_mn_major_tma_aligned_tensor", "get_num_sms", "get_pdl",
+    "get_tc_util", "get_tma_aligned_size", "layout", "math", "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8", "per_custom_dims_cast_to_fp8", "per_token_cast_to_fp8",
     "set_ignore_compile_dims", "set_num_sms", "set_pdl", "set_tc_util", "testing",
-    "transform_sf_into_required_layout", "utils"]
+    "transform_sf_into_required_layout", "utils", "wgrad_gemm_fp8_fp8_fp32_nt"]
 
 Scaled = Tuple[Tensor, Tensor]
 
@@ -41,6 +45,7 @@ _NAMES = ("a", "a's scales", "b", "b's scales", "d", "c", "bias", "d's scales", 
 _BF16 = ANY._replace(names=_NAMES, outputs=(BFLOAT16, FLOAT32), elements=(BFLOAT16,),
                      ranks=FP8_BLOCK.ranks)  # no batches
 _FP8 = FP8_BLOCK._replace(names=_NAMES)
+_FP8_ROWS = _FP8._replace(block="group")
 
 
 class _Settings:
@@ -48,7 +53,8 @@ class _Settings:
 
     pdl = False
     num_sms: Optional[int] = None  # None: all
-    fp8, bf16 = _FP8, _BF16        # with num_sms as their budget
+    tc_util = 100
+    fp8, fp8_rows, bf16 = _FP8, _FP8_ROWS, _BF16  # with num_sms as their budget
 
 
 def fp8_gemm_nt(a: Scaled, b: Scaled, d: Tensor, c: Optional[Tensor] = None,
@@ -60,19 +66,22 @@ def fp8_gemm_nt(a: Scaled, b: Scaled, d: Tensor, c: Optional[Tensor] = None,
 
     a: values (M, K) E4M3 and scales (M, ceil(K / 128)) FP32, in either order, MN-major as
     get_mn_major_tma_aligned_tensor leaves them or not: culet's kernels take both as they are.
-    b: values (N, K) and scales (ceil(N / 128), ceil(K / 128)). d (M, N): BF16 or FP32. c: of d's
-    shape and type, d itself to accumulate.
-    recipe: (1, 128, 128); recipe_a (1, 128) with recipe_b (128, 128). compiled_dims says nothing to
+    b: values (N, K) and scales (ceil(N / 128), ceil(K / 128)), or (N, ceil(K / 128)) with the recipe
+    (1, 1, 128), that of a weight's gradient. d (M, N): BF16 or FP32. c: of d's shape and type, d itself to
+    accumulate.
+    recipe: (1, 128, 128) or (1, 1, 128); recipe_a (1, 128) with recipe_b (128, 128) or (1, 128). compiled_dims says nothing to
     culet; disable_ue8m0_cast neither, whose scales are FP32 always. alpha: a factor of the product.
     Raises NotImplementedError for another recipe, UE8M0 scales and an epilogue, culet.InvalidArgument for
     what is wrong."""
     (av, au), (bv, bu) = _pair("a", a), _pair("b", b)
+    form = _Settings.fp8
     if recipe is not None or recipe_a is not None or recipe_b is not None:
-        _check_recipe(recipe, recipe_a, recipe_b)
+        if _b_rows(recipe, recipe_a, recipe_b) == 1:
+            form = _Settings.fp8_rows
     for name, scales in (("a's scales", au), ("b's scales", bu)):
         if getattr(scales, "dtype", None) == torch.int32:
             raise NotImplementedError(f"{name} are packed UE8M0, the layout of SM100; SM90's are float32")
-    _product(_Settings.fp8, av, au, bv, bu, d, c, alpha, epilogue)
+    _product(form, av, au, bv, bu, d, c, alpha, epilogue)
 
 
 def _with_options_of(function):
@@ -115,6 +124,12 @@ def gemm_fp8_fp8_bf16_nt(lhs: Scaled, rhs: Scaled, out: Tensor) -> None:
     fp8_gemm_nt(lhs, rhs, out)
 
 
+def wgrad_gemm_fp8_fp8_fp32_nt(lhs: Scaled, rhs: Scaled, out: Tensor) -> None:
+    """out (M, N) FP32 += the product of lhs and rhs by the recipe (1, 1, 128): DeepGEMM 1's gradient of a
+    weight."""
+    fp8_gemm_nt(lhs, rhs, out, out, recipe=(1, 1, 128))
+
+
 def bf16_gemm_nt(a: Tensor, b: Tensor, d: Tensor, c: Optional[Tensor] = None,
                  compiled_dims: str = "nk", alpha: Optional[float] = None, epilogue: Any = None) -> None:
     """d = a b^T + c: a (M, K) and b (N, K) BF16, rows or columns contiguous; d (M, N) BF16 or FP32;
@@ -143,7 +158,7 @@ def bf16_gemm_tt(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
 
 def _product(form, a, u, b, v, d, c, alpha, epilogue) -> None:
     if epilogue is not None:
-        raise NotImplementedError(f"epilogue is {epilogue!r}: these products have none but alpha and c; culet.gemm has "
+        raise NotImplementedError(f"epilogue is {shown(epilogue)}: these products have none but alpha and c; culet.gemm has "
                                   "a bias and the gated SiLU, with and without FP8")
     if c is not None and getattr(c, "dtype", None) != getattr(d, "dtype", None):
         raise InvalidArgument(f"c holds {getattr(c, 'dtype', type(c).__name__)} and d "
@@ -152,7 +167,7 @@ def _product(form, a, u, b, v, d, c, alpha, epilogue) -> None:
         d.copy_(c) if c is not None else d.zero_()  # the empty sum
         return
     added = None if c is None or c is d else c
-    call(form, a, u, b, v, d, added, None, 1.0 if alpha is None else float(alpha),
+    call(form, a, u, b, v, d, added, None, 1.0 if alpha is None else number("alpha", alpha),
          0.0 if c is None else 1.0, "precise", _Settings.pdl)
 
 
@@ -177,10 +192,11 @@ def _turned(name: str, pair: Scaled) -> Scaled:
     return _transposed(name, values), _transposed(f"{name}'s scales", scales)
 
 
-def _check_recipe(recipe, recipe_a, recipe_b) -> None:
+def _b_rows(recipe, recipe_a, recipe_b) -> int:
+    """How many rows of b share a scale, as a recipe says."""
     for name, value in (("recipe", recipe), ("recipe_a", recipe_a), ("recipe_b", recipe_b)):
         if value is not None and not isinstance(value, (tuple, list)):
-            raise InvalidArgument(f"{name} is {value!r}; give a tuple of numbers")
+            raise InvalidArgument(f"{name} is {shown(value)}; give a tuple of numbers")
     if recipe is not None and recipe_a is None and recipe_b is None:
         given = tuple(recipe)
     elif recipe is None and recipe_a is not None and recipe_b is not None:
@@ -190,21 +206,17 @@ def _check_recipe(recipe, recipe_a, recipe_b) -> None:
     else:
         raise InvalidArgument(f"recipe is {recipe}, recipe_a {recipe_a} and recipe_b {recipe_b}; give "
                               "recipe alone, or the two others")
-    if given != (1, 128, 128):
+    if given not in ((1, 128, 128), (1, 1, 128)):
         raise NotImplementedError(
             f"the recipe {given}: culet has kernels for (1, 128, 128), a scale for 128 values of a row "
-            "of a and for 128 x 128 of b")
+            "of a and for 128 x 128 of b, and for (1, 1, 128), for 128 values of a row of each")
+    return given[1]
 
 
 def set_num_sms(new_num_sms: int) -> None:
-    """Products from now on use so many multiprocessors at most (on the CPU threads, where a kernel can
-    be held to them). Kernels that cannot keep to it do not compete."""
-    try:
-        count = operator.index(new_num_sms)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise InvalidArgument(f"new_num_sms is {new_num_sms!r}; give a number of at least 1")
+    """Products from now on use so many multiprocessors at most, 0 for all (on the CPU threads, where a kernel
+    can be held to them). Kernels that cannot keep to it do not compete."""
+    count = _number("new_num_sms", new_num_sms, MOST)
     if torch.cuda.is_available():
         most = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
         if count > most:
@@ -212,7 +224,8 @@ def set_num_sms(new_num_sms: int) -> None:
         if count == most:
             count = 0  # all: no budget
     _Settings.num_sms = count or None
-    _Settings.fp8, _Settings.bf16 = (form._replace(sm_budget=count) for form in (_FP8, _BF16))
+    _Settings.fp8, _Settings.fp8_rows, _Settings.bf16 = (
+        form._replace(sm_budget=count) for form in (_FP8, _FP8_ROWS, _BF16))
 
 
 def get_num_sms() -> int:
@@ -236,15 +249,24 @@ def get_pdl() -> bool:
 
 
 def set_tc_util(new_tc_util: int) -> None:
-    """100, the whole of the tensor cores, is all there is: culet's kernels cannot be throttled."""
-    if new_tc_util != 100:
-        raise NotImplementedError(f"set_tc_util({new_tc_util!r}): culet's kernels cannot be throttled; "
-                                  "set_num_sms limits their multiprocessors")
+    """A wish, in percent of the tensor cores' time, 0 for all, which get_tc_util repeats: culet's kernels are
+    not throttled, set_num_sms limits their multiprocessors."""
+    _Settings.tc_util = _number("new_tc_util", new_tc_util, 100) or 100
 
 
 def get_tc_util() -> int:
-    """100: see set_tc_util."""
-    return 100
+    """What set_tc_util set."""
+    return _Settings.tc_util
+
+
+def _number(name: str, value: Any, most: int) -> int:
+    try:
+        found = operator.index(value)
+    except Exception:  # what an argument's own __index__ raises, too
+        found = -1
+    if not 0 <= found <= most:
+        raise InvalidArgument(f"{name} is {shown(value)}; give a number from 0 to {most}")
+    return found
 
 
 def get_deterministic_algorithms() -> bool:

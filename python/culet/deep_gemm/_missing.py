@@ -9,8 +9,6 @@ _REASONS = (
      r"|get_theoretical_mk_alignment_for_contiguous_layout", _GROUPED),
     (r"fp4_gemm_nt|cublaslt_nvfp4_gemm_nt|per_token_cast_to_(nv)?fp4|transpose_packed_fp4|cast_back_from_fp4"
      r"|\w*ue4m3\w*", "SM90 has no units for FP4"),
-    (r"wgrad_gemm_\w+", "both operands of a weight's gradient have scales of 1 x 128; culet has kernels for "
-     "the recipe (1, 128, 128)"),
     (r"cast_back_from_fp8", "values times scales is an operation of torch's"),
     (r"get_mn_major_tma_aligned_packed_ue8m0_tensor|get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor"
      r"|pack_ue8m0_to_int|unpack_ue8m0_from_int", "packed UE8M0 scales are SM100's layout; SM90's are float32"),

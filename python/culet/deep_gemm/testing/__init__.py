@@ -1,17 +1,14 @@
 """DeepGEMM's helpers of tests: its measures of a result."""
 
-import torch
-
 from culet.deep_gemm._missing import missing
-from culet.deep_gemm.testing import numeric
+from culet.deep_gemm.testing import numeric, utils
+from culet.deep_gemm.testing.bench import empty_suppress, suppress_stdout_stderr
 from culet.deep_gemm.testing.numeric import calc_diff, count_bytes
+from culet.deep_gemm.testing.utils import get_arch_major
 
-__all__ = ["calc_diff", "count_bytes", "get_arch_major", "numeric"]
+__all__ = ["calc_diff", "count_bytes", "empty_suppress", "get_arch_major", "numeric", "suppress_stdout_stderr", "utils"]
 
-
-def get_arch_major() -> int:
-    """9 of Hopper: the first number of the current CUDA device's compute capability."""
-    return torch.cuda.get_device_capability()[0]
+bench = missing(__name__, "bench")  # the function, as there, and not the module
 
 
 def __getattr__(name: str):
