@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from culet import _linear, _torch_ops
 from culet._gemm import gemm
-from culet._library import Error, InvalidArgument
-from culet._operand import check_tensor
+from culet._library import Error, InvalidArgument, shown
+from culet._operand import MOST, check_tensor
 from culet._quantize import quantize_fp8
 from culet._torch_quantize import GROUP, quantize_blocks, quantize_rows
 
@@ -36,8 +36,8 @@ class _Linear(nn.Module):
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
         for name, value in (("in_features", in_features), ("out_features", out_features)):
-            if not isinstance(value, int) or value < 1:
-                raise InvalidArgument(f"{name} is {value!r}; give a number of at least 1")
+            if not isinstance(value, int) or not 1 <= value <= MOST:
+                raise InvalidArgument(f"{name} is {shown(value)}; give a number of at least 1, below 2^31")
         self.in_features, self.out_features = in_features, out_features
 
     def _constant(self, name: str, value: Optional[Tensor]) -> None:
@@ -237,17 +237,19 @@ def patch(model: nn.Module, format: str = "fp8", *,
     FP8 layers as they are; "bf16" takes BF16 weights as they are.
     keep: patterns (fnmatch) of names that stay as they are. By default the last layer, which FP8
     checkpoints do not quantise either; keep=() swaps it, too.
+    The config of a transformers model says so: save_pretrained writes an FP8 checkpoint, which from_pretrained and
+    culet.LLM read.
     Raises InvalidArgument for another format."""
     if format not in ("fp8", "bf16"):
-        raise InvalidArgument(f"format is {format!r}; give 'fp8' or 'bf16'")
+        raise InvalidArgument(f"format is {shown(format)}; give 'fp8' or 'bf16'")
     if not isinstance(model, nn.Module):
         raise InvalidArgument(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if isinstance(keep, str) or not isinstance(keep, Iterable):
-        raise InvalidArgument(f"keep is {keep!r}; give a list of patterns, [{str(keep)!r}]")
+        raise InvalidArgument(f"keep is {shown(keep)}; give a list of patterns, [{shown(keep)}]")
     keep = tuple(keep)
     for pattern in keep:
         if not isinstance(pattern, str):
-            raise InvalidArgument(f"keep has {pattern!r}; give patterns of names, as text")
+            raise InvalidArgument(f"keep has {shown(pattern)}; give patterns of names, as text")
     report, made = Patched({}, {}), {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if "parametrizations" in name.split("."):  # the module that they belong to is told of
@@ -271,7 +273,27 @@ def patch(model: nn.Module, format: str = "fp8", *,
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, layer)
         report.swapped[name] = type(layer).__name__
+    _tell_config(model)
     return report
+
+
+def _tell_config(model: nn.Module) -> None:
+    """What a transformers model's config.json must say for its weights to be read again: which of them are FP8."""
+    config = getattr(model, "config", None)
+    layers = {name: module for name, module in model.named_modules() if name}
+    if not hasattr(config, "to_dict") or not any(isinstance(module, LinearFP8) for module in layers.values()):
+        return
+    left = [name for name, module in layers.items()
+            if not isinstance(module, (LinearFP8, nn.Embedding))
+            and any(value.dim() > 1 for value in module.parameters(recurse=False))]
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if not isinstance(head, LinearFP8):  # also of a model around this one
+        left = list(dict.fromkeys([*left, "lm_head"]))
+    elif getattr(config, "tie_word_embeddings", False):  # a weight of its own now
+        config.tie_word_embeddings = False
+    config.quantization_config = {
+        "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [GROUP, GROUP],
+        "modules_to_not_convert": left}
 
 
 def _is_fp8_of_transformers(module: nn.Module) -> bool:
