@@ -3,7 +3,7 @@
 import codecs
 import json
 import os
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from culet._library import Error, InvalidArgument
 
@@ -12,7 +12,7 @@ def read_json(folder: str, name: str) -> Dict[str, Any]:
     """A JSON file of the checkpoint, {} where it has none."""
     path = os.path.join(folder, name)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             found = json.load(file)
     except FileNotFoundError:
         return {}
@@ -30,19 +30,31 @@ class ByteTokenizer:
     def encode(self, text: str, special: bool = True) -> List[int]:
         return list(text.encode())
 
+    def hidden(self, token: int) -> str:
+        """What a token is called that is no part of the text: no byte is one."""
+        return ""
+
     def detokenizer(self, context: Sequence[int]) -> "ByteDetokenizer":
-        return ByteDetokenizer()
+        return ByteDetokenizer(context)
 
 
 class ByteDetokenizer:
-    def __init__(self) -> None:
+    """A character that the context ends within is part of the text if the first token goes on with it."""
+
+    def __init__(self, context: Sequence[int] = ()) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder.decode(bytes(context[-_CONTEXT:]))
+        self._cut, _ = self._decoder.getstate()
 
     def step(self, token: int) -> str:
-        return self._decoder.decode(bytes([token]))
+        byte = bytes([token])
+        if self._cut and len((self._cut + byte).decode(errors="replace")) > 1:  # another character
+            self._decoder.reset()
+        self._cut = b""
+        return self._decoder.decode(byte)
 
     def finish(self) -> str:
-        return self._decoder.decode(b"", True)
+        return "" if self._cut else self._decoder.decode(b"", True)
 
 
 class Tokenizer:
@@ -61,6 +73,8 @@ class Tokenizer:
             raise Error("DATA_LOSS", f"{path} cannot be read: {error}") from None
         self._tokenizer.no_truncation()  # what was right for training batches, and no_padding too
         self._tokenizer.no_padding()
+        self._special = {number: token.content for number, token in
+                         self._tokenizer.get_added_tokens_decoder().items() if token.special}
 
     def encode(self, text: str, special: bool = True) -> List[int]:
         """special: with what tokenizer.json puts around a text, a beginning mostly."""
@@ -69,42 +83,71 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(tokens, skip_special_tokens=True)
 
+    def hidden(self, token: int) -> str:
+        """What a special token, which is no part of the text, is called; "" of others."""
+        return self._special.get(token, "")
+
     def detokenizer(self, context: Sequence[int]) -> "Detokenizer":
         return Detokenizer(self, context)
 
 
 # Tokens in front that can decide how the first of an answer is written.
 _CONTEXT = 8
+_LONGEST = 4  # tokens of a character
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
 class Detokenizer:
     """Text of tokens that come one by one. A token's text depends on those before it (a space that
     the first one loses) and may be a part of a character, so each piece is what a decoding of the
-    last pieces together gains. tokenizers' own DecodeStream raises on what a model may well emit."""
+    last pieces together gains. A character that the context ends within is part of the text if the first token
+    goes on with it. tokenizers' own DecodeStream raises on what a model may well emit."""
 
     def __init__(self, tokenizer: Tokenizer, context: Sequence[int]) -> None:
         self._decode = tokenizer.decode
         self._before = list(context[-_CONTEXT:])  # whose text is out
         self._pending: List[int] = []             # whose text is not
+        self._cut: List[int] = []                 # of the context, those of a character that it ends within
+        for place in range(len(self._before) - 1, max(len(self._before) - _LONGEST - 1, -1), -1):
+            if not self._text(self._before[:place + 1]).endswith(_UNFINISHED):
+                break
+            if not self._text(self._before[:place]).endswith(_UNFINISHED):
+                self._before, self._cut = self._before[:place], self._before[place:]
+                break
 
     def step(self, token: int) -> str:
         """The text that is certain now; "" within a character."""
         self._pending.append(token)
-        text = self._gained()
-        if not text or text.endswith(_UNFINISHED):
-            return ""
-        self._before, self._pending = self._pending, []
-        return text
+        if self._cut:
+            text = self._gained(self._cut + self._pending)
+            if not text or text.endswith(_UNFINISHED):
+                if len(self._cut) + len(self._pending) <= _LONGEST:
+                    return ""
+            elif not text.startswith(self._gained(self._cut)):
+                return self._give(text)
+            self._cut = []  # another character began
+        text = self._gained(self._pending)
+        return "" if not text or text.endswith(_UNFINISHED) else self._give(text)
 
     def finish(self) -> str:
         """What is left: a character that never ended."""
-        text = self._gained() if self._pending else ""
-        self._before, self._pending = self._before + self._pending, []
+        text = self._gained(self._pending)
+        if self._cut and self._pending:
+            whole = self._gained(self._cut + self._pending)
+            text = text if whole.startswith(self._gained(self._cut)) else whole
+        self._before, self._cut, self._pending = self._before + self._pending, [], []
         return text
 
-    def _gained(self) -> str:
-        return self._decode(self._before + self._pending)[len(self._decode(self._before)):]
+    def _give(self, text: str) -> str:
+        self._before, self._cut, self._pending = self._cut + self._pending, [], []
+        return text
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return self._decode(tokens) if tokens else ""
+
+    def _gained(self, tokens: List[int]) -> str:
+        """What tokens add to the text that is out."""
+        return self._text(self._before + tokens)[len(self._text(self._before)):] if tokens else ""
 
 
 def load_tokenizer(folder: str, vocab: int) -> Any:
@@ -123,6 +166,35 @@ def load_tokenizer(folder: str, vocab: int) -> Any:
     raise Error("NOT_FOUND", f"{folder} has no tokenizer.json; copy the model's beside config.json")
 
 
+# Of the classes that tokenizer_config.json can name, what they take where it says nothing; null is to have none.
+_OF_CLASSES = {
+    **dict.fromkeys(("LlamaTokenizer", "LlamaTokenizerFast"),
+                    {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}),
+    **dict.fromkeys(("Qwen2Tokenizer", "Qwen2TokenizerFast"),
+                    dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>")),
+    **dict.fromkeys(("GPT2Tokenizer", "GPT2TokenizerFast"),
+                    dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")),
+}
+
+
+def special_tokens(folder: str, config: Dict[str, Any]) -> Dict[str, str]:
+    """The named special tokens of a checkpoint, bos_token and the like, from where transformers has them:
+    tokenizer_config.json, `config`, and its extra_special_tokens; special_tokens_map.json, which counts more,
+    in checkpoints from before added_tokens_decoder; what the tokenizer's class takes."""
+    given = dict(config)
+    if "added_tokens_decoder" not in config:
+        given.update(read_json(folder, "special_tokens_map.json"))
+    named = {name: value for name, value in given.items() if name.endswith("_token")}
+    for extra in ("model_specific_special_tokens", "extra_special_tokens"):
+        if isinstance(given.get(extra), dict):  # else a list: tokens without names
+            named.update(given[extra])
+    kind = config.get("tokenizer_class")
+    found: Dict[str, Any] = dict(_OF_CLASSES.get(kind, {}) if isinstance(kind, str) else {})
+    for name, value in named.items():
+        found[name] = value.get("content") if isinstance(value, dict) else value
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
 class ChatTemplate:
     """The template of tokenizer_config.json, or chat_template.jinja beside it, by jinja2 in its
     sandbox, with what transformers puts at a template's hand."""
@@ -133,7 +205,7 @@ class ChatTemplate:
         path = os.path.join(folder, "chat_template.jinja")
         if os.path.isfile(path):
             try:
-                with open(path, encoding="utf-8") as file:
+                with open(path, encoding="utf-8-sig") as file:
                     source = file.read()
             except (OSError, ValueError) as error:
                 raise Error("DATA_LOSS", f"{path} cannot be read: {error}") from None
@@ -142,9 +214,7 @@ class ChatTemplate:
             source = named.get("default")
         self.source: Optional[str] = source if isinstance(source, str) else None
         self._folder = folder
-        self._tokens = {name: value["content"] if isinstance(value, dict) else value
-                        for name, value in config.items()
-                        if name.endswith("_token") and isinstance(value, (str, dict))}
+        self._tokens = special_tokens(folder, config)
         self._compiled = None
 
     def render(self, messages: Sequence[Dict[str, Any]], **variables: Any) -> str:
@@ -186,8 +256,10 @@ def _environment(jinja2: Any) -> Any:
         import datetime
         return datetime.datetime.now().strftime(format)
 
-    def tojson(value: Any, indent: Optional[int] = None, **options: Any) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent, **options)
+    def tojson(x: Any, ensure_ascii: bool = False, indent: Union[int, str, None] = None,
+               separators: Optional[Tuple[str, str]] = None, sort_keys: bool = False) -> str:
+        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
+                          sort_keys=sort_keys)
 
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])

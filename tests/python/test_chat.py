@@ -37,7 +37,7 @@ class Conversation(unittest.TestCase):
         """What a conversation printed, and what went to stderr."""
         chat = _chat.Chat(model, _chat.parser().parse_args(["folder", *options]))
         printed, errors = io.StringIO(), io.StringIO()
-        with mock.patch("builtins.input", side_effect=[*lines, EOFError]), contextlib.redirect_stdout(printed), \
+        with mock.patch("sys.stdin", io.StringIO("\n".join(lines))), contextlib.redirect_stdout(printed), \
                 contextlib.redirect_stderr(errors):
             _chat._talk(chat)
         return printed.getvalue(), errors.getvalue()

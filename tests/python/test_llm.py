@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -338,6 +337,9 @@ class Generate(unittest.TestCase):
 class Numbers:
     """Tokens as decimal numbers."""
 
+    def hidden(self, token):
+        return ""
+
     def detokenizer(self, context):
         return self
 
@@ -551,76 +553,6 @@ class Refusals(unittest.TestCase):
             llm = culet.LLM(Folder(self, tokenizer_config={"chat_template": "x"}).path, device="cpu")
             with self.assertRaisesRegex(culet.Error, "pip install 'culet\\[text\\]'"):
                 llm.generate([{"role": "user", "content": "1"}])
-
-
-# A model that never ends, in the place of culet.LLM.
-ENDLESS = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-import culet._llm
-
-class Endless:
-    def __init__(self, *_, **__): pass
-    def chat_prompt(self, messages): return ""
-    def sampling_defaults(self): return {}
-    def stream(self, prompt, **_):
-        if prompt[-1]["content"] == "history":
-            yield repr([message["content"][:3] for message in prompt])
-            return
-        while True:
-            yield "abc "
-
-culet._llm.LLM = Endless
-from culet._chat import main
-sys.exit(main(["folder"]))
-"""
-
-
-class Terminal(unittest.TestCase):
-    def start(self, *command):
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, text=True, bufsize=1)
-        self.addCleanup(child.stderr.close)
-        self.addCleanup(child.stdout.close)
-        self.addCleanup(child.wait)
-        self.addCleanup(child.kill)
-        return child
-
-    def test_lines(self):
-        done = subprocess.run([sys.executable, "-m", "culet", "chat", "--raw", "--device", "cpu", ADDER],
-                              input=f"{PROMPT}\n\n1+2=\n" + "9" * 80 + "\n/new\n/quit\nignored",
-                              capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stdout), (0, f"{ANSWER}\n3\n"), done.stderr)
-        self.assertIn("prompt has 80 tokens", done.stderr)
-
-    def test_no_template(self):
-        done = subprocess.run([sys.executable, "-m", "culet", "chat", ADDER], input="", text=True,
-                              capture_output=True, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("or give --raw", done.stderr)
-
-    def test_an_interrupt_ends_the_answer(self):
-        child = self.start(sys.executable, "-c", ENDLESS)
-        child.stdin.write("go on\n")
-        child.stdin.flush()
-        self.assertEqual(child.stdout.read(8), "abc abc ")
-        child.send_signal(signal.SIGINT)
-        self.assertTrue(child.stdout.readline().endswith(" [stopped]\n"))
-        child.stdin.write("history\n")
-        child.stdin.flush()
-        self.assertEqual(child.stdout.readline(), "['go ', 'abc', 'his']\n")
-        child.stdin.close()
-        self.assertEqual(child.wait(), 0)
-
-    def test_a_reader_that_leaves(self):
-        child = self.start(sys.executable, "-c", ENDLESS)
-        child.stdin.write("go on\n")
-        child.stdin.flush()
-        self.assertEqual(child.stdout.read(4), "abc ")
-        child.stdout.close()
-        child.stdin.close()
-        self.assertEqual(child.wait(), 1)
-        self.assertEqual(child.stderr.read(), "")
 
 
 if __name__ == "__main__":
