@@ -15,7 +15,7 @@ from pathlib import Path
 from exports_check import package_environment
 
 
-PACKAGES = ("numpy", "ml_dtypes", "tokenizers>=0.19", "jinja2>=3.1")
+PACKAGES = ("numpy", "ml_dtypes", "tokenizers>=0.19", "jinja2>=3.1", "mypy")
 
 
 def python_with_packages(build):

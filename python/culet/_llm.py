@@ -4,16 +4,22 @@ import os
 import warnings
 from collections import deque
 from operator import index
-from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Deque, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple, Union, overload
 
 from culet import _library
 from culet._cache import place_of
-from culet._library import Error, InvalidArgument, path_bytes
-from culet._operand import HOST, MOST
+from culet._library import Error, InvalidArgument, no_pickle, path_bytes, shown
+from culet._operand import HOST, MOST, flag
 from culet._session import BatchSession, Model, OnToken, Session, cache_type_of
 from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
 
 Prompt = Union[str, Sequence[Dict[str, Any]], Sequence[int]]
+
+
+class TokenArray(Protocol):
+    """Tokens as numpy, torch and tokenizers have them: one prompt, or a row for each of several."""
+
+    def tolist(self) -> Any: ...
 
 
 class LLM:
@@ -30,12 +36,15 @@ class LLM:
     cache_type: of the cache of keys and values, "float32", "float16", "bfloat16" or "float8_e4m3fn", or
     torch's names of them. The last one takes a byte an element, with a scale for each head. By default that
     of the values, bfloat16 on a GPU with weights of it, else float32.
+    batch_invariant: products take kernels that add a row alike whatever stands beside it
+    (CULET_DETERMINISM_BATCH_INVARIANT), so that on the CPU an answer has the same logits alone and in a batch,
+    bit for bit. Such kernels are much slower.
     Threads may share it: they take turns. It needs the packages of `pip install culet[text]`, but for
     models without a tokenizer and with 256 tokens, whose tokens are bytes.
     Raises Error and InvalidArgument for a folder that is no checkpoint, or that culet cannot run."""
 
     def __init__(self, folder: "str | os.PathLike[str]", device: Optional[str] = None, *,
-                 max_context: Optional[int] = None, cache_type: Any = None) -> None:
+                 max_context: Optional[int] = None, cache_type: Any = None, batch_invariant: bool = False) -> None:
         self._folder = os.fsdecode(path_bytes("folder", folder))
         if not os.path.isdir(self._folder):
             raise InvalidArgument(f"folder is {self._folder!r}, which is no folder; give that of a "
@@ -43,16 +52,20 @@ class LLM:
         if max_context is not None:
             given, max_context = max_context, _count("max_context", max_context, 1)
             if max_context == MOST:
-                raise InvalidArgument(f"max_context is {given}; give less than 2^31")
+                raise InvalidArgument(f"max_context is {shown(given)}; give less than 2^31")
         self._model, self.device = _load(self._folder, device)
         for sentence in self._model.warnings:
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
-        self._session = Session(self._model, max_context, cache_type_of(cache_type))
+        self._determinism = (_library.DETERMINISM_BATCH_INVARIANT if flag("batch_invariant", batch_invariant) else
+                             _library.DETERMINISM_FAST)
+        self._session = Session(self._model, max_context, cache_type_of(cache_type), self._determinism)
         # Tokens that a stream has made at a time: a GPU makes them without waiting for the host, and
         # faster than a text is read.
         self._ahead = 1 if self.device == "cpu" else 8
         self._tokenizer = load_tokenizer(self._folder, self._model.info.vocab)
         self._template = ChatTemplate(self._folder)
+
+    __reduce_ex__ = no_pickle
 
     def __repr__(self) -> str:
         return (f"culet.LLM({self._folder!r}, device={self.device!r}, "
@@ -68,12 +81,18 @@ class LLM:
                  top_k: int = ..., min_p: float = ..., stop: Union[str, Sequence[str], None] = ...,
                  seed: Optional[int] = ...) -> str: ...
 
+    @overload  # Any: a text of one prompt, texts of rows
+    def generate(self, prompt: TokenArray, *, max_new_tokens: int = ..., temperature: float = ..., top_p: float = ...,
+                 top_k: int = ..., min_p: float = ..., stop: Union[str, Sequence[str], None] = ...,
+                 seed: Optional[int] = ...) -> Any: ...
+
     @overload
-    def generate(self, prompt: Sequence[Prompt], *, max_new_tokens: int = ..., temperature: float = ...,
-                 top_p: float = ..., top_k: int = ..., min_p: float = ...,
+    def generate(self, prompt: Sequence[Union[Prompt, TokenArray]], *, max_new_tokens: int = ...,
+                 temperature: float = ..., top_p: float = ..., top_k: int = ..., min_p: float = ...,
                  stop: Union[str, Sequence[str], None] = ..., seed: Optional[int] = ...) -> List[str]: ...
 
-    def generate(self, prompt: Union[Prompt, Sequence[Prompt]], *, max_new_tokens: int = 256,
+    def generate(self, prompt: Union[Prompt, TokenArray, Sequence[Union[Prompt, TokenArray]]], *,
+                 max_new_tokens: int = 256,
                  temperature: float = 0.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
                  stop: Union[str, Sequence[str], None] = None,
                  seed: Optional[int] = None) -> Union[str, List[str]]:
@@ -94,10 +113,10 @@ class LLM:
         if not _is_batch(prompt):
             return self.stream(prompt, seed=seed, **options)._whole()
         seed = _seed(seed)
-        return _together(self._model, self._session.cache_type, [self.stream(each, seed=(seed + i) % 2**64, **options)
-                                       for i, each in enumerate(prompt)])
+        streams = [self.stream(each, seed=(seed + i) % 2**64, **options) for i, each in enumerate(prompt)]
+        return _together(self._model, self._session.cache_type, self._determinism, streams)
 
-    def stream(self, prompt: Prompt, *, max_new_tokens: int = 256, temperature: float = 0.0,
+    def stream(self, prompt: Union[Prompt, TokenArray], *, max_new_tokens: int = 256, temperature: float = 0.0,
                top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
                stop: Union[str, Sequence[str], None] = None, seed: Optional[int] = None) -> "Stream":
         """What generate gives, piece by piece: whole characters, and nothing that may turn out to be
@@ -113,11 +132,11 @@ class LLM:
             temperature=_real("temperature", temperature), top_p=_real("top_p", top_p),
             min_p=_real("min_p", min_p), top_k=_count("top_k", top_k, 0), seed=_seed(seed))
         if not 0 < sampling.top_p <= 1:
-            raise InvalidArgument(f"top_p is {top_p!r}; give a number above 0, at most 1")
+            raise InvalidArgument(f"top_p is {shown(top_p)}; give a number above 0, at most 1")
         return Stream(self, tokens, _count("max_new_tokens", max_new_tokens, 0), _stops(stop),
                       sampling)
 
-    def tokens(self, prompt: Prompt) -> List[int]:
+    def tokens(self, prompt: Union[Prompt, TokenArray]) -> List[int]:
         """The tokens of text, with those that tokenizer.json puts around it; of messages, as the chat
         template writes them; of tokens, themselves."""
         if isinstance(prompt, str):
@@ -127,11 +146,11 @@ class LLM:
             if prompt and all(isinstance(message, dict) for message in prompt):
                 # The template writes the special tokens.
                 return self._encoded(self._template.render(prompt), special=False)
-            tokens = [_whole(token) for token in prompt]
-            if None not in tokens:
+            tokens = [token for token in map(_whole, prompt) if token is not None]
+            if len(tokens) == len(prompt):
                 wrong = [token for token in tokens if not 0 <= token < self._model.info.vocab]
                 if wrong:
-                    raise InvalidArgument(f"prompt has the token {wrong[0]}, but the model's are 0 to "
+                    raise InvalidArgument(f"prompt has the token {shown(wrong[0])}, but the model's are 0 to "
                                           f"{self._model.info.vocab - 1}")
                 return tokens
         raise InvalidArgument(f"prompt is a {type(prompt).__name__}; give text, a list of messages "
@@ -181,6 +200,8 @@ class Stream(Iterator[str]):
         self._stops = StopStrings(stops)
         self._ready: Deque[int] = deque()  # made, and not read yet
 
+    __reduce_ex__ = no_pickle
+
     def __next__(self) -> str:
         while self.finish_reason is None:
             piece = self._advance()
@@ -218,7 +239,7 @@ class Stream(Iterator[str]):
             return self._finish("stop")
         self._all.append(token)
         self.tokens.append(token)
-        piece = self._stops.feed(self._text.step(token))
+        piece = self._stops.feed(self._text.step(token), self._llm._tokenizer.hidden(token))
         if self._stops.found:
             self.finish_reason = "stop"
         elif len(self.tokens) >= self._limit:
@@ -235,11 +256,11 @@ class Stream(Iterator[str]):
         return piece if self._stops.found else piece + self._stops.rest()
 
 
-def _together(model: Model, cache_type: int, streams: "List[Stream]") -> List[str]:
+def _together(model: Model, cache_type: int, determinism: int, streams: "List[Stream]") -> List[str]:
     """The whole texts of streams that nobody has read, as one batch."""
     texts = [""] * len(streams)
     room = max(len(stream._all) + stream._limit for stream in streams)
-    session = BatchSession(model, [stream._sampling for stream in streams], room, cache_type)
+    session = BatchSession(model, [stream._sampling for stream in streams], room, cache_type, determinism)
 
     def take(i: int, token: int) -> bool:
         texts[i] += streams[i]._take(token)
@@ -259,29 +280,38 @@ def _together(model: Model, cache_type: int, streams: "List[Stream]") -> List[st
 
 class StopStrings:
     """Ends a text before the first of some strings, though pieces split them: what may be the
-    beginning of one is held back."""
+    beginning of one is held back. Special tokens are no part of a text, but a string may name them: it
+    is looked for in the text with them and in the text without."""
 
     def __init__(self, stops: Tuple[str, ...]) -> None:
         self._stops = stops
-        self._held = ""
+        self._held: List[Tuple[str, bool]] = []  # characters, and whether they are shown
         self.found = False
 
-    def feed(self, piece: str) -> str:
-        """What of the text until now is certain to be out."""
+    def feed(self, piece: str, hidden: str = "") -> str:
+        """What of the text until now is certain to be out. hidden: what a special token behind the piece is
+        called."""
         if self.found:
             return ""
-        text = self._held + piece
-        places = [place for place in map(text.find, self._stops) if place >= 0]
-        if places:
-            self.found, self._held = True, ""
-            return text[:min(places)]
-        held = max((self._overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - held:]
-        return text[:len(text) - held]
+        if not self._stops:
+            return piece
+        held = self._held + [(letter, True) for letter in piece] + [(letter, False) for letter in hidden]
+        first = end = len(held)
+        for places in (range(len(held)), [i for i, (_, shown) in enumerate(held) if shown]):
+            text = "".join(held[i][0] for i in places)
+            for stop in self._stops:
+                found = text.find(stop)
+                if found >= 0:
+                    first, self.found = min(first, places[found]), True
+                elif overlap := self._overlap(text, stop):
+                    end = min(end, places[len(text) - overlap])
+        cut = first if self.found else end
+        self._held = [] if self.found else held[cut:]
+        return "".join(letter for letter, shown in held[:cut] if shown)
 
     def rest(self) -> str:
         """What was held back, when nothing more comes."""
-        text, self._held = self._held, ""
+        text, self._held = "".join(letter for letter, shown in self._held if shown), []
         return text
 
     @staticmethod
@@ -293,11 +323,11 @@ class StopStrings:
 
 def _stops(stop: Union[str, Sequence[str], None]) -> Tuple[str, ...]:
     if stop is not None and not isinstance(stop, (str, list, tuple)):
-        raise InvalidArgument(f"stop is {stop!r}; give a text, or a list of texts")
+        raise InvalidArgument(f"stop is {shown(stop)}; give a text, or a list of texts")
     found = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
     for each in found:
         if not isinstance(each, str) or not each:
-            raise InvalidArgument(f"stop has {each!r}; give texts of at least one character")
+            raise InvalidArgument(f"stop has {shown(each)}; give texts of at least one character")
     return found
 
 
@@ -308,7 +338,12 @@ def _listed(prompt: Any) -> Any:
 
 def _is_batch(prompt: Any) -> bool:
     return (isinstance(prompt, (list, tuple)) and bool(prompt)
-            and all(isinstance(each, (str, list, tuple)) for each in prompt))
+            and all(isinstance(each, (str, list, tuple)) or _is_row(each) for each in prompt))
+
+
+def _is_row(prompt: Any) -> bool:
+    """Whether it is tokens in an array, not one token of numpy's or torch's."""
+    return hasattr(prompt, "tolist") and isinstance(prompt.tolist(), list)
 
 
 def _seed(seed: Optional[int]) -> int:
@@ -320,24 +355,24 @@ def _whole(value: Any) -> Optional[int]:
     """A Python number of an int, or of numpy's or torch's; None of others, True and False among them."""
     try:
         return None if isinstance(value, bool) else index(value)
-    except (TypeError, ValueError, RuntimeError):
+    except Exception:  # what an argument's own __index__ raises, too
         return None
 
 
 def _count(name: str, value: Any, least: int) -> int:
     found = _whole(value)
     if found is None or found < least or found >= 2**64:
-        raise InvalidArgument(f"{name} is {value!r}; give a whole number of at least {least}, below 2^64")
+        raise InvalidArgument(f"{name} is {shown(value)}; give a whole number of at least {least}, below 2^64")
     return min(found, MOST) if name != "seed" else found
 
 
 def _real(name: str, value: Any) -> float:
     try:
         found = -1.0 if isinstance(value, (bool, str)) else float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
+    except Exception:  # what an argument's own __float__ raises, too
         found = -1.0
     if not 0 <= found < 1e30:
-        raise InvalidArgument(f"{name} is {value!r}; give a number of at least 0")
+        raise InvalidArgument(f"{name} is {shown(value)}; give a number of at least 0")
     return found
 
 

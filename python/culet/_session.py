@@ -42,7 +42,7 @@ def cache_type_of(dtype) -> int:
         return 0
     name = (dtype.__name__ if isinstance(dtype, type) else str(dtype)).removeprefix("torch.")
     if name not in _CACHE_TYPES:
-        raise _library.InvalidArgument(f"cache_type is {dtype!r}; give {', '.join(_CACHE_TYPES)}")
+        raise _library.InvalidArgument(f"cache_type is {_library.shown(dtype)}; give {', '.join(_CACHE_TYPES)}")
     return _CACHE_TYPES[name]
 
 
@@ -53,10 +53,12 @@ OnToken = Callable[[int, int], bool]
 class _Handle:
     """A culet_session."""
 
-    def __init__(self, model: Model, max_sequences: int, max_context: int, cache_type: int) -> None:
+    def __init__(self, model: Model, max_sequences: int, max_context: int, cache_type: int,
+                 determinism: int) -> None:
         self._stop = c_int32(0)
         options = _library.SessionOptions(max_sequences=max_sequences, max_context=max_context,
-                                          cache_type=cache_type, stop=pointer(self._stop))
+                                          cache_type=cache_type, determinism=determinism,
+                                          stop=pointer(self._stop))
         self._handle = create(LIBRARY.culet_session_create, model.handle, byref(options))
         self._destroy = weakref.finalize(self, LIBRARY.culet_session_destroy, self._handle)
         self._destroy.atexit = False
@@ -119,8 +121,8 @@ class Session(_Handle):
     """One sequence with its cache of keys and values. Of tokens that are asked for again, the cache
     keeps what it has: a conversation that goes on costs its new tokens alone."""
 
-    def __init__(self, model: Model, max_context: Optional[int], cache_type: int) -> None:
-        super().__init__(model, 1, max_context or 0, cache_type)
+    def __init__(self, model: Model, max_context: Optional[int], cache_type: int, determinism: int) -> None:
+        super().__init__(model, 1, max_context or 0, cache_type, determinism)
         info = _library.SessionInfo()
         check(LIBRARY.culet_session_get_info(self._handle, byref(info)))
         self.max_context = info.max_context
@@ -166,8 +168,8 @@ class BatchSession(_Handle):
     """Several sequences that are read, and go on, as one batch."""
 
     def __init__(self, model: Model, samplings: "Sequence[_library.Sampling]",
-                 max_context: int, cache_type: int) -> None:
-        super().__init__(model, len(samplings), max_context, cache_type)
+                 max_context: int, cache_type: int, determinism: int) -> None:
+        super().__init__(model, len(samplings), max_context, cache_type, determinism)
         self._sequences = [self._add() for _ in samplings]
         for sequence, sampling in zip(self._sequences, samplings):
             check(LIBRARY.culet_session_sampling(self._handle, sequence, byref(sampling)))
