@@ -66,6 +66,6 @@ def devices() -> "_List[Device]":
         device = _library.DeviceStruct()
         _library.check(_library.LIBRARY.culet_device_get(index, _byref(device)))
         found.append(Device(
-            device.name.decode(), device.device_class.decode(), device.arch, device.ordinal,
+            _library.text(device.name), _library.text(device.device_class), device.arch, device.ordinal,
             device.units, device.cache_bytes, device.memory_bytes))
     return found

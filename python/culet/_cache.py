@@ -6,21 +6,24 @@ from typing import Dict, Union
 
 from culet import _library
 from culet._engine import engine
-from culet._library import LIBRARY, InvalidArgument, check, path_bytes
+from culet._library import LIBRARY, InvalidArgument, check, path_bytes, shown
 from culet._operand import HOST
 from culet._plans import drop_all_unmeasured
 
 
 def place_of(device):
     """The CUDA device's number of "cuda" and "cuda:N", HOST of "cpu"."""
-    name = str(device)
+    try:
+        name = str(device)
+    except Exception:  # of integers of thousands of digits, for instance
+        name = ""
     if name == "cpu":
         return HOST
     if name == "cuda":
         return 0
-    if name.startswith("cuda:") and name[5:].isdecimal():
+    if name.startswith("cuda:") and name[5:].isdecimal() and len(name) < 15:
         return int(name[5:])
-    raise InvalidArgument(f"device is {device!r}; give 'cpu', 'cuda' or 'cuda:N'")
+    raise InvalidArgument(f"device is {shown(device)}; give 'cpu', 'cuda' or 'cuda:N'")
 
 
 def load_cache(path: Union[str, "os.PathLike[str]"], device: str = "cpu") -> Dict[str, int]:

@@ -17,16 +17,20 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
         return _other_call(form, (a, u, b, v, d, c, bias, w, *zeros), alpha, beta, accumulate, pdl,
                            epilogue)
     try:
-        pa, pd, pu, pc = a.data_ptr(), d.data_ptr(), None, None
+        # What no key tells, operand() refuses: memory that does not hold the values (views that negate it), or none.
+        pa, pb, pd, pu, pc = a.data_ptr(), b.data_ptr(), d.data_ptr(), None, None
+        plain = pa and pb and pd and not (a.is_neg() or b.is_neg() or d.is_neg())
         place, low, given = d.get_device(), pa | pd, 0
         key = (form, pdl, accumulate, epilogue, place,
                a.shape, a.stride(), a.dtype, a.get_device(),
-               b.data_ptr(), b.shape, b.stride(), b.dtype, d.shape, d.stride(), d.dtype)
+               pb, b.shape, b.stride(), b.dtype, d.shape, d.stride(), d.dtype)
         if u is not None:
             pu = u.data_ptr()
+            plain = plain and pu and not u.is_neg()
             low, given = low | pu, 1
             key += u.shape, u.stride(), u.dtype, u.get_device()
         if v is not None:
+            plain = plain and not v.is_neg()
             given |= 2
             key += v.data_ptr(), v.shape, v.stride(), v.dtype
         if beta:
@@ -34,18 +38,21 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
             pc = pd
             if c is not None:
                 pc = c.data_ptr()
+                plain = plain and pc and not c.is_neg()
                 low, given = low | pc, given | 8
                 key += c.shape, c.stride(), c.dtype, c.get_device()
         if bias is not None:
+            plain = plain and not bias.is_neg()
             given |= 16
             key += bias.data_ptr(), bias.shape, bias.stride(), bias.dtype
         if w is not None:
+            plain = plain and not w.is_neg()
             given |= 32
             key += w.data_ptr(), w.shape, w.stride(), w.dtype
         key += given, low & 15 and (pa & 15, pd & 15, pu and pu & 15, pc and pc & 15)
     except (AttributeError, RuntimeError):  # RuntimeError: a tensor without memory
-        key = None
-    if key is None:
+        plain = False
+    if not plain:
         return _other_call(form, (a, u, b, v, d, c, bias, w, None, None), alpha, beta, accumulate, pdl,
                            epilogue)
     found = PLANS.get(key)
@@ -82,6 +89,8 @@ def _other_call(form, values, alpha, beta, accumulate, pdl, epilogue):
                 continue
             shown = value.__array_interface__
             pointer, readonly = shown["data"]
+            if not 0 < pointer < 2**64:  # which operand() refuses
+                raise LookupError
             pointers.append(pointer)
             key += (pointer if bound else pointer & 15, readonly,
                     shown["shape"], shown["strides"], shown["typestr"], value.dtype)

@@ -9,7 +9,7 @@ from ctypes import byref, c_int32, c_uint64, pointer
 
 from culet import _driver, _library
 from culet._interrupt import call
-from culet._library import LIBRARY, Error, check, create
+from culet._library import LIBRARY, Error, check, create, text
 from culet._operand import HOST
 
 _ALIGNMENT = 256  # of a workspace
@@ -31,7 +31,7 @@ class Plan:
         check(LIBRARY.culet_plan_choice(self.handle, byref(choice)))
         check(LIBRARY.culet_plan_workspace(self.handle, byref(size)))
         self.measured = bool(choice.measured)
-        self.kernel = choice.kernel.decode()
+        self.kernel = text(choice.kernel)
         need = (size.barriers, size.partials, size.tensormaps)
         self.workspace = need if any(need) else None
         if self.workspace is not None:
@@ -46,7 +46,7 @@ class Engine:
         device = "cpu" if place == HOST else f"cuda:{place}"
         options = _library.EngineOptions(device=device.encode())
         self.handle = create(LIBRARY.culet_engine_create, byref(options))
-        if note := LIBRARY.culet_engine_cache_note(self.handle).decode():
+        if note := text(LIBRARY.culet_engine_cache_note(self.handle)):
             warnings.warn(f"culet's cache of measured choices is not fully used: {note}",
                           RuntimeWarning, stacklevel=4)
         self.workspaces = HostWorkspaces(self) if place == HOST else DeviceWorkspaces(self)

@@ -3,7 +3,7 @@
 import ctypes
 import struct
 
-from culet._library import LIBRARY, InvalidArgument, LaunchArgs, check
+from culet._library import LIBRARY, InvalidArgument, LaunchArgs, check, shown
 
 _pack = struct.Struct("N5P2f2P").pack  # a LaunchArgs, at a fraction of its cost
 _size = ctypes.sizeof(LaunchArgs)
@@ -15,7 +15,7 @@ def packed(handle, a, u, c, d, alpha, beta, workspace, stream):
     try:
         return _pack(_size, handle, a or 0, u or 0, c or 0, d or 0, alpha, beta, workspace or 0, stream or 0)
     except struct.error:
-        raise InvalidArgument(f"stream is {stream!r}; give a CUDA stream's address as a number") from None
+        raise InvalidArgument(f"stream is {shown(stream)}; give a CUDA stream's address as a number") from None
 
 
 def launch(handle, a, u, c, d, alpha, beta, workspace, stream):

@@ -34,6 +34,7 @@ FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3 = 1, 2, 3, 4
 COL_MAJOR, ROW_MAJOR = 0, 1
 QUANT_K, QUANT_B, QUANT_TENSOR, QUANT_ROW = 1, 2, 3, 4
 ACCUMULATE_PROMOTED, ACCUMULATE_FAST, ACCUMULATE_FULL = 0, 1, 2
+DETERMINISM_FAST, DETERMINISM_BATCH_INVARIANT = 0, 2
 EPILOGUE_NONE, EPILOGUE_GATED_SILU, EPILOGUE_GATED_SILU_QUANT = 0, 1, 2
 GATE_EIGHTS, GATE_HALVES = 0, 1
 PACK_PANELS64 = 1
@@ -301,12 +302,17 @@ def _load():
 LIBRARY = _load()
 
 
+def text(found):
+    """Text of the library's. It may quote names of files, which can be of any bytes."""
+    return found.decode(errors="backslashreplace")
+
+
 def check(status):
     """Raises what a call's status says; nothing when it is 0."""
     if status == OK:
         return
-    message = LIBRARY.culet_last_error().decode()
-    name = LIBRARY.culet_status_name(status).decode()
+    message = text(LIBRARY.culet_last_error())
+    name = text(LIBRARY.culet_status_name(status))
     if status in (INVALID_ARGUMENT, OUT_OF_RANGE):
         raise InvalidArgument(message, name)
     raise Error(name, message)
@@ -317,10 +323,27 @@ def path_bytes(name, path):
     try:
         found = os.fsencode(path)
     except (TypeError, UnicodeEncodeError):
-        raise InvalidArgument(f"{name} is {path!r}; give the path as text") from None
+        raise InvalidArgument(f"{name} is {shown(path)}; give the path as text") from None
     if b"\0" in found:
-        raise InvalidArgument(f"{name} is {path!r}, which has a zero byte within; no file's name has")
+        raise InvalidArgument(f"{name} is {shown(path)}, which has a zero byte within; no file's name has")
     return found
+
+
+def shown(value):
+    """repr() of an argument for an error: integers of many digits have none, some objects raise."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        found = repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+    return found if len(found) <= 400 else found[:400] + "..."
+
+
+def no_pickle(self, protocol=None):
+    """__reduce_ex__ of what stands for memory and handles of this process; copy asks it, too."""
+    raise Error("UNSUPPORTED", f"a {type(self).__name__} of culet belongs to the process that made it, and is not "
+                "pickled or copied; make it anew where it is needed, from what it was made of")
 
 
 def create(function, *arguments):

@@ -21,7 +21,8 @@ _BIASES = (None, torch.bfloat16, torch.float32)  # what kernels add
 
 def rows_of(x, k):
     """How many rows of BF16 x (..., K) has where it is as the functions here take it; else 0."""
-    if x.dtype != torch.bfloat16 or not x.is_contiguous() or not (x.is_cuda or x.is_cpu):
+    if x.dtype != torch.bfloat16 or not x.is_contiguous() or not (x.is_cuda or x.is_cpu) or x.is_neg() or (
+            not x.data_ptr()):
         return 0
     shape = x.shape
     return x.numel() // k if shape and shape[-1] == k else 0
@@ -44,6 +45,8 @@ def fp8_linear(x, m, weight, scales, bias):
     key = (m, place, weight.data_ptr(), shape, weight.stride(), weight.dtype, scales.data_ptr(), scales.shape,
            scales.stride(), scales.dtype, None if bias is None else (bias.data_ptr(), kind, bias.shape, bias.stride()))
     plan = _READY.get(key, _nothing)()
+    if weight.is_neg() or scales.is_neg() or (bias is not None and bias.is_neg()):
+        plan = None  # for the way that refuses it
     if plan is None or autotune.running:
         values = both[:m * k].view(m, k).view(torch.float8_e4m3fn)
         of_x = both[behind:].view(torch.float32).view(m, groups)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, ROW_MAJOR
 from culet import _dlpack, _driver
-from culet._library import InvalidArgument, Matrix
+from culet._library import InvalidArgument, Matrix, no_pickle, shown
 
 HOST = -1  # where an operand is: this, or the CUDA device's number
 MOST = 2**31 - 1  # rows, columns and matrices of an operand
@@ -44,7 +44,7 @@ def flag(name, value):
             return bool(value)
     except Exception:  # what an argument's own == raises
         pass
-    raise InvalidArgument(f"{name} is {value!r}; give True or False") from None
+    raise InvalidArgument(f"{name} is {shown(value)}; give True or False") from None
 
 
 def operand(name, value, ranks=(2,), stream=_dlpack.NO_SYNC):
@@ -66,11 +66,22 @@ def operand(name, value, ranks=(2,), stream=_dlpack.NO_SYNC):
         found = _of_dlpack(name, value, stream)
     else:
         found = _of_buffer(name, value)
+    _check_memory(name, found)
     if len(found.shape) not in ranks:
         wanted = ("a matrix, or a batch of them" if 3 in ranks else
                   "a matrix" if 2 in ranks else "a vector")
         raise InvalidArgument(f"{name} has the shape {found.shape}; give {wanted}")
     return found
+
+
+def _check_memory(name, found):
+    """Raises InvalidArgument for an address or a shape that no array has."""
+    if not 0 <= found.pointer < 2**64:
+        raise InvalidArgument(f"{name} is at the address {shown(found.pointer)}, where no memory is")
+    if any(extent < 0 for extent in found.shape):
+        raise InvalidArgument(f"{name} has the shape {shown(found.shape)}; no axis is shorter than 0")
+    if not found.pointer and 0 not in found.shape:
+        raise InvalidArgument(f"{name} of shape {found.shape} has no memory: its address is null")
 
 
 def _of_tensor(name, tensor):
@@ -127,7 +138,7 @@ def _of_interface(name, array, protocol):
 def _stream_of_interface(name, interface):
     stream = interface.get("stream")
     if stream is not None and not isinstance(stream, int):
-        raise InvalidArgument(f"{name}'s __cuda_array_interface__ has the stream {stream!r}; it must be a number")
+        raise InvalidArgument(f"{name}'s __cuda_array_interface__ has the stream {shown(stream)}; it must be a number")
     return stream
 
 
@@ -135,7 +146,12 @@ def _of_dlpack(name, array, stream):
     pointer, dtype, shape, strides, kind, number, writable = _dlpack.read(name, array, stream)
     if strides is None:
         strides = _strides(name, None, shape, 1)
-    return Operand(pointer, dtype, shape, strides, number if kind == _dlpack.CUDA else HOST, writable)
+    place = HOST
+    if kind == _dlpack.CUDA:
+        place = _driver.place_of(name, pointer) if pointer else number
+        if place != number:
+            raise InvalidArgument(f"{name}'s __dlpack__ is on cuda:{number}, but its memory on cuda:{place}")
+    return Operand(pointer, dtype, shape, strides, place, writable)
 
 
 def is_tensor(value):
@@ -215,6 +231,14 @@ class Packed:
         self._memory, self._pointer, self._place, self._number = memory, pointer, place, number
         self.dtype, self.shape, self.format = dtype, shape, name
 
+    __reduce_ex__ = no_pickle
+
+    def __copy__(self):
+        return self  # it never changes
+
+    def __deepcopy__(self, memo):
+        return self
+
     def __repr__(self):
         return f"culet.Packed(shape={self.shape}, dtype={self.dtype}, format={self.format!r})"
 
@@ -233,6 +257,9 @@ class Packed:
 
     def get_device(self):
         return self._place
+
+    def is_neg(self):
+        return False
 
 
 _WEIGHTS = ("b", "b's values")

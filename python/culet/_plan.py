@@ -6,7 +6,7 @@ from typing import Any, Optional
 from culet import _stream
 from culet._dlpack import NO_SYNC
 from culet._launch import launch, launch_packed, packed
-from culet._library import Error, InvalidArgument, check
+from culet._library import Error, InvalidArgument, check, no_pickle, shown
 from culet._operand import HOST, Packed, is_tensor, operand, stream_of
 from culet._problem import plan
 
@@ -103,12 +103,13 @@ class Plan:
         wanted = self._kinds[i]
         try:  # a tensor where a tensor was, by the shortest way
             if (value.dtype is wanted[2] and value.shape == wanted[0] and value.stride() == wanted[1]
-                    and value.get_device() == wanted[3]):
-                return value.data_ptr()
+                    and value.get_device() == wanted[3] and not value.is_neg()):
+                if pointer := value.data_ptr():
+                    return pointer
         except (AttributeError, RuntimeError, TypeError):
             pass
         pointer, kind = _kind(value)
-        if kind is not None and kind == wanted:
+        if kind is not None and kind == wanted and 0 < pointer < 2**64:
             return pointer
         name, planned = self._form.names[i], self._found[i]
         if planned is None:
@@ -135,6 +136,8 @@ class Plan:
         for i, value in enumerate(used):
             self._operand(i, value, stream)
         return stream
+
+    __reduce_ex__ = no_pickle
 
     def close(self) -> None:
         """Gives the kernel's plan back; calls are an error from now on."""
@@ -186,6 +189,8 @@ def _kind(value):
         return None, None
     try:
         if is_tensor(value):
+            if value.is_neg():
+                return None, None
             return value.data_ptr(), (value.shape, value.stride(), value.dtype, value.get_device())
         shown = value.__array_interface__
         pointer, readonly = shown["data"]
@@ -203,11 +208,10 @@ def number(name, value):
     """A float. Raises InvalidArgument for what is none."""
     try:
         found = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidArgument(f"{name} is {value!r}; give a number") from None
     except OverflowError:
-        raise InvalidArgument(f"{name} is an integer of {value.bit_length()} bits; FP32 holds none above "
-                              f"{LARGEST}") from None
+        raise InvalidArgument(f"{name} is {shown(value)}; FP32 holds none above {LARGEST}") from None
+    except Exception:  # what an argument's own __float__ raises, too
+        raise InvalidArgument(f"{name} is {shown(value)}; give a number") from None
     return fits(name, found)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Optional, Tuple
 from culet import _stream
 from culet._engine import engine
 from culet._library import (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, LIBRARY, QUANT_B, QUANT_K,
-                            QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, InvalidArgument, Matrix, check)
+                            QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, InvalidArgument, Matrix, check, shown)
 from culet._make import maker
 from culet._operand import HOST, MOST, element_type, is_tensor, matrix, operand, ordered
 
@@ -38,7 +38,7 @@ def quantize_fp8(x: Any, granularity: str = "group",
         if found is not None:
             return found
     if quant is None:
-        raise InvalidArgument(f"granularity is {granularity!r}; give "
+        raise InvalidArgument(f"granularity is {shown(granularity)}; give "
                               f"{' or '.join(map(repr, _GRANULARITIES))}")
     found, stream = ordered("x", x, out if isinstance(out, (tuple, list)) else ())
     code = element_type("x", found, BFLOAT16, FLOAT16, FLOAT32)
@@ -72,14 +72,14 @@ def _rows_of_bf16(x):
     torch = sys.modules["torch"]
     if x.dtype != torch.bfloat16 or len(x.shape) != 2 or 0 in x.shape or x.layout != torch.strided:
         return None
-    (m, k), (down, along), place = x.shape, x.stride(), x.get_device()
-    if along != 1 or not (x.is_cuda or x.is_cpu):
+    (m, k), (down, along), place, pointer = x.shape, x.stride(), x.get_device(), x.data_ptr()
+    if along != 1 or not (x.is_cuda or x.is_cpu) or not pointer or x.is_neg():
         return None
     groups = -(-k // GROUP)
     # Strides given make it cheaper.
     values = torch.empty_strided((m, k), (k, 1), dtype=torch.float8_e4m3fn, device=x.device)
     scales = torch.empty_strided((m, groups), (groups, 1), dtype=torch.float32, device=x.device)
-    quantize_rows_to(m, k, down, place, x.data_ptr(), values.data_ptr(), scales.data_ptr(),
+    quantize_rows_to(m, k, down, place, pointer, values.data_ptr(), scales.data_ptr(),
                      None if place < 0 else _stream.current(place))
     return values, scales
 

@@ -8,7 +8,7 @@ from typing import List, Optional, Sequence, Union
 
 from culet._cache import place_of
 from culet._engine import engine
-from culet._library import LIBRARY, InvalidArgument, check, path_bytes
+from culet._library import LIBRARY, InvalidArgument, check, path_bytes, shown, text
 from culet._operand import HOST, MOST, Operand
 from culet._problem import ANY, GROUP, kind_of, problem
 from culet._tuning import Tuned, autotune
@@ -37,11 +37,11 @@ def tune_model(path: Union[str, "os.PathLike[str]"], tokens: Union[int, Sequence
     sizes = [tokens] if isinstance(tokens, int) else tokens
     if not isinstance(sizes, (list, tuple, range)) or not sizes or not all(
             isinstance(m, int) and not isinstance(m, bool) and 0 < m <= MOST for m in sizes):
-        raise InvalidArgument(f"tokens is {tokens!r}; give numbers from 1 to {MOST}")
+        raise InvalidArgument(f"tokens is {shown(tokens)}; give numbers from 1 to {MOST}")
     shapes = products(path)
     name = shapes["format"] if format is None else format
     if name not in _FORMATS:
-        raise InvalidArgument(f"format is {name!r}; give {' or '.join(map(repr, _FORMATS))}")
+        raise InvalidArgument(f"format is {shown(name)}; give {' or '.join(map(repr, _FORMATS))}")
     place = place_of(device)
     stream, torch = None, sys.modules.get("torch")
     if place != HOST and torch is not None:
@@ -61,9 +61,9 @@ def products(path):
     needed = c_size_t()
     place = path_bytes("path", path)
     check(LIBRARY.culet_products_json(place, None, 0, byref(needed)))
-    text = ctypes.create_string_buffer(needed.value)
-    check(LIBRARY.culet_products_json(place, text, needed, None))
-    return json.loads(text.value)
+    made = ctypes.create_string_buffer(needed.value)
+    check(LIBRARY.culet_products_json(place, made, needed, None))
+    return json.loads(text(made.value))
 
 
 def _rows(product, tokens):

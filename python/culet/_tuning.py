@@ -8,7 +8,7 @@ import warnings
 from typing import List, NamedTuple
 
 from culet import _library
-from culet._library import Error, InvalidArgument
+from culet._library import Error, InvalidArgument, no_pickle, shown
 from culet._operand import HOST, flag
 from culet._plans import drop_unmeasured
 
@@ -32,6 +32,17 @@ class Tuned(NamedTuple):
     pdl: bool           # measured as a chain of programmatic dependent launches
 
 
+def _seconds(name, value):
+    """A float above 0, which may be infinite. Raises InvalidArgument."""
+    try:
+        found = float(value)
+    except Exception:  # OverflowError of 10**400, and what an argument's own __float__ raises
+        found = math.nan
+    if not found > 0:
+        raise InvalidArgument(f"{name} is {shown(value)}; give seconds above 0, math.inf for no limit")
+    return found
+
+
 class autotune:
     """Inside the block, this thread's first call of each problem measures the kernels and takes the
     fastest; later calls, in the block and after it, use that choice. On a GPU launches are
@@ -45,17 +56,13 @@ class autotune:
     is kept, and persisted.
     """
 
+    __reduce_ex__ = no_pickle
     running = 0  # blocks open in all threads: what the hot path looks at
     _lock = threading.Lock()
     _local = threading.local()
 
     def __init__(self, budget: float = 30, persist: bool = False) -> None:
-        try:
-            self._left = float(budget)
-        except (TypeError, ValueError):
-            self._left = math.nan
-        if not self._left > 0:
-            raise InvalidArgument(f"budget is {budget!r}; give seconds above 0")
+        self._left = _seconds("budget", budget)
         self._persist = flag("persist", persist)
         self._engines = {}
         self._met = set()
@@ -142,7 +149,7 @@ class autotune:
         took = time.monotonic() - started
         self._left -= took
         (m, k), n = kind.layouts[0][1][-2:], kind.layouts[2][1][-2]
-        found = ((choice.kernel.decode(), choice.time_us, choice.baseline_us, choice.measurements)
+        found = ((_library.text(choice.kernel), choice.time_us, choice.baseline_us, choice.measurements)
                  if choice is not None else ("", 0.0, 0.0, 0))
         self.results.append(Tuned(m, n, k, *found, took, pdl))
         return choice

@@ -34,6 +34,19 @@ class Dlpack:
         return self.array.__dlpack__(**options)
 
 
+class OnDevice(Dlpack):
+    """Says that it is where `device` is."""
+
+    def __dlpack__(self, **options):
+        capsule = super().__dlpack__(**options)
+        kind = _dlpack._name_of(capsule)
+        tensor = _dlpack._Tensor if kind == b"dltensor" else _dlpack._Versioned
+        found = tensor.from_address(_dlpack._pointer_of(capsule, kind))
+        found = getattr(found, "tensor", found)
+        found.device_type, found.device_id = self.device
+        return capsule
+
+
 @unittest.skipUnless(numpy, "no numpy")
 class DlpackArrays(unittest.TestCase):
     def setUp(self):
@@ -130,7 +143,7 @@ class DlpackArrays(unittest.TestCase):
 
     def test_streams_of_dlpack(self):
         for stream, wanted in ((None, 1), (0, 1), (7, 7), (_dlpack.NO_SYNC, -1)):
-            array = Dlpack(self.a, device=(2, 3))
+            array = OnDevice(self.a, device=(2, 3))
             _dlpack.read("a", array, stream)
             self.assertEqual(array.streams, [wanted])
 

@@ -32,6 +32,9 @@ class Tensor:
     def stride(self):
         return self.strides
 
+    def is_neg(self):
+        return False
+
     def get_device(self):
         return self.place
 
