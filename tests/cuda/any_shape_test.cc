@@ -261,6 +261,32 @@ TEST(AnyShapeKernels, TakeWhatTheReferenceTakes) {
   EXPECT_GT(neither, 1000);
 }
 
+// Both operands of a weight's gradient have a scale for 128 elements along K.
+TEST(AnyShapeKernels, TakeTheScalesOfAGradient) {
+  GemmArgs args = Fp8(1 << 12, 1 << 16, 304, 304);
+  args.Ddesc = RowMajor(DataType::kFloat32, 5, 200, 1000);
+  args.Cdesc = args.Ddesc;
+  args.C = args.D;
+  args.beta = 1.0f;
+  args.operation.quant_b = {QuantType::kK, 128};
+  args.Vdesc = ColMajor(DataType::kFloat32, 3, 200, 4);
+  const auto desc = Describe(args, 900);
+  ASSERT_TRUE(desc.ok()) << desc.status().ToString();
+  int takers = 0;
+  for (const auto& kernel : BuiltinKernels(GpuInfo(900))) {
+    if (!kernel->id().starts_with("cuda_any/") || !kernel->why(*desc).ok()) continue;
+    takers += kernel->desc().tile_k == 128;  // those on tensor cores
+  }
+  EXPECT_GE(takers, 2);
+  for (const CompiledKernel* kernel : AllKernels()) {
+    const any_shape::Operand b = any_shape::MakeProblem(*kernel, args, 0, 1).operands[1];
+    EXPECT_EQ(b.group_rows, 1) << kernel->id;
+    EXPECT_EQ(b.group_k, 128) << kernel->id;
+    EXPECT_EQ(b.scale_row_stride, 4) << kernel->id;
+    EXPECT_EQ(b.scale_k_stride, 1) << kernel->id;
+  }
+}
+
 TEST(AnyShapeKernels, SayWhyTheyRefuse) {
   GemmDesc problem;
   problem.arch = 890;

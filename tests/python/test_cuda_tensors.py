@@ -273,6 +273,17 @@ class DeepGemm(unittest.TestCase):
         deep_gemm.fp8_gemm_nt(a, b, d, c=d)
         self.assertLess(float(deep_gemm.calc_diff(d, of_a @ of_b.t() + c.double())), 1e-4)
 
+    def test_the_gradient_of_a_weight(self):
+        """The recipe (1, 1, 128): FP32 sums go on in FP32."""
+        from culet import deep_gemm
+        for m, n, k in ((16, 64, 256), (200, 136, 1000), (5, 3, 130)):
+            pairs = [deep_gemm.per_token_cast_to_fp8(torch.randn(rows, k, device="cuda"), False) for rows in (m, n)]
+            of_a, of_b = (values.double() * scales.double().repeat_interleave(128, 1)[:, :k] for values, scales in pairs)
+            out = torch.randn(m, n, device="cuda") * 10
+            wanted = out.double() + of_a @ of_b.t()
+            deep_gemm.wgrad_gemm_fp8_fp8_fp32_nt(*pairs, out)
+            self.assertLess(float(deep_gemm.calc_diff(out, wanted)), 1e-6, (m, n, k))
+
     def test_settings(self):
         from culet import deep_gemm
         a, b = whole(16, 512), whole(1024, 512, seed=1)

@@ -59,8 +59,7 @@ constexpr Feasibility SimdWhy(const GemmDesc& p, StoresD stores = StoresD::kRows
         !exchanged) {
       return Feasibility::Refuse(
           "E4M3 B needs one scale for 128 x 128 elements, for 128 of a column, for a column, or "
-          "for "
-          "the whole matrix");
+          "for the whole matrix");
     }
     if (p.a.scale_type != DataType::kFloat32 || p.b.scale_type != DataType::kFloat32) {
       return Feasibility::Refuse("takes float32 scales only");
