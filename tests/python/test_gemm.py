@@ -138,6 +138,9 @@ class FakeTensor:
     def is_neg(self):
         return False
 
+    def detach(self):
+        return self
+
 
 class Tensors(unittest.TestCase):
     """The path of torch tensors, without torch."""
@@ -196,6 +199,25 @@ class Tensors(unittest.TestCase):
             culet.fp8_gemm_nt(a, (FakeTensor(product.b, "torch.float8_e5m2"), b[1]), out)
         with self.assertRaisesRegex(culet.InvalidArgument, "a's scales is on cuda:1"):
             culet.fp8_gemm_nt((a[0], FakeTensor(product.u, "torch.float32", place=1)), b, out)
+
+    def test_a_cached_plan_checks_what_memory_holds(self):
+        """A view that negates, and a tensor without memory, look like the planned one. test_torch_views has torch's."""
+        product = Product(4, 8, 128)
+        d = product.output()
+        (a, u), (b, v), out = self.tensors(product, d)
+        plan = culet.plan((a, u), (b, v), out)
+        for tensor in (a, u, b, v, out):
+            for name, wrong, words in (("is_neg", True, "is a view that negates"), ("data_ptr", 0, "has no memory")):
+                for call in (lambda: culet.fp8_gemm_nt((a, u), (b, v), out), lambda: plan(a, out, a_scale=u)):
+                    if tensor in (b, v) and "plan" in call.__code__.co_freevars:
+                        continue  # bound, with the memory that they had
+                    call()
+                    before = d.elements()
+                    with mock.patch.object(tensor, name, lambda: wrong):
+                        with self.assertRaisesRegex(culet.InvalidArgument, words):
+                            call()
+                    self.assertEqual(d.elements(), before)
+        self.assertEqual(product.wrong(d), 0)
 
 
 if __name__ == "__main__":
