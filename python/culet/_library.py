@@ -12,7 +12,7 @@ class Error(RuntimeError):
     """culet refused or failed; `status` is the reason in one word, "UNSUPPORTED" for example."""
 
     def __init__(self, status, message):
-        super().__init__(message)
+        super().__init__(message.encode(errors="backslashreplace").decode())  # it may quote a path of any bytes
         self.status = status
 
     def __reduce__(self):  # RuntimeError's own would call the class with the message alone

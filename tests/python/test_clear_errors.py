@@ -4,6 +4,7 @@ what stands for memory and handles of a process, which is not pickled."""
 import copy
 import os
 import pickle
+import shutil
 import tempfile
 import unittest
 from fractions import Fraction
@@ -46,6 +47,19 @@ class ClearErrors(unittest.TestCase):
             culet.load_cache(os.path.join(folder, "a\udc80b"))
         self.assertIn(r"a\x80b", str(caught.exception))
         self.assertEqual(caught.exception.status, "NOT_FOUND")
+
+    def test_a_folder_of_any_name(self):
+        """What is wrong inside is said in words that can be printed."""
+        outer = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, outer)
+        folder = Path(outer, "a\udc80b")
+        folder.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            os.symlink(ADDER / name, folder / name)
+        (folder / "tokenizer_config.json").write_text("{")
+        with self.assertRaisesRegex(culet.Error, r"a\\udc80b/tokenizer_config.json cannot be read") as caught:
+            culet.LLM(folder, device="cpu")
+        str(caught.exception).encode()
 
     def test_numbers(self):
         a, b, out = rows("f4", (2, 4)), rows("f4", (3, 4)), rows("f4", (2, 3))

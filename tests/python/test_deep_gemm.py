@@ -2,6 +2,8 @@
 refused and why."""
 
 import inspect
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
@@ -221,6 +223,43 @@ class Settings(unittest.TestCase):
                     deep_gemm.set_tc_util(wrong)
         finally:
             deep_gemm.set_tc_util(100)
+
+
+class Names(unittest.TestCase):
+    def test_modules(self):
+        """What DeepGEMM's users import, from where."""
+        from culet.deep_gemm import ceil_to_ue8m0, get_k_alignment_for_contiguous_layout, layout, math
+        from culet.deep_gemm.testing import empty_suppress, suppress_stdout_stderr, utils as of_tests
+        from culet.deep_gemm.testing.bench import suppress_stdout_stderr as same
+        from culet.deep_gemm.testing.utils import get_arch_major
+        from culet.deep_gemm.utils import get_k_alignment_for_contiguous_layout as of_utils
+        self.assertEqual(ceil_to_ue8m0(torch.tensor([1.0, 1.1, 0.3, 4.0])).tolist(), [1, 2, 0.5, 4])
+        self.assertEqual((get_k_alignment_for_contiguous_layout(), of_utils()), (128, 128))
+        self.assertIs(layout.get_tma_aligned_size, deep_gemm.get_tma_aligned_size)
+        self.assertIs(math.ceil_div, deep_gemm.ceil_div)
+        self.assertIs(of_tests.get_arch_major, get_arch_major)
+        self.assertIs(suppress_stdout_stderr, same)
+        with empty_suppress():
+            pass
+        with self.assertRaisesRegex(NotImplementedError, "culet bench"):
+            deep_gemm.testing.bench(lambda: None)
+
+    def test_suppressed(self):
+        code = ("import os, sys\n"
+                "from culet.deep_gemm.testing import empty_suppress, suppress_stdout_stderr\n"
+                "print('a', end='')\n"
+                "with suppress_stdout_stderr():\n"
+                "    print('b'); print('b', file=sys.stderr); os.write(1, b'b'); os.write(2, b'b')\n"
+                "with empty_suppress():\n"
+                "    print('c', end='')\n"
+                "try:\n"
+                "    with suppress_stdout_stderr():\n"
+                "        raise KeyError\n"
+                "except KeyError:\n"
+                "    print('d', end='')\n"
+                "os.close(os.open('/dev/null', os.O_RDONLY)); print(os.open('/dev/null', os.O_RDONLY), file=sys.stderr)\n")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "acd", "3\n"))  # and no descriptor was lost
 
 
 class Refusals(unittest.TestCase):
