@@ -67,6 +67,13 @@ class TileOrder {
   Divisor by_group_area_, by_group_, by_rest_;
 };
 
+/// A piece of D that a CTA computes.
+struct Tile {
+  int row, column;  ///< where it begins: a row of A and D, a column of its group's B
+  int rows;         ///< from `row` to the end of the matrix or of the group
+  int group;        ///< whose B; 0 where there is one
+};
+
 /// The k-blocks of part `part` of `parts`: near-equal shares, the larger ones first.
 CULET_HOST_DEVICE constexpr void SplitRange(int blocks, int parts, int part, int& begin, int& end) {
   const int base = blocks / parts, extra = blocks % parts;

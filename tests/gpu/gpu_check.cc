@@ -2,6 +2,7 @@
 //   gpu_check soak [LAUNCHES]   a million launches over eight streams and four threads
 //   gpu_check predecessor       the contract of programmatic dependent launches
 //   gpu_check gates             gates and exponentials of every FP32 number
+//   gpu_check grouped           products by groups
 //   gpu_check tiny PREFIX...    each kernel whose id starts with a prefix once, and
 //                               "quantise_e4m3"; for compute-sanitizer
 //   gpu_check tiny --unwrapped PREFIX...   without shapes that go around a kernel's ring
@@ -15,6 +16,7 @@
 #include "check_kernels.h"
 #include "culet/gemm.h"
 #include "gates.h"
+#include "grouped.h"
 #include "jobs.h"
 #include "predecessor.h"
 #include "soak.h"
@@ -24,7 +26,7 @@ namespace {
 
 int Usage() {
   fmt::print(
-      "usage: gpu_check soak [LAUNCHES] | predecessor | gates | tiny [--unwrapped] PREFIX...\n");
+      "usage: gpu_check soak [LAUNCHES] | predecessor | gates | grouped | tiny [--unwrapped] PREFIX...\n");
   return 2;
 }
 
@@ -75,6 +77,8 @@ int Main(const std::vector<std::string>& arguments) {
     right = CheckPredecessors(*gemm);
   } else if (what == "gates" && arguments.size() == 1) {
     right = CheckGates();
+  } else if (what == "grouped" && arguments.size() == 1) {
+    right = CheckGrouped();
   } else if (what == "tiny" && arguments.size() > 1) {
     const bool unwrapped = arguments[1] == "--unwrapped";
     right = RunTiny(*gemm, unwrapped, {arguments.begin() + 1 + unwrapped, arguments.end()});

@@ -75,6 +75,11 @@ void PlanScales(const BlockKernel& kernel, const ProductProblem& problem, BlockP
   TensorMapPlan v =
       ScalesPlan(k_blocks, CeilDiv(problem.n, 128), problem.scale_b_column, 4, kernel.scale_blocks);
   if (IsGated(kernel.epilogue)) v.rank = 3;
+  if (kernel.grouped) {
+    v.rank = 3;
+    v.depth = static_cast<std::uint64_t>(params->groups.count);
+    v.depth_bytes = v.outer * v.pitch_bytes;
+  }
   if (const int up_column = problem.epilogue.up_column; up_column != 0) {
     v.outer = static_cast<std::uint64_t>(up_column / 128);
     v.depth_bytes = v.outer * v.pitch_bytes;
@@ -206,6 +211,36 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
                    .block = dim3(static_cast<unsigned>(kernel.threads)),
                    .smem_bytes = kernel.smem_bytes,
                    .cluster_size = grid.in_pairs ? 2 : kernel.cluster_size(),
+                   .pdl = problem.pdl};
+  return true;
+}
+
+bool PlanGroupedBlock(const BlockKernel& kernel, const ProductProblem& problem,
+                      const BlockGroups& groups, int sms, BlockLaunch* launch) {
+  BlockParams* const params = &launch->params;
+  params->groups = groups;
+  params->groups.tiles_n = CeilDiv(problem.n, kernel.tile_n);
+  if (groups.count < 1 || groups.count > kMostGroups || !PlanMaps(kernel, problem, params)) {
+    return false;
+  }
+  TensorMapPlan b =
+      BytesPlan(problem.k, problem.n, problem.ldb, kernel.format->element_bytes, kernel.tile_n);
+  b.rank = 3;
+  b.depth = static_cast<std::uint64_t>(groups.count);
+  b.depth_bytes = b.outer * b.pitch_bytes;
+  if (!EncodeTensorMap(b, problem.b, &params->b)) return false;
+  params->Put(problem, *kernel.format, kernel.epilogue);
+  if (kernel.format->sums == Sums::kBlockScaled) PlanScales(kernel, problem, params);
+  params->k_blocks = CeilDiv(problem.k, kernel.block_k());
+  launch->format = kernel.format;
+  launch->function = kernel.function;
+  // As many CTAs as there may be tiles: each group can end within one.
+  const std::int64_t most =
+      (problem.m / kernel.tile_m + std::int64_t{groups.count}) * params->groups.tiles_n;
+  launch->shape = {.grid = dim3(static_cast<unsigned>(std::min<std::int64_t>(most, sms))),
+                   .block = dim3(static_cast<unsigned>(kernel.threads)),
+                   .smem_bytes = kernel.smem_bytes,
+                   .cluster_size = 1,
                    .pdl = problem.pdl};
   return true;
 }

@@ -29,6 +29,7 @@ struct BlockSchedule {
   int turns = 1;  ///< sets of consumers that take a CTA's tiles in turn: one set stores while
                   ///< another multiplies, which pays where K is short
   bool classes = false;  ///< rows of A and B by classes, where TMA cannot load them as they lie
+  bool grouped = false;  ///< rows of A by groups, each with a B of its own (BlockGroups)
   int lag = 0;           ///< clocks that each warpgroup along M begins behind the one before: one's
                          ///< epilogue then lies under the others' products
 };
@@ -49,6 +50,18 @@ struct RowClasses {
     const int of_class = rows / count;
     return i % of_class * count + i / of_class;
   }
+};
+
+/// Groups of rows of A, known on the device alone: rows [starts[g], starts[g] + counts[g]) of A and
+/// D belong to group g and meet matrix g of B. Groups may lie anywhere, with gaps between them;
+/// what lies outside [0, m) is cut off. B and its scales are a matrix for each group, one behind
+/// the other.
+inline constexpr int kMostGroups = 512;
+struct BlockGroups {
+  const int* starts = nullptr;
+  const int* counts = nullptr;
+  int count = 0;
+  int tiles_n = 0;  ///< across N, of a group
 };
 
 /// The kernel's one argument.
@@ -74,6 +87,7 @@ struct BlockParams : ProductParams {
   bool scales_by_tma = false;       ///< and the scales' addresses of this call fit them
   int k_blocks = 0;                 ///< of 128 bytes
   RowClasses a_classes, b_classes;  ///< of kernels with BlockSchedule::classes
+  BlockGroups groups;               ///< of kernels with BlockSchedule::grouped
   TileOrder order;                  ///< in runs of tiles of a whole cluster
   int idle_clusters = 0;            ///< see BlockGrid
   bool b_leaves_first = false;      ///< B is loaded with evict_first
@@ -117,6 +131,7 @@ struct BlockKernel {
   int store_rows;    ///< of a box of D: 64, by a warpgroup, or 16, by a warp
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
   bool by_lanes;     ///< B comes by LanesPlan
+  bool grouped;      ///< rows by groups
   bool classes;      ///< A and B come by classes of rows
   int output_bytes;  ///< of an element of D, 2 or 4; 0 where its type is known at run time
   int smem_bytes;
@@ -157,5 +172,14 @@ using BlockLaunch = ProductLaunch<BlockParams>;
 /// tensor map cannot be made or k is too short to split.
 bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swizzle, int sms,
                BlockLaunch* launch);
+
+/// The kernels whose rows lie by groups.
+std::span<const BlockKernel> GroupedBlocks();
+
+/// Plans a launch of one of them: problem.m rows of A and D at most, problem.b and problem.scale_b
+/// groups.count matrices of (problem.n, problem.k), one behind the other. False when a tensor map
+/// cannot be made or there are more than kMostGroups.
+bool PlanGroupedBlock(const BlockKernel& kernel, const ProductProblem& problem,
+                      const BlockGroups& groups, int sms, BlockLaunch* launch);
 
 }  // namespace culet::sm90

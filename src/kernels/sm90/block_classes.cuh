@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/block_config.cuh"
+#include "kernels/sm90/block_tiles.cuh"
 #include "kernels/sm90/output.cuh"
 
 namespace culet::sm90 {
@@ -28,7 +29,7 @@ __device__ __forceinline__ float Finished(const EpilogueParams& e, float sum, in
 /// loop is compiled instead of each element's way.
 template <class C>
 __device__ __forceinline__ void StoreClasses(const BlockParams& p, const float* sums, float* memory,
-                                             const TilePlace& place, int tile_row, int tile_column,
+                                             const Tile& place, int tile_row, int tile_column,
                                              int lane) {
   const EpilogueParams& e = p.epilogue;
   constexpr int kColumns = C::kShareColumns;

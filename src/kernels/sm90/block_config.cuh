@@ -30,6 +30,7 @@ struct BlockConfig {
   static constexpr int kSlabs = kSchedule.slabs, kTurns = kSchedule.turns, kLag = kSchedule.lag;
   /// Rows come by classes (RowClasses); D leaves from registers, element by element.
   static constexpr bool kClasses = kSchedule.classes;
+  static constexpr bool kGrouped = kSchedule.grouped;
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kPromotes = kSums != Sums::kDirect;
   static constexpr bool kPlain = Epilogue::kKind == EpilogueKind::kPlain;
@@ -135,7 +136,8 @@ struct BlockConfig {
   static constexpr int kQuads = !kScaled ? 0 : kStages <= 5 ? 2 : 3;
   // Shared memory: the stages, the slabs, the quads, the barriers.
   static constexpr int kBarrierBytes =
-      8 * (2 * kStages + 2 + (kSharesScales ? 2 * kTileM / 16 : 0));  // BlockShared
+      8 * (2 * kStages + 2 + (kSharesScales ? 2 * kTileM / 16 : 0)) +
+      (kGrouped ? kStages * sizeof(Tile) + (kMostGroups + 2) * 4 : 0);  // BlockShared
   // The largest magnitude of each row of D among the columns of each of the warpgroups that share a
   // scale; from other CTAs, of two tiles in turn.
   static constexpr int kLargestBytes = kQuantises && kSharers > 1
@@ -162,6 +164,8 @@ struct BlockConfig {
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
 
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
+  static_assert(!kGrouped || (kMulticast == 1 && kSplit == 1 && kTurns == 1 && kRun == 1 &&
+                              !kQuantises && !kClasses && kPlain));
   static_assert(!kClasses || (kMulticast == 1 && kTurns == 1 && kRun == 1 && !kGated &&
                               kTileM % (8 * kMostClasses) == 0 && kTileN == 128),
                 "boxes of whole eights of rows; one scale of B a tile");
@@ -227,38 +231,6 @@ template <class C>
 __device__ __forceinline__ int ColumnOfValue(int i, int lane) {
   return C::kByLanes ? lane % 4 * kLaneColumns + i % 2 * 8 + i / 4
                      : i / 4 * 8 + lane % 4 * 2 + i % 2;
-}
-
-template <class C>
-struct BlockShared {
-  Ring<C::kStages> ring;
-  uint64_t peers_done;  // split K: all consumer warps of the cluster have left their stages
-  uint64_t partials;    // split K: the other parts of this CTA's share have arrived
-  // kSharesScales, else not there: magnitudes of 16 rows of a tile, from all of the cluster.
-  uint64_t largest[2][C::kSharesScales ? C::kTileM / 16 : 1];
-};
-
-/// Where a CTA is in the output.
-struct TilePlace {
-  int row, column;
-};
-
-/// The first tile of this CTA's cluster; below 0, or order.count() and more, where it has none.
-template <class C>
-__device__ __forceinline__ int FirstTile(const BlockParams& p) {
-  return static_cast<int>(blockIdx.x / (C::kMulticast * C::kSplit)) - p.idle_clusters;
-}
-
-/// Of tile `step` of the run that has this index.
-template <class C>
-__device__ __forceinline__ TilePlace PlaceOf(const BlockParams& p, int index, int rank,
-                                             int step = 0) {
-  int tm, tn;
-  p.order.At(index, tm, tn);
-  const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
-            rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
-  return {(tm * C::kClusterM + rm) * C::kTileM,
-          ((tn * C::kClusterN + rn) * C::kRun + step) * C::kTileN};
 }
 
 }  // namespace culet::sm90

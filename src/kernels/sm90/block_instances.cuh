@@ -17,6 +17,7 @@ BlockKernel MakeBlock() {
               text(C::kClusterN) + "/s" + text(C::kStages);
   if (C::kSplit > 1) kernel.id += "/k" + text(C::kSplit);
   if (C::kTurns > 1) kernel.id += "/t" + text(C::kTurns);
+  if (C::kGrouped) kernel.id += "/grouped";
   if (C::kClasses) kernel.id += "/classes";
   if (kF32) kernel.id += "/f32";
   if (C::kQuantises)
@@ -42,6 +43,7 @@ BlockKernel MakeBlock() {
   kernel.store_rows = C::kStoreRows;
   kernel.scale_blocks = C::kScaleBlocks;
   kernel.by_lanes = C::kByLanes;
+  kernel.grouped = C::kGrouped;
   kernel.classes = C::kClasses;
   kernel.output_bytes = !C::kPlain ? 0 : BytesOf(kernel.output);
   kernel.smem_bytes = C::kSmemBytes;

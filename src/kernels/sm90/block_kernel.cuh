@@ -16,6 +16,7 @@
 #include "kernels/sm90/block_producer.cuh"
 #include "kernels/sm90/block_split_rows.cuh"
 #include "kernels/sm90/block_store.cuh"
+#include "kernels/sm90/block_tiles.cuh"
 #include "sm90/descriptor.h"
 #include "sm90/scheduler.h"
 #include "sm90/sync.cuh"
@@ -68,9 +69,8 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   constexpr bool kElects = C::kPlain || C::Policy::kInfo.element_bytes == 1 ||
                            C::Epilogue::kKind == EpilogueKind::kGated;
   const bool leads = warp % kTogether == 0 && (kElects ? ElectOne() : lane == 0);
-  TileStore<C> store{p, c.sum, c.lane};
+  TileStore<C> store{p, c.sum, c.place, c.lane};
   BlockFactors<C> factors{p.epilogue, stages + C::kFactorsAt, group};
-  const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   // Named barriers, one a set, which the set before it lets go; 2 to 4 are the stores'.
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
   if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
@@ -78,13 +78,11 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   [[maybe_unused]] int count = 0;  // of tiles so far
   // Of a run's rows so far.
   [[maybe_unused]] float largest[2] = {};
-  for (int tile = FirstTile<C>(p) + set * clusters; tile < p.order.count();
-       tile += step == 0 ? C::kTurns * clusters : 0) {
-    c.StartTile(tile, rank, step);
+  for (TileWalk<C> walk(p, shared, set); walk.there(); walk.Advance(step == 0 ? C::kTurns : 0)) {
+    c.StartTile(walk, rank, step);
     if constexpr (C::kLag > 0) {
       // Both share the tensor core from then on, so the distance stays.
-      if (group_m > 0 && step == 0 && tile == FirstTile<C>(p) && tile + clusters < p.order.count())
-        Lag(group_m * C::kLag);
+      if (group_m > 0 && step == 0 && walk.is_first() && !walk.is_last()) Lag(group_m * C::kLag);
     }
     if constexpr (!C::kPlain && !C::kGated && !C::kClasses)
       if (p.epilogue.c != nullptr && (C::kSplit == 1 || rank == 0))
@@ -94,15 +92,16 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       factors.BringScales(c.place.row + row_offset, c.place.column + column_offset, p.m, p.n);
     // In turn, also because a barrier's parity tells its phase from the one before alone: a set
     // looks at a stage once the set before it has seen all fills of its own tile.
-    if (C::kTurns > 1 && tile != FirstTile<C>(p)) NamedSync(kTurnBarrier + set, kTurnThreads);
+    if (C::kTurns > 1 && !walk.is_first()) NamedSync(kTurnBarrier + set, kTurnThreads);
     const auto started = [&] {
-      if (C::kTurns > 1 && tile + clusters < p.order.count())
+      if (C::kTurns > 1 && !walk.is_last())
         NamedArrive(kTurnBarrier + (set + 1) % C::kTurns, kTurnThreads);
       if (C::kWaitsUnder && step == 0) store.WaitForSlabs(group, leads);
     };
     // Sums of rows beyond the matrix are never stored.
-    if (C::kWarpgroupsM > 1 && C::kSplit == 1 && p.m % C::kTileM != 0 &&
-        c.place.row + row_offset >= p.m)
+    const bool cut = C::kGrouped ? row_offset >= c.place.rows
+                                 : p.m % C::kTileM != 0 && c.place.row + row_offset >= p.m;
+    if (C::kWarpgroupsM > 1 && C::kSplit == 1 && cut)
       c.Pass(kb_begin, kb_end), started();
     else
       c.Sum(kb_begin, kb_end, started);
@@ -182,7 +181,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       continue;
     }
     if constexpr (C::kGated && C::kSplit == 1) {
-      const bool last = C::kTurns == 1 && tile + clusters >= p.order.count();
+      const bool last = C::kTurns == 1 && walk.is_last();
       StoreGated(store, last, own_slabs, stages + warp * C::kAllSlabs * C::kSlabBytes, row, column,
                  group, leads);
       continue;
@@ -202,7 +201,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     }
     // The last tile has the stages for its slabs and need not wait for its own stores. With turns
     // another set's products may be there.
-    const bool last = C::kSplit > 1 || (C::kTurns == 1 && tile + clusters >= p.order.count());
+    const bool last = C::kSplit > 1 || (C::kTurns == 1 && walk.is_last());
     if (last && (C::kSplit == 1 || C::kOwnPartials))
       NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
     uint8_t* const last_slabs = stages + C::kLastSlabs + warp * C::kAllSlabs * C::kSlabBytes;
@@ -212,6 +211,12 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
             m, C::kGated ? begin / 2 : begin,
             last_slabs + (C::kSplit > 1 ? 0 : m * C::kSlabsN * C::kSlabBytes), row, column);
       });
+    } else if (C::kGrouped && c.place.rows < C::kTileM) {
+      // A bulk store would write rows of the next group.
+      store.WaitForSlabs(group, leads);
+#pragma unroll
+      for (int m = 0; m < C::kBlocksM; ++m)
+        store.template CopyColumns<C::kColumnsOfD, 0>(m, 0, own_slabs, row, column);
     } else if constexpr (C::kAllSlabs <= C::kSlabs) {
       store.StoreSlabs(own_slabs, kTogether * C::kSlabBytes, row, column, group, leads);
     } else {
@@ -233,7 +238,13 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
   uint8_t* const quads = stages + C::kQuadsAt;
   auto& shared = *reinterpret_cast<BlockShared<C>*>(stages + C::kBarriersAt);
   constexpr int kCluster = C::kMulticast * C::kSplit;
-  if (static_cast<uint32_t>(FirstTile<C>(p)) >= static_cast<uint32_t>(p.order.count())) {
+  if constexpr (C::kGrouped) {
+    // What the kernel before wrote says how many tiles there are.
+    GridDependencyWait();
+    if (threadIdx.x < 32) CountGroupTiles<C>(p, shared);
+    __syncthreads();
+  }
+  if (static_cast<uint32_t>(FirstTile<C>(p)) >= static_cast<uint32_t>(TileCount<C>(p, shared))) {
     // Keeps its place until the kernel before has ended (BlockGrid).
     GridDependencyWait();
     return;

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/block_config.cuh"
+#include "kernels/sm90/block_tiles.cuh"
 #include "sm90/descriptor.h"
 #include "sm90/pipeline.cuh"
 #include "sm90/sync.cuh"
@@ -70,7 +71,7 @@ struct Consumer {
   int lane;
   int quad = 0;                     // slot of the current one
   [[maybe_unused]] int next_block;  // the first group that lies in a half's next block (kCross)
-  TilePlace place;
+  Tile place;
   bool ready = false;  // the next stage's data are known to be there
   RingCursor<C::kStages> at;
   float sum[C::kBlocksM][C::kColumns / 2];
@@ -109,15 +110,20 @@ struct Consumer {
     ready = false;
   }
 
-  /// Finds where tile `step` of run `index` lies, in its first quad where there are quads.
-  __device__ __forceinline__ void StartTile(int index, int rank, int step) {
-    if constexpr (C::kScaled) {
+  /// Finds where the walk's tile lies, or tile `step` of its run: in its first quad where there are
+  /// quads.
+  __device__ __forceinline__ void StartTile(const TileWalk<C>& walk, int rank, int step) {
+    if constexpr (C::kGrouped) {
+      if (!ready) shared.ring.WaitFull(at);
+      ready = true;
+      place = GroupTilesOf<C>(shared).of_stage[at.stage];
+    } else if constexpr (C::kScaled) {
       if (!ready) shared.ring.WaitFull(at);
       ready = true;
       const int2 v = LoadSharedInt2(quads + quad * C::kQuadBytes + C::kQuadPlace);
-      place = {v.x, v.y};
+      place = {v.x, v.y, p.m - v.x, 0};
     } else {
-      place = PlaceOf<C>(p, index, rank, step);
+      place = walk.Place(rank, step);
     }
     if constexpr (kCross) {
       static_assert(C::kScaleColumns == 32, "a group is sixteen columns of gate and of up");

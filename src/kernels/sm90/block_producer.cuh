@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/block_config.cuh"
+#include "kernels/sm90/block_tiles.cuh"
 #include "sm90/sync.cuh"
 #include "sm90/tma.cuh"
 
@@ -50,17 +51,25 @@ __device__ __forceinline__ int FirstScaleOfB(const BlockParams& p, int column) {
 /// before, and only rows of D that are not stored read them.
 template <class C>
 struct TileLoads {
-  TilePlace place;
+  Tile place;
   const CUtensorMap *a, *b, *u;
   bool has_a, has_b;     ///< this CTA's share of a cluster's boxes has rows
   uint32_t stage_bytes;  ///< of A and B that reach this CTA in a k-block
   uint32_t quad_bytes;   ///< of a quad's scales
 
-  __device__ __forceinline__ void Begin(const BlockParams& p, int tile, int rank, int step = 0) {
+  __device__ __forceinline__ void Begin(const BlockParams& p, const TileWalk<C>& walk, int rank,
+                                        int step = 0) {
     constexpr int kRowsA = C::kTileM / C::kClusterN, kRowsB = C::kTileN / C::kClusterM;
     const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
               rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
-    place = PlaceOf<C>(p, tile, rank, step);
+    place = walk.Place(rank, step, C::kGrouped ? place.group : 0);
+    if constexpr (C::kGrouped) {  // boxes are whole: rows behind a group are its neighbour's
+      a = &p.a, b = &p.b, u = &p.u;
+      has_a = has_b = true;
+      stage_bytes = C::kStageBytes;
+      quad_bytes = C::kQuadLoadBytes;
+      return;
+    }
     if constexpr (C::kClasses) {  // boxes are whole, with zeros beyond the matrix
       stage_bytes =
           (p.a_classes.count * p.a_classes.box_rows + p.b_classes.count * p.b_classes.box_rows) *
@@ -158,7 +167,10 @@ struct Producer {
             if (i == 0 || tile.place.column + i < p.n)
               TmaLoad4(b + i * kBlockBytes, &p.b, full, block * kBlockBytes,
                        (tile.place.column + i) / 16, 0, policy...);
-        } else if constexpr (C::kGated)
+        } else if constexpr (C::kGrouped)
+          TmaLoad3(b, tile.b, full, block * kBlockBytes, tile.place.column, tile.place.group,
+                   policy...);
+        else if constexpr (C::kGated)
           TmaLoad4(b, tile.b, full, block * kBlockBytes, 0, tile.place.column / 16, policy...);
         else
           TmaLoad(b, tile.b, full, block * kBlockBytes, tile.place.column, policy...);
@@ -178,9 +190,12 @@ struct Producer {
       shared.ring.WaitEmpty(at);
       quad_at.Acquire(shared, at);
     }
+    if constexpr (C::kGrouped)
+      if (block == kb_begin) GroupTilesOf<C>(shared).of_stage[at.stage] = tile.place;
     uint8_t* quad = quads + quad_at.slot * C::kQuadBytes;
     uint64_t* full = &shared.ring.full[at.stage];
-    *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(tile.place.row, tile.place.column);
+    if constexpr (!C::kGrouped)
+      *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(tile.place.row, tile.place.column);
     BarrierArriveExpect(full, tile.stage_bytes + (p.scales_by_tma ? tile.quad_bytes : 0));
     LoadOperands<kBLeavesFirst>(block);
     if (p.scales_by_tma) {  // last: 16 bytes a row take the copy engine longest
@@ -188,7 +203,9 @@ struct Producer {
       const int row = tile.place.row;
       TmaLoad(quad, tile.u, full, p.u_rows_inner ? row : kq, p.u_rows_inner ? kq : row);
       const int block_b = FirstScaleOfB<C>(p, tile.place.column);
-      if constexpr (C::kGated)
+      if constexpr (C::kGrouped)
+        TmaLoad3(quad + C::kQuadB, &p.v, full, kq, block_b, tile.place.group);
+      else if constexpr (C::kGated)
         TmaLoad3(quad + C::kQuadB, &p.v, full, kq, block_b, 0);
       else
         TmaLoad(quad + C::kQuadB, &p.v, full, kq, block_b);
@@ -200,6 +217,8 @@ struct Producer {
   template <bool kBLeavesFirst, bool kFirst>
   __device__ __forceinline__ void LoadBlock(int block) {
     if constexpr (!kFirst) shared.ring.WaitEmpty(at);
+    if constexpr (C::kGrouped)
+      if (block == kb_begin) GroupTilesOf<C>(shared).of_stage[at.stage] = tile.place;
     BarrierArriveExpect(&shared.ring.full[at.stage], tile.stage_bytes);
     LoadOperands<kBLeavesFirst>(block);
     at.Advance();
@@ -210,7 +229,7 @@ struct Producer {
   /// L2 policy, even where B leaves first: four k-blocks a CTA are not worth a second copy of this
   /// code.
   __device__ __forceinline__ void LoadFirst() {
-    tile.Begin(p, FirstTile<C>(p), rank);
+    tile.Begin(p, TileWalk<C>(p, shared), rank);
     if constexpr (C::kScaled) {
       const int end = min(QuadEnd(kb, kb_end), kb + C::kStages);
       LoadQuad<false, true>(kb);
@@ -228,9 +247,9 @@ struct Producer {
   /// The rest.
   template <bool kBLeavesFirst>
   __device__ __forceinline__ void Run() {
-    const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
-    int index = FirstTile<C>(p), step = 0;
-    if constexpr (C::kMulticast > 1) tile.Begin(p, index, rank);
+    TileWalk<C> walk(p, shared);
+    int step = 0;
+    if constexpr (C::kMulticast > 1) tile.Begin(p, walk, rank);
     for (;;) {
       if constexpr (C::kScaled) {
         while (kb < kb_end) {
@@ -247,11 +266,11 @@ struct Producer {
         for (; kb < kb_end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
       }
       if (C::kRun == 1 || ++step == C::kRun) {
-        index += clusters;
+        walk.Advance();
         step = 0;
-        if (index >= p.order.count()) break;
+        if (!walk.there()) break;
       }
-      tile.Begin(p, index, rank, step);
+      tile.Begin(p, walk, rank, step);
       kb = kb_begin;
     }
     shared.ring.Drain(at);
@@ -264,12 +283,13 @@ struct Producer {
 template <class C>
 __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>& shared,
                                            uint8_t* quads, int rank, int kb_begin, int kb_end) {
-  const int clusters = gridDim.x / (C::kMulticast * C::kSplit);
   const int lane = threadIdx.x % 32;
   RingCursor<C::kStages> at;
   QuadCursor<C> quad_at;
-  for (int tile = FirstTile<C>(p), step = 0; tile < p.order.count();) {
-    const TilePlace place = PlaceOf<C>(p, tile, rank, step);
+  int step = 0, group = 0;
+  for (TileWalk<C> walk(p, shared); walk.there();) {
+    const Tile place = walk.Place(rank, step, group);
+    group = place.group;
     for (int kb = kb_begin; kb < kb_end;) {
       const int begin = kb, end = QuadEnd(kb, kb_end);
       shared.ring.WaitEmpty(at);
@@ -293,9 +313,9 @@ __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>&
         const int block_b =
             FirstScaleOfB<C>(p, place.column) +
             (halves ? lane / kOfGate * (p.epilogue.up_column / 128) + lane % kOfGate : lane);
-        copy(quad + C::kQuadB + lane * 16,
-             p.scale_b + static_cast<int64_t>(min(block_b, (p.n - 1) / 128)) * p.scale_b_column,
-             p.scale_b_block);
+        const int64_t column = min(block_b, (p.n - 1) / 128) +
+                               (C::kGrouped ? int64_t{group} * ((p.n + 127) / 128) : 0);
+        copy(quad + C::kQuadB + lane * 16, p.scale_b + column * p.scale_b_column, p.scale_b_block);
       }
       for (; kb < end; ++kb) {
         if (kb > begin) shared.ring.WaitEmpty(at);
@@ -305,7 +325,7 @@ __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>&
       quad_at.serial += end - begin;
       quad_at.Advance();
     }
-    if (C::kRun == 1 || ++step == C::kRun) tile += clusters, step = 0;
+    if (C::kRun == 1 || ++step == C::kRun) walk.Advance(), step = 0;
   }
 }
 

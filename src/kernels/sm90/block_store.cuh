@@ -18,7 +18,11 @@ template <class C>
 struct TileStore {
   const BlockParams& p;
   float (&sum)[C::kBlocksM][C::kColumns / 2];
+  const Tile& tile;
   const int& lane;
+
+  /// Where the rows of D that this tile may write end.
+  __device__ __forceinline__ int RowEnd() const { return C::kGrouped ? tile.row + tile.rows : p.m; }
 
   /// Columns of D.
   __device__ __forceinline__ int n() const { return C::kGated ? p.n / 2 : p.n; }
@@ -46,7 +50,8 @@ struct TileStore {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = row + lane / 4 + i / 2 * 8, j = first + n8 * 8 + i % 2;
-        if (at < p.m && j < n()) static_cast<Element*>(p.d)[at * p.ldd + j] = round(of_eight[i]);
+        if (at < RowEnd() && j < n())
+          static_cast<Element*>(p.d)[at * p.ldd + j] = round(of_eight[i]);
       }
     }
   }
@@ -66,7 +71,7 @@ struct TileStore {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {  // rows r and r + 8 of the block
       const int at = row + m * 64 + i * 8 + lane / 4;
-      if (at >= p.m) continue;
+      if (at >= RowEnd()) continue;
       float* const to = static_cast<float*>(p.d) + at * p.ldd;
 #pragma unroll
       for (int n8 = 0; n8 < kCount / 8; ++n8) {
@@ -107,7 +112,7 @@ struct TileStore {
 #pragma unroll
     for (int j = 0; j < 16; j += 4, to += 4 * p.ldd) {
       const uint8_t* const from = slab + Slab16::apply<uint32_t>(first + j, chunk * 16);
-      if (to_row + j >= p.m) break;
+      if (to_row + j >= RowEnd()) break;
       if (to_column + 8 <= n()) {
         *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
       } else {
@@ -117,14 +122,16 @@ struct TileStore {
     }
   }
 
-  /// Stores the columns [begin, begin + kCount) of m64 block `m`, each 64 through a slab of its own
-  /// from `slab` on; the last 64 overlap those before where kCount is no multiple.
-  template <int kCount>
+  /// Stores the columns [begin, begin + kCount) of m64 block `m`, each 64 through a slab, kStep
+  /// bytes from one to the next from `slab` on; the last 64 overlap those before where kCount is no
+  /// multiple.
+  template <int kCount, int kStep = C::kSlabBytes>
   __device__ __forceinline__ void CopyColumns(int m, int begin, uint8_t* slab, int row,
                                               int column) {
     constexpr int kWidth = kCount < 64 ? kCount : 64;
 #pragma unroll
-    for (int done = 0; done < kCount; done += 64, slab += C::kSlabBytes) {
+    for (int done = 0; done < kCount; done += 64, slab += kStep) {
+      if (kStep == 0) __syncwarp();
       const int from = done + kWidth <= kCount ? done : kCount - kWidth;
       CopySlab<kWidth>(m, begin + from, slab, row, column);
     }
@@ -148,7 +155,7 @@ struct TileStore {
   /// (kStoreRows).
   __device__ __forceinline__ void Send(int i, const uint8_t* slab, int row, int column) {
     const int to_row = row + i / C::kSlabsN * 64, to_column = column + OffsetOf(i);
-    if (to_row < p.m && to_column < whole()) TmaStore(&p.d_map, slab, to_column, to_row);
+    if (to_row < RowEnd() && to_column < whole()) TmaStore(&p.d_map, slab, to_column, to_row);
   }
 
   /// Stores slab `i` through `slab`, whose memory may still be read by the store kSlabs stores ago,
