@@ -26,7 +26,8 @@ namespace {
 
 int Usage() {
   fmt::print(
-      "usage: gpu_check soak [LAUNCHES] | predecessor | gates | grouped | tiny [--unwrapped] PREFIX...\n");
+      "usage: gpu_check soak [LAUNCHES] | predecessor | gates | grouped | tiny [--unwrapped] "
+      "PREFIX...\n");
   return 2;
 }
 

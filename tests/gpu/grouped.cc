@@ -49,7 +49,7 @@ struct OnDevice {
         cudaMemcpy(memory.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
         "cudaMemcpy");
   }
-  T* data() const { return static_cast<T*>(memory.data()); }
+  T* data() const { return reinterpret_cast<T*>(memory.data()); }
   DeviceMemory memory;
 };
 
