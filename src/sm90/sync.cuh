@@ -117,6 +117,14 @@ __device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* s
                : "memory");
 }
 
+/// The same of 4 or 8 bytes, of which the first `there` come and zeros for the rest.
+template <int kBytes>
+__device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* source, int there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address), "l"(source),
+               "n"(kBytes), "r"(there)
+               : "memory");
+}
+
 /// Makes a group of this thread's copies since the last one.
 __device__ __forceinline__ void CopyAsyncCommit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "kernels/sm90/launch.h"
@@ -24,7 +23,7 @@ std::span<const BlockKernel> Bf16Blocks();
 std::span<const BlockKernel> Bf16GatedBlocks();
 std::span<const BlockKernel> Bf16GatedNarrowBlocks();
 std::span<const BlockKernel> F16Blocks();
-std::span<const BlockKernel> ClassBlocks();
+std::span<const BlockKernel> CopyingBlocks();
 
 std::span<const BlockKernel> BlockKernels() {
   static const std::vector<BlockKernel> kernels = [] {
@@ -32,7 +31,7 @@ std::span<const BlockKernel> BlockKernels() {
     for (auto part :
          {Fp8Block192xN(), Fp8Block256x128(), Fp8Block128xN(), Fp8BlockSplit(), Fp8BlockFloat32(),
           Fp8PreciseBlocks(), Fp8FastBlocks(), Bf16Blocks(), F16Blocks(), Fp8GatedBlocks(),
-          Bf16GatedBlocks(), Bf16GatedNarrowBlocks(), ClassBlocks()})
+          Bf16GatedBlocks(), Bf16GatedNarrowBlocks(), CopyingBlocks()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -145,34 +144,15 @@ bool PlanMaps(const BlockKernel& kernel, const ProductProblem& problem, BlockPar
          (!params->d_has_map || EncodeTensorMap(d, problem.d, &params->d_map));
 }
 
-// The maps of the `rows` rows of A or B at `first`. False when one cannot be made.
-template <bool kOfB>
-bool BindClasses(BlockParams* params, const void* first, int rows) {
-  RowClasses& classes = kOfB ? params->b_classes : params->a_classes;
-  for (int c = 0; c < classes.count; ++c) {
-    const char* const row = static_cast<const char*>(first) + c * classes.pitch_bytes;
-    const int shift = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % 16);
-    classes.shift[c] = shift;
-    // A class without rows is asked for none that is there.
-    const TensorMapPlan plan =
-        BytesPlan(classes.k_bytes + shift, std::max(1, CeilDiv(rows - c, classes.count)),
-                  classes.pitch_bytes * classes.count, 1, classes.box_rows);
-    if (!EncodeTensorMap(plan, row - shift, MapOfClass<kOfB>(*params, c))) return false;
-  }
-  return true;
-}
-
-template <bool kOfB>
-bool PlanClasses(BlockParams* params, const void* first, int rows, int k_bytes,
-                 std::int64_t pitch_bytes, int tile_rows) {
-  RowClasses& classes = kOfB ? params->b_classes : params->a_classes;
-  classes.pitch_bytes = pitch_bytes;
-  classes.k_bytes = k_bytes;
-  classes.count = static_cast<int>(16 / std::gcd(pitch_bytes, std::int64_t{16}));
-  if (classes.count > kMostClasses) return false;
-  // A matrix of fewer rows than a tile has boxes of as many.
-  classes.box_rows = CeilDiv(std::min(rows, tile_rows), classes.count);
-  return BindClasses<kOfB>(params, first, rows);
+// What kernels that copy A and B need instead of maps.
+void PlanCopies(const BlockKernel& kernel, const ProductProblem& problem, BlockParams* params) {
+  const int bytes = kernel.format->element_bytes;
+  params->a_rows = static_cast<const char*>(problem.a);
+  params->b_rows = static_cast<const char*>(problem.b);
+  params->a_pitch = problem.lda * bytes;
+  params->b_pitch = problem.ldb * bytes;
+  params->k_bytes = problem.k * bytes;
+  params->by_eights = params->RowsLieOn8();
 }
 
 }  // namespace
@@ -181,17 +161,13 @@ bool PlanBlock(const BlockKernel& kernel, const ProductProblem& problem, int swi
                BlockLaunch* launch) {
   BlockParams* const params = &launch->params;
   const int element = kernel.format->element_bytes;
-  if (kernel.classes) {
-    if (!PlanClasses<false>(params, problem.a, problem.m, problem.k * element,
-                            problem.lda * element, kernel.tile_m) ||
-        !PlanClasses<true>(params, problem.b, problem.n, problem.k * element, problem.ldb * element,
-                           kernel.tile_n))
-      return false;
+  if (kernel.copies) {
+    PlanCopies(kernel, problem, params);
   } else if (!PlanMaps(kernel, problem, params)) {
     return false;
   }
   params->Put(problem, *kernel.format, kernel.epilogue);
-  if (kernel.format->sums == Sums::kBlockScaled && !kernel.classes)
+  if (kernel.format->sums == Sums::kBlockScaled && !kernel.copies)
     PlanScales(kernel, problem, params);
   params->k_blocks = CeilDiv(problem.k, kernel.block_k());
   if (params->k_blocks < kernel.split) return false;
@@ -231,6 +207,8 @@ bool PlanGroupedBlock(const BlockKernel& kernel, const ProductProblem& problem,
   if (!EncodeTensorMap(b, problem.b, &params->b)) return false;
   params->Put(problem, *kernel.format, kernel.epilogue);
   if (kernel.format->sums == Sums::kBlockScaled) PlanScales(kernel, problem, params);
+  // A copy must begin on 16 bytes of the contiguous axis, and a group may begin at any row.
+  if (params->u_rows_inner) params->scales_have_maps = params->scales_by_tma = false;
   params->k_blocks = CeilDiv(problem.k, kernel.block_k());
   launch->format = kernel.format;
   launch->function = kernel.function;
@@ -245,8 +223,19 @@ bool PlanGroupedBlock(const BlockKernel& kernel, const ProductProblem& problem,
   return true;
 }
 
+bool BlockParams::RowsLieOn8() const {
+  return (reinterpret_cast<std::uintptr_t>(a_rows) | reinterpret_cast<std::uintptr_t>(b_rows) |
+          static_cast<std::uintptr_t>(a_pitch) | static_cast<std::uintptr_t>(b_pitch)) %
+             8 ==
+         0;
+}
+
 bool BlockParams::Bind(const GemmOperands& operands) {
-  if (a_classes.box_rows > 0) return BindClasses<false>(this, operands.a, m);
+  if (k_bytes > 0) {
+    a_rows = static_cast<const char*>(operands.a);
+    by_eights = RowsLieOn8();
+    return true;
+  }
   scales_by_tma = scales_have_maps && IsAligned16(operands.scale_a);
   return ReplaceTensorMapAddress(&a, operands.a) && ReplaceTensorMapAddress(&a_rest, operands.a) &&
          (!d_has_map || ReplaceTensorMapAddress(&d_map, operands.d)) &&

@@ -26,30 +26,12 @@ struct BlockSchedule {
   int cluster_m = 1, cluster_n = 1;        ///< CTAs along M that share B, along N that share A
   int split = 1;                           ///< CTAs of a cluster that share a tile along K
   int slabs = 1;                           ///< store buffers of a warp, 16 rows of 128 bytes each
-  int turns = 1;  ///< sets of consumers that take a CTA's tiles in turn: one set stores while
-                  ///< another multiplies, which pays where K is short
-  bool classes = false;  ///< rows of A and B by classes, where TMA cannot load them as they lie
+  int turns = 1;        ///< sets of consumers that take a CTA's tiles in turn: one set stores while
+                        ///< another multiplies, which pays where K is short
+  bool copies = false;  ///< A and B come by copies of 4 or 8 bytes, for rows that TMA cannot load
   bool grouped = false;  ///< rows of A by groups, each with a B of its own (BlockGroups)
   int lag = 0;           ///< clocks that each warpgroup along M begins behind the one before: one's
                          ///< epilogue then lies under the others' products
-};
-
-/// TMA loads rows that lie on 16 bytes. Of others every `count`-th row lies as far beyond such a
-/// place as the first: row r is of class r % count, and each class has a map of its own, whose rows
-/// begin `shift` bytes behind the map's. A tile has the rows of a class side by side.
-inline constexpr int kMostClasses = 4;
-struct RowClasses {
-  int count = 1;
-  int box_rows = 0;  ///< of a class; 0: the kernel has no classes
-  int k_bytes = 0;
-  std::int64_t pitch_bytes = 0;  ///< from a row to the next
-  int shift[kMostClasses] = {};
-
-  /// The row of the matrix, counted from a tile's first, that is row `i` of a tile of `rows`.
-  CULET_HOST_DEVICE constexpr int RowOf(int i, int rows) const {
-    const int of_class = rows / count;
-    return i % of_class * count + i / of_class;
-  }
 };
 
 /// Groups of rows of A, known on the device alone: rows [starts[g], starts[g] + counts[g]) of A and
@@ -66,8 +48,6 @@ struct BlockGroups {
 
 /// The kernel's one argument.
 struct BlockParams : ProductParams {
-  // Kernels that load rows by classes have the maps of A's in a, a_rest, u and u_rest, those of B's
-  // in b, b_rest, v and d_map: MapOfClass.
   CUtensorMap a;  ///< (k, m) bytes, box (128, tile_m / cluster_n)
   CUtensorMap b;  ///< (k, n) bytes, box (128, tile_n / cluster_m); of paired columns see
                   ///< PairedPlan and LanesPlan
@@ -82,25 +62,24 @@ struct BlockParams : ProductParams {
   CUtensorMap v;  ///< of B: (k / 128, n / 128), box (4, blocks that a tile can touch); of paired
                   ///< columns with a third axis for gate and up where each lies for itself
   bool d_has_map = false;
-  bool u_rows_inner = false;        ///< u is (m, k / 128)
-  bool scales_have_maps = false;    ///< u and v could be made
-  bool scales_by_tma = false;       ///< and the scales' addresses of this call fit them
-  int k_blocks = 0;                 ///< of 128 bytes
-  RowClasses a_classes, b_classes;  ///< of kernels with BlockSchedule::classes
-  BlockGroups groups;               ///< of kernels with BlockSchedule::grouped
-  TileOrder order;                  ///< in runs of tiles of a whole cluster
-  int idle_clusters = 0;            ///< see BlockGrid
-  bool b_leaves_first = false;      ///< B is loaded with evict_first
+  bool u_rows_inner = false;      ///< u is (m, k / 128)
+  bool scales_have_maps = false;  ///< u and v could be made
+  bool scales_by_tma = false;     ///< and the scales' addresses of this call fit them
+  int k_blocks = 0;               ///< of 128 bytes
+  /// Of kernels that copy A and B, which have no maps for them: rows, and bytes of K.
+  const char* a_rows = nullptr;
+  const char* b_rows = nullptr;
+  std::int64_t a_pitch = 0, b_pitch = 0;  ///< bytes from a row to the next
+  int k_bytes = 0;                        ///< 0: the kernel has maps
+  bool by_eights = false;                 ///< rows lie on 8 bytes, not on 4
+  BlockGroups groups;                     ///< of kernels with BlockSchedule::grouped
+  TileOrder order;                        ///< in runs of tiles of a whole cluster
+  int idle_clusters = 0;                  ///< see BlockGrid
+  bool b_leaves_first = false;            ///< B is loaded with evict_first
 
   bool Bind(const GemmOperands& operands);
+  bool RowsLieOn8() const;
 };
-
-/// The map of class `c` < kMostClasses of A's rows, or of B's.
-template <bool kOfB, class Params>
-CULET_HOST_DEVICE constexpr auto* MapOfClass(Params& p, int c) {
-  if constexpr (kOfB) return c == 0 ? &p.b : c == 1 ? &p.b_rest : c == 2 ? &p.v : &p.d_map;
-  return c == 0 ? &p.a : c == 1 ? &p.a_rest : c == 2 ? &p.u : &p.u_rest;
-}
 
 /// Between the largest B that mostly measured better kept (38 MB) and the smallest that measured
 /// better leaving L2 first (58 MB, at M = 128); an H200 has 60 MB of L2, which A, D and other
@@ -132,7 +111,7 @@ struct BlockKernel {
   int scale_blocks;  ///< blocks of 128 columns that a tile can touch
   bool by_lanes;     ///< B comes by LanesPlan
   bool grouped;      ///< rows by groups
-  bool classes;      ///< A and B come by classes of rows
+  bool copies;       ///< A and B come without maps
   int output_bytes;  ///< of an element of D, 2 or 4; 0 where its type is known at run time
   int smem_bytes;
   int threads;

@@ -28,8 +28,8 @@ struct BlockConfig {
                        kSplit = kSchedule.split;
   static constexpr int kMulticast = kClusterM * kClusterN;
   static constexpr int kSlabs = kSchedule.slabs, kTurns = kSchedule.turns, kLag = kSchedule.lag;
-  /// Rows come by classes (RowClasses); D leaves from registers, element by element.
-  static constexpr bool kClasses = kSchedule.classes;
+  /// A and B come by copies of 4 or 8 bytes (block_copy.cuh), D leaves from registers.
+  static constexpr bool kCopies = kSchedule.copies;
   static constexpr bool kGrouped = kSchedule.grouped;
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kPromotes = kSums != Sums::kDirect;
@@ -37,8 +37,8 @@ struct BlockConfig {
   static constexpr bool kGated = IsGated(Epilogue::kKind);
   /// Scales of rows and columns, which these formats mostly have, come to shared memory while a
   /// tile is multiplied (block_factors.cuh).
-  static constexpr bool kBringsFactors = Epilogue::kKind == EpilogueKind::kGeneral && !kScaled &&
-                                         !kClasses && Policy::kInfo.element_bytes == 1;
+  static constexpr bool kBringsFactors =
+      Epilogue::kKind == EpilogueKind::kGeneral && !kScaled && Policy::kInfo.element_bytes == 1;
   static constexpr bool kQuantises = Epilogue::kKind == EpilogueKind::kGatedQuant;
   /// B comes in the order in which a lane has 16 columns of D side by side (LanesPlan), and its
   /// codes leave as they are; otherwise a quad's lanes exchange theirs. Warpgroups of 256 columns
@@ -97,7 +97,7 @@ struct BlockConfig {
   // A tile that has all its slabs at once waits for them, that is for the store before to have read
   // them, under its last product. Not in straight-line code, which is 1 to 2 % slower with it.
   static constexpr bool kWaitsUnder = !kTwoInFlight && kSplit == 1 && !Epilogue::kStoresSums &&
-                                      !kGated && !kClasses && kAllSlabs <= kSlabs;
+                                      !kGated && !kCopies && kAllSlabs <= kSlabs;
   // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
   // tile, stored through the stages), else at the start of the stages.
   // A kernel that quantises exchanges eights of rows instead, each with all of its columns.
@@ -160,16 +160,13 @@ struct BlockConfig {
   static constexpr int kBarriersAt = kFactorsAt + kFactorBytes;
   static constexpr int kSmemBytes = kBarriersAt + kBarrierBytes;
   // 64 Ki registers = 128 x (producer + 2 x consumer); multiples of 8.
-  static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
-  static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
+  static constexpr int kProducerRegisters = kCopies ? 56 : kWarpgroups == 3 ? 32 : 40;
+  static constexpr int kConsumerRegisters = kCopies ? 224 : kWarpgroups == 3 ? 160 : 232;
 
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
   static_assert(!kGrouped || (kMulticast == 1 && kSplit == 1 && kTurns == 1 && kRun == 1 &&
-                              !kQuantises && !kClasses && kPlain));
-  static_assert(!kClasses || (kMulticast == 1 && kTurns == 1 && kRun == 1 && !kGated &&
-                              kTileM % (8 * kMostClasses) == 0 && kTileN == 128),
-                "boxes of whole eights of rows; one scale of B a tile");
-  static_assert(!kClasses || kSplit > 1 || 8 * (kColumns + 8) * 4 <= kSlabs * kSlabBytes);
+                              !kQuantises && !kCopies && kPlain));
+  static_assert(!kCopies || (kWarpgroups == 2 && kMulticast == 1 && kTurns == 1 && !kGated));
   static_assert(kTurns == 1 || (!kPromotes && kSplit == 1 && kRun == 1),
                 "quads, sums of a cluster and runs are one tile's at a time");
   static_assert(kTileM % (64 * kWarpgroupsM) == 0 && kTileN % kWarpgroupsN == 0);

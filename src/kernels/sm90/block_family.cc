@@ -42,7 +42,7 @@ class Block final : public sm90::ProductKernel<BlockLaunch> {
     const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
     if (!scales.ok()) return scales;
     const Feasibility promoted = sm90::WhyPromoted(p, *kernel_.format);
-    if (!promoted.ok() && !kernel_.classes) return promoted;  // which sm90_fp8_fast has none of
+    if (!promoted.ok() && !kernel_.copies) return promoted;  // which sm90_fp8_fast has none of
     if (kernel_.epilogue == EpilogueKind::kGatedQuant && p.d.scale_type != DataType::kFloat32)
       return Feasibility::Refuse("gives D FP32 scales");
     if (const Feasibility halves = sm90::WhyHalves(p, *kernel_.format); !halves.ok()) return halves;
@@ -50,11 +50,11 @@ class Block final : public sm90::ProductKernel<BlockLaunch> {
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
     if (p.c.type != DataType::kNull && p.c.align < (p.c.type == DataType::kFloat32 ? 8 : 16))
       return Feasibility::Refuse("C, pointer and rows, must be aligned to 16 bytes, of F32 to 8");
-    if (kernel_.classes) {
+    if (kernel_.copies) {
       if (std::min(p.a.align, p.b.align) < 4)
-        return Feasibility::Refuse("rows of A and B must lie on 4 bytes");
+        return Feasibility::Refuse("rows of A and B must lie on 4 bytes, to be copied");
       if (std::min({p.a.align, p.b.align, p.d.align}) >= 16)
-        return Feasibility::Refuse("leaves rows on 16 bytes to kernels that load them as they lie");
+        return Feasibility::Refuse("leaves rows on 16 bytes to kernels that load them by TMA");
     } else if (p.a.align < 16 || p.b.align < 16 || p.d.align < 16)
       return Feasibility::Refuse(
           "A, B and D, pointers and rows, must be aligned to 16 bytes (TMA)");

@@ -18,7 +18,7 @@ BlockKernel MakeBlock() {
   if (C::kSplit > 1) kernel.id += "/k" + text(C::kSplit);
   if (C::kTurns > 1) kernel.id += "/t" + text(C::kTurns);
   if (C::kGrouped) kernel.id += "/grouped";
-  if (C::kClasses) kernel.id += "/classes";
+  if (C::kCopies) kernel.id += "/copies";
   if (kF32) kernel.id += "/f32";
   if (C::kQuantises)
     kernel.id += "/gated_e4m3";
@@ -44,7 +44,7 @@ BlockKernel MakeBlock() {
   kernel.scale_blocks = C::kScaleBlocks;
   kernel.by_lanes = C::kByLanes;
   kernel.grouped = C::kGrouped;
-  kernel.classes = C::kClasses;
+  kernel.copies = C::kCopies;
   kernel.output_bytes = !C::kPlain ? 0 : BytesOf(kernel.output);
   kernel.smem_bytes = C::kSmemBytes;
   kernel.threads = C::kThreads;

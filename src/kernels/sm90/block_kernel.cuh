@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/block_classes.cuh"
+#include "kernels/sm90/block_copy.cuh"
 #include "kernels/sm90/block_epilogue.cuh"
 #include "kernels/sm90/block_factors.cuh"
 #include "kernels/sm90/block_gated.cuh"
@@ -84,7 +84,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
       // Both share the tensor core from then on, so the distance stays.
       if (group_m > 0 && step == 0 && walk.is_first() && !walk.is_last()) Lag(group_m * C::kLag);
     }
-    if constexpr (!C::kPlain && !C::kGated && !C::kClasses)
+    if constexpr (!C::kPlain && !C::kGated)
       if (p.epilogue.c != nullptr && (C::kSplit == 1 || rank == 0))
         PrefetchC<C>(p.epilogue, c.place.row + row_offset, c.place.column + column_offset, p.m,
                      p.n);
@@ -136,14 +136,6 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     } else if constexpr (C::kSplit > 1) {
       ReduceSplit(&c.sum[0][0], lane, shared, incoming, rank);
     }
-    if constexpr (C::kClasses) {
-      ForShare<C>(rank, [&](int m, int begin) {
-        StoreClasses<C>(p, &c.sum[m][begin / 2],
-                        reinterpret_cast<float*>(slabs + warp * C::kSlabs * C::kSlabBytes), c.place,
-                        warp_row + m * 64, column_offset + begin, lane);
-      });
-      continue;
-    }
     if constexpr (C::kBringsFactors) {
       const int own_row = warp % 4 * 16 + lane / 4;  // of its m64 block
       factors.Wait();
@@ -159,12 +151,11 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                                                  lane);
         });
       }
-    } else if constexpr (!C::kClasses) {
-      if (!C::kPlain && ChangesSums(p.epilogue))
-        ForShare<C>(rank, [&](int m, int begin) {
-          ApplyGeneral<C>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
-                          product_column + begin, p.m, p.n, lane);
-        });
+    } else if (!C::kPlain && ChangesSums(p.epilogue)) {
+      ForShare<C>(rank, [&](int m, int begin) {
+        ApplyGeneral<C>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
+                        product_column + begin, p.m, p.n, lane);
+      });
     }
     if constexpr (C::kQuantises && !C::kSplitsRows) {
       if constexpr (C::kSharesScales) {
@@ -192,6 +183,12 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
         Gate<C, C::kShareColumns>(&c.sum[m][begin / 2], store.n() - column - begin / 2,
                                   &c.sum[m][begin / 4]);
       });
+    }
+    if constexpr (C::kCopies) {
+      ForShare<C>(rank, [&](int m, int begin) {
+        store.template StoreElements<kShare>(m, begin, row, column);
+      });
+      continue;
     }
     if (C::Epilogue::kStoresSums || (!C::kPlain && p.epilogue.d_type == OutputType::kF32)) {
       ForShare<C>(rank, [&](int m, int begin) {
@@ -255,11 +252,13 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
   const int warp = WarpUniform(threadIdx.x / 32);
   // The first loads leave as soon as their barriers are there; another warp prepares the rest.
   // Where loads reach other CTAs' barriers they wait for the cluster.
-  constexpr bool kEarly = C::kMulticast == 1;
+  constexpr bool kEarly = C::kMulticast == 1 && !C::kCopies;
   Producer<C> producer{p, shared, stages, quads, rank, kb_begin, kb_end};
   const bool producing = warp == 0 && ElectOne();
   if (producing) {
-    shared.ring.InitFull(FullArrivals(!C::kScaled || p.scales_by_tma ? 0 : 32));
+    shared.ring.InitFull(C::kCopies                       ? kCopyArrivals
+                         : !C::kScaled || p.scales_by_tma ? FullArrivals()
+                                                          : FullArrivals(32));
     BarrierInitFence();
     if constexpr (kEarly) {
       GridDependencyWait();
@@ -276,7 +275,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
     }
     BarrierInitFence();
   }
-  if (warp == 2 && ElectOne()) {
+  if (!C::kCopies && warp == 2 && ElectOne()) {
     PrefetchTensorMap(&p.b);
     if (C::kScaled && p.scales_by_tma) {
       PrefetchTensorMap(&p.u);
@@ -297,7 +296,12 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
   GridDependencyLaunch();
   if (threadIdx.x < 128) {
     RegistersDown<C::kProducerRegisters>();
-    if (warp == 0) {
+    if constexpr (C::kCopies) {
+      if (p.by_eights)
+        CopyOperands<C, 8>(p, shared, stages, quads, rank, kb_begin, kb_end);
+      else
+        CopyOperands<C, 4>(p, shared, stages, quads, rank, kb_begin, kb_end);
+    } else if (warp == 0) {
       // The lane that loaded the first quad: elect.sync chooses the same one each time.
       if (ElectOne()) {
         if (p.b_leaves_first)

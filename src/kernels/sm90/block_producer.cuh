@@ -18,12 +18,15 @@ struct QuadCursor {
   int ends[C::kQuads > 0 ? C::kQuads : 1] =
       {};  // serial after the last k-block of the latest quads, oldest first
 
+  /// Whether all k-blocks of the slot's last quad lie before those that the ring holds.
+  __device__ __forceinline__ bool IsOlderThanRing() const {
+    return ends[0] == 0 || serial + 1 - ends[0] >= C::kStages;
+  }
   /// Waits until the slot's last quad has been read. Its k-blocks are mostly older than the ring,
   /// so that the stage just acquired says it already; after short quads they are not.
   __device__ __forceinline__ void Acquire(BlockShared<C>& shared, RingCursor<C::kStages> at) {
-    const int back = serial + 1 - ends[0];
-    if (ends[0] == 0 || back >= C::kStages) return;
-    at.stage -= back;
+    if (IsOlderThanRing()) return;
+    at.stage -= serial + 1 - ends[0];
     if (at.stage < 0) at.stage += C::kStages, at.parity ^= 1;
     BarrierWait(&shared.ring.empty[at.stage], at.parity);
   }
@@ -70,12 +73,6 @@ struct TileLoads {
       quad_bytes = C::kQuadLoadBytes;
       return;
     }
-    if constexpr (C::kClasses) {  // boxes are whole, with zeros beyond the matrix
-      stage_bytes =
-          (p.a_classes.count * p.a_classes.box_rows + p.b_classes.count * p.b_classes.box_rows) *
-          kBlockBytes;
-      return;
-    }
     const int left_a = p.m - place.row, left_b = p.n - place.column;
     a = left_a - rn * kRowsA < kRowsA ? &p.a_rest : &p.a;
     b = left_b - rm * kRowsB < kRowsB ? &p.b_rest : &p.b;
@@ -108,18 +105,6 @@ struct Producer {
   RingCursor<C::kStages> at{};
   QuadCursor<C> quad_at{};  // where there are scales
 
-  /// Loads the rows of a tile of A or B, `row` the first, class by class.
-  template <bool kOfB, int kRows>
-  __device__ __forceinline__ void LoadClasses(uint8_t* to, uint64_t* full, int block, int row) {
-    const RowClasses& classes = kOfB ? p.b_classes : p.a_classes;
-    const int of_class = kRows / classes.count;
-#pragma unroll
-    for (int c = 0; c < kMostClasses; ++c)
-      if (c < classes.count)
-        TmaLoad(to + c * of_class * kBlockBytes, MapOfClass<kOfB>(p, c), full,
-                block * kBlockBytes + classes.shift[c], row / classes.count);
-  }
-
   /// Loads A and B of k-block `block` into the current stage, which is free and expects them.
   /// kBLeavesFirst: B makes room in L2 for everything else.
   template <bool kBLeavesFirst>
@@ -131,11 +116,6 @@ struct Producer {
     uint64_t* full = &shared.ring.full[at.stage];
     uint8_t* a = stages + at.stage * C::kStageBytes;
     uint8_t* b = a + C::kStageBytesA;
-    if constexpr (C::kClasses) {
-      LoadClasses<false, C::kTileM>(a, full, block, tile.place.row);
-      LoadClasses<true, C::kTileN>(b, full, block, tile.place.column);
-      return;
-    }
     if constexpr (C::kClusterN > 1) {
       constexpr int kRows = C::kTileM / C::kClusterN;
       uint16_t mask = 0;
@@ -277,13 +257,39 @@ struct Producer {
   }
 };
 
+/// Copies the scales of the quad that k-block `kb` is in, 4 bytes at a time, which costs the load
+/// unit a cycle each; `thread` of `threads`, whose copies they are. Rows and columns outside the
+/// matrix read its last ones: their results are never stored.
+template <class C>
+__device__ __forceinline__ void CopyQuad(const BlockParams& p, const Tile& place, uint32_t quad,
+                                         int kb, int thread, int threads) {
+  const int kq = kb & ~3, count = min(4, p.k_blocks - kq);
+  const auto copy = [&](uint32_t to, const float* from, int64_t apart) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (j < count) CopyAsync<4>(to + j * 4, from + (kq + j) * apart);
+  };
+  for (int i = thread; i < C::kTileM; i += threads)
+    copy(quad + i * 16,
+         p.scale_a + static_cast<int64_t>(min(place.row + i, p.m - 1)) * p.scale_a_row,
+         p.scale_a_block);
+  if (thread < C::kScaleBlocks) {
+    constexpr int kOfGate = C::kPairsScales ? C::kScaleBlocks / 2 : 1;
+    const bool halves = C::kGated && p.epilogue.up_column != 0;
+    const int block_b =
+        FirstScaleOfB<C>(p, place.column) +
+        (halves ? thread / kOfGate * (p.epilogue.up_column / 128) + thread % kOfGate : thread);
+    const int64_t column = min(block_b, (p.n - 1) / 128) +
+                           (C::kGrouped ? int64_t{place.group} * ((p.n + 127) / 128) : 0);
+    copy(quad + C::kQuadB + thread * 16, p.scale_b + column * p.scale_b_column, p.scale_b_block);
+  }
+}
+
 /// Copies the scales into the quads where TMA cannot (rows of scales that are no multiple of 16
-/// bytes apart, or lie in another order than the tile's): one warp, 4 bytes at a time, which costs
-/// the load unit a cycle each.
+/// bytes apart, or begin within 16 bytes): one warp.
 template <class C>
 __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>& shared,
                                            uint8_t* quads, int rank, int kb_begin, int kb_end) {
-  const int lane = threadIdx.x % 32;
   RingCursor<C::kStages> at;
   QuadCursor<C> quad_at;
   int step = 0, group = 0;
@@ -294,29 +300,8 @@ __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>&
       const int begin = kb, end = QuadEnd(kb, kb_end);
       shared.ring.WaitEmpty(at);
       quad_at.Acquire(shared, at);
-      const uint32_t quad = SharedAddress(quads + quad_at.slot * C::kQuadBytes);
-      const int kq = kb & ~3, count = min(4, p.k_blocks - kq);
-      const auto copy = [&](uint32_t to, const float* from, int64_t apart) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          if (j < count) CopyAsync<4>(to + j * 4, from + (kq + j) * apart);
-      };
-      // Rows and columns outside the matrix read its last ones: their results are never stored.
-      for (int i = lane; i < C::kTileM; i += 32) {
-        const int row = place.row + (C::kClasses ? p.a_classes.RowOf(i, C::kTileM) : i);
-        copy(quad + i * 16, p.scale_a + static_cast<int64_t>(min(row, p.m - 1)) * p.scale_a_row,
-             p.scale_a_block);
-      }
-      if (lane < C::kScaleBlocks) {
-        constexpr int kOfGate = C::kPairsScales ? C::kScaleBlocks / 2 : 1;
-        const bool halves = C::kGated && p.epilogue.up_column != 0;
-        const int block_b =
-            FirstScaleOfB<C>(p, place.column) +
-            (halves ? lane / kOfGate * (p.epilogue.up_column / 128) + lane % kOfGate : lane);
-        const int64_t column = min(block_b, (p.n - 1) / 128) +
-                               (C::kGrouped ? int64_t{group} * ((p.n + 127) / 128) : 0);
-        copy(quad + C::kQuadB + lane * 16, p.scale_b + column * p.scale_b_column, p.scale_b_block);
-      }
+      CopyQuad<C>(p, place, SharedAddress(quads + quad_at.slot * C::kQuadBytes), kb,
+                  threadIdx.x % 32, 32);
       for (; kb < end; ++kb) {
         if (kb > begin) shared.ring.WaitEmpty(at);
         CopyAsyncArrive(&shared.ring.full[at.stage]);

@@ -86,6 +86,28 @@ struct TileStore {
     }
   }
 
+  /// Stores kCount columns from `begin` on of m64 block `m` one by one, in D's type, whatever D's
+  /// alignment.
+  template <int kCount>
+  __device__ __forceinline__ void StoreElements(int m, int begin, int row, int column) {
+    column += lane % 4 * 2 + begin;
+    const OutputType type = C::kPlain ? OutputType::kBf16 : p.epilogue.d_type;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {  // rows r and r + 8 of the block
+      const int at = row + m * 64 + i * 8 + lane / 4;
+      if (at >= RowEnd()) continue;
+#pragma unroll
+      for (int n8 = 0; n8 < kCount / 8; ++n8) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int j = column + n8 * 8 + e;
+          if (j < n())
+            StoreOutput(p.d, type, at * p.ldd + j, sum[m][begin / 2 + n8 * 4 + i * 2 + e]);
+        }
+      }
+    }
+  }
+
   /// Rounds kWidth columns from `offset` on of m64 block `m` into `slab`, and some that lie behind
   /// where they are no multiple of 16.
   template <int kWidth>

@@ -31,10 +31,14 @@ struct SwapDirectList<2> {
 template <>
 struct SwapDirectList<1> {
   static constexpr SwapInstance kAll[] = {
-      {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, 44, Hold(2, 3)},     // fewer tokens' rows
+      {{.tokens = 16, .min_ctas = 4}, 44, Hold(2, 3, 4)},                     // on an H100
+      {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, 44, Hold(2, 3)},     // on an H100
+      {{.tokens = 32, .min_ctas = 4}, 44, Hold(2, 3, 4)},                     // on an H100
       {{.tokens = 32, .min_ctas = 3, .stage_blocks = 2}, 44, Hold(1, 2, 3)},  // 3
       {{.tokens = 64, .min_ctas = 4}, 67, Hold(2, 3, 4)},                     // 3
       {{.tokens = 64, .min_ctas = 2, .stage_blocks = 2}, 72, Hold(1, 2)},     // 14
+      {{.tokens = 64, .row_groups = 2, .min_ctas = 2}, 67, Hold(1, 2)},       // on an H100
+      {{.tokens = 96, .row_groups = 2, .min_ctas = 2}, 86, Hold(1, 2)},       // on an H100
   };
 };
 

@@ -1,4 +1,4 @@
-// Instances of the large-M kernel for rows that TMA cannot load: A and B come by classes of 4 or 8
+// Instances of the large-M kernel for rows that TMA cannot load: A and B come by copies of 4 or 8
 // bytes.
 #include <vector>
 
@@ -12,7 +12,7 @@ BlockKernel Make() {
   return MakeBlock<BlockConfig<kSchedule, Policy, GeneralEpilogue>>();
 }
 
-// For few rows of A, with K in four; for more, and for many.
+// For few rows of A, with K in four or whole; for more, and for many.
 template <class Policy>
 void AddTo(std::vector<BlockKernel>& kernels) {
   kernels.push_back(Make<BlockSchedule{.tile_m = 64,
@@ -21,27 +21,24 @@ void AddTo(std::vector<BlockKernel>& kernels) {
                                        .warpgroups_n = 2,
                                        .stages = 8,
                                        .split = 4,
-                                       .classes = true},
+                                       .copies = true},
                          Policy>());
   kernels.push_back(Make<BlockSchedule{.tile_m = 64,
                                        .tile_n = 128,
                                        .warpgroups_m = 1,
                                        .warpgroups_n = 2,
-                                       .stages = 7,
-                                       .slabs = 2,
-                                       .classes = true},
+                                       .stages = 8,
+                                       .copies = true},
                          Policy>());
   kernels.push_back(
-      Make<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 5, .slabs = 3, .classes = true},
-           Policy>());
+      Make<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .copies = true}, Policy>());
   kernels.push_back(
-      Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 3, .slabs = 3, .classes = true},
-           Policy>());
+      Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .copies = true}, Policy>());
 }
 
 }  // namespace
 
-std::span<const BlockKernel> ClassBlocks() {
+std::span<const BlockKernel> CopyingBlocks() {
   static const std::vector<BlockKernel> kernels = [] {
     std::vector<BlockKernel> all;
     AddTo<Fp8Block>(all);
