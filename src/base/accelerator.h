@@ -13,6 +13,7 @@
 namespace culet {
 
 class Runtime;
+struct TraceHooks;
 
 /// Appends every accelerator. Errors: NOT_FOUND when there is no driver or no device, with the
 /// driver's own words; FAILED_PRECONDITION when the driver is too old; UNSUPPORTED in a build
@@ -46,6 +47,9 @@ void LeaveAccelerator(int previous) noexcept;
 
 /// Whether a launch on `stream` runs on accelerator `ordinal` while that is current.
 bool IsStreamOfAccelerator(cudaStream_t stream, int ordinal) noexcept;
+
+/// Where ranges of this build go: NVTX; null where it was built without.
+const TraceHooks* AcceleratorTraceHooks() noexcept;
 
 /// Rows of BF16 to be quantised to E4M3 with a scale for each 128 of a row, on an accelerator.
 struct QuantizeE4m3Args {

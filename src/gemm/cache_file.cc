@@ -8,6 +8,7 @@
 
 #include "base/file_io.h"
 #include "base/file_lock.h"
+#include "base/log.h"
 #include "culet/dispatch_cache.h"
 #include "gemm/cache_record.h"
 #include "gemm/cache_rules.h"
@@ -130,6 +131,10 @@ Result<ImportReport> CacheFile::Load(DispatchCache& cache) const {
   if (!text.ok()) return text.status();
   std::istringstream stream(std::move(*text).value_or(""));
   cache.Import(stream, &report);
+  const bool sound = report.unknown_kernel + report.other_provider + report.infeasible +
+                         report.other_version + report.damaged ==
+                     0;
+  Log(sound ? LogLevel::kInfo : LogLevel::kWarning, "cache {}: {}", path_, report.ToString());
   return report;
 }
 
@@ -150,6 +155,7 @@ Result<int> CacheFile::Save(const DispatchCache& cache, const SaveOptions& optio
   if (!lock.ok()) return lock.status();
   KeepDamaged(*path + ".damaged", merged.damaged);
   CULET_RETURN_IF_ERROR(ReplaceFile(*path, merged.file.text));
+  Log(LogLevel::kInfo, "cache {}: saved, {} records", *path, merged.file.records);
   return merged.file.records;
 }
 

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/device_scope.h"
+#include "base/log.h"
+#include "base/trace.h"
 #include "gemm/chooser.h"
 #include "gemm/cost_model.h"
 #include "gemm/explain.h"
@@ -125,6 +127,7 @@ Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 
 Result<Gemm> Gemm::Create(const GemmOptions& options) {
+  TraceAsEnvironmentSays();
   auto device = FindDevice(options.device);
   if (!device) return device.status();
   auto registry = Registry::Builtin(*device, options.providers);
@@ -171,6 +174,7 @@ Status Gemm::Run(const GemmArgs& args, Workspace& workspace, cudaStream_t stream
   Kernel& kernel = *spec->kernel;
   CULET_RETURN_IF_ERROR(
       CheckWorkspace(kernel.workspace_size(*desc, spec->swizzle, spec->splits), workspace));
+  const TraceRange range([&] { return RangeName(kernel, *desc); });
   return LaunchKernel(kernel, AsLaunched(args, *spec), spec->swizzle, spec->splits, workspace,
                       stream);
 }
@@ -217,7 +221,13 @@ Result<GemmPlan> Gemm::Bind(const GemmArgs& args, const GemmDesc& desc, const La
   const DeviceScope scope(impl_->device.ordinal);  // on which functions are loaded
   auto prepared = PrepareKernel(*spec.kernel, AsLaunched(args, spec), spec.swizzle, spec.splits);
   impl_->chooser.NotePrepared(desc, spec, prepared.status());
-  if (!prepared) return prepared.status();
+  if (!prepared) {
+    Log(LogLevel::kWarning, "{} cannot be prepared for {}, another kernel takes its place: {}",
+        spec.kernel->id(), ToString(desc), prepared.status().message());
+    return prepared.status();
+  }
+  Log(LogLevel::kDebug, "plan {}: {} ({})", ToString(desc), spec.kernel->id(),
+      ToString(spec.origin));
   auto state = std::make_unique<PlanState>();
   state->ordinal = impl_->device.ordinal;
   state->desc = desc;
@@ -277,6 +287,14 @@ Result<TuneReport> Gemm::Tune(const GemmDesc& desc, const TuneOptions& options) 
         const auto known = impl_->cache.Find(desc);
         if (known) tuned->winner.when = std::max(tuned->winner.when, known->when + 1);
         impl_->cache.Insert(desc, tuned->winner);
+        Log(LogLevel::kInfo, "tuned {}: {} in {:.4g} us, the default {:.4g} us, {} measurements",
+            ToString(desc), tuned->winner.kernel->id(), tuned->winner.time_us,
+            tuned->winner.baseline_us, tuned->measurements);
+      }
+      for (const Dropped& d : tuned->dropped) {
+        if (d.reason.code() == StatusCode::kResourceExhausted) continue;  // slow is no news
+        Log(LogLevel::kWarning, "tuning {}: {} was dropped: {}", ToString(desc),
+            d.spec.kernel->id(), d.reason.message());
       }
       return tuned;
     }

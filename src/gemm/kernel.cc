@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/caught.h"
+#include "base/log.h"
 #include "base/made_once.h"
 
 namespace culet {
@@ -154,9 +155,16 @@ const Status& Kernel::available() const {
     if (thrown.code == StatusCode::kResourceExhausted) throw;
     return StatusOf(thrown, *this, "Probe");
   };
-  return MadeOnce(available_, [&] {
+  const bool known = available_.load(std::memory_order_acquire) != nullptr;
+  const Status& said = MadeOnce(available_, [&] {
     return std::make_unique<const Status>(Caught([&] { return Probe(); }, failed));
   });
+  if (!known && !said.ok()) {
+    Log(LogLevel::kInfo, "{} is not available: {}", id(), said.message());
+  } else if (!known && *provider_version() != '\0') {
+    Log(LogLevel::kInfo, "{} runs on {} {}", id(), desc().provider, provider_version());
+  }
+  return said;
 }
 
 Status Kernel::LeaveOut(Status reason) {

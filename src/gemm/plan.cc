@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/device_scope.h"
+#include "base/trace.h"
 #include "culet/gemm.h"
 #include "gemm/plan_state.h"
 
@@ -61,6 +62,10 @@ bool Aligned(const void* pointer, unsigned alignment) noexcept {
 }
 
 }  // namespace
+
+std::string RangeName(const Kernel& kernel, const GemmDesc& desc) {
+  return fmt::format("{} {}x{}x{}", kernel.id(), desc.m, desc.n, desc.k);
+}
 
 GemmPlan::GemmPlan(std::unique_ptr<const PlanState> state) : state_(std::move(state)) {}
 GemmPlan::~GemmPlan() = default;
@@ -123,6 +128,7 @@ Status GemmPlan::Launch(const LaunchPointers& p, Workspace& workspace, cudaStrea
   }
   if (!IsStreamOf(stream, s.ordinal)) return StreamOfAnother(s.ordinal);
   const DeviceScope scope(s.ordinal);
+  const TraceRange range([&] { return RangeName(*s.spec.kernel, desc); });
   const int code =
       p.W == nullptr
           ? s.prepared->Launch(p.alpha, p.A, p.U, p.beta, p.C, p.D, workspace, stream)

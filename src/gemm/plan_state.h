@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "culet/desc.h"
@@ -16,6 +17,9 @@ struct BoundInput {
   const void* data;
   Footprint place;
 };
+
+/// What a profiler shows of a launch: "cpu_simd/skinny/m8n3 16x4096x1024".
+std::string RangeName(const Kernel& kernel, const GemmDesc& desc);
 
 struct PlanState {
   GemmDesc desc;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/caught.h"
+#include "base/trace.h"
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
 #include "graph/cost.h"
@@ -42,6 +43,9 @@ struct GraphExecutor::Impl {
   Status Place();
   Status PlaceState();
   void Record();
+  std::string KernelOf(std::size_t step) const;
+  /// "layers.0.q cpu_simd/skinny/m8n3".
+  std::string RangeName(std::size_t step) const;
   Status LaunchEach(cudaStream_t stream, const NodeGate& gate);
   /// The first `count` launches.
   template <class Call>
@@ -209,12 +213,23 @@ Status GraphExecutor::Impl::PlaceState() {
   return {};
 }
 
+std::string GraphExecutor::Impl::KernelOf(std::size_t step) const {
+  if (prepared[step] != nullptr) return prepared[step]->kernel();
+  const GraphStep& made = schedule->steps()[step];
+  return made.fusion != nullptr ? made.fusion->name : ToString(graph.node(made.id).op);
+}
+
+std::string GraphExecutor::Impl::RangeName(std::size_t step) const {
+  return graph.node(schedule->steps()[step].id).name + " " + KernelOf(step);
+}
+
 template <class Call>
 Status GraphExecutor::Impl::LaunchFirst(std::size_t count, const char* who, const Call& call,
                                         cudaStream_t stream) {
   for (std::size_t i = 0; i < count; ++i) {
     NodeLaunch& launch = launches[i];
     launch.stream = stream;
+    const TraceRange range([&] { return RangeName(i); });
     const Status status = CaughtAs(who, [&] { return call(*dispatch, launch); });
     if (!status.ok()) return WithStep(graph, schedule->steps()[i], status);
   }
@@ -270,6 +285,8 @@ Status GraphExecutor::Launch(cudaStream_t stream, const NodeGate& gate) {
     if (!impl.tried) impl.Record();
     if (impl.recorded != nullptr) {
       if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
+      const TraceRange range(
+          [&] { return fmt::format("replay of {} launches", impl.launches.size()); });
       return CaughtAs("a replay", [&] { return impl.recorded->Replay(stream); });
     }
   }
@@ -346,10 +363,7 @@ NodeCost GraphExecutor::cost_of(int id) const noexcept {
 std::string GraphExecutor::kernel_of(int id) const {
   const int step = impl_->step_of[static_cast<std::size_t>(id)];
   if (step < 0) return ToString(impl_->graph.node(id).op);
-  const auto& prepared = impl_->prepared[static_cast<std::size_t>(step)];
-  if (prepared != nullptr) return prepared->kernel();
-  const Fusion* fusion = fusion_of(id);
-  return fusion != nullptr ? fusion->name : ToString(impl_->graph.node(id).op);
+  return impl_->KernelOf(static_cast<std::size_t>(step));
 }
 
 Result<GraphExecResult> execute_graph(const ComputeGraph& graph, KernelDispatch& dispatch,

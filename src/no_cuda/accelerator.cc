@@ -31,6 +31,8 @@ void LeaveAccelerator(int) noexcept {}
 
 bool IsStreamOfAccelerator(cudaStream_t, int) noexcept { return true; }
 
+const TraceHooks* AcceleratorTraceHooks() noexcept { return nullptr; }
+
 Status QuantizeRowsE4m3(const QuantizeE4m3Args&, bool, cudaStream_t) {
   return Status(StatusCode::kUnsupported,
                 "this build has no CUDA parts; configure with -DCULET_CUDA=ON where nvcc is, or "
