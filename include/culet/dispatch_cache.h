@@ -17,6 +17,12 @@
 
 namespace culet {
 
+/// Whose choice an entry is. Of two entries of one problem, both measured and both sound or both
+/// noisy, the higher layer's counts, whichever is newer: what a user measured beats what his site
+/// measured, and that what was shipped with the library.
+enum class CacheLayer : std::uint8_t { kShipped = 0, kSite = 1, kUser = 2 };
+const char* ToString(CacheLayer) noexcept;
+
 /// What became of the records of an imported stream or file. Nothing but `used` entered the cache;
 /// all others but the damaged ones are kept when a file is written again.
 struct ImportReport {
@@ -67,7 +73,8 @@ class DispatchCache {
   Neighbours FindNeighbours(const GemmDesc& desc) const;
 
   /// Returns whether anything changed. Measured beats predicted, a sound measurement a noisy one
-  /// (IsNoisy), a newer one replaces an older one, and of two of the same second the faster stays.
+  /// (IsNoisy), the user's layer the lower ones, a newer one replaces an older one, and of two of
+  /// the same second the faster stays. The entry is of the user's layer.
   /// Refused: a spec whose kernel is null, not in the list or not able to run it, and values that
   /// no record may hold (m = 0, a negative time).
   bool Insert(const GemmDesc& desc, const LaunchSpec& spec);
@@ -81,13 +88,18 @@ class DispatchCache {
 
   /// Merges what Export wrote, under Insert's rules; the number of records used. A refused record
   /// is a miss for that record alone; `report` (may be null) counts them by reason.
-  int Import(std::istream& is, ImportReport* report = nullptr);
+  int Import(std::istream& is, ImportReport* report = nullptr,
+             CacheLayer layer = CacheLayer::kUser);
 
   std::size_t size() const;
   /// Rises with every change, so that what was derived from the cache can be kept until then.
   std::uint64_t generation() const noexcept;
   const std::string& device_class() const noexcept;
-  std::vector<std::pair<GemmDesc, LaunchSpec>> Entries() const;
+  /// Those of `least` and the layers above it.
+  std::vector<std::pair<GemmDesc, LaunchSpec>> Entries(
+      CacheLayer least = CacheLayer::kShipped) const;
+  /// Whose the entry of exactly this problem is.
+  std::optional<CacheLayer> LayerOf(const GemmDesc& desc) const;
 
  private:
   struct Impl;
@@ -113,7 +125,7 @@ class CacheFile {
 
   /// Reads what the file holds for this cache's device class. A missing file is an empty one.
   /// Errors: DATA_LOSS (not a cache, too large), UNSUPPORTED (a newer version), IO.
-  Result<ImportReport> Load(DispatchCache& cache) const;
+  Result<ImportReport> Load(DispatchCache& cache, CacheLayer layer = CacheLayer::kUser) const;
 
   struct SaveOptions {
     /// Called ten times a second while another process has held the lock for more than a second,
@@ -123,13 +135,13 @@ class CacheFile {
     double timeout_s = 60;  ///< for the lock
   };
 
-  /// Merges the cache's entries into the file; every other intact record in the file stays as it
-  /// is, those of other devices and unknown kernels included. Measured beats predicted and newer
-  /// beats older, as in Insert. Lines whose checksum is wrong move to `<path>.damaged`, which keeps
-  /// the first megabyte of them. A file that would not change is not written. Returns the number of
-  /// records that the file now holds, whatever their device or kernel. Errors: as Load, and nothing
-  /// is written then; IO when the folder cannot be written or another process does not give the
-  /// lock back.
+  /// Merges the cache's entries of the user's layer into the file; every other intact record in the
+  /// file stays as it is, those of other devices and unknown kernels included. Measured beats
+  /// predicted and newer beats older, as in Insert. Lines whose checksum is wrong move to
+  /// `<path>.damaged`, which keeps the first megabyte of them. A file that would not change is not
+  /// written. Returns the number of records that the file now holds, whatever their device or
+  /// kernel. Errors: as Load, and nothing is written then; IO when the folder cannot be written or
+  /// another process does not give the lock back.
   Result<int> Save(const DispatchCache& cache, const SaveOptions& options) const;
   Result<int> Save(const DispatchCache& cache) const { return Save(cache, SaveOptions()); }
 

@@ -1,24 +1,20 @@
 // CacheFile: a DispatchCache on disk that many processes share.
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <unordered_map>
 
 #include "base/file_io.h"
-#include "base/file_lock.h"
 #include "base/log.h"
 #include "culet/dispatch_cache.h"
+#include "gemm/cache_io.h"
 #include "gemm/cache_record.h"
 #include "gemm/cache_rules.h"
 #include "gemm/cache_text.h"
 
 namespace culet {
 namespace {
-
-// Bytes kept of damaged lines: enough to see what wrote them.
-constexpr std::size_t kMaxDamagedBytes = std::size_t{1} << 20;
 
 // An entry of the cache as a line, and then the line that wins over it in the file.
 struct Merging {
@@ -35,7 +31,7 @@ struct Merged {
 // every other intact line stays.
 Merged Merge(std::string_view old_text, const DispatchCache& cache) {
   std::vector<Merging> entries;
-  for (const auto& [desc, spec] : cache.Entries()) {
+  for (const auto& [desc, spec] : cache.Entries(CacheLayer::kUser)) {
     entries.push_back({spec, WriteRecord(cache.device_class(), desc, spec)});
   }
   std::unordered_map<std::string, Merging*> by_key;
@@ -67,38 +63,6 @@ Merged Merge(std::string_view old_text, const DispatchCache& cache) {
   return {ComposeCacheText(std::move(records)), std::move(damaged)};
 }
 
-// The text of a cache, or nothing when there is no file.
-Result<std::optional<std::string>> ReadCache(const std::string& path) {
-  Result<std::optional<std::string>> text = ReadFile(path, CacheFile::kMaxBytes);
-  if (text.ok() && text->has_value()) {
-    const Status header = CheckCacheHeader(**text);
-    if (!header.ok()) return Status(header.code(), "'" + path + "': " + header.message());
-  }
-  return text;
-}
-
-Result<FileLock> LockFor(const std::string& path, const CacheFile::SaveOptions& options) {
-  CULET_RETURN_IF_ERROR(MakeFolderOf(path));
-  const std::chrono::duration<double> timeout(std::clamp(options.timeout_s, 0.0, 1e6));
-  return FileLock::Acquire(path + ".lock",
-                           std::chrono::duration_cast<std::chrono::milliseconds>(timeout),
-                           options.on_wait);
-}
-
-// Appends the lines to `path`, up to kMaxDamagedBytes in all, but not those of a save that failed
-// and is tried again. Failing here must not fail the save: the lines hold nothing usable.
-void KeepDamaged(const std::string& path, const std::string& lines) {
-  if (lines.empty()) return;
-  const auto old_lines = ReadFile(path, 2 * kMaxDamagedBytes);
-  std::error_code ignored;
-  if (!old_lines.ok() || std::filesystem::is_symlink(path, ignored)) return;
-  std::string kept = old_lines->value_or("");
-  if (kept.ends_with(lines)) return;
-  const std::size_t had = kept.size();
-  if (had < kMaxDamagedBytes) kept += lines.substr(0, kMaxDamagedBytes - had);
-  if (kept.size() != had) static_cast<void>(ReplaceFile(path, kept).ok());
-}
-
 }  // namespace
 
 CacheFile::CacheFile(std::string path) : path_(std::move(path)) {}
@@ -124,13 +88,13 @@ Result<std::string> CacheFile::DefaultPath(const std::string& override_path) {
   return (folder / "culet" / "dispatch.jsonl").string();
 }
 
-Result<ImportReport> CacheFile::Load(DispatchCache& cache) const {
+Result<ImportReport> CacheFile::Load(DispatchCache& cache, CacheLayer layer) const {
   ImportReport report;
   if (path_.empty()) return report;
-  Result<std::optional<std::string>> text = ReadCache(path_);
+  Result<std::optional<std::string>> text = ReadCacheText(path_);
   if (!text.ok()) return text.status();
   std::istringstream stream(std::move(*text).value_or(""));
-  cache.Import(stream, &report);
+  cache.Import(stream, &report, layer);
   const bool sound = report.unknown_kernel + report.other_provider + report.infeasible +
                          report.other_version + report.damaged ==
                      0;
@@ -143,17 +107,18 @@ Result<int> CacheFile::Save(const DispatchCache& cache, const SaveOptions& optio
   const Result<std::string> path = FollowLinks(path_);
   if (!path.ok()) return path.status();
   // A first look, so that beside a file that is not ours no lock file appears.
-  if (const auto text = ReadCache(*path); !text.ok() || (!text->has_value() && cache.size() == 0)) {
+  if (const auto text = ReadCacheText(*path);
+      !text.ok() || (!text->has_value() && cache.Entries(CacheLayer::kUser).empty())) {
     return text.ok() ? Result<int>(0) : text.status();
   }
-  const Result<FileLock> lock = LockFor(*path, options);
-  const auto old_text = ReadCache(*path);
+  const Result<FileLock> lock = LockCache(*path, options);
+  const auto old_text = ReadCacheText(*path);
   if (!old_text.ok()) return old_text.status();
   const Merged merged = Merge(old_text->value_or(""), cache);
   if (*old_text == merged.file.text) return merged.file.records;
   // Only now: a complete file in a read-only folder need not be written.
   if (!lock.ok()) return lock.status();
-  KeepDamaged(*path + ".damaged", merged.damaged);
+  KeepDamagedLines(*path, merged.damaged);
   CULET_RETURN_IF_ERROR(ReplaceFile(*path, merged.file.text));
   Log(LogLevel::kInfo, "cache {}: saved, {} records", *path, merged.file.records);
   return merged.file.records;
@@ -164,14 +129,14 @@ Status CacheFile::CheckSave(const SaveOptions& options) const {
   const Result<std::string> path = FollowLinks(path_);
   if (!path.ok()) return path.status();
   // As in Save: nothing appears beside a file that is not ours.
-  if (const auto text = ReadCache(*path); !text.ok()) return text.status();
-  const Result<FileLock> lock = LockFor(*path, options);
+  if (const auto text = ReadCacheText(*path); !text.ok()) return text.status();
+  const Result<FileLock> lock = LockCache(*path, options);
   if (!lock.ok()) return lock.status();
   return CheckReplaceFile(*path);
 }
 
 Result<std::vector<CacheFile::Record>> CacheFile::List() const {
-  const Result<std::optional<std::string>> text = ReadCache(path_);
+  const Result<std::optional<std::string>> text = ReadCacheText(path_);
   if (!text.ok()) return text.status();
   if (!text->has_value()) {
     return Status(StatusCode::kNotFound, "there is no cache '" + path_ + "'; tune first");

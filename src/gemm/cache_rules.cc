@@ -73,14 +73,43 @@ ResolvedRecord Resolve(const CacheFile::Record& record, const DispatchCache& cac
   return {Usability::kUsable, spec};
 }
 
-int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept {
-  const auto rank = [](const LaunchSpec& spec) {
-    return std::tuple(spec.origin, !IsNoisy(spec), spec.when, -spec.time_us, -spec.spread_us,
-                      -spec.baseline_us, -spec.splits, -spec.swizzle, !spec.serial, -spec.variant,
-                      std::string_view(spec.kernel->id()));
+namespace {
+
+std::string_view IdOf(const LaunchSpec& spec) noexcept { return spec.kernel->id(); }
+std::string_view IdOf(const CacheFile::Record& record) noexcept { return record.kernel_id; }
+
+int Sign(std::strong_ordering order) noexcept { return order < 0 ? -1 : order > 0 ? 1 : 0; }
+int Sign(std::partial_ordering order) noexcept { return order < 0 ? -1 : order > 0 ? 1 : 0; }
+
+// Whether it is measured, and whether that says anything.
+template <class Entry>
+auto Soundness(const Entry& entry) noexcept {
+  return std::pair(entry.origin,
+                   entry.origin != Origin::kMeasured || !IsNoisy(entry.time_us, entry.spread_us));
+}
+
+template <class Entry>
+int Compare(const Entry& a, const Entry& b) noexcept {
+  const auto rank = [](const Entry& entry) {
+    return std::tuple(Soundness(entry), entry.when, -entry.time_us, -entry.spread_us,
+                      -entry.baseline_us, -entry.splits, -entry.swizzle, !entry.serial,
+                      -entry.variant, IdOf(entry));
   };
-  const auto order = rank(a) <=> rank(b);
-  return order < 0 ? -1 : order > 0 ? 1 : 0;
+  return Sign(rank(a) <=> rank(b));
+}
+
+}  // namespace
+
+int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept { return Compare(a, b); }
+
+int ComparePrecedence(const CacheFile::Record& a, const CacheFile::Record& b) noexcept {
+  return Compare(a, b);
+}
+
+int ComparePrecedence(const LaunchSpec& a, CacheLayer layer_a, const LaunchSpec& b,
+                      CacheLayer layer_b) noexcept {
+  const int order = Sign(std::tuple(Soundness(a), layer_a) <=> std::tuple(Soundness(b), layer_b));
+  return order != 0 ? order : Compare(a, b);
 }
 
 }  // namespace culet

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "culet/cache_tools.h"
 #include "culet/dispatch_cache.h"
 
 namespace culet {
@@ -21,15 +22,6 @@ bool IsTime(double us) noexcept;
 bool IsRecordable(const GemmDesc& desc, const LaunchSpec& spec) noexcept;
 
 /// What this process can do with a sound record.
-enum class Usability : std::uint8_t {
-  kUsable,
-  kOtherDevice,
-  kUnknownKernel,
-  kUnavailable,    ///< the kernel's library is absent or left out
-  kOtherProvider,  ///< measured with another version of the kernel's library
-  kInfeasible,
-};
-
 struct ResolvedRecord {
   Usability usability = Usability::kUnknownKernel;
   LaunchSpec spec;  ///< set when kUsable
@@ -44,5 +36,10 @@ bool IsLaunchable(const GemmDesc& desc, const LaunchSpec& spec);
 /// measurement a noisy one, then the newer wins, then the faster. A total order over all fields:
 /// merging gives the same in any order.
 int ComparePrecedence(const LaunchSpec& a, const LaunchSpec& b) noexcept;
+/// The same of records, whose kernels need not be known here.
+int ComparePrecedence(const CacheFile::Record& a, const CacheFile::Record& b) noexcept;
+/// The same of two layers: the higher one wins where both are measured and both sound, or both not.
+int ComparePrecedence(const LaunchSpec& a, CacheLayer layer_a, const LaunchSpec& b,
+                      CacheLayer layer_b) noexcept;
 
 }  // namespace culet

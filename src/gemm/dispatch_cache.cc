@@ -91,8 +91,24 @@ Result<std::string> ReadAll(std::istream& is) {
 
 }  // namespace
 
+const char* ToString(CacheLayer layer) noexcept {
+  switch (layer) {
+    case CacheLayer::kShipped:
+      return "shipped";
+    case CacheLayer::kSite:
+      return "site";
+    case CacheLayer::kUser:
+      return "user";
+  }
+  return "invalid";
+}
+
 struct DispatchCache::Impl {
   using Entry = std::pair<GemmDesc, LaunchSpec>;
+  struct Layered {
+    Entry entry;
+    CacheLayer layer;
+  };
 
   Kernel* FindKernel(std::string_view id) const {
     const std::lock_guard lock(mutex);
@@ -100,21 +116,23 @@ struct DispatchCache::Impl {
     return found != kernels.end() ? found->second : nullptr;
   }
 
-  Inserted Insert(const GemmDesc& desc, const LaunchSpec& spec) {
+  Inserted Insert(const GemmDesc& desc, const LaunchSpec& spec, CacheLayer layer) {
     // The kernel's own code runs outside the lock.
     if (spec.kernel == nullptr || FindKernel(spec.kernel->id()) != spec.kernel ||
         !IsRecordable(desc, spec) || !IsLaunchable(desc, spec)) {
       return Inserted::kRefused;
     }
     const std::lock_guard lock(mutex);
-    const auto [found, is_new] = entries.try_emplace(KeyOf(desc), desc, spec);
+    const auto [found, is_new] = entries.try_emplace(KeyOf(desc), Layered{{desc, spec}, layer});
     if (is_new) {
       ++generation;
       return Inserted::kChanged;
     }
-    const int order = ComparePrecedence(spec, found->second.second);
+    Layered& known = found->second;
+    const int order = ComparePrecedence(spec, layer, known.entry.second, known.layer);
     if (order <= 0) return order == 0 ? Inserted::kEqual : Inserted::kWorse;
-    found->second.second = spec;
+    known.entry.second = spec;
+    known.layer = layer;
     ++generation;
     return Inserted::kChanged;
   }
@@ -122,7 +140,7 @@ struct DispatchCache::Impl {
   std::string device_class;
   mutable ForkMutex mutex;  // guards all below
   std::map<std::string, Kernel*, std::less<>> kernels;
-  std::map<Key, Entry> entries;
+  std::map<Key, Layered> entries;
   std::atomic<std::uint64_t> generation = 0;  // written under the mutex
 };
 
@@ -148,7 +166,15 @@ std::optional<LaunchSpec> DispatchCache::Find(const GemmDesc& desc) const {
   const std::lock_guard lock(impl_->mutex);
   const auto found = impl_->entries.find(key);
   if (found == impl_->entries.end()) return std::nullopt;
-  return found->second.second;
+  return found->second.entry.second;
+}
+
+std::optional<CacheLayer> DispatchCache::LayerOf(const GemmDesc& desc) const {
+  const Key key = KeyOf(desc);
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->entries.find(key);
+  if (found == impl_->entries.end()) return std::nullopt;
+  return found->second.layer;
 }
 
 std::optional<LaunchSpec> DispatchCache::LowerBound(const GemmDesc& desc) const {
@@ -164,7 +190,7 @@ DispatchCache::Neighbours DispatchCache::FindNeighbours(const GemmDesc& desc) co
   const auto& entries = impl_->entries;
   const auto at_or_above = entries.lower_bound(key);
   if (at_or_above != entries.end() && at_or_above->first.problem == key.problem) {
-    neighbours.above = at_or_above->second;
+    neighbours.above = at_or_above->second.entry;
     if (at_or_above->first.batch == key.batch) {
       neighbours.below = neighbours.above;
       return neighbours;
@@ -172,13 +198,13 @@ DispatchCache::Neighbours DispatchCache::FindNeighbours(const GemmDesc& desc) co
   }
   if (at_or_above != entries.begin()) {
     const auto below = std::prev(at_or_above);
-    if (below->first.problem == key.problem) neighbours.below = below->second;
+    if (below->first.problem == key.problem) neighbours.below = below->second.entry;
   }
   return neighbours;
 }
 
 bool DispatchCache::Insert(const GemmDesc& desc, const LaunchSpec& spec) {
-  return impl_->Insert(desc, spec) == Inserted::kChanged;
+  return impl_->Insert(desc, spec, CacheLayer::kUser) == Inserted::kChanged;
 }
 
 bool DispatchCache::Erase(const GemmDesc& desc) {
@@ -197,7 +223,7 @@ int DispatchCache::Export(std::ostream& os) const {
   return os.good() ? static_cast<int>(lines.size()) : -1;
 }
 
-int DispatchCache::Import(std::istream& is, ImportReport* report) {
+int DispatchCache::Import(std::istream& is, ImportReport* report, CacheLayer layer) {
   ImportReport counts;
   const Result<std::string> text = ReadAll(is);
   const Status header = text.ok() ? CheckCacheHeader(*text) : text.status();
@@ -230,8 +256,11 @@ int DispatchCache::Import(std::istream& is, ImportReport* report) {
         case Usability::kInfeasible:
           ++counts.infeasible;
           break;
+        case Usability::kOtherVersion:
+        case Usability::kDamaged:
+          break;  // of lines that were not read
         case Usability::kUsable: {
-          const Inserted inserted = impl_->Insert(parsed.record.desc, resolved.spec);
+          const Inserted inserted = impl_->Insert(parsed.record.desc, resolved.spec, layer);
           ++(inserted == Inserted::kWorse ? counts.outdated : counts.used);
           break;
         }
@@ -251,11 +280,13 @@ std::uint64_t DispatchCache::generation() const noexcept { return impl_->generat
 
 const std::string& DispatchCache::device_class() const noexcept { return impl_->device_class; }
 
-std::vector<std::pair<GemmDesc, LaunchSpec>> DispatchCache::Entries() const {
+std::vector<std::pair<GemmDesc, LaunchSpec>> DispatchCache::Entries(CacheLayer least) const {
   const std::lock_guard lock(impl_->mutex);
   std::vector<std::pair<GemmDesc, LaunchSpec>> entries;
   entries.reserve(impl_->entries.size());
-  for (const auto& [key, entry] : impl_->entries) entries.push_back(entry);
+  for (const auto& [key, layered] : impl_->entries) {
+    if (layered.layer >= least) entries.push_back(layered.entry);
+  }
   return entries;
 }
 
