@@ -35,6 +35,7 @@ DIRECTIONS = [
     # The host's quantisers and the CPU families' quantised outputs are one code.
     ("src/gemm/quantize.cc", ["culet/", "base/", "gemm/", "kernels/cpu/simd_quantize.h"]),
     ("src/gemm/", ["culet/", "base/", "gemm/"]),
+    ("src/doctor/", ["culet/", "base/accelerator.h", "base/trace.h", "doctor/"]),
     ("src/verify/", ["culet/", "base/", "gemm/", "verify/"]),
     ("src/kernels/catalog.", ["culet/", "kernels/catalog."]),
     # The operations beside products are vectorised with the tools of the CPU families.

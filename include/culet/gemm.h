@@ -14,6 +14,7 @@
 #include "culet/registry.h"
 #include "culet/status.h"
 #include "culet/tuner.h"
+#include "culet/untuned.h"
 
 namespace culet {
 
@@ -77,8 +78,9 @@ struct Explanation {
   GemmDesc desc;
   LaunchSpec choice;
   ChoiceSource source = ChoiceSource::kCostModel;
-  double predicted_us = 0;    ///< the cost model's time of the choice
-  double roofline_us = 0;     ///< the least time that the device's rates allow
+  CacheLayer layer = CacheLayer::kUser;  ///< whose measurement it is
+  double predicted_us = 0;               ///< the cost model's time of the choice
+  double roofline_us = 0;                ///< the least time that the device's rates allow
   double roofline_share = 0;  ///< roofline_us over the choice's (measured or predicted) time
   struct Rejected {
     std::string kernel_id;
@@ -121,6 +123,10 @@ struct GemmOptions {
   std::string device = "cpu";  ///< "cpu", "cuda" or "cuda:N"
   HardwareRates rates = {};    ///< used when `measured`; else TypicalRates
   std::string providers = {};  ///< as in Registry::Builtin
+  /// A file to which each problem is appended that gets a choice which was not measured
+  /// (ReadUntuned, `culet tune --from`). Empty: the environment's CULET_RECORD, else none; "off":
+  /// none.
+  std::string record = {};
 };
 
 /// The engine of one device. Safe for concurrent use, except for Register.
@@ -192,6 +198,9 @@ class Gemm {
   /// Feasible kernels with their parameters, best predicted first.
   std::vector<LaunchSpec> Candidates(const GemmDesc& desc) const;
 
+  /// The problems that Choose, Plan and Run were asked for so far.
+  Coverage coverage() const;
+
   const DeviceInfo& device() const noexcept;
   const HardwareRates& rates(DataType type) const noexcept;
   const Registry& registry() const noexcept;
@@ -203,6 +212,7 @@ class Gemm {
 
  private:
   struct Impl;
+  Result<LaunchSpec> ChooseNow(const GemmDesc& desc, DispatchPolicy policy, cudaStream_t stream);
   // Prepares a launch of a problem that its kernel takes.
   Result<GemmPlan> Bind(const GemmArgs& args, const GemmDesc& desc, const LaunchSpec& spec);
   explicit Gemm(std::unique_ptr<Impl> impl);

@@ -28,8 +28,8 @@ std::string JsonOf(const GemmDesc& problem);
 /// "kernel", its parameters, "time_us" and where that comes from.
 std::string JsonOf(const LaunchSpec& choice);
 
-/// "problem", "choice", "source", "predicted_us", "roofline_us", "roofline_share", and "rejected":
-/// a list of "kernel", "feasible", "reason".
+/// "problem", "choice", "source", "layer" (whose measurement it is, or null), "predicted_us",
+/// "roofline_us", "roofline_share", and "rejected": a list of "kernel", "feasible", "reason".
 std::string JsonOf(const Explanation& explanation);
 
 /// "architecture", "model_type", "format" (or null), and "products": a list of "name", "n", "k",

@@ -15,6 +15,9 @@ namespace culet {
 class Runtime;
 struct TraceHooks;
 
+/// Whether this build has CUDA parts.
+bool HasCudaParts() noexcept;
+
 /// Appends every accelerator. Errors: NOT_FOUND when there is no driver or no device, with the
 /// driver's own words; FAILED_PRECONDITION when the driver is too old; UNSUPPORTED in a build
 /// without CUDA.

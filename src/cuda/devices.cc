@@ -20,6 +20,8 @@ double Attribute(cudaDeviceAttr attribute, int ordinal) {
 
 }  // namespace
 
+bool HasCudaParts() noexcept { return true; }
+
 Status AppendAccelerators(std::vector<DeviceInfo>& devices) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);

@@ -235,6 +235,22 @@ class ObjectReader {
   std::size_t members_read_ = 0;
 };
 
+std::string BeginLine(std::string_view device_class, const GemmDesc& desc) {
+  std::string text = "{\"device\":" + Quoted(device_class) + ",\"problem\":{";
+  VisitFields(desc, ObjectWriter(text));
+  text += '}';
+  return text;
+}
+
+std::string EndLine(std::string text) {
+  text += ",\"library\":" + Quoted(CULET_VERSION);
+  const Digits checksum = HexDigits(Checksum(text));
+  text += kChecksumMark;
+  text.append(checksum.data(), checksum.size());
+  text += kLineEnd;
+  return text;
+}
+
 }  // namespace
 
 std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
@@ -251,20 +267,22 @@ std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
   record.baseline_us = spec.baseline_us;
   record.origin = spec.origin;
   record.when = spec.when;
-  std::string text = "{\"device\":" + Quoted(device_class) + ",\"problem\":{";
-  VisitFields(desc, ObjectWriter(text));
-  (text += '}') += kLaunchMark;
+  std::string text = BeginLine(device_class, desc);
+  text += kLaunchMark;
   text += '{';
   VisitLaunch(record, ObjectWriter(text));
-  text += "},\"library\":" + Quoted(CULET_VERSION);
-  const Digits checksum = HexDigits(Checksum(text));
-  text += kChecksumMark;
-  text.append(checksum.data(), checksum.size());
-  text += kLineEnd;
-  return text;
+  text += '}';
+  return EndLine(std::move(text));
 }
 
-ParsedRecord ReadRecord(std::string_view line) {
+std::string WriteProblem(std::string_view device_class, const GemmDesc& desc) {
+  return EndLine(BeginLine(device_class, desc));
+}
+
+namespace {
+
+// `with_launch`: a record; else a problem alone.
+ParsedRecord ReadLine(std::string_view line, bool with_launch) {
   ParsedRecord result;
   if (line.size() > CacheFile::kMaxLineBytes) {
     result.record.damage = "the line is too long for a record";
@@ -289,13 +307,21 @@ ParsedRecord ReadRecord(std::string_view line) {
   ObjectReader problem = reader.Child("problem");
   VisitFields(record.desc, problem);
   problem.RefuseOthers("problem");
-  ObjectReader launch = reader.Child("launch");
-  VisitLaunch(record, launch);
-  launch.RefuseOthers("launch");
+  if (with_launch) {
+    ObjectReader launch = reader.Child("launch");
+    VisitLaunch(record, launch);
+    launch.RefuseOthers("launch");
+  }
   reader.RefuseOthers("the record");
   if (result.state == RecordState::kSound) record.problem = ToString(record.desc);
   return result;
 }
+
+}  // namespace
+
+ParsedRecord ReadRecord(std::string_view line) { return ReadLine(line, true); }
+
+ParsedRecord ReadProblem(std::string_view line) { return ReadLine(line, false); }
 
 std::string_view RecordKey(std::string_view line) noexcept {
   const std::string_view text = CheckedText(line);

@@ -28,6 +28,10 @@ std::string WriteRecord(std::string_view device_class, const GemmDesc& desc,
 /// Reads a line; any bytes are allowed.
 ParsedRecord ReadRecord(std::string_view line);
 
+/// A line that names a device's problem without a launch, and its reader.
+std::string WriteProblem(std::string_view device_class, const GemmDesc& desc);
+ParsedRecord ReadProblem(std::string_view line);
+
 /// The part of a line that states device class and problem, or nothing when the checksum is wrong.
 /// Lines of equal problems have equal keys, so files are merged without reading the records.
 std::string_view RecordKey(std::string_view line) noexcept;

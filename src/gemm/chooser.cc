@@ -55,6 +55,12 @@ bool Chooser::FindMeasured(const GemmDesc& desc, LaunchSpec& spec) const {
   return true;
 }
 
+CacheLayer Chooser::LayerOf(const GemmDesc& desc) const {
+  auto layer = cache_.LayerOf(desc);
+  if (!layer && desc.pdl) layer = cache_.LayerOf(WithoutPdl(desc));
+  return layer.value_or(CacheLayer::kUser);
+}
+
 std::vector<LaunchSpec> Chooser::Candidates(const GemmDesc& desc, bool* anchored,
                                             Asking asking) const {
   const HardwareRates& rates = this->rates(RateType(desc));

@@ -36,6 +36,9 @@ class Chooser {
   /// The measured entry of exactly this problem, if its kernel still takes it.
   bool FindMeasured(const GemmDesc& desc, LaunchSpec& spec) const;
 
+  /// Whose the measured entry is that serves the problem; the user's where there is none.
+  CacheLayer LayerOf(const GemmDesc& desc) const;
+
   /// Feasible kernels with their parameters, best first: predicted, and anchored on measured
   /// neighbours where there are any (`anchored` may be null). Launches that could not be prepared
   /// come last.

@@ -48,6 +48,7 @@ Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const De
   explanation.desc = desc;
   explanation.choice = choice->spec;
   explanation.source = choice->source;
+  if (choice->source == ChoiceSource::kCacheExact) explanation.layer = chooser.LayerOf(desc);
   const HardwareRates& rates = chooser.rates(RateType(desc));
   const LaunchSpec& spec = choice->spec;
   // Next to a measurement the uncorrected prediction is shown; corrected by that entry it would
@@ -86,7 +87,10 @@ std::string Explanation::ToString() const {
   if (choice.splits != 1) text += fmt::format(" splits {}", choice.splits);
   if (choice.variant != 0) text += fmt::format(" variant {}", choice.variant);
   if (choice.serial) text += " serial";
-  text += fmt::format(" ({})\n", culet::ToString(source));
+  text += fmt::format(" ({}{})\n", culet::ToString(source),
+                      layer == CacheLayer::kShipped ? ", shipped with culet"
+                      : layer == CacheLayer::kSite  ? ", the site's"
+                                                    : "");
   if (choice.origin == Origin::kMeasured) {
     text +=
         fmt::format("  measured  {:.4g} us (spread {:.2g} us", choice.time_us, choice.spread_us);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "base/device_scope.h"
@@ -16,6 +17,7 @@
 #include "gemm/plan_state.h"
 #include "gemm/time_limit.h"
 #include "gemm/tune.h"
+#include "gemm/usage.h"
 
 namespace culet {
 namespace {
@@ -102,12 +104,23 @@ GemmArgs AsLaunched(GemmArgs args, const LaunchSpec& spec) {
 
 }  // namespace
 
+namespace {
+
+std::string RecordFile(const std::string& option) {
+  const char* const set = option.empty() ? std::getenv("CULET_RECORD") : nullptr;
+  const std::string file = set != nullptr ? set : option;
+  return file == "off" ? std::string() : file;
+}
+
+}  // namespace
+
 struct Gemm::Impl {
-  Impl(DeviceInfo device_info, Registry builtin, const HardwareRates& measured)
+  Impl(DeviceInfo device_info, Registry builtin, const HardwareRates& measured, std::string record)
       : device(std::move(device_info)),
         registry(std::move(builtin)),
         cache(registry.kernels(), device.device_class),
-        chooser(device, rates.data(), registry, cache) {
+        chooser(device, rates.data(), registry, cache),
+        usage(std::move(record), device.device_class) {
     for (int i = 0; i < kDataTypes; ++i) {
       rates[i] = measured.measured ? measured : TypicalRates(device, static_cast<DataType>(i));
     }
@@ -118,6 +131,7 @@ struct Gemm::Impl {
   Registry registry;
   DispatchCache cache;
   Chooser chooser;
+  Usage usage;
   std::function<bool()> stop;  // of what kMeasure tunes
 };
 
@@ -132,10 +146,25 @@ Result<Gemm> Gemm::Create(const GemmOptions& options) {
   if (!device) return device.status();
   auto registry = Registry::Builtin(*device, options.providers);
   if (!registry) return registry.status();
-  return Gemm(std::make_unique<Impl>(*std::move(device), *std::move(registry), options.rates));
+  return Gemm(std::make_unique<Impl>(*std::move(device), *std::move(registry), options.rates,
+                                     RecordFile(options.record)));
 }
 
 Result<LaunchSpec> Gemm::Choose(const GemmDesc& desc, DispatchPolicy policy, cudaStream_t stream) {
+  auto spec = ChooseNow(desc, policy, stream);
+  if (spec.ok()) {
+    // That of a smaller batch was measured, too, but not for this problem.
+    const bool measured = spec->origin == Origin::kMeasured &&
+                          (policy != DispatchPolicy::kReuse || impl_->cache.Find(desc).has_value());
+    impl_->usage.Note(desc, measured);
+  }
+  return spec;
+}
+
+Coverage Gemm::coverage() const { return impl_->usage.coverage(); }
+
+Result<LaunchSpec> Gemm::ChooseNow(const GemmDesc& desc, DispatchPolicy policy,
+                                   cudaStream_t stream) {
   if (policy == DispatchPolicy::kMeasure) {
     // A noisy entry will do: on a machine that is busy the next one would be no better.
     if (LaunchSpec known; impl_->chooser.FindMeasured(desc, known)) return known;

@@ -127,13 +127,16 @@ std::string JsonOf(const Explanation& explanation) {
   for (const Explanation::Rejected& r : explanation.rejected) {
     rejected.push_back({{"kernel", r.kernel_id}, {"feasible", r.feasible}, {"reason", r.reason}});
   }
-  return Text({{"problem", Document(explanation.desc)},
-               {"choice", Document(explanation.choice)},
-               {"source", ToString(explanation.source)},
-               {"predicted_us", Number(explanation.predicted_us)},
-               {"roofline_us", Number(explanation.roofline_us)},
-               {"roofline_share", Number(explanation.roofline_share)},
-               {"rejected", std::move(rejected)}});
+  return Text(
+      {{"problem", Document(explanation.desc)},
+       {"choice", Document(explanation.choice)},
+       {"source", ToString(explanation.source)},
+       {"layer", explanation.source == ChoiceSource::kCacheExact ? Json(ToString(explanation.layer))
+                                                                 : Json(nullptr)},
+       {"predicted_us", Number(explanation.predicted_us)},
+       {"roofline_us", Number(explanation.roofline_us)},
+       {"roofline_share", Number(explanation.roofline_share)},
+       {"rejected", std::move(rejected)}});
 }
 
 std::string JsonOf(const ModelShapes& shapes) {

@@ -11,6 +11,8 @@ Status NoCuda() {
 
 }  // namespace
 
+bool HasCudaParts() noexcept { return false; }
+
 Status AppendAccelerators(std::vector<DeviceInfo>&) { return NoCuda(); }
 
 Result<HardwareRates> MeasureAcceleratorRates(const DeviceInfo&, DataType) { return NoCuda(); }
