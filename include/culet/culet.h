@@ -184,9 +184,14 @@ typedef struct culet_engine_options {
                              "off": no file */
   const char* providers;  /* whose kernels compete, e.g. "own" or "own,cublaslt"; null or "": the
                              environment's CULET_PROVIDERS, else all. The reference always does */
+  const char* record;     /* a file to which each problem is appended whose choice was not measured,
+                             for `culet tune --from`; null or "": the environment's CULET_RECORD,
+                             else none; "off": none */
 } culet_engine_options;
 
-/* Opens a device and reads the cache file. A cache file that cannot be read is no reason to fail:
+/* Opens a device and reads the caches: the table shipped with the library for this class of device,
+ * the site's file (CULET_SITE_CACHE, else /etc/culet/dispatch.jsonl), then the user's, whose choices
+ * count most. With "off" none of them is read. A cache file that cannot be read is no reason to fail:
  * the engine starts without it, and culet_engine_cache_note has the sentence.
  * Errors: NOT_FOUND for a device that is not there, INVALID_ARGUMENT for a provider that is none. */
 CULET_API culet_status culet_engine_create(const culet_engine_options* options,
@@ -208,6 +213,15 @@ CULET_API culet_status culet_engine_save(const culet_engine* engine, const char*
 /* Whether culet_engine_save could write a new text, found out with a file beside the cache file that
  * is removed again; for a look before measuring. Makes the folder. Errors: as culet_engine_save. */
 CULET_API culet_status culet_engine_check_save(const culet_engine* engine, const char* path);
+
+/* How many distinct problems the engine was asked for, and for how many the choice was measured. */
+typedef struct culet_coverage {
+  size_t struct_size;
+  int32_t problems;
+  int32_t measured;
+} culet_coverage;
+
+CULET_API culet_status culet_engine_coverage(const culet_engine* engine, culet_coverage* coverage);
 
 /* What became of the records of a cache file. */
 typedef struct culet_cache_report {
@@ -388,6 +402,35 @@ CULET_API culet_status culet_launch_with(const culet_launch_args* args);
 /* The capture that `stream` is recording into, a number that no other capture of this process has;
  * 0 when it records nothing, and always on the CPU. */
 CULET_API culet_status culet_capture_id(const culet_engine* engine, void* stream, uint64_t* id);
+
+enum { /* levels of messages */
+  CULET_LOG_OFF = 0,
+  CULET_LOG_DEBUG = 1,  /* each plan with its kernel */
+  CULET_LOG_INFO = 2,   /* caches read and written, problems tuned, libraries opened */
+  CULET_LOG_WARNING = 3 /* what was left out or replaced */
+};
+
+/* Gets one sentence, without a line end, on the thread that did the work; several threads may call
+ * at once. What it calls of culet logs nothing. */
+typedef void (*culet_log_function)(void* context, int32_t level, const char* message);
+
+/* From now on messages of `least` and above go to `function`, for the whole process, which by default
+ * says nothing; a null function or CULET_LOG_OFF ends that. Another thread's call that is under way
+ * goes on to its end: `context` outlives it. Errors: INVALID_ARGUMENT for another level. */
+CULET_API culet_status culet_set_log(culet_log_function function, void* context, int32_t least);
+
+/* NVTX ranges around launches and nodes of graphs, named by their kernels, for NVIDIA's profilers:
+ * on (not 0) or off, for the whole process; off by default unless CULET_NVTX is 1.
+ * Errors: UNSUPPORTED where the library was built without NVTX. */
+CULET_API culet_status culet_set_tracing(int32_t on);
+
+/* What this machine has for culet, as `culet doctor --json` prints it: "ok" (nothing is broken),
+ * "driver", "devices", "libraries", "caches", "environment", "findings", a list of "severity"
+ * ("broken", "slow", "note"), "about", "what", "remedy", and the facts for people in "text". Opens
+ * libraries and devices, which takes a second or two: give room for 64 KiB at once.
+ * `cache_path`: as culet_engine_options. */
+CULET_API culet_status culet_doctor_json(const char* cache_path, char* text, size_t capacity,
+                                         size_t* needed);
 
 #ifdef __cplusplus
 }

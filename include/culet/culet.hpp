@@ -60,6 +60,7 @@ using Device = Sized<culet_device>;
 using TuneOptions = Sized<culet_tune_options>;
 using Choice = Sized<culet_choice>;
 using CacheReport = Sized<culet_cache_report>;
+using Coverage = Sized<culet_coverage>;
 using WorkspaceSize = Sized<culet_workspace_size>;
 using ModelOptions = Sized<culet_model_options>;
 using ModelInfo = Sized<culet_model_info>;
@@ -131,6 +132,23 @@ inline std::vector<Device> Devices() {
   return devices;
 }
 
+/// culet_doctor_json; `cache_path` empty is the default.
+inline std::string DoctorJson(const std::string& cache_path = "") {
+  return internal::TextOf([&](char* text, std::size_t capacity, std::size_t* needed) {
+    return culet_doctor_json(cache_path.empty() ? nullptr : cache_path.c_str(), text, capacity,
+                             needed);
+  });
+}
+
+/// culet_set_log; the function may be a lambda without captures, null ends the log.
+inline void SetLog(culet_log_function function, void* context = nullptr,
+                   std::int32_t least = CULET_LOG_INFO) {
+  Check(culet_set_log(function, context, least));
+}
+
+/// culet_set_tracing.
+inline void SetTracing(bool on) { Check(culet_set_tracing(on ? 1 : 0)); }
+
 /// culet_engine. `cache_path` and `providers`: empty is the default.
 class Engine {
  public:
@@ -151,6 +169,12 @@ class Engine {
     Device device;
     Check(culet_engine_device(get(), &device));
     return device;
+  }
+  /// How many distinct problems it was asked for, and how many choices were measured.
+  Coverage coverage() const {
+    Coverage coverage;
+    Check(culet_engine_coverage(get(), &coverage));
+    return coverage;
   }
   std::string cache_note() const { return culet_engine_cache_note(get()); }
 

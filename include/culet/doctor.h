@@ -93,7 +93,9 @@ struct Diagnosis {
 
   /// No finding is kBroken.
   bool ok() const noexcept;
-  /// For people, several lines.
+  /// What there is, for people: several lines.
+  std::string Facts() const;
+  /// Facts and findings.
   std::string ToString() const;
 };
 

@@ -20,28 +20,35 @@ from culet import _library
 from culet._cache import load_cache, save_cache
 from culet._gemm import explain, fp8_gemm_nt, gemm, pack, plan
 from culet._library import Error, InvalidArgument
+from culet._observe import Coverage, coverage, set_log, set_tracing
 from culet._operand import Packed
 from culet._plan import Plan
 from culet._quantize import quantize_fp8
 from culet._tune_model import tune_model
 from culet._tuning import Tuned, autotune
 
-__all__ = ["Device", "Error", "InvalidArgument", "LLM", "Packed", "Plan", "Tuned", "__version__", "autotune",
-           "devices", "explain", "fp8_gemm_nt", "gemm", "load_cache", "pack", "plan", "quantize_fp8",
-           "save_cache", "tune_model"]
+__all__ = ["Coverage", "Device", "Error", "InvalidArgument", "LLM", "Packed", "Plan", "Tuned", "__version__",
+           "autotune", "coverage", "devices", "doctor", "explain", "fp8_gemm_nt", "gemm", "load_cache", "pack",
+           "plan", "quantize_fp8", "save_cache", "set_log", "set_tracing", "tune_model"]
 
 __version__ = _library.LIBRARY.culet_version().decode()
 
 
 if _TYPE_CHECKING:
+    from culet._doctor import doctor
     from culet._llm import LLM
 
 
 def __getattr__(name):
-    if name == "LLM":  # with its imports, when it is asked for
+    # With their imports, when they are asked for.
+    if name == "LLM":
         from culet._llm import LLM
         globals()["LLM"] = LLM
         return LLM
+    if name == "doctor":
+        from culet._doctor import doctor
+        globals()["doctor"] = doctor
+        return doctor
     raise AttributeError(f"module 'culet' has no attribute {name!r}")
 
 

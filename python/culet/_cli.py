@@ -1,15 +1,18 @@
-"""The command `culet`: the program that lies beside the library, and `culet chat`, which is Python."""
+"""The command `culet`: the program that lies beside the library, and what is written in Python."""
 
+import importlib
 import os
 import sys
 
 from culet._library import beside
 
+_IN_PYTHON = {"chat": "culet._chat", "doctor": "culet._doctor", "report": "culet._report"}
+
 
 def main():
-    if sys.argv[1:2] == ["chat"]:
-        from culet._chat import main as chat
-        sys.exit(chat(sys.argv[2:]))
+    command = _IN_PYTHON.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    if command is not None:
+        sys.exit(importlib.import_module(command).main(sys.argv[2:]))
     program = beside("culet")
     if program is None:
         sys.exit(f"culet: there is no program beside {os.path.dirname(__file__)}; install culet with "

@@ -82,7 +82,7 @@ class DeviceStruct(_Versioned):
 
 class EngineOptions(_Versioned):
     _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("cache_path", c_char_p),
-                ("providers", c_char_p)]
+                ("providers", c_char_p), ("record", c_char_p)]
 
 
 class TuneOptions(_Versioned):
@@ -106,6 +106,10 @@ class CacheReport(_Versioned):
     _fields_ = [("struct_size", c_size_t)] + [(name, c_int32) for name in (
         "used", "outdated", "other_device", "unknown_kernel", "unavailable", "other_provider",
         "infeasible", "other_version", "damaged")]
+
+
+class Coverage(_Versioned):
+    _fields_ = [("struct_size", c_size_t), ("problems", c_int32), ("measured", c_int32)]
 
 
 class WorkspaceSize(_Versioned):
@@ -173,6 +177,7 @@ class Outputs(_Versioned):
     ]
 
 
+ON_LOG = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 ON_TOKEN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int32, c_int32)
 
 
@@ -207,6 +212,10 @@ SIGNATURES = {
     "culet_engine_cache_note": (c_char_p, [c_void_p]),
     "culet_engine_save": (c_int32, [c_void_p, c_char_p]),
     "culet_engine_check_save": (c_int32, [c_void_p, c_char_p]),
+    "culet_engine_coverage": (c_int32, [c_void_p, POINTER(Coverage)]),
+    "culet_set_log": (c_int32, [ON_LOG, c_void_p, c_int32]),
+    "culet_set_tracing": (c_int32, [c_int32]),
+    "culet_doctor_json": (c_int32, [c_char_p, *TEXT]),
     "culet_engine_load": (c_int32, [c_void_p, c_char_p, POINTER(CacheReport)]),
     "culet_kernels_json": (c_int32, [c_void_p, *TEXT]),
     "culet_describe_json": (c_int32, [c_void_p, POINTER(Problem), *TEXT]),

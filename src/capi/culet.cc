@@ -15,6 +15,7 @@
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/versioned.h"
+#include "culet/cache_layers.h"
 #include "culet/gemm.h"
 
 using culet::CacheFile;
@@ -166,6 +167,9 @@ void LoadCache(culet_engine& engine, const char* path) {
     return;
   }
   if (resolved->empty()) return;
+  for (const LoadedLayer& layer : LoadLowerLayers(engine.gemm.cache())) {
+    if (!layer.status.ok()) engine.note = layer.status.message();
+  }
   engine.file.emplace(*resolved);
   const auto report = engine.file->Load(engine.gemm.cache());
   if (!report.ok()) {
@@ -243,6 +247,7 @@ culet_status culet_engine_create(const culet_engine_options* options, culet_engi
     culet::GemmOptions gemm_options;
     if (read.device != nullptr) gemm_options.device = read.device;
     if (read.providers != nullptr) gemm_options.providers = read.providers;
+    if (read.record != nullptr) gemm_options.record = read.record;
     auto gemm = Gemm::Create(gemm_options);
     if (!gemm.ok()) return gemm.status();
     auto made = std::make_unique<culet_engine>(*std::move(gemm));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "culet/doctor.h"
 
@@ -72,6 +73,14 @@ Json List(const Parts& parts) {
   return list;
 }
 
+// What variables and paths hold must not steer a terminal.
+std::string Printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c != '\n' && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f); },
+      '?');
+  return text;
+}
+
 double Gib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 std::string Clocks(const GpuState& gpu) {
@@ -104,7 +113,7 @@ std::string CacheLine(const CacheState& cache) {
 
 }  // namespace
 
-std::string Diagnosis::ToString() const {
+std::string Diagnosis::Facts() const {
   std::string text =
       fmt::format("culet {} ({}{}) on {}\n", version, with_cuda ? "with CUDA" : "without CUDA",
                   with_nvtx ? ", NVTX" : "", system);
@@ -144,18 +153,18 @@ std::string Diagnosis::ToString() const {
     text += "\nEnvironment\n";
     for (const auto& [name, value] : environment) text += fmt::format("  {}={}\n", name, value);
   }
-  text += '\n';
+  return Printable(std::move(text));
+}
+
+std::string Diagnosis::ToString() const {
+  std::string text = Facts() + '\n';
   for (const Finding& finding : findings) {
     text += fmt::format("{:<7} {}: {}\n", culet::ToString(finding.severity), finding.about,
                         finding.what);
     if (!finding.remedy.empty()) text += fmt::format("        -> {}\n", finding.remedy);
   }
   text += ok() ? "Nothing is broken.\n" : "Something is broken: see above.\n";
-  // What variables and paths hold must not steer a terminal.
-  std::ranges::replace_if(
-      text, [](char c) { return c != '\n' && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f); },
-      '?');
-  return text;
+  return Printable(std::move(text));
 }
 
 std::string JsonOf(const Diagnosis& diagnosis) {
@@ -192,7 +201,8 @@ std::string JsonOf(const Diagnosis& diagnosis) {
                          {"libraries", std::move(libraries)},
                          {"caches", List(diagnosis.caches)},
                          {"environment", std::move(environment)},
-                         {"findings", std::move(findings)}};
+                         {"findings", std::move(findings)},
+                         {"text", diagnosis.Facts()}};
   return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
