@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cache_tools.h"
 #include "commands.h"
 #include "culet/device.h"
 #include "culet/dispatch_cache.h"
@@ -16,22 +17,11 @@
 namespace culet::cli {
 namespace {
 
-struct CacheLsArgs {
-  CommonArgs common;
-  std::string file;
-};
-
-// "2026-11-21 08:15" in UTC; "-" when unknown.
-std::string ShownDate(std::int64_t unix_seconds) {
-  const std::time_t time = static_cast<std::time_t>(unix_seconds);
-  std::tm utc{};
-  char text[32];
-  if (unix_seconds <= 0 || gmtime_r(&time, &utc) == nullptr ||
-      std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &utc) == 0) {
-    return "-";
-  }
-  return text;
+bool Noisy(const CacheFile::Record& record) {
+  return record.origin == Origin::kMeasured && IsNoisy(record.time_us, record.spread_us);
 }
+
+}  // namespace
 
 std::string ShownKernel(const CacheFile::Record& record) {
   std::string text = record.kernel_id;
@@ -40,19 +30,6 @@ std::string ShownKernel(const CacheFile::Record& record) {
   if (record.variant != 0) text += fmt::format(" variant {}", record.variant);
   if (record.serial) text += " serial";
   return text;
-}
-
-std::string ShownGain(const CacheFile::Record& record) {
-  if (record.baseline_us <= 0 || record.time_us <= 0) return "-";
-  return fmt::format("{:.2f}", record.baseline_us / record.time_us);
-}
-
-bool Noisy(const CacheFile::Record& record) {
-  return record.origin == Origin::kMeasured && IsNoisy(record.time_us, record.spread_us);
-}
-
-std::string ShownOrigin(const CacheFile::Record& record) {
-  return Noisy(record) ? "measured, noisy" : ToString(record.origin);
 }
 
 Json ToJson(const CacheFile::Record& record) {
@@ -76,6 +53,34 @@ Json ToJson(const CacheFile::Record& record) {
           {"origin", ToString(record.origin)},
           {"when", record.when},
           {"library_version", record.library_version}};
+}
+
+namespace {
+
+struct CacheLsArgs {
+  CommonArgs common;
+  std::string file;
+};
+
+// "2026-11-21 08:15" in UTC; "-" when unknown.
+std::string ShownDate(std::int64_t unix_seconds) {
+  const std::time_t time = static_cast<std::time_t>(unix_seconds);
+  std::tm utc{};
+  char text[32];
+  if (unix_seconds <= 0 || gmtime_r(&time, &utc) == nullptr ||
+      std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &utc) == 0) {
+    return "-";
+  }
+  return text;
+}
+
+std::string ShownGain(const CacheFile::Record& record) {
+  if (record.baseline_us <= 0 || record.time_us <= 0) return "-";
+  return fmt::format("{:.2f}", record.baseline_us / record.time_us);
+}
+
+std::string ShownOrigin(const CacheFile::Record& record) {
+  return Noisy(record) ? "measured, noisy" : ToString(record.origin);
 }
 
 std::string ToTable(const std::vector<CacheFile::Record>& records) {
@@ -152,6 +157,7 @@ int RunCacheLs(const CacheLsArgs& args) {
 void AddCache(const Command& program) {
   auto args = std::make_shared<CacheLsArgs>();
   const Command cache = program.AddCommand("cache", "Look into cache files");
+  AddCacheTools(cache);
   const Command command = cache.AddCommand("ls", "List the records of a cache file");
   command.Add("FILE", args->file, "Default: CULET_CACHE, else ~/.cache/culet/dispatch.jsonl");
   args->common.AddTo(command);

@@ -60,7 +60,19 @@ Json Text(const Continuation& continuation) {
   return text;
 }
 
-void PrintRun(RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
+// How much of what ran was measured; nothing where no product had a choice.
+std::string Covered(const Coverage& coverage) {
+  if (coverage.problems == 0) return {};
+  return fmt::format("{} of {} have a measured kernel{}", coverage.measured,
+                     Counted(static_cast<std::size_t>(coverage.problems), "product"),
+                     coverage.measured < coverage.problems
+                         ? ", the others a predicted one: CULET_RECORD=FILE writes them down, "
+                           "culet tune --from FILE measures them"
+                         : "");
+}
+
+void PrintRun(RunArgs& args, const OpenedDecoder& opened, const DecodeRun& run,
+              const HardwareRates& rates) {
   std::string made;
   if (run.steps > 0) {
     made = fmt::format("; {} at {} each, {:.1f} tokens/s",
@@ -70,6 +82,9 @@ void PrintRun(RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
   if (run.read) {
     Note(fmt::format("{} read in {}{}", Counted(run.PromptTokens(), "token"),
                      ShownTime(run.prefill_us), made));
+  }
+  if (const std::string covered = Covered(opened.session.gemm.coverage()); !covered.empty()) {
+    Note(covered);
   }
   if (args.sampling.draws()) Note(fmt::format("drawn with {}", args.sampling.Describe()));
   // What records steps and could not says why.
@@ -107,6 +122,8 @@ void PrintDocument(RunArgs& args, const OpenedDecoder& opened, const DecodeRun& 
                    {"decode_recorded", run.recorded},
                    {"decode_not_recorded", run.why_not_recorded},
                    {"decode_tokens_per_s", Number(run.TokensPerSecond())}};
+  const Coverage coverage = opened.session.gemm.coverage();
+  document["coverage"] = {{"products", coverage.problems}, {"measured", coverage.measured}};
   if (args.sampling.draws()) document["sampling"] = args.sampling.ToJson();
   if (args.run.profile) {
     document["profile"] = {{"read_gbps", Number(rates.read_gbps)},
@@ -187,7 +204,7 @@ int RunRun(RunArgs& args) {
   if (json) {
     PrintDocument(args, *opened, run, rates);
   } else {
-    PrintRun(args, run, rates);
+    PrintRun(args, *opened, run, rates);
   }
   if (interrupted) {
     Note("interrupted");

@@ -11,6 +11,7 @@
 #include "budget.h"
 #include "commands.h"
 #include "culet/gemm.h"
+#include "culet/untuned.h"
 #include "interrupt.h"
 #include "output.h"
 #include "problem_args.h"
@@ -24,6 +25,7 @@ struct TuneArgs {
   CommonArgs common;
   CacheArgs cache;
   ProblemArgs problems;
+  std::string from;
   double budget_s = 0;
   bool force = false;
 };
@@ -178,6 +180,7 @@ class Tuning {
     const bool noisy = outcome.kind == Outcome::kTuned && IsNoisy(winner);
     cells.push_back(noisy                             ? "noisy: tune again"
                     : outcome.kind == Outcome::kTuned ? ""
+                    : outcome.kind == Outcome::kKnown ? Known(problem)
                                                       : ToString(outcome.kind));
     PrintText(table_.Row(cells));
     if (!outcome.error.ok()) Print("    {}\n", outcome.error.message());
@@ -187,6 +190,14 @@ class Tuning {
       Print("    dropped {}: {}\n", dropped.spec.kernel->id(), dropped.reason.message());
     }
     std::fflush(stdout);
+  }
+
+  // Whose measurement it was.
+  std::string Known(const Problem& problem) {
+    const auto layer = session_.gemm.cache().LayerOf(problem.desc);
+    const char* const known = ToString(Outcome::kKnown);
+    if (!layer || *layer == CacheLayer::kUser) return known;
+    return fmt::format("{} ({})", known, ToString(*layer));
   }
 
   int Count(Outcome::Kind kind) const {
@@ -257,12 +268,62 @@ class Tuning {
   Status save_error_;
 };
 
+// The format whose types the problem has; of others, which have no name, the nearest.
+Format FormatOf(const GemmDesc& desc) {
+  for (const Format format : {Format::kFp8Block, Format::kFp8Row, Format::kFp8Tensor, Format::kBf16,
+                              Format::kF16, Format::kF32, Format::kF32Bf16, Format::kF32F16}) {
+    const auto made = MakeDesc(format, desc.m, desc.n, desc.k, desc.arch);
+    if (made.ok() && made->a.type == desc.a.type && made->b.type == desc.b.type &&
+        made->b.quant.type == desc.b.quant.type) {
+      return format;
+    }
+  }
+  return desc.a.type == DataType::kFloat32 ? Format::kF32 : Format::kBf16;
+}
+
+// What CULET_RECORD wrote down on this device.
+Result<std::vector<Problem>> LoadUntuned(const std::string& path, const DeviceInfo& device) {
+  const auto file = ReadUntuned(path);
+  if (!file.ok()) return file.status();
+  std::vector<Problem> problems;
+  std::size_t others = 0;
+  for (const UntunedProblem& untuned : file->problems) {
+    if (untuned.device_class != device.device_class) {
+      ++others;
+      continue;
+    }
+    Problem problem;
+    problem.format = FormatOf(untuned.desc);
+    problem.desc = untuned.desc;
+    const auto plain = MakeDesc(problem.format, untuned.desc.m, untuned.desc.n, untuned.desc.k,
+                                untuned.desc.arch, untuned.desc.d.type);
+    // What the columns do not say.
+    if (!plain.ok() || *plain != untuned.desc) problem.name = ToString(untuned.desc);
+    problems.push_back(std::move(problem));
+  }
+  if (others > 0) {
+    Note(fmt::format("{}: {} of other devices left out", path, Counted(others, "problem")));
+  }
+  if (file->unreadable > 0) {
+    Note(fmt::format("{}: {} that cannot be read left out", path,
+                     Counted(static_cast<std::size_t>(file->unreadable), "line")));
+  }
+  return problems;
+}
+
 int RunTune(const TuneArgs& args) {
   const bool json = args.common.json;
-  if (const std::string misuse = args.problems.Misuse(); !misuse.empty()) return Misuse(misuse);
+  if (!args.from.empty()) {
+    if (args.problems.given() || args.problems.given_beside_model()) {
+      return Misuse("--from names the problems; leave out --m, --n, --k, --shapes and --model");
+    }
+  } else if (const std::string misuse = args.problems.Misuse(); !misuse.empty()) {
+    return Misuse(misuse);
+  }
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
-  auto problems = args.problems.Load(session->gemm.device().arch);
+  auto problems = args.from.empty() ? args.problems.Load(session->gemm.device().arch)
+                                    : LoadUntuned(args.from, session->gemm.device());
   if (!problems.ok()) return Fail(problems.status(), json);
   Tuning tuning(args, *std::move(session), *std::move(problems));
   if (const Status status = tuning.Check(); !status.ok()) return Fail(status, json);
@@ -276,6 +337,11 @@ void AddTune(const Command& program) {
   const Command command =
       program.AddCommand("tune", "Measure the kernels for each problem and remember the winners");
   args->problems.AddTo(command);
+  command
+      .Add("--from", args->from,
+           "Measure the problems of a file that CULET_RECORD=FILE had written: those that ran "
+           "without a measured choice")
+      .Type("FILE");
   AddBudget(command, &args->budget_s, "Seconds at most, for all problems together");
   command.AddFlag("--force", args->force, "Measure again what was measured before");
   args->cache.AddTo(command);

@@ -12,6 +12,7 @@ void AddBench(const Command& program);
 void AddTune(const Command& program);
 void AddVerify(const Command& program);
 void AddCache(const Command& program);
+void AddDoctor(const Command& program);
 void AddRun(const Command& program);
 void AddCompare(const Command& program);
 

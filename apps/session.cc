@@ -35,19 +35,14 @@ bool LoadCache(const CacheFile& file, DispatchCache& cache) {
   return true;
 }
 
-// Says once whose lock is waited for, and ends the wait on Ctrl-C.
-CacheFile::SaveOptions WaitAloud() {
-  CacheFile::SaveOptions options;
-  options.on_wait = [told = false, most_s = options.timeout_s](const std::string& holder,
-                                                               double) mutable {
-    if (!told) {
-      Note(fmt::format("waiting for the cache's lock, which {} holds; {:.0f} s at most", holder,
-                       most_s));
+// The shipped table and the site's file. What is in them is not this user's to mend.
+void LoadLayers(DispatchCache& cache) {
+  for (const LoadedLayer& layer : LoadLowerLayers(cache)) {
+    if (!layer.status.ok()) {
+      Note(fmt::format("the {} cache is not used: {}", ToString(layer.file.layer),
+                       layer.status.message()));
     }
-    told = true;
-    return InterruptSignal() == 0;
-  };
-  return options;
+  }
 }
 
 // The cache in a new file that nobody else can have put there, read or replaced.
@@ -69,6 +64,20 @@ Result<CacheFile> Rescue(const DispatchCache& cache) {
 }
 
 }  // namespace
+
+CacheFile::SaveOptions WaitAloud() {
+  CacheFile::SaveOptions options;
+  options.on_wait = [told = false, most_s = options.timeout_s](const std::string& holder,
+                                                               double) mutable {
+    if (!told) {
+      Note(fmt::format("waiting for the cache's lock, which {} holds; {:.0f} s at most", holder,
+                       most_s));
+    }
+    told = true;
+    return InterruptSignal() == 0;
+  };
+  return options;
+}
 
 void CommonArgs::AddTo(const Command& command) {
   command.AddFlag("--json", json, "Print one JSON document");
@@ -107,6 +116,7 @@ Result<Session> OpenSession(const CommonArgs& common, const CacheArgs* cache,
   if (!path.ok()) {
     Note(path.status().message());
   } else if (!path->empty()) {
+    LoadLayers(session.gemm.cache());
     session.file.emplace(*path);
     session.file_is_readable = LoadCache(*session.file, session.gemm.cache());
   }
@@ -135,7 +145,7 @@ Status SaveResults(Session& session) {
     session.saved_in = session.file->path();
     return {};
   }
-  if (session.gemm.cache().size() == 0) {  // nothing to rescue
+  if (session.gemm.cache().Entries(CacheLayer::kUser).empty()) {  // nothing to rescue
     Note(saved.message());
     return saved;
   }

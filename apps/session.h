@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "culet/cache_layers.h"
 #include "culet/dispatch_cache.h"
 #include "culet/gemm.h"
 #include "culet/status.h"
@@ -43,6 +44,9 @@ struct Session {
 /// on stderr and is no error: its good records are used.
 Result<Session> OpenSession(const CommonArgs& common, const CacheArgs* cache,
                             const HardwareRates& rates = {});
+
+/// Says once whose lock is waited for, and ends the wait on Ctrl-C.
+CacheFile::SaveOptions WaitAloud();
 
 /// Whether results can be kept, found out before any is measured. Errors: as CacheFile::CheckSave.
 Status CheckThatResultsCanBeSaved(const Session& session);

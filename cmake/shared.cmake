@@ -13,4 +13,7 @@ target_include_directories(culet_shared PUBLIC
 target_include_directories(culet_shared PRIVATE src)
 target_link_libraries(culet_shared PRIVATE culet culet_flags fmt::fmt)
 target_link_options(culet_shared PRIVATE "LINKER:--version-script=${exports}")
+# Shipped tables of measured choices lie beside the library in a build and in a wheel
+# (include/culet/cache_layers.h).
+file(CREATE_LINK ${PROJECT_SOURCE_DIR}/tuned ${PROJECT_BINARY_DIR}/tuned SYMBOLIC)
 target_compile_definitions(culet_shared PRIVATE CULET_VERSION="${PROJECT_VERSION}")

@@ -9,6 +9,7 @@ from typing import Any, Deque, Dict, Iterator, List, Optional, Protocol, Sequenc
 from culet import _library
 from culet._cache import place_of
 from culet._library import Error, InvalidArgument, no_pickle, path_bytes, shown
+from culet._observe import LOGGER, Coverage, coverage
 from culet._operand import HOST, MOST, flag
 from culet._session import BatchSession, Model, OnToken, Session, cache_type_of
 from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
@@ -64,12 +65,24 @@ class LLM:
         self._ahead = 1 if self.device == "cpu" else 8
         self._tokenizer = load_tokenizer(self._folder, self._model.info.vocab)
         self._template = ChatTemplate(self._folder)
+        self._told_coverage = False
 
     __reduce_ex__ = no_pickle
 
     def __repr__(self) -> str:
         return (f"culet.LLM({self._folder!r}, device={self.device!r}, "
                 f"max_context={self.max_context})")
+
+    @property
+    def coverage(self) -> Coverage:
+        """How many of the products that ran on the device since the process began have a measured kernel;
+        nothing before the first token. The logger "culet" says it once (INFO)."""
+        return coverage(self.device)
+
+    def _tell_coverage(self):
+        if not self._told_coverage:
+            self._told_coverage = True
+            LOGGER.info("%s on %s: %s", self._folder, self.device, self.coverage)
 
     @property
     def max_context(self) -> int:
@@ -218,8 +231,10 @@ class Stream(Iterator[str]):
         return self._take(self._ready.popleft()) if self._ready else self._finish("length")
 
     def _made(self, steps: int, on_token: Optional[OnToken] = None) -> List[int]:
-        return self._llm._session.extend(self._all, self._sampling, steps,
+        made = self._llm._session.extend(self._all, self._sampling, steps,
                                          self._llm._model.end_tokens, on_token)
+        self._llm._tell_coverage()
+        return made
 
     def _whole(self) -> str:
         """All of a text that nobody has read."""
