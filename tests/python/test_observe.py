@@ -64,7 +64,8 @@ class Log(unittest.TestCase):
     def test_a_handler_that_fails_does_not_disturb(self):
         class Broken(logging.Handler):
             def emit(self, record):
-                raise OSError("no disk")
+                if record.levelno == logging.DEBUG:  # the library's; what Python code says, Python raises
+                    raise OSError("no disk")
 
         logger = logging.getLogger("culet")
         handler, before = Broken(), (logger.level, logger.propagate)
@@ -73,8 +74,6 @@ class Log(unittest.TestCase):
         logger.propagate = False
         try:
             culet.set_log("debug")
-            a, b, d = (memoryview(bytearray(4 * 4 * 4)).cast("B") for _ in range(3))
-            del a, b, d
             culet.LLM(ADDER, device="cpu").generate("1+1=", max_new_tokens=1)
         finally:
             logger.removeHandler(handler)
