@@ -192,9 +192,11 @@ class Finder {
                      : "pip install nvidia-cublas, or set CULET_CUBLASLT to its file");
       }
       if (library.name == "oneDNN") {
-        Add(Severity::kNote, library.name, fmt::format("does not take part: {}", library.note),
+        Add(Severity::kNote, library.name,
+            left_out ? fmt::format("does not take part: {}", library.note) : "is not installed",
             left_out ? "unset CULET_PROVIDERS"
-                     : "pip install onednn-cpu-gomp: on CPUs with AMX or AVX-512 BF16 it wins "
+                     : "pip install onednn-cpu-gomp, or set CULET_ONEDNN to its file: on CPUs with "
+                       "AMX or AVX-512 BF16 it wins "
                        "products of many rows");
       }
     }
