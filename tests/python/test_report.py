@@ -192,6 +192,20 @@ class Reading(Files):
         mean = math.exp(sum(map(math.log, regret)) / len(regret))
         self.assertIn(f">{mean:.2f}<", plots.regret(products))
 
+    def test_regret_of_an_untuned_run(self):
+        """With --regret the choice is the untuned one; the best kernel is what it is compared with."""
+        document = {**bench(), "regret": {"geometric_mean": 1.1}}
+        for problem in document["problems"]:
+            for entry in problem.get("kernels", []):
+                entry["choice"] = entry["untuned"] = False
+            if "kernels" in problem:
+                problem["kernels"][1]["choice"] = True
+        ratios = [p["kernels"][1]["time_us"] / p["kernels"][0]["time_us"] for p in document["problems"] if "kernels" in p]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        text = page([read(self.write(regret=document)[0])], "regret")
+        self.assertIn(f"<b>{mean:.3f}</b>", text)
+        self.assertIn('data-plot="regret"', text)
+
     def test_axes(self):
         axis = Log(1, 1000, 0, 300)
         self.assertAlmostEqual(axis(10), 100)
