@@ -60,10 +60,10 @@ Json Text(const Continuation& continuation) {
   return text;
 }
 
-// How much of what ran was measured; nothing where no product had a choice.
+// How much of a step of one token was measured; nothing where no product has a choice.
 std::string Covered(const Coverage& coverage) {
   if (coverage.problems == 0) return {};
-  return fmt::format("{} of {} have a measured kernel{}", coverage.measured,
+  return fmt::format("a step of one token: {} of {} have a measured kernel{}", coverage.measured,
                      Counted(static_cast<std::size_t>(coverage.problems), "product"),
                      coverage.measured < coverage.problems
                          ? ", the others a predicted one: CULET_RECORD=FILE writes them down, "
@@ -71,8 +71,7 @@ std::string Covered(const Coverage& coverage) {
                          : "");
 }
 
-void PrintRun(RunArgs& args, const OpenedDecoder& opened, const DecodeRun& run,
-              const HardwareRates& rates) {
+void PrintRun(RunArgs& args, const DecodeRun& run, const HardwareRates& rates) {
   std::string made;
   if (run.steps > 0) {
     made = fmt::format("; {} at {} each, {:.1f} tokens/s",
@@ -82,9 +81,6 @@ void PrintRun(RunArgs& args, const OpenedDecoder& opened, const DecodeRun& run,
   if (run.read) {
     Note(fmt::format("{} read in {}{}", Counted(run.PromptTokens(), "token"),
                      ShownTime(run.prefill_us), made));
-  }
-  if (const std::string covered = Covered(opened.session.gemm.coverage()); !covered.empty()) {
-    Note(covered);
   }
   if (args.sampling.draws()) Note(fmt::format("drawn with {}", args.sampling.Describe()));
   // What records steps and could not says why.
@@ -191,6 +187,12 @@ int RunRun(RunArgs& args) {
                                      : TokenStream::OfTexts(std::move(texts));
   const InterruptGuard guard;
   session->SetGate(InterruptGate());
+  if (const Status planned = session->Prepare(); !planned.ok() && InterruptSignal() == 0) {
+    return Fail(planned, json);
+  }
+  if (const std::string covered = Covered(opened->session.gemm.coverage()); !covered.empty()) {
+    Note(covered);
+  }
   Status status = RunDecode(args.run, *session, run, json ? nullptr : &stream);
   if (!json && run.read) {
     if (const Status ended = stream.EndAll(); status.ok()) status = ended;
@@ -204,7 +206,7 @@ int RunRun(RunArgs& args) {
   if (json) {
     PrintDocument(args, *opened, run, rates);
   } else {
-    PrintRun(args, *opened, run, rates);
+    PrintRun(args, run, rates);
   }
   if (interrupted) {
     Note("interrupted");

@@ -37,7 +37,8 @@ install(CODE "
 ")
 
 # Measured choices for classes of devices.
-install(DIRECTORY tuned DESTINATION ${CMAKE_INSTALL_DATADIR}/culet FILES_MATCHING PATTERN "*.jsonl")
+file(GLOB culet_tables CONFIGURE_DEPENDS tuned/*.jsonl)
+install(FILES ${culet_tables} DESTINATION ${CMAKE_INSTALL_DATADIR}/culet/tuned)
 
 # Of others, for culet alone.
 set(culet_own_libraries ${CMAKE_INSTALL_LIBDIR}/culet)
@@ -71,8 +72,7 @@ if(CULET_CLI)
   install(TARGETS culet_shared COMPONENT wheel EXCLUDE_FROM_ALL
     LIBRARY DESTINATION culet NAMELINK_SKIP)
   install(TARGETS culet_cli COMPONENT wheel EXCLUDE_FROM_ALL RUNTIME DESTINATION culet)
-  install(DIRECTORY tuned DESTINATION culet COMPONENT wheel EXCLUDE_FROM_ALL
-    FILES_MATCHING PATTERN "*.jsonl")
+  install(FILES ${culet_tables} DESTINATION culet/tuned COMPONENT wheel EXCLUDE_FROM_ALL)
   install(CODE [[
     file(GET_RUNTIME_DEPENDENCIES LIBRARIES "$<TARGET_FILE:culet_shared>"
       RESOLVED_DEPENDENCIES_VAR carried

@@ -26,6 +26,7 @@ cudaStream_t const kIdle = reinterpret_cast<cudaStream_t>(&streams[1]);
 
 }  // namespace
 
+bool HasCudaParts() noexcept { return true; }
 Status AppendAccelerators(std::vector<DeviceInfo>& devices) {
   DeviceInfo gpu = devices.front();
   gpu.arch = 900;
@@ -49,6 +50,7 @@ std::uint64_t CaptureId(cudaStream_t stream) noexcept { return IsCapturing(strea
 int EnterAccelerator(int) noexcept { return -1; }
 void LeaveAccelerator(int) noexcept {}
 bool IsStreamOfAccelerator(cudaStream_t, int) noexcept { return true; }
+const TraceHooks* AcceleratorTraceHooks() noexcept { return nullptr; }
 Status QuantizeRowsE4m3(const QuantizeE4m3Args&, bool, cudaStream_t) { return {}; }
 
 namespace {

@@ -97,11 +97,12 @@ class Record(Case):
         model = SOURCE / "examples/adder"
         run = ["run", "--model", model, "--prompt", "12+34="]
         _, err = culet(*run, cache=cache, CULET_RECORD=str(record))
-        self.assertRegex(err, r"0 of \d+ products have a measured kernel, the others a predicted one")
+        self.assertRegex(err, r"^culet: a step of one token: 0 of [1-9]\d* products have a measured kernel, the "
+                         "others a predicted one")
         problems = culet_json("tune", "--from", record, "--budget", 20, cache=cache)["problems"]
         self.assertTrue(all(problem["outcome"] == "tuned" for problem in problems), problems)
         _, err = culet(*run, cache=cache)
-        self.assertRegex(err, rf"{len(problems)} of {len(problems)} products have a measured kernel\n")
+        self.assertRegex(err, r"^culet: a step of one token: (\d+) of \1 products have a measured kernel\n")
         self.assertEqual(culet_json(*run, cache=cache)["coverage"],
                          {"products": len(problems), "measured": len(problems)})
         out, _ = culet("tune", "--from", record, cache=cache)

@@ -148,6 +148,7 @@ class Packaging:
                   "culet/libfmt", "culet/libhwy", "dist-info/METADATA", "dist-info/RECORD",
                   "licenses/LICENSE", "licenses/fmt.txt", "licenses/highway.txt",
                   "licenses/nlohmann-json.txt", "licenses/cli11.txt"]
+        needed += [f"culet/tuned/{table.name}" for table in (self.source / "tuned").glob("*.jsonl")]
         if re.search(r"^CULET_LICENSE_cuda-runtime:\w+=.", (self.build / "CMakeCache.txt").read_text(),
                      re.MULTILINE):
             needed.append("licenses/cuda-runtime.txt")
@@ -176,7 +177,8 @@ class Packaging:
         run("cmake", "--install", own, "--component", "wheel", "--strip", "--prefix", prefix,
             env=self.tools)
         held = {path.name.split(".so")[0] for path in (prefix / "culet").iterdir()}
-        if held != {"culet", "libculet", "libfmt", "libhwy"}:
+        tables = {"tuned"} if any((self.source / "tuned").glob("*.jsonl")) else set()
+        if held != {"culet", "libculet", "libfmt", "libhwy"} | tables:
             raise Failure(f"a build of its own installs {held}")
         if not (self.folder / "own-metadata/licenses/fmt.txt").is_file():
             raise Failure("a build of its own installs no licences")

@@ -319,6 +319,11 @@ class Session {
   Result<std::vector<DecodedTokens>> Decode(std::span<const SequenceTokens> batch,
                                             const DecodeOptions& options);
 
+  /// Plans a step that reads one token of one sequence, as the first of them would: what it cannot do
+  /// is known then, and Gemm::coverage() says how many of its products have a measured kernel.
+  /// Errors: as Step.
+  Status Prepare();
+
   /// Through which the next steps launch their nodes; null for none. For profiles and comparisons.
   void SetHook(NodeHook hook);
   /// Called before each node of the next steps is prepared and before each is launched, a recorded

@@ -120,6 +120,11 @@ typedef struct culet_session_info {
 
 CULET_API culet_status culet_session_get_info(culet_session* session, culet_session_info* info);
 
+/* Plans a step of one token of one sequence, as the first of them would: what it cannot do is known
+ * then, and culet_engine_coverage says how many of its products have a measured choice.
+ * Errors: as culet_session_step. */
+CULET_API culet_status culet_session_plan(culet_session* session);
+
 /* A new, empty sequence; its number is from 0 to max_sequences - 1.
  * Errors: RESOURCE_EXHAUSTED when all are in use. */
 CULET_API culet_status culet_session_add(culet_session* session, int32_t* sequence);

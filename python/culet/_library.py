@@ -254,6 +254,7 @@ SIGNATURES = {
     "culet_session_create": (c_int32, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p)]),
     "culet_session_destroy": (None, [c_void_p]),
     "culet_session_get_info": (c_int32, [c_void_p, POINTER(SessionInfo)]),
+    "culet_session_plan": (c_int32, [c_void_p]),
     "culet_session_add": (c_int32, [c_void_p, POINTER(c_int32)]),
     "culet_session_remove": (c_int32, [c_void_p, c_int32]),
     "culet_session_truncate": (c_int32, [c_void_p, c_int32, c_int32]),

@@ -65,7 +65,8 @@ class LLM:
         self._ahead = 1 if self.device == "cpu" else 8
         self._tokenizer = load_tokenizer(self._folder, self._model.info.vocab)
         self._template = ChatTemplate(self._folder)
-        self._told_coverage = False
+        self._session.plan()
+        LOGGER.info("%s on %s: %s", self._folder, self.device, self.coverage)
 
     __reduce_ex__ = no_pickle
 
@@ -75,14 +76,10 @@ class LLM:
 
     @property
     def coverage(self) -> Coverage:
-        """How many of the products that ran on the device since the process began have a measured kernel;
-        nothing before the first token. The logger "culet" says it once (INFO)."""
+        """How many of the products that the process has planned on the device have a measured kernel: after
+        loading those of a step of one token, later those of prompts, too. The logger "culet" says it when a
+        model is loaded (INFO)."""
         return coverage(self.device)
-
-    def _tell_coverage(self):
-        if not self._told_coverage:
-            self._told_coverage = True
-            LOGGER.info("%s on %s: %s", self._folder, self.device, self.coverage)
 
     @property
     def max_context(self) -> int:
@@ -231,10 +228,8 @@ class Stream(Iterator[str]):
         return self._take(self._ready.popleft()) if self._ready else self._finish("length")
 
     def _made(self, steps: int, on_token: Optional[OnToken] = None) -> List[int]:
-        made = self._llm._session.extend(self._all, self._sampling, steps,
+        return self._llm._session.extend(self._all, self._sampling, steps,
                                          self._llm._model.end_tokens, on_token)
-        self._llm._tell_coverage()
-        return made
 
     def _whole(self) -> str:
         """All of a text that nobody has read."""

@@ -132,6 +132,10 @@ class Session(_Handle):
         self._unsure = False        # whether it may hold more: an exception came before the answer
         self._lock = threading.Lock()
 
+    def plan(self) -> None:
+        """Plans a step of one token before the first one."""
+        check(LIBRARY.culet_session_plan(self._handle))
+
     def extend(self, tokens: Sequence[int], sampling: "_library.Sampling", steps: int,
                ends: Collection[int], on_token: Optional[OnToken] = None) -> List[int]:
         """At most `steps` tokens that follow `tokens`, drawn as culet_session_sampling says: to one of

@@ -326,6 +326,10 @@ culet_status culet_session_create(const culet_model* model, const culet_session_
 
 void culet_session_destroy(culet_session* session) { delete session; }
 
+culet_status culet_session_plan(culet_session* session) {
+  return culet::capi::WithSession(session, [](Session& of) { return of.Prepare(); });
+}
+
 culet_status culet_session_get_info(culet_session* session, culet_session_info* info) {
   return culet::capi::WithSession(session, [&](Session& of) -> Status {
     const culet::SessionOptions& options = of.options();

@@ -489,6 +489,8 @@ Result<StepResult> Session::Prefill(int sequence, std::span<const std::int32_t> 
   return Prefill({&part, 1}, outputs);
 }
 
+Status Session::Prepare() { return impl_->GraphFor(impl_->DecodeKey(1, 1, false)).status(); }
+
 void Session::SetHook(NodeHook hook) { impl_->hook = std::move(hook); }
 void Session::SetGate(NodeGate gate) { impl_->gate = std::move(gate); }
 const DecoderModel& Session::model() const noexcept { return impl_->model; }

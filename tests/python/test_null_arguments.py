@@ -91,6 +91,7 @@ def calls(o):
         "culet_model_warnings": ([o.model, None, 0, None], [0]),
         "culet_session_create": ([o.model, None, byref(c_void_p())], [0, 2]),
         "culet_session_get_info": ([o.session, byref(_library.SessionInfo())], [0, 1]),
+        "culet_session_plan": ([o.session], [0]),
         "culet_session_add": ([o.session, byref(number)], [0, 1]),
         "culet_session_remove": ([o.session, 0], [0]), "culet_session_truncate": ([o.session, 0, 0], [0]),
         "culet_session_sampling": ([o.session, 0, byref(o.sampling)], [0]),

@@ -49,6 +49,15 @@ class Log(unittest.TestCase):
         self.assertEqual(len(said), 1, lines)
         self.assertRegex(said[0], r"^culet INFO .*adder on cpu: 0 of \d+ products")
 
+    def test_a_model_is_covered_when_it_is_loaded(self):
+        before = culet.coverage().problems
+        llm = culet.LLM(ADDER, device="cpu")
+        self.assertGreater(llm.coverage.problems, 0)
+        loaded = llm.coverage.problems
+        llm.generate("1", max_new_tokens=2)  # a step of one token: nothing is planned anew
+        self.assertEqual(llm.coverage.problems, loaded)
+        self.assertGreaterEqual(loaded, before)
+
     def test_coverage_counts(self):
         found = next(line for line in run("off") if line.startswith("coverage")).split()
         problems, measured = map(int, found[1:])
