@@ -1,5 +1,6 @@
 # Half of a compiler's time goes into headers of others. They are precompiled for the tests and, with
-# sanitizers, for the library too; the commands, which all read the same ones, are compiled several at a time.
+# sanitizers, for the library too. The commands and the library's folders without kernels are compiled several
+# files at a time.
 option(CULET_PRECOMPILE "Precompile headers, compile commands together: less work for a build from nothing" ON)
 
 set(culet_precompiled <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem>
@@ -16,6 +17,29 @@ function(culet_precompile target)
     list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>" OUTPUT_VARIABLE headers)
     target_precompile_headers(${target} PRIVATE ${headers})
   endif()
+endfunction()
+
+# Files of a folder whose names begin alike are one translation unit, whichever others are added, so that names
+# in unnamed namespaces seldom meet. Files with options of their own are left out by CMake.
+function(culet_compile_together target)
+  if(NOT CULET_PRECOMPILE)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "src/(base|gemm|graph|model|verify)/[a-z0-9_]+[.]cc$")
+  foreach(source IN LISTS sources)
+    string(REGEX MATCH "([a-z]+)/([a-z0-9_]+)[.]cc$" name ${source})
+    set(folder ${CMAKE_MATCH_1})
+    set(name ${CMAKE_MATCH_2})
+    foreach(range IN ITEMS "[ab]|ca" c "[de]" "[f-j]" "[k-o]" p "[qr]" s "[t-z]")
+      if(name MATCHES "^(${range})")
+        string(REGEX REPLACE "[^a-z]+" "_" group "${folder}_${range}")
+        set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+        break()
+      endif()
+    endforeach()
+  endforeach()
 endfunction()
 
 # A test: all share one set. A program of no library of ours holds it, so that no test waits for them.

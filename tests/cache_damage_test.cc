@@ -43,7 +43,7 @@ class CacheDamageTest : public testing::Test {
   TemporaryFolder folder_;
   std::string path_ = folder_ / "cache.jsonl";
   std::string damaged_ = path_ + ".damaged";
-  FakeKernel kernel_{"kernel"}, other_{"other"};
+  IdleKernel kernel_{"kernel"}, other_{"other"};
 };
 
 TEST_F(CacheDamageTest, DamagedLinesMoveAsideAtTheNextSave) {

@@ -82,7 +82,7 @@ class CacheFaultsTest : public testing::Test {
     return count;
   }
 
-  FakeKernel kernel_{"fake/fast"};
+  IdleKernel kernel_{"fake/fast"};
   TemporaryFolder folder_;
   const std::string path_ = folder_ / "cache.jsonl";
 };

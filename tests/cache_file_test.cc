@@ -70,8 +70,8 @@ class CacheFileTest : public testing::Test {
     return names;
   }
 
-  FakeKernel fast_{"fake/fast"};
-  FakeKernel small_{"fake/small", 64};
+  IdleKernel fast_{"fake/fast"};
+  IdleKernel small_{"fake/small", 64};
   TemporaryFolder folder_;
   const std::string path_ = folder_ / "cache.jsonl";
 };
@@ -182,12 +182,12 @@ TEST_F(CacheFileTest, WindowsLineEndsAndAMissingLastOne) {
 }
 
 TEST_F(CacheFileTest, WhatCannotBeUsedIsKeptVerbatim) {
-  FakeKernel gone("fake/gone");
+  IdleKernel gone("fake/gone");
   DispatchCache elsewhere({&fast_}, "cuda/900/132sm");
   elsewhere.Insert(Problem(1), Measured(fast_, 1));
   DispatchCache wider({&fast_, &gone}, kTestDevice);
   wider.Insert(Problem(2), Measured(gone, 1));
-  FakeKernel large("fake/small");  // takes m > 64, unlike small_
+  IdleKernel large("fake/small");  // takes m > 64, unlike small_
   DispatchCache older({&large}, kTestDevice);
   older.Insert(Problem(100), Measured(large, 1));
   for (const DispatchCache* cache : {&elsewhere, &wider, &older}) {

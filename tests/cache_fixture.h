@@ -22,9 +22,9 @@ namespace culet {
 inline constexpr const char* kTestDevice = "cpu/test/4t/llc32m";
 
 /// Takes m <= max_m, swizzles up to 3 and splits up to 8.
-class FakeKernel final : public ArgsKernel {
+class IdleKernel final : public ArgsKernel {
  public:
-  explicit FakeKernel(std::string id, int max_m = 1 << 20)
+  explicit IdleKernel(std::string id, int max_m = 1 << 20)
       : ArgsKernel(KernelDesc{}, KernelInfo{.name = std::move(id)}), max_m_(max_m) {}
   Feasibility why(const GemmDesc& desc) const noexcept override {
     return desc.m <= max_m_ ? Kernel::why(desc) : Feasibility::Refuse("m is too large");

@@ -20,8 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-FakeKernel& Fast() {
-  static FakeKernel kernel("fake/fast");
+IdleKernel& Fast() {
+  static IdleKernel kernel("fake/fast");
   return kernel;
 }
 
@@ -52,7 +52,7 @@ ParsedRecord ReadEdited(const std::function<void(Json&)>& edit) {
 
 // The spec of the document's example.
 LaunchSpec SpecOf(const CacheFile::Record& record) {
-  static FakeKernel kernel("cpu_simd/skinny/m4");
+  static IdleKernel kernel("cpu_simd/skinny/m4");
   EXPECT_EQ(record.kernel_id, kernel.id());
   return {&kernel,          record.swizzle,     record.splits, record.time_us,
           record.spread_us, record.baseline_us, record.origin, record.when,
@@ -285,7 +285,7 @@ TEST(CacheRecordTest, KeysAreEqualExactlyForEqualDevicesAndProblems) {
 
 TEST(CacheRecordTest, PrecedenceIsATotalOrder) {
   std::vector<LaunchSpec> specs;
-  FakeKernel other("fake/other");
+  IdleKernel other("fake/other");
   for (int bits = 0; bits < 256; ++bits) {
     LaunchSpec spec = Measured(bits & 1 ? Fast() : other, 1 + (bits >> 1 & 1), bits >> 2 & 1);
     spec.origin = static_cast<Origin>(bits >> 3 & 1);

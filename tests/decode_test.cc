@@ -1,17 +1,10 @@
 // Session::Decode on the CPU's kernels, and padding on the reference, where it may change no bit.
 #include "cuda/replay_cases.h"
+#include "cpu_test_dispatch.h"
 #include "culet/dispatch.h"
 #include "idle_dispatch.h"
 
 namespace culet {
-
-TestDispatch MakeTestDispatch(const CudaDispatchOptions&) {
-  TestDispatch test;
-  test.gemm = std::make_unique<Gemm>(*Gemm::Create());
-  test.dispatch = MakeCpuDispatch(*test.gemm);
-  return test;
-}
-
 namespace {
 
 class Padded : public Decoding {

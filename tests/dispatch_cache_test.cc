@@ -18,8 +18,8 @@ namespace {
 
 class DispatchCacheTest : public testing::Test {
  protected:
-  FakeKernel fast_{"fake/fast"};
-  FakeKernel small_{"fake/small", 64};
+  IdleKernel fast_{"fake/fast"};
+  IdleKernel small_{"fake/small", 64};
   DispatchCache cache_{{&fast_, &small_}, kTestDevice};
 };
 
@@ -171,7 +171,7 @@ TEST_F(DispatchCacheTest, TheResultDoesNotDependOnTheOrderOfInserts) {
 }
 
 TEST_F(DispatchCacheTest, InsertRefusesWhatCannotBeLaunchedOrRecorded) {
-  FakeKernel stranger("fake/stranger"), namesake("fake/fast");
+  IdleKernel stranger("fake/stranger"), namesake("fake/fast");
   const auto refused = [&](const GemmDesc& desc, const LaunchSpec& spec) {
     return !cache_.Insert(desc, spec) && cache_.size() == 0;
   };
@@ -218,7 +218,7 @@ TEST_F(DispatchCacheTest, EraseAndGeneration) {
 }
 
 TEST_F(DispatchCacheTest, AddedKernelsAreKnown) {
-  FakeKernel late("fake/late"), namesake("fake/fast");
+  IdleKernel late("fake/late"), namesake("fake/fast");
   EXPECT_EQ(cache_.FindKernel("fake/late"), nullptr);
   cache_.AddKernel(&late);
   cache_.AddKernel(&namesake);
@@ -288,7 +288,7 @@ TEST_F(DispatchCacheTest, ImportFollowsInsertsRules) {
 }
 
 TEST_F(DispatchCacheTest, ImportCountsWhatItCannotUseByReason) {
-  FakeKernel gone("fake/gone");
+  IdleKernel gone("fake/gone");
   DispatchCache elsewhere({&fast_, &small_, &gone}, "cuda/900/132sm");
   elsewhere.Insert(Problem(1), Measured(fast_, 1));
   DispatchCache here({&fast_, &small_, &gone}, kTestDevice);
@@ -300,7 +300,7 @@ TEST_F(DispatchCacheTest, ImportCountsWhatItCannotUseByReason) {
   here.Export(text);  // texts may be concatenated
   text << "{\"not\":\"a record\"}\n\n";
 
-  FakeKernel smaller("fake/small", 32);
+  IdleKernel smaller("fake/small", 32);
   DispatchCache cache({&fast_, &smaller}, kTestDevice);
   ImportReport report;
   EXPECT_EQ(cache.Import(text, &report), 1);
@@ -351,7 +351,7 @@ TEST_F(DispatchCacheTest, AFailedStreamIsReported) {
 }
 
 TEST_F(DispatchCacheTest, AnIdThatIsNotTextNeitherThrowsNorMatches) {
-  FakeKernel odd("fake/\xff\"\\\n");
+  IdleKernel odd("fake/\xff\"\\\n");
   DispatchCache cache({&odd}, kTestDevice);
   ASSERT_TRUE(cache.Insert(Problem(16), Measured(odd, 1)));
   std::stringstream text;
@@ -366,7 +366,7 @@ TEST_F(DispatchCacheTest, AnIdThatIsNotTextNeitherThrowsNorMatches) {
 TEST(DispatchCacheSeedTest, UsageExample) {
   namespace turbomind = culet;
   using turbomind::DispatchCache;
-  FakeKernel kernel("fake/fast");
+  IdleKernel kernel("fake/fast");
   std::vector<turbomind::Kernel*> kernels = {&kernel};
   std::stringstream file_stream;
   const turbomind::GemmDesc desc = Problem(16);

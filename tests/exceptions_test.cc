@@ -226,7 +226,7 @@ TEST_F(ThrowingQuestionTest, OnCaseEndsTheVerification) {
 TEST_F(ThrowingQuestionTest, OnWaitGivesUp) {
   const TemporaryFolder folder;
   const std::string path = folder / "cache.jsonl";
-  FakeKernel kernel{"kernel"};
+  IdleKernel kernel{"kernel"};
   DispatchCache cache({&kernel}, kTestDevice);
   ASSERT_TRUE(cache.Insert(Problem(1), Measured(kernel, 10)));
   const auto lock = FileLock::Acquire(path + ".lock", std::chrono::milliseconds(0));

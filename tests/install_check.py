@@ -90,7 +90,7 @@ def use_by_cmake(installation, source, folder, name):
 SUBDIRECTORY_PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES C CXX)
 add_subdirectory({source} culet)
-foreach(target IN ITEMS culet_cli example_quickstart capi_session_test)
+foreach(target IN ITEMS culet_cli example_quickstart unit_tests)
   if(TARGET ${{target}})
     message(FATAL_ERROR "a user of the library gets ${{target}}, too")
   endif()

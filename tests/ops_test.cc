@@ -39,7 +39,7 @@ struct AttentionCase {
 
 // Three sequences of different lengths in one batch: one decodes after 131 keys, one is a prompt
 // of 40 tokens, one adds 7 tokens to 70. Blocks of the cache are shuffled.
-class Attention : public testing::TestWithParam<AttentionCase> {
+class OpsAttention : public testing::TestWithParam<AttentionCase> {
  protected:
   static constexpr int kBlock = 8, kTableCols = 20, kBlocks = 48;
 
@@ -107,13 +107,13 @@ class Attention : public testing::TestWithParam<AttentionCase> {
   std::unique_ptr<KernelDispatch> reference_ = MakeReferenceDispatch();
 };
 
-TEST_P(Attention, EqualsReference) {
+TEST_P(OpsAttention, EqualsReference) {
   const std::vector<float> a = Run(*cpu_), b = Run(*reference_);
   EXPECT_LE(RelativeL2(a.data(), b.data(), a.size()), 1e-6);
 }
 
 // A block that is not in the cache spoils the rows that see it and no other.
-TEST_P(Attention, MissingBlockIsNaN) {
+TEST_P(OpsAttention, MissingBlockIsNaN) {
   table_[1 * kTableCols + 2] = kBlocks;  // keys 16 to 23 of the second sequence
   const std::vector<float> a = Run(*cpu_), b = Run(*reference_);
   std::size_t spoiled = 0;
@@ -126,7 +126,7 @@ TEST_P(Attention, MissingBlockIsNaN) {
 }
 
 // What no row may see does not reach any: not even NaN times the weight 0.
-TEST_P(Attention, LaterKeysStayUnseen) {
+TEST_P(OpsAttention, LaterKeysStayUnseen) {
   const AttentionCase& c = GetParam();
   if (!c.causal) GTEST_SKIP() << "every key is seen";
   const std::vector<float> before = Run(*cpu_);
@@ -148,7 +148,7 @@ TEST_P(Attention, LaterKeysStayUnseen) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Attention,
+INSTANTIATE_TEST_SUITE_P(All, OpsAttention,
                          testing::Values(AttentionCase{16, 8, 128, 0, true, DataType::kBfloat16},
                                          AttentionCase{4, 4, 24, 0, true, DataType::kFloat32},
                                          AttentionCase{6, 2, 80, 37, true, DataType::kFloat16},

@@ -41,7 +41,7 @@ struct Row {
   int most_variants = 0;
 };
 
-class OnGpu : public testing::Test {
+class LtOnGpu : public testing::Test {
  protected:
   void SetUp() override {
     std::string note;
@@ -167,7 +167,7 @@ void Check(const DeviceInfo& device, Kernel& kernel, const GemmDesc& desc, bool 
   }
 }
 
-TEST_F(OnGpu, EveryFormatOutputEpilogueOrderAndAlgorithmIsRight) {
+TEST_F(LtOnGpu, EveryFormatOutputEpilogueOrderAndAlgorithmIsRight) {
   std::map<std::string, Row> rows;
   for (const auto& kernel : kernels) {
     if (const Status& status = kernel->available(); !status.ok()) {
@@ -230,7 +230,7 @@ TEST_F(OnGpu, EveryFormatOutputEpilogueOrderAndAlgorithmIsRight) {
   }
 }
 
-TEST_F(OnGpu, ACaptureTakesPlansAndLaunches) {
+TEST_F(LtOnGpu, ACaptureTakesPlansAndLaunches) {
   for (const auto& kernel : kernels) {
     if (!kernel->available().ok()) continue;
     // With copies of scales and of a bias, which is not aligned in a ScratchProblem.
@@ -274,7 +274,7 @@ TEST_F(OnGpu, ACaptureTakesPlansAndLaunches) {
   }
 }
 
-TEST_F(OnGpu, ThreadsShareAPlanEachWithItsWorkspace) {
+TEST_F(LtOnGpu, ThreadsShareAPlanEachWithItsWorkspace) {
   constexpr int kThreads = 4, kRounds = 100;
   for (const char* id : {"cublaslt/bf16", "cublaslt/fp8_block"}) {
     Kernel& kernel = Find(id);

@@ -22,7 +22,7 @@
 namespace culet {
 namespace {
 
-class OnGpu : public testing::Test {
+class EngineOnGpu : public testing::Test {
  protected:
   void SetUp() override {
     std::string note;
@@ -57,7 +57,7 @@ LaunchPointers PointersOf(const GemmArgs& args) {
   return {args.A, args.U, args.C, args.D, args.alpha, args.beta};
 }
 
-TEST_F(OnGpu, ACaptureTakesLaunchesAndRefusesMeasuring) {
+TEST_F(EngineOnGpu, ACaptureTakesLaunchesAndRefusesMeasuring) {
   Gemm gemm = Engine();
   const GemmDesc desc = Problem(gemm);
   auto scratch = ScratchProblem::Create(gemm.device(), desc);
@@ -110,7 +110,7 @@ TEST_F(OnGpu, ACaptureTakesLaunchesAndRefusesMeasuring) {
   EXPECT_EQ(cudaFree(buffer), cudaSuccess);
 }
 
-TEST_F(OnGpu, ThreadsShareAPlanEachOnAStreamOfItsOwn) {
+TEST_F(EngineOnGpu, ThreadsShareAPlanEachOnAStreamOfItsOwn) {
   constexpr int kThreads = 8, kRounds = 50;
   Gemm gemm = Engine();
   const GemmDesc desc = Problem(gemm, 64, 2112, 7168);
@@ -158,7 +158,7 @@ TEST_F(OnGpu, ThreadsShareAPlanEachOnAStreamOfItsOwn) {
   }
 }
 
-TEST_F(OnGpu, AnyDeviceMayBeCurrentAtALaunch) {
+TEST_F(EngineOnGpu, AnyDeviceMayBeCurrentAtALaunch) {
   if (devices.size() < 2) GTEST_SKIP() << "one GPU";
   Gemm gemm = Engine(1);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
@@ -186,7 +186,7 @@ TEST_F(OnGpu, AnyDeviceMayBeCurrentAtALaunch) {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
-TEST_F(OnGpu, TheDeviceScansAnOutputAsTheHostDoes) {
+TEST_F(EngineOnGpu, TheDeviceScansAnOutputAsTheHostDoes) {
   Runtime& runtime = GetRuntime(devices.front());
   for (const std::size_t size : {1, 2, 4}) {
     OutputLines lines{4096, 64 * size, 7, 100 * size, 104 * size, size, 0x7fa5a5a5u};
@@ -222,7 +222,7 @@ TEST_F(OnGpu, TheDeviceScansAnOutputAsTheHostDoes) {
   }
 }
 
-TEST_F(OnGpu, TheQuantiserGivesTheBitsOfTheHost) {
+TEST_F(EngineOnGpu, TheQuantiserGivesTheBitsOfTheHost) {
   for (const int rows : {1, 5, 130}) {
     for (const int cols : {1, 128, 1000, 4096}) {
       for (const Order order : {Order::kRowMajor, Order::kColMajor}) {
@@ -270,7 +270,7 @@ TEST_F(OnGpu, TheQuantiserGivesTheBitsOfTheHost) {
   }
 }
 
-TEST_F(OnGpu, RecordingNothingIsAnError) {
+TEST_F(EngineOnGpu, RecordingNothingIsAnError) {
   Runtime& runtime = GetRuntime(devices.front());
   const auto nothing = runtime.Record([](cudaStream_t) { return OkStatus(); });
   EXPECT_EQ(nothing.status().code(), StatusCode::kFailedPrecondition);

@@ -5,7 +5,7 @@
 
 namespace culet {
 
-TestDispatch MakeTestDispatch(const CudaDispatchOptions& options) {
+inline TestDispatch MakeTestDispatch(const CudaDispatchOptions& options) {
   TestDispatch test;
   auto gemm = Gemm::Create({"cuda", {}});
   if (!gemm.ok()) {

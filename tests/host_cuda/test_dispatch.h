@@ -20,7 +20,7 @@ inline Result<std::unique_ptr<RecordedLaunches>> KeepLaunches(const LaunchFuncti
   return std::unique_ptr<RecordedLaunches>(std::make_unique<KeptLaunches>(launches));
 }
 
-TestDispatch MakeTestDispatch(const CudaDispatchOptions& options) {
+inline TestDispatch MakeTestDispatch(const CudaDispatchOptions& options) {
   TestDispatch test;
   test.gemm = std::make_unique<Gemm>(*Gemm::Create());
   test.dispatch = cuda_ops::MakeDispatch(*test.gemm, HostMemory(), options, &KeepLaunches);
