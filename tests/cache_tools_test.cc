@@ -61,7 +61,7 @@ class CacheToolsTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  FakeKernel fast_{"test/fast"}, slow_{"test/slow"};
+  IdleKernel fast_{"test/fast"}, slow_{"test/slow"};
 };
 
 TEST_F(CacheToolsTest, TheUsersChoiceBeatsTheSitesAndThatTheShippedOneWhicheverIsNewer) {
@@ -246,7 +246,7 @@ TEST_F(CacheToolsTest, DiffNamesEachKindOfDifference) {
 }
 
 TEST_F(CacheToolsTest, CheckSaysOfEachRecordWhatItIsGoodFor) {
-  FakeKernel small("test/small");
+  IdleKernel small("test/small");
   DispatchCache writer({&fast_, &slow_, &small}, kTestDevice);
   writer.Insert(Problem(1), Measured(fast_, 10));
   writer.Insert(Problem(64), Measured(small, 10));
@@ -257,7 +257,7 @@ TEST_F(CacheToolsTest, CheckSaysOfEachRecordWhatItIsGoodFor) {
   Write("a.jsonl", {{Problem(9), Measured(fast_, 10)}}, "cuda/900/132sm");  // merges
   std::ofstream(path, std::ios::app) << "rubbish\n";
 
-  FakeKernel smaller("test/small", 8);
+  IdleKernel smaller("test/small", 8);
   const DispatchCache reader({&fast_, &smaller}, kTestDevice);
   const auto checked = CheckCache(path, reader);
   ASSERT_TRUE(checked.ok());

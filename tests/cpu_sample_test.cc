@@ -1,3 +1,3 @@
 // The CPU dispatch's sampling, which takes float32 alone.
-#include "cuda/sample_cases.h"
 #include "cpu_test_dispatch.h"
+#include "cuda/sample_cases.h"

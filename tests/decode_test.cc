@@ -1,6 +1,6 @@
 // Session::Decode on the CPU's kernels, and padding on the reference, where it may change no bit.
-#include "cuda/replay_cases.h"
 #include "cpu_test_dispatch.h"
+#include "cuda/replay_cases.h"
 #include "culet/dispatch.h"
 #include "idle_dispatch.h"
 

@@ -1,6 +1,6 @@
-// main() of the test programs, each of which holds many files. --entry=NAME runs the tests of one entry of
-// ctest, which is one file with the headers that it takes tests from; --gtest_filter chooses among those.
-// A test that is in no entry would never run under ctest: it fails every run.
+// main() of the test programs, each of which holds many files. --entry=NAME runs the tests of one
+// entry of ctest, which is one file with the headers that it takes tests from; --gtest_filter
+// chooses among those. A test that is in no entry would never run under ctest: it fails every run.
 #include "test_main.h"
 
 #include <fnmatch.h>
@@ -73,7 +73,8 @@ bool ChooseTests(const std::string& wanted) {
                      name.c_str(), test.file());
         return false;
       }
-      if (chosen.contains(file) && Passes(given, name)) filter += (filter.empty() ? "" : ":") + name;
+      if (chosen.contains(file) && Passes(given, name))
+        filter += (filter.empty() ? "" : ":") + name;
     }
   }
   if (wanted.empty()) return true;

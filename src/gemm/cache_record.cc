@@ -11,6 +11,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "base/json_text.h"
 #include "gemm/cache_rules.h"
 #include "gemm/desc_fields.h"
 
@@ -87,11 +88,9 @@ void VisitLaunch(Record& record, Visit&& visit) {
   visit("when", record.when);
 }
 
-// JSON text of a string. `replace`: an id that is not UTF-8 must not throw; when it is read again
-// it names no kernel.
-std::string Quoted(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+// JSON text of a string. An id that is not UTF-8 must not throw; when it is read again it names no
+// kernel.
+std::string Quoted(std::string_view text) { return JsonText(text); }
 
 // Writes the members of an object, whose braces are the caller's. Text is appended as it comes: a
 // document tree that is built only to be printed takes twice as long.
@@ -101,16 +100,16 @@ class ObjectWriter {
 
   template <class T, class... Range>
   void operator()(const char* name, const T& value, const Range&...) {
-    const auto end = std::back_inserter(out_);
-    fmt::format_to(end, "{}\"{}\":", out_.ends_with('{') ? "" : ",", name);
     if constexpr (std::is_enum_v<T>) {
-      fmt::format_to(end, "\"{}\"", TextOf(value));
+      AddName(name, TextOf(value));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      Add(name, value ? "true" : "false");
     } else if constexpr (std::is_same_v<T, std::string>) {
-      out_ += Quoted(value);
+      Add(name, Quoted(value));
     } else if constexpr (std::is_floating_point_v<T>) {
-      out_ += Json(value).dump();  // the shortest text that reads back as the same bits
+      AddNumber(name, value);
     } else {
-      fmt::format_to(end, "{}", value);
+      AddNumber(name, static_cast<std::int64_t>(value));
     }
   }
 
@@ -125,8 +124,31 @@ class ObjectWriter {
   }
 
  private:
+  void Add(const char* name, std::string_view json);
+  void AddName(const char* name, const char* text);  // no character of it is escaped
+  void AddNumber(const char* name, double value);
+  void AddNumber(const char* name, std::int64_t value);
+
   std::string& out_;
 };
+
+// The records have some 60 fields: what each of them takes is not inlined, which would cost the
+// compiler seconds.
+void ObjectWriter::Add(const char* name, std::string_view json) {
+  if (!out_.ends_with('{')) out_ += ',';
+  ((out_ += '"') += name) += "\":";
+  out_ += json;
+}
+void ObjectWriter::AddName(const char* name, const char* text) {
+  Add(name, "\"");
+  (out_ += text) += '"';
+}
+void ObjectWriter::AddNumber(const char* name, double value) {
+  Add(name, JsonText(value));  // the shortest text that reads back as the same bits
+}
+void ObjectWriter::AddNumber(const char* name, std::int64_t value) {
+  Add(name, fmt::format_int(value).c_str());
+}
 
 // Reads the members of an object into fields and keeps the first thing that is wrong.
 class ObjectReader {
@@ -141,43 +163,18 @@ class ObjectReader {
   }
 
   void operator()(const char* name, int& value, const FieldRange& range) {
-    ReadInteger(name, value, range.min, range.max, range.power_of_two);
+    value = static_cast<int>(Integer(name, value, range.min, range.max, range.power_of_two));
   }
   void operator()(const char* name, std::uint8_t& value, const FieldRange& range) {
-    ReadInteger(name, value, range.min, range.max, range.power_of_two);
+    value =
+        static_cast<std::uint8_t>(Integer(name, value, range.min, range.max, range.power_of_two));
   }
   void operator()(const char* name, std::int64_t& value) {
-    ReadInteger(name, value, 0, kMaxWhen, false);
+    value = Integer(name, value, 0, kMaxWhen, false);
   }
-  void operator()(const char* name, bool& value) {
-    if (const Json* json = Member(name)) {
-      if (!json->is_boolean()) return Fail(RecordState::kDamaged, "has no true or false in", name);
-      value = json->get<bool>();
-    }
-  }
-  template <class T, class... Range>
-  void Newer(const char* name, T& value, const T& usual, const Range&... range) {
-    value = usual;
-    if (object_.contains(name)) (*this)(name, value, range...);
-  }
-  template <class T, class... Range>
-  void OnlyIfSet(const char* name, T& value, const Range&... range) {
-    Newer(name, value, T{}, range...);
-  }
-  void operator()(const char* name, double& value) {
-    if (const Json* json = Member(name)) {
-      if (!json->is_number() || !IsTime(json->get<double>())) {
-        return Fail(RecordState::kDamaged, "has no time in", name);
-      }
-      value = json->get<double>();
-    }
-  }
-  void operator()(const char* name, std::string& value) {
-    if (const Json* json = Member(name)) {
-      if (!json->is_string()) return Fail(RecordState::kDamaged, "has no text in", name);
-      value = json->get<std::string>();
-    }
-  }
+  void operator()(const char* name, bool& value);
+  void operator()(const char* name, double& value);
+  void operator()(const char* name, std::string& value);
   template <class Enum>
   requires std::is_enum_v<Enum>
   void operator()(const char* name, Enum& value) {
@@ -188,52 +185,97 @@ class ObjectReader {
     if (!known) return Fail(RecordState::kOtherVersion, "has an unknown value of", name);
     value = *known;
   }
+  template <class T, class... Range>
+  void Newer(const char* name, T& value, const T& usual, const Range&... range) {
+    value = usual;
+    if (Has(name)) (*this)(name, value, range...);
+  }
+  template <class T, class... Range>
+  void OnlyIfSet(const char* name, T& value, const Range&... range) {
+    Newer(name, value, T{}, range...);
+  }
 
   // Requires: all members that are known were read.
-  void RefuseOthers(const char* name) {
-    if (object_.size() != members_read_) {
-      Fail(RecordState::kOtherVersion, "has fields that this version does not know in", name);
-    }
-  }
+  void RefuseOthers(const char* name);
 
  private:
-  const Json* Member(const char* name) {
-    if (result_.state != RecordState::kSound) return nullptr;
-    const auto found = object_.find(name);
-    if (found == object_.end()) {
-      Fail(RecordState::kOtherVersion, "has no field", name);
-      return nullptr;
-    }
-    ++members_read_;
-    return &*found;
-  }
-
-  template <class Integer>
-  void ReadInteger(const char* name, Integer& value, std::int64_t min, std::int64_t max,
-                   bool power_of_two) {
-    const Json* json = Member(name);
-    if (json == nullptr) return;
-    if (!json->is_number_integer()) return Fail(RecordState::kDamaged, "has no integer in", name);
-    const bool too_large = json->is_number_unsigned() &&
-                           json->get<std::uint64_t>() >
-                               static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    const std::int64_t wide = too_large ? 0 : json->get<std::int64_t>();
-    if (too_large || wide < min || wide > max || (power_of_two && (wide & (wide - 1)) != 0)) {
-      return Fail(RecordState::kDamaged, "has an impossible value of", name);
-    }
-    value = static_cast<Integer>(wide);
-  }
-
-  void Fail(RecordState state, const char* what, const char* name) {
-    if (result_.state != RecordState::kSound) return;
-    result_.state = state;
-    result_.record.damage = std::string(what) + " '" + name + "'";
-  }
+  bool Has(const char* name) const;
+  const Json* Member(const char* name);
+  // `usual` when it fails.
+  std::int64_t Integer(const char* name, std::int64_t usual, std::int64_t min, std::int64_t max,
+                       bool power_of_two);
+  void Fail(RecordState state, const char* what, const char* name);
 
   const Json& object_;
   ParsedRecord& result_;
   std::size_t members_read_ = 0;
 };
+
+void ObjectReader::operator()(const char* name, bool& value) {
+  if (const Json* json = Member(name)) {
+    if (!json->is_boolean()) return Fail(RecordState::kDamaged, "has no true or false in", name);
+    value = json->get<bool>();
+  }
+}
+
+void ObjectReader::operator()(const char* name, double& value) {
+  if (const Json* json = Member(name)) {
+    if (!json->is_number() || !IsTime(json->get<double>())) {
+      return Fail(RecordState::kDamaged, "has no time in", name);
+    }
+    value = json->get<double>();
+  }
+}
+
+void ObjectReader::operator()(const char* name, std::string& value) {
+  if (const Json* json = Member(name)) {
+    if (!json->is_string()) return Fail(RecordState::kDamaged, "has no text in", name);
+    value = json->get<std::string>();
+  }
+}
+
+void ObjectReader::RefuseOthers(const char* name) {
+  if (object_.size() != members_read_) {
+    Fail(RecordState::kOtherVersion, "has fields that this version does not know in", name);
+  }
+}
+
+bool ObjectReader::Has(const char* name) const { return object_.contains(name); }
+
+const Json* ObjectReader::Member(const char* name) {
+  if (result_.state != RecordState::kSound) return nullptr;
+  const auto found = object_.find(name);
+  if (found == object_.end()) {
+    Fail(RecordState::kOtherVersion, "has no field", name);
+    return nullptr;
+  }
+  ++members_read_;
+  return &*found;
+}
+
+std::int64_t ObjectReader::Integer(const char* name, std::int64_t usual, std::int64_t min,
+                                   std::int64_t max, bool power_of_two) {
+  const Json* json = Member(name);
+  if (json == nullptr) return usual;
+  if (!json->is_number_integer()) {
+    Fail(RecordState::kDamaged, "has no integer in", name);
+    return usual;
+  }
+  const bool too_large = json->is_number_unsigned() &&
+                         json->get<std::uint64_t>() >
+                             static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const std::int64_t wide = too_large ? 0 : json->get<std::int64_t>();
+  if (too_large || wide < min || wide > max || (power_of_two && (wide & (wide - 1)) != 0)) {
+    Fail(RecordState::kDamaged, "has an impossible value of", name);
+    return usual;
+  }
+  return wide;
+}
+
+void ObjectReader::Fail(RecordState state, const char* what, const char* name) {
+  if (result_.state != RecordState::kSound) return;
+  result_.state = state;
+  result_.record.damage = std::string(what) + " '" + name + "'";
 
 std::string BeginLine(std::string_view device_class, const GemmDesc& desc) {
   std::string text = "{\"device\":" + Quoted(device_class) + ",\"problem\":{";
@@ -249,6 +291,7 @@ std::string EndLine(std::string text) {
   text.append(checksum.data(), checksum.size());
   text += kLineEnd;
   return text;
+
 }
 
 }  // namespace
@@ -292,7 +335,7 @@ ParsedRecord ReadLine(std::string_view line, bool with_launch) {
     result.record.damage = "the checksum is missing or wrong";
     return result;
   }
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson(line);
   if (!json.is_object()) {
     result.record.damage = "the line is not a JSON object";
     return result;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "culet/dispatch_cache.h"
 
 namespace culet {
@@ -43,9 +44,7 @@ bool NaturalLess(std::string_view a, std::string_view b) noexcept {
 Status CheckCacheHeader(std::string_view text) {
   if (IsBlank(text)) return {};
   const std::string_view line = FirstLine(text);
-  const auto header = line.size() <= CacheFile::kMaxLineBytes
-                          ? nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false)
-                          : nlohmann::json();
+  const auto header = line.size() <= CacheFile::kMaxLineBytes ? ParseJson(line) : nlohmann::json();
   if (!line.starts_with(kHeaderStart) || !header.is_object()) {
     return Status(StatusCode::kDataLoss,
                   "the first line is not the header of a culet dispatch cache; name another file "
@@ -57,7 +56,7 @@ Status CheckCacheHeader(std::string_view text) {
                   "the header has no format version; name another file or move this one away");
   }
   if (*version > kCacheFormatVersion) {
-    return Status(StatusCode::kUnsupported, "the cache has format version " + version->dump() +
+    return Status(StatusCode::kUnsupported, "the cache has format version " + JsonText(*version) +
                                                 ", this library reads versions up to " +
                                                 std::to_string(kCacheFormatVersion) +
                                                 "; update culet or name another file");

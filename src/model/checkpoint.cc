@@ -14,7 +14,7 @@
 
 #include "base/float_types.h"
 #include "culet/printable.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 #include "model/text_file.h"
 #include "model/text_kind.h"
 

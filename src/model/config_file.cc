@@ -12,7 +12,7 @@
 
 #include "base/file_io.h"
 #include "model/config_reader.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 #include "model/text_file.h"
 #include "model/text_kind.h"
 

@@ -13,7 +13,7 @@
 #include "model/config_keys.h"
 #include "model/config_reader.h"
 #include "model/find_architecture.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 #include "model/rope_config.h"
 #include "model/text_kind.h"
 
@@ -214,7 +214,7 @@ class Parser {
       reader_.Supported(
           !part.Has({key}) || quantization.at(key) == known,
           fmt::format("quantization_config has {} {}; known is {}", key, part.Shown({key}),
-                      known.is_string() ? known.get<std::string>() : known.dump()));
+                      known.is_string() ? known.get<std::string>() : JsonText(known)));
     }
     // Which modules are quantised the types of their tensors say.
     constexpr const char* kKnown[] = {"quant_method",

@@ -11,7 +11,7 @@
 #include "model/config_file.h"
 #include "model/config_reader.h"
 #include "model/find_architecture.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 #include "model/text_kind.h"
 
 namespace culet {

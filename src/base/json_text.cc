@@ -1,4 +1,4 @@
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace culet {
 namespace {
@@ -30,6 +30,10 @@ nlohmann::json ParseJson(std::string_view text) {
   using nlohmann::json;
   if (!IsShallow(text)) return json(json::value_t::discarded);
   return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string JsonText(const nlohmann::json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace culet
