@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "cuda/cases.h"
 #include "culet/dispatch.h"
 
 namespace culet {
