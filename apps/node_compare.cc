@@ -114,7 +114,7 @@ void NodeComparison::ReadWeightsOf(const DecoderModel& on_host) {
   for (const LayerWeights& w : weights.layers) {
     for (const Weight* weight :
          {&w.attention_norm, &w.q, &w.k, &w.v, &w.o, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias,
-          &w.q_norm, &w.k_norm, &w.mlp_norm, &w.gate, &w.up, &w.down, &w.gate_bias, &w.up_bias,
+          &w.q_norm, &w.k_norm, &w.mlp_norm, &w.attention_post_norm, &w.mlp_post_norm, &w.gate, &w.up, &w.down, &w.gate_bias, &w.up_bias,
           &w.down_bias, &w.router}) {
       add(*weight);
     }

@@ -1,12 +1,15 @@
 // Every key of a config.json is used, harmless or named in a warning; docs/graph.md has the list.
 #include "model/config_keys.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -33,14 +36,14 @@ json Transformers() {
 // The defaults of transformers' classes, with keys of older files.
 TEST(ConfigKeys, TransformersOwnKeysNeedNoWarning) {
   const json document = Transformers();
-  for (const ArchitectureName& each : Families()) {
-    json config = document.at("configs").at(each.name);
+  for (const auto& [name, defaults] : document.at("configs").items()) {
+    json config = defaults;
     for (const json& key : document.at("generation")) config[key.get<std::string>()] = 1;
-    config["architectures"] = {each.name};
+    config["architectures"] = {name};
     config["torch_dtype"] = "bfloat16";
     const auto parsed = ParseDecoderConfig(config.dump(), "config");
     ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
-    EXPECT_THAT(parsed->warnings, IsEmpty()) << each.name;
+    EXPECT_THAT(parsed->warnings, IsEmpty()) << name;
   }
 }
 
@@ -65,33 +68,40 @@ TEST(ConfigKeys, RealConfigsNeedNoWarning) {
 // A key of another class says nothing here, and is named where it seems to.
 TEST(ConfigKeys, KeysOfOtherArchitecturesAreNamed) {
   const json document = Transformers();
-  for (std::size_t family = 0; family < Families().size(); ++family) {
-    const json own = document.at("configs").at(Families()[family].name);
+  for (const DecoderArchitecture* each : DecoderArchitectures()) {
+    const json& configs = document.at("configs");
+    const json own = configs.contains(each->name) ? configs.at(each->name) : json::object();
     for (const ConfigKey& key : UsedKeys()) {
-      const bool read = (key.readers >> family & 1U) != 0 || (key.silent >> family & 1U) != 0;
+      const auto named_so = [&](const char* name) { return std::string_view(name) == key.name; };
+      const bool read = Reads(*each, key) || std::ranges::any_of(each->silent, named_so);
       EXPECT_TRUE(read || !own.contains(key.name) || std::string(key.name) == "num_local_experts")
-          << Families()[family].name << " " << key.name;
-      const auto named = UnusedKeys({{key.name, 2}}, static_cast<Family>(family), "config.json");
-      EXPECT_EQ(named.size(), read ? 0U : 1U) << Families()[family].name << " " << key.name;
+          << each->name << " " << key.name;
+      const auto named = UnusedKeys({{key.name, 2}}, *each, "config.json");
+      EXPECT_EQ(named.size(), read ? 0U : 1U) << each->name << " " << key.name;
       for (const json& nothing : {json(), json(false), json(0), json::array(), json::object()}) {
-        EXPECT_THAT(UnusedKeys({{key.name, nothing}}, static_cast<Family>(family), ""), IsEmpty());
+        EXPECT_THAT(UnusedKeys({{key.name, nothing}}, *each, ""), IsEmpty());
       }
+    }
+    // What an architecture lists is known.
+    for (const char* name : each->keys) {
+      const auto known = [&](const ConfigKey& key) { return std::string_view(name) == key.name; };
+      EXPECT_TRUE(std::ranges::any_of(UsedKeys(), known)) << each->name << " " << name;
     }
   }
   EXPECT_THAT(UnusedKeys({{"mlp_bias", true}, {"layer_types", {"full_attention"}}},
-                         Family::kMixtral, "config.json"),
+                         DecoderArchitectureOf("MixtralForCausalLM"), "config.json"),
               ElementsAre("config.json: without effect in MixtralForCausalLM: layer_types, "
                           "mlp_bias"));
 }
 
 TEST(ConfigKeys, UnknownKeysAreNamedWhateverTheySay) {
-  EXPECT_THAT(
-      UnusedKeys({{"logits_scaling", 8}, {"a\x1b", nullptr}}, Family::kLlama, "config.json"),
-      ElementsAre("config.json: unknown keys, which have no effect: a\\x1b, "
-                  "logits_scaling"));
+  const DecoderArchitecture& llama = DecoderArchitectureOf("LlamaForCausalLM");
+  EXPECT_THAT(UnusedKeys({{"some_scaling", 8}, {"a\x1b", nullptr}}, llama, "config.json"),
+              ElementsAre("config.json: unknown keys, which have no effect: a\\x1b, "
+                          "some_scaling"));
   json many = json::object();
   for (int i = 0; i < 5000; ++i) many[fmt::format("key{}", i)] = i;
-  const auto named = UnusedKeys(many, Family::kLlama, "");
+  const auto named = UnusedKeys(many, llama, "");
   ASSERT_EQ(named.size(), 1u);
   EXPECT_THAT(named[0], HasSubstr("and 4900 more"));
   EXPECT_LT(named[0].size(), 2000u);
@@ -131,12 +141,11 @@ std::string Documented() {
   std::string text = "| key | counts in | |\n|---|---|---|\n";
   for (const ConfigKey& key : UsedKeys()) {
     std::string in;
-    for (std::size_t family = 0; family < Families().size(); ++family) {
-      if ((key.readers >> family & 1U) == 0) continue;
-      in += (in.empty() ? "" : ", ") + std::string(Families()[family].model_type);
+    for (const DecoderArchitecture* each : DecoderArchitectures()) {
+      if (!Reads(*each, key)) continue;
+      in += (in.empty() ? "" : ", ") + std::string(each->model_type);
     }
-    const bool all = key.readers + 1 == 1U << Families().size();
-    text += fmt::format("| `{}` | {} | {} |\n", key.name, all ? "all" : in, key.meaning);
+    text += fmt::format("| `{}` | {} | {} |\n", key.name, key.everywhere ? "all" : in, key.meaning);
   }
   text += "\nWithout effect on what is computed, and read without a word:";
   std::size_t column = 100;
@@ -157,6 +166,25 @@ TEST(ConfigKeys, TheDocsHaveThemAll) {
   ASSERT_NE(to, std::string::npos);
   EXPECT_EQ(docs.substr(from + begin.size(), to - from - begin.size()), Documented())
       << "put this text between the two comments of docs/graph.md";
+}
+
+// The table between the two comments of docs/models.md.
+TEST(ConfigKeys, TheDocsHaveAllArchitectures) {
+  std::string table = "| class | model_type | made of |\n|---|---|---|\n";
+  for (const DecoderArchitecture* each : DecoderArchitectures()) {
+    table += fmt::format("| {} | {} | {} |\n", each->name, each->model_type, each->parts);
+  }
+  for (const DecoderContainer& each : DecoderContainers()) {
+    table += fmt::format("| {} | {} | the text part: {} |\n", each.name, each.model_type,
+                         fmt::join(each.text_types, ", "));
+  }
+  const std::string docs = ReadAll(CULET_SOURCE_DIR "/docs/models.md");
+  const std::string begin = "<!-- architectures: config_keys_test -->\n";
+  const std::size_t from = docs.find(begin), to = docs.find("<!-- end of architectures -->");
+  ASSERT_NE(from, std::string::npos);
+  ASSERT_NE(to, std::string::npos);
+  EXPECT_EQ(docs.substr(from + begin.size(), to - from - begin.size()), table)
+      << "put this text between the two comments of docs/models.md";
 }
 
 }  // namespace

@@ -33,8 +33,11 @@ inline std::string FixtureFolder(const std::string& name) {
       given != nullptr ? std::filesystem::path(given)
                        : std::filesystem::path(CULET_SOURCE_DIR) / ".." / "shared" / "fixtures";
   std::error_code ignored;
-  return std::filesystem::exists(root / name / "config.json", ignored) ? (root / name).string()
-                                                                       : std::string();
+  // A second set lies beside the first.
+  for (const std::filesystem::path& set : {root, std::filesystem::path(root.string() + "2")}) {
+    if (std::filesystem::exists(set / name / "config.json", ignored)) return (set / name).string();
+  }
+  return {};
 }
 
 struct Goldens {

@@ -19,6 +19,8 @@ struct Case {
   const char* name;
   bool own = false;  // one of the repository's
   double tolerance = 1e-5;
+  /// Longrope: a sequence of fewer tokens turns otherwise than the goldens, which are of long ones.
+  std::size_t least = 0;
 };
 constexpr Case kCases[] = {{.name = "llama-gqa"},
                            {.name = "llama3-scaled-tied"},
@@ -26,6 +28,22 @@ constexpr Case kCases[] = {{.name = "llama-gqa"},
                            {.name = "qwen3-qknorm"},
                            {.name = "qwen3-moe"},
                            {.name = "qwen3-fp8", .tolerance = 1e-4},
+                           {.name = "seed-oss"},
+                           {.name = "smollm3"},
+                           {.name = "phi3-longrope-short"},
+                           {.name = "phi3-longrope-long", .least = 33},
+                           {.name = "phi4-mini"},
+                           {.name = "granite"},
+                           {.name = "olmo2"},
+                           {.name = "olmo3"},
+                           {.name = "mistral3-nested"},
+                           {.name = "ministral3-nested"},
+                           {.name = "ernie4-5"},
+                           {.name = "glm4"},
+                           {.name = "gemma2"},
+                           {.name = "gemma3"},
+                           {.name = "cohere"},
+                           {.name = "cohere2"},
                            {.name = "llama-biases-llama3-tied", .own = true},
                            {.name = "llama-linear", .own = true},
                            {.name = "mistral-window", .own = true},
@@ -143,6 +161,7 @@ TEST_P(Fixtures, RaggedBatch) {
   Session session = MakeSession({.max_sequences = 3, .max_context = 64, .block_size = 4});
   const int other = *session.AddSequence(), whole = *session.AddSequence();
   const auto expect_from = [&](std::size_t position, const float* logits, std::size_t rows) {
+    if (position + rows < std::get<0>(GetParam()).least) return;
     Compare(logits, goldens_.logits.data() + position * vocab, rows * vocab,
             "position " + std::to_string(position) + " on");
   };

@@ -287,7 +287,7 @@ TEST(ModelShapes, UnknownArchitectureListsTheKnownOnes) {
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("GPT2LMHeadModel"));
   const std::vector<std::string> known = KnownArchitectures();
-  EXPECT_EQ(known.size(), 7u);
+  EXPECT_GE(known.size(), 22u);
   for (const std::string& name : known) EXPECT_THAT(status.message(), HasSubstr(name));
 }
 
@@ -308,7 +308,7 @@ TEST(ModelShapes, MissingAndImpossibleKeysAreNamedWithTheirValue) {
       {"num_key_value_heads", 3, "not a multiple of num_key_value_heads 3"},
       {"num_hidden_layers", 2000000000, "num_hidden_layers is 2000000000, more than"},
       {"intermediate_size", 2000000000, "gate_up is 4000000000, more than"},
-      {"head_dim", 2000000000, "qkv is 24000000000, more than"},
+      {"head_dim", 2000000000, "num_attention_heads * head_dim is 16000000000, more than"},
       {"vocab_size", false, "vocab_size is false"},
       {"vocab_size", std::string(100000, 'x'), "vocab_size is \"xxx"},
   };

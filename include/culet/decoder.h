@@ -19,10 +19,31 @@
 
 namespace culet {
 
+/// Which of a model's rotary embeddings a layer has.
+enum class LayerRope : std::uint8_t {
+  kMain = 0,  ///< DecoderConfig::rope
+  kLocal,     ///< DecoderConfig::local_rope
+  kNone,      ///< its heads do not turn
+};
+
+enum class NormKind : std::uint8_t {
+  kRms = 0,
+  kLayer,  ///< without the mean, and without a bias
+};
+
+/// What the gate of a dense feed-forward layer goes through.
+enum class GateKind : std::uint8_t {
+  kSilu = 0,
+  kGeluTanh,
+};
+
 /// Everything that config.json says of a decoder, under one spelling.
 struct DecoderConfig {
   std::string architecture;  ///< "LlamaForCausalLM"
   std::string model_type;    ///< "llama"
+  /// The class of a model of which this is the text's part ("Mistral3ForConditionalGeneration"),
+  /// which decides about prefixes of tensor names; empty for a text model.
+  std::string container;
   int vocab = 0;
   int hidden = 0;
   int layers = 0;
@@ -30,14 +51,29 @@ struct DecoderConfig {
   int kv_heads = 0;
   int head_dim = 0;
   int intermediate = 0;  ///< of dense layers; 0 when there are none
-  float rms_norm_eps = 0;
+  NormKind norm = NormKind::kRms;
+  float rms_norm_eps = 0;  ///< of norms of either kind
   int max_position = 0;  ///< positions that the model was made for; 0 when the config does not say
   RopeParams rope;
+  RopeParams local_rope;         ///< as rope where no layer has it
+  std::vector<LayerRope> ropes;  ///< one a layer
   bool tied_head = false;
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  bool qk_norm_whole = false;      ///< over all heads of a row together
+  bool parallel_residual = false;  ///< attention and feed-forward read the same norm
+  GateKind gate = GateKind::kSilu;
+  float attention_scale = 0;    ///< of queries times keys
+  float attention_softcap = 0;  ///< 0: none, as AttentionParams::softcap
+  /// Queries are multiplied by 1 + query_growth * ln(1 + floor(position / query_period)).
+  float query_growth = 0;
+  double query_period = 0;
+  float embedding_scale = 1;  ///< of what enters the first layer
+  float residual_scale = 1;   ///< of what attention and feed-forward add to the sum
+  float logit_scale = 1;
+  float logit_softcap = 0;   ///< after the scale; 0: none
   std::vector<int> windows;  ///< one a layer: keys that a query sees, 0 for all
   int experts = 0;
   int active_experts = 0;
@@ -68,6 +104,7 @@ Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::strin
 struct LayerWeights {
   Weight attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
   Weight k_scale, v_scale;  ///< of a cache of float8_e4m3: (1, 1) or (1, kv_heads)
+  Weight attention_post_norm, mlp_post_norm;  ///< of what the two parts add to the sum
   Weight mlp_norm, gate, up, down, gate_bias, up_bias, down_bias;
   Weight router;
   std::shared_ptr<const ExpertParams> experts;
@@ -166,7 +203,8 @@ struct DecoderBatch {
   DataType value_type = DataType::kFloat32;
   int log_rows =
       0;  ///< ends with an Advance when above 0; then one token a sequence, and its logits
-  bool sample = false;  ///< draws tokens; one row of logits a sequence, in order
+  bool sample = false;     ///< draws tokens; one row of logits a sequence, in order
+  bool long_rope = false;  ///< longrope: sequences longer than the original context
 };
 
 /// A graph of the model, and its interesting nodes.

@@ -41,7 +41,12 @@ struct QuantizedNodes {
 ///   Add, Mul   | X, Y of this shape                         |
 ///   Silu       | X of this shape                            |
 ///   SwiGlu     | gate, up of this shape                     |
+///   GeGlu      | gate, up of this shape                     |
+///   Scale      | X of this shape                            | scalar
+///   SoftCap    | X of this shape                            | scalar, above 0
 ///   RmsNorm    | X                                          | gamma (1, w), w divides cols; scalar
+///   LayerNorm  | X                                          | gamma (1, cols); scalar
+///   PositionScale | X, positions (T, 1)                     | scalar, rope.original_context
 ///   Rope       | X (T, heads * head_dim), positions (T, 1)  | rope, head_dim
 ///   KvWrite    | cache (slots, w), rows (T, w), slots (T, 1), | int_param
 ///              |   of a cache of E4M3 scales (1, heads)     |

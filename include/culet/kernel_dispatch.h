@@ -164,6 +164,10 @@ class KernelDispatch {
   virtual Status dispatch_advance(const TensorNode& node, DevicePtr log_ptr, DevicePtr tokens_ptr,
                                   std::uint32_t m);
 
+  /// An operation without a method of its own: Scale, LayerNorm, GeGlu, SoftCap, PositionScale.
+  /// Inputs, output and attributes are in current(); output may be the first input, save of a norm.
+  virtual Status dispatch_other(const TensorNode& node, DevicePtr output_ptr);
+
   // -- The phases of a graph ---------------------------------------------------------------------
 
   /// Yes, or a reason. The default takes the seed's operations on float32 values.

@@ -45,6 +45,11 @@ enum class TensorOp : std::uint8_t {
   kScales,                ///< the scales beside the codes X: what X's kQuantize makes second
   kAdvance,               ///< the inputs of a decode step become those of the next, in place
   kSample,                ///< a token of each row of logits, drawn by its probability
+  kScale,                 ///< scalar * X
+  kLayerNorm,             ///< (X - mean(X)) / sqrt(variance(X) + epsilon) * gamma, over rows
+  kGeGlu,                 ///< gelu(X) * Y, the gelu that is made of tanh
+  kSoftCap,               ///< scalar * tanh(X / scalar)
+  kPositionScale,         ///< X * (1 + scalar * ln(1 + floor(position / original_context)))
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...
@@ -82,8 +87,9 @@ enum class RopeLayout : std::uint8_t {
 };
 
 /// How a model stretches its rotary frequencies beyond the context that it was trained on.
-enum class RopeScaling : std::uint8_t { kNone = 0, kLinear, kLlama3, kYarn };
-const char* ToString(RopeScaling) noexcept;  ///< "default", "linear", "llama3", "yarn"
+enum class RopeScaling : std::uint8_t { kNone = 0, kLinear, kLlama3, kYarn, kLongRope };
+/// "default", "linear", "llama3", "yarn", "longrope".
+const char* ToString(RopeScaling) noexcept;
 
 /// Rotary embedding. Frequency i of dims / 2 is theta^(-2 i / dims), changed by the scaling.
 struct RopeParams {
@@ -94,11 +100,15 @@ struct RopeParams {
   double factor = 1;            ///< linear, llama3, yarn
   double low_freq_factor = 1;   ///< llama3
   double high_freq_factor = 4;  ///< llama3
-  double original_context = 0;  ///< llama3, yarn: positions of the original training
+  double original_context = 0;  ///< llama3, yarn, longrope: positions of the original training
   double beta_fast = 32;        ///< yarn
   double beta_slow = 1;         ///< yarn
   bool truncate = true;         ///< yarn: whole numbers as ends of the ramp
   double attention_factor = 1;  ///< what sine and cosine are multiplied with
+  /// longrope: what each of the dims / 2 frequencies is divided by, in sequences of up to
+  /// original_context positions and in longer ones.
+  std::vector<double> short_divisors, long_divisors;
+  bool is_long = false;  ///< longrope: whether the long ones count
   friend bool operator==(const RopeParams&, const RopeParams&) = default;
 };
 
@@ -111,6 +121,7 @@ struct AttentionParams {
   int kv_heads = 0;
   int head_dim = 0;
   float scale = 0;     ///< of the products of queries and keys; usually head_dim^-0.5
+  float softcap = 0;   ///< scaled products s become softcap * tanh(s / softcap); 0: they stay
   bool causal = true;  ///< a query sees keys up to its own position
   int window = 0;      ///< and no more than this many, its own included; 0: no limit
   int block_size =
@@ -139,7 +150,7 @@ struct OpParams {
   Weight weight;
   Weight gamma;
   Weight bias;
-  float scalar = 0;             ///< RmsNorm: epsilon
+  float scalar = 0;             ///< RmsNorm, LayerNorm: epsilon; Scale, SoftCap, PositionScale
   std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number; Sample: see graph.h
   /// MulMat, Experts: how the input is quantised before it meets an E4M3 weight; Quantize: how it
   /// quantises. kK, 128, FP32 scales of amax / 448 (culet/quantize.h).

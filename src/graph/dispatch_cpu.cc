@@ -22,9 +22,10 @@ const std::int32_t* Indices(DevicePtr pointer) {
 }
 
 struct PreparedNorm final : PreparedNode {
-  explicit PreparedNorm(const Weight& weight) : gamma(Gamma(weight)) {}
+  PreparedNorm(const Weight& weight, TensorOp o) : gamma(Gamma(weight)), op(o) {}
   std::vector<float> gamma;
-  std::string kernel() const override { return "cpu/rms_norm"; }
+  TensorOp op;
+  std::string kernel() const override { return std::string("cpu/") + ToString(op); }
 };
 
 struct PreparedRope final : PreparedNode {
@@ -68,6 +69,7 @@ class CpuDispatch final : public KernelDispatch {
         if (node.type != DataType::kFloat32) return OnlyFloat32();
         return node.inputs.size() > 1 ? Feasibility::Ok() : TakesFloat32(graph, node, 0, 1);
       case TensorOp::kRope:
+      case TensorOp::kPositionScale:
       case TensorOp::kGatherRows:
         if (node.type != DataType::kFloat32) return OnlyFloat32();
         return TakesFloat32(graph, node, 0, 1);
@@ -85,7 +87,9 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kExperts:
         return PreparedExperts::Create(node, OperationFor(), expert_choices_);
       case TensorOp::kRmsNorm:
-        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedNorm>(node.params.gamma));
+      case TensorOp::kLayerNorm:
+        return std::unique_ptr<PreparedNode>(
+            std::make_unique<PreparedNorm>(node.params.gamma, node.op));
       case TensorOp::kRope: {
         auto made = std::make_unique<PreparedRope>();
         made->frequencies = RopeFrequencies(node.params.rope);
@@ -262,6 +266,33 @@ class CpuDispatch final : public KernelDispatch {
   Status dispatch_advance(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t) override {
     AdvanceOnHost(current());
     return {};
+  }
+
+  Status dispatch_other(const TensorNode& node, DevicePtr output) override {
+    const float* const x = In(current().input(0));
+    const auto n = static_cast<std::size_t>(node.shape.rows * node.shape.cols);
+    const float scalar = node.params.scalar;
+    switch (node.op) {
+      case TensorOp::kScale:
+        ops::Scale(x, scalar, Out(output), n);
+        return {};
+      case TensorOp::kSoftCap:
+        ops::SoftCap(x, scalar, Out(output), n);
+        return {};
+      case TensorOp::kGeGlu:
+        ops::GeGlu(x, In(current().input(1)), Out(output), n);
+        return {};
+      case TensorOp::kLayerNorm:
+        ops::LayerNorm(x, Prepared<PreparedNorm>().gamma, scalar, Out(output), node.shape.rows);
+        return {};
+      case TensorOp::kPositionScale:
+        ops::PositionScale(x, Indices(current().input(1)), scalar,
+                           node.params.rope.original_context, Out(output), node.shape.rows,
+                           node.shape.cols);
+        return {};
+      default:
+        return KernelDispatch::dispatch_other(node, output);
+    }
   }
 
   Status dispatch_sample(const TensorNode& node, DevicePtr logits, DevicePtr options,

@@ -1,6 +1,7 @@
 // MakeReferenceDispatch: every operation in double, one rounding to the value's type.
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "base/e4m3_cache.h"
 #include "culet/dispatch.h"
@@ -166,6 +167,26 @@ class ReferenceDispatch final : public KernelDispatch {
     return {};
   }
 
+  Status dispatch_other(const TensorNode& node, DevicePtr output) override {
+    const DevicePtr x = current().input(0);
+    const auto n = static_cast<std::size_t>(node.shape.rows * node.shape.cols);
+    const double scalar = node.params.scalar;
+    switch (node.op) {
+      case TensorOp::kScale:
+        return Binary(x, x, output, n, [&](double a, double) { return scalar * a; });
+      case TensorOp::kSoftCap:
+        return Binary(x, x, output, n,
+                      [&](double a, double) { return scalar * std::tanh(a / scalar); });
+      case TensorOp::kGeGlu:
+        return Binary(x, current().input(1), output, n,
+                      [](double a, double b) { return GeluTanh(a) * b; });
+      case TensorOp::kLayerNorm:
+        return LayerNorm(node, output);
+      default:
+        return PositionScale(node, output);
+    }
+  }
+
   Status dispatch_sample(const TensorNode&, DevicePtr, DevicePtr, DevicePtr, DevicePtr,
                          std::uint32_t, std::uint32_t) override {
     ReferenceSample(current());
@@ -173,6 +194,42 @@ class ReferenceDispatch final : public KernelDispatch {
   }
 
  private:
+  static double GeluTanh(double x) {
+    const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    return x / (1 + std::exp(-2 * inner));  // tanh's own form loses the bits of small results
+  }
+
+  Status LayerNorm(const TensorNode& node, DevicePtr output) {
+    const std::int64_t width = node.shape.cols;
+    const Weight& weight = node.params.gamma;
+    std::vector<double> x(static_cast<std::size_t>(width)), gamma(x.size());
+    LoadRow(weight.data_ptr, weight.type, 0, width, gamma.data());
+    for (std::int64_t row = 0; row < node.shape.rows; ++row) {
+      LoadRow(current().input(0), current().input_node(0).type, row, width, x.data());
+      double sum = 0;
+      for (const double value : x) sum += value;
+      for (double& value : x) value -= sum / static_cast<double>(width);
+      const double variance = Dot(x.data(), x.data(), width) / static_cast<double>(width);
+      const double by = 1 / std::sqrt(variance + static_cast<double>(node.params.scalar));
+      for (std::size_t c = 0; c < x.size(); ++c) x[c] *= by * gamma[c];
+      StoreRow(output, node.type, row, width, x.data());
+    }
+    return {};
+  }
+
+  Status PositionScale(const TensorNode& node, DevicePtr output) {
+    const std::int64_t width = node.shape.cols;
+    std::vector<double> x(static_cast<std::size_t>(width));
+    for (std::int64_t row = 0; row < node.shape.rows; ++row) {
+      LoadRow(current().input(0), node.type, row, width, x.data());
+      const double turns =
+          std::floor(IndexAt(current().input(1), row) / node.params.rope.original_context);
+      for (double& value : x) value *= 1 + double{node.params.scalar} * std::log1p(turns);
+      StoreRow(output, node.type, row, width, x.data());
+    }
+    return {};
+  }
+
   template <class F>
   Status Binary(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n, F function) {
     const DataType type = current().node().type;

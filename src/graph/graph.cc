@@ -91,6 +91,16 @@ const char* ToString(TensorOp op) noexcept {
       return "advance";
     case TensorOp::kSample:
       return "sample";
+    case TensorOp::kScale:
+      return "scale";
+    case TensorOp::kLayerNorm:
+      return "layer_norm";
+    case TensorOp::kGeGlu:
+      return "geglu";
+    case TensorOp::kSoftCap:
+      return "softcap";
+    case TensorOp::kPositionScale:
+      return "position_scale";
   }
   return "invalid";
 }
@@ -105,6 +115,8 @@ const char* ToString(RopeScaling scaling) noexcept {
       return "llama3";
     case RopeScaling::kYarn:
       return "yarn";
+    case RopeScaling::kLongRope:
+      return "longrope";
   }
   return "invalid";
 }

@@ -74,6 +74,10 @@ Status KernelDispatch::dispatch_quantize(const TensorNode&, DevicePtr, DevicePtr
   return NotImplemented("dispatch_quantize");
 }
 
+Status KernelDispatch::dispatch_other(const TensorNode&, DevicePtr) {
+  return NotImplemented("dispatch_other");
+}
+
 Status KernelDispatch::dispatch_advance(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t) {
   return NotImplemented("dispatch_advance");
 }
@@ -209,6 +213,12 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
                                U32(node.shape.cols));
     case TensorOp::kAdvance:
       return dispatch_advance(node, out, in(1), U32(node.shape.cols));
+    case TensorOp::kScale:
+    case TensorOp::kLayerNorm:
+    case TensorOp::kGeGlu:
+    case TensorOp::kSoftCap:
+    case TensorOp::kPositionScale:
+      return dispatch_other(node, out);
     case TensorOp::kScales:
     case TensorOp::kNone:
       break;

@@ -13,6 +13,10 @@ bool MayWriteInPlace(TensorOp op) noexcept {
     case TensorOp::kMul:
     case TensorOp::kSilu:
     case TensorOp::kSwiGlu:
+    case TensorOp::kGeGlu:
+    case TensorOp::kScale:
+    case TensorOp::kSoftCap:
+    case TensorOp::kPositionScale:
     case TensorOp::kRope:
       return true;
     default:

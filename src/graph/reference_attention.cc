@@ -48,6 +48,9 @@ void ReferenceAttention(const NodeLaunch& launch) {
     const float* const scales = FromDevicePtr<const float>(launch.input(input + 6));
     for (std::int64_t c = 0; c < kv_cols; ++c) line[static_cast<std::size_t>(c)] *= scales[c / d];
   };
+  const auto capped = [cap = static_cast<double>(p.softcap)](double score) {
+    return cap > 0 ? cap * std::tanh(score / cap) : score;
+  };
   HostPool().Run(static_cast<int>(node.shape.rows), [&](int row, int) {
     const AttentionRows::Range range = keys.Of(row);
     std::vector<double> out(static_cast<std::size_t>(q_cols), 0);
@@ -70,7 +73,7 @@ void ReferenceAttention(const NodeLaunch& launch) {
       load(1, at, k);
       for (std::int64_t h = 0; h < p.heads; ++h) {
         scores[static_cast<std::size_t>(h) * count + j] =
-            Dot(q.data() + h * d, k.data() + h / group * d, d) * p.scale;
+            capped(Dot(q.data() + h * d, k.data() + h / group * d, d) * p.scale);
       }
     }
     std::vector<double> sums(static_cast<std::size_t>(p.heads));

@@ -57,6 +57,11 @@ std::vector<double> RopeFrequencies(const RopeParams& params) {
     case RopeScaling::kYarn:
       Yarn(params, frequencies);
       break;
+    case RopeScaling::kLongRope: {
+      const std::vector<double>& by = params.is_long ? params.long_divisors : params.short_divisors;
+      for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= by[i];
+      break;
+    }
   }
   return frequencies;
 }

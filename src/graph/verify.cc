@@ -1,6 +1,7 @@
 // ComputeGraph::Verify: what each operation demands of its inputs and attributes.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -44,7 +45,15 @@ class NodeCheck {
       case TensorOp::kAdd:
       case TensorOp::kMul:
       case TensorOp::kSwiGlu:
+      case TensorOp::kGeGlu:
         return ElementWise(2);
+      case TensorOp::kScale:
+      case TensorOp::kSoftCap:
+        return Scaled();
+      case TensorOp::kLayerNorm:
+        return LayerNorm();
+      case TensorOp::kPositionScale:
+        return PositionScale();
       case TensorOp::kSilu:
       case TensorOp::kCopy:
         return ElementWise(1);
@@ -243,6 +252,32 @@ class NodeCheck {
     return {};
   }
 
+  std::string LayerNorm() const {
+    if (auto r = RmsNorm(); !r.empty()) return r;
+    if (params_.gamma.cols == node_.shape.cols) return {};
+    return fmt::format("gamma has {} elements; the norm of a row of {} takes as many",
+                       params_.gamma.cols, node_.shape.cols);
+  }
+
+  std::string Scaled() const {
+    if (auto r = ElementWise(1); !r.empty()) return r;
+    const bool cap = node_.op == TensorOp::kSoftCap;
+    if (std::isfinite(params_.scalar) && (!cap || params_.scalar > 0)) return {};
+    return fmt::format("scalar is {}; it must be finite{}", params_.scalar,
+                       cap ? " and above 0" : "");
+  }
+
+  std::string PositionScale() const {
+    if (auto r = CountIs(2); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = InputIs(0, node_.shape, "X"); !r.empty()) return r;
+    if (In(0).type != node_.type) return "input and value have different types; cast first";
+    if (auto r = Indices(1, {node_.shape.rows, 1}, "positions"); !r.empty()) return r;
+    if (std::isfinite(params_.scalar) && params_.rope.original_context > 0) return {};
+    return fmt::format("scalar is {}, rope.original_context {}; finite, and above 0",
+                       params_.scalar, params_.rope.original_context);
+  }
+
   std::string Rope() const {
     if (auto r = CountIs(2); !r.empty()) return r;
     if (auto r = IsFloatValue(); !r.empty()) return r;
@@ -263,6 +298,13 @@ class NodeCheck {
           "rope has theta {}, factor {}, attention_factor {}; theta must be above 1, "
           "the others above 0",
           rope.theta, rope.factor, rope.attention_factor);
+    }
+    if (rope.scaling == RopeScaling::kLongRope) {
+      const auto half = static_cast<std::size_t>(rope.dims / 2);
+      if (rope.short_divisors.size() != half || rope.long_divisors.size() != half) {
+        return fmt::format("rope has {} short and {} long divisors; both must be dims / 2 = {}",
+                           rope.short_divisors.size(), rope.long_divisors.size(), half);
+      }
     }
     const bool needs_context =
         rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
@@ -285,6 +327,9 @@ class NodeCheck {
           a.kv_heads, a.head_dim);
     }
     if (!(a.scale > 0)) return fmt::format("scale is {}; it must be above 0", a.scale);
+    if (!(a.softcap >= 0) || !std::isfinite(a.softcap)) {
+      return fmt::format("softcap is {}; it must be finite and above 0, or 0 for none", a.softcap);
+    }
     if (a.window < 0) return fmt::format("window is {}; 0 means no limit", a.window);
     if (a.window > 0 && !a.causal) return "a window needs a causal attention";
     const std::size_t count = node_.inputs.size();

@@ -1,12 +1,9 @@
 #include "model/architectures.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
-
-#include "model/config_heads.h"
 
 namespace culet {
 namespace {
@@ -39,14 +36,6 @@ class Builder {
     if (layers == 0) return;
     products_.push_back(
         {name, config_.Fit(n, name), config_.Fit(k, name), layers, experts, active});
-  }
-
-  // Grouped-query attention.
-  void AddAttention(const HeadDefaults& defaults = kUsualHeads) {
-    const HeadSizes sizes = ReadHeads(config_, hidden_, defaults);
-    const std::int64_t head_dim = sizes.head_dim;
-    Add("qkv", (sizes.heads + 2 * std::int64_t{sizes.kv_heads}) * head_dim, hidden_, layers_);
-    Add("o", hidden_, sizes.heads * head_dim, layers_);
   }
 
   // Multi-head latent attention: q and kv are projected down together, then up on their own.
@@ -98,42 +87,6 @@ class Builder {
   std::vector<ModelProduct> products_;
 };
 
-std::vector<ModelProduct> Dense(ConfigReader& config, const HeadDefaults& heads) {
-  Builder builder(config);
-  builder.AddAttention(heads);
-  builder.AddMlp("", config.Int({"intermediate_size"}), builder.layers());
-  return builder.Finish();
-}
-
-std::vector<ModelProduct> Usual(ConfigReader& config) { return Dense(config, kUsualHeads); }
-std::vector<ModelProduct> Mistral(ConfigReader& config) { return Dense(config, kMistralHeads); }
-std::vector<ModelProduct> Qwen3(ConfigReader& config) { return Dense(config, kQwen3Heads); }
-
-std::vector<ModelProduct> Mixtral(ConfigReader& config) {
-  Builder builder(config);
-  builder.AddAttention(kMistralHeads);
-  builder.AddExperts(config.Int({"intermediate_size"}), builder.layers());
-  return builder.Finish();
-}
-
-// A layer has experts when its number, from 1, is a multiple of decoder_sparse_step and
-// mlp_only_layers, from 0, does not name it.
-std::vector<ModelProduct> Qwen3Moe(ConfigReader& config) {
-  Builder builder(config);
-  builder.AddAttention(kQwen3MoeHeads);
-  const int step = config.IntOr({"decoder_sparse_step"}, 1);
-  const std::vector<int> dense_layers = config.Ints({"mlp_only_layers"});
-  int sparse = 0;
-  for (int layer = 0; layer < builder.layers(); ++layer) {
-    const bool listed = std::count(dense_layers.begin(), dense_layers.end(), layer) != 0;
-    sparse += (layer + 1) % step == 0 && !listed;
-  }
-  const int dense = builder.layers() - sparse;
-  if (dense > 0) builder.AddMlp("", config.Int({"intermediate_size"}), dense);
-  builder.AddExperts(config.Int({"moe_intermediate_size"}), sparse);
-  return builder.Finish();
-}
-
 // The first layers are dense; of the others every moe_layer_freq-th has shared and routed experts.
 std::vector<ModelProduct> DeepseekV3(ConfigReader& config) {
   Builder builder(config);
@@ -153,12 +106,6 @@ std::vector<ModelProduct> DeepseekV3(ConfigReader& config) {
 
 constexpr Architecture kArchitectures[] = {
     {"DeepseekV3ForCausalLM", "deepseek_v3", DeepseekV3},
-    {"LlamaForCausalLM", "llama", Usual},
-    {"MistralForCausalLM", "mistral", Mistral},
-    {"MixtralForCausalLM", "mixtral", Mixtral},
-    {"Qwen2ForCausalLM", "qwen2", Usual},
-    {"Qwen3ForCausalLM", "qwen3", Qwen3},
-    {"Qwen3MoeForCausalLM", "qwen3_moe", Qwen3Moe},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What each known architecture multiplies: from the keys of its config.json to products.
+// Architectures of which the products are known, but that no graph runs yet: from the keys of their
+// config.json to products.
 #pragma once
 
 #include <span>
@@ -10,7 +11,7 @@
 
 namespace culet {
 
-/// One known architecture. `products` reads what it needs; errors stay in the reader.
+/// One of them. `products` reads what it needs; errors stay in the reader.
 struct Architecture {
   const char* name;        ///< as in the config's "architectures"
   const char* model_type;  ///< as in the config's "model_type"

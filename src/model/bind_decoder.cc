@@ -4,24 +4,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/decoder_architecture.h"
 #include "model/weight_source.h"
 
 namespace culet {
 namespace {
 
-// The names of a sparse layer's parts.
-struct ExpertNames {
-  const char* block;
-  const char* gate;
-  const char* up;
-  const char* down;
-};
-constexpr ExpertNames kMixtralNames{"block_sparse_moe", "w1", "w3", "w2"};
-constexpr ExpertNames kUsualNames{"mlp", "gate_proj", "up_proj", "down_proj"};
-
 class Binder {
  public:
-  Binder(const DecoderConfig& config, WeightSource& source) : config_(config), source_(source) {}
+  Binder(const DecoderConfig& config, WeightSource& source)
+      : config_(config),
+        names_(DecoderArchitectureOf(config.architecture).names),
+        source_(source) {}
 
   Result<DecoderWeights> Bind() {
     DecoderWeights weights;
@@ -30,7 +24,7 @@ class Binder {
     for (int layer = 0; layer < config_.layers && source_.status().ok(); ++layer) {
       weights.layers.push_back(Layer(layer));
     }
-    weights.final_norm = Vector("model.norm.weight", config_.hidden);
+    weights.final_norm = Gamma("model.norm.weight", config_.hidden);
     weights.head = config_.tied_head ? weights.embedding
                                      : source_.Get("lm_head.weight", config_.vocab, config_.hidden,
                                                    WeightRole::kHead);
@@ -42,11 +36,41 @@ class Binder {
   Weight Vector(const std::string& name, std::int64_t size) {
     return source_.Get(name, 1, size, WeightRole::kVector);
   }
+  Weight Gamma(const std::string& name, std::int64_t size) {
+    const WeightRole role = names_.gamma_less_one ? WeightRole::kGammaLessOne : WeightRole::kVector;
+    return source_.Get(name, 1, size, role);
+  }
+  // A norm of the layer, if it has one.
+  Weight GammaIf(const std::string& prefix, const char* name) {
+    return name != nullptr ? Gamma(prefix + name + ".weight", config_.hidden) : Weight{};
+  }
   Weight Product(const std::string& name, std::int64_t n, std::int64_t k) {
     return source_.Get(name + ".weight", n, k, WeightRole::kProduct);
   }
   Weight BiasIf(bool present, const std::string& name, std::int64_t n) {
     return present ? Vector(name + ".bias", n) : Weight{};
+  }
+
+  // The same where the checkpoint has them one below the other in tensor `name`.
+  void Parts(const std::string& name, const std::vector<std::int64_t>& rows, std::int64_t cols,
+             bool biases, const std::vector<Weight*>& weights,
+             const std::vector<Weight*>& bias_weights) {
+    std::vector<WeightRequest> requests, bias_requests;
+    std::int64_t all = 0;
+    for (const std::int64_t part : rows) {
+      requests.push_back({name + ".weight", part, cols, WeightRole::kProduct, all});
+      bias_requests.push_back({name + ".bias", 1, part, WeightRole::kVector, all});
+      all += part;
+    }
+    for (WeightRequest& request : requests) request.of = all;
+    for (WeightRequest& request : bias_requests) request.of = all;
+    Bind(requests, weights);
+    if (biases) Bind(bias_requests, bias_weights);
+  }
+
+  void Bind(const std::vector<WeightRequest>& wanted, const std::vector<Weight*>& to) {
+    std::vector<Weight> found = source_.GetJoined(wanted);
+    for (std::size_t i = 0; i < found.size(); ++i) *to[i] = std::move(found[i]);
   }
 
   // Products of one input, and their biases, which one product may serve.
@@ -58,13 +82,8 @@ class Binder {
       requests.push_back({names[i] + ".weight", rows[i], cols, WeightRole::kProduct});
       bias_requests.push_back({names[i] + ".bias", 1, rows[i], WeightRole::kVector});
     }
-    const auto bind = [&](const std::vector<WeightRequest>& wanted,
-                          const std::vector<Weight*>& to) {
-      std::vector<Weight> found = source_.GetJoined(wanted);
-      for (std::size_t i = 0; i < found.size(); ++i) *to[i] = std::move(found[i]);
-    };
-    bind(requests, weights);
-    if (biases) bind(bias_requests, bias_weights);
+    Bind(requests, weights);
+    if (biases) Bind(bias_requests, bias_weights);
   }
 
   LayerWeights Layer(int number) {
@@ -74,19 +93,28 @@ class Binder {
     const std::int64_t q_size = std::int64_t{config_.heads} * config_.head_dim;
     const std::int64_t kv_size = std::int64_t{config_.kv_heads} * config_.head_dim;
     LayerWeights layer;
-    layer.attention_norm = Vector(prefix + "input_layernorm.weight", hidden);
-    Joined({attention + "q_proj", attention + "k_proj", attention + "v_proj"},
-           {q_size, kv_size, kv_size}, hidden, config_.qkv_bias, {&layer.q, &layer.k, &layer.v},
-           {&layer.q_bias, &layer.k_bias, &layer.v_bias});
+    layer.attention_norm = GammaIf(prefix, names_.attention_norm);
+    const std::vector<Weight*> qkv{&layer.q, &layer.k, &layer.v};
+    const std::vector<Weight*> qkv_bias{&layer.q_bias, &layer.k_bias, &layer.v_bias};
+    if (names_.qkv != nullptr) {
+      Parts(attention + names_.qkv, {q_size, kv_size, kv_size}, hidden, config_.qkv_bias, qkv,
+            qkv_bias);
+    } else {
+      Joined({attention + "q_proj", attention + "k_proj", attention + "v_proj"},
+             {q_size, kv_size, kv_size}, hidden, config_.qkv_bias, qkv, qkv_bias);
+    }
     layer.o = Product(attention + "o_proj", hidden, q_size);
     layer.o_bias = BiasIf(config_.o_bias, attention + "o_proj", hidden);
     if (config_.qk_norm) {
-      layer.q_norm = Vector(attention + "q_norm.weight", config_.head_dim);
-      layer.k_norm = Vector(attention + "k_norm.weight", config_.head_dim);
+      const bool whole = config_.qk_norm_whole;
+      layer.q_norm = Gamma(attention + "q_norm.weight", whole ? q_size : config_.head_dim);
+      layer.k_norm = Gamma(attention + "k_norm.weight", whole ? kv_size : config_.head_dim);
     }
     layer.k_scale = source_.GetIfThere(attention + "k_scale", config_.kv_heads);
     layer.v_scale = source_.GetIfThere(attention + "v_scale", config_.kv_heads);
-    layer.mlp_norm = Vector(prefix + "post_attention_layernorm.weight", hidden);
+    layer.attention_post_norm = GammaIf(prefix, names_.attention_post_norm);
+    layer.mlp_norm = GammaIf(prefix, names_.mlp_norm);
+    layer.mlp_post_norm = GammaIf(prefix, names_.mlp_post_norm);
     if (config_.sparse[static_cast<std::size_t>(number)]) {
       Experts(prefix, layer);
     } else {
@@ -97,15 +125,20 @@ class Binder {
 
   void DenseMlp(const std::string& prefix, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden, width = config_.intermediate;
-    Joined({prefix + "gate_proj", prefix + "up_proj"}, {width, width}, hidden, config_.mlp_bias,
-           {&layer.gate, &layer.up}, {&layer.gate_bias, &layer.up_bias});
+    const std::vector<Weight*> both{&layer.gate, &layer.up};
+    const std::vector<Weight*> biases{&layer.gate_bias, &layer.up_bias};
+    if (names_.gate_up != nullptr) {
+      Parts(prefix + names_.gate_up, {width, width}, hidden, config_.mlp_bias, both, biases);
+    } else {
+      Joined({prefix + "gate_proj", prefix + "up_proj"}, {width, width}, hidden, config_.mlp_bias,
+             both, biases);
+    }
     layer.down = Product(prefix + "down_proj", hidden, width);
     layer.down_bias = BiasIf(config_.mlp_bias, prefix + "down_proj", hidden);
   }
 
   void Experts(const std::string& layer_prefix, LayerWeights& layer) {
-    const ExpertNames& names = config_.model_type == "mixtral" ? kMixtralNames : kUsualNames;
-    const std::string prefix = layer_prefix + names.block + ".";
+    const std::string prefix = layer_prefix + names_.sparse + ".";
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
     layer.router = source_.Get(prefix + "gate.weight", config_.experts, hidden, WeightRole::kPlain);
     auto experts = std::make_shared<ExpertParams>();
@@ -113,14 +146,15 @@ class Binder {
     experts->renormalize = config_.renormalize_experts;
     for (int e = 0; e < config_.experts && source_.status().ok(); ++e) {
       const std::string expert = fmt::format("{}experts.{}.", prefix, e);
-      experts->experts.push_back({Product(expert + names.gate, width, hidden),
-                                  Product(expert + names.up, width, hidden),
-                                  Product(expert + names.down, hidden, width)});
+      experts->experts.push_back({Product(expert + names_.expert_gate, width, hidden),
+                                  Product(expert + names_.expert_up, width, hidden),
+                                  Product(expert + names_.expert_down, hidden, width)});
     }
     layer.experts = std::move(experts);
   }
 
   const DecoderConfig& config_;
+  const DecoderNames& names_;
   WeightSource& source_;
 };
 

@@ -167,20 +167,35 @@ Result<std::vector<float>> GivenScales(const Weight& weight, int heads, DeviceMe
 }  // namespace
 
 Result<CacheScales> ScalesOfLayer(const DecoderConfig& config, const LayerWeights& layer,
-                                  DeviceMemory& memory) {
+                                  int number, DeviceMemory& memory) {
   const int heads = config.kv_heads, size = config.head_dim;
+  // Without a norm before attention nothing bounds what its products make.
+  const bool is_bounded = layer.attention_norm.present();
+  const auto unbounded = [](const char* what) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("no norm before attention bounds the {}, and the checkpoint has no "
+                              "scale for them in a cache of float8_e4m3; use another cache_type",
+                              what));
+  };
   const auto gamma = VectorOf(layer.attention_norm, config.hidden, memory);
   if (!gamma) return gamma.status();
   const auto of_keys = [&]() -> Result<std::vector<float>> {
     if (layer.k_scale.present()) return GivenScales(layer.k_scale, heads, memory);
-    auto bounds = config.qk_norm ? BoundsOfNorm(layer.k_norm, heads, memory)
-                                 : BoundsOf(layer.k, layer.k_bias, *gamma, memory);
+    if (!config.qk_norm && !is_bounded) return unbounded("keys");
+    auto bounds = config.qk_norm
+                      ? BoundsOfNorm(layer.k_norm, config.qk_norm_whole ? 1 : heads, memory)
+                      : BoundsOf(layer.k, layer.k_bias, *gamma, memory);
     if (!bounds) return bounds.status();
-    Turn(config.rope, size, config.qk_norm, *bounds);
+    const LayerRope rope = config.ropes[static_cast<std::size_t>(number)];
+    if (rope != LayerRope::kNone) {
+      Turn(rope == LayerRope::kLocal ? config.local_rope : config.rope, size, config.qk_norm,
+           *bounds);
+    }
     return ScalesFor(*bounds, heads, size, "keys");
   };
   const auto of_values = [&]() -> Result<std::vector<float>> {
     if (layer.v_scale.present()) return GivenScales(layer.v_scale, heads, memory);
+    if (!is_bounded) return unbounded("values");
     const auto bounds = BoundsOf(layer.v, layer.v_bias, *gamma, memory);
     if (!bounds) return bounds.status();
     return ScalesFor(*bounds, heads, size, "values");

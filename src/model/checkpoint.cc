@@ -13,8 +13,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/float_types.h"
-#include "culet/printable.h"
 #include "base/json_text.h"
+#include "culet/printable.h"
+#include "model/decoder_architecture.h"
 #include "model/text_file.h"
 #include "model/text_kind.h"
 
@@ -126,6 +127,11 @@ const SafetensorsTensor* Checkpoint::Peek(const std::string& name) const {
   if (it == tensors_.end() && name.starts_with(kPrefix)) {
     it = tensors_.find(name.substr(kPrefix.size()));
   }
+  if (it == tensors_.end() && !config_->container.empty()) {
+    for (const std::string& other : NamesInContainer(name)) {
+      if (it == tensors_.end()) it = tensors_.find(other);
+    }
+  }
   return it == tensors_.end() ? nullptr : it->second;
 }
 
@@ -160,9 +166,13 @@ bool Checkpoint::HasShape(const SafetensorsTensor& tensor, std::int64_t rows, st
 }
 
 DevicePtr Checkpoint::Place(const SafetensorsTensor& tensor, DataType type, bool scales) {
-  const DevicePtr mapped = ToDevicePtr(tensor.data);
+  return Place(tensor.data, static_cast<std::size_t>(tensor.bytes), type, scales);
+}
+
+DevicePtr Checkpoint::Place(const std::byte* data, std::size_t bytes, DataType type, bool scales) {
+  const DevicePtr mapped = ToDevicePtr(data);
   if (memory().memory().reads_host_memory() && mapped % SizeOf(type) == 0) return mapped;
-  const auto copy = memory().Copy(tensor.data, static_cast<std::size_t>(tensor.bytes), scales);
+  const auto copy = memory().Copy(data, bytes, scales);
   if (copy) return *copy;
   Fail(copy.status().code(), copy.status().message());
   return 0;
@@ -178,9 +188,8 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
   Weight weight;
   if (!status_.ok()) return weight;
   const SafetensorsTensor* tensor = Find(name);
-  if (tensor == nullptr || !HasShape(*tensor, rows, cols, role == WeightRole::kVector)) {
-    return weight;
-  }
+  const bool vector = role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
+  if (tensor == nullptr || !HasShape(*tensor, rows, cols, vector)) return weight;
   const DataType type = tensor->type();
   const bool quantised = (role == WeightRole::kProduct || role == WeightRole::kHead) &&
                          config_->fp8_block && type == DataType::kFloat8_e4m3;
@@ -195,9 +204,84 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
   weight.type = type;
   weight.rows = rows;
   weight.cols = cols;
-  weight.data_ptr = Place(*tensor, type, false);
+  if (role == WeightRole::kGammaLessOne) {
+    AddOne(weight, *tensor);
+  } else {
+    weight.data_ptr = Place(*tensor, type, false);
+  }
   if (quantised) AddScales(weight);
   return status_.ok() ? weight : Weight{};
+}
+
+// The sum is exact in float32 as long as the stored gamma is no smaller than 2^-16 of it, and
+// rounded as the models' own library rounds it otherwise.
+void Checkpoint::AddOne(Weight& weight, const SafetensorsTensor& tensor) {
+  std::vector<std::byte> stored(static_cast<std::size_t>(tensor.bytes));  // aligned
+  std::memcpy(stored.data(), tensor.data, stored.size());
+  std::vector<float> sums(static_cast<std::size_t>(weight.cols));
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums[i] = 1.0f + static_cast<float>(
+                         LoadAsDouble(stored.data(), weight.type, static_cast<std::int64_t>(i)));
+  }
+  weight.type = DataType::kFloat32;
+  const auto copy = memory().Copy(sums.data(), sums.size() * sizeof(float), false);
+  if (copy) {
+    weight.data_ptr = *copy;
+  } else {
+    Fail(copy.status().code(), copy.status().message());
+  }
+}
+
+Weight Checkpoint::GetPart(const WeightRequest& request) {
+  const bool vector = request.role == WeightRole::kVector;
+  if (request.of == 0) return Get(request.name, request.rows, request.cols, request.role);
+  Weight weight;
+  if (!status_.ok()) return weight;
+  const SafetensorsTensor* tensor = Find(request.name);
+  if (tensor == nullptr ||
+      !HasShape(*tensor, vector ? 1 : request.of, vector ? request.of : request.cols, vector)) {
+    return weight;
+  }
+  const DataType type = tensor->type();
+  const bool quantised = !vector && config_->fp8_block && type == DataType::kFloat8_e4m3;
+  if (!IsFloat(type) && !quantised) {
+    Fail(StatusCode::kUnsupported,
+         fmt::format("tensor {} is {}; it must be F32, F16 or BF16, or F8_E4M3 in a linear layer "
+                     "of a checkpoint whose quantization_config says so",
+                     request.name, tensor->dtype));
+    return weight;
+  }
+  weight.name = fmt::format("{}[{}:{}]", request.name, request.first,
+                            request.first + (vector ? request.cols : request.rows));
+  weight.type = type;
+  weight.rows = request.rows;
+  weight.cols = request.cols;
+  const auto row_bytes = static_cast<std::size_t>(vector ? 1 : request.cols) * SizeOf(type);
+  const auto elements = static_cast<std::size_t>(request.rows * request.cols);
+  weight.data_ptr = Place(tensor->data + static_cast<std::size_t>(request.first) * row_bytes,
+                          elements * SizeOf(type), type, false);
+  if (quantised) AddScalesOfPart(weight, request);
+  return status_.ok() ? weight : Weight{};
+}
+
+// Whole blocks, so that a scale belongs to one part.
+void Checkpoint::AddScalesOfPart(Weight& weight, const WeightRequest& request) {
+  const SafetensorsTensor* tensor = Find(request.name + "_scale_inv");
+  const std::int64_t across = CeilDiv(request.cols, kBlock);
+  if (tensor == nullptr || !HasShape(*tensor, CeilDiv(request.of, kBlock), across, false)) return;
+  if (request.first % kBlock != 0 || tensor->type() != DataType::kFloat32) {
+    Fail(StatusCode::kUnsupported,
+         fmt::format("tensor {} holds several weights, of which one begins at row {}; of E4M3 in "
+                     "blocks of {} each must begin with a block, with scales of F32",
+                     request.name, request.first, kBlock));
+    return;
+  }
+  weight.quant = {QuantType::kB, kBlock};
+  weight.scales_type = DataType::kFloat32;
+  const std::int64_t rows = CeilDiv(request.rows, kBlock);
+  weight.scales_ptr = Place(
+      tensor->data + static_cast<std::size_t>(request.first / kBlock * across) * sizeof(float),
+      static_cast<std::size_t>(rows * across) * sizeof(float), DataType::kFloat32, true);
 }
 
 Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
@@ -263,7 +347,10 @@ void Checkpoint::AddScales(Weight& weight) {
 
 bool Checkpoint::IsIgnored(const std::string& name) const {
   constexpr std::string_view kFrequencies = "rotary_emb.inv_freq";  // older files store them
-  return name.ends_with(kFrequencies) || (config_->tied_head && name == kHead);
+  const bool head = name == kHead ||
+                    (!config_->container.empty() && name == std::string("language_model.") + kHead);
+  if (!config_->container.empty() && IsOfOtherPart(name)) return true;
+  return name.ends_with(kFrequencies) || (config_->tied_head && head);
 }
 
 std::size_t Checkpoint::bytes() const {

@@ -22,6 +22,7 @@ class Checkpoint final : public WeightSource {
 
   Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
              WeightRole role) override;
+  Weight GetPart(const WeightRequest& request) override;
   Weight GetIfThere(const std::string& name, std::int64_t cols) override;
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
@@ -52,6 +53,9 @@ class Checkpoint final : public WeightSource {
   bool IsIgnored(const std::string& name) const;
   bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols, bool vector);
   DevicePtr Place(const SafetensorsTensor& tensor, DataType type, bool scales);
+  DevicePtr Place(const std::byte* data, std::size_t bytes, DataType type, bool scales);
+  void AddScalesOfPart(Weight& weight, const WeightRequest& request);
+  void AddOne(Weight& weight, const SafetensorsTensor& tensor);
   void AddScales(Weight& weight);
   void Fail(StatusCode code, std::string message);
 

@@ -13,71 +13,76 @@ namespace {
 
 using nlohmann::json;
 
-constexpr ArchitectureName kFamilies[] = {
-    {"LlamaForCausalLM", "llama"},     {"MistralForCausalLM", "mistral"},
-    {"MixtralForCausalLM", "mixtral"}, {"Qwen2ForCausalLM", "qwen2"},
-    {"Qwen3ForCausalLM", "qwen3"},     {"Qwen3MoeForCausalLM", "qwen3_moe"},
-};
-
-constexpr unsigned Bit(Family family) { return 1U << static_cast<unsigned>(family); }
-constexpr unsigned kLlama = Bit(Family::kLlama), kMistral = Bit(Family::kMistral),
-                   kMixtral = Bit(Family::kMixtral), kQwen2 = Bit(Family::kQwen2),
-                   kQwen3 = Bit(Family::kQwen3), kQwen3Moe = Bit(Family::kQwen3Moe);
-constexpr unsigned kAll = kLlama | kMistral | kMixtral | kQwen2 | kQwen3 | kQwen3Moe;
-constexpr unsigned kSparse = kMixtral | kQwen3Moe;
-
 constexpr ConfigKey kUsed[] = {
-    {"architectures", kAll, "which architecture; with model_type, of which it must not differ"},
-    {"attention_bias", kLlama | kQwen3 | kQwen3Moe, "biases of q, k, v and o"},
-    {"decoder_sparse_step", kQwen3Moe, "every so many layers, one has experts"},
-    {"dtype", kAll, "type of the weights, for shapes without files"},
-    {"eos_token_id", kAll, "end tokens, where generation_config.json has none"},
-    {"head_dim", kAll, "else hidden_size / num_attention_heads, in Qwen3 128"},
-    {"hidden_act", kAll, "silu or swish; others are refused"},
-    {"hidden_size", kAll, ""},
-    {"intermediate_size", kAll, "in Mixtral of experts, in Qwen3-MoE of layers without"},
-    {"is_causal", kAll, "must be true"},
-    {"is_encoder_decoder", kAll, "must be false"},
-    {"layer_types", kQwen2 | kQwen3, "which layers have the window"},
-    {"max_position_embeddings", kAll, "longest context"},
-    {"max_window_layers", kQwen2 | kQwen3, "the first layer with the window", kQwen3Moe},
-    {"mlp_bias", kLlama, "biases of gate, up and down"},
-    {"mlp_only_layers", kQwen3Moe, "layers without experts"},
-    {"model_type", kAll, "which architecture"},
-    {"moe_intermediate_size", kQwen3Moe, "of experts"},
-    {"norm_topk_prob", kQwen3Moe, "whether the shares of the chosen experts add up to 1"},
-    {"num_attention_heads", kAll, ""},
-    {"num_experts", kSparse, "or num_local_experts"},
-    {"num_experts_per_tok", kSparse, ""},
-    {"num_hidden_layers", kAll, ""},
-    {"num_key_value_heads", kAll,
+    {"architectures", true, "which architecture; with model_type, of which it must not differ"},
+    {"attention_bias", false, "biases of q, k, v and o"},
+    {"attention_multiplier", false, "of queries times keys, else 1"},
+    {"attention_out_bias", false, "a bias of o"},
+    {"attn_logit_softcapping", false, "cap of queries times keys; null: none"},
+    {"decoder_sparse_step", false, "every so many layers, one has experts"},
+    {"dtype", true, "type of the weights, for shapes without files"},
+    {"embedding_multiplier", false, "of what enters the first layer"},
+    {"eos_token_id", true, "end tokens, where generation_config.json has none"},
+    {"final_logit_softcapping", false, "cap of the logits; null: none"},
+    {"head_dim", true, "else hidden_size / num_attention_heads, in Qwen3 128"},
+    {"hidden_act", true, "silu or swish; others are refused"},
+    {"hidden_activation", false, "gelu_pytorch_tanh; others are refused"},
+    {"hidden_size", true, ""},
+    {"intermediate_size", true, "in Mixtral of experts, in Qwen3-MoE of layers without"},
+    {"is_causal", true, "must be true"},
+    {"is_encoder_decoder", true, "must be false"},
+    {"layer_norm_eps", false, "else 1e-5"},
+    {"layer_types", false, "which layers have the window"},
+    {"logit_scale", false, "of the logits, else 0.0625"},
+    {"logits_scaling", false, "what logits are divided by"},
+    {"max_position_embeddings", true, "longest context"},
+    {"max_window_layers", false, "the first layer with the window"},
+    {"mlp_bias", false, "biases of gate, up and down"},
+    {"mlp_only_layers", false, "layers without experts"},
+    {"model_type", true, "which architecture"},
+    {"moe_intermediate_size", false, "of experts"},
+    {"no_rope_layer_interval", false, "every so many layers, one does not turn; else 4"},
+    {"no_rope_layers", false, "which layers turn: 1, or 0"},
+    {"norm_topk_prob", false, "whether the shares of the chosen experts add up to 1"},
+    {"num_attention_heads", true, ""},
+    {"num_experts", false, "or num_local_experts"},
+    {"num_experts_per_tok", false, ""},
+    {"num_hidden_layers", true, ""},
+    {"num_key_value_heads", true,
      "else 8 (Mistral, Mixtral), 4 (Qwen3-MoE) or num_attention_heads, as for null"},
-    {"num_local_experts", kSparse, "or num_experts"},
-    {"original_max_position_embeddings", kAll, "of llama3 and yarn; counts more than rope's own"},
-    {"partial_rotary_factor", kAll, "must be 1 where frequencies are scaled, else without effect"},
-    {"per_layer_config", kAll, "must be empty"},
-    {"quantization_config", kAll, "FP8 in blocks of 128 x 128; others are refused"},
-    {"rms_norm_eps", kAll, "else 1e-6, in Mixtral 1e-5"},
-    {"rope_parameters", kAll, "or rope_scaling"},
-    {"rope_scaling", kAll, "or rope_parameters; both must mean the same"},
-    {"rope_theta", kAll, "else 1e4, in Mixtral 1e6"},
-    {"sliding_window", kAll & ~kLlama, "keys that a query sees"},
-    {"tie_word_embeddings", kAll, "the embedding is the head, unless the file's head differs"},
-    {"torch_dtype", kAll, "older spelling of dtype"},
-    {"use_sliding_window", kQwen2 | kQwen3 | kQwen3Moe, "whether sliding_window counts"},
-    {"vocab_size", kAll, ""},
+    {"num_local_experts", false, "or num_experts"},
+    {"original_max_position_embeddings", true, "of llama3 and yarn; counts more than rope's own"},
+    {"partial_rotary_factor", true, "must be 1 where frequencies are scaled, else without effect"},
+    {"per_layer_config", true, "must be empty"},
+    {"quantization_config", true, "FP8 in blocks of 128 x 128; others are refused"},
+    {"query_pre_attn_scalar", false, "queries times keys are divided by its root; else 256"},
+    {"residual_multiplier", false, "of what attention and feed-forward add"},
+    {"rms_norm_eps", true, "else 1e-6, in Mixtral 1e-5"},
+    {"rope_local_base_freq", false, "theta of layers with the window, else 1e4"},
+    {"rope_parameters", true, "or rope_scaling"},
+    {"rope_scaling", true, "or rope_parameters; both must mean the same"},
+    {"rope_theta", true, "else 1e4, in Mixtral 1e6"},
+    {"sliding_window", false, "keys that a query sees"},
+    {"sliding_window_pattern", false, "every so many layers, one has no window"},
+    {"tie_word_embeddings", true, "the embedding is the head, unless the file's head differs"},
+    {"torch_dtype", true, "older spelling of dtype"},
+    {"use_bias", false, "biases of all linear layers"},
+    {"use_bidirectional_attention", false, "must be false"},
+    {"use_qk_norm", false, "must be false"},
+    {"use_sliding_window", false, "whether sliding_window counts"},
+    {"vocab_size", true, ""},
 };
 
 constexpr const char* kHarmless[] = {
     // Of training.
-    "attention_dropout", "classifier_dropout", "embd_pdrop", "hidden_dropout", "initializer_range",
-    "output_router_logits", "pretraining_tp", "resid_pdrop", "router_aux_loss_coef",
-    "router_jitter_noise",
+    "attention_dropout", "classifier_dropout", "embd_pdrop", "hidden_dropout", "embedding_dropout",
+    "initializer_range", "output_router_logits", "pretraining_tp", "resid_pdrop",
+    "residual_dropout", "router_aux_loss_coef", "router_jitter_noise",
     // What a forward pass returns, and how transformers computes it.
     "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation",
     "attn_implementation", "chunk_size_feed_forward", "experts_implementation", "output_attentions",
     "output_hidden_states", "return_dict", "tie_last_hidden_states", "torchscript", "use_bfloat16",
-    "use_cache",
+    "use_cache", "cache_implementation",
     // Tokens and labels.
     "bos_token_id", "decoder_start_token_id", "finetuning_task", "id2label", "label2id",
     "num_labels", "pad_token_id", "prefix", "problem_type", "sep_token_id", "task_specific_params",
@@ -121,30 +126,79 @@ std::string NameOf(const std::string& key) {
 
 }  // namespace
 
-std::span<const ArchitectureName> Families() { return kFamilies; }
 std::span<const ConfigKey> UsedKeys() { return kUsed; }
 std::span<const char* const> HarmlessKeys() { return kHarmless; }
 
-std::vector<std::string> UnusedKeys(const json& config, Family family, const std::string& origin) {
+bool Reads(const DecoderArchitecture& architecture, const ConfigKey& key) {
+  return key.everywhere || Contains(architecture.keys, key.name);
+}
+
+namespace {
+
+void AddUnknown(const std::vector<std::string>& unknown, const std::string& origin,
+                std::vector<std::string>& sentences) {
+  if (unknown.empty()) return;
+  sentences.push_back(
+      fmt::format("{}: unknown keys, which have no effect: {}", origin, Listed(unknown)));
+}
+
+// Of the parts beside the text model, and of where its embeddings meet theirs.
+constexpr const char* kOfContainers[] = {"architectures",
+                                         "model_type",
+                                         "text_config",
+                                         "vision_config",
+                                         "dtype",
+                                         "torch_dtype",
+                                         "tie_word_embeddings",
+                                         "quantization_config",
+                                         "eos_token_id",
+                                         "image_token_id",
+                                         "image_token_index",
+                                         "multimodal_projector_bias",
+                                         "projector_hidden_act",
+                                         "spatial_merge_size",
+                                         "vision_feature_layer",
+                                         "vision_feature_select_strategy",
+                                         "mm_tokens_per_image",
+                                         "boi_token_index",
+                                         "eoi_token_index",
+                                         "boi_token_id",
+                                         "eoi_token_id",
+                                         "image_seq_length",
+                                         "is_encoder_decoder"};
+
+}  // namespace
+
+std::vector<std::string> UnusedKeys(const json& config, const DecoderArchitecture& architecture,
+                                    const std::string& origin) {
   std::vector<std::string> unknown, idle;
   for (const auto& [name, value] : config.items()) {
     const auto* const used =
         std::ranges::find_if(kUsed, [&](const ConfigKey& key) { return name == key.name; });
     if (used != std::end(kUsed)) {
-      if (((used->readers | used->silent) & Bit(family)) == 0 && Says(value)) idle.push_back(name);
+      const bool known = Reads(architecture, *used) || Contains(architecture.silent, name);
+      if (!known && Says(value)) idle.push_back(name);
     } else if (!Contains(kHarmless, name)) {
       unknown.push_back(NameOf(name));
     }
   }
   std::vector<std::string> sentences;
   if (!idle.empty()) {
-    sentences.push_back(fmt::format("{}: without effect in {}: {}", origin,
-                                    kFamilies[static_cast<int>(family)].name, Listed(idle)));
-  }
-  if (!unknown.empty()) {
     sentences.push_back(
-        fmt::format("{}: unknown keys, which have no effect: {}", origin, Listed(unknown)));
+        fmt::format("{}: without effect in {}: {}", origin, architecture.name, Listed(idle)));
   }
+  AddUnknown(unknown, origin, sentences);
+  return sentences;
+}
+
+std::vector<std::string> UnusedKeysOfContainer(const json& config, const std::string& origin) {
+  std::vector<std::string> unknown, sentences;
+  for (const auto& [name, value] : config.items()) {
+    if (!Contains(kOfContainers, name) && !Contains(kHarmless, name)) {
+      unknown.push_back(NameOf(name));
+    }
+  }
+  AddUnknown(unknown, origin, sentences);
   return sentences;
 }
 

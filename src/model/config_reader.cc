@@ -128,6 +128,22 @@ std::vector<int> ConfigReader::Ints(Keys keys) {
   return values;
 }
 
+std::vector<double> ConfigReader::Numbers(Keys keys) {
+  std::vector<double> values;
+  const char* found = *keys.begin();
+  const json* list = Find(keys, &found);
+  if (list == nullptr) return values;
+  bool numbers = list->is_array();
+  for (std::size_t i = 0; numbers && i < list->size(); ++i) {
+    const json& value = (*list)[i];
+    numbers = value.is_number() && std::isfinite(value.get<double>());
+    if (numbers) values.push_back(value.get<double>());
+  }
+  Require(numbers,
+          fmt::format("{} is {}; it must be a list of finite numbers", found, ShownValue(*list)));
+  return values;
+}
+
 std::vector<int> ConfigReader::IntOrInts(Keys keys) {
   const char* found = *keys.begin();
   const json* value = Find(keys, &found);

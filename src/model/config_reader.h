@@ -46,6 +46,9 @@ class ConfigReader {
   /// A list of integers >= 0; empty when the key is missing or null.
   std::vector<int> Ints(Keys keys);
 
+  /// A list of finite numbers; empty when the key is missing or null.
+  std::vector<double> Numbers(Keys keys);
+
   /// An integer >= 0 or a list of them. Requires: the key.
   std::vector<int> IntOrInts(Keys keys);
 

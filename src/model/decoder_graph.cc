@@ -1,5 +1,4 @@
 // A decoder's step as a compute graph.
-#include <cmath>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -41,6 +40,7 @@ class Builder {
     params.weight = weights_.embedding;
     int x = graph_.add_op(TensorOp::kEmbedding, 0, {batch_.tokens, config_.hidden}, {ids_},
                           std::move(params), "embedding");
+    x = Scaled(x, config_.embedding_scale, "embedding_scale");
     for (int layer = 0; layer < config_.layers; ++layer) {
       Keep(x);
       x = Layer(layer, x);
@@ -55,12 +55,37 @@ class Builder {
     built_.hidden.push_back(id);
   }
 
-  int Norm(int x, const Weight& gamma, std::string name, DataType type) {
+  // The value itself where the layer has no such norm.
+  int Norm(int x, const Weight& gamma, std::string name, DataType type,
+           NormKind kind = NormKind::kRms) {
+    if (!gamma.present()) return x;
     OpParams params;
     params.gamma = gamma;
     params.scalar = config_.rms_norm_eps;
-    return graph_.add_op(TensorOp::kRmsNorm, 0, graph_.node(x).shape, {x}, std::move(params),
-                         std::move(name), type);
+    const TensorOp op = kind == NormKind::kLayer ? TensorOp::kLayerNorm : TensorOp::kRmsNorm;
+    return graph_.add_op(op, 0, graph_.node(x).shape, {x}, std::move(params), std::move(name),
+                         type);
+  }
+
+  // A norm of the residual sum, or of what is added to it.
+  int LayerNorm(int x, const Weight& gamma, std::string name, DataType type) {
+    return Norm(x, gamma, std::move(name), type, config_.norm);
+  }
+
+  int Scaled(int x, float by, std::string name) {
+    if (by == 1) return x;
+    OpParams params;
+    params.scalar = by;
+    return graph_.add_op(TensorOp::kScale, 0, graph_.node(x).shape, {x}, std::move(params),
+                         std::move(name), graph_.node(x).type);
+  }
+
+  int SoftCapped(int x, float cap, std::string name) {
+    if (cap == 0) return x;
+    OpParams params;
+    params.scalar = cap;
+    return graph_.add_op(TensorOp::kSoftCap, 0, graph_.node(x).shape, {x}, std::move(params),
+                         std::move(name), graph_.node(x).type);
   }
 
   int Product(int x, const Weight& weight, const Weight& bias, std::string name,
@@ -92,12 +117,25 @@ class Builder {
     return graph_.add_op(TensorOp::kAdd, 0, graph_.node(x).shape, {x, y}, {}, std::move(name));
   }
 
-  int Rope(int x, std::string name) {
+  int Rope(int x, int layer, std::string name) {
+    const LayerRope kind = config_.ropes[static_cast<std::size_t>(layer)];
+    if (kind == LayerRope::kNone) return x;
     OpParams params;
-    params.rope = config_.rope;
+    params.rope = kind == LayerRope::kLocal ? config_.local_rope : config_.rope;
+    params.rope.is_long = batch_.long_rope;
     params.head_dim = config_.head_dim;
     return graph_.add_op(TensorOp::kRope, 0, graph_.node(x).shape, {x, positions_},
                          std::move(params), std::move(name), graph_.node(x).type);
+  }
+
+  // Queries that grow with their position.
+  int Grown(int q, std::string name) {
+    if (config_.query_growth == 0) return q;
+    OpParams params;
+    params.scalar = config_.query_growth;
+    params.rope.original_context = config_.query_period;
+    return graph_.add_op(TensorOp::kPositionScale, 0, graph_.node(q).shape, {q, positions_},
+                         std::move(params), std::move(name), graph_.node(q).type);
   }
 
   // The scales of one of the layer's caches; -1: it has none.
@@ -129,8 +167,8 @@ class Builder {
       q = Norm(q, w.q_norm, prefix + "q_norm", values_);
       k = Norm(k, w.k_norm, prefix + "k_norm", values_);
     }
-    q = Rope(q, prefix + "q_rope");
-    k = Rope(k, prefix + "k_rope");
+    q = Grown(Rope(q, layer, prefix + "q_rope"), prefix + "q_scale");
+    k = Rope(k, layer, prefix + "k_rope");
     const auto number = static_cast<std::size_t>(layer);
     const int key_scales = Scales(cache_.key_scales, number, prefix + "key_scales");
     const int value_scales = Scales(cache_.value_scales, number, prefix + "value_scales");
@@ -141,7 +179,8 @@ class Builder {
     attention.heads = config_.heads;
     attention.kv_heads = config_.kv_heads;
     attention.head_dim = config_.head_dim;
-    attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
+    attention.scale = config_.attention_scale;
+    attention.softcap = config_.attention_softcap;
     attention.window = config_.windows[number];
     attention.block_size = cache_.block_size;
     attention.single_rows = batch_.log_rows > 0;
@@ -167,18 +206,31 @@ class Builder {
     }
     const int gate = Product(x, w.gate, w.gate_bias, prefix + "gate", values_);
     const int up = Product(x, w.up, w.up_bias, prefix + "up", values_);
-    const int inner = graph_.add_op(TensorOp::kSwiGlu, 0, graph_.node(gate).shape, {gate, up}, {},
-                                    prefix + "swiglu", values_);
+    const bool gelu = config_.gate == GateKind::kGeluTanh;
+    const int inner =
+        graph_.add_op(gelu ? TensorOp::kGeGlu : TensorOp::kSwiGlu, 0, graph_.node(gate).shape,
+                      {gate, up}, {}, prefix + (gelu ? "geglu" : "swiglu"), values_);
     return Product(inner, w.down, w.down_bias, prefix + "down");
   }
 
   int Layer(int layer, int x) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
     const std::string prefix = fmt::format("layers.{}.", layer);
-    int normed = Norm(x, w.attention_norm, prefix + "attention_norm", values_);
-    x = Add(x, Attention(layer, normed, prefix), prefix + "attention_add");
-    normed = Norm(x, w.mlp_norm, prefix + "mlp_norm", values_);
-    return Add(x, Mlp(layer, normed, prefix), prefix + "mlp_add");
+    int normed = LayerNorm(x, w.attention_norm, prefix + "attention_norm", values_);
+    const int attended =
+        Behind(Attention(layer, normed, prefix), w.attention_post_norm, prefix + "attention");
+    x = Add(x, attended, prefix + "attention_add");
+    if (!config_.parallel_residual) {
+      normed = LayerNorm(x, w.mlp_norm, prefix + "mlp_norm", values_);
+    }
+    return Add(x, Behind(Mlp(layer, normed, prefix), w.mlp_post_norm, prefix + "mlp"),
+               prefix + "mlp_add");
+  }
+
+  // What a part of a layer adds to the sum.
+  int Behind(int x, const Weight& norm, const std::string& name) {
+    x = LayerNorm(x, norm, name + "_post_norm", DataType::kFloat32);
+    return Scaled(x, config_.residual_scale, name + "_scale");
   }
 
   DecoderGraph Head(int x) {
@@ -190,11 +242,12 @@ class Builder {
     };
     if (gather && !batch_.keep_hidden) x = pick(x);
     // As a hidden state it is float32 like the others.
-    x = Norm(x, weights_.final_norm, "final_norm",
-             batch_.keep_hidden ? DataType::kFloat32 : values_);
+    x = LayerNorm(x, weights_.final_norm, "final_norm",
+                  batch_.keep_hidden ? DataType::kFloat32 : values_);
     Keep(x);
     if (gather && batch_.keep_hidden) x = pick(x);
-    built_.logits = Product(x, weights_.head, {}, "logits");
+    x = Scaled(Product(x, weights_.head, {}, "logits"), config_.logit_scale, "logit_scale");
+    built_.logits = SoftCapped(x, config_.logit_softcap, "logit_softcap");
     const Shape tokens{graph_.node(x).shape.rows, 1};
     // The token after n others is draw n, the sequence's length.
     built_.argmax = batch_.sample ? graph_.add_op(TensorOp::kSample, 0, tokens,

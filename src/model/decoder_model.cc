@@ -35,11 +35,27 @@ namespace {
 
 double BytesOf(const LayerWeights& layer, bool active_only) {
   double bytes = 0;
-  for (const Weight* weight :
-       {&layer.attention_norm, &layer.q, &layer.k, &layer.v, &layer.o, &layer.q_bias, &layer.k_bias,
-        &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm, &layer.mlp_norm, &layer.gate,
-        &layer.up, &layer.down, &layer.gate_bias, &layer.up_bias, &layer.down_bias,
-        &layer.router}) {
+  for (const Weight* weight : {&layer.attention_norm,
+                               &layer.q,
+                               &layer.k,
+                               &layer.v,
+                               &layer.o,
+                               &layer.q_bias,
+                               &layer.k_bias,
+                               &layer.v_bias,
+                               &layer.o_bias,
+                               &layer.q_norm,
+                               &layer.k_norm,
+                               &layer.mlp_norm,
+                               &layer.attention_post_norm,
+                               &layer.mlp_post_norm,
+                               &layer.gate,
+                               &layer.up,
+                               &layer.down,
+                               &layer.gate_bias,
+                               &layer.up_bias,
+                               &layer.down_bias,
+                               &layer.router}) {
     bytes += BytesOf(*weight);
   }
   if (layer.experts == nullptr) return bytes;

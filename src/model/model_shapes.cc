@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -6,13 +8,16 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "culet/decoder.h"
 #include "culet/model.h"
 #include "model/architectures.h"
 #include "model/config_file.h"
 #include "model/config_reader.h"
+#include "model/decoder_reader.h"
 #include "model/find_architecture.h"
 #include "base/json_text.h"
 #include "model/text_kind.h"
+#include "model/weight_source.h"
 
 namespace culet {
 namespace {
@@ -36,6 +41,128 @@ std::optional<Format> FormatOf(const json& config) {
   return std::nullopt;
 }
 
+// Weights without memory, of which the graph's shapes are.
+class NoWeights final : public WeightSource {
+ public:
+  explicit NoWeights(WeightMemory& memory) : WeightSource(memory) {}
+  Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols, WeightRole) override {
+    Weight weight;
+    weight.name = name;
+    weight.type = DataType::kBfloat16;
+    weight.rows = rows;
+    weight.cols = cols;
+    weight.data_ptr = sizeof(float);  // no address, but one
+    return weight;
+  }
+  const Status& status() const noexcept override { return status_; }
+  DataType TypeOf(const std::string&, WeightRole) const override { return DataType::kBfloat16; }
+
+ private:
+  Status status_;
+};
+
+// Nodes of a layer whose products have one input and are computed as one, and what that one is
+// called; in the order in which products are listed.
+struct JoinedNodes {
+  const char* name;
+  std::vector<std::string_view> nodes;
+};
+const std::vector<JoinedNodes>& Listed() {
+  static const auto& listed = *new std::vector<JoinedNodes>{
+      {"qkv", {"q", "k", "v"}}, {"o", {"o"}},           {"gate_up", {"gate", "up"}},
+      {"down", {"down"}},       {"router", {"router"}}, {"experts.gate_up", {}},
+      {"experts.down", {}},     {"lm_head", {"logits"}}};
+  return listed;
+}
+
+// The products of a step of one token, layer by layer.
+class Products {
+ public:
+  explicit Products(const std::string& origin) : origin_(origin) {}
+
+  void Add(const TensorNode& node) {
+    const std::string_view full = node.name;
+    const std::string_view layer = full.substr(0, full.rfind('.') + 1);
+    const std::string_view name = full.substr(layer.size());
+    if (node.op == TensorOp::kExperts) return AddExperts(node);
+    if (node.op != TensorOp::kMulMat) return;
+    for (const JoinedNodes& joined : Listed()) {
+      const auto& nodes = joined.nodes;
+      if (std::ranges::find(nodes, name) == nodes.end()) continue;
+      rows_ += node.params.weight.rows;
+      if (name == nodes.back()) Put(joined.name, rows_, node.params.weight.cols, 0, 0);
+    }
+  }
+
+  Result<std::vector<ModelProduct>> Finish() {
+    CULET_RETURN_IF_ERROR(status_);
+    const auto place = [](const ModelProduct& product) {
+      const auto named = [&](const JoinedNodes& each) { return product.name == each.name; };
+      return std::ranges::find_if(Listed(), named) - Listed().begin();
+    };
+    std::ranges::stable_sort(products_, std::less(), place);
+    return std::move(products_);
+  }
+
+ private:
+  void AddExperts(const TensorNode& node) {
+    const ExpertParams& experts = *node.params.experts;
+    const ExpertWeights& one = experts.experts.front();
+    const auto count = static_cast<int>(experts.experts.size());
+    Put("experts.gate_up", one.gate.rows + one.up.rows, one.gate.cols, count, experts.active);
+    Put("experts.down", one.down.rows, one.down.cols, count, experts.active);
+  }
+
+  void Put(const char* name, std::int64_t n, std::int64_t k, int experts, int active) {
+    rows_ = 0;
+    constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+    if ((n > kMost || k > kMost) && status_.ok()) {
+      status_ =
+          Status(StatusCode::kInvalidArgument,
+                 fmt::format("{}: {} is {}, more than {}", origin_, name, std::max(n, k), kMost));
+      return;
+    }
+    const auto same = [&](const ModelProduct& each) {
+      return each.name == name && each.n == n && each.k == k && each.experts == experts;
+    };
+    const auto found = std::ranges::find_if(products_, same);
+    if (found != products_.end()) {
+      ++found->layers;
+      return;
+    }
+    products_.push_back({name, static_cast<int>(n), static_cast<int>(k), 1, experts, active});
+  }
+
+  const std::string& origin_;
+  std::int64_t rows_ = 0;  // of the joined nodes so far
+  std::vector<ModelProduct> products_;
+  Status status_;
+};
+
+// From the graph of a step of one token.
+Result<std::vector<ModelProduct>> ProductsOf(const DecoderConfig& config,
+                                             const std::string& origin) {
+  WeightMemory memory(HostMemory());
+  NoWeights source(memory);
+  const auto weights = BindDecoder(config, source);
+  if (!weights) return weights.status();
+  const std::vector<DevicePtr> none(static_cast<std::size_t>(config.layers), sizeof(float));
+  CacheLayout cache;
+  cache.blocks = cache.block_size = 1;
+  cache.keys = cache.values = none;
+  const DecoderBatch batch{.tokens = 1, .sequences = 1, .table_blocks = 1};
+  const DecoderGraph built = BuildDecoderGraph(config, *weights, {}, cache, batch);
+  Products products(origin);
+  for (const TensorNode& node : built.graph.nodes()) products.Add(node);
+  return products.Finish();
+}
+
+std::vector<ArchitectureName> AllNames() {
+  std::vector<ArchitectureName> names = DecoderNamesOfAll();
+  for (const Architecture& a : Architectures()) names.push_back({a.name, a.model_type});
+  return names;
+}
+
 }  // namespace
 
 int RowsOf(const ModelProduct& product, int tokens) noexcept {
@@ -46,7 +173,7 @@ int RowsOf(const ModelProduct& product, int tokens) noexcept {
 
 std::vector<std::string> KnownArchitectures() {
   std::vector<std::string> names;
-  for (const Architecture& known : Architectures()) names.emplace_back(known.name);
+  for (const ArchitectureName& known : AllNames()) names.emplace_back(known.name);
   return names;
 }
 
@@ -57,17 +184,25 @@ Result<ModelShapes> ParseModelShapes(std::string_view text, const std::string& o
                   fmt::format("{} is not a JSON object; it must be a model's config.json{}", origin,
                               ReplacedBy(text)));
   }
-  std::vector<ArchitectureName> known;
-  for (const Architecture& a : Architectures()) known.push_back({a.name, a.model_type});
-  const Result<std::size_t> found = FindArchitecture(config, origin, known);
+  const Result<std::size_t> found = FindArchitecture(config, origin, AllNames());
   if (!found.ok()) return found.status();
-  const Architecture& architecture = Architectures()[*found];
-
-  ConfigReader reader(config, origin);
   ModelShapes shapes;
+  shapes.format = FormatOf(config);
+  const std::size_t decoders = DecoderNamesOfAll().size();
+  if (*found < decoders) {
+    const auto decoder = ReadDecoder(config, origin, false);
+    if (!decoder) return decoder.status();
+    shapes.architecture = decoder->architecture;
+    shapes.model_type = decoder->model_type;
+    auto products = ProductsOf(*decoder, origin);
+    if (!products) return products.status();
+    shapes.products = *std::move(products);
+    return shapes;
+  }
+  const Architecture& architecture = Architectures()[*found - decoders];
+  ConfigReader reader(config, origin);
   shapes.architecture = architecture.name;
   shapes.model_type = architecture.model_type;
-  shapes.format = FormatOf(config);
   shapes.products = architecture.products(reader);
   CULET_RETURN_IF_ERROR(reader.status());
   return shapes;

@@ -77,7 +77,7 @@ Weight RandomWeights::Get(const std::string& name, std::int64_t rows, std::int64
   weight.cols = cols;
   weight.type = TypeOf(name, role);
   const double deviation = 1 / std::sqrt(static_cast<double>(cols));
-  if (role == WeightRole::kVector) {
+  if (role == WeightRole::kVector || role == WeightRole::kGammaLessOne) {
     const bool norm = name.ends_with("norm.weight");
     weight.data_ptr = Fill(weight.type, cols, norm ? 0.1 : deviation, norm ? 1 : 0);
   } else if (weight.type != DataType::kFloat8_e4m3) {

@@ -17,12 +17,45 @@ using nlohmann::json;
 constexpr std::size_t kShown = 40;  // characters of a text of the file in a message
 
 constexpr RopeScaling kScalings[] = {RopeScaling::kNone, RopeScaling::kLinear, RopeScaling::kLlama3,
-                                     RopeScaling::kYarn};
+                                     RopeScaling::kYarn, RopeScaling::kLongRope};
 
 // The attention factor of YaRN: grows with the logarithm of the stretch.
 double MagnitudeScale(double factor, double weight) {
   constexpr double kPerLog = 0.1;
   return factor <= 1 ? 1.0 : kPerLog * weight * std::log(factor) + 1.0;
+}
+
+std::vector<double> Divisors(ConfigReader& scaling, const char* key, int dims) {
+  std::vector<double> divisors = scaling.Numbers({key});
+  bool positive = true;
+  for (const double divisor : divisors) positive &= divisor > 0;
+  scaling.Require(divisors.size() == static_cast<std::size_t>(dims / 2) && positive,
+                  fmt::format("{} is {}; it must be a list of {} numbers above 0, one for each "
+                              "pair of elements that turns",
+                              key, scaling.Shown({key}), dims / 2));
+  return divisors;
+}
+
+// Frequencies are divided each by its own number, by others in sequences beyond the original
+// context.
+void ReadLongRope(ConfigReader& scaling, double original_context, int max_position,
+                  RopeParams& rope) {
+  rope.original_context = original_context;
+  if (!scaling.Require(original_context > 1,
+                       "original_max_position_embeddings and max_position_embeddings are missing, "
+                       "or no number above 1")) {
+    return;
+  }
+  rope.factor = scaling.Has({"factor"}) ? scaling.PositiveNumber({"factor"})
+                                        : max_position / original_context;
+  const double usual =
+      rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / std::log(original_context));
+  rope.attention_factor = scaling.NumberOr({"attention_factor"}, usual);
+  scaling.Require(rope.factor > 0 && rope.attention_factor > 0,
+                  fmt::format("factor is {} and attention_factor {}; both must be above 0",
+                              rope.factor, rope.attention_factor));
+  rope.short_divisors = Divisors(scaling, "short_factor", rope.dims);
+  rope.long_divisors = Divisors(scaling, "long_factor", rope.dims);
 }
 
 void ReadScaling(ConfigReader& scaling, double original_context, RopeParams& rope) {
@@ -71,6 +104,15 @@ constexpr const char* kLlama3Keys[] = {"rope_type",
                                        "original_max_position_embeddings",
                                        "low_freq_factor",
                                        "high_freq_factor"};
+constexpr const char* kLongRopeKeys[] = {"rope_type",
+                                         "type",
+                                         "rope_theta",
+                                         "factor",
+                                         "partial_rotary_factor",
+                                         "original_max_position_embeddings",
+                                         "attention_factor",
+                                         "short_factor",
+                                         "long_factor"};
 constexpr const char* kYarnKeys[] = {"rope_type",
                                      "type",
                                      "rope_theta",
@@ -82,7 +124,9 @@ constexpr const char* kYarnKeys[] = {"rope_type",
                                      "beta_slow",
                                      "mscale",
                                      "mscale_all_dim",
-                                     "truncate"};
+                                     "truncate",
+                                     "llama_4_scaling_beta",
+                                     "max_position_embeddings"};
 
 std::span<const char* const> KeysOf(RopeScaling scaling) {
   switch (scaling) {
@@ -92,6 +136,8 @@ std::span<const char* const> KeysOf(RopeScaling scaling) {
       return kLlama3Keys;
     case RopeScaling::kYarn:
       return kYarnKeys;
+    case RopeScaling::kLongRope:
+      return kLongRopeKeys;
     default:
       return kPlainKeys;
   }
@@ -114,15 +160,12 @@ class RopeReader {
                                   "spellings of one key, and must mean the same: remove one",
                                   config_.Shown({kScaling}), config_.Shown({kParameters})));
     }
-    if (rope.scaling != RopeScaling::kLlama3 && rope.scaling != RopeScaling::kYarn) {
+    if (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kLinear) {
       WarnUnless(!config_.Has({kOriginal}), kOriginal, rope.scaling);
     }
+    if (context_.partial > 0) return rope;
     const bool whole = config_.NumberOr({kPart}, 1) == 1;
     if (rope.scaling == RopeScaling::kNone) WarnUnless(whole, kPart, rope.scaling);
-    rope.dims = context_.head_dim;
-    config_.Require(
-        rope.dims % 2 == 0,
-        fmt::format("head_dim is {}; a head turns by pairs of elements", context_.head_dim));
     return rope;
   }
 
@@ -136,6 +179,27 @@ class RopeReader {
         fmt::format("{}: {} has no effect with rope type {}", origin_, key, ToString(scaling)));
   }
 
+  // Elements of a head that turn.
+  int Dims(ConfigReader& scaling) {
+    if (context_.partial == 0) {
+      config_.Require(
+          context_.head_dim % 2 == 0,
+          fmt::format("head_dim is {}; a head turns by pairs of elements", context_.head_dim));
+      return context_.head_dim;
+    }
+    const double outer = config_.NumberOr({kPart}, context_.partial);
+    const double part = scaling.NumberOr({kPart}, outer);
+    config_.Require(!config_.Has({kPart}) || part == outer,
+                    fmt::format("{} is {}, but within rope_parameters {}", kPart, outer, part));
+    const int dims = part > 0 && part <= 1 ? static_cast<int>(context_.head_dim * part) : 0;
+    return config_.Require(dims >= 2 && dims % 2 == 0,
+                           fmt::format("{} is {}; of a head of {} elements an even number must "
+                                       "turn, 2 or more",
+                                       kPart, part, context_.head_dim))
+               ? dims
+               : 2;
+  }
+
   // Whether the key holds something.
   bool Counts(const char* key) {
     if (!config_.Has({key})) return false;
@@ -147,8 +211,16 @@ class RopeReader {
   RopeParams ReadObject(const char* key) {
     static const json kEmpty = json::object();
     const auto it = root_.find(key);
-    const json& object = it != root_.end() && it->is_object() ? *it : kEmpty;
-    const std::string where = fmt::format("{}: {}", origin_, key);
+    const json* found = it != root_.end() && it->is_object() ? &*it : &kEmpty;
+    std::string where = fmt::format("{}: {}", origin_, key);
+    if (context_.layer_type != nullptr && found->contains(context_.layer_type)) {
+      found = &found->at(context_.layer_type);
+      where += fmt::format(".{}", context_.layer_type);
+      if (!config_.Require(found->is_object(), fmt::format("{} is no object", where))) {
+        found = &kEmpty;
+      }
+    }
+    const json& object = *found;
     ConfigReader scaling(object, where);
     RopeParams rope;
     const double outer_theta = config_.NumberOr({"rope_theta"}, context_.default_theta);
@@ -163,14 +235,19 @@ class RopeReader {
           fmt::format("{} holds an object, {}; parameters by layer type are not known", key,
                       Printable(name, kShown)));
     }
-    if (ReadType(key, scaling, rope) && rope.scaling != RopeScaling::kNone) {
+    const bool known = ReadType(key, scaling, rope);
+    rope.dims = Dims(scaling);
+    if (known && rope.scaling == RopeScaling::kLongRope) {
+      const double original = scaling.NumberOr({kOriginal}, context_.max_position);
+      ReadLongRope(scaling, config_.NumberOr({kOriginal}, original), context_.max_position, rope);
+    } else if (known && rope.scaling != RopeScaling::kNone) {
       const double original =
           scaling.NumberOr({kOriginal}, context_.max_position);  // the outer one counts more
       ReadScaling(scaling, config_.NumberOr({kOriginal}, original), rope);
       const double part = scaling.NumberOr({kPart}, config_.NumberOr({kPart}, 1));
-      config_.Supported(
-          part == 1, fmt::format("partial_rotary_factor is {} with rope type {}; known is 1", part,
-                                 ToString(rope.scaling)));
+      config_.Supported(part == 1 || context_.partial > 0,
+                        fmt::format("partial_rotary_factor is {} with rope type {}; known is 1",
+                                    part, ToString(rope.scaling)));
     }
     config_.Adopt(scaling.status());
     for (std::string& unused : UnusedKeysOf(object, KeysOf(rope.scaling), where)) {
@@ -189,13 +266,19 @@ class RopeReader {
                       fmt::format("{} has a factor but no rope_type", key));
       return true;
     }
+    // Files of Phi-3 say "su", early ones "yarn".
+    const bool lists = scaling.Has({"long_factor"});
+    if (type == "su" || (type == "yarn" && lists)) {
+      rope.scaling = RopeScaling::kLongRope;
+      return true;
+    }
     for (const RopeScaling scale : kScalings) {
       if (type != ToString(scale)) continue;
       rope.scaling = scale;
       return true;
     }
     return config_.Supported(false, fmt::format("{}: the rope type {} is unknown; known are "
-                                                "default, linear, llama3, yarn",
+                                                "default, linear, llama3, yarn, longrope",
                                                 key, Printable(type, kShown)));
   }
 

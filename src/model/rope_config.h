@@ -16,15 +16,17 @@ struct RopeContext {
   int head_dim = 0;
   int max_position = 0;
   double default_theta = 0;
+  double partial = 0;  ///< partial_rotary_factor where the key is missing; 0: whole heads turn
+  const char* layer_type = nullptr;  ///< whose part of rope_parameters counts; null: all of it
 };
 
 /// Reads rope_theta with rope_scaling or rope_parameters, which may hold rope_theta, too. An empty
-/// one of the two does not count; where both are given they must mean the same. Whole heads turn:
-/// the architectures' own library ignores partial_rotary_factor where nothing is scaled, and fails
-/// where something is. Keys without effect are named in `warnings`.
-/// Errors go to `config`: INVALID_ARGUMENT for two that differ, naming both; UNSUPPORTED for an
-/// unknown rope type, listing the known ones, for parameters by layer type, and for a
-/// partial_rotary_factor of scaled frequencies.
+/// one of the two does not count; where both are given they must mean the same. Unless the context
+/// says that parts of heads may turn, whole heads do: the architectures' own library ignores
+/// partial_rotary_factor there where nothing is scaled, and fails where something is. Keys without
+/// effect are named in `warnings`. Errors go to `config`: INVALID_ARGUMENT for two that differ,
+/// naming both; UNSUPPORTED for an unknown rope type, listing the known ones, for parameters by
+/// layer type, and for a partial_rotary_factor of scaled frequencies.
 RopeParams ReadRope(const nlohmann::json& root, ConfigReader& config, const std::string& origin,
                     const RopeContext& context, std::vector<std::string>& warnings);
 

@@ -67,7 +67,8 @@ Status Session::Impl::AllocateCache() {
   if (of_scales == 0) return {};
   const DevicePtr scales = cache_memory.get() + 2 * layers * padded;
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    const auto found = ScalesOfLayer(config, model.weights().layers[layer], dispatch.memory());
+    const auto found = ScalesOfLayer(config, model.weights().layers[layer], static_cast<int>(layer),
+                                     dispatch.memory());
     if (!found) {
       return Status(found.status().code(),
                     fmt::format("layer {}: {}", layer, found.status().message()));
@@ -131,6 +132,7 @@ Status Session::Impl::Extend(std::span<const SequenceTokens> batch) {
 BatchKey Session::Impl::DecodeKey(int sequences, int positions, bool sample) const {
   BatchKey key;
   key.sample = sample;
+  key.long_rope = long_rope.is_used() && positions > long_rope.original;
   key.shape.sequences =
       buckets ? std::min(SequenceBucket(sequences), options.max_sequences) : sequences;
   key.shape.tokens = key.shape.logit_rows = key.shape.sequences;
@@ -156,10 +158,17 @@ BatchKey Session::Impl::KeyFor(std::span<const SequenceTokens> batch,
   shape.table_blocks = TableBlocks();
   shape.logit_rows = outputs.all_logits ? 0 : shape.sequences;
   key.hidden = outputs.hidden;
+  key.long_rope = long_rope.is_used() &&
+                  long_rope.sequences[static_cast<std::size_t>(batch.front().sequence)].state ==
+                      LongRope::State::kLong;
   key.sample = !outputs.all_logits && sampling.AnyOf(batch);
   // Outputs that are returned whole have no padding rows.
   if (!buckets || outputs.all_logits || outputs.hidden) return key;
-  if (shape.tokens == shape.sequences) return DecodeKey(shape.sequences, longest, key.sample);
+  if (shape.tokens == shape.sequences) {
+    BatchKey decode = DecodeKey(shape.sequences, longest, key.sample);
+    decode.long_rope = key.long_rope;
+    return decode;
+  }
   shape.tokens = std::min(TokenBucket(shape.tokens), options.max_step_tokens);
   // One more sequence, to which padding rows belong.
   shape.sequences = std::min(SequenceBucket(shape.sequences + 1), options.max_sequences + 1);
@@ -178,6 +187,7 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
                      shape.logit_rows, key.hidden,      options.value_type};
   batch.log_rows = key.advance ? StepInputs::kLogRows : 0;
   batch.sample = key.sample;
+  batch.long_rope = key.long_rope;
   DecoderInputs addresses = inputs.AddressesOf(shape);
   addresses.sampling = sampling.address();
   DecoderGraph built = BuildDecoderGraph(model.config(), model.weights(), addresses, cache, batch);
@@ -364,6 +374,10 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
   impl->cache.blocks = options.cache_blocks;
   impl->cache.block_size = options.block_size;
   CULET_RETURN_IF_ERROR(impl->AllocateCache());
+  if (config.rope.scaling == RopeScaling::kLongRope) {
+    impl->long_rope.original = config.rope.original_context;
+    impl->long_rope.sequences.resize(static_cast<std::size_t>(options.max_sequences));
+  }
   impl->buckets = options.padding == StepPadding::kBuckets ||
                   (options.padding == StepPadding::kDispatch && dispatch.prefers_buckets());
   const int most = options.max_sequences + 1;  // one more for padding, see KeyFor
@@ -415,6 +429,11 @@ Status Session::Truncate(int sequence, int length) {
 Result<StepResult> Session::Impl::Step(std::span<const SequenceTokens> batch,
                                        const StepOutputs& outputs) {
   CULET_RETURN_IF_ERROR(CheckBatch(batch, static_cast<std::size_t>(options.max_step_tokens)));
+  return long_rope.is_used() ? StepTurning(batch, outputs, {}) : StepAlike(batch, outputs);
+}
+
+Result<StepResult> Session::Impl::StepAlike(std::span<const SequenceTokens> batch,
+                                            const StepOutputs& outputs) {
   CULET_RETURN_IF_ERROR(Extend(batch));
   Growth growth(tables, batch);
   auto result = Run(batch, KeyFor(batch, outputs), outputs);
@@ -456,7 +475,15 @@ Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
       piece.push_back({batch[i].sequence, batch[i].tokens.subspan(done[i], more)});
       size += more;
     }
-    const auto result = Step(piece, outputs);
+    const auto result = [&]() -> Result<StepResult> {
+      if (!impl_->long_rope.is_used()) return Step(piece, outputs);
+      std::vector<int> ends;
+      for (std::size_t i = 0; i < piece.size(); ++i) {
+        const std::size_t left = batch[first + i].tokens.size() - done[first + i];
+        ends.push_back(impl_->tables.length(piece[i].sequence) + static_cast<int>(left));
+      }
+      return impl_->StepTurning(piece, outputs, ends);
+    }();
     if (!result) return result;
     for (std::size_t i = 0; i < piece.size(); ++i) {
       const std::size_t part = first + i;

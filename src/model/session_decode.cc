@@ -77,6 +77,8 @@ class Decoder {
     int steps = std::min(options_.steps - made_, tables().RoomTogether(reserved_));
     // Avoids a larger graph than most of the steps need.
     if (session_.buckets) steps = std::min(steps, ContextBucket(longest + 1) - longest);
+    steps = session_.StepsWithoutChange(reserved_, steps);
+    if (steps == 0) return ByTheHost();
     const auto count = static_cast<int>(living_.size());
     const bool sample = session_.sampling.AnyOf(Batch());
     const auto graph = session_.GraphFor(session_.DecodeKey(count, longest + steps, sample));
@@ -136,7 +138,9 @@ class Decoder {
     for (std::size_t i = 0; i < living_.size(); ++i) {
       if (!columns_[i]) continue;
       const std::int32_t token = log->At(tables().length(living_[i].sequence), i);
+      const int before = tables().length(living_[i].sequence);
       CULET_RETURN_IF_ERROR(tables().Extend(living_[i].sequence, 1));  // its block is there
+      session_.long_rope.Remember(living_[i].sequence, before, {&living_[i].last, 1});
       CULET_RETURN_IF_ERROR(Deliver(i, token));
     }
     return {};

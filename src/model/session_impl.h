@@ -1,6 +1,7 @@
 // The members of a Session.
 #pragma once
 
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <span>
@@ -16,8 +17,9 @@ namespace culet {
 struct BatchKey {
   StepShape shape;
   bool hidden = false;
-  bool advance = false;  ///< ends with an Advance
-  bool sample = false;   ///< draws its tokens
+  bool advance = false;    ///< ends with an Advance
+  bool sample = false;     ///< draws its tokens
+  bool long_rope = false;  ///< as DecoderBatch::long_rope
   bool all_logits() const { return shape.logit_rows == 0; }
   friend bool operator==(const BatchKey&, const BatchKey&) = default;
 };
@@ -27,6 +29,22 @@ struct StepGraph {
   GraphExecutor executor;
   int logits, argmax;
   std::vector<int> hidden;
+};
+
+/// Sequences of a model with longrope: beyond the original context all their positions turn by
+/// other frequencies, so keys that were stored before are computed again.
+struct LongRope {
+  enum class State : std::uint8_t { kShort = 0, kLong, kUnknown };
+  double original = 0;  ///< positions; 0: the model has no longrope
+  struct Sequence {
+    std::vector<std::int32_t> tokens;  ///< those whose keys are in the cache
+    State state = State::kShort;       ///< of these keys
+  };
+  std::vector<Sequence> sequences;  ///< by their number
+
+  bool is_used() const { return original > 0; }
+  State StateFor(int length) const { return length > original ? State::kLong : State::kShort; }
+  void Remember(int sequence, int before, std::span<const std::int32_t> tokens);
 };
 
 struct Session::Impl {
@@ -46,6 +64,7 @@ struct Session::Impl {
   bool never_advances = false;  // the dispatch has no Advance
   StepInputs inputs;
   SamplingRows sampling;
+  LongRope long_rope;
   std::vector<std::unique_ptr<DeviceEvent>> decoded;  // behind the steps that Decode launched
   std::list<StepGraph> graphs;                        // the one used last comes first
   NodeHook hook;
@@ -59,11 +78,23 @@ struct Session::Impl {
   Status Extend(std::span<const SequenceTokens> batch);
   /// `positions`: those of the longest sequence after the graph's last step.
   BatchKey DecodeKey(int sequences, int positions, bool sample) const;
+  /// Steps that a segment of decoding may have, of `steps`, before frequencies change; 0: now.
+  int StepsWithoutChange(std::span<const int> of, int steps) const;
   BatchKey KeyFor(std::span<const SequenceTokens> batch, const StepOutputs& outputs) const;
   Result<StepGraph*> GraphFor(const BatchKey& key);
   Result<StepResult> Run(std::span<const SequenceTokens> batch, const BatchKey& key,
                          const StepOutputs& outputs);
   Result<StepResult> Step(std::span<const SequenceTokens> batch, const StepOutputs& outputs);
+  /// The same where all sequences turn alike.
+  Result<StepResult> StepAlike(std::span<const SequenceTokens> batch, const StepOutputs& outputs);
+  /// The same for a model with longrope (session_long_rope.cc). `ends`: lengths of the sequences
+  /// when the prompts that this step is a piece of are read; empty: after this step.
+  Result<StepResult> StepTurning(std::span<const SequenceTokens> batch, const StepOutputs& outputs,
+                                 std::span<const int> ends);
+  StepResult Merged(std::span<const SequenceTokens> batch, const StepOutputs& outputs,
+                    const std::vector<SequenceTokens> (&groups)[2],
+                    const StepResult (&results)[2]) const;
+  Status ComputeAgain(int sequence, LongRope::State state);
   Status Launch(GraphExecutor& executor) const;
   Status Read(StepGraph& step, std::span<const SequenceTokens> batch, const StepOutputs& outputs,
               StepResult& result);

@@ -49,7 +49,7 @@ std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& re
   joined = joined && memory().BeginJoin(bytes, scale_bytes).ok();
   std::vector<Weight> weights;
   for (const WeightRequest& request : requests) {
-    weights.push_back(Get(request.name, request.rows, request.cols, request.role));
+    weights.push_back(GetPart(request));
   }
   if (joined) memory().EndJoin();
   return weights;

@@ -17,10 +17,11 @@ namespace culet {
 
 /// What a weight is for.
 enum class WeightRole : std::uint8_t {
-  kProduct,  ///< of a linear layer; may be E4M3
-  kHead,     ///< of the logits: may be E4M3 in a checkpoint, but seldom is
-  kPlain,    ///< embedding, router: floating point
-  kVector,   ///< a norm's gamma or a bias
+  kProduct,       ///< of a linear layer; may be E4M3
+  kHead,          ///< of the logits: may be E4M3 in a checkpoint, but seldom is
+  kPlain,         ///< embedding, router: floating point
+  kVector,        ///< a norm's gamma or a bias
+  kGammaLessOne,  ///< a norm's gamma, stored less 1: the weight that is returned is the sum
 };
 
 /// A requested weight; see WeightSource::Get.
@@ -28,6 +29,8 @@ struct WeightRequest {
   std::string name;
   std::int64_t rows = 0, cols = 0;
   WeightRole role = WeightRole::kProduct;
+  /// Rows (elements of a vector) [first, first + rows) of the `of` that the tensor has; 0: all.
+  std::int64_t first = 0, of = 0;
 };
 
 class WeightMemory;
@@ -40,6 +43,10 @@ class WeightSource {
   /// calls return nothing.
   virtual Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
                      WeightRole role) = 0;
+  /// The same of what WeightRequest::first and of select.
+  virtual Weight GetPart(const WeightRequest& request) {
+    return Get(request.name, request.rows, request.cols, request.role);
+  }
   /// A vector of `cols` elements or of one; an absent weight if there is none.
   virtual Weight GetIfThere(const std::string& name, std::int64_t cols) {
     static_cast<void>(name), static_cast<void>(cols);

@@ -17,6 +17,7 @@ struct ModelCase {
   bool own = false;  // one of the repository's
   double tolerance = 1e-5;
   double rounded = 2e-2;  // where products round their inputs to 16 bits
+  std::size_t least = 0;  // longrope: shorter sequences turn otherwise than the goldens
 };
 
 // For tests' names and messages.
@@ -31,6 +32,21 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      // 5.2e-2 of the logits (H200), which sums of 24 bits show to
                                      // be all.
                                      {.name = "qwen3-fp8", .tolerance = 1e-4, .rounded = 6e-2},
+                                     {.name = "seed-oss"},
+                                     {.name = "smollm3"},
+                                     {.name = "phi3-longrope-short"},
+                                     {.name = "phi3-longrope-long", .least = 33},
+                                     {.name = "phi4-mini"},
+                                     {.name = "granite"},
+                                     {.name = "olmo2"},
+                                     {.name = "olmo3"},
+                                     {.name = "mistral3-nested"},
+                                     {.name = "ministral3-nested"},
+                                     {.name = "ernie4-5"},
+                                     {.name = "glm4"},
+                                     {.name = "gemma3"},
+                                     {.name = "cohere"},
+                                     {.name = "cohere2"},
                                      {.name = "llama-biases-llama3-tied", .own = true},
                                      {.name = "llama-linear", .own = true},
                                      {.name = "mistral-window", .own = true},
@@ -156,6 +172,7 @@ TEST_P(CudaModels, RaggedBatch) {
                                    {other, {ids.data(), half + 2}}};
   result = session.Step(second, {.logits = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
+  if (half < GetParam().least) return;
   EXPECT_LE(RelativeL2(result->logits.data(), goldens_.logits.data() + half * vocab, vocab),
             GetParam().tolerance);
 }

@@ -10,7 +10,8 @@
 namespace culet {
 
 TEST_F(CudaGraphs, ElementByElement) {
-  for (const TensorOp op : {TensorOp::kAdd, TensorOp::kMul, TensorOp::kSilu, TensorOp::kSwiGlu}) {
+  for (const TensorOp op : {TensorOp::kAdd, TensorOp::kMul, TensorOp::kSilu, TensorOp::kSwiGlu,
+                            TensorOp::kGeGlu, TensorOp::kScale, TensorOp::kSoftCap}) {
     for (const DataType type : kValues) {
       for (const std::int64_t cols : {1, 7, 8, 2048, 2056, 4099}) {
         Matrix a(type, 3, cols, 1), b(type, 3, cols, 2);
@@ -20,8 +21,12 @@ TEST_F(CudaGraphs, ElementByElement) {
         }
         ComputeGraph graph;
         std::vector<int> inputs = {a.AsLeaf(graph)};
-        if (op != TensorOp::kSilu) inputs.push_back(b.AsLeaf(graph));
-        graph.add_op(op, 0, {3, cols}, inputs, {}, "", type);
+        const bool one =
+            op == TensorOp::kSilu || op == TensorOp::kScale || op == TensorOp::kSoftCap;
+        if (!one) inputs.push_back(b.AsLeaf(graph));
+        OpParams params;
+        params.scalar = 1.7f;
+        graph.add_op(op, 0, {3, cols}, inputs, params, "", type);
         ExpectReference(graph, std::string(ToString(op)) + " of " + std::to_string(cols));
       }
     }

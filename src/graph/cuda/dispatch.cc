@@ -116,6 +116,9 @@ class CudaDispatch final : public KernelDispatch {
         if (node.params.attention.head_dim > kMostHeadDim) {
           return Feasibility::Refuse("the CUDA dispatch takes heads of at most 256 elements");
         }
+        if (node.params.attention.softcap > 0) {
+          return Feasibility::Refuse("the CUDA dispatch has no attention with a softcap");
+        }
         return ok(IsValue(node.type) && IsValue(type_of(0)) && IsCached(type_of(1)));
       case TensorOp::kExperts:
         if (!IsValue(node.type) || !IsValue(type_of(0)) || !IsValue(type_of(1))) return refusal;
@@ -125,9 +128,25 @@ class CudaDispatch final : public KernelDispatch {
         return Product(node, node.inputs.size() > 1 ? node.type : type_of(0), refusal);
       case TensorOp::kQuantize:
         return Product(node, type_of(0), refusal);
-      default:
+      case TensorOp::kAdd:
+      case TensorOp::kMul:
+      case TensorOp::kSilu:
+      case TensorOp::kSwiGlu:
+      case TensorOp::kGeGlu:
+      case TensorOp::kScale:
+      case TensorOp::kSoftCap:
+      case TensorOp::kRmsNorm:
+      case TensorOp::kLayerNorm:
+      case TensorOp::kPositionScale:
+      case TensorOp::kRope:
+      case TensorOp::kGatherRows:
         return ok(IsValue(node.type) && IsValue(type_of(0)));
+      case TensorOp::kScales:
+        return Feasibility::Ok();  // its quantize makes them
+      case TensorOp::kNone:
+        break;
     }
+    return Feasibility::Refuse("the CUDA dispatch does not have this operation");
   }
 
   Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id) override {
@@ -222,19 +241,38 @@ class CudaDispatch final : public KernelDispatch {
                                               stream());
   }
 
-  Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,
-                           std::uint32_t hidden_dim, std::uint32_t m, float epsilon) override {
-    RmsNormArgs args;
-    args.x = In(input);
-    args.x_type = current().input_node(0).type;
-    args.gamma = In(node.params.gamma.data_ptr);
-    args.gamma_type = node.params.gamma.type;
-    args.epsilon = epsilon;
-    args.out = Out(output);
-    args.out_type = node.type;
-    args.groups = m;
-    args.width = static_cast<int>(hidden_dim);
-    return Launched(RmsNorm(args, stream()));
+  Status dispatch_other(const TensorNode& node, DevicePtr output) override {
+    const DevicePtr x = current().input(0);
+    const auto n = static_cast<std::size_t>(node.shape.rows * node.shape.cols);
+    switch (node.op) {
+      case TensorOp::kScale:
+        return Elements(ElementOp::kScale, x, x, output, n, node.params.scalar);
+      case TensorOp::kSoftCap:
+        return Elements(ElementOp::kSoftCap, x, x, output, n, node.params.scalar);
+      case TensorOp::kGeGlu:
+        return Elements(ElementOp::kGeGlu, x, current().input(1), output, n);
+      case TensorOp::kLayerNorm:
+        return Launched(LayerNorm(NormArgs(node, x, output, node.shape.rows), stream()));
+      case TensorOp::kPositionScale: {
+        PositionScaleArgs args;
+        args.x = In(x);
+        args.type = node.type;
+        args.positions = Indices(current().input(1));
+        args.by = node.params.scalar;
+        args.original = node.params.rope.original_context;
+        args.out = Out(output);
+        args.rows = node.shape.rows;
+        args.cols = node.shape.cols;
+        return Launched(PositionScale(args, stream()));
+      }
+      default:
+        return KernelDispatch::dispatch_other(node, output);
+    }
+  }
+
+  Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output, std::uint32_t,
+                           std::uint32_t m, float) override {
+    return Launched(RmsNorm(NormArgs(node, input, output, m), stream()));
   }
 
   Status dispatch_add(DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) override {
@@ -433,9 +471,26 @@ class CudaDispatch final : public KernelDispatch {
     return CudaStatus(error, std::string("launching ") + ToString(current().node().op));
   }
 
-  Status Elements(ElementOp op, DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n) {
+  // Of groups of gamma's length.
+  RmsNormArgs NormArgs(const TensorNode& node, DevicePtr input, DevicePtr output,
+                       std::int64_t groups) {
+    RmsNormArgs args;
+    args.x = In(input);
+    args.x_type = current().input_node(0).type;
+    args.gamma = In(node.params.gamma.data_ptr);
+    args.gamma_type = node.params.gamma.type;
+    args.epsilon = node.params.scalar;
+    args.out = Out(output);
+    args.out_type = node.type;
+    args.groups = groups;
+    args.width = static_cast<int>(node.params.gamma.cols);
+    return args;
+  }
+
+  Status Elements(ElementOp op, DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n,
+                  float scalar = 0) {
     return Launched(ElementWise(op, current().node().type, In(a), In(b), Out(output),
-                                static_cast<std::int64_t>(n), stream()));
+                                static_cast<std::int64_t>(n), scalar, stream()));
   }
 
   static MoveRowsArgs Rows(DevicePtr source, DataType source_type, std::int64_t source_rows,

@@ -1,4 +1,4 @@
-// Add, Mul, Silu and SwiGlu: a vector of each operand a thread.
+// Element by element: a vector of each operand a thread.
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
 #include "kernels/cuda_ops/values.cuh"
@@ -8,53 +8,72 @@ namespace {
 
 constexpr int kThreads = 256;
 
+constexpr bool HasTwo(ElementOp op) {
+  return op == ElementOp::kAdd || op == ElementOp::kMul || op == ElementOp::kSwiGlu ||
+         op == ElementOp::kGeGlu;
+}
+
 template <ElementOp kOp>
-__device__ __forceinline__ float Apply(float x, float y) {
+__device__ __forceinline__ float Apply(float x, float y, float scalar) {
   if constexpr (kOp == ElementOp::kAdd) return x + y;
   if constexpr (kOp == ElementOp::kMul) return x * y;
   if constexpr (kOp == ElementOp::kSilu) return Silu(x);
+  if constexpr (kOp == ElementOp::kGeGlu) return GeluTanh(x) * y;
+  if constexpr (kOp == ElementOp::kScale) return scalar * x;
+  if constexpr (kOp == ElementOp::kSoftCap) return scalar * tanhf(x / scalar);
   return Silu(x) * y;
 }
 
 template <class T, ElementOp kOp, int kWide>
 __global__ void __launch_bounds__(kThreads)
-    ElementWiseKernel(const T* a, const T* b, T* out, std::int64_t n) {
+    ElementWiseKernel(const T* a, const T* b, T* out, std::int64_t n, float scalar) {
   WaitForPrevious();
   const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
   if (first >= n) return;
   float x[kWide], y[kWide];
   Load(a + first, x);
-  if constexpr (kOp != ElementOp::kSilu) Load(b + first, y);
+  if constexpr (HasTwo(kOp)) Load(b + first, y);
 #pragma unroll
-  for (int i = 0; i < kWide; ++i) x[i] = Apply<kOp>(x[i], kOp == ElementOp::kSilu ? 0.0f : y[i]);
+  for (int i = 0; i < kWide; ++i) x[i] = Apply<kOp>(x[i], HasTwo(kOp) ? y[i] : 0.0f, scalar);
   Store(x, out + first);
 }
 
 template <class T, ElementOp kOp>
-cudaError_t LaunchOp(const void* a, const void* b, void* out, std::int64_t n, LaunchStream stream) {
+cudaError_t LaunchOp(const void* a, const void* b, void* out, std::int64_t n, float scalar,
+                     LaunchStream stream) {
   const auto *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
   auto* z = static_cast<T*>(out);
-  return IsWide(n, x, y, z) ? Launch(&ElementWiseKernel<T, kOp, 8>,
-                                     Blocks(CeilDiv(n, kThreads * 8)), kThreads, stream, x, y, z, n)
-                            : Launch(&ElementWiseKernel<T, kOp, 1>, Blocks(CeilDiv(n, kThreads)),
-                                     kThreads, stream, x, y, z, n);
+  return IsWide(n, x, y, z)
+             ? Launch(&ElementWiseKernel<T, kOp, 8>, Blocks(CeilDiv(n, kThreads * 8)), kThreads,
+                      stream, x, y, z, n, scalar)
+             : Launch(&ElementWiseKernel<T, kOp, 1>, Blocks(CeilDiv(n, kThreads)), kThreads, stream,
+                      x, y, z, n, scalar);
 }
 
 }  // namespace
 
 cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* b, void* out,
-                        std::int64_t n, LaunchStream stream) {
+                        std::int64_t n, float scalar, LaunchStream stream) {
   if (n == 0) return cudaSuccess;
   return WithValue(type, [&]<class T>(T) {
+    const auto launch = [&]<ElementOp kOp>() {
+      return LaunchOp<T, kOp>(a, HasTwo(kOp) ? b : a, out, n, scalar, stream);
+    };
     switch (op) {
       case ElementOp::kAdd:
-        return LaunchOp<T, ElementOp::kAdd>(a, b, out, n, stream);
+        return launch.template operator()<ElementOp::kAdd>();
       case ElementOp::kMul:
-        return LaunchOp<T, ElementOp::kMul>(a, b, out, n, stream);
+        return launch.template operator()<ElementOp::kMul>();
       case ElementOp::kSilu:
-        return LaunchOp<T, ElementOp::kSilu>(a, a, out, n, stream);
+        return launch.template operator()<ElementOp::kSilu>();
       case ElementOp::kSwiGlu:
-        return LaunchOp<T, ElementOp::kSwiGlu>(a, b, out, n, stream);
+        return launch.template operator()<ElementOp::kSwiGlu>();
+      case ElementOp::kGeGlu:
+        return launch.template operator()<ElementOp::kGeGlu>();
+      case ElementOp::kScale:
+        return launch.template operator()<ElementOp::kScale>();
+      case ElementOp::kSoftCap:
+        return launch.template operator()<ElementOp::kSoftCap>();
     }
     return cudaErrorInvalidValue;
   });

@@ -36,10 +36,10 @@ struct ReadNext {
 
 // -- Element by element; out may be an operand (elementwise.cu) -----------------------------------
 
-enum class ElementOp { kAdd, kMul, kSilu, kSwiGlu };
-/// `b` is not read by kSilu.
+enum class ElementOp { kAdd, kMul, kSilu, kSwiGlu, kGeGlu, kScale, kSoftCap };
+/// `b` is not read by kSilu, kScale and kSoftCap; `scalar` is of the last two.
 cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* b, void* out,
-                        std::int64_t n, LaunchStream stream);
+                        std::int64_t n, float scalar, LaunchStream stream);
 
 // -- Rows (rows.cu, rms_norm.cu, argmax.cu, quantize.cu) ------------------------------------------
 
@@ -90,6 +90,22 @@ struct RmsNormArgs {
   int width = 0;
 };
 cudaError_t RmsNorm(const RmsNormArgs& args, LaunchStream stream);
+
+/// (x - mean(x)) / sqrt(variance(x) + epsilon) * gamma over rows (layer_norm.cu).
+cudaError_t LayerNorm(const RmsNormArgs& args, LaunchStream stream);
+
+/// Row i times 1 + by * ln(1 + floor(positions[i] / original)), types as x (layer_norm.cu).
+struct PositionScaleArgs {
+  const void* x = nullptr;
+  DataType type = DataType::kNull;
+  const std::int32_t* positions = nullptr;
+  float by = 0;
+  double original = 1;
+  void* out = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+};
+cudaError_t PositionScale(const PositionScaleArgs& args, LaunchStream stream);
 
 /// Index of each row's largest element, the first of equals, the first NaN if there is one.
 /// `workspace`: ArgMaxWorkspace bytes, aligned to 8. Two launches where a row is long.

@@ -42,6 +42,12 @@ __device__ __forceinline__ std::uint32_t PairOfCodes(std::uint32_t codes) {
 
 __device__ __forceinline__ float Silu(float x) { return x / (1.0f + expf(-x)); }
 
+/// The one that is made of tanh: 0.5 (1 + tanh u) is 1 / (1 + exp(-2 u)).
+__device__ __forceinline__ float GeluTanh(float x) {
+  constexpr float kTwice = 1.5957691216f;  // 2 sqrt(2 / pi)
+  return x / (1.0f + expf(-kTwice * fmaf(0.044715f * x * x, x, x)));
+}
+
 /// What a value is once it was stored as a T.
 template <class T>
 __device__ __forceinline__ float Rounded(float value) {

@@ -16,7 +16,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/cpu/simd_memory-inl.h"
 #include "kernels/ops/attention_math-inl.h"
+#include "kernels/ops/gates-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -199,8 +201,21 @@ class TileAttention {
     }
   }
 
+  // Of the keys that the query sees.
+  void CapScores(int q) {
+    const F32 d;
+    float* const scores = scratch_.scores + q * kKeyBlock;
+    const auto end = static_cast<std::size_t>(seen_[q].end);
+    for (auto j = static_cast<std::size_t>(seen_[q].begin); j < end; j += kLanes) {
+      const VF32 score = LoadRow(d, DataType::kFloat32, scores + j, end - j);
+      StoreRow(d, SoftCapOf(d, score, args_.params.softcap), DataType::kFloat32, scores + j,
+               end - j);
+    }
+  }
+
   void MakeWeights() {
     for (int q = 0; q < queries_; ++q) {
+      if (args_.params.softcap > 0) CapScores(q);
       SoftmaxStep(scratch_.scores + q * kKeyBlock, seen_[q], padded_, scratch_.most[q],
                   scratch_.weights[q], OfQuery(scratch_.sums, q));
     }

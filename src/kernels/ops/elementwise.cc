@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/simd_exp-inl.h"
 #include "kernels/cpu/simd_memory-inl.h"
+#include "kernels/ops/gates-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
@@ -43,6 +44,16 @@ void SwiGluRange(const float* a, const float* b, float* out, std::size_t n) {
   ForVectors(a, b, out, n, [](F32 d, VF32 x, VF32 y) { return hn::Mul(SiluOf(d, x), y); });
 }
 
+void GeGluRange(const float* a, const float* b, float* out, std::size_t n) {
+  ForVectors(a, b, out, n, [](F32 d, VF32 x, VF32 y) { return hn::Mul(GeluOf(d, x), y); });
+}
+void ScaleByRange(const float* a, float by, float* out, std::size_t n) {
+  ForVectors(a, a, out, n, [by](F32 d, VF32 x, VF32) { return hn::Mul(x, hn::Set(d, by)); });
+}
+void SoftCapRange(const float* a, float cap, float* out, std::size_t n) {
+  ForVectors(a, a, out, n, [cap](F32 d, VF32 x, VF32) { return SoftCapOf(d, x, cap); });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace culet
 HWY_AFTER_NAMESPACE();
@@ -60,6 +71,9 @@ HWY_EXPORT(AddRange);
 HWY_EXPORT(MulRange);
 HWY_EXPORT(SiluRange);
 HWY_EXPORT(SwiGluRange);
+HWY_EXPORT(GeGluRange);
+HWY_EXPORT(ScaleByRange);
+HWY_EXPORT(SoftCapRange);
 
 namespace ops {
 namespace {
@@ -95,6 +109,22 @@ void Silu(const float* x, float* out, std::size_t n) {
 void SwiGlu(const float* gate, const float* up, float* out, std::size_t n) {
   ForChunks(n, [=](std::size_t i, std::size_t end) {
     HWY_DYNAMIC_DISPATCH(SwiGluRange)(gate + i, up + i, out + i, end - i);
+  });
+}
+
+void GeGlu(const float* gate, const float* up, float* out, std::size_t n) {
+  ForChunks(n, [=](std::size_t i, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(GeGluRange)(gate + i, up + i, out + i, end - i);
+  });
+}
+void Scale(const float* x, float by, float* out, std::size_t n) {
+  ForChunks(n, [=](std::size_t i, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(ScaleByRange)(x + i, by, out + i, end - i);
+  });
+}
+void SoftCap(const float* x, float cap, float* out, std::size_t n) {
+  ForChunks(n, [=](std::size_t i, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(SoftCapRange)(x + i, cap, out + i, end - i);
   });
 }
 

@@ -19,6 +19,10 @@ void Add(const float* a, const float* b, float* out, std::size_t n);
 void Mul(const float* a, const float* b, float* out, std::size_t n);
 void Silu(const float* x, float* out, std::size_t n);
 void SwiGlu(const float* gate, const float* up, float* out, std::size_t n);
+void GeGlu(const float* gate, const float* up, float* out, std::size_t n);
+void Scale(const float* x, float by, float* out, std::size_t n);
+/// cap * tanh(x / cap).
+void SoftCap(const float* x, float cap, float* out, std::size_t n);
 /// Between float32, float16 and bfloat16, one rounding.
 void Cast(const void* x, DataType from, void* out, DataType to, std::size_t n);
 
@@ -27,6 +31,14 @@ void Cast(const void* x, DataType from, void* out, DataType to, std::size_t n);
 /// `groups` groups of gamma.size() elements (rms_norm.cc).
 void RmsNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
              std::int64_t groups);
+
+/// Rows of gamma.size() elements, without their mean (layer_norm.cc).
+void LayerNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
+               std::int64_t rows);
+
+/// Row i times 1 + by * ln(1 + floor(positions[i] / original)); out may be x (layer_norm.cc).
+void PositionScale(const float* x, const std::int32_t* positions, float by, double original,
+                   float* out, std::int64_t rows, std::int64_t cols);
 
 /// sum = x + y, out = RmsNorm of sum, with the bits of Add and RmsNorm. sum may be x, y or out
 /// (rms_norm.cc).

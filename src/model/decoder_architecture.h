@@ -1,0 +1,78 @@
+// The architectures that a DecoderConfig can come from: one entry each, made of parts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "culet/decoder.h"
+#include "model/config_heads.h"
+#include "model/find_architecture.h"
+
+namespace culet {
+
+class DecoderReader;
+
+/// What a layer's tensors are called, below "model.layers.N."; null for what a layer has not.
+struct DecoderNames {
+  const char* attention_norm = "input_layernorm";
+  const char* attention_post_norm = nullptr;
+  const char* mlp_norm = "post_attention_layernorm";
+  const char* mlp_post_norm = nullptr;
+  const char* qkv = nullptr;      ///< rows of q, k and v in one tensor
+  const char* gate_up = nullptr;  ///< rows of gate and up in one tensor
+  bool gamma_less_one = false;    ///< norms are stored less 1
+  const char* sparse = "mlp";     ///< with the router, and experts.E.
+  const char* expert_gate = "gate_proj";
+  const char* expert_up = "up_proj";
+  const char* expert_down = "down_proj";
+};
+
+/// What counts where config.json lacks a key, and what the usual keys are called.
+struct DecoderDefaults {
+  HeadDefaults heads = {};
+  const char* epsilon_key = "rms_norm_eps";
+  double epsilon = 1e-6;
+  double theta = 1e4;
+  RopeLayout rope_layout = RopeLayout::kNeox;
+  double partial_rotary = 0;  ///< 0: whole heads turn, whatever partial_rotary_factor says
+  bool tied_head = false;
+  const char* gate_key = "hidden_act";
+  GateKind gate = GateKind::kSilu;
+};
+
+struct DecoderArchitecture {
+  const char* name;        ///< as in the config's "architectures"
+  const char* model_type;  ///< as in the config's "model_type"
+  /// Reads what differs from Llama without biases: each is a few calls of DecoderReader's parts.
+  void (*read)(DecoderReader& reader);
+  DecoderDefaults defaults = {};
+  DecoderNames names = {};
+  std::span<const char* const> keys = {};    ///< of config.json, beside those of all
+  std::span<const char* const> silent = {};  ///< that real files have without any effect
+  const char* parts = "";                    ///< for docs/models.md
+};
+
+/// All of them.
+std::span<const DecoderArchitecture* const> DecoderArchitectures();
+
+/// The one of this class. Requires: a name of the registry.
+const DecoderArchitecture& DecoderArchitectureOf(std::string_view name);
+
+/// A model of several parts, of which the text's is read: its config is in text_config, its tensors
+/// have a prefix, and the other parts' are passed over.
+struct DecoderContainer {
+  const char* name;
+  const char* model_type;
+  std::span<const char* const> text_types;  ///< model_types that text_config may have
+};
+std::span<const DecoderContainer> DecoderContainers();
+
+/// The names that tensor `name` of a text model may have in a container's files.
+std::vector<std::string> NamesInContainer(const std::string& name);
+/// Whether the tensor belongs to another part of a container.
+bool IsOfOtherPart(std::string_view name);
+
+}  // namespace culet

@@ -1,0 +1,257 @@
+// DecoderConfig from config.json: what all architectures share, and the parts of which they are
+// made.
+#include "model/decoder_reader.h"
+
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "culet/printable.h"
+#include "model/config_keys.h"
+#include "model/rope_config.h"
+
+namespace culet {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostLayers = 10000;
+constexpr int kMostExperts = 65536;
+constexpr std::size_t kShown = 40;  // characters of a text of the file in a message
+
+const char* NamesOf(GateKind kind) {
+  return kind == GateKind::kSilu ? "silu, swish" : "gelu_pytorch_tanh";
+}
+
+}  // namespace
+
+DecoderReader::DecoderReader(const json& root, const std::string& origin,
+                             const DecoderArchitecture& architecture)
+    : root_(root), origin_(origin), architecture_(architecture), keys_(root, origin) {}
+
+Result<DecoderConfig> DecoderReader::Read(bool quantised) {
+  config_.architecture = architecture_.name;
+  config_.model_type = architecture_.model_type;
+  config_.warnings = UnusedKeys(root_, architecture_, origin_);
+  Sizes();
+  Refusals();
+  architecture_.read(*this);
+  bool any_dense = false;
+  for (const bool sparse : config_.sparse) any_dense |= !sparse;
+  if (any_dense) config_.intermediate = keys_.Int({"intermediate_size"});
+  if (quantised) Quantization();
+  if (keys_.Has({"eos_token_id"})) config_.eos_ids = keys_.IntOrInts({"eos_token_id"});
+  CULET_RETURN_IF_ERROR(keys_.status());
+  return std::move(config_);
+}
+
+void DecoderReader::Sizes() {
+  const DecoderDefaults& defaults = architecture_.defaults;
+  config_.vocab = keys_.Int({"vocab_size"});
+  config_.hidden = keys_.Int({"hidden_size"});
+  config_.layers = keys_.Int({"num_hidden_layers"});
+  if (!keys_.Require(
+          config_.layers <= kMostLayers,
+          fmt::format("num_hidden_layers is {}, more than {}", config_.layers, kMostLayers))) {
+    config_.layers = 1;  // the loops over layers stay short
+  }
+  const auto layers = static_cast<std::size_t>(config_.layers);
+  config_.windows.assign(layers, 0);
+  config_.ropes.assign(layers, LayerRope::kMain);
+  config_.sparse.assign(layers, false);
+  const HeadSizes sizes = ReadHeads(keys_, config_.hidden, defaults.heads);
+  config_.heads = sizes.heads;
+  config_.kv_heads = sizes.kv_heads;
+  config_.head_dim = sizes.head_dim;
+  config_.attention_scale =
+      static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
+  keys_.Fit(std::int64_t{config_.heads} * config_.head_dim, "num_attention_heads * head_dim");
+  config_.max_position = keys_.IntOr({"max_position_embeddings"}, 0);
+  const char* const epsilon = defaults.epsilon_key;
+  config_.rms_norm_eps = static_cast<float>(keys_.NumberOr({epsilon}, defaults.epsilon));
+  keys_.Require(config_.rms_norm_eps > 0,
+                fmt::format("{} is {}; it must be above 0", epsilon, config_.rms_norm_eps));
+  config_.local_rope = config_.rope = RopeOf("full_attention", defaults.theta);
+  config_.tied_head = keys_.FlagOr({"tie_word_embeddings"}, defaults.tied_head);
+  Gate(defaults.gate_key, defaults.gate);
+}
+
+void DecoderReader::Gate(const char* key, GateKind kind) {
+  config_.gate = kind;
+  const std::string activation = keys_.TextOrEmpty({key});
+  // Two names of one function.
+  const bool known = kind == GateKind::kSilu ? activation == "silu" || activation == "swish"
+                                             : activation == "gelu_pytorch_tanh";
+  keys_.Supported(
+      activation.empty() ? !keys_.Has({key}) : known,
+      fmt::format("{} is {}; known are {}", key, Printable(activation, kShown), NamesOf(kind)));
+}
+
+// What would make another model of it.
+void DecoderReader::Refusals() {
+  // null, too: transformers asks whether it is true.
+  keys_.Supported(!keys_.Stands("is_causal") || keys_.FlagOr({"is_causal"}, false),
+                  fmt::format("is_causal is {}; known is true, a query sees no later keys",
+                              keys_.Shown({"is_causal"})));
+  RefuseTrue("is_encoder_decoder", "known is false");
+  keys_.Supported(!keys_.Has({"per_layer_config"}) || root_.at("per_layer_config").empty(),
+                  fmt::format("per_layer_config is {}; configs by layer are not known",
+                              keys_.Shown({"per_layer_config"})));
+}
+
+void DecoderReader::RefuseTrue(const char* key, const char* why) {
+  keys_.Supported(!keys_.FlagOr({key}, false), fmt::format("{} is true; {}", key, why));
+}
+
+float DecoderReader::Positive(const char* key, double fallback) {
+  const double value = keys_.NumberOr({key}, fallback);
+  const auto narrow = static_cast<float>(value);
+  keys_.Require(narrow > 0 && std::isfinite(narrow),
+                fmt::format("{} is {}; it must be above 0, and a float", key, value));
+  return narrow > 0 && std::isfinite(narrow) ? narrow : 1;
+}
+
+float DecoderReader::PositiveOrNone(const char* key, double fallback) {
+  if (keys_.Stands(key) ? !keys_.Has({key}) : fallback == 0) return 0;
+  return Positive(key, fallback);
+}
+
+void DecoderReader::AttentionBias(bool fallback, bool output) {
+  config_.qkv_bias = keys_.FlagOr({"attention_bias"}, fallback);
+  config_.o_bias = output && config_.qkv_bias;
+}
+
+void DecoderReader::MlpBias() { config_.mlp_bias = keys_.FlagOr({"mlp_bias"}, false); }
+
+int DecoderReader::WindowOfSome(int fallback) {
+  const int window = Window(fallback);
+  keys_.Require(window > 0, "sliding_window is null; layers of this architecture have one");
+  return window;
+}
+
+int DecoderReader::Window(int fallback) {
+  return keys_.Stands("sliding_window") ? keys_.IntOr({"sliding_window"}, 0) : fallback;
+}
+
+void DecoderReader::WindowsFrom(int first, int window) {
+  for (int layer = first; layer < config_.layers; ++layer) {
+    config_.windows[static_cast<std::size_t>(layer)] = window;
+  }
+}
+
+void DecoderReader::WindowsBut(int pattern, int window) {
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    const bool full = pattern > 0 && (layer + 1) % pattern == 0;
+    config_.windows[static_cast<std::size_t>(layer)] = full ? 0 : window;
+  }
+}
+
+bool DecoderReader::LayerTypes(int window) {
+  if (!keys_.Has({"layer_types"})) return false;
+  const json& types = root_.at("layer_types");
+  if (!keys_.Require(types.is_array() && types.size() == config_.windows.size(),
+                     "layer_types must be a list of one text a layer")) {
+    return true;
+  }
+  for (std::size_t layer = 0; layer < types.size(); ++layer) {
+    const std::string type = types[layer].is_string() ? types[layer].get<std::string>() : "";
+    const bool sliding = type == "sliding_attention";
+    keys_.Supported(sliding || type == "full_attention",
+                    fmt::format("layer_types holds {}; known are full_attention, "
+                                "sliding_attention",
+                                Printable(type, kShown)));
+    config_.windows[layer] = sliding ? window : 0;
+  }
+  return true;
+}
+
+void DecoderReader::Experts(const char* width_key, bool renormalize) {
+  bool any_sparse = false;
+  for (const bool sparse : config_.sparse) any_sparse |= sparse;
+  if (!any_sparse) return;
+  config_.experts = keys_.Int({"num_local_experts", "num_experts"});
+  config_.active_experts = keys_.Int({"num_experts_per_tok"});
+  config_.moe_intermediate = keys_.Int({width_key});
+  config_.renormalize_experts = renormalize;
+  keys_.Require(config_.experts <= kMostExperts,
+                fmt::format("{} experts, more than {}", config_.experts, kMostExperts));
+  keys_.Require(config_.active_experts <= config_.experts,
+                fmt::format("num_experts_per_tok is {}, more than the {} experts",
+                            config_.active_experts, config_.experts));
+}
+
+RopeParams DecoderReader::RopeOf(const char* layer_type, double default_theta) {
+  const DecoderDefaults& defaults = architecture_.defaults;
+  RopeParams rope = ReadRope(root_, keys_, origin_,
+                             {.head_dim = config_.head_dim,
+                              .max_position = config_.max_position,
+                              .default_theta = default_theta,
+                              .partial = defaults.partial_rotary,
+                              .layer_type = HasRopeByType() ? layer_type : nullptr},
+                             config_.warnings);
+  rope.layout = defaults.rope_layout;
+  return rope;
+}
+
+void DecoderReader::LocalRopesWithWindows() {
+  for (std::size_t layer = 0; layer < config_.ropes.size(); ++layer) {
+    if (config_.windows[layer] > 0) config_.ropes[layer] = LayerRope::kLocal;
+  }
+}
+
+bool DecoderReader::HasRopeByType() const {
+  bool by_type = false;
+  for (const char* key : architecture_.keys) by_type |= std::string_view(key) == "layer_types";
+  const auto it = root_.find("rope_parameters");
+  return by_type && it != root_.end() && it->is_object() && it->contains("full_attention") &&
+         it->at("full_attention").is_object();
+}
+
+void DecoderReader::Quantization() {
+  const std::string type = keys_.TextOrEmpty({"dtype", "torch_dtype"});
+  if (type == "float32") config_.stored_type = DataType::kFloat32;
+  if (type == "float16") config_.stored_type = DataType::kFloat16;
+  if (!keys_.Has({"quantization_config"})) return;
+  const json& quantization = root_.at("quantization_config");
+  const bool block_fp8 = quantization.is_object() &&
+                         quantization.value("quant_method", json()) == "fp8" &&
+                         quantization.value("fmt", json("e4m3")) == "e4m3" &&
+                         quantization.value("weight_block_size", json()) == json{128, 128} &&
+                         quantization.value("activation_scheme", json("dynamic")) == "dynamic";
+  keys_.Supported(block_fp8,
+                  "quantization_config is none that is known; known is quant_method fp8 of fmt "
+                  "e4m3 with weight_block_size [128, 128] and activation_scheme dynamic");
+  config_.fp8_block = block_fp8;
+  if (!quantization.is_object()) return;
+  ConfigReader part(quantization, origin_ + ": quantization_config");
+  // Scales that are powers of two: the inputs' are rounded, too, so ignoring it would be wrong.
+  const std::pair<const char*, json> only[] = {{"scale_fmt", "float"},
+                                               {"expert_dtype", "fp8"},
+                                               {"dequantize", false},
+                                               {"modules_to_convert", json::array()}};
+  for (const auto& [key, known] : only) {
+    keys_.Supported(
+        !part.Has({key}) || quantization.at(key) == known,
+        fmt::format("quantization_config has {} {}; known is {}", key, part.Shown({key}),
+                    known.is_string() ? known.get<std::string>() : known.dump()));
+  }
+  // Which modules are quantised the types of their tensors say.
+  constexpr const char* kKnown[] = {"quant_method",
+                                    "fmt",
+                                    "weight_block_size",
+                                    "activation_scheme",
+                                    "scale_fmt",
+                                    "expert_dtype",
+                                    "dequantize",
+                                    "modules_to_convert",
+                                    "modules_to_not_convert",
+                                    "ignored_layers"};
+  for (std::string& unused :
+       UnusedKeysOf(quantization, kKnown, origin_ + ": quantization_config")) {
+    config_.warnings.push_back(std::move(unused));
+  }
+}
+
+}  // namespace culet
