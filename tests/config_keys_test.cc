@@ -136,6 +136,85 @@ TEST(ConfigKeys, KeysWithinObjects) {
               ElementsAre("config: quantization_config has keys without effect: observer"));
 }
 
+// Each key that an architecture lists is looked at: what it cannot mean is an error that names it.
+TEST(ConfigKeys, ImpossibleValuesAreErrorsThatNameTheKey) {
+  for (const DecoderArchitecture* each : DecoderArchitectures()) {
+    const json usual = {{"architectures", {each->name}},
+                        {"vocab_size", 96},
+                        {"hidden_size", 64},
+                        {"num_hidden_layers", 2},
+                        {"num_attention_heads", 8},
+                        {"intermediate_size", 80},
+                        {"head_dim", 16},
+                        {"num_experts", 4},
+                        {"num_local_experts", 4},
+                        {"num_experts_per_tok", 2},
+                        {"moe_intermediate_size", 40},
+                        {"max_position_embeddings", 64},
+                        {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+    const auto parsed = ParseDecoderConfig(usual.dump(), "config");
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    for (const char* key : each->keys) {
+      for (const json& value : {json("x"), json(-1), json::object()}) {
+        json config = usual;
+        config[key] = value;
+        const auto mutated = ParseDecoderConfig(config.dump(), "config");
+        EXPECT_FALSE(mutated.ok()) << each->name << " " << key << " " << value;
+        EXPECT_THAT(mutated.status().message(), HasSubstr(key)) << each->name << " " << value;
+      }
+      // Null, and what is too large for a float or a list, is no crash.
+      for (const json& value :
+           {json(), json(0), json(1e9), json(1e300), json(true), json::array({1, 2, 3})}) {
+        json config = usual;
+        config[key] = value;
+        const auto mutated = ParseDecoderConfig(config.dump(), "config");
+        EXPECT_TRUE(mutated.ok() || mutated.status().message().find(key) != std::string::npos)
+            << each->name << " " << key << " " << value << " " << mutated.status().ToString();
+      }
+    }
+  }
+}
+
+TEST(ConfigKeys, LongRopeIsCheckedAndPartsOfAFileAreNamed) {
+  const auto said = [](const json& rope) {
+    const json config = {{"architectures", {"Phi3ForCausalLM"}},
+                         {"vocab_size", 96},
+                         {"hidden_size", 64},
+                         {"num_hidden_layers", 2},
+                         {"num_attention_heads", 8},
+                         {"intermediate_size", 80},
+                         {"max_position_embeddings", 64},
+                         {"rope_scaling", rope}};
+    return ParseDecoderConfig(config.dump(), "config").status().message();
+  };
+  const json right = {{"type", "longrope"},
+                      {"short_factor", {1, 1, 1, 1}},
+                      {"long_factor", {2, 2, 2, 2}},
+                      {"original_max_position_embeddings", 16}};
+  EXPECT_EQ(said(right), "");
+  for (const char* key : {"short_factor", "long_factor", "original_max_position_embeddings"}) {
+    for (const json& value : {json("x"), json(-1), json(0), json::array({1, 1, 1}),
+                              json::array({1, 1, 1, "1"}), json::array({1, 1, 1, 0})}) {
+      json wrong = right;
+      wrong[key] = value;
+      EXPECT_THAT(said(wrong), HasSubstr(key)) << value;
+    }
+  }
+  const auto of = [](const json& text) {
+    json config = {{"model_type", "mistral3"}, {"vision_config", json::object()}};
+    if (!text.is_null()) config["text_config"] = text;
+    return ParseDecoderConfig(config.dump(), "config").status();
+  };
+  EXPECT_THAT(of(json()).message(), HasSubstr("text_config is no object"));
+  EXPECT_THAT(of("x").message(), HasSubstr("text_config is no object"));
+  EXPECT_EQ(of({{"model_type", "llama"}}).code(), StatusCode::kUnsupported);
+  EXPECT_THAT(of({{"model_type", "llama"}}).message(),
+              HasSubstr("text_config has model_type llama; known in a "
+                        "Mistral3ForConditionalGeneration are mistral, ministral3"));
+  EXPECT_THAT(of({{"model_type", "mistral"}}).message(),
+              HasSubstr("config: text_config: vocab_size is missing"));
+}
+
 // The table and the list between the two comments of docs/graph.md.
 std::string Documented() {
   std::string text = "| key | counts in | |\n|---|---|---|\n";
