@@ -7,6 +7,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -219,12 +220,15 @@ TEST(ConfigKeys, LongRopeIsCheckedAndPartsOfAFileAreNamed) {
 std::string Documented() {
   std::string text = "| key | counts in | |\n|---|---|---|\n";
   for (const ConfigKey& key : UsedKeys()) {
-    std::string in;
+    std::vector<const char*> in;
     for (const DecoderArchitecture* each : DecoderArchitectures()) {
-      if (!Reads(*each, key)) continue;
-      in += (in.empty() ? "" : ", ") + std::string(each->model_type);
+      if (Reads(*each, key)) in.push_back(each->model_type);
     }
-    text += fmt::format("| `{}` | {} | {} |\n", key.name, key.everywhere ? "all" : in, key.meaning);
+    constexpr std::size_t kNamed = 6;  // a line of the page has 120 columns
+    const std::string some = in.size() <= kNamed ? fmt::to_string(fmt::join(in, ", "))
+                                                 : fmt::format("{} architectures", in.size());
+    text +=
+        fmt::format("| `{}` | {} | {} |\n", key.name, key.everywhere ? "all" : some, key.meaning);
   }
   text += "\nWithout effect on what is computed, and read without a word:";
   std::size_t column = 100;

@@ -53,7 +53,7 @@ constexpr ConfigKey kUsed[] = {
     {"original_max_position_embeddings", true,
      "of llama3, yarn and longrope; counts more than rope's own"},
     {"partial_rotary_factor", true,
-     "in Phi-3 and GLM-4 the part of a head that turns; else 1 where frequencies are scaled"},
+     "in Phi-3 and GLM-4 the part of a head that turns; else 1 if scaled"},
     {"per_layer_config", true, "must be empty"},
     {"quantization_config", true, "FP8 in blocks of 128 x 128; others are refused"},
     {"query_pre_attn_scalar", false, "queries times keys are divided by its root; else 256"},
