@@ -1,0 +1,257 @@
+// Products with weights of 4 bits: a code becomes (code - zero) * scale in a register, exactly, and
+// meets all rows of its tile. Lanes run along k.
+#if defined(CULET_SIMD_U4_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CULET_SIMD_U4_INL_H_
+#undef CULET_SIMD_U4_INL_H_
+#else
+#define CULET_SIMD_U4_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/float_types.h"
+#include "base/thread_pool.h"
+#include "kernels/cpu/simd_decode-inl.h"
+#include "kernels/cpu/simd_memory-inl.h"
+#include "kernels/cpu/simd_u4.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace culet {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// The 16 weights that a group's codes stand for.
+struct U4Group {
+  VF32 weights;
+  HWY_INLINE U4Group(F32 d, float scale, float offset)
+      : weights(hn::MulAdd(hn::Iota(d, 0.0f), hn::Set(d, scale), hn::Set(d, offset))) {}
+  // The look-up reads the lower four bits of a lane alone.
+  HWY_INLINE VF32 Get(F32, VU32 codes) const {
+    return VF32{_mm512_permutexvar_ps(codes.raw, weights.raw)};
+  }
+};
+#else
+struct U4Group {
+  VF32 scale, offset;
+  HWY_INLINE U4Group(F32 d, float s, float o) : scale(hn::Set(d, s)), offset(hn::Set(d, o)) {}
+  HWY_INLINE VF32 Get(F32 d, VU32 codes) const {
+    const hn::RebindToSigned<F32> di32;
+    const VU32 code = hn::And(codes, hn::Set(U32(), 15u));
+    return hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di32, code)), scale, offset);
+  }
+};
+#endif
+
+// Elements of k that one vector of bytes holds: the even ones are the lower halves of the bytes.
+inline constexpr std::size_t kU4Elements = 2 * kLanes;
+
+// One tile's columns: codes, and scales and offsets by groups.
+struct U4Columns {
+  const std::uint8_t* codes[kU4Cols];
+  const float* scales[kU4Cols];
+  const float* offsets[kU4Cols];
+};
+
+// acc[r][c] += row r times column c over elements [k, k + kU4Elements).
+template <int kRows>
+HWY_INLINE void U4Step(F32 d, const float* HWY_RESTRICT a, std::size_t stride,
+                       const std::uint8_t* const (&codes)[kU4Cols], std::size_t at,
+                       const U4Group* HWY_RESTRICT groups, VF32 (&acc)[kRows][kU4Cols]) {
+  const hn::Rebind<std::uint8_t, F32> du8;
+  HWY_UNROLL(4)
+  for (int c = 0; c < kU4Cols; ++c) {
+    const VU32 bytes = hn::PromoteTo(U32(), hn::LoadU(du8, codes[c] + at));
+    const VF32 even = groups[c].Get(d, bytes);
+    const VF32 odd = groups[c].Get(d, hn::ShiftRight<4>(bytes));
+    HWY_UNROLL(8)
+    for (int r = 0; r < kRows; ++r) {
+      const float* const row = a + static_cast<std::size_t>(r) * stride;
+      acc[r][c] = hn::MulAdd(hn::LoadU(d, row), even, acc[r][c]);
+      acc[r][c] = hn::MulAdd(hn::LoadU(d, row + kLanes), odd, acc[r][c]);
+    }
+  }
+}
+
+// sums[r * kU4Strip + c] (+)= rows times columns over elements [begin, end) of k; begin is the
+// start of a group.
+template <int kRows>
+HWY_NOINLINE void U4Tile(const float* HWY_RESTRICT a, std::size_t stride, const U4Columns& columns,
+                         std::size_t begin, std::size_t end, std::size_t group, bool add,
+                         float* HWY_RESTRICT sums) {
+  const F32 d;
+  VF32 acc[kRows][kU4Cols];
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4)
+    for (int c = 0; c < kU4Cols; ++c) acc[r][c] = hn::Zero(d);
+  }
+  for (std::size_t first = begin; first < end; first += group) {
+    const std::size_t last = std::min(end, first + group);
+    const std::size_t g = first / group;
+    const U4Group groups[kU4Cols] = {{d, columns.scales[0][g], columns.offsets[0][g]},
+                                     {d, columns.scales[1][g], columns.offsets[1][g]},
+                                     {d, columns.scales[2][g], columns.offsets[2][g]},
+                                     {d, columns.scales[3][g], columns.offsets[3][g]}};
+    std::size_t k = first;
+    for (; k + kU4Elements <= last; k += kU4Elements) {
+      U4Step<kRows>(d, a + k, stride, columns.codes, k / 2, groups, acc);
+    }
+    if (k < last) {  // nothing is read behind a column's end
+      std::uint8_t rest[kU4Cols][kLanes] = {};
+      const std::uint8_t* rests[kU4Cols];
+      for (int c = 0; c < kU4Cols; ++c) {
+        std::memcpy(rest[c], columns.codes[c] + k / 2, (last - k + 1) / 2);
+        rests[c] = rest[c];
+      }
+      U4Step<kRows>(d, a + k, stride, rests, 0, groups, acc);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4)
+    for (int c = 0; c < kU4Cols; ++c) {
+      float& sum = sums[r * kU4Strip + c];
+      const float all = hn::GetLane(hn::SumOfLanes(d, acc[r][c]));
+      sum = add ? sum + all : all;
+    }
+  }
+}
+
+template <int kMost>
+void U4TileOf(int rows, const float* a, std::size_t stride, const U4Columns& columns,
+              std::size_t begin, std::size_t end, std::size_t group, bool add, float* sums) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) {
+      return U4TileOf<kMost - 1>(rows, a, stride, columns, begin, end, group, add, sums);
+    }
+  }
+  U4Tile<kMost>(a, stride, columns, begin, end, group, add, sums);
+}
+
+// Row `row` of A: of each kU4Elements the even ones, then the odd ones, zeros behind k.
+inline void U4Activations(const GemmArgs& args, std::int64_t row, float* HWY_RESTRICT out) {
+  const auto k = static_cast<std::size_t>(args.Adesc.cols);
+  const std::size_t padded = RoundUpTo(k, kU4Step);
+  alignas(64) float part[kU4Step];
+  for (std::size_t first = 0; first < padded; first += kU4Step) {
+    const std::size_t count = std::min<std::size_t>(kU4Step, k - first);
+    std::fill(part + count, part + kU4Step, 0.0f);
+    LoadActivations(args, row, static_cast<std::int64_t>(first), count, part);
+    for (std::size_t at = 0; at < kU4Step; at += kU4Elements) {
+      for (std::size_t i = 0; i < kLanes; ++i) {
+        out[first + at + i] = part[at + 2 * i];
+        out[first + at + kLanes + i] = part[at + 2 * i + 1];
+      }
+    }
+  }
+}
+
+// What a column's scales and zero points are: `step` elements lie between those of two groups.
+struct U4Scales {
+  const void* scales;
+  DataType type;
+  const void* zeros;
+  DataType zeros_type;
+  std::int64_t column_step, step;
+};
+
+// The scales of a column as FP32, and minus zero times scale, both exact for scales of 16 bits.
+inline void U4ColumnScales(const U4Scales& from, std::int64_t column, std::size_t groups,
+                           float* HWY_RESTRICT scales, float* HWY_RESTRICT offsets) {
+  const F32 d;
+  const std::int64_t first = column * from.column_step;
+  const auto at = [](const void* data, DataType type, std::int64_t element) {
+    return static_cast<const std::byte*>(data) + element * static_cast<std::int64_t>(SizeOf(type));
+  };
+  if (from.step != 1 || from.zeros_type == DataType::kUint4) {
+    for (std::size_t g = 0; g < groups; ++g) {
+      const std::int64_t element = first + static_cast<std::int64_t>(g) * from.step;
+      scales[g] = static_cast<float>(LoadAsDouble(from.scales, from.type, element));
+      const double zero =
+          from.zeros == nullptr ? 0 : LoadAsDouble(from.zeros, from.zeros_type, element);
+      offsets[g] = -static_cast<float>(zero) * scales[g];
+    }
+    return;
+  }
+  for (std::size_t g = 0; g < groups; g += kLanes) {
+    const std::size_t left = groups - g;
+    const auto element = first + static_cast<std::int64_t>(g);
+    const VF32 scale = LoadRow(d, from.type, at(from.scales, from.type, element), left);
+    VF32 zero = hn::Zero(d);
+    if (from.zeros != nullptr) {
+      zero = LoadRow(d, from.zeros_type, at(from.zeros, from.zeros_type, element), left);
+    }
+    hn::StoreU(scale, d, scales + g);
+    hn::StoreU(hn::Neg(hn::Mul(zero, scale)), d, offsets + g);
+  }
+}
+
+template <int kMostRows>
+void RunU4(const GemmArgs& args, const U4Buffers& buffers) {
+  const MatrixLayout &b = args.Bdesc, &v = args.Vdesc;
+  const auto m = static_cast<std::size_t>(args.Adesc.rows);
+  const auto k = static_cast<std::size_t>(b.rows);
+  const std::size_t stride = RoundUpTo(k, kU4Step);
+  const auto group =
+      static_cast<std::size_t>(ScaleGroupOf(args.operation.quant_b, b.cols, b.rows).k);
+  const std::size_t groups = (k + group - 1) / group, of_column = U4GroupFloats(groups);
+  const bool by_column = v.order == Order::kColMajor;
+  const U4Scales scales{args.V,
+                        v.type,
+                        args.operation.zero_b.data,
+                        args.operation.zero_b.type,
+                        by_column ? v.ld : 1,
+                        by_column ? 1 : v.ld};
+  ThreadPool& pool = HostPool();
+  pool.Run(static_cast<int>(m), [&](int row, int) {
+    U4Activations(args, row, buffers.shared + static_cast<std::size_t>(row) * stride);
+  });
+  // Tiles of equal rows, and whole groups of which a tile's activations stay in the first cache.
+  const std::size_t tiles = (m + kMostRows - 1) / kMostRows, rows = (m + tiles - 1) / tiles;
+  const std::size_t unit = group < k ? group : kU4Step;  // one group may end anywhere
+  const std::size_t depth = std::max<std::size_t>(1, kU4TileFloats / rows / unit) * unit;
+  const int strips = (b.cols + kU4Strip - 1) / kU4Strip;
+  const int parts = std::min(strips, buffers.threads);
+  pool.Run(parts, [&](int part, int) {
+    float* const own = buffers.own + static_cast<std::size_t>(part) * U4ThreadFloats(m, groups);
+    float* const decoded = own + m * kU4Strip;
+    for (int strip = part; strip < strips; strip += parts) {
+      const int first = strip * kU4Strip, count = std::min(kU4Strip, b.cols - first);
+      // Columns behind the last are computed as the last, and dropped.
+      const auto column = [&](int c) { return std::int64_t{first} + std::min(c, count - 1); };
+      for (int c = 0; c < count; ++c) {
+        float* const to = decoded + static_cast<std::size_t>(2 * c) * of_column;
+        U4ColumnScales(scales, column(c), groups, to, to + of_column);
+      }
+      for (std::size_t begin = 0; begin < k; begin += depth) {
+        const std::size_t end = std::min(k, begin + depth);
+        for (std::size_t row = 0; row < m; row += rows) {
+          for (int c = 0; c < count; c += kU4Cols) {
+            U4Columns columns;
+            for (int i = 0; i < kU4Cols; ++i) {
+              const auto at = static_cast<std::size_t>(2 * std::min(c + i, count - 1)) * of_column;
+              columns.codes[i] =
+                  static_cast<const std::uint8_t*>(args.B) + column(c + i) * b.ld / 2;
+              columns.scales[i] = decoded + at;
+              columns.offsets[i] = decoded + at + of_column;
+            }
+            U4TileOf<kMostRows>(static_cast<int>(std::min(rows, m - row)),
+                                buffers.shared + row * stride, stride, columns, begin, end, group,
+                                begin > 0, own + row * kU4Strip + static_cast<std::size_t>(c));
+          }
+        }
+      }
+      for (std::size_t row = 0; row < m; ++row) {
+        StoreSums(args, static_cast<std::int64_t>(row), first, static_cast<std::size_t>(count),
+                  own + row * kU4Strip);
+      }
+    }
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace culet
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,148 @@
+// cpu_simd/u4 against sums in double of weights that are dequantised exactly.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/float_types.h"
+#include "culet/gemm.h"
+
+namespace culet {
+namespace {
+
+struct Problem {
+  int m, n, k;
+  int group;  // 0: a whole column
+  DataType scales = DataType::kFloat16, zeros = DataType::kBfloat16, a = DataType::kFloat32;
+};
+
+class U4 : public testing::TestWithParam<Problem> {
+ protected:
+  void SetUp() override {
+    const Problem& p = GetParam();
+    group_ = p.group == 0 ? p.k : p.group;
+    groups_ = (p.k + group_ - 1) / group_;
+    ld_ = groups_ + groups_ % 2;
+    const auto fill = [&](DataType type, std::int64_t count, auto next) {
+      std::vector<std::byte> data(static_cast<std::size_t>(BytesOf(type, count)));
+      for (std::int64_t i = 0; i < count; ++i) StoreFromDouble(data.data(), type, i, next());
+      return data;
+    };
+    std::normal_distribution<double> normal;
+    std::uniform_int_distribution<int> code(0, 15);
+    b_ = fill(DataType::kUint4, std::int64_t{p.n} * p.k, [&] { return code(random_); });
+    const bool narrow = p.zeros == DataType::kUint4;
+    v_ = fill(p.scales, std::int64_t{p.n} * ld_, [&] { return normal(random_) * 0.01; });
+    if (p.zeros != DataType::kNull) {
+      zeros_ = fill(p.zeros, std::int64_t{p.n} * ld_,
+                    [&] { return narrow ? code(random_) : code(random_) + 1; });
+    }
+    a_ = fill(p.a, std::int64_t{p.m} * p.k, [&] { return normal(random_); });
+  }
+
+  GemmArgs Args(void* d) const {
+    const Problem& p = GetParam();
+    GemmArgs args;
+    args.A = a_.data();
+    args.Adesc = RowMajor(p.a, p.m, p.k);
+    args.B = b_.data();
+    args.Bdesc = ColMajor(DataType::kUint4, p.k, p.n);
+    args.V = v_.data();
+    args.Vdesc = ColMajor(p.scales, groups_, p.n);
+    args.Vdesc.ld = ld_;
+    args.operation.quant_b =
+        p.group == 0 ? QuantDesc{QuantType::kRow} : QuantDesc{QuantType::kK, p.group};
+    if (!zeros_.empty()) args.operation.zero_b = {zeros_.data(), p.zeros};
+    args.D = d;
+    args.Ddesc = RowMajor(DataType::kFloat32, p.m, p.n);
+    return args;
+  }
+
+  // By the kernel that the engine chooses, with poison in its workspace.
+  void Run(void* d) const {
+    Gemm gemm = *Gemm::Create();
+    const auto plan = gemm.Plan(Args(d));
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_EQ(plan->spec().kernel->id(), "cpu_simd/u4");
+    std::vector<std::byte> memory(plan->workspace_size().partials + 256, std::byte{0xff});
+    void* at = memory.data();
+    std::size_t space = memory.size();
+    Workspace workspace;
+    workspace.partials = std::align(256, memory.size() - 256, at, space);
+    workspace.partials_size = memory.size() - 256;
+    LaunchPointers pointers;
+    pointers.A = a_.data();
+    pointers.D = d;
+    const Status run = plan->Launch(pointers, workspace);
+    ASSERT_TRUE(run.ok()) << run.ToString();
+  }
+
+  double WeightAt(int n, int k) const {
+    const Problem& p = GetParam();
+    const std::int64_t at = std::int64_t{n} * ld_ + k / group_;
+    const double code = LoadAsDouble(b_.data(), DataType::kUint4, std::int64_t{n} * p.k + k);
+    const double zero = zeros_.empty() ? 0 : LoadAsDouble(zeros_.data(), p.zeros, at);
+    return (code - zero) * LoadAsDouble(v_.data(), p.scales, at);
+  }
+
+  std::mt19937 random_{7};
+  int group_ = 0, groups_ = 0, ld_ = 0;
+  std::vector<std::byte> a_, b_, v_, zeros_;
+};
+
+TEST_P(U4, IsNearTheSumsInDouble) {
+  const Problem& p = GetParam();
+  std::vector<float> d(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n) + 16, -77.0f);
+  Run(d.data());
+  for (int i = 0; i < p.m; ++i) {
+    for (int n = 0; n < p.n; ++n) {
+      double sum = 0, size = 0;
+      for (int k = 0; k < p.k; ++k) {
+        const double product =
+            LoadAsDouble(a_.data(), p.a, std::int64_t{i} * p.k + k) * WeightAt(n, k);
+        sum += product;
+        size += std::abs(product);
+      }
+      const float value = d[static_cast<std::size_t>(i) * static_cast<std::size_t>(p.n) +
+                            static_cast<std::size_t>(n)];
+      ASSERT_LE(std::abs(value - sum), 4e-7 * size + 1e-30) << i << ", " << n;
+    }
+  }
+  for (std::size_t i = d.size() - 16; i < d.size(); ++i) EXPECT_EQ(d[i], -77.0f);
+}
+
+// One activation that is 1 gives a weight, bit by bit.
+TEST_P(U4, OneHotRowsGiveExactWeights) {
+  const Problem& p = GetParam();
+  for (int i = 0; i < p.m; ++i) {
+    for (int k = 0; k < p.k; ++k) {
+      StoreFromDouble(a_.data(), p.a, std::int64_t{i} * p.k + k, k == (i * 37 + 5) % p.k ? 1 : 0);
+    }
+  }
+  std::vector<float> d(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
+  Run(d.data());
+  for (int i = 0; i < p.m; ++i) {
+    for (int n = 0; n < p.n; ++n) {
+      const float value = d[static_cast<std::size_t>(i) * static_cast<std::size_t>(p.n) +
+                            static_cast<std::size_t>(n)];
+      ASSERT_EQ(value, static_cast<float>(WeightAt(n, (i * 37 + 5) % p.k))) << i << ", " << n;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, U4,
+    testing::Values(Problem{1, 64, 256, 128}, Problem{1, 67, 320, 64}, Problem{2, 130, 96, 32},
+                    Problem{5, 3, 2, 0}, Problem{7, 70, 1000, 128}, Problem{17, 65, 2304, 128},
+                    Problem{13, 128, 1154, 0}, Problem{40, 9, 384, 96},
+                    Problem{3, 64, 256, 128, DataType::kBfloat16, DataType::kUint4},
+                    Problem{6, 20, 128, 32, DataType::kFloat32, DataType::kNull},
+                    Problem{4, 64, 192, 64, DataType::kFloat16, DataType::kBfloat16,
+                            DataType::kBfloat16}));
+
+}  // namespace
+}  // namespace culet
