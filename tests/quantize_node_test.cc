@@ -1,6 +1,7 @@
 // Quantize as a node of its own: codes and scales between nodes, products of them, and the fusions
 // that end with one.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/float_types.h"
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "culet/gemm.h"
@@ -117,6 +119,46 @@ TEST_P(QuantizeNode, CodesAndScalesAreThoseOfTheQuantiser) {
         }
       }
     }
+  }
+}
+
+// A scale a row: those of one group as long as the row. A scale that is given: that of all rows,
+// with what exceeds it at the ends.
+TEST_P(QuantizeNode, RowsWithOneScale) {
+  constexpr QuantDesc kRows{QuantType::kRow};
+  for (const Shape shape : {Shape{1, 1}, Shape{3, 300}, Shape{17, 1030}}) {
+    std::vector<float> x = Values(shape.rows * shape.cols, 3);
+    if (shape.rows > 1) {
+      std::fill_n(x.begin(), shape.cols, 0.0f);
+      x[static_cast<std::size_t>(shape.cols) + 1] = std::numeric_limits<float>::quiet_NaN();
+      x[static_cast<std::size_t>(2 * shape.cols) + 5] = -std::numeric_limits<float>::infinity();
+    }
+    constexpr float kGiven = 0.0041f;  // exceeded beyond 1.84
+    ComputeGraph graph;
+    const int leaf = graph.add_leaf(ToDevicePtr(x.data()), shape);
+    const auto group = static_cast<int>(shape.cols);
+    const QuantizedNodes rows = graph.add_quantize(leaf, kRows, "rows");
+    const QuantizedNodes groups = graph.add_quantize(leaf, {QuantType::kK, group}, "groups");
+    const QuantizedNodes given = graph.add_quantize(leaf, kRows, "given", kGiven);
+    for (const QuantizedNodes& nodes : {rows, groups, given}) {
+      graph.mark_output(nodes.codes);
+      graph.mark_output(nodes.scales);
+    }
+    const GraphExecutor executor = Run(graph);
+    EXPECT_EQ(executor.graph().node(rows.scales).shape, (Shape{shape.rows, 1}));
+    EXPECT_EQ(Read<std::uint8_t>(executor, rows.codes), Read<std::uint8_t>(executor, groups.codes));
+    EXPECT_EQ(Read<std::uint32_t>(executor, rows.scales),
+              Read<std::uint32_t>(executor, groups.scales));
+    const auto codes = Read<std::uint8_t>(executor, given.codes);
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      if (!std::isfinite(x[i])) {
+        EXPECT_EQ(codes[i] & 0x7f, 0x7f) << i;
+      } else {
+        const float quotient = std::clamp(x[i] / kGiven, -448.0f, 448.0f);
+        EXPECT_EQ(codes[i], FloatToFloat8E4m3(quotient)) << i;
+      }
+    }
+    for (const float scale : Read<float>(executor, given.scales)) EXPECT_EQ(scale, kGiven);
   }
 }
 

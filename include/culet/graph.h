@@ -36,8 +36,8 @@ struct QuantizedNodes {
 /// Inputs and attributes of each operation (T tokens, S sequences):
 ///
 ///   op         | inputs                                     | reads of params
-///   MulMat     | X (T, k), or the codes and scales that a   | weight (n, k), bias (1, n), quant_a
-///              |   Quantize made of it                      |
+///   MulMat     | X (T, k), or the codes and scales that a   | weight (n, k), bias (1, n), quant_a,
+///              |   Quantize made of it                      |   scalar
 ///   Add, Mul   | X, Y of this shape                         |
 ///   Silu       | X of this shape                            |
 ///   SwiGlu     | gate, up of this shape                     |
@@ -64,7 +64,7 @@ struct QuantizedNodes {
 ///   Sample     | X, options (rows, 8), draws (rows, 1); this | int_param
 ///              |   node is (rows, 1) kInt32                 |
 ///   Copy, Cast | X of this shape; of this type, of any type |
-///   Quantize   | X of this shape; this node is kFloat8_e4m3 | quant_a
+///   Quantize   | X of this shape; this node is kFloat8_e4m3 | quant_a, scalar
 ///   Scales     | codes (T, k): the Quantize right before it | quant_a
 ///   Advance    | log (R, S), tokens (S, 1), logits (S, vocabulary), ids, positions, slots, lengths
 ///              | (S, 1), block_table (S, blocks)       | attention.block_size
@@ -100,8 +100,10 @@ class ComputeGraph {
   int add_op(TensorOp op, DevicePtr data_ptr, Shape shape, std::vector<int> inputs,
              OpParams params = {}, std::string name = {}, DataType type = DataType::kFloat32);
 
-  /// Adds the Quantize of a value and its Scales. Requires: a node that exists.
-  QuantizedNodes add_quantize(int x, const QuantDesc& quant, const std::string& name = {});
+  /// Adds the Quantize of a value and its Scales; `scale` as OpParams::scalar. Requires: a node
+  /// that exists.
+  QuantizedNodes add_quantize(int x, const QuantDesc& quant, const std::string& name = {},
+                              float scale = 0);
 
   /// Keeps the value readable after the launch: the memory plan gives its place to nobody else.
   /// Requires: a node that exists.

@@ -70,9 +70,15 @@ struct Weight {
   DataType type = DataType::kNull;  ///< kNull: there is no such weight
   std::int64_t rows = 0;            ///< output features; vocabulary
   std::int64_t cols = 0;            ///< input features; hidden size
-  QuantDesc quant;                  ///< kNone, or kB: one scale a block
-  DevicePtr scales_ptr = 0;         ///< (ceil(rows / g), ceil(cols / g)), row-major, packed
+  /// What shares a scale. E4M3: kB or kRow; kUint4: kK or kRow, a row being an output feature.
+  QuantDesc quant;
+  DevicePtr scales_ptr = 0;  ///< one a group of ScaleGroupOf(quant, rows, cols), row-major, packed
   DataType scales_type = DataType::kNull;
+  DevicePtr zeros_ptr = 0;  ///< kUint4: zero points, which lie as the scales do
+  DataType zeros_type = DataType::kNull;
+  DevicePtr order_ptr = 0;  ///< kUint4: column i meets element order[i] of an input; 0: i
+  QuantDesc input_quant;    ///< E4M3: how an input is quantised: kK, or kRow
+  float input_scale = 0;    ///< E4M3 with kRow: the scale of every row; 0: by the row's amax
 
   bool present() const noexcept { return type != DataType::kNull; }
 };
@@ -150,10 +156,13 @@ struct OpParams {
   Weight weight;
   Weight gamma;
   Weight bias;
-  float scalar = 0;             ///< RmsNorm, LayerNorm: epsilon; Scale, SoftCap, PositionScale
+  /// RmsNorm, LayerNorm: epsilon; Scale, SoftCap, PositionScale; with quant_a: a scale that is
+  /// given, or 0.
+  float scalar = 0;
   std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number; Sample: see graph.h
   /// MulMat, Experts: how the input is quantised before it meets an E4M3 weight; Quantize: how it
-  /// quantises. kK, 128, FP32 scales of amax / 448 (culet/quantize.h).
+  /// quantises. kK, 128, or kRow, with FP32 scales of amax / 448 (culet/quantize.h). kRow with a
+  /// `scalar` above 0 has that scale in all rows; quotients beyond 448 become 448.
   QuantDesc quant_a;
   RopeParams rope;
   int head_dim = 0;  ///< Rope

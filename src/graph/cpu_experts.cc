@@ -124,7 +124,7 @@ PreparedExperts::Memory PreparedExperts::Split(std::byte* workspace) const {
   take(memory.down, tokens_ * hidden_);
   std::size_t quantised = 0;
   if (quant_a_.type != QuantType::kNone) {
-    quantised = QuantisedRows::Bytes(tokens_, std::max(hidden_, width_), quant_a_.group_size);
+    quantised = QuantisedRows::Bytes(tokens_, std::max(hidden_, width_), quant_a_);
   }
   take(memory.quantised, static_cast<std::int64_t>(quantised));
   memory.partials = FromDevicePtr<std::byte>(at);
@@ -138,7 +138,7 @@ Status PreparedExperts::Multiply(const std::vector<LaunchSpec>& specs, std::int6
   args.A = input;
   if (quant_a_.type != QuantType::kNone) {
     const QuantisedRows rows(memory.quantised, m, weight.cols);
-    ops::QuantizeRows(input, m, weight.cols, quant_a_.group_size, rows.values, rows.scales);
+    QuantizeInput({quant_a_}, input, m, weight.cols, rows.values, rows.scales);
     args.A = rows.values;
     args.U = rows.scales;
   }

@@ -29,7 +29,9 @@ int Before(const ComputeGraph& graph, int id, TensorOp op) {
 void FindQuantized(const ComputeGraph& graph, const Readers& readers, int id,
                    std::vector<Fusion>& found) {
   const TensorNode& node = graph.node(id);
-  if (node.params.quant_a.group_size > ops::kMostFusedGroup || !readers.IsOne(node.inputs[0])) {
+  const QuantDesc& quant = node.params.quant_a;
+  if (quant.type != QuantType::kK || quant.group_size > ops::kMostFusedGroup ||
+      !readers.IsOne(node.inputs[0])) {
     return;
   }
   if (const int inner = Before(graph, id, TensorOp::kSwiGlu); inner >= 0) {

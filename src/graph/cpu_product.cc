@@ -1,13 +1,36 @@
 #include "graph/cpu_product.h"
 
+#include "base/scales.h"
+#include "base/thread_pool.h"
 #include "kernels/ops/ops.h"
 
 namespace culet {
 namespace {
 
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
+// The input in the order of a weight's columns.
+void Reorder(const float* x, std::int64_t rows, std::int64_t cols, const std::int32_t* order,
+             float* out) {
+  HostPool().Run(static_cast<int>(rows), [&](int row, int) {
+    const float* const from = x + row * cols;
+    float* const to = out + row * cols;
+    for (std::int64_t i = 0; i < cols; ++i) to[i] = from[order[i]];
+  });
+}
+
+std::size_t FloatBytes(std::int64_t count) noexcept {
+  return PaddedTo256(static_cast<std::size_t>(count) * sizeof(float));
+}
 
 }  // namespace
+
+void QuantizeInput(const InputQuantiser& by, const float* x, std::int64_t rows, std::int64_t cols,
+                   std::uint8_t* codes, float* scales) {
+  if (by.scale > 0) {
+    ops::QuantizeRowsBy(by.scale, x, rows, cols, codes, scales);
+  } else {
+    ops::QuantizeRows(x, rows, cols, static_cast<int>(InputGroupOf(by.quant, cols)), codes, scales);
+  }
+}
 
 GemmArgs ProductArgs(std::int64_t m, const Weight& weight, const Weight& bias,
                      const QuantDesc& quant_a, const Operation& operation) {
@@ -23,14 +46,17 @@ GemmArgs ProductArgs(std::int64_t m, const Weight& weight, const Weight& bias,
     args.operation.bias = {FromDevicePtr<const void>(bias.data_ptr), bias.type, Bias::Axis::kN};
   }
   if (weight.quant.type == QuantType::kNone) return args;
-  args.operation.quant_a = quant_a;
   args.operation.quant_b = weight.quant;
-  args.Adesc.type = DataType::kFloat8_e4m3;
-  const auto groups = [&](int size, int group) { return static_cast<int>(CeilDiv(size, group)); };
-  args.Udesc = RowMajor(DataType::kFloat32, rows, groups(k, quant_a.group_size));
   args.V = FromDevicePtr<const void>(weight.scales_ptr);
-  const int g = weight.quant.group_size;
-  args.Vdesc = ColMajor(weight.scales_type, groups(k, g), groups(n, g));
+  const auto across = static_cast<int>(ScalesAcross(weight));
+  args.Vdesc = ColMajor(weight.scales_type, across, static_cast<int>(ScalesOf(weight)) / across);
+  if (weight.zeros_ptr != 0) {
+    args.operation.zero_b = {FromDevicePtr<const void>(weight.zeros_ptr), weight.zeros_type};
+  }
+  if (weight.type != DataType::kFloat8_e4m3) return args;
+  args.operation.quant_a = quant_a;
+  args.Adesc.type = DataType::kFloat8_e4m3;
+  args.Udesc = RowMajor(DataType::kFloat32, rows, static_cast<int>(InputScalesOf(quant_a, k)));
   return args;
 }
 
@@ -39,17 +65,20 @@ QuantisedRows::QuantisedRows(std::byte* memory, std::int64_t rows, std::int64_t 
       scales(
           reinterpret_cast<float*>(memory + PaddedTo256(static_cast<std::size_t>(rows * cols)))) {}
 
-std::size_t QuantisedRows::Bytes(std::int64_t rows, std::int64_t cols, int group) noexcept {
-  const auto scales = static_cast<std::size_t>(rows * CeilDiv(cols, group)) * sizeof(float);
-  return PaddedTo256(static_cast<std::size_t>(rows * cols)) + PaddedTo256(scales);
+std::size_t QuantisedRows::Bytes(std::int64_t rows, std::int64_t cols,
+                                 const QuantDesc& quant) noexcept {
+  return PaddedTo256(static_cast<std::size_t>(rows * cols)) +
+         FloatBytes(rows * InputScalesOf(quant, cols));
 }
 
 std::size_t PreparedProduct::workspace_bytes() const noexcept {
   const GemmDesc& desc = plan_.desc();
-  const std::size_t quantised = quant_a_.type == QuantType::kNone
-                                    ? 0
-                                    : QuantisedRows::Bytes(desc.m, desc.k, quant_a_.group_size);
-  return quantised + plan_.workspace_size().partials;
+  std::size_t input = 0;
+  if (order_ != nullptr) input = FloatBytes(std::int64_t{desc.m} * desc.k);
+  if (by_.quant.type != QuantType::kNone) {
+    input = QuantisedRows::Bytes(desc.m, desc.k, by_.quant);
+  }
+  return input + plan_.workspace_size().partials;
 }
 
 Status PreparedProduct::Launch(const void* input, const float* scales, float* output,
@@ -59,14 +88,18 @@ Status PreparedProduct::Launch(const void* input, const float* scales, float* ou
   pointers.A = input;
   pointers.U = scales;
   pointers.D = output;
-  if (quant_a_.type != QuantType::kNone) {
-    const int group = quant_a_.group_size;
+  if (order_ != nullptr) {
+    auto* const ordered = reinterpret_cast<float*>(workspace);
+    Reorder(static_cast<const float*>(input), desc.m, desc.k, order_, ordered);
+    pointers.A = ordered;
+    workspace += FloatBytes(std::int64_t{desc.m} * desc.k);
+  }
+  if (by_.quant.type != QuantType::kNone) {
     const QuantisedRows rows(workspace, desc.m, desc.k);
-    ops::QuantizeRows(static_cast<const float*>(input), desc.m, desc.k, group, rows.values,
-                      rows.scales);
+    QuantizeInput(by_, static_cast<const float*>(input), desc.m, desc.k, rows.values, rows.scales);
     pointers.A = rows.values;
     pointers.U = rows.scales;
-    workspace += QuantisedRows::Bytes(desc.m, desc.k, group);
+    workspace += QuantisedRows::Bytes(desc.m, desc.k, by_.quant);
   }
   // CPU kernels have no barriers that must stay zero between launches.
   Workspace memory;

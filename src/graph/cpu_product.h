@@ -18,19 +18,30 @@ constexpr std::size_t PaddedTo256(std::size_t bytes) noexcept { return (bytes + 
 GemmArgs ProductArgs(std::int64_t m, const Weight& weight, const Weight& bias,
                      const QuantDesc& quant_a, const Operation& operation);
 
+/// How an input becomes E4M3, as quant_a and scalar of a node say.
+struct InputQuantiser {
+  QuantDesc quant;  ///< kNone: it stays as it is
+  float scale = 0;  ///< of every row, if above 0
+};
+
+/// (rows, cols) codes and their scales.
+void QuantizeInput(const InputQuantiser& by, const float* x, std::int64_t rows, std::int64_t cols,
+                   std::uint8_t* codes, float* scales);
+
 /// An input quantised to E4M3, in scratch memory.
 struct QuantisedRows {
   QuantisedRows(std::byte* memory, std::int64_t rows, std::int64_t cols) noexcept;
-  static std::size_t Bytes(std::int64_t rows, std::int64_t cols, int group) noexcept;
+  static std::size_t Bytes(std::int64_t rows, std::int64_t cols, const QuantDesc& quant) noexcept;
   std::uint8_t* values;
   float* scales;
 };
 
 class PreparedProduct final : public PreparedNode {
  public:
-  /// `quant_a`: how the launch quantises its input; kNone leaves it as it is.
-  PreparedProduct(GemmPlan plan, const QuantDesc& quant_a)
-      : plan_(std::move(plan)), quant_a_(quant_a) {}
+  /// `by`: how the launch quantises its input. `order`: that of the weight's columns; null: as they
+  /// are. Requires: one of them at most.
+  PreparedProduct(GemmPlan plan, const InputQuantiser& by, const std::int32_t* order)
+      : plan_(std::move(plan)), by_(by), order_(order) {}
 
   std::string kernel() const override { return plan_.spec().kernel->id(); }
   std::size_t workspace_bytes() const noexcept;
@@ -40,7 +51,8 @@ class PreparedProduct final : public PreparedNode {
 
  private:
   GemmPlan plan_;
-  QuantDesc quant_a_;
+  InputQuantiser by_;
+  const std::int32_t* order_;
 };
 
 }  // namespace culet

@@ -246,8 +246,8 @@ class CpuDispatch final : public KernelDispatch {
 
   Status dispatch_quantize(const TensorNode& node, DevicePtr input, DevicePtr codes,
                            DevicePtr scales, std::uint32_t m, std::uint32_t k) override {
-    ops::QuantizeRows(In(input), m, k, node.params.quant_a.group_size,
-                      FromDevicePtr<std::uint8_t>(codes), Out(scales));
+    QuantizeInput({node.params.quant_a, node.params.scalar}, In(input), m, k,
+                  FromDevicePtr<std::uint8_t>(codes), Out(scales));
     return {};
   }
 
@@ -349,15 +349,16 @@ class CpuDispatch final : public KernelDispatch {
     // Values of the caller may be aligned less than the arena's.
     const bool quantised = node.inputs.size() > 1;
     const QuantDesc quant_a = quantised ? QuantDesc{} : node.params.quant_a;
-    if (quant_a.type == QuantType::kNone) {
+    const auto* const order = FromDevicePtr<const std::int32_t>(node.params.weight.order_ptr);
+    if (quant_a.type == QuantType::kNone && order == nullptr) {
       args.A = FromDevicePtr<const void>(graph.node(node.inputs[0]).data_ptr);
     }
     if (quantised) args.U = FromDevicePtr<const void>(graph.node(node.inputs[1]).data_ptr);
     args.D = FromDevicePtr<void>(node.data_ptr);
     auto plan = gemm_.Plan(args);
     if (!plan) return plan.status();
-    return std::unique_ptr<PreparedNode>(
-        std::make_unique<PreparedProduct>(*std::move(plan), quant_a));
+    return std::unique_ptr<PreparedNode>(std::make_unique<PreparedProduct>(
+        *std::move(plan), InputQuantiser{quant_a, node.params.scalar}, order));
   }
 
   template <class T>

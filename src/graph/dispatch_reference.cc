@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/e4m3_cache.h"
+#include "base/scales.h"
 #include "culet/dispatch.h"
 #include "graph/float_view.h"
 #include "graph/host_advance.h"
@@ -25,12 +26,12 @@ class ReferenceDispatch final : public KernelDispatch {
     QuantDesc quant_a = node.params.quant_a;
     if (node.inputs.size() > 1) {
       const auto* scales = FromDevicePtr<const float>(current().input(1));
-      const auto group = static_cast<std::size_t>(quant_a.group_size);
+      const auto group = static_cast<std::size_t>(InputGroupOf(quant_a, k));
       const std::size_t across = (k + group - 1) / group;
       for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scales[i / k * across + i % k / group];
       quant_a = {};
     }
-    ReferenceProduct(x, m, node.params.weight, node.params.bias, quant_a, y);
+    ReferenceProduct(x, m, node.params.weight, node.params.bias, quant_a, y, node.params.scalar);
     for (std::uint32_t i = 0; i < m; ++i) {
       StoreRow(output, node.type, i, n, y.data() + std::size_t{i} * n);
     }
@@ -144,7 +145,7 @@ class ReferenceDispatch final : public KernelDispatch {
       LoadRow(input, current().input_node(0).type, i, k, x.data() + std::size_t{i} * k);
     }
     ReferenceQuantize(node.params.quant_a, m, k, x, FromDevicePtr<std::uint8_t>(codes),
-                      FromDevicePtr<float>(scales));
+                      FromDevicePtr<float>(scales), node.params.scalar);
     return {};
   }
 

@@ -1,6 +1,8 @@
 // ComputeGraph: adding nodes, and their descriptions.
 #include "culet/graph.h"
 
+#include "base/scales.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,14 +37,15 @@ int ComputeGraph::add_op(TensorOp op, DevicePtr data_ptr, Shape shape, std::vect
   return size() - 1;
 }
 
-QuantizedNodes ComputeGraph::add_quantize(int x, const QuantDesc& quant, const std::string& name) {
+QuantizedNodes ComputeGraph::add_quantize(int x, const QuantDesc& quant, const std::string& name,
+                                          float scale) {
   const Shape shape = node(x).shape;
   OpParams params;
   params.quant_a = quant;
-  const std::int64_t group = std::max(quant.group_size, 1);  // Verify refuses less
+  params.scalar = scale;
   const int codes =
       add_op(TensorOp::kQuantize, 0, shape, {x}, params, name, DataType::kFloat8_e4m3);
-  const int scales = add_op(TensorOp::kScales, 0, {shape.rows, (shape.cols + group - 1) / group},
+  const int scales = add_op(TensorOp::kScales, 0, {shape.rows, InputScalesOf(quant, shape.cols)},
                             {codes}, std::move(params), name.empty() ? name : name + "_scales");
   return {codes, scales};
 }
@@ -153,14 +156,12 @@ std::string DescribeNode(const ComputeGraph& graph, int id) {
 
 double BytesOf(const Weight& weight) noexcept {
   if (!weight.present()) return 0;
-  double bytes = static_cast<double>(weight.rows) * static_cast<double>(weight.cols) *
-                 static_cast<double>(SizeOf(weight.type));
-  if (weight.quant.type != QuantType::kNone && weight.quant.group_size > 0) {
-    const std::int64_t g = weight.quant.group_size;
-    bytes += static_cast<double>((weight.rows + g - 1) / g) *
-             static_cast<double>((weight.cols + g - 1) / g) *
-             static_cast<double>(SizeOf(weight.scales_type));
-  }
+  double bytes =
+      static_cast<double>(weight.rows) * static_cast<double>(weight.cols) * BitsOf(weight.type) / 8;
+  const double each = static_cast<double>(SizeOf(weight.scales_type)) +
+                      static_cast<double>(SizeOf(weight.zeros_type));
+  bytes += static_cast<double>(ScalesOf(weight)) * each;
+  if (weight.order_ptr != 0) bytes += 4.0 * static_cast<double>(weight.cols);
   return bytes;
 }
 

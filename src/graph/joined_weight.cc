@@ -2,22 +2,21 @@
 
 #include <cstdint>
 
+#include "base/scales.h"
+
 namespace culet {
 namespace {
 
-// Bytes of the scales of a weight whose rows are whole blocks.
-DevicePtr ScaleBytes(const Weight& weight) {
-  const std::int64_t g = weight.quant.group_size;
-  return static_cast<DevicePtr>((weight.rows / g) * ((weight.cols + g - 1) / g)) * sizeof(float);
-}
-
 bool Follows(const Weight& next, const Weight& last) {
-  if (next.type != last.type || next.quant != last.quant) return false;
+  if (next.type != last.type || next.quant != last.quant || IsSubByte(next.type)) return false;
+  if (next.input_quant != last.input_quant || next.input_scale != last.input_scale) return false;
   const auto bytes = static_cast<DevicePtr>(last.rows * last.cols) * SizeOf(last.type);
   if (next.data_ptr != last.data_ptr + bytes) return false;
   if (last.quant.type == QuantType::kNone) return true;
-  return last.rows % last.quant.group_size == 0 && next.scales_type == last.scales_type &&
-         next.scales_ptr == last.scales_ptr + ScaleBytes(last);
+  const auto scale_bytes =
+      static_cast<DevicePtr>(ScalesOf(last)) * static_cast<DevicePtr>(SizeOf(last.scales_type));
+  return last.rows % WeightGroupOf(last).rows == 0 && next.scales_type == last.scales_type &&
+         next.scales_ptr == last.scales_ptr + scale_bytes;
 }
 
 }  // namespace

@@ -18,16 +18,17 @@ inline double Dot(const double* a, const double* b, std::int64_t count) {
 
 inline double Silu(double x) { return x / (1 + std::exp(-x)); }
 
-/// Y (m, n) = X (m, k) W^T + bias. X is quantised first when `quant_a` says so.
-/// Requires: `x` of m * k and `y` of m * n elements.
+/// Y (m, n) = X (m, k) W^T + bias. X is quantised first when `quant_a` says so, with the scale
+/// `given` where that is above 0. Requires: `x` of m * k and `y` of m * n elements.
 void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight& weight,
-                      const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y);
+                      const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y,
+                      float given = 0);
 
 /// Rounds the groups of each row to scale times an E4M3 value. Stores `codes` and `scales`, packed,
-/// if they are given.
+/// if they are there. `given`: the scale of all, if above 0.
 void ReferenceQuantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
                        std::vector<double>& x, std::uint8_t* codes = nullptr,
-                       float* scales = nullptr);
+                       float* scales = nullptr, float given = 0);
 
 /// In place.
 void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, std::int64_t cols,

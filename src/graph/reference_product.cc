@@ -1,8 +1,10 @@
 // Products and routed experts of the references.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "base/scales.h"
 #include "base/thread_pool.h"
 #include "graph/float_view.h"
 #include "graph/reference.h"
@@ -12,12 +14,26 @@ namespace {
 
 constexpr float kLargestE4m3 = 448.0f;
 
+// Row j of a quantised weight: less the zero points, times the scales.
+void ScaleRow(const Weight& weight, std::int64_t j, std::vector<double>& row) {
+  const Shape group = WeightGroupOf(weight);
+  const std::int64_t first = j / group.rows * ScalesAcross(weight);
+  const auto* scales = FromDevicePtr<const void>(weight.scales_ptr);
+  const auto* zeros = FromDevicePtr<const void>(weight.zeros_ptr);
+  for (std::int64_t l = 0; l < weight.cols; ++l) {
+    const std::int64_t at = first + l / group.cols;
+    double& value = row[static_cast<std::size_t>(l)];
+    if (zeros != nullptr) value -= LoadAsDouble(zeros, weight.zeros_type, at);
+    value *= LoadAsDouble(scales, weight.scales_type, at);
+  }
+}
+
 }  // namespace
 
 void ReferenceQuantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
-                       std::vector<double>& x, std::uint8_t* codes, float* scales) {
+                       std::vector<double>& x, std::uint8_t* codes, float* scales, float given) {
   if (quant_a.type == QuantType::kNone) return;
-  const std::int64_t group = quant_a.group_size;
+  const std::int64_t group = InputGroupOf(quant_a, cols);
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t first = 0; first < cols; first += group) {
       double* const values = x.data() + row * cols + first;
@@ -33,21 +49,36 @@ void ReferenceQuantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t
       float scale = amax / kLargestE4m3;
       if (scale == 0) scale = amax == 0 ? 1.0f : std::numeric_limits<float>::denorm_min();
       if (!finite) scale = std::numeric_limits<float>::quiet_NaN();
+      if (given > 0) scale = given;
       for (std::int64_t i = 0; i < count; ++i) {
-        const auto code = FloatToFloat8E4m3(static_cast<float>(values[i]) / scale);
+        float quotient = static_cast<float>(values[i]) / scale;
+        // Inputs may exceed a given scale; an infinite one is no number.
+        if (given > 0) {
+          quotient = std::isfinite(values[i]) ? std::clamp(quotient, -kLargestE4m3, kLargestE4m3)
+                                              : std::numeric_limits<float>::quiet_NaN();
+        }
+        const auto code = FloatToFloat8E4m3(quotient);
         values[i] = double{scale} * Float8E4m3ToFloat(code);
         if (codes != nullptr) codes[row * cols + first + i] = code;
       }
-      if (scales != nullptr) scales[row * ((cols + group - 1) / group) + first / group] = scale;
+      if (scales != nullptr) scales[row * InputScalesOf(quant_a, cols) + first / group] = scale;
     }
   }
 }
 
 void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight& weight,
-                      const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y) {
+                      const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y,
+                      float given) {
   const std::int64_t n = weight.rows, k = weight.cols;
   std::vector<double> quantised = x;
-  ReferenceQuantize(quant_a, m, k, quantised);
+  ReferenceQuantize(quant_a, m, k, quantised, nullptr, nullptr, given);
+  if (weight.order_ptr != 0) {
+    const auto* order = FromDevicePtr<const std::int32_t>(weight.order_ptr);
+    for (std::int64_t i = 0; i < m * k; ++i) {
+      quantised[static_cast<std::size_t>(i)] =
+          x[static_cast<std::size_t>(i / k * k + order[i % k])];
+    }
+  }
   y.resize(static_cast<std::size_t>(m * n));
   constexpr std::int64_t kColumns = 16;  // a task
   const auto tasks = static_cast<int>((n + kColumns - 1) / kColumns);
@@ -56,13 +87,7 @@ void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight
     const std::int64_t end = std::min(n, (task + 1) * kColumns);
     for (std::int64_t j = task * kColumns; j < end; ++j) {
       LoadRow(weight.data_ptr, weight.type, j, k, row.data());
-      if (weight.quant.type != QuantType::kNone) {
-        const std::int64_t g = weight.quant.group_size, across = (k + g - 1) / g;
-        for (std::int64_t l = 0; l < k; ++l) {
-          row[static_cast<std::size_t>(l)] *=
-              FromDevicePtr<const float>(weight.scales_ptr)[j / g * across + l / g];
-        }
-      }
+      if (weight.quant.type != QuantType::kNone) ScaleRow(weight, j, row);
       const double offset =
           bias.present() ? LoadAsDouble(FromDevicePtr<const void>(bias.data_ptr), bias.type, j) : 0;
       for (std::int64_t i = 0; i < m; ++i) {

@@ -8,18 +8,16 @@
 #include <tuple>
 #include <utility>
 
+#include "base/scales.h"
 #include "culet/graph.h"
 #include "culet/sampling.h"
 #include "graph/liveness.h"
+#include "graph/verify_weight.h"
 
 namespace culet {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-
-bool IsFloat(DataType type) noexcept {
-  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
 
 // Checks one node. Each method returns the reason for a refusal; empty is fine.
 class NodeCheck {
@@ -149,46 +147,13 @@ class NodeCheck {
     if (!IsFloat(weight.type)) {
       return fmt::format("{} is {}; it must be floating point", what, ToString(weight.type));
     }
-    return Placed(what, weight);
-  }
-
-  std::string Placed(const char* what, const Weight& weight) const {
-    if (weight.data_ptr == 0) return fmt::format("{} has no data_ptr", what);
-    if (weight.data_ptr % SizeOf(weight.type) != 0) {
-      return fmt::format("{} lies at {:#x}, not a multiple of {} bytes", what, weight.data_ptr,
-                         SizeOf(weight.type));
-    }
-    return {};
+    return WhyNotPlaced(what, weight);
   }
 
   // The weight (n, k) of a product whose input is quantised as quant_a.
   std::string Product(const char* what, const Weight& weight, std::int64_t n,
                       std::int64_t k) const {
-    if (!weight.present()) return fmt::format("{} is missing", what);
-    if (weight.rows != n || weight.cols != k) {
-      return fmt::format("{} is [{}, {}]; these shapes need [{}, {}]", what, weight.rows,
-                         weight.cols, n, k);
-    }
-    if (std::string reason = Placed(what, weight); !reason.empty()) return reason;
-    if (IsFloat(weight.type)) {
-      if (weight.quant == QuantDesc{} && params_.quant_a == QuantDesc{}) return {};
-      return fmt::format("{} is {} but has scales, or quant_a is set; both go with float8_e4m3",
-                         what, ToString(weight.type));
-    }
-    if (weight.type != DataType::kFloat8_e4m3) {
-      return fmt::format("{} is {}; it must be float32, float16, bfloat16 or float8_e4m3", what,
-                         ToString(weight.type));
-    }
-    if (weight.quant.type != QuantType::kB || weight.quant.group_size < 1 ||
-        weight.scales_type != DataType::kFloat32 || weight.scales_ptr == 0 ||
-        weight.scales_ptr % sizeof(float) != 0) {
-      return fmt::format("{} is float8_e4m3 and needs float32 scales, one a block (kB)", what);
-    }
-    if (params_.quant_a.type != QuantType::kK || params_.quant_a.group_size < 1) {
-      return fmt::format("{} is float8_e4m3, so quant_a must say how its input is quantised (kK)",
-                         what);
-    }
-    return {};
+    return WhyNotWeight(what, weight, n, k, params_);
   }
 
   std::string MulMat() const {
@@ -404,7 +369,7 @@ class NodeCheck {
       return fmt::format("the weight is [{}, {}]; it must have {} columns", w.rows, w.cols,
                          node_.shape.cols);
     }
-    return Placed("the weight", w);
+    return WhyNotPlaced("the weight", w);
   }
 
   std::string KvWrite() const {
@@ -449,6 +414,9 @@ class NodeCheck {
     if (auto r = InputIs(1, {node_.shape.rows, count}, "router logits"); !r.empty()) return r;
     const std::int64_t width = experts.front().gate.rows;
     const DataType type = experts.front().gate.type;
+    if (params_.scalar != 0) {
+      return fmt::format("scalar is {}; inputs of experts have no given scale", params_.scalar);
+    }
     for (std::size_t e = 0; e < experts.size(); ++e) {
       const ExpertWeights& expert = experts[e];
       const std::string prefix = fmt::format("expert {}'s ", e);
@@ -461,6 +429,9 @@ class NodeCheck {
       }
       if (expert.gate.type != type || expert.up.type != type || expert.down.type != type) {
         return "the experts' weights have different types";
+      }
+      for (const Weight* weight : {&expert.gate, &expert.up, &expert.down}) {
+        if (weight->order_ptr != 0) return prefix + "columns have an order; experts' may not";
       }
     }
     return {};
@@ -519,8 +490,10 @@ class NodeCheck {
 
   // quant_a, as a quantiser takes it.
   std::string CheckGroups() const {
-    if (params_.quant_a.type == QuantType::kK && params_.quant_a.group_size >= 1) return {};
-    return "quant_a must be kK, with a group of 1 or more elements";
+    if (params_.quant_a.type == QuantType::kK && params_.quant_a.group_size >= 1)
+      return WhyNotScale(params_);
+    if (params_.quant_a == QuantDesc{QuantType::kRow}) return WhyNotScale(params_);
+    return "quant_a must be kK, with a group of 1 or more elements, or kRow";
   }
 
   // Input `i`: the scales of codes of that shape.
@@ -529,8 +502,7 @@ class NodeCheck {
     if (In(i).type != DataType::kFloat32) {
       return fmt::format("input {} (scales) is {}; it must be float32", i, ToString(In(i).type));
     }
-    const std::int64_t group = params_.quant_a.group_size;
-    return InputIs(i, {codes.rows, (codes.cols + group - 1) / group}, "scales");
+    return InputIs(i, {codes.rows, InputScalesOf(params_.quant_a, codes.cols)}, "scales");
   }
 
   std::string Quantize() const {
@@ -552,8 +524,7 @@ class NodeCheck {
     if (node_.type != DataType::kFloat32) return "the value must be float32";
     if (params_.quant_a != In(0).params.quant_a) return "quant_a differs from its quantize's";
     if (auto r = CheckGroups(); !r.empty()) return r;
-    const std::int64_t group = params_.quant_a.group_size;
-    const Shape shape{In(0).shape.rows, (In(0).shape.cols + group - 1) / group};
+    const Shape shape{In(0).shape.rows, InputScalesOf(params_.quant_a, In(0).shape.cols)};
     if (node_.shape == shape) return {};
     return fmt::format("the shape is [{}, {}]; the scales of these codes are [{}, {}]",
                        node_.shape.rows, node_.shape.cols, shape.rows, shape.cols);

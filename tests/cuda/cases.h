@@ -156,8 +156,10 @@ class GraphCopy {
     const auto count = static_cast<std::size_t>(weight.rows * weight.cols);
     weight.data_ptr = Copy(weight.data_ptr, count * SizeOf(weight.type));
     if (weight.quant.type == QuantType::kNone) return;
-    const std::int64_t g = weight.quant.group_size;
-    const std::int64_t scales = ((weight.rows + g - 1) / g) * ((weight.cols + g - 1) / g);
+    const auto [outer, along] =
+        ScaleGroupOf(weight.quant, static_cast<int>(weight.rows), static_cast<int>(weight.cols));
+    const std::int64_t scales =
+        ((weight.rows + outer - 1) / outer) * ((weight.cols + along - 1) / along);
     weight.scales_ptr = Copy(weight.scales_ptr, static_cast<std::size_t>(scales) * sizeof(float));
   }
 

@@ -297,6 +297,34 @@ TEST_F(CudaGraphs, ProductsOfE4m3Blocks) {
   }
 }
 
+// Inputs with a scale a row, by its largest element or given, in whole vectors and not; codes that
+// are exceeded, and rows of zeros and with a NaN.
+TEST_F(CudaGraphs, ProductsOfE4m3Rows) {
+  for (const DataType in : kValues) {
+    for (const float given : {0.0f, 0.004f}) {
+      for (const std::int64_t k : {272, 2600, 37}) {
+        const std::int64_t n = 136;
+        Matrix x(in, 4, k, 15);
+        for (std::int64_t i = 0; i < k; ++i) x.Set(k + i, 0);
+        x.Set(2 * k + 5, kNaN);
+        const Matrix w(DataType::kFloat8_e4m3, n, k, 16), scales(DataType::kFloat32, n, 1, 17);
+        ComputeGraph graph;
+        OpParams params;
+        params.weight = w.AsWeight();
+        params.weight.quant = {QuantType::kRow};
+        params.weight.scales_ptr = ToDevicePtr(scales.bytes.data());
+        params.weight.scales_type = DataType::kFloat32;
+        params.quant_a = {QuantType::kRow};
+        params.scalar = given;
+        const QuantizedNodes made = graph.add_quantize(x.AsLeaf(graph), params.quant_a, "x", given);
+        graph.add_op(TensorOp::kMulMat, 0, {4, n}, {made.codes, made.scales}, params);
+        // A matrix unit may sum in 14 bits.
+        ExpectReference(graph, "e4m3 rows", test_.gemm->device().arch != 0 ? 3e-4 : 0);
+      }
+    }
+  }
+}
+
 // What the option costs in accuracy is one rounding of the inputs.
 TEST_F(CudaGraphs, ProductsWithRoundedInputs) {
   test_ = MakeTestDispatch({});

@@ -378,8 +378,13 @@ class CudaDispatch final : public KernelDispatch {
                                               stream());
   }
 
-  Status dispatch_quantize(const TensorNode&, DevicePtr input, DevicePtr codes, DevicePtr scales,
-                           std::uint32_t m, std::uint32_t k) override {
+  Status dispatch_quantize(const TensorNode& node, DevicePtr input, DevicePtr codes,
+                           DevicePtr scales, std::uint32_t m, std::uint32_t k) override {
+    if (node.params.quant_a.type == QuantType::kRow) {
+      return Launched(QuantizeWholeRows(In(input), current().input_node(0).type, m, k,
+                                        node.params.scalar, FromDevicePtr<std::uint8_t>(codes),
+                                        FromDevicePtr<float>(scales), stream()));
+    }
     return Launched(QuantizeRows(In(input), current().input_node(0).type, m, k,
                                  FromDevicePtr<std::uint8_t>(codes), FromDevicePtr<float>(scales),
                                  stream(), Prepared<PreparedQuantize>().next));
@@ -435,8 +440,19 @@ class CudaDispatch final : public KernelDispatch {
     constexpr int kGroup = 128;
     const bool codes = node.op == TensorOp::kQuantize;
     if ((!codes && !IsValue(node.type)) || !IsValue(input)) return refusal;
-    if (node.params.quant_a.type != QuantType::kNone && node.params.quant_a.group_size != kGroup) {
-      return Feasibility::Refuse("the CUDA dispatch quantises inputs in groups of 128");
+    if (node.params.weight.type == DataType::kUint4) {
+      return Feasibility::Refuse("the CUDA dispatch takes no weights of 4 bits yet; use the CPU");
+    }
+    const QuantDesc& quant = node.params.quant_a;
+    if (quant.type == QuantType::kNone) return Feasibility::Ok();
+    if (quant.type == QuantType::kRow) {
+      if (codes || node.inputs.size() > 1) return Feasibility::Ok();
+      return Feasibility::Refuse(
+          "the CUDA dispatch quantises rows in a quantize node, not within a "
+          "product");
+    }
+    if (quant.group_size != kGroup) {
+      return Feasibility::Refuse("the CUDA dispatch quantises inputs in groups of 128, or rows");
     }
     return Feasibility::Ok();
   }

@@ -18,6 +18,9 @@ bool IsAligned(DevicePtr pointer) noexcept { return pointer % 16 == 0; }
 Feasibility PreparedExperts::Supports(const TensorNode& node) {
   const Weight& first = node.params.experts->experts.front().gate;
   if (first.quant.type == QuantType::kNone) return Feasibility::Ok();
+  if (first.type == DataType::kUint4) {
+    return Feasibility::Refuse("the CUDA dispatch takes no weights of 4 bits yet; use the CPU");
+  }
   if (node.params.quant_a.group_size != kGroup) {
     return Feasibility::Refuse("the CUDA dispatch quantises inputs in groups of 128");
   }

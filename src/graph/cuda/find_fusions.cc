@@ -125,6 +125,8 @@ class Search {
     };
     if (!hidden(input)) return;
     if (graph_.node(input).op == TensorOp::kQuantize) {
+      // Kernels that norm what they multiply quantise it in groups.
+      if (graph_.node(input).params.quant_a.type != QuantType::kK) return;
       if (!hidden(input + 1)) return;  // its scales
       add(input);
       input = graph_.node(input).inputs[0];

@@ -148,6 +148,12 @@ cudaError_t QuantizeRows(const void* x, DataType type, std::int64_t rows, std::i
                          std::uint8_t* values, float* scales, LaunchStream stream,
                          const ReadNext& next = {});
 
+/// The same with one scale a row, `given` where that is above 0: then quotients beyond 448 become
+/// 448, and what is not finite a NaN. `scales`: (rows) (quantize_whole_rows.cu).
+cudaError_t QuantizeWholeRows(const void* x, DataType type, std::int64_t rows, std::int64_t cols,
+                              float given, std::uint8_t* values, float* scales,
+                              LaunchStream stream);
+
 // -- Rotary embedding (rope.cu) -------------------------------------------------------------------
 
 /// In place on `rows` rows of `heads` heads.

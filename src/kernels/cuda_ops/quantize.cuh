@@ -13,11 +13,19 @@ constexpr int kQuantGroup = 128;
 constexpr int kQuantEach = 8;  // elements of a group that one lane takes
 constexpr int kQuantLanes = kQuantGroup / kQuantEach;
 
+/// The scale of elements whose largest magnitude has these bits.
+__device__ __forceinline__ float ScaleOfLargest(unsigned most) {
+  constexpr float kLargestE4m3 = 448.0f;
+  if (most >= 0x7F800000u) return NotANumber();
+  const float scale = __fdiv_rn(__uint_as_float(most), kLargestE4m3);
+  if (scale == 0.0f) return most == 0 ? 1.0f : __uint_as_float(1u);
+  return scale;
+}
+
 /// The codes of this lane's elements, four in each of `packed`; returns the scale of the group. All
 /// lanes of the warp take part, those beyond a row's end with zeros.
 __device__ __forceinline__ float QuantizeGroup(const float (&v)[kQuantEach],
                                                unsigned (&packed)[2]) {
-  constexpr float kLargestE4m3 = 448.0f;
   // Magnitudes compare as integers, and NaN > infinity > the rest.
   unsigned most = 0;
 #pragma unroll
@@ -26,9 +34,7 @@ __device__ __forceinline__ float QuantizeGroup(const float (&v)[kQuantEach],
   for (int offset = kQuantLanes / 2; offset > 0; offset /= 2) {
     most = max(most, __shfl_xor_sync(kAllLanes, most, offset));
   }
-  float scale = __fdiv_rn(__uint_as_float(most), kLargestE4m3);
-  if (scale == 0.0f) scale = most == 0 ? 1.0f : __uint_as_float(1u);
-  if (most >= 0x7F800000u) scale = NotANumber();
+  const float scale = ScaleOfLargest(most);
   packed[0] = packed[1] = 0;
 #pragma unroll
   for (int i = 0; i < kQuantEach; i += 2) {

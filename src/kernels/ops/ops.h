@@ -85,6 +85,11 @@ std::size_t SampleWorkspace(std::int64_t rows, std::int64_t cols);
 void QuantizeRows(const float* x, std::int64_t rows, std::int64_t cols, int group,
                   std::uint8_t* values, float* scales);
 
+/// Rows with one scale that is given: codes of x / scale, beyond 448 those of 448, a NaN for what
+/// is not finite (quantize_rows.cc). `scales`: (rows), all of them `scale`.
+void QuantizeRowsBy(float scale, const float* x, std::int64_t rows, std::int64_t cols,
+                    std::uint8_t* values, float* scales);
+
 /// Where QuantizeRows of what an operation makes goes (quantized_rows.cc).
 constexpr int kMostFusedGroup = 256;
 struct QuantizedTo {

@@ -122,6 +122,15 @@ void KvWriteE4m3(const float* rows, const std::int32_t* slots, std::uint8_t* cac
   });
 }
 
+void QuantizeRowsBy(float scale, const float* x, std::int64_t rows, std::int64_t cols,
+                    std::uint8_t* values, float* scales) {
+  ForRows(rows, cols, [=](std::int64_t row) {
+    HWY_DYNAMIC_DISPATCH(EncodeHead)
+    (x + row * cols, scale, values + row * cols, static_cast<std::size_t>(cols));
+    scales[row] = scale;
+  });
+}
+
 }  // namespace ops
 }  // namespace culet
 #endif  // HWY_ONCE

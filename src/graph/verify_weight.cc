@@ -1,0 +1,97 @@
+#include "graph/verify_weight.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace culet {
+namespace {
+
+// A weight of 4 bits, whose input stays as it is.
+std::string WhyNotPacked(const char* what, const Weight& weight, const OpParams& params) {
+  const bool rows = weight.quant == QuantDesc{QuantType::kRow};
+  if (!rows && (weight.quant.type != QuantType::kK || weight.quant.group_size < 1)) {
+    return fmt::format("{} is uint4 and needs scales, one a group (kK) or a row (kRow)", what);
+  }
+  if (weight.cols % 2 != 0) {
+    return fmt::format(
+        "{} is uint4 of {} columns; rows begin at whole bytes, so the number must "
+        "be even",
+        what, weight.cols);
+  }
+  const auto lies = [](DevicePtr at, DataType type) {
+    return IsFloat(type) && at != 0 && at % SizeOf(type) == 0;
+  };
+  if (!lies(weight.scales_ptr, weight.scales_type)) {
+    return fmt::format("{} is uint4; its scales must be float32, float16 or bfloat16, aligned",
+                       what);
+  }
+  if (!lies(weight.zeros_ptr, weight.zeros_type)) {
+    return fmt::format("{} is uint4; its zero points must be float32, float16 or bfloat16, aligned",
+                       what);
+  }
+  if (weight.order_ptr % sizeof(std::int32_t) != 0) {
+    return fmt::format("{} has an order that is not aligned to 4 bytes", what);
+  }
+  if (params.quant_a == QuantDesc{}) return {};
+  return fmt::format("{} is uint4, so its input is not quantised; leave quant_a empty", what);
+}
+
+}  // namespace
+
+std::string WhyNotPlaced(const char* what, const Weight& weight) {
+  if (weight.data_ptr == 0) return fmt::format("{} has no data_ptr", what);
+  if (weight.data_ptr % SizeOf(weight.type) != 0) {
+    return fmt::format("{} lies at {:#x}, not a multiple of {} bytes", what, weight.data_ptr,
+                       SizeOf(weight.type));
+  }
+  return {};
+}
+
+std::string WhyNotWeight(const char* what, const Weight& weight, std::int64_t n, std::int64_t k,
+                         const OpParams& params) {
+  if (!weight.present()) return fmt::format("{} is missing", what);
+  if (weight.rows != n || weight.cols != k) {
+    return fmt::format("{} is [{}, {}]; these shapes need [{}, {}]", what, weight.rows, weight.cols,
+                       n, k);
+  }
+  if (std::string reason = WhyNotPlaced(what, weight); !reason.empty()) return reason;
+  if (IsFloat(weight.type)) {
+    if (weight.quant == QuantDesc{} && params.quant_a == QuantDesc{}) return {};
+    return fmt::format("{} is {} but has scales, or quant_a is set; both go with float8_e4m3", what,
+                       ToString(weight.type));
+  }
+  if (weight.type == DataType::kUint4) return WhyNotPacked(what, weight, params);
+  if (weight.type != DataType::kFloat8_e4m3) {
+    return fmt::format("{} is {}; it must be float32, float16, bfloat16, float8_e4m3 or uint4",
+                       what, ToString(weight.type));
+  }
+  const bool rows = weight.quant == QuantDesc{QuantType::kRow};
+  const bool blocks = weight.quant.type == QuantType::kB && weight.quant.group_size >= 1;
+  if ((!rows && !blocks) || weight.scales_type != DataType::kFloat32 || weight.scales_ptr == 0 ||
+      weight.scales_ptr % sizeof(float) != 0) {
+    return fmt::format(
+        "{} is float8_e4m3 and needs float32 scales, one a block (kB) or a row (kRow)", what);
+  }
+  if (rows && params.quant_a != QuantDesc{QuantType::kRow}) {
+    return fmt::format("{} is float8_e4m3 with a scale a row, so quant_a must be kRow, too", what);
+  }
+  if (blocks && (params.quant_a.type != QuantType::kK || params.quant_a.group_size < 1)) {
+    return fmt::format("{} is float8_e4m3, so quant_a must say how its input is quantised (kK)",
+                       what);
+  }
+  return WhyNotScale(params);
+}
+
+std::string WhyNotScale(const OpParams& params) {
+  const float scale = params.scalar;
+  if (scale == 0) return {};
+  if (params.quant_a.type != QuantType::kRow) {
+    return fmt::format("scalar is {}, but quant_a is not kRow; a given scale is that of rows",
+                       scale);
+  }
+  if (scale > 0 && std::isfinite(scale)) return {};
+  return fmt::format("scalar is {}; the scale of all inputs must be a positive number", scale);
+}
+
+}  // namespace culet
