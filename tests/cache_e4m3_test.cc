@@ -223,7 +223,7 @@ TEST_F(CachesOfCodes, LogitsStayNear) {
     RecordProperty(name, std::to_string(moved) + " " + std::to_string(apart));
     // A router's near ties, and those of E4M3 inputs, choose other experts and codes.
     const DecoderConfig& config = model.config();
-    EXPECT_LE(moved, config.experts > 0 || config.fp8_block ? 0.25 : 0.08) << name;
+    EXPECT_LE(moved, config.experts > 0 || config.coding.is_e4m3() ? 0.25 : 0.08) << name;
     EXPECT_GT(moved, 1e-4) << name << ": is it rounded at all?";
     EXPECT_LE(apart, 0.03) << name;
   }

@@ -25,8 +25,8 @@ inline std::string OwnGoldens(const std::string& name) {
   return (root / "tests" / "goldens" / name).string();
 }
 
-/// The folder of a fixture: below CULET_FIXTURES, else below ../shared/fixtures beside the tree.
-/// Empty when it is not there.
+/// The folder of a fixture: below CULET_FIXTURES, else below ../shared/fixtures beside the tree; or
+/// below the folder of that name and a 2. Empty when it is not there.
 inline std::string FixtureFolder(const std::string& name) {
   const char* const given = std::getenv("CULET_FIXTURES");
   const std::filesystem::path root =

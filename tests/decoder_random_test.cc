@@ -196,7 +196,7 @@ TEST(DecoderConfig, NamesWhatItDoesNotKnow) {
           StatusCode::kInvalidArgument, "factor is 1e-320; it must be at least 1");
   refused(Config("LlamaForCausalLM", R"("hidden_act": "gelu",)"), StatusCode::kUnsupported,
           "hidden_act is gelu");
-  refused(Config("LlamaForCausalLM", R"("quantization_config": {"quant_method": "awq"},)"),
+  refused(Config("LlamaForCausalLM", R"("quantization_config": {"quant_method": "bitsandbytes"},)"),
           StatusCode::kUnsupported, "known is quant_method fp8");
 }
 

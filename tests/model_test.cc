@@ -239,7 +239,16 @@ TEST(ModelShapes, FormatComesFromEitherSpellingOfTheType) {
   EXPECT_EQ(format(config), Format::kBf16);
   config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
   EXPECT_EQ(format(config), Format::kFp8Block);
-  config["quantization_config"]["weight_block_size"] = {64, 64};
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"format", "float-quantized"},
+      {"config_groups",
+       {{"group_0",
+         {{"weights", {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}}},
+          {"input_activations",
+           {{"num_bits", 8}, {"type", "float"}, {"strategy", "token"}, {"dynamic", true}}}}}}}};
+  EXPECT_EQ(format(config), Format::kFp8Row);
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {64, 64}}};
   EXPECT_EQ(format(config), std::nullopt);
   config["quantization_config"] = {{"quant_method", "awq"}};
   EXPECT_EQ(format(config), std::nullopt);

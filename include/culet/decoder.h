@@ -37,6 +37,29 @@ enum class GateKind : std::uint8_t {
   kGeluTanh,
 };
 
+/// How a checkpoint stores the weights of its linear layers.
+struct WeightCoding {
+  enum class Form : std::uint8_t {
+    kPlain = 0,       ///< numbers of 16 or 32 bits
+    kFp8,             ///< quant_method fp8: E4M3 `weight` and `weight_scale_inv`
+    kFloatQuantized,  ///< compressed-tensors: E4M3 `weight` and `weight_scale`
+    kPackQuantized,   ///< compressed-tensors: `weight_packed`, `weight_scale`
+    kAwq,             ///< AutoAWQ's gemm version: `qweight`, `qzeros`, `scales`
+    kGptq,            ///< the same names in GPTQ's order, and `g_idx`
+  };
+  Form form = Form::kPlain;
+  QuantDesc weights;               ///< kB, kRow, kTensor of E4M3; kK, kRow of 4 bits
+  QuantDesc inputs;                ///< of E4M3: kK, or kRow
+  bool given_inputs = false;       ///< `input_scale` has the scale of all inputs
+  bool zeros = false;              ///< of 4 bits: there are zero points; else the zero is 8
+  bool symmetric = false;          ///< GPTQ: those are all 8
+  bool zeros_less_one = false;     ///< GPTQ: a zero point is stored as one less
+  std::vector<std::string> plain;  ///< modules that are kPlain, as ListsModule reads them
+
+  bool is_e4m3() const noexcept { return form == Form::kFp8 || form == Form::kFloatQuantized; }
+  bool is_u4() const noexcept { return form != Form::kPlain && !is_e4m3(); }
+};
+
 /// Everything that config.json says of a decoder, under one spelling.
 struct DecoderConfig {
   std::string architecture;  ///< "LlamaForCausalLM"
@@ -80,7 +103,7 @@ struct DecoderConfig {
   int moe_intermediate = 0;
   bool renormalize_experts = true;
   std::vector<bool> sparse;  ///< one a layer: whether it has routed experts
-  bool fp8_block = false;  ///< quantization_config: E4M3, blocks of 128 x 128, dynamic activations
+  WeightCoding coding;       ///< what quantization_config says of the linear layers
   DataType stored_type = DataType::kBfloat16;  ///< of the weights, as the config says
   std::vector<int> eos_ids;                    ///< may be empty
   /// Sentences for the user: keys of config.json that have no effect, and, once a model is loaded,

@@ -29,6 +29,7 @@ class Binder {
                                      : source_.Get("lm_head.weight", config_.vocab, config_.hidden,
                                                    WeightRole::kHead);
     CULET_RETURN_IF_ERROR(source_.status());
+    CULET_RETURN_IF_ERROR(status_);
     return weights;
   }
 
@@ -137,6 +138,16 @@ class Binder {
     layer.down_bias = BiasIf(config_.mlp_bias, prefix + "down_proj", hidden);
   }
 
+  // All experts of a layer quantise their inputs alike, and read them as they are.
+  void CheckExpert(const Weight& weight) {
+    if (!status_.ok() || (weight.input_scale == 0 && weight.order_ptr == 0)) return;
+    status_ =
+        Status(StatusCode::kUnsupported,
+               fmt::format("{} is an expert's weight {}; take a checkpoint without", weight.name,
+                           weight.order_ptr != 0 ? "with a g_idx that is no plain order"
+                                                 : "with an input_scale"));
+  }
+
   void Experts(const std::string& layer_prefix, LayerWeights& layer) {
     const std::string prefix = layer_prefix + names_.sparse + ".";
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
@@ -149,6 +160,8 @@ class Binder {
       experts->experts.push_back({Product(expert + names_.expert_gate, width, hidden),
                                   Product(expert + names_.expert_up, width, hidden),
                                   Product(expert + names_.expert_down, hidden, width)});
+      const ExpertWeights& made = experts->experts.back();
+      for (const Weight* weight : {&made.gate, &made.up, &made.down}) CheckExpert(*weight);
     }
     layer.experts = std::move(experts);
   }
@@ -156,6 +169,7 @@ class Binder {
   const DecoderConfig& config_;
   const DecoderNames& names_;
   WeightSource& source_;
+  Status status_;
 };
 
 }  // namespace

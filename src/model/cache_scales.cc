@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "base/e4m3_group.h"
 #include "base/float_types.h"
+#include "base/scales.h"
 #include "base/thread_pool.h"
 
 namespace culet {
@@ -39,8 +41,6 @@ class HostBytes {
   const std::byte* data_ = nullptr;
 };
 
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // All elements of a vector; `count` zeros where there is none.
 Result<std::vector<double>> VectorOf(const Weight& weight, std::int64_t count,
                                      DeviceMemory& memory) {
@@ -61,18 +61,25 @@ Result<std::vector<double>> BoundsOf(const Weight& weight, const Weight& bias,
   auto bounds = VectorOf(bias, rows, memory);
   if (!bounds) return bounds.status();
   const auto bytes = HostBytes::Of(
-      weight.data_ptr, static_cast<std::size_t>(rows * cols) * SizeOf(weight.type), memory);
+      weight.data_ptr, static_cast<std::size_t>(BytesOf(weight.type, rows * cols)), memory);
   if (!bytes) return bytes.status();
-  const std::int64_t block = weight.quant.group_size, across = block > 0 ? CeilDiv(cols, block) : 0;
-  HostBytes scales;
-  if (block > 0) {
-    auto found = HostBytes::Of(
-        weight.scales_ptr,
-        static_cast<std::size_t>(CeilDiv(rows, block) * across) * SizeOf(weight.scales_type),
-        memory);
+  const auto beside = [&](DevicePtr from, DataType type) -> Result<HostBytes> {
+    if (from == 0) return HostBytes();
+    return HostBytes::Of(from, static_cast<std::size_t>(BytesOf(type, ScalesOf(weight))), memory);
+  };
+  const auto scales = beside(weight.scales_ptr, weight.scales_type);
+  if (!scales) return scales.status();
+  const auto zeros = beside(weight.zeros_ptr, weight.zeros_type);
+  if (!zeros) return zeros.status();
+  HostBytes order;
+  if (weight.order_ptr != 0) {
+    auto found = HostBytes::Of(weight.order_ptr,
+                               static_cast<std::size_t>(cols) * sizeof(std::int32_t), memory);
     if (!found) return found.status();
-    scales = *std::move(found);
+    order = *std::move(found);
   }
+  const Shape group = WeightGroupOf(weight);
+  const std::int64_t across = ScalesAcross(weight);
   const double most = std::sqrt(static_cast<double>(cols)) *
                       (weight.type == DataType::kFloat8_e4m3 ? kE4m3Rounding : 1);
   HostPool().Run(static_cast<int>(rows), [&](int row, int) {
@@ -81,10 +88,15 @@ Result<std::vector<double>> BoundsOf(const Weight& weight, const Weight& bias,
     double sum = 0;
     for (std::int64_t i = 0; i < cols; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      double value = line[at] * gamma[at];
-      if (block > 0) {
-        value *= LoadAsDouble(scales.get(), weight.scales_type, row / block * across + i / block);
+      const std::int64_t scale = row / group.rows * across + i / group.cols;
+      double value = line[at];
+      if (weight.zeros_ptr != 0) value -= LoadAsDouble(zeros->get(), weight.zeros_type, scale);
+      if (weight.scales_ptr != 0) value *= LoadAsDouble(scales->get(), weight.scales_type, scale);
+      std::int32_t from = static_cast<std::int32_t>(i);
+      if (weight.order_ptr != 0) {
+        std::memcpy(&from, order.get() + at * sizeof from, sizeof from);
       }
+      value *= gamma[static_cast<std::size_t>(from)];
       sum += value * value;
     }
     double& bound = (*bounds)[static_cast<std::size_t>(row)];

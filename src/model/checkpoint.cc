@@ -26,7 +26,10 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxIndexBytes = std::size_t{100} << 20;
-constexpr int kBlock = 128;
+bool IsLinear(WeightRole role) noexcept {
+  return role == WeightRole::kProduct || role == WeightRole::kHead;
+}
+
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
@@ -35,8 +38,6 @@ constexpr const char* kHead = "lm_head.weight";
 bool IsFloat(DataType type) noexcept {
   return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
 }
-
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 // A shard's name must not lead out of the folder, nor steer the terminal that shows its path.
 bool IsPlainName(const std::string& name) {
@@ -178,21 +179,26 @@ DevicePtr Checkpoint::Place(const std::byte* data, std::size_t bytes, DataType t
   return 0;
 }
 
-DataType Checkpoint::TypeOf(const std::string& name, WeightRole) const {
+DataType Checkpoint::TypeOf(const std::string& name, WeightRole role) const {
   const SafetensorsTensor* tensor = Peek(name);
-  return tensor == nullptr ? DataType::kNull : tensor->type();
+  if (tensor != nullptr) return tensor->type();
+  return IsLinear(role) && config_->coding.is_u4() ? DataType::kUint4 : DataType::kNull;
 }
 
 Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t cols,
                        WeightRole role) {
   Weight weight;
   if (!status_.ok()) return weight;
+  const WeightCoding& coding = config_->coding;
+  if (IsLinear(role) && coding.is_u4() && Peek(name) == nullptr) {
+    return GetPacked(name, rows, cols);
+  }
   const SafetensorsTensor* tensor = Find(name);
   const bool vector = role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
   if (tensor == nullptr || !HasShape(*tensor, rows, cols, vector)) return weight;
   const DataType type = tensor->type();
-  const bool quantised = (role == WeightRole::kProduct || role == WeightRole::kHead) &&
-                         config_->fp8_block && type == DataType::kFloat8_e4m3;
+  const bool quantised = IsLinear(role) && coding.is_e4m3() && type == DataType::kFloat8_e4m3;
+  if (quantised && !MayBeQuantised(*tensor, name)) return weight;
   if (!IsFloat(type) && !quantised) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; it must be F32, F16 or BF16, or F8_E4M3 in a linear layer "
@@ -243,7 +249,10 @@ Weight Checkpoint::GetPart(const WeightRequest& request) {
     return weight;
   }
   const DataType type = tensor->type();
-  const bool quantised = !vector && config_->fp8_block && type == DataType::kFloat8_e4m3;
+  const WeightCoding& coding = config_->coding;
+  const bool quantised = !vector && coding.form == WeightCoding::Form::kFp8 &&
+                         coding.weights == QuantDesc{QuantType::kB, kBlock} &&
+                         type == DataType::kFloat8_e4m3;
   if (!IsFloat(type) && !quantised) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; it must be F32, F16 or BF16, or F8_E4M3 in a linear layer "
@@ -277,6 +286,7 @@ void Checkpoint::AddScalesOfPart(Weight& weight, const WeightRequest& request) {
     return;
   }
   weight.quant = {QuantType::kB, kBlock};
+  weight.input_quant = config_->coding.inputs;
   weight.scales_type = DataType::kFloat32;
   const std::int64_t rows = CeilDiv(request.rows, kBlock);
   weight.scales_ptr = Place(
@@ -309,40 +319,6 @@ Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
   weight.cols = tensor.elements();
   weight.data_ptr = Place(tensor, type, false);
   return status_.ok() ? weight : Weight{};
-}
-
-void Checkpoint::AddScales(Weight& weight) {
-  const SafetensorsTensor* tensor = Find(weight.name + "_scale_inv");
-  if (tensor == nullptr ||
-      !HasShape(*tensor, CeilDiv(weight.rows, kBlock), CeilDiv(weight.cols, kBlock), false)) {
-    return;
-  }
-  const DataType type = tensor->type();
-  weight.quant = {QuantType::kB, kBlock};
-  weight.scales_type = DataType::kFloat32;
-  if (type == DataType::kFloat32) {
-    weight.scales_ptr = Place(*tensor, type, true);
-    return;
-  }
-  if (!IsFloat(type)) {
-    Fail(StatusCode::kUnsupported,
-         fmt::format("tensor {} is {}; scales are F32, F16 or BF16", tensor->name, tensor->dtype));
-    return;
-  }
-  // Scales of 16 bits widen exactly. The bytes may lie anywhere, so they are aligned first.
-  const auto count = static_cast<std::size_t>(tensor->elements());
-  std::vector<std::uint16_t> narrow(count);
-  std::memcpy(narrow.data(), tensor->data, static_cast<std::size_t>(tensor->bytes));
-  std::vector<float> wide(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    wide[i] = type == DataType::kFloat16 ? Float16ToFloat(narrow[i]) : Bfloat16ToFloat(narrow[i]);
-  }
-  const auto copy = memory().Copy(wide.data(), count * sizeof(float), true);
-  if (copy) {
-    weight.scales_ptr = *copy;
-  } else {
-    Fail(copy.status().code(), copy.status().message());
-  }
 }
 
 bool Checkpoint::IsIgnored(const std::string& name) const {

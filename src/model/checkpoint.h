@@ -26,6 +26,7 @@ class Checkpoint final : public WeightSource {
   Weight GetIfThere(const std::string& name, std::int64_t cols) override;
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
+  QuantDesc QuantOfE4m3() const override { return config_->coding.weights; }
 
   /// Whether there is a head beside the embedding, with other values.
   bool HasOwnHead() const;
@@ -56,7 +57,12 @@ class Checkpoint final : public WeightSource {
   DevicePtr Place(const std::byte* data, std::size_t bytes, DataType type, bool scales);
   void AddScalesOfPart(Weight& weight, const WeightRequest& request);
   void AddOne(Weight& weight, const SafetensorsTensor& tensor);
+  // Of quantised weights (checkpoint_quantised.cc).
+  bool MayBeQuantised(const SafetensorsTensor& tensor, const std::string& name);
   void AddScales(Weight& weight);
+  void AddInputScale(Weight& weight);
+  DevicePtr Copied(const void* data, std::size_t bytes, bool scales = false);
+  Weight GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols);
   void Fail(StatusCode code, std::string message);
 
   const DecoderConfig* config_;

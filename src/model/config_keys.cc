@@ -55,7 +55,7 @@ constexpr ConfigKey kUsed[] = {
     {"partial_rotary_factor", true,
      "in Phi-3 and GLM-4 the part of a head that turns; else 1 if scaled"},
     {"per_layer_config", true, "must be empty"},
-    {"quantization_config", true, "FP8 in blocks of 128 x 128; others are refused"},
+    {"quantization_config", true, "of linear layers: docs/formats.md"},
     {"query_pre_attn_scalar", false, "queries times keys are divided by its root; else 256"},
     {"residual_multiplier", false, "of what attention and feed-forward add"},
     {"rms_norm_eps", true, "else the class's own, mostly 1e-6; not in Cohere"},

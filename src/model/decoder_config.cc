@@ -13,6 +13,7 @@
 #include "model/decoder_architecture.h"
 #include "model/decoder_reader.h"
 #include "model/find_architecture.h"
+#include "model/quantization_config.h"
 #include "model/text_kind.h"
 
 namespace culet {

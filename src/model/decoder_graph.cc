@@ -10,8 +10,6 @@
 namespace culet {
 namespace {
 
-constexpr int kQuantGroup = 128;
-
 class Builder {
  public:
   Builder(const DecoderConfig& config, const DecoderWeights& weights, const DecoderInputs& inputs,
@@ -95,20 +93,22 @@ class Builder {
     params.bias = bias;
     std::vector<int> inputs{x};
     if (weight.type == DataType::kFloat8_e4m3) {
-      params.quant_a = {QuantType::kK, kQuantGroup};
-      const QuantizedNodes quantised = Quantized(x);
+      params.quant_a = weight.input_quant;
+      params.scalar = weight.input_scale;
+      const QuantizedNodes quantised = Quantized(x, weight);
       inputs = {quantised.codes, quantised.scales};
     }
     return graph_.add_op(TensorOp::kMulMat, 0, {graph_.node(x).shape.rows, weight.rows},
                          std::move(inputs), std::move(params), std::move(name), type);
   }
 
-  // One for all products of a value.
-  QuantizedNodes Quantized(int x) {
-    if (x != quantised_from_) {
-      quantised_from_ = x;
-      quantised_ =
-          graph_.add_quantize(x, {QuantType::kK, kQuantGroup}, graph_.node(x).name + "_e4m3");
+  // One for all products of a value that quantise it alike.
+  QuantizedNodes Quantized(int x, const Weight& weight) {
+    const std::tuple how{x, weight.input_quant, weight.input_scale};
+    if (how != quantised_from_) {
+      quantised_from_ = how;
+      quantised_ = graph_.add_quantize(x, weight.input_quant, graph_.node(x).name + "_e4m3",
+                                       weight.input_scale);
     }
     return quantised_;
   }
@@ -198,9 +198,7 @@ class Builder {
       const int logits = Product(x, w.router, {}, prefix + "router");
       OpParams params;
       params.experts = w.experts;
-      if (w.experts->experts.front().gate.type == DataType::kFloat8_e4m3) {
-        params.quant_a = {QuantType::kK, kQuantGroup};
-      }
+      params.quant_a = w.experts->experts.front().gate.input_quant;
       return graph_.add_op(TensorOp::kExperts, 0, graph_.node(x).shape, {x, logits},
                            std::move(params), prefix + "experts");
     }
@@ -279,7 +277,8 @@ class Builder {
   const DataType values_ = batch_.value_type;
   int ids_ = -1, positions_ = -1, slots_ = -1, q_starts_ = -1, lengths_ = -1, table_ = -1;
   int rows_ = -1, log_ = -1, sampling_ = -1;
-  int quantised_from_ = -1;  // the value that was quantised last
+  // The value that was quantised last, and how.
+  std::tuple<int, QuantDesc, float> quantised_from_{-1, QuantDesc{}, 0.0f};
   QuantizedNodes quantised_;
 };
 

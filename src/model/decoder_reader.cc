@@ -10,6 +10,7 @@
 
 #include "culet/printable.h"
 #include "model/config_keys.h"
+#include "model/quantization_config.h"
 #include "model/rope_config.h"
 
 namespace culet {
@@ -214,44 +215,8 @@ void DecoderReader::Quantization() {
   if (type == "float32") config_.stored_type = DataType::kFloat32;
   if (type == "float16") config_.stored_type = DataType::kFloat16;
   if (!keys_.Has({"quantization_config"})) return;
-  const json& quantization = root_.at("quantization_config");
-  const bool block_fp8 = quantization.is_object() &&
-                         quantization.value("quant_method", json()) == "fp8" &&
-                         quantization.value("fmt", json("e4m3")) == "e4m3" &&
-                         quantization.value("weight_block_size", json()) == json{128, 128} &&
-                         quantization.value("activation_scheme", json("dynamic")) == "dynamic";
-  keys_.Supported(block_fp8,
-                  "quantization_config is none that is known; known is quant_method fp8 of fmt "
-                  "e4m3 with weight_block_size [128, 128] and activation_scheme dynamic");
-  config_.fp8_block = block_fp8;
-  if (!quantization.is_object()) return;
-  ConfigReader part(quantization, origin_ + ": quantization_config");
-  // Scales that are powers of two: the inputs' are rounded, too, so ignoring it would be wrong.
-  const std::pair<const char*, json> only[] = {{"scale_fmt", "float"},
-                                               {"expert_dtype", "fp8"},
-                                               {"dequantize", false},
-                                               {"modules_to_convert", json::array()}};
-  for (const auto& [key, known] : only) {
-    keys_.Supported(
-        !part.Has({key}) || quantization.at(key) == known,
-        fmt::format("quantization_config has {} {}; known is {}", key, part.Shown({key}),
-                    known.is_string() ? known.get<std::string>() : known.dump()));
-  }
-  // Which modules are quantised the types of their tensors say.
-  constexpr const char* kKnown[] = {"quant_method",
-                                    "fmt",
-                                    "weight_block_size",
-                                    "activation_scheme",
-                                    "scale_fmt",
-                                    "expert_dtype",
-                                    "dequantize",
-                                    "modules_to_convert",
-                                    "modules_to_not_convert",
-                                    "ignored_layers"};
-  for (std::string& unused :
-       UnusedKeysOf(quantization, kKnown, origin_ + ": quantization_config")) {
-    config_.warnings.push_back(std::move(unused));
-  }
+  config_.coding =
+      ReadWeightCoding(root_.at("quantization_config"), keys_, origin_, config_.warnings);
 }
 
 }  // namespace culet

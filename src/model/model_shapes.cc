@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "culet/decoder.h"
 #include "culet/model.h"
 #include "model/architectures.h"
@@ -15,7 +16,7 @@
 #include "model/config_reader.h"
 #include "model/decoder_reader.h"
 #include "model/find_architecture.h"
-#include "base/json_text.h"
+#include "model/quantization_config.h"
 #include "model/text_kind.h"
 #include "model/weight_source.h"
 
@@ -29,10 +30,11 @@ std::optional<Format> FormatOf(const json& config) {
   const ConfigReader reader(config, "");
   const auto quantization = config.find("quantization_config");
   if (quantization != config.end() && !quantization->is_null()) {
-    const bool block_fp8 = quantization->is_object() &&
-                           quantization->value("quant_method", json()) == "fp8" &&
-                           quantization->value("weight_block_size", json()) == json{128, 128};
-    return block_fp8 ? std::optional(Format::kFp8Block) : std::nullopt;
+    ConfigReader errors(config, "");
+    std::vector<std::string> unused;
+    const WeightCoding coding = ReadWeightCoding(*quantization, errors, "", unused);
+    if (!errors.status().ok() || !coding.is_e4m3()) return std::nullopt;
+    return coding.weights.type == QuantType::kB ? Format::kFp8Block : Format::kFp8Row;
   }
   const std::string type = reader.TextOrEmpty({"dtype", "torch_dtype"});
   if (type == "bfloat16") return Format::kBf16;

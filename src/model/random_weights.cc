@@ -85,6 +85,7 @@ Weight RandomWeights::Get(const std::string& name, std::int64_t rows, std::int64
   } else {
     weight.data_ptr = Fill(weight.type, rows * cols, kE4m3Spread, 0);
     weight.quant = {QuantType::kB, kBlock};
+    weight.input_quant = {QuantType::kK, kBlock};
     weight.scales_type = DataType::kFloat32;
     const std::int64_t blocks = ((rows + kBlock - 1) / kBlock) * ((cols + kBlock - 1) / kBlock);
     const double scale = deviation / kE4m3Spread;

@@ -25,8 +25,9 @@ constexpr std::int64_t Blocks(std::int64_t elements) noexcept {
 std::size_t BytesOf(const WeightRequest& request, DataType type) noexcept {
   return static_cast<std::size_t>(request.rows * request.cols) * SizeOf(type);
 }
-std::size_t ScaleBytesOf(const WeightRequest& request, DataType type) noexcept {
+std::size_t ScaleBytesOf(const WeightRequest& request, DataType type, bool blocks) noexcept {
   if (type != DataType::kFloat8_e4m3) return 0;
+  if (!blocks) return static_cast<std::size_t>(request.rows) * sizeof(float);
   return static_cast<std::size_t>(Blocks(request.rows) * Blocks(request.cols)) * sizeof(float);
 }
 
@@ -34,15 +35,17 @@ std::size_t ScaleBytesOf(const WeightRequest& request, DataType type) noexcept {
 
 std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& requests) {
   const DataType type = TypeOf(requests.front().name, requests.front().role);
-  const bool quantised = type == DataType::kFloat8_e4m3;
-  bool joined = !memory().memory().reads_host_memory() && type != DataType::kNull;
+  const bool blocks = QuantOfE4m3().type == QuantType::kB;
+  const bool in_blocks = type == DataType::kFloat8_e4m3 && blocks;
+  bool joined =
+      !memory().memory().reads_host_memory() && type != DataType::kNull && !IsSubByte(type);
   std::size_t bytes = 0, scale_bytes = 0;
   for (const WeightRequest& request : requests) {
     const bool last = &request == &requests.back();
     joined &= TypeOf(request.name, request.role) == type;
-    joined &= !quantised || last || request.rows % kBlock == 0;
+    joined &= !in_blocks || last || request.rows % kBlock == 0;
     bytes += BytesOf(request, type);
-    scale_bytes += ScaleBytesOf(request, type);
+    scale_bytes += ScaleBytesOf(request, type, blocks);
     joined &= last || (bytes % kAligned == 0 && scale_bytes % kAligned == 0);
   }
   // Without room for all in one piece there may be room for each; if not, Get reports it.

@@ -56,6 +56,9 @@ class WeightSource {
   /// The Weight::type that Get would return; kNull if it returns nothing.
   virtual DataType TypeOf(const std::string& name, WeightRole role) const = 0;
 
+  /// What shares a scale of the weights that are E4M3: kB of 128, kRow or kTensor.
+  virtual QuantDesc QuantOfE4m3() const { return {QuantType::kB, 128}; }
+
   /// Get for each, in order. On a device that does not read host memory they (and their scales) are
   /// stored contiguously if their rows can be joined (one type and length, E4M3 in whole blocks),
   /// so that one product serves all.

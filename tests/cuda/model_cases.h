@@ -49,6 +49,9 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      {.name = "gemma3"},
                                      {.name = "cohere"},
                                      {.name = "cohere2"},
+                                     {.name = "ct-fp8-dynamic", .tolerance = 1e-4, .rounded = 6e-2},
+                                     {.name = "ct-fp8-static", .tolerance = 1e-4, .rounded = 6e-2},
+                                     {.name = "fp8-block-skip", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "llama-biases-llama3-tied", .own = true},
                                      {.name = "llama-linear", .own = true},
                                      {.name = "mistral-window", .own = true},
@@ -123,7 +126,7 @@ TEST_P(CudaModels, ValuesOfBfloat16) {
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
                                       {.all_logits = true, .hidden = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  const bool e4m3 = model_->config().fp8_block, routed = model_->config().experts > 0;
+  const bool e4m3 = model_->config().coding.is_e4m3(), routed = model_->config().experts > 0;
   ExpectGoldens(*result, e4m3 || routed ? 0.25 : 2e-2);
   // It is the default, and not that of the others.
   const Session by_default = MakeSession(*rounding.dispatch, {.max_context = 64});
@@ -184,7 +187,7 @@ TEST_P(CudaModels, RaggedBatch) {
 TEST_P(CudaModels, CachesOfE4m3) {
   const TestDispatch rounding = MakeTestDispatch({});
   const std::vector<std::int32_t>& ids = goldens_.input_ids;
-  const bool loose = model_->config().fp8_block || model_->config().experts > 0;
+  const bool loose = model_->config().coding.is_e4m3() || model_->config().experts > 0;
   for (KernelDispatch* dispatch : {test_.dispatch.get(), rounding.dispatch.get()}) {
     const SessionOptions options{.max_context = 64, .cache_type = DataType::kFloat8_e4m3};
     if (!GetParam().bounded) {

@@ -86,7 +86,7 @@ void QuantizeRows(const float* x, std::int64_t rows, std::int64_t cols, int grou
                   std::uint8_t* values, float* scales);
 
 /// Rows with one scale that is given: codes of x / scale, beyond 448 those of 448, a NaN for what
-/// is not finite (quantize_rows.cc). `scales`: (rows), all of them `scale`.
+/// is not finite (rows.cc). `scales`: (rows), all of them `scale`.
 void QuantizeRowsBy(float scale, const float* x, std::int64_t rows, std::int64_t cols,
                     std::uint8_t* values, float* scales);
 
