@@ -170,6 +170,8 @@ void AddZeroPoints(int arch, std::vector<GemmDesc>& problems) {
         desc.a.zero_type = weight.zeros;
       }
       problems.push_back(desc);
+      // The CPU's kernels of such weights have twins that take them as A.
+      if (arch == 0 && weight.b == DataType::kUint4) problems.push_back(Transposed(desc));
     }
   }
 }
