@@ -13,7 +13,9 @@
 #include "base/float_types.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu/simd_decode-inl.h"
+#include "kernels/cpu/simd_exact.h"
 #include "kernels/cpu/simd_memory-inl.h"
+#include "kernels/cpu/simd_store-inl.h"
 #include "kernels/cpu/simd_u4.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -216,6 +218,7 @@ void RunU4(const GemmArgs& args, const U4Buffers& buffers) {
   pool.Run(parts, [&](int part, int) {
     float* const own = buffers.own + static_cast<std::size_t>(part) * U4ThreadFloats(m, groups);
     float* const decoded = own + m * kU4Strip;
+    ExactElements exact(args);
     for (int strip = part; strip < strips; strip += parts) {
       const int first = strip * kU4Strip, count = std::min(kU4Strip, b.cols - first);
       // Columns behind the last are computed as the last, and dropped.
@@ -244,7 +247,7 @@ void RunU4(const GemmArgs& args, const U4Buffers& buffers) {
       }
       for (std::size_t row = 0; row < m; ++row) {
         StoreSums(args, static_cast<std::int64_t>(row), first, static_cast<std::size_t>(count),
-                  own + row * kU4Strip);
+                  own + row * kU4Strip, exact);
       }
     }
   });

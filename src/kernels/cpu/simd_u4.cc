@@ -125,6 +125,7 @@ void AddCpuSimdU4(const DeviceInfo&, KernelList& kernels) {
   const bool many = (SimdTargets() & (HWY_AVX3 | HWY_AVX3_DL)) != 0;
   KernelDesc desc = SimdDesc(many ? kU4RowsOf32 : kU4RowsOf16, kU4Cols);
   desc.zero_points = true;
+  desc.any_epilogue = desc.gate_halves = false;
   kernels.push_back(std::make_unique<U4Kernel>(desc, SimdInfo("cpu_simd/u4", 0.9, 0.8)));
 }
 
