@@ -22,6 +22,10 @@
 namespace culet {
 namespace {
 
+constexpr int kBlock = 128;  // rows and columns of a scale of quant_method fp8
+
+constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
+
 using nlohmann::json;
 namespace fs = std::filesystem;
 
