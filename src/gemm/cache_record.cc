@@ -276,6 +276,7 @@ void ObjectReader::Fail(RecordState state, const char* what, const char* name) {
   if (result_.state != RecordState::kSound) return;
   result_.state = state;
   result_.record.damage = std::string(what) + " '" + name + "'";
+}
 
 std::string BeginLine(std::string_view device_class, const GemmDesc& desc) {
   std::string text = "{\"device\":" + Quoted(device_class) + ",\"problem\":{";
@@ -291,7 +292,6 @@ std::string EndLine(std::string text) {
   text.append(checksum.data(), checksum.size());
   text += kLineEnd;
   return text;
-
 }
 
 }  // namespace
