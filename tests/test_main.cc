@@ -6,9 +6,12 @@
 #include <fnmatch.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -87,10 +90,25 @@ bool ChooseTests(const std::string& wanted) {
   return true;
 }
 
+// What the process was started with, and what main() finds.
+bool EnvironmentIsKept() {
+  if (kTestEntries[1] == nullptr) return true;  // a program of one file
+  std::ifstream file("/proc/self/environ");
+  const std::vector<std::string> started =
+      Split(std::string(std::istreambuf_iterator<char>(file), {}), '\0');
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::ranges::find(started, *entry) != started.end()) continue;
+    std::fprintf(stderr, "a file sets %s before main(); it needs a program of its own\n", *entry);
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 }  // namespace culet
 
 int main(int argc, char** argv) {
+  if (!culet::EnvironmentIsKept()) return 2;
   testing::InitGoogleMock(&argc, argv);
   constexpr std::string_view kEntry = "--entry=";
   std::string entry;
