@@ -74,26 +74,22 @@ TEST_F(CudaGraphs, ElementByElementOverTheWholeRange) {
 }
 
 TEST_F(CudaGraphs, LayerNormsAndRowsScaledByPosition) {
+  const Matrix positions = Indices({3, 16, 100000});
   for (const DataType type : kValues) {
     for (const std::int64_t cols : {1, 8, 333, 2056}) {
-      Matrix x(type, 3, cols, 1);
-      const Matrix gamma(DataType::kBfloat16, 1, cols, 2);
-      const std::int32_t positions[] = {3, 16, 100000};
-      DeviceMemory& memory = test_.dispatch->memory();
-      auto buffer = DeviceBuffer::Create(memory, sizeof(positions));
-      ASSERT_TRUE(buffer.ok());
-      ASSERT_TRUE(memory.Upload(buffer->get(), positions, sizeof(positions), nullptr).ok());
-      ComputeGraph graph;
-      const int leaf = x.AsLeaf(graph);
-      const int at = graph.add_leaf(buffer->get(), {3, 1}, DataType::kInt32);
+      const Matrix x(type, 3, cols, 1), gamma(DataType::kBfloat16, 1, cols, 2);
       OpParams norm, scale;
       norm.gamma = gamma.AsWeight();
       norm.scalar = 1e-3f;
       scale.scalar = 0.25f;
       scale.rope.original_context = 16;
-      graph.add_op(TensorOp::kLayerNorm, 0, {3, cols}, {leaf}, norm, "", type);
-      graph.add_op(TensorOp::kPositionScale, 0, {3, cols}, {leaf, at}, scale, "", type);
-      ExpectReference(graph, "rows of " + std::to_string(cols));
+      ComputeGraph norms, scales;
+      norms.add_op(TensorOp::kLayerNorm, 0, {3, cols}, {x.AsLeaf(norms)}, norm, "", type);
+      ExpectReference(norms, "norms of " + std::to_string(cols));
+      const int leaf = x.AsLeaf(scales);
+      scales.add_op(TensorOp::kPositionScale, 0, {3, cols}, {leaf, positions.AsLeaf(scales)}, scale,
+                    "", type);
+      ExpectReference(scales, "rows of " + std::to_string(cols));
     }
   }
 }
