@@ -26,6 +26,9 @@ function(culet_compile_together target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # Types of an unnamed namespace are one file's here, too, though it is included.
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "src/(base|gemm|graph|model|verify)/[a-z0-9_]+[.]cc$")
   foreach(source IN LISTS sources)

@@ -21,7 +21,6 @@ import unittest
 CLI = SOURCE = None
 SMALL = ["--n", "64", "--k", "96"]
 
-
 def culet(*args, cache="off", code=0, env=None):
     """Runs a command; returns stdout and stderr. The exit code must be `code`."""
     full = dict(os.environ, CULET_CACHE=str(cache), **(env or {}))
