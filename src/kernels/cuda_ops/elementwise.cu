@@ -8,10 +8,9 @@ namespace {
 
 constexpr int kThreads = 256;
 
-constexpr bool HasTwo(ElementOp op) {
-  return op == ElementOp::kAdd || op == ElementOp::kMul || op == ElementOp::kSwiGlu ||
-         op == ElementOp::kGeGlu;
-}
+template <ElementOp kOp>
+constexpr bool kHasTwo = kOp == ElementOp::kAdd || kOp == ElementOp::kMul ||
+                         kOp == ElementOp::kSwiGlu || kOp == ElementOp::kGeGlu;
 
 template <ElementOp kOp>
 __device__ __forceinline__ float Apply(float x, float y, float scalar) {
@@ -30,11 +29,11 @@ __global__ void __launch_bounds__(kThreads)
   WaitForPrevious();
   const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
   if (first >= n) return;
-  float x[kWide], y[kWide];
+  float x[kWide], y[kWide] = {};
   Load(a + first, x);
-  if constexpr (HasTwo(kOp)) Load(b + first, y);
+  if constexpr (kHasTwo<kOp>) Load(b + first, y);
 #pragma unroll
-  for (int i = 0; i < kWide; ++i) x[i] = Apply<kOp>(x[i], HasTwo(kOp) ? y[i] : 0.0f, scalar);
+  for (int i = 0; i < kWide; ++i) x[i] = Apply<kOp>(x[i], y[i], scalar);
   Store(x, out + first);
 }
 
@@ -57,7 +56,7 @@ cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* 
   if (n == 0) return cudaSuccess;
   return WithValue(type, [&]<class T>(T) {
     const auto launch = [&]<ElementOp kOp>() {
-      return LaunchOp<T, kOp>(a, HasTwo(kOp) ? b : a, out, n, scalar, stream);
+      return LaunchOp<T, kOp>(a, kHasTwo<kOp> ? b : a, out, n, scalar, stream);
     };
     switch (op) {
       case ElementOp::kAdd:
