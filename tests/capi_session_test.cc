@@ -212,7 +212,7 @@ TEST_F(CSession, GivesTheWarningsOfItsModel) {
   std::filesystem::copy(folder_, made, std::filesystem::copy_options::recursive);
   std::ifstream in(folder_ + "/config.json");
   std::string config{std::istreambuf_iterator<char>(in), {}};
-  config.insert(config.find('{') + 1, R"("logits_scaling": 8,)");
+  config.insert(config.find('{') + 1, R"("no_such_key": 8,)");
   std::ofstream(made + "/config.json") << config;
   culet_model_destroy(model_);
   model_ = nullptr;
@@ -221,7 +221,7 @@ TEST_F(CSession, GivesTheWarningsOfItsModel) {
   ASSERT_EQ(culet_model_warnings(model_, text.data(), text.size(), &needed), CULET_OK);
   EXPECT_EQ(text.substr(0, needed), made +
                                         "/config.json: unknown keys, which have no effect: "
-                                        "logits_scaling\n" +
+                                        "no_such_key\n" +
                                         '\0');
   std::filesystem::remove_all(made);
 }

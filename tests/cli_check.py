@@ -199,7 +199,7 @@ class Misuse(Case):
 
     def test_failures_exit_1_and_are_json_too(self):
         config = self.write("config.json", '{"architectures": ["GPT2LMHeadModel"]}')
-        bad_key = self.write("bad.json", '{"model_type": "llama", "hidden_size": 0}')
+        bad_key = self.write("bad.json", '{"model_type": "llama", "vocab_size": 9, "hidden_size": 0}')
         no_type = self.write("plain.json", (SOURCE / "examples/models/llama-3.1-8b/config.json")
                              .read_text().replace("bfloat16", "int2"))
         shapes = self.write("s.txt", "a 1 2\n")

@@ -52,15 +52,15 @@ class Warnings(Case):
         self.assertNotIn("config.json", done.stderr)
 
     def test_keys_without_effect_are_said_once(self):
-        model = self.adder(logits_scaling=8, layer_types=["full_attention"], no_such_key=None)
+        model = self.adder(no_other_key=8, layer_types=["full_attention"], no_such_key=None)
         for command in (["run"], ["run", "--json"], ["compare"]):
             done = run(*command, "--model", model, "--prompt", PROMPT)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(done.stderr.count("unknown keys, which have no effect: logits_scaling, "
+            self.assertEqual(done.stderr.count("unknown keys, which have no effect: no_other_key, "
                                                "no_such_key\n"), 1, done.stderr)
             self.assertEqual(done.stderr.count("layer_types"), 1, done.stderr)
         done = run("bench", "--decode", "--model", model, "--context", 8, "--prefill", 8, "--steps", 1)
-        self.assertEqual(done.stderr.count("logits_scaling"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("no_other_key"), 1, done.stderr)
 
 
 class Steering(Case):

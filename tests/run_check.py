@@ -99,7 +99,7 @@ class Prompts(Case):
         out, err = culet("run", "--model", self.adder, "--prompt-file", texts)
         self.assertEqual(out, "".join(p + a + "\n" for p, a in zip(prompts, answers)))
         # All in one step, and as many steps more as the longest answer needs.
-        self.assertRegex(err, r"^culet: 30 tokens read in .*; 6 steps at ")
+        self.assertRegex(err, r"(?m)^culet: 30 tokens read in .*; 6 steps at ")
         out, _ = culet("run", "--model", self.adder, "--token-ids-file", ids)
         self.assertEqual(out, "".join(",".join(str(b) for b in (a + "\n").encode()) + "\n"
                                       for a in answers))

@@ -92,12 +92,17 @@ std::vector<std::string> Families(const Registry& registry, const Format& format
   return families;
 }
 
-// Them in one cell; neighbours of one format as sm90_f16_{skinny,swap,block}.
+// Them in one cell; neighbours of one format as f16_{skinny,swap,block}.
+// Lines are short: cuda_any takes all that any family of a GPU does and stands where it is alone,
+// and sm90_ is left out.
 std::string Cell(const std::vector<std::string>& families) {
   std::string text, before;
-  for (const std::string& family : families) {
+  for (std::string family : families) {
+    if (family == "cuda_any" && families.size() > 1) continue;
+    const bool hopper = family.starts_with("sm90_");
+    if (hopper) family.erase(0, 5);
     const std::size_t end = family.rfind('_') + 1;
-    const std::string start = family.starts_with("sm90_") ? family.substr(0, end) : "";
+    const std::string start = hopper ? family.substr(0, end) : "";
     if (!start.empty() && start == before) {
       if (text.back() == '}')
         text.pop_back();
@@ -118,23 +123,20 @@ void Print(const char* title, const DeviceInfo& device) {
     std::puts(registry.status().ToString().c_str());
     return;
   }
-  std::printf("## %s\n\n| format | 16 bytes | 8 and less |\n|---|---|---|\n", title);
+  std::printf("## %s\n\n| format | 16 bytes | 8 and 4 | 2 and 1 |\n|---|---|---|---|\n", title);
   for (const Format& format : kFormats) {
+    const int least = static_cast<int>(std::min(SizeOf(format.a), SizeOf(format.b)));
     const auto cell = [&](int align) {
-      return Cell(Families(*registry, format, device.arch, align));
+      return align < least ? std::string() : Cell(Families(*registry, format, device.arch, align));
     };
-    // One answer for all alignments below 16, or each by itself.
-    std::string less, each;
-    bool equal = true;
-    for (int align = 8; align >= static_cast<int>(std::min(SizeOf(format.a), SizeOf(format.b)));
-         align /= 2) {
-      const std::string here = cell(align);
-      equal = equal && (less.empty() || here == less);
-      less = here;
-      each += (each.empty() ? "" : "; ") + std::to_string(align) + ": " + here;
-    }
-    std::printf("| %s | %s | %s |\n", format.name, cell(16).c_str(),
-                equal ? less.c_str() : each.c_str());
+    // One answer for both, or each by itself.
+    const auto cells = [&](int align) {
+      const std::string more = cell(align), less = cell(align / 2);
+      if (less.empty() || more == less) return more;
+      return std::to_string(align) + ": " + more + "; " + std::to_string(align / 2) + ": " + less;
+    };
+    std::printf("| %s | %s | %s | %s |\n", format.name, cell(16).c_str(), cells(8).c_str(),
+                cells(2).c_str());
   }
   std::puts("");
 }
