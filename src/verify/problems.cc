@@ -76,9 +76,9 @@ constexpr Shape kManyEnds[] = {{2060, 4100, 80}, {2060, 4097, 80}};
 
 // Rows that lie on 8 and on 4 bytes, and no more: neither what TMA loads nor what no copy of
 // several bytes does.
-constexpr Shape kBetween[] = {{1, 136, 272},   {16, 264, 1032},  {17, 72, 136},
+constexpr Shape kBetween[] = {{1, 136, 272},   {16, 264, 1036},  {17, 72, 136},
                               {64, 520, 392},  {65, 300, 260},   {129, 128, 129},
-                              {200, 385, 640}, {257, 1000, 127}, {1030, 2060, 264}};
+                              {200, 385, 640}, {257, 1000, 127}, {1030, 2060, 268}};
 constexpr std::size_t kQuickBetween = 5;
 constexpr int kBetweenFormats[] = {1, 2, 5, 6};  // what tensor cores take
 
