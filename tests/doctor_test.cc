@@ -51,7 +51,7 @@ TEST_F(DoctorTest, KnowsThisMachineAndTriesAProduct) {
   ASSERT_FALSE(diagnosis.devices.empty());
   EXPECT_EQ(diagnosis.devices[0].selector, "cpu");
   EXPECT_TRUE(diagnosis.devices[0].product.ok()) << diagnosis.devices[0].product.ToString();
-  EXPECT_THAT(diagnosis.devices[0].kernel, HasSubstr("cpu_"));
+  EXPECT_THAT(diagnosis.devices[0].kernel, testing::AnyOf(HasSubstr("cpu_"), HasSubstr("onednn")));
   EXPECT_THAT(diagnosis.libraries, SizeIs(3));
   EXPECT_THAT(diagnosis.ToString(),
               AllOf(HasSubstr("a small product is right"), HasSubstr("Libraries"),
