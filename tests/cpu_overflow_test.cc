@@ -65,7 +65,8 @@ class CpuOverflow : public testing::Test {
         }
       });
     }
-    EXPECT_GT(launches, 50);
+    // At each m and level, the one of the reference and two of own kernels at least.
+    EXPECT_GE(launches, 3 * 5 * __builtin_popcountll(SimdTargets()));
   }
 
  private:
