@@ -88,7 +88,8 @@ TEST_F(CudaSessions, ComeAndGo) {
   EXPECT_GT(counts.steps, 0);
   EXPECT_GT(counts.cancelled, 0);
   EXPECT_GE(static_cast<double>(counts.right), kLeastRight * static_cast<double>(counts.answered));
-  if (!free_then || !free_now) return;
+  // Of the host's memory other programs take what they like.
+  if (!free_then || !free_now || emulated()) return;
   std::printf("sessions: %zu bytes of the device free at half time, %zu at the end\n", *free_then,
               *free_now);
   EXPECT_GE(*free_now, *free_then);
