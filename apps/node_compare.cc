@@ -112,10 +112,27 @@ void NodeComparison::ReadWeightsOf(const DecoderModel& on_host) {
     add(*weight);
   }
   for (const LayerWeights& w : weights.layers) {
-    for (const Weight* weight :
-         {&w.attention_norm, &w.q, &w.k, &w.v, &w.o, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias,
-          &w.q_norm, &w.k_norm, &w.mlp_norm, &w.attention_post_norm, &w.mlp_post_norm, &w.gate, &w.up, &w.down, &w.gate_bias, &w.up_bias,
-          &w.down_bias, &w.router}) {
+    for (const Weight* weight : {&w.attention_norm,
+                                 &w.q,
+                                 &w.k,
+                                 &w.v,
+                                 &w.o,
+                                 &w.q_bias,
+                                 &w.k_bias,
+                                 &w.v_bias,
+                                 &w.o_bias,
+                                 &w.q_norm,
+                                 &w.k_norm,
+                                 &w.mlp_norm,
+                                 &w.attention_post_norm,
+                                 &w.mlp_post_norm,
+                                 &w.gate,
+                                 &w.up,
+                                 &w.down,
+                                 &w.gate_bias,
+                                 &w.up_bias,
+                                 &w.down_bias,
+                                 &w.router}) {
       add(*weight);
     }
     if (w.experts == nullptr) continue;
@@ -143,7 +160,7 @@ const ComputeGraph& NodeComparison::OnHost(const ComputeGraph& graph, const std:
       continue;
     }
     OpParams params = node.params;
-    for (Weight* weight : {&params.weight, &params.gamma, &params.bias}) SetHostWeight(*weight);
+    for (const auto weight : kWeightsOfOp) SetHostWeight(params.*weight);
     if (params.experts != nullptr) {
       auto experts = std::make_shared<ExpertParams>(*params.experts);
       for (ExpertWeights& expert : experts->experts) {

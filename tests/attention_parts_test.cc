@@ -27,6 +27,7 @@ struct Case {
   const char* name;
   int heads, kv_heads, head_dim, window;
   DataType cache;
+  bool sinks = false;
 };
 
 const Case kCases[] = {
@@ -39,6 +40,7 @@ const Case kCases[] = {
     {"more_than_a_task", 80, 2, 32, 0, DataType::kBfloat16},
     {"window_from_a_part_to_the_next", 4, 2, 32, 200, DataType::kBfloat16},
     {"window_inside_a_part", 4, 2, 32, 9, DataType::kFloat32},
+    {"sinks", 8, 4, 64, 0, DataType::kBfloat16, true},
 };
 
 class AttentionParts : public testing::TestWithParam<Case> {
@@ -50,6 +52,7 @@ class AttentionParts : public testing::TestWithParam<Case> {
   const std::size_t kv_cols_ = static_cast<std::size_t>(c_.kv_heads * c_.head_dim);
   std::vector<std::byte> keys_, values_;
   std::vector<float> queries_;
+  const std::vector<float> sinks_ = {5, -3, 0.7f, 8, 2, 6.5f, 7, 1};
   std::vector<std::int32_t> table_;
 
   void SetUp() override {
@@ -87,6 +90,12 @@ class AttentionParts : public testing::TestWithParam<Case> {
     params.attention.scale = 0.2f;
     params.attention.window = c_.window;
     params.attention.block_size = kBlock;
+    if (c_.sinks) {
+      params.sinks.data_ptr = ToDevicePtr(sinks_.data());
+      params.sinks.type = DataType::kFloat32;
+      params.sinks.rows = 1;
+      params.sinks.cols = c_.heads;
+    }
     const Shape shape{rows, static_cast<std::int64_t>(q_cols_)};
     const Shape cache{(blocks + 2) * kBlock, static_cast<std::int64_t>(kv_cols_)};
     const auto index = [&](const std::vector<std::int32_t>& of, Shape s) {
@@ -120,7 +129,7 @@ class AttentionParts : public testing::TestWithParam<Case> {
     const auto d = static_cast<std::size_t>(c_.head_dim);
     for (std::size_t head = 0; head < static_cast<std::size_t>(c_.heads); ++head) {
       const std::size_t kv = head / static_cast<std::size_t>(c_.heads / c_.kv_heads) * d;
-      double sum = 0;
+      double sum = c_.sinks ? std::exp(static_cast<double>(sinks_[head])) : 0;
       for (int key = first; key <= position; ++key) {
         double score = 0;
         for (std::size_t i = 0; i < d; ++i) {

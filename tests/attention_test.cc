@@ -32,6 +32,9 @@ struct Case {
   DataType cache;
   std::vector<Sequence> sequences;
   bool causal = true;
+  int chunk = 0;
+  float softcap = 0;
+  DataType sinks = DataType::kNull;
 };
 
 const std::vector<Sequence> kRagged = {{9, 9}, {130, 1}, {41, 5}, {1, 1}, {64, 32}};
@@ -51,6 +54,26 @@ const Case kCases[] = {
     {"codes", 6, 3, 40, 0, 16, DataType::kFloat8_e4m3, kRagged},
     {"codes_of_odd_heads", 10, 2, 7, 33, 3, DataType::kFloat8_e4m3, kRagged},
     {"codes_past_1024", 8, 1, 64, 0, 32, DataType::kFloat8_e4m3, {{1025, 3}, {300, 1}}},
+    {"chunks_of_16", 6, 2, 24, 0, 4, DataType::kFloat32, kRagged, true, 16},
+    {"chunk_and_window", 4, 2, 16, 7, 4, DataType::kBfloat16, kRagged, true, 10},
+    {"chunks_of_1024", 4, 1, 32, 0, 64, DataType::kFloat32, {{1030, 12}, {1024, 2}}, true, 1024},
+    {"sinks", 6, 2, 24, 0, 4, DataType::kFloat32, kRagged, true, 0, 0, DataType::kFloat32},
+    {"sinks_and_window", 8, 1, 64, 5, 4, DataType::kBfloat16, kRagged, true, 0, 0,
+     DataType::kBfloat16},
+    {"sinks_past_1024",
+     4,
+     2,
+     32,
+     0,
+     32,
+     DataType::kFloat16,
+     {{1025, 3}, {300, 1}},
+     true,
+     0,
+     0,
+     DataType::kFloat16},
+    {"cap_and_sinks", 4, 2, 16, 9, 16, DataType::kFloat32, kRagged, true, 8, 1.5f,
+     DataType::kFloat32},
 };
 
 class Attention : public testing::TestWithParam<Case> {
@@ -85,14 +108,17 @@ class Attention : public testing::TestWithParam<Case> {
     for (std::size_t head = 0; head < static_cast<std::size_t>(c_.heads); ++head) {
       const std::size_t shared_by = static_cast<std::size_t>(c_.heads / c_.kv_heads);
       const std::size_t at = head / shared_by * d_;
-      double sum = 0;
+      double sum = c_.sinks == DataType::kNull ? 0 : std::exp(sinks_[head]);
       for (int j = 0; j < length; ++j) {
         if (c_.causal && j > position) continue;
         if (c_.window > 0 && position - j >= c_.window) continue;
+        if (c_.chunk > 0 && j / c_.chunk != position / c_.chunk) continue;
         const std::size_t row = static_cast<std::size_t>(j) * kv_cols_ + at;
         double product = 0;
         for (std::size_t i = 0; i < d_; ++i) product += q[head * d_ + i] * keys[row + i];
-        const double weight = std::exp(product / std::sqrt(static_cast<double>(c_.head_dim)));
+        double score = product / std::sqrt(static_cast<double>(c_.head_dim));
+        if (c_.softcap > 0) score = c_.softcap * std::tanh(score / c_.softcap);
+        const double weight = std::exp(score);
         sum += weight;
         for (std::size_t i = 0; i < d_; ++i) out[head * d_ + i] += weight * values[row + i];
       }
@@ -128,6 +154,8 @@ class Attention : public testing::TestWithParam<Case> {
     params.scale = 1 / std::sqrt(static_cast<float>(c_.head_dim));
     params.causal = c_.causal;
     params.window = c_.window;
+    params.chunk = c_.chunk;
+    params.softcap = c_.softcap;
     return params;
   }
 
@@ -192,6 +220,16 @@ class Attention : public testing::TestWithParam<Case> {
       ComputeGraph graph;
       OpParams params;
       params.attention = attention;
+      std::vector<std::byte> sinks(sinks_.size() * sizeof(float));
+      if (c_.sinks != DataType::kNull) {
+        params.sinks.data_ptr = ToDevicePtr(sinks.data());
+        params.sinks.type = c_.sinks;
+        params.sinks.rows = 1;
+        params.sinks.cols = c_.heads;
+        for (int h = 0; h < c_.heads; ++h) {
+          StoreFromDouble(sinks.data(), c_.sinks, h, sinks_[static_cast<std::size_t>(h)]);
+        }
+      }
       const Shape shape{rows, static_cast<std::int64_t>(q_cols_)};
       std::vector<int> all = {graph.add_leaf(ToDevicePtr(q.data()), shape)};
       for (const int input : inputs(graph)) all.push_back(input);
@@ -210,6 +248,8 @@ class Attention : public testing::TestWithParam<Case> {
     }
   }
 
+  // Exact in 16 bits; the first is far below, one far above the scores.
+  std::vector<double> sinks_ = {-60, 0.5, 2.25, -1, 0, 30, 1.5, 3};
   std::vector<float> k_scales_ = {0.3f, 1.7f, 0.02f}, v_scales_ = {0.1f, 5, 1.3f};
   std::vector<std::vector<double>> keys_, values_;  // one a sequence: (length, kv_cols)
   std::vector<double> queries_, expected_;

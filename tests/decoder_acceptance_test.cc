@@ -123,7 +123,7 @@ TEST(Acceptance, EveryTensorIsInTheGraph) {
       if (weight.scales_ptr != 0) read.insert(weight.name + "_scale_inv");
     };
     for (const TensorNode& node : session->last_executor()->graph().nodes()) {
-      for (const Weight* w : {&node.params.weight, &node.params.gamma, &node.params.bias}) add(*w);
+      for (const auto weight : kWeightsOfOp) add(node.params.*weight);
       if (node.params.experts == nullptr) continue;
       for (const ExpertWeights& e : node.params.experts->experts)
         add(e.gate), add(e.up), add(e.down);

@@ -29,6 +29,7 @@ struct Near {
   int dim = 64, group = 2, kv_heads = 2, cluster = 2, warps = 4, window = 0;
   std::vector<std::int32_t> lengths = {1};
   bool norms = true;
+  bool sinks = false;
 };
 
 std::string ToString(const Near& n) {
@@ -61,6 +62,7 @@ class Rows {
     q_gamma_ = Values(near.dim), k_gamma_ = Values(near.dim);
     for (int i = 0; i < near.dim / 2; ++i) turns_.push_back(std::pow(1e4, -2.0 * i / near.dim));
     q_ = Values(rows * heads * near.dim);
+    sinks_ = Values(heads);
   }
 
   AttentionArgs Attention(bool near) {
@@ -74,6 +76,7 @@ class Rows {
                    .block_size = kBlock,
                    .single_rows = true};
     args.q = q_.data(), args.k = keys_.data(), args.v = values_.data();
+    if (near_.sinks) args.sinks = sinks_.data(), args.sinks_type = DataType::kBfloat16;
     args.q_type = args.kv_type = args.out_type = DataType::kBfloat16;
     args.starts = starts_.data(), args.positions = positions_.data();
     args.lengths = near_.lengths.data(), args.table = table_.data();
@@ -116,7 +119,7 @@ class Rows {
   int cols_ = 0, slots_ = 0;
   std::vector<std::int32_t> starts_, positions_, own_, table_;
   std::vector<double> turns_;
-  Halves q_, qkv_, keys_, values_, q_gamma_, k_gamma_, out_;
+  Halves q_, qkv_, keys_, values_, q_gamma_, k_gamma_, out_, sinks_;
 };
 
 void Allow(const AttentionArgs& args) {
@@ -149,6 +152,7 @@ std::vector<Near> Cases() {
   cases.push_back({.group = 1, .warps = 8, .lengths = {250}});
   cases.push_back({.group = 3, .cluster = 4, .window = 40, .lengths = {200, 30}, .norms = false});
   cases.push_back({.group = 5, .cluster = 8, .warps = 8, .lengths = {1024, 700}});
+  cases.push_back({.group = 4, .cluster = 4, .lengths = {200, 1}, .sinks = true});
   return cases;
 }
 

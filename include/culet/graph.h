@@ -50,7 +50,7 @@ struct QuantizedNodes {
 ///   Rope       | X (T, heads * head_dim), positions (T, 1)  | rope, head_dim
 ///   KvWrite    | cache (slots, w), rows (T, w), slots (T, 1), | int_param
 ///              |   of a cache of E4M3 scales (1, heads)     |
-///   Attention  | Q (T, heads * head_dim), K, V, then either | attention, int_param
+///   Attention  | Q (T, heads * head_dim), K, V, then either | attention, sinks, int_param
 ///              | nothing: K, V (T, kv_heads * head_dim), one sequence
 ///              | q_starts (S + 1, 1): the rows of sequence s are q_starts[s] to q_starts[s + 1]
 ///              | q_starts, positions (T, 1), lengths (S, 1), block_table (S, blocks): K and V are

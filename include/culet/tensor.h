@@ -1,6 +1,7 @@
 // The nodes of a compute graph: operations, shapes, typed weights, attributes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -130,6 +131,7 @@ struct AttentionParams {
   float softcap = 0;   ///< scaled products s become softcap * tanh(s / softcap); 0: they stay
   bool causal = true;  ///< a query sees keys up to its own position
   int window = 0;      ///< and no more than this many, its own included; 0: no limit
+  int chunk = 0;  ///< and none before the last multiple of this up to its position; 0: no limit
   int block_size =
       0;  ///< positions in a block of the paged cache; 0: K and V are this batch's rows
   /// A promise that lets a dispatch store a row's key and value and attend to them in one launch,
@@ -167,8 +169,15 @@ struct OpParams {
   RopeParams rope;
   int head_dim = 0;  ///< Rope
   AttentionParams attention;
+  /// Attention: (1, heads), or absent. A head's softmax has this logit, which no scale or cap
+  /// changes, beside those of the keys; it has no value. A row without keys stays NaN.
+  Weight sinks;
   std::shared_ptr<const ExpertParams> experts;
 };
+
+/// The weights that a node may have by itself, experts apart; those that it has are present().
+constexpr std::array<Weight OpParams::*, 4> kWeightsOfOp = {&OpParams::weight, &OpParams::gamma,
+                                                            &OpParams::bias, &OpParams::sinks};
 
 /// One value of the graph and what makes it.
 struct TensorNode {

@@ -63,7 +63,8 @@ bool HasExperts(const TensorNode& node) noexcept {
 }
 
 double WeightBytes(const TensorNode& node) noexcept {
-  double bytes = BytesOf(node.params.gamma) + BytesOf(node.params.bias);
+  double bytes =
+      BytesOf(node.params.gamma) + BytesOf(node.params.bias) + BytesOf(node.params.sinks);
   if (node.op == TensorOp::kMulMat) bytes += BytesOf(node.params.weight);
   if (node.op == TensorOp::kEmbedding) bytes += static_cast<double>(BytesOf(node));
   if (HasExperts(node)) {

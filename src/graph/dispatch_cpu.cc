@@ -28,6 +28,12 @@ struct PreparedNorm final : PreparedNode {
   std::string kernel() const override { return std::string("cpu/") + ToString(op); }
 };
 
+struct PreparedAttention final : PreparedNode {
+  explicit PreparedAttention(std::vector<float> s) : sinks(std::move(s)) {}
+  std::vector<float> sinks;  // empty where there are none
+  std::string kernel() const override { return "cpu/attention"; }
+};
+
 struct PreparedRope final : PreparedNode {
   std::vector<double> frequencies;
   std::string kernel() const override { return "cpu/rope"; }
@@ -90,6 +96,9 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kLayerNorm:
         return std::unique_ptr<PreparedNode>(
             std::make_unique<PreparedNorm>(node.params.gamma, node.op));
+      case TensorOp::kAttention:
+        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedAttention>(
+            node.params.sinks.present() ? Gamma(node.params.sinks) : std::vector<float>()));
       case TensorOp::kRope: {
         auto made = std::make_unique<PreparedRope>();
         made->frequencies = RopeFrequencies(node.params.rope);
@@ -195,6 +204,8 @@ class CpuDispatch final : public KernelDispatch {
       args.k_scales = In(current().input(7));
       args.v_scales = In(current().input(8));
     }
+    const std::vector<float>& sinks = Prepared<PreparedAttention>().sinks;
+    if (!sinks.empty()) args.sinks = sinks.data();
     args.out = Out(output);
     args.rows = m;
     args.workspace = Scratch<float>();

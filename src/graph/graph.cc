@@ -151,6 +151,7 @@ std::string DescribeNode(const ComputeGraph& graph, int id) {
   if (node.params.weight.present()) text += WeightText("weight", node.params.weight);
   if (node.params.gamma.present()) text += WeightText("gamma", node.params.gamma);
   if (node.params.bias.present()) text += WeightText("bias", node.params.bias);
+  if (node.params.sinks.present()) text += WeightText("sinks", node.params.sinks);
   return text;
 }
 

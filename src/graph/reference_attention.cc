@@ -41,6 +41,9 @@ void ReferenceAttention(const NodeLaunch& launch) {
   const std::int64_t q_cols = node.shape.cols, kv_cols = std::int64_t{p.kv_heads} * p.head_dim;
   const std::int64_t d = p.head_dim, group = p.heads / p.kv_heads;
   const DataType q_type = launch.input_node(0).type, kv_type = launch.input_node(1).type;
+  const Weight& of_sinks = node.params.sinks;
+  std::vector<double> sinks(of_sinks.present() ? static_cast<std::size_t>(p.heads) : 0);
+  if (of_sinks.present()) LoadRow(of_sinks.data_ptr, of_sinks.type, 0, p.heads, sinks.data());
   // A row of K (1) or V (2), times the scales of its heads where it has some.
   const auto load = [&](int input, std::int64_t at, std::vector<double>& line) {
     LoadRow(launch.input(input), kv_type, at, kv_cols, line.data());
@@ -81,6 +84,7 @@ void ReferenceAttention(const NodeLaunch& launch) {
       double* const s = scores.data() + h * count;
       const double most = *std::max_element(s, s + count);
       for (std::size_t j = 0; j < count; ++j) sums[h] += s[j] = std::exp(s[j] - most);
+      if (!sinks.empty()) sums[h] += std::exp(sinks[h] - most);
     }
     for (std::size_t j = 0; j < count; ++j) {
       const std::int64_t at =

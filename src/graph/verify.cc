@@ -297,6 +297,11 @@ class NodeCheck {
     }
     if (a.window < 0) return fmt::format("window is {}; 0 means no limit", a.window);
     if (a.window > 0 && !a.causal) return "a window needs a causal attention";
+    if (a.chunk < 0) return fmt::format("chunk is {}; 0 means no limit", a.chunk);
+    if (a.chunk > 0 && !a.causal) return "a chunk needs a causal attention";
+    if (params_.sinks.present()) {
+      if (auto r = Vector("sinks", params_.sinks, a.heads); !r.empty()) return r;
+    }
     const std::size_t count = node_.inputs.size();
     if (count != 3 && count != 4 && count != 7 && count != 9) {
       return fmt::format(

@@ -11,6 +11,9 @@ struct AttentionCase {
   bool causal = true;
   DataType cache = DataType::kFloat32;
   DataType value = DataType::kFloat32;
+  float softcap = 0;
+  int chunk = 0;
+  DataType sinks = DataType::kNull;
 };
 
 /// A batch over a paged cache whose blocks are shuffled.
@@ -67,12 +70,20 @@ class CudaAttention : public CudaGraphs {
     positions_ = Indices(positions);
     lengths_ = Indices(batch.lengths);
     table_ = Matrix(static_cast<std::int64_t>(batch.lengths.size()), batch.table_cols, table);
+    if (c.sinks != DataType::kNull) {
+      sinks_ = Matrix(c.sinks, 1, c.heads, 24);
+      params_.sinks = sinks_.AsWeight();
+    } else {
+      params_.sinks = {};
+    }
     params_.attention = {.heads = c.heads,
                          .kv_heads = c.kv_heads,
                          .head_dim = c.head_dim,
                          .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
+                         .softcap = c.softcap,
                          .causal = c.causal,
                          .window = c.window,
+                         .chunk = c.chunk,
                          .block_size = batch.block};
     type_ = c.value;
   }
@@ -97,7 +108,7 @@ class CudaAttention : public CudaGraphs {
   }
 
   Matrix q_ = Indices({0}), k_ = q_, v_ = q_, starts_ = q_, positions_ = q_, lengths_ = q_,
-         table_ = q_, k_scales_ = q_, v_scales_ = q_;
+         table_ = q_, k_scales_ = q_, v_scales_ = q_, sinks_ = q_;
   OpParams params_;
   DataType type_ = DataType::kFloat32;
 };

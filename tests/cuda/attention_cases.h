@@ -31,6 +31,23 @@ TEST_F(CudaAttention, RaggedBatch) {
   }
 }
 
+// What changes the scores of a head, or the keys that it sees, by lanes of FP32.
+TEST_F(CudaAttention, SinksCapsAndChunks) {
+  for (AttentionCase c : kAttentionCases) {
+    if (!c.causal) continue;
+    for (int what = 0; what < 4; ++what) {
+      c.sinks = what == 0 || what == 3 ? kStored[c.heads % 3] : DataType::kNull;
+      c.softcap = what == 1 || what == 3 ? 0.8f : 0;
+      c.chunk = what >= 2 ? 24 : 0;
+      const std::string name = NameOf(c) + ", case " + std::to_string(what);
+      Build(c, {.lengths = {131, 40, 77, 1}, .tokens = {1, 40, 7, 1}, .padding = 2});
+      ExpectReference(Graph(), name);
+      Build(c, {.lengths = {317}, .tokens = {1}});
+      ExpectReference(Graph(), name + ", one row");
+    }
+  }
+}
+
 // A row alone: its keys are split, its splits merged.
 TEST_F(CudaAttention, OneRow) {
   for (const AttentionCase& c : kAttentionCases) {

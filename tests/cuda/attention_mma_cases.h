@@ -74,6 +74,24 @@ TEST_F(CudaAttentionMma, ManyKeys) {
   }
 }
 
+// What changes the scores of a head, or the keys that it sees: single rows, prompts, splits.
+TEST_F(CudaAttentionMma, SinksCapsAndChunks) {
+  for (AttentionCase c : kMmaCases) {
+    if (!c.causal) continue;
+    for (int what = 0; what < 4; ++what) {
+      c.sinks = what == 0 || what == 3 ? kStored[c.heads % 3] : DataType::kNull;
+      c.softcap = what == 1 || what == 3 ? 2.0f : 0;
+      c.chunk = what >= 2 ? 90 : 0;
+      const std::string name = "case " + std::to_string(what);
+      Expect(c, Ragged(), name);
+      Expect(c, {.lengths = {900, 5}, .tokens = {1, 1}, .table_cols = 60, .block = 16},
+             name + ", rows");
+      Expect(c, {.lengths = {1300}, .tokens = {4}, .table_cols = 90, .block = 16},
+             name + ", four rows");
+    }
+  }
+}
+
 // The batches of one graph differ in content alone: rows of a graph for single tokens may belong to
 // one sequence, a prompt's graph may hold single rows.
 TEST_F(CudaAttentionMma, OneGraphServesEveryMix) {

@@ -89,9 +89,7 @@ class GraphCopy {
                         node.type);
         continue;
       }
-      for (Weight* weight : {&node.params.weight, &node.params.gamma, &node.params.bias}) {
-        Move(*weight);
-      }
+      for (const auto weight : kWeightsOfOp) Move(node.params.*weight);
       if (node.params.experts != nullptr) {
         auto experts = std::make_shared<ExpertParams>(*node.params.experts);
         for (ExpertWeights& expert : experts->experts) {

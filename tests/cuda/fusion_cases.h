@@ -278,6 +278,8 @@ TEST_F(CudaFusions, HeadsAndAttention) {
     RopeLayout layout;
     DataType type, cache;
     std::int32_t length = 40;
+    float softcap = 0;
+    bool sinks = false;
   };
   constexpr DataType kF32 = DataType::kFloat32, kBf16 = DataType::kBfloat16,
                      kF16 = DataType::kFloat16, kCodes = DataType::kFloat8_e4m3;
@@ -293,7 +295,9 @@ TEST_F(CudaFusions, HeadsAndAttention) {
                         {8, 2, 128, 128, 0, true, false, kNeox, kBf16, kCodes, 1000},
                         {6, 3, 80, 32, 7, true, true, kNorm, kF32, kCodes},
                         {4, 2, 256, 256, 0, false, false, kNeox, kBf16, kCodes, 300},
-                        {20, 1, 64, 64, 0, true, false, kNeox, kF32, kCodes, 200}};
+                        {20, 1, 64, 64, 0, true, false, kNeox, kF32, kCodes, 200},
+                        {8, 1, 64, 64, 0, false, true, kNeox, kBf16, kBf16, 200, 0, true},
+                        {4, 2, 256, 256, 9, false, false, kNeox, kBf16, kBf16, 300, 2, true}};
   constexpr std::int64_t kRows = 6;
   for (const Case& c : cases) {
     constexpr int kBlock = 8;
@@ -356,9 +360,11 @@ TEST_F(CudaFusions, HeadsAndAttention) {
                         .kv_heads = c.kv_heads,
                         .head_dim = c.head_dim,
                         .scale = 0.125f,
+                        .softcap = c.softcap,
                         .window = c.window,
                         .block_size = kBlock,
                         .single_rows = true};
+    if (c.sinks) params.sinks = OnDevice(Matrix(kBf16, 1, c.heads, 80));
     std::vector<int> inputs = {ids[0],
                                made[0],
                                made[1],

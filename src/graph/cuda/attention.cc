@@ -16,8 +16,11 @@ std::int64_t MostKeys(const ComputeGraph& graph, const TensorNode& node) noexcep
   if (node.inputs.size() <= kTable) return node.shape.rows;
   const std::int64_t keys =
       graph.node(node.inputs[kTable]).shape.cols * node.params.attention.block_size;
-  const int window = node.params.attention.window;
-  return window > 0 && window < keys ? window : keys;
+  std::int64_t most = keys;
+  for (const int limit : {node.params.attention.window, node.params.attention.chunk}) {
+    if (limit > 0) most = std::min<std::int64_t>(most, limit);
+  }
+  return most;
 }
 
 // The leaf of which a value is the changed memory.
@@ -101,6 +104,10 @@ AttentionArgs ArgsOfAttention(const NodeLaunch& launch, const TensorNode& node) 
   args.q_type = node_of(0).type;
   args.kv_type = node_of(1).type;
   args.out_type = node.type;
+  if (node.params.sinks.present()) {
+    args.sinks = FromDevicePtr<const void>(node.params.sinks.data_ptr);
+    args.sinks_type = node.params.sinks.type;
+  }
   args.rows = node.shape.rows;
   args.key_rows = node_of(1).shape.rows;
   if (node.inputs.size() > kStarts) {

@@ -116,9 +116,6 @@ class CudaDispatch final : public KernelDispatch {
         if (node.params.attention.head_dim > kMostHeadDim) {
           return Feasibility::Refuse("the CUDA dispatch takes heads of at most 256 elements");
         }
-        if (node.params.attention.softcap > 0) {
-          return Feasibility::Refuse("the CUDA dispatch has no attention with a softcap");
-        }
         return ok(IsValue(node.type) && IsValue(type_of(0)) && IsCached(type_of(1)));
       case TensorOp::kExperts:
         if (!IsValue(node.type) || !IsValue(type_of(0)) || !IsValue(type_of(1))) return refusal;

@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(kThreads)
       total = fmaf(first.sums[first.index + split], weight, total);
       value = fmaf(first.values[std::int64_t{split} * p.head_dim + dim], weight, value);
     }
+    total = WithSink(args, head, highest, total);
     StoreValue(value / total, args.out, args.out_type, (row * p.heads + head) * p.head_dim + dim);
   }
 }
@@ -41,6 +42,7 @@ AttentionArgs Completed(AttentionArgs args) {
                      static_cast<const char*>(args.v));
   constexpr float kLog2E = 1.44269504f;
   args.log2_scale = args.params.scale * kLog2E;
+  args.log2_cap = args.params.softcap * kLog2E;
   if (args.params.block_size > 0) {
     args.blocks = static_cast<int>(args.key_rows / args.params.block_size);
     args.per_block = static_cast<std::uint32_t>(
@@ -89,8 +91,11 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
     if (plan.lanes.most > 1) parts = shape.rows * p.heads * plan.lanes.most;
   } else {
     constexpr int kMost = kMostSplits;
-    plan.has_tiles = shape.rows > shape.sequences;
-    plan.has_decode = shape.rows <= shape.sequences || shape.sequences > 1;
+    // The kernels for tiles of queries have no registers left for a cap: the decoding kernel takes
+    // such prompts row by row.
+    const bool capped = p.softcap > 0;
+    plan.has_tiles = shape.rows > shape.sequences && !capped;
+    plan.has_decode = shape.rows <= shape.sequences || shape.sequences > 1 || capped;
     plan.units_are_sequences = plan.has_tiles && plan.has_decode;
     if (plan.has_decode) {
       const std::int64_t units = plan.units_are_sequences ? shape.sequences : shape.rows;
@@ -175,9 +180,9 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       // slower; with 1,000 keys only small heads gain).
       const std::int64_t tiles = CeilDiv(shape.most_keys, decode.cluster * kKeysOfWarp);
       constexpr std::int64_t kSmallSums = 256, kTilesOfLarge = 4;
-      if (shape.near && shape.kv_type == DataType::kBfloat16 && decode.cluster == kMostCluster &&
-          blocks * decode.cluster <= multiprocessors && !plan.has_tiles &&
-          (p.head_dim == 64 || p.head_dim == 128) && group <= kMostNearHeads &&
+      if (shape.near && p.softcap == 0 && shape.kv_type == DataType::kBfloat16 &&
+          decode.cluster == kMostCluster && blocks * decode.cluster <= multiprocessors &&
+          !plan.has_tiles && (p.head_dim == 64 || p.head_dim == 128) && group <= kMostNearHeads &&
           tiles <= (group * p.head_dim <= kSmallSums ? kMostNearWarps : kTilesOfLarge)) {
         decode.most = decode.even = decode.cluster;
         plan.near_warps = static_cast<int>(tiles);

@@ -135,6 +135,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
         for (int d = 0; d < 8; ++d) partial[i] = fmaf(q[d], k[i][d], partial[i]);
       }
       float score = SumOfOwnKey<kLanes>(partial);
+      if (args.log2_cap > 0) score = Capped(score, args.log2_cap);
       if (!own_there) score = kNoKey;
       float highest = score;
 #pragma unroll
@@ -189,6 +190,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     }
     value *= ValueScale<T>(args, kv_head);
     if (args.plan.lanes.most == 1) {
+      total = WithSink(args, first_head + h, highest, total);
       // No key: 0 / 0, the mean of no values.
       StoreValue(value / total, args.out, args.out_type,
                  (row * p.heads + first_head + h) * p.head_dim + dim);

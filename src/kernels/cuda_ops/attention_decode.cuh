@@ -373,7 +373,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     LoadMatrices(q_at + static_cast<std::uint32_t>(step * 32), a);
   };
 
-  const float scale = args.log2_scale * KeyScale<Cache>(args, kv_head);
+  const float given_scale = args.log2_scale * KeyScale<Cache>(args, kv_head);
   Warp sums;
   int stage = 0;
 #pragma unroll 1
@@ -393,6 +393,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     } else {
       Warp::Multiply(queries, k, scores);
     }
+    const float scale = Warp::Cap(scores, given_scale, args.log2_cap);
     const int left = keys.end - base - lane % 4 * 2;
     if (keys.end - base < kKeys) {
 #pragma unroll
@@ -415,7 +416,7 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     rows = row_of(base + (stages + 1) * Kernel::kRound);
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
-  sums.Finish(scale);
+  sums.Finish(args.log2_cap > 0 ? 1 : given_scale);
 
   // No other warp uses the memory of this warp's keys.
   AwaitCopies<0>();
@@ -472,7 +473,8 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     if (keys.splits <= cluster) {
       // No key: 0 / 0, the mean of no values.
       const std::int64_t element = (row * p.heads + first_head + h) * p.head_dim + dim;
-      const float share_of_one = __fdiv_rn(1.0f, all.total);
+      const float share_of_one =
+          __fdiv_rn(1.0f, WithSink(args, first_head + h, all.highest, all.total));
 #pragma unroll
       for (int d = 0; d < 4; ++d) all.value[d] *= share_of_one;
       if (args.out_type == DataType::kFloat32) {
@@ -525,8 +527,8 @@ __global__ void __launch_bounds__(DecodeKernel<Cache, kDim>::kThreads, 3)
     }
     CommitCopies();
     if (!made) {
-      weights.Make<Kernel::kThreads>(first_part, begin_item / parts, (end_item + parts - 1) / parts,
-                                     cluster);
+      weights.Make<Kernel::kThreads>(args, first_head, first_part, begin_item / parts,
+                                     (end_item + parts - 1) / parts, cluster);
       __syncthreads();
       made = true;
     }

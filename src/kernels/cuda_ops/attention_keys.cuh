@@ -66,6 +66,10 @@ struct KeyRange {
     }
     last = args.params.causal ? clamp(position + 1, 0, length) : length;
     if (args.params.window > 0) first = clamp(position + 1 - args.params.window, 0, last);
+    if (args.params.chunk > 0) {
+      const auto of = static_cast<int>(position);  // below 2^31
+      first = clamp(of - of % args.params.chunk, first, last);
+    }
   }
 
   /// Keys from the first one on that no row of the batch makes; of a sequence of one row.
@@ -122,6 +126,26 @@ __device__ __forceinline__ void StoreValue(float value, void* data, DataType typ
   } else {
     Round(value, static_cast<__nv_bfloat16*>(data) + index);
   }
+}
+
+/// A score, times log2 e, under the cap: cap * tanh(score / cap), made of fast operations whose
+/// error is some 1e-7 of the cap.
+__device__ __forceinline__ float Capped(float score, float log2_cap) {
+  constexpr float kTwoLog2E = 2.88539008f;
+  const float power = exp2f(score * __fdividef(kTwoLog2E, log2_cap));
+  return log2_cap - __fdividef(2 * log2_cap, power + 1);
+}
+
+/// The sum of the weights of a query of `head`, with that of the head's sink. `highest`: the
+/// maximum of its scores, times log2 e. A query without keys has no sum.
+__device__ __forceinline__ float WithSink(const AttentionArgs& args, int head, float highest,
+                                          float total) {
+  if (args.sinks == nullptr || highest == kNoKey) return total;
+  constexpr float kLog2E = 1.44269504f;
+  const float sink = args.sinks_type == DataType::kFloat16
+                         ? Element<__half>(args.sinks, head)
+                         : LoadValue(args.sinks, args.sinks_type, head);
+  return total + exp2f(fmaf(sink, kLog2E, -highest));
 }
 
 /// What a maximum `from` counts once the maximum is `to`; 1 where nothing changed, so that two

@@ -165,6 +165,21 @@ struct WarpAttention {
     }
   }
 
+  /// Replaces scores, which `scale` is not in yet, by capped ones times log2 e where there is a
+  /// cap. Returns the scale that they have now.
+  __device__ __forceinline__ static float Cap(Scores& scores, float scale, float log2_cap) {
+    if (!(log2_cap > 0)) return scale;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (float& score : scores[block][n]) score = Capped(score * scale, log2_cap);
+      }
+    }
+    return 1;
+  }
+
   /// Turns scores into weights and rescales earlier sums to the new maximum. `scale` includes log2
   /// e. A masked score is kNoKey.
   __device__ __forceinline__ void Softmax(Scores& scores, float scale) {

@@ -194,8 +194,9 @@ struct NearWeights {
 /// The block's share of the dimensions of all heads to `out`, of what `count` warps sent: a warp
 /// takes four dimensions of a head, its lanes a warp's sums each.
 template <int kDim>
-__device__ __forceinline__ void MergeNear(const NearKernel<kDim>& at, int count, int group,
-                                          int shift, __nv_bfloat16* out) {
+__device__ __forceinline__ void MergeNear(const AttentionArgs& args, const NearKernel<kDim>& at,
+                                          int count, int group, int first_head, int shift,
+                                          __nv_bfloat16* out) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int quads = kDim / 4 >> shift, items = group * quads;
   const auto* const parts = reinterpret_cast<const float*>(DynamicShared() + at.parts_at);
@@ -219,7 +220,8 @@ __device__ __forceinline__ void MergeNear(const NearKernel<kDim>& at, int count,
     }
     MergeLanes(all, 32);
     // No key: 0 / 0, the mean of no values.
-    const float share_of_one = __fdiv_rn(1.0f, all.total);
+    const float share_of_one =
+        __fdiv_rn(1.0f, WithSink(args, first_head + head, all.highest, all.total));
 #pragma unroll
     for (int d = 0; d < 4; ++d) all.value[d] *= share_of_one;
     if (lane == 0) Store(all.value, out + head * kDim + dim);
@@ -385,7 +387,7 @@ __global__ void __launch_bounds__(32 * kMostNearWarps, 1)
   if constexpr (kMakesHeads) {
     if (own.slot >= 0 && tile < tiles) head.StoreOwn(given.heads, own.slot, kv_head);
   }
-  MergeNear<kDim>(layout, tiles, group, shift, out_of_block);
+  MergeNear<kDim>(args, layout, tiles, group, kv_head * group, shift, out_of_block);
 }
 
 /// kernel(std::integral_constant<int, kDim>{}) for heads of kDim elements.

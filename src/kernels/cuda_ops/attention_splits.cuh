@@ -94,6 +94,10 @@ __device__ __forceinline__ void MergeParts(const AttentionArgs& args,
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {
     if (item >= items) break;
+    if (args.sinks != nullptr) {
+      const auto head = static_cast<int>(element[item] / args.params.head_dim % args.params.heads);
+      total[item] = WithSink(args, head, highest[item], total[item]);
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       StoreValue(value[item][i] / total[item], args.out, args.out_type,
@@ -110,10 +114,11 @@ class SplitWeights {
 
   __device__ SplitWeights(float* shared, int count) : shared_(shared), count_(count) {}
 
-  /// Of heads from `begin` up to `end`, whose parts are every `step`th of first(head). A warp takes
-  /// a head; all threads of the block take part, and a barrier follows.
+  /// Of heads from `begin` up to `end` behind `first_head`, whose parts are every `step`th of
+  /// first(head). A warp takes a head; all threads of the block take part, and a barrier follows.
   template <int kThreads, class First>
-  __device__ __forceinline__ void Make(First&& first, int begin, int end, int step) const {
+  __device__ __forceinline__ void Make(const AttentionArgs& args, int first_head, First&& first,
+                                       int begin, int end, int step) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1
     for (int head = begin + static_cast<int>(threadIdx.x) / 32; head < end; head += kThreads / 32) {
@@ -133,7 +138,7 @@ class SplitWeights {
         most[i] = 32 * i + lane < count_ ? Rescale(most[i], highest) : 0;
         total = fmaf(sum[i], most[i], total);
       }
-      total = SumLanes<32>(total);
+      total = WithSink(args, first_head + head, highest, SumLanes<32>(total));
 #pragma unroll
       for (int i = 0; i < kOfLane; ++i) {
         if (32 * i + lane < count_) shared_[head * kMost + 32 * i + lane] = most[i] / total;

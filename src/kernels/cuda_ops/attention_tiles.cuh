@@ -375,7 +375,9 @@ __global__ void __launch_bounds__(kTileThreads, 2)
         const bool whole = state.splits == 1;
         // No key: 0 / 0, the mean of no values.
         const float of_values = ValueScale<Cache>(args, state.kv_head);
-        const float over = whole ? of_values / sums.sum[block][half] : of_values;
+        const float total =
+            WithSink(args, head_of(i), sums.most[block][half], sums.sum[block][half]);
+        const float over = whole ? of_values / total : of_values;
 #pragma unroll
         for (int n = 0; n < kDim / 8; ++n) {
           const int dim = 8 * n + lane % 4 * 2;

@@ -259,10 +259,13 @@ struct AttentionArgs {
   DataType out_type = DataType::kNull;
   const float* k_scales = nullptr;  ///< (kv_heads), of float8_e4m3
   const float* v_scales = nullptr;
+  const void* sinks = nullptr;  ///< (heads) of sinks_type, or null
+  DataType sinks_type = DataType::kNull;
   bool wide = false;                        ///< set by Attention: rows of K and V in whole vectors
   int blocks = 0;                           ///< set by Attention: of the cache
   std::uint32_t per_block = 0;              ///< set by Attention: 2^32 / params.block_size
   float log2_scale = 0;                     ///< set by Attention: params.scale times log2 e
+  float log2_cap = 0;                       ///< set by Attention: params.softcap times log2 e
   const std::int32_t* starts = nullptr;     ///< (sequences + 1)
   const std::int32_t* positions = nullptr;  ///< (rows)
   const std::int32_t* lengths = nullptr;    ///< (sequences)

@@ -12,6 +12,7 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -48,6 +49,12 @@ void StoreOut(const float* HWY_RESTRICT sums, float weight, float scale, std::si
               float* HWY_RESTRICT out) {
   ForElements<Decoder>(head_dim,
                        [&](std::size_t i, std::size_t at) { out[i] = sums[at] / weight * scale; });
+}
+
+// The sum of a query's weights, with that of its head's sink. `most`: the highest score.
+inline float WithSink(const ops::AttentionArgs& args, int head, float most, float weight) {
+  if (args.sinks == nullptr || most == kNoScore) return weight;
+  return weight + std::exp(args.sinks[head] - most);
 }
 
 // Of the values of a key-value head; 1 where they have none.
@@ -100,7 +107,9 @@ class TileAttention {
     }
     if (tile_.parts != nullptr) return;
     for (int q = 0; q < queries_; ++q) {
-      StoreOut<Decoder>(OfQuery(scratch_.totals, q), scratch_.total_weights[q],
+      const float weight =
+          WithSink(args_, tile_.HeadOf(q), scratch_.total_most[q], scratch_.total_weights[q]);
+      StoreOut<Decoder>(OfQuery(scratch_.totals, q), weight,
                         ValueScale(args_, tile_.HeadOf(q) / tile_.group), head_dim_,
                         args_.out + QueryAt(q));
     }
@@ -345,7 +354,7 @@ void AddPartsOf(const ops::AttentionArgs& args, const ops::AttentionParts& parts
     std::int64_t part = range.first / kKeyPart;
     Part total = part_at(head, part);
     while (++part * kKeyPart < range.last) AddPart(total, part_at(head, part), padded);
-    StoreOut<Decoder>(total.sums, total.weight,
+    StoreOut<Decoder>(total.sums, WithSink(args, head, total.most, total.weight),
                       ValueScale(args, head / (args.params.heads / args.params.kv_heads)),
                       static_cast<std::size_t>(args.params.head_dim),
                       args.out + (row * args.params.heads + head) * args.params.head_dim);

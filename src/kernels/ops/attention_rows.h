@@ -61,6 +61,10 @@ class AttentionRows {
     if (params_.window > 0) {
       range.first = std::clamp<std::int64_t>(position + 1 - params_.window, 0, range.last);
     }
+    if (params_.chunk > 0) {
+      range.first =
+          std::clamp<std::int64_t>(position - position % params_.chunk, range.first, range.last);
+    }
     return range;
   }
 

@@ -124,6 +124,7 @@ struct AttentionArgs {
   DataType kv_type = DataType::kFloat32;
   const float* k_scales = nullptr;  ///< (kv_heads) of float8_e4m3; null otherwise
   const float* v_scales = nullptr;
+  const float* sinks = nullptr;  ///< (heads), or null
   float* out = nullptr;
   std::int64_t rows = 0;
   float* workspace = nullptr;

@@ -48,7 +48,14 @@ struct WgmmaConsumer {
   /// split).
   __device__ __forceinline__ float over(int half, bool whole) const {
     const float of_values = ValueScale<Cache>(args.attention, work().kv_head);
-    return whole ? of_values / sum[half] : of_values;
+    if (!whole) return of_values;
+    float total = sum[half];
+    if (args.attention.sinks != nullptr) {
+      const int query_there = min(query(half), work().tile.count - 1);
+      total = WithSink(args.attention, QueryPlace(args, work(), query_there).head,
+                       most[half] * scale(), total);
+    }
+    return of_values / total;
   }
   /// Of this lane's rows in the tile.
   __device__ __forceinline__ int query(int half) const {
