@@ -319,7 +319,7 @@ class Bench {
     const TensorNode& node = executor.graph().node(id);
     const Fusion* fusion = executor.fusion_of(id);
     const auto products = ProductsOf(executor, id);
-    const bool product = !products.empty() || node.op == TensorOp::kExperts;
+    const bool product = !products.empty() || node.op == TensorOp::kExpertMulMat;
     times.nodes_us += time_us;
     if (product) times.product_us += time_us;
     const std::string op = fusion != nullptr ? fusion->name : ToString(node.op);

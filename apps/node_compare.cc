@@ -132,12 +132,19 @@ void NodeComparison::ReadWeightsOf(const DecoderModel& on_host) {
                                  &w.gate_bias,
                                  &w.up_bias,
                                  &w.down_bias,
-                                 &w.router}) {
+                                 &w.router,
+                                 &w.router_bias,
+                                 &w.router_correction,
+                                 &w.shared_gate,
+                                 &w.shared_up,
+                                 &w.shared_down,
+                                 &w.shared_router}) {
       add(*weight);
     }
-    if (w.experts == nullptr) continue;
-    for (const ExpertWeights& expert : w.experts->experts) {
-      for (const Weight* weight : {&expert.gate, &expert.up, &expert.down}) add(*weight);
+    if (w.expert_gate == nullptr) continue;
+    for (const auto& experts : {w.expert_gate, w.expert_up, w.expert_down}) {
+      for (const Weight& weight : experts->weights) add(weight);
+      for (const Weight& bias : experts->biases) add(bias);
     }
   }
 }
@@ -162,10 +169,9 @@ const ComputeGraph& NodeComparison::OnHost(const ComputeGraph& graph, const std:
     OpParams params = node.params;
     for (const auto weight : kWeightsOfOp) SetHostWeight(params.*weight);
     if (params.experts != nullptr) {
-      auto experts = std::make_shared<ExpertParams>(*params.experts);
-      for (ExpertWeights& expert : experts->experts) {
-        for (Weight* weight : {&expert.gate, &expert.up, &expert.down}) SetHostWeight(*weight);
-      }
+      auto experts = std::make_shared<ExpertWeights>(*params.experts);
+      for (Weight& weight : experts->weights) SetHostWeight(weight);
+      for (Weight& bias : experts->biases) SetHostWeight(bias);
       params.experts = std::move(experts);
     }
     host_graph_.add_op(node.op, node.data_ptr, node.shape, node.inputs, std::move(params),
@@ -181,6 +187,7 @@ double NodeComparison::BoundOf(const ComputeGraph& graph, const TensorNode& node
   // What quantises; a product of codes does not.
   const bool e4m3 = (node.op == TensorOp::kKvWrite && node.type == DataType::kFloat8_e4m3) ||
                     (node.params.quant_a.type != QuantType::kNone &&
+                     node.op != TensorOp::kExpertMulMat &&
                      (node.op != TensorOp::kMulMat || node.inputs.size() == 1));
   double bound = bound_;
   if (e4m3) bound += kE4m3Ties;
@@ -259,13 +266,13 @@ Status NodeComparison::RunReference(const ComputeGraph& graph, int id, cudaStrea
   }
   std::vector<int> made{id};
   std::vector<DevicePtr> outputs{values.at(id).get()};
-  if (node.op == TensorOp::kQuantize) {
+  if (SecondOf(node.op) != TensorOp::kNone) {
     const auto bytes = static_cast<std::size_t>(BytesOf(graph.node(id + 1)));
-    auto scales = DeviceBuffer::Create(HostMemory(), bytes);
-    if (!scales.ok()) return scales.status();
+    auto second = DeviceBuffer::Create(HostMemory(), bytes);
+    if (!second.ok()) return second.status();
     made.push_back(id + 1);
-    outputs.push_back(scales->get());
-    values.emplace(id + 1, *std::move(scales));
+    outputs.push_back(second->get());
+    values.emplace(id + 1, *std::move(second));
   }
   const auto prepared = reference_->prepare(graph, id);
   if (!prepared.ok()) return prepared.status();

@@ -125,8 +125,8 @@ TEST(Acceptance, EveryTensorIsInTheGraph) {
     for (const TensorNode& node : session->last_executor()->graph().nodes()) {
       for (const auto weight : kWeightsOfOp) add(node.params.*weight);
       if (node.params.experts == nullptr) continue;
-      for (const ExpertWeights& e : node.params.experts->experts)
-        add(e.gate), add(e.up), add(e.down);
+      for (const Weight& weight : node.params.experts->weights) add(weight);
+      for (const Weight& bias : node.params.experts->biases) add(bias);
     }
     std::multiset<std::string> stored;
     for (const auto& file : std::filesystem::directory_iterator(checkpoint.folder)) {

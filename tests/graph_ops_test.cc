@@ -147,10 +147,7 @@ TEST_P(GraphOps, ExpertsChosenByTheLargestLogits) {
   std::vector<float> identity(kWidth * kWidth, 0.0f);
   for (std::size_t i = 0; i < kWidth; ++i) identity[i * kWidth + i] = 1;
   std::vector<std::vector<float>> downs;
-  for (int e = 0; e < kExperts; ++e) {
-    downs.push_back(identity);
-    for (float& value : downs.back()) value *= static_cast<float>(e + 1);
-  }
+  auto all_same = std::make_shared<ExpertWeights>(), each = std::make_shared<ExpertWeights>();
   const auto weight = [&](const std::vector<float>& values) {
     Weight w;
     w.data_ptr = ToDevicePtr(values.data());
@@ -158,25 +155,35 @@ TEST_P(GraphOps, ExpertsChosenByTheLargestLogits) {
     w.rows = w.cols = kWidth;
     return w;
   };
+  for (int e = 0; e < kExperts; ++e) {
+    downs.push_back(identity);
+    for (float& value : downs.back()) value *= static_cast<float>(e + 1);
+    all_same->weights.push_back(weight(identity));
+    each->weights.push_back(weight(downs.back()));
+  }
   // Clear; equal ones, of which the first come first; huge ones that overflow without their
   // maximum.
   const std::vector<float> logits = {0, 1, 2, -1, 0.5f, 3, 3, 3, 3, 3, 3000, -3000, 2999, 0, 2998};
   const std::vector<std::vector<int>> chosen = {{2, 1}, {0, 1}, {0, 2}};
   const std::vector<float> x = {1, 2, -1, 0.5f, 1, 2, -1, 0.5f, 1, 2, -1, 0.5f};
   for (const bool renormalize : {true, false}) {
-    auto experts = std::make_shared<ExpertParams>();
-    for (const auto& down : downs) {
-      experts->experts.push_back({weight(identity), weight(identity), weight(down)});
-    }
-    experts->active = 2;
-    experts->renormalize = renormalize;
-    OpParams params;
-    params.experts = experts;
     std::vector<float> out(x.size() + 1, -7);
     ComputeGraph graph;
     const int in = graph.add_leaf(ToDevicePtr(x.data()), {3, kWidth});
     const int router = graph.add_leaf(ToDevicePtr(logits.data()), {3, kExperts});
-    graph.add_op(TensorOp::kExperts, ToDevicePtr(out.data()), {3, kWidth}, {in, router}, params);
+    const RouteNodes route = graph.add_route(router, {.active = 2, .renormalize = renormalize});
+    const Shape routed{6, kWidth};
+    OpParams params;
+    params.experts = all_same;
+    params.routing.active = 2;
+    const int gate = graph.add_op(TensorOp::kExpertMulMat, 0, routed, {in, route.routes}, params);
+    const int inner = graph.add_op(TensorOp::kSwiGlu, 0, routed, {gate, gate});
+    params.experts = each;
+    params.routing.active = 0;
+    const int down =
+        graph.add_op(TensorOp::kExpertMulMat, 0, routed, {inner, route.routes}, params);
+    graph.add_op(TensorOp::kCombine, ToDevicePtr(out.data()), {3, kWidth},
+                 {down, route.routes, route.shares});
     Run(graph);
     EXPECT_EQ(out.back(), -7);
     for (std::size_t row = 0; row < 3; ++row) {
@@ -196,6 +203,137 @@ TEST_P(GraphOps, ExpertsChosenByTheLargestLogits) {
         EXPECT_NEAR(out[row * kWidth + c], expected, 1e-6 * std::fabs(expected)) << row << " " << c;
       }
     }
+  }
+}
+
+// What a routing chooses of one token's logits, by hand.
+struct RoutingCase {
+  const char* what;
+  std::vector<float> logits, bias;
+  RoutingParams routing;
+  std::vector<int> chosen;
+  std::vector<double> shares;
+};
+
+double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+std::vector<RoutingCase> RoutingCases() {
+  const double e = std::exp(1.0);
+  return {
+      {"a bias changes the choice, not the shares",
+       {0, 1, 2, 3},
+       {5, 0, 0, 0},
+       {.active = 2, .scoring = RouterScoring::kSigmoid},
+       {0, 3},
+       {0.5, Sigmoid(3)}},
+      {"shares add up to the scale",
+       {0, 1, 2, 3},
+       {},
+       {.active = 2, .scoring = RouterScoring::kSigmoid, .renormalize = true, .scale = 2.5f},
+       {3, 2},
+       {2.5 * Sigmoid(3) / (Sigmoid(3) + Sigmoid(2)),
+        2.5 * Sigmoid(2) / (Sigmoid(3) + Sigmoid(2))}},
+      {"a softmax of the chosen",
+       {1, 7, 0, 2},
+       {},
+       {.active = 2, .scoring = RouterScoring::kSoftmaxOfChosen},
+       {1, 3},
+       {1 / (1 + std::pow(e, -5)), 1 / (1 + std::pow(e, 5))}},
+      {"the group of the best expert",
+       {9, -9, 4, 4, 3, 3},
+       {},
+       {.active = 2,
+        .scoring = RouterScoring::kSigmoid,
+        .groups = 3,
+        .group_score = GroupScore::kMaximum},
+       {0, 1},
+       {Sigmoid(9), Sigmoid(-9)}},
+      {"the group of the two best experts",
+       {9, -9, 4, 4, 3, 3},
+       {},
+       {.active = 2,
+        .scoring = RouterScoring::kSigmoid,
+        .groups = 3,
+        .group_score = GroupScore::kBestTwo},
+       {2, 3},
+       {Sigmoid(4), Sigmoid(4)}},
+      {"groups are scored with the bias",
+       {9, -9, 4, 4, 3, 3},
+       {0, 0, 0, 0, 1, 1},
+       {.active = 1,
+        .scoring = RouterScoring::kSigmoid,
+        .groups = 3,
+        .group_score = GroupScore::kBestTwo},
+       {4},
+       {Sigmoid(3)}},
+      {"a sum that is too small",
+       {-200, -200, -200},
+       {},
+       {.active = 2, .scoring = RouterScoring::kSigmoid, .renormalize = true},
+       {0, 1},
+       {0, 0}},
+      {"a least sum",
+       {0, 0, 0},
+       {},
+       {.active = 2, .scoring = RouterScoring::kSigmoid, .renormalize = true, .least_sum = 4},
+       {0, 1},
+       {0.125, 0.125}},
+  };
+}
+
+TEST_P(GraphOps, RoutesByHand) {
+  for (const RoutingCase& c : RoutingCases()) {
+    const auto experts = static_cast<std::int64_t>(c.logits.size());
+    Weight bias;
+    if (!c.bias.empty()) {
+      bias.data_ptr = ToDevicePtr(c.bias.data());
+      bias.type = DataType::kFloat32;
+      bias.rows = 1;
+      bias.cols = experts;
+    }
+    const auto active = static_cast<std::size_t>(c.routing.active);
+    std::vector<float> shares(active);
+    std::vector<std::int32_t> routes(c.logits.size() + 1 + 2 * active);
+    ComputeGraph graph;
+    const int logits = graph.add_leaf(ToDevicePtr(c.logits.data()), {1, experts});
+    const RouteNodes made = graph.add_route(logits, c.routing, bias);
+    const auto copy = [&](int id, void* to) {
+      const TensorNode& node = graph.node(id);
+      graph.add_op(TensorOp::kCopy, ToDevicePtr(to), node.shape, {id}, {}, "", node.type);
+    };
+    copy(made.shares, shares.data());
+    copy(made.routes, routes.data());
+    Run(graph);
+    for (std::size_t a = 0; a < active; ++a) {
+      EXPECT_NEAR(shares[a], c.shares[a], 1e-6) << c.what;
+      // Where the a-th choice lies in the order of experts is behind the start of its expert.
+      const std::int32_t place = routes[c.logits.size() + 1 + active + a];
+      const auto chosen = static_cast<std::size_t>(c.chosen[a]);
+      EXPECT_EQ(routes[chosen], place) << c.what;
+      EXPECT_EQ(routes[chosen + 1], place + 1) << c.what;
+      EXPECT_EQ(routes[c.logits.size() + 1 + static_cast<std::size_t>(place)],
+                static_cast<std::int32_t>(a))
+          << c.what;
+    }
+  }
+}
+
+TEST_P(GraphOps, ClampedSwiGluClampsBothAndAddsOne) {
+  const std::vector<float> gate = {0.5f, 9, -9, 1, 1}, up = {0.25f, 1, 1, 9, -9};
+  std::vector<float> out(gate.size());
+  ComputeGraph graph;
+  const Shape shape{1, static_cast<std::int64_t>(gate.size())};
+  const int a = graph.add_leaf(ToDevicePtr(gate.data()), shape);
+  const int b = graph.add_leaf(ToDevicePtr(up.data()), shape);
+  OpParams params;
+  params.scalar = 7;
+  params.slope = 1.702f;
+  graph.add_op(TensorOp::kClampedSwiGlu, ToDevicePtr(out.data()), shape, {a, b}, params);
+  Run(graph);
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double g = std::min(gate[i], 7.0f), u = std::clamp(up[i], -7.0f, 7.0f);
+    const double expected = g * Sigmoid(1.702 * g) * (u + 1);
+    EXPECT_NEAR(out[i], expected, 1e-6 * std::fabs(expected)) << i;
   }
 }
 

@@ -31,10 +31,11 @@ enum class NormKind : std::uint8_t {
   kLayer,  ///< without the mean, and without a bias
 };
 
-/// What the gate of a dense feed-forward layer goes through.
+/// What gate and up of a feed-forward part become.
 enum class GateKind : std::uint8_t {
   kSilu = 0,
   kGeluTanh,
+  kClampedSilu,  ///< as ClampedSwiGlu, with DecoderConfig::gate_limit and gate_slope
 };
 
 /// How a checkpoint stores the weights of its linear layers.
@@ -88,8 +89,9 @@ struct DecoderConfig {
   bool qk_norm_whole = false;      ///< over all heads of a row together
   bool parallel_residual = false;  ///< attention and feed-forward read the same norm
   GateKind gate = GateKind::kSilu;
-  float attention_scale = 0;    ///< of queries times keys
-  float attention_softcap = 0;  ///< 0: none, as AttentionParams::softcap
+  float gate_limit = 0, gate_slope = 0;  ///< of kClampedSilu
+  float attention_scale = 0;             ///< of queries times keys
+  float attention_softcap = 0;           ///< 0: none, as AttentionParams::softcap
   /// Queries are multiplied by 1 + query_growth * ln(1 + floor(position / query_period)).
   float query_growth = 0;
   double query_period = 0;
@@ -99,11 +101,15 @@ struct DecoderConfig {
   float logit_softcap = 0;   ///< after the scale; 0: none
   std::vector<int> windows;  ///< one a layer: keys that a query sees, 0 for all
   int experts = 0;
-  int active_experts = 0;
   int moe_intermediate = 0;
-  bool renormalize_experts = true;
-  std::vector<bool> sparse;  ///< one a layer: whether it has routed experts
-  WeightCoding coding;       ///< what quantization_config says of the linear layers
+  RoutingParams routing;
+  bool router_bias = false;        ///< of the product that makes the logits
+  bool router_correction = false;  ///< a bias of scores, for the choice
+  bool expert_bias = false;
+  int shared_intermediate = 0;  ///< of the expert that all tokens use; 0: there is none
+  bool shared_gate = false;     ///< whose output is multiplied by the sigmoid of a product
+  std::vector<bool> sparse;     ///< one a layer: whether it has routed experts
+  WeightCoding coding;          ///< what quantization_config says of the linear layers
   DataType stored_type = DataType::kBfloat16;  ///< of the weights, as the config says
   std::vector<int> eos_ids;                    ///< may be empty
   /// Sentences for the user: keys of config.json that have no effect, and, once a model is loaded,
@@ -129,8 +135,10 @@ struct LayerWeights {
   Weight k_scale, v_scale;  ///< of a cache of float8_e4m3: (1, 1) or (1, kv_heads)
   Weight attention_post_norm, mlp_post_norm;  ///< of what the two parts add to the sum
   Weight mlp_norm, gate, up, down, gate_bias, up_bias, down_bias;
-  Weight router;
-  std::shared_ptr<const ExpertParams> experts;
+  Weight router, router_bias, router_correction;
+  /// Of layers with experts; else null.
+  std::shared_ptr<const ExpertWeights> expert_gate, expert_up, expert_down;
+  Weight shared_gate, shared_up, shared_down, shared_router;
 };
 
 struct DecoderWeights {
@@ -380,8 +388,8 @@ class Session {
   Result<std::vector<DecodedTokens>> Decode(std::span<const SequenceTokens> batch,
                                             const DecodeOptions& options);
 
-  /// Plans a step that reads one token of one sequence, as the first of them would: what it cannot do
-  /// is known then, and Gemm::coverage() says how many of its products have a measured kernel.
+  /// Plans a step that reads one token of one sequence, as the first of them would: what it cannot
+  /// do is known then, and Gemm::coverage() says how many of its products have a measured kernel.
   /// Errors: as Step.
   Status Prepare();
 

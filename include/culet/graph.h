@@ -28,6 +28,12 @@ struct QuantizedNodes {
   int scales = -1;
 };
 
+/// What a Route makes.
+struct RouteNodes {
+  int shares = -1;
+  int routes = -1;
+};
+
 /// Nodes in the order in which they run. Every value is written once; a node reads nodes that were
 /// added before it. Shapes are fixed: a graph serves one number of tokens and sequences, while
 /// positions, lengths, slots and block tables are leaves that lie on the device and may change
@@ -42,6 +48,7 @@ struct QuantizedNodes {
 ///   Silu       | X of this shape                            |
 ///   SwiGlu     | gate, up of this shape                     |
 ///   GeGlu      | gate, up of this shape                     |
+///   ClampedSwiGlu | gate, up of this shape                  | scalar: the limit; slope
 ///   Scale      | X of this shape                            | scalar
 ///   SoftCap    | X of this shape                            | scalar, above 0
 ///   RmsNorm    | X                                          | gamma (1, w), w divides cols; scalar
@@ -57,7 +64,13 @@ struct QuantizedNodes {
 ///              |   caches; key j of sequence s lies in row
 ///              |   block_table[s, j / block_size] * block_size + j % block_size; j < lengths[s]
 ///              | the same and, of caches of E4M3, the scales of K and of V (1, kv_heads)
-///   Experts    | X (T, k), router logits (T, experts)       | experts, quant_a
+///   Route      | logits (T, E); this node is (T, active)    | routing, bias (1, E)
+///   Routes     | shares (T, active): the Route right before | routing
+///              |   it; this node is kInt32                  |
+///   ExpertMulMat | X (T, k) or (T * active, k), or the codes | experts, quant_a,
+///              |   and scales that a Quantize made of it;   | routing.active
+///              |   routes; maybe shares                     |
+///   Combine    | X (T * active, n), routes; maybe shares    |
 ///   Embedding  | ids (T, 1)                                 | weight (vocabulary, hidden)
 ///   GatherRows | X, indices (rows of this node, 1)          |
 ///   ArgMax     | X; this node is (rows, 1) kInt32           |
@@ -86,6 +99,22 @@ struct QuantizedNodes {
 /// A Scales node (T, ceil(k / group)) float32 is the second value of its Quantize, made by the same
 /// launch: it has none of its own. add_quantize adds both.
 ///
+/// A Route of T tokens over E experts makes their shares and, as a second value that Routes stands
+/// for, their routes (1, E + 1 + 2 * T * active): E + 1 numbers of which the e-th says where expert
+/// e's routes begin in what follows; the routes in the order of their expert, and within one
+/// ascending; for each route its place in that order. Route `token * active + i` is the token's
+/// i-th choice, whose share is in column i. A NaN among a token's scores makes its shares NaN; it
+/// then goes to the first experts. add_route adds both.
+///
+/// ExpertMulMat multiplies rows in the order of the routes: (T * active, n). With routing.active
+/// above 0 X has a row a token, and is gathered; with 0 its rows are in that order already. Shares
+/// multiply the rows, as if they had multiplied X. E4M3 weights take codes and scales. Combine adds
+/// a token's rows, each times its share, in the order of its choices.
+///
+/// ClampedSwiGlu: with g = min(X, limit) and u = Y between -limit and limit, g / (1 + exp(-slope
+/// g))
+/// * (u + 1).
+///
 /// Ids, positions, slots, starts, lengths, tables and indices are kInt32. What lies outside its
 /// range on the device never leads to a wild access: such an id, index or block makes its row NaN,
 /// such a slot (a negative one on purpose, for padding) is not written.
@@ -104,6 +133,11 @@ class ComputeGraph {
   /// that exists.
   QuantizedNodes add_quantize(int x, const QuantDesc& quant, const std::string& name = {},
                               float scale = 0);
+
+  /// Adds the Route of logits and its Routes; `bias` as OpParams::bias. Requires: a node that
+  /// exists.
+  RouteNodes add_route(int logits, const RoutingParams& routing, const Weight& bias = {},
+                       const std::string& name = {});
 
   /// Keeps the value readable after the launch: the memory plan gives its place to nobody else.
   /// Requires: a node that exists.

@@ -133,10 +133,6 @@ class KernelDispatch {
   /// Row i of m goes to row slots[i] of the cache.
   virtual Status dispatch_kv_write(const TensorNode& node, DevicePtr rows_ptr, DevicePtr slots_ptr,
                                    DevicePtr cache_ptr, std::uint32_t m);
-  /// output (m, hidden) = sum over the chosen experts of probability * expert(input).
-  virtual Status dispatch_experts(const TensorNode& node, DevicePtr input_ptr,
-                                  DevicePtr router_logits_ptr, DevicePtr output_ptr,
-                                  std::uint32_t m);
   /// Row i of m is row indices[i] of the input.
   virtual Status dispatch_gather_rows(const TensorNode& node, DevicePtr input_ptr,
                                       DevicePtr indices_ptr, DevicePtr output_ptr, std::uint32_t m);
@@ -164,8 +160,10 @@ class KernelDispatch {
   virtual Status dispatch_advance(const TensorNode& node, DevicePtr log_ptr, DevicePtr tokens_ptr,
                                   std::uint32_t m);
 
-  /// An operation without a method of its own: Scale, LayerNorm, GeGlu, SoftCap, PositionScale.
-  /// Inputs, output and attributes are in current(); output may be the first input, save of a norm.
+  /// An operation without a method of its own: Scale, LayerNorm, GeGlu, SoftCap, PositionScale,
+  /// ClampedSwiGlu, Route, ExpertMulMat, Combine. Inputs, outputs and attributes are in current();
+  /// a Route's second value is current().value(current().id + 1). output may be an input of an
+  /// operation element by element, and of PositionScale.
   virtual Status dispatch_other(const TensorNode& node, DevicePtr output_ptr);
 
   // -- The phases of a graph ---------------------------------------------------------------------

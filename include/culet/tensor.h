@@ -39,7 +39,7 @@ enum class TensorOp : std::uint8_t {
   kEmbedding,             ///< row ids[i] of the weight
   kSwiGlu,                ///< silu(X) * Y
   kKvWrite,               ///< a KV cache with new rows in it, in place
-  kExperts,               ///< routed experts: softmax, top-k, gated MLPs, weighted sum
+  kExpertMulMat,          ///< rows of X times the weights of the experts that they go to
   kGatherRows,            ///< row indices[i] of X
   kArgMax,                ///< index of the largest element of each row, the first of equals
   kQuantize,              ///< E4M3 codes of X, quantised as quant_a says
@@ -51,10 +51,25 @@ enum class TensorOp : std::uint8_t {
   kGeGlu,                 ///< gelu(X) * Y, the gelu that is made of tanh
   kSoftCap,               ///< scalar * tanh(X / scalar)
   kPositionScale,         ///< X * (1 + scalar * ln(1 + floor(position / original_context)))
+  kClampedSwiGlu,         ///< with limits: X / (1 + exp(-slope * X)) * (Y + 1)
+  kRoute,                 ///< the shares of the experts that logits X choose
+  kRoutes,                ///< the routes behind the shares X: what X's kRoute makes second
+  kCombine,               ///< the sum of each token's rows of X, times their shares
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...
 const char* ToString(TensorOp op) noexcept;
+
+/// What makes the second value of such a node, right behind it; kNone: there is one value.
+constexpr TensorOp SecondOf(TensorOp op) noexcept {
+  return op == TensorOp::kQuantize ? TensorOp::kScales
+         : op == TensorOp::kRoute  ? TensorOp::kRoutes
+                                   : TensorOp::kNone;
+}
+/// Whether the node has the second value of the one before it.
+constexpr bool IsSecond(TensorOp op) noexcept {
+  return op == TensorOp::kScales || op == TensorOp::kRoutes;
+}
 
 /// Rows and columns of a tensor; rows are contiguous.
 struct Shape {
@@ -141,16 +156,41 @@ struct AttentionParams {
   bool single_rows = false;
 };
 
-/// One routed expert: down(silu(gate x) * up x).
-struct ExpertWeights {
-  Weight gate, up, down;
+/// How a router's logits become the scores of experts.
+enum class RouterScoring : std::uint8_t {
+  kSoftmax = 0,      ///< over all experts
+  kSigmoid,          ///< of each by itself
+  kSoftmaxOfChosen,  ///< over those that the largest logits choose
 };
 
-/// Routed experts of one layer.
-struct ExpertParams {
-  std::vector<ExpertWeights> experts;
-  int active = 0;  ///< experts that a token uses: the largest of the softmax, first of equals
-  bool renormalize = true;  ///< divide the chosen probabilities by their sum
+/// What a group of experts is worth.
+enum class GroupScore : std::uint8_t {
+  kMaximum = 0,  ///< its best score
+  kBestTwo,      ///< the sum of its two best
+};
+
+/// Which experts a token uses, and with which shares. Chosen are those of the largest scores, to
+/// which a Route's bias is added for the choice alone; the first of equals. Scores and sums that
+/// are compared are rounded to float32.
+struct RoutingParams {
+  int active = 0;  ///< experts that a token uses
+  RouterScoring scoring = RouterScoring::kSoftmax;
+  /// Shares are divided by their sum, or by `least_sum` where that is more.
+  bool renormalize = false;
+  float least_sum = 1e-20f;
+  float scale = 1;  ///< of the shares, in the end
+  /// Above 1: experts are in so many groups of one size, and only those of the `kept_groups` best
+  /// groups are chosen.
+  int groups = 1;
+  int kept_groups = 1;
+  GroupScore group_score = GroupScore::kMaximum;
+  friend bool operator==(const RoutingParams&, const RoutingParams&) = default;
+};
+
+/// The weights of a product by routed experts, one an expert: all of one shape, type and format.
+struct ExpertWeights {
+  std::vector<Weight> weights;  ///< (n, k)
+  std::vector<Weight> biases;   ///< (1, n); empty for none
 };
 
 /// Attributes of a node; each operation reads those that its comment in graph.h names.
@@ -158,12 +198,13 @@ struct OpParams {
   Weight weight;
   Weight gamma;
   Weight bias;
-  /// RmsNorm, LayerNorm: epsilon; Scale, SoftCap, PositionScale; with quant_a: a scale that is
-  /// given, or 0.
+  /// RmsNorm, LayerNorm: epsilon; Scale, SoftCap, PositionScale; ClampedSwiGlu: the limit; with
+  /// quant_a: a scale that is given, or 0.
   float scalar = 0;
+  float slope = 0;              ///< ClampedSwiGlu
   std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number; Sample: see graph.h
-  /// MulMat, Experts: how the input is quantised before it meets an E4M3 weight; Quantize: how it
-  /// quantises. kK, 128, or kRow, with FP32 scales of amax / 448 (culet/quantize.h). kRow with a
+  /// MulMat, ExpertMulMat: how the input is quantised before it meets an E4M3 weight; Quantize: how
+  /// it quantises. kK, 128, or kRow, with FP32 scales of amax / 448 (culet/quantize.h). kRow with a
   /// `scalar` above 0 has that scale in all rows; quotients beyond 448 become 448.
   QuantDesc quant_a;
   RopeParams rope;
@@ -172,7 +213,8 @@ struct OpParams {
   /// Attention: (1, heads), or absent. A head's softmax has this logit, which no scale or cap
   /// changes, beside those of the keys; it has no value. A row without keys stays NaN.
   Weight sinks;
-  std::shared_ptr<const ExpertParams> experts;
+  RoutingParams routing;  ///< Route; of an ExpertMulMat `active`: see graph.h
+  std::shared_ptr<const ExpertWeights> experts;
 };
 
 /// The weights that a node may have by itself, experts apart; those that it has are present().

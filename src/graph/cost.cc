@@ -50,16 +50,14 @@ double BytesWritten(const ComputeGraph& graph, const TensorNode& node) noexcept 
                                        : static_cast<double>(BytesOf(node));
 }
 
-// Experts that the node's tokens can use.
-double UsedExperts(const TensorNode& node) noexcept {
-  const ExpertParams& params = *node.params.experts;
-  return std::min(static_cast<double>(node.shape.rows) * params.active,
-                  static_cast<double>(params.experts.size()));
-}
-
-bool HasExperts(const TensorNode& node) noexcept {
-  return node.op == TensorOp::kExperts && node.params.experts != nullptr &&
-         !node.params.experts->experts.empty();
+// Of one expert, times the experts that the node's rows can go to.
+double ExpertBytes(const TensorNode& node) noexcept {
+  const ExpertWeights* experts = node.params.experts.get();
+  if (experts == nullptr || experts->weights.empty()) return 0;
+  const double used =
+      std::min(static_cast<double>(node.shape.rows), static_cast<double>(experts->weights.size()));
+  const double bias = experts->biases.empty() ? 0 : BytesOf(experts->biases.front());
+  return used * (BytesOf(experts->weights.front()) + bias);
 }
 
 double WeightBytes(const TensorNode& node) noexcept {
@@ -67,10 +65,7 @@ double WeightBytes(const TensorNode& node) noexcept {
       BytesOf(node.params.gamma) + BytesOf(node.params.bias) + BytesOf(node.params.sinks);
   if (node.op == TensorOp::kMulMat) bytes += BytesOf(node.params.weight);
   if (node.op == TensorOp::kEmbedding) bytes += static_cast<double>(BytesOf(node));
-  if (HasExperts(node)) {
-    const ExpertWeights& one = node.params.experts->experts.front();
-    bytes += UsedExperts(node) * (BytesOf(one.gate) + BytesOf(one.up) + BytesOf(one.down));
-  }
+  if (node.op == TensorOp::kExpertMulMat) bytes += ExpertBytes(node);
   return bytes;
 }
 
@@ -84,10 +79,9 @@ double Operations(const ComputeGraph& graph, const TensorNode& node) noexcept {
   if (node.op == TensorOp::kAttention && node.inputs.size() >= 3) {
     return 4 * rows * KeysOf(graph, node) * params.attention.heads * params.attention.head_dim;
   }
-  if (HasExperts(node)) {
-    const Weight& gate = params.experts->experts.front().gate;
-    return 2 * rows * params.experts->active * 3 * static_cast<double>(gate.rows) *
-           static_cast<double>(gate.cols);
+  if (node.op == TensorOp::kExpertMulMat && !node.inputs.empty()) {
+    return 2 * rows * static_cast<double>(node.shape.cols) *
+           static_cast<double>(graph.node(node.inputs[0]).shape.cols);
   }
   return 0;
 }
@@ -97,9 +91,9 @@ double Operations(const ComputeGraph& graph, const TensorNode& node) noexcept {
 NodeCost CostOf(const ComputeGraph& graph, int id) noexcept {
   const TensorNode& node = graph.node(id);
   NodeCost cost;
-  if (node.op == TensorOp::kNone || node.op == TensorOp::kScales) return cost;
+  if (node.op == TensorOp::kNone || IsSecond(node.op)) return cost;
   cost.bytes = BytesWritten(graph, node) + WeightBytes(node);
-  if (node.op == TensorOp::kQuantize) cost.bytes += ValueBytes(graph, id + 1);
+  if (SecondOf(node.op) != TensorOp::kNone) cost.bytes += ValueBytes(graph, id + 1);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) cost.bytes += BytesRead(graph, node, i);
   cost.operations = Operations(graph, node);
   return cost;

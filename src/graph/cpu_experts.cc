@@ -4,8 +4,9 @@
 #include <bit>
 #include <cstring>
 
+#include "base/scales.h"
 #include "graph/cpu_product.h"
-#include "kernels/ops/ops.h"
+#include "graph/routes.h"
 
 namespace culet {
 
@@ -29,26 +30,15 @@ Result<LaunchSpec> ExpertChoices::Choose(const GemmDesc& desc, std::int64_t most
   return spec;
 }
 
-struct PreparedExperts::Memory {
-  std::int32_t* ids;     // (tokens, active)
-  float* shares;         // (tokens, active)
-  std::int32_t* routed;  // routes of one expert: token * active + place
-  float* rows;           // (tokens, hidden): an expert's tokens
-  float* gate;           // (tokens, width)
-  float* up;             // (tokens, width)
-  float* down;           // (tokens, hidden)
-  std::byte* quantised;
-  std::byte* partials;
-};
-
 namespace {
 
 // The problem of an expert's product, whatever its weights, so that one kernel serves all.
-Result<GemmDesc> CommonDesc(std::int64_t m, const ExpertParams& params, const QuantDesc& quant_a,
-                            const Operation& operation, bool down) {
+Result<GemmDesc> CommonDesc(std::int64_t m, const ExpertWeights& experts, const QuantDesc& quant_a,
+                            const Operation& operation) {
   Result<GemmDesc> common = Status();
-  const auto add = [&](const Weight& weight) -> Status {
-    const auto desc = Describe(ProductArgs(m, weight, {}, quant_a, operation), 0);
+  for (std::size_t e = 0; e < experts.weights.size(); ++e) {
+    const Weight bias = experts.biases.empty() ? Weight{} : experts.biases[e];
+    const auto desc = Describe(ProductArgs(m, experts.weights[e], bias, quant_a, operation), 0);
     if (!desc) return desc.status();
     if (!common) {
       common = desc;
@@ -56,127 +46,97 @@ Result<GemmDesc> CommonDesc(std::int64_t m, const ExpertParams& params, const Qu
       common->b.align = std::min(common->b.align, desc->b.align);
       common->b.scale_align = std::min(common->b.scale_align, desc->b.scale_align);
     }
-    return {};
-  };
-  for (const ExpertWeights& expert : params.experts) {
-    if (down) {
-      CULET_RETURN_IF_ERROR(add(expert.down));
-    } else {
-      CULET_RETURN_IF_ERROR(add(expert.gate));
-      CULET_RETURN_IF_ERROR(add(expert.up));
-    }
   }
   return common;
 }
 
+// Rows of a matrix of `row_bytes` a row, in the order of routes to `active` experts a token.
+void Gather(const std::byte* from, std::size_t row_bytes, const std::int32_t* routes,
+            std::int64_t count, int active, std::byte* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(to + static_cast<std::size_t>(i) * row_bytes,
+                from + static_cast<std::size_t>(routes[i] / active) * row_bytes, row_bytes);
+  }
+}
+
 }  // namespace
 
-Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(const TensorNode& node,
+Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(const ComputeGraph& graph,
+                                                              const TensorNode& node,
                                                               const Operation& operation,
                                                               ExpertChoices& choices) {
   auto made = std::make_unique<PreparedExperts>();
-  made->params_ = node.params.experts;
+  made->experts_ = node.params.experts;
   made->quant_a_ = node.params.quant_a;
   made->operation_ = operation;
-  made->tokens_ = node.shape.rows;
-  made->hidden_ = node.shape.cols;
-  made->width_ = made->params_->experts.front().gate.rows;
-  for (const bool down : {false, true}) {
-    auto desc = CommonDesc(1, *made->params_, made->quant_a_, operation, down);
-    if (!desc) return desc.status();
-    std::vector<LaunchSpec>& specs = down ? made->out_ : made->in_;
-    // Measured sizes first, so that predictions between them use all measurements.
-    for (std::int64_t m = 1; m < made->tokens_; m *= 2) {
-      desc->m = static_cast<int>(m);
-      CULET_RETURN_IF_ERROR(choices.Choose(*desc, made->tokens_, operation.dispatch).status());
-    }
-    for (std::int64_t m = made->tokens_; m >= 1; --m) {
-      desc->m = static_cast<int>(m);
-      auto spec = choices.Choose(*desc, made->tokens_, operation.dispatch);
-      if (!spec) return spec.status();
-      const WorkspaceSize size = spec->kernel->workspace_size(*desc, spec->swizzle, spec->splits);
-      made->partials_bytes_ = std::max(made->partials_bytes_, PaddedTo256(size.partials));
-      specs.push_back(*spec);
-    }
-    std::ranges::reverse(specs);
+  made->active_ = node.params.routing.active;
+  const TensorNode& route = RouteOf(graph, node);
+  made->tokens_ = route.shape.rows;
+  auto desc = CommonDesc(1, *made->experts_, made->quant_a_, operation);
+  if (!desc) return desc.status();
+  // Measured sizes first, so that predictions between them use all measurements.
+  for (std::int64_t m = 1; m < made->tokens_; m *= 2) {
+    desc->m = static_cast<int>(m);
+    CULET_RETURN_IF_ERROR(choices.Choose(*desc, made->tokens_, operation.dispatch).status());
   }
-  // Sizes are computed as addresses from 256 on, so that none is a null pointer.
-  const Memory last = made->Split(FromDevicePtr<std::byte>(256));
-  made->workspace_bytes_ =
-      static_cast<std::size_t>(ToDevicePtr(last.partials)) - 256 + made->partials_bytes_;
+  for (std::int64_t m = made->tokens_; m >= 1; --m) {
+    desc->m = static_cast<int>(m);
+    auto spec = choices.Choose(*desc, made->tokens_, operation.dispatch);
+    if (!spec) return spec.status();
+    const WorkspaceSize size = spec->kernel->workspace_size(*desc, spec->swizzle, spec->splits);
+    made->partials_bytes_ = std::max(made->partials_bytes_, PaddedTo256(size.partials));
+    made->specs_.push_back(*spec);
+  }
+  std::ranges::reverse(made->specs_);
+  if (made->active_ > 0) {
+    const std::int64_t k = graph.node(node.inputs[0]).shape.cols;
+    made->rows_bytes_ =
+        graph.node(node.inputs[0]).type == DataType::kFloat8_e4m3
+            ? QuantisedRows::Bytes(made->tokens_, k, made->quant_a_)
+            : PaddedTo256(static_cast<std::size_t>(made->tokens_ * k) * sizeof(float));
+  }
   return std::unique_ptr<PreparedNode>(std::move(made));
 }
 
-PreparedExperts::Memory PreparedExperts::Split(std::byte* workspace) const {
-  Memory memory{};
-  DevicePtr at = ToDevicePtr(workspace);
-  const auto take = [&]<class T>(T*& part, std::int64_t count) {
-    part = FromDevicePtr<T>(at);
-    at += PaddedTo256(static_cast<std::size_t>(count) * sizeof(T));
-  };
-  const std::int64_t routes = tokens_ * params_->active;
-  take(memory.ids, routes);
-  take(memory.shares, routes);
-  take(memory.routed, tokens_);
-  take(memory.rows, tokens_ * hidden_);
-  take(memory.gate, tokens_ * width_);
-  take(memory.up, tokens_ * width_);
-  take(memory.down, tokens_ * hidden_);
-  std::size_t quantised = 0;
-  if (quant_a_.type != QuantType::kNone) {
-    quantised = QuantisedRows::Bytes(tokens_, std::max(hidden_, width_), quant_a_);
-  }
-  take(memory.quantised, static_cast<std::int64_t>(quantised));
-  memory.partials = FromDevicePtr<std::byte>(at);
-  return memory;
-}
-
-Status PreparedExperts::Multiply(const std::vector<LaunchSpec>& specs, std::int64_t m,
-                                 const Weight& weight, const float* input, const Memory& memory,
-                                 float* output, cudaStream_t stream) const {
-  GemmArgs args = ProductArgs(m, weight, {}, quant_a_, operation_);
-  args.A = input;
-  if (quant_a_.type != QuantType::kNone) {
-    const QuantisedRows rows(memory.quantised, m, weight.cols);
-    QuantizeInput({quant_a_}, input, m, weight.cols, rows.values, rows.scales);
-    args.A = rows.values;
-    args.U = rows.scales;
-  }
-  args.D = output;
+Status PreparedExperts::Launch(const NodeLaunch& launch) const {
+  const RoutedInputs in = RoutedInputsOf(launch);
+  const std::int64_t n = launch.node().shape.cols, k = launch.input_node(0).shape.cols;
+  const bool codes = launch.input_node(0).type == DataType::kFloat8_e4m3;
+  const auto x_bytes = static_cast<std::size_t>(k) * (codes ? 1 : sizeof(float));
+  const auto scale_bytes =
+      codes ? static_cast<std::size_t>(InputScalesOf(quant_a_, k)) * sizeof(float) : 0;
+  auto* const x = FromDevicePtr<const std::byte>(launch.input(0));
+  auto* const scales = FromDevicePtr<const std::byte>(codes ? launch.input(1) : 0);
+  auto* const scratch = FromDevicePtr<std::byte>(launch.workspace);
   Workspace workspace;
-  workspace.partials = memory.partials;
+  workspace.partials = scratch + rows_bytes_;
   workspace.partials_size = partials_bytes_;
-  const LaunchSpec& spec = specs[static_cast<std::size_t>(m - 1)];
-  return LaunchKernel(*spec.kernel, args, spec.swizzle, spec.splits, workspace, stream);
-}
-
-Status PreparedExperts::Launch(const float* input, const float* router_logits, float* output,
-                               std::byte* workspace, cudaStream_t stream) const {
-  const Memory memory = Split(workspace);
-  const auto count = static_cast<int>(params_->experts.size());
-  const int active = params_->active;
-  ops::Route(router_logits, tokens_, count, active, params_->renormalize, memory.ids,
-             memory.shares);
-  std::fill_n(output, tokens_ * hidden_, 0.0f);
-  const auto row_bytes = static_cast<std::size_t>(hidden_) * sizeof(float);
-  for (int e = 0; e < count; ++e) {
-    std::int64_t m = 0;
-    for (std::int64_t route = 0; route < tokens_ * active; ++route) {
-      if (memory.ids[route] != e) continue;
-      std::memcpy(memory.rows + m * hidden_, input + route / active * hidden_, row_bytes);
-      memory.routed[m++] = static_cast<std::int32_t>(route);
-    }
+  for (std::size_t e = 0; e < experts_->weights.size(); ++e) {
+    const std::int64_t first = in.parts.starts[e], m = in.parts.starts[e + 1] - first;
     if (m == 0) continue;
-    const ExpertWeights& expert = params_->experts[static_cast<std::size_t>(e)];
-    CULET_RETURN_IF_ERROR(Multiply(in_, m, expert.gate, memory.rows, memory, memory.gate, stream));
-    CULET_RETURN_IF_ERROR(Multiply(in_, m, expert.up, memory.rows, memory, memory.up, stream));
-    ops::SwiGlu(memory.gate, memory.up, memory.gate, static_cast<std::size_t>(m * width_));
-    CULET_RETURN_IF_ERROR(Multiply(out_, m, expert.down, memory.gate, memory, memory.down, stream));
-    for (std::int64_t i = 0; i < m; ++i) {
-      const std::int64_t route = memory.routed[i];
-      const float share = memory.shares[route];
-      float* const to = output + route / active * hidden_;
-      for (std::int64_t c = 0; c < hidden_; ++c) to[c] += share * memory.down[i * hidden_ + c];
+    const Weight bias = experts_->biases.empty() ? Weight{} : experts_->biases[e];
+    GemmArgs args = ProductArgs(m, experts_->weights[e], bias, quant_a_, operation_);
+    if (active_ > 0) {
+      const std::int32_t* const routes = in.parts.routes + first;
+      const QuantisedRows rows(scratch, m, k);
+      Gather(x, x_bytes, routes, m, active_, scratch);
+      args.A = scratch;
+      if (codes) {
+        Gather(scales, scale_bytes, routes, m, active_, reinterpret_cast<std::byte*>(rows.scales));
+        args.U = rows.scales;
+      }
+    } else {
+      args.A = x + static_cast<std::size_t>(first) * x_bytes;
+      if (codes) args.U = scales + static_cast<std::size_t>(first) * scale_bytes;
+    }
+    float* const out = FromDevicePtr<float>(launch.output) + first * n;
+    args.D = out;
+    const LaunchSpec& spec = specs_[static_cast<std::size_t>(m - 1)];
+    CULET_RETURN_IF_ERROR(
+        LaunchKernel(*spec.kernel, args, spec.swizzle, spec.splits, workspace, launch.stream));
+    for (std::int64_t i = 0; i < m && in.shares != nullptr; ++i) {
+      const float share = in.shares[in.parts.routes[first + i]];
+      for (std::int64_t c = 0; c < n; ++c) out[i * n + c] *= share;
     }
   }
   return {};

@@ -1,5 +1,4 @@
-// Routed experts on the host: the tokens of each expert are gathered, multiplied as one batch and
-// added to the output.
+// Routed experts on the host: the rows of each expert are multiplied as one batch.
 #pragma once
 
 #include <cstddef>
@@ -30,33 +29,29 @@ class ExpertChoices {
   std::uint64_t generation_ = 0;  // of the cache that known_ comes from
 };
 
+/// An ExpertMulMat.
 class PreparedExperts final : public PreparedNode {
  public:
   /// Chooses a kernel for every number of tokens that an expert may get.
   /// Errors: as Gemm::Choose.
-  static Result<std::unique_ptr<PreparedNode>> Create(const TensorNode& node,
+  static Result<std::unique_ptr<PreparedNode>> Create(const ComputeGraph& graph,
+                                                      const TensorNode& node,
                                                       const Operation& operation,
                                                       ExpertChoices& choices);
 
-  std::string kernel() const override { return in_.front().kernel->id(); }
-  std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
-  Status Launch(const float* input, const float* router_logits, float* output, std::byte* workspace,
-                cudaStream_t stream) const;
+  std::string kernel() const override { return specs_.front().kernel->id(); }
+  std::size_t workspace_bytes() const noexcept { return rows_bytes_ + partials_bytes_; }
+  Status Launch(const NodeLaunch& launch) const;
 
  private:
-  struct Memory;  // the parts of the workspace
-  Memory Split(std::byte* workspace) const;
-  Status Multiply(const std::vector<LaunchSpec>& specs, std::int64_t m, const Weight& weight,
-                  const float* input, const Memory& memory, float* output,
-                  cudaStream_t stream) const;
-
-  std::shared_ptr<const ExpertParams> params_;
+  std::shared_ptr<const ExpertWeights> experts_;
   QuantDesc quant_a_;
   Operation operation_;
-  std::int64_t tokens_ = 0, hidden_ = 0, width_ = 0;
-  std::vector<LaunchSpec> in_, out_;  // for gate and up, for down; index: tokens - 1
+  std::int64_t tokens_ = 0;
+  int active_ = 0;                 // above 0: rows are gathered
+  std::vector<LaunchSpec> specs_;  // index: tokens - 1
+  std::size_t rows_bytes_ = 0;     // of what is gathered
   std::size_t partials_bytes_ = 0;
-  std::size_t workspace_bytes_ = 0;
 };
 
 }  // namespace culet

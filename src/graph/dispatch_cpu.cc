@@ -10,6 +10,7 @@
 #include "graph/cpu_fusions.h"
 #include "graph/cpu_product.h"
 #include "graph/host_advance.h"
+#include "graph/routes.h"
 #include "kernels/ops/ops.h"
 
 namespace culet {
@@ -32,6 +33,12 @@ struct PreparedAttention final : PreparedNode {
   explicit PreparedAttention(std::vector<float> s) : sinks(std::move(s)) {}
   std::vector<float> sinks;  // empty where there are none
   std::string kernel() const override { return "cpu/attention"; }
+};
+
+struct PreparedRoute final : PreparedNode {
+  explicit PreparedRoute(const Weight& weight) : bias(Gamma(weight)) {}
+  std::vector<float> bias;
+  std::string kernel() const override { return "cpu/route"; }
 };
 
 struct PreparedRope final : PreparedNode {
@@ -72,11 +79,15 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kQuantize:
         return TakesFloat32(graph, node, 0, 1);
       case TensorOp::kMulMat:
+      case TensorOp::kExpertMulMat:
         if (node.type != DataType::kFloat32) return OnlyFloat32();
-        return node.inputs.size() > 1 ? Feasibility::Ok() : TakesFloat32(graph, node, 0, 1);
+        return graph.node(node.inputs[0]).type == DataType::kFloat8_e4m3
+                   ? Feasibility::Ok()
+                   : TakesFloat32(graph, node, 0, 1);
       case TensorOp::kRope:
       case TensorOp::kPositionScale:
       case TensorOp::kGatherRows:
+      case TensorOp::kCombine:
         if (node.type != DataType::kFloat32) return OnlyFloat32();
         return TakesFloat32(graph, node, 0, 1);
       default:
@@ -90,8 +101,10 @@ class CpuDispatch final : public KernelDispatch {
     switch (node.op) {
       case TensorOp::kMulMat:
         return PrepareProduct(graph, node);
-      case TensorOp::kExperts:
-        return PreparedExperts::Create(node, OperationFor(), expert_choices_);
+      case TensorOp::kExpertMulMat:
+        return PreparedExperts::Create(graph, node, OperationFor(), expert_choices_);
+      case TensorOp::kRoute:
+        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedRoute>(node.params.bias));
       case TensorOp::kRmsNorm:
       case TensorOp::kLayerNorm:
         return std::unique_ptr<PreparedNode>(
@@ -115,8 +128,12 @@ class CpuDispatch final : public KernelDispatch {
     switch (node.op) {
       case TensorOp::kMulMat:
         return static_cast<const PreparedProduct*>(prepared)->workspace_bytes();
-      case TensorOp::kExperts:
+      case TensorOp::kExpertMulMat:
         return static_cast<const PreparedExperts*>(prepared)->workspace_bytes();
+      case TensorOp::kRoute: {
+        const Shape logits = graph.node(node.inputs[0]).shape;
+        return ops::RouteWorkspace(logits.rows, static_cast<int>(logits.cols), node.params.routing);
+      }
       case TensorOp::kSample: {
         const Shape logits = graph.node(node.inputs[0]).shape;
         return ops::SampleWorkspace(logits.rows, logits.cols);
@@ -262,12 +279,6 @@ class CpuDispatch final : public KernelDispatch {
     return {};
   }
 
-  Status dispatch_experts(const TensorNode&, DevicePtr input, DevicePtr router_logits,
-                          DevicePtr output, std::uint32_t) override {
-    return Prepared<PreparedExperts>().Launch(In(input), In(router_logits), Out(output),
-                                              Scratch<std::byte>(), current().stream);
-  }
-
   Status dispatch_argmax(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t m,
                          std::uint32_t n) override {
     ops::ArgMax(In(input), FromDevicePtr<std::int32_t>(output), m, n);
@@ -292,6 +303,17 @@ class CpuDispatch final : public KernelDispatch {
         return {};
       case TensorOp::kGeGlu:
         ops::GeGlu(x, In(current().input(1)), Out(output), n);
+        return {};
+      case TensorOp::kClampedSwiGlu:
+        ops::ClampedSwiGlu(x, In(current().input(1)), scalar, node.params.slope, Out(output), n);
+        return {};
+      case TensorOp::kRoute:
+        Route(node, output);
+        return {};
+      case TensorOp::kExpertMulMat:
+        return Prepared<PreparedExperts>().Launch(current());
+      case TensorOp::kCombine:
+        Combine(node, output);
         return {};
       case TensorOp::kLayerNorm:
         ops::LayerNorm(x, Prepared<PreparedNorm>().gamma, scalar, Out(output), node.shape.rows);
@@ -344,6 +366,38 @@ class CpuDispatch final : public KernelDispatch {
     constexpr std::size_t kTable = 6;
     if (node.inputs.size() <= kTable) return node.shape.rows;
     return graph.node(node.inputs[kTable]).shape.cols * node.params.attention.block_size;
+  }
+
+  void Route(const TensorNode& node, DevicePtr output) {
+    const std::vector<float>& bias = Prepared<PreparedRoute>().bias;
+    const Shape logits = current().input_node(0).shape;
+    const auto parts = PartsOfRoutes(FromDevicePtr<std::int32_t>(current().value(current().id + 1)),
+                                     logits.cols, node.shape.rows * node.shape.cols);
+    ops::RouteArgs args;
+    args.logits = In(current().input(0));
+    args.bias = bias.empty() ? nullptr : bias.data();
+    args.routing = node.params.routing;
+    args.shares = Out(output);
+    args.starts = parts.starts;
+    args.routes = parts.routes;
+    args.places = parts.places;
+    args.rows = logits.rows;
+    args.experts = static_cast<int>(logits.cols);
+    args.workspace = Scratch<float>();
+    ops::Route(args);
+  }
+
+  void Combine(const TensorNode& node, DevicePtr output) {
+    const RoutedInputs in = RoutedInputsOf(current());
+    ops::CombineArgs args;
+    args.x = In(current().input(0));
+    args.shares = in.shares;
+    args.places = in.parts.places;
+    args.out = Out(output);
+    args.rows = node.shape.rows;
+    args.active = current().input_node(0).shape.rows / node.shape.rows;
+    args.cols = node.shape.cols;
+    ops::Combine(args);
   }
 
   Operation OperationFor() const noexcept {

@@ -17,20 +17,11 @@ class ReferenceDispatch final : public KernelDispatch {
  public:
   Feasibility supports(const ComputeGraph&, int) const override { return Feasibility::Ok(); }
 
-  Status dispatch_mul_mat(const TensorNode& node, DevicePtr input, DevicePtr output,
-                          std::uint32_t m, std::uint32_t n, std::uint32_t k) override {
-    std::vector<double> x(std::size_t{m} * k), y;
-    for (std::uint32_t i = 0; i < m; ++i) {
-      LoadRow(input, current().input_node(0).type, i, k, x.data() + std::size_t{i} * k);
-    }
-    QuantDesc quant_a = node.params.quant_a;
-    if (node.inputs.size() > 1) {
-      const auto* scales = FromDevicePtr<const float>(current().input(1));
-      const auto group = static_cast<std::size_t>(InputGroupOf(quant_a, k));
-      const std::size_t across = (k + group - 1) / group;
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scales[i / k * across + i % k / group];
-      quant_a = {};
-    }
+  Status dispatch_mul_mat(const TensorNode& node, DevicePtr, DevicePtr output, std::uint32_t m,
+                          std::uint32_t n, std::uint32_t) override {
+    const std::vector<double> x = ReferenceInput(current());
+    const QuantDesc quant_a = node.inputs.size() > 1 ? QuantDesc{} : node.params.quant_a;
+    std::vector<double> y;
     ReferenceProduct(x, m, node.params.weight, node.params.bias, quant_a, y, node.params.scalar);
     for (std::uint32_t i = 0; i < m; ++i) {
       StoreRow(output, node.type, i, n, y.data() + std::size_t{i} * n);
@@ -132,12 +123,6 @@ class ReferenceDispatch final : public KernelDispatch {
     return {};
   }
 
-  Status dispatch_experts(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
-                          std::uint32_t) override {
-    ReferenceExperts(current());
-    return {};
-  }
-
   Status dispatch_quantize(const TensorNode& node, DevicePtr input, DevicePtr codes,
                            DevicePtr scales, std::uint32_t m, std::uint32_t k) override {
     std::vector<double> x(std::size_t{m} * k);
@@ -181,6 +166,21 @@ class ReferenceDispatch final : public KernelDispatch {
       case TensorOp::kGeGlu:
         return Binary(x, current().input(1), output, n,
                       [](double a, double b) { return GeluTanh(a) * b; });
+      case TensorOp::kClampedSwiGlu:
+        return Binary(x, current().input(1), output, n, [&](double a, double b) {
+          const double gate = a > scalar ? scalar : a;
+          const double up = b > scalar ? scalar : b < -scalar ? -scalar : b;
+          return gate / (1 + std::exp(-double{node.params.slope} * gate)) * (up + 1);
+        });
+      case TensorOp::kRoute:
+        ReferenceRoute(current());
+        return {};
+      case TensorOp::kExpertMulMat:
+        ReferenceExpertProduct(current());
+        return {};
+      case TensorOp::kCombine:
+        ReferenceCombine(current());
+        return {};
       case TensorOp::kLayerNorm:
         return LayerNorm(node, output);
       default:

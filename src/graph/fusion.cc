@@ -25,7 +25,7 @@ bool Has(const Fusion& fusion, int id) {
 
 // A second value comes from the node of the first.
 bool Makes(const ComputeGraph& graph, const Fusion& fusion, int id) {
-  return Has(fusion, graph.node(id).op == TensorOp::kScales ? id - 1 : id);
+  return Has(fusion, IsSecond(graph.node(id).op) ? id - 1 : id);
 }
 
 Status Impossible(const ComputeGraph& graph, const Fusion& fusion, const std::string& reason) {
@@ -69,8 +69,8 @@ Feasibility CanFuse(const ComputeGraph& graph, const Fusion& fusion) {
     if (id <= before) return Feasibility::Refuse("its nodes do not ascend");
     if (id >= graph.size()) return Feasibility::Refuse("it names a node that does not exist");
     if (graph.node(id).op == TensorOp::kNone) return Feasibility::Refuse("it has a leaf");
-    if (graph.node(id).op == TensorOp::kScales) {
-      return Feasibility::Refuse("it names scales, which come with their quantize");
+    if (IsSecond(graph.node(id).op)) {
+      return Feasibility::Refuse("it names a second value, which comes with the one before it");
     }
     before = id;
   }

@@ -2,6 +2,7 @@
 #include "culet/graph.h"
 
 #include "base/scales.h"
+#include "graph/routes.h"
 
 #include <fmt/format.h>
 
@@ -50,6 +51,22 @@ QuantizedNodes ComputeGraph::add_quantize(int x, const QuantDesc& quant, const s
   return {codes, scales};
 }
 
+RouteNodes ComputeGraph::add_route(int logits, const RoutingParams& routing, const Weight& bias,
+                                   const std::string& name) {
+  const Shape shape = node(logits).shape;
+  OpParams params;
+  params.routing = routing;
+  params.bias = bias;
+  const int shares =
+      add_op(TensorOp::kRoute, 0, {shape.rows, routing.active}, {logits}, std::move(params), name);
+  OpParams second;
+  second.routing = routing;
+  const int routes =
+      add_op(TensorOp::kRoutes, 0, {1, RoutesSize(shape.cols, shape.rows * routing.active)},
+             {shares}, std::move(second), name.empty() ? name : name + "_routes", DataType::kInt32);
+  return {shares, routes};
+}
+
 void ComputeGraph::mark_output(int id) { outputs_[static_cast<std::size_t>(id)] = true; }
 
 const char* ToString(TensorOp op) noexcept {
@@ -80,8 +97,8 @@ const char* ToString(TensorOp op) noexcept {
       return "swiglu";
     case TensorOp::kKvWrite:
       return "kv_write";
-    case TensorOp::kExperts:
-      return "experts";
+    case TensorOp::kExpertMulMat:
+      return "expert_mul_mat";
     case TensorOp::kGatherRows:
       return "gather_rows";
     case TensorOp::kArgMax:
@@ -104,6 +121,14 @@ const char* ToString(TensorOp op) noexcept {
       return "softcap";
     case TensorOp::kPositionScale:
       return "position_scale";
+    case TensorOp::kClampedSwiGlu:
+      return "clamped_swiglu";
+    case TensorOp::kRoute:
+      return "route";
+    case TensorOp::kRoutes:
+      return "routes";
+    case TensorOp::kCombine:
+      return "combine";
   }
   return "invalid";
 }
@@ -149,6 +174,11 @@ std::string DescribeNode(const ComputeGraph& graph, int id) {
                                                : fmt::format("no node {}", input);
   }
   if (node.params.weight.present()) text += WeightText("weight", node.params.weight);
+  if (const ExpertWeights* experts = node.params.experts.get();
+      experts != nullptr && !experts->weights.empty()) {
+    text += fmt::format(", {} experts' {}", experts->weights.size(),
+                        WeightText("weight", experts->weights.front()).substr(2));
+  }
   if (node.params.gamma.present()) text += WeightText("gamma", node.params.gamma);
   if (node.params.bias.present()) text += WeightText("bias", node.params.bias);
   if (node.params.sinks.present()) text += WeightText("sinks", node.params.sinks);

@@ -49,10 +49,6 @@ Status KernelDispatch::dispatch_kv_write(const TensorNode&, DevicePtr, DevicePtr
                                          std::uint32_t) {
   return NotImplemented("dispatch_kv_write");
 }
-Status KernelDispatch::dispatch_experts(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
-                                        std::uint32_t) {
-  return NotImplemented("dispatch_experts");
-}
 Status KernelDispatch::dispatch_gather_rows(const TensorNode&, DevicePtr, DevicePtr, DevicePtr,
                                             std::uint32_t) {
   return NotImplemented("dispatch_gather_rows");
@@ -199,8 +195,6 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
       return dispatch_embedding(node, in(0), out, m);
     case TensorOp::kKvWrite:
       return dispatch_kv_write(node, in(1), in(2), out, U32(launch.input_node(1).shape.rows));
-    case TensorOp::kExperts:
-      return dispatch_experts(node, in(0), in(1), out, m);
     case TensorOp::kGatherRows:
       return dispatch_gather_rows(node, in(0), in(1), out, m);
     case TensorOp::kArgMax:
@@ -218,8 +212,13 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
     case TensorOp::kGeGlu:
     case TensorOp::kSoftCap:
     case TensorOp::kPositionScale:
+    case TensorOp::kClampedSwiGlu:
+    case TensorOp::kRoute:
+    case TensorOp::kExpertMulMat:
+    case TensorOp::kCombine:
       return dispatch_other(node, out);
     case TensorOp::kScales:
+    case TensorOp::kRoutes:
     case TensorOp::kNone:
       break;
   }

@@ -14,6 +14,7 @@ bool MayWriteInPlace(TensorOp op) noexcept {
     case TensorOp::kSilu:
     case TensorOp::kSwiGlu:
     case TensorOp::kGeGlu:
+    case TensorOp::kClampedSwiGlu:
     case TensorOp::kScale:
     case TensorOp::kSoftCap:
     case TensorOp::kPositionScale:

@@ -24,6 +24,9 @@ void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight
                       const Weight& bias, const QuantDesc& quant_a, std::vector<double>& y,
                       float given = 0);
 
+/// The first input of a product, row by row; codes times the scales that are its second.
+std::vector<double> ReferenceInput(const NodeLaunch& launch);
+
 /// Rounds the groups of each row to scale times an E4M3 value. Stores `codes` and `scales`, packed,
 /// if they are there. `given`: the scale of all, if above 0.
 void ReferenceQuantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
@@ -36,7 +39,9 @@ void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, st
 
 void ReferenceAttention(const NodeLaunch& launch);
 
-void ReferenceExperts(const NodeLaunch& launch);
+void ReferenceRoute(const NodeLaunch& launch);
+void ReferenceExpertProduct(const NodeLaunch& launch);
+void ReferenceCombine(const NodeLaunch& launch);
 
 void ReferenceSample(const NodeLaunch& launch);
 

@@ -1,8 +1,7 @@
-// Products and routed experts of the references.
+// Products of the references.
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "base/scales.h"
 #include "base/thread_pool.h"
@@ -98,40 +97,21 @@ void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight
   });
 }
 
-void ReferenceExperts(const NodeLaunch& launch) {
-  const TensorNode& node = launch.node();
-  const ExpertParams& params = *node.params.experts;
-  const std::int64_t hidden = node.shape.cols;
-  const auto count = static_cast<std::int64_t>(params.experts.size());
-  const DataType logits_type = launch.input_node(1).type;
-  std::vector<double> x(static_cast<std::size_t>(hidden)), p(static_cast<std::size_t>(count));
-  std::vector<double> gate, up, down;
-  for (std::int64_t row = 0; row < node.shape.rows; ++row) {
-    LoadRow(launch.input(0), launch.input_node(0).type, row, hidden, x.data());
-    LoadRow(launch.input(1), logits_type, row, count, p.data());
-    const double most = *std::ranges::max_element(p);
-    double sum = 0;
-    for (double& value : p) sum += value = std::exp(value - most);
-    std::vector<int> order(p.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, [&](int a, int b) {
-      return p[static_cast<std::size_t>(a)] > p[static_cast<std::size_t>(b)];
-    });
-    order.resize(static_cast<std::size_t>(params.active));
-    double chosen = 0;
-    for (const int e : order) chosen += p[static_cast<std::size_t>(e)];
-    std::vector<double> total(static_cast<std::size_t>(hidden), 0);
-    for (const int e : order) {
-      const ExpertWeights& expert = params.experts[static_cast<std::size_t>(e)];
-      ReferenceProduct(x, 1, expert.gate, {}, node.params.quant_a, gate);
-      ReferenceProduct(x, 1, expert.up, {}, node.params.quant_a, up);
-      for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = Silu(gate[i]) * up[i];
-      ReferenceProduct(gate, 1, expert.down, {}, node.params.quant_a, down);
-      const double share = p[static_cast<std::size_t>(e)] / (params.renormalize ? chosen : sum);
-      for (std::size_t i = 0; i < down.size(); ++i) total[i] += share * down[i];
-    }
-    StoreRow(launch.output, node.type, row, hidden, total.data());
+std::vector<double> ReferenceInput(const NodeLaunch& launch) {
+  const TensorNode& x = launch.input_node(0);
+  const std::int64_t m = x.shape.rows, k = x.shape.cols;
+  std::vector<double> values(static_cast<std::size_t>(m * k));
+  for (std::int64_t i = 0; i < m; ++i) {
+    LoadRow(launch.input(0), x.type, i, k, values.data() + i * k);
   }
+  if (x.type != DataType::kFloat8_e4m3) return values;
+  const auto* scales = FromDevicePtr<const float>(launch.input(1));
+  const std::int64_t group = InputGroupOf(launch.node().params.quant_a, k);
+  const std::int64_t across = (k + group - 1) / group;
+  for (std::int64_t i = 0; i < m * k; ++i) {
+    values[static_cast<std::size_t>(i)] *= scales[i / k * across + i % k / group];
+  }
+  return values;
 }
 
 }  // namespace culet

@@ -16,7 +16,7 @@ Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)
   }
   // A second value is made where the first is.
   for (int id = 1; id < graph.size(); ++id) {
-    if (graph.node(id).op != TensorOp::kScales) continue;
+    if (!IsSecond(graph.node(id).op)) continue;
     const auto at = static_cast<std::size_t>(id);
     run_at_[at] = run_at_[at - 1];
     fusion_of_[at] = fusion_of_[at - 1];
@@ -31,7 +31,7 @@ Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)
       step.nodes = {id};
       step.inputs = graph.node(id).inputs;
       step.outputs = {id};
-      if (graph.node(id).op == TensorOp::kQuantize) step.outputs.push_back(id + 1);
+      if (SecondOf(graph.node(id).op) != TensorOp::kNone) step.outputs.push_back(id + 1);
     } else {
       step.nodes = step.fusion->nodes;
       for (const int member : step.nodes) {
@@ -42,7 +42,7 @@ Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)
           }
         }
         if (!Inside(member)) step.outputs.push_back(member);
-        if (graph.node(member).op == TensorOp::kQuantize && !Inside(member + 1)) {
+        if (SecondOf(graph.node(member).op) != TensorOp::kNone && !Inside(member + 1)) {
           step.outputs.push_back(member + 1);
         }
       }
@@ -55,7 +55,7 @@ void Schedule::FindInside(const ComputeGraph& graph) {
   for (int id = 0; id < graph.size(); ++id) {
     const TensorNode& node = graph.node(id);
     // A group's results are its last node's values and the caches that it writes.
-    const int maker = node.op == TensorOp::kScales ? id - 1 : id;
+    const int maker = IsSecond(node.op) ? id - 1 : id;
     inside_[static_cast<std::size_t>(id)] = FusionOf(id) != nullptr && RunAt(id) != maker &&
                                             node.data_ptr == 0 && !graph.is_output(id) &&
                                             !ChangesFirstInput(node.op);

@@ -12,6 +12,8 @@
 #include "culet/graph.h"
 #include "culet/sampling.h"
 #include "graph/liveness.h"
+#include "graph/verify_experts.h"
+#include "graph/verify_inputs.h"
 #include "graph/verify_weight.h"
 
 namespace culet {
@@ -20,10 +22,9 @@ namespace {
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 
 // Checks one node. Each method returns the reason for a refusal; empty is fine.
-class NodeCheck {
+class NodeCheck : NodeInputs {
  public:
-  NodeCheck(const ComputeGraph& graph, int id)
-      : graph_(graph), id_(id), node_(graph.node(id)), params_(node_.params) {}
+  using NodeInputs::NodeInputs;
 
   std::string Run() const {
     if (std::string reason = CheckValue(); !reason.empty()) return reason;
@@ -48,6 +49,8 @@ class NodeCheck {
       case TensorOp::kScale:
       case TensorOp::kSoftCap:
         return Scaled();
+      case TensorOp::kClampedSwiGlu:
+        return ClampedSwiGlu();
       case TensorOp::kLayerNorm:
         return LayerNorm();
       case TensorOp::kPositionScale:
@@ -67,8 +70,11 @@ class NodeCheck {
         return Embedding();
       case TensorOp::kKvWrite:
         return KvWrite();
-      case TensorOp::kExperts:
-        return Experts();
+      case TensorOp::kRoute:
+      case TensorOp::kRoutes:
+      case TensorOp::kExpertMulMat:
+      case TensorOp::kCombine:
+        return WhyNotExperts(graph_, id_);
       case TensorOp::kGatherRows:
         return GatherRows();
       case TensorOp::kArgMax:
@@ -88,8 +94,6 @@ class NodeCheck {
   }
 
  private:
-  const TensorNode& In(std::size_t i) const { return graph_.node(node_.inputs[i]); }
-
   std::string CheckValue() const {
     const Shape& shape = node_.shape;
     if (shape.rows < 1 || shape.cols < 1 || shape.rows > kMost || shape.cols > kMost) {
@@ -107,47 +111,6 @@ class NodeCheck {
                          SizeOf(node_.type));
     }
     return {};
-  }
-
-  std::string CountIs(std::size_t count) const {
-    if (node_.inputs.size() == count) return {};
-    return fmt::format("it has {} inputs; {} takes {}", node_.inputs.size(), ToString(node_.op),
-                       count);
-  }
-
-  std::string InputIs(std::size_t i, Shape shape, const char* what) const {
-    if (In(i).shape == shape) return {};
-    return fmt::format("input {} ({}) is [{}, {}]; it must be [{}, {}]", i, what, In(i).shape.rows,
-                       In(i).shape.cols, shape.rows, shape.cols);
-  }
-
-  std::string InputIsFloat(std::size_t i) const {
-    if (IsFloat(In(i).type)) return {};
-    return fmt::format("input {} is {}; it must be floating point", i, ToString(In(i).type));
-  }
-
-  std::string Indices(std::size_t i, Shape shape, const char* what) const {
-    if (In(i).type != DataType::kInt32) {
-      return fmt::format("input {} ({}) is {}; it must be int32", i, what, ToString(In(i).type));
-    }
-    return InputIs(i, shape, what);
-  }
-
-  std::string IsFloatValue() const {
-    if (IsFloat(node_.type)) return {};
-    return fmt::format("the value is {}; it must be floating point", ToString(node_.type));
-  }
-
-  // A vector of `cols` elements, or none.
-  std::string Vector(const char* what, const Weight& weight, std::int64_t cols) const {
-    if (weight.rows != 1 || weight.cols != cols) {
-      return fmt::format("{} is [{}, {}]; it must be [1, {}]", what, weight.rows, weight.cols,
-                         cols);
-    }
-    if (!IsFloat(weight.type)) {
-      return fmt::format("{} is {}; it must be floating point", what, ToString(weight.type));
-    }
-    return WhyNotPlaced(what, weight);
   }
 
   // The weight (n, k) of a product whose input is quantised as quant_a.
@@ -230,6 +193,14 @@ class NodeCheck {
     if (std::isfinite(params_.scalar) && (!cap || params_.scalar > 0)) return {};
     return fmt::format("scalar is {}; it must be finite{}", params_.scalar,
                        cap ? " and above 0" : "");
+  }
+
+  std::string ClampedSwiGlu() const {
+    if (auto r = ElementWise(2); !r.empty()) return r;
+    const auto fits = [](float value) { return value > 0 && std::isfinite(value); };
+    if (fits(params_.scalar) && fits(params_.slope)) return {};
+    return fmt::format("scalar, the limit, is {}, slope {}; both must be finite and above 0",
+                       params_.scalar, params_.slope);
   }
 
   std::string PositionScale() const {
@@ -401,47 +372,6 @@ class NodeCheck {
     return Indices(2, {rows, 1}, "slots");
   }
 
-  std::string Experts() const {
-    if (auto r = CountIs(2); !r.empty()) return r;
-    if (auto r = IsFloatValue(); !r.empty()) return r;
-    if (params_.experts == nullptr || params_.experts->experts.empty())
-      return "experts are missing";
-    const auto& experts = params_.experts->experts;
-    const auto count = static_cast<std::int64_t>(experts.size());
-    if (params_.experts->active < 1 || params_.experts->active > count) {
-      return fmt::format("{} active experts of {}", params_.experts->active, count);
-    }
-    for (std::size_t i = 0; i < 2; ++i) {
-      if (auto r = InputIsFloat(i); !r.empty()) return r;
-    }
-    const std::int64_t hidden = node_.shape.cols;
-    if (auto r = InputIs(0, node_.shape, "X"); !r.empty()) return r;
-    if (auto r = InputIs(1, {node_.shape.rows, count}, "router logits"); !r.empty()) return r;
-    const std::int64_t width = experts.front().gate.rows;
-    const DataType type = experts.front().gate.type;
-    if (params_.scalar != 0) {
-      return fmt::format("scalar is {}; inputs of experts have no given scale", params_.scalar);
-    }
-    for (std::size_t e = 0; e < experts.size(); ++e) {
-      const ExpertWeights& expert = experts[e];
-      const std::string prefix = fmt::format("expert {}'s ", e);
-      if (auto r = Product((prefix + "gate").c_str(), expert.gate, width, hidden); !r.empty()) {
-        return r;
-      }
-      if (auto r = Product((prefix + "up").c_str(), expert.up, width, hidden); !r.empty()) return r;
-      if (auto r = Product((prefix + "down").c_str(), expert.down, hidden, width); !r.empty()) {
-        return r;
-      }
-      if (expert.gate.type != type || expert.up.type != type || expert.down.type != type) {
-        return "the experts' weights have different types";
-      }
-      for (const Weight* weight : {&expert.gate, &expert.up, &expert.down}) {
-        if (weight->order_ptr != 0) return prefix + "columns have an order; experts' may not";
-      }
-    }
-    return {};
-  }
-
   std::string GatherRows() const {
     if (auto r = CountIs(2); !r.empty()) return r;
     if (In(0).type != node_.type) return "input and value have different types";
@@ -493,23 +423,6 @@ class NodeCheck {
     return Indices(2, {rows, 1}, "draws");
   }
 
-  // quant_a, as a quantiser takes it.
-  std::string CheckGroups() const {
-    if (params_.quant_a.type == QuantType::kK && params_.quant_a.group_size >= 1)
-      return WhyNotScale(params_);
-    if (params_.quant_a == QuantDesc{QuantType::kRow}) return WhyNotScale(params_);
-    return "quant_a must be kK, with a group of 1 or more elements, or kRow";
-  }
-
-  // Input `i`: the scales of codes of that shape.
-  std::string CheckScales(std::size_t i, Shape codes) const {
-    if (auto r = CheckGroups(); !r.empty()) return r;
-    if (In(i).type != DataType::kFloat32) {
-      return fmt::format("input {} (scales) is {}; it must be float32", i, ToString(In(i).type));
-    }
-    return InputIs(i, {codes.rows, InputScalesOf(params_.quant_a, codes.cols)}, "scales");
-  }
-
   std::string Quantize() const {
     if (auto r = CountIs(1); !r.empty()) return r;
     if (auto r = InputIsFloat(0); !r.empty()) return r;
@@ -534,11 +447,6 @@ class NodeCheck {
     return fmt::format("the shape is [{}, {}]; the scales of these codes are [{}, {}]",
                        node_.shape.rows, node_.shape.cols, shape.rows, shape.cols);
   }
-
-  const ComputeGraph& graph_;
-  const int id_;
-  const TensorNode& node_;
-  const OpParams& params_;
 };
 
 Status Refused(const ComputeGraph& graph, int id, const std::string& reason) {

@@ -151,19 +151,31 @@ class Binder {
   void Experts(const std::string& layer_prefix, LayerWeights& layer) {
     const std::string prefix = layer_prefix + names_.sparse + ".";
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
-    layer.router = source_.Get(prefix + "gate.weight", config_.experts, hidden, WeightRole::kPlain);
-    auto experts = std::make_shared<ExpertParams>();
-    experts->active = config_.active_experts;
-    experts->renormalize = config_.renormalize_experts;
-    for (int e = 0; e < config_.experts && source_.status().ok(); ++e) {
+    layer.router = source_.Get(prefix + names_.router + ".weight", config_.experts, hidden,
+                               WeightRole::kPlain);
+    // Of each expert gate and up, then of each down: where experts are joined, gate and up of one
+    // lie side by side.
+    std::vector<WeightRequest> in, out;
+    for (int e = 0; e < config_.experts; ++e) {
       const std::string expert = fmt::format("{}experts.{}.", prefix, e);
-      experts->experts.push_back({Product(expert + names_.expert_gate, width, hidden),
-                                  Product(expert + names_.expert_up, width, hidden),
-                                  Product(expert + names_.expert_down, hidden, width)});
-      const ExpertWeights& made = experts->experts.back();
-      for (const Weight* weight : {&made.gate, &made.up, &made.down}) CheckExpert(*weight);
+      in.push_back({expert + names_.expert_gate + ".weight", width, hidden});
+      in.push_back({expert + names_.expert_up + ".weight", width, hidden});
+      out.push_back({expert + names_.expert_down + ".weight", hidden, width});
     }
-    layer.experts = std::move(experts);
+    auto gate = std::make_shared<ExpertWeights>(), up = std::make_shared<ExpertWeights>();
+    for (Weight& weight : BoundExperts(in)) {
+      auto& weights = gate->weights.size() > up->weights.size() ? up->weights : gate->weights;
+      weights.push_back(std::move(weight));
+    }
+    layer.expert_gate = std::move(gate);
+    layer.expert_up = std::move(up);
+    layer.expert_down = std::make_shared<ExpertWeights>(ExpertWeights{BoundExperts(out), {}});
+  }
+
+  std::vector<Weight> BoundExperts(const std::vector<WeightRequest>& requests) {
+    std::vector<Weight> weights = source_.GetJoined(requests);
+    for (const Weight& weight : weights) CheckExpert(weight);
+    return weights;
   }
 
   const DecoderConfig& config_;

@@ -25,6 +25,7 @@ struct DecoderNames {
   const char* gate_up = nullptr;  ///< rows of gate and up in one tensor
   bool gamma_less_one = false;    ///< norms are stored less 1
   const char* sparse = "mlp";     ///< with the router, and experts.E.
+  const char* router = "gate";
   const char* expert_gate = "gate_proj";
   const char* expert_up = "up_proj";
   const char* expert_down = "down_proj";

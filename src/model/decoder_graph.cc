@@ -1,4 +1,5 @@
 // A decoder's step as a compute graph.
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -192,23 +193,85 @@ class Builder {
     return Product(out, w.o, w.o_bias, prefix + "o");
   }
 
+  // What gate and up become.
+  int Gated(int gate, int up, const std::string& prefix) {
+    OpParams params;
+    TensorOp op = TensorOp::kSwiGlu;
+    if (config_.gate == GateKind::kGeluTanh) op = TensorOp::kGeGlu;
+    if (config_.gate == GateKind::kClampedSilu) {
+      op = TensorOp::kClampedSwiGlu;
+      params.scalar = config_.gate_limit;
+      params.slope = config_.gate_slope;
+    }
+    return graph_.add_op(op, 0, graph_.node(gate).shape, {gate, up}, std::move(params),
+                         prefix + ToString(op), values_);
+  }
+
   int Mlp(int layer, int x, const std::string& prefix) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-    if (w.experts != nullptr) {
-      const int logits = Product(x, w.router, {}, prefix + "router");
-      OpParams params;
-      params.experts = w.experts;
-      params.quant_a = w.experts->experts.front().gate.input_quant;
-      return graph_.add_op(TensorOp::kExperts, 0, graph_.node(x).shape, {x, logits},
-                           std::move(params), prefix + "experts");
-    }
+    if (w.expert_gate != nullptr) return Experts(w, x, prefix);
     const int gate = Product(x, w.gate, w.gate_bias, prefix + "gate", values_);
     const int up = Product(x, w.up, w.up_bias, prefix + "up", values_);
-    const bool gelu = config_.gate == GateKind::kGeluTanh;
-    const int inner =
-        graph_.add_op(gelu ? TensorOp::kGeGlu : TensorOp::kSwiGlu, 0, graph_.node(gate).shape,
-                      {gate, up}, {}, prefix + (gelu ? "geglu" : "swiglu"), values_);
-    return Product(inner, w.down, w.down_bias, prefix + "down");
+    return Product(Gated(gate, up, prefix), w.down, w.down_bias, prefix + "down");
+  }
+
+  // Rows of x, or with `active` experts a token its tokens, times the weights of their experts.
+  int ExpertProduct(int x, int routes, int active,
+                    const std::shared_ptr<const ExpertWeights>& experts, std::string name,
+                    DataType type) {
+    const Weight& first = experts->weights.front();
+    OpParams params;
+    params.experts = experts;
+    params.routing.active = active;
+    std::vector<int> inputs{x};
+    if (first.type == DataType::kFloat8_e4m3) {
+      params.quant_a = first.input_quant;
+      const QuantizedNodes quantised = Quantized(x, first);
+      inputs = {quantised.codes, quantised.scales};
+    }
+    inputs.push_back(routes);
+    const std::int64_t rows = graph_.node(x).shape.rows * (active > 0 ? active : 1);
+    return graph_.add_op(TensorOp::kExpertMulMat, 0, {rows, first.rows}, std::move(inputs),
+                         std::move(params), std::move(name), type);
+  }
+
+  int Combined(int x, const RouteNodes& route, std::string name) {
+    const Shape shape{graph_.node(route.shares).shape.rows, graph_.node(x).shape.cols};
+    return graph_.add_op(TensorOp::kCombine, 0, shape, {x, route.routes, route.shares}, {},
+                         std::move(name));
+  }
+
+  int Experts(const LayerWeights& w, int x, const std::string& prefix) {
+    const std::string experts = prefix + "experts.", shared = prefix + "shared.";
+    const int logits = Product(x, w.router, w.router_bias, prefix + "router");
+    const RouteNodes route =
+        graph_.add_route(logits, config_.routing, w.router_correction, prefix + "route");
+    // What reads x comes first, so that it is quantised once.
+    const int gate = ExpertProduct(x, route.routes, config_.routing.active, w.expert_gate,
+                                   experts + "gate", values_);
+    const int up = ExpertProduct(x, route.routes, config_.routing.active, w.expert_up,
+                                 experts + "up", values_);
+    const bool has_shared = w.shared_gate.present();
+    int shared_gate = -1, shared_up = -1;
+    if (has_shared) {
+      shared_gate = Product(x, w.shared_gate, {}, shared + "gate", values_);
+      shared_up = Product(x, w.shared_up, {}, shared + "up", values_);
+    }
+    const int down = ExpertProduct(Gated(gate, up, experts), route.routes, 0, w.expert_down,
+                                   experts + "down", DataType::kFloat32);
+    const int sum = Combined(down, route, prefix + "experts");
+    if (!has_shared) return sum;
+    int always = Product(Gated(shared_gate, shared_up, shared), w.shared_down, {}, shared + "down");
+    if (w.shared_router.present()) {
+      // One expert, whose share is the sigmoid of its logit.
+      RoutingParams one;
+      one.active = 1;
+      one.scoring = RouterScoring::kSigmoid;
+      const RouteNodes to = graph_.add_route(Product(x, w.shared_router, {}, shared + "router"),
+                                             one, {}, shared + "route");
+      always = Combined(always, to, prefix + "shared");
+    }
+    return Add(sum, always, prefix + "experts_add");
   }
 
   int Layer(int layer, int x) {

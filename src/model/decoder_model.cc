@@ -33,7 +33,8 @@ struct DecoderModel::Impl {
 
 namespace {
 
-double BytesOf(const LayerWeights& layer, bool active_only) {
+// With the weights of `active` experts.
+double BytesOf(const LayerWeights& layer, double active) {
   double bytes = 0;
   for (const Weight* weight : {&layer.attention_norm,
                                &layer.q,
@@ -55,18 +56,24 @@ double BytesOf(const LayerWeights& layer, bool active_only) {
                                &layer.gate_bias,
                                &layer.up_bias,
                                &layer.down_bias,
-                               &layer.router}) {
+                               &layer.router,
+                               &layer.router_bias,
+                               &layer.router_correction,
+                               &layer.shared_gate,
+                               &layer.shared_up,
+                               &layer.shared_down,
+                               &layer.shared_router}) {
     bytes += BytesOf(*weight);
   }
-  if (layer.experts == nullptr) return bytes;
+  if (layer.expert_gate == nullptr) return bytes;
   double experts = 0;
-  for (const ExpertWeights& e : layer.experts->experts) {
-    experts += BytesOf(e.gate) + BytesOf(e.up) + BytesOf(e.down);
+  for (const auto& each : {layer.expert_gate, layer.expert_up, layer.expert_down}) {
+    for (const auto* weights : {&each->weights, &each->biases}) {
+      for (const Weight& weight : *weights) experts += BytesOf(weight);
+    }
   }
-  const double share = active_only ? static_cast<double>(layer.experts->active) /
-                                         static_cast<double>(layer.experts->experts.size())
-                                   : 1;
-  return bytes + share * experts;
+  const auto all = static_cast<double>(layer.expert_gate->weights.size());
+  return bytes + (active < all ? active / all : 1) * experts;
 }
 
 Status CheckRoom(const std::string& model, std::size_t weights, std::size_t reserve,
@@ -153,7 +160,7 @@ double DecoderModel::weight_bytes() const noexcept {
   const DecoderWeights& w = impl_->weights;
   double bytes = BytesOf(w.embedding) + BytesOf(w.final_norm);
   if (!impl_->config.tied_head) bytes += BytesOf(w.head);
-  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, false);
+  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, impl_->config.experts);
   return bytes;
 }
 
@@ -161,7 +168,7 @@ double DecoderModel::bytes_a_token() const noexcept {
   const DecoderWeights& w = impl_->weights;
   const double row = BytesOf(w.embedding) / static_cast<double>(w.embedding.rows);
   double bytes = row + BytesOf(w.final_norm) + BytesOf(w.head);
-  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, true);
+  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, impl_->config.routing.active);
   return bytes;
 }
 

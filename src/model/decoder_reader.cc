@@ -173,14 +173,14 @@ void DecoderReader::Experts(const char* width_key, bool renormalize) {
   for (const bool sparse : config_.sparse) any_sparse |= sparse;
   if (!any_sparse) return;
   config_.experts = keys_.Int({"num_local_experts", "num_experts"});
-  config_.active_experts = keys_.Int({"num_experts_per_tok"});
+  config_.routing.active = keys_.Int({"num_experts_per_tok"});
   config_.moe_intermediate = keys_.Int({width_key});
-  config_.renormalize_experts = renormalize;
+  config_.routing.renormalize = renormalize;
   keys_.Require(config_.experts <= kMostExperts,
                 fmt::format("{} experts, more than {}", config_.experts, kMostExperts));
-  keys_.Require(config_.active_experts <= config_.experts,
+  keys_.Require(config_.routing.active <= config_.experts,
                 fmt::format("num_experts_per_tok is {}, more than the {} experts",
-                            config_.active_experts, config_.experts));
+                            config_.routing.active, config_.experts));
 }
 
 RopeParams DecoderReader::RopeOf(const char* layer_type, double default_theta) {

@@ -70,29 +70,45 @@ struct JoinedNodes {
   std::vector<std::string_view> nodes;
 };
 const std::vector<JoinedNodes>& Listed() {
-  static const auto& listed = *new std::vector<JoinedNodes>{
-      {"qkv", {"q", "k", "v"}}, {"o", {"o"}},           {"gate_up", {"gate", "up"}},
-      {"down", {"down"}},       {"router", {"router"}}, {"experts.gate_up", {}},
-      {"experts.down", {}},     {"lm_head", {"logits"}}};
+  static const auto& listed =
+      *new std::vector<JoinedNodes>{{"qkv", {"q", "k", "v"}},
+                                    {"o", {"o"}},
+                                    {"gate_up", {"gate", "up"}},
+                                    {"down", {"down"}},
+                                    {"shared.gate_up", {"shared.gate", "shared.up"}},
+                                    {"shared.down", {"shared.down"}},
+                                    {"shared.router", {"shared.router"}},
+                                    {"router", {"router"}},
+                                    {"experts.gate_up", {"experts.gate", "experts.up"}},
+                                    {"experts.down", {"experts.down"}},
+                                    {"lm_head", {"logits"}}};
   return listed;
+}
+
+// "experts.gate" of "layers.0.experts.gate"; other names as they are.
+std::string_view NameInLayer(std::string_view name) {
+  constexpr std::string_view kLayers = "layers.";
+  return name.starts_with(kLayers) ? name.substr(name.find('.', kLayers.size()) + 1) : name;
 }
 
 // The products of a step of one token, layer by layer.
 class Products {
  public:
-  explicit Products(const std::string& origin) : origin_(origin) {}
+  Products(const DecoderConfig& config, const std::string& origin)
+      : config_(config), origin_(origin) {}
 
   void Add(const TensorNode& node) {
-    const std::string_view full = node.name;
-    const std::string_view layer = full.substr(0, full.rfind('.') + 1);
-    const std::string_view name = full.substr(layer.size());
-    if (node.op == TensorOp::kExperts) return AddExperts(node);
-    if (node.op != TensorOp::kMulMat) return;
+    const bool routed = node.op == TensorOp::kExpertMulMat;
+    if (!routed && node.op != TensorOp::kMulMat) return;
+    const Weight& weight = routed ? node.params.experts->weights.front() : node.params.weight;
+    const std::string_view name = NameInLayer(node.name);
     for (const JoinedNodes& joined : Listed()) {
       const auto& nodes = joined.nodes;
       if (std::ranges::find(nodes, name) == nodes.end()) continue;
-      rows_ += node.params.weight.rows;
-      if (name == nodes.back()) Put(joined.name, rows_, node.params.weight.cols, 0, 0);
+      rows_ += weight.rows;
+      if (name != nodes.back()) continue;
+      Put(joined.name, rows_, weight.cols, routed ? config_.experts : 0,
+          routed ? config_.routing.active : 0);
     }
   }
 
@@ -107,14 +123,6 @@ class Products {
   }
 
  private:
-  void AddExperts(const TensorNode& node) {
-    const ExpertParams& experts = *node.params.experts;
-    const ExpertWeights& one = experts.experts.front();
-    const auto count = static_cast<int>(experts.experts.size());
-    Put("experts.gate_up", one.gate.rows + one.up.rows, one.gate.cols, count, experts.active);
-    Put("experts.down", one.down.rows, one.down.cols, count, experts.active);
-  }
-
   void Put(const char* name, std::int64_t n, std::int64_t k, int experts, int active) {
     rows_ = 0;
     constexpr std::int64_t kMost = std::numeric_limits<int>::max();
@@ -135,6 +143,7 @@ class Products {
     products_.push_back({name, static_cast<int>(n), static_cast<int>(k), 1, experts, active});
   }
 
+  const DecoderConfig& config_;
   const std::string& origin_;
   std::int64_t rows_ = 0;  // of the joined nodes so far
   std::vector<ModelProduct> products_;
@@ -154,7 +163,7 @@ Result<std::vector<ModelProduct>> ProductsOf(const DecoderConfig& config,
   cache.keys = cache.values = none;
   const DecoderBatch batch{.tokens = 1, .sequences = 1, .table_blocks = 1};
   const DecoderGraph built = BuildDecoderGraph(config, *weights, {}, cache, batch);
-  Products products(origin);
+  Products products(config, origin);
   for (const TensorNode& node : built.graph.nodes()) products.Add(node);
   return products.Finish();
 }

@@ -64,6 +64,11 @@ Result<DevicePtr> WeightMemory::Take(std::size_t bytes) {
   if (padded > left_) {
     auto buffer = DeviceBuffer::Create(memory_, std::max(padded, kPiece));
     if (!buffer) return buffer.status();
+    if (padded >= kPiece) {
+      // Itself a large piece; the last one still has room.
+      buffers_.push_back(*std::move(buffer));
+      return buffers_.back().get();
+    }
     next_ = buffer->get();
     left_ = buffer->bytes();
     buffers_.push_back(*std::move(buffer));

@@ -91,10 +91,9 @@ class GraphCopy {
       }
       for (const auto weight : kWeightsOfOp) Move(node.params.*weight);
       if (node.params.experts != nullptr) {
-        auto experts = std::make_shared<ExpertParams>(*node.params.experts);
-        for (ExpertWeights& expert : experts->experts) {
-          for (Weight* weight : {&expert.gate, &expert.up, &expert.down}) Move(*weight);
-        }
+        auto experts = std::make_shared<ExpertWeights>(*node.params.experts);
+        for (Weight& weight : experts->weights) Move(weight);
+        for (Weight& bias : experts->biases) Move(bias);
         node.params.experts = std::move(experts);
       }
       graph_.add_op(node.op, 0, node.shape, node.inputs, node.params, "", node.type);

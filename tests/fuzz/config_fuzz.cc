@@ -19,8 +19,8 @@ void Check(const culet::DecoderConfig& config) {
   bool sparse = false, dense = false;
   for (const bool layer : config.sparse) (layer ? sparse : dense) = true;
   FuzzRequire(!dense || config.intermediate > 0, "a dense layer has a width");
-  FuzzRequire(!sparse || (config.moe_intermediate > 0 && config.active_experts > 0 &&
-                          config.active_experts <= config.experts),
+  FuzzRequire(!sparse || (config.moe_intermediate > 0 && config.routing.active > 0 &&
+                          config.routing.active <= config.experts),
               "a sparse layer has experts");
   for (const int window : config.windows) FuzzRequire(window >= 0, "windows are not negative");
   const culet::RopeParams& rope = config.rope;

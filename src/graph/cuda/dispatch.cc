@@ -117,9 +117,10 @@ class CudaDispatch final : public KernelDispatch {
           return Feasibility::Refuse("the CUDA dispatch takes heads of at most 256 elements");
         }
         return ok(IsValue(node.type) && IsValue(type_of(0)) && IsCached(type_of(1)));
-      case TensorOp::kExperts:
-        if (!IsValue(node.type) || !IsValue(type_of(0)) || !IsValue(type_of(1))) return refusal;
-        return PreparedExperts::Supports(node);
+      case TensorOp::kRoute:
+      case TensorOp::kExpertMulMat:
+      case TensorOp::kCombine:
+        return SupportsExperts(graph, node);
       case TensorOp::kMulMat:
         // Codes and scales come as a quantize of this dispatch makes them.
         return Product(node, node.inputs.size() > 1 ? node.type : type_of(0), refusal);
@@ -130,6 +131,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kSilu:
       case TensorOp::kSwiGlu:
       case TensorOp::kGeGlu:
+      case TensorOp::kClampedSwiGlu:
       case TensorOp::kScale:
       case TensorOp::kSoftCap:
       case TensorOp::kRmsNorm:
@@ -139,7 +141,8 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kGatherRows:
         return ok(IsValue(node.type) && IsValue(type_of(0)));
       case TensorOp::kScales:
-        return Feasibility::Ok();  // its quantize makes them
+      case TensorOp::kRoutes:
+        return Feasibility::Ok();  // made by the node before
       case TensorOp::kNone:
         break;
     }
@@ -152,8 +155,8 @@ class CudaDispatch final : public KernelDispatch {
     switch (node.op) {
       case TensorOp::kMulMat:
         return PrepareProduct(graph, id);
-      case TensorOp::kExperts:
-        return PreparedExperts::Create(memory_, graph, id);
+      case TensorOp::kExpertMulMat:
+        return PreparedExperts::Create(memory_, graph, node);
       case TensorOp::kRope:
         return PrepareRope(node.params.rope);
       case TensorOp::kAttention:
@@ -173,8 +176,8 @@ class CudaDispatch final : public KernelDispatch {
     switch (node.op) {
       case TensorOp::kMulMat:
         return static_cast<const PreparedProduct*>(prepared)->workspace_bytes();
-      case TensorOp::kExperts:
-        return static_cast<const PreparedExperts*>(prepared)->workspace_bytes();
+      case TensorOp::kRoute:
+        return RouteWorkspace(node);
       case TensorOp::kAttention:
         return static_cast<const PreparedAttention*>(prepared)->plan.workspace_bytes;
       case TensorOp::kArgMax:
@@ -248,6 +251,15 @@ class CudaDispatch final : public KernelDispatch {
         return Elements(ElementOp::kSoftCap, x, x, output, n, node.params.scalar);
       case TensorOp::kGeGlu:
         return Elements(ElementOp::kGeGlu, x, current().input(1), output, n);
+      case TensorOp::kClampedSwiGlu:
+        return Elements(ElementOp::kClampedSwiGlu, x, current().input(1), output, n,
+                        node.params.scalar, node.params.slope);
+      case TensorOp::kRoute:
+        return LaunchRoute(current(), stream());
+      case TensorOp::kExpertMulMat:
+        return Prepared<PreparedExperts>().Launch(current(), stream());
+      case TensorOp::kCombine:
+        return LaunchCombine(current(), stream());
       case TensorOp::kLayerNorm:
         return Launched(LayerNorm(NormArgs(node, x, output, node.shape.rows), stream()));
       case TensorOp::kPositionScale: {
@@ -367,12 +379,6 @@ class CudaDispatch final : public KernelDispatch {
     args.rows = m;
     args.cols = node.shape.cols;
     return Launched(MoveRows(args, stream()));
-  }
-
-  Status dispatch_experts(const TensorNode&, DevicePtr input, DevicePtr router_logits,
-                          DevicePtr output, std::uint32_t) override {
-    return Prepared<PreparedExperts>().Launch(input, router_logits, output, current().workspace,
-                                              stream());
   }
 
   Status dispatch_quantize(const TensorNode& node, DevicePtr input, DevicePtr codes,
@@ -501,9 +507,9 @@ class CudaDispatch final : public KernelDispatch {
   }
 
   Status Elements(ElementOp op, DevicePtr a, DevicePtr b, DevicePtr output, std::size_t n,
-                  float scalar = 0) {
+                  float scalar = 0, float slope = 0) {
     return Launched(ElementWise(op, current().node().type, In(a), In(b), Out(output),
-                                static_cast<std::int64_t>(n), scalar, stream()));
+                                static_cast<std::int64_t>(n), scalar, slope, stream()));
   }
 
   static MoveRowsArgs Rows(DevicePtr source, DataType source_type, std::int64_t source_rows,

@@ -1,7 +1,6 @@
 // Routed experts of the graph on a GPU.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -11,28 +10,27 @@
 
 namespace culet::cuda_ops {
 
+/// Ok, or the reason why no kernel takes a Route, an ExpertMulMat or a Combine.
+Feasibility SupportsExperts(const ComputeGraph& graph, const TensorNode& node);
+
+std::size_t RouteWorkspace(const TensorNode& node) noexcept;
+Status LaunchRoute(const NodeLaunch& launch, LaunchStream stream);
+Status LaunchCombine(const NodeLaunch& launch, LaunchStream stream);
+
+/// An ExpertMulMat.
 class PreparedExperts final : public PreparedNode {
  public:
   /// Lays out the experts' addresses on the device. Errors: as DeviceMemory::Allocate.
   static Result<std::unique_ptr<PreparedNode>> Create(DeviceMemory& memory,
-                                                      const ComputeGraph& graph, int id);
-  /// Ok, or the reason why no kernel takes it.
-  static Feasibility Supports(const TensorNode& node);
+                                                      const ComputeGraph& graph,
+                                                      const TensorNode& node);
 
-  std::string kernel() const override { return "cuda/experts"; }
-  std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
-  Status Launch(DevicePtr input, DevicePtr router_logits, DevicePtr output, DevicePtr workspace,
-                LaunchStream stream) const;
+  std::string kernel() const override { return "cuda/expert_mul_mat"; }
+  Status Launch(const NodeLaunch& launch, LaunchStream stream) const;
 
  private:
-  DeviceBuffer pointers_;
-  ExpertsArgs args_;  // but for what comes with a launch
-  DataType input_type_ = DataType::kNull, logits_type_ = DataType::kNull;
-  int count_ = 0;
-  bool renormalize_ = false;
-  // Where the parts of the workspace begin.
-  std::size_t shares_ = 0, x_ = 0, x_scales_ = 0, inner_ = 0, codes_ = 0, codes_scales_ = 0;
-  std::size_t workspace_bytes_ = 0;
+  DeviceBuffer weights_;
+  ExpertProductArgs args_;  // but for what comes with a launch
 };
 
 }  // namespace culet::cuda_ops

@@ -115,8 +115,8 @@ class Search {
     int input = graph_.node(products.front()).inputs[0];
     const auto is_own = [&](int id) {
       return std::ranges::all_of(readers_.of(id), [&](int reader) {
-        const bool scales = graph_.node(reader).op == TensorOp::kScales;
-        return scales || std::ranges::find(with.nodes, reader) != with.nodes.end();
+        return IsSecond(graph_.node(reader).op) ||
+               std::ranges::find(with.nodes, reader) != with.nodes.end();
       });
     };
     const auto add = [&](int id) { with.nodes.insert(with.nodes.begin(), id); };

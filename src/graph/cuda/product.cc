@@ -51,7 +51,7 @@ ProductSpec ProductSpec::Of(const ComputeGraph& graph, int id) {
   int before = -1;
   for (int i = 0; i < graph.size(); ++i) {
     const TensorNode& other = graph.node(i);
-    spec.routes = spec.routes || (other.op == TensorOp::kExperts && other.inputs[1] == id);
+    spec.routes = spec.routes || (other.op == TensorOp::kRoute && other.inputs[0] == id);
     if (other.op == TensorOp::kAttention && i < id) before = -1, spec.weight_bytes_before = 0;
     if (other.op != TensorOp::kMulMat) continue;
     if (other.inputs == node.inputs) {

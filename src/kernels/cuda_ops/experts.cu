@@ -1,6 +1,9 @@
-// Routed experts without a matrix product: a warp takes a row of a chosen expert's weights, whose
-// number is read on the device. Decoding reads only the chosen experts; prompts read an expert once
-// for each of its tokens, mostly from L2.
+// Routed experts: which a token goes to, in the order of experts; products without a matrix
+// instruction: a warp takes a row of a chosen expert's weights, whose number is read on the device.
+// Decoding reads only the chosen experts; prompts read an expert once for each of its tokens,
+// mostly from L2.
+#include <algorithm>
+
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
 #include "kernels/cuda_ops/order.cuh"
@@ -12,68 +15,194 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kWarps = 4;  // a block
 constexpr int kThreads = kWarp * kWarps;
-constexpr int kQuantGroup = 128;
+constexpr int kSortThreads = 256;
 
 using E4m3 = __nv_fp8_e4m3;
+constexpr float kLast = -std::numeric_limits<float>::infinity();  // of experts in other groups
 
-// The experts that a row goes to, largest first, and their shares.
+__device__ __forceinline__ float BiasOf(const RouteArgs& args, int expert) {
+  if (args.bias == nullptr) return 0;
+  if (args.bias_type == DataType::kFloat32) return static_cast<const float*>(args.bias)[expert];
+  if (args.bias_type == DataType::kFloat16) {
+    return ToFloat(static_cast<const __half*>(args.bias)[expert]);
+  }
+  return ToFloat(static_cast<const __nv_bfloat16*>(args.bias)[expert]);
+}
+
+// A token's logits and what they are worth; `most` and `sum` are of a softmax over all.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    RouteKernel(const T* logits, std::int64_t rows, int experts, int active, bool renormalize,
-                std::int32_t* ids, float* shares) {
+struct TokenScores {
+  const T* logits;
+  RouterScoring scoring;
+  float most, sum;
+
+  __device__ __forceinline__ float Of(int expert) const {
+    const float logit = ToFloat(logits[expert]);
+    if (scoring == RouterScoring::kSoftmax) return expf(logit - most) / sum;
+    if (scoring == RouterScoring::kSigmoid) return 1.0f / (1.0f + expf(-logit));
+    return logit;
+  }
+};
+
+// What an expert is chosen by. Logits order as their scores do, and where those are rounded to one
+// number, too.
+template <class T>
+__device__ __forceinline__ float ChosenBy(const RouteArgs& args, const TokenScores<T>& scores,
+                                          int expert) {
+  if (args.by_logits) return ToFloat(scores.logits[expert]);
+  const float score = scores.Of(expert);
+  return args.bias == nullptr ? score : score + BiasOf(args, expert);
+}
+
+// The groups of experts that are kept, a bit each. Requires: at most 32.
+template <class T>
+__device__ std::uint32_t KeptGroups(const RouteArgs& args, const TokenScores<T>& scores) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int size = args.experts / args.routing.groups;
+  std::uint64_t own = 0;  // the key of group `lane`
+  for (int g = 0; g < args.routing.groups; ++g) {
+    std::uint64_t best = 0, second = 0;
+    for (int i = lane; i < size; i += kWarp) {
+      const std::uint64_t key =
+          KeyOf(ChosenBy(args, scores, g * size + i), static_cast<std::uint32_t>(i));
+      second = key > best ? best : key > second ? key : second;
+      best = key > best ? key : best;
+    }
+    const std::uint64_t first = LargestOfWarp(best);
+    float score = ChosenBy(args, scores, g * size + IndexOf(first));
+    if (args.routing.group_score == GroupScore::kBestTwo) {
+      const std::uint64_t next = LargestOfWarp(best == first ? second : best);
+      score += ChosenBy(args, scores, g * size + IndexOf(next));
+    }
+    if (lane == g) own = KeyOf(score, static_cast<std::uint32_t>(g));
+  }
+  std::uint32_t kept = 0;
+  for (int i = 0; i < args.routing.kept_groups; ++i) {
+    const std::uint64_t best = LargestOfWarp(own);
+    kept |= 1u << IndexOf(best);
+    if (own == best) own = 0;
+  }
+  return kept;
+}
+
+// The experts that a token goes to, the first choice first, and their shares: a warp a token.
+template <class T>
+__global__ void __launch_bounds__(kThreads) RouteKernel(const RouteArgs args) {
   WaitForPrevious();
   const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (row >= rows) return;
-  logits += row * experts, ids += row * active, shares += row * active;
+  if (row >= args.rows) return;
+  const RoutingParams& routing = args.routing;
+  const int experts = args.experts, active = routing.active;
+  TokenScores<T> scores{static_cast<const T*>(args.logits) + row * experts, routing.scoring, 0, 1};
+  std::int32_t* const ids = args.ids + row * active;
+  float* const shares = args.shares + row * active;
+  bool nan = false;
+  if (routing.scoring == RouterScoring::kSoftmax) {
+    std::uint64_t best = 0;
+    for (int e = lane; e < experts; e += kWarp) {
+      const std::uint64_t key = KeyOf(ToFloat(scores.logits[e]), static_cast<std::uint32_t>(e));
+      best = key > best ? key : best;
+    }
+    scores.most = ToFloat(scores.logits[IndexOf(LargestOfWarp(best))]);
+    float sum = 0;
+    for (int e = lane; e < experts; e += kWarp)
+      sum += expf(ToFloat(scores.logits[e]) - scores.most);
+    scores.sum = SumLanes<kWarp>(sum);
+    nan = scores.sum != scores.sum;
+  }
+  for (int e = lane; e < experts && !nan; e += kWarp) {
+    const float by = ChosenBy(args, scores, e);
+    nan = by != by;
+  }
+  if (__any_sync(kAllLanes, nan ? 1 : 0) != 0) {
+    for (int i = lane; i < active; i += kWarp) ids[i] = i, shares[i] = NotANumber();
+    return;
+  }
+  const std::uint32_t kept = routing.groups > 1 ? KeptGroups(args, scores) : ~0u;
+  const int size = routing.groups > 1 ? experts / routing.groups : experts;
   std::uint64_t last = ~std::uint64_t{0};
-  float most = 0, chosen = 0;
+  float most = 0, sum = 0;
   for (int i = 0; i < active; ++i) {
     std::uint64_t best = 0;
     for (int e = lane; e < experts; e += kWarp) {
-      const std::uint64_t key = KeyOf(ToFloat(logits[e]), static_cast<std::uint32_t>(e));
+      const bool may = (kept >> (e / size) & 1u) != 0;
+      const float by = may ? ChosenBy(args, scores, e) : kLast;
+      const std::uint64_t key = KeyOf(by, static_cast<std::uint32_t>(e));
       if (key < last && key > best) best = key;
     }
     last = LargestOfWarp(best);
     const std::int32_t id = IndexOf(last);
-    const float logit = ToFloat(logits[id]);
-    if (i == 0) most = logit;
-    const float part = expf(logit - most);
-    chosen += part;
-    if (lane == 0) ids[i] = id, shares[i] = part;
+    float share = scores.Of(id);
+    if (routing.scoring == RouterScoring::kSoftmaxOfChosen) {
+      if (i == 0) most = share;
+      share = expf(share - most);
+    }
+    sum += share;
+    if (lane == 0) ids[i] = id, shares[i] = share;
   }
-  float sum = 0;
-  for (int e = lane; e < experts; e += kWarp) sum += expf(ToFloat(logits[e]) - most);
-  sum = SumLanes<kWarp>(sum);
-  if (lane == 0) {
-    for (int i = 0; i < active; ++i) shares[i] /= renormalize ? chosen : sum;
+  if (routing.renormalize) sum = fmaxf(sum, routing.least_sum);
+  const bool divided = routing.renormalize || routing.scoring == RouterScoring::kSoftmaxOfChosen;
+  if (!divided) sum = 1;
+  if (lane != 0) return;
+  for (int i = 0; i < active; ++i) shares[i] = shares[i] / sum * routing.scale;
+}
+
+// The routes in the order of experts: a block an expert. It counts what comes before, so that it
+// needs no other block.
+__global__ void __launch_bounds__(kSortThreads)
+    SortRoutesKernel(const std::int32_t* ids, std::int64_t count, int experts, std::int32_t* starts,
+                     std::int32_t* routes, std::int32_t* places) {
+  constexpr int kSortWarps = kSortThreads / kWarp;
+  __shared__ int found[kSortWarps];
+  WaitForPrevious();
+  const int expert = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarp, warp = thread / kWarp;
+  int before = 0;
+  for (std::int64_t i = thread; i < count; i += kSortThreads) before += ids[i] < expert ? 1 : 0;
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    before += __shfl_xor_sync(kAllLanes, before, offset);
+  }
+  if (lane == 0) found[warp] = before;
+  __syncthreads();
+  int place = 0;
+  for (int w = 0; w < kSortWarps; ++w) place += found[w];
+  __syncthreads();
+  if (thread == 0) {
+    starts[expert] = place;
+    if (expert + 1 == experts) starts[experts] = static_cast<std::int32_t>(count);
+  }
+  for (std::int64_t first = 0; first < count; first += kSortThreads) {
+    const std::int64_t route = first + thread;
+    const bool own = route < count && ids[route] == expert;
+    const unsigned mask = __ballot_sync(kAllLanes, own ? 1 : 0);
+    if (lane == 0) found[warp] = __popc(mask);
+    __syncthreads();
+    int at = place + __popc(mask & ((1u << lane) - 1u));
+    for (int w = 0; w < kSortWarps; ++w) {
+      if (w < warp) at += found[w];
+      place += found[w];
+    }
+    if (own) routes[at] = static_cast<std::int32_t>(route), places[route] = at;
+    __syncthreads();
   }
 }
 
-// Rows that experts multiply: FP32, or E4M3 with scales of groups of 128.
-template <class W>
-struct Input {
-  using Element = float;
-};
-template <>
-struct Input<E4m3> {
-  using Element = E4m3;
-};
-
-// The product of row `n` of a weight (rows, k) with a row of inputs, in every lane of the warp.
-template <class W>
-__device__ __forceinline__ float DotOfWarp(const void* weight, const float* weight_scales,
-                                           int group, std::int64_t n, std::int64_t k,
-                                           const typename Input<W>::Element* x,
-                                           const float* x_scales, bool wide) {
+// The product of row `n` of a weight (rows, k) with row `row` of the inputs, which is x, in every
+// lane of the warp.
+template <class W, class X>
+__device__ __forceinline__ float DotOfWarp(const ExpertProductArgs& args,
+                                           const ExpertWeight& expert, std::int64_t n, const X* x,
+                                           std::int64_t row) {
   constexpr int kWide = 8;
-  const W* const w = static_cast<const W*>(weight) + n * k;
+  const std::int64_t k = args.k;
+  const W* const w = static_cast<const W*>(expert.data) + n * k;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   float sum = 0;
 #pragma unroll 1  // sm_80 converts E4M3 step by step, and spills where two are under way
   for (std::int64_t at = lane * kWide; at < k; at += kWarp * kWide) {
     float a[kWide] = {}, b[kWide] = {};
-    if (wide) {
+    if (args.wide) {
       Load(w + at, a);
       Load(x + at, b);
     } else {
@@ -86,90 +215,108 @@ __device__ __forceinline__ float DotOfWarp(const void* weight, const float* weig
 #pragma unroll
     for (int i = 0; i < kWide; ++i) part = fmaf(a[i], b[i], part);
     if constexpr (std::is_same_v<W, E4m3>) {
-      const std::int64_t across = (k + group - 1) / group;
-      part *= weight_scales[n / group * across + at / group] * x_scales[at / kQuantGroup];
+      const std::int64_t across = (k + args.group_k - 1) / args.group_k;
+      const float* const x_scales = args.x_scales + row * ((k + args.x_group - 1) / args.x_group);
+      part *= expert.scales[n / args.group_n * across + at / args.group_k] *
+              x_scales[at / args.x_group];
     }
     sum += part;
   }
   return SumLanes<kWarp>(sum);
 }
 
-// inner (rows * active, width) = silu(gate x) * (up x), a warp for each element.
-template <class W>
-__global__ void __launch_bounds__(kThreads) ExpertsInKernel(const ExpertsArgs args) {
-  WaitForPrevious();
-  const std::int64_t index = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
-  const std::int64_t route = index / args.width, n = index - route * args.width;
-  const std::int64_t row = route / args.active;
-  if (row >= args.rows) return;
-  const ExpertPointers& expert = args.experts[args.ids[route]];
-  const auto* const x = static_cast<const typename Input<W>::Element*>(args.x) + row * args.hidden;
-  const float* const scales = args.x_scales + row * ((args.hidden + kQuantGroup - 1) / kQuantGroup);
-  const float gate = DotOfWarp<W>(expert.gate, expert.gate_scales, args.group, n, args.hidden, x,
-                                  scales, args.wide_in);
-  const float up = DotOfWarp<W>(expert.up, expert.up_scales, args.group, n, args.hidden, x, scales,
-                                args.wide_in);
-  if (threadIdx.x % kWarp == 0) args.inner[index] = Silu(gate) * up;
+// The expert of a place in the order of experts.
+__device__ __forceinline__ int ExpertAt(const std::int32_t* starts, int experts,
+                                        std::int64_t place) {
+  int low = 0, high = experts - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (starts[middle] <= place) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
 }
 
-// out (rows, hidden) = the sum over a row's experts of share * (down inner), in their order.
-template <class W>
-__global__ void __launch_bounds__(kThreads) ExpertsOutKernel(const ExpertsArgs args) {
+// A warp for each element of the value.
+template <class W, class X>
+__global__ void __launch_bounds__(kThreads) ExpertProductKernel(const ExpertProductArgs args) {
   WaitForPrevious();
   const std::int64_t index = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
-  const std::int64_t row = index / args.hidden, n = index - row * args.hidden;
+  const std::int64_t place = index / args.n, n = index - place * args.n;
+  if (place >= args.rows) return;
+  const int id = ExpertAt(args.starts, args.experts, place);
+  const std::int64_t route = args.routes[place];
+  const std::int64_t row = args.active > 0 ? route / args.active : place;
+  const auto* const x = static_cast<const X*>(args.x) + row * args.k;
+  const ExpertWeight& expert = args.weights[id];
+  float value = DotOfWarp<W>(args, expert, n, x, row);
+  if (threadIdx.x % kWarp != 0) return;
+  if (args.shares != nullptr) value *= args.shares[route];
+  if (expert.bias != nullptr) {
+    value += args.bias_type == DataType::kFloat32 ? static_cast<const float*>(expert.bias)[n]
+             : args.bias_type == DataType::kFloat16
+                 ? ToFloat(static_cast<const __half*>(expert.bias)[n])
+                 : ToFloat(static_cast<const __nv_bfloat16*>(expert.bias)[n]);
+  }
+  if (args.out_type == DataType::kFloat32) {
+    static_cast<float*>(args.out)[index] = value;
+  } else {
+    Round(value, static_cast<__nv_bfloat16*>(args.out) + index);
+  }
+}
+
+// A thread for each element of the sums.
+template <class X, class Out>
+__global__ void __launch_bounds__(kThreads) CombineKernel(const CombineArgs args) {
+  WaitForPrevious();
+  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int64_t row = index / args.cols, c = index - row * args.cols;
   if (row >= args.rows) return;
   float sum = 0;
-  for (int i = 0; i < args.active; ++i) {
-    const std::int64_t route = row * args.active + i;
-    const ExpertPointers& expert = args.experts[args.ids[route]];
-    const auto* const x =
-        static_cast<const typename Input<W>::Element*>(args.inner_read) + route * args.width;
-    const float* const scales =
-        args.inner_scales + route * ((args.width + kQuantGroup - 1) / kQuantGroup);
-    sum = fmaf(args.shares[route],
-               DotOfWarp<W>(expert.down, expert.down_scales, args.group, n, args.width, x, scales,
-                            args.wide_out),
-               sum);
+  for (std::int64_t route = row * args.active; route < (row + 1) * args.active; ++route) {
+    const float share = args.shares != nullptr ? args.shares[route] : 1.0f;
+    const float x = ToFloat(static_cast<const X*>(args.x)[args.places[route] * args.cols + c]);
+    sum = fmaf(share, x, sum);
   }
-  if (threadIdx.x % kWarp != 0) return;
-  if (args.out_type == DataType::kFloat32) {
-    static_cast<float*>(args.out)[index] = sum;
-  } else {
-    Round(sum, static_cast<__nv_bfloat16*>(args.out) + index);
-  }
-}
-
-template <class Function>
-cudaError_t WithWeight(DataType type, Function&& function) {
-  return type == DataType::kFloat8_e4m3 ? function(E4m3{})
-                                        : WithStored(type, std::forward<Function>(function));
+  Round(sum, static_cast<Out*>(args.out) + index);
 }
 
 }  // namespace
 
-cudaError_t Route(const void* logits, DataType type, std::int64_t rows, int experts, int active,
-                  bool renormalize, std::int32_t* ids, float* shares, LaunchStream stream) {
-  if (rows == 0) return cudaSuccess;
-  return WithValue(type, [&]<class T>(T) {
-    return Launch(&RouteKernel<T>, Blocks(CeilDiv(rows, kWarps)), kThreads, stream,
-                  static_cast<const T*>(logits), rows, experts, active, renormalize, ids, shares);
+cudaError_t Route(const RouteArgs& args, LaunchStream stream) {
+  if (args.rows == 0) return cudaSuccess;
+  const cudaError_t error = WithValue(args.type, [&]<class T>(T) {
+    return Launch(&RouteKernel<T>, Blocks(CeilDiv(args.rows, kWarps)), kThreads, stream, args);
+  });
+  if (error != cudaSuccess) return error;
+  return Launch(&SortRoutesKernel, Blocks(args.experts), kSortThreads, stream,
+                static_cast<const std::int32_t*>(args.ids), args.rows * args.routing.active,
+                args.experts, args.starts, args.routes, args.places);
+}
+
+cudaError_t ExpertProduct(const ExpertProductArgs& args, LaunchStream stream) {
+  if (args.rows == 0) return cudaSuccess;
+  const dim3 grid = Blocks(CeilDiv(args.rows * args.n, kWarps));
+  if (args.weight_type == DataType::kFloat8_e4m3) {
+    return Launch(&ExpertProductKernel<E4m3, E4m3>, grid, kThreads, stream, args);
+  }
+  return WithStored(args.weight_type, [&]<class W>(W) {
+    return WithValue(args.x_type, [&]<class X>(X) {
+      return Launch(&ExpertProductKernel<W, X>, grid, kThreads, stream, args);
+    });
   });
 }
 
-cudaError_t ExpertsIn(const ExpertsArgs& args, LaunchStream stream) {
+cudaError_t Combine(const CombineArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
-  return WithWeight(args.weight_type, [&]<class W>(W) {
-    const std::int64_t blocks = CeilDiv(args.rows * args.active * args.width, kWarps);
-    return Launch(&ExpertsInKernel<W>, Blocks(blocks), kThreads, stream, args);
-  });
-}
-
-cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream) {
-  if (args.rows == 0) return cudaSuccess;
-  return WithWeight(args.weight_type, [&]<class W>(W) {
-    return Launch(&ExpertsOutKernel<W>, Blocks(CeilDiv(args.rows * args.hidden, kWarps)), kThreads,
-                  stream, args);
+  const dim3 grid = Blocks(CeilDiv(args.rows * args.cols, kThreads));
+  return WithValue(args.x_type, [&]<class X>(X) {
+    return WithValue(args.out_type, [&]<class Out>(Out) {
+      return Launch(&CombineKernel<X, Out>, grid, kThreads, stream, args);
+    });
   });
 }
 

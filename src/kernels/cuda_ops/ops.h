@@ -36,10 +36,11 @@ struct ReadNext {
 
 // -- Element by element; out may be an operand (elementwise.cu) -----------------------------------
 
-enum class ElementOp { kAdd, kMul, kSilu, kSwiGlu, kGeGlu, kScale, kSoftCap };
-/// `b` is not read by kSilu, kScale and kSoftCap; `scalar` is of the last two.
+enum class ElementOp { kAdd, kMul, kSilu, kSwiGlu, kGeGlu, kClampedSwiGlu, kScale, kSoftCap };
+/// `b` is not read by kSilu, kScale and kSoftCap; `scalar` is of the last three, `slope` of
+/// kClampedSwiGlu.
 cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* b, void* out,
-                        std::int64_t n, float scalar, LaunchStream stream);
+                        std::int64_t n, float scalar, float slope, LaunchStream stream);
 
 // -- Rows (rows.cu, rms_norm.cu, argmax.cu, quantize.cu) ------------------------------------------
 
@@ -173,41 +174,68 @@ cudaError_t Rope(const RopeArgs& args, LaunchStream stream);
 
 // -- Routed experts (experts.cu) ------------------------------------------------------------------
 
-/// The `active` largest of each row's softmax, largest first, the first of equals first: `ids` and
-/// `shares` (rows, active). `renormalize` divides the shares by their sum. A row with a NaN has NaN
-/// shares.
-cudaError_t Route(const void* logits, DataType type, std::int64_t rows, int experts, int active,
-                  bool renormalize, std::int32_t* ids, float* shares, LaunchStream stream);
+inline constexpr int kMostGroups = 32;  ///< that a Route's experts may be in
 
-/// Weights of one expert on the device, with scales of blocks where they are E4M3.
-struct ExpertPointers {
-  const void *gate = nullptr, *up = nullptr, *down = nullptr;
-  const float *gate_scales = nullptr, *up_scales = nullptr, *down_scales = nullptr;
+/// Shares and routes, as a graph's Route makes them.
+struct RouteArgs {
+  const void* logits = nullptr;  ///< (rows, experts)
+  DataType type = DataType::kNull;
+  const void* bias = nullptr;  ///< (experts), or null
+  DataType bias_type = DataType::kNull;
+  RoutingParams routing;
+  /// Without a bias and sums of scores, what orders logits orders scores.
+  bool by_logits = true;
+  float* shares = nullptr;         ///< (rows, active)
+  std::int32_t* starts = nullptr;  ///< (experts + 1)
+  std::int32_t* routes = nullptr;  ///< (rows * active)
+  std::int32_t* places = nullptr;  ///< (rows * active)
+  std::int32_t* ids = nullptr;     ///< (rows, active), scratch memory
+  std::int64_t rows = 0;
+  int experts = 0;
+};
+cudaError_t Route(const RouteArgs& args, LaunchStream stream);
+
+/// The weight (n, k) of one expert on the device, with scales where it is E4M3.
+struct ExpertWeight {
+  const void* data = nullptr;
+  const float* scales = nullptr;
+  const void* bias = nullptr;
 };
 
-/// Inputs are FP32 or, with E4M3 weights, E4M3 with scales of 128 elements of a row, as
-/// QuantizeRows makes them.
-struct ExpertsArgs {
-  const ExpertPointers* experts = nullptr;  ///< on the device
-  DataType weight_type = DataType::kNull;
-  int group = 0;                      ///< of weights with scales, a multiple of 8
-  const std::int32_t* ids = nullptr;  ///< (rows, active), of Route
-  const float* shares = nullptr;      ///< (rows, active)
-  const void* x = nullptr;            ///< (rows, hidden)
+/// The product of a graph's ExpertMulMat. Inputs are float32 or bfloat16; E4M3 with scales where
+/// the weights are E4M3.
+struct ExpertProductArgs {
+  const ExpertWeight* weights = nullptr;  ///< (experts), on the device
+  DataType weight_type = DataType::kNull, bias_type = DataType::kNull;
+  std::int64_t group_n = 1,
+               group_k = 1;  ///< of weights with a scale; group_k: k, or a multiple of 8
+  const void* x = nullptr;   ///< (rows, k), or of each token
+  DataType x_type = DataType::kNull;
   const float* x_scales = nullptr;
-  float* inner = nullptr;            ///< (rows * active, width): what ExpertsIn makes
-  const void* inner_read = nullptr;  ///< `inner`, or its E4M3: what ExpertsOut reads
-  const float* inner_scales = nullptr;
-  void* out = nullptr;  ///< (rows, hidden)
+  std::int64_t x_group = 1;              ///< elements of a row with a scale, as group_k
+  const std::int32_t* starts = nullptr;  ///< of routes
+  const std::int32_t* routes = nullptr;
+  const float* shares = nullptr;  ///< that rows are multiplied by; null: all are 1
+  int active = 0;                 ///< above 0: row `route / active` of x; 0: in order
+  void* out = nullptr;            ///< (rows, n)
   DataType out_type = DataType::kNull;
-  std::int64_t rows = 0, hidden = 0, width = 0;
-  int active = 0;
-  bool wide_in = false, wide_out = false;  ///< rows of hidden, of width in whole aligned vectors
+  std::int64_t rows = 0, n = 0, k = 0;
+  int experts = 0;
+  bool wide = false;  ///< rows of x and of weights are whole aligned vectors
 };
-/// silu(gate x) * (up x) of every row and chosen expert.
-cudaError_t ExpertsIn(const ExpertsArgs& args, LaunchStream stream);
-/// The sum over a row's experts of share * (down inner).
-cudaError_t ExpertsOut(const ExpertsArgs& args, LaunchStream stream);
+cudaError_t ExpertProduct(const ExpertProductArgs& args, LaunchStream stream);
+
+/// The sums of rows that a graph's Combine makes.
+struct CombineArgs {
+  const void* x = nullptr;  ///< (rows * active, cols)
+  DataType x_type = DataType::kNull;
+  const float* shares = nullptr;         ///< (rows, active); null: all are 1
+  const std::int32_t* places = nullptr;  ///< (rows, active): where a row of x lies
+  void* out = nullptr;                   ///< (rows, cols)
+  DataType out_type = DataType::kNull;
+  std::int64_t rows = 0, active = 0, cols = 0;
+};
+cudaError_t Combine(const CombineArgs& args, LaunchStream stream);
 
 // -- Attention (attention.cu) ---------------------------------------------------------------------
 

@@ -47,6 +47,17 @@ void SwiGluRange(const float* a, const float* b, float* out, std::size_t n) {
 void GeGluRange(const float* a, const float* b, float* out, std::size_t n) {
   ForVectors(a, b, out, n, [](F32 d, VF32 x, VF32 y) { return hn::Mul(GeluOf(d, x), y); });
 }
+void ClampedSwiGluRange(const float* a, const float* b, float limit, float slope, float* out,
+                        std::size_t n) {
+  ForVectors(a, b, out, n, [=](F32 d, VF32 x, VF32 y) {
+    const VF32 most = hn::Set(d, limit), least = hn::Set(d, -limit), by = hn::Set(d, slope);
+    // Comparisons that a NaN fails, so that it stays one.
+    const VF32 gate = hn::IfThenElse(hn::Gt(x, most), most, x);
+    VF32 up = hn::IfThenElse(hn::Gt(y, most), most, y);
+    up = hn::IfThenElse(hn::Lt(y, least), least, up);
+    return hn::Mul(hn::Div(SiluOf(d, hn::Mul(by, gate)), by), hn::Add(up, hn::Set(d, 1.0f)));
+  });
+}
 void ScaleByRange(const float* a, float by, float* out, std::size_t n) {
   ForVectors(a, a, out, n, [by](F32 d, VF32 x, VF32) { return hn::Mul(x, hn::Set(d, by)); });
 }
@@ -72,6 +83,7 @@ HWY_EXPORT(MulRange);
 HWY_EXPORT(SiluRange);
 HWY_EXPORT(SwiGluRange);
 HWY_EXPORT(GeGluRange);
+HWY_EXPORT(ClampedSwiGluRange);
 HWY_EXPORT(ScaleByRange);
 HWY_EXPORT(SoftCapRange);
 
@@ -115,6 +127,12 @@ void SwiGlu(const float* gate, const float* up, float* out, std::size_t n) {
 void GeGlu(const float* gate, const float* up, float* out, std::size_t n) {
   ForChunks(n, [=](std::size_t i, std::size_t end) {
     HWY_DYNAMIC_DISPATCH(GeGluRange)(gate + i, up + i, out + i, end - i);
+  });
+}
+void ClampedSwiGlu(const float* gate, const float* up, float limit, float slope, float* out,
+                   std::size_t n) {
+  ForChunks(n, [=](std::size_t i, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(ClampedSwiGluRange)(gate + i, up + i, limit, slope, out + i, end - i);
   });
 }
 void Scale(const float* x, float by, float* out, std::size_t n) {

@@ -20,6 +20,9 @@ void Mul(const float* a, const float* b, float* out, std::size_t n);
 void Silu(const float* x, float* out, std::size_t n);
 void SwiGlu(const float* gate, const float* up, float* out, std::size_t n);
 void GeGlu(const float* gate, const float* up, float* out, std::size_t n);
+/// As a graph's ClampedSwiGlu.
+void ClampedSwiGlu(const float* gate, const float* up, float limit, float slope, float* out,
+                   std::size_t n);
 void Scale(const float* x, float by, float* out, std::size_t n);
 /// cap * tanh(x / cap).
 void SoftCap(const float* x, float cap, float* out, std::size_t n);
@@ -136,10 +139,30 @@ std::size_t AttentionWorkspace(const AttentionParams& params, std::int64_t rows,
 
 // -- Routed experts (route.cc) --------------------------------------------------------------------
 
-/// The `active` largest of each row's softmax, largest first, the first of equals first: `ids` and
-/// `shares` (rows, active). `renormalize` divides the shares by their sum. A row with a NaN has NaN
-/// shares of the first experts.
-void Route(const float* logits, std::int64_t rows, int experts, int active, bool renormalize,
-           std::int32_t* ids, float* shares);
+/// Shares and routes, as a graph's Route makes them.
+struct RouteArgs {
+  const float* logits = nullptr;  ///< (rows, experts)
+  const float* bias = nullptr;    ///< (experts), or null
+  RoutingParams routing;
+  float* shares = nullptr;         ///< (rows, active)
+  std::int32_t* starts = nullptr;  ///< (experts + 1)
+  std::int32_t* routes = nullptr;  ///< (rows * active)
+  std::int32_t* places = nullptr;  ///< (rows * active)
+  std::int64_t rows = 0;
+  int experts = 0;
+  float* workspace = nullptr;  ///< of RouteWorkspace bytes
+};
+void Route(const RouteArgs& args);
+std::size_t RouteWorkspace(std::int64_t rows, int experts, const RoutingParams& routing);
+
+/// The sums of rows that a graph's Combine makes.
+struct CombineArgs {
+  const float* x = nullptr;              ///< (rows * active, cols)
+  const float* shares = nullptr;         ///< (rows, active); null: all are 1
+  const std::int32_t* places = nullptr;  ///< (rows, active): where a row of x lies
+  float* out = nullptr;                  ///< (rows, cols)
+  std::int64_t rows = 0, active = 0, cols = 0;
+};
+void Combine(const CombineArgs& args);
 
 }  // namespace culet::ops
