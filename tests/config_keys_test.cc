@@ -145,18 +145,25 @@ TEST(ConfigKeys, ImpossibleValuesAreErrorsThatNameTheKey) {
                         {"hidden_size", 64},
                         {"num_hidden_layers", 2},
                         {"num_attention_heads", 8},
+                        {"num_key_value_heads", 8},
                         {"intermediate_size", 80},
                         {"head_dim", 16},
                         {"num_experts", 4},
                         {"num_local_experts", 4},
                         {"num_experts_per_tok", 2},
                         {"moe_intermediate_size", 40},
+                        {"n_routed_experts", 4},
+                        {"moe_num_experts", 4},
+                        {"moe_k", 2},
+                        {"shared_expert_intermediate_size", 40},
                         {"max_position_embeddings", 64},
                         {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
     const auto parsed = ParseDecoderConfig(usual.dump(), "config");
     ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
     for (const char* key : each->keys) {
       for (const json& value : {json("x"), json(-1), json::object()}) {
+        // Of which -1 is the last layer.
+        if (std::string_view(key) == "moe_layer_end_index" && value == -1) continue;
         json config = usual;
         config[key] = value;
         const auto mutated = ParseDecoderConfig(config.dump(), "config");

@@ -76,6 +76,19 @@ constexpr Kind kKinds[] = {
         "sliding_attention"],)"},
     {"cohere", "CohereForCausalLM", R"("attention_bias": true, "logit_scale": 0.5,)"},
     {"cohere2", "Cohere2ForCausalLM", R"("sliding_window": 5, "sliding_window_pattern": 2,)"},
+    {"qwen2_moe_windows", "Qwen2MoeForCausalLM",
+     R"("num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
+        "shared_expert_intermediate_size": 56, "norm_topk_prob": true, "use_sliding_window": true,
+        "sliding_window": 4, "max_window_layers": 1, "decoder_sparse_step": 2,)"},
+    {"glm4_moe_groups", "Glm4MoeForCausalLM",
+     R"("n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+        "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7,
+        "attention_bias": true, "partial_rotary_factor": 0.25, "first_k_dense_replace": 0,)"},
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM",
+     R"("moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 40, "moe_layer_interval": 2,
+        "moe_num_shared_experts": 0, "moe_layer_start_index": 0, "moe_norm_min": 0.9,)"},
+    {"minimax_m2", "MiniMaxM2ForCausalLM",
+     R"("num_local_experts": 6, "num_experts_per_tok": 6, "rotary_dim": 6,)"},
 };
 
 class RandomModels : public testing::TestWithParam<std::tuple<Kind, DataType>> {};

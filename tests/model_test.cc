@@ -97,6 +97,20 @@ TEST(ModelShapes, MixtralHasExpertsOnly) {
             "lm_head 32000 4096 1\n");
 }
 
+TEST(ModelShapes, SharedExpertsAreProductsOfTheirOwn) {
+  EXPECT_EQ(Table(Shipped("glm-4.5-air")),
+            "qkv 14336 4096 46\n"
+            "o 4096 12288 46\n"
+            "gate_up 21888 4096 1\n"
+            "down 4096 10944 1\n"
+            "shared.gate_up 2816 4096 45\n"
+            "shared.down 4096 1408 45\n"
+            "router 128 4096 45\n"
+            "experts.gate_up 2816 4096 45 8/128\n"
+            "experts.down 4096 1408 45 8/128\n"
+            "lm_head 151552 4096 1\n");
+}
+
 TEST(ModelShapes, Qwen3HeadSizeIsItsOwn) {
   // 16 heads of 128 on a hidden size of 1024: head_dim is not hidden_size / heads.
   EXPECT_EQ(Table(Shipped("qwen3-0.6b")),

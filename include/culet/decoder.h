@@ -109,7 +109,9 @@ struct DecoderConfig {
   int shared_intermediate = 0;  ///< of the expert that all tokens use; 0: there is none
   bool shared_gate = false;     ///< whose output is multiplied by the sigmoid of a product
   std::vector<bool> sparse;     ///< one a layer: whether it has routed experts
-  WeightCoding coding;          ///< what quantization_config says of the linear layers
+  /// Layers behind the others that predict tokens further ahead; they are passed over.
+  int ahead_layers = 0;
+  WeightCoding coding;  ///< what quantization_config says of the linear layers
   DataType stored_type = DataType::kBfloat16;  ///< of the weights, as the config says
   std::vector<int> eos_ids;                    ///< may be empty
   /// Sentences for the user: keys of config.json that have no effect, and, once a model is loaded,

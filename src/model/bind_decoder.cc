@@ -150,9 +150,24 @@ class Binder {
 
   void Experts(const std::string& layer_prefix, LayerWeights& layer) {
     const std::string prefix = layer_prefix + names_.sparse + ".";
-    const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
+    const std::int64_t hidden = config_.hidden;
     layer.router = source_.Get(prefix + names_.router + ".weight", config_.experts, hidden,
                                WeightRole::kPlain);
+    if (config_.router_bias)
+      layer.router_bias = Vector(prefix + names_.router + ".bias", config_.experts);
+    if (config_.router_correction) {
+      layer.router_correction = Vector(prefix + names_.correction, config_.experts);
+    }
+    if (config_.shared_intermediate > 0) SharedExpert(prefix, layer);
+    if (names_.stacked_experts) {
+      StackedExperts(prefix + "experts.", layer);
+    } else {
+      SeparateExperts(prefix, layer);
+    }
+  }
+
+  void SeparateExperts(const std::string& prefix, LayerWeights& layer) {
+    const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
     // Of each expert gate and up, then of each down: where experts are joined, gate and up of one
     // lie side by side.
     std::vector<WeightRequest> in, out;
@@ -170,6 +185,37 @@ class Binder {
     layer.expert_gate = std::move(gate);
     layer.expert_up = std::move(up);
     layer.expert_down = std::make_shared<ExpertWeights>(ExpertWeights{BoundExperts(out), {}});
+  }
+
+  // A gate's column beside its up's.
+  void StackedExperts(const std::string& prefix, LayerWeights& layer) {
+    const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
+    const auto all = [&](const char* tensor, std::int64_t rows, std::int64_t cols,
+                         std::int64_t first, std::int64_t step) {
+      auto made = std::make_shared<ExpertWeights>();
+      StackedRequest weight{prefix + tensor, config_.experts, 0, rows, cols, first, step};
+      StackedRequest bias{weight.name + "_bias", config_.experts, 0, rows, 0, first, step};
+      for (int e = 0; e < config_.experts; ++e) {
+        weight.number = bias.number = e;
+        made->weights.push_back(source_.GetStacked(weight));
+        if (config_.expert_bias) made->biases.push_back(source_.GetStacked(bias));
+      }
+      return made;
+    };
+    layer.expert_gate = all("gate_up_proj", width, hidden, 0, 2);
+    layer.expert_up = all("gate_up_proj", width, hidden, 1, 2);
+    layer.expert_down = all("down_proj", hidden, width, 0, 1);
+  }
+
+  void SharedExpert(const std::string& prefix, LayerWeights& layer) {
+    const std::string shared = prefix + names_.shared + ".";
+    const std::int64_t hidden = config_.hidden, width = config_.shared_intermediate;
+    Joined({shared + names_.expert_gate, shared + names_.expert_up}, {width, width}, hidden, false,
+           {&layer.shared_gate, &layer.shared_up}, {});
+    layer.shared_down = Product(shared + names_.expert_down, hidden, width);
+    if (!config_.shared_gate) return;
+    layer.shared_router =
+        source_.Get(prefix + names_.shared_router + ".weight", 1, hidden, WeightRole::kPlain);
   }
 
   std::vector<Weight> BoundExperts(const std::vector<WeightRequest>& requests) {

@@ -1,11 +1,13 @@
 #include "model/checkpoint.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -163,7 +165,9 @@ bool Checkpoint::HasShape(const SafetensorsTensor& tensor, std::int64_t rows, st
                           bool vector) {
   const std::vector<std::int64_t> wanted =
       vector ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
-  if (tensor.shape == wanted) return true;
+  if (tensor.shape == wanted || (vector && tensor.shape == std::vector<std::int64_t>{1, cols})) {
+    return true;
+  }
   Fail(StatusCode::kInvalidArgument,
        fmt::format("tensor {} is [{}]; the config makes it [{}]", tensor.name,
                    fmt::join(tensor.shape, ", "), fmt::join(wanted, ", ")));
@@ -325,11 +329,25 @@ Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
   return status_.ok() ? weight : Weight{};
 }
 
+// Whether the tensor belongs to what predicts tokens further ahead.
+bool Checkpoint::IsAhead(std::string_view name) const {
+  const char* const part = DecoderArchitectureOf(config_->architecture).names.ahead;
+  if (part != nullptr && name.find(part) != std::string_view::npos) return true;
+  constexpr std::string_view kLayers = "layers.";
+  const std::size_t at = name.find(kLayers);
+  if (config_->ahead_layers == 0 || at == std::string_view::npos) return false;
+  const std::string_view number = name.substr(at + kLayers.size());
+  int layer = -1;
+  std::from_chars(number.data(), number.data() + number.size(), layer);
+  return layer >= config_->layers && layer - config_->layers < config_->ahead_layers;
+}
+
 bool Checkpoint::IsIgnored(const std::string& name) const {
   constexpr std::string_view kFrequencies = "rotary_emb.inv_freq";  // older files store them
   const bool head = name == kHead ||
                     (!config_->container.empty() && name == std::string("language_model.") + kHead);
   if (!config_->container.empty() && IsOfOtherPart(name)) return true;
+  if (IsAhead(name)) return true;
   return name.ends_with(kFrequencies) || (config_->tied_head && head);
 }
 

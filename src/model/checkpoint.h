@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -24,6 +25,7 @@ class Checkpoint final : public WeightSource {
              WeightRole role) override;
   Weight GetPart(const WeightRequest& request) override;
   Weight GetIfThere(const std::string& name, std::int64_t cols) override;
+  Weight GetStacked(const StackedRequest& request) override;
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
   QuantDesc QuantOfE4m3() const override { return config_->coding.weights; }
@@ -52,6 +54,7 @@ class Checkpoint final : public WeightSource {
   const SafetensorsTensor* Peek(const std::string& name) const;
   const SafetensorsTensor* Find(const std::string& name);
   bool IsIgnored(const std::string& name) const;
+  bool IsAhead(std::string_view name) const;
   bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols, bool vector);
   DevicePtr Place(const SafetensorsTensor& tensor, DataType type, bool scales);
   DevicePtr Place(const std::byte* data, std::size_t bytes, DataType type, bool scales);

@@ -23,6 +23,7 @@ constexpr ConfigKey kUsed[] = {
     {"dtype", true, "type of the weights, for shapes without files"},
     {"embedding_multiplier", false, "of what enters the first layer"},
     {"eos_token_id", true, "end tokens, where generation_config.json has none"},
+    {"first_k_dense_replace", false, "so many first layers have no experts; else 1"},
     {"final_logit_softcapping", false, "cap of the logits; null: none"},
     {"head_dim", true, "else the class's own, mostly hidden_size / num_attention_heads"},
     {"hidden_act", true, "silu or swish; others are refused"},
@@ -41,6 +42,16 @@ constexpr ConfigKey kUsed[] = {
     {"mlp_only_layers", false, "layers without experts"},
     {"model_type", true, "which architecture"},
     {"moe_intermediate_size", false, "of experts"},
+    {"moe_k", false, "experts that a token uses"},
+    {"moe_layer_end_index", false, "the last layer with experts; else -1, the last of all"},
+    {"moe_layer_interval", false, "every so many layers, one has experts"},
+    {"moe_layer_start_index", false, "the first layer with experts; else 1"},
+    {"moe_norm_min", false, "what shares are divided by at least; else 1e-12"},
+    {"moe_num_experts", false, ""},
+    {"moe_num_shared_experts", false, "else 2"},
+    {"n_group", false, "of experts; else 1"},
+    {"n_routed_experts", false, ""},
+    {"n_shared_experts", false, "else 1"},
     {"no_rope_layer_interval", false, "every so many layers, one does not turn; else 4"},
     {"no_rope_layers", false, "which layers turn: 1, or 0"},
     {"norm_topk_prob", false, "whether the shares of the chosen experts add up to 1"},
@@ -48,6 +59,7 @@ constexpr ConfigKey kUsed[] = {
     {"num_experts", false, "or num_local_experts"},
     {"num_experts_per_tok", false, ""},
     {"num_hidden_layers", true, ""},
+    {"num_nextn_predict_layers", false, "layers behind the others, which are passed over"},
     {"num_key_value_heads", true, "else the class's own; null: num_attention_heads"},
     {"num_local_experts", false, "or num_experts"},
     {"original_max_position_embeddings", true,
@@ -56,6 +68,7 @@ constexpr ConfigKey kUsed[] = {
      "in Phi-3 and GLM-4 the part of a head that turns; else 1 if scaled"},
     {"per_layer_config", true, "must be empty"},
     {"quantization_config", true, "of linear layers: docs/formats.md"},
+    {"qkv_bias", false, "biases of q, k and v"},
     {"query_pre_attn_scalar", false, "queries times keys are divided by its root; else 256"},
     {"residual_multiplier", false, "of what attention and feed-forward add"},
     {"rms_norm_eps", true, "else the class's own, mostly 1e-6; not in Cohere"},
@@ -63,13 +76,17 @@ constexpr ConfigKey kUsed[] = {
     {"rope_parameters", true, "or rope_scaling"},
     {"rope_scaling", true, "or rope_parameters; both must mean the same"},
     {"rope_theta", true, "else the class's own, mostly 1e4"},
+    {"rotary_dim", false, "elements of a head that turn; else all"},
+    {"routed_scaling_factor", false, "of the experts' shares; else 1"},
+    {"shared_expert_intermediate_size", false, ""},
     {"sliding_window", false, "keys that a query sees"},
     {"sliding_window_pattern", false, "every so many layers, one has no window"},
     {"tie_word_embeddings", true, "the embedding is the head, unless the file's head differs"},
+    {"topk_group", false, "groups whose experts a token may use; else 1"},
     {"torch_dtype", true, "older spelling of dtype"},
     {"use_bias", false, "biases of all linear layers"},
     {"use_bidirectional_attention", false, "must be false"},
-    {"use_qk_norm", false, "must be false"},
+    {"use_qk_norm", false, "norms of heads; in Cohere it must be false"},
     {"use_sliding_window", false, "whether sliding_window counts"},
     {"vocab_size", true, ""},
 };
@@ -179,7 +196,7 @@ std::vector<std::string> UnusedKeys(const json& config, const DecoderArchitectur
     if (used != std::end(kUsed)) {
       const bool known = Reads(architecture, *used) || Contains(architecture.silent, name);
       if (!known && Says(value)) idle.push_back(name);
-    } else if (!Contains(kHarmless, name)) {
+    } else if (!Contains(kHarmless, name) && !Contains(architecture.silent, name)) {
       unknown.push_back(NameOf(name));
     }
   }

@@ -25,7 +25,14 @@ struct DecoderNames {
   const char* gate_up = nullptr;  ///< rows of gate and up in one tensor
   bool gamma_less_one = false;    ///< norms are stored less 1
   const char* sparse = "mlp";     ///< with the router, and experts.E.
+  /// Of all experts in experts.gate_up_proj (experts, hidden, 2 * width), a gate beside its up, and
+  /// experts.down_proj (experts, width, hidden); with biases of names that end in _bias.
+  bool stacked_experts = false;
   const char* router = "gate";
+  const char* correction = nullptr;     ///< below `sparse`: the bias of scores
+  const char* shared = nullptr;         ///< below `sparse`: the expert that all tokens use
+  const char* shared_router = nullptr;  ///< below `sparse`: of its own gate
+  const char* ahead = nullptr;  ///< in names of tensors that predict tokens ahead: passed over
   const char* expert_gate = "gate_proj";
   const char* expert_up = "up_proj";
   const char* expert_down = "down_proj";

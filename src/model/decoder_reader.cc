@@ -168,18 +168,77 @@ bool DecoderReader::LayerTypes(int window) {
   return true;
 }
 
-void DecoderReader::Experts(const char* width_key, bool renormalize) {
+void DecoderReader::SparseLayers() {
+  // Numbers in decoder_sparse_step count from 1, in mlp_only_layers from 0.
+  const int step = keys_.IntOr({"decoder_sparse_step"}, 1);
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    config_.sparse[static_cast<std::size_t>(layer)] = (layer + 1) % step == 0;
+  }
+  for (const int layer : keys_.Ints({"mlp_only_layers"})) {
+    if (layer < config_.layers) config_.sparse[static_cast<std::size_t>(layer)] = false;
+  }
+}
+
+void DecoderReader::SharedExperts(const char* key, int fallback) {
+  const std::int64_t count = keys_.IntOr({key}, fallback, 0);
+  const std::string width = fmt::format("{} * moe_intermediate_size", key);
+  config_.shared_intermediate = keys_.Fit(count * config_.moe_intermediate, width.c_str());
+}
+
+void DecoderReader::ExpertsInGroups(const GroupDefaults& defaults) {
+  const int dense = keys_.IntOr({"first_k_dense_replace"}, defaults.dense_layers, 0);
+  for (int layer = dense; layer < config_.layers; ++layer) {
+    config_.sparse[static_cast<std::size_t>(layer)] = true;
+  }
+  Experts({.width = "moe_intermediate_size", .experts = "n_routed_experts"},
+          keys_.FlagOr({"norm_topk_prob"}, true));
+  SharedExperts("n_shared_experts", 1);
+  config_.ahead_layers = keys_.IntOr({"num_nextn_predict_layers"}, 0, 0);
+  config_.router_correction = true;
+  RoutingParams& routing = config_.routing;
+  routing.scoring = RouterScoring::kSigmoid;
+  routing.scale = Positive("routed_scaling_factor", defaults.scale);
+  Groups(defaults);
+}
+
+void DecoderReader::ClampedGate(double limit, double slope) {
+  config_.gate = GateKind::kClampedSilu;
+  config_.gate_limit = Positive("swiglu_limit", limit);
+  config_.gate_slope = Positive("swiglu_alpha", slope);
+}
+
+void DecoderReader::Groups(const GroupDefaults& defaults) {
+  RoutingParams& routing = config_.routing;
+  routing.group_score = GroupScore::kBestTwo;
+  routing.groups = keys_.IntOr({"n_group"}, defaults.groups);
+  routing.kept_groups = keys_.IntOr({"topk_group"}, defaults.kept_groups);
+  if (config_.experts == 0) return;  // no layer has any
+  const int size = config_.experts / routing.groups;
+  const bool fit = config_.experts % routing.groups == 0 && (routing.groups == 1 || size > 1);
+  keys_.Require(fit,
+                fmt::format("n_group is {}; the {} experts must be in groups of one size, 2 or "
+                            "more",
+                            routing.groups, config_.experts));
+  keys_.Require(
+      routing.kept_groups <= routing.groups &&
+          std::int64_t{routing.kept_groups} * size >= routing.active,
+      fmt::format("topk_group is {}; of {} groups of {} experts it must keep the {} of a token",
+                  routing.kept_groups, routing.groups, size, routing.active));
+}
+
+void DecoderReader::Experts(const ExpertKeys& keys, bool renormalize) {
   bool any_sparse = false;
   for (const bool sparse : config_.sparse) any_sparse |= sparse;
   if (!any_sparse) return;
-  config_.experts = keys_.Int({"num_local_experts", "num_experts"});
-  config_.routing.active = keys_.Int({"num_experts_per_tok"});
-  config_.moe_intermediate = keys_.Int({width_key});
+  config_.experts = keys.other_experts != nullptr ? keys_.Int({keys.other_experts, keys.experts})
+                                                  : keys_.Int({keys.experts});
+  config_.routing.active = keys_.Int({keys.active});
+  config_.moe_intermediate = keys_.Int({keys.width});
   config_.routing.renormalize = renormalize;
   keys_.Require(config_.experts <= kMostExperts,
-                fmt::format("{} experts, more than {}", config_.experts, kMostExperts));
+                fmt::format("{} is {}, more than {}", keys.experts, config_.experts, kMostExperts));
   keys_.Require(config_.routing.active <= config_.experts,
-                fmt::format("num_experts_per_tok is {}, more than the {} experts",
+                fmt::format("{} is {}, more than the {} experts", keys.active,
                             config_.routing.active, config_.experts));
 }
 

@@ -12,6 +12,21 @@
 
 namespace culet {
 
+/// What keys of routed experts are called.
+struct ExpertKeys {
+  const char* width;  ///< of one of them
+  const char* experts = "num_experts";
+  const char* other_experts = nullptr;  ///< another spelling
+  const char* active = "num_experts_per_tok";
+};
+
+/// What counts where the keys of experts in groups are missing.
+struct GroupDefaults {
+  int dense_layers = 1;
+  int groups = 1, kept_groups = 1;
+  double scale = 1;
+};
+
 class DecoderReader {
  public:
   /// `root` is the config of the text model.
@@ -50,8 +65,17 @@ class DecoderReader {
   /// False without the key.
   bool LayerTypes(int window);
 
-  /// Routed experts where config().sparse says so; `width_key` is that of an expert.
-  void Experts(const char* width_key, bool renormalize);
+  /// Layers with routed experts: each decoder_sparse_step-th but those of mlp_only_layers.
+  void SparseLayers();
+  /// Routed experts where config().sparse says so.
+  void Experts(const ExpertKeys& keys, bool renormalize);
+  /// So many shared experts, which are one, of the others' width each.
+  void SharedExperts(const char* key, int fallback);
+  /// Those of DeepSeek-V3 and GLM-4.5: behind the first layers, chosen by sigmoid and a bias from
+  /// the groups of the two best, scaled, beside shared ones. Layers that predict tokens ahead.
+  void ExpertsInGroups(const GroupDefaults& defaults);
+  /// swiglu_limit and swiglu_alpha: a gate that is clamped.
+  void ClampedGate(double limit, double slope);
 
   /// The rotary embedding of layers with a window, in v5's form under rope_parameters.
   RopeParams RopeOf(const char* layer_type, double default_theta);
@@ -63,6 +87,7 @@ class DecoderReader {
  private:
   void Sizes();
   void Refusals();
+  void Groups(const GroupDefaults& defaults);
   void Gate(const char* key, GateKind kind);
   void Quantization();
 

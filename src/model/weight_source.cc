@@ -33,6 +33,12 @@ std::size_t ScaleBytesOf(const WeightRequest& request, DataType type, bool block
 
 }  // namespace
 
+Weight WeightSource::GetStacked(const StackedRequest& request) {
+  const bool bias = request.cols == 0;
+  return Get(request.name, bias ? 1 : request.rows, bias ? request.rows : request.cols,
+             bias ? WeightRole::kVector : WeightRole::kPlain);
+}
+
 std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& requests) {
   const DataType type = TypeOf(requests.front().name, requests.front().role);
   const bool blocks = QuantOfE4m3().type == QuantType::kB;

@@ -33,6 +33,16 @@ struct WeightRequest {
   std::int64_t first = 0, of = 0;
 };
 
+/// The weight (rows, cols) of one of `count` experts, or with cols 0 its bias (1, rows), out of a
+/// tensor of all of them that lies the other way round: row i is column first + i * step of expert
+/// `number`'s part of (count, cols, rows * step), of biases (count, rows * step).
+struct StackedRequest {
+  std::string name;
+  std::int64_t count = 0, number = 0;
+  std::int64_t rows = 0, cols = 0;
+  std::int64_t first = 0, step = 1;
+};
+
 class WeightMemory;
 
 class WeightSource {
@@ -52,6 +62,8 @@ class WeightSource {
     static_cast<void>(name), static_cast<void>(cols);
     return {};
   }
+  /// As Get, of floating-point tensors.
+  virtual Weight GetStacked(const StackedRequest& request);
   virtual const Status& status() const noexcept = 0;
   /// The Weight::type that Get would return; kNull if it returns nothing.
   virtual DataType TypeOf(const std::string& name, WeightRole role) const = 0;

@@ -17,7 +17,7 @@ void ReadMistral(DecoderReader& reader) { reader.WindowsFrom(0, reader.Window(kD
 void ReadMixtral(DecoderReader& reader) {
   DecoderConfig& config = reader.config();
   config.sparse.assign(config.sparse.size(), true);
-  reader.Experts("intermediate_size", true);
+  reader.Experts({.width = "intermediate_size", .other_experts = "num_local_experts"}, true);
   reader.WindowsFrom(0, reader.Window(0));
 }
 

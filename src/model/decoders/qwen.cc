@@ -16,6 +16,18 @@ constexpr const char* kQwen3MoeKeys[] = {
     "attention_bias", "decoder_sparse_step", "mlp_only_layers",   "moe_intermediate_size",
     "norm_topk_prob", "num_experts",         "num_local_experts", "num_experts_per_tok",
     "sliding_window", "use_sliding_window"};
+constexpr const char* kQwen2MoeKeys[] = {"decoder_sparse_step",
+                                         "layer_types",
+                                         "max_window_layers",
+                                         "mlp_only_layers",
+                                         "moe_intermediate_size",
+                                         "norm_topk_prob",
+                                         "num_experts",
+                                         "num_experts_per_tok",
+                                         "qkv_bias",
+                                         "shared_expert_intermediate_size",
+                                         "sliding_window",
+                                         "use_sliding_window"};
 constexpr const char* kQwen3MoeSilent[] = {"max_window_layers"};
 
 // 0 where use_sliding_window is false.
@@ -46,16 +58,29 @@ void ReadQwen3Moe(DecoderReader& reader) {
   DecoderConfig& config = reader.config();
   reader.AttentionBias(false, true);
   config.qk_norm = true;
-  // Numbers in decoder_sparse_step count from 1, in mlp_only_layers from 0.
-  const int step = reader.keys().IntOr({"decoder_sparse_step"}, 1);
-  for (int layer = 0; layer < config.layers; ++layer) {
-    config.sparse[static_cast<std::size_t>(layer)] = (layer + 1) % step == 0;
-  }
-  for (const int layer : reader.keys().Ints({"mlp_only_layers"})) {
-    if (layer < config.layers) config.sparse[static_cast<std::size_t>(layer)] = false;
-  }
-  reader.Experts("moe_intermediate_size", reader.keys().FlagOr({"norm_topk_prob"}, false));
+  reader.SparseLayers();
+  reader.Experts({.width = "moe_intermediate_size", .other_experts = "num_local_experts"},
+                 reader.keys().FlagOr({"norm_topk_prob"}, false));
   reader.WindowsFrom(0, WindowInUse(reader));
+}
+
+// A shared expert with a gate of its own; every second layer may have a window.
+void ReadQwen2Moe(DecoderReader& reader) {
+  DecoderConfig& config = reader.config();
+  ConfigReader& keys = reader.keys();
+  config.qkv_bias = keys.FlagOr({"qkv_bias"}, true);
+  reader.SparseLayers();
+  reader.Experts({.width = "moe_intermediate_size"}, keys.FlagOr({"norm_topk_prob"}, false));
+  config.shared_intermediate = keys.Int({"shared_expert_intermediate_size"});
+  config.shared_gate = true;
+  const int given = keys.IntOr({"sliding_window"}, kDefaultWindow, 0);
+  const int first_full = keys.IntOr({"max_window_layers"}, kFirstWindowLayer, 0);
+  const bool used = keys.FlagOr({"use_sliding_window"}, false);
+  keys.Require(!used || given > 0, "sliding_window is 0, but use_sliding_window true");
+  for (int layer = 0; layer < config.layers && layer < first_full && used; layer += 2) {
+    config.windows[static_cast<std::size_t>(layer)] = given;
+  }
+  reader.LayerTypes(used ? given : 0);
 }
 
 }  // namespace
@@ -72,6 +97,15 @@ const DecoderArchitecture kQwen3{.name = "Qwen3ForCausalLM",
                                  .defaults = {.heads = kQwen3Heads},
                                  .keys = kQwen3Keys,
                                  .parts = "norms of heads, windows"};
+
+const DecoderArchitecture kQwen2Moe{
+    .name = "Qwen2MoeForCausalLM",
+    .model_type = "qwen2_moe",
+    .read = ReadQwen2Moe,
+    .defaults = {.heads = {.kv_heads = 16}},
+    .names = {.shared = "shared_expert", .shared_router = "shared_expert_gate"},
+    .keys = kQwen2MoeKeys,
+    .parts = "biases of q, k and v, routed experts and a gated shared one, windows"};
 
 const DecoderArchitecture kQwen3Moe{.name = "Qwen3MoeForCausalLM",
                                     .model_type = "qwen3_moe",
