@@ -54,8 +54,10 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      {.name = "ct-fp8-static", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "qwen2-moe"},
                                      {.name = "glm4-moe"},
-                                     {.name = "ernie4-5-moe"},
-                                     {.name = "minimax-m2"},
+                                     // Rounding sends a token or two to other experts: the
+                                     // kept scores are 1e-4 and 5e-4 above the dropped ones.
+                                     {.name = "ernie4-5-moe", .rounded = 6e-2},
+                                     {.name = "minimax-m2", .rounded = 8e-2},
                                      {.name = "fp8-block-skip", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "llama-biases-llama3-tied", .own = true},
                                      {.name = "llama-linear", .own = true},

@@ -73,10 +73,11 @@ void ReadQwen2Moe(DecoderReader& reader) {
   reader.Experts({.width = "moe_intermediate_size"}, keys.FlagOr({"norm_topk_prob"}, false));
   config.shared_intermediate = keys.Int({"shared_expert_intermediate_size"});
   config.shared_gate = true;
-  const int given = keys.IntOr({"sliding_window"}, kDefaultWindow, 0);
+  const bool none = keys.Stands("sliding_window") && !keys.Has({"sliding_window"});
+  const int given = none ? 0 : keys.IntOr({"sliding_window"}, kDefaultWindow, 0);
   const int first_full = keys.IntOr({"max_window_layers"}, kFirstWindowLayer, 0);
   const bool used = keys.FlagOr({"use_sliding_window"}, false);
-  keys.Require(!used || given > 0, "sliding_window is 0, but use_sliding_window true");
+  keys.Require(!used || given > 0, "sliding_window is 0 or null, but use_sliding_window true");
   for (int layer = 0; layer < config.layers && layer < first_full && used; layer += 2) {
     config.windows[static_cast<std::size_t>(layer)] = given;
   }
