@@ -35,6 +35,7 @@ struct Case {
   int chunk = 0;
   float softcap = 0;
   DataType sinks = DataType::kNull;
+  int value_dim = 0;  // values are so many elements of the keys
 };
 
 const std::vector<Sequence> kRagged = {{9, 9}, {130, 1}, {41, 5}, {1, 1}, {64, 32}};
@@ -53,6 +54,26 @@ const Case kCases[] = {
     {"both_ways", 4, 2, 16, 0, 16, DataType::kFloat32, kRagged, false},
     {"codes", 6, 3, 40, 0, 16, DataType::kFloat8_e4m3, kRagged},
     {"codes_of_odd_heads", 10, 2, 7, 33, 3, DataType::kFloat8_e4m3, kRagged},
+    {"latent", 16, 1, 72, 0, 16, DataType::kBfloat16, kRagged, true, 0, 0, DataType::kNull, 48},
+    {"latent_of_one_head", 1, 1, 96, 0, 8, DataType::kFloat16, kRagged, true, 0, 0, DataType::kNull,
+     64},
+    {"latent_past_1024",
+     5,
+     1,
+     39,
+     0,
+     32,
+     DataType::kFloat32,
+     {{1025, 3}, {300, 1}},
+     true,
+     0,
+     0,
+     DataType::kNull,
+     33},
+    {"latents_with_a_window", 6, 2, 64, 37, 8, DataType::kFloat32, kRagged, true, 0, 0,
+     DataType::kNull, 63},
+    {"latent_of_deepseek", 7, 1, 576, 0, 64, DataType::kBfloat16, kRagged, true, 0, 0,
+     DataType::kNull, 512},
     {"codes_past_1024", 8, 1, 64, 0, 32, DataType::kFloat8_e4m3, {{1025, 3}, {300, 1}}},
     {"chunks_of_16", 6, 2, 24, 0, 4, DataType::kFloat32, kRagged, true, 16},
     {"chunk_and_window", 4, 2, 16, 7, 4, DataType::kBfloat16, kRagged, true, 10},
@@ -82,6 +103,8 @@ class Attention : public testing::TestWithParam<Case> {
   const std::size_t d_ = static_cast<std::size_t>(c_.head_dim);
   const std::size_t q_cols_ = static_cast<std::size_t>(c_.heads) * d_;
   const std::size_t kv_cols_ = static_cast<std::size_t>(c_.kv_heads) * d_;
+  const std::size_t out_d_ = c_.value_dim > 0 ? static_cast<std::size_t>(c_.value_dim) : d_;
+  const std::size_t out_cols_ = static_cast<std::size_t>(c_.heads) * out_d_;
   std::mt19937 random_{7};
 
   // `count` normal values that `type` holds exactly.
@@ -104,7 +127,7 @@ class Attention : public testing::TestWithParam<Case> {
   // One row: the softmax of its products with the keys that it sees, times their values.
   std::vector<double> Expected(const double* q, const std::vector<double>& keys,
                                const std::vector<double>& values, int length, int position) {
-    std::vector<double> out(q_cols_, 0.0);
+    std::vector<double> out(out_cols_, 0.0);
     for (std::size_t head = 0; head < static_cast<std::size_t>(c_.heads); ++head) {
       const std::size_t shared_by = static_cast<std::size_t>(c_.heads / c_.kv_heads);
       const std::size_t at = head / shared_by * d_;
@@ -120,9 +143,9 @@ class Attention : public testing::TestWithParam<Case> {
         if (c_.softcap > 0) score = c_.softcap * std::tanh(score / c_.softcap);
         const double weight = std::exp(score);
         sum += weight;
-        for (std::size_t i = 0; i < d_; ++i) out[head * d_ + i] += weight * values[row + i];
+        for (std::size_t i = 0; i < out_d_; ++i) out[head * out_d_ + i] += weight * values[row + i];
       }
-      for (std::size_t i = 0; i < d_; ++i) out[head * d_ + i] /= sum;
+      for (std::size_t i = 0; i < out_d_; ++i) out[head * out_d_ + i] /= sum;
     }
     return out;
   }
@@ -132,7 +155,7 @@ class Attention : public testing::TestWithParam<Case> {
     for (const Sequence& s : sequences) {
       const std::size_t count = static_cast<std::size_t>(s.length) * kv_cols_;
       keys_.push_back(Cached(count, cache, k_scales_));
-      values_.push_back(Cached(count, cache, v_scales_));
+      values_.push_back(c_.value_dim > 0 ? keys_.back() : Cached(count, cache, v_scales_));
       starts_.push_back(starts_.back() + s.added);
       lengths_.push_back(s.length);
       for (int i = s.length - s.added; i < s.length; ++i) {
@@ -151,6 +174,7 @@ class Attention : public testing::TestWithParam<Case> {
     params.heads = c_.heads;
     params.kv_heads = c_.kv_heads;
     params.head_dim = c_.head_dim;
+    params.value_dim = c_.value_dim;
     params.scale = 1 / std::sqrt(static_cast<float>(c_.head_dim));
     params.causal = c_.causal;
     params.window = c_.window;
@@ -216,7 +240,8 @@ class Attention : public testing::TestWithParam<Case> {
     for (KernelDispatch* dispatch : {cpu.get(), reference.get()}) {
       const char* const which = dispatch == cpu.get() ? "CPU" : "reference";
       constexpr std::size_t kGuard = 64;
-      std::vector<float> out(q.size() + kGuard, -7);
+      const std::size_t count = static_cast<std::size_t>(rows) * out_cols_;
+      std::vector<float> out(count + kGuard, -7);
       ComputeGraph graph;
       OpParams params;
       params.attention = attention;
@@ -230,21 +255,22 @@ class Attention : public testing::TestWithParam<Case> {
           StoreFromDouble(sinks.data(), c_.sinks, h, sinks_[static_cast<std::size_t>(h)]);
         }
       }
-      const Shape shape{rows, static_cast<std::int64_t>(q_cols_)};
-      std::vector<int> all = {graph.add_leaf(ToDevicePtr(q.data()), shape)};
+      const Shape shape{rows, static_cast<std::int64_t>(out_cols_)};
+      std::vector<int> all = {
+          graph.add_leaf(ToDevicePtr(q.data()), {rows, static_cast<std::int64_t>(q_cols_)})};
       for (const int input : inputs(graph)) all.push_back(input);
       graph.add_op(TensorOp::kAttention, ToDevicePtr(out.data()), shape, all, params);
       const auto result = execute_graph(graph, *dispatch);
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
         double error = 0, norm = 0;
-        for (std::size_t i = row * q_cols_; i < (row + 1) * q_cols_; ++i) {
+        for (std::size_t i = row * out_cols_; i < (row + 1) * out_cols_; ++i) {
           error += std::pow(out[i] - expected_[i], 2);
           norm += std::pow(expected_[i], 2);
         }
         EXPECT_LE(std::sqrt(error / norm), 1e-6) << which << ", row " << row;
       }
-      for (std::size_t i = q.size(); i < out.size(); ++i) ASSERT_EQ(out[i], -7) << which;
+      for (std::size_t i = count; i < out.size(); ++i) ASSERT_EQ(out[i], -7) << which;
     }
   }
 
@@ -272,6 +298,7 @@ TEST_P(Attention, PagedCaches) {
                                Index(graph, positions_),
                                Index(graph, lengths_),
                                Index(graph, table_, table_cols_)};
+    if (c_.value_dim > 0) inputs[1] = inputs[0];
     for (const std::vector<float>* scales : {&k_scales_, &v_scales_}) {
       if (c_.cache != DataType::kFloat8_e4m3) break;
       inputs.push_back(graph.add_leaf(ToDevicePtr(scales->data()), {1, c_.kv_heads}));
@@ -293,6 +320,7 @@ TEST_P(Attention, RowsOfTheBatch) {
       const Shape shape{starts_.back(), static_cast<std::int64_t>(kv_cols_)};
       std::vector<int> inputs = {graph.add_leaf(ToDevicePtr(k.data()), shape),
                                  graph.add_leaf(ToDevicePtr(v.data()), shape)};
+      if (c_.value_dim > 0) inputs[1] = inputs[0];
       if (!one) inputs.push_back(Index(graph, starts_));
       return inputs;
     });

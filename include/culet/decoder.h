@@ -31,6 +31,19 @@ enum class NormKind : std::uint8_t {
   kLayer,  ///< without the mean, and without a bias
 };
 
+/// Multi-head latent attention (MLA): keys and values of all heads are made of one latent of a
+/// position, which the cache holds beside a part of the key that turns and is every head's.
+struct LatentAttention {
+  int kv_rank = 0;     ///< elements of the latent; 0: the model has attention of another kind
+  int q_rank = 0;      ///< of what queries are made of; 0: they are made of the hidden state
+  int nope_dim = 0;    ///< elements of a head of queries that meet what is made of the latent
+  int rope_dim = 0;    ///< elements behind them, which turn
+  int value_dim = 0;   ///< elements of a head of values
+  float norm_eps = 0;  ///< of the norms of latents
+
+  bool present() const noexcept { return kv_rank > 0; }
+};
+
 /// What gate and up of a feed-forward part become.
 enum class GateKind : std::uint8_t {
   kSilu = 0,
@@ -74,6 +87,8 @@ struct DecoderConfig {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  /// Where there is some, kv_heads is 1, and head_dim latent.kv_rank + latent.rope_dim: the cache's.
+  LatentAttention latent;
   int intermediate = 0;  ///< of dense layers; 0 when there are none
   NormKind norm = NormKind::kRms;
   float rms_norm_eps = 0;  ///< of norms of either kind
@@ -131,9 +146,20 @@ Result<DecoderConfig> ReadDecoderConfig(const std::string& path);
 /// The same from the text of a config.json; `origin` names it in messages.
 Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::string& origin);
 
+/// The weights of latent attention that other attention has not. kv_b_proj, which makes a head's
+/// keys and values of the latent, is in two: what meets the queries instead of the keys, and what
+/// makes values of the sums of latents.
+struct LatentWeights {
+  Weight q_a, q_a_bias, q_a_norm;     ///< with a q_rank
+  Weight kv_a, kv_a_bias, kv_a_norm;  ///< (kv_rank + rope_dim, hidden); the norm is the latent's
+  Weight keys;                        ///< (heads * kv_rank, nope_dim)
+  Weight values;                      ///< (heads * value_dim, kv_rank)
+};
+
 /// The weights of one layer. What the model has not is not present().
 struct LayerWeights {
   Weight attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
+  LatentWeights latent;  ///< beside q (heads * (nope_dim + rope_dim), q_rank or hidden) and o
   Weight k_scale, v_scale;  ///< of a cache of float8_e4m3: (1, 1) or (1, kv_heads)
   Weight attention_post_norm, mlp_post_norm;  ///< of what the two parts add to the sum
   Weight mlp_norm, gate, up, down, gate_bias, up_bias, down_bias;
@@ -215,12 +241,13 @@ struct DecoderInputs {
 };
 
 /// The paged cache of keys and values: per layer two matrices (blocks * block_size, kv_heads *
-/// head_dim), and of float8_e4m3 two rows of scales (1, kv_heads) float32.
+/// head_dim), and of float8_e4m3 two rows of scales (1, kv_heads) float32. With latent attention
+/// one matrix: a row is a position's latent and the part of its key that turns.
 struct CacheLayout {
   DataType type = DataType::kFloat32;
   int blocks = 0;
   int block_size = 0;
-  std::vector<DevicePtr> keys, values;              ///< one a layer
+  std::vector<DevicePtr> keys, values;              ///< one a layer; no values if latent
   std::vector<DevicePtr> key_scales, value_scales;  ///< one a layer; empty but of float8_e4m3
 };
 
@@ -274,7 +301,7 @@ struct SessionOptions {
   /// float16, bfloat16, or float8_e4m3: a byte an element, with a float32 scale for each head of
   /// keys and of values of a layer. They are the checkpoint's k_scale and v_scale where it
   /// has them, else powers of two so large that nothing that the layer can make is beyond 448 of
-  /// them.
+  /// them. With latent attention float8_e4m3 is refused.
   DataType cache_type = DataType::kNull;
   cudaStream_t stream = nullptr;  ///< for all copies and launches
   FusionChoice fusions = {};      ///< which of the dispatch's fusions are used

@@ -51,9 +51,11 @@ struct RouteNodes {
 ///   ClampedSwiGlu | gate, up of this shape                  | scalar: the limit; slope
 ///   Scale      | X of this shape                            | scalar
 ///   SoftCap    | X of this shape                            | scalar, above 0
-///   RmsNorm    | X                                          | gamma (1, w), w divides cols; scalar
+///   RmsNorm    | X                                          | gamma (1, w), w divides cols; scalar,
+///              |                                            |   head_dim
 ///   LayerNorm  | X                                          | gamma (1, cols); scalar
 ///   PositionScale | X, positions (T, 1)                     | scalar, rope.original_context
+///   HeadMulMat | X (T, heads * head_dim)                    | weight (heads * n, k), head_dim
 ///   Rope       | X (T, heads * head_dim), positions (T, 1)  | rope, head_dim
 ///   KvWrite    | cache (slots, w), rows (T, w), slots (T, 1), | int_param
 ///              |   of a cache of E4M3 scales (1, heads)     |
@@ -87,6 +89,14 @@ struct RouteNodes {
 /// table and are negative if it has no block. Those four and the log are leaves, changed in place.
 /// The value is the log; its row `position mod R` gets the token after that position, -1 if its
 /// logit is NaN. Sequences with a negative slot (padding) stay unchanged.
+///
+/// HeadMulMat multiplies the first k elements of each head of X with rows [head * n, head * n + n)
+/// of the weight, which is float32, float16 or bfloat16. Its value is (T, heads * (n + head_dim -
+/// k)): of each head the n sums, then what lies behind its first k elements, as it is.
+///
+/// Attention with a value_dim has one input for K and V, and its value is (T, heads * value_dim).
+/// RmsNorm with a head_dim above w, which divides the columns, norms the first w elements of each
+/// head_dim, and leaves the others as they are.
 ///
 /// A cache of kFloat8_e4m3 holds codes, each times the float32 scale of its head, a positive
 /// number. KvWrite stores the code nearest to the float32 quotient of value and scale, an even one

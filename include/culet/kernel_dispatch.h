@@ -99,7 +99,8 @@ class KernelDispatch {
   virtual Status dispatch_mul_mat(const TensorNode& node, DevicePtr input_ptr, DevicePtr output_ptr,
                                   std::uint32_t m, std::uint32_t n, std::uint32_t k) = 0;
   /// Each of `m` groups of `hidden_dim` elements: x / sqrt(mean(x^2) + epsilon) * gamma. A norm of
-  /// heads has the head size as hidden_dim and tokens times heads as m.
+  /// heads has the head size as hidden_dim and tokens times heads as m. With a node.params.head_dim
+  /// above hidden_dim groups have that many elements, and the last ones stay as they are.
   virtual Status dispatch_rms_norm(const TensorNode& node, DevicePtr input_ptr,
                                    DevicePtr output_ptr, std::uint32_t hidden_dim, std::uint32_t m,
                                    float epsilon) = 0;
@@ -161,7 +162,7 @@ class KernelDispatch {
                                   std::uint32_t m);
 
   /// An operation without a method of its own: Scale, LayerNorm, GeGlu, SoftCap, PositionScale,
-  /// ClampedSwiGlu, Route, ExpertMulMat, Combine. Inputs, outputs and attributes are in current();
+  /// ClampedSwiGlu, Route, ExpertMulMat, Combine, HeadMulMat. Inputs, outputs and attributes are in current();
   /// a Route's second value is current().value(current().id + 1). output may be an input of an
   /// operation element by element, and of PositionScale.
   virtual Status dispatch_other(const TensorNode& node, DevicePtr output_ptr);

@@ -55,6 +55,7 @@ enum class TensorOp : std::uint8_t {
   kRoute,                 ///< the shares of the experts that logits X choose
   kRoutes,                ///< the routes behind the shares X: what X's kRoute makes second
   kCombine,               ///< the sum of each token's rows of X, times their shares
+  kHeadMulMat,            ///< of each head X W^T with its own W; see graph.h
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...
@@ -117,7 +118,8 @@ const char* ToString(RopeScaling) noexcept;
 struct RopeParams {
   RopeLayout layout = RopeLayout::kNeox;
   RopeScaling scaling = RopeScaling::kNone;
-  int dims = 0;  ///< leading elements of a head that turn; even, at most the head size
+  int dims = 0;   ///< elements of a head that turn; even, at most the head size
+  int first = 0;  ///< elements of a head before them
   double theta = 10000;
   double factor = 1;            ///< linear, llama3, yarn
   double low_freq_factor = 1;   ///< llama3
@@ -142,6 +144,9 @@ struct AttentionParams {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  /// Above 0: a head's value is the first `value_dim` elements of its key, and V is the node K.
+  /// Multi-head latent attention (MLA): one head of keys, which are a latent and a part that turns.
+  int value_dim = 0;
   float scale = 0;     ///< of the products of queries and keys; usually head_dim^-0.5
   float softcap = 0;   ///< scaled products s become softcap * tanh(s / softcap); 0: they stay
   bool causal = true;  ///< a query sees keys up to its own position
@@ -154,6 +159,9 @@ struct AttentionParams {
   /// position's place in the block table, and no row sees what another row of the batch stores. Of
   /// a row with a negative slot, padding, the result may differ.
   bool single_rows = false;
+
+  /// Elements of a head of the result.
+  constexpr int out_dim() const noexcept { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 /// How a router's logits become the scores of experts.
@@ -208,7 +216,7 @@ struct OpParams {
   /// `scalar` above 0 has that scale in all rows; quotients beyond 448 become 448.
   QuantDesc quant_a;
   RopeParams rope;
-  int head_dim = 0;  ///< Rope
+  int head_dim = 0;  ///< Rope, HeadMulMat: elements of a head of X; RmsNorm: see graph.h
   AttentionParams attention;
   /// Attention: (1, heads), or absent. A head's softmax has this logit, which no scale or cap
   /// changes, beside those of the keys; it has no value. A row without keys stays NaN.
@@ -220,6 +228,11 @@ struct OpParams {
 /// The weights that a node may have by itself, experts apart; those that it has are present().
 constexpr std::array<Weight OpParams::*, 4> kWeightsOfOp = {&OpParams::weight, &OpParams::gamma,
                                                             &OpParams::bias, &OpParams::sinks};
+
+/// Elements of a group of an RmsNorm: gamma's, and those behind them that stay as they are.
+constexpr std::int64_t NormGroupOf(const OpParams& params) noexcept {
+  return params.head_dim > params.gamma.cols ? params.head_dim : params.gamma.cols;
+}
 
 /// One value of the graph and what makes it.
 struct TensorNode {

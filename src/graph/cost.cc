@@ -34,6 +34,7 @@ double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t 
     case TensorOp::kGatherRows:
       return i == 0 ? static_cast<double>(BytesOf(node)) : 0;
     case TensorOp::kAttention: {
+      if (i == 2 && node.params.attention.value_dim > 0) return 0;  // with the keys
       if (node.inputs.size() < 7 || i < 1 || i > 2) return all;
       const auto rows = static_cast<double>(graph.node(node.inputs[i]).shape.rows);
       const auto sequences = static_cast<double>(graph.node(node.inputs[6]).shape.rows);
@@ -60,10 +61,14 @@ double ExpertBytes(const TensorNode& node) noexcept {
   return used * (BytesOf(experts->weights.front()) + bias);
 }
 
+bool IsProduct(const TensorNode& node) noexcept {
+  return node.op == TensorOp::kMulMat || node.op == TensorOp::kHeadMulMat;
+}
+
 double WeightBytes(const TensorNode& node) noexcept {
   double bytes =
       BytesOf(node.params.gamma) + BytesOf(node.params.bias) + BytesOf(node.params.sinks);
-  if (node.op == TensorOp::kMulMat) bytes += BytesOf(node.params.weight);
+  if (IsProduct(node)) bytes += BytesOf(node.params.weight);
   if (node.op == TensorOp::kEmbedding) bytes += static_cast<double>(BytesOf(node));
   if (node.op == TensorOp::kExpertMulMat) bytes += ExpertBytes(node);
   return bytes;
@@ -72,12 +77,13 @@ double WeightBytes(const TensorNode& node) noexcept {
 double Operations(const ComputeGraph& graph, const TensorNode& node) noexcept {
   const auto rows = static_cast<double>(node.shape.rows);
   const OpParams& params = node.params;
-  if (node.op == TensorOp::kMulMat) {
+  if (IsProduct(node)) {
     return 2 * rows * static_cast<double>(params.weight.rows) *
            static_cast<double>(params.weight.cols);
   }
   if (node.op == TensorOp::kAttention && node.inputs.size() >= 3) {
-    return 4 * rows * KeysOf(graph, node) * params.attention.heads * params.attention.head_dim;
+    const AttentionParams& a = params.attention;
+    return 2 * rows * KeysOf(graph, node) * a.heads * (a.head_dim + a.out_dim());
   }
   if (node.op == TensorOp::kExpertMulMat && !node.inputs.empty()) {
     return 2 * rows * static_cast<double>(node.shape.cols) *

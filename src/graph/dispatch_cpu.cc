@@ -138,6 +138,8 @@ class CpuDispatch final : public KernelDispatch {
         const Shape logits = graph.node(node.inputs[0]).shape;
         return ops::SampleWorkspace(logits.rows, logits.cols);
       }
+      case TensorOp::kHeadMulMat:
+        return ops::HeadMulMatWorkspace(node.params.weight.cols) * sizeof(float);
       case TensorOp::kRope:
         return ops::RopeWorkspace(node.params.rope, node.shape.rows) * sizeof(float);
       case TensorOp::kAttention:
@@ -177,9 +179,10 @@ class CpuDispatch final : public KernelDispatch {
                                               Scratch<std::byte>(), current().stream);
   }
 
-  Status dispatch_rms_norm(const TensorNode&, DevicePtr input, DevicePtr output, std::uint32_t,
+  Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output, std::uint32_t,
                            std::uint32_t m, float epsilon) override {
-    ops::RmsNorm(In(input), Prepared<PreparedNorm>().gamma, epsilon, Out(output), m);
+    ops::RmsNorm(In(input), Prepared<PreparedNorm>().gamma, epsilon, Out(output), m,
+                 node.params.head_dim);
     return {};
   }
 
@@ -323,6 +326,9 @@ class CpuDispatch final : public KernelDispatch {
                            node.params.rope.original_context, Out(output), node.shape.rows,
                            node.shape.cols);
         return {};
+      case TensorOp::kHeadMulMat:
+        HeadMulMat(node, output);
+        return {};
       default:
         return KernelDispatch::dispatch_other(node, output);
     }
@@ -346,6 +352,23 @@ class CpuDispatch final : public KernelDispatch {
   }
 
  private:
+  void HeadMulMat(const TensorNode& node, DevicePtr output) const {
+    const Weight& weight = node.params.weight;
+    ops::HeadMulMatArgs args;
+    args.x = In(current().input(0));
+    args.weight = FromDevicePtr<const void>(weight.data_ptr);
+    args.type = weight.type;
+    args.out = Out(output);
+    args.rows = node.shape.rows;
+    args.in = node.params.head_dim;
+    args.heads = current().input_node(0).shape.cols / args.in;
+    args.sums = weight.rows / args.heads;
+    args.k = weight.cols;
+    args.workspace = Scratch<float>();
+    args.workspace_floats = current().workspace_bytes / sizeof(float);
+    ops::HeadMulMat(args);
+  }
+
   static Feasibility OnlyFloat32() noexcept {
     return Feasibility::Refuse("the CPU dispatch makes float32 values only, casts apart");
   }

@@ -1,4 +1,5 @@
 // MakeReferenceDispatch: every operation in double, one rounding to the value's type.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -31,15 +32,16 @@ class ReferenceDispatch final : public KernelDispatch {
 
   Status dispatch_rms_norm(const TensorNode& node, DevicePtr input, DevicePtr output,
                            std::uint32_t hidden_dim, std::uint32_t m, float epsilon) override {
-    std::vector<double> x(hidden_dim), gamma(hidden_dim);
+    const std::int64_t group = NormGroupOf(node.params);
+    std::vector<double> x(static_cast<std::size_t>(group)), gamma(hidden_dim);
     const Weight& weight = node.params.gamma;
     LoadRow(weight.data_ptr, weight.type, 0, hidden_dim, gamma.data());
     for (std::uint32_t i = 0; i < m; ++i) {
-      LoadRow(input, current().input_node(0).type, i, hidden_dim, x.data());
+      LoadRow(input, current().input_node(0).type, i, group, x.data());
       const double sum = Dot(x.data(), x.data(), hidden_dim);
       const double scale = 1 / std::sqrt(sum / hidden_dim + epsilon);
-      for (std::size_t c = 0; c < x.size(); ++c) x[c] = x[c] * scale * gamma[c];
-      StoreRow(output, node.type, i, hidden_dim, x.data());
+      for (std::size_t c = 0; c < gamma.size(); ++c) x[c] = x[c] * scale * gamma[c];
+      StoreRow(output, node.type, i, group, x.data());
     }
     return {};
   }
@@ -183,6 +185,8 @@ class ReferenceDispatch final : public KernelDispatch {
         return {};
       case TensorOp::kLayerNorm:
         return LayerNorm(node, output);
+      case TensorOp::kHeadMulMat:
+        return HeadMulMat(node, output);
       default:
         return PositionScale(node, output);
     }
@@ -214,6 +218,30 @@ class ReferenceDispatch final : public KernelDispatch {
       const double by = 1 / std::sqrt(variance + static_cast<double>(node.params.scalar));
       for (std::size_t c = 0; c < x.size(); ++c) x[c] *= by * gamma[c];
       StoreRow(output, node.type, row, width, x.data());
+    }
+    return {};
+  }
+
+  Status HeadMulMat(const TensorNode& node, DevicePtr output) {
+    const Weight& w = node.params.weight;
+    const TensorNode& from = current().input_node(0);
+    const std::int64_t in = node.params.head_dim, heads = from.shape.cols / in;
+    const std::int64_t sums = w.rows / heads, of_head = node.shape.cols / heads;
+    std::vector<double> x(static_cast<std::size_t>(from.shape.cols));
+    std::vector<double> out(static_cast<std::size_t>(node.shape.cols));
+    std::vector<double> line(static_cast<std::size_t>(w.cols));
+    for (std::int64_t row = 0; row < node.shape.rows; ++row) {
+      LoadRow(current().input(0), from.type, row, from.shape.cols, x.data());
+      for (std::int64_t n = 0; n < w.rows; ++n) {
+        LoadRow(w.data_ptr, w.type, n, w.cols, line.data());
+        out[static_cast<std::size_t>(n / sums * of_head + n % sums)] =
+            Dot(x.data() + n / sums * in, line.data(), w.cols);
+      }
+      for (std::int64_t head = 0; head < heads; ++head) {
+        std::copy(x.begin() + head * in + w.cols, x.begin() + (head + 1) * in,
+                  out.begin() + head * of_head + sums);
+      }
+      StoreRow(output, node.type, row, node.shape.cols, out.data());
     }
     return {};
   }

@@ -129,6 +129,8 @@ const char* ToString(TensorOp op) noexcept {
       return "routes";
     case TensorOp::kCombine:
       return "combine";
+    case TensorOp::kHeadMulMat:
+      return "head_mul_mat";
   }
   return "invalid";
 }

@@ -96,6 +96,12 @@ Feasibility KernelDispatch::supports(const ComputeGraph& graph, int id) const {
   if (node.type != DataType::kFloat32) {
     return Feasibility::Refuse("this dispatch takes float32 values only");
   }
+  const OpParams& params = node.params;
+  if ((node.op == TensorOp::kRmsNorm && NormGroupOf(params) > params.gamma.cols) ||
+      (node.op == TensorOp::kRope && params.rope.first > 0) ||
+      (node.op == TensorOp::kAttention && params.attention.value_dim > 0)) {
+    return Feasibility::Refuse("this dispatch norms and turns whole groups, and has V beside K");
+  }
   if (node.op == TensorOp::kMulMat && node.inputs.size() > 1) {
     return Feasibility::Refuse("this dispatch takes no quantised inputs");
   }
@@ -174,9 +180,9 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
     case TensorOp::kSwiGlu:
       return dispatch_swiglu(in(0), in(1), out, Elements(node));
     case TensorOp::kRmsNorm: {
-      const std::int64_t width = params.gamma.cols;
-      return dispatch_rms_norm(node, in(0), out, U32(width),
-                               U32(node.shape.rows * node.shape.cols / width), params.scalar);
+      const std::int64_t groups = node.shape.rows * node.shape.cols / NormGroupOf(params);
+      return dispatch_rms_norm(node, in(0), out, U32(params.gamma.cols), U32(groups),
+                               params.scalar);
     }
     case TensorOp::kRope:
       // Rope works in place; a value that others still read is copied first.
@@ -216,6 +222,7 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
     case TensorOp::kRoute:
     case TensorOp::kExpertMulMat:
     case TensorOp::kCombine:
+    case TensorOp::kHeadMulMat:
       return dispatch_other(node, out);
     case TensorOp::kScales:
     case TensorOp::kRoutes:

@@ -22,7 +22,7 @@ void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, st
       const double angle = IndexAt(positions, r) * frequencies[static_cast<std::size_t>(i)];
       const double cosine = std::cos(angle) * params.attention_factor;
       const double sine = std::sin(angle) * params.attention_factor;
-      for (std::int64_t head = 0; head < cols; head += head_dim) {
+      for (std::int64_t head = params.first; head < cols; head += head_dim) {
         double& a = row[static_cast<std::size_t>(head + (neox ? i : 2 * i))];
         double& b = row[static_cast<std::size_t>(head + (neox ? i + half : 2 * i + 1))];
         const double x = a, y = b;
@@ -38,8 +38,8 @@ void ReferenceAttention(const NodeLaunch& launch) {
   const TensorNode& node = launch.node();
   const AttentionParams& p = node.params.attention;
   const AttentionRows keys(launch);
-  const std::int64_t q_cols = node.shape.cols, kv_cols = std::int64_t{p.kv_heads} * p.head_dim;
-  const std::int64_t d = p.head_dim, group = p.heads / p.kv_heads;
+  const std::int64_t d = p.head_dim, group = p.heads / p.kv_heads, of_value = p.out_dim();
+  const std::int64_t q_cols = p.heads * d, kv_cols = p.kv_heads * d, out_cols = node.shape.cols;
   const DataType q_type = launch.input_node(0).type, kv_type = launch.input_node(1).type;
   const Weight& of_sinks = node.params.sinks;
   std::vector<double> sinks(of_sinks.present() ? static_cast<std::size_t>(p.heads) : 0);
@@ -56,9 +56,9 @@ void ReferenceAttention(const NodeLaunch& launch) {
   };
   HostPool().Run(static_cast<int>(node.shape.rows), [&](int row, int) {
     const AttentionRows::Range range = keys.Of(row);
-    std::vector<double> out(static_cast<std::size_t>(q_cols), 0);
+    std::vector<double> out(static_cast<std::size_t>(out_cols), 0);
     if (range.sequence < 0 || range.first >= range.last) {
-      StoreNaN(launch.output, node.type, row, q_cols);  // the mean of no values
+      StoreNaN(launch.output, node.type, row, out_cols);  // the mean of no values
       return;
     }
     std::vector<double> q(static_cast<std::size_t>(q_cols)), k(static_cast<std::size_t>(kv_cols));
@@ -70,7 +70,7 @@ void ReferenceAttention(const NodeLaunch& launch) {
       const std::int64_t at =
           keys.KeyRow(range.sequence, range.first + static_cast<std::int64_t>(j));
       if (at < 0) {
-        StoreNaN(launch.output, node.type, row, q_cols);
+        StoreNaN(launch.output, node.type, row, out_cols);
         return;
       }
       load(1, at, k);
@@ -93,13 +93,13 @@ void ReferenceAttention(const NodeLaunch& launch) {
       for (std::int64_t h = 0; h < p.heads; ++h) {
         const auto head = static_cast<std::size_t>(h);
         const double weight = scores[head * count + j] / sums[head];
-        for (std::int64_t i = 0; i < d; ++i) {
-          out[static_cast<std::size_t>(h * d + i)] +=
+        for (std::int64_t i = 0; i < of_value; ++i) {
+          out[static_cast<std::size_t>(h * of_value + i)] +=
               weight * v[static_cast<std::size_t>(h / group * d + i)];
         }
       }
     }
-    StoreRow(launch.output, node.type, row, q_cols, out.data());
+    StoreRow(launch.output, node.type, row, out_cols, out.data());
   });
 }
 

@@ -55,6 +55,8 @@ class NodeCheck : NodeInputs {
         return LayerNorm();
       case TensorOp::kPositionScale:
         return PositionScale();
+      case TensorOp::kHeadMulMat:
+        return HeadMulMat();
       case TensorOp::kSilu:
       case TensorOp::kCopy:
         return ElementWise(1);
@@ -141,6 +143,33 @@ class NodeCheck : NodeInputs {
                                   : std::string();
   }
 
+  std::string HeadMulMat() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (auto r = IsFloatValue(); !r.empty()) return r;
+    if (auto r = InputIsFloat(0); !r.empty()) return r;
+    const Weight& w = params_.weight;
+    if (!w.present() || !IsFloat(w.type) || w.quant != QuantDesc{}) {
+      return fmt::format("the weight is {}; it must be float32, float16 or bfloat16",
+                         ToString(w.type));
+    }
+    const std::int64_t in = params_.head_dim, cols = In(0).shape.cols;
+    if (in < 1 || cols % in != 0) {
+      return fmt::format("head_dim {} does not divide the {} columns of X", in, cols);
+    }
+    const std::int64_t heads = cols / in;
+    if (w.cols < 1 || w.cols > in || w.rows < heads || w.rows % heads != 0) {
+      return fmt::format(
+          "the weight is [{}, {}]; {} heads of {} elements need as many rows each, of at most {}",
+          w.rows, w.cols, heads, in, in);
+    }
+    const Shape shape{In(0).shape.rows, w.rows + heads * (in - w.cols)};
+    if (node_.shape != shape) {
+      return fmt::format("the shape is [{}, {}]; that of the product is [{}, {}]", node_.shape.rows,
+                         node_.shape.cols, shape.rows, shape.cols);
+    }
+    return WhyNotPlaced("the weight", w);
+  }
+
   std::string ElementWise(std::size_t count) const {
     if (auto r = CountIs(count); !r.empty()) return r;
     if (node_.op != TensorOp::kCopy) {
@@ -169,9 +198,11 @@ class NodeCheck : NodeInputs {
     if (auto r = InputIsFloat(0); !r.empty()) return r;
     if (auto r = InputIs(0, node_.shape, "X"); !r.empty()) return r;
     if (!params_.gamma.present()) return "gamma is missing";
-    if (params_.gamma.cols < 1 || node_.shape.cols % params_.gamma.cols != 0) {
-      return fmt::format("gamma has {} elements, which do not divide the {} columns",
-                         params_.gamma.cols, node_.shape.cols);
+    const std::int64_t group = NormGroupOf(params_);
+    if (params_.gamma.cols < 1 || node_.shape.cols % group != 0) {
+      return fmt::format(
+          "gamma has {} elements{}, which do not divide the {} columns", params_.gamma.cols,
+          group > params_.gamma.cols ? fmt::format(", a group {}", group) : "", node_.shape.cols);
     }
     if (auto r = Vector("gamma", params_.gamma, params_.gamma.cols); !r.empty()) return r;
     if (!(params_.scalar > 0)) {
@@ -229,6 +260,10 @@ class NodeCheck : NodeInputs {
       return fmt::format("rope.dims is {}; it must be even, from 2 to head_dim {}", rope.dims,
                          params_.head_dim);
     }
+    if (rope.first < 0 || rope.first > params_.head_dim - rope.dims) {
+      return fmt::format("rope.first is {}; of {} elements {} turn, which leaves 0 to {}",
+                         rope.first, params_.head_dim, rope.dims, params_.head_dim - rope.dims);
+    }
     if (!(rope.theta > 1) || !(rope.factor > 0) || !(rope.attention_factor > 0)) {
       return fmt::format(
           "rope has theta {}, factor {}, attention_factor {}; theta must be above 1, "
@@ -268,6 +303,10 @@ class NodeCheck : NodeInputs {
     }
     if (a.window < 0) return fmt::format("window is {}; 0 means no limit", a.window);
     if (a.window > 0 && !a.causal) return "a window needs a causal attention";
+    if (a.value_dim < 0 || a.value_dim > a.head_dim) {
+      return fmt::format("value_dim is {}; it must be from 1 to head_dim {}, or 0 for V of its own",
+                         a.value_dim, a.head_dim);
+    }
     if (a.chunk < 0) return fmt::format("chunk is {}; 0 means no limit", a.chunk);
     if (a.chunk > 0 && !a.causal) return "a chunk needs a causal attention";
     if (params_.sinks.present()) {
@@ -284,9 +323,16 @@ class NodeCheck : NodeInputs {
     const std::int64_t q_cols = std::int64_t{a.heads} * a.head_dim;
     const std::int64_t kv_cols = std::int64_t{a.kv_heads} * a.head_dim;
     const std::int64_t tokens = node_.shape.rows;
-    if (node_.shape.cols != q_cols) {
+    const std::int64_t out_cols = std::int64_t{a.heads} * a.out_dim();
+    if (node_.shape.cols != out_cols) {
       return fmt::format("the value has {} columns; {} heads of {} need {}", node_.shape.cols,
-                         a.heads, a.head_dim, q_cols);
+                         a.heads, a.out_dim(), out_cols);
+    }
+    if (a.value_dim > 0 && node_.inputs[1] != node_.inputs[2]) {
+      return "K and V are two nodes; with a value_dim values are parts of K";
+    }
+    if (a.value_dim > 0 && count == 9) {
+      return "K is float8_e4m3; with a value_dim it must be floating point";
     }
     if (auto r = InputIsFloat(0); !r.empty()) return r;
     const bool codes = In(1).type == DataType::kFloat8_e4m3 && In(2).type == In(1).type;

@@ -90,11 +90,28 @@ class Binder {
   LayerWeights Layer(int number) {
     const std::string prefix = fmt::format("model.layers.{}.", number);
     const std::string attention = prefix + "self_attn.";
+    LayerWeights layer;
+    layer.attention_norm = GammaIf(prefix, names_.attention_norm);
+    if (config_.latent.present()) {
+      Latent(attention, layer);
+    } else {
+      Attention(attention, layer);
+    }
+    layer.attention_post_norm = GammaIf(prefix, names_.attention_post_norm);
+    layer.mlp_norm = GammaIf(prefix, names_.mlp_norm);
+    layer.mlp_post_norm = GammaIf(prefix, names_.mlp_post_norm);
+    if (config_.sparse[static_cast<std::size_t>(number)]) {
+      Experts(prefix, layer);
+    } else {
+      DenseMlp(prefix + "mlp.", layer);
+    }
+    return layer;
+  }
+
+  void Attention(const std::string& attention, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden;
     const std::int64_t q_size = std::int64_t{config_.heads} * config_.head_dim;
     const std::int64_t kv_size = std::int64_t{config_.kv_heads} * config_.head_dim;
-    LayerWeights layer;
-    layer.attention_norm = GammaIf(prefix, names_.attention_norm);
     const std::vector<Weight*> qkv{&layer.q, &layer.k, &layer.v};
     const std::vector<Weight*> qkv_bias{&layer.q_bias, &layer.k_bias, &layer.v_bias};
     if (names_.qkv != nullptr) {
@@ -113,15 +130,33 @@ class Binder {
     }
     layer.k_scale = source_.GetIfThere(attention + "k_scale", config_.kv_heads);
     layer.v_scale = source_.GetIfThere(attention + "v_scale", config_.kv_heads);
-    layer.attention_post_norm = GammaIf(prefix, names_.attention_post_norm);
-    layer.mlp_norm = GammaIf(prefix, names_.mlp_norm);
-    layer.mlp_post_norm = GammaIf(prefix, names_.mlp_post_norm);
-    if (config_.sparse[static_cast<std::size_t>(number)]) {
-      Experts(prefix, layer);
+  }
+
+  void Latent(const std::string& attention, LayerWeights& layer) {
+    const LatentAttention& latent = config_.latent;
+    LatentWeights& of = layer.latent;
+    const std::int64_t hidden = config_.hidden, heads = config_.heads;
+    const std::int64_t q_size = heads * (latent.nope_dim + latent.rope_dim);
+    const bool bias = config_.qkv_bias;
+    // Their products read the same rows.
+    const std::string kv_a = attention + "kv_a_proj_with_mqa";
+    if (latent.q_rank > 0) {
+      Joined({attention + "q_a_proj", kv_a}, {latent.q_rank, config_.head_dim}, hidden, bias,
+             {&of.q_a, &of.kv_a}, {&of.q_a_bias, &of.kv_a_bias});
+      of.q_a_norm = Gamma(attention + "q_a_layernorm.weight", latent.q_rank);
+      layer.q = Product(attention + "q_b_proj", q_size, latent.q_rank);
     } else {
-      DenseMlp(prefix + "mlp.", layer);
+      Joined({attention + "q_proj", kv_a}, {q_size, config_.head_dim}, hidden, false,
+             {&layer.q, &of.kv_a}, {});
+      of.kv_a_bias = BiasIf(bias, kv_a, config_.head_dim);
     }
-    return layer;
+    of.kv_a_norm = Gamma(attention + "kv_a_layernorm.weight", latent.kv_rank);
+    auto parts = source_.GetHeadParts(attention + "kv_b_proj.weight", heads, latent.nope_dim,
+                                      latent.value_dim, latent.kv_rank);
+    of.keys = std::move(parts.first);
+    of.values = std::move(parts.second);
+    layer.o = Product(attention + "o_proj", hidden, heads * latent.value_dim);
+    layer.o_bias = BiasIf(config_.o_bias, attention + "o_proj", hidden);
   }
 
   void DenseMlp(const std::string& prefix, LayerWeights& layer) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "culet/safetensors.h"
@@ -26,6 +27,9 @@ class Checkpoint final : public WeightSource {
   Weight GetPart(const WeightRequest& request) override;
   Weight GetIfThere(const std::string& name, std::int64_t cols) override;
   Weight GetStacked(const StackedRequest& request) override;
+  std::pair<Weight, Weight> GetHeadParts(const std::string& name, std::int64_t heads,
+                                         std::int64_t keys, std::int64_t values,
+                                         std::int64_t k) override;
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
   QuantDesc QuantOfE4m3() const override { return config_->coding.weights; }
@@ -63,6 +67,7 @@ class Checkpoint final : public WeightSource {
   // Of quantised weights (checkpoint_quantised.cc).
   bool MayBeQuantised(const SafetensorsTensor& tensor, const std::string& name);
   void AddScales(Weight& weight);
+  const SafetensorsTensor* ScalesOf(const std::string& name, std::int64_t rows, std::int64_t cols);
   void AddInputScale(Weight& weight);
   DevicePtr Copied(const void* data, std::size_t bytes, bool scales = false);
   Weight GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols);
@@ -74,5 +79,8 @@ class Checkpoint final : public WeightSource {
   std::unordered_set<const SafetensorsTensor*> read_;
   Status status_;
 };
+
+/// All elements of a floating-point tensor, whose bytes may lie anywhere.
+std::vector<float> FloatsOf(const SafetensorsTensor& tensor);
 
 }  // namespace culet

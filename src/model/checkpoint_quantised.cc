@@ -20,7 +20,12 @@ constexpr std::string_view kWeight = ".weight";
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
-// All elements of a floating-point tensor, whose bytes may lie anywhere.
+bool IsFloat(DataType type) noexcept {
+  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
+}  // namespace
+
 std::vector<float> FloatsOf(const SafetensorsTensor& tensor) {
   std::vector<float> floats;
   const std::size_t size = SizeOf(tensor.type());
@@ -31,12 +36,6 @@ std::vector<float> FloatsOf(const SafetensorsTensor& tensor) {
   }
   return floats;
 }
-
-bool IsFloat(DataType type) noexcept {
-  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
-
-}  // namespace
 
 bool Checkpoint::MayBeQuantised(const SafetensorsTensor& tensor, const std::string& name) {
   const std::string module = name.substr(0, name.size() - kWeight.size());
@@ -55,32 +54,41 @@ DevicePtr Checkpoint::Copied(const void* data, std::size_t bytes, bool scales) {
   return 0;
 }
 
-void Checkpoint::AddScales(Weight& weight) {
+// The tensor with the scales of E4M3 weights `name`, of the shape that it must have; null: it has
+// not.
+const SafetensorsTensor* Checkpoint::ScalesOf(const std::string& name, std::int64_t rows,
+                                              std::int64_t cols) {
   const WeightCoding& coding = config_->coding;
   const bool inverse = coding.form == Form::kFp8;
-  const SafetensorsTensor* tensor = Find(weight.name + (inverse ? "_scale_inv" : "_scale"));
-  if (tensor == nullptr) return;
+  const SafetensorsTensor* tensor = Find(name + (inverse ? "_scale_inv" : "_scale"));
+  if (tensor == nullptr) return nullptr;
   const std::int64_t block = coding.weights.group_size;
   const bool one = coding.weights.type == QuantType::kTensor;
-  std::vector<std::int64_t> wanted{weight.rows, 1};
-  if (coding.weights.type == QuantType::kB) {
-    wanted = {CeilDiv(weight.rows, block), CeilDiv(weight.cols, block)};
-  }
+  std::vector<std::int64_t> wanted{rows, 1};
+  if (coding.weights.type == QuantType::kB) wanted = {CeilDiv(rows, block), CeilDiv(cols, block)};
   const bool row = coding.weights.type == QuantType::kRow && tensor->shape.size() == 1 &&
-                   tensor->shape[0] == weight.rows;
+                   tensor->shape[0] == rows;
   if (one ? tensor->elements() != 1 : tensor->shape != wanted && !row) {
     Fail(StatusCode::kInvalidArgument,
          fmt::format("tensor {} is [{}]; the config makes it [{}]", tensor->name,
                      fmt::join(tensor->shape, ", "),
                      one ? std::string("1") : fmt::format("{}", fmt::join(wanted, ", "))));
-    return;
+    return nullptr;
   }
-  const DataType type = tensor->type();
-  if (!IsFloat(type)) {
+  if (!IsFloat(tensor->type())) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; scales are F32, F16 or BF16", tensor->name, tensor->dtype));
-    return;
+    return nullptr;
   }
+  return tensor;
+}
+
+void Checkpoint::AddScales(Weight& weight) {
+  const WeightCoding& coding = config_->coding;
+  const SafetensorsTensor* tensor = ScalesOf(weight.name, weight.rows, weight.cols);
+  if (tensor == nullptr) return;
+  const DataType type = tensor->type();
+  const bool one = coding.weights.type == QuantType::kTensor;
   // One for the whole weight is one for each row, so that weights can be joined.
   weight.quant = one ? QuantDesc{QuantType::kRow} : coding.weights;
   weight.scales_type = DataType::kFloat32;

@@ -14,8 +14,8 @@ HeadSizes ReadHeads(ConfigReader& config, int hidden, const HeadDefaults& defaul
       fmt::format("num_attention_heads is {}, not a multiple of num_key_value_heads {}{}",
                   sizes.heads, sizes.kv_heads,
                   usual ? "" : ", the default of an architecture without the key"));
-  if (config.Has({"head_dim"})) {
-    sizes.head_dim = config.Int({"head_dim"});
+  if (config.Has({defaults.head_dim_key})) {
+    sizes.head_dim = config.Int({defaults.head_dim_key});
   } else if (defaults.head_dim != 0) {
     sizes.head_dim = defaults.head_dim;
   } else {

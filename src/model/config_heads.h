@@ -9,6 +9,7 @@ namespace culet {
 struct HeadDefaults {
   int kv_heads = 0;  ///< 0: as many as heads, which null always means
   int head_dim = 0;  ///< 0: hidden_size / num_attention_heads
+  const char* head_dim_key = "head_dim";
 };
 inline constexpr HeadDefaults kUsualHeads{};
 inline constexpr HeadDefaults kMistralHeads{.kv_heads = 8};  // Mixtral, too

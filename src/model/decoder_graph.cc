@@ -61,6 +61,19 @@ class Builder {
     OpParams params;
     params.gamma = gamma;
     params.scalar = config_.rms_norm_eps;
+    return Normed(x, std::move(params), std::move(name), type, kind);
+  }
+
+  // Of a latent, and what lies behind it in its row.
+  int LatentNorm(int x, const Weight& gamma, std::string name) {
+    OpParams params;
+    params.gamma = gamma;
+    params.scalar = config_.latent.norm_eps;
+    params.head_dim = static_cast<int>(graph_.node(x).shape.cols);
+    return Normed(x, std::move(params), std::move(name), values_, NormKind::kRms);
+  }
+
+  int Normed(int x, OpParams params, std::string name, DataType type, NormKind kind) {
     const TensorOp op = kind == NormKind::kLayer ? TensorOp::kLayerNorm : TensorOp::kRmsNorm;
     return graph_.add_op(op, 0, graph_.node(x).shape, {x}, std::move(params), std::move(name),
                          type);
@@ -118,13 +131,15 @@ class Builder {
     return graph_.add_op(TensorOp::kAdd, 0, graph_.node(x).shape, {x, y}, {}, std::move(name));
   }
 
-  int Rope(int x, int layer, std::string name) {
+  // Heads of `size` elements, of which those from `first` on turn.
+  int Rope(int x, int layer, std::string name, int size, int first = 0) {
     const LayerRope kind = config_.ropes[static_cast<std::size_t>(layer)];
     if (kind == LayerRope::kNone) return x;
     OpParams params;
     params.rope = kind == LayerRope::kLocal ? config_.local_rope : config_.rope;
     params.rope.is_long = batch_.long_rope;
-    params.head_dim = config_.head_dim;
+    params.rope.first = first;
+    params.head_dim = size;
     return graph_.add_op(TensorOp::kRope, 0, graph_.node(x).shape, {x, positions_},
                          std::move(params), std::move(name), graph_.node(x).type);
   }
@@ -168,28 +183,68 @@ class Builder {
       q = Norm(q, w.q_norm, prefix + "q_norm", values_);
       k = Norm(k, w.k_norm, prefix + "k_norm", values_);
     }
-    q = Grown(Rope(q, layer, prefix + "q_rope"), prefix + "q_scale");
-    k = Rope(k, layer, prefix + "k_rope");
+    q = Grown(Rope(q, layer, prefix + "q_rope", config_.head_dim), prefix + "q_scale");
+    k = Rope(k, layer, prefix + "k_rope", config_.head_dim);
     const auto number = static_cast<std::size_t>(layer);
     const int key_scales = Scales(cache_.key_scales, number, prefix + "key_scales");
     const int value_scales = Scales(cache_.value_scales, number, prefix + "value_scales");
     const int keys = Store(cache_.keys[number], k, key_scales, layer, prefix + "key_cache");
     const int values = Store(cache_.values[number], v, value_scales, layer, prefix + "value_cache");
+    std::vector<int> inputs{q, keys, values, q_starts_, positions_, lengths_, table_};
+    if (key_scales >= 0) inputs.insert(inputs.end(), {key_scales, value_scales});
+    const int out = Attend(layer, std::move(inputs), 0, prefix);
+    return Product(out, w.o, w.o_bias, prefix + "o");
+  }
+
+  int Attend(int layer, std::vector<int> inputs, int value_dim, const std::string& prefix) {
     OpParams params;
     AttentionParams& attention = params.attention;
     attention.heads = config_.heads;
     attention.kv_heads = config_.kv_heads;
     attention.head_dim = config_.head_dim;
+    attention.value_dim = value_dim;
     attention.scale = config_.attention_scale;
     attention.softcap = config_.attention_softcap;
-    attention.window = config_.windows[number];
+    attention.window = config_.windows[static_cast<std::size_t>(layer)];
     attention.block_size = cache_.block_size;
     attention.single_rows = batch_.log_rows > 0;
     params.int_param = static_cast<std::uint32_t>(layer);
-    std::vector<int> inputs{q, keys, values, q_starts_, positions_, lengths_, table_};
-    if (key_scales >= 0) inputs.insert(inputs.end(), {key_scales, value_scales});
-    const int out = graph_.add_op(TensorOp::kAttention, 0, graph_.node(q).shape, std::move(inputs),
-                                  std::move(params), prefix + "attention", values_);
+    const Shape shape{batch_.tokens, std::int64_t{config_.heads} * attention.out_dim()};
+    return graph_.add_op(TensorOp::kAttention, 0, shape, std::move(inputs), std::move(params),
+                         prefix + "attention", values_);
+  }
+
+  int HeadProduct(int x, int size, const Weight& weight, std::string name) {
+    OpParams params;
+    params.weight = weight;
+    params.head_dim = size;
+    const Shape from = graph_.node(x).shape;
+    const Shape shape{from.rows, weight.rows + from.cols / size * (size - weight.cols)};
+    return graph_.add_op(TensorOp::kHeadMulMat, 0, shape, {x}, std::move(params), std::move(name),
+                         values_);
+  }
+
+  // A head's keys are its own product of the latent, which is read once for all heads: queries go
+  // through that product instead, and the sums of latents through that of the values.
+  int LatentAttention(int layer, int x, const std::string& prefix) {
+    const culet::LatentAttention& latent = config_.latent;
+    const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    const LatentWeights& of = w.latent;
+    int from = x;
+    if (latent.q_rank > 0) from = Product(x, of.q_a, of.q_a_bias, prefix + "q_a", values_);
+    int kv = Product(x, of.kv_a, of.kv_a_bias, prefix + "kv_a", values_);
+    if (latent.q_rank > 0) from = LatentNorm(from, of.q_a_norm, prefix + "q_a_norm");
+    const int size = latent.nope_dim + latent.rope_dim;
+    int q = Product(from, w.q, {}, prefix + (latent.q_rank > 0 ? "q_b" : "q_proj"), values_);
+    q = Rope(q, layer, prefix + "q_rope", size, latent.nope_dim);
+    q = HeadProduct(q, size, of.keys, prefix + "q_latent");
+    kv = LatentNorm(kv, of.kv_a_norm, prefix + "kv_a_norm");
+    kv = Rope(kv, layer, prefix + "k_rope", config_.head_dim, latent.kv_rank);
+    const int cache =
+        Store(cache_.keys[static_cast<std::size_t>(layer)], kv, -1, layer, prefix + "latent_cache");
+    int out = Attend(layer, {q, cache, cache, q_starts_, positions_, lengths_, table_},
+                     latent.kv_rank, prefix);
+    out = HeadProduct(out, latent.kv_rank, of.values, prefix + "values");
     return Product(out, w.o, w.o_bias, prefix + "o");
   }
 
@@ -278,8 +333,9 @@ class Builder {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
     const std::string prefix = fmt::format("layers.{}.", layer);
     int normed = LayerNorm(x, w.attention_norm, prefix + "attention_norm", values_);
-    const int attended =
-        Behind(Attention(layer, normed, prefix), w.attention_post_norm, prefix + "attention");
+    const int mixed = config_.latent.present() ? LatentAttention(layer, normed, prefix)
+                                               : Attention(layer, normed, prefix);
+    const int attended = Behind(mixed, w.attention_post_norm, prefix + "attention");
     x = Add(x, attended, prefix + "attention_add");
     if (!config_.parallel_residual) {
       normed = LayerNorm(x, w.mlp_norm, prefix + "mlp_norm", values_);

@@ -72,6 +72,10 @@ struct JoinedNodes {
 const std::vector<JoinedNodes>& Listed() {
   static const auto& listed =
       *new std::vector<JoinedNodes>{{"qkv", {"q", "k", "v"}},
+                                    {"q_a", {"q_a"}},
+                                    {"q_b", {"q_b"}},
+                                    {"q_proj", {"q_proj"}},
+                                    {"kv_a", {"kv_a"}},
                                     {"o", {"o"}},
                                     {"gate_up", {"gate", "up"}},
                                     {"down", {"down"}},

@@ -291,6 +291,23 @@ class RopeReader {
 
 }  // namespace
 
+double LogitFactor(const json& root, ConfigReader& config, const RopeParams& rope) {
+  if (rope.scaling == RopeScaling::kNone) return 1;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto it = root.find(key);
+    if (it == root.end() || !it->is_object() || it->empty()) continue;
+    ConfigReader scaling(*it, key);
+    const double weight = scaling.NumberOr({"mscale_all_dim"}, 0);
+    if (weight == 0) return 1;
+    config.Supported(rope.scaling == RopeScaling::kYarn,
+                     fmt::format("{} has mscale_all_dim with rope type {}; known is yarn", key,
+                                 ToString(rope.scaling)));
+    const double magnitude = MagnitudeScale(rope.factor, weight);
+    return magnitude * magnitude;
+  }
+  return 1;
+}
+
 RopeParams ReadRope(const json& root, ConfigReader& config, const std::string& origin,
                     const RopeContext& context, std::vector<std::string>& warnings) {
   return RopeReader(root, config, origin, context, warnings).Read();

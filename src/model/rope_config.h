@@ -20,6 +20,11 @@ struct RopeContext {
   const char* layer_type = nullptr;  ///< whose part of rope_parameters counts; null: all of it
 };
 
+/// What YaRN's mscale_all_dim makes of the scale of queries times keys in models that heed it: it is
+/// multiplied by this number. 1 without the key. Requires: what ReadRope has checked. Errors go to
+/// `config`: UNSUPPORTED for the key with another scaled rope type.
+double LogitFactor(const nlohmann::json& root, ConfigReader& config, const RopeParams& rope);
+
 /// Reads rope_theta with rope_scaling or rope_parameters, which may hold rope_theta, too. An empty
 /// one of the two does not count; where both are given they must mean the same. Unless the context
 /// says that parts of heads may turn, whole heads do: the architectures' own library ignores

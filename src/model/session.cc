@@ -57,12 +57,13 @@ Status Session::Impl::AllocateCache() {
   const std::size_t padded = CacheMatrixBytes(config, options);
   const std::size_t of_scales = CacheScaleBytes(config, options);
   const auto layers = static_cast<std::size_t>(config.layers);
-  auto memory = DeviceBuffer::Create(dispatch.memory(), 2 * layers * (padded + of_scales));
+  const auto matrices = static_cast<std::size_t>(CacheMatrices(config));
+  auto memory = DeviceBuffer::Create(dispatch.memory(), matrices * layers * (padded + of_scales));
   if (!memory) return memory.status();
   cache_memory = *std::move(memory);
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    cache.keys.push_back(cache_memory.get() + 2 * layer * padded);
-    cache.values.push_back(cache_memory.get() + (2 * layer + 1) * padded);
+    cache.keys.push_back(cache_memory.get() + matrices * layer * padded);
+    if (matrices == 2) cache.values.push_back(cache.keys.back() + padded);
   }
   if (of_scales == 0) return {};
   const DevicePtr scales = cache_memory.get() + 2 * layers * padded;

@@ -48,6 +48,12 @@ Status CompleteSizes(const DecoderConfig& config, SessionOptions& options) {
     return Invalid(fmt::format("cache_type is {}; use float32, float16, bfloat16 or float8_e4m3",
                                ToString(options.cache_type)));
   }
+  if (config.latent.present() && options.cache_type == DataType::kFloat8_e4m3) {
+    return Invalid(
+        fmt::format("cache_type is float8_e4m3; the latents of a {} are cached as float32, float16 "
+                    "or bfloat16",
+                    config.architecture));
+  }
   const std::int64_t a_sequence =
       (options.max_context + std::int64_t{options.block_size} - 1) / options.block_size;
   const std::int64_t blocks =
@@ -71,6 +77,8 @@ constexpr std::size_t Padded(std::size_t bytes) {
 
 }  // namespace
 
+int CacheMatrices(const DecoderConfig& config) { return config.latent.present() ? 1 : 2; }
+
 std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options) {
   return Padded(static_cast<std::size_t>(options.cache_blocks) *
                 static_cast<std::size_t>(options.block_size) *
@@ -87,7 +95,7 @@ Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions
   SessionOptions complete = options;
   if (complete.max_step_tokens == 0) complete.max_step_tokens = 1;  // not the cache's concern
   CULET_RETURN_IF_ERROR(CompleteSizes(config, complete));
-  return 2 * static_cast<std::size_t>(config.layers) *
+  return static_cast<std::size_t>(CacheMatrices(config)) * static_cast<std::size_t>(config.layers) *
          (CacheMatrixBytes(config, complete) + CacheScaleBytes(config, complete));
 }
 

@@ -12,8 +12,10 @@ namespace culet {
 /// Errors: INVALID_ARGUMENT, with the name and the value.
 Status CompleteSizes(const DecoderConfig& config, SessionOptions& options);
 
-/// Bytes from one matrix of keys or values to the next; a layer has one of each. Requires: complete
-/// sizes.
+/// Matrices of a layer: of keys and of values, or one of both where attention is latent.
+int CacheMatrices(const DecoderConfig& config);
+
+/// Bytes from one matrix to the next. Requires: complete sizes.
 std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options);
 
 /// Bytes from one row of scales to the next; a layer has one for its keys and one for its values. 0

@@ -64,6 +64,15 @@ class WeightSource {
   }
   /// As Get, of floating-point tensors.
   virtual Weight GetStacked(const StackedRequest& request);
+  /// Weight `name` of (heads * (keys + values), k), where each head has `keys` rows, then `values`:
+  /// the first ones, transposed, as (heads * k, keys), and the others as (heads * values, k). What
+  /// is quantised becomes bfloat16.
+  virtual std::pair<Weight, Weight> GetHeadParts(const std::string& name, std::int64_t heads,
+                                                 std::int64_t keys, std::int64_t values,
+                                                 std::int64_t k) {
+    return {Get(name + "[keys]", heads * k, keys, WeightRole::kPlain),
+            Get(name + "[values]", heads * values, k, WeightRole::kPlain)};
+  }
   virtual const Status& status() const noexcept = 0;
   /// The Weight::type that Get would return; kNull if it returns nothing.
   virtual DataType TypeOf(const std::string& name, WeightRole role) const = 0;

@@ -14,6 +14,7 @@ struct AttentionCase {
   float softcap = 0;
   int chunk = 0;
   DataType sinks = DataType::kNull;
+  int value_dim = 0;  // values are so many elements of the keys
 };
 
 /// A batch over a paged cache whose blocks are shuffled.
@@ -79,6 +80,7 @@ class CudaAttention : public CudaGraphs {
     params_.attention = {.heads = c.heads,
                          .kv_heads = c.kv_heads,
                          .head_dim = c.head_dim,
+                         .value_dim = c.value_dim,
                          .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
                          .softcap = c.softcap,
                          .causal = c.causal,
@@ -98,7 +100,10 @@ class CudaAttention : public CudaGraphs {
       inputs.push_back(k_scales_.AsLeaf(graph));
       inputs.push_back(v_scales_.AsLeaf(graph));
     }
-    graph.add_op(TensorOp::kAttention, 0, {q_.rows, q_.cols}, inputs, params_, "", type_);
+    const AttentionParams& p = params_.attention;
+    if (p.value_dim > 0) inputs[2] = inputs[1];
+    graph.add_op(TensorOp::kAttention, 0, {q_.rows, std::int64_t{p.heads} * p.out_dim()}, inputs,
+                 params_, "", type_);
     return graph;
   }
 

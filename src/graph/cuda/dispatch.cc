@@ -38,6 +38,7 @@ struct PreparedAttention final : PreparedNode {
   bool early = false;
   std::size_t state_bytes() const override { return plan.state_bytes; }
   std::string kernel() const override {
+    if (plan.latent) return "cuda/latent_attention" + NameOfSplits(plan.lanes);
     if (!plan.tensor_cores) return "cuda/attention" + NameOfSplits(plan.lanes);
     std::string name = "cuda/attention";
     if (plan.has_decode) name += "/" + NameOfDecode(plan);
@@ -113,6 +114,9 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kEmbedding:
         return ok(IsValue(node.type));
       case TensorOp::kAttention:
+        if (node.params.attention.value_dim > 0) {
+          return IsValue(node.type) && IsValue(type_of(0)) ? Latent(node) : refusal;
+        }
         if (node.params.attention.head_dim > kMostHeadDim) {
           return Feasibility::Refuse("the CUDA dispatch takes heads of at most 256 elements");
         }
@@ -139,6 +143,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kPositionScale:
       case TensorOp::kRope:
       case TensorOp::kGatherRows:
+      case TensorOp::kHeadMulMat:
         return ok(IsValue(node.type) && IsValue(type_of(0)));
       case TensorOp::kScales:
       case TensorOp::kRoutes:
@@ -274,6 +279,8 @@ class CudaDispatch final : public KernelDispatch {
         args.cols = node.shape.cols;
         return Launched(PositionScale(args, stream()));
       }
+      case TensorOp::kHeadMulMat:
+        return HeadProduct(node, output);
       default:
         return KernelDispatch::dispatch_other(node, output);
     }
@@ -308,6 +315,7 @@ class CudaDispatch final : public KernelDispatch {
     args.layout = node.params.rope.layout;
     args.attention_factor = static_cast<float>(node.params.rope.attention_factor);
     args.half = node.params.rope.dims / 2;
+    args.first = node.params.rope.first;
     args.heads = static_cast<int>(num_heads);
     args.head_dim = static_cast<int>(head_dim);
     args.rows = static_cast<std::int64_t>(n_positions);
@@ -439,6 +447,31 @@ class CudaDispatch final : public KernelDispatch {
   }
 
  private:
+  static Feasibility Latent(const TensorNode& node) {
+    const AttentionParams& p = node.params.attention;
+    if (p.head_dim <= kMostLatentKey && p.value_dim <= kMostLatentValue) return Feasibility::Ok();
+    return Feasibility::Refuse(
+        "the CUDA dispatch takes keys of at most 576 elements whose first 512 at most are values");
+  }
+
+  Status HeadProduct(const TensorNode& node, DevicePtr output) {
+    const Weight& weight = node.params.weight;
+    const TensorNode& x = current().input_node(0);
+    HeadMulMatArgs args;
+    args.x = In(current().input(0));
+    args.x_type = x.type;
+    args.weight = In(weight.data_ptr);
+    args.weight_type = weight.type;
+    args.out = Out(output);
+    args.out_type = node.type;
+    args.rows = node.shape.rows;
+    args.in = node.params.head_dim;
+    args.heads = x.shape.cols / args.in;
+    args.sums = weight.rows / args.heads;
+    args.k = weight.cols;
+    return Launched(HeadMulMat(args, stream()));
+  }
+
   static Feasibility Product(const TensorNode& node, DataType input, const Feasibility& refusal) {
     constexpr int kGroup = 128;
     const bool codes = node.op == TensorOp::kQuantize;
@@ -502,6 +535,7 @@ class CudaDispatch final : public KernelDispatch {
     args.out = Out(output);
     args.out_type = node.type;
     args.groups = groups;
+    args.stride = node.params.head_dim;
     args.width = static_cast<int>(node.params.gamma.cols);
     return args;
   }

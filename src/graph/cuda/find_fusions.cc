@@ -247,11 +247,12 @@ class Search {
     const auto type_of = [&](int id) { return graph_.node(id).type; };
     return size % 8 == 0 && size <= kMostHeadDim && k.params.head_dim == size &&
            rope == k.params.rope && (rope.layout == RopeLayout::kNorm || rope.dims % 16 == 0) &&
-           q.inputs[1] == k.inputs[1] && IsWide(heads.q_rope) && type_of(heads.v) == q.type &&
-           type_of(heads.q) == q.type && type_of(heads.k) == q.type && keys.type == values.type &&
-           keys.shape == values.shape && keys.shape.cols == k.shape.cols &&
-           graph_.node(heads.v).shape == k.shape && keys.inputs[1] == heads.k_rope &&
-           values.inputs[1] == heads.v && IsAligned(graph_.node(keys.inputs[0]).data_ptr) &&
+           rope.first == 0 && q.inputs[1] == k.inputs[1] && IsWide(heads.q_rope) &&
+           type_of(heads.v) == q.type && type_of(heads.q) == q.type && type_of(heads.k) == q.type &&
+           keys.type == values.type && keys.shape == values.shape &&
+           keys.shape.cols == k.shape.cols && graph_.node(heads.v).shape == k.shape &&
+           keys.inputs[1] == heads.k_rope && values.inputs[1] == heads.v &&
+           IsAligned(graph_.node(keys.inputs[0]).data_ptr) &&
            IsAligned(graph_.node(values.inputs[0]).data_ptr) &&
            (keys.type == DataType::kFloat16 || IsValue(keys.type) ||
             HasScales(keys, values, size)) &&

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda_ops/attention_plan.cuh"
+#include "kernels/cuda_ops/latent_attention.cuh"
 
 namespace culet::cuda_ops {
 namespace {
@@ -71,6 +72,7 @@ int EvenSplits(std::int64_t blocks, std::int64_t places, std::int64_t keys, int 
 AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
                             bool clusters, bool wgmma) {
   const AttentionParams& p = shape.params;
+  if (p.value_dim > 0) return PlanLatentAttention(shape, multiprocessors);
   const std::int64_t group = p.heads / p.kv_heads;
   AttentionPlan plan;
   const bool halves = shape.kv_type == DataType::kBfloat16 || shape.kv_type == DataType::kFloat16;
@@ -259,6 +261,7 @@ cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& giv
 cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   if (given.rows == 0) return cudaSuccess;
   const AttentionArgs args = Completed(given);
+  if (args.plan.latent) return LatentAttention(args, stream);
   const auto address = [](const void* pointer) { return static_cast<const char*>(pointer); };
   const bool values_wide = IsWide(args.params.head_dim, address(args.q), address(args.out));
   if (args.plan.tensor_cores && args.wide && values_wide) {

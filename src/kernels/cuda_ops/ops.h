@@ -77,8 +77,8 @@ struct CacheRowsArgs {
 };
 cudaError_t WriteCacheRows(const CacheRowsArgs& args, LaunchStream stream);
 
-/// x / sqrt(mean(x^2) + epsilon) * gamma over `groups` groups of `width` elements. gamma: float32,
-/// float16 or bfloat16.
+/// x / sqrt(mean(x^2) + epsilon) * gamma over `groups` groups of `width` elements, or of `stride`
+/// where that is more: the others stay as they are. gamma: float32, float16 or bfloat16.
 struct RmsNormArgs {
   const void* x = nullptr;
   DataType x_type = DataType::kNull;
@@ -89,6 +89,7 @@ struct RmsNormArgs {
   DataType out_type = DataType::kNull;
   std::int64_t groups = 0;
   int width = 0;
+  int stride = 0;
 };
 cudaError_t RmsNorm(const RmsNormArgs& args, LaunchStream stream);
 
@@ -165,12 +166,28 @@ struct RopeArgs {
   const double* turns = nullptr;  ///< frequencies over 2 pi, dims / 2 of them
   RopeLayout layout = RopeLayout::kNeox;
   float attention_factor = 1;
-  int half = 0;  ///< dims / 2
+  int half = 0;   ///< dims / 2
+  int first = 0;  ///< elements of a head before those that turn
   int heads = 0;
   int head_dim = 0;
   std::int64_t rows = 0;
 };
 cudaError_t Rope(const RopeArgs& args, LaunchStream stream);
+
+// -- Products of heads (head_mul_mat.cu) ----------------------------------------------------------
+
+/// As the graph's HeadMulMat: weight (heads * sums, k) of float32, float16 or bfloat16, x (rows,
+/// heads * in), out (rows, heads * (sums + in - k)).
+struct HeadMulMatArgs {
+  const void* x = nullptr;
+  DataType x_type = DataType::kNull;
+  const void* weight = nullptr;
+  DataType weight_type = DataType::kNull;
+  void* out = nullptr;
+  DataType out_type = DataType::kNull;
+  std::int64_t rows = 0, heads = 0, in = 0, sums = 0, k = 0;
+};
+cudaError_t HeadMulMat(const HeadMulMatArgs& args, LaunchStream stream);
 
 // -- Routed experts (experts.cu) ------------------------------------------------------------------
 
@@ -265,6 +282,7 @@ struct AttentionPlan {
   /// The decoding kernel takes the rows that are alone in their sequence, tiles the others.
   bool units_are_sequences = false;
   bool has_decode = false, has_tiles = false;
+  bool latent = false;   ///< values are parts of the keys: in FP32, split as `lanes` says
   bool wgmma = false;    ///< tiles are those of Hopper's warpgroup products
   int wgmma_blocks = 0;  ///< that take all tiles in turn: what the device holds at once
   int near_warps = 0;    ///< warps of a block of the kernel for few keys; 0: another kernel
@@ -275,7 +293,8 @@ struct AttentionPlan {
 
 /// As the graph's Attention; null pointers: inputs that the node does not have. q, out: float32 or
 /// bfloat16; K and V: float16 and, with scales, float8_e4m3, too. Heads of at most kMostHeadDim
-/// elements. Up to two launches.
+/// elements; with a value_dim keys of kMostLatentKey, values of kMostLatentValue, and no
+/// float8_e4m3. Up to two launches.
 struct AttentionArgs {
   AttentionParams params;
   const void* q = nullptr;
@@ -310,6 +329,7 @@ struct AttentionArgs {
   unsigned* counters = nullptr;  ///< plan.state_bytes; launches leave zeros
 };
 inline constexpr int kMostHeadDim = 256;
+inline constexpr int kMostLatentKey = 576, kMostLatentValue = 512;
 cudaError_t Attention(const AttentionArgs& args, LaunchStream stream);
 
 struct AttentionShape {

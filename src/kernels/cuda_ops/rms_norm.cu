@@ -1,4 +1,6 @@
 // RmsNorm of rows, a block each, and of heads, some lanes each.
+#include <algorithm>
+
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
 #include "kernels/cuda_ops/rms_norm.cuh"
@@ -32,8 +34,8 @@ __global__ void __launch_bounds__(kLanes != 0 ? kHeadThreads : kMostThreads)
   if constexpr (kLanes != 0) group = group * (kHeadThreads / kLanes) + threadIdx.x / kLanes;
   // Lanes without a group of their own take part in the sums all the same.
   const int width = group < args.groups ? args.width : 0;
-  const In* const x = static_cast<const In*>(args.x) + group * args.width;
-  Out* const out = static_cast<Out*>(args.out) + group * args.width;
+  const In* const x = static_cast<const In*>(args.x) + group * args.stride;
+  Out* const out = static_cast<Out*>(args.out) + group * args.stride;
   const int step = threads * kWide, first = thread * kWide;
   float kept[kKept][kWide];
   float sum = 0;
@@ -64,6 +66,8 @@ __global__ void __launch_bounds__(kLanes != 0 ? kHeadThreads : kMostThreads)
     Load(x + at, more);
     Scale(args, more, scale, at, out);
   }
+  if (width == 0) return;
+  for (int at = width + thread; at < args.stride; at += threads) Round(ToFloat(x[at]), out + at);
 }
 
 template <class In, class Out, int kWide>
@@ -81,12 +85,15 @@ cudaError_t LaunchWide(const RmsNormArgs& args, LaunchStream stream) {
 
 }  // namespace
 
-cudaError_t RmsNorm(const RmsNormArgs& args, LaunchStream stream) {
-  if (args.groups == 0) return cudaSuccess;
+cudaError_t RmsNorm(const RmsNormArgs& given, LaunchStream stream) {
+  if (given.groups == 0) return cudaSuccess;
+  RmsNormArgs args = given;
+  args.stride = std::max(args.stride, args.width);
   return WithValue(args.x_type, [&]<class In>(In) {
     return WithValue(args.out_type, [&]<class Out>(Out) {
       const auto address = [](const void* pointer) { return static_cast<const char*>(pointer); };
-      return IsWide(args.width, address(args.x), address(args.gamma), address(args.out))
+      return args.stride % 8 == 0 &&
+                     IsWide(args.width, address(args.x), address(args.gamma), address(args.out))
                  ? LaunchWide<In, Out, 8>(args, stream)
                  : LaunchWide<In, Out, 1>(args, stream);
     });

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const RopeArgs args) {
     const int vectors = count / kWide;
     for (int v = static_cast<int>(threadIdx.x); v < heads * vectors; v += kThreads) {
       const int head = v / vectors, i = (v - head * vectors) * kWide;
-      T* const from = x + std::int64_t{head} * args.head_dim;
+      T* const from = x + std::int64_t{head} * args.head_dim + args.first;
       if (args.layout == RopeLayout::kNeox) {
         T *const p = from + base + i, *const q = p + args.half;
         float a[kWide], b[kWide];
@@ -72,7 +72,8 @@ cudaError_t Rope(const RopeArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
   return WithValue(args.type, [&]<class T>(T) {
     // Where the heads allow it, 8 elements of each half; else pair by pair.
-    const bool wide = IsWide(args.half, static_cast<char*>(args.x)) && args.head_dim % 8 == 0;
+    const bool wide = IsWide(args.half, static_cast<char*>(args.x)) && args.head_dim % 8 == 0 &&
+                      args.first % 8 == 0;
     const dim3 grid = Blocks(args.rows, CeilDiv(args.heads, kHeads));
     return wide ? Launch(&RopeKernel<T, 8>, grid, kThreads, stream, args)
                 : Launch(&RopeKernel<T, 1>, grid, kThreads, stream, args);

@@ -29,20 +29,6 @@ using ops::kKeyPart;
 
 inline constexpr float kNoScore = -std::numeric_limits<float>::infinity();
 
-// The position of element i of a head in the decoder's order, from the group's beginning.
-template <class Decoder, class F>
-void ForElements(std::size_t count, F function) {
-  constexpr std::size_t kGroup = kDecoderGroup<Decoder>;
-  for (std::size_t g = 0; g < count; g += kGroup) {
-    for (std::size_t v = 0; v < Decoder::kVectors; ++v) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) {
-        const std::size_t i = g + Decoder::Source(v, lane);
-        if (i < count) function(i, g + v * kLanes + lane);
-      }
-    }
-  }
-}
-
 // A query's output, from its sums over all keys. `scale`: of the values.
 template <class Decoder>
 void StoreOut(const float* HWY_RESTRICT sums, float weight, float scale, std::size_t head_dim,
@@ -82,6 +68,7 @@ class TileAttention {
         scratch_(args.params, tile.scratch),
         padded_(scratch_.padded_head),
         head_dim_(static_cast<std::size_t>(args.params.head_dim)),
+        out_dim_(static_cast<std::size_t>(args.params.out_dim())),
         a_head_(tile.queries_a_kv_head()),
         queries_(tile.kv_heads * a_head_) {}
 
@@ -98,7 +85,7 @@ class TileAttention {
     for (int q = 0; q < queries_; ++q) {
       float* const query = OfQuery(scratch_.queries, q);
       std::fill_n(query, padded_, 0.0f);
-      const float* const from = args_.q + QueryAt(q);
+      const float* const from = args_.q + HeadAt(q) * args_.params.head_dim;
       ForElements<Decoder>(head_dim_, [&](std::size_t i, std::size_t at) { query[at] = from[i]; });
       begun_[q] = false;
     }
@@ -110,16 +97,15 @@ class TileAttention {
       const float weight =
           WithSink(args_, tile_.HeadOf(q), scratch_.total_most[q], scratch_.total_weights[q]);
       StoreOut<Decoder>(OfQuery(scratch_.totals, q), weight,
-                        ValueScale(args_, tile_.HeadOf(q) / tile_.group), head_dim_,
-                        args_.out + QueryAt(q));
+                        ValueScale(args_, tile_.HeadOf(q) / tile_.group), out_dim_,
+                        args_.out + HeadAt(q) * args_.params.out_dim());
     }
   }
 
  private:
   float* OfQuery(float* part, int q) const { return part + static_cast<std::size_t>(q) * padded_; }
-  std::int64_t QueryAt(int q) const {
-    return (tile_.RowOf(q) * args_.params.heads + tile_.HeadOf(q)) * args_.params.head_dim;
-  }
+  // The number of the query's head among those of all rows.
+  std::int64_t HeadAt(int q) const { return tile_.RowOf(q) * args_.params.heads + tile_.HeadOf(q); }
 
   // Keys [first, last), all of the part that begins at `start`.
   void RunPart(std::int64_t start, std::int64_t first, std::int64_t last) {
@@ -172,7 +158,7 @@ class TileAttention {
       Load(args_.k, places, begin, end, lines);
       for (int head = 0; head < tile_.kv_heads; ++head) Score(head, begin, end, lines, nullptr);
       MakeWeights();
-      Load(args_.v, places, begin, end, lines);
+      if (args_.v != args_.k) Load(args_.v, places, begin, end, lines);
       for (int head = 0; head < tile_.kv_heads; ++head) Weigh(head, begin, end, lines, nullptr);
     }
   }
@@ -320,7 +306,7 @@ class TileAttention {
   const AttentionRows& keys_;
   const ops::AttentionTile& tile_;
   const ops::AttentionScratch scratch_;
-  const std::size_t padded_, head_dim_;
+  const std::size_t padded_, head_dim_, out_dim_;
   const int a_head_, queries_;
   AttentionRows::Range ranges_[ops::kTaskQueries];
   bool begun_[ops::kTaskQueries];  // whether the totals hold a part
@@ -356,8 +342,8 @@ void AddPartsOf(const ops::AttentionArgs& args, const ops::AttentionParts& parts
     while (++part * kKeyPart < range.last) AddPart(total, part_at(head, part), padded);
     StoreOut<Decoder>(total.sums, WithSink(args, head, total.most, total.weight),
                       ValueScale(args, head / (args.params.heads / args.params.kv_heads)),
-                      static_cast<std::size_t>(args.params.head_dim),
-                      args.out + (row * args.params.heads + head) * args.params.head_dim);
+                      static_cast<std::size_t>(args.params.out_dim()),
+                      args.out + (row * args.params.heads + head) * args.params.out_dim());
   }
 }
 

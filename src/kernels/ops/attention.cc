@@ -51,8 +51,9 @@ bool Sees(const AttentionRows::Range& range) {
 }
 
 void FillNan(const AttentionArgs& args, std::int64_t row, std::int64_t head, std::int64_t heads) {
-  std::fill_n(args.out + (row * args.params.heads + head) * args.params.head_dim,
-              heads * args.params.head_dim, std::numeric_limits<float>::quiet_NaN());
+  const std::int64_t size = args.params.out_dim();
+  std::fill_n(args.out + (row * args.params.heads + head) * size, heads * size,
+              std::numeric_limits<float>::quiet_NaN());
 }
 
 // Rows [first, last), cut where another sequence begins; a row that sees no key is NaN.

@@ -48,6 +48,20 @@ struct DecodeCodes {
 template <class Decoder>
 inline constexpr std::size_t kDecoderGroup = Decoder::kVectors* kLanes;
 
+// The position of element i of a head in the decoder's order, from the group's beginning.
+template <class Decoder, class F>
+void ForElements(std::size_t count, F function) {
+  constexpr std::size_t kGroup = kDecoderGroup<Decoder>;
+  for (std::size_t g = 0; g < count; g += kGroup) {
+    for (std::size_t v = 0; v < Decoder::kVectors; ++v) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        const std::size_t i = g + Decoder::Source(v, lane);
+        if (i < count) function(i, g + v * kLanes + lane);
+      }
+    }
+  }
+}
+
 // `count` elements as floats in the decoder's order, zeros up to `padded`.
 template <class Decoder>
 void ConvertLine(const typename Decoder::T* HWY_RESTRICT in, std::size_t count, std::size_t padded,

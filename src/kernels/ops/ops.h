@@ -31,9 +31,10 @@ void Cast(const void* x, DataType from, void* out, DataType to, std::size_t n);
 
 // -- Rows -----------------------------------------------------------------------------------------
 
-/// `groups` groups of gamma.size() elements (rms_norm.cc).
+/// `groups` groups of gamma.size() elements, or of `stride` where that is more: the others stay as
+/// they are (rms_norm.cc).
 void RmsNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
-             std::int64_t groups);
+             std::int64_t groups, std::int64_t stride = 0);
 
 /// Rows of gamma.size() elements, without their mean (layer_norm.cc).
 void LayerNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
@@ -107,6 +108,22 @@ void SwiGluQuantize(const float* gate, const float* up, std::int64_t rows, std::
 /// the norm of x + y, which is left in `sum`; that may be x or y.
 void RmsNormQuantize(const float* x, const float* y, std::span<const float> gamma, float epsilon,
                      float* sum, std::int64_t rows, const QuantizedTo& to);
+
+/// Of each of `heads` heads of `in` elements of a row of x the product with its own rows of W,
+/// which is (heads * sums, k) of float32, float16 or bfloat16, and behind that the head's elements
+/// from k on (head_mul_mat.cc). out: (rows, heads * (sums + in - k)).
+struct HeadMulMatArgs {
+  const float* x = nullptr;
+  const void* weight = nullptr;
+  DataType type = DataType::kNull;
+  float* out = nullptr;
+  std::int64_t rows = 0, heads = 0, in = 0, sums = 0, k = 0;
+  float* workspace = nullptr;  ///< HeadMulMatWorkspace floats
+  std::size_t workspace_floats = 0;
+};
+void HeadMulMat(const HeadMulMatArgs& args);
+/// By today's threads; one made for fewer threads limits them.
+std::size_t HeadMulMatWorkspace(std::int64_t k);
 
 // -- Attention ------------------------------------------------------------------------------------
 

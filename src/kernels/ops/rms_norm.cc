@@ -136,11 +136,14 @@ void ScaleElements(const float* x, const float* gamma, float by, float* out, std
 }
 
 void RmsNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
-             std::int64_t groups) {
+             std::int64_t groups, std::int64_t stride) {
   const auto width = static_cast<std::int64_t>(gamma.size());
-  ForGroups(groups, gamma.size(), [&](std::int64_t group) {
-    HWY_DYNAMIC_DISPATCH(NormGroup)
-    (x + group * width, gamma.data(), epsilon, out + group * width, gamma.size());
+  stride = std::max(stride, width);
+  ForGroups(groups, static_cast<std::size_t>(stride), [&](std::int64_t group) {
+    const float* const from = x + group * stride;
+    float* const to = out + group * stride;
+    HWY_DYNAMIC_DISPATCH(NormGroup)(from, gamma.data(), epsilon, to, gamma.size());
+    std::copy(from + width, from + stride, to + width);
   });
 }
 

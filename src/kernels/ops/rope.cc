@@ -72,7 +72,7 @@ void Rope(const RopeParams& params, std::span<const double> frequencies,
       sines[i] = static_cast<float>(std::sin(angle) * params.attention_factor);
     }
     for (int head = 0; head < heads; ++head) {
-      float* const values = x + (std::int64_t{row} * heads + head) * head_dim;
+      float* const values = x + (std::int64_t{row} * heads + head) * head_dim + params.first;
       if (params.layout == RopeLayout::kNeox) {
         HWY_DYNAMIC_DISPATCH(TurnHalves)
         (values, values + half, cosines, sines, frequencies.size());
