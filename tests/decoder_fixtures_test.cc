@@ -65,6 +65,8 @@ constexpr Case kCases[] = {{.name = "llama-gqa"},
                            {.name = "qwen2-some-windows", .own = true},
                            {.name = "qwen3-yarn", .own = true},
                            {.name = "qwen3-moe-shares", .own = true},
+                           {.name = "deepseek-v2-groups", .own = true},
+                           {.name = "deepseek-v3-halves", .own = true},
                            {.name = "qwen3-moe-fp8", .own = true}};
 
 constexpr double kLeastMargin = 1e-3;

@@ -23,9 +23,9 @@ constexpr ConfigKey kUsed[] = {
     {"dtype", true, "type of the weights, for shapes without files"},
     {"embedding_multiplier", false, "of what enters the first layer"},
     {"eos_token_id", true, "end tokens, where generation_config.json has none"},
-    {"first_k_dense_replace", false, "so many first layers have no experts; else 1"},
+    {"first_k_dense_replace", false,
+     "so many first layers have no experts; else 1, in DeepSeek V2 0, in V3 3"},
     {"final_logit_softcapping", false, "cap of the logits; null: none"},
-    {"first_k_dense_replace", false, "how many layers have no experts, from the first on"},
     {"head_dim", true,
      "else the class's own, mostly hidden_size / num_attention_heads; not in DeepSeek"},
     {"hidden_act", true, "silu or swish; others are refused"},
@@ -47,14 +47,15 @@ constexpr ConfigKey kUsed[] = {
     {"moe_intermediate_size", false, "of experts"},
     {"moe_k", false, "experts that a token uses"},
     {"moe_layer_end_index", false, "the last layer with experts; else -1, the last of all"},
+    {"moe_layer_freq", false, "must be 1"},
     {"moe_layer_interval", false, "every so many layers, one has experts"},
     {"moe_layer_start_index", false, "the first layer with experts; else 1"},
     {"moe_norm_min", false, "what shares are divided by at least; else 1e-12"},
     {"moe_num_experts", false, ""},
     {"moe_num_shared_experts", false, "else 2"},
-    {"n_group", false, "of experts; else 1"},
+    {"n_group", false, "of experts; else 1, in DeepSeek V3 8"},
     {"n_routed_experts", false, ""},
-    {"n_shared_experts", false, "else 1"},
+    {"n_shared_experts", false, "else 1, in DeepSeek V2 2"},
     {"no_rope_layer_interval", false, "every so many layers, one does not turn; else 4"},
     {"no_rope_layers", false, "which layers turn: 1, or 0"},
     {"norm_topk_prob", false, "whether the shares of the chosen experts add up to 1"},
@@ -66,7 +67,6 @@ constexpr ConfigKey kUsed[] = {
     {"num_key_value_heads", true, "else the class's own; null: num_attention_heads"},
     {"num_local_experts", false, "or num_experts"},
     {"num_mtp_layers", false, "or num_nextn_predict_layers"},
-    {"num_nextn_predict_layers", false, "layers behind the last one, whose tensors are passed over"},
     {"original_max_position_embeddings", true,
      "of llama3, yarn and longrope; counts more than rope's own"},
     {"partial_rotary_factor", true,
@@ -86,12 +86,14 @@ constexpr ConfigKey kUsed[] = {
     {"rope_scaling", true, "or rope_parameters; both must mean the same"},
     {"rope_theta", true, "else the class's own, mostly 1e4"},
     {"rotary_dim", false, "elements of a head that turn; else all"},
-    {"routed_scaling_factor", false, "of the experts' shares; else 1"},
+    {"routed_scaling_factor", false, "of the experts' shares; else 1, in DeepSeek V3 2.5"},
     {"shared_expert_intermediate_size", false, ""},
+    {"scoring_func", false, "of experts: softmax in DeepSeek V2, sigmoid in V3"},
     {"sliding_window", false, "keys that a query sees"},
     {"sliding_window_pattern", false, "every so many layers, one has no window"},
     {"tie_word_embeddings", true, "the embedding is the head, unless the file's head differs"},
-    {"topk_group", false, "groups whose experts a token may use; else 1"},
+    {"topk_group", false, "groups whose experts a token may use; else 1, in DeepSeek V3 4"},
+    {"topk_method", false, "greedy, group_limited_greedy in DeepSeek V2, noaux_tc in V3"},
     {"torch_dtype", true, "older spelling of dtype"},
     {"use_bias", false, "biases of all linear layers"},
     {"use_bidirectional_attention", false, "must be false"},
@@ -105,7 +107,8 @@ constexpr const char* kHarmless[] = {
     // Of training.
     "attention_dropout", "classifier_dropout", "embd_pdrop", "hidden_dropout", "embedding_dropout",
     "initializer_range", "output_router_logits", "pretraining_tp", "resid_pdrop",
-    "residual_dropout", "router_aux_loss_coef", "router_jitter_noise",
+    "residual_dropout", "router_aux_loss_coef", "router_jitter_noise", "aux_loss_alpha", "seq_aux",
+    "ep_size",
     // What a forward pass returns, and how transformers computes it.
     "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation",
     "attn_implementation", "chunk_size_feed_forward", "experts_implementation", "output_attentions",
@@ -125,7 +128,7 @@ constexpr const char* kHarmless[] = {
     "output_scores", "remove_invalid_values", "repetition_penalty", "return_dict_in_generate",
     "suppress_tokens", "target_lookbehind", "temperature", "top_k", "top_p", "typical_p",
     // Where the file comes from.
-    "_commit_hash", "_name_or_path", "name_or_path", "transformers_version"};
+    "_commit_hash", "_name_or_path", "auto_map", "name_or_path", "transformers_version"};
 
 bool Says(const json& value) {
   if (value.is_number()) return value != 0;

@@ -68,7 +68,8 @@ void DecoderReader::Sizes() {
   config_.head_dim = sizes.head_dim;
   config_.attention_scale =
       static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
-  keys_.Fit(std::int64_t{config_.heads} * config_.head_dim, "num_attention_heads * head_dim");
+  keys_.Fit(std::int64_t{config_.heads} * config_.head_dim,
+            fmt::format("num_attention_heads * {}", defaults.heads.head_dim_key).c_str());
   config_.max_position = keys_.IntOr({"max_position_embeddings"}, 0);
   const char* const epsilon = defaults.epsilon_key;
   config_.rms_norm_eps = static_cast<float>(keys_.NumberOr({epsilon}, defaults.epsilon));
@@ -185,11 +186,15 @@ void DecoderReader::SharedExperts(const char* key, int fallback) {
   config_.shared_intermediate = keys_.Fit(count * config_.moe_intermediate, width.c_str());
 }
 
-void DecoderReader::ExpertsInGroups(const GroupDefaults& defaults) {
-  const int dense = keys_.IntOr({"first_k_dense_replace"}, defaults.dense_layers, 0);
+void DecoderReader::SparseBehind(int fallback) {
+  const int dense = keys_.IntOr({"first_k_dense_replace"}, fallback, 0);
   for (int layer = dense; layer < config_.layers; ++layer) {
     config_.sparse[static_cast<std::size_t>(layer)] = true;
   }
+}
+
+void DecoderReader::ExpertsInGroups(const GroupDefaults& defaults) {
+  SparseBehind(defaults.dense_layers);
   Experts({.width = "moe_intermediate_size", .experts = "n_routed_experts"},
           keys_.FlagOr({"norm_topk_prob"}, true));
   SharedExperts("n_shared_experts", 1);
@@ -198,7 +203,7 @@ void DecoderReader::ExpertsInGroups(const GroupDefaults& defaults) {
   RoutingParams& routing = config_.routing;
   routing.scoring = RouterScoring::kSigmoid;
   routing.scale = Positive("routed_scaling_factor", defaults.scale);
-  Groups(defaults);
+  Groups(defaults, GroupScore::kBestTwo);
 }
 
 void DecoderReader::ClampedGate(double limit, double slope) {
@@ -207,18 +212,18 @@ void DecoderReader::ClampedGate(double limit, double slope) {
   config_.gate_slope = Positive("swiglu_alpha", slope);
 }
 
-void DecoderReader::Groups(const GroupDefaults& defaults) {
+void DecoderReader::Groups(const GroupDefaults& defaults, GroupScore score) {
   RoutingParams& routing = config_.routing;
-  routing.group_score = GroupScore::kBestTwo;
+  routing.group_score = score;
   routing.groups = keys_.IntOr({"n_group"}, defaults.groups);
   routing.kept_groups = keys_.IntOr({"topk_group"}, defaults.kept_groups);
   if (config_.experts == 0) return;  // no layer has any
   const int size = config_.experts / routing.groups;
-  const bool fit = config_.experts % routing.groups == 0 && (routing.groups == 1 || size > 1);
-  keys_.Require(fit,
-                fmt::format("n_group is {}; the {} experts must be in groups of one size, 2 or "
+  const int least = routing.groups > 1 && score == GroupScore::kBestTwo ? 2 : 1;
+  keys_.Require(config_.experts % routing.groups == 0 && size >= least,
+                fmt::format("n_group is {}; the {} experts must be in groups of one size, {} or "
                             "more",
-                            routing.groups, config_.experts));
+                            routing.groups, config_.experts, least));
   keys_.Require(
       routing.kept_groups <= routing.groups &&
           std::int64_t{routing.kept_groups} * size >= routing.active,
@@ -249,7 +254,8 @@ RopeParams DecoderReader::RopeOf(const char* layer_type, double default_theta) {
                               .max_position = config_.max_position,
                               .default_theta = default_theta,
                               .partial = defaults.partial_rotary,
-                              .layer_type = HasRopeByType() ? layer_type : nullptr},
+                              .layer_type = HasRopeByType() ? layer_type : nullptr,
+                              .head_dim_key = defaults.heads.head_dim_key},
                              config_.warnings);
   rope.layout = defaults.rope_layout;
   return rope;

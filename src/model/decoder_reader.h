@@ -74,6 +74,10 @@ class DecoderReader {
   /// Those of DeepSeek-V3 and GLM-4.5: behind the first layers, chosen by sigmoid and a bias from
   /// the groups of the two best, scaled, beside shared ones. Layers that predict tokens ahead.
   void ExpertsInGroups(const GroupDefaults& defaults);
+  /// first_k_dense_replace: layers with experts lie behind so many.
+  void SparseBehind(int fallback);
+  /// n_group and topk_group: the experts that a token may use are those of the best groups.
+  void Groups(const GroupDefaults& defaults, GroupScore score);
   /// swiglu_limit and swiglu_alpha: a gate that is clamped.
   void ClampedGate(double limit, double slope);
 
@@ -87,7 +91,6 @@ class DecoderReader {
  private:
   void Sizes();
   void Refusals();
-  void Groups(const GroupDefaults& defaults);
   void Gate(const char* key, GateKind kind);
   void Quantization();
 

@@ -11,7 +11,6 @@
 #include "base/json_text.h"
 #include "culet/decoder.h"
 #include "culet/model.h"
-#include "model/architectures.h"
 #include "model/config_file.h"
 #include "model/config_reader.h"
 #include "model/decoder_reader.h"
@@ -172,12 +171,6 @@ Result<std::vector<ModelProduct>> ProductsOf(const DecoderConfig& config,
   return products.Finish();
 }
 
-std::vector<ArchitectureName> AllNames() {
-  std::vector<ArchitectureName> names = DecoderNamesOfAll();
-  for (const Architecture& a : Architectures()) names.push_back({a.name, a.model_type});
-  return names;
-}
-
 }  // namespace
 
 int RowsOf(const ModelProduct& product, int tokens) noexcept {
@@ -188,7 +181,7 @@ int RowsOf(const ModelProduct& product, int tokens) noexcept {
 
 std::vector<std::string> KnownArchitectures() {
   std::vector<std::string> names;
-  for (const ArchitectureName& known : AllNames()) names.emplace_back(known.name);
+  for (const ArchitectureName& known : DecoderNamesOfAll()) names.emplace_back(known.name);
   return names;
 }
 
@@ -199,27 +192,15 @@ Result<ModelShapes> ParseModelShapes(std::string_view text, const std::string& o
                   fmt::format("{} is not a JSON object; it must be a model's config.json{}", origin,
                               ReplacedBy(text)));
   }
-  const Result<std::size_t> found = FindArchitecture(config, origin, AllNames());
-  if (!found.ok()) return found.status();
+  const auto decoder = ReadDecoder(config, origin, false);
+  if (!decoder) return decoder.status();
   ModelShapes shapes;
   shapes.format = FormatOf(config);
-  const std::size_t decoders = DecoderNamesOfAll().size();
-  if (*found < decoders) {
-    const auto decoder = ReadDecoder(config, origin, false);
-    if (!decoder) return decoder.status();
-    shapes.architecture = decoder->architecture;
-    shapes.model_type = decoder->model_type;
-    auto products = ProductsOf(*decoder, origin);
-    if (!products) return products.status();
-    shapes.products = *std::move(products);
-    return shapes;
-  }
-  const Architecture& architecture = Architectures()[*found - decoders];
-  ConfigReader reader(config, origin);
-  shapes.architecture = architecture.name;
-  shapes.model_type = architecture.model_type;
-  shapes.products = architecture.products(reader);
-  CULET_RETURN_IF_ERROR(reader.status());
+  shapes.architecture = decoder->architecture;
+  shapes.model_type = decoder->model_type;
+  auto products = ProductsOf(*decoder, origin);
+  if (!products) return products.status();
+  shapes.products = *std::move(products);
   return shapes;
 }
 

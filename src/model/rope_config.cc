@@ -182,9 +182,9 @@ class RopeReader {
   // Elements of a head that turn.
   int Dims(ConfigReader& scaling) {
     if (context_.partial == 0) {
-      config_.Require(
-          context_.head_dim % 2 == 0,
-          fmt::format("head_dim is {}; a head turns by pairs of elements", context_.head_dim));
+      config_.Require(context_.head_dim % 2 == 0,
+                      fmt::format("{} is {}; a head turns by pairs of elements",
+                                  context_.head_dim_key, context_.head_dim));
       return context_.head_dim;
     }
     const double outer = config_.NumberOr({kPart}, context_.partial);

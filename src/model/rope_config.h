@@ -18,6 +18,7 @@ struct RopeContext {
   double default_theta = 0;
   double partial = 0;  ///< partial_rotary_factor where the key is missing; 0: whole heads turn
   const char* layer_type = nullptr;  ///< whose part of rope_parameters counts; null: all of it
+  const char* head_dim_key = "head_dim";  ///< what head_dim is called in messages
 };
 
 /// What YaRN's mscale_all_dim makes of the scale of queries times keys in models that heed it: it is

@@ -251,8 +251,14 @@ class Model:
         low = max(math.floor(dimension(p.get("beta_fast", 32))), 0)
         high = min(math.ceil(dimension(p.get("beta_slow", 1))), dims - 1)
         ramp = np.clip((np.arange(dims // 2) - low) / (high - low), 0, 1)
-        magnitude = p.get("attention_factor", 0.1 * math.log(factor) + 1)
+        magnitude = p.get("attention_factor", self.magnitude(1))
+        if p.get("mscale") and p.get("mscale_all_dim"):
+            magnitude = self.magnitude(p["mscale"]) / self.magnitude(p["mscale_all_dim"])
         return plain * (1 - ramp) + plain / factor * ramp, magnitude
+
+    def magnitude(self, weight):
+        """YaRN's, which grows with the logarithm of the stretch."""
+        return 0.1 * weight * math.log(self.rope()[0]["factor"]) + 1
 
     def rotate(self, x):
         """x: (tokens, heads, head_dim). Element i turns with i + head_dim / 2."""
@@ -305,13 +311,13 @@ class Model:
         block, *names = self.expert_names()
         logits = self.linear(x, p + block + "gate")
         out = np.zeros(x.shape, x.dtype)
-        for token, (chosen, shares) in enumerate(zip(*self.shares(logits))):
+        for token, (chosen, shares) in enumerate(zip(*self.shares(logits, layer))):
             for e, part in zip(chosen, shares):
                 expert = [f"{p}{block}experts.{e}.{name}" for name in names]
                 out[token] += part * self.gated(x[token:token + 1], *expert)[0]
         return out
 
-    def shares(self, logits):
+    def shares(self, logits, layer):
         """Each token's experts, the likeliest first, and their shares."""
         share = np.exp(logits - logits.max(axis=-1, keepdims=True))
         share /= share.sum(axis=-1, keepdims=True)
@@ -333,6 +339,128 @@ class Model:
         hidden[-1] = self.norm(x, "model.norm")
         tied = self.c.get("tie_word_embeddings")
         return self.linear(hidden[-1], "model.embed_tokens" if tied else "lm_head"), np.stack(hidden)
+
+
+class LatentModel(Model):
+    """DeepSeek V2 and V3: keys and values of all heads from one latent, routers with groups."""
+
+    def __init__(self, config, stored, seed):
+        self.c = c = config
+        self.kind, self.fp8 = c["model_type"], False
+        self.heads, self.head_dim = c["num_attention_heads"], c["qk_rope_head_dim"]
+        self.nope, self.value, self.rank = c["qk_nope_head_dim"], c["v_head_dim"], c["kv_lora_rank"]
+        self.interleaved = self.kind == "deepseek_v2" or c.get("rope_interleave", True)
+        self.w = Weights(stored, False, seed)
+        self.make_weights()
+
+    def sparse(self, layer):
+        return layer >= self.c["first_k_dense_replace"]
+
+    def make_weights(self):
+        c, w, hidden = self.c, self.w, self.c["hidden_size"]
+        size, bias = self.heads * (self.nope + self.head_dim), c["attention_bias"]
+        w.matrix("model.embed_tokens.weight", c["vocab_size"], hidden, math.sqrt(hidden))
+
+        def linear(name, rows, cols, scale=1.0, biased=False):
+            w.matrix(name + ".weight", rows, cols, scale)
+            if biased:
+                w.vector(name + ".bias", rows, 0, 0.4)
+
+        for layer in range(c["num_hidden_layers"]):
+            p = f"model.layers.{layer}."
+            w.vector(p + "input_layernorm.weight", hidden, 1, 0.3)
+            w.vector(p + "post_attention_layernorm.weight", hidden, 1, 0.3)
+            a = p + "self_attn."
+            if c["q_lora_rank"] is None:
+                linear(a + "q_proj", size, hidden, 2.0)
+            else:
+                linear(a + "q_a_proj", c["q_lora_rank"], hidden, biased=bias)
+                w.vector(a + "q_a_layernorm.weight", c["q_lora_rank"], 1, 0.3)
+                linear(a + "q_b_proj", size, c["q_lora_rank"], 2.0)
+            linear(a + "kv_a_proj_with_mqa", self.rank + self.head_dim, hidden, biased=bias)
+            w.vector(a + "kv_a_layernorm.weight", self.rank, 1, 0.3)
+            linear(a + "kv_b_proj", self.heads * (self.nope + self.value), self.rank, 1.5)
+            linear(a + "o_proj", hidden, self.heads * self.value, biased=bias)
+            wide, narrow = c["intermediate_size"], c["moe_intermediate_size"]
+            blocks = {"mlp.": (wide, 1.0)}
+            if self.sparse(layer):
+                blocks = {f"mlp.experts.{e}.": (narrow, 1.5) for e in range(c["n_routed_experts"])}
+                blocks["mlp.shared_experts."] = (narrow * c["n_shared_experts"], 1.0)
+                w.matrix(p + "mlp.gate.weight", c["n_routed_experts"], hidden)
+                if self.kind == "deepseek_v3":
+                    w.add(p + "mlp.gate.e_score_correction_bias",
+                          0.2 * w.random.standard_normal(c["n_routed_experts"]), "F32")
+            for block, (width, scale) in blocks.items():
+                for name, rows, cols in (("gate", width, hidden), ("up", width, hidden), ("down", hidden, width)):
+                    linear(f"{p}{block}{name}_proj", rows, cols, scale, c.get("mlp_bias", False))
+        w.vector("model.norm.weight", hidden, 1, 0.3)
+        w.matrix("lm_head.weight", c["vocab_size"], hidden, 2.0)
+
+    def latent_norm(self, x, name):
+        return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-6) * self.w.values[name + ".weight"]
+
+    def rotate(self, x):
+        if not self.interleaved:
+            return super().rotate(x)
+        halves = super().rotate(np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1))
+        return np.stack(np.split(halves, 2, axis=-1), axis=-1).reshape(x.shape)
+
+    def attention(self, x, layer):
+        p, tokens = f"model.layers.{layer}.self_attn.", x.shape[0]
+        if self.c["q_lora_rank"] is None:
+            q = self.linear(x, p + "q_proj")
+        else:
+            q = self.linear(self.latent_norm(self.linear(x, p + "q_a_proj"), p + "q_a_layernorm"), p + "q_b_proj")
+        q = q.reshape(tokens, self.heads, -1)
+        q = np.concatenate([q[..., :self.nope], self.rotate(q[..., self.nope:])], axis=-1)
+        latent = self.linear(x, p + "kv_a_proj_with_mqa")
+        turned = self.rotate(latent[:, None, self.rank:])
+        kv = self.linear(self.latent_norm(latent[:, :self.rank], p + "kv_a_layernorm"), p + "kv_b_proj")
+        kv = kv.reshape(tokens, self.heads, -1)
+        k = np.concatenate([kv[..., :self.nope], np.repeat(turned, self.heads, axis=1)], axis=-1)
+        scale = 1 / math.sqrt(q.shape[-1])
+        if self.rope()[0].get("mscale_all_dim"):
+            scale *= self.magnitude(self.rope()[0]["mscale_all_dim"]) ** 2
+        scores = np.einsum("ihd,jhd->hij", q, k) * scale
+        seen = np.tril(np.ones((tokens, tokens), bool))
+        scores = np.where(seen, scores, -np.inf)
+        weight = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weight /= weight.sum(axis=-1, keepdims=True)
+        mixed = np.einsum("hij,jhd->ihd", weight, kv[..., self.nope:])
+        return self.linear(mixed.reshape(tokens, -1), p + "o_proj")
+
+    def experts(self):
+        return self.c["n_routed_experts"]
+
+    def mlp(self, x, layer):
+        out = super().mlp(x, layer)
+        if self.sparse(layer):
+            shared = [f"model.layers.{layer}.mlp.shared_experts.{name}_proj" for name in ("gate", "up", "down")]
+            out = out + self.gated(x, *shared)
+        return out
+
+    def shares(self, logits, layer):
+        c, tokens = self.c, logits.shape[0]
+        groups, active = c.get("n_group") or 1, c["num_experts_per_tok"]
+        if self.kind == "deepseek_v3":
+            scores = 1 / (1 + np.exp(-logits))
+            choice = scores + self.w.values[f"model.layers.{layer}.mlp.gate.e_score_correction_bias"]
+            best = np.sort(choice.reshape(tokens, groups, -1), axis=-1)[..., -2:].sum(axis=-1)
+        else:
+            scores = np.exp(logits - logits.max(axis=-1, keepdims=True))
+            scores /= scores.sum(axis=-1, keepdims=True)
+            choice = scores
+            best = scores.reshape(tokens, groups, -1).max(axis=-1)
+        if groups > 1:
+            kept = np.argsort(-best, axis=-1, kind="stable")[:, :c["topk_group"]]
+            mask = np.zeros((tokens, groups), bool)
+            np.put_along_axis(mask, kept, True, axis=-1)
+            choice = np.where(np.repeat(mask, logits.shape[1] // groups, axis=1), choice, -np.inf)
+        chosen = np.argsort(-choice, axis=-1, kind="stable")[:, :active]
+        shares = np.take_along_axis(scores, chosen, axis=-1)
+        if self.kind == "deepseek_v3" and c["norm_topk_prob"]:
+            shares = shares / (shares.sum(axis=-1, keepdims=True) + 1e-20)
+        return chosen, shares * c["routed_scaling_factor"]
 
 
 def run(model, prompt, steps):
@@ -391,12 +519,29 @@ CHECKPOINTS = {
         norm_topk_prob=True, mlp_only_layers=[0], rope_theta=1000000.0,
         quantization_config={"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                              "weight_block_size": [GROUP, GROUP]})),
+    "deepseek-v2-groups": dict(stored="BF16", shards=2, config=config(
+        "DeepseekV2ForCausalLM", "deepseek_v2", hidden_size=66, num_hidden_layers=3, num_attention_heads=3,
+        num_key_value_heads=3, attention_bias=True, mlp_bias=False, rms_norm_eps=1e-2, q_lora_rank=None,
+        kv_lora_rank=21, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=7, first_k_dense_replace=1,
+        n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2, moe_intermediate_size=24, n_group=3,
+        topk_group=2, topk_method="group_limited_greedy", scoring_func="softmax", norm_topk_prob=False,
+        routed_scaling_factor=1.7, rope_theta=10000.0)),
+    "deepseek-v3-halves": dict(stored="F16", ahead=1, config=config(
+        "DeepseekV3ForCausalLM", "deepseek_v3", num_hidden_layers=2, num_key_value_heads=4,
+        attention_bias=True, rms_norm_eps=1e-3, q_lora_rank=18, kv_lora_rank=32, qk_nope_head_dim=12,
+        qk_rope_head_dim=8, v_head_dim=16, first_k_dense_replace=0, n_routed_experts=8, n_shared_experts=1,
+        num_experts_per_tok=3, moe_intermediate_size=24, n_group=2, topk_group=1, topk_method="noaux_tc",
+        scoring_func="sigmoid", norm_topk_prob=False, routed_scaling_factor=2.5, rope_interleave=False,
+        num_nextn_predict_layers=1, rope_theta=10000.0,
+        rope_scaling={"type": "yarn", "factor": 5.0, "beta_fast": 16, "beta_slow": 1, "mscale": 0.7,
+                      "mscale_all_dim": 1.3, "original_max_position_embeddings": 32})),
 }
 
 
 def make(name, entry):
     for seed in itertools.count(entry.get("seed", 1)):
-        model = Model(entry["config"], entry["stored"], seed)
+        latent = "kv_lora_rank" in entry["config"]
+        model = (LatentModel if latent else Model)(entry["config"], entry["stored"], seed)
         random = np.random.Generator(np.random.PCG64(seed + 1000))
         prompt = [int(i) for i in random.integers(3, 96, entry.get("prompt", PROMPT))]
         try:
@@ -409,6 +554,11 @@ def make(name, entry):
         # What older files carry along and nobody reads.
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", np.zeros(3, np.float32))
+    for layer in range(entry.get("ahead", 0)):
+        # Of a layer that predicts tokens further ahead.
+        behind = f"model.layers.{model.c['num_hidden_layers'] + layer}."
+        tensors[behind + "eh_proj.weight"] = ("BF16", np.zeros((3, 6), np.uint16))
+        tensors[behind + "self_attn.o_proj.weight"] = ("BF16", np.zeros((3, 3), np.uint16))
     size = write_checkpoint(name, model, tensors, goldens, entry.get("shards", 1))
     margins = goldens["greedy_margin"][1]
     print(f"{name}: seed {seed}, {size} bytes, least greedy margin {margins.min():.3g}")
