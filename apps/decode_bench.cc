@@ -255,7 +255,8 @@ class Bench {
       if (node.op != TensorOp::kAttention) continue;
       const AttentionParams& attention = node.params.attention;
       const int keys = attention.window > 0 ? std::min(attention.window, length_) : length_;
-      bytes += 2.0 * keys * attention.kv_heads * attention.head_dim *
+      const int values = attention.value_dim > 0 ? 0 : attention.head_dim;  // parts of the keys
+      bytes += static_cast<double>(keys) * attention.kv_heads * (attention.head_dim + values) *
                static_cast<double>(SizeOf(graph.node(node.inputs[1]).type));
     }
     return bytes * options_.batch;

@@ -125,9 +125,9 @@ TEST(ModelShapes, DeepseekV3) {
   const ModelShapes shapes = Shipped("deepseek-v3");
   EXPECT_EQ(shapes.format, Format::kFp8Block);
   EXPECT_EQ(Table(shapes),
-            "qkv_a 2112 7168 61\n"
+            "q_a 1536 7168 61\n"
             "q_b 24576 1536 61\n"
-            "kv_b 32768 512 61\n"
+            "kv_a 576 7168 61\n"
             "o 7168 16384 61\n"
             "gate_up 36864 7168 3\n"
             "down 7168 18432 3\n"
@@ -139,19 +139,24 @@ TEST(ModelShapes, DeepseekV3) {
             "lm_head 129280 7168 1\n");
 }
 
-// Against the published parameter counts: matrix weights plus the embedding, in billions. A tied
-// embedding is counted once, as lm_head.
+// Against the published parameter counts, in billions: matrix weights, and beside them the
+// embedding and kv_b_proj, which is in no product of its own. A tied embedding is counted once, as
+// lm_head.
 TEST(ModelShapes, WeightsAddUpToThePublishedSizes) {
   const struct {
     const char* name;
-    double published, embedding;
-  } models[] = {
-      {"deepseek-v3", 671.0, 129280.0 * 7168},   {"llama-3.1-8b", 8.03, 128256.0 * 4096},
-      {"mistral-7b-v0.3", 7.25, 32768.0 * 4096}, {"mixtral-8x7b-v0.1", 46.7, 32000.0 * 4096},
-      {"qwen2.5-7b", 7.62, 152064.0 * 3584},     {"qwen3-0.6b", 0.596, 0},
-      {"qwen3-30b-a3b", 30.5, 151936.0 * 2048}};
+    double published, beside;
+  } models[] = {{"deepseek-v2-lite", 15.71, 102400.0 * 2048 + 27 * 4096.0 * 512},
+                {"moonlight-16b-a3b", 15.96, 163840.0 * 2048 + 27 * 4096.0 * 512},
+                {"deepseek-v3", 671.0, 129280.0 * 7168 + 61 * 32768.0 * 512},
+                {"llama-3.1-8b", 8.03, 128256.0 * 4096},
+                {"mistral-7b-v0.3", 7.25, 32768.0 * 4096},
+                {"mixtral-8x7b-v0.1", 46.7, 32000.0 * 4096},
+                {"qwen2.5-7b", 7.62, 152064.0 * 3584},
+                {"qwen3-0.6b", 0.596, 0},
+                {"qwen3-30b-a3b", 30.5, 151936.0 * 2048}};
   for (const auto& model : models) {
-    const double billions = (Weights(Shipped(model.name)) + model.embedding) / 1e9;
+    const double billions = (Weights(Shipped(model.name)) + model.beside) / 1e9;
     EXPECT_NEAR(billions, model.published, 0.003 * model.published) << model.name;
   }
 }
@@ -285,12 +290,14 @@ TEST(ModelShapes, DenseLayersAmongSparseOnes) {
 TEST(ModelShapes, DeepseekWithoutAQueryRank) {
   json config = json::parse(std::ifstream(kModels + "deepseek-v3/config.json"));
   config["q_lora_rank"] = nullptr;
-  config["moe_layer_freq"] = 2;  // sparse: 4, 6, ... 60
+  config["first_k_dense_replace"] = 32;
   config["n_shared_experts"] = 2;
   const std::string table = TableOf(config);
-  EXPECT_THAT(table, HasSubstr("qkv_a 25152 7168 61\nkv_b "));
+  EXPECT_THAT(table, HasSubstr("q_proj 24576 7168 61\nkv_a 576 7168 61\no "));
   EXPECT_THAT(table, HasSubstr("\nshared.gate_up 8192 7168 29\n"));
   EXPECT_THAT(table, HasSubstr("\nrouter 256 7168 29\n"));
+  config["moe_layer_freq"] = 2;
+  EXPECT_THAT(TableOf(config), HasSubstr("moe_layer_freq is 2; known is 1"));
 }
 
 TEST(ModelShapes, ModelTypeServesWhereArchitecturesAreMissing) {

@@ -50,8 +50,8 @@ Status CompleteSizes(const DecoderConfig& config, SessionOptions& options) {
   }
   if (config.latent.present() && options.cache_type == DataType::kFloat8_e4m3) {
     return Invalid(
-        fmt::format("cache_type is float8_e4m3; the latents of a {} are cached as float32, float16 "
-                    "or bfloat16",
+        fmt::format("cache_type is float8_e4m3, which holds no latents of a {}; use another "
+                    "cache_type: float32, float16 or bfloat16",
                     config.architecture));
   }
   const std::int64_t a_sequence =

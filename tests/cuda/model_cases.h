@@ -19,7 +19,7 @@ struct ModelCase {
   double rounded = 2e-2;  // where products round their inputs to 16 bits
   std::size_t least = 0;  // longrope: shorter sequences turn otherwise than the goldens
   double codes = 0.1;     // with a cache of E4M3
-  bool bounded = true;    // a norm before attention bounds what such a cache holds
+  bool bounded = true;    // such a cache is not refused
 };
 
 // For tests' names and messages.
@@ -58,6 +58,12 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      // kept scores are 1e-4 and 5e-4 above the dropped ones.
                                      {.name = "ernie4-5-moe", .rounded = 6e-2},
                                      {.name = "minimax-m2", .rounded = 8e-2},
+                                     // Inputs rounded to 16 bits send one token of 40 to another
+                                     // expert, as a forward pass in double that rounds them shows:
+                                     // 6.5e-2 of the logits.
+                                     {.name = "deepseek-v3", .rounded = 7e-2, .bounded = false},
+                                     {.name = "deepseek-v2-groups", .own = true, .bounded = false},
+                                     {.name = "deepseek-v3-halves", .own = true, .bounded = false},
                                      {.name = "fp8-block-skip", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "llama-biases-llama3-tied", .own = true},
                                      {.name = "llama-linear", .own = true},
