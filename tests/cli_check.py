@@ -677,11 +677,8 @@ class Models(Case):
                                   ("-1", "token 0 of the prompt is -1")):
                 self.assertIn(wrong, self.refused(*model, "--token-ids", tokens, command=command))
         self.assertIn("has 65 tokens", self.refused(*model, "--prompt", "1" * 65))
-        other = self.folder / "gpt2"
-        other.mkdir()
-        (other / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
-        self.assertIn("GPT2LMHeadModel is unknown; known are Llama",
-                      self.refused("--model", other, "--prompt", 1))
+        (self.folder / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
+        self.assertIn("GPT2LMHeadModel is unknown; known are Llama", self.refused("--model", self.folder, "--prompt", 1))
         weights = self.refused("--model", SOURCE / "examples/models/qwen3-0.6b", "--prompt", 1)
         self.assertIn("holds neither model.safetensors", weights)
         dump = self.refused(*model, "--prompt", 1, "--dump", self.folder / "no" / "dump")

@@ -87,7 +87,7 @@ struct DecoderConfig {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  /// Where there is some, kv_heads is 1, and head_dim latent.kv_rank + latent.rope_dim: the cache's.
+  /// Where present, kv_heads is 1 and head_dim latent.kv_rank + latent.rope_dim: the cache's.
   LatentAttention latent;
   int intermediate = 0;  ///< of dense layers; 0 when there are none
   NormKind norm = NormKind::kRms;
@@ -159,7 +159,7 @@ struct LatentWeights {
 /// The weights of one layer. What the model has not is not present().
 struct LayerWeights {
   Weight attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
-  LatentWeights latent;  ///< beside q (heads * (nope_dim + rope_dim), q_rank or hidden) and o
+  LatentWeights latent;     ///< beside q (heads * (nope_dim + rope_dim), q_rank or hidden) and o
   Weight k_scale, v_scale;  ///< of a cache of float8_e4m3: (1, 1) or (1, kv_heads)
   Weight attention_post_norm, mlp_post_norm;  ///< of what the two parts add to the sum
   Weight mlp_norm, gate, up, down, gate_bias, up_bias, down_bias;

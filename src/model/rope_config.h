@@ -17,13 +17,13 @@ struct RopeContext {
   int max_position = 0;
   double default_theta = 0;
   double partial = 0;  ///< partial_rotary_factor where the key is missing; 0: whole heads turn
-  const char* layer_type = nullptr;  ///< whose part of rope_parameters counts; null: all of it
+  const char* layer_type = nullptr;       ///< whose part of rope_parameters counts; null: all of it
   const char* head_dim_key = "head_dim";  ///< what head_dim is called in messages
 };
 
-/// What YaRN's mscale_all_dim makes of the scale of queries times keys in models that heed it: it is
-/// multiplied by this number. 1 without the key. Requires: what ReadRope has checked. Errors go to
-/// `config`: UNSUPPORTED for the key with another scaled rope type.
+/// What YaRN's mscale_all_dim makes of the scale of queries times keys in models that heed it: it
+/// is multiplied by this number. 1 without the key. Requires: what ReadRope has checked. Errors go
+/// to `config`: UNSUPPORTED for the key with another scaled rope type.
 double LogitFactor(const nlohmann::json& root, ConfigReader& config, const RopeParams& rope);
 
 /// Reads rope_theta with rope_scaling or rope_parameters, which may hold rope_theta, too. An empty

@@ -14,6 +14,9 @@ constexpr AttentionCase kLatentCases[] = {
      .head_dim = 72,
      .cache = DataType::kFloat16,
      .value = DataType::kBfloat16,
+     .softcap = 1.5f,
+     .chunk = 50,
+     .sinks = DataType::kFloat16,
      .value_dim = 72},
     {.heads = 1, .kv_heads = 1, .head_dim = 39, .cache = DataType::kBfloat16, .value_dim = 33},
     {.heads = 22, .kv_heads = 2, .head_dim = 300, .window = 37, .value_dim = 257},
@@ -53,15 +56,12 @@ TEST_F(CudaAttention, LatentMissingBlockIsNaN) {
   }
 }
 
-// Scores that overflow without their maximum, a NaN, a cap.
+// Scores that overflow without their maximum, and a NaN.
 TEST_F(CudaAttention, LatentScoresOfAnySize) {
   Build(kLatentCases[1], {.lengths = {60, 30}, .tokens = {1, 2}});
   for (std::int64_t i = 0; i < 64; ++i) q_.Set(i, 300), q_.Set(256 + i, -300);
   q_.Set(2 * 256 + 70, kNaN);
   ExpectReference(Graph(), "large scores", 1e-5);
-  Build(kLatentCases[1], {.lengths = {60, 30}, .tokens = {1, 2}});
-  params_.attention.softcap = 1.5f;
-  ExpectReference(Graph(), "capped");
 }
 
 TEST_F(CudaAttention, LatentSizesThatDoNotFit) {

@@ -13,7 +13,6 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kHeads = 8;  // query heads of a block
 constexpr int kKeys = 32;  // that pass by together: a warp's lanes
 constexpr int kColumns = kMostLatentValue / kThreads;
-constexpr float kLog2E = 1.44269504f;
 
 // What a split found of each row and head: the largest score, the sum of the weights, and the
 // weighed values, not divided.
@@ -31,11 +30,10 @@ struct Parts {
   }
 };
 
-// The score of a query and a key, in units of log 2.
+// The score of a query and a key, times log2 e.
 __device__ __forceinline__ float ScoreOf(float product, const AttentionArgs& args) {
-  const AttentionParams& p = args.params;
-  if (p.softcap == 0) return product * args.log2_scale;
-  return p.softcap * tanhf(product * p.scale / p.softcap) * kLog2E;
+  const float score = product * args.log2_scale;
+  return args.log2_cap > 0 ? Capped(score, args.log2_cap) : score;
 }
 
 // A block takes a row, some query heads of a key-value head, and a split of the keys. Scores: a
@@ -139,7 +137,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
   __syncthreads();
-  if (splits == 1 && lane == 0) shrinks[warp] = sum;
+  if (splits == 1 && warp < heads && lane == 0) {
+    shrinks[warp] = WithSink(args, first_head + warp, most, sum);
+  }
   if (splits > 1 && warp < heads && lane == 0) {
     const Parts parts(args, row, first_head + warp, split);
     *parts.most = most;
@@ -182,6 +182,7 @@ __global__ void __launch_bounds__(kThreads)
       sum = fmaf(first.sums[split], share, sum);
       value = fmaf(first.values[std::int64_t{split} * p.value_dim + column], share, value);
     }
+    sum = WithSink(args, head, highest, sum);
     StoreValue(value / sum, args.out, args.out_type, (row * p.heads + head) * p.value_dim + column);
   }
 }
