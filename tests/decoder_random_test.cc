@@ -113,11 +113,8 @@ std::vector<float> LogitsOf(const DecoderModel& model, KernelDispatch& dispatch,
   return all;
 }
 
-TEST_P(RandomModels, CpuEqualsReference) {
-  const auto [kind, type] = GetParam();
-  const auto config = ParseDecoderConfig(Config(kind.architecture, kind.more), "config");
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
-  const auto model = DecoderModel::Random(*config, type, HostMemory());
+void ExpectCpuEqualsReference(const DecoderConfig& config, DataType type) {
+  const auto model = DecoderModel::Random(config, type, HostMemory());
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   auto gemm = Gemm::Create();
   ASSERT_TRUE(gemm.ok());
@@ -133,6 +130,32 @@ TEST_P(RandomModels, CpuEqualsReference) {
                          : cache == DataType::kFloat32  ? 1e-5
                                                         : 2e-3;
     EXPECT_LE(RelativeL2(a.data(), b.data(), a.size()), bound) << ToString(cache);
+  }
+}
+
+TEST_P(RandomModels, CpuEqualsReference) {
+  const auto [kind, type] = GetParam();
+  const auto config = ParseDecoderConfig(Config(kind.architecture, kind.more), "config");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  ExpectCpuEqualsReference(*config, type);
+}
+
+// Parts that no config of these has together.
+TEST(RandomExperts, CpuEqualsReference) {
+  const auto parsed = ParseDecoderConfig(Config(kKinds[5].architecture, kKinds[5].more), "config");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  for (const DataType type : {DataType::kFloat32, DataType::kFloat8_e4m3}) {
+    DecoderConfig config = *parsed;
+    config.router_bias = true;
+    config.routing.renormalize = false;
+    config.routing.scoring = RouterScoring::kSoftmaxOfChosen;
+    config.gate = GateKind::kClampedSilu;
+    config.gate_limit = 0.5f;
+    config.gate_slope = 1.702f;
+    ExpectCpuEqualsReference(config, type);
+    config.routing.scoring = RouterScoring::kSigmoid;
+    config.share_scales_input = true;
+    ExpectCpuEqualsReference(config, type);
   }
 }
 

@@ -52,11 +52,21 @@ TEST_F(ExpertsCheckpoint, StackedWeightsAreTurnedAndTakenApart) {
   auto checkpoint = Checkpoint::Open(folder_.string(), config, memory);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   for (std::int64_t e = 0; e < kExperts; ++e) {
-    for (const std::int64_t first : {0, 1}) {
-      const Weight weight =
-          checkpoint->GetStacked({"e.gate_up_proj", kExperts, e, kWidth, kHidden, first, 2});
-      const Weight bias =
-          checkpoint->GetStacked({"e.gate_up_proj_bias", kExperts, e, kWidth, 0, first, 2});
+    // Gates and ups side by side, then one behind the other.
+    for (const auto& [first, step] :
+         {std::pair{0, 2}, std::pair{1, 2}, std::pair{0, 1}, std::pair{2, 1}}) {
+      StackedRequest request{.name = "e.gate_up_proj",
+                             .count = kExperts,
+                             .number = e,
+                             .rows = kWidth,
+                             .cols = kHidden,
+                             .first = first,
+                             .step = step,
+                             .of = 2 * kWidth};
+      const Weight weight = checkpoint->GetStacked(request);
+      request.name += "_bias";
+      request.cols = 0;
+      const Weight bias = checkpoint->GetStacked(request);
       ASSERT_TRUE(checkpoint->status().ok()) << checkpoint->status().ToString();
       EXPECT_EQ(weight.rows, kWidth);
       EXPECT_EQ(weight.cols, kHidden);
@@ -65,17 +75,21 @@ TEST_F(ExpertsCheckpoint, StackedWeightsAreTurnedAndTakenApart) {
       const auto* const w = FromDevicePtr<const float>(weight.data_ptr);
       const auto* const b = FromDevicePtr<const float>(bias.data_ptr);
       for (std::int64_t i = 0; i < kWidth; ++i) {
-        EXPECT_EQ(b[i], static_cast<float>(e * 2 * kWidth + 2 * i + first));
+        EXPECT_EQ(b[i], static_cast<float>(e * 2 * kWidth + step * i + first));
         for (std::int64_t h = 0; h < kHidden; ++h) {
           EXPECT_EQ(w[i * kHidden + h],
-                    static_cast<float>((e * kHidden + h) * 2 * kWidth + 2 * i + first));
+                    static_cast<float>((e * kHidden + h) * 2 * kWidth + step * i + first));
         }
       }
     }
   }
   EXPECT_TRUE(checkpoint->AllRead().ok());
-  EXPECT_FALSE(
-      checkpoint->GetStacked({"e.gate_up_proj", kExperts + 1, 0, kWidth, kHidden, 0, 2}).present());
+  const StackedRequest other{.name = "e.gate_up_proj",
+                             .count = kExperts + 1,
+                             .rows = kWidth,
+                             .cols = kHidden,
+                             .of = 2 * kWidth};
+  EXPECT_FALSE(checkpoint->GetStacked(other).present());
   EXPECT_THAT(checkpoint->status().message(),
               HasSubstr("tensor e.gate_up_proj is [3, 5, 4]; the config makes it [4, 5, 4]"));
 }

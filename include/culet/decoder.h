@@ -121,9 +121,10 @@ struct DecoderConfig {
   bool router_bias = false;        ///< of the product that makes the logits
   bool router_correction = false;  ///< a bias of scores, for the choice
   bool expert_bias = false;
-  int shared_intermediate = 0;  ///< of the expert that all tokens use; 0: there is none
-  bool shared_gate = false;     ///< whose output is multiplied by the sigmoid of a product
-  std::vector<bool> sparse;     ///< one a layer: whether it has routed experts
+  bool share_scales_input = false;  ///< of an expert, instead of its output
+  int shared_intermediate = 0;      ///< of the expert that all tokens use; 0: there is none
+  bool shared_gate = false;         ///< whose output is multiplied by the sigmoid of a product
+  std::vector<bool> sparse;         ///< one a layer: whether it has routed experts
   /// Layers behind the others that predict tokens further ahead; they are passed over.
   int ahead_layers = 0;
   WeightCoding coding;  ///< what quantization_config says of the linear layers

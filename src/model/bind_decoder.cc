@@ -103,7 +103,7 @@ class Binder {
     if (config_.sparse[static_cast<std::size_t>(number)]) {
       Experts(prefix, layer);
     } else {
-      DenseMlp(prefix + "mlp.", layer);
+      DenseMlp(prefix + names_.dense + ".", layer);
     }
     return layer;
   }
@@ -194,8 +194,8 @@ class Binder {
       layer.router_correction = Vector(prefix + names_.correction, config_.experts);
     }
     if (config_.shared_intermediate > 0) SharedExpert(prefix, layer);
-    if (names_.stacked_experts) {
-      StackedExperts(prefix + "experts.", layer);
+    if (names_.stacked != StackedExperts::kNone) {
+      AllExperts(prefix + "experts.", layer);
     } else {
       SeparateExperts(prefix, layer);
     }
@@ -222,14 +222,14 @@ class Binder {
     layer.expert_down = std::make_shared<ExpertWeights>(ExpertWeights{BoundExperts(out), {}});
   }
 
-  // A gate's column beside its up's.
-  void StackedExperts(const std::string& prefix, LayerWeights& layer) {
+  // Of one tensor for all of them.
+  void AllExperts(const std::string& prefix, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
-    const auto all = [&](const char* tensor, std::int64_t rows, std::int64_t cols,
-                         std::int64_t first, std::int64_t step) {
+    const auto all = [&](const StackedRequest& each) {
       auto made = std::make_shared<ExpertWeights>();
-      StackedRequest weight{prefix + tensor, config_.experts, 0, rows, cols, first, step};
-      StackedRequest bias{weight.name + "_bias", config_.experts, 0, rows, 0, first, step};
+      StackedRequest weight = each, bias = each;
+      bias.name += "_bias";
+      bias.cols = 0;
       for (int e = 0; e < config_.experts; ++e) {
         weight.number = bias.number = e;
         made->weights.push_back(source_.GetStacked(weight));
@@ -237,9 +237,20 @@ class Binder {
       }
       return made;
     };
-    layer.expert_gate = all("gate_up_proj", width, hidden, 0, 2);
-    layer.expert_up = all("gate_up_proj", width, hidden, 1, 2);
-    layer.expert_down = all("down_proj", hidden, width, 0, 1);
+    StackedRequest in{.name = prefix + "gate_up_proj",
+                      .count = config_.experts,
+                      .rows = width,
+                      .cols = hidden,
+                      .step = names_.stacked == StackedExperts::kHalves ? 1 : 2,
+                      .of = 2 * width};
+    layer.expert_gate = all(in);
+    in.first = names_.stacked == StackedExperts::kHalves ? width : 1;
+    layer.expert_up = all(in);
+    layer.expert_down = all({.name = prefix + "down_proj",
+                             .count = config_.experts,
+                             .rows = hidden,
+                             .cols = width,
+                             .of = hidden});
   }
 
   void SharedExpert(const std::string& prefix, LayerWeights& layer) {

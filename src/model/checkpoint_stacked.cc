@@ -11,7 +11,7 @@
 namespace culet {
 namespace {
 
-// Row i of `to` (rows, cols) is column first + i * step of `from`, whose rows are rows * step long.
+// Row i of `to` (rows, cols) is column first + i * step of `from` (cols, of).
 template <std::size_t kSize>
 void Transpose(const std::byte* from, const StackedRequest& request, std::byte* to) {
   constexpr std::int64_t kTile = 64;  // both ways in the cache
@@ -20,7 +20,7 @@ void Transpose(const std::byte* from, const StackedRequest& request, std::byte* 
     for (std::int64_t c0 = 0; c0 < cols; c0 += kTile) {
       for (std::int64_t r = r0; r < std::min(rows, r0 + kTile); ++r) {
         for (std::int64_t c = c0; c < std::min(cols, c0 + kTile); ++c) {
-          const std::int64_t at = c * rows * request.step + request.first + r * request.step;
+          const std::int64_t at = c * request.of + request.first + r * request.step;
           std::memcpy(to + static_cast<std::size_t>(r * cols + c) * kSize,
                       from + static_cast<std::size_t>(at) * kSize, kSize);
         }
@@ -37,7 +37,7 @@ Weight Checkpoint::GetStacked(const StackedRequest& request) {
   const SafetensorsTensor* tensor = Find(request.name);
   if (tensor == nullptr) return weight;
   const bool bias = request.cols == 0;
-  std::vector<std::int64_t> wanted{request.count, request.cols, request.rows * request.step};
+  std::vector<std::int64_t> wanted{request.count, request.cols, request.of};
   if (bias) wanted.erase(wanted.begin() + 1);
   if (tensor->shape != wanted) {
     Fail(StatusCode::kInvalidArgument,

@@ -15,6 +15,14 @@ namespace culet {
 
 class DecoderReader;
 
+/// Whether all experts are in experts.gate_up_proj (experts, hidden, 2 * width) and
+/// experts.down_proj (experts, width, hidden), their biases in tensors of these names and _bias.
+enum class StackedExperts : std::uint8_t {
+  kNone = 0,     ///< each has tensors of its own
+  kInterleaved,  ///< a gate's column beside its up's
+  kHalves,       ///< the gates' columns, then the ups'
+};
+
 /// What a layer's tensors are called, below "model.layers.N."; null for what a layer has not.
 struct DecoderNames {
   const char* attention_norm = "input_layernorm";
@@ -24,10 +32,9 @@ struct DecoderNames {
   const char* qkv = nullptr;      ///< rows of q, k and v in one tensor
   const char* gate_up = nullptr;  ///< rows of gate and up in one tensor
   bool gamma_less_one = false;    ///< norms are stored less 1
+  const char* dense = "mlp";      ///< of layers without experts
   const char* sparse = "mlp";     ///< with the router, and experts.E.
-  /// Of all experts in experts.gate_up_proj (experts, hidden, 2 * width), a gate beside its up, and
-  /// experts.down_proj (experts, width, hidden); with biases of names that end in _bias.
-  bool stacked_experts = false;
+  StackedExperts stacked = StackedExperts::kNone;
   const char* router = "gate";
   const char* correction = nullptr;     ///< below `sparse`: the bias of scores
   const char* shared = nullptr;         ///< below `sparse`: the expert that all tokens use

@@ -270,8 +270,16 @@ class Builder {
     return Product(Gated(gate, up, prefix), w.down, w.down_bias, prefix + "down");
   }
 
+  // Tokens times the weights of their experts.
+  int FirstProduct(int x, const RouteNodes& route,
+                   const std::shared_ptr<const ExpertWeights>& experts, std::string name) {
+    std::vector<int> routed{route.routes};
+    if (config_.share_scales_input) routed.push_back(route.shares);
+    return ExpertProduct(x, routed, config_.routing.active, experts, std::move(name), values_);
+  }
+
   // Rows of x, or with `active` experts a token its tokens, times the weights of their experts.
-  int ExpertProduct(int x, int routes, int active,
+  int ExpertProduct(int x, const std::vector<int>& routed, int active,
                     const std::shared_ptr<const ExpertWeights>& experts, std::string name,
                     DataType type) {
     const Weight& first = experts->weights.front();
@@ -284,16 +292,17 @@ class Builder {
       const QuantizedNodes quantised = Quantized(x, first);
       inputs = {quantised.codes, quantised.scales};
     }
-    inputs.push_back(routes);
+    inputs.insert(inputs.end(), routed.begin(), routed.end());
     const std::int64_t rows = graph_.node(x).shape.rows * (active > 0 ? active : 1);
     return graph_.add_op(TensorOp::kExpertMulMat, 0, {rows, first.rows}, std::move(inputs),
                          std::move(params), std::move(name), type);
   }
 
-  int Combined(int x, const RouteNodes& route, std::string name) {
+  int Combined(int x, const RouteNodes& route, bool shares, std::string name) {
     const Shape shape{graph_.node(route.shares).shape.rows, graph_.node(x).shape.cols};
-    return graph_.add_op(TensorOp::kCombine, 0, shape, {x, route.routes, route.shares}, {},
-                         std::move(name));
+    std::vector<int> inputs{x, route.routes};
+    if (shares) inputs.push_back(route.shares);
+    return graph_.add_op(TensorOp::kCombine, 0, shape, std::move(inputs), {}, std::move(name));
   }
 
   int Experts(const LayerWeights& w, int x, const std::string& prefix) {
@@ -302,19 +311,17 @@ class Builder {
     const RouteNodes route =
         graph_.add_route(logits, config_.routing, w.router_correction, prefix + "route");
     // What reads x comes first, so that it is quantised once.
-    const int gate = ExpertProduct(x, route.routes, config_.routing.active, w.expert_gate,
-                                   experts + "gate", values_);
-    const int up = ExpertProduct(x, route.routes, config_.routing.active, w.expert_up,
-                                 experts + "up", values_);
+    const int gate = FirstProduct(x, route, w.expert_gate, experts + "gate");
+    const int up = FirstProduct(x, route, w.expert_up, experts + "up");
     const bool has_shared = w.shared_gate.present();
     int shared_gate = -1, shared_up = -1;
     if (has_shared) {
       shared_gate = Product(x, w.shared_gate, {}, shared + "gate", values_);
       shared_up = Product(x, w.shared_up, {}, shared + "up", values_);
     }
-    const int down = ExpertProduct(Gated(gate, up, experts), route.routes, 0, w.expert_down,
+    const int down = ExpertProduct(Gated(gate, up, experts), {route.routes}, 0, w.expert_down,
                                    experts + "down", DataType::kFloat32);
-    const int sum = Combined(down, route, prefix + "experts");
+    const int sum = Combined(down, route, !config_.share_scales_input, prefix + "experts");
     if (!has_shared) return sum;
     int always = Product(Gated(shared_gate, shared_up, shared), w.shared_down, {}, shared + "down");
     if (w.shared_router.present()) {
@@ -324,7 +331,7 @@ class Builder {
       one.scoring = RouterScoring::kSigmoid;
       const RouteNodes to = graph_.add_route(Product(x, w.shared_router, {}, shared + "router"),
                                              one, {}, shared + "route");
-      always = Combined(always, to, prefix + "shared");
+      always = Combined(always, to, true, prefix + "shared");
     }
     return Add(sum, always, prefix + "experts_add");
   }

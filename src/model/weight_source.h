@@ -35,12 +35,12 @@ struct WeightRequest {
 
 /// The weight (rows, cols) of one of `count` experts, or with cols 0 its bias (1, rows), out of a
 /// tensor of all of them that lies the other way round: row i is column first + i * step of expert
-/// `number`'s part of (count, cols, rows * step), of biases (count, rows * step).
+/// `number`'s part of (count, cols, of), of biases (count, of).
 struct StackedRequest {
   std::string name;
   std::int64_t count = 0, number = 0;
   std::int64_t rows = 0, cols = 0;
-  std::int64_t first = 0, step = 1;
+  std::int64_t first = 0, step = 1, of = 0;
 };
 
 class WeightMemory;
