@@ -1,4 +1,4 @@
-// cpu_simd/u4 against sums in double of weights that are dequantised exactly.
+// cpu_simd/u4, /e2m1 and /int8 against sums in double of weights that are dequantised exactly.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,6 +18,7 @@ struct Problem {
   int m, n, k;
   int group;  // 0: a whole column
   DataType scales = DataType::kFloat16, zeros = DataType::kBfloat16, a = DataType::kFloat32;
+  DataType b = DataType::kUint4;
 };
 
 class U4 : public testing::TestWithParam<Problem> {
@@ -34,7 +35,8 @@ class U4 : public testing::TestWithParam<Problem> {
     };
     std::normal_distribution<double> normal;
     std::uniform_int_distribution<int> code(0, 15);
-    b_ = fill(DataType::kUint4, std::int64_t{p.n} * p.k, [&] { return code(random_); });
+    b_.resize(static_cast<std::size_t>(BytesOf(p.b, std::int64_t{p.n} * p.k)));
+    for (std::byte& byte : b_) byte = static_cast<std::byte>(code(random_) | code(random_) << 4);
     const bool narrow = p.zeros == DataType::kUint4;
     v_ = fill(p.scales, std::int64_t{p.n} * ld_, [&] { return normal(random_) * 0.01; });
     if (p.zeros != DataType::kNull) {
@@ -50,7 +52,7 @@ class U4 : public testing::TestWithParam<Problem> {
     args.A = a_.data();
     args.Adesc = RowMajor(p.a, p.m, p.k);
     args.B = b_.data();
-    args.Bdesc = ColMajor(DataType::kUint4, p.k, p.n);
+    args.Bdesc = ColMajor(p.b, p.k, p.n);
     args.V = v_.data();
     args.Vdesc = ColMajor(p.scales, groups_, p.n);
     args.Vdesc.ld = ld_;
@@ -67,7 +69,10 @@ class U4 : public testing::TestWithParam<Problem> {
     Gemm gemm = *Gemm::Create();
     const auto plan = gemm.Plan(Args(d));
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    EXPECT_EQ(plan->spec().kernel->id(), "cpu_simd/u4");
+    const DataType b = GetParam().b;
+    EXPECT_EQ(plan->spec().kernel->id(), b == DataType::kUint4         ? "cpu_simd/u4"
+                                         : b == DataType::kFloat4_e2m1 ? "cpu_simd/e2m1"
+                                                                       : "cpu_simd/int8");
     std::vector<std::byte> memory(plan->workspace_size().partials + 256, std::byte{0xff});
     void* at = memory.data();
     std::size_t space = memory.size();
@@ -84,7 +89,7 @@ class U4 : public testing::TestWithParam<Problem> {
   double WeightAt(int n, int k) const {
     const Problem& p = GetParam();
     const std::int64_t at = std::int64_t{n} * ld_ + k / group_;
-    const double code = LoadAsDouble(b_.data(), DataType::kUint4, std::int64_t{n} * p.k + k);
+    const double code = LoadAsDouble(b_.data(), p.b, std::int64_t{n} * p.k + k);
     const double zero = zeros_.empty() ? 0 : LoadAsDouble(zeros_.data(), p.zeros, at);
     return (code - zero) * LoadAsDouble(v_.data(), p.scales, at);
   }
@@ -142,7 +147,29 @@ INSTANTIATE_TEST_SUITE_P(
                     Problem{3, 64, 256, 128, DataType::kBfloat16, DataType::kUint4},
                     Problem{6, 20, 128, 32, DataType::kFloat32, DataType::kNull},
                     Problem{4, 64, 192, 64, DataType::kFloat16, DataType::kBfloat16,
-                            DataType::kBfloat16}));
+                            DataType::kBfloat16},
+                    Problem{3, 67, 2320, 16}));
+
+constexpr DataType kE2m1 = DataType::kFloat4_e2m1, kInt8 = DataType::kInt8,
+                   kF32 = DataType::kFloat32, kPower = DataType::kFloat8_ue8m0,
+                   kNone = DataType::kNull;
+
+INSTANTIATE_TEST_SUITE_P(
+    E2m1, U4,
+    testing::Values(Problem{1, 64, 256, 32, kPower, kNone, kF32, kE2m1},
+                    Problem{7, 67, 2880, 32, kPower, kNone, kF32, kE2m1},
+                    Problem{13, 9, 50, 0, kF32, kNone, kF32, kE2m1},
+                    Problem{2, 130, 336, 16, kF32, kNone, DataType::kBfloat16, kE2m1},
+                    Problem{9, 65, 2320, 16, DataType::kFloat16, kNone, kF32, kE2m1}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Int8, U4,
+    testing::Values(Problem{1, 64, 256, 32, DataType::kFloat16, kNone, kF32, kInt8},
+                    Problem{7, 67, 2880, 32, DataType::kFloat16, kNone, kF32, kInt8},
+                    Problem{13, 9, 51, 0, kF32, kNone, kF32, kInt8},
+                    Problem{2, 130, 336, 16, kF32, kNone, DataType::kBfloat16, kInt8},
+                    Problem{9, 65, 2320, 16, kF32, kNone, kF32, kInt8},
+                    Problem{3, 6, 16, 16, kF32, kNone, kF32, kInt8}));
 
 }  // namespace
 }  // namespace culet

@@ -42,7 +42,7 @@ void CheckNames(const std::vector<std::string>& names) {
 
 TEST(Text, DataType) {
   CheckNames<DataType>({"none", "float32", "float16", "bfloat16", "float8_e4m3", "float8_ue8m0",
-                        "int32", "int4", "uint4", "float4_e2m1"});
+                        "int32", "int4", "uint4", "float4_e2m1", "int8"});
 }
 TEST(Text, Order) { CheckNames<Order>({"col", "row"}); }
 TEST(Text, Striding) { CheckNames<Striding>({"flat", "blocked", "indexed"}); }

@@ -12,9 +12,9 @@
  * Structs: a caller sets `struct_size` to sizeof of the struct and zeroes the rest; fields that a
  * newer header adds are 0 for an older caller, and 0 is always the default. A struct larger than
  * this library knows is refused when the unknown part is not all 0, and so is a `reserved` field.
- * Memory: device pointers for a CUDA engine, host pointers for the CPU's. The caller owns all of it.
- * Threads: engines and plans may be used from several threads at once; each concurrent stream or
- * captured graph needs a culet_workspace of its own. Destroying is up to one thread. */
+ * Memory: device pointers for a CUDA engine, host pointers for the CPU's. The caller owns all of
+ * it. Threads: engines and plans may be used from several threads at once; each concurrent stream
+ * or captured graph needs a culet_workspace of its own. Destroying is up to one thread. */
 #pragma once
 
 #include "culet/c_base.h"
@@ -24,74 +24,77 @@
 extern "C" {
 #endif
 
-enum { /* element types */
-  CULET_NULL = 0, /* absent operand */
-  CULET_FLOAT32 = 1,
-  CULET_FLOAT16 = 2,
-  CULET_BFLOAT16 = 3,
-  CULET_FLOAT8_E4M3 = 4, /* OCP E4M3: largest 448, no infinities */
-  CULET_FLOAT8_UE8M0 = 5, /* a scale: 2^(byte - 127) */
-  /* Two in a byte, the lower half first; rows (columns) start at whole bytes. */
-  CULET_INT4 = 7,       /* -8 to 7 */
-  CULET_UINT4 = 8,      /* 0 to 15 */
-  CULET_FLOAT4_E2M1 = 9 /* OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign */
+enum {                 /* element types */
+       CULET_NULL = 0, /* absent operand */
+       CULET_FLOAT32 = 1,
+       CULET_FLOAT16 = 2,
+       CULET_BFLOAT16 = 3,
+       CULET_FLOAT8_E4M3 = 4,  /* OCP E4M3: largest 448, no infinities */
+       CULET_FLOAT8_UE8M0 = 5, /* a scale: 2^(byte - 127) */
+       /* Two in a byte, the lower half first; rows (columns) start at whole bytes. */
+       CULET_INT4 = 7,        /* -8 to 7 */
+       CULET_UINT4 = 8,       /* 0 to 15 */
+       CULET_FLOAT4_E2M1 = 9, /* OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign */
+       CULET_INT8 = 10        /* -128 to 127 */
 };
 
 enum { /* orders: element (r, c) at r + c * ld, or at r * ld + c */
-  CULET_COL_MAJOR = 0,
-  CULET_ROW_MAJOR = 1
+       CULET_COL_MAJOR = 0,
+       CULET_ROW_MAJOR = 1
 };
 
 enum { /* how a weight lies in memory: culet_matrix.pack of B */
-  CULET_PACK_PLAIN = 0,
-  CULET_PACK_PANELS64 = 1 /* "k_major_n64": panels of 64 columns, each row of a panel contiguous */
+       CULET_PACK_PLAIN = 0,
+       CULET_PACK_PANELS64 =
+           1 /* "k_major_n64": panels of 64 columns, each row of a panel contiguous */
 };
 
 enum { /* which elements share one scale */
-  CULET_QUANT_NONE = 0,
-  CULET_QUANT_K = 1, /* `group` along k of one row of A, or of one column of B */
-  CULET_QUANT_B = 2, /* a block of group x group */
-  CULET_QUANT_TENSOR = 3, /* one scale for the whole operand; group is 0 */
-  CULET_QUANT_ROW = 4     /* one for each row of A, or each column of B; group is 0 */
+       CULET_QUANT_NONE = 0,
+       CULET_QUANT_K = 1,      /* `group` along k of one row of A, or of one column of B */
+       CULET_QUANT_B = 2,      /* a block of group x group */
+       CULET_QUANT_TENSOR = 3, /* one scale for the whole operand; group is 0 */
+       CULET_QUANT_ROW = 4     /* one for each row of A, or each column of B; group is 0 */
 };
 
 enum { /* partial sums on tensor cores that keep fewer than 24 bits */
-  CULET_ACCUMULATE_PROMOTED = 0, /* promoted to FP32 within k */
-  CULET_ACCUMULATE_FAST = 1,     /* may stay in them over all of k */
-  CULET_ACCUMULATE_FULL = 2      /* 24 bits or more throughout: they take no part */
+       CULET_ACCUMULATE_PROMOTED = 0, /* promoted to FP32 within k */
+       CULET_ACCUMULATE_FAST = 1,     /* may stay in them over all of k */
+       CULET_ACCUMULATE_FULL = 2      /* 24 bits or more throughout: they take no part */
 };
 
 enum { /* what happens to the sum before it is rounded and stored */
-  CULET_EPILOGUE_NONE = 0,
-  /* silu(gate) * up of columns as gate_order says; D has n / 2 columns, n % 16 == 0. */
-  CULET_EPILOGUE_GATED_SILU = 1,
-  /* The same, quantised: D is E4M3, its scales W have one element for 128 columns of a row. */
-  CULET_EPILOGUE_GATED_SILU_QUANT = 2
+       CULET_EPILOGUE_NONE = 0,
+       /* silu(gate) * up of columns as gate_order says; D has n / 2 columns, n % 16 == 0. */
+       CULET_EPILOGUE_GATED_SILU = 1,
+       /* The same, quantised: D is E4M3, its scales W have one element for 128 columns of a row. */
+       CULET_EPILOGUE_GATED_SILU_QUANT = 2
 };
 
 enum { /* how the columns of gate and up lie in B, and in C and the bias */
-  CULET_GATE_EIGHTS = 0, /* groups of 16: eight of gate, then the eight of up that belong to them */
-  CULET_GATE_HALVES = 1  /* all of gate, then all of up, as weights one behind the other */
+       CULET_GATE_EIGHTS =
+           0, /* groups of 16: eight of gate, then the eight of up that belong to them */
+       CULET_GATE_HALVES = 1 /* all of gate, then all of up, as weights one behind the other */
 };
 
 enum { /* what holds between two runs */
-  CULET_DETERMINISM_FAST = 0,
-  CULET_DETERMINISM_REPEATABLE = 1,     /* same problem and machine, same bits */
-  CULET_DETERMINISM_BATCH_INVARIANT = 2 /* a row's bits depend on that row, B and k alone */
+       CULET_DETERMINISM_FAST = 0,
+       CULET_DETERMINISM_REPEATABLE = 1,     /* same problem and machine, same bits */
+       CULET_DETERMINISM_BATCH_INVARIANT = 2 /* a row's bits depend on that row, B and k alone */
 };
 
 enum { /* one bias value a column of D, or a row */
-  CULET_BIAS_N = 0,
-  CULET_BIAS_M = 1
+       CULET_BIAS_N = 0,
+       CULET_BIAS_M = 1
 };
 
 /* Shape and placement of one operand; all 0 is an absent one. `rows` x `cols` is the logical
  * matrix whatever the order: A (m, k), B (k, n), C and D (m, n).
- * Scales of A, U: (1, 1) for CULET_QUANT_TENSOR, (m, 1) for CULET_QUANT_ROW, (m, ceil(k / group)) for
- * CULET_QUANT_K; in row-major order as a quantiser leaves them (ld >= ceil(k / group)) or in
+ * Scales of A, U: (1, 1) for CULET_QUANT_TENSOR, (m, 1) for CULET_QUANT_ROW, (m, ceil(k / group))
+ * for CULET_QUANT_K; in row-major order as a quantiser leaves them (ld >= ceil(k / group)) or in
  * column-major order (ld >= m).
- * Scales of B, V: (1, 1), (1, n), or (ceil(k / group), ceil(n / group)) for CULET_QUANT_B; those of a
- * weight stored (n, k) usually lie as (ceil(n / group), ceil(k / group)) rows, which is V in
+ * Scales of B, V: (1, 1), (1, n), or (ceil(k / group), ceil(n / group)) for CULET_QUANT_B; those of
+ * a weight stored (n, k) usually lie as (ceil(n / group), ceil(k / group)) rows, which is V in
  * column-major order. */
 typedef struct culet_matrix {
   int32_t type;
@@ -105,7 +108,7 @@ typedef struct culet_matrix {
   const int32_t* offsets; /* group starts on the device; null: one matrix */
   const int32_t* idxs;    /* gathered rows on the device; null: all in order */
   int64_t batch_stride;   /* elements between two matrices; 0 where num is 1 */
-  uint64_t reserved[3];   /* 0: room for what a newer header knows, as this struct lies in another */
+  uint64_t reserved[3]; /* 0: room for what a newer header knows, as this struct lies in another */
 } culet_matrix;
 
 /* One product. The pointers A, U, C and D may be null for planning, tuning and explaining; they
@@ -132,7 +135,8 @@ typedef struct culet_problem {
    * their own. Null and CULET_NULL: none. A plan binds them, as it binds B, V and W. */
   const void *zero_a, *zero_b;
   int32_t zero_a_type, zero_b_type;
-  /* Where an epilogue that quantises leaves the scales of D: FP32, (m, ceil(columns of D / 128)). */
+  /* Where an epilogue that quantises leaves the scales of D: FP32, (m, ceil(columns of D / 128)).
+   */
   culet_matrix w;
   void* W;
   int32_t quant_d, group_d; /* CULET_QUANT_K and 128 for CULET_EPILOGUE_GATED_SILU_QUANT */
@@ -152,7 +156,8 @@ typedef struct culet_device {
 
 /* Threads that the CPU's kernels use together with the caller, in the whole process; 1 to 1024. By
  * default CULET_THREADS of the environment, else all that the process may use. Their number is part
- * of a device's class: set it before engines are created, and not while a product or a step runs. */
+ * of a device's class: set it before engines are created, and not while a product or a step runs.
+ */
 CULET_API culet_status culet_set_threads(int32_t threads);
 CULET_API culet_status culet_threads(int32_t* threads);
 
@@ -162,18 +167,18 @@ CULET_API culet_status culet_device_count(int32_t* count);
 /* Errors: INVALID_ARGUMENT unless 0 <= index < count. */
 CULET_API culet_status culet_device_get(int32_t index, culet_device* device);
 
-/* Texts: functions that give one write at most `capacity` bytes to `text`, the final 0 included, and
- * the bytes of the whole text with its 0 to `needed` (may be null). `text` may be null when capacity
- * is 0, to ask how much there is. JSON is in UTF-8, one value. */
+/* Texts: functions that give one write at most `capacity` bytes to `text`, the final 0 included,
+ * and the bytes of the whole text with its 0 to `needed` (may be null). `text` may be null when
+ * capacity is 0, to ask how much there is. JSON is in UTF-8, one value. */
 
 /* A list of all devices: "device" ("cpu", "cuda:0"), "name", "class", "arch", "units",
  * "cache_bytes", "memory_bytes". */
 CULET_API culet_status culet_devices_json(char* text, size_t capacity, size_t* needed);
 
 /* The products of a decoder model, from a config.json or the folder of one: "architecture",
- * "model_type", "format" (or null), and "products", a list of "name", "n", "k", "layers", "experts",
- * "active_experts". Fused as engines run them. Errors: NOT_FOUND, IO, DATA_LOSS, INVALID_ARGUMENT,
- * UNSUPPORTED for an unknown architecture. */
+ * "model_type", "format" (or null), and "products", a list of "name", "n", "k", "layers",
+ * "experts", "active_experts". Fused as engines run them. Errors: NOT_FOUND, IO, DATA_LOSS,
+ * INVALID_ARGUMENT, UNSUPPORTED for an unknown architecture. */
 CULET_API culet_status culet_products_json(const char* path, char* text, size_t capacity,
                                            size_t* needed);
 
@@ -190,10 +195,11 @@ typedef struct culet_engine_options {
 } culet_engine_options;
 
 /* Opens a device and reads the caches: the table shipped with the library for this class of device,
- * the site's file (CULET_SITE_CACHE, else /etc/culet/dispatch.jsonl), then the user's, whose choices
- * count most. With "off" none of them is read. A cache file that cannot be read is no reason to fail:
- * the engine starts without it, and culet_engine_cache_note has the sentence.
- * Errors: NOT_FOUND for a device that is not there, INVALID_ARGUMENT for a provider that is none. */
+ * the site's file (CULET_SITE_CACHE, else /etc/culet/dispatch.jsonl), then the user's, whose
+ * choices count most. With "off" none of them is read. A cache file that cannot be read is no
+ * reason to fail: the engine starts without it, and culet_engine_cache_note has the sentence.
+ * Errors: NOT_FOUND for a device that is not there, INVALID_ARGUMENT for a provider that is none.
+ */
 CULET_API culet_status culet_engine_create(const culet_engine_options* options,
                                            culet_engine** engine);
 
@@ -202,7 +208,8 @@ CULET_API void culet_engine_destroy(culet_engine* engine);
 
 CULET_API culet_status culet_engine_device(const culet_engine* engine, culet_device* device);
 
-/* Why the cache file or parts of it are not used; "" when all is well. Lives as long as the engine. */
+/* Why the cache file or parts of it are not used; "" when all is well. Lives as long as the engine.
+ */
 CULET_API const char* culet_engine_cache_note(const culet_engine* engine);
 
 /* Merges the engine's measured choices into a cache file, atomically. `path` null: the file that
@@ -210,8 +217,9 @@ CULET_API const char* culet_engine_cache_note(const culet_engine* engine);
  * DATA_LOSS when the file is no cache, INVALID_ARGUMENT for an empty path. */
 CULET_API culet_status culet_engine_save(const culet_engine* engine, const char* path);
 
-/* Whether culet_engine_save could write a new text, found out with a file beside the cache file that
- * is removed again; for a look before measuring. Makes the folder. Errors: as culet_engine_save. */
+/* Whether culet_engine_save could write a new text, found out with a file beside the cache file
+ * that is removed again; for a look before measuring. Makes the folder. Errors: as
+ * culet_engine_save. */
 CULET_API culet_status culet_engine_check_save(const culet_engine* engine, const char* path);
 
 /* How many distinct problems the engine was asked for, and for how many the choice was measured. */
@@ -243,13 +251,14 @@ typedef struct culet_cache_report {
 CULET_API culet_status culet_engine_load(culet_engine* engine, const char* path,
                                          culet_cache_report* report);
 
-/* A list of the kernels that compete, best first: "id", "backend", "provider", "unavailable" (why, or
+/* A list of the kernels that compete, best first: "id", "backend", "provider", "unavailable" (why,
+ * or
  * ""), types (null: any), "packs", "tile", "determinism", and what they cost in "info". */
 CULET_API culet_status culet_kernels_json(const culet_engine* engine, char* text, size_t capacity,
                                           size_t* needed);
 
-/* Checks a problem and gives its key, without a plan: "text", for people, and each field by its name
- * in cache files. Errors: INVALID_ARGUMENT, OUT_OF_RANGE. */
+/* Checks a problem and gives its key, without a plan: "text", for people, and each field by its
+ * name in cache files. Errors: INVALID_ARGUMENT, OUT_OF_RANGE. */
 CULET_API culet_status culet_describe_json(const culet_engine* engine, const culet_problem* problem,
                                            char* text, size_t capacity, size_t* needed);
 
@@ -275,8 +284,8 @@ typedef struct culet_choice {
   int32_t measurements; /* of this tuning; 0 when the choice was known */
   double time_us;       /* median, or the prediction */
   double baseline_us;   /* the default choice's median in the same run */
-  int32_t serial;       /* 1: launched without programmatic dependent launch, though pdl allows it */
-  int32_t variant;      /* the kernel's own choice, e.g. a library's algorithm; 0 for most */
+  int32_t serial;  /* 1: launched without programmatic dependent launch, though pdl allows it */
+  int32_t variant; /* the kernel's own choice, e.g. a library's algorithm; 0 for most */
 } culet_choice;
 
 /* Measures the feasible kernels on inputs and outputs of its own, each checked against the
@@ -299,8 +308,8 @@ CULET_API culet_status culet_explain_json(culet_engine* engine, const culet_prob
                                           char* text, size_t capacity, size_t* needed);
 
 /* Bytes of a plain weight, B (k, n), in a packed format, CULET_PACK_*.
- * Errors: INVALID_ARGUMENT for a format or layout that is none, UNSUPPORTED for an element type that
- * the format does not take. */
+ * Errors: INVALID_ARGUMENT for a format or layout that is none, UNSUPPORTED for an element type
+ * that the format does not take. */
 CULET_API culet_status culet_packed_bytes(const culet_engine* engine, const culet_matrix* layout,
                                           int32_t format, uint64_t* bytes);
 
@@ -313,8 +322,8 @@ CULET_API culet_status culet_pack(const culet_engine* engine, const void* weight
                                   const culet_matrix* layout, int32_t format, void* packed,
                                   uint64_t bytes, void* stream, culet_matrix* packed_layout);
 
-/* The plain weight again, in host memory, in any plain layout. Errors: as culet_pack; UNSUPPORTED on
- * a GPU. */
+/* The plain weight again, in host memory, in any plain layout. Errors: as culet_pack; UNSUPPORTED
+ * on a GPU. */
 CULET_API culet_status culet_unpack(const culet_engine* engine, const void* packed,
                                     const culet_matrix* packed_layout, void* weight,
                                     const culet_matrix* layout);
@@ -395,8 +404,8 @@ typedef struct culet_launch_args {
   void* stream;
 } culet_launch_args;
 
-/* culet_launch by one pointer, for callers whose arguments cost something each: other languages, and who
- * launches the same again. Errors: as culet_launch. */
+/* culet_launch by one pointer, for callers whose arguments cost something each: other languages,
+ * and who launches the same again. Errors: as culet_launch. */
 CULET_API culet_status culet_launch_with(const culet_launch_args* args);
 
 /* The capture that `stream` is recording into, a number that no other capture of this process has;
@@ -404,19 +413,20 @@ CULET_API culet_status culet_launch_with(const culet_launch_args* args);
 CULET_API culet_status culet_capture_id(const culet_engine* engine, void* stream, uint64_t* id);
 
 enum { /* levels of messages */
-  CULET_LOG_OFF = 0,
-  CULET_LOG_DEBUG = 1,  /* each plan with its kernel */
-  CULET_LOG_INFO = 2,   /* caches read and written, problems tuned, libraries opened */
-  CULET_LOG_WARNING = 3 /* what was left out or replaced */
+       CULET_LOG_OFF = 0,
+       CULET_LOG_DEBUG = 1,  /* each plan with its kernel */
+       CULET_LOG_INFO = 2,   /* caches read and written, problems tuned, libraries opened */
+       CULET_LOG_WARNING = 3 /* what was left out or replaced */
 };
 
 /* Gets one sentence, without a line end, on the thread that did the work; several threads may call
  * at once. What it calls of culet logs nothing. */
 typedef void (*culet_log_function)(void* context, int32_t level, const char* message);
 
-/* From now on messages of `least` and above go to `function`, for the whole process, which by default
- * says nothing; a null function or CULET_LOG_OFF ends that. Another thread's call that is under way
- * goes on to its end: `context` outlives it. Errors: INVALID_ARGUMENT for another level. */
+/* From now on messages of `least` and above go to `function`, for the whole process, which by
+ * default says nothing; a null function or CULET_LOG_OFF ends that. Another thread's call that is
+ * under way goes on to its end: `context` outlives it. Errors: INVALID_ARGUMENT for another level.
+ */
 CULET_API culet_status culet_set_log(culet_log_function function, void* context, int32_t least);
 
 /* NVTX ranges around launches and nodes of graphs, named by their kernels, for NVIDIA's profilers:

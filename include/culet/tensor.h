@@ -87,13 +87,14 @@ struct Weight {
   DataType type = DataType::kNull;  ///< kNull: there is no such weight
   std::int64_t rows = 0;            ///< output features; vocabulary
   std::int64_t cols = 0;            ///< input features; hidden size
-  /// What shares a scale. E4M3: kB or kRow; kUint4: kK or kRow, a row being an output feature.
+  /// What shares a scale. E4M3: kB or kRow; kUint4, kFloat4_e2m1 and kInt8: kK or
+  /// kRow, a row being an output feature.
   QuantDesc quant;
   DevicePtr scales_ptr = 0;  ///< one a group of ScaleGroupOf(quant, rows, cols), row-major, packed
   DataType scales_type = DataType::kNull;
-  DevicePtr zeros_ptr = 0;  ///< kUint4: zero points, which lie as the scales do
+  DevicePtr zeros_ptr = 0;  ///< kUint4: zero points, which lie as the scales do; the others: 0
   DataType zeros_type = DataType::kNull;
-  DevicePtr order_ptr = 0;  ///< kUint4: column i meets element order[i] of an input; 0: i
+  DevicePtr order_ptr = 0;  ///< of the same: column i meets element order[i] of an input; 0: i
   QuantDesc input_quant;    ///< E4M3: how an input is quantised: kK, or kRow
   float input_scale = 0;    ///< E4M3 with kRow: the scale of every row; 0: by the row's amax
 

@@ -32,6 +32,7 @@ enum class DataType : std::uint8_t {
   kInt4,          ///< -8 .. 7, two's complement
   kUint4,         ///< 0 .. 15
   kFloat4_e2m1,   ///< OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign
+  kInt8,          ///< -128 .. 127, two's complement; weights of products alone
 };
 
 /// Bits per element; 0 for kNull.
@@ -45,6 +46,7 @@ constexpr int BitsOf(DataType type) noexcept {
       return 16;
     case DataType::kFloat8_e4m3:
     case DataType::kFloat8_ue8m0:
+    case DataType::kInt8:
       return 8;
     case DataType::kInt4:
     case DataType::kUint4:

@@ -100,6 +100,11 @@ std::uint8_t EncodeHalf(double value, Decode decode) noexcept {
   return static_cast<std::uint8_t>(best);
 }
 
+std::int8_t EncodeInt8(double value) noexcept {
+  constexpr double kLeast = -128, kMost = 127;
+  return static_cast<std::int8_t>(std::nearbyint(std::clamp(value, kLeast, kMost)));
+}
+
 double DecodeInt4(int bits) noexcept { return (bits ^ 8) - 8; }
 double DecodeUint4(int bits) noexcept { return bits; }
 
@@ -170,6 +175,8 @@ void LoadLine(const void* data, DataType type, std::int64_t first, std::int64_t 
       return LoadAll<std::uint8_t>(data, first, stride, count, out, Float8E4m3ToFloat);
     case DataType::kFloat8_ue8m0:
       return LoadAll<std::uint8_t>(data, first, stride, count, out, DecodeUe8m0);
+    case DataType::kInt8:
+      return LoadAll<std::int8_t>(data, first, stride, count, out, [](std::int8_t v) { return v; });
     case DataType::kInt4:
       return LoadHalves(data, first, stride, count, out, DecodeInt4);
     case DataType::kUint4:
@@ -209,6 +216,9 @@ void StoreFromDouble(void* data, DataType type, std::int64_t index, double value
     case DataType::kFloat8_ue8m0:
       static_cast<std::uint8_t*>(data)[index] = EncodeUe8m0(value);
       break;
+    case DataType::kInt8:
+      static_cast<std::int8_t*>(data)[index] = EncodeInt8(value);
+      break;
     case DataType::kInt4:
       StoreHalf(data, index, EncodeHalf(value, DecodeInt4));
       break;
@@ -243,6 +253,7 @@ double SmallestNormalOf(DataType type) noexcept {
     case DataType::kFloat4_e2m1:
       return 1;
     case DataType::kFloat8_ue8m0:
+    case DataType::kInt8:
     case DataType::kInt4:
     case DataType::kUint4:
     case DataType::kInt32:
@@ -269,6 +280,8 @@ int PrecisionOf(DataType type) noexcept {
     case DataType::kInt4:
     case DataType::kUint4:
       return 4;
+    case DataType::kInt8:
+      return 8;
     case DataType::kInt32:
     case DataType::kNull:
       break;

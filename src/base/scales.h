@@ -7,6 +7,11 @@
 
 namespace culet {
 
+/// Whether weights of this type are codes with scales, against inputs that are not quantised.
+constexpr bool IsCode(DataType type) noexcept {
+  return type == DataType::kUint4 || type == DataType::kFloat4_e2m1 || type == DataType::kInt8;
+}
+
 /// Elements of a row of `cols` that share a scale; 1 for what Verify refuses.
 constexpr std::int64_t InputGroupOf(const QuantDesc& quant, std::int64_t cols) noexcept {
   if (quant.type == QuantType::kRow) return cols;

@@ -26,6 +26,7 @@ struct Names<DataType> {
       {DataType::kInt4, "int4"},
       {DataType::kUint4, "uint4"},
       {DataType::kFloat4_e2m1, "float4_e2m1"},
+      {DataType::kInt8, "int8"},
   };
 };
 template <>

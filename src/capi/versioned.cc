@@ -20,6 +20,7 @@ static_assert(static_cast<int>(DataType::kFloat8_ue8m0) == CULET_FLOAT8_UE8M0);
 static_assert(static_cast<int>(DataType::kInt4) == CULET_INT4);
 static_assert(static_cast<int>(DataType::kUint4) == CULET_UINT4);
 static_assert(static_cast<int>(DataType::kFloat4_e2m1) == CULET_FLOAT4_E2M1);
+static_assert(static_cast<int>(DataType::kInt8) == CULET_INT8);
 static_assert(kPackPanels64 == CULET_PACK_PANELS64);
 static_assert(static_cast<int>(Order::kColMajor) == CULET_COL_MAJOR);
 static_assert(static_cast<int>(Order::kRowMajor) == CULET_ROW_MAJOR);

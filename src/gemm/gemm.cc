@@ -22,7 +22,7 @@
 namespace culet {
 namespace {
 
-constexpr int kDataTypes = static_cast<int>(DataType::kFloat4_e2m1) + 1;
+constexpr int kDataTypes = static_cast<int>(DataType::kInt8) + 1;
 
 Status MissingPointer(const char* name) {
   return Status(StatusCode::kInvalidArgument,

@@ -91,6 +91,11 @@ Feasibility Kernel::why(const GemmDesc& problem) const noexcept {
       (IsSubByte(problem.b.type) && desc_.type_b == DataType::kNull && !reads_any)) {
     return Feasibility::Refuse("takes no elements of 4 bits");
   }
+  // Nor integers of 8 bits. Kernels of such weights ask for a plain type in their place.
+  if ((problem.a.type == DataType::kInt8 || problem.b.type == DataType::kInt8) && !reads_any &&
+      desc_.type_a != DataType::kInt8 && desc_.type_b != DataType::kInt8) {
+    return Feasibility::Refuse("takes no elements of int8");
+  }
   if (desc_.type_a != DataType::kNull && desc_.quant_a != problem.a.quant) {
     return Feasibility::Refuse("A's scales have another granularity");
   }

@@ -88,6 +88,7 @@ class Values {
   double Element(SplitMix64& random, DataType type, bool scaled, bool is_a) const {
     const bool e4m3 = type == DataType::kFloat8_e4m3;
     if (IsSubByte(type)) return FourBits(random, type);
+    if (type == DataType::kInt8) return EightBits(random);
     switch (fill_) {
       case Fill::kNormal:
         // As a quantiser makes them: the largest of a group is near 448.
@@ -138,6 +139,11 @@ class Values {
   }
 
  private:
+  double EightBits(SplitMix64& random) const {
+    if (fill_ != Fill::kIntegers) return random.Whole(-128, 127);
+    const int magnitude = small_integers_ ? 1 : random.Whole(1, 2);
+    return random.Whole(0, 1) != 0 ? magnitude : -magnitude;
+  }
   double FourBits(SplitMix64& random, DataType type) const {
     if (fill_ != Fill::kIntegers) {
       return type == DataType::kUint4 ? random.Whole(0, 15) : random.Whole(-8, 7);
@@ -308,6 +314,7 @@ std::uint32_t PoisonWord(DataType type) noexcept {
     case DataType::kInt4:
     case DataType::kUint4:
     case DataType::kFloat4_e2m1:
+    case DataType::kInt8:
     case DataType::kNull:
       break;
   }

@@ -4,37 +4,44 @@
 
 #include <fmt/format.h>
 
+#include "base/scales.h"
+
 namespace culet {
 namespace {
 
-// A weight of 4 bits, whose input stays as it is.
-std::string WhyNotPacked(const char* what, const Weight& weight, const OpParams& params) {
+// A weight of codes, whose input stays as it is. Zero points are those of uint4.
+std::string WhyNotCodes(const char* what, const Weight& weight, const OpParams& params) {
+  const char* const type = ToString(weight.type);
   const bool rows = weight.quant == QuantDesc{QuantType::kRow};
   if (!rows && (weight.quant.type != QuantType::kK || weight.quant.group_size < 1)) {
-    return fmt::format("{} is uint4 and needs scales, one a group (kK) or a row (kRow)", what);
+    return fmt::format("{} is {} and needs scales, one a group (kK) or a row (kRow)", what, type);
   }
-  if (weight.cols % 2 != 0) {
+  if (IsSubByte(weight.type) && weight.cols % 2 != 0) {
     return fmt::format(
-        "{} is uint4 of {} columns; rows begin at whole bytes, so the number must "
-        "be even",
-        what, weight.cols);
+        "{} is {} of {} columns; rows begin at whole bytes, so the number must be "
+        "even",
+        what, type, weight.cols);
   }
-  const auto lies = [](DevicePtr at, DataType type) {
-    return IsFloat(type) && at != 0 && at % SizeOf(type) == 0;
-  };
-  if (!lies(weight.scales_ptr, weight.scales_type)) {
-    return fmt::format("{} is uint4; its scales must be float32, float16 or bfloat16, aligned",
-                       what);
+  const auto lies = [](DevicePtr at, DataType of) { return at != 0 && at % SizeOf(of) == 0; };
+  const bool powers =
+      weight.type == DataType::kFloat4_e2m1 && weight.scales_type == DataType::kFloat8_ue8m0;
+  if ((!IsFloat(weight.scales_type) && !powers) || !lies(weight.scales_ptr, weight.scales_type)) {
+    return fmt::format("{} is {}; its scales must be float32, float16 or bfloat16, aligned", what,
+                       type);
   }
-  if (!lies(weight.zeros_ptr, weight.zeros_type)) {
+  const bool zeros = weight.type == DataType::kUint4;
+  if (zeros && (!IsFloat(weight.zeros_type) || !lies(weight.zeros_ptr, weight.zeros_type))) {
     return fmt::format("{} is uint4; its zero points must be float32, float16 or bfloat16, aligned",
                        what);
+  }
+  if (!zeros && (weight.zeros_type != DataType::kNull || weight.zeros_ptr != 0)) {
+    return fmt::format("{} is {} with zero points; they go with uint4", what, type);
   }
   if (weight.order_ptr % sizeof(std::int32_t) != 0) {
     return fmt::format("{} has an order that is not aligned to 4 bytes", what);
   }
   if (params.quant_a == QuantDesc{}) return {};
-  return fmt::format("{} is uint4, so its input is not quantised; leave quant_a empty", what);
+  return fmt::format("{} is {}, so its input is not quantised; leave quant_a empty", what, type);
 }
 
 }  // namespace
@@ -61,10 +68,12 @@ std::string WhyNotWeight(const char* what, const Weight& weight, std::int64_t n,
     return fmt::format("{} is {} but has scales, or quant_a is set; both go with float8_e4m3", what,
                        ToString(weight.type));
   }
-  if (weight.type == DataType::kUint4) return WhyNotPacked(what, weight, params);
+  if (IsCode(weight.type)) return WhyNotCodes(what, weight, params);
   if (weight.type != DataType::kFloat8_e4m3) {
-    return fmt::format("{} is {}; it must be float32, float16, bfloat16, float8_e4m3 or uint4",
-                       what, ToString(weight.type));
+    return fmt::format(
+        "{} is {}; it must be float32, float16, bfloat16, float8_e4m3, uint4, "
+        "float4_e2m1 or int8",
+        what, ToString(weight.type));
   }
   const bool rows = weight.quant == QuantDesc{QuantType::kRow};
   const bool blocks = weight.quant.type == QuantType::kB && weight.quant.group_size >= 1;

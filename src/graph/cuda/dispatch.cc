@@ -7,6 +7,7 @@
 
 #include "base/accelerator.h"
 #include "base/device_scope.h"
+#include "base/scales.h"
 #include "cuda/error.h"
 #include "graph/cuda/attention.h"
 #include "graph/cuda/experts.h"
@@ -476,8 +477,9 @@ class CudaDispatch final : public KernelDispatch {
     constexpr int kGroup = 128;
     const bool codes = node.op == TensorOp::kQuantize;
     if ((!codes && !IsValue(node.type)) || !IsValue(input)) return refusal;
-    if (node.params.weight.type == DataType::kUint4) {
-      return Feasibility::Refuse("the CUDA dispatch takes no weights of 4 bits yet; use the CPU");
+    if (IsCode(node.params.weight.type)) {
+      return Feasibility::Refuse(
+          "the CUDA dispatch takes no weights of codes of 4 bits or int8 yet; use the CPU");
     }
     const QuantDesc& quant = node.params.quant_a;
     if (quant.type == QuantType::kNone) return Feasibility::Ok();

@@ -1,5 +1,5 @@
-// Products with weights of 4 bits: a code becomes (code - zero) * scale in a register, exactly, and
-// meets all rows of its tile. Lanes run along k.
+// Products with weights that are codes of 4 or 8 bits: a code becomes (code - zero) * scale in a
+// register, exactly, and meets all rows of its tile. Lanes run along k.
 #if defined(CULET_SIMD_U4_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_SIMD_U4_INL_H_
 #undef CULET_SIMD_U4_INL_H_
@@ -22,31 +22,140 @@ HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
 
+// Elements of k that a step decodes: two vectors. The even ones are in the first, so that the two
+// codes of a byte (of a word) go to one lane.
+inline constexpr std::size_t kU4Elements = 2 * kLanes;
+
+// Whether a step covers two groups of 16.
+inline constexpr bool kU4Pairs = kU4Elements == 2 * kU4SmallGroup;
+
+// What a group's codes are multiplied by, and what is added: of one group, or of two, one for each
+// half of the lanes.
+struct U4Factors {
+  VF32 scale, offset;
+  HWY_INLINE U4Factors(F32 d, const float* scales, const float* offsets)
+      : scale(hn::Set(d, *scales)), offset(hn::Set(d, *offsets)) {}
+  HWY_INLINE U4Factors(F32 d, const float* scales, const float* offsets, std::size_t second)
+      : scale(Halves(d, scales[0], scales[second])),
+        offset(Halves(d, offsets[0], offsets[second])) {}
+
+ private:
+  static HWY_INLINE VF32 Halves(F32 d, float lower, float upper) {
+    return hn::IfThenElse(hn::FirstN(d, kLanes / 2), hn::Set(d, lower), hn::Set(d, upper));
+  }
+};
+
+// Each coding has
+//   kBytes             bytes of a step's codes
+//   Group(d, factors)  a group's weights, or what makes them
+//   Load(p)            a step's codes: in each lane an even element's, and kShift bits above it
+//                      the odd one's
+//   Get(d, codes)      the weights of the lower codes
+struct U4Nibbles {
+  static constexpr std::size_t kBytes = kLanes;
+  static constexpr int kShift = 4;
+  static HWY_INLINE VU32 Load(const std::uint8_t* p) {
+    const hn::Rebind<std::uint8_t, F32> du8;
+    return hn::PromoteTo(U32(), hn::LoadU(du8, p));
+  }
+};
+
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-// The 16 weights that a group's codes stand for.
-struct U4Group {
+// By a look-up, which reads the lower four bits of a lane alone.
+template <class Table>
+struct U4LookUp : U4Nibbles {
   VF32 weights;
-  HWY_INLINE U4Group(F32 d, float scale, float offset)
-      : weights(hn::MulAdd(hn::Iota(d, 0.0f), hn::Set(d, scale), hn::Set(d, offset))) {}
-  // The look-up reads the lower four bits of a lane alone.
+  HWY_INLINE U4LookUp(F32 d, const U4Factors& of)
+      : weights(hn::MulAdd(Table::Values(d), of.scale, of.offset)) {}
   HWY_INLINE VF32 Get(F32, VU32 codes) const {
     return VF32{_mm512_permutexvar_ps(codes.raw, weights.raw)};
   }
 };
+// The same where the lanes have two groups.
+template <class Table>
+struct U4LookUpOfPair : U4Nibbles {
+  U4Factors factors;
+  HWY_INLINE U4LookUpOfPair(F32, const U4Factors& of) : factors(of) {}
+  HWY_INLINE VF32 Get(F32 d, VU32 codes) const {
+    const VF32 code{_mm512_permutexvar_ps(codes.raw, Table::Values(d).raw)};
+    return hn::MulAdd(code, factors.scale, factors.offset);
+  }
+};
+struct U4Table {
+  static HWY_INLINE VF32 Values(F32 d) { return hn::Iota(d, 0.0f); }
+};
+struct E2m1Table {
+  static HWY_INLINE VF32 Values(F32 d) {
+    alignas(64) static constexpr float kValues[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
+                                                      4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
+                                                      -2.0f, -3.0f, -4.0f, -6.0f};
+    return hn::Load(d, kValues);
+  }
+};
+struct U4Coding {
+  using Group = U4LookUp<U4Table>;
+  using PairGroup = U4LookUpOfPair<U4Table>;
+};
+struct E2m1Coding {
+  using Group = U4LookUp<E2m1Table>;
+  using PairGroup = U4LookUpOfPair<E2m1Table>;
+};
 #else
-struct U4Group {
-  VF32 scale, offset;
-  HWY_INLINE U4Group(F32 d, float s, float o) : scale(hn::Set(d, s)), offset(hn::Set(d, o)) {}
+struct U4Group : U4Nibbles {
+  U4Factors factors;
+  HWY_INLINE U4Group(F32, const U4Factors& of) : factors(of) {}
   HWY_INLINE VF32 Get(F32 d, VU32 codes) const {
     const hn::RebindToSigned<F32> di32;
     const VU32 code = hn::And(codes, hn::Set(U32(), 15u));
-    return hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di32, code)), scale, offset);
+    return hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di32, code)), factors.scale, factors.offset);
   }
+};
+struct E2m1Group : U4Nibbles {
+  U4Factors factors;
+  HWY_INLINE E2m1Group(F32 d, const U4Factors& of) : factors(of) {
+    factors.scale = hn::Mul(of.scale, hn::Set(d, 0.5f));  // the table is doubled
+  }
+  HWY_INLINE VF32 Get(F32 d, VU32 codes) const {
+    const U32 du32;
+    const hn::RebindToSigned<F32> di32;
+    // Four bits each: 12 8 6 4 3 2 1 0.
+    const VU32 table = hn::Set(du32, 0xc8643210u);
+    const VU32 places = hn::ShiftLeft<2>(hn::And(codes, hn::Set(du32, 7u)));
+    const VU32 doubled = hn::And(table >> places, hn::Set(du32, 15u));
+    const VU32 sign = hn::ShiftLeft<31>(hn::ShiftRight<3>(codes));
+    const VF32 value = hn::ConvertTo(d, hn::BitCast(di32, doubled));
+    return hn::MulAdd(hn::Xor(value, hn::BitCast(d, sign)), factors.scale, factors.offset);
+  }
+};
+struct U4Coding {
+  using Group = U4Group;
+  using PairGroup = U4Group;
+};
+struct E2m1Coding {
+  using Group = E2m1Group;
+  using PairGroup = E2m1Group;
 };
 #endif
 
-// Elements of k that one vector of bytes holds: the even ones are the lower halves of the bytes.
-inline constexpr std::size_t kU4Elements = 2 * kLanes;
+struct Int8Group {
+  static constexpr std::size_t kBytes = 2 * kLanes;
+  static constexpr int kShift = 8;
+  U4Factors factors;
+  HWY_INLINE Int8Group(F32, const U4Factors& of) : factors(of) {}
+  static HWY_INLINE VU32 Load(const std::uint8_t* p) {
+    const hn::Rebind<std::uint16_t, F32> du16;
+    return hn::PromoteTo(U32(), hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(p)));
+  }
+  HWY_INLINE VF32 Get(F32 d, VU32 codes) const {
+    const hn::RebindToSigned<F32> di32;
+    const auto number = hn::ShiftRight<24>(hn::BitCast(di32, hn::ShiftLeft<24>(codes)));
+    return hn::MulAdd(hn::ConvertTo(d, number), factors.scale, factors.offset);
+  }
+};
+struct Int8Coding {
+  using Group = Int8Group;
+  using PairGroup = Int8Group;
+};
 
 // One tile's columns: codes, and scales and offsets by groups.
 struct U4Columns {
@@ -56,16 +165,15 @@ struct U4Columns {
 };
 
 // acc[r][c] += row r times column c over elements [k, k + kU4Elements).
-template <int kRows>
+template <int kRows, class Group>
 HWY_INLINE void U4Step(F32 d, const float* HWY_RESTRICT a, std::size_t stride,
                        const std::uint8_t* const (&codes)[kU4Cols], std::size_t at,
-                       const U4Group* HWY_RESTRICT groups, VF32 (&acc)[kRows][kU4Cols]) {
-  const hn::Rebind<std::uint8_t, F32> du8;
+                       const Group* HWY_RESTRICT groups, VF32 (&acc)[kRows][kU4Cols]) {
   HWY_UNROLL(4)
   for (int c = 0; c < kU4Cols; ++c) {
-    const VU32 bytes = hn::PromoteTo(U32(), hn::LoadU(du8, codes[c] + at));
-    const VF32 even = groups[c].Get(d, bytes);
-    const VF32 odd = groups[c].Get(d, hn::ShiftRight<4>(bytes));
+    const VU32 bits = Group::Load(codes[c] + at);
+    const VF32 even = groups[c].Get(d, bits);
+    const VF32 odd = groups[c].Get(d, hn::ShiftRight<Group::kShift>(bits));
     HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
       const float* const row = a + static_cast<std::size_t>(r) * stride;
@@ -76,8 +184,8 @@ HWY_INLINE void U4Step(F32 d, const float* HWY_RESTRICT a, std::size_t stride,
 }
 
 // sums[r * kU4Strip + c] (+)= rows times columns over elements [begin, end) of k; begin is the
-// start of a group.
-template <int kRows>
+// start of a group. kPairs: groups are of 16 elements, and a step covers two.
+template <int kRows, class Group, bool kPairs>
 HWY_NOINLINE void U4Tile(const float* HWY_RESTRICT a, std::size_t stride, const U4Columns& columns,
                          std::size_t begin, std::size_t end, std::size_t group, bool add,
                          float* HWY_RESTRICT sums) {
@@ -88,22 +196,34 @@ HWY_NOINLINE void U4Tile(const float* HWY_RESTRICT a, std::size_t stride, const 
     HWY_UNROLL(4)
     for (int c = 0; c < kU4Cols; ++c) acc[r][c] = hn::Zero(d);
   }
-  for (std::size_t first = begin; first < end; first += group) {
-    const std::size_t last = std::min(end, first + group);
-    const std::size_t g = first / group;
-    const U4Group groups[kU4Cols] = {{d, columns.scales[0][g], columns.offsets[0][g]},
-                                     {d, columns.scales[1][g], columns.offsets[1][g]},
-                                     {d, columns.scales[2][g], columns.offsets[2][g]},
-                                     {d, columns.scales[3][g], columns.offsets[3][g]}};
+  const std::size_t together = kPairs ? kU4Elements : group;
+  const auto factors = [&](int c, std::size_t first) HWY_ATTR {
+    const float* const scales = columns.scales[c] + first / group;
+    const float* const offsets = columns.offsets[c] + first / group;
+    if constexpr (kPairs) {
+      const std::size_t second = first + group < end ? 1 : 0;  // without one its codes are 0
+      return U4Factors(d, scales, offsets, second);
+    } else {
+      return U4Factors(d, scales, offsets);
+    }
+  };
+  for (std::size_t first = begin; first < end; first += together) {
+    const std::size_t last = std::min(end, first + together);
+    const Group groups[kU4Cols] = {{d, factors(0, first)},
+                                   {d, factors(1, first)},
+                                   {d, factors(2, first)},
+                                   {d, factors(3, first)}};
     std::size_t k = first;
     for (; k + kU4Elements <= last; k += kU4Elements) {
-      U4Step<kRows>(d, a + k, stride, columns.codes, k / 2, groups, acc);
+      U4Step<kRows>(d, a + k, stride, columns.codes, k * Group::kBytes / kU4Elements, groups, acc);
     }
     if (k < last) {  // nothing is read behind a column's end
-      std::uint8_t rest[kU4Cols][kLanes] = {};
+      std::uint8_t rest[kU4Cols][Group::kBytes] = {};
       const std::uint8_t* rests[kU4Cols];
+      const std::size_t at = k * Group::kBytes / kU4Elements;
+      const std::size_t bytes = ((last - k) * Group::kBytes + kU4Elements - 1) / kU4Elements;
       for (int c = 0; c < kU4Cols; ++c) {
-        std::memcpy(rest[c], columns.codes[c] + k / 2, (last - k + 1) / 2);
+        std::memcpy(rest[c], columns.codes[c] + at, bytes);
         rests[c] = rest[c];
       }
       U4Step<kRows>(d, a + k, stride, rests, 0, groups, acc);
@@ -120,15 +240,16 @@ HWY_NOINLINE void U4Tile(const float* HWY_RESTRICT a, std::size_t stride, const 
   }
 }
 
-template <int kMost>
+template <int kMost, class Group, bool kPairs>
 void U4TileOf(int rows, const float* a, std::size_t stride, const U4Columns& columns,
               std::size_t begin, std::size_t end, std::size_t group, bool add, float* sums) {
   if constexpr (kMost > 1) {
     if (rows < kMost) {
-      return U4TileOf<kMost - 1>(rows, a, stride, columns, begin, end, group, add, sums);
+      return U4TileOf<kMost - 1, Group, kPairs>(rows, a, stride, columns, begin, end, group, add,
+                                                sums);
     }
   }
-  U4Tile<kMost>(a, stride, columns, begin, end, group, add, sums);
+  U4Tile<kMost, Group, kPairs>(a, stride, columns, begin, end, group, add, sums);
 }
 
 // Row `row` of A: of each kU4Elements the even ones, then the odd ones, zeros behind k.
@@ -166,7 +287,8 @@ inline void U4ColumnScales(const U4Scales& from, std::int64_t column, std::size_
   const auto at = [](const void* data, DataType type, std::int64_t element) {
     return static_cast<const std::byte*>(data) + element * static_cast<std::int64_t>(SizeOf(type));
   };
-  if (from.step != 1 || from.zeros_type == DataType::kUint4) {
+  if (from.step != 1 || !IsSimdFloat(from.type) ||
+      (from.zeros != nullptr && !IsSimdFloat(from.zeros_type))) {
     for (std::size_t g = 0; g < groups; ++g) {
       const std::int64_t element = first + static_cast<std::int64_t>(g) * from.step;
       scales[g] = static_cast<float>(LoadAsDouble(from.scales, from.type, element));
@@ -189,8 +311,8 @@ inline void U4ColumnScales(const U4Scales& from, std::int64_t column, std::size_
   }
 }
 
-template <int kMostRows>
-void RunU4(const GemmArgs& args, const U4Buffers& buffers) {
+template <int kMostRows, class Group, bool kPairs>
+void RunU4Of(const GemmArgs& args, const U4Buffers& buffers) {
   const MatrixLayout &b = args.Bdesc, &v = args.Vdesc;
   const auto m = static_cast<std::size_t>(args.Adesc.rows);
   const auto k = static_cast<std::size_t>(b.rows);
@@ -211,7 +333,7 @@ void RunU4(const GemmArgs& args, const U4Buffers& buffers) {
   });
   // Tiles of equal rows, and whole groups of which a tile's activations stay in the first cache.
   const std::size_t tiles = (m + kMostRows - 1) / kMostRows, rows = (m + tiles - 1) / tiles;
-  const std::size_t unit = group < k ? group : kU4Step;  // one group may end anywhere
+  const std::size_t unit = group < k && !kPairs ? group : kU4Step;  // one group may end anywhere
   const std::size_t depth = std::max<std::size_t>(1, kU4TileFloats / rows / unit) * unit;
   const int strips = (b.cols + kU4Strip - 1) / kU4Strip;
   const int parts = std::min(strips, buffers.threads);
@@ -235,13 +357,14 @@ void RunU4(const GemmArgs& args, const U4Buffers& buffers) {
             for (int i = 0; i < kU4Cols; ++i) {
               const auto at = static_cast<std::size_t>(2 * std::min(c + i, count - 1)) * of_column;
               columns.codes[i] =
-                  static_cast<const std::uint8_t*>(args.B) + column(c + i) * b.ld / 2;
+                  static_cast<const std::uint8_t*>(args.B) + BytesOf(b.type, column(c + i) * b.ld);
               columns.scales[i] = decoded + at;
               columns.offsets[i] = decoded + at + of_column;
             }
-            U4TileOf<kMostRows>(static_cast<int>(std::min(rows, m - row)),
-                                buffers.shared + row * stride, stride, columns, begin, end, group,
-                                begin > 0, own + row * kU4Strip + static_cast<std::size_t>(c));
+            U4TileOf<kMostRows, Group, kPairs>(static_cast<int>(std::min(rows, m - row)),
+                                               buffers.shared + row * stride, stride, columns,
+                                               begin, end, group, begin > 0,
+                                               own + row * kU4Strip + static_cast<std::size_t>(c));
           }
         }
       }
@@ -251,6 +374,17 @@ void RunU4(const GemmArgs& args, const U4Buffers& buffers) {
       }
     }
   });
+}
+
+// Groups of one size, and of one coding.
+template <int kMostRows, class Coding>
+void RunU4(const GemmArgs& args, const U4Buffers& buffers) {
+  if constexpr (kU4Pairs) {
+    if (args.operation.quant_b == QuantDesc{QuantType::kK, kU4SmallGroup}) {
+      return RunU4Of<kMostRows, typename Coding::PairGroup, true>(args, buffers);
+    }
+  }
+  RunU4Of<kMostRows, typename Coding::Group, false>(args, buffers);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,4 +1,5 @@
-// cpu_simd/u4: any number of rows, weights of 4 bits with scales and zero points of groups.
+// cpu_simd/u4, /e2m1 and /int8: any number of rows, weights that are codes of 4 or 8 bits with
+// scales and zero points of groups.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd_u4.cc"
 #include "base/simd_targets.h"
@@ -12,12 +13,24 @@ HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
 
-void U4Product(const GemmArgs& args, const U4Buffers& buffers) {
+template <class Coding>
+void CodesProduct(const GemmArgs& args, const U4Buffers& buffers) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  RunU4<kU4RowsOf32>(args, buffers);
+  RunU4<kU4RowsOf32, Coding>(args, buffers);
 #else
-  RunU4<kU4RowsOf16>(args, buffers);
+  RunU4<kU4RowsOf16, Coding>(args, buffers);
 #endif
+}
+
+void U4Product(const GemmArgs& args, const U4Buffers& buffers) {
+  switch (args.Bdesc.type) {
+    case DataType::kUint4:
+      return CodesProduct<U4Coding>(args, buffers);
+    case DataType::kFloat4_e2m1:
+      return CodesProduct<E2m1Coding>(args, buffers);
+    default:
+      return CodesProduct<Int8Coding>(args, buffers);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -37,10 +50,15 @@ HWY_EXPORT(U4Product);
 
 class U4Kernel final : public ArgsKernel {
  public:
-  using ArgsKernel::ArgsKernel;
+  U4Kernel(DataType type, const KernelDesc& desc, KernelInfo info)
+      : ArgsKernel(desc, std::move(info)), type_(type) {}
 
   Feasibility why(const GemmDesc& p) const noexcept override {
-    if (p.b.type != DataType::kUint4) return Feasibility::Refuse("takes B of uint4 only");
+    if (p.b.type != type_) {
+      return Feasibility::Refuse(type_ == DataType::kUint4         ? "takes B of uint4 only"
+                                 : type_ == DataType::kFloat4_e2m1 ? "takes B of float4_e2m1 only"
+                                                                   : "takes B of int8 only");
+    }
     // The rest is what the families say of weights that are not quantised.
     GemmDesc plain = p;
     plain.b.type = DataType::kFloat32;
@@ -50,16 +68,17 @@ class U4Kernel final : public ArgsKernel {
     if (p.b.order != Order::kColMajor) {
       return Feasibility::Refuse("takes B in column-major order only, k contiguous");
     }
-    const bool groups = p.b.quant.type == QuantType::kK && p.b.quant.group_size % kU4Step == 0;
+    const bool groups = p.b.quant.type == QuantType::kK && (p.b.quant.group_size % kU4Step == 0 ||
+                                                            p.b.quant.group_size == kU4SmallGroup);
     if (!groups && !IsWholeScale(p.b.quant)) {
       return Feasibility::Refuse(
-          "takes scales of a column, or of groups of a multiple of 32 elements of one");
+          "takes scales of a column, or of groups of 16 or a multiple of 32 elements of one");
     }
     if (p.b.quant.type == QuantType::kTensor) {
       return Feasibility::Refuse("takes no scale of the whole matrix");
     }
-    if (!IsSimdFloat(p.b.scale_type)) {
-      return Feasibility::Refuse("takes float32, float16 and bfloat16 scales only");
+    if (!IsSimdFloat(p.b.scale_type) && p.b.scale_type != DataType::kFloat8_ue8m0) {
+      return Feasibility::Refuse("takes float32, float16, bfloat16 and UE8M0 scales only");
     }
     const DataType zero = p.b.zero_type;
     if (zero != DataType::kNull && zero != DataType::kUint4 && !IsSimdFloat(zero)) {
@@ -117,6 +136,8 @@ class U4Kernel final : public ArgsKernel {
     return U4ThreadFloats(static_cast<std::size_t>(m),
                           (static_cast<std::size_t>(k) + group - 1) / group);
   }
+
+  DataType type_;
 };
 
 }  // namespace
@@ -126,7 +147,15 @@ void AddCpuSimdU4(const DeviceInfo&, KernelList& kernels) {
   KernelDesc desc = SimdDesc(many ? kU4RowsOf32 : kU4RowsOf16, kU4Cols);
   desc.zero_points = true;
   desc.any_epilogue = desc.gate_halves = false;
-  kernels.push_back(std::make_unique<U4Kernel>(desc, SimdInfo("cpu_simd/u4", 0.9, 0.8)));
+  struct Named {
+    DataType type;
+    const char* name;
+  };
+  for (const Named& each :
+       {Named{DataType::kUint4, "cpu_simd/u4"}, Named{DataType::kFloat4_e2m1, "cpu_simd/e2m1"},
+        Named{DataType::kInt8, "cpu_simd/int8"}}) {
+    kernels.push_back(std::make_unique<U4Kernel>(each.type, desc, SimdInfo(each.name, 0.9, 0.8)));
+  }
 }
 
 }  // namespace culet

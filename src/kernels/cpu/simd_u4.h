@@ -1,4 +1,4 @@
-// Sizes that the kernels of 4-bit weights and their host side agree on.
+// Sizes that the kernels of weights that are codes and their host side agree on.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,9 @@ inline constexpr int kU4Cols = 4;
 
 /// Groups of weights are whole multiples of this: two of the widest vectors.
 inline constexpr int kU4Step = 32;
+
+/// Or they are of this size.
+inline constexpr int kU4SmallGroup = 16;
 
 /// Activations that a tile reads before its sums are added to those in memory: so many stay in the
 /// first cache while all columns of the strip read them.
