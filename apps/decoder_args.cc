@@ -104,8 +104,11 @@ DataType ParseCacheType(const std::string& name) {
 FusionChoice DecoderArgs::fusions() const { return WithoutFusions(no_fusion_); }
 
 void DecoderArgs::AddTo(const Command& command) {
-  command.Add("--model", model_, "A folder with config.json and safetensors, as Hugging Face's")
-      .Type("DIR")
+  command
+      .Add("--model", model_,
+           "A folder with config.json and safetensors, as Hugging Face's, or a "
+           "GGUF file")
+      .Type("PATH")
       .Required()
       .Group(kGroup);
   prompt_option_ = command.Add("--prompt", prompt_, "A text, of which each byte is a token")

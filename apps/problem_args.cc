@@ -94,7 +94,7 @@ void ProblemArgs::AddTo(const Command& command) {
   n_option_ = command.Add("--n", n_, "Columns of D: output features").Type("N").Group(group);
   k_option_ = command.Add("--k", k_, "Columns of A: input features").Type("K").Group(group);
   command.Add("--shapes", shapes_, "A file of lines: name m n k").Type("FILE").Group(group);
-  command.Add("--model", model_, "A Hugging Face config.json, or its folder")
+  command.Add("--model", model_, "A Hugging Face config.json, or its folder, or a GGUF file")
       .Type("CONFIG")
       .Group(group);
   command

@@ -328,16 +328,16 @@ TEST_F(ConfigFolder, PagesAndPointersAreNamed) {
   }
 }
 
-TEST_F(ConfigFolder, AGgufFileIsNamedWithTheWayOut) {
+TEST_F(ConfigFolder, AGgufFileThatIsNoneIsNamed) {
   const std::string by_name = Write("model.GGUF", "");
   const std::string by_bytes = Write("model", std::string("GGUF\3\0\0\0", 8));
   for (const std::string& path : {by_name, by_bytes, folder_}) {
     const Status statuses[] = {ReadDecoderConfig(path).status(), ReadModelShapes(path).status(),
                                DecoderModel::Load(path, HostMemory()).status()};
     for (const Status& status : statuses) {
-      EXPECT_EQ(status.code(), StatusCode::kUnsupported) << path;
-      EXPECT_THAT(status.message(), HasSubstr("is a GGUF file, which culet does not read yet; give "
-                                              "the folder of the Hugging Face checkpoint"));
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << path;
+      EXPECT_THAT(status.message(), HasSubstr(path == by_bytes ? "the number of tensors needs"
+                                                               : "it does not begin with GGUF"));
     }
   }
   // Beside a config, such a file is none of our business.

@@ -35,7 +35,8 @@ inline std::string FixtureFolder(const std::string& name) {
   std::error_code ignored;
   // A second set lies beside the first.
   for (const std::filesystem::path& set : {root, std::filesystem::path(root.string() + "2")}) {
-    if (std::filesystem::exists(set / name / "config.json", ignored)) return (set / name).string();
+    if (std::filesystem::exists(set / name / "golden.safetensors", ignored))
+      return (set / name).string();
   }
   return {};
 }

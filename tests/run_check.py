@@ -214,7 +214,7 @@ class Prompts(Case):
         for command in (["run", "--prompt", 1], ["compare", "--prompt", 1], ["bench", "--m", 1],
                         ["tune", "--m", 1]):
             err = self.refused(*command, "--model", file)
-            self.assertIn("is a GGUF file, which culet does not read yet; give the folder", err)
+            self.assertIn("metadata general.architecture is missing; known in GGUF files are llama", err)
 
 
 class Faults(Case):

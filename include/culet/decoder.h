@@ -60,9 +60,12 @@ struct WeightCoding {
     kPackQuantized,   ///< compressed-tensors: `weight_packed`, `weight_scale`
     kAwq,             ///< AutoAWQ's gemm version: `qweight`, `qzeros`, `scales`
     kGptq,            ///< the same names in GPTQ's order, and `g_idx`
+    kMxfp4,           ///< gpt-oss: `_blocks` of E2M1 and `_scales` of UE8M0 a 32, of experts alone
+    kNvfp4,           ///< compressed-tensors: `weight_packed` of E2M1, `weight_scale` of E4M3 a 16
+    kGguf,            ///< a GGUF file's types, tensor by tensor
   };
   Form form = Form::kPlain;
-  QuantDesc weights;               ///< kB, kRow, kTensor of E4M3; kK, kRow of 4 bits
+  QuantDesc weights;               ///< kB, kRow, kTensor of E4M3; kK, kRow of codes of 4 bits
   QuantDesc inputs;                ///< of E4M3: kK, or kRow
   bool given_inputs = false;       ///< `input_scale` has the scale of all inputs
   bool zeros = false;              ///< of 4 bits: there are zero points; else the zero is 8
@@ -71,7 +74,9 @@ struct WeightCoding {
   std::vector<std::string> plain;  ///< modules that are kPlain, as ListsModule reads them
 
   bool is_e4m3() const noexcept { return form == Form::kFp8 || form == Form::kFloatQuantized; }
-  bool is_u4() const noexcept { return form != Form::kPlain && !is_e4m3(); }
+  bool is_u4() const noexcept {
+    return form == Form::kPackQuantized || form == Form::kAwq || form == Form::kGptq;
+  }
 };
 
 /// Everything that config.json says of a decoder, under one spelling.
@@ -138,11 +143,11 @@ struct DecoderConfig {
 /// Architectures that a DecoderConfig can come from.
 std::vector<std::string> KnownDecoders();
 
-/// Reads `path`, a config.json or a folder that holds one and maybe a generation_config.json, whose
-/// end tokens count more.
+/// Reads `path`: a config.json, or a folder that holds one and maybe a generation_config.json,
+/// whose end tokens count more; or a GGUF file, or a folder that holds one and no config.json.
 /// Errors: NOT_FOUND, IO; DATA_LOSS for text that is not JSON; INVALID_ARGUMENT for a missing or
 /// impossible key (named, with its value); UNSUPPORTED for an architecture, rope type, activation
-/// function or quantisation that is not known, listing the known ones, and for a GGUF file.
+/// function or quantisation that is not known, listing the known ones; as GgufFile::Open.
 Result<DecoderConfig> ReadDecoderConfig(const std::string& path);
 /// The same from the text of a config.json; `origin` names it in messages.
 Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::string& origin);
@@ -190,14 +195,16 @@ struct LoadOptions {
 /// A model: its config, and its weights in memory of a device.
 class DecoderModel {
  public:
-  /// Maps the folder's model.safetensors, or the shards of model.safetensors.index.json, and binds
-  /// every tensor. Weights stay in the mapping where the device reads host memory.
-  /// Errors: as ReadDecoderConfig and SafetensorsFile::Open; NOT_FOUND for a missing tensor;
-  /// INVALID_ARGUMENT for a wrong shape or type, and for tensors that the graph does not read
-  /// (rotary_emb.inv_freq and a tied head apart), each named. A head that is not the embedding,
-  /// though the config ties them, is used: config().tied_head is false then, and a warning says so.
-  /// RESOURCE_EXHAUSTED, with the bytes, before anything is copied to a device that has not enough
-  /// free; FAILED_PRECONDITION when options.stop ended it.
+  /// Maps the folder's model.safetensors, or the shards of model.safetensors.index.json, or a GGUF
+  /// file (`folder`, or the one that it holds beside no config.json), and binds every tensor.
+  /// Weights stay in the mapping where the device reads host memory. Errors: as ReadDecoderConfig
+  /// and SafetensorsFile::Open (for a GGUF file DATA_LOSS likewise, and UNSUPPORTED for types of
+  /// tensors that are not known, named); NOT_FOUND for a missing tensor; INVALID_ARGUMENT for a
+  /// wrong shape or type, and for tensors that the graph does not read (rotary_emb.inv_freq and a
+  /// tied head apart), each named. A head that is not the embedding, though the config ties them,
+  /// is used: config().tied_head is false then, and a warning says so. RESOURCE_EXHAUSTED, with the
+  /// bytes, before anything is copied to a device that has not enough free; FAILED_PRECONDITION
+  /// when options.stop ended it.
   static Result<DecoderModel> Load(const std::string& folder, DeviceMemory& memory,
                                    const LoadOptions& options = {});
 

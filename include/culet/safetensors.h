@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,11 @@ struct SafetensorsEntry {
   DataType type = DataType::kFloat32;
   std::vector<std::int64_t> shape;
   const void* data = nullptr;
+  /// Where there is no `data`: called when its turn comes, to fill so many bytes, so that only one
+  /// tensor is in memory at a time.
+  std::function<Status(std::span<std::byte>)> make = nullptr;
+  /// Instead of `type`: how files spell a type that DataType has no name for, "I64" or "U8".
+  std::string dtype = {};
 };
 
 /// A file that will be there whole or not at all: until Write ends well, what was there stays.
@@ -76,9 +82,9 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
 
   /// Writes these tensors in this order, one behind the other. Once.
-  /// Errors: INVALID_ARGUMENT for a type that the format has no name for, a negative size, a name
-  /// twice, a tensor that would not lie at a multiple of its element's size (wider types go first);
-  /// IO; FAILED_PRECONDITION when `stop` ended it.
+  /// Errors: INVALID_ARGUMENT for a type that the format has no name for, a negative size, neither
+  /// data nor make, a name twice, a tensor that would not lie at a multiple of its element's size
+  /// (wider types go first); IO; FAILED_PRECONDITION when `stop` ended it; what `make` returns.
   Status Write(const std::vector<SafetensorsEntry>& entries);
 
  private:

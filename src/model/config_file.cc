@@ -1,18 +1,15 @@
 #include "model/config_file.h"
 
-#include <algorithm>
-#include <cctype>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/file_io.h"
-#include "model/config_reader.h"
 #include "base/json_text.h"
+#include "model/config_reader.h"
+#include "model/gguf_config.h"
+#include "model/gguf_file.h"
 #include "model/text_file.h"
 #include "model/text_kind.h"
 
@@ -24,45 +21,21 @@ namespace fs = std::filesystem;
 // Real ones hold a few KB; DeepSeek's is 2 KB.
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 
-bool HasGgufName(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::ranges::transform(extension, extension.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".gguf";
-}
-
-// By its first bytes; of a regular file, as others may block.
-bool IsGguf(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return false;
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof(magic));
-  return HasGgufName(path) || std::memcmp(magic, "GGUF", sizeof(magic)) == 0;
-}
-
-Status GgufIsNotRead(const fs::path& path) {
-  return Status(StatusCode::kUnsupported,
-                fmt::format("{} is a GGUF file, which culet does not read yet; give the folder of "
-                            "the Hugging Face checkpoint that it was made from, with config.json "
-                            "and safetensors",
-                            path.string()));
-}
-
 }  // namespace
 
 Result<ConfigFile> ReadConfigFile(const std::string& path) {
+  const auto gguf = GgufPathOf(path);
+  if (!gguf) return gguf.status();
+  if (!gguf->empty()) {
+    const auto opened = GgufFile::Open(*gguf);
+    if (!opened) return opened.status();
+    auto config = GgufConfigText(*opened);
+    if (!config) return config.status();
+    return ConfigFile{*gguf, *std::move(config)};
+  }
   std::error_code error;
   fs::path file = path;
-  if (fs::is_directory(path, error)) {
-    file /= "config.json";
-    if (!fs::exists(file, error)) {
-      for (const std::string& name : NamesIn(path)) {
-        if (HasGgufName(name)) return GgufIsNotRead(fs::path(path) / name);
-      }
-    }
-  } else if (IsGguf(file)) {
-    return GgufIsNotRead(file);
-  }
+  if (fs::is_directory(path, error)) file /= "config.json";
   auto text = ReadTextFile(file.string(), kMaxConfigBytes);
   if (!text) return text.status();
   return ConfigFile{file.string(), *std::move(text)};

@@ -14,9 +14,9 @@ struct ConfigFile {
   std::string path, text;
 };
 
-/// Reads `path`, a config.json or a folder that holds one.
-/// Errors: as ReadTextFile; UNSUPPORTED for a GGUF file, and for a folder with such files and no
-/// config.json.
+/// Reads `path`, a config.json or a folder that holds one. Of a GGUF file, or a folder with one and
+/// no config.json, the text is what a config.json would say, the path the file's.
+/// Errors: as ReadTextFile, GgufPathOf, GgufFile::Open and GgufConfigText.
 Result<ConfigFile> ReadConfigFile(const std::string& path);
 
 /// The end tokens of a folder's generation_config.json, which override those of config.json;

@@ -13,6 +13,8 @@
 #include "model/decoder_architecture.h"
 #include "model/decoder_reader.h"
 #include "model/find_architecture.h"
+#include "model/gguf_config.h"
+#include "model/gguf_file.h"
 #include "model/quantization_config.h"
 #include "model/text_kind.h"
 
@@ -112,7 +114,13 @@ Result<DecoderConfig> ReadDecoderConfig(const std::string& path) {
   const auto file = ReadConfigFile(path);
   if (!file.ok()) return file.status();
   auto config = ParseDecoderConfig(file->text, file->path);
-  if (!config.ok() || file->path == path) return config;
+  if (!config.ok()) return config;
+  if (config->coding.form == WeightCoding::Form::kGguf) {
+    const auto gguf = GgufFile::Open(file->path);
+    if (!gguf) return gguf.status();
+    FinishGgufConfig(*gguf, *config);
+  }
+  if (file->path == path) return config;
   auto end_tokens = ReadGenerationEndTokens(path);
   if (!end_tokens.ok()) return end_tokens.status();
   if (end_tokens->has_value()) config->eos_ids = *std::move(*end_tokens);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "culet/decoder.h"
 #include "culet/safetensors.h"
 #include "model/checkpoint.h"
+#include "model/gguf_checkpoint.h"
+#include "model/gguf_file.h"
 #include "model/random_weights.h"
 #include "model/weight_source.h"
 
@@ -19,6 +22,7 @@ struct DecoderModel::Impl {
   DecoderConfig config;
   DecoderWeights weights;
   std::vector<SafetensorsFile> files;
+  std::unique_ptr<GgufFile> gguf;
   WeightMemory memory;
 
   /// Until SetProgress: `options` must live as long.
@@ -29,6 +33,12 @@ struct DecoderModel::Impl {
         },
         options.stop);
   }
+
+  Status ReadSafetensors(const std::string& folder, const LoadOptions& options);
+  Status ReadGguf(const std::string& path, const LoadOptions& options);
+  /// Binds all weights of a checkpoint of either kind.
+  template <class Source>
+  Status Bind(Source& source, const std::string& path, const LoadOptions& options);
 };
 
 namespace {
@@ -97,6 +107,51 @@ Status CheckRoom(const std::string& model, std::size_t weights, std::size_t rese
 
 }  // namespace
 
+template <class Source>
+Status DecoderModel::Impl::Bind(Source& source, const std::string& path,
+                                const LoadOptions& options) {
+  DeviceMemory& device = memory.memory();
+  if (!device.reads_host_memory()) {
+    const std::size_t all = source.bytes();
+    CULET_RETURN_IF_ERROR(CheckRoom(path, all, options.reserve, device.free_bytes()));
+    Watch(options, all);
+  }
+  auto bound = BindDecoder(config, source);
+  memory.SetProgress(nullptr, nullptr);
+  if (bound) {
+    if (const Status all = source.AllRead(); !all.ok()) bound = all;
+  }
+  if (!bound) {
+    return Status(bound.status().code(), fmt::format("{}: {}", path, bound.status().message()));
+  }
+  weights = *std::move(bound);
+  return {};
+}
+
+Status DecoderModel::Impl::ReadSafetensors(const std::string& folder, const LoadOptions& options) {
+  auto checkpoint = Checkpoint::Open(folder, config, memory);
+  if (!checkpoint) return checkpoint.status();
+  if (config.tied_head && checkpoint->HasOwnHead()) {
+    config.tied_head = false;
+    config.warnings.emplace_back(
+        "tie_word_embeddings is true, but lm_head.weight is not the embedding; lm_head.weight is "
+        "used (set tie_word_embeddings to false)");
+  }
+  CULET_RETURN_IF_ERROR(Bind(*checkpoint, folder, options));
+  files = (*std::move(checkpoint)).TakeFiles();
+  return {};
+}
+
+Status DecoderModel::Impl::ReadGguf(const std::string& path, const LoadOptions& options) {
+  const auto found = GgufPathOf(path);
+  if (!found) return found.status();
+  auto opened = GgufFile::Open(*found);
+  if (!opened) return opened.status();
+  gguf = std::make_unique<GgufFile>(*std::move(opened));
+  GgufCheckpoint checkpoint(*gguf, config, memory);
+  return Bind(checkpoint, *found, options);
+}
+
 DecoderModel::DecoderModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 DecoderModel::~DecoderModel() = default;
 DecoderModel::DecoderModel(DecoderModel&&) noexcept = default;
@@ -108,30 +163,11 @@ Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory&
   if (!config) return config.status();
   auto impl = std::make_unique<Impl>(memory);
   impl->config = *std::move(config);
-  auto checkpoint = Checkpoint::Open(folder, impl->config, impl->memory);
-  if (!checkpoint) return checkpoint.status();
-  if (impl->config.tied_head && checkpoint->HasOwnHead()) {
-    impl->config.tied_head = false;
-    impl->config.warnings.emplace_back(
-        "tie_word_embeddings is true, but lm_head.weight is not the embedding; lm_head.weight is "
-        "used (set tie_word_embeddings to false)");
+  if (impl->config.coding.form == WeightCoding::Form::kGguf) {
+    CULET_RETURN_IF_ERROR(impl->ReadGguf(folder, options));
+  } else {
+    CULET_RETURN_IF_ERROR(impl->ReadSafetensors(folder, options));
   }
-  if (!memory.reads_host_memory()) {
-    const std::size_t all = checkpoint->bytes();
-    CULET_RETURN_IF_ERROR(CheckRoom(folder, all, options.reserve, memory.free_bytes()));
-    impl->Watch(options, all);
-  }
-  auto weights = BindDecoder(impl->config, *checkpoint);
-  impl->memory.SetProgress(nullptr, nullptr);
-  if (weights) {
-    if (const Status all = checkpoint->AllRead(); !all.ok()) weights = all;
-  }
-  if (!weights) {
-    return Status(weights.status().code(),
-                  fmt::format("{}: {}", folder, weights.status().message()));
-  }
-  impl->weights = *std::move(weights);
-  impl->files = (*std::move(checkpoint)).TakeFiles();
   CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // launches may be on any stream
   return DecoderModel(std::move(impl));
 }

@@ -64,6 +64,8 @@ class Reader {
       Awq();
     } else if (method == "gptq") {
       Gptq();
+    } else if (method == "gguf") {
+      coding_.form = Form::kGguf;
     } else {
       Refuse(
           fmt::format("quantization_config has quant_method {}; {}", ShownValue(method), kKnown));

@@ -35,7 +35,7 @@ constexpr Dtype kDtypes[] = {
     {"I64", 64, DataType::kNull},
     {"I32", 32, DataType::kInt32},
     {"I16", 16, DataType::kNull},
-    {"I8", 8, DataType::kNull},
+    {"I8", 8, DataType::kInt8},
     {"U64", 64, DataType::kNull},
     {"U32", 32, DataType::kNull},
     {"U16", 16, DataType::kNull},

@@ -38,6 +38,8 @@ const char* NameOf(DataType type) noexcept {
       return "F8_E8M0";
     case DataType::kInt32:
       return "I32";
+    case DataType::kInt8:
+      return "I8";
     case DataType::kInt4:
     case DataType::kUint4:
     case DataType::kFloat4_e2m1:
@@ -47,8 +49,23 @@ const char* NameOf(DataType type) noexcept {
   return nullptr;
 }
 
+// What an element is called, and its bytes; null for what the format has no name for.
+struct Element {
+  const char* name;
+  std::int64_t bytes;
+};
+Element ElementOf(const SafetensorsEntry& entry) noexcept {
+  if (entry.dtype.empty()) {
+    return {NameOf(entry.type), static_cast<std::int64_t>(SizeOf(entry.type))};
+  }
+  for (const Element& each : {Element{"I64", 8}, Element{"U8", 1}}) {
+    if (entry.dtype == each.name) return each;
+  }
+  return {nullptr, 0};
+}
+
 Result<std::int64_t> BytesOf(const SafetensorsEntry& entry) {
-  auto bytes = static_cast<std::int64_t>(SizeOf(entry.type));
+  std::int64_t bytes = ElementOf(entry).bytes;
   for (const std::int64_t size : entry.shape) {
     if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) {
       return Status(
@@ -64,15 +81,19 @@ Result<std::string> Header(const std::vector<SafetensorsEntry>& entries) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   std::int64_t offset = 0;
   for (const SafetensorsEntry& entry : entries) {
-    const char* dtype = NameOf(entry.type);
+    const auto [dtype, element_bytes] = ElementOf(entry);
     if (dtype == nullptr || header.contains(entry.name) || entry.name == "__metadata__") {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("tensor {} has type {}, or its name is taken", entry.name,
-                                ToString(entry.type)));
+                                entry.dtype.empty() ? ToString(entry.type) : entry.dtype));
     }
     const auto bytes = BytesOf(entry);
     if (!bytes) return bytes.status();
-    if (offset % static_cast<std::int64_t>(SizeOf(entry.type)) != 0) {
+    if (*bytes != 0 && entry.data == nullptr && !entry.make) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("tensor {} has neither data nor make", entry.name));
+    }
+    if (offset % element_bytes != 0) {
       // The format knows no gaps.
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("tensor {} would lie at byte {}; write wider types first",
@@ -182,8 +203,14 @@ Status SafetensorsWriter::Write(const std::vector<SafetensorsEntry>& entries) {
   if (!header) return header.status();
   CULET_RETURN_IF_ERROR(impl_->Append(*header));
   for (const SafetensorsEntry& entry : entries) {
-    CULET_RETURN_IF_ERROR(impl_->Append(
-        {static_cast<const char*>(entry.data), static_cast<std::size_t>(*BytesOf(entry))}));
+    const auto bytes = static_cast<std::size_t>(*BytesOf(entry));
+    if (entry.data != nullptr || bytes == 0) {
+      CULET_RETURN_IF_ERROR(impl_->Append({static_cast<const char*>(entry.data), bytes}));
+      continue;
+    }
+    std::vector<std::byte> made(bytes);
+    CULET_RETURN_IF_ERROR(entry.make(made));
+    CULET_RETURN_IF_ERROR(impl_->Append({reinterpret_cast<const char*>(made.data()), bytes}));
   }
   struct stat old {};
   const bool exists = stat(impl_->target.c_str(), &old) == 0;

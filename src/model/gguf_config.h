@@ -1,0 +1,43 @@
+// The metadata of a GGUF file as what its checkpoint's JSON files would say.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "culet/decoder.h"
+#include "model/gguf_file.h"
+
+namespace culet {
+
+/// An architecture of GGUF and what its tensors are called.
+struct GgufArchitecture {
+  const char* name;  ///< general.architecture
+  const char* of;    ///< the architecture of ours
+  const char* model_type;
+  bool interleaved;  ///< rows of q and k are stored so that elements 2 i and 2 i + 1 turn together
+};
+
+/// What general.architecture says.
+/// Errors: INVALID_ARGUMENT without the key; UNSUPPORTED for one that is not known, listing those
+/// that are, and for a file of several that belong together.
+Result<const GgufArchitecture*> GgufArchitectureOf(const GgufFile& file);
+
+/// The text of a config.json; its quantization_config says gguf.
+/// Errors: as GgufArchitectureOf; INVALID_ARGUMENT for a key of metadata that is missing or
+/// impossible, named with its value; UNSUPPORTED for what no decoder has.
+Result<std::string> GgufConfigText(const GgufFile& file);
+
+/// What no config.json can say: how rows of q and k lie. Requires: a config of GgufConfigText.
+void FinishGgufConfig(const GgufFile& file, DecoderConfig& config);
+
+/// Tokens that end a text, by the metadata and by the names that chat models give them; may be
+/// empty.
+std::vector<int> GgufEndTokens(const GgufFile& file);
+
+/// All metadata as JSON; texts that are no UTF-8 with replacement characters.
+std::string GgufMetadataText(const GgufFile& file);
+
+/// The name of a tensor of a Hugging Face checkpoint in a GGUF file; empty when it has none.
+std::string GgufNameOf(const std::string& name);
+
+}  // namespace culet

@@ -1,0 +1,387 @@
+// GgufFile: mapping, and the checks that make every text, list and tensor safe to read.
+#include "model/gguf_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/file_io.h"
+#include "culet/printable.h"
+#include "model/mapped_file.h"
+#include "model/text_kind.h"
+
+namespace culet {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr char kMagic[] = {'G', 'G', 'U', 'F'};
+constexpr std::size_t kShown = 100;  // bytes of a name in a message
+constexpr std::uint64_t kMostNameBytes = 1000;
+constexpr std::uint32_t kMostDimensions = 4;
+constexpr std::uint64_t kDefaultAlignment = 32, kMostAlignment = 1 << 20;
+
+constexpr GgufTypeInfo kTypes[] = {
+    {0, "F32", 1, 4, true},          {1, "F16", 1, 2, true},
+    {2, "Q4_0", 32, 18, true},       {3, "Q4_1", 32, 20, false},
+    {6, "Q5_0", 32, 22, false},      {7, "Q5_1", 32, 24, false},
+    {8, "Q8_0", 32, 34, true},       {9, "Q8_1", 32, 36, false},
+    {10, "Q2_K", 256, 84, false},    {11, "Q3_K", 256, 110, false},
+    {12, "Q4_K", 256, 144, true},    {13, "Q5_K", 256, 176, false},
+    {14, "Q6_K", 256, 210, true},    {15, "Q8_K", 256, 292, false},
+    {16, "IQ2_XXS", 256, 66, false}, {17, "IQ2_XS", 256, 74, false},
+    {18, "IQ3_XXS", 256, 98, false}, {19, "IQ1_S", 256, 50, false},
+    {20, "IQ4_NL", 32, 18, false},   {21, "IQ3_S", 256, 110, false},
+    {22, "IQ2_S", 256, 82, false},   {23, "IQ4_XS", 256, 136, false},
+    {24, "I8", 1, 1, false},         {25, "I16", 1, 2, false},
+    {26, "I32", 1, 4, false},        {27, "I64", 1, 8, false},
+    {28, "F64", 1, 8, false},        {29, "IQ1_M", 256, 56, false},
+    {30, "BF16", 1, 2, true},        {34, "TQ1_0", 256, 54, false},
+    {35, "TQ2_0", 256, 66, false},   {39, "MXFP4", 32, 17, false},
+};
+
+// Types of metadata.
+enum ValueType : std::uint32_t {
+  kUint8 = 0,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64,
+};
+
+template <class... Args>
+Status Damaged(const std::string& origin, fmt::format_string<Args...> format, Args&&... args) {
+  return Status(StatusCode::kDataLoss,
+                fmt::format("{}: {}", origin, fmt::format(format, std::forward<Args>(args)...)));
+}
+
+// Reads from the front; the first thing that is not there ends it.
+class Reader {
+ public:
+  Reader(const std::byte* data, std::size_t bytes, const std::string& origin)
+      : data_(data), bytes_(bytes), origin_(origin) {}
+
+  const Status& status() const noexcept { return status_; }
+  std::size_t at() const noexcept { return at_; }
+  std::size_t left() const noexcept { return bytes_ - at_; }
+
+  void Fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+
+  template <class T>
+  T Number(std::string_view what) {
+    T value{};
+    if (!Has(sizeof value, what)) return value;
+    std::memcpy(&value, data_ + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+
+  std::string Text(std::string_view what) {
+    const auto length = Number<std::uint64_t>(what);
+    if (!Has(length, what)) return {};
+    std::string text(reinterpret_cast<const char*>(data_ + at_), static_cast<std::size_t>(length));
+    at_ += static_cast<std::size_t>(length);
+    return text;
+  }
+
+  json Value(std::uint32_t type, std::string_view what) {
+    switch (type) {
+      case kUint8:
+        return Number<std::uint8_t>(what);
+      case kInt8:
+        return Number<std::int8_t>(what);
+      case kUint16:
+        return Number<std::uint16_t>(what);
+      case kInt16:
+        return Number<std::int16_t>(what);
+      case kUint32:
+        return Number<std::uint32_t>(what);
+      case kInt32:
+        return Number<std::int32_t>(what);
+      case kFloat32:
+        return Number<float>(what);
+      case kBool:
+        return Number<std::uint8_t>(what) != 0;
+      case kString:
+        return Text(what);
+      case kArray:
+        return List(what);
+      case kUint64:
+        return Number<std::uint64_t>(what);
+      case kInt64:
+        return Number<std::int64_t>(what);
+      case kFloat64:
+        return Number<double>(what);
+      default:
+        Fail(Damaged(origin_, "{} has the unknown type {}", what, type));
+        return nullptr;
+    }
+  }
+
+ private:
+  bool Has(std::uint64_t bytes, std::string_view what) {
+    if (!status_.ok()) return false;
+    if (bytes <= left()) return true;
+    Fail(Damaged(origin_,
+                 "{} needs {} bytes at byte {}; the file has {}: it was cut off, or is "
+                 "damaged; fetch it again",
+                 what, bytes, at_, bytes_));
+    return false;
+  }
+
+  json List(std::string_view what) {
+    const auto type = Number<std::uint32_t>(what);
+    const auto count = Number<std::uint64_t>(what);
+    if (status_.ok() && type == kArray) {
+      Fail(Status(StatusCode::kUnsupported,
+                  fmt::format("{}: {} is a list of lists; known are lists of numbers, flags and "
+                              "texts",
+                              origin_, what)));
+    }
+    // Each element has a byte, so that a count cannot ask for more memory than the file justifies.
+    if (!Has(count, what)) return nullptr;
+    json list = json::array();
+    for (std::uint64_t i = 0; i < count && status_.ok(); ++i) list.push_back(Value(type, what));
+    return list;
+  }
+
+  const std::byte* data_;
+  std::size_t bytes_, at_ = 0;
+  const std::string& origin_;
+  Status status_;
+};
+
+bool HasGgufName(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".gguf";
+}
+
+// By its first bytes; of a regular file, as others may block.
+bool IsGguf(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof(magic));
+  return HasGgufName(path) || std::memcmp(magic, kMagic, sizeof(magic)) == 0;
+}
+
+}  // namespace
+
+const GgufTypeInfo* InfoOf(std::uint32_t type) noexcept {
+  for (const GgufTypeInfo& info : kTypes) {
+    if (info.number == type) return &info;
+  }
+  return nullptr;
+}
+
+std::string KnownGgufTypes() {
+  std::vector<const char*> names;
+  for (const GgufTypeInfo& info : kTypes) {
+    if (info.known) names.push_back(info.name);
+  }
+  return fmt::to_string(fmt::join(names, ", "));
+}
+
+std::int64_t GgufTensor::rows() const noexcept {
+  std::int64_t rows = 1;
+  for (std::size_t i = 1; i < sizes.size(); ++i) rows *= sizes[i];
+  return rows;
+}
+
+struct GgufFile::Impl {
+  std::string path;
+  MappedFile file;
+  json metadata = json::object();
+  std::vector<GgufTensor> tensors;
+  std::unordered_map<std::string_view, std::size_t> index;  // names live in `tensors`
+
+  Status ReadMetadata(Reader& reader, std::uint64_t count);
+  Status ReadTensors(Reader& reader, std::uint64_t count, std::vector<std::uint64_t>& offsets);
+  Status PlaceTensors(const std::byte* data, std::size_t bytes, std::size_t header,
+                      const std::vector<std::uint64_t>& offsets);
+};
+
+GgufFile::GgufFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GgufFile::~GgufFile() = default;
+GgufFile::GgufFile(GgufFile&&) noexcept = default;
+GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
+
+Status GgufFile::Impl::ReadMetadata(Reader& reader, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::string key = reader.Text("a key of the metadata");
+    const std::string shown = "metadata " + Printable(key, kShown);
+    const auto type = reader.Number<std::uint32_t>(shown);
+    json value = reader.Value(type, shown);
+    CULET_RETURN_IF_ERROR(reader.status());
+    if (metadata.contains(key)) return Damaged(path, "{} stands twice", shown);
+    metadata[std::move(key)] = std::move(value);
+  }
+  return {};
+}
+
+Status GgufFile::Impl::ReadTensors(Reader& reader, std::uint64_t count,
+                                   std::vector<std::uint64_t>& offsets) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    GgufTensor tensor;
+    tensor.name = reader.Text("a tensor's name");
+    CULET_RETURN_IF_ERROR(reader.status());
+    if (tensor.name.size() > kMostNameBytes) {
+      return Damaged(path, "a tensor's name has {} bytes, more than {}", tensor.name.size(),
+                     kMostNameBytes);
+    }
+    const std::string shown = "tensor " + Printable(tensor.name, kShown);
+    const auto dimensions = reader.Number<std::uint32_t>(shown);
+    if (reader.status().ok() && (dimensions < 1 || dimensions > kMostDimensions)) {
+      return Damaged(path, "{} has {} dimensions; the format has 1 to {}", shown, dimensions,
+                     kMostDimensions);
+    }
+    std::int64_t elements = 1;
+    for (std::uint32_t d = 0; d < dimensions && reader.status().ok(); ++d) {
+      const auto size = static_cast<std::int64_t>(reader.Number<std::uint64_t>(shown));
+      if (reader.status().ok() && (size < 1 || __builtin_mul_overflow(elements, size, &elements))) {
+        return Damaged(path, "{} has the dimension {}, or more than 2^63 elements", shown,
+                       static_cast<std::uint64_t>(size));
+      }
+      tensor.sizes.push_back(size);
+    }
+    const auto type = reader.Number<std::uint32_t>(shown);
+    const auto offset = reader.Number<std::uint64_t>(shown);
+    CULET_RETURN_IF_ERROR(reader.status());
+    tensor.type = InfoOf(type);
+    if (tensor.type == nullptr) {
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("{}: {} has the unknown type {}; known are {}", path, shown, type,
+                                KnownGgufTypes()));
+    }
+    if (tensor.cols() % tensor.type->block_elements != 0) {
+      return Damaged(path, "{} is {} with rows of {} elements, no multiple of {}", shown,
+                     tensor.type->name, tensor.cols(), tensor.type->block_elements);
+    }
+    if (__builtin_mul_overflow(elements / tensor.type->block_elements,
+                               std::int64_t{tensor.type->block_bytes}, &tensor.bytes)) {
+      return Damaged(path, "{} has more than 2^63 bytes", shown);
+    }
+    tensors.push_back(std::move(tensor));
+    offsets.push_back(offset);
+  }
+  return {};
+}
+
+Status GgufFile::Impl::PlaceTensors(const std::byte* data, std::size_t bytes, std::size_t header,
+                                    const std::vector<std::uint64_t>& offsets) {
+  std::uint64_t alignment = kDefaultAlignment;
+  if (const auto it = metadata.find("general.alignment"); it != metadata.end()) {
+    alignment = it->is_number_unsigned() ? it->get<std::uint64_t>() : 0;
+    if (alignment < 1 || alignment > kMostAlignment || (alignment & (alignment - 1)) != 0) {
+      return Damaged(path, "metadata general.alignment is {}; it must be a power of two up to {}",
+                     Printable(it->dump(-1, ' ', true, json::error_handler_t::replace), kShown),
+                     kMostAlignment);
+    }
+  }
+  const std::uint64_t start = (header + alignment - 1) / alignment * alignment;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    GgufTensor& tensor = tensors[i];
+    const std::uint64_t of_data = bytes > start ? bytes - start : 0;
+    const auto shown = [&] { return Printable(tensor.name, kShown); };
+    if (offsets[i] > of_data || static_cast<std::uint64_t>(tensor.bytes) > of_data - offsets[i]) {
+      return Damaged(path,
+                     "tensor {} has {} bytes at {} of {} bytes of data: the file was cut off, "
+                     "or is damaged; fetch it again",
+                     shown(), tensor.bytes, offsets[i], of_data);
+    }
+    if (offsets[i] % alignment != 0) {
+      return Damaged(path, "tensor {} lies at {}, no multiple of the alignment {}", shown(),
+                     offsets[i], alignment);
+    }
+    tensor.data = data + start + offsets[i];
+    if (!index.emplace(tensor.name, i).second) {
+      return Damaged(path, "tensor {} stands twice", shown());
+    }
+  }
+  return {};
+}
+
+Result<GgufFile> GgufFile::Parse(const std::byte* data, std::size_t bytes,
+                                 const std::string& origin) {
+  auto impl = std::make_unique<Impl>();
+  impl->path = origin;
+  Reader reader(data, bytes, impl->path);
+  if (bytes < sizeof kMagic || std::memcmp(data, kMagic, sizeof kMagic) != 0) {
+    const std::string_view text(reinterpret_cast<const char*>(data), bytes);
+    return Damaged(origin, "it does not begin with GGUF{}", ReplacedBy(text));
+  }
+  static_cast<void>(reader.Number<std::uint32_t>("the magic number"));
+  const auto version = reader.Number<std::uint32_t>("the version");
+  CULET_RETURN_IF_ERROR(reader.status());
+  if (version != 2 && version != 3) {
+    constexpr std::uint32_t kUpper = 0xffff;
+    const bool swapped = version != 0 && (version & kUpper) == 0;
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{}: this is GGUF of version {}{}; known are 2 and 3, little-endian; "
+                              "convert the model again with a current llama.cpp",
+                              origin, version, swapped ? " (a big-endian file)" : ""));
+  }
+  const auto tensor_count = reader.Number<std::uint64_t>("the number of tensors");
+  const auto key_count = reader.Number<std::uint64_t>("the number of keys");
+  CULET_RETURN_IF_ERROR(reader.status());
+  CULET_RETURN_IF_ERROR(impl->ReadMetadata(reader, key_count));
+  std::vector<std::uint64_t> offsets;
+  CULET_RETURN_IF_ERROR(impl->ReadTensors(reader, tensor_count, offsets));
+  CULET_RETURN_IF_ERROR(impl->PlaceTensors(data, bytes, reader.at(), offsets));
+  return GgufFile(std::move(impl));
+}
+
+Result<GgufFile> GgufFile::Open(const std::string& path) {
+  auto file = MappedFile::Open(path);
+  if (!file) return file.status();
+  auto parsed = Parse(file->data(), file->bytes(), path);
+  if (parsed) parsed->impl_->file = *std::move(file);
+  return parsed;
+}
+
+const std::string& GgufFile::path() const noexcept { return impl_->path; }
+const json& GgufFile::metadata() const noexcept { return impl_->metadata; }
+const std::vector<GgufTensor>& GgufFile::tensors() const noexcept { return impl_->tensors; }
+const GgufTensor* GgufFile::Find(std::string_view name) const noexcept {
+  const auto it = impl_->index.find(name);
+  return it != impl_->index.end() ? &impl_->tensors[it->second] : nullptr;
+}
+
+Result<std::string> GgufPathOf(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return IsGguf(path) ? path : std::string();
+  if (fs::exists(fs::path(path) / "config.json", error)) return std::string();
+  std::vector<std::string> found;
+  for (const std::string& name : NamesIn(path)) {
+    if (HasGgufName(name)) found.push_back(name);
+  }
+  if (found.empty()) return std::string();
+  if (found.size() == 1) return (fs::path(path) / found.front()).string();
+  std::ranges::sort(found);
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{} holds {} GGUF files; give the path of one: {}", path, found.size(),
+                            Printable(fmt::to_string(fmt::join(found, ", ")), 10 * kShown)));
+}
+
+}  // namespace culet

@@ -1,0 +1,41 @@
+// Blocks of a GGUF tensor as numbers, or as codes with scales.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "culet/status.h"
+#include "culet/types.h"
+#include "model/gguf_file.h"
+
+namespace culet {
+
+/// Element (row, col) is (code - zero) * scale, with the zero and the scale of group col / group of
+/// the row: of Q4_0, Q8_0 and Q6_K exactly the file's value, of Q4_K that to float32's precision.
+struct GgufCodes {
+  DataType type = DataType::kNull;  ///< kUint4 or kInt8
+  int group = 0;
+  std::vector<std::byte> codes;  ///< (rows, cols); of 4 bits an even column in a byte's low half
+  DataType scales_type = DataType::kNull;
+  std::vector<std::byte> scales;  ///< (rows, cols / group)
+  DataType zeros_type = DataType::kNull;
+  std::vector<std::byte> zeros;  ///< as the scales; empty: none
+};
+
+/// Whether the type has codes: not F32, F16 and BF16.
+bool HasCodes(const GgufTensor& tensor) noexcept;
+
+/// Bytes that the codes, scales and zero points of the tensor will have.
+std::size_t CodeBytes(const GgufTensor& tensor) noexcept;
+
+/// The codes of a tensor. Errors: UNSUPPORTED for a type without codes, INVALID_ARGUMENT for a
+/// scale that is not finite; these name the tensor. Requires: a known type.
+Result<GgufCodes> UnpackGguf(const GgufTensor& tensor);
+
+/// Row `row` as float32, each element rounded as the format's own library does. Requires: a known
+/// type; cols() elements.
+void LoadGgufRow(const GgufTensor& tensor, std::int64_t row, std::span<float> to) noexcept;
+
+}  // namespace culet
