@@ -23,6 +23,7 @@ void AddCommands(const Command& program) {
   AddRun(program);
   AddCompare(program);
   AddTune(program);
+  AddQuantize(program);
   AddExplain(program);
   AddBench(program);
   AddVerify(program);

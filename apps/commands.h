@@ -15,5 +15,6 @@ void AddCache(const Command& program);
 void AddDoctor(const Command& program);
 void AddRun(const Command& program);
 void AddCompare(const Command& program);
+void AddQuantize(const Command& program);
 
 }  // namespace culet::cli

@@ -182,6 +182,21 @@ CULET_API culet_status culet_devices_json(char* text, size_t capacity, size_t* n
 CULET_API culet_status culet_products_json(const char* path, char* text, size_t capacity,
                                            size_t* needed);
 
+/* The metadata of a GGUF file, or of the only one of a folder without config.json: an object by
+ * the file's keys; null for a path that means no such file. Errors: NOT_FOUND, IO, DATA_LOSS,
+ * UNSUPPORTED for a version that is not known, INVALID_ARGUMENT for a folder of several. */
+CULET_API culet_status culet_gguf_json(const char* path, char* text, size_t capacity,
+                                       size_t* needed);
+
+/* Writes the folder `out`, new or empty: the checkpoint `folder` with its linear layers rounded to
+ * the nearest codes of `format`, "u4", "fp8-row" or "fp8-block", in the form of compressed-tensors,
+ * and the files beside it. `out` is there whole or not at all. `stop`, which may be null, is looked
+ * at before each tensor; other than 0 ends it.
+ * Errors: INVALID_ARGUMENT, also for a checkpoint that is quantised already; NOT_FOUND, IO,
+ * DATA_LOSS, UNSUPPORTED for a model that is not known; FAILED_PRECONDITION when stopped. */
+CULET_API culet_status culet_quantize_checkpoint(const char* folder, const char* out,
+                                                 const char* format, const int32_t* stop);
+
 typedef struct culet_engine_options {
   size_t struct_size;
   const char* device;     /* "cpu", "cuda" or "cuda:N"; null is "cpu" */

@@ -1,0 +1,36 @@
+// Rows of a plain weight rounded to codes and scales, as checkpoints store them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "culet/quantize_checkpoint.h"
+#include "culet/types.h"
+
+namespace culet {
+
+/// A plain matrix in memory, whose elements may lie anywhere.
+struct PlainMatrix {
+  const std::byte* data = nullptr;
+  DataType type = DataType::kNull;
+  std::int64_t rows = 0, cols = 0;
+};
+
+/// What shares a scale: rows, and columns.
+struct ScaleShape {
+  std::int64_t rows, cols;
+};
+ScaleShape ScaleShapeOf(CheckpointFormat format, std::int64_t cols) noexcept;
+
+/// Scales, of the matrix's type, row-major. A scale is amax / 7.5 of 4 bits, amax / 448 of E4M3,
+/// rounded to the type; 1 where all elements are 0, and the least number above 0 where it would be
+/// 0. False for an element, or a scale, that is not finite.
+bool WriteScales(const PlainMatrix& matrix, CheckpointFormat format, std::span<std::byte> to);
+
+/// Codes by these scales, to nearest, ties to even: E4M3 with at most 448; or code + 8 of -8 to 7,
+/// eight in a word of 32 bits, the first in its lowest bits.
+/// Requires: what WriteScales returned true for; of 4 bits cols a multiple of 8.
+void WriteCodes(const PlainMatrix& matrix, CheckpointFormat format, std::span<std::byte> to);
+
+}  // namespace culet
