@@ -106,16 +106,16 @@ class Quantised : public testing::Test {
     }
   }
 
-  double Stored(const std::string& name, std::int64_t at) const {
-    return LoadAsDouble(tensors_.at(name).bytes.data(), tensors_.at(name).type, at);
-  }
-
   // Each element of a weight that was read back against the nearest that its scale allows.
   void ExpectRounded(const Weight& weight, CheckpointFormat format) const {
     const bool four = format == CheckpointFormat::kU4;
     const std::int64_t across = format == CheckpointFormat::kFp8Row ? weight.cols : 128;
     const std::int64_t down = format == CheckpointFormat::kFp8Block ? 128 : 1;
     const std::int64_t groups = weight.cols / across;
+    const Tensor& source = tensors_.at(weight.name);
+    const auto stored = [&](std::int64_t at) {
+      return LoadAsDouble(source.bytes.data(), source.type, at);
+    };
     ASSERT_EQ(weight.type, four ? DataType::kUint4 : DataType::kFloat8_e4m3);
     // A few elements of each row: the scale is looked for anew for each.
     for (std::int64_t row = 0; row < weight.rows; ++row) {
@@ -124,7 +124,7 @@ class Quantised : public testing::Test {
         double most = 0;
         for (std::int64_t r = row / down * down; r < row / down * down + down; ++r) {
           for (std::int64_t c = col / across * across; c < (col / across + 1) * across; ++c) {
-            most = std::max(most, std::abs(Stored(weight.name, r * weight.cols + c)));
+            most = std::max(most, std::abs(stored(r * weight.cols + c)));
           }
         }
         const double scale = most == 0 ? 1 : RoundTo(type_, most / (four ? 7.5 : 448));
@@ -132,7 +132,7 @@ class Quantised : public testing::Test {
         ASSERT_EQ(
             LoadAsDouble(FromDevicePtr<const void>(weight.scales_ptr), weight.scales_type, at),
             scale);
-        const double value = Stored(weight.name, row * weight.cols + col) / scale;
+        const double value = stored(row * weight.cols + col) / scale;
         const double code = LoadAsDouble(FromDevicePtr<const void>(weight.data_ptr), weight.type,
                                          row * weight.cols + col) -
                             (four ? 8 : 0);
@@ -264,7 +264,7 @@ TEST_F(Quantised, WhatFailsLeavesNothing) {
   EXPECT_FALSE(ParseCheckpointFormat("q4").ok());
 }
 
-// 4 bits need whole groups of 128; other layers stay, and are listed.
+// Groups of 128 must be whole; other layers stay, and are listed.
 TEST_F(Quantised, LayersWithoutWholeGroupsStay) {
   std::string config = Config("");
   config.replace(config.find("256"), 3, "192");
@@ -273,13 +273,17 @@ TEST_F(Quantised, LayersWithoutWholeGroupsStay) {
   Add(kLayer + "mlp.up_proj.weight", {192, kHidden});
   Add(kDown, {kHidden, 192});
   Write();
-  const auto made = Run(CheckpointFormat::kU4);
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
-  EXPECT_EQ(made->quantised, 6u);
-  EXPECT_THAT(made->plain, ElementsAre("lm_head", "model.layers.0.mlp.down_proj"));
-  const auto model = DecoderModel::Load((root_ / "out").string(), HostMemory());
-  ASSERT_TRUE(model.ok()) << model.status().ToString();
-  EXPECT_EQ(model->weights().layers[0].down.type, type_);
+  ASSERT_EQ(Run(CheckpointFormat::kFp8Row)->quantised, 7u);
+  for (const CheckpointFormat format : {CheckpointFormat::kU4, CheckpointFormat::kFp8Block}) {
+    fs::remove_all(root_ / "out");
+    const auto made = Run(format);
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    EXPECT_EQ(made->quantised, 6u);
+    EXPECT_THAT(made->plain, ElementsAre("lm_head", "model.layers.0.mlp.down_proj"));
+    const auto model = DecoderModel::Load((root_ / "out").string(), HostMemory());
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    EXPECT_EQ(model->weights().layers[0].down.type, type_);
+  }
 }
 
 }  // namespace

@@ -35,8 +35,10 @@ struct QuantizeCheckpointOptions {
 };
 
 struct QuantizedCheckpoint {
-  std::size_t quantised = 0;       ///< linear layers
-  std::vector<std::string> plain;  ///< modules that stay as they are, lm_head among them
+  std::size_t quantised = 0;  ///< linear layers
+  /// Modules that stay as they are: lm_head, routers, and what has input features that are no
+  /// multiple of the format's groups.
+  std::vector<std::string> plain;
   std::size_t bytes_before = 0, bytes_after = 0;  ///< of all tensors
 };
 

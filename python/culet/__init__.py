@@ -18,6 +18,7 @@ from typing import NamedTuple as _NamedTuple
 
 from culet import _library
 from culet._cache import load_cache, save_cache
+from culet._checkpoint import quantize_checkpoint
 from culet._gemm import explain, fp8_gemm_nt, gemm, pack, plan
 from culet._library import Error, InvalidArgument
 from culet._observe import Coverage, coverage, set_log, set_tracing
@@ -29,7 +30,7 @@ from culet._tuning import Tuned, autotune
 
 __all__ = ["Coverage", "Device", "Error", "InvalidArgument", "LLM", "Packed", "Plan", "Tuned", "__version__",
            "autotune", "coverage", "devices", "doctor", "explain", "fp8_gemm_nt", "gemm", "load_cache", "pack",
-           "plan", "quantize_fp8", "save_cache", "set_log", "set_tracing", "tune_model"]
+           "plan", "quantize_checkpoint", "quantize_fp8", "save_cache", "set_log", "set_tracing", "tune_model"]
 
 __version__ = _library.LIBRARY.culet_version().decode()
 

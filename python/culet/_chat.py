@@ -15,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="culet chat", description="Talk with a model. Sampling is what the checkpoint's "
         "generation_config.json recommends, unless an option says otherwise.", epilog=_HELP)
-    made.add_argument("folder", help="the checkpoint: config.json, safetensors, tokenizer.json")
+    made.add_argument("folder", help="the checkpoint: config.json, safetensors, tokenizer.json; or a GGUF file")
     made.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU that runs models, else cpu)")
     made.add_argument("--system", metavar="TEXT", help="the system message")
     made.add_argument("--raw", action="store_true",

@@ -204,6 +204,8 @@ SIGNATURES = {
     "culet_threads": (c_int32, [POINTER(c_int32)]),
     "culet_devices_json": (c_int32, TEXT),
     "culet_products_json": (c_int32, [c_char_p, *TEXT]),
+    "culet_gguf_json": (c_int32, [c_char_p, *TEXT]),
+    "culet_quantize_checkpoint": (c_int32, [c_char_p, c_char_p, c_char_p, POINTER(c_int32)]),
     "culet_device_count": (c_int32, [POINTER(c_int32)]),
     "culet_device_get": (c_int32, [c_int32, POINTER(DeviceStruct)]),
     "culet_engine_create": (c_int32, [POINTER(EngineOptions), POINTER(c_void_p)]),

@@ -8,6 +8,7 @@ from typing import Any, Deque, Dict, Iterator, List, Optional, Protocol, Sequenc
 
 from culet import _library
 from culet._cache import place_of
+from culet._gguf import metadata_of
 from culet._library import Error, InvalidArgument, no_pickle, path_bytes, shown
 from culet._observe import LOGGER, Coverage, coverage
 from culet._operand import HOST, MOST, flag
@@ -24,7 +25,7 @@ class TokenArray(Protocol):
 
 
 class LLM:
-    """A checkpoint's folder (config.json, safetensors, tokenizer.json) that continues text.
+    """A checkpoint's folder (config.json, safetensors, tokenizer.json), or a GGUF file, that continues text.
 
         llm = culet.LLM("Qwen3-0.6B")
         print(llm.generate("The capital of France is", max_new_tokens=8))
@@ -47,9 +48,13 @@ class LLM:
     def __init__(self, folder: "str | os.PathLike[str]", device: Optional[str] = None, *,
                  max_context: Optional[int] = None, cache_type: Any = None, batch_invariant: bool = False) -> None:
         self._folder = os.fsdecode(path_bytes("folder", folder))
-        if not os.path.isdir(self._folder):
+        if not os.path.exists(self._folder):
             raise InvalidArgument(f"folder is {self._folder!r}, which is no folder; give that of a "
-                                  "checkpoint, with config.json and safetensors", "NOT_FOUND")
+                                  "checkpoint, with config.json and safetensors, or a GGUF file", "NOT_FOUND")
+        gguf = metadata_of(self._folder)
+        if gguf is None and not os.path.isdir(self._folder):
+            raise InvalidArgument(f"folder is {self._folder!r}, which is no folder and no GGUF file; give that of a "
+                                  "checkpoint, with config.json and safetensors")
         if max_context is not None:
             given, max_context = max_context, _count("max_context", max_context, 1)
             if max_context == MOST:
@@ -63,8 +68,8 @@ class LLM:
         # Tokens that a stream has made at a time: a GPU makes them without waiting for the host, and
         # faster than a text is read.
         self._ahead = 1 if self.device == "cpu" else 8
-        self._tokenizer = load_tokenizer(self._folder, self._model.info.vocab)
-        self._template = ChatTemplate(self._folder)
+        self._tokenizer = load_tokenizer(self._folder, self._model.info.vocab, gguf)
+        self._template = ChatTemplate(self._folder, gguf)
         self._session.plan()
         LOGGER.info("%s on %s: %s", self._folder, self.device, self.coverage)
 

@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+from culet import _gguf
 from culet._library import Error, InvalidArgument
 
 
@@ -14,7 +15,7 @@ def read_json(folder: str, name: str) -> Dict[str, Any]:
     try:
         with open(path, encoding="utf-8-sig") as file:
             found = json.load(file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # beside a GGUF file there is nothing
         return {}
     except (OSError, ValueError, RecursionError) as error:
         raise Error("DATA_LOSS", f"{path} cannot be read: {error}") from None
@@ -58,9 +59,9 @@ class ByteDetokenizer:
 
 
 class Tokenizer:
-    """tokenizer.json by the package tokenizers."""
+    """tokenizer.json by the package tokenizers: the file `path`, or `text` that was made of it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, text: Optional[str] = None) -> None:
         try:
             import tokenizers
         except ImportError as error:
@@ -68,7 +69,8 @@ class Tokenizer:
                         f"{path} needs the package tokenizers ({error}); pip install 'culet[text]'"
                         ) from None
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(path)
+            made = tokenizers.Tokenizer
+            self._tokenizer = made.from_file(path) if text is None else made.from_str(text)
         except Exception as error:  # the package raises Exception itself
             raise Error("DATA_LOSS", f"{path} cannot be read: {error}") from None
         self._tokenizer.no_truncation()  # what was right for training batches, and no_padding too
@@ -150,11 +152,14 @@ class Detokenizer:
         return self._text(self._before + tokens)[len(self._text(self._before)):] if tokens else ""
 
 
-def load_tokenizer(folder: str, vocab: int) -> Any:
-    """The tokenizer of a checkpoint's folder. Raises Error where there is none that culet reads."""
+def load_tokenizer(folder: str, vocab: int, gguf: Optional[Dict[str, Any]] = None) -> Any:
+    """The tokenizer of a checkpoint's folder, or of a GGUF file with this metadata and no tokenizer.json beside it.
+    Raises Error where there is none that culet reads."""
     path = os.path.join(folder, "tokenizer.json")
     if os.path.isfile(path):
         return Tokenizer(path)
+    if gguf is not None:
+        return Tokenizer(folder, _gguf.tokenizer_json(folder, gguf))
     others = [name for name in ("tokenizer.model", "vocab.json", "merges.txt", "tekken.json")
               if os.path.isfile(os.path.join(folder, name))]
     if others:
@@ -196,12 +201,12 @@ def special_tokens(folder: str, config: Dict[str, Any]) -> Dict[str, str]:
 
 
 class ChatTemplate:
-    """The template of tokenizer_config.json, or chat_template.jinja beside it, by jinja2 in its
-    sandbox, with what transformers puts at a template's hand."""
+    """The template of tokenizer_config.json, or chat_template.jinja beside it, or of a GGUF file's metadata, by
+    jinja2 in its sandbox, with what transformers puts at a template's hand."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, gguf: Optional[Dict[str, Any]] = None) -> None:
         config = read_json(folder, "tokenizer_config.json")
-        source = config.get("chat_template")
+        source = config.get("chat_template", _gguf.template_of(gguf or {}))
         path = os.path.join(folder, "chat_template.jinja")
         if os.path.isfile(path):
             try:
@@ -214,13 +219,13 @@ class ChatTemplate:
             source = named.get("default")
         self.source: Optional[str] = source if isinstance(source, str) else None
         self._folder = folder
-        self._tokens = special_tokens(folder, config)
+        self._tokens = {**_gguf.special_tokens_of(gguf or {}), **special_tokens(folder, config)}
         self._compiled = None
 
     def render(self, messages: Sequence[Dict[str, Any]], **variables: Any) -> str:
         if self.source is None:
             raise Error("NOT_FOUND", f"{self._folder} has no chat template (tokenizer_config.json, "
-                        "chat_template.jinja); give the prompt as text")
+                        "chat_template.jinja, a GGUF file's metadata); give the prompt as text")
         try:
             import jinja2
         except ImportError as error:

@@ -37,7 +37,7 @@ using json = nlohmann::ordered_json;
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr std::size_t kMostJsonBytes = std::size_t{100} << 20;
-constexpr std::int64_t kU4Group = 128;
+constexpr std::int64_t kGroup = 128;
 constexpr std::string_view kWeight = ".weight";
 
 struct FormatName {
@@ -233,12 +233,12 @@ class Quantizer {
     return names.contains(name) || names.contains("model." + name);
   }
 
-  // Whether the codes of such a tensor have the format's form; what cannot be quantised stays.
+  // What cannot be quantised stays: readers want whole groups of input features.
   bool Quantises(const SafetensorsTensor& tensor) const {
     if (!Has(products_, tensor.name) || tensor.shape.size() != 2 || !IsFloat(tensor.type())) {
       return false;
     }
-    return options_.format != CheckpointFormat::kU4 || tensor.shape[1] % kU4Group == 0;
+    return options_.format == CheckpointFormat::kFp8Row || tensor.shape[1] % kGroup == 0;
   }
 
   // Modules that readers would take for linear layers.
@@ -359,7 +359,7 @@ class Quantizer {
     switch (options_.format) {
       case CheckpointFormat::kU4:
         group["weights"] = numbers(4, "int", "group", false);
-        group["weights"]["group_size"] = kU4Group;
+        group["weights"]["group_size"] = kGroup;
         break;
       case CheckpointFormat::kFp8Row:
         group["weights"] = numbers(8, "float", "channel", false);
@@ -367,9 +367,9 @@ class Quantizer {
         break;
       case CheckpointFormat::kFp8Block:
         group["weights"] = numbers(8, "float", "block", false);
-        group["weights"]["block_structure"] = {kU4Group, kU4Group};
+        group["weights"]["block_structure"] = {kGroup, kGroup};
         group["input_activations"] = numbers(8, "float", "group", true);
-        group["input_activations"]["group_size"] = kU4Group;
+        group["input_activations"]["group_size"] = kGroup;
         break;
     }
     return group;
