@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float_types.h"
 #include "culet/decoder.h"
 #include "culet/safetensors.h"
 #include "graph/joined_weight.h"
@@ -95,6 +96,16 @@ class Folder {
     AddFloat(Of(module) + ".scales", 1.0f, {size.cols / 64, size.rows});
   }
 
+  // compressed-tensors' three tensors of NVFP4.
+  void PackNvfp4(const std::string& module, float divisor = 4, int scale = 0x40) {
+    const Size size = SizeOf(module);
+    Remove(Of(module) + ".weight");
+    Add(Of(module) + ".weight_packed", DataType::kFloat8_ue8m0, {size.rows, size.cols / 2}, 0x2a);
+    tensors_[Of(module) + ".weight_packed"].dtype = "U8";
+    Add(Of(module) + ".weight_scale", DataType::kFloat8_e4m3, {size.rows, size.cols / 16}, scale);
+    AddFloat(Of(module) + ".weight_global_scale", divisor, {1});
+  }
+
   Result<DecoderModel> Load(DeviceMemory& memory) {
     path_ = std::filesystem::path(testing::TempDir()) /
             ("quantised_" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
@@ -110,7 +121,8 @@ class Folder {
     for (const std::size_t size : {4, 2, 1}) {
       for (const auto& [name, tensor] : tensors_) {
         if (culet::SizeOf(tensor.type) != size) continue;
-        entries.push_back({name, tensor.type, tensor.shape, tensor.bytes.data()});
+        entries.push_back(
+            {name, tensor.type, tensor.shape, tensor.bytes.data(), nullptr, tensor.dtype});
       }
     }
     auto writer = SafetensorsWriter::Open((path_ / "model.safetensors").string());
@@ -130,6 +142,7 @@ class Folder {
     DataType type;
     std::vector<std::int64_t> shape;
     std::vector<std::byte> bytes;
+    std::string dtype = {};  ///< in place of the type's name
   };
   std::string quantization_;
   std::map<std::string, Tensor> tensors_;
@@ -150,6 +163,55 @@ constexpr const char* kAwq = R"({"quant_method": "awq", "bits": 4, "group_size":
 
 const float* ScalesOf(const Weight& weight) {
   return FromDevicePtr<const float>(weight.scales_ptr);
+}
+
+constexpr const char* kNvfp4 =
+    R"({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "ignore": ["lm_head"],
+    "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "float", "symmetric": true,
+    "strategy": "tensor_group", "group_size": 16}, "input_activations": null}}})";
+
+// Byte 2a: E2M1 codes 10 and 2, -1 and 1; the scale 0x40 is 2, of 4.
+TEST(QuantisedCheckpoint, Nvfp4HasTwoScales) {
+  Folder folder(kNvfp4);
+  for (const char* module : kModules) folder.PackNvfp4(module);
+  const auto model = folder.Load(HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const Weight& down = model->weights().layers[0].down;
+  EXPECT_EQ(down.type, DataType::kFloat4_e2m1);
+  EXPECT_EQ(down.quant, (QuantDesc{QuantType::kK, 16}));
+  EXPECT_EQ(down.scales_type, DataType::kFloat32);
+  EXPECT_EQ(down.zeros_ptr, 0u);
+  for (std::int64_t i = 0; i < down.rows * down.cols; ++i) {
+    const double code = LoadAsDouble(FromDevicePtr<const void>(down.data_ptr), down.type, i);
+    ASSERT_EQ(code, i % 2 == 0 ? -1 : 1);
+    ASSERT_EQ(ScalesOf(down)[i / 16], 0.5f);
+  }
+}
+
+TEST(QuantisedCheckpoint, Nvfp4IsRefusedByName) {
+  const auto why = [](auto change, DeviceMemory& memory = HostMemory()) {
+    Folder folder(kNvfp4);
+    for (const char* module : kModules) folder.PackNvfp4(module);
+    change(folder);
+    return folder.WhyNot(memory);
+  };
+  const std::string down = Folder::Of("mlp.down_proj");
+  EXPECT_THAT(why([](Folder& f) { f.PackNvfp4("mlp.down_proj", 0); }),
+              HasSubstr("tensor " + down + ".weight_global_scale holds 0; it must be a positive"));
+  EXPECT_THAT(
+      why([](Folder& f) { f.PackNvfp4("mlp.down_proj", 1, 0x7f); }),
+      HasSubstr("tensor " + down + ".weight_scale holds NaN for output feature 0, group 0"));
+  EXPECT_THAT(why([&](Folder& f) {
+                f.Add(down + ".weight_scale", DataType::kFloat8_e4m3, {kHidden, 1});
+              }),
+              HasSubstr("tensor " + down +
+                        ".weight_scale is F8_E4M3 [128, 1]; the config makes it "
+                        "F8_E4M3 [128, 16]"));
+  EXPECT_THAT(why([&](Folder& f) { f.Remove(down + ".weight_global_scale"); }),
+              HasSubstr("tensor " + down + ".weight_global_scale is missing"));
+  OtherMemory memory;
+  EXPECT_THAT(why([](Folder&) {}, memory),
+              HasSubstr("weight_packed has weights of 4 bits, which products of this device"));
 }
 
 // Rows have scales of their own, so any number of rows joins.

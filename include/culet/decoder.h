@@ -74,6 +74,7 @@ struct WeightCoding {
   std::vector<std::string> plain;  ///< modules that are kPlain, as ListsModule reads them
 
   bool is_e4m3() const noexcept { return form == Form::kFp8 || form == Form::kFloatQuantized; }
+  bool is_nvfp4() const noexcept { return form == Form::kNvfp4; }
   bool is_u4() const noexcept {
     return form == Form::kPackQuantized || form == Form::kAwq || form == Form::kGptq;
   }

@@ -190,7 +190,9 @@ DevicePtr Checkpoint::Place(const std::byte* data, std::size_t bytes, DataType t
 DataType Checkpoint::TypeOf(const std::string& name, WeightRole role) const {
   const SafetensorsTensor* tensor = Peek(name);
   if (tensor != nullptr) return tensor->type();
-  return IsLinear(role) && config_->coding.is_u4() ? DataType::kUint4 : DataType::kNull;
+  if (!IsLinear(role)) return DataType::kNull;
+  if (config_->coding.is_nvfp4()) return DataType::kFloat4_e2m1;
+  return config_->coding.is_u4() ? DataType::kUint4 : DataType::kNull;
 }
 
 Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t cols,
@@ -200,6 +202,9 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
   const WeightCoding& coding = config_->coding;
   if (IsLinear(role) && coding.is_u4() && Peek(name) == nullptr) {
     return GetPacked(name, rows, cols);
+  }
+  if (IsLinear(role) && coding.is_nvfp4() && Peek(name) == nullptr) {
+    return GetNvfp4(name, rows, cols);
   }
   const SafetensorsTensor* tensor = Find(name);
   const bool vector = role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
@@ -248,6 +253,7 @@ void Checkpoint::AddOne(Weight& weight, const SafetensorsTensor& tensor) {
 
 Weight Checkpoint::GetPart(const WeightRequest& request) {
   const bool vector = request.role == WeightRole::kVector;
+  if (request.expert >= 0) return GetMxfp4(request);
   if (request.of == 0) return Get(request.name, request.rows, request.cols, request.role);
   Weight weight;
   if (!status_.ok()) return weight;

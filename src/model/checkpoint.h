@@ -71,6 +71,11 @@ class Checkpoint final : public WeightSource {
   void AddInputScale(Weight& weight);
   DevicePtr Copied(const void* data, std::size_t bytes, bool scales = false);
   Weight GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols);
+  Weight GetNvfp4(const std::string& name, std::int64_t rows, std::int64_t cols);
+  Weight GetMxfp4(const WeightRequest& request);
+  bool TakesCodes(const SafetensorsTensor& codes);
+  bool Has(const SafetensorsTensor* tensor, const char* dtype,
+           const std::vector<std::int64_t>& shape);
   void Fail(StatusCode code, std::string message);
 
   const DecoderConfig* config_;

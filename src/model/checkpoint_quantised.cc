@@ -1,7 +1,9 @@
 // Quantised weights of a checkpoint: their scales, and what is packed.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -123,6 +125,135 @@ void Checkpoint::AddInputScale(Weight& weight) {
                    tensor->name, weight.input_scale));
 }
 
+// Whether the device's products do.
+bool Checkpoint::TakesCodes(const SafetensorsTensor& codes) {
+  if (memory().memory().reads_host_memory()) return true;
+  Fail(StatusCode::kUnsupported,
+       fmt::format("tensor {} has weights of 4 bits, which products of this device do not take "
+                   "yet; run the model on the CPU, or take one of 16 or 8 bits",
+                   codes.name));
+  return false;
+}
+
+// Whether it is there, of this type and shape.
+bool Checkpoint::Has(const SafetensorsTensor* tensor, const char* dtype,
+                     const std::vector<std::int64_t>& shape) {
+  if (tensor == nullptr) return false;
+  if (tensor->dtype == dtype && tensor->shape == shape) return true;
+  Fail(StatusCode::kInvalidArgument,
+       fmt::format("tensor {} is {} [{}]; the config makes it {} [{}]", tensor->name, tensor->dtype,
+                   fmt::join(tensor->shape, ", "), dtype, fmt::join(shape, ", ")));
+  return false;
+}
+
+// Codes of E2M1 lie as ours do: the even one in a byte's lower half. A scale is that of 16 elements
+// over that of the tensor.
+Weight Checkpoint::GetNvfp4(const std::string& name, std::int64_t rows, std::int64_t cols) {
+  constexpr std::int64_t kGroup = 16;
+  const std::string module = name.substr(0, name.size() - kWeight.size());
+  const SafetensorsTensor* codes = Find(module + ".weight_packed");
+  if (codes == nullptr || !MayBeQuantised(*codes, name) || !TakesCodes(*codes)) return {};
+  if (cols % kGroup != 0) {
+    Fail(StatusCode::kInvalidArgument,
+         fmt::format("tensor {} is of {} input features, no multiple of {}; leave it in 16 bits",
+                     codes->name, cols, kGroup));
+    return {};
+  }
+  const SafetensorsTensor* scales = Find(module + ".weight_scale");
+  const SafetensorsTensor* all = Find(module + ".weight_global_scale");
+  if (!Has(codes, "U8", {rows, cols / 2}) || !Has(scales, "F8_E4M3", {rows, cols / kGroup}) ||
+      !Has(all, "F32", {1})) {
+    return {};
+  }
+  const float divisor = FloatsOf(*all).front();
+  if (!(divisor > 0) || !std::isfinite(divisor)) {
+    Fail(StatusCode::kInvalidArgument,
+         fmt::format("tensor {} holds {}; it must be a positive number; quantise the model again",
+                     all->name, divisor));
+    return {};
+  }
+  std::vector<float> quotients = FloatsOf(*scales);
+  for (std::size_t i = 0; i < quotients.size(); ++i) {
+    if (std::isnan(quotients[i])) {
+      const auto across = static_cast<std::size_t>(cols / kGroup);
+      Fail(StatusCode::kInvalidArgument,
+           fmt::format("tensor {} holds NaN for output feature {}, group {}; quantise the model "
+                       "again",
+                       scales->name, i / across, i % across));
+      return {};
+    }
+    quotients[i] /= divisor;
+  }
+  Weight weight;
+  weight.name = name;
+  weight.type = DataType::kFloat4_e2m1;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.quant = config_->coding.weights;
+  weight.data_ptr =
+      Place(codes->data, static_cast<std::size_t>(codes->bytes), DataType::kFloat4_e2m1, false);
+  weight.scales_type = DataType::kFloat32;
+  weight.scales_ptr = Copied(quotients.data(), quotients.size() * sizeof(float), true);
+  return status_.ok() ? weight : Weight{};
+}
+
+// gpt-oss: `_blocks` (experts, rows, groups, 16) and `_scales` (experts, rows, groups). 16 bytes
+// are 32 elements in order.
+Weight Checkpoint::GetMxfp4(const WeightRequest& request) {
+  constexpr std::int64_t kGroup = 32;
+  constexpr auto kNan = std::byte{255};
+  if (!status_.ok()) return {};
+  const SafetensorsTensor* codes = Find(request.name + "_blocks");
+  const SafetensorsTensor* scales = Find(request.name + "_scales");
+  if (codes == nullptr || scales == nullptr || !TakesCodes(*codes)) return {};
+  const std::int64_t experts = codes->shape.empty() ? 0 : codes->shape.front();
+  const std::int64_t groups = CeilDiv(request.cols, kGroup);
+  if (!Has(codes, "U8", {experts, request.of, groups, kGroup / 2}) ||
+      !Has(scales, "U8", {experts, request.of, groups})) {
+    return {};
+  }
+  if (request.expert >= experts || request.cols % kGroup != 0) {
+    Fail(StatusCode::kInvalidArgument,
+         fmt::format("tensor {} is [{}]; expert {} of {} input features is wanted, in groups of {}",
+                     codes->name, fmt::join(codes->shape, ", "), request.expert, request.cols,
+                     kGroup));
+    return {};
+  }
+  Weight weight;
+  weight.name =
+      fmt::format("{}[{}, {}::{}]", request.name, request.expert, request.first, request.step);
+  weight.type = DataType::kFloat4_e2m1;
+  weight.rows = request.rows;
+  weight.cols = request.cols;
+  weight.quant = {QuantType::kK, kGroup};
+  weight.scales_type = DataType::kFloat8_ue8m0;
+  const std::int64_t first = request.expert * request.of + request.first;
+  for (std::int64_t row = 0; row < request.rows; ++row) {
+    const std::byte* const of = scales->data + (first + row * request.step) * groups;
+    if (std::find(of, of + groups, kNan) == of + groups) continue;
+    Fail(StatusCode::kInvalidArgument,
+         fmt::format("tensor {} holds 255, no number, for expert {}, row {}; fetch the checkpoint "
+                     "again",
+                     scales->name, request.expert, request.first + row * request.step));
+    return {};
+  }
+  // Rows one behind the other stay where they are.
+  const auto placed = [&](const std::byte* data, std::int64_t row_bytes, bool of_scales) {
+    data += first * row_bytes;
+    const auto bytes = static_cast<std::size_t>(request.rows * row_bytes);
+    if (request.step == 1) return Place(data, bytes, DataType::kFloat8_ue8m0, of_scales);
+    std::vector<std::byte> rows(bytes);
+    for (std::int64_t row = 0; row < request.rows; ++row) {
+      std::memcpy(rows.data() + row * row_bytes, data + row * request.step * row_bytes,
+                  static_cast<std::size_t>(row_bytes));
+    }
+    return Copied(rows.data(), rows.size(), of_scales);
+  };
+  weight.data_ptr = placed(codes->data, request.cols / 2, false);
+  weight.scales_ptr = placed(scales->data, groups, true);
+  return status_.ok() ? weight : Weight{};
+}
+
 Weight Checkpoint::GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols) {
   const WeightCoding& coding = config_->coding;
   const bool by_words = coding.form != Form::kPackQuantized;
@@ -133,13 +264,7 @@ Weight Checkpoint::GetPacked(const std::string& name, std::int64_t rows, std::in
   PackedTensors tensors;
   tensors.codes = Find(module + (by_words ? ".qweight" : ".weight_packed"));
   if (tensors.codes == nullptr || !MayBeQuantised(*tensors.codes, name)) return {};
-  if (!memory().memory().reads_host_memory()) {
-    Fail(StatusCode::kUnsupported,
-         fmt::format("tensor {} has weights of 4 bits, which products of this device do not take "
-                     "yet; run the model on the CPU, or take one of 16 or 8 bits",
-                     tensors.codes->name));
-    return {};
-  }
+  if (!TakesCodes(*tensors.codes)) return {};
   tensors.scales = Find(module + (by_words ? ".scales" : ".weight_scale"));
   const std::string zeros = module + (by_words ? ".qzeros" : ".weight_zero_point");
   tensors.zeros = coding.zeros ? Find(zeros) : nullptr;

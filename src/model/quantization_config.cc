@@ -64,6 +64,8 @@ class Reader {
       Awq();
     } else if (method == "gptq") {
       Gptq();
+    } else if (method == "mxfp4") {
+      Mxfp4();
     } else if (method == "gguf") {
       coding_.form = Form::kGguf;
     } else {
@@ -76,8 +78,8 @@ class Reader {
  private:
   static constexpr const char* kKnown =
       "known is quant_method fp8 of fmt e4m3 with weight_block_size [128, 128] and "
-      "activation_scheme dynamic, compressed-tensors of format float-quantized or pack-quantized, "
-      "awq of version gemm, and gptq";
+      "activation_scheme dynamic, compressed-tensors of format float-quantized, pack-quantized or "
+      "nvfp4-pack-quantized, awq of version gemm, gptq, and mxfp4";
 
   void Refuse(const std::string& sentence) { errors_.Supported(false, sentence); }
 
@@ -180,6 +182,15 @@ class Reader {
         whole ? QuantDesc{QuantType::kRow} : QuantDesc{QuantType::kK, value->get<int>()};
   }
 
+  // Of stacked experts alone; which modules are not converted follows from that.
+  void Mxfp4() {
+    coding_.form = Form::kMxfp4;
+    coding_.weights = {QuantType::kK, 32};
+    Only(root_, "", "dequantize", {false});
+    Modules("modules_to_not_convert");
+    Warn({"quant_method", "dequantize", "modules_to_not_convert"});
+  }
+
   void Awq() {
     coding_.form = Form::kAwq;
     coding_.zeros = true;
@@ -245,7 +256,7 @@ class Reader {
   }
 
   void CompressedTensors() {
-    Only(root_, "", "format", {"float-quantized", "pack-quantized"});
+    Only(root_, "", "format", {"float-quantized", "pack-quantized", "nvfp4-pack-quantized"});
     Only(root_, "", "quantization_status", {"compressed"});
     Only(root_, "", "sparsity_config", {json::object()});
     Only(root_, "", "transform_config", {json::object()});
@@ -298,10 +309,12 @@ class Reader {
       FloatQuantized(*weights, inputs);
     } else if (format != nullptr && *format == "pack-quantized") {
       PackQuantized(*weights, inputs);
+    } else if (format != nullptr && *format == "nvfp4-pack-quantized") {
+      Nvfp4(*weights, inputs);
     } else {
       Refuse(
           fmt::format("quantization_config has format {}; known is float-quantized, "
-                      "pack-quantized",
+                      "pack-quantized, nvfp4-pack-quantized",
                       format == nullptr ? "null" : ShownValue(*format)));
     }
   }
@@ -340,6 +353,22 @@ class Reader {
     } else {
       Needs(*inputs, kInputs, "dynamic", {true});
       Needs(*inputs, kInputs, "strategy", {"token"});
+    }
+  }
+
+  void Nvfp4(const json& weights, const json* inputs) {
+    constexpr const char* kWeights = "config_groups' weights.";
+    coding_.form = Form::kNvfp4;
+    coding_.weights = {QuantType::kK, 16};
+    Needs(weights, kWeights, "num_bits", {kBits});
+    Needs(weights, kWeights, "type", {"float"});
+    Only(weights, kWeights, "symmetric", {true});
+    Needs(weights, kWeights, "strategy", {"tensor_group"});
+    Needs(weights, kWeights, "group_size", {16});
+    if (inputs != nullptr) {
+      Refuse(
+          "quantization_config has input_activations beside nvfp4-pack-quantized; known is null, "
+          "weights alone");
     }
   }
 

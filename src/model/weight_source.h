@@ -31,6 +31,9 @@ struct WeightRequest {
   WeightRole role = WeightRole::kProduct;
   /// Rows (elements of a vector) [first, first + rows) of the `of` that the tensor has; 0: all.
   std::int64_t first = 0, of = 0;
+  /// Of a tensor that stacks the weights of experts, each of `of` rows: which one, and that its rows
+  /// are first, first + step, ...; -1: it stacks none.
+  std::int64_t expert = -1, step = 1;
 };
 
 /// The weight (rows, cols) of one of `count` experts, or with cols 0 its bias (1, rows), out of a
