@@ -1,14 +1,19 @@
 // MakeCpuDispatch: products through the engine, the rest through kernels/ops.
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/float_types.h"
+#include "base/scales.h"
+#include "base/thread_pool.h"
 #include "culet/dispatch.h"
 #include "graph/cpu_experts.h"
 #include "graph/cpu_fusions.h"
 #include "graph/cpu_product.h"
+#include "graph/float_view.h"
 #include "graph/host_advance.h"
 #include "graph/routes.h"
 #include "kernels/ops/ops.h"
@@ -20,6 +25,18 @@ const float* In(DevicePtr pointer) { return FromDevicePtr<const float>(pointer);
 float* Out(DevicePtr pointer) { return FromDevicePtr<float>(pointer); }
 const std::int32_t* Indices(DevicePtr pointer) {
   return FromDevicePtr<const std::int32_t>(pointer);
+}
+
+// Rows of a table of codes; NaN for an index that is not in it.
+void PickCodes(const Weight& table, const std::int32_t* ids, float* out, std::int64_t rows) {
+  HostPool().Run(static_cast<int>(rows), [&](int row, int) {
+    float* const to = out + row * table.cols;
+    std::vector<double> values(static_cast<std::size_t>(table.cols),
+                               std::numeric_limits<double>::quiet_NaN());
+    if (ids[row] >= 0 && ids[row] < table.rows) LoadWeightRow(table, ids[row], values.data());
+    std::transform(values.begin(), values.end(), to,
+                   [](double value) { return static_cast<float>(value); });
+  });
 }
 
 struct PreparedNorm final : PreparedNode {
@@ -249,6 +266,10 @@ class CpuDispatch final : public KernelDispatch {
   Status dispatch_embedding(const TensorNode& node, DevicePtr ids, DevicePtr output,
                             std::uint32_t m) override {
     const Weight& table = node.params.weight;
+    if (IsCode(table.type)) {
+      PickCodes(table, Indices(ids), Out(output), m);
+      return {};
+    }
     ops::PickRows(FromDevicePtr<const void>(table.data_ptr), table.type, table.rows, table.cols,
                   Indices(ids), Out(output), m);
     return {};

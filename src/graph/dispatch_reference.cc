@@ -93,12 +93,17 @@ class ReferenceDispatch final : public KernelDispatch {
   Status dispatch_embedding(const TensorNode& node, DevicePtr ids, DevicePtr output,
                             std::uint32_t m) override {
     const Weight& table = node.params.weight;
-    PickRows(table.data_ptr, table.type, table.rows, ids, output, m);
+    PickRows(table, ids, output, m);
     return {};
   }
   Status dispatch_gather_rows(const TensorNode& node, DevicePtr input, DevicePtr indices,
                               DevicePtr output, std::uint32_t m) override {
-    PickRows(input, node.type, current().input_node(0).shape.rows, indices, output, m);
+    Weight table;
+    table.data_ptr = input;
+    table.type = node.type;
+    table.rows = current().input_node(0).shape.rows;
+    table.cols = node.shape.cols;
+    PickRows(table, indices, output, m);
     return {};
   }
 
@@ -272,17 +277,16 @@ class ReferenceDispatch final : public KernelDispatch {
   }
 
   // Rows of a table of `type`, NaN for what is not in it.
-  void PickRows(DevicePtr table, DataType type, std::int64_t rows, DevicePtr indices,
-                DevicePtr output, std::uint32_t m) {
+  void PickRows(const Weight& table, DevicePtr indices, DevicePtr output, std::uint32_t m) {
     const TensorNode& node = current().node();
     std::vector<double> row(static_cast<std::size_t>(node.shape.cols));
     for (std::uint32_t i = 0; i < m; ++i) {
       const std::int32_t index = IndexAt(indices, i);
-      if (index < 0 || index >= rows) {
+      if (index < 0 || index >= table.rows) {
         StoreNaN(output, node.type, i, node.shape.cols);
         continue;
       }
-      LoadRow(table, type, index, node.shape.cols, row.data());
+      LoadWeightRow(table, index, row.data());
       StoreRow(output, node.type, i, node.shape.cols, row.data());
     }
   }

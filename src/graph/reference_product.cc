@@ -13,20 +13,6 @@ namespace {
 
 constexpr float kLargestE4m3 = 448.0f;
 
-// Row j of a quantised weight: less the zero points, times the scales.
-void ScaleRow(const Weight& weight, std::int64_t j, std::vector<double>& row) {
-  const Shape group = WeightGroupOf(weight);
-  const std::int64_t first = j / group.rows * ScalesAcross(weight);
-  const auto* scales = FromDevicePtr<const void>(weight.scales_ptr);
-  const auto* zeros = FromDevicePtr<const void>(weight.zeros_ptr);
-  for (std::int64_t l = 0; l < weight.cols; ++l) {
-    const std::int64_t at = first + l / group.cols;
-    double& value = row[static_cast<std::size_t>(l)];
-    if (zeros != nullptr) value -= LoadAsDouble(zeros, weight.zeros_type, at);
-    value *= LoadAsDouble(scales, weight.scales_type, at);
-  }
-}
-
 }  // namespace
 
 void ReferenceQuantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t cols,
@@ -85,8 +71,7 @@ void ReferenceProduct(const std::vector<double>& x, std::int64_t m, const Weight
     std::vector<double> row(static_cast<std::size_t>(k));
     const std::int64_t end = std::min(n, (task + 1) * kColumns);
     for (std::int64_t j = task * kColumns; j < end; ++j) {
-      LoadRow(weight.data_ptr, weight.type, j, k, row.data());
-      if (weight.quant.type != QuantType::kNone) ScaleRow(weight, j, row);
+      LoadWeightRow(weight, j, row.data());
       const double offset =
           bias.present() ? LoadAsDouble(FromDevicePtr<const void>(bias.data_ptr), bias.type, j) : 0;
       for (std::int64_t i = 0; i < m; ++i) {

@@ -383,9 +383,13 @@ class NodeCheck : NodeInputs {
     if (auto r = IsFloatValue(); !r.empty()) return r;
     if (auto r = Indices(0, {node_.shape.rows, 1}, "ids"); !r.empty()) return r;
     const Weight& w = params_.weight;
+    if (IsCode(w.type) && w.order_ptr == 0) {
+      return WhyNotWeight("the weight", w, w.rows, node_.shape.cols, OpParams{});
+    }
     if (!w.present() || !IsFloat(w.type) || w.quant != QuantDesc{}) {
-      return fmt::format("the weight is {}; it must be float32, float16 or bfloat16",
-                         ToString(w.type));
+      return fmt::format(
+          "the weight is {}; it must be float32, float16, bfloat16, or codes in order",
+          ToString(w.type));
     }
     if (w.cols != node_.shape.cols || w.rows < 1) {
       return fmt::format("the weight is [{}, {}]; it must have {} columns", w.rows, w.cols,

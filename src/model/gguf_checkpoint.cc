@@ -19,8 +19,9 @@ namespace {
 
 constexpr const char* kRopeFactors = "rope_freqs.weight";  // of the config
 
-bool IsLinear(WeightRole role) noexcept {
-  return role == WeightRole::kProduct || role == WeightRole::kHead;
+// Vectors are numbers; an embedding may be the head, too.
+bool TakesCodes(WeightRole role) noexcept {
+  return role != WeightRole::kVector && role != WeightRole::kGammaLessOne;
 }
 
 DataType PlainTypeOf(const GgufTensor& tensor) noexcept {
@@ -54,7 +55,7 @@ DataType GgufCheckpoint::TypeOf(const std::string& name, WeightRole role) const 
   if (tensor == nullptr) return DataType::kNull;
   const DataType plain = PlainTypeOf(*tensor);
   if (plain != DataType::kNull || !HasCodes(*tensor)) return plain;
-  if (!IsLinear(role)) return DataType::kFloat32;
+  if (!TakesCodes(role)) return DataType::kFloat32;
   const bool four = tensor->is(GgufType::kQ4_0) || tensor->is(GgufType::kQ4_K);
   return four ? DataType::kUint4 : DataType::kInt8;
 }
@@ -90,7 +91,7 @@ Weight GgufCheckpoint::Get(const std::string& name, std::int64_t rows, std::int6
   weight.name = theirs;
   weight.rows = rows;
   weight.cols = cols;
-  if (HasCodes(*tensor) && IsLinear(role)) return Codes(*tensor, std::move(weight));
+  if (HasCodes(*tensor) && TakesCodes(role)) return Codes(*tensor, std::move(weight));
   Numbers(*tensor, weight);
   return status_.ok() ? weight : Weight{};
 }

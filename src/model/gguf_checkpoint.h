@@ -15,8 +15,8 @@ class GgufCheckpoint final : public WeightSource {
   GgufCheckpoint(const GgufFile& file, const DecoderConfig& config, WeightMemory& memory)
       : WeightSource(memory), file_(file), config_(config) {}
 
-  /// F32, F16 and BF16 stay in the mapping. Products get codes with scales; what is not a product
-  /// becomes float32. Errors beside those of WeightSource: UNSUPPORTED for types that are not
+  /// F32, F16 and BF16 stay in the mapping. Matrices of other types are codes with scales, vectors
+  /// float32. Errors beside those of WeightSource: UNSUPPORTED for types that are not
   /// known, and on devices whose products take no codes, with the tensor's name and type.
   Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
              WeightRole role) override;

@@ -231,6 +231,9 @@ Result<std::string> GgufConfigText(const GgufFile& file) {
   if (arch.of != std::string_view("Qwen2ForCausalLM")) {
     config["attention_bias"] = file.Find("blk.0.attn_q.bias") != nullptr;
   }
+  if (arch.of == std::string_view("LlamaForCausalLM")) {
+    config["mlp_bias"] = file.Find("blk.0.ffn_gate.bias") != nullptr;
+  }
   auto scaling = RopeScalingOf(file, keys, head_dim, context);
   if (!scaling) return scaling.status();
   if (!scaling->is_null()) config["rope_scaling"] = *std::move(scaling);

@@ -113,7 +113,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kAdvance:
         return ok(IsValue(type_of(2)));
       case TensorOp::kEmbedding:
-        return ok(IsValue(node.type));
+        return ok(IsValue(node.type) && !IsCode(node.params.weight.type));
       case TensorOp::kAttention:
         if (node.params.attention.value_dim > 0) {
           return IsValue(node.type) && IsValue(type_of(0)) ? Latent(node) : refusal;
