@@ -106,21 +106,27 @@ struct DecoderConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
+  bool sinks = false;  ///< a logit a head, as OpParams::sinks
   bool qk_norm = false;
   bool qk_norm_whole = false;      ///< over all heads of a row together
+  bool qk_norm_turned = false;     ///< without gammas, behind rope, in layers that have one
   bool parallel_residual = false;  ///< attention and feed-forward read the same norm
   GateKind gate = GateKind::kSilu;
   float gate_limit = 0, gate_slope = 0;  ///< of kClampedSilu
   float attention_scale = 0;             ///< of queries times keys
   float attention_softcap = 0;           ///< 0: none, as AttentionParams::softcap
-  /// Queries are multiplied by 1 + query_growth * ln(1 + floor(position / query_period)).
+  /// Queries are multiplied by 1 + query_growth * ln(1 + floor((position + query_ahead) /
+  /// query_period)); with query_growth_unturned only in layers without rope.
   float query_growth = 0;
   double query_period = 0;
+  int query_ahead = 0;
+  bool query_growth_unturned = false;
   float embedding_scale = 1;  ///< of what enters the first layer
   float residual_scale = 1;   ///< of what attention and feed-forward add to the sum
   float logit_scale = 1;
   float logit_softcap = 0;   ///< after the scale; 0: none
   std::vector<int> windows;  ///< one a layer: keys that a query sees, 0 for all
+  std::vector<int> chunks;   ///< one a layer: as AttentionParams::chunk
   int experts = 0;
   int moe_intermediate = 0;
   RoutingParams routing;
@@ -165,7 +171,7 @@ struct LatentWeights {
 
 /// The weights of one layer. What the model has not is not present().
 struct LayerWeights {
-  Weight attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
+  Weight attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, sinks;
   LatentWeights latent;     ///< beside q (heads * (nope_dim + rope_dim), q_rank or hidden) and o
   Weight k_scale, v_scale;  ///< of a cache of float8_e4m3: (1, 1) or (1, kv_heads)
   Weight attention_post_norm, mlp_post_norm;  ///< of what the two parts add to the sum

@@ -51,10 +51,12 @@ struct RouteNodes {
 ///   ClampedSwiGlu | gate, up of this shape                  | scalar: the limit; slope
 ///   Scale      | X of this shape                            | scalar
 ///   SoftCap    | X of this shape                            | scalar, above 0
-///   RmsNorm    | X                                          | gamma (1, w), w divides cols; scalar,
+///   RmsNorm    | X                                          | gamma (1, w), w divides cols;
+///   scalar,
 ///              |                                            |   head_dim
 ///   LayerNorm  | X                                          | gamma (1, cols); scalar
-///   PositionScale | X, positions (T, 1)                     | scalar, rope.original_context
+///   PositionScale | X, positions (T, 1)                     | scalar, int_param,
+///              |                                           |   rope.original_context
 ///   HeadMulMat | X (T, heads * head_dim)                    | weight (heads * n, k), head_dim
 ///   Rope       | X (T, heads * head_dim), positions (T, 1)  | rope, head_dim
 ///   KvWrite    | cache (slots, w), rows (T, w), slots (T, 1), | int_param
@@ -124,6 +126,8 @@ struct RouteNodes {
 /// ClampedSwiGlu: with g = min(X, limit) and u = Y between -limit and limit, g / (1 + exp(-slope
 /// g))
 /// * (u + 1).
+///
+/// PositionScale: X * (1 + scalar * ln(1 + floor((position + int_param) / original_context))).
 ///
 /// Ids, positions, slots, starts, lengths, tables and indices are kInt32. What lies outside its
 /// range on the device never leads to a wild access: such an id, index or block makes its row NaN,

@@ -50,7 +50,7 @@ enum class TensorOp : std::uint8_t {
   kLayerNorm,             ///< (X - mean(X)) / sqrt(variance(X) + epsilon) * gamma, over rows
   kGeGlu,                 ///< gelu(X) * Y, the gelu that is made of tanh
   kSoftCap,               ///< scalar * tanh(X / scalar)
-  kPositionScale,         ///< X * (1 + scalar * ln(1 + floor(position / original_context)))
+  kPositionScale,         ///< X, grown by the logarithm of the position; see graph.h
   kClampedSwiGlu,         ///< with limits: X / (1 + exp(-slope * X)) * (Y + 1)
   kRoute,                 ///< the shares of the experts that logits X choose
   kRoutes,                ///< the routes behind the shares X: what X's kRoute makes second
@@ -211,7 +211,7 @@ struct OpParams {
   /// quant_a: a scale that is given, or 0.
   float scalar = 0;
   float slope = 0;              ///< ClampedSwiGlu
-  std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number; Sample: see graph.h
+  std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number; others: see graph.h
   /// MulMat, ExpertMulMat: how the input is quantised before it meets an E4M3 weight; Quantize: how
   /// it quantises. kK, 128, or kRow, with FP32 scales of amax / 448 (culet/quantize.h). kRow with a
   /// `scalar` above 0 has that scale in all rows; quotients beyond 448 become 448.

@@ -343,7 +343,7 @@ class CpuDispatch final : public KernelDispatch {
         ops::LayerNorm(x, Prepared<PreparedNorm>().gamma, scalar, Out(output), node.shape.rows);
         return {};
       case TensorOp::kPositionScale:
-        ops::PositionScale(x, Indices(current().input(1)), scalar,
+        ops::PositionScale(x, Indices(current().input(1)), node.params.int_param, scalar,
                            node.params.rope.original_context, Out(output), node.shape.rows,
                            node.shape.cols);
         return {};

@@ -256,8 +256,8 @@ class ReferenceDispatch final : public KernelDispatch {
     std::vector<double> x(static_cast<std::size_t>(width));
     for (std::int64_t row = 0; row < node.shape.rows; ++row) {
       LoadRow(current().input(0), node.type, row, width, x.data());
-      const double turns =
-          std::floor(IndexAt(current().input(1), row) / node.params.rope.original_context);
+      const double position = IndexAt(current().input(1), row) + double{node.params.int_param};
+      const double turns = std::floor(position / node.params.rope.original_context);
       for (double& value : x) value *= 1 + double{node.params.scalar} * std::log1p(turns);
       StoreRow(output, node.type, row, width, x.data());
     }

@@ -283,8 +283,8 @@ class NodeCheck : NodeInputs {
       return fmt::format("rope scaling {} needs an original_context above 0",
                          ToString(rope.scaling));
     }
-    if (rope.scaling == RopeScaling::kLlama3 && !(rope.high_freq_factor > rope.low_freq_factor)) {
-      return fmt::format("rope.high_freq_factor {} must be above low_freq_factor {}",
+    if (rope.scaling == RopeScaling::kLlama3 && !(rope.high_freq_factor >= rope.low_freq_factor)) {
+      return fmt::format("rope.high_freq_factor {} must be at least low_freq_factor {}",
                          rope.high_freq_factor, rope.low_freq_factor);
     }
     return {};

@@ -123,10 +123,19 @@ class Binder {
     }
     layer.o = Product(attention + "o_proj", hidden, q_size);
     layer.o_bias = BiasIf(config_.o_bias, attention + "o_proj", hidden);
+    if (config_.sinks) layer.sinks = Vector(attention + "sinks", config_.heads);
     if (config_.qk_norm) {
       const bool whole = config_.qk_norm_whole;
       layer.q_norm = Gamma(attention + "q_norm.weight", whole ? q_size : config_.head_dim);
       layer.k_norm = Gamma(attention + "k_norm.weight", whole ? kv_size : config_.head_dim);
+    }
+    if (config_.qk_norm_turned) {
+      if (!ones_.present()) {
+        auto ones = source_.Ones(config_.head_dim);
+        if (ones) ones_ = *std::move(ones);
+        if (!ones && status_.ok()) status_ = ones.status();
+      }
+      layer.q_norm = layer.k_norm = ones_;
     }
     layer.k_scale = source_.GetIfThere(attention + "k_scale", config_.kv_heads);
     layer.v_scale = source_.GetIfThere(attention + "v_scale", config_.kv_heads);
@@ -273,6 +282,7 @@ class Binder {
   const DecoderConfig& config_;
   const DecoderNames& names_;
   WeightSource& source_;
+  Weight ones_;  // gammas of heads that have none
   Status status_;
 };
 

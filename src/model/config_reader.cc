@@ -104,6 +104,13 @@ bool ConfigReader::FlagOr(Keys keys, bool fallback) {
   return value->is_boolean() ? value->get<bool>() : fallback;
 }
 
+bool ConfigReader::FlagOrNumber(Keys keys, bool fallback) {
+  const char* found = *keys.begin();
+  const json* value = Find(keys, &found);
+  if (value == nullptr || !value->is_number()) return FlagOr(keys, fallback);
+  return value->get<double>() != 0;
+}
+
 bool ConfigReader::Supported(bool condition, const std::string& sentence) {
   if (!condition && status_.ok()) {
     status_ = Status(StatusCode::kUnsupported, origin_ + ": " + sentence);

@@ -43,6 +43,9 @@ class ConfigReader {
   /// true or false; a missing or null key gives `fallback`.
   bool FlagOr(Keys keys, bool fallback);
 
+  /// The same; a number is true unless it is 0.
+  bool FlagOrNumber(Keys keys, bool fallback);
+
   /// A list of integers >= 0; empty when the key is missing or null.
   std::vector<int> Ints(Keys keys);
 

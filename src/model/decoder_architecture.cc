@@ -17,13 +17,15 @@ constexpr const DecoderArchitecture* kAll[] = {
 
 constexpr const char* kMistralTexts[] = {"mistral", "ministral3"};
 constexpr const char* kGemma3Texts[] = {"gemma3_text"};
+constexpr const char* kLlama4Texts[] = {"llama4_text"};
 constexpr DecoderContainer kContainers[] = {
     {"Mistral3ForConditionalGeneration", "mistral3", kMistralTexts},
     {"Gemma3ForConditionalGeneration", "gemma3", kGemma3Texts},
+    {"Llama4ForConditionalGeneration", "llama4", kLlama4Texts},
 };
 
 constexpr std::string_view kModel = "model.";
-constexpr std::string_view kOthers[] = {"vision_tower.", "multi_modal_projector."};
+constexpr std::string_view kOthers[] = {"vision_tower.", "vision_model.", "multi_modal_projector."};
 
 }  // namespace
 

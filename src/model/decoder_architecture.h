@@ -54,6 +54,7 @@ struct DecoderDefaults {
   RopeLayout rope_layout = RopeLayout::kNeox;
   double partial_rotary = 0;  ///< 0: whole heads turn, whatever partial_rotary_factor says
   bool tied_head = false;
+  const char* width_key = "intermediate_size";  ///< of dense layers
   const char* gate_key = "hidden_act";
   GateKind gate = GateKind::kSilu;
 };

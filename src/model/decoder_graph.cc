@@ -145,10 +145,13 @@ class Builder {
   }
 
   // Queries that grow with their position.
-  int Grown(int q, std::string name) {
+  int Grown(int q, int layer, std::string name) {
     if (config_.query_growth == 0) return q;
+    const bool turned = config_.ropes[static_cast<std::size_t>(layer)] != LayerRope::kNone;
+    if (config_.query_growth_unturned && turned) return q;
     OpParams params;
     params.scalar = config_.query_growth;
+    params.int_param = static_cast<std::uint32_t>(config_.query_ahead);
     params.rope.original_context = config_.query_period;
     return graph_.add_op(TensorOp::kPositionScale, 0, graph_.node(q).shape, {q, positions_},
                          std::move(params), std::move(name), graph_.node(q).type);
@@ -183,9 +186,14 @@ class Builder {
       q = Norm(q, w.q_norm, prefix + "q_norm", values_);
       k = Norm(k, w.k_norm, prefix + "k_norm", values_);
     }
-    q = Grown(Rope(q, layer, prefix + "q_rope", config_.head_dim), prefix + "q_scale");
+    q = Rope(q, layer, prefix + "q_rope", config_.head_dim);
     k = Rope(k, layer, prefix + "k_rope", config_.head_dim);
     const auto number = static_cast<std::size_t>(layer);
+    if (config_.qk_norm_turned && config_.ropes[number] != LayerRope::kNone) {
+      q = Norm(q, w.q_norm, prefix + "q_norm", values_);
+      k = Norm(k, w.k_norm, prefix + "k_norm", values_);
+    }
+    q = Grown(q, layer, prefix + "q_scale");
     const int key_scales = Scales(cache_.key_scales, number, prefix + "key_scales");
     const int value_scales = Scales(cache_.value_scales, number, prefix + "value_scales");
     const int keys = Store(cache_.keys[number], k, key_scales, layer, prefix + "key_cache");
@@ -206,8 +214,10 @@ class Builder {
     attention.scale = config_.attention_scale;
     attention.softcap = config_.attention_softcap;
     attention.window = config_.windows[static_cast<std::size_t>(layer)];
+    attention.chunk = config_.chunks[static_cast<std::size_t>(layer)];
     attention.block_size = cache_.block_size;
     attention.single_rows = batch_.log_rows > 0;
+    params.sinks = weights_.layers[static_cast<std::size_t>(layer)].sinks;
     params.int_param = static_cast<std::uint32_t>(layer);
     const Shape shape{batch_.tokens, std::int64_t{config_.heads} * attention.out_dim()};
     return graph_.add_op(TensorOp::kAttention, 0, shape, std::move(inputs), std::move(params),

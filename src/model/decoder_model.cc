@@ -57,6 +57,7 @@ double BytesOf(const LayerWeights& layer, double active) {
                                &layer.o_bias,
                                &layer.q_norm,
                                &layer.k_norm,
+                               &layer.sinks,
                                &layer.latent.q_a,
                                &layer.latent.q_a_bias,
                                &layer.latent.q_a_norm,

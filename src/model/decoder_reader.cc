@@ -41,7 +41,7 @@ Result<DecoderConfig> DecoderReader::Read(bool quantised) {
   architecture_.read(*this);
   bool any_dense = false;
   for (const bool sparse : config_.sparse) any_dense |= !sparse;
-  if (any_dense) config_.intermediate = keys_.Int({"intermediate_size"});
+  if (any_dense) config_.intermediate = keys_.Int({architecture_.defaults.width_key});
   if (quantised) Quantization();
   if (keys_.Has({"eos_token_id"})) config_.eos_ids = keys_.IntOrInts({"eos_token_id"});
   CULET_RETURN_IF_ERROR(keys_.status());
@@ -60,6 +60,7 @@ void DecoderReader::Sizes() {
   }
   const auto layers = static_cast<std::size_t>(config_.layers);
   config_.windows.assign(layers, 0);
+  config_.chunks.assign(layers, 0);
   config_.ropes.assign(layers, LayerRope::kMain);
   config_.sparse.assign(layers, false);
   const HeadSizes sizes = ReadHeads(keys_, config_.hidden, defaults.heads);
@@ -151,20 +152,27 @@ void DecoderReader::WindowsBut(int pattern, int window) {
 }
 
 bool DecoderReader::LayerTypes(int window) {
+  return Types("sliding_attention", window, config_.windows);
+}
+
+bool DecoderReader::ChunkTypes(int chunk) {
+  return Types("chunked_attention", chunk, config_.chunks);
+}
+
+bool DecoderReader::Types(const char* limited, int limit, std::vector<int>& limits) {
   if (!keys_.Has({"layer_types"})) return false;
   const json& types = root_.at("layer_types");
-  if (!keys_.Require(types.is_array() && types.size() == config_.windows.size(),
+  if (!keys_.Require(types.is_array() && types.size() == limits.size(),
                      "layer_types must be a list of one text a layer")) {
     return true;
   }
   for (std::size_t layer = 0; layer < types.size(); ++layer) {
     const std::string type = types[layer].is_string() ? types[layer].get<std::string>() : "";
-    const bool sliding = type == "sliding_attention";
-    keys_.Supported(sliding || type == "full_attention",
-                    fmt::format("layer_types holds {}; known are full_attention, "
-                                "sliding_attention",
-                                Printable(type, kShown)));
-    config_.windows[layer] = sliding ? window : 0;
+    const bool is_limited = type == limited;
+    keys_.Supported(is_limited || type == "full_attention",
+                    fmt::format("layer_types holds {}; known are full_attention, {}",
+                                Printable(type, kShown), limited));
+    limits[layer] = is_limited ? limit : 0;
   }
   return true;
 }

@@ -64,6 +64,8 @@ class DecoderReader {
   /// layer_types: `window` where it says sliding_attention, none where it says full_attention.
   /// False without the key.
   bool LayerTypes(int window);
+  /// The same of `chunk` and chunked_attention.
+  bool ChunkTypes(int chunk);
 
   /// Layers with routed experts: each decoder_sparse_step-th but those of mlp_only_layers.
   void SparseLayers();
@@ -89,6 +91,7 @@ class DecoderReader {
   bool HasRopeByType() const;
 
  private:
+  bool Types(const char* limited, int limit, std::vector<int>& limits);
   void Sizes();
   void Refusals();
   void Gate(const char* key, GateKind kind);

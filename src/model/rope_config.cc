@@ -88,8 +88,8 @@ void ReadScaling(ConfigReader& scaling, double original_context, RopeParams& rop
   }
   rope.low_freq_factor = scaling.PositiveNumber({"low_freq_factor"});
   rope.high_freq_factor = scaling.PositiveNumber({"high_freq_factor"});
-  scaling.Require(rope.high_freq_factor > rope.low_freq_factor,
-                  fmt::format("high_freq_factor is {}, not above low_freq_factor {}",
+  scaling.Require(rope.high_freq_factor >= rope.low_freq_factor,
+                  fmt::format("high_freq_factor is {}, less than low_freq_factor {}",
                               rope.high_freq_factor, rope.low_freq_factor));
 }
 

@@ -39,6 +39,19 @@ Weight WeightSource::GetStacked(const StackedRequest& request) {
              bias ? WeightRole::kVector : WeightRole::kPlain);
 }
 
+Result<Weight> WeightSource::Ones(std::int64_t cols) {
+  const std::vector<float> ones(static_cast<std::size_t>(cols), 1.0f);
+  const auto at = memory().Copy(ones.data(), ones.size() * sizeof(float));
+  if (!at) return at.status();
+  Weight weight;
+  weight.name = "ones";
+  weight.data_ptr = *at;
+  weight.type = DataType::kFloat32;
+  weight.rows = 1;
+  weight.cols = cols;
+  return weight;
+}
+
 std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& requests) {
   const DataType type = TypeOf(requests.front().name, requests.front().role);
   const bool blocks = QuantOfE4m3().type == QuantType::kB;

@@ -76,6 +76,8 @@ class WeightSource {
     return {Get(name + "[keys]", heads * k, keys, WeightRole::kPlain),
             Get(name + "[values]", heads * values, k, WeightRole::kPlain)};
   }
+  /// A vector of `cols` ones, in float32. Errors: as WeightMemory::Copy.
+  Result<Weight> Ones(std::int64_t cols);
   virtual const Status& status() const noexcept = 0;
   /// The Weight::type that Get would return; kNull if it returns nothing.
   virtual DataType TypeOf(const std::string& name, WeightRole role) const = 0;

@@ -58,6 +58,8 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      // kept scores are 1e-4 and 5e-4 above the dropped ones.
                                      {.name = "ernie4-5-moe", .rounded = 6e-2},
                                      {.name = "minimax-m2", .rounded = 8e-2},
+                                     {.name = "gptoss-bf16"},
+                                     {.name = "llama4"},
                                      // Inputs rounded to 16 bits send one token of 40 to another
                                      // expert, as a forward pass in double that rounds them shows:
                                      // 6.5e-2 of the logits.

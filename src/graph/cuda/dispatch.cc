@@ -273,6 +273,7 @@ class CudaDispatch final : public KernelDispatch {
         args.x = In(x);
         args.type = node.type;
         args.positions = Indices(current().input(1));
+        args.ahead = node.params.int_param;
         args.by = node.params.scalar;
         args.original = node.params.rope.original_context;
         args.out = Out(output);

@@ -36,7 +36,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) PositionScaleKernel(const PositionScaleArgs args) {
   WaitForPrevious();
   const std::int64_t row = blockIdx.x;
-  const double turns = floor(args.positions[row] / args.original);
+  const double turns = floor((args.positions[row] + args.ahead) / args.original);
   const float factor = static_cast<float>(1.0 + static_cast<double>(args.by) * log1p(turns));
   const T* const x = static_cast<const T*>(args.x) + row * args.cols;
   T* const out = static_cast<T*>(args.out) + row * args.cols;

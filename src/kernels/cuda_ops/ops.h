@@ -101,6 +101,7 @@ struct PositionScaleArgs {
   const void* x = nullptr;
   DataType type = DataType::kNull;
   const std::int32_t* positions = nullptr;
+  double ahead = 0;  ///< what is added to positions
   float by = 0;
   double original = 1;
   void* out = nullptr;

@@ -38,10 +38,10 @@ void LayerNorm(const float* x, std::span<const float> gamma, float epsilon, floa
   });
 }
 
-void PositionScale(const float* x, const std::int32_t* positions, float by, double original,
-                   float* out, std::int64_t rows, std::int64_t cols) {
+void PositionScale(const float* x, const std::int32_t* positions, double ahead, float by,
+                   double original, float* out, std::int64_t rows, std::int64_t cols) {
   ForRows(rows, cols, [&](std::int64_t row) {
-    const double turns = std::floor(positions[row] / original);
+    const double turns = std::floor((positions[row] + ahead) / original);
     const auto factor = static_cast<float>(1 + double{by} * std::log1p(turns));
     for (std::int64_t i = row * cols; i < (row + 1) * cols; ++i) out[i] = x[i] * factor;
   });

@@ -40,9 +40,10 @@ void RmsNorm(const float* x, std::span<const float> gamma, float epsilon, float*
 void LayerNorm(const float* x, std::span<const float> gamma, float epsilon, float* out,
                std::int64_t rows);
 
-/// Row i times 1 + by * ln(1 + floor(positions[i] / original)); out may be x (layer_norm.cc).
-void PositionScale(const float* x, const std::int32_t* positions, float by, double original,
-                   float* out, std::int64_t rows, std::int64_t cols);
+/// Row i times 1 + by * ln(1 + floor((positions[i] + ahead) / original)); out may be x
+/// (layer_norm.cc).
+void PositionScale(const float* x, const std::int32_t* positions, double ahead, float by,
+                   double original, float* out, std::int64_t rows, std::int64_t cols);
 
 /// sum = x + y, out = RmsNorm of sum, with the bits of Add and RmsNorm. sum may be x, y or out
 /// (rms_norm.cc).
