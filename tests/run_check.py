@@ -217,6 +217,23 @@ class Prompts(Case):
             self.assertIn("metadata general.architecture is missing; known in GGUF files are llama", err)
 
 
+class Quantize(Case):
+    def test_a_checkpoint_is_written_and_runs(self):
+        out = self.folder / "out"
+        made = culet_json("quantize", self.adder, out, "--format", "fp8-row")
+        self.assertEqual(made["format"], "fp8-row")
+        self.assertEqual((made["quantised"], made["plain"]), (42, []))  # its head is the embedding
+        self.assertLess(made["bytes_after"], made["bytes_before"])
+        again, _ = culet("run", "--model", out, "--prompt", self.PROMPT)
+        self.assertIn(self.ANSWER, again)
+        err = self.refused("quantize", self.adder, out, "--format", "u4")
+        self.assertIn("exists and is no empty folder; name a new one", err)
+        err = self.refused("quantize", out, self.folder / "again", "--format", "u4")
+        self.assertIn("is quantised already", err)
+        self.refused("quantize", self.adder, self.folder / "again", "--format", "q4", code=2)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["out"])
+
+
 class Faults(Case):
     def with_nan(self, tensor):
         """The adder with a NaN in one weight."""

@@ -2,9 +2,8 @@
 #include "capi/guard.h"
 #include "capi/text.h"
 #include "culet/culet.h"
+#include "culet/gguf.h"
 #include "culet/quantize_checkpoint.h"
-#include "model/gguf_config.h"
-#include "model/gguf_file.h"
 
 using culet::Status;
 using culet::capi::Guarded;
@@ -14,12 +13,9 @@ using culet::capi::WriteText;
 culet_status culet_gguf_json(const char* path, char* text, size_t capacity, size_t* needed) {
   return Guarded([&]() -> Status {
     if (path == nullptr) return Null("path");
-    const auto file = culet::GgufPathOf(path);
-    if (!file.ok()) return file.status();
-    if (file->empty()) return WriteText("null", text, capacity, needed);
-    const auto opened = culet::GgufFile::Open(*file);
-    if (!opened.ok()) return opened.status();
-    return WriteText(culet::GgufMetadataText(*opened), text, capacity, needed);
+    const auto metadata = culet::GgufMetadataJson(path);
+    if (!metadata.ok()) return metadata.status();
+    return WriteText(*metadata, text, capacity, needed);
   });
 }
 

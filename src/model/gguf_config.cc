@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "culet/gguf.h"
 #include "culet/printable.h"
 
 namespace culet {
@@ -290,6 +291,15 @@ std::vector<int> GgufEndTokens(const GgufFile& file) {
 
 std::string GgufMetadataText(const GgufFile& file) {
   return file.metadata().dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+Result<std::string> GgufMetadataJson(const std::string& path) {
+  const auto file = GgufPathOf(path);
+  if (!file) return file.status();
+  if (file->empty()) return std::string("null");
+  const auto opened = GgufFile::Open(*file);
+  if (!opened) return opened.status();
+  return GgufMetadataText(*opened);
 }
 
 std::string GgufNameOf(const std::string& name) {

@@ -31,8 +31,8 @@ struct WeightRequest {
   WeightRole role = WeightRole::kProduct;
   /// Rows (elements of a vector) [first, first + rows) of the `of` that the tensor has; 0: all.
   std::int64_t first = 0, of = 0;
-  /// Of a tensor that stacks the weights of experts, each of `of` rows: which one, and that its rows
-  /// are first, first + step, ...; -1: it stacks none.
+  /// Of a tensor that stacks the weights of experts, each of `of` rows: which one, and that its
+  /// rows are first, first + step, ...; -1: it stacks none.
   std::int64_t expert = -1, step = 1;
 };
 
