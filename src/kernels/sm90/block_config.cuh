@@ -1,5 +1,4 @@
-// What a large-M kernel is made of: its policies, what follows from them, its shared memory, a
-// CTA's place.
+// Compile-time configuration of a large-M kernel, with its register and shared-memory budget.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,7 @@
 
 namespace culet::sm90 {
 
-/// A configuration: a schedule, what tells a format from another (policy.h) and what becomes of the
-/// sums (block_epilogue.cuh).
+/// A configuration: a schedule, a format's policy (policy.h) and an epilogue (block_epilogue.cuh).
 template <BlockSchedule kSchedule, class Policy_, class Epilogue_>
 struct BlockConfig {
   using Policy = Policy_;
@@ -28,24 +26,24 @@ struct BlockConfig {
                        kSplit = kSchedule.split;
   static constexpr int kMulticast = kClusterM * kClusterN;
   static constexpr int kSlabs = kSchedule.slabs, kTurns = kSchedule.turns, kLag = kSchedule.lag;
-  /// A and B come by copies of 4 or 8 bytes (block_copy.cuh), D leaves from registers.
+  /// A and B are loaded 4 or 8 bytes at a time (block_copy.cuh); D is stored from registers.
   static constexpr bool kCopies = kSchedule.copies;
   static constexpr bool kGrouped = kSchedule.grouped;
   static constexpr bool kScaled = kSums == Sums::kBlockScaled;
   static constexpr bool kPromotes = kSums != Sums::kDirect;
   static constexpr bool kPlain = Epilogue::kKind == EpilogueKind::kPlain;
   static constexpr bool kGated = IsGated(Epilogue::kKind);
-  /// Scales of rows and columns, which these formats mostly have, come to shared memory while a
-  /// tile is multiplied (block_factors.cuh).
+  /// Row and column scales are copied to shared memory while a tile is multiplied
+  /// (block_factors.cuh).
   static constexpr bool kBringsFactors =
       Epilogue::kKind == EpilogueKind::kGeneral && !kScaled && Policy::kInfo.element_bytes == 1;
   static constexpr bool kQuantises = Epilogue::kKind == EpilogueKind::kGatedQuant;
-  /// B comes in the order in which a lane has 16 columns of D side by side (LanesPlan), and its
-  /// codes leave as they are; otherwise a quad's lanes exchange theirs. Warpgroups of 256 columns
+  /// B's rows are permuted so that a lane holds 16 neighbouring columns of D (LanesPlan) and stores
+  /// its codes directly; otherwise groups of 4 lanes exchange theirs. Warpgroups of 256 columns
   /// gain little by it, and 16-bit ones spill.
   static constexpr bool kByLanes =
       kQuantises && kSplit == 1 && kClusterM == 1 && kTileN / kWarpgroupsN == 128;
-  /// The CTAs of a cluster along N have the columns of a scale together (StoreQuantisedShared).
+  /// The columns of one scale are spread over a cluster's CTAs along N (StoreQuantisedShared).
   static constexpr bool kSharesScales = kQuantises && kClusterN > 1;
   static constexpr int kSharers = kClusterN * kWarpgroupsN;  // warpgroups that have a row's columns
   static constexpr int kTileWarpgroups = kWarpgroupsM * kWarpgroupsN;  // consumers of a tile
@@ -54,75 +52,73 @@ struct BlockConfig {
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kBlocksM = kTileM / kWarpgroupsM / 64;  // m64 blocks of a warpgroup
   static constexpr int kColumns = kTileN / kWarpgroupsN;       // of a warpgroup
-  // Columns of a product; of two accumulators of 256 columns there is no room for one, nor of 192
-  // beside three warpgroups.
+  // Columns of one product. Registers do not hold two accumulators of 256 columns, nor of 192 with
+  // three warpgroups.
   static constexpr int kBlocksN =
       kPromotes && (kColumns == 256 || (kColumns == 192 && kWarpgroupsM == 3)) ? 2 : 1;
   static constexpr int kProductColumns = kColumns / kBlocksN;
   static constexpr int kBlocks = kBlocksM * kBlocksN;  // products of a warpgroup's k-block
-  // Two accumulators for products of two k-blocks, where registers allow: a warpgroup's promotion
-  // then hides under its own next product, not only under the other warpgroup's. Without scales
-  // clusters are better without it (H100).
+  // Two accumulators, one per k-block, where registers allow: a warpgroup's promotion then hides
+  // under its own next product, not only under the other warpgroup's. Without scales, clusters are
+  // faster with one (H100).
   static constexpr bool kTwoInFlight = (kScaled || (kPromotes && kMulticast == 1)) &&
                                        kBlocksM == 1 && kWarpgroups == 2 && kColumns <= 128;
-  // A tile's first product times its scales overwrites the sums, which need not be cleared then.
+  // A tile's first scaled product overwrites the sums, so they need no clearing.
   static constexpr bool kFirstOverwrites = kScaled && !kTwoInFlight;
-  // k-blocks of straight-line code where there are two: at its end both have been waited for, which
-  // costs 200 to 300 clocks, but code costs instruction cache and registers: products of 112
-  // columns spill beyond four, those of 64 are slower beyond the stages of the ring, which eight go
-  // around once, and a split 128 x 128 gains nothing.
+  // Unrolled k-blocks with two products in flight. Each unrolled body ends by waiting for both
+  // (200 to 300 clocks), but longer code costs instruction cache and registers: 112 columns spill
+  // beyond four, 64 columns are slower beyond eight (the ring's stages), and a split 128 x 128
+  // gains nothing.
   static constexpr int kStraightBlocks = kColumns == 64                                       ? 8
                                          : kColumns == 96 || (kColumns == 128 && kSplit == 1) ? 16
                                                                                               : 4;
-  // Alpha multiplies the sums of a tile, not the scales of each k-block, where that is less to do
-  // in straight-line code, and where sums are stored in pairs or fours: registers of their own for
-  // the results leave the sums free to lie where promotion reads no two operands from one bank.
+  // Alpha multiplies a tile's sums, not each k-block's scales, where that is less unrolled work or
+  // where sums are stored in pairs or fours: separate result registers let ptxas place the sums
+  // free of register bank conflicts in the promotion.
   static constexpr bool kAlphaLast = !kPlain || kTwoInFlight || Epilogue::kStoresSums || kSplit > 1;
-  // Columns of C that four threads have asked for at a time, in eights: as many as fit beside the
-  // sums.
+  // Columns of C that four threads load at a time: as many as registers hold beside the sums.
   static constexpr int kAskedBeside = Policy::kInfo.element_bytes == 2 ? 256 : 192;
   static constexpr int kAsked = kBlocksM * kColumns <= kAskedBeside && !kGated ? 8 : 4;
   static constexpr int kStageBytesA = kTileM * kBlockBytes, kStageBytesB = kTileN * kBlockBytes;
   static constexpr int kStageBytes = kStageBytesA + kStageBytesB;
   static constexpr int kSlabBytes = 16 * 128;
   static constexpr int kColumnsOfD = kGated ? kColumns / 2 : kColumns;  // of a warpgroup
-  // Tiles along N that a CTA takes one after the other: the 128 columns of D that share a scale.
+  // Tiles along N that a CTA computes in sequence: together the 128 columns of D of one scale.
   static constexpr int kRun = kQuantises ? 128 / kColumnsOfD / kWarpgroupsN / kClusterN : 1;
   static constexpr int kSlabsN = kQuantises ? 1 : (kColumnsOfD + 63) / 64;  // slabs across them
   static constexpr int kAllSlabs = kBlocksM * kSlabsN;                      // of a warp
-  // Rows of a box of D. A warpgroup's four warps store together: one box of 64 rows leaves sooner
-  // than four of 16. Not where several slabs of a tile take turns in one buffer: all four warps
-  // would wait until it has been read.
+  // Rows of a TMA box of D. One box of 64 rows for a warpgroup's four warps is faster than four of
+  // 16, unless a tile reuses its store buffer: then all four warps would wait for it to be read.
   static constexpr int kStoreRows = kSlabs == 1 && kAllSlabs > 1 ? 16 : 64;
-  // A tile that has all its slabs at once waits for them, that is for the store before to have read
-  // them, under its last product. Not in straight-line code, which is 1 to 2 % slower with it.
+  // Wait for the previous tile's store to have read the buffers under the tile's own products.
+  // Unrolled code (two in flight) is 1 to 2 % slower with it.
   static constexpr bool kWaitsUnder = !kTwoInFlight && kSplit == 1 && !Epilogue::kStoresSums &&
                                       !kGated && !kCopies && kAllSlabs <= kSlabs;
-  // Split K: the other parts' sums, in place of the slabs where they fit (each CTA computes one
-  // tile, stored through the stages), else at the start of the stages.
-  // A kernel that quantises exchanges eights of rows instead, each with all of its columns.
+  // Split K: the other CTAs' sums replace the store buffers if they fit (each CTA computes one
+  // tile, stored through the stages), else they lie at the start of the stages.
+  // A quantising kernel exchanges groups of 8 whole rows instead.
   static constexpr bool kSplitsRows = kQuantises && kSplit > 1;
   static constexpr int kRowEights = 8 * kWarpgroupsM;
   static constexpr int kOwnedEights = (kRowEights + kSplit - 1) / kSplit;  // of a CTA, at most
   static constexpr int kPartialBytes =
       kSplitsRows ? (kSplit - 1) * kOwnedEights * 8 * kTileN * 4
                   : (kSplit - 1) * (kBlocksM * kColumns / 2 / kSplit) * 4 * 128 * kWarpgroups;
-  // Columns that share a B scale for sure: tiles and warpgroups start at multiples of it.
+  // Columns certain to share a B scale: tiles and warpgroups start at multiples of it.
   static constexpr int kScaleColumns = kTileN % 128 == 0 && kColumns % 128 == 0 ? 128
                                        : kTileN % 64 == 0 && kColumns % 64 == 0 ? 64
                                        : kTileN % 32 == 0 && kColumns % 32 == 0 ? 32
                                                                                 : 16;
-  /// Where halves of a warpgroup's columns end within a group, groups are counted across them.
+  /// Scale groups span both halves of a warpgroup's columns if a half ends inside a group.
   static constexpr bool kGroupsAcross = kBlocksN > 1 && kProductColumns % kScaleColumns != 0;
   static constexpr int kScaleGroups = (kGroupsAcross ? kColumns : kProductColumns) / kScaleColumns;
-  /// Where gate's columns lie in one half of B and up's in the other, the tile's eights of gate
-  /// have a scale and those of up another one. Where they take turns, scales are a plain product's.
+  /// With gate in one half of B and up in the other, a tile's gate columns and up columns have
+  /// different scales. If B interleaves gate and up, scales are as in a plain product.
   static constexpr bool kPairsScales = kGated && kScaled;
-  /// Whose columns may lie in two blocks of each half where tiles begin within one.
+  /// A tile may begin inside a scale block and so touch two blocks of each half.
   static constexpr bool kPairsCross = kPairsScales && kScaleColumns < 64;
   static constexpr int kPairGroups = kPairsCross ? kColumns / kScaleColumns * 2 : 2;
-  // A quad: the scales of four k-blocks, 16 bytes a row of A and as much for each block of 128
-  // columns that a tile can touch, and the tile's place. Two quads cover five stages.
+  // A quad holds the scales of four k-blocks (16 bytes per row of A and per block of 128 columns
+  // that a tile can touch) and the tile's place. Two quads cover five stages.
   static constexpr int kProductScaleBlocks =
       kTileN % 128 == 0 ? kTileN / 128 : (kTileN + 128 - kScaleColumns + 127) / 128;
   static constexpr int kHalfScaleBlocks = kPairsCross ? 2 : 1;  // of gate, and as many of up
@@ -134,12 +130,12 @@ struct BlockConfig {
   static constexpr int kQuadBytes = (kQuadPlace + 8 + 127) / 128 * 128;
   static constexpr int kQuadLoadBytes = kQuadPlace;  // by TMA
   static constexpr int kQuads = !kScaled ? 0 : kStages <= 5 ? 2 : 3;
-  // Shared memory: the stages, the slabs, the quads, the barriers.
+  // Shared memory: stages, store buffers, quads, barriers.
   static constexpr int kBarrierBytes =
       8 * (2 * kStages + 2 + (kSharesScales ? 2 * kTileM / 16 : 0)) +
       (kGrouped ? kStages * sizeof(Tile) + (kMostGroups + 2) * 4 : 0);  // BlockShared
-  // The largest magnitude of each row of D among the columns of each of the warpgroups that share a
-  // scale; from other CTAs, of two tiles in turn.
+  // Each row's largest magnitude, per warpgroup that shares the row's scale; double-buffered over
+  // tiles if other CTAs write it.
   static constexpr int kLargestBytes = kQuantises && kSharers > 1
                                            ? (kSharesScales ? 2 : 1) * kSharers* kTileM * 4
                                            : 0;
@@ -191,7 +187,7 @@ struct BlockConfig {
   static_assert(!kSharesScales ||
                 ((kSharers == 4 || kSharers == 2) && kClusterM == 1 && kTurns == 1 && kSplit == 1));
   static_assert(!kQuantises || kWarpgroupsN == 1 || (kWarpgroupsM == 1 && kTurns == 1));
-  // Split K: each CTA sums and stores some columns of one m64 block of every warpgroup.
+  // Split K: each CTA reduces and stores some columns of one m64 block of every warpgroup.
   static_assert(kSplit % kBlocksM == 0 || kSplit == 1);
   static constexpr int kShareColumns =
       kSplit > 1 && !kSplitsRows ? kBlocksM * kColumns / kSplit : kColumns;
@@ -205,11 +201,11 @@ struct BlockConfig {
   static_assert(kSmemBytes <= kMostBytes);
 };
 
-/// Elements of D in 16 bytes, where it has a map.
+/// Elements of D in 16 bytes, if D is stored by TMA.
 constexpr int kElementsOfPiece = 8;
 
-/// Groups of 8 columns as a warpgroup's sums lie, four of each for a thread: those of gate and of
-/// up that make pair `pair` of a thread's columns of D.
+/// The 8-column groups of a warpgroup's sums (4 sums per thread) that hold gate and up of pair
+/// `pair` of a thread's columns of D.
 template <class C>
 __host__ __device__ constexpr int GateGroup(int pair) {
   return C::kByLanes ? pair : pair * 2;
@@ -223,7 +219,7 @@ __host__ __device__ constexpr bool IsUpGroup(int group) {
   return group / (C::kByLanes ? 8 : 1) % 2 == 1;
 }
 
-/// The column of D of a thread's value `i`, values lying as sums do, of which four are a pair's.
+/// The column of D of a thread's value `i`, in accumulator layout with four values per pair.
 template <class C>
 __device__ __forceinline__ int ColumnOfValue(int i, int lane) {
   return C::kByLanes ? lane % 4 * kLaneColumns + i % 2 * 8 + i / 4

@@ -16,16 +16,16 @@ template <OutputType kOutput>
 struct PlainEpilogue {
   static constexpr EpilogueKind kKind = EpilogueKind::kPlain;
   static constexpr OutputType kType = kOutput;
-  static constexpr bool kStoresSums = kOutput == OutputType::kF32;  ///< from registers, no slabs
+  static constexpr bool kStoresSums = kOutput == OutputType::kF32;  ///< from registers
 };
 
-/// Everything that EpilogueParams says, known at run time; D in any type.
+/// Everything in EpilogueParams, chosen at run time; D in any type.
 struct GeneralEpilogue {
   static constexpr EpilogueKind kKind = EpilogueKind::kGeneral;
   static constexpr bool kStoresSums = false;
 };
 
-/// The same, then silu(gate) * up; and E4M3 with scales.
+/// GeneralEpilogue, then silu(gate) * up; GatedQuantEpilogue also rounds to E4M3 with scales.
 struct GatedEpilogue {
   static constexpr EpilogueKind kKind = EpilogueKind::kGated;
   static constexpr bool kStoresSums = false;
@@ -35,28 +35,28 @@ struct GatedQuantEpilogue {
   static constexpr bool kStoresSums = false;
 };
 
-/// The column of B, C and the bias where the eight sums of group `group` begin that follow column
-/// `column` of the product, a multiple of 16 where columns are paired.
+/// The first column, in B, C and the bias, of 8-column group `group` after column `column` of the
+/// product. Requires: column % 16 == 0 if kPaired.
 template <bool kPaired>
 __device__ __forceinline__ int FirstOfEight(const EpilogueParams& e, int column, int group) {
   if (!kPaired || e.up_column == 0) return column + group * 8;
   return column / 2 + group / 2 * 8 + group % 2 * e.up_column;
 }
 
-/// The same where B comes by lanes: of the eight sums `run` of a lane, number j of which belongs to
-/// group run / 2 * 8 + j and is the first or second there, by the run's number.
+/// FirstOfEight for C::kByLanes, where a lane owns 8 neighbouring columns, numbered `run`. Its j-th
+/// sum is value run % 2 of group run / 2 * 8 + j.
 __device__ __forceinline__ int FirstOfRun(const EpilogueParams& e, int column, int run, int lane) {
   const int up = run / 2, of_d = lane % 4 * kLaneColumns + run % 2 * 8;
   return e.up_column == 0 ? column + of_d * 2 + up * 8 : column / 2 + of_d + up * e.up_column;
 }
-/// Where its sum `j` of the upper row is.
+/// Index in the accumulators of sum `j` of `run`, upper row.
 __host__ __device__ constexpr int OfRun(int run, int j) { return (run / 2 * 8 + j) * 4 + run % 2; }
 
-/// AddC, and the bias of columns, where B comes by lanes.
+/// AddC and the column bias for C::kByLanes.
 template <class C>
 __device__ __forceinline__ void AddCToRuns(const EpilogueParams& e, float* sum, int row, int column,
                                            int m, int n, int lane) {
-  // `use(to, at, there)` for eight sums, which lie as OfRun says from `to` on, and C's element.
+  // Calls use(to, at, there) per 8 sums: to(j) is a sum, `at` C's offset, `there` if inside D.
   const auto for_runs = [&](auto use) {
 #pragma unroll
     for (int run = 0; run < C::kShareColumns / 32; ++run)
@@ -104,10 +104,10 @@ __device__ __forceinline__ void AddBiasToRuns(const EpilogueParams& e, float* su
   }
 }
 
-/// beta C added to a thread's part of one m64 block: kShareColumns columns from `column` on of rows
-/// `row` and row + 8, its sums as wgmma leaves them, four for 8 columns. `row` is the thread's own,
-/// `column` the block's. What lies outside m x n is not read, and its sums are not stored.
-/// Requires: C, pointer and rows, aligned to 16 bytes; of F32 to 8.
+/// Adds beta C to a thread's part of one m64 block: rows `row` and row + 8, kShareColumns columns
+/// from `column` on, in wgmma's accumulator layout (4 sums per 8 columns). `row` is the thread's,
+/// `column` the block's. Elements outside m x n are not read; their sums are never stored.
+/// Requires: C's pointer and row pitch aligned to 16 bytes, or to 8 for F32.
 template <class C>
 __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int row, int column,
                                      int m, int n, int lane) {
@@ -124,8 +124,8 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
     to[0] = fmaf(e.beta, v.x, to[0]);
     to[1] = fmaf(e.beta, v.y, to[1]);
   };
-  // One row behind the other; where columns are paired, whose places take registers, side by side,
-  // but for products with scales, which spill so.
+  // Row by row. Gated kernels take both rows of a column together, since column offsets cost
+  // registers; with scales that order would spill.
   const auto for_parts = []<int kStep>(std::integral_constant<int, kStep>, auto use) {
     if constexpr (C::kGated && !C::kScaled) {
 #pragma unroll
@@ -145,7 +145,7 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
       add(i, h, LoadTwo(static_cast<const float*>(e.c) + row_of(h) + j + first, j <= n - 8));
     });
   } else {
-    // Each of four lanes asks for all of another eight, and then they exchange.
+    // Each of 4 lanes loads a whole group of 8 columns (16 bytes); then they transpose.
     for_parts(std::integral_constant<int, C::kAsked>{}, [&](int h, int i) {
       uint32_t word[C::kAsked / 4][4];
 #pragma unroll
@@ -163,7 +163,7 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
       }
     });
   }
-  if (!C::kGated && n % 8 != 0) {  // the eight that C ends in
+  if (!C::kGated && n % 8 != 0) {  // the last, partial group of 8 columns
     const int last = n / 8 * 8;
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
@@ -177,8 +177,8 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
   }
 }
 
-/// Asks for a warpgroup's part of C, kColumns columns from `column` on of its rows from `row` on,
-/// while the tile is multiplied: it then comes from L2. PTX ISA 9.7.9 prefetch.
+/// Prefetches a warpgroup's part of C (kColumns columns from `column`, rows from `row`) into L2
+/// while the tile is multiplied. PTX ISA 9.7.9 prefetch.
 template <class C>
 __device__ __forceinline__ void PrefetchC(const EpilogueParams& e, int row, int column, int m,
                                           int n) {
@@ -194,7 +194,7 @@ __device__ __forceinline__ void PrefetchC(const EpilogueParams& e, int row, int 
   }
 }
 
-/// All that EpilogueParams says of such a part, but for scales, which other kernels have.
+/// Applies alpha, beta C and the bias to such a part. Scales are applied elsewhere.
 template <class C>
 __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum, int row,
                                              int column, int m, int n, int lane) {
@@ -218,7 +218,7 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
     AddBiasToRuns<C>(e, sum, column, n, lane);
     return;
   }
-  // A lane asks for one of each 32 columns, and the lanes hand each other what they add.
+  // Each lane loads the bias of one column in 32; shuffles distribute it.
   const bool wide = e.bias_type == OutputType::kF32;
   constexpr int kTogether = kEights < 16 ? kEights : 16;
 #pragma unroll
@@ -245,7 +245,7 @@ __device__ __forceinline__ void ApplyGeneral(const EpilogueParams& e, float* sum
   }
 }
 
-/// The same for row `row` alone of a kernel that quantises, two sums of each 8 columns.
+/// ApplyGeneral for row `row` alone of a quantising kernel: 2 sums per 8 columns.
 template <class C>
 __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float* sum, int row,
                                                   int column, int m, int n, int lane) {
@@ -258,11 +258,11 @@ __device__ __forceinline__ void ApplyGeneralToRow(const EpilogueParams& e, float
   for (int i = 0; i < C::kColumns / 4; ++i) sum[i] = rows[i / 2 * 4 + i % 2];
 }
 
-/// Pairs a thread's sums: some groups of 8 columns are gate's and others up's (GateGroup), and a
-/// thread has the same columns of each. Of kPairs pairs of its columns of D from kFirst on: four
-/// results for each pair, as sums lie. Fours of a row share an inverse; `right[h]`
-/// becomes false where those of row h are to be made anew, one by one (GateAlone). `use(h, values)`
-/// for each four of one of the two rows.
+/// Computes silu(gate) * up of a thread's sums. 8-column groups are either gate's or up's
+/// (GateGroup), and a thread holds the same columns of both. Writes 4 results, in accumulator
+/// layout, for each of kPairs column pairs from kFirst on. Four results of a row share one
+/// reciprocal; if it over- or underflows in row h, `right[h]` becomes false and GateAlone must redo
+/// the row one by one. Calls use(h, values) per four results of row h.
 template <class C, int kFirst, int kPairs, class Use>
 __device__ __forceinline__ void GateFours(const float* sum, float* gated, bool (&right)[2],
                                           Use use) {
@@ -300,9 +300,9 @@ __device__ __forceinline__ void GateAlone(const float* sum, float* gated, const 
             Silu(sum[GateGroup<C>(kFirst + pair) * 4 + i]) * sum[UpGroup<C>(kFirst + pair) * 4 + i];
 }
 
-/// The same, of which the first `left` columns of D are there: what lies beyond them differs from
-/// launch to launch, and shares no inverse. The results may take the place of sums. Where sums are
-/// the tensor core's own, one by one: with values beside them ptxas serialises every wgmma.
+/// Gates the first `left` columns of D. Columns past the matrix hold garbage and must not share a
+/// reciprocal, or results would not repeat. `gated` may alias `sum`. Kernels that do not promote
+/// gate one by one: with extra values beside the accumulators ptxas serialises every wgmma.
 template <class C, int kCount>
 __device__ __forceinline__ void Gate(const float* sum, int left, float* gated) {
   if constexpr (!C::kPromotes) {

@@ -1,9 +1,9 @@
 // The large-M kernel: D = A x B of one format, tiles of 128 to 256 rows and 64 to 256 columns.
 //
-// A producer thread feeds a ring of stages by TMA, where K has block scales those of four k-blocks
-// (a quad) with every fourth stage; the consumer warpgroups multiply, each its own part of the tile
-// (block_mainloop.cuh). Each warpgroup stores its own rows through its own slabs of shared memory:
-// no barrier of all consumers but for the last tile (block_store.cuh).
+// A producer thread fills a ring of stages by TMA. With block scales, every fourth stage also
+// brings the scales of four k-blocks (a quad). Each consumer warpgroup multiplies its own part of
+// the tile (block_mainloop.cuh) and stores it through its own shared-memory buffers, so only the
+// last tile needs a barrier of all consumers (block_store.cuh).
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@
 
 namespace culet::sm90 {
 
-/// Calls `use(m, begin)` for the parts of a warpgroup's sums that this CTA stores: C::kShareColumns
-/// columns from `begin` on of m64 block `m`. All of them, or with split K those that it added up.
+/// Calls `use(m, begin)` for each part of a warpgroup's sums that this CTA stores: C::kShareColumns
+/// columns from `begin` on of m64 block `m`. With split K these are the parts that it reduced.
 template <class C, class Use>
 __device__ __forceinline__ void ForShare(int rank, Use use) {
   if constexpr (C::kSplit == 1) {
@@ -60,18 +60,18 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                         (warp_row + lane / 4) * layout.row,
                         column_offset,
                         lane};
-  // A warp's slabs side by side, or those of four warps for a box of 64 rows.
+  // Store buffers are contiguous per warp, or per four warps if a TMA box has 64 rows.
   constexpr int kTogether = C::kStoreRows / 16;
   uint8_t* const own_slabs =
       slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
-  // Elected once; but of 16-bit products with C told anew by its number: remembered it takes a
-  // register that they lack, while elsewhere a loop of products is some instructions longer so.
+  // The storing lane is elected once. 16-bit kernels with C have no register left for it and test
+  // `lane == 0` each time; elsewhere that test would lengthen the main loop.
   constexpr bool kElects = C::kPlain || C::Policy::kInfo.element_bytes == 1 ||
                            C::Epilogue::kKind == EpilogueKind::kGated;
   const bool leads = warp % kTogether == 0 && (kElects ? ElectOne() : lane == 0);
   TileStore<C> store{p, c.sum, c.place, c.lane};
   BlockFactors<C> factors{p.epilogue, stages + C::kFactorsAt, group};
-  // Named barriers, one a set, which the set before it lets go; 2 to 4 are the stores'.
+  // One named barrier per set, released by the set before it. The stores use barriers 2 to 4.
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
   if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
   int step = 0;                    // in a run
@@ -81,7 +81,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
   for (TileWalk<C> walk(p, shared, set); walk.there(); walk.Advance(step == 0 ? C::kTurns : 0)) {
     c.StartTile(walk, rank, step);
     if constexpr (C::kLag > 0) {
-      // Both share the tensor core from then on, so the distance stays.
+      // Delay once: the warpgroups then share the tensor core and stay apart.
       if (group_m > 0 && step == 0 && walk.is_first() && !walk.is_last()) Lag(group_m * C::kLag);
     }
     if constexpr (!C::kPlain && !C::kGated)
@@ -90,15 +90,15 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
                      p.n);
     if constexpr (C::kBringsFactors)
       factors.BringScales(c.place.row + row_offset, c.place.column + column_offset, p.m, p.n);
-    // In turn, also because a barrier's parity tells its phase from the one before alone: a set
-    // looks at a stage once the set before it has seen all fills of its own tile.
+    // Sets take turns, also because parity distinguishes only adjacent phases of a barrier: a set
+    // may test a stage only after the set before it has seen all fills of its own tile.
     if (C::kTurns > 1 && !walk.is_first()) NamedSync(kTurnBarrier + set, kTurnThreads);
     const auto started = [&] {
       if (C::kTurns > 1 && !walk.is_last())
         NamedArrive(kTurnBarrier + (set + 1) % C::kTurns, kTurnThreads);
       if (C::kWaitsUnder && step == 0) store.WaitForSlabs(group, leads);
     };
-    // Sums of rows beyond the matrix are never stored.
+    // Skip products whose rows all lie past the matrix.
     const bool cut = C::kGrouped ? row_offset >= c.place.rows
                                  : p.m % C::kTileM != 0 && c.place.row + row_offset >= p.m;
     if (C::kWarpgroupsM > 1 && C::kSplit == 1 && cut)
@@ -113,7 +113,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
 #pragma unroll
         for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] *= p.epilogue.alpha;
     }
-    // Of the product; where columns are paired, then of D.
+    // First the product's column, then D's: gated kernels have half as many.
     const int row = c.place.row + warp_row, product_column = c.place.column + column_offset;
     const int column = C::kGated ? product_column / 2 : product_column;
     if constexpr (C::kSplit > 1) {
@@ -236,13 +236,13 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
   auto& shared = *reinterpret_cast<BlockShared<C>*>(stages + C::kBarriersAt);
   constexpr int kCluster = C::kMulticast * C::kSplit;
   if constexpr (C::kGrouped) {
-    // What the kernel before wrote says how many tiles there are.
+    // The kernel before writes the number of tiles.
     GridDependencyWait();
     if (threadIdx.x < 32) CountGroupTiles<C>(p, shared);
     __syncthreads();
   }
   if (static_cast<uint32_t>(FirstTile<C>(p)) >= static_cast<uint32_t>(TileCount<C>(p, shared))) {
-    // Keeps its place until the kernel before has ended (BlockGrid).
+    // Stays resident until the kernel before has ended (BlockGrid).
     GridDependencyWait();
     return;
   }
@@ -250,8 +250,8 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
   int kb_begin = 0, kb_end = p.k_blocks;
   if constexpr (C::kSplit > 1) SplitRange(p.k_blocks, C::kSplit, rank, kb_begin, kb_end);
   const int warp = WarpUniform(threadIdx.x / 32);
-  // The first loads leave as soon as their barriers are there; another warp prepares the rest.
-  // Where loads reach other CTAs' barriers they wait for the cluster.
+  // The first loads start once their own barriers exist; another warp initialises the rest.
+  // Multicast loads signal other CTAs' barriers and first wait for the cluster.
   constexpr bool kEarly = C::kMulticast == 1 && !C::kCopies;
   Producer<C> producer{p, shared, stages, quads, rank, kb_begin, kb_end};
   const bool producing = warp == 0 && ElectOne();
@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
     ClusterWait();
   } else {
     __syncthreads();
-    // Says that this CTA's barriers are there; waited for before sums are exchanged.
+    // Signals that this CTA's barriers exist; waited for before sums are exchanged.
     if constexpr (C::kSplit > 1) ClusterArriveRelaxed();
   }
   GridDependencyWait();
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constan
       else
         CopyOperands<C, 4>(p, shared, stages, quads, rank, kb_begin, kb_end);
     } else if (warp == 0) {
-      // The lane that loaded the first quad: elect.sync chooses the same one each time.
+      // elect.sync always picks the same lane, so this one also loaded the first quad.
       if (ElectOne()) {
         if (p.b_leaves_first)
           producer.template Run<true>();

@@ -1,5 +1,5 @@
-// The tiles of a large-M kernel: which ones a CTA computes, and where they lie. The producer, what
-// copies scales, and each warpgroup of consumers walk them by themselves.
+// Which tiles of a large-M kernel a CTA computes, and where they lie. The producer, the copier of
+// scales and each consumer warpgroup walk the tiles independently.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace culet::sm90 {
 
-/// What a kernel with groups keeps of them in shared memory.
+/// A grouped kernel's tables in shared memory.
 template <class C, bool kThere>
 struct GroupTiles {
   Tile of_stage[C::kStages];        ///< of the tile whose first k-block the stage holds
@@ -28,7 +28,7 @@ struct BlockShared {
   uint64_t largest[2][C::kSharesScales ? C::kTileM / 16 : 1];
 };
 
-/// The groups' tiles lie behind the barriers.
+/// The grouped kernel's tables follow the barriers.
 template <class C>
 __device__ __forceinline__ GroupTiles<C, C::kGrouped>& GroupTilesOf(BlockShared<C>& shared) {
   return *reinterpret_cast<GroupTiles<C, C::kGrouped>*>(reinterpret_cast<uint8_t*>(&shared) +
@@ -44,14 +44,13 @@ __device__ __forceinline__ int TileCount(const BlockParams& p, BlockShared<C>& s
     return p.order.count();
 }
 
-/// The first tile of this CTA's cluster; below 0, or the count and more, where it has none.
+/// The first tile of this CTA's cluster; if it has none, negative or at least the count.
 template <class C>
 __device__ __forceinline__ int FirstTile(const BlockParams& p) {
   return static_cast<int>(blockIdx.x / (C::kMulticast * C::kSplit)) - p.idle_clusters;
 }
 
-/// A CTA's way through its tiles: every clusters-th from its first on, or from the `skip`-th of
-/// them.
+/// Iterates over a CTA's tiles: its first, or the `skip`-th after, then every clusters-th.
 template <class C>
 struct TileWalk {
   const BlockParams& p;
@@ -66,20 +65,20 @@ struct TileWalk {
   /// Whether there is a tile.
   __device__ __forceinline__ bool there() const { return index < TileCount<C>(p, shared); }
   __device__ __forceinline__ bool is_first() const { return index == FirstTile<C>(p); }
-  /// Whether the walk's next tile would be none.
+  /// Whether this is the walk's last tile.
   __device__ __forceinline__ bool is_last() const {
     return index + clusters >= TileCount<C>(p, shared);
   }
   __device__ __forceinline__ void Advance(int tiles = 1) { index += tiles * clusters; }
 
-  /// Where tile `step` of the run at this place lies. `group`, with groups: that of the walk's tile
-  /// before, or 0.
+  /// The place of tile `step` of the current sequence (C::kRun). `group`: in grouped kernels, the
+  /// group of the walk's previous tile, or 0.
   __device__ __forceinline__ Tile Place(int rank, int step = 0, int group = 0) const {
     if constexpr (C::kGrouped) {
       const int* const first = GroupTilesOf<C>(shared).first_tile;
       const int tiles_n = p.groups.tiles_n;
       while (index >= first[group + 1] * tiles_n) ++group;
-      // Rows inner: CTAs side by side read the same B.
+      // M varies fastest, so that neighbouring CTAs read the same B.
       const int in_group = index - first[group] * tiles_n,
                 tiles_m = first[group + 1] - first[group];
       const int tm = in_group % tiles_m, tn = in_group / tiles_m;
@@ -103,7 +102,7 @@ struct TileWalk {
   }
 };
 
-/// Counts the groups' tiles, by the first warp; then a barrier of the CTA.
+/// The first warp counts the groups' tiles; ends with a barrier of the CTA.
 template <class C>
 __device__ __forceinline__ void CountGroupTiles(const BlockParams& p, BlockShared<C>& shared) {
   int* const first = GroupTilesOf<C>(shared).first_tile;

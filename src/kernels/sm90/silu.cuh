@@ -3,9 +3,9 @@
 
 namespace culet::sm90 {
 
-/// x / (1 + exp(-x)), within 2^-23 |x| of itself and five units in FP32's last place; zero where
-/// exp(-x) overflows. Without branches: a correctly rounded inverse has one, and a thread's 64
-/// values then wait for one another. PTX ISA 9.7.3 ex2.approx, rcp.approx.
+/// x / (1 + exp(-x)), within 2^-23 |x| of itself and five FP32 ulp; zero where exp(-x) overflows.
+/// Branch-free: a correctly rounded reciprocal has a branch, which would serialise a thread's 64
+/// values. PTX ISA 9.7.3 ex2.approx, rcp.approx.
 __device__ __forceinline__ float Silu(float x) {
   constexpr float kLog2E = 1.4426950408889634f;
   float power, inverse;
@@ -14,10 +14,10 @@ __device__ __forceinline__ float Silu(float x) {
   return x * inverse;
 }
 
-/// out[i] = Silu(gate[i]) * up[i], within twelve units besides the exponential's: four share one
-/// inverse, 5 operations of the special-function unit for 8. False, and `out` is anything, where
-/// the product of four 1 + exp(-x) cannot be inverted in FP32: gates that sum to -87 and less, or a
-/// NaN.
+/// out[i] = Silu(gate[i]) * up[i], within twelve ulp besides the exponential's error. The four
+/// share one reciprocal: 5 special-function operations instead of 8. Returns false, with `out`
+/// undefined, if the product of the four 1 + exp(-x) has no FP32 reciprocal: gates that sum to -87
+/// or less, or a NaN.
 __device__ __forceinline__ bool GateFour(const float (&gate)[4], const float (&up)[4],
                                          float (&out)[4]) {
   constexpr float kLog2E = 1.4426950408889634f;

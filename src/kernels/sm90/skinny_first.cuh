@@ -1,6 +1,6 @@
-// The activations of a warp's first k-blocks where the kernel before makes them. They are read when
-// that one has ended, and everybody waits: all lanes ask for 16 bytes at once, to registers, which
-// takes half as long as copies of 64 bytes to shared memory do (docs/hopper-lessons.md).
+// Loads the activations of a warp's first k-blocks if the kernel before produces them. Nothing else
+// can run meanwhile, so all lanes load 16 bytes at once into registers: half the time of 64-byte
+// copies to shared memory (docs/hopper-lessons.md).
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace culet::sm90 {
 
-/// What a lane reads of them, found out before the wait. `C`: SkinnyConfig.
+/// A lane's part; addresses are computed before the wait. `C`: SkinnyConfig.
 template <class C>
 class SkinnyFirst {
  public:
-  /// Of `count` k-blocks of the warp from `first` on.
+  /// For the warp's `count` k-blocks from `first` on.
   __device__ __forceinline__ SkinnyFirst(const SkinnyParams& p, uint32_t ring, uint32_t lane,
                                          int first, int count)
       : token_(int(lane) / kPieces) {
@@ -35,7 +35,7 @@ class SkinnyFirst {
     }
   }
 
-  /// To their place in the ring. Other lanes of the warp see them behind a __syncwarp().
+  /// Writes them to the ring. Other lanes see them after a __syncwarp().
   __device__ __forceinline__ void Read() const {
     float scale = 0.0f;
     if constexpr (C::kScaled) {

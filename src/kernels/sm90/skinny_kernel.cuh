@@ -1,16 +1,16 @@
-// Products with up to 8 tokens: D^T = B A^T, a warp for 8 to 64 rows of B.
+// Products with up to 8 tokens: D^T = B A^T; each warp computes 8 to 64 rows of B.
 //
-// Short launches are bound by the way of the first and the last byte, not by the stream between. So
-// nothing stands in the weights' way: no tensor maps, no mbarriers, no cluster, and little code,
-// because what runs once comes from memory, too. Each warp keeps a ring of its own in shared
-// memory, which cp.async fills; a lane reads the 16 bytes that it copied itself. Warps meet once,
-// when those that share rows add their sums.
+// Short launches are bound by the latency of the first and last byte, not by bandwidth. So weight
+// loads start at once: no tensor maps, mbarriers or clusters, and little code, because code that
+// runs once also comes from memory. Each warp fills its own ring in shared memory by cp.async, and
+// each lane reads the 16 bytes that it copied itself. Warps synchronise once, when those that share
+// rows add their sums.
 //
-// The order of k inside a k-block of 128 bytes is free as long as both operands keep the same one:
-// 16 bytes of row l / 4 at byte 16 (l % 4) of every 64 are lane l's elements of two 16 x 8 x 16
-// products of a 16-bit format, of four of E4M3, which becomes F16 exactly. Products are exact in
-// FP32, where the tensor core adds them; with scales of blocks each k-block's go into sums of their
-// own. Every sum is taken in one order, so results repeat bit for bit.
+// The order of k inside a 128-byte k-block is free if both operands use the same one. Lane l takes
+// the 16 bytes of row l / 4 at byte 16 (l % 4) of every 64 as its elements of two 16 x 8 x 16
+// products of a 16-bit format, or of four of E4M3, which converts to F16 exactly. Products are
+// exact in FP32, where the tensor core adds them; with block scales each k-block has sums of its
+// own. The order of additions is fixed, so results repeat bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@
 
 namespace culet::sm90 {
 
-/// A policy, an instance of a list (as in SwapConfig) and what follows from them: kRows rows of
-/// weights by 8 tokens a warp, kDepth k-blocks on their way.
+/// Constants derived from a policy and an instance of a list (as in SwapConfig): kRows rows of
+/// weights by 8 tokens per warp, kDepth k-blocks in flight.
 template <class Policy_, class List, int kIndex, EpilogueKind kEpilogue_, OutputType kOutput_,
           SkinnyFusion kFusion_ = SkinnyFusion::kNone>
 struct SkinnyConfig {
@@ -42,17 +42,16 @@ struct SkinnyConfig {
   static constexpr int kEights = kRows / 8;
   static constexpr int kRowTiles = (kEights + 1) / 2;  ///< mma's; the last one may be half empty
   static constexpr int kDepth = List::kAll[kIndex].depth;
-  /// Where registers allow, a k-block is read, and its place filled again, before it is multiplied.
+  /// If registers allow, a k-block is read and its slot refilled before it is multiplied.
   static constexpr bool kReadFirst = kRowTiles <= 3;
-  /// Products of a k-block's halves that run side by side where tiles are too few for that.
+  /// Independent sums for a k-block's halves, where row tiles are too few to hide mma latency.
   static constexpr int kChains = kRowTiles <= 2 ? 2 : 1;
   static constexpr int kSums = kScaled ? 1 : kChains;  ///< for each element of D, to be added
-  /// A k-block in shared memory: 512 bytes for each load of the warp, then the scales, then 128
-  /// bytes for each token that there is.
+  /// A k-block in shared memory: 512 bytes per warp load, the scales, then 128 bytes per token.
   static constexpr int kWeightBytes = kEights * 2 * 512;
   static constexpr int kScaleBytes = kScaled ? 128 : 0;
   static constexpr int kSlotBytes = kWeightBytes + kScaleBytes;
-  /// A token's sums: 4 more than rows, so that the lanes of a fragment meet no bank twice.
+  /// Floats per token: 4 more than rows, so that a fragment's lanes have no bank conflicts.
   static constexpr int kSumStride = kRows + 4;
   static constexpr int kSumBytes = kSkinnyTokens * kSumStride * 4;
   static_assert(kSumBytes <= kDepth * kSlotBytes, "sums take the ring's place");
@@ -66,8 +65,7 @@ __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-/// What 16 bytes of a lane are to the products: kCount of them, each with a low and a high word of
-/// its fragment, whose elements are of Operand.
+/// Splits a lane's 16 bytes into kCount mma fragments of type Operand, a low and a high word each.
 template <class Format>
 struct SkinnyFragments {
   using Operand = Format;
@@ -91,7 +89,7 @@ struct SkinnyFragments<E4m3> {
 /// One warp's part of the product: `count` k-blocks from `first` on.
 template <class C>
 struct SkinnyWarp {
-  /// Copies the weights' scale; the lanes before copy the tokens'.
+  /// This lane copies the weights' scale; lower lanes copy the tokens'.
   static constexpr uint32_t kWeightScaleLane = 16;
   const uint32_t lane, ring;
   uint32_t slot_bytes, tokens_half;  ///< of a k-block; of one half's activations
@@ -131,8 +129,8 @@ struct SkinnyWarp {
     Clear();
   }
 
-  /// Row l / 4 of the r-th eight. Gated, eights of the first half of the rows and of the second
-  /// take turns, so that a lane has a gate and its up.
+  /// The lane's row, lane / 4, in the r-th group of 8 rows. Gated, groups alternate between the
+  /// halves of B, so that a lane has a gate row and its up row.
   __device__ __forceinline__ int Row(const SkinnyParams& p, int row0, int r) const {
     if constexpr (C::kGated) {
       const int half = p.n / 2;
@@ -145,7 +143,7 @@ struct SkinnyWarp {
     tile = shared + p.tile_at + lane / 4 * p.tile_stride + first * 128 + lane % 4 * 16;
   }
 
-  /// Computes what it will need of the arguments here, and not behind a wait.
+  /// Keeps derived arguments in registers, so that they are not recomputed after a wait.
   __device__ __forceinline__ void Keep() {
     Pin(slot_bytes), Pin(tokens_half), Pin(has_token);
     Clear();
@@ -165,8 +163,8 @@ struct SkinnyWarp {
   }
 
   __device__ __forceinline__ void FetchWeights(uint32_t slot) {
-    // The last term is nothing, but ptxas 13.0 does not know it: a copy with a cache policy whose
-    // address is the sum of a register and a uniform one becomes an illegal instruction.
+    // lane / 32 is always 0; it works around ptxas 13.0, which emits an illegal instruction for a
+    // copy with a cache policy whose address is a register plus a uniform register.
     const uint32_t to = (slot + lane * 16) ^ (lane / 32);
 #pragma unroll
     for (int r = 0; r < C::kEights; ++r) {
@@ -188,7 +186,7 @@ struct SkinnyWarp {
     FetchScales(slot, has_scale);
   }
 
-  /// Those of so many k-blocks are read by somebody else.
+  /// Skips `blocks` k-blocks of activations, which other code reads.
   __device__ __forceinline__ void SkipActivations(int blocks) {
     token_row += blocks * 128;
     activations_left -= blocks * 128;
@@ -200,7 +198,7 @@ struct SkinnyWarp {
     scale += scale_step;
   }
 
-  /// Adds the k-block in `slot`; `refill` once this lane has read all that it takes of it.
+  /// Adds the k-block in `slot`. Calls refill() once this lane has read its part of the slot.
   template <class Refill>
   __device__ __forceinline__ void Multiply(uint32_t slot, const Refill& refill) {
     const uint32_t weights = slot + lane * 16,
@@ -265,8 +263,8 @@ struct SkinnyWarp {
     }
   }
 
-  /// The warp's kDepth k-blocks, which are all that it has and lie in the ring. Straight on: the
-  /// loads of one are under way while another is multiplied.
+  /// Multiplies the warp's kDepth k-blocks, all of which are in the ring. Unrolled, so that the
+  /// shared-memory loads of one overlap the products of another.
   __device__ __forceinline__ void MultiplyHeld() {
     CopyAsyncWait<0>();
     __syncwarp();
@@ -274,7 +272,7 @@ struct SkinnyWarp {
     for (int i = 0; i < C::kDepth; ++i) Multiply(Slot(i), [] {});
   }
 
-  /// The sums, the epilogue left out, as a row of kSumStride floats a token.
+  /// Writes the sums, before the epilogue: kSumStride floats per token.
   __device__ __forceinline__ void PutSums(float* to) const {
     to += 2 * (lane % 4) * C::kSumStride + lane / 4;
 #pragma unroll
@@ -288,7 +286,7 @@ struct SkinnyWarp {
   }
 };
 
-/// Two neighbours of a row of D; the second only when `both`.
+/// Stores two neighbouring elements of a row of D; the second only if `both`.
 __device__ __forceinline__ void SkinnyStore(uint8_t* d, OutputType type, float2 v, bool both) {
   if (type == OutputType::kF32) {
     float* const to = reinterpret_cast<float*>(d);
@@ -306,16 +304,16 @@ __device__ __forceinline__ void SkinnyStore(uint8_t* d, OutputType type, float2 
   }
 }
 
-/// Where a thread's pairs of neighbours in D go. The first is found out before the wait, since
-/// what a kernel reads of its arguments behind it may have to come from far away.
+/// Where a thread's pairs of neighbours in D go. The first address is computed before the wait:
+/// kernel arguments first read after it can be slow to arrive.
 template <class C>
 struct SkinnyEnd {
-  static constexpr int kPairs = C::kRows / (C::kGated ? 4 : 2);  ///< of a token
+  static constexpr int kPairs = C::kRows / (C::kGated ? 4 : 2);  ///< per token
   int pairs;                                                     ///< of all tokens
   int warp_floats;                                               ///< between two warps' sums
   int type;
   float alpha;
-  // Of the pair that is next:
+  // Of the next pair:
   uint8_t* to;
   int columns;  ///< of D from there on
 
@@ -336,8 +334,8 @@ struct SkinnyEnd {
   __device__ __forceinline__ OutputType Type() const { return static_cast<OutputType>(type); }
 };
 
-/// The general epilogue of two neighbours of a row of D. Scales are asked for before the weights
-/// are, where they may be, so that nobody waits for them in the end.
+/// Factors of the general epilogue for two neighbours in a row of D. Scales are loaded before the
+/// weights where possible, so that the epilogue does not wait for them.
 struct SkinnyFactors {
   const bool plain;  ///< D is alpha times the sums
   float row[2] = {1.0f, 1.0f}, token = 1.0f;
@@ -358,7 +356,7 @@ struct SkinnyFactors {
     const EpilogueParams& e = p.epilogue;
     if (e.scale_a != nullptr && t < p.m) token = Load(e.scale_a + int64_t(t) * e.scale_a_step);
   }
-  /// What is added: beta C and the bias.
+  /// beta C plus the bias.
   __device__ __forceinline__ float Added(const SkinnyParams& p, int t, int r) const {
     const EpilogueParams& e = p.epilogue;
     float v = 0.0f;
@@ -369,8 +367,8 @@ struct SkinnyFactors {
   }
 };
 
-/// All that a general epilogue can do, out of the way of those who need little of it. `first`: the
-/// factors are this pair's.
+/// The general epilogue, not inlined to keep it out of the plain path's code. `first`: `factors`
+/// already hold this pair's.
 static __device__ __noinline__ float2 SkinnyEpilogue(const SkinnyParams& p, SkinnyFactors factors,
                                                      bool first, int token, int column, bool both,
                                                      float2 total) {
@@ -384,8 +382,8 @@ static __device__ __noinline__ float2 SkinnyEpilogue(const SkinnyParams& p, Skin
   return total;
 }
 
-/// Adds what `splits` warps summed, in their order, and stores it. `factors` are those of the
-/// thread's first pair, or null where the epilogue is plain.
+/// Adds the partial sums of `splits` warps, in warp order, and stores D. `factors` belong to the
+/// thread's first pair; null if the epilogue is plain.
 template <class C>
 __device__ __forceinline__ void SkinnyFinish(const SkinnyParams& p, const float* sums, int splits,
                                              int row0, int thread, SkinnyEnd<C> end,
@@ -419,7 +417,7 @@ __device__ __forceinline__ void SkinnyFinish(const SkinnyParams& p, const float*
   }
 }
 
-/// Threads (32, warps along K, groups of rows).
+/// Block dimensions: (32, warps along K, groups of rows).
 template <class C>
 __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyGemm(const __grid_constant__ SkinnyParams p) {
@@ -430,7 +428,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   const int splits = blockDim.y;
   const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
   const int row0 = (blockIdx.x * blockDim.z + group) * C::kRows;
-  // A group behind the last row only meets the others at the barrier.
+  // A group past the last row only takes part in the barrier.
   const int count = row0 < p.n ? p.blocks_each + (part < p.blocks_rest ? 1 : 0) : 0;
   const int warp_bytes = C::kDepth * p.slot_bytes;
   uint8_t* const rings = shared_base + group * splits * warp_bytes;
@@ -459,12 +457,12 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     CopyAsyncCommit();
   }
 
-  // The loop's code comes from memory as the data do. While the first k-blocks are on their way,
-  // one warp multiplies what happens to lie in a slot of nobody's: then all find the code near.
+  // Warm the instruction cache: one warp runs the loop once on a scratch slot while the first
+  // loads are in flight.
   const uint32_t nobodys = SharedAddress(shared_base + blockDim.z * splits * warp_bytes);
 #pragma unroll 1
   for (int pass = p.rehearse != 0 && part == 0 && group == 0 ? 0 : 1; pass < 2; ++pass) {
-    Pin(pass);  // or each pass gets a code of its own
+    Pin(pass);  // or the compiler duplicates the loop, one copy per pass
     const bool real = pass == 1;
     if (real && early) {
       GridDependencyWait();

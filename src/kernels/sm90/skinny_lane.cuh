@@ -1,4 +1,4 @@
-// What a lane of the skinny kernels does in PTX. tests/host_cuda has the same for the CPU.
+// The skinny kernels' PTX. tests/host_cuda has CPU versions.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ __device__ __forceinline__ uint8_t* SharedBase() {
   return shared_base;
 }
 
-/// A value that the compiler knows nothing of: it is computed here, and not behind a wait, and a
-/// kernel's argument is read here.
+/// Hides the value from the compiler, so that it is computed, or the kernel argument read, here
+/// and not after a wait.
 __device__ __forceinline__ void Pin(int& value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void Pin(uint32_t& value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void Pin(float& value) { asm volatile("" : "+f"(value)); }
@@ -25,7 +25,7 @@ __device__ __forceinline__ void Pin(T*& value) {
   asm volatile("" : "+l"(value));
 }
 
-/// In its place among the asm volatile statements.
+/// Volatile: keeps its order among other asm volatile statements.
 template <class T>
 __device__ __forceinline__ T LoadGlobal(const void* from);
 template <>
@@ -83,7 +83,7 @@ __device__ __forceinline__ void CopyStream(uint32_t to, const uint8_t* from, boo
       "l"(from), "r"(inside ? 16 : 0), "l"(EvictFirst())
       : "memory");
 }
-/// The same for what other warps read too.
+/// CopyStream for data that other warps read too.
 __device__ __forceinline__ void CopyShared(uint32_t to, const uint8_t* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(inside ? 16 : 0)
