@@ -1,12 +1,12 @@
-// What a consumer warpgroup of a large-M kernel does with a tile's k-blocks: products to sums.
+// The main loop of a large-M kernel's consumer warpgroup: a tile's k-blocks to sums.
 //
-// BlockScaled and Promoted: a product of one k-block goes to a small FP32 accumulator and is then
+// BlockScaled and Promoted: each k-block's product goes to a small FP32 accumulator and is then
 // promoted, sum += scale_a * scale_b * product, while the tensor core runs another warpgroup's
-// product. That needs the time between the end of a product and the start of the next to stay below
-// the other's product (some 200 of 256 clocks for 64 x 128 x 128), so whatever else a k-block needs
-// (scales, the next stage's barrier, descriptors, the tile's place) is made ready under the
-// products. Direct: products accumulate in the sums, one k-block is in flight behind the next, and
-// a stage is released when the k-block after it has been started.
+// product. To keep the tensor core busy, a warpgroup's gap between two products must be shorter
+// than the other's product (about 200 of 256 clocks for 64 x 128 x 128). So everything else that a
+// k-block needs (scales, the next stage's barrier, descriptors, the tile's place) is prepared under
+// the products. Direct: products accumulate in the sums, two k-blocks are in flight, and a stage is
+// released once the next k-block has been started.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +27,16 @@ struct StepScales {
   float x[C::kBlocks][kGroups][2];
 };
 
-/// How A's scales lie in a quad, four of a row side by side or all rows of a k-block: bytes from a
-/// row to the next, and from a k-block. A constant where straight-line code gains by it. Whether
-/// B's are those of gate's half and up's.
+/// Layout of A's scales in a quad (row-major or k-block-major): bytes between rows and between
+/// k-blocks, constant where unrolled code gains by it. Also whether B has one scale for gate's half
+/// and one for up's.
 template <class C, bool kRowsInner, bool kOfHalves>
 struct KnownLayout {
   static constexpr bool kHalves = kOfHalves;
   static constexpr uint32_t row = kRowsInner ? 4 : 16;
   static constexpr uint32_t block = kRowsInner ? C::kTileM * 4 : 4;
 };
-/// The same, told at run time.
+/// That layout, chosen at run time.
 template <bool kOfHalves>
 struct GivenLayout {
   static constexpr bool kHalves = kOfHalves;
@@ -48,13 +48,13 @@ struct NoLayout {
   static constexpr uint32_t row = 0, block = 0;
 };
 
-/// The consumer's registers and its place; one object a thread, fully unrolled into registers.
+/// A consumer thread's state, held entirely in registers.
 template <class C, class Layout>
 struct Consumer {
   static constexpr uint32_t kStageStep = C::kStageBytes / 16;
-  // Only a descriptor's low word depends on the address; sums of 64 bits would add a carry each.
+  // Only a descriptor's low word depends on the address; 64-bit additions would cost a carry each.
   static constexpr uint64_t kHigh = kWgmmaDescriptor128 & 0xFFFFFFFF00000000ull;
-  // From one block to the next, along M and along N.
+  // Steps from one block to the next, along M and along N.
   static constexpr uint32_t kBlockStep = 64 * kBlockBytes / 16;
   static constexpr uint32_t kHalfStep = C::kProductColumns * kBlockBytes / 16;
   static constexpr uint32_t kWgmmaStep = kWgmmaKBytes / 16;
@@ -72,7 +72,7 @@ struct Consumer {
   int quad = 0;                     // slot of the current one
   [[maybe_unused]] int next_block;  // the first group that lies in a half's next block (kCross)
   Tile place;
-  bool ready = false;  // the next stage's data are known to be there
+  bool ready = false;  // the next stage's data have arrived
   RingCursor<C::kStages> at;
   float sum[C::kBlocksM][C::kColumns / 2];
   float products[C::kTwoInFlight ? 2 : 1][C::kProductColumns / 2];  // unless they go to the sums
@@ -101,7 +101,7 @@ struct Consumer {
     low_b += step;
   }
 
-  /// Moves past `count` stages, which others read.
+  /// Moves past `count` stages, which other warpgroups read.
   __device__ __forceinline__ void Skip(int count) {
     const int stage = at.stage;
     at.Skip(count);
@@ -131,7 +131,7 @@ struct Consumer {
     }
   }
 
-  /// Brings the scales of k-block `kb` to registers.
+  /// Loads the scales of k-block `kb` into registers.
   __device__ __forceinline__ void ReadScales(int kb, Scales& s) {
     const uint32_t base = quads + quad * C::kQuadBytes;
     const uint32_t from = base + row_a + (kb & 3) * layout.block;
@@ -145,7 +145,7 @@ struct Consumer {
       ReadPairs(base + C::kQuadB + (kb & 3) * 4, a[0], s);
       return;
     }
-    // In a tile of 128 columns or a multiple each warpgroup has one block of 128.
+    // If the tile's width is a multiple of 128, each warpgroup has one block of 128 columns.
     constexpr int kBlocks = C::kScaleGroups == 1 ? 1 : C::kProductScaleBlocks;
     const int column = place.column % 128 + column_offset;
     const uint32_t from_b =
@@ -213,8 +213,8 @@ struct Consumer {
           }
   }
 
-  /// sum += scales * product, for the product of block `block` in accumulator `slot`; kFirst: of
-  /// the tile's first k-block, which makes them.
+  /// sum += scales * product, for the product of block `block` in accumulator `slot`. kFirst: the
+  /// tile's first k-block, which overwrites the sums.
   template <bool kFirst = false>
   __device__ __forceinline__ void Promote(int block, const Scales& s, int slot = 0) {
     float(&product)[C::kProductColumns / 2] = products[slot];
@@ -236,8 +236,8 @@ struct Consumer {
         d[3] = kFirst ? x1 * v[3] : fmaf(x1, v[3], d[3]);
       }
     } else if constexpr (C::kTwoInFlight) {
-      // By one, which ptxas does not know: a multiply-add's result has a register of its own, where
-      // an addition to sums beside two products in flight makes it spill them.
+      // Multiplies by a one that ptxas cannot see: it gives an FFMA's result its own register,
+      // while an addition beside two products in flight makes it spill the sums.
 #pragma unroll
       for (int i = 0; i < C::kProductColumns / 2; ++i)
         sum[m][first / 2 + i] = fmaf(p.epilogue.one, product[i], sum[m][first / 2 + i]);
@@ -247,8 +247,8 @@ struct Consumer {
     }
   }
 
-  /// One k-block; kFirst: of its tile, whose sums it makes. `started()` under the tile's last
-  /// product, where a kernel has something to do there.
+  /// One k-block; kFirst: the tile's first, which overwrites the sums. Calls started() under the
+  /// tile's last product, if the kernel has work for it.
   template <bool kFirst = false, class Started>
   __device__ __forceinline__ void Step(int kb, int kb_end, Started started) {
     if (!ready) shared.ring.WaitFull(at);
@@ -274,12 +274,12 @@ struct Consumer {
     }
   }
 
-  /// The next quad.
+  /// Moves to the next quad.
   __device__ __forceinline__ void AdvanceQuad() { quad = quad + 1 == C::kQuads ? 0 : quad + 1; }
 
-  /// kCount k-blocks, whole quads, two products in flight. Straight-line and drained at its end:
-  /// accumulators in flight over a loop's back edge make ptxas serialise every wgmma. Where it goes
-  /// around the ring whole times stages are constants; then requires at.stage == 0.
+  /// kCount k-blocks (whole quads), two products in flight. Unrolled, and drained at the end:
+  /// accumulators in flight across a loop's back edge make ptxas serialise every wgmma. If kCount
+  /// is a multiple of the ring's stages, stage indices are constants; then requires at.stage == 0.
   template <int kCount>
   __device__ __forceinline__ void StepQuads() {
     constexpr bool kAround = kCount % C::kStages == 0;
@@ -292,9 +292,8 @@ struct Consumer {
         if (!ready) shared.ring.WaitFull(at);
         stages[j % 2] = at.stage;
         Issue(0, j % 2, kAround ? j % C::kStages : 0);
-        // A NOP that the loads of scales, and what waits for them, are not scheduled across, or
-        // they would hold up the products; a product of 64 columns is too short to hide them behind
-        // it.
+        // A NOP that keeps ptxas from moving the loads of scales and their uses across it, where
+        // they would delay the products. A 64-column product is too short to hide them.
         if constexpr (C::kScaled && C::kColumns > 64) __syncwarp();
         if constexpr (C::kScaled) ReadScales(j % 4, s[j % 2]);
         if (C::kScaled && j % 4 == 3) AdvanceQuad();
@@ -315,8 +314,8 @@ struct Consumer {
     }
   }
 
-  /// Takes the longest run of straight-line code, up to kCount k-blocks, that begins at `kb` and
-  /// ends by `kb_end`; moves `kb` past it. False when there is none.
+  /// Runs the longest unrolled body, up to kCount k-blocks, that fits in [kb, kb_end) and moves
+  /// `kb` past it. Returns false if none fits.
   template <int kCount>
   __device__ __forceinline__ bool StepStraight(int& kb, int kb_end) {
     if (kb % 4 == 0 && kb + kCount <= kb_end && (kCount % C::kStages != 0 || at.stage == 0)) {
@@ -349,7 +348,7 @@ struct Consumer {
     WgmmaCommit();
   }
 
-  /// All k-blocks of a tile, straight into the sums. `started()` when the last is under way.
+  /// Accumulates all k-blocks of a tile in the sums. Calls started() once the last is issued.
   template <class Started>
   __device__ __forceinline__ void SumDirect(int kb_begin, int kb_end, Started started) {
 #pragma unroll
@@ -375,8 +374,8 @@ struct Consumer {
     for (int m = 0; m < C::kBlocksM; ++m) FenceRegisters(sum[m]);
   }
 
-  /// Lets the k-blocks of a tile go by, whose rows of this warpgroup are all beyond the matrix: the
-  /// others have the tensor core for themselves.
+  /// Releases a tile's stages without multiplying, if all rows of this warpgroup lie past the
+  /// matrix: that leaves the tensor core to the others.
   __device__ __forceinline__ void Pass(int kb_begin, int kb_end) {
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
@@ -389,8 +388,8 @@ struct Consumer {
     }
   }
 
-  /// The sums of a tile over k-blocks [kb_begin, kb_end), of which there is one at least. Calls
-  /// `started` under the last product, where kernels that promote have something to do there.
+  /// Sums a tile over k-blocks [kb_begin, kb_end). Requires at least one. Calls started() under the
+  /// last product; kernels that promote may do work there.
   template <class Started>
   __device__ __forceinline__ void Sum(int kb_begin, int kb_end, Started started) {
     if constexpr (!C::kPromotes) {

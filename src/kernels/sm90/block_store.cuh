@@ -1,5 +1,6 @@
-// How a large-M kernel's sums reach D: exchanged over a cluster that splits K, then stored from
-// registers, through slabs of shared memory by TMA, or, with the last tile, by the warps.
+// Stores a large-M kernel's sums to D. With split K the cluster reduces them first. They leave from
+// registers, by TMA through slabs (buffers in shared memory of 16 rows x 128 bytes per warp), or,
+// for the last tile, by copies of the warps.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace culet::sm90 {
 
-/// A warp's part of a tile: kColumns columns of 16 rows of each m64 block of its warpgroup.
+/// Stores a warp's part of a tile: 16 rows x kColumns columns of each m64 block.
 template <class C>
 struct TileStore {
   const BlockParams& p;
@@ -21,18 +22,18 @@ struct TileStore {
   const Tile& tile;
   const int& lane;
 
-  /// Where the rows of D that this tile may write end.
+  /// End of the rows of D that this tile may write.
   __device__ __forceinline__ int RowEnd() const { return C::kGrouped ? tile.row + tile.rows : p.m; }
 
   /// Columns of D.
   __device__ __forceinline__ int n() const { return C::kGated ? p.n / 2 : p.n; }
 
-  /// Columns that fill pieces of 16 bytes. A bulk store writes whole pieces, also where D ends
-  /// within one (measured): the map of D ends here, and the columns behind go by StoreEnd.
+  /// Columns that fill whole 16-byte pieces. A bulk store writes whole pieces even if its map ends
+  /// inside one (measured), so D's map ends here and StoreEnd writes the remaining columns.
   __device__ __forceinline__ int whole() const { return n() - n() % kElementsOfPiece; }
 
-  /// Stores the columns behind whole() that are among kColumns from `column` on of 16 rows from
-  /// `row` on; `values` as sums lie. Unrolled but for 16-bit products, which else spill.
+  /// Stores the columns past whole() among the kColumns from `column` on, for 16 rows from `row`
+  /// on. `values` are in accumulator layout. Not unrolled for 16-bit products, which would spill.
   template <int kColumns, class Element, class Round>
   __device__ __forceinline__ void StoreEnd(const float* values, int row, int column, Round round) {
     if (whole() == n() || column + kColumns <= whole()) return;
@@ -55,7 +56,7 @@ struct TileStore {
       }
     }
   }
-  /// The same of a slab's 64 columns, in 16 bits.
+  /// StoreEnd for a slab's 64 columns of 16 bits.
   __device__ __forceinline__ void StoreEndOfSlab(const float* values, int row, int column) {
     const OutputType type = C::kPlain ? OutputType::kBf16 : p.epilogue.d_type;
     StoreEnd<64, uint16_t>(values, row, column, [&](float x) {
@@ -120,8 +121,8 @@ struct TileStore {
       StoreSlab16<kFilled>(SharedAddress(slab), from, lane, PackBf16);
   }
 
-  /// Stores kWidth columns from `offset` on of m64 block `m`. Unlike StoreSlab for the last tile,
-  /// with nothing left that would hide the way of a bulk store: the warp copies, and need not wait.
+  /// Stores kWidth columns from `offset` on of m64 block `m` by the warp's own copies. For the last
+  /// tile, where no work is left to hide a bulk store's latency.
   /// Requires: D and its rows aligned to 16 bytes.
   template <int kWidth>
   __device__ __forceinline__ void CopySlab(int m, int offset, uint8_t* slab, int row, int column) {
@@ -173,17 +174,16 @@ struct TileStore {
     StoreEndOfSlab(&sum[m][offset / 2], row + m * 64, column + offset);
   }
 
-  /// From there to D, by one thread: alone or with its warpgroup's as one box of 64 rows
+  /// One thread stores it to D, alone or with the warpgroup's other slabs as a box of 64 rows
   /// (kStoreRows).
   __device__ __forceinline__ void Send(int i, const uint8_t* slab, int row, int column) {
     const int to_row = row + i / C::kSlabsN * 64, to_column = column + OffsetOf(i);
     if (to_row < RowEnd() && to_column < whole()) TmaStore(&p.d_map, slab, to_column, to_row);
   }
 
-  /// Stores slab `i` through `slab`, whose memory may still be read by the store kSlabs stores ago,
-  /// or where the buffers' turn starts anew with each tile in the middle of one, by the store
-  /// before. `leads`: this thread issues the stores, always the same one of those that store
-  /// together.
+  /// Stores slab `i` through `slab`. First waits for the store that may still read that buffer:
+  /// kSlabs stores ago, or the previous one if each tile restarts at the first buffer. `leads`:
+  /// this thread issues the stores; it must be the same one each time.
   __device__ __forceinline__ void StoreSlab(int i, uint8_t* slab, int row, int column, int group,
                                             bool leads) {
     if (leads) {
@@ -202,14 +202,14 @@ struct TileStore {
     }
   }
 
-  /// Waits until the stores so far have read the slabs.
+  /// Waits until all stores issued so far have read their slabs.
   __device__ __forceinline__ void WaitForSlabs(int group, bool leads) {
     if (leads) TmaStoreWaitRead<0>();
     Sync(group);
   }
 
-  /// Stores all slabs, where each has a buffer, `step` bytes apart: a fence and its two barriers
-  /// take some 250 clocks (H200), under which no product runs.
+  /// Stores all slabs at once, each in its own buffer, `step` bytes apart: every fence with its two
+  /// barriers costs about 250 clocks (H200) without a product running.
   __device__ __forceinline__ void StoreSlabs(uint8_t* slabs, int step, int row, int column,
                                              int group, bool leads) {
     static_assert(C::kAllSlabs <= C::kSlabs);
@@ -225,7 +225,7 @@ struct TileStore {
     }
   }
 
-  /// A barrier of the warps whose slabs are stored together, `group` of them.
+  /// A barrier of warpgroup `group`'s warps if their slabs are stored together.
   __device__ __forceinline__ void Sync(int group) {
     if constexpr (C::kStoreRows == 64)
       NamedSync(2 + group, 128);
