@@ -1,4 +1,4 @@
-// What feeds a large-M kernel's ring: one thread by TMA, one warp where TMA cannot copy the scales.
+// Fills a large-M kernel's ring: one thread by TMA, and one warp for scales that TMA cannot copy.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace culet::sm90 {
 
-/// Which quad is filled next, and when it was last left.
+/// Which quad is filled next, and when its slot was last in use.
 template <class C>
 struct QuadCursor {
   int slot = 0;
@@ -22,15 +22,15 @@ struct QuadCursor {
   __device__ __forceinline__ bool IsOlderThanRing() const {
     return ends[0] == 0 || serial + 1 - ends[0] >= C::kStages;
   }
-  /// Waits until the slot's last quad has been read. Its k-blocks are mostly older than the ring,
-  /// so that the stage just acquired says it already; after short quads they are not.
+  /// Waits until the slot's last quad has been read. Usually its k-blocks are older than the ring,
+  /// so the stage just acquired implies it; after short quads it does not.
   __device__ __forceinline__ void Acquire(BlockShared<C>& shared, RingCursor<C::kStages> at) {
     if (IsOlderThanRing()) return;
     at.stage -= serial + 1 - ends[0];
     if (at.stage < 0) at.stage += C::kStages, at.parity ^= 1;
     BarrierWait(&shared.ring.empty[at.stage], at.parity);
   }
-  /// After a quad's last k-block, `serial` being past it.
+  /// Call after a quad's last k-block, with `serial` past it.
   __device__ __forceinline__ void Advance() {
 #pragma unroll
     for (int i = 0; i + 1 < C::kQuads; ++i) ends[i] = ends[i + 1];
@@ -42,16 +42,16 @@ struct QuadCursor {
 /// The end of the quad that k-block `kb` is in.
 __device__ __forceinline__ int QuadEnd(int kb, int kb_end) { return min((kb | 3) + 1, kb_end); }
 
-/// The first block of B's scales of a tile whose columns of the product begin with `column`. Where
-/// gate and up lie one behind the other it is gate's. By a shift: of two quotients ptxas makes one
-/// by a divisor that it does not know, some 450 clocks of the producer's.
+/// The first block of B's scales for a tile that begins at product column `column`; gate's block if
+/// B holds gate before up. Uses a shift: ptxas merges two divisions into one by an unknown divisor,
+/// which costs the producer about 450 clocks.
 template <class C>
 __device__ __forceinline__ int FirstScaleOfB(const BlockParams& p, int column) {
   return column >> (C::kGated && p.epilogue.up_column != 0 ? 8 : 7);
 }
 
-/// What a CTA loads of a tile. Boxes end with the matrix: rows behind it keep what the stage held
-/// before, and only rows of D that are not stored read them.
+/// What a CTA loads of a tile. Boxes end with the matrix: stage rows past it keep stale data, which
+/// only affects rows of D that are not stored.
 template <class C>
 struct TileLoads {
   Tile place;
@@ -66,7 +66,7 @@ struct TileLoads {
     const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
               rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
     place = walk.Place(rank, step, C::kGrouped ? place.group : 0);
-    if constexpr (C::kGrouped) {  // boxes are whole: rows behind a group are its neighbour's
+    if constexpr (C::kGrouped) {  // whole boxes: rows past a group are its neighbour's
       a = &p.a, b = &p.b, u = &p.u;
       has_a = has_b = true;
       stage_bytes = C::kStageBytes;
@@ -79,7 +79,7 @@ struct TileLoads {
     has_a = left_a > rn * kRowsA;
     has_b = left_b > rm * kRowsB;
     const int rows_a = max(0, min(left_a, C::kTileM));
-    // A box of LanesPlan is whole always, with zeros beyond the matrix.
+    // LanesPlan's boxes are always whole, with zeros past the matrix.
     constexpr int kWhole = C::kByLanes ? kLaneBox : 1;
     const int rows_b = max(0, min((left_b + kWhole - 1) / kWhole * kWhole, C::kTileN));
     stage_bytes = (rows_a + rows_b) * kBlockBytes;
@@ -91,9 +91,9 @@ struct TileLoads {
   }
 };
 
-/// The producer: one thread. Its loop over k-blocks must be short: a thread takes four clocks and
-/// more an instruction, and a k-block of 128 x 64 is 256 clocks of products and 384 of loads (64
-/// bytes a clock). Requires: the CTA has a tile and a k-block.
+/// The producer: one thread. Its loop over k-blocks must be short: a thread needs at least four
+/// clocks per instruction, and a 128 x 64 k-block takes 256 clocks of products and 384 of loads (64
+/// bytes per clock). Requires: the CTA has a tile and a k-block.
 template <class C>
 struct Producer {
   const BlockParams& p;
@@ -106,11 +106,11 @@ struct Producer {
   QuadCursor<C> quad_at{};  // where there are scales
 
   /// Loads A and B of k-block `block` into the current stage, which is free and expects them.
-  /// kBLeavesFirst: B makes room in L2 for everything else.
+  /// kBLeavesFirst: B is loaded with L2 evict-first.
   template <bool kBLeavesFirst>
   __device__ __forceinline__ void LoadOperands(int block) {
-    // CTAs with the same column of tiles share B: ranks rn * kClusterM + {0, 1, ...}; the same row
-    // shares A.
+    // CTAs in one column of tiles share B: ranks rn * kClusterM + {0, 1, ...}; CTAs in one row
+    // share A.
     const int rm = C::kMulticast > 1 ? rank % C::kClusterM : 0,
               rn = C::kMulticast > 1 ? rank / C::kClusterM : 0;
     uint64_t* full = &shared.ring.full[at.stage];
@@ -162,8 +162,8 @@ struct Producer {
       load_b();
   }
 
-  /// Loads the first k-block of a quad, and the quad. kFirst: the very first, when no barrier but
-  /// the stage's own is there.
+  /// Loads the first k-block of a quad, and the quad. kFirst: the CTA's first, when only the
+  /// stage's own barrier exists.
   template <bool kBLeavesFirst, bool kFirst>
   __device__ __forceinline__ void LoadQuad(int block) {
     if constexpr (!kFirst) {
@@ -178,7 +178,7 @@ struct Producer {
       *reinterpret_cast<int2*>(quad + C::kQuadPlace) = make_int2(tile.place.row, tile.place.column);
     BarrierArriveExpect(full, tile.stage_bytes + (p.scales_by_tma ? tile.quad_bytes : 0));
     LoadOperands<kBLeavesFirst>(block);
-    if (p.scales_by_tma) {  // last: 16 bytes a row take the copy engine longest
+    if (p.scales_by_tma) {  // last: 16-byte rows are the slowest for TMA
       const int kq = block & ~3;
       const int row = tile.place.row;
       TmaLoad(quad, tile.u, full, p.u_rows_inner ? row : kq, p.u_rows_inner ? kq : row);
@@ -193,7 +193,7 @@ struct Producer {
     at.Advance();
   }
 
-  /// Loads `block`, which begins no quad. kFirst: its stage was never used.
+  /// Loads `block`, which is not a quad's first. kFirst: its stage is unused so far.
   template <bool kBLeavesFirst, bool kFirst>
   __device__ __forceinline__ void LoadBlock(int block) {
     if constexpr (!kFirst) shared.ring.WaitEmpty(at);
@@ -204,10 +204,9 @@ struct Producer {
     at.Advance();
   }
 
-  /// Loads the four k-blocks (the quad) that a CTA begins with, as far as the ring holds them,
-  /// before the CTA's barrier: needs only the `full` barriers, which this thread made. Without the
-  /// L2 policy, even where B leaves first: four k-blocks a CTA are not worth a second copy of this
-  /// code.
+  /// Loads the CTA's first quad (four k-blocks), as far as the ring holds it, before the CTA's
+  /// barrier: needs only the `full` barriers, which this thread initialised. Never uses the L2
+  /// policy: four k-blocks per CTA are not worth a second copy of this code.
   __device__ __forceinline__ void LoadFirst() {
     tile.Begin(p, TileWalk<C>(p, shared), rank);
     if constexpr (C::kScaled) {
@@ -224,7 +223,7 @@ struct Producer {
     }
   }
 
-  /// The rest.
+  /// Loads the remaining k-blocks.
   template <bool kBLeavesFirst>
   __device__ __forceinline__ void Run() {
     TileWalk<C> walk(p, shared);
@@ -234,7 +233,7 @@ struct Producer {
       if constexpr (C::kScaled) {
         while (kb < kb_end) {
           const int begin = kb, end = QuadEnd(kb, kb_end);
-          // False once: after a first quad that is longer than the ring.
+          // False only after a first quad that is longer than the ring.
           if (kb % 4 == 0 || kb == kb_begin) LoadQuad<kBLeavesFirst, false>(kb++);
 #pragma unroll 1
           for (; kb < end; ++kb) LoadBlock<kBLeavesFirst, false>(kb);
@@ -257,9 +256,9 @@ struct Producer {
   }
 };
 
-/// Copies the scales of the quad that k-block `kb` is in, 4 bytes at a time, which costs the load
-/// unit a cycle each; `thread` of `threads`, whose copies they are. Rows and columns outside the
-/// matrix read its last ones: their results are never stored.
+/// Copies the scales of k-block `kb`'s quad, 4 bytes at a time (one load-unit cycle each), as
+/// thread `thread` of `threads`. Rows and columns past the matrix read its last ones; their results
+/// are never stored.
 template <class C>
 __device__ __forceinline__ void CopyQuad(const BlockParams& p, const Tile& place, uint32_t quad,
                                          int kb, int thread, int threads) {
@@ -285,8 +284,8 @@ __device__ __forceinline__ void CopyQuad(const BlockParams& p, const Tile& place
   }
 }
 
-/// Copies the scales into the quads where TMA cannot (rows of scales that are no multiple of 16
-/// bytes apart, or begin within 16 bytes): one warp.
+/// One warp copies the scales that TMA cannot: rows not aligned to 16 bytes, or not a multiple of
+/// 16 bytes apart.
 template <class C>
 __device__ __forceinline__ void CopyScales(const BlockParams& p, BlockShared<C>& shared,
                                            uint8_t* quads, int rank, int kb_begin, int kb_end) {

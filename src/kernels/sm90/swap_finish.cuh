@@ -1,4 +1,4 @@
-// What becomes of the sums of a small-M kernel: those of a cluster meet, the epilogue, D.
+// Finishes a small-M kernel: reduces sums over the cluster, applies the epilogue, stores D.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace culet::sm90 {
 
 /// Rounds one warp's sums of a group of 8 tokens (row l/4, tokens 2(l%4) and +1, then row l/4 + 8)
 /// and puts them into its warpgroup's BF16 tile: a row of 64 columns (128 bytes) a token, the
-/// 16-byte chunks of a row XORed with the token, so that stmatrix and the copy out meet no bank
-/// twice.
+/// 16-byte chunks of a row XORed with the token, so that stmatrix and the copy out have no bank
+/// conflicts.
 __device__ __forceinline__ void SwapPutBf16(uint32_t tile, float4 v, int group, int warp,
                                             int lane) {
   const uint32_t token = group * 8 + (lane & 7), chunk = (warp & 3) * 2 + ((lane >> 3) & 1);
@@ -39,7 +39,7 @@ __device__ __forceinline__ void SwapCopyOut(const SwapParams& p, const uint8_t* 
   int token = token0 + first * 8 + token_in_group;
   uint16_t* to = static_cast<uint16_t*>(p.d) + token * p.ldd + column;
   const int64_t step = 2 * splits * 8 * p.ldd;
-  // Few instructions: they run once, and every 16 of them come from memory.
+  // Keep this short: code that runs once is fetched from memory, 16 instructions at a time.
 #pragma unroll 1
   for (int group = first; group < groups && token < p.m; group += 2 * splits) {
     const uint4 data = *reinterpret_cast<const uint4*>(from);
@@ -89,7 +89,7 @@ static_assert([] {
   return true;
 }());
 
-/// What a thread multiplies its sums by: alpha and the scales of its rows and tokens.
+/// A thread's factors: alpha and the scales of its rows and tokens.
 template <class C>
 struct SwapFactors {
   const float* tokens;  ///< of its first two tokens
@@ -223,8 +223,7 @@ __device__ __forceinline__ void SwapStoreGated(const SwapParams& p,
 /// cluster, 32 of each and 8 of a warp: each warp tells all of them the largest magnitudes of its
 /// tokens. `rank`: this CTA's among those that split K, of which `splits` lie side by side.
 template <class C>
-__device__ __forceinline__ void SwapStoreQuantised(const SwapParams& p,
-                                                   const SwapShared<C>& shared,
+__device__ __forceinline__ void SwapStoreQuantised(const SwapParams& p, const SwapShared<C>& shared,
                                                    float (&sum)[C::kOwnTokens / 2], uint32_t own,
                                                    int rank, int splits, int sharer, int token0,
                                                    int in_token0, int column, int warp, int lane) {
@@ -273,9 +272,8 @@ __device__ __forceinline__ void SwapStoreQuantised(const SwapParams& p,
   }
 }
 
-/// Four sums as they travel, and their addition where they arrive: in pairs that changed places. A
-/// vector's registers are aligned as a product's are, and promotion would read each product and its
-/// sum from one register bank.
+/// Sends four sums with their pairs swapped, and adds them on arrival. Unswapped, the vector's
+/// register alignment would make promotion read each product and its sum from one register bank.
 __device__ __forceinline__ float4 PackSums(const float* sum) {
   return make_float4(sum[1], sum[0], sum[3], sum[2]);
 }
@@ -283,8 +281,8 @@ __device__ __forceinline__ void AddSums(float* sum, float4 packed) {
   sum[1] += packed.x, sum[0] += packed.y, sum[3] += packed.z, sum[2] += packed.w;
 }
 
-/// Adds what two warpgroups summed in turn: warpgroup t gets the total of the t-th half of the
-/// tokens.
+/// Adds the sums of two warpgroups that took alternate k-blocks: warpgroup t gets the total of the
+/// t-th half of the tokens.
 template <class C>
 __device__ __forceinline__ void SwapSumTurns(const SwapShared<C>& shared,
                                              const float (&sum)[C::kRegs],
@@ -363,8 +361,8 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
       SwapStoreGated<C>(p, sum, own, own_token0, (row0 + row) / 2, lane);
     return;
   }
-  // Mostly a general epilogue has nothing to add, and of BF16 and F16 nothing to do but to round.
-  // The plain way does that sooner: 16 bits a sum through shared memory, not 32.
+  // A general epilogue often has nothing to add, and for BF16 and F16 only rounds. The plain path
+  // is then faster: 16 bits per sum through shared memory, not 32.
   constexpr bool kMayRound = C::kGeneral && C::Policy::kInfo.element_bytes == 2;
   constexpr bool kMayScale = C::kGeneral && !kMayRound;
   if constexpr (C::kGeneral) {
@@ -402,7 +400,7 @@ __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared
     SwapPutBf16(SharedAddress(tile), factors(j, v), j, warp, lane);
   };
   if (splits == 1) {
-    // Without branches; groups past the last token are not copied out.
+    // Branch-free; groups past the last token are not copied out.
 #pragma unroll
     for (int j = 0; j < C::kGroups; ++j) stage_group(j);
   } else {
