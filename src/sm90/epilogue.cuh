@@ -19,7 +19,7 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   return packed;
 }
 
-/// The same as F16; beyond 65504 infinity. PTX ISA 9.7.9 cvt.rn.f16x2.f32.
+/// Two FP32 values as F16, infinity beyond 65504; else as PackBf16. PTX ISA 9.7.9 cvt.rn.f16x2.f32.
 __device__ __forceinline__ uint32_t PackF16(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

@@ -34,7 +34,8 @@ __device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint
                                   map, at, full);
 }
 
-/// The same with a policy; cuda::ptx has no such form. PTX ISA 9.7.9.27 cp.async.bulk.tensor.
+/// TmaLoad with an L2 policy, for which cuda::ptx has no form. PTX ISA 9.7.9.27
+/// cp.async.bulk.tensor.
 __device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint64_t* full,
                                         int inner, int outer, L2Policy policy) {
   asm volatile(
@@ -51,7 +52,7 @@ __device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uin
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full);
 }
-/// The same with a policy.
+/// TmaLoad3 with an L2 policy.
 __device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uint64_t* full,
                                          int inner, int outer, int slice, L2Policy policy) {
   asm volatile(
@@ -68,7 +69,7 @@ __device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uin
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full);
 }
-/// The same with a policy.
+/// TmaLoad4 with an L2 policy.
 __device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uint64_t* full,
                                          int inner, int outer, int block, L2Policy policy) {
   asm volatile(
@@ -86,7 +87,7 @@ __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* 
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full, mask);
 }
-/// The same with a policy.
+/// TmaLoadMulticast with an L2 policy.
 __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* map, uint64_t* full,
                                                  int inner, int outer, uint16_t mask,
                                                  L2Policy policy) {
@@ -98,7 +99,7 @@ __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* 
       : "memory");
 }
 
-/// As TmaLoad4 from the first row on, with a mask.
+/// TmaLoad4 from row 0 on, multicast as by TmaLoadMulticast.
 __device__ __forceinline__ void TmaLoadMulticast4(void* destination, const void* map,
                                                   uint64_t* full, int inner, int block,
                                                   uint16_t mask) {
@@ -106,7 +107,7 @@ __device__ __forceinline__ void TmaLoadMulticast4(void* destination, const void*
   cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, destination,
                                   map, at, full, mask);
 }
-/// The same with a policy.
+/// TmaLoadMulticast4 with an L2 policy.
 __device__ __forceinline__ void TmaLoadMulticast4(void* destination, const void* map,
                                                   uint64_t* full, int inner, int block,
                                                   uint16_t mask, L2Policy policy) {

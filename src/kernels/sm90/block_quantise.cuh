@@ -1,4 +1,4 @@
-// The store of a large-M kernel whose D is E4M3 with an FP32 scale for 128 columns of a row.
+// Stores D of a large-M kernel as E4M3 codes with one FP32 scale per 128 columns of a row.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace culet::sm90 {
 
-/// Makes kPairs pairs of a thread's columns of D, from kFirst on, of its sums: values as sums lie,
-/// zeros beyond the first `left` columns; `largest` takes on their magnitudes. Inverses are shared
-/// within a row alone, by columns of D, and where they can't be, each row is told for itself: what
-/// lies beyond the matrix differs from launch to launch, and would be seen in D's last bits.
+/// Gates kPairs pairs of a thread's columns of D, from kFirst on. Values are in accumulator layout,
+/// zero past the first `left` columns; `largest` is raised to their magnitudes. Reciprocals are
+/// shared only within a row and, on failure, redone per row: garbage past the matrix differs
+/// between launches and would change D's last bits.
 template <class C, int kFirst, int kPairs>
 __device__ __forceinline__ void GateLargest(const float* sum, int left, int lane, float* gated,
                                             float (&largest)[2]) {
   static_assert(kPairs % 2 == 0);
-  // By lanes a thread's pairs have columns all over those of its warpgroup.
+  // With kByLanes a thread's pairs are spread over all of its warpgroup's columns.
   constexpr int kEnd = C::kByLanes ? kLaneBox / 2 : (kFirst + kPairs) * 8;
   const float before[2] = {largest[0], largest[1]};
   bool right[2] = {left >= kEnd, left >= kEnd};
@@ -32,12 +32,12 @@ __device__ __forceinline__ void GateLargest(const float* sum, int left, int lane
   largest[0] = before[0], largest[1] = before[1];
 #pragma unroll
   for (int i = 0; i < kPairs * 4; ++i) {
-    if (ColumnOfValue<C>(kFirst * 4 + i, lane) >= left) gated[i] = 0.0f;  // it is anything
+    if (ColumnOfValue<C>(kFirst * 4 + i, lane) >= left) gated[i] = 0.0f;  // garbage
     largest[i / 2 % 2] = LargerMagnitude(largest[i / 2 % 2], gated[i]);
   }
 }
 
-/// Keeps 32 values of each lane in the warp's two slabs, `apart` bytes apart: a run's first tile.
+/// Keeps 32 values per lane of a run's first tile in the warp's two slabs, `apart` bytes apart.
 __device__ __forceinline__ void KeepValues(const float* values, uint8_t* slabs, int apart,
                                            int lane) {
 #pragma unroll
@@ -62,10 +62,10 @@ struct TwoScales {
   bool lifts;     ///< one of them is not 1
 };
 
-/// Makes them of the largest magnitudes among a thread's values, and writes them: of the row of D
-/// `row` + lane / 4 and of the one eight below, for the block of 128 columns that `column` is in.
-/// `exchange(largest)` makes of the magnitudes of this warp's columns those of 128 columns;
-/// `writes`: the scales are this warp's to write.
+/// Computes and writes the scales of D's rows `row` + lane / 4 and 8 below it, for the block of 128
+/// columns that holds `column`, from the largest magnitudes among a thread's values.
+/// `exchange(largest)` extends them from this warp's columns to all 128. `writes`: this warp writes
+/// the scales.
 template <class Exchange>
 __device__ __forceinline__ TwoScales TakeScales(const BlockParams& p, float (&largest)[2], int row,
                                                 int column, int lane, bool writes,
@@ -93,7 +93,7 @@ __device__ __forceinline__ TwoScales TakeScales(const BlockParams& p, float (&la
   return two;
 }
 
-/// Divides a thread's values of kCount columns, which lie as sums do, by their scales.
+/// Divides a thread's values of kCount columns, in accumulator layout, by their scales.
 template <int kCount>
 __device__ __forceinline__ void Quantise(float* values, const TwoScales& scales) {
   if (scales.lifts) [[unlikely]] {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void Quantise(float* values, const TwoScales& scales)
   for (int i = 0; i < kCount / 2; ++i) values[i] *= scales.inverse[i / 2 % 2];
 }
 
-/// Four words of each lane of a quad become the words that the quad's lanes have for this one.
+/// Transposes four words per lane among each group of 4 lanes.
 __device__ __forceinline__ void TransposeQuad(uint32_t (&word)[4], int lane) {
   const int me = lane % 4;
   uint32_t from[4];
@@ -123,7 +123,7 @@ __device__ __forceinline__ void TransposeQuad(uint32_t (&word)[4], int lane) {
   }
 }
 
-/// Stores 16 codes of D's row `row` from column `column` on, of which a multiple of 8 is there.
+/// Stores up to 16 codes of D's row `row` from `column` on; D ends at a multiple of 8.
 __device__ __forceinline__ void StoreSixteen(const BlockParams& p, uint4 codes, int row,
                                              int column) {
   const int n = p.n / 2;
@@ -140,9 +140,9 @@ __device__ __forceinline__ uint32_t PackFour(float a, float b, float c, float d)
   return PackE4m3(a, b) | uint32_t{PackE4m3(c, d)} << 16;
 }
 
-/// Exchanges and stores codes of four blocks of 16 columns, as values of sums lie: `two(i, eight)`
-/// gives this lane's two values of eight 0 or 1 of block i. Lane q of a quad stores block q, which
-/// is row `row`'s from column `column` on.
+/// Exchanges and stores the codes of four blocks of 16 columns. `two(i, eight)` returns this lane's
+/// two values in 8-column group `eight` (0 or 1) of block i. Lane q of 4 stores block q, at row
+/// `row` from column `column` on.
 template <class Two>
 __device__ __forceinline__ void StoreBlocks(const BlockParams& p, int row, int column, int lane,
                                             Two two) {
@@ -153,7 +153,7 @@ __device__ __forceinline__ void StoreBlocks(const BlockParams& p, int row, int c
     word[i] = PackFour(first[0], first[1], next[0], next[1]);
   }
   TransposeQuad(word, lane);
-  // Of each word the lower half is of the first eight columns, the upper of the next.
+  // A word's lower half belongs to the first 8 columns, its upper half to the next.
   StoreSixteen(p,
                {__byte_perm(word[0], word[1], 0x5410), __byte_perm(word[2], word[3], 0x5410),
                 __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x7632)},
