@@ -1,5 +1,5 @@
-// What tells one format's kernels from another's: the operands' format, how products become sums,
-// and the epilogue. Schedules, rings and host code do not depend on it.
+// Policies: operand format, how products become sums, and the epilogue. Schedules, rings and host
+// code do not depend on the format.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ enum class Sums : std::int8_t {
   kDirect        ///< the tensor core sums all of K
 };
 
-/// What becomes of the sums.
+/// What the epilogue does with the sums.
 enum class EpilogueKind : std::int8_t {
-  kPlain,    ///< alpha; D in one type, known at compile time
-  kGeneral,  ///< EpilogueParams, at run time
-  kGated,    ///< the same, then silu(gate) * up of groups of 16 columns: eight gate, eight up
-  kGatedQuant,  ///< the same, then E4M3 with an FP32 scale for 128 columns of a row of D
+  kPlain,       ///< alpha; D in one type, known at compile time
+  kGeneral,     ///< EpilogueParams, at run time
+  kGated,       ///< kGeneral, then silu(gate) * up of groups of 16 columns: eight gate, eight up
+  kGatedQuant,  ///< kGated, then E4M3 with one FP32 scale per 128 columns of a row of D
 };
 
-/// Whether columns are paired: D has half of the product's.
+/// Whether gate and up columns are paired: D has half of the product's columns.
 constexpr bool IsGated(EpilogueKind kind) {
   return kind == EpilogueKind::kGated || kind == EpilogueKind::kGatedQuant;
 }
@@ -38,17 +38,17 @@ struct FormatInfo {
   Sums sums;
 };
 
-/// E4M3 with scales of blocks.
+/// E4M3 with block scales.
 struct Fp8Block {
   using Format = E4m3;
   static constexpr FormatInfo kInfo = {"fp8", DataType::kFloat8_e4m3, 1, Sums::kBlockScaled};
 };
-/// E4M3 with scales of tensors, or of rows of A and columns of B: added to FP32 within K.
+/// E4M3 with per-tensor scales, or scales of A's rows and B's columns; promoted to FP32 within K.
 struct Fp8Precise {
   using Format = E4m3;
   static constexpr FormatInfo kInfo = {"fp8_precise", DataType::kFloat8_e4m3, 1, Sums::kPromoted};
 };
-/// The same in the tensor core's own accumulator over all of K.
+/// The same formats, summed over all of K in the tensor core's own accumulator.
 struct Fp8Fast {
   using Format = E4m3;
   static constexpr FormatInfo kInfo = {"fp8_fast", DataType::kFloat8_e4m3, 1, Sums::kDirect};

@@ -24,8 +24,8 @@ struct ProductProblem {
   int scale_a_row = 0, scale_a_block = 0, scale_b_column = 0, scale_b_block = 0;
   float alpha = 1.0f;
   bool pdl = false;        ///< the kernel before does not write B or its scales
-  bool pdl_chain = false;  ///< and what the kernel behind reads early no kernel that may still run
-                           ///< writes
+  bool pdl_chain = false;  ///< also, no kernel still in flight writes memory that the next kernel
+                           ///< reads before its own wait
   /// Of kernels with a general epilogue, whose scales of rows and columns are here; alpha is above.
   EpilogueParams epilogue;
 };

@@ -1,6 +1,6 @@
-// What the launches of all Hopper families have in common: the part of a kernel's argument that
-// each of them has, how a problem comes into it and later other operands, and a launch that is
-// planned once and started often. A family adds its loader's maps or addresses and its schedule.
+// Shared by all Hopper families: the common part of a kernel's argument, binding a problem and
+// later other operands to it, and a launch that is planned once and started often. A family adds
+// its tensor maps or addresses and its schedule.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@
 
 namespace culet::sm90 {
 
-/// What every kernel's argument has.
+/// The part common to every kernel's argument.
 struct ProductParams {
   const float* scale_a = nullptr;  ///< of Sums::kBlockScaled; strides are in elements, so either
   const float* scale_b = nullptr;  ///< order of U and V is served

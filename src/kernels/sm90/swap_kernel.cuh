@@ -1,9 +1,8 @@
 // Products with few tokens: D^T = B A^T on a 64G x N tile, K split over a cluster.
 //
-// Bound by the weights' bytes, so everything here serves the stream: loads of the weights start
-// before anything else (before griddepcontrol.wait under programmatic dependent launch), a CTA's
-// shared memory is one deep ring, and CTAs are small enough that several share a multiprocessor and
-// that the next kernel's CTAs fit beside this one's.
+// Bound by weight bandwidth, so weight loads start before anything else (under programmatic
+// dependent launch before griddepcontrol.wait). A CTA's shared memory is one deep ring, and CTAs
+// are small enough that several share an SM and the next kernel's CTAs fit beside this one's.
 //
 // Warps: 4G consumers (swap_multiply.cuh); one that loads both operands; one that brings scales
 // (swap_scales.cuh), and loads the first activations where the weights came early. A k-block is 128
@@ -42,19 +41,19 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const bool clustered = C::kSharers > 1 || splits > 1;
   const int token0 = blockIdx.y * C::kTokens;
   const int row0 = (blockIdx.z * C::kSharers + sharer) * C::kRows;
-  // In k-blocks; the last load of all may bring fewer than its stage holds, and zeros.
+  // In k-blocks; the last load may hold fewer than a stage does, padded with zeros.
   const int loads = p.loads_each + (rank < p.loads_rest ? 1 : 0);
   const int first = (rank * p.loads_each + min(rank, p.loads_rest)) * C::kStageBlocks;
   const int count = min(loads * C::kStageBlocks, p.k_blocks - first);
   constexpr int kTmaWarp = C::kConsumers / 32, kScaleWarp = kTmaWarp + 1;
-  // Boxes end with the matrix: rows behind it keep what the stage held before, and only elements of
-  // D that are not stored read them.
+  // Boxes end with the matrix: stage rows past it keep stale data, which only affects elements of D
+  // that are not stored.
   const int rows = min(C::kRows, p.n - row0), tokens = min(C::kTokens, p.m - token0);
   const uint32_t stage_bytes = (rows + tokens) * kBlockBytes * C::kStageBlocks;
 
-  // Under programmatic dependent launch the weights come before the wait for the kernel before.
-  // Otherwise what all CTAs share comes first: DRAM serves the weights of all stages in any order,
-  // and whatever is asked for later queues behind them (3 us measured).
+  // Under programmatic dependent launch, weights are loaded before the wait for the kernel before.
+  // Otherwise load the operands that all CTAs share first: DRAM serves outstanding requests in any
+  // order, and later requests queue behind the weights of all stages (3 us measured).
   const bool early_weights = p.early_weights != 0;
   // `whole`: the box has all of a tile's kTileRows, from `row` on.
   const auto load = [&]<int kTileRows>(uint8_t* to, const CUtensorMap* map, bool whole,
@@ -79,8 +78,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     load.template operator()<C::kTokens>(shared.activations(stage), activations,
                                          tokens == C::kTokens, &shared.full[stage], i, token0);
   };
-  // Weights are read once (by neighbours at a time, where tokens take several tiles) and must not
-  // push anything else out of L2.
+  // Weights are read once (or by neighbouring CTAs together, with several tiles of tokens) and must
+  // not evict anything else from L2.
   const auto load_weights = [&](int stage, int i) {
     load.template operator()<C::kRows>(shared.weights(stage), weights, rows == C::kRows,
                                        &shared.full[stage], i, row0, EvictFirst());
@@ -90,9 +89,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     if (!early_weights) load_activations(i, i);
     load_weights(i, i);
   };
-  // The first load leaves as soon as its barrier is there; other warps prepare the rest meanwhile.
-  // An `else` would move its code behind theirs, and code comes from memory; a branch on the lane
-  // instead of elect.sync would wrap each TMA instruction into a loop over lanes.
+  // Issue the first load once its barrier exists; other warps prepare the rest meanwhile. An `else`
+  // would place its code after theirs, and code is fetched from memory. A branch on the lane
+  // instead of elect.sync would wrap each TMA instruction in a loop over lanes.
   const int first_loads = min(stages, loads);
   if (warp == kTmaWarp && ElectOne()) {
     BarrierInit(&shared.full[0], FullArrivals());
@@ -241,7 +240,8 @@ std::span<const SwapKernel> SwapInstances() {
   static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
     return std::array<SwapKernel, kCount>{
         MakeSwap<SwapConfig<Policy, List, kIndex, kEpilogue, kOutput>>(List::kAll[kIndex])...};
-  }(std::make_integer_sequence<int, kCount>());
+  }
+  (std::make_integer_sequence<int, kCount>());
   return kernels;
 }
 

@@ -1,4 +1,4 @@
-// What a consumer of a small-M kernel does with its k-blocks: products to sums.
+// The main loop of a small-M kernel's consumers: k-blocks to sums.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,10 @@ struct StageCursor {
   }
 };
 
-/// Consumer: kBlocks k-blocks, added to `sum` with their scales where they have some, as
-/// straight-line code that ends with nothing in flight (ptxas serialises products that run over a
-/// loop's back edge and are read in the loop). At most kDepth products run
-/// or wait for their promotion. The first block is number `in_stage` of its stage, and with kTurns
-/// all are, each of a stage of its own.
+/// Consumer: adds kBlocks k-blocks to `sum`, with their scales if any. Unrolled, with nothing in
+/// flight at the end: ptxas serialises products that cross a loop's back edge and are read in the
+/// loop. At most kDepth products run or await promotion. The first k-block is number `in_stage` of
+/// its stage; with kTurns every k-block is, each in its own stage.
 template <class C, int kBlocks>
 __device__ __forceinline__ void SwapBlocks(float (&sum)[C::kRegs], const SwapShared<C>& shared,
                                            StageCursor& at, const float* scales, int stages,
@@ -153,9 +152,8 @@ __device__ __forceinline__ void SwapBlocks(float (&sum)[C::kRegs], const SwapSha
   }
 }
 
-/// Consumer: all of a CTA's loads, summed by the tensor core itself over all of K. A stage is left
-/// once the products of the kDepth - 1 stages behind it have been issued. What the last load brings
-/// beyond K is zeros.
+/// Consumer: the tensor core sums all of the CTA's loads. A stage is released once the products of
+/// the next kDepth - 1 stages have been issued. The last load is zero past K.
 template <class C>
 __device__ __forceinline__ void SwapDirect(float (&sum)[C::kRegs], const SwapShared<C>& shared,
                                            int stages, int loads, int warpgroup, int lane) {
