@@ -193,10 +193,10 @@ const ComputeGraph& NodeComparison::OnHost(const ComputeGraph& graph, const std:
 double NodeComparison::BoundOf(const ComputeGraph& graph, const TensorNode& node) const {
   if (node.type == DataType::kInt32) return 0;
   // What quantises; a product of codes does not.
-  const bool e4m3 = (node.op == TensorOp::kKvWrite && node.type == DataType::kFloat8_e4m3) ||
-                    (node.params.quant_a.type != QuantType::kNone &&
-                     node.op != TensorOp::kExpertMulMat &&
-                     (node.op != TensorOp::kMulMat || node.inputs.size() == 1));
+  const bool e4m3 =
+      (node.op == TensorOp::kKvWrite && node.type == DataType::kFloat8_e4m3) ||
+      (node.params.quant_a.type != QuantType::kNone && node.op != TensorOp::kExpertMulMat &&
+       (node.op != TensorOp::kMulMat || node.inputs.size() == 1));
   double bound = bound_;
   if (e4m3) bound += kE4m3Ties;
   if (short_sums_ && node.op == TensorOp::kMulMat &&

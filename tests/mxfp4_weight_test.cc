@@ -59,22 +59,24 @@ class Stacked : public testing::Test {
     return Checkpoint::Open(folder_.string(), config_, memory);
   }
 
-  static WeightRequest Part(std::int64_t expert, std::int64_t rows, std::int64_t first,
-                            std::int64_t step) {
-    WeightRequest request{"w", rows, 64};
-    request.of = 4;
-    request.first = first;
-    request.expert = expert;
-    request.step = step;
-    return request;
+  static StackedRequest Part(std::int64_t expert, std::int64_t rows, std::int64_t first,
+                             std::int64_t step) {
+    return {.name = "w",
+            .count = 2,
+            .number = expert,
+            .rows = rows,
+            .cols = 64,
+            .first = first,
+            .step = step,
+            .of = 4};
   }
 
-  std::string WhyNot(const WeightRequest& request, DeviceMemory& device = HostMemory(),
+  std::string WhyNot(const StackedRequest& request, DeviceMemory& device = HostMemory(),
                      std::int64_t groups = 2) {
     WeightMemory memory(device);
     auto checkpoint = Open(memory, groups);
     EXPECT_TRUE(checkpoint.ok());
-    EXPECT_FALSE(checkpoint->GetPart(request).present());
+    EXPECT_FALSE(checkpoint->GetStacked(request).present());
     return checkpoint->status().message();
   }
 
@@ -92,7 +94,7 @@ TEST_F(Stacked, APairIsAByteTheFirstInItsLowerHalf) {
   WeightMemory memory(HostMemory());
   auto checkpoint = Open(memory);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
-  const Weight weight = checkpoint->GetPart(Part(0, 4, 0, 1));
+  const Weight weight = checkpoint->GetStacked(Part(0, 4, 0, 1));
   ASSERT_TRUE(weight.present()) << checkpoint->status().ToString();
   const double wanted[] = {-0.5, 0.5, 3, -3};
   for (int i = 0; i < 4; ++i) EXPECT_EQ(ValueAt(weight, 0, i), wanted[i]);
@@ -107,7 +109,7 @@ TEST_F(Stacked, RowsOfAnExpertMayAlternate) {
     for (const std::int64_t step : {1, 2}) {
       for (const std::int64_t first : {0, 1}) {
         const std::int64_t rows = step == 1 ? 3 : 2;
-        const Weight weight = checkpoint->GetPart(Part(expert, rows, first, step));
+        const Weight weight = checkpoint->GetStacked(Part(expert, rows, first, step));
         ASSERT_TRUE(weight.present()) << checkpoint->status().ToString();
         for (std::int64_t row = 0; row < rows; ++row) {
           const std::int64_t from = 4 * expert + first + row * step;
@@ -127,8 +129,11 @@ TEST_F(Stacked, RowsOfAnExpertMayAlternate) {
 }
 
 TEST_F(Stacked, WhatCannotBeIsNamed) {
-  EXPECT_THAT(WhyNot(Part(2, 4, 0, 1)), HasSubstr("tensor w_blocks is [2, 4, 2, 16]; expert 2"));
-  WeightRequest wide = Part(0, 4, 0, 1);
+  StackedRequest more = Part(0, 4, 0, 1);
+  more.count = 3;
+  EXPECT_THAT(WhyNot(more), HasSubstr("tensor w_blocks is U8 [2, 4, 2, 16]; the config makes it U8 "
+                                      "[3, 4, 2, 16]"));
+  StackedRequest wide = Part(0, 4, 0, 1);
   wide.cols = 96;
   EXPECT_THAT(WhyNot(wide), HasSubstr("tensor w_blocks is U8 [2, 4, 2, 16]; the config makes it U8 "
                                       "[2, 4, 3, 16]"));
@@ -163,12 +168,14 @@ TEST(Mxfp4Fixture, ProductsAreNearTheSumsInDouble) {
     const SafetensorsTensor* powers = file->Find(name + "_scales");
     ASSERT_NE(blocks, nullptr);
     constexpr std::int64_t kExpert = 4;
-    WeightRequest request{name, c.rows, c.cols};
-    request.first = c.first;
-    request.of = c.of;
-    request.expert = kExpert;
-    request.step = c.step;
-    const Weight weight = checkpoint->GetPart(request);
+    const Weight weight = checkpoint->GetStacked({.name = name,
+                                                  .count = 6,
+                                                  .number = kExpert,
+                                                  .rows = c.rows,
+                                                  .cols = c.cols,
+                                                  .first = c.first,
+                                                  .step = c.step,
+                                                  .of = c.of});
     ASSERT_TRUE(weight.present()) << checkpoint->status().ToString();
     for (const int m : {1, 5}) {
       std::vector<float> a(static_cast<std::size_t>(m * c.cols)),

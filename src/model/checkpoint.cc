@@ -253,7 +253,6 @@ void Checkpoint::AddOne(Weight& weight, const SafetensorsTensor& tensor) {
 
 Weight Checkpoint::GetPart(const WeightRequest& request) {
   const bool vector = request.role == WeightRole::kVector;
-  if (request.expert >= 0) return GetMxfp4(request);
   if (request.of == 0) return Get(request.name, request.rows, request.cols, request.role);
   Weight weight;
   if (!status_.ok()) return weight;

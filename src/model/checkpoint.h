@@ -72,7 +72,7 @@ class Checkpoint final : public WeightSource {
   DevicePtr Copied(const void* data, std::size_t bytes, bool scales = false);
   Weight GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols);
   Weight GetNvfp4(const std::string& name, std::int64_t rows, std::int64_t cols);
-  Weight GetMxfp4(const WeightRequest& request);
+  Weight GetMxfp4(const StackedRequest& request);
   bool TakesCodes(const SafetensorsTensor& codes);
   bool Has(const SafetensorsTensor* tensor, const char* dtype,
            const std::vector<std::int64_t>& shape);

@@ -199,42 +199,40 @@ Weight Checkpoint::GetNvfp4(const std::string& name, std::int64_t rows, std::int
 
 // gpt-oss: `_blocks` (experts, rows, groups, 16) and `_scales` (experts, rows, groups). 16 bytes
 // are 32 elements in order.
-Weight Checkpoint::GetMxfp4(const WeightRequest& request) {
+Weight Checkpoint::GetMxfp4(const StackedRequest& request) {
   constexpr std::int64_t kGroup = 32;
   constexpr auto kNan = std::byte{255};
   if (!status_.ok()) return {};
   const SafetensorsTensor* codes = Find(request.name + "_blocks");
   const SafetensorsTensor* scales = Find(request.name + "_scales");
   if (codes == nullptr || scales == nullptr || !TakesCodes(*codes)) return {};
-  const std::int64_t experts = codes->shape.empty() ? 0 : codes->shape.front();
   const std::int64_t groups = CeilDiv(request.cols, kGroup);
-  if (!Has(codes, "U8", {experts, request.of, groups, kGroup / 2}) ||
-      !Has(scales, "U8", {experts, request.of, groups})) {
+  if (!Has(codes, "U8", {request.count, request.of, groups, kGroup / 2}) ||
+      !Has(scales, "U8", {request.count, request.of, groups})) {
     return {};
   }
-  if (request.expert >= experts || request.cols % kGroup != 0) {
+  if (request.cols % kGroup != 0) {
     Fail(StatusCode::kInvalidArgument,
-         fmt::format("tensor {} is [{}]; expert {} of {} input features is wanted, in groups of {}",
-                     codes->name, fmt::join(codes->shape, ", "), request.expert, request.cols,
-                     kGroup));
+         fmt::format("tensor {} is of {} input features; MXFP4 has groups of {}", codes->name,
+                     request.cols, kGroup));
     return {};
   }
   Weight weight;
   weight.name =
-      fmt::format("{}[{}, {}::{}]", request.name, request.expert, request.first, request.step);
+      fmt::format("{}[{}, {}::{}]", request.name, request.number, request.first, request.step);
   weight.type = DataType::kFloat4_e2m1;
   weight.rows = request.rows;
   weight.cols = request.cols;
   weight.quant = {QuantType::kK, kGroup};
   weight.scales_type = DataType::kFloat8_ue8m0;
-  const std::int64_t first = request.expert * request.of + request.first;
+  const std::int64_t first = request.number * request.of + request.first;
   for (std::int64_t row = 0; row < request.rows; ++row) {
     const std::byte* const of = scales->data + (first + row * request.step) * groups;
     if (std::find(of, of + groups, kNan) == of + groups) continue;
     Fail(StatusCode::kInvalidArgument,
          fmt::format("tensor {} holds 255, no number, for expert {}, row {}; fetch the checkpoint "
                      "again",
-                     scales->name, request.expert, request.first + row * request.step));
+                     scales->name, request.number, request.first + row * request.step));
     return {};
   }
   // Rows one behind the other stay where they are.

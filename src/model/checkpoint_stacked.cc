@@ -34,6 +34,9 @@ void Transpose(const std::byte* from, const StackedRequest& request, std::byte* 
 Weight Checkpoint::GetStacked(const StackedRequest& request) {
   Weight weight;
   if (!status_.ok()) return weight;
+  if (config_->coding.form == WeightCoding::Form::kMxfp4 && request.cols > 0) {
+    return GetMxfp4(request);
+  }
   const SafetensorsTensor* tensor = Find(request.name);
   if (tensor == nullptr) return weight;
   const bool bias = request.cols == 0;

@@ -31,14 +31,12 @@ struct WeightRequest {
   WeightRole role = WeightRole::kProduct;
   /// Rows (elements of a vector) [first, first + rows) of the `of` that the tensor has; 0: all.
   std::int64_t first = 0, of = 0;
-  /// Of a tensor that stacks the weights of experts, each of `of` rows: which one, and that its
-  /// rows are first, first + step, ...; -1: it stacks none.
-  std::int64_t expert = -1, step = 1;
 };
 
 /// The weight (rows, cols) of one of `count` experts, or with cols 0 its bias (1, rows), out of a
 /// tensor of all of them that lies the other way round: row i is column first + i * step of expert
-/// `number`'s part of (count, cols, of), of biases (count, of).
+/// `number`'s part of (count, cols, of), of biases (count, of). MXFP4 lies as it is wanted: row i
+/// is row first + i * step of (count, of, cols).
 struct StackedRequest {
   std::string name;
   std::int64_t count = 0, number = 0;
