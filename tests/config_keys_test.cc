@@ -159,6 +159,8 @@ TEST(ConfigKeys, ImpossibleValuesAreErrorsThatNameTheKey) {
                         {"moe_num_experts", 4},
                         {"moe_k", 2},
                         {"shared_expert_intermediate_size", 40},
+                        {"interleave_moe_layer_step", 2},
+                        {"intermediate_size_mlp", 80},
                         {"max_position_embeddings", 64},
                         {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
     const auto parsed = ParseDecoderConfig(usual.dump(), "config");
@@ -234,7 +236,7 @@ std::string Documented() {
     for (const DecoderArchitecture* each : DecoderArchitectures()) {
       if (Reads(*each, key)) in.push_back(each->model_type);
     }
-    constexpr std::size_t kNamed = 6;  // a line of the page has 120 columns
+    constexpr std::size_t kNamed = 2;  // the page stays short
     const std::string some = in.size() <= kNamed ? fmt::to_string(fmt::join(in, ", "))
                                                  : fmt::format("{} architectures", in.size());
     text +=

@@ -6,6 +6,15 @@
 #include "base/float_types.h"
 #include "gemm/scratch_fill.h"
 
+// What a tensor core of b bits may lose, measured on Hopper's E4M3 products (b = 14): an instruction
+// adds 32 products and the accumulator, each truncated towards zero, b bits below the largest, M.
+// - A product whose own 8 bits end above the last place (at least M / 32) loses nothing; a smaller
+//   one at most 2^(1-b) M and never more than itself. Positive products only lose and negative ones
+//   only gain, so the larger of the two sums counts.
+// - Subnormal numbers are not normalised: a product with one counts in M as if its factor were 2^-6.
+// - The accumulator loses at most 2^(1-b) M, the result 2^(1-b) of itself.
+// tests/fp8_bound_test.cc emulates such a unit: with 14 bits it stays within a third of the bound at
+// a relative L2 error of 1.3e-4, and 11 bits are caught.
 namespace culet {
 namespace {
 

@@ -108,7 +108,10 @@ bool ConfigReader::FlagOrNumber(Keys keys, bool fallback) {
   const char* found = *keys.begin();
   const json* value = Find(keys, &found);
   if (value == nullptr || !value->is_number()) return FlagOr(keys, fallback);
-  return value->get<double>() != 0;
+  const double number = value->get<double>();
+  Require(number >= 0, fmt::format("{} is {}; it must be true, false or a number of 0 or more",
+                                   found, ShownValue(*value)));
+  return number != 0;
 }
 
 bool ConfigReader::Supported(bool condition, const std::string& sentence) {
