@@ -217,7 +217,7 @@ void FusedProducts::ExpectWaits(const Case& c, int runs) {
     float* sums[2] = {Poisoned<float>(p.sum_bytes), Poisoned<float>(p.sum_bytes)};
     auto* const d = Poisoned<std::byte>(runs * p.d_bytes);
     ASSERT_EQ(cuda_ops::ElementWise(cuda_ops::ElementOp::kAdd, DataType::kFloat32, x, y, sums[1],
-                                    c.k, 0, stream),
+                                    c.k, 0, 0, stream),
               cudaSuccess);
     // Each run's sum is the next one's x.
     for (int run = 0; run < runs; ++run) {
