@@ -264,11 +264,14 @@ std::string FirstMessage(const VerifyReport& report) {
   return report.failures.empty() ? "" : report.failures.front().message;
 }
 
-// Problems that the flawed kernels leave to the reference: gated epilogues, batches, zero points, 4
-// bits.
+// Codes of weights: of 4 bits, and int8.
+bool HoldsCodes(DataType type) { return IsSubByte(type) || type == DataType::kInt8; }
+
+// Problems that the flawed kernels leave to the reference: gated epilogues, batches, zero points,
+// codes of either operand.
 bool IsSpecial(const GemmDesc& d) {
   return d.epilogue != Epilogue::kNone || d.num != 1 || d.a.zero_type != DataType::kNull ||
-         d.b.zero_type != DataType::kNull || IsSubByte(d.b.type);
+         d.b.zero_type != DataType::kNull || HoldsCodes(d.a.type) || HoldsCodes(d.b.type);
 }
 
 std::vector<GemmDesc> PlainProblems(bool quick) {
