@@ -52,8 +52,7 @@ struct RouteNodes {
 ///   Scale      | X of this shape                            | scalar
 ///   SoftCap    | X of this shape                            | scalar, above 0
 ///   RmsNorm    | X                                          | gamma (1, w), w divides cols;
-///   scalar,
-///              |                                            |   head_dim
+///              |                                            |   scalar, head_dim
 ///   LayerNorm  | X                                          | gamma (1, cols); scalar
 ///   PositionScale | X, positions (T, 1)                     | scalar, int_param,
 ///              |                                           |   rope.original_context
@@ -123,9 +122,8 @@ struct RouteNodes {
 /// multiply the rows, as if they had multiplied X. E4M3 weights take codes and scales. Combine adds
 /// a token's rows, each times its share, in the order of its choices.
 ///
-/// ClampedSwiGlu: with g = min(X, limit) and u = Y between -limit and limit, g / (1 + exp(-slope
-/// g))
-/// * (u + 1).
+/// ClampedSwiGlu: with g = min(X, limit) and u = Y between -limit and limit,
+/// g / (1 + exp(-slope g)) * (u + 1).
 ///
 /// PositionScale: X * (1 + scalar * ln(1 + floor((position + int_param) / original_context))).
 ///
