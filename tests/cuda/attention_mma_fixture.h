@@ -18,7 +18,7 @@ class CudaAttentionMma : public CudaAttention {
   // with an error of that type's half unit at most and a third of it or so on average.
   static double BoundOf(const AttentionCase& c) {
     if (c.cache == DataType::kFloat8_e4m3 && c.value == DataType::kBfloat16) return 2e-3;
-    return c.cache == DataType::kBfloat16 ? 6e-3 : 8e-4;
+    return c.cache == DataType::kBfloat16 ? 6e-3 : 1e-3;
   }
 
   void Expect(const AttentionCase& c, const PagedBatch& batch, const std::string& what) {
