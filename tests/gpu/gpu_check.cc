@@ -79,7 +79,8 @@ int Main(const std::vector<std::string>& arguments) {
   } else if (what == "gates" && arguments.size() == 1) {
     right = CheckGates();
   } else if (what == "grouped" && arguments.size() == 1) {
-    right = CheckGrouped();
+    const bool blocks = CheckGrouped();
+    right = CheckGroupedSwaps() && blocks;
   } else if (what == "tiny" && arguments.size() > 1) {
     const bool unwrapped = arguments[1] == "--unwrapped";
     right = RunTiny(*gemm, unwrapped, {arguments.begin() + 1 + unwrapped, arguments.end()});

@@ -162,7 +162,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kMulMat:
         return PrepareProduct(graph, id);
       case TensorOp::kExpertMulMat:
-        return PreparedExperts::Create(memory_, graph, node);
+        return PreparedExperts::Create(memory_, gemm_.device(), graph, id);
       case TensorOp::kRope:
         return PrepareRope(node.params.rope);
       case TensorOp::kAttention:
@@ -199,7 +199,7 @@ class CudaDispatch final : public KernelDispatch {
 
   std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
     const DeviceScope scope(gemm_.device().ordinal);
-    std::vector<Fusion> found = FindFusions(graph, *fused_);
+    std::vector<Fusion> found = FindFusions(graph, *fused_, gemm_.device());
     // A fusion of unsupported nodes is unsupported, and so is one on tensor cores when exact
     // results are asked for.
     std::erase_if(found, [&](const Fusion& fusion) {

@@ -90,11 +90,15 @@ Status LaunchCombine(const NodeLaunch& launch, LaunchStream stream) {
 }
 
 Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(DeviceMemory& memory,
-                                                              const ComputeGraph& graph,
-                                                              const TensorNode& node) {
+                                                              const DeviceInfo& device,
+                                                              const ComputeGraph& graph, int id) {
+  const TensorNode& node = graph.node(id);
   const auto& [weights, biases] = *node.params.experts;
   const Weight& first = weights.front();
   auto made = std::make_unique<PreparedExperts>();
+  auto grouped = GroupedExperts::Create(memory, device, graph, {.product = id});
+  if (!grouped) return grouped.status();
+  made->grouped_ = *std::move(grouped);
   ExpertProductArgs& args = made->args_;
   args.weight_type = first.type;
   args.x_type = graph.node(node.inputs[0]).type;
@@ -130,6 +134,13 @@ Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(DeviceMemory& memo
 }
 
 Status PreparedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) const {
+  const TensorNode& node = launch.node();
+  if (grouped_ != nullptr && GroupedExperts::TakesInput(launch.input(0))) {
+    const auto at = static_cast<int>(RoutesInput(*launch.graph, node));
+    const bool shares = node.inputs.size() > static_cast<std::size_t>(at) + 1;
+    return grouped_->Launch(launch.input(0), at > 1 ? launch.input(1) : 0, launch.input(at),
+                            shares ? launch.input(at + 1) : 0, launch.output, stream);
+  }
   const RoutedInputs in = RoutedInputsOf(launch);
   ExpertProductArgs args = args_;
   args.x = FromDevicePtr<const void>(launch.input(0));
@@ -143,6 +154,29 @@ Status PreparedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) co
   // An input of the caller may be aligned less than the arena.
   args.wide = args.wide && IsAligned(launch.input(0));
   return CudaStatus(ExpertProduct(args, stream), "a product by experts");
+}
+
+Result<std::unique_ptr<PreparedFusion>> PreparedGatedExperts::Create(DeviceMemory& memory,
+                                                                     const DeviceInfo& device,
+                                                                     const ComputeGraph& graph,
+                                                                     const Fusion& fusion) {
+  const ExpertNodes nodes = ExpertsOf(graph, fusion.nodes.back());
+  auto grouped = GroupedExperts::Create(memory, device, graph, nodes);
+  if (!grouped) return grouped.status();
+  if (*grouped == nullptr) {
+    return Status(StatusCode::kUnsupported,
+                  DescribeFusion(graph, fusion) + ": no kernel computes the products together");
+  }
+  auto made = std::make_unique<PreparedGatedExperts>();
+  made->grouped_ = *std::move(grouped);
+  made->inputs_ = InputsOfExperts(graph, graph.node(nodes.product));
+  return std::unique_ptr<PreparedFusion>(std::move(made));
+}
+
+Status PreparedGatedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) const {
+  const auto value = [&](int id) { return id < 0 ? 0 : launch.value(id); };
+  return grouped_->Launch(value(inputs_.x), value(inputs_.scales), value(inputs_.routes),
+                          value(inputs_.shares), launch.output, stream);
 }
 
 }  // namespace culet::cuda_ops

@@ -6,6 +6,8 @@
 
 #include "culet/kernel_dispatch.h"
 #include "culet/tensor.h"
+#include "graph/cuda/fusions.h"
+#include "graph/cuda/grouped_experts.h"
 #include "kernels/cuda_ops/ops.h"
 
 namespace culet::cuda_ops {
@@ -20,17 +22,39 @@ Status LaunchCombine(const NodeLaunch& launch, LaunchStream stream);
 /// An ExpertMulMat.
 class PreparedExperts final : public PreparedNode {
  public:
-  /// Lays out the experts' addresses on the device. Errors: as DeviceMemory::Allocate.
+  /// Chooses a kernel, and lays out the experts' addresses on the device. Errors: as
+  /// DeviceMemory::Allocate.
   static Result<std::unique_ptr<PreparedNode>> Create(DeviceMemory& memory,
-                                                      const ComputeGraph& graph,
-                                                      const TensorNode& node);
+                                                      const DeviceInfo& device,
+                                                      const ComputeGraph& graph, int id);
 
-  std::string kernel() const override { return "cuda/expert_mul_mat"; }
+  std::string kernel() const override {
+    return grouped_ != nullptr ? grouped_->kernel() : "cuda/expert_mul_mat";
+  }
   Status Launch(const NodeLaunch& launch, LaunchStream stream) const;
 
  private:
+  std::unique_ptr<GroupedExperts> grouped_;  // null: a warp a row
   DeviceBuffer weights_;
   ExpertProductArgs args_;  // but for what comes with a launch
+};
+
+/// Gate, up and their activation as one grouped product.
+class PreparedGatedExperts final : public PreparedFusion {
+ public:
+  /// Requires: a fusion that FindFusions found. Errors: as DeviceMemory::Allocate; UNSUPPORTED
+  /// where no grouped kernel takes it.
+  static Result<std::unique_ptr<PreparedFusion>> Create(DeviceMemory& memory,
+                                                        const DeviceInfo& device,
+                                                        const ComputeGraph& graph,
+                                                        const Fusion& fusion);
+
+  std::string kernel() const override { return grouped_->kernel(); }
+  Status Launch(const NodeLaunch& launch, LaunchStream stream) const override;
+
+ private:
+  std::unique_ptr<GroupedExperts> grouped_;
+  ExpertInputs inputs_;
 };
 
 }  // namespace culet::cuda_ops

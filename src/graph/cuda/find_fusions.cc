@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "graph/cuda/fused.h"
+#include "graph/cuda/grouped_experts.h"
 #include "graph/fusion_search.h"
 #include "graph/joined_weight.h"
 
@@ -16,14 +17,15 @@ bool IsAligned(DevicePtr pointer) { return pointer % 16 == 0; }
 
 class Search {
  public:
-  Search(const ComputeGraph& graph, FusedProducts& fused)
-      : graph_(graph), readers_(graph), fused_(fused) {}
+  Search(const ComputeGraph& graph, FusedProducts& fused, const DeviceInfo& device)
+      : graph_(graph), readers_(graph), fused_(fused), device_(device) {}
 
   std::vector<Fusion> Run() {
     for (int id = 0; id < graph_.size(); ++id) {
       const TensorOp op = graph_.node(id).op;
       if (op == TensorOp::kMulMat) FindHeads(id);
       if (op == TensorOp::kSwiGlu) FindGateUp(id);
+      if (op == TensorOp::kSwiGlu || op == TensorOp::kClampedSwiGlu) FindExperts(id);
       if (op == TensorOp::kRmsNorm) FindNorm(id);
     }
     std::erase_if(found_, [&](const Fusion& fusion) { return !CanFuse(graph_, fusion).ok(); });
@@ -105,6 +107,17 @@ class Search {
     if (codes < 0) return;
     nodes.push_back(codes);
     Push({kGateUpQuantize, std::move(nodes), {}}, products, false);
+  }
+
+  void FindExperts(int id) {
+    const ExpertNodes experts = ExpertsOf(graph_, id);
+    if (experts.product < 0 || !readers_.IsOne(experts.product) || !readers_.IsOne(experts.up)) {
+      return;
+    }
+    if (!GroupedExperts::Takes(device_, graph_, experts)) return;
+    std::vector<int> nodes{experts.product, experts.up, id};
+    std::ranges::sort(nodes);
+    found_.push_back({kExpertsGateUp, std::move(nodes), {}});
   }
 
   // Offers a fusion with the joined product of `products`, and one that includes the norm of their
@@ -271,6 +284,7 @@ class Search {
   const ComputeGraph& graph_;
   const Readers readers_;
   FusedProducts& fused_;
+  const DeviceInfo& device_;
   std::vector<Fusion> found_;
 };
 
@@ -305,15 +319,16 @@ ProductSpec JoinedProduct(const ComputeGraph& graph, std::span<const int> produc
 
 std::vector<std::string> FusionNames() {
   std::vector<std::string> names = {
-      kQkvAttention,    kQkv,        kGateUpQuantize,   kGateUp,        kAddRmsNormQuantize,
-      kRmsNormQuantize, kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize};
+      kQkvAttention,    kQkv,        kGateUpQuantize,   kGateUp,         kAddRmsNormQuantize,
+      kRmsNormQuantize, kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize, kExpertsGateUp};
   for (const char* const name : {kQkvAttention, kQkv, kGateUpQuantize, kGateUp})
     names.push_back(InputNorm::NameBefore(name));
   return names;
 }
 
-std::vector<Fusion> FindFusions(const ComputeGraph& graph, FusedProducts& fused) {
-  return Search(graph, fused).Run();
+std::vector<Fusion> FindFusions(const ComputeGraph& graph, FusedProducts& fused,
+                                const DeviceInfo& device) {
+  return Search(graph, fused, device).Run();
 }
 
 }  // namespace culet::cuda_ops

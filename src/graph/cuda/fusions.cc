@@ -8,6 +8,7 @@
 #include "cuda/error.h"
 #include "graph/cpu_product.h"
 #include "graph/cuda/attention.h"
+#include "graph/cuda/experts.h"
 #include "graph/cuda/fused.h"
 #include "graph/cuda/group_product.h"
 #include "graph/fusion_search.h"
@@ -301,6 +302,9 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
     }
     return std::unique_ptr<PreparedFusion>(
         std::make_unique<PreparedHeads>(graph, heads, *turns, plan, *std::move(made)));
+  }
+  if (fusion.name == kExpertsGateUp) {
+    return PreparedGatedExperts::Create(memory, gemm.device(), graph, fusion);
   }
   const int inner = FirstOf(graph, fusion, TensorOp::kSwiGlu);
   if (inner < 0) {

@@ -19,8 +19,9 @@ namespace culet::cuda_ops {
 std::vector<std::string> FusionNames();
 
 /// The fusions in the graph, the largest first, with norms of products' inputs if `fused` chooses
-/// them.
-std::vector<Fusion> FindFusions(const ComputeGraph& graph, FusedProducts& fused);
+/// them, and gate and up of experts if `device` has a kernel.
+std::vector<Fusion> FindFusions(const ComputeGraph& graph, FusedProducts& fused,
+                                const DeviceInfo& device);
 
 /// Frequencies over 2 pi on the device, as Rope takes them: once for all layers and graphs.
 class RopeTables {

@@ -1,0 +1,228 @@
+#include "graph/cuda/grouped_experts.h"
+
+#include <optional>
+#include <vector>
+
+#include "base/scales.h"
+#include "cuda/error.h"
+#include "graph/routes.h"
+#include "kernels/sm90/grouped_choice.h"
+
+namespace culet::cuda_ops {
+namespace {
+
+constexpr std::int64_t kBlock = 128;
+constexpr int kHopper = 900;
+
+// The address of expert 0's part, and what lies between an expert's and the next one's.
+struct Strided {
+  DevicePtr first = 0;
+  std::int64_t step = 0;  // bytes
+};
+
+template <class Address>
+std::optional<Strided> StridesOf(std::size_t count, Address address) {
+  Strided found{address(0), 0};
+  if (found.first == 0) return std::nullopt;
+  const auto at = [&](std::size_t e) { return static_cast<std::int64_t>(address(e)); };
+  if (count > 1) found.step = at(1) - at(0);
+  for (std::size_t e = 1; e < count; ++e) {
+    if (at(e) - at(e - 1) != found.step) return std::nullopt;
+  }
+  return found.step < 0 ? std::nullopt : std::optional(found);
+}
+
+std::optional<Strided> DataOf(const ExpertWeights& experts) {
+  return StridesOf(experts.weights.size(), [&](std::size_t e) { return experts.weights[e].data_ptr; });
+}
+std::optional<Strided> ScalesOf(const ExpertWeights& experts) {
+  return StridesOf(experts.weights.size(),
+                   [&](std::size_t e) { return experts.weights[e].scales_ptr; });
+}
+
+std::optional<sm90::OutputType> OutputOf(DataType type) {
+  if (type == DataType::kBfloat16) return sm90::OutputType::kBf16;
+  if (type == DataType::kFloat16) return sm90::OutputType::kF16;
+  if (type == DataType::kFloat32) return sm90::OutputType::kF32;
+  return std::nullopt;
+}
+
+// A problem without the addresses that come with a launch, and its kernel.
+struct Choice {
+  sm90::GroupedProblem problem;
+  sm90::GroupedChoice kernel;
+};
+
+std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph,
+                             const ExpertNodes& nodes) {
+  if (device.arch != kHopper) return std::nullopt;
+  const bool gated = nodes.activation >= 0;
+  const TensorNode& node = graph.node(nodes.product);
+  const TensorNode& last = gated ? graph.node(nodes.activation) : node;
+  const ExpertWeights& experts = *node.params.experts;
+  const Weight& first = experts.weights.front();
+  const DataType input = graph.node(node.inputs[0]).type;
+  const bool scaled = first.type == DataType::kFloat8_e4m3;
+  if (scaled ? input != DataType::kFloat8_e4m3
+             : first.type != DataType::kBfloat16 || input != DataType::kBfloat16) {
+    return std::nullopt;
+  }
+  Choice choice;
+  sm90::GroupedProblem& p = choice.problem;
+  const auto output = OutputOf(last.type);
+  const auto data = DataOf(experts);
+  if (!output || !data) return std::nullopt;
+  const std::int64_t k = graph.node(node.inputs[0]).shape.cols;
+  const std::int64_t row_bytes = k * static_cast<std::int64_t>(SizeOf(first.type));
+  if (data->step % row_bytes != 0) return std::nullopt;
+  const TensorNode& route = RouteOf(graph, node);
+  p.groups = static_cast<int>(experts.weights.size());
+  p.rows = static_cast<int>(node.shape.rows);
+  p.a_rows = static_cast<int>(graph.node(node.inputs[0]).shape.rows);
+  p.n = static_cast<int>(node.shape.cols);
+  p.k = static_cast<int>(k);
+  p.lda = k;
+  p.ldd = node.shape.cols;
+  p.b = FromDevicePtr<const void>(data->first);
+  p.b_group_rows = data->step / row_bytes;
+  p.d_type = *output;
+  if (gated) {
+    const auto up = DataOf(*graph.node(nodes.up).params.experts);
+    if (!up || up->step != data->step || up->first <= data->first) return std::nullopt;
+    const auto apart = static_cast<std::int64_t>(up->first - data->first);
+    if (apart % row_bytes != 0) return std::nullopt;
+    p.up_rows = apart / row_bytes;
+    if (last.op == TensorOp::kClampedSwiGlu) {
+      p.gate = sm90::GroupedGate::kClamped;
+      p.limit = last.params.scalar;
+      p.slope = last.params.slope;
+    }
+  }
+  if (scaled) {
+    const Shape group = WeightGroupOf(first);
+    if (group.rows != kBlock || group.cols != kBlock ||
+        node.params.quant_a.type != QuantType::kK || node.params.quant_a.group_size != kBlock ||
+        (gated && p.n % (kBlock / 2) != 0)) {
+      return std::nullopt;
+    }
+    const auto scales = ScalesOf(experts);
+    if (!scales || scales->step % 4 != 0) return std::nullopt;
+    p.scale_b = FromDevicePtr<const float>(scales->first);
+    p.scale_b_group = scales->step / 4;
+    if (gated) {
+      const auto up = ScalesOf(*graph.node(nodes.up).params.experts);
+      if (!up || up->step != scales->step) return std::nullopt;
+      p.scale_b_up =
+          (static_cast<std::int64_t>(up->first) - static_cast<std::int64_t>(scales->first)) / 4;
+    }
+    p.scale_a_row = static_cast<int>((k + kBlock - 1) / kBlock);
+    p.scale_a_block = 1;
+  }
+  if (!experts.biases.empty()) {
+    const auto type = OutputOf(experts.biases.front().type);
+    if (!type) return std::nullopt;
+    p.bias_type = *type;
+  }
+  const sm90::GroupedUse use{static_cast<double>(route.shape.rows),
+                             static_cast<double>(route.shape.cols), static_cast<double>(p.groups)};
+  choice.kernel = sm90::ChooseGrouped(p, first.type, gated, use, device.units);
+  if (choice.kernel.kernel == nullptr) return std::nullopt;
+  return choice;
+}
+
+}  // namespace
+
+ExpertInputs InputsOfExperts(const ComputeGraph& graph, const TensorNode& node) noexcept {
+  const std::size_t at = RoutesInput(graph, node);
+  ExpertInputs found;
+  found.x = node.inputs[0];
+  if (at > 1) found.scales = node.inputs[1];
+  found.routes = node.inputs[at];
+  if (node.inputs.size() > at + 1) found.shares = node.inputs[at + 1];
+  return found;
+}
+
+ExpertNodes ExpertsOf(const ComputeGraph& graph, int activation) {
+  const TensorNode& node = graph.node(activation);
+  if (node.op != TensorOp::kSwiGlu && node.op != TensorOp::kClampedSwiGlu) return {};
+  const int gate = node.inputs[0], up = node.inputs[1];
+  const TensorNode &g = graph.node(gate), &u = graph.node(up);
+  if (gate == up || g.op != TensorOp::kExpertMulMat || u.op != g.op || g.inputs != u.inputs ||
+      g.params.routing.active != u.params.routing.active ||
+      g.params.quant_a != u.params.quant_a || g.type != u.type) {
+    return {};
+  }
+  const ExpertWeights &of_gate = *g.params.experts, &of_up = *u.params.experts;
+  if (of_gate.biases.size() != of_up.biases.size() ||
+      of_gate.weights.front().type != of_up.weights.front().type ||
+      (!of_gate.biases.empty() &&
+       of_gate.biases.front().type != of_up.biases.front().type)) {
+    return {};
+  }
+  return {.product = gate, .up = up, .activation = activation};
+}
+
+bool GroupedExperts::Takes(const DeviceInfo& device, const ComputeGraph& graph,
+                           const ExpertNodes& nodes) {
+  return Choose(device, graph, nodes).has_value();
+}
+
+Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(DeviceMemory& memory,
+                                                               const DeviceInfo& device,
+                                                               const ComputeGraph& graph,
+                                                               const ExpertNodes& nodes) {
+  auto choice = Choose(device, graph, nodes);
+  if (!choice) return std::unique_ptr<GroupedExperts>();
+  std::unique_ptr<GroupedExperts> made(new GroupedExperts);
+  const TensorNode& node = graph.node(nodes.product);
+  const TensorNode& route = RouteOf(graph, node);
+  made->experts_ = choice->problem.groups;
+  made->routes_ = route.shape.rows * route.shape.cols;
+  made->gathers_ = node.params.routing.active > 0;
+  made->has_shares_ = InputsOfExperts(graph, node).shares >= 0;
+  if (made->gathers_) choice->problem.per_row = node.params.routing.active;
+  const ExpertWeights& experts = *node.params.experts;
+  if (!experts.biases.empty()) {
+    std::vector<DevicePtr> biases;
+    for (std::size_t e = 0; e < experts.biases.size(); ++e) {
+      biases.push_back(experts.biases[e].data_ptr);
+      if (nodes.up >= 0) biases.push_back(graph.node(nodes.up).params.experts->biases[e].data_ptr);
+    }
+    const std::size_t bytes = biases.size() * sizeof(DevicePtr);
+    auto buffer = DeviceBuffer::Create(memory, bytes);
+    if (!buffer) return buffer.status();
+    made->biases_ = *std::move(buffer);
+    CULET_RETURN_IF_ERROR(memory.Upload(made->biases_.get(), biases.data(), bytes, nullptr));
+    CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // launches may be on any stream
+    choice->problem.bias = FromDevicePtr<const void* const>(made->biases_.get());
+  }
+  const sm90::GroupedSwapKernel& kernel = *choice->kernel.kernel;
+  const int splits = choice->kernel.splits;
+  made->kernel_ = kernel.id;
+  if (splits > 1) made->kernel_ += "/k" + std::to_string(splits);
+  if (!PlanGroupedSwap(kernel, choice->problem, splits, device.units, &made->launch_)) {
+    return std::unique_ptr<GroupedExperts>();
+  }
+  CULET_RETURN_IF_ERROR(
+      CudaStatus(sm90::LoadKernel(kernel.function, kernel.smem_bytes), "loading " + made->kernel_));
+  return made;
+}
+
+Status GroupedExperts::Launch(DevicePtr x, DevicePtr x_scales, DevicePtr routes, DevicePtr shares,
+                              DevicePtr output, LaunchStream stream) const {
+  sm90::GroupedSwapLaunch launch = launch_;
+  sm90::GroupedSwapParams& p = launch.params;
+  const auto parts =
+      PartsOfRoutes(FromDevicePtr<const std::int32_t>(routes), experts_, routes_);
+  p.a = FromDevicePtr<const char>(x);
+  p.scale_a = FromDevicePtr<const float>(x_scales);
+  p.starts = parts.starts;
+  p.index = gathers_ ? parts.routes : nullptr;
+  p.factors = has_shares_ ? FromDevicePtr<const float>(shares) : nullptr;
+  p.factor_index = parts.routes;
+  p.d = FromDevicePtr<void>(output);
+  launch.shape.pdl = stream.overlap;
+  return CudaStatus(launch.Start(stream.stream), "launching " + kernel_);
+}
+
+}  // namespace culet::cuda_ops

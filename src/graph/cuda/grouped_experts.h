@@ -1,0 +1,60 @@
+// Products by routed experts on Hopper's tensor cores (kernels/sm90/grouped_swap.h): one by itself,
+// or gate and up with their activation.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "culet/device.h"
+#include "culet/kernel_dispatch.h"
+#include "culet/tensor.h"
+#include "kernels/cuda_ops/ops.h"
+#include "kernels/sm90/grouped_swap.h"
+
+namespace culet::cuda_ops {
+
+/// The ExpertMulMats of one launch; -1: there is none.
+struct ExpertNodes {
+  int product = -1;     ///< gate where there is an activation
+  int up = -1;          ///< read by the activation alone, as gate is
+  int activation = -1;  ///< SwiGlu or ClampedSwiGlu
+};
+
+/// Those whose values `activation` reads, if no other node does, and one launch may compute them
+/// all; else without a product.
+ExpertNodes ExpertsOf(const ComputeGraph& graph, int activation);
+
+class GroupedExperts {
+ public:
+  /// Null where no grouped kernel takes the nodes on `device`. Errors: as DeviceMemory::Allocate.
+  static Result<std::unique_ptr<GroupedExperts>> Create(DeviceMemory& memory,
+                                                        const DeviceInfo& device,
+                                                        const ComputeGraph& graph,
+                                                        const ExpertNodes& nodes);
+  /// Whether Create finds a kernel.
+  static bool Takes(const DeviceInfo& device, const ComputeGraph& graph, const ExpertNodes& nodes);
+
+  std::string kernel() const { return kernel_; }
+  /// Whether rows of X at this address can be read.
+  static bool TakesInput(DevicePtr x) noexcept { return x % 16 == 0; }
+  Status Launch(DevicePtr x, DevicePtr x_scales, DevicePtr routes, DevicePtr shares,
+                DevicePtr output, LaunchStream stream) const;
+
+ private:
+  GroupedExperts() = default;
+
+  std::string kernel_;
+  std::int64_t experts_ = 0, routes_ = 0;
+  bool gathers_ = false, has_shares_ = false;
+  DeviceBuffer biases_;
+  sm90::GroupedSwapLaunch launch_;
+};
+
+/// Where the inputs behind the rows of an ExpertMulMat lie among its inputs: routes, then shares
+/// if they are there.
+struct ExpertInputs {
+  int x = -1, scales = -1, routes = -1, shares = -1;  ///< nodes
+};
+ExpertInputs InputsOfExperts(const ComputeGraph& graph, const TensorNode& node) noexcept;
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,18 @@
+// Instances of the grouped kernel.
+#include "kernels/sm90/grouped_swap_kernel.cuh"
+
+namespace culet::sm90 {
+
+std::span<const GroupedSwapKernel> Bf16GroupedSwaps() {
+  static const GroupedSwapKernel kernels[] = {
+      MakeGroupedSwap<Bf16Direct, 32, false>("sm90_bf16_grouped/128x32"),
+      MakeGroupedSwap<Bf16Direct, 32, true>("sm90_bf16_grouped/128x32/gated"),
+      MakeGroupedSwap<Bf16Direct, 128, false>("sm90_bf16_grouped/128x128"),
+      MakeGroupedSwap<Bf16Direct, 128, true>("sm90_bf16_grouped/128x128/gated"),
+      MakeGroupedSwap<Bf16Direct, 256, false>("sm90_bf16_grouped/128x256"),
+      MakeGroupedSwap<Bf16Direct, 256, true>("sm90_bf16_grouped/128x256/gated"),
+  };
+  return kernels;
+}
+
+}  // namespace culet::sm90

@@ -1,0 +1,19 @@
+// The emulation has no wgmma: experts' products run in the portable kernel.
+#include "kernels/sm90/grouped_swap.h"
+
+namespace culet::sm90 {
+
+std::span<const GroupedSwapKernel> GroupedSwapKernels() { return {}; }
+
+const char* WhyNotGrouped(const GroupedProblem&, const FormatInfo&, bool) {
+  return "the emulation has none";
+}
+
+bool PlanGroupedSwap(const GroupedSwapKernel&, const GroupedProblem&, int, int,
+                     GroupedSwapLaunch*) {
+  return false;
+}
+
+cudaError_t GroupedSwapLaunch::Start(cudaStream_t) const { return cudaErrorNotSupported; }
+
+}  // namespace culet::sm90
