@@ -1,9 +1,10 @@
 // Times the grouped kernels for Hopper on one GPU, on rows as top-k routing leaves them.
 //   cuda_grouped [--layer NAME] [--tokens 1,8,...] [--format fp8|bf16] [--routing even|zipf|half]
-//     [--all] [--no-pdl] [--csv FILE]
+//     [--all] [--no-pdl] [--late] [--gather] [--csv FILE]
 // Layers and limits are those of the peers' program: the bytes of the routed rows, of the experts
 // that have any and of D at 4.31 TB/s, or the FLOPs at 1550 (BF16: 788) TFLOP/s. A CUDA graph over
 // several routings, the median of seven replays. --all: every kernel and split, not the chosen one.
+// --gather: rows of A by an index.
 // even: each token chooses its experts at random; zipf: expert i with weight 1 / (i + 1); half: one
 // expert takes half of the rows.
 #include <cuda_runtime.h>
@@ -77,7 +78,7 @@ constexpr Layer kLayers[] = {{"dsv3-ep8.gate_up", 32, 256, 8, 4096, 7168},
 struct Options {
   std::string layer, routing = "even", format = "fp8", csv;
   std::vector<int> tokens = {1, 8, 64, 256, 1024, 4096};
-  bool all = false, pdl = true;
+  bool all = false, pdl = true, early = true, gather = false;
 };
 
 // Rows of each local expert; never none at all.
@@ -209,7 +210,9 @@ void Run(const Options& options) {
       const Buffer a_scales(std::size_t(most) * blocks * 4, ones.data(), ones.size() * 4);
       const Buffer d(std::size_t(most) * n * 2);
       std::vector<Buffer> starts;
-      std::vector<int> zeros(std::size_t(most), 0);
+      std::vector<int> index(static_cast<std::size_t>(most));
+      for (int& row : index) row = static_cast<int>(random() % unsigned(most));
+      const Buffer indices = Uploaded(index);
       for (const auto& c : counts) {
         std::vector<int> s{0};
         for (const int x : c) s.push_back(s.back() + x);
@@ -225,7 +228,9 @@ void Run(const Options& options) {
       problem.scale_a_row = int(blocks), problem.scale_a_block = 1;
       problem.scale_b_group = std::int64_t((n + 127) / 128 * blocks);
       problem.d = d.as<void>(), problem.ldd = layer.n;
+      if (options.gather) problem.index = indices.as<int>();
       problem.pdl = options.pdl;
+      problem.early_weights = options.early;
       const GroupedUse use{double(tokens), double(layer.active), double(layer.experts)};
       const GroupedChoice chosen =
           ChooseGrouped(problem, fp8 ? DataType::kFloat8_e4m3 : DataType::kBfloat16, false, use, sms);
@@ -288,6 +293,8 @@ int main(int argc, char** argv) {
     else if (name == "--csv") options.csv = next();
     else if (name == "--all") options.all = true;
     else if (name == "--no-pdl") options.pdl = false;
+    else if (name == "--gather") options.gather = true;
+    else if (name == "--late") options.early = false;
     else if (name == "--tokens") {
       options.tokens.clear();
       std::string list = next();

@@ -214,10 +214,12 @@ Status GroupedExperts::Launch(DevicePtr x, DevicePtr x_scales, DevicePtr routes,
   sm90::GroupedSwapParams& p = launch.params;
   const auto parts =
       PartsOfRoutes(FromDevicePtr<const std::int32_t>(routes), experts_, routes_);
-  p.a = FromDevicePtr<const char>(x);
+  p.index = gathers_ ? parts.routes : nullptr;
+  if (!launch.BindRows(FromDevicePtr<const void>(x))) {
+    return Status(StatusCode::kInternal, kernel_ + ": the driver refuses a tensor map's address");
+  }
   p.scale_a = FromDevicePtr<const float>(x_scales);
   p.starts = parts.starts;
-  p.index = gathers_ ? parts.routes : nullptr;
   p.factors = has_shares_ ? FromDevicePtr<const float>(shares) : nullptr;
   p.factor_index = parts.routes;
   p.d = FromDevicePtr<void>(output);

@@ -9,8 +9,8 @@ std::span<const GroupedSwapKernel> Bf16GroupedSwaps() {
       MakeGroupedSwap<Bf16Direct, 32, true>("sm90_bf16_grouped/128x32/gated"),
       MakeGroupedSwap<Bf16Direct, 128, false>("sm90_bf16_grouped/128x128"),
       MakeGroupedSwap<Bf16Direct, 128, true>("sm90_bf16_grouped/128x128/gated"),
-      MakeGroupedSwap<Bf16Direct, 256, false>("sm90_bf16_grouped/128x256"),
-      MakeGroupedSwap<Bf16Direct, 256, true>("sm90_bf16_grouped/128x256/gated"),
+      MakeGroupedSwap<Bf16Direct, 224, false>("sm90_bf16_grouped/128x224"),
+      MakeGroupedSwap<Bf16Direct, 224, true>("sm90_bf16_grouped/128x224/gated"),
   };
   return kernels;
 }

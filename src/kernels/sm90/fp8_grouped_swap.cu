@@ -7,8 +7,8 @@ std::span<const GroupedSwapKernel> Fp8GroupedSwaps() {
   static const GroupedSwapKernel kernels[] = {
       MakeGroupedSwap<Fp8Block, 32, false>("sm90_fp8_grouped/128x32"),
       MakeGroupedSwap<Fp8Block, 32, true>("sm90_fp8_grouped/128x32/gated"),
-      MakeGroupedSwap<Fp8Block, 128, false>("sm90_fp8_grouped/128x128"),
-      MakeGroupedSwap<Fp8Block, 128, true>("sm90_fp8_grouped/128x128/gated"),
+      MakeGroupedSwap<Fp8Block, 160, false>("sm90_fp8_grouped/128x160"),
+      MakeGroupedSwap<Fp8Block, 160, true>("sm90_fp8_grouped/128x160/gated"),
   };
   return kernels;
 }

@@ -13,7 +13,7 @@ GroupedChoice ChooseGrouped(const GroupedProblem& problem, DataType type, bool g
       std::max(problem.groups * (1 - std::pow(1 - share, std::max(use.tokens, 1.0))), 1.0);
   const double rows = use.tokens * share * problem.groups / reached;
   const bool scaled = type == DataType::kFloat8_e4m3;
-  const int wanted = rows <= 20 ? 32 : scaled || rows <= 80 ? 128 : 256;
+  const int wanted = rows <= 20 ? 32 : scaled ? 160 : rows <= 80 ? 128 : 224;
   GroupedChoice choice;
   for (const GroupedSwapKernel& kernel : GroupedSwapKernels()) {
     if (kernel.gated == gated && kernel.format->type == type && kernel.tokens == wanted &&

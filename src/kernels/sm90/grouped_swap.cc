@@ -64,7 +64,15 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
     map.box_blocks = kTileRows / 16;
   }
   if (!EncodeTensorMap(map, problem.b, &p.b)) return false;
-  p.a = static_cast<const char*>(problem.a);
+  // The address of a plan without operands: a map needs one.
+  static char some_address alignas(16);
+  const void* const a = problem.a != nullptr ? problem.a : &some_address;
+  if (problem.index == nullptr && problem.a_rows > 0 &&
+      !EncodeTensorMap(BytesPlan(problem.k, problem.a_rows, problem.lda, element, kernel.box_rows), a,
+                       &p.a_map)) {
+    return false;
+  }
+  p.a = static_cast<const char*>(a);
   p.a_pitch = problem.lda * element;
   p.a_rows = problem.a_rows;
   p.k_bytes = problem.k * element;
@@ -95,11 +103,12 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   p.bias_type = problem.bias_type;
   p.d_type = problem.d_type;
   p.gate = problem.gate;
+  p.early_weights = problem.pdl && problem.early_weights ? 1 : 0;
   // As many clusters as there may be tiles: each group can end within one.
   const std::int64_t most =
       std::min<std::int64_t>(problem.rows, problem.rows / p.tile_tokens + problem.groups) *
       p.tiles_n;
-  const std::int64_t clusters = std::clamp<std::int64_t>(most, 1, std::max(sms / splits, 1));
+  const std::int64_t clusters = std::clamp<std::int64_t>(most, 1, std::max(sms * kernel.resident / splits, 1));
   launch->function = kernel.function;
   launch->shape = {.grid = dim3(static_cast<unsigned>(clusters * splits)),
                    .block = dim3(static_cast<unsigned>(kernel.threads)),
@@ -107,6 +116,11 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
                    .cluster_size = splits,
                    .pdl = problem.pdl};
   return true;
+}
+
+bool GroupedSwapLaunch::BindRows(const void* a) {
+  params.a = static_cast<const char*>(a);
+  return params.index != nullptr || ReplaceTensorMapAddress(&params.a_map, a);
 }
 
 cudaError_t GroupedSwapLaunch::Start(cudaStream_t stream) const {

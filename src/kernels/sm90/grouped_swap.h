@@ -56,12 +56,16 @@ struct GroupedProblem {
   GroupedGate gate = GroupedGate::kSilu;
   float limit = 0, slope = 1;
   bool pdl = false;
+  /// The kernel before does not write what says where groups lie, nor the index, and none that
+  /// writes it is in flight: weights are loaded while it ends.
+  bool early_weights = false;
 };
 
 /// The kernel's one argument.
 struct GroupedSwapParams {
   CUtensorMap b;  ///< (k bytes, rows), box (128, 128); gated (k bytes, 8, gate and up, eights), box
                   ///< (128, 8, 2, 8)
+  CUtensorMap a_map;  ///< (k bytes, rows of A), of kernels without an index
   const char* a = nullptr;
   std::int64_t a_pitch = 0;  ///< bytes
   int a_rows = 0, k_bytes = 0, k_blocks = 0;
@@ -83,6 +87,7 @@ struct GroupedSwapParams {
   void* d = nullptr;
   std::int64_t ldd = 0;
   float limit = 0, slope = 1;
+  int early_weights = 0;
   OutputType bias_type = OutputType::kF32, d_type = OutputType::kBf16;
   GroupedGate gate = GroupedGate::kSilu;
 };
@@ -94,7 +99,9 @@ struct GroupedSwapKernel {
   const FormatInfo* format;
   bool gated;
   int tokens;       ///< rows of D in a tile, at most
+  int box_rows;     ///< of A
   int split_tokens; ///< the same where a cluster splits K
+  int resident;     ///< CTAs on a multiprocessor
   int smem_bytes;
   int threads;
 };
@@ -110,6 +117,8 @@ struct GroupedSwapLaunch {
   LaunchShape shape;
   GroupedSwapParams params;
 
+  /// Other rows of A, laid out as those of the plan. False when the driver refuses.
+  bool BindRows(const void* a);
   cudaError_t Start(cudaStream_t stream) const;
 };
 

@@ -33,6 +33,7 @@ struct GroupedConfig {
   static constexpr int kRows = 128, kTokens = kMostTokens;
   static constexpr int kConsumerWarps = 8, kTokenWarps = 3, kThreads = 384;
   static constexpr int kWeightBytes = kRows * kBlockBytes;
+  static constexpr int kBoxRows = kTokens <= 32 ? 8 : 32;  ///< of A
   static constexpr int kStageBytes = kWeightBytes + kTokens * kBlockBytes;
   /// Of a stage: a scale for each of its rows of A, then those of the weights, gate's and up's.
   static constexpr int kScaleFloats = kScaled ? kTokens + 4 : 0;
@@ -40,18 +41,22 @@ struct GroupedConfig {
   static constexpr int kStoreTokens = kTokens < 64 ? kTokens : 64;
   static constexpr int kStoreBytes = kStoreTokens * 128;
   /// Sums of the other CTAs of a cluster, in kernels that may split K.
-  static constexpr int kSplitTokens = kTokens <= 32 ? 16 : 0;
+  static constexpr int kSplitTokens = kTokens <= 32 ? 8 : 0;
   static constexpr int kExchangeBytes = (kMostGroupedSplits - 1) * kRows * kSplitTokens * 4;
-  static constexpr int kTableBytes = (kMostExperts + 4 + kTokens) * 4;
+  static constexpr int kTableBytes = (kMostExperts + 4 + kTokens + 48) * 4;
   static constexpr int kBarriers = 2 * 16 + 2;
   static constexpr int kFixedBytes =
       1024 + 2 * kStoreBytes + kExchangeBytes + kTableBytes + kBarriers * 8;
-  static constexpr int kFit = (kSmemPerCta - kFixedBytes) / (kStageBytes + 4 * kScaleFloats);
-  static constexpr int kStages = kFit < 10 ? kFit : 10;
+  /// CTAs on a multiprocessor. Two leave each other's stores and barriers in the shade, and let the
+  /// next launch's CTAs load weights beside this one's last.
+  static constexpr int kResident = kTokens <= 32 ? 2 : 1;
+  static constexpr int kSmemMost = kResident == 1 ? kSmemPerCta : kSmemPerSm / 2 - kSmemReserved;
+  static constexpr int kStages = (kSmemMost - kFixedBytes) / (kStageBytes + 4 * kScaleFloats);
   static constexpr int kSmemBytes = kFixedBytes + kStages * (kStageBytes + 4 * kScaleFloats);
-  /// Copies of so many stages are under way before the oldest one is waited for.
-  static constexpr int kBehind = kStages / 2;
-  static_assert(kStages >= 3);
+  /// Consumers of many tokens get registers from the producers.
+  static constexpr bool kReallocates = kResident == 1;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+  static_assert(kStages >= 3 && kStages <= 16);
 };
 
 template <class C>
@@ -125,6 +130,15 @@ struct GroupedWalk {
   }
 };
 
+/// 16 bytes from global to shared memory by way of L2 alone, of which the first `there` come and
+/// zeros for the rest. PTX ISA 9.7.9.25.3 cp.async.
+__device__ __forceinline__ void CopyAsyncWide(uint32_t shared_address, const void* source,
+                                              int there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(source),
+               "r"(there)
+               : "memory");
+}
+
 /// How many tiles of rows the groups before each have. By all threads; ends with a barrier.
 template <class C>
 __device__ __forceinline__ void CountTiles(const GroupedSwapParams& p, int* first) {
@@ -151,47 +165,49 @@ __device__ __forceinline__ void CountTiles(const GroupedSwapParams& p, int* firs
   __syncthreads();
 }
 
-/// One thread: the weights of all tiles.
+/// One thread: the weights of all tiles, and rows of A that lie one behind the other. Boxes may
+/// bring rows of the next group, which nobody reads.
 template <class C>
 __device__ __forceinline__ void LoadWeights(const GroupedSwapParams& p,
                                             const GroupedShared<C>& shared, int splits,
                                             int kb_begin, int kb_end) {
   RingCursor<C::kStages> at;
+  const bool waits = p.index == nullptr;
+  bool waited = false;
   for (GroupedWalk<C> walk(p, shared.first_tile, splits); walk.there(); walk.Advance()) {
     const GroupedTile tile = walk.Place();
     const int row = tile.group * p.group_rows + tile.row;
+    const int boxes = p.index == nullptr ? (tile.tokens + C::kBoxRows - 1) / C::kBoxRows : 0;
+    const uint32_t bytes = C::kWeightBytes + boxes * C::kBoxRows * kBlockBytes;
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       shared.ring->WaitEmpty(at);
       uint64_t* const full = &shared.ring->full[at.stage];
-      BarrierArriveExpect(full, C::kWeightBytes);
-      uint8_t* const to = shared.stages + at.stage * C::kStageBytes;
+      BarrierArriveExpect(full, bytes);
+      uint8_t* to = shared.stages + at.stage * C::kStageBytes;
       if constexpr (C::kGated)
         TmaLoad4(to, &p.b, full, kb * kBlockBytes, 0, row / 8);
       else
         TmaLoad(to, &p.b, full, kb * kBlockBytes, row);
+      if (waits && !waited) GridDependencyWait(), waited = true;
+      to += C::kWeightBytes;
+#pragma unroll 1
+      for (int i = 0; i < boxes; ++i, to += C::kBoxRows * kBlockBytes)
+        TmaLoad(to, &p.a_map, full, kb * kBlockBytes, tile.place + i * C::kBoxRows);
       at.Advance();
     }
   }
 }
 
-/// 32 * kTokenWarps threads: rows of A, and scales, of all tiles. A stage is published once its
-/// copies have landed and a fence lets wgmma read them.
+/// 32 * kTokenWarps threads: rows of A, and scales, of all tiles. Copies arrive at the stage's
+/// barrier by themselves; consumers fence before wgmma reads what they left.
 template <class C>
 __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const GroupedShared<C>& shared,
                                          int splits, int kb_begin, int kb_end, int thread) {
   constexpr int kRowsAtOnce = 32 * C::kTokenWarps / 8;
   constexpr int kPasses = (C::kTokens + kRowsAtOnce - 1) / kRowsAtOnce;
   const int chunk = thread % 8, first_row = thread / 8;
-  RingCursor<C::kStages> at, published;
-  int waiting = 0;
-  const auto publish = [&] {
-    FenceAsyncShared();
-    __syncwarp();
-    if (thread % 32 == 0) BarrierArrive(&shared.ring->full[published.stage]);
-    published.Advance();
-    --waiting;
-  };
+  RingCursor<C::kStages> at;
   for (GroupedWalk<C> walk(p, shared.first_tile, splits); walk.there(); walk.Advance()) {
     const GroupedTile tile = walk.Place();
     const auto row_of = [&](int in_tile) {
@@ -200,10 +216,14 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
       const int row = p.index != nullptr ? p.index[place] / p.per_row : place;
       return row < p.a_rows ? row : -1;
     };
-    // Rows of A that this warp brings; negative: zeros.
-    for (int i = thread % 32; i < 4 * kPasses; i += 32) {
+    // Rows of A that this warp brings; negative: zeros. In whole batches, whose copies are asked for
+    // without a branch between them.
+    constexpr int kBatch = kPasses < 4 ? kPasses : 4;
+    const int passes =
+        p.index != nullptr ? ((tile.tokens + kRowsAtOnce - 1) / kRowsAtOnce + kBatch - 1) / kBatch : 0;
+    for (int i = thread % 32; i < 4 * passes * kBatch; i += 32) {
       const int in_tile = i / 4 * kRowsAtOnce + thread / 32 * 4 + i % 4;
-      if (in_tile < C::kTokens) shared.sources[in_tile] = row_of(in_tile);
+      shared.sources[in_tile] = row_of(in_tile);
     }
     __syncwarp();
     // Scales of rows that the thread brings.
@@ -224,13 +244,20 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
       const int k_byte = kb * kBlockBytes + chunk * 16;
       const int there = min(max(p.k_bytes - k_byte, 0), 16);
       const char* const from = p.a + (there > 0 ? k_byte : 0);
+#pragma unroll 1
+      for (int i = 0; i < passes; ++i) {
+        int source[kBatch];
 #pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-        const int row = first_row + i * kRowsAtOnce;
-        if (row >= tile.tokens) break;
-        const int source = shared.sources[row];
-        CopyAsync<16>(to + row * kBlockBytes + ((chunk ^ (row % 8)) * 16),
-                      from + max(source, 0) * p.a_pitch, source < 0 ? 0 : there);
+        for (int j = 0; j < kBatch; ++j)
+          source[j] = shared.sources[first_row + (i * kBatch + j) * kRowsAtOnce];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+          const int row = first_row + (i * kBatch + j) * kRowsAtOnce;
+          // What lies beyond the stage's rows goes to none.
+          if (C::kTokens % (kRowsAtOnce * kBatch) != 0 && row >= C::kTokens) continue;
+          CopyAsyncWide(to + row * kBlockBytes + ((chunk ^ (row % 8)) * 16),
+                        from + max(source[j], 0) * p.a_pitch, source[j] < 0 ? 0 : there);
+        }
       }
       if constexpr (C::kScaled) {
         const uint32_t scales = SharedAddress(shared.scales + at.stage * C::kScaleFloats);
@@ -248,17 +275,12 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
         if (weight_scale != nullptr)
           CopyAsync<4>(scales + (C::kTokens + thread) * 4, weight_scale + kb);
       }
-      CopyAsyncCommit();
+      CopyAsyncArrive(&shared.ring->full[at.stage]);
       at.Advance();
-      if (++waiting > C::kBehind) {
-        CopyAsyncWait<C::kBehind>();
-        publish();
-      }
     }
     __syncwarp();
   }
   CopyAsyncWaitAll();
-  while (waiting > 0) publish();
 }
 
 /// One consumer warpgroup's sums of a tile: rows of weights by tokens, as wgmma leaves them.
@@ -282,6 +304,7 @@ __device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCurs
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       shared.ring->WaitFull(at);
+      FenceAsyncShared();
       const uint64_t weights = weights_of(at.stage), rows = rows_of(at.stage);
       WgmmaFence();
       Product::template Ss<false>(product, weights, rows);
@@ -312,6 +335,7 @@ __device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCurs
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       shared.ring->WaitFull(at);
+      FenceAsyncShared();
       const uint64_t weights = weights_of(at.stage), rows = rows_of(at.stage);
       WgmmaFence();
 #pragma unroll
@@ -496,24 +520,42 @@ __device__ __forceinline__ void ConsumeTile(const GroupedSwapParams& p,
   StoreTile<C, kWidth>(p, shared, tile, sum, warpgroup, warp % 4, lane);
 }
 
+/// Calls `use<width>` with the smallest width of a wgmma, in steps of 32, that holds the tokens.
+template <int kMost, class Use>
+__device__ __forceinline__ void ForWidth(int tokens, Use use) {
+  if constexpr (kMost == 16) {
+    use.template operator()<16>();
+  } else {
+    constexpr int kNext = kMost == 32 ? 16 : kMost - 32;
+    if (tokens <= kNext)
+      ForWidth<kNext>(tokens, use);
+    else
+      use.template operator()<kMost>();
+  }
+}
+
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, 1)
+__global__ void __launch_bounds__(C::kThreads, C::kResident)
     GroupedSwap(const __grid_constant__ GroupedSwapParams p) {
   extern __shared__ __align__(1024) uint8_t shared_base[];
   const GroupedShared<C> shared(shared_base);
   const int warp = WarpUniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int splits = static_cast<int>(cuda::ptx::get_sreg_cluster_nctarank());
   const int rank = splits > 1 ? static_cast<int>(ClusterRank()) : 0;
+  // Whether warps copy to the stages beside TMA.
+  const bool copies = C::kScaled || p.index != nullptr;
   if (warp == 0 && ElectOne()) {
-    shared.ring->InitFull(FullArrivals(C::kTokenWarps));
+    shared.ring->InitFull(FullArrivals(copies ? 32 * C::kTokenWarps : 0));
     shared.ring->InitEmpty(EmptyArrivals(C::kConsumerWarps, 1));
     BarrierInit(shared.sums_full, 1);
     BarrierInit(shared.sums_free, C::kConsumerWarps);
     BarrierInitFence();
     PrefetchTensorMap(&p.b);
   }
-  GridDependencyWait();
-  GridDependencyLaunch();
+  if (p.early_weights == 0) {
+    GridDependencyWait();
+    GridDependencyLaunch();
+  }
   CountTiles<C>(p, shared.first_tile);
   if (splits > 1) {
     ClusterArriveRelaxed();
@@ -522,15 +564,19 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   int kb_begin = 0, kb_end = p.k_blocks;
   if (splits > 1) SplitRange(p.k_blocks, splits, rank, kb_begin, kb_end);
   if (warp < 4) {
-    RegistersDown<88>();
+    if constexpr (C::kReallocates) RegistersDown<C::kProducerRegisters>();
     if (warp == 0) {
       if (ElectOne()) LoadWeights<C>(p, shared, splits, kb_begin, kb_end);
       __syncwarp();
     } else {
-      LoadRows<C>(p, shared, splits, kb_begin, kb_end, threadIdx.x - 32);
+      if (p.early_weights != 0) {
+        GridDependencyWait();
+        GridDependencyLaunch();
+      }
+      if (copies) LoadRows<C>(p, shared, splits, kb_begin, kb_end, threadIdx.x - 32);
     }
   } else {
-    RegistersUp<208>();
+    if constexpr (C::kReallocates) RegistersUp<C::kConsumerRegisters>();
     RingCursor<C::kStages> at;
     int number = 0;
     for (GroupedWalk<C> walk(p, shared.first_tile, splits); walk.there(); walk.Advance()) {
@@ -546,27 +592,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
           consume.template operator()<16>();
         else
           consume.template operator()<32>();
-      } else if constexpr (C::kTokens == 128) {
-        if (tile.tokens <= 16)
-          consume.template operator()<16>();
-        else if (tile.tokens <= 32)
-          consume.template operator()<32>();
-        else if (tile.tokens <= 64)
-          consume.template operator()<64>();
-        else if (tile.tokens <= 96)
-          consume.template operator()<96>();
-        else
-          consume.template operator()<128>();
       } else {
-        static_assert(C::kTokens == 256);
-        if (tile.tokens <= 64)
-          consume.template operator()<64>();
-        else if (tile.tokens <= 128)
-          consume.template operator()<128>();
-        else if (tile.tokens <= 192)
-          consume.template operator()<192>();
-        else
-          consume.template operator()<256>();
+        ForWidth<C::kTokens>(tile.tokens, consume);
       }
       ++number;
     }
@@ -586,7 +613,9 @@ GroupedSwapKernel MakeGroupedSwap(const char* id) {
           .format = &Policy::kInfo,
           .gated = kGated,
           .tokens = kTokens,
+          .box_rows = C::kBoxRows,
           .split_tokens = C::kSplitTokens,
+          .resident = C::kResident,
           .smem_bytes = C::kSmemBytes,
           .threads = C::kThreads};
 }
