@@ -177,10 +177,11 @@ TEST_F(Experts, WholeLayers) {
           const int downs = product(inner, down, 0, route.routes, {5 * c.active, c.hidden});
           graph.add_op(TensorOp::kCombine, 0, {5, c.hidden}, {downs, route.routes, route.shares},
                        {}, "", value);
-          // Inner values near a tie of E4M3, or of bfloat16, may fall to either side.
+          // Inner values near a tie of E4M3, or of bfloat16, may fall to either side. One launch of
+          // gate, up and their activation does not round between them.
           ExpectIfTaken(graph, fmt::format("{} experts of {}", c.experts, ToString(type)),
                         quantised                      ? 4e-3
-                        : value == DataType::kBfloat16 ? 2e-3
+                        : value == DataType::kBfloat16 ? 8e-3
                                                        : 0);
         }
       }

@@ -184,6 +184,8 @@ class CudaDispatch final : public KernelDispatch {
         return static_cast<const PreparedProduct*>(prepared)->workspace_bytes();
       case TensorOp::kRoute:
         return RouteWorkspace(node);
+      case TensorOp::kExpertMulMat:
+        return static_cast<const PreparedExperts*>(prepared)->workspace_bytes();
       case TensorOp::kAttention:
         return static_cast<const PreparedAttention*>(prepared)->plan.workspace_bytes;
       case TensorOp::kArgMax:

@@ -4,6 +4,7 @@
 
 #include "base/scales.h"
 #include "cuda/error.h"
+#include "graph/cuda/fused.h"
 #include "graph/routes.h"
 
 namespace culet::cuda_ops {
@@ -30,6 +31,19 @@ Feasibility SupportsProduct(const ComputeGraph& graph, const TensorNode& node) {
   }
   return Feasibility::Refuse(
       "the CUDA dispatch takes experts whose groups are rows or a multiple of 8 elements");
+}
+
+// Whether a grouped kernel lies between the launch that made the routes and this one. Such a kernel
+// lets the next one begin only once all before it have ended; others do so before they wait.
+bool RoutesAreDone(const NodeLaunch& launch) {
+  for (const NodeLaunch* at = launch.previous; at != nullptr && at->node().op != TensorOp::kRoute;
+       at = at->previous) {
+    if (at->fusion == nullptr && at->node().op == TensorOp::kExpertMulMat) {
+      return static_cast<const PreparedExperts*>(at->prepared)->is_grouped();
+    }
+    if (at->fusion != nullptr && at->fusion->name == kExpertsGateUp) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -138,8 +152,13 @@ Status PreparedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) co
   if (grouped_ != nullptr && GroupedExperts::TakesInput(launch.input(0))) {
     const auto at = static_cast<int>(RoutesInput(*launch.graph, node));
     const bool shares = node.inputs.size() > static_cast<std::size_t>(at) + 1;
-    return grouped_->Launch(launch.input(0), at > 1 ? launch.input(1) : 0, launch.input(at),
-                            shares ? launch.input(at + 1) : 0, launch.output, stream);
+    return grouped_->Launch(launch,
+                            {.x = launch.input(0),
+                             .x_scales = at > 1 ? launch.input(1) : 0,
+                             .routes = launch.input(at),
+                             .shares = shares ? launch.input(at + 1) : 0,
+                             .routes_done = RoutesAreDone(launch)},
+                            stream);
   }
   const RoutedInputs in = RoutedInputsOf(launch);
   ExpertProductArgs args = args_;
@@ -175,8 +194,13 @@ Result<std::unique_ptr<PreparedFusion>> PreparedGatedExperts::Create(DeviceMemor
 
 Status PreparedGatedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) const {
   const auto value = [&](int id) { return id < 0 ? 0 : launch.value(id); };
-  return grouped_->Launch(value(inputs_.x), value(inputs_.scales), value(inputs_.routes),
-                          value(inputs_.shares), launch.output, stream);
+  return grouped_->Launch(launch,
+                          {.x = value(inputs_.x),
+                           .x_scales = value(inputs_.scales),
+                           .routes = value(inputs_.routes),
+                           .shares = value(inputs_.shares),
+                           .routes_done = RoutesAreDone(launch)},
+                          stream);
 }
 
 }  // namespace culet::cuda_ops

@@ -28,8 +28,12 @@ class PreparedExperts final : public PreparedNode {
                                                       const DeviceInfo& device,
                                                       const ComputeGraph& graph, int id);
 
+  bool is_grouped() const noexcept { return grouped_ != nullptr; }
   std::string kernel() const override {
     return grouped_ != nullptr ? grouped_->kernel() : "cuda/expert_mul_mat";
+  }
+  std::size_t workspace_bytes() const noexcept {
+    return grouped_ != nullptr ? grouped_->workspace_bytes() : 0;
   }
   Status Launch(const NodeLaunch& launch, LaunchStream stream) const;
 
@@ -50,6 +54,7 @@ class PreparedGatedExperts final : public PreparedFusion {
                                                         const Fusion& fusion);
 
   std::string kernel() const override { return grouped_->kernel(); }
+  std::size_t workspace_bytes() const override { return grouped_->workspace_bytes(); }
   Status Launch(const NodeLaunch& launch, LaunchStream stream) const override;
 
  private:

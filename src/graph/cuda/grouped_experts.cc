@@ -5,7 +5,9 @@
 
 #include "base/scales.h"
 #include "cuda/error.h"
+#include "graph/cpu_product.h"
 #include "graph/routes.h"
+#include "kernels/cuda_ops/gather_routes.h"
 #include "kernels/sm90/grouped_choice.h"
 
 namespace culet::cuda_ops {
@@ -13,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 128;
 constexpr int kHopper = 900;
+constexpr int kMostGathered = 32;  // rows of a tile of a kernel that gathers by itself
 
 // The address of expert 0's part, and what lies between an expert's and the next one's.
 struct Strided {
@@ -51,6 +54,9 @@ std::optional<sm90::OutputType> OutputOf(DataType type) {
 struct Choice {
   sm90::GroupedProblem problem;
   sm90::GroupedChoice kernel;
+  // Whether rows are gathered ahead. The kernels of many rows bring rows that lie together by TMA,
+  // which is worth a copy; those of few rows gather at the same speed.
+  bool gathers_ahead = false;
 };
 
 std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph,
@@ -127,6 +133,9 @@ std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph
                              static_cast<double>(route.shape.cols), static_cast<double>(p.groups)};
   choice.kernel = sm90::ChooseGrouped(p, first.type, gated, use, device.units);
   if (choice.kernel.kernel == nullptr) return std::nullopt;
+  choice.gathers_ahead =
+      node.params.routing.active > 0 && choice.kernel.kernel->tokens > kMostGathered;
+  if (choice.gathers_ahead) p.a_rows = p.rows;
   return choice;
 }
 
@@ -178,9 +187,16 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(DeviceMemory& mem
   const TensorNode& route = RouteOf(graph, node);
   made->experts_ = choice->problem.groups;
   made->routes_ = route.shape.rows * route.shape.cols;
-  made->gathers_ = node.params.routing.active > 0;
+  made->active_ = node.params.routing.active;
   made->has_shares_ = InputsOfExperts(graph, node).shares >= 0;
-  if (made->gathers_) choice->problem.per_row = node.params.routing.active;
+  const sm90::GroupedProblem& problem = choice->problem;
+  if (choice->gathers_ahead) {
+    const auto rows = static_cast<std::size_t>(problem.rows), k = static_cast<std::size_t>(problem.k);
+    made->codes_bytes_ = PaddedTo256(rows * k * SizeOf(graph.node(node.inputs[0]).type));
+    made->scales_bytes_ = rows * static_cast<std::size_t>(problem.scale_a_row) * sizeof(float);
+  } else if (made->active_ > 0) {
+    choice->problem.per_row = made->active_;
+  }
   const ExpertWeights& experts = *node.params.experts;
   if (!experts.biases.empty()) {
     std::vector<DevicePtr> biases;
@@ -208,23 +224,43 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(DeviceMemory& mem
   return made;
 }
 
-Status GroupedExperts::Launch(DevicePtr x, DevicePtr x_scales, DevicePtr routes, DevicePtr shares,
-                              DevicePtr output, LaunchStream stream) const {
-  sm90::GroupedSwapLaunch launch = launch_;
-  sm90::GroupedSwapParams& p = launch.params;
+Status GroupedExperts::Launch(const NodeLaunch& launch, const ExpertAddresses& at,
+                              LaunchStream stream) const {
+  sm90::GroupedSwapLaunch product = launch_;
+  sm90::GroupedSwapParams& p = product.params;
   const auto parts =
-      PartsOfRoutes(FromDevicePtr<const std::int32_t>(routes), experts_, routes_);
-  p.index = gathers_ ? parts.routes : nullptr;
-  if (!launch.BindRows(FromDevicePtr<const void>(x))) {
+      PartsOfRoutes(FromDevicePtr<const std::int32_t>(at.routes), experts_, routes_);
+  DevicePtr x = at.x, x_scales = at.x_scales;
+  if (codes_bytes_ > 0) {
+    GatherRoutesArgs args;
+    args.x = FromDevicePtr<const void>(x);
+    args.x_scales = FromDevicePtr<const float>(x_scales);
+    args.routes = parts.routes;
+    args.active = active_;
+    x = launch.workspace;
+    args.out = FromDevicePtr<void>(x);
+    if (x_scales != 0) {
+      x_scales = launch.workspace + static_cast<DevicePtr>(codes_bytes_);
+      args.out_scales = FromDevicePtr<float>(x_scales);
+      args.scales = p.scale_a_row;
+    }
+    args.rows = p.rows;
+    args.row_bytes = p.k_bytes;
+    CULET_RETURN_IF_ERROR(CudaStatus(GatherRoutes(args, stream), "gathering rows of experts"));
+  } else if (active_ > 0) {
+    p.index = parts.routes;
+  }
+  if (!product.BindRows(FromDevicePtr<const void>(x))) {
     return Status(StatusCode::kInternal, kernel_ + ": the driver refuses a tensor map's address");
   }
   p.scale_a = FromDevicePtr<const float>(x_scales);
   p.starts = parts.starts;
-  p.factors = has_shares_ ? FromDevicePtr<const float>(shares) : nullptr;
+  p.factors = has_shares_ ? FromDevicePtr<const float>(at.shares) : nullptr;
   p.factor_index = parts.routes;
-  p.d = FromDevicePtr<void>(output);
-  launch.shape.pdl = stream.overlap;
-  return CudaStatus(launch.Start(stream.stream), "launching " + kernel_);
+  p.d = FromDevicePtr<void>(launch.output);
+  product.shape.pdl = stream.overlap;
+  p.early_weights = stream.overlap && at.routes_done ? 1 : 0;
+  return CudaStatus(product.Start(stream.stream), "launching " + kernel_);
 }
 
 }  // namespace culet::cuda_ops

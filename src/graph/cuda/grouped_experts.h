@@ -24,6 +24,14 @@ struct ExpertNodes {
 /// all; else without a product.
 ExpertNodes ExpertsOf(const ComputeGraph& graph, int activation);
 
+/// Where a launch's values lie; 0: there are none.
+struct ExpertAddresses {
+  DevicePtr x = 0, x_scales = 0, routes = 0, shares = 0;
+  /// The launch that made the routes has ended before this one can begin, even if this one begins
+  /// while the one before it runs.
+  bool routes_done = false;
+};
+
 class GroupedExperts {
  public:
   /// Null where no grouped kernel takes the nodes on `device`. Errors: as DeviceMemory::Allocate.
@@ -37,15 +45,18 @@ class GroupedExperts {
   std::string kernel() const { return kernel_; }
   /// Whether rows of X at this address can be read.
   static bool TakesInput(DevicePtr x) noexcept { return x % 16 == 0; }
-  Status Launch(DevicePtr x, DevicePtr x_scales, DevicePtr routes, DevicePtr shares,
-                DevicePtr output, LaunchStream stream) const;
+  std::size_t workspace_bytes() const noexcept { return codes_bytes_ + scales_bytes_; }
+  Status Launch(const NodeLaunch& launch, const ExpertAddresses& at, LaunchStream stream) const;
 
  private:
   GroupedExperts() = default;
 
   std::string kernel_;
   std::int64_t experts_ = 0, routes_ = 0;
-  bool gathers_ = false, has_shares_ = false;
+  bool has_shares_ = false;
+  int active_ = 0;  // above 0: X has a row a token, and each goes to so many experts
+  // Of rows that are gathered ahead of the product; 0: its kernel gathers them.
+  std::size_t codes_bytes_ = 0, scales_bytes_ = 0;
   DeviceBuffer biases_;
   sm90::GroupedSwapLaunch launch_;
 };

@@ -82,6 +82,14 @@ struct GroupedShared {
     sums_full = reinterpret_cast<uint64_t*>(ring + 1);
     sums_free = sums_full + 1;
   }
+  /// Descriptors of a stage's tiles.
+  __device__ __forceinline__ uint64_t Weights(int stage, int warpgroup) const {
+    return WgmmaDescriptor128(SharedAddress(stages + stage * C::kStageBytes) +
+                              warpgroup * 64 * kBlockBytes);
+  }
+  __device__ __forceinline__ uint64_t Rows(int stage) const {
+    return WgmmaDescriptor128(SharedAddress(stages + stage * C::kStageBytes) + C::kWeightBytes);
+  }
 };
 
 /// What a CTA computes at a time.
@@ -283,6 +291,66 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
   CopyAsyncWaitAll();
 }
 
+/// Adds kBlocks k-blocks, times their scales, to the sums. Of wide tiles each half is a product of
+/// its own, so that one is scaled while the tensor core makes the next. Nothing is in flight at the
+/// end: ptxas serialises products that cross a loop's back edge and are read in the loop.
+template <class C, int kWidth, int kBlocks>
+__device__ __forceinline__ void AddScaledBlocks(const GroupedShared<C>& shared,
+                                                RingCursor<C::kStages>& at,
+                                                float (&sum)[kWidth / 2], int warpgroup,
+                                                int lane) {
+  constexpr int kParts = kWidth > 64 ? 2 : 1, kPart = kWidth / kParts;
+  constexpr int kProducts = kBlocks * kParts;
+  using Product = Wgmma<typename C::Format, kPart>;
+  float product[2][kPart / 2];
+  int stage[kBlocks];
+  const auto issue = [&](int i) {
+    if (i % kParts == 0) {
+      stage[i / kParts] = at.stage;
+      shared.ring->WaitFull(at);
+      FenceAsyncShared();
+      at.Advance();
+    }
+    const uint64_t weights = shared.Weights(stage[i / kParts], warpgroup);
+    const uint64_t rows = shared.Rows(stage[i / kParts]) +
+                          WgmmaDescriptorStep(i % kParts * kPart * kBlockBytes);
+    WgmmaFence();
+    Product::template Ss<false>(product[i % 2], weights, rows);
+#pragma unroll
+    for (int slice = 1; slice < 4; ++slice) {
+      const uint64_t step = WgmmaDescriptorStep(slice * kWgmmaKBytes);
+      Product::template Ss<true>(product[i % 2], weights + step, rows + step);
+    }
+    WgmmaCommit();
+  };
+  issue(0);
+#pragma unroll
+  for (int i = 0; i < kProducts; ++i) {
+    if (i + 1 < kProducts) {
+      issue(i + 1);
+      WgmmaWait<1>();
+    } else {
+      WgmmaWait<0>();
+    }
+    float(&done)[kPart / 2] = product[i % 2];
+    FenceRegisters(done);
+    const float* const scales = shared.scales + stage[i / kParts] * C::kScaleFloats;
+    const float first = scales[C::kTokens], second = C::kGated ? scales[C::kTokens + 1] : first;
+    const float2* const of_tokens =
+        reinterpret_cast<const float2*>(scales + i % kParts * kPart) + (lane & 3);
+    float* const to = sum + i % kParts * (kPart / 2);
+#pragma unroll
+    for (int j = 0; j < kPart / 8; ++j) {
+      const float2 x = of_tokens[4 * j];
+      to[4 * j] += x.x * first * done[4 * j];
+      to[4 * j + 1] += x.y * first * done[4 * j + 1];
+      to[4 * j + 2] += x.x * second * done[4 * j + 2];
+      to[4 * j + 3] += x.y * second * done[4 * j + 3];
+    }
+    if (i % kParts == kParts - 1) shared.ring->template Release<1>(stage[i / kParts], lane);
+  }
+}
+
 /// One consumer warpgroup's sums of a tile: rows of weights by tokens, as wgmma leaves them.
 template <class C, int kWidth>
 __device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCursor<C::kStages>& at,
@@ -291,52 +359,21 @@ __device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCurs
   using Product = Wgmma<typename C::Format, kWidth>;
 #pragma unroll
   for (float& x : sum) x = 0.0f;
-  const auto weights_of = [&](int stage) {
-    return WgmmaDescriptor128(SharedAddress(shared.stages + stage * C::kStageBytes) +
-                              warpgroup * 64 * kBlockBytes);
-  };
-  const auto rows_of = [&](int stage) {
-    return WgmmaDescriptor128(SharedAddress(shared.stages + stage * C::kStageBytes) +
-                              C::kWeightBytes);
-  };
   if constexpr (C::kScaled) {
-    float product[kWidth / 2];
+    constexpr int kBlocks = C::kResident == 1 ? 4 : 1;
+    int kb = kb_begin;
 #pragma unroll 1
-    for (int kb = kb_begin; kb < kb_end; ++kb) {
-      shared.ring->WaitFull(at);
-      FenceAsyncShared();
-      const uint64_t weights = weights_of(at.stage), rows = rows_of(at.stage);
-      WgmmaFence();
-      Product::template Ss<false>(product, weights, rows);
-#pragma unroll
-      for (int slice = 1; slice < 4; ++slice) {
-        const uint64_t step = WgmmaDescriptorStep(slice * kWgmmaKBytes);
-        Product::template Ss<true>(product, weights + step, rows + step);
-      }
-      WgmmaCommit();
-      const float* const scales = shared.scales + at.stage * C::kScaleFloats;
-      const float first = scales[C::kTokens], second = scales[C::kTokens + (C::kGated ? 1 : 0)];
-      const float2* const of_tokens = reinterpret_cast<const float2*>(scales) + (lane & 3);
-      WgmmaWait<0>();
-      FenceRegisters(product);
-#pragma unroll
-      for (int j = 0; j < kWidth / 8; ++j) {
-        const float2 x = of_tokens[4 * j];
-        sum[4 * j] += x.x * first * product[4 * j];
-        sum[4 * j + 1] += x.y * first * product[4 * j + 1];
-        sum[4 * j + 2] += x.x * second * product[4 * j + 2];
-        sum[4 * j + 3] += x.y * second * product[4 * j + 3];
-      }
-      shared.ring->template Release<1>(at.stage, lane);
-      at.Advance();
-    }
+    for (; kb + kBlocks <= kb_end; kb += kBlocks)
+      AddScaledBlocks<C, kWidth, kBlocks>(shared, at, sum, warpgroup, lane);
+#pragma unroll 1
+    for (; kb < kb_end; ++kb) AddScaledBlocks<C, kWidth, 1>(shared, at, sum, warpgroup, lane);
   } else {
     RingCursor<C::kStages> left = at;
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       shared.ring->WaitFull(at);
       FenceAsyncShared();
-      const uint64_t weights = weights_of(at.stage), rows = rows_of(at.stage);
+      const uint64_t weights = shared.Weights(at.stage, warpgroup), rows = shared.Rows(at.stage);
       WgmmaFence();
 #pragma unroll
       for (int slice = 0; slice < 4; ++slice) {
