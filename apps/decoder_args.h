@@ -50,7 +50,7 @@ DataType ParseValueType(const std::string& name);
 inline const std::vector<std::string> kCacheTypes = {"f32", "f16", "bf16", "fp8"};
 DataType ParseCacheType(const std::string& name);
 inline constexpr const char* kValuesHelp =
-    "Type of the values between products: bf16 (a GPU's for dense models of BF16) or f32";
+    "Type of the values between products: bf16 (a GPU's for models of BF16) or f32";
 
 /// The options --model --prompt --token-ids --kv --no-fusion --no-record --tune, and more for
 /// `culet run`.

@@ -30,7 +30,7 @@ DIRECTIONS = [
     ("src/sm90/", ["base/", "culet/layout/", "sm90/"]),
     ("src/model/", ["culet/", "base/", "model/"]),
     # The CUDA dispatch is made of these, and of nothing that runs on the host alone.
-    ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/"]),
+    ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/", "kernels/sm90/grouped_"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),
     # The host's quantisers and the CPU families' quantised outputs are one code.
     ("src/gemm/quantize.cc", ["culet/", "base/", "gemm/", "kernels/cpu/simd_quantize.h"]),

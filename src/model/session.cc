@@ -350,9 +350,7 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
                                 const SessionOptions& given) {
   SessionOptions options = given;
   const DecoderConfig& config = model.config();
-  if (options.value_type == DataType::kNull && config.experts > 0) {
-    options.value_type = DataType::kFloat32;  // a router's near ties, decided as exactly as can be
-  } else if (options.value_type == DataType::kNull) {
+  if (options.value_type == DataType::kNull) {
     const DataType weights = model.weights().layers.front().q.type;
     CULET_RETURN_IF_ERROR(CaughtAs("preferred_values", [&]() -> Status {
       options.value_type = dispatch.preferred_values(weights);

@@ -297,8 +297,8 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
 template <class C, int kWidth, int kBlocks>
 __device__ __forceinline__ void AddScaledBlocks(const GroupedShared<C>& shared,
                                                 RingCursor<C::kStages>& at,
-                                                float (&sum)[kWidth / 2], int warpgroup,
-                                                int lane) {
+                                                float (&sum)[kWidth / 2], bool gathers,
+                                                int warpgroup, int lane) {
   constexpr int kParts = kWidth > 64 ? 2 : 1, kPart = kWidth / kParts;
   constexpr int kProducts = kBlocks * kParts;
   using Product = Wgmma<typename C::Format, kPart>;
@@ -308,7 +308,7 @@ __device__ __forceinline__ void AddScaledBlocks(const GroupedShared<C>& shared,
     if (i % kParts == 0) {
       stage[i / kParts] = at.stage;
       shared.ring->WaitFull(at);
-      FenceAsyncShared();
+      if (gathers) FenceAsyncShared();  // copies, not TMA, wrote the rows
       at.Advance();
     }
     const uint64_t weights = shared.Weights(stage[i / kParts], warpgroup);
@@ -354,8 +354,8 @@ __device__ __forceinline__ void AddScaledBlocks(const GroupedShared<C>& shared,
 /// One consumer warpgroup's sums of a tile: rows of weights by tokens, as wgmma leaves them.
 template <class C, int kWidth>
 __device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCursor<C::kStages>& at,
-                                        float (&sum)[kWidth / 2], int kb_begin, int kb_end,
-                                        int warpgroup, int lane) {
+                                        float (&sum)[kWidth / 2], bool gathers, int kb_begin,
+                                        int kb_end, int warpgroup, int lane) {
   using Product = Wgmma<typename C::Format, kWidth>;
 #pragma unroll
   for (float& x : sum) x = 0.0f;
@@ -364,15 +364,15 @@ __device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCurs
     int kb = kb_begin;
 #pragma unroll 1
     for (; kb + kBlocks <= kb_end; kb += kBlocks)
-      AddScaledBlocks<C, kWidth, kBlocks>(shared, at, sum, warpgroup, lane);
+      AddScaledBlocks<C, kWidth, kBlocks>(shared, at, sum, gathers, warpgroup, lane);
 #pragma unroll 1
-    for (; kb < kb_end; ++kb) AddScaledBlocks<C, kWidth, 1>(shared, at, sum, warpgroup, lane);
+    for (; kb < kb_end; ++kb) AddScaledBlocks<C, kWidth, 1>(shared, at, sum, gathers, warpgroup, lane);
   } else {
     RingCursor<C::kStages> left = at;
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       shared.ring->WaitFull(at);
-      FenceAsyncShared();
+      if (gathers) FenceAsyncShared();  // copies, not TMA, wrote the rows
       const uint64_t weights = shared.Weights(at.stage, warpgroup), rows = shared.Rows(at.stage);
       WgmmaFence();
 #pragma unroll
@@ -548,7 +548,7 @@ __device__ __forceinline__ void ConsumeTile(const GroupedSwapParams& p,
                                             int number, int warp, int lane) {
   const int warpgroup = warp / 4;
   float sum[kWidth / 2];
-  SumTile<C, kWidth>(shared, at, sum, kb_begin, kb_end, warpgroup, lane);
+  SumTile<C, kWidth>(shared, at, sum, p.index != nullptr, kb_begin, kb_end, warpgroup, lane);
   if constexpr (kWidth <= C::kSplitTokens) {
     if (splits > 1 && !SumRanks<C, kWidth>(shared, sum, rank, splits, number & 1, number == 0, warp,
                                            lane))
