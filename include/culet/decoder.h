@@ -44,6 +44,14 @@ struct LatentAttention {
   bool present() const noexcept { return kv_rank > 0; }
 };
 
+/// Gated delta net: linear attention, whose cache is a state of each sequence, of a fixed size.
+struct LinearAttention {
+  GatedDeltaParams delta;
+  int taps = 0;  ///< of the convolution of queries, keys and values; 0: no layer has it
+
+  bool present() const noexcept { return taps > 0; }
+};
+
 /// What gate and up of a feed-forward part become.
 enum class GateKind : std::uint8_t {
   kSilu = 0,
@@ -95,7 +103,9 @@ struct DecoderConfig {
   int head_dim = 0;
   /// Where present, kv_heads is 1 and head_dim latent.kv_rank + latent.rope_dim: the cache's.
   LatentAttention latent;
-  int intermediate = 0;  ///< of dense layers; 0 when there are none
+  LinearAttention linear;
+  std::vector<bool> linear_layers;  ///< one a layer: whether it has that instead of attention
+  int intermediate = 0;             ///< of dense layers; 0 when there are none
   NormKind norm = NormKind::kRms;
   float rms_norm_eps = 0;  ///< of norms of either kind
   int max_position = 0;  ///< positions that the model was made for; 0 when the config does not say
@@ -108,7 +118,9 @@ struct DecoderConfig {
   bool mlp_bias = false;
   bool sinks = false;  ///< a logit a head, as OpParams::sinks
   bool qk_norm = false;
-  bool qk_norm_whole = false;      ///< over all heads of a row together
+  bool qk_norm_whole = false;  ///< over all heads of a row together
+  /// q has beside each head another, whose sigmoid multiplies the head's result.
+  bool attention_gate = false;
   bool qk_norm_turned = false;     ///< without gammas, behind rope, in layers that have one
   bool parallel_residual = false;  ///< attention and feed-forward read the same norm
   GateKind gate = GateKind::kSilu;
@@ -169,10 +181,20 @@ struct LatentWeights {
   Weight values;                      ///< (heads * value_dim, kv_rank)
 };
 
+/// The weights of linear attention, beside o (hidden, value_heads * value_dim).
+struct LinearWeights {
+  Weight in;           ///< (key_heads * group, hidden), rows as CausalConv's X has columns
+  Weight gates;        ///< (2 * value_heads, hidden), as GatedDelta's gates
+  Weight conv;         ///< (qkv_cols, taps)
+  Weight decay, step;  ///< GatedDelta's gamma and bias
+  Weight norm;         ///< of a head's result, (1, value_dim)
+};
+
 /// The weights of one layer. What the model has not is not present().
 struct LayerWeights {
   Weight attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, sinks;
-  LatentWeights latent;     ///< beside q (heads * (nope_dim + rope_dim), q_rank or hidden) and o
+  LatentWeights latent;  ///< beside q (heads * (nope_dim + rope_dim), q_rank or hidden) and o
+  LinearWeights linear;
   Weight k_scale, v_scale;  ///< of a cache of float8_e4m3: (1, 1) or (1, kv_heads)
   Weight attention_post_norm, mlp_post_norm;  ///< of what the two parts add to the sum
   Weight mlp_norm, gate, up, down, gate_bias, up_bias, down_bias;
@@ -250,6 +272,7 @@ struct DecoderInputs {
   DevicePtr q_starts = 0;   ///< (S + 1, 1) kInt32
   DevicePtr lengths = 0;    ///< (S, 1) kInt32: keys of each sequence, this step's included
   DevicePtr block_table = 0;  ///< (S, blocks) kInt32
+  DevicePtr state_rows = 0;   ///< (S, 1) kInt32: negative for padding; of linear attention
   DevicePtr rows = 0;         ///< (R, 1) kInt32: tokens whose logits are wanted; unused for all
   DevicePtr log = 0;          ///< (log_rows, S) kInt32: what Advance logs
   DevicePtr sampling = 0;     ///< (S, 8) kInt32: SamplingRows; unused unless tokens are drawn
@@ -257,13 +280,17 @@ struct DecoderInputs {
 
 /// The paged cache of keys and values: per layer two matrices (blocks * block_size, kv_heads *
 /// head_dim), and of float8_e4m3 two rows of scales (1, kv_heads) float32. With latent attention
-/// one matrix: a row is a position's latent and the part of its key that turns.
+/// one matrix: a row is a position's latent and the part of its key that turns. A layer with linear
+/// attention has instead two float32 matrices, with a row a sequence: its last inputs of the
+/// convolution, and its state.
 struct CacheLayout {
   DataType type = DataType::kFloat32;
   int blocks = 0;
   int block_size = 0;
-  std::vector<DevicePtr> keys, values;              ///< one a layer; no values if latent
-  std::vector<DevicePtr> key_scales, value_scales;  ///< one a layer; empty but of float8_e4m3
+  std::vector<DevicePtr> keys, values;  ///< one a layer; no values if latent; 0 if linear
+  std::vector<DevicePtr> conv_states, delta_states;  ///< one a layer; 0 unless linear
+  int state_rows = 0;
+  std::vector<DevicePtr> key_scales, value_scales;  ///< likewise; empty but of float8_e4m3
 };
 
 /// How large a graph is.
@@ -327,7 +354,7 @@ struct SessionOptions {
   bool record = true;  ///< steps are recorded and replayed where the dispatch can
 };
 
-/// Bytes of the cache of keys and values that a session of a model with `config` takes, at most
+/// Bytes of the cache, of states, too, that a session of a model with `config` takes, at most
 /// where cache_type and value_type are kNull; what LoadOptions::reserve is for.
 /// Errors: INVALID_ARGUMENT for the sizes that Session::Create refuses.
 Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions& options);
@@ -396,7 +423,8 @@ class Session {
   /// How many more positions the sequence can take if no other does: up to max_context, and as far
   /// as free blocks go. Errors: NOT_FOUND.
   Result<int> RoomOf(int sequence) const;
-  /// Forgets the positions after the first `length`. Errors: NOT_FOUND; INVALID_ARGUMENT unless 0
+  /// Forgets the positions after the first `length`. A state of linear attention cannot go back:
+  /// the next step reads the sequence's tokens anew. Errors: NOT_FOUND; INVALID_ARGUMENT unless 0
   /// <= length <= LengthOf(sequence).
   Status Truncate(int sequence, int length);
 

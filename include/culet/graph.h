@@ -57,6 +57,14 @@ struct RouteNodes {
 ///   PositionScale | X, positions (T, 1)                     | scalar, int_param,
 ///              |                                           |   rope.original_context
 ///   HeadMulMat | X (T, heads * head_dim)                    | weight (heads * n, k), head_dim
+///   HeadSlice  | X (T, heads * head_dim)                    | head_dim, int_param
+///   SigmoidGate | X, Y of this shape                        |
+///   CausalConv | X (T, key_heads * group), states (R,       | weight (qkv_cols, taps), delta
+///              |   (taps - 1) * qkv_cols), state_rows (S, 1),|
+///              |   q_starts (S + 1, 1), positions (T, 1)    |
+///   GatedDelta | X (T, qkv_cols), gates (T, 2 * value_heads), | gamma, bias (1, value_heads),
+///              |   states (R, state_cols), state_rows,      |   delta, scalar
+///              |   q_starts, positions                      |
 ///   Rope       | X (T, heads * head_dim), positions (T, 1)  | rope, head_dim
 ///   KvWrite    | cache (slots, w), rows (T, w), slots (T, 1), | int_param
 ///              |   of a cache of E4M3 scales (1, heads)     |
@@ -94,6 +102,25 @@ struct RouteNodes {
 /// HeadMulMat multiplies the first k elements of each head of X with rows [head * n, head * n + n)
 /// of the weight, which is float32, float16 or bfloat16. Its value is (T, heads * (n + head_dim -
 /// k)): of each head the n sums, then what lies behind its first k elements, as it is.
+///
+/// HeadSlice takes of each head the elements from int_param on, as many as its columns leave a
+/// head.
+///
+/// CausalConv and GatedDelta keep a state of each sequence, float32 rows of a leaf that they change
+/// in place: sequence s has row state_rows[s]; without one, which a number outside [0, R) says, it
+/// begins at zero, and nothing is stored. So does a sequence whose first row has position 0. Rows
+/// follow each other in their sequence, which q_starts gives as for Attention.
+///
+/// A row of CausalConv's X has for each key head its query, its key, and of its value_heads /
+/// key_heads value heads the values, then as many elements that are not read. A row of its value
+/// has the queries of all heads, then all keys, then all values. Column c is the sum of
+/// weight[c, i] times the input taps - 1 - i rows before, made its silu. The state has the last
+/// taps - 1 inputs, the oldest first.
+///
+/// GatedDelta: a row of gates has for each key head the b of its value heads, then the a. With k
+/// and q divided by sqrt(sum of squares + scalar), and q by sqrt(key_dim), too, a head's state S
+/// becomes exp(-exp(gamma) * softplus(a + bias)) * S, then S + k^T (v - k S) / (1 + exp(-b)), and
+/// the result is q S.
 ///
 /// Attention with a value_dim has one input for K and V, and its value is (T, heads * value_dim).
 /// RmsNorm with a head_dim above w, which divides the columns, norms the first w elements of each

@@ -162,9 +162,10 @@ class KernelDispatch {
                                   std::uint32_t m);
 
   /// An operation without a method of its own: Scale, LayerNorm, GeGlu, SoftCap, PositionScale,
-  /// ClampedSwiGlu, Route, ExpertMulMat, Combine, HeadMulMat. Inputs, outputs and attributes are in
-  /// current(); a Route's second value is current().value(current().id + 1). output may be an input
-  /// of an operation element by element, and of PositionScale.
+  /// ClampedSwiGlu, Route, ExpertMulMat, Combine, HeadMulMat, HeadSlice, SigmoidGate, CausalConv,
+  /// GatedDelta. Inputs, outputs and attributes are in current(); a Route's second value is
+  /// current().value(current().id + 1). output may be an input of an operation element by element,
+  /// and of PositionScale.
   virtual Status dispatch_other(const TensorNode& node, DevicePtr output_ptr);
 
   // -- The phases of a graph ---------------------------------------------------------------------

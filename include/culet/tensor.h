@@ -56,6 +56,10 @@ enum class TensorOp : std::uint8_t {
   kRoutes,                ///< the routes behind the shares X: what X's kRoute makes second
   kCombine,               ///< the sum of each token's rows of X, times their shares
   kHeadMulMat,            ///< of each head X W^T with its own W; see graph.h
+  kHeadSlice,             ///< of each head of X some elements, one behind the other
+  kSigmoidGate,           ///< X / (1 + exp(-Y)), element by element
+  kCausalConv,            ///< silu of a causal convolution of each column; see graph.h
+  kGatedDelta,            ///< linear attention by the gated delta rule; see graph.h
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...
@@ -165,6 +169,25 @@ struct AttentionParams {
   constexpr int out_dim() const noexcept { return value_dim > 0 ? value_dim : head_dim; }
 };
 
+/// Linear attention by the gated delta rule: value head h has the query and the key of key head
+/// h / (value_heads / key_heads), and a state (key_dim, value_dim).
+struct GatedDeltaParams {
+  int key_heads = 0;
+  int value_heads = 0;
+  int key_dim = 0;    ///< elements of a head of queries, and of keys
+  int value_dim = 0;  ///< elements of a head of values
+  friend constexpr bool operator==(const GatedDeltaParams&, const GatedDeltaParams&) = default;
+
+  /// Elements of a row of queries, keys and values of all heads.
+  constexpr std::int64_t qkv_cols() const noexcept {
+    return 2 * std::int64_t{key_heads} * key_dim + out_cols();
+  }
+  /// Of a row of values, and of the result.
+  constexpr std::int64_t out_cols() const noexcept { return std::int64_t{value_heads} * value_dim; }
+  /// Of a sequence's state.
+  constexpr std::int64_t state_cols() const noexcept { return out_cols() * key_dim; }
+};
+
 /// How a router's logits become the scores of experts.
 enum class RouterScoring : std::uint8_t {
   kSoftmax = 0,      ///< over all experts
@@ -217,12 +240,13 @@ struct OpParams {
   /// `scalar` above 0 has that scale in all rows; quotients beyond 448 become 448.
   QuantDesc quant_a;
   RopeParams rope;
-  int head_dim = 0;  ///< Rope, HeadMulMat: elements of a head of X; RmsNorm: see graph.h
+  int head_dim = 0;  ///< Rope, HeadMulMat, HeadSlice: elements of a head; RmsNorm: see graph.h
   AttentionParams attention;
   /// Attention: (1, heads), or absent. A head's softmax has this logit, which no scale or cap
   /// changes, beside those of the keys; it has no value. A row without keys stays NaN.
   Weight sinks;
-  RoutingParams routing;  ///< Route; of an ExpertMulMat `active`: see graph.h
+  GatedDeltaParams delta;  ///< CausalConv, GatedDelta
+  RoutingParams routing;   ///< Route; of an ExpertMulMat `active`: see graph.h
   std::shared_ptr<const ExpertWeights> experts;
 };
 

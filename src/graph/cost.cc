@@ -17,6 +17,14 @@ double KeysOf(const ComputeGraph& graph, const TensorNode& node) noexcept {
   return std::min(keys, static_cast<double>(table.cols) * node.params.attention.block_size);
 }
 
+// Bytes of the states of the node's sequences.
+double StateBytes(const ComputeGraph& graph, const TensorNode& node) noexcept {
+  const auto at = static_cast<std::size_t>(StateInputOf(node.op));
+  const double of_one = ValueBytes(graph, node.inputs[at]) /
+                        static_cast<double>(graph.node(node.inputs[at]).shape.rows);
+  return of_one * static_cast<double>(graph.node(node.inputs[at + 1]).shape.rows);
+}
+
 // Bytes of input `i` that the node reads.
 double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t i) noexcept {
   const double all = ValueBytes(graph, node.inputs[i]);
@@ -33,6 +41,11 @@ double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t 
       return 0;
     case TensorOp::kGatherRows:
       return i == 0 ? static_cast<double>(BytesOf(node)) : 0;
+    case TensorOp::kCausalConv:
+    case TensorOp::kGatedDelta:  // a state a sequence
+      return static_cast<int>(i) == StateInputOf(node.op) ? StateBytes(graph, node) : all;
+    case TensorOp::kHeadSlice:
+      return static_cast<double>(BytesOf(node));
     case TensorOp::kAttention: {
       if (i == 2 && node.params.attention.value_dim > 0) return 0;  // with the keys
       if (node.inputs.size() < 7 || i < 1 || i > 2) return all;
@@ -46,6 +59,9 @@ double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t 
 }
 
 double BytesWritten(const ComputeGraph& graph, const TensorNode& node) noexcept {
+  if (StateInputOf(node.op) >= 0) {
+    return static_cast<double>(BytesOf(node)) + StateBytes(graph, node);
+  }
   if (node.op == TensorOp::kAdvance) return 5 * ValueBytes(graph, node.inputs[1]);
   return node.op == TensorOp::kKvWrite ? ValueBytes(graph, node.inputs[1])
                                        : static_cast<double>(BytesOf(node));
@@ -68,7 +84,7 @@ bool IsProduct(const TensorNode& node) noexcept {
 double WeightBytes(const TensorNode& node) noexcept {
   double bytes =
       BytesOf(node.params.gamma) + BytesOf(node.params.bias) + BytesOf(node.params.sinks);
-  if (IsProduct(node)) bytes += BytesOf(node.params.weight);
+  if (IsProduct(node) || node.op == TensorOp::kCausalConv) bytes += BytesOf(node.params.weight);
   if (node.op == TensorOp::kEmbedding) bytes += static_cast<double>(BytesOf(node));
   if (node.op == TensorOp::kExpertMulMat) bytes += ExpertBytes(node);
   return bytes;
@@ -88,6 +104,13 @@ double Operations(const ComputeGraph& graph, const TensorNode& node) noexcept {
   if (node.op == TensorOp::kExpertMulMat && !node.inputs.empty()) {
     return 2 * rows * static_cast<double>(node.shape.cols) *
            static_cast<double>(graph.node(node.inputs[0]).shape.cols);
+  }
+  if (node.op == TensorOp::kCausalConv) {
+    return 2 * rows * static_cast<double>(params.weight.rows * params.weight.cols);
+  }
+  // Of a state and a key, of a key and what is added, of a state and a query.
+  if (node.op == TensorOp::kGatedDelta) {
+    return 6 * rows * static_cast<double>(params.delta.state_cols());
   }
   return 0;
 }

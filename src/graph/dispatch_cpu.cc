@@ -12,10 +12,12 @@
 #include "culet/dispatch.h"
 #include "graph/cpu_experts.h"
 #include "graph/cpu_fusions.h"
+#include "graph/cpu_linear.h"
 #include "graph/cpu_product.h"
 #include "graph/float_view.h"
 #include "graph/host_advance.h"
 #include "graph/routes.h"
+#include "kernels/ops/linear_attention.h"
 #include "kernels/ops/ops.h"
 
 namespace culet {
@@ -105,8 +107,12 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kPositionScale:
       case TensorOp::kGatherRows:
       case TensorOp::kCombine:
+      case TensorOp::kCausalConv:
         if (node.type != DataType::kFloat32) return OnlyFloat32();
         return TakesFloat32(graph, node, 0, 1);
+      case TensorOp::kGatedDelta:
+        if (node.type != DataType::kFloat32) return OnlyFloat32();
+        return TakesFloat32(graph, node, 0, 2);
       default:
         if (node.type != DataType::kFloat32) return OnlyFloat32();
         return TakesFloat32(graph, node, 0, node.inputs.size());
@@ -120,6 +126,9 @@ class CpuDispatch final : public KernelDispatch {
         return PrepareProduct(graph, node);
       case TensorOp::kExpertMulMat:
         return PreparedExperts::Create(graph, node, OperationFor(), expert_choices_);
+      case TensorOp::kCausalConv:
+      case TensorOp::kGatedDelta:
+        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedLinear>(node));
       case TensorOp::kRoute:
         return std::unique_ptr<PreparedNode>(std::make_unique<PreparedRoute>(node.params.bias));
       case TensorOp::kRmsNorm:
@@ -155,6 +164,8 @@ class CpuDispatch final : public KernelDispatch {
         const Shape logits = graph.node(node.inputs[0]).shape;
         return ops::SampleWorkspace(logits.rows, logits.cols);
       }
+      case TensorOp::kGatedDelta:
+        return PreparedLinear::Workspace(graph, node);
       case TensorOp::kHeadMulMat:
         return ops::HeadMulMatWorkspace(node.params.weight.cols) * sizeof(float);
       case TensorOp::kRope:
@@ -349,6 +360,20 @@ class CpuDispatch final : public KernelDispatch {
         return {};
       case TensorOp::kHeadMulMat:
         HeadMulMat(node, output);
+        return {};
+      case TensorOp::kSigmoidGate:
+        ops::SigmoidGate(x, In(current().input(1)), Out(output), n);
+        return {};
+      case TensorOp::kHeadSlice: {
+        const std::int64_t size = node.params.head_dim;
+        const std::int64_t heads = current().input_node(0).shape.cols / size;
+        ops::HeadSlice(x, Out(output), node.shape.rows * heads, size, node.params.int_param,
+                       node.shape.cols / heads);
+        return {};
+      }
+      case TensorOp::kCausalConv:
+      case TensorOp::kGatedDelta:
+        Prepared<PreparedLinear>().Launch(current());
         return {};
       default:
         return KernelDispatch::dispatch_other(node, output);

@@ -192,6 +192,18 @@ class ReferenceDispatch final : public KernelDispatch {
         return LayerNorm(node, output);
       case TensorOp::kHeadMulMat:
         return HeadMulMat(node, output);
+      case TensorOp::kSigmoidGate:
+        return Binary(x, current().input(1), output, n,
+                      [](double a, double b) { return a / (1 + std::exp(-b)); });
+      case TensorOp::kHeadSlice:
+        ReferenceHeadSlice(current());
+        return {};
+      case TensorOp::kCausalConv:
+        ReferenceCausalConv(current());
+        return {};
+      case TensorOp::kGatedDelta:
+        ReferenceGatedDelta(current());
+        return {};
       default:
         return PositionScale(node, output);
     }

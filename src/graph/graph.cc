@@ -131,6 +131,14 @@ const char* ToString(TensorOp op) noexcept {
       return "combine";
     case TensorOp::kHeadMulMat:
       return "head_mul_mat";
+    case TensorOp::kHeadSlice:
+      return "head_slice";
+    case TensorOp::kSigmoidGate:
+      return "sigmoid_gate";
+    case TensorOp::kCausalConv:
+      return "causal_conv";
+    case TensorOp::kGatedDelta:
+      return "gated_delta";
   }
   return "invalid";
 }

@@ -223,6 +223,10 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
     case TensorOp::kExpertMulMat:
     case TensorOp::kCombine:
     case TensorOp::kHeadMulMat:
+    case TensorOp::kHeadSlice:
+    case TensorOp::kSigmoidGate:
+    case TensorOp::kCausalConv:
+    case TensorOp::kGatedDelta:
       return dispatch_other(node, out);
     case TensorOp::kScales:
     case TensorOp::kRoutes:

@@ -15,6 +15,7 @@ bool MayWriteInPlace(TensorOp op) noexcept {
     case TensorOp::kSwiGlu:
     case TensorOp::kGeGlu:
     case TensorOp::kClampedSwiGlu:
+    case TensorOp::kSigmoidGate:
     case TensorOp::kScale:
     case TensorOp::kSoftCap:
     case TensorOp::kPositionScale:
@@ -115,6 +116,13 @@ std::string Liveness::OverwriteBy(int id) const {
                          LastReader(input));
     }
     return {};
+  }
+  if (const int state = StateInputOf(node.op); state >= 0) {
+    const int input = node.inputs[static_cast<std::size_t>(state)];
+    if (LastReader(input) != at) {
+      return fmt::format("it changes node {} in place, which node {} reads later", input,
+                         LastReader(input));
+    }
   }
   if (node.data_ptr == 0) return {};
   const DevicePtr begin = node.data_ptr;

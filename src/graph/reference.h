@@ -43,6 +43,10 @@ void ReferenceRoute(const NodeLaunch& launch);
 void ReferenceExpertProduct(const NodeLaunch& launch);
 void ReferenceCombine(const NodeLaunch& launch);
 
+void ReferenceHeadSlice(const NodeLaunch& launch);
+void ReferenceCausalConv(const NodeLaunch& launch);
+void ReferenceGatedDelta(const NodeLaunch& launch);
+
 void ReferenceSample(const NodeLaunch& launch);
 
 }  // namespace culet

@@ -14,6 +14,7 @@
 #include "graph/liveness.h"
 #include "graph/verify_experts.h"
 #include "graph/verify_inputs.h"
+#include "graph/verify_linear.h"
 #include "graph/verify_weight.h"
 
 namespace culet {
@@ -45,6 +46,7 @@ class NodeCheck : NodeInputs {
       case TensorOp::kMul:
       case TensorOp::kSwiGlu:
       case TensorOp::kGeGlu:
+      case TensorOp::kSigmoidGate:
         return ElementWise(2);
       case TensorOp::kScale:
       case TensorOp::kSoftCap:
@@ -77,6 +79,10 @@ class NodeCheck : NodeInputs {
       case TensorOp::kExpertMulMat:
       case TensorOp::kCombine:
         return WhyNotExperts(graph_, id_);
+      case TensorOp::kHeadSlice:
+      case TensorOp::kCausalConv:
+      case TensorOp::kGatedDelta:
+        return WhyNotLinear(graph_, id_);
       case TensorOp::kGatherRows:
         return GatherRows();
       case TensorOp::kArgMax:

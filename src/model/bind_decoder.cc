@@ -92,7 +92,9 @@ class Binder {
     const std::string attention = prefix + "self_attn.";
     LayerWeights layer;
     layer.attention_norm = GammaIf(prefix, names_.attention_norm);
-    if (config_.latent.present()) {
+    if (config_.linear_layers[static_cast<std::size_t>(number)]) {
+      Linear(prefix + "linear_attn.", layer);
+    } else if (config_.latent.present()) {
       Latent(attention, layer);
     } else {
       Attention(attention, layer);
@@ -112,14 +114,15 @@ class Binder {
     const std::int64_t hidden = config_.hidden;
     const std::int64_t q_size = std::int64_t{config_.heads} * config_.head_dim;
     const std::int64_t kv_size = std::int64_t{config_.kv_heads} * config_.head_dim;
+    const std::int64_t q_rows = q_size * (config_.attention_gate ? 2 : 1);
     const std::vector<Weight*> qkv{&layer.q, &layer.k, &layer.v};
     const std::vector<Weight*> qkv_bias{&layer.q_bias, &layer.k_bias, &layer.v_bias};
     if (names_.qkv != nullptr) {
-      Parts(attention + names_.qkv, {q_size, kv_size, kv_size}, hidden, config_.qkv_bias, qkv,
+      Parts(attention + names_.qkv, {q_rows, kv_size, kv_size}, hidden, config_.qkv_bias, qkv,
             qkv_bias);
     } else {
       Joined({attention + "q_proj", attention + "k_proj", attention + "v_proj"},
-             {q_size, kv_size, kv_size}, hidden, config_.qkv_bias, qkv, qkv_bias);
+             {q_rows, kv_size, kv_size}, hidden, config_.qkv_bias, qkv, qkv_bias);
     }
     layer.o = Product(attention + "o_proj", hidden, q_size);
     layer.o_bias = BiasIf(config_.o_bias, attention + "o_proj", hidden);
@@ -166,6 +169,21 @@ class Binder {
     of.values = std::move(parts.second);
     layer.o = Product(attention + "o_proj", hidden, heads * latent.value_dim);
     layer.o_bias = BiasIf(config_.o_bias, attention + "o_proj", hidden);
+  }
+
+  void Linear(const std::string& prefix, LayerWeights& layer) {
+    const GatedDeltaParams& delta = config_.linear.delta;
+    LinearWeights& of = layer.linear;
+    const std::int64_t hidden = config_.hidden, heads = delta.value_heads;
+    Joined({prefix + "in_proj_qkvz", prefix + "in_proj_ba"},
+           {delta.qkv_cols() + delta.out_cols(), 2 * heads}, hidden, false, {&of.in, &of.gates},
+           {});
+    of.conv = source_.Get(prefix + "conv1d.weight", delta.qkv_cols(), config_.linear.taps,
+                          WeightRole::kTaps);
+    of.decay = Vector(prefix + "A_log", heads);
+    of.step = Vector(prefix + "dt_bias", heads);
+    of.norm = Vector(prefix + "norm.weight", delta.value_dim);
+    layer.o = Product(prefix + "out_proj", hidden, delta.out_cols());
   }
 
   void DenseMlp(const std::string& prefix, LayerWeights& layer) {

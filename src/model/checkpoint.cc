@@ -36,6 +36,10 @@ bool IsLinear(WeightRole role) noexcept {
   return role == WeightRole::kProduct || role == WeightRole::kHead;
 }
 
+bool IsVector(WeightRole role) noexcept {
+  return role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
+}
+
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
@@ -162,9 +166,11 @@ bool Checkpoint::HasOwnHead() const {
 }
 
 bool Checkpoint::HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols,
-                          bool vector) {
-  const std::vector<std::int64_t> wanted =
-      vector ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
+                          WeightRole role) {
+  const bool vector = IsVector(role);
+  std::vector<std::int64_t> wanted{rows, cols};
+  if (vector) wanted = {cols};
+  if (role == WeightRole::kTaps) wanted = {rows, 1, cols};
   if (tensor.shape == wanted || (vector && tensor.shape == std::vector<std::int64_t>{1, cols})) {
     return true;
   }
@@ -207,8 +213,7 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
     return GetNvfp4(name, rows, cols);
   }
   const SafetensorsTensor* tensor = Find(name);
-  const bool vector = role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
-  if (tensor == nullptr || !HasShape(*tensor, rows, cols, vector)) return weight;
+  if (tensor == nullptr || !HasShape(*tensor, rows, cols, role)) return weight;
   const DataType type = tensor->type();
   const bool quantised = IsLinear(role) && coding.is_e4m3() && type == DataType::kFloat8_e4m3;
   if (quantised && !MayBeQuantised(*tensor, name)) return weight;
@@ -257,8 +262,8 @@ Weight Checkpoint::GetPart(const WeightRequest& request) {
   Weight weight;
   if (!status_.ok()) return weight;
   const SafetensorsTensor* tensor = Find(request.name);
-  if (tensor == nullptr ||
-      !HasShape(*tensor, vector ? 1 : request.of, vector ? request.of : request.cols, vector)) {
+  if (tensor == nullptr || !HasShape(*tensor, vector ? 1 : request.of,
+                                     vector ? request.of : request.cols, request.role)) {
     return weight;
   }
   const DataType type = tensor->type();
@@ -290,7 +295,9 @@ Weight Checkpoint::GetPart(const WeightRequest& request) {
 void Checkpoint::AddScalesOfPart(Weight& weight, const WeightRequest& request) {
   const SafetensorsTensor* tensor = Find(request.name + "_scale_inv");
   const std::int64_t across = CeilDiv(request.cols, kBlock);
-  if (tensor == nullptr || !HasShape(*tensor, CeilDiv(request.of, kBlock), across, false)) return;
+  if (tensor == nullptr ||
+      !HasShape(*tensor, CeilDiv(request.of, kBlock), across, WeightRole::kPlain))
+    return;
   if (request.first % kBlock != 0 || tensor->type() != DataType::kFloat32) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} holds several weights, of which one begins at row {}; of E4M3 in "

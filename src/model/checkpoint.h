@@ -59,7 +59,8 @@ class Checkpoint final : public WeightSource {
   const SafetensorsTensor* Find(const std::string& name);
   bool IsIgnored(const std::string& name) const;
   bool IsAhead(std::string_view name) const;
-  bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols, bool vector);
+  bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols,
+                WeightRole role);
   DevicePtr Place(const SafetensorsTensor& tensor, DataType type, bool scales);
   DevicePtr Place(const std::byte* data, std::size_t bytes, DataType type, bool scales);
   void AddScalesOfPart(Weight& weight, const WeightRequest& request);

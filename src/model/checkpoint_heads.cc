@@ -49,7 +49,7 @@ std::pair<Weight, Weight> Checkpoint::GetHeadParts(const std::string& name, std:
     return parts;
   }
   const SafetensorsTensor* tensor = Find(name);
-  if (tensor == nullptr || !HasShape(*tensor, rows, k, false)) return parts;
+  if (tensor == nullptr || !HasShape(*tensor, rows, k, WeightRole::kPlain)) return parts;
   DataType type = tensor->type();
   const std::byte* data = tensor->data;
   std::vector<std::byte> wide;

@@ -11,6 +11,8 @@
 namespace culet {
 namespace {
 
+constexpr float kDeltaEpsilon = 1e-6f;  // of the norms of queries and keys
+
 class Builder {
  public:
   Builder(const DecoderConfig& config, const DecoderWeights& weights, const DecoderInputs& inputs,
@@ -25,6 +27,9 @@ class Builder {
     q_starts_ = index(inputs.q_starts, batch.sequences + 1, 1, "q_starts");
     lengths_ = index(inputs.lengths, batch.sequences, 1, "lengths");
     table_ = index(inputs.block_table, batch.sequences, batch.table_blocks, "block_table");
+    if (config.linear.present()) {
+      state_rows_ = index(inputs.state_rows, batch.sequences, 1, "state_rows");
+    }
     if (batch.log_rows > 0) log_ = index(inputs.log, batch.log_rows, batch.sequences, "log");
     if (batch.logit_rows > 0 && batch.log_rows == 0)
       rows_ = index(inputs.rows, batch.logit_rows, 1, "rows");
@@ -182,6 +187,10 @@ class Builder {
     int q = Product(x, w.q, w.q_bias, prefix + "q", values_);
     int k = Product(x, w.k, w.k_bias, prefix + "k", values_);
     const int v = Product(x, w.v, w.v_bias, prefix + "v", values_);
+    const int both = q;
+    if (config_.attention_gate) {
+      q = Slice(both, 2 * config_.head_dim, 0, config_.head_dim, prefix + "q_slice");
+    }
     if (config_.qk_norm) {
       q = Norm(q, w.q_norm, prefix + "q_norm", values_);
       k = Norm(k, w.k_norm, prefix + "k_norm", values_);
@@ -200,8 +209,66 @@ class Builder {
     const int values = Store(cache_.values[number], v, value_scales, layer, prefix + "value_cache");
     std::vector<int> inputs{q, keys, values, q_starts_, positions_, lengths_, table_};
     if (key_scales >= 0) inputs.insert(inputs.end(), {key_scales, value_scales});
-    const int out = Attend(layer, std::move(inputs), 0, prefix);
+    int out = Attend(layer, std::move(inputs), 0, prefix);
+    if (config_.attention_gate) {
+      const int gate =
+          Slice(both, 2 * config_.head_dim, config_.head_dim, config_.head_dim, prefix + "q_gate");
+      out = graph_.add_op(TensorOp::kSigmoidGate, 0, graph_.node(out).shape, {out, gate}, {},
+                          prefix + "gated", values_);
+    }
     return Product(out, w.o, w.o_bias, prefix + "o");
+  }
+
+  // Of each head of `size` elements `count` from `first` on.
+  int Slice(int x, std::int64_t size, std::int64_t first, std::int64_t count, std::string name) {
+    OpParams params;
+    params.head_dim = static_cast<int>(size);
+    params.int_param = static_cast<std::uint32_t>(first);
+    const TensorNode& from = graph_.node(x);
+    const Shape shape{from.shape.rows, from.shape.cols / size * count};
+    return graph_.add_op(TensorOp::kHeadSlice, 0, shape, {x}, std::move(params), std::move(name),
+                         from.type);
+  }
+
+  int LinearAttention(int layer, int x, const std::string& prefix) {
+    const GatedDeltaParams& delta = config_.linear.delta;
+    const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    const LinearWeights& of = w.linear;
+    const int in = Product(x, of.in, {}, prefix + "linear_in", values_);
+    const int gates = Product(x, of.gates, {}, prefix + "linear_gates");
+    // The inputs of an operation with a state, behind its own.
+    const auto with_state = [&](std::vector<int> inputs, DevicePtr states, std::int64_t cols,
+                                const char* name) {
+      const int leaf =
+          graph_.add_leaf(states, {cache_.state_rows, cols}, DataType::kFloat32, prefix + name);
+      inputs.insert(inputs.end(), {leaf, state_rows_, q_starts_, positions_});
+      return inputs;
+    };
+    const auto number = static_cast<std::size_t>(layer);
+    OpParams conv;
+    conv.weight = of.conv;
+    conv.delta = delta;
+    const std::int64_t kept = (of.conv.cols - 1) * delta.qkv_cols();
+    const int mixed =
+        graph_.add_op(TensorOp::kCausalConv, 0, {batch_.tokens, delta.qkv_cols()},
+                      with_state({in}, cache_.conv_states[number], kept, "conv_states"),
+                      std::move(conv), prefix + "conv", values_);
+    OpParams rule;
+    rule.gamma = of.decay;
+    rule.bias = of.step;
+    rule.delta = delta;
+    rule.scalar = kDeltaEpsilon;
+    int out = graph_.add_op(
+        TensorOp::kGatedDelta, 0, {batch_.tokens, delta.out_cols()},
+        with_state({mixed, gates}, cache_.delta_states[number], delta.state_cols(), "delta_states"),
+        std::move(rule), prefix + "delta", values_);
+    out = Norm(out, of.norm, prefix + "linear_norm", values_);
+    const std::int64_t values = delta.out_cols() / delta.key_heads;
+    const std::int64_t group = graph_.node(in).shape.cols / delta.key_heads;
+    const int gate = Slice(in, group, group - values, values, prefix + "linear_gate");
+    out = graph_.add_op(TensorOp::kSwiGlu, 0, graph_.node(out).shape, {gate, out}, {},
+                        prefix + "linear_swiglu", values_);
+    return Product(out, w.o, {}, prefix + "o");
   }
 
   int Attend(int layer, std::vector<int> inputs, int value_dim, const std::string& prefix) {
@@ -350,8 +417,9 @@ class Builder {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
     const std::string prefix = fmt::format("layers.{}.", layer);
     int normed = LayerNorm(x, w.attention_norm, prefix + "attention_norm", values_);
-    const int mixed = config_.latent.present() ? LatentAttention(layer, normed, prefix)
-                                               : Attention(layer, normed, prefix);
+    const int mixed = w.linear.in.present()      ? LinearAttention(layer, normed, prefix)
+                      : config_.latent.present() ? LatentAttention(layer, normed, prefix)
+                                                 : Attention(layer, normed, prefix);
     const int attended = Behind(mixed, w.attention_post_norm, prefix + "attention");
     x = Add(x, attended, prefix + "attention_add");
     if (!config_.parallel_residual) {
@@ -412,7 +480,7 @@ class Builder {
   DecoderGraph built_;
   const DataType values_ = batch_.value_type;
   int ids_ = -1, positions_ = -1, slots_ = -1, q_starts_ = -1, lengths_ = -1, table_ = -1;
-  int rows_ = -1, log_ = -1, sampling_ = -1;
+  int rows_ = -1, log_ = -1, sampling_ = -1, state_rows_ = -1;
   // The value that was quantised last, and how.
   std::tuple<int, QuantDesc, float> quantised_from_{-1, QuantDesc{}, 0.0f};
   QuantizedNodes quantised_;

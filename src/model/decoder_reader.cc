@@ -63,6 +63,7 @@ void DecoderReader::Sizes() {
   config_.chunks.assign(layers, 0);
   config_.ropes.assign(layers, LayerRope::kMain);
   config_.sparse.assign(layers, false);
+  config_.linear_layers.assign(layers, false);
   const HeadSizes sizes = ReadHeads(keys_, config_.hidden, defaults.heads);
   config_.heads = sizes.heads;
   config_.kv_heads = sizes.kv_heads;
@@ -157,6 +158,15 @@ bool DecoderReader::LayerTypes(int window) {
 
 bool DecoderReader::ChunkTypes(int chunk) {
   return Types("chunked_attention", chunk, config_.chunks);
+}
+
+bool DecoderReader::LinearTypes() {
+  std::vector<int> linear(config_.linear_layers.size());
+  const bool given = Types("linear_attention", 1, linear);
+  for (std::size_t layer = 0; given && layer < linear.size(); ++layer) {
+    config_.linear_layers[layer] = linear[layer] != 0;
+  }
+  return given;
 }
 
 bool DecoderReader::Types(const char* limited, int limit, std::vector<int>& limits) {

@@ -66,6 +66,8 @@ class DecoderReader {
   bool LayerTypes(int window);
   /// The same of `chunk` and chunked_attention.
   bool ChunkTypes(int chunk);
+  /// The same of linear_attention, which goes to config().linear_layers.
+  bool LinearTypes();
 
   /// Layers with routed experts: each decoder_sparse_step-th but those of mlp_only_layers.
   void SparseLayers();

@@ -75,6 +75,8 @@ const std::vector<JoinedNodes>& Listed() {
                                     {"q_b", {"q_b"}},
                                     {"q_proj", {"q_proj"}},
                                     {"kv_a", {"kv_a"}},
+                                    {"linear_in", {"linear_in"}},
+                                    {"linear_gates", {"linear_gates"}},
                                     {"o", {"o"}},
                                     {"gate_up", {"gate", "up"}},
                                     {"down", {"down"}},
@@ -163,7 +165,8 @@ Result<std::vector<ModelProduct>> ProductsOf(const DecoderConfig& config,
   const std::vector<DevicePtr> none(static_cast<std::size_t>(config.layers), sizeof(float));
   CacheLayout cache;
   cache.blocks = cache.block_size = 1;
-  cache.keys = cache.values = none;
+  cache.state_rows = 1;
+  cache.keys = cache.values = cache.conv_states = cache.delta_states = none;
   const DecoderBatch batch{.tokens = 1, .sequences = 1, .table_blocks = 1};
   const DecoderGraph built = BuildDecoderGraph(config, *weights, {}, cache, batch);
   Products products(config, origin);

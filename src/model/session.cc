@@ -54,33 +54,42 @@ class Growth {
 
 Status Session::Impl::AllocateCache() {
   const DecoderConfig& config = model.config();
-  const std::size_t padded = CacheMatrixBytes(config, options);
-  const std::size_t of_scales = CacheScaleBytes(config, options);
-  const auto layers = static_cast<std::size_t>(config.layers);
-  const auto matrices = static_cast<std::size_t>(CacheMatrices(config));
-  auto memory = DeviceBuffer::Create(dispatch.memory(), matrices * layers * (padded + of_scales));
+  const auto bytes = CacheBytes(config, options);
+  if (!bytes) return bytes.status();
+  auto memory = DeviceBuffer::Create(dispatch.memory(), *bytes);
   if (!memory) return memory.status();
   cache_memory = *std::move(memory);
+  cache.state_rows = options.max_sequences;
+  DevicePtr next = cache_memory.get();
+  const auto take = [&](std::size_t size) { return std::exchange(next, next + size); };
+  const auto layers = static_cast<std::size_t>(config.layers);
+  const std::size_t matrix = CacheMatrixBytes(config, options);
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    cache.keys.push_back(cache_memory.get() + matrices * layer * padded);
-    if (matrices == 2) cache.values.push_back(cache.keys.back() + padded);
+    const bool linear = config.linear_layers[layer];
+    cache.keys.push_back(linear ? 0 : take(matrix));
+    if (CacheMatrices(config) == 2) cache.values.push_back(linear ? 0 : take(matrix));
+    cache.conv_states.push_back(linear ? take(ConvStateBytes(config, options)) : 0);
+    cache.delta_states.push_back(linear ? take(DeltaStateBytes(config, options)) : 0);
   }
+  const std::size_t of_scales = CacheScaleBytes(config, options);
   if (of_scales == 0) return {};
-  const DevicePtr scales = cache_memory.get() + 2 * layers * padded;
   for (std::size_t layer = 0; layer < layers; ++layer) {
+    cache.key_scales.push_back(0);
+    cache.value_scales.push_back(0);
+    if (config.linear_layers[layer]) continue;
     const auto found = ScalesOfLayer(config, model.weights().layers[layer], static_cast<int>(layer),
                                      dispatch.memory());
     if (!found) {
       return Status(found.status().code(),
                     fmt::format("layer {}: {}", layer, found.status().message()));
     }
-    cache.key_scales.push_back(scales + 2 * layer * of_scales);
-    cache.value_scales.push_back(scales + (2 * layer + 1) * of_scales);
-    const std::size_t bytes = found->keys.size() * sizeof(float);
+    cache.key_scales.back() = take(of_scales);
+    cache.value_scales.back() = take(of_scales);
+    const std::size_t size = found->keys.size() * sizeof(float);
     CULET_RETURN_IF_ERROR(dispatch.memory().Upload(cache.key_scales.back(), found->keys.data(),
-                                                   bytes, options.stream));
+                                                   size, options.stream));
     CULET_RETURN_IF_ERROR(dispatch.memory().Upload(cache.value_scales.back(), found->values.data(),
-                                                   bytes, options.stream));
+                                                   size, options.stream));
   }
   return dispatch.memory().Synchronize(options.stream);
 }
@@ -133,7 +142,7 @@ Status Session::Impl::Extend(std::span<const SequenceTokens> batch) {
 BatchKey Session::Impl::DecodeKey(int sequences, int positions, bool sample) const {
   BatchKey key;
   key.sample = sample;
-  key.long_rope = long_rope.is_used() && positions > long_rope.original;
+  key.long_rope = kept.is_used() && positions > kept.original;
   key.shape.sequences =
       buckets ? std::min(SequenceBucket(sequences), options.max_sequences) : sequences;
   key.shape.tokens = key.shape.logit_rows = key.shape.sequences;
@@ -159,9 +168,9 @@ BatchKey Session::Impl::KeyFor(std::span<const SequenceTokens> batch,
   shape.table_blocks = TableBlocks();
   shape.logit_rows = outputs.all_logits ? 0 : shape.sequences;
   key.hidden = outputs.hidden;
-  key.long_rope = long_rope.is_used() &&
-                  long_rope.sequences[static_cast<std::size_t>(batch.front().sequence)].state ==
-                      LongRope::State::kLong;
+  key.long_rope =
+      kept.is_used() && kept.sequences[static_cast<std::size_t>(batch.front().sequence)].state ==
+                            KeptTokens::State::kLong;
   key.sample = !outputs.all_logits && sampling.AnyOf(batch);
   // Outputs that are returned whole have no padding rows.
   if (!buckets || outputs.all_logits || outputs.hidden) return key;
@@ -351,7 +360,8 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
   SessionOptions options = given;
   const DecoderConfig& config = model.config();
   if (options.value_type == DataType::kNull) {
-    const DataType weights = model.weights().layers.front().q.type;
+    const LayerWeights& first = model.weights().layers.front();
+    const DataType weights = (first.linear.in.present() ? first.linear.in : first.q).type;
     CULET_RETURN_IF_ERROR(CaughtAs("preferred_values", [&]() -> Status {
       options.value_type = dispatch.preferred_values(weights);
       return {};
@@ -373,10 +383,11 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
   impl->cache.blocks = options.cache_blocks;
   impl->cache.block_size = options.block_size;
   CULET_RETURN_IF_ERROR(impl->AllocateCache());
-  if (config.rope.scaling == RopeScaling::kLongRope) {
-    impl->long_rope.original = config.rope.original_context;
-    impl->long_rope.sequences.resize(static_cast<std::size_t>(options.max_sequences));
-  }
+  KeptTokens& kept = impl->kept;
+  kept.linear = config.linear.present();
+  if (kept.linear) kept.original = std::numeric_limits<int>::max();
+  if (config.rope.scaling == RopeScaling::kLongRope) kept.original = config.rope.original_context;
+  if (kept.is_used()) kept.sequences.resize(static_cast<std::size_t>(options.max_sequences));
   impl->buckets = options.padding == StepPadding::kBuckets ||
                   (options.padding == StepPadding::kDispatch && dispatch.prefers_buckets());
   const int most = options.max_sequences + 1;  // one more for padding, see KeyFor
@@ -422,13 +433,14 @@ Status Session::Truncate(int sequence, int length) {
         fmt::format("length is {}; sequence {} has {} positions", length, sequence, now));
   }
   impl_->tables.Shrink(sequence, now - length);
+  if (length < now) impl_->kept.Forget(sequence);
   return {};
 }
 
 Result<StepResult> Session::Impl::Step(std::span<const SequenceTokens> batch,
                                        const StepOutputs& outputs) {
   CULET_RETURN_IF_ERROR(CheckBatch(batch, static_cast<std::size_t>(options.max_step_tokens)));
-  return long_rope.is_used() ? StepTurning(batch, outputs, {}) : StepAlike(batch, outputs);
+  return kept.is_used() ? StepTurning(batch, outputs, {}) : StepAlike(batch, outputs);
 }
 
 Result<StepResult> Session::Impl::StepAlike(std::span<const SequenceTokens> batch,
@@ -475,7 +487,7 @@ Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
       size += more;
     }
     const auto result = [&]() -> Result<StepResult> {
-      if (!impl_->long_rope.is_used()) return Step(piece, outputs);
+      if (!impl_->kept.is_used()) return Step(piece, outputs);
       std::vector<int> ends;
       for (std::size_t i = 0; i < piece.size(); ++i) {
         const std::size_t left = batch[first + i].tokens.size() - done[first + i];
@@ -483,7 +495,10 @@ Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
       }
       return impl_->StepTurning(piece, outputs, ends);
     }();
-    if (!result) return result;
+    if (!result) {
+      impl_->kept.Forget(batch);
+      return result;
+    }
     for (std::size_t i = 0; i < piece.size(); ++i) {
       const std::size_t part = first + i;
       done[part] += piece[i].tokens.size();

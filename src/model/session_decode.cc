@@ -41,7 +41,10 @@ class Decoder {
       Status status = Segment();
       // In any case nothing may write to blocks that are returned.
       const Status done = session_.dispatch.memory().Synchronize(session_.options.stream);
-      for (const int sequence : reserved_) session_.tables.Shrink(sequence, 0);
+      for (const int sequence : reserved_) {
+        session_.tables.Shrink(sequence, 0);
+        if (!status.ok() || !done.ok()) session_.kept.Forget(sequence);
+      }
       CULET_RETURN_IF_ERROR(status);
       CULET_RETURN_IF_ERROR(done);
     }
@@ -95,7 +98,9 @@ class Decoder {
     int launched = 0, taken = 0;
     while (taken < steps) {
       // Without a recording the host needs as long for the launches as the device for the work.
-      const int ahead = step.executor.replays() && !session_.hook ? kAhead : 0;
+      // States cannot go back to where a sequence ended.
+      const bool waits = session_.hook || session_.kept.linear || !step.executor.replays();
+      const int ahead = waits ? 0 : kAhead;
       while (launched < std::min(steps, taken + 1 + ahead)) {
         CULET_RETURN_IF_ERROR(session_.Launch(step.executor));
         CULET_RETURN_IF_ERROR(Event(launched++).Record(session_.options.stream));
@@ -105,6 +110,7 @@ class Decoder {
       ++taken;
       ++made_;
       const auto going = static_cast<int>(std::ranges::count(columns_, true));
+      if (session_.kept.linear && static_cast<std::size_t>(going) < living_.size()) break;
       if (going == 0 || session_.DecodeKey(going, longest + steps, sample).shape != step.key.shape)
         break;
     }
@@ -140,7 +146,7 @@ class Decoder {
       const std::int32_t token = log->At(tables().length(living_[i].sequence), i);
       const int before = tables().length(living_[i].sequence);
       CULET_RETURN_IF_ERROR(tables().Extend(living_[i].sequence, 1));  // its block is there
-      session_.long_rope.Remember(living_[i].sequence, before, {&living_[i].last, 1});
+      session_.kept.Remember(living_[i].sequence, before, {&living_[i].last, 1});
       CULET_RETURN_IF_ERROR(Deliver(i, token));
     }
     return {};

@@ -31,20 +31,25 @@ struct StepGraph {
   std::vector<int> hidden;
 };
 
-/// Sequences of a model with longrope: beyond the original context all their positions turn by
-/// other frequencies, so keys that were stored before are computed again.
-struct LongRope {
+/// The tokens of sequences whose cache may have to be computed again. With longrope all positions
+/// of a sequence turn by other frequencies beyond the original context; a state of linear attention
+/// is of all tokens that were read, so it is lost with a step that fails and with a truncation.
+struct KeptTokens {
   enum class State : std::uint8_t { kShort = 0, kLong, kUnknown };
-  double original = 0;  ///< positions; 0: the model has no longrope
+  double original = 0;  ///< positions until frequencies change; 0: no tokens are kept
+  bool linear = false;  ///< there are states
   struct Sequence {
-    std::vector<std::int32_t> tokens;  ///< those whose keys are in the cache
-    State state = State::kShort;       ///< of these keys
+    std::vector<std::int32_t> tokens;  ///< those that the cache is of
+    State state = State::kShort;       ///< of the cache
   };
   std::vector<Sequence> sequences;  ///< by their number
 
   bool is_used() const { return original > 0; }
   State StateFor(int length) const { return length > original ? State::kLong : State::kShort; }
   void Remember(int sequence, int before, std::span<const std::int32_t> tokens);
+  /// The states of these sequences are no longer those of their tokens.
+  void Forget(std::span<const SequenceTokens> batch);
+  void Forget(int sequence);
 };
 
 struct Session::Impl {
@@ -64,7 +69,7 @@ struct Session::Impl {
   bool never_advances = false;  // the dispatch has no Advance
   StepInputs inputs;
   SamplingRows sampling;
-  LongRope long_rope;
+  KeptTokens kept;
   std::vector<std::unique_ptr<DeviceEvent>> decoded;  // behind the steps that Decode launched
   std::list<StepGraph> graphs;                        // the one used last comes first
   NodeHook hook;
@@ -87,14 +92,14 @@ struct Session::Impl {
   Result<StepResult> Step(std::span<const SequenceTokens> batch, const StepOutputs& outputs);
   /// The same where all sequences turn alike.
   Result<StepResult> StepAlike(std::span<const SequenceTokens> batch, const StepOutputs& outputs);
-  /// The same for a model with longrope (session_long_rope.cc). `ends`: lengths of the sequences
-  /// when the prompts that this step is a piece of are read; empty: after this step.
+  /// The same for a model whose tokens are kept (session_kept_tokens.cc). `ends`: lengths of the
+  /// sequences when the prompts that this step is a piece of are read; empty: after this step.
   Result<StepResult> StepTurning(std::span<const SequenceTokens> batch, const StepOutputs& outputs,
                                  std::span<const int> ends);
   StepResult Merged(std::span<const SequenceTokens> batch, const StepOutputs& outputs,
                     const std::vector<SequenceTokens> (&groups)[2],
                     const StepResult (&results)[2]) const;
-  Status ComputeAgain(int sequence, LongRope::State state);
+  Status ComputeAgain(int sequence, KeptTokens::State state);
   Status Launch(GraphExecutor& executor) const;
   Status Read(StepGraph& step, std::span<const SequenceTokens> batch, const StepOutputs& outputs,
               StepResult& result);

@@ -77,6 +77,21 @@ constexpr std::size_t Padded(std::size_t bytes) {
 
 }  // namespace
 
+std::size_t LayersWithKeys(const DecoderConfig& config) {
+  return static_cast<std::size_t>(std::ranges::count(config.linear_layers, false));
+}
+
+std::size_t ConvStateBytes(const DecoderConfig& config, const SessionOptions& options) {
+  return Padded(static_cast<std::size_t>(options.max_sequences) *
+                static_cast<std::size_t>(config.linear.taps - 1) *
+                static_cast<std::size_t>(config.linear.delta.qkv_cols()) * sizeof(float));
+}
+
+std::size_t DeltaStateBytes(const DecoderConfig& config, const SessionOptions& options) {
+  return Padded(static_cast<std::size_t>(options.max_sequences) *
+                static_cast<std::size_t>(config.linear.delta.state_cols()) * sizeof(float));
+}
+
 int CacheMatrices(const DecoderConfig& config) { return config.latent.present() ? 1 : 2; }
 
 std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options) {
@@ -95,8 +110,12 @@ Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions
   SessionOptions complete = options;
   if (complete.max_step_tokens == 0) complete.max_step_tokens = 1;  // not the cache's concern
   CULET_RETURN_IF_ERROR(CompleteSizes(config, complete));
-  return static_cast<std::size_t>(CacheMatrices(config)) * static_cast<std::size_t>(config.layers) *
-         (CacheMatrixBytes(config, complete) + CacheScaleBytes(config, complete));
+  const std::size_t with_keys = LayersWithKeys(config);
+  const std::size_t keys = static_cast<std::size_t>(CacheMatrices(config)) * with_keys *
+                           (CacheMatrixBytes(config, complete) + CacheScaleBytes(config, complete));
+  const std::size_t linear = config.linear_layers.size() - with_keys;
+  if (linear == 0) return keys;
+  return keys + linear * (ConvStateBytes(config, complete) + DeltaStateBytes(config, complete));
 }
 
 }  // namespace culet

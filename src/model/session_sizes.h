@@ -15,6 +15,14 @@ Status CompleteSizes(const DecoderConfig& config, SessionOptions& options);
 /// Matrices of a layer: of keys and of values, or one of both where attention is latent.
 int CacheMatrices(const DecoderConfig& config);
 
+/// Layers that have keys in the cache; the others have linear attention.
+std::size_t LayersWithKeys(const DecoderConfig& config);
+
+/// Bytes of the two states of a layer with linear attention, of all sequences. Requires: complete
+/// sizes.
+std::size_t ConvStateBytes(const DecoderConfig& config, const SessionOptions& options);
+std::size_t DeltaStateBytes(const DecoderConfig& config, const SessionOptions& options);
+
 /// Bytes from one matrix to the next. Requires: complete sizes.
 std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options);
 

@@ -21,10 +21,11 @@ struct Layout {
     slots = take(shape.tokens);
     q_starts = take(shape.sequences + 1);
     lengths = take(shape.sequences);
+    state_rows = take(shape.sequences);
     rows = take(shape.logit_rows);
     table = take(std::int64_t{shape.sequences} * shape.table_blocks);
   }
-  std::size_t ids, positions, slots, q_starts, lengths, rows, table;
+  std::size_t ids, positions, slots, q_starts, lengths, state_rows, rows, table;
   std::size_t size = 0;
 };
 
@@ -69,6 +70,7 @@ DecoderInputs StepInputs::AddressesOf(const StepShape& shape) const {
   to.slots = at(layout.slots);
   to.q_starts = at(layout.q_starts);
   to.lengths = at(layout.lengths);
+  to.state_rows = at(layout.state_rows);
   to.block_table = at(layout.table);
   to.rows = at(layout.rows);
   to.log = log_address_;
@@ -82,9 +84,10 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
   const auto columns = static_cast<std::size_t>(shape.table_blocks);
   std::size_t row = 0, sequence = 0;
   to[layout.q_starts] = 0;
-  const auto end_sequence = [&](int length, std::span<const std::int32_t> blocks) {
+  const auto end_sequence = [&](int number, int length, std::span<const std::int32_t> blocks) {
     to[layout.q_starts + sequence + 1] = static_cast<std::int32_t>(row);
     to[layout.lengths + sequence] = length;
+    to[layout.state_rows + sequence] = number;
     if (shape.logit_rows > 0) {
       to[layout.rows + sequence] = static_cast<std::int32_t>(row) - 1;
     }
@@ -107,7 +110,7 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
               tables.Slot(part.sequence, position));
     }
     const std::vector<std::int32_t>& blocks = tables.blocks(part.sequence);
-    end_sequence(length, std::span(blocks).first(std::min(blocks.size(), columns)));
+    end_sequence(part.sequence, length, std::span(blocks).first(std::min(blocks.size(), columns)));
   }
   const auto rows = static_cast<std::size_t>(shape.tokens);
   const auto sequences = static_cast<std::size_t>(shape.sequences);
@@ -118,7 +121,7 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
          --more) {
       add_row(batch.front().tokens.front(), 0, -1);
     }
-    end_sequence(1, first_block);
+    end_sequence(-1, 1, first_block);
   }
   return memory_->StartUpload(buffer_.get(), to, layout.size * sizeof(std::int32_t), stream);
 }

@@ -20,6 +20,7 @@ enum class WeightRole : std::uint8_t {
   kProduct,       ///< of a linear layer; may be E4M3
   kHead,          ///< of the logits: may be E4M3 in a checkpoint, but seldom is
   kPlain,         ///< embedding, router: floating point
+  kTaps,          ///< of a convolution by columns: floating point, (rows, 1, cols) in a file
   kVector,        ///< a norm's gamma or a bias
   kGammaLessOne,  ///< a norm's gamma, stored less 1: the weight that is returned is the sum
 };

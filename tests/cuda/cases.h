@@ -184,10 +184,21 @@ class CudaGraphs : public testing::Test {
   void ExpectReference(const ComputeGraph& graph, const std::string& what, double bound = 0) {
     Compare(GraphCopy(graph, test_.dispatch->memory()).Run(*test_.dispatch), graph, what, bound);
   }
+  /// The same of what a second run gives, with states that the first one left.
+  void ExpectReferenceTwice(const ComputeGraph& graph, const std::string& what, double bound = 0) {
+    GraphCopy copy(graph, test_.dispatch->memory()), expected(graph, HostMemory());
+    copy.Run(*test_.dispatch);
+    expected.Run(*reference_);
+    CompareTo(copy.Run(*test_.dispatch), expected.Run(*reference_), graph, what, bound);
+  }
 
   void Compare(const std::vector<std::byte>& value, const ComputeGraph& graph,
                const std::string& what, double bound = 0) {
-    const std::vector<std::byte> expected = GraphCopy(graph, HostMemory()).Run(*reference_);
+    CompareTo(value, GraphCopy(graph, HostMemory()).Run(*reference_), graph, what, bound);
+  }
+
+  void CompareTo(const std::vector<std::byte>& value, const std::vector<std::byte>& expected,
+                 const ComputeGraph& graph, const std::string& what, double bound) {
     const TensorNode& node = graph.node(graph.size() - 1);
     ASSERT_EQ(value.size(), expected.size());
     const std::int64_t count = node.shape.rows * node.shape.cols;

@@ -53,6 +53,7 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      {.name = "ct-fp8-dynamic", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "ct-fp8-static", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "qwen2-moe"},
+                                     {.name = "qwen3-next"},
                                      {.name = "glm4-moe"},
                                      // Rounding sends a token or two to other experts: the
                                      // kept scores are 1e-4 and 5e-4 above the dropped ones.

@@ -12,6 +12,7 @@
 #include "graph/cuda/attention.h"
 #include "graph/cuda/experts.h"
 #include "graph/cuda/fusions.h"
+#include "graph/cuda/linear.h"
 #include "graph/cuda/product.h"
 #include "graph/cuda/read_next.h"
 #include "kernels/cuda_ops/ops.h"
@@ -126,6 +127,9 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kExpertMulMat:
       case TensorOp::kCombine:
         return SupportsExperts(graph, node);
+      case TensorOp::kCausalConv:
+      case TensorOp::kGatedDelta:
+        return SupportsLinear(graph, node);
       case TensorOp::kMulMat:
         // Codes and scales come as a quantize of this dispatch makes them.
         return Product(node, node.inputs.size() > 1 ? node.type : type_of(0), refusal);
@@ -145,6 +149,8 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kRope:
       case TensorOp::kGatherRows:
       case TensorOp::kHeadMulMat:
+      case TensorOp::kHeadSlice:
+      case TensorOp::kSigmoidGate:
         return ok(IsValue(node.type) && IsValue(type_of(0)));
       case TensorOp::kScales:
       case TensorOp::kRoutes:
@@ -285,6 +291,12 @@ class CudaDispatch final : public KernelDispatch {
       }
       case TensorOp::kHeadMulMat:
         return HeadProduct(node, output);
+      case TensorOp::kSigmoidGate:
+        return Elements(ElementOp::kSigmoidGate, x, current().input(1), output, n);
+      case TensorOp::kHeadSlice:
+      case TensorOp::kCausalConv:
+      case TensorOp::kGatedDelta:
+        return LaunchLinear(current(), stream());
       default:
         return KernelDispatch::dispatch_other(node, output);
     }

@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 template <ElementOp kOp>
 constexpr bool kHasTwo =
     kOp == ElementOp::kAdd || kOp == ElementOp::kMul || kOp == ElementOp::kSwiGlu ||
-    kOp == ElementOp::kGeGlu || kOp == ElementOp::kClampedSwiGlu;
+    kOp == ElementOp::kGeGlu || kOp == ElementOp::kClampedSwiGlu || kOp == ElementOp::kSigmoidGate;
 
 template <ElementOp kOp>
 __device__ __forceinline__ float Apply(float x, float y, float scalar, float slope) {
@@ -25,6 +25,7 @@ __device__ __forceinline__ float Apply(float x, float y, float scalar, float slo
     const float up = y > scalar ? scalar : y < -scalar ? -scalar : y;
     return gate / (1.0f + expf(-slope * gate)) * (up + 1.0f);
   }
+  if constexpr (kOp == ElementOp::kSigmoidGate) return x / (1.0f + expf(-y));
   if constexpr (kOp == ElementOp::kScale) return scalar * x;
   if constexpr (kOp == ElementOp::kSoftCap) return scalar * tanhf(x / scalar);
   return Silu(x) * y;
@@ -78,6 +79,8 @@ cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* 
         return launch.template operator()<ElementOp::kGeGlu>();
       case ElementOp::kClampedSwiGlu:
         return launch.template operator()<ElementOp::kClampedSwiGlu>();
+      case ElementOp::kSigmoidGate:
+        return launch.template operator()<ElementOp::kSigmoidGate>();
       case ElementOp::kScale:
         return launch.template operator()<ElementOp::kScale>();
       case ElementOp::kSoftCap:

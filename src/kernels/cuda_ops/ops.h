@@ -13,6 +13,7 @@
 
 #include "culet/tensor.h"
 #include "culet/types.h"
+#include "kernels/ops/state_rows.h"
 
 namespace culet::cuda_ops {
 
@@ -36,9 +37,19 @@ struct ReadNext {
 
 // -- Element by element; out may be an operand (elementwise.cu) -----------------------------------
 
-enum class ElementOp { kAdd, kMul, kSilu, kSwiGlu, kGeGlu, kClampedSwiGlu, kScale, kSoftCap };
-/// `b` is not read by kSilu, kScale and kSoftCap; `scalar` is of the last three, `slope` of
-/// kClampedSwiGlu.
+enum class ElementOp {
+  kAdd,
+  kMul,
+  kSilu,
+  kSwiGlu,
+  kGeGlu,
+  kClampedSwiGlu,
+  kSigmoidGate,
+  kScale,
+  kSoftCap
+};
+/// `b` is not read by kSilu, kScale and kSoftCap; `scalar` is of the last two and kClampedSwiGlu,
+/// `slope` of kClampedSwiGlu.
 cudaError_t ElementWise(ElementOp op, DataType type, const void* a, const void* b, void* out,
                         std::int64_t n, float scalar, float slope, LaunchStream stream);
 
@@ -189,6 +200,54 @@ struct HeadMulMatArgs {
   std::int64_t rows = 0, heads = 0, in = 0, sums = 0, k = 0;
 };
 cudaError_t HeadMulMat(const HeadMulMatArgs& args, LaunchStream stream);
+
+// -- Linear attention (linear_attention.cu) -------------------------------------------------------
+
+/// Elements [first, first + count) of each of `heads` heads of `size`, of all rows together.
+struct HeadSliceArgs {
+  const void* x = nullptr;
+  DataType type = DataType::kNull;
+  void* out = nullptr;
+  std::int64_t heads = 0, size = 0, first = 0, count = 0;
+};
+cudaError_t HeadSlice(const HeadSliceArgs& args, LaunchStream stream);
+
+/// As the graph's CausalConv; weight: float32, float16 or bfloat16.
+struct CausalConvArgs {
+  ops::StateRows states;
+  const void* x = nullptr;  ///< (tokens, in)
+  DataType x_type = DataType::kNull;
+  const void* weight = nullptr;  ///< (cols, taps)
+  DataType weight_type = DataType::kNull;
+  void* out = nullptr;  ///< (tokens, cols)
+  DataType out_type = DataType::kNull;
+  std::int64_t in = 0, cols = 0;
+  int taps = 0;  ///< at most kMostTaps
+  int key_heads = 0, key_dim = 0;
+};
+inline constexpr int kMostTaps = 8;
+cudaError_t CausalConv(const CausalConvArgs& args, LaunchStream stream);
+
+/// As the graph's GatedDelta; decays and bias: float32, float16 or bfloat16.
+struct GatedDeltaArgs {
+  ops::StateRows states;
+  const void* x = nullptr;
+  DataType x_type = DataType::kNull;
+  const void* gates = nullptr;
+  DataType gates_type = DataType::kNull;  ///< float32 or bfloat16
+  const void* decays = nullptr;
+  DataType decays_type = DataType::kNull;
+  const void* bias = nullptr;
+  DataType bias_type = DataType::kNull;
+  float epsilon = 0;
+  void* out = nullptr;
+  DataType out_type = DataType::kNull;
+  int key_heads = 0, value_heads = 0;
+  int key_dim = 0;  ///< at most kMostDeltaKey
+  int value_dim = 0;
+};
+inline constexpr int kMostDeltaKey = 256;
+cudaError_t GatedDelta(const GatedDeltaArgs& args, LaunchStream stream);
 
 // -- Routed experts (experts.cu) ------------------------------------------------------------------
 

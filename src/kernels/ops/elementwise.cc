@@ -58,6 +58,14 @@ void ClampedSwiGluRange(const float* a, const float* b, float limit, float slope
     return hn::Mul(hn::Div(SiluOf(d, hn::Mul(by, gate)), by), hn::Add(up, hn::Set(d, 1.0f)));
   });
 }
+void SigmoidGateRange(const float* a, const float* b, float* out, std::size_t n) {
+  ForVectors(a, b, out, n, [](F32 d, VF32 x, VF32 y) {
+    // By exp(-|y|), which never overflows.
+    const VF32 one = hn::Set(d, 1.0f), power = ExpOf(d, hn::Neg(hn::Abs(y)));
+    const VF32 share = hn::IfThenElse(hn::Lt(y, hn::Zero(d)), power, one);
+    return hn::Mul(x, hn::Div(share, hn::Add(one, power)));
+  });
+}
 void ScaleByRange(const float* a, float by, float* out, std::size_t n) {
   ForVectors(a, a, out, n, [by](F32 d, VF32 x, VF32) { return hn::Mul(x, hn::Set(d, by)); });
 }
@@ -84,6 +92,7 @@ HWY_EXPORT(SiluRange);
 HWY_EXPORT(SwiGluRange);
 HWY_EXPORT(GeGluRange);
 HWY_EXPORT(ClampedSwiGluRange);
+HWY_EXPORT(SigmoidGateRange);
 HWY_EXPORT(ScaleByRange);
 HWY_EXPORT(SoftCapRange);
 
@@ -133,6 +142,11 @@ void ClampedSwiGlu(const float* gate, const float* up, float limit, float slope,
                    std::size_t n) {
   ForChunks(n, [=](std::size_t i, std::size_t end) {
     HWY_DYNAMIC_DISPATCH(ClampedSwiGluRange)(gate + i, up + i, limit, slope, out + i, end - i);
+  });
+}
+void SigmoidGate(const float* x, const float* gate, float* out, std::size_t n) {
+  ForChunks(n, [=](std::size_t i, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(SigmoidGateRange)(x + i, gate + i, out + i, end - i);
   });
 }
 void Scale(const float* x, float by, float* out, std::size_t n) {

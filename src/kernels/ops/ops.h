@@ -20,6 +20,8 @@ void Mul(const float* a, const float* b, float* out, std::size_t n);
 void Silu(const float* x, float* out, std::size_t n);
 void SwiGlu(const float* gate, const float* up, float* out, std::size_t n);
 void GeGlu(const float* gate, const float* up, float* out, std::size_t n);
+/// x / (1 + exp(-gate)).
+void SigmoidGate(const float* x, const float* gate, float* out, std::size_t n);
 /// As a graph's ClampedSwiGlu.
 void ClampedSwiGlu(const float* gate, const float* up, float limit, float slope, float* out,
                    std::size_t n);

@@ -1,4 +1,5 @@
-// Steps of a model with longrope: the frequencies by which a sequence turns depend on its length.
+// Steps of a model whose cache may have to be computed again: with longrope the frequencies by
+// which a sequence turns depend on its length, and a state of linear attention cannot go back.
 #include <algorithm>
 #include <utility>
 
@@ -6,30 +7,39 @@
 
 namespace culet {
 
-void LongRope::Remember(int sequence, int before, std::span<const std::int32_t> tokens) {
+void KeptTokens::Remember(int sequence, int before, std::span<const std::int32_t> tokens) {
   if (!is_used()) return;
   std::vector<std::int32_t>& all = sequences[static_cast<std::size_t>(sequence)].tokens;
   all.resize(static_cast<std::size_t>(before));
   all.insert(all.end(), tokens.begin(), tokens.end());
 }
 
+void KeptTokens::Forget(std::span<const SequenceTokens> batch) {
+  if (!linear) return;
+  for (const SequenceTokens& part : batch) Forget(part.sequence);
+}
+
+void KeptTokens::Forget(int sequence) {
+  if (linear) sequences[static_cast<std::size_t>(sequence)].state = State::kUnknown;
+}
+
 int Session::Impl::StepsWithoutChange(std::span<const int> of, int steps) const {
-  if (!long_rope.is_used()) return steps;
-  const LongRope::State state = long_rope.sequences[static_cast<std::size_t>(of.front())].state;
+  if (!kept.is_used()) return steps;
+  const KeptTokens::State state = kept.sequences[static_cast<std::size_t>(of.front())].state;
   for (const int sequence : of) {
     const int length = tables.length(sequence);
-    const bool alike = long_rope.sequences[static_cast<std::size_t>(sequence)].state == state;
-    if (!alike || long_rope.StateFor(length + 1) != state) return 0;
-    if (state == LongRope::State::kShort) {
-      steps = std::min(steps, static_cast<int>(long_rope.original) - length);
+    const bool alike = kept.sequences[static_cast<std::size_t>(sequence)].state == state;
+    if (!alike || kept.StateFor(length + 1) != state) return 0;
+    if (state == KeptTokens::State::kShort) {
+      steps = std::min(steps, static_cast<int>(kept.original) - length);
     }
   }
   return steps;
 }
 
-// The keys and values of all its positions.
-Status Session::Impl::ComputeAgain(int sequence, LongRope::State state) {
-  LongRope::Sequence& one = long_rope.sequences[static_cast<std::size_t>(sequence)];
+// The keys and values of all its positions, and its states.
+Status Session::Impl::ComputeAgain(int sequence, KeptTokens::State state) {
+  KeptTokens::Sequence& one = kept.sequences[static_cast<std::size_t>(sequence)];
   const std::vector<std::int32_t> tokens = one.tokens;
   const int length = tables.length(sequence);
   tables.Shrink(sequence, length);
@@ -44,7 +54,7 @@ Status Session::Impl::ComputeAgain(int sequence, LongRope::State state) {
   }
   if (status.ok()) return {};
   // As long as before; the next step computes them anew.
-  one.state = LongRope::State::kUnknown;
+  one.state = KeptTokens::State::kUnknown;
   static_cast<void>(tables.Extend(sequence, length - tables.length(sequence)));
   return status;
 }
@@ -62,32 +72,33 @@ Result<StepResult> Session::Impl::StepTurning(std::span<const SequenceTokens> ba
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const int length = tables.length(batch[i].sequence);
     const int end = ends.empty() ? length + static_cast<int>(batch[i].tokens.size()) : ends[i];
-    const LongRope::State state = long_rope.StateFor(end);
-    LongRope::Sequence& one = long_rope.sequences[static_cast<std::size_t>(batch[i].sequence)];
+    const KeptTokens::State state = kept.StateFor(end);
+    KeptTokens::Sequence& one = kept.sequences[static_cast<std::size_t>(batch[i].sequence)];
     one.tokens.resize(static_cast<std::size_t>(length));  // it may have been truncated
     if (length > 0 && one.state != state) {
       CULET_RETURN_IF_ERROR(ComputeAgain(batch[i].sequence, state));
     }
     one.state = state;
-    const std::size_t group = state == LongRope::State::kLong ? 1 : 0;
+    const std::size_t group = state == KeptTokens::State::kLong ? 1 : 0;
     groups[group].push_back(batch[i]);
     parts[group].push_back(i);
   }
   const auto remember = [&] {
     for (const SequenceTokens& part : batch) {
       const int before = tables.length(part.sequence) - static_cast<int>(part.tokens.size());
-      long_rope.Remember(part.sequence, before, part.tokens);
+      kept.Remember(part.sequence, before, part.tokens);
     }
   };
   if (groups[0].empty() || groups[1].empty()) {
     auto result = StepAlike(batch, outputs);
-    if (result) remember();
+    result ? remember() : kept.Forget(batch);
     return result;
   }
   StepResult results[2];
   for (std::size_t g = 0; g < 2; ++g) {
     auto result = StepAlike(groups[g], outputs);
     if (!result) {
+      kept.Forget(batch);
       for (const SequenceTokens& part : groups[0]) {
         if (g == 1) tables.Shrink(part.sequence, static_cast<int>(part.tokens.size()));
       }

@@ -1,0 +1,143 @@
+// Linear attention on the CUDA dispatch, against the reference.
+#pragma once
+
+#include "cases.h"
+
+namespace culet {
+
+struct LinearSizes {
+  GatedDeltaParams delta;
+  int taps;
+};
+// Qwen3-Next's sizes with fewer heads, and some of nobody.
+constexpr LinearSizes kLinearSizes[] = {{{2, 4, 128, 128}, 4}, {{1, 3, 20, 33}, 2},
+                                        {{3, 3, 33, 7}, 8},    {{2, 4, 16, 24}, 4},
+                                        {{1, 2, 200, 40}, 5},  {{2, 2, 64, 96}, 3}};
+
+inline std::string NameOf(const LinearSizes& s) {
+  return std::to_string(s.delta.key_heads) + " heads of " + std::to_string(s.delta.key_dim) + ", " +
+         std::to_string(s.delta.value_heads) + " of " + std::to_string(s.delta.value_dim) + ", " +
+         std::to_string(s.taps) + " taps";
+}
+
+// Sequences of several lengths: one that begins, some that go on, one without tokens, one whose
+// state is nowhere.
+struct LinearBatch {
+  explicit LinearBatch(std::vector<std::int32_t> lengths) {
+    std::vector<std::int32_t> first, all, to, rows;
+    first.push_back(0);
+    for (std::size_t s = 0; s < lengths.size(); ++s) {
+      for (std::int32_t i = 0; i < lengths[s]; ++i) all.push_back(s == 1 ? i : 9 + i);
+      first.push_back(first.back() + lengths[s]);
+      to.push_back(s + 1 == lengths.size() && s > 0 ? -1 : kRows - 1 - static_cast<int>(s));
+    }
+    starts = Indices(first), positions = Indices(all), state_rows = Indices(to);
+  }
+  static constexpr int kRows = 7;
+  Matrix starts = Indices({}), positions = Indices({}), state_rows = Indices({});
+};
+
+inline ComputeGraph ConvGraph(const LinearSizes& s, const LinearBatch& batch, const Matrix& x,
+                              const Matrix& weight, const Matrix& states, DataType type) {
+  ComputeGraph graph;
+  OpParams params;
+  params.delta = s.delta;
+  params.weight = weight.AsWeight();
+  const int from = x.AsLeaf(graph), kept = states.AsLeaf(graph);
+  const int rows = batch.state_rows.AsLeaf(graph), starts = batch.starts.AsLeaf(graph);
+  const int positions = batch.positions.AsLeaf(graph);
+  graph.add_op(TensorOp::kCausalConv, 0, {x.rows, s.delta.qkv_cols()},
+               {from, kept, rows, starts, positions}, params, "", type);
+  return graph;
+}
+
+TEST_F(CudaGraphs, CausalConvolutions) {
+  for (const LinearSizes& s : kLinearSizes) {
+    const std::int64_t cols = s.delta.qkv_cols();
+    for (const auto& lengths :
+         {std::vector<std::int32_t>{1}, {5, 40, 1, 0, 2, 3}, {33, 2}, {70, 64, 1}}) {
+      const LinearBatch batch(lengths);
+      const std::int64_t tokens = batch.positions.rows;
+      for (const DataType type : kValues) {
+        for (const DataType stored : kStored) {
+          const Matrix x(type, tokens, cols + s.delta.out_cols(), 1);
+          const Matrix weight(stored, cols, s.taps, 2);
+          const Matrix states(DataType::kFloat32, LinearBatch::kRows, (s.taps - 1) * cols, 3);
+          const ComputeGraph graph = ConvGraph(s, batch, x, weight, states, type);
+          ExpectReference(graph, NameOf(s));
+          ExpectReferenceTwice(graph, NameOf(s) + " again");
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaGraphs, GatedDeltaRules) {
+  for (const LinearSizes& s : kLinearSizes) {
+    for (const auto& lengths : {std::vector<std::int32_t>{1}, {5, 40, 1, 0, 2, 3}, {90, 1}}) {
+      const LinearBatch batch(lengths);
+      const std::int64_t tokens = batch.positions.rows;
+      for (const DataType type : kValues) {
+        for (const DataType gates_type : kValues) {
+          const Matrix x(type, tokens, s.delta.qkv_cols(), 1);
+          const Matrix gates(gates_type, tokens, std::int64_t{2} * s.delta.value_heads, 2);
+          const Matrix states(DataType::kFloat32, LinearBatch::kRows, s.delta.state_cols(), 3);
+          const Matrix decays(DataType::kBfloat16, 1, s.delta.value_heads, 4);
+          const Matrix bias(DataType::kFloat32, 1, s.delta.value_heads, 5);
+          ComputeGraph graph;
+          OpParams params;
+          params.delta = s.delta;
+          params.gamma = decays.AsWeight();
+          params.bias = bias.AsWeight();
+          params.scalar = 1e-6f;
+          const int from = x.AsLeaf(graph), gate = gates.AsLeaf(graph);
+          const int kept = states.AsLeaf(graph), rows = batch.state_rows.AsLeaf(graph);
+          const int starts = batch.starts.AsLeaf(graph), at = batch.positions.AsLeaf(graph);
+          graph.add_op(TensorOp::kGatedDelta, 0, {tokens, s.delta.out_cols()},
+                       {from, gate, kept, rows, starts, at}, params, "", type);
+          const double bound = type == DataType::kFloat32 ? 3e-6 : 0;
+          ExpectReference(graph, NameOf(s), bound);
+          ExpectReferenceTwice(graph, NameOf(s) + " again", bound);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaGraphs, LinearSizesThatDoNotFit) {
+  const LinearSizes wide{{1, 1, 257, 4}, 9};
+  const LinearBatch batch({2});
+  const std::int64_t cols = wide.delta.qkv_cols();
+  const Matrix x(DataType::kFloat32, 2, cols + 4, 1), weight(DataType::kFloat32, cols, 9, 2);
+  const Matrix states(DataType::kFloat32, LinearBatch::kRows, 8 * cols, 3);
+  const ComputeGraph graph = ConvGraph(wide, batch, x, weight, states, DataType::kFloat32);
+  ASSERT_TRUE(graph.Verify().ok()) << graph.Verify().ToString();
+  const Feasibility can = test_.dispatch->supports(graph, graph.size() - 1);
+  EXPECT_FALSE(can.ok());
+  EXPECT_NE(std::string(can.reason()).find("at most 8 rows"), std::string::npos);
+}
+
+TEST_F(CudaGraphs, PartsOfHeadsAndGates) {
+  struct Sizes {
+    std::int64_t rows, heads, size, first, count;
+  };
+  for (const Sizes& s : {Sizes{3, 4, 64, 32, 32}, Sizes{5, 3, 21, 7, 9}, Sizes{1, 1, 16, 0, 16},
+                         Sizes{70, 2, 768, 512, 256}}) {
+    for (const DataType type : kValues) {
+      const Matrix x(type, s.rows, s.heads * s.size, 1), y(type, s.rows, s.heads * s.count, 2);
+      ComputeGraph graph;
+      OpParams params;
+      params.head_dim = static_cast<int>(s.size);
+      params.int_param = static_cast<std::uint32_t>(s.first);
+      const int from = x.AsLeaf(graph), other = y.AsLeaf(graph);
+      const int part = graph.add_op(TensorOp::kHeadSlice, 0, {s.rows, s.heads * s.count}, {from},
+                                    params, "", type);
+      ExpectReference(graph, "slices of " + std::to_string(s.size));
+      graph.add_op(TensorOp::kSigmoidGate, 0, {s.rows, s.heads * s.count}, {other, part}, {}, "",
+                   type);
+      ExpectReference(graph, "gates of " + std::to_string(s.size));
+    }
+  }
+}
+
+}  // namespace culet
