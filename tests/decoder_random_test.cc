@@ -95,6 +95,11 @@ constexpr Kind kKinds[] = {
      R"("num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size_mlp": 72,
         "attention_chunk_size": 5, "no_rope_layer_interval": 2, "floor_scale": 3,
         "interleave_moe_layer_step": 2,)"},
+    {"qwen3_next", "Qwen3NextForCausalLM",
+     R"("num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
+        "shared_expert_intermediate_size": 56, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6, "linear_key_head_dim": 20, "linear_value_head_dim": 12,
+        "linear_conv_kernel_dim": 3, "decoder_sparse_step": 2, "full_attention_interval": 2,)"},
     {"minimax_m2", "MiniMaxM2ForCausalLM",
      R"("num_local_experts": 6, "num_experts_per_tok": 6, "rotary_dim": 6,)"},
 };

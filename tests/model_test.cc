@@ -111,6 +111,21 @@ TEST(ModelShapes, SharedExpertsAreProductsOfTheirOwn) {
             "lm_head 151552 4096 1\n");
 }
 
+TEST(ModelShapes, LinearAttentionHasProductsOfItsOwn) {
+  EXPECT_EQ(Table(Shipped("qwen3-next-80b-a3b")),
+            "qkv 9216 2048 12\n"
+            "linear_in 12288 2048 36\n"
+            "linear_gates 64 2048 36\n"
+            "o 2048 4096 48\n"
+            "shared.gate_up 1024 2048 48\n"
+            "shared.down 2048 512 48\n"
+            "shared.router 1 2048 48\n"
+            "router 512 2048 48\n"
+            "experts.gate_up 1024 2048 48 10/512\n"
+            "experts.down 2048 512 48 10/512\n"
+            "lm_head 151936 2048 1\n");
+}
+
 TEST(ModelShapes, Qwen3HeadSizeIsItsOwn) {
   // 16 heads of 128 on a hidden size of 1024: head_dim is not hidden_size / heads.
   EXPECT_EQ(Table(Shipped("qwen3-0.6b")),
@@ -149,6 +164,13 @@ TEST(ModelShapes, WeightsAddUpToThePublishedSizes) {
   } models[] = {{"deepseek-v2-lite", 15.71, 102400.0 * 2048 + 27 * 4096.0 * 512},
                 {"moonlight-16b-a3b", 15.96, 163840.0 * 2048 + 27 * 4096.0 * 512},
                 {"deepseek-v3", 671.0, 129280.0 * 7168 + 61 * 32768.0 * 512},
+                {"gemma-3-27b", 27.01, 0},
+                {"gpt-oss-20b", 20.91, 201088.0 * 2880},
+                {"gpt-oss-120b", 116.83, 201088.0 * 2880},
+                {"llama-4-scout", 107.77, 202048.0 * 5120},
+                {"olmo-2-32b", 32.23, 100352.0 * 5120},
+                {"phi-4", 14.66, 100352.0 * 5120},
+                {"qwen3-next-80b-a3b", 79.67, 151936.0 * 2048},
                 {"llama-3.1-8b", 8.03, 128256.0 * 4096},
                 {"mistral-7b-v0.3", 7.25, 32768.0 * 4096},
                 {"mixtral-8x7b-v0.1", 46.7, 32000.0 * 4096},

@@ -6,7 +6,7 @@ namespace culet {
 
 HeadSizes ReadHeads(ConfigReader& config, int hidden, const HeadDefaults& defaults) {
   HeadSizes sizes;
-  sizes.heads = config.Int({"num_attention_heads"});
+  sizes.heads = config.IntOrDefault("num_attention_heads", defaults.heads);
   const bool usual = defaults.kv_heads == 0 || config.Stands("num_key_value_heads");
   sizes.kv_heads = usual ? config.IntOr({"num_key_value_heads"}, sizes.heads) : defaults.kv_heads;
   config.Require(

@@ -7,6 +7,7 @@ namespace culet {
 
 /// What an architecture has where a key is missing.
 struct HeadDefaults {
+  int heads = 0;     ///< 0: the key must be there
   int kv_heads = 0;  ///< 0: as many as heads, which null always means
   int head_dim = 0;  ///< 0: hidden_size / num_attention_heads
   const char* head_dim_key = "head_dim";

@@ -28,6 +28,11 @@ class ConfigReader {
   /// The same, but a missing or null key gives `fallback`.
   int IntOr(Keys keys, int fallback, int minimum = 1);
 
+  /// IntOr of a class that has a default for the key, else Int: 0 is none.
+  int IntOrDefault(const char* key, int fallback) {
+    return fallback > 0 ? IntOr({key}, fallback) : Int({key});
+  }
+
   /// Whether any spelling is present and not null.
   bool Has(Keys keys) const;
 

@@ -48,6 +48,8 @@ struct DecoderNames {
 /// What counts where config.json lacks a key, and what the usual keys are called.
 struct DecoderDefaults {
   HeadDefaults heads = {};
+  int vocab = 0;         ///< 0: the key must be there
+  int max_position = 0;  ///< as DecoderConfig::max_position
   const char* epsilon_key = "rms_norm_eps";
   double epsilon = 1e-6;
   double theta = 1e4;

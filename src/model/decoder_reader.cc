@@ -50,7 +50,7 @@ Result<DecoderConfig> DecoderReader::Read(bool quantised) {
 
 void DecoderReader::Sizes() {
   const DecoderDefaults& defaults = architecture_.defaults;
-  config_.vocab = keys_.Int({"vocab_size"});
+  config_.vocab = keys_.IntOrDefault("vocab_size", defaults.vocab);
   config_.hidden = keys_.Int({"hidden_size"});
   config_.layers = keys_.Int({"num_hidden_layers"});
   if (!keys_.Require(
@@ -72,7 +72,7 @@ void DecoderReader::Sizes() {
       static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
   keys_.Fit(std::int64_t{config_.heads} * config_.head_dim,
             fmt::format("num_attention_heads * {}", defaults.heads.head_dim_key).c_str());
-  config_.max_position = keys_.IntOr({"max_position_embeddings"}, 0);
+  config_.max_position = keys_.IntOr({"max_position_embeddings"}, defaults.max_position);
   const char* const epsilon = defaults.epsilon_key;
   config_.rms_norm_eps = static_cast<float>(keys_.NumberOr({epsilon}, defaults.epsilon));
   keys_.Require(config_.rms_norm_eps > 0,

@@ -161,7 +161,9 @@ class RopeReader {
                                   config_.Shown({kScaling}), config_.Shown({kParameters})));
     }
     if (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kLinear) {
-      WarnUnless(!config_.Has({kOriginal}), kOriginal, rope.scaling);
+      // Files of Phi-3 name the context that is not stretched.
+      const double original = config_.NumberOr({kOriginal}, context_.max_position);
+      WarnUnless(original == context_.max_position, kOriginal, rope.scaling);
     }
     if (context_.partial > 0) return rope;
     const bool whole = config_.NumberOr({kPart}, 1) == 1;
@@ -250,7 +252,9 @@ class RopeReader {
                                     part, ToString(rope.scaling)));
     }
     config_.Adopt(scaling.status());
-    for (std::string& unused : UnusedKeysOf(object, KeysOf(rope.scaling), where)) {
+    std::vector<const char*> known_keys(KeysOf(rope.scaling).begin(), KeysOf(rope.scaling).end());
+    if (context_.partial > 0) known_keys.push_back(kPart);
+    for (std::string& unused : UnusedKeysOf(object, known_keys, where)) {
       warnings_.push_back(std::move(unused));
     }
     return rope;

@@ -53,7 +53,10 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      {.name = "ct-fp8-dynamic", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "ct-fp8-static", .tolerance = 1e-4, .rounded = 6e-2},
                                      {.name = "qwen2-moe"},
-                                     {.name = "qwen3-next"},
+                                     // A forward pass in double that rounds products' inputs to 16
+                                     // bits sends two tokens of 40 to other experts, of which the
+                                     // router keeps one 5e-5 above the next.
+                                     {.name = "qwen3-next", .rounded = 7e-2},
                                      {.name = "glm4-moe"},
                                      // Rounding sends a token or two to other experts: the
                                      // kept scores are 1e-4 and 5e-4 above the dropped ones.

@@ -9,17 +9,21 @@ import json
 from pathlib import Path
 
 import transformers
-from transformers import (GenerationConfig, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
-                          Qwen3MoeConfig)
+from transformers import GenerationConfig
 
-CLASSES = {"LlamaForCausalLM": LlamaConfig, "MistralForCausalLM": MistralConfig,
-           "MixtralForCausalLM": MixtralConfig, "Qwen2ForCausalLM": Qwen2Config,
-           "Qwen3ForCausalLM": Qwen3Config, "Qwen3MoeForCausalLM": Qwen3MoeConfig}
+# Of text models; each is the XConfig of an XForCausalLM.
+CLASSES = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Qwen2Moe", "Qwen3Next", "Phi3", "Gemma2",
+           "Olmo2", "Olmo3", "SmolLM3", "SeedOss", "Granite", "Glm4", "Glm4Moe", "Ernie4_5", "Ernie4_5_Moe",
+           "MiniMaxM2", "GptOss", "Ministral3", "Cohere", "Cohere2", "DeepseekV2", "DeepseekV3")
+# What a class has no usable default for.
+GIVEN = {"DeepseekV2ForCausalLM": {"num_experts_per_tok": 6}, "Glm4MoeForCausalLM": {"head_dim": 128}}
+TEXTS = {"Gemma3ForCausalLM": "Gemma3TextConfig", "Llama4ForCausalLM": "Llama4TextConfig"}
 
 if __name__ == "__main__":
-    configs = {name: {key: value for key, value in made().to_dict().items()
+    names = {f"{name}ForCausalLM": f"{name}Config" for name in CLASSES} | TEXTS
+    configs = {name: {key: value for key, value in getattr(transformers, made)(**GIVEN.get(name, {})).to_dict().items()
                       if key not in ("id2label", "label2id")} | {"id2label": {}, "label2id": {}}
-               for name, made in CLASSES.items()}
+               for name, made in names.items()}
     document = {"transformers": transformers.__version__, "configs": configs,
                 "generation": sorted(GenerationConfig._get_default_generation_params())}
     Path(__file__).with_name("config_keys.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")

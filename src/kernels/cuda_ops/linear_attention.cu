@@ -221,8 +221,9 @@ __global__ void __launch_bounds__(kThreads) GatedDeltaKernel(const GatedDeltaArg
       of_key = fmaf(line[i], line[i], of_key);
       of_query = fmaf(line[kKeys + i], line[kKeys + i], of_query);
     }
-    of_key = rsqrtf(SumLanes<32>(of_key) + args.epsilon);
-    of_query = rsqrtf((SumLanes<32>(of_query) + args.epsilon) * static_cast<float>(args.key_dim));
+    of_key = 1.0f / sqrtf(SumLanes<32>(of_key) + args.epsilon);
+    of_query =
+        1.0f / sqrtf((SumLanes<32>(of_query) + args.epsilon) * static_cast<float>(args.key_dim));
 
     float known = 0, result = 0;
 #pragma unroll

@@ -31,13 +31,19 @@ constexpr const char* kGemma3Keys[] = {"attention_bias",
                                        "sliding_window_pattern",
                                        "use_bidirectional_attention"};
 
+// What files of transformers 5 have beside layer_types, which it gave.
+constexpr const char* kGemma3Silent[] = {"_sliding_window_pattern"};
+
 constexpr DecoderNames kNames{.attention_post_norm = "post_attention_layernorm",
                               .mlp_norm = "pre_feedforward_layernorm",
                               .mlp_post_norm = "post_feedforward_layernorm",
                               .gamma_less_one = true};
 
-constexpr DecoderDefaults Defaults(double theta) {
-  return {.heads = {.kv_heads = 4, .head_dim = 256},
+// Released files of Gemma 3 lack what is their class's default.
+constexpr DecoderDefaults Defaults(double theta, int heads, int vocab, int max_position) {
+  return {.heads = {.heads = heads, .kv_heads = 4, .head_dim = 256},
+          .vocab = vocab,
+          .max_position = max_position,
           .theta = theta,
           .tied_head = true,
           .gate_key = "hidden_activation",
@@ -87,7 +93,7 @@ const DecoderArchitecture kGemma2{
     .name = "Gemma2ForCausalLM",
     .model_type = "gemma2",
     .read = ReadGemma2,
-    .defaults = Defaults(1e4),
+    .defaults = Defaults(1e4, 0, 0, 0),
     .names = kNames,
     .keys = kGemma2Keys,
     .parts = "norms before and behind, GELU gate, soft caps, windows, scaled embedding"};
@@ -95,9 +101,10 @@ const DecoderArchitecture kGemma2{
 const DecoderArchitecture kGemma3{.name = "Gemma3ForCausalLM",
                                   .model_type = "gemma3_text",
                                   .read = ReadGemma3,
-                                  .defaults = Defaults(1e6),
+                                  .defaults = Defaults(1e6, 8, 262208, 131072),
                                   .names = kNames,
                                   .keys = kGemma3Keys,
+                                  .silent = kGemma3Silent,
                                   .parts = "as Gemma 2 without caps, norms of heads, two ropes"};
 
 }  // namespace culet

@@ -85,7 +85,7 @@ const DecoderArchitecture kQwen3Next{
               .ahead = "mtp."},
     .keys = kKeys,
     .parts =
-        "gated delta nets, attention with a gate, norms of heads, 1 + w norms, part of a head "
-        "turns, routed experts and a gated shared one"};
+        "gated delta nets, attention with a gate, partial rope, routed experts and a gated "
+        "shared one"};
 
 }  // namespace culet
