@@ -85,7 +85,7 @@ const DecoderArchitecture kQwen3Next{
               .ahead = "mtp."},
     .keys = kKeys,
     .parts =
-        "gated delta nets, attention with a gate, partial rope, routed experts and a gated "
+        "gated delta nets, attention with a gate, routed experts and a gated "
         "shared one"};
 
 }  // namespace culet
