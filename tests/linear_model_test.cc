@@ -120,7 +120,7 @@ class LinearSessions : public testing::TestWithParam<StepPadding> {
 
   Session Make(int step_tokens = 0) {
     return *Session::Create(*model_, *dispatch_,
-                            {.max_sequences = 3,
+                            {.max_sequences = 5,
                              .max_context = 48,
                              .block_size = 4,
                              .max_step_tokens = step_tokens,
@@ -212,35 +212,38 @@ TEST_P(LinearSessions, FailedSteps) {
 
 // Sequences that end at different steps go on as if each had been alone.
 TEST_P(LinearSessions, DecodedUntilEachEnds) {
+  constexpr std::size_t kSequences = 4;
   Session session = Make();
   std::vector<int> sequences;
   std::vector<std::vector<std::int32_t>> read;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < static_cast<int>(kSequences); ++i) {
     sequences.push_back(*session.AddSequence());
     const auto prompt = Ids(5 * i, 4 + i);
     ASSERT_TRUE(session.Prefill(sequences.back(), prompt).ok());
     read.emplace_back(prompt.begin(), prompt.end());
   }
-  for (const int steps : {6, 2}) {
+  for (const int steps : {8, 2}) {
     std::vector<std::int32_t> first;
     std::vector<SequenceTokens> batch;
     for (const auto& each : read) first.push_back(each.front());
-    for (std::size_t i = 0; i < 3; ++i) batch.push_back({sequences[i], {&first[i], 1}});
-    std::vector<int> made(3);
+    for (std::size_t i = 0; i < kSequences; ++i) batch.push_back({sequences[i], {&first[i], 1}});
+    std::vector<int> made(kSequences);
     DecodeOptions options{.steps = steps};
     options.on_token = [&](std::size_t part, std::int32_t) {
       return ++made[part] < 1 + static_cast<int>(part) * 2;
     };
     const auto decoded = session.Decode(batch, options);
     ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
-    for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < kSequences; ++i) {
       read[i].push_back(first[i]);
       const auto& tokens = (*decoded)[i].tokens;
       read[i].insert(read[i].end(), tokens.begin(), tokens.end() - 1);
       ASSERT_EQ(*session.LengthOf(sequences[i]), static_cast<int>(read[i].size()));
     }
   }
-  for (std::size_t i = 0; i < 3; ++i) ExpectNext(session, sequences[i], 50, read[i], "decoded");
+  for (std::size_t i = 0; i < kSequences; ++i) {
+    ExpectNext(session, sequences[i], 50, read[i], "decoded");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LinearSessions,
