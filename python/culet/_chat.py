@@ -3,6 +3,7 @@
 import argparse
 import codecs
 import os
+import re
 import sys
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -61,9 +62,25 @@ class Chat:
             interrupted = error
         write("\n" if interrupted is None else " [stopped]\n")
         if not self._raw:
-            self.messages = [*prompt, {"role": "assistant", "content": "".join(said)}]
+            self.messages = [*prompt, remembered("".join(said))]
         if interrupted is not None and not resume:
             raise interrupted
+
+
+def remembered(answer: str) -> Dict[str, str]:
+    """An answer as a message. One in channels (harmony) has its last analysis as "thinking" and the others as its
+    content, which is where its chat template takes them from; templates of thinking tags find these themselves."""
+    parts = _CHANNEL.findall(answer)
+    if not parts:
+        return {"role": "assistant", "content": answer}
+    thoughts = [text for name, text in parts if name == "analysis"]
+    message = {"role": "assistant", "content": "".join(text for name, text in parts if name != "analysis")}
+    return {**message, "thinking": thoughts[-1]} if thoughts else message
+
+
+# The name of a channel, and what was said there.
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>(.*?)"
+                      r"(?=<\|end\|>|<\|start\|>|<\|channel\|>|\Z)", re.DOTALL)
 
 
 class _Lost(Exception):

@@ -3,7 +3,7 @@
 import codecs
 import json
 import os
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple, Union
 
 from culet import _gguf
 from culet._library import Error, InvalidArgument
@@ -58,6 +58,19 @@ class ByteDetokenizer:
         return "" if self._cut else self._decoder.decode(b"", True)
 
 
+# Special tokens that say which part of an answer follows, so that they are a part of its text: of thinking, as
+# several families name it, and where all of HARMONY are there (gpt-oss), of channels.
+_THINKING = ("<think>", "</think>", "<seed:think>", "</seed:think>", "[THINK]", "[/THINK]", "<|START_THINKING|>",
+             "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
+HARMONY = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>")
+
+
+def shown_of(special: Iterable[str]) -> FrozenSet[str]:
+    """Those of the names of special tokens that are a part of the text."""
+    names = frozenset(special)
+    return names & frozenset(_THINKING + (HARMONY if names.issuperset(HARMONY) else ()))
+
+
 class Tokenizer:
     """tokenizer.json by the package tokenizers: the file `path`, or `text` that was made of it."""
 
@@ -75,19 +88,22 @@ class Tokenizer:
             raise Error("DATA_LOSS", f"{path} cannot be read: {error}") from None
         self._tokenizer.no_truncation()  # what was right for training batches, and no_padding too
         self._tokenizer.no_padding()
-        self._special = {number: token.content for number, token in
-                         self._tokenizer.get_added_tokens_decoder().items() if token.special}
+        special = {number: token.content for number, token in
+                   self._tokenizer.get_added_tokens_decoder().items() if token.special}
+        shown = shown_of(special.values())
+        self._hidden = {number: name for number, name in special.items() if name not in shown}
 
     def encode(self, text: str, special: bool = True) -> List[int]:
         """special: with what tokenizer.json puts around a text, a beginning mostly."""
         return self._tokenizer.encode(text, add_special_tokens=special).ids
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self._tokenizer.decode(tokens, skip_special_tokens=True)
+        return self._tokenizer.decode([token for token in tokens if token not in self._hidden],
+                                      skip_special_tokens=False)
 
     def hidden(self, token: int) -> str:
-        """What a special token, which is no part of the text, is called; "" of others."""
-        return self._special.get(token, "")
+        """What a special token that is no part of the text is called; "" of others."""
+        return self._hidden.get(token, "")
 
     def detokenizer(self, context: Sequence[int]) -> "Detokenizer":
         return Detokenizer(self, context)
@@ -160,7 +176,7 @@ def load_tokenizer(folder: str, vocab: int, gguf: Optional[Dict[str, Any]] = Non
         return Tokenizer(path)
     if gguf is not None:
         return Tokenizer(folder, _gguf.tokenizer_json(folder, gguf))
-    others = [name for name in ("tokenizer.model", "vocab.json", "merges.txt", "tekken.json")
+    others = [name for name in ("tokenizer.model", "tiktoken.model", "vocab.json", "merges.txt", "tekken.json")
               if os.path.isfile(os.path.join(folder, name))]
     if others:
         raise Error("UNSUPPORTED",
@@ -179,6 +195,11 @@ _OF_CLASSES = {
                     dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>")),
     **dict.fromkeys(("GPT2Tokenizer", "GPT2TokenizerFast"),
                     dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")),
+    **dict.fromkeys(("GemmaTokenizer", "GemmaTokenizerFast"),
+                    {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"}),
+    **dict.fromkeys(("CohereTokenizer", "CohereTokenizerFast"),
+                    {"bos_token": "<BOS_TOKEN>", "eos_token": "<|END_OF_TURN_TOKEN|>", "unk_token": "<UNK>",
+                     "pad_token": "<PAD>"}),
 }
 
 
@@ -201,12 +222,15 @@ def special_tokens(folder: str, config: Dict[str, Any]) -> Dict[str, str]:
 
 
 class ChatTemplate:
-    """The template of tokenizer_config.json, or chat_template.jinja beside it, or of a GGUF file's metadata, by
-    jinja2 in its sandbox, with what transformers puts at a template's hand."""
+    """The template of chat_template.jinja, or of tokenizer_config.json beside it, of chat_template.json (of models with
+    a processor) or of a GGUF file's metadata, by jinja2 in its sandbox, with what transformers puts at a template's
+    hand."""
 
     def __init__(self, folder: str, gguf: Optional[Dict[str, Any]] = None) -> None:
         config = read_json(folder, "tokenizer_config.json")
         source = config.get("chat_template", _gguf.template_of(gguf or {}))
+        if source is None:
+            source = read_json(folder, "chat_template.json").get("chat_template")
         path = os.path.join(folder, "chat_template.jinja")
         if os.path.isfile(path):
             try:
@@ -225,7 +249,7 @@ class ChatTemplate:
     def render(self, messages: Sequence[Dict[str, Any]], **variables: Any) -> str:
         if self.source is None:
             raise Error("NOT_FOUND", f"{self._folder} has no chat template (tokenizer_config.json, "
-                        "chat_template.jinja, a GGUF file's metadata); give the prompt as text")
+                        "chat_template.jinja, chat_template.json, a GGUF file's metadata); give the prompt as text")
         try:
             import jinja2
         except ImportError as error:
