@@ -33,6 +33,46 @@ Result<DecoderConfig> Parse(const std::string& more) {
   return ParseDecoderConfig(Config(more), "config");
 }
 
+// Where null is another value to transformers than a missing key, or none that it takes.
+TEST(DecoderConfig, NullsThatAreNoDefault) {
+  const auto refused = [](const char* architecture, const char* more, const char* key) {
+    const auto config = ParseDecoderConfig(Config(more, architecture), "config");
+    EXPECT_THAT(config.status().message(), HasSubstr(key)) << architecture;
+    EXPECT_THAT(config.status().message(), HasSubstr("is null")) << architecture;
+  };
+  refused("Glm4ForCausalLM", R"(, "partial_rotary_factor": null)", "partial_rotary_factor");
+  refused("Qwen3NextForCausalLM", R"(, "shared_expert_intermediate_size": 40, "rope_parameters":
+      {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": null})",
+          "partial_rotary_factor");
+  refused("Glm4MoeForCausalLM", R"(, "n_routed_experts": 4, "norm_topk_prob": null)",
+          "norm_topk_prob");
+  refused("Qwen3ForCausalLM", R"(, "rope_scaling": {"rope_type": "yarn", "factor": 4,
+      "original_max_position_embeddings": 16, "truncate": null})",
+          "truncate");
+}
+
+// What counts where the key is missing is each class's own.
+TEST(DecoderConfig, ThetasByDefault) {
+  const auto config = [](const char* architecture, const char* more) {
+    return *ParseDecoderConfig(Config(more, architecture), "config");
+  };
+  EXPECT_EQ(config("CohereForCausalLM", "").rope.theta, 5e5);
+  EXPECT_EQ(config("Cohere2ForCausalLM", "").rope.theta, 1e4);
+  EXPECT_EQ(config("Olmo3ForCausalLM", "").rope.theta, 5e5);
+  // Those of layers with a window know no rope_theta.
+  const DecoderConfig olmo = config("Olmo3ForCausalLM", R"(, "rope_theta": 1e6)");
+  EXPECT_EQ(olmo.rope.theta, 1e6);
+  EXPECT_EQ(olmo.local_rope.theta, 5e5);
+}
+
+TEST(DecoderConfig, Gemma3HasNoCapOfAttention) {
+  const auto config = ParseDecoderConfig(
+      Config(R"(, "attn_logit_softcapping": 50.0)", "Gemma3ForCausalLM"), "config");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->attention_softcap, 0);
+  EXPECT_THAT(config->warnings, Contains(HasSubstr("attn_logit_softcapping")));
+}
+
 // Those of which each takes a config without more than the usual keys.
 constexpr const char* kWholeHeads[] = {
     "LlamaForCausalLM",   "MistralForCausalLM",  "MixtralForCausalLM", "Qwen2ForCausalLM",

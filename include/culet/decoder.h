@@ -273,24 +273,29 @@ struct DecoderInputs {
   DevicePtr lengths = 0;    ///< (S, 1) kInt32: keys of each sequence, this step's included
   DevicePtr block_table = 0;  ///< (S, blocks) kInt32
   DevicePtr state_rows = 0;   ///< (S, 1) kInt32: negative for padding; of linear attention
-  DevicePtr rows = 0;         ///< (R, 1) kInt32: tokens whose logits are wanted; unused for all
-  DevicePtr log = 0;          ///< (log_rows, S) kInt32: what Advance logs
-  DevicePtr sampling = 0;     ///< (S, 8) kInt32: SamplingRows; unused unless tokens are drawn
+  DevicePtr ring_slots = 0;   ///< as slots and block_table, of layers whose keys lie in rings
+  DevicePtr ring_table = 0;
+  DevicePtr rows = 0;      ///< (R, 1) kInt32: tokens whose logits are wanted; unused for all
+  DevicePtr log = 0;       ///< (log_rows, S) kInt32: what Advance logs
+  DevicePtr sampling = 0;  ///< (S, 8) kInt32: SamplingRows; unused unless tokens are drawn
 };
 
 /// The paged cache of keys and values: per layer two matrices (blocks * block_size, kv_heads *
 /// head_dim), and of float8_e4m3 two rows of scales (1, kv_heads) float32. With latent attention
 /// one matrix: a row is a position's latent and the part of its key that turns. A layer with linear
 /// attention has instead two float32 matrices, with a row a sequence: its last inputs of the
-/// convolution, and its state.
+/// convolution, and its state. Layers with windows or chunks may have rings: of each sequence
+/// number so many blocks, in which later positions take the place of those that no query sees any
+/// more.
 struct CacheLayout {
   DataType type = DataType::kFloat32;
   int blocks = 0;
   int block_size = 0;
   std::vector<DevicePtr> keys, values;  ///< one a layer; no values if latent; 0 if linear
   std::vector<DevicePtr> conv_states, delta_states;  ///< one a layer; 0 unless linear
-  int state_rows = 0;
-  std::vector<DevicePtr> key_scales, value_scales;  ///< likewise; empty but of float8_e4m3
+  int sequences = 0;                                 ///< that states and rings are for
+  int ring_blocks = 0;                               ///< of a sequence's ring; 0: there are none
+  std::vector<DevicePtr> key_scales, value_scales;   ///< likewise; empty but of float8_e4m3
 };
 
 /// How large a graph is.
@@ -423,9 +428,10 @@ class Session {
   /// How many more positions the sequence can take if no other does: up to max_context, and as far
   /// as free blocks go. Errors: NOT_FOUND.
   Result<int> RoomOf(int sequence) const;
-  /// Forgets the positions after the first `length`. A state of linear attention cannot go back:
-  /// the next step reads the sequence's tokens anew. Errors: NOT_FOUND; INVALID_ARGUMENT unless 0
-  /// <= length <= LengthOf(sequence).
+  /// Forgets the positions after the first `length`. A state of linear attention cannot go back,
+  /// and a ring holds the last positions alone: where these are needed, the next step reads the
+  /// sequence's tokens anew. Errors: NOT_FOUND; INVALID_ARGUMENT unless 0 <= length <=
+  /// LengthOf(sequence).
   Status Truncate(int sequence, int length);
 
   /// How the next tokens of a sequence are drawn; greedily until this is called. The token behind n

@@ -92,12 +92,13 @@ struct RouteNodes {
 ///   Scales     | codes (T, k): the Quantize right before it | quant_a
 ///   Advance    | log (R, S), tokens (S, 1), logits (S, vocabulary), ids, positions, slots, lengths
 ///              | (S, 1), block_table (S, blocks)       | attention.block_size
+///              | the same and other slots, and their block_table
 ///
 /// Advance ends a step that gave each of S sequences one token, and makes the next step's inputs on
 /// the device: the token becomes the id, positions and lengths grow by one, slots follow the block
-/// table and are negative if it has no block. Those four and the log are leaves, changed in place.
-/// The value is the log; its row `position mod R` gets the token after that position, -1 if its
-/// logit is NaN. Sequences with a negative slot (padding) stay unchanged.
+/// table and are negative if it has no block, and other slots theirs. These and the log are leaves,
+/// changed in place. The value is the log; its row `position mod R` gets the token after that
+/// position, -1 if its logit is NaN. Sequences with a negative slot (padding) stay unchanged.
 ///
 /// HeadMulMat multiplies the first k elements of each head of X with rows [head * n, head * n + n)
 /// of the weight, which is float32, float16 or bfloat16. Its value is (T, heads * (n + head_dim -

@@ -35,8 +35,8 @@ double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t 
       return i == 0   ? 0
              : i == 2 ? static_cast<double>(node.shape.cols) *
                             static_cast<double>(SizeOf(graph.node(node.inputs[i]).type))
-             : i == 7 ? static_cast<double>(node.shape.cols) * sizeof(std::int32_t)
-                      : all;
+             : i == 7 || i == 9 ? static_cast<double>(node.shape.cols) * sizeof(std::int32_t)
+                                : all;
     case TensorOp::kEmbedding:
       return 0;
     case TensorOp::kGatherRows:
@@ -62,7 +62,9 @@ double BytesWritten(const ComputeGraph& graph, const TensorNode& node) noexcept 
   if (StateInputOf(node.op) >= 0) {
     return static_cast<double>(BytesOf(node)) + StateBytes(graph, node);
   }
-  if (node.op == TensorOp::kAdvance) return 5 * ValueBytes(graph, node.inputs[1]);
+  if (node.op == TensorOp::kAdvance) {
+    return (node.inputs.size() > 8 ? 6 : 5) * ValueBytes(graph, node.inputs[1]);
+  }
   return node.op == TensorOp::kKvWrite ? ValueBytes(graph, node.inputs[1])
                                        : static_cast<double>(BytesOf(node));
 }

@@ -106,10 +106,10 @@ std::string Liveness::OverwriteBy(int id) const {
   if (node.op == TensorOp::kNone) return {};
   const int at = schedule_.RunAt(id);
   if (ChangesFirstInput(node.op)) {
-    // Of an Advance the log, ids, positions, slots and lengths.
-    const std::size_t changed = node.op == TensorOp::kAdvance ? 7 : 1;
+    // Of an Advance the log, ids, positions, slots and lengths, and other slots.
+    const std::size_t changed = node.op == TensorOp::kAdvance ? node.inputs.size() : 1;
     for (std::size_t i = 0; i < changed; ++i) {
-      if (i == 1 || i == 2) continue;
+      if (i == 1 || i == 2 || i == 7 || i == 9) continue;
       const int input = node.inputs[i];
       if (LastReader(input) == at) continue;
       return fmt::format("it changes node {} in place, which node {} reads later", input,

@@ -445,7 +445,8 @@ class NodeCheck : NodeInputs {
   }
 
   std::string Advance() const {
-    if (auto r = CountIs(8); !r.empty()) return r;
+    const bool two = node_.inputs.size() == 10;  // tables
+    if (auto r = CountIs(two ? 10 : 8); !r.empty()) return r;
     if (node_.type != DataType::kInt32) return "the value must be int32";
     if (node_.data_ptr != 0) return "it changes its log in place; leave data_ptr 0";
     if (auto r = Indices(0, node_.shape, "log"); !r.empty()) return r;
@@ -462,6 +463,11 @@ class NodeCheck : NodeInputs {
       return fmt::format("input {} must be a leaf: it is changed in place", i);
     }
     if (auto r = Indices(7, {sequences, In(7).shape.cols}, "block_table"); !r.empty()) return r;
+    if (two) {
+      if (auto r = Indices(8, {sequences, 1}, "slots"); !r.empty()) return r;
+      if (In(8).op != TensorOp::kNone) return "input 8 must be a leaf: it is changed in place";
+      if (auto r = Indices(9, {sequences, In(9).shape.cols}, "block_table"); !r.empty()) return r;
+    }
     if (params_.attention.block_size >= 1) return {};
     return fmt::format("attention.block_size is {}; it must be 1 or more",
                        params_.attention.block_size);

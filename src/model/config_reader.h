@@ -51,6 +51,13 @@ class ConfigReader {
   /// The same; a number is true unless it is 0.
   bool FlagOrNumber(Keys keys, bool fallback);
 
+  /// Fails for a key that is null where the models' own library takes that for another value than a
+  /// missing key's.
+  void NotNull(const char* key) {
+    Require(!Stands(key) || Has({key}),
+            std::string(key) + " is null; give a value, or leave it out");
+  }
+
   /// A list of integers >= 0; empty when the key is missing or null.
   std::vector<int> Ints(Keys keys);
 

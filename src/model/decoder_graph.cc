@@ -27,6 +27,10 @@ class Builder {
     q_starts_ = index(inputs.q_starts, batch.sequences + 1, 1, "q_starts");
     lengths_ = index(inputs.lengths, batch.sequences, 1, "lengths");
     table_ = index(inputs.block_table, batch.sequences, batch.table_blocks, "block_table");
+    if (cache.ring_blocks > 0) {
+      ring_slots_ = index(inputs.ring_slots, batch.tokens, 1, "ring_slots");
+      ring_table_ = index(inputs.ring_table, batch.sequences, batch.table_blocks, "ring_table");
+    }
     if (config.linear.present()) {
       state_rows_ = index(inputs.state_rows, batch.sequences, 1, "state_rows");
     }
@@ -169,14 +173,22 @@ class Builder {
                            std::move(name));
   }
 
+  bool HasRing(int layer) const {
+    const auto number = static_cast<std::size_t>(layer);
+    return ring_table_ >= 0 && (config_.windows[number] > 0 || config_.chunks[number] > 0);
+  }
+  int TableOf(int layer) const { return HasRing(layer) ? ring_table_ : table_; }
+
   // Adds this step's rows to one of the layer's caches.
   int Store(DevicePtr data, int rows, int scales, int layer, const std::string& name) {
-    const Shape shape{std::int64_t{cache_.blocks} * cache_.block_size,
-                      graph_.node(rows).shape.cols};
+    const bool ring = HasRing(layer);
+    const std::int64_t blocks =
+        ring ? std::int64_t{cache_.sequences} * cache_.ring_blocks : cache_.blocks;
+    const Shape shape{blocks * cache_.block_size, graph_.node(rows).shape.cols};
     const int leaf = graph_.add_leaf(data, shape, cache_.type, name);
     OpParams params;
     params.int_param = static_cast<std::uint32_t>(layer);
-    std::vector<int> inputs{leaf, rows, slots_};
+    std::vector<int> inputs{leaf, rows, ring ? ring_slots_ : slots_};
     if (scales >= 0) inputs.push_back(scales);
     return graph_.add_op(TensorOp::kKvWrite, 0, shape, std::move(inputs), std::move(params),
                          name + "_write", cache_.type);
@@ -207,7 +219,7 @@ class Builder {
     const int value_scales = Scales(cache_.value_scales, number, prefix + "value_scales");
     const int keys = Store(cache_.keys[number], k, key_scales, layer, prefix + "key_cache");
     const int values = Store(cache_.values[number], v, value_scales, layer, prefix + "value_cache");
-    std::vector<int> inputs{q, keys, values, q_starts_, positions_, lengths_, table_};
+    std::vector<int> inputs{q, keys, values, q_starts_, positions_, lengths_, TableOf(layer)};
     if (key_scales >= 0) inputs.insert(inputs.end(), {key_scales, value_scales});
     int out = Attend(layer, std::move(inputs), 0, prefix);
     if (config_.attention_gate) {
@@ -240,7 +252,7 @@ class Builder {
     const auto with_state = [&](std::vector<int> inputs, DevicePtr states, std::int64_t cols,
                                 const char* name) {
       const int leaf =
-          graph_.add_leaf(states, {cache_.state_rows, cols}, DataType::kFloat32, prefix + name);
+          graph_.add_leaf(states, {cache_.sequences, cols}, DataType::kFloat32, prefix + name);
       inputs.insert(inputs.end(), {leaf, state_rows_, q_starts_, positions_});
       return inputs;
     };
@@ -319,7 +331,7 @@ class Builder {
     kv = Rope(kv, layer, prefix + "k_rope", config_.head_dim, latent.kv_rank);
     const int cache =
         Store(cache_.keys[static_cast<std::size_t>(layer)], kv, -1, layer, prefix + "latent_cache");
-    int out = Attend(layer, {q, cache, cache, q_starts_, positions_, lengths_, table_},
+    int out = Attend(layer, {q, cache, cache, q_starts_, positions_, lengths_, TableOf(layer)},
                      latent.kv_rank, prefix);
     out = HeadProduct(out, latent.kv_rank, of.values, prefix + "values");
     return Product(out, w.o, w.o_bias, prefix + "o");
@@ -462,10 +474,12 @@ class Builder {
     if (log_ >= 0) {
       OpParams params;
       params.attention.block_size = cache_.block_size;
-      built_.advance = graph_.add_op(
-          TensorOp::kAdvance, 0, graph_.node(log_).shape,
-          {log_, built_.argmax, built_.logits, ids_, positions_, slots_, lengths_, table_},
-          std::move(params), "advance", DataType::kInt32);
+      std::vector<int> inputs{log_,       built_.argmax, built_.logits, ids_,
+                              positions_, slots_,        lengths_,      table_};
+      if (ring_table_ >= 0) inputs.insert(inputs.end(), {ring_slots_, ring_table_});
+      built_.advance =
+          graph_.add_op(TensorOp::kAdvance, 0, graph_.node(log_).shape, std::move(inputs),
+                        std::move(params), "advance", DataType::kInt32);
       graph_.mark_output(built_.advance);
     }
     built_.graph = std::move(graph_);
@@ -481,6 +495,7 @@ class Builder {
   const DataType values_ = batch_.value_type;
   int ids_ = -1, positions_ = -1, slots_ = -1, q_starts_ = -1, lengths_ = -1, table_ = -1;
   int rows_ = -1, log_ = -1, sampling_ = -1, state_rows_ = -1;
+  int ring_slots_ = -1, ring_table_ = -1;
   // The value that was quantised last, and how.
   std::tuple<int, QuantDesc, float> quantised_from_{-1, QuantDesc{}, 0.0f};
   QuantizedNodes quantised_;

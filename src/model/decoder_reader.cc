@@ -213,6 +213,7 @@ void DecoderReader::SparseBehind(int fallback) {
 
 void DecoderReader::ExpertsInGroups(const GroupDefaults& defaults) {
   SparseBehind(defaults.dense_layers);
+  keys_.NotNull("norm_topk_prob");
   Experts({.width = "moe_intermediate_size", .experts = "n_routed_experts"},
           keys_.FlagOr({"norm_topk_prob"}, true));
   SharedExperts("n_shared_experts", 1);

@@ -24,6 +24,7 @@ class BlockTables {
   const std::vector<std::int32_t>& blocks(int sequence) const {
     return entries_[static_cast<std::size_t>(sequence)].blocks;
   }
+  int block_size() const noexcept { return block_size_; }
   int free_blocks() const noexcept { return static_cast<int>(free_.size()); }
 
   /// The most tokens that Extend takes now. Requires: a sequence that exists.

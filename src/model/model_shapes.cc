@@ -165,7 +165,7 @@ Result<std::vector<ModelProduct>> ProductsOf(const DecoderConfig& config,
   const std::vector<DevicePtr> none(static_cast<std::size_t>(config.layers), sizeof(float));
   CacheLayout cache;
   cache.blocks = cache.block_size = 1;
-  cache.state_rows = 1;
+  cache.sequences = 1;
   cache.keys = cache.values = cache.conv_states = cache.delta_states = none;
   const DecoderBatch batch{.tokens = 1, .sequences = 1, .table_blocks = 1};
   const DecoderGraph built = BuildDecoderGraph(config, *weights, {}, cache, batch);

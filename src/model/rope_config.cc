@@ -70,6 +70,7 @@ void ReadScaling(ConfigReader& scaling, double original_context, RopeParams& rop
   if (rope.scaling == RopeScaling::kYarn) {
     rope.beta_fast = scaling.NumberOr({"beta_fast"}, 32);
     rope.beta_slow = scaling.NumberOr({"beta_slow"}, 1);
+    scaling.NotNull("truncate");
     rope.truncate = scaling.FlagOr({"truncate"}, true);
     scaling.Require(rope.beta_slow > 0 && rope.beta_fast >= rope.beta_slow,
                     fmt::format("beta_fast is {} and beta_slow {}; 0 < beta_slow <= beta_fast",
@@ -189,6 +190,8 @@ class RopeReader {
                                   context_.head_dim_key, context_.head_dim));
       return context_.head_dim;
     }
+    config_.NotNull(kPart);
+    scaling.NotNull(kPart);
     const double outer = config_.NumberOr({kPart}, context_.partial);
     const double part = scaling.NumberOr({kPart}, outer);
     config_.Require(!config_.Has({kPart}) || part == outer,

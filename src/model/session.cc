@@ -59,13 +59,14 @@ Status Session::Impl::AllocateCache() {
   auto memory = DeviceBuffer::Create(dispatch.memory(), *bytes);
   if (!memory) return memory.status();
   cache_memory = *std::move(memory);
-  cache.state_rows = options.max_sequences;
+  cache.sequences = options.max_sequences;
   DevicePtr next = cache_memory.get();
   const auto take = [&](std::size_t size) { return std::exchange(next, next + size); };
   const auto layers = static_cast<std::size_t>(config.layers);
-  const std::size_t matrix = CacheMatrixBytes(config, options);
+  cache.ring_blocks = RingBlocks(config, options);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const bool linear = config.linear_layers[layer];
+    const std::size_t matrix = CacheMatrixBytes(config, options, layer);
     cache.keys.push_back(linear ? 0 : take(matrix));
     if (CacheMatrices(config) == 2) cache.values.push_back(linear ? 0 : take(matrix));
     cache.conv_states.push_back(linear ? take(ConvStateBytes(config, options)) : 0);
@@ -385,14 +386,17 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
   CULET_RETURN_IF_ERROR(impl->AllocateCache());
   KeptTokens& kept = impl->kept;
   kept.linear = config.linear.present();
-  if (kept.linear) kept.original = std::numeric_limits<int>::max();
+  kept.ring = impl->cache.ring_blocks * options.block_size;
+  kept.reach = RingReach(config);
+  if (kept.linear || kept.ring > 0) kept.original = std::numeric_limits<int>::max();
   if (config.rope.scaling == RopeScaling::kLongRope) kept.original = config.rope.original_context;
   if (kept.is_used()) kept.sequences.resize(static_cast<std::size_t>(options.max_sequences));
   impl->buckets = options.padding == StepPadding::kBuckets ||
                   (options.padding == StepPadding::kDispatch && dispatch.prefers_buckets());
   const int most = options.max_sequences + 1;  // one more for padding, see KeyFor
   auto inputs = StepInputs::Create(dispatch.memory(),
-                                   {options.max_step_tokens, most, impl->TableBlocks(), most});
+                                   {options.max_step_tokens, most, impl->TableBlocks(), most},
+                                   impl->cache.ring_blocks);
   if (!inputs) return inputs.status();
   impl->inputs = *std::move(inputs);
   auto sampling = SamplingRows::Create(dispatch.memory(), most);
@@ -433,7 +437,7 @@ Status Session::Truncate(int sequence, int length) {
         fmt::format("length is {}; sequence {} has {} positions", length, sequence, now));
   }
   impl_->tables.Shrink(sequence, now - length);
-  if (length < now) impl_->kept.Forget(sequence);
+  if (impl_->kept.Loses(sequence, now, length)) impl_->kept.Forget(sequence);
   return {};
 }
 

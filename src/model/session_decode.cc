@@ -7,14 +7,12 @@
 #include "base/caught.h"
 #include "model/nan_search.h"
 #include "model/session_impl.h"
+#include "model/session_sizes.h"
 #include "model/step_buckets.h"
 
 namespace culet {
 namespace {
 
-// Steps launched before the first one's tokens are read. When a sequence ends, steps that ran ahead
-// are lost, so there are only as many as hide the host's work.
-constexpr int kAhead = 3;
 static_assert(kAhead < StepInputs::kLogRows);
 
 // A sequence that goes on.

@@ -33,21 +33,27 @@ struct StepGraph {
 
 /// The tokens of sequences whose cache may have to be computed again. With longrope all positions
 /// of a sequence turn by other frequencies beyond the original context; a state of linear attention
-/// is of all tokens that were read, so it is lost with a step that fails and with a truncation.
+/// is of all tokens that were read, so it is lost with a step that fails and with a truncation. In
+/// a ring later positions have taken the place of those that a truncated sequence sees again.
 struct KeptTokens {
   enum class State : std::uint8_t { kShort = 0, kLong, kUnknown };
   double original = 0;  ///< positions until frequencies change; 0: no tokens are kept
   bool linear = false;  ///< there are states
+  int ring = 0;         ///< positions of a ring; 0: there are none
+  int reach = 0;        ///< the most positions that a query sees in one
   struct Sequence {
     std::vector<std::int32_t> tokens;  ///< those that the cache is of
     State state = State::kShort;       ///< of the cache
+    int written = 0;                   ///< positions that the cache has had at once
   };
   std::vector<Sequence> sequences;  ///< by their number
 
   bool is_used() const { return original > 0; }
   State StateFor(int length) const { return length > original ? State::kLong : State::kShort; }
   void Remember(int sequence, int before, std::span<const std::int32_t> tokens);
-  /// The states of these sequences are no longer those of their tokens.
+  /// Whether a sequence of `now` positions loses what it needs when it is cut to `length`.
+  bool Loses(int sequence, int now, int length) const;
+  /// The cache of these sequences is no longer that of their tokens.
   void Forget(std::span<const SequenceTokens> batch);
   void Forget(int sequence);
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/session_impl.h"
+#include "model/session_sizes.h"
 
 namespace culet {
 
@@ -12,15 +13,26 @@ void KeptTokens::Remember(int sequence, int before, std::span<const std::int32_t
   std::vector<std::int32_t>& all = sequences[static_cast<std::size_t>(sequence)].tokens;
   all.resize(static_cast<std::size_t>(before));
   all.insert(all.end(), tokens.begin(), tokens.end());
+  int& written = sequences[static_cast<std::size_t>(sequence)].written;
+  written = std::max(before == 0 ? 0 : written, static_cast<int>(all.size()));
+}
+
+bool KeptTokens::Loses(int sequence, int now, int length) const {
+  if (length >= now) return false;
+  if (linear) return true;
+  if (ring == 0) return false;
+  // With what Decode launched ahead.
+  const int written = sequences[static_cast<std::size_t>(sequence)].written + kAhead;
+  return written - ring > std::max(0, length - reach + 1);
 }
 
 void KeptTokens::Forget(std::span<const SequenceTokens> batch) {
-  if (!linear) return;
   for (const SequenceTokens& part : batch) Forget(part.sequence);
 }
 
 void KeptTokens::Forget(int sequence) {
-  if (linear) sequences[static_cast<std::size_t>(sequence)].state = State::kUnknown;
+  if (!linear && ring == 0) return;
+  sequences[static_cast<std::size_t>(sequence)].state = State::kUnknown;
 }
 
 int Session::Impl::StepsWithoutChange(std::span<const int> of, int steps) const {
@@ -52,7 +64,10 @@ Status Session::Impl::ComputeAgain(int sequence, KeptTokens::State state) {
     status = StepAlike({&piece, 1}, {}).status();
     if (status.ok()) done += size;
   }
-  if (status.ok()) return {};
+  if (status.ok()) {
+    one.written = length;
+    return {};
+  }
   // As long as before; the next step computes them anew.
   one.state = KeptTokens::State::kUnknown;
   static_cast<void>(tables.Extend(sequence, length - tables.length(sequence)));

@@ -77,10 +77,6 @@ constexpr std::size_t Padded(std::size_t bytes) {
 
 }  // namespace
 
-std::size_t LayersWithKeys(const DecoderConfig& config) {
-  return static_cast<std::size_t>(std::ranges::count(config.linear_layers, false));
-}
-
 std::size_t ConvStateBytes(const DecoderConfig& config, const SessionOptions& options) {
   return Padded(static_cast<std::size_t>(options.max_sequences) *
                 static_cast<std::size_t>(config.linear.taps - 1) *
@@ -94,9 +90,38 @@ std::size_t DeltaStateBytes(const DecoderConfig& config, const SessionOptions& o
 
 int CacheMatrices(const DecoderConfig& config) { return config.latent.present() ? 1 : 2; }
 
-std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options) {
-  return Padded(static_cast<std::size_t>(options.cache_blocks) *
-                static_cast<std::size_t>(options.block_size) *
+bool MayHaveRing(const DecoderConfig& config, std::size_t layer) {
+  return config.windows[layer] > 0 || config.chunks[layer] > 0;
+}
+
+int RingReach(const DecoderConfig& config) {
+  int reach = 0;
+  for (std::size_t layer = 0; layer < config.windows.size(); ++layer) {
+    const int window = config.windows[layer], chunk = config.chunks[layer];
+    // Both at once see no more than either.
+    reach = std::max(reach,
+                     window > 0 && chunk > 0 ? std::min(window, chunk) : std::max(window, chunk));
+  }
+  return reach;
+}
+
+int RingBlocks(const DecoderConfig& config, const SessionOptions& options) {
+  const int reach = RingReach(config);
+  if (reach == 0) return 0;
+  // Kernels load keys in whole tiles, whose other keys they leave out.
+  constexpr int kTile = 256;
+  const std::int64_t positions = std::int64_t{reach} + options.max_step_tokens + kAhead + kTile;
+  const std::int64_t blocks = (positions + options.block_size - 1) / options.block_size;
+  return blocks * options.max_sequences < options.cache_blocks ? static_cast<int>(blocks) : 0;
+}
+
+std::size_t CacheMatrixBytes(const DecoderConfig& config, const SessionOptions& options,
+                             std::size_t layer) {
+  const int ring = MayHaveRing(config, layer) ? RingBlocks(config, options) : 0;
+  const std::size_t blocks =
+      ring > 0 ? static_cast<std::size_t>(ring) * static_cast<std::size_t>(options.max_sequences)
+               : static_cast<std::size_t>(options.cache_blocks);
+  return Padded(blocks * static_cast<std::size_t>(options.block_size) *
                 static_cast<std::size_t>(config.kv_heads) *
                 static_cast<std::size_t>(config.head_dim) * SizeOf(options.cache_type));
 }
@@ -108,14 +133,21 @@ std::size_t CacheScaleBytes(const DecoderConfig& config, const SessionOptions& o
 
 Result<std::size_t> CacheBytes(const DecoderConfig& config, const SessionOptions& options) {
   SessionOptions complete = options;
-  if (complete.max_step_tokens == 0) complete.max_step_tokens = 1;  // not the cache's concern
+  // Of rings, what the dispatch that prefers the longest steps has.
+  constexpr int kMostStepTokens = 2048;
+  if (complete.max_step_tokens == 0) {
+    complete.max_step_tokens = std::max(kMostStepTokens, complete.max_sequences);
+  }
   CULET_RETURN_IF_ERROR(CompleteSizes(config, complete));
-  const std::size_t with_keys = LayersWithKeys(config);
-  const std::size_t keys = static_cast<std::size_t>(CacheMatrices(config)) * with_keys *
-                           (CacheMatrixBytes(config, complete) + CacheScaleBytes(config, complete));
-  const std::size_t linear = config.linear_layers.size() - with_keys;
-  if (linear == 0) return keys;
-  return keys + linear * (ConvStateBytes(config, complete) + DeltaStateBytes(config, complete));
+  const auto matrices = static_cast<std::size_t>(CacheMatrices(config));
+  std::size_t bytes = 0;
+  for (std::size_t layer = 0; layer < config.linear_layers.size(); ++layer) {
+    bytes += config.linear_layers[layer]
+                 ? ConvStateBytes(config, complete) + DeltaStateBytes(config, complete)
+                 : matrices * (CacheMatrixBytes(config, complete, layer) +
+                               CacheScaleBytes(config, complete));
+  }
+  return bytes;
 }
 
 }  // namespace culet

@@ -10,7 +10,7 @@ constexpr std::size_t kAlignment = 64 / sizeof(std::int32_t);  // elements
 
 // Offsets of the parts, in elements.
 struct Layout {
-  explicit Layout(const StepShape& shape) {
+  Layout(const StepShape& shape, bool rings) {
     const auto take = [this](std::int64_t count) {
       const std::size_t offset = size;
       size += (static_cast<std::size_t>(count) + kAlignment - 1) / kAlignment * kAlignment;
@@ -24,17 +24,23 @@ struct Layout {
     state_rows = take(shape.sequences);
     rows = take(shape.logit_rows);
     table = take(std::int64_t{shape.sequences} * shape.table_blocks);
+    if (!rings) return;
+    ring_slots = take(shape.tokens);
+    ring_table = take(std::int64_t{shape.sequences} * shape.table_blocks);
   }
   std::size_t ids, positions, slots, q_starts, lengths, state_rows, rows, table;
+  std::size_t ring_slots = 0, ring_table = 0;
   std::size_t size = 0;
 };
 
 }  // namespace
 
-Result<StepInputs> StepInputs::Create(DeviceMemory& memory, const StepShape& most) {
+Result<StepInputs> StepInputs::Create(DeviceMemory& memory, const StepShape& most,
+                                      int ring_blocks) {
   StepInputs inputs;
+  inputs.ring_blocks_ = ring_blocks;
   inputs.memory_ = &memory;
-  const std::size_t count = Layout(most).size;
+  const std::size_t count = Layout(most, ring_blocks > 0).size;
   const std::size_t log_count = std::size_t{kLogRows} * static_cast<std::size_t>(most.sequences);
   const std::size_t all_count = count + log_count;
   auto buffer = DeviceBuffer::Create(memory, count * sizeof(std::int32_t));
@@ -60,7 +66,7 @@ Result<StepInputs> StepInputs::Create(DeviceMemory& memory, const StepShape& mos
 }
 
 DecoderInputs StepInputs::AddressesOf(const StepShape& shape) const {
-  const Layout layout(shape);
+  const Layout layout(shape, ring_blocks_ > 0);
   const auto at = [this](std::size_t offset) {
     return buffer_.get() + static_cast<DevicePtr>(offset * sizeof(std::int32_t));
   };
@@ -71,6 +77,8 @@ DecoderInputs StepInputs::AddressesOf(const StepShape& shape) const {
   to.q_starts = at(layout.q_starts);
   to.lengths = at(layout.lengths);
   to.state_rows = at(layout.state_rows);
+  to.ring_slots = at(layout.ring_slots);
+  to.ring_table = at(layout.ring_table);
   to.block_table = at(layout.table);
   to.rows = at(layout.rows);
   to.log = log_address_;
@@ -79,9 +87,10 @@ DecoderInputs StepInputs::AddressesOf(const StepShape& shape) const {
 
 Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTables& tables,
                          const StepShape& shape, cudaStream_t stream, bool reserved) {
-  const Layout layout(shape);
+  const Layout layout(shape, ring_blocks_ > 0);
   std::int32_t* const to = staging_;
   const auto columns = static_cast<std::size_t>(shape.table_blocks);
+  const int block_size = tables.block_size();
   std::size_t row = 0, sequence = 0;
   to[layout.q_starts] = 0;
   const auto end_sequence = [&](int number, int length, std::span<const std::int32_t> blocks) {
@@ -93,12 +102,26 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
     }
     std::int32_t* const table = to + layout.table + sequence * columns;
     std::fill(std::ranges::copy(blocks, table).out, table + columns, -1);
+    if (ring_blocks_ > 0) {
+      // Rows of padding see the first sequence's.
+      const int first = (number >= 0 ? number : batch.front().sequence) * ring_blocks_;
+      std::int32_t* const ring = to + layout.ring_table + sequence * columns;
+      for (std::size_t i = 0; i < columns; ++i) {
+        ring[i] = first + static_cast<int>(i) % ring_blocks_;
+      }
+    }
     ++sequence;
   };
-  const auto add_row = [&](std::int32_t id, int position, std::int32_t slot) {
+  // `number`: of the sequence; negative for padding.
+  const auto add_row = [&](int number, std::int32_t id, int position, std::int32_t slot) {
     to[layout.ids + row] = id;
     to[layout.positions + row] = position;
     to[layout.slots + row] = slot;
+    if (ring_blocks_ > 0) {
+      const int block = position / block_size % ring_blocks_;
+      to[layout.ring_slots + row] =
+          number < 0 ? -1 : (number * ring_blocks_ + block) * block_size + position % block_size;
+    }
     ++row;
   };
   for (const SequenceTokens& part : batch) {
@@ -106,7 +129,7 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
     const int length = tables.length(part.sequence) + (reserved ? tokens : 0);
     const int first = length - tokens;
     for (int position = first; position < length; ++position) {
-      add_row(part.tokens[static_cast<std::size_t>(position - first)], position,
+      add_row(part.sequence, part.tokens[static_cast<std::size_t>(position - first)], position,
               tables.Slot(part.sequence, position));
     }
     const std::vector<std::int32_t>& blocks = tables.blocks(part.sequence);
@@ -119,7 +142,7 @@ Status StepInputs::Write(std::span<const SequenceTokens> batch, const BlockTable
     const bool last = sequence + 1 == sequences;
     for (std::size_t more = last ? rows - row : std::min<std::size_t>(1, rows - row); more > 0;
          --more) {
-      add_row(batch.front().tokens.front(), 0, -1);
+      add_row(-1, batch.front().tokens.front(), 0, -1);
     }
     end_sequence(-1, 1, first_block);
   }

@@ -36,9 +36,9 @@ class StepInputs {
   static constexpr int kLogRows = 16;
 
   StepInputs() = default;
-  /// Memory for steps of up to this shape in every number. Errors: as DeviceMemory::Allocate,
-  /// and AllocateShared.
-  static Result<StepInputs> Create(DeviceMemory& memory, const StepShape& most);
+  /// Memory for steps of up to this shape in every number. `ring_blocks`: of the ring that each
+  /// sequence has, 0 for none. Errors: as DeviceMemory::Allocate, and AllocateShared.
+  static Result<StepInputs> Create(DeviceMemory& memory, const StepShape& most, int ring_blocks);
 
   /// Where the inputs of a step of this shape lie, the same for every step.
   DecoderInputs AddressesOf(const StepShape& shape) const;
@@ -56,6 +56,7 @@ class StepInputs {
 
  private:
   DeviceMemory* memory_ = nullptr;
+  int ring_blocks_ = 0;
   DeviceBuffer buffer_;
   SharedBuffer shared_;  // where the device shares memory with the host
   std::vector<std::int32_t> plain_;

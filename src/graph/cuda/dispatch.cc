@@ -436,6 +436,11 @@ class CudaDispatch final : public KernelDispatch {
     args.vocab = launch.input_node(2).shape.cols;
     args.blocks = launch.input_node(7).shape.cols;
     args.block_size = node.params.attention.block_size;
+    if (launch.inputs.size() > 8) {
+      args.other_slots = changed(8);
+      args.other_table = Indices(launch.input(9));
+      args.other_blocks = launch.input_node(9).shape.cols;
+    }
     return Launched(Advance(args, stream()));
   }
 

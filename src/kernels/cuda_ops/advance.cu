@@ -8,6 +8,15 @@ namespace {
 
 constexpr int kThreads = 64;
 
+// The slot of a position of a sequence, whose row of a block table this is.
+__device__ __forceinline__ std::int32_t SlotOf(const std::int32_t* row, std::int64_t blocks,
+                                               int block_size, std::int64_t position) {
+  const std::int64_t block = position / block_size;
+  const int at = block < blocks ? row[block] : -1;
+  return at < 0 ? -1
+                : static_cast<std::int32_t>(std::int64_t{at} * block_size + position % block_size);
+}
+
 // A thread a sequence.
 template <class T>
 __global__ void __launch_bounds__(kThreads) AdvanceKernel(const AdvanceArgs args) {
@@ -22,13 +31,14 @@ __global__ void __launch_bounds__(kThreads) AdvanceKernel(const AdvanceArgs args
     bad = logit[0] != logit[0];
   }
   args.log[position % args.log_rows * args.sequences + s] = bad ? -1 : token;
-  const std::int64_t next = std::int64_t{position} + 1, block = next / args.block_size;
-  const int at = block < args.blocks ? args.table[s * args.blocks + block] : -1;
+  const std::int64_t next = std::int64_t{position} + 1;
   args.ids[s] = token;
   args.positions[s] = static_cast<std::int32_t>(next);
   ++args.lengths[s];
-  args.slots[s] =
-      at < 0 ? -1 : static_cast<std::int32_t>(std::int64_t{at} * args.block_size + next % args.block_size);
+  args.slots[s] = SlotOf(args.table + s * args.blocks, args.blocks, args.block_size, next);
+  if (args.other_slots == nullptr) return;
+  args.other_slots[s] =
+      SlotOf(args.other_table + s * args.other_blocks, args.other_blocks, args.block_size, next);
 }
 
 }  // namespace

@@ -135,7 +135,9 @@ struct AdvanceArgs {
   DataType logits_type = DataType::kNull;
   std::int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *lengths = nullptr;
   const std::int32_t* table = nullptr;  ///< (sequences, blocks)
-  std::int64_t log_rows = 0, sequences = 0, vocab = 0, blocks = 0;
+  std::int32_t* other_slots = nullptr;  ///< null: there are none
+  const std::int32_t* other_table = nullptr;
+  std::int64_t log_rows = 0, sequences = 0, vocab = 0, blocks = 0, other_blocks = 0;
   int block_size = 0;
 };
 cudaError_t Advance(const AdvanceArgs& args, LaunchStream stream);

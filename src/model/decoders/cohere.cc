@@ -14,10 +14,13 @@ constexpr const char* kCohere2Keys[] = {"attention_bias", "layer_norm_eps",
                                         "sliding_window", "sliding_window_pattern"};
 
 constexpr DecoderNames kNames{.mlp_norm = nullptr};
-constexpr DecoderDefaults kDefaults{.epsilon_key = "layer_norm_eps",
-                                    .epsilon = 1e-5,
-                                    .rope_layout = RopeLayout::kNorm,
-                                    .tied_head = true};
+constexpr DecoderDefaults Defaults(double theta) {
+  return {.epsilon_key = "layer_norm_eps",
+          .epsilon = 1e-5,
+          .theta = theta,
+          .rope_layout = RopeLayout::kNorm,
+          .tied_head = true};
+}
 
 void ReadBoth(DecoderReader& reader) {
   DecoderConfig& config = reader.config();
@@ -50,7 +53,7 @@ const DecoderArchitecture kCohere{
     .name = "CohereForCausalLM",
     .model_type = "cohere",
     .read = ReadCohere,
-    .defaults = kDefaults,
+    .defaults = Defaults(5e5),
     .names = kNames,
     .keys = kCohereKeys,
     .parts = "layer norms, parallel residual, interleaved rope, logit scale"};
@@ -58,7 +61,7 @@ const DecoderArchitecture kCohere{
 const DecoderArchitecture kCohere2{.name = "Cohere2ForCausalLM",
                                    .model_type = "cohere2",
                                    .read = ReadCohere2,
-                                   .defaults = kDefaults,
+                                   .defaults = Defaults(1e4),
                                    .names = kNames,
                                    .keys = kCohere2Keys,
                                    .parts = "as Cohere, windows, layers without rope"};

@@ -20,16 +20,10 @@ constexpr const char* kGemma2Keys[] = {"attention_bias",
                                        "query_pre_attn_scalar",
                                        "sliding_window",
                                        "use_bidirectional_attention"};
-constexpr const char* kGemma3Keys[] = {"attention_bias",
-                                       "attn_logit_softcapping",
-                                       "final_logit_softcapping",
-                                       "hidden_activation",
-                                       "layer_types",
-                                       "query_pre_attn_scalar",
-                                       "sliding_window",
-                                       "rope_local_base_freq",
-                                       "sliding_window_pattern",
-                                       "use_bidirectional_attention"};
+constexpr const char* kGemma3Keys[] = {
+    "attention_bias",       "final_logit_softcapping", "hidden_activation",
+    "layer_types",          "query_pre_attn_scalar",   "sliding_window",
+    "rope_local_base_freq", "sliding_window_pattern",  "use_bidirectional_attention"};
 
 // What files of transformers 5 have beside layer_types, which it gave.
 constexpr const char* kGemma3Silent[] = {"_sliding_window_pattern"};
@@ -50,26 +44,26 @@ constexpr DecoderDefaults Defaults(double theta, int heads, int vocab, int max_p
           .gate = GateKind::kGeluTanh};
 }
 
-void ReadBoth(DecoderReader& reader, double attention_cap, double logit_cap) {
+void ReadBoth(DecoderReader& reader, double logit_cap) {
   DecoderConfig& config = reader.config();
   reader.AttentionBias(false, true);
   reader.RefuseTrue("use_bidirectional_attention", "a query sees no later keys");
   const double scalar = reader.Positive("query_pre_attn_scalar", 256);
   config.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
-  config.attention_softcap = reader.PositiveOrNone("attn_logit_softcapping", attention_cap);
   config.logit_softcap = reader.PositiveOrNone("final_logit_softcapping", logit_cap);
   config.embedding_scale = std::sqrt(static_cast<float>(config.hidden));
 }
 
 void ReadGemma2(DecoderReader& reader) {
-  ReadBoth(reader, 50, 30);
+  ReadBoth(reader, 30);
+  reader.config().attention_softcap = reader.PositiveOrNone("attn_logit_softcapping", 50);
   const int window = reader.WindowOfSome(kDefaultWindow);
   if (!reader.LayerTypes(window)) reader.WindowsBut(2, window);
 }
 
 void ReadGemma3(DecoderReader& reader) {
   DecoderConfig& config = reader.config();
-  ReadBoth(reader, 0, 0);
+  ReadBoth(reader, 0);
   config.qk_norm = true;
   const int window = reader.WindowOfSome(kDefaultWindow);
   const int pattern = reader.keys().IntOr({"sliding_window_pattern"}, 6);

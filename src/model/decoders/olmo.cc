@@ -7,6 +7,7 @@ namespace {
 
 constexpr int kDefaultWindow = 4096;
 constexpr int kPattern = 4;  // every so many layers, one has no window
+constexpr double kOlmo3Theta = 5e5;
 
 constexpr const char* kOlmo2Keys[] = {"attention_bias"};
 constexpr const char* kOlmo3Keys[] = {"attention_bias", "layer_types", "sliding_window"};
@@ -21,19 +22,19 @@ void ReadOlmo2(DecoderReader& reader) {
   reader.config().qk_norm = reader.config().qk_norm_whole = true;
 }
 
-// Frequencies are scaled in layers without a window alone.
+// Frequencies are scaled in layers without a window alone, of which rope_theta is, too.
 void ReadOlmo3(DecoderReader& reader) {
   ReadOlmo2(reader);
   DecoderConfig& config = reader.config();
   const int window = reader.WindowOfSome(kDefaultWindow);
   if (!reader.LayerTypes(window)) reader.WindowsBut(kPattern, window);
   if (reader.HasRopeByType()) {
-    config.local_rope = reader.RopeOf("sliding_attention", config.rope.theta);
+    config.local_rope = reader.RopeOf("sliding_attention", kOlmo3Theta);
   } else {
     config.local_rope = {};
     config.local_rope.layout = config.rope.layout;
     config.local_rope.dims = config.rope.dims;
-    config.local_rope.theta = config.rope.theta;
+    config.local_rope.theta = kOlmo3Theta;
   }
   reader.LocalRopesWithWindows();
 }
@@ -51,7 +52,7 @@ const DecoderArchitecture kOlmo2{.name = "Olmo2ForCausalLM",
 const DecoderArchitecture kOlmo3{.name = "Olmo3ForCausalLM",
                                  .model_type = "olmo3",
                                  .read = ReadOlmo3,
-                                 .defaults = {.epsilon = 1e-5},
+                                 .defaults = {.epsilon = 1e-5, .theta = kOlmo3Theta},
                                  .names = kNames,
                                  .keys = kOlmo3Keys,
                                  .parts = "as OLMo 2, windows, two ropes"};
