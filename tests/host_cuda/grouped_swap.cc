@@ -1,5 +1,6 @@
 // The emulation has no wgmma: experts' products run in the portable kernel.
 #include "kernels/sm90/grouped_swap.h"
+#include "kernels/sm90/launch.h"
 
 namespace culet::sm90 {
 
@@ -14,6 +15,10 @@ bool PlanGroupedSwap(const GroupedSwapKernel&, const GroupedProblem&, int, int,
   return false;
 }
 
-cudaError_t GroupedSwapLaunch::Start(cudaStream_t) const { return cudaErrorNotSupported; }
+cudaError_t GroupedSwapLaunch::Start(cudaStream_t) const { return cudaErrorInvalidValue; }
+
+bool GroupedSwapLaunch::BindRows(const void*) { return false; }
+
+cudaError_t LoadKernel(const void*, int) { return cudaErrorInvalidValue; }
 
 }  // namespace culet::sm90
