@@ -18,7 +18,7 @@ void Normalise(double* x, std::int64_t count, double epsilon) {
 }
 
 // The states before a sequence's first token.
-std::vector<double> StateOf(const ops::StateRows& of, std::int64_t sequence) {
+std::vector<double> StateOf(const StateRows& of, std::int64_t sequence) {
   std::vector<double> state(static_cast<std::size_t>(of.cols));
   if (const float* from = of.from(sequence)) state.assign(from, from + of.cols);
   return state;
@@ -55,7 +55,7 @@ void ReferenceCausalConv(const NodeLaunch& launch) {
   const std::int64_t cols = node.shape.cols, taps = w.cols, in = cols + d.out_cols();
   const std::int64_t keys = std::int64_t{d.key_heads} * d.key_dim;
   const std::int64_t values = d.out_cols() / d.key_heads, group = in / d.key_heads;
-  const ops::StateRows states = StateRowsOf(launch);
+  const StateRows states = StateRowsOf(launch);
   std::vector<double> x(static_cast<std::size_t>(in)), out(static_cast<std::size_t>(cols));
   std::vector<double> line(static_cast<std::size_t>(taps));
   for (std::int64_t s = 0; s < states.sequences; ++s) {
@@ -95,7 +95,7 @@ void ReferenceGatedDelta(const NodeLaunch& launch) {
   const GatedDeltaParams& d = node.params.delta;
   const std::int64_t heads = d.value_heads, share = heads / d.key_heads;
   const std::int64_t keys = d.key_dim, values = d.value_dim, cols = d.qkv_cols();
-  const ops::StateRows states = StateRowsOf(launch);
+  const StateRows states = StateRowsOf(launch);
   std::vector<double> x(static_cast<std::size_t>(cols)), gates(static_cast<std::size_t>(2 * heads));
   std::vector<double> decays(static_cast<std::size_t>(heads)), bias(decays.size());
   std::vector<double> out(static_cast<std::size_t>(d.out_cols()));

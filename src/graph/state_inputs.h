@@ -1,14 +1,14 @@
 // The states of sequences among the inputs of a CausalConv or GatedDelta.
 #pragma once
 
+#include "base/state_rows.h"
 #include "culet/kernel_dispatch.h"
 #include "graph/schedule.h"
-#include "kernels/ops/state_rows.h"
 
 namespace culet {
 
 /// Requires: a verified node.
-inline ops::StateRows StateRowsOf(const NodeLaunch& launch) noexcept {
+inline StateRows StateRowsOf(const NodeLaunch& launch) noexcept {
   const int at = StateInputOf(launch.node().op);
   const auto index = [&](int i) { return FromDevicePtr<const std::int32_t>(launch.input(at + i)); };
   const Shape states = launch.input_node(at).shape;

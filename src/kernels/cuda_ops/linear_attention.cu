@@ -39,7 +39,7 @@ __device__ __forceinline__ std::int64_t Within(std::int64_t value, std::int64_t 
   return value < least ? least : value > most ? most : value;
 }
 
-__device__ __forceinline__ Sequence SequenceAt(const ops::StateRows& states, std::int64_t number) {
+__device__ __forceinline__ Sequence SequenceAt(const StateRows& states, std::int64_t number) {
   Sequence found;
   found.begin = Within(states.starts[number], 0, states.tokens);
   found.end = Within(states.starts[number + 1], found.begin, states.tokens);

@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/state_rows.h"
 #include "culet/tensor.h"
 #include "culet/types.h"
-#include "kernels/ops/state_rows.h"
 
 namespace culet::cuda_ops {
 
@@ -216,7 +216,7 @@ cudaError_t HeadSlice(const HeadSliceArgs& args, LaunchStream stream);
 
 /// As the graph's CausalConv; weight: float32, float16 or bfloat16.
 struct CausalConvArgs {
-  ops::StateRows states;
+  StateRows states;
   const void* x = nullptr;  ///< (tokens, in)
   DataType x_type = DataType::kNull;
   const void* weight = nullptr;  ///< (cols, taps)
@@ -232,7 +232,7 @@ cudaError_t CausalConv(const CausalConvArgs& args, LaunchStream stream);
 
 /// As the graph's GatedDelta; decays and bias: float32, float16 or bfloat16.
 struct GatedDeltaArgs {
-  ops::StateRows states;
+  StateRows states;
   const void* x = nullptr;
   DataType x_type = DataType::kNull;
   const void* gates = nullptr;

@@ -41,7 +41,7 @@ HWY_INLINE float SumOfSquares(const float* x, std::size_t count) {
 void ConvolveColumns(const ops::CausalConvArgs& args, std::int64_t sequence, std::int64_t from,
                      std::int64_t to, std::int64_t count) {
   const F32 d;
-  const ops::StateRows& states = args.states;
+  const StateRows& states = args.states;
   const std::int64_t begin = states.begin(sequence), end = states.end(sequence);
   const float* const before = states.from(sequence);
   // `offset` tokens behind the first of the step; below 0 what the state has.
@@ -82,7 +82,7 @@ void ConvolveColumns(const ops::CausalConvArgs& args, std::int64_t sequence, std
 void DeltaHead(const ops::GatedDeltaArgs& args, std::int64_t sequence, std::int64_t head) {
   const F32 d;
   const GatedDeltaParams& p = args.params;
-  const ops::StateRows& states = args.states;
+  const StateRows& states = args.states;
   const std::int64_t share = p.value_heads / p.key_heads, of = head / share;
   const std::int64_t keys = p.key_dim, values = p.value_dim, cols = p.qkv_cols();
   const std::int64_t size = keys * values;

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/state_rows.h"
 #include "culet/tensor.h"
-#include "kernels/ops/state_rows.h"
 
 namespace culet::ops {
 

@@ -1,10 +1,10 @@
-// The states of sequences that CausalConv and GatedDelta of a graph keep.
+// The states of sequences that CausalConv and GatedDelta of a graph keep, on the host or a GPU.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-namespace culet::ops {
+namespace culet {
 
 struct StateRows {
   float* states = nullptr;                  ///< (count, cols)
@@ -31,4 +31,4 @@ struct StateRows {
   }
 };
 
-}  // namespace culet::ops
+}  // namespace culet
