@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/launch.h"
 #include "kernels/sm90/operand_map.h"
+#include "kernels/sm90/padded.h"
 #include "kernels/sm90/times.h"
 #include "sm90/tensor_map.h"
 
@@ -241,6 +242,10 @@ bool BlockParams::Bind(const GemmOperands& operands) {
          (!d_has_map || ReplaceTensorMapAddress(&d_map, operands.d)) &&
          (!scales_by_tma || (ReplaceTensorMapAddress(&u, operands.scale_a) &&
                              ReplaceTensorMapAddress(&u_rest, operands.scale_a)));
+}
+
+bool BindB(BlockParams* params, const void* b) {
+  return ReplaceTensorMapAddress(&params->b, b) && ReplaceTensorMapAddress(&params->b_rest, b);
 }
 
 }  // namespace culet::sm90

@@ -6,6 +6,7 @@
 
 #include "kernels/catalog.h"
 #include "kernels/sm90/block.h"
+#include "kernels/sm90/padded.h"
 #include "kernels/sm90/product_kernel.h"
 #include "kernels/sm90/quantised.h"
 #include "kernels/sm90/times.h"
@@ -105,8 +106,10 @@ void AddSm90Block(const DeviceInfo& device, KernelList& kernels) {
     info.dynamic_smem_size = kernel.smem_bytes;
     info.max_active_ctas = 1;
     info.chunk_size_k = kernel.block_k();
-    sm90::Add(std::make_unique<Block>(kernel, device.units, DescOf(kernel), std::move(info)),
-              device.units, kernels);
+    auto added = std::make_unique<Block>(kernel, device.units, DescOf(kernel), std::move(info));
+    Block& block = *added;
+    sm90::Add(std::move(added), device.units, kernels);
+    if (!kernel.copies) sm90::AddPadded(block, device.units, kernels);
   }
 }
 

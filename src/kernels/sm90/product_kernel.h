@@ -21,8 +21,8 @@ class ProductKernel : public ArgsKernel {
  public:
   using ArgsKernel::ArgsKernel;
 
-  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
-                                                  int splits) final {
+  /// Plans a launch and loads the kernel, for Prepare and for kernels around this one. Errors: as Prepare.
+  Result<Planned> PrepareLaunch(const GemmArgs& args, int swizzle, int splits) const {
     Planned launch;
     if (!Fits(args, swizzle, splits, &launch))
       return Status(StatusCode::kInvalidArgument,
@@ -30,7 +30,14 @@ class ProductKernel : public ArgsKernel {
     const cudaError_t error = Load();
     if (error != cudaSuccess)
       return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
-    return std::unique_ptr<PreparedKernel>(std::make_unique<Prepared>(launch));
+    return launch;
+  }
+
+  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
+                                                  int splits) final {
+    auto launch = PrepareLaunch(args, swizzle, splits);
+    if (!launch.ok()) return launch.status();
+    return std::unique_ptr<PreparedKernel>(std::make_unique<Prepared>(*launch));
   }
 
   int Run(const GemmArgs& args, int swizzle, int splits, Workspace&, cudaStream_t stream) final {

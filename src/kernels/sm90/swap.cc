@@ -5,6 +5,7 @@
 
 #include "kernels/sm90/launch.h"
 #include "kernels/sm90/operand_map.h"
+#include "kernels/sm90/padded.h"
 #include "sm90/tensor_map.h"
 
 namespace culet::sm90 {
@@ -130,6 +131,10 @@ bool PlanSwap(const SwapKernel& kernel, const ProductProblem& problem, int split
 bool SwapParams::Bind(const GemmOperands& operands) {
   return ReplaceTensorMapAddress(&activations, operands.a) &&
          ReplaceTensorMapAddress(&activations_rest, operands.a);
+}
+
+bool BindB(SwapParams* params, const void* b) {
+  return ReplaceTensorMapAddress(&params->weights, b) && ReplaceTensorMapAddress(&params->weights_rest, b);
 }
 
 }  // namespace culet::sm90

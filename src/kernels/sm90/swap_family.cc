@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/catalog.h"
+#include "kernels/sm90/padded.h"
 #include "kernels/sm90/product_kernel.h"
 #include "kernels/sm90/quantised.h"
 #include "kernels/sm90/swap.h"
@@ -95,8 +96,10 @@ void AddSm90Swap(const DeviceInfo& device, KernelList& kernels) {
       info.dynamic_smem_size = kernel.layout.Total(stages, 1);
       info.max_active_ctas = residency;
       info.chunk_size_k = kernel.block_k();
-      sm90::Add(std::make_unique<Swap>(kernel, residency, desc, std::move(info)), device.units,
-                kernels);
+      auto added = std::make_unique<Swap>(kernel, residency, desc, std::move(info));
+      Swap& swap = *added;
+      sm90::Add(std::move(added), device.units, kernels);
+      sm90::AddPadded(swap, device.units, kernels);
     }
   }
 }

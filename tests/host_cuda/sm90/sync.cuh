@@ -1,5 +1,5 @@
-// See host_cuda.h: what the ways out of src/kernels/sm90 (block_factors.cuh, swap_finish.cuh) take
-// of src/sm90/sync.cuh, on the CPU. All threads of a block come to each named barrier; what needs a
+// See host_cuda.h: what the kernels of src/kernels/sm90 that run on the CPU take of
+// src/sm90/sync.cuh. All threads of a block come to each named barrier; what needs a
 // cluster stops.
 #pragma once
 
@@ -13,6 +13,9 @@
 namespace culet::sm90 {
 
 inline uint32_t SharedAddress(const void* pointer) { return cuda_ops::SharedAddress(pointer); }
+
+inline void GridDependencyWait() { host_cuda::WaitForPrevious(); }
+inline void GridDependencyLaunch() {}
 
 inline void NamedSync(int, int) { __syncthreads(); }
 
