@@ -47,7 +47,8 @@ Json ToJson(const Problem& problem) {
           {"format", ToString(problem.format)},
           {"out", NameOf(desc.d.type)},
           {"pdl", desc.pdl},
-          {"fast", IsFast(desc)}};
+          {"fast", IsFast(desc)},
+          {"align_b", desc.b.align}};
 }
 
 std::string Label(const Problem& problem) {
@@ -114,6 +115,10 @@ void ProblemArgs::AddTo(const Command& command) {
       .AddFlag("--fast", fast_,
                "Sums of FP8 products may stay in a tensor core that keeps fewer than 24 bits")
       .Group(group);
+  command
+      .AddFlag("--aligned-weights", aligned_weights_,
+               "The rows of the weights begin on 16 bytes, as culet.nn lays them, whatever K is")
+      .Group(group);
 }
 
 bool ProblemArgs::given() const {
@@ -123,7 +128,7 @@ bool ProblemArgs::given() const {
 
 bool ProblemArgs::given_beside_model() const {
   return m_option_.count() + n_option_.count() + k_option_.count() != 0 || !shapes_.empty() ||
-         !out_.empty() || pdl_ || fast_;
+         !out_.empty() || pdl_ || fast_ || aligned_weights_;
 }
 
 std::string ProblemArgs::Misuse() const {
@@ -213,13 +218,15 @@ Result<std::vector<Problem>> ProblemArgs::Load(int arch) const {
     Result<GemmDesc> desc = MakeDesc(format, shape.m, shape.n, shape.k, arch, output);
     if (!desc.ok()) return desc.status();
     desc->pdl = pdl_;
+    if (aligned_weights_) desc->b.align = 16;
     if (fast_) desc->accumulate = Accumulate::kFast;
     const auto [it, is_new] = index.try_emplace(*desc, problems.size());
     if (is_new) {
-      problems.push_back({shape.name, format, *desc,
-                          fmt::format("--m {} --n {} --k {} --format {} --out {}{}{}", shape.m,
-                                      shape.n, shape.k, ToString(format), NameOf(desc->d.type),
-                                      pdl_ ? " --pdl" : "", fast_ ? " --fast" : "")});
+      problems.push_back(
+          {shape.name, format, *desc,
+           fmt::format("--m {} --n {} --k {} --format {} --out {}{}{}{}", shape.m, shape.n, shape.k,
+                       ToString(format), NameOf(desc->d.type), pdl_ ? " --pdl" : "",
+                       fast_ ? " --fast" : "", aligned_weights_ ? " --aligned-weights" : "")});
       continue;
     }
     std::string& names = problems[it->second].name;

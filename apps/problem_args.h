@@ -20,7 +20,7 @@ struct Problem {
   std::string arguments;  ///< "--m 1 --n 4096 --k 4096 --format bf16 --out bf16 --pdl", e.g.
 };
 
-/// Name, sizes, format, output type, pdl and accumulation as fields of a JSON object.
+/// Name, sizes, format, output type, pdl, accumulation and B's alignment as fields of a JSON object.
 Json ToJson(const Problem& problem);
 
 /// "qkv m=16", or the sizes where there is no name.
@@ -30,14 +30,15 @@ std::string Label(const Problem& problem);
 std::vector<Table::Column> ProblemColumns(const std::vector<Problem>& problems);
 std::vector<std::string> ProblemCells(const Problem& problem);
 
-/// The options --m --n --k --format --out --shapes --model --pdl --fast.
+/// The options --m --n --k --format --out --shapes --model --pdl --fast --aligned-weights.
 class ProblemArgs {
  public:
   void AddTo(const Command& command);
 
   /// Whether any problem was named.
   bool given() const;
-  /// Whether sizes, a shapes file, an output type, pdl or fast sums were given.
+  /// Whether sizes, a shapes file, an output type, pdl, fast sums or
+  /// aligned weights were given.
   bool given_beside_model() const;
   /// What --model and --format say; empty when they were not given.
   const std::string& model() const { return model_; }
@@ -60,7 +61,7 @@ class ProblemArgs {
   std::vector<int> m_;
   int n_ = 0, k_ = 0;
   std::string format_, out_, shapes_, model_;
-  bool pdl_ = false, fast_ = false;
+  bool pdl_ = false, fast_ = false, aligned_weights_ = false;
   Option m_option_, n_option_, k_option_;
 };
 

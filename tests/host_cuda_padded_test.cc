@@ -1,5 +1,5 @@
-// A kernel that copies rows of A and B to where TMA could load them, in front of one that takes no others: the copies
-// are the library's, the product is the CPU's reference.
+// A kernel that copies rows of A and B to where TMA could load them, in front of one that takes no
+// others: the copies are the library's, the product is the CPU's reference.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,7 +61,8 @@ class Aligned final : public sm90::ProductKernel<Planned> {
     seen = p;
     return p.a.align < 16 || p.b.align < 16 ? Feasibility::Refuse("rows") : Kernel::why(p);
   }
-  double PredictUs(const GemmDesc&, const DeviceInfo&, const HardwareRates&, int, int) const noexcept override {
+  double PredictUs(const GemmDesc&, const DeviceInfo&, const HardwareRates&, int,
+                   int) const noexcept override {
     return 10;
   }
   mutable GemmDesc seen;
@@ -98,7 +99,8 @@ class PaddedTest : public testing::Test {
     std::mt19937 random(k);
     const std::size_t size = SizeOf(type);
     const auto fill = [&](std::vector<std::byte>& bytes, int rows) {
-      bytes.assign((static_cast<std::size_t>(rows) * (k + gap) + skip + 256) * size, std::byte{0x7B});
+      bytes.assign((static_cast<std::size_t>(rows) * (k + gap) + skip + 256) * size,
+                   std::byte{0x7B});
       void* data = bytes.data();
       std::size_t room = bytes.size();
       auto* const first = static_cast<std::byte*>(std::align(256, 1, data, room)) + skip * size;
@@ -150,7 +152,8 @@ class PaddedTest : public testing::Test {
         later.D = nullptr;
         const auto prepared = PrepareKernel(kernel_, later, 0, 1);
         ASSERT_TRUE(prepared.ok()) << prepared.status().ToString();
-        EXPECT_EQ((*prepared)->Launch(1, args_.A, nullptr, 0, nullptr, args_.D, workspace, nullptr), 0);
+        EXPECT_EQ((*prepared)->Launch(1, args_.A, nullptr, 0, nullptr, args_.D, workspace, nullptr),
+                  0);
       } else {
         EXPECT_TRUE(LaunchKernel(kernel_, args_, 0, 1, workspace, nullptr).ok());
       }
@@ -176,10 +179,12 @@ TEST_F(PaddedTest, GivesWhatTheReferenceGives) {
     int m, n, k, skip, gap;
   };
   constexpr DataType kE4m3 = DataType::kFloat8_e4m3, kBf16 = DataType::kBfloat16;
-  for (const Case& c : {Case{kE4m3, 3, 5, 13, 0, 0}, Case{kE4m3, 2, 3, 4104, 0, 0}, Case{kE4m3, 5, 4, 300, 0, 0},
-                        Case{kE4m3, 4, 3, 30, 2, 0}, Case{kBf16, 3, 6, 7, 0, 0}, Case{kBf16, 1, 6, 20, 1, 0},
-                        Case{kF32, 7, 3, 5, 0, 0}, Case{kF32, 2, 2, 9, 0, 1}}) {
-    SCOPED_TRACE(testing::Message() << c.m << " x " << c.n << " x " << c.k << ", " << SizeOf(c.type) << " bytes");
+  for (const Case& c :
+       {Case{kE4m3, 3, 5, 13, 0, 0}, Case{kE4m3, 2, 3, 4104, 0, 0}, Case{kE4m3, 5, 4, 300, 0, 0},
+        Case{kE4m3, 4, 3, 30, 2, 0}, Case{kBf16, 3, 6, 7, 0, 0}, Case{kBf16, 1, 6, 20, 1, 0},
+        Case{kF32, 7, 3, 5, 0, 0}, Case{kF32, 2, 2, 9, 0, 1}}) {
+    SCOPED_TRACE(testing::Message()
+                 << c.m << " x " << c.n << " x " << c.k << ", " << SizeOf(c.type) << " bytes");
     Make(c.type, c.m, c.n, c.k, c.skip, c.gap);
     ExpectRight();
   }
@@ -198,7 +203,8 @@ TEST_F(PaddedTest, CopiesWhatDoesNotLieOn16AndNothingElse) {
   EXPECT_TRUE(inner_.seen.pdl) << "B may be loaded before A's copy is made";
   // A's, too.
   args_.Adesc = RowMajor(kF32, 4, 4), args_.Bdesc = ColMajor(kF32, 4, 6, 8);
-  EXPECT_STREQ(kernel_.why(Desc()).reason(), "leaves rows on 16 bytes to the kernel without copies");
+  EXPECT_STREQ(kernel_.why(Desc()).reason(),
+               "leaves rows on 16 bytes to the kernel without copies");
   EXPECT_TRUE(inner_.why(Desc()).ok());
   EXPECT_EQ(kernel_.id(), "aligned/padded");
 }

@@ -81,6 +81,18 @@ class _Linear(nn.Module):
                 f"bias={self.bias is not None}")
 
 
+def _aligned(weight: Tensor) -> Tensor:
+    """The weight (N, K), each row of which begins on 16 bytes: GPUs load no others by TMA."""
+    k = weight.shape[1]
+    pitch = -(-k * weight.element_size() // 16) * 16 // weight.element_size()
+    if weight.stride() == (pitch, 1):
+        return weight
+    if pitch == k:
+        return weight.contiguous()
+    rows = weight.new_empty((weight.shape[0], pitch))[:, :k]
+    return rows.copy_(weight)
+
+
 class LinearFP8(_Linear):
     """A linear layer on block-scaled FP8: weight (out_features, in_features) E4M3 with
     weight_scale_inv (ceil(out_features / 128), ceil(in_features / 128)) FP32, as FP8 checkpoints
@@ -94,8 +106,8 @@ class LinearFP8(_Linear):
                  dtype: Optional[torch.dtype] = None) -> None:
         super().__init__(in_features, out_features)
         blocks = -(-out_features // GROUP), -(-in_features // GROUP)
-        self._constant("weight", torch.zeros((out_features, in_features), device=device).to(
-            torch.float8_e4m3fn))
+        self._constant("weight", _aligned(torch.zeros((out_features, in_features), device=device).to(
+            torch.float8_e4m3fn)))
         self._constant("weight_scale_inv", torch.ones(blocks, device=device))
         self._constant("bias", torch.zeros(out_features, device=device,
                                            dtype=dtype or torch.bfloat16) if bias else None)
@@ -113,7 +125,8 @@ class LinearFP8(_Linear):
     def from_checkpoint(cls, weight: Tensor, weight_scale_inv: Tensor,
                         bias: Optional[Tensor] = None) -> "LinearFP8":
         """The layer of a checkpoint's weight (N, K) E4M3, weight_scale_inv (ceil(N / 128),
-        ceil(K / 128)) FP32 (BF16 scales are widened) and bias (N,); shares their memory."""
+        ceil(K / 128)) FP32 (BF16 scales are widened) and bias (N,); shares their memory, except a
+        weight whose rows do not begin on 16 bytes: that is copied so that they do."""
         for name, value in (("weight", weight), ("weight_scale_inv", weight_scale_inv), ("bias", bias)):
             if value is not None or name != "bias":
                 check_tensor(name, value)
@@ -130,7 +143,7 @@ class LinearFP8(_Linear):
             raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}, but weight is {(n, k)}: "
                                   f"it must be {(n,)}")
         made = cls(k, n, False, device="meta")
-        made._constant("weight", weight.detach().contiguous())
+        made._constant("weight", _aligned(weight.detach()))
         made._constant("weight_scale_inv", weight_scale_inv.detach().float().contiguous())
         if bias is not None:
             made._constant("bias", bias.detach())
@@ -165,6 +178,9 @@ class LinearFP8(_Linear):
             new = getattr(self, name)
             if new.dtype != old.dtype:
                 self._constant(name, old.to(new.device))
+        moved = _aligned(self.weight.detach())  # which torch left without gaps between rows
+        if moved.stride() != self.weight.stride():
+            self._constant("weight", moved)
         return self
 
 

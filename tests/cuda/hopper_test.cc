@@ -151,5 +151,34 @@ TEST(Fp8Block, RefusesWhatItsTilesCannotCount) {
     EXPECT_FALSE(spec.kernel->id().ends_with("/k2")) << spec.kernel->id();
 }
 
+// Rows that do not begin on 16 bytes: FP8 with K = 4104. Where B's rows do, as culet.nn keeps
+// weights, only A is copied.
+TEST(HopperFamilies, CopyRowsThatTmaCannotLoad) {
+  const KernelList kernels = BuiltinKernels(GpuInfo(900));
+  for (const Format format : {Format::kFp8Block, Format::kFp8Row}) {
+    for (const int m : {16, 64, 1000}) {
+      const auto aligned = MakeDesc(format, m, 4096, 4096, 900, DataType::kBfloat16);
+      auto odd = MakeDesc(format, m, 4104, 4104, 900, DataType::kBfloat16);
+      ASSERT_TRUE(aligned.ok() && odd.ok());
+      EXPECT_EQ(odd->a.align, 8);
+      EXPECT_EQ(odd->b.align, 8);
+      const auto best = [&](const GemmDesc& desc) {
+        const auto all = HopperCandidates(kernels, desc);
+        EXPECT_FALSE(all.empty());
+        return all.empty() ? LaunchSpec{} : all.front();
+      };
+      const LaunchSpec both = best(*odd);
+      odd->b.align = 16;
+      const LaunchSpec one = best(*odd);
+      ASSERT_NE(one.kernel, nullptr);
+      EXPECT_TRUE(one.kernel->id().ends_with("/padded")) << one.kernel->id();
+      EXPECT_LT(one.time_us, 1.3 * best(*aligned).time_us) << m;
+      EXPECT_LT(one.time_us, both.time_us) << m;
+      // A's copy alone, in rows of 4112 bytes.
+      EXPECT_EQ(one.kernel->workspace_size(*odd, 0, 1).partials, (m * 4112u + 255) / 256 * 256);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace culet

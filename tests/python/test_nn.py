@@ -47,6 +47,19 @@ class Layers(unittest.TestCase):
         error = (found.double() - wanted).norm() / wanted.norm()
         self.assertLess(float(error), bound)
 
+    def test_rows_of_weights_begin_on_16_bytes(self):
+        layer = culet_nn.LinearFP8.from_linear(linear_of(64, 200))
+        again = culet_nn.LinearFP8(200, 64)
+        again.load_state_dict(layer.state_dict())
+        for each in (layer, again, copy.deepcopy(layer).to(torch.float16).to("cpu")):
+            self.assertEqual(each.weight.stride(), (208, 1))
+            self.assertEqual(each.weight.shape, (64, 200))
+            self.assertTrue(torch.equal(each.weight.view(torch.uint8), layer.weight.view(torch.uint8)))
+        whole = culet_nn.LinearFP8.from_linear(linear_of(64, 384))
+        self.assertTrue(whole.weight.is_contiguous())
+        self.assertEqual(culet_nn.LinearFP8.from_checkpoint(whole.weight, whole.weight_scale_inv).weight.data_ptr(),
+                         whole.weight.data_ptr())
+
     def test_fp8(self):
         for n, k, bias, shape in ((130, 200, True, (3,)), (256, 128, False, (2, 5)), (1, 1, True, ()),
                                   (64, 384, True, (1, 1, 4))):

@@ -7,8 +7,8 @@
 
 namespace culet::sm90 {
 
-/// One matrix: `rows` rows of `row_bytes` bytes, which lie `from_pitch` and `to_pitch` bytes apart. The bytes of `to`
-/// between two rows stay as they are.
+/// One matrix: `rows` rows of `row_bytes` bytes, which lie `from_pitch` and `to_pitch` bytes apart.
+/// The bytes of `to` between two rows stay as they are.
 struct RowsToPad {
   const void* from = nullptr;
   void* to = nullptr;
@@ -27,8 +27,9 @@ struct PadRowsParams {
 /// The bytes that a row of `row_bytes` takes in a copy.
 constexpr std::int64_t PaddedBytes(std::int64_t row_bytes) { return (row_bytes + 15) / 16 * 16; }
 
-/// Copies on `stream` of the current device, with at most `sms` multiprocessors' worth of blocks. With `pdl` the launch
-/// may begin before the kernel before has ended; it waits for that kernel's end before it reads.
+/// Copies on `stream` of the current device, with at most `sms` multiprocessors' worth of blocks.
+/// With `pdl` the launch may begin before the kernel before has ended; it waits for that kernel's
+/// end before it reads.
 cudaError_t LaunchPadRows(PadRowsParams params, int sms, bool pdl, cudaStream_t stream);
 
 /// Loads the kernel on the current device; not during a capture.

@@ -12,7 +12,8 @@ std::int64_t PitchOf(DataType type, int k) {
 }
 
 std::size_t BytesOfCopy(DataType type, int rows, int k) {
-  const std::size_t bytes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(PitchOf(type, k)) * SizeOf(type);
+  const std::size_t bytes =
+      static_cast<std::size_t>(rows) * static_cast<std::size_t>(PitchOf(type, k)) * SizeOf(type);
   return (bytes + kAligned - 1) / kAligned * kAligned;
 }
 
@@ -34,13 +35,15 @@ RowsToPad RowsOf(const void* data, const MatrixLayout& layout, int rows, int k) 
 }  // namespace
 
 Padding::Padding(const GemmArgs& args)
-    : a(!LiesOn16(args.A, args.Adesc, args.Adesc.rows)), b(!LiesOn16(args.B, args.Bdesc, args.Bdesc.cols)) {}
+    : a(!LiesOn16(args.A, args.Adesc, args.Adesc.rows)),
+      b(!LiesOn16(args.B, args.Bdesc, args.Bdesc.cols)) {}
 
 GemmDesc PaddedProblem(GemmDesc p) noexcept {
   const Padding padding(p);
   if (padding.a) p.a.align = 16, p.a.pitch = Pitch::kShort;
   if (padding.b) p.b.align = 16, p.b.pitch = Pitch::kShort;
-  // The kernel before it is now the one that copies, which does not write B unless it makes B's copy.
+  // The kernel before it is now the one that copies, which does not write B unless it makes B's
+  // copy.
   p.pdl = !padding.b;
   return p;
 }
@@ -60,7 +63,8 @@ std::size_t OffsetOfPaddedB(const MatrixLayout& a, const Padding& padding) noexc
 
 std::size_t PaddedWorkspace(const GemmDesc& p) noexcept {
   const Padding padding(p);
-  return (padding.a ? BytesOfCopy(p.a.type, p.m, p.k) : 0) + (padding.b ? BytesOfCopy(p.b.type, p.n, p.k) : 0);
+  return (padding.a ? BytesOfCopy(p.a.type, p.m, p.k) : 0) +
+         (padding.b ? BytesOfCopy(p.b.type, p.n, p.k) : 0);
 }
 
 PadRowsParams PadRowsOf(const GemmArgs& args, const Padding& padding) {
@@ -72,8 +76,9 @@ PadRowsParams PadRowsOf(const GemmArgs& args, const Padding& padding) {
 }
 
 double PadRowsUs(const GemmDesc& p) noexcept {
-  // Estimates, of which no fit was made: a launch in front, most of which the product's own start covers where only A
-  // is copied, and bytes that are read from memory and written to the second-level cache.
+  // Estimates, of which no fit was made: a launch in front, most of which the product's own start
+  // covers where only A is copied, and bytes that are read from memory and written to the
+  // second-level cache.
   constexpr double kBesideUs = 1.0, kInFrontUs = 2.5, kGbps = 5000;
   const Padding padding(p);
   const double k_a = static_cast<double>(p.k) * static_cast<double>(SizeOf(p.a.type)),

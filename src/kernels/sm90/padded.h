@@ -1,5 +1,6 @@
-// Products whose rows of A or B do not begin on 16 bytes, where TMA cannot load them: a kernel in front copies those
-// operands into the workspace, and a kernel of the families multiplies the copies.
+// Products whose rows of A or B do not begin on 16 bytes, where TMA cannot load them: a kernel in
+// front copies those operands into the workspace, and a kernel of the families multiplies the
+// copies.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,8 @@ namespace culet::sm90 {
 
 struct BlockParams;
 struct SwapParams;
-/// Puts another address of B into a planned launch, whose layout stays. False when the driver refuses.
+/// Puts another address of B into a planned launch, whose layout stays. False when the driver
+/// refuses.
 bool BindB(BlockParams* params, const void* b);
 bool BindB(SwapParams* params, const void* b);
 
@@ -65,7 +67,8 @@ class PaddedKernel final : public ArgsKernel {
   }
 
   int GetMaxSwizzle(const int4& shape) const override { return inner_.GetMaxSwizzle(shape); }
-  int GetMaxSplits(const int4& shape, int swizzle, std::size_t bsize, std::size_t psize) const override {
+  int GetMaxSplits(const int4& shape, int swizzle, std::size_t bsize,
+                   std::size_t psize) const override {
     return inner_.GetMaxSplits(shape, swizzle, bsize, psize);
   }
   WorkspaceSize workspace_size(const GemmDesc& p, int, int) const noexcept override {
@@ -73,29 +76,35 @@ class PaddedKernel final : public ArgsKernel {
     size.partials = PaddedWorkspace(p);
     return size;
   }
-  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int swizzle,
-                   int splits) const noexcept override {
+  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
+                   int swizzle, int splits) const noexcept override {
     return inner_.PredictUs(PaddedProblem(p), device, rates, swizzle, splits) + PadRowsUs(p);
   }
 
-  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle, int splits) override {
+  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int swizzle,
+                                                  int splits) override {
     auto prepared = std::make_unique<Prepared>(args, BudgetOf(args));
     if (const cudaError_t error = LoadPadRows(); error != cudaSuccess)
       return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
     // Any aligned address stands in for that of B's copy, as for A's, until there is a workspace.
-    auto product = inner_.PrepareLaunch(PaddedArgs(args, prepared->padding, kSomeAddress), swizzle, splits);
+    auto product =
+        inner_.PrepareLaunch(PaddedArgs(args, prepared->padding, kSomeAddress), swizzle, splits);
     if (!product.ok()) return product.status();
     prepared->product = *std::move(product);
     return std::unique_ptr<PreparedKernel>(std::move(prepared));
   }
 
-  int Run(const GemmArgs& args, int swizzle, int splits, Workspace& workspace, cudaStream_t stream) override {
+  int Run(const GemmArgs& args, int swizzle, int splits, Workspace& workspace,
+          cudaStream_t stream) override {
     Prepared prepared(args, BudgetOf(args));
-    if (const cudaError_t error = LoadPadRows(); error != cudaSuccess) return -static_cast<int>(error);
-    auto product = inner_.PrepareLaunch(PaddedArgs(args, prepared.padding, kSomeAddress), swizzle, splits);
+    if (const cudaError_t error = LoadPadRows(); error != cudaSuccess)
+      return -static_cast<int>(error);
+    auto product =
+        inner_.PrepareLaunch(PaddedArgs(args, prepared.padding, kSomeAddress), swizzle, splits);
     if (!product.ok()) return static_cast<int>(product.status().code());
     prepared.product = *std::move(product);
-    return prepared.Launch(args.alpha, args.A, args.U, args.beta, args.C, args.D, workspace, stream);
+    return prepared.Launch(args.alpha, args.A, args.U, args.beta, args.C, args.D, workspace,
+                           stream);
   }
 
  private:
@@ -107,9 +116,10 @@ class PaddedKernel final : public ArgsKernel {
           sms(most_sms),
           pdl(args.operation.pdl) {}
 
-    int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D, Workspace& workspace,
-               cudaStream_t stream) const noexcept override {
-      if (beta != 0.0f && (!product.AddsC() || C == nullptr)) return static_cast<int>(StatusCode::kInvalidArgument);
+    int Launch(float alpha, const void* A, const void* U, float beta, const void* C, void* D,
+               Workspace& workspace, cudaStream_t stream) const noexcept override {
+      if (beta != 0.0f && (!product.AddsC() || C == nullptr))
+        return static_cast<int>(StatusCode::kInvalidArgument);
       char* const copies = static_cast<char*>(workspace.partials);
       PadRowsParams params = pad;
       GemmOperands operands{A, static_cast<const float*>(U), C, D, nullptr, alpha, beta};
@@ -138,7 +148,8 @@ class PaddedKernel final : public ArgsKernel {
     Planned product;
   };
 
-  static inline const void* const kSomeAddress = reinterpret_cast<const void*>(std::uintptr_t{1} << 20);
+  static inline const void* const kSomeAddress =
+      reinterpret_cast<const void*>(std::uintptr_t{1} << 20);
 
   static KernelInfo Named(KernelInfo info) {
     info.name += "/padded";

@@ -21,7 +21,8 @@ class ProductKernel : public ArgsKernel {
  public:
   using ArgsKernel::ArgsKernel;
 
-  /// Plans a launch and loads the kernel, for Prepare and for kernels around this one. Errors: as Prepare.
+  /// Plans a launch and loads the kernel, for Prepare and for kernels around this one. Errors: as
+  /// Prepare.
   Result<Planned> PrepareLaunch(const GemmArgs& args, int swizzle, int splits) const {
     Planned launch;
     if (!Fits(args, swizzle, splits, &launch))

@@ -134,7 +134,8 @@ bool SwapParams::Bind(const GemmOperands& operands) {
 }
 
 bool BindB(SwapParams* params, const void* b) {
-  return ReplaceTensorMapAddress(&params->weights, b) && ReplaceTensorMapAddress(&params->weights_rest, b);
+  return ReplaceTensorMapAddress(&params->weights, b) &&
+         ReplaceTensorMapAddress(&params->weights_rest, b);
 }
 
 }  // namespace culet::sm90

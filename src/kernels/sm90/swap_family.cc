@@ -99,7 +99,8 @@ void AddSm90Swap(const DeviceInfo& device, KernelList& kernels) {
       auto added = std::make_unique<Swap>(kernel, residency, desc, std::move(info));
       Swap& swap = *added;
       sm90::Add(std::move(added), device.units, kernels);
-      sm90::AddPadded(swap, device.units, kernels);
+      // More CTAs gain less than the copies cost: their twins would only be more to choose from.
+      if (residency <= 2) sm90::AddPadded(swap, device.units, kernels);
     }
   }
 }
