@@ -11,7 +11,7 @@
 
 #include "commands.h"
 #include "culet/log.h"
-#include "lost_file.h"
+#include "culet/lost_file.h"
 #include "output.h"
 #include "streams.h"
 
@@ -53,7 +53,7 @@ int culet_cli_main(int argc, char** argv) {
   IgnoreFileSizeSignal();
   LogAsEnvironmentSays();
   const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
-  ExplainLostFiles(json);
+  culet::ExplainLostFiles({.exit_code = kFailure, .json = json});
   int code = kFailure;
   try {
     if (json) ReportMisuseAsJson();

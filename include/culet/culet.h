@@ -449,6 +449,11 @@ CULET_API culet_status culet_set_log(culet_log_function function, void* context,
  * Errors: UNSUPPORTED where the library was built without NVTX. */
 CULET_API culet_status culet_set_tracing(int32_t on);
 
+/* For programs that map a checkpoint: when its file is cut while it is read, which raises SIGBUS, the
+ * process says so on standard error, and ends with `exit_code`, or for 0 by the signal. Another
+ * handler of the signal stays. Errors: INVALID_ARGUMENT unless exit_code is 0 to 255. */
+CULET_API culet_status culet_explain_lost_files(int32_t exit_code);
+
 /* What this machine has for culet, as `culet doctor --json` prints it: "ok" (nothing is broken),
  * "driver", "devices", "libraries", "caches", "environment", "findings", a list of "severity"
  * ("broken", "slow", "note"), "about", "what", "remedy", and the facts for people in "text". Opens

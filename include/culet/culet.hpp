@@ -149,6 +149,9 @@ inline void SetLog(culet_log_function function, void* context = nullptr,
 /// culet_set_tracing.
 inline void SetTracing(bool on) { Check(culet_set_tracing(on ? 1 : 0)); }
 
+/// culet_explain_lost_files.
+inline void ExplainLostFiles(int exit_code) { Check(culet_explain_lost_files(exit_code)); }
+
 /// culet_engine. `cache_path` and `providers`: empty is the default.
 class Engine {
  public:

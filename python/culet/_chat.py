@@ -217,6 +217,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(parsed: argparse.Namespace) -> int:
     from culet._llm import LLM
+    from culet._observe import explain_lost_files
+    explain_lost_files(1)
     if sys.stdin is None:
         raise _Lost("standard input is closed; give it lines, or a terminal")
     llm = LLM(parsed.folder, parsed.device, max_context=parsed.max_context)

@@ -6,6 +6,7 @@ from typing import Union
 
 from culet._interrupt import call
 from culet._library import LIBRARY, InvalidArgument, check, path_bytes, shown
+from culet._observe import explain_lost_files
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -21,6 +22,7 @@ def quantize_checkpoint(folder: Path, out: Path, format: str = "u4") -> None:
     if not isinstance(format, str):
         raise InvalidArgument(f"format is {shown(format)}; give 'u4', 'fp8-row' or 'fp8-block'")
     source, target = path_bytes("folder", folder), path_bytes("out", out)
+    explain_lost_files()
     stop = c_int32(0)
     call(lambda: check(LIBRARY.culet_quantize_checkpoint(source, target, format.encode(errors="replace"), byref(stop))),
          stop, "culet.quantize_checkpoint")

@@ -217,6 +217,7 @@ SIGNATURES = {
     "culet_engine_coverage": (c_int32, [c_void_p, POINTER(Coverage)]),
     "culet_set_log": (c_int32, [ON_LOG, c_void_p, c_int32]),
     "culet_set_tracing": (c_int32, [c_int32]),
+    "culet_explain_lost_files": (c_int32, [c_int32]),
     "culet_doctor_json": (c_int32, [c_char_p, *TEXT]),
     "culet_engine_load": (c_int32, [c_void_p, c_char_p, POINTER(CacheReport)]),
     "culet_kernels_json": (c_int32, [c_void_p, *TEXT]),

@@ -49,6 +49,18 @@ def set_tracing(on: bool = True) -> None:
     check(LIBRARY.culet_set_tracing(int(bool(on))))
 
 
+_lost_files_explained = False
+
+
+def explain_lost_files(exit_code: int = 0) -> None:
+    """From the first call on: a checkpoint's file that gets shorter while it is mapped, which raises SIGBUS, is named
+    on standard error before the process ends, with `exit_code` or, for 0, by the signal. Another handler stays."""
+    global _lost_files_explained
+    if not _lost_files_explained:
+        check(LIBRARY.culet_explain_lost_files(exit_code))
+        _lost_files_explained = True
+
+
 class Coverage(NamedTuple):
     """How much of what was asked for was measured."""
 

@@ -10,6 +10,7 @@ from culet import _library
 from culet._engine import engine
 from culet._interrupt import call
 from culet._library import LIBRARY, check, create
+from culet._observe import explain_lost_files
 
 
 class Model:
@@ -17,6 +18,7 @@ class Model:
 
     def __init__(self, folder: str, place: int) -> None:
         owner = engine(place)
+        explain_lost_files()
         self.handle = create(LIBRARY.culet_model_load, owner.handle, os.fsencode(folder), None)
         weakref.finalize(self, LIBRARY.culet_model_destroy, self.handle).atexit = False
         self.info = _library.ModelInfo()

@@ -10,6 +10,7 @@
 #include "culet/culet.h"
 #include "culet/doctor.h"
 #include "culet/log.h"
+#include "culet/lost_file.h"
 #include "culet/trace.h"
 
 using culet::LogLevel;
@@ -37,6 +38,17 @@ culet_status culet_set_log(culet_log_function function, void* context, int32_t l
 
 culet_status culet_set_tracing(int32_t on) {
   return Guarded([&] { return culet::SetTracing(on != 0); });
+}
+
+culet_status culet_explain_lost_files(int32_t exit_code) {
+  return Guarded([&]() -> Status {
+    if (exit_code < 0 || exit_code > 255) {
+      return Status(culet::StatusCode::kInvalidArgument,
+                    fmt::format("exit_code is {}; give 0 to 255", exit_code));
+    }
+    culet::ExplainLostFiles({.exit_code = exit_code});
+    return {};
+  });
 }
 
 culet_status culet_doctor_json(const char* cache_path, char* text, size_t capacity,

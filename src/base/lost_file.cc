@@ -1,4 +1,4 @@
-#include "lost_file.h"
+#include "culet/lost_file.h"
 
 #include <atomic>
 #include <csignal>
@@ -9,16 +9,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "output.h"
-
 // What runs in the handler may not allocate, lock or call stdio.
-namespace culet::cli {
+namespace culet {
 namespace {
 
 constexpr const char* kWhat =
     " got shorter while culet read it; replace a file by renaming a whole new one onto its name, "
     "instead of writing into the old one, and run again";
-bool json_too = false;
+std::atomic<int> exit_code = 0;
+std::atomic<bool> json_too = false;
 std::atomic_flag said = ATOMIC_FLAG_INIT;
 
 void Write(int fd, const char* text, std::size_t bytes) noexcept {
@@ -119,18 +118,24 @@ void Explain(int, siginfo_t* info, void*) {
     Write(STDOUT_FILENO, kWhat);
     Write(STDOUT_FILENO, "\"\n  }\n}\n");
   }
-  _exit(kFailure);
+  if (const int code = exit_code; code != 0) _exit(code);
+  signal(SIGBUS, SIG_DFL);  // the read is tried again
 }
 
 }  // namespace
 
-void ExplainLostFiles(bool json) noexcept {
-  json_too = json;
+bool ExplainLostFiles(const LostFile& how) noexcept {
+  struct sigaction known {};
+  if (sigaction(SIGBUS, nullptr, &known) != 0) return false;
+  const bool ours = (known.sa_flags & SA_SIGINFO) != 0 && known.sa_sigaction == Explain;
+  if (!ours && ((known.sa_flags & SA_SIGINFO) != 0 || known.sa_handler != SIG_DFL)) return false;
+  exit_code = how.exit_code;
+  json_too = how.json;
   struct sigaction action {};
   action.sa_sigaction = Explain;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_SIGINFO;
-  sigaction(SIGBUS, &action, nullptr);
+  return sigaction(SIGBUS, &action, nullptr) == 0;
 }
 
-}  // namespace culet::cli
+}  // namespace culet
