@@ -1,5 +1,5 @@
-// From FP32 accumulators in wgmma layout to 16-bit tiles in swizzled shared memory, ready for a TMA
-// store.
+// Moves FP32 accumulators in wgmma layout to 16-bit tiles in swizzled shared memory, for TMA
+// stores.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace culet::sm90 {
 
-/// A warp's slab of results: 16 rows of 128 bytes, as TMA stores them.
+/// A warp's store buffer: 16 rows of 128 bytes, in the layout that TMA stores.
 using Slab16 = TmaTile128<16>;
 
 /// Two FP32 values as BF16, `low` in the lower half, round to nearest even. PTX ISA 9.7.9
@@ -19,15 +19,15 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   return packed;
 }
 
-/// Two FP32 values as F16, infinity beyond 65504; else as PackBf16. PTX ISA 9.7.9 cvt.rn.f16x2.f32.
+/// The same as F16, where values beyond 65504 become infinite. PTX ISA 9.7.9 cvt.rn.f16x2.f32.
 __device__ __forceinline__ uint32_t PackF16(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
 
-/// PTX ISA 9.7.14.5.16 stmatrix: four 8x8 matrices of 16-bit elements; lane i gives the address of
-/// row i % 8 of matrix i / 8.
+/// Stores four 8x8 matrices of 16-bit elements. Lane i gives the address of row i % 8 of matrix
+/// i / 8. PTX ISA 9.7.14.5.16 stmatrix.
 __device__ __forceinline__ void StoreMatrix4(uint32_t address, uint32_t r0, uint32_t r1,
                                              uint32_t r2, uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -35,9 +35,10 @@ __device__ __forceinline__ void StoreMatrix4(uint32_t address, uint32_t r0, uint
                : "memory");
 }
 
-/// Writes 16 rows x kColumns (at most 64) of one warp's m64 accumulator as a 128-byte-swizzled slab
-/// of 2048 bytes at `slab` (1024-byte aligned). `d` are the accumulators of these columns: four per
-/// 8 columns, as wgmma leaves them; `pack` rounds two of them (PackBf16, PackF16).
+/// Writes 16 rows x kColumns (at most 64) of a warp's m64 accumulator to a store buffer of 2048
+/// bytes at `slab`, aligned to 1024 bytes, with a swizzle of 128 bytes. `d` are the accumulators of
+/// these columns, four for 8 columns, in wgmma's order. `pack` rounds two of them (PackBf16,
+/// PackF16).
 template <int kColumns, class Pack>
 __device__ __forceinline__ void StoreSlab16(uint32_t slab, const float* d, int lane, Pack pack) {
   const uint32_t row = (lane & 7) + ((lane >> 3) & 1) * 8;

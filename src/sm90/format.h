@@ -1,8 +1,8 @@
 // Operand formats of Hopper's tensor core.
 //
-// One wgmma takes 32 bytes of K and one row of a tile is 128 bytes, whatever the format: tensor
-// maps, rings, descriptors and swizzles count bytes and do not know it. A k-block is 128 bytes of
-// K: 128 elements of E4M3, 64 of BF16 or F16.
+// In every format one wgmma takes 32 bytes of K, and a row of a tile is 128 bytes. Tensor maps,
+// rings, descriptors and swizzles therefore count bytes. A k-block is 128 bytes of K: 128 elements
+// of E4M3, 64 of BF16 or F16.
 #pragma once
 
 #include <cstdint>

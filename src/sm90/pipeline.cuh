@@ -1,6 +1,7 @@
-// A ring of shared-memory stages between one producer thread and the consumer warps, possibly of
-// several CTAs. full[s] counts the producer's arrive.expect_tx and the bytes of the stage; empty[s]
-// counts the consumer warps that have read it (descriptor.h: FullArrivals, EmptyArrivals).
+// A ring of shared-memory stages between one producer thread and the consumer warps, which may be
+// of several CTAs. Barrier full[s] counts the producer's arrive.expect_tx and the bytes of stage s.
+// Barrier empty[s] counts the consumer warps that have read it (FullArrivals and EmptyArrivals in
+// descriptor.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace culet::sm90 {
 
-/// Where in the ring a thread is. `parity` is that of the stage's current fill.
+/// A thread's place in the ring. `parity` alternates each time that the stage is filled.
 template <int kStages>
 struct RingCursor {
   int stage = 0;
@@ -21,7 +22,7 @@ struct RingCursor {
       parity ^= 1;
     }
   }
-  /// `count` stages at once.
+  /// Advances by `count` stages.
   __device__ __forceinline__ void Skip(int count) {
     const int to = stage + count;
     stage = to % kStages;
@@ -34,8 +35,8 @@ struct Ring {
   uint64_t full[kStages];
   uint64_t empty[kStages];
 
-  /// By one thread each, which then fences (BarrierInitFence); others use them after a CTA
-  /// (cluster) barrier.
+  /// Called by one thread each, which then calls BarrierInitFence. Other threads use the barriers
+  /// after a barrier of the CTA or cluster.
   __device__ __forceinline__ void InitFull(uint32_t arrivals) {
 #pragma unroll
     for (int s = 0; s < kStages; ++s) BarrierInit(&full[s], arrivals);
@@ -56,13 +57,13 @@ struct Ring {
     BarrierWait(&full[at.stage], at.parity);
   }
 
-  /// Consumer: whether the stage's data are there.
+  /// Consumer: whether the stage's data have arrived.
   __device__ __forceinline__ bool TestFull(const RingCursor<kStages>& at) {
     return BarrierTest(&full[at.stage], at.parity);
   }
 
-  /// Consumer warp (all lanes): this warp has read the stage. kCtas > 1: tells every CTA of the
-  /// multicast group.
+  /// All lanes of a consumer warp: the warp has read the stage. With kCtas > 1 every CTA of the
+  /// multicast group is told.
   template <int kCtas>
   __device__ __forceinline__ void Release(int stage, int lane) {
     if constexpr (kCtas == 1) {
@@ -72,8 +73,8 @@ struct Ring {
     }
   }
 
-  /// Producer, at its end: waits until everything it filled has been read, here and in the peers,
-  /// so that no late arrival meets a CTA that has exited.
+  /// Producer, before it exits: waits until all stages have been read, by its peers too. Otherwise
+  /// a late arrival would address a CTA that has exited.
   __device__ __forceinline__ void Drain(RingCursor<kStages> at) {
 #pragma unroll 1
     for (int s = 0; s < kStages; ++s) {

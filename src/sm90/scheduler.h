@@ -1,4 +1,4 @@
-// Static persistent tile order: which tile a CTA (cluster) computes at which step. Host and device.
+// The static order of tiles: which tile a persistent CTA or cluster computes at which step.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace culet::sm90 {
 
-/// Division of 0 <= n < 2^31 by a divisor that the host knows, by one multiplication: a division
-/// takes a thread some 150 clocks, and a launch begins with its first tile's place.
+/// Division of 0 <= n < 2^31 by a divisor that the host knows, by one multiplication. A division
+/// takes a thread some 150 clocks, and a launch begins with finding its first tile.
 /// (Granlund and Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994.)
 /// Requires: divisor >= 1.
 struct Divisor {
@@ -31,8 +31,8 @@ struct Divisor {
   }
 };
 
-/// A grid of tiles walked in supergroups: `group` rows of tiles are swept together along N, rows
-/// fastest, so that a wave of CTAs touches about group rows of A and wave/group columns of B.
+/// A grid of tiles in supergroups of `group` rows of tiles. Within one, tiles are ordered column by
+/// column, so a wave of CTAs reads about `group` rows of tiles of A and wave / group columns of B.
 /// Requires: tiles_m, tiles_n, group >= 1 and count() < 2^31.
 class TileOrder {
  public:
@@ -48,7 +48,8 @@ class TileOrder {
         by_rest_(rest_ == 0 ? 1 : rest_) {}
 
   CULET_HOST_DEVICE constexpr int count() const { return tiles_m_ * tiles_n_; }
-  /// A single supergroup sweeps N once: all that need a tile of B read it at a time.
+  /// Whether there is one supergroup: then each tile of B is needed during one stretch of time
+  /// only.
   CULET_HOST_DEVICE constexpr bool sweeps_once() const { return group_ == tiles_m_; }
 
   /// The tile at position `index` < count().
@@ -74,7 +75,8 @@ struct Tile {
   int group;        ///< whose B; 0 where there is one
 };
 
-/// The k-blocks of part `part` of `parts`: near-equal shares, the larger ones first.
+/// The k-blocks of part `part` of `parts`. Parts differ by one block at most, the larger ones
+/// first.
 CULET_HOST_DEVICE constexpr void SplitRange(int blocks, int parts, int part, int& begin, int& end) {
   const int base = blocks / parts, extra = blocks % parts;
   begin = part * base + (part < extra ? part : extra);

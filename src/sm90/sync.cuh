@@ -1,6 +1,6 @@
 // Synchronisation on Hopper: mbarriers, named barriers, clusters, proxies, register reallocation,
-// dependent launches. mbarrier forms come from libcu++'s cuda::ptx where it has them; the rest
-// names its PTX ISA section.
+// dependent launches. libcu++'s cuda::ptx is used where it has the instruction; inline assembly
+// names its section of the PTX ISA.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace culet::sm90 {
 
-/// The shared-window address of a pointer into shared memory.
+/// The address, in the shared window, of a pointer to shared memory.
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -20,7 +20,7 @@ __device__ __forceinline__ bool ElectOne() {
   return elected != 0;
 }
 
-/// A value that is the same in all lanes, as one that the compiler knows to be uniform.
+/// Tells the compiler that a value is the same in all lanes.
 __device__ __forceinline__ int WarpUniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 
 // ---- mbarrier
@@ -31,7 +31,7 @@ __device__ __forceinline__ void BarrierInit(uint64_t* barrier, uint32_t arrivals
 }
 
 /// Makes initialised barriers visible to the async proxy and to the cluster. This thread may use
-/// them at once, for its own loads; others after a CTA or cluster barrier.
+/// them for its loads at once, other threads after a barrier of the CTA or cluster.
 __device__ __forceinline__ void BarrierInitFence() {
   cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
 }
@@ -46,10 +46,10 @@ __device__ __forceinline__ void BarrierArrive(uint64_t* barrier) {
                              barrier);
 }
 
-/// Arrives at the same barrier in CTA `rank` of the cluster. PTX ISA 9.7.13.15.13 mbarrier.arrive,
-/// default semantics: 220 clocks measured; cuda::ptx only has .release.cluster, which compiles to a
-/// GPU-wide fence (490 clocks). Enough where the arrival orders reads that have completed (a
-/// consumer that releases a stage).
+/// Arrives at the same barrier in CTA `rank` of the cluster. PTX ISA 9.7.13.15.13 mbarrier.arrive
+/// with default semantics takes 220 clocks (measured). cuda::ptx only has .release.cluster, which
+/// becomes a fence of the whole GPU (490 clocks). The default is enough where the arrival comes
+/// after completed reads, as of a consumer that releases a stage.
 __device__ __forceinline__ void BarrierArriveRemote(uint64_t* barrier, uint32_t rank) {
   asm volatile(
       "{.reg .b32 a; mapa.shared::cluster.u32 a, %0, %1; mbarrier.arrive.shared::cluster.b64 _, "
@@ -64,20 +64,20 @@ __device__ __forceinline__ void BarrierWait(uint64_t* barrier, uint32_t parity) 
   }
 }
 
-/// Whether that phase has completed, without waiting. Lets a waiter ask early: the answer of a wait
-/// takes some 100 clocks even when it is yes.
+/// Whether that phase has completed, without waiting. Callers ask early, because the answer takes
+/// some 100 clocks even when it is yes.
 __device__ __forceinline__ bool BarrierTest(uint64_t* barrier, uint32_t parity) {
   return cuda::ptx::mbarrier_test_wait_parity(barrier, parity);
 }
 
-/// As BarrierWait, for data that other CTAs of the cluster wrote with ordinary or st.async stores.
+/// BarrierWait for data that other CTAs of the cluster wrote with ordinary stores or st.async.
 __device__ __forceinline__ void BarrierWaitCluster(uint64_t* barrier, uint32_t parity) {
   while (!cuda::ptx::mbarrier_try_wait_parity(cuda::ptx::sem_acquire, cuda::ptx::scope_cluster,
                                               barrier, parity)) {
   }
 }
 
-/// Lets `clocks` go by.
+/// Waits for so many clocks.
 __device__ __forceinline__ void Lag(uint32_t clocks) {
   const long long begin = clock64();
   while (clock64() - begin < clocks) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void NamedSync(int id, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// As NamedSync; whether `mine` holds in any of the threads.
+/// NamedSync that returns whether `mine` is true in any of the threads.
 __device__ __forceinline__ bool NamedAny(int id, int threads, bool mine) {
   uint32_t any;
   asm volatile(
@@ -103,13 +103,13 @@ __device__ __forceinline__ bool NamedAny(int id, int threads, bool mine) {
   return any != 0;
 }
 
-/// Counts towards `threads` without waiting for the rest.
+/// Arrives at the barrier without waiting for the other threads.
 __device__ __forceinline__ void NamedArrive(int id, int threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// cp.async, PTX ISA 9.7.9.25.3: 4 or 16 bytes (both addresses aligned to them) from global to
-// shared memory; CopyAsyncArrive tells when.
+// cp.async, PTX ISA 9.7.9.25.3: copies 4 or 16 bytes from global to shared memory. Both addresses
+// are aligned to as many bytes. CopyAsyncArrive and CopyAsyncWait tell when they have arrived.
 template <int kBytes>
 __device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address), "l"(source),
@@ -117,7 +117,7 @@ __device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* s
                : "memory");
 }
 
-/// The same of 4 or 8 bytes, of which the first `there` come and zeros for the rest.
+/// The same for 4 or 8 bytes, of which the first `there` are copied and the others become zero.
 template <int kBytes>
 __device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* source, int there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address), "l"(source),
@@ -125,19 +125,19 @@ __device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* s
                : "memory");
 }
 
-/// Makes a group of this thread's copies since the last one.
+/// Makes a group of this thread's copies since the last group.
 __device__ __forceinline__ void CopyAsyncCommit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/// Waits until all groups of this thread's copies but the latest kGroups have landed.
+/// Waits until all but the latest kGroups groups of this thread's copies have arrived.
 template <int kGroups>
 __device__ __forceinline__ void CopyAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-/// Arrives at the barrier once this thread's copies so far have landed; the barrier counts it as
-/// one of its arrivals. PTX ISA 9.7.13.15.16 cp.async.mbarrier.arrive.
+/// Arrives at the barrier when this thread's copies so far have arrived. The barrier counts it as
+/// one arrival. PTX ISA 9.7.13.15.16 cp.async.mbarrier.arrive.
 __device__ __forceinline__ void CopyAsyncArrive(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(barrier))
                : "memory");
@@ -148,7 +148,8 @@ __device__ __forceinline__ void CopyAsyncWaitAll() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// 4 and 8 bytes from shared memory, in their place among the asm volatile statements.
+/// Loads 4 and 8 bytes from shared memory. The compiler keeps their order among other asm volatile
+/// statements.
 __device__ __forceinline__ float LoadShared(uint32_t shared_address) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(shared_address) : "memory");
@@ -175,9 +176,9 @@ __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
   return mapped;
 }
 
-/// A barrier of all threads of the cluster (PTX ISA 9.7.13.3 barrier.cluster) in two halves, for
-/// work in between. The first does not order memory (83 to 108 clocks; 352 to 433 where it does):
-/// after the wait, what the others did is seen as far as they made it visible themselves
+/// A barrier of all threads of the cluster (PTX ISA 9.7.13.3 barrier.cluster) in two halves, with
+/// work in between. The arrival does not order memory: it takes 83 to 108 clocks, and 352 to 433 if
+/// it does. After the wait a thread sees what the others made visible themselves
 /// (BarrierInitFence).
 __device__ __forceinline__ void ClusterArriveRelaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -186,7 +187,7 @@ __device__ __forceinline__ void ClusterWait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/// Stores 16 bytes to another CTA's shared memory and completes so many transaction bytes on a
+/// Stores 16 bytes to another CTA's shared memory and completes as many transaction bytes on a
 /// barrier of that CTA. Both addresses come from MapToRank. PTX ISA 9.7.9 st.async.
 __device__ __forceinline__ void StoreAsync(uint32_t address, float4 value, uint32_t barrier) {
   asm volatile(
@@ -196,7 +197,7 @@ __device__ __forceinline__ void StoreAsync(uint32_t address, float4 value, uint3
       : "memory");
 }
 
-/// The same of 4 and 8 bytes.
+/// The same for 4 and 8 bytes.
 __device__ __forceinline__ void StoreAsync(uint32_t address, float value, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
@@ -215,7 +216,7 @@ __device__ __forceinline__ void StoreAsync(uint32_t address, float2 value, uint3
 // ---- proxies, registers, launches
 // --------------------------------------------------------------------------------
 
-/// Orders this thread's ordinary shared-memory stores before later TMA or wgmma reads of them.
+/// Makes this thread's ordinary stores to shared memory visible to later reads by TMA and wgmma.
 __device__ __forceinline__ void FenceAsyncShared() {
   cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
 }
@@ -230,13 +231,13 @@ __device__ __forceinline__ void RegistersDown() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-/// PTX ISA 9.7.13.13 griddepcontrol: waits for the kernels this one depends on, all their writes
-/// included; returns at once when the launch is not a programmatic dependent one.
+/// PTX ISA 9.7.13.13 griddepcontrol: waits until the kernels that this one depends on have ended
+/// and their writes are visible. Returns at once if the launch is not a programmatic dependent one.
 __device__ __forceinline__ void GridDependencyWait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-/// Lets dependent kernels start; their GridDependencyWait still waits for this grid's end.
+/// Lets the dependent kernel start. Its GridDependencyWait still waits for the end of this grid.
 __device__ __forceinline__ void GridDependencyLaunch() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

@@ -9,7 +9,7 @@
 
 namespace culet::sm90 {
 
-/// A function of the driver, as CUDA 12.0 has it; null without a driver that has it.
+/// A function of the driver, in its form of CUDA 12.0. Null if the driver is missing or lacks it.
 template <class Function>
 Function DriverFunction(const char* name) {
   void* function = nullptr;
@@ -31,9 +31,9 @@ inline PFN_cuTensorMapEncodeTiled_v12000 TensorMapEncoder() {
 /// Whether the driver encodes tensor maps.
 inline bool CanEncodeTensorMaps() { return TensorMapEncoder() != nullptr; }
 
-/// Encodes `plan` over `base`: elements of 1 byte as UINT8, of 2 as BFLOAT16, of 4 as FLOAT32;
-/// out-of-range elements read as zero. False when the plan, the base or the driver forbids it.
-/// `base` may be any 16-byte aligned address: only its value is stored.
+/// Encodes `plan` over `base`. Elements of 1 byte become UINT8, of 2 BFLOAT16, of 4 FLOAT32.
+/// Elements outside the tensor read as zero. False when the plan, the base or the driver forbids
+/// it. `base` may be any address aligned to 16 bytes: it is stored, not read.
 inline bool EncodeTensorMap(const TensorMapPlan& plan, const void* base, CUtensorMap* map) {
   const auto encode = TensorMapEncoder();
   if (encode == nullptr || WhyNotTensorMap(plan) != nullptr) return false;
@@ -55,9 +55,10 @@ inline bool EncodeTensorMap(const TensorMapPlan& plan, const void* base, CUtenso
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/// Encodes `plan`, and for the boxes that reach beyond the last row (or block, where there is an axis
-/// for these) one whose boxes end with it, a slice each: slices of fewer rows would move together in
-/// shared memory. Equal where none does.
+/// Encodes `plan`, and a second map for the boxes that reach beyond the last row (or the last block,
+/// where there is an axis of blocks). Boxes of the second map end with that row. They bring one slice
+/// each, because slices of fewer rows would move together in shared memory. If no box reaches beyond
+/// the last row, both maps are equal.
 inline bool EncodeTensorMapAndRest(TensorMapPlan plan, const void* base, CUtensorMap* map,
                                    CUtensorMap* rest) {
   if (!EncodeTensorMap(plan, base, map)) return false;
@@ -75,7 +76,7 @@ inline bool EncodeTensorMapAndRest(TensorMapPlan plan, const void* base, CUtenso
   return EncodeTensorMap(plan, base, rest);
 }
 
-/// Puts another address into an encoded map. False without a driver that can.
+/// Puts another address into an encoded map. False if the driver cannot.
 inline bool ReplaceTensorMapAddress(CUtensorMap* map, const void* base) {
   static const auto replace =
       DriverFunction<PFN_cuTensorMapReplaceAddress_v12000>("cuTensorMapReplaceAddress");

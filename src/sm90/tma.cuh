@@ -1,5 +1,5 @@
-// Tensor copies between global and shared memory, by one thread each. The forms come from libcu++'s
-// cuda::ptx.
+// Tensor copies between global and shared memory. One thread issues each, through libcu++'s
+// cuda::ptx where that has the instruction.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace culet::sm90 {
 
-/// Fetches a tensor map into the descriptor cache; saves the first copy some 500 clocks. PTX
+/// Fetches a tensor map into the descriptor cache, which saves the first copy some 500 clocks. PTX
 /// ISA 9.7.9 prefetch.
 __device__ __forceinline__ void PrefetchTensorMap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -18,15 +18,16 @@ __device__ __forceinline__ void PrefetchTensorMap(const void* map) {
 /// What L2 does with the lines of a load when it needs room. PTX ISA 9.7.9 createpolicy.
 using L2Policy = uint64_t;
 
-/// For what is read once: it makes room for everything else, such as activations, D and the code,
-/// constants and descriptors of the launches to come.
+/// The policy for data that is read once: its lines leave L2 first. Activations, D and the code,
+/// constants and descriptors of later launches stay.
 __device__ __forceinline__ L2Policy EvictFirst() {
   L2Policy policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-/// Box at element (inner, outer) -> this CTA's shared memory; completes the box's bytes on `full`.
+/// Loads the box at element (inner, outer) into this CTA's shared memory and completes its bytes on
+/// barrier `full`.
 __device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint64_t* full,
                                         int inner, int outer) {
   const int32_t at[2] = {inner, outer};
@@ -34,8 +35,7 @@ __device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint
                                   map, at, full);
 }
 
-/// TmaLoad with an L2 policy, for which cuda::ptx has no form. PTX ISA 9.7.9.27
-/// cp.async.bulk.tensor.
+/// TmaLoad with an L2 policy, which cuda::ptx does not have. PTX ISA 9.7.9.27 cp.async.bulk.tensor.
 __device__ __forceinline__ void TmaLoad(void* destination, const void* map, uint64_t* full,
                                         int inner, int outer, L2Policy policy) {
   asm volatile(
@@ -62,7 +62,7 @@ __device__ __forceinline__ void TmaLoad3(void* destination, const void* map, uin
       : "memory");
 }
 
-/// As TmaLoad, all slices from row `outer` and block `block` on of a map with four axes.
+/// TmaLoad from a map with four axes: all slices, from row `outer` and block `block` on.
 __device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uint64_t* full,
                                          int inner, int outer, int block) {
   const int32_t at[4] = {inner, outer, 0, block};
@@ -79,7 +79,7 @@ __device__ __forceinline__ void TmaLoad4(void* destination, const void* map, uin
       : "memory");
 }
 
-/// As TmaLoad, into the same offset of every CTA of the cluster whose bit is set in `mask`; each of
+/// TmaLoad into every CTA of the cluster whose bit is set in `mask`, at the same offset. Each of
 /// them counts the bytes on its own barrier.
 __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* map, uint64_t* full,
                                                  int inner, int outer, uint16_t mask) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void TmaLoadMulticast(void* destination, const void* 
       : "memory");
 }
 
-/// TmaLoad4 from row 0 on, multicast as by TmaLoadMulticast.
+/// TmaLoad4 from row 0 on, to the CTAs of `mask`.
 __device__ __forceinline__ void TmaLoadMulticast4(void* destination, const void* map,
                                                   uint64_t* full, int inner, int block,
                                                   uint16_t mask) {
@@ -119,8 +119,8 @@ __device__ __forceinline__ void TmaLoadMulticast4(void* destination, const void*
       : "memory");
 }
 
-/// Shared memory -> box at (inner, outer); elements outside the tensor are not written. Needs
-/// FenceAsyncShared in the threads that wrote the box and a barrier before.
+/// Stores shared memory to the box at (inner, outer). Elements outside the tensor are not written.
+/// Before it, the threads that wrote the box call FenceAsyncShared and meet at a barrier.
 __device__ __forceinline__ void TmaStore(const void* map, const void* source, int inner,
                                          int outer) {
   const int32_t at[2] = {inner, outer};
@@ -130,7 +130,7 @@ __device__ __forceinline__ void TmaStore(const void* map, const void* source, in
 
 __device__ __forceinline__ void TmaStoreCommit() { cuda::ptx::cp_async_bulk_commit_group(); }
 
-/// Waits until at most kPending of this thread's latest store groups still read shared memory.
+/// Waits until all but the latest kPending store groups of this thread have read shared memory.
 template <int kPending>
 __device__ __forceinline__ void TmaStoreWaitRead() {
   cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<kPending>{});

@@ -1,15 +1,14 @@
 // Warpgroup matrix products, D(FP32) += A x B^T, both operands of one format and K-major.
 // Source: PTX ISA 9.7.15 "Asynchronous Warpgroup Level Matrix Instructions".
-// One call is one wgmma.mma_async of 32 bytes of K: m64nNk32 of E4M3, m64nNk16 of BF16 and F16. The
-// lists of registers are cumulative string macros, so each N costs two asm statements and no
-// hand-counted operands beyond its own indices.
+// One call is one wgmma.mma_async of 32 bytes of K: m64nNk32 of E4M3, m64nNk16 of BF16 and F16.
+// The register lists are string macros that build on each other. Each N therefore needs one line
+// with the numbers of its operands.
 //
 // Numerics: the tensor core keeps 14 significant bits of an FP8 accumulator (measured on an H200),
-// so callers promote to FP32 registers at least every 128 of K, unless the user asked for speed.
-// Hazards: accumulators must not be
-// touched between the product and the Wait that covers it. Accumulators that are in flight over a
-// loop's back edge and are read in the loop make ptxas 13.0 serialise every wgmma of the kernel
-// (C7514); straight-line bodies that end in Wait<0> are clean.
+// so callers add it to FP32 registers at least every 128 of K, unless the user asked for speed.
+// Hazards: nothing may touch an accumulator between the product and the wait that covers it. ptxas
+// 13.0 serialises every wgmma of a kernel (warning C7514) if a loop reads accumulators that are in
+// flight over its back edge. Straight-line bodies that end in WgmmaWait<0> are compiled well.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@ __device__ __forceinline__ void WgmmaFence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-// PTX ISA 9.7.15.7.2 wgmma.commit_group: closes the group of products issued so far.
+// PTX ISA 9.7.15.7.2 wgmma.commit_group: makes a group of the products issued since the last one.
 __device__ __forceinline__ void WgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -35,8 +34,8 @@ __device__ __forceinline__ void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Ties an accumulator to this point of the program, so that ptxas can neither read it before the
-// wait above this call nor move it into other registers below.
+// Ties an accumulator to this point of the program. ptxas then neither reads it before the wait
+// above this call, nor moves it into other registers below it.
 template <int kCount>
 __device__ __forceinline__ void FenceRegisters(float (&d)[kCount]) {
 #pragma unroll
@@ -82,8 +81,8 @@ struct Wgmma;
   CULET_D4(120), CULET_D4(124)
 // clang-format on
 
-// kA, kB and kP are the asm operand numbers that follow the N/2 accumulators; 16-bit formats have
-// two more immediates, which transpose operands.
+// kA, kB and kP are the numbers of the asm operands behind the N/2 accumulators. 16-bit formats
+// have two more immediates, which say whether an operand is transposed.
 #define CULET_WGMMA(Format, kText, kImmediates, kN, kRegs, kA, kB, kP)                     \
   template <>                                                                              \
   struct Wgmma<Format, kN> {                                                               \
@@ -117,9 +116,9 @@ CULET_WGMMA_FORMATS(192, 96, 96, 97, 98);
 CULET_WGMMA_FORMATS(224, 112, 112, 113, 114);
 CULET_WGMMA_FORMATS(256, 128, 128, 129, 130);
 
-// A from registers, 16 rows a warp, as mma.m16n8k16 has them: lane l holds columns 2(l%4) and the
-// next of rows l/4 and l/4 + 8, then columns 8 further; B MN-major (WgmmaDescriptorTransposed128).
-// For the 16-bit formats, the ones whose operands can be transposed.
+// A comes from registers, 16 rows a warp, in the layout of mma.m16n8k16: lane l holds columns
+// 2(l%4) and 2(l%4)+1 of rows l/4 and l/4 + 8, then the same 8 columns further. B is MN-major
+// (WgmmaDescriptorTransposed128). Only operands of 16 bits can be transposed.
 template <class Format, int kN>
 struct WgmmaTransposedB;
 

@@ -14,7 +14,7 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
       .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2, .slabs = 2};
   constexpr BlockSchedule kHigh = {.tile_m = 256, .tile_n = 128, .stages = 4, .slabs = 2};
   constexpr BlockSchedule kSmall = {.tile_m = 128, .tile_n = 128, .stages = 6};
-  // The epilogue of one tile under the products of the next.
+  // The epilogue of one tile runs while the next is multiplied.
   constexpr BlockSchedule kTurns = {
       .tile_m = 128, .tile_n = 128, .warpgroups_m = 1, .stages = 6, .slabs = 2, .turns = 2};
   constexpr BlockSchedule kTurnsShareB = {.tile_m = 128,
@@ -24,7 +24,7 @@ std::span<const BlockKernel> Bf16GatedBlocks() {
                                           .cluster_m = 2,
                                           .slabs = 2,
                                           .turns = 2};
-  // Of a scale's columns, all in one warpgroup.
+  // One warpgroup has all columns of a scale.
   constexpr BlockSchedule kScale = {.tile_m = 128, .tile_n = 256, .stages = 4};
   constexpr BlockSchedule kScaleSharesB = {
       .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2};

@@ -1,5 +1,5 @@
-// Instances of the large-M kernel: BF16, gated, in tiles for few rows, whose columns of D are no
-// whole scales.
+// Instances of the large-M kernel: BF16, gated, for few rows. Their tiles do not have all columns
+// of a scale of D.
 #include "kernels/sm90/block_instances.cuh"
 
 namespace culet::sm90 {

@@ -1,4 +1,4 @@
-// BF16 products with up to 8 tokens, fused with their neighbours.
+// BF16 products with up to 8 tokens, fused with the operations before and behind them.
 #include "kernels/sm90/skinny_instances.cuh"
 
 namespace culet::sm90 {

@@ -1,5 +1,5 @@
-// The instances of formats whose products the tensor core sums over all of K: one list, since
-// everything counts bytes.
+// The instances of formats whose products the tensor core sums over all of K. One list serves all
+// of them, because everything counts bytes.
 #pragma once
 
 #include <span>
@@ -14,12 +14,12 @@ BlockKernel MakeDirect() {
   return MakeBlock<BlockConfig<kSchedule, Policy, GeneralEpilogue>>();
 }
 
-// Which kernels are kept: those that cover every row of bench/direct_h200.csv.gz, of all formats
-// and both ways to launch, within 2 % of the fastest kernel there was (357 rows of BF16, 108 of
-// FP8). A number beside a kernel: rows that it covers and no kernel of a higher number does, BF16 +
+// The list covers every row of bench/direct_h200.csv.gz, of all formats and both ways to launch,
+// within 2 % of the fastest kernel that there was (357 rows of BF16, 108 of FP8). The number beside
+// a kernel counts the rows that it covers and that no kernel with a higher number covers, BF16 +
 // FP8.
 
-/// What all formats have.
+/// The kernels of all formats.
 template <class Policy>
 std::vector<BlockKernel> CommonDirectBlocks() {
   return {
@@ -39,7 +39,7 @@ std::vector<BlockKernel> CommonDirectBlocks() {
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .slabs = 2}, Policy>(),
       // 11 + 10
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 64, .stages = 8, .slabs = 1}, Policy>(),
-      // Tiles in turn, where K is short. 69 + 37
+      // Two sets of consumers in turns, for short K. 69 + 37
       MakeDirect<
           BlockSchedule{
               .tile_m = 128, .tile_n = 128, .warpgroups_m = 1, .stages = 6, .slabs = 2, .turns = 2},
@@ -54,13 +54,13 @@ std::vector<BlockKernel> CommonDirectBlocks() {
           BlockSchedule{
               .tile_m = 64, .tile_n = 256, .warpgroups_m = 1, .stages = 4, .slabs = 2, .turns = 2},
           Policy>(),
-      // K over the CTAs of a cluster, where there are few tiles. 6 + 4
+      // Split-K over the CTAs of a cluster, for few tiles. 6 + 4
       MakeDirect<BlockSchedule{.tile_m = 128, .tile_n = 128, .stages = 6, .split = 2}, Policy>(),
   };
 }
 
-/// What BF16 and F16 have besides, for waves that fill the chip: 64 tiles of 96 and 112 columns are
-/// 6144 and 7168, eleven of 192 are 2112.
+/// More kernels of BF16 and F16, whose widths fill whole waves: 64 tiles of 96 and 112 columns are
+/// 6144 and 7168 columns, eleven of 192 are 2112.
 template <class Policy>
 void AddOf16Bits(std::vector<BlockKernel>& kernels) {
   const auto add = [&]<BlockSchedule kSchedule>() {
@@ -98,7 +98,7 @@ void AddOf16Bits(std::vector<BlockKernel>& kernels) {
                                         .slabs = 2}>();  // 4
 }
 
-/// What FP8 has besides.
+/// More kernels of FP8.
 template <class Policy>
 void AddOf8Bits(std::vector<BlockKernel>& kernels) {
   const auto add = [&]<BlockSchedule kSchedule>() {
@@ -111,13 +111,13 @@ void AddOf8Bits(std::vector<BlockKernel>& kernels) {
                                         .cluster_m = 2,
                                         .slabs = 2,
                                         .turns = 2}>();  // 5
-  // Within 2 % of the fastest in 8, 8 and 7 rows that others cover.
+  // Within 2 % of the fastest in 8, 8 and 7 rows, which others cover, too.
   add.template operator()<BlockSchedule{
       .tile_m = 128, .tile_n = 160, .warpgroups_m = 1, .stages = 5, .slabs = 2, .turns = 2}>();
   add.template operator()<BlockSchedule{
       .tile_m = 128, .tile_n = 256, .stages = 4, .cluster_m = 2, .slabs = 2}>();
   add.template operator()<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .slabs = 2}>();
-  // For M up to 128, later than the rows above; those of 224 and of 256 columns in two warpgroups
+  // For M up to 128, from a later measurement. Tiles of 224 and of 256 columns in two warpgroups
   // gained nothing (H200).
   add.template operator()<BlockSchedule{
       .tile_m = 64, .tile_n = 192, .warpgroups_m = 1, .stages = 6, .slabs = 2, .turns = 2}>();

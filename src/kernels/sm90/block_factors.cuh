@@ -1,4 +1,4 @@
-// Scales of rows and columns of a large-M kernel's tile, on their way while the tile is multiplied.
+// Scales of rows and columns of a large-M kernel's tile, loaded while the tile is multiplied.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace culet::sm90 {
 
-/// The scales of a warpgroup's rows, then of its columns, in shared memory of its own; ones where
-/// there are none. They are asked for when a tile begins and there when its sums are: a tile that
-/// asks for them then waits for L2 before it can be stored.
+/// The scales of a warpgroup's rows, then of its columns, in shared memory of its own. Missing
+/// scales are ones. Their loads start when the tile begins and are complete when its sums are. A
+/// tile that loaded them at its end would wait for L2 before it could be stored.
 template <class C>
 struct BlockFactors {
   const EpilogueParams& e;
   uint8_t* all;  ///< of all warpgroups
   const int& group;
 
-  /// Asks for those of a tile, from `row` and `column` on, once no warp reads those of the tile
-  /// before.
+  /// Starts to load those of a tile, from `row` and `column` on. First waits until no warp reads
+  /// those of the previous tile.
   __device__ __forceinline__ void BringScales(int row, int column, int m, int n) {
     NamedSync(2 + group, 128);
     float* const memory = Memory();
@@ -33,14 +33,14 @@ struct BlockFactors {
     }
   }
 
-  /// All are there, for the whole warpgroup.
+  /// Waits until all have arrived, for the whole warpgroup.
   __device__ __forceinline__ void Wait() {
     CopyAsyncWaitAll();
     NamedSync(2 + group, 128);
   }
 
-  /// alpha and the scales times a thread's sums of kCount columns from `begin` on, of two rows:
-  /// `row` and row + 8 of the warpgroup's.
+  /// Multiplies a thread's sums by alpha and the scales: kCount columns from `begin` on, of rows
+  /// `row` and row + 8 of the warpgroup.
   template <int kCount>
   __device__ __forceinline__ void Multiply(float* sum, int row, int begin, int lane) {
     const float* const memory = Memory();
@@ -62,7 +62,7 @@ struct BlockFactors {
     }
   }
 
-  /// Puts the bias in the place of scales that have been multiplied, zeros where there is none.
+  /// Loads the bias over the scales, once these have been used. A missing bias is zeros.
   __device__ __forceinline__ void BringBias(int row, int column, int m, int n) {
     NamedSync(2 + group, 128);
     float* const memory = Memory();

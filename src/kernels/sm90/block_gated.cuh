@@ -1,4 +1,4 @@
-// How a large-M kernel stores a tile whose columns are paired, gate and up.
+// How a large-M kernel stores a tile whose columns are pairs of gate and up.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace culet::sm90 {
 
-/// From a warp's slab of a tile to the next: slabs of four warps lie side by side where they are
-/// stored together.
+/// Bytes from a warp's slab of a tile to its next slab. Where four warps store together, their
+/// slabs lie side by side.
 template <class C>
 constexpr int kSlabStep = C::kStoreRows / 16 * C::kSlabBytes;
 
-/// Pairs a warp's sums and stores them from row `row` and column `column` of D on, through
-/// `slabs`, or through `last_slabs` in the stages where no tile comes after. A slab's columns at a
-/// time: one slab is read while the next is made. Slabs that are not whole are copied by the warp:
-/// boxes are 64 columns wide. `group`, `leads`: see StoreSlab.
+/// Computes SwiGLU of a warp's sums and stores it from row `row` and column `column` of D on,
+/// through `slabs`, or for the last tile through `last_slabs` in the stages. It works slab by slab:
+/// one slab is read while the next is filled. A box is 64 columns wide, so the warp copies narrower
+/// slabs itself. `group`, `leads`: see StoreSlab.
 template <class C>
 __device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8_t* slabs,
                                            uint8_t* last_slabs, int row, int column, int group,
@@ -37,7 +37,7 @@ __device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8
     if (f32) {
       store.template StoreF32<kWidth>(m, s * kWidth, row, column);
     } else if constexpr (kWidth < 64) {
-      __syncwarp();  // the slab before has been copied
+      __syncwarp();  // the previous slab has been copied
       store.template CopySlab<kWidth>(m, s * kWidth, slabs, row, column);
     } else if (last) {
       if (i == 0) NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
@@ -48,16 +48,16 @@ __device__ __forceinline__ void StoreGated(TileStore<C>& store, bool last, uint8
   }
 }
 
-/// Pairs a warp's sums, quantises and stores them with their scales. A run's first tile has half of
-/// the columns that share a scale: its values stay in the warp's slabs and their magnitudes in
-/// `largest`, which begins and ends with zeros; `more`: this is one.
+/// Computes SwiGLU of a warp's sums, quantises it and stores it with its scales. The first tile of
+/// a run (`more`) has half of the columns that share a scale. Its values stay in the warp's slabs,
+/// and their magnitudes in `largest`, which is zero before and after a run.
 template <class C>
 __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, float (&largest)[2],
                                                uint8_t* slabs, int row, int column) {
   const BlockParams& p = store.p;
   constexpr int kCount = C::kColumnsOfD;
   float values[kCount / 2];
-  // Part after part, whose sums are gone when the next part's values come: no registers for all.
+  // Part after part: there are not enough registers for the sums and values of all.
   constexpr int kParts = kCount > 64 ? 4 : 1, kPairs = kCount / 8 / kParts;
   const auto gate = [&]<int... kPart>(std::integer_sequence<int, kPart...>) {
     (GateLargest<C, kPart * kPairs, kPairs>(store.sum[0], p.n / 2 - column, store.lane,
@@ -82,9 +82,9 @@ __device__ __forceinline__ void StoreQuantised(TileStore<C>& store, bool more, f
   StoreCodes<C, kCount>(p, values, scales, row, column + kBefore, store.lane);
 }
 
-/// The same where the columns of a scale are those of warpgroups in several CTAs of a cluster,
-/// which tell each other the largest magnitudes of their rows. `tile`: its number among those of
-/// this CTA; two arrays of magnitudes take turns, as none is further ahead of another.
+/// The same where several CTAs of a cluster have the columns of a scale. They send each other the
+/// largest magnitudes of their rows. `tile`: its number among those of this CTA. Two arrays of
+/// magnitudes alternate, which is enough because no CTA is more than a tile ahead of another.
 template <class C>
 __device__ __forceinline__ void StoreQuantisedShared(TileStore<C>& store, BlockShared<C>& shared,
                                                      float* largest, int tile, int rank,
@@ -98,7 +98,7 @@ __device__ __forceinline__ void StoreQuantisedShared(TileStore<C>& store, BlockS
   largest += tile % 2 * C::kSharers * C::kTileM;
   uint64_t* const arrived = &shared.largest[tile % 2][row_in_tile / 16];
   const auto exchange = [&](float(&of_rows)[2]) {
-    // A row's lanes each tell another CTA.
+    // Each of a row's lanes sends to another CTA.
     if (lane % 4 < C::kClusterN) {
       const float* const own = largest + (rank * C::kWarpgroupsN + group_n) * C::kTileM + own_row;
       const uint32_t to = MapToRank(SharedAddress(own), lane % 4);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void StoreQuantisedShared(TileStore<C>& store, BlockS
       StoreAsync(to, of_rows[0], barrier);
       StoreAsync(to + 8 * 4, of_rows[1], barrier);
     }
-    // Warps side by side have the same rows: each expects its share of what is told of them.
+    // Warps side by side have the same rows: each expects its share of what is sent of them.
     if (lane == 0) BarrierArriveExpect(arrived, C::kClusterN * 16 * 4);
     BarrierWaitCluster(arrived, tile / 2 & 1);
 #pragma unroll
@@ -121,8 +121,9 @@ __device__ __forceinline__ void StoreQuantisedShared(TileStore<C>& store, BlockS
   StoreCodes<C, kCount>(p, values, scales, row, column, lane);
 }
 
-/// The same where two warpgroups side by side have the columns of a scale: the largest magnitudes
-/// of their rows meet in `largest`, one array a warpgroup. `row_in_tile`: the warp's first.
+/// The same where two warpgroups side by side have the columns of a scale. They exchange the
+/// largest magnitudes of their rows through `largest`, one array a warpgroup. `row_in_tile`: the
+/// warp's first.
 template <class C>
 __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, float* largest,
                                                        int row_in_tile, int row, int column,
@@ -134,7 +135,7 @@ __device__ __forceinline__ void StoreQuantisedTogether(TileStore<C>& store, floa
   GateLargest<C, 0, kCount / 8>(store.sum[0], p.n / 2 - column, lane, values, magnitudes);
   const auto exchange = [&](float(&of_rows)[2]) {
     const int first = row_in_tile + lane / 4;
-    NamedSync(1, kThreads);  // those of the tile before have been read
+    NamedSync(1, kThreads);  // those of the previous tile have been read
     if (lane % 4 == 0) {
       largest[group * C::kTileM + first] = of_rows[0];
       largest[group * C::kTileM + first + 8] = of_rows[1];

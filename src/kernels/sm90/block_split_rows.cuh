@@ -1,5 +1,5 @@
-// Split K of a large-M kernel that quantises: the CTAs of a cluster share a tile's rows, so that
-// each has all columns of a scale.
+// Split-K of a large-M kernel that quantises: at the end each CTA of a cluster has some of the
+// tile's rows, with all columns of a scale.
 #pragma once
 
 #include <cstdint>
@@ -10,29 +10,29 @@
 
 namespace culet::sm90 {
 
-/// The eights of a tile's rows that this thread's warp has sums of, and whose they become. A lane
-/// has a row of each, eight rows apart (h = 0, 1).
+/// The groups of eight rows of a tile that this thread's warp has sums of, and the CTAs that add
+/// them up. A lane has one row of each group, eight rows apart (h = 0, 1).
 template <class C>
 struct RowEights {
   int warp;  ///< along M
   int rank;
 
   __device__ __forceinline__ int Eight(int h) const { return h * (C::kRowEights / 2) + warp; }
-  /// The CTA that adds up an eight.
+  /// The CTA that adds up a group of eight rows.
   __device__ __forceinline__ static int Owner(int eight) {
     return eight * C::kSplit / C::kRowEights;
   }
   __device__ __forceinline__ static int First(int rank) {
     return (rank * C::kRowEights + C::kSplit - 1) / C::kSplit;
   }
-  /// Which of a lane's two rows this CTA adds up; -1: none.
+  /// Which of a lane's two rows this CTA adds up, or -1.
   __device__ __forceinline__ int Mine() const {
     return Owner(Eight(0)) == rank ? 0 : Owner(Eight(1)) == rank ? 1 : -1;
   }
 };
 
-/// Exchanges partial sums over distributed shared memory. Where Mine() is a row of this lane, `row`
-/// becomes its sums over all of K, added in the order of the parts. See ReduceSplit.
+/// Exchanges partial sums through distributed shared memory. Where Mine() is a row of this lane,
+/// `row` becomes its sums over all of K, added in the order of the parts. See ReduceSplit.
 template <class C>
 __device__ __forceinline__ void ReduceRows(const float* sum, float (&row)[C::kColumns / 4],
                                            const RowEights<C>& eights, int group_n, int lane,
@@ -40,7 +40,7 @@ __device__ __forceinline__ void ReduceRows(const float* sum, float (&row)[C::kCo
   constexpr int kVectors = C::kColumns / 16;  // of four sums
   const int rank = eights.rank;
   const int owned = eights.First(rank + 1) - eights.First(rank);
-  // Where the vectors of an eight begin, among those that one CTA sends another.
+  // Where the vectors of a group of eight rows begin, among those that one CTA sends another.
   const auto place = [&](int slot, int eight) {
     const int local = eight - eights.First(eights.Owner(eight));
     return ((slot * C::kOwnedEights + local) * C::kWarpgroupsN + group_n) * kVectors * 32 + lane;
@@ -89,8 +89,9 @@ __device__ __forceinline__ void ReduceRows(const float* sum, float (&row)[C::kCo
   }
 }
 
-/// Pairs a lane's row of the product, quantises and stores it with its scales. `row`, `column`: the
-/// lane's row of D and the warp's first column. `largest`: see StoreQuantisedTogether.
+/// Computes SwiGLU of a lane's row of the product, quantises it and stores it with its scales.
+/// `row`, `column`: the lane's row of D and the warp's first column. `largest`: see
+/// StoreQuantisedTogether.
 template <class C>
 __device__ __forceinline__ void StoreQuantisedRow(const BlockParams& p,
                                                   float (&sum)[C::kColumns / 4],

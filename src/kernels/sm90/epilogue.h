@@ -1,4 +1,4 @@
-// What becomes of a product's sums before they are stored, as host and device know it.
+// What an epilogue does with a product's sums before they are stored, for host and device.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ enum class OutputType : std::int8_t { kBf16 = 0, kF16 = 1, kF32 = 2 };
 CULET_HOST_DEVICE constexpr int BytesOf(OutputType type) { return type == OutputType::kF32 ? 4 : 2; }
 
 /// x = alpha * scale_a[row] * scale_b[column] * sum + beta * c[row, column] + bias[column]
-/// A pointer that is null leaves its term (a scale: its factor) out.
+/// A null pointer leaves out its term, or its factor if it is a scale.
 struct EpilogueParams {
   float alpha = 1.0f;
   float beta = 0.0f;
@@ -30,14 +30,14 @@ struct EpilogueParams {
   OutputType c_type = OutputType::kBf16;
   OutputType bias_type = OutputType::kBf16;
   OutputType d_type = OutputType::kBf16;
-  /// What products are multiplied with where that is all there is to multiply them with (Promote).
+  /// The factor of products that have no other factor (Promote).
   float one = 1.0f;
   float* d_scale = nullptr;  ///< of an epilogue that quantises: for each row and 128 columns of D
   int d_scale_row = 0;       ///< elements between the scales of two rows ...
   int d_scale_block = 0;     ///< ... and of two blocks of columns
 };
 
-/// Whether D is more than the product, rounded.
+/// Whether D is more than the rounded product.
 CULET_HOST_DEVICE constexpr bool ChangesSums(const EpilogueParams& e) {
   return e.alpha != 1.0f || e.scale_a != nullptr || e.scale_b != nullptr || e.c != nullptr ||
          e.bias != nullptr;

@@ -3,8 +3,8 @@
 
 namespace culet::sm90 {
 
-// The first rung of the ladder in docs/hopper-lessons.md: two warpgroups side by side along N, a
-// cluster of two CTAs that share B.
+// The first kernel of the history in docs/hopper-lessons.md: two warpgroups side by side along N,
+// and a cluster of two CTAs that share B.
 inline constexpr BlockSchedule kGemmUniversalSm90 = {.tile_m = 128,
                                                      .tile_n = 224,
                                                      .warpgroups_m = 1,

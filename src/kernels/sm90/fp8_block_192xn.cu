@@ -7,7 +7,7 @@ std::span<const BlockKernel> Fp8Block192xN() {
   static const BlockKernel kernels[] = {
       MakeFp8Block<BlockSchedule{
           .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2}>(),
-      // 2112 columns are eleven of them: 2,048 rows are one wave.
+      // 2112 columns are eleven tiles; with 2,048 rows they fill one wave.
       MakeFp8Block<BlockSchedule{
           .tile_m = 192, .tile_n = 192, .warpgroups_m = 3, .stages = 3, .slabs = 3}>(),
       MakeFp8Block<BlockSchedule{.tile_m = 192,

@@ -67,7 +67,7 @@ double Norm(double a, double b, double q) {
 
 double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& kernel, int swizzle,
                   int max_swizzle, bool pdl, const Extents& p) {
-  const double clock = chip.clock_mhz;  // a microsecond's
+  const double clock = chip.clock_mhz;  // clocks in a microsecond
   const int tile_m = kernel.tile_m, tile_n = kernel.tile_n, split = kernel.split;
   const int warpgroups = kernel.warpgroups_m * kernel.warpgroups_n;
   const int columns = tile_n / kernel.warpgroups_n;
@@ -86,8 +86,8 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   const double places = std::max(1.0, std::floor(chip.sms * FilledShare(cluster) / cluster));
   const double waves = std::ceil(tiles / places);
 
-  // A tile: the tensor core with what its promotion leaves uncovered; columns of two blocks of
-  // scales, which are sorted in groups; scales whose rows are no multiple of 16 bytes, which TMA
+  // A tile: the tensor core and the part of promotion that it does not hide; columns of two blocks
+  // of scales, which are sorted in groups; scales whose rows are no multiple of 16 bytes, which TMA
   // does not load.
   const double products = area / 32 *
                           (direct            ? t.direct
@@ -96,8 +96,8 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
                            : columns <= 128  ? t.in_flight
                                              : t.wide);
   const int group = std::gcd(std::gcd(tile_n, columns), 128);
-  // Clocks at the end of a tile that quantises, of a cluster's exchange of magnitudes, and how much
-  // longer such a cluster's k-blocks take: 48 gated rows on an H200, M = 64 to 512.
+  // Clocks that quantising adds to a tile, clocks of a cluster's exchange of magnitudes, and the
+  // factor of such a cluster's k-blocks: from 48 gated rows on an H200, M = 64 to 512.
   constexpr double kQuantises = 500, kExchanges = 1000, kSharesScales = 1.3;
   const double sorting =
       scaled && tile_n % 128 != 0 && tile_n != 64 ? t.sorting * blocks_m * 128 / group : 0;
@@ -115,14 +115,14 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
         : quantises ? kQuantises + (shares_scales ? kExchanges : 0)
                     : 0)) /
       clock;
-  // Sets of consumers in turn: one stores while another multiplies, all but the last tile.
+  // With turns one set of consumers stores while another multiplies, except for the last tile.
   const double tile_us = kernel.turns > 1
                              ? std::max(multiplies_us, (multiplies_us + stores_us) / kernel.turns)
                              : multiplies_us + stores_us;
   const double last_us = kernel.turns > 1 ? stores_us : 0;
 
-  // All tiles: bytes from memory, and what L2 delivers, each operand anew to every CTA, also where
-  // a cluster shares it.
+  // All tiles: bytes from memory, and bytes that L2 delivers. Each CTA counts its operands, even if
+  // a cluster shares them.
   const double k_bytes = double(p.k) * kernel.format->element_bytes;
   const double bytes = k_bytes * p.m + k_bytes * p.n + double(output_bytes) * p.m * p.n;
   const double stream_us = bytes / (t.stream * 1e3 * chip.read_gbps);
@@ -138,9 +138,8 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
   const double waves_us = (waves - 1) * (wave_us(places) + (split > 1 ? t.anew : 0)) +
                           wave_us(tiles - (waves - 1) * places) + last_us;
 
-  // At the power limit operations and bytes count, those that L2 reads a little less than those
-  // that reach the multiprocessors. A warpgroup whose rows are all beyond the matrix multiplies
-  // none.
+  // At the power limit operations and bytes count. Bytes that L2 reads count less than bytes that
+  // reach the multiprocessors. A warpgroup whose rows are all beyond the matrix does not multiply.
   const double work = tiles * kernel.run * kernel.cluster_m * kernel.cluster_n * k_blocks;
   const int rows = 64 * blocks_m;
   const double multiplied =
@@ -154,13 +153,12 @@ double Fp8BlockUs(const Fp8BlockTimes& t, const Chip& chip, const BlockKernel& k
                            (0.87 * delivered + 0.13 * read) * 128 * t.joule_byte) *
                           1e-6 / chip.power_watts;
 
-  // Among equals: the deeper ring, middle supergroups.
+  // Among equals deeper rings and middle supergroups are preferred.
   const double ring_kib = kernel.stages * (tile_m + tile_n) / 8.0;
   // Large tiles without promotion were not timed with few rows, which the small-M family takes.
-  // Kernels that split K and quantise were not fitted to: measured 0.9 to 1.4 of this on an H200,
-  // and the upper end is where others are as fast.
-  // Turns cost up to 5 % where there is one tile a CTA, whose products are one warpgroup's, and
-  // where memory alone counts.
+  // Kernels that split K and quantise took no part in the fit. They measured 0.9 to 1.4 of this on
+  // an H200, 1.4 where others are as fast. Turns cost up to 5 % where a CTA has one tile, which one
+  // set of consumers multiplies alone, and where only memory counts.
   const double preference = (direct && p.m <= 32 ? 1.1 : 1.0) *
                             (kernel.turns > 1 && (waves <= 1 || p.m <= 64) ? 1.05 : 1.0) *
                             (quantises && split > 1 ? 1.4 : 1.0) *

@@ -1,4 +1,4 @@
-// E4M3 products with few tokens, scaled in the end, summed in the tensor core.
+// E4M3 products with few tokens: the tensor core sums over all of K, the epilogue scales.
 #include "kernels/sm90/swap_direct.h"
 #include "kernels/sm90/swap_kernel.cuh"
 

@@ -10,8 +10,8 @@ static BlockKernel Make() {
 
 std::span<const BlockKernel> Fp8PreciseBlocks() {
   static const BlockKernel kernels[] = {
-      // A stage less, and a slab for all that a warp stores of a tile, is the better bargain where
-      // K is short.
+      // One stage less, and slabs for all that a warp stores of a tile, are faster where K is
+      // short.
       Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 4, .cluster_n = 2, .slabs = 2}>(),
       Make<BlockSchedule{.tile_m = 256, .tile_n = 128, .stages = 3, .cluster_n = 2, .slabs = 4}>(),
       Make<BlockSchedule{.tile_m = 128,

@@ -1,4 +1,4 @@
-// E4M3 products with few tokens, scaled in the end, each k-block added to FP32 sums.
+// E4M3 products with few tokens: each k-block is added to FP32 sums, the epilogue scales.
 #include "kernels/sm90/swap_kernel.cuh"
 
 namespace culet::sm90 {

@@ -69,7 +69,7 @@ double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel
   // Fitted to E4M3; a k-block is 128 bytes in every format.
   Extents p = elements;
   p.k = elements.k * kernel.format->element_bytes;
-  const double clock = 0.9 * chip.clock_mhz;  // a microsecond's
+  const double clock = 0.9 * chip.clock_mhz;  // clocks in a microsecond
   const int groups = SkinnyRowGroups(splits), warps = splits * groups;
   const int k_blocks = CeilDiv(CeilDiv(p.k, 128), splits),
             depth = std::min(kernel.depth(), k_blocks);
@@ -97,9 +97,9 @@ double Fp8SkinnyUs(const Fp8SkinnyTimes& t, const Chip& chip, const SkinnyKernel
 }
 
 double SkinnyNormUs(int ctas, const Extents& p, bool adds) {
-  // docs/hopper-lessons.md has the steps of two models, of one row, that these are made of; more
-  // rows have not been timed, and are taken to cost as much each.
-  constexpr double kWay = 0.6, kL2 = 5e6;  // us, bytes a us
+  // From steps of two models with one row (docs/hopper-lessons.md). More rows were not timed; each
+  // is taken to cost as much.
+  constexpr double kWay = 0.6, kL2 = 5e6;  // us of latency, bytes a us
   return p.m * kWay + 4.0 * ctas * p.m * p.k * (adds ? 2 : 1) / kL2;
 }
 

@@ -1,4 +1,4 @@
-// Instances of the small-M kernel that store FP32: what others round.
+// Instances of the small-M kernel that store D in FP32.
 #include "kernels/sm90/swap_kernel.cuh"
 
 namespace culet::sm90 {

@@ -54,7 +54,7 @@ double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kern
   // Fitted to E4M3; a k-block is 128 bytes in every format.
   Extents p = elements;
   p.k = elements.k * kernel.format->element_bytes;
-  const double clock = chip.clock_mhz;  // a microsecond's
+  const double clock = chip.clock_mhz;  // clocks in a microsecond
   const int rows = kernel.rows(), tokens = kernel.tokens();
   const int loads = CeilDiv(CeilDiv(p.k, 128), kernel.stage_blocks());
   const int k_blocks = CeilDiv(loads, splits) * kernel.stage_blocks();
@@ -67,14 +67,14 @@ double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kern
   const double places = sms * resident, waves = std::ceil(ctas / places);
   const double last = ctas - (waves - 1) * places;
 
-  // A CTA's share of what all of them wait for.
+  // A CTA's share of the bytes that all CTAs load.
   const double bytes =
       double(p.n) * p.k + double(p.m) * p.k + double(kernel.output_bytes()) * p.m * p.n;
   const double read_us = bytes / (t.read * 1e3 * chip.read_gbps) / ctas;
   const double beyond = token_tiles * tokens - p.m;
   const double l2_us =
       p.k * ((p.m + t.beyond * beyond) * row_tiles + p.n * token_tiles) / (t.l2 * clock) / ctas;
-  // Its multiprocessor's time, and its own.
+  // The time of its multiprocessor, and its own.
   const double taken = (rows + tokens) * 128.0 / t.sm_bytes;
   const double products = rows / 64.0 * tokens * 2 * t.product;
   const double sm_us = k_blocks * std::max(taken, products) / clock;

@@ -1,6 +1,5 @@
 // Products with up to 8 tokens and a general epilogue: BF16, F16, and E4M3 whose scales the
-// epilogue applies. The latter's products are added in FP32, so that the precise ones serve the
-// fast, too.
+// epilogue applies. E4M3 products are added in FP32, so one kernel serves precise and fast sums.
 #include "kernels/sm90/skinny_instances.cuh"
 
 namespace culet::sm90 {

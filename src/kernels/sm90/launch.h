@@ -14,11 +14,10 @@ namespace culet::sm90 {
 /// own, and the most that a CTA can have.
 inline constexpr int kSmemPerSm = 228 * 1024, kSmemReserved = 1024, kSmemPerCta = 227 * 1024;
 
-/// CTAs of `warps` warps with `registers` a thread that a multiprocessor holds; 0 where one is too
-/// large.
+/// CTAs of `warps` warps with `registers` a thread that a multiprocessor holds, 0 if not even one.
 constexpr int ResidentCtas(int warps, int registers, int smem_bytes) {
   constexpr int kRegistersPerPart = 16384, kMaxCtas = 32, kMaxWarps = 64;
-  // Registers are given to warps in units of 8 a thread, and a warp's lie in one of four parts.
+  // Warps get registers in units of 8 a thread. Each warp belongs to one of four partitions.
   const int warps_held = kRegistersPerPart / (CeilDiv(registers, 8) * 8 * 32) * 4;
   return std::min(
       {warps_held / warps, kSmemPerSm / (smem_bytes + kSmemReserved), kMaxCtas, kMaxWarps / warps});

@@ -1,4 +1,5 @@
-// The tensor map of an operand, alike for all formats and families: rows of bytes, k-blocks of 128.
+// The tensor maps of operands, the same for all formats and families: rows of bytes, k-blocks of
+// 128.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace culet::sm90 {
 
-/// `rows` rows of `k` elements, `ld` apart; a box brings a k-block of `box_rows` of them.
+/// The map of `rows` rows of `k` elements, `ld` apart. A box is a k-block of `box_rows` rows.
 inline TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int element_bytes, int box_rows) {
   TensorMapPlan plan;
   plan.inner = static_cast<std::uint64_t>(k) * static_cast<std::uint64_t>(element_bytes);
@@ -19,9 +20,9 @@ inline TensorMapPlan BytesPlan(int k, int rows, std::int64_t ld, int element_byt
   return plan;
 }
 
-/// The same of weights whose columns are paired, of which a box brings `box_rows`: eight of gate,
-/// eight of up, and so on. Axes: bytes of K, the eight rows, gate and up, pairs of eights.
-/// `up_row`: the first row of up, or 0 where gate and up take turns by eights.
+/// The same for weights whose columns are pairs of gate and up. A box brings `box_rows` rows: eight
+/// of gate, eight of up, and so on. Axes: bytes of K, eight rows, gate or up, pairs of groups of
+/// eight. `up_row`: the first row of up, or 0 where groups of eight gates and eight ups alternate.
 inline TensorMapPlan PairedPlan(int k, int rows, std::int64_t ld, int element_bytes, int box_rows,
                                 int up_row) {
   TensorMapPlan plan = BytesPlan(k, 8, ld, element_bytes, 8);
@@ -34,13 +35,13 @@ inline TensorMapPlan PairedPlan(int k, int rows, std::int64_t ld, int element_by
   return plan;
 }
 
-/// Columns of D that a lane has side by side where B comes by LanesPlan, and columns of B in a box.
+/// With LanesPlan: columns of D that a lane has side by side, and columns of B in a box.
 inline constexpr int kLaneColumns = 16, kLaneBox = 8 * kLaneColumns;
 
-/// Weights whose columns are paired, in the order in which each lane q of a quad, to which wgmma
-/// gives columns 2q and 2q + 1 of every eight, has kLaneColumns columns of D side by side: a box
-/// brings kLaneBox rows, eights of columns i, 8 + i, 16 + i, ... for i = 0 to 7, of gate and then
-/// of up. Axes: bytes of K, those eight, i, gate and up.
+/// Weights whose columns are pairs of gate and up, in an order that gives each lane kLaneColumns
+/// columns of D side by side. wgmma gives lane q of four neighbours columns 2q and 2q + 1 of every
+/// eight. A box brings kLaneBox rows: for i = 0 to 7 the eight columns i, 8 + i, 16 + i, ..., of
+/// gate and then of up. Axes: bytes of K, those eight, i, gate or up.
 inline TensorMapPlan LanesPlan(int k, int rows, std::int64_t ld, int element_bytes, int up_row) {
   TensorMapPlan plan = BytesPlan(k, rows / 16, ld, element_bytes, 8);
   const std::uint64_t row = plan.pitch_bytes;

@@ -19,14 +19,14 @@ __device__ __forceinline__ uint32_t PackOutput(OutputType type, float low, float
   return packed;
 }
 
-/// The two elements of a word of 16-bit ones.
+/// The two 16-bit elements of a word.
 __device__ __forceinline__ float2 UnpackOutput(OutputType type, uint32_t packed) {
   if (type == OutputType::kBf16)
     return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xFFFF0000u));
   return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 
-/// Element `index`, exactly.
+/// Element `index`; FP32 holds it exactly.
 __device__ __forceinline__ float LoadOutput(const void* data, OutputType type, int64_t index) {
   if (type == OutputType::kF32) return static_cast<const float*>(data)[index];
   return UnpackOutput(type, static_cast<const uint16_t*>(data)[index]).x;
@@ -38,8 +38,8 @@ __device__ __forceinline__ void StoreOutput(void* data, OutputType type, int64_t
     static_cast<uint16_t*>(data)[index] = static_cast<uint16_t>(PackOutput(type, v, 0.0f));
 }
 
-/// Four words, zeros where they are not `there`. Without a branch, at which many in a row would
-/// wait for one another. Requires: aligned to 16 bytes. PTX ISA 9.7.9 ld, predicated.
+/// Loads four words, or zeros unless `there`. The load is predicated: with branches, loads in a row
+/// would wait for each other. Requires: aligned to 16 bytes. PTX ISA 9.7.9 ld.
 __device__ __forceinline__ void LoadFour(const void* from, bool there, uint32_t (&word)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) word[i] = 0;
@@ -49,7 +49,7 @@ __device__ __forceinline__ void LoadFour(const void* from, bool there, uint32_t 
       : "+r"(word[0]), "+r"(word[1]), "+r"(word[2]), "+r"(word[3])
       : "l"(__cvta_generic_to_global(from)), "r"(uint32_t{there}));
 }
-/// Two floats likewise. Requires: aligned to 8 bytes.
+/// The same for two floats. Requires: aligned to 8 bytes.
 __device__ __forceinline__ float2 LoadTwo(const float* from, bool there) {
   float2 v = {0.0f, 0.0f};
   asm volatile(
@@ -75,7 +75,7 @@ __device__ __forceinline__ float FromRaw(OutputType type, uint32_t raw) {
   return type == OutputType::kF32 ? __uint_as_float(raw) : UnpackOutput(type, raw).x;
 }
 
-/// Word i of lane j of four neighbours becomes word j of lane i.
+/// Transposes four words of four neighbouring lanes: word i of lane j becomes word j of lane i.
 __device__ __forceinline__ void TransposeFour(uint32_t (&word)[4], int lane) {
 #pragma unroll
   for (int far = 2; far > 0; far /= 2) {
@@ -90,12 +90,13 @@ __device__ __forceinline__ void TransposeFour(uint32_t (&word)[4], int lane) {
   }
 }
 
-/// Whether groups of eight elements can be read and written by 16 bytes: every row is so aligned.
+/// Whether every row is aligned so that eight elements can be read and written in units of 16
+/// bytes.
 __device__ __forceinline__ bool IsWide(const void* data, OutputType type, int64_t ld) {
   return ((reinterpret_cast<uint64_t>(data) | (ld * (type == OutputType::kF32 ? 4 : 2))) & 15) == 0;
 }
 
-/// Eight neighbours from `index` on, of which `count` exist: all of them by 16 bytes where `wide`.
+/// Eight elements from `index` on, of which `count` exist. With `wide` in units of 16 bytes.
 __device__ __forceinline__ void LoadEight(const void* data, OutputType type, int64_t index,
                                           int count, bool wide, float (&v)[8]) {
   if (!wide) {

@@ -1,4 +1,4 @@
-// GemmArgs as a ProductProblem, and what no Hopper family takes.
+// Makes a ProductProblem of GemmArgs, and says what no Hopper family takes.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr bool TakesOutput(DataType type) {
   return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
 }
 
-/// Maps are made before A and D exist: absent ones get some aligned address until they are rebound.
+/// Tensor maps are made before A and D exist. Missing ones get some aligned address until a launch.
 inline ProductProblem ToProduct(const GemmArgs& args) {
   char* const some_address = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
   // A single row may have any ld.
@@ -100,14 +100,14 @@ inline Feasibility WhyShape(const GemmDesc& p) noexcept {
   return Feasibility::Ok();
 }
 
-/// Whether the epilogue applies a format's scales: E4M3 with one for all of an operand, one a row
-/// of A and column of B, or none. KernelDesc knows one granularity alone.
+/// Whether the epilogue applies a format's scales: E4M3 with one scale for all of an operand, one a
+/// row of A and column of B, or none. A KernelDesc can name only one granularity.
 constexpr bool ScalesLast(const FormatInfo& format) {
   return format.type == DataType::kFloat8_e4m3 && format.sums != Sums::kBlockScaled;
 }
 
-/// Scales that kernels of a format do not take. And everything, where users have no name for the
-/// format: in a KernelDesc no type is any type.
+/// Scales that kernels of a format do not take. A format without a DataType takes no problem,
+/// because in a KernelDesc kNull means any type.
 inline Feasibility WhyScales(const GemmDesc& p, const FormatInfo& format) noexcept {
   if (format.type == DataType::kNull) {
     return Feasibility::Refuse("its operands are of a format that has no DataType");
@@ -131,15 +131,15 @@ inline Feasibility WhyScales(const GemmDesc& p, const FormatInfo& format) noexce
   return Feasibility::Ok();
 }
 
-/// What wgmma kernels that promote leave to those of Sums::kDirect, which have the same tiles: as
-/// candidates of one problem they would cost the tuner half of its time.
+/// Problems that wgmma kernels with promotion leave to those of Sums::kDirect, which have the same
+/// tiles. As candidates of the same problem they would double the tuner's time.
 inline Feasibility WhyPromoted(const GemmDesc& p, const FormatInfo& format) noexcept {
   return format.sums == Sums::kPromoted && p.accumulate == Accumulate::kFast
              ? Feasibility::Refuse("promotes within K; accumulate=fast is for sm90_fp8_fast")
              : Feasibility::Ok();
 }
 
-/// What no kernel takes that pairs the columns of gate and up from where each lies for itself.
+/// What kernels do not take that pair columns of gate and up from two halves of B.
 inline Feasibility WhyHalves(const GemmDesc& p, const FormatInfo& format) noexcept {
   return format.sums == Sums::kBlockScaled && p.gate_order == GateOrder::kHalves && p.n % 256 != 0
              ? Feasibility::Refuse("takes gate and up with whole blocks of 128 columns each")
@@ -154,7 +154,7 @@ inline Feasibility WhyPlain(const GemmDesc& p) noexcept {
   return Feasibility::Ok();
 }
 
-/// What no kernel with a general epilogue takes. kGatedSiluQuant has its one type of D.
+/// What no kernel with a general epilogue takes. D of kGatedSiluQuant has one type only.
 inline Feasibility WhyGeneral(const GemmDesc& p) noexcept {
   if (const Feasibility shape = WhyShape(p); !shape.ok()) return shape;
   if (p.epilogue != Epilogue::kGatedSiluQuant && !TakesOutput(p.d.type))

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads)
   const int groups = (p.n + 127) / 128, lane = threadIdx.x % kLanes;
   const bool aligned =
       (reinterpret_cast<std::uintptr_t>(p.d) | static_cast<std::uint64_t>(p.ldd)) % 8 == 0;
-  // Divisions take a while: they come before the wait.
+  // Divisions are slow, so they come before the wait.
   const std::int64_t all = std::int64_t{p.m} * groups, step = std::int64_t{gridDim.x} * kGroups;
   const std::int64_t step_row = step / groups;
   const int step_group = static_cast<int>(step - step_row * groups);
@@ -67,9 +67,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Blocks on a multiprocessor. Launched early, those for which there is room crowd on the first ones
-// that the product leaves, up to 2,048 threads each, and then load at those few ones' pace. Shared
-// memory that nobody uses keeps them apart.
+// Blocks on a multiprocessor. In an early launch, blocks would fill the first multiprocessors that
+// the product leaves, up to 2,048 threads each, and would then load at the pace of those few.
+// Unused shared memory spreads them.
 constexpr int kFewest = 2, kMost = 8;
 constexpr int SmemOf(int blocks) { return kSmemPerSm / blocks - kSmemReserved; }
 

@@ -1,19 +1,19 @@
-// A row's scale of quantised values, and E4M3 codes.
+// The scale of a row's quantised values, and their E4M3 codes.
 #pragma once
 
 #include <cstdint>
 
 namespace culet::sm90 {
 
-/// The larger magnitude of two values; NaN where there is one. PTX ISA 9.7.3 max.
+/// The larger magnitude of two values, NaN if one of them is. PTX ISA 9.7.3 max.
 __device__ __forceinline__ float LargerMagnitude(float a, float b) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
   return larger;
 }
 
-/// The largest magnitude of the lanes whose numbers differ from this one's in the bits kFirst to
-/// kLast alone.
+/// The largest magnitude of the lanes whose numbers differ from this lane's only in the bits kFirst
+/// to kLast.
 template <int kFirst, int kLast>
 __device__ __forceinline__ float LargestOfLanes(float magnitude) {
 #pragma unroll
@@ -22,7 +22,7 @@ __device__ __forceinline__ float LargestOfLanes(float magnitude) {
   return magnitude;
 }
 
-/// Two values as E4M3, `low` in the lower byte; beyond 448 that. PTX ISA 9.7.9 cvt.
+/// Two values as E4M3, `low` in the lower byte. Larger magnitudes become 448. PTX ISA 9.7.9 cvt.
 __device__ __forceinline__ uint16_t PackE4m3(float low, float high) {
   uint16_t packed;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
@@ -34,12 +34,12 @@ struct RowScale {
   float scale, inverse;
 };
 
-/// Magnitudes whose scale FP32 cannot invert lie below; the inverse is then that of 2^100 times as
-/// much.
+/// FP32 cannot invert the scale of magnitudes below this. The inverse is then that of 2^100 times
+/// the scale.
 inline constexpr float kLiftsBelow = 0x1p-90f;
 
-/// The scale of values of which `largest`, not below kLiftsBelow, is the largest magnitude:
-/// QuantizeGroups' rule.
+/// The scale of values whose largest magnitude is `largest`, by QuantizeGroups' rule. Requires:
+/// `largest` not below kLiftsBelow.
 __device__ __forceinline__ RowScale ScaleOfNormal(float largest) {
   // Rounded as a division is: one Newton step. An infinity leaves NaN there.
   constexpr float kInverse = 1.0f / 448.0f;
@@ -50,11 +50,11 @@ __device__ __forceinline__ RowScale ScaleOfNormal(float largest) {
   return {scale, inverse};
 }
 
-/// The same of any; `lifts` where it is below.
+/// The same for any magnitude. `lifts`: it is below kLiftsBelow.
 __device__ __forceinline__ RowScale ScaleOfLargest(float largest, bool& lifts) {
   lifts = largest < kLiftsBelow;
   if (!lifts) return ScaleOfNormal(largest);
-  // Not zero, which cannot be divided by: the smallest scale there is.
+  // Zero cannot be divided by, so the smallest number stands in for it.
   const float scale = largest == 0.0f ? 1.0f : fmaxf(__fdiv_rn(largest, 448.0f), 0x1p-149f);
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale * 0x1p100f));

@@ -31,11 +31,11 @@ const SkinnyKernel* FusedSkinnyTwin(const SkinnyKernel& kernel, SkinnyFusion fus
 namespace {
 
 constexpr int kWide = 8;            // elements of a lane's vector
-constexpr int kMostNormParts = 16;  // warps of fused_norm.cu's largest block
-constexpr int kLeastNormParts = 2;  // and of its smallest
+constexpr int kMostNormParts = 16;  // warps of the largest block of fused_norm.cu
+constexpr int kLeastNormParts = 2;  // warps of its smallest block
 constexpr int kStageBytes = 32 * 4 * kWide;
 
-// As fused_norm.cu chooses its block.
+// The same choice as that of fused_norm.cu's block.
 int NormShift(int vectors) {
   int shift = 0;
   while ((1 << shift) < kLeastNormParts) ++shift;
@@ -47,7 +47,7 @@ int NormShift(int vectors) {
 
 int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, int warps,
                       int rings, FusedSkinnyParams* params) {
-  if (k > kSmemPerCta) return kSmemPerCta;  // whose bytes the sums below may not hold
+  if (k > kSmemPerCta) return kSmemPerCta;  // the sums below could overflow
   FusedSkinnyParams mine;
   FusedSkinnyParams& p = params != nullptr ? *params : mine;
   const int k_blocks = CeilDiv(k, kernel.block_k());
@@ -62,7 +62,7 @@ int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, 
   p.turn_shift = 0;
   while (32 << (p.norm_shift + p.turn_shift) < k / kWide) ++p.turn_shift;
   p.norm_steps = CeilDiv(m << p.norm_shift, warps) << p.turn_shift;
-  // Half a line more, so that two tokens' halves of k-blocks meet no bank twice.
+  // Half a line more, so that halves of k-blocks of two tokens use different banks.
   p.tile_stride = k_blocks * kBlockBytes + 64;
   p.tile_at = take(m * p.tile_stride);
   p.gamma_at = take(k * static_cast<int>(SizeOf(gamma)));
@@ -81,7 +81,7 @@ bool PlanFusedSkinny(const SkinnyKernel& kernel, const ProductProblem& problem,
   params.gamma = fusion.gamma;
   params.gamma_type = fusion.gamma_type;
   params.epsilon = fusion.epsilon;
-  if (fusion.gated) params.ldd = problem.n / 2;  // D is tight
+  if (fusion.gated) params.ldd = problem.n / 2;  // rows of D follow each other without gaps
   const dim3 block = plain.shape.block;
   const int row_groups = static_cast<int>(block.z), warps = splits * row_groups;
   const int rings = warps * kernel.WarpBytes(problem.m);

@@ -1,5 +1,5 @@
-// Products with few rows and their neighbours in one launch: the norm that makes A, and SwiGLU of
-// what comes out. Multiplication and sums are those of skinny_kernel.cuh.
+// Products with few rows, fused with the norm before them, which makes A, and with SwiGLU behind
+// them. Products and sums are those of skinny_kernel.cuh.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace culet::sm90 {
 
-/// As SkinnyFinish, where columns of D are SwiGLU of a gate and an up, which are rounded to D's
-/// type first, as if they had been stored.
+/// SkinnyFinish where columns of D are SwiGLU of gate and up. Both are rounded to D's type first,
+/// as if they had been stored.
 template <class C>
 __device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const float* sums,
                                                   int splits, int row0, int thread,
@@ -27,7 +27,7 @@ __device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const f
   for (int i = thread; i < end.pairs;) {
     if (end.columns > 0) {
       const int token = i / end.kPairs, column = i % end.kPairs * 2;
-      // Eights of gates and ups take turns.
+      // Groups of eight gates and eight ups alternate.
       const float* from = sums + token * C::kSumStride + column / 8 * 16 + column % 8;
       float2 gate = make_float2(0.0f, 0.0f), up = gate;
 #pragma unroll 1
@@ -49,8 +49,8 @@ __device__ __forceinline__ void SkinnyFinishGated(const SkinnyParams& p, const f
   }
 }
 
-/// Threads (32, warps along K, groups of rows), as SkinnyGemm. Alpha is 1; a general epilogue adds
-/// at most a bias.
+/// Threads are (32, warps along K, groups of rows), as in SkinnyGemm. Alpha is 1. A general
+/// epilogue adds at most a bias.
 template <class C>
 __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyFusedGemm(const __grid_constant__ FusedSkinnyParams p) {
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   const int splits = blockDim.y;
   const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
   const int row0 = (blockIdx.x * blockDim.z + group) * C::kRows;
-  // A group behind the last row takes part in the norm alone.
+  // A group behind the last row only takes part in the norm.
   const int count = row0 < p.n ? p.blocks_each + (part < p.blocks_rest ? 1 : 0) : 0;
   const int first = part * p.blocks_each + min(part, p.blocks_rest);
   const int warp_bytes = C::kDepth * p.slot_bytes;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   const int thread = part * 32 + int(lane);
   const SkinnyEnd<C> end(p, row0, thread);
   CopyAsyncWait<C::kDepth>();
-  __syncthreads();  // gamma is there
+  __syncthreads();  // gamma has arrived
   norm.Make([&] {
     if (!early) return;
     GridDependencyWait();

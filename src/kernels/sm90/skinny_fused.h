@@ -1,4 +1,4 @@
-// What the host knows of the skinny kernels that are fused with a product's neighbours.
+// The host side of the skinny kernels that are fused with the operations before and behind a product.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,19 +12,19 @@
 
 namespace culet::sm90 {
 
-/// The argument of a fused kernel. A is made from x and y, FP32, with gamma.
+/// The argument of a fused kernel, which makes A from x and y, of FP32, and gamma.
 struct FusedSkinnyParams : SkinnyParams {
   const float* x = nullptr;  ///< (m, elements)
   const float* y = nullptr;  ///< the same, or null: A is the norm of x alone
-  float* sum = nullptr;      ///< of x and y, the same; it lies apart from both
+  float* sum = nullptr;      ///< of x and y, of the same shape; it overlaps neither
   const void* gamma = nullptr;
   DataType gamma_type = DataType::kNull;  ///< float32, float16 or bfloat16
   float epsilon = 0.0f;
   int elements = 0;    ///< of a row, a multiple of 8
-  int norm_shift = 0;  ///< a row's sum of squares has 1 << norm_shift parts, a warp's each, ...
-  int turn_shift = 0;  ///< ... whose lanes take 1 << turn_shift vectors of 8
-  int norm_steps = 0;  ///< vectors that a lane of this CTA takes, of all rows
-  int own_rows = 0;    ///< 1: what a warp multiplies is what it norms
+  int norm_shift = 0;  ///< a row's sum of squares has 1 << norm_shift parts, one a warp
+  int turn_shift = 0;  ///< each lane of a part adds 1 << turn_shift vectors of 8
+  int norm_steps = 0;  ///< vectors of a lane of this CTA, over all rows
+  int own_rows = 0;    ///< 1: a warp multiplies the part of A that it normalised
   // Behind the rings, bytes from the start of the shared memory:
   int tile_at = 0;  ///< A: rows of `tile_stride` bytes
   int gamma_at = 0;
@@ -36,23 +36,23 @@ struct FusedSkinnyParams : SkinnyParams {
 /// ... so many, which stay in registers.
 inline constexpr int kNormKept = 2;
 
-/// All of them.
+/// All fused kernels.
 std::span<const SkinnyKernel> FusedSkinnyKernels();
 
-/// The one that multiplies as `kernel` does; null where there is none.
+/// The fused kernel whose product is that of `kernel`, or null.
 const SkinnyKernel* FusedSkinnyTwin(const SkinnyKernel& kernel, SkinnyFusion fusion);
 
-/// As SkinnyLaunch; its other kernel is for launches that hold all of their weights, and a vector of
-/// the norm in each lane.
+/// Like SkinnyLaunch. Its kernel `held` is for launches whose weights all fit at once, with one vector
+/// of the norm a lane.
 using FusedSkinnyLaunch = ProductLaunch<FusedSkinnyParams>;
 
-/// Bytes of shared memory beside the rings, and where they lie behind `rings` bytes (`params` may
-/// be null).
+/// Bytes of shared memory beside the rings. Sets their offsets in `params`, if not null, behind `rings`
+/// bytes.
 int FusedSkinnyBeside(const SkinnyKernel& kernel, int m, int k, DataType gamma, int warps,
                       int rings, FusedSkinnyParams* params);
 
-/// Plans a launch but for x, y and the sum; as PlanSkinny. False also where the norm
-/// does not fit beside the rings.
+/// PlanSkinny for a fused launch. x, y and the sum are set later. False also if the norm does not fit
+/// beside the rings.
 bool PlanFusedSkinny(const SkinnyKernel& kernel, const ProductProblem& problem,
                      const ProductFusion& fusion, int splits, FusedSkinnyLaunch* launch);
 

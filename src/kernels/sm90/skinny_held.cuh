@@ -1,7 +1,7 @@
-// Skinny launches whose weights are all in shared memory, or on their way, before their turn comes:
-// small products of a model's step, whose CTAs wait for the kernel before. Then nothing but latency
-// is left. Code that runs once comes from memory too, and each jump in it waits, so these kernels
-// hold nothing that such a launch does not need, and go straight on from the wait to the end.
+// Skinny launches whose weights are all loading, or loaded, before the wait for the previous kernel
+// ends: small products of a model's step. Only latency is left then. Code that runs once comes from
+// memory, too, and each jump waits for it. So these kernels contain only what such a launch needs,
+// and run straight from the wait to the end.
 #pragma once
 
 #include "kernels/sm90/skinny_fused.cuh"
@@ -9,8 +9,8 @@
 
 namespace culet::sm90 {
 
-/// As SkinnyGemm, of warps that have kDepth k-blocks each, with a plain epilogue, under
-/// programmatic dependent launch.
+/// SkinnyGemm for warps with kDepth k-blocks each, with a plain epilogue, under programmatic
+/// dependent launch.
 template <class C>
 __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyHeldGemm(const __grid_constant__ SkinnyParams p) {
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   const uint32_t lane = threadIdx.x;
   const int splits = blockDim.y;
   const int part = WarpUniform(threadIdx.y), group = WarpUniform(threadIdx.z);
-  // Groups behind the last row multiply it once more, and store nothing.
+  // Groups behind the last row multiply that row again and store nothing.
   const int row0 = (blockIdx.x * blockDim.z + group) * C::kRows;
   const int warp_bytes = C::kDepth * p.slot_bytes, first = part * C::kDepth;
   uint8_t* const rings = shared_base + group * splits * warp_bytes;
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   const SkinnyFirst<C> activations(p, SharedAddress(ring), lane, first, C::kDepth);
   const SkinnyEnd<C> end(p, row0, thread);
   warp.Keep();
-  // Always; a branch keeps what stands before it there.
+  // Always true: the branch keeps the compiler from moving the code above below it.
   if (p.early_weights != 0) GridDependencyWait();
   if (p.early_next == 0) GridDependencyLaunch();
   activations.Read();
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
   SkinnyFinish<C>(p, reinterpret_cast<const float*>(rings), splits, row0, thread, end, nullptr);
 }
 
-/// As SkinnyFusedGemm, likewise, where each lane norms one vector.
+/// The same of SkinnyFusedGemm, where each lane normalises one vector.
 template <class C>
 __global__ void __launch_bounds__(kSkinnyMaxThreads, 1)
     SkinnyHeldFusedGemm(const __grid_constant__ FusedSkinnyParams p) {

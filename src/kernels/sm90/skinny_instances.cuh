@@ -42,7 +42,7 @@ std::span<const SkinnyKernel> SkinnyInstances() {
   return kernels;
 }
 
-/// Their twins, fused with a product's neighbours.
+/// The same kernels fused with the operations before and behind a product.
 template <class Policy, class List, SkinnyFusion kFusion, EpilogueKind kEpilogue,
           OutputType kOutput = OutputType::kBf16>
 std::span<const SkinnyKernel> FusedSkinnyInstances() {

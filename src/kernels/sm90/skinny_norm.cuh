@@ -1,9 +1,8 @@
-// Before a product with few rows: the norm of what becomes A, in shared memory.
+// The norm in front of a product with few rows: it makes A, in shared memory.
 //
-// Every CTA makes all of A for itself, while its first weights are on their way: a row is a few
-// kilobytes, which lie in the L2 cache, and a kernel of its own would take as long as some products
-// do. Sums have the order of cuda_ops/fused_norm.cu, whatever this CTA's size, so the bits are that
-// kernel's.
+// Every CTA computes all of A while its first weights are loading. A row is a few kilobytes, which
+// lie in L2, and a kernel of its own would take as long as some products. Sums are added in the
+// order of cuda_ops/fused_norm.cu whatever the size of this CTA, so the bits are equal.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,7 +19,7 @@
 
 namespace culet::sm90 {
 
-/// The norm as warp `warp` of `warps` takes part in it.
+/// The part of warp `warp` of `warps` in the norm.
 template <class Format>
 class SkinnyNorm {
  public:
@@ -33,7 +32,7 @@ class SkinnyNorm {
         warps_(warps),
         lane_(lane) {}
 
-  /// copy(to, from) of each 16 bytes of gamma, which no kernel writes.
+  /// Calls copy(to, from) for each 16 bytes of gamma, which no kernel writes.
   template <class Copy>
   __device__ __forceinline__ void FetchGamma(const Copy& copy) const {
     const int bytes = p_.elements * (p_.gamma_type == DataType::kFloat32 ? 4 : 2);
@@ -42,8 +41,8 @@ class SkinnyNorm {
       copy(shared_ + p_.gamma_at + at, static_cast<const std::uint8_t*>(p_.gamma) + at);
   }
 
-  /// A, of x and y, which turn() waits for; gamma is there before. All threads of the CTA come, and
-  /// A is there for all of them on return.
+  /// Makes A from x and y, which turn() waits for. Gamma has arrived before. All threads of the CTA
+  /// call it, and see all of A when it returns.
   template <class Turn>
   __device__ __forceinline__ void Make(const Turn& turn) const {
     ClearTail();
@@ -55,8 +54,8 @@ class SkinnyNorm {
     __syncthreads();
   }
 
-  /// The same where each lane has one vector and rows have no tail; gamma has not been fetched. A
-  /// is there for all threads or, `own_rows`, what a warp multiplies for its own lanes.
+  /// The same where each lane has one vector and rows have no tail. It loads gamma itself. On
+  /// return all threads see A or, with `own_rows`, each warp sees the part that it multiplies.
   template <class Turn>
   __device__ __forceinline__ void MakeHeld(const Turn& turn) const {
     int own_rows = p_.own_rows;
@@ -77,20 +76,20 @@ class SkinnyNorm {
   static_assert(Format::kBytes == 2);
   using Element = std::conditional_t<std::is_same_v<Format, Bf16>, __nv_bfloat16, __half>;
 
-  // What a lane takes in a step: 8 elements from `at` on of a row, of one of its parts.
+  // A lane's work in a step: 8 elements of a row from `at` on, which belong to one part.
   struct Place {
     int token, part, turn, at;
-    bool there;  // within the row; sums and shuffles take the others as zeros
+    bool there;  // within the row; others count as zeros
   };
 
-  // Its way to and from memory. All of it is found out before the wait, arguments included.
+  // Where it is read and written. All of it is computed before the wait.
   struct Way {
     const float *x, *y;
     float* sum;
-    std::uint32_t sums, row;  // shared: the token's sums of parts, the place in A
+    std::uint32_t sums, row;  // in shared memory: the token's sums of parts, the place in A
   };
 
-  // What a row's sum becomes a scale with.
+  // What turns a row's sum into its scale.
   struct Scaling {
     int parts, elements;
     float epsilon;
@@ -122,7 +121,7 @@ class SkinnyNorm {
     return s;
   }
 
-  // The whole of a lane's vectors stays in registers.
+  // All vectors of a lane stay in registers.
   template <int kSteps, class Turn, class Gamma>
   __device__ __forceinline__ void MakeKept(const Turn& turn, const Gamma& read_gamma) const {
     Place places[kSteps];
@@ -149,7 +148,7 @@ class SkinnyNorm {
       if (places[i].token < m) Scale(places[i], ways[i], scaling, gamma[i], x[i]);
   }
 
-  // They go through shared memory.
+  // The vectors go through shared memory.
   template <class Turn>
   __device__ __forceinline__ void MakeStaged(const Turn& turn) const {
     const int steps = p_.norm_steps, last = (1 << p_.turn_shift) - 1;
@@ -202,7 +201,7 @@ class SkinnyNorm {
     }
   }
 
-  // x, or the sum of x and y: all of it is asked for before any of it is used.
+  // x, or the sum of x and y. All loads are issued before any result is used.
   template <int kSteps>
   __device__ __forceinline__ static void LoadSums(const Place (&places)[kSteps],
                                                   const Way (&ways)[kSteps], bool adds,
@@ -219,7 +218,7 @@ class SkinnyNorm {
       for (int e = 0; e < kWide; ++e) x[i][e] += y[i][e];
   }
 
-  // To the sum of the row's part, which is complete at the `last` turn.
+  // Adds to the sum of the row's part, which is complete after the `last` turn.
   __device__ __forceinline__ void AddSquares(const Place& place, const Way& way, int last,
                                              bool stores, const float (&x)[kWide],
                                              float& sum) const {
@@ -237,7 +236,7 @@ class SkinnyNorm {
     if (place.there) cuda_ops::LoadStored(shared_ + p_.gamma_at, p_.gamma_type, place.at, to);
   }
 
-  // The sum of parts is SumLanes<32> of them and zeros behind them, bit for bit.
+  // The sum of the parts, with the bits of SumLanes<32> over them and zeros behind them.
   __device__ __forceinline__ void Scale(const Place& place, const Way& way, const Scaling& by,
                                         const float (&gamma)[kWide],
                                         const float (&x)[kWide]) const {
@@ -252,12 +251,12 @@ class SkinnyNorm {
     if (place.there) StoreShared(way.row, *reinterpret_cast<const uint4*>(&pack));
   }
 
-  // A lane's own 16 bytes, and 16 more 512 behind them.
+  // A lane's 16 bytes, and 16 more, 512 bytes further.
   __device__ __forceinline__ float4* Stage(int step) const {
     return reinterpret_cast<float4*>(shared_ + p_.stage_at) + (step * warps_ + warp_) * 64 + lane_;
   }
 
-  // The last k-block's bytes behind the end of a row.
+  // The bytes of the last k-block behind the end of a row.
   __device__ __forceinline__ void ClearTail() const {
     const int end = p_.elements * Format::kBytes, pieces = (-end & 127) / 16;
     if (pieces == 0) return;

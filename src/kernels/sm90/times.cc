@@ -18,7 +18,7 @@ Chip ChipOf(const DeviceInfo& device, const HardwareRates& rates, int sm_budget)
 }
 
 double FilledShare(int cluster_size) {
-  // On five H200s all launches below it ran as one wave, all that were 3 % above it as two.
+  // On five H200s all launches below these shares ran as one wave, and all 3 % above as two.
   constexpr double kFilled[] = {1, 1, 1, 0.885, 0.94, 0.85, 0.79, 0.86, 0.94};
   return cluster_size < static_cast<int>(std::size(kFilled)) ? kFilled[cluster_size] : 0.85;
 }

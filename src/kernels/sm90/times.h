@@ -21,8 +21,8 @@ struct Chip {
 /// `sm_budget`: 0 is none. What the device does not tell is as on an H200.
 Chip ChipOf(const DeviceInfo& device, const HardwareRates& rates, int sm_budget);
 
-/// The share of a chip's places that clusters of so many CTAs fill, since a cluster lies in one
-/// GPC.
+/// The share of a chip's places that clusters of so many CTAs fill. Less than all, because a
+/// cluster lies in one GPC.
 double FilledShare(int cluster_size);
 
 /// One launch of a problem: A (m, k), B (k, n).
@@ -31,23 +31,23 @@ struct Extents {
 };
 inline Extents ExtentsOf(const GemmDesc& p) { return {p.m, p.n, p.k}; }
 
-/// The constants are doubles alone, so that a fit can walk over them.
+/// All constants are doubles, so that a fit can iterate over them.
 
-/// `beyond`: rows of A within the matrix that cost L2 as much as one of the last tile beyond it.
-/// None in these kernels, which load what there is; in kernels that let TMA fill tiles with zeros
-/// several, which measurements of such kernels need (bench/fit_predictions.cc).
+/// `beyond`: a row of the last tile beyond the matrix costs L2 as much as so many rows of A. It is
+/// 0 for these kernels, which load only rows that exist. Kernels that let TMA fill tiles with zeros
+/// need more, and so do fits to their measurements (bench/fit_predictions.cc).
 
-/// sm90_fp8_swap: waves of CTAs; in each reading, delivery by L2, what a multiprocessor takes in or
-/// multiplies, and what a CTA waits for, whichever rules; the exchange of sums.
+/// sm90_fp8_swap: waves of CTAs, then the exchange of sums. A wave takes as long as the longest of
+/// reading, delivery by L2, what a multiprocessor receives or multiplies, and what a CTA waits for.
 struct Fp8SwapTimes {
   double launch;      ///< us, and the first bytes
   double read;        ///< of the chip's read rate
-  double latency;     ///< us: a ring's bytes are asked for again after so long
-  double sm_bytes;    ///< a multiprocessor takes in a clock, zeros included
-  double product;     ///< clocks over those of the tensor core alone
+  double latency;     ///< us from a request of a ring's bytes to the next one
+  double sm_bytes;    ///< that a multiprocessor receives in a clock, zeros included
+  double product;     ///< clocks, as a multiple of the tensor core's own
   double l2;          ///< bytes a clock that L2 delivers to all multiprocessors
   double beyond;      ///< see above
-  double norm;        ///< how sharply the longest of them rules
+  double norm;        ///< exponent q of (a^q + b^q + ...)^(1/q), which joins them
   double wave;        ///< us: each wave after the first, shared by the CTAs of a multiprocessor
   double store_sums;  ///< us: for each 512 sums of a tile
   double exchange;    ///< us: sums over a cluster, and for each 512 sums and CTA beyond the first
@@ -67,9 +67,9 @@ struct Fp8SkinnyTimes {
   double launch;    ///< us, and the first bytes
   double read;      ///< of the chip's read rate
   double latency;   ///< us; bytes in flight = rate * latency
-  double sm_bytes;  ///< a multiprocessor takes in a clock ...
+  double sm_bytes;  ///< that a multiprocessor receives in a clock ...
   double token;     ///< ... where a row of A counts as so many of B
-  double norm;      ///< how sharply the longer of reading and taking in rules
+  double norm;      ///< exponent that joins reading and receiving, as above
   double wave;      ///< us: each wave after the first
   double last;      ///< us: each 16 rows of a k-block in flight, which a warp multiplies at the end
   double split;     ///< us: each warp along K
@@ -91,18 +91,18 @@ extern const Fp8SkinnyTimes kDirectSkinnyAlone, kDirectSkinnyDependent;
 double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const SkinnyKernel& kernel,
                    int splits, bool pdl, const Extents& p);
 
-/// What a fused skinny launch takes longer than the product alone: the way of x through sums and
-/// barriers, and the rows that all CTAs read from L2.
+/// The time that a fused skinny launch takes beyond its product: x passes sums and barriers, and
+/// all CTAs read its rows from L2.
 double SkinnyNormUs(int ctas, const Extents& p, bool adds);
 
-/// sm90_fp8_block: waves of tiles; in each products, reading and delivery by L2, whichever rules;
-/// or the power that the launch draws.
+/// sm90_fp8_block: waves of tiles, each as long as the longest of products, reading and delivery by
+/// L2; or the time that the power limit allows, if longer.
 struct Fp8BlockTimes {
   double launch;        ///< us, and the first bytes
   double dependent;     ///< us less under programmatic dependent launch ...
   double alone;         ///< ... but more by this part where CTAs outside of clusters fill half a
                         ///< wave to one: see Fp8BlockGrid
-  double three_groups;  ///< clocks of a k-block over those of its products, by what promotes ...
+  double three_groups;  ///< clocks of a k-block, as a multiple of its products', by promotion: ...
   double three_halves;  ///< ... three warpgroups of two products each
   double two_blocks;
   double in_flight;
@@ -114,12 +114,12 @@ struct Fp8BlockTimes {
   double store;            ///< clocks a sum of a tile
   double store_waits;      ///< the same, where slabs take turns in a buffer
   double exchange;         ///< clocks: sums over a cluster
-  double anew;             ///< us: a split kernel's CTAs beyond a wave start anew
+  double anew;             ///< us: the start of a split kernel's CTAs beyond a wave
   double stream;           ///< of the chip's read rate
   double l2;               ///< bytes a clock that L2 delivers to all multiprocessors
   double l2_split;         ///< times as long where K is split
   double beyond;           ///< see above
-  double stream_norm;      ///< how sharply the longer of products and reading rules ...
+  double stream_norm;      ///< exponent that joins products and reading, as above ...
   double l2_norm;          ///< ... and of these and L2
   double joule_operation;  ///< 1e-6 of the chip's power limit in watts
   double joule_byte;
