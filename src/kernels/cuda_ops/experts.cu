@@ -16,6 +16,7 @@ constexpr int kWarp = 32;
 constexpr int kWarps = 4;  // a block
 constexpr int kThreads = kWarp * kWarps;
 constexpr int kSortThreads = 256;
+constexpr int kFewThreads = 512, kFewRoutes = 256;  // of the one block that routes few tokens
 
 using E4m3 = __nv_fp8_e4m3;
 constexpr float kLast = -std::numeric_limits<float>::infinity();  // of experts in other groups
@@ -85,17 +86,14 @@ __device__ std::uint32_t KeptGroups(const RouteArgs& args, const TokenScores<T>&
   return kept;
 }
 
-// The experts that a token goes to, the first choice first, and their shares: a warp a token.
+// The experts that token `row` goes to, the first choice first, and their shares. By a warp.
 template <class T>
-__global__ void __launch_bounds__(kThreads) RouteKernel(const RouteArgs args) {
-  WaitForPrevious();
-  const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+__device__ __forceinline__ void RouteToken(const RouteArgs& args, std::int64_t row,
+                                           std::int32_t* ids) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (row >= args.rows) return;
   const RoutingParams& routing = args.routing;
   const int experts = args.experts, active = routing.active;
   TokenScores<T> scores{static_cast<const T*>(args.logits) + row * experts, routing.scoring, 0, 1};
-  std::int32_t* const ids = args.ids + row * active;
   float* const shares = args.shares + row * active;
   bool nan = false;
   if (routing.scoring == RouterScoring::kSoftmax) {
@@ -146,6 +144,40 @@ __global__ void __launch_bounds__(kThreads) RouteKernel(const RouteArgs args) {
   if (!divided) sum = 1;
   if (lane != 0) return;
   for (int i = 0; i < active; ++i) shares[i] = shares[i] / sum * routing.scale;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) RouteKernel(const RouteArgs args) {
+  WaitForPrevious();
+  const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (row < args.rows) RouteToken<T>(args, row, args.ids + row * args.routing.active);
+}
+
+// Few routes in one block: tokens first, then the order, in which each route counts those before it.
+template <class T>
+__global__ void __launch_bounds__(kFewThreads) RouteFewKernel(const RouteArgs args) {
+  __shared__ std::int32_t ids[kFewRoutes];
+  WaitForPrevious();
+  const int thread = static_cast<int>(threadIdx.x), active = args.routing.active;
+  const int count = static_cast<int>(args.rows) * active;
+  for (std::int64_t row = thread / kWarp; row < args.rows; row += kFewThreads / kWarp) {
+    RouteToken<T>(args, row, ids + row * active);
+  }
+  __syncthreads();
+  for (int route = thread; route < count; route += kFewThreads) {
+    const std::int32_t own = ids[route];
+    int before = 0;
+    for (int i = 0; i < count; ++i) {
+      before += ids[i] < own || (ids[i] == own && i < route) ? 1 : 0;
+    }
+    args.routes[before] = route;
+    args.places[route] = before;
+  }
+  for (int expert = thread; expert <= args.experts; expert += kFewThreads) {
+    int before = 0;
+    for (int i = 0; i < count; ++i) before += ids[i] < expert ? 1 : 0;
+    args.starts[expert] = before;
+  }
 }
 
 // The routes in the order of experts: a block an expert. It counts what comes before, so that it
@@ -288,6 +320,11 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CombineArgs args
 
 cudaError_t Route(const RouteArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
+  if (args.rows * args.routing.active <= kFewRoutes) {
+    return WithValue(args.type, [&]<class T>(T) {
+      return Launch(&RouteFewKernel<T>, dim3(1), kFewThreads, stream, args);
+    });
+  }
   const cudaError_t error = WithValue(args.type, [&]<class T>(T) {
     return Launch(&RouteKernel<T>, Blocks(CeilDiv(args.rows, kWarps)), kThreads, stream, args);
   });

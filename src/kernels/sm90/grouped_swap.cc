@@ -67,10 +67,12 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   // The address of a plan without operands: a map needs one.
   static char some_address alignas(16);
   const void* const a = problem.a != nullptr ? problem.a : &some_address;
-  if (problem.index == nullptr && problem.a_rows > 0 &&
-      !EncodeTensorMap(BytesPlan(problem.k, problem.a_rows, problem.lda, element, kernel.box_rows), a,
-                       &p.a_map)) {
-    return false;
+  launch->boxes =
+      problem.index == nullptr && problem.a_rows > 0 ? kernel.tokens / kernel.box_rows : 0;
+  for (int i = 0; i < launch->boxes; ++i) {
+    const TensorMapPlan rows_map =
+        BytesPlan(problem.k, problem.a_rows, problem.lda, element, (i + 1) * kernel.box_rows);
+    if (!EncodeTensorMap(rows_map, a, &p.a_maps[i])) return false;
   }
   p.a = static_cast<const char*>(a);
   p.a_pitch = problem.lda * element;
@@ -120,7 +122,11 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
 
 bool GroupedSwapLaunch::BindRows(const void* a) {
   params.a = static_cast<const char*>(a);
-  return params.index != nullptr || ReplaceTensorMapAddress(&params.a_map, a);
+  if (params.index != nullptr) return true;
+  for (int i = 0; i < boxes; ++i) {
+    if (!ReplaceTensorMapAddress(&params.a_maps[i], a)) return false;
+  }
+  return true;
 }
 
 cudaError_t GroupedSwapLaunch::Start(cudaStream_t stream) const {

@@ -61,11 +61,15 @@ struct GroupedProblem {
   bool early_weights = false;
 };
 
+inline constexpr int kMostRowBoxes = 7;
+
 /// The kernel's one argument.
 struct GroupedSwapParams {
   CUtensorMap b;  ///< (k bytes, rows), box (128, 128); gated (k bytes, 8, gate and up, eights), box
                   ///< (128, 8, 2, 8)
-  CUtensorMap a_map;  ///< (k bytes, rows of A), of kernels without an index
+  /// (k bytes, rows of A), where there is no index; boxes of 1, 2, ... times box_rows rows. Each box
+  /// costs the thread that asks for it some 120 clocks, so a stage's rows are one.
+  CUtensorMap a_maps[kMostRowBoxes];
   const char* a = nullptr;
   std::int64_t a_pitch = 0;  ///< bytes
   int a_rows = 0, k_bytes = 0, k_blocks = 0;
@@ -99,7 +103,7 @@ struct GroupedSwapKernel {
   const FormatInfo* format;
   bool gated;
   int tokens;       ///< rows of D in a tile, at most
-  int box_rows;     ///< of A
+  int box_rows;     ///< of A, of the smallest box
   int split_tokens; ///< the same where a cluster splits K
   int resident;     ///< CTAs on a multiprocessor
   int smem_bytes;
@@ -116,6 +120,7 @@ struct GroupedSwapLaunch {
   const void* function = nullptr;
   LaunchShape shape;
   GroupedSwapParams params;
+  int boxes = 0;  ///< of params.a_maps that are there
 
   /// Other rows of A, laid out as those of the plan. False when the driver refuses.
   bool BindRows(const void* a);

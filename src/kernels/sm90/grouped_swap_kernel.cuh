@@ -56,7 +56,7 @@ struct GroupedConfig {
   /// Consumers of many tokens get registers from the producers.
   static constexpr bool kReallocates = kResident == 1;
   static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
-  static_assert(kStages >= 3 && kStages <= 16);
+  static_assert(kStages >= 3 && kStages <= 16 && kTokens / kBoxRows <= kMostRowBoxes);
 };
 
 template <class C>
@@ -185,23 +185,23 @@ __device__ __forceinline__ void LoadWeights(const GroupedSwapParams& p,
   for (GroupedWalk<C> walk(p, shared.first_tile, splits); walk.there(); walk.Advance()) {
     const GroupedTile tile = walk.Place();
     const int row = tile.group * p.group_rows + tile.row;
-    const int boxes = p.index == nullptr ? (tile.tokens + C::kBoxRows - 1) / C::kBoxRows : 0;
-    const uint32_t bytes = C::kWeightBytes + boxes * C::kBoxRows * kBlockBytes;
+    const int units = waits ? (tile.tokens + C::kBoxRows - 1) / C::kBoxRows : 0;
+    const uint32_t bytes = C::kWeightBytes + units * C::kBoxRows * kBlockBytes;
+    const CUtensorMap* const rows = &p.a_maps[waits ? units - 1 : 0];
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       shared.ring->WaitEmpty(at);
       uint64_t* const full = &shared.ring->full[at.stage];
       BarrierArriveExpect(full, bytes);
-      uint8_t* to = shared.stages + at.stage * C::kStageBytes;
+      uint8_t* const to = shared.stages + at.stage * C::kStageBytes;
       if constexpr (C::kGated)
         TmaLoad4(to, &p.b, full, kb * kBlockBytes, 0, row / 8);
       else
         TmaLoad(to, &p.b, full, kb * kBlockBytes, row);
-      if (waits && !waited) GridDependencyWait(), waited = true;
-      to += C::kWeightBytes;
-#pragma unroll 1
-      for (int i = 0; i < boxes; ++i, to += C::kBoxRows * kBlockBytes)
-        TmaLoad(to, &p.a_map, full, kb * kBlockBytes, tile.place + i * C::kBoxRows);
+      if (waits) {
+        if (!waited) GridDependencyWait(), waited = true;
+        TmaLoad(to + C::kWeightBytes, rows, full, kb * kBlockBytes, tile.place);
+      }
       at.Advance();
     }
   }
