@@ -233,9 +233,8 @@ TEST_F(GgufModel, AnEmbeddingOfCodesIsPickedByRows) {
   OtherMemory device;
   path_ = codes_path;
   const auto other = DecoderModel::Load(path_, device);
-  ASSERT_FALSE(other.ok());
-  EXPECT_THAT(other.status().message(),
-              HasSubstr("tensor token_embd.weight is Q8_0, which products of this device"));
+  ASSERT_TRUE(other.ok()) << other.status().ToString();
+  EXPECT_EQ(other->weights().embedding.type, DataType::kInt8);
   fs::remove(codes_path + ".plain");
 }
 

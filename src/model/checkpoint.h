@@ -74,7 +74,6 @@ class Checkpoint final : public WeightSource {
   Weight GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols);
   Weight GetNvfp4(const std::string& name, std::int64_t rows, std::int64_t cols);
   Weight GetMxfp4(const StackedRequest& request);
-  bool TakesCodes(const SafetensorsTensor& codes);
   bool Has(const SafetensorsTensor* tensor, const char* dtype,
            const std::vector<std::int64_t>& shape);
   void Fail(StatusCode code, std::string message);

@@ -125,16 +125,6 @@ void Checkpoint::AddInputScale(Weight& weight) {
                    tensor->name, weight.input_scale));
 }
 
-// Whether the device's products do.
-bool Checkpoint::TakesCodes(const SafetensorsTensor& codes) {
-  if (memory().memory().reads_host_memory()) return true;
-  Fail(StatusCode::kUnsupported,
-       fmt::format("tensor {} has weights of 4 bits, which products of this device do not take "
-                   "yet; run the model on the CPU, or take one of 16 or 8 bits",
-                   codes.name));
-  return false;
-}
-
 // Whether it is there, of this type and shape.
 bool Checkpoint::Has(const SafetensorsTensor* tensor, const char* dtype,
                      const std::vector<std::int64_t>& shape) {
@@ -152,7 +142,7 @@ Weight Checkpoint::GetNvfp4(const std::string& name, std::int64_t rows, std::int
   constexpr std::int64_t kGroup = 16;
   const std::string module = name.substr(0, name.size() - kWeight.size());
   const SafetensorsTensor* codes = Find(module + ".weight_packed");
-  if (codes == nullptr || !MayBeQuantised(*codes, name) || !TakesCodes(*codes)) return {};
+  if (codes == nullptr || !MayBeQuantised(*codes, name)) return {};
   if (cols % kGroup != 0) {
     Fail(StatusCode::kInvalidArgument,
          fmt::format("tensor {} is of {} input features, no multiple of {}; leave it in 16 bits",
@@ -205,7 +195,7 @@ Weight Checkpoint::GetMxfp4(const StackedRequest& request) {
   if (!status_.ok()) return {};
   const SafetensorsTensor* codes = Find(request.name + "_blocks");
   const SafetensorsTensor* scales = Find(request.name + "_scales");
-  if (codes == nullptr || scales == nullptr || !TakesCodes(*codes)) return {};
+  if (codes == nullptr || scales == nullptr) return {};
   const std::int64_t groups = CeilDiv(request.cols, kGroup);
   if (!Has(codes, "U8", {request.count, request.of, groups, kGroup / 2}) ||
       !Has(scales, "U8", {request.count, request.of, groups})) {
@@ -262,7 +252,6 @@ Weight Checkpoint::GetPacked(const std::string& name, std::int64_t rows, std::in
   PackedTensors tensors;
   tensors.codes = Find(module + (by_words ? ".qweight" : ".weight_packed"));
   if (tensors.codes == nullptr || !MayBeQuantised(*tensors.codes, name)) return {};
-  if (!TakesCodes(*tensors.codes)) return {};
   tensors.scales = Find(module + (by_words ? ".scales" : ".weight_scale"));
   const std::string zeros = module + (by_words ? ".qzeros" : ".weight_zero_point");
   tensors.zeros = coding.zeros ? Find(zeros) : nullptr;

@@ -97,14 +97,6 @@ Weight GgufCheckpoint::Get(const std::string& name, std::int64_t rows, std::int6
 }
 
 Weight GgufCheckpoint::Codes(const GgufTensor& tensor, Weight weight) {
-  if (!memory().memory().reads_host_memory()) {
-    Fail(
-        StatusCode::kUnsupported,
-        fmt::format("tensor {} is {}, which products of this device do not take yet; run the model "
-                    "on the CPU, or take a file of F16 or BF16",
-                    tensor.name, tensor.type->name));
-    return {};
-  }
   const auto codes = UnpackGguf(tensor);
   if (!codes) {
     Fail(codes.status().code(), codes.status().message());

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/caught.h"
+#include "base/scales.h"
 
 namespace culet {
 namespace {
@@ -57,7 +58,7 @@ std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& re
   const bool blocks = QuantOfE4m3().type == QuantType::kB;
   const bool in_blocks = type == DataType::kFloat8_e4m3 && blocks;
   bool joined =
-      !memory().memory().reads_host_memory() && type != DataType::kNull && !IsSubByte(type);
+      !memory().memory().reads_host_memory() && type != DataType::kNull && !IsCode(type);
   std::size_t bytes = 0, scale_bytes = 0;
   for (const WeightRequest& request : requests) {
     const bool last = &request == &requests.back();

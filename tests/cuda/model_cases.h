@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "cases.h"
+#include "base/scales.h"
 #include "culet/decoder.h"
 #include "tests/decoder_fixture.h"
 
@@ -71,6 +72,15 @@ constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
                                      {.name = "deepseek-v2-groups", .own = true, .bounded = false},
                                      {.name = "deepseek-v3-halves", .own = true, .bounded = false},
                                      {.name = "fp8-block-skip", .tolerance = 1e-4, .rounded = 6e-2},
+                                     {.name = "awq-llama-g128"},
+                                     {.name = "awq-qwen3-g64"},
+                                     {.name = "gptq-sym"},
+                                     {.name = "gptq-descact"},
+                                     {.name = "ct-w4a16-sym"},
+                                     {.name = "ct-w4a16-asym"},
+                                     {.name = "gptoss-mxfp4"},
+                                     {.name = "gguf-llama"},
+                                     {.name = "gguf-qwen3"},
                                      {.name = "llama-biases-llama3-tied", .own = true},
                                      {.name = "llama-linear", .own = true},
                                      {.name = "mistral-window", .own = true},
@@ -149,7 +159,8 @@ TEST_P(CudaModels, ValuesOfBfloat16) {
   ExpectGoldens(*result, e4m3 || routed ? 0.25 : 2e-2);
   // It is the default, and not that of the others.
   const Session by_default = MakeSession(*rounding.dispatch, {.max_context = 64});
-  const bool narrow = model_->weights().layers[0].q.type == DataType::kBfloat16;
+  const DataType weights = model_->weights().layers[0].q.type;
+  const bool narrow = weights == DataType::kBfloat16 || IsCode(weights);
   EXPECT_EQ(by_default.options().value_type,
             narrow && !routed ? DataType::kBfloat16 : DataType::kFloat32);
   EXPECT_EQ(by_default.options().max_step_tokens, 2048);

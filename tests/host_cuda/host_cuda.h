@@ -252,6 +252,10 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
 inline int __ffs(unsigned bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
 inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
 

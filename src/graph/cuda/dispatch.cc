@@ -30,6 +30,20 @@ bool IsValue(DataType type) { return type == DataType::kFloat32 || type == DataT
 bool IsStored(DataType type) { return type == DataType::kFloat16 || IsValue(type); }
 bool IsCached(DataType type) { return type == DataType::kFloat8_e4m3 || IsStored(type); }
 
+CodesWeight CodesOf(const Weight& weight) {
+  CodesWeight codes;
+  codes.data = In(weight.data_ptr);
+  codes.scales = In(weight.scales_ptr);
+  codes.zeros = In(weight.zeros_ptr);
+  codes.type = weight.type;
+  codes.scales_type = weight.scales_type;
+  codes.zeros_type = weight.zeros_type;
+  codes.rows = weight.rows;
+  codes.cols = weight.cols;
+  codes.group = WeightGroupOf(weight).cols;
+  return codes;
+}
+
 struct PreparedRope final : PreparedNode {
   const double* turns = nullptr;
   std::string kernel() const override { return "cuda/rope"; }
@@ -75,11 +89,11 @@ class CudaDispatch final : public KernelDispatch {
 
   DeviceMemory& memory() override { return memory_; }
 
-  // Products with bfloat16 weights round their inputs to bfloat16 anyway. E4M3 codes are better
+  // Products with weights of bfloat16 or of codes round their inputs to bfloat16 anyway. E4M3 codes are better
   // made of unrounded values: one rounded value in thirty falls to the other side of a tie.
   DataType preferred_values(DataType weights) const override {
-    return options_.round_product_inputs && weights == DataType::kBfloat16 ? DataType::kBfloat16
-                                                                           : DataType::kFloat32;
+    const bool rounds = weights == DataType::kBfloat16 || IsCode(weights);
+    return options_.round_product_inputs && rounds ? DataType::kBfloat16 : DataType::kFloat32;
   }
 
   // If the caller captures a graph, the kernels go into it. The default streams cannot be captured.
@@ -114,7 +128,7 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kAdvance:
         return ok(IsValue(type_of(2)));
       case TensorOp::kEmbedding:
-        return ok(IsValue(node.type) && !IsCode(node.params.weight.type));
+        return ok(IsValue(node.type));
       case TensorOp::kAttention:
         if (node.params.attention.value_dim > 0) {
           return IsValue(node.type) && IsValue(type_of(0)) ? Latent(node) : refusal;
@@ -365,6 +379,15 @@ class CudaDispatch final : public KernelDispatch {
   Status dispatch_embedding(const TensorNode& node, DevicePtr ids, DevicePtr output,
                             std::uint32_t m) override {
     const Weight& table = node.params.weight;
+    if (IsCode(table.type)) {
+      RowsOfCodesArgs codes;
+      codes.weight = CodesOf(table);
+      codes.from = Indices(ids);
+      codes.target = Out(output);
+      codes.target_type = node.type;
+      codes.rows = m;
+      return Launched(RowsOfCodes(codes, stream()));
+    }
     MoveRowsArgs args = Rows(table.data_ptr, table.type, table.rows, output, node.type, m);
     args.from = Indices(ids);
     args.rows = m;
@@ -497,10 +520,6 @@ class CudaDispatch final : public KernelDispatch {
     constexpr int kGroup = 128;
     const bool codes = node.op == TensorOp::kQuantize;
     if ((!codes && !IsValue(node.type)) || !IsValue(input)) return refusal;
-    if (IsCode(node.params.weight.type)) {
-      return Feasibility::Refuse(
-          "the CUDA dispatch takes no weights of codes of 4 bits or int8 yet; use the CPU");
-    }
     const QuantDesc& quant = node.params.quant_a;
     if (quant.type == QuantType::kNone) return Feasibility::Ok();
     if (quant.type == QuantType::kRow) {

@@ -20,13 +20,15 @@ bool IsValue(DataType type) noexcept {
 
 Feasibility SupportsProduct(const ComputeGraph& graph, const TensorNode& node) {
   const Weight& first = node.params.experts->weights.front();
-  if (first.type == DataType::kUint4) {
-    return Feasibility::Refuse("the CUDA dispatch takes no weights of 4 bits yet; use the CPU");
+  const bool codes = IsCode(first.type);
+  if (first.type != DataType::kFloat8_e4m3 && !codes) return Feasibility::Ok();
+  if (first.order_ptr != 0) {
+    return Feasibility::Refuse(
+        "the CUDA dispatch takes experts whose columns are in the order of their inputs");
   }
-  if (first.type != DataType::kFloat8_e4m3) return Feasibility::Ok();
   const std::int64_t k = graph.node(node.inputs[0]).shape.cols;
   const auto fits = [&](std::int64_t group) { return group == k || group % kWide == 0; };
-  if (fits(WeightGroupOf(first).cols) && fits(InputGroupOf(node.params.quant_a, k))) {
+  if (fits(WeightGroupOf(first).cols) && (codes || fits(InputGroupOf(node.params.quant_a, k)))) {
     return Feasibility::Ok();
   }
   return Feasibility::Refuse(
@@ -124,6 +126,11 @@ Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(DeviceMemory& memo
   args.active = node.params.routing.active;
   args.wide = args.k % kWide == 0;
   if (!biases.empty()) args.bias_type = biases.front().type;
+  if (IsCode(first.type)) {
+    args.group_k = WeightGroupOf(first).cols;
+    args.scales_type = first.scales_type;
+    args.zeros_type = first.zeros_type;
+  }
   if (first.type == DataType::kFloat8_e4m3) {
     const Shape group = WeightGroupOf(first);
     args.group_n = group.rows;
@@ -133,8 +140,9 @@ Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(DeviceMemory& memo
   std::vector<ExpertWeight> pointers;
   for (std::size_t e = 0; e < weights.size(); ++e) {
     pointers.push_back({FromDevicePtr<const void>(weights[e].data_ptr),
-                        FromDevicePtr<const float>(weights[e].scales_ptr),
-                        biases.empty() ? nullptr : FromDevicePtr<const void>(biases[e].data_ptr)});
+                        FromDevicePtr<const void>(weights[e].scales_ptr),
+                        biases.empty() ? nullptr : FromDevicePtr<const void>(biases[e].data_ptr),
+                        FromDevicePtr<const void>(weights[e].zeros_ptr)});
     args.wide &= IsAligned(weights[e].data_ptr);
   }
   const std::size_t bytes = pointers.size() * sizeof(ExpertWeight);

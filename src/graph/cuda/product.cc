@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/scales.h"
 #include "cuda/error.h"
 #include "graph/cpu_product.h"
 #include "kernels/cuda_ops/ops.h"
@@ -13,6 +14,9 @@ constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return
 
 // The type of the input in the product.
 DataType MeetingType(const Weight& weight, DataType input, bool round_inputs) {
+  if (IsCode(weight.type)) {
+    return round_inputs || input == DataType::kBfloat16 ? DataType::kBfloat16 : DataType::kFloat32;
+  }
   const bool exact = weight.type == DataType::kFloat8_e4m3 || weight.type == input;
   if (exact || weight.type == DataType::kFloat32) return weight.type;
   return round_inputs ? weight.type : DataType::kFloat32;
@@ -20,7 +24,7 @@ DataType MeetingType(const Weight& weight, DataType input, bool round_inputs) {
 
 std::int64_t WeightBytes(const TensorNode& product) {
   const Weight& weight = product.params.weight;
-  return weight.rows * weight.cols * static_cast<std::int64_t>(SizeOf(weight.type));
+  return BytesOf(weight.type, weight.rows * weight.cols);
 }
 
 // Whether the next kernel may begin before this product's own wait. If this product and the one
@@ -77,7 +81,8 @@ GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int
       MeetingType(spec.weight, spec.input_type, options.round_product_inputs && !spec.routes);
   args.Ddesc.type = spec.output_type;
   // Values of the caller may be aligned less than the arena's.
-  if (args.Adesc.type == spec.input_type) args.A = FromDevicePtr<const void>(spec.input);
+  const bool ordered = spec.weight.order_ptr != 0;
+  if (args.Adesc.type == spec.input_type && !ordered) args.A = FromDevicePtr<const void>(spec.input);
   if (spec.quantised) args.U = FromDevicePtr<const void>(spec.scales);
   args.D = FromDevicePtr<void>(spec.output);
   if (!IsGated(spec.epilogue)) return args;
@@ -104,8 +109,9 @@ Result<std::unique_ptr<PreparedProduct>> PreparedProduct::Create(Gemm& gemm, Dev
   std::unique_ptr<PreparedProduct> made(new PreparedProduct(*std::move(plan)));
   made->input_type_ = spec.input_type;
   made->type_ = args.Adesc.type;
+  made->order_ = FromDevicePtr<const std::int32_t>(spec.weight.order_ptr);
   const std::int64_t elements = spec.rows * spec.weight.cols;
-  if (made->type_ != spec.input_type) {
+  if (made->type_ != spec.input_type || made->order_ != nullptr) {
     made->converted_bytes_ = PaddedTo256(static_cast<std::size_t>(elements) * SizeOf(made->type_));
     made->scratch_bytes_ = made->converted_bytes_;
   }
@@ -156,7 +162,12 @@ Status PreparedProduct::Launch(DevicePtr input, DevicePtr input_scales, DevicePt
     cast.target_type = type_;
     cast.source_rows = cast.target_rows = cast.rows = m;
     cast.cols = k;
-    CULET_RETURN_IF_ERROR(CudaStatus(MoveRows(cast, stream), "rounding a product's input"));
+    if (order_ != nullptr) {
+      CULET_RETURN_IF_ERROR(
+          CudaStatus(ReorderColumns(cast, order_, stream), "reordering a product's input"));
+    } else {
+      CULET_RETURN_IF_ERROR(CudaStatus(MoveRows(cast, stream), "rounding a product's input"));
+    }
     pointers.A = cast.target;
   }
   Workspace parts = workspace_;

@@ -1,4 +1,5 @@
-// A product of the graph on a GPU: converts the input to the kernel's type, then launches the plan.
+// A product of the graph on a GPU: converts the input to the kernel's type and to the order of the
+// weight's columns, then launches the plan.
 #pragma once
 
 #include <cstddef>
@@ -60,6 +61,7 @@ class PreparedProduct final : public PreparedNode {
   GemmPlan plan_;
   DataType input_type_ = DataType::kNull;  // of the node's input
   DataType type_ = DataType::kNull;        // of what the plan reads
+  const std::int32_t* order_ = nullptr;    // of the weight's columns; null: as the input's
   DeviceBuffer barriers_;
   Workspace workspace_;              // without partial sums, which lie in scratch memory
   std::size_t converted_bytes_ = 0;  // of the input as the plan reads it; 0: as it is

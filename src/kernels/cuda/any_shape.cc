@@ -11,7 +11,8 @@ namespace {
 
 // A's rows are rows, B's are columns: `row_order` is the order in which K is contiguous.
 Operand MakeOperand(const void* data, const MatrixLayout& layout, const void* scales,
-                    const MatrixLayout& scale_layout, const QuantDesc& quant, Order row_order) {
+                    const MatrixLayout& scale_layout, const ZeroPoints& zeros,
+                    const QuantDesc& quant, Order row_order) {
   const bool is_a = row_order == Order::kRowMajor;
   Operand operand;
   operand.data = data;
@@ -21,6 +22,8 @@ Operand MakeOperand(const void* data, const MatrixLayout& layout, const void* sc
   if (quant.type == QuantType::kNone) return operand;
   operand.scales = scales;
   operand.scale_type = scale_layout.type;
+  operand.zeros = zeros.data;
+  operand.zero_type = zeros.type;
   operand.scale_row_stride = scale_layout.order == row_order ? scale_layout.ld : 1;
   operand.scale_k_stride = scale_layout.order == row_order ? 1 : scale_layout.ld;
   const ScaleGroup group = is_a ? ScaleGroupOf(quant, layout.rows, layout.cols)
@@ -52,9 +55,10 @@ Problem MakeProblem(const CompiledKernel& kernel, const GemmArgs& args, int swiz
   const Operation& operation = args.operation;
   Problem p;
   Operand& b = p.operands[1];
-  p.operands[0] =
-      MakeOperand(args.A, args.Adesc, args.U, args.Udesc, operation.quant_a, Order::kRowMajor);
-  b = MakeOperand(args.B, args.Bdesc, args.V, args.Vdesc, operation.quant_b, Order::kColMajor);
+  p.operands[0] = MakeOperand(args.A, args.Adesc, args.U, args.Udesc, operation.zero_a,
+                              operation.quant_a, Order::kRowMajor);
+  b = MakeOperand(args.B, args.Bdesc, args.V, args.Vdesc, operation.zero_b, operation.quant_b,
+                  Order::kColMajor);
   b.copy_bytes = CopyBytes(b);
   p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
   p.d = MakeOutput(args.D, args.Ddesc);

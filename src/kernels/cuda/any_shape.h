@@ -15,10 +15,12 @@
 
 namespace culet::any_shape {
 
-/// One operand. Strides are in elements; scales are addressed by (row / group_rows, k / group_k).
+/// One operand. Strides are in elements; scales and zero points are addressed by
+/// (row / group_rows, k / group_k).
 struct Operand {
   const void* data = nullptr;
   const void* scales = nullptr;  ///< null: all 1
+  const void* zeros = nullptr;   ///< null: all 0
   std::int64_t row_stride = 0;
   std::int64_t k_stride = 0;
   std::int64_t scale_row_stride = 0;
@@ -27,6 +29,7 @@ struct Operand {
   int group_k = 1;
   DataType type = DataType::kNull;
   DataType scale_type = DataType::kNull;
+  DataType zero_type = DataType::kNull;
   /// Bytes that one asynchronous copy may take: 16 or 4 along K; 0: element by element.
   int copy_bytes = 0;
 };

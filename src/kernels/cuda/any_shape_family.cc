@@ -193,6 +193,21 @@ class AnyShapeSimt final : public AnyShape {
  public:
   using AnyShape::AnyShape;
 
+  Feasibility why(const GemmDesc& p) const noexcept override {
+    if (p.a.scale_type == DataType::kFloat8_ue8m0) {
+      return Feasibility::Refuse("takes float scales of A, not UE8M0; convert them to float32");
+    }
+    // The rest is what is said of numbers.
+    GemmDesc plain = p;
+    for (OperandDesc* operand : {&plain.a, &plain.b}) {
+      if (IsSubByte(operand->type) || operand->type == DataType::kInt8) {
+        operand->type = DataType::kFloat32;
+      }
+    }
+    plain.b.scale_type = p.b.scale_type == DataType::kNull ? p.b.scale_type : DataType::kFloat32;
+    return AnyShape::why(plain);
+  }
+
   int GetMaxSplits(const int4& shape, int, std::size_t bsize, std::size_t psize) const override {
     if (!desc().split_k) return 1;
     return any_shape::MaxSplits(kernel_, shape.x, shape.y, shape.z, bsize, psize);
@@ -237,6 +252,7 @@ void AddCudaAnyShape(const DeviceInfo& device, KernelList& kernels) {
     desc.split_k = split;
     desc.determinism = split ? Determinism::kRepeatable : Determinism::kBatchInvariant;
     KernelInfo info = InfoOf(simt);
+    desc.zero_points = true;
     if (!split) info.name += "/whole";
     kernels.push_back(std::make_unique<AnyShapeSimt>(simt, desc, std::move(info)));
   }

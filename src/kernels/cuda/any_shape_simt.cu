@@ -27,10 +27,30 @@ __device__ __forceinline__ Slot SlotOf(const Operand& operand, int load) {
                                : Slot{thread % kTile, thread / kTile + load * (kThreads / kTile)};
 }
 
-__device__ __forceinline__ float ScaleAt(const Operand& operand, int row, int k) {
-  return LoadElement(operand.scales, operand.scale_type,
-                     row / operand.group_rows * operand.scale_row_stride +
-                         k / operand.group_k * operand.scale_k_stride);
+// As LoadElement, also of codes and of powers of two. The even one of two elements of 4 bits is the
+// low half of their byte.
+__device__ __forceinline__ float LoadCode(const void* data, DataType type, std::int64_t index) {
+  if (type == DataType::kInt8) return static_cast<const std::int8_t*>(data)[index];
+  if (type == DataType::kFloat8_ue8m0) {
+    const std::uint32_t code = static_cast<const std::uint8_t*>(data)[index];
+    if (code == 0xFF) return __uint_as_float(0x7FC00000u);
+    return __uint_as_float(code == 0 ? 0x00400000u : code << 23);  // 2^-127 is subnormal
+  }
+  const bool shares = type == DataType::kUint4 || type == DataType::kInt4 ||
+                      type == DataType::kFloat4_e2m1;
+  if (!shares) return LoadElement(data, type, index);
+  const std::uint32_t pair = static_cast<const std::uint8_t*>(data)[index >> 1];
+  const int code = static_cast<int>(index % 2 == 0 ? pair & 15 : pair >> 4);
+  if (type == DataType::kUint4) return static_cast<float>(code);
+  if (type == DataType::kInt4) return static_cast<float>((code ^ 8) - 8);
+  const int exponent = code >> 1 & 3, fraction = code & 1;
+  const int halves = exponent == 0 ? fraction : (2 + fraction) << (exponent - 1);
+  return (code & 8) != 0 ? -0.5f * static_cast<float>(halves) : 0.5f * static_cast<float>(halves);
+}
+
+__device__ __forceinline__ std::int64_t GroupOf(const Operand& operand, int row, int k) {
+  return row / operand.group_rows * operand.scale_row_stride +
+         k / operand.group_k * operand.scale_k_stride;
 }
 
 __device__ __forceinline__ void Fetch(const Operand& operand, int row0, int rows, int k0, int k,
@@ -44,9 +64,11 @@ __device__ __forceinline__ void Fetch(const Operand& operand, int row0, int rows
   for (int i = 0; i < kLoads; ++i, index += step) {
     const Slot slot = SlotOf(operand, i);
     const bool there = slot.row < rows - row0 && slot.k < k - k0;
-    values[i] = there ? LoadElement(operand.data, operand.type, index) : 0.0f;
+    values[i] = there ? LoadCode(operand.data, operand.type, index) : 0.0f;
     if (there && operand.scales != nullptr) {
-      values[i] *= ScaleAt(operand, row0 + slot.row, k0 + slot.k);
+      const std::int64_t group = GroupOf(operand, row0 + slot.row, k0 + slot.k);
+      if (operand.zeros != nullptr) values[i] -= LoadCode(operand.zeros, operand.zero_type, group);
+      values[i] *= LoadCode(operand.scales, operand.scale_type, group);
     }
   }
 }

@@ -4,6 +4,7 @@
 // mostly from L2.
 #include <algorithm>
 
+#include "kernels/cuda_ops/codes.cuh"
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
 #include "kernels/cuda_ops/order.cuh"
@@ -249,10 +250,44 @@ __device__ __forceinline__ float DotOfWarp(const ExpertProductArgs& args,
     if constexpr (std::is_same_v<W, E4m3>) {
       const std::int64_t across = (k + args.group_k - 1) / args.group_k;
       const float* const x_scales = args.x_scales + row * ((k + args.x_group - 1) / args.x_group);
-      part *= expert.scales[n / args.group_n * across + at / args.group_k] *
+      part *= static_cast<const float*>(expert.scales)[n / args.group_n * across + at / args.group_k] *
               x_scales[at / args.x_group];
     }
     sum += part;
+  }
+  return SumLanes<kWarp>(sum);
+}
+
+// The same of codes, whose groups are rows or a multiple of 8 elements.
+struct Codes {};
+template <class X>
+__device__ __forceinline__ float DotOfCodes(const ExpertProductArgs& args,
+                                            const ExpertWeight& expert, std::int64_t n,
+                                            const X* x) {
+  constexpr int kWide = 8;
+  const std::int64_t k = args.k, across = (k + args.group_k - 1) / args.group_k;
+  const char* const w =
+      static_cast<const char*>(expert.data) + n * RowBytes(args.weight_type, k);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float sum = 0;
+  for (std::int64_t at = lane * kWide; at < k; at += kWarp * kWide) {
+    float a[kWide], b[kWide] = {};
+    LoadCodes(w, args.weight_type, at, k, a);
+    if (args.wide) {
+      Load(x + at, b);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) {
+        if (at + i < k) b[i] = ToFloat(x[at + i]);
+      }
+    }
+    const std::int64_t group = n * across + at / args.group_k;
+    const float zero =
+        expert.zeros != nullptr ? ScaleOf(expert.zeros, args.zeros_type, group) : 0.0f;
+    float part = 0;
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) part = fmaf(a[i] - zero, b[i], part);
+    sum = fmaf(part, ScaleOf(expert.scales, args.scales_type, group), sum);
   }
   return SumLanes<kWarp>(sum);
 }
@@ -284,7 +319,12 @@ __global__ void __launch_bounds__(kThreads) ExpertProductKernel(const ExpertProd
   const std::int64_t row = args.active > 0 ? route / args.active : place;
   const auto* const x = static_cast<const X*>(args.x) + row * args.k;
   const ExpertWeight& expert = args.weights[id];
-  float value = DotOfWarp<W>(args, expert, n, x, row);
+  float value;
+  if constexpr (std::is_same_v<W, Codes>) {
+    value = DotOfCodes(args, expert, n, x);
+  } else {
+    value = DotOfWarp<W>(args, expert, n, x, row);
+  }
   if (threadIdx.x % kWarp != 0) return;
   if (args.shares != nullptr) value *= args.shares[route];
   if (expert.bias != nullptr) {
@@ -339,6 +379,11 @@ cudaError_t ExpertProduct(const ExpertProductArgs& args, LaunchStream stream) {
   const dim3 grid = Blocks(CeilDiv(args.rows * args.n, kWarps));
   if (args.weight_type == DataType::kFloat8_e4m3) {
     return Launch(&ExpertProductKernel<E4m3, E4m3>, grid, kThreads, stream, args);
+  }
+  if (args.scales_type != DataType::kNull) {
+    return WithValue(args.x_type, [&]<class X>(X) {
+      return Launch(&ExpertProductKernel<Codes, X>, grid, kThreads, stream, args);
+    });
   }
   return WithStored(args.weight_type, [&]<class W>(W) {
     return WithValue(args.x_type, [&]<class X>(X) {

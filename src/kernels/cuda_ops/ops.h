@@ -73,6 +73,31 @@ struct MoveRowsArgs {
 };
 cudaError_t MoveRows(const MoveRowsArgs& args, LaunchStream stream);
 
+/// MoveRows of all rows, element i of each from place order[i]. Requires: 0 <= order[i] < cols.
+cudaError_t ReorderColumns(const MoveRowsArgs& args, const std::int32_t* order,
+                           LaunchStream stream);
+
+/// A weight (rows, cols) of codes as a graph describes it (Weight), its order left out; `group`
+/// elements of a row share a scale.
+struct CodesWeight {
+  const void* data = nullptr;
+  const void* scales = nullptr;
+  const void* zeros = nullptr;  ///< null: none
+  DataType type = DataType::kNull, scales_type = DataType::kNull, zeros_type = DataType::kNull;
+  std::int64_t rows = 0, cols = 0, group = 1;
+};
+
+/// Rows from[i] of a weight of codes as numbers, (rows, cols) of float32 or bfloat16; NaN for those
+/// that do not exist (codes.cu).
+struct RowsOfCodesArgs {
+  CodesWeight weight;
+  const std::int32_t* from = nullptr;
+  void* target = nullptr;
+  DataType target_type = DataType::kNull;
+  std::int64_t rows = 0;
+};
+cudaError_t RowsOfCodes(const RowsOfCodesArgs& args, LaunchStream stream);
+
 /// Row i of `rows` goes to row slots[i] of a cache (cache_rows, cols) of E4M3, as codes of its
 /// heads' scales, unless that is outside (cache_rows.cu).
 struct CacheRowsArgs {
@@ -274,11 +299,12 @@ struct RouteArgs {
 };
 cudaError_t Route(const RouteArgs& args, LaunchStream stream);
 
-/// The weight (n, k) of one expert on the device, with scales where it is E4M3.
+/// The weight (n, k) of one expert on the device, with scales where it is E4M3 or codes.
 struct ExpertWeight {
   const void* data = nullptr;
-  const float* scales = nullptr;
+  const void* scales = nullptr;  ///< of E4M3 float32
   const void* bias = nullptr;
+  const void* zeros = nullptr;
 };
 
 /// The product of a graph's ExpertMulMat. Inputs are float32 or bfloat16; E4M3 with scales where
@@ -286,6 +312,7 @@ struct ExpertWeight {
 struct ExpertProductArgs {
   const ExpertWeight* weights = nullptr;  ///< (experts), on the device
   DataType weight_type = DataType::kNull, bias_type = DataType::kNull;
+  DataType scales_type = DataType::kNull, zeros_type = DataType::kNull;  ///< of codes
   std::int64_t group_n = 1,
                group_k = 1;  ///< of weights with a scale; group_k: k, or a multiple of 8
   const void* x = nullptr;   ///< (rows, k), or of each token

@@ -19,6 +19,15 @@ __device__ __forceinline__ void WaitForPrevious() {
 #endif
 }
 
+/// Waits alone: LetNextBegin comes before or after it.
+__device__ __forceinline__ void AwaitPrevious() {
+#ifndef __CUDACC__
+  host_cuda::WaitForPrevious();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// Instead of WaitForPrevious, for a block that neither reads nor writes memory that another kernel
 /// may write: it ends at once and frees its place. The kernel's other blocks wait.
 __device__ __forceinline__ void NeedNotWait() {

@@ -33,6 +33,19 @@ cudaError_t LaunchWide(const MoveRowsArgs& args, LaunchStream stream) {
   return Launch(&MoveRowsKernel<From, To, kWide>, Blocks(blocks), kThreads, stream, args);
 }
 
+template <class From, class To>
+__global__ void __launch_bounds__(kThreads)
+    ReorderColumnsKernel(const MoveRowsArgs args, const std::int32_t* order) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const bool there = index < args.rows * args.cols;
+  const std::int64_t row = index / args.cols;
+  const std::int64_t from = there ? row * args.cols + order[index - row * args.cols] : 0;
+  WaitForPrevious();
+  if (!there) return;
+  Round(ToFloat(static_cast<const From*>(args.source)[from]),
+        static_cast<To*>(args.target) + index);
+}
+
 }  // namespace
 
 cudaError_t MoveRows(const MoveRowsArgs& args, LaunchStream stream) {
@@ -43,6 +56,17 @@ cudaError_t MoveRows(const MoveRowsArgs& args, LaunchStream stream) {
                     static_cast<std::byte*>(args.target))
                  ? LaunchWide<From, To, 8>(args, stream)
                  : LaunchWide<From, To, 1>(args, stream);
+    });
+  });
+}
+
+cudaError_t ReorderColumns(const MoveRowsArgs& args, const std::int32_t* order,
+                           LaunchStream stream) {
+  if (args.rows == 0 || args.cols == 0) return cudaSuccess;
+  return WithValue(args.source_type, [&]<class From>(From) {
+    return WithValue(args.target_type, [&]<class To>(To) {
+      return Launch(&ReorderColumnsKernel<From, To>, Blocks(CeilDiv(args.rows * args.cols, kThreads)),
+                    kThreads, stream, args, order);
     });
   });
 }
