@@ -47,6 +47,9 @@ DIRECTIONS = [
     ("src/kernels/sm90/skinny", ["culet/", "base/", "cuda/", "sm90/", "kernels/sm90/",
                                  "kernels/catalog.h",
                                  "kernels/cuda_ops/rms_norm.cuh", "kernels/cuda_ops/values.cuh"]),
+    # Products of codes use the operations' instructions, and a graph's codes are decoded as theirs.
+    ("src/kernels/cuda/codes", ["culet/", "base/", "cuda/", "kernels/cuda/", "kernels/catalog.h",
+                                "kernels/cuda_ops/code_product.h"]),
     # The part of the CUDA operations that is Hopper's alone.
     ("src/kernels/cuda_ops/sm90a/", ["culet/", "sm90/", "kernels/cuda_ops/"]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.

@@ -1,0 +1,221 @@
+// Products of 16-bit activations by codes of 4 and 8 bits as culet::Kernels, on any GPU from
+// compute capability 8.0 on (kernels/cuda_ops/code_product.h).
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "culet/scratch.h"
+#include "kernels/catalog.h"
+#include "kernels/cuda/codes.h"
+#include "kernels/cuda_ops/code_product.h"
+
+namespace culet {
+namespace {
+
+using cuda_ops::CodeProductKernel;
+using cuda_ops::CodeProductParams;
+
+constexpr int kLeastArch = 800;
+
+// Bytes of shared memory that a CTA may have.
+int SmemOf(int arch) noexcept {
+  if (arch == 800 || arch == 870) return 163 * 1024;
+  return arch == 900 || arch == 1000 || arch == 1030 ? 227 * 1024 : 99 * 1024;
+}
+
+// What PredictUs is made of, estimates until they are measured: instructions that a weight and an
+// octet of tokens take of the 128 that a multiprocessor issues a clock, and what a launch, its end
+// and a part of K add.
+constexpr double kLanes = 128 * 0.7;
+constexpr double kWeightInstructions = 1.75, kOctetInstructions = 0.16;
+constexpr double kLaunchUs = 2.2, kDependentUs = 1.2;
+constexpr double kSplitUs = 1.3, kPartUs = 0.05;
+constexpr double kReadShare = 0.9;
+constexpr double kCacheGbps = 5500;  // what tokens and codes that are read again come at
+
+double CeilDiv(double a, double b) noexcept { return std::ceil(a / b); }
+
+// Aligned rows of the activations along K; D and C in either order.
+CodeProductParams ParamsOf(const CodeProductKernel& kernel, const GemmArgs& args, int splits) {
+  const Operation& op = args.operation;
+  const auto strides = [](const MatrixLayout& layout) {
+    const bool rows = layout.order == Order::kRowMajor;
+    return std::pair(rows ? layout.ld : 1, rows ? std::int64_t{1} : layout.ld);
+  };
+  CodeProductParams p;
+  p.x = args.A;
+  p.x_stride = args.Adesc.ld;
+  p.codes = args.B;
+  p.code_stride = BytesOf(args.Bdesc.type, args.Bdesc.ld);
+  p.scales = args.V;
+  p.scale_type = args.Vdesc.type;
+  p.zeros = op.zero_b.data;
+  p.zero_type = op.zero_b.type;
+  std::tie(p.scale_k_stride, p.scale_row_stride) = strides(args.Vdesc);
+  p.group = ScaleGroupOf(op.quant_b, args.Bdesc.cols, args.Bdesc.rows).k;
+  p.d = args.D;
+  p.d_type = args.Ddesc.type;
+  std::tie(p.d_row, p.d_col) = strides(args.Ddesc);
+  if (args.Cdesc.type != DataType::kNull && args.beta != 0.0f) {
+    p.c = args.C;
+    p.c_type = args.Cdesc.type;
+    std::tie(p.c_row, p.c_col) = strides(args.Cdesc);
+  }
+  p.bias = op.bias.data;
+  p.bias_type = op.bias.type;
+  p.bias_row = op.bias.axis == Bias::Axis::kM ? 1 : 0;
+  p.bias_col = 1 - p.bias_row;
+  p.alpha = args.alpha;
+  p.beta = args.beta;
+  p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
+  p.splits = std::clamp(splits, 1, cuda_ops::MaxCodeSplits(kernel, p.k));
+  p.early = op.pdl;
+  p.chain = op.pdl_chain;
+  return p;
+}
+
+cudaError_t LaunchCodes(const CodeProductKernel& kernel, CodeProductParams params, bool pdl,
+                        const Workspace& workspace, cudaStream_t stream) {
+  params.partials = static_cast<float*>(workspace.partials);
+  params.arrived = static_cast<int*>(workspace.barriers);
+  return cuda_ops::CodeProduct(kernel, params, {stream, pdl});
+}
+
+class PreparedCodes final : public PreparedKernel {
+ public:
+  PreparedCodes(const CodeProductKernel& kernel, const CodeProductParams& params,
+                const MatrixLayout& c, bool pdl)
+      : kernel_(kernel), params_(params), c_(c), pdl_(pdl) {}
+
+  int Launch(float alpha, const void* A, const void*, float beta, const void* C, void* D,
+             Workspace& workspace, cudaStream_t stream) const noexcept override {
+    if (beta != 0.0f && c_.type == DataType::kNull) {
+      return static_cast<int>(StatusCode::kInvalidArgument);
+    }
+    CodeProductParams params = params_;
+    params.alpha = alpha;
+    params.beta = beta;
+    params.x = A;
+    params.d = D;
+    params.c = beta != 0.0f ? C : nullptr;
+    params.c_type = c_.type;
+    params.c_row = c_.order == Order::kRowMajor ? c_.ld : 1;
+    params.c_col = c_.order == Order::kRowMajor ? 1 : c_.ld;
+    return -static_cast<int>(LaunchCodes(kernel_, params, pdl_, workspace, stream));
+  }
+
+ private:
+  const CodeProductKernel& kernel_;
+  CodeProductParams params_;
+  MatrixLayout c_;
+  bool pdl_;
+};
+
+class CodesKernel final : public ArgsKernel {
+ public:
+  CodesKernel(const CodeProductKernel& kernel, KernelDesc desc, KernelInfo info)
+      : ArgsKernel(std::move(desc), std::move(info)), kernel_(kernel) {}
+
+  Feasibility why(const GemmDesc& p) const noexcept override {
+    if (p.b.type != kernel_.codes) return Feasibility::Refuse("B is of another type");
+    if (p.a.type != kernel_.x) return Feasibility::Refuse("A is of another 16-bit type");
+    if (p.m > kernel_.most) return Feasibility::Refuse("made for fewer rows of A");
+    if (const Feasibility codes = WhyNotCodes(p, kernel_.group_step); !codes.ok()) return codes;
+    // The rest is what is said of numbers.
+    return Kernel::why(WithoutCodes(p));
+  }
+
+  int GetMaxSplits(const int4& shape, int, std::size_t barriers,
+                   std::size_t partials) const override {
+    const auto one = cuda_ops::CodeProductWorkspace(kernel_, shape.x, shape.y, 2);
+    if (one.counters > barriers) return 1;
+    const auto held = static_cast<int>(
+        std::min<std::size_t>(partials / (one.partials / 2), cuda_ops::kMostCodeSplits));
+    return std::clamp(held, 1, cuda_ops::MaxCodeSplits(kernel_, shape.z));
+  }
+
+  WorkspaceSize workspace_size(const GemmDesc& p, int, int splits) const noexcept override {
+    const auto memory = cuda_ops::CodeProductWorkspace(
+        kernel_, p.m, p.n, std::clamp(splits, 1, cuda_ops::MaxCodeSplits(kernel_, p.k)));
+    WorkspaceSize size;
+    size.barriers = memory.counters;
+    size.partials = memory.partials;
+    return size;
+  }
+
+  Result<std::unique_ptr<PreparedKernel>> Prepare(const GemmArgs& args, int, int splits) override {
+    if (const cudaError_t error = cuda_ops::LoadCodeProduct(kernel_); error != cudaSuccess) {
+      return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
+    }
+    return std::unique_ptr<PreparedKernel>(std::make_unique<PreparedCodes>(
+        kernel_, ParamsOf(kernel_, args, splits), args.Cdesc, args.operation.pdl));
+  }
+
+  int Run(const GemmArgs& args, int, int splits, Workspace& workspace,
+          cudaStream_t stream) override {
+    if (const cudaError_t error = cuda_ops::LoadCodeProduct(kernel_); error != cudaSuccess) {
+      return -static_cast<int>(error);
+    }
+    return -static_cast<int>(LaunchCodes(kernel_, ParamsOf(kernel_, args, splits),
+                                         args.operation.pdl, workspace, stream));
+  }
+
+  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
+                   int splits) const noexcept override {
+    const double sms = std::max(1, device.units), n = p.n, k = p.k;
+    const double panels = CeilDiv(n, kernel_.rows), tiles = CeilDiv(p.m, kernel_.tokens);
+    const double octets = CeilDiv(std::min(p.m, kernel_.tokens), 8);
+    // A CTA that has its multiprocessor to itself reads and computes at most half as fast.
+    const double ctas = panels * splits * tiles, places = sms * kernel_.ctas;
+    const double waves = ctas <= places ? std::min(1.0, ctas / sms) : 1.0;
+    const double idle =
+        ctas <= places ? std::max(1.0, 1.2 * sms / ctas) : CeilDiv(ctas, sms) * sms / ctas;
+    const double clock = device.clock_mhz > 0 ? device.clock_mhz : 1700;
+    const double instructions =
+        n * k * tiles *
+        (kWeightInstructions + kOctetInstructions * octets * (1 + 4.0 / kernel_.rows * 16 / 4));
+    const double compute = instructions / (kLanes * sms * clock) * idle / std::max(waves, 0.5);
+    const double code_bytes = static_cast<double>(BytesOf(p.b.type, std::int64_t{p.k})) * n;
+    const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * kReadShare) * idle;
+    const double again = (panels * std::min(p.m, kernel_.tokens) * k * 2 + code_bytes) * tiles /
+                         (kCacheGbps * 1e3) * idle;
+    const double fixed = p.pdl ? kDependentUs : kLaunchUs;
+    return fixed + std::max({compute, memory, again}) +
+           (splits > 1 ? kSplitUs + kPartUs * splits : 0.0);
+  }
+
+ private:
+  const CodeProductKernel& kernel_;
+};
+
+}  // namespace
+
+void AddCudaCodes(const DeviceInfo& device, KernelList& kernels) {
+  if (device.arch < kLeastArch) return;
+  for (const CodeProductKernel* kernel : cuda_ops::CodeProductKernels()) {
+    const int smem = kernel->SmemBytes(kernel->most);
+    if (smem > SmemOf(device.arch)) continue;
+    KernelDesc desc;
+    desc.backend = Backend::kNative;
+    desc.arch = device.arch;
+    desc.zero_points = kernel->codes == DataType::kUint4;
+    desc.tile_m = kernel->tokens;
+    desc.tile_n = kernel->rows;
+    desc.tile_k = kernel->block_k;
+    desc.stages = kernel->stages;
+    desc.split_k = true;
+    desc.determinism = Determinism::kRepeatable;
+    desc.pdl = device.arch >= 900;
+    KernelInfo info;
+    info.name = std::string("cuda_codes/") + kernel->id;
+    info.dynamic_smem_size = smem;
+    info.max_active_ctas = kernel->ctas;
+    info.chunk_size_k = kernel->block_k;
+    kernels.push_back(std::make_unique<CodesKernel>(*kernel, std::move(desc), std::move(info)));
+  }
+}
+
+}  // namespace culet

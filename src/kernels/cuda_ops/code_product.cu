@@ -1,0 +1,63 @@
+// The host's side of code_product.h.
+#include "kernels/cuda_ops/code_product.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda_ops/code_instances.h"
+#include "kernels/cuda_ops/launch.cuh"
+
+namespace culet::cuda_ops {
+namespace {
+
+std::vector<const CodeProductKernel*> All() {
+  std::vector<const CodeProductKernel*> all;
+  for (const auto kernels : {Uint4Products(), E2m1Products(), E2m1ProductsBy16(), Int8Products()}) {
+    for (const CodeProductKernel& kernel : kernels) all.push_back(&kernel);
+  }
+  return all;
+}
+
+}  // namespace
+
+int CodeProductKernel::SmemBytes(int m) const noexcept {
+  const int held = std::min(m, tokens);
+  const int stage = stage_bytes + held * block_k * 2;
+  return scale_bytes + std::max(kCodeProductWarps * stages * stage, sum_bytes);
+}
+
+std::span<const CodeProductKernel* const> CodeProductKernels() {
+  static const std::vector<const CodeProductKernel*> kernels = All();
+  return kernels;
+}
+
+CodeProductMemory CodeProductWorkspace(const CodeProductKernel& kernel, int m, int n, int splits) {
+  CodeProductMemory memory;
+  if (splits <= 1) return memory;
+  const auto tiles = static_cast<std::size_t>(CeilDiv(m, kernel.tokens) * CeilDiv(n, kernel.rows));
+  memory.counters = tiles * sizeof(int);
+  memory.partials = tiles * static_cast<std::size_t>(splits) *
+                    static_cast<std::size_t>(kernel.tokens * kernel.rows) * sizeof(float);
+  return memory;
+}
+
+int MaxCodeSplits(const CodeProductKernel& kernel, int k) {
+  // Each warp of each part has something to do.
+  const auto pieces = static_cast<int>(CeilDiv(k, kernel.block_k));
+  return std::clamp(pieces / kCodeProductWarps, 1, kMostCodeSplits);
+}
+
+cudaError_t LoadCodeProduct(const CodeProductKernel& kernel) {
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              kernel.SmemBytes(kernel.most));
+}
+
+cudaError_t CodeProduct(const CodeProductKernel& kernel, const CodeProductParams& params,
+                        LaunchStream stream) {
+  dim3 grid = Blocks(CeilDiv(params.n, kernel.rows), params.splits);
+  grid.z = static_cast<unsigned>(CeilDiv(params.m, kernel.tokens));
+  return LaunchShared(kernel.function, grid, 32 * kCodeProductWarps, kernel.SmemBytes(params.m),
+                      stream, params);
+}
+
+}  // namespace culet::cuda_ops

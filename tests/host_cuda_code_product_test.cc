@@ -1,0 +1,268 @@
+// Products by weights of codes (src/kernels/cuda_ops/code_product.h) on the CPU, against sums in
+// double: every kernel, with integers that any order of summation leaves exact.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/float_types.h"
+#include "culet/tensor.h"
+#include "host_cuda.h"
+#include "kernels/cuda_ops/code_product.h"
+
+namespace culet::cuda_ops {
+namespace {
+
+struct Shape3 {
+  int m, n, k;
+};
+
+// A product with its operands, whose elements are small integers and powers of two.
+class Problem {
+ public:
+  Problem(const CodeProductKernel& kernel, Shape3 shape, int group, DataType scale_type,
+          DataType zero_type, unsigned seed)
+      : kernel_(kernel), shape_(shape), group_(group), random_(seed) {
+    groups_ = (shape.k + group - 1) / group;
+    x_ = Array(kernel.x, std::int64_t{shape.m} * shape.k, [&] { return Whole(-2, 2); });
+    codes_ = Array(kernel.codes, std::int64_t{shape.n} * shape.k, [&] { return Code(); });
+    scales_ = Array(scale_type, std::int64_t{shape.n} * groups_,
+                    [&] { return std::ldexp(1.0, static_cast<int>(Whole(-2, 2))); });
+    p_.x = x_.data();
+    p_.x_stride = shape.k;
+    p_.codes = codes_.data();
+    p_.code_stride = culet::BytesOf(kernel.codes, std::int64_t{shape.k});
+    p_.scales = scales_.data();
+    p_.scale_type = scale_type;
+    p_.scale_row_stride = groups_;
+    p_.scale_k_stride = 1;
+    if (zero_type != DataType::kNull) {
+      zeros_ = Array(zero_type, std::int64_t{shape.n} * groups_, [&] { return Whole(0, 15); });
+      p_.zeros = zeros_.data();
+      p_.zero_type = zero_type;
+    }
+    p_.group = group;
+    p_.m = shape.m, p_.n = shape.n, p_.k = shape.k;
+    SetOutput(DataType::kFloat32, false);
+  }
+
+  CodeProductParams& params() { return p_; }
+
+  void SetOutput(DataType type, bool columns) {
+    d_.assign(static_cast<std::size_t>(shape_.m * shape_.n) * 4, std::byte{0xFF});
+    p_.d = d_.data();
+    p_.d_type = type;
+    p_.d_row = columns ? 1 : shape_.n;
+    p_.d_col = columns ? shape_.m : 1;
+  }
+
+  // Requires: one token of 16-bit numbers.
+  void SetTokens(const std::vector<std::uint16_t>& x) {
+    std::memcpy(x_.data(), x.data(), x.size() * sizeof x[0]);
+  }
+
+  // Scales and zero points of a group side by side.
+  void TransposeScales() {
+    const auto turn = [&](const std::vector<std::byte>& from, DataType type) {
+      std::vector<std::byte> to(from.size());
+      for (std::int64_t row = 0; row < shape_.n; ++row) {
+        for (std::int64_t g = 0; g < groups_; ++g) {
+          StoreFromDouble(to.data(), type, g * shape_.n + row,
+                          LoadAsDouble(from.data(), type, row * groups_ + g));
+        }
+      }
+      return to;
+    };
+    turned_scales_ = turn(scales_, p_.scale_type);
+    p_.scales = turned_scales_.data();
+    if (p_.zeros != nullptr) {
+      turned_zeros_ = turn(zeros_, p_.zero_type);
+      p_.zeros = turned_zeros_.data();
+    }
+    p_.scale_row_stride = 1;
+    p_.scale_k_stride = shape_.n;
+  }
+
+  double Expected(int token, int row) const {
+    double sum = 0;
+    for (int l = 0; l < shape_.k; ++l) {
+      const std::int64_t at = std::int64_t{row} * shape_.k + l;
+      const std::int64_t group = std::int64_t{row} * groups_ + l / group_;
+      const double zero =
+          p_.zeros != nullptr ? LoadAsDouble(zeros_.data(), p_.zero_type, group) : 0;
+      sum += (LoadAsDouble(codes_.data(), kernel_.codes, at) - zero) *
+             LoadAsDouble(scales_.data(), p_.scale_type, group) *
+             LoadAsDouble(x_.data(), kernel_.x, std::int64_t{token} * shape_.k + l);
+    }
+    return sum;
+  }
+
+  double Result(int token, int row) const {
+    return LoadAsDouble(d_.data(), p_.d_type, token * p_.d_row + row * p_.d_col);
+  }
+
+  cudaError_t Run(int splits = 1, bool overlap = false) {
+    const CodeProductMemory memory = CodeProductWorkspace(kernel_, shape_.m, shape_.n, splits);
+    partials_.assign(memory.partials / sizeof(float), std::nanf(""));
+    arrived_.assign(memory.counters / sizeof(int), 0);
+    p_.partials = partials_.data();
+    p_.arrived = arrived_.data();
+    p_.splits = splits;
+    if (const cudaError_t error = LoadCodeProduct(kernel_); error != cudaSuccess) return error;
+    return CodeProduct(kernel_, p_, {nullptr, overlap});
+  }
+
+  void ExpectExact() {
+    for (int token = 0; token < shape_.m; ++token) {
+      for (int row = 0; row < shape_.n; ++row) {
+        ASSERT_EQ(Result(token, row), Expected(token, row)) << token << ", " << row;
+      }
+    }
+    for (const int counter : arrived_) ASSERT_EQ(counter, 0);
+  }
+
+ private:
+  double Whole(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
+  double Code() {
+    if (kernel_.codes == DataType::kUint4) return Whole(0, 15);
+    if (kernel_.codes == DataType::kInt8) return Whole(-128, 127);
+    constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    const double value = kValues[static_cast<int>(Whole(0, 7))];
+    return Whole(0, 1) == 0 ? value : -value;
+  }
+  template <class Draw>
+  std::vector<std::byte> Array(DataType type, std::int64_t elements, Draw draw) {
+    std::vector<std::byte> array(
+        (static_cast<std::size_t>(culet::BytesOf(type, elements)) + 15) / 16 * 16);
+    for (std::int64_t i = 0; i < elements; ++i) StoreFromDouble(array.data(), type, i, draw());
+    return array;
+  }
+
+  const CodeProductKernel& kernel_;
+  Shape3 shape_;
+  int group_;
+  std::mt19937 random_;
+  std::int64_t groups_;
+  CodeProductParams p_;
+  std::vector<std::byte> x_, codes_, scales_, zeros_, turned_scales_, turned_zeros_, d_;
+  std::vector<float> partials_;
+  std::vector<int> arrived_;
+};
+
+DataType ZeroTypeOf(const CodeProductKernel& kernel) {
+  return kernel.codes == DataType::kUint4 ? DataType::kBfloat16 : DataType::kNull;
+}
+
+class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
+ protected:
+  const CodeProductKernel& kernel() const { return *GetParam(); }
+  int pieces_k(int pieces) const { return pieces * kernel().block_k; }
+};
+
+// Rows beyond a panel, fewer tokens than a CTA takes, K that ends within a piece; and a grid of
+// tokens where the kernel takes any number.
+TEST_P(CodeProducts, OddSizes) {
+  const int tail = 32, tokens = kernel().tokens;
+  const int m = kernel().most > tokens ? tokens + 3 : std::min(kernel().most, tokens - 1);
+  Problem problem(kernel(), {m, kernel().rows + 5, pieces_k(2) + tail}, kernel().group_step,
+                  DataType::kFloat16, ZeroTypeOf(kernel()), 1);
+  ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+  problem.ExpectExact();
+}
+
+// Whole rows, groups larger than a piece and across its end, more groups than shared memory holds.
+TEST_P(CodeProducts, EveryGroup) {
+  const int step = kernel().group_step, piece = kernel().block_k;
+  for (const int group : {step, 2 * step, 3 * step, piece, 3 * piece, pieces_k(20)}) {
+    const DataType scale = group == step ? DataType::kFloat8_ue8m0 : DataType::kFloat32;
+    Problem problem(kernel(), {1, 17, pieces_k(10)}, group, scale, ZeroTypeOf(kernel()), 2);
+    ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+    ASSERT_NO_FATAL_FAILURE(problem.ExpectExact()) << group;
+  }
+}
+
+// Parts of K, whose sums meet in their order, launched to begin early: what the kernel before does
+// last are the tokens.
+TEST_P(CodeProducts, PartsOfK) {
+  const int splits = 3;
+  const int k = pieces_k(kCodeProductWarps * splits + 1);
+  ASSERT_GE(MaxCodeSplits(kernel(), k), splits);
+  for (const bool chain : {false, true}) {
+    Problem problem(kernel(), {2, kernel().rows + 1, k}, 2 * kernel().group_step,
+                    DataType::kBfloat16, ZeroTypeOf(kernel()), 3);
+    problem.params().early = true;
+    problem.params().chain = chain;
+    ASSERT_EQ(problem.Run(splits, true), cudaSuccess) << host_cuda::Fault();
+    problem.ExpectExact();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CodeProducts, testing::ValuesIn(CodeProductKernels()),
+                         [](const auto& info) {
+                           std::string name = info.param->id;
+                           std::ranges::replace(name, '/', '_');
+                           return name;
+                         });
+
+const CodeProductKernel& Named(const std::string& id) {
+  for (const CodeProductKernel* kernel : CodeProductKernels()) {
+    if (id == kernel->id) return *kernel;
+  }
+  throw std::runtime_error(id);
+}
+
+// D in either order and of each type, C, a bias along either axis, zero points of 4 bits, scales in
+// the other order.
+TEST(CodeProduct, Epilogues) {
+  const CodeProductKernel& kernel = Named("u4_bf16/32x8x4");
+  const Shape3 shape{5, 40, 256};
+  std::vector<float> bias(64), c(5 * 40);
+  for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
+  for (std::size_t i = 0; i < c.size(); ++i) c[i] = static_cast<float>(i % 7);
+  for (const bool columns : {false, true}) {
+    for (const DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16}) {
+      Problem problem(kernel, shape, 64, DataType::kFloat32, DataType::kUint4, 4);
+      problem.TransposeScales();
+      problem.SetOutput(type, columns);
+      CodeProductParams& p = problem.params();
+      p.alpha = 0.5f, p.beta = 2.0f;
+      p.c = c.data();
+      p.c_type = DataType::kFloat32;
+      p.c_row = columns ? 1 : shape.n, p.c_col = columns ? shape.m : 1;
+      p.bias = bias.data();
+      p.bias_type = DataType::kFloat32;
+      p.bias_row = columns ? 1 : 0, p.bias_col = columns ? 0 : 1;
+      ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+      for (int token = 0; token < shape.m; ++token) {
+        for (int row = 0; row < shape.n; ++row) {
+          const auto at = static_cast<std::size_t>(token * p.c_row + row * p.c_col);
+          const double value = 0.5 * problem.Expected(token, row) + 2.0 * c[at] +
+                               bias[static_cast<std::size_t>(columns ? token : row)];
+          ASSERT_EQ(problem.Result(token, row), RoundTo(type, value)) << token << ", " << row;
+        }
+      }
+    }
+  }
+}
+
+// One token that is 1 in one place finds the weight of that place.
+TEST(CodeProduct, OneHot) {
+  const CodeProductKernel& kernel = Named("e2m1_bf16/16x8x8");
+  Problem problem(kernel, {1, 16, 256}, 32, DataType::kFloat8_ue8m0, DataType::kNull, 5);
+  for (const int hot : {0, 1, 7, 8, 31, 32, 100, 255}) {
+    std::vector<std::uint16_t> x(256);
+    x[static_cast<std::size_t>(hot)] = FloatToBfloat16(1.0f);
+    problem.SetTokens(x);
+    ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+    ASSERT_NO_FATAL_FAILURE(problem.ExpectExact()) << hot;
+  }
+}
+
+}  // namespace
+}  // namespace culet::cuda_ops
