@@ -80,10 +80,13 @@ Result<GemmDesc> ProblemOf(const std::vector<const TensorNode*>& products, int a
   const TensorNode& node = *products.front();
   const Weight& weight = node.params.weight;
   const Format format =
-      weight.type == DataType::kFloat8_e4m3 ? Format::kFp8Block
-      : weight.type == DataType::kBfloat16  ? (arch != 0 ? Format::kBf16 : Format::kF32Bf16)
-      : weight.type == DataType::kFloat16   ? (arch != 0 ? Format::kF16 : Format::kF32F16)
-                                            : Format::kF32;
+      weight.type == DataType::kFloat8_e4m3   ? Format::kFp8Block
+      : weight.type == DataType::kUint4       ? Format::kU4
+      : weight.type == DataType::kFloat4_e2m1 ? Format::kMxfp4
+      : weight.type == DataType::kInt8        ? Format::kInt8
+      : weight.type == DataType::kBfloat16    ? (arch != 0 ? Format::kBf16 : Format::kF32Bf16)
+      : weight.type == DataType::kFloat16     ? (arch != 0 ? Format::kF16 : Format::kF32F16)
+                                              : Format::kF32;
   std::int64_t columns = 0;
   for (const TensorNode* product : products) columns += product->params.weight.rows;
   return MakeDesc(format, static_cast<int>(node.shape.rows), static_cast<int>(columns),
@@ -406,8 +409,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   load.on_progress = [&](std::size_t done, std::size_t all) {
     progress.Update(static_cast<double>(done) / static_cast<double>(all), "making weights");
   };
-  const auto model =
-      DecoderModel::Random(*config, *weights, dispatch->memory(), /*seed=*/1, load);
+  const auto model = DecoderModel::Random(*config, *weights, dispatch->memory(), /*seed=*/1, load);
   progress.Clear();
   if (!model.ok()) return model.status();
   auto session = culet::Session::Create(*model, *dispatch, session_options);

@@ -49,7 +49,7 @@ DIRECTIONS = [
                                  "kernels/cuda_ops/rms_norm.cuh", "kernels/cuda_ops/values.cuh"]),
     # Products of codes use the operations' instructions, and a graph's codes are decoded as theirs.
     ("src/kernels/cuda/codes", ["culet/", "base/", "cuda/", "kernels/cuda/", "kernels/catalog.h",
-                                "kernels/cuda_ops/code_product.h"]),
+                                "kernels/cuda_ops/code_product.h", "kernels/cuda_ops/ops.h"]),
     # The part of the CUDA operations that is Hopper's alone.
     ("src/kernels/cuda_ops/sm90a/", ["culet/", "sm90/", "kernels/cuda_ops/"]),
     # A device folder's families share headers of that folder and no other: see allowed_includes.

@@ -60,9 +60,9 @@ HardwareRates GpuRates(const DeviceInfo& device, DataType type) {
   const double power = device.power_watts > 0 ? device.power_watts / kH200Watts : clocks;
   HardwareRates rates;
   rates.read_gbps = kH200ReadGbps * over(device.memory_gbps, kH200MemoryGbps);
-  rates.gflops = SizeOf(type) == 1   ? std::min(clocks, power) * kH200Gflops8
-                 : SizeOf(type) == 2 ? std::min(clocks, power) * kH200Gflops16
-                                     : clocks * kH200Gflops32;
+  rates.gflops = type == DataType::kFloat8_e4m3 ? std::min(clocks, power) * kH200Gflops8
+                 : SizeOf(type) <= 2            ? std::min(clocks, power) * kH200Gflops16
+                                                : clocks * kH200Gflops32;
   rates.launch_us = kH200LaunchUs;
   return rates;
 }

@@ -82,7 +82,7 @@ Result<HardwareRates> MeasureAcceleratorRates(const DeviceInfo& device, DataType
   const auto gflops = TensorGflops(device, runtime);
   if (!gflops) return gflops.status();
   // A tensor core takes twice the clocks for elements of 16 bits.
-  rates.gflops = SizeOf(type) == 1 ? *gflops : *gflops / 2;
+  rates.gflops = type == DataType::kFloat8_e4m3 ? *gflops : *gflops / 2;
   rates.measured = true;
   return rates;
 }

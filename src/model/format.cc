@@ -8,13 +8,14 @@
 namespace culet {
 namespace {
 
-constexpr int kScaleGroup = 128;
+constexpr int kScaleGroup = 128, kShortGroup = 32;
 
 struct FormatTraits {
   Format format;
   const char* name;
   DataType type_a, type_b, type_d;
   QuantDesc quant_a = {}, quant_b = {};
+  DataType scale_type = DataType::kFloat32, zero_type = DataType::kNull;
 };
 constexpr FormatTraits kFormats[] = {
     {Format::kF32, "f32", DataType::kFloat32, DataType::kFloat32, DataType::kFloat32},
@@ -43,6 +44,31 @@ constexpr FormatTraits kFormats[] = {
      DataType::kBfloat16,
      {QuantType::kTensor},
      {QuantType::kTensor}},
+    {Format::kU4,
+     "u4",
+     DataType::kBfloat16,
+     DataType::kUint4,
+     DataType::kBfloat16,
+     {},
+     {QuantType::kK, kScaleGroup},
+     DataType::kFloat16,
+     DataType::kBfloat16},
+    {Format::kMxfp4,
+     "mxfp4",
+     DataType::kBfloat16,
+     DataType::kFloat4_e2m1,
+     DataType::kBfloat16,
+     {},
+     {QuantType::kK, kShortGroup},
+     DataType::kFloat8_ue8m0},
+    {Format::kInt8,
+     "int8",
+     DataType::kBfloat16,
+     DataType::kInt8,
+     DataType::kBfloat16,
+     {},
+     {QuantType::kK, kShortGroup},
+     DataType::kFloat16},
 };
 
 const FormatTraits* Find(Format format) noexcept {
@@ -90,13 +116,17 @@ Result<GemmDesc> MakeDesc(Format format, int m, int n, int k, int arch, DataType
   args.Ddesc = RowMajor(output != DataType::kNull ? output : traits->type_d, m, n);
   if (traits->quant_a.type != QuantType::kNone) {
     args.operation.quant_a = traits->quant_a;
-    args.operation.quant_b = traits->quant_b;
-    const ScaleGroup a = ScaleGroupOf(traits->quant_a, m, k),
-                     b = ScaleGroupOf(traits->quant_b, n, k);
+    const ScaleGroup a = ScaleGroupOf(traits->quant_a, m, k);
     args.Udesc = RowMajor(DataType::kFloat32, Groups(m, a.outer), Groups(k, a.k));
-    args.Vdesc = ColMajor(DataType::kFloat32, Groups(k, b.k), Groups(n, b.outer));
   }
-  return Describe(args, arch);
+  if (traits->quant_b.type != QuantType::kNone) {
+    args.operation.quant_b = traits->quant_b;
+    const ScaleGroup b = ScaleGroupOf(traits->quant_b, n, k);
+    args.Vdesc = ColMajor(traits->scale_type, Groups(k, b.k), Groups(n, b.outer));
+  }
+  auto desc = Describe(args, arch);
+  if (desc) desc->b.zero_type = traits->zero_type;  // which needs no address here
+  return desc;
 }
 
 }  // namespace culet

@@ -15,6 +15,7 @@
 #include "gpu_info.h"
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
+#include "kernels/cuda_ops/code_product.h"
 #include "kernels/sm90/block.h"
 #include "kernels/sm90/skinny_fused.h"
 #include "kernels/sm90/swap.h"
@@ -91,6 +92,11 @@ std::map<std::string, Entry> HopperEntries() {
   };
   for (const any_shape::CompiledKernel& kernel : any_shape::MmaKernels()) add_any_shape(kernel);
   add_any_shape(any_shape::SimtKernel());
+  for (const cuda_ops::CodeProductKernel* kernel : cuda_ops::CodeProductKernels()) {
+    entries["cuda_codes/" + std::string(kernel->id)] = {
+        reinterpret_cast<const void*>(kernel->function), 32 * cuda_ops::kCodeProductWarps,
+        kernel->SmemBytes(kernel->most)};
+  }
   entries["cuda_any/any/64x64/whole"] = entries["cuda_any/any/64x64"];
   return entries;
 }
@@ -179,6 +185,7 @@ TEST(CudaResources, KernelInfoTellsWhatTheCompilerMade) {
   int compared = 0;
   for (const auto& kernel : BuiltinKernels(GpuInfo(kHopper))) {
     if (kernel->desc().backend != Backend::kNative) continue;
+    if (kernel->id().starts_with("cuda_codes/as_")) continue;  // made of others
     const auto entry = entries.find(kernel->id());
     ASSERT_NE(entry, entries.end()) << "add the family of " << kernel->id() << " to HopperEntries";
     for (const void* function : {entry->second.function, entry->second.also}) {

@@ -41,6 +41,8 @@ CodesWeight CodesOf(const Weight& weight) {
   codes.rows = weight.rows;
   codes.cols = weight.cols;
   codes.group = WeightGroupOf(weight).cols;
+  codes.row_bytes = BytesOf(weight.type, weight.cols);
+  codes.scale_row = ScalesAcross(weight);
   return codes;
 }
 

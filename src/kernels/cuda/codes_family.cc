@@ -212,7 +212,8 @@ void AddCudaCodes(const DeviceInfo& device, KernelList& kernels) {
     KernelInfo info;
     info.name = std::string("cuda_codes/") + kernel->id;
     info.dynamic_smem_size = smem;
-    info.max_active_ctas = kernel->ctas;
+    info.registers = kernel->registers;
+    info.max_active_ctas = std::min(kernel->ctas, (SmemOf(device.arch) + 1024) / (smem + 1024));
     info.chunk_size_k = kernel->block_k;
     kernels.push_back(std::make_unique<CodesKernel>(*kernel, std::move(desc), std::move(info)));
   }

@@ -465,7 +465,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
 }
 
 template <class C>
-constexpr CodeProductKernel MakeCodeProduct(const char* id, DataType codes, DataType x, int most) {
+constexpr CodeProductKernel MakeCodeProduct(const char* id, DataType codes, DataType x, int most,
+                                            int registers) {
   return {.id = id,
           .function = &CodeProductKernelOf<C>,
           .codes = codes,
@@ -477,6 +478,7 @@ constexpr CodeProductKernel MakeCodeProduct(const char* id, DataType codes, Data
           .block_k = C::kBlockK,
           .stages = C::kStages,
           .ctas = C::kCtas,
+          .registers = registers,
           .stage_bytes = C::kWeightBytes,
           .scale_bytes = C::kScaleBytes,
           .sum_bytes = C::kSumBytes};

@@ -57,7 +57,8 @@ struct CodeProductKernel {
   int most;        ///< tokens of a product that is offered to it
   int block_k;     ///< elements of a row that a warp takes at a time
   int stages;
-  int ctas;  ///< that share a multiprocessor
+  int ctas;       ///< that share a multiprocessor
+  int registers;  ///< a thread, in the code for compute capability 9.0
   int stage_bytes, scale_bytes, sum_bytes;
 
   /// Dynamic shared memory for a product of `m` tokens.

@@ -1,4 +1,4 @@
-// Rows of a weight of codes as numbers, for an embedding.
+// Rows of a weight of codes as numbers.
 #include "kernels/cuda_ops/codes.cuh"
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
@@ -9,33 +9,40 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kEach = 8;  // elements a thread
 
-template <class To>
+// A block takes kThreads pieces of a row. `kWhole`: a piece has one scale and is stored at once.
+template <class To, bool kWhole>
 __global__ void __launch_bounds__(kThreads) RowsOfCodesKernel(const RowsOfCodesArgs args) {
   WaitForPrevious();
   const CodesWeight& weight = args.weight;
-  const std::int64_t pieces = (weight.cols + kEach - 1) / kEach;
-  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (index >= args.rows * pieces) return;
-  const std::int64_t to = index / pieces, at = (index - to * pieces) * kEach;
-  const std::int64_t row = args.from[to];
+  const auto cols = static_cast<int>(weight.cols), group = static_cast<int>(weight.group);
+  const int at = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kEach;
+  if (at >= cols) return;
+  const std::int64_t to = blockIdx.x;
+  const std::int64_t row = args.from != nullptr ? args.from[to] : args.first + to;
   const bool exists = row >= 0 && row < weight.rows;
-  const std::int64_t across = (weight.cols + weight.group - 1) / weight.group;
-  float codes[kEach] = {};
+  float values[kEach] = {};
   if (exists) {
-    LoadCodes(static_cast<const char*>(weight.data) + row * RowBytes(weight.type, weight.cols),
-              weight.type, at, weight.cols, codes);
+    LoadCodes(static_cast<const char*>(weight.data) + row * weight.row_bytes, weight.type, at, cols,
+              values);
   }
+  const auto scaled = [&](float code, int group_of_row) {
+    if (!exists) return NotANumber();
+    const std::int64_t place = row * weight.scale_row + group_of_row * weight.scale_column;
+    const float zero =
+        weight.zeros != nullptr ? ScaleOf(weight.zeros, weight.zeros_type, place) : 0.0f;
+    return (code - zero) * ScaleOf(weight.scales, weight.scales_type, place);
+  };
+  To* const target = static_cast<To*>(args.target) + to * cols + at;
+  if constexpr (kWhole) {
+    const int own = at / group;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    if (at + i >= weight.cols) continue;
-    float value = NotANumber();
-    if (exists) {
-      const std::int64_t group = row * across + (at + i) / weight.group;
-      const float zero =
-          weight.zeros != nullptr ? ScaleOf(weight.zeros, weight.zeros_type, group) : 0.0f;
-      value = (codes[i] - zero) * ScaleOf(weight.scales, weight.scales_type, group);
+    for (float& value : values) value = scaled(value, own);
+    Store(values, target);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (at + i < cols) Round(scaled(values[i], (at + i) / group), target + i);
     }
-    Round(value, static_cast<To*>(args.target) + to * weight.cols + at + i);
   }
 }
 
@@ -43,10 +50,13 @@ __global__ void __launch_bounds__(kThreads) RowsOfCodesKernel(const RowsOfCodesA
 
 cudaError_t RowsOfCodes(const RowsOfCodesArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
-  const std::int64_t threads = args.rows * CeilDiv(args.weight.cols, kEach);
-  return WithValue(args.target_type, [&]<class To>(To) {
-    return Launch(&RowsOfCodesKernel<To>, Blocks(CeilDiv(threads, kThreads)), kThreads, stream,
-                  args);
+  const CodesWeight& weight = args.weight;
+  const dim3 grid = Blocks(args.rows, CeilDiv(weight.cols, kThreads * kEach));
+  const bool whole = IsWide(weight.cols, static_cast<std::byte*>(args.target)) &&
+                     (weight.group % kEach == 0 || weight.group >= weight.cols);
+  return WithStored(args.target_type, [&]<class To>(To) {
+    return Launch(whole ? &RowsOfCodesKernel<To, true> : &RowsOfCodesKernel<To, false>, grid,
+                  kThreads, stream, args);
   });
 }
 

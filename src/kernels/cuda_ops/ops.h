@@ -77,23 +77,26 @@ cudaError_t MoveRows(const MoveRowsArgs& args, LaunchStream stream);
 cudaError_t ReorderColumns(const MoveRowsArgs& args, const std::int32_t* order,
                            LaunchStream stream);
 
-/// A weight (rows, cols) of codes as a graph describes it (Weight), its order left out; `group`
-/// elements of a row share a scale.
+/// A weight (rows, cols) of codes, whose element is (code - zero) * scale; `group` elements of a
+/// row share scale and zero point.
 struct CodesWeight {
   const void* data = nullptr;
   const void* scales = nullptr;
   const void* zeros = nullptr;  ///< null: none
   DataType type = DataType::kNull, scales_type = DataType::kNull, zeros_type = DataType::kNull;
   std::int64_t rows = 0, cols = 0, group = 1;
+  std::int64_t row_bytes = 0;                    ///< between rows of codes
+  std::int64_t scale_row = 0, scale_column = 1;  ///< elements between scales
 };
 
-/// Rows from[i] of a weight of codes as numbers, (rows, cols) of float32 or bfloat16; NaN for those
-/// that do not exist (codes.cu).
+/// Rows of a weight of codes as numbers, each rounded once: rows from[i], NaN for those that do not
+/// exist, or where `from` is null `rows` rows from `first` on (codes.cu).
 struct RowsOfCodesArgs {
   CodesWeight weight;
   const std::int32_t* from = nullptr;
-  void* target = nullptr;
-  DataType target_type = DataType::kNull;
+  std::int64_t first = 0;
+  void* target = nullptr;                  ///< (rows, cols)
+  DataType target_type = DataType::kNull;  ///< float32, float16 or bfloat16
   std::int64_t rows = 0;
 };
 cudaError_t RowsOfCodes(const RowsOfCodesArgs& args, LaunchStream stream);
