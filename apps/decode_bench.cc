@@ -53,10 +53,16 @@ Result<DataType> WeightsOf(Format format) {
       return DataType::kBfloat16;
     case Format::kFp8Block:
       return DataType::kFloat8_e4m3;
+    case Format::kU4:
+      return DataType::kUint4;
+    case Format::kMxfp4:
+      return DataType::kFloat4_e2m1;
+    case Format::kInt8:
+      return DataType::kInt8;
     default:
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("--decode takes no weights of format {}; use bf16, fp8-block, f16 "
-                                "or f32",
+                    fmt::format("--decode takes no weights of format {}; use bf16, fp8-block, u4, "
+                                "mxfp4, int8, f16 or f32",
                                 ToString(format)));
   }
 }

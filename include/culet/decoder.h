@@ -238,10 +238,10 @@ class DecoderModel {
                                    const LoadOptions& options = {});
 
   /// A model of random weights (normal, of standard deviation 1 / sqrt(k)), for timing without
-  /// files. `weights`: kFloat32, kFloat16, kBfloat16, or kFloat8_e4m3 for E4M3 products with blocks
-  /// of 128 x 128 (the rest BF16). Errors: INVALID_ARGUMENT for another type; RESOURCE_EXHAUSTED,
-  /// with the bytes, before any is made where memory.free_bytes() are not enough; as
-  /// DeviceMemory::Allocate; FAILED_PRECONDITION when options.stop ended it.
+  /// files. `weights`: kFloat32, kFloat16, kBfloat16, or of products (the rest BF16) E4M3 with
+  /// blocks of 128 x 128 or codes as formats u4, mxfp4, int8. Errors: INVALID_ARGUMENT for
+  /// another type; RESOURCE_EXHAUSTED, with the bytes, before any is made where free_bytes() is too
+  /// little; as DeviceMemory::Allocate; FAILED_PRECONDITION when options.stop ended it.
   static Result<DecoderModel> Random(const DecoderConfig& config, DataType weights,
                                      DeviceMemory& memory, std::uint64_t seed = 1,
                                      const LoadOptions& options = {});

@@ -8,15 +8,20 @@ namespace culet {
 namespace {
 
 bool Follows(const Weight& next, const Weight& last) {
-  if (next.type != last.type || next.quant != last.quant || IsSubByte(next.type)) return false;
+  if (next.type != last.type || next.quant != last.quant) return false;
+  // Columns of both would have to be in one order.
+  if (next.order_ptr != 0 || last.order_ptr != 0) return false;
   if (next.input_quant != last.input_quant || next.input_scale != last.input_scale) return false;
-  const auto bytes = static_cast<DevicePtr>(last.rows * last.cols) * SizeOf(last.type);
+  const auto bytes = static_cast<DevicePtr>(BytesOf(last.type, last.rows * last.cols));
   if (next.data_ptr != last.data_ptr + bytes) return false;
   if (last.quant.type == QuantType::kNone) return true;
   const auto scale_bytes =
       static_cast<DevicePtr>(ScalesOf(last)) * static_cast<DevicePtr>(SizeOf(last.scales_type));
+  const auto zero_bytes =
+      static_cast<DevicePtr>(ScalesOf(last)) * static_cast<DevicePtr>(SizeOf(last.zeros_type));
   return last.rows % WeightGroupOf(last).rows == 0 && next.scales_type == last.scales_type &&
-         next.scales_ptr == last.scales_ptr + scale_bytes;
+         next.scales_ptr == last.scales_ptr + scale_bytes && next.zeros_type == last.zeros_type &&
+         next.zeros_ptr == last.zeros_ptr + zero_bytes;
 }
 
 }  // namespace

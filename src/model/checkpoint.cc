@@ -180,14 +180,15 @@ bool Checkpoint::HasShape(const SafetensorsTensor& tensor, std::int64_t rows, st
   return false;
 }
 
-DevicePtr Checkpoint::Place(const SafetensorsTensor& tensor, DataType type, bool scales) {
-  return Place(tensor.data, static_cast<std::size_t>(tensor.bytes), type, scales);
+DevicePtr Checkpoint::Place(const SafetensorsTensor& tensor, DataType type, WeightPart part) {
+  return Place(tensor.data, static_cast<std::size_t>(tensor.bytes), type, part);
 }
 
-DevicePtr Checkpoint::Place(const std::byte* data, std::size_t bytes, DataType type, bool scales) {
+DevicePtr Checkpoint::Place(const std::byte* data, std::size_t bytes, DataType type,
+                            WeightPart part) {
   const DevicePtr mapped = ToDevicePtr(data);
   if (memory().memory().reads_host_memory() && mapped % SizeOf(type) == 0) return mapped;
-  const auto copy = memory().Copy(data, bytes, scales);
+  const auto copy = memory().Copy(data, bytes, part);
   if (copy) return *copy;
   Fail(copy.status().code(), copy.status().message());
   return 0;
@@ -231,7 +232,7 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
   if (role == WeightRole::kGammaLessOne) {
     AddOne(weight, *tensor);
   } else {
-    weight.data_ptr = Place(*tensor, type, false);
+    weight.data_ptr = Place(*tensor, type);
   }
   if (quantised) AddScales(weight);
   return status_.ok() ? weight : Weight{};
@@ -248,7 +249,7 @@ void Checkpoint::AddOne(Weight& weight, const SafetensorsTensor& tensor) {
                          LoadAsDouble(stored.data(), weight.type, static_cast<std::int64_t>(i)));
   }
   weight.type = DataType::kFloat32;
-  const auto copy = memory().Copy(sums.data(), sums.size() * sizeof(float), false);
+  const auto copy = memory().Copy(sums.data(), sums.size() * sizeof(float));
   if (copy) {
     weight.data_ptr = *copy;
   } else {
@@ -286,7 +287,7 @@ Weight Checkpoint::GetPart(const WeightRequest& request) {
   const auto row_bytes = static_cast<std::size_t>(vector ? 1 : request.cols) * SizeOf(type);
   const auto elements = static_cast<std::size_t>(request.rows * request.cols);
   weight.data_ptr = Place(tensor->data + static_cast<std::size_t>(request.first) * row_bytes,
-                          elements * SizeOf(type), type, false);
+                          elements * SizeOf(type), type);
   if (quantised) AddScalesOfPart(weight, request);
   return status_.ok() ? weight : Weight{};
 }
@@ -311,7 +312,8 @@ void Checkpoint::AddScalesOfPart(Weight& weight, const WeightRequest& request) {
   const std::int64_t rows = CeilDiv(request.rows, kBlock);
   weight.scales_ptr = Place(
       tensor->data + static_cast<std::size_t>(request.first / kBlock * across) * sizeof(float),
-      static_cast<std::size_t>(rows * across) * sizeof(float), DataType::kFloat32, true);
+      static_cast<std::size_t>(rows * across) * sizeof(float), DataType::kFloat32,
+      WeightPart::kScales);
 }
 
 Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
@@ -337,7 +339,7 @@ Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
   weight.type = type;
   weight.rows = 1;
   weight.cols = tensor.elements();
-  weight.data_ptr = Place(tensor, type, false);
+  weight.data_ptr = Place(tensor, type);
   return status_.ok() ? weight : Weight{};
 }
 

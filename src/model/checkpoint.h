@@ -31,6 +31,7 @@ class Checkpoint final : public WeightSource {
                                          std::int64_t keys, std::int64_t values,
                                          std::int64_t k) override;
   const Status& status() const noexcept override { return status_; }
+  std::optional<PartBytes> BytesOfCodes(const WeightRequest& request) const override;
   DataType TypeOf(const std::string& name, WeightRole role) const override;
   QuantDesc QuantOfE4m3() const override { return config_->coding.weights; }
 
@@ -61,8 +62,10 @@ class Checkpoint final : public WeightSource {
   bool IsAhead(std::string_view name) const;
   bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols,
                 WeightRole role);
-  DevicePtr Place(const SafetensorsTensor& tensor, DataType type, bool scales);
-  DevicePtr Place(const std::byte* data, std::size_t bytes, DataType type, bool scales);
+  DevicePtr Place(const SafetensorsTensor& tensor, DataType type,
+                  WeightPart part = WeightPart::kValues);
+  DevicePtr Place(const std::byte* data, std::size_t bytes, DataType type,
+                  WeightPart part = WeightPart::kValues);
   void AddScalesOfPart(Weight& weight, const WeightRequest& request);
   void AddOne(Weight& weight, const SafetensorsTensor& tensor);
   // Of quantised weights (checkpoint_quantised.cc).
@@ -70,7 +73,7 @@ class Checkpoint final : public WeightSource {
   void AddScales(Weight& weight);
   const SafetensorsTensor* ScalesOf(const std::string& name, std::int64_t rows, std::int64_t cols);
   void AddInputScale(Weight& weight);
-  DevicePtr Copied(const void* data, std::size_t bytes, bool scales = false);
+  DevicePtr Copied(const void* data, std::size_t bytes, WeightPart part = WeightPart::kValues);
   Weight GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols);
   Weight GetNvfp4(const std::string& name, std::int64_t rows, std::int64_t cols);
   Weight GetMxfp4(const StackedRequest& request);

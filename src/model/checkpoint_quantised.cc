@@ -49,8 +49,8 @@ bool Checkpoint::MayBeQuantised(const SafetensorsTensor& tensor, const std::stri
   return false;
 }
 
-DevicePtr Checkpoint::Copied(const void* data, std::size_t bytes, bool scales) {
-  const auto copy = memory().Copy(data, bytes, scales);
+DevicePtr Checkpoint::Copied(const void* data, std::size_t bytes, WeightPart part) {
+  const auto copy = memory().Copy(data, bytes, part);
   if (copy) return *copy;
   Fail(copy.status().code(), copy.status().message());
   return 0;
@@ -96,12 +96,12 @@ void Checkpoint::AddScales(Weight& weight) {
   weight.scales_type = DataType::kFloat32;
   weight.input_quant = coding.inputs;
   if (type == DataType::kFloat32 && !one) {
-    weight.scales_ptr = Place(*tensor, type, true);
+    weight.scales_ptr = Place(*tensor, type, WeightPart::kScales);
   } else {
     // Scales of 16 bits widen exactly.
     std::vector<float> wide = FloatsOf(*tensor);
     if (one) wide.assign(static_cast<std::size_t>(weight.rows), wide.front());
-    weight.scales_ptr = Copied(wide.data(), wide.size() * sizeof(float), true);
+    weight.scales_ptr = Copied(wide.data(), wide.size() * sizeof(float), WeightPart::kScales);
   }
   if (coding.given_inputs) AddInputScale(weight);
 }
@@ -181,9 +181,10 @@ Weight Checkpoint::GetNvfp4(const std::string& name, std::int64_t rows, std::int
   weight.cols = cols;
   weight.quant = config_->coding.weights;
   weight.data_ptr =
-      Place(codes->data, static_cast<std::size_t>(codes->bytes), DataType::kFloat4_e2m1, false);
+      Place(codes->data, static_cast<std::size_t>(codes->bytes), DataType::kFloat4_e2m1);
   weight.scales_type = DataType::kFloat32;
-  weight.scales_ptr = Copied(quotients.data(), quotients.size() * sizeof(float), true);
+  weight.scales_ptr =
+      Copied(quotients.data(), quotients.size() * sizeof(float), WeightPart::kScales);
   return status_.ok() ? weight : Weight{};
 }
 
@@ -226,20 +227,37 @@ Weight Checkpoint::GetMxfp4(const StackedRequest& request) {
     return {};
   }
   // Rows one behind the other stay where they are.
-  const auto placed = [&](const std::byte* data, std::int64_t row_bytes, bool of_scales) {
+  const auto placed = [&](const std::byte* data, std::int64_t row_bytes, WeightPart part) {
     data += first * row_bytes;
     const auto bytes = static_cast<std::size_t>(request.rows * row_bytes);
-    if (request.step == 1) return Place(data, bytes, DataType::kFloat8_ue8m0, of_scales);
+    if (request.step == 1) return Place(data, bytes, DataType::kFloat8_ue8m0, part);
     std::vector<std::byte> rows(bytes);
     for (std::int64_t row = 0; row < request.rows; ++row) {
       std::memcpy(rows.data() + row * row_bytes, data + row * request.step * row_bytes,
                   static_cast<std::size_t>(row_bytes));
     }
-    return Copied(rows.data(), rows.size(), of_scales);
+    return Copied(rows.data(), rows.size(), part);
   };
-  weight.data_ptr = placed(codes->data, request.cols / 2, false);
-  weight.scales_ptr = placed(scales->data, groups, true);
+  weight.data_ptr = placed(codes->data, request.cols / 2, WeightPart::kValues);
+  weight.scales_ptr = placed(scales->data, groups, WeightPart::kScales);
   return status_.ok() ? weight : Weight{};
+}
+
+// As GetPacked and GetNvfp4 place them.
+std::optional<PartBytes> Checkpoint::BytesOfCodes(const WeightRequest& request) const {
+  const WeightCoding& coding = config_->coding;
+  if (request.of != 0 || Peek(request.name) != nullptr) return std::nullopt;
+  const std::string module = request.name.substr(0, request.name.size() - kWeight.size());
+  const auto elements = static_cast<std::size_t>(request.rows * request.cols);
+  const std::int64_t group =
+      coding.weights.type == QuantType::kK ? coding.weights.group_size : request.cols;
+  const auto groups = static_cast<std::size_t>(request.rows * CeilDiv(request.cols, group));
+  if (coding.is_nvfp4()) return PartBytes{elements / 2, groups * sizeof(float), 0};
+  if (!coding.is_u4()) return std::nullopt;
+  const bool by_words = coding.form != Form::kPackQuantized;
+  const SafetensorsTensor* scales = Peek(module + (by_words ? ".scales" : ".weight_scale"));
+  if (scales == nullptr) return std::nullopt;
+  return PartBytes{elements / 2, groups * SizeOf(scales->type()), groups * sizeof(std::uint16_t)};
 }
 
 Weight Checkpoint::GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols) {
@@ -273,12 +291,13 @@ Weight Checkpoint::GetPacked(const std::string& name, std::int64_t rows, std::in
   weight.quant = coding.weights;
   weight.data_ptr = Copied(unpacked->codes.data(), unpacked->codes.size());
   weight.scales_type = unpacked->scales_type;
-  weight.scales_ptr = Copied(unpacked->scales.data(), unpacked->scales.size());
+  weight.scales_ptr = Copied(unpacked->scales.data(), unpacked->scales.size(), WeightPart::kScales);
   weight.zeros_type = DataType::kBfloat16;
-  weight.zeros_ptr = Copied(unpacked->zeros.data(), unpacked->zeros.size() * sizeof(std::uint16_t));
+  weight.zeros_ptr = Copied(unpacked->zeros.data(), unpacked->zeros.size() * sizeof(std::uint16_t),
+                            WeightPart::kZeros);
   if (!unpacked->order.empty()) {
-    weight.order_ptr =
-        Copied(unpacked->order.data(), unpacked->order.size() * sizeof(std::int32_t));
+    weight.order_ptr = Copied(unpacked->order.data(), unpacked->order.size() * sizeof(std::int32_t),
+                              WeightPart::kApart);
   }
   return status_.ok() ? weight : Weight{};
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/scales.h"
 #include "culet/decoder.h"
 #include "culet/safetensors.h"
 #include "model/checkpoint.h"
@@ -183,9 +184,10 @@ Result<DecoderModel> DecoderModel::Random(const DecoderConfig& config, DataType 
                                           DeviceMemory& memory, std::uint64_t seed,
                                           const LoadOptions& options) {
   if (weights != DataType::kFloat32 && weights != DataType::kFloat16 &&
-      weights != DataType::kBfloat16 && weights != DataType::kFloat8_e4m3) {
+      weights != DataType::kBfloat16 && weights != DataType::kFloat8_e4m3 && !IsCode(weights)) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("weights is {}; use float32, float16, bfloat16 or float8_e4m3",
+                  fmt::format("weights is {}; use float32, float16, bfloat16, float8_e4m3, uint4, "
+                              "float4_e2m1 or int8",
                               ToString(weights)));
   }
   auto impl = std::make_unique<Impl>(memory);

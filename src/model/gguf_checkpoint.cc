@@ -43,8 +43,8 @@ void GgufCheckpoint::Fail(StatusCode code, std::string message) {
   if (status_.ok()) status_ = Status(code, std::move(message));
 }
 
-DevicePtr GgufCheckpoint::Copied(const void* data, std::size_t bytes, bool scales) {
-  const auto copy = memory().Copy(data, bytes, scales);
+DevicePtr GgufCheckpoint::Copied(const void* data, std::size_t bytes, WeightPart part) {
+  const auto copy = memory().Copy(data, bytes, part);
   if (copy) return *copy;
   Fail(copy.status().code(), copy.status().message());
   return 0;
@@ -106,10 +106,10 @@ Weight GgufCheckpoint::Codes(const GgufTensor& tensor, Weight weight) {
   weight.quant = {QuantType::kK, codes->group};
   weight.data_ptr = Copied(codes->codes.data(), codes->codes.size());
   weight.scales_type = codes->scales_type;
-  weight.scales_ptr = Copied(codes->scales.data(), codes->scales.size(), true);
+  weight.scales_ptr = Copied(codes->scales.data(), codes->scales.size(), WeightPart::kScales);
   if (codes->zeros_type != DataType::kNull) {
     weight.zeros_type = codes->zeros_type;
-    weight.zeros_ptr = Copied(codes->zeros.data(), codes->zeros.size(), true);
+    weight.zeros_ptr = Copied(codes->zeros.data(), codes->zeros.size(), WeightPart::kZeros);
   }
   return status_.ok() ? weight : Weight{};
 }

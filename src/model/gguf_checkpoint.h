@@ -33,7 +33,7 @@ class GgufCheckpoint final : public WeightSource {
  private:
   Weight Codes(const GgufTensor& tensor, Weight weight);
   void Numbers(const GgufTensor& tensor, Weight& weight);
-  DevicePtr Copied(const void* data, std::size_t bytes, bool scales = false);
+  DevicePtr Copied(const void* data, std::size_t bytes, WeightPart part = WeightPart::kValues);
   void Fail(StatusCode code, std::string message);
 
   const GgufFile& file_;

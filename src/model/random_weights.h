@@ -23,6 +23,7 @@ class RandomWeights final : public WeightSource {
 
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
+  std::optional<PartBytes> BytesOfCodes(const WeightRequest& request) const override;
 
  private:
   // Of one that only counts.
@@ -30,11 +31,17 @@ class RandomWeights final : public WeightSource {
 
   const std::vector<std::byte>& PaletteAs(DataType type, double scale, double mean);
   DevicePtr Fill(DataType type, std::int64_t elements, double scale, double mean,
-                 bool scales = false);
+                 WeightPart part = WeightPart::kValues);
+  // Codes of 4 or 8 bits, each as likely as any other.
+  DevicePtr FillCodes(std::int64_t bytes);
+  DevicePtr FillWith(const std::vector<std::byte>& palette, std::size_t size, std::size_t count,
+                     WeightPart part);
+  void AddScales(Weight& weight, double deviation);
 
   DataType type_;
   std::uint64_t state_ = 0;
   std::size_t bytes_ = 0;
+  std::vector<std::byte> codes_;
   std::vector<float> palette_;  // standard normal; empty: weights are counted, not made
   // As the weights have it: most of them share a type and a scale.
   std::map<std::tuple<DataType, double, double>, std::vector<std::byte>> converted_;

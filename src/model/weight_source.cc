@@ -57,19 +57,24 @@ std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& re
   const DataType type = TypeOf(requests.front().name, requests.front().role);
   const bool blocks = QuantOfE4m3().type == QuantType::kB;
   const bool in_blocks = type == DataType::kFloat8_e4m3 && blocks;
-  bool joined =
-      !memory().memory().reads_host_memory() && type != DataType::kNull && !IsCode(type);
-  std::size_t bytes = 0, scale_bytes = 0;
+  bool joined = !memory().memory().reads_host_memory() && type != DataType::kNull;
+  PartBytes bytes;
   for (const WeightRequest& request : requests) {
     const bool last = &request == &requests.back();
     joined &= TypeOf(request.name, request.role) == type;
     joined &= !in_blocks || last || request.rows % kBlock == 0;
-    bytes += BytesOf(request, type);
-    scale_bytes += ScaleBytesOf(request, type, blocks);
-    joined &= last || (bytes % kAligned == 0 && scale_bytes % kAligned == 0);
+    const PartBytes own = IsCode(type) && joined ? BytesOfCodes(request).value_or(PartBytes{})
+                                                 : PartBytes{BytesOf(request, type),
+                                                             ScaleBytesOf(request, type, blocks)};
+    joined &= own.values > 0;
+    bytes.values += own.values;
+    bytes.scales += own.scales;
+    bytes.zeros += own.zeros;
+    joined &= last || (bytes.values % kAligned == 0 && bytes.scales % kAligned == 0 &&
+                       bytes.zeros % kAligned == 0);
   }
   // Without room for all in one piece there may be room for each; if not, Get reports it.
-  joined = joined && memory().BeginJoin(bytes, scale_bytes).ok();
+  joined = joined && memory().BeginJoin(bytes).ok();
   std::vector<Weight> weights;
   for (const WeightRequest& request : requests) {
     weights.push_back(GetPart(request));
@@ -97,18 +102,21 @@ Result<DevicePtr> WeightMemory::Take(std::size_t bytes) {
   return std::exchange(next_, next_ + padded);
 }
 
-Status WeightMemory::BeginJoin(std::size_t bytes, std::size_t scale_bytes) {
-  const auto values = Take(Padded(bytes) + scale_bytes);
+Status WeightMemory::BeginJoin(const PartBytes& bytes) {
+  const auto values = Take(Padded(bytes.values) + Padded(bytes.scales) + bytes.zeros);
   if (!values) return values.status();
   next_values_ = *values;
-  next_scales_ = *values + Padded(bytes);
+  next_scales_ = next_values_ + Padded(bytes.values);
+  next_zeros_ = next_scales_ + Padded(bytes.scales);
   joining_ = true;
   return {};
 }
 
-Result<DevicePtr> WeightMemory::Place(std::size_t bytes, bool scales) {
-  if (!joining_) return Take(bytes);
-  DevicePtr& next = scales ? next_scales_ : next_values_;
+Result<DevicePtr> WeightMemory::Place(std::size_t bytes, WeightPart part) {
+  if (!joining_ || part == WeightPart::kApart) return Take(bytes);
+  DevicePtr& next = part == WeightPart::kValues   ? next_values_
+                    : part == WeightPart::kScales ? next_scales_
+                                                  : next_zeros_;
   return std::exchange(next, next + bytes);
 }
 
@@ -123,8 +131,8 @@ Status WeightMemory::Put(DevicePtr to, const void* data, std::size_t bytes) {
   return {};
 }
 
-Result<DevicePtr> WeightMemory::Copy(const void* data, std::size_t bytes, bool scales) {
-  const auto to = Place(bytes, scales);
+Result<DevicePtr> WeightMemory::Copy(const void* data, std::size_t bytes, WeightPart part) {
+  const auto to = Place(bytes, part);
   if (to) CULET_RETURN_IF_ERROR(Put(*to, data, bytes));
   return to;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,13 @@ struct StackedRequest {
 
 class WeightMemory;
 
+/// The parts of a weight, of which each lies contiguously with those of weights that it joins.
+/// kApart: what is never joined.
+enum class WeightPart : std::uint8_t { kValues, kScales, kZeros, kApart };
+struct PartBytes {
+  std::size_t values = 0, scales = 0, zeros = 0;
+};
+
 class WeightSource {
  public:
   explicit WeightSource(WeightMemory& memory) : memory_(&memory) {}
@@ -84,6 +92,12 @@ class WeightSource {
   /// What shares a scale of the weights that are E4M3: kB of 128, kRow or kTensor.
   virtual QuantDesc QuantOfE4m3() const { return {QuantType::kB, 128}; }
 
+  /// Bytes of the parts of a weight of codes; nothing: it is not to be joined.
+  virtual std::optional<PartBytes> BytesOfCodes(const WeightRequest& request) const {
+    static_cast<void>(request);
+    return std::nullopt;
+  }
+
   /// Get for each, in order. On a device that does not read host memory they (and their scales) are
   /// stored contiguously if their rows can be joined (one type and length, E4M3 in whole blocks),
   /// so that one product serves all.
@@ -105,15 +119,16 @@ class WeightMemory {
  public:
   explicit WeightMemory(DeviceMemory& memory) : memory_(memory) {}
   /// Copies host bytes to the device. Errors: as DeviceMemory; as Put.
-  Result<DevicePtr> Copy(const void* data, std::size_t bytes, bool scales = false);
+  Result<DevicePtr> Copy(const void* data, std::size_t bytes,
+                         WeightPart part = WeightPart::kValues);
   /// The same in two steps: room for so many bytes, and what goes there, in pieces.
   /// Errors: FAILED_PRECONDITION when it is to stop.
-  Result<DevicePtr> Place(std::size_t bytes, bool scales);
+  Result<DevicePtr> Place(std::size_t bytes, WeightPart part);
   Status Put(DevicePtr to, const void* data, std::size_t bytes);
 
-  /// Until EndJoin, copies are contiguous without gaps, scales apart from the rest, with so many
-  /// bytes of each. Errors: as DeviceMemory.
-  Status BeginJoin(std::size_t bytes, std::size_t scale_bytes);
+  /// Until EndJoin, copies of a part are contiguous without gaps, with so many bytes of each.
+  /// Errors: as DeviceMemory.
+  Status BeginJoin(const PartBytes& bytes);
   void EndJoin() noexcept { joining_ = false; }
   DeviceMemory& memory() const noexcept { return memory_; }
   /// Called after each copy with the bytes until then. `stop` is asked before each.
@@ -130,7 +145,7 @@ class WeightMemory {
   std::function<bool()> stop_;
   std::size_t copied_ = 0;
   bool joining_ = false;
-  DevicePtr next_values_ = 0, next_scales_ = 0;  // while joining
+  DevicePtr next_values_ = 0, next_scales_ = 0, next_zeros_ = 0;  // while joining
   std::vector<DeviceBuffer> buffers_;
   DevicePtr next_ = 0;    // in the last buffer
   std::size_t left_ = 0;  // bytes behind it

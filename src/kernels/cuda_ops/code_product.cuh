@@ -133,11 +133,10 @@ struct CodeRing {
     }
   }
 
-  // The tokens' elements from k0 on; `copy(to, from, bytes)`.
-  template <class Copy>
-  __device__ __forceinline__ void EachToken(int stage, int k0, Copy copy) const {
+  // The tokens' elements from k0 on.
+  __device__ __forceinline__ void CopyTokens(int stage, int k0) const {
     constexpr int kTogether = 32 / C::kTokenChunks;  // tokens that a warp copies at a time
-    char* const to = Stage(stage) + C::kWeightBytes;
+    const std::uint32_t to = SharedAddress(Stage(stage)) + C::kWeightBytes;
     const int chunk = lane % C::kTokenChunks, first = lane / C::kTokenChunks;
     const bool there = k0 + chunk * 8 < p.k;
     const auto* const from =
@@ -146,21 +145,10 @@ struct CodeRing {
     for (int i = 0; i < C::kTokens / kTogether; ++i) {
       const int token = first + i * kTogether;
       if (token >= tokens) continue;
-      copy(to + token * C::kTokenBytes + TokenChunk<C>(token, chunk) * 16,
-           there ? from + i * kTogether * 2 * p.x_stride : static_cast<const char*>(p.x), there);
+      CopyAsync16(to + static_cast<std::uint32_t>(token * C::kTokenBytes +
+                                                  TokenChunk<C>(token, chunk) * 16),
+                  there ? from + i * kTogether * 2 * p.x_stride : p.x, there ? 16 : 0);
     }
-  }
-  __device__ __forceinline__ void CopyTokens(int stage, int k0) const {
-    EachToken(stage, k0, [](char* to, const char* from, bool there) {
-      CopyAsync16(SharedAddress(to), from, there ? 16 : 0);
-    });
-  }
-  // At once.
-  __device__ __forceinline__ void StoreTokens(int stage, int k0) const {
-    EachToken(stage, k0, [](char* to, const char* from, bool there) {
-      *reinterpret_cast<uint4*>(to) =
-          there ? *reinterpret_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
-    });
   }
 };
 
@@ -279,28 +267,70 @@ struct CodeSums {
   }
 };
 
-/// Scales and zero points of groups [first, first + kGroups) of the CTA's rows.
-template <class C>
-__device__ __forceinline__ void StageScales(const CodeProductParams& p, int row0, int first,
-                                            int groups, float2* to) {
-  const int count = min(C::kGroups, groups - first);
-  // Neighbouring threads read neighbouring scales.
-  const bool along_k = p.scale_k_stride == 1;
-  for (int i = static_cast<int>(threadIdx.x); i < count * C::kRows; i += C::kThreads) {
-    const int group = along_k ? i % count : i / C::kRows;
-    const int row = along_k ? i / count : i % C::kRows;
-    float2 scale = make_float2(0, 0);
-    if (row0 + row < p.n) {
-      const std::int64_t at =
-          (row0 + row) * p.scale_row_stride + (first + group) * p.scale_k_stride;
-      scale.x = ScaleOf(p.scales, p.scale_type, at);
-      if constexpr (C::Codes::kZeros) {
-        if (p.zeros != nullptr) scale.y = ScaleOf(p.zeros, p.zero_type, at);
-      }
-    }
-    to[group * C::kPitch + row] = scale;
+/// `kCount` scales or zero points at places that are not negative, else 0. All loads are under way
+/// at once.
+template <int kCount>
+__device__ __forceinline__ void LoadScales(const void* scales, DataType type,
+                                           const std::int64_t (&at)[kCount], float (&to)[kCount]) {
+  const auto load = [&](auto of) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = at[i] >= 0 ? of(at[i]) : 0.0f;
+  };
+  if (type == DataType::kFloat16) {
+    load([&](std::int64_t i) { return ToFloat(static_cast<const __half*>(scales)[i]); });
+  } else if (type == DataType::kBfloat16) {
+    load([&](std::int64_t i) { return ToFloat(static_cast<const __nv_bfloat16*>(scales)[i]); });
+  } else if (type == DataType::kFloat32) {
+    load([&](std::int64_t i) { return static_cast<const float*>(scales)[i]; });
+  } else {
+    load([&](std::int64_t i) { return ScaleOf(scales, type, i); });
   }
 }
+
+/// Scales and zero points of groups [first, first + kGroups) of the CTA's rows, on their way to
+/// shared memory: a thread's part, in batches.
+template <class C>
+struct ScaleBatch {
+  static constexpr int kAll = C::kGroups * C::kRows / C::kThreads;
+  static constexpr int kEach = C::kOctets >= 4 && kAll > 4 ? 4 : kAll;
+  static constexpr int kBatches = kAll / kEach;
+  float scales[kEach], zeros[C::Codes::kZeros ? kEach : 1];
+
+  // Neighbouring threads read neighbouring scales.
+  static __device__ __forceinline__ int2 PlaceOf(const CodeProductParams& p, int i) {
+    return p.scale_k_stride == 1 ? make_int2(i % C::kGroups, i / C::kGroups)
+                                 : make_int2(i / C::kRows, i % C::kRows);
+  }
+  static __device__ __forceinline__ int IndexOf(int batch, int i) {
+    return static_cast<int>(threadIdx.x) + (batch * kEach + i) * C::kThreads;
+  }
+
+  __device__ __forceinline__ void Load(const CodeProductParams& p, int row0, int first, int groups,
+                                       int batch) {
+    std::int64_t at[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int2 place = PlaceOf(p, IndexOf(batch, i));
+      const int group = first + place.x, row = row0 + place.y;
+      at[i] =
+          group < groups && row < p.n ? row * p.scale_row_stride + group * p.scale_k_stride : -1;
+    }
+    LoadScales(p.scales, p.scale_type, at, scales);
+    if constexpr (C::Codes::kZeros) {
+#pragma unroll
+      for (float& zero : zeros) zero = 0;
+      if (p.zeros != nullptr) LoadScales(p.zeros, p.zero_type, at, zeros);
+    }
+  }
+  __device__ __forceinline__ void Store(const CodeProductParams& p, int batch, float2* to) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int2 place = PlaceOf(p, IndexOf(batch, i));
+      to[place.x * C::kPitch + place.y] =
+          make_float2(scales[i], C::Codes::kZeros ? zeros[C::Codes::kZeros ? i : 0] : 0.0f);
+    }
+  }
+};
 
 /// One element of D.
 __device__ __forceinline__ void StoreSum(const CodeProductParams& p, int token, int row,
@@ -400,19 +430,36 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
   const int own = (end - begin - warp + C::kWarps - 1) / C::kWarps;
   const auto block_k = [&](int i) { return (begin + warp + i * C::kWarps) * C::kBlockK; };
 
+  const auto stage_scales = [&](int first, ScaleBatch<C>& batch, bool loaded) {
+    for (int i = 0; i < ScaleBatch<C>::kBatches; ++i) {
+      if (!loaded || i > 0) batch.Load(p, row0, first, groups, i);
+      batch.Store(p, i, scales);
+    }
+  };
+
+  // What no kernel writes may come before the wait, the scales first: they are used first.
   if (p.chain) LetNextBegin();
   if (!p.early) AwaitPrevious();
-#pragma unroll
-  for (int stage = 0; stage < C::kStages; ++stage) {
-    if (stage < own) ring.CopyCodes(stage, block_k(stage));
-    CommitCopies();
-  }
   int first_group = begin * C::kBlockK / p.group;
-  StageScales<C>(p, row0, first_group, groups, scales);
-  if (p.early) AwaitPrevious();
-  if (!p.chain) LetNextBegin();
-  for (int stage = 0; stage < C::kStages; ++stage) {
-    if (stage < own) ring.StoreTokens(stage, block_k(stage));
+  {
+    ScaleBatch<C> batch;
+    batch.Load(p, row0, first_group, groups, 0);
+    if (p.early) {
+      for (int stage = 0; stage < C::kStages; ++stage) {
+        if (stage < own) ring.CopyCodes(stage, block_k(stage));
+      }
+      CommitCopies();
+      AwaitPrevious();
+    }
+    if (!p.chain) LetNextBegin();
+    for (int stage = 0; stage < C::kStages; ++stage) {
+      if (stage < own) {
+        if (!p.early) ring.CopyCodes(stage, block_k(stage));
+        ring.CopyTokens(stage, block_k(stage));
+      }
+      CommitCopies();
+    }
+    stage_scales(first_group, batch, true);
   }
   __syncthreads();
 
@@ -429,7 +476,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
     if (round_end / p.group >= first_group + C::kGroups) {
       first_group = (begin + i * C::kWarps) * C::kBlockK / p.group;
       __syncthreads();
-      StageScales<C>(p, row0, first_group, groups, scales);
+      ScaleBatch<C> batch;
+      stage_scales(first_group, batch, false);
       __syncthreads();
     }
     AwaitCopies<C::kStages - 1>();
