@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -43,7 +44,9 @@ class Problem {
     p_.scale_row_stride = groups_;
     p_.scale_k_stride = 1;
     if (zero_type != DataType::kNull) {
-      zeros_ = Array(zero_type, std::int64_t{shape.n} * groups_, [&] { return Whole(0, 15); });
+      const double fraction = zero_type == DataType::kFloat32 ? 0.5 : 0;
+      zeros_ = Array(zero_type, std::int64_t{shape.n} * groups_,
+                     [&] { return Whole(-1, 14) + fraction; });
       p_.zeros = zeros_.data();
       p_.zero_type = zero_type;
     }
@@ -62,7 +65,7 @@ class Problem {
     p_.d_col = columns ? shape_.m : 1;
   }
 
-  // Requires: one token of 16-bit numbers.
+  // Requires: the tokens' 16-bit numbers.
   void SetTokens(const std::vector<std::uint16_t>& x) {
     std::memcpy(x_.data(), x.data(), x.size() * sizeof x[0]);
   }
@@ -138,8 +141,8 @@ class Problem {
   }
   template <class Draw>
   std::vector<std::byte> Array(DataType type, std::int64_t elements, Draw draw) {
-    std::vector<std::byte> array(
-        (static_cast<std::size_t>(culet::BytesOf(type, elements)) + 15) / 16 * 16);
+    std::vector<std::byte> array((static_cast<std::size_t>(culet::BytesOf(type, elements)) + 15) /
+                                 16 * 16);
     for (std::int64_t i = 0; i < elements; ++i) StoreFromDouble(array.data(), type, i, draw());
     return array;
   }
@@ -157,6 +160,10 @@ class Problem {
 
 DataType ZeroTypeOf(const CodeProductKernel& kernel) {
   return kernel.codes == DataType::kUint4 ? DataType::kBfloat16 : DataType::kNull;
+}
+// Of zero points that are no whole numbers.
+DataType FractionsOf(const CodeProductKernel& kernel) {
+  return kernel.codes == DataType::kUint4 ? DataType::kFloat32 : DataType::kNull;
 }
 
 class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
@@ -181,7 +188,8 @@ TEST_P(CodeProducts, EveryGroup) {
   const int step = kernel().group_step, piece = kernel().block_k;
   for (const int group : {step, 2 * step, 3 * step, piece, 3 * piece, pieces_k(20)}) {
     const DataType scale = group == step ? DataType::kFloat8_ue8m0 : DataType::kFloat32;
-    Problem problem(kernel(), {1, 17, pieces_k(10)}, group, scale, ZeroTypeOf(kernel()), 2);
+    Problem problem(kernel(), {1, 17, pieces_k(10)}, group, scale,
+                    group == 2 * step ? ZeroTypeOf(kernel()) : FractionsOf(kernel()), 2);
     ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
     ASSERT_NO_FATAL_FAILURE(problem.ExpectExact()) << group;
   }
@@ -247,6 +255,25 @@ TEST(CodeProduct, Epilogues) {
           ASSERT_EQ(problem.Result(token, row), RoundTo(type, value)) << token << ", " << row;
         }
       }
+    }
+  }
+}
+
+// An infinite activation reaches its token alone, with the sign of the code less its zero point.
+TEST(CodeProduct, Infinity) {
+  const CodeProductKernel& kernel = Named("u4_bf16/32x8x4");
+  Problem problem(kernel, {2, 32, 256}, 32, DataType::kFloat32, DataType::kBfloat16, 6);
+  std::vector<std::uint16_t> x(2 * 256, FloatToBfloat16(1.0f));
+  x[300] = FloatToBfloat16(std::numeric_limits<float>::infinity());
+  problem.SetTokens(x);
+  ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+  for (int row = 0; row < 32; ++row) {
+    EXPECT_EQ(problem.Result(0, row), problem.Expected(0, row));
+    const double expected = problem.Expected(1, row);
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(problem.Result(1, row)));
+    } else {
+      EXPECT_EQ(problem.Result(1, row), expected);
     }
   }
 }

@@ -10,6 +10,15 @@
 
 namespace culet::cuda_ops {
 
+/// (bits & mask) | others in one instruction, which the compiler does not make of two constants.
+/// PTX ISA, lop3.
+__device__ __forceinline__ std::uint32_t MaskedOr(std::uint32_t bits, std::uint32_t mask,
+                                                  std::uint32_t others) {
+  std::uint32_t to;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(to) : "r"(bits), "r"(mask), "r"(others));
+  return to;
+}
+
 template <class Pair>
 __device__ __forceinline__ Pair PairOf(std::uint32_t bits) {
   Pair pair;

@@ -39,18 +39,36 @@ __device__ __forceinline__ constexpr std::uint32_t Shifted(std::uint32_t bits, i
 /// uint4: codes of 4 bits less a zero point.
 struct Uint4Codes {
   static constexpr bool kZeros = true;
-  /// Codes i and i + 4 of a word, for i = kFirst, as a pair of T.
+  /// Codes i and i + 4 of a word, for i = kFirst, as a pair of T, less what `zero` is above kMagic.
   template <class T, int kFirst>
-  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word) {
+  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t zero) {
     constexpr std::uint32_t kMagic = HalfConstants<T>::kMagic;
-    return SubtractPairs<T>((word >> (4 * kFirst) & 0x000F000F) | kMagic, kMagic);
+    return SubtractPairs<T>(MaskedOr(word >> (4 * kFirst), 0x000F000F, kMagic), zero);
+  }
+
+  /// Whether codes less this zero point are exact in 16 bits, and so is it beside kMagic.
+  static __device__ __forceinline__ bool IsWhole(float zero) {
+    const bool near = zero >= -64.0f && zero <= 127.0f;
+    return near && static_cast<float>(static_cast<int>(zero)) == zero;
+  }
+  /// kMagic plus the zero point, twice. Requires: IsWhole.
+  template <class T>
+  static __device__ __forceinline__ std::uint32_t ZeroPair(float zero) {
+    std::uint32_t bits = __float_as_uint(128.0f + zero) >> 16;
+    if constexpr (std::is_same_v<T, __half>) {
+      const __half half = __float2half_rn(1024.0f + zero);
+      std::uint16_t copy;
+      memcpy(&copy, &half, sizeof copy);
+      bits = copy;
+    }
+    return bits | bits << 16;
   }
 };
 
 struct E2m1Codes {
   static constexpr bool kZeros = false;
   template <class T, int kFirst>
-  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word) {
+  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
     using Half = HalfConstants<T>;
     const std::uint32_t sign = word << (12 - 4 * kFirst) & 0x80008000;
     const std::uint32_t rest = Shifted(word, Half::kE2m1Shift - 4 * kFirst) & Half::kE2m1Mask;
@@ -62,10 +80,11 @@ struct E2m1Codes {
 struct Int8Codes {
   static constexpr bool kZeros = false;
   template <class T, int kFirst>
-  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word) {
+  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
     constexpr std::uint32_t kMagic = HalfConstants<T>::kMagic;
     const std::uint32_t codes = word >> (8 * kFirst);
-    return SubtractPairs<T>((codes & 0x007F007F) | kMagic, (codes & 0x00800080) | kMagic);
+    return SubtractPairs<T>(MaskedOr(codes, 0x007F007F, kMagic),
+                            MaskedOr(codes, 0x00800080, kMagic));
   }
 };
 
@@ -88,6 +107,8 @@ struct CodeConfig {
   static constexpr int kBlockK = kBytes ? 64 : 128;  // elements of them
   static constexpr int kWindow = kWide ? 32 : 16;    // elements between promotions, at least
   static constexpr int kWindows = kBlockK / kWindow;
+  // Of windows: a body of many sub-tiles is long enough, and needs the registers.
+  static constexpr int kUnrolled = kSubTiles >= 4 ? 1 : kWindows;
   static constexpr int kTokenBytes = 2 * kBlockK;  // of a token
   static constexpr int kTokenChunks = kTokenBytes / 16;
   static constexpr int kWeightBytes = kRows * kRowBytes;
@@ -189,28 +210,18 @@ __device__ __forceinline__ std::uint32_t LoadWord(const char* row, int r, int wi
 template <class C>
 struct CodeSums {
   float sums[C::kSubTiles][C::kOctets][4] = {};
-  float parts[C::kSubTiles][C::kOctets][4] = {};            // of the group, not yet scaled
-  float tokens[C::Codes::kZeros ? C::kOctets : 1][4] = {};  // sums of a group's tokens
+  float parts[C::kSubTiles][C::kOctets][4] = {};  // of the group, not yet scaled
 
+  /// `scales`: those of the group. `whole`: its zero points are subtracted from the codes.
   __device__ __forceinline__ void Multiply(const char* stage, int window, int lane,
-                                           const int (&token)[C::kOctets]) {
+                                           const int (&token)[C::kOctets], const float2* scales,
+                                           bool whole) {
     using T = typename C::T;
     constexpr int kSteps = C::kWide ? 2 : 1;
-    constexpr std::uint32_t kOnes = HalfConstants<T>::kOnes;
     std::uint32_t b[C::kOctets][2 * kSteps];
 #pragma unroll
     for (int t = 0; t < C::kOctets; ++t) {
       LoadTokens<C>(stage + C::kWeightBytes, window, token[t], lane, b[t]);
-    }
-    if constexpr (C::Codes::kZeros) {
-      const std::uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
-#pragma unroll
-      for (int t = 0; t < C::kOctets; ++t) {
-#pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
-          MultiplyAdd<T>(tokens[t], ones, b[t][2 * s], b[t][2 * s + 1]);
-        }
-      }
     }
     const int r = lane / 4;
 #pragma unroll
@@ -218,117 +229,188 @@ struct CodeSums {
       const char* const row = stage + (16 * i + r) * C::kRowBytes;
       const std::uint32_t upper = LoadWord<C>(row, r, window, lane);
       const std::uint32_t lower = LoadWord<C>(row + 8 * C::kRowBytes, r, window, lane);
-      MultiplyStep<0>(i, upper, lower, b);
-      if constexpr (kSteps == 2) MultiplyStep<1>(i, upper, lower, b);
+      std::uint32_t zeros[2] = {HalfConstants<T>::kMagic, HalfConstants<T>::kMagic};
+      if (C::Codes::kZeros && whole) {
+        zeros[0] = __float_as_uint(scales[16 * i + r].y);
+        zeros[1] = __float_as_uint(scales[16 * i + 8 + r].y);
+      }
+      MultiplyStep<0>(i, upper, lower, zeros, b);
+      if constexpr (kSteps == 2) MultiplyStep<1>(i, upper, lower, zeros, b);
     }
   }
 
   template <int kStep, int kRegisters>
   __device__ __forceinline__ void MultiplyStep(int i, std::uint32_t upper, std::uint32_t lower,
+                                               const std::uint32_t (&zeros)[2],
                                                const std::uint32_t (&b)[C::kOctets][kRegisters]) {
     using T = typename C::T;
     using Codes = typename C::Codes;
-    const std::uint32_t a[4] = {Codes::template Pair<T, 2 * kStep>(upper),
-                                Codes::template Pair<T, 2 * kStep>(lower),
-                                Codes::template Pair<T, 2 * kStep + 1>(upper),
-                                Codes::template Pair<T, 2 * kStep + 1>(lower)};
+    const std::uint32_t a[4] = {Codes::template Pair<T, 2 * kStep>(upper, zeros[0]),
+                                Codes::template Pair<T, 2 * kStep>(lower, zeros[1]),
+                                Codes::template Pair<T, 2 * kStep + 1>(upper, zeros[0]),
+                                Codes::template Pair<T, 2 * kStep + 1>(lower, zeros[1])};
 #pragma unroll
     for (int t = 0; t < C::kOctets; ++t) {
       MultiplyAdd<T>(parts[i][t], a, b[t][2 * kStep], b[t][2 * kStep + 1]);
     }
   }
 
-  /// The group ends: `scales` are those of its rows, with zero points.
-  __device__ __forceinline__ void Promote(const float2* scales, int lane) {
+  /// A group or a stage ends: `scales` are those of its rows. Zero points that are not whole are
+  /// multiplied by the sums of the tokens in windows [first, last], which ones find.
+  __device__ __forceinline__ void Promote(const float2* scales, int lane, bool whole,
+                                          const char* stage, int first, int last,
+                                          const int (&token)[C::kOctets]) {
+    if (C::Codes::kZeros && !whole) {
+#pragma unroll
+      for (int t = 0; t < C::kOctets; ++t) {
+        float tokens[4] = {};
+#pragma unroll 1
+        for (int window = first; window <= last; ++window) {
+          AddTokens(stage, window, token[t], lane, tokens);
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * C::kSubTiles; ++i) {
+          float& part = parts[i / 4][t][i % 4];
+          const float zero = scales[16 * (i / 4) + 8 * (i % 4 / 2) + lane / 4].y;
+          part = fmaf(-zero, tokens[i % 4], part);
+        }
+      }
+    }
 #pragma unroll
     for (int i = 0; i < C::kSubTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float2 scale = scales[16 * i + 8 * half + lane / 4];
+        const float scale = scales[16 * i + 8 * half + lane / 4].x;
 #pragma unroll
         for (int t = 0; t < C::kOctets; ++t) {
 #pragma unroll
           for (int j = 2 * half; j < 2 * half + 2; ++j) {
-            float part = parts[i][t][j];
-            if constexpr (C::Codes::kZeros) part = fmaf(-scale.y, tokens[t][j], part);
-            sums[i][t][j] = fmaf(scale.x, part, sums[i][t][j]);
+            sums[i][t][j] = fmaf(scale, parts[i][t][j], sums[i][t][j]);
             parts[i][t][j] = 0;
           }
         }
       }
     }
-    if constexpr (C::Codes::kZeros) {
+  }
+
+  static __device__ __forceinline__ void AddTokens(const char* stage, int window, int token,
+                                                   int lane, float (&tokens)[4]) {
+    using T = typename C::T;
+    constexpr std::uint32_t kOnes = HalfConstants<T>::kOnes;
+    const std::uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
+    std::uint32_t b[C::kWide ? 4 : 2];
+    LoadTokens<C>(stage + C::kWeightBytes, window, token, lane, b);
 #pragma unroll
-      for (int t = 0; t < C::kOctets; ++t) {
-#pragma unroll
-        for (float& token : tokens[t]) token = 0;
-      }
+    for (int s = 0; s < (C::kWide ? 2 : 1); ++s) {
+      MultiplyAdd<T>(tokens, ones, b[2 * s], b[2 * s + 1]);
     }
   }
 };
 
-/// `kCount` scales or zero points at places that are not negative, else 0. All loads are under way
-/// at once.
-template <int kCount>
-__device__ __forceinline__ void LoadScales(const void* scales, DataType type,
-                                           const std::int64_t (&at)[kCount], float (&to)[kCount]) {
-  const auto load = [&](auto of) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) to[i] = at[i] >= 0 ? of(at[i]) : 0.0f;
-  };
-  if (type == DataType::kFloat16) {
-    load([&](std::int64_t i) { return ToFloat(static_cast<const __half*>(scales)[i]); });
-  } else if (type == DataType::kBfloat16) {
-    load([&](std::int64_t i) { return ToFloat(static_cast<const __nv_bfloat16*>(scales)[i]); });
-  } else if (type == DataType::kFloat32) {
-    load([&](std::int64_t i) { return static_cast<const float*>(scales)[i]; });
-  } else {
-    load([&](std::int64_t i) { return ScaleOf(scales, type, i); });
-  }
-}
-
 /// Scales and zero points of groups [first, first + kGroups) of the CTA's rows, on their way to
-/// shared memory: a thread's part, in batches.
+/// shared memory. A thread has kAll of them, of which it loads kCount at once.
 template <class C>
-struct ScaleBatch {
+struct StagedScales {
   static constexpr int kAll = C::kGroups * C::kRows / C::kThreads;
-  static constexpr int kEach = C::kOctets >= 4 && kAll > 4 ? 4 : kAll;
-  static constexpr int kBatches = kAll / kEach;
-  float scales[kEach], zeros[C::Codes::kZeros ? kEach : 1];
+  static constexpr bool kZeros = C::Codes::kZeros;
+  const CodeProductParams& p;
+  int row0, first, groups;
 
   // Neighbouring threads read neighbouring scales.
-  static __device__ __forceinline__ int2 PlaceOf(const CodeProductParams& p, int i) {
-    return p.scale_k_stride == 1 ? make_int2(i % C::kGroups, i / C::kGroups)
-                                 : make_int2(i / C::kRows, i % C::kRows);
-  }
-  static __device__ __forceinline__ int IndexOf(int batch, int i) {
-    return static_cast<int>(threadIdx.x) + (batch * kEach + i) * C::kThreads;
+  __device__ __forceinline__ int2 PlaceOf(int i) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    constexpr int kRowStep = C::kThreads / C::kGroups, kGroupStep = C::kThreads / C::kRows;
+    return p.scale_k_stride == 1
+               ? make_int2(thread % C::kGroups, thread / C::kGroups + i * kRowStep)
+               : make_int2(thread / C::kRows + i * kGroupStep, thread % C::kRows);
   }
 
-  __device__ __forceinline__ void Load(const CodeProductParams& p, int row0, int first, int groups,
-                                       int batch) {
-    std::int64_t at[kEach];
+  template <int kCount>
+  __device__ __forceinline__ void Load(int begin, const void* from, DataType type,
+                                       float (&to)[kCount]) const {
+    const int2 place = PlaceOf(0), next = PlaceOf(1);
+    const std::int64_t at =
+        (row0 + place.y) * p.scale_row_stride + (first + place.x) * p.scale_k_stride;
+    const std::int64_t step =
+        (next.y - place.y) * p.scale_row_stride + (next.x - place.x) * p.scale_k_stride;
+    const auto load = [&](auto of) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int2 place = PlaceOf(p, IndexOf(batch, i));
-      const int group = first + place.x, row = row0 + place.y;
-      at[i] =
-          group < groups && row < p.n ? row * p.scale_row_stride + group * p.scale_k_stride : -1;
-    }
-    LoadScales(p.scales, p.scale_type, at, scales);
-    if constexpr (C::Codes::kZeros) {
-#pragma unroll
-      for (float& zero : zeros) zero = 0;
-      if (p.zeros != nullptr) LoadScales(p.zeros, p.zero_type, at, zeros);
+      for (int i = 0; i < kCount; ++i) {
+        const int2 own = PlaceOf(begin + i);
+        const bool there = first + own.x < groups && row0 + own.y < p.n;
+        to[i] = there ? of(at + (begin + i) * step) : 0.0f;
+      }
+    };
+    if (type == DataType::kFloat16) {
+      load([&](std::int64_t i) { return ToFloat(static_cast<const __half*>(from)[i]); });
+    } else if (type == DataType::kBfloat16) {
+      load([&](std::int64_t i) { return ToFloat(static_cast<const __nv_bfloat16*>(from)[i]); });
+    } else if (type == DataType::kFloat32) {
+      load([&](std::int64_t i) { return static_cast<const float*>(from)[i]; });
+    } else {
+      load([&](std::int64_t i) { return ScaleOf(from, type, i); });
     }
   }
-  __device__ __forceinline__ void Store(const CodeProductParams& p, int batch, float2* to) const {
+  template <int kCount>
+  __device__ __forceinline__ void LoadZeros(int begin, float (&to)[kCount]) const {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int2 place = PlaceOf(p, IndexOf(batch, i));
-      to[place.x * C::kPitch + place.y] =
-          make_float2(scales[i], C::Codes::kZeros ? zeros[C::Codes::kZeros ? i : 0] : 0.0f);
+    for (float& zero : to) zero = 0;
+    if (kZeros && p.zeros != nullptr) Load(begin, p.zeros, p.zero_type, to);
+  }
+
+  /// Whether one is not subtracted from codes.
+  template <int kCount>
+  static __device__ __forceinline__ int AreBroken(const float (&zeros)[kCount]) {
+    bool broken = false;
+    if constexpr (kZeros) {
+#pragma unroll
+      for (const float zero : zeros) broken |= !C::Codes::IsWhole(zero);
     }
+    return broken ? 1 : 0;
+  }
+
+  /// `whole`: AreBroken is false in all threads.
+  template <int kCount>
+  __device__ __forceinline__ void Store(int begin, const float (&scales)[kCount],
+                                        const float (&zeros)[kCount], bool whole,
+                                        float2* to) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int2 place = PlaceOf(begin + i);
+      float zero = zeros[i];
+      if constexpr (kZeros) {
+        const std::uint32_t pair = C::Codes::template ZeroPair<typename C::T>(zero);
+        zero = whole ? __uint_as_float(pair) : zero;
+      }
+      to[place.x * C::kPitch + place.y] = make_float2(scales[i], zero);
+    }
+  }
+
+  /// Between products, with few registers: true where the zero points are whole.
+  __device__ __forceinline__ bool Restage(float2* to) const {
+    constexpr int kMost = C::kOctets >= 4 ? 2 : 4, kCount = kAll < kMost ? kAll : kMost;
+    bool whole = false;
+    if constexpr (kZeros) {
+      int broken = 0;
+#pragma unroll 1
+      for (int begin = 0; begin < kAll; begin += kCount) {
+        float zeros[kCount];
+        LoadZeros(begin, zeros);
+        broken |= AreBroken(zeros);
+      }
+      whole = __syncthreads_or(broken) == 0;
+    } else {
+      __syncthreads();
+    }
+#pragma unroll 1
+    for (int begin = 0; begin < kAll; begin += kCount) {
+      float scales[kCount], zeros[kCount];
+      Load(begin, p.scales, p.scale_type, scales);
+      LoadZeros(begin, zeros);
+      Store(begin, scales, zeros, whole, to);
+    }
+    __syncthreads();
+    return whole;
   }
 };
 
@@ -430,20 +512,16 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
   const int own = (end - begin - warp + C::kWarps - 1) / C::kWarps;
   const auto block_k = [&](int i) { return (begin + warp + i * C::kWarps) * C::kBlockK; };
 
-  const auto stage_scales = [&](int first, ScaleBatch<C>& batch, bool loaded) {
-    for (int i = 0; i < ScaleBatch<C>::kBatches; ++i) {
-      if (!loaded || i > 0) batch.Load(p, row0, first, groups, i);
-      batch.Store(p, i, scales);
-    }
-  };
-
   // What no kernel writes may come before the wait, the scales first: they are used first.
   if (p.chain) LetNextBegin();
   if (!p.early) AwaitPrevious();
   int first_group = begin * C::kBlockK / p.group;
+  bool whole;  // the zero points that are in shared memory
   {
-    ScaleBatch<C> batch;
-    batch.Load(p, row0, first_group, groups, 0);
+    const StagedScales<C> staged{p, row0, first_group, groups};
+    float own_scales[StagedScales<C>::kAll], own_zeros[StagedScales<C>::kAll];
+    staged.Load(0, p.scales, p.scale_type, own_scales);
+    staged.LoadZeros(0, own_zeros);
     if (p.early) {
       for (int stage = 0; stage < C::kStages; ++stage) {
         if (stage < own) ring.CopyCodes(stage, block_k(stage));
@@ -459,7 +537,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
       }
       CommitCopies();
     }
-    stage_scales(first_group, batch, true);
+    whole = C::Codes::kZeros && __syncthreads_or(staged.AreBroken(own_zeros)) == 0;
+    staged.Store(0, own_scales, own_zeros, whole, scales);
   }
   __syncthreads();
 
@@ -475,24 +554,23 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
         min((begin + (i + 1) * C::kWarps) * C::kBlockK, p.k) - 1;  // the last element
     if (round_end / p.group >= first_group + C::kGroups) {
       first_group = (begin + i * C::kWarps) * C::kBlockK / p.group;
-      __syncthreads();
-      ScaleBatch<C> batch;
-      stage_scales(first_group, batch, false);
-      __syncthreads();
+      whole = StagedScales<C>{p, row0, first_group, groups}.Restage(scales);
     }
     AwaitCopies<C::kStages - 1>();
     __syncwarp();
     if (i < own) {
       const int k0 = block_k(i);
       const char* const memory = ring.Stage(stage);
-      int group = k0 / p.group, in_group = k0 - group * p.group;
-#pragma unroll
+      int group = k0 / p.group, in_group = k0 - group * p.group, first_window = 0;
+#pragma unroll C::kUnrolled
       for (int window = 0; window < C::kWindows; ++window) {
-        sums.Multiply(memory, window, lane, token);
+        // What lies beyond K is 0.
+        const float2* const of_group = scales + (min(group, groups - 1) - first_group) * C::kPitch;
+        sums.Multiply(memory, window, lane, token, of_group, whole);
         in_group += C::kWindow;
         if (window == C::kWindows - 1 || in_group == p.group) {
-          // What lies beyond K is 0.
-          sums.Promote(scales + (min(group, groups - 1) - first_group) * C::kPitch, lane);
+          sums.Promote(of_group, lane, whole, memory, first_window, window, token);
+          first_window = window + 1;
           if (in_group == p.group) ++group, in_group = 0;
         }
       }

@@ -9,6 +9,10 @@
 
 namespace culet::cuda_ops {
 
+inline std::uint32_t MaskedOr(std::uint32_t bits, std::uint32_t mask, std::uint32_t others) {
+  return (bits & mask) | others;
+}
+
 template <class T, class Function>
 std::uint32_t EachOfPairs(std::uint32_t a, std::uint32_t b, Function function) {
   std::uint32_t both = 0;
