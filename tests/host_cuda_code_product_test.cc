@@ -14,7 +14,7 @@
 
 #include "base/float_types.h"
 #include "culet/tensor.h"
-#include "host_cuda.h"
+#include "host_cuda/host_cuda.h"
 #include "kernels/cuda_ops/code_product.h"
 
 namespace culet::cuda_ops {
