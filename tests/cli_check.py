@@ -104,7 +104,7 @@ class Problems(Case):
 
     def test_formats_and_outputs(self):
         usual = {"fp8-block": "bf16", "fp8-row": "bf16", "fp8-tensor": "bf16", "bf16": "bf16",
-                 "f16": "f16", "f32": "f32", "f32-bf16": "f32", "f32-f16": "f32"}
+                 "f16": "f16", "f32": "f32", "f32-bf16": "f32", "f32-f16": "f32", "u4": "bf16"}
         for fmt, out in usual.items():
             self.assertEqual(self.explained("--m", 3, *SMALL, "--format", fmt)[0]["out"], out)
             for other in ["f32", "f16", "bf16"]:

@@ -343,7 +343,31 @@ TEST(QuantisedCheckpoint, PackedWeights) {
   OtherMemory memory;
   const auto elsewhere = packed(nothing)->Load(memory);
   ASSERT_TRUE(elsewhere.ok()) << elsewhere.status().ToString();
-  EXPECT_EQ(elsewhere->weights().layers[0].gate.type, DataType::kUint4);
+  const LayerWeights& layer = elsewhere->weights().layers[0];
+  EXPECT_EQ(layer.gate.type, DataType::kUint4);
+  // There one product serves q, k and v.
+  const Weight* const parts[] = {&layer.q, &layer.k, &layer.v};
+  const Weight joined = JoinedWeight(parts);
+  ASSERT_TRUE(joined.present());
+  EXPECT_EQ(joined.rows, kHidden + 2 * kKeys);
+  const Weight& v = model->weights().layers[0].v;
+  const std::int64_t first = kHidden + kKeys;
+  for (std::int64_t row = 0; row < v.rows; ++row) {
+    for (std::int64_t col = 0; col < kHidden; ++col) {
+      ASSERT_EQ(LoadAsDouble(FromDevicePtr<const void>(joined.data_ptr), DataType::kUint4,
+                             (first + row) * kHidden + col),
+                LoadAsDouble(FromDevicePtr<const void>(v.data_ptr), DataType::kUint4,
+                             row * kHidden + col));
+    }
+    for (std::int64_t group = 0; group < kHidden / 64; ++group) {
+      const std::int64_t to = (first + row) * (kHidden / 64) + group;
+      const std::int64_t from = row * (kHidden / 64) + group;
+      ASSERT_EQ(LoadAsDouble(FromDevicePtr<const void>(joined.scales_ptr), joined.scales_type, to),
+                LoadAsDouble(FromDevicePtr<const void>(v.scales_ptr), v.scales_type, from));
+      ASSERT_EQ(LoadAsDouble(FromDevicePtr<const void>(joined.zeros_ptr), joined.zeros_type, to),
+                LoadAsDouble(FromDevicePtr<const void>(v.zeros_ptr), v.zeros_type, from));
+    }
+  }
   EXPECT_THAT(packed([](Folder& f) { f.Remove(Folder::Of("mlp.gate_proj.qzeros")); })->WhyNot(),
               HasSubstr("tensor model.layers.0.mlp.gate_proj.qzeros is missing"));
   EXPECT_THAT(packed([](Folder& f) { f.Remove(Folder::Of("mlp.gate_proj.qweight")); })->WhyNot(),
