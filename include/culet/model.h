@@ -22,9 +22,9 @@ enum class Format : std::uint8_t {
   kFp8Block,   ///< E4M3, FP32 scales 1x128 (A) by 128x128 (B), BF16 output
   kFp8Row,     ///< E4M3, an FP32 scale for each row of A and each column of B, BF16 output
   kFp8Tensor,  ///< E4M3, one FP32 scale for A and one for B, BF16 output
-  kU4,         ///< BF16 activations, uint4 weights, F16 scales and BF16 zero points of groups of 128
-  kMxfp4,      ///< BF16 activations, E2M1 weights, UE8M0 scales of groups of 32
-  kInt8,       ///< BF16 activations, int8 weights, F16 scales of groups of 32
+  kU4,     ///< BF16 activations, uint4 weights, F16 scales and BF16 zero points of groups of 128
+  kMxfp4,  ///< BF16 activations, E2M1 weights, UE8M0 scales of groups of 32
+  kInt8,   ///< BF16 activations, int8 weights, F16 scales of groups of 32
 };
 /// "f32", "f16", "bf16", "f32-bf16", "f32-f16", "fp8-block", "fp8-row", "fp8-tensor", "u4",
 /// "mxfp4", "int8"

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <ostream>
 
-#include "cases.h"
 #include "base/scales.h"
+#include "cases.h"
 #include "culet/decoder.h"
 #include "tests/decoder_fixture.h"
 

@@ -69,8 +69,7 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
-  cudaErrorLaunchFailure = 719,
-  cudaErrorNotSupported = 801
+  cudaErrorLaunchFailure = 719
 };
 inline const char* cudaGetErrorName(cudaError_t error) {
   return error == cudaSuccess ? "cudaSuccess" : "an error of the CPU's CUDA";

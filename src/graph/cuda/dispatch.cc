@@ -91,8 +91,9 @@ class CudaDispatch final : public KernelDispatch {
 
   DeviceMemory& memory() override { return memory_; }
 
-  // Products with weights of bfloat16 or of codes round their inputs to bfloat16 anyway. E4M3 codes are better
-  // made of unrounded values: one rounded value in thirty falls to the other side of a tie.
+  // Products with weights of bfloat16 or of codes round their inputs to bfloat16 anyway. E4M3 codes
+  // are better made of unrounded values: one rounded value in thirty falls to the other side of a
+  // tie.
   DataType preferred_values(DataType weights) const override {
     const bool rounds = weights == DataType::kBfloat16 || IsCode(weights);
     return options_.round_product_inputs && rounds ? DataType::kBfloat16 : DataType::kFloat32;

@@ -82,7 +82,8 @@ GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int
   args.Ddesc.type = spec.output_type;
   // Values of the caller may be aligned less than the arena's.
   const bool ordered = spec.weight.order_ptr != 0;
-  if (args.Adesc.type == spec.input_type && !ordered) args.A = FromDevicePtr<const void>(spec.input);
+  if (args.Adesc.type == spec.input_type && !ordered)
+    args.A = FromDevicePtr<const void>(spec.input);
   if (spec.quantised) args.U = FromDevicePtr<const void>(spec.scales);
   args.D = FromDevicePtr<void>(spec.output);
   if (!IsGated(spec.epilogue)) return args;

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <span>
 
+#include "culet/layout/host_device.h"
 #include "culet/problem.h"
 #include "culet/types.h"
-#include "culet/layout/host_device.h"
 
 namespace culet::any_shape {
 

@@ -36,8 +36,8 @@ __device__ __forceinline__ float LoadCode(const void* data, DataType type, std::
     if (code == 0xFF) return __uint_as_float(0x7FC00000u);
     return __uint_as_float(code == 0 ? 0x00400000u : code << 23);  // 2^-127 is subnormal
   }
-  const bool shares = type == DataType::kUint4 || type == DataType::kInt4 ||
-                      type == DataType::kFloat4_e2m1;
+  const bool shares =
+      type == DataType::kUint4 || type == DataType::kInt4 || type == DataType::kFloat4_e2m1;
   if (!shares) return LoadElement(data, type, index);
   const std::uint32_t pair = static_cast<const std::uint8_t*>(data)[index >> 1];
   const int code = static_cast<int>(index % 2 == 0 ? pair & 15 : pair >> 4);

@@ -250,8 +250,9 @@ __device__ __forceinline__ float DotOfWarp(const ExpertProductArgs& args,
     if constexpr (std::is_same_v<W, E4m3>) {
       const std::int64_t across = (k + args.group_k - 1) / args.group_k;
       const float* const x_scales = args.x_scales + row * ((k + args.x_group - 1) / args.x_group);
-      part *= static_cast<const float*>(expert.scales)[n / args.group_n * across + at / args.group_k] *
-              x_scales[at / args.x_group];
+      part *=
+          static_cast<const float*>(expert.scales)[n / args.group_n * across + at / args.group_k] *
+          x_scales[at / args.x_group];
     }
     sum += part;
   }
@@ -266,8 +267,7 @@ __device__ __forceinline__ float DotOfCodes(const ExpertProductArgs& args,
                                             const X* x) {
   constexpr int kWide = 8;
   const std::int64_t k = args.k, across = (k + args.group_k - 1) / args.group_k;
-  const char* const w =
-      static_cast<const char*>(expert.data) + n * RowBytes(args.weight_type, k);
+  const char* const w = static_cast<const char*>(expert.data) + n * RowBytes(args.weight_type, k);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   float sum = 0;
   for (std::int64_t at = lane * kWide; at < k; at += kWarp * kWide) {

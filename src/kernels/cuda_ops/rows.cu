@@ -65,8 +65,9 @@ cudaError_t ReorderColumns(const MoveRowsArgs& args, const std::int32_t* order,
   if (args.rows == 0 || args.cols == 0) return cudaSuccess;
   return WithValue(args.source_type, [&]<class From>(From) {
     return WithValue(args.target_type, [&]<class To>(To) {
-      return Launch(&ReorderColumnsKernel<From, To>, Blocks(CeilDiv(args.rows * args.cols, kThreads)),
-                    kThreads, stream, args, order);
+      return Launch(&ReorderColumnsKernel<From, To>,
+                    Blocks(CeilDiv(args.rows * args.cols, kThreads)), kThreads, stream, args,
+                    order);
     });
   });
 }
