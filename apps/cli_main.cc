@@ -31,6 +31,7 @@ void AddCommands(const Command& program) {
   AddDevices(program);
   AddCache(program);
   AddDoctor(program);
+  AddRank(program);
 }
 
 // The library's messages on stderr, where CULET_LOG asks for them.

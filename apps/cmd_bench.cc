@@ -50,7 +50,18 @@ struct BenchArgs {
   bool decode = false;
   bool no_record = false;
   DecodeBenchOptions model;
+  TeamArgs team;
   std::string cache_type = "bf16", values, no_fusion;
+
+  // As TeamArgs::Serve, of the model that `options` has.
+  std::optional<int> ServeModel(const DecodeBenchOptions& options) const {
+    const auto weights = WeightsOf(options.format);
+    if (!weights.ok()) return Fail(weights.status(), common.json);
+    TeamModel shared = options.team_model;
+    shared.random = *weights;
+    shared.unlimited = true;
+    return team.Serve(shared, common.json);
+  }
 
   std::string Misuse() const {
     if (csv && common.json) return "--csv and --json exclude each other";
@@ -64,10 +75,13 @@ struct BenchArgs {
       if (problems.model().empty()) return "--decode needs --model, a config.json or its folder";
       const bool conflict = problems.given_beside_model() || regret || csv || repro || untuned;
       return conflict ? "--decode takes --model, --format, --context, --batch, --prefill, --steps, "
-                        "--kv, --values, --no-fusion, --no-record, --tune, --profile, --budget, "
-                        "--cache and --json only"
-                      : "";
+                        "--kv, --values, --no-fusion, --no-record, --tune, --profile, --tp, "
+                        "--budget, --cache and --json only"
+             : team.given() && model.profile
+                 ? "--profile times the launches of one process; leave out --tp"
+                 : team.Misuse(common.device);
     }
+    if (team.given()) return "--tp is for --decode";
     if (regret && kernels != "best") return "--regret times all kernels; leave out --kernels";
     if (regret && !cache.path.empty()) {
       return "--regret is about untuned choices; leave out --cache";
@@ -192,8 +206,13 @@ int RunDecode(const BenchArgs& args) {
   options.value_type = ParseValueType(args.values);
   options.fusions = WithoutFusions(args.no_fusion);
   options.record = !args.no_record;
+  options.team_model = TeamModelOf(args.common, &args.cache, options.config);
+  if (const auto served = args.ServeModel(options)) return *served;
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
+  const auto team = args.team.Start();
+  if (!team.ok()) return Fail(team.status(), json);
+  options.team = team->get();
   if (options.tune) {
     if (const Status status = CheckThatResultsCanBeSaved(*session); !status.ok()) {
       return Fail(status, json);
@@ -301,6 +320,7 @@ void AddBench(const Command& program) {
                "Time each launch among the others, where steps are recorded; else each node alone")
       .Group(models);
   command.AddFlag("--tune", args->model.tune, "Tune the model's products first").Group(models);
+  args->team.AddTo(command);
   args->cache.AddTo(command);
   args->common.AddTo(command);
   command.Runs([args] { return RunBench(*args); });

@@ -42,6 +42,9 @@ struct RunArgs {
     if (!run.dump.empty() && (batch > 1 || decoder.from_file())) {
       return "--dump takes one prompt; leave out --batch and the file of prompts";
     }
+    if (run.profile && decoder.shares()) {
+      return "--profile times the nodes of one process; leave out --tp";
+    }
     const std::string misuse = sampling.Misuse();
     return misuse.empty() ? decoder.Misuse(common.device) : misuse;
   }
@@ -152,6 +155,7 @@ SessionOptions OptionsFor(const RunArgs& args, const DecoderConfig& config,
 int RunRun(RunArgs& args) {
   const bool json = args.common.json;
   if (const std::string misuse = args.Misuse(); !misuse.empty()) return Misuse(misuse);
+  if (const auto served = args.decoder.Serve(args.common, args.cache)) return *served;
   auto opened =
       args.decoder.Open(args.common, args.cache,
                         [&](const auto& config, const auto& prompts) -> Result<SessionOptions> {
@@ -179,9 +183,9 @@ int RunRun(RunArgs& args) {
     if (!measured.ok()) return Fail(measured.status(), json);
     rates = *measured;
   }
-  const auto dispatch = args.decoder.MakeDispatch(*opened);
+  auto dispatch = args.decoder.MakeDispatch(*opened);
   if (!dispatch.ok()) return Fail(dispatch.status(), json);
-  auto session = culet::Session::Create(opened->model, **dispatch, opened->options);
+  auto session = args.decoder.CreateSession(*opened, *dispatch);
   if (!session.ok()) return Fail(session.status(), json);
   TokenStream stream = texts.empty() ? TokenStream::OfNumbers(run.continuations.size())
                                      : TokenStream::OfTexts(std::move(texts));
@@ -224,6 +228,7 @@ void AddRun(const Command& program) {
   args->decoder.AddTo(command);
   args->decoder.AddFilesTo(command);
   args->decoder.AddDispatchTo(command);
+  args->decoder.AddTeamTo(command);
   command.Add("--max-new", args->run.max_new, "Tokens to make at most; an end token ends earlier")
       .Type("N")
       .Range(0, 1 << 20)

@@ -13,6 +13,7 @@ void AddTune(const Command& program);
 void AddVerify(const Command& program);
 void AddCache(const Command& program);
 void AddDoctor(const Command& program);
+void AddRank(const Command& program);
 void AddRun(const Command& program);
 void AddCompare(const Command& program);
 void AddQuantize(const Command& program);

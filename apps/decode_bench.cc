@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -17,19 +18,13 @@
 #include "elapsed.h"
 #include "node_profile.h"
 #include "progress.h"
+#include "team_args.h"
 
 namespace culet::cli {
 namespace {
 
 constexpr int kRounds = 5;          // of decoding, between measurements of the read rate
 constexpr int kProfileSamples = 3;  // of each launch, of which a step has many alike
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Linux counts the most resident memory, and from anew after a 5.
 void ForgetPeakMemory() { std::ofstream("/proc/self/clear_refs") << 5; }
@@ -41,30 +36,6 @@ double PeakMemoryBytes() {
     if (key == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
   }
   return 0;
-}
-
-Result<DataType> WeightsOf(Format format) {
-  switch (format) {
-    case Format::kF32:
-      return DataType::kFloat32;
-    case Format::kF16:
-      return DataType::kFloat16;
-    case Format::kBf16:
-      return DataType::kBfloat16;
-    case Format::kFp8Block:
-      return DataType::kFloat8_e4m3;
-    case Format::kU4:
-      return DataType::kUint4;
-    case Format::kMxfp4:
-      return DataType::kFloat4_e2m1;
-    case Format::kInt8:
-      return DataType::kInt8;
-    default:
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("--decode takes no weights of format {}; use bf16, fp8-block, u4, "
-                                "mxfp4, int8, f16 or f32",
-                                ToString(format)));
-  }
 }
 
 // The products of a node or fusion: all share one input, with columns side by side. None if the
@@ -367,6 +338,30 @@ class Bench {
 
 }  // namespace
 
+Result<DataType> WeightsOf(Format format) {
+  switch (format) {
+    case Format::kF32:
+      return DataType::kFloat32;
+    case Format::kF16:
+      return DataType::kFloat16;
+    case Format::kBf16:
+      return DataType::kBfloat16;
+    case Format::kFp8Block:
+      return DataType::kFloat8_e4m3;
+    case Format::kU4:
+      return DataType::kUint4;
+    case Format::kMxfp4:
+      return DataType::kFloat4_e2m1;
+    case Format::kInt8:
+      return DataType::kInt8;
+    default:
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("--decode takes no weights of format {}; use bf16, fp8-block, u4, "
+                                "mxfp4, int8, f16 or f32",
+                                ToString(format)));
+  }
+}
+
 double StepTimes::ProductSpeed() const {
   double graph = 0, alone = 0;
   for (const ProductGroup& group : products) {
@@ -391,7 +386,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
           ? MakeCudaDispatch(gemm, {.policy = policy})
           : Result<std::unique_ptr<KernelDispatch>>(MakeCpuDispatch(gemm, {.policy = policy}));
   if (!made.ok()) return made.status();
-  const std::unique_ptr<KernelDispatch> dispatch = *std::move(made);
+  std::unique_ptr<KernelDispatch> dispatch = *std::move(made);
   SessionOptions session_options;
   session_options.max_sequences = options.batch + 1;
   // The context, the steps (one to warm up, the others twice), and those of CompareWithRates.
@@ -406,19 +401,32 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   session_options.cache_blocks =
       (options.batch * session_options.max_context + options.prefill) / session_options.block_size +
       options.batch + 2;
-  const auto cache_bytes = CacheBytes(*config, session_options);
+  const int ranks = options.team != nullptr ? options.team->size() : 1;
+  const auto part = ShardOf(*config, 0, ranks);
+  if (!part.ok()) return part.status();
+  const auto cache_bytes = CacheBytes(*part, session_options);
   if (!cache_bytes.ok()) return cache_bytes.status();
   Progress progress;
   LoadOptions load;
   load.reserve = *cache_bytes;
   load.stop = options.stop;
+  load.ranks = ranks;
   load.on_progress = [&](std::size_t done, std::size_t all) {
     progress.Update(static_cast<double>(done) / static_cast<double>(all), "making weights");
   };
-  const auto model = DecoderModel::Random(*config, *weights, dispatch->memory(), /*seed=*/1, load);
+  std::optional<DecoderModel> model;
+  const auto make = [&]() -> Status {
+    auto random = DecoderModel::Random(*config, *weights, dispatch->memory(), /*seed=*/1, load);
+    if (random.ok()) model.emplace(*std::move(random));
+    return random.status();
+  };
+  TeamModel shared = options.team_model;
+  shared.random = *weights;
+  shared.unlimited = true;
+  const Status opened = options.team != nullptr ? options.team->Open(shared, make) : make();
   progress.Clear();
-  if (!model.ok()) return model.status();
-  auto session = culet::Session::Create(*model, *dispatch, session_options);
+  if (!opened.ok()) return opened;
+  auto session = CreateSession(options.team, *model, dispatch, {session_options, false, policy});
   if (!session.ok()) return session.status();
   result.weight_bytes = model->weight_bytes();
   result.bytes_a_token = model->bytes_a_token();

@@ -9,6 +9,7 @@
 #include "culet/fusion.h"
 #include "culet/gemm.h"
 #include "culet/model.h"
+#include "culet/rank_team.h"
 #include "culet/status.h"
 #include "culet/types.h"
 
@@ -26,7 +27,9 @@ struct DecodeBenchOptions {
   FusionChoice fusions;                   ///< which of the dispatch's fusions are used
   bool record = true;                     ///< as SessionOptions
   bool tune = false;                      ///< products are tuned before they are planned
-  bool profile = false;                   ///< each launch among the others, where steps are recorded
+  bool profile = false;      ///< each launch among the others, where steps are recorded
+  RankTeam* team = nullptr;  ///< the ranks that share the model; null for one
+  TeamModel team_model;      ///< what they open, but for the weights
   /// Asked often, also while weights are made; true ends it. May be null.
   std::function<bool()> stop;
 };
@@ -76,6 +79,9 @@ struct DecodeMeasurement {
   std::string not_recorded;  ///< why the steps replayed no recording; empty when they did
   StepTimes decode, prefill;
 };
+
+/// Of the weights of a format. Errors: INVALID_ARGUMENT for one that no decoder has.
+Result<DataType> WeightsOf(Format format);
 
 /// What was measured before an error, or before options.stop ended it, is in `result`; the rest of
 /// it is 0.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -176,6 +177,7 @@ std::string DecoderArgs::Misuse(const std::string& device) const {
     return "--values bf16 is for --device cuda and --dispatch reference; the CPU's kernels compute "
            "on float32";
   }
+  if (const std::string misuse = team_.Misuse(device); !misuse.empty()) return misuse;
   if (tune_ && dispatch_ != "cpu") {
     return fmt::format("--tune is for the kernels of --dispatch cpu; {} has none", dispatch_);
   }
@@ -246,7 +248,9 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   }
   auto options = options_of(*config, prompts);
   if (!options.ok()) return options.status();
-  const auto cache_bytes = CacheBytes(*config, *options);
+  const auto part = ShardOf(*config, 0, team_.size());
+  if (!part.ok()) return part.status();
+  const auto cache_bytes = CacheBytes(*part, *options);
   if (!cache_bytes.ok()) return cache_bytes.status();
   DeviceMemory* memory = &HostMemory();
   if (session->gemm.device().ordinal >= 0) {
@@ -274,12 +278,23 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
     progress.Update(static_cast<double>(done) / static_cast<double>(all),
                     fmt::format("loading {}", model_));
   };
-  auto model = DecoderModel::Load(model_, *memory, load);
+  auto team = team_.Start();
+  if (!team.ok()) return team.status();
+  load.ranks = team_.size();
+  std::optional<DecoderModel> model;
+  const auto read = [&]() -> Status {
+    auto loaded = DecoderModel::Load(model_, *memory, load);
+    if (loaded.ok()) model.emplace(*std::move(loaded));
+    return loaded.status();
+  };
+  const Status loaded =
+      *team != nullptr ? (*team)->Open(TeamModelOf(common, &cache, model_), read) : read();
   progress.Clear();
-  if (!model.ok()) return model.status();
+  if (!loaded.ok()) return loaded;
   for (const std::string& warning : model->config().warnings) Note(warning);
   OpenedDecoder opened{
-      *std::move(session), *std::move(model), *std::move(options), {}, std::move(prompts)};
+      *std::move(team),  *std::move(session), *std::move(model), *std::move(options), {},
+      std::move(prompts)};
   if (bytes()) {
     for (const PromptText& text : *texts) opened.texts.push_back(text.text);
   }
@@ -295,6 +310,20 @@ Result<std::unique_ptr<KernelDispatch>> DecoderArgs::MakeDispatch(OpenedDecoder&
                             {.policy = policy, .round_product_inputs = !exact_});
   }
   return MakeCpuDispatch(opened.session.gemm, {.policy = policy});
+}
+
+Result<culet::Session> DecoderArgs::CreateSession(OpenedDecoder& opened,
+                                                  std::unique_ptr<KernelDispatch>& dispatch) const {
+  TeamSession session;
+  session.options = opened.options;
+  session.reference = dispatch_ != "cpu";
+  session.policy = tune_ ? DispatchPolicy::kMeasure : DispatchPolicy::kDefault;
+  session.exact = exact_;
+  return cli::CreateSession(opened.team.get(), opened.model, dispatch, session);
+}
+
+std::optional<int> DecoderArgs::Serve(const CommonArgs& common, const CacheArgs& cache) const {
+  return team_.Serve(TeamModelOf(common, &cache, model_), common.json);
 }
 
 Status DecoderArgs::SaveTuned(OpenedDecoder& opened) const {

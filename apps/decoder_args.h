@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "culet/types.h"
 #include "options.h"
 #include "session.h"
+#include "team_args.h"
 
 namespace culet::cli {
 
@@ -33,6 +35,7 @@ NodeGate InterruptGate();
 
 /// What a command that runs a model has opened.
 struct OpenedDecoder {
+  std::unique_ptr<RankTeam> team;  ///< null without --tp
   Session session;
   DecoderModel model;
   SessionOptions options;                          ///< as the command's OptionsOf made them
@@ -59,6 +62,14 @@ class DecoderArgs {
   void AddTo(const Command& command);
   /// --dispatch; without it, the CPU's kernels compute.
   void AddDispatchTo(const Command& command);
+  /// --tp.
+  void AddTeamTo(const Command& command) { team_.AddTo(command); }
+  /// As TeamArgs::Serve.
+  std::optional<int> Serve(const CommonArgs& common, const CacheArgs& cache) const;
+  bool shares() const { return team_.given(); }
+  /// The session of opened.options.
+  Result<culet::Session> CreateSession(OpenedDecoder& opened,
+                                       std::unique_ptr<KernelDispatch>& dispatch) const;
   /// --prompt-file and --token-ids-file.
   void AddFilesTo(const Command& command);
 
@@ -113,6 +124,7 @@ class DecoderArgs {
   bool takes_files_ = false;
   std::string no_fusion_, values_;
   bool tune_ = false, exact_ = false, no_record_ = false;
+  TeamArgs team_;
 };
 
 }  // namespace culet::cli

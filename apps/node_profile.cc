@@ -11,12 +11,6 @@
 namespace culet::cli {
 namespace {
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 NodeTime NodeOf(const GraphExecutor& executor, int id, double time_us, bool among) {
   const TensorNode& node = executor.graph().node(id);
   const Fusion* fusion = executor.fusion_of(id);
@@ -30,6 +24,13 @@ NodeTime NodeOf(const GraphExecutor& executor, int id, double time_us, bool amon
 }
 
 }  // namespace
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 NodeHook NodeProfile::Hook() {
   return [this](KernelDispatch& dispatch, const NodeLaunch& launch) -> Status {

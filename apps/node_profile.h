@@ -49,6 +49,9 @@ Result<std::vector<NodeTime>> TimeRecorded(const GraphExecutor& executor, cudaSt
 /// TimeRecorded.
 Result<std::vector<NodeTime>> TimeLastStep(const culet::Session& session, int samples = 7);
 
+/// The upper one of two in the middle; 0 of none.
+double Median(std::vector<double> values);
+
 /// How long the machine needs at least for what the node moves and computes.
 double RooflineUs(const NodeCost& cost, const HardwareRates& rates);
 

@@ -120,7 +120,7 @@ TEST(ElementwiseRange, StoredRows) {
     for (const DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16}) {
       std::vector<float> stored(x.size()), picked(x.size());
       ops::KvWrite(x.data(), &first, stored.data(), type, 1, cols, 1);
-      ops::PickRows(stored.data(), type, 1, cols, &first, picked.data(), 1);
+      ops::PickRows(stored.data(), type, 1, cols, &first, picked.data(), 1, 0, 1);
       for (std::size_t i = 0; i < x.size(); ++i) {
         ASSERT_TRUE(IsNear(picked[i], RoundTo(type, x[i]), 0, 0))
             << x[i] << " as " << ToString(type) << " is " << picked[i];

@@ -22,13 +22,14 @@ MAX_LINES = 700
 DIRECTIONS = [
     ("include/culet/", ["culet/"]),
     ("src/base/", ["culet/", "base/"]),
-    ("src/no_cuda/", ["base/accelerator.h", "culet/dispatch.h"]),
+    ("src/no_cuda/", ["base/accelerator.h", "culet/dispatch.h", "culet/ranks.h"]),
     # The CUDA runtime implements the interface that gemm tunes through; the tensor cores' rate is
     # measured with their own instructions.
     ("src/cuda/sm90a/", ["cuda/", "sm90/"]),
     ("src/cuda/", ["culet/", "base/", "cuda/", "gemm/runtime.h"]),
     ("src/sm90/", ["base/", "culet/layout/", "sm90/"]),
     ("src/model/", ["culet/", "base/", "model/"]),
+    ("src/ranks/", ["culet/", "base/", "model/text_file.h", "ranks/"]),
     # The CUDA dispatch is made of these, and of nothing that runs on the host alone.
     ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/", "kernels/sm90/grouped_"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),

@@ -53,7 +53,7 @@ class LatentCheckpoint : public testing::Test {
     EXPECT_TRUE(written.ok()) << written.ToString();
     auto checkpoint = Checkpoint::Open(folder_.string(), config_, memory_);
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
-    auto parts = checkpoint->GetHeadParts("kv_b_proj.weight", kHeads, kKeys, kValues, kRank);
+    auto parts = checkpoint->GetHeadParts("kv_b_proj.weight", kHeads, kKeys, kValues, kRank, {});
     status_ = checkpoint->status();
     if (status_.ok()) status_ = checkpoint->AllRead();
     return parts;

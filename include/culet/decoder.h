@@ -88,6 +88,22 @@ struct WeightCoding {
   }
 };
 
+/// Elements [first, first + n) of `of`, n being said elsewhere; of 0: all there are.
+struct ShardRange {
+  std::int64_t first = 0, of = 0;
+  friend bool operator==(const ShardRange&, const ShardRange&) = default;
+};
+
+/// Which part of a model a rank holds, where several hold it together. The sizes of the config that
+/// has it are the part's: heads, kv_heads, intermediate, moe_intermediate, shared_intermediate.
+struct DecoderShard {
+  int rank = 0, ranks = 1;
+  ShardRange heads, kv_heads, intermediate, moe_intermediate, shared_intermediate;
+  RankParts vocab;  ///< of embedding and head; absent in a whole model
+
+  bool is_part() const noexcept { return ranks > 1; }
+};
+
 /// Everything that config.json says of a decoder, under one spelling.
 struct DecoderConfig {
   std::string architecture;  ///< "LlamaForCausalLM"
@@ -152,6 +168,7 @@ struct DecoderConfig {
   /// Layers behind the others that predict tokens further ahead; they are passed over.
   int ahead_layers = 0;
   WeightCoding coding;  ///< what quantization_config says of the linear layers
+  DecoderShard shard;
   DataType stored_type = DataType::kBfloat16;  ///< of the weights, as the config says
   std::vector<int> eos_ids;                    ///< may be empty
   /// Sentences for the user: keys of config.json that have no effect, and, once a model is loaded,
@@ -170,6 +187,13 @@ std::vector<std::string> KnownDecoders();
 Result<DecoderConfig> ReadDecoderConfig(const std::string& path);
 /// The same from the text of a config.json; `origin` names it in messages.
 Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::string& origin);
+
+/// The part that `rank` of `ranks` holds of a whole model. Rows of q, k, v, gate and up, and
+/// columns of o and down, are cut between heads, and at multiples of what shares a scale. Ranks
+/// beyond the heads of keys and values hold these twice. Parts differ in size where they must.
+/// Errors: INVALID_ARGUMENT for a rank that does not exist, and for more ranks than there are
+/// parts, with their number; UNSUPPORTED for norms over all heads, and for GGUF files.
+Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks);
 
 /// The weights of latent attention that other attention has not. kv_b_proj, which makes a head's
 /// keys and values of the latent, is in two: what meets the queries instead of the keys, and what
@@ -219,6 +243,8 @@ struct LoadOptions {
   std::function<void(std::size_t done, std::size_t all)> on_progress = nullptr;
   /// Asked as often; true ends it. May be null; one that throws is a yes.
   std::function<bool()> stop = nullptr;
+  /// Which part is loaded, as ShardOf cuts it; no others are read.
+  int rank = 0, ranks = 1;
 };
 
 /// A model: its config, and its weights in memory of a device.
@@ -256,6 +282,8 @@ class DecoderModel {
   double bytes_a_token() const noexcept;
   /// Bytes of all weights.
   double weight_bytes() const noexcept;
+  /// Bytes of the checkpoint's tensors that were read, or are where they lie; 0 if random.
+  double read_bytes() const noexcept;
 
  private:
   friend class Session;
@@ -407,6 +435,9 @@ struct DecodedTokens {
   DecodeEnd end = DecodeEnd::kSteps;
 };
 
+/// Takes what a session does, as bytes.
+using CallSink = std::function<Status(std::span<const std::byte>)>;
+
 /// Sequences of one model on one dispatch, with their paged cache. Not for concurrent use.
 class Session {
  public:
@@ -476,6 +507,15 @@ class Session {
   /// Called before each node of the next steps is prepared and before each is launched, a recorded
   /// step as one; null for none.
   void SetGate(NodeGate gate);
+
+  /// From now on each call is told before it is made, and so is what the gate and on_token decide,
+  /// for the sessions of other ranks to Follow. The gate is then called before each step. The end
+  /// of the session is told as no bytes.
+  void SetLead(CallSink tell);
+  /// Makes a call that a leading session told; `hear` waits for what it tells next.
+  /// Errors: as the call.
+  Status Follow(std::span<const std::byte> call,
+                const std::function<Result<std::vector<std::byte>>()>& hear);
 
   const DecoderModel& model() const noexcept;
   const SessionOptions& options() const noexcept;

@@ -82,7 +82,9 @@ struct RouteNodes {
 ///              |   and scales that a Quantize made of it;   | routing.active
 ///              |   routes; maybe shares                     |
 ///   Combine    | X (T * active, n), routes; maybe shares    |
-///   Embedding  | ids (T, 1)                                 | weight (vocabulary, hidden)
+///   AllReduce  | X of this shape                            | int_param: the number of ranks
+///   AllGather  | X (T, the rank's columns)                  | parts
+///   Embedding  | ids (T, 1)                                 | weight (vocabulary, hidden); parts
 ///   GatherRows | X, indices (rows of this node, 1)          |
 ///   ArgMax     | X; this node is (rows, 1) kInt32           |
 ///   Sample     | X, options (rows, 8), draws (rows, 1); this | int_param
@@ -149,6 +151,11 @@ struct RouteNodes {
 /// above 0 X has a row a token, and is gathered; with 0 its rows are in that order already. Shares
 /// multiply the rows, as if they had multiplied X. E4M3 weights take codes and scales. Combine adds
 /// a token's rows, each times its share, in the order of its choices.
+///
+/// AllReduce and AllGather are float32. They meet those of the other ranks: all ranks launch the
+/// same ones in the same order. A sum is added in the order of the ranks, so all have the same
+/// bits. One rank's is X. An Embedding with parts has the weight's rows of its rank; ids of another
+/// rank's rows give zeros.
 ///
 /// ClampedSwiGlu: with g = min(X, limit) and u = Y between -limit and limit,
 /// g / (1 + exp(-slope g)) * (u + 1).

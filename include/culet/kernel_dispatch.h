@@ -163,9 +163,9 @@ class KernelDispatch {
 
   /// An operation without a method of its own: Scale, LayerNorm, GeGlu, SoftCap, PositionScale,
   /// ClampedSwiGlu, Route, ExpertMulMat, Combine, HeadMulMat, HeadSlice, SigmoidGate, CausalConv,
-  /// GatedDelta. Inputs, outputs and attributes are in current(); a Route's second value is
-  /// current().value(current().id + 1). output may be an input of an operation element by element,
-  /// and of PositionScale.
+  /// GatedDelta, AllReduce, AllGather. Inputs, outputs and attributes are in current(); a Route's
+  /// second value is current().value(current().id + 1). output may be an input of an operation
+  /// element by element, and of PositionScale.
   virtual Status dispatch_other(const TensorNode& node, DevicePtr output_ptr);
 
   // -- The phases of a graph ---------------------------------------------------------------------
@@ -180,6 +180,11 @@ class KernelDispatch {
   /// Bytes of scratch memory that a launch of the node needs; `prepared` is what prepare returned.
   virtual std::size_t workspace(const ComputeGraph& graph, int id,
                                 const PreparedNode* prepared) const;
+
+  /// Called once the graph is prepared, or was refused with `own`, and before it is launched. A
+  /// dispatch of several ranks returns an error unless all of them have an equal `plan`, which says
+  /// what the graph exchanges; by default `own`.
+  virtual Status agree(const Status& own, const std::string& plan);
 
   /// Launches one node, or one fusion: makes it current() and calls the method of its operation, or
   /// dispatch_fusion.

@@ -18,6 +18,13 @@ typedef struct culet_model_options {
                              CULET_FLOAT8_E4M3 for products in blocks of 128 x 128, the rest BF16 */
   int32_t reserved;       /* 0 */
   uint64_t seed;          /* of random weights */
+  const char* rank_program; /* the program culet of this version, which `ranks` starts; default:
+                               that of PATH */
+  int32_t ranks;     /* processes of this host that share the model, on a GPU each; default 1. Under
+                        torchrun, mpirun or srun these are their processes: each makes the same calls,
+                        on an engine of its own GPU. Else this process, on an engine of cuda:0 or the
+                        CPU, starts the others and leads them */
+  int32_t reserved2; /* 0 */
 } culet_model_options;
 
 /* Opens the folder of a checkpoint as Hugging Face has them (config.json, safetensors), or with
@@ -25,7 +32,8 @@ typedef struct culet_model_options {
  * `options` may be null. The model must not outlive its engine.
  * Errors: NOT_FOUND and IO for files; DATA_LOSS for damaged ones; INVALID_ARGUMENT for an impossible
  * config or a tensor of the wrong shape; UNSUPPORTED for an unknown architecture;
- * RESOURCE_EXHAUSTED. */
+ * RESOURCE_EXHAUSTED. Of several ranks also FAILED_PRECONDITION, as of every call of their sessions,
+ * which names the rank that died, failed, did not come or was started otherwise. */
 CULET_API culet_status culet_model_load(culet_engine* engine, const char* path,
                                         const culet_model_options* options, culet_model** model);
 

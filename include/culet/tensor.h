@@ -60,6 +60,8 @@ enum class TensorOp : std::uint8_t {
   kSigmoidGate,           ///< X / (1 + exp(-Y)), element by element
   kCausalConv,            ///< silu of a causal convolution of each column; see graph.h
   kGatedDelta,            ///< linear attention by the gated delta rule; see graph.h
+  kAllReduce,             ///< the sum of all ranks' X
+  kAllGather,             ///< the columns of all ranks' X, side by side
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...
@@ -225,6 +227,21 @@ struct ExpertWeights {
   std::vector<Weight> biases;   ///< (1, n); empty for none
 };
 
+/// How ranks divide rows or columns among themselves: rank r has [bounds[r], bounds[r + 1]).
+struct RankParts {
+  int rank = 0;                      ///< whose graph this is
+  std::vector<std::int64_t> bounds;  ///< one more than there are ranks, from 0; empty: undivided
+
+  bool present() const noexcept { return !bounds.empty(); }
+  int ranks() const noexcept { return static_cast<int>(bounds.size()) - 1; }
+  std::int64_t first() const noexcept { return bounds[static_cast<std::size_t>(rank)]; }
+  std::int64_t all() const noexcept { return bounds.back(); }
+  std::int64_t size_of(int r) const noexcept {
+    return bounds[static_cast<std::size_t>(r) + 1] - bounds[static_cast<std::size_t>(r)];
+  }
+  friend bool operator==(const RankParts&, const RankParts&) = default;
+};
+
 /// Attributes of a node; each operation reads those that its comment in graph.h names.
 struct OpParams {
   Weight weight;
@@ -248,6 +265,7 @@ struct OpParams {
   GatedDeltaParams delta;  ///< CausalConv, GatedDelta
   RoutingParams routing;   ///< Route; of an ExpertMulMat `active`: see graph.h
   std::shared_ptr<const ExpertWeights> experts;
+  RankParts parts;  ///< AllGather: of its columns; Embedding: of the vocabulary, or absent
 };
 
 /// The weights that a node may have by itself, experts apart; those that it has are present().

@@ -23,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
                       help="no chat template: continue each line as it is")
     made.add_argument("--max-new-tokens", type=int, default=1024, metavar="N")
     made.add_argument("--max-context", type=int, metavar="N")
+    made.add_argument("--tp", type=int, default=1, metavar="N", help="share the model among so many ranks")
     made.add_argument("--temperature", type=float, metavar="X", help="0: the likeliest token")
     made.add_argument("--top-p", type=float, metavar="X")
     made.add_argument("--top-k", type=int, metavar="N")
@@ -221,7 +222,8 @@ def _run(parsed: argparse.Namespace) -> int:
     explain_lost_files(1)
     if sys.stdin is None:
         raise _Lost("standard input is closed; give it lines, or a terminal")
-    llm = LLM(parsed.folder, parsed.device, max_context=parsed.max_context)
+    llm = LLM(parsed.folder, parsed.device, max_context=parsed.max_context,
+              tensor_parallel_size=parsed.tp)
     if not parsed.raw:
         llm.chat_prompt([{"role": "user", "content": ""}])  # before the first line, not after it
     return 0 if _talk(Chat(llm, parsed)) else 1

@@ -41,12 +41,16 @@ class LLM:
     batch_invariant: products take kernels that add a row alike whatever stands beside it
     (CULET_DETERMINISM_BATCH_INVARIANT), so that on the CPU an answer has the same logits alone and in a batch,
     bit for bit. Such kernels are much slower.
+    tensor_parallel_size: so many processes of this host share the model, on a GPU each, or the CPU. This one
+    starts the others; under torchrun, mpirun or srun each of theirs makes one LLM and the same calls, with
+    seeds. A rank that dies or differs is named by an Error on the others (docs/parallel.md).
     Threads may share it: they take turns. It needs the packages of `pip install culet[text]`, but for
     models without a tokenizer and with 256 tokens, whose tokens are bytes.
     Raises Error and InvalidArgument for a folder that is no checkpoint, or that culet cannot run."""
 
     def __init__(self, folder: "str | os.PathLike[str]", device: Optional[str] = None, *,
-                 max_context: Optional[int] = None, cache_type: Any = None, batch_invariant: bool = False) -> None:
+                 max_context: Optional[int] = None, cache_type: Any = None, batch_invariant: bool = False,
+                 tensor_parallel_size: int = 1) -> None:
         self._folder = os.fsdecode(path_bytes("folder", folder))
         if not os.path.exists(self._folder):
             raise InvalidArgument(f"folder is {self._folder!r}, which is no folder; give that of a "
@@ -59,7 +63,8 @@ class LLM:
             given, max_context = max_context, _count("max_context", max_context, 1)
             if max_context == MOST:
                 raise InvalidArgument(f"max_context is {shown(given)}; give less than 2^31")
-        self._model, self.device = _load(self._folder, device)
+        ranks = _count("tensor_parallel_size", tensor_parallel_size, 1)
+        self._model, self.device = _load(self._folder, device, ranks)
         for sentence in self._model.warnings:
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         self._determinism = (_library.DETERMINISM_BATCH_INVARIANT if flag("batch_invariant", batch_invariant) else
@@ -391,11 +396,22 @@ def _real(name: str, value: Any) -> float:
     return found
 
 
-def _load(folder: str, device: Optional[str]) -> Tuple[Model, str]:
+def _load(folder: str, device: Optional[str], ranks: int) -> Tuple[Model, str]:
+    if ranks > 1 and device in (None, "cuda"):
+        device = _device_of_rank(device)
     if device is None:
         return _load_anywhere(folder)
     place = place_of(device)
-    return Model(folder, place), "cpu" if place == HOST else f"cuda:{place}"
+    return Model(folder, place, ranks), "cpu" if place == HOST else f"cuda:{place}"
+
+
+def _device_of_rank(device: Optional[str]) -> str:
+    """The GPU of the launcher's local rank, the first without one; the CPU where there is no GPU."""
+    from culet import devices
+    if device is None and not any(each.ordinal >= 0 for each in devices()):
+        return "cpu"
+    names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+    return "cuda:" + next((os.environ[name] for name in names if os.environ.get(name)), "0")
 
 
 def _load_anywhere(folder: str) -> Tuple[Model, str]:

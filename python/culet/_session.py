@@ -4,7 +4,7 @@ import os
 import threading
 import weakref
 from ctypes import byref, c_int32, c_size_t, create_string_buffer, pointer
-from typing import Callable, Collection, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, List, Optional, Sequence, Tuple
 
 from culet import _library
 from culet._engine import engine
@@ -14,12 +14,16 @@ from culet._observe import explain_lost_files
 
 
 class Model:
-    """A checkpoint's weights on a device."""
+    """A checkpoint's weights on a device, or on those of several ranks."""
 
-    def __init__(self, folder: str, place: int) -> None:
+    def __init__(self, folder: str, place: int, ranks: int = 1) -> None:
         owner = engine(place)
         explain_lost_files()
-        self.handle = create(LIBRARY.culet_model_load, owner.handle, os.fsencode(folder), None)
+        options: Any = None
+        if ranks > 1:
+            program = _library.beside("culet")
+            options = byref(_library.ModelOptions(ranks=ranks, rank_program=program and os.fsencode(program)))
+        self.handle = create(LIBRARY.culet_model_load, owner.handle, os.fsencode(folder), options)
         weakref.finalize(self, LIBRARY.culet_model_destroy, self.handle).atexit = False
         self.info = _library.ModelInfo()
         check(LIBRARY.culet_model_get_info(self.handle, byref(self.info)))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "culet/dispatch_cache.h"
 #include "culet/gemm.h"
 #include "culet/kernel_dispatch.h"
+#include "culet/rank_team.h"
 
 struct culet_engine {
   // Thread-safe as Gemm is; its own const says less than Gemm does.
@@ -22,6 +24,8 @@ namespace culet::capi {
 
 /// A model in the memory of a dispatch, which is there for that.
 struct LoadedModel {
+  std::unique_ptr<RankTeam> team;              // null for one rank
+  std::unique_ptr<std::recursive_mutex> turn;  // of the team's sessions, which exchange one by one
   std::unique_ptr<KernelDispatch> home;
   DecoderModel model;
 };

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -60,14 +61,62 @@ Result<std::unique_ptr<KernelDispatch>> DispatchOf(Gemm& gemm, DispatchPolicy po
   return MakeCpuDispatch(gemm, {.policy = policy, .determinism = determinism});
 }
 
-Result<DecoderModel> OpenModel(const char* path, const culet_model_options& options,
-                               DeviceMemory& memory) {
-  if (options.random_weights == 0) return DecoderModel::Load(path, memory);
-  DataType type{};
-  CULET_RETURN_IF_ERROR(ToEnum("options.random_weights", options.random_weights, type));
-  const auto config = ReadDecoderConfig(path);
+// This process's part of it.
+Result<DecoderModel> OpenModel(const TeamModel& wanted, int rank, int ranks, DeviceMemory& memory) {
+  LoadOptions load;
+  load.rank = rank;
+  load.ranks = ranks;
+  if (wanted.random == DataType::kNull) return DecoderModel::Load(wanted.path, memory, load);
+  const auto config = ReadDecoderConfig(wanted.path);
   if (!config.ok()) return config.status();
-  return DecoderModel::Random(*config, type, memory, options.seed);
+  return DecoderModel::Random(*config, wanted.random, memory, wanted.seed, load);
+}
+
+// The GPU's number of the engine must be that which the ranks expect.
+Status CheckPlace(const Gemm& gemm, const TeamModel& model, const RankTeam& team) {
+  const int ordinal = gemm.device().ordinal, local = team.ranks().options().local_rank;
+  if (ordinal < 0 || ordinal == local) return {};
+  return Invalid(
+      fmt::format("the engine is of cuda:{}, and this is rank {} of the host; use an "
+                  "engine of {}",
+                  ordinal, local, DeviceOf(model, team.ranks())));
+}
+
+Result<std::unique_ptr<RankTeam>> TeamOf(const culet_model_options& options) {
+  if (options.ranks < 0) {
+    return Invalid(fmt::format("options.ranks is {}; give 1 or more", options.ranks));
+  }
+  if (options.ranks <= 1) return std::unique_ptr<RankTeam>();
+  if (RankTeam::IsLaunched()) return RankTeam::Join(options.ranks);
+  const char* const program = options.rank_program;
+  return RankTeam::Start(options.ranks, {program != nullptr ? program : "culet", "rank"});
+}
+
+Result<LoadedModel> LoadModel(culet_engine& engine, const char* path,
+                              const culet_model_options& options) {
+  TeamModel wanted;
+  wanted.path = path;
+  wanted.seed = options.seed;
+  wanted.device = engine.gemm.device().ordinal >= 0 ? "cuda" : "cpu";
+  if (engine.file) wanted.cache = engine.file->path();
+  if (options.random_weights != 0) {
+    CULET_RETURN_IF_ERROR(ToEnum("options.random_weights", options.random_weights, wanted.random));
+  }
+  auto home = DispatchOf(engine.gemm, {}, {});
+  if (!home.ok()) return home.status();
+  auto team = TeamOf(options);
+  if (!team.ok()) return team.status();
+  std::optional<DecoderModel> model;
+  const auto open = [&]() -> Status {
+    if (*team != nullptr) CULET_RETURN_IF_ERROR(CheckPlace(engine.gemm, wanted, **team));
+    const int rank = *team != nullptr ? (*team)->ranks().rank() : 0;
+    auto opened = OpenModel(wanted, rank, std::max(options.ranks, 1), (*home)->memory());
+    if (opened.ok()) model.emplace(*std::move(opened));
+    return opened.status();
+  };
+  CULET_RETURN_IF_ERROR(*team != nullptr ? (*team)->Open(wanted, open) : open());
+  auto turn = *team != nullptr ? std::make_unique<std::recursive_mutex>() : nullptr;
+  return LoadedModel{*std::move(team), std::move(turn), *std::move(home), *std::move(model)};
 }
 
 Result<SessionOptions> ToOptions(const culet_session_options& given) {
@@ -192,12 +241,32 @@ class Stepping {
   bool& flag_;
 };
 
+// Holds up other sessions of the model's ranks.
+std::unique_lock<std::recursive_mutex> TurnOf(const LoadedModel& loaded) {
+  return loaded.turn != nullptr ? std::unique_lock(*loaded.turn)
+                                : std::unique_lock<std::recursive_mutex>();
+}
+
+Result<Session> CreateSession(culet_session& made, std::unique_ptr<KernelDispatch> own,
+                              const culet_session_options& given, const SessionOptions& options) {
+  RankTeam* const team = made.loaded->team.get();
+  made.dispatch = std::move(own);
+  if (team == nullptr) return Session::Create(made.loaded->model, *made.dispatch, options);
+  TeamSession wanted;
+  wanted.options = options;
+  wanted.reference = given.dispatch == CULET_DISPATCH_REFERENCE;
+  wanted.policy = static_cast<DispatchPolicy>(given.policy);
+  wanted.determinism = static_cast<Determinism>(given.determinism);
+  return team->CreateSession(made.loaded->model, made.dispatch, wanted);
+}
+
 // Runs `body` on the session while no other thread uses it.
 template <class Body>
 culet_status WithSession(culet_session* session, Body&& body) noexcept {
   return Guarded([&]() -> Status {
     if (session == nullptr) return Null("session");
     const std::lock_guard lock(session->mutex);
+    const auto turn = TurnOf(*session->loaded);
     if (session->stepping) {
       return Status(
           StatusCode::kFailedPrecondition,
@@ -237,14 +306,12 @@ culet_status culet_model_load(culet_engine* engine, const char* path,
     if (model == nullptr) return Null("model");
     culet_model_options read{};
     if (options != nullptr) CULET_RETURN_IF_ERROR(Read("options", options, read));
-    CULET_RETURN_IF_ERROR(culet::capi::CheckReserved("options", read.reserved == 0));
-    auto home = culet::capi::DispatchOf(engine->gemm, {}, {});
-    if (!home.ok()) return home.status();
-    auto opened = culet::capi::OpenModel(path, read, (*home)->memory());
-    if (!opened.ok()) return opened.status();
-    culet::capi::LoadedModel loaded{*std::move(home), *std::move(opened)};
+    CULET_RETURN_IF_ERROR(
+        culet::capi::CheckReserved("options", read.reserved == 0 && read.reserved2 == 0));
+    auto loaded = culet::capi::LoadModel(*engine, path, read);
+    if (!loaded.ok()) return loaded.status();
     *model = new culet_model{engine,
-                             std::make_shared<const culet::capi::LoadedModel>(std::move(loaded))};
+                             std::make_shared<const culet::capi::LoadedModel>(*std::move(loaded))};
     return {};
   });
 }
@@ -312,10 +379,10 @@ culet_status culet_session_create(const culet_model* model, const culet_session_
     if (!wanted.ok()) return wanted.status();
     auto made = std::make_unique<culet_session>();
     made->loaded = model->loaded;
+    const auto turn = culet::capi::TurnOf(*made->loaded);
     auto dispatch = culet::capi::MakeDispatch(model->engine->gemm, read);
     if (!dispatch.ok()) return dispatch.status();
-    made->dispatch = *std::move(dispatch);
-    auto inner = Session::Create(made->loaded->model, *made->dispatch, *wanted);
+    auto inner = culet::capi::CreateSession(*made, *std::move(dispatch), read, *wanted);
     if (!inner.ok()) return inner.status();
     made->session = std::make_unique<Session>(*std::move(inner));
     made->session->SetGate(culet::capi::MakeGate(read));
@@ -324,7 +391,12 @@ culet_status culet_session_create(const culet_model* model, const culet_session_
   });
 }
 
-void culet_session_destroy(culet_session* session) { delete session; }
+void culet_session_destroy(culet_session* session) {
+  if (session == nullptr) return;
+  const std::shared_ptr<const culet::capi::LoadedModel> loaded = session->loaded;
+  const auto turn = culet::capi::TurnOf(*loaded);
+  delete session;
+}
 
 culet_status culet_session_plan(culet_session* session) {
   return culet::capi::WithSession(session, [](Session& of) { return of.Prepare(); });

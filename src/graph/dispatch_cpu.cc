@@ -17,6 +17,7 @@
 #include "graph/float_view.h"
 #include "graph/host_advance.h"
 #include "graph/routes.h"
+#include "graph/table_rows.h"
 #include "kernels/ops/linear_attention.h"
 #include "kernels/ops/ops.h"
 
@@ -29,13 +30,16 @@ const std::int32_t* Indices(DevicePtr pointer) {
   return FromDevicePtr<const std::int32_t>(pointer);
 }
 
-// Rows of a table of codes; NaN for an index that is not in it.
-void PickCodes(const Weight& table, const std::int32_t* ids, float* out, std::int64_t rows) {
+// Rows of a table of codes, as ops::PickRows.
+void PickCodes(const Weight& table, const TableRows& of, const std::int32_t* ids, float* out,
+               std::int64_t rows) {
   HostPool().Run(static_cast<int>(rows), [&](int row, int) {
     float* const to = out + row * table.cols;
+    const bool known = ids[row] >= 0 && ids[row] < of.all;
     std::vector<double> values(static_cast<std::size_t>(table.cols),
-                               std::numeric_limits<double>::quiet_NaN());
-    if (ids[row] >= 0 && ids[row] < table.rows) LoadWeightRow(table, ids[row], values.data());
+                               known ? 0 : std::numeric_limits<double>::quiet_NaN());
+    const std::int64_t own = ids[row] - of.first;
+    if (known && own >= 0 && own < table.rows) LoadWeightRow(table, own, values.data());
     std::transform(values.begin(), values.end(), to,
                    [](double value) { return static_cast<float>(value); });
   });
@@ -83,6 +87,9 @@ class CpuDispatch final : public KernelDispatch {
       case TensorOp::kCopy:
       case TensorOp::kCast:
         return Feasibility::Ok();
+      case TensorOp::kAllReduce:
+      case TensorOp::kAllGather:
+        return Feasibility::Refuse(kNeedsRanks);
       case TensorOp::kKvWrite:
         return TakesFloat32(graph, node, 1, 2);
       case TensorOp::kAttention:
@@ -277,12 +284,13 @@ class CpuDispatch final : public KernelDispatch {
   Status dispatch_embedding(const TensorNode& node, DevicePtr ids, DevicePtr output,
                             std::uint32_t m) override {
     const Weight& table = node.params.weight;
+    const TableRows of = RowsOf(table, node.params.parts);
     if (IsCode(table.type)) {
-      PickCodes(table, Indices(ids), Out(output), m);
+      PickCodes(table, of, Indices(ids), Out(output), m);
       return {};
     }
     ops::PickRows(FromDevicePtr<const void>(table.data_ptr), table.type, table.rows, table.cols,
-                  Indices(ids), Out(output), m);
+                  Indices(ids), Out(output), m, of.first, of.all);
     return {};
   }
 
@@ -290,7 +298,7 @@ class CpuDispatch final : public KernelDispatch {
                               DevicePtr output, std::uint32_t m) override {
     const Shape from = current().input_node(0).shape;
     ops::PickRows(FromDevicePtr<const void>(input), DataType::kFloat32, from.rows, from.cols,
-                  Indices(indices), Out(output), m);
+                  Indices(indices), Out(output), m, 0, from.rows);
     return {};
   }
 

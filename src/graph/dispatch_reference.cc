@@ -10,13 +10,19 @@
 #include "graph/float_view.h"
 #include "graph/host_advance.h"
 #include "graph/reference.h"
+#include "graph/table_rows.h"
 
 namespace culet {
 namespace {
 
 class ReferenceDispatch final : public KernelDispatch {
  public:
-  Feasibility supports(const ComputeGraph&, int) const override { return Feasibility::Ok(); }
+  Feasibility supports(const ComputeGraph& graph, int id) const override {
+    const TensorNode& node = graph.node(id);
+    const bool others = (node.op == TensorOp::kAllReduce && node.params.int_param > 1) ||
+                        (node.op == TensorOp::kAllGather && node.params.parts.ranks() > 1);
+    return others ? Feasibility::Refuse(kNeedsRanks) : Feasibility::Ok();
+  }
 
   Status dispatch_mul_mat(const TensorNode& node, DevicePtr, DevicePtr output, std::uint32_t m,
                           std::uint32_t n, std::uint32_t) override {
@@ -93,7 +99,7 @@ class ReferenceDispatch final : public KernelDispatch {
   Status dispatch_embedding(const TensorNode& node, DevicePtr ids, DevicePtr output,
                             std::uint32_t m) override {
     const Weight& table = node.params.weight;
-    PickRows(table, ids, output, m);
+    PickRows(table, ids, output, m, RowsOf(table, node.params.parts));
     return {};
   }
   Status dispatch_gather_rows(const TensorNode& node, DevicePtr input, DevicePtr indices,
@@ -103,7 +109,7 @@ class ReferenceDispatch final : public KernelDispatch {
     table.type = node.type;
     table.rows = current().input_node(0).shape.rows;
     table.cols = node.shape.cols;
-    PickRows(table, indices, output, m);
+    PickRows(table, indices, output, m, RowsOf(table, {}));
     return {};
   }
 
@@ -204,6 +210,9 @@ class ReferenceDispatch final : public KernelDispatch {
       case TensorOp::kGatedDelta:
         ReferenceGatedDelta(current());
         return {};
+      case TensorOp::kAllReduce:
+      case TensorOp::kAllGather:  // one rank's, as supports has it
+        return dispatch_copy(x, output, static_cast<std::size_t>(BytesOf(node)));
       default:
         return PositionScale(node, output);
     }
@@ -288,17 +297,20 @@ class ReferenceDispatch final : public KernelDispatch {
     return {};
   }
 
-  // Rows of a table of `type`, NaN for what is not in it.
-  void PickRows(const Weight& table, DevicePtr indices, DevicePtr output, std::uint32_t m) {
+  // Rows of a table of `type`: zeros for those of other ranks, NaN for what none has.
+  void PickRows(const Weight& table, DevicePtr indices, DevicePtr output, std::uint32_t m,
+                const TableRows& rows) {
     const TensorNode& node = current().node();
     std::vector<double> row(static_cast<std::size_t>(node.shape.cols));
     for (std::uint32_t i = 0; i < m; ++i) {
-      const std::int32_t index = IndexAt(indices, i);
-      if (index < 0 || index >= table.rows) {
+      const std::int64_t index = IndexAt(indices, i);
+      if (index < 0 || index >= rows.all) {
         StoreNaN(output, node.type, i, node.shape.cols);
         continue;
       }
-      LoadWeightRow(table, index, row.data());
+      std::fill(row.begin(), row.end(), 0.0);
+      const std::int64_t own = index - rows.first;
+      if (own >= 0 && own < table.rows) LoadWeightRow(table, own, row.data());
       StoreRow(output, node.type, i, node.shape.cols, row.data());
     }
   }

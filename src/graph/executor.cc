@@ -14,6 +14,7 @@
 #include "culet/graph.h"
 #include "culet/kernel_dispatch.h"
 #include "graph/cost.h"
+#include "graph/exchange_plan.h"
 #include "graph/schedule.h"
 
 namespace culet {
@@ -37,6 +38,7 @@ struct GraphExecutor::Impl {
   std::string why_not_recorded = "the second launch on a dispatch that records does it";
   bool may_record = true, launched = false, tried = false;
 
+  Status Complete(const NodeGate& gate, const FusionChoice& choice);
   Status Choose(const FusionChoice& choice);
   Status Prepare(const NodeGate& gate);
   Status PrepareStep(const GraphStep& step, std::size_t& scratch);
@@ -110,6 +112,13 @@ Status GraphExecutor::Impl::PrepareStep(const GraphStep& step, std::size_t& scra
   if (!bytes) return bytes.status();
   scratch = std::max(scratch, *bytes);
   return {};
+}
+
+Status GraphExecutor::Impl::Complete(const NodeGate& gate, const FusionChoice& choice) {
+  CULET_RETURN_IF_ERROR(Choose(choice));
+  CULET_RETURN_IF_ERROR(Prepare(gate));
+  CULET_RETURN_IF_ERROR(Place());
+  return PlaceState();
 }
 
 // Supports, prepares, and sizes the scratch memory.
@@ -270,10 +279,9 @@ Result<GraphExecutor> GraphExecutor::Create(ComputeGraph graph, KernelDispatch& 
   auto impl = std::make_unique<Impl>();
   impl->graph = std::move(graph);
   impl->dispatch = &dispatch;
-  CULET_RETURN_IF_ERROR(impl->Choose(fusions));
-  CULET_RETURN_IF_ERROR(impl->Prepare(gate));
-  CULET_RETURN_IF_ERROR(impl->Place());
-  CULET_RETURN_IF_ERROR(impl->PlaceState());
+  const Status own = impl->Complete(gate, fusions);
+  CULET_RETURN_IF_ERROR(
+      CaughtAs("agree", [&] { return dispatch.agree(own, ExchangePlanOf(impl->graph)); }));
   return GraphExecutor(std::move(impl));
 }
 

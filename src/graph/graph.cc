@@ -139,6 +139,10 @@ const char* ToString(TensorOp op) noexcept {
       return "causal_conv";
     case TensorOp::kGatedDelta:
       return "gated_delta";
+    case TensorOp::kAllReduce:
+      return "all_reduce";
+    case TensorOp::kAllGather:
+      return "all_gather";
   }
   return "invalid";
 }

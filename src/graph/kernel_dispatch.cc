@@ -74,6 +74,8 @@ Status KernelDispatch::dispatch_other(const TensorNode&, DevicePtr) {
   return NotImplemented("dispatch_other");
 }
 
+Status KernelDispatch::agree(const Status& own, const std::string&) { return own; }
+
 Status KernelDispatch::dispatch_advance(const TensorNode&, DevicePtr, DevicePtr, std::uint32_t) {
   return NotImplemented("dispatch_advance");
 }
@@ -227,6 +229,8 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
     case TensorOp::kSigmoidGate:
     case TensorOp::kCausalConv:
     case TensorOp::kGatedDelta:
+    case TensorOp::kAllReduce:
+    case TensorOp::kAllGather:
       return dispatch_other(node, out);
     case TensorOp::kScales:
     case TensorOp::kRoutes:

@@ -20,6 +20,7 @@ bool MayWriteInPlace(TensorOp op) noexcept {
     case TensorOp::kSoftCap:
     case TensorOp::kPositionScale:
     case TensorOp::kRope:
+    case TensorOp::kAllReduce:
       return true;
     default:
       return false;

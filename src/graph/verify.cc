@@ -62,6 +62,10 @@ class NodeCheck : NodeInputs {
       case TensorOp::kSilu:
       case TensorOp::kCopy:
         return ElementWise(1);
+      case TensorOp::kAllReduce:
+        return AllReduce();
+      case TensorOp::kAllGather:
+        return AllGather();
       case TensorOp::kCast:
         return Cast();
       case TensorOp::kRmsNorm:
@@ -102,6 +106,37 @@ class NodeCheck : NodeInputs {
   }
 
  private:
+  static constexpr const char* kExchanged = "ranks exchange float32 values; cast first";
+  bool IsFloat32() const { return node_.type == DataType::kFloat32; }
+
+  // Whether the parts are some, in order, and the rank is one of theirs.
+  std::string Parts() const {
+    const RankParts& parts = params_.parts;
+    if (parts.ranks() < 1 || parts.rank < 0 || parts.rank >= parts.ranks()) {
+      return fmt::format("parts.rank is {} of {}; ranks go from 0 to their number less 1",
+                         parts.rank, parts.ranks());
+    }
+    bool ascend = parts.bounds.front() == 0;
+    for (int r = 0; r < parts.ranks(); ++r) ascend &= parts.size_of(r) > 0;
+    return ascend ? "" : "parts.bounds must begin with 0 and ascend";
+  }
+
+  std::string AllReduce() const {
+    if (!IsFloat32()) return kExchanged;
+    return params_.int_param > 0 ? ElementWise(1) : "int_param, the number of ranks, is 0";
+  }
+
+  std::string AllGather() const {
+    if (auto r = CountIs(1); !r.empty()) return r;
+    if (auto r = Parts(); !r.empty()) return r;
+    if (!IsFloat32() || In(0).type != DataType::kFloat32) return kExchanged;
+    const RankParts& parts = params_.parts;
+    if (parts.all() != node_.shape.cols) {
+      return fmt::format("parts has {} columns, the value {}", parts.all(), node_.shape.cols);
+    }
+    return InputIs(0, {node_.shape.rows, parts.size_of(parts.rank)}, "X");
+  }
+
   std::string CheckValue() const {
     const Shape& shape = node_.shape;
     if (shape.rows < 1 || shape.cols < 1 || shape.rows > kMost || shape.cols > kMost) {
@@ -389,6 +424,13 @@ class NodeCheck : NodeInputs {
     if (auto r = IsFloatValue(); !r.empty()) return r;
     if (auto r = Indices(0, {node_.shape.rows, 1}, "ids"); !r.empty()) return r;
     const Weight& w = params_.weight;
+    if (const RankParts& parts = params_.parts; parts.present()) {
+      if (auto r = Parts(); !r.empty()) return r;
+      if (parts.size_of(parts.rank) != w.rows) {
+        return fmt::format("the rank's part has {} rows, the weight {}", parts.size_of(parts.rank),
+                           w.rows);
+      }
+    }
     if (IsCode(w.type) && w.order_ptr == 0) {
       return WhyNotWeight("the weight", w, w.rows, node_.shape.cols, OpParams{});
     }

@@ -19,23 +19,32 @@ class Binder {
 
   Result<DecoderWeights> Bind() {
     DecoderWeights weights;
-    weights.embedding =
-        source_.Get("model.embed_tokens.weight", config_.vocab, config_.hidden, WeightRole::kPlain);
+    weights.embedding = Words("model.embed_tokens.weight", WeightRole::kPlain);
     for (int layer = 0; layer < config_.layers && source_.status().ok(); ++layer) {
       weights.layers.push_back(Layer(layer));
     }
     weights.final_norm = Gamma("model.norm.weight", config_.hidden);
-    weights.head = config_.tied_head ? weights.embedding
-                                     : source_.Get("lm_head.weight", config_.vocab, config_.hidden,
-                                                   WeightRole::kHead);
+    weights.head =
+        config_.tied_head ? weights.embedding : Words("lm_head.weight", WeightRole::kHead);
     CULET_RETURN_IF_ERROR(source_.status());
     CULET_RETURN_IF_ERROR(status_);
     return weights;
   }
 
  private:
-  Weight Vector(const std::string& name, std::int64_t size) {
-    return source_.Get(name, 1, size, WeightRole::kVector);
+  Weight Vector(const std::string& name, std::int64_t size, ShardRange range = {}) {
+    return source_.GetPart({name, 1, size, WeightRole::kVector, range.first, range.of});
+  }
+  // The rank's rows of the vocabulary.
+  Weight Words(const std::string& name, WeightRole role) {
+    const RankParts& vocab = config_.shard.vocab;
+    WeightRequest request{name, config_.vocab, config_.hidden, role};
+    if (vocab.present()) {
+      request.rows = vocab.size_of(vocab.rank);
+      request.first = vocab.first();
+      request.of = vocab.all();
+    }
+    return source_.GetPart(request);
   }
   Weight Gamma(const std::string& name, std::int64_t size) {
     const WeightRole role = names_.gamma_less_one ? WeightRole::kGammaLessOne : WeightRole::kVector;
@@ -45,23 +54,51 @@ class Binder {
   Weight GammaIf(const std::string& prefix, const char* name) {
     return name != nullptr ? Gamma(prefix + name + ".weight", config_.hidden) : Weight{};
   }
-  Weight Product(const std::string& name, std::int64_t n, std::int64_t k) {
-    return source_.Get(name + ".weight", n, k, WeightRole::kProduct);
+  // Outputs of a product, as a rank has them.
+  struct Rows {
+    std::int64_t size = 0;
+    ShardRange range = {};
+    std::int64_t all() const { return range.of > 0 ? range.of : size; }
+  };
+  static ShardRange Times(ShardRange range, std::int64_t by) {
+    return {range.first * by, range.of * by};
+  }
+  Rows HeadRows(std::int64_t size) const {
+    return {config_.heads * size, Times(config_.shard.heads, size)};
+  }
+  Rows KvRows() const {
+    const std::int64_t size = config_.head_dim;
+    return {config_.kv_heads * size, Times(config_.shard.kv_heads, size)};
+  }
+
+  Weight Product(const std::string& name, Rows rows, std::int64_t k) {
+    return source_.GetPart(
+        {name + ".weight", rows.size, k, WeightRole::kProduct, rows.range.first, rows.range.of});
+  }
+  // Of the rank's columns: its values are summed up over all ranks.
+  Weight Partial(const std::string& name, std::int64_t n, Rows cols) {
+    return source_.GetPart({name + ".weight", n, cols.size, WeightRole::kProduct, 0, 0,
+                            cols.range.first, cols.range.of});
   }
   Weight BiasIf(bool present, const std::string& name, std::int64_t n) {
     return present ? Vector(name + ".bias", n) : Weight{};
   }
+  // The first rank adds what is added once.
+  Weight BiasOfSum(bool present, const std::string& name, std::int64_t n) {
+    if (present && config_.shard.rank > 0) source_.Leave(name + ".bias");
+    return BiasIf(present && config_.shard.rank == 0, name, n);
+  }
 
   // The same where the checkpoint has them one below the other in tensor `name`.
-  void Parts(const std::string& name, const std::vector<std::int64_t>& rows, std::int64_t cols,
-             bool biases, const std::vector<Weight*>& weights,
-             const std::vector<Weight*>& bias_weights) {
+  void Parts(const std::string& name, const std::vector<Rows>& rows, std::int64_t cols, bool biases,
+             const std::vector<Weight*>& weights, const std::vector<Weight*>& bias_weights) {
     std::vector<WeightRequest> requests, bias_requests;
     std::int64_t all = 0;
-    for (const std::int64_t part : rows) {
-      requests.push_back({name + ".weight", part, cols, WeightRole::kProduct, all});
-      bias_requests.push_back({name + ".bias", 1, part, WeightRole::kVector, all});
-      all += part;
+    for (const Rows& part : rows) {
+      const std::int64_t first = all + part.range.first;
+      requests.push_back({name + ".weight", part.size, cols, WeightRole::kProduct, first});
+      bias_requests.push_back({name + ".bias", 1, part.size, WeightRole::kVector, first});
+      all += part.all();
     }
     for (WeightRequest& request : requests) request.of = all;
     for (WeightRequest& request : bias_requests) request.of = all;
@@ -75,13 +112,16 @@ class Binder {
   }
 
   // Products of one input, and their biases, which one product may serve.
-  void Joined(const std::vector<std::string>& names, const std::vector<std::int64_t>& rows,
+  void Joined(const std::vector<std::string>& names, const std::vector<Rows>& rows,
               std::int64_t cols, bool biases, const std::vector<Weight*>& weights,
               const std::vector<Weight*>& bias_weights) {
     std::vector<WeightRequest> requests, bias_requests;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      requests.push_back({names[i] + ".weight", rows[i], cols, WeightRole::kProduct});
-      bias_requests.push_back({names[i] + ".bias", 1, rows[i], WeightRole::kVector});
+      const auto& [size, range] = rows[i];
+      requests.push_back(
+          {names[i] + ".weight", size, cols, WeightRole::kProduct, range.first, range.of});
+      bias_requests.push_back(
+          {names[i] + ".bias", 1, size, WeightRole::kVector, range.first, range.of});
     }
     Bind(requests, weights);
     if (biases) Bind(bias_requests, bias_weights);
@@ -112,9 +152,8 @@ class Binder {
 
   void Attention(const std::string& attention, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden;
-    const std::int64_t q_size = std::int64_t{config_.heads} * config_.head_dim;
-    const std::int64_t kv_size = std::int64_t{config_.kv_heads} * config_.head_dim;
-    const std::int64_t q_rows = q_size * (config_.attention_gate ? 2 : 1);
+    const Rows q_size = HeadRows(config_.head_dim), kv_size = KvRows();
+    const Rows q_rows = HeadRows(config_.head_dim * (config_.attention_gate ? 2 : 1));
     const std::vector<Weight*> qkv{&layer.q, &layer.k, &layer.v};
     const std::vector<Weight*> qkv_bias{&layer.q_bias, &layer.k_bias, &layer.v_bias};
     if (names_.qkv != nullptr) {
@@ -124,13 +163,15 @@ class Binder {
       Joined({attention + "q_proj", attention + "k_proj", attention + "v_proj"},
              {q_rows, kv_size, kv_size}, hidden, config_.qkv_bias, qkv, qkv_bias);
     }
-    layer.o = Product(attention + "o_proj", hidden, q_size);
-    layer.o_bias = BiasIf(config_.o_bias, attention + "o_proj", hidden);
-    if (config_.sinks) layer.sinks = Vector(attention + "sinks", config_.heads);
+    layer.o = Partial(attention + "o_proj", hidden, q_size);
+    layer.o_bias = BiasOfSum(config_.o_bias, attention + "o_proj", hidden);
+    if (config_.sinks) {
+      layer.sinks = Vector(attention + "sinks", config_.heads, config_.shard.heads);
+    }
     if (config_.qk_norm) {
       const bool whole = config_.qk_norm_whole;
-      layer.q_norm = Gamma(attention + "q_norm.weight", whole ? q_size : config_.head_dim);
-      layer.k_norm = Gamma(attention + "k_norm.weight", whole ? kv_size : config_.head_dim);
+      layer.q_norm = Gamma(attention + "q_norm.weight", whole ? q_size.size : config_.head_dim);
+      layer.k_norm = Gamma(attention + "k_norm.weight", whole ? kv_size.size : config_.head_dim);
     }
     if (config_.qk_norm_turned) {
       if (!ones_.present()) {
@@ -140,35 +181,36 @@ class Binder {
       }
       layer.q_norm = layer.k_norm = ones_;
     }
-    layer.k_scale = source_.GetIfThere(attention + "k_scale", config_.kv_heads);
-    layer.v_scale = source_.GetIfThere(attention + "v_scale", config_.kv_heads);
+    const ShardRange kv = config_.shard.kv_heads;
+    layer.k_scale = source_.GetIfThere(attention + "k_scale", config_.kv_heads, kv);
+    layer.v_scale = source_.GetIfThere(attention + "v_scale", config_.kv_heads, kv);
   }
 
   void Latent(const std::string& attention, LayerWeights& layer) {
     const LatentAttention& latent = config_.latent;
     LatentWeights& of = layer.latent;
     const std::int64_t hidden = config_.hidden, heads = config_.heads;
-    const std::int64_t q_size = heads * (latent.nope_dim + latent.rope_dim);
+    const Rows q_size = HeadRows(latent.nope_dim + latent.rope_dim);
     const bool bias = config_.qkv_bias;
     // Their products read the same rows.
     const std::string kv_a = attention + "kv_a_proj_with_mqa";
     if (latent.q_rank > 0) {
-      Joined({attention + "q_a_proj", kv_a}, {latent.q_rank, config_.head_dim}, hidden, bias,
+      Joined({attention + "q_a_proj", kv_a}, {{latent.q_rank}, {config_.head_dim}}, hidden, bias,
              {&of.q_a, &of.kv_a}, {&of.q_a_bias, &of.kv_a_bias});
       of.q_a_norm = Gamma(attention + "q_a_layernorm.weight", latent.q_rank);
       layer.q = Product(attention + "q_b_proj", q_size, latent.q_rank);
     } else {
-      Joined({attention + "q_proj", kv_a}, {q_size, config_.head_dim}, hidden, false,
+      Joined({attention + "q_proj", kv_a}, {q_size, {config_.head_dim}}, hidden, false,
              {&layer.q, &of.kv_a}, {});
       of.kv_a_bias = BiasIf(bias, kv_a, config_.head_dim);
     }
     of.kv_a_norm = Gamma(attention + "kv_a_layernorm.weight", latent.kv_rank);
     auto parts = source_.GetHeadParts(attention + "kv_b_proj.weight", heads, latent.nope_dim,
-                                      latent.value_dim, latent.kv_rank);
+                                      latent.value_dim, latent.kv_rank, config_.shard.heads);
     of.keys = std::move(parts.first);
     of.values = std::move(parts.second);
-    layer.o = Product(attention + "o_proj", hidden, heads * latent.value_dim);
-    layer.o_bias = BiasIf(config_.o_bias, attention + "o_proj", hidden);
+    layer.o = Partial(attention + "o_proj", hidden, HeadRows(latent.value_dim));
+    layer.o_bias = BiasOfSum(config_.o_bias, attention + "o_proj", hidden);
   }
 
   void Linear(const std::string& prefix, LayerWeights& layer) {
@@ -176,18 +218,19 @@ class Binder {
     LinearWeights& of = layer.linear;
     const std::int64_t hidden = config_.hidden, heads = delta.value_heads;
     Joined({prefix + "in_proj_qkvz", prefix + "in_proj_ba"},
-           {delta.qkv_cols() + delta.out_cols(), 2 * heads}, hidden, false, {&of.in, &of.gates},
+           {{delta.qkv_cols() + delta.out_cols()}, {2 * heads}}, hidden, false, {&of.in, &of.gates},
            {});
     of.conv = source_.Get(prefix + "conv1d.weight", delta.qkv_cols(), config_.linear.taps,
                           WeightRole::kTaps);
     of.decay = Vector(prefix + "A_log", heads);
     of.step = Vector(prefix + "dt_bias", heads);
     of.norm = Vector(prefix + "norm.weight", delta.value_dim);
-    layer.o = Product(prefix + "out_proj", hidden, delta.out_cols());
+    layer.o = Product(prefix + "out_proj", {hidden}, delta.out_cols());
   }
 
   void DenseMlp(const std::string& prefix, LayerWeights& layer) {
-    const std::int64_t hidden = config_.hidden, width = config_.intermediate;
+    const std::int64_t hidden = config_.hidden;
+    const Rows width{config_.intermediate, config_.shard.intermediate};
     const std::vector<Weight*> both{&layer.gate, &layer.up};
     const std::vector<Weight*> biases{&layer.gate_bias, &layer.up_bias};
     if (names_.gate_up != nullptr) {
@@ -196,8 +239,8 @@ class Binder {
       Joined({prefix + "gate_proj", prefix + "up_proj"}, {width, width}, hidden, config_.mlp_bias,
              both, biases);
     }
-    layer.down = Product(prefix + "down_proj", hidden, width);
-    layer.down_bias = BiasIf(config_.mlp_bias, prefix + "down_proj", hidden);
+    layer.down = Partial(prefix + "down_proj", hidden, width);
+    layer.down_bias = BiasOfSum(config_.mlp_bias, prefix + "down_proj", hidden);
   }
 
   // All experts of a layer quantise their inputs alike, and read them as they are.
@@ -230,14 +273,17 @@ class Binder {
 
   void SeparateExperts(const std::string& prefix, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
+    const auto [first, of] = config_.shard.moe_intermediate;
+    const WeightRole role = WeightRole::kProduct;
     // Of each expert gate and up, then of each down: where experts are joined, gate and up of one
     // lie side by side.
     std::vector<WeightRequest> in, out;
     for (int e = 0; e < config_.experts; ++e) {
       const std::string expert = fmt::format("{}experts.{}.", prefix, e);
-      in.push_back({expert + names_.expert_gate + ".weight", width, hidden});
-      in.push_back({expert + names_.expert_up + ".weight", width, hidden});
-      out.push_back({expert + names_.expert_down + ".weight", hidden, width});
+      in.push_back({expert + names_.expert_gate + ".weight", width, hidden, role, first, of});
+      in.push_back({expert + names_.expert_up + ".weight", width, hidden, role, first, of});
+      out.push_back(
+          {expert + names_.expert_down + ".weight", hidden, width, role, 0, 0, first, of});
     }
     auto gate = std::make_shared<ExpertWeights>(), up = std::make_shared<ExpertWeights>();
     for (Weight& weight : BoundExperts(in)) {
@@ -252,7 +298,9 @@ class Binder {
   // Of one tensor for all of them.
   void AllExperts(const std::string& prefix, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
-    const auto all = [&](const StackedRequest& each) {
+    const ShardRange range = config_.shard.moe_intermediate;
+    const std::int64_t whole = range.of > 0 ? range.of : width;
+    const auto all = [&](const StackedRequest& each, bool summed) {
       auto made = std::make_shared<ExpertWeights>();
       StackedRequest weight = each, bias = each;
       bias.name += "_bias";
@@ -260,32 +308,43 @@ class Binder {
       for (int e = 0; e < config_.experts; ++e) {
         weight.number = bias.number = e;
         made->weights.push_back(source_.GetStacked(weight));
-        if (config_.expert_bias) made->biases.push_back(source_.GetStacked(bias));
+        if (!config_.expert_bias) continue;
+        if (!summed || config_.shard.rank == 0) {
+          made->biases.push_back(source_.GetStacked(bias));
+        } else {
+          source_.Leave(bias.name);
+        }
       }
       return made;
     };
+    const bool halves = names_.stacked == StackedExperts::kHalves;
     StackedRequest in{.name = prefix + "gate_up_proj",
                       .count = config_.experts,
                       .rows = width,
                       .cols = hidden,
-                      .step = names_.stacked == StackedExperts::kHalves ? 1 : 2,
-                      .of = 2 * width};
-    layer.expert_gate = all(in);
-    in.first = names_.stacked == StackedExperts::kHalves ? width : 1;
-    layer.expert_up = all(in);
+                      .first = range.first * (halves ? 1 : 2),
+                      .step = halves ? 1 : 2,
+                      .of = 2 * whole};
+    layer.expert_gate = all(in, false);
+    in.first += halves ? whole : 1;
+    layer.expert_up = all(in, false);
     layer.expert_down = all({.name = prefix + "down_proj",
                              .count = config_.experts,
                              .rows = hidden,
                              .cols = width,
-                             .of = hidden});
+                             .of = hidden,
+                             .first_col = range.first,
+                             .of_cols = range.of},
+                            true);
   }
 
   void SharedExpert(const std::string& prefix, LayerWeights& layer) {
     const std::string shared = prefix + names_.shared + ".";
-    const std::int64_t hidden = config_.hidden, width = config_.shared_intermediate;
+    const std::int64_t hidden = config_.hidden;
+    const Rows width{config_.shared_intermediate, config_.shard.shared_intermediate};
     Joined({shared + names_.expert_gate, shared + names_.expert_up}, {width, width}, hidden, false,
            {&layer.shared_gate, &layer.shared_up}, {});
-    layer.shared_down = Product(shared + names_.expert_down, hidden, width);
+    layer.shared_down = Partial(shared + names_.expert_down, hidden, width);
     if (!config_.shared_gate) return;
     layer.shared_router =
         source_.Get(prefix + names_.shared_router + ".weight", 1, hidden, WeightRole::kPlain);

@@ -24,10 +24,6 @@
 namespace culet {
 namespace {
 
-constexpr int kBlock = 128;  // rows and columns of a scale of quant_method fp8
-
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
-
 using nlohmann::json;
 namespace fs = std::filesystem;
 
@@ -153,8 +149,12 @@ const SafetensorsTensor* Checkpoint::Find(const std::string& name) {
          fmt::format("tensor {} is missing; {} needs it", name, config_->architecture));
     return nullptr;
   }
-  read_.insert(tensor);
+  if (read_.insert(tensor).second) read_bytes_ += static_cast<std::size_t>(tensor->bytes);
   return tensor;
+}
+
+void Checkpoint::Leave(const std::string& name) {
+  if (const SafetensorsTensor* tensor = Peek(name); tensor != nullptr) read_.insert(tensor);
 }
 
 bool Checkpoint::HasOwnHead() const {
@@ -187,7 +187,8 @@ DevicePtr Checkpoint::Place(const SafetensorsTensor& tensor, DataType type, Weig
 DevicePtr Checkpoint::Place(const std::byte* data, std::size_t bytes, DataType type,
                             WeightPart part) {
   const DevicePtr mapped = ToDevicePtr(data);
-  if (memory().memory().reads_host_memory() && mapped % SizeOf(type) == 0) return mapped;
+  const bool in_place = memory().memory().reads_host_memory() && !IsCopy(data);
+  if (in_place && mapped % SizeOf(type) == 0) return mapped;
   const auto copy = memory().Copy(data, bytes, part);
   if (copy) return *copy;
   Fail(copy.status().code(), copy.status().message());
@@ -213,7 +214,10 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
   if (IsLinear(role) && coding.is_nvfp4() && Peek(name) == nullptr) {
     return GetNvfp4(name, rows, cols);
   }
-  const SafetensorsTensor* tensor = Find(name);
+  const bool vector = role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
+  const SafetensorsTensor* tensor = vector                      ? FindPart(name, {Cols()})
+                                    : role == WeightRole::kTaps ? Find(name)
+                                                                : FindPart(name, {Rows(), Cols()});
   if (tensor == nullptr || !HasShape(*tensor, rows, cols, role)) return weight;
   const DataType type = tensor->type();
   const bool quantised = IsLinear(role) && coding.is_e4m3() && type == DataType::kFloat8_e4m3;
@@ -257,68 +261,12 @@ void Checkpoint::AddOne(Weight& weight, const SafetensorsTensor& tensor) {
   }
 }
 
-Weight Checkpoint::GetPart(const WeightRequest& request) {
-  const bool vector = request.role == WeightRole::kVector;
-  if (request.of == 0) return Get(request.name, request.rows, request.cols, request.role);
-  Weight weight;
-  if (!status_.ok()) return weight;
-  const SafetensorsTensor* tensor = Find(request.name);
-  if (tensor == nullptr || !HasShape(*tensor, vector ? 1 : request.of,
-                                     vector ? request.of : request.cols, request.role)) {
-    return weight;
-  }
-  const DataType type = tensor->type();
-  const WeightCoding& coding = config_->coding;
-  const bool quantised = !vector && coding.form == WeightCoding::Form::kFp8 &&
-                         coding.weights == QuantDesc{QuantType::kB, kBlock} &&
-                         type == DataType::kFloat8_e4m3;
-  if (!IsFloat(type) && !quantised) {
-    Fail(StatusCode::kUnsupported,
-         fmt::format("tensor {} is {}; it must be F32, F16 or BF16, or F8_E4M3 in a linear layer "
-                     "of a checkpoint whose quantization_config says so",
-                     request.name, tensor->dtype));
-    return weight;
-  }
-  weight.name = fmt::format("{}[{}:{}]", request.name, request.first,
-                            request.first + (vector ? request.cols : request.rows));
-  weight.type = type;
-  weight.rows = request.rows;
-  weight.cols = request.cols;
-  const auto row_bytes = static_cast<std::size_t>(vector ? 1 : request.cols) * SizeOf(type);
-  const auto elements = static_cast<std::size_t>(request.rows * request.cols);
-  weight.data_ptr = Place(tensor->data + static_cast<std::size_t>(request.first) * row_bytes,
-                          elements * SizeOf(type), type);
-  if (quantised) AddScalesOfPart(weight, request);
-  return status_.ok() ? weight : Weight{};
-}
-
-// Whole blocks, so that a scale belongs to one part.
-void Checkpoint::AddScalesOfPart(Weight& weight, const WeightRequest& request) {
-  const SafetensorsTensor* tensor = Find(request.name + "_scale_inv");
-  const std::int64_t across = CeilDiv(request.cols, kBlock);
-  if (tensor == nullptr ||
-      !HasShape(*tensor, CeilDiv(request.of, kBlock), across, WeightRole::kPlain))
-    return;
-  if (request.first % kBlock != 0 || tensor->type() != DataType::kFloat32) {
-    Fail(StatusCode::kUnsupported,
-         fmt::format("tensor {} holds several weights, of which one begins at row {}; of E4M3 in "
-                     "blocks of {} each must begin with a block, with scales of F32",
-                     request.name, request.first, kBlock));
-    return;
-  }
-  weight.quant = {QuantType::kB, kBlock};
-  weight.input_quant = config_->coding.inputs;
-  weight.scales_type = DataType::kFloat32;
-  const std::int64_t rows = CeilDiv(request.rows, kBlock);
-  weight.scales_ptr = Place(
-      tensor->data + static_cast<std::size_t>(request.first / kBlock * across) * sizeof(float),
-      static_cast<std::size_t>(rows * across) * sizeof(float), DataType::kFloat32,
-      WeightPart::kScales);
-}
-
-Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
+Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols, ShardRange range) {
   const SafetensorsTensor* found = Peek(name);
   if (!status_.ok() || found == nullptr) return {};
+  if (range.of > 0 && found->elements() == range.of && found->shape.size() == 1) {
+    return GetPart({name, 1, cols, WeightRole::kVector, range.first, range.of});
+  }
   // One for all has no dimension, or one.
   const SafetensorsTensor& tensor = *found;
   if (tensor.shape != std::vector<std::int64_t>{cols} && tensor.elements() != 1) {
@@ -327,7 +275,7 @@ Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols) {
                      fmt::join(tensor.shape, ", "), cols));
     return {};
   }
-  read_.insert(&tensor);
+  static_cast<void>(Find(name));
   const DataType type = tensor.type();
   if (!IsFloat(type)) {
     Fail(StatusCode::kUnsupported,

@@ -1,6 +1,9 @@
 // Weights out of the safetensors files of a folder.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,11 +28,13 @@ class Checkpoint final : public WeightSource {
   Weight Get(const std::string& name, std::int64_t rows, std::int64_t cols,
              WeightRole role) override;
   Weight GetPart(const WeightRequest& request) override;
-  Weight GetIfThere(const std::string& name, std::int64_t cols) override;
+  Weight GetIfThere(const std::string& name, std::int64_t cols, ShardRange range) override;
+  void Leave(const std::string& name) override;
   Weight GetStacked(const StackedRequest& request) override;
   std::pair<Weight, Weight> GetHeadParts(const std::string& name, std::int64_t heads,
-                                         std::int64_t keys, std::int64_t values,
-                                         std::int64_t k) override;
+                                         std::int64_t keys, std::int64_t values, std::int64_t k,
+                                         ShardRange range) override;
+  std::size_t read_bytes() const override { return read_bytes_; }
   const Status& status() const noexcept override { return status_; }
   std::optional<PartBytes> BytesOfCodes(const WeightRequest& request) const override;
   DataType TypeOf(const std::string& name, WeightRole role) const override;
@@ -58,6 +63,21 @@ class Checkpoint final : public WeightSource {
   /// By its name, or by the one without "model." that files of base models use; null without.
   const SafetensorsTensor* Peek(const std::string& name) const;
   const SafetensorsTensor* Find(const std::string& name);
+  // Of the part of a weight that is being read (checkpoint_part.cc).
+  /// What a dimension of a tensor counts: `grain` rows or columns of the weight, or one for all.
+  struct Dimension {
+    enum class Of : std::uint8_t { kOne, kRows, kCols } of = Of::kOne;
+    std::int64_t grain = 1;
+  };
+  static constexpr Dimension Rows(std::int64_t grain = 1) { return {Dimension::Of::kRows, grain}; }
+  static constexpr Dimension Cols(std::int64_t grain = 1) { return {Dimension::Of::kCols, grain}; }
+  /// As Find: what the part has of the tensor, of which it reads no more.
+  const SafetensorsTensor* FindPart(const std::string& name, const std::vector<Dimension>& of);
+  bool CutDimension(const SafetensorsTensor& tensor, const Dimension& dimension, std::size_t number,
+                    std::int64_t& first, std::int64_t& count);
+  bool IsCopy(const std::byte* data) const;
+  void BeginPart(const WeightRequest& request);
+  void EndPart();
   bool IsIgnored(const std::string& name) const;
   bool IsAhead(std::string_view name) const;
   bool HasShape(const SafetensorsTensor& tensor, std::int64_t rows, std::int64_t cols,
@@ -66,17 +86,19 @@ class Checkpoint final : public WeightSource {
                   WeightPart part = WeightPart::kValues);
   DevicePtr Place(const std::byte* data, std::size_t bytes, DataType type,
                   WeightPart part = WeightPart::kValues);
-  void AddScalesOfPart(Weight& weight, const WeightRequest& request);
   void AddOne(Weight& weight, const SafetensorsTensor& tensor);
   // Of quantised weights (checkpoint_quantised.cc).
   bool MayBeQuantised(const SafetensorsTensor& tensor, const std::string& name);
   void AddScales(Weight& weight);
+  std::pair<Weight, Weight> HeadParts(const std::string& name, std::int64_t heads,
+                                      std::int64_t keys, std::int64_t values, std::int64_t k);
   const SafetensorsTensor* ScalesOf(const std::string& name, std::int64_t rows, std::int64_t cols);
   void AddInputScale(Weight& weight);
   DevicePtr Copied(const void* data, std::size_t bytes, WeightPart part = WeightPart::kValues);
   Weight GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols);
   Weight GetNvfp4(const std::string& name, std::int64_t rows, std::int64_t cols);
   Weight GetMxfp4(const StackedRequest& request);
+  bool IsPlainOrder(const SafetensorsTensor& order, std::int64_t group);
   bool Has(const SafetensorsTensor* tensor, const char* dtype,
            const std::vector<std::int64_t>& shape);
   void Fail(StatusCode code, std::string message);
@@ -85,6 +107,14 @@ class Checkpoint final : public WeightSource {
   std::vector<SafetensorsFile> files_;
   std::unordered_map<std::string, const SafetensorsTensor*> tensors_;
   std::unordered_set<const SafetensorsTensor*> read_;
+  std::size_t read_bytes_ = 0;
+  WeightRequest part_;  // `of` and `of_cols` 0: all of it
+  /// Pieces of tensors, with their bytes where these do not lie together.
+  struct Piece {
+    SafetensorsTensor tensor;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Piece> pieces_;
   Status status_;
 };
 

@@ -36,7 +36,17 @@ std::vector<std::byte> Widened(const SafetensorsTensor& tensor, const std::vecto
 
 std::pair<Weight, Weight> Checkpoint::GetHeadParts(const std::string& name, std::int64_t heads,
                                                    std::int64_t keys, std::int64_t values,
-                                                   std::int64_t k) {
+                                                   std::int64_t k, ShardRange range) {
+  const std::int64_t head = keys + values, rows = heads * head;
+  BeginPart({name, rows, k, WeightRole::kProduct, range.first * head, range.of * head});
+  auto parts = HeadParts(name, heads, keys, values, k);
+  EndPart();
+  return parts;
+}
+
+std::pair<Weight, Weight> Checkpoint::HeadParts(const std::string& name, std::int64_t heads,
+                                                std::int64_t keys, std::int64_t values,
+                                                std::int64_t k) {
   std::pair<Weight, Weight> parts;
   if (!status_.ok()) return parts;
   const WeightCoding& coding = config_->coding;
@@ -48,7 +58,7 @@ std::pair<Weight, Weight> Checkpoint::GetHeadParts(const std::string& name, std:
                      name));
     return parts;
   }
-  const SafetensorsTensor* tensor = Find(name);
+  const SafetensorsTensor* tensor = FindPart(name, {Rows(), Cols()});
   if (tensor == nullptr || !HasShape(*tensor, rows, k, WeightRole::kPlain)) return parts;
   DataType type = tensor->type();
   const std::byte* data = tensor->data;

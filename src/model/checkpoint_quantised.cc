@@ -62,10 +62,14 @@ const SafetensorsTensor* Checkpoint::ScalesOf(const std::string& name, std::int6
                                               std::int64_t cols) {
   const WeightCoding& coding = config_->coding;
   const bool inverse = coding.form == Form::kFp8;
-  const SafetensorsTensor* tensor = Find(name + (inverse ? "_scale_inv" : "_scale"));
-  if (tensor == nullptr) return nullptr;
   const std::int64_t block = coding.weights.group_size;
   const bool one = coding.weights.type == QuantType::kTensor;
+  const std::string scales = name + (inverse ? "_scale_inv" : "_scale");
+  const SafetensorsTensor* tensor = one ? Find(scales)
+                                    : coding.weights.type == QuantType::kB
+                                        ? FindPart(scales, {Rows(block), Cols(block)})
+                                        : FindPart(scales, {Rows(), Dimension{}});
+  if (tensor == nullptr) return nullptr;
   std::vector<std::int64_t> wanted{rows, 1};
   if (coding.weights.type == QuantType::kB) wanted = {CeilDiv(rows, block), CeilDiv(cols, block)};
   const bool row = coding.weights.type == QuantType::kRow && tensor->shape.size() == 1 &&
@@ -141,7 +145,7 @@ bool Checkpoint::Has(const SafetensorsTensor* tensor, const char* dtype,
 Weight Checkpoint::GetNvfp4(const std::string& name, std::int64_t rows, std::int64_t cols) {
   constexpr std::int64_t kGroup = 16;
   const std::string module = name.substr(0, name.size() - kWeight.size());
-  const SafetensorsTensor* codes = Find(module + ".weight_packed");
+  const SafetensorsTensor* codes = FindPart(module + ".weight_packed", {Rows(), Cols(2)});
   if (codes == nullptr || !MayBeQuantised(*codes, name)) return {};
   if (cols % kGroup != 0) {
     Fail(StatusCode::kInvalidArgument,
@@ -149,7 +153,7 @@ Weight Checkpoint::GetNvfp4(const std::string& name, std::int64_t rows, std::int
                      codes->name, cols, kGroup));
     return {};
   }
-  const SafetensorsTensor* scales = Find(module + ".weight_scale");
+  const SafetensorsTensor* scales = FindPart(module + ".weight_scale", {Rows(), Cols(kGroup)});
   const SafetensorsTensor* all = Find(module + ".weight_global_scale");
   if (!Has(codes, "U8", {rows, cols / 2}) || !Has(scales, "F8_E4M3", {rows, cols / kGroup}) ||
       !Has(all, "F32", {1})) {
@@ -194,15 +198,19 @@ Weight Checkpoint::GetMxfp4(const StackedRequest& request) {
   constexpr std::int64_t kGroup = 32;
   constexpr auto kNan = std::byte{255};
   if (!status_.ok()) return {};
-  const SafetensorsTensor* codes = Find(request.name + "_blocks");
-  const SafetensorsTensor* scales = Find(request.name + "_scales");
+  const std::string of_codes = request.name + "_blocks", of_scales = request.name + "_scales";
+  const SafetensorsTensor* codes = Peek(of_codes) != nullptr ? Peek(of_codes) : Find(of_codes);
+  const SafetensorsTensor* scales = Peek(of_scales) != nullptr ? Peek(of_scales) : Find(of_scales);
   if (codes == nullptr || scales == nullptr) return {};
-  const std::int64_t groups = CeilDiv(request.cols, kGroup);
+  Leave(of_codes);
+  Leave(of_scales);
+  const std::int64_t cols = request.of_cols > 0 ? request.of_cols : request.cols;
+  const std::int64_t groups = CeilDiv(cols, kGroup), own = CeilDiv(request.cols, kGroup);
   if (!Has(codes, "U8", {request.count, request.of, groups, kGroup / 2}) ||
       !Has(scales, "U8", {request.count, request.of, groups})) {
     return {};
   }
-  if (request.cols % kGroup != 0) {
+  if (request.cols % kGroup != 0 || request.first_col % kGroup != 0) {
     Fail(StatusCode::kInvalidArgument,
          fmt::format("tensor {} is of {} input features; MXFP4 has groups of {}", codes->name,
                      request.cols, kGroup));
@@ -217,36 +225,41 @@ Weight Checkpoint::GetMxfp4(const StackedRequest& request) {
   weight.quant = {QuantType::kK, kGroup};
   weight.scales_type = DataType::kFloat8_ue8m0;
   const std::int64_t first = request.number * request.of + request.first;
+  const std::int64_t before = request.first_col / kGroup;
   for (std::int64_t row = 0; row < request.rows; ++row) {
-    const std::byte* const of = scales->data + (first + row * request.step) * groups;
-    if (std::find(of, of + groups, kNan) == of + groups) continue;
+    const std::byte* const of = scales->data + (first + row * request.step) * groups + before;
+    if (std::find(of, of + own, kNan) == of + own) continue;
     Fail(StatusCode::kInvalidArgument,
          fmt::format("tensor {} holds 255, no number, for expert {}, row {}; fetch the checkpoint "
                      "again",
                      scales->name, request.number, request.first + row * request.step));
     return {};
   }
-  // Rows one behind the other stay where they are.
-  const auto placed = [&](const std::byte* data, std::int64_t row_bytes, WeightPart part) {
-    data += first * row_bytes;
-    const auto bytes = static_cast<std::size_t>(request.rows * row_bytes);
-    if (request.step == 1) return Place(data, bytes, DataType::kFloat8_ue8m0, part);
+  // Whole rows one behind the other stay where they are.
+  const auto placed = [&](const std::byte* data, std::int64_t group_bytes, WeightPart part) {
+    const std::int64_t row_bytes = groups * group_bytes, own_bytes = own * group_bytes;
+    data += first * row_bytes + before * group_bytes;
+    const auto bytes = static_cast<std::size_t>(request.rows * own_bytes);
+    read_bytes_ += bytes;
+    if (request.step == 1 && own == groups) {
+      return Place(data, bytes, DataType::kFloat8_ue8m0, part);
+    }
     std::vector<std::byte> rows(bytes);
     for (std::int64_t row = 0; row < request.rows; ++row) {
-      std::memcpy(rows.data() + row * row_bytes, data + row * request.step * row_bytes,
-                  static_cast<std::size_t>(row_bytes));
+      std::memcpy(rows.data() + row * own_bytes, data + row * request.step * row_bytes,
+                  static_cast<std::size_t>(own_bytes));
     }
     return Copied(rows.data(), rows.size(), part);
   };
-  weight.data_ptr = placed(codes->data, request.cols / 2, WeightPart::kValues);
-  weight.scales_ptr = placed(scales->data, groups, WeightPart::kScales);
+  weight.data_ptr = placed(codes->data, kGroup / 2, WeightPart::kValues);
+  weight.scales_ptr = placed(scales->data, 1, WeightPart::kScales);
   return status_.ok() ? weight : Weight{};
 }
 
-// As GetPacked and GetNvfp4 place them.
+// As GetPacked and GetNvfp4 place them, of a part as of the whole.
 std::optional<PartBytes> Checkpoint::BytesOfCodes(const WeightRequest& request) const {
   const WeightCoding& coding = config_->coding;
-  if (request.of != 0 || Peek(request.name) != nullptr) return std::nullopt;
+  if (Peek(request.name) != nullptr) return std::nullopt;
   const std::string module = request.name.substr(0, request.name.size() - kWeight.size());
   const auto elements = static_cast<std::size_t>(request.rows * request.cols);
   const std::int64_t group =
@@ -260,6 +273,22 @@ std::optional<PartBytes> Checkpoint::BytesOfCodes(const WeightRequest& request) 
   return PartBytes{elements / 2, groups * SizeOf(scales->type()), groups * sizeof(std::uint16_t)};
 }
 
+// Columns of a g_idx that follow their groups can be cut between these.
+bool Checkpoint::IsPlainOrder(const SafetensorsTensor& order, std::int64_t group) {
+  for (std::int64_t i = 0; i < order.elements() && order.dtype == "I32"; ++i) {
+    std::int32_t of = 0;
+    std::memcpy(&of, order.data + static_cast<std::size_t>(i) * sizeof of, sizeof of);
+    if (of == i / group) continue;
+    Fail(StatusCode::kUnsupported,
+         fmt::format(
+             "tensor {} sorts columns by their importance, which ranks cannot share; run the "
+             "model on one, or take one without desc_act",
+             order.name));
+    return false;
+  }
+  return true;
+}
+
 Weight Checkpoint::GetPacked(const std::string& name, std::int64_t rows, std::int64_t cols) {
   const WeightCoding& coding = config_->coding;
   const bool by_words = coding.form != Form::kPackQuantized;
@@ -268,15 +297,33 @@ Weight Checkpoint::GetPacked(const std::string& name, std::int64_t rows, std::in
     return Peek(tensor) == nullptr ? nullptr : Find(tensor);
   };
   PackedTensors tensors;
-  tensors.codes = Find(module + (by_words ? ".qweight" : ".weight_packed"));
+  constexpr std::int64_t kWord = 8;  // codes
+  const bool awq = coding.form == Form::kAwq, part = part_.of > 0 || part_.of_cols > 0;
+  const Dimension group = Cols(coding.weights.type == QuantType::kK ? coding.weights.group_size
+                               : part_.of_cols > 0                  ? part_.of_cols
+                                                                    : cols);
+  using Dimensions = std::vector<Dimension>;
+  tensors.codes = FindPart(module + (by_words ? ".qweight" : ".weight_packed"),
+                           awq        ? Dimensions{Cols(), Rows(kWord)}
+                           : by_words ? Dimensions{Cols(kWord), Rows()}
+                                      : Dimensions{Rows(), Cols(kWord)});
   if (tensors.codes == nullptr || !MayBeQuantised(*tensors.codes, name)) return {};
-  tensors.scales = Find(module + (by_words ? ".scales" : ".weight_scale"));
+  tensors.scales = FindPart(module + (by_words ? ".scales" : ".weight_scale"),
+                            by_words ? Dimensions{group, Rows()} : Dimensions{Rows(), group});
   const std::string zeros = module + (by_words ? ".qzeros" : ".weight_zero_point");
-  tensors.zeros = coding.zeros ? Find(zeros) : nullptr;
+  if (coding.zeros) {
+    tensors.zeros =
+        FindPart(zeros, by_words ? Dimensions{group, Rows(kWord)} : Dimensions{Rows(kWord), group});
+  }
   if (coding.form != Form::kAwq) {
     tensors.order = optional(module + (by_words ? ".g_idx" : ".weight_g_idx"));
   }
-  if (!by_words) tensors.shape = optional(module + ".weight_shape");
+  if (part_.of_cols > 0 && tensors.order != nullptr) {
+    if (!IsPlainOrder(*tensors.order, group.grain)) return {};
+    tensors.order = nullptr;
+  }
+  if (!by_words && part) Leave(module + ".weight_shape");
+  if (!by_words && !part) tensors.shape = optional(module + ".weight_shape");
   if (!status_.ok()) return {};
   const auto unpacked = Unpack(tensors, coding, rows, cols);
   if (!unpacked) {

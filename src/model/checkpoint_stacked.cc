@@ -37,10 +37,13 @@ Weight Checkpoint::GetStacked(const StackedRequest& request) {
   if (config_->coding.form == WeightCoding::Form::kMxfp4 && request.cols > 0) {
     return GetMxfp4(request);
   }
-  const SafetensorsTensor* tensor = Find(request.name);
+  const SafetensorsTensor* tensor = Peek(request.name);
+  if (tensor == nullptr) tensor = Find(request.name);
   if (tensor == nullptr) return weight;
+  Leave(request.name);
   const bool bias = request.cols == 0;
-  std::vector<std::int64_t> wanted{request.count, request.cols, request.of};
+  const std::int64_t cols = request.of_cols > 0 ? request.of_cols : request.cols;
+  std::vector<std::int64_t> wanted{request.count, cols, request.of};
   if (bias) wanted.erase(wanted.begin() + 1);
   if (tensor->shape != wanted) {
     Fail(StatusCode::kInvalidArgument,
@@ -58,7 +61,10 @@ Weight Checkpoint::GetStacked(const StackedRequest& request) {
   std::vector<std::byte> rows(
       static_cast<std::size_t>(bias ? request.rows : request.rows * request.cols) * size);
   const auto part = static_cast<std::size_t>(tensor->elements() / request.count) * size;
-  const std::byte* const from = tensor->data + static_cast<std::size_t>(request.number) * part;
+  const std::byte* const from =
+      tensor->data + static_cast<std::size_t>(request.number) * part +
+      static_cast<std::size_t>(bias ? 0 : request.first_col * request.of) * size;
+  read_bytes_ += rows.size();
   if (size == 2) {
     Transpose<2>(from, request, rows.data());
   } else {

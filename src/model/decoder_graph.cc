@@ -46,9 +46,10 @@ class Builder {
   DecoderGraph Build() {
     OpParams params;
     params.weight = weights_.embedding;
+    params.parts = config_.shard.vocab;
     int x = graph_.add_op(TensorOp::kEmbedding, 0, {batch_.tokens, config_.hidden}, {ids_},
                           std::move(params), "embedding");
-    x = Scaled(x, config_.embedding_scale, "embedding_scale");
+    x = Scaled(Summed(x, "embedding"), config_.embedding_scale, "embedding_scale");
     for (int layer = 0; layer < config_.layers; ++layer) {
       Keep(x);
       x = Layer(layer, x);
@@ -134,6 +135,24 @@ class Builder {
                                        weight.input_scale);
     }
     return quantised_;
+  }
+
+  // What each rank makes a summand of.
+  int Summed(int x, const std::string& name) {
+    if (!config_.shard.is_part()) return x;
+    OpParams params;
+    params.int_param = static_cast<std::uint32_t>(config_.shard.ranks);
+    return graph_.add_op(TensorOp::kAllReduce, 0, graph_.node(x).shape, {x}, std::move(params),
+                         name + "_sum");
+  }
+
+  // The logits of the whole vocabulary.
+  int Gathered(int x, std::string name) {
+    if (!config_.shard.is_part()) return x;
+    OpParams params;
+    params.parts = config_.shard.vocab;
+    const Shape shape{graph_.node(x).shape.rows, config_.vocab};
+    return graph_.add_op(TensorOp::kAllGather, 0, shape, {x}, std::move(params), std::move(name));
   }
 
   int Add(int x, int y, std::string name) {
@@ -432,13 +451,14 @@ class Builder {
     const int mixed = w.linear.in.present()      ? LinearAttention(layer, normed, prefix)
                       : config_.latent.present() ? LatentAttention(layer, normed, prefix)
                                                  : Attention(layer, normed, prefix);
-    const int attended = Behind(mixed, w.attention_post_norm, prefix + "attention");
+    const int attended =
+        Behind(Summed(mixed, prefix + "attention"), w.attention_post_norm, prefix + "attention");
     x = Add(x, attended, prefix + "attention_add");
     if (!config_.parallel_residual) {
       normed = LayerNorm(x, w.mlp_norm, prefix + "mlp_norm", values_);
     }
-    return Add(x, Behind(Mlp(layer, normed, prefix), w.mlp_post_norm, prefix + "mlp"),
-               prefix + "mlp_add");
+    const int fed = Summed(Mlp(layer, normed, prefix), prefix + "mlp");
+    return Add(x, Behind(fed, w.mlp_post_norm, prefix + "mlp"), prefix + "mlp_add");
   }
 
   // What a part of a layer adds to the sum.
@@ -460,7 +480,8 @@ class Builder {
                   batch_.keep_hidden ? DataType::kFloat32 : values_);
     Keep(x);
     if (gather && batch_.keep_hidden) x = pick(x);
-    x = Scaled(Product(x, weights_.head, {}, "logits"), config_.logit_scale, "logit_scale");
+    x = Gathered(Product(x, weights_.head, {}, "logits"), "all_logits");
+    x = Scaled(x, config_.logit_scale, "logit_scale");
     built_.logits = SoftCapped(x, config_.logit_softcap, "logit_softcap");
     const Shape tokens{graph_.node(x).shape.rows, 1};
     // The token after n others is draw n, the sequence's length.

@@ -25,6 +25,7 @@ struct DecoderModel::Impl {
   std::vector<SafetensorsFile> files;
   std::unique_ptr<GgufFile> gguf;
   WeightMemory memory;
+  std::size_t read_bytes = 0;
 
   /// Until SetProgress: `options` must live as long.
   void Watch(const LoadOptions& options, std::size_t all) {
@@ -120,7 +121,8 @@ Status DecoderModel::Impl::Bind(Source& source, const std::string& path,
                                 const LoadOptions& options) {
   DeviceMemory& device = memory.memory();
   if (!device.reads_host_memory()) {
-    const std::size_t all = source.bytes();
+    // Parts of a model differ little in size.
+    const std::size_t all = source.bytes() / static_cast<std::size_t>(config.shard.ranks);
     CULET_RETURN_IF_ERROR(CheckRoom(path, all, options.reserve, device.free_bytes()));
     Watch(options, all);
   }
@@ -133,6 +135,7 @@ Status DecoderModel::Impl::Bind(Source& source, const std::string& path,
     return Status(bound.status().code(), fmt::format("{}: {}", path, bound.status().message()));
   }
   weights = *std::move(bound);
+  read_bytes = source.read_bytes();
   return {};
 }
 
@@ -169,8 +172,10 @@ Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory&
                                         const LoadOptions& options) {
   auto config = ReadDecoderConfig(folder);
   if (!config) return config.status();
+  auto part = ShardOf(*config, options.rank, options.ranks);
+  if (!part) return Status(part.status().code(), folder + ": " + part.status().message());
   auto impl = std::make_unique<Impl>(memory);
-  impl->config = *std::move(config);
+  impl->config = *std::move(part);
   if (impl->config.coding.form == WeightCoding::Form::kGguf) {
     CULET_RETURN_IF_ERROR(impl->ReadGguf(folder, options));
   } else {
@@ -190,9 +195,11 @@ Result<DecoderModel> DecoderModel::Random(const DecoderConfig& config, DataType 
                               "float4_e2m1 or int8",
                               ToString(weights)));
   }
+  auto part = ShardOf(config, options.rank, options.ranks);
+  if (!part) return part.status();
   auto impl = std::make_unique<Impl>(memory);
-  impl->config = config;
-  const auto all = RandomWeights::BytesFor(config, weights);
+  impl->config = *std::move(part);
+  const auto all = RandomWeights::BytesFor(impl->config, weights);
   if (!all) return all.status();
   CULET_RETURN_IF_ERROR(CheckRoom(fmt::format("a {} of random weights", config.architecture), *all,
                                   options.reserve, memory.free_bytes()));
@@ -216,6 +223,8 @@ double DecoderModel::weight_bytes() const noexcept {
   for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, impl_->config.experts);
   return bytes;
 }
+
+double DecoderModel::read_bytes() const noexcept { return static_cast<double>(impl_->read_bytes); }
 
 double DecoderModel::bytes_a_token() const noexcept {
   const DecoderWeights& w = impl_->weights;

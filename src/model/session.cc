@@ -215,7 +215,10 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
     }
     CULET_RETURN_IF_ERROR(refusal);
   }
-  auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, gate, options.fusions);
+  // Ranks fuse and launch what suits their parts, so only whole steps are gated there.
+  const bool part = model.config().shard.is_part();
+  auto executor = GraphExecutor::Create(std::move(built.graph), dispatch, part ? nullptr : gate,
+                                        options.fusions);
   if (!executor) return executor.status();
   executor->SetRecording(options.record);
   if (graphs.size() >= (buckets ? kKeptPadded : kKeptGraphs)) graphs.pop_back();
@@ -325,6 +328,10 @@ Status Session::Impl::Read(StepGraph& step, std::span<const SequenceTokens> batc
 }
 
 Status Session::Impl::Launch(GraphExecutor& executor) const {
+  if (model.config().shard.is_part()) {
+    if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
+    return hook ? executor.Launch(hook, options.stream) : executor.Launch(options.stream);
+  }
   if (!hook) return executor.Launch(options.stream, gate);
   const NodeHook gated = [&](KernelDispatch& to, const NodeLaunch& launch) -> Status {
     if (gate) CULET_RETURN_IF_ERROR(CaughtAs("the gate", gate));
@@ -405,14 +412,20 @@ Result<Session> Session::Create(const DecoderModel& model, KernelDispatch& dispa
   return Session(std::move(impl));
 }
 
-Result<int> Session::AddSequence() { return impl_->tables.Add(); }
+Result<int> Session::AddSequence() {
+  CULET_RETURN_IF_ERROR(impl_->Tell(CallWriter(SessionCall::kAdd)));
+  return impl_->tables.Add();
+}
 Status Session::RemoveSequence(int sequence) {
+  CULET_RETURN_IF_ERROR(impl_->Tell(CallWriter(SessionCall::kRemove).Put(sequence)));
   CULET_RETURN_IF_ERROR(impl_->tables.Remove(sequence));
   impl_->sampling.Set(sequence, {});
   return {};
 }
 
 Status Session::SetSampling(int sequence, const SamplingOptions& options) {
+  const SamplingOptions told = options.temperature == 0 ? SamplingOptions() : options;
+  CULET_RETURN_IF_ERROR(impl_->Tell(CallWriter(SessionCall::kSetSampling).Put(sequence).Put(told)));
   CULET_RETURN_IF_ERROR(impl_->tables.Check(sequence));
   CULET_RETURN_IF_ERROR(CheckSampling(options));
   impl_->sampling.Set(sequence, options);
@@ -430,6 +443,7 @@ Result<int> Session::RoomOf(int sequence) const {
 }
 
 Status Session::Truncate(int sequence, int length) {
+  CULET_RETURN_IF_ERROR(impl_->Tell(CallWriter(SessionCall::kTruncate).Put(sequence).Put(length)));
   CULET_RETURN_IF_ERROR(impl_->tables.Check(sequence));
   const int now = impl_->tables.length(sequence);
   if (length < 0 || length > now) {
@@ -458,6 +472,7 @@ Result<StepResult> Session::Impl::StepAlike(std::span<const SequenceTokens> batc
 
 Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
                                  const StepOutputs& outputs) {
+  CULET_RETURN_IF_ERROR(impl_->TellStep(SessionCall::kStep, batch, outputs));
   return impl_->Step(batch, outputs);
 }
 
@@ -465,6 +480,7 @@ Result<StepResult> Session::Step(std::span<const SequenceTokens> batch,
 // single step.
 Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
                                     const StepOutputs& outputs) {
+  CULET_RETURN_IF_ERROR(impl_->TellStep(SessionCall::kPrefill, batch, outputs));
   const auto most = static_cast<std::size_t>(impl_->options.max_step_tokens);
   std::size_t tokens = 0;
   for (const SequenceTokens& part : batch) tokens += part.tokens.size();
@@ -491,7 +507,7 @@ Result<StepResult> Session::Prefill(std::span<const SequenceTokens> batch,
       size += more;
     }
     const auto result = [&]() -> Result<StepResult> {
-      if (!impl_->kept.is_used()) return Step(piece, outputs);
+      if (!impl_->kept.is_used()) return impl_->Step(piece, outputs);
       std::vector<int> ends;
       for (std::size_t i = 0; i < piece.size(); ++i) {
         const std::size_t left = batch[first + i].tokens.size() - done[first + i];
@@ -534,10 +550,20 @@ Result<StepResult> Session::Prefill(int sequence, std::span<const std::int32_t> 
   return Prefill({&part, 1}, outputs);
 }
 
-Status Session::Prepare() { return impl_->GraphFor(impl_->DecodeKey(1, 1, false)).status(); }
+Status Session::Prepare() {
+  CULET_RETURN_IF_ERROR(impl_->Tell(CallWriter(SessionCall::kPrepare)));
+  return impl_->GraphFor(impl_->DecodeKey(1, 1, false)).status();
+}
 
-void Session::SetHook(NodeHook hook) { impl_->hook = std::move(hook); }
-void Session::SetGate(NodeGate gate) { impl_->gate = std::move(gate); }
+// Others that are gone are missed in the next exchange.
+void Session::SetHook(NodeHook hook) {
+  static_cast<void>(impl_->Tell(CallWriter(SessionCall::kHook).Put(hook != nullptr)));
+  impl_->hook = std::move(hook);
+}
+void Session::SetGate(NodeGate gate) {
+  static_cast<void>(impl_->Tell(CallWriter(SessionCall::kGate).Put(gate != nullptr)));
+  impl_->gate = impl_->ToldGate(std::move(gate));
+}
 const DecoderModel& Session::model() const noexcept { return impl_->model; }
 const SessionOptions& Session::options() const noexcept { return impl_->options; }
 double Session::cache_bytes() const noexcept {

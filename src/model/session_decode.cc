@@ -200,6 +200,7 @@ class Decoder {
 Result<std::vector<DecodedTokens>> Session::Decode(std::span<const SequenceTokens> batch,
                                                    const DecodeOptions& options) {
   Impl& impl = *impl_;
+  CULET_RETURN_IF_ERROR(impl.TellDecode(batch, options));
   CULET_RETURN_IF_ERROR(
       impl.CheckBatch(batch, static_cast<std::size_t>(impl.options.max_step_tokens)));
   for (const SequenceTokens& part : batch) {
@@ -218,7 +219,8 @@ Result<std::vector<DecodedTokens>> Session::Decode(std::span<const SequenceToken
     if (!event) return event.status();
     impl.decoded.push_back(*std::move(event));
   }
-  return Decoder(impl, options, batch).Run();
+  const DecodeOptions told = impl.ToldOptions(options);
+  return Decoder(impl, told, batch).Run();
 }
 
 }  // namespace culet

@@ -10,6 +10,7 @@
 #include "culet/decoder.h"
 #include "model/kv_cache.h"
 #include "model/sampling_rows.h"
+#include "model/session_calls.h"
 #include "model/step_inputs.h"
 
 namespace culet {
@@ -64,6 +65,12 @@ struct Session::Impl {
         dispatch(d),
         options(o),
         tables(o.max_sequences, blocks, o.block_size, o.max_context) {}
+  /// Others that follow learn of the end by a call of no bytes.
+  ~Impl() {
+    if (tell) static_cast<void>(tell({}));
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   const DecoderModel& model;
   KernelDispatch& dispatch;
@@ -80,6 +87,14 @@ struct Session::Impl {
   std::list<StepGraph> graphs;                        // the one used last comes first
   NodeHook hook;
   NodeGate gate;
+  CallSink tell;  // of a session that leads those of other ranks
+
+  Status Tell(const CallWriter& call) const;
+  Status TellStep(SessionCall call, std::span<const SequenceTokens> batch,
+                  const StepOutputs& outputs) const;
+  Status TellDecode(std::span<const SequenceTokens> batch, const DecodeOptions& options) const;
+  DecodeOptions ToldOptions(const DecodeOptions& options) const;
+  NodeGate ToldGate(NodeGate own) const;
 
   int TableBlocks() const {
     return (options.max_context + options.block_size - 1) / options.block_size;

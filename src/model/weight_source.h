@@ -33,6 +33,8 @@ struct WeightRequest {
   WeightRole role = WeightRole::kProduct;
   /// Rows (elements of a vector) [first, first + rows) of the `of` that the tensor has; 0: all.
   std::int64_t first = 0, of = 0;
+  /// The same of its columns.
+  std::int64_t first_col = 0, of_cols = 0;
 };
 
 /// The weight (rows, cols) of one of `count` experts, or with cols 0 its bias (1, rows), out of a
@@ -44,6 +46,8 @@ struct StackedRequest {
   std::int64_t count = 0, number = 0;
   std::int64_t rows = 0, cols = 0;
   std::int64_t first = 0, step = 1, of = 0;
+  /// Columns [first_col, first_col + cols) of the `of_cols` that the weight has; 0: all.
+  std::int64_t first_col = 0, of_cols = 0;
 };
 
 class WeightMemory;
@@ -67,25 +71,31 @@ class WeightSource {
   virtual Weight GetPart(const WeightRequest& request) {
     return Get(request.name, request.rows, request.cols, request.role);
   }
-  /// A vector of `cols` elements or of one; an absent weight if there is none.
-  virtual Weight GetIfThere(const std::string& name, std::int64_t cols) {
-    static_cast<void>(name), static_cast<void>(cols);
+  /// A vector of `cols` elements, the part of `range`, or of one; an absent weight if there is
+  /// none.
+  virtual Weight GetIfThere(const std::string& name, std::int64_t cols, ShardRange range) {
+    static_cast<void>(name), static_cast<void>(cols), static_cast<void>(range);
     return {};
   }
+  /// Says that a weight is another rank's to read.
+  virtual void Leave(const std::string& name) { static_cast<void>(name); }
   /// As Get, of floating-point tensors.
   virtual Weight GetStacked(const StackedRequest& request);
   /// Weight `name` of (heads * (keys + values), k), where each head has `keys` rows, then `values`:
   /// the first ones, transposed, as (heads * k, keys), and the others as (heads * values, k). What
-  /// is quantised becomes bfloat16.
+  /// is quantised becomes bfloat16. `range`: which heads of all that there are.
   virtual std::pair<Weight, Weight> GetHeadParts(const std::string& name, std::int64_t heads,
                                                  std::int64_t keys, std::int64_t values,
-                                                 std::int64_t k) {
+                                                 std::int64_t k, ShardRange range) {
+    static_cast<void>(range);
     return {Get(name + "[keys]", heads * k, keys, WeightRole::kPlain),
             Get(name + "[values]", heads * values, k, WeightRole::kPlain)};
   }
   /// A vector of `cols` ones, in float32. Errors: as WeightMemory::Copy.
   Result<Weight> Ones(std::int64_t cols);
   virtual const Status& status() const noexcept = 0;
+  /// Bytes of tensors that were read, or are where they lie.
+  virtual std::size_t read_bytes() const { return 0; }
   /// The Weight::type that Get would return; kNull if it returns nothing.
   virtual DataType TypeOf(const std::string& name, WeightRole role) const = 0;
 

@@ -1,5 +1,6 @@
-// MakeCudaDispatch of a build without CUDA.
+// MakeCudaDispatch and MakeNcclExchange of a build without CUDA.
 #include "culet/dispatch.h"
+#include "culet/ranks.h"
 
 namespace culet {
 
@@ -7,6 +8,11 @@ Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm&, const CudaDispat
   return Status(StatusCode::kUnsupported,
                 "this build has no CUDA parts, so no device cuda; configure with -DCULET_CUDA=ON "
                 "where nvcc is");
+}
+
+Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator&, DeviceMemory&) {
+  return Status(StatusCode::kUnsupported,
+                "this build of culet has no CUDA, which NCCL needs; build with CULET_CUDA=ON");
 }
 
 }  // namespace culet

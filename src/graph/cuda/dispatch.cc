@@ -15,6 +15,7 @@
 #include "graph/cuda/linear.h"
 #include "graph/cuda/product.h"
 #include "graph/cuda/read_next.h"
+#include "graph/table_rows.h"
 #include "kernels/cuda_ops/ops.h"
 
 namespace culet::cuda_ops {
@@ -169,6 +170,9 @@ class CudaDispatch final : public KernelDispatch {
       case TensorOp::kHeadSlice:
       case TensorOp::kSigmoidGate:
         return ok(IsValue(node.type) && IsValue(type_of(0)));
+      case TensorOp::kAllReduce:
+      case TensorOp::kAllGather:
+        return Feasibility::Refuse(kNeedsRanks);
       case TensorOp::kScales:
       case TensorOp::kRoutes:
         return Feasibility::Ok();  // made by the node before
@@ -392,6 +396,9 @@ class CudaDispatch final : public KernelDispatch {
       return Launched(RowsOfCodes(codes, stream()));
     }
     MoveRowsArgs args = Rows(table.data_ptr, table.type, table.rows, output, node.type, m);
+    const TableRows of = RowsOf(table, node.params.parts);
+    args.first_row = of.first;
+    args.all_rows = of.all;
     args.from = Indices(ids);
     args.rows = m;
     args.cols = table.cols;

@@ -63,6 +63,9 @@ struct MoveRowsArgs {
   const void* source = nullptr;
   DataType source_type = DataType::kNull;
   std::int64_t source_rows = 0;
+  /// Of a table of `all_rows` the source has those from `first_row` on, and the others are zeros.
+  /// 0: it has all.
+  std::int64_t first_row = 0, all_rows = 0;
   const std::int32_t* from = nullptr;
   void* target = nullptr;
   DataType target_type = DataType::kNull;

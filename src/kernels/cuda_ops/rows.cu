@@ -17,10 +17,11 @@ __global__ void __launch_bounds__(kThreads) MoveRowsKernel(const MoveRowsArgs ar
   const std::int64_t row = index / vectors, col = (index - row * vectors) * kWide;
   const std::int64_t to = args.to == nullptr ? row : args.to[row];
   if (to < 0 || to >= args.target_rows) return;
-  const std::int64_t from = args.from == nullptr ? row : args.from[row];
+  const std::int64_t number = args.from == nullptr ? row : args.from[row];
+  const std::int64_t from = number - args.first_row;
   float values[kWide];
 #pragma unroll
-  for (float& value : values) value = NotANumber();
+  for (float& value : values) value = number >= 0 && number < args.all_rows ? 0 : NotANumber();
   if (from >= 0 && from < args.source_rows) {
     Load(static_cast<const From*>(args.source) + from * args.cols + col, values);
   }

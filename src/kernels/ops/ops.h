@@ -52,10 +52,12 @@ void PositionScale(const float* x, const std::int32_t* positions, double ahead, 
 void AddRmsNorm(const float* x, const float* y, std::span<const float> gamma, float epsilon,
                 float* sum, float* out, std::int64_t groups);
 
-/// out row i = row indices[i] of a table of float32, float16 or bfloat16; NaN for an index that is
-/// not in it (rows.cc).
+/// out row i = row indices[i] of a table of `all_rows` rows of float32, float16 or bfloat16, of
+/// which rows from `first_row` on are here; zeros for the others, NaN for an index beyond all
+/// (rows.cc).
 void PickRows(const void* table, DataType type, std::int64_t table_rows, std::int64_t cols,
-              const std::int32_t* indices, float* out, std::int64_t rows);
+              const std::int32_t* indices, float* out, std::int64_t rows, std::int64_t first_row,
+              std::int64_t all_rows);
 
 /// Row i goes to row slots[i] of a cache of float32, float16 or bfloat16, unless that is outside
 /// (rows.cc).

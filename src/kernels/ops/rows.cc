@@ -80,12 +80,14 @@ std::ptrdiff_t RowBytes(std::int64_t cols, DataType type) {
 }  // namespace
 
 void PickRows(const void* table, DataType type, std::int64_t table_rows, std::int64_t cols,
-              const std::int32_t* indices, float* out, std::int64_t rows) {
+              const std::int32_t* indices, float* out, std::int64_t rows, std::int64_t first_row,
+              std::int64_t all_rows) {
   const std::ptrdiff_t row_bytes = RowBytes(cols, type);
   ForRows(rows, cols, [=](std::int64_t row) {
-    const std::int64_t index = indices[row];
-    if (index < 0 || index >= table_rows) {
-      std::fill_n(out + row * cols, cols, std::numeric_limits<float>::quiet_NaN());
+    const bool known = indices[row] >= 0 && indices[row] < all_rows;
+    const std::int64_t index = indices[row] - first_row;
+    if (!known || index < 0 || index >= table_rows) {
+      std::fill_n(out + row * cols, cols, known ? 0 : std::numeric_limits<float>::quiet_NaN());
     } else {
       HWY_DYNAMIC_DISPATCH(ConvertRow)
       (static_cast<const std::byte*>(table) + index * row_bytes, type,

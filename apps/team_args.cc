@@ -1,0 +1,72 @@
+#include "team_args.h"
+
+#include <signal.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "culet/dispatch_cache.h"
+#include "output.h"
+
+namespace culet::cli {
+
+void TeamArgs::AddTo(const Command& command) {
+  command
+      .Add("--tp", size_,
+           "Share the model among so many ranks: processes of this host, on GPUs one each")
+      .Type("N")
+      .Range(1, 1024);
+}
+
+std::string TeamArgs::Misuse(const std::string& device) const {
+  if (!given() || device == "cpu" || device == "cuda") return {};
+  return fmt::format("--tp takes the host's first GPUs; leave out the number of --device {}",
+                     device);
+}
+
+std::optional<int> TeamArgs::Serve(const TeamModel& model, bool json) const {
+  if (!given()) return std::nullopt;
+  const auto launched = RanksOfLauncher();
+  if (!launched.ok()) return Fail(launched.status(), json);
+  if (!launched->has_value() || (*launched)->rank == 0) return std::nullopt;
+  if ((*launched)->size != size_) {
+    return cli::Misuse(
+        fmt::format("--tp is {}, and the launcher started {} ranks", size_, (*launched)->size));
+  }
+  signal(SIGINT, SIG_IGN);  // rank 0 decides
+  auto ranks = JoinRanks(**launched);
+  if (!ranks.ok()) return Fail(ranks.status(), json);
+  const Status served = ServeRank(**ranks, &model);
+  return served.ok() ? kSuccess : Fail(served, json);
+}
+
+Result<std::unique_ptr<RankTeam>> TeamArgs::Start() const {
+  if (!given()) return std::unique_ptr<RankTeam>();
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return RankTeam::Start(size_, {error ? "culet" : program.string(), "rank"});
+}
+
+TeamModel TeamModelOf(const CommonArgs& common, const CacheArgs* cache, const std::string& path) {
+  std::error_code error;
+  TeamModel model;
+  model.path = std::filesystem::absolute(path, error).string();
+  if (error) model.path = path;
+  model.device = common.device;
+  model.providers = common.providers;
+  if (cache == nullptr) return model;
+  if (const auto file = CacheFile::DefaultPath(cache->path); file.ok()) model.cache = *file;
+  return model;
+}
+
+Result<culet::Session> CreateSession(RankTeam* team, const DecoderModel& model,
+                                     std::unique_ptr<KernelDispatch>& dispatch,
+                                     const TeamSession& session) {
+  return team != nullptr ? team->CreateSession(model, dispatch, session)
+                         : culet::Session::Create(model, *dispatch, session.options);
+}
+
+}  // namespace culet::cli

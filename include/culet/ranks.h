@@ -1,0 +1,120 @@
+// Ranks: processes of one host that hold a model together, how they meet and what they exchange.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "culet/device_memory.h"
+#include "culet/kernel_dispatch.h"
+#include "culet/status.h"
+#include "culet/tensor.h"
+#include "culet/types.h"
+
+namespace culet {
+
+/// How ranks find each other, and how long they wait.
+struct RankOptions {
+  int rank = 0, size = 1;
+  int local_rank = 0;          ///< among those of this host: the number of its GPU
+  std::string meeting;         ///< a name that these ranks share, and no others of the host
+  double start_seconds = 600;  ///< until all are there
+  double wait_seconds = 60;    ///< in an exchange, for the slowest rank
+};
+
+/// What the launcher's variables say, in this order: CULET_RANK, CULET_RANKS, CULET_MEETING; RANK,
+/// WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT (torchrun); OMPI_COMM_WORLD_* and PMI_*
+/// (mpirun); SLURM_* (srun). CULET_MEETING counts with each of them, and so does CULET_RANK_WAIT,
+/// seconds for wait_seconds. None without any of them, and
+/// where there is one rank. Errors: INVALID_ARGUMENT for a variable that
+/// is missing beside the others, or has no number, and for ranks on several hosts.
+Result<std::optional<RankOptions>> RanksOfLauncher();
+
+/// What ranks exchange in memory of the host. All ranks make the same calls in the same order; each
+/// waits for the others. Not for concurrent use.
+/// Errors of all: FAILED_PRECONDITION that names the rank that died, left, gave up, made another
+/// call, or did not come within the time limit; then all later calls fail alike.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  /// On all ranks the sum of their `x`, added in the order of the ranks. `sum` may be `x`.
+  virtual Status AllReduce(std::span<const float> x, float* sum) = 0;
+  /// On all ranks the parts of all, one behind the other; rank r's has bytes[r].
+  virtual Status AllGather(const void* part, std::span<const std::size_t> bytes, void* all) = 0;
+  /// What rank `root` has.
+  virtual Status Broadcast(void* data, std::size_t bytes, int root) = 0;
+  /// Returns once all ranks are there.
+  virtual Status Barrier() = 0;
+  /// What the ranks have in common, or an error on all of them that names a rank with another text
+  /// (which it shows), or one whose `own` is an error.
+  Status Agree(const Status& own, const std::string& text);
+  /// Calls of the other ranks end with an error that names this one and `reason`.
+  virtual void Abort(const std::string& reason) noexcept = 0;
+  virtual const RankOptions& options() const noexcept = 0;
+  /// How long the next calls wait for the slowest rank; options().wait_seconds at first.
+  virtual void SetWait(double seconds) noexcept = 0;
+
+  /// What is wrong with a rank, from any thread, without waiting: it died, left or gave up; with
+  /// `late`, it has made less progress than this one. Of a failure all calls fail from then on.
+  virtual Status Check(bool late) = 0;
+  /// How far this rank is, in steps of its own, for Check on the others.
+  virtual void SetProgress(std::uint64_t steps) noexcept = 0;
+
+  /// Rank 0: sends bytes to all others. The others: the next of these, however long it takes.
+  /// Errors: as above; NOT_FOUND when rank 0 left.
+  virtual Status Tell(std::span<const std::byte> message) = 0;
+  virtual Result<std::vector<std::byte>> Hear() = 0;
+};
+
+/// Meets the other ranks: processes of this host and user. They exchange by memory that all of them
+/// map, which nothing outlives.
+/// Errors: INVALID_ARGUMENT for an impossible rank, a rank that is there twice, another size or
+/// another version of the library; FAILED_PRECONDITION for ranks that did not come, named; IO.
+Result<std::unique_ptr<Communicator>> JoinRanks(const RankOptions& options);
+
+/// Exchanges in memory of a device, in the order of a stream.
+class RankExchange {
+ public:
+  virtual ~RankExchange() = default;
+  /// As Communicator::AllReduce, of `count` floats.
+  virtual Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count, cudaStream_t stream) = 0;
+  /// (rows, parts.all()) of each rank's (rows, its part), float32. `workspace`: of that many bytes.
+  virtual Status AllGather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
+                           DevicePtr workspace, cudaStream_t stream) = 0;
+  virtual std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const = 0;
+  /// "shared_memory", "nccl".
+  virtual std::string name() const = 0;
+  /// Around each wait of the host for the device, where exchanges go on by themselves: a wait for a
+  /// rank that is gone or late is ended. Errors: as Communicator, then of all later calls, and of
+  /// status().
+  virtual Status status() { return {}; }
+  virtual bool is_watched() const { return false; }
+  virtual void BeginWait() {}
+  virtual Status EndWait() { return {}; }
+};
+
+/// Over memory that the host reads. Requires: a communicator that outlives it.
+std::unique_ptr<RankExchange> MakeHostExchange(Communicator& ranks);
+/// Through NCCL, which is loaded at run time: the file that CULET_NCCL names, a libnccl.so.2 that
+/// the process has, else the system's. `memory` is that of the rank's own GPU. Usable in a stream
+/// capture. All ranks make it together. Errors: NOT_FOUND that says what to install;
+/// INVALID_ARGUMENT for two ranks on one GPU; UNSUPPORTED in a build without CUDA, and for a
+/// version that is too old; as Communicator.
+Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator& ranks, DeviceMemory& memory);
+
+/// The one that suits the memory. All ranks make it together. Errors: as MakeNcclExchange.
+Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory);
+
+/// `inner` with AllReduce and AllGather. `exchange`: of all dispatches of these ranks; null makes
+/// one. Requires: a communicator that outlives it. Errors: as MakeExchange.
+Result<std::unique_ptr<KernelDispatch>> MakeRankDispatch(
+    std::unique_ptr<KernelDispatch> inner, Communicator& ranks,
+    std::shared_ptr<RankExchange> exchange = nullptr);
+
+}  // namespace culet

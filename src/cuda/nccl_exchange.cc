@@ -1,0 +1,284 @@
+// MakeNcclExchange: exchanges between GPUs through NCCL, which is loaded at run time.
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/device_scope.h"
+#include "cuda/error.h"
+#include "culet/ranks.h"
+
+namespace culet {
+namespace {
+
+// What this file uses of nccl.h; these have not changed since NCCL 2.
+struct UniqueId {
+  char bytes[128];
+};
+using Comm = void*;
+constexpr int kFloat = 7, kSum = 0, kSuccess = 0, kInProgress = 7;
+constexpr int kOldest = 21400;  // 2.14: whose communicators live beside CUDA graphs
+
+struct Nccl {
+  int (*GetVersion)(int*) = nullptr;
+  int (*GetUniqueId)(UniqueId*) = nullptr;
+  int (*CommInitRank)(Comm*, int, UniqueId, int) = nullptr;
+  int (*AllReduce)(const void*, void*, std::size_t, int, int, Comm, cudaStream_t) = nullptr;
+  int (*AllGather)(const void*, void*, std::size_t, int, Comm, cudaStream_t) = nullptr;
+  int (*CommGetAsyncError)(Comm, int*) = nullptr;
+  int (*CommAbort)(Comm) = nullptr;
+  int (*CommDestroy)(Comm) = nullptr;
+  const char* (*GetErrorString)(int) = nullptr;
+  std::string file;
+};
+
+constexpr const char* kInstall =
+    "install NCCL (pip install nvidia-nccl-cu12, or the package libnccl2), or let CULET_NCCL name "
+    "its libnccl.so.2";
+
+// One that the process has already, as PyTorch's, is taken before the system's.
+Result<Nccl> Load() {
+  Nccl nccl;
+  void* library = nullptr;
+  if (const char* const given = std::getenv("CULET_NCCL"); given != nullptr && *given != '\0') {
+    nccl.file = given;
+    library = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+  } else {
+    nccl.file = "libnccl.so.2";
+    library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == nullptr) library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  }
+  if (library == nullptr) {
+    const char* const reason = dlerror();
+    return Status(StatusCode::kNotFound,
+                  fmt::format("ranks on GPUs need NCCL, and {} could not be loaded ({}); {}",
+                              nccl.file, reason != nullptr ? reason : "no reason given", kInstall));
+  }
+  const auto find = [&](const char* name, auto& function) {
+    void* const address = dlsym(library, name);
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
+    return address != nullptr;
+  };
+  const bool all =
+      find("ncclGetVersion", nccl.GetVersion) && find("ncclGetUniqueId", nccl.GetUniqueId) &&
+      find("ncclCommInitRank", nccl.CommInitRank) && find("ncclAllReduce", nccl.AllReduce) &&
+      find("ncclAllGather", nccl.AllGather) &&
+      find("ncclCommGetAsyncError", nccl.CommGetAsyncError) &&
+      find("ncclCommAbort", nccl.CommAbort) && find("ncclCommDestroy", nccl.CommDestroy) &&
+      find("ncclGetErrorString", nccl.GetErrorString);
+  int version = 0;
+  if (all && nccl.GetVersion(&version) == kSuccess && version >= kOldest) return nccl;
+  return Status(StatusCode::kUnsupported,
+                fmt::format("{} is version {} of NCCL, and ranks need {} or later; {}", nccl.file,
+                            version, kOldest, kInstall));
+}
+
+// The number of the GPU whose memory it is.
+Result<int> DeviceOf(DeviceMemory& memory) {
+  constexpr std::size_t kBytes = 256;
+  const auto buffer = DeviceBuffer::Create(memory, kBytes);
+  if (!buffer) return buffer.status();
+  cudaPointerAttributes attributes{};
+  CULET_RETURN_IF_ERROR(
+      CudaStatus(cudaPointerGetAttributes(&attributes, FromDevicePtr<void>(buffer->get())),
+                 "cudaPointerGetAttributes"));
+  return attributes.device;
+}
+
+// One GPU a rank: two on one would wait for each other.
+Status CheckDistinct(Communicator& ranks, int device) {
+  cudaDeviceProp properties{};
+  CULET_RETURN_IF_ERROR(ranks.Agree(
+      CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"),
+      "named"));
+  const auto size = static_cast<std::size_t>(ranks.size());
+  std::vector<cudaUUID_t> all(size);
+  const std::vector<std::size_t> bytes(size, sizeof(cudaUUID_t));
+  CULET_RETURN_IF_ERROR(ranks.AllGather(&properties.uuid, bytes, all.data()));
+  for (std::size_t a = 0; a < size; ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      if (std::memcmp(&all[a], &all[b], sizeof(cudaUUID_t)) != 0) continue;
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("ranks {} and {} have one GPU; give each its own", b, a));
+    }
+  }
+  return {};
+}
+
+class NcclExchange final : public RankExchange {
+ public:
+  NcclExchange(Nccl nccl, Communicator& ranks, int device)
+      : nccl_(std::move(nccl)), ranks_(ranks), device_(device) {}
+  // Graphs that were recorded with the communicator are gone by now: a dispatch outlives them.
+  ~NcclExchange() override {
+    if (watchdog_.joinable()) {
+      {
+        const std::lock_guard lock(mutex_);
+        over_ = true;
+      }
+      wake_.notify_one();
+      watchdog_.join();
+    }
+    const DeviceScope scope(device_);
+    if (comm_ != nullptr) nccl_.CommDestroy(comm_);
+  }
+
+  Status Connect() {
+    const DeviceScope scope(device_);
+    UniqueId id{};
+    Status own = ranks_.rank() == 0 ? Checked(nccl_.GetUniqueId(&id), "ncclGetUniqueId") : Status();
+    // All ranks have one version, or none begins.
+    int version = 0;
+    nccl_.GetVersion(&version);
+    CULET_RETURN_IF_ERROR(ranks_.Agree(own, fmt::format("NCCL {}", version)));
+    CULET_RETURN_IF_ERROR(ranks_.Broadcast(&id, sizeof id, 0));
+    own = Checked(nccl_.CommInitRank(&comm_, ranks_.size(), id, ranks_.rank()), "ncclCommInitRank");
+    CULET_RETURN_IF_ERROR(ranks_.Agree(own, "connected"));
+    watchdog_ = std::thread([this] { Watch(); });
+    return {};
+  }
+
+  Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count, cudaStream_t stream) override {
+    const std::lock_guard lock(mutex_);
+    CULET_RETURN_IF_ERROR(failure_);
+    const DeviceScope scope(device_);
+    return Checked(nccl_.AllReduce(FromDevicePtr<const void>(x), FromDevicePtr<void>(sum), count,
+                                   kFloat, kSum, comm_, stream),
+                   "ncclAllReduce");
+  }
+
+  // Parts of one width, the widest one's, lie one behind the other in the workspace: first the own
+  // one, then those of all.
+  Status AllGather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
+                   DevicePtr workspace, cudaStream_t stream) override {
+    const std::lock_guard lock(mutex_);
+    CULET_RETURN_IF_ERROR(failure_);
+    const DeviceScope scope(device_);
+    const std::int64_t widest = Widest(parts);
+    const auto each = static_cast<std::size_t>(rows * widest);
+    if (rows == 1 && widest * parts.ranks() == parts.all()) {
+      return Checked(nccl_.AllGather(FromDevicePtr<const void>(x), FromDevicePtr<void>(all), each,
+                                     kFloat, comm_, stream),
+                     "ncclAllGather");
+    }
+    float* const own = FromDevicePtr<float>(workspace);
+    float* const gathered = own + each;
+    const std::int64_t width = parts.size_of(parts.rank);
+    CULET_RETURN_IF_ERROR(
+        CopyRows(own, widest, FromDevicePtr<const float>(x), width, width, rows, stream));
+    CULET_RETURN_IF_ERROR(
+        Checked(nccl_.AllGather(own, gathered, each, kFloat, comm_, stream), "ncclAllGather"));
+    for (int r = 0; r < parts.ranks(); ++r) {
+      const auto of = static_cast<std::size_t>(r);
+      CULET_RETURN_IF_ERROR(CopyRows(FromDevicePtr<float>(all) + parts.bounds[of], parts.all(),
+                                     gathered + of * each, widest, parts.size_of(r), rows, stream));
+    }
+    return {};
+  }
+
+  std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const override {
+    return static_cast<std::size_t>(rows * Widest(parts) * (parts.ranks() + 1)) * sizeof(float);
+  }
+  std::string name() const override { return "nccl"; }
+
+  Status status() override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  bool is_watched() const override { return true; }
+  void BeginWait() override {
+    const std::lock_guard lock(mutex_);
+    waiting_ = true;
+    since_ = std::chrono::steady_clock::now();
+  }
+  Status EndWait() override {
+    const std::lock_guard lock(mutex_);
+    waiting_ = false;
+    ranks_.SetProgress(++waits_);
+    return failure_;
+  }
+
+ private:
+  static std::int64_t Widest(const RankParts& parts) {
+    std::int64_t widest = 0;
+    for (int r = 0; r < parts.ranks(); ++r) widest = std::max(widest, parts.size_of(r));
+    return widest;
+  }
+
+  static Status CopyRows(float* to, std::int64_t to_pitch, const float* from,
+                         std::int64_t from_pitch, std::int64_t width, std::int64_t rows,
+                         cudaStream_t stream) {
+    const auto bytes = [](std::int64_t floats) {
+      return static_cast<std::size_t>(floats) * sizeof(float);
+    };
+    return CudaStatus(
+        cudaMemcpy2DAsync(to, bytes(to_pitch), from, bytes(from_pitch), bytes(width),
+                          static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, stream),
+        "cudaMemcpy2DAsync");
+  }
+
+  Status Checked(int result, const char* what) {
+    if (result == kSuccess || result == kInProgress) return {};
+    return Status(StatusCode::kInternal, fmt::format("{} failed: {}; NCCL_DEBUG=INFO says more",
+                                                     what, nccl_.GetErrorString(result)));
+  }
+
+  // NCCL's kernels wait for ever for a rank that is gone; the end of the communicator ends them.
+  void Watch() {
+    const DeviceScope scope(device_);
+    constexpr std::chrono::milliseconds kEvery(50);
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, kEvery, [&] { return over_; })) {
+      if (!waiting_ || comm_ == nullptr) continue;
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - since_;
+      int state = kSuccess;
+      const int asked = nccl_.CommGetAsyncError(comm_, &state);
+      Status trouble = ranks_.Check(waited.count() > ranks_.options().wait_seconds);
+      if (trouble.ok()) trouble = Checked(asked == kSuccess ? state : asked, "NCCL");
+      if (trouble.ok()) continue;
+      failure_ = trouble;
+      nccl_.CommAbort(std::exchange(comm_, nullptr));
+    }
+  }
+
+  Nccl nccl_;
+  Communicator& ranks_;
+  int device_;
+  Comm comm_ = nullptr;
+  std::thread watchdog_;
+  std::condition_variable wake_;
+  std::mutex mutex_;  // of what follows, and of comm_
+  bool over_ = false, waiting_ = false;
+  std::chrono::steady_clock::time_point since_;
+  std::uint64_t waits_ = 0;
+  Status failure_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator& ranks, DeviceMemory& memory) {
+  auto nccl = Load();
+  // Whoever lacks it says so on all ranks.
+  CULET_RETURN_IF_ERROR(ranks.Agree(nccl.status(), "NCCL is there"));
+  const auto device = DeviceOf(memory);
+  CULET_RETURN_IF_ERROR(ranks.Agree(device.status(), "a GPU"));
+  CULET_RETURN_IF_ERROR(CheckDistinct(ranks, *device));
+  auto exchange = std::make_unique<NcclExchange>(*std::move(nccl), ranks, *device);
+  CULET_RETURN_IF_ERROR(exchange->Connect());
+  return std::unique_ptr<RankExchange>(std::move(exchange));
+}
+
+}  // namespace culet

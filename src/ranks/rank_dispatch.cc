@@ -1,0 +1,181 @@
+// MakeRankDispatch: a dispatch whose graphs exchange values with other ranks.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "culet/ranks.h"
+#include "ranks/watched_memory.h"
+
+namespace culet {
+namespace {
+
+bool IsExchange(TensorOp op) noexcept {
+  return op == TensorOp::kAllReduce || op == TensorOp::kAllGather;
+}
+
+struct PreparedExchange final : PreparedNode {
+  explicit PreparedExchange(std::string k) : name(std::move(k)) {}
+  std::string name;
+  std::string kernel() const override { return name; }
+};
+
+// Launches whose exchanges have failed are replayed no more.
+class CheckedLaunches final : public RecordedLaunches {
+ public:
+  CheckedLaunches(std::unique_ptr<RecordedLaunches> inner, RankExchange& exchange)
+      : inner_(std::move(inner)), exchange_(exchange) {}
+  Status Replay(cudaStream_t stream) override {
+    CULET_RETURN_IF_ERROR(exchange_.status());
+    return inner_->Replay(stream);
+  }
+
+ private:
+  std::unique_ptr<RecordedLaunches> inner_;
+  RankExchange& exchange_;
+};
+
+// Everything but exchanges is the inner dispatch's.
+class RankDispatch final : public KernelDispatch {
+ public:
+  RankDispatch(std::unique_ptr<KernelDispatch> inner, std::shared_ptr<RankExchange> exchange,
+               Communicator& ranks)
+      : inner_(std::move(inner)), exchange_(std::move(exchange)), ranks_(ranks) {}
+
+  Feasibility supports(const ComputeGraph& graph, int id) const override {
+    const TensorNode& node = graph.node(id);
+    if (!IsExchange(node.op)) return inner_->supports(graph, id);
+    const RankParts& parts = node.params.parts;
+    const bool fits = node.op == TensorOp::kAllReduce
+                          ? static_cast<int>(node.params.int_param) == ranks_.size()
+                          : parts.ranks() == ranks_.size() && parts.rank == ranks_.rank();
+    if (!fits) return Feasibility::Refuse("it is of other ranks than this process is one of");
+    return Feasibility::Ok();
+  }
+
+  Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id) override {
+    const TensorOp op = graph.node(id).op;
+    if (!IsExchange(op)) return inner_->prepare(graph, id);
+    return std::unique_ptr<PreparedNode>(
+        std::make_unique<PreparedExchange>(fmt::format("{}/{}", exchange_->name(), ToString(op))));
+  }
+
+  std::size_t workspace(const ComputeGraph& graph, int id,
+                        const PreparedNode* prepared) const override {
+    const TensorNode& node = graph.node(id);
+    if (!IsExchange(node.op)) return inner_->workspace(graph, id, prepared);
+    if (node.op == TensorOp::kAllReduce) return 0;
+    return exchange_->GatherWorkspace(node.shape.rows, node.params.parts);
+  }
+
+  Status agree(const Status& own, const std::string& plan) override {
+    const Status inner = own.ok() ? inner_->agree(own, plan) : own;
+    return ranks_.Agree(inner, plan);
+  }
+
+  // What fails on one rank must not let the others wait.
+  Status launch(const NodeLaunch& launch) override {
+    const TensorNode& node = launch.node();
+    const bool exchanges = launch.fusion == nullptr && IsExchange(node.op);
+    const Status status = exchanges ? Exchange(launch) : inner_->launch(launch);
+    if (!status.ok() && !exchanges) ranks_.Abort(status.message());
+    return status;
+  }
+
+  bool records(cudaStream_t stream) const override { return inner_->records(stream); }
+  Result<std::unique_ptr<RecordedLaunches>> record(const LaunchFunction& launches) override {
+    auto made = inner_->record(launches);
+    if (!made || *made == nullptr) return made;
+    return std::unique_ptr<RecordedLaunches>(
+        std::make_unique<CheckedLaunches>(*std::move(made), *exchange_));
+  }
+  bool prefers_buckets() const override { return inner_->prefers_buckets(); }
+  int preferred_step_tokens() const override { return inner_->preferred_step_tokens(); }
+  std::vector<std::string> fusion_names() const override { return inner_->fusion_names(); }
+  std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
+    return inner_->fusions(graph);
+  }
+  Result<std::unique_ptr<PreparedNode>> prepare_fusion(const ComputeGraph& graph,
+                                                       const Fusion& fusion) override {
+    return inner_->prepare_fusion(graph, fusion);
+  }
+  std::size_t workspace_fusion(const ComputeGraph& graph, const Fusion& fusion,
+                               const PreparedNode* prepared) const override {
+    return inner_->workspace_fusion(graph, fusion, prepared);
+  }
+  DataType preferred_values(DataType weights) const override {
+    return inner_->preferred_values(weights);
+  }
+  DeviceMemory& memory() override {
+    return exchange_->is_watched() ? static_cast<DeviceMemory&>(watched_) : inner_->memory();
+  }
+
+  // The seed's methods, which launch() does not come to.
+  Status dispatch_mul_mat(const TensorNode& node, DevicePtr x, DevicePtr y, std::uint32_t m,
+                          std::uint32_t n, std::uint32_t k) override {
+    return inner_->dispatch_mul_mat(node, x, y, m, n, k);
+  }
+  Status dispatch_rms_norm(const TensorNode& node, DevicePtr x, DevicePtr y, std::uint32_t n,
+                           std::uint32_t m, float epsilon) override {
+    return inner_->dispatch_rms_norm(node, x, y, n, m, epsilon);
+  }
+  Status dispatch_add(DevicePtr a, DevicePtr b, DevicePtr y, std::size_t n) override {
+    return inner_->dispatch_add(a, b, y, n);
+  }
+  Status dispatch_rope(const TensorNode& node, DevicePtr x, DevicePtr positions, std::size_t n,
+                       std::uint32_t head_dim, std::uint32_t heads) override {
+    return inner_->dispatch_rope(node, x, positions, n, head_dim, heads);
+  }
+  Status dispatch_attention(const TensorNode& node, DevicePtr q, DevicePtr k, DevicePtr v,
+                            DevicePtr y, std::uint32_t m, std::size_t layer) override {
+    return inner_->dispatch_attention(node, q, k, v, y, m, layer);
+  }
+  Status dispatch_copy(DevicePtr from, DevicePtr to, std::size_t bytes) override {
+    return inner_->dispatch_copy(from, to, bytes);
+  }
+  Status dispatch_mul(DevicePtr a, DevicePtr b, DevicePtr y, std::size_t n) override {
+    return inner_->dispatch_mul(a, b, y, n);
+  }
+  Status dispatch_silu(DevicePtr x, DevicePtr y, std::size_t n) override {
+    return inner_->dispatch_silu(x, y, n);
+  }
+
+ private:
+  Status Exchange(const NodeLaunch& launch) {
+    const TensorNode& node = launch.node();
+    if (node.op == TensorOp::kAllReduce) {
+      return exchange_->AllReduce(launch.input(0), launch.output,
+                                  static_cast<std::size_t>(node.shape.rows * node.shape.cols),
+                                  launch.stream);
+    }
+    return exchange_->AllGather(launch.input(0), launch.output, node.shape.rows, node.params.parts,
+                                launch.workspace, launch.stream);
+  }
+
+  std::unique_ptr<KernelDispatch> inner_;
+  std::shared_ptr<RankExchange> exchange_;
+  WatchedMemory watched_{inner_->memory(), *exchange_};
+  Communicator& ranks_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory) {
+  if (memory.reads_host_memory()) return std::shared_ptr(MakeHostExchange(ranks));
+  auto made = MakeNcclExchange(ranks, memory);
+  if (!made) return made.status();
+  return std::shared_ptr(*std::move(made));
+}
+
+Result<std::unique_ptr<KernelDispatch>> MakeRankDispatch(std::unique_ptr<KernelDispatch> inner,
+                                                         Communicator& ranks,
+                                                         std::shared_ptr<RankExchange> exchange) {
+  if (exchange == nullptr) {
+    auto made = MakeExchange(ranks, inner->memory());
+    if (!made) return made.status();
+    exchange = *std::move(made);
+  }
+  return std::unique_ptr<KernelDispatch>(
+      std::make_unique<RankDispatch>(std::move(inner), std::move(exchange), ranks));
+}
+
+}  // namespace culet
