@@ -22,7 +22,7 @@ MAX_LINES = 700
 DIRECTIONS = [
     ("include/culet/", ["culet/"]),
     ("src/base/", ["culet/", "base/"]),
-    ("src/no_cuda/", ["base/accelerator.h", "culet/dispatch.h", "culet/ranks.h"]),
+    ("src/no_cuda/", ["base/accelerator.h", "base/grouped_accelerator.h", "culet/dispatch.h", "culet/ranks.h"]),
     # The CUDA runtime implements the interface that gemm tunes through; the tensor cores' rate is
     # measured with their own instructions.
     ("src/cuda/sm90a/", ["cuda/", "sm90/"]),

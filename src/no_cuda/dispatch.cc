@@ -1,5 +1,6 @@
-// MakeCudaDispatch and MakeNcclExchange of a build without CUDA.
+// MakeCudaDispatch, MakeNcclExchange and grouped products of a build without CUDA.
 #include "culet/dispatch.h"
+#include "base/grouped_accelerator.h"
 #include "culet/ranks.h"
 
 namespace culet {
@@ -13,6 +14,11 @@ Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm&, const CudaDispat
 Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator&, DeviceMemory&) {
   return Status(StatusCode::kUnsupported,
                 "this build of culet has no CUDA, which NCCL needs; build with CULET_CUDA=ON");
+}
+
+Status GroupedOnAccelerator(const DeviceInfo&, const GroupedArgs&, cudaStream_t) {
+  return Status(StatusCode::kUnsupported,
+                "this build has no CUDA parts, so no grouped products on a GPU");
 }
 
 }  // namespace culet
