@@ -423,6 +423,51 @@ typedef struct culet_launch_args {
  * and who launches the same again. Errors: as culet_launch. */
 CULET_API culet_status culet_launch_with(const culet_launch_args* args);
 
+/* A grouped product, as a mixture of experts needs it: rows of A by groups, each with a matrix of
+ * its own. Row i of D (rows, n) belongs to the group g with starts[g] <= i < starts[g] + counts[g],
+ * and is row i of A, or row index[i], times the transpose of group g's matrix, plus its bias. Rows
+ * of no group are not touched. Starts, counts and the index are memory of the engine's device and
+ * are read when the product runs. Ranges are cut off at 0 and `rows`; they must not overlap. */
+typedef struct culet_grouped {
+  size_t struct_size;
+  int32_t groups; /* 512 at most on a GPU */
+  int32_t rows;   /* of D, at most; 0: there is nothing to do */
+  int32_t a_rows; /* of A; without an index as many as D's or more */
+  int32_t n;      /* columns of D */
+  int32_t k;
+  int32_t type;     /* of A and B: E4M3, BF16, F16, FP32 */
+  int32_t d_type;   /* BF16, F16 or FP32 */
+  int32_t epilogue; /* CULET_EPILOGUE_NONE, or _GATED_SILU: of a group's B the first half is gate */
+  const void* A;
+  int64_t lda; /* elements; 0: k */
+  /* Of E4M3: a scale for each row of A and 128 of its values, at row * u_row + block * u_block.
+   * Both 0: row-major. */
+  const float* U;
+  int64_t u_row, u_block;
+  const void* B;         /* (groups, n, k), gated (groups, 2 n, k); contiguous, as all below */
+  const float* V;        /* of E4M3: (groups, ceil(rows of a group's B / 128), ceil(k / 128)) */
+  const int32_t* starts; /* (groups), or (groups + 1) offsets without counts */
+  const int32_t* counts; /* (groups); null: a group ends where the next one starts */
+  const int32_t* index;  /* (rows), or null; outside [0, a_rows): a row of zeros */
+  const void* bias;      /* (groups, rows of a group's B), or null */
+  int32_t bias_type;
+  int32_t pdl; /* not 0 promises that the kernel before writes neither B nor V */
+  void* D;
+  int64_t ldd; /* elements; 0: n */
+  /* What is expected of the routing, for the choice of a kernel alone: each of so many tokens goes
+   * to `active` of `experts` experts, of which the groups are some or all. 0: D's rows are spread
+   * over the groups. */
+  int32_t expected_tokens, expected_active, expected_experts;
+  int32_t sm_budget; /* at most so many SMs (CPU: threads); 0 is all */
+} culet_grouped;
+
+/* Computes a grouped product. On the CPU complete on return; on a Hopper GPU one launch,
+ * asynchronous on `stream`, which may be captured. Blocks of E4M3: (1, 128) of A, (128, 128) of B.
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE; UNSUPPORTED where no kernel takes the problem: on a GPU a
+ * bias, F16 and FP32 operands, rows that do not lie on 16 bytes, and other GPUs. */
+CULET_API culet_status culet_grouped_gemm(culet_engine* engine, const culet_grouped* product,
+                                          void* stream);
+
 /* The capture that `stream` is recording into, a number that no other capture of this process has;
  * 0 when it records nothing, and always on the CPU. */
 CULET_API culet_status culet_capture_id(const culet_engine* engine, void* stream, uint64_t* id);
@@ -449,8 +494,8 @@ CULET_API culet_status culet_set_log(culet_log_function function, void* context,
  * Errors: UNSUPPORTED where the library was built without NVTX. */
 CULET_API culet_status culet_set_tracing(int32_t on);
 
-/* For programs that map a checkpoint: when its file is cut while it is read, which raises SIGBUS, the
- * process says so on standard error, and ends with `exit_code`, or for 0 by the signal. Another
+/* For programs that map a checkpoint: when its file is cut while it is read, which raises SIGBUS,
+ * the process says so on standard error, and ends with `exit_code`, or for 0 by the signal. Another
  * handler of the signal stays. Errors: INVALID_ARGUMENT unless exit_code is 0 to 255. */
 CULET_API culet_status culet_explain_lost_files(int32_t exit_code);
 

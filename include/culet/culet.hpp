@@ -56,6 +56,7 @@ struct Sized : Struct {
   Sized() : Struct() { this->struct_size = sizeof(Struct); }
 };
 using Problem = Sized<culet_problem>;
+using Grouped = Sized<culet_grouped>;
 using Device = Sized<culet_device>;
 using TuneOptions = Sized<culet_tune_options>;
 using Choice = Sized<culet_choice>;
@@ -236,6 +237,11 @@ class Engine {
                 float* scales, const culet_matrix& scales_layout, void* stream = nullptr) const {
     Check(culet_quantize(get(), quant, group, source, &source_layout, values, &values_layout,
                          scales, &scales_layout, stream));
+  }
+
+  /// culet_grouped_gemm.
+  void GroupedGemm(const Grouped& product, void* stream = nullptr) const {
+    Check(culet_grouped_gemm(get(), &product, stream));
   }
 
   /// culet_capture_id.

@@ -72,6 +72,18 @@ class Problem(_Versioned):
     ]
 
 
+class Grouped(_Versioned):
+    _fields_ = [
+        ("struct_size", c_size_t), ("groups", c_int32), ("rows", c_int32), ("a_rows", c_int32),
+        ("n", c_int32), ("k", c_int32), ("type", c_int32), ("d_type", c_int32), ("epilogue", c_int32),
+        ("A", c_void_p), ("lda", c_int64), ("U", c_void_p), ("u_row", c_int64), ("u_block", c_int64),
+        ("B", c_void_p), ("V", c_void_p), ("starts", c_void_p), ("counts", c_void_p),
+        ("index", c_void_p), ("bias", c_void_p), ("bias_type", c_int32), ("pdl", c_int32),
+        ("D", c_void_p), ("ldd", c_int64), ("expected_tokens", c_int32), ("expected_active", c_int32),
+        ("expected_experts", c_int32), ("sm_budget", c_int32),
+    ]
+
+
 class DeviceStruct(_Versioned):
     _fields_ = [
         ("struct_size", c_size_t), ("name", c_char * 128), ("device_class", c_char * 128),
@@ -245,6 +257,7 @@ SIGNATURES = {
         c_int32,
         [c_void_p, POINTER(WorkspaceSize), c_void_p, c_uint64, c_void_p, POINTER(c_void_p)]),
     "culet_workspace_destroy": (None, [c_void_p]),
+    "culet_grouped_gemm": (c_int32, [c_void_p, POINTER(Grouped), c_void_p]),
     "culet_launch_with": (c_int32, [c_void_p]),
     "culet_capture_id": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
     "culet_model_load": (

@@ -280,6 +280,56 @@ static void TestQuantisers(culet_engine* engine) {
       CULET_INVALID_ARGUMENT, "scales");
 }
 
+/* Rows 1 and 2 are of group 1, row 4 is of group 0, and made of row 1 of a. */
+static void TestGrouped(culet_engine* engine) {
+  enum { kGroups = 2, kRows = 6 };
+  static const int32_t kStarts[] = {4, 1}, kCounts[] = {1, 2}, kIndex[] = {0, 2, -1, 0, 1, 0};
+  static const int kGroupOf[] = {-1, 1, 1, -1, 0, -1};
+  float a[kRows * kK], b[kGroups * kN * kK], bias[kGroups * kN], d[kRows * kN];
+  culet_grouped product;
+  Fill(a, kRows * kK, 1);
+  Fill(b, kGroups * kN * kK, 2);
+  Fill(bias, kGroups * kN, 3);
+  memset(&product, 0, sizeof product);
+  product.struct_size = sizeof product;
+  product.groups = kGroups;
+  product.rows = product.a_rows = kRows;
+  product.n = kN;
+  product.k = kK;
+  product.type = product.d_type = product.bias_type = CULET_FLOAT32;
+  product.A = a;
+  product.B = b;
+  product.bias = bias;
+  product.starts = kStarts;
+  product.counts = kCounts;
+  product.index = kIndex;
+  product.D = d;
+  for (int i = 0; i < kRows * kN; ++i) d[i] = 77;
+  CHECK(culet_grouped_gemm(engine, &product, NULL) == CULET_OK);
+  for (int row = 0; row < kRows; ++row) {
+    for (int n = 0; n < kN; ++n) {
+      const int group = kGroupOf[row];
+      float sum = group >= 0 ? bias[group * kN + n] : 77;
+      for (int k = 0; k < kK && group >= 0 && kIndex[row] >= 0; ++k) {
+        sum += a[kIndex[row] * kK + k] * b[(group * kN + n) * kK + k];
+      }
+      CHECK(d[row * kN + n] == sum);
+    }
+  }
+  product.lda = 1;
+  CHECK_FAILS(culet_grouped_gemm(engine, &product, NULL), CULET_INVALID_ARGUMENT, "lda is 1");
+  product.lda = 0;
+  product.type = 257;
+  CHECK_FAILS(culet_grouped_gemm(engine, &product, NULL), CULET_INVALID_ARGUMENT, "type is 257");
+  product.type = CULET_FLOAT32;
+  product.sm_budget = -1;
+  CHECK_FAILS(culet_grouped_gemm(engine, &product, NULL), CULET_INVALID_ARGUMENT,
+              "sm_budget is -1");
+  product.struct_size = 8;
+  CHECK_FAILS(culet_grouped_gemm(engine, &product, NULL), CULET_INVALID_ARGUMENT, "struct_size");
+  CHECK_FAILS(culet_grouped_gemm(engine, NULL, NULL), CULET_INVALID_ARGUMENT, "product is null");
+}
+
 static void TestTexts(culet_engine* engine) {
   const culet_problem problem = Problem(kM, kN, kK);
   static char text[1 << 20];
@@ -371,6 +421,7 @@ int main(void) {
   TestGatedEpilogues(engine, CULET_GATE_HALVES);
   TestPackedWeights(engine);
   TestQuantisers(engine);
+  TestGrouped(engine);
   TestTexts(engine);
   TestCacheFiles(engine);
   culet_engine_destroy(engine);

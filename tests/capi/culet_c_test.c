@@ -444,11 +444,11 @@ static void PrintSizes(void) {
   printf(
       "ModelOptions %zu\nModelInfo %zu\nSessionOptions %zu\nSessionInfo %zu\nBatch %zu\n"
       "Outputs %zu\nSampling %zu\nCacheReport %zu\nDecodeOptions %zu\nLaunchArgs %zu\n"
-      "Coverage %zu\n",
+      "Coverage %zu\nGrouped %zu\n",
       sizeof(culet_model_options), sizeof(culet_model_info), sizeof(culet_session_options),
       sizeof(culet_session_info), sizeof(culet_batch), sizeof(culet_outputs),
       sizeof(culet_sampling), sizeof(culet_cache_report), sizeof(culet_decode_options),
-      sizeof(culet_launch_args), sizeof(culet_coverage));
+      sizeof(culet_launch_args), sizeof(culet_coverage), sizeof(culet_grouped));
 #endif
 }
 

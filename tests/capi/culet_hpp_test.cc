@@ -134,6 +134,23 @@ void TestQuantizer(const Engine& engine) {
   CHECK(values == std::vector<std::uint8_t>({0x7e, 0x38, 0x7e, 0x38}));
 }
 
+void TestGrouped(const Engine& engine) {
+  const std::vector<float> a = {1, 2, 3}, b = {10, 100};
+  const std::vector<std::int32_t> offsets = {0, 1, 3};
+  std::vector<float> d(3);
+  Grouped product;
+  product.groups = 2;
+  product.rows = product.a_rows = 3;
+  product.n = product.k = 1;
+  product.type = product.d_type = CULET_FLOAT32;
+  product.A = a.data();
+  product.B = b.data();
+  product.starts = offsets.data();
+  product.D = d.data();
+  engine.GroupedGemm(product);
+  CHECK(d == std::vector<float>({10, 200, 300}));
+}
+
 // The sum that examples/adder, a model of bytes, gives.
 void TestSession(const Engine& engine, const std::string& folder) {
   const Model model(engine, folder);
@@ -212,6 +229,7 @@ int main(int count, char** arguments) {
   TestProducts(engine);
   TestTuning(engine, std::string(arguments[2]) + "/culet_hpp_test.jsonl");
   TestQuantizer(engine);
+  TestGrouped(engine);
   TestSession(engine, arguments[1]);
   TestErrors(engine);
   if (failures == 0) std::puts("ok");

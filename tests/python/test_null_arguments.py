@@ -85,6 +85,8 @@ def calls(o):
         "culet_workspace_bytes": ([byref(o.size), byref(bytes_)], [0, 1]),
         "culet_workspace_create": ([o.engine, byref(o.size), o.room, len(o.room), None, byref(c_void_p())], [0, 1, 5]),
         "culet_launch_with": ([byref(_library.LaunchArgs(plan=o.plan))], [0]),
+        "culet_grouped_gemm": ([o.engine, byref(_library.Grouped(
+            groups=1, n=1, k=1, type=FLOAT32, d_type=FLOAT32)), None], [0, 1]),
         "culet_capture_id": ([o.engine, None, byref(bytes_)], [0, 2]),
         "culet_model_load": ([o.engine, ADDER, None, byref(c_void_p())], [0, 1, 3]),
         "culet_model_get_info": ([o.model, byref(_library.ModelInfo())], [0, 1]),
