@@ -20,6 +20,7 @@ from culet import _library
 from culet._cache import load_cache, save_cache
 from culet._checkpoint import quantize_checkpoint
 from culet._gemm import explain, fp8_gemm_nt, gemm, pack, plan
+from culet._grouped import Routes, grouped_gemm_nt, route
 from culet._library import Error, InvalidArgument
 from culet._observe import Coverage, coverage, set_log, set_tracing
 from culet._operand import Packed
@@ -28,9 +29,9 @@ from culet._quantize import quantize_fp8
 from culet._tune_model import tune_model
 from culet._tuning import Tuned, autotune
 
-__all__ = ["Coverage", "Device", "Error", "InvalidArgument", "LLM", "Packed", "Plan", "Tuned", "__version__",
-           "autotune", "coverage", "devices", "doctor", "explain", "fp8_gemm_nt", "gemm", "load_cache", "pack",
-           "plan", "quantize_checkpoint", "quantize_fp8", "save_cache", "set_log", "set_tracing", "tune_model"]
+__all__ = ["Coverage", "Device", "Error", "InvalidArgument", "LLM", "Packed", "Plan", "Routes", "Tuned", "__version__",
+           "autotune", "coverage", "devices", "doctor", "explain", "fp8_gemm_nt", "gemm", "grouped_gemm_nt", "load_cache",
+           "pack", "plan", "quantize_checkpoint", "quantize_fp8", "route", "save_cache", "set_log", "set_tracing", "tune_model"]
 
 __version__ = _library.LIBRARY.culet_version().decode()
 

@@ -105,6 +105,11 @@ def engine(place):
     return found
 
 
+def has_engine(place):
+    """Whether `engine` has made the one of this place."""
+    return place in _engines
+
+
 def _larger(a, b):
     return tuple(map(max, a, b))
 

@@ -268,8 +268,7 @@ class Refusals(unittest.TestCase):
             call(*args, **options)
 
     def test_missing(self):
-        for name, words in (("m_grouped_fp8_gemm_nt_contiguous", "grouped products"),
-                            ("m_grouped_bf16_gemm_nt_masked", "grouped"), ("fp4_gemm_nt", "FP4"),
+        for name, words in (("k_grouped_bf16_gemm_tn_contiguous", "grouped products"), ("fp4_gemm_nt", "FP4"),
                             ("cublaslt_gemm_nt", "bf16_gemm_nt"), ("fp8_einsum", "no plain product"),
                             ("fp8_mqa_logits", "attention"), ("fp8_mega_moe", "experts"),
                             ("k_grouped_fp8_gemm_tn_contiguous", "grouped")):
@@ -280,8 +279,7 @@ class Refusals(unittest.TestCase):
 
     def test_names_of_every_kind(self):
         """Those of DeepGEMM 1 and 2, and of the forks that are on PyPI."""
-        for name in ("fp8_m_grouped_gemm_nt_masked", "bf16_m_grouped_gemm_nt_masked", "epilogue", "mega", "localize",
-                     "m_grouped_gemm_fp8_fp8_bf16_nt_contiguous", "JITTuner", "shutdown",
+        for name in ("epilogue", "mega", "localize", "JITTuner", "shutdown",
                      "k_grouped_wgrad_gemm_fp8_fp8_fp32_nt", "use_deterministic_algorithms", "fp8_paged_mqa_logits"):
             self.refused(NotImplementedError, f"culet.deep_gemm.{name}: ", getattr(deep_gemm, name))
         for name in ("cast_to_ue4m3", "per_token_cast_to_nvfp4", "cast_back_from_fp8"):

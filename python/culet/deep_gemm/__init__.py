@@ -17,7 +17,7 @@ from culet._library import BFLOAT16, FLOAT32, InvalidArgument, shown
 from culet._operand import MOST, check_tensor, flag
 from culet._plan import number
 from culet._problem import ANY, FP8_BLOCK
-from culet.deep_gemm import testing, utils
+from culet.deep_gemm import _grouped, testing, utils
 from culet.deep_gemm._missing import missing
 from culet.deep_gemm.testing import calc_diff
 from culet.deep_gemm.utils import (
@@ -25,7 +25,7 @@ from culet.deep_gemm.utils import (
     get_m_alignment_for_contiguous_layout, get_mk_alignment_for_contiguous_layout,
     get_mn_major_tma_aligned_tensor, get_tma_aligned_size, layout, math,
     per_block_cast_to_fp8, per_channel_cast_to_fp8, per_custom_dims_cast_to_fp8,
-    per_token_cast_to_fp8)
+    per_token_cast_to_fp8, set_mk_alignment_for_contiguous_layout)
 
 __all__ = [
     "align", "bf16_gemm_nn", "bf16_gemm_nt", "bf16_gemm_tn", "bf16_gemm_tt", "calc_diff", "ceil_div",
@@ -34,9 +34,12 @@ __all__ = [
     "get_col_major_tma_aligned_tensor", "get_deterministic_algorithms",
     "get_k_alignment_for_contiguous_layout", "get_m_alignment_for_contiguous_layout",
     "get_mk_alignment_for_contiguous_layout", "get_mn_major_tma_aligned_tensor", "get_num_sms", "get_pdl",
-    "get_tc_util", "get_tma_aligned_size", "layout", "math", "per_block_cast_to_fp8",
+    "get_tc_util", "get_tma_aligned_size", "layout",
+    "m_grouped_bf16_gemm_nn_contiguous", "m_grouped_bf16_gemm_nt_contiguous", "m_grouped_bf16_gemm_nt_masked",
+    "m_grouped_fp8_gemm_nn_contiguous", "m_grouped_fp8_gemm_nt_contiguous", "m_grouped_fp8_gemm_nt_masked",
+    "math", "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8", "per_custom_dims_cast_to_fp8", "per_token_cast_to_fp8",
-    "set_ignore_compile_dims", "set_num_sms", "set_pdl", "set_tc_util", "testing",
+    "set_ignore_compile_dims", "set_mk_alignment_for_contiguous_layout", "set_num_sms", "set_pdl", "set_tc_util", "testing",
     "transform_sf_into_required_layout", "utils", "wgrad_gemm_fp8_fp8_fp32_nt"]
 
 Scaled = Tuple[Tensor, Tensor]
@@ -154,6 +157,129 @@ def bf16_gemm_tn(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
 def bf16_gemm_tt(a: Tensor, b: Tensor, d: Tensor, *args, **options) -> None:
     """bf16_gemm_nt with a (K, M) and b (N, K)."""
     bf16_gemm_nt(_transposed("a", a), b, d, *args, **options)
+
+
+def m_grouped_fp8_gemm_nt_contiguous(
+        a: Scaled, b: Scaled, d: Tensor, grouped_layout: Optional[Tensor] = None,
+        recipe: Optional[Tuple[int, int, int]] = None, recipe_a: Optional[Tuple[int, int]] = None,
+        recipe_b: Optional[Tuple[int, int]] = None, compiled_dims: str = "nk", disable_ue8m0_cast: bool = False,
+        use_psum_layout: bool = False, ensure_zero_padding: bool = True,
+        expected_m_for_psum_layout: Optional[int] = None, m_indices: Optional[Tensor] = None) -> None:
+    """Each row of d (M, N) = the row of a (M, K), times the transpose of its group's matrix of b (G, N, K).
+
+    a and b: pairs of E4M3 values and FP32 scales, (M, ceil(K / 128)), plain or MN-major, and (G, ceil(N / 128),
+    ceil(K / 128)). d: BF16 or FP32.
+    grouped_layout, or m_indices, its older name: int32 (M), the group of each row, -1 for rows between
+    groups. A group's rows lie together; they may begin anywhere, not at multiples of
+    get_mk_alignment_for_contiguous_layout() alone. With use_psum_layout: int32 (G), the end of each group, which
+    begins at the next multiple of that alignment behind the end of the one before it.
+    Rows between groups are neither multiplied nor written, also with ensure_zero_padding.
+    expected_m_for_psum_layout: rows of a group on average, for the choice of a kernel.
+    Nothing waits for the device, and a CUDA graph can capture it.
+    Raises NotImplementedError for another recipe, culet.InvalidArgument for what is wrong."""
+    (av, au), (bv, bu) = _grouped_pairs(a, b, recipe, recipe_a, recipe_b)
+    _contiguous(av, au, bv, bu, d, grouped_layout, m_indices, use_psum_layout, expected_m_for_psum_layout)
+
+
+def m_grouped_fp8_gemm_nn_contiguous(a: Scaled, b: Scaled, d: Tensor, grouped_layout: Optional[Tensor] = None,
+                                     *args, **options) -> None:
+    """m_grouped_fp8_gemm_nt_contiguous with b (G, K, N) and its scales, each the transpose of contiguous
+    matrices (N, K)."""
+    values, scales = _pair("b", b)
+    m_grouped_fp8_gemm_nt_contiguous(a, (_turned_groups("b", values), _turned_groups("b's scales", scales)), d,
+                                     grouped_layout, *args, **options)
+
+
+def m_grouped_fp8_gemm_nt_masked(
+        a: Scaled, b: Scaled, d: Tensor, masked_m: Tensor, expected_m: int,
+        recipe: Optional[Tuple[int, int, int]] = None, recipe_a: Optional[Tuple[int, int]] = None,
+        recipe_b: Optional[Tuple[int, int]] = None, compiled_dims: str = "nk",
+        disable_ue8m0_cast: bool = False) -> None:
+    """d[g] (M, N) = a[g] (M, K) b[g]^T, of which the first masked_m[g] rows are multiplied and written.
+
+    a and b: pairs of E4M3 values (G, M, K) and (G, N, K) and FP32 scales (G, M, ceil(K / 128)), plain or
+    MN-major, which are copied, and (G, ceil(N / 128), ceil(K / 128)). d (G, M, N): BF16 or FP32. masked_m: int32
+    (G). expected_m: rows of a group on average, for the choice of a kernel.
+    The rest is as in m_grouped_fp8_gemm_nt_contiguous."""
+    (av, au), (bv, bu) = _grouped_pairs(a, b, recipe, recipe_a, recipe_b)
+    _grouped.masked(av, au, bv, bu, d, masked_m, _positive("expected_m", expected_m), *_launch())
+
+
+def m_grouped_bf16_gemm_nt_contiguous(a: Tensor, b: Tensor, d: Tensor, grouped_layout: Optional[Tensor] = None,
+                                      compiled_dims: str = "nk", use_psum_layout: bool = False,
+                                      ensure_zero_padding: bool = True,
+                                      expected_m_for_psum_layout: Optional[int] = None,
+                                      m_indices: Optional[Tensor] = None) -> None:
+    """m_grouped_fp8_gemm_nt_contiguous of a (M, K) and b (G, N, K) in BF16."""
+    _contiguous(a, None, b, None, d, grouped_layout, m_indices, use_psum_layout, expected_m_for_psum_layout)
+
+
+def m_grouped_bf16_gemm_nn_contiguous(a: Tensor, b: Tensor, d: Tensor, grouped_layout: Optional[Tensor] = None,
+                                      *args, **options) -> None:
+    """m_grouped_bf16_gemm_nt_contiguous with b (G, K, N), the transpose of contiguous matrices (N, K)."""
+    m_grouped_bf16_gemm_nt_contiguous(a, _turned_groups("b", b), d, grouped_layout, *args, **options)
+
+
+def m_grouped_bf16_gemm_nt_masked(a: Tensor, b: Tensor, d: Tensor, masked_m: Tensor, expected_m: int,
+                                  compiled_dims: str = "nk") -> None:
+    """m_grouped_fp8_gemm_nt_masked of a (G, M, K) and b (G, N, K) in BF16."""
+    _grouped.masked(a, None, b, None, d, masked_m, _positive("expected_m", expected_m), *_launch())
+
+
+def m_grouped_gemm_fp8_fp8_bf16_nt_contiguous(lhs: Scaled, rhs: Scaled, out: Tensor, m_indices: Tensor) -> None:
+    """m_grouped_fp8_gemm_nt_contiguous by its name in DeepGEMM 1."""
+    m_grouped_fp8_gemm_nt_contiguous(lhs, rhs, out, m_indices)
+
+
+def m_grouped_gemm_fp8_fp8_bf16_nt_masked(lhs: Scaled, rhs: Scaled, out: Tensor, masked_m: Tensor,
+                                          expected_m: int) -> None:
+    """m_grouped_fp8_gemm_nt_masked by its name in DeepGEMM 1."""
+    m_grouped_fp8_gemm_nt_masked(lhs, rhs, out, masked_m, expected_m)
+
+
+m_grouped_fp8_fp4_gemm_nt_contiguous = m_grouped_fp8_gemm_nt_contiguous
+m_grouped_fp8_fp4_gemm_nn_contiguous = m_grouped_fp8_gemm_nn_contiguous
+m_grouped_fp8_fp4_gemm_nt_masked = fp8_m_grouped_gemm_nt_masked = m_grouped_fp8_gemm_nt_masked
+bf16_m_grouped_gemm_nt_masked = m_grouped_bf16_gemm_nt_masked
+
+
+def _contiguous(a, u, b, v, d, grouped_layout, m_indices, use_psum_layout, expected) -> None:
+    if (grouped_layout is None) == (m_indices is None):
+        raise InvalidArgument("give grouped_layout, or m_indices, its older name, one of the two")
+    if expected is not None:
+        expected = _positive("expected_m_for_psum_layout", expected)
+    _grouped.contiguous(a, u, b, v, d, m_indices if grouped_layout is None else grouped_layout,
+                        flag("use_psum_layout", use_psum_layout), expected, *_launch())
+
+
+def _launch():
+    """How a grouped product is launched, as set: pdl, multiprocessors."""
+    return _Settings.pdl, _Settings.bf16.sm_budget
+
+
+def _grouped_pairs(a, b, recipe, recipe_a, recipe_b):
+    found = _pair("a", a), _pair("b", b)
+    if (recipe is not None or recipe_a is not None or recipe_b is not None) and (
+            _b_rows(recipe, recipe_a, recipe_b) == 1):
+        raise NotImplementedError("the recipe (1, 1, 128): grouped products have kernels for (1, 128, 128)")
+    for name, (_, scales) in zip(("a's scales", "b's scales"), found):
+        if getattr(scales, "dtype", None) == torch.int32:
+            raise NotImplementedError(f"{name} are packed UE8M0, the layout of SM100; SM90's are float32")
+    return found
+
+
+def _turned_groups(name: str, x: Tensor) -> Tensor:
+    check_tensor(name, x)
+    if x.dim() != 3:
+        raise InvalidArgument(f"{name} has the shape {tuple(x.shape)}; give a tensor of three axes")
+    return x.transpose(1, 2)
+
+
+def _positive(name: str, value: Any) -> int:
+    found = _number(name, value, MOST)
+    if not found:
+        raise InvalidArgument(f"{name} is 0; give 1 or more")
+    return found
 
 
 def _product(form, a, u, b, v, d, c, alpha, epilogue) -> None:
@@ -282,16 +408,19 @@ def set_ignore_compile_dims(new_value: bool) -> None:
 def transform_sf_into_required_layout(sf: Tensor, mn: int, k: int, recipe, num_groups=None, is_sfa=None,
                                       disable_ue8m0_cast: bool = False, psum_layout=None) -> Tensor:
     """The scales of a, (mn, ceil(k / 128)), MN-major and aligned; those of b, (ceil(mn / 128),
-    ceil(k / 128)), as they are. recipe: (1, 128, 128) with is_sfa, or (1, 128), (128, 128)."""
+    ceil(k / 128)), as they are; of num_groups groups with an axis in front. recipe: (1, 128, 128) with
+    is_sfa, or (1, 128), (128, 128)."""
     check_tensor("sf", sf)
     recipe = tuple(recipe)
     grains = (recipe[0 if is_sfa else 1], recipe[2]) if len(recipe) == 3 else recipe
-    if num_groups is not None or psum_layout is not None:
-        raise NotImplementedError("scales of groups: culet.deep_gemm has no grouped products yet")
+    if psum_layout is not None:
+        raise NotImplementedError("psum_layout is for packed scales, SM100's; SM90's are float32")
     if sf.dtype != torch.float32 or grains not in ((1, 128), (128, 128)):
         raise NotImplementedError(f"scales of {sf.dtype} with the recipe {recipe}: SM90's are float32, "
                                   "a scale for 1 x 128 or 128 x 128 values")
     wanted = ceil_div(mn, grains[0]), ceil_div(k, grains[1])
+    if num_groups is not None:
+        wanted = num_groups, *wanted
     if tuple(sf.shape) != wanted:
         raise InvalidArgument(f"sf has the shape {tuple(sf.shape)}; it must be {wanted}")
     return get_mn_major_tma_aligned_tensor(sf) if grains[0] == 1 else sf

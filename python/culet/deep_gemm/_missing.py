@@ -3,10 +3,10 @@ NotImplementedError with the reason, to import one does not fail."""
 
 import re
 
-_GROUPED = "grouped products have no kernels in culet yet; call one product a group"
+_GROUPED = ("grouped products are of rows of a: m_grouped_fp8_gemm_nt_contiguous, _masked and those of BF16; any "
+            "alignment will do")
 _REASONS = (
-    (r"(\w+_)?[mk]_grouped_\w+|set_mk_alignment_for_contiguous_layout"
-     r"|get_theoretical_mk_alignment_for_contiguous_layout", _GROUPED),
+    (r"(\w+_)?[mk]_grouped_\w+|get_theoretical_mk_alignment_for_contiguous_layout", _GROUPED),
     (r"fp4_gemm_nt|cublaslt_nvfp4_gemm_nt|per_token_cast_to_(nv)?fp4|transpose_packed_fp4|cast_back_from_fp4"
      r"|\w*ue4m3\w*", "SM90 has no units for FP4"),
     (r"cast_back_from_fp8", "values times scales is an operation of torch's"),

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from culet._library import InvalidArgument
+from culet._library import InvalidArgument, shown
 from culet._operand import check_tensor
 from culet.deep_gemm._missing import missing
 from culet.deep_gemm.utils.math import align
@@ -36,9 +36,21 @@ def get_mn_major_tma_aligned_tensor(sf: Tensor) -> Tensor:
 get_col_major_tma_aligned_tensor = get_mn_major_tma_aligned_tensor  # its name in DeepGEMM 1
 
 
+_alignment = 128
+
+
 def get_mk_alignment_for_contiguous_layout() -> int:
-    """128: what groups of rows are padded to in DeepGEMM's contiguous layout."""
-    return 128
+    """What groups of rows begin at multiples of in DeepGEMM's contiguous layout: 128, or what
+    set_mk_alignment_for_contiguous_layout set. culet's kernels need no alignment."""
+    return _alignment
+
+
+def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:
+    """Where groups begin from now on in the layout of ends (use_psum_layout)."""
+    global _alignment
+    if isinstance(new_value, bool) or not isinstance(new_value, int) or not 1 <= new_value < 2**31:
+        raise InvalidArgument(f"new_value is {shown(new_value)}; give a number of rows from 1 on")
+    _alignment = new_value
 
 
 get_m_alignment_for_contiguous_layout = get_mk_alignment_for_contiguous_layout
