@@ -139,14 +139,15 @@ TEST_P(CudaModels, LogitsAndHiddenStates) {
 // Products that round their inputs to the weights' type, as a GPU does by default.
 TEST_P(CudaModels, RoundedInputs) {
   const TestDispatch rounding = MakeTestDispatch({});
-  Session session = MakeSession(*rounding.dispatch, {.max_context = 64});
+  Session session =
+      MakeSession(*rounding.dispatch, {.max_context = 64, .value_type = DataType::kFloat32});
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
                                       {.all_logits = true, .hidden = true});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   ExpectGoldens(*result, GetParam().rounded);
 }
 
-// Values of bfloat16, which a GPU takes for dense models of such weights. Routers decide near ties
+// Values of bfloat16, which a GPU takes for models of such weights. Routers decide near ties
 // and E4M3 its own by the bits that this rounds off: they are held loosely.
 TEST_P(CudaModels, ValuesOfBfloat16) {
   const TestDispatch rounding = MakeTestDispatch({});
@@ -159,10 +160,10 @@ TEST_P(CudaModels, ValuesOfBfloat16) {
   ExpectGoldens(*result, e4m3 || routed ? 0.25 : 2e-2);
   // It is the default, and not that of the others.
   const Session by_default = MakeSession(*rounding.dispatch, {.max_context = 64});
-  const DataType weights = model_->weights().layers[0].q.type;
+  const LayerWeights& first = model_->weights().layers[0];
+  const DataType weights = (first.linear.in.present() ? first.linear.in : first.q).type;
   const bool narrow = weights == DataType::kBfloat16 || IsCode(weights);
-  EXPECT_EQ(by_default.options().value_type,
-            narrow && !routed ? DataType::kBfloat16 : DataType::kFloat32);
+  EXPECT_EQ(by_default.options().value_type, narrow ? DataType::kBfloat16 : DataType::kFloat32);
   EXPECT_EQ(by_default.options().max_step_tokens, 2048);
 }
 
