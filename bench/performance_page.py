@@ -158,6 +158,20 @@ def gated(name):
     yield from result.origin()
 
 
+def grouped():
+    result = Result("h200_grouped")
+    tokens = result.values("tokens")
+
+    def mean(form, count):
+        over = [float(r["over_limit"]) for r in result.where(format=form, tokens=count)]
+        return number(geometric_mean(over), 2)
+
+    yield from table(["time over the limit", *(f"{t} tokens" for t in tokens)],
+                     ([label, *(mean(form, t) for t in tokens)]
+                      for label, form in (("BF16", "bf16"), ("FP8 blocks", "fp8"))))
+    yield from result.origin()
+
+
 def cpu_layers():
     """Over the layers of a format and an m: shares of the roofline."""
     result = Result("cpu_layers")
@@ -303,6 +317,11 @@ def page():
     yield from gated("gated_bf16")
     yield from text("Beside the plain products of others:")
     yield from plain("h100_gated_over_peers", ["M", "N", "K", "plain / better peer", "gated to E4M3 / better peer"])
+    yield "## Routed experts"
+    yield ""
+    yield from text("Products as routing leaves rows, six layers of DeepSeek-V3 (eight ranks), Qwen3-30B and "
+                    "Mixtral:")
+    yield from grouped()
     yield "## Decoding and prompts"
     yield ""
     yield from decode()
