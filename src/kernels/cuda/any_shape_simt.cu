@@ -138,7 +138,7 @@ const CompiledKernel& SimtKernel() {
                                         .stages = 1,
                                         .smem_bytes = kSmemBytes,
                                         .ctas = kCtas,
-                                        .registers = 128};
+                                        .registers = 114};
   return kernel;
 }
 
