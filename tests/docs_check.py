@@ -72,7 +72,8 @@ def badly_laid_out(documents):
     for document in documents:
         text = document.read_text()
         for number, line in enumerate(text.splitlines(), 1):
-            if len(line) > MOST_COLUMNS:
+            generated = document.name == "support.md" and line.startswith("|")  # a row cannot be wrapped
+            if len(line) > MOST_COLUMNS and not generated:
                 yield f"{document.name}:{number}: has {len(line)} columns; {MOST_COLUMNS} are the most"
         if document.name == "README.md" and text.count("\n") > MOST_LINES:
             yield f"README.md: has {text.count(chr(10))} lines; {MOST_LINES} are the most"
