@@ -13,6 +13,7 @@
 #include "base/float_types.h"
 #include "jobs.h"
 #include "kernels/sm90/block.h"
+#include "on_device.h"
 
 namespace culet {
 namespace {
@@ -41,17 +42,6 @@ const std::vector<Case>& Cases() {
   };
   return cases;
 }
-
-template <class T>
-struct OnDevice {
-  explicit OnDevice(const std::vector<T>& values) : memory(values.size() * sizeof(T)) {
-    CheckCuda(
-        cudaMemcpy(memory.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  }
-  T* data() const { return reinterpret_cast<T*>(memory.data()); }
-  DeviceMemory memory;
-};
 
 // Small integers as E4M3, and what they are.
 struct Codes {

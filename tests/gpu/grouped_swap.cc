@@ -15,12 +15,12 @@
 #include "grouped.h"
 #include "jobs.h"
 #include "kernels/sm90/grouped_swap.h"
+#include "on_device.h"
 
 namespace culet {
 namespace {
 
 using sm90::GroupedSwapKernel;
-using sm90::OutputType;
 
 constexpr int kRows = 700, kGuardRows = 3, kSms = 132;
 
@@ -43,22 +43,11 @@ const std::vector<Case>& Cases() {
   return cases;
 }
 
-template <class T>
-struct OnDevice {
-  explicit OnDevice(const std::vector<T>& values) : memory(values.size() * sizeof(T)) {
-    CheckCuda(
-        cudaMemcpy(memory.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
-  }
-  T* data() const { return reinterpret_cast<T*>(memory.data()); }
-  DeviceMemory memory;
-};
-
 // What a launch is checked with besides its groups.
 struct Options {
   int n, k;
   bool gathers = false, factors = false, bias = false, clamped = false;
-  OutputType output = OutputType::kBf16;
+  DataType output = DataType::kBfloat16;
   int splits = 1;
 };
 
@@ -66,7 +55,7 @@ std::string NameOf(const GroupedSwapKernel& kernel, const Case& c, const Options
   return fmt::format("{}/k{} n={} k={} {}{}{}{}{} to {}", kernel.id, o.splits, o.n, o.k, c.name,
                      o.gathers ? ", gathered" : "", o.factors ? ", factors" : "",
                      o.bias ? ", bias" : "", o.clamped ? ", clamped" : "",
-                     o.output == OutputType::kF32 ? "f32" : "bf16");
+                     o.output == DataType::kFloat32 ? "f32" : "bf16");
 }
 
 bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o) {
@@ -119,7 +108,7 @@ bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o)
   std::vector<const void*> biases;
   for (int g = 0; g < groups * parts; ++g) biases.push_back(dbias.data() + std::int64_t{g} * o.n);
   const OnDevice<const void*> dbiases(biases);
-  const std::size_t width = o.output == OutputType::kF32 ? 4 : 2;
+  const std::size_t width = o.output == DataType::kFloat32 ? 4 : 2;
   const std::size_t elements = size(std::int64_t{kRows + 2 * kGuardRows} * o.n);
   const OnDevice<std::uint8_t> d(std::vector<std::uint8_t>(elements * width, 0xff));
 
@@ -241,7 +230,7 @@ bool CheckGroupedSwaps() {
     for (const Case& c : Cases()) {
       std::vector<Options> options = {{.n = 128, .k = 128}, {.n = 264, .k = 1040}};
       if (kernel.format->element_bytes == 1 && kernel.gated) options[1].n = 192;
-      options.push_back({.n = 320, .k = 400, .gathers = true, .output = OutputType::kF32});
+      options.push_back({.n = 320, .k = 400, .gathers = true, .output = DataType::kFloat32});
       options.push_back({.n = 64, .k = 80, .gathers = true, .factors = true, .bias = true});
       if (kernel.gated) {
         options.push_back({.n = 128, .k = 272, .bias = true, .clamped = true});

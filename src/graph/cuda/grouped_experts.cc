@@ -43,13 +43,6 @@ std::optional<Strided> ScalesOf(const ExpertWeights& experts) {
                    [&](std::size_t e) { return experts.weights[e].scales_ptr; });
 }
 
-std::optional<sm90::OutputType> OutputOf(DataType type) {
-  if (type == DataType::kBfloat16) return sm90::OutputType::kBf16;
-  if (type == DataType::kFloat16) return sm90::OutputType::kF16;
-  if (type == DataType::kFloat32) return sm90::OutputType::kF32;
-  return std::nullopt;
-}
-
 // A problem without the addresses that come with a launch, and its kernel.
 struct Choice {
   sm90::GroupedProblem problem;
@@ -75,9 +68,8 @@ std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph
   }
   Choice choice;
   sm90::GroupedProblem& p = choice.problem;
-  const auto output = OutputOf(last.type);
   const auto data = DataOf(experts);
-  if (!output || !data) return std::nullopt;
+  if (!data) return std::nullopt;
   const std::int64_t k = graph.node(node.inputs[0]).shape.cols;
   const std::int64_t row_bytes = k * static_cast<std::int64_t>(SizeOf(first.type));
   if (data->step % row_bytes != 0) return std::nullopt;
@@ -91,7 +83,7 @@ std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph
   p.ldd = node.shape.cols;
   p.b = FromDevicePtr<const void>(data->first);
   p.b_group_rows = data->step / row_bytes;
-  p.d_type = *output;
+  p.d_type = last.type;
   if (gated) {
     const auto up = DataOf(*graph.node(nodes.up).params.experts);
     if (!up || up->step != data->step || up->first <= data->first) return std::nullopt;
@@ -124,11 +116,7 @@ std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph
     p.scale_a_row = static_cast<int>((k + kBlock - 1) / kBlock);
     p.scale_a_block = 1;
   }
-  if (!experts.biases.empty()) {
-    const auto type = OutputOf(experts.biases.front().type);
-    if (!type) return std::nullopt;
-    p.bias_type = *type;
-  }
+  if (!experts.biases.empty()) p.bias_type = experts.biases.front().type;
   const sm90::GroupedUse use{static_cast<double>(route.shape.rows),
                              static_cast<double>(route.shape.cols), static_cast<double>(p.groups)};
   choice.kernel = sm90::ChooseGrouped(p, first.type, gated, use, device.units);

@@ -19,11 +19,6 @@ std::int64_t Blocks(std::int64_t count) noexcept { return (count + kBlock - 1) /
 
 Status Unsupported(const std::string& reason) { return Status(StatusCode::kUnsupported, reason); }
 
-sm90::OutputType OutputOf(DataType type) noexcept {
-  if (type == DataType::kFloat32) return sm90::OutputType::kF32;
-  return type == DataType::kFloat16 ? sm90::OutputType::kF16 : sm90::OutputType::kBf16;
-}
-
 sm90::GroupedProblem ProblemOf(const GroupedArgs& args) {
   const bool gated = args.epilogue == Epilogue::kGatedSilu;
   const std::int64_t rows_b = gated ? 2 * std::int64_t{args.n} : args.n;
@@ -51,7 +46,7 @@ sm90::GroupedProblem ProblemOf(const GroupedArgs& args) {
   }
   p.d = args.D;
   p.ldd = args.ldd;
-  p.d_type = OutputOf(args.d_type);
+  p.d_type = args.d_type;
   p.pdl = args.pdl;
   return p;
 }

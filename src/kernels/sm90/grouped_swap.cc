@@ -5,6 +5,7 @@
 
 #include "kernels/sm90/operand_map.h"
 #include "kernels/sm90/product.h"
+#include "kernels/sm90/product_args.h"
 #include "sm90/tensor_map.h"
 
 namespace culet::sm90 {
@@ -40,6 +41,9 @@ const char* WhyNotGrouped(const GroupedProblem& p, const FormatInfo& format, boo
   if (!IsAligned(p.a, p.lda * format.element_bytes)) return "takes rows of A on 16 bytes";
   if (p.b_group_rows < 0 || (p.groups - 1) * p.b_group_rows + 2 * p.n > (std::int64_t{1} << 30)) {
     return "takes weights that lie one group behind the other, 2^30 rows of all at most";
+  }
+  if (!TakesOutput(p.d_type) || !TakesOutput(p.bias_type)) {
+    return "writes D, and reads biases, of BF16, F16 or F32";
   }
   if (gated && (p.n % 8 != 0 || p.b_group_rows % 8 != 0)) {
     return "pairs gate and up where each has a multiple of 8 rows";
@@ -102,8 +106,8 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   p.ldd = problem.ldd;
   p.limit = problem.limit;
   p.slope = problem.slope;
-  p.bias_type = problem.bias_type;
-  p.d_type = problem.d_type;
+  p.bias_type = ToOutputType(problem.bias_type);
+  p.d_type = ToOutputType(problem.d_type);
   p.gate = problem.gate;
   p.early_weights = problem.pdl && problem.early_weights ? 1 : 0;
   // As many clusters as there may be tiles: each group can end within one.

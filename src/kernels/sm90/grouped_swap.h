@@ -47,12 +47,12 @@ struct GroupedProblem {
   std::int64_t scale_b_group = 0;   ///< floats from a group's scales to the next one's
   std::int64_t scale_b_up = 0;      ///< gated: floats from gate's scales to up's
   const void* const* bias = nullptr;  ///< on the device, of each group n, gated gate's then up's
-  OutputType bias_type = OutputType::kF32;
+  DataType bias_type = DataType::kFloat32;
   const float* factors = nullptr;    ///< factors[factor_index[i]] multiplies row i's sums
   const int* factor_index = nullptr;
   void* d = nullptr;
   std::int64_t ldd = 0;  ///< elements
-  OutputType d_type = OutputType::kBf16;
+  DataType d_type = DataType::kBfloat16;
   GroupedGate gate = GroupedGate::kSilu;
   float limit = 0, slope = 1;
   bool pdl = false;

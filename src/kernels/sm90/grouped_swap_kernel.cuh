@@ -205,6 +205,8 @@ __device__ __forceinline__ void LoadWeights(const GroupedSwapParams& p,
       at.Advance();
     }
   }
+  // A launch that ends has waited, so that whoever waits for it has waited for those before it.
+  if (waits && !waited) GridDependencyWait();
 }
 
 /// 32 * kTokenWarps threads: rows of A, and scales, of all tiles. Copies arrive at the stage's
