@@ -45,10 +45,13 @@ class Conformance : public testing::Test {
   const int threads_ = HostThreads();
 };
 
-TEST_F(Conformance, EveryKernelIsRightOrRefuses) { ExpectAllRight(kSanitized); }
+TEST_F(Conformance, EveryKernelIsRightOrRefuses) {
+  if (kSanitized) GTEST_SKIP() << "the last covers it, and seven threads divide tiles besides";
+  ExpectAllRight(false);
+}
 
 TEST_F(Conformance, OnOneThread) {
-  if (kSanitized) GTEST_SKIP() << "the other two cover it, and seven threads divide tiles besides";
+  if (kSanitized) GTEST_SKIP() << "as above";
   ASSERT_TRUE(SetHostThreads(1).ok());
   ExpectAllRight(true);
 }

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "culet/rank_team.h"
 #include "culet/ranks.h"
 #include "rank_threads.h"
 
@@ -202,6 +203,15 @@ TEST(Ranks, MeetingsThatCannotBeAreRefused) {
   const auto other = JoinRanks(Options(1, 2, meeting));
   first.join();
   EXPECT_EQ(other.status().message(), "rank 1 of 2 meets rank 0 of 3; start all with one number");
+}
+
+TEST(Ranks, ATeamWhoseProcessEndsBeforeItCameSaysSoAtOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto team = RankTeam::Start(3, {"false"});
+  ASSERT_FALSE(team.ok());
+  EXPECT_NE(team.status().message().find("rank 1 died before it met the others"), std::string::npos)
+      << team.status().message();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 // A rank that dies anywhere is named by all others, at once, and leaves no process behind.

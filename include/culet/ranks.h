@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +25,8 @@ struct RankOptions {
   std::string meeting;         ///< a name that these ranks share, and no others of the host
   double start_seconds = 600;  ///< until all are there
   double wait_seconds = 60;    ///< in an exchange, for the slowest rank
+  /// Asked again and again while rank 0 waits for the others; an error ends the wait. May be empty.
+  std::function<Status()> still_coming;
 };
 
 /// What the launcher's variables say, in this order: CULET_RANK, CULET_RANKS, CULET_MEETING; RANK,

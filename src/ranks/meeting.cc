@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -62,6 +63,23 @@ bool IsOfThisUser(int fd) {
 
 double SecondsTo(Clock::time_point end) {
   return std::chrono::duration<double>(end - Clock::now()).count();
+}
+
+// The first of `others` whose other end is gone. Before all have come they say nothing more.
+std::optional<int> WhoLeft(const std::vector<OwnedFd>& others) {
+  for (std::size_t rank = 0; rank < others.size(); ++rank) {
+    char nothing = 0;
+    if (others[rank].get() < 0) continue;
+    if (recv(others[rank].get(), &nothing, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+      return static_cast<int>(rank);
+    }
+  }
+  return std::nullopt;
+}
+
+Status DiedEarly(int rank) {
+  return Status(StatusCode::kFailedPrecondition,
+                fmt::format("rank {} died while the ranks met; see its own message", rank));
 }
 
 // Whether there is something to read, or the other end is gone, within that time.
@@ -144,7 +162,15 @@ Result<Met> MeetAsFirst(const RankOptions& options, std::size_t bytes, const Tak
     }
   };
   for (int missing = options.size - 1; missing > 0;) {
-    if (!WaitToRead(door.get(), SecondsTo(end))) {
+    constexpr double kLook = 0.1;  // seconds until it looks again who has died
+    if (!WaitToRead(door.get(), std::min(kLook, SecondsTo(end)))) {
+      Status gone = options.still_coming ? options.still_coming() : Status();
+      if (const auto left = WhoLeft(met.others); gone.ok() && left) gone = DiedEarly(*left);
+      if (!gone.ok()) {
+        send(gone.code(), gone.message(), -1);
+        return gone;
+      }
+      if (SecondsTo(end) > 0) continue;
       std::vector<int> ranks;
       for (int rank = 1; rank < options.size; ++rank) {
         if (met.others[static_cast<std::size_t>(rank)].get() < 0) ranks.push_back(rank);
@@ -177,8 +203,7 @@ Result<Met> MeetAsFirst(const RankOptions& options, std::size_t bytes, const Tak
     constexpr double kTake = 30;  // seconds
     if (ReceiveAll(met.others[static_cast<std::size_t>(rank)].get(), &taken, 1, kTake).ok())
       continue;
-    return Status(StatusCode::kFailedPrecondition,
-                  fmt::format("rank {} died while the ranks met; see its own message", rank));
+    return DiedEarly(rank);
   }
   return met;
 }

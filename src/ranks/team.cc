@@ -92,6 +92,19 @@ struct RankTeam::Others {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
+  // An error that names the first that has ended. It stays for WaitFor.
+  Status AllRun() const {
+    for (std::size_t i = 0; i < processes.size(); ++i) {
+      siginfo_t ended{};
+      const auto pid = static_cast<id_t>(processes[i]);
+      if (waitid(P_PID, pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0)
+        continue;
+      return Status(
+          StatusCode::kFailedPrecondition,
+          fmt::format("rank {} died before it met the others; see its own message", i + 1));
+    }
+    return {};
+  }
   ~Others() {
     constexpr std::chrono::milliseconds kStop(5000), kKill(60'000);
     if (WaitFor(kStop)) return;
@@ -145,6 +158,7 @@ Result<std::unique_ptr<RankTeam>> RankTeam::Start(int size,
       team->others_->processes.push_back(*started);
     }
     options.rank = 0;
+    options.still_coming = [others = team->others_.get()] { return others->AllRun(); };
   }
   auto joined = JoinRanks(options);
   if (!joined) {

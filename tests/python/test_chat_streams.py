@@ -162,7 +162,8 @@ class Terminal(unittest.TestCase):
         until(b"> ")
         while b"Ctrl-D" not in self.said:  # between answers it tells how to end, once it waits for a line
             os.kill(child, signal.SIGINT)
-            if select.select([terminal], [], [], 0.5)[0]:
+            # A second interrupt, too early, would take the line that comes next.
+            if select.select([terminal], [], [], 5)[0]:
                 self.said += os.read(terminal, 1000)
         until(b"> ")
         os.write(terminal, b"history\n")
