@@ -74,34 +74,78 @@ TEST_F(CudaGraphs, CausalConvolutions) {
   }
 }
 
+// A GatedDelta with all that it reads.
+struct DeltaCase {
+  DeltaCase(const LinearSizes& s, std::vector<std::int32_t> lengths, DataType type,
+            DataType gates_type)
+      : sizes(s),
+        batch(std::move(lengths)),
+        x(type, batch.positions.rows, s.delta.qkv_cols(), 1),
+        gates(gates_type, batch.positions.rows, std::int64_t{2} * s.delta.value_heads, 2),
+        states(DataType::kFloat32, LinearBatch::kRows, s.delta.state_cols(), 3),
+        decays(DataType::kBfloat16, 1, s.delta.value_heads, 4),
+        bias(DataType::kFloat32, 1, s.delta.value_heads, 5) {}
+
+  ComputeGraph Graph() const {
+    ComputeGraph graph;
+    OpParams params;
+    params.delta = sizes.delta;
+    params.gamma = decays.AsWeight();
+    params.bias = bias.AsWeight();
+    params.scalar = 1e-6f;
+    const int from = x.AsLeaf(graph), gate = gates.AsLeaf(graph);
+    const int kept = states.AsLeaf(graph), rows = batch.state_rows.AsLeaf(graph);
+    const int starts = batch.starts.AsLeaf(graph), at = batch.positions.AsLeaf(graph);
+    graph.add_op(TensorOp::kGatedDelta, 0, {x.rows, sizes.delta.out_cols()},
+                 {from, gate, kept, rows, starts, at}, params, "", x.type);
+    return graph;
+  }
+
+  LinearSizes sizes;
+  LinearBatch batch;
+  Matrix x, gates, states, decays, bias;
+};
+
 TEST_F(CudaGraphs, GatedDeltaRules) {
   for (const LinearSizes& s : kLinearSizes) {
-    for (const auto& lengths : {std::vector<std::int32_t>{1}, {5, 18, 1, 0, 2, 3}}) {
-      const LinearBatch batch(lengths);
-      const std::int64_t tokens = batch.positions.rows;
+    for (const auto& lengths : {std::vector<std::int32_t>{1}, {5, 14, 1, 0, 2, 3}}) {
       for (const DataType type : kValues) {
         for (const DataType gates_type : kValues) {
-          const Matrix x(type, tokens, s.delta.qkv_cols(), 1);
-          const Matrix gates(gates_type, tokens, std::int64_t{2} * s.delta.value_heads, 2);
-          const Matrix states(DataType::kFloat32, LinearBatch::kRows, s.delta.state_cols(), 3);
-          const Matrix decays(DataType::kBfloat16, 1, s.delta.value_heads, 4);
-          const Matrix bias(DataType::kFloat32, 1, s.delta.value_heads, 5);
-          ComputeGraph graph;
-          OpParams params;
-          params.delta = s.delta;
-          params.gamma = decays.AsWeight();
-          params.bias = bias.AsWeight();
-          params.scalar = 1e-6f;
-          const int from = x.AsLeaf(graph), gate = gates.AsLeaf(graph);
-          const int kept = states.AsLeaf(graph), rows = batch.state_rows.AsLeaf(graph);
-          const int starts = batch.starts.AsLeaf(graph), at = batch.positions.AsLeaf(graph);
-          graph.add_op(TensorOp::kGatedDelta, 0, {tokens, s.delta.out_cols()},
-                       {from, gate, kept, rows, starts, at}, params, "", type);
+          const DeltaCase steps(s, lengths, type, gates_type);
+          const ComputeGraph graph = steps.Graph();
           const double bound = type == DataType::kFloat32 ? 3e-6 : 0;
           ExpectReference(graph, NameOf(s), bound);
           ExpectReferenceTwice(graph, NameOf(s) + " again", bound);
         }
       }
+    }
+  }
+}
+
+// Prompts, which go in chunks of 64: one that begins or goes on, lasts for whole chunks or ends
+// within one, among rows of one token and sequences too short for that. A step of many sequences
+// has its chunks elsewhere.
+TEST_F(CudaGraphs, GatedDeltaChunks) {
+  std::vector<std::int32_t> many(24, 1);
+  many[0] = 17, many[1] = 70, many[5] = 16, many[22] = 15;
+  struct Prompts {
+    std::size_t sizes;
+    std::vector<std::int32_t> lengths;
+  };
+  for (const auto& [sizes, lengths] :
+       {Prompts{0, {1, 65, 0, 17}}, Prompts{1, {64, 16, 1, 0, 128, 15, 63}}, Prompts{3, many},
+        Prompts{4, {40}}, Prompts{5, {150}}}) {
+    const LinearSizes& s = kLinearSizes[sizes];
+    for (const DataType type : kValues) {
+      const DeltaCase prompts(s, lengths, type, DataType::kBfloat16);
+      const ComputeGraph graph = prompts.Graph();
+      const auto prepared = test_.dispatch->prepare(graph, graph.size() - 1);
+      ASSERT_TRUE(prepared.ok()) << prepared.status().ToString();
+      EXPECT_EQ((*prepared)->kernel(),
+                s.delta.key_dim <= 128 ? "cuda/gated_delta/chunks" : "cuda/gated_delta");
+      const double bound = type == DataType::kFloat32 ? 3e-6 : 0;
+      ExpectReference(graph, NameOf(s), bound);
+      ExpectReferenceTwice(graph, NameOf(s) + " again", bound);
     }
   }
 }

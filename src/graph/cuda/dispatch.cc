@@ -198,6 +198,8 @@ class CudaDispatch final : public KernelDispatch {
         // Only useful if it overlaps the preceding kernel.
         return std::unique_ptr<PreparedNode>(std::make_unique<PreparedQuantize>(
             options_.overlap ? NextWeights(graph, id) : ReadNext{}));
+      case TensorOp::kGatedDelta:
+        return std::unique_ptr<PreparedNode>(std::make_unique<PreparedDelta>(graph, node));
       default:
         return std::unique_ptr<PreparedNode>(std::make_unique<PreparedPlain>(node.op));
     }
@@ -215,6 +217,8 @@ class CudaDispatch final : public KernelDispatch {
         return static_cast<const PreparedExperts*>(prepared)->workspace_bytes();
       case TensorOp::kAttention:
         return static_cast<const PreparedAttention*>(prepared)->plan.workspace_bytes;
+      case TensorOp::kGatedDelta:
+        return static_cast<const PreparedDelta*>(prepared)->workspace_bytes();
       case TensorOp::kArgMax:
         return ArgMaxWorkspace(node.shape.rows, graph.node(node.inputs[0]).shape.cols);
       case TensorOp::kSample:

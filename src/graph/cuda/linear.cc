@@ -4,6 +4,7 @@
 
 #include "cuda/error.h"
 #include "graph/state_inputs.h"
+#include "kernels/cuda_ops/linear_chunks.h"
 
 namespace culet::cuda_ops {
 namespace {
@@ -64,10 +65,24 @@ cudaError_t Delta(const NodeLaunch& launch, LaunchStream stream) {
   args.value_heads = delta.value_heads;
   args.key_dim = delta.key_dim;
   args.value_dim = delta.value_dim;
-  return GatedDelta(args, stream);
+  if (static_cast<const PreparedDelta*>(launch.prepared)->workspace_bytes() == 0) {
+    return GatedDelta(args, stream);
+  }
+  return GatedDeltaChunks(args, FromDevicePtr<void>(launch.workspace), stream);
 }
 
 }  // namespace
+
+PreparedDelta::PreparedDelta(const ComputeGraph& graph, const TensorNode& node) {
+  const auto rows = static_cast<std::size_t>(StateInputOf(node.op) + 1);
+  DeltaShape shape;
+  shape.type = graph.node(node.inputs[0]).type;
+  shape.tokens = node.shape.rows;
+  shape.sequences = graph.node(node.inputs[rows]).shape.rows;
+  shape.value_heads = node.params.delta.value_heads;
+  shape.key_dim = node.params.delta.key_dim;
+  workspace_bytes_ = PrepareDeltaChunks(shape);
+}
 
 Feasibility SupportsLinear(const ComputeGraph& graph, const TensorNode& node) {
   bool values = Computes(node.type);

@@ -1,6 +1,9 @@
 // Linear attention: parts of heads, the short convolution, and the gated delta rule, whose states
-// stay in registers for all of a step's tokens.
+// stay in registers for all of a step's tokens. Prompts: linear_chunks.cu.
+#include <limits>
+
 #include "kernels/cuda_ops/launch.cuh"
+#include "kernels/cuda_ops/linear_attention.cuh"
 #include "kernels/cuda_ops/ops.h"
 #include "kernels/cuda_ops/values.cuh"
 
@@ -8,47 +11,6 @@ namespace culet::cuda_ops {
 namespace {
 
 constexpr int kThreads = 128;
-
-// -- Any type, known at run time: for what is read once -------------------------------------------
-
-__device__ __forceinline__ float LoadAs(const void* from, DataType type, std::int64_t at) {
-  if (type == DataType::kBfloat16) return ToFloat(static_cast<const __nv_bfloat16*>(from)[at]);
-  if (type == DataType::kFloat16) return ToFloat(static_cast<const __half*>(from)[at]);
-  return static_cast<const float*>(from)[at];
-}
-
-__device__ __forceinline__ void StoreAs(float value, void* to, DataType type, std::int64_t at) {
-  if (type == DataType::kBfloat16) {
-    Round(value, static_cast<__nv_bfloat16*>(to) + at);
-  } else {
-    static_cast<float*>(to)[at] = value;
-  }
-}
-
-// -- Sequences ------------------------------------------------------------------------------------
-
-// A sequence's tokens [begin, end), and its state: null where there is none.
-struct Sequence {
-  std::int64_t begin, end;
-  const float* from;
-  float* to;
-};
-
-__device__ __forceinline__ std::int64_t Within(std::int64_t value, std::int64_t least,
-                                               std::int64_t most) {
-  return value < least ? least : value > most ? most : value;
-}
-
-__device__ __forceinline__ Sequence SequenceAt(const StateRows& states, std::int64_t number) {
-  Sequence found;
-  found.begin = Within(states.starts[number], 0, states.tokens);
-  found.end = Within(states.starts[number + 1], found.begin, states.tokens);
-  const std::int64_t row = states.rows[number];
-  found.to = row >= 0 && row < states.count ? states.states + row * states.cols : nullptr;
-  const bool first = found.begin == found.end || states.positions[found.begin] == 0;
-  found.from = first ? nullptr : found.to;
-  return found;
-}
 
 // -- Parts of heads -------------------------------------------------------------------------------
 
@@ -148,14 +110,11 @@ __device__ __forceinline__ float SumParts(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2 * kWarpColumns);
 }
 
-__device__ __forceinline__ float SoftPlus(float x) {
-  return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));
-}
-
 // A block has columns of the state of one value head of a sequence, token by token; a lane kRows
 // elements of a column. While a token is computed, the next one's values are on their way.
 template <class X, int kRows>
-__global__ void __launch_bounds__(kThreads) GatedDeltaKernel(const GatedDeltaArgs args) {
+__global__ void __launch_bounds__(kThreads)
+    GatedDeltaKernel(const GatedDeltaArgs args, std::int64_t most_tokens) {
   constexpr int kKeys = kRows * kParts;
   constexpr int kLoads = (2 * kKeys + kThreads - 1) / kThreads;
   __shared__ float lines[2][2 * kKeys];  // a token's key, then its query, zeros behind them
@@ -168,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) GatedDeltaKernel(const GatedDeltaArg
                      thread / 32 * kWarpColumns + lane % kWarpColumns;
   const bool inside = column < args.value_dim;
   const Sequence sequence = SequenceAt(args.states, blockIdx.y);
-  if (sequence.begin == sequence.end) return;
+  if (sequence.begin == sequence.end || sequence.end - sequence.begin >= most_tokens) return;
 
   const std::int64_t keys = std::int64_t{args.key_heads} * args.key_dim;
   const std::int64_t cols = 2 * keys + std::int64_t{args.value_heads} * args.value_dim;
@@ -249,10 +208,11 @@ __global__ void __launch_bounds__(kThreads) GatedDeltaKernel(const GatedDeltaArg
 }
 
 template <class X, int kRows>
-cudaError_t LaunchDelta(const GatedDeltaArgs& args, LaunchStream stream) {
+cudaError_t LaunchDelta(const GatedDeltaArgs& args, std::int64_t most_tokens, LaunchStream stream) {
   const std::int64_t pieces = CeilDiv(args.value_dim, kColumns);
   return Launch(&GatedDeltaKernel<X, kRows>,
-                Blocks(args.value_heads * pieces, args.states.sequences), kThreads, stream, args);
+                Blocks(args.value_heads * pieces, args.states.sequences), kThreads, stream, args,
+                most_tokens);
 }
 
 }  // namespace
@@ -279,15 +239,20 @@ cudaError_t CausalConv(const CausalConvArgs& args, LaunchStream stream) {
   });
 }
 
-cudaError_t GatedDelta(const GatedDeltaArgs& args, LaunchStream stream) {
+cudaError_t GatedDeltaTokens(const GatedDeltaArgs& args, std::int64_t most_tokens,
+                             LaunchStream stream) {
   if (args.states.tokens == 0) return cudaSuccess;
   return WithValue(args.x_type, [&]<class X>(X) {
-    if (args.key_dim <= 32) return LaunchDelta<X, 8>(args, stream);
-    if (args.key_dim <= 64) return LaunchDelta<X, 16>(args, stream);
-    if (args.key_dim <= 128) return LaunchDelta<X, 32>(args, stream);
-    if (args.key_dim <= kMostDeltaKey) return LaunchDelta<X, 64>(args, stream);
+    if (args.key_dim <= 32) return LaunchDelta<X, 8>(args, most_tokens, stream);
+    if (args.key_dim <= 64) return LaunchDelta<X, 16>(args, most_tokens, stream);
+    if (args.key_dim <= 128) return LaunchDelta<X, 32>(args, most_tokens, stream);
+    if (args.key_dim <= kMostDeltaKey) return LaunchDelta<X, 64>(args, most_tokens, stream);
     return cudaErrorInvalidValue;
   });
+}
+
+cudaError_t GatedDelta(const GatedDeltaArgs& args, LaunchStream stream) {
+  return GatedDeltaTokens(args, std::numeric_limits<std::int64_t>::max(), stream);
 }
 
 }  // namespace culet::cuda_ops
