@@ -30,6 +30,16 @@ bool AllowShared(Kernel kernel, int bytes) {
   return false;
 }
 
+chunks::ChunkArgs ArgsOf(const GatedDeltaArgs& args, void* workspace) {
+  chunks::ChunkArgs of;
+  of.delta = args;
+  of.slots = chunks::Slots::Of(args.states.tokens, args.states.sequences);
+  of.workspace = static_cast<char*>(workspace);
+  const std::int64_t value_cols = std::int64_t{args.value_heads} * args.value_dim;
+  of.wide = IsWide(args.key_dim | value_cols, static_cast<const char*>(args.x));
+  return of;
+}
+
 }  // namespace
 
 std::size_t PrepareDeltaChunks(const DeltaShape& shape) {
@@ -48,23 +58,23 @@ std::size_t PrepareDeltaChunks(const DeltaShape& shape) {
       });
 }
 
-cudaError_t GatedDeltaChunks(const GatedDeltaArgs& args, void* workspace, LaunchStream stream) {
-  if (const cudaError_t error = GatedDeltaTokens(args, kLeastChunked, stream);
-      error != cudaSuccess) {
-    return error;
-  }
-  chunks::ChunkArgs of;
-  of.delta = args;
-  of.slots = chunks::Slots::Of(args.states.tokens, args.states.sequences);
-  of.workspace = static_cast<char*>(workspace);
-  const std::int64_t value_cols = std::int64_t{args.value_heads} * args.value_dim;
-  of.wide = IsWide(args.key_dim | value_cols, static_cast<const char*>(args.x));
+cudaError_t SolveDeltaChunks(const GatedDeltaArgs& args, void* workspace, LaunchStream stream) {
+  const chunks::ChunkArgs of = ArgsOf(args, workspace);
   return WithKernels(
       args.x_type, args.key_dim, [&]<class X, int kKeys>(X, std::integral_constant<int, kKeys>) {
-        const cudaError_t error = LaunchShared(
-            &chunks::PrepareChunks<X, kKeys>, Blocks(of.slots.count * args.value_heads),
-            chunks::kThreads, chunks::PrepareMemory<X, kKeys>::kBytes, stream, of);
-        if (error != cudaSuccess) return error;
+        return LaunchShared(&chunks::PrepareChunks<X, kKeys>,
+                            Blocks(of.slots.count * args.value_heads), chunks::kThreads,
+                            chunks::PrepareMemory<X, kKeys>::kBytes, stream, of);
+      });
+}
+
+cudaError_t GatedDeltaChunks(const GatedDeltaArgs& args, void* workspace, LaunchStream stream) {
+  cudaError_t error = GatedDeltaTokens(args, kLeastChunked, stream);
+  if (error == cudaSuccess) error = SolveDeltaChunks(args, workspace, stream);
+  if (error != cudaSuccess) return error;
+  const chunks::ChunkArgs of = ArgsOf(args, workspace);
+  return WithKernels(
+      args.x_type, args.key_dim, [&]<class X, int kKeys>(X, std::integral_constant<int, kKeys>) {
         const std::int64_t pieces = CeilDiv(args.value_dim, chunks::kColumns);
         return LaunchShared(&chunks::ScanChunks<X, kKeys>,
                             Blocks(args.value_heads * pieces, args.states.sequences),

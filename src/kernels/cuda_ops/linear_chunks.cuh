@@ -21,7 +21,7 @@
 
 namespace culet::cuda_ops::chunks {
 
-inline constexpr int kChunk = 64, kThreads = 256, kColumns = 32;
+inline constexpr int kChunk = kDeltaChunk, kThreads = 256, kColumns = 32;
 
 /// BF16 parts of queries and keys, and of everything else.
 template <class X>

@@ -8,6 +8,7 @@
 
 namespace culet::cuda_ops {
 
+inline constexpr int kDeltaChunk = 64;
 /// Sequences with fewer tokens go token by token.
 inline constexpr int kLeastChunked = 16;
 
@@ -25,5 +26,8 @@ std::size_t PrepareDeltaChunks(const DeltaShape& shape);
 /// As GatedDelta. Requires: `workspace` of PrepareDeltaChunks' bytes, which are not 0, aligned to
 /// 256 bytes.
 cudaError_t GatedDeltaChunks(const GatedDeltaArgs& args, void* workspace, LaunchStream stream);
+
+/// Its part that does not depend on states, for all chunks at once. Requires: as GatedDeltaChunks.
+cudaError_t SolveDeltaChunks(const GatedDeltaArgs& args, void* workspace, LaunchStream stream);
 
 }  // namespace culet::cuda_ops
