@@ -241,7 +241,8 @@ TEST(LinearOps, SequencesOfOneStep) {
   });
 }
 
-// The bits of a step's results do not depend on where a sequence is cut, or on its neighbours.
+// The bits of a short step's results do not depend on where a sequence is cut, or on its
+// neighbours.
 TEST(LinearOps, Pieces) {
   for (const Sizes& s : kSizes) {
     const Layer a(s, 13, 10), b(s, 13, 20);
@@ -263,6 +264,39 @@ TEST(LinearOps, Pieces) {
       }
     });
   }
+}
+
+// Prompts go in chunks of 64, of which the last may be shorter, beside rows of one token. A state
+// goes on where the prompt before has left it.
+TEST(LinearOps, Prompts) {
+  AtEachSimdLevel([] {
+    for (const Sizes& s : kSizes) {
+      const Layer a(s, 230, 10), b(s, 230, 20), c(s, 230, 30);
+      const auto expected_a = a.Expected(), expected_b = b.Expected(), expected_c = c.Expected();
+      OnBoth([&](KernelDispatch& dispatch, const std::string& where) {
+        const auto width = static_cast<std::size_t>(s.delta.out_cols());
+        States states(s);
+        std::int64_t done = 0;
+        for (const std::int64_t count : {70, 16, 1, 15, 128}) {
+          const Floats out =
+              states.Step(dispatch, {{&a, done, count, 2}, {&b, done, count, 4}, {&c, 0, 67, 1}});
+          const auto from = [&](const std::vector<double>& values, std::int64_t tokens) {
+            const auto begin = values.begin() +
+                               static_cast<std::ptrdiff_t>(static_cast<std::size_t>(done) * width);
+            return std::vector<double>(begin, begin + tokens * static_cast<std::ptrdiff_t>(width));
+          };
+          const std::string what = where + ", " + std::to_string(count) + " tokens";
+          ExpectNear(out, 0, from(expected_a, count), what);
+          ExpectNear(out, static_cast<std::size_t>(count) * width, from(expected_b, count), what);
+          ExpectNear(
+              out, 2 * static_cast<std::size_t>(count) * width,
+              {expected_c.begin(), expected_c.begin() + static_cast<std::ptrdiff_t>(67 * width)},
+              what);
+          done += count;
+        }
+      });
+    }
+  });
 }
 
 // A number that is none of the states' leaves them alone.

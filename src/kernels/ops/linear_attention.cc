@@ -1,5 +1,6 @@
 // Linear attention: the short convolution, and the gated delta rule. A task has a head of one
-// sequence, token by token, so that bits depend neither on threads nor on how a prompt is cut.
+// sequence, so that bits depend neither on threads nor on other sequences: token by token in short
+// steps, so that they do not depend on how these are cut either, else in chunks.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/ops/linear_attention.cc"
 #include "base/simd_targets.h"
@@ -12,31 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu/simd_exp-inl.h"
-#include "kernels/cpu/simd_memory-inl.h"
 #include "kernels/ops/linear_attention.h"
+#include "kernels/ops/linear_chunks-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace culet {
 namespace HWY_NAMESPACE {
-namespace {
-
-HWY_INLINE VF32 LoadFloats(F32 d, const float* p, std::size_t count) {
-  return LoadRow(d, DataType::kFloat32, p, count);
-}
-
-HWY_INLINE float SumOfSquares(const float* x, std::size_t count) {
-  const F32 d;
-  VF32 sum = hn::Zero(d);
-  for (std::size_t i = 0; i < count; i += kLanes) {
-    const VF32 v = LoadFloats(d, x + i, count - i);
-    sum = hn::MulAdd(v, v, sum);
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
-}  // namespace
-
 // Columns [to, to + count) of the value, which are columns [from, from + count) of X.
 void ConvolveColumns(const ops::CausalConvArgs& args, std::int64_t sequence, std::int64_t from,
                      std::int64_t to, std::int64_t count) {
@@ -78,50 +60,46 @@ void ConvolveColumns(const ops::CausalConvArgs& args, std::int64_t sequence, std
   }
 }
 
-// One value head of a sequence.
-void DeltaHead(const ops::GatedDeltaArgs& args, std::int64_t sequence, std::int64_t head) {
+// One value head of a sequence; `scratch`: DeltaScratchFloats.
+void DeltaHead(const ops::GatedDeltaArgs& args, std::int64_t sequence, std::int64_t head,
+               float* scratch) {
   const F32 d;
   const GatedDeltaParams& p = args.params;
   const StateRows& states = args.states;
-  const std::int64_t share = p.value_heads / p.key_heads, of = head / share;
-  const std::int64_t keys = p.key_dim, values = p.value_dim, cols = p.qkv_cols();
-  const std::int64_t size = keys * values;
+  const std::int64_t keys = p.key_dim, values = p.value_dim, size = keys * values;
+  const std::int64_t begin = states.begin(sequence), end = states.end(sequence);
   const float* const before = states.from(sequence);
   float* const state = states.to(sequence) != nullptr
                            ? states.to(sequence) + head * size
                            : args.workspace + (sequence * p.value_heads + head) * size;
   if (before == nullptr) std::fill_n(state, size, 0.0f);
-  for (std::int64_t row = states.begin(sequence); row < states.end(sequence); ++row) {
-    const float* const q = args.x + row * cols + of * keys;
-    const float* const k = q + p.key_heads * keys;
-    const float* const v = args.x + row * cols + 2 * p.key_heads * keys + head * values;
-    const float* const gate = args.gates + row * 2 * p.value_heads + of * 2 * share + head % share;
-    float* const out = args.out + row * p.out_cols() + head * values;
-    const auto count = static_cast<std::size_t>(keys);
-    const double at = static_cast<double>(gate[share]) + static_cast<double>(args.bias[head]);
-    const double step = at > 0 ? at + std::log1p(std::exp(-at)) : std::log1p(std::exp(at));
-    const auto kept = static_cast<float>(std::exp(-static_cast<double>(args.decays[head]) * step));
-    const auto by = static_cast<float>(1 / (1 + std::exp(-static_cast<double>(gate[0]))));
-    const float of_keys = 1 / std::sqrt(SumOfSquares(k, count) + args.epsilon);
-    const float of_queries =
-        1 / std::sqrt((SumOfSquares(q, count) + args.epsilon) * static_cast<float>(keys));
+  if (end - begin >= ops::kLeastDeltaChunked) {
+    const DeltaScratch memory(scratch, keys, values);
+    for (std::int64_t row = begin; row < end; row += ops::kDeltaChunk) {
+      DeltaChunk(args, head, row, std::min(end - row, ops::kDeltaChunk),
+                 before == nullptr && row == begin, state, memory);
+    }
+    return;
+  }
+  for (std::int64_t row = begin; row < end; ++row) {
+    const HeadToken t(args, row, head);
     for (std::int64_t j = 0; j < values; j += static_cast<std::int64_t>(kLanes)) {
       const auto left = static_cast<std::size_t>(values - j);
       VF32 known = hn::Zero(d), result = hn::Zero(d);
       for (std::int64_t i = 0; i < keys; ++i) {
-        known = hn::MulAdd(hn::Set(d, k[i]), LoadFloats(d, state + i * values + j, left), known);
+        known = hn::MulAdd(hn::Set(d, t.k[i]), LoadFloats(d, state + i * values + j, left), known);
       }
-      known = hn::Mul(known, hn::Set(d, kept * of_keys));
+      known = hn::Mul(known, hn::Set(d, t.kept * t.of_keys));
       const VF32 change =
-          hn::Mul(hn::Sub(LoadFloats(d, v + j, left), known), hn::Set(d, by * of_keys));
+          hn::Mul(hn::Sub(LoadFloats(d, t.v + j, left), known), hn::Set(d, t.by * t.of_keys));
       for (std::int64_t i = 0; i < keys; ++i) {
         float* const line = state + i * values + j;
-        const VF32 next = hn::MulAdd(hn::Set(d, k[i]), change,
-                                     hn::Mul(hn::Set(d, kept), LoadFloats(d, line, left)));
+        const VF32 next = hn::MulAdd(hn::Set(d, t.k[i]), change,
+                                     hn::Mul(hn::Set(d, t.kept), LoadFloats(d, line, left)));
         StoreRow(d, next, DataType::kFloat32, line, left);
-        result = hn::MulAdd(hn::Set(d, q[i]), next, result);
+        result = hn::MulAdd(hn::Set(d, t.q[i]), next, result);
       }
-      StoreRow(d, hn::Mul(result, hn::Set(d, of_queries)), DataType::kFloat32, out + j, left);
+      StoreRow(d, hn::Mul(result, hn::Set(d, t.of_queries)), DataType::kFloat32, t.out + j, left);
     }
   }
 }
@@ -157,16 +135,27 @@ void CausalConv(const CausalConvArgs& args) {
       });
 }
 
+namespace {
+
+std::int64_t DeltaScratchFloats(const GatedDeltaParams& p) {
+  return kDeltaChunk * (3 * std::int64_t{p.key_dim} + 3 * kDeltaChunk + p.value_dim + 2);
+}
+
+}  // namespace
+
 std::size_t GatedDeltaWorkspace(const GatedDeltaParams& params, std::int64_t sequences) {
-  return static_cast<std::size_t>(sequences * params.state_cols());
+  return static_cast<std::size_t>(sequences * params.state_cols() +
+                                  HostPool().threads() * DeltaScratchFloats(params));
 }
 
 void GatedDelta(const GatedDeltaArgs& args) {
   const std::int64_t heads = args.params.value_heads;
-  HostPool().Run(static_cast<int>(args.states.sequences * heads), [&](int task, int) {
+  float* const scratch = args.workspace + args.states.sequences * args.params.state_cols();
+  HostPool().Run(static_cast<int>(args.states.sequences * heads), [&](int task, int thread) {
     const std::int64_t sequence = task / heads;
     if (args.states.begin(sequence) == args.states.end(sequence)) return;
-    HWY_DYNAMIC_DISPATCH(DeltaHead)(args, sequence, task % heads);
+    HWY_DYNAMIC_DISPATCH(DeltaHead)
+    (args, sequence, task % heads, scratch + thread * DeltaScratchFloats(args.params));
   });
 }
 

@@ -20,6 +20,9 @@ struct CausalConvArgs {
 };
 void CausalConv(const CausalConvArgs& args);
 
+/// Tokens of a chunk of GatedDelta, and of a sequence that goes in chunks at least.
+inline constexpr std::int64_t kDeltaChunk = 64, kLeastDeltaChunked = 16;
+
 /// As a graph's GatedDelta.
 struct GatedDeltaArgs {
   GatedDeltaParams params;
