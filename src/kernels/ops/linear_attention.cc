@@ -138,7 +138,9 @@ void CausalConv(const CausalConvArgs& args) {
 namespace {
 
 std::int64_t DeltaScratchFloats(const GatedDeltaParams& p) {
-  return kDeltaChunk * (3 * std::int64_t{p.key_dim} + 3 * kDeltaChunk + p.value_dim + 2);
+  constexpr std::int64_t kMostPanel = 32;  // columns
+  return kDeltaChunk * (3 * std::int64_t{p.key_dim} + 3 * kDeltaChunk + p.value_dim + 2) +
+         kMostPanel * std::max<std::int64_t>(p.key_dim, kDeltaChunk);
 }
 
 }  // namespace

@@ -61,64 +61,71 @@ struct HeadToken {
   }
 };
 
-// Rows [0, kRows) and a vector, or two, of a product; `finish(row, vector, sum)` gets them.
-template <int kRows, int kVectors, class Finish>
-HWY_INLINE void MultiplyTile(const float* a, std::int64_t row_step, std::int64_t k_step,
-                             const float* b, std::int64_t ld, std::int64_t count, std::size_t left,
-                             Finish&& finish) {
-  const F32 d;
-  VF32 sums[kRows][kVectors];
-  for (auto& row : sums) {
-    for (VF32& sum : row) sum = hn::Zero(d);
-  }
-  for (std::int64_t k = 0; k < count; ++k) {
-    VF32 line[kVectors];
-    for (int i = 0; i < kVectors; ++i) {
-      const float* const at = b + k * ld + static_cast<std::int64_t>(kLanes) * i;
-      line[i] = kVectors > 1 ? hn::LoadU(d, at) : LoadFloats(d, at, left);
-    }
-    for (int row = 0; row < kRows; ++row) {
-      const VF32 by = hn::Set(d, a[row * row_step + k * k_step]);
-      for (int i = 0; i < kVectors; ++i) sums[row][i] = hn::MulAdd(by, line[i], sums[row][i]);
-    }
-  }
-  for (int row = 0; row < kRows; ++row) {
-    for (int i = 0; i < kVectors; ++i) finish(row, i, sums[row][i]);
-  }
-}
+// Two vectors of columns of a matrix, row by row, so that the rows of a wide one do not meet in the
+// first-level cache.
+struct Panel {
+  static constexpr auto kLane = static_cast<std::int64_t>(kLanes);
+  static constexpr std::int64_t kWide = 2 * kLane;
+  float* rows;
 
-// a (rows, k) b (k, cols), where a(r, k) is a[r * row_step + k * k_step]. Four rows from r on have
-// counts(r) elements. `finish(row, col, left, sum)` gets a vector of sums, of which `left` columns
-// count, row by row.
-template <class Counts, class Finish>
-void MultiplyRows(std::int64_t rows, std::int64_t cols, const float* a, std::int64_t row_step,
-                  std::int64_t k_step, const float* b, std::int64_t ld, Counts&& counts,
-                  Finish&& finish) {
-  constexpr auto kWide = static_cast<std::int64_t>(kLanes);
-  for (std::int64_t col = 0; col < cols;) {
-    const bool pair = col + 2 * kWide <= cols;
-    const auto left = static_cast<std::size_t>(cols - col);
-    for (std::int64_t row = 0; row < rows;) {
-      const bool four = row + 4 <= rows;
-      const float* const from = a + row * row_step;
-      const std::int64_t count = counts(row);
-      const auto done = [&](int r, int i, VF32 sum) {
-        finish(row + r, col + kWide * i, left - kLanes * static_cast<std::size_t>(i), sum);
-      };
-      if (four && pair) {
-        MultiplyTile<4, 2>(from, row_step, k_step, b + col, ld, count, left, done);
-      } else if (four) {
-        MultiplyTile<4, 1>(from, row_step, k_step, b + col, ld, count, left, done);
-      } else if (pair) {
-        MultiplyTile<1, 2>(from, row_step, k_step, b + col, ld, count, left, done);
-      } else {
-        MultiplyTile<1, 1>(from, row_step, k_step, b + col, ld, count, left, done);
-      }
-      row += four ? 4 : 1;
-    }
-    col += pair ? 2 * kWide : kWide;
+  // Columns [col, cols) of rows [0, count) of `from`, at most kWide, zeros behind them.
+  void Take(const float* from, std::int64_t ld, std::int64_t count, std::int64_t col,
+            std::int64_t cols) const {
+    for (std::int64_t k = 0; k < count; ++k) Take(from + k * ld, k, col, cols);
   }
-}
+  void Take(const float* row, std::int64_t k, std::int64_t col, std::int64_t cols) const {
+    const F32 d;
+    for (std::int64_t i = 0; i < kWide; i += kLane) {
+      const std::int64_t left = cols - col - i;
+      hn::StoreU(
+          left > 0 ? LoadFloats(d, row + col + i, static_cast<std::size_t>(left)) : hn::Zero(d), d,
+          rows + k * kWide + i);
+    }
+  }
+
+  // a (rows, count) times the panel's first rows, where a(r, k) is a[r * row_step + k * k_step];
+  // `finish(row, vector, sum)` gets the sums, row by row.
+  template <int kRows, class Finish>
+  HWY_INLINE void MultiplyTile(const float* a, std::int64_t row_step, std::int64_t k_step,
+                               std::int64_t count, Finish&& finish) const {
+    const F32 d;
+    VF32 sums[kRows][2];
+#pragma GCC unroll 4
+    for (auto& row : sums) row[0] = row[1] = hn::Zero(d);
+    for (std::int64_t k = 0; k < count; ++k) {
+      const VF32 first = hn::LoadU(d, rows + k * kWide);
+      const VF32 second = hn::LoadU(d, rows + k * kWide + kLane);
+#pragma GCC unroll 4  // the sums in registers
+      for (int row = 0; row < kRows; ++row) {
+        const VF32 by = hn::Set(d, a[row * row_step + k * k_step]);
+        sums[row][0] = hn::MulAdd(by, first, sums[row][0]);
+        sums[row][1] = hn::MulAdd(by, second, sums[row][1]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int row = 0; row < kRows; ++row) {
+      finish(row, 0, sums[row][0]);
+      finish(row, 1, sums[row][1]);
+    }
+  }
+
+  // The same of rows [first, last). Four rows from r on have counts(r) elements.
+  template <class Counts, class Finish>
+  HWY_INLINE void Multiply(std::int64_t first, std::int64_t last, const float* a,
+                           std::int64_t row_step, std::int64_t k_step, Counts&& counts,
+                           Finish&& finish) const {
+    for (std::int64_t row = first; row < last;) {
+      const auto done = [&](int r, int i, VF32 sum) { finish(row + r, i, sum); };
+      if (row + 4 <= last) {
+        MultiplyTile<4>(a + row * row_step, row_step, k_step, counts(row), done);
+        row += 4;
+      } else {
+        MultiplyTile<1>(a + row * row_step, row_step, k_step, counts(row), done);
+        ++row;
+      }
+    }
+  }
+};
 
 // A thread's memory for a chunk. Rows of keys, queries and changes are padded to a multiple of 4
 // with zeros.
@@ -130,6 +137,7 @@ struct DeltaScratch {
   float *learnt, *scores;  // (kChunk, kChunk): of the formulas A and P
   float* changes;          // (kChunk, value_dim)
   float *kept, *by;        // (kChunk): what is left of the chunk's first state; shares
+  Panel panel;             // of kChunk or key_dim rows
 
   DeltaScratch(float* at, std::int64_t key_dim, std::int64_t value_dim) {
     const auto take = [&](std::int64_t count) { return std::exchange(at, at + count); };
@@ -137,6 +145,7 @@ struct DeltaScratch {
     keys_by_element = take(kChunk * key_dim);
     decays = take(kChunk * kChunk), learnt = take(kChunk * kChunk), scores = take(kChunk * kChunk);
     changes = take(kChunk * value_dim), kept = take(kChunk), by = take(kChunk);
+    panel.rows = at;
   }
 };
 
@@ -147,8 +156,13 @@ inline void DeltaChunk(const ops::GatedDeltaArgs& args, std::int64_t head, std::
   const F32 d;
   const std::int64_t keys = args.params.key_dim, values = args.params.value_dim;
   const std::int64_t padded = (count + 3) / 4 * 4;
-  const auto store = [&](VF32 v, float* to, std::size_t left) {
-    StoreRow(d, v, DataType::kFloat32, to, left);
+  // A vector of row `row` from column `col` on of a matrix of `cols` columns: change(what it was).
+  const auto update = [&](float* of, std::int64_t cols, std::int64_t row, std::int64_t col,
+                          auto&& change) {
+    if (col >= cols) return;
+    const auto left = static_cast<std::size_t>(cols - col);
+    float* const at = of + row * cols + col;
+    StoreRow(d, change(LoadFloats(d, at, left)), DataType::kFloat32, at, left);
   };
   for (std::int64_t t = 0; t < padded; ++t) {
     float* const k = s.keys + t * keys;
@@ -178,80 +192,93 @@ inline void DeltaChunk(const ops::GatedDeltaArgs& args, std::int64_t head, std::
     }
     for (std::int64_t i = 0; i < keys; ++i) s.keys_by_element[i * kChunk + t] = k[i];
   }
-  // What tokens have to do with each other.
   const auto all_keys = [&](std::int64_t) { return keys; };
-  for (const bool of_queries : {false, true}) {
-    float* const to = of_queries ? s.scores : s.learnt;
-    MultiplyRows(padded, padded, of_queries ? s.queries : s.keys, keys, 1, s.keys_by_element,
-                 kChunk, all_keys, [&](std::int64_t t, std::int64_t i, std::size_t left, VF32 sum) {
-                   store(sum, to + t * kChunk + i, left);
-                 });
-    for (std::int64_t t = 0; t < padded; ++t) {
-      const std::int64_t end = t < count ? (of_queries ? t + 1 : t) : 0;
-      float* const line = to + t * kChunk;
-      const float by = of_queries ? 1.0f : s.by[t];
-      for (std::int64_t i = 0; i < end; ++i) line[i] *= by * s.decays[t * kChunk + i];
-      std::fill(line + end, line + padded, 0.0f);
+  // What tokens have to do with each other.
+  for (std::int64_t col = 0; col < count; col += Panel::kWide) {
+    s.panel.Take(s.keys_by_element, kChunk, keys, col, padded);
+    for (const bool of_queries : {false, true}) {
+      s.panel.Multiply(col / 4 * 4, padded, of_queries ? s.queries : s.keys, keys, 1, all_keys,
+                       [&](std::int64_t t, int i, VF32 sum) {
+                         update(of_queries ? s.scores : s.learnt, kChunk, t, col + i * Panel::kLane,
+                                [&](VF32) { return sum; });
+                       });
     }
   }
-  // What the state knows of keys and queries.
-  if (fresh) {
+  for (std::int64_t t = 0; t < padded; ++t) {
+    const float* const decays = s.decays + t * kChunk;
+    float* const learnt = s.learnt + t * kChunk;
+    float* const scores = s.scores + t * kChunk;
+    const std::int64_t end = t < count ? t : 0;
+    for (std::int64_t i = 0; i < end; ++i) {
+      learnt[i] *= s.by[t] * decays[i];
+      scores[i] *= decays[i];
+    }
+    std::fill(learnt + end, learnt + padded, 0.0f);
+    std::fill(scores + (t < count ? t + 1 : 0), scores + padded, 0.0f);
+  }
+  float* const out = args.out + first * args.params.out_cols() + head * values;
+  const std::int64_t out_cols = args.params.out_cols();
+  const float* const last = s.decays + (count - 1) * kChunk;
+  for (std::int64_t col = 0; col < values; col += Panel::kWide) {
+    const auto at = [&](int i) { return col + i * Panel::kLane; };
+    const auto store_out = [&](std::int64_t t, int i, VF32 sum, bool add) {
+      if (t >= count || at(i) >= values) return;
+      const auto left = static_cast<std::size_t>(values - at(i));
+      float* const to = out + t * out_cols + at(i);
+      StoreRow(d, add ? hn::Add(sum, LoadFloats(d, to, left)) : sum, DataType::kFloat32, to, left);
+    };
+    // What the state knows of keys and queries.
+    if (!fresh) {
+      s.panel.Take(state, values, keys, col, values);
+      s.panel.Multiply(0, count, s.keys, keys, 1, all_keys, [&](std::int64_t t, int i, VF32 known) {
+        update(s.changes, values, t, at(i),
+               [&](VF32 value) { return hn::NegMulAdd(known, hn::Set(d, s.kept[t]), value); });
+      });
+      s.panel.Multiply(0, count, s.queries, keys, 1, all_keys,
+                       [&](std::int64_t t, int i, VF32 known) {
+                         store_out(t, i, hn::Mul(known, hn::Set(d, s.kept[t])), false);
+                       });
+    }
+    // Solves (1 + A) changes = shares of errors, four rows at a time.
+    for (std::int64_t row = 0; row < padded; row += 4) {
+      s.panel.Multiply(
+          row, row + 4, s.learnt, kChunk, 1, [&](std::int64_t) { return row; },
+          [&](std::int64_t t, int i, VF32 sum) {
+            update(s.changes, values, t, at(i),
+                   [&](VF32 error) { return hn::MulSub(hn::Set(d, s.by[t]), error, sum); });
+          });
+      for (std::int64_t t = row; t < row + 4; ++t) {
+        for (int i = 0; i < 2; ++i) {
+          update(s.changes, values, t, at(i), [&](VF32 change) {
+            for (std::int64_t j = row; j < t; ++j) {
+              change = hn::NegMulAdd(
+                  hn::Set(d, s.learnt[t * kChunk + j]),
+                  hn::LoadU(d, s.panel.rows + j * Panel::kWide + i * Panel::kLane), change);
+            }
+            return change;
+          });
+        }
+        s.panel.Take(s.changes + t * values, t, col, values);
+      }
+    }
+    s.panel.Multiply(
+        0, padded, s.scores, kChunk, 1, [&](std::int64_t t) { return t + 4; },
+        [&](std::int64_t t, int i, VF32 sum) { store_out(t, i, sum, !fresh); });
+    // The next state.
     for (std::int64_t t = 0; t < count; ++t) {
-      for (std::int64_t j = 0; j < values; ++j) s.changes[t * values + j] *= s.by[t];
+      for (int i = 0; i < 2; ++i) {
+        float* const line = s.panel.rows + t * Panel::kWide + i * Panel::kLane;
+        hn::StoreU(hn::Mul(hn::LoadU(d, line), hn::Set(d, last[t])), d, line);
+      }
     }
-  } else {
-    MultiplyRows(count, values, s.keys, keys, 1, state, values, all_keys,
-                 [&](std::int64_t t, std::int64_t j, std::size_t left, VF32 known) {
-                   float* const at = s.changes + t * values + j;
-                   const VF32 error =
-                       hn::NegMulAdd(known, hn::Set(d, s.kept[t]), LoadFloats(d, at, left));
-                   store(hn::Mul(error, hn::Set(d, s.by[t])), at, left);
-                 });
-  }
-  // Solves (1 + A) changes = errors, four rows at a time.
-  for (std::int64_t t = 0; t < padded; t += 4) {
-    const float* const lines = s.learnt + t * kChunk;
-    float* const own = s.changes + t * values;
-    MultiplyRows(
-        4, values, lines, kChunk, 1, s.changes, values, [&](std::int64_t) { return t; },
-        [&](std::int64_t r, std::int64_t j, std::size_t left, VF32 sum) {
-          float* const at = own + r * values + j;
-          VF32 change = hn::Sub(LoadFloats(d, at, left), sum);
-          for (std::int64_t i = 0; i < r; ++i) {
-            change = hn::NegMulAdd(hn::Set(d, lines[r * kChunk + t + i]),
-                                   LoadFloats(d, own + i * values + j, left), change);
-          }
-          store(change, at, left);
+    const VF32 kept = hn::Set(d, s.kept[count - 1]);
+    s.panel.Multiply(
+        0, keys, s.keys, 1, keys, [&](std::int64_t) { return count; },
+        [&](std::int64_t key, int i, VF32 sum) {
+          update(state, values, key, at(i),
+                 [&](VF32 known) { return hn::MulAdd(kept, known, sum); });
         });
   }
-  const auto out = [&](std::int64_t t) {
-    return args.out + (first + t) * args.params.out_cols() + head * values;
-  };
-  if (!fresh) {
-    MultiplyRows(count, values, s.queries, keys, 1, state, values, all_keys,
-                 [&](std::int64_t t, std::int64_t j, std::size_t left, VF32 known) {
-                   store(hn::Mul(known, hn::Set(d, s.kept[t])), out(t) + j, left);
-                 });
-  }
-  MultiplyRows(
-      count, values, s.scores, kChunk, 1, s.changes, values,
-      [&](std::int64_t t) { return std::min(t + 4, padded); },
-      [&](std::int64_t t, std::int64_t j, std::size_t left, VF32 sum) {
-        float* const at = out(t) + j;
-        store(fresh ? sum : hn::Add(sum, LoadFloats(d, at, left)), at, left);
-      });
-  // The next state.
-  const float* const last = s.decays + (count - 1) * kChunk;
-  for (std::int64_t t = 0; t < count; ++t) {
-    for (std::int64_t j = 0; j < values; ++j) s.changes[t * values + j] *= last[t];
-  }
-  const VF32 kept = hn::Set(d, s.kept[count - 1]);
-  MultiplyRows(
-      keys, values, s.keys, 1, keys, s.changes, values, [&](std::int64_t) { return count; },
-      [&](std::int64_t i, std::int64_t j, std::size_t left, VF32 sum) {
-        float* const at = state + i * values + j;
-        store(hn::MulAdd(kept, LoadFloats(d, at, left), sum), at, left);
-      });
 }
 
 }  // namespace HWY_NAMESPACE
