@@ -314,6 +314,95 @@ TEST(DecoderGrowth, StepsKeepNoMemory) {
   EXPECT_LE(live_bytes - bytes, 2 * sizeof(std::int32_t) * (kSteps / kBlock + 1));
 }
 
+// A context of 32,768 positions of models whose last layer alone sees all of them: behind windows,
+// behind nothing, behind linear attention. The last positions are the reference's, which leaves out
+// what they do not depend on: how tokens before them attend in that layer. Memory is what
+// CacheBytes says, but for steps' inputs and values, and does not grow with the context.
+TEST(DecoderGrowth, ContextOf32768) {
+  constexpr int kContext = 32768, kLast = 24, kStep = 2048;
+  constexpr std::int64_t kWindow = 64, kBlock = 16, kRing = kWindow + kStep + 259;
+  struct LongCase {
+    const char* name;
+    const char* config;
+    std::size_t cache_floats;  // but for what a ring is rounded up to
+  };
+  const std::size_t whole = 2 * std::size_t{kContext} * 8, blocks = (kRing + kBlock - 1) / kBlock;
+  const LongCase cases[] = {
+      {"windows", R"("architectures": ["Olmo3ForCausalLM"], "num_hidden_layers": 3,
+         "sliding_window": 64, "num_attention_heads": 1, "num_key_value_heads": 1, "hidden_size": 8,
+         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"])",
+       whole + 2 * 2 * blocks * kBlock * 8},
+      {"no windows", R"("architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 1,
+         "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8, "hidden_size": 8)",
+       whole},
+      {"linear attention", R"("architectures": ["Qwen3NextForCausalLM"], "num_hidden_layers": 3,
+         "full_attention_interval": 3, "mlp_only_layers": [0, 1, 2], "num_attention_heads": 1,
+         "num_key_value_heads": 1, "head_dim": 8, "hidden_size": 8, "linear_num_key_heads": 1,
+         "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8)",
+       whole + 2 * (3 * 32 + 2 * 8 * 8)}};
+  std::vector<std::int32_t> ids(kContext);
+  for (int i = 0; i < kContext; ++i) ids[static_cast<std::size_t>(i)] = (i * 37 + i / 64 * 11) % 64;
+  const std::span<const std::int32_t> prompt(ids);
+  const SessionOptions options{
+      .max_context = kContext, .block_size = kBlock, .max_step_tokens = kStep};
+  for (const LongCase& c : cases) {
+    const auto config = ParseDecoderConfig(std::string("{") + c.config +
+                                               R"(, "vocab_size": 64, "intermediate_size": 16,
+                                                  "max_position_embeddings": 32768})",
+                                           "config");
+    ASSERT_TRUE(config.ok()) << c.name << ": " << config.status().ToString();
+    const auto model = DecoderModel::Random(*config, DataType::kFloat32, HostMemory());
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    Gemm gemm = *Gemm::Create();
+    const auto inner = MakeCpuDispatch(gemm), reference = MakeReferenceDispatch();
+    GuardedMemory memory;
+    Guarded dispatch(*inner, memory);
+    const auto bytes = [&] {
+      std::size_t sum = 0;
+      for (const auto& piece : memory.pieces()) sum += piece.bytes;
+      return sum;
+    };
+    auto session = Session::Create(*model, dispatch, options);
+    auto expected = Session::Create(*model, *reference, options);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+    const std::size_t cache = *CacheBytes(*config, options);
+    EXPECT_EQ(session->cache_bytes(), static_cast<double>(cache)) << c.name;
+    EXPECT_NEAR(static_cast<double>(cache), static_cast<double>(c.cache_floats * sizeof(float)),
+                8 * 256)
+        << c.name;
+    EXPECT_GE(bytes(), cache) << c.name;
+    EXPECT_LE(bytes(), cache + (std::size_t{1} << 17)) << c.name;
+
+    const int sequence = *session->AddSequence(), other = *expected->AddSequence();
+    ASSERT_TRUE(session->Prefill(sequence, prompt.first(kStep)).ok());
+    const std::size_t after_a_step = bytes();
+    constexpr int kWhole = (kContext - kLast) / kStep * kStep;
+    ASSERT_TRUE(session->Prefill(sequence, prompt.subspan(kStep, kWhole - kStep)).ok());
+    EXPECT_EQ(bytes(), after_a_step) << c.name;
+    ASSERT_TRUE(session->Prefill(sequence, prompt.subspan(kWhole, kContext - kLast - kWhole)).ok());
+    expected->SetHook([&](KernelDispatch& of, const NodeLaunch& launch) {
+      const auto& nodes = launch.graph->nodes();
+      const bool last = launch.node().op == TensorOp::kAttention &&
+                        std::none_of(nodes.begin() + launch.id + 1, nodes.end(),
+                                     [](const auto& n) { return n.op == TensorOp::kAttention; });
+      if (!last) return of.launch(launch);
+      std::memset(FromDevicePtr<void>(launch.output), 0,
+                  static_cast<std::size_t>(BytesOf(launch.node())));
+      return Status();
+    });
+    ASSERT_TRUE(expected->Prefill(other, prompt.first(kContext - kLast)).ok());
+    expected->SetHook(nullptr);
+    const auto found = session->Prefill(sequence, prompt.last(kLast), {.all_logits = true});
+    const auto right = expected->Prefill(other, prompt.last(kLast), {.all_logits = true});
+    ASSERT_TRUE(found.ok()) << found.status().ToString();
+    ASSERT_TRUE(right.ok()) << right.status().ToString();
+    ASSERT_EQ(found->logits.size(), std::size_t{64} * kLast);
+    EXPECT_LE(RelativeL2(found->logits.data(), right->logits.data(), found->logits.size()), 1e-5)
+        << c.name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, DecoderMemory,
                          testing::Values(Case{"llama-biases-llama3-tied", false},
                                          Case{"mistral-window", false},

@@ -14,7 +14,7 @@
 namespace culet {
 
 struct ModelCase {
-  const char* name;
+  const char* name = nullptr;
   bool own = false;  // one of the repository's
   double tolerance = 1e-5;
   double rounded = 2e-2;  // where products round their inputs to 16 bits
@@ -26,71 +26,72 @@ struct ModelCase {
 // For tests' names and messages.
 inline std::ostream& operator<<(std::ostream& out, const ModelCase& c) { return out << c.name; }
 
-constexpr ModelCase kModelCases[] = {{.name = "llama-gqa"},
-                                     {.name = "llama3-scaled-tied"},
-                                     {.name = "qwen2-bias-tied"},
-                                     {.name = "qwen3-qknorm"},
-                                     {.name = "qwen3-moe"},
-                                     // A tensor core's 14 bits move codes near a tie of E4M3:
-                                     // 5.2e-2 of the logits (H200), which sums of 24 bits show to
-                                     // be all.
-                                     {.name = "qwen3-fp8", .tolerance = 1e-4, .rounded = 6e-2},
-                                     {.name = "seed-oss"},
-                                     {.name = "smollm3", .codes = 0.2},
-                                     {.name = "phi3-longrope-short"},
-                                     {.name = "phi3-longrope-long", .least = 33, .codes = 0.2},
-                                     {.name = "phi4-mini", .codes = 0.2},
-                                     {.name = "granite"},
-                                     {.name = "olmo2", .bounded = false},
-                                     {.name = "olmo3", .bounded = false},
-                                     {.name = "mistral3-nested"},
-                                     {.name = "ministral3-nested"},
-                                     {.name = "ernie4-5", .codes = 0.2},
-                                     {.name = "glm4"},
-                                     {.name = "gemma2"},
-                                     {.name = "gemma3"},
-                                     {.name = "cohere"},
-                                     {.name = "cohere2"},
-                                     {.name = "ct-fp8-dynamic", .tolerance = 1e-4, .rounded = 6e-2},
-                                     {.name = "ct-fp8-static", .tolerance = 1e-4, .rounded = 6e-2},
-                                     {.name = "qwen2-moe"},
-                                     // A forward pass in double that rounds products' inputs to 16
-                                     // bits sends two tokens of 40 to other experts, of which the
-                                     // router keeps one 5e-5 above the next.
-                                     {.name = "qwen3-next", .rounded = 7e-2},
-                                     {.name = "glm4-moe"},
-                                     // Rounding sends a token or two to other experts: the
-                                     // kept scores are 1e-4 and 5e-4 above the dropped ones.
-                                     {.name = "ernie4-5-moe", .rounded = 6e-2},
-                                     {.name = "minimax-m2", .rounded = 8e-2},
-                                     {.name = "gptoss-bf16"},
-                                     {.name = "llama4"},
-                                     // Inputs rounded to 16 bits send one token of 40 to another
-                                     // expert, as a forward pass in double that rounds them shows:
-                                     // 6.5e-2 of the logits.
-                                     {.name = "deepseek-v3", .rounded = 7e-2, .bounded = false},
-                                     {.name = "deepseek-v2-groups", .own = true, .bounded = false},
-                                     {.name = "deepseek-v3-halves", .own = true, .bounded = false},
-                                     {.name = "fp8-block-skip", .tolerance = 1e-4, .rounded = 6e-2},
-                                     {.name = "awq-llama-g128"},
-                                     {.name = "awq-qwen3-g64"},
-                                     {.name = "gptq-sym"},
-                                     {.name = "gptq-descact"},
-                                     {.name = "ct-w4a16-sym"},
-                                     {.name = "ct-w4a16-asym"},
-                                     {.name = "gptoss-mxfp4"},
-                                     {.name = "gguf-llama"},
-                                     {.name = "gguf-qwen3"},
-                                     {.name = "llama-biases-llama3-tied", .own = true},
-                                     {.name = "llama-linear", .own = true},
-                                     {.name = "mistral-window", .own = true},
-                                     {.name = "mixtral-shards", .own = true},
-                                     {.name = "qwen2-some-windows", .own = true},
-                                     {.name = "qwen3-yarn", .own = true},
-                                     {.name = "qwen3-moe-shares", .own = true},
-                                     // Codes of inputs near a tie of E4M3 are those of the
-                                     // matrix unit's sums.
-                                     {.name = "qwen3-moe-fp8", .own = true, .rounded = 3e-2}};
+constexpr ModelCase kModelCases[] = {
+    {.name = "llama-gqa"},
+    {.name = "llama3-scaled-tied"},
+    {.name = "qwen2-bias-tied"},
+    {.name = "qwen3-qknorm"},
+    {.name = "qwen3-moe"},
+    // A tensor core's 14 bits move codes near a tie of E4M3:
+    // 5.2e-2 of the logits (H200), which sums of 24 bits show to
+    // be all.
+    {.name = "qwen3-fp8", .tolerance = 1e-4, .rounded = 6e-2},
+    {.name = "seed-oss"},
+    {.name = "smollm3", .codes = 0.2},
+    {.name = "phi3-longrope-short"},
+    {.name = "phi3-longrope-long", .least = 33, .codes = 0.2},
+    {.name = "phi4-mini", .codes = 0.2},
+    {.name = "granite"},
+    {.name = "olmo2", .bounded = false},
+    {.name = "olmo3", .bounded = false},
+    {.name = "mistral3-nested"},
+    {.name = "ministral3-nested"},
+    {.name = "ernie4-5", .codes = 0.2},
+    {.name = "glm4"},
+    {.name = "gemma2"},
+    {.name = "gemma3"},
+    {.name = "cohere"},
+    {.name = "cohere2"},
+    {.name = "ct-fp8-dynamic", .tolerance = 1e-4, .rounded = 6e-2},
+    {.name = "ct-fp8-static", .tolerance = 1e-4, .rounded = 6e-2},
+    {.name = "qwen2-moe"},
+    // Rounding sends tokens to other experts, of which the router
+    // keeps one 5e-5 above the next: 5 of its 320 decisions, 4 with
+    // values of BF16. RoundedWithTheExactExperts is 1.2e-2 off.
+    {.name = "qwen3-next", .rounded = 7e-2},
+    {.name = "glm4-moe"},
+    // Rounding sends a token or two to other experts: the
+    // kept scores are 1e-4 and 5e-4 above the dropped ones.
+    {.name = "ernie4-5-moe", .rounded = 6e-2},
+    {.name = "minimax-m2", .rounded = 8e-2},
+    {.name = "gptoss-bf16"},
+    {.name = "llama4"},
+    // Inputs rounded to 16 bits send one token of 40 to another
+    // expert, as a forward pass in double that rounds them shows:
+    // 6.5e-2 of the logits.
+    {.name = "deepseek-v3", .rounded = 7e-2, .bounded = false},
+    {.name = "deepseek-v2-groups", .own = true, .bounded = false},
+    {.name = "deepseek-v3-halves", .own = true, .bounded = false},
+    {.name = "fp8-block-skip", .tolerance = 1e-4, .rounded = 6e-2},
+    {.name = "awq-llama-g128"},
+    {.name = "awq-qwen3-g64"},
+    {.name = "gptq-sym"},
+    {.name = "gptq-descact"},
+    {.name = "ct-w4a16-sym"},
+    {.name = "ct-w4a16-asym"},
+    {.name = "gptoss-mxfp4"},
+    {.name = "gguf-llama"},
+    {.name = "gguf-qwen3"},
+    {.name = "llama-biases-llama3-tied", .own = true},
+    {.name = "llama-linear", .own = true},
+    {.name = "mistral-window", .own = true},
+    {.name = "mixtral-shards", .own = true},
+    {.name = "qwen2-some-windows", .own = true},
+    {.name = "qwen3-yarn", .own = true},
+    {.name = "qwen3-moe-shares", .own = true},
+    // Codes of inputs near a tie of E4M3 are those of the
+    // matrix unit's sums.
+    {.name = "qwen3-moe-fp8", .own = true, .rounded = 3e-2}};
 
 class CudaModels : public testing::TestWithParam<ModelCase> {
  protected:
@@ -165,6 +166,96 @@ TEST_P(CudaModels, ValuesOfBfloat16) {
   const bool narrow = weights == DataType::kBfloat16 || IsCode(weights);
   EXPECT_EQ(by_default.options().value_type, narrow ? DataType::kBfloat16 : DataType::kFloat32);
   EXPECT_EQ(by_default.options().max_step_tokens, 2048);
+}
+
+// What a step's routers read and chose, in the order of the layers.
+struct RouterDecision {
+  std::vector<float> logits;         // (tokens, experts)
+  std::vector<std::int32_t> chosen;  // (tokens, active), ascending
+};
+
+inline RouterDecision DecisionOf(KernelDispatch& dispatch, const NodeLaunch& launch) {
+  const TensorNode& logits = launch.input_node(0);
+  const std::int64_t tokens = logits.shape.rows, experts = logits.shape.cols;
+  const auto active = static_cast<std::int64_t>(launch.node().params.routing.active);
+  std::vector<std::byte> values(static_cast<std::size_t>(BytesOf(logits)));
+  const auto second = std::ranges::find(launch.output_ids, launch.id + 1);
+  const DevicePtr at = launch.outputs[static_cast<std::size_t>(second - launch.output_ids.begin())];
+  std::vector<std::int32_t> routes(static_cast<std::size_t>(experts + 1 + 2 * tokens * active));
+  EXPECT_TRUE(dispatch.memory()
+                  .Download(values.data(), launch.input(0), values.size(), launch.stream)
+                  .ok());
+  EXPECT_TRUE(dispatch.memory().Download(routes.data(), at, routes.size() * 4, launch.stream).ok());
+  RouterDecision found;
+  for (std::int64_t i = 0; i < tokens * experts; ++i) {
+    found.logits.push_back(static_cast<float>(LoadAsDouble(values.data(), logits.type, i)));
+  }
+  found.chosen.resize(static_cast<std::size_t>(tokens * active));
+  std::vector<std::int64_t> count(static_cast<std::size_t>(tokens));
+  for (std::int32_t e = 0; e < experts; ++e) {
+    for (int i = routes[static_cast<std::size_t>(e)]; i < routes[static_cast<std::size_t>(e) + 1];
+         ++i) {
+      const std::int64_t token = routes[static_cast<std::size_t>(experts + 1 + i)] / active;
+      const std::int64_t place = count[static_cast<std::size_t>(token)]++;
+      found.chosen[static_cast<std::size_t>(token * active + place)] = e;
+    }
+  }
+  return found;
+}
+
+// Rounding moves what routers read, and so tokens that lie near a tie to other experts. Where these
+// few get the logits of an exact run, all else is as near as in a model without experts: of the
+// models that are held more loosely than these.
+TEST_P(CudaModels, RoundedWithTheExactExperts) {
+  if (model_->config().experts == 0 || model_->config().coding.is_e4m3() ||
+      GetParam().rounded <= ModelCase{}.rounded) {
+    GTEST_SKIP() << "held as closely as others";
+  }
+  std::vector<RouterDecision> exact;
+  Session session = MakeSession(*test_.dispatch, {.max_context = 64});
+  session.SetHook([&](KernelDispatch& dispatch, const NodeLaunch& launch) {
+    Status status = dispatch.launch(launch);
+    if (status.ok() && launch.node().op == TensorOp::kRoute) {
+      exact.push_back(DecisionOf(dispatch, launch));
+    }
+    return status;
+  });
+  ASSERT_TRUE(session.Prefill(*session.AddSequence(), goldens_.input_ids, {.hidden = true}).ok());
+  ASSERT_FALSE(exact.empty());
+  const TestDispatch rounding = MakeTestDispatch({});
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    Session rounded = MakeSession(*rounding.dispatch, {.max_context = 64, .value_type = type});
+    std::size_t layer = 0, moved = 0, all = 0;
+    rounded.SetHook([&](KernelDispatch& dispatch, const NodeLaunch& launch) {
+      Status status = dispatch.launch(launch);
+      if (!status.ok() || launch.node().op != TensorOp::kRoute) return status;
+      const RouterDecision& of = exact[layer++];
+      const RouterDecision found = DecisionOf(dispatch, launch);
+      const TensorNode& logits = launch.input_node(0);
+      const auto active = static_cast<std::ptrdiff_t>(launch.node().params.routing.active);
+      const auto experts = static_cast<std::ptrdiff_t>(logits.shape.cols);
+      std::vector<std::byte> values(static_cast<std::size_t>(BytesOf(logits)));
+      for (std::ptrdiff_t token = 0; token < logits.shape.rows; ++token, ++all) {
+        const bool same =
+            std::equal(of.chosen.begin() + token * active, of.chosen.begin() + (token + 1) * active,
+                       found.chosen.begin() + token * active);
+        moved += same ? 0 : 1;
+        for (std::ptrdiff_t i = token * experts; i < (token + 1) * experts; ++i) {
+          StoreFromDouble(values.data(), logits.type, i,
+                          (same ? found : of).logits[static_cast<std::size_t>(i)]);
+        }
+      }
+      status =
+          dispatch.memory().Upload(launch.input(0), values.data(), values.size(), launch.stream);
+      return status.ok() ? dispatch.launch(launch) : status;
+    });
+    const auto result = rounded.Prefill(*rounded.AddSequence(), goldens_.input_ids,
+                                        {.all_logits = true, .hidden = true});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    EXPECT_EQ(layer, exact.size());
+    EXPECT_LE(moved, all / 10) << ToString(type);
+    ExpectGoldens(*result, 2e-2);
+  }
 }
 
 // The prompt in pieces meets keys that earlier steps stored, across blocks of the cache.
