@@ -1,6 +1,7 @@
 // culet quantize: a checkpoint with quantised linear layers, made from a plain one.
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@ namespace {
 
 struct QuantizeArgs {
   std::string folder, out, format;
+  std::vector<std::string> keep;
   bool json = false;
 };
 
@@ -25,6 +27,7 @@ int RunQuantize(const QuantizeArgs& args) {
   Progress progress;
   QuantizeCheckpointOptions options;
   options.format = *format;
+  options.keep = args.keep;
   options.stop = [] { return InterruptSignal() != 0; };
   options.on_progress = [&](std::size_t done, std::size_t all) {
     const double share = all == 0 ? 1 : static_cast<double>(done) / static_cast<double>(all);
@@ -64,9 +67,15 @@ void AddQuantize(const Command& program) {
   command.Add("OUT", args->out, "The folder to write, new or empty").Required();
   command
       .Add("--format", args->format,
-           "u4: 4 bits, groups of 128; fp8-row, fp8-block: E4M3, a scale a row or 128 x 128")
-      .OneOf({"u4", "fp8-row", "fp8-block"})
+           "u4: 4 bits, groups of 128; u4-asymmetric: with zero points; fp8-row, fp8-block: E4M3, a "
+           "scale a row or 128 x 128")
+      .OneOf({"u4", "u4-asymmetric", "fp8-row", "fp8-block"})
       .Required();
+  command
+      .Add("--keep", args->keep,
+           "Layers to leave as they are, as a config's ignore names them: down_proj, "
+           "model.layers.3, re:.*mlp.*")
+      .Type("NAMES");
   command.AddFlag("--json", args->json, "Print one JSON document");
   command.Footer(
       "Rounds to nearest. The form is that of compressed-tensors, which transformers and "

@@ -143,7 +143,10 @@ Option Command::Add(const std::string& name, std::vector<int>& values,
 
 Option Command::Add(const std::string& name, std::vector<std::string>& values,
                     const std::string& help) const {
-  return Option(app_->add_option(name, values, help));
+  CLI::Option* const option = app_->add_option(name, values, help);
+  // One word each time that an option is given: what follows may be a position's.
+  if (name.starts_with('-')) option->allow_extra_args(false);
+  return Option(option);
 }
 
 Option Command::AddFlag(const std::string& name, bool& value, const std::string& help) const {

@@ -24,6 +24,7 @@
 #include "culet/decoder.h"
 #include "culet/device_memory.h"
 #include "culet/safetensors.h"
+#include "decoder_fixture.h"
 
 namespace culet {
 namespace {
@@ -93,9 +94,10 @@ class Quantised : public testing::Test {
     ASSERT_TRUE(WriteSafetensors((root_ / "in" / "model.safetensors").string(), entries).ok());
   }
 
-  Result<QuantizedCheckpoint> Run(CheckpointFormat format) {
+  Result<QuantizedCheckpoint> Run(CheckpointFormat format, std::vector<std::string> keep = {}) {
     QuantizeCheckpointOptions options;
     options.format = format;
+    options.keep = std::move(keep);
     return QuantizeCheckpoint((root_ / "in").string(), (root_ / "out").string(), options);
   }
 
@@ -106,38 +108,48 @@ class Quantised : public testing::Test {
     }
   }
 
-  // Each element of a weight that was read back against the nearest that its scale allows.
-  void ExpectRounded(const Weight& weight, CheckpointFormat format) const {
-    const bool four = format == CheckpointFormat::kU4;
+  // Each element of a weight that was read back against the nearest that its scale allows. The
+  // weight's rows are those of its tensor from `first` on.
+  void ExpectRounded(const Weight& weight, CheckpointFormat format, const std::string& name = "",
+                     std::int64_t first = 0) const {
+    const bool four = IsU4(format), asymmetric = format == CheckpointFormat::kU4Asymmetric;
     const std::int64_t across = format == CheckpointFormat::kFp8Row ? weight.cols : 128;
     const std::int64_t down = format == CheckpointFormat::kFp8Block ? 128 : 1;
     const std::int64_t groups = weight.cols / across;
-    const Tensor& source = tensors_.at(weight.name);
+    const Tensor& source = tensors_.at(name.empty() ? weight.name : name);
     const auto stored = [&](std::int64_t at) {
-      return LoadAsDouble(source.bytes.data(), source.type, at);
+      return LoadAsDouble(source.bytes.data(), source.type, first * weight.cols + at);
+    };
+    const auto loaded = [](DevicePtr data, DataType type, std::int64_t at) {
+      return LoadAsDouble(FromDevicePtr<const void>(data), type, at);
     };
     ASSERT_EQ(weight.type, four ? DataType::kUint4 : DataType::kFloat8_e4m3);
     // A few elements of each row: the scale is looked for anew for each.
     for (std::int64_t row = 0; row < weight.rows; ++row) {
       for (std::int64_t col = row % 61; col < weight.cols;
            col += format == CheckpointFormat::kFp8Block ? 97 : 31) {
-        double most = 0;
+        double most = 0, least = 0;
         for (std::int64_t r = row / down * down; r < row / down * down + down; ++r) {
           for (std::int64_t c = col / across * across; c < (col / across + 1) * across; ++c) {
-            most = std::max(most, std::abs(stored(r * weight.cols + c)));
+            most = std::max(most, stored(r * weight.cols + c));
+            least = std::min(least, stored(r * weight.cols + c));
           }
         }
-        const double scale = most == 0 ? 1 : RoundTo(type_, most / (four ? 7.5 : 448));
+        const double amax = std::max(most, -least);
+        const double exact = asymmetric ? (most - least) / 15 : amax / (four ? 7.5 : 448);
+        const double scale = amax == 0 ? 1 : RoundTo(type_, exact);
         const std::int64_t at = row / down * groups + col / across;
-        ASSERT_EQ(
-            LoadAsDouble(FromDevicePtr<const void>(weight.scales_ptr), weight.scales_type, at),
-            scale);
+        ASSERT_EQ(loaded(weight.scales_ptr, weight.scales_type, at), scale);
         const double value = stored(row * weight.cols + col) / scale;
-        const double code = LoadAsDouble(FromDevicePtr<const void>(weight.data_ptr), weight.type,
-                                         row * weight.cols + col) -
-                            (four ? 8 : 0);
-        const double wanted = four ? std::clamp(std::nearbyint(value), -8.0, 7.0)
-                                   : RoundTo(weight.type, std::clamp(value, -448.0, 448.0));
+        const double code = loaded(weight.data_ptr, weight.type, row * weight.cols + col);
+        double wanted = RoundTo(weight.type, std::clamp(value, -448.0, 448.0));
+        if (four) {
+          const double zero = loaded(weight.zeros_ptr, weight.zeros_type, at);
+          ASSERT_EQ(zero, asymmetric ? std::nearbyint(-least / scale) : 8);
+          wanted = std::clamp(std::nearbyint(value) + zero, 0.0, 15.0);
+          // Rounding the scale to the type costs a little of the ends.
+          ASSERT_NEAR((code - zero) * scale, value * scale, 0.57 * scale);
+        }
         ASSERT_EQ(code, wanted) << row << ", " << col << " of " << value;
       }
     }
@@ -157,7 +169,8 @@ class Quantised : public testing::Test {
 };
 
 constexpr CheckpointFormat kFormats[] = {CheckpointFormat::kU4, CheckpointFormat::kFp8Row,
-                                         CheckpointFormat::kFp8Block};
+                                         CheckpointFormat::kFp8Block,
+                                         CheckpointFormat::kU4Asymmetric};
 
 TEST_F(Quantised, IsReadBackAsWhatRoundingGives) {
   for (const DataType type : {DataType::kBfloat16, DataType::kFloat16, DataType::kFloat32}) {
@@ -284,6 +297,121 @@ TEST_F(Quantised, LayersWithoutWholeGroupsStay) {
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     EXPECT_EQ(model->weights().layers[0].down.type, type_);
   }
+}
+
+// As compressed-tensors packs it: eight output features' zero points less 8 in a word.
+TEST_F(Quantised, ZeroPointsArePackedAlongOutputFeatures) {
+  Tensor& down = tensors_[kDown];
+  for (std::int64_t row = 0; row < kHidden; ++row) {
+    for (std::int64_t col = 0; col < kWidth; ++col) {
+      // From -row % 8 to 15 - row % 8: steps of 1, and a zero point of row % 8.
+      const auto value = static_cast<double>(col % 16 - row % 8);
+      StoreFromDouble(down.bytes.data(), type_, row * kWidth + col, value);
+    }
+  }
+  Write();
+  ASSERT_TRUE(Run(CheckpointFormat::kU4Asymmetric).ok());
+  const auto file = SafetensorsFile::Open((root_ / "out" / "model.safetensors").string());
+  ASSERT_TRUE(file.ok());
+  const SafetensorsTensor* zeros = file->Find(kDown + "_zero_point");
+  ASSERT_NE(zeros, nullptr);
+  EXPECT_EQ(zeros->dtype, "I32");
+  EXPECT_THAT(zeros->shape, ElementsAre(kHidden / 8, kWidth / 128));
+  const SafetensorsTensor* codes = file->Find(kDown + "_packed");
+  ASSERT_NE(codes, nullptr);
+  for (std::int64_t i = 0; i < zeros->elements(); ++i) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, zeros->data + i * 4, 4);
+    ASSERT_EQ(word, 0x76543210u);
+  }
+  for (std::int64_t i = 0; i < codes->elements(); ++i) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, codes->data + i * 4, 4);
+    ASSERT_EQ(word, i % 2 == 0 ? 0x76543210u : 0xFEDCBA98u);
+  }
+  EXPECT_THAT(ReadAll(root_ / "out" / "config.json"), HasSubstr("\"symmetric\": false"));
+}
+
+TEST_F(Quantised, LayersThatAreNamedStay) {
+  Write();
+  const auto made =
+      Run(CheckpointFormat::kU4, {"down_proj", "re:model[.]layers[.]0[.]self_attn[.][qk]_proj"});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(made->quantised, 4u);
+  EXPECT_THAT(made->plain,
+              ElementsAre("lm_head", "model.layers.0.mlp.down_proj",
+                          "model.layers.0.self_attn.k_proj", "model.layers.0.self_attn.q_proj"));
+  const auto model = DecoderModel::Load((root_ / "out").string(), HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->weights().layers[0].down.type, type_);
+  EXPECT_EQ(model->weights().layers[0].v.type, DataType::kUint4);
+  for (const char* wrong : {"dwn_proj", "re:layers", "re:("}) {
+    fs::remove_all(root_ / "out");
+    const auto refused = Run(CheckpointFormat::kU4, {"down_proj", wrong});
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(refused.status().message(), HasSubstr(std::string("keep has '") + wrong));
+    ExpectNothingWritten();
+  }
+}
+
+// Phi-3's: q, k and v in one tensor, gate and up in another.
+TEST_F(Quantised, TensorsOfSeveralWeights) {
+  std::string config = Config(R"(, "num_key_value_heads": 2, "pad_token_id": 0)");
+  config.replace(config.find("LlamaForCausalLM"), 16, "Phi3ForCausalLM");
+  config.replace(config.find("\"llama\""), 7, "\"phi3\"");
+  std::ofstream(root_ / "in" / "config.json") << config;
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    tensors_.erase(kLayer + "self_attn." + name + ".weight");
+  }
+  tensors_.erase(kLayer + "mlp.gate_proj.weight");
+  tensors_.erase(kLayer + "mlp.up_proj.weight");
+  const std::string qkv = kLayer + "self_attn.qkv_proj.weight", both = kLayer + "mlp.gate_up_proj.weight";
+  Add(qkv, {2 * kHidden, kHidden});  // 128 of q, 64 of k and of v
+  Add(both, {2 * kWidth, kHidden});
+  Write();
+  for (const CheckpointFormat format : kFormats) {
+    SCOPED_TRACE(ToString(format));
+    fs::remove_all(root_ / "out");
+    const auto made = Run(format);
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    // Blocks of 128 do not divide k and v.
+    const bool whole = format != CheckpointFormat::kFp8Block;
+    EXPECT_EQ(made->quantised, whole ? 4u : 3u);
+    const auto model = DecoderModel::Load((root_ / "out").string(), HostMemory());
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    const LayerWeights& layer = model->weights().layers[0];
+    ExpectRounded(layer.gate, format, both);
+    ExpectRounded(layer.up, format, both, kWidth);
+    if (whole) {
+      ExpectRounded(layer.q, format, qkv);
+      ExpectRounded(layer.k, format, qkv, 128);
+      ExpectRounded(layer.v, format, qkv, 192);
+    } else {
+      EXPECT_EQ(layer.v.type, type_);
+      EXPECT_THAT(made->plain, ElementsAre("lm_head", "model.layers.0.self_attn.qkv_proj"));
+    }
+  }
+}
+
+// No form of compressed-tensors holds all experts in one tensor.
+TEST_F(Quantised, StackedExpertsMustBeKept) {
+  const std::string source = FixtureFolder("gptoss-bf16");
+  if (source.empty()) GTEST_SKIP() << "no fixture gptoss-bf16; set CULET_FIXTURES";
+  QuantizeCheckpointOptions options;
+  const std::string out = (root_ / "out").string();
+  const auto refused = QuantizeCheckpoint(source, out, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnsupported);
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("tensor model.layers.0.mlp.experts.down_proj holds the weights of all"));
+  options.keep = {"re:.*experts"};
+  const auto made = QuantizeCheckpoint(source, out, options);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const auto model = DecoderModel::Load(out, HostMemory());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->weights().layers[0].q.type, DataType::kUint4);
+  EXPECT_NE(model->weights().layers[0].expert_gate->weights[0].type, DataType::kUint4);
 }
 
 }  // namespace

@@ -189,13 +189,17 @@ CULET_API culet_status culet_gguf_json(const char* path, char* text, size_t capa
                                        size_t* needed);
 
 /* Writes the folder `out`, new or empty: the checkpoint `folder` with its linear layers rounded to
- * the nearest codes of `format`, "u4", "fp8-row" or "fp8-block", in the form of compressed-tensors,
- * and the files beside it. `out` is there whole or not at all. `stop`, which may be null, is looked
- * at before each tensor; other than 0 ends it.
- * Errors: INVALID_ARGUMENT, also for a checkpoint that is quantised already; NOT_FOUND, IO,
- * DATA_LOSS, UNSUPPORTED for a model that is not known; FAILED_PRECONDITION when stopped. */
+ * the nearest codes of `format`, "u4", "u4-asymmetric", "fp8-row" or "fp8-block", in the form of
+ * compressed-tensors, and the files beside it. `out` is there whole or not at all. Layers that one
+ * of the `keep_count` texts of `keep` names stay: the name of a module, its first or its last
+ * parts, or "re:" and a regular expression that its beginning matches. `stop`, which may be null,
+ * is looked at before each tensor; other than 0 ends it.
+ * Errors: INVALID_ARGUMENT, also for a checkpoint that is quantised already and a text of `keep`
+ * that names no layer; NOT_FOUND, IO, DATA_LOSS, UNSUPPORTED for a model that is not known, or
+ * tensors of all experts' weights that `keep` does not name; FAILED_PRECONDITION when stopped. */
 CULET_API culet_status culet_quantize_checkpoint(const char* folder, const char* out,
-                                                 const char* format, const int32_t* stop);
+                                                 const char* format, const char* const* keep,
+                                                 int32_t keep_count, const int32_t* stop);
 
 typedef struct culet_engine_options {
   size_t struct_size;

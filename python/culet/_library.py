@@ -30,7 +30,7 @@ class InvalidArgument(Error, ValueError):
 
 
 OK, OUT_OF_RANGE, RESOURCE_EXHAUSTED, INVALID_ARGUMENT = 0, 3, 4, 1
-FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3 = 1, 2, 3, 4
+FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, UINT4 = 1, 2, 3, 4, 8
 COL_MAJOR, ROW_MAJOR = 0, 1
 QUANT_K, QUANT_B, QUANT_TENSOR, QUANT_ROW = 1, 2, 3, 4
 ACCUMULATE_PROMOTED, ACCUMULATE_FAST, ACCUMULATE_FULL = 0, 1, 2
@@ -217,7 +217,8 @@ SIGNATURES = {
     "culet_devices_json": (c_int32, TEXT),
     "culet_products_json": (c_int32, [c_char_p, *TEXT]),
     "culet_gguf_json": (c_int32, [c_char_p, *TEXT]),
-    "culet_quantize_checkpoint": (c_int32, [c_char_p, c_char_p, c_char_p, POINTER(c_int32)]),
+    "culet_quantize_checkpoint": (
+        c_int32, [c_char_p, c_char_p, c_char_p, POINTER(c_char_p), c_int32, POINTER(c_int32)]),
     "culet_device_count": (c_int32, [POINTER(c_int32)]),
     "culet_device_get": (c_int32, [c_int32, POINTER(DeviceStruct)]),
     "culet_engine_create": (c_int32, [POINTER(EngineOptions), POINTER(c_void_p)]),

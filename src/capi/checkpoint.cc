@@ -1,4 +1,7 @@
 // Files of checkpoints: GGUF's metadata, and quantised ones made from plain ones.
+#include <cstdint>
+#include <string>
+
 #include "capi/guard.h"
 #include "capi/text.h"
 #include "culet/culet.h"
@@ -20,6 +23,7 @@ culet_status culet_gguf_json(const char* path, char* text, size_t capacity, size
 }
 
 culet_status culet_quantize_checkpoint(const char* folder, const char* out, const char* format,
+                                       const char* const* keep, int32_t keep_count,
                                        const int32_t* stop) {
   return Guarded([&]() -> Status {
     if (folder == nullptr) return Null("folder");
@@ -29,6 +33,15 @@ culet_status culet_quantize_checkpoint(const char* folder, const char* out, cons
     if (!parsed.ok()) return parsed.status();
     culet::QuantizeCheckpointOptions options;
     options.format = *parsed;
+    if (keep_count < 0) {
+      return Status(culet::StatusCode::kInvalidArgument,
+                    "keep_count is " + std::to_string(keep_count) + "; it must be >= 0");
+    }
+    if (keep == nullptr && keep_count > 0) return Null("keep");
+    for (std::int32_t i = 0; i < keep_count; ++i) {
+      if (keep[i] == nullptr) return Null(("keep[" + std::to_string(i) + "]").c_str());
+      options.keep.emplace_back(keep[i]);
+    }
     if (stop != nullptr) {
       options.stop = [stop] { return *static_cast<const volatile int32_t*>(stop) != 0; };
     }

@@ -41,6 +41,20 @@ const json* At(const json& object, const char* key) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
+bool IsRegex(const std::string& text) {
+  if (text.size() > kMostRegexBytes || text.find('\0') != std::string::npos) return false;
+  if (std::ranges::count_if(text, [](char c) { return c == '*' || c == '+' || c == '{'; }) >
+      static_cast<std::ptrdiff_t>(kMostRepeats)) {
+    return false;
+  }
+  try {
+    std::regex(text, std::regex::ECMAScript);
+  } catch (const std::regex_error&) {
+    return false;
+  }
+  return true;
+}
+
 class Reader {
  public:
   Reader(const json& root, ConfigReader& errors, const std::string& origin,
@@ -121,7 +135,7 @@ class Reader {
     }
     for (const json& one : *list) {
       const std::string pattern = one.get<std::string>();
-      if (pattern.starts_with("re:") && !IsRegex(pattern.substr(3))) {
+      if (!IsModulePattern(pattern)) {
         Refuse(
             fmt::format("quantization_config has in {} {}, no regular expression of at most {} "
                         "bytes and {} repeats that can be searched for",
@@ -130,20 +144,6 @@ class Reader {
       }
       coding_.plain.push_back(pattern);
     }
-  }
-
-  static bool IsRegex(const std::string& text) {
-    if (text.size() > kMostRegexBytes || text.find('\0') != std::string::npos) return false;
-    if (std::ranges::count_if(text, [](char c) { return c == '*' || c == '+' || c == '{'; }) >
-        static_cast<std::ptrdiff_t>(kMostRepeats)) {
-      return false;
-    }
-    try {
-      std::regex(text, std::regex::ECMAScript);
-    } catch (const std::regex_error&) {
-      return false;
-    }
-    return true;
   }
 
   void Fp8() {
@@ -402,6 +402,10 @@ class Reader {
 WeightCoding ReadWeightCoding(const json& quantization, ConfigReader& reader,
                               const std::string& origin, std::vector<std::string>& warnings) {
   return Reader(quantization, reader, origin, warnings).Read();
+}
+
+bool IsModulePattern(const std::string& pattern) {
+  return !pattern.starts_with("re:") || IsRegex(pattern.substr(3));
 }
 
 bool ListsModule(std::span<const std::string> patterns, std::string_view module) {

@@ -24,6 +24,7 @@
 #include "culet/printable.h"
 #include "culet/safetensors.h"
 #include "model/gguf_file.h"
+#include "model/quantization_config.h"
 #include "model/quantize_rows.h"
 #include "model/text_file.h"
 #include "model/weight_source.h"
@@ -38,6 +39,7 @@ constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr std::size_t kMostJsonBytes = std::size_t{100} << 20;
 constexpr std::int64_t kGroup = 128;
+constexpr std::int64_t kOfWord = 8;  // zero points
 constexpr std::string_view kWeight = ".weight";
 
 struct FormatName {
@@ -46,7 +48,10 @@ struct FormatName {
 };
 constexpr FormatName kFormats[] = {{CheckpointFormat::kU4, "u4"},
                                    {CheckpointFormat::kFp8Row, "fp8-row"},
-                                   {CheckpointFormat::kFp8Block, "fp8-block"}};
+                                   {CheckpointFormat::kFp8Block, "fp8-block"},
+                                   {CheckpointFormat::kU4Asymmetric, "u4-asymmetric"}};
+
+using Products = std::map<std::string, std::vector<std::int64_t>>;
 
 // Notes which weights a model has, and what for.
 class Roles final : public WeightSource {
@@ -59,20 +64,26 @@ class Roles final : public WeightSource {
     weight.type = DataType::kBfloat16;
     weight.rows = rows;
     weight.cols = cols;
-    if (role == WeightRole::kProduct) products.insert(name);
+    if (role == WeightRole::kProduct) products.try_emplace(name);
     return weight;
   }
   Weight GetPart(const WeightRequest& request) override {
-    if (request.of != 0 && request.role == WeightRole::kProduct && fused.empty()) {
-      fused = request.name;
+    Weight weight = Get(request.name, request.rows, request.cols, request.role);
+    if (request.of != 0 && request.role == WeightRole::kProduct) {
+      products[request.name].push_back(request.first);
     }
-    return Get(request.name, request.rows, request.cols, request.role);
+    return weight;
+  }
+  Weight GetStacked(const StackedRequest& request) override {
+    if (request.cols > 0) stacked.insert(request.name);
+    return WeightSource::GetStacked(request);
   }
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string&, WeightRole) const override { return DataType::kBfloat16; }
 
-  std::set<std::string> products;
-  std::string fused;  ///< a tensor of several weights
+  /// Linear layers, and at which output features the weights begin that one holds.
+  Products products;
+  std::set<std::string> stacked;  ///< tensors of all experts' weights
 
  private:
   Status status_;
@@ -193,14 +204,32 @@ class Quantizer {
     Roles roles(none);
     const auto bound = BindDecoder(loaded->config(), roles);
     if (!bound) return bound.status();
-    if (!roles.fused.empty()) {
+    for (const std::string& name : roles.stacked) {
+      if (ListsModule(options_.keep, name)) continue;
       return Status(StatusCode::kUnsupported,
-                    fmt::format("tensor {} holds several weights, of which no quantised form is "
-                                "known; take a model with one weight a tensor",
-                                roles.fused));
+                    fmt::format("tensor {} holds the weights of all experts, of which no quantised "
+                                "form is known; keep it in 16 bits (keep, --keep), or take a model "
+                                "with one weight a tensor",
+                                name));
     }
     products_ = std::move(roles.products);
+    for (const std::string& pattern : options_.keep) {
+      const auto names = [&](const std::string& name) {
+        return ListsModule({&pattern, 1}, ModuleOf(name));
+      };
+      const auto of_product = [&](const auto& product) { return names(product.first); };
+      if (std::ranges::any_of(products_, of_product) || std::ranges::any_of(roles.stacked, names)) {
+        continue;
+      }
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("keep has '{}', which names no linear layer; the first is {}",
+                                Printable(pattern, 60), ModuleOf(products_.begin()->first)));
+    }
     return {};
+  }
+
+  static std::string ModuleOf(const std::string& name) {
+    return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
   }
 
   Status OpenFiles() {
@@ -228,16 +257,18 @@ class Quantizer {
     return {};
   }
 
-  // Files of base models leave "model." out.
-  static bool Has(const std::set<std::string>& names, const std::string& name) {
-    return names.contains(name) || names.contains("model." + name);
-  }
-
-  // What cannot be quantised stays: readers want whole groups of input features.
+  // What cannot be quantised stays: readers want whole groups of input features, and groups of
+  // output features that belong to one weight.
   bool Quantises(const SafetensorsTensor& tensor) const {
-    if (!Has(products_, tensor.name) || tensor.shape.size() != 2 || !IsFloat(tensor.type())) {
-      return false;
-    }
+    auto it = products_.find(tensor.name);
+    if (it == products_.end()) it = products_.find("model." + tensor.name);  // files of base models
+    if (it == products_.end() || tensor.shape.size() != 2 || !IsFloat(tensor.type())) return false;
+    if (ListsModule(options_.keep, ModuleOf(it->first))) return false;
+    const std::int64_t rows = options_.format == CheckpointFormat::kFp8Block       ? kGroup
+                              : options_.format == CheckpointFormat::kU4Asymmetric ? kOfWord
+                                                                                   : 1;
+    const auto whole = [rows](std::int64_t first) { return first % rows == 0; };
+    if (!std::ranges::all_of(it->second, whole)) return false;
     return options_.format == CheckpointFormat::kFp8Row || tensor.shape[1] % kGroup == 0;
   }
 
@@ -298,7 +329,7 @@ class Quantizer {
 
   void AddQuantised(const SafetensorsTensor& tensor, ByWidth& to) {
     const CheckpointFormat format = options_.format;
-    const bool four = format == CheckpointFormat::kU4;
+    const bool four = IsU4(format);
     const PlainMatrix matrix{tensor.data, tensor.type(), tensor.shape[0], tensor.shape[1]};
     const ScaleShape shape = ScaleShapeOf(format, matrix.cols);
     const std::int64_t down = (matrix.rows + shape.rows - 1) / shape.rows,
@@ -326,6 +357,17 @@ class Quantizer {
     Add(std::move(codes), static_cast<int>(SizeOf(codes.type)),
         matrix.rows * matrix.cols / (four ? 2 : 1), to);
     if (!four) return;
+    if (format == CheckpointFormat::kU4Asymmetric) {
+      SafetensorsEntry zeros{tensor.name + "_zero_point", DataType::kInt32,
+                             {(matrix.rows + kOfWord - 1) / kOfWord, across}};
+      zeros.make = [this, &tensor, matrix](std::span<std::byte> bytes) {
+        CULET_RETURN_IF_ERROR(Progress(tensor, false));
+        WriteZeros(matrix, bytes);
+        return Status();
+      };
+      const std::int64_t bytes = zeros.shape[0] * across * 4;
+      Add(std::move(zeros), 4, bytes, to);
+    }
     SafetensorsEntry stated;
     stated.name = tensor.name + "_shape";
     stated.dtype = "I64";
@@ -358,8 +400,10 @@ class Quantizer {
                {"output_activations", nullptr}};
     switch (options_.format) {
       case CheckpointFormat::kU4:
+      case CheckpointFormat::kU4Asymmetric:
         group["weights"] = numbers(4, "int", "group", false);
         group["weights"]["group_size"] = kGroup;
+        group["weights"]["symmetric"] = options_.format == CheckpointFormat::kU4;
         break;
       case CheckpointFormat::kFp8Row:
         group["weights"] = numbers(8, "float", "channel", false);
@@ -376,8 +420,7 @@ class Quantizer {
   }
 
   Status WriteConfig() {
-    const bool four = options_.format == CheckpointFormat::kU4;
-    const char* const format = four ? "pack-quantized" : "float-quantized";
+    const char* const format = IsU4(options_.format) ? "pack-quantized" : "float-quantized";
     std::ranges::sort(result_.plain);
     json ignore = json::array();
     for (const std::string& module : result_.plain) ignore.push_back(module);
@@ -427,7 +470,7 @@ class Quantizer {
   json config_, index_;
   bool has_index_ = false;
   DecoderConfig decoder_;
-  std::set<std::string> products_;
+  Products products_;
   std::map<std::string, SafetensorsFile> files_;
   std::map<std::string, std::string> written_;  // tensor -> file
   std::size_t done_ = 0;
@@ -460,6 +503,13 @@ Result<QuantizedCheckpoint> QuantizeCheckpoint(const std::string& folder, const 
   if (ToString(options.format) == std::string_view("invalid")) {
     return Status(StatusCode::kInvalidArgument, fmt::format("format is {}, not a CheckpointFormat",
                                                             static_cast<int>(options.format)));
+  }
+  for (const std::string& pattern : options.keep) {
+    if (IsModulePattern(pattern)) continue;
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("keep has '{}', no regular expression that can be searched for; give a "
+                              "short one of few repeats",
+                              Printable(pattern, 60)));
   }
   return Quantizer(folder, options).Run(out);
 }

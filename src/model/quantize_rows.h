@@ -24,12 +24,19 @@ struct ScaleShape {
 ScaleShape ScaleShapeOf(CheckpointFormat format, std::int64_t cols) noexcept;
 
 /// Scales, of the matrix's type, row-major. A scale is amax / 7.5 of 4 bits, amax / 448 of E4M3,
-/// rounded to the type; 1 where all elements are 0, and the least number above 0 where it would be
-/// 0. False for an element, or a scale, that is not finite.
+/// and of 4 bits with zero points (most - least) / 15, where most >= 0 and least <= 0; rounded to
+/// the type; 1 where all elements are 0, and the least number above 0 where it would be 0. False
+/// for an element, or a scale, that is not finite.
 bool WriteScales(const PlainMatrix& matrix, CheckpointFormat format, std::span<std::byte> to);
 
-/// Codes by these scales, to nearest, ties to even: E4M3 with at most 448; or code + 8 of -8 to 7,
-/// eight in a word of 32 bits, the first in its lowest bits.
+/// Zero points of kU4Asymmetric, -least / scale to nearest, 0 to 15: (ceil(rows / 8), groups) words
+/// of 32 bits, each with those of eight rows, the first in its lowest bits.
+/// Requires: what WriteScales returned true for.
+void WriteZeros(const PlainMatrix& matrix, std::span<std::byte> to);
+
+/// Codes by these scales, to nearest, ties to even: E4M3 with at most 448; or code + zero point of
+/// 4 bits, 0 to 15, eight in a word of 32 bits, the first in its lowest bits. Without zero points
+/// of its own the format has 8.
 /// Requires: what WriteScales returned true for; of 4 bits cols a multiple of 8.
 void WriteCodes(const PlainMatrix& matrix, CheckpointFormat format, std::span<std::byte> to);
 

@@ -101,7 +101,17 @@ class Quantize(unittest.TestCase):
                                      ((ADDER, out / "x", 4), "format is 4; give 'u4'")):
                 with self.subTest(words=words), self.assertRaisesRegex(culet.InvalidArgument, words):
                     culet.quantize_checkpoint(*arguments)
-            self.assertEqual(os.listdir(folder), ["out"])
+            kept = Path(folder) / "kept"
+            culet.quantize_checkpoint(ADDER, kept, "fp8-row", keep=["o_proj", "re:.*mlp"])
+            ignored = json.loads((kept / "config.json").read_text())["quantization_config"]["ignore"]
+            self.assertIn("model.layers.0.self_attn.o_proj", ignored)
+            self.assertIn("model.layers.0.mlp.up_proj", ignored)
+            self.assertNotIn("model.layers.0.self_attn.q_proj", ignored)
+            for keep, words in (("o_proj", r"give a list of names, \['o_proj'\]"), ([3], "keep has 3;"),
+                                (["x"], "keep has 'x', which names no linear layer")):
+                with self.subTest(words=words), self.assertRaisesRegex(culet.InvalidArgument, words):
+                    culet.quantize_checkpoint(ADDER, out / "x", keep=keep)
+            self.assertEqual(sorted(os.listdir(folder)), ["kept", "out"])
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ def calls(o):
         "culet_threads": ([byref(number)], [0]),
         "culet_devices_json": (text, [0]), "culet_kernels_json": ([o.engine, *text], [0, 1]),
         "culet_products_json": ([ADDER, *text], [0, 1]), "culet_gguf_json": ([ADDER, *text], [0, 1]),
-        "culet_quantize_checkpoint": ([ADDER, b"/dev/null/none", b"u4", None], [0, 1, 2]),
+        "culet_quantize_checkpoint": (
+            [ADDER, b"/dev/null/none", b"u4", (ctypes.c_char_p * 1)(b"o_proj"), 1, None], [0, 1, 2, 3]),
         "culet_device_count": ([byref(number)], [0]), "culet_device_get": ([0, byref(device)], [1]),
         "culet_engine_create": ([None, byref(c_void_p())], [1]),
         "culet_engine_device": ([o.engine, byref(device)], [0, 1]),
