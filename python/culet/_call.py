@@ -13,13 +13,14 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
     """d = alpha (u . a) (v . b)^T + beta c + bias; u, v, c and bias may be None. c None with a beta
     is d itself. `epilogue` None, or one of GATE_ORDERS; with scales w of d that quantises, too. zeros: None,
     or the zero points of a and b, each of which may be None. Returns the engine's plan; None of an empty d."""
-    if zeros is not None:
-        return _other_call(form, (a, u, b, v, d, c, bias, w, *zeros), alpha, beta, accumulate, pdl,
-                           epilogue)
+    if zeros is None:
+        of_a = of_b = None
+    else:
+        of_a, of_b = zeros
     try:
         # What no key tells, operand() refuses: memory that does not hold the values (views that negate it), or none.
         pa, pb, pd, pu, pc = a.data_ptr(), b.data_ptr(), d.data_ptr(), None, None
-        plain = pa and pb and pd and not (a.is_neg() or b.is_neg() or d.is_neg())
+        plain = of_a is None and pa and pb and pd and not (a.is_neg() or b.is_neg() or d.is_neg())
         place, low, given = d.get_device(), pa | pd, 0
         key = (form, pdl, accumulate, epilogue, place,
                a.shape, a.stride(), a.dtype, a.get_device(),
@@ -49,16 +50,20 @@ def call(form, a, u, b, v, d, c, bias, alpha, beta, accumulate, pdl, epilogue=No
             plain = plain and not w.is_neg()
             given |= 32
             key += w.data_ptr(), w.shape, w.stride(), w.dtype
+        if of_b is not None:
+            plain = plain and not of_b.is_neg()
+            given |= 64
+            key += of_b.data_ptr(), of_b.shape, of_b.stride(), of_b.dtype
         key += given, low & 15 and (pa & 15, pd & 15, pu and pu & 15, pc and pc & 15)
     except (AttributeError, RuntimeError):  # RuntimeError: a tensor without memory
         plain = False
     if not plain:
-        return _other_call(form, (a, u, b, v, d, c, bias, w, None, None), alpha, beta, accumulate, pdl,
+        return _other_call(form, (a, u, b, v, d, c, bias, w, of_a, of_b), alpha, beta, accumulate, pdl,
                            epilogue)
     found = PLANS.get(key)
     if found is None or (autotune.running and autotune.wants(found)):
         stream = None if place < 0 else _stream.current(place)
-        found = plan(form, (a, u, b, v, d, c, bias, w, None, None), beta, accumulate, pdl, epilogue,
+        found = plan(form, (a, u, b, v, d, c, bias, w, of_a, of_b), beta, accumulate, pdl, epilogue,
                      stream)
         if found is None:
             return None

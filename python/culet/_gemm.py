@@ -9,7 +9,7 @@ from culet._call import call
 from culet._engine import engine
 from culet._library import LIBRARY, PACK_PANELS64, InvalidArgument, Matrix, check, shown, text
 from culet._make import maker
-from culet._operand import (Packed, element_type, flag, is_tensor, matrix, operand, ordered,
+from culet._operand import (MOST, Packed, element_type, flag, is_tensor, matrix, operand, ordered,
                             transposed)
 from culet._plan import LARGEST, Plan, fits, number
 from culet._problem import ANY, FP8_BLOCK, GATE_ORDERS, operands, problem
@@ -28,7 +28,8 @@ def gemm(a: Array, b: Union[Array, Packed], out: Optional[Array] = None, *, a_sc
     Shapes: a (M, K), b (N, K), out and c (M, N), bias (N,).
     Batches: a (B, M, K), b (B, N, K), out (B, M, N), with scales that have an axis B more. One of a,
     b and c may be a single matrix, (N, K) or (1, N, K) for b, that all share; the bias is.
-    b: a plain weight, or one that culet.pack made.
+    b: a plain weight, or one that culet.pack made; of "u4", b_scale and b_zero have the shape (N, K / group),
+    F32, F16 or BF16.
     Scales, by their shapes: one number or element for the whole operand; (M,) or (M, 1) and (N,) or
     (1, N), one a row; (M, ceil(K / 128)) and (ceil(N / 128), ceil(K / 128)), one a block, or with the former
     (N, ceil(K / 128)), one for 128 of a row. Blocks go with blocks. A shape that could be several is read so that both operands have one format.
@@ -122,18 +123,22 @@ def _arguments(a, b, out, a_scale, b_scale, c, bias, alpha, beta, accumulate, ep
 
 
 def pack(weight: Array, format: str = "k_major_n64") -> Packed:
-    """A weight (N, K) in the order of memory that some kernels read best, as a Packed: give it to gemm
-    or fp8_gemm_nt as b, with b's scales as before. It lies where the weight does, and does not
-    change with it; the weight itself is not needed any more.
+    """A weight (N, K) in the order of memory that some kernels read best, or of 4 bits, as a Packed: give it to
+    gemm or fp8_gemm_nt as b, with b's scales as before. It lies where the weight does.
 
     format: "k_major_n64" has panels of 64 rows of the weight, each row of k of a panel contiguous;
-    FP32, F16, BF16 and E4M3. explain() compares what kernels make of both.
+    FP32, F16, BF16 and E4M3. It does not change with the weight, which is not needed any more. explain()
+    compares what kernels make of both.
+    "u4": the weight holds codes 0 to 15, (N, K / 2) uint8 with the code of an even k in the lower half of a
+    byte, or (N, K / 8) int32 with the first of eight in the lowest bits. Their memory is shared: leave it as it is.
     Async: on torch's current stream.
     Raises: InvalidArgument and Error.
     """
+    if isinstance(format, str) and format == _CODES:
+        return _codes(weight)
     number = _PACK_FORMATS.get(format) if isinstance(format, str) else None
     if number is None:
-        raise InvalidArgument(f"format is {shown(format)}; give {' or '.join(map(repr, _PACK_FORMATS))}")
+        raise InvalidArgument(f"format is {shown(format)}; give {' or '.join(map(repr, (*_PACK_FORMATS, _CODES)))}")
     found, stream = ordered("weight", weight)
     code = element_type("weight", found, *ANY.elements)
     if 0 in found.shape:
@@ -148,6 +153,25 @@ def pack(weight: Array, format: str = "k_major_n64") -> Packed:
 
 
 _PACK_FORMATS = {"k_major_n64": PACK_PANELS64}
+_CODES = "u4"
+_CODES_OF = {"uint8": 2, "int8": 2, "int32": 8}
+
+
+def _codes(weight):
+    found, _ = ordered("weight", weight)
+    (rows, columns), strides = found.shape, found.strides
+    codes = _CODES_OF.get(found.dtype)
+    if codes is None:
+        raise InvalidArgument(f"weight holds {found.dtype}; of '{_CODES}' it must hold uint8, two codes each, or int32, "
+                              "eight")
+    if 0 in found.shape:
+        raise InvalidArgument(f"weight has the shape {found.shape}; there is nothing to pack")
+    if columns * codes > MOST:
+        raise InvalidArgument(f"weight has the shape {found.shape}, {codes} codes each; give at most {MOST} a row")
+    if (columns > 1 and strides[1] != 1) or (rows > 1 and strides[0] != columns):
+        raise InvalidArgument(f"weight of shape {found.shape} has the strides {strides}; codes must be contiguous: "
+                              "pass a contiguous copy")
+    return Packed(weight, found.pointer, "uint4", (rows, columns * codes), found.place, 0, _CODES)
 
 
 _GATED = " or ".join(map(repr, GATE_ORDERS))

@@ -9,6 +9,7 @@ from culet import _stream
 from culet._call import call
 from culet._engine import engine
 from culet._launch import launch
+from culet._operand import Packed
 from culet._problem import ANY, FP8_BLOCK
 from culet._quantize import GROUP, quantize_fp8, quantize_rows_to
 from culet._tuning import autotune
@@ -73,15 +74,28 @@ def bf16_linear(x, m, weight, bias):
     return y
 
 
+def w4_linear(x, m, packed, scales, zeros, bias):
+    """y (..., N) of x's type = x weight^T + bias, of x (..., K) contiguous, m rows, or (m, K) with contiguous rows.
+
+    packed (N, K / 8) int32, scales and zeros (N, groups), bias (N,) or None."""
+    n, k = packed.shape[0], packed.shape[1] * 8
+    y = _empty(x, n)
+    weight = Packed(packed, packed.data_ptr(), "uint4", (n, k), packed.get_device(), 0, "u4")
+    flat = x.dim() == 2
+    call(ANY, x if flat else x.view(m, k), None, weight, scales, y if flat else y.view(m, n), None, bias, 1.0, 0.0,
+         "precise", False, zeros=(None, zeros))
+    return y
+
+
 def _empty(x, n):
-    """y (..., N) for x (..., K). Strides given make it cheaper."""
+    """y (..., N) of x's type for x (..., K). Strides given make it cheaper."""
     shape = x.shape
     if len(shape) == 2:
-        return torch.empty_strided((shape[0], n), (n, 1), dtype=torch.bfloat16, device=x.device)
+        return torch.empty_strided((shape[0], n), (n, 1), dtype=x.dtype, device=x.device)
     if len(shape) == 3:
-        return torch.empty_strided((shape[0], shape[1], n), (shape[1] * n, n, 1), dtype=torch.bfloat16,
+        return torch.empty_strided((shape[0], shape[1], n), (shape[1] * n, n, 1), dtype=x.dtype,
                                    device=x.device)
-    return torch.empty((*shape[:-1], n), dtype=torch.bfloat16, device=x.device)
+    return torch.empty((*shape[:-1], n), dtype=x.dtype, device=x.device)
 
 
 def _keep(key, plan):

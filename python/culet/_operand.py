@@ -6,7 +6,7 @@ import sys
 from operator import index
 from typing import NamedTuple
 
-from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, ROW_MAJOR
+from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, ROW_MAJOR, UINT4
 from culet import _dlpack, _driver
 from culet._library import InvalidArgument, Matrix, no_pickle, shown
 
@@ -16,7 +16,7 @@ MOST = 2**31 - 1  # rows, columns and matrices of an operand
 # By the names that torch, numpy and ml_dtypes share. Raw bits stand for what numpy cannot name.
 _TYPES = {
     "float8_e4m3fn": FLOAT8_E4M3, "uint8": FLOAT8_E4M3, "bfloat16": BFLOAT16, "uint16": BFLOAT16,
-    "float16": FLOAT16, "float32": FLOAT32,
+    "float16": FLOAT16, "float32": FLOAT32, "uint4": UINT4,
 }
 _NUMBERS = {"u1": "uint8", "u2": "uint16", "f4": "float32", "f2": "float16", "f8": "float64"}
 _FORMATS = {"B": "uint8", "H": "uint16", "e": "float16", "f": "float32"}
@@ -224,8 +224,8 @@ def element_type(name, found, *allowed):
 
 
 class Packed:
-    """A weight (N, K) in the order of memory that a kernel reads best; culet.pack makes it. It stands
-    for the weight as b of gemm and fp8_gemm_nt, and is not changed with it."""
+    """A weight (N, K) in the order of memory that a kernel reads best, or of 4 bits; culet.pack makes it. It
+    stands for the weight as b of gemm and fp8_gemm_nt."""
 
     def __init__(self, memory, pointer, dtype, shape, place, number, name):
         self._memory, self._pointer, self._place, self._number = memory, pointer, place, number
@@ -313,7 +313,7 @@ def _batch(name, found, code, row_major):
 
 def weight(name, found, code, row_major=False):
     """The culet_matrix of b, (N, K), as the logical B (K, N)."""
-    if found.pack:
+    if not found.strides:  # packed
         n, k = found.shape
         return Matrix(type=code, order=COL_MAJOR, rows=k, cols=n, ld=k, pack=found.pack)
     return transposed(matrix(name, found, code, row_major))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from culet import _library
 from culet._engine import Plan, engine
 from culet._library import BFLOAT16, COL_MAJOR, FLOAT16, FLOAT32, FLOAT8_E4M3, QUANT_B, QUANT_K
-from culet._library import QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, Error, InvalidArgument, Matrix
+from culet._library import QUANT_ROW, QUANT_TENSOR, ROW_MAJOR, UINT4, Error, InvalidArgument, Matrix
 from culet._operand import (HOST, Operand, batched, element_type, matrix, missing, operand, transposed,
                             unbatched, weight)
 from culet._tuning import autotune
@@ -170,12 +170,27 @@ def _scales(a, u, b, v):
                           "different formats; give both by block, or both by tensor or row")
 
 
+def _scales_of_codes(u, b, v):
+    """The same where b holds codes: a has no scales, and b's are of groups that divide K."""
+    n, k = b.shape
+    if v is None:
+        raise InvalidArgument(f"b_scale is None, but b holds codes of 4 bits; give its scales ({n}, K / group)")
+    if u is not None:
+        raise InvalidArgument(f"a_scale has the shape {u.shape}, but b holds codes of 4 bits: give a in BF16, F16 or "
+                              "FP32, without scales")
+    groups = v.shape[-1] if len(v.shape) == 2 else 1
+    if v.shape not in ((n,), (n, groups)) or not groups or k % groups:
+        raise InvalidArgument(f"b_scale has the shape {v.shape}, but b is {b.shape}: give one scale a row ({n},), or "
+                              f"({n}, {k} / group) of groups that divide {k}")
+    return None, QUANT_ROW if groups == 1 else "codes"
+
+
 def _scale_matrix(name, given, kind, code, of, of_b):
     """The culet_matrix of the scales U or V of an operand."""
     if len(of.shape) == 3:
         one = _scale_matrix(name, unbatched(given), kind, code, unbatched(of), of_b)
         return batched(one, given)
-    if kind in ("block", "group"):
+    if kind in ("block", "group", "codes"):
         layout = matrix(name, given, code)
         return transposed(layout) if of_b else layout
     count, step = max((*zip(given.shape, given.strides), (1, 1)), key=lambda axis: axis[0])
@@ -193,14 +208,16 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
     a, u, b, v, d, c, bias, w, *zeros = found
     names = form.names
     _check_shapes(form, found, epilogue)
-    pair = ("block", form.block) if form.block else _scales(a, u, b, v)
+    coded = not form.block and b.dtype == "uint4"
+    pair = ("block", form.block) if form.block else _scales_of_codes(u, b, v) if coded else _scales(a, u, b, v)
     for name, x in ((names[4], d), (names[7], w)):
         if x is not None and not x.writable:
             raise InvalidArgument(f"{name} is read-only; give a writable array")
     outputs = form.outputs if w is None else (FLOAT8_E4M3,)
     types = [None if x is None else element_type(name, x, *allowed) for name, x, allowed in
-             zip(names, found, (form.elements, (FLOAT32,), form.elements, (FLOAT32,), outputs,
-                                form.outputs, form.outputs, (FLOAT32,), _ZEROS, _ZEROS))]
+             zip(names, found, (form.elements, (FLOAT32,), (UINT4,) if coded else form.elements,
+                                _FLOATS if coded else (FLOAT32,), outputs, form.outputs, form.outputs, (FLOAT32,),
+                                _FLOATS, _FLOATS))]
     if 0 in d.shape:
         return None
     made = _library.Problem(
@@ -214,7 +231,10 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
         made.quant_a, made.group_a = (QUANT_K, GROUP) if pair[0] == "block" else (pair[0], 0)
     if v is not None:
         made.v, made.V = _scale_matrix(names[3], v, pair[1], types[3], b, True), v.pointer
-        made.quant_b, made.group_b = _QUANTS_OF_B.get(pair[1], (pair[1], 0))
+        if pair[1] == "codes":
+            made.quant_b, made.group_b = QUANT_K, b.shape[1] // v.shape[1]
+        else:
+            made.quant_b, made.group_b = _QUANTS_OF_B.get(pair[1], (pair[1], 0))
     if epilogue is not None:
         made.epilogue, made.gate_order = _library.EPILOGUE_GATED_SILU, GATE_ORDERS[epilogue]
         if beta and c is None:
@@ -241,7 +261,7 @@ def problem(form, found, beta, accumulate, pdl, epilogue=None):
 
 
 _QUANTS_OF_B = {"block": (QUANT_B, GROUP), "group": (QUANT_K, GROUP)}
-_ZEROS = (FLOAT32, FLOAT16, BFLOAT16)
+_FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 
 
 def _check_zeros(side, zero, scale):

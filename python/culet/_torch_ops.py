@@ -12,6 +12,7 @@ from torch import Tensor
 from culet._call import call
 from culet._gemm import fp8_gemm_nt, gemm
 from culet._library import InvalidArgument
+from culet._linear import w4_linear
 from culet._problem import FP8_BLOCK
 
 _LIBRARY = torch.library.Library("culet", "DEF")  # the registration lives as long as this
@@ -23,6 +24,9 @@ _LIBRARY.define(
 _LIBRARY.define(
     "fp8_gemm_nt(Tensor a, Tensor a_scales, Tensor b, Tensor b_scales, Tensor? bias=None, "
     "ScalarType? out_dtype=None, bool pdl=False) -> Tensor",
+    tags=(torch.Tag.needs_fixed_stride_order,))
+_LIBRARY.define(
+    "w4_gemm_nt(Tensor a, Tensor b, Tensor b_scales, Tensor b_zeros, Tensor? bias=None) -> Tensor",
     tags=(torch.Tag.needs_fixed_stride_order,))
 
 
@@ -68,10 +72,20 @@ def _fake_block(a, a_scales, b, b_scales, bias=None, out_dtype=None, pdl=False):
     return _output(a, b, out_dtype)
 
 
+def _w4(a, b, b_scales, b_zeros, bias=None):
+    return w4_linear(a, a.shape[0], b, b_scales, b_zeros, bias)
+
+
+def _fake_w4(a, b, b_scales, b_zeros, bias=None):
+    return a.new_empty((a.shape[0], b.shape[0]))
+
+
 for _key in ("CPU", "CUDA"):
     _LIBRARY.impl("gemm", _gemm, _key)
+    _LIBRARY.impl("w4_gemm_nt", _w4, _key)
     _LIBRARY.impl("fp8_gemm_nt", block_gemm, _key)
 torch.library.register_fake("culet::gemm", _fake_gemm, lib=_LIBRARY)
+torch.library.register_fake("culet::w4_gemm_nt", _fake_w4, lib=_LIBRARY)
 torch.library.register_fake("culet::fp8_gemm_nt", _fake_block, lib=_LIBRARY)
 
 

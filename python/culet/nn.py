@@ -16,69 +16,14 @@ from torch import Tensor, nn
 
 from culet import _linear, _torch_ops
 from culet._gemm import gemm
-from culet._library import Error, InvalidArgument, shown
-from culet._operand import MOST, check_tensor
+from culet._layer import Linear, check_linear
+from culet._library import InvalidArgument, shown
+from culet._linear_w4 import GROUP_SIZE, LinearW4
+from culet._operand import check_tensor
 from culet._quantize import quantize_fp8
 from culet._torch_quantize import GROUP, quantize_blocks, quantize_rows
 
-__all__ = ["LinearBF16", "LinearFP8", "Patched", "patch"]
-
-
-_INPUTS = (torch.bfloat16, torch.float16, torch.float32)
-
-
-class _Linear(nn.Module):
-    """What both layers share: y (..., out_features) = x (..., in_features) weight^T + bias."""
-
-    in_features: int
-    out_features: int
-
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__()
-        for name, value in (("in_features", in_features), ("out_features", out_features)):
-            if not isinstance(value, int) or not 1 <= value <= MOST:
-                raise InvalidArgument(f"{name} is {shown(value)}; give a number of at least 1, below 2^31")
-        self.in_features, self.out_features = in_features, out_features
-
-    def _constant(self, name: str, value: Optional[Tensor]) -> None:
-        self.register_parameter(
-            name, None if value is None else nn.Parameter(value, requires_grad=False))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., in_features) in BF16, F16 or FP32 -> (..., out_features) of x's type."""
-        # Not where torch.compile traces, for tensors that only look like one, or for an error's sake.
-        if not torch.compiler.is_compiling() and type(x) is Tensor and not x.requires_grad:
-            if rows := _linear.rows_of(x, self.in_features):
-                product = self._rows_product(x, rows)
-                if product is not None:
-                    return product
-        if not isinstance(x, Tensor):
-            check_tensor("x", x)
-        shape = x.shape
-        if shape[-1:] != (self.in_features,):
-            raise InvalidArgument(
-                f"x has the shape {tuple(x.shape)}; its last axis must be {self.in_features} long")
-        if x.dtype not in _INPUTS:
-            raise InvalidArgument(f"x holds {x.dtype}; give bfloat16, float16 or float32")
-        if x.requires_grad and torch.is_grad_enabled():
-            raise Error("UNSUPPORTED", f"x requires a gradient, and {type(self).__name__} has no "
-                        "backward; call it under torch.no_grad() or torch.inference_mode()")
-        rows = x if len(shape) == 2 else x.reshape(-1, self.in_features)
-        product = self._product(rows if rows.stride(1) == 1 else rows.contiguous())
-        if product.dtype != x.dtype:
-            product = product.to(x.dtype)
-        return product if len(shape) == 2 else product.view(*shape[:-1], self.out_features)
-
-    def _product(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def _rows_product(self, x: Tensor, rows: int) -> Optional[Tensor]:
-        """The product of contiguous BF16 x (..., in_features), or None where _product must do it."""
-        raise NotImplementedError
-
-    def extra_repr(self) -> str:
-        return (f"in_features={self.in_features}, out_features={self.out_features}, "
-                f"bias={self.bias is not None}")
+__all__ = ["LinearBF16", "LinearFP8", "LinearW4", "Patched", "patch"]
 
 
 def _aligned(weight: Tensor) -> Tensor:
@@ -93,7 +38,7 @@ def _aligned(weight: Tensor) -> Tensor:
     return rows.copy_(weight)
 
 
-class LinearFP8(_Linear):
+class LinearFP8(Linear):
     """A linear layer on block-scaled FP8: weight (out_features, in_features) E4M3 with
     weight_scale_inv (ceil(out_features / 128), ceil(in_features / 128)) FP32, as FP8 checkpoints
     have them and under their names; x is quantised per row and group of 128 on every call.
@@ -116,7 +61,7 @@ class LinearFP8(_Linear):
     def from_linear(cls, linear: nn.Linear) -> "LinearFP8":
         """The layer of an nn.Linear, its weight (BF16, F16 or FP32) quantised in blocks of
         128 x 128. The bias is shared."""
-        _check_linear("linear", linear)
+        check_linear("linear", linear)
         with torch.no_grad():
             values, scales = quantize_blocks(linear.weight)
         return cls.from_checkpoint(values, scales, linear.bias)
@@ -184,7 +129,7 @@ class LinearFP8(_Linear):
         return self
 
 
-class LinearBF16(_Linear):
+class LinearBF16(Linear):
     """A linear layer with a BF16 weight (out_features, in_features).
 
     `LinearBF16(in_features, out_features)` is empty, for load_state_dict; `from_linear` shares the
@@ -201,7 +146,7 @@ class LinearBF16(_Linear):
     @classmethod
     def from_linear(cls, linear: nn.Linear) -> "LinearBF16":
         """The layer of an nn.Linear of BF16; shares its parameters."""
-        _check_linear("linear", linear)
+        check_linear("linear", linear)
         if linear.weight.dtype != torch.bfloat16:
             raise InvalidArgument(f"linear's weight is {linear.weight.dtype}; LinearBF16 takes "
                                   "bfloat16: call linear.to(torch.bfloat16) first")
@@ -224,13 +169,6 @@ class LinearBF16(_Linear):
         return _linear.bf16_linear(x, rows, weight, own["bias"])
 
 
-def _check_linear(name: str, linear: nn.Linear) -> None:
-    if not isinstance(linear, nn.Linear):
-        raise InvalidArgument(f"{name} is a {type(linear).__name__}; give a torch.nn.Linear")
-    if linear.weight.is_meta:
-        raise InvalidArgument(f"{name}'s weight is on the meta device; load it first")
-
-
 class Patched(NamedTuple):
     """What `patch` did; str() of it is a table."""
 
@@ -243,21 +181,24 @@ class Patched(NamedTuple):
         return "\n".join(lines)
 
 
-def patch(model: nn.Module, format: str = "fp8", *,
-          keep: Iterable[str] = ("lm_head", "*.lm_head")) -> Patched:
+def patch(model: nn.Module, format: str = "fp8", *, keep: Iterable[str] = ("lm_head", "*.lm_head"),
+          group_size: int = GROUP_SIZE, symmetric: bool = True) -> Patched:
     """Swaps every nn.Linear of a model, in place, for culet's layer. Returns what was swapped and,
     of all other modules that hold a matrix, why not.
 
     model: of transformers or any other; in inference, so eval() and without gradients.
     format: "fp8" quantises weights in blocks of 128 x 128, and takes those of transformers' own
-    FP8 layers as they are; "bf16" takes BF16 weights as they are.
+    FP8 layers as they are; "u4" rounds weights to 4 bits in groups of group_size input features; "bf16" takes BF16
+    weights as they are.
     keep: patterns (fnmatch) of names that stay as they are. By default the last layer, which FP8
     checkpoints do not quantise either; keep=() swaps it, too.
-    The config of a transformers model says so: save_pretrained writes an FP8 checkpoint, which from_pretrained and
-    culet.LLM read.
-    Raises InvalidArgument for another format."""
-    if format not in ("fp8", "bf16"):
-        raise InvalidArgument(f"format is {shown(format)}; give 'fp8' or 'bf16'")
+    group_size, symmetric: of "u4", as LinearW4.from_linear takes them.
+    The config of a transformers model says so: save_pretrained writes an FP8 checkpoint, or of "u4" one of
+    compressed-tensors, which from_pretrained and culet.LLM read.
+    Raises InvalidArgument for another format, and for a transformers model with layers of culet's that one
+    quantization_config cannot describe together."""
+    if not isinstance(format, str) or format not in _LAYERS:
+        raise InvalidArgument(f"format is {shown(format)}; give 'fp8', 'u4' or 'bf16'")
     if not isinstance(model, nn.Module):
         raise InvalidArgument(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if isinstance(keep, str) or not isinstance(keep, Iterable):
@@ -266,6 +207,9 @@ def patch(model: nn.Module, format: str = "fp8", *,
     for pattern in keep:
         if not isinstance(pattern, str):
             raise InvalidArgument(f"keep has {shown(pattern)}; give patterns of names, as text")
+    if format != "u4" and (group_size != GROUP_SIZE or symmetric is not True):
+        raise InvalidArgument(f"group_size and symmetric are of 'u4', but format is {format!r}; leave them out")
+    _check_scheme(model, format, group_size, symmetric)
     report, made = Patched({}, {}), {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if "parametrizations" in name.split("."):  # the module that they belong to is told of
@@ -279,7 +223,7 @@ def patch(model: nn.Module, format: str = "fp8", *,
         reason = _reason(name, module, shapes, format, keep)
         if reason is None and id(module) not in made:
             try:
-                made[id(module)] = module, _swapped(module, format)
+                made[id(module)] = module, _swapped(module, format, group_size, symmetric)
             except InvalidArgument as error:
                 reason = str(error)
         if reason is not None:
@@ -293,20 +237,41 @@ def patch(model: nn.Module, format: str = "fp8", *,
     return report
 
 
+_LAYERS = {"fp8": LinearFP8, "u4": LinearW4, "bf16": LinearBF16}
+_QUANTISED = (LinearFP8, LinearW4)
+
+
+def _check_scheme(model, format, group_size, symmetric) -> None:
+    """Raises InvalidArgument where what the model has already and what it shall have do not go into one config."""
+    if not hasattr(getattr(model, "config", None), "to_dict") or format == "bf16":
+        return
+    for name, module in model.named_modules():
+        same = isinstance(module, _LAYERS[format]) and (format == "fp8" or (
+            (module.group_size, module.symmetric, module.input_order) == (group_size, symmetric, None)))
+        if isinstance(module, _QUANTISED) and not same:
+            raise InvalidArgument(f"model has a {type(module).__name__}({module.extra_repr()}) already, {name}, which the "
+                                  f"quantization_config of {format!r} does not describe; swap that, or keep all others")
+
+
 def _tell_config(model: nn.Module) -> None:
-    """What a transformers model's config.json must say for its weights to be read again: which of them are FP8."""
+    """What a transformers model's config.json must say for its weights to be read again: which of them are
+    quantised, and how."""
     config = getattr(model, "config", None)
     layers = {name: module for name, module in model.named_modules() if name}
-    if not hasattr(config, "to_dict") or not any(isinstance(module, LinearFP8) for module in layers.values()):
+    found = next((module for module in layers.values() if isinstance(module, _QUANTISED)), None)
+    if not hasattr(config, "to_dict") or found is None:
         return
     left = [name for name, module in layers.items()
-            if not isinstance(module, (LinearFP8, nn.Embedding))
+            if not isinstance(module, (*_QUANTISED, nn.Embedding))
             and any(value.dim() > 1 for value in module.parameters(recurse=False))]
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    if not isinstance(head, LinearFP8):  # also of a model around this one
+    if not isinstance(head, _QUANTISED):  # also of a model around this one
         left = list(dict.fromkeys([*left, "lm_head"]))
     elif getattr(config, "tie_word_embeddings", False):  # a weight of its own now
         config.tie_word_embeddings = False
+    if isinstance(found, LinearW4):
+        config.quantization_config = found.quantization_config(left)
+        return
     config.quantization_config = {
         "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [GROUP, GROUP],
         "modules_to_not_convert": left}
@@ -321,7 +286,7 @@ def _reason(name, module, shapes, format, keep) -> Optional[str]:
     """Why a module is left, or None."""
     if any(fnmatch.fnmatchcase(name, pattern) for pattern in keep):
         return "keep names it"
-    if isinstance(module, (LinearFP8, LinearBF16)):
+    if isinstance(module, tuple(_LAYERS.values())):
         return "it is culet's already"
     if isinstance(module, nn.Embedding):
         return "an embedding is a look-up, no product"
@@ -343,7 +308,9 @@ def _reason(name, module, shapes, format, keep) -> Optional[str]:
     return None
 
 
-def _swapped(module: nn.Module, format: str) -> nn.Module:
+def _swapped(module: nn.Module, format: str, group_size: int, symmetric: bool) -> nn.Module:
     if _is_fp8_of_transformers(module):
         return LinearFP8.from_checkpoint(module.weight, module.weight_scale_inv, module.bias)
-    return (LinearFP8 if format == "fp8" else LinearBF16).from_linear(module)
+    if format == "u4":
+        return LinearW4.from_linear(module, group_size, symmetric)
+    return _LAYERS[format].from_linear(module)

@@ -236,7 +236,7 @@ class Patch(unittest.TestCase):
         self.assertIn("torch.bfloat16) first", report.left["up"])
 
     def test_refusals(self):
-        for words, options in (("give 'fp8' or 'bf16'", {"format": "fp4"}), ("list of patterns", {"keep": "x"})):
+        for words, options in (("give 'fp8', 'u4' or 'bf16'", {"format": "fp4"}), ("list of patterns", {"keep": "x"})):
             with self.assertRaisesRegex(culet.InvalidArgument, words):
                 culet_nn.patch(Model(), **options)
 
