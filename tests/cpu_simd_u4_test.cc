@@ -1,4 +1,4 @@
-// cpu_simd/u4, /e2m1 and /int8 against sums in double of weights that are dequantised exactly.
+// cpu_simd/u4, /e2m1, /int8 and /e4m3 against sums in double of weights that are dequantised exactly.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,6 +19,7 @@ struct Problem {
   int group;  // 0: a whole column
   DataType scales = DataType::kFloat16, zeros = DataType::kBfloat16, a = DataType::kFloat32;
   DataType b = DataType::kUint4;
+  QuantType quant = QuantType::kK;  // or kB, kTensor; a group of 0 and kK is kRow
 };
 
 class U4 : public testing::TestWithParam<Problem> {
@@ -27,6 +28,7 @@ class U4 : public testing::TestWithParam<Problem> {
     const Problem& p = GetParam();
     group_ = p.group == 0 ? p.k : p.group;
     groups_ = (p.k + group_ - 1) / group_;
+    shared_ = p.quant == QuantType::kB ? group_ : p.quant == QuantType::kTensor ? p.n : 1;
     ld_ = groups_ + groups_ % 2;
     const auto fill = [&](DataType type, std::int64_t count, auto next) {
       std::vector<std::byte> data(static_cast<std::size_t>(BytesOf(type, count)));
@@ -37,6 +39,11 @@ class U4 : public testing::TestWithParam<Problem> {
     std::uniform_int_distribution<int> code(0, 15);
     b_.resize(static_cast<std::size_t>(BytesOf(p.b, std::int64_t{p.n} * p.k)));
     for (std::byte& byte : b_) byte = static_cast<std::byte>(code(random_) | code(random_) << 4);
+    if (p.b == DataType::kFloat8_e4m3) {
+      for (std::byte& byte : b_) {
+        if ((byte & std::byte{0x7f}) == std::byte{0x7f}) byte = std::byte{0x38};  // a NaN
+      }
+    }
     const bool narrow = p.zeros == DataType::kUint4;
     v_ = fill(p.scales, std::int64_t{p.n} * ld_, [&] { return normal(random_) * 0.01; });
     if (p.zeros != DataType::kNull) {
@@ -54,10 +61,10 @@ class U4 : public testing::TestWithParam<Problem> {
     args.B = b_.data();
     args.Bdesc = ColMajor(p.b, p.k, p.n);
     args.V = v_.data();
-    args.Vdesc = ColMajor(p.scales, groups_, p.n);
+    args.Vdesc = ColMajor(p.scales, groups_, (p.n + shared_ - 1) / shared_);
     args.Vdesc.ld = ld_;
-    args.operation.quant_b =
-        p.group == 0 ? QuantDesc{QuantType::kRow} : QuantDesc{QuantType::kK, p.group};
+    args.operation.quant_b = {p.group == 0 && p.quant == QuantType::kK ? QuantType::kRow : p.quant,
+                              p.group};
     if (!zeros_.empty()) args.operation.zero_b = {zeros_.data(), p.zeros};
     args.D = d;
     args.Ddesc = RowMajor(DataType::kFloat32, p.m, p.n);
@@ -72,6 +79,7 @@ class U4 : public testing::TestWithParam<Problem> {
     const DataType b = GetParam().b;
     EXPECT_EQ(plan->spec().kernel->id(), b == DataType::kUint4         ? "cpu_simd/u4"
                                          : b == DataType::kFloat4_e2m1 ? "cpu_simd/e2m1"
+                                         : b == DataType::kFloat8_e4m3 ? "cpu_simd/e4m3"
                                                                        : "cpu_simd/int8");
     std::vector<std::byte> memory(plan->workspace_size().partials + 256, std::byte{0xff});
     void* at = memory.data();
@@ -88,14 +96,14 @@ class U4 : public testing::TestWithParam<Problem> {
 
   double WeightAt(int n, int k) const {
     const Problem& p = GetParam();
-    const std::int64_t at = std::int64_t{n} * ld_ + k / group_;
+    const std::int64_t at = std::int64_t{n / shared_} * ld_ + k / group_;
     const double code = LoadAsDouble(b_.data(), p.b, std::int64_t{n} * p.k + k);
     const double zero = zeros_.empty() ? 0 : LoadAsDouble(zeros_.data(), p.zeros, at);
     return (code - zero) * LoadAsDouble(v_.data(), p.scales, at);
   }
 
   std::mt19937 random_{7};
-  int group_ = 0, groups_ = 0, ld_ = 0;
+  int group_ = 0, groups_ = 0, ld_ = 0, shared_ = 1;
   std::vector<std::byte> a_, b_, v_, zeros_;
 };
 
@@ -170,6 +178,18 @@ INSTANTIATE_TEST_SUITE_P(
                     Problem{2, 130, 336, 16, kF32, kNone, DataType::kBfloat16, kInt8},
                     Problem{9, 65, 2320, 16, kF32, kNone, kF32, kInt8},
                     Problem{3, 6, 16, 16, kF32, kNone, kF32, kInt8}));
+
+constexpr DataType kE4m3 = DataType::kFloat8_e4m3, kBf16 = DataType::kBfloat16;
+
+INSTANTIATE_TEST_SUITE_P(
+    E4m3, U4,
+    testing::Values(Problem{1, 64, 256, 0, kF32, kNone, kF32, kE4m3},
+                    Problem{7, 67, 1001, 0, kF32, kNone, kBf16, kE4m3},
+                    Problem{2, 130, 336, 16, kBf16, kNone, DataType::kFloat16, kE4m3},
+                    Problem{3, 130, 300, 128, kF32, kNone, kF32, kE4m3, QuantType::kB},
+                    Problem{17, 300, 640, 128, kF32, kNone, kBf16, kE4m3, QuantType::kB},
+                    Problem{5, 70, 192, 64, kBf16, kNone, kF32, kE4m3, QuantType::kB},
+                    Problem{6, 9, 51, 0, kF32, kNone, kF32, kE4m3, QuantType::kTensor}));
 
 }  // namespace
 }  // namespace culet

@@ -73,6 +73,9 @@ TEST(QuantizationConfig, WhatIsKnown) {
                           "dynamic": true})"));
   EXPECT_EQ(made.weights, kBlocks);
   EXPECT_EQ(made.inputs, (QuantDesc{QuantType::kK, 128}));
+  made = coding(Float(R"("strategy": "block", "block_structure": [128, 128])", "null"));
+  EXPECT_EQ(made.weights, kBlocks);
+  EXPECT_EQ(made.inputs, QuantDesc{});  // weights alone
   made = coding(R"({"quant_method": "fp8", "weight_block_size": [128, 128],
                     "modules_to_not_convert": ["lm_head", "re:.*gate$"]})");
   EXPECT_EQ(made.form, Form::kFp8);
@@ -124,7 +127,7 @@ TEST(QuantizationConfig, WhatIsRefused) {
        "pack-quantized"},
       {R"({"quant_method": "compressed-tensors", "format": "pack-quantized"})",
        "quantization_config has no config_groups"},
-      {Float(R"("strategy": "channel")", "null"), "input_activations null"},
+      {Float(R"("strategy": "channel")", "[]"), "input_activations that are no object"},
       {Float(R"("strategy": "channel")",
              R"({"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": true})"),
        "config_groups' input_activations.strategy \"tensor\"; known is token"},

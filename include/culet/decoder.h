@@ -74,7 +74,7 @@ struct WeightCoding {
   };
   Form form = Form::kPlain;
   QuantDesc weights;               ///< kB, kRow, kTensor of E4M3; kK, kRow of codes of 4 bits
-  QuantDesc inputs;                ///< of E4M3: kK, or kRow
+  QuantDesc inputs;                ///< of E4M3: kK, kRow, or kNone: they are not quantised
   bool given_inputs = false;       ///< `input_scale` has the scale of all inputs
   bool zeros = false;              ///< of 4 bits: there are zero points; else the zero is 8
   bool symmetric = false;          ///< GPTQ: those are all 8

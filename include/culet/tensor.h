@@ -98,10 +98,10 @@ struct Weight {
   QuantDesc quant;
   DevicePtr scales_ptr = 0;  ///< one a group of ScaleGroupOf(quant, rows, cols), row-major, packed
   DataType scales_type = DataType::kNull;
-  DevicePtr zeros_ptr = 0;  ///< kUint4: zero points, which lie as the scales do; the others: 0
+  DevicePtr zeros_ptr = 0;  ///< kUint4, perhaps kInt8: zero points, which lie as the scales do
   DataType zeros_type = DataType::kNull;
   DevicePtr order_ptr = 0;  ///< of the same: column i meets element order[i] of an input; 0: i
-  QuantDesc input_quant;    ///< E4M3: how an input is quantised: kK, or kRow
+  QuantDesc input_quant;    ///< E4M3: how an input is quantised: kK, kRow, or kNone: not at all
   float input_scale = 0;    ///< E4M3 with kRow: the scale of every row; 0: by the row's amax
 
   bool present() const noexcept { return type != DataType::kNull; }
@@ -252,8 +252,8 @@ struct OpParams {
   float scalar = 0;
   float slope = 0;              ///< ClampedSwiGlu
   std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number; others: see graph.h
-  /// MulMat, ExpertMulMat: how the input is quantised before it meets an E4M3 weight; Quantize: how
-  /// it quantises. kK, 128, or kRow, with FP32 scales of amax / 448 (culet/quantize.h). kRow with a
+  /// MulMat, ExpertMulMat: how the input is quantised before it meets an E4M3 weight, kNone for
+  /// not at all; Quantize: how it quantises. kK, 128, or kRow, with FP32 scales of amax / 448 (culet/quantize.h). kRow with a
   /// `scalar` above 0 has that scale in all rows; quotients beyond 448 become 448.
   QuantDesc quant_a;
   RopeParams rope;

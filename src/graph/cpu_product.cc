@@ -53,7 +53,7 @@ GemmArgs ProductArgs(std::int64_t m, const Weight& weight, const Weight& bias,
   if (weight.zeros_ptr != 0) {
     args.operation.zero_b = {FromDevicePtr<const void>(weight.zeros_ptr), weight.zeros_type};
   }
-  if (weight.type != DataType::kFloat8_e4m3) return args;
+  if (weight.type != DataType::kFloat8_e4m3 || quant_a == QuantDesc{}) return args;
   args.operation.quant_a = quant_a;
   args.Adesc.type = DataType::kFloat8_e4m3;
   args.Udesc = RowMajor(DataType::kFloat32, rows, static_cast<int>(InputScalesOf(quant_a, k)));

@@ -171,6 +171,9 @@ class NodeCheck : NodeInputs {
         return fmt::format("input 0 is quantised, the weight {}; it must be float8_e4m3",
                            ToString(params_.weight.type));
       }
+      if (params_.quant_a == QuantDesc{}) {
+        return "input 0 is quantised; quant_a must say how, as its quantize does";
+      }
     } else if (auto r = InputIsFloat(0); !r.empty()) {
       return r;
     }

@@ -143,9 +143,12 @@ class ExpertsCheck : NodeInputs {
     }
     if (!biases.empty() && shared) return "a product with shares takes no biases";
     const Weight& first = weights.front();
-    if (codes != (first.type == DataType::kFloat8_e4m3)) {
-      return fmt::format("input 0 is {}, the weights {}; those of float8_e4m3 take a quantize's",
-                         ToString(In(0).type), ToString(first.type));
+    const bool of_codes = first.type == DataType::kFloat8_e4m3 && params_.quant_a != QuantDesc{};
+    if (codes != of_codes) {
+      return fmt::format(
+          "input 0 is {}, the weights {}; those of float8_e4m3 take a quantize's where quant_a says "
+          "how",
+          ToString(In(0).type), ToString(first.type));
     }
     for (std::size_t e = 0; e < weights.size(); ++e) {
       const std::string what = fmt::format("expert {}'s weight", e);

@@ -29,13 +29,16 @@ std::string WhyNotCodes(const char* what, const Weight& weight, const OpParams& 
     return fmt::format("{} is {}; its scales must be float32, float16 or bfloat16, aligned", what,
                        type);
   }
-  const bool zeros = weight.type == DataType::kUint4;
+  // int8 may have some.
+  const bool zeros = weight.type == DataType::kUint4 ||
+                     (weight.type == DataType::kInt8 && weight.zeros_type != DataType::kNull);
   if (zeros && (!IsFloat(weight.zeros_type) || !lies(weight.zeros_ptr, weight.zeros_type))) {
-    return fmt::format("{} is uint4; its zero points must be float32, float16 or bfloat16, aligned",
-                       what);
+    return fmt::format("{} is {}; its zero points must be float32, float16 or bfloat16, aligned",
+                       what, type);
   }
-  if (!zeros && (weight.zeros_type != DataType::kNull || weight.zeros_ptr != 0)) {
-    return fmt::format("{} is {} with zero points; they go with uint4", what, type);
+  if (!zeros &&
+      (weight.zeros_type != DataType::kNull || weight.zeros_ptr != 0)) {
+    return fmt::format("{} is {} with zero points; they go with uint4 and int8", what, type);
   }
   if (weight.order_ptr % sizeof(std::int32_t) != 0) {
     return fmt::format("{} has an order that is not aligned to 4 bytes", what);
@@ -82,12 +85,15 @@ std::string WhyNotWeight(const char* what, const Weight& weight, std::int64_t n,
     return fmt::format(
         "{} is float8_e4m3 and needs float32 scales, one a block (kB) or a row (kRow)", what);
   }
-  if (rows && params.quant_a != QuantDesc{QuantType::kRow}) {
-    return fmt::format("{} is float8_e4m3 with a scale a row, so quant_a must be kRow, too", what);
-  }
-  if (blocks && (params.quant_a.type != QuantType::kK || params.quant_a.group_size < 1)) {
-    return fmt::format("{} is float8_e4m3, so quant_a must say how its input is quantised (kK)",
+  const QuantDesc& inputs = params.quant_a;
+  if (inputs == QuantDesc{}) return WhyNotScale(params);  // not quantised
+  if (rows && inputs != QuantDesc{QuantType::kRow}) {
+    return fmt::format("{} is float8_e4m3 with a scale a row, so quant_a must be kRow, too, or empty",
                        what);
+  }
+  if (blocks && (inputs.type != QuantType::kK || inputs.group_size < 1)) {
+    return fmt::format(
+        "{} is float8_e4m3 in blocks, so quant_a must be kK, with a group size, or empty", what);
   }
   return WhyNotScale(params);
 }

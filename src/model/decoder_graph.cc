@@ -116,7 +116,7 @@ class Builder {
     params.weight = weight;
     params.bias = bias;
     std::vector<int> inputs{x};
-    if (weight.type == DataType::kFloat8_e4m3) {
+    if (weight.type == DataType::kFloat8_e4m3 && weight.input_quant != QuantDesc{}) {
       params.quant_a = weight.input_quant;
       params.scalar = weight.input_scale;
       const QuantizedNodes quantised = Quantized(x, weight);
@@ -395,7 +395,7 @@ class Builder {
     params.experts = experts;
     params.routing.active = active;
     std::vector<int> inputs{x};
-    if (first.type == DataType::kFloat8_e4m3) {
+    if (first.type == DataType::kFloat8_e4m3 && first.input_quant != QuantDesc{}) {
       params.quant_a = first.input_quant;
       const QuantizedNodes quantised = Quantized(x, first);
       inputs = {quantised.codes, quantised.scales};

@@ -32,7 +32,8 @@ std::optional<Format> FormatOf(const json& config) {
     ConfigReader errors(config, "");
     std::vector<std::string> unused;
     const WeightCoding coding = ReadWeightCoding(*quantization, errors, "", unused);
-    if (!errors.status().ok() || !coding.is_e4m3()) return std::nullopt;
+    const bool alone = coding.inputs == QuantDesc{};  // a product that no Format describes
+    if (!errors.status().ok() || !coding.is_e4m3() || alone) return std::nullopt;
     return coding.weights.type == QuantType::kB ? Format::kFp8Block : Format::kFp8Row;
   }
   const std::string type = reader.TextOrEmpty({"dtype", "torch_dtype"});

@@ -333,11 +333,12 @@ class Reader {
     coding_.weights = blocks                 ? QuantDesc{QuantType::kB, kBlock}
                       : strategy == "tensor" ? QuantDesc{QuantType::kTensor}
                                              : QuantDesc{QuantType::kRow};
+    if (inputs == nullptr) return;  // weights alone
     coding_.inputs = blocks ? QuantDesc{QuantType::kK, kBlock} : QuantDesc{QuantType::kRow};
-    if (inputs == nullptr || !inputs->is_object()) {
+    if (!inputs->is_object()) {
       Refuse(
-          "quantization_config has input_activations null; known are inputs of 8 bits of type "
-          "float");
+          "quantization_config has input_activations that are no object; known are null, and inputs "
+          "of 8 bits of type float");
       return;
     }
     Needs(*inputs, kInputs, "num_bits", {8});

@@ -26,6 +26,10 @@ Feasibility SupportsProduct(const ComputeGraph& graph, const TensorNode& node) {
     return Feasibility::Refuse(
         "the CUDA dispatch takes experts whose columns are in the order of their inputs");
   }
+  if (!codes && node.params.quant_a == QuantDesc{}) {
+    return Feasibility::Refuse(
+        "the CUDA dispatch takes experts of float8_e4m3 whose inputs are quantised");
+  }
   const std::int64_t k = graph.node(node.inputs[0]).shape.cols;
   const auto fits = [&](std::int64_t group) { return group == k || group % kWide == 0; };
   if (fits(WeightGroupOf(first).cols) && (codes || fits(InputGroupOf(node.params.quant_a, k)))) {

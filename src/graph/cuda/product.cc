@@ -13,8 +13,10 @@ namespace {
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 // The type of the input in the product.
-DataType MeetingType(const Weight& weight, DataType input, bool round_inputs) {
-  if (IsCode(weight.type)) {
+DataType MeetingType(const ProductSpec& spec, DataType input, bool round_inputs) {
+  const Weight& weight = spec.weight;
+  const bool alone = weight.type == DataType::kFloat8_e4m3 && spec.quant_a == QuantDesc{};
+  if (IsCode(weight.type) || alone) {
     return round_inputs || input == DataType::kBfloat16 ? DataType::kBfloat16 : DataType::kFloat32;
   }
   const bool exact = weight.type == DataType::kFloat8_e4m3 || weight.type == input;
@@ -78,7 +80,7 @@ GemmArgs ArgsOf(const ProductSpec& spec, const CudaDispatchOptions& options, int
   operation.pdl_chain = options.overlap && LetsNextBeginFirst(spec, units);
   GemmArgs args = ProductArgs(spec.rows, spec.weight, spec.bias, spec.quant_a, operation);
   args.Adesc.type =
-      MeetingType(spec.weight, spec.input_type, options.round_product_inputs && !spec.routes);
+      MeetingType(spec, spec.input_type, options.round_product_inputs && !spec.routes);
   args.Ddesc.type = spec.output_type;
   // Values of the caller may be aligned less than the arena's.
   const bool ordered = spec.weight.order_ptr != 0;

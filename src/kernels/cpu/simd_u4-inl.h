@@ -1,4 +1,4 @@
-// Products with weights that are codes of 4 or 8 bits: a code becomes (code - zero) * scale in a
+// Products with weights that are codes of 4 or 8 bits, E4M3 among them: a code becomes (code - zero) * scale in a
 // register, exactly, and meets all rows of its tile. Lanes run along k.
 #if defined(CULET_SIMD_U4_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_SIMD_U4_INL_H_
@@ -137,15 +137,17 @@ struct E2m1Coding {
 };
 #endif
 
-struct Int8Group {
+struct U4Bytes {
   static constexpr std::size_t kBytes = 2 * kLanes;
   static constexpr int kShift = 8;
-  U4Factors factors;
-  HWY_INLINE Int8Group(F32, const U4Factors& of) : factors(of) {}
   static HWY_INLINE VU32 Load(const std::uint8_t* p) {
     const hn::Rebind<std::uint16_t, F32> du16;
     return hn::PromoteTo(U32(), hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(p)));
   }
+};
+struct Int8Group : U4Bytes {
+  U4Factors factors;
+  HWY_INLINE Int8Group(F32, const U4Factors& of) : factors(of) {}
   HWY_INLINE VF32 Get(F32 d, VU32 codes) const {
     const hn::RebindToSigned<F32> di32;
     const auto number = hn::ShiftRight<24>(hn::BitCast(di32, hn::ShiftLeft<24>(codes)));
@@ -155,6 +157,18 @@ struct Int8Group {
 struct Int8Coding {
   using Group = Int8Group;
   using PairGroup = Int8Group;
+};
+struct E4m3Group : U4Bytes {
+  U4Factors factors;
+  HWY_INLINE E4m3Group(F32, const U4Factors& of) : factors(of) {}
+  HWY_INLINE VF32 Get(F32 d, VU32 codes) const {
+    const VF32 value = E4m3Value(d, hn::And(codes, hn::Set(U32(), 255u)));
+    return hn::MulAdd(value, factors.scale, factors.offset);
+  }
+};
+struct E4m3Coding {
+  using Group = E4m3Group;
+  using PairGroup = E4m3Group;
 };
 
 // One tile's columns: codes, and scales and offsets by groups.
@@ -317,8 +331,8 @@ void RunU4Of(const GemmArgs& args, const U4Buffers& buffers) {
   const auto m = static_cast<std::size_t>(args.Adesc.rows);
   const auto k = static_cast<std::size_t>(b.rows);
   const std::size_t stride = RoundUpTo(k, kU4Step);
-  const auto group =
-      static_cast<std::size_t>(ScaleGroupOf(args.operation.quant_b, b.cols, b.rows).k);
+  const ScaleGroup shared = ScaleGroupOf(args.operation.quant_b, b.cols, b.rows);
+  const auto group = static_cast<std::size_t>(shared.k);
   const std::size_t groups = (k + group - 1) / group, of_column = U4GroupFloats(groups);
   const bool by_column = v.order == Order::kColMajor;
   const U4Scales scales{args.V,
@@ -347,7 +361,7 @@ void RunU4Of(const GemmArgs& args, const U4Buffers& buffers) {
       const auto column = [&](int c) { return std::int64_t{first} + std::min(c, count - 1); };
       for (int c = 0; c < count; ++c) {
         float* const to = decoded + static_cast<std::size_t>(2 * c) * of_column;
-        U4ColumnScales(scales, column(c), groups, to, to + of_column);
+        U4ColumnScales(scales, column(c) / shared.outer, groups, to, to + of_column);
       }
       for (std::size_t begin = 0; begin < k; begin += depth) {
         const std::size_t end = std::min(k, begin + depth);

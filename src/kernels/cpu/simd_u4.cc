@@ -1,5 +1,5 @@
-// cpu_simd/u4, /e2m1 and /int8: any number of rows, weights that are codes of 4 or 8 bits with
-// scales and zero points of groups.
+// cpu_simd/u4, /e2m1, /int8 and /e4m3: any number of rows, weights that are codes of 4 or 8 bits
+// with scales and zero points of groups; rows that are not quantised.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd_u4.cc"
 #include "base/simd_targets.h"
@@ -28,6 +28,8 @@ void U4Product(const GemmArgs& args, const U4Buffers& buffers) {
       return CodesProduct<U4Coding>(args, buffers);
     case DataType::kFloat4_e2m1:
       return CodesProduct<E2m1Coding>(args, buffers);
+    case DataType::kFloat8_e4m3:
+      return CodesProduct<E4m3Coding>(args, buffers);
     default:
       return CodesProduct<Int8Coding>(args, buffers);
   }
@@ -55,9 +57,11 @@ class U4Kernel final : public ArgsKernel {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (p.b.type != type_) {
-      return Feasibility::Refuse(type_ == DataType::kUint4         ? "takes B of uint4 only"
-                                 : type_ == DataType::kFloat4_e2m1 ? "takes B of float4_e2m1 only"
-                                                                   : "takes B of int8 only");
+      return Feasibility::Refuse(
+          type_ == DataType::kUint4         ? "takes B of uint4 only"
+          : type_ == DataType::kFloat4_e2m1 ? "takes B of float4_e2m1 only"
+          : type_ == DataType::kFloat8_e4m3 ? "takes B of float8_e4m3 only, and A in 16 or 32 bits"
+                                            : "takes B of int8 only");
     }
     // The rest is what the families say of weights that are not quantised.
     GemmDesc plain = p;
@@ -68,14 +72,14 @@ class U4Kernel final : public ArgsKernel {
     if (p.b.order != Order::kColMajor) {
       return Feasibility::Refuse("takes B in column-major order only, k contiguous");
     }
-    const bool groups = p.b.quant.type == QuantType::kK && (p.b.quant.group_size % kU4Step == 0 ||
-                                                            p.b.quant.group_size == kU4SmallGroup);
-    if (!groups && !IsWholeScale(p.b.quant)) {
+    const int size = p.b.quant.group_size;
+    const bool steps = size > 0 && size % kU4Step == 0;
+    const bool groups = p.b.quant.type == QuantType::kK && (steps || size == kU4SmallGroup);
+    const bool blocks = p.b.quant.type == QuantType::kB && steps;
+    if (!groups && !blocks && !IsWholeScale(p.b.quant)) {
       return Feasibility::Refuse(
-          "takes scales of a column, or of groups of 16 or a multiple of 32 elements of one");
-    }
-    if (p.b.quant.type == QuantType::kTensor) {
-      return Feasibility::Refuse("takes no scale of the whole matrix");
+          "takes scales of the matrix, a column, groups of 16 or a multiple of 32 elements of one, "
+          "or blocks of such a multiple");
     }
     if (!IsSimdFloat(p.b.scale_type) && p.b.scale_type != DataType::kFloat8_ue8m0) {
       return Feasibility::Refuse("takes float32, float16, bfloat16 and UE8M0 scales only");
@@ -153,7 +157,8 @@ void AddCpuSimdU4(const DeviceInfo&, KernelList& kernels) {
   };
   for (const Named& each :
        {Named{DataType::kUint4, "cpu_simd/u4"}, Named{DataType::kFloat4_e2m1, "cpu_simd/e2m1"},
-        Named{DataType::kInt8, "cpu_simd/int8"}}) {
+        Named{DataType::kInt8, "cpu_simd/int8"},
+        Named{DataType::kFloat8_e4m3, "cpu_simd/e4m3"}}) {
     kernels.push_back(std::make_unique<U4Kernel>(each.type, desc, SimdInfo(each.name, 0.9, 0.8)));
   }
 }
