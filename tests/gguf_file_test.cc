@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -24,7 +25,10 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr std::uint32_t kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ8_0 = 8, kQ4_K = 12, kQ6_K = 14;
+constexpr std::uint32_t kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8,
+                        kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kIQ4_NL = 20, kIQ4_XS = 23;
+constexpr std::uint32_t kCoded[] = {kQ4_0, kQ4_1, kQ5_0, kQ5_1,   kQ8_0,
+                                    kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS};
 
 // In memory of exactly its size, so that a sanitizer sees every byte beyond.
 struct Parsed {
@@ -162,7 +166,7 @@ TEST(GgufFile, WildNumbersAreRefusedWithTheTensorsName) {
   ExpectDamaged(with("u", {1, 1, 1, 1, 1}, kF32, 0), "tensor u has 5 dimensions");
   ExpectDamaged(with("w", {1}, kF32, 0), "tensor w stands twice");
   ExpectRefused(with("u", {4}, 99, 0).File(), StatusCode::kUnsupported,
-                "tensor u has the unknown type 99; known are F32, F16, Q4_0, Q8_0, Q4_K, Q6_K");
+                "tensor u has the unknown type 99; known are F32, F16, Q4_0, Q4_1, Q5_0");
 }
 
 TEST(GgufFile, APathMeansTheOnlyFileOfAFolder) {
@@ -259,20 +263,63 @@ TEST(GgufBlocks, Q6KJoinsFourBitsAndTwo) {
   EXPECT_EQ(values[133], 0.5f * 0 * -32);
 }
 
+// Numbers that gguf-py gives for the same bytes, and the sums of all.
+TEST(GgufBlocks, AreTheNumbersOfTheFormatsOwnReader) {
+  const struct {
+    std::uint32_t type;
+    std::vector<std::pair<std::size_t, float>> values;
+    double sum;
+  } kCases[] = {
+      {kQ4_0, {{0, 0.25f}, {1, -0.25f}, {15, -0.75f}, {16, -0.5f}, {17, 0.5f}, {31, -1.5f}}, 0},
+      {kQ4_1, {{0, 3}, {1, -0.5f}, {15, 1}, {16, 2.75f}, {17, 0.25f}, {31, 2.5f}}, 43},
+      {kQ5_0, {{0, 3.25f}, {1, -3.25f}, {15, 0.25f}, {16, 2.25f}, {17, 0}, {31, -1.25f}}, 12},
+      {kQ5_1, {{0, 4}, {1, 6.5f}, {15, 0}, {16, 5}, {17, 2.75f}, {31, 2}}, 111},
+      {kQ8_0, {{0, 26.25f}, {1, -22.25f}, {15, 9.25f}, {16, -1.75f}, {31, 5.25f}}, -64},
+      {kQ4_K, {{0, 167.5f}, {17, 97}, {32, 35}, {64, 116.5f}, {161, 125.75f}, {255, 45.5f}}, 22276},
+      {kQ5_K,
+       {{0, 355.5f}, {17, 285}, {32, 41.5f}, {63, 39}, {64, 116.5f}, {161, 213.25f}, {255, 106}},
+       37740},
+      {kQ6_K, {{0, -357.75f}, {31, 789.75f}, {64, 648}, {128, 344.25f}, {255, 240.5f}}, -3636},
+      {kIQ4_NL, {{0, 3.25f}, {1, -2.5f}, {15, -8.75f}, {16, -5.5f}, {31, -20.75f}}, 20.25},
+      {kIQ4_XS,
+       {{0, 16.25f}, {17, -22.25f}, {32, -227.5f}, {64, -16.25f}, {128, -471.25f}, {223, 51.75f}},
+       2698.5}};
+  for (const auto& each : kCases) {
+    const GgufTypeInfo& info = *InfoOf(each.type);
+    SCOPED_TRACE(info.name);
+    std::string block;
+    for (int i = 0; i < info.block_bytes; ++i) block += static_cast<char>(i * 37 + 11 + i * i * 5);
+    block.replace(each.type == kQ6_K ? 208 : 0, 2, Half(0.25));
+    const bool offset =
+        each.type == kQ4_1 || each.type == kQ5_1 || each.type == kQ4_K || each.type == kQ5_K;
+    if (offset) block.replace(2, 2, Half(-0.75));
+    GgufBuilder builder;
+    builder.Tensor("w", {static_cast<std::uint64_t>(info.block_elements)}, each.type, block);
+    const Parsed parsed(builder.File());
+    ASSERT_TRUE(parsed.file.ok()) << parsed.file.status().ToString();
+    const std::vector<float> values = RowOf(*parsed.file->Find("w"), 0);
+    double sum = 0;
+    for (const float value : values) sum += value;
+    EXPECT_EQ(sum, each.sum);
+    for (const auto& [at, value] : each.values) EXPECT_EQ(values[at], value) << at;
+  }
+}
+
 // Codes against the rows' own numbers, of random blocks.
 TEST(GgufBlocks, CodesGiveTheSameNumbers) {
   std::mt19937 random(3);
-  for (const std::uint32_t type : {kQ4_0, kQ8_0, kQ4_K, kQ6_K}) {
+  for (const std::uint32_t type : kCoded) {
     const GgufTypeInfo& info = *InfoOf(type);
     constexpr int kRows = 11, kBlocks = 3;
+    const bool offsets = type == kQ4_1 || type == kQ5_1 || type == kQ4_K || type == kQ5_K;
     std::string bytes;
     for (int b = 0; b < kRows * kBlocks; ++b) {
       std::string block(static_cast<std::size_t>(info.block_bytes), '\0');
       for (char& c : block) c = static_cast<char>(random());
       const std::string d = Half(std::ldexp(1.0 + (random() % 1000) / 1000.0, -8));
       block.replace(type == kQ6_K ? 208 : 0, 2, d);
-      if (type == kQ4_K) block.replace(2, 2, Half(b % 4 == 0 ? 0.0 : 0.007));
-      if (type == kQ4_K && b % 5 == 0) block.replace(0, 2, Half(0));  // constant groups
+      if (offsets) block.replace(2, 2, Half(b % 4 == 0 ? 0.0 : 0.007));
+      if (offsets && b % 5 == 0) block.replace(0, 2, Half(0));  // constant groups
       bytes += block;
     }
     GgufBuilder builder;
@@ -289,7 +336,7 @@ TEST(GgufBlocks, CodesGiveTheSameNumbers) {
       for (std::size_t col = 0; col < values.size(); ++col) {
         const double value = ValueOf(*codes, tensor, row, static_cast<std::int64_t>(col));
         // Of minima: float32's rounding of zero = minimum / scale.
-        const double slack = type == kQ4_K ? 1e-6 * (std::abs(value) + 0.5) : 0;
+        const double slack = offsets ? 1e-6 * (std::abs(value) + 0.5) : 0;
         ASSERT_NEAR(value, values[col], slack) << info.name << " " << row << ", " << col;
       }
     }
@@ -297,7 +344,7 @@ TEST(GgufBlocks, CodesGiveTheSameNumbers) {
 }
 
 TEST(GgufBlocks, AScaleThatIsNoNumberIsRefused) {
-  for (const std::uint32_t type : {kQ4_0, kQ8_0, kQ4_K, kQ6_K}) {
+  for (const std::uint32_t type : kCoded) {
     const GgufTypeInfo& info = *InfoOf(type);
     std::string block(static_cast<std::size_t>(info.block_bytes), '\1');
     block.replace(type == kQ6_K ? 208 : 0, 2, "\xff\x7f");

@@ -259,7 +259,8 @@ TEST_F(GgufModel, WhatTheMetadataCannotBeIsNamed) {
   ExpectRefused(with("block_count", ""), kInvalid, "metadata llama.block_count is missing");
   ExpectRefused(with("block_count", number(0)), kInvalid, "metadata llama.block_count is 0");
   ExpectRefused(with("embedding_length", number(-5)), kInvalid, "llama.embedding_length is -5");
-  ExpectRefused(with("expert_count", number(8)), kNot, "metadata llama.expert_count is 8");
+  ExpectRefused(with("expert_count", number(8)), kInvalid,
+                "metadata llama.expert_used_count is missing");
   ExpectRefused(with("attention.value_length", number(2)), kNot, "attention.value_length 2");
   file = Golden();
   file.Add("split.count", 3u);

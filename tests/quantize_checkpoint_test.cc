@@ -366,7 +366,8 @@ TEST_F(Quantised, TensorsOfSeveralWeights) {
   }
   tensors_.erase(kLayer + "mlp.gate_proj.weight");
   tensors_.erase(kLayer + "mlp.up_proj.weight");
-  const std::string qkv = kLayer + "self_attn.qkv_proj.weight", both = kLayer + "mlp.gate_up_proj.weight";
+  const std::string qkv = kLayer + "self_attn.qkv_proj.weight",
+                    both = kLayer + "mlp.gate_up_proj.weight";
   Add(qkv, {2 * kHidden, kHidden});  // 128 of q, 64 of k and of v
   Add(both, {2 * kWidth, kHidden});
   Write();

@@ -12,6 +12,7 @@
 #include "culet/safetensors.h"
 #include "model/checkpoint.h"
 #include "model/gguf_checkpoint.h"
+#include "model/gguf_config.h"
 #include "model/gguf_file.h"
 #include "model/random_weights.h"
 #include "model/weight_source.h"
@@ -159,7 +160,9 @@ Status DecoderModel::Impl::ReadGguf(const std::string& path, const LoadOptions& 
   auto opened = GgufFile::Open(*found);
   if (!opened) return opened.status();
   gguf = std::make_unique<GgufFile>(*std::move(opened));
-  GgufCheckpoint checkpoint(*gguf, config, memory);
+  const auto architecture = GgufArchitectureOf(*gguf);
+  if (!architecture) return architecture.status();
+  GgufCheckpoint checkpoint(*gguf, **architecture, config, memory);
   return Bind(checkpoint, *found, options);
 }
 

@@ -1,8 +1,10 @@
 #include "model/gguf_checkpoint.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,7 +19,9 @@
 namespace culet {
 namespace {
 
-constexpr const char* kRopeFactors = "rope_freqs.weight";  // of the config
+// Of the config.
+constexpr std::string_view kRopeFactors[] = {"rope_freqs.weight", "rope_factors_short.weight",
+                                             "rope_factors_long.weight"};
 
 // Vectors are numbers; an embedding may be the head, too.
 bool TakesCodes(WeightRole role) noexcept {
@@ -51,19 +55,24 @@ DevicePtr GgufCheckpoint::Copied(const void* data, std::size_t bytes, WeightPart
 }
 
 DataType GgufCheckpoint::TypeOf(const std::string& name, WeightRole role) const {
-  const GgufTensor* tensor = file_.Find(GgufNameOf(name));
+  const GgufTensor* tensor = file_.Find(GgufPlaceOf(architecture_, name).name);
   if (tensor == nullptr) return DataType::kNull;
   const DataType plain = PlainTypeOf(*tensor);
   if (plain != DataType::kNull || !HasCodes(*tensor)) return plain;
   if (!TakesCodes(role)) return DataType::kFloat32;
-  const bool four = tensor->is(GgufType::kQ4_0) || tensor->is(GgufType::kQ4_K);
-  return four ? DataType::kUint4 : DataType::kInt8;
+  return CodesOf(*tensor);
 }
 
 Weight GgufCheckpoint::Get(const std::string& name, std::int64_t rows, std::int64_t cols,
                            WeightRole role) {
+  return GetPart({name, rows, cols, role});
+}
+
+Weight GgufCheckpoint::GetPart(const WeightRequest& request) {
   if (!status_.ok()) return {};
-  const std::string theirs = GgufNameOf(name);
+  const auto& [name, rows, cols, role, first, of, first_col, of_cols] = request;
+  const GgufPlace place = GgufPlaceOf(architecture_, name);
+  const std::string& theirs = place.name;
   const GgufTensor* tensor = file_.Find(theirs);
   if (tensor == nullptr) {
     Fail(StatusCode::kNotFound,
@@ -73,8 +82,17 @@ Weight GgufCheckpoint::Get(const std::string& name, std::int64_t rows, std::int6
   }
   read_.insert(tensor);
   const bool vector = role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
-  const std::vector<std::int64_t> wanted =
-      vector ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{cols, rows};
+  if (of_cols > 0 || (vector && of > 0)) {
+    Fail(StatusCode::kUnsupported,
+         fmt::format("tensor {} is one of a GGUF file, which ranks do not share; run the model on "
+                     "one, or take the checkpoint in safetensors",
+                     theirs));
+    return {};
+  }
+  const std::int64_t all = of > 0 ? of : rows;
+  std::vector<std::int64_t> wanted{cols};
+  if (!vector && !(all == 1 && tensor->sizes.size() == 1)) wanted.push_back(all);
+  if (place.expert >= 0) wanted.push_back(config_.experts);
   if (tensor->sizes != wanted) {
     Fail(StatusCode::kInvalidArgument,
          fmt::format("tensor {} is [{}]; the metadata makes it [{}]", theirs,
@@ -91,8 +109,16 @@ Weight GgufCheckpoint::Get(const std::string& name, std::int64_t rows, std::int6
   weight.name = theirs;
   weight.rows = rows;
   weight.cols = cols;
-  if (HasCodes(*tensor) && TakesCodes(role)) return Codes(*tensor, std::move(weight));
-  Numbers(*tensor, weight);
+  // Rows are whole blocks, so some of them are a tensor, too.
+  GgufTensor part = *tensor;
+  if (place.expert >= 0 || of > 0) {
+    const std::int64_t before = std::max<std::int64_t>(place.expert, 0) * all + first;
+    part.data += before * tensor->row_bytes();
+    part.bytes = rows * tensor->row_bytes();
+    part.sizes = {cols, rows};
+  }
+  if (HasCodes(part) && TakesCodes(role)) return Codes(part, std::move(weight));
+  Numbers(part, weight);
   return status_.ok() ? weight : Weight{};
 }
 
@@ -146,7 +172,8 @@ std::size_t GgufCheckpoint::bytes() const {
 Status GgufCheckpoint::AllRead() const {
   std::set<std::string> unread;
   for (const GgufTensor& tensor : file_.tensors()) {
-    if (!read_.contains(&tensor) && tensor.name != kRopeFactors) {
+    if (!read_.contains(&tensor) &&
+        std::ranges::find(kRopeFactors, tensor.name) == std::end(kRopeFactors)) {
       unread.insert(Printable(tensor.name));
     }
   }

@@ -22,13 +22,9 @@ using nlohmann::json;
 
 constexpr std::size_t kShown = 40;
 
-constexpr GgufArchitecture kArchitectures[] = {
-    {"llama", "LlamaForCausalLM", "llama", true},
-    {"qwen2", "Qwen2ForCausalLM", "qwen2", false},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3", false},
-};
-
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
+constexpr std::string_view kShortFactors = "rope_factors_short.weight",
+                           kLongFactors = "rope_factors_long.weight";
 
 std::string ShownValue(const json& value) {
   return Printable(value.dump(-1, ' ', true, json::error_handler_t::replace), kShown);
@@ -135,6 +131,23 @@ Result<std::vector<double>> RopeFactors(const GgufFile& file, const GgufTensor& 
 Result<json> RopeScalingOf(const GgufFile& file, Keys& keys, std::int64_t dims,
                            std::int64_t context) {
   const std::string type = keys.Text("rope.scaling.type");
+  const GgufTensor *of_short = file.Find(kShortFactors), *of_long = file.Find(kLongFactors);
+  if (of_short != nullptr && of_long != nullptr) {  // Phi-3's; rope.scaling.type says nothing more
+    const auto shorter = RopeFactors(file, *of_short, dims);
+    if (!shorter) return shorter.status();
+    const auto longer = RopeFactors(file, *of_long, dims);
+    if (!longer) return longer.status();
+    const std::int64_t original = keys.CountOr("rope.scaling.original_context_length", context);
+    json scaling{{"rope_type", "longrope"},
+                 {"short_factor", *shorter},
+                 {"long_factor", *longer},
+                 {"factor", static_cast<double>(context) / static_cast<double>(original)},
+                 {"original_max_position_embeddings", original}};
+    if (keys.Find("rope.scaling.attn_factor") != nullptr) {
+      scaling["attention_factor"] = Shortest(keys.Number("rope.scaling.attn_factor"));
+    }
+    return scaling;
+  }
   const GgufTensor* tensor = file.Find(kRopeFactors);
   const bool plain = type.empty() || type == "none";
   keys.Supported(plain || type == "linear" || type == "yarn",
@@ -160,6 +173,47 @@ Result<json> RopeScalingOf(const GgufFile& file, Keys& keys, std::int64_t dims,
   return scaling;
 }
 
+// Their number, how many a token uses, and how wide each is.
+void AddExperts(const GgufArchitecture& arch, Keys& keys, json& config) {
+  config["num_experts_per_tok"] = keys.Count("expert_used_count");
+  if (arch.of == std::string_view("MixtralForCausalLM")) {
+    config["num_local_experts"] = keys.Count("expert_count");
+    return;
+  }
+  config["num_experts"] = keys.Count("expert_count");
+  config["moe_intermediate_size"] = keys.Count("expert_feed_forward_length");
+  // Files do not say whether shares are divided by their sum; the architectures do.
+  config["norm_topk_prob"] = arch.of == std::string_view("Qwen3MoeForCausalLM");
+  if (arch.of == std::string_view("Qwen2MoeForCausalLM")) {
+    config["shared_expert_intermediate_size"] = keys.Count("expert_shared_feed_forward_length");
+  }
+}
+
+// Files do not say what attention is scaled by: a head's size, but in the models of 27B the share
+// of the hidden size that a head has.
+void AddGemma(const GgufArchitecture& arch, Keys& keys, json& config) {
+  const bool second = arch.name == std::string_view("gemma2");
+  const std::int64_t layers = config["num_hidden_layers"], of_27b = second ? 46 : 62;
+  const std::int64_t hidden = config["hidden_size"], heads = config["num_attention_heads"];
+  if (keys.Find("attention.scale") != nullptr) {
+    const double scale = keys.Number("attention.scale");
+    config["query_pre_attn_scalar"] = 1 / (scale * scale);
+  } else {
+    config["query_pre_attn_scalar"] =
+        layers == of_27b ? hidden / heads : config["head_dim"].get<std::int64_t>();
+  }
+  config["hidden_activation"] = "gelu_pytorch_tanh";
+  const auto cap = [&](const char* name, const char* key, double usual) {
+    config[name] =
+        keys.Find(key) == nullptr && usual == 0 ? json() : json(Shortest(keys.Number(key, usual)));
+  };
+  cap("final_logit_softcapping", "final_logit_softcapping", second ? 30 : 0);
+  if (second) cap("attn_logit_softcapping", "attn_logit_softcapping", 50);
+  if (second) return;
+  config["sliding_window_pattern"] = keys.CountOr("attention.sliding_window_pattern", 6);
+  config["rope_local_base_freq"] = Shortest(keys.Number("rope.freq_base_swa", 1e4));
+}
+
 bool IsText(const json& value, std::string_view text) {
   return value.is_string() && value.get_ref<const std::string&>() == text;
 }
@@ -177,10 +231,23 @@ Result<const GgufArchitecture*> GgufArchitectureOf(const GgufFile& file) {
                               "--merge",
                               file.path(), ShownValue(*splits)));
   }
-  std::vector<const char*> known;
-  for (const GgufArchitecture& each : kArchitectures) {
-    if (name == each.name) return &each;
-    known.push_back(each.name);
+  Keys of(file, name + ".");
+  const json* experts = of.Find("expert_count");
+  const bool routed = experts != nullptr && *experts != 0;
+  std::vector<std::string_view> known;
+  const GgufArchitecture* same = nullptr;
+  for (const GgufArchitecture& each : GgufArchitectures()) {
+    if (name == each.name && routed == each.experts) return &each;
+    if (name == each.name) same = &each;
+    if (known.empty() || known.back() != each.name) known.push_back(each.name);
+  }
+  if (same != nullptr) {
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("{}: metadata {}.expert_count is {}; known is this architecture {} "
+                    "routed experts",
+                    file.path(), name, experts == nullptr ? "missing" : ShownValue(*experts),
+                    same->experts ? "with" : "without"));
   }
   return Status(name.empty() ? StatusCode::kInvalidArgument : StatusCode::kUnsupported,
                 fmt::format("{}: metadata general.architecture is {}; known in GGUF files are {}",
@@ -208,20 +275,30 @@ Result<std::string> GgufConfigText(const GgufFile& file) {
   config["num_hidden_layers"] = keys.Count("block_count");
   config["intermediate_size"] = keys.Count("feed_forward_length");
   config["max_position_embeddings"] = context;
+  const bool phi3 = arch.of == std::string_view("Phi3ForCausalLM");
   config["rms_norm_eps"] = Shortest(keys.Number("attention.layer_norm_rms_epsilon"));
   config["rope_theta"] = Shortest(keys.Number("rope.freq_base", 10000.0));
   const std::int64_t values = keys.CountOr("attention.value_length", head_dim);
   const std::int64_t turning = keys.CountOr("rope.dimension_count", head_dim);
-  keys.Supported(values == head_dim && turning == head_dim,
+  keys.Supported(values == head_dim && (turning == head_dim || (phi3 && turning < head_dim)),
                  fmt::format("metadata has attention.key_length {}, attention.value_length {} and "
                              "rope.dimension_count {}; known are heads of one size that turn as a "
                              "whole",
                              head_dim, values, turning));
-  const json* experts = keys.Find("expert_count");
-  keys.Supported(experts == nullptr || *experts == 0,
-                 fmt::format("metadata {}.expert_count is {}; routed experts are not known in GGUF "
-                             "files; take the checkpoint in safetensors",
-                             arch.name, experts == nullptr ? "0" : ShownValue(*experts)));
+  if (phi3) {
+    config["partial_rotary_factor"] = static_cast<double>(turning) / static_cast<double>(head_dim);
+    config["pad_token_id"] = 0;
+  }
+  if (keys.Find("attention.sliding_window") != nullptr &&
+      *keys.Find("attention.sliding_window") != 0) {
+    config["sliding_window"] = keys.Count("attention.sliding_window");
+  } else if (phi3 || arch.of == std::string_view("MixtralForCausalLM")) {
+    config["sliding_window"] = nullptr;
+  }
+  if (arch.experts) AddExperts(arch, keys, config);
+  if (arch.name == std::string_view("gemma2") || arch.name == std::string_view("gemma3")) {
+    AddGemma(arch, keys, config);
+  }
   const GgufTensor* embedding = file.Find("token_embd.weight");
   if (embedding != nullptr) {
     config["vocab_size"] = embedding->rows();
@@ -229,13 +306,14 @@ Result<std::string> GgufConfigText(const GgufFile& file) {
     config["vocab_size"] = keys.Count("vocab_size");
   }
   config["tie_word_embeddings"] = file.Find("output.weight") == nullptr;
-  if (arch.of != std::string_view("Qwen2ForCausalLM")) {
+  const std::string_view of = arch.of;
+  if (of == "LlamaForCausalLM" || of == "Qwen3ForCausalLM" || of == "Qwen3MoeForCausalLM") {
     config["attention_bias"] = file.Find("blk.0.attn_q.bias") != nullptr;
   }
-  if (arch.of == std::string_view("LlamaForCausalLM")) {
+  if (of == "LlamaForCausalLM") {
     config["mlp_bias"] = file.Find("blk.0.ffn_gate.bias") != nullptr;
   }
-  auto scaling = RopeScalingOf(file, keys, head_dim, context);
+  auto scaling = RopeScalingOf(file, keys, turning, context);
   if (!scaling) return scaling.status();
   if (!scaling->is_null()) config["rope_scaling"] = *std::move(scaling);
   CULET_RETURN_IF_ERROR(keys.status());
@@ -271,8 +349,8 @@ std::vector<int> GgufEndTokens(const GgufFile& file) {
     if (it != metadata.end() && it->is_number_integer()) add(it->get<std::int64_t>());
   }
   // Files name one end token; chat templates end a turn with another.
-  constexpr std::array kEndsOfTurns = {"<|eot_id|>", "<|im_end|>", "<|end_of_text|>",
-                                       "<|endoftext|>"};
+  constexpr std::array kEndsOfTurns = {"<|eot_id|>",    "<|im_end|>",    "<|end_of_text|>",
+                                       "<|endoftext|>", "<end_of_turn>", "<|end|>"};
   constexpr int kControl = 3;
   const auto tokens = metadata.find("tokenizer.ggml.tokens");
   const auto types = metadata.find("tokenizer.ggml.token_type");
@@ -300,36 +378,6 @@ Result<std::string> GgufMetadataJson(const std::string& path) {
   const auto opened = GgufFile::Open(*file);
   if (!opened) return opened.status();
   return GgufMetadataText(*opened);
-}
-
-std::string GgufNameOf(const std::string& name) {
-  struct Names {
-    std::string_view ours, theirs;
-  };
-  constexpr Names kWhole[] = {{"model.embed_tokens.weight", "token_embd.weight"},
-                              {"model.norm.weight", "output_norm.weight"},
-                              {"lm_head.weight", "output.weight"}};
-  constexpr Names kModules[] = {
-      {"input_layernorm", "attn_norm"},    {"post_attention_layernorm", "ffn_norm"},
-      {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
-      {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
-      {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
-      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"}};
-  for (const Names& names : kWhole) {
-    if (name == names.ours) return std::string(names.theirs);
-  }
-  constexpr std::string_view kLayers = "model.layers.";
-  if (!name.starts_with(kLayers)) return {};
-  const std::size_t number = name.find('.', kLayers.size()), end = name.rfind('.');
-  if (number == std::string::npos || end <= number) return {};
-  const std::string_view module = std::string_view(name).substr(number + 1, end - number - 1);
-  for (const Names& names : kModules) {
-    if (module != names.ours) continue;
-    return fmt::format("blk.{}.{}{}", name.substr(kLayers.size(), number - kLayers.size()),
-                       names.theirs, name.substr(end));
-  }
-  return {};
 }
 
 }  // namespace culet

@@ -6,18 +6,11 @@
 
 #include "culet/decoder.h"
 #include "model/gguf_file.h"
+#include "model/gguf_names.h"
 
 namespace culet {
 
-/// An architecture of GGUF and what its tensors are called.
-struct GgufArchitecture {
-  const char* name;  ///< general.architecture
-  const char* of;    ///< the architecture of ours
-  const char* model_type;
-  bool interleaved;  ///< rows of q and k are stored so that elements 2 i and 2 i + 1 turn together
-};
-
-/// What general.architecture says.
+/// What general.architecture says, and expert_count.
 /// Errors: INVALID_ARGUMENT without the key; UNSUPPORTED for one that is not known, listing those
 /// that are, and for a file of several that belong together.
 Result<const GgufArchitecture*> GgufArchitectureOf(const GgufFile& file);
@@ -36,8 +29,5 @@ std::vector<int> GgufEndTokens(const GgufFile& file);
 
 /// All metadata as JSON; texts that are no UTF-8 with replacement characters.
 std::string GgufMetadataText(const GgufFile& file);
-
-/// The name of a tensor of a Hugging Face checkpoint in a GGUF file; empty when it has none.
-std::string GgufNameOf(const std::string& name);
 
 }  // namespace culet

@@ -13,7 +13,8 @@
 namespace culet {
 
 /// Element (row, col) is (code - zero) * scale, with the zero and the scale of group col / group of
-/// the row: of Q4_0, Q8_0 and Q6_K exactly the file's value, of Q4_K that to float32's precision.
+/// the row: exactly the file's value; of types with minima or offsets (Q4_1, Q5_1, Q4_K, Q5_K) that
+/// to float32's precision.
 struct GgufCodes {
   DataType type = DataType::kNull;  ///< kUint4 or kInt8
   int group = 0;
@@ -26,6 +27,9 @@ struct GgufCodes {
 
 /// Whether the type has codes: not F32, F16 and BF16.
 bool HasCodes(const GgufTensor& tensor) noexcept;
+
+/// kUint4 or kInt8. Requires: a known type with codes.
+DataType CodesOf(const GgufTensor& tensor) noexcept;
 
 /// Bytes that the codes, scales and zero points of the tensor will have.
 std::size_t CodeBytes(const GgufTensor& tensor) noexcept;

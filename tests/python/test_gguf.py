@@ -69,8 +69,26 @@ class Tokenizers(unittest.TestCase):
         self.assertEqual(reader.decode([0, 5, 6, 1]), "a<tool>b")
         self.assertEqual([reader.hidden(token) for token in (0, 5, 6)], ["", "</s>", ""])
 
+    def test_sentence_pieces(self):
+        """Pieces are joined by their scores, as the package sentencepiece does it."""
+        tokens = ["<unk>", "<s>", "</s>", "<0xC3>", "<0xA4>", "<tool>", "\u2581", "a", "b", "c", "ab", "bc", "\u2581a",
+                  "abc", "\u2581\u2581"]
+        more = {"model": "llama", "tokens": tokens, "token_type": [2, 3, 3, 6, 6, 4, *[1] * 9],
+                "scores": [0.0] * 6 + [-float(i) for i in (9, 10, 11, 12, 3, 0, 2, 4, 5)], "bos_token_id": 1,
+                "eos_token_id": 2, "unknown_token_id": 0}
+        reader = self.reader(**more)
+        # "bc" before "\u2581a" before "ab", of which none is left.
+        self.assertEqual(reader.encode("abc"), [1, 12, 11])
+        self.assertEqual(reader.encode("cab  ä<tool>z", special=False)[:5], [6, 9, 10, 14, 3])
+        self.assertEqual(reader.decode([12, 11, 3, 4, 6, 7]), "abcä a")
+        plain = self.reader(**more, add_space_prefix=False, add_bos_token=False)
+        self.assertEqual(plain.encode("abab ab"), [10, 10, 12, 8])
+        self.assertEqual(plain.decode([10, 12, 8]), "ab ab")
+        self.assertEqual(plain.encode("z"), [0])
+
     def test_refusals(self):
-        for more, words in (({"model": "llama"}, "a tokenizer of the kind 'llama'; known is gpt2"),
+        for more, words in (({"model": "t5"}, "a tokenizer of the kind 't5'; known are gpt2, .*, and llama"),
+                            ({"model": "llama"}, "no list of 7 numbers under tokenizer.ggml.scores"),
                             ({"pre": "gpt-4o"}, "the pre-tokenizer 'gpt-4o'; known are llama-bpe, "),
                             ({"merges": None}, "no list of texts under tokenizer.ggml.merges"),
                             ({"tokens": [1]}, "no list of texts under tokenizer.ggml.tokens")):
