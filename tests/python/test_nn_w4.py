@@ -15,6 +15,7 @@ except ImportError as error:
     raise unittest.SkipTest(f"no torch: {error}") from error
 
 from culet._torch_quantize import pack_rows, quantize_groups, unpack_rows
+from cuda_support import needs_gpu
 from test_nn import Model, linear_of, normal
 
 
@@ -192,6 +193,22 @@ class LayersOfFourBits(unittest.TestCase):
             self.assertTrue(torch.equal(compiled(x), layer(x)))
         torch.library.opcheck(torch.ops.culet.w4_gemm_nt, (
             normal(3, 256), layer.weight_packed, layer.weight_scale, layer._zeros, layer.bias))
+
+    @needs_gpu
+    def test_on_a_gpu(self):
+        for group, symmetric in ((128, True), (128, False), (32, False), (None, True)):
+            layer = culet_nn.LinearW4.from_linear(linear_of(192, 512), group, symmetric)
+            weight, bias = self.weight(layer).cuda(), layer.bias.double().cuda()
+            layer.cuda()
+            self.assertTrue(layer._zeros.is_cuda)
+            for rows in (1, 5, 64, 300):
+                for dtype, bound in ((torch.bfloat16, 4e-3), (torch.float16, 4e-3), (torch.float32, 4e-3)):
+                    x = normal(rows, 512, dtype=dtype).cuda()
+                    y = layer(x)
+                    self.assertEqual((y.dtype, y.device), (dtype, x.device))
+                    self.near(y, x.double() @ weight.T + bias, bound)
+            compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+            self.assertTrue(torch.equal(compiled(x), layer(x)))
 
     def test_patch(self):
         model = Model()
