@@ -66,9 +66,10 @@ void AddQuantize(const Command& program) {
       .Required();
   command.Add("OUT", args->out, "The folder to write, new or empty").Required();
   command
-      .Add("--format", args->format,
-           "u4: 4 bits, groups of 128; u4-asymmetric: with zero points; fp8-row, fp8-block: E4M3, a "
-           "scale a row or 128 x 128")
+      .Add(
+          "--format", args->format,
+          "u4: 4 bits, groups of 128; u4-asymmetric: with zero points; fp8-row, fp8-block: E4M3, a "
+          "scale a row or 128 x 128")
       .OneOf({"u4", "u4-asymmetric", "fp8-row", "fp8-block"})
       .Required();
   command

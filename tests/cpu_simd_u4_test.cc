@@ -1,4 +1,5 @@
-// cpu_simd/u4, /e2m1, /int8 and /e4m3 against sums in double of weights that are dequantised exactly.
+// cpu_simd/u4, /e2m1, /int8 and /e4m3 against sums in double of weights that are dequantised
+// exactly.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -58,7 +58,8 @@ struct QuantizedCheckpoint {
 /// Errors: as DecoderModel::Load of a folder in safetensors; INVALID_ARGUMENT for a checkpoint that
 /// is quantised already, a weight that is not finite (named), an `out` that holds something, a text
 /// of `keep` that names no linear layer; UNSUPPORTED for GGUF files, models of several parts and
-/// tensors of all experts' weights (named), unless `keep` names them; IO; FAILED_PRECONDITION when `stop` ended it.
+/// tensors of all experts' weights (named), unless `keep` names them; IO; FAILED_PRECONDITION when
+/// `stop` ended it.
 Result<QuantizedCheckpoint> QuantizeCheckpoint(const std::string& folder, const std::string& out,
                                                const QuantizeCheckpointOptions& options);
 

@@ -253,8 +253,9 @@ struct OpParams {
   float slope = 0;              ///< ClampedSwiGlu
   std::uint32_t int_param = 0;  ///< Attention, KvWrite: the layer's number; others: see graph.h
   /// MulMat, ExpertMulMat: how the input is quantised before it meets an E4M3 weight, kNone for
-  /// not at all; Quantize: how it quantises. kK, 128, or kRow, with FP32 scales of amax / 448 (culet/quantize.h). kRow with a
-  /// `scalar` above 0 has that scale in all rows; quotients beyond 448 become 448.
+  /// not at all; Quantize: how it quantises. kK, 128, or kRow, with FP32 scales of amax / 448
+  /// (culet/quantize.h). kRow with a `scalar` above 0 has that scale in all rows; quotients beyond
+  /// 448 become 448.
   QuantDesc quant_a;
   RopeParams rope;
   int head_dim = 0;  ///< Rope, HeadMulMat, HeadSlice: elements of a head; RmsNorm: see graph.h

@@ -146,7 +146,8 @@ class ExpertsCheck : NodeInputs {
     const bool of_codes = first.type == DataType::kFloat8_e4m3 && params_.quant_a != QuantDesc{};
     if (codes != of_codes) {
       return fmt::format(
-          "input 0 is {}, the weights {}; those of float8_e4m3 take a quantize's where quant_a says "
+          "input 0 is {}, the weights {}; those of float8_e4m3 take a quantize's where quant_a "
+          "says "
           "how",
           ToString(In(0).type), ToString(first.type));
     }

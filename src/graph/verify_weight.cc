@@ -36,8 +36,7 @@ std::string WhyNotCodes(const char* what, const Weight& weight, const OpParams& 
     return fmt::format("{} is {}; its zero points must be float32, float16 or bfloat16, aligned",
                        what, type);
   }
-  if (!zeros &&
-      (weight.zeros_type != DataType::kNull || weight.zeros_ptr != 0)) {
+  if (!zeros && (weight.zeros_type != DataType::kNull || weight.zeros_ptr != 0)) {
     return fmt::format("{} is {} with zero points; they go with uint4 and int8", what, type);
   }
   if (weight.order_ptr % sizeof(std::int32_t) != 0) {
@@ -88,8 +87,8 @@ std::string WhyNotWeight(const char* what, const Weight& weight, std::int64_t n,
   const QuantDesc& inputs = params.quant_a;
   if (inputs == QuantDesc{}) return WhyNotScale(params);  // not quantised
   if (rows && inputs != QuantDesc{QuantType::kRow}) {
-    return fmt::format("{} is float8_e4m3 with a scale a row, so quant_a must be kRow, too, or empty",
-                       what);
+    return fmt::format(
+        "{} is float8_e4m3 with a scale a row, so quant_a must be kRow, too, or empty", what);
   }
   if (blocks && (inputs.type != QuantType::kK || inputs.group_size < 1)) {
     return fmt::format(

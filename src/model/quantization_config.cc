@@ -337,7 +337,8 @@ class Reader {
     coding_.inputs = blocks ? QuantDesc{QuantType::kK, kBlock} : QuantDesc{QuantType::kRow};
     if (!inputs->is_object()) {
       Refuse(
-          "quantization_config has input_activations that are no object; known are null, and inputs "
+          "quantization_config has input_activations that are no object; known are null, and "
+          "inputs "
           "of 8 bits of type float");
       return;
     }

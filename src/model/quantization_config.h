@@ -24,7 +24,8 @@ WeightCoding ReadWeightCoding(const nlohmann::json& quantization, ConfigReader& 
 /// "re:" and a regular expression (ECMAScript's) that its beginning matches.
 bool ListsModule(std::span<const std::string> patterns, std::string_view module);
 
-/// Whether ListsModule takes the pattern: any name, and regular expressions that are short and fast.
+/// Whether ListsModule takes the pattern: any name, and regular expressions that are short and
+/// fast.
 bool IsModulePattern(const std::string& pattern);
 
 }  // namespace culet

@@ -358,7 +358,8 @@ class Quantizer {
         matrix.rows * matrix.cols / (four ? 2 : 1), to);
     if (!four) return;
     if (format == CheckpointFormat::kU4Asymmetric) {
-      SafetensorsEntry zeros{tensor.name + "_zero_point", DataType::kInt32,
+      SafetensorsEntry zeros{tensor.name + "_zero_point",
+                             DataType::kInt32,
                              {(matrix.rows + kOfWord - 1) / kOfWord, across}};
       zeros.make = [this, &tensor, matrix](std::span<std::byte> bytes) {
         CULET_RETURN_IF_ERROR(Progress(tensor, false));
@@ -506,10 +507,11 @@ Result<QuantizedCheckpoint> QuantizeCheckpoint(const std::string& folder, const 
   }
   for (const std::string& pattern : options.keep) {
     if (IsModulePattern(pattern)) continue;
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("keep has '{}', no regular expression that can be searched for; give a "
-                              "short one of few repeats",
-                              Printable(pattern, 60)));
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("keep has '{}', no regular expression that can be searched for; give a "
+                    "short one of few repeats",
+                    Printable(pattern, 60)));
   }
   return Quantizer(folder, options).Run(out);
 }

@@ -1,5 +1,5 @@
-// Products with weights that are codes of 4 or 8 bits, E4M3 among them: a code becomes (code - zero) * scale in a
-// register, exactly, and meets all rows of its tile. Lanes run along k.
+// Products with weights that are codes of 4 or 8 bits, E4M3 among them: a code becomes (code -
+// zero) * scale in a register, exactly, and meets all rows of its tile. Lanes run along k.
 #if defined(CULET_SIMD_U4_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CULET_SIMD_U4_INL_H_
 #undef CULET_SIMD_U4_INL_H_

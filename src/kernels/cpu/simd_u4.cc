@@ -57,11 +57,11 @@ class U4Kernel final : public ArgsKernel {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (p.b.type != type_) {
-      return Feasibility::Refuse(
-          type_ == DataType::kUint4         ? "takes B of uint4 only"
-          : type_ == DataType::kFloat4_e2m1 ? "takes B of float4_e2m1 only"
-          : type_ == DataType::kFloat8_e4m3 ? "takes B of float8_e4m3 only, and A in 16 or 32 bits"
-                                            : "takes B of int8 only");
+      return Feasibility::Refuse(type_ == DataType::kUint4         ? "takes B of uint4 only"
+                                 : type_ == DataType::kFloat4_e2m1 ? "takes B of float4_e2m1 only"
+                                 : type_ == DataType::kFloat8_e4m3
+                                     ? "takes B of float8_e4m3 only, and A in 16 or 32 bits"
+                                     : "takes B of int8 only");
     }
     // The rest is what the families say of weights that are not quantised.
     GemmDesc plain = p;
@@ -157,8 +157,7 @@ void AddCpuSimdU4(const DeviceInfo&, KernelList& kernels) {
   };
   for (const Named& each :
        {Named{DataType::kUint4, "cpu_simd/u4"}, Named{DataType::kFloat4_e2m1, "cpu_simd/e2m1"},
-        Named{DataType::kInt8, "cpu_simd/int8"},
-        Named{DataType::kFloat8_e4m3, "cpu_simd/e4m3"}}) {
+        Named{DataType::kInt8, "cpu_simd/int8"}, Named{DataType::kFloat8_e4m3, "cpu_simd/e4m3"}}) {
     kernels.push_back(std::make_unique<U4Kernel>(each.type, desc, SimdInfo(each.name, 0.9, 0.8)));
   }
 }
