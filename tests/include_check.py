@@ -29,7 +29,7 @@ DIRECTIONS = [
     ("src/cuda/", ["culet/", "base/", "cuda/", "gemm/runtime.h"]),
     ("src/sm90/", ["base/", "culet/layout/", "sm90/"]),
     ("src/model/", ["culet/", "base/", "model/"]),
-    ("src/ranks/", ["culet/", "base/", "model/text_file.h", "ranks/"]),
+    ("src/ranks/", ["culet/", "base/", "graph/fusion_search.h", "model/text_file.h", "ranks/"]),
     # The CUDA dispatch is made of these, and of nothing that runs on the host alone.
     ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/", "kernels/sm90/grouped_"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),

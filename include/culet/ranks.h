@@ -73,6 +73,10 @@ class Communicator {
   /// Errors: as above; NOT_FOUND when rank 0 left.
   virtual Status Tell(std::span<const std::byte> message) = 0;
   virtual Result<std::vector<std::byte>> Hear() = 0;
+
+  /// On all ranks a file of each, by their ranks: descriptors that the caller closes, -1 for its
+  /// own. Errors: as above.
+  virtual Result<std::vector<int>> ShareFile(int file) = 0;
 };
 
 /// Meets the other ranks: processes of this host and user. They exchange by memory that all of them
@@ -81,18 +85,47 @@ class Communicator {
 /// another version of the library; FAILED_PRECONDITION for ranks that did not come, named; IO.
 Result<std::unique_ptr<Communicator>> JoinRanks(const RankOptions& options);
 
+/// An all-reduce of rows with what follows it at once: the residual sum, its RMS norm, and the E4M3
+/// codes of that in groups of 128. Addresses of 0: no residual, or the value goes nowhere.
+struct SumAndNorm {
+  DevicePtr x = 0;         ///< float32 (rows, width)
+  DevicePtr residual = 0;  ///< float32
+  DevicePtr sum = 0;       ///< float32; may be x or the residual
+  const Weight* gamma = nullptr;
+  float epsilon = 0;
+  DevicePtr out = 0;
+  DataType out_type = DataType::kNull;  ///< float32 or bfloat16
+  DevicePtr codes = 0, scales = 0;
+  std::int64_t rows = 0, width = 0;
+};
+
+/// What an exchange is launched into.
+struct ExchangeStream {
+  cudaStream_t stream = nullptr;
+  bool overlap = false;  ///< may begin before the launch before it has ended
+};
+
 /// Exchanges in memory of a device, in the order of a stream.
 class RankExchange {
  public:
   virtual ~RankExchange() = default;
   /// As Communicator::AllReduce, of `count` floats.
-  virtual Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count, cudaStream_t stream) = 0;
+  virtual Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count,
+                           ExchangeStream stream) = 0;
+  /// Whether AllReduceNorm takes so many rows; equal on all ranks.
+  virtual bool TakesNorm(std::int64_t, std::int64_t) const { return false; }
+  /// Requires: TakesNorm, and all pointers aligned to 16 bytes.
+  virtual Status AllReduceNorm(const SumAndNorm&, ExchangeStream) {
+    return Status(StatusCode::kUnsupported, name() + " exchanges sums alone");
+  }
   /// (rows, parts.all()) of each rank's (rows, its part), float32. `workspace`: of that many bytes.
   virtual Status AllGather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
-                           DevicePtr workspace, cudaStream_t stream) = 0;
+                           DevicePtr workspace, ExchangeStream stream) = 0;
   virtual std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const = 0;
-  /// "shared_memory", "nccl".
+  /// "shared_memory", "nccl", "peers".
   virtual std::string name() const = 0;
+  /// Of what exchanges so many floats of each rank.
+  virtual std::string NameOf(TensorOp, std::size_t) const { return name(); }
   /// Around each wait of the host for the device, where exchanges go on by themselves: a wait for a
   /// rank that is gone or late is ended. Errors: as Communicator, then of all later calls, and of
   /// status().
@@ -111,7 +144,15 @@ std::unique_ptr<RankExchange> MakeHostExchange(Communicator& ranks);
 /// version that is too old; as Communicator.
 Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator& ranks, DeviceMemory& memory);
 
-/// The one that suits the memory. All ranks make it together. Errors: as MakeNcclExchange.
+/// By kernels of this library that write into the other GPUs' memory, and through `other` what
+/// they do not take. All ranks make it together, of one `other`. Errors: UNSUPPORTED that says
+/// which GPUs cannot reach each other, or that the build has no CUDA; as Communicator.
+Result<std::unique_ptr<RankExchange>> MakePeerExchange(Communicator& ranks, DeviceMemory& memory,
+                                                       std::shared_ptr<RankExchange> other);
+
+/// The one that suits the memory; between GPUs peers', or NCCL's where they cannot reach each other
+/// (a logged warning says why) or CULET_EXCHANGE is "nccl". All ranks make it together. Errors: as
+/// MakeNcclExchange; with CULET_EXCHANGE "peers" as MakePeerExchange; INVALID_ARGUMENT for another.
 Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory);
 
 /// `inner` with AllReduce and AllGather. `exchange`: of all dispatches of these ranks; null makes

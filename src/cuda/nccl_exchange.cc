@@ -3,22 +3,19 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "base/device_scope.h"
+#include "base/exchange_watch.h"
 #include "cuda/error.h"
+#include "cuda/rank_device.h"
 #include "culet/ranks.h"
 
 namespace culet {
@@ -86,52 +83,13 @@ Result<Nccl> Load() {
                             version, kOldest, kInstall));
 }
 
-// The number of the GPU whose memory it is.
-Result<int> DeviceOf(DeviceMemory& memory) {
-  constexpr std::size_t kBytes = 256;
-  const auto buffer = DeviceBuffer::Create(memory, kBytes);
-  if (!buffer) return buffer.status();
-  cudaPointerAttributes attributes{};
-  CULET_RETURN_IF_ERROR(
-      CudaStatus(cudaPointerGetAttributes(&attributes, FromDevicePtr<void>(buffer->get())),
-                 "cudaPointerGetAttributes"));
-  return attributes.device;
-}
-
-// One GPU a rank: two on one would wait for each other.
-Status CheckDistinct(Communicator& ranks, int device) {
-  cudaDeviceProp properties{};
-  CULET_RETURN_IF_ERROR(ranks.Agree(
-      CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"),
-      "named"));
-  const auto size = static_cast<std::size_t>(ranks.size());
-  std::vector<cudaUUID_t> all(size);
-  const std::vector<std::size_t> bytes(size, sizeof(cudaUUID_t));
-  CULET_RETURN_IF_ERROR(ranks.AllGather(&properties.uuid, bytes, all.data()));
-  for (std::size_t a = 0; a < size; ++a) {
-    for (std::size_t b = 0; b < a; ++b) {
-      if (std::memcmp(&all[a], &all[b], sizeof(cudaUUID_t)) != 0) continue;
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("ranks {} and {} have one GPU; give each its own", b, a));
-    }
-  }
-  return {};
-}
-
 class NcclExchange final : public RankExchange {
  public:
   NcclExchange(Nccl nccl, Communicator& ranks, int device)
       : nccl_(std::move(nccl)), ranks_(ranks), device_(device) {}
   // Graphs that were recorded with the communicator are gone by now: a dispatch outlives them.
   ~NcclExchange() override {
-    if (watchdog_.joinable()) {
-      {
-        const std::lock_guard lock(mutex_);
-        over_ = true;
-      }
-      wake_.notify_one();
-      watchdog_.join();
-    }
+    watch_.reset();
     const DeviceScope scope(device_);
     if (comm_ != nullptr) nccl_.CommDestroy(comm_);
   }
@@ -147,25 +105,47 @@ class NcclExchange final : public RankExchange {
     CULET_RETURN_IF_ERROR(ranks_.Broadcast(&id, sizeof id, 0));
     own = Checked(nccl_.CommInitRank(&comm_, ranks_.size(), id, ranks_.rank()), "ncclCommInitRank");
     CULET_RETURN_IF_ERROR(ranks_.Agree(own, "connected"));
-    watchdog_ = std::thread([this] { Watch(); });
+    // NCCL's kernels wait for ever for a rank that is gone; the end of the communicator ends them.
+    watch_.emplace(
+        ranks_, device_,
+        ExchangeWatch::Hooks{[this] {
+                               int state = kSuccess;
+                               const int asked = nccl_.CommGetAsyncError(comm_, &state);
+                               return Checked(asked == kSuccess ? state : asked, "NCCL");
+                             },
+                             [this] { nccl_.CommAbort(std::exchange(comm_, nullptr)); }});
     return {};
   }
 
-  Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count, cudaStream_t stream) override {
-    const std::lock_guard lock(mutex_);
-    CULET_RETURN_IF_ERROR(failure_);
-    const DeviceScope scope(device_);
-    return Checked(nccl_.AllReduce(FromDevicePtr<const void>(x), FromDevicePtr<void>(sum), count,
-                                   kFloat, kSum, comm_, stream),
-                   "ncclAllReduce");
+  Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count, ExchangeStream stream) override {
+    return watch_->Guarded([&] {
+      const DeviceScope scope(device_);
+      return Checked(nccl_.AllReduce(FromDevicePtr<const void>(x), FromDevicePtr<void>(sum), count,
+                                     kFloat, kSum, comm_, stream.stream),
+                     "ncclAllReduce");
+    });
   }
 
   // Parts of one width, the widest one's, lie one behind the other in the workspace: first the own
   // one, then those of all.
   Status AllGather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
-                   DevicePtr workspace, cudaStream_t stream) override {
-    const std::lock_guard lock(mutex_);
-    CULET_RETURN_IF_ERROR(failure_);
+                   DevicePtr workspace, ExchangeStream stream) override {
+    return watch_->Guarded([&] { return Gather(x, all, rows, parts, workspace, stream.stream); });
+  }
+
+  std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const override {
+    return static_cast<std::size_t>(rows * Widest(parts) * (parts.ranks() + 1)) * sizeof(float);
+  }
+  std::string name() const override { return "nccl"; }
+
+  Status status() override { return watch_->status(); }
+  bool is_watched() const override { return true; }
+  void BeginWait() override { watch_->BeginWait(); }
+  Status EndWait() override { return watch_->EndWait(); }
+
+ private:
+  Status Gather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
+                DevicePtr workspace, cudaStream_t stream) {
     const DeviceScope scope(device_);
     const std::int64_t widest = Widest(parts);
     const auto each = static_cast<std::size_t>(rows * widest);
@@ -189,29 +169,6 @@ class NcclExchange final : public RankExchange {
     return {};
   }
 
-  std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const override {
-    return static_cast<std::size_t>(rows * Widest(parts) * (parts.ranks() + 1)) * sizeof(float);
-  }
-  std::string name() const override { return "nccl"; }
-
-  Status status() override {
-    const std::lock_guard lock(mutex_);
-    return failure_;
-  }
-  bool is_watched() const override { return true; }
-  void BeginWait() override {
-    const std::lock_guard lock(mutex_);
-    waiting_ = true;
-    since_ = std::chrono::steady_clock::now();
-  }
-  Status EndWait() override {
-    const std::lock_guard lock(mutex_);
-    waiting_ = false;
-    ranks_.SetProgress(++waits_);
-    return failure_;
-  }
-
- private:
   static std::int64_t Widest(const RankParts& parts) {
     std::int64_t widest = 0;
     for (int r = 0; r < parts.ranks(); ++r) widest = std::max(widest, parts.size_of(r));
@@ -236,35 +193,11 @@ class NcclExchange final : public RankExchange {
                                                      what, nccl_.GetErrorString(result)));
   }
 
-  // NCCL's kernels wait for ever for a rank that is gone; the end of the communicator ends them.
-  void Watch() {
-    const DeviceScope scope(device_);
-    constexpr std::chrono::milliseconds kEvery(50);
-    std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, kEvery, [&] { return over_; })) {
-      if (!waiting_ || comm_ == nullptr) continue;
-      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - since_;
-      int state = kSuccess;
-      const int asked = nccl_.CommGetAsyncError(comm_, &state);
-      Status trouble = ranks_.Check(waited.count() > ranks_.options().wait_seconds);
-      if (trouble.ok()) trouble = Checked(asked == kSuccess ? state : asked, "NCCL");
-      if (trouble.ok()) continue;
-      failure_ = trouble;
-      nccl_.CommAbort(std::exchange(comm_, nullptr));
-    }
-  }
-
   Nccl nccl_;
   Communicator& ranks_;
   int device_;
   Comm comm_ = nullptr;
-  std::thread watchdog_;
-  std::condition_variable wake_;
-  std::mutex mutex_;  // of what follows, and of comm_
-  bool over_ = false, waiting_ = false;
-  std::chrono::steady_clock::time_point since_;
-  std::uint64_t waits_ = 0;
-  Status failure_;
+  std::optional<ExchangeWatch> watch_;
 };
 
 }  // namespace
@@ -273,9 +206,8 @@ Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator& ranks, Devi
   auto nccl = Load();
   // Whoever lacks it says so on all ranks.
   CULET_RETURN_IF_ERROR(ranks.Agree(nccl.status(), "NCCL is there"));
-  const auto device = DeviceOf(memory);
-  CULET_RETURN_IF_ERROR(ranks.Agree(device.status(), "a GPU"));
-  CULET_RETURN_IF_ERROR(CheckDistinct(ranks, *device));
+  const auto device = DeviceOfRank(ranks, memory);
+  if (!device) return device.status();
   auto exchange = std::make_unique<NcclExchange>(*std::move(nccl), ranks, *device);
   CULET_RETURN_IF_ERROR(exchange->Connect());
   return std::unique_ptr<RankExchange>(std::move(exchange));

@@ -1,4 +1,4 @@
-// MakeCudaDispatch, MakeNcclExchange and grouped products of a build without CUDA.
+// MakeCudaDispatch, exchanges between GPUs and grouped products of a build without CUDA.
 #include "culet/dispatch.h"
 #include "base/grouped_accelerator.h"
 #include "culet/ranks.h"
@@ -14,6 +14,12 @@ Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm&, const CudaDispat
 Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator&, DeviceMemory&) {
   return Status(StatusCode::kUnsupported,
                 "this build of culet has no CUDA, which NCCL needs; build with CULET_CUDA=ON");
+}
+
+Result<std::unique_ptr<RankExchange>> MakePeerExchange(Communicator&, DeviceMemory&,
+                                                       std::shared_ptr<RankExchange>) {
+  return Status(StatusCode::kUnsupported,
+                "this build of culet has no CUDA; build with CULET_CUDA=ON");
 }
 
 Status GroupedOnAccelerator(const DeviceInfo&, const GroupedArgs&, cudaStream_t) {

@@ -11,13 +11,13 @@ class HostExchange final : public RankExchange {
  public:
   explicit HostExchange(Communicator& ranks) : ranks_(ranks) {}
 
-  Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count, cudaStream_t) override {
+  Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count, ExchangeStream) override {
     return ranks_.AllReduce({FromDevicePtr<const float>(x), count}, FromDevicePtr<float>(sum));
   }
 
   // The ranks' matrices lie one behind the other in the workspace, then row by row side by side.
   Status AllGather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
-                   DevicePtr workspace, cudaStream_t) override {
+                   DevicePtr workspace, ExchangeStream) override {
     std::vector<std::size_t> bytes;
     for (int r = 0; r < parts.ranks(); ++r) {
       bytes.push_back(static_cast<std::size_t>(rows * parts.size_of(r)) * sizeof(float));

@@ -93,22 +93,8 @@ void SendAnswer(int fd, StatusCode code, const std::string& sentence, int memory
   answer.code = static_cast<std::uint32_t>(code);
   std::memcpy(answer.sentence, sentence.data(),
               std::min(sentence.size(), sizeof answer.sentence - 1));
-  iovec data{&answer, sizeof answer};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (memory >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
-  }
   // Who is gone by now is missed in the first exchange.
-  static_cast<void>(sendmsg(fd, &message, MSG_NOSIGNAL));
+  static_cast<void>(SendWithFile(fd, &answer, sizeof answer, memory));
 }
 
 Result<OwnedFd> MakeMemory(std::size_t bytes) {
@@ -231,29 +217,17 @@ Result<Met> MeetFirst(const RankOptions& options, const Take& take, Clock::time_
   hello.size = options.size;
   std::memcpy(hello.version, CULET_VERSION, sizeof CULET_VERSION);
   Answer answer;
-  iovec data{&answer, sizeof answer};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
   constexpr double kAfterAll = 5;  // seconds: rank 0 waits as long, and says who is missing
-  const bool there = SendAll(first.get(), &hello, sizeof hello).ok() &&
-                     WaitToRead(first.get(), SecondsTo(end) + kAfterAll) &&
-                     recvmsg(first.get(), &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) ==
-                         static_cast<ssize_t>(sizeof answer);
-  if (!there) {
+  const bool said = SendAll(first.get(), &hello, sizeof hello).ok();
+  auto memory = said ? ReceiveWithFile(first.get(), &answer, sizeof answer,
+                                       std::max(0.0, SecondsTo(end)) + kAfterAll)
+                     : Status(StatusCode::kNotFound, "the other end is gone");
+  if (!memory) {
     return Status(StatusCode::kFailedPrecondition,
                   "rank 0 died or left before all ranks were there; see its own message");
   }
   Met met;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    int memory = -1;
-    std::memcpy(&memory, CMSG_DATA(header), sizeof memory);
-    met.memory = OwnedFd(memory);
-  }
+  met.memory = *std::move(memory);
   answer.sentence[sizeof answer.sentence - 1] = 0;
   if (answer.code != 0) {
     return Status(static_cast<StatusCode>(answer.code), Printable(answer.sentence));
@@ -275,6 +249,47 @@ Result<Met> Meet(const RankOptions& options, std::size_t bytes, const Take& take
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(options.start_seconds));
   return options.rank == 0 ? MeetAsFirst(options, bytes, take, end) : MeetFirst(options, take, end);
+}
+
+Status SendWithFile(int fd, const void* data, std::size_t bytes, int file) {
+  iovec piece{const_cast<void*>(data), bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  if (file >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &file, sizeof file);
+  }
+  if (sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes)) return {};
+  return Status(StatusCode::kNotFound, "the other end is gone");
+}
+
+Result<OwnedFd> ReceiveWithFile(int fd, void* data, std::size_t bytes, double seconds) {
+  iovec piece{data, bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (!WaitToRead(fd, seconds) ||
+      recvmsg(fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(bytes)) {
+    return Status(StatusCode::kNotFound, "nothing came");
+  }
+  OwnedFd file;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    int received = -1;
+    std::memcpy(&received, CMSG_DATA(header), sizeof received);
+    file = OwnedFd(received);
+  }
+  return file;
 }
 
 Status SendAll(int fd, const void* data, std::size_t bytes) {

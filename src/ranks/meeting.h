@@ -26,6 +26,7 @@ class OwnedFd {
     return *this;
   }
   int get() const noexcept { return fd_; }
+  int release() noexcept { return std::exchange(fd_, -1); }
 
  private:
   void Close() noexcept;
@@ -42,6 +43,12 @@ struct Met {
 /// this rank has it: on rank 0 before the others do. Errors: as JoinRanks, and what `take` returns.
 Result<Met> Meet(const RankOptions& options, std::size_t bytes,
                  const std::function<Status(int memory)>& take);
+
+/// Sends at most a few hundred bytes and a file with them; without one for -1. Errors: NOT_FOUND
+/// when nobody reads them.
+Status SendWithFile(int fd, const void* data, std::size_t bytes, int file);
+/// The file has no descriptor where none came. Errors: as ReceiveAll.
+Result<OwnedFd> ReceiveWithFile(int fd, void* data, std::size_t bytes, double seconds);
 
 /// Sends all bytes. Errors: NOT_FOUND when nobody reads them any more.
 Status SendAll(int fd, const void* data, std::size_t bytes);

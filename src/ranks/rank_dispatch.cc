@@ -1,9 +1,14 @@
 // MakeRankDispatch: a dispatch whose graphs exchange values with other ranks.
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/log.h"
+#include "culet/printable.h"
 #include "culet/ranks.h"
+#include "ranks/exchange_fusions.h"
 #include "ranks/watched_memory.h"
 
 namespace culet {
@@ -53,10 +58,11 @@ class RankDispatch final : public KernelDispatch {
   }
 
   Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id) override {
-    const TensorOp op = graph.node(id).op;
-    if (!IsExchange(op)) return inner_->prepare(graph, id);
-    return std::unique_ptr<PreparedNode>(
-        std::make_unique<PreparedExchange>(fmt::format("{}/{}", exchange_->name(), ToString(op))));
+    const TensorNode& node = graph.node(id);
+    if (!IsExchange(node.op)) return inner_->prepare(graph, id);
+    const auto count = static_cast<std::size_t>(node.shape.rows * node.shape.cols);
+    return std::unique_ptr<PreparedNode>(std::make_unique<PreparedExchange>(
+        fmt::format("{}/{}", exchange_->NameOf(node.op, count), ToString(node.op))));
   }
 
   std::size_t workspace(const ComputeGraph& graph, int id,
@@ -74,8 +80,8 @@ class RankDispatch final : public KernelDispatch {
 
   // What fails on one rank must not let the others wait.
   Status launch(const NodeLaunch& launch) override {
-    const TensorNode& node = launch.node();
-    const bool exchanges = launch.fusion == nullptr && IsExchange(node.op);
+    const bool exchanges =
+        launch.fusion != nullptr ? IsExchangeFusion(*launch.fusion) : IsExchange(launch.node().op);
     const Status status = exchanges ? Exchange(launch) : inner_->launch(launch);
     if (!status.ok() && !exchanges) ranks_.Abort(status.message());
     return status;
@@ -90,16 +96,26 @@ class RankDispatch final : public KernelDispatch {
   }
   bool prefers_buckets() const override { return inner_->prefers_buckets(); }
   int preferred_step_tokens() const override { return inner_->preferred_step_tokens(); }
-  std::vector<std::string> fusion_names() const override { return inner_->fusion_names(); }
+  std::vector<std::string> fusion_names() const override {
+    std::vector<std::string> names = ExchangeFusionNames();
+    for (std::string& name : inner_->fusion_names()) names.push_back(std::move(name));
+    return names;
+  }
+  // Norms behind an all-reduce come before those in front of a product: a launch less.
   std::vector<Fusion> fusions(const ComputeGraph& graph) const override {
-    return inner_->fusions(graph);
+    std::vector<Fusion> found = FindExchangeFusions(graph, *exchange_);
+    for (Fusion& fusion : inner_->fusions(graph)) found.push_back(std::move(fusion));
+    return found;
   }
   Result<std::unique_ptr<PreparedNode>> prepare_fusion(const ComputeGraph& graph,
                                                        const Fusion& fusion) override {
-    return inner_->prepare_fusion(graph, fusion);
+    if (!IsExchangeFusion(fusion)) return inner_->prepare_fusion(graph, fusion);
+    return std::unique_ptr<PreparedNode>(
+        std::make_unique<PreparedExchange>(fmt::format("{}/{}", exchange_->name(), fusion.name)));
   }
   std::size_t workspace_fusion(const ComputeGraph& graph, const Fusion& fusion,
                                const PreparedNode* prepared) const override {
+    if (IsExchangeFusion(fusion)) return 0;
     return inner_->workspace_fusion(graph, fusion, prepared);
   }
   DataType preferred_values(DataType weights) const override {
@@ -142,13 +158,15 @@ class RankDispatch final : public KernelDispatch {
  private:
   Status Exchange(const NodeLaunch& launch) {
     const TensorNode& node = launch.node();
+    const ExchangeStream stream{launch.stream, launch.previous != nullptr};
+    if (launch.fusion != nullptr) return exchange_->AllReduceNorm(ArgsOfExchange(launch), stream);
     if (node.op == TensorOp::kAllReduce) {
       return exchange_->AllReduce(launch.input(0), launch.output,
                                   static_cast<std::size_t>(node.shape.rows * node.shape.cols),
-                                  launch.stream);
+                                  stream);
     }
     return exchange_->AllGather(launch.input(0), launch.output, node.shape.rows, node.params.parts,
-                                launch.workspace, launch.stream);
+                                launch.workspace, stream);
   }
 
   std::unique_ptr<KernelDispatch> inner_;
@@ -161,9 +179,24 @@ class RankDispatch final : public KernelDispatch {
 
 Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory) {
   if (memory.reads_host_memory()) return std::shared_ptr(MakeHostExchange(ranks));
-  auto made = MakeNcclExchange(ranks, memory);
-  if (!made) return made.status();
-  return std::shared_ptr(*std::move(made));
+  const char* const variable = std::getenv("CULET_EXCHANGE");
+  const std::string wanted = variable == nullptr ? "" : variable;
+  Status known;
+  if (!wanted.empty() && wanted != "nccl" && wanted != "peers") {
+    known = Status(StatusCode::kInvalidArgument,
+                   fmt::format("CULET_EXCHANGE is '{}'; give 'nccl' or 'peers', or leave it unset",
+                               Printable(wanted)));
+  }
+  CULET_RETURN_IF_ERROR(ranks.Agree(known, "CULET_EXCHANGE " + wanted));
+  auto nccl = MakeNcclExchange(ranks, memory);
+  if (!nccl) return nccl.status();
+  std::shared_ptr<RankExchange> other = *std::move(nccl);
+  if (wanted == "nccl") return other;
+  auto peers = MakePeerExchange(ranks, memory, other);
+  if (peers) return std::shared_ptr<RankExchange>(*std::move(peers));
+  if (wanted == "peers" || peers.status().code() != StatusCode::kUnsupported) return peers.status();
+  Log(LogLevel::kWarning, "ranks exchange through NCCL alone: {}", peers.status().message());
+  return other;
 }
 
 Result<std::unique_ptr<KernelDispatch>> MakeRankDispatch(std::unique_ptr<KernelDispatch> inner,

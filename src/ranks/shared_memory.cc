@@ -207,6 +207,45 @@ class SharedMemoryRanks final : public Communicator {
     return message;
   }
 
+  // Rank 0 hands them round: sockets lead to it alone.
+  Result<std::vector<int>> ShareFile(int file) override {
+    std::vector<OwnedFd> files(static_cast<std::size_t>(size()));
+    const auto send = [&](int to, int fd, int what) -> Status {
+      char none = 0;
+      const Status sent = SendWithFile(fd, &none, sizeof none, what);
+      return sent.ok() ? sent : Fail(StatusCode::kFailedPrecondition, Gone(to));
+    };
+    const auto receive = [&](int from, int fd, int of) -> Status {
+      char none = 0;
+      auto got = ReceiveWithFile(fd, &none, sizeof none, wait_seconds_);
+      if (!got || got->get() < 0) {
+        return Fail(StatusCode::kFailedPrecondition, Late(from, "the exchange of files"));
+      }
+      files[static_cast<std::size_t>(of)] = *std::move(got);
+      return {};
+    };
+    if (rank() == 0) {
+      const auto of = [&](int r) { return met_.others[static_cast<std::size_t>(r)].get(); };
+      for (int r = 1; r < size(); ++r) CULET_RETURN_IF_ERROR(receive(r, of(r), r));
+      for (int to = 1; to < size(); ++to) {
+        for (int r = 0; r < size(); ++r) {
+          if (r == to) continue;
+          const int what = r == 0 ? file : files[static_cast<std::size_t>(r)].get();
+          CULET_RETURN_IF_ERROR(send(to, of(to), what));
+        }
+      }
+    } else {
+      const int fd = met_.others.front().get();
+      CULET_RETURN_IF_ERROR(send(0, fd, file));
+      for (int r = 0; r < size(); ++r) {
+        if (r != rank()) CULET_RETURN_IF_ERROR(receive(0, fd, r));
+      }
+    }
+    std::vector<int> all;
+    for (OwnedFd& each : files) all.push_back(each.release());
+    return all;
+  }
+
  private:
   Header& Head() const noexcept { return *reinterpret_cast<Header*>(memory_); }
   RankState& State(int r) const noexcept {

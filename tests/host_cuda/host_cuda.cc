@@ -8,9 +8,12 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <span>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -78,6 +81,8 @@ class Cluster {
                   const std::function<void()>& body);
   // Suspends the running fiber in `state` until what it waits for has happened.
   void Wait(State state);
+  // Lets the other fibers run.
+  void Pause();
   Fiber& running() { return *fibers_[running_]; }
   const Fiber& running() const { return *fibers_[running_]; }
   int lane() const { return static_cast<int>(running_ % kWarp); }
@@ -111,6 +116,7 @@ class Cluster {
   std::size_t scheduler_stack_size_ = 0;
   const std::function<void()>* body_ = nullptr;
   std::string fault_;
+  bool paused_ = false;  // a fiber waits for another GPU
   std::minstd_rand order_;
 };
 
@@ -176,6 +182,11 @@ void Cluster::Leave() {
 void Cluster::Wait(State state) {
   running().state = state;
   Leave();
+}
+
+void Cluster::Pause() {
+  paused_ = true;
+  Wait(State::kReady);
 }
 
 // Every warp whose waiting lanes are all there goes on.
@@ -301,12 +312,13 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
   for (bool all_done = false; !all_done;) {
     std::shuffle(order.begin(), order.end(), order_);
     all_done = true;
+    if (std::exchange(paused_, false)) std::this_thread::yield();
     for (const std::size_t i : order) {
       if (fibers_[i]->state == State::kReady) SwitchTo(i);
       all_done &= fibers_[i]->state == State::kDone;
     }
     if (all_done) break;
-    if (!ReleaseWarps() && (!fault_.empty() || !(ReleaseBlock() || ReleaseCluster()))) {
+    if (!ReleaseWarps() && (!fault_.empty() || !(ReleaseBlock() || ReleaseCluster() || paused_))) {
       return fault_.empty() ? Stuck() : fault_;
     }
   }
@@ -329,6 +341,8 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
 const std::string& Fault() { return fault; }
 
 int Lane() { return cluster.lane(); }
+
+void Pause() { cluster.Pause(); }
 
 bool MeetBlock(bool flag) {
   cluster.running().flag = flag;
@@ -369,18 +383,23 @@ char* SharedOfCluster(int rank) { return cluster.SharedOf(static_cast<std::size_
 char* DynamicShared() { return cluster.shared(); }
 
 namespace {
-std::map<const void*, std::size_t>& Allowed() {
-  static std::map<const void*, std::size_t> allowed;
-  return allowed;
-}
+std::mutex allowed_mutex;
+std::map<const void*, std::size_t> allowed;
 }  // namespace
 
-void AllowShared(const void* kernel, std::size_t bytes) { Allowed()[kernel] = bytes; }
+void AllowShared(const void* kernel, std::size_t bytes) {
+  const std::lock_guard lock(allowed_mutex);
+  allowed[kernel] = bytes;
+}
 
 bool IsSharedAllowed(const void* kernel, std::size_t bytes) {
   constexpr std::size_t kAlways = std::size_t{48} << 10;
-  const auto found = Allowed().find(kernel);
-  const std::size_t most = found == Allowed().end() ? kAlways : std::max(found->second, kAlways);
+  std::size_t most = kAlways;
+  {
+    const std::lock_guard lock(allowed_mutex);
+    if (const auto found = allowed.find(kernel); found != allowed.end())
+      most = std::max(found->second, kAlways);
+  }
   if (bytes <= most && bytes <= kMostShared) return true;
   fault = fmt::format("{} bytes of dynamic shared memory, {} are allowed", bytes, most);
   return false;

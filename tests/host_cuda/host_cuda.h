@@ -2,7 +2,8 @@
 // toolkit's. Each thread of a block is a fiber; those that can run do so one at a time, in an order
 // that is shuffled anew after each barrier, so that a missing barrier shows. Blocks follow each
 // other, shuffled too; those of a cluster run at once, and may have no static shared memory. A
-// barrier or shuffle that not all of its threads reach fails the launch.
+// barrier or shuffle that not all of its threads reach fails the launch. Threads of the process are
+// GPUs of their own, whose kernels run side by side and meet in memory.
 #pragma once
 
 #include <bit>
@@ -57,7 +58,7 @@ struct dim3 {
 
 #define __global__
 #define __device__
-#define __shared__ static
+#define __shared__ static thread_local
 #define __forceinline__ inline
 #define __noinline__
 #define __launch_bounds__(...)
@@ -149,6 +150,8 @@ bool MeetBlock(bool flag);
 /// value of lane `from`, a ballot the lanes whose value is not 0.
 std::uint64_t MeetWarp(unsigned mask, Meeting what, std::uint64_t value, int from);
 int Lane();
+/// In a loop that waits for another GPU: the other threads go on, and other GPUs get a processor.
+void Pause();
 /// Waits for all threads of the block's cluster, of which none may have ended.
 void MeetCluster();
 /// The dynamic shared memory of block `rank` of the cluster, which must be running.

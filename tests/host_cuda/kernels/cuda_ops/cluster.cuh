@@ -1,6 +1,8 @@
 // See host_cuda.h: src/kernels/cuda_ops/cluster.cuh on the CPU.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 #include <cstring>
 

@@ -1,0 +1,75 @@
+// Sums over the GPUs of a host by kernels that write into each other's memory: one launch on each
+// rank, in the same order on all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "culet/types.h"
+#include "kernels/cuda_ops/fused.h"
+#include "kernels/cuda_ops/ops.h"
+
+namespace culet::cuda_ops {
+
+/// What a rank keeps between its exchanges, in its own memory. Zero at first.
+struct alignas(16) ExchangeControl {
+  std::uint32_t epoch = 0;    ///< of the last exchange
+  std::uint32_t failed = 0;   ///< not 0: a rank did not come, and nobody waits any more
+  std::uint32_t tickets = 0;  ///< blocks of the exchange that is running
+};
+
+/// Memory of the host that the kernels read and write in place. Zero at first.
+struct ExchangeStatus {
+  std::uint32_t abort = 0;  ///< the host's: not 0 ends all waits
+  std::uint32_t late = 0;   ///< one more than the rank that did not come
+  std::uint32_t epoch = 0;  ///< of the exchange in which it was missed
+};
+
+/// Where ranks meet. Each rank's area has room for `slots` packets of 16 bytes from each rank in
+/// each of two generations, zero at first.
+struct ExchangePeers {
+  void* const* areas = nullptr;  ///< (ranks), on the device: of all ranks, in this one's addresses
+  ExchangeControl* control = nullptr;
+  ExchangeStatus* status = nullptr;
+  int rank = 0, ranks = 1;
+  std::int64_t slots = 0;
+  std::uint64_t limit_ns = 0;  ///< of a wait
+};
+constexpr std::size_t kPacketBytes = 16;
+constexpr std::size_t ExchangeAreaBytes(int ranks, std::int64_t slots) {
+  return 2 * kPacketBytes * static_cast<std::size_t>(ranks) * static_cast<std::size_t>(slots);
+}
+
+/// The sum over all ranks of their x, in FP32 in the order of the ranks: the same bits on all.
+/// A rank that does not come within the limit, or an abort, leaves NaN, and the status says who.
+struct AllReduceArgs {
+  ExchangePeers peers;
+  const float* x = nullptr;
+  float* sum = nullptr;  ///< may be x
+  std::int64_t count = 0;
+  /// What goes between the GPUs, of all ranks: float32, or bfloat16, which rounds each summand.
+  DataType wire = DataType::kFloat32;
+  int units = 1;  ///< multiprocessors
+};
+/// Packets of one rank that an all-reduce of so many elements takes.
+std::int64_t AllReduceSlots(std::int64_t count, DataType wire);
+/// Whether x and sum suit it: whole vectors of four.
+bool CanAllReduce(const AllReduceArgs& args);
+/// Requires: CanAllReduce; slots for it.
+cudaError_t AllReduce(const AllReduceArgs& args, LaunchStream stream);
+
+/// An all-reduce of rows, the residual sum, its norm and the codes of that, as FusedNorm makes
+/// them of `norm`, but for the order in which squares are added. norm.x is what is all-reduced and
+/// norm.y the residual (null: none), both float32, without norm.from.
+struct AllReduceNormArgs {
+  ExchangePeers peers;
+  FusedNormArgs norm;
+  DataType wire = DataType::kFloat32;
+  int units = 1;
+};
+/// As AllReduceSlots; 0 for rows that it does not take.
+std::int64_t AllReduceNormSlots(std::int64_t rows, int width, DataType wire, int units);
+/// Requires: AllReduceNormSlots is not 0, and there are as many; pointers aligned to 16 bytes.
+cudaError_t AllReduceNorm(const AllReduceNormArgs& args, LaunchStream stream);
+
+}  // namespace culet::cuda_ops
