@@ -77,6 +77,7 @@ class Buffer {
 
 // What a rank has: exchanges, and areas of its own for kernels with other settings.
 struct Bench {
+  explicit Bench(Communicator& all) : ranks(all) {}
   Communicator& ranks;
   cudaStream_t stream = nullptr;
   std::shared_ptr<RankExchange> nccl, peers;
@@ -318,7 +319,7 @@ int Run(const Options& options, const RankOptions& rank) {
   Communicator& ranks = **joined;
   Check(cudaSetDevice(rank.local_rank), "cudaSetDevice");
   DeviceMemory& memory = CudaMemory(rank.local_rank);
-  Bench bench{.ranks = ranks};
+  Bench bench(ranks);
   bench.kill = options.kill;
   Check(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "stream");
   Check(cudaDeviceGetAttribute(&bench.units, cudaDevAttrMultiProcessorCount, rank.local_rank),

@@ -177,9 +177,8 @@ class Exchange {
 
   // After a look in vain: whether to look no more.
   __device__ __forceinline__ bool GivesUp(int rank) {
-    constexpr std::uint32_t kLooks = 1024;  // a look at the clock and the host takes a microsecond
     Pause();
-    if (++looks_ % kLooks != 0) return false;
+    if (++looks_ % kLooksBetween != 0) return false;
     if (began_ == 0) began_ = Nanoseconds();
     const bool late = Nanoseconds() - began_ > peers_.limit_ns;
     if (!late && ReadShared(&peers_.status->abort) == 0) return false;

@@ -59,6 +59,9 @@ __device__ __forceinline__ std::uint64_t Nanoseconds() {
   return now;
 }
 
+/// Looks for a packet between those at the clock and the host, which take a microsecond.
+constexpr std::uint32_t kLooksBetween = 1024;
+
 /// In a loop that waits for another rank.
 __device__ __forceinline__ void Pause() {}
 

@@ -38,6 +38,8 @@ inline std::uint64_t Nanoseconds() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
+constexpr std::uint32_t kLooksBetween = 16;
+
 inline void Pause() { host_cuda::Pause(); }
 
 }  // namespace culet::cuda_ops

@@ -1,0 +1,196 @@
+// Models on several ranks whose kernels write into each other's memory, on the CPU
+// (tests/host_cuda).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda/cases.h"
+#include "culet/decoder.h"
+#include "culet/ranks.h"
+#include "decoder_fixture.h"
+#include "graph/cuda/peer_exchange.h"
+#include "host_cuda/test_dispatch.h"
+#include "kernels/cuda_ops/exchange.h"
+#include "rank_threads.h"
+
+namespace culet {
+namespace {
+
+// Areas of a team of threads.
+class Areas {
+ public:
+  explicit Areas(int ranks) : memory_(static_cast<std::size_t>(ranks)) {
+    const std::size_t bytes = cuda_ops::ExchangeAreaBytes(ranks, cuda_ops::PeerSlots(ranks));
+    for (auto& area : memory_) area.reset(new (std::align_val_t(256)) std::byte[bytes]());
+  }
+  Result<std::shared_ptr<RankExchange>> Exchange(Communicator& ranks) {
+    cuda_ops::PeerSetup setup;
+    for (auto& area : memory_) setup.areas.push_back(area.get());
+    setup.other = MakeHostExchange(ranks);
+    setup.units = 16;
+    auto made = cuda_ops::MakePeerExchangeOver(ranks, HostMemory(), std::move(setup));
+    if (!made) return made.status();
+    return std::shared_ptr<RankExchange>(*std::move(made));
+  }
+
+ private:
+  struct Delete {
+    void operator()(std::byte* at) const { ::operator delete[](at, std::align_val_t(256)); }
+  };
+  std::vector<std::unique_ptr<std::byte[], Delete>> memory_;
+};
+
+// Counts what goes through `inner`.
+class Counted final : public RankExchange {
+ public:
+  explicit Counted(std::shared_ptr<RankExchange> inner) : inner_(std::move(inner)) {}
+  Status AllReduce(DevicePtr x, DevicePtr sum, std::size_t count, ExchangeStream stream) override {
+    ++sums;
+    return inner_->AllReduce(x, sum, count, stream);
+  }
+  bool TakesNorm(std::int64_t rows, std::int64_t width) const override {
+    return inner_->TakesNorm(rows, width);
+  }
+  Status AllReduceNorm(const SumAndNorm& what, ExchangeStream stream) override {
+    ++norms;
+    codes += what.codes != 0;
+    return inner_->AllReduceNorm(what, stream);
+  }
+  Status AllGather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
+                   DevicePtr workspace, ExchangeStream stream) override {
+    return inner_->AllGather(x, all, rows, parts, workspace, stream);
+  }
+  std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const override {
+    return inner_->GatherWorkspace(rows, parts);
+  }
+  std::string name() const override { return inner_->name(); }
+  Status status() override { return inner_->status(); }
+  bool is_watched() const override { return inner_->is_watched(); }
+  void BeginWait() override { inner_->BeginWait(); }
+  Status EndWait() override { return inner_->EndWait(); }
+
+  int sums = 0, norms = 0, codes = 0;
+
+ private:
+  std::shared_ptr<RankExchange> inner_;
+};
+
+struct Answer {
+  std::vector<float> logits;
+  std::vector<std::int32_t> tokens;
+};
+
+void AnswerOn(Communicator& ranks, const std::shared_ptr<RankExchange>& exchange,
+              const std::string& folder, const Goldens& goldens, Answer& answer) {
+  LoadOptions load;
+  load.rank = ranks.rank();
+  load.ranks = ranks.size();
+  const auto model = DecoderModel::Load(folder, HostMemory(), load);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  TestDispatch test = MakeTestDispatch({});
+  auto dispatch = MakeRankDispatch(std::move(test.dispatch), ranks, exchange);
+  ASSERT_TRUE(dispatch.ok()) << dispatch.status().ToString();
+  SessionOptions options;
+  options.max_sequences = 1;
+  options.block_size = 8;
+  auto session = Session::Create(*model, **dispatch, options);
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const int sequence = *session->AddSequence();
+  auto prompt = session->Prefill(sequence, goldens.input_ids, {.all_logits = true});
+  ASSERT_TRUE(prompt.ok()) << prompt.status().ToString();
+  answer.logits = prompt->logits;
+  answer.tokens = prompt->next;
+  DecodeOptions decode;
+  decode.steps = 6;
+  const SequenceTokens next{sequence, {prompt->next.data(), 1}};
+  const auto made = session->Decode({&next, 1}, decode);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  answer.tokens.insert(answer.tokens.end(), made->front().tokens.begin(),
+                       made->front().tokens.end());
+}
+
+TEST(Peers, ModelsAnswerAsThroughTheHost) {
+  for (const int size : {2, 3}) {
+    for (const char* const name : {"llama-gqa", "qwen3-fp8"}) {
+      const std::string folder = FixtureFolder(name);
+      if (folder.empty()) GTEST_SKIP() << "no fixture " << name;
+      SCOPED_TRACE(testing::Message() << name << " on " << size);
+      const auto goldens = ReadGoldens(folder);
+      ASSERT_TRUE(goldens.has_value());
+      const auto count = static_cast<std::size_t>(size);
+      std::vector<Answer> host(count), peers(count);
+      OnRanks(size, [&](Communicator& ranks) {
+        AnswerOn(ranks, MakeHostExchange(ranks), folder, *goldens,
+                 host[static_cast<std::size_t>(ranks.rank())]);
+      });
+      Areas areas(size);
+      OnRanks(size, [&](Communicator& ranks) {
+        auto exchange = areas.Exchange(ranks);
+        ASSERT_TRUE(exchange.ok()) << exchange.status().ToString();
+        const auto counted = std::make_shared<Counted>(*exchange);
+        AnswerOn(ranks, counted, folder, *goldens, peers[static_cast<std::size_t>(ranks.rank())]);
+        // In each of seven steps: behind the embedding and every layer's two parts; the last norm
+        // has no codes.
+        const int layers = ReadDecoderConfig(folder)->layers;
+        EXPECT_EQ(counted->norms, 7 * (2 * layers + 1));
+        EXPECT_EQ(counted->sums, 0);
+        EXPECT_EQ(counted->codes, std::string(name) == "qwen3-fp8" ? 7 * 2 * layers : 0);
+      });
+      if (HasFailure()) return;
+      for (const Answer& each : peers) {
+        EXPECT_EQ(each.logits, peers[0].logits);
+        EXPECT_EQ(each.tokens, peers[0].tokens);
+      }
+      ASSERT_EQ(peers[0].logits.size(), host[0].logits.size());
+      EXPECT_LE(RelativeL2(peers[0].logits.data(), host[0].logits.data(), host[0].logits.size()),
+                1e-5);
+      EXPECT_EQ(peers[0].tokens, host[0].tokens);
+    }
+  }
+}
+
+// What a session's calls say on the ranks that are left.
+TEST(Peers, ARankThatStopsIsNamed) {
+  constexpr int kSize = 3, kMissing = 1;
+  Areas areas(kSize);
+  std::atomic<int> told = 0;
+  OnRanks(
+      kSize,
+      [&](Communicator& ranks) {
+        auto exchange = areas.Exchange(ranks);
+        ASSERT_TRUE(exchange.ok()) << exchange.status().ToString();
+        std::vector<float> x(1024, 1.0f);
+        const auto sum = [&] {
+          (*exchange)->BeginWait();
+          const Status launched =
+              (*exchange)->AllReduce(ToDevicePtr(x.data()), ToDevicePtr(x.data()), x.size(), {});
+          const Status ended = (*exchange)->EndWait();
+          return launched.ok() ? ended : launched;
+        };
+        ASSERT_TRUE(sum().ok());
+        ASSERT_EQ(x[7], 3.0f);
+        if (ranks.rank() == kMissing) {
+          while (told < kSize - 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          return;
+        }
+        const Status late = sum();
+        EXPECT_EQ(late.code(), StatusCode::kFailedPrecondition);
+        EXPECT_NE(late.message().find("rank 1 did not come"), std::string::npos) << late.message();
+        EXPECT_FALSE(sum().ok());
+        EXPECT_FALSE((*exchange)->status().ok());
+        ++told;
+      },
+      0.5);
+}
+
+}  // namespace
+}  // namespace culet
