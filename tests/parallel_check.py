@@ -72,8 +72,15 @@ class Case(unittest.TestCase):
                     RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
                     MASTER_PORT="29500", TORCHELASTIC_RUN_ID=f"{os.getpid()}-{meeting}") for rank in range(size)]
 
-    def ends(self, process):
-        out, err = process.communicate(timeout=SECONDS)
+    def ends(self, process, seconds=SECONDS):
+        """Its code, output and errors; one that does not end is killed, and its others with it."""
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            for pid in [*children(process.pid), process.pid]:
+                os.kill(pid, signal.SIGKILL)
+            out, err = process.communicate()
+            self.fail(f"{process.args} did not end within {seconds} s: {out[-500:]} {err[-500:]}")
         return process.returncode, out, err
 
 
@@ -128,20 +135,22 @@ class Gpus(Case):
             self.skipTest("two GPUs are needed")
 
     def test_the_answer_of_one(self):
-        code, out, err = self.ends(run("run", "--device", "cuda", "--model", self.adder, "--prompt", PROMPT,
-                                       "--max-new", 8, "--tp", 2))
-        self.assertEqual((code, out.strip()), (0, PROMPT + ANSWER), err)
-        self.assertNotIn("node by node", err)
+        for exchange in ("peers", "nccl"):
+            code, out, err = self.ends(run("run", "--device", "cuda", "--model", self.adder, "--prompt", PROMPT,
+                                           "--max-new", 8, "--tp", 2, CULET_EXCHANGE=exchange), 15)
+            self.assertEqual((code, out.strip()), (0, PROMPT + ANSWER), err)
+            self.assertNotIn("node by node", err)
 
     def test_a_rank_that_is_killed(self):
-        for turn in range(4):
+        """Within the time of a test, from a start, in which nothing can be seen, to the midst of steps."""
+        for seconds in (2, 6):
             process = run("bench", "--decode", "--device", "cuda", "--model", self.adder, "--format", "bf16",
                           "--context", 16, "--prefill", 8, "--steps", 20000, "--tp", 2)
-            time.sleep(6 + turn)
+            time.sleep(seconds)
             started = children(process.pid)
             for pid in started:
                 os.kill(pid, signal.SIGKILL)
-            code, _, err = self.ends(process)
+            code, _, err = self.ends(process, 15)
             if code != 0:
                 self.assertIn("rank 1", err)
             self.assertTrue(gone(started))
