@@ -277,6 +277,57 @@ TEST_P(AllReduceOf, AnAbortEndsWaits) {
   EXPECT_EQ(team.status(0).late, 0u);
 }
 
+// Unequal parts, among them one without columns.
+TEST(AllGatherOf, PartsOfAllSizesLieSideBySide) {
+  struct Case {
+    std::int64_t rows;
+    std::vector<std::int64_t> bounds;
+  };
+  const Case cases[] = {
+      {1, {0, 1024, 2048}}, {3, {0, 384, 520}}, {2, {0, 128, 128, 4000}}, {5, {0, 4, 8, 16, 24}}};
+  for (const Case& c : cases) {
+    const int ranks = static_cast<int>(c.bounds.size()) - 1;
+    SCOPED_TRACE(testing::Message() << c.rows << " rows of " << ranks << " ranks");
+    Team team(ranks, 8192);
+    const std::int64_t total = c.bounds.back();
+    const auto value = [&](std::int64_t row, std::int64_t col, int turn) {
+      return static_cast<float>(row * 100'000 + col + turn);
+    };
+    for (int turn = 0; turn < 4; ++turn) {
+      team.Run([&](int r) {
+        const std::int64_t first = c.bounds[static_cast<std::size_t>(r)];
+        const std::int64_t width = c.bounds[static_cast<std::size_t>(r) + 1] - first;
+        Floats x(static_cast<std::size_t>(c.rows * width), kPoison);
+        Floats all(static_cast<std::size_t>(c.rows * total), kPoison);
+        for (std::int64_t i = 0; i < c.rows * width; ++i) {
+          x.data()[i] = value(i / width, first + i % width, turn);
+        }
+        AllGatherArgs args;
+        args.peers = team.Of(r);
+        args.x = x.data();
+        args.all = all.data();
+        args.rows = c.rows;
+        std::copy(c.bounds.begin(), c.bounds.end(), args.bounds);
+        ASSERT_GT(AllGatherSlots(args), 0);
+        ASSERT_LE(AllGatherSlots(args), args.peers.slots);
+        ASSERT_EQ(AllGather(args, {nullptr, true}), cudaSuccess) << host_cuda::Fault();
+        for (std::int64_t i = 0; i < c.rows * total; ++i) {
+          ASSERT_EQ(all[static_cast<std::size_t>(i)], value(i / total, i % total, turn)) << i;
+        }
+        x.CheckGuards(), all.CheckGuards();
+      });
+    }
+    team.CheckGuards();
+  }
+  AllGatherArgs odd;
+  odd.peers.ranks = 2;
+  odd.rows = 1;
+  odd.bounds[1] = 6, odd.bounds[2] = 12;
+  EXPECT_EQ(AllGatherSlots(odd), 0);
+  odd.peers.ranks = AllGatherArgs::kMostRanks + 1;
+  EXPECT_EQ(AllGatherSlots(odd), 0);
+}
+
 struct NormCase {
   std::int64_t rows;
   int width;

@@ -102,10 +102,20 @@ class PeerExchange final : public RankExchange {
 
   Status AllGather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
                    DevicePtr workspace, ExchangeStream stream) override {
-    CULET_RETURN_IF_ERROR(NeedOther("an all-gather", static_cast<std::size_t>(parts.all())));
-    return setup_.other->AllGather(x, all, rows, parts, workspace, stream);
+    AllGatherArgs args = GatherArgs(rows, parts);
+    args.x = FromDevicePtr<const float>(x);
+    args.all = FromDevicePtr<float>(all);
+    if (!IsTaken(args)) {
+      CULET_RETURN_IF_ERROR(NeedOther("an all-gather", static_cast<std::size_t>(parts.all())));
+      return setup_.other->AllGather(x, all, rows, parts, workspace, stream);
+    }
+    return watch_->Guarded([&] {
+      const DeviceScope scope(setup_.device);
+      return CudaStatus(cuda_ops::AllGather(args, Of(stream)), "launching all_gather");
+    });
   }
   std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const override {
+    // Values that the executor places are aligned; others may not be, and need the other's.
     return setup_.other == nullptr ? 0 : setup_.other->GatherWorkspace(rows, parts);
   }
 
@@ -139,6 +149,20 @@ class PeerExchange final : public RankExchange {
   ExchangeStatus* Shared() const { return static_cast<ExchangeStatus*>(shared_.get()); }
   bool IsPushed(std::size_t count) const {
     return count * sizeof(float) <= MostBytesOfPush(ranks_.size());
+  }
+  AllGatherArgs GatherArgs(std::int64_t rows, const RankParts& parts) const {
+    AllGatherArgs args;
+    args.peers = peers_;
+    args.rows = rows;
+    args.units = setup_.units;
+    if (parts.ranks() > AllGatherArgs::kMostRanks) return args;
+    std::ranges::copy(parts.bounds, args.bounds);
+    return args;
+  }
+  // Equal on all ranks but for what is not aligned.
+  bool IsTaken(const AllGatherArgs& args) const {
+    const std::int64_t slots = AllGatherSlots(args);
+    return slots > 0 && slots <= peers_.slots;
   }
   Status NeedOther(const char* what, std::size_t count) const {
     if (setup_.other != nullptr) return {};

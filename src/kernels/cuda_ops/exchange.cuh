@@ -90,13 +90,45 @@ class Exchange {
 #pragma unroll
         for (int i = 0; i < kEach; ++i) part[i] = x[i];
       } else {
-        Receive<Wire>(Slots(peers_.rank, from) + slot, stride, from, part);
+        Receive<Wire>(from, slot, stride, part);
       }
 #pragma unroll
       for (int i = 0; i < kEach; ++i) sum[i] = from == 0 ? part[i] : sum[i] + part[i];
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) x[i] = sum[i];
+  }
+
+  /// Waits for what `rank`, another one, has pushed so; NaN if it does not come.
+  template <class Wire>
+  __device__ __forceinline__ void Receive(int rank, std::int64_t slot, int stride,
+                                          float (&to)[kEach]) {
+    const uint4* const from = Slots(peers_.rank, rank) + slot;
+    constexpr int kOf = kEach / kPackets<Wire>;
+    uint4 packets[kPackets<Wire>];
+    for (bool all = lost_; !all;) {
+      all = true;
+#pragma unroll
+      for (int p = 0; p < kPackets<Wire>; ++p) {
+        packets[p] = ReadPacket(from + p * stride);
+        all &= packets[p].w == epoch_;
+      }
+      if (!all) lost_ = all = GivesUp(rank);
+    }
+#pragma unroll
+    for (int p = 0; p < kPackets<Wire>; ++p) {
+      const unsigned words[3] = {packets[p].x, packets[p].y, packets[p].z};
+#pragma unroll
+      for (int i = 0; i < kOf; ++i) {
+        unsigned bits;
+        if constexpr (std::is_same_v<Wire, float>) {
+          bits = words[i];
+        } else {
+          bits = i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xFFFF0000u;
+        }
+        to[p * kOf + i] = lost_ ? NotANumber() : __uint_as_float(bits);
+      }
+    }
   }
 
  private:
@@ -141,36 +173,6 @@ class Exchange {
           words[i] = __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xFFFF0000u);
         }
         to[p] = make_uint4(words[0], words[1], words[2], epoch_);
-      }
-    }
-  }
-
-  template <class Wire>
-  __device__ __forceinline__ void Receive(const uint4* from, int stride, int rank,
-                                          float (&to)[kEach]) {
-    constexpr int kOf = kEach / kPackets<Wire>;
-    uint4 packets[kPackets<Wire>];
-    for (bool all = lost_; !all;) {
-      all = true;
-#pragma unroll
-      for (int p = 0; p < kPackets<Wire>; ++p) {
-        packets[p] = ReadPacket(from + p * stride);
-        all &= packets[p].w == epoch_;
-      }
-      if (!all) lost_ = all = GivesUp(rank);
-    }
-#pragma unroll
-    for (int p = 0; p < kPackets<Wire>; ++p) {
-      const unsigned words[3] = {packets[p].x, packets[p].y, packets[p].z};
-#pragma unroll
-      for (int i = 0; i < kOf; ++i) {
-        unsigned bits;
-        if constexpr (std::is_same_v<Wire, float>) {
-          bits = words[i];
-        } else {
-          bits = i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xFFFF0000u;
-        }
-        to[p * kOf + i] = lost_ ? NotANumber() : __uint_as_float(bits);
       }
     }
   }

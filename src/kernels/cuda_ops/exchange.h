@@ -58,6 +58,22 @@ bool CanAllReduce(const AllReduceArgs& args);
 /// Requires: CanAllReduce; slots for it.
 cudaError_t AllReduce(const AllReduceArgs& args, LaunchStream stream);
 
+/// On all ranks the columns of all, side by side, float32.
+struct AllGatherArgs {
+  ExchangePeers peers;
+  static constexpr int kMostRanks = 32;
+  const float* x = nullptr;  ///< (rows, bounds[rank + 1] - bounds[rank])
+  float* all = nullptr;      ///< (rows, bounds[ranks])
+  std::int64_t rows = 0;
+  std::int64_t bounds[kMostRanks + 1] = {};
+  int units = 1;
+};
+/// Packets of the rank with most; 0 for what it does not take: many ranks, and columns that lie in
+/// no whole vectors of four.
+std::int64_t AllGatherSlots(const AllGatherArgs& args);
+/// Requires: AllGatherSlots is not 0, and there are as many.
+cudaError_t AllGather(const AllGatherArgs& args, LaunchStream stream);
+
 /// An all-reduce of rows, the residual sum, its norm and the codes of that, as FusedNorm makes
 /// them of `norm`, but for the order in which squares are added. norm.x is what is all-reduced and
 /// norm.y the residual (null: none), both float32, without norm.from.

@@ -17,8 +17,11 @@ inline void WriteShared(std::uint32_t* to, std::uint32_t value) {
 }
 inline void FenceSystem() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-// The epoch is written last and read first: who sees it sees the data.
+// The epoch is written last and read first: who sees it sees the data. Packets of a thread come one
+// by one.
 inline void SendPacket(uint4* to, const uint4& packet) {
+  static thread_local unsigned sent = 0;
+  if (++sent % 7 == 0) host_cuda::Pause();
   std::atomic_ref(to->x).store(packet.x, std::memory_order_relaxed);
   std::atomic_ref(to->y).store(packet.y, std::memory_order_relaxed);
   std::atomic_ref(to->z).store(packet.z, std::memory_order_relaxed);
