@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/float_types.h"
-#include "host_cuda.h"
+#include "host_cuda/host_cuda.h"
 #include "kernels/cuda_ops/exchange.h"
 
 namespace culet::cuda_ops {

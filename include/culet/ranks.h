@@ -124,8 +124,8 @@ class RankExchange {
   virtual std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const = 0;
   /// "shared_memory", "nccl", "peers".
   virtual std::string name() const = 0;
-  /// Of what exchanges so many floats of each rank.
-  virtual std::string NameOf(TensorOp, std::size_t) const { return name(); }
+  /// Of what computes an all-reduce or an all-gather.
+  virtual std::string NameOf(const TensorNode&) const { return name(); }
   /// Around each wait of the host for the device, where exchanges go on by themselves: a wait for a
   /// rank that is gone or late is ended. Errors: as Communicator, then of all later calls, and of
   /// status().
@@ -144,15 +144,17 @@ std::unique_ptr<RankExchange> MakeHostExchange(Communicator& ranks);
 /// version that is too old; as Communicator.
 Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator& ranks, DeviceMemory& memory);
 
-/// By kernels of this library that write into the other GPUs' memory, and through `other` what
-/// they do not take. All ranks make it together, of one `other`. Errors: UNSUPPORTED that says
-/// which GPUs cannot reach each other, or that the build has no CUDA; as Communicator.
+/// By kernels of this library that write into the other GPUs' memory, and through `other` what it
+/// does faster; null: it is not there. All ranks make it together, of one `other`. Errors:
+/// UNSUPPORTED that says which GPUs cannot reach each other, or that the build has no CUDA; as
+/// Communicator.
 Result<std::unique_ptr<RankExchange>> MakePeerExchange(Communicator& ranks, DeviceMemory& memory,
                                                        std::shared_ptr<RankExchange> other);
 
-/// The one that suits the memory; between GPUs peers', or NCCL's where they cannot reach each other
-/// (a logged warning says why) or CULET_EXCHANGE is "nccl". All ranks make it together. Errors: as
-/// MakeNcclExchange; with CULET_EXCHANGE "peers" as MakePeerExchange; INVALID_ARGUMENT for another.
+/// The one that suits the memory; between GPUs peers', with NCCL where it is there, or NCCL's where
+/// they cannot reach each other (a logged warning says why) or CULET_EXCHANGE is "nccl". All ranks
+/// make it together. Errors: as MakeNcclExchange; with CULET_EXCHANGE "peers" as MakePeerExchange;
+/// INVALID_ARGUMENT for another.
 Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory);
 
 /// `inner` with AllReduce and AllGather. `exchange`: of all dispatches of these ranks; null makes

@@ -60,9 +60,8 @@ class RankDispatch final : public KernelDispatch {
   Result<std::unique_ptr<PreparedNode>> prepare(const ComputeGraph& graph, int id) override {
     const TensorNode& node = graph.node(id);
     if (!IsExchange(node.op)) return inner_->prepare(graph, id);
-    const auto count = static_cast<std::size_t>(node.shape.rows * node.shape.cols);
     return std::unique_ptr<PreparedNode>(std::make_unique<PreparedExchange>(
-        fmt::format("{}/{}", exchange_->NameOf(node.op, count), ToString(node.op))));
+        fmt::format("{}/{}", exchange_->NameOf(node), ToString(node.op))));
   }
 
   std::size_t workspace(const ComputeGraph& graph, int id,
@@ -189,12 +188,18 @@ Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMe
   }
   CULET_RETURN_IF_ERROR(ranks.Agree(known, "CULET_EXCHANGE " + wanted));
   auto nccl = MakeNcclExchange(ranks, memory);
-  if (!nccl) return nccl.status();
-  std::shared_ptr<RankExchange> other = *std::move(nccl);
+  if (wanted == "nccl" && !nccl) return nccl.status();
+  std::shared_ptr<RankExchange> other;
+  if (nccl) other = *std::move(nccl);
   if (wanted == "nccl") return other;
   auto peers = MakePeerExchange(ranks, memory, other);
-  if (peers) return std::shared_ptr<RankExchange>(*std::move(peers));
-  if (wanted == "peers" || peers.status().code() != StatusCode::kUnsupported) return peers.status();
+  if (peers) {
+    if (!nccl) Log(LogLevel::kInfo, "ranks exchange without NCCL: {}", nccl.status().message());
+    return std::shared_ptr<RankExchange>(*std::move(peers));
+  }
+  if (wanted == "peers") return peers.status();
+  if (!nccl) return nccl.status();
+  if (peers.status().code() != StatusCode::kUnsupported) return peers.status();
   Log(LogLevel::kWarning, "ranks exchange through NCCL alone: {}", peers.status().message());
   return other;
 }

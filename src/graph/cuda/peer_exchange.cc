@@ -60,13 +60,23 @@ class PeerExchange final : public RankExchange {
     args.sum = FromDevicePtr<float>(sum);
     args.count = static_cast<std::int64_t>(count);
     args.units = setup_.units;
-    if (!IsPushed(count) || !CanAllReduce(args)) {
-      CULET_RETURN_IF_ERROR(NeedOther("an all-reduce", count));
+    if (setup_.other != nullptr && !(IsPushed(count) && CanAllReduce(args))) {
       return setup_.other->AllReduce(x, sum, count, stream);
     }
-    return watch_->Guarded([&] {
+    if (!CanAllReduce(args)) return Refused("an all-reduce", count);
+    return watch_->Guarded([&]() -> Status {
       const DeviceScope scope(setup_.device);
-      return CudaStatus(cuda_ops::AllReduce(args, Of(stream)), "launching all_reduce");
+      LaunchStream launch = Of(stream);
+      const std::int64_t piece = MostPushed();
+      for (std::int64_t left = args.count; left > 0; left -= piece) {
+        args.count = std::min(left, piece);
+        CULET_RETURN_IF_ERROR(
+            CudaStatus(cuda_ops::AllReduce(args, launch), "launching all_reduce"));
+        args.x += piece;
+        args.sum += piece;
+        launch.overlap = overlap_;
+      }
+      return {};
     });
   }
 
@@ -105,13 +115,26 @@ class PeerExchange final : public RankExchange {
     AllGatherArgs args = GatherArgs(rows, parts);
     args.x = FromDevicePtr<const float>(x);
     args.all = FromDevicePtr<float>(all);
-    if (!IsTaken(args)) {
-      CULET_RETURN_IF_ERROR(NeedOther("an all-gather", static_cast<std::size_t>(parts.all())));
+    if (setup_.other != nullptr && !IsTaken(args)) {
       return setup_.other->AllGather(x, all, rows, parts, workspace, stream);
     }
-    return watch_->Guarded([&] {
+    args.rows = 1;
+    if (!IsTaken(args)) {
+      return Refused("an all-gather", static_cast<std::size_t>(parts.all()));
+    }
+    return watch_->Guarded([&]() -> Status {
       const DeviceScope scope(setup_.device);
-      return CudaStatus(cuda_ops::AllGather(args, Of(stream)), "launching all_gather");
+      LaunchStream launch = Of(stream);
+      for (std::int64_t left = rows; left > 0; left -= args.rows) {
+        args.rows = left;
+        while (!IsTaken(args)) args.rows = (args.rows + 1) / 2;
+        CULET_RETURN_IF_ERROR(
+            CudaStatus(cuda_ops::AllGather(args, launch), "launching all_gather"));
+        args.x += args.rows * parts.size_of(parts.rank);
+        args.all += args.rows * parts.all();
+        launch.overlap = overlap_;
+      }
+      return {};
     });
   }
   std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const override {
@@ -120,9 +143,13 @@ class PeerExchange final : public RankExchange {
   }
 
   std::string name() const override { return "peers"; }
-  std::string NameOf(TensorOp op, std::size_t count) const override {
-    const bool own = op == TensorOp::kAllReduce && count % 4 == 0 && IsPushed(count);
-    return own || setup_.other == nullptr ? name() : setup_.other->NameOf(op, count);
+  std::string NameOf(const TensorNode& node) const override {
+    if (setup_.other == nullptr) return name();
+    const auto count = static_cast<std::size_t>(node.shape.rows * node.shape.cols);
+    const bool own = node.op == TensorOp::kAllReduce
+                         ? count % 4 == 0 && IsPushed(count)
+                         : IsTaken(GatherArgs(node.shape.rows, node.params.parts));
+    return own ? name() : setup_.other->NameOf(node);
   }
 
   Status status() override {
@@ -147,8 +174,12 @@ class PeerExchange final : public RankExchange {
     return {stream.stream, stream.overlap && overlap_};
   }
   ExchangeStatus* Shared() const { return static_cast<ExchangeStatus*>(shared_.get()); }
+  // Elements of a push.
+  std::int64_t MostPushed() const {
+    return static_cast<std::int64_t>(MostBytesOfPush(ranks_.size()) / sizeof(float));
+  }
   bool IsPushed(std::size_t count) const {
-    return count * sizeof(float) <= MostBytesOfPush(ranks_.size());
+    return static_cast<std::int64_t>(count) <= MostPushed();
   }
   AllGatherArgs GatherArgs(std::int64_t rows, const RankParts& parts) const {
     AllGatherArgs args;
@@ -164,12 +195,13 @@ class PeerExchange final : public RankExchange {
     const std::int64_t slots = AllGatherSlots(args);
     return slots > 0 && slots <= peers_.slots;
   }
-  Status NeedOther(const char* what, std::size_t count) const {
-    if (setup_.other != nullptr) return {};
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{} of {} floats goes through NCCL, which is not there; install NCCL "
-                              "(pip install nvidia-nccl-cu12)",
-                              what, count));
+  static Status Refused(const char* what, std::size_t count) {
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("{} of {} floats that lie in no whole vectors of 16 bytes goes through "
+                    "NCCL, which is not there; install NCCL (pip install "
+                    "nvidia-nccl-cu12)",
+                    what, count));
   }
 
   // What the kernels found.

@@ -22,7 +22,7 @@ std::size_t MostBytesOfPush(int ranks);
 struct PeerSetup {
   std::vector<void*> areas;  ///< of all ranks, of ExchangeAreaBytes(ranks, PeerSlots(ranks)), zero
   std::shared_ptr<void> owner;          ///< keeps the areas
-  std::shared_ptr<RankExchange> other;  ///< for what these kernels do not take; null: refused
+  std::shared_ptr<RankExchange> other;  ///< for what is larger than a push; null: several pushes
   int device = -1;                      ///< -1: the host
   int units = 1;                        ///< multiprocessors, equal on all ranks
 };
