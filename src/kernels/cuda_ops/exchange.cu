@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfUnit)
     AllReduceKernel(const AllReduceArgs args) {
   __shared__ Turn turn;
   const std::int64_t vectors = args.count / kVector;
-  const std::int64_t tiles = CeilDiv(vectors, kTile);
+  const std::int64_t tiles = (vectors + kTile - 1) / kTile;
   const int thread = static_cast<int>(threadIdx.x);
   AwaitPrevious();
   float x[kEach];
