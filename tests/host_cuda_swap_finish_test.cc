@@ -42,8 +42,13 @@ template <class C>
 void Kernel(const SwapParams& p, const std::vector<float>& sums) {
   const SwapShared<C> shared(reinterpret_cast<uint8_t*>(host_cuda::DynamicShared()), kStages);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  if (warp == 0) SwapBringFactors<C>(p, shared, 0, 0, lane);
+  if (threadIdx.x == 0) BarrierInit(&shared.scales_full[0], 32);
   __syncthreads();
+  if (warp == 0) {
+    SwapBringFactors<C>(p, shared, 0, 0, lane);
+    BarrierArrive(&shared.scales_full[0]);
+  }
+  if (C::kScaled) BarrierWait(&shared.scales_full[0], 0);
   const int warpgroup = warp / 4, row_group = warpgroup % C::kRowGroups,
             token_group = warpgroup / C::kRowGroups;
   float sum[C::kOwnTokens / 2];

@@ -5,35 +5,13 @@
 #include <cstdint>
 
 #include "culet/layout/tma_swizzle.h"
+#include "sm90/fragment.cuh"
+#include "sm90/instructions.cuh"
 
 namespace culet::sm90 {
 
 /// A warp's store buffer: 16 rows of 128 bytes, in the layout that TMA stores.
 using Slab16 = TmaTile128<16>;
-
-/// Two FP32 values as BF16, `low` in the lower half, round to nearest even. PTX ISA 9.7.9
-/// cvt.rn.bf16x2.f32.
-__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
-  uint32_t packed;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
-/// The same as F16, where values beyond 65504 become infinite. PTX ISA 9.7.9 cvt.rn.f16x2.f32.
-__device__ __forceinline__ uint32_t PackF16(float low, float high) {
-  uint32_t packed;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
-/// Stores four 8x8 matrices of 16-bit elements. Lane i gives the address of row i % 8 of matrix
-/// i / 8. PTX ISA 9.7.14.5.16 stmatrix.
-__device__ __forceinline__ void StoreMatrix4(uint32_t address, uint32_t r0, uint32_t r1,
-                                             uint32_t r2, uint32_t r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-               : "memory");
-}
 
 /// Writes 16 rows x kColumns (at most 64) of a warp's m64 accumulator to a store buffer of 2048
 /// bytes at `slab`, aligned to 1024 bytes, with a swizzle of 128 bytes. `d` are the accumulators of

@@ -6,6 +6,10 @@
 #include <cstdint>
 #include <cuda/ptx>
 
+/// Declares `name`, a kernel's dynamic shared memory. It starts at a multiple of 1024 where there
+/// is no static one. A function that returned the address would change the kernels' code.
+#define CULET_DYNAMIC_SHARED(name) extern __shared__ __align__(1024) uint8_t name[]
+
 namespace culet::sm90 {
 
 /// The address, in the shared window, of a pointer to shared memory.
@@ -125,6 +129,15 @@ __device__ __forceinline__ void CopyAsync(uint32_t shared_address, const void* s
                : "memory");
 }
 
+/// 16 bytes from global to shared memory by way of L2 alone, of which the first `there` come and
+/// zeros for the rest.
+__device__ __forceinline__ void CopyAsyncWide(uint32_t shared_address, const void* source,
+                                              int there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(source),
+               "r"(there)
+               : "memory");
+}
+
 /// Makes a group of this thread's copies since the last group.
 __device__ __forceinline__ void CopyAsyncCommit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -168,6 +181,8 @@ __device__ __forceinline__ int2 LoadSharedInt2(uint32_t shared_address) {
 // ----------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ uint32_t ClusterRank() { return cuda::ptx::get_sreg_cluster_ctarank(); }
+/// CTAs of the cluster; 1 where there is none.
+__device__ __forceinline__ uint32_t ClusterSize() { return cuda::ptx::get_sreg_cluster_nctarank(); }
 
 /// The address of `address` (this CTA's shared window) in CTA `rank`. PTX ISA 9.7.9 mapa.
 __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {

@@ -42,6 +42,11 @@ __device__ __forceinline__ void FenceRegisters(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// The same for two values that are no accumulator.
+__device__ __forceinline__ void FenceRegister(float2& v) {
+  asm volatile("" : "+f"(v.x), "+f"(v.y)::"memory");
+}
+
 // m64nN, 32 bytes of K. Ss: both operands are shared-memory descriptors (descriptor.h).
 // kAccumulate false overwrites D.
 template <class Format, int kN>

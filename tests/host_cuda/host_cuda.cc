@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "running_threads.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define HOST_CUDA_ASAN 1
 #elif defined(__has_feature)
@@ -33,7 +35,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr std::size_t kStack = std::size_t{128} << 10;
 
-enum class State { kReady, kAtBlock, kAtWarp, kAtCluster, kDone };
+enum class State { kReady, kAtBlock, kAtWarp, kAtCluster, kWaits, kFailed, kDone };
 
 struct Fiber {
   ucontext_t context;  // how it begins
@@ -49,6 +51,8 @@ struct Fiber {
   int from = 0;
   bool flag = false;
   Work work = nullptr;
+  bool (*holds)(void*) = nullptr;  // what it waits for, and of what
+  void* argument = nullptr;
   struct Copy {
     void* to;
     const void* from;
@@ -73,6 +77,17 @@ std::array<std::size_t, kMostCluster> AllWritten() {
   return all;
 }
 
+thread_local std::size_t waited;  // threads of the grid that called WaitForPrevious
+thread_local std::function<void()> on_wait;
+thread_local bool before_ended;    // on_wait has been called in this launch
+thread_local bool before_awaited;  // by WaitForPreviousAlone
+
+bool EndBefore() {
+  before_ended = true;
+  on_wait();
+  return true;
+}
+
 // The blocks of a cluster, most often one, whose fibers follow each other.
 class Cluster {
  public:
@@ -90,6 +105,15 @@ class Cluster {
   char* shared() { return shared_[running_ / of_block_].bytes; }
   char* SharedOf(std::size_t rank);
   bool Coin() { return order_() % 2 != 0; }
+  void Fail(std::string what);
+  void AddSoon(std::function<void()> work) { soon_.push_back(std::move(work)); }
+  void Add(std::shared_ptr<Transfer> transfer) { transfers_.push_back(std::move(transfer)); }
+  std::size_t number() const { return running_; }
+  std::size_t of_block() const { return of_block_; }
+  std::size_t blocks() const { return count_ / of_block_; }
+  std::size_t shared_bytes() const { return shared_bytes_; }
+  void WaitAlone() { waits_[running_ / of_block_] = true; }
+  void Drift();
 
  private:
   static void Enter();
@@ -97,6 +121,10 @@ class Cluster {
   [[gnu::noinline]] void SwitchTo(std::size_t fiber);
   [[gnu::noinline]] void Leave();
   [[gnu::noinline]] static void Prepare(Fiber& fiber);
+  bool IsAwake(std::size_t fiber) const { return pace_.empty() || awake_[fiber / kWarp]; }
+  void WakeWarps();
+  bool ReleaseWaiting();
+  bool MoveTransfers();
   bool ReleaseWarps();
   bool ReleaseBlock();
   bool ReleaseCluster();
@@ -105,6 +133,14 @@ class Cluster {
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::size_t count_ = 0;     // of this cluster; more may be left of larger ones
   std::size_t of_block_ = 1;  // of each block
+  std::size_t shared_bytes_ = 0;
+  bool in_thread_ = false;
+  std::vector<std::shared_ptr<Transfer>> transfers_;  // that have not happened
+  std::vector<std::function<void()>> soon_;
+  std::array<bool, kMostCluster> waits_{};  // a thread of the block called WaitAlone
+  // One in so many rounds each warp runs, where warps drift apart: from 1 to 8.
+  std::vector<unsigned> pace_;
+  std::vector<bool> awake_;
   std::unique_ptr<Shared[]> shared_{new Shared[kMostCluster]};
   // Of each, bytes in front that may be anything; those behind are 0xFF.
   std::array<std::size_t, kMostCluster> written_ = AllWritten();
@@ -122,10 +158,7 @@ class Cluster {
 
 thread_local Cluster cluster;
 thread_local std::string fault;
-thread_local std::size_t waited;  // threads of the grid that called WaitForPrevious
 thread_local std::function<cudaError_t()> on_launch;
-thread_local std::function<void()> on_wait;
-thread_local bool before_ended;  // on_wait has been called in this launch
 thread_local std::vector<bool> overlaps;
 
 void Cluster::Enter() {
@@ -136,6 +169,7 @@ void Cluster::Enter() {
   // A fiber serves one thread after the other, of all blocks.
   while (true) {
     (*cluster.body_)();
+    EndThread();
     cluster.Wait(State::kDone);
   }
 }
@@ -152,6 +186,7 @@ void Cluster::Prepare(Fiber& fiber) {
 // unlike swapcontext, call no system.
 void Cluster::SwitchTo(std::size_t fiber) {
   running_ = fiber;
+  in_thread_ = true;
   Fiber& to = *fibers_[fiber];
   threadIdx = to.index;
   blockIdx = to.block;
@@ -166,6 +201,7 @@ void Cluster::SwitchTo(std::size_t fiber) {
 #ifdef HOST_CUDA_ASAN
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
+  in_thread_ = false;
 }
 
 void Cluster::Leave() {
@@ -182,6 +218,47 @@ void Cluster::Leave() {
 void Cluster::Wait(State state) {
   running().state = state;
   Leave();
+}
+
+void Cluster::Fail(std::string what) {
+  if (fault_.empty()) fault_ = std::move(what);
+  if (in_thread_) Wait(State::kFailed);
+}
+
+void Cluster::Drift() {
+  if (!pace_.empty()) return;
+  pace_.resize((count_ + kWarp - 1) / kWarp);
+  for (unsigned& pace : pace_) pace = 1u << order_() % 4;
+  WakeWarps();
+}
+
+void Cluster::WakeWarps() {
+  awake_.resize(pace_.size());
+  for (std::size_t warp = 0; warp < pace_.size(); ++warp)
+    awake_[warp] = order_() % pace_[warp] == 0;
+}
+
+// Every thread whose condition holds goes on.
+bool Cluster::ReleaseWaiting() {
+  bool released = false;
+  for (std::size_t i = 0; i < count_; ++i) {
+    Fiber& fiber = *fibers_[i];
+    if (fiber.state != State::kWaits || !fiber.holds(fiber.argument)) continue;
+    fiber.state = State::kReady;
+    released = true;
+  }
+  return released;
+}
+
+// Some transfers happen, in any order.
+bool Cluster::MoveTransfers() {
+  const bool any = !transfers_.empty();
+  std::shuffle(transfers_.begin(), transfers_.end(), order_);
+  std::erase_if(transfers_, [this](const auto& transfer) {
+    if (Coin()) transfer->Happen();
+    return transfer->done;
+  });
+  return any;
 }
 
 void Cluster::Pause() {
@@ -209,12 +286,17 @@ bool Cluster::ReleaseWarps() {
         group.push_back(&other);
       }
       if (!complete || (one.mask >> lane & 1) == 0) continue;
+      if (!pace_.empty() && order_() % pace_[first / kWarp] != 0) {
+        released = true;  // in a later round: what a warp waits for takes its time
+        continue;
+      }
       if (one.what == Meeting::kWork) {
         void* pieces[kWarp] = {};
         for (std::size_t i = 0; i < lanes; ++i) {
           pieces[i] = std::bit_cast<void*>(fibers_[first + i]->value);
         }
         one.work(pieces);
+        if (!fault_.empty()) return false;
       }
       for (Fiber* fiber : group) {
         if (fiber->what == Meeting::kBallot) fiber->received = ballot;
@@ -263,11 +345,11 @@ bool Cluster::ReleaseCluster() {
 }
 
 char* Cluster::SharedOf(std::size_t rank) {
-  bool runs = rank < count_ / of_block_;
-  for (std::size_t i = rank * of_block_; runs && i < (rank + 1) * of_block_; ++i) {
-    runs = fibers_[i]->state != State::kDone;
+  bool runs = false;
+  for (std::size_t i = rank * of_block_; i < std::min((rank + 1) * of_block_, count_); ++i) {
+    runs |= fibers_[i]->state != State::kDone;
   }
-  if (!runs) fault_ = fmt::format("reads shared memory of block {}, which does not run", rank);
+  if (!runs) Fail(fmt::format("reaches shared memory of block {}, which does not run", rank));
   return shared_[std::min(rank, kMostCluster - 1)].bytes;
 }
 
@@ -277,9 +359,10 @@ std::string Cluster::Stuck() const {
                          [&](const auto& fiber) { return fiber->state == state; });
   };
   return fmt::format(
-      "of {} threads {} wait for their block, {} for their warp, {} for their cluster, {} have "
-      "ended",
-      count_, in(State::kAtBlock), in(State::kAtWarp), in(State::kAtCluster), in(State::kDone));
+      "of {} threads {} wait for their block, {} for their warp, {} for their cluster, {} for "
+      "barriers, {} have ended",
+      count_, in(State::kAtBlock), in(State::kAtWarp), in(State::kAtCluster), in(State::kWaits),
+      in(State::kDone));
 }
 
 std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t shared,
@@ -292,6 +375,12 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
   }
   body_ = &body;
   fault_.clear();
+  shared_bytes_ = shared;
+  transfers_.clear();
+  soon_.clear();
+  waits_.fill(false);
+  pace_.clear();
+  BeginAsync(count_);
   while (fibers_.size() < count_) fibers_.push_back(std::make_unique<Fiber>());
   std::vector<std::size_t> order(count_);
   std::iota(order.begin(), order.end(), 0);
@@ -313,15 +402,35 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
     std::shuffle(order.begin(), order.end(), order_);
     all_done = true;
     if (std::exchange(paused_, false)) std::this_thread::yield();
+    bool any_sleeps = false;
+    WakeWarps();
     for (const std::size_t i : order) {
-      if (fibers_[i]->state == State::kReady) SwitchTo(i);
+      if (fibers_[i]->state == State::kReady) {
+        any_sleeps |= !IsAwake(i);
+        if (IsAwake(i)) SwitchTo(i);
+      }
       all_done &= fibers_[i]->state == State::kDone;
     }
     if (all_done) break;
-    if (!ReleaseWarps() && (!fault_.empty() || !(ReleaseBlock() || ReleaseCluster() || paused_))) {
+    // What can happen before barriers of whole blocks: those are for the last threads.
+    bool goes_on = fault_.empty();
+    if (goes_on) {
+      goes_on = !soon_.empty();
+      for (const auto& work : std::exchange(soon_, {})) work();
+      goes_on |= ReleaseWaiting();
+      goes_on |= ReleaseWarps();
+      goes_on |= MoveTransfers() || any_sleeps;
+      if (!goes_on && before_awaited && !before_ended) goes_on = EndBefore();
+    }
+    if (!goes_on && (!fault_.empty() || !(ReleaseBlock() || ReleaseCluster() || paused_))) {
       return fault_.empty() ? Stuck() : fault_;
     }
   }
+  if (std::any_of(transfers_.begin(), transfers_.end(), [](const auto& t) { return !t->done; })) {
+    Fail("ends while copies to its shared memory are under way");
+  }
+  EndAsync();
+  for (std::size_t block = 0; block < blocks(); ++block) waited += waits_[block] ? of_block_ : 0;
   for (std::size_t i = 0; shared > 0 && i < indices.size(); ++i) {
     // All of the rest: what is laid out too far may jump over a narrow guard.
     const char* const rest = shared_[i].bytes + shared;
@@ -331,7 +440,7 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
     if (clean)
       written_[i] = shared;
     else
-      fault_ = fmt::format("writes beyond its {} bytes of dynamic shared memory", shared);
+      Fail(fmt::format("writes beyond its {} bytes of dynamic shared memory", shared));
   }
   return fault_;
 }
@@ -366,6 +475,14 @@ void WaitForPrevious() {
   MeetBlock(false);
   if (!std::exchange(before_ended, true)) on_wait();
 }
+// The kernel before ends as late as can be: threads that do not wait for it come as far as they
+// can.
+void WaitForPreviousAlone() {
+  cluster.WaitAlone();
+  if (on_wait == nullptr) return;
+  before_awaited = true;
+  WaitUntil([] { return before_ended; });
+}
 void OnLaunch(std::function<cudaError_t()> before) { on_launch = std::move(before); }
 void OnWait(std::function<void()> work) { on_wait = std::move(work); }
 std::vector<bool> TakeOverlaps() { return std::exchange(overlaps, {}); }
@@ -375,6 +492,23 @@ void WorkOfWarp(void* mine, Work work) {
   MeetWarp(~0u, Meeting::kWork, std::bit_cast<std::uint64_t>(mine), 0);
   cluster.running().work = nullptr;
 }
+
+void WaitUntil(bool (*holds)(void*), void* argument) {
+  if (holds(argument)) return;
+  cluster.running().holds = holds;
+  cluster.running().argument = argument;
+  cluster.Wait(State::kWaits);
+}
+void Later(std::shared_ptr<Transfer> transfer) { cluster.Add(std::move(transfer)); }
+void DriftWarps() { cluster.Drift(); }
+void Soon(std::function<void()> work) { cluster.AddSoon(std::move(work)); }
+void Fail(std::string what) { cluster.Fail(std::move(what)); }
+bool Coin() { return cluster.Coin(); }
+std::size_t RunningThread() { return cluster.number(); }
+std::size_t ThreadsOfBlock() { return cluster.of_block(); }
+int BlocksOfCluster() { return static_cast<int>(cluster.blocks()); }
+int RankInCluster() { return static_cast<int>(cluster.number() / cluster.of_block()); }
+std::size_t SharedBytes() { return cluster.shared_bytes(); }
 
 void MeetCluster() { cluster.Wait(State::kAtCluster); }
 
@@ -411,6 +545,13 @@ void CopyAsync(void* to, const void* from, std::size_t bytes, std::size_t size) 
   cluster.running().copies.back().push_back(copy);
 }
 
+std::function<void()> TakeCopies() {
+  return [groups = std::exchange(cluster.running().copies, {{}})] {
+    for (const auto& group : groups)
+      for (const Fiber::Copy& copy : group) copy.Happen();
+  };
+}
+
 void CommitCopies() { cluster.running().copies.emplace_back(); }
 
 void AwaitCopies(int pending) {
@@ -430,11 +571,12 @@ cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()
   }
   const dim3 grid = config.gridDim, size = config.blockDim;
   bool overlap = false;
-  unsigned in_cluster = 1;
+  dim3 in_cluster;
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config.attrs[i];
     if (attribute.id == cudaLaunchAttributeClusterDimension) {
-      in_cluster = attribute.val.clusterDim.y;
+      const auto& size_of = attribute.val.clusterDim;
+      in_cluster = dim3(size_of.x, size_of.y, size_of.z);
     } else {
       overlap = attribute.val.programmaticStreamSerializationAllowed != 0;
     }
@@ -448,26 +590,30 @@ cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()
         fmt::format("a grid of {} x {} x {} blocks of {} threads", grid.x, grid.y, grid.z, threads);
     return cudaErrorInvalidValue;
   }
-  if (in_cluster == 0 || in_cluster > kMostCluster || grid.y % in_cluster != 0) {
-    fault = fmt::format("clusters of {} blocks in a grid of {} x {}", in_cluster, grid.x, grid.y);
+  const unsigned of_cluster = in_cluster.x * in_cluster.y;
+  if (of_cluster == 0 || of_cluster > kMostCluster || in_cluster.z != 1 ||
+      grid.x % in_cluster.x != 0 || grid.y % in_cluster.y != 0) {
+    fault = fmt::format("clusters of {} x {} blocks in a grid of {} x {}", in_cluster.x,
+                        in_cluster.y, grid.x, grid.y);
     return cudaErrorInvalidValue;
   }
   gridDim = grid;
   blockDim = size;
   waited = 0;
-  before_ended = false;
+  before_ended = before_awaited = false;
   overlaps.push_back(overlap);
-  std::vector<std::size_t> order(blocks / in_cluster);
+  std::vector<std::size_t> order(blocks / of_cluster);
   std::iota(order.begin(), order.end(), 0);
   std::minstd_rand random(static_cast<unsigned>(blocks));
   std::shuffle(order.begin(), order.end(), random);
-  const std::size_t rows = grid.y / in_cluster;
-  std::vector<uint3> indices(in_cluster);
+  const std::size_t columns = grid.x / in_cluster.x, rows = grid.y / in_cluster.y;
+  std::vector<uint3> indices(of_cluster);
   for (const std::size_t i : order) {
-    for (unsigned rank = 0; rank < in_cluster; ++rank) {
-      indices[rank] = {static_cast<unsigned>(i % grid.x),
-                       static_cast<unsigned>(i / grid.x % rows) * in_cluster + rank,
-                       static_cast<unsigned>(i / grid.x / rows)};
+    for (unsigned rank = 0; rank < of_cluster; ++rank) {
+      indices[rank] = {
+          static_cast<unsigned>(i % columns) * in_cluster.x + rank % in_cluster.x,
+          static_cast<unsigned>(i / columns % rows) * in_cluster.y + rank / in_cluster.x,
+          static_cast<unsigned>(i / columns / rows)};
     }
     fault = cluster.Run(size, indices, config.dynamicSmemBytes, body);
     if (!fault.empty()) return cudaErrorLaunchFailure;

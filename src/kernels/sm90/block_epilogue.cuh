@@ -8,6 +8,7 @@
 #include "kernels/sm90/output.cuh"
 #include "kernels/sm90/policy.h"
 #include "kernels/sm90/silu.cuh"
+#include "sm90/instructions.cuh"
 
 namespace culet::sm90 {
 
@@ -178,7 +179,7 @@ __device__ __forceinline__ void AddC(const EpilogueParams& e, float* sum, int ro
 }
 
 /// Prefetches a warpgroup's part of C (kColumns columns from `column`, rows from `row`) into L2
-/// while the tile is multiplied. PTX ISA 9.7.9 prefetch.
+/// while the tile is multiplied.
 template <class C>
 __device__ __forceinline__ void PrefetchC(const EpilogueParams& e, int row, int column, int m,
                                           int n) {
@@ -189,8 +190,7 @@ __device__ __forceinline__ void PrefetchC(const EpilogueParams& e, int row, int 
     if (row + i >= m) break;
     const char* const from = static_cast<const char*>(e.c) + (row + i) * e.ldc * bytes;
 #pragma unroll 1
-    for (int at = column * bytes; at < end; at += kLine)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from + at)));
+    for (int at = column * bytes; at < end; at += kLine) PrefetchToL2(from + at);
   }
 }
 

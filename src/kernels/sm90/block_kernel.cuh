@@ -229,8 +229,7 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
 /// kHalves: of paired columns with block scales, gate's lie in one half of B and up's in the other.
 template <class C, bool kHalves>
 __global__ void __launch_bounds__(C::kThreads, 1) BlockGemm(const __grid_constant__ BlockParams p) {
-  extern __shared__ __align__(1024)
-      uint8_t stages[];  // no static shared memory: starts at a multiple of 1024
+  CULET_DYNAMIC_SHARED(stages);
   uint8_t* const slabs = stages + C::kSlabsAt;
   uint8_t* const quads = stages + C::kQuadsAt;
   auto& shared = *reinterpret_cast<BlockShared<C>*>(stages + C::kBarriersAt);

@@ -6,6 +6,7 @@
 #include "kernels/sm90/operand_map.h"
 #include "kernels/sm90/product.h"
 #include "kernels/sm90/product_args.h"
+#include "kernels/sm90/start.h"
 #include "sm90/tensor_map.h"
 
 namespace culet::sm90 {
@@ -134,7 +135,7 @@ bool GroupedSwapLaunch::BindRows(const void* a) {
 }
 
 cudaError_t GroupedSwapLaunch::Start(cudaStream_t stream) const {
-  return LaunchKernel(function, shape, &params, stream);
+  return StartKernel(function, shape, params, stream);
 }
 
 }  // namespace culet::sm90

@@ -307,10 +307,10 @@ __device__ __forceinline__ void ForWidth(int tokens, Use use) {
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, C::kResident)
     GroupedSwap(const __grid_constant__ GroupedSwapParams p) {
-  extern __shared__ __align__(1024) uint8_t shared_base[];
+  CULET_DYNAMIC_SHARED(shared_base);
   const GroupedShared<C> shared(shared_base);
   const int warp = WarpUniform(threadIdx.x / 32), lane = threadIdx.x % 32;
-  const int splits = static_cast<int>(cuda::ptx::get_sreg_cluster_nctarank());
+  const int splits = static_cast<int>(ClusterSize());
   const int rank = splits > 1 ? static_cast<int>(ClusterRank()) : 0;
   // Whether warps copy to the stages beside TMA.
   const bool copies = C::kScaled || p.index != nullptr;

@@ -9,15 +9,6 @@
 
 namespace culet::sm90 {
 
-/// 16 bytes from global to shared memory by way of L2 alone, of which the first `there` come and
-/// zeros for the rest. PTX ISA 9.7.9.25.3 cp.async.
-__device__ __forceinline__ void CopyAsyncWide(uint32_t shared_address, const void* source,
-                                              int there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(source),
-               "r"(there)
-               : "memory");
-}
-
 /// One thread: the weights of all tiles, and rows of A that lie one behind the other. Boxes may
 /// bring rows of the next group, which nobody reads.
 template <class C>

@@ -6,17 +6,13 @@
 #include <cstdint>
 
 #include "kernels/sm90/epilogue.h"
+#include "sm90/instructions.cuh"
 
 namespace culet::sm90 {
 
-/// Two FP32 values rounded to nearest even, `low` in the lower half. PTX ISA 9.7.9 cvt.
+/// Two FP32 values rounded to nearest even, `low` in the lower half.
 __device__ __forceinline__ uint32_t PackOutput(OutputType type, float low, float high) {
-  uint32_t packed;
-  if (type == OutputType::kBf16)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
+  return type == OutputType::kBf16 ? PackBf16(low, high) : PackF16(low, high);
 }
 
 /// The two 16-bit elements of a word.
@@ -38,39 +34,7 @@ __device__ __forceinline__ void StoreOutput(void* data, OutputType type, int64_t
     static_cast<uint16_t*>(data)[index] = static_cast<uint16_t>(PackOutput(type, v, 0.0f));
 }
 
-/// Loads four words, or zeros unless `there`. The load is predicated: with branches, loads in a row
-/// would wait for each other. Requires: aligned to 16 bytes. PTX ISA 9.7.9 ld.
-__device__ __forceinline__ void LoadFour(const void* from, bool there, uint32_t (&word)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) word[i] = 0;
-  asm volatile(
-      "{\n.reg .pred there;\nsetp.ne.u32 there, %5, 0;\n"
-      "@there ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
-      : "+r"(word[0]), "+r"(word[1]), "+r"(word[2]), "+r"(word[3])
-      : "l"(__cvta_generic_to_global(from)), "r"(uint32_t{there}));
-}
-/// The same for two floats. Requires: aligned to 8 bytes.
-__device__ __forceinline__ float2 LoadTwo(const float* from, bool there) {
-  float2 v = {0.0f, 0.0f};
-  asm volatile(
-      "{\n.reg .pred there;\nsetp.ne.u32 there, %3, 0;\n"
-      "@there ld.global.v2.f32 {%0, %1}, [%2];\n}"
-      : "+f"(v.x), "+f"(v.y)
-      : "l"(__cvta_generic_to_global(from)), "r"(uint32_t{there}));
-  return v;
-}
-/// Element `index` as it lies in memory, `wide` ones of 32 bits, likewise.
-__device__ __forceinline__ uint32_t LoadRaw(const void* data, bool wide, int64_t index) {
-  uint32_t raw;
-  asm volatile(
-      "{\n.reg .pred wide;\n.reg .b16 half;\nsetp.ne.u32 wide, %2, 0;\nmov.b16 half, 0;\n"
-      "@!wide ld.global.b16 half, [%1];\ncvt.u32.u16 %0, half;\n@wide ld.global.b32 %0, [%1];\n}"
-      : "=&r"(raw)
-      : "l"(__cvta_generic_to_global(static_cast<const char*>(data) + index * (wide ? 4 : 2))),
-        "r"(uint32_t{wide}));
-  return raw;
-}
-/// Its value.
+/// The value of what LoadRaw returns.
 __device__ __forceinline__ float FromRaw(OutputType type, uint32_t raw) {
   return type == OutputType::kF32 ? __uint_as_float(raw) : UnpackOutput(type, raw).x;
 }

@@ -1,17 +1,16 @@
 // The activation of gated products.
 #pragma once
 
+#include "sm90/instructions.cuh"
+
 namespace culet::sm90 {
 
 /// x / (1 + exp(-x)), within 2^-23 |x| of itself and five FP32 ulp; zero where exp(-x) overflows.
 /// Branch-free: a correctly rounded reciprocal has a branch, which would serialise a thread's 64
-/// values. PTX ISA 9.7.3 ex2.approx, rcp.approx.
+/// values.
 __device__ __forceinline__ float Silu(float x) {
   constexpr float kLog2E = 1.4426950408889634f;
-  float power, inverse;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -kLog2E));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
-  return x * inverse;
+  return x * ApproximateReciprocal(1.0f + ApproximateExp2(x * -kLog2E));
 }
 
 /// out[i] = Silu(gate[i]) * up[i], within twelve ulp besides the exponential's error. The four
@@ -23,13 +22,11 @@ __device__ __forceinline__ bool GateFour(const float (&gate)[4], const float (&u
   constexpr float kLog2E = 1.4426950408889634f;
   float power[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power[i]) : "f"(gate[i] * -kLog2E));
+  for (int i = 0; i < 4; ++i) power[i] = ApproximateExp2(gate[i] * -kLog2E);
   const float second = 1.0f + power[1], fourth = 1.0f + power[3];
   const float low = fmaf(power[0], second, second), high = fmaf(power[2], fourth, fourth),
               all = low * high;
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(all));
+  const float inverse = ApproximateReciprocal(all);
   const float of_low = inverse * high, of_high = inverse * low;
   out[0] = gate[0] * (of_low * second) * up[0];
   out[1] = gate[1] * fmaf(of_low, power[0], of_low) * up[1];

@@ -30,12 +30,12 @@ namespace culet::sm90 {
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
     SwapGemm(const __grid_constant__ SwapParams p) {
-  extern __shared__ __align__(1024) uint8_t shared_base[];
+  CULET_DYNAMIC_SHARED(shared_base);
   const int stages = p.stages;
   const SwapShared<C> shared(shared_base, stages);
   const int warp = WarpUniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   // A cluster's CTAs: those that split K side by side, for each that shares scales.
-  const int splits = static_cast<int>(cuda::ptx::get_sreg_cluster_nctarank()) / C::kSharers;
+  const int splits = static_cast<int>(ClusterSize()) / C::kSharers;
   const int in_cluster = static_cast<int>(ClusterRank());
   const int sharer = C::kSharers > 1 ? in_cluster / splits : 0, rank = in_cluster - sharer * splits;
   const bool clustered = C::kSharers > 1 || splits > 1;

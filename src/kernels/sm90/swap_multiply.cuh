@@ -115,7 +115,7 @@ __device__ __forceinline__ void SwapBlocks(float (&sum)[C::kRegs], const SwapSha
     }
     // Here, not where the compiler would like them.
 #pragma unroll
-    for (float2& x : token_scale) asm volatile("" : "+f"(x.x), "+f"(x.y)::"memory");
+    for (float2& x : token_scale) FenceRegister(x);
   }
 #pragma unroll
   for (int i = 0; i < kAhead && i < kProducts; ++i) issue(i);

@@ -10,16 +10,23 @@ namespace culet::sm90 {
 template <class Params>
 cudaError_t StartKernel(const void* function, const LaunchShape& shape, const Params& params,
                         cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (shape.cluster_size > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {static_cast<unsigned>(shape.cluster_size), 1, 1};
+  }
+  if (shape.pdl) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
   config.dynamicSmemBytes = static_cast<std::size_t>(shape.smem_bytes);
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = shape.pdl ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   const auto kernel = reinterpret_cast<void (*)(Params)>(const_cast<void*>(function));
   return cudaLaunchKernelEx(&config, kernel, params);
 }

@@ -1,0 +1,194 @@
+// The grouped kernels of Hopper on the CPU: rows by groups, in place and gathered, plain and gated,
+// whole and split along K, exact against sums in double.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "host_cuda/host_cuda.h"
+#include "host_wgmma_values.h"
+#include "kernels/sm90/grouped_swap.h"
+#include "kernels/sm90/start.h"
+
+namespace culet::sm90 {
+namespace {
+
+struct Case {
+  std::vector<int> counts;  ///< rows of each group
+  int n = 128, k = 128;
+  bool gated = false, gathers = false, has_counts = false, bias = false, factors = false,
+       pdl = false;
+  bool clamped = false;
+  DataType d = DataType::kBfloat16;
+  int splits = 1;
+  int gap = 0;  ///< rows between groups that belong to none; with has_counts
+};
+
+const GroupedSwapKernel* FindKernel(const std::string& id) {
+  for (const GroupedSwapKernel& kernel : GroupedSwapKernels())
+    if (id == kernel.id) return &kernel;
+  return nullptr;
+}
+
+void Check(const std::string& id, const Case& of) {
+  SCOPED_TRACE(testing::Message() << id << " n " << of.n << " k " << of.k << " groups "
+                                  << of.counts.size() << " splits " << of.splits << " gathers "
+                                  << of.gathers << " d " << static_cast<int>(of.d));
+  const GroupedSwapKernel* const kernel = FindKernel(id + (of.gated ? "/gated" : ""));
+  ASSERT_NE(kernel, nullptr);
+  const DataType type = kernel->format->type;
+  const bool scaled = kernel->format->sums == Sums::kBlockScaled;
+  const int groups = static_cast<int>(of.counts.size()), parts = of.gated ? 2 : 1;
+  std::vector<int> starts = {2 * of.gap};
+  std::vector<int> group_of(Size(2 * of.gap), -1);
+  for (int g = 0; g < groups; ++g) {
+    group_of.insert(group_of.end(), Size(of.counts[Size(g)]), g);
+    group_of.insert(group_of.end(), Size(of.gap), -1);
+    starts.push_back(static_cast<int>(group_of.size()));
+  }
+  const int rows = static_cast<int>(group_of.size());
+  constexpr int kPerRow = 2;  // places of a row of A in D
+  const int a_rows = of.gathers ? rows / kPerRow + 3 : rows;
+  std::vector<int> index;
+  for (int i = 0; i < rows; ++i) index.push_back(i * 5 % (a_rows * kPerRow));
+  if (of.gathers && rows > 4) index[4] = (a_rows + 1) * kPerRow;  // none: zeros
+  const std::int64_t lda = of.k + 32, ldd = of.n + 8;
+  const Elements given_a = WholeNumbers(type, a_rows, of.k, lda, 3, 1);
+  Elements a = given_a;
+  const Elements b = WholeNumbers(type, std::int64_t{groups} * parts * of.n, of.k, of.k, 2, 2);
+  const int k_blocks = (of.k + 127) / 128, n_blocks = (of.n + 127) / 128;
+  const std::vector<float> scale_a = PowersOfTwo(std::int64_t{a_rows} * k_blocks, 3);
+  const std::vector<float> scale_b =
+      PowersOfTwo(std::int64_t{groups} * parts * n_blocks * k_blocks, 4);
+  std::vector<Elements> biases;
+  std::vector<const void*> bias;
+  for (int i = 0; i < groups * parts; ++i)
+    biases.push_back(
+        WholeNumbers(DataType::kBfloat16, 1, of.n, of.n, 9, 50u + static_cast<unsigned>(i)));
+  for (const Elements& one : biases) bias.push_back(one.data());
+  const std::vector<float> factors = PowersOfTwo(rows, 5);
+  std::vector<int> factor_index;
+  for (int i = 0; i < rows; ++i) factor_index.push_back(rows - 1 - i);
+  Elements d(of.d, (rows + 2) * ldd, kUntouched);
+
+  GroupedProblem p;
+  p.groups = groups, p.rows = rows, p.a_rows = a_rows, p.n = of.n, p.k = of.k;
+  p.starts = starts.data();
+  if (of.has_counts) p.counts = of.counts.data();
+  if (of.gathers) p.index = index.data(), p.per_row = kPerRow;
+  p.a = a.data(), p.lda = lda;
+  if (scaled) {
+    p.scale_a = scale_a.data(), p.scale_a_row = 1, p.scale_a_block = a_rows;
+    p.scale_b = scale_b.data();
+    p.scale_b_group = std::int64_t{parts} * n_blocks * k_blocks;
+    p.scale_b_up = std::int64_t{n_blocks} * k_blocks;
+  }
+  p.b = b.data(), p.b_group_rows = std::int64_t{parts} * of.n, p.up_rows = of.n;
+  if (of.bias) p.bias = bias.data(), p.bias_type = DataType::kBfloat16;
+  if (of.factors) p.factors = factors.data(), p.factor_index = factor_index.data();
+  p.d = d.data(), p.ldd = ldd, p.d_type = of.d;
+  if (of.clamped) p.gate = GroupedGate::kClamped, p.limit = 7, p.slope = 1.5f;
+  p.pdl = of.pdl, p.early_weights = of.pdl;
+  ASSERT_EQ(WhyNotGrouped(p, *kernel->format, of.gated), nullptr);
+  GroupedSwapLaunch launch;
+  constexpr int kMultiprocessors = 2;  // so that a block takes several tiles
+  ASSERT_TRUE(PlanGroupedSwap(*kernel, p, of.splits, kMultiprocessors, &launch));
+  ASSERT_EQ(LoadKernel(kernel->function, kernel->smem_bytes), cudaSuccess);
+  if (of.pdl) {  // rows of A are what the kernel before writes last
+    for (std::int64_t i = 0; i < a_rows * lda; ++i) a.Set(i, NAN);
+    host_cuda::OnWait([&] { a = given_a; });
+  }
+  ASSERT_EQ(launch.Start(nullptr), cudaSuccess) << host_cuda::Fault();
+  host_cuda::OnWait(nullptr);
+
+  const std::vector<float> a_values = given_a.Values(a_rows * lda),
+                           b_values = b.Values(std::int64_t{groups} * parts * of.n * of.k);
+  int wrong = 0;
+  for (int i = 0; i < rows + 2; ++i) {
+    const int group = i < rows ? group_of[Size(i)] : -1;
+    for (int column = 0; column < ldd; ++column) {
+      const bool there = group >= 0 && column < of.n;
+      double part[2] = {};
+      for (int x = 0; there && x < parts; ++x) {
+        const int row = of.gathers ? index[Size(i)] / kPerRow : i;
+        const std::int64_t matrix = std::int64_t{group} * parts + x;
+        for (int k = 0; row < a_rows && k < of.k; k += 128) {
+          const double product =
+              Dot(&a_values[Size(row * lda + k)],
+                  &b_values[Size((matrix * of.n + column) * of.k + k)], std::min(of.k - k, 128));
+          const float scale =
+              scaled ? scale_a[Size(k / 128 * a_rows + row)] *
+                           scale_b[Size((matrix * n_blocks + column / 128) * k_blocks + k / 128)]
+                     : 1.0f;
+          part[x] += product * scale;
+        }
+        if (of.factors) part[x] *= factors[Size(factor_index[Size(i)])];
+        if (of.bias) part[x] += biases[Size(matrix)].Get(column);
+      }
+      double expected = !there ? kUntouched : part[0];
+      if (there && of.gated && of.clamped) {
+        const double gate = std::fmin(part[0], 7), up = std::fmin(std::fmax(part[1], -7), 7);
+        expected = gate / (1 + std::exp(-1.5 * gate)) * (up + 1);
+      } else if (there && of.gated) {
+        expected = SiluOf(part[0]) * part[1];
+      }
+      const double ulps = there && of.gated ? 64 : 0;
+      if (!IsNear(d, i * ldd + column, expected, ulps) && wrong++ < 5)
+        ADD_FAILURE() << "row " << i << " of group " << group << " column " << column << ": "
+                      << d.Get(i * ldd + column) << " for " << expected;
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+const std::vector<int> kFew = {5, 0, 1, 17, 33, 8};
+
+TEST(HostWgmmaGrouped, Bf16) {
+  const std::string narrow = "sm90_bf16_grouped/128x32", wide = "sm90_bf16_grouped/128x128";
+  Check(narrow, {.counts = kFew, .n = 200, .k = 328});
+  Check(narrow, {.counts = {3}, .n = 8, .k = 8, .d = DataType::kFloat32});
+  Check(narrow, {.counts = kFew, .n = 67, .k = 136, .has_counts = true, .pdl = true, .gap = 1});
+  Check(wide, {.counts = {70, 3}, .n = 136, .k = 200, .d = DataType::kFloat16});
+  Check("sm90_bf16_grouped/128x224", {.counts = {201}, .n = 128, .k = 64});
+}
+
+TEST(HostWgmmaGrouped, Bf16Gathered) {
+  Check("sm90_bf16_grouped/128x32", {.counts = kFew, .n = 136, .k = 200, .gathers = true});
+  Check("sm90_bf16_grouped/128x128",
+        {.counts = {100, 9}, .n = 64, .k = 264, .gathers = true, .bias = true, .factors = true});
+}
+
+TEST(HostWgmmaGrouped, Bf16Gated) {
+  Check("sm90_bf16_grouped/128x32", {.counts = kFew, .n = 72, .k = 136, .gated = true});
+  Check("sm90_bf16_grouped/128x128", {.counts = {40, 2},
+                                      .n = 64,
+                                      .k = 72,
+                                      .gated = true,
+                                      .gathers = true,
+                                      .bias = true,
+                                      .clamped = true,
+                                      .d = DataType::kFloat32});
+}
+
+TEST(HostWgmmaGrouped, Fp8) {
+  const std::string narrow = "sm90_fp8_grouped/128x32", wide = "sm90_fp8_grouped/128x160";
+  Check(narrow, {.counts = kFew, .n = 136, .k = 272});
+  Check(narrow, {.counts = kFew, .n = 64, .k = 144, .gated = true, .gathers = true, .pdl = true});
+  Check(wide, {.counts = {90, 0, 3}, .n = 129, .k = 656});
+  Check(wide, {.counts = {70}, .n = 136, .k = 528, .gated = true});
+}
+
+TEST(HostWgmmaGrouped, SplitAlongK) {
+  for (const bool gathers : {false, true}) {
+    Check("sm90_bf16_grouped/128x32",
+          {.counts = {5, 0, 11}, .n = 136, .k = 456, .gathers = gathers, .splits = 2});
+    Check("sm90_fp8_grouped/128x32",
+          {.counts = {5, 9}, .n = 72, .k = 912, .gated = true, .gathers = gathers, .splits = 4});
+  }
+  Check("sm90_bf16_grouped/128x32", {.counts = {1, 2}, .n = 8, .k = 64, .pdl = true, .splits = 4});
+}
+
+}  // namespace
+}  // namespace culet::sm90
