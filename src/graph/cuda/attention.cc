@@ -131,6 +131,12 @@ std::string NameOfSplits(const AttentionSplits& how) {
   return how.most == 1 ? std::string() : "/s" + std::to_string(how.most);
 }
 
+std::string NameOfLatent(const AttentionPlan& plan) {
+  if (!plan.tensor_cores) return "cuda/latent_attention" + NameOfSplits(plan.lanes);
+  const std::string kernel = plan.wgmma ? "wgmma" : "mma";
+  return "cuda/latent_attention/" + kernel + NameOfSplits(plan.tiles);
+}
+
 std::string NameOfDecode(const AttentionPlan& plan) {
   return (plan.near_warps > 0 ? "near" : "decode") + NameOfSplits(plan.decode);
 }

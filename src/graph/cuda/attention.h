@@ -20,6 +20,8 @@ AttentionArgs ArgsOfAttention(const NodeLaunch& launch, const TensorNode& node);
 
 /// "/s8": the number of splits at most.
 std::string NameOfSplits(const AttentionSplits& how);
+/// The kernel of an attention whose values are parts of its keys.
+std::string NameOfLatent(const AttentionPlan& plan);
 /// The decoding kernel's name: "decode/s8", or "near/s8" for the kernel for few keys.
 std::string NameOfDecode(const AttentionPlan& plan);
 

@@ -57,7 +57,7 @@ struct PreparedAttention final : PreparedNode {
   bool early = false;
   std::size_t state_bytes() const override { return plan.state_bytes; }
   std::string kernel() const override {
-    if (plan.latent) return "cuda/latent_attention" + NameOfSplits(plan.lanes);
+    if (plan.latent) return NameOfLatent(plan);
     if (!plan.tensor_cores) return "cuda/attention" + NameOfSplits(plan.lanes);
     std::string name = "cuda/attention";
     if (plan.has_decode) name += "/" + NameOfDecode(plan);

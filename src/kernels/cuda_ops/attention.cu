@@ -11,36 +11,55 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A block for each row and head; splits in their order, so that the bits are always the same.
+// A block for each row and head, a thread for each kColumns neighbours of its result; splits in
+// their order, so that the bits are always the same. Splits without keys have no values.
+template <int kColumns>
 __global__ void __launch_bounds__(kThreads)
-    MergeSplits(const __grid_constant__ AttentionArgs args) {
+    MergeSplits(const __grid_constant__ AttentionArgs args, int splits) {
   WaitForPrevious();
   const AttentionParams& p = args.params;
   const std::int64_t row = blockIdx.x / static_cast<unsigned>(p.heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.heads));
-  const AttentionPart first(args, args.rows, row, head, args.plan.lanes.most, 0);
+  const AttentionPart first(args, args.rows, row, head, splits, 0);
   float highest = kNoKey;
 #pragma unroll 8
-  for (int split = 0; split < args.plan.lanes.most; ++split) {
+  for (int split = 0; split < splits; ++split) {
     highest = fmaxf(highest, first.maxima[first.index + split]);
   }
-  for (int dim = static_cast<int>(threadIdx.x); dim < p.head_dim; dim += kThreads) {
-    float total = 0, value = 0;
+  constexpr int kStep = kThreads * kColumns;
+  for (int dim = static_cast<int>(threadIdx.x) * kColumns; dim < args.width; dim += kStep) {
+    float total = 0, value[kColumns] = {};
 #pragma unroll 8
-    for (int split = 0; split < args.plan.lanes.most; ++split) {
-      const float weight = Rescale(first.maxima[first.index + split], highest);
+    for (int split = 0; split < splits; ++split) {
+      const float most = first.maxima[first.index + split];
+      const bool has_keys = most != kNoKey;
+      const float weight = has_keys ? Rescale(most, highest) : 0.0f;
       total = fmaf(first.sums[first.index + split], weight, total);
-      value = fmaf(first.values[std::int64_t{split} * p.head_dim + dim], weight, value);
+      float part[kColumns] = {};
+      if (has_keys) Load(first.values + std::int64_t{split} * args.width + dim, part);
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) value[i] = fmaf(part[i], weight, value[i]);
     }
     total = WithSink(args, head, highest, total);
-    StoreValue(value / total, args.out, args.out_type, (row * p.heads + head) * p.head_dim + dim);
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      StoreValue(value[i] / total, args.out, args.out_type,
+                 (row * p.heads + head) * args.width + dim + i);
+    }
   }
+}
+
+cudaError_t Merge(const AttentionArgs& args, int splits, LaunchStream stream) {
+  const dim3 grid = Blocks(args.rows * args.params.heads);
+  return args.width % 4 == 0 ? Launch(&MergeSplits<4>, grid, kThreads, stream, args, splits)
+                             : Launch(&MergeSplits<1>, grid, kThreads, stream, args, splits);
 }
 
 // Fills in the derived fields.
 AttentionArgs Completed(AttentionArgs args) {
   args.wide = IsWide(args.params.head_dim, static_cast<const char*>(args.k),
                      static_cast<const char*>(args.v));
+  args.width = args.params.out_dim();
   constexpr float kLog2E = 1.44269504f;
   args.log2_scale = args.params.scale * kLog2E;
   args.log2_cap = args.params.softcap * kLog2E;
@@ -72,7 +91,7 @@ int EvenSplits(std::int64_t blocks, std::int64_t places, std::int64_t keys, int 
 AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multiprocessors,
                             bool clusters, bool wgmma) {
   const AttentionParams& p = shape.params;
-  if (p.value_dim > 0) return PlanLatentAttention(shape, multiprocessors);
+  if (p.value_dim > 0) return PlanLatentAttention(shape, exact, multiprocessors, wgmma);
   const std::int64_t group = p.heads / p.kv_heads;
   AttentionPlan plan;
   const bool halves = shape.kv_type == DataType::kBfloat16 || shape.kv_type == DataType::kFloat16;
@@ -219,6 +238,7 @@ cudaError_t PrepareAttention(const AttentionShape& shape, const AttentionPlan& p
   const bool bf16 = shape.kv_type == DataType::kBfloat16;
   const bool codes = shape.kv_type == DataType::kFloat8_e4m3;
   cudaError_t error = cudaSuccess;
+  if (plan.latent) return PrepareLatentAttention(shape, plan);
   if (plan.near_warps > 0) return AllowNearOfBfloat16(dim);
   if (plan.has_decode) {
     error = codes  ? AllowDecodeOfE4m3(dim)
@@ -261,7 +281,11 @@ cudaError_t HeadsAttention(const FusedHeadsArgs& heads, const AttentionArgs& giv
 cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   if (given.rows == 0) return cudaSuccess;
   const AttentionArgs args = Completed(given);
-  if (args.plan.latent) return LatentAttention(args, stream);
+  if (args.plan.latent) {
+    int splits = 1;
+    const cudaError_t error = LatentAttention(args, stream, &splits);
+    return error != cudaSuccess || splits == 1 ? error : Merge(args, splits, stream);
+  }
   const auto address = [](const void* pointer) { return static_cast<const char*>(pointer); };
   const bool values_wide = IsWide(args.params.head_dim, address(args.q), address(args.out));
   if (args.plan.tensor_cores && args.wide && values_wide) {
@@ -290,7 +314,7 @@ cudaError_t Attention(const AttentionArgs& given, LaunchStream stream) {
   if (args.kv_type == DataType::kFloat16) error = AttentionOfFloat16(args, stream);
   if (args.kv_type == DataType::kFloat8_e4m3) error = AttentionOfE4m3(args, stream);
   if (error != cudaSuccess || args.plan.lanes.most == 1) return error;
-  return Launch(&MergeSplits, Blocks(args.rows * args.params.heads), kThreads, stream, args);
+  return Merge(args, args.plan.lanes.most, stream);
 }
 
 }  // namespace culet::cuda_ops

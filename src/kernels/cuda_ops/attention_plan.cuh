@@ -59,11 +59,13 @@ inline std::int64_t DecodePieces(const AttentionParams& p) {
 }
 
 /// Enough blocks for the tiles of all queries, however sequences share the rows: each sequence
-/// begins a new tile, as do the rows before and after all of them. A tile has `most` queries.
+/// begins a new tile, as do the rows before and after all of them. A tile has `most` queries; no
+/// row has more tiles than it would have alone.
 inline std::int64_t TileBlocks(const AttentionParams& p, std::int64_t rows, std::int64_t sequences,
                                int most) {
-  const std::int64_t queries = rows * (p.heads / p.kv_heads);
-  return (queries / most + std::min(rows, std::max<std::int64_t>(sequences, 1) + 2)) * p.kv_heads;
+  const std::int64_t group = p.heads / p.kv_heads;
+  const std::int64_t begun = std::min(rows, std::max<std::int64_t>(sequences, 1) + 2);
+  return std::min(rows * group / most + begun, rows * CeilDiv(group, most)) * p.kv_heads;
 }
 
 template <class Kernel>

@@ -41,7 +41,7 @@ struct SplitKeys {
 };
 
 /// What a split found of one query and head, in the launch's workspace: its maximum, its sum, and
-/// head_dim sums of values, all to be divided by nothing yet.
+/// args.width sums of values, all to be divided by nothing yet.
 struct AttentionPart {
   std::int64_t index;
   float* values;
@@ -52,9 +52,9 @@ struct AttentionPart {
   __device__ AttentionPart(const AttentionArgs& args, std::int64_t units, std::int64_t unit,
                            int head, int splits, int split)
       : index((unit * args.params.heads + head) * splits + split),
-        values(static_cast<float*>(args.workspace) + index * args.params.head_dim),
+        values(static_cast<float*>(args.workspace) + index * args.width),
         maxima(static_cast<float*>(args.workspace) +
-               units * args.params.heads * splits * args.params.head_dim),
+               units * args.params.heads * splits * args.width),
         sums(maxima + units * args.params.heads * splits) {}
 };
 

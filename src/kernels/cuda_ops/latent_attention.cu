@@ -1,9 +1,11 @@
-// Latent attention in FP32, row by row, over caches of float32, float16 and bfloat16.
+// Latent attention: the choice of a kernel, and the one in FP32, row by row, over caches of float32,
+// float16 and bfloat16.
 #include "kernels/cuda_ops/latent_attention.cuh"
 
 #include <algorithm>
 
-#include "kernels/cuda_ops/launch.cuh"
+#include "kernels/cuda_ops/attention_plan.cuh"
+#include "kernels/cuda_ops/attention_splits.cuh"
 
 namespace culet::cuda_ops {
 namespace {
@@ -13,22 +15,6 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kHeads = 8;  // query heads of a block
 constexpr int kKeys = 32;  // that pass by together: a warp's lanes
 constexpr int kColumns = kMostLatentValue / kThreads;
-
-// What a split found of each row and head: the largest score, the sum of the weights, and the
-// weighed values, not divided.
-struct Parts {
-  float *most, *sums, *values;
-
-  __device__ Parts(const AttentionArgs& args, std::int64_t row, int head, int split) {
-    const AttentionParams& p = args.params;
-    const std::int64_t splits = args.plan.lanes.most;
-    const std::int64_t all = args.rows * p.heads * splits;
-    const std::int64_t index = (row * p.heads + head) * splits + split;
-    most = static_cast<float*>(args.workspace) + index;
-    sums = most + all;
-    values = static_cast<float*>(args.workspace) + 2 * all + index * p.value_dim;
-  }
-};
 
 // The score of a query and a key, times log2 e.
 __device__ __forceinline__ float ScoreOf(float product, const AttentionArgs& args) {
@@ -141,9 +127,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     shrinks[warp] = WithSink(args, first_head + warp, most, sum);
   }
   if (splits > 1 && warp < heads && lane == 0) {
-    const Parts parts(args, row, first_head + warp, split);
-    *parts.most = most;
-    *parts.sums = sum;
+    const AttentionPart part(args, args.rows, row, first_head + warp, splits, split);
+    part.maxima[part.index] = most;
+    part.sums[part.index] = sum;
   }
   __syncthreads();
 #pragma unroll
@@ -154,7 +140,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int head = 0; head < kHeads; ++head) {
       if (head >= heads) break;
       if (splits > 1) {
-        Parts(args, row, first_head + head, split).values[column] = totals[c][head];
+        AttentionPart(args, args.rows, row, first_head + head, splits, split).values[column] =
+            totals[c][head];
       } else {
         StoreValue(totals[c][head] / shrinks[head], args.out, args.out_type,
                    (row * p.heads + first_head + head) * p.value_dim + column);
@@ -163,61 +150,80 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// A block for each row and head; splits in their order, so that the bits are always the same.
-__global__ void __launch_bounds__(kThreads)
-    MergeLatent(const __grid_constant__ AttentionArgs args) {
-  WaitForPrevious();
-  const AttentionParams& p = args.params;
-  const std::int64_t row = blockIdx.x / static_cast<unsigned>(p.heads);
-  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.heads));
-  const Parts first(args, row, head, 0);
-  float highest = kNoKey;
-  for (int split = 0; split < args.plan.lanes.most; ++split) {
-    highest = fmaxf(highest, first.most[split]);
-  }
-  for (int column = static_cast<int>(threadIdx.x); column < p.value_dim; column += kThreads) {
-    float sum = 0, value = 0;
-    for (int split = 0; split < args.plan.lanes.most; ++split) {
-      const float share = Rescale(first.most[split], highest);
-      sum = fmaf(first.sums[split], share, sum);
-      value = fmaf(first.values[std::int64_t{split} * p.value_dim + column], share, value);
-    }
-    sum = WithSink(args, head, highest, sum);
-    StoreValue(value / sum, args.out, args.out_type, (row * p.heads + head) * p.value_dim + column);
-  }
-}
-
 std::int64_t BlocksOfRow(const AttentionParams& p) {
   return p.kv_heads * CeilDiv(p.heads / p.kv_heads, kHeads);
 }
 
+// The plan of the kernels on tensor cores, which take tiles of queries of a sequence.
+void PlanTiles(const AttentionShape& shape, int multiprocessors, bool wgmma, AttentionPlan& plan) {
+  const AttentionParams& p = shape.params;
+  const std::int64_t queries = shape.rows * (p.heads / p.kv_heads);
+  const std::int64_t sequences = std::clamp<std::int64_t>(shape.sequences, 1, shape.rows);
+  const bool many = queries > 16 * sequences;  // of a sequence, so that few keys serve many
+  plan.wgmma = wgmma && many && WgmmaBox(p.block_size) > 0;
+  plan.latent_queries = plan.wgmma ? kLatentWgmmaQueries : many ? 32 : 16;
+  // Hopper has the shared memory for many stages.
+  plan.tiles.stages = wgmma ? kManyLatentStages : 2;
+  const int resident = wgmma || many ? 1 : 2;
+  const std::int64_t blocks =
+      shape.sequences > 1 ? TileBlocks(p, shape.rows, shape.sequences, plan.latent_queries)
+                          : CeilDiv(queries, plan.latent_queries) * p.kv_heads;
+  const std::int64_t places = std::int64_t{resident} * multiprocessors;
+  plan.tiles.least = kSplitStep;
+  const auto most = static_cast<int>(std::clamp<std::int64_t>(
+      std::min(places / std::max<std::int64_t>(blocks, 1), CeilDiv(shape.most_keys, kSplitStep)), 1,
+      kMostSplits));
+  plan.tiles.even = plan.tiles.most = most;
+}
+
 }  // namespace
 
-AttentionPlan PlanLatentAttention(const AttentionShape& shape, int multiprocessors) {
-  constexpr int kResident = 2, kLeastKeys = 2 * kKeys;
+AttentionPlan PlanLatentAttention(const AttentionShape& shape, bool exact, int multiprocessors,
+                                  bool wgmma) {
   const AttentionParams& p = shape.params;
+  const bool halves = shape.kv_type == DataType::kBfloat16 || shape.kv_type == DataType::kFloat16;
   AttentionPlan plan;
   plan.latent = true;
-  const std::int64_t blocks = std::max<std::int64_t>(shape.rows * BlocksOfRow(p), 1);
-  const std::int64_t wanted = std::min(std::int64_t{kResident} * multiprocessors / blocks,
-                                       CeilDiv(shape.most_keys, kLeastKeys));
-  plan.lanes.most = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, kMostSplits));
-  if (plan.lanes.most == 1) return plan;
-  const std::int64_t parts = shape.rows * p.heads * plan.lanes.most;
+  plan.tensor_cores =
+      !exact && halves && p.head_dim == kMostLatentKey && p.value_dim == kMostLatentValue;
+  if (plan.tensor_cores) {
+    PlanTiles(shape, multiprocessors, wgmma, plan);
+  } else {
+    constexpr int kResident = 2, kLeastKeys = 2 * kKeys;
+    const std::int64_t blocks = std::max<std::int64_t>(shape.rows * BlocksOfRow(p), 1);
+    const std::int64_t wanted = std::min(std::int64_t{kResident} * multiprocessors / blocks,
+                                         CeilDiv(shape.most_keys, kLeastKeys));
+    plan.lanes.most = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, kMostSplits));
+  }
+  const int splits = plan.tensor_cores ? plan.tiles.most : plan.lanes.most;
+  if (splits == 1) return plan;
+  const std::int64_t parts = shape.rows * p.heads * splits;
   plan.workspace_bytes = static_cast<std::size_t>(parts * (2 + p.value_dim)) * sizeof(float);
   return plan;
 }
 
-cudaError_t LatentAttention(const AttentionArgs& args, LaunchStream stream) {
+cudaError_t PrepareLatentAttention(const AttentionShape& shape, const AttentionPlan& plan) {
+  if (!plan.tensor_cores) return cudaSuccess;
+  const bool bf16 = shape.kv_type == DataType::kBfloat16;
+  return bf16 ? AllowLatentMmaOfBfloat16(plan) : AllowLatentMmaOfFloat16(plan);
+}
+
+cudaError_t LatentAttention(const AttentionArgs& args, LaunchStream stream, int* splits) {
   const AttentionParams& p = args.params;
+  const auto address = [](const void* pointer) { return static_cast<const char*>(pointer); };
+  if (args.plan.tensor_cores &&
+      IsWide(p.head_dim, address(args.q), address(args.k), address(args.out))) {
+    *splits = args.plan.tiles.most;
+    const bool bf16 = args.kv_type == DataType::kBfloat16;
+    return bf16 ? LatentMmaOfBfloat16(args, stream) : LatentMmaOfFloat16(args, stream);
+  }
+  *splits = args.plan.lanes.most;
   const dim3 grid = Blocks(args.rows * BlocksOfRow(p) * args.plan.lanes.most);
-  const cudaError_t error = WithStored(args.kv_type, [&]<class T>(T) {
-    return IsWide(p.head_dim, static_cast<const char*>(args.k))
+  return WithStored(args.kv_type, [&]<class T>(T) {
+    return IsWide(p.head_dim, address(args.k))
                ? Launch(&LatentAttentionKernel<T, 8>, grid, kThreads, stream, args)
                : Launch(&LatentAttentionKernel<T, 1>, grid, kThreads, stream, args);
   });
-  if (error != cudaSuccess || args.plan.lanes.most == 1) return error;
-  return Launch(&MergeLatent, Blocks(args.rows * p.heads), kThreads, stream, args);
 }
 
 }  // namespace culet::cuda_ops

@@ -377,7 +377,9 @@ struct AttentionPlan {
   /// The decoding kernel takes the rows that are alone in their sequence, tiles the others.
   bool units_are_sequences = false;
   bool has_decode = false, has_tiles = false;
-  bool latent = false;   ///< values are parts of the keys: in FP32, split as `lanes` says
+  /// Values are parts of the keys: without tensor_cores split as `lanes` says, else as `tiles`.
+  bool latent = false;
+  int latent_queries = 0;  ///< of a tile: 16, 32, or 64 with wgmma
   bool wgmma = false;    ///< tiles are those of Hopper's warpgroup products
   int wgmma_blocks = 0;  ///< that take all tiles in turn: what the device holds at once
   int near_warps = 0;    ///< warps of a block of the kernel for few keys; 0: another kernel
@@ -404,6 +406,7 @@ struct AttentionArgs {
   const void* sinks = nullptr;  ///< (heads) of sinks_type, or null
   DataType sinks_type = DataType::kNull;
   bool wide = false;                        ///< set by Attention: rows of K and V in whole vectors
+  int width = 0;                            ///< set by Attention: params.out_dim()
   int blocks = 0;                           ///< set by Attention: of the cache
   std::uint32_t per_block = 0;              ///< set by Attention: 2^32 / params.block_size
   float log2_scale = 0;                     ///< set by Attention: params.scale times log2 e
