@@ -3,8 +3,9 @@
 //   cuda_attention [--anchors CSV] [--heads 32] [--kv-heads 8] [--head-dim 128] [--f16|--fp8]
 //     [--exact]
 //     [--pdl] [--early] [--no-clusters] [--no-near] [--no-wgmma] [--block 16] [--room KEYS]
-//     [--fine KEYS] [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--ahead SPLITS] [--qkv] [--check]
-//     [--only decode|prefill|mixed] [--batch B --context N]
+//     [--fine KEYS] [--even SPLITS] [--cluster BLOCKS] [--stages 2|3] [--ahead SPLITS] [--qkv]
+//     [--check]
+//     [--only decode|prefill|mixed] [--batch B --context N] [--latent]
 // decode: one row a sequence; prefill: one sequence's prompt; mixed: a prompt of 512 tokens beside
 // single rows of `batch - 1` sequences. CUDA graphs over caches of more than 220 MB together, the
 // median of seven replays after two. limit_us: the bytes of the keys and values at 4.31 TB/s, or
@@ -14,7 +15,10 @@
 // than --even, which is how many a row gets. --early: launches read their keys before the one
 // before has ended, as in a decode step. --qkv: from the product of q, k and v on, with norms and
 // rotary embedding of the heads and the write of the row's own key and value. --check: with
-// the relative error (L2) of what the last replay left, against FP32 lanes.
+// the relative error (L2) of what the last replay left, against FP32 lanes. --latent: instead,
+// latent attention (MLA) of 16 and of 128 heads, keys of 576 elements of which 512 are the values,
+// by each kernel: columns kind, heads, batch, context, limit_us, kernel, splits, us, the share of
+// 4.31 TB/s, TFLOP/s. --fp32-too: with the kernel in FP32 lanes, which takes its time.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -67,7 +71,7 @@ struct Options {
   bool exact = false, pdl = false, early = false, clusters = CanOverlap();
   bool wgmma = CanMultiplyWarpgroups();
   int room = 0, batch = 0, context = 0, fine = 0, even = 0, cluster = 0, stages = 0, ahead = -1;
-  bool qkv = false, check = false, near = true;
+  bool qkv = false, check = false, near = true, latent = false, fp32_too = false;
   int block = 16;  // positions of a block of the cache
   std::string only, anchors;
 };
@@ -94,6 +98,33 @@ Buffer Values(std::size_t count, DataType type, std::mt19937& random) {
   }
   return buffer;
 }
+
+// The rows of a timing and where their keys lie.
+struct Batch {
+  std::vector<std::int32_t> starts = {0}, positions, lengths, table;
+  int used = 0, cols = 0;  // blocks of a sequence, and of the table's rows
+
+  Batch(const Options& options, const Row& row, std::mt19937& random) {
+    const bool prefill = row.kind == "prefill", mixed = row.kind == "mixed";
+    constexpr int kPrompt = 512;
+    for (int s = 0; s < row.batch; ++s) {
+      const int length = mixed && s == 0 ? kPrompt : row.context;
+      const int rows = prefill || (mixed && s == 0) ? length : 1;
+      for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
+      starts.push_back(static_cast<std::int32_t>(positions.size()));
+      lengths.push_back(length);
+    }
+    used = (row.context + options.block - 1) / options.block;
+    cols = std::max(used, options.room / options.block);
+    std::vector<std::int32_t> blocks(static_cast<std::size_t>(row.batch * used));
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    table.assign(static_cast<std::size_t>(row.batch) * static_cast<std::size_t>(cols), -1);
+    for (int s = 0; s < row.batch; ++s) {
+      std::copy_n(blocks.begin() + s * used, used, table.begin() + std::ptrdiff_t{s} * cols);
+    }
+  }
+};
 
 struct Launched {
   AttentionArgs attention;
@@ -143,7 +174,8 @@ double MedianMicroseconds(const std::vector<Launched>& sets, bool pdl) {
 }
 
 std::vector<float> Output(const AttentionArgs& args) {
-  const auto count = static_cast<std::size_t>(args.rows * args.params.heads * args.params.head_dim);
+  const auto count =
+      static_cast<std::size_t>(args.rows * args.params.heads * args.params.out_dim());
   std::vector<std::uint16_t> bits(count);
   Check(cudaMemcpy(bits.data(), args.out, 2 * count, cudaMemcpyDeviceToHost), "download");
   std::vector<float> out(count);
@@ -202,7 +234,7 @@ std::string Peers(const Options& options, const Row& row) {
 
 void Time(const Options& options, const Row& row, int multiprocessors) {
   std::mt19937 random(7);
-  const bool prefill = row.kind == "prefill", mixed = row.kind == "mixed";
+  const bool prefill = row.kind == "prefill";
   AttentionShape shape;
   shape.params = {.heads = options.heads,
                   .kv_heads = options.kv_heads,
@@ -211,25 +243,9 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
                   .block_size = options.block};
   shape.kv_type = options.cache;
   shape.sequences = row.batch;
-  std::vector<std::int32_t> starts = {0}, positions, lengths, table;
-  constexpr int kPrompt = 512;
-  for (int s = 0; s < row.batch; ++s) {
-    const int length = mixed && s == 0 ? kPrompt : row.context;
-    const int rows = prefill || (mixed && s == 0) ? length : 1;
-    for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
-    starts.push_back(static_cast<std::int32_t>(positions.size()));
-    lengths.push_back(length);
-  }
+  const Batch batch(options, row, random);
+  const auto& [starts, positions, lengths, table, used, cols] = batch;
   shape.rows = static_cast<std::int64_t>(positions.size());
-  const int used = (row.context + options.block - 1) / options.block;
-  const int cols = std::max(used, options.room / options.block);
-  std::vector<std::int32_t> blocks(static_cast<std::size_t>(row.batch * used));
-  std::iota(blocks.begin(), blocks.end(), 0);
-  std::shuffle(blocks.begin(), blocks.end(), random);
-  table.assign(static_cast<std::size_t>(row.batch) * static_cast<std::size_t>(cols), -1);
-  for (int s = 0; s < row.batch; ++s) {
-    std::copy_n(blocks.begin() + s * used, used, table.begin() + std::ptrdiff_t{s} * cols);
-  }
   shape.most_keys = std::int64_t{cols} * options.block;
 
   shape.near = options.near && options.even == 0 && options.cluster == 0;
@@ -347,6 +363,112 @@ void Time(const Options& options, const Row& row, int multiprocessors) {
   std::fflush(stdout);
 }
 
+// One row of latent attention: `exact` by FP32 lanes, else by the kernel that `wgmma` leaves.
+void TimeLatent(const Options& options, const Row& row, int heads, bool exact, bool wgmma,
+                int multiprocessors) {
+  std::mt19937 random(7);
+  const bool prefill = row.kind == "prefill";
+  const Batch batch(options, row, random);
+  AttentionShape shape;
+  shape.params = {.heads = heads,
+                  .kv_heads = 1,
+                  .head_dim = kMostLatentKey,
+                  .value_dim = kMostLatentValue,
+                  .scale = 1 / std::sqrt(static_cast<float>(kMostLatentKey)),
+                  .block_size = options.block};
+  shape.kv_type = options.cache;
+  shape.sequences = row.batch;
+  shape.rows = static_cast<std::int64_t>(batch.positions.size());
+  shape.most_keys = std::int64_t{batch.cols} * options.block;
+  AttentionPlan plan = PlanAttention(shape, exact, multiprocessors, options.clusters, wgmma);
+  if (options.even > 0 && options.even <= plan.tiles.most) {
+    plan.tiles.even = plan.tiles.most = options.even;
+  }
+  Check(PrepareAttention(shape, plan), "PrepareAttention");
+  const Buffer starts(batch.starts), positions(batch.positions), lengths(batch.lengths),
+      table(batch.table), workspace(plan.workspace_bytes);
+  const std::int64_t key_rows = std::int64_t{row.batch} * batch.used * options.block;
+  const auto elements = [&](std::int64_t rows, int width) {
+    return static_cast<std::size_t>(rows * width);
+  };
+  const Buffer q =
+      Values(elements(shape.rows * heads, kMostLatentKey), DataType::kBfloat16, random);
+  const Buffer out(2 * elements(shape.rows * heads, kMostLatentValue));
+  const std::size_t cache_elements = elements(key_rows, kMostLatentKey);
+  const double bytes = 2.0 * static_cast<double>(cache_elements);
+  const auto count =
+      static_cast<std::size_t>(prefill ? 1.0 : std::clamp(2.2e8 / bytes + 1, 1.0, 24.0));
+  std::vector<Buffer> caches;
+  std::vector<Launched> sets;
+  for (std::size_t i = 0; i < count; ++i) {
+    caches.push_back(Values(cache_elements, options.cache, random));
+    AttentionArgs args;
+    args.params = shape.params;
+    args.q = q.get();
+    args.k = args.v = caches.back().get();
+    args.out = out.get();
+    args.q_type = args.out_type = DataType::kBfloat16;
+    args.kv_type = shape.kv_type;
+    args.starts = static_cast<const std::int32_t*>(starts.get());
+    args.positions = static_cast<const std::int32_t*>(positions.get());
+    args.lengths = static_cast<const std::int32_t*>(lengths.get());
+    args.table = static_cast<const std::int32_t*>(table.get());
+    args.rows = shape.rows;
+    args.sequences = shape.sequences;
+    args.table_cols = batch.cols;
+    args.key_rows = key_rows;
+    args.plan = plan;
+    args.workspace = workspace.get();
+    sets.push_back({args, {}, false});
+  }
+  const double us = MedianMicroseconds(sets, options.pdl);
+  std::string error;
+  if (options.check && !exact && (!prefill || row.context <= 512)) {
+    const std::size_t launches = std::max<std::size_t>(sets.size(), 12);
+    char text[32];
+    std::snprintf(text, sizeof text, ",error %.2e",
+                  ErrorOfOutput(sets[(launches - 1) % sets.size()], multiprocessors));
+    error = text;
+  }
+  const double context = row.context;
+  const double pairs = prefill ? context * (context + 1) / 2 : row.batch * context;
+  const double flops = 2.0 * heads * (kMostLatentKey + kMostLatentValue) * pairs;
+  const std::string kernel = exact        ? "fp32"
+                             : plan.wgmma ? "wgmma"
+                                          : "mma" + std::to_string(plan.latent_queries) + "x" +
+                                                std::to_string(plan.tiles.stages);
+  std::printf("latent-%s,%d,%d,%d,%.3f,%s,%d,%.2f,%.3f,%.1f%s\n", row.kind.c_str(), heads,
+              row.batch, row.context, bytes / 4.31e6, kernel.c_str(),
+              exact ? plan.lanes.most : plan.tiles.most, us, bytes / 4.31e6 / us, flops / us * 1e-6,
+              error.c_str());
+  std::fflush(stdout);
+}
+
+void TimeLatents(const Options& options, int multiprocessors) {
+  std::vector<Row> rows;
+  if (options.batch > 0 && options.context > 0) {
+    rows.push_back(
+        {options.only.empty() ? "decode" : options.only, options.batch, options.context});
+  } else {
+    for (const int batch : {1, 8, 32}) {
+      for (const int context : {512, 8192}) rows.push_back({"decode", batch, context});
+    }
+    for (const int context : {512, 8192}) rows.push_back({"prefill", 1, context});
+  }
+  std::printf("kind,heads,batch,context,limit_us,kernel,splits,us,share,tflops\n");
+  for (const Row& row : rows) {
+    if (!options.only.empty() && options.only != row.kind) continue;
+    for (const int heads : {16, 128}) {
+      const bool is_slow = row.kind == "prefill" && row.context > 512;
+      if (options.fp32_too && !is_slow) {
+        TimeLatent(options, row, heads, true, false, multiprocessors);
+      }
+      TimeLatent(options, row, heads, false, false, multiprocessors);
+      if (options.wgmma) TimeLatent(options, row, heads, false, true, multiprocessors);
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -372,6 +494,10 @@ int Main(int argc, char** argv) {
       options.even = std::atoi(value());
     } else if (name == "--cluster") {
       options.cluster = std::atoi(value());
+    } else if (name == "--latent") {
+      options.latent = true;
+    } else if (name == "--fp32-too") {
+      options.fp32_too = true;
     } else if (name == "--check") {
       options.check = true;
     } else if (name == "--qkv") {
@@ -420,6 +546,7 @@ int Main(int argc, char** argv) {
   Check(cudaGetDevice(&device), "cudaGetDevice");
   Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute");
+  if (options.latent) return TimeLatents(options, multiprocessors), 0;
   std::vector<Row> rows;
   if (options.batch > 0 && options.context > 0) {
     rows.push_back(

@@ -1,5 +1,5 @@
-// Latent attention: the choice of a kernel, and the one in FP32, row by row, over caches of float32,
-// float16 and bfloat16.
+// Latent attention: the choice of a kernel, and the one in FP32, row by row, over caches of
+// float32, float16 and bfloat16.
 #include "kernels/cuda_ops/latent_attention.cuh"
 
 #include <algorithm>
@@ -165,9 +165,9 @@ void PlanTiles(const AttentionShape& shape, int multiprocessors, bool wgmma, Att
   // Hopper has the shared memory for many stages.
   plan.tiles.stages = wgmma ? kManyLatentStages : 2;
   const int resident = wgmma || many ? 1 : 2;
-  const std::int64_t blocks =
-      shape.sequences > 1 ? TileBlocks(p, shape.rows, shape.sequences, plan.latent_queries)
-                          : CeilDiv(queries, plan.latent_queries) * p.kv_heads;
+  const std::int64_t blocks = shape.sequences > 1
+                                  ? TileBlocks(p, shape.rows, shape.sequences, plan.latent_queries)
+                                  : CeilDiv(queries, plan.latent_queries) * p.kv_heads;
   const std::int64_t places = std::int64_t{resident} * multiprocessors;
   plan.tiles.least = kSplitStep;
   const auto most = static_cast<int>(std::clamp<std::int64_t>(

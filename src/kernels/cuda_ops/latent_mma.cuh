@@ -20,7 +20,7 @@ struct LatentMmaKernel {
   // Shared memory: a ring of tiles of keys, of which the last holds the queries first and the first
   // ones the sums in the end; the parts of scores; weights; the rows of keys; what queries see, and
   // what all of them do; of each query the factor of its sums.
-  static constexpr int kSteps = kMostLatentKey / 16 / 4;  // of a warp's quarter
+  static constexpr int kSteps = kMostLatentKey / 16 / 4;                   // of a warp's quarter
   static constexpr int kPartRow = kKeys + 8, kPart = kQueries * kPartRow;  // floats
   static constexpr int kWeightRow = kSharedRow<kKeys>;
   static constexpr int kPartsAt = kStages * kStageBytes;
@@ -60,9 +60,9 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
                  kQueries);
   if (of.tile.count == 0) return;
   const auto split = static_cast<int>(blockIdx.y);
-  const SeenKeys found =
-      FindSeenKeys<32>(args, of.tile, of.group, seen,
-                       reinterpret_cast<int4*>(memory + Kernel::kBoundsAt), [] { __syncthreads(); });
+  const SeenKeys found = FindSeenKeys<32>(args, of.tile, of.group, seen,
+                                          reinterpret_cast<int4*>(memory + Kernel::kBoundsAt),
+                                          [] { __syncthreads(); });
   const SplitKeys keys(args.plan.tiles, min(found.first, found.last), found.last);
   if (keys.idle()) {
     StoreNoKeys(args, of, split);
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     const std::uint32_t at =
-        SharedAddress(queries) + static_cast<std::uint32_t>(Rows::Offset(
-                                     block * 16 + lane % 16, quarter * 2 + lane / 16));
+        SharedAddress(queries) +
+        static_cast<std::uint32_t>(Rows::Offset(block * 16 + lane % 16, quarter * 2 + lane / 16));
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       LoadMatrices(at + static_cast<std::uint32_t>(step * 128), q[block][step]);
@@ -237,8 +237,8 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
       for (int key = 0; key < kKeys; ++key) {
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
-          auto* const at = reinterpret_cast<std::uint32_t*>(
-              tile + Rows::Offset(key, warp * 8 + n) + lane % 4 * 4);
+          auto* const at = reinterpret_cast<std::uint32_t*>(tile + Rows::Offset(key, warp * 8 + n) +
+                                                            lane % 4 * 4);
           const std::uint32_t pair = *at;
           const int in_pair = NonFinite<T>(pair);
           if (in_pair != 0) {
@@ -261,17 +261,16 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
     const std::uint32_t weights_at =
         shared + static_cast<std::uint32_t>(Kernel::kWeightsAt + lane % 16 * Kernel::kWeightRow +
                                             lane / 16 * 16);
-    const std::uint32_t values_at =
-        SharedAddress(tile) +
-        static_cast<std::uint32_t>(Rows::Offset(lane % 16, warp * 8 + lane / 16));
+    const std::uint32_t values_at = SharedAddress(tile) + static_cast<std::uint32_t>(Rows::Offset(
+                                                              lane % 16, warp * 8 + lane / 16));
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       std::uint32_t a[kBlocks][4];
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        LoadMatrices(weights_at + static_cast<std::uint32_t>(
-                                      block * 16 * Kernel::kWeightRow + step * 32),
-                     a[block]);
+        LoadMatrices(
+            weights_at + static_cast<std::uint32_t>(block * 16 * Kernel::kWeightRow + step * 32),
+            a[block]);
       }
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
@@ -324,17 +323,15 @@ cudaError_t WithLatentMma(const AttentionPlan& plan, Function&& function) {
 
 template <class T>
 cudaError_t AllowLatentMma(const AttentionPlan& plan) {
-  return WithLatentMma<T>(plan, [](auto kernel, int shared, int) {
-    return AllowShared(kernel, shared);
-  });
+  return WithLatentMma<T>(plan,
+                          [](auto kernel, int shared, int) { return AllowShared(kernel, shared); });
 }
 
 template <class T>
 cudaError_t LaunchLatentMma(const AttentionArgs& args, LaunchStream stream) {
   const AttentionPlan& plan = args.plan;
-  const dim3 grid =
-      Blocks(TileBlocks(args.params, args.rows, args.sequences, plan.latent_queries),
-             plan.tiles.most);
+  const dim3 grid = Blocks(TileBlocks(args.params, args.rows, args.sequences, plan.latent_queries),
+                           plan.tiles.most);
   return WithLatentMma<T>(plan, [&](auto kernel, int shared, int threads) {
     return LaunchShared(kernel, grid, threads, shared, stream, args);
   });

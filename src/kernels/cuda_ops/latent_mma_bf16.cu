@@ -7,6 +7,8 @@ cudaError_t LatentMmaOfBfloat16(const AttentionArgs& args, LaunchStream stream) 
   return LaunchLatentMma<__nv_bfloat16>(args, stream);
 }
 
-cudaError_t AllowLatentMmaOfBfloat16(const AttentionPlan& plan) { return AllowLatentMma<__nv_bfloat16>(plan); }
+cudaError_t AllowLatentMmaOfBfloat16(const AttentionPlan& plan) {
+  return AllowLatentMma<__nv_bfloat16>(plan);
+}
 
 }  // namespace culet::cuda_ops

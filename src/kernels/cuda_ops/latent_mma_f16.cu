@@ -7,6 +7,8 @@ cudaError_t LatentMmaOfFloat16(const AttentionArgs& args, LaunchStream stream) {
   return LaunchLatentMma<__half>(args, stream);
 }
 
-cudaError_t AllowLatentMmaOfFloat16(const AttentionPlan& plan) { return AllowLatentMma<__half>(plan); }
+cudaError_t AllowLatentMmaOfFloat16(const AttentionPlan& plan) {
+  return AllowLatentMma<__half>(plan);
+}
 
 }  // namespace culet::cuda_ops

@@ -65,8 +65,8 @@ __device__ __forceinline__ void StoreLatentSums(const AttentionArgs& args, const
     float values[4];
     Load(sums + query * kLatentSumsRow<kColumns> + column, values);
     if (args.plan.tiles.most > 1) {
-      const AttentionPart part(args, args.rows, of.row(query), of.head(query),
-                               args.plan.tiles.most, split);
+      const AttentionPart part(args, args.rows, of.row(query), of.head(query), args.plan.tiles.most,
+                               split);
       Store(values, part.values + first + column);
       continue;
     }
