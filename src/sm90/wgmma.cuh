@@ -52,6 +52,10 @@ __device__ __forceinline__ void FenceRegister(float2& v) {
 template <class Format, int kN>
 struct Wgmma;
 
+// The same with an MN-major B (WgmmaDescriptorTransposed128), which only operands of 16 bits have.
+template <class Format, int kN>
+struct WgmmaSharedTransposedB;
+
 // clang-format off
 #define CULET_R4 "%0,%1,%2,%3"
 #define CULET_R8 CULET_R4 ",%4,%5,%6,%7"
@@ -88,9 +92,9 @@ struct Wgmma;
 
 // kA, kB and kP are the numbers of the asm operands behind the N/2 accumulators. 16-bit formats
 // have two more immediates, which say whether an operand is transposed.
-#define CULET_WGMMA(Format, kText, kImmediates, kN, kRegs, kA, kB, kP)                     \
+#define CULET_WGMMA(Struct, Format, kText, kImmediates, kN, kRegs, kA, kB, kP)             \
   template <>                                                                              \
-  struct Wgmma<Format, kN> {                                                               \
+  struct Struct<Format, kN> {                                                              \
     static constexpr int kRegisters = kRegs;                                               \
     template <bool kAccumulate>                                                            \
     static __device__ __forceinline__ void Ss(float (&d)[kRegs], uint64_t a, uint64_t b) { \
@@ -101,10 +105,10 @@ struct Wgmma;
                    : "l"(a), "l"(b), "n"(kAccumulate ? 1 : 0));                            \
     }                                                                                      \
   }
-#define CULET_WGMMA_FORMATS(...)                                 \
-  CULET_WGMMA(E4m3, "k32.f32.e4m3.e4m3", "", __VA_ARGS__);       \
-  CULET_WGMMA(Bf16, "k16.f32.bf16.bf16", ", 0, 0", __VA_ARGS__); \
-  CULET_WGMMA(F16, "k16.f32.f16.f16", ", 0, 0", __VA_ARGS__)
+#define CULET_WGMMA_FORMATS(...)                                        \
+  CULET_WGMMA(Wgmma, E4m3, "k32.f32.e4m3.e4m3", "", __VA_ARGS__);       \
+  CULET_WGMMA(Wgmma, Bf16, "k16.f32.bf16.bf16", ", 0, 0", __VA_ARGS__); \
+  CULET_WGMMA(Wgmma, F16, "k16.f32.f16.f16", ", 0, 0", __VA_ARGS__)
 
 CULET_WGMMA_FORMATS(8, 4, 4, 5, 6);
 CULET_WGMMA_FORMATS(16, 8, 8, 9, 10);
@@ -120,6 +124,8 @@ CULET_WGMMA_FORMATS(176, 88, 88, 89, 90);
 CULET_WGMMA_FORMATS(192, 96, 96, 97, 98);
 CULET_WGMMA_FORMATS(224, 112, 112, 113, 114);
 CULET_WGMMA_FORMATS(256, 128, 128, 129, 130);
+CULET_WGMMA(WgmmaSharedTransposedB, Bf16, "k16.f32.bf16.bf16", ", 0, 1", 256, 128, 128, 129, 130);
+CULET_WGMMA(WgmmaSharedTransposedB, F16, "k16.f32.f16.f16", ", 0, 1", 256, 128, 128, 129, 130);
 
 // A comes from registers, 16 rows a warp, in the layout of mma.m16n8k16: lane l holds columns
 // 2(l%4) and 2(l%4)+1 of rows l/4 and l/4 + 8, then the same 8 columns further. B is MN-major
@@ -127,28 +133,33 @@ CULET_WGMMA_FORMATS(256, 128, 128, 129, 130);
 template <class Format, int kN>
 struct WgmmaTransposedB;
 
-#define CULET_WGMMA_RS(Format, kText, kN, kRegs, kA0, kA1, kA2, kA3, kB, kP)                 \
-  template <>                                                                                \
-  struct WgmmaTransposedB<Format, kN> {                                                      \
-    template <bool kAccumulate>                                                              \
-    static __device__ __forceinline__ void Rs(float (&d)[kRegs], const uint32_t (&a)[4],     \
-                                              uint64_t b) {                                  \
-      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #kP                                     \
-                   ", 0; wgmma.mma_async.sync.aligned.m64n" #kN kText " {" CULET_R##kRegs    \
-                   "}, {%" #kA0 ", %" #kA1 ", %" #kA2 ", %" #kA3 "}, %" #kB ", p, 1, 1, 1;}" \
-                   : CULET_D##kRegs##_                                                       \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                     \
-                     "n"(kAccumulate ? 1 : 0));                                              \
-    }                                                                                        \
-  }
-#define CULET_WGMMA_RS_FORMATS(...)                       \
-  CULET_WGMMA_RS(Bf16, "k16.f32.bf16.bf16", __VA_ARGS__); \
-  CULET_WGMMA_RS(F16, "k16.f32.f16.f16", __VA_ARGS__)
+// The same with a K-major B (WgmmaDescriptor128).
+template <class Format, int kN>
+struct WgmmaRegisterA;
 
-CULET_WGMMA_RS_FORMATS(64, 32, 32, 33, 34, 35, 36, 37);
-CULET_WGMMA_RS_FORMATS(96, 48, 48, 49, 50, 51, 52, 53);
-CULET_WGMMA_RS_FORMATS(128, 64, 64, 65, 66, 67, 68, 69);
-CULET_WGMMA_RS_FORMATS(256, 128, 128, 129, 130, 131, 132, 133);
+#define CULET_WGMMA_RS(Struct, kTransposed, Format, kText, kN, kRegs, kA0, kA1, kA2, kA3, kB, kP)  \
+  template <>                                                                                      \
+  struct Struct<Format, kN> {                                                                      \
+    template <bool kAccumulate>                                                                    \
+    static __device__ __forceinline__ void Rs(float (&d)[kRegs], const uint32_t (&a)[4],           \
+                                              uint64_t b) {                                        \
+      asm volatile(                                                                                \
+          "{.reg .pred p; setp.ne.b32 p, %" #kP ", 0; wgmma.mma_async.sync.aligned.m64n" #kN kText \
+          " {" CULET_R##kRegs "}, {%" #kA0 ", %" #kA1 ", %" #kA2 ", %" #kA3 "}, %" #kB             \
+                              ", p, 1, 1, " #kTransposed ";}"                                      \
+          : CULET_D##kRegs##_                                                                      \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAccumulate ? 1 : 0));         \
+    }                                                                                              \
+  }
+#define CULET_WGMMA_RS_FORMATS(Struct, kTransposed, ...)                       \
+  CULET_WGMMA_RS(Struct, kTransposed, Bf16, "k16.f32.bf16.bf16", __VA_ARGS__); \
+  CULET_WGMMA_RS(Struct, kTransposed, F16, "k16.f32.f16.f16", __VA_ARGS__)
+
+CULET_WGMMA_RS_FORMATS(WgmmaTransposedB, 1, 64, 32, 32, 33, 34, 35, 36, 37);
+CULET_WGMMA_RS_FORMATS(WgmmaTransposedB, 1, 96, 48, 48, 49, 50, 51, 52, 53);
+CULET_WGMMA_RS_FORMATS(WgmmaTransposedB, 1, 128, 64, 64, 65, 66, 67, 68, 69);
+CULET_WGMMA_RS_FORMATS(WgmmaTransposedB, 1, 256, 128, 128, 129, 130, 131, 132, 133);
+CULET_WGMMA_RS_FORMATS(WgmmaRegisterA, 0, 32, 16, 16, 17, 18, 19, 20, 21);
 
 #undef CULET_WGMMA_RS_FORMATS
 #undef CULET_WGMMA_RS

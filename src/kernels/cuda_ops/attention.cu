@@ -12,7 +12,8 @@ namespace {
 constexpr int kThreads = 128;
 
 // A block for each row and head, a thread for each kColumns neighbours of its result; splits in
-// their order, so that the bits are always the same. Splits without keys have no values.
+// their order, so that the bits are always the same. Splits without keys, never the first one, may
+// have left no values.
 template <int kColumns>
 __global__ void __launch_bounds__(kThreads)
     MergeSplits(const __grid_constant__ AttentionArgs args, int splits) {
@@ -35,8 +36,8 @@ __global__ void __launch_bounds__(kThreads)
       const bool has_keys = most != kNoKey;
       const float weight = has_keys ? Rescale(most, highest) : 0.0f;
       total = fmaf(first.sums[first.index + split], weight, total);
-      float part[kColumns] = {};
-      if (has_keys) Load(first.values + std::int64_t{split} * args.width + dim, part);
+      float part[kColumns];
+      Load(first.values + (has_keys ? std::int64_t{split} * args.width : 0) + dim, part);
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) value[i] = fmaf(part[i], weight, value[i]);
     }

@@ -205,6 +205,7 @@ AttentionPlan PlanLatentAttention(const AttentionShape& shape, bool exact, int m
 cudaError_t PrepareLatentAttention(const AttentionShape& shape, const AttentionPlan& plan) {
   if (!plan.tensor_cores) return cudaSuccess;
   const bool bf16 = shape.kv_type == DataType::kBfloat16;
+  if (plan.wgmma) return bf16 ? AllowLatentWgmmaOfBfloat16() : AllowLatentWgmmaOfFloat16();
   return bf16 ? AllowLatentMmaOfBfloat16(plan) : AllowLatentMmaOfFloat16(plan);
 }
 
@@ -215,6 +216,9 @@ cudaError_t LatentAttention(const AttentionArgs& args, LaunchStream stream, int*
       IsWide(p.head_dim, address(args.q), address(args.k), address(args.out))) {
     *splits = args.plan.tiles.most;
     const bool bf16 = args.kv_type == DataType::kBfloat16;
+    if (args.plan.wgmma) {
+      return bf16 ? LatentWgmmaOfBfloat16(args, stream) : LatentWgmmaOfFloat16(args, stream);
+    }
     return bf16 ? LatentMmaOfBfloat16(args, stream) : LatentMmaOfFloat16(args, stream);
   }
   *splits = args.plan.lanes.most;

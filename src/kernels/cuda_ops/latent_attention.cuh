@@ -29,5 +29,9 @@ cudaError_t LatentMmaOfBfloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t LatentMmaOfFloat16(const AttentionArgs& args, LaunchStream stream);
 cudaError_t AllowLatentMmaOfBfloat16(const AttentionPlan& plan);
 cudaError_t AllowLatentMmaOfFloat16(const AttentionPlan& plan);
+cudaError_t LatentWgmmaOfBfloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t LatentWgmmaOfFloat16(const AttentionArgs& args, LaunchStream stream);
+cudaError_t AllowLatentWgmmaOfBfloat16();
+cudaError_t AllowLatentWgmmaOfFloat16();
 
 }  // namespace culet::cuda_ops

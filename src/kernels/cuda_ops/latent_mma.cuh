@@ -164,6 +164,7 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
     }
     __syncthreads();  // all parts of the scores are there
     const bool masked = base < all_see.x || base + kKeys > all_see.y;
+    bool spoiled = false;
     {
       float scores[kOwn];
 #pragma unroll
@@ -180,6 +181,8 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
       for (int i = 0; i < kOwn; ++i) {
         float& score = scores[i];
         score *= args.log2_scale;
+        // A NaN or an infinity in a key is in its scores, too.
+        if (masked && !IsFinite(score)) score = NotANumber(), spoiled = true;
         if (args.log2_cap > 0) score = Capped(score, args.log2_cap);
         const int key = base + own_key + i;
         if (key_rows[stage * kKeys + own_key + i] == -1) score = NotANumber();
@@ -206,15 +209,18 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
       }
       if (own_key == 0) factors[own_query] = rescale;
     }
-    bool spoiled = false;
     if (masked) {
-      int in_pieces = 0;
+      // Of queries that may not see the key, a weight of zero would not undo its value.
+      if (__syncthreads_or(spoiled) != 0) {
+        constexpr int kOfKey = kMostLatentValue / 2;
 #pragma unroll 1
-      for (int i = 0; i < kMostLatentValue / 64; ++i) {
-        const uint4 x = *reinterpret_cast<const uint4*>(tile + own_piece + i * 128);
-        in_pieces |= NonFinite<T>(x.x) | NonFinite<T>(x.y) | NonFinite<T>(x.z) | NonFinite<T>(x.w);
+        for (int i = thread; i < kKeys * kOfKey; i += Kernel::kThreads) {
+          auto* const pair = reinterpret_cast<std::uint32_t*>(
+              tile + Rows::Offset(i / kOfKey, i % kOfKey / 4) + i % 4 * 4);
+          *pair = FiniteOrZero<T>(*pair);
+        }
+        __syncthreads();
       }
-      spoiled = __syncthreads_or(in_pieces) != 0;
     } else {
       __syncthreads();  // weights and factors are there
     }
@@ -229,34 +235,6 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
           out[block][n][2 * below + 1] *= factor;
         }
       }
-    }
-    if (spoiled) {
-      // A weight of zero does not undo an infinity or a NaN of a key that a query may not see: they
-      // go to those that see them, and zeros stay in their places.
-#pragma unroll 1
-      for (int key = 0; key < kKeys; ++key) {
-#pragma unroll
-        for (int n = 0; n < 8; ++n) {
-          auto* const at = reinterpret_cast<std::uint32_t*>(tile + Rows::Offset(key, warp * 8 + n) +
-                                                            lane % 4 * 4);
-          const std::uint32_t pair = *at;
-          const int in_pair = NonFinite<T>(pair);
-          if (in_pair != 0) {
-            const T* const both = reinterpret_cast<const T*>(&pair);
-#pragma unroll
-            for (int i = 0; i < 2 * kBlocks; ++i) {
-              const int2 see = seen[i * 8 + lane / 4];
-              if (base + key < see.x || base + key >= min(see.y, end)) continue;
-              float(&sums)[4] = out[i / 2][n];
-              if ((in_pair & 1) != 0) sums[i % 2 * 2] += ToFloat(both[0]);
-              if ((in_pair & 2) != 0) sums[i % 2 * 2 + 1] += ToFloat(both[1]);
-            }
-          }
-          __syncwarp();
-          if (in_pair != 0 && lane < 4) *at = FiniteOrZero<T>(pair);
-        }
-      }
-      __syncwarp();
     }
     const std::uint32_t weights_at =
         shared + static_cast<std::uint32_t>(Kernel::kWeightsAt + lane % 16 * Kernel::kWeightRow +

@@ -14,6 +14,10 @@ inline constexpr int kLatentRow = 2 * kMostLatentKey;
 template <int kColumns>
 inline constexpr int kLatentSumsRow = kColumns + 8;
 
+__device__ __forceinline__ bool IsFinite(float value) {
+  return (__float_as_uint(value) & 0x7FFFFFFFu) < 0x7F800000u;
+}
+
 /// A tile of one key-value head.
 struct LatentTile {
   Tile tile;
