@@ -22,24 +22,31 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row = blockIdx.x / static_cast<unsigned>(p.heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.heads));
   const AttentionPart first(args, args.rows, row, head, splits, 0);
+  constexpr int kAtOnce = 8, kStep = kThreads * kColumns;  // splits whose loads are in flight
   float highest = kNoKey;
 #pragma unroll 8
   for (int split = 0; split < splits; ++split) {
     highest = fmaxf(highest, first.maxima[first.index + split]);
   }
-  constexpr int kStep = kThreads * kColumns;
   for (int dim = static_cast<int>(threadIdx.x) * kColumns; dim < args.width; dim += kStep) {
     float total = 0, value[kColumns] = {};
-#pragma unroll 8
-    for (int split = 0; split < splits; ++split) {
-      const float most = first.maxima[first.index + split];
-      const bool has_keys = most != kNoKey;
-      const float weight = has_keys ? Rescale(most, highest) : 0.0f;
-      total = fmaf(first.sums[first.index + split], weight, total);
-      float part[kColumns];
-      Load(first.values + (has_keys ? std::int64_t{split} * args.width : 0) + dim, part);
+#pragma unroll 1
+    for (int begin = 0; begin < splits; begin += kAtOnce) {
+      float weight[kAtOnce], part[kAtOnce][kColumns];
 #pragma unroll
-      for (int i = 0; i < kColumns; ++i) value[i] = fmaf(part[i], weight, value[i]);
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int split = begin + i < splits ? begin + i : 0;
+        const float most = begin + i < splits ? first.maxima[first.index + split] : kNoKey;
+        const bool has_keys = most != kNoKey;
+        weight[i] = has_keys ? Rescale(most, highest) : 0.0f;
+        total = fmaf(first.sums[first.index + split], weight[i], total);
+        Load(first.values + (has_keys ? std::int64_t{split} * args.width : 0) + dim, part[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) value[c] = fmaf(part[i][c], weight[i], value[c]);
+      }
     }
     total = WithSink(args, head, highest, total);
 #pragma unroll
