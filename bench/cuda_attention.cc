@@ -417,6 +417,7 @@ void TimeLatent(const Options& options, const Row& row, int heads, bool exact, b
     args.sequences = shape.sequences;
     args.table_cols = batch.cols;
     args.key_rows = key_rows;
+    args.early = options.early && !prefill;
     args.plan = plan;
     args.workspace = workspace.get();
     sets.push_back({args, {}, false});

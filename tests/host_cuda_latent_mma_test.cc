@@ -1,41 +1,69 @@
 // The CUDA dispatch's latent attention on tensor cores, on the CPU (tests/host_cuda).
 #include "cuda/latent_mma_cases.h"
+#include "host_cuda/host_cuda.h"
 #include "host_cuda/test_dispatch.h"
 #include "kernels/cuda_ops/ops.h"
 
 namespace culet {
 
-// With Hopper's shared memory the ring has more stages than some splits have tiles.
-TEST_F(CudaAttentionMma, LatentManyStages) {
+// Two rows alone in their sequences, with the stages that Hopper has room for, of which some splits
+// have fewer tiles, and with the others; queries and a row's own key may appear only when the
+// preceding kernel ends.
+TEST_F(CudaAttentionMma, LatentStagesAndEarlyReads) {
   const AttentionCase& c = kLatentMmaCases[0];
-  for (const std::int32_t length : {1, 100, 700}) {
-    Build(c, {.lengths = {length, 3}, .tokens = {1, 1}, .table_cols = 90});
-    cuda_ops::AttentionArgs args;
-    args.params = params_.attention;
-    args.q = q_.bytes.data();
-    args.k = args.v = k_.bytes.data();
-    args.q_type = args.out_type = c.value;
-    args.kv_type = c.cache;
-    const auto indices = [](const Matrix& matrix) {
-      return reinterpret_cast<const std::int32_t*>(matrix.bytes.data());
-    };
-    args.starts = indices(starts_), args.positions = indices(positions_);
-    args.lengths = indices(lengths_), args.table = indices(table_);
-    args.rows = 2, args.sequences = 2, args.table_cols = 90, args.key_rows = k_.rows;
-    const cuda_ops::AttentionShape shape{args.params, c.cache, 2, 2, 720};
-    // Few multiprocessors, so that a split has many tiles.
-    args.plan = cuda_ops::PlanAttention(shape, false, 4, true, true);
-    ASSERT_FALSE(args.plan.wgmma);
-    ASSERT_GT(args.plan.tiles.stages, 2);
-    ASSERT_EQ(args.plan.tiles.most, 2);
-    ASSERT_EQ(cuda_ops::PrepareAttention(shape, args.plan), cudaSuccess);
-    std::vector<std::byte> workspace(args.plan.workspace_bytes);
-    std::vector<std::byte> out(static_cast<std::size_t>(2 * c.heads * c.value_dim) *
-                               SizeOf(c.value));
-    args.workspace = workspace.data();
-    args.out = out.data();
-    ASSERT_EQ(cuda_ops::Attention(args, nullptr), cudaSuccess);
-    Compare(out, Graph(), std::to_string(length) + " keys", BoundOf(c));
+  constexpr int kCols = 90, kBlock = 8;
+  for (const std::int32_t length : {1, 32, 33, 100, 700}) {
+    const std::vector<std::int32_t> lengths = {length, 3};
+    Build(c, {.lengths = lengths, .tokens = {1, 1}, .table_cols = kCols, .block = kBlock});
+    const Matrix all_q = q_, all_k = k_;
+    for (const bool many : {false, true}) {
+      for (const bool early : {false, true}) {
+        cuda_ops::AttentionArgs args;
+        args.params = params_.attention;
+        args.params.single_rows = true;
+        args.early = early;
+        args.q_type = args.out_type = c.value;
+        args.kv_type = c.cache;
+        const auto indices = [](const Matrix& matrix) {
+          return reinterpret_cast<const std::int32_t*>(matrix.bytes.data());
+        };
+        args.starts = indices(starts_), args.positions = indices(positions_);
+        args.lengths = indices(lengths_), args.table = indices(table_);
+        args.rows = 2, args.sequences = 2, args.table_cols = kCols, args.key_rows = k_.rows;
+        // Few multiprocessors, so that a split has many tiles.
+        const cuda_ops::AttentionShape shape{args.params, c.cache, 2, 2, kCols * kBlock};
+        args.plan = cuda_ops::PlanAttention(shape, false, many ? 4 : 2, true, many);
+        ASSERT_FALSE(args.plan.wgmma);
+        ASSERT_EQ(args.plan.tiles.stages > 2, many);
+        ASSERT_EQ(args.plan.tiles.most, 2);
+        ASSERT_EQ(cuda_ops::PrepareAttention(shape, args.plan), cudaSuccess);
+        std::vector<std::byte> workspace(args.plan.workspace_bytes);
+        std::vector<std::byte> out(static_cast<std::size_t>(2 * c.heads * c.value_dim) *
+                                   SizeOf(c.value));
+        if (early) {
+          for (std::int64_t i = 0; i < q_.rows * q_.cols; ++i) q_.Set(i, kNaN);
+          for (std::size_t s = 0; s < lengths.size(); ++s) {
+            const int last = lengths[s] - 1;
+            const std::int64_t slot =
+                indices(table_)[s * kCols + static_cast<std::size_t>(last / kBlock)] * kBlock +
+                last % kBlock;
+            for (int i = 0; i < c.head_dim; ++i) k_.Set(slot * c.head_dim + i, kNaN);
+          }
+          host_cuda::OnWait([&] {
+            std::ranges::copy(all_q.bytes, q_.bytes.begin());
+            std::ranges::copy(all_k.bytes, k_.bytes.begin());
+          });
+        }
+        args.q = q_.bytes.data();
+        args.k = args.v = k_.bytes.data();
+        args.workspace = workspace.data();
+        args.out = out.data();
+        const cudaError_t error = cuda_ops::Attention(args, cuda_ops::LaunchStream(nullptr, true));
+        host_cuda::OnWait(nullptr);
+        ASSERT_EQ(error, cudaSuccess) << host_cuda::Fault();
+        Compare(out, Graph(), std::to_string(length) + " keys", BoundOf(c));
+      }
+    }
   }
 }
 

@@ -40,7 +40,7 @@ template <class T, int kBlocks, int kStages>
 __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
                                   LatentMmaKernel<kBlocks, kStages>::kResident)
     LatentMma(const __grid_constant__ AttentionArgs args) {
-  WaitForPrevious();
+  BeginLatent(args);
   using Kernel = LatentMmaKernel<kBlocks, kStages>;
   using Rows = typename Kernel::Rows;
   constexpr int kKeys = Kernel::kKeys, kQueries = Kernel::kQueries, kSteps = Kernel::kSteps;
@@ -58,13 +58,14 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
   of.kv_head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.kv_heads));
   of.tile = Tile(args, static_cast<int>(blockIdx.x / static_cast<unsigned>(p.kv_heads)), of.group,
                  kQueries);
-  if (of.tile.count == 0) return;
+  if (of.tile.count == 0) return AwaitLatentInputs(args);
   const auto split = static_cast<int>(blockIdx.y);
   const SeenKeys found = FindSeenKeys<32>(args, of.tile, of.group, seen,
                                           reinterpret_cast<int4*>(memory + Kernel::kBoundsAt),
                                           [] { __syncthreads(); });
   const SplitKeys keys(args.plan.tiles, min(found.first, found.last), found.last);
   if (keys.idle()) {
+    AwaitLatentInputs(args);
     StoreNoKeys(args, of, split);
     return;
   }
@@ -91,11 +92,15 @@ __global__ void __launch_bounds__(LatentMmaKernel<kBlocks, kStages>::kThreads,
     }
     if (thread % 8 == 0) key_rows[stage * kKeys + thread / 8] = row;
   };
+  const int old = OldLatentKeys(args, found.last);
+  bool waits = true;
 #pragma unroll 1
   for (int j = 0; j < kStages - 1; ++j) {
+    if (waits && begin + (j + 1) * kKeys > old) AwaitLatentInputs(args), waits = false;
     if (j < tiles) load(j, row_of(j));
     CommitCopies();
   }
+  if (waits) AwaitLatentInputs(args);
   int next = row_of(kStages - 1);
 
   // This warp's part of the queries stays in registers.

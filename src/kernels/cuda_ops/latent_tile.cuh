@@ -31,6 +31,26 @@ struct LatentTile {
   }
 };
 
+/// Begins a kernel that AwaitLatentInputs ends the beginning of: until then it reads only what no
+/// earlier kernel writes.
+__device__ __forceinline__ void BeginLatent(const AttentionArgs& args) {
+  if (args.early) {
+    LetNextBegin();
+  } else {
+    WaitForPrevious();
+  }
+}
+__device__ __forceinline__ void AwaitLatentInputs(const AttentionArgs& args) {
+  if (args.early) WaitForPrevious();
+}
+
+/// Keys from the first one on that no earlier kernel writes, of a tile that sees keys up to `last`.
+/// With early ones it is one row, which sees its own key last or not at all.
+__device__ __forceinline__ int OldLatentKeys(const AttentionArgs& args, int last) {
+  if (!args.early) return last;
+  return args.params.causal ? max(last - 1, 0) : 0;
+}
+
 /// Leaves what a split without keys found of a tile's queries. Threads of the block, from 0 on.
 __device__ __forceinline__ void StoreNoKeys(const AttentionArgs& args, const LatentTile& of,
                                             int split) {

@@ -7,7 +7,6 @@
 
 #include <cuda.h>
 
-#include "culet/layout/tma_swizzle.h"
 #include "kernels/cuda_ops/attention_mma.cuh"
 #include "kernels/cuda_ops/attention_plan.cuh"
 #include "kernels/cuda_ops/latent_attention.cuh"
@@ -280,13 +279,13 @@ struct LatentScores {
 
   /// Leaves the weights in place `place`.
   __device__ __forceinline__ void StoreWeights(int place) {
-    char* const to = memory.start + Kernel::kWeightsAt;
+    // Of the swizzled rows of TmaOffset128.
+    char* const to = memory.start + Kernel::kWeightsAt + query(0) * Kernel::kRow + lane % 4 * 4;
+    const int piece = (place * (kStep / 8) ^ lane / 4) * 16;
 #pragma unroll
     for (int i = 0; i < kStep / 4; ++i) {
       const int n = i / 2, half = i % 2;
-      *reinterpret_cast<std::uint32_t*>(
-          to + TmaOffset128(static_cast<unsigned>(query(half)),
-                            static_cast<unsigned>(place * kStep * 2 + n * 16 + lane % 4 * 4))) =
+      *reinterpret_cast<std::uint32_t*>(to + half * 8 * Kernel::kRow + (piece ^ n * 16)) =
           PackPair<T>(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]);
     }
     memory.rescale(place, thread) = make_float2(rescale[0], rescale[1]);
@@ -441,13 +440,13 @@ __global__ void __launch_bounds__(LatentWgmmaKernel::kThreads, 1)
     sm90::BarrierInitFence();
   }
   __syncthreads();
-  WaitForPrevious();
+  BeginLatent(attention);
   LatentWork work;
   work.of.group = p.heads / p.kv_heads;
   work.of.kv_head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.kv_heads));
   work.of.tile = Tile(attention, static_cast<int>(blockIdx.x / static_cast<unsigned>(p.kv_heads)),
                       work.of.group, Kernel::kQueries);
-  if (work.of.tile.count == 0) return;
+  if (work.of.tile.count == 0) return AwaitLatentInputs(attention);
   work.split = static_cast<int>(blockIdx.y);
   int2* const seen = &memory.seen(0);
   const SeenKeys found = FindSeenKeys<Kernel::kQueries>(
@@ -456,6 +455,7 @@ __global__ void __launch_bounds__(LatentWgmmaKernel::kThreads, 1)
   // Tiles begin at multiples of a box.
   const SplitKeys keys(attention.plan.tiles, min(found.first, found.last) & -kMostBox, found.last);
   if (keys.idle()) {
+    AwaitLatentInputs(attention);
     StoreNoKeys(attention, work.of, work.split);
     return;
   }
@@ -472,8 +472,18 @@ __global__ void __launch_bounds__(LatentWgmmaKernel::kThreads, 1)
   const int role = sm90::WarpUniform(thread / 128);
   if (role == 1 && thread % 128 < 32) {
     loader.Find();
-    for (int i = 0; i < Kernel::kStages - 1; ++i) loader.Load();
+    const int old = OldLatentKeys(attention, found.last);
+    bool waits = true;
+#pragma unroll 1
+    for (int i = 0; i < Kernel::kStages - 1; ++i) {
+      if (waits && keys.begin + (i + 1) * Kernel::kKeys > old) {
+        AwaitLatentInputs(attention);
+        waits = false;
+      }
+      loader.Load();
+    }
   }
+  AwaitLatentInputs(attention);
   // Queries, rounded to T.
   using Rows = typename Kernel::QueryRows;
   char* const queries = memory.stage(Kernel::kStages - 1);
