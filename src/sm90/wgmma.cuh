@@ -133,33 +133,28 @@ CULET_WGMMA(WgmmaSharedTransposedB, F16, "k16.f32.f16.f16", ", 0, 1", 256, 128, 
 template <class Format, int kN>
 struct WgmmaTransposedB;
 
-// The same with a K-major B (WgmmaDescriptor128).
-template <class Format, int kN>
-struct WgmmaRegisterA;
-
-#define CULET_WGMMA_RS(Struct, kTransposed, Format, kText, kN, kRegs, kA0, kA1, kA2, kA3, kB, kP)  \
-  template <>                                                                                      \
-  struct Struct<Format, kN> {                                                                      \
-    template <bool kAccumulate>                                                                    \
-    static __device__ __forceinline__ void Rs(float (&d)[kRegs], const uint32_t (&a)[4],           \
-                                              uint64_t b) {                                        \
-      asm volatile(                                                                                \
-          "{.reg .pred p; setp.ne.b32 p, %" #kP ", 0; wgmma.mma_async.sync.aligned.m64n" #kN kText \
-          " {" CULET_R##kRegs "}, {%" #kA0 ", %" #kA1 ", %" #kA2 ", %" #kA3 "}, %" #kB             \
-                              ", p, 1, 1, " #kTransposed ";}"                                      \
-          : CULET_D##kRegs##_                                                                      \
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAccumulate ? 1 : 0));         \
-    }                                                                                              \
+#define CULET_WGMMA_RS(Format, kText, kN, kRegs, kA0, kA1, kA2, kA3, kB, kP)                 \
+  template <>                                                                                \
+  struct WgmmaTransposedB<Format, kN> {                                                      \
+    template <bool kAccumulate>                                                              \
+    static __device__ __forceinline__ void Rs(float (&d)[kRegs], const uint32_t (&a)[4],     \
+                                              uint64_t b) {                                  \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #kP                                     \
+                   ", 0; wgmma.mma_async.sync.aligned.m64n" #kN kText " {" CULET_R##kRegs    \
+                   "}, {%" #kA0 ", %" #kA1 ", %" #kA2 ", %" #kA3 "}, %" #kB ", p, 1, 1, 1;}" \
+                   : CULET_D##kRegs##_                                                       \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                     \
+                     "n"(kAccumulate ? 1 : 0));                                              \
+    }                                                                                        \
   }
-#define CULET_WGMMA_RS_FORMATS(Struct, kTransposed, ...)                       \
-  CULET_WGMMA_RS(Struct, kTransposed, Bf16, "k16.f32.bf16.bf16", __VA_ARGS__); \
-  CULET_WGMMA_RS(Struct, kTransposed, F16, "k16.f32.f16.f16", __VA_ARGS__)
+#define CULET_WGMMA_RS_FORMATS(...)                       \
+  CULET_WGMMA_RS(Bf16, "k16.f32.bf16.bf16", __VA_ARGS__); \
+  CULET_WGMMA_RS(F16, "k16.f32.f16.f16", __VA_ARGS__)
 
-CULET_WGMMA_RS_FORMATS(WgmmaTransposedB, 1, 64, 32, 32, 33, 34, 35, 36, 37);
-CULET_WGMMA_RS_FORMATS(WgmmaTransposedB, 1, 96, 48, 48, 49, 50, 51, 52, 53);
-CULET_WGMMA_RS_FORMATS(WgmmaTransposedB, 1, 128, 64, 64, 65, 66, 67, 68, 69);
-CULET_WGMMA_RS_FORMATS(WgmmaTransposedB, 1, 256, 128, 128, 129, 130, 131, 132, 133);
-CULET_WGMMA_RS_FORMATS(WgmmaRegisterA, 0, 32, 16, 16, 17, 18, 19, 20, 21);
+CULET_WGMMA_RS_FORMATS(64, 32, 32, 33, 34, 35, 36, 37);
+CULET_WGMMA_RS_FORMATS(96, 48, 48, 49, 50, 51, 52, 53);
+CULET_WGMMA_RS_FORMATS(128, 64, 64, 65, 66, 67, 68, 69);
+CULET_WGMMA_RS_FORMATS(256, 128, 128, 129, 130, 131, 132, 133);
 
 #undef CULET_WGMMA_RS_FORMATS
 #undef CULET_WGMMA_RS

@@ -160,7 +160,7 @@ void PlanTiles(const AttentionShape& shape, int multiprocessors, bool wgmma, Att
   const std::int64_t queries = shape.rows * (p.heads / p.kv_heads);
   const std::int64_t sequences = std::clamp<std::int64_t>(shape.sequences, 1, shape.rows);
   const bool many = queries > 16 * sequences;  // of a sequence, so that few keys serve many
-  plan.wgmma = wgmma && many && WgmmaBox(p.block_size) > 0;
+  plan.wgmma = wgmma && many && p.softcap == 0 && WgmmaBox(p.block_size) > 0;
   plan.latent_queries = plan.wgmma ? kLatentWgmmaQueries : many ? 32 : 16;
   // Hopper has the shared memory for many stages.
   plan.tiles.stages = wgmma ? kManyLatentStages : 2;

@@ -380,9 +380,9 @@ struct AttentionPlan {
   /// Values are parts of the keys: without tensor_cores split as `lanes` says, else as `tiles`.
   bool latent = false;
   int latent_queries = 0;  ///< of a tile: 16, 32, or 64 with wgmma
-  bool wgmma = false;    ///< tiles are those of Hopper's warpgroup products
-  int wgmma_blocks = 0;  ///< that take all tiles in turn: what the device holds at once
-  int near_warps = 0;    ///< warps of a block of the kernel for few keys; 0: another kernel
+  bool wgmma = false;      ///< tiles are those of Hopper's warpgroup products
+  int wgmma_blocks = 0;    ///< that take all tiles in turn: what the device holds at once
+  int near_warps = 0;      ///< warps of a block of the kernel for few keys; 0: another kernel
   AttentionSplits lanes, decode, tiles;
   std::size_t workspace_bytes = 0;
   std::size_t state_bytes = 0;  ///< of counters: zero before the first launch

@@ -1,14 +1,16 @@
 // Latent attention on Hopper's warpgroup products: a block takes 64 queries of one sequence, rows
 // and heads together, and part of the keys, 64 at a time, which TMA brings into a ring of shared
-// memory. One warpgroup holds the queries in registers and makes weights of the scores of 32 keys;
-// two add up the values, 256 columns each. There are two places for weights, so that the scores of
+// memory. One warpgroup makes weights of the scores of 32 keys; two add up the values, 256 columns
+// each. There are two places for weights, so that the scores of
 // the next keys are made beside the values of these.
 #pragma once
 
 #include <cuda.h>
 
+#include "culet/layout/tma_swizzle.h"
 #include "kernels/cuda_ops/attention_mma.cuh"
 #include "kernels/cuda_ops/attention_plan.cuh"
+#include "kernels/cuda_ops/cluster.cuh"
 #include "kernels/cuda_ops/latent_attention.cuh"
 #include "kernels/cuda_ops/latent_tile.cuh"
 #include "sm90/descriptor.h"
@@ -47,15 +49,15 @@ struct LatentWgmmaKernel {
   static constexpr int kStep = kLatentStep;
   // A row of 128 bytes holds 64 elements; a tile has the first 64 of all its keys, then the next.
   static constexpr int kRow = 128, kChunk = kKeys * kRow, kChunks = kLatentRow / kRow;
-  static constexpr int kStageBytes = kChunks * kChunk, kStages = 3;
+  static constexpr int kStageBytes = kChunks * kChunk, kStages = 2;
+  static constexpr int kQueryChunk = kQueries * kRow;
   static constexpr int kColumns = kMostLatentValue / 2;  // of a warpgroup
-  // Shared memory: the ring, of which the last stage holds the queries first and the first ones the
-  // sums in the end; weights, of which a row has those of two steps; what earlier sums are
-  // multiplied by, in the order of lanes; the keys that each query sees; the ring's barriers; which
-  // warps' scores are spoiled; for each stage the boxes whose keys lie outside the cache; the
-  // factors of sums.
-  using QueryRows = SharedRows<kLatentRow>;
-  static constexpr int kWeightsAt = kStages * kStageBytes;
+  // Shared memory: the ring, which holds the sums in the end; queries, as keys; weights, of which a
+  // row has those of two steps; what earlier sums are multiplied by, in the order of lanes; the
+  // keys that each query sees; the ring's barriers; which warps' scores are spoiled; for each stage
+  // the boxes whose keys lie outside the cache; the factors of sums.
+  static constexpr int kQueriesAt = kStages * kStageBytes;
+  static constexpr int kWeightsAt = kQueriesAt + kChunks * kQueryChunk;
   static constexpr int kRescaleAt = kWeightsAt + kQueries * kKeys * 2;
   static constexpr int kSeenAt = kRescaleAt + 2 * 128 * static_cast<int>(sizeof(float2));
   static constexpr int kBoundsAt = kSeenAt + kQueries * static_cast<int>(sizeof(int2));
@@ -63,22 +65,23 @@ struct LatentWgmmaKernel {
   static constexpr int kSpoiledAt = kRingAt + static_cast<int>(sizeof(sm90::Ring<kStages>));
   static constexpr int kLostAt = kSpoiledAt + 2 * static_cast<int>(sizeof(int4));
   static constexpr int kFactorsAt = kLostAt + kStages * 4;
-  static constexpr int kWorkAt = kFactorsAt + (kQueries + 1) * 4;  // behind an even number of words
+  static constexpr int kWorkAt = kFactorsAt + kQueries * 4;
   static constexpr int kShared = kWorkAt + static_cast<int>(sizeof(LatentWork));
   static_assert(kWorkAt % 8 == 0);
-  static_assert(kShared <= 232448 && kQueries * kLatentRow <= kStageBytes && kRingAt % 16 == 0);
+  static_assert(kShared <= 232448 && kRingAt % 16 == 0);
   static constexpr int kSumsBytes = kQueries * kLatentSumsRow<kColumns> * 4;
-  static_assert(2 * kSumsBytes <= kWeightsAt);
-  // 64 Ki registers = 128 x (scores + 2 x values); multiples of 8.
-  static constexpr int kScoresRegisters = 192, kValuesRegisters = 160;
-  static_assert(kScoresRegisters + 2 * kValuesRegisters <= 512);
+  static_assert(2 * kSumsBytes <= kQueriesAt);
+  // The block begins with 168 registers a thread, so there are 3 x 168 for a thread of each
+  // warpgroup; multiples of 8.
+  static constexpr int kScoresRegisters = 120, kValuesRegisters = 192;
+  static_assert(kScoresRegisters + 2 * kValuesRegisters <= 3 * 168);
 };
 
 // Named barriers; 0 is the block's.
 inline constexpr int kLatentWeightsThere = 1;  // one a place
 inline constexpr int kLatentWeightsRead = 3;   // one a place
 inline constexpr int kLatentGroup = 5;         // one a warpgroup of values
-inline constexpr int kLatentQueriesRead = 7, kLatentFactorsThere = 8;
+inline constexpr int kLatentFactorsThere = 7;
 
 /// What lies in a block's shared memory.
 struct LatentMemory {
@@ -117,27 +120,34 @@ struct LatentLoader {
   using Kernel = LatentWgmmaKernel;
   const LatentWgmmaArgs& args;
   const LatentMemory memory;
-  const int lane;
-  sm90::RingCursor<Kernel::kStages> at;
-  int next = 0;  ///< the tile to load next
+  const int own_lane;
   int row = kBeyond;
 
-  /// Lane i: where box i of tile `next` lies.
-  __device__ __forceinline__ void Find() {
-    KeyRange range;
-    range.sequence = memory.work().of.tile.sequence;
-    const int key = memory.work().begin + next * Kernel::kKeys + lane * args.box;
-    row = lane < args.boxes && key < memory.work().end ? range.RowOf(args.attention, key) : kBeyond;
+  __device__ __forceinline__ int Lane() const {
+    int lane = own_lane;
+    Pin(lane);
+    return lane;
   }
-  /// Loads the next tile into its stage once that is free.
-  __device__ __forceinline__ void Load() {
+  /// Lane i: where box i of tile `next` lies.
+  __device__ __forceinline__ void Find(int next) {
+    const LatentWork& work = memory.work();
+    const int lane = Lane();
+    KeyRange range;
+    range.sequence = work.of.tile.sequence;
+    const int key = work.begin + next * Kernel::kKeys + lane * args.box;
+    row = lane < args.boxes && key < work.end ? range.RowOf(args.attention, key) : kBeyond;
+  }
+  /// Loads tile `next`, which Find has found, into stage `stage` once that is free: its `empty`
+  /// barrier has passed phase `parity`.
+  __device__ __forceinline__ void Load(int next, int stage, std::uint32_t parity) {
     if (next >= memory.work().tiles) return;
+    const int lane = Lane();
     auto& ring = memory.ring();
-    ring.WaitEmpty(at);
+    sm90::BarrierWait(&ring.empty[stage], parity);
     const unsigned outside = __ballot_sync(kAllLanes, row == -1);
     if (lane == 0) {
-      memory.lost(at.stage) = outside;
-      sm90::BarrierArriveExpect(&ring.full[at.stage], Kernel::kStageBytes);
+      memory.lost(stage) = outside;
+      sm90::BarrierArriveExpect(&ring.full[stage], Kernel::kStageBytes);
     }
     __syncwarp();
 #pragma unroll 1
@@ -146,15 +156,12 @@ struct LatentLoader {
       const int of_box = __shfl_sync(kAllLanes, row, box % 32);
       if (box >= args.boxes) continue;
       // Rows outside of the cache read as zeros.
-      sm90::TmaLoad3(
-          memory.stage(at.stage) + chunk * Kernel::kChunk + box * args.box * Kernel::kRow,
-          &args.keys, &ring.full[at.stage], chunk * 64, memory.work().of.kv_head,
-          of_box < 0 ? -Kernel::kKeys : of_box);
+      sm90::TmaLoad3(memory.stage(stage) + chunk * Kernel::kChunk + box * args.box * Kernel::kRow,
+                     &args.keys, &ring.full[stage], chunk * 64, memory.work().of.kv_head,
+                     of_box < 0 ? -Kernel::kKeys : of_box);
     }
     __syncwarp();
-    at.Advance();
-    ++next;
-    Find();
+    Find(next + 1);
   }
 };
 
@@ -169,38 +176,38 @@ struct LatentScores {
   static constexpr int kStep = Kernel::kStep, kParts = kMostLatentKey / 16;
   const LatentWgmmaArgs& args;
   const LatentMemory memory;
-  const int thread, lane;
-  std::uint32_t q[kParts][4];
+  const int own_thread;
   float scores[kStep / 2];
   float most[2], sum[2], rescale[2];
 
-  __device__ __forceinline__ int query(int half) const {
-    return thread / 32 * 16 + lane / 4 + 8 * half;
+  /// This thread, read anew: what is made of it shall not stay in registers through the loop.
+  __device__ __forceinline__ int Thread() const {
+    int thread = own_thread;
+    Pin(thread);
+    return thread;
   }
-
-  __device__ __forceinline__ void LoadQueries() {
-    using Rows = typename Kernel::QueryRows;
-    const std::uint32_t at =
-        SharedAddress(memory.stage(Kernel::kStages - 1)) +
-        static_cast<std::uint32_t>(Rows::Offset(thread / 32 * 16 + lane % 16, lane / 16));
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) LoadMatrices(Rows::Behind(at, part * 32), q[part]);
+  __device__ __forceinline__ static int Query(int thread, int half) {
+    return thread / 32 * 16 + thread % 32 / 4 + 8 * half;
   }
 
   /// scores = queries times kStep keys, which begin at `keys`.
   __device__ __forceinline__ void Multiply(std::uint32_t keys) {
-    using Product = sm90::WgmmaRegisterA<LatentFormatOf<T>, kStep>;
+    using Product = sm90::Wgmma<LatentFormatOf<T>, kStep>;
     const std::uint64_t from = sm90::WgmmaDescriptor128(keys);
+    const std::uint64_t queries =
+        sm90::WgmmaDescriptor128(SharedAddress(memory.start + Kernel::kQueriesAt));
     sm90::FenceRegisters(scores);
     sm90::WgmmaFence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      const std::uint64_t b = from + sm90::WgmmaDescriptorStep(part / 4 * Kernel::kChunk +
-                                                               part % 4 * sm90::kWgmmaKBytes);
+      const unsigned inside = part % 4 * sm90::kWgmmaKBytes;
+      const std::uint64_t a =
+          queries + sm90::WgmmaDescriptorStep(part / 4 * Kernel::kQueryChunk + inside);
+      const std::uint64_t b = from + sm90::WgmmaDescriptorStep(part / 4 * Kernel::kChunk + inside);
       if (part == 0) {
-        Product::template Rs<false>(scores, q[part], b);
+        Product::template Ss<false>(scores, a, b);
       } else {
-        Product::template Rs<true>(scores, q[part], b);
+        Product::template Ss<true>(scores, a, b);
       }
     }
     sm90::WgmmaCommit();
@@ -213,10 +220,11 @@ struct LatentScores {
   /// infinity in a key is in its scores, too: a query that sees it gets NaN, and of the others a
   /// weight of zero would not undo its value (spoiled).
   __device__ __forceinline__ void Mask(int base, int first, unsigned lost) {
+    const int thread = Thread(), lane = thread % 32;
     bool spoiled = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int2 see = memory.seen(query(half));
+      const int2 see = memory.seen(Query(thread, half));
       const int low = see.x - base - lane % 4 * 2, high = see.y - base - lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kStep / 8; ++n) {
@@ -241,14 +249,7 @@ struct LatentScores {
   /// that grew by little stays, and weights are at most 2^kSlack.
   __device__ __forceinline__ void Weigh() {
     constexpr float kSlack = 6;
-    float scale = args.attention.log2_scale;
-    if (args.attention.log2_cap > 0) {
-#pragma unroll
-      for (float& score : scores) {
-        if (score != kNoKey) score = Capped(score * scale, args.attention.log2_cap);
-      }
-      scale = 1;
-    }
+    const float scale = args.attention.log2_scale;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float highest = most[half];
@@ -279,8 +280,10 @@ struct LatentScores {
 
   /// Leaves the weights in place `place`.
   __device__ __forceinline__ void StoreWeights(int place) {
+    const int thread = Thread(), lane = thread % 32;
     // Of the swizzled rows of TmaOffset128.
-    char* const to = memory.start + Kernel::kWeightsAt + query(0) * Kernel::kRow + lane % 4 * 4;
+    char* const to =
+        memory.start + Kernel::kWeightsAt + Query(thread, 0) * Kernel::kRow + lane % 4 * 4;
     const int piece = (place * (kStep / 8) ^ lane / 4) * 16;
 #pragma unroll
     for (int i = 0; i < kStep / 4; ++i) {
@@ -293,9 +296,6 @@ struct LatentScores {
   }
 
   __device__ __forceinline__ void Run() {
-    LoadQueries();
-    sm90::FenceAsyncShared();
-    sm90::NamedArrive(kLatentQueriesRead, 256);
     most[0] = most[1] = kNoKey;
     sum[0] = sum[1] = 0;
     sm90::RingCursor<Kernel::kStages> at;
@@ -313,17 +313,18 @@ struct LatentScores {
       sm90::NamedArrive(kLatentWeightsThere + place, Kernel::kThreads);
       if (place == 1) at.Advance();
     }
-    const bool capped = args.attention.log2_cap > 0;
-    const float scale = capped ? 1 : args.attention.log2_scale;
+    const float scale = args.attention.log2_scale;
+    const int thread = Thread(), lane = thread % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const int query = Query(thread, half);
       float total = sum[half];
       total += __shfl_xor_sync(kAllLanes, total, 1);
       total += __shfl_xor_sync(kAllLanes, total, 2);
       const float power = most[half] == kNoKey ? kNoKey : most[half] * scale;
       if (lane % 4 == 0) {
-        memory.factors()[query(half)] = FinishLatentQuery(
-            args.attention, memory.work().of, query(half), memory.work().split, power, total);
+        memory.factors()[query] = FinishLatentQuery(args.attention, memory.work().of, query,
+                                                    memory.work().split, power, total);
       }
     }
     sm90::NamedArrive(kLatentFactorsThere, Kernel::kThreads);
@@ -338,11 +339,14 @@ struct LatentValues {
   static constexpr int kStep = Kernel::kStep, kColumns = Kernel::kColumns;
   const LatentWgmmaArgs& args;
   const LatentMemory memory;
-  const int half, thread, lane;
+  const int half, own_thread;
   float out[kColumns / 2];
 
-  __device__ __forceinline__ int query(int below) const {
-    return thread / 32 * 16 + lane / 4 + 8 * below;
+  /// As LatentScores::Thread.
+  __device__ __forceinline__ int Thread() const {
+    int thread = own_thread;
+    Pin(thread);
+    return thread;
   }
   /// This warpgroup's columns of a step's keys.
   __device__ __forceinline__ char* values(int which, int place) const {
@@ -354,7 +358,7 @@ struct LatentValues {
   __device__ __forceinline__ void ClearValues(char* tile) {
     constexpr int kWords = kStep * Kernel::kRow / 4;  // of a chunk
 #pragma unroll 1
-    for (int i = thread; i < kColumns / 64 * kWords; i += 128) {
+    for (int i = Thread(); i < kColumns / 64 * kWords; i += 128) {
       auto* const pair =
           reinterpret_cast<std::uint32_t*>(tile + i / kWords * Kernel::kChunk) + i % kWords;
       *pair = FiniteOrZero<T>(*pair);
@@ -364,11 +368,9 @@ struct LatentValues {
   }
 
   __device__ __forceinline__ void Run(LatentLoader& loader) {
-    const bool loads = half == 0 && thread < 32;
+    const bool loads = half == 0 && own_thread < 32;
 #pragma unroll
     for (float& value : out) value = 0;
-    if (half == 0) sm90::NamedSync(kLatentQueriesRead, 256);
-    if (loads) loader.Load();
     const std::uint64_t weights =
         sm90::WgmmaDescriptor128(SharedAddress(memory.start + Kernel::kWeightsAt));
     sm90::RingCursor<Kernel::kStages> at;
@@ -376,7 +378,7 @@ struct LatentValues {
     for (int i = 0; i < memory.work().steps; ++i) {
       const int place = i % 2, base = memory.work().begin + i * kStep;
       sm90::NamedSync(kLatentWeightsThere + place, Kernel::kThreads);
-      const float2 rescale = memory.rescale(place, thread);
+      const float2 rescale = memory.rescale(place, Thread());
       if (__any_sync(kAllLanes, rescale.x != 1 || rescale.y != 1)) {
 #pragma unroll
         for (int j = 0; j < kColumns / 2; ++j) out[j] *= j / 2 % 2 == 0 ? rescale.x : rescale.y;
@@ -405,17 +407,18 @@ struct LatentValues {
       if (i + 2 < memory.work().steps)
         sm90::NamedArrive(kLatentWeightsRead + place, Kernel::kThreads);
       if (place == 0) continue;
-      memory.ring().template Release<1>(at.stage, lane);
+      memory.ring().template Release<1>(at.stage, own_thread % 32);
+      if (loads) loader.Load(i / 2 + Kernel::kStages, at.stage, at.parity);
       at.Advance();
-      if (loads) loader.Load();
     }
     sm90::NamedSync(kLatentFactorsThere, Kernel::kThreads);  // stages have been used, too
     constexpr int kRow = kLatentSumsRow<kColumns>;
+    const int thread = Thread(), lane = thread % 32;
     float* const sums = reinterpret_cast<float*>(memory.start + half * Kernel::kSumsBytes);
 #pragma unroll
     for (int i = 0; i < kColumns / 4; ++i) {
       const float pair[2] = {out[2 * i], out[2 * i + 1]};
-      Store(pair, sums + query(i % 2) * kRow + i / 2 * 8 + lane % 4 * 2);
+      Store(pair, sums + LatentScores<T>::Query(thread, i % 2) * kRow + i / 2 * 8 + lane % 4 * 2);
     }
     sm90::NamedSync(kLatentGroup + half, 128);
     StoreLatentSums<kColumns, 128>(args.attention, memory.work().of, memory.work().split, sums,
@@ -430,7 +433,7 @@ __global__ void __launch_bounds__(LatentWgmmaKernel::kThreads, 1)
   using Kernel = LatentWgmmaKernel;
   const AttentionArgs& attention = args.attention;
   const AttentionParams& p = attention.params;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int thread = static_cast<int>(threadIdx.x);
   extern __shared__ __align__(1024) char swizzled_shared[];
   const LatentMemory memory{swizzled_shared};
   if (thread == 0) {
@@ -468,25 +471,23 @@ __global__ void __launch_bounds__(LatentWgmmaKernel::kThreads, 1)
   if (thread == 0) memory.work() = work;
   __syncthreads();
 
-  LatentLoader loader{.args = args, .memory = memory, .lane = lane};
+  LatentLoader loader{.args = args, .memory = memory, .own_lane = thread % 32};
   const int role = sm90::WarpUniform(thread / 128);
   if (role == 1 && thread % 128 < 32) {
-    loader.Find();
+    loader.Find(0);
     const int old = OldLatentKeys(attention, found.last);
     bool waits = true;
 #pragma unroll 1
-    for (int i = 0; i < Kernel::kStages - 1; ++i) {
+    for (int i = 0; i < Kernel::kStages; ++i) {
       if (waits && keys.begin + (i + 1) * Kernel::kKeys > old) {
         AwaitLatentInputs(attention);
         waits = false;
       }
-      loader.Load();
+      loader.Load(i, i, 1);
     }
   }
   AwaitLatentInputs(attention);
   // Queries, rounded to T.
-  using Rows = typename Kernel::QueryRows;
-  char* const queries = memory.stage(Kernel::kStages - 1);
   const bool as_is = std::is_same_v<T, __nv_bfloat16> && attention.q_type == DataType::kBfloat16;
 #pragma unroll 4
   for (int i = thread; i < Kernel::kQueries * (kLatentRow / 16); i += Kernel::kThreads) {
@@ -495,7 +496,9 @@ __global__ void __launch_bounds__(LatentWgmmaKernel::kThreads, 1)
     const std::int64_t element =
         there ? (work.of.row(query) * p.heads + work.of.head(query)) * std::int64_t{kMostLatentKey}
               : 0;
-    char* const to = queries + Rows::Offset(query, piece);
+    char* const to =
+        memory.start + Kernel::kQueriesAt + piece / 8 * Kernel::kQueryChunk +
+        TmaOffset128(static_cast<unsigned>(query), static_cast<unsigned>(piece % 8 * 16));
     if (as_is) {
       CopyAsync16(SharedAddress(to), static_cast<const T*>(attention.q) + element + piece * 8,
                   there ? 16 : 0);
@@ -509,13 +512,13 @@ __global__ void __launch_bounds__(LatentWgmmaKernel::kThreads, 1)
   sm90::FenceAsyncShared();
   __syncthreads();
   if (role == 0) {
-    sm90::RegistersUp<Kernel::kScoresRegisters>();
-    LatentScores<T> scores{.args = args, .memory = memory, .thread = thread, .lane = lane};
+    sm90::RegistersDown<Kernel::kScoresRegisters>();
+    LatentScores<T> scores{.args = args, .memory = memory, .own_thread = thread};
     scores.Run();
   } else {
-    sm90::RegistersDown<Kernel::kValuesRegisters>();
+    sm90::RegistersUp<Kernel::kValuesRegisters>();
     LatentValues<T> values{
-        .args = args, .memory = memory, .half = role - 1, .thread = thread % 128, .lane = lane};
+        .args = args, .memory = memory, .half = role - 1, .own_thread = thread % 128};
     values.Run(loader);
   }
 }
