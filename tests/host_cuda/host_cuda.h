@@ -232,6 +232,13 @@ inline unsigned __ballot_sync(unsigned mask, int flag) {
   return static_cast<unsigned>(culet::host_cuda::MeetWarp(
       mask, culet::host_cuda::Meeting::kBallot, static_cast<std::uint64_t>(flag != 0), 0));
 }
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const unsigned other = __shfl_xor_sync(mask, value, lanes);
+    value = other > value ? other : value;
+  }
+  return value;
+}
 inline int __any_sync(unsigned mask, int flag) { return __ballot_sync(mask, flag) != 0; }
 inline int __all_sync(unsigned mask, int flag) { return __ballot_sync(mask, flag) == mask; }
 

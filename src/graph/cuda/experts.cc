@@ -1,5 +1,6 @@
 #include "graph/cuda/experts.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/scales.h"
@@ -39,10 +40,17 @@ Feasibility SupportsProduct(const ComputeGraph& graph, const TensorNode& node) {
       "the CUDA dispatch takes experts whose groups are rows or a multiple of 8 elements");
 }
 
-// Whether a grouped kernel lies between the launch that made the routes and this one. Such a kernel
-// lets the next one begin only once all before it have ended; others do so before they wait.
-bool RoutesAreDone(const NodeLaunch& launch) {
-  for (const NodeLaunch* at = launch.previous; at != nullptr && at->node().op != TensorOp::kRoute;
+bool Makes(const NodeLaunch& launch, int id) {
+  return launch.fusion == nullptr
+             ? launch.id == id
+             : std::ranges::find(launch.fusion->nodes, id) != launch.fusion->nodes.end();
+}
+
+// Whether a grouped kernel lies between the launch that made the Route with id `route` and this
+// one. Such a kernel lets the next one begin only once all before it have ended; others do so
+// before they wait.
+bool RoutesAreDone(const NodeLaunch& launch, int route) {
+  for (const NodeLaunch* at = launch.previous; at != nullptr && !Makes(*at, route);
        at = at->previous) {
     if (at->fusion == nullptr && at->node().op == TensorOp::kExpertMulMat) {
       return static_cast<const PreparedExperts*>(at->prepared)->is_grouped();
@@ -51,6 +59,9 @@ bool RoutesAreDone(const NodeLaunch& launch) {
   }
   return false;
 }
+
+// The Route of the routes at `routes`.
+int RouteWithRoutes(const ComputeGraph& graph, int routes) { return graph.node(routes).inputs[0]; }
 
 }  // namespace
 
@@ -71,25 +82,32 @@ std::size_t RouteWorkspace(const TensorNode& node) noexcept {
   return static_cast<std::size_t>(node.shape.rows * node.shape.cols) * sizeof(std::int32_t);
 }
 
-Status LaunchRoute(const NodeLaunch& launch, LaunchStream stream) {
-  const TensorNode &node = launch.node(), &logits = launch.input_node(0);
-  const auto parts = PartsOfRoutes(FromDevicePtr<std::int32_t>(launch.value(launch.id + 1)),
-                                   logits.shape.cols, node.shape.rows * node.shape.cols);
+RouteArgs ArgsOfRoute(const ComputeGraph& graph, int route, DevicePtr shares, DevicePtr routes) {
+  const TensorNode& node = graph.node(route);
+  const Shape logits = graph.node(node.inputs[0]).shape;
+  const auto parts = PartsOfRoutes(FromDevicePtr<std::int32_t>(routes), logits.cols,
+                                   node.shape.rows * node.shape.cols);
   RouteArgs args;
-  args.logits = FromDevicePtr<const void>(launch.input(0));
-  args.type = logits.type;
   args.bias = FromDevicePtr<const void>(node.params.bias.data_ptr);
   args.bias_type = node.params.bias.type;
   args.routing = node.params.routing;
   args.by_logits = args.bias == nullptr &&
                    (args.routing.groups == 1 || args.routing.group_score == GroupScore::kMaximum);
-  args.shares = FromDevicePtr<float>(launch.output);
+  args.shares = FromDevicePtr<float>(shares);
   args.starts = parts.starts;
   args.routes = parts.routes;
   args.places = parts.places;
+  args.rows = logits.rows;
+  args.experts = static_cast<int>(logits.cols);
+  return args;
+}
+
+Status LaunchRoute(const NodeLaunch& launch, LaunchStream stream) {
+  RouteArgs args =
+      ArgsOfRoute(*launch.graph, launch.id, launch.output, launch.value(launch.id + 1));
+  args.logits = FromDevicePtr<const void>(launch.input(0));
+  args.type = launch.input_node(0).type;
   args.ids = FromDevicePtr<std::int32_t>(launch.workspace);
-  args.rows = logits.shape.rows;
-  args.experts = static_cast<int>(logits.shape.cols);
   return CudaStatus(Route(args, stream), "routing");
 }
 
@@ -106,6 +124,7 @@ Status LaunchCombine(const NodeLaunch& launch, LaunchStream stream) {
   args.rows = node.shape.rows;
   args.active = x.shape.rows / node.shape.rows;
   args.cols = node.shape.cols;
+  args.early = RoutesAreDone(launch, RouteWithRoutes(*launch.graph, node.inputs[1]));
   return CudaStatus(Combine(args, stream), "combining experts");
 }
 
@@ -164,13 +183,15 @@ Status PreparedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) co
   if (grouped_ != nullptr && GroupedExperts::TakesInput(launch.input(0))) {
     const auto at = static_cast<int>(RoutesInput(*launch.graph, node));
     const bool shares = node.inputs.size() > static_cast<std::size_t>(at) + 1;
-    return grouped_->Launch(launch,
-                            {.x = launch.input(0),
-                             .x_scales = at > 1 ? launch.input(1) : 0,
-                             .routes = launch.input(at),
-                             .shares = shares ? launch.input(at + 1) : 0,
-                             .routes_done = RoutesAreDone(launch)},
-                            stream);
+    return grouped_->Launch(
+        launch,
+        {.x = launch.input(0),
+         .x_scales = at > 1 ? launch.input(1) : 0,
+         .routes = launch.input(at),
+         .shares = shares ? launch.input(at + 1) : 0,
+         .routes_done = RoutesAreDone(
+             launch, RouteWithRoutes(*launch.graph, node.inputs[static_cast<std::size_t>(at)]))},
+        stream);
   }
   const RoutedInputs in = RoutedInputsOf(launch);
   ExpertProductArgs args = args_;
@@ -206,13 +227,14 @@ Result<std::unique_ptr<PreparedFusion>> PreparedGatedExperts::Create(DeviceMemor
 
 Status PreparedGatedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) const {
   const auto value = [&](int id) { return id < 0 ? 0 : launch.value(id); };
-  return grouped_->Launch(launch,
-                          {.x = value(inputs_.x),
-                           .x_scales = value(inputs_.scales),
-                           .routes = value(inputs_.routes),
-                           .shares = value(inputs_.shares),
-                           .routes_done = RoutesAreDone(launch)},
-                          stream);
+  return grouped_->Launch(
+      launch,
+      {.x = value(inputs_.x),
+       .x_scales = value(inputs_.scales),
+       .routes = value(inputs_.routes),
+       .shares = value(inputs_.shares),
+       .routes_done = RoutesAreDone(launch, RouteWithRoutes(*launch.graph, inputs_.routes))},
+      stream);
 }
 
 }  // namespace culet::cuda_ops

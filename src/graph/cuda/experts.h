@@ -16,6 +16,8 @@ namespace culet::cuda_ops {
 Feasibility SupportsExperts(const ComputeGraph& graph, const TensorNode& node);
 
 std::size_t RouteWorkspace(const TensorNode& node) noexcept;
+/// Of the Route with id `route`, whose values go to these places: but for logits and ids.
+RouteArgs ArgsOfRoute(const ComputeGraph& graph, int route, DevicePtr shares, DevicePtr routes);
 Status LaunchRoute(const NodeLaunch& launch, LaunchStream stream);
 Status LaunchCombine(const NodeLaunch& launch, LaunchStream stream);
 

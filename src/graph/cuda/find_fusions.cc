@@ -5,6 +5,7 @@
 
 #include "graph/cuda/fused.h"
 #include "graph/cuda/grouped_experts.h"
+#include "graph/cuda/router.h"
 #include "graph/fusion_search.h"
 #include "graph/joined_weight.h"
 
@@ -27,6 +28,7 @@ class Search {
       if (op == TensorOp::kSwiGlu) FindGateUp(id);
       if (op == TensorOp::kSwiGlu || op == TensorOp::kClampedSwiGlu) FindExperts(id);
       if (op == TensorOp::kRmsNorm) FindNorm(id);
+      if (op == TensorOp::kRoute) FindRouter(id);
     }
     std::erase_if(found_, [&](const Fusion& fusion) { return !CanFuse(graph_, fusion).ok(); });
     // A group that holds another one comes first.
@@ -118,6 +120,33 @@ class Search {
     std::vector<int> nodes{experts.product, experts.up, id};
     std::ranges::sort(nodes);
     found_.push_back({kExpertsGateUp, std::move(nodes), {}});
+  }
+
+  // The product of logits and their Route, with what makes the product's input, and its codes.
+  void FindRouter(int id) {
+    const int logits = graph_.node(id).inputs[0];
+    if (!readers_.IsOne(logits) || !TakesRouter(graph_, id)) return;
+    const int from = graph_.node(logits).inputs[0];
+    found_.push_back({kRouter, {logits, id}, {}});
+    const TensorNode& norm = graph_.node(from);
+    if (norm.op != TensorOp::kRmsNorm || norm.params.gamma.cols != norm.shape.cols ||
+        !IsAligned(norm.params.gamma.data_ptr) || !IsWideValue(from)) {
+      return;
+    }
+    const int x = norm.inputs[0];
+    if (!IsWide(x) || graph_.node(x).type != DataType::kFloat32) return;
+    const int codes = norm.type == DataType::kFloat32 ? CodesOf(from) : -1;
+    // Every block of a token's cluster reads the sum's operands, so it lies over none of them.
+    for (const bool sums : {false, true}) {
+      for (const bool quantises : {false, true}) {
+        if ((sums && !IsSum(x)) || (quantises && codes < 0)) continue;
+        std::vector<int> nodes{from, logits, id};
+        if (sums) nodes.push_back(x);
+        if (quantises) nodes.push_back(codes);
+        std::ranges::sort(nodes);
+        found_.push_back({InputNorm::NameBefore(kRouter), std::move(nodes), {}});
+      }
+    }
   }
 
   // Offers a fusion with the joined product of `products`, and one that includes the norm of their
@@ -320,8 +349,9 @@ ProductSpec JoinedProduct(const ComputeGraph& graph, std::span<const int> produc
 std::vector<std::string> FusionNames() {
   std::vector<std::string> names = {
       kQkvAttention,    kQkv,        kGateUpQuantize,   kGateUp,         kAddRmsNormQuantize,
-      kRmsNormQuantize, kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize, kExpertsGateUp};
-  for (const char* const name : {kQkvAttention, kQkv, kGateUpQuantize, kGateUp})
+      kRmsNormQuantize, kAddRmsNorm, kAddRmsNormOfRows, kSwiGluQuantize, kExpertsGateUp,
+      kRouter};
+  for (const char* const name : {kQkvAttention, kQkv, kGateUpQuantize, kGateUp, kRouter})
     names.push_back(InputNorm::NameBefore(name));
   return names;
 }

@@ -15,6 +15,7 @@ inline constexpr const char* kQkv = "qkv";
 inline constexpr const char* kQkvAttention = "qkv_attention";
 inline constexpr const char* kGateUp = "gate_up";
 inline constexpr const char* kExpertsGateUp = "experts_gate_up";
+inline constexpr const char* kRouter = "router";
 inline constexpr const char* kGateUpQuantize = "gate_up_quantize";
 inline constexpr const char* kAddRmsNormOfRows = "add_gather_rms_norm";
 inline constexpr const char* kAddRmsNorm = "add_rms_norm";

@@ -10,7 +10,9 @@
 #include "graph/cuda/attention.h"
 #include "graph/cuda/experts.h"
 #include "graph/cuda/fused.h"
+#include "graph/cuda/fused_norm.h"
 #include "graph/cuda/group_product.h"
+#include "graph/cuda/router.h"
 #include "graph/fusion_search.h"
 #include "kernels/cuda_ops/fused.h"
 
@@ -30,11 +32,6 @@ CodesTo Codes(const NodeLaunch& launch) {
           FromDevicePtr<float>(launch.value(launch.id + 1))};
 }
 
-int FirstOf(const ComputeGraph& graph, const Fusion& fusion, TensorOp op) {
-  const auto found = std::ranges::find(fusion.nodes, op, [&](int id) { return graph.node(id).op; });
-  return found == fusion.nodes.end() ? -1 : *found;
-}
-
 // Whether it is the fusion of this name, with a norm before it or without.
 bool IsNamed(const Fusion& fusion, const char* name) {
   return fusion.name == name || fusion.name == InputNorm::NameBefore(name);
@@ -47,42 +44,16 @@ Status Launched(cudaError_t error, const std::string& kernel) {
 class PreparedNorm final : public PreparedFusion {
  public:
   PreparedNorm(const ComputeGraph& graph, const Fusion& fusion)
-      : kernel_("cuda/" + fusion.name),
-        sum_(FirstOf(graph, fusion, TensorOp::kAdd)),
-        norm_(FirstOf(graph, fusion, TensorOp::kRmsNorm)),
-        rows_(FirstOf(graph, fusion, TensorOp::kGatherRows)) {}
+      : kernel_("cuda/" + fusion.name), norm_(graph, fusion) {}
 
   std::string kernel() const override { return kernel_; }
-
   Status Launch(const NodeLaunch& launch, LaunchStream stream) const override {
-    const ComputeGraph& graph = *launch.graph;
-    const TensorNode& norm = graph.node(norm_);
-    const std::vector<int>& operands = graph.node(sum_ < 0 ? norm_ : sum_).inputs;
-    FusedNormArgs args;
-    args.x = In(launch.value(operands[0]));
-    args.x_type = graph.node(operands[0]).type;
-    if (sum_ >= 0) {
-      args.y = In(launch.value(operands[1]));
-      args.sum = Out(launch.value(sum_));
-    }
-    if (rows_ >= 0) {
-      args.from = Indices(launch.value(graph.node(rows_).inputs[1]));
-      args.source_rows = graph.node(sum_).shape.rows;
-    }
-    args.gamma = In(norm.params.gamma.data_ptr);
-    args.gamma_type = norm.params.gamma.type;
-    args.epsilon = norm.params.scalar;
-    args.out = Out(launch.value(norm_));
-    args.out_type = norm.type;
-    args.to = Codes(launch);
-    args.rows = norm.shape.rows;
-    args.width = static_cast<int>(norm.shape.cols);
-    return Launched(FusedNorm(args, stream), kernel_);
+    return Launched(FusedNorm(norm_.Args(launch), stream), kernel_);
   }
 
  private:
   std::string kernel_;
-  int sum_, norm_, rows_;  // -1: there is none
+  NormOfFusion norm_;
 };
 
 // With products on joined weights before it, or without.
@@ -306,6 +277,7 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
   if (fusion.name == kExpertsGateUp) {
     return PreparedGatedExperts::Create(memory, gemm.device(), graph, fusion);
   }
+  if (FirstOf(graph, fusion, TensorOp::kRoute) >= 0) return MakePreparedRouter(graph, fusion);
   const int inner = FirstOf(graph, fusion, TensorOp::kSwiGlu);
   if (inner < 0) {
     return std::unique_ptr<PreparedFusion>(std::make_unique<PreparedNorm>(graph, fusion));

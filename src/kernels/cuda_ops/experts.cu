@@ -7,7 +7,7 @@
 #include "kernels/cuda_ops/codes.cuh"
 #include "kernels/cuda_ops/launch.cuh"
 #include "kernels/cuda_ops/ops.h"
-#include "kernels/cuda_ops/order.cuh"
+#include "kernels/cuda_ops/route.cuh"
 #include "kernels/cuda_ops/values.cuh"
 
 namespace culet::cuda_ops {
@@ -17,135 +17,9 @@ constexpr int kWarp = 32;
 constexpr int kWarps = 4;  // a block
 constexpr int kThreads = kWarp * kWarps;
 constexpr int kSortThreads = 256;
-constexpr int kFewThreads = 512, kFewRoutes = 256;  // of the one block that routes few tokens
+constexpr int kFewThreads = 512;  // of the one block that routes few tokens
 
 using E4m3 = __nv_fp8_e4m3;
-constexpr float kLast = -std::numeric_limits<float>::infinity();  // of experts in other groups
-
-__device__ __forceinline__ float BiasOf(const RouteArgs& args, int expert) {
-  if (args.bias == nullptr) return 0;
-  if (args.bias_type == DataType::kFloat32) return static_cast<const float*>(args.bias)[expert];
-  if (args.bias_type == DataType::kFloat16) {
-    return ToFloat(static_cast<const __half*>(args.bias)[expert]);
-  }
-  return ToFloat(static_cast<const __nv_bfloat16*>(args.bias)[expert]);
-}
-
-// A token's logits and what they are worth; `most` and `sum` are of a softmax over all.
-template <class T>
-struct TokenScores {
-  const T* logits;
-  RouterScoring scoring;
-  float most, sum;
-
-  __device__ __forceinline__ float Of(int expert) const {
-    const float logit = ToFloat(logits[expert]);
-    if (scoring == RouterScoring::kSoftmax) return expf(logit - most) / sum;
-    if (scoring == RouterScoring::kSigmoid) return 1.0f / (1.0f + expf(-logit));
-    return logit;
-  }
-};
-
-// What an expert is chosen by. Logits order as their scores do, and where those are rounded to one
-// number, too.
-template <class T>
-__device__ __forceinline__ float ChosenBy(const RouteArgs& args, const TokenScores<T>& scores,
-                                          int expert) {
-  if (args.by_logits) return ToFloat(scores.logits[expert]);
-  const float score = scores.Of(expert);
-  return args.bias == nullptr ? score : score + BiasOf(args, expert);
-}
-
-// The groups of experts that are kept, a bit each. Requires: at most 32.
-template <class T>
-__device__ std::uint32_t KeptGroups(const RouteArgs& args, const TokenScores<T>& scores) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int size = args.experts / args.routing.groups;
-  std::uint64_t own = 0;  // the key of group `lane`
-  for (int g = 0; g < args.routing.groups; ++g) {
-    std::uint64_t best = 0, second = 0;
-    for (int i = lane; i < size; i += kWarp) {
-      const std::uint64_t key =
-          KeyOf(ChosenBy(args, scores, g * size + i), static_cast<std::uint32_t>(i));
-      second = key > best ? best : key > second ? key : second;
-      best = key > best ? key : best;
-    }
-    const std::uint64_t first = LargestOfWarp(best);
-    float score = ChosenBy(args, scores, g * size + IndexOf(first));
-    if (args.routing.group_score == GroupScore::kBestTwo) {
-      const std::uint64_t next = LargestOfWarp(best == first ? second : best);
-      score += ChosenBy(args, scores, g * size + IndexOf(next));
-    }
-    if (lane == g) own = KeyOf(score, static_cast<std::uint32_t>(g));
-  }
-  std::uint32_t kept = 0;
-  for (int i = 0; i < args.routing.kept_groups; ++i) {
-    const std::uint64_t best = LargestOfWarp(own);
-    kept |= 1u << IndexOf(best);
-    if (own == best) own = 0;
-  }
-  return kept;
-}
-
-// The experts that token `row` goes to, the first choice first, and their shares. By a warp.
-template <class T>
-__device__ __forceinline__ void RouteToken(const RouteArgs& args, std::int64_t row,
-                                           std::int32_t* ids) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const RoutingParams& routing = args.routing;
-  const int experts = args.experts, active = routing.active;
-  TokenScores<T> scores{static_cast<const T*>(args.logits) + row * experts, routing.scoring, 0, 1};
-  float* const shares = args.shares + row * active;
-  bool nan = false;
-  if (routing.scoring == RouterScoring::kSoftmax) {
-    std::uint64_t best = 0;
-    for (int e = lane; e < experts; e += kWarp) {
-      const std::uint64_t key = KeyOf(ToFloat(scores.logits[e]), static_cast<std::uint32_t>(e));
-      best = key > best ? key : best;
-    }
-    scores.most = ToFloat(scores.logits[IndexOf(LargestOfWarp(best))]);
-    float sum = 0;
-    for (int e = lane; e < experts; e += kWarp)
-      sum += expf(ToFloat(scores.logits[e]) - scores.most);
-    scores.sum = SumLanes<kWarp>(sum);
-    nan = scores.sum != scores.sum;
-  }
-  for (int e = lane; e < experts && !nan; e += kWarp) {
-    const float by = ChosenBy(args, scores, e);
-    nan = by != by;
-  }
-  if (__any_sync(kAllLanes, nan ? 1 : 0) != 0) {
-    for (int i = lane; i < active; i += kWarp) ids[i] = i, shares[i] = NotANumber();
-    return;
-  }
-  const std::uint32_t kept = routing.groups > 1 ? KeptGroups(args, scores) : ~0u;
-  const int size = routing.groups > 1 ? experts / routing.groups : experts;
-  std::uint64_t last = ~std::uint64_t{0};
-  float most = 0, sum = 0;
-  for (int i = 0; i < active; ++i) {
-    std::uint64_t best = 0;
-    for (int e = lane; e < experts; e += kWarp) {
-      const bool may = (kept >> (e / size) & 1u) != 0;
-      const float by = may ? ChosenBy(args, scores, e) : kLast;
-      const std::uint64_t key = KeyOf(by, static_cast<std::uint32_t>(e));
-      if (key < last && key > best) best = key;
-    }
-    last = LargestOfWarp(best);
-    const std::int32_t id = IndexOf(last);
-    float share = scores.Of(id);
-    if (routing.scoring == RouterScoring::kSoftmaxOfChosen) {
-      if (i == 0) most = share;
-      share = expf(share - most);
-    }
-    sum += share;
-    if (lane == 0) ids[i] = id, shares[i] = share;
-  }
-  if (routing.renormalize) sum = fmaxf(sum, routing.least_sum);
-  const bool divided = routing.renormalize || routing.scoring == RouterScoring::kSoftmaxOfChosen;
-  if (!divided) sum = 1;
-  if (lane != 0) return;
-  for (int i = 0; i < active; ++i) shares[i] = shares[i] / sum * routing.scale;
-}
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) RouteKernel(const RouteArgs args) {
@@ -154,31 +28,11 @@ __global__ void __launch_bounds__(kThreads) RouteKernel(const RouteArgs args) {
   if (row < args.rows) RouteToken<T>(args, row, args.ids + row * args.routing.active);
 }
 
-// Few routes in one block: tokens first, then the order, in which each route counts those before it.
 template <class T>
 __global__ void __launch_bounds__(kFewThreads) RouteFewKernel(const RouteArgs args) {
   __shared__ std::int32_t ids[kFewRoutes];
   WaitForPrevious();
-  const int thread = static_cast<int>(threadIdx.x), active = args.routing.active;
-  const int count = static_cast<int>(args.rows) * active;
-  for (std::int64_t row = thread / kWarp; row < args.rows; row += kFewThreads / kWarp) {
-    RouteToken<T>(args, row, ids + row * active);
-  }
-  __syncthreads();
-  for (int route = thread; route < count; route += kFewThreads) {
-    const std::int32_t own = ids[route];
-    int before = 0;
-    for (int i = 0; i < count; ++i) {
-      before += ids[i] < own || (ids[i] == own && i < route) ? 1 : 0;
-    }
-    args.routes[before] = route;
-    args.places[route] = before;
-  }
-  for (int expert = thread; expert <= args.experts; expert += kFewThreads) {
-    int before = 0;
-    for (int i = 0; i < count; ++i) before += ids[i] < expert ? 1 : 0;
-    args.starts[expert] = before;
-  }
+  RouteFew<T, kFewThreads>(args, ids);
 }
 
 // The routes in the order of experts: a block an expert. It counts what comes before, so that it
@@ -328,10 +182,7 @@ __global__ void __launch_bounds__(kThreads) ExpertProductKernel(const ExpertProd
   if (threadIdx.x % kWarp != 0) return;
   if (args.shares != nullptr) value *= args.shares[route];
   if (expert.bias != nullptr) {
-    value += args.bias_type == DataType::kFloat32 ? static_cast<const float*>(expert.bias)[n]
-             : args.bias_type == DataType::kFloat16
-                 ? ToFloat(static_cast<const __half*>(expert.bias)[n])
-                 : ToFloat(static_cast<const __nv_bfloat16*>(expert.bias)[n]);
+    value += StoredAt(expert.bias, args.bias_type, n);
   }
   if (args.out_type == DataType::kFloat32) {
     static_cast<float*>(args.out)[index] = value;
@@ -340,20 +191,43 @@ __global__ void __launch_bounds__(kThreads) ExpertProductKernel(const ExpertProd
   }
 }
 
-// A thread for each element of the sums.
-template <class X, class Out>
+// A thread for kWide elements of the sums. All of its loads of up to eight rows are under way at
+// once, since nothing but their latency counts where tokens are few.
+template <class X, class Out, int kWide>
 __global__ void __launch_bounds__(kThreads) CombineKernel(const CombineArgs args) {
-  WaitForPrevious();
-  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const std::int64_t row = index / args.cols, c = index - row * args.cols;
-  if (row >= args.rows) return;
-  float sum = 0;
-  for (std::int64_t route = row * args.active; route < (row + 1) * args.active; ++route) {
-    const float share = args.shares != nullptr ? args.shares[route] : 1.0f;
-    const float x = ToFloat(static_cast<const X*>(args.x)[args.places[route] * args.cols + c]);
-    sum = fmaf(share, x, sum);
+  constexpr int kAtOnce = 8;
+  if (args.early) {
+    LetNextBegin();
+  } else {
+    WaitForPrevious();
   }
-  Round(sum, static_cast<Out*>(args.out) + index);
+  const std::int64_t index = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
+  const std::int64_t row = index / args.cols, c = index - row * args.cols;
+  const bool there = row < args.rows;
+  float sum[kWide] = {};
+  for (std::int64_t first = 0; first < args.active; first += kAtOnce) {
+    std::int32_t places[kAtOnce];
+    float shares[kAtOnce], x[kAtOnce][kWide];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool has = there && first + i < args.active;
+      const std::int64_t route = row * args.active + first + i;
+      places[i] = has ? args.places[route] : -1;
+      shares[i] = has && args.shares != nullptr ? args.shares[route] : 1.0f;
+    }
+    if (args.early && first == 0) AwaitPrevious();
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (places[i] >= 0) Load(static_cast<const X*>(args.x) + places[i] * args.cols + c, x[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (places[i] < 0) continue;
+#pragma unroll
+      for (int e = 0; e < kWide; ++e) sum[e] = fmaf(shares[i], x[i][e], sum[e]);
+    }
+  }
+  if (there) Store(sum, static_cast<Out*>(args.out) + index);
 }
 
 }  // namespace
@@ -394,12 +268,16 @@ cudaError_t ExpertProduct(const ExpertProductArgs& args, LaunchStream stream) {
 
 cudaError_t Combine(const CombineArgs& args, LaunchStream stream) {
   if (args.rows == 0) return cudaSuccess;
-  const dim3 grid = Blocks(CeilDiv(args.rows * args.cols, kThreads));
-  return WithValue(args.x_type, [&]<class X>(X) {
-    return WithValue(args.out_type, [&]<class Out>(Out) {
-      return Launch(&CombineKernel<X, Out>, grid, kThreads, stream, args);
+  const auto launch = [&]<int kWide>(std::integral_constant<int, kWide>) {
+    const dim3 grid = Blocks(CeilDiv(args.rows * args.cols, kThreads * kWide));
+    return WithValue(args.x_type, [&]<class X>(X) {
+      return WithValue(args.out_type, [&]<class Out>(Out) {
+        return Launch(&CombineKernel<X, Out, kWide>, grid, kThreads, stream, args);
+      });
     });
-  });
+  };
+  const bool wide = args.cols % 4 == 0 && IsWide(0, args.x, args.out);
+  return wide ? launch(std::integral_constant<int, 4>{}) : launch(std::integral_constant<int, 1>{});
 }
 
 }  // namespace culet::cuda_ops

@@ -346,6 +346,8 @@ struct CombineArgs {
   void* out = nullptr;                   ///< (rows, cols)
   DataType out_type = DataType::kNull;
   std::int64_t rows = 0, active = 0, cols = 0;
+  /// Shares and places were there before the preceding kernel could begin.
+  bool early = false;
 };
 cudaError_t Combine(const CombineArgs& args, LaunchStream stream);
 

@@ -17,18 +17,22 @@ __device__ __forceinline__ std::uint64_t KeyOf(float value, std::uint32_t index)
   return std::uint64_t{order} << 32 | (0xFFFFFFFFu - index);
 }
 
+/// The value of a key, if it is none of -0 and NaN: then it is 0 or NaN.
+__device__ __forceinline__ float ValueOf(std::uint64_t key) {
+  const auto order = static_cast<std::uint32_t>(key >> 32);
+  return __uint_as_float((order & 0x80000000u) != 0 ? order ^ 0x80000000u : ~order);
+}
+
 __device__ __forceinline__ std::int32_t IndexOf(std::uint64_t key) {
   return static_cast<std::int32_t>(0xFFFFFFFFu - static_cast<std::uint32_t>(key));
 }
 
-/// The largest key of a warp, in all of its lanes.
+/// The largest key of a warp, in all of its lanes: the largest upper half, then the largest lower
+/// half of those that have it.
 __device__ __forceinline__ std::uint64_t LargestOfWarp(std::uint64_t key) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const std::uint64_t other = __shfl_xor_sync(0xFFFFFFFFu, key, offset);
-    key = other > key ? other : key;
-  }
-  return key;
+  const auto upper = static_cast<std::uint32_t>(key >> 32), lower = static_cast<std::uint32_t>(key);
+  const std::uint32_t most = __reduce_max_sync(0xFFFFFFFFu, upper);
+  return std::uint64_t{most} << 32 | __reduce_max_sync(0xFFFFFFFFu, upper == most ? lower : 0u);
 }
 
 }  // namespace culet::cuda_ops

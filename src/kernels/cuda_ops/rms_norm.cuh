@@ -32,15 +32,21 @@ __device__ __forceinline__ float SumOfSquares(const float (&x)[kWide]) {
   return sum;
 }
 
-/// The sum over a block of at most kMostThreads, a multiple of a warp, in all of its threads.
-template <int kMostThreads>
-__device__ __forceinline__ float SumOfBlock(float sum) {
-  __shared__ float warps[kMostThreads / kWarp];
+/// The sum over a block, a multiple of a warp, in all of its threads. `warps`: shared memory, a float
+/// for each of them.
+__device__ __forceinline__ float SumOfBlock(float sum, float* warps) {
   sum = SumLanes<kWarp>(sum);
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = sum;
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   return SumLanes<kWarp>(lane < static_cast<int>(blockDim.x) / kWarp ? warps[lane] : 0.0f);
+}
+
+/// The same of a block of at most kMostThreads.
+template <int kMostThreads>
+__device__ __forceinline__ float SumOfBlock(float sum) {
+  __shared__ float warps[kMostThreads / kWarp];
+  return SumOfBlock(sum, warps);
 }
 
 /// What an element is multiplied with before gamma.
