@@ -209,10 +209,13 @@ AttentionPlan PlanAttention(const AttentionShape& shape, bool exact, int multipr
       // slower; with 1,000 keys only small heads gain).
       const std::int64_t tiles = CeilDiv(shape.most_keys, decode.cluster * kKeysOfWarp);
       constexpr std::int64_t kSmallSums = 256, kTilesOfLarge = 4;
+      const int pieces = NearPieces(p);
+      const std::int64_t near_blocks = units * p.kv_heads * pieces * decode.cluster;
       if (shape.near && p.softcap == 0 && shape.kv_type == DataType::kBfloat16 &&
-          decode.cluster == kMostCluster && blocks * decode.cluster <= multiprocessors &&
-          !plan.has_tiles && (p.head_dim == 64 || p.head_dim == 128) && group <= kMostNearHeads &&
-          tiles <= (group * p.head_dim <= kSmallSums ? kMostNearWarps : kTilesOfLarge)) {
+          decode.cluster == kMostCluster && pieces > 0 &&
+          near_blocks * std::min(pieces, 2) <= multiprocessors && !plan.has_tiles &&
+          (p.head_dim == 64 || p.head_dim == 128) &&
+          tiles <= (group / pieces * p.head_dim <= kSmallSums ? kMostNearWarps : kTilesOfLarge)) {
         decode.most = decode.even = decode.cluster;
         plan.near_warps = static_cast<int>(tiles);
       }

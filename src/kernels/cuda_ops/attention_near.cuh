@@ -4,7 +4,8 @@
 // keys and no loop over tiles, there is no barrier between the queries' arrival and the exchange of
 // sums, and each warp computes the queries itself, in the registers that it multiplies them from: a
 // lane has eight contiguous dimensions of every 32 of a head, of keys too. Scores have keys as rows
-// and heads as columns; weights are transposed.
+// and heads as columns; weights are transposed. More heads of a key than a block takes are pieces,
+// each with a cluster of its own.
 #pragma once
 
 #include <algorithm>
@@ -45,15 +46,17 @@ class NearHead {
   static constexpr int kSteps = kDim / 32;
   uint4 words[kSteps];  ///< 8 elements from dimension 32 i + 8 (lane % 4) on
 
-  __device__ NearHead(const DecodeArgs<false>& given, std::int64_t row, int kv_head, int group) {
-    Find(given.attention.q, row * given.attention.params.heads + kv_head * group, group);
+  __device__ NearHead(const DecodeArgs<false>& given, std::int64_t row, int, int first_head,
+                      int group) {
+    Find(given.attention.q, row * given.attention.params.heads + first_head, group);
   }
-  __device__ NearHead(const DecodeArgs<true>& given, std::int64_t row, int kv_head, int group) {
+  __device__ NearHead(const DecodeArgs<true>& given, std::int64_t row, int kv_head, int first_head,
+                      int group) {
     const FusedHeadsArgs& args = given.heads;
     is_key_ = slot_ == group, is_value_ = slot_ == group + 1;
     const int head = is_key_     ? args.heads + kv_head - slot_
                      : is_value_ ? args.heads + args.kv_heads + kv_head - slot_
-                                 : kv_head * group;
+                                 : first_head;
     Find(args.qkv, row * (args.heads + 2 * args.kv_heads) + head, group + 2);
     // Arguments read after the wait may come from memory, so they are read before.
     norms_ = args.q_gamma != nullptr ? 1 : 0;
@@ -241,13 +244,16 @@ __global__ void __launch_bounds__(32 * kMostNearWarps, 1)
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int cluster = args.plan.decode.cluster, shift = __ffs(cluster) - 1;
   const int rank = static_cast<int>(blockIdx.y), warps = static_cast<int>(blockDim.x) / 32;
-  int group = p.heads / p.kv_heads;
-  int in_rows = static_cast<int>(blockIdx.x / static_cast<unsigned>(p.kv_heads));
-  int kv_head = static_cast<int>(blockIdx.x) - in_rows * p.kv_heads;
+  const int pieces = NearPieces(p), units = p.kv_heads * pieces;
+  int group = p.heads / units;
+  int in_rows = static_cast<int>(blockIdx.x / static_cast<unsigned>(units));
+  const int unit = static_cast<int>(blockIdx.x) - in_rows * units;
+  int kv_head = unit / pieces, first_head = unit * group;
   // Divisions take as long as a load: the kernel before may still run meanwhile.
   Pin(group);
   Pin(in_rows);
   Pin(kv_head);
+  Pin(first_head);
   const std::int64_t row = in_rows;
   if (args.early) {
     LetNextBegin();
@@ -258,7 +264,7 @@ __global__ void __launch_bounds__(32 * kMostNearWarps, 1)
   if (thread == 0) MakeStoresBarrier(barrier);
   __syncwarp();
   ArriveAtCluster();
-  NearHead<kDim> head(given, row, kv_head, group);
+  NearHead<kDim> head(given, row, kv_head, first_head, group);
   const Near layout(args.plan.near_warps, cluster, group);
   const KeyRange range(args, row, row);
   const int first = static_cast<int>(range.first), last = static_cast<int>(range.last);
@@ -310,8 +316,8 @@ __global__ void __launch_bounds__(32 * kMostNearWarps, 1)
     __syncthreads();
   }
   float scale = args.log2_scale;
-  auto* out_of_block = static_cast<__nv_bfloat16*>(args.out) +
-                       (row * p.heads + kv_head * group) * kDim + rank * (kDim >> shift);
+  auto* out_of_block = static_cast<__nv_bfloat16*>(args.out) + (row * p.heads + first_head) * kDim +
+                       rank * (kDim >> shift);
   Pin(scale);
   Pin(out_of_block);
   __syncwarp();
@@ -385,9 +391,11 @@ __global__ void __launch_bounds__(32 * kMostNearWarps, 1)
   }
   AwaitStores(barrier);
   if constexpr (kMakesHeads) {
-    if (own.slot >= 0 && tile < tiles) head.StoreOwn(given.heads, own.slot, kv_head);
+    // The first piece is enough.
+    const bool stores = first_head == kv_head * (p.heads / p.kv_heads);
+    if (own.slot >= 0 && tile < tiles && stores) head.StoreOwn(given.heads, own.slot, kv_head);
   }
-  MergeNear<kDim>(args, layout, tiles, group, kv_head * group, shift, out_of_block);
+  MergeNear<kDim>(args, layout, tiles, group, first_head, shift, out_of_block);
 }
 
 /// kernel(std::integral_constant<int, kDim>{}) for heads of kDim elements.
@@ -402,13 +410,13 @@ cudaError_t LaunchNear(const DecodeArgs<kMakesHeads>& args, LaunchStream stream)
   const AttentionArgs& attention = args.attention;
   const AttentionParams& p = attention.params;
   const int tiles = attention.plan.near_warps, cluster = attention.plan.decode.cluster;
-  const int group = p.heads / p.kv_heads;
+  const int units = p.kv_heads * NearPieces(p), group = p.heads / units;
   return WithNearDim(p.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
     // Warps without a tile merge their share at the end.
     const int merged = group * (kDim / 4 / cluster);
     const int warps = std::max(tiles, std::min(merged, kMostNearWarps));
     return LaunchClusters(&AttentionNear<kDim, kMakesHeads>,
-                          Blocks(attention.rows * p.kv_heads, cluster), 32 * warps,
+                          Blocks(attention.rows * units, cluster), 32 * warps,
                           NearKernel<kDim>(tiles, cluster, group).bytes, cluster, stream, args);
   });
 }

@@ -68,6 +68,13 @@ inline std::int64_t TileBlocks(const AttentionParams& p, std::int64_t rows, std:
   return std::min(rows * group / most + begun, rows * CeilDiv(group, most)) * p.kv_heads;
 }
 
+/// Equal pieces of a key-value head's query heads, of which a block of the kernel for few keys
+/// takes one; 0: there are none that are small enough.
+CULET_HOST_DEVICE constexpr int NearPieces(const AttentionParams& p) {
+  const int group = p.heads / p.kv_heads, pieces = (group + kMostNearHeads - 1) / kMostNearHeads;
+  return group % pieces == 0 ? pieces : 0;
+}
+
 template <class Kernel>
 cudaError_t AllowShared(Kernel kernel, int bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

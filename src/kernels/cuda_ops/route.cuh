@@ -89,8 +89,9 @@ class TokenRouter {
     }
   }
 
+  // While keys are those of logits.
   __device__ __forceinline__ float Logit(int i, int expert) const {
-    return kEach > 0 ? own_[i] : ToFloat(logits_[expert]);
+    return kEach > 0 ? ValueOf(keys_[i]) : ToFloat(logits_[expert]);
   }
   __device__ __forceinline__ float ScoreOfLogit(float logit) const {
     if (args_.routing.scoring == RouterScoring::kSoftmax) return expf(logit - most_) / sum_;
@@ -128,7 +129,7 @@ class TokenRouter {
       const std::uint64_t key = KeyOf(logit, static_cast<std::uint32_t>(expert));
       best = key > best ? key : best;
       nan |= logit != logit;
-      if constexpr (kEach > 0) own_[i] = logit, keys_[i] = key;
+      if constexpr (kEach > 0) keys_[i] = key;
     });
     if (args_.routing.scoring == RouterScoring::kSoftmax) {
       most_ = ValueOf(LargestOfWarp(best));
@@ -191,7 +192,6 @@ class TokenRouter {
   const int lane_;
   float most_ = 0, sum_ = 1;  // of a softmax over all
   std::uint32_t kept_ = ~0u;
-  float own_[kEach > 0 ? kEach : 1];
   std::uint64_t keys_[kEach > 0 ? kEach : 1];
 };
 

@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
     GridDependencyWait();
     GridDependencyLaunch();
   }
-  CountTiles<C>(p, shared.first_tile);
+  CountTiles<C>(p, shared.first_tile, shared.sources, splits);
   if (splits > 1) {
     ClusterArriveRelaxed();
     ClusterWait();

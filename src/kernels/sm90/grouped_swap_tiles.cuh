@@ -94,18 +94,22 @@ __device__ __forceinline__ int2 GroupRange(const GroupedSwapParams& p, int group
   return make_int2(max(start, 0), static_cast<int>(end < p.rows ? end : p.rows));
 }
 
+/// Where the table of first tiles has the group of the CTA's first tile.
+inline constexpr int kFirstGroupAt = kMostExperts + 2;
+
 template <class C>
 struct GroupedWalk {
   const GroupedSwapParams& p;
   const int* first;
   int index, step;
+  bool is_first = true;
 
   __device__ __forceinline__ GroupedWalk(const GroupedSwapParams& p, const int* first, int splits)
       : p(p), first(first), index(blockIdx.x / splits), step(gridDim.x / splits) {}
   __device__ __forceinline__ bool there() const { return index < first[p.groups] * p.tiles_n; }
-  __device__ __forceinline__ void Advance() { index += step; }
+  __device__ __forceinline__ void Advance() { index += step, is_first = false; }
   __device__ __forceinline__ GroupedTile Place() const {
-    int low = 0, high = p.groups - 1;
+    int low = is_first ? first[kFirstGroupAt] : 0, high = is_first ? low : p.groups - 1;
     while (low < high) {
       const int middle = (low + high + 1) / 2;
       if (first[middle] * p.tiles_n <= index)
@@ -115,37 +119,55 @@ struct GroupedWalk {
     }
     // Tiles of one weight tile lie side by side, so that neighbouring CTAs read it together.
     const int in_group = index - first[low] * p.tiles_n, tiles = first[low + 1] - first[low];
-    const int tile_n = in_group / tiles, tile_m = in_group - tile_n * tiles;
+    const int tile_n = tiles == 1 ? in_group : in_group / tiles;
+    const int tile_m = in_group - tile_n * tiles;
     const int2 range = GroupRange(p, low);
     // Near-equal shares, in units of eight rows.
-    const int each = ((range.y - range.x + tiles - 1) / tiles + 7) / 8 * 8;
+    const int share = tiles == 1 ? range.y - range.x : (range.y - range.x + tiles - 1) / tiles;
+    const int each = (share + 7) / 8 * 8;
     const int place = range.x + tile_m * each;
     return {low, place, min(each, range.y - place), tile_n * (C::kGated ? C::kRows / 2 : C::kRows)};
   }
 };
 
-/// How many tiles of rows the groups before each have. By all threads; ends with a barrier.
+/// How many tiles of rows the groups before each have, and the group of the CTA's first tile. By all
+/// threads; ends with a barrier. `sums`: an int for each warp.
 template <class C>
-__device__ __forceinline__ void CountTiles(const GroupedSwapParams& p, int* first) {
-  for (int group = threadIdx.x; group < p.groups; group += C::kThreads) {
-    const int2 range = GroupRange(p, group);
-    first[group + 1] = max(range.y - range.x + p.tile_tokens - 1, 0) / p.tile_tokens;
-  }
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    const int lane = threadIdx.x;
-    int before = 0;
-    if (lane == 0) first[0] = 0;
-    for (int base = 0; base < p.groups; base += 32) {
-      int sum = base + lane < p.groups ? first[base + lane + 1] : 0;
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const int other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
-        if (lane >= step) sum += other;
-      }
-      if (base + lane < p.groups) first[base + lane + 1] = before + sum;
-      before += __shfl_sync(0xFFFFFFFFu, sum, 31);
+__device__ __forceinline__ void CountTiles(const GroupedSwapParams& p, int* first, int* sums,
+                                           int splits) {
+  constexpr int kWarps = C::kThreads / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, index = blockIdx.x / splits;
+  int before = 0;  // tiles of the rounds before
+  if (threadIdx.x == 0) first[0] = 0;
+  for (int base = 0; base < p.groups; base += C::kThreads) {
+    const int group = base + threadIdx.x;
+    int tiles = 0;
+    if (group < p.groups) {
+      const int2 range = GroupRange(p, group);
+      tiles = max(range.y - range.x + p.tile_tokens - 1, 0) / p.tile_tokens;
     }
+    int sum = tiles;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (base > 0) __syncthreads();
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const int of_warp = sums[w];
+      if (w < warp) sum += of_warp;
+    }
+    sum += before;
+    if (group < p.groups) {
+      first[group + 1] = sum;
+      if ((sum - tiles) * p.tiles_n <= index && index < sum * p.tiles_n)
+        first[kFirstGroupAt] = group;
+    }
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) before += sums[w];
   }
   __syncthreads();
 }
