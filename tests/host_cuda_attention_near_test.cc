@@ -149,8 +149,7 @@ std::vector<Near> Cases() {
   for (const std::int32_t length : {1, 31, 400, 512})
     cases.push_back({.dim = 128, .cluster = 8, .lengths = {length, 16}});
   cases.push_back({.dim = 128, .group = 6, .cluster = 4, .warps = 5, .lengths = {320, 7}});
-  cases.push_back({.dim = 128, .group = 8, .cluster = 8, .lengths = {500, 16}});  // two pieces
-  cases.push_back({.group = 18, .warps = 4, .lengths = {90, 1}});                 // three
+  cases.push_back({.dim = 128, .group = 8, .kv_heads = 1, .cluster = 4, .lengths = {200, 16}});
   cases.push_back({.group = 1, .warps = 8, .lengths = {250}});
   cases.push_back({.group = 3, .cluster = 4, .window = 40, .lengths = {200, 30}, .norms = false});
   cases.push_back({.group = 5, .cluster = 8, .warps = 8, .lengths = {1024, 700}});
