@@ -29,11 +29,15 @@ class Examples(unittest.TestCase):
         self.assertIn("in_features=1024, out_features=512", text)
         self.assertIn("the same: True", text)
 
+    def test_deepseek_v3_experts(self):
+        text = self.ran("deepseek_v3_experts.py", "torch")
+        self.assertRegex(text, r"relative difference 0\.0[01]\d\d\ngrouped: .* ms\nseparate: .* ms\n")
+
     def test_transformers_patch(self):
         self.assertIn("14 swapped, 2 left", self.ran("transformers_patch.py", "torch", "transformers"))
 
     def test_none_is_forgotten(self):
-        tested = {"llm_generate.py", "torch_linear.py", "transformers_patch.py"}
+        tested = {"deepseek_v3_experts.py", "llm_generate.py", "torch_linear.py", "transformers_patch.py"}
         self.assertEqual({path.name for path in EXAMPLES.glob("*.py")}, tested)
 
 
