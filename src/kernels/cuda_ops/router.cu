@@ -15,7 +15,8 @@
 namespace culet::cuda_ops {
 namespace {
 
-constexpr int kThreads = 512, kWarps = kThreads / kWarp;
+// With half of the registers of a multiprocessor a block fits beside the kernel before.
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kExperts = 16;   // of a block at a time: rows of a product of the tensor core
 constexpr int kGroup = 32;     // of a row, that a warp takes at a time: 8 elements a lane
 constexpr int kRowFloats = 8;  // tokens of a product
@@ -114,9 +115,9 @@ struct RouterLayout {
 
 // `T`: of the product's input. kHeld groups of a warp are loaded before the wait.
 template <class T, int kTiles, bool kCodes, bool kOne>
-__global__ void __launch_bounds__(kThreads, 1) RouterKernel(const RouterArgs args) {
+__global__ void __launch_bounds__(kThreads, 2) RouterKernel(const RouterArgs args) {
   using Layout = RouterLayout<T, kTiles>;
-  constexpr int kHeld = kTiles == 1 ? 6 : 4;
+  constexpr int kHeld = kTiles == 1 && !kCodes ? 8 : 4;
   char* const shared = DynamicShared();
   auto* const sums = reinterpret_cast<float*>(shared + Layout::kSumsAt);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
