@@ -15,7 +15,7 @@
 namespace culet::cuda_ops {
 namespace {
 
-// With half of the registers of a multiprocessor a block fits beside the kernel before.
+// With twice as many no block fits beside one of the kernel before, for want of registers.
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kExperts = 16;   // of a block at a time: rows of a product of the tensor core
 constexpr int kGroup = 32;     // of a row, that a warp takes at a time: 8 elements a lane
@@ -115,7 +115,7 @@ struct RouterLayout {
 
 // `T`: of the product's input. kHeld groups of a warp are loaded before the wait.
 template <class T, int kTiles, bool kCodes, bool kOne>
-__global__ void __launch_bounds__(kThreads, 2) RouterKernel(const RouterArgs args) {
+__global__ void __launch_bounds__(kThreads, 1) RouterKernel(const RouterArgs args) {
   using Layout = RouterLayout<T, kTiles>;
   constexpr int kHeld = kTiles == 1 && !kCodes ? 8 : 4;
   char* const shared = DynamicShared();
