@@ -149,7 +149,7 @@ class TokenRouter {
   }
 
   // The groups of experts that are kept, a bit each. Requires: at most 32.
-  __device__ std::uint32_t KeptGroups() const {
+  __device__ __forceinline__ std::uint32_t KeptGroups() const {
     const RoutingParams& routing = args_.routing;
     const int size = args_.experts / routing.groups;
     std::uint64_t own = 0;  // the key of group `lane`
