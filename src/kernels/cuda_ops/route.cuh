@@ -201,8 +201,6 @@ __device__ __forceinline__ void RouteToken(const RouteArgs& args, std::int64_t r
                                            std::int32_t* ids) {
   if (args.experts <= 128) {
     TokenRouter<T, 4>(args, row).Route(ids);
-  } else if (args.experts <= 512) {
-    TokenRouter<T, 16>(args, row).Route(ids);
   } else {
     TokenRouter<T, 0>(args, row).Route(ids);
   }
