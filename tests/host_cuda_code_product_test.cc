@@ -45,8 +45,10 @@ class Problem {
     p_.scale_k_stride = 1;
     if (zero_type != DataType::kNull) {
       const double fraction = zero_type == DataType::kFloat32 ? 0.5 : 0;
+      // Not all kernels keep those below 0 where they keep the others.
+      const int low = zero_type == DataType::kBfloat16 ? -1 : 0;
       zeros_ = Array(zero_type, std::int64_t{shape.n} * groups_,
-                     [&] { return Whole(-1, 14) + fraction; });
+                     [&] { return Whole(low, 14) + fraction; });
       p_.zeros = zeros_.data();
       p_.zero_type = zero_type;
     }
@@ -158,12 +160,9 @@ class Problem {
   std::vector<int> arrived_;
 };
 
-DataType ZeroTypeOf(const CodeProductKernel& kernel) {
-  return kernel.codes == DataType::kUint4 ? DataType::kBfloat16 : DataType::kNull;
-}
-// Of zero points that are no whole numbers.
-DataType FractionsOf(const CodeProductKernel& kernel) {
-  return kernel.codes == DataType::kUint4 ? DataType::kFloat32 : DataType::kNull;
+// The type of a weight's zero points, if it has some. Those of float32 are no whole numbers.
+DataType ZerosOf(const CodeProductKernel& kernel, DataType type) {
+  return kernel.codes == DataType::kUint4 ? type : DataType::kNull;
 }
 
 class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
@@ -178,7 +177,7 @@ TEST_P(CodeProducts, OddSizes) {
   const int tail = 32, tokens = kernel().tokens;
   const int m = kernel().most > tokens ? tokens + 3 : std::min(kernel().most, tokens - 1);
   Problem problem(kernel(), {m, kernel().rows + 5, pieces_k(2) + tail}, kernel().group_step,
-                  DataType::kFloat16, ZeroTypeOf(kernel()), 1);
+                  DataType::kFloat16, ZerosOf(kernel(), DataType::kUint4), 1);
   ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
   problem.ExpectExact();
 }
@@ -189,7 +188,10 @@ TEST_P(CodeProducts, EveryGroup) {
   for (const int group : {step, 2 * step, 3 * step, piece, 3 * piece, pieces_k(20)}) {
     const DataType scale = group == step ? DataType::kFloat8_ue8m0 : DataType::kFloat32;
     Problem problem(kernel(), {1, 17, pieces_k(10)}, group, scale,
-                    group == 2 * step ? ZeroTypeOf(kernel()) : FractionsOf(kernel()), 2);
+                    ZerosOf(kernel(), group == 2 * step   ? DataType::kBfloat16
+                                      : group == 3 * step ? DataType::kFloat16
+                                                          : DataType::kFloat32),
+                    2);
     ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
     ASSERT_NO_FATAL_FAILURE(problem.ExpectExact()) << group;
   }
@@ -203,7 +205,7 @@ TEST_P(CodeProducts, PartsOfK) {
   ASSERT_GE(MaxCodeSplits(kernel(), k), splits);
   for (const bool chain : {false, true}) {
     Problem problem(kernel(), {2, kernel().rows + 1, k}, 2 * kernel().group_step,
-                    DataType::kBfloat16, ZeroTypeOf(kernel()), 3);
+                    DataType::kBfloat16, ZerosOf(kernel(), DataType::kFloat16), 3);
     problem.params().early = true;
     problem.params().chain = chain;
     ASSERT_EQ(problem.Run(splits, true), cudaSuccess) << host_cuda::Fault();
@@ -227,15 +229,14 @@ const CodeProductKernel& Named(const std::string& id) {
 
 // D in either order and of each type, C, a bias along either axis, zero points of 4 bits, scales in
 // the other order.
-TEST(CodeProduct, Epilogues) {
-  const CodeProductKernel& kernel = Named("u4_bf16/32x8x4");
+void ExpectEpilogues(const CodeProductKernel& kernel) {
   const Shape3 shape{5, 40, 256};
   std::vector<float> bias(64), c(5 * 40);
   for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
   for (std::size_t i = 0; i < c.size(); ++i) c[i] = static_cast<float>(i % 7);
   for (const bool columns : {false, true}) {
     for (const DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16}) {
-      Problem problem(kernel, shape, 64, DataType::kFloat32, DataType::kUint4, 4);
+      Problem problem(kernel, shape, kernel.group_step, DataType::kFloat32, DataType::kUint4, 4);
       problem.TransposeScales();
       problem.SetOutput(type, columns);
       CodeProductParams& p = problem.params();
@@ -258,6 +259,9 @@ TEST(CodeProduct, Epilogues) {
     }
   }
 }
+
+TEST(CodeProduct, Epilogues) { ExpectEpilogues(Named("u4_bf16/32x8x4")); }
+TEST(CodeStream, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/32x8x6")); }
 
 // An infinite activation reaches its token alone, with the sign of the code less its zero point.
 TEST(CodeProduct, Infinity) {

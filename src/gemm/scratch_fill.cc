@@ -111,8 +111,8 @@ class Values {
     return std::ldexp(StandardNormal(random), exponent);
   }
 
-  double Scale(SplitMix64& random, DataType element_type, bool is_a) const {
-    const bool e4m3 = element_type == DataType::kFloat8_e4m3;
+  double Scale(SplitMix64& random, const OperandDesc& operand, bool is_a) const {
+    const bool e4m3 = operand.type == DataType::kFloat8_e4m3;
     switch (fill_) {
       case Fill::kNormal:
         return random.Uniform(0.5, 2.0) * (is_a ? 1.0 : weight_) /
@@ -122,8 +122,10 @@ class Values {
       case Fill::kExtreme:
         break;
     }
-    // Halves hold 65504: e4m3 products reach 2^17, and sums of them more.
-    const int exponent = half_ ? random.Whole(-14, -6) : random.Whole(-40, 20);
+    // Halves hold 65504: e4m3 products reach 2^17, and sums of them more. Scales stay finite: an
+    // infinite one makes a code of 0 NaN, but a sum of codes infinite.
+    const int most = operand.scale_type == DataType::kFloat16 ? 14 : 20;
+    const int exponent = half_ ? random.Whole(-14, -6) : random.Whole(-40, most);
     return std::ldexp(random.Uniform(1.0, 2.0), exponent);
   }
 
@@ -272,7 +274,7 @@ Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptio
     return values.Element(random, desc.a.type, at.u.present(), true);
   });
   FillRegion(at.u, seed(2), block, stop,
-             [&](SplitMix64& random) { return values.Scale(random, desc.a.type, true); });
+             [&](SplitMix64& random) { return values.Scale(random, desc.a, true); });
   FillRegion(at.zero_a, seed(7), block, stop,
              [&](SplitMix64& random) { return values.Zero(random, desc.a.zero_type); });
   FillRegion(at.zero_b, seed(8), block, stop,
@@ -281,7 +283,7 @@ Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptio
     return values.Element(random, desc.b.type, at.v.present(), false);
   });
   FillRegion(at.v, seed(4), block, stop,
-             [&](SplitMix64& random) { return values.Scale(random, desc.b.type, false); });
+             [&](SplitMix64& random) { return values.Scale(random, desc.b, false); });
   const auto addend = [&](SplitMix64& random) { return values.Addend(random); };
   FillRegion(at.c, seed(5), block, stop, addend);
   FillRegion(at.bias, seed(6), block, stop, addend);

@@ -34,6 +34,10 @@ constexpr double kWeightInstructions = 1.75, kOctetInstructions = 0.16;
 constexpr double kLaunchUs = 2.2, kDependentUs = 1.2;
 constexpr double kSplitUs = 1.3, kPartUs = 0.05;
 constexpr double kReadShare = 0.9;
+// The same of the kernels for few tokens; what tokens add to a row is shared by the rows of a warp.
+constexpr double kStreamInstructions = 1.9, kStreamOctet = 0.2, kStreamTokens = 6;
+constexpr double kStreamUs = 2.2, kStreamDependentUs = 1.5;
+constexpr double kStreamReadShare = 0.97, kStreamCacheBytes = 36;  // of a clock
 constexpr double kCacheGbps = 5500;  // what tokens and codes that are read again come at
 
 double CeilDiv(double a, double b) noexcept { return std::ceil(a / b); }
@@ -124,6 +128,9 @@ class CodesKernel final : public ArgsKernel {
     if (p.a.type != kernel_.x) return Feasibility::Refuse("A is of another 16-bit type");
     if (p.m > kernel_.most) return Feasibility::Refuse("made for fewer rows of A");
     if (const Feasibility codes = WhyNotCodes(p, kernel_.group_step); !codes.ok()) return codes;
+    if (kernel_.streams && p.b.scale_type == DataType::kFloat32) {
+      return Feasibility::Refuse("takes scales of 16 bits and UE8M0 only");
+    }
     // The rest is what is said of numbers.
     return Kernel::why(WithoutCodes(p));
   }
@@ -165,6 +172,34 @@ class CodesKernel final : public ArgsKernel {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override {
+    return kernel_.streams ? StreamUs(p, device, rates, splits)
+                           : ProductUs(p, device, rates, splits);
+  }
+
+ private:
+  // Memory, instructions and the cache bound it together; CTAs that share a multiprocessor share
+  // what it can do.
+  double StreamUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
+                  int splits) const noexcept {
+    const double sms = std::max(1, device.units);
+    const double clock = device.clock_mhz > 0 ? device.clock_mhz : 1700;
+    const double each = CeilDiv(CeilDiv(p.n, kernel_.rows) * CeilDiv(p.m, kernel_.tokens) * splits,
+                                sms);  // CTAs of a multiprocessor
+    const double octets = CeilDiv(std::min(p.m, kernel_.tokens), 8);
+    const double weights = kernel_.rows * static_cast<double>(p.k) / splits * each;
+    const double instructions =
+        weights * (kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows));
+    const double bytes = weights * BitsOf(p.b.type) / 8.0 +
+                         std::min(p.m, kernel_.tokens) * 2.0 * p.k / splits * each;
+    const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * kStreamReadShare);
+    return (p.pdl ? kStreamDependentUs : kStreamUs) +
+           std::max(
+               {memory, instructions / (kLanes * clock), bytes / (kStreamCacheBytes * clock)}) +
+           (splits > 1 ? kSplitUs + kPartUs * splits : 0.0);
+  }
+
+  double ProductUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
+                   int splits) const noexcept {
     const double sms = std::max(1, device.units), n = p.n, k = p.k;
     const double panels = CeilDiv(n, kernel_.rows), tiles = CeilDiv(p.m, kernel_.tokens);
     const double octets = CeilDiv(std::min(p.m, kernel_.tokens), 8);
@@ -187,7 +222,6 @@ class CodesKernel final : public ArgsKernel {
            (splits > 1 ? kSplitUs + kPartUs * splits : 0.0);
   }
 
- private:
   const CodeProductKernel& kernel_;
 };
 

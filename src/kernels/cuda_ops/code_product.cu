@@ -12,7 +12,8 @@ namespace {
 
 std::vector<const CodeProductKernel*> All() {
   std::vector<const CodeProductKernel*> all;
-  for (const auto kernels : {Uint4Products(), E2m1Products(), E2m1ProductsBy16(), Int8Products()}) {
+  for (const auto kernels : {Uint4Products(), Uint4Streams(), E2m1Products(), E2m1Streams(),
+                             E2m1ProductsBy16(), Int8Products()}) {
     for (const CodeProductKernel& kernel : kernels) all.push_back(&kernel);
   }
   return all;
@@ -22,7 +23,7 @@ std::vector<const CodeProductKernel*> All() {
 
 int CodeProductKernel::SmemBytes(int m) const noexcept {
   const int held = std::min(m, tokens);
-  const int stage = stage_bytes + held * block_k * 2;
+  const int stage = stage_bytes + held * token_bytes;
   return scale_bytes + std::max(kCodeProductWarps * stages * stage, sum_bytes);
 }
 

@@ -4,7 +4,8 @@
 // operand of mma.sync. At the end their sums meet in a fixed order.
 #pragma once
 
-#include "kernels/cuda_ops/code_pairs.cuh"
+#include "kernels/cuda_ops/code_finish.cuh"
+#include "kernels/cuda_ops/code_numbers.cuh"
 #include "kernels/cuda_ops/code_product.h"
 #include "kernels/cuda_ops/codes.cuh"
 #include "kernels/cuda_ops/mma.cuh"
@@ -12,81 +13,6 @@
 #include "kernels/cuda_ops/values.cuh"
 
 namespace culet::cuda_ops {
-
-/// Pairs of numbers of T. A small integer in the last bits of kMagic is added to its value.
-template <class T>
-struct HalfConstants;
-template <>
-struct HalfConstants<__nv_bfloat16> {
-  static constexpr std::uint32_t kMagic = 0x43004300;  // 128
-  static constexpr std::uint32_t kOnes = 0x3F803F80;
-  // E2M1's exponent and fraction at their places are 2^-126 of its value.
-  static constexpr int kE2m1Shift = 6;
-  static constexpr std::uint32_t kE2m1Mask = 0x01C001C0, kE2m1Factor = 0x7E807E80;  // 2^126
-};
-template <>
-struct HalfConstants<__half> {
-  static constexpr std::uint32_t kMagic = 0x64006400;  // 1024
-  static constexpr std::uint32_t kOnes = 0x3C003C00;
-  static constexpr int kE2m1Shift = 9;                                              // 2^-14
-  static constexpr std::uint32_t kE2m1Mask = 0x0E000E00, kE2m1Factor = 0x74007400;  // 2^14
-};
-
-__device__ __forceinline__ constexpr std::uint32_t Shifted(std::uint32_t bits, int left) {
-  return left >= 0 ? bits << left : bits >> -left;
-}
-
-/// uint4: codes of 4 bits less a zero point.
-struct Uint4Codes {
-  static constexpr bool kZeros = true;
-  /// Codes i and i + 4 of a word, for i = kFirst, as a pair of T, less what `zero` is above kMagic.
-  template <class T, int kFirst>
-  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t zero) {
-    constexpr std::uint32_t kMagic = HalfConstants<T>::kMagic;
-    return SubtractPairs<T>(MaskedOr(word >> (4 * kFirst), 0x000F000F, kMagic), zero);
-  }
-
-  /// Whether codes less this zero point are exact in 16 bits, and so is it beside kMagic.
-  static __device__ __forceinline__ bool IsWhole(float zero) {
-    const bool near = zero >= -64.0f && zero <= 127.0f;
-    return near && static_cast<float>(static_cast<int>(zero)) == zero;
-  }
-  /// kMagic plus the zero point, twice. Requires: IsWhole.
-  template <class T>
-  static __device__ __forceinline__ std::uint32_t ZeroPair(float zero) {
-    std::uint32_t bits = __float_as_uint(128.0f + zero) >> 16;
-    if constexpr (std::is_same_v<T, __half>) {
-      const __half half = __float2half_rn(1024.0f + zero);
-      std::uint16_t copy;
-      memcpy(&copy, &half, sizeof copy);
-      bits = copy;
-    }
-    return bits | bits << 16;
-  }
-};
-
-struct E2m1Codes {
-  static constexpr bool kZeros = false;
-  template <class T, int kFirst>
-  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
-    using Half = HalfConstants<T>;
-    const std::uint32_t sign = word << (12 - 4 * kFirst) & 0x80008000;
-    const std::uint32_t rest = Shifted(word, Half::kE2m1Shift - 4 * kFirst) & Half::kE2m1Mask;
-    return MultiplyPairs<T>(sign | rest, Half::kE2m1Factor);
-  }
-};
-
-/// int8: a word holds four codes, of which i and i + 2 are a pair.
-struct Int8Codes {
-  static constexpr bool kZeros = false;
-  template <class T, int kFirst>
-  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
-    constexpr std::uint32_t kMagic = HalfConstants<T>::kMagic;
-    const std::uint32_t codes = word >> (8 * kFirst);
-    return SubtractPairs<T>(MaskedOr(codes, 0x007F007F, kMagic),
-                            MaskedOr(codes, 0x00800080, kMagic));
-  }
-};
 
 /// `kWide`: a lane takes eight codes of 4 bits from 32 elements of a row at a time, which two
 /// instructions multiply; else four codes from 16, for groups of 16.
@@ -414,81 +340,6 @@ struct StagedScales {
   }
 };
 
-/// One element of D.
-__device__ __forceinline__ void StoreSum(const CodeProductParams& p, int token, int row,
-                                         float sum) {
-  float value = p.alpha * sum;
-  if (p.c != nullptr && p.beta != 0.0f) {
-    value = fmaf(p.beta, ScaleOf(p.c, p.c_type, token * p.c_row + row * p.c_col), value);
-  }
-  if (p.bias != nullptr) {
-    value += ScaleOf(p.bias, p.bias_type, token * p.bias_row + row * p.bias_col);
-  }
-  const std::int64_t at = token * p.d_row + row * p.d_col;
-  if (p.d_type == DataType::kFloat32) {
-    static_cast<float*>(p.d)[at] = value;
-  } else if (p.d_type == DataType::kFloat16) {
-    Round(value, static_cast<__half*>(p.d) + at);
-  } else {
-    Round(value, static_cast<__nv_bfloat16*>(p.d) + at);
-  }
-}
-
-/// The CTA's sums of its part of K, in `smem`; writes D once all parts are there.
-template <class C>
-__device__ __forceinline__ void FinishCodes(const CodeProductParams& p, const CodeSums<C>& own,
-                                            int row0, int token0, int tokens, int split,
-                                            float* smem) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  float* const of_warp = smem + warp * C::kTokens * C::kSumPitch;
-#pragma unroll
-  for (int i = 0; i < C::kSubTiles; ++i) {
-#pragma unroll
-    for (int t = 0; t < C::kOctets; ++t) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int token = 8 * t + lane % 4 * 2 + j % 2, row = 16 * i + lane / 4 + j / 2 * 8;
-        of_warp[token * C::kSumPitch + row] = own.sums[i][t][j];
-      }
-    }
-  }
-  __syncthreads();
-  const int elements = tokens * C::kRows;
-  const auto each = [&](auto function) {
-    for (int i = thread; i < elements; i += C::kThreads) function(i, i / C::kRows, i % C::kRows);
-  };
-  const auto sum_of = [&](int token, int row) {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < C::kWarps; ++w) {
-      sum += smem[(w * C::kTokens + token) * C::kSumPitch + row];
-    }
-    return sum;
-  };
-  if (p.splits == 1) {
-    each([&](int, int token, int row) {
-      if (row0 + row < p.n) StoreSum(p, token0 + token, row0 + row, sum_of(token, row));
-    });
-    return;
-  }
-  // Nothing waits: the CTA that finishes last adds all parts, in their order.
-  constexpr int kPart = C::kRows * C::kTokens;
-  const std::int64_t tile = std::int64_t{blockIdx.z} * gridDim.x + blockIdx.x;
-  float* const parts = p.partials + tile * p.splits * kPart;
-  each([&](int i, int token, int row) { parts[split * kPart + i] = sum_of(token, row); });
-  __threadfence();
-  __syncthreads();
-  const bool completes = thread == 0 && atomicAdd(p.arrived + tile, 1) == p.splits - 1;
-  if (__syncthreads_or(completes ? 1 : 0) == 0) return;
-  __threadfence();
-  each([&](int i, int token, int row) {
-    float sum = 0;
-    for (int s = 0; s < p.splits; ++s) sum += __ldcg(parts + s * kPart + i);
-    if (row0 + row < p.n) StoreSum(p, token0 + token, row0 + row, sum);
-  });
-  if (thread == 0) p.arrived[tile] = 0;
-}
-
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, C::kCtas)
     CodeProductKernelOf(const __grid_constant__ CodeProductParams p) {
@@ -586,8 +437,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
   }
   AwaitCopies<0>();
   __syncthreads();
-  FinishCodes<C>(p, sums, row0, token0, tokens, split,
-                 reinterpret_cast<float*>(shared + C::kScaleBytes));
+  FinishCodes<C>(p, sums.sums, row0, token0, tokens, split,
+                 reinterpret_cast<float*>(shared + C::kScaleBytes), C::kTokens * C::kSumPitch);
 }
 
 template <class C>
@@ -604,8 +455,10 @@ constexpr CodeProductKernel MakeCodeProduct(const char* id, DataType codes, Data
           .block_k = C::kBlockK,
           .stages = C::kStages,
           .ctas = C::kCtas,
+          .streams = false,
           .registers = registers,
           .stage_bytes = C::kWeightBytes,
+          .token_bytes = C::kTokenBytes,
           .scale_bytes = C::kScaleBytes,
           .sum_bytes = C::kSumBytes};
 }

@@ -3,7 +3,8 @@
 //
 // A weight stays as a graph or a problem describes it: rows of codes along K. No second order is
 // needed. mma.sync sums over K in any order, so a lane takes neighbouring codes of a row, as they
-// lie, and the same elements of a token.
+// lie, and the same elements of a token. There are two families: code_product.cuh for any number of
+// tokens, code_stream.cuh for few.
 #pragma once
 
 #include <cstddef>
@@ -57,9 +58,11 @@ struct CodeProductKernel {
   int most;        ///< tokens of a product that is offered to it
   int block_k;     ///< elements of a row that a warp takes at a time
   int stages;
-  int ctas;       ///< that share a multiprocessor
-  int registers;  ///< a thread, in the code for compute capability 9.0
-  int stage_bytes, scale_bytes, sum_bytes;
+  int ctas;                      ///< that share a multiprocessor
+  bool streams;                  ///< made for few tokens: code_stream.cuh
+  int registers;                 ///< a thread, in the code for compute capability 9.0
+  int stage_bytes, token_bytes;  ///< of a warp's stage: codes, and what a token adds
+  int scale_bytes, sum_bytes;
 
   /// Dynamic shared memory for a product of `m` tokens.
   int SmemBytes(int m) const noexcept;

@@ -14,9 +14,9 @@ using Bf16 = __nv_bfloat16;
 std::span<const CodeProductKernel> Uint4Products() {
   static const CodeProductKernel kernels[] = {
       MakeCodeProduct<Config<Bf16, 1, 1, 8, 2>>("u4_bf16/16x8x8", DataType::kUint4,
-                                                DataType::kBfloat16, 4, 88),
+                                                DataType::kBfloat16, 4, 92),
       MakeCodeProduct<Config<Bf16, 2, 1, 4, 2>>("u4_bf16/32x8x4", DataType::kUint4,
-                                                DataType::kBfloat16, 8, 114),
+                                                DataType::kBfloat16, 8, 107),
       MakeCodeProduct<Config<Bf16, 4, 1, 2, 2>>("u4_bf16/64x8x2", DataType::kUint4,
                                                 DataType::kBfloat16, 8, 128),
       MakeCodeProduct<Config<Bf16, 4, 1, 4, 1>>("u4_bf16/64x8x4", DataType::kUint4,
@@ -28,9 +28,9 @@ std::span<const CodeProductKernel> Uint4Products() {
       MakeCodeProduct<Config<Bf16, 4, 4, 2, 1>>("u4_bf16/64x32x2", DataType::kUint4,
                                                 DataType::kBfloat16, kAnyTokens, 250),
       MakeCodeProduct<Config<__half, 1, 1, 8, 2>>("u4_f16/16x8x8", DataType::kUint4,
-                                                  DataType::kFloat16, 4, 88),
+                                                  DataType::kFloat16, 4, 92),
       MakeCodeProduct<Config<__half, 2, 1, 4, 2>>("u4_f16/32x8x4", DataType::kUint4,
-                                                  DataType::kFloat16, 8, 116),
+                                                  DataType::kFloat16, 8, 114),
       MakeCodeProduct<Config<__half, 4, 1, 2, 2>>("u4_f16/64x8x2", DataType::kUint4,
                                                   DataType::kFloat16, 8, 128),
       MakeCodeProduct<Config<__half, 4, 1, 4, 1>>("u4_f16/64x8x4", DataType::kUint4,

@@ -1,0 +1,91 @@
+// Codes of 4 and 8 bits as pairs of 16-bit numbers.
+#pragma once
+
+#include "kernels/cuda_ops/code_pairs.cuh"
+
+namespace culet::cuda_ops {
+
+/// Pairs of numbers of T. A small integer in the last bits of kMagic is added to its value.
+template <class T>
+struct HalfConstants;
+template <>
+struct HalfConstants<__nv_bfloat16> {
+  static constexpr std::uint32_t kMagic = 0x43004300;  // 128
+  static constexpr std::uint32_t kOnes = 0x3F803F80;
+  // E2M1's exponent and fraction at their places are 2^-126 of its value.
+  static constexpr int kE2m1Shift = 6;
+  static constexpr std::uint32_t kE2m1Mask = 0x01C001C0, kE2m1Factor = 0x7E807E80;  // 2^126
+};
+template <>
+struct HalfConstants<__half> {
+  static constexpr std::uint32_t kMagic = 0x64006400;  // 1024
+  static constexpr std::uint32_t kOnes = 0x3C003C00;
+  static constexpr int kE2m1Shift = 9;                                              // 2^-14
+  static constexpr std::uint32_t kE2m1Mask = 0x0E000E00, kE2m1Factor = 0x74007400;  // 2^14
+};
+
+__device__ __forceinline__ constexpr std::uint32_t Shifted(std::uint32_t bits, int left) {
+  return left >= 0 ? bits << left : bits >> -left;
+}
+
+/// uint4: codes of 4 bits less a zero point.
+struct Uint4Codes {
+  static constexpr bool kZeros = true;
+  /// Codes i and i + 4 of a word, for i = kFirst, as a pair of T, less what `zero` is above kMagic.
+  template <class T, int kFirst>
+  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t zero) {
+    constexpr std::uint32_t kMagic = HalfConstants<T>::kMagic;
+    return SubtractPairs<T>(MaskedOr(word >> (4 * kFirst), 0x000F000F, kMagic), zero);
+  }
+
+  /// Whether codes less this zero point are exact in 16 bits, and so is it beside kMagic.
+  static __device__ __forceinline__ bool IsWhole(float zero) {
+    const bool near = zero >= -64.0f && zero <= 127.0f;
+    return near && static_cast<float>(static_cast<int>(zero)) == zero;
+  }
+  /// kMagic plus the zero point, twice. Requires: IsWhole.
+  template <class T>
+  static __device__ __forceinline__ std::uint32_t ZeroPair(float zero) {
+    std::uint32_t bits = __float_as_uint(128.0f + zero) >> 16;
+    if constexpr (std::is_same_v<T, __half>) {
+      const __half half = __float2half_rn(1024.0f + zero);
+      std::uint16_t copy;
+      memcpy(&copy, &half, sizeof copy);
+      bits = copy;
+    }
+    return bits | bits << 16;
+  }
+};
+
+struct E2m1Codes {
+  static constexpr bool kZeros = false;
+  template <class T, int kFirst>
+  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
+    using Half = HalfConstants<T>;
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      // A product puts a code's upper bit and the others at their places at once, and leaves less
+      // to the units that shift and mask.
+      constexpr int kLeft = 4 * (kFirst % 2);
+      constexpr std::uint32_t kPlaces = (1u << (12 - kLeft)) + (1u << (6 - kLeft));
+      const std::uint32_t codes = word >> (kFirst / 2 * 8) & (0x000F000Fu << kLeft);
+      return MultiplyPairs<T>(codes * kPlaces & (0x80008000 | Half::kE2m1Mask), Half::kE2m1Factor);
+    }
+    const std::uint32_t sign = word << (12 - 4 * kFirst) & 0x80008000;
+    const std::uint32_t rest = Shifted(word, Half::kE2m1Shift - 4 * kFirst) & Half::kE2m1Mask;
+    return MultiplyPairs<T>(sign | rest, Half::kE2m1Factor);
+  }
+};
+
+/// int8: a word holds four codes, of which i and i + 2 are a pair.
+struct Int8Codes {
+  static constexpr bool kZeros = false;
+  template <class T, int kFirst>
+  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
+    constexpr std::uint32_t kMagic = HalfConstants<T>::kMagic;
+    const std::uint32_t codes = word >> (8 * kFirst);
+    return SubtractPairs<T>(MaskedOr(codes, 0x007F007F, kMagic),
+                            MaskedOr(codes, 0x00800080, kMagic));
+  }
+};
+
+}  // namespace culet::cuda_ops

@@ -1,0 +1,473 @@
+// Products by codes of 4 bits for few tokens, at the speed of memory. A CTA computes kRows rows of
+// the weight by up to kTokens tokens. Its warps share these rows and split K.
+//
+// A warp fills a ring of its own in shared memory and reads a block of it by ldmatrix: that gives a
+// lane eight neighbouring codes of a row, and 32 elements of K to a window, so that groups of 32
+// end with a window. Its tokens' elements go straight from the cache to registers, a block ahead,
+// and so do the scales of the blocks that follow. Nothing but the ring's copies is waited for.
+#pragma once
+
+#include "kernels/cuda_ops/code_finish.cuh"
+#include "kernels/cuda_ops/code_numbers.cuh"
+#include "kernels/cuda_ops/code_product.h"
+#include "kernels/cuda_ops/codes.cuh"
+#include "kernels/cuda_ops/mma.cuh"
+#include "kernels/cuda_ops/overlap.cuh"
+#include "kernels/cuda_ops/values.cuh"
+
+namespace culet::cuda_ops {
+
+/// `kColumnK`: elements of K that share a scale, at least: 32, or 128.
+template <class T_, class Codes_, int kColumnK_, int kSubTiles_, int kOctets_, int kStages_,
+          int kCtas_>
+struct StreamConfig {
+  using T = T_;
+  using Codes = Codes_;
+  static constexpr int kSubTiles = kSubTiles_;  // of 16 rows
+  static constexpr int kOctets = kOctets_;      // of 8 tokens
+  static constexpr int kStages = kStages_;
+  static constexpr int kCtas = kCtas_;
+  static constexpr int kRows = 16 * kSubTiles, kTokens = 8 * kOctets, kEights = kRows / 8;
+  static constexpr int kWarps = kCodeProductWarps, kThreads = 32 * kWarps;
+  static constexpr int kBlockK = 128, kRowBytes = kBlockK / 2;
+  static constexpr int kWindow = 32, kWindows = kBlockK / kWindow;
+  static constexpr int kWeightBytes = kRows * kRowBytes, kRingBytes = kStages * kWeightBytes;
+  // Scales are staged for four columns of kColumnK elements at a time, a chunk.
+  static constexpr int kColumnK = kColumnK_, kColumns = 4, kChunkK = kColumns * kColumnK;
+  static constexpr int kChunkBlocks = kChunkK / kBlockK;
+  static constexpr int kColumnWindows = kColumnK / kWindow;
+  // Eights of rows that a block stages.
+  static constexpr int kSteps = kEights > kChunkBlocks ? kEights / kChunkBlocks : 1;
+  static constexpr int kScaleWords = 2 * kColumns * kRows;  // of a warp: two chunks
+  static constexpr int kScaleBytes = kWarps * kScaleWords * 4;
+  static constexpr int kSumPitch = kRows + 4;  // of a token's sums
+  static_assert(kTokens * kSumPitch * 4 <= kRingBytes, "sums take the ring's place");
+  static_assert(kColumnK % kWindow == 0 && kChunkK % kBlockK == 0 && kSteps <= kEights);
+};
+
+/// A scale or a zero point as it lies in memory; of 4 bits the byte that holds it.
+__device__ __forceinline__ std::uint32_t LoadScaleBits(const void* from, DataType type,
+                                                       std::int64_t index) {
+  if (type == DataType::kFloat16 || type == DataType::kBfloat16) {
+    return static_cast<const std::uint16_t*>(from)[index];
+  }
+  if (type == DataType::kFloat32) return static_cast<const std::uint32_t*>(from)[index];
+  return static_cast<const std::uint8_t*>(from)[type == DataType::kUint4 ? index / 2 : index];
+}
+__device__ __forceinline__ float ScaleOfBits(std::uint32_t bits, DataType type, int index) {
+  if (type == DataType::kBfloat16) return __uint_as_float(bits << 16);
+  if (type == DataType::kFloat16) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    return ScaleOf(&half, type, 0);
+  }
+  if (type == DataType::kFloat32) return __uint_as_float(bits);
+  const auto byte = static_cast<std::uint8_t>(bits);
+  return ScaleOf(&byte, type, type == DataType::kUint4 ? index & 1 : 0);
+}
+
+/// The scales of a warp's rows on their way to shared memory, where a word has the scale's upper 24
+/// bits and the zero point. Two chunks are there: the one in use, and the next.
+template <class C>
+class StreamScales {
+ public:
+  /// Of kCount eights of rows. Held while a block is multiplied.
+  template <int kCount>
+  struct Fetched {
+    std::uint32_t scale[kCount], zero[kCount];
+    int index[kCount];  // its last bits
+  };
+
+  __device__ __forceinline__ StreamScales(const CodeProductParams& p, std::uint32_t* words,
+                                          int lane, int row0, int first_k)
+      : p_(p), words_(words), row0_(row0), first_k_(first_k) {
+    // Neighbouring lanes read neighbouring scales.
+    const bool along_k = p.scale_k_stride == 1;
+    row_ = along_k ? lane / C::kColumns : lane % 8;
+    column_ = along_k ? lane % C::kColumns : lane / 8;
+  }
+
+  /// Eights [step, step + kCount) of a chunk's rows.
+  template <int kCount>
+  __device__ __forceinline__ void Fetch(int chunk, int step, Fetched<kCount>& to) const {
+    const int k = first_k_ + chunk * C::kChunkK + column_ * C::kColumnK;
+    const bool there = k < p_.k;
+    const int group = there ? k / p_.group : 0;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const int row = min(row0_ + 8 * (step + j) + row_, p_.n - 1);
+      const std::int64_t index = row * p_.scale_row_stride + group * p_.scale_k_stride;
+      to.index[j] = static_cast<int>(index);
+      to.scale[j] = there ? LoadScaleBits(p_.scales, p_.scale_type, index) : 0;
+      to.zero[j] = 0;
+      if constexpr (C::Codes::kZeros) {
+        if (there && p_.zeros != nullptr) {
+          to.zero[j] = LoadScaleBits(p_.zeros, p_.zero_type, index);
+        }
+      }
+    }
+  }
+
+  /// Returns whether a word cannot hold one of them.
+  template <int kCount>
+  __device__ __forceinline__ bool Put(int chunk, int step, const Fetched<kCount>& from) const {
+    bool broken = false;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const std::uint32_t scale =
+          __float_as_uint(ScaleOfBits(from.scale[j], p_.scale_type, from.index[j]));
+      std::uint32_t zero = 0;
+      if constexpr (C::Codes::kZeros) {
+        if (p_.zeros != nullptr) {
+          const float value = ScaleOfBits(from.zero[j], p_.zero_type, from.index[j]);
+          const bool fits = value >= 0.0f && value <= 127.0f;
+          zero = fits ? static_cast<std::uint32_t>(value) : 0;
+          broken |= !fits || static_cast<float>(zero) != value;
+        }
+      }
+      broken |= (scale & 0xFF) != 0;
+      // Rows r and r + 8 side by side.
+      const int eight = step + j, place = eight / 2 * 16 + row_ * 2 + eight % 2;
+      words_[(chunk % 2 * C::kColumns + column_) * C::kRows + place] = scale | zero;
+    }
+    return broken;
+  }
+
+  /// Those of a lane's rows, which are r and r + 8 of a sub-tile.
+  __device__ __forceinline__ uint2 Get(int chunk, int column, int sub_tile, int r) const {
+    return *reinterpret_cast<const uint2*>(words_ + (chunk % 2 * C::kColumns + column) * C::kRows +
+                                           sub_tile * 16 + r * 2);
+  }
+  static __device__ __forceinline__ float ScaleOfWord(std::uint32_t word) {
+    return __uint_as_float(word & 0xFFFFFF00);
+  }
+  /// The zero point beside the magic number, twice.
+  static __device__ __forceinline__ std::uint32_t ZerosOfWord(std::uint32_t word) {
+    return __byte_perm(word, HalfConstants<typename C::T>::kMagic, 0x5050);
+  }
+
+ private:
+  const CodeProductParams& p_;
+  std::uint32_t* words_;
+  int row0_, first_k_, row_, column_;
+};
+
+/// One warp's blocks of K, `count` from `first` on.
+template <class C>
+class StreamWarp {
+ public:
+  float sums[C::kSubTiles][C::kOctets][4] = {};
+
+  __device__ __forceinline__ StreamWarp(const CodeProductParams& p, const char* ring,
+                                        std::uint32_t* words, int row0, int token0, int tokens,
+                                        int first, int count)
+      : p_(p),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        row0_(row0),
+        first_k_(first * C::kBlockK),
+        count_(count),
+        scales_(p, words, lane_, row0, first_k_) {
+    const int r = lane_ / 4, c = lane_ % 4;
+    codes_ = static_cast<const char*>(p.codes) + (row0 + r) * p.code_stride + first_k_ / 2 + c * 16;
+    codes_left_ = p.k - first_k_ - 32 * c;
+    whole_ = row0 + C::kRows <= p.n;
+    // Pieces of 16 bytes lie so that those of eight rows are on different banks.
+    copy_to_ = SharedAddress(ring) +
+               static_cast<std::uint32_t>(r * C::kRowBytes + ((c ^ (r >> 1)) & 3) * 16);
+    const int row = lane_ % 8, matrix = lane_ / 8;
+    read_from_ =
+        SharedAddress(ring) + static_cast<std::uint32_t>((row + matrix % 2 * 8) * C::kRowBytes +
+                                                         ((matrix / 2 ^ (row >> 1)) & 3) * 16);
+#pragma unroll
+    for (int t = 0; t < C::kOctets; ++t) {
+      const int token = 8 * t + r;
+      has_token_[t] = token < tokens;
+      x_from_[t] =
+          static_cast<const char*>(p.x) + ((token0 + token) * p.x_stride + first_k_ + 8 * c) * 2;
+#pragma unroll
+      for (uint4& x : x_[t]) x = make_uint4(0, 0, 0, 0);
+    }
+  }
+
+  /// Copies the next block to a stage.
+  __device__ __forceinline__ void CopyCodes(int stage) {
+    const std::uint32_t to = copy_to_ + static_cast<std::uint32_t>(stage * C::kWeightBytes);
+    const std::int64_t step = 8 * p_.code_stride;
+    const int bytes = codes_left_ > 0 ? 16 : 0;
+    if (whole_) {
+#pragma unroll
+      for (int i = 0; i < C::kEights; ++i) {
+        CopyAsync16(to + static_cast<std::uint32_t>(i * 8 * C::kRowBytes), codes_ + i * step,
+                    bytes);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < C::kEights; ++i) {
+        const bool there = row0_ + 8 * i + lane_ / 4 < p_.n;
+        CopyAsync16(to + static_cast<std::uint32_t>(i * 8 * C::kRowBytes),
+                    there ? codes_ + i * step : p_.codes, there ? bytes : 0);
+      }
+    }
+    codes_ += C::kRowBytes;
+    codes_left_ -= C::kBlockK;
+  }
+
+  __device__ __forceinline__ void FirstScales(
+      typename StreamScales<C>::template Fetched<C::kEights>& to) const {
+    scales_.template Fetch<C::kEights>(0, 0, to);
+  }
+  __device__ __forceinline__ void PutFirstScales(
+      const typename StreamScales<C>::template Fetched<C::kEights>& from) {
+    const bool broken = scales_.template Put<C::kEights>(0, 0, from);
+    broken_ = __any_sync(kAllLanes, broken ? 1 : 0) != 0;
+  }
+
+  /// The tokens' elements of the first block.
+  __device__ __forceinline__ void LoadFirstTokens() {
+#pragma unroll
+    for (int window = 0; window < C::kWindows; ++window) LoadTokens(0, window);
+  }
+
+  /// Adds block `i`, which is in `stage`, and fetches what follows it.
+  __device__ __forceinline__ void Multiply(int i, int stage) {
+    const int chunk = i / C::kChunkBlocks, part = i % C::kChunkBlocks;
+    const bool more = (chunk + 1) * C::kChunkBlocks < count_ && part * C::kSteps < C::kEights;
+    typename StreamScales<C>::template Fetched<C::kSteps> next;
+    if (more) scales_.template Fetch<C::kSteps>(chunk + 1, part * C::kSteps, next);
+    if (broken_) {
+      MultiplyWindows<false>(i, stage, chunk, part);
+    } else {
+      MultiplyWindows<true>(i, stage, chunk, part);
+    }
+    if (more) {
+      const bool broken = scales_.template Put<C::kSteps>(chunk + 1, part * C::kSteps, next);
+      next_broken_ |= __any_sync(kAllLanes, broken ? 1 : 0) != 0;
+    }
+    if (part == C::kChunkBlocks - 1) broken_ = next_broken_, next_broken_ = false;
+  }
+
+ private:
+  // Elements of block `i`'s window.
+  __device__ __forceinline__ void LoadTokens(int i, int window) {
+    const int k = i * C::kBlockK + window * C::kWindow;
+    const bool in_k = first_k_ + k < p_.k;
+#pragma unroll
+    for (int t = 0; t < C::kOctets; ++t) {
+      if (!has_token_[t]) continue;
+      x_[t][window] = in_k ? *reinterpret_cast<const uint4*>(x_from_[t] + std::int64_t{k} * 2)
+                           : make_uint4(0, 0, 0, 0);
+    }
+  }
+
+  // kExact: words of the scales hold them. Else they come from memory, and zero points are
+  // multiplied by the sums of the tokens, which ones find.
+  template <bool kExact>
+  __device__ __forceinline__ void MultiplyWindows(int i, int stage, int chunk, int part) {
+    using T = typename C::T;
+    std::uint32_t words[C::kSubTiles][4];  // of two windows
+    const std::uint32_t from = read_from_ + static_cast<std::uint32_t>(stage * C::kWeightBytes);
+    float parts[C::kSubTiles][C::kOctets][4] = {}, ones[C::kOctets][4] = {};
+    uint2 own[C::kSubTiles];
+#pragma unroll
+    for (int window = 0; window < C::kWindows; ++window) {
+      if (window % 2 == 0) {
+        const std::uint32_t half = from ^ static_cast<std::uint32_t>(window * 16);
+#pragma unroll
+        for (int s = 0; s < C::kSubTiles; ++s) {
+          LoadMatrices(half + static_cast<std::uint32_t>(s * 16 * C::kRowBytes), words[s]);
+        }
+      }
+      if (window == C::kWindows - 2) {
+        // All have read the stage.
+        __syncwarp();
+        if (i + C::kStages < count_) CopyCodes(stage);
+        CommitCopies();
+      }
+      if (window % C::kColumnWindows == 0) {
+        const int column = C::kChunkBlocks == 1 ? window / C::kColumnWindows : part;
+#pragma unroll
+        for (int s = 0; s < C::kSubTiles; ++s) own[s] = scales_.Get(chunk, column, s, lane_ / 4);
+      }
+      std::uint32_t b[C::kOctets][4];
+#pragma unroll
+      for (int t = 0; t < C::kOctets; ++t) {
+        const uint4 x = x_[t][window];
+        b[t][0] = __byte_perm(x.x, x.z, 0x5410), b[t][1] = __byte_perm(x.x, x.z, 0x7632);
+        b[t][2] = __byte_perm(x.y, x.w, 0x5410), b[t][3] = __byte_perm(x.y, x.w, 0x7632);
+      }
+      if (i + 1 < count_) LoadTokens(i + 1, window);
+      if constexpr (!kExact) {
+        constexpr std::uint32_t kOnes = HalfConstants<T>::kOnes;
+        const std::uint32_t a[4] = {kOnes, kOnes, kOnes, kOnes};
+#pragma unroll
+        for (int t = 0; t < C::kOctets; ++t) {
+          MultiplyAdd<T>(ones[t], a, b[t][0], b[t][1]);
+          MultiplyAdd<T>(ones[t], a, b[t][2], b[t][3]);
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < C::kSubTiles; ++s) {
+        const std::uint32_t upper = words[s][window % 2 * 2];
+        const std::uint32_t lower = words[s][window % 2 * 2 + 1];
+        std::uint32_t zeros[2] = {HalfConstants<T>::kMagic, HalfConstants<T>::kMagic};
+        if (C::Codes::kZeros && kExact) {
+          zeros[0] = StreamScales<C>::ZerosOfWord(own[s].x);
+          zeros[1] = StreamScales<C>::ZerosOfWord(own[s].y);
+        }
+        MultiplyStep<0>(parts[s], upper, lower, zeros, b);
+        MultiplyStep<1>(parts[s], upper, lower, zeros, b);
+      }
+      if ((window + 1) % C::kColumnWindows != 0) continue;
+      if constexpr (kExact) {
+        Promote(parts, own);
+      } else {
+        PromoteFromMemory(parts, ones, i, window);
+      }
+    }
+  }
+
+  template <int kStep>
+  __device__ __forceinline__ void MultiplyStep(float (&to)[C::kOctets][4], std::uint32_t upper,
+                                               std::uint32_t lower, const std::uint32_t (&zeros)[2],
+                                               const std::uint32_t (&b)[C::kOctets][4]) {
+    using T = typename C::T;
+    using Codes = typename C::Codes;
+    const std::uint32_t a[4] = {Codes::template Pair<T, 2 * kStep>(upper, zeros[0]),
+                                Codes::template Pair<T, 2 * kStep>(lower, zeros[1]),
+                                Codes::template Pair<T, 2 * kStep + 1>(upper, zeros[0]),
+                                Codes::template Pair<T, 2 * kStep + 1>(lower, zeros[1])};
+#pragma unroll
+    for (int t = 0; t < C::kOctets; ++t) {
+      MultiplyAdd<T>(to[t], a, b[t][2 * kStep], b[t][2 * kStep + 1]);
+    }
+  }
+
+  __device__ __forceinline__ void Promote(float (&parts)[C::kSubTiles][C::kOctets][4],
+                                          const uint2 (&own)[C::kSubTiles]) {
+#pragma unroll
+    for (int s = 0; s < C::kSubTiles; ++s) {
+      const float upper = StreamScales<C>::ScaleOfWord(own[s].x);
+      const float lower = StreamScales<C>::ScaleOfWord(own[s].y);
+#pragma unroll
+      for (int t = 0; t < C::kOctets; ++t) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          sums[s][t][j] = fmaf(j < 2 ? upper : lower, parts[s][t][j], sums[s][t][j]);
+          parts[s][t][j] = 0;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void PromoteFromMemory(float (&parts)[C::kSubTiles][C::kOctets][4],
+                                                    float (&ones)[C::kOctets][4], int i,
+                                                    int window) {
+    // What lies beyond K is 0.
+    const int k = min(first_k_ + i * C::kBlockK + window * C::kWindow, p_.k - 1);
+    const int group = k / p_.group;
+#pragma unroll
+    for (int eight = 0; eight < C::kEights; ++eight) {
+      const int s = eight / 2, row = min(row0_ + 8 * eight + lane_ / 4, p_.n - 1);
+      const std::int64_t index = row * p_.scale_row_stride + group * p_.scale_k_stride;
+      const float scale = ScaleOf(p_.scales, p_.scale_type, index);
+      float zero = 0;
+      if (C::Codes::kZeros && p_.zeros != nullptr) zero = ScaleOf(p_.zeros, p_.zero_type, index);
+#pragma unroll
+      for (int t = 0; t < C::kOctets; ++t) {
+#pragma unroll
+        for (int j = eight % 2 * 2; j < eight % 2 * 2 + 2; ++j) {
+          sums[s][t][j] = fmaf(scale, fmaf(-zero, ones[t][j], parts[s][t][j]), sums[s][t][j]);
+          parts[s][t][j] = 0;
+        }
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < C::kOctets; ++t) {
+#pragma unroll
+      for (float& one : ones[t]) one = 0;
+    }
+  }
+
+  const CodeProductParams& p_;
+  const int lane_, row0_, first_k_, count_;
+  const StreamScales<C> scales_;
+  const char* codes_;  // of the next block to copy
+  int codes_left_;     // elements of the row from there on
+  bool whole_;         // all rows exist
+  std::uint32_t copy_to_, read_from_;
+  const char* x_from_[C::kOctets];
+  bool has_token_[C::kOctets];
+  bool broken_ = false, next_broken_ = false;  // of the chunk in use, and of the next
+  uint4 x_[C::kOctets][C::kWindows];
+};
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, C::kCtas)
+    CodeStreamKernelOf(const __grid_constant__ CodeProductParams p) {
+  char* const shared = DynamicShared();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int row0 = static_cast<int>(blockIdx.x) * C::kRows;
+  const int split = static_cast<int>(blockIdx.y);
+  const int token0 = static_cast<int>(blockIdx.z) * C::kTokens;
+  const int tokens = min(C::kTokens, p.m - token0);
+  // Blocks of K of a warp of a part differ by one at most.
+  const int blocks = (p.k - 1) / C::kBlockK + 1, shares = p.splits * C::kWarps;
+  const int share = split * C::kWarps + warp;
+  const int first = static_cast<int>(std::int64_t{blocks} * share / shares);
+  const int count = static_cast<int>(std::int64_t{blocks} * (share + 1) / shares) - first;
+
+  // What no kernel writes may come before the wait.
+  if (p.chain) LetNextBegin();
+  if (!p.early) AwaitPrevious();
+  auto* const words = reinterpret_cast<std::uint32_t*>(shared + C::kWarps * C::kRingBytes);
+  StreamWarp<C> own(p, shared + warp * C::kRingBytes, words + warp * C::kScaleWords, row0, token0,
+                    tokens, first, count);
+#pragma unroll 1
+  for (int stage = 0; stage < C::kStages; ++stage) {
+    if (stage < count) own.CopyCodes(stage);
+    CommitCopies();
+  }
+  if (count > 0) {
+    typename StreamScales<C>::template Fetched<C::kEights> scales;
+    own.FirstScales(scales);
+    own.PutFirstScales(scales);
+  }
+  if (p.early) AwaitPrevious();
+  if (!p.chain) LetNextBegin();
+  if (count > 0) own.LoadFirstTokens();
+  int stage = 0;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    AwaitCopies<C::kStages - 1>();
+    __syncwarp();
+    own.Multiply(i, stage);
+    stage = stage + 1 == C::kStages ? 0 : stage + 1;
+  }
+  AwaitCopies<0>();
+  __syncwarp();
+  FinishCodes<C>(p, own.sums, row0, token0, tokens, split, reinterpret_cast<float*>(shared),
+                 C::kRingBytes / 4);
+}
+
+template <class C>
+constexpr CodeProductKernel MakeCodeStream(const char* id, DataType codes, DataType x,
+                                           int registers) {
+  return {.id = id,
+          .function = &CodeStreamKernelOf<C>,
+          .codes = codes,
+          .x = x,
+          .group_step = C::kColumnK,
+          .rows = C::kRows,
+          .tokens = C::kTokens,
+          .most = C::kTokens,
+          .block_k = C::kBlockK,
+          .stages = C::kStages,
+          .ctas = C::kCtas,
+          .streams = true,
+          .registers = registers,
+          .stage_bytes = C::kWeightBytes,
+          .token_bytes = 0,
+          .scale_bytes = C::kScaleBytes,
+          .sum_bytes = 0};
+}
+
+}  // namespace culet::cuda_ops
