@@ -14,9 +14,9 @@ using Bf16 = __nv_bfloat16;
 std::span<const CodeProductKernel> E2m1ProductsBy16() {
   static const CodeProductKernel kernels[] = {
       MakeCodeProduct<Config<Bf16, 1, 1, 8, 2>>("e2m1_g16_bf16/16x8x8", DataType::kFloat4_e2m1,
-                                                DataType::kBfloat16, 4, 96),
+                                                DataType::kBfloat16, 4, 94),
       MakeCodeProduct<Config<Bf16, 2, 1, 4, 2>>("e2m1_g16_bf16/32x8x4", DataType::kFloat4_e2m1,
-                                                DataType::kBfloat16, 8, 90),
+                                                DataType::kBfloat16, 8, 88),
       MakeCodeProduct<Config<Bf16, 4, 1, 2, 2>>("e2m1_g16_bf16/64x8x2", DataType::kFloat4_e2m1,
                                                 DataType::kBfloat16, 8, 123),
       MakeCodeProduct<Config<Bf16, 4, 1, 4, 1>>("e2m1_g16_bf16/64x8x4", DataType::kFloat4_e2m1,
@@ -26,7 +26,7 @@ std::span<const CodeProductKernel> E2m1ProductsBy16() {
       MakeCodeProduct<Config<Bf16, 4, 2, 3, 1>>("e2m1_g16_bf16/64x16x3", DataType::kFloat4_e2m1,
                                                 DataType::kBfloat16, 16, 144),
       MakeCodeProduct<Config<Bf16, 4, 4, 2, 1>>("e2m1_g16_bf16/64x32x2", DataType::kFloat4_e2m1,
-                                                DataType::kBfloat16, kAnyTokens, 239),
+                                                DataType::kBfloat16, kAnyTokens, 238),
       MakeCodeProduct<Config<__half, 1, 1, 8, 2>>("e2m1_g16_f16/16x8x8", DataType::kFloat4_e2m1,
                                                   DataType::kFloat16, 4, 96),
       MakeCodeProduct<Config<__half, 2, 1, 4, 2>>("e2m1_g16_f16/32x8x4", DataType::kFloat4_e2m1,
