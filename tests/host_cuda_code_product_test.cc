@@ -263,6 +263,43 @@ void ExpectEpilogues(const CodeProductKernel& kernel) {
 TEST(CodeProduct, Epilogues) { ExpectEpilogues(Named("u4_bf16/32x8x4")); }
 TEST(CodeStream, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/32x8x6")); }
 
+// SwiGLU of gate and up, which lie one behind the other or by eights; parts of K; rows beyond the
+// last panel's end; a bias for each.
+TEST(CodeStream, Gated) {
+  for (const char* const id : {"u4_g128_bf16/32x8x6", "e2m1_stream_bf16/64x8x6"}) {
+    const CodeProductKernel& kernel = Named(id);
+    const Shape3 shape{3, 80, 128 * 2 * kCodeProductWarps};
+    std::vector<float> bias(80);
+    for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i % 5);
+    for (const int splits : {1, 2}) {
+      for (const bool halves : {false, true}) {
+        Problem problem(kernel, shape, 128, DataType::kFloat16,
+                        ZerosOf(kernel, DataType::kBfloat16), 7);
+        CodeProductParams& p = problem.params();
+        p.gated = true, p.halves = halves;
+        p.alpha = 0.0078125f;
+        p.d_row = shape.n / 2;
+        p.bias = bias.data();
+        p.bias_type = DataType::kFloat32;
+        p.bias_col = 1;
+        ASSERT_EQ(problem.Run(splits), cudaSuccess) << host_cuda::Fault();
+        for (int token = 0; token < shape.m; ++token) {
+          for (int column = 0; column < shape.n / 2; ++column) {
+            const int gate = halves ? column : column / 8 * 16 + column % 8;
+            const int up = halves ? column + shape.n / 2 : gate + 8;
+            const auto value = [&](int row) {
+              return 0.0078125 * problem.Expected(token, row) + bias[static_cast<std::size_t>(row)];
+            };
+            const double x = value(gate), expected = x / (1 + std::exp(-x)) * value(up);
+            ASSERT_NEAR(problem.Result(token, column), expected, 1e-4 * std::abs(expected) + 1e-6)
+                << id << ", " << halves << ": " << token << ", " << column;
+          }
+        }
+      }
+    }
+  }
+}
+
 // An infinite activation reaches its token alone, with the sign of the code less its zero point.
 TEST(CodeProduct, Infinity) {
   const CodeProductKernel& kernel = Named("u4_bf16/32x8x4");

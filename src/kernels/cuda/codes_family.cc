@@ -72,6 +72,8 @@ CodeProductParams ParamsOf(const CodeProductKernel& kernel, const GemmArgs& args
   p.bias_type = op.bias.type;
   p.bias_row = op.bias.axis == Bias::Axis::kM ? 1 : 0;
   p.bias_col = 1 - p.bias_row;
+  p.gated = IsGated(op.epilogue);
+  p.halves = p.gated && op.gate_order == GateOrder::kHalves;
   p.alpha = args.alpha;
   p.beta = args.beta;
   p.m = args.Adesc.rows, p.n = args.Bdesc.cols, p.k = args.Adesc.cols;
@@ -131,6 +133,7 @@ class CodesKernel final : public ArgsKernel {
     if (kernel_.streams && p.b.scale_type == DataType::kFloat32) {
       return Feasibility::Refuse("takes scales of 16 bits and UE8M0 only");
     }
+    if (p.epilogue == Epilogue::kGatedSiluQuant) return Feasibility::Refuse("makes no codes");
     // The rest is what is said of numbers.
     return Kernel::why(WithoutCodes(p));
   }
@@ -241,6 +244,7 @@ void AddCudaCodes(const DeviceInfo& device, KernelList& kernels) {
     desc.tile_k = kernel->block_k;
     desc.stages = kernel->stages;
     desc.split_k = true;
+    desc.any_epilogue = desc.gate_halves = kernel->streams;
     desc.determinism = Determinism::kRepeatable;
     desc.pdl = device.arch >= 900;
     KernelInfo info;

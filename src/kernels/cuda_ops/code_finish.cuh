@@ -8,9 +8,9 @@
 
 namespace culet::cuda_ops {
 
-/// One element of D.
-__device__ __forceinline__ void StoreSum(const CodeProductParams& p, int token, int row,
-                                         float sum) {
+/// alpha times the sum of a row, with what is added to it.
+__device__ __forceinline__ float ValueOfSum(const CodeProductParams& p, int token, int row,
+                                            float sum) {
   float value = p.alpha * sum;
   if (p.c != nullptr && p.beta != 0.0f) {
     value = fmaf(p.beta, ScaleOf(p.c, p.c_type, token * p.c_row + row * p.c_col), value);
@@ -18,7 +18,13 @@ __device__ __forceinline__ void StoreSum(const CodeProductParams& p, int token, 
   if (p.bias != nullptr) {
     value += ScaleOf(p.bias, p.bias_type, token * p.bias_row + row * p.bias_col);
   }
-  const std::int64_t at = token * p.d_row + row * p.d_col;
+  return value;
+}
+
+/// One element of D.
+__device__ __forceinline__ void StoreValue(const CodeProductParams& p, int token, int col,
+                                           float value) {
+  const std::int64_t at = token * p.d_row + col * p.d_col;
   if (p.d_type == DataType::kFloat32) {
     static_cast<float*>(p.d)[at] = value;
   } else if (p.d_type == DataType::kFloat16) {
@@ -61,10 +67,32 @@ __device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
     }
     return sum;
   };
-  if (p.splits == 1) {
+  // D's elements, of sums(token, row of the CTA).
+  const auto store = [&](auto of) {
+    if constexpr (C::kGates) {
+      if (p.gated) {
+        constexpr int kColumns = C::kRows / 2;
+        const int up = p.halves ? p.n / 2 : 8;
+        for (int i = thread; i < tokens * kColumns; i += C::kThreads) {
+          const int token = i / kColumns, column = i % kColumns;
+          const int local = column / 8 * 16 + column % 8;  // of the gate; up's is 8 further
+          if (row0 + local >= p.n) continue;
+          const int row = p.halves ? row0 / 2 + column : row0 + local;
+          const float gate = ValueOfSum(p, token0 + token, row, of(token, local));
+          const float value = ValueOfSum(p, token0 + token, row + up, of(token, local + 8));
+          StoreValue(p, token0 + token, row0 / 2 + column, Silu(gate) * value);
+        }
+        return;
+      }
+    }
     each([&](int, int token, int row) {
-      if (row0 + row < p.n) StoreSum(p, token0 + token, row0 + row, sum_of(token, row));
+      if (row0 + row >= p.n) return;
+      const float value = ValueOfSum(p, token0 + token, row0 + row, of(token, row));
+      StoreValue(p, token0 + token, row0 + row, value);
     });
+  };
+  if (p.splits == 1) {
+    store(sum_of);
     return;
   }
   // Nothing waits: the CTA that finishes last adds all parts, in their order.
@@ -77,10 +105,10 @@ __device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
   const bool completes = thread == 0 && atomicAdd(p.arrived + tile, 1) == p.splits - 1;
   if (__syncthreads_or(completes ? 1 : 0) == 0) return;
   __threadfence();
-  each([&](int i, int token, int row) {
+  store([&](int token, int row) {
     float sum = 0;
-    for (int s = 0; s < p.splits; ++s) sum += __ldcg(parts + s * kPart + i);
-    if (row0 + row < p.n) StoreSum(p, token0 + token, row0 + row, sum);
+    for (int s = 0; s < p.splits; ++s) sum += __ldcg(parts + s * kPart + token * C::kRows + row);
+    return sum;
   });
   if (thread == 0) p.arrived[tile] = 0;
 }

@@ -43,6 +43,7 @@ struct CodeConfig {
   static constexpr int kPitch = kRows + 1;  // of a group's scales
   static constexpr int kScaleBytes = (kGroups * kPitch * 8 + 15) / 16 * 16;
   static constexpr int kSumPitch = kRows + 4;  // of a token's sums
+  static constexpr bool kGates = false;
   static constexpr int kSumBytes = kWarps * kTokens * kSumPitch * 4;
 };
 

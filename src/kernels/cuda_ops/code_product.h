@@ -35,6 +35,9 @@ struct CodeProductParams {
   DataType d_type = DataType::kNull, c_type = DataType::kNull, bias_type = DataType::kNull;
   std::int64_t d_row = 0, d_col = 0, c_row = 0, c_col = 0, bias_row = 0, bias_col = 0;
   float alpha = 1.0f, beta = 0.0f;
+  /// Those that stream alone: D has n / 2 columns, silu(gate) * up of two values each. Gate rows
+  /// are the first half of the weight's, or else eights of gate and up alternate.
+  bool gated = false, halves = false;
   int m = 0, n = 0, k = 0;
   int splits = 1;
   float* partials = nullptr;  ///< CodeProductWorkspace().partials, where K is split

@@ -41,8 +41,24 @@ struct StreamConfig {
   static constexpr int kScaleWords = 2 * kColumns * kRows;  // of a warp: two chunks
   static constexpr int kScaleBytes = kWarps * kScaleWords * 4;
   static constexpr int kSumPitch = kRows + 4;  // of a token's sums
+  static constexpr bool kGates = true;
   static_assert(kTokens * kSumPitch * 4 <= kRingBytes, "sums take the ring's place");
   static_assert(kColumnK % kWindow == 0 && kChunkK % kBlockK == 0 && kSteps <= kEights);
+};
+
+/// The rows of a CTA, by eights: in their order, or eights of the halves of the weight alternate.
+struct StreamRows {
+  int first, second_eight, third_eight, last;
+
+  __device__ __forceinline__ StreamRows(const CodeProductParams& p, int row0)
+      : first(p.halves ? row0 / 2 : row0),
+        second_eight(p.halves ? p.n / 2 : 8),
+        third_eight(p.halves ? 8 : 16),
+        last(p.n - 1) {}
+  /// Those beyond the last are the last again: no one reads their sums.
+  __device__ __forceinline__ int Of(int eight, int r) const {
+    return min(first + eight / 2 * third_eight + eight % 2 * second_eight + r, last);
+  }
 };
 
 /// A scale or a zero point as it lies in memory; of 4 bits the byte that holds it.
@@ -78,8 +94,8 @@ class StreamScales {
   };
 
   __device__ __forceinline__ StreamScales(const CodeProductParams& p, std::uint32_t* words,
-                                          int lane, int row0, int first_k)
-      : p_(p), words_(words), row0_(row0), first_k_(first_k) {
+                                          int lane, const StreamRows& rows, int first_k)
+      : p_(p), words_(words), rows_(rows), first_k_(first_k) {
     // Neighbouring lanes read neighbouring scales.
     const bool along_k = p.scale_k_stride == 1;
     row_ = along_k ? lane / C::kColumns : lane % 8;
@@ -94,7 +110,7 @@ class StreamScales {
     const int group = there ? k / p_.group : 0;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      const int row = min(row0_ + 8 * (step + j) + row_, p_.n - 1);
+      const int row = rows_.Of(step + j, row_);
       const std::int64_t index = row * p_.scale_row_stride + group * p_.scale_k_stride;
       to.index[j] = static_cast<int>(index);
       to.scale[j] = there ? LoadScaleBits(p_.scales, p_.scale_type, index) : 0;
@@ -148,7 +164,8 @@ class StreamScales {
  private:
   const CodeProductParams& p_;
   std::uint32_t* words_;
-  int row0_, first_k_, row_, column_;
+  const StreamRows rows_;
+  int first_k_, row_, column_;
 };
 
 /// One warp's blocks of K, `count` from `first` on.
@@ -162,14 +179,15 @@ class StreamWarp {
                                         int first, int count)
       : p_(p),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        row0_(row0),
+        rows_(p, row0),
+        rows_left_(p.n - row0),
         first_k_(first * C::kBlockK),
         count_(count),
-        scales_(p, words, lane_, row0, first_k_) {
+        scales_(p, words, lane_, rows_, first_k_) {
     const int r = lane_ / 4, c = lane_ % 4;
-    codes_ = static_cast<const char*>(p.codes) + (row0 + r) * p.code_stride + first_k_ / 2 + c * 16;
+    codes_ = static_cast<const char*>(p.codes) + (rows_.first + r) * p.code_stride + first_k_ / 2 +
+             c * 16;
     codes_left_ = p.k - first_k_ - 32 * c;
-    whole_ = row0 + C::kRows <= p.n;
     // Pieces of 16 bytes lie so that those of eight rows are on different banks.
     copy_to_ = SharedAddress(ring) +
                static_cast<std::uint32_t>(r * C::kRowBytes + ((c ^ (r >> 1)) & 3) * 16);
@@ -191,20 +209,25 @@ class StreamWarp {
   /// Copies the next block to a stage.
   __device__ __forceinline__ void CopyCodes(int stage) {
     const std::uint32_t to = copy_to_ + static_cast<std::uint32_t>(stage * C::kWeightBytes);
-    const std::int64_t step = 8 * p_.code_stride;
     const int bytes = codes_left_ > 0 ? 16 : 0;
-    if (whole_) {
+    const std::int64_t second = rows_.second_eight * p_.code_stride;
+    const std::int64_t third = rows_.third_eight * p_.code_stride;
+    const char *from = codes_, *const nowhere = static_cast<const char*>(p_.codes);
+    const auto copy = [&](int eight, const char* at, int size) {
+      CopyAsync16(to + static_cast<std::uint32_t>(eight * 8 * C::kRowBytes), at, size);
+    };
+    if (rows_left_ >= C::kRows) {
 #pragma unroll
-      for (int i = 0; i < C::kEights; ++i) {
-        CopyAsync16(to + static_cast<std::uint32_t>(i * 8 * C::kRowBytes), codes_ + i * step,
-                    bytes);
+      for (int i = 0; i < C::kEights; i += 2, from += third) {
+        copy(i, from, bytes);
+        copy(i + 1, from + second, bytes);
       }
     } else {
-#pragma unroll
-      for (int i = 0; i < C::kEights; ++i) {
-        const bool there = row0_ + 8 * i + lane_ / 4 < p_.n;
-        CopyAsync16(to + static_cast<std::uint32_t>(i * 8 * C::kRowBytes),
-                    there ? codes_ + i * step : p_.codes, there ? bytes : 0);
+#pragma unroll 1
+      for (int i = 0; i < C::kEights; i += 2, from += third) {
+        const bool has[] = {8 * i + lane_ / 4 < rows_left_, 8 * i + 8 + lane_ / 4 < rows_left_};
+        copy(i, has[0] ? from : nowhere, has[0] ? bytes : 0);
+        copy(i + 1, has[1] ? from + second : nowhere, has[1] ? bytes : 0);
       }
     }
     codes_ += C::kRowBytes;
@@ -366,7 +389,7 @@ class StreamWarp {
     const int group = k / p_.group;
 #pragma unroll
     for (int eight = 0; eight < C::kEights; ++eight) {
-      const int s = eight / 2, row = min(row0_ + 8 * eight + lane_ / 4, p_.n - 1);
+      const int s = eight / 2, row = rows_.Of(eight, lane_ / 4);
       const std::int64_t index = row * p_.scale_row_stride + group * p_.scale_k_stride;
       const float scale = ScaleOf(p_.scales, p_.scale_type, index);
       float zero = 0;
@@ -388,11 +411,12 @@ class StreamWarp {
   }
 
   const CodeProductParams& p_;
-  const int lane_, row0_, first_k_, count_;
+  const int lane_;
+  const StreamRows rows_;
+  const int rows_left_, first_k_, count_;
   const StreamScales<C> scales_;
   const char* codes_;  // of the next block to copy
   int codes_left_;     // elements of the row from there on
-  bool whole_;         // all rows exist
   std::uint32_t copy_to_, read_from_;
   const char* x_from_[C::kOctets];
   bool has_token_[C::kOctets];
