@@ -17,9 +17,10 @@
 
 namespace culet::cuda_ops {
 
-/// `kColumnK`: elements of K that share a scale, at least: 32, or 128.
+/// `kColumnK`: elements of K that share a scale, at least: 32, or 128. `kBlockK`: of a row that a
+/// warp takes at a time. `kInTurn`: the warps take blocks in turn; else each has a range of K.
 template <class T_, class Codes_, int kColumnK_, int kSubTiles_, int kOctets_, int kStages_,
-          int kCtas_>
+          int kCtas_, int kBlockK_ = 128, bool kInTurn_ = true>
 struct StreamConfig {
   using T = T_;
   using Codes = Codes_;
@@ -29,12 +30,16 @@ struct StreamConfig {
   static constexpr int kCtas = kCtas_;
   static constexpr int kRows = 16 * kSubTiles, kTokens = 8 * kOctets, kEights = kRows / 8;
   static constexpr int kWarps = kCodeProductWarps, kThreads = 32 * kWarps;
-  static constexpr int kBlockK = 128, kRowBytes = kBlockK / 2;
+  static constexpr int kBlockK = kBlockK_, kRowBytes = kBlockK / 2;
+  static constexpr bool kInTurn = kInTurn_;
+  static constexpr int kStepK = kInTurn ? kWarps * kBlockK : kBlockK;  // to a warp's next block
+  static constexpr int kPieces = kRowBytes / 16;                       // of a row, that lanes copy
+  static constexpr int kRowsTogether = 32 / kPieces;                   // that a warp copies at once
   static constexpr int kWindow = 32, kWindows = kBlockK / kWindow;
   static constexpr int kWeightBytes = kRows * kRowBytes, kRingBytes = kStages * kWeightBytes;
   // Scales are staged for four columns of kColumnK elements at a time, a chunk.
   static constexpr int kColumnK = kColumnK_, kColumns = 4, kChunkK = kColumns * kColumnK;
-  static constexpr int kChunkBlocks = kChunkK / kBlockK;
+  static constexpr int kBlockColumns = kBlockK / kColumnK, kChunkBlocks = kChunkK / kBlockK;
   static constexpr int kColumnWindows = kColumnK / kWindow;
   // Eights of rows that a block stages.
   static constexpr int kSteps = kEights > kChunkBlocks ? kEights / kChunkBlocks : 1;
@@ -44,6 +49,7 @@ struct StreamConfig {
   static constexpr bool kGates = true;
   static_assert(kTokens * kSumPitch * 4 <= kRingBytes, "sums take the ring's place");
   static_assert(kColumnK % kWindow == 0 && kChunkK % kBlockK == 0 && kSteps <= kEights);
+  static_assert(kBlockK % kColumnK == 0 && (kRowBytes == 64 || kRowBytes == 128));
 };
 
 /// The rows of a CTA, by eights: in their order, or eights of the halves of the weight alternate.
@@ -81,8 +87,9 @@ __device__ __forceinline__ float ScaleOfBits(std::uint32_t bits, DataType type, 
   return ScaleOf(&byte, type, type == DataType::kUint4 ? index & 1 : 0);
 }
 
-/// The scales of a warp's rows on their way to shared memory, where a word has the scale's upper 24
-/// bits and the zero point. Two chunks are there: the one in use, and the next.
+/// The scales of a warp's rows on their way to shared memory, where a word has the scale's upper 19
+/// bits, which are all that scales of 16 bits have, and the lower 13 of the zero point beside the
+/// magic number. Two chunks are there: the one in use, and the next.
 template <class C>
 class StreamScales {
  public:
@@ -105,7 +112,8 @@ class StreamScales {
   /// Eights [step, step + kCount) of a chunk's rows.
   template <int kCount>
   __device__ __forceinline__ void Fetch(int chunk, int step, Fetched<kCount>& to) const {
-    const int k = first_k_ + chunk * C::kChunkK + column_ * C::kColumnK;
+    const int block = chunk * C::kChunkBlocks + column_ / C::kBlockColumns;
+    const int k = first_k_ + block * C::kStepK + column_ % C::kBlockColumns * C::kColumnK;
     const bool there = k < p_.k;
     const int group = there ? k / p_.group : 0;
 #pragma unroll
@@ -135,15 +143,17 @@ class StreamScales {
       if constexpr (C::Codes::kZeros) {
         if (p_.zeros != nullptr) {
           const float value = ScaleOfBits(from.zero[j], p_.zero_type, from.index[j]);
-          const bool fits = value >= 0.0f && value <= 127.0f;
-          zero = fits ? static_cast<std::uint32_t>(value) : 0;
-          broken |= !fits || static_cast<float>(zero) != value;
+          broken |= !C::Codes::IsWhole(value);
+          zero = C::Codes::template ZeroPair<typename C::T>(value);
+        } else {
+          zero = HalfConstants<typename C::T>::kMagic;
         }
       }
-      broken |= (scale & 0xFF) != 0;
+      broken |= (scale & kZeroBits) != 0;
       // Rows r and r + 8 side by side.
       const int eight = step + j, place = eight / 2 * 16 + row_ * 2 + eight % 2;
-      words_[(chunk % 2 * C::kColumns + column_) * C::kRows + place] = scale | zero;
+      words_[(chunk % 2 * C::kColumns + column_) * C::kRows + place] =
+          (scale & ~kZeroBits) | (zero & kZeroBits);
     }
     return broken;
   }
@@ -154,14 +164,17 @@ class StreamScales {
                                            sub_tile * 16 + r * 2);
   }
   static __device__ __forceinline__ float ScaleOfWord(std::uint32_t word) {
-    return __uint_as_float(word & 0xFFFFFF00);
+    return __uint_as_float(word & ~kZeroBits);
   }
   /// The zero point beside the magic number, twice.
   static __device__ __forceinline__ std::uint32_t ZerosOfWord(std::uint32_t word) {
-    return __byte_perm(word, HalfConstants<typename C::T>::kMagic, 0x5050);
+    constexpr std::uint32_t kMask = kZeroBits << 16 | kZeroBits;
+    return MaskedOr(__byte_perm(word, word, 0x1010), kMask,
+                    HalfConstants<typename C::T>::kMagic & ~kMask);
   }
 
  private:
+  static constexpr std::uint32_t kZeroBits = 0x1FFF;
   const CodeProductParams& p_;
   std::uint32_t* words_;
   const StreamRows rows_;
@@ -184,23 +197,23 @@ class StreamWarp {
         first_k_(first * C::kBlockK),
         count_(count),
         scales_(p, words, lane_, rows_, first_k_) {
-    const int r = lane_ / 4, c = lane_ % 4;
+    const int r = lane_ / C::kPieces, c = lane_ % C::kPieces;
     codes_ = static_cast<const char*>(p.codes) + (rows_.first + r) * p.code_stride + first_k_ / 2 +
              c * 16;
     codes_left_ = p.k - first_k_ - 32 * c;
     // Pieces of 16 bytes lie so that those of eight rows are on different banks.
-    copy_to_ = SharedAddress(ring) +
-               static_cast<std::uint32_t>(r * C::kRowBytes + ((c ^ (r >> 1)) & 3) * 16);
+    copy_to_ =
+        SharedAddress(ring) + static_cast<std::uint32_t>(r * C::kRowBytes + (c ^ Swizzle(r)) * 16);
     const int row = lane_ % 8, matrix = lane_ / 8;
     read_from_ =
         SharedAddress(ring) + static_cast<std::uint32_t>((row + matrix % 2 * 8) * C::kRowBytes +
-                                                         ((matrix / 2 ^ (row >> 1)) & 3) * 16);
+                                                         (matrix / 2 ^ Swizzle(row)) * 16);
 #pragma unroll
     for (int t = 0; t < C::kOctets; ++t) {
-      const int token = 8 * t + r;
+      const int token = 8 * t + lane_ / 4;
       has_token_[t] = token < tokens;
-      x_from_[t] =
-          static_cast<const char*>(p.x) + ((token0 + token) * p.x_stride + first_k_ + 8 * c) * 2;
+      x_from_[t] = static_cast<const char*>(p.x) +
+                   ((token0 + token) * p.x_stride + first_k_ + 8 * (lane_ % 4)) * 2;
 #pragma unroll
       for (uint4& x : x_[t]) x = make_uint4(0, 0, 0, 0);
     }
@@ -212,26 +225,34 @@ class StreamWarp {
     const int bytes = codes_left_ > 0 ? 16 : 0;
     const std::int64_t second = rows_.second_eight * p_.code_stride;
     const std::int64_t third = rows_.third_eight * p_.code_stride;
+    const std::int64_t fourth = 4 * p_.code_stride;
     const char *from = codes_, *const nowhere = static_cast<const char*>(p_.codes);
-    const auto copy = [&](int eight, const char* at, int size) {
-      CopyAsync16(to + static_cast<std::uint32_t>(eight * 8 * C::kRowBytes), at, size);
+    const int r = lane_ / C::kPieces;
+    const auto copy = [&](int row, std::uint32_t first, const char* at, bool whole) {
+      const bool there = whole || row + r < rows_left_;
+      CopyAsync16(first + static_cast<std::uint32_t>(row * C::kRowBytes), there ? at : nowhere,
+                  there ? bytes : 0);
+    };
+    const auto copy_eight = [&](int row, const char* at, bool whole) {
+      copy(row, to, at, whole);
+      // The swizzle of rows 4 further differs in one bit.
+      if constexpr (C::kRowsTogether == 4) copy(row + 4, to ^ 64, at + fourth, whole);
     };
     if (rows_left_ >= C::kRows) {
 #pragma unroll
-      for (int i = 0; i < C::kEights; i += 2, from += third) {
-        copy(i, from, bytes);
-        copy(i + 1, from + second, bytes);
+      for (int s = 0; s < C::kSubTiles; ++s, from += third) {
+        copy_eight(16 * s, from, true);
+        copy_eight(16 * s + 8, from + second, true);
       }
     } else {
 #pragma unroll 1
-      for (int i = 0; i < C::kEights; i += 2, from += third) {
-        const bool has[] = {8 * i + lane_ / 4 < rows_left_, 8 * i + 8 + lane_ / 4 < rows_left_};
-        copy(i, has[0] ? from : nowhere, has[0] ? bytes : 0);
-        copy(i + 1, has[1] ? from + second : nowhere, has[1] ? bytes : 0);
+      for (int s = 0; s < C::kSubTiles; ++s, from += third) {
+        copy_eight(16 * s, from, false);
+        copy_eight(16 * s + 8, from + second, false);
       }
     }
-    codes_ += C::kRowBytes;
-    codes_left_ -= C::kBlockK;
+    codes_ += C::kStepK / 2;
+    codes_left_ -= C::kStepK;
   }
 
   __device__ __forceinline__ void FirstScales(
@@ -269,9 +290,14 @@ class StreamWarp {
   }
 
  private:
+  // Where a row's pieces lie, so that the same piece of eight rows is on different banks.
+  static __device__ __forceinline__ int Swizzle(int row) {
+    return C::kPieces == 4 ? row >> 1 & 3 : row & 7;
+  }
+
   // Elements of block `i`'s window.
   __device__ __forceinline__ void LoadTokens(int i, int window) {
-    const int k = i * C::kBlockK + window * C::kWindow;
+    const int k = i * C::kStepK + window * C::kWindow;
     const bool in_k = first_k_ + k < p_.k;
 #pragma unroll
     for (int t = 0; t < C::kOctets; ++t) {
@@ -306,7 +332,7 @@ class StreamWarp {
         CommitCopies();
       }
       if (window % C::kColumnWindows == 0) {
-        const int column = C::kChunkBlocks == 1 ? window / C::kColumnWindows : part;
+        const int column = part * C::kBlockColumns + window / C::kColumnWindows;
 #pragma unroll
         for (int s = 0; s < C::kSubTiles; ++s) own[s] = scales_.Get(chunk, column, s, lane_ / 4);
       }
@@ -385,7 +411,7 @@ class StreamWarp {
                                                     float (&ones)[C::kOctets][4], int i,
                                                     int window) {
     // What lies beyond K is 0.
-    const int k = min(first_k_ + i * C::kBlockK + window * C::kWindow, p_.k - 1);
+    const int k = min(first_k_ + i * C::kStepK + window * C::kWindow, p_.k - 1);
     const int group = k / p_.group;
 #pragma unroll
     for (int eight = 0; eight < C::kEights; ++eight) {
@@ -433,11 +459,19 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
   const int split = static_cast<int>(blockIdx.y);
   const int token0 = static_cast<int>(blockIdx.z) * C::kTokens;
   const int tokens = min(C::kTokens, p.m - token0);
-  // Blocks of K of a warp of a part differ by one at most.
-  const int blocks = (p.k - 1) / C::kBlockK + 1, shares = p.splits * C::kWarps;
-  const int share = split * C::kWarps + warp;
-  const int first = static_cast<int>(std::int64_t{blocks} * share / shares);
-  const int count = static_cast<int>(std::int64_t{blocks} * (share + 1) / shares) - first;
+  // Blocks of K of a part, and of a warp, differ by one at most.
+  const int blocks = (p.k - 1) / C::kBlockK + 1;
+  int first, count;
+  if constexpr (C::kInTurn) {
+    const int begin = static_cast<int>(std::int64_t{blocks} * split / p.splits);
+    const int end = static_cast<int>(std::int64_t{blocks} * (split + 1) / p.splits);
+    first = begin + warp;
+    count = (end - first + C::kWarps - 1) / C::kWarps;  // 0, or less, behind the end
+  } else {
+    const int share = split * C::kWarps + warp, shares = p.splits * C::kWarps;
+    first = static_cast<int>(std::int64_t{blocks} * share / shares);
+    count = static_cast<int>(std::int64_t{blocks} * (share + 1) / shares) - first;
+  }
 
   // What no kernel writes may come before the wait.
   if (p.chain) LetNextBegin();

@@ -5,26 +5,26 @@
 namespace culet::cuda_ops {
 namespace {
 
-template <class T, int kColumnK, int kSubTiles, int kOctets, int kStages, int kCtas>
-using Config = StreamConfig<T, E2m1Codes, kColumnK, kSubTiles, kOctets, kStages, kCtas>;
+template <class T, int kColumnK, int kSubTiles, int kOctets, int kStages, int kCtas, int kBlockK,
+          bool kInTurn>
+using Config =
+    StreamConfig<T, E2m1Codes, kColumnK, kSubTiles, kOctets, kStages, kCtas, kBlockK, kInTurn>;
 using Bf16 = __nv_bfloat16;
 
 }  // namespace
 
 std::span<const CodeProductKernel> E2m1Streams() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeStream<Config<Bf16, 32, 4, 1, 6, 1>>(
-          "e2m1_stream_bf16/64x8x6", DataType::kFloat4_e2m1, DataType::kBfloat16, 175),
-      MakeCodeStream<Config<Bf16, 32, 2, 1, 6, 2>>(
-          "e2m1_stream_bf16/32x8x6", DataType::kFloat4_e2m1, DataType::kBfloat16, 127),
-      MakeCodeStream<Config<Bf16, 32, 2, 2, 6, 1>>(
-          "e2m1_stream_bf16/32x16x6", DataType::kFloat4_e2m1, DataType::kBfloat16, 188),
-      MakeCodeStream<Config<__half, 32, 4, 1, 6, 1>>(
-          "e2m1_stream_f16/64x8x6", DataType::kFloat4_e2m1, DataType::kFloat16, 181),
-      MakeCodeStream<Config<__half, 32, 2, 1, 6, 2>>(
-          "e2m1_stream_f16/32x8x6", DataType::kFloat4_e2m1, DataType::kFloat16, 126),
-      MakeCodeStream<Config<__half, 32, 2, 2, 6, 1>>(
-          "e2m1_stream_f16/32x16x6", DataType::kFloat4_e2m1, DataType::kFloat16, 195),
+      MakeCodeStream<Config<Bf16, 32, 2, 1, 4, 2, 128, true>>(
+          "e2m1_stream_bf16/32x8x4", DataType::kFloat4_e2m1, DataType::kBfloat16, 128),
+      MakeCodeStream<Config<Bf16, 32, 2, 2, 4, 1, 128, true>>(
+          "e2m1_stream_bf16/32x16x4", DataType::kFloat4_e2m1, DataType::kBfloat16, 128),
+      MakeCodeStream<Config<Bf16, 32, 2, 1, 6, 2, 128, true>>(
+          "e2m1_stream_bf16/32x8x6", DataType::kFloat4_e2m1, DataType::kBfloat16, 128),
+      MakeCodeStream<Config<__half, 32, 2, 1, 4, 2, 128, true>>(
+          "e2m1_stream_f16/32x8x4", DataType::kFloat4_e2m1, DataType::kFloat16, 128),
+      MakeCodeStream<Config<__half, 32, 2, 2, 4, 1, 128, true>>(
+          "e2m1_stream_f16/32x16x4", DataType::kFloat4_e2m1, DataType::kFloat16, 128),
   };
   return kernels;
 }
