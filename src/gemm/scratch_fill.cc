@@ -129,9 +129,10 @@ class Values {
     return std::ldexp(random.Uniform(1.0, 2.0), exponent);
   }
 
-  // Small, so that a - zero is as exact as a.
-  double Zero(SplitMix64& random, DataType type) const {
-    return type == DataType::kUint4 ? random.Whole(0, 1) : random.Whole(-1, 1);
+  // Small, so that a - zero is as exact as a; of uint4 as in checkpoints.
+  double Zero(SplitMix64& random, const OperandDesc& operand) const {
+    if (operand.type == DataType::kUint4 && fill_ == Fill::kNormal) return random.Whole(0, 15);
+    return operand.zero_type == DataType::kUint4 ? random.Whole(0, 1) : random.Whole(-1, 1);
   }
 
   // C and the bias: as large as the product, so that neither hides the other.
@@ -276,9 +277,9 @@ Status FillBlock(const GemmDesc& desc, const Arrangement& at, const ScratchOptio
   FillRegion(at.u, seed(2), block, stop,
              [&](SplitMix64& random) { return values.Scale(random, desc.a, true); });
   FillRegion(at.zero_a, seed(7), block, stop,
-             [&](SplitMix64& random) { return values.Zero(random, desc.a.zero_type); });
+             [&](SplitMix64& random) { return values.Zero(random, desc.a); });
   FillRegion(at.zero_b, seed(8), block, stop,
-             [&](SplitMix64& random) { return values.Zero(random, desc.b.zero_type); });
+             [&](SplitMix64& random) { return values.Zero(random, desc.b); });
   FillRegion(at.b, seed(3), block, stop, [&](SplitMix64& random) {
     return values.Element(random, desc.b.type, at.v.present(), false);
   });

@@ -41,14 +41,12 @@ struct StreamConfig {
   static constexpr int kColumnK = kColumnK_, kColumns = 4, kChunkK = kColumns * kColumnK;
   static constexpr int kBlockColumns = kBlockK / kColumnK, kChunkBlocks = kChunkK / kBlockK;
   static constexpr int kColumnWindows = kColumnK / kWindow;
-  // Eights of rows that a block stages.
-  static constexpr int kSteps = kEights > kChunkBlocks ? kEights / kChunkBlocks : 1;
   static constexpr int kScaleWords = 2 * kColumns * kRows;  // of a warp: two chunks
   static constexpr int kScaleBytes = kWarps * kScaleWords * 4;
   static constexpr int kSumPitch = kRows + 4;  // of a token's sums
   static constexpr bool kGates = true;
   static_assert(kTokens * kSumPitch * 4 <= kRingBytes, "sums take the ring's place");
-  static_assert(kColumnK % kWindow == 0 && kChunkK % kBlockK == 0 && kSteps <= kEights);
+  static_assert(kColumnK % kWindow == 0 && kChunkK % kBlockK == 0);
   static_assert(kBlockK % kColumnK == 0 && (kRowBytes == 64 || kRowBytes == 128));
 };
 
@@ -76,7 +74,7 @@ __device__ __forceinline__ std::uint32_t LoadScaleBits(const void* from, DataTyp
   if (type == DataType::kFloat32) return static_cast<const std::uint32_t*>(from)[index];
   return static_cast<const std::uint8_t*>(from)[type == DataType::kUint4 ? index / 2 : index];
 }
-__device__ __forceinline__ float ScaleOfBits(std::uint32_t bits, DataType type, int index) {
+__device__ __forceinline__ float ScaleOfBits(std::uint32_t bits, DataType type, int odd) {
   if (type == DataType::kBfloat16) return __uint_as_float(bits << 16);
   if (type == DataType::kFloat16) {
     const auto half = static_cast<std::uint16_t>(bits);
@@ -84,7 +82,7 @@ __device__ __forceinline__ float ScaleOfBits(std::uint32_t bits, DataType type, 
   }
   if (type == DataType::kFloat32) return __uint_as_float(bits);
   const auto byte = static_cast<std::uint8_t>(bits);
-  return ScaleOf(&byte, type, type == DataType::kUint4 ? index & 1 : 0);
+  return ScaleOf(&byte, type, type == DataType::kUint4 ? odd : 0);
 }
 
 /// The scales of a warp's rows on their way to shared memory, where a word has the scale's upper 19
@@ -93,11 +91,11 @@ __device__ __forceinline__ float ScaleOfBits(std::uint32_t bits, DataType type, 
 template <class C>
 class StreamScales {
  public:
-  /// Of kCount eights of rows. Held while a block is multiplied.
-  template <int kCount>
+  /// A chunk's, in registers until they have arrived: behind the copies to the rings that takes
+  /// long.
   struct Fetched {
-    std::uint32_t scale[kCount], zero[kCount];
-    int index[kCount];  // its last bits
+    std::uint32_t scale[C::kEights], zero[C::kEights];
+    int odd;  // the last bits of their indices
   };
 
   __device__ __forceinline__ StreamScales(const CodeProductParams& p, std::uint32_t* words,
@@ -109,18 +107,17 @@ class StreamScales {
     column_ = along_k ? lane % C::kColumns : lane / 8;
   }
 
-  /// Eights [step, step + kCount) of a chunk's rows.
-  template <int kCount>
-  __device__ __forceinline__ void Fetch(int chunk, int step, Fetched<kCount>& to) const {
+  __device__ __forceinline__ void Fetch(int chunk, Fetched& to) const {
     const int block = chunk * C::kChunkBlocks + column_ / C::kBlockColumns;
     const int k = first_k_ + block * C::kStepK + column_ % C::kBlockColumns * C::kColumnK;
     const bool there = k < p_.k;
     const int group = there ? k / p_.group : 0;
+    to.odd = 0;
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      const int row = rows_.Of(step + j, row_);
+    for (int j = 0; j < C::kEights; ++j) {
+      const int row = rows_.Of(j, row_);
       const std::int64_t index = row * p_.scale_row_stride + group * p_.scale_k_stride;
-      to.index[j] = static_cast<int>(index);
+      to.odd |= static_cast<int>(index & 1) << j;
       to.scale[j] = there ? LoadScaleBits(p_.scales, p_.scale_type, index) : 0;
       to.zero[j] = 0;
       if constexpr (C::Codes::kZeros) {
@@ -132,17 +129,16 @@ class StreamScales {
   }
 
   /// Returns whether a word cannot hold one of them.
-  template <int kCount>
-  __device__ __forceinline__ bool Put(int chunk, int step, const Fetched<kCount>& from) const {
+  __device__ __forceinline__ bool Put(int chunk, const Fetched& from) const {
     bool broken = false;
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      const std::uint32_t scale =
-          __float_as_uint(ScaleOfBits(from.scale[j], p_.scale_type, from.index[j]));
+    for (int j = 0; j < C::kEights; ++j) {
+      const int odd = from.odd >> j & 1;
+      const std::uint32_t scale = __float_as_uint(ScaleOfBits(from.scale[j], p_.scale_type, odd));
       std::uint32_t zero = 0;
       if constexpr (C::Codes::kZeros) {
         if (p_.zeros != nullptr) {
-          const float value = ScaleOfBits(from.zero[j], p_.zero_type, from.index[j]);
+          const float value = ScaleOfBits(from.zero[j], p_.zero_type, odd);
           broken |= !C::Codes::IsWhole(value);
           zero = C::Codes::template ZeroPair<typename C::T>(value);
         } else {
@@ -151,7 +147,7 @@ class StreamScales {
       }
       broken |= (scale & kZeroBits) != 0;
       // Rows r and r + 8 side by side.
-      const int eight = step + j, place = eight / 2 * 16 + row_ * 2 + eight % 2;
+      const int place = j / 2 * 16 + row_ * 2 + j % 2;
       words_[(chunk % 2 * C::kColumns + column_) * C::kRows + place] =
           (scale & ~kZeroBits) | (zero & kZeroBits);
     }
@@ -255,15 +251,8 @@ class StreamWarp {
     codes_left_ -= C::kStepK;
   }
 
-  __device__ __forceinline__ void FirstScales(
-      typename StreamScales<C>::template Fetched<C::kEights>& to) const {
-    scales_.template Fetch<C::kEights>(0, 0, to);
-  }
-  __device__ __forceinline__ void PutFirstScales(
-      const typename StreamScales<C>::template Fetched<C::kEights>& from) {
-    const bool broken = scales_.template Put<C::kEights>(0, 0, from);
-    broken_ = __any_sync(kAllLanes, broken ? 1 : 0) != 0;
-  }
+  __device__ __forceinline__ void FetchFirstScales() { scales_.Fetch(0, next_); }
+  __device__ __forceinline__ void PutFirstScales() { broken_ = PutNext(0); }
 
   /// The tokens' elements of the first block.
   __device__ __forceinline__ void LoadFirstTokens() {
@@ -274,25 +263,25 @@ class StreamWarp {
   /// Adds block `i`, which is in `stage`, and fetches what follows it.
   __device__ __forceinline__ void Multiply(int i, int stage) {
     const int chunk = i / C::kChunkBlocks, part = i % C::kChunkBlocks;
-    const bool more = (chunk + 1) * C::kChunkBlocks < count_ && part * C::kSteps < C::kEights;
-    typename StreamScales<C>::template Fetched<C::kSteps> next;
-    if (more) scales_.template Fetch<C::kSteps>(chunk + 1, part * C::kSteps, next);
+    const bool more = (chunk + 1) * C::kChunkBlocks < count_;
+    if (more && part == 0) scales_.Fetch(chunk + 1, next_);
     if (broken_) {
       MultiplyWindows<false>(i, stage, chunk, part);
     } else {
       MultiplyWindows<true>(i, stage, chunk, part);
     }
-    if (more) {
-      const bool broken = scales_.template Put<C::kSteps>(chunk + 1, part * C::kSteps, next);
-      next_broken_ |= __any_sync(kAllLanes, broken ? 1 : 0) != 0;
-    }
-    if (part == C::kChunkBlocks - 1) broken_ = next_broken_, next_broken_ = false;
+    if (more && part == C::kChunkBlocks - 1) broken_ = PutNext(chunk + 1);
   }
 
  private:
   // Where a row's pieces lie, so that the same piece of eight rows is on different banks.
   static __device__ __forceinline__ int Swizzle(int row) {
     return C::kPieces == 4 ? row >> 1 & 3 : row & 7;
+  }
+
+  // The fetched scales become those of a chunk. Whether words cannot hold some.
+  __device__ __forceinline__ bool PutNext(int chunk) const {
+    return __any_sync(kAllLanes, scales_.Put(chunk, next_) ? 1 : 0) != 0;
   }
 
   // Elements of block `i`'s window.
@@ -446,7 +435,8 @@ class StreamWarp {
   std::uint32_t copy_to_, read_from_;
   const char* x_from_[C::kOctets];
   bool has_token_[C::kOctets];
-  bool broken_ = false, next_broken_ = false;  // of the chunk in use, and of the next
+  typename StreamScales<C>::Fetched next_;
+  bool broken_ = false;  // words do not hold the scales of the chunk in use
   uint4 x_[C::kOctets][C::kWindows];
 };
 
@@ -479,16 +469,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
   auto* const words = reinterpret_cast<std::uint32_t*>(shared + C::kWarps * C::kRingBytes);
   StreamWarp<C> own(p, shared + warp * C::kRingBytes, words + warp * C::kScaleWords, row0, token0,
                     tokens, first, count);
+  // What is asked for first comes first.
+  if (count > 0) own.FetchFirstScales();
 #pragma unroll 1
   for (int stage = 0; stage < C::kStages; ++stage) {
     if (stage < count) own.CopyCodes(stage);
     CommitCopies();
   }
-  if (count > 0) {
-    typename StreamScales<C>::template Fetched<C::kEights> scales;
-    own.FirstScales(scales);
-    own.PutFirstScales(scales);
-  }
+  if (count > 0) own.PutFirstScales();
   if (p.early) AwaitPrevious();
   if (!p.chain) LetNextBegin();
   if (count > 0) own.LoadFirstTokens();

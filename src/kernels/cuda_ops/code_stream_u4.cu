@@ -23,8 +23,8 @@ std::span<const CodeProductKernel> Uint4Streams() {
           "u4_g32_bf16/32x8x4", DataType::kUint4, DataType::kBfloat16, 128),
       MakeCodeStream<Config<Bf16, 128, 2, 1, 4, 2, 128, false>>(
           "u4_g128_bf16/32x8x4far", DataType::kUint4, DataType::kBfloat16, 128),
-      MakeCodeStream<Config<Bf16, 128, 4, 1, 3, 2, 128, true>>(
-          "u4_g128_bf16/64x8x3", DataType::kUint4, DataType::kBfloat16, 128),
+      MakeCodeStream<Config<Bf16, 128, 4, 1, 4, 1, 128, true>>(
+          "u4_g128_bf16/64x8x4", DataType::kUint4, DataType::kBfloat16, 128),
       MakeCodeStream<Config<Bf16, 128, 2, 1, 3, 2, 256, true>>(
           "u4_g128_bf16/32x8x3k256", DataType::kUint4, DataType::kBfloat16, 128),
       MakeCodeStream<Config<Bf16, 128, 1, 1, 4, 2, 256, true>>(
