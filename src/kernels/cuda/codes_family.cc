@@ -37,8 +37,10 @@ constexpr double kReadShare = 0.9;
 // The same of the kernels for few tokens; what tokens add to a row is shared by the rows of a warp.
 constexpr double kStreamInstructions = 1.9, kStreamOctet = 0.2, kStreamTokens = 6;
 constexpr double kStreamUs = 2.2, kStreamDependentUs = 1.5;
-constexpr double kStreamReadShare = 0.97, kStreamCacheBytes = 36;  // of a clock
-constexpr double kCacheGbps = 5500;  // what tokens and codes that are read again come at
+// Less where a warp reads half a line of a row at a time.
+constexpr double kStreamReadShare = 0.97, kStreamHalfLineShare = 0.9;
+constexpr double kStreamCacheBytes = 36;  // of a clock
+constexpr double kCacheGbps = 5500;       // what tokens and codes that are read again come at
 
 double CeilDiv(double a, double b) noexcept { return std::ceil(a / b); }
 
@@ -194,7 +196,8 @@ class CodesKernel final : public ArgsKernel {
         weights * (kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows));
     const double bytes = weights * BitsOf(p.b.type) / 8.0 +
                          std::min(p.m, kernel_.tokens) * 2.0 * p.k / splits * each;
-    const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * kStreamReadShare);
+    const double share = kernel_.block_k >= 256 ? kStreamReadShare : kStreamHalfLineShare;
+    const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * share);
     return (p.pdl ? kStreamDependentUs : kStreamUs) +
            std::max(
                {memory, instructions / (kLanes * clock), bytes / (kStreamCacheBytes * clock)}) +

@@ -37,8 +37,9 @@ struct StreamConfig {
   static constexpr int kRowsTogether = 32 / kPieces;                   // that a warp copies at once
   static constexpr int kWindow = 32, kWindows = kBlockK / kWindow;
   static constexpr int kWeightBytes = kRows * kRowBytes, kRingBytes = kStages * kWeightBytes;
-  // Scales are staged for four columns of kColumnK elements at a time, a chunk.
-  static constexpr int kColumnK = kColumnK_, kColumns = 4, kChunkK = kColumns * kColumnK;
+  // Scales are staged for several columns of kColumnK elements at a time, a chunk: 512 elements.
+  static constexpr int kColumnK = kColumnK_, kChunkK = 512, kColumns = kChunkK / kColumnK;
+  static constexpr int kLaneColumns = 4, kQuads = kColumns / kLaneColumns;
   static constexpr int kBlockColumns = kBlockK / kColumnK, kChunkBlocks = kChunkK / kBlockK;
   static constexpr int kColumnWindows = kColumnK / kWindow;
   static constexpr int kScaleWords = 2 * kColumns * kRows;  // of a warp: two chunks
@@ -94,7 +95,7 @@ class StreamScales {
   /// A chunk's, in registers until they have arrived: behind the copies to the rings that takes
   /// long.
   struct Fetched {
-    std::uint32_t scale[C::kEights], zero[C::kEights];
+    std::uint32_t scale[C::kQuads][C::kEights], zero[C::kQuads][C::kEights];
     int odd;  // the last bits of their indices
   };
 
@@ -103,26 +104,30 @@ class StreamScales {
       : p_(p), words_(words), rows_(rows), first_k_(first_k) {
     // Neighbouring lanes read neighbouring scales.
     const bool along_k = p.scale_k_stride == 1;
-    row_ = along_k ? lane / C::kColumns : lane % 8;
-    column_ = along_k ? lane % C::kColumns : lane / 8;
+    row_ = along_k ? lane / C::kLaneColumns : lane % 8;
+    column_ = along_k ? lane % C::kLaneColumns : lane / 8;
   }
 
   __device__ __forceinline__ void Fetch(int chunk, Fetched& to) const {
-    const int block = chunk * C::kChunkBlocks + column_ / C::kBlockColumns;
-    const int k = first_k_ + block * C::kStepK + column_ % C::kBlockColumns * C::kColumnK;
-    const bool there = k < p_.k;
-    const int group = there ? k / p_.group : 0;
     to.odd = 0;
 #pragma unroll
-    for (int j = 0; j < C::kEights; ++j) {
-      const int row = rows_.Of(j, row_);
-      const std::int64_t index = row * p_.scale_row_stride + group * p_.scale_k_stride;
-      to.odd |= static_cast<int>(index & 1) << j;
-      to.scale[j] = there ? LoadScaleBits(p_.scales, p_.scale_type, index) : 0;
-      to.zero[j] = 0;
-      if constexpr (C::Codes::kZeros) {
-        if (there && p_.zeros != nullptr) {
-          to.zero[j] = LoadScaleBits(p_.zeros, p_.zero_type, index);
+    for (int quad = 0; quad < C::kQuads; ++quad) {
+      const int column = quad * C::kLaneColumns + column_;
+      const int block = chunk * C::kChunkBlocks + column / C::kBlockColumns;
+      const int k = first_k_ + block * C::kStepK + column % C::kBlockColumns * C::kColumnK;
+      const bool there = k < p_.k;
+      const int group = there ? k / p_.group : 0;
+#pragma unroll
+      for (int j = 0; j < C::kEights; ++j) {
+        const int row = rows_.Of(j, row_);
+        const std::int64_t index = row * p_.scale_row_stride + group * p_.scale_k_stride;
+        to.odd |= static_cast<int>(index & 1) << (quad * C::kEights + j);
+        to.scale[quad][j] = there ? LoadScaleBits(p_.scales, p_.scale_type, index) : 0;
+        to.zero[quad][j] = 0;
+        if constexpr (C::Codes::kZeros) {
+          if (there && p_.zeros != nullptr) {
+            to.zero[quad][j] = LoadScaleBits(p_.zeros, p_.zero_type, index);
+          }
         }
       }
     }
@@ -132,13 +137,14 @@ class StreamScales {
   __device__ __forceinline__ bool Put(int chunk, const Fetched& from) const {
     bool broken = false;
 #pragma unroll
-    for (int j = 0; j < C::kEights; ++j) {
-      const int odd = from.odd >> j & 1;
-      const std::uint32_t scale = __float_as_uint(ScaleOfBits(from.scale[j], p_.scale_type, odd));
+    for (int i = 0; i < C::kQuads * C::kEights; ++i) {
+      const int quad = i / C::kEights, j = i % C::kEights, odd = from.odd >> i & 1;
+      const std::uint32_t scale =
+          __float_as_uint(ScaleOfBits(from.scale[quad][j], p_.scale_type, odd));
       std::uint32_t zero = 0;
       if constexpr (C::Codes::kZeros) {
         if (p_.zeros != nullptr) {
-          const float value = ScaleOfBits(from.zero[j], p_.zero_type, odd);
+          const float value = ScaleOfBits(from.zero[quad][j], p_.zero_type, odd);
           broken |= !C::Codes::IsWhole(value);
           zero = C::Codes::template ZeroPair<typename C::T>(value);
         } else {
@@ -148,8 +154,8 @@ class StreamScales {
       broken |= (scale & kZeroBits) != 0;
       // Rows r and r + 8 side by side.
       const int place = j / 2 * 16 + row_ * 2 + j % 2;
-      words_[(chunk % 2 * C::kColumns + column_) * C::kRows + place] =
-          (scale & ~kZeroBits) | (zero & kZeroBits);
+      const int column = chunk % 2 * C::kColumns + quad * C::kLaneColumns + column_;
+      words_[column * C::kRows + place] = (scale & ~kZeroBits) | (zero & kZeroBits);
     }
     return broken;
   }

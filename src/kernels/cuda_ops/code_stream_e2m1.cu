@@ -15,16 +15,18 @@ using Bf16 = __nv_bfloat16;
 
 std::span<const CodeProductKernel> E2m1Streams() {
   static const CodeProductKernel kernels[] = {
+      MakeCodeStream<Config<Bf16, 32, 1, 1, 8, 2, 128, true>>(
+          "e2m1_stream_bf16/16x8x8", DataType::kFloat4_e2m1, DataType::kBfloat16, 119),
       MakeCodeStream<Config<Bf16, 32, 2, 1, 4, 2, 128, true>>(
-          "e2m1_stream_bf16/32x8x4", DataType::kFloat4_e2m1, DataType::kBfloat16, 128),
+          "e2m1_stream_bf16/32x8x4", DataType::kFloat4_e2m1, DataType::kBfloat16, 126),
+      MakeCodeStream<Config<Bf16, 32, 1, 1, 4, 2, 256, true>>(
+          "e2m1_stream_bf16/16x8x4k256", DataType::kFloat4_e2m1, DataType::kBfloat16, 123),
       MakeCodeStream<Config<Bf16, 32, 2, 2, 4, 1, 128, true>>(
-          "e2m1_stream_bf16/32x16x4", DataType::kFloat4_e2m1, DataType::kBfloat16, 128),
-      MakeCodeStream<Config<Bf16, 32, 2, 1, 6, 2, 128, true>>(
-          "e2m1_stream_bf16/32x8x6", DataType::kFloat4_e2m1, DataType::kBfloat16, 128),
-      MakeCodeStream<Config<__half, 32, 2, 1, 4, 2, 128, true>>(
-          "e2m1_stream_f16/32x8x4", DataType::kFloat4_e2m1, DataType::kFloat16, 128),
+          "e2m1_stream_bf16/32x16x4", DataType::kFloat4_e2m1, DataType::kBfloat16, 202),
+      MakeCodeStream<Config<__half, 32, 1, 1, 8, 2, 128, true>>(
+          "e2m1_stream_f16/16x8x8", DataType::kFloat4_e2m1, DataType::kFloat16, 120),
       MakeCodeStream<Config<__half, 32, 2, 2, 4, 1, 128, true>>(
-          "e2m1_stream_f16/32x16x4", DataType::kFloat4_e2m1, DataType::kFloat16, 128),
+          "e2m1_stream_f16/32x16x4", DataType::kFloat4_e2m1, DataType::kFloat16, 209),
   };
   return kernels;
 }

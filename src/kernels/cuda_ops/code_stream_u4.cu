@@ -19,8 +19,8 @@ std::span<const CodeProductKernel> Uint4Streams() {
           "u4_g128_bf16/32x8x4", DataType::kUint4, DataType::kBfloat16, 128),
       MakeCodeStream<Config<Bf16, 128, 2, 2, 4, 1, 128, true>>(
           "u4_g128_bf16/32x16x4", DataType::kUint4, DataType::kBfloat16, 128),
-      MakeCodeStream<Config<Bf16, 32, 2, 1, 4, 2, 128, true>>(
-          "u4_g32_bf16/32x8x4", DataType::kUint4, DataType::kBfloat16, 128),
+      MakeCodeStream<Config<Bf16, 32, 1, 1, 8, 2, 128, true>>(
+          "u4_g32_bf16/16x8x8", DataType::kUint4, DataType::kBfloat16, 128),
       MakeCodeStream<Config<Bf16, 128, 2, 1, 4, 2, 128, false>>(
           "u4_g128_bf16/32x8x4far", DataType::kUint4, DataType::kBfloat16, 128),
       MakeCodeStream<Config<Bf16, 128, 4, 1, 4, 1, 128, true>>(
@@ -37,8 +37,8 @@ std::span<const CodeProductKernel> Uint4Streams() {
           "u4_g128_f16/32x8x4", DataType::kUint4, DataType::kFloat16, 128),
       MakeCodeStream<Config<__half, 128, 2, 2, 4, 1, 128, true>>(
           "u4_g128_f16/32x16x4", DataType::kUint4, DataType::kFloat16, 128),
-      MakeCodeStream<Config<__half, 32, 2, 1, 4, 2, 128, true>>(
-          "u4_g32_f16/32x8x4", DataType::kUint4, DataType::kFloat16, 128),
+      MakeCodeStream<Config<__half, 32, 1, 1, 8, 2, 128, true>>(
+          "u4_g32_f16/16x8x8", DataType::kUint4, DataType::kFloat16, 128),
   };
   return kernels;
 }
