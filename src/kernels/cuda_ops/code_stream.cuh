@@ -202,7 +202,6 @@ class StreamWarp {
     const int r = lane_ / C::kPieces, c = lane_ % C::kPieces;
     codes_ = static_cast<const char*>(p.codes) + (rows_.first + r) * p.code_stride + first_k_ / 2 +
              c * 16;
-    codes_left_ = p.k - first_k_ - 32 * c;
     // Pieces of 16 bytes lie so that those of eight rows are on different banks.
     copy_to_ =
         SharedAddress(ring) + static_cast<std::uint32_t>(r * C::kRowBytes + (c ^ Swizzle(r)) * 16);
@@ -221,10 +220,10 @@ class StreamWarp {
     }
   }
 
-  /// Copies the next block to a stage.
-  __device__ __forceinline__ void CopyCodes(int stage) {
+  /// Copies the next block, which is `i`, to a stage.
+  __device__ __forceinline__ void CopyCodes(int i, int stage) {
     const std::uint32_t to = copy_to_ + static_cast<std::uint32_t>(stage * C::kWeightBytes);
-    const int bytes = codes_left_ > 0 ? 16 : 0;
+    const int bytes = first_k_ + i * C::kStepK + 32 * (lane_ % C::kPieces) < p_.k ? 16 : 0;
     const std::int64_t second = rows_.second_eight * p_.code_stride;
     const std::int64_t third = rows_.third_eight * p_.code_stride;
     const std::int64_t fourth = 4 * p_.code_stride;
@@ -254,7 +253,6 @@ class StreamWarp {
       }
     }
     codes_ += C::kStepK / 2;
-    codes_left_ -= C::kStepK;
   }
 
   __device__ __forceinline__ void FetchFirstScales() { scales_.Fetch(0, next_); }
@@ -323,7 +321,7 @@ class StreamWarp {
       if (window == C::kWindows - 2) {
         // All have read the stage.
         __syncwarp();
-        if (i + C::kStages < count_) CopyCodes(stage);
+        if (i + C::kStages < count_) CopyCodes(i + C::kStages, stage);
         CommitCopies();
       }
       if (window % C::kColumnWindows == 0) {
@@ -437,7 +435,6 @@ class StreamWarp {
   const int rows_left_, first_k_, count_;
   const StreamScales<C> scales_;
   const char* codes_;  // of the next block to copy
-  int codes_left_;     // elements of the row from there on
   std::uint32_t copy_to_, read_from_;
   const char* x_from_[C::kOctets];
   bool has_token_[C::kOctets];
@@ -479,7 +476,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
   if (count > 0) own.FetchFirstScales();
 #pragma unroll 1
   for (int stage = 0; stage < C::kStages; ++stage) {
-    if (stage < count) own.CopyCodes(stage);
+    if (stage < count) own.CopyCodes(stage, stage);
     CommitCopies();
   }
   if (count > 0) own.PutFirstScales();
