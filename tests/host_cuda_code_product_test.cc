@@ -197,6 +197,15 @@ TEST_P(CodeProducts, EveryGroup) {
   }
 }
 
+// Rows so long that a warp takes many pieces, and scales follow each other in shared memory.
+TEST_P(CodeProducts, LongRows) {
+  const int k = pieces_k(9 * kCodeProductWarps + 1);
+  Problem problem(kernel(), {1, 17, k}, 128, DataType::kFloat16,
+                  ZerosOf(kernel(), DataType::kBfloat16), 8);
+  ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+  problem.ExpectExact();
+}
+
 // Parts of K, whose sums meet in their order, launched to begin early: what the kernel before does
 // last are the tokens.
 TEST_P(CodeProducts, PartsOfK) {
