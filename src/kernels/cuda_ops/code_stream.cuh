@@ -44,6 +44,12 @@ struct StreamConfig {
   static constexpr int kColumnWindows = kColumnK / kWindow;
   static constexpr int kScaleWords = 2 * kColumns * kRows;  // of a warp: two chunks
   static constexpr int kScaleBytes = kWarps * kScaleWords * 4;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  // Shared memory holds one of the larger.
+  static constexpr int kBound = kWarps * kRingBytes + kScaleBytes > 80 * 1024 ? 1 : kCtas;
+#else
+  static constexpr int kBound = kCtas;
+#endif
   static constexpr int kSumPitch = kRows + 4;  // of a token's sums
   static constexpr bool kGates = true;
   static_assert(kTokens * kSumPitch * 4 <= kRingBytes, "sums take the ring's place");
@@ -444,7 +450,7 @@ class StreamWarp {
 };
 
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, C::kCtas)
+__global__ void __launch_bounds__(C::kThreads, C::kBound)
     CodeStreamKernelOf(const __grid_constant__ CodeProductParams p) {
   char* const shared = DynamicShared();
   const int warp = static_cast<int>(threadIdx.x) / 32;
