@@ -16,7 +16,7 @@ using Bf16 = __nv_bfloat16;
 std::span<const CodeProductKernel> E2m1Streams() {
   static const CodeProductKernel kernels[] = {
       MakeCodeStream<Config<Bf16, 32, 1, 1, 8, 2, 128, true>>(
-          "e2m1_stream_bf16/16x8x8", DataType::kFloat4_e2m1, DataType::kBfloat16, 119),
+          "e2m1_stream_bf16/16x8x8", DataType::kFloat4_e2m1, DataType::kBfloat16, 118),
       MakeCodeStream<Config<Bf16, 32, 2, 1, 4, 2, 128, true>>(
           "e2m1_stream_bf16/32x8x4", DataType::kFloat4_e2m1, DataType::kBfloat16, 126),
       MakeCodeStream<Config<Bf16, 32, 1, 1, 4, 2, 256, true>>(
@@ -24,7 +24,7 @@ std::span<const CodeProductKernel> E2m1Streams() {
       MakeCodeStream<Config<Bf16, 32, 2, 2, 4, 1, 128, true>>(
           "e2m1_stream_bf16/32x16x4", DataType::kFloat4_e2m1, DataType::kBfloat16, 202),
       MakeCodeStream<Config<__half, 32, 1, 1, 8, 2, 128, true>>(
-          "e2m1_stream_f16/16x8x8", DataType::kFloat4_e2m1, DataType::kFloat16, 120),
+          "e2m1_stream_f16/16x8x8", DataType::kFloat4_e2m1, DataType::kFloat16, 118),
       MakeCodeStream<Config<__half, 32, 2, 2, 4, 1, 128, true>>(
           "e2m1_stream_f16/32x16x4", DataType::kFloat4_e2m1, DataType::kFloat16, 209),
   };
