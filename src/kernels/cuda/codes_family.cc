@@ -26,16 +26,16 @@ int SmemOf(int arch) noexcept {
   return arch == 900 || arch == 1000 || arch == 1030 ? 227 * 1024 : 99 * 1024;
 }
 
-// What PredictUs is made of, estimates until they are measured: instructions that a weight and an
-// octet of tokens take of the 128 that a multiprocessor issues a clock, and what a launch, its end
-// and a part of K add.
-constexpr double kLanes = 128 * 0.7;
+// What PredictUs is made of: instructions that a weight and an octet of tokens take of the 128 that
+// a multiprocessor issues a clock, and what a launch, its end and a part of K add. Fitted to u4 on
+// an H200, squares of 4096 and 8192, 1 to 16 tokens: waiting is counted as instructions.
+constexpr double kLanes = 128 * 0.7, kProductLanes = 128 * 0.3;
 constexpr double kWeightInstructions = 1.75, kOctetInstructions = 0.16;
 constexpr double kLaunchUs = 2.2, kDependentUs = 1.2;
 constexpr double kSplitUs = 1.3, kPartUs = 0.05;
 constexpr double kReadShare = 0.9;
 // The same of the kernels for few tokens; what tokens add to a row is shared by the rows of a warp.
-constexpr double kStreamInstructions = 1.9, kStreamOctet = 0.2, kStreamTokens = 6;
+constexpr double kStreamInstructions = 0.5, kStreamOctet = 2.75, kStreamTokens = 70;
 constexpr double kStreamUs = 2.2, kStreamDependentUs = 1.5;
 // Less where a warp reads half a line of a row at a time.
 constexpr double kStreamReadShare = 0.97, kStreamHalfLineShare = 0.9;
@@ -218,7 +218,8 @@ class CodesKernel final : public ArgsKernel {
     const double instructions =
         n * k * tiles *
         (kWeightInstructions + kOctetInstructions * octets * (1 + 4.0 / kernel_.rows * 16 / 4));
-    const double compute = instructions / (kLanes * sms * clock) * idle / std::max(waves, 0.5);
+    const double compute =
+        instructions / (kProductLanes * sms * clock) * idle / std::max(waves, 0.5);
     const double code_bytes = static_cast<double>(BytesOf(p.b.type, std::int64_t{p.k})) * n;
     const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * kReadShare) * idle;
     const double again = (panels * std::min(p.m, kernel_.tokens) * k * 2 + code_bytes) * tiles /
