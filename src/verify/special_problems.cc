@@ -157,6 +157,8 @@ void AddZeroPoints(int arch, std::vector<GemmDesc>& problems) {
       {kBf16, DataType::kUint4, {}, {QuantType::kRow}, kF32, kF16},
       {kBf16, DataType::kFloat4_e2m1, {}, {QuantType::kK, 32}, kF16, DataType::kNull},
       {kF32, DataType::kInt8, {}, {QuantType::kK, 16}, kF32, DataType::kNull},
+      {kBf16, kE4m3, {}, {QuantType::kRow}, kF32, DataType::kNull},
+      {kBf16, kE4m3, {}, {QuantType::kB, 128}, kBf16, DataType::kNull},
       {kE4m3, kE4m3, {QuantType::kK, 16}, {QuantType::kRow}, kF32, kF16},
   };
   for (const Weight& weight : kWeights) {
@@ -173,9 +175,8 @@ void AddZeroPoints(int arch, std::vector<GemmDesc>& problems) {
       }
       problems.push_back(desc);
       // The CPU's kernels of such weights have twins that take them as A.
-      const bool codes = weight.b == DataType::kUint4 || weight.b == DataType::kFloat4_e2m1 ||
-                         weight.b == DataType::kInt8;
-      if (arch == 0 && codes) problems.push_back(Transposed(desc));
+      const bool four = weight.b == DataType::kInt4;
+      if (arch == 0 && !four && weight.a != kE4m3) problems.push_back(Transposed(desc));
     }
   }
 }
