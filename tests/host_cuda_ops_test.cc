@@ -52,8 +52,8 @@ TEST(HostCuda, AMissingBarrierShows) {
 TEST(HostCuda, ABarrierThatNotAllReachFails) {
   EXPECT_EQ(cuda_ops::Launch(&HalfWait, dim3(1), 64, nullptr), cudaErrorLaunchFailure);
   EXPECT_EQ(host_cuda::Fault(),
-            "of 64 threads 32 wait for their block, 0 for their warp, 0 for their cluster, 32 have "
-            "ended");
+            "of 64 threads 32 wait for their block, 0 for their warp, 0 for their cluster, 0 for "
+            "barriers, 32 have ended");
 }
 
 TEST(HostCuda, AGridThatDoesNotExistIsNotLaunched) {
