@@ -154,8 +154,10 @@ TEST(Peers, ModelsAnswerAsThroughTheHost) {
         EXPECT_EQ(each.tokens, peers[0].tokens);
       }
       ASSERT_EQ(peers[0].logits.size(), host[0].logits.size());
+      // Norms add squares in another order, which moves ties of E4M3.
+      const double bound = name == std::string("qwen3-fp8") ? 1e-3 : 1e-5;
       EXPECT_LE(RelativeL2(peers[0].logits.data(), host[0].logits.data(), host[0].logits.size()),
-                1e-5);
+                bound);
       EXPECT_EQ(peers[0].tokens, host[0].tokens);
     }
   }

@@ -221,7 +221,10 @@ void Cluster::Wait(State state) {
 }
 
 void Cluster::Fail(std::string what) {
-  if (fault_.empty()) fault_ = std::move(what);
+  {
+    std::string taken = std::move(what);  // nothing unwinds a thread that fails
+    if (fault_.empty()) fault_ = std::move(taken);
+  }
   if (in_thread_) Wait(State::kFailed);
 }
 

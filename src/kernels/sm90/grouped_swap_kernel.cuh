@@ -1,5 +1,5 @@
-// The grouped kernel: D^T = B A^T, tiles of 128 rows of a group's weights by up to C::kTokens of its
-// rows, which CTAs take in a fixed stride until none is left. Weights come by TMA, rows of A by
+// The grouped kernel: D^T = B A^T, tiles of 128 rows of a group's weights by up to C::kTokens of
+// its rows, which CTAs take in a fixed stride until none is left. Weights come by TMA, rows of A by
 // copies of 16 bytes, so that an index may gather them. The ring of stages runs on from tile to
 // tile: while one is stored, the next one's operands come.
 //
@@ -45,8 +45,8 @@ __device__ __forceinline__ void AddScaledBlocks(const GroupedShared<C>& shared,
       at.Advance();
     }
     const uint64_t weights = shared.Weights(stage[i / kParts], warpgroup);
-    const uint64_t rows = shared.Rows(stage[i / kParts]) +
-                          WgmmaDescriptorStep(i % kParts * kPart * kBlockBytes);
+    const uint64_t rows =
+        shared.Rows(stage[i / kParts]) + WgmmaDescriptorStep(i % kParts * kPart * kBlockBytes);
     WgmmaFence();
     Product::template Ss<false>(product[i % 2], weights, rows);
 #pragma unroll
@@ -99,7 +99,8 @@ __device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCurs
     for (; kb + kBlocks <= kb_end; kb += kBlocks)
       AddScaledBlocks<C, kWidth, kBlocks>(shared, at, sum, gathers, warpgroup, lane);
 #pragma unroll 1
-    for (; kb < kb_end; ++kb) AddScaledBlocks<C, kWidth, 1>(shared, at, sum, gathers, warpgroup, lane);
+    for (; kb < kb_end; ++kb)
+      AddScaledBlocks<C, kWidth, 1>(shared, at, sum, gathers, warpgroup, lane);
   } else {
     RingCursor<C::kStages> left = at;
 #pragma unroll 1
@@ -205,8 +206,10 @@ __device__ __forceinline__ void StoreTile(const GroupedSwapParams& p,
     if constexpr (C::kGated) {
 #pragma unroll
       for (int j = 0; j < kPiece; j += 2) {
+        if (first + j >= kGroups) break;
         const int in_tile = (j + (lane >> 3 & 1)) * 8 + (lane & 7);
-        const int g = first + j, h = j + 1 < kPiece ? g + 1 : g;  // of one: its neighbour's place
+        // Of one: its neighbour's place.
+        const int g = first + j, h = j + 1 < kPiece && g + 1 < kGroups ? g + 1 : g;
         StoreMatrix2Transposed(to + TmaOffset128(in_tile, warp * 16),
                                PackOutput(p.d_type, sum[4 * g], sum[4 * g + 1]),
                                PackOutput(p.d_type, sum[4 * h], sum[4 * h + 1]));
@@ -214,6 +217,7 @@ __device__ __forceinline__ void StoreTile(const GroupedSwapParams& p,
     } else {
 #pragma unroll
       for (int j = 0; j < kPiece; ++j) {
+        if (first + j >= kGroups) break;
         const float* const v = sum + 4 * (first + j);
         StoreMatrix2Transposed(
             to + TmaOffset128(j * 8 + (lane & 7), (warp * 2 + (lane >> 3 & 1)) * 16),
@@ -283,8 +287,8 @@ __device__ __forceinline__ void ConsumeTile(const GroupedSwapParams& p,
   float sum[kWidth / 2];
   SumTile<C, kWidth>(shared, at, sum, p.index != nullptr, kb_begin, kb_end, warpgroup, lane);
   if constexpr (kWidth <= C::kSplitTokens) {
-    if (splits > 1 && !SumRanks<C, kWidth>(shared, sum, rank, splits, number & 1, number == 0, warp,
-                                           lane))
+    if (splits > 1 &&
+        !SumRanks<C, kWidth>(shared, sum, rank, splits, number & 1, number == 0, warp, lane))
       return;
   }
   StoreTile<C, kWidth>(p, shared, tile, sum, warpgroup, warp % 4, lane);
