@@ -7,12 +7,13 @@
 
 #include "base/accelerator.h"
 #include "base/device_scope.h"
-#include "base/scales.h"
 #include "cuda/error.h"
 #include "graph/cuda/attention.h"
+#include "graph/cuda/codes_weight.h"
 #include "graph/cuda/experts.h"
 #include "graph/cuda/fusions.h"
 #include "graph/cuda/linear.h"
+#include "graph/cuda/prepared_nodes.h"
 #include "graph/cuda/product.h"
 #include "graph/cuda/read_next.h"
 #include "graph/table_rows.h"
@@ -30,56 +31,6 @@ const std::int32_t* Indices(DevicePtr pointer) {
 bool IsValue(DataType type) { return type == DataType::kFloat32 || type == DataType::kBfloat16; }
 bool IsStored(DataType type) { return type == DataType::kFloat16 || IsValue(type); }
 bool IsCached(DataType type) { return type == DataType::kFloat8_e4m3 || IsStored(type); }
-
-CodesWeight CodesOf(const Weight& weight) {
-  CodesWeight codes;
-  codes.data = In(weight.data_ptr);
-  codes.scales = In(weight.scales_ptr);
-  codes.zeros = In(weight.zeros_ptr);
-  codes.type = weight.type;
-  codes.scales_type = weight.scales_type;
-  codes.zeros_type = weight.zeros_type;
-  codes.rows = weight.rows;
-  codes.cols = weight.cols;
-  codes.group = WeightGroupOf(weight).cols;
-  codes.row_bytes = BytesOf(weight.type, weight.cols);
-  codes.scale_row = ScalesAcross(weight);
-  return codes;
-}
-
-struct PreparedRope final : PreparedNode {
-  const double* turns = nullptr;
-  std::string kernel() const override { return "cuda/rope"; }
-};
-
-struct PreparedAttention final : PreparedNode {
-  AttentionPlan plan;
-  bool early = false;
-  std::size_t state_bytes() const override { return plan.state_bytes; }
-  std::string kernel() const override {
-    if (plan.latent) return NameOfLatent(plan);
-    if (!plan.tensor_cores) return "cuda/attention" + NameOfSplits(plan.lanes);
-    std::string name = "cuda/attention";
-    if (plan.has_decode) name += "/" + NameOfDecode(plan);
-    if (plan.has_tiles) name += (plan.wgmma ? "/wgmma" : "/tiles") + NameOfSplits(plan.tiles);
-    return name;
-  }
-};
-
-struct PreparedQuantize final : PreparedNode {
-  explicit PreparedQuantize(const ReadNext& n) : next(n) {}
-  ReadNext next;
-  std::string kernel() const override {
-    return std::string("cuda/") + ToString(TensorOp::kQuantize);
-  }
-};
-
-// Operations that need nothing but a name.
-struct PreparedPlain final : PreparedNode {
-  explicit PreparedPlain(TensorOp o) : op(o) {}
-  TensorOp op;
-  std::string kernel() const override { return std::string("cuda/") + ToString(op); }
-};
 
 class CudaDispatch final : public KernelDispatch {
  public:

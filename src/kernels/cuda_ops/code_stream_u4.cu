@@ -21,8 +21,6 @@ std::span<const CodeProductKernel> Uint4Streams() {
           "u4_g128_bf16/32x16x4", DataType::kUint4, DataType::kBfloat16, 164),
       MakeCodeStream<Config<Bf16, 32, 1, 1, 8, 2, 128, true>>(
           "u4_g32_bf16/16x8x8", DataType::kUint4, DataType::kBfloat16, 124),
-      MakeCodeStream<Config<Bf16, 128, 2, 1, 4, 2, 128, false>>(
-          "u4_g128_bf16/32x8x4far", DataType::kUint4, DataType::kBfloat16, 120),
       MakeCodeStream<Config<Bf16, 128, 4, 1, 4, 1, 128, true>>(
           "u4_g128_bf16/64x8x4", DataType::kUint4, DataType::kBfloat16, 193),
       MakeCodeStream<Config<Bf16, 128, 2, 1, 3, 2, 256, true>>(
