@@ -36,16 +36,11 @@
 #include <vector>
 
 #include "base/float_types.h"
+#include "graph_timer.h"
 #include "kernels/cuda_ops/fused.h"
 
 namespace culet::cuda_ops {
 namespace {
-
-void Check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
 
 class Buffer {
  public:
@@ -137,40 +132,10 @@ struct Launched {
 };
 
 double MedianMicroseconds(const std::vector<Launched>& sets, bool pdl, int least = 12) {
-  cudaStream_t stream = nullptr;
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  Check(sets[0].Launch(stream), "the first launch");
-  Check(cudaStreamSynchronize(stream), "the first launch");
-  const int launches = std::max<int>(static_cast<int>(sets.size()), least);
-  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < launches; ++i) {
-    Check(sets[static_cast<std::size_t>(i) % sets.size()].Launch(LaunchStream(stream, pdl)),
-          "a launch");
-  }
-  cudaGraph_t graph = nullptr;
-  Check(cudaStreamEndCapture(stream, &graph), "capture");
-  cudaGraphExec_t recording = nullptr;
-  Check(cudaGraphInstantiate(&recording, graph, 0), "cudaGraphInstantiate");
-  cudaEvent_t begin = nullptr, end = nullptr;
-  Check(cudaEventCreate(&begin), "cudaEventCreate");
-  Check(cudaEventCreate(&end), "cudaEventCreate");
-  std::vector<float> times;
-  for (int i = 0; i < 9; ++i) {
-    Check(cudaEventRecord(begin, stream), "cudaEventRecord");
-    Check(cudaGraphLaunch(recording, stream), "cudaGraphLaunch");
-    Check(cudaEventRecord(end, stream), "cudaEventRecord");
-    Check(cudaEventSynchronize(end), "a replay");
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
-    if (i >= 2) times.push_back(milliseconds);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  cudaGraphExecDestroy(recording);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-  std::nth_element(times.begin(), times.begin() + 3, times.end());
-  return 1e3 * static_cast<double>(times[3]) / launches;
+  const int count = static_cast<int>(sets.size());
+  return MicrosecondsInGraph(std::max(count, least), pdl, [&](int i, const LaunchStream& stream) {
+    return sets[static_cast<std::size_t>(i % count)].Launch(stream);
+  });
 }
 
 std::vector<float> Output(const AttentionArgs& args) {

@@ -19,18 +19,13 @@
 #include <vector>
 
 #include "base/float_types.h"
+#include "graph_timer.h"
 #include "kernels/cuda_ops/linear_chunks.h"
 
 namespace culet::cuda_ops {
 namespace {
 
 constexpr int kDim = 128;
-
-void Check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
 
 // Device memory until the program ends.
 template <class T>
@@ -52,32 +47,8 @@ std::vector<std::byte> Normal(std::int64_t count, DataType type, std::mt19937& r
 using Launch = std::function<cudaError_t(LaunchStream)>;
 
 double Microseconds(const Launch& launch, bool pdl) {
-  constexpr int kLaunches = 20;
-  cudaStream_t stream = nullptr;
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  Check(launch(stream), "the first launch");
-  Check(cudaStreamSynchronize(stream), "the first launch");
-  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < kLaunches; ++i) Check(launch(LaunchStream(stream, pdl)), "a launch");
-  cudaGraph_t graph = nullptr;
-  Check(cudaStreamEndCapture(stream, &graph), "capture");
-  cudaGraphExec_t recording = nullptr;
-  Check(cudaGraphInstantiate(&recording, graph, 0), "cudaGraphInstantiate");
-  cudaEvent_t begin = nullptr, end = nullptr;
-  Check(cudaEventCreate(&begin), "cudaEventCreate");
-  Check(cudaEventCreate(&end), "cudaEventCreate");
-  std::vector<float> times;
-  for (int i = 0; i < 9; ++i) {
-    Check(cudaEventRecord(begin, stream), "cudaEventRecord");
-    Check(cudaGraphLaunch(recording, stream), "cudaGraphLaunch");
-    Check(cudaEventRecord(end, stream), "cudaEventRecord");
-    Check(cudaEventSynchronize(end), "a replay");
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
-    if (i >= 2) times.push_back(milliseconds);
-  }
-  std::nth_element(times.begin(), times.begin() + 3, times.end());
-  return 1e3 * static_cast<double>(times[3]) / kLaunches;
+  return MicrosecondsInGraph(20, pdl,
+                             [&](int, const LaunchStream& stream) { return launch(stream); });
 }
 
 double Error(const std::vector<std::byte>& value, const std::vector<std::byte>& right,
