@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "base/float_types.h"
-#include "kernels/sm90/grouped_choice.h"
-#include "kernels/sm90/grouped_swap.h"
+#include "kernels/sm90/grouped/choice.h"
+#include "kernels/sm90/grouped/swap.h"
 
 namespace culet::sm90 {
 namespace {

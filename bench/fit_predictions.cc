@@ -1,4 +1,4 @@
-// Fits the constants of the Hopper families' predictions (src/kernels/sm90/times.h) to measurements
+// Fits the constants of the Hopper families' predictions (src/kernels/sm90/times/times.h) to measurements
 // and judges them on layers that no fit saw.
 //   gunzip -c bench/predictions_h200.csv.gz | fit_predictions [judge | fit [ROUNDS] | cross
 //   [FOLDS]] [direct]
@@ -25,7 +25,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/sm90/times.h"
+#include "kernels/sm90/times/times.h"
 
 namespace culet::sm90 {
 namespace {
@@ -78,7 +78,7 @@ double Predict(const AllTimes& t, Chip chip, const Row& row, const Launch& l) {
   return Fp8BlockUs(block, chip, *l.fp8_block, l.swizzle, l.max_swizzle, row.pdl, row.p);
 }
 
-// Whether the library has this launch among its candidates (src/kernels/sm90/swap_family.cc).
+// Whether the library has this launch among its candidates (src/kernels/sm90/swap/family.cc).
 bool IsCandidate(const Launch& l, int m) {
   return l.fp8_swap == nullptr || (m <= 256 && CeilDiv(m, l.fp8_swap->tokens()) <= 4);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bench/sm90_data.cuh"
-#include "kernels/sm90/block_quantise.cuh"
+#include "kernels/sm90/block/quantise.cuh"
 
 namespace culet::bench {
 namespace {

@@ -8,7 +8,7 @@
 // of m, n, k and both scale orders; of general epilogues D, C and the bias in several types. bench:
 // CUDA graphs over rotating inputs of more than 220 MB, a first pass over all candidates, then
 // interleaved medians of the best `keep`.
-// --format: the name of a policy in kernels/sm90/policy.h, fp8 (scales of blocks) unless told;
+// --format: the name of a policy in kernels/sm90/product/policy.h, fp8 (scales of blocks) unless told;
 // --gated, --gated-e4m3: the kernels that pair columns, and that quantise besides; --halves:
 // columns of gate in front of those of up, not by eights; --beside: in turn with the plain product,
 // which is then the first peer, and with that and a kernel of its own for the activation, which is

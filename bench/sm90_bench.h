@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sm90/policy.h"
-#include "kernels/sm90/product.h"
+#include "kernels/sm90/product/policy.h"
+#include "kernels/sm90/product/product.h"
 
 namespace culet::bench {
 

@@ -1,6 +1,6 @@
 // The large-M family's candidates: every kernel with a few supergroup widths.
 #include "bench/sm90_bench.h"
-#include "kernels/sm90/block.h"
+#include "kernels/sm90/block/block.h"
 
 namespace culet::bench {
 namespace {

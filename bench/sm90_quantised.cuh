@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "bench/sm90_data.cuh"
-#include "kernels/sm90/quantise_rows.h"
+#include "kernels/sm90/product/quantise_rows.h"
 
 namespace culet::bench {
 namespace {

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "bench/sm90_bench.h"
-#include "kernels/sm90/skinny.h"
+#include "kernels/sm90/skinny/skinny.h"
 
 namespace culet::bench {
 namespace {

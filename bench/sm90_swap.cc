@@ -2,7 +2,7 @@
 #include <string>
 
 #include "bench/sm90_bench.h"
-#include "kernels/sm90/swap.h"
+#include "kernels/sm90/swap/swap.h"
 
 namespace culet::bench {
 namespace {

@@ -59,14 +59,14 @@ function(culet_cuda_sources out)
   set(small --compress-mode=size)
   set_source_files_properties(${portable} PROPERTIES COMPILE_OPTIONS "${everywhere};${small}")
   # wgmma and setmaxnreg exist in the architecture-specific target alone.
-  file(GLOB hopper CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cu
+  file(GLOB hopper CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*/*.cu
     ${PROJECT_SOURCE_DIR}/src/cuda/sm90a/*.cu ${PROJECT_SOURCE_DIR}/src/kernels/cuda_ops/sm90a/*.cu)
   set_source_files_properties(${hopper} PROPERTIES COMPILE_OPTIONS
     "-gencode=arch=compute_90a,code=sm_90a;${small}")
   file(GLOB host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cc
     ${PROJECT_SOURCE_DIR}/src/graph/cuda/*.cc
     ${PROJECT_SOURCE_DIR}/src/kernels/cublaslt/*.cc
-    ${PROJECT_SOURCE_DIR}/src/kernels/cuda/*.cc ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*.cc)
+    ${PROJECT_SOURCE_DIR}/src/kernels/cuda/*.cc ${PROJECT_SOURCE_DIR}/src/kernels/sm90/*/*.cc)
   set(${out} ${portable} ${hopper} ${host} PARENT_SCOPE)
 endfunction()
 

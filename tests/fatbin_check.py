@@ -82,7 +82,7 @@ def make(names):
 
 def self_test():
     """Whether the check sees each way to be wrong, and nothing else."""
-    portable, hopper = "/b/src/kernels/cuda/x.cu.o", "/b/src/kernels/sm90/x.cu.o"
+    portable, hopper = "/b/src/kernels/cuda/x.cu.o", "/b/src/kernels/sm90/instances/x.cu.o"
     whole = sorted(EVERYWHERE)
     cases = [
         (portable, whole, None), (hopper, ["sm_90a"], None),

@@ -1,7 +1,7 @@
 // What a large-M kernel for scaled FP8 does to its sums, for one warpgroup on the CPU: scales of
 // rows, columns and tensors and the bias, by way of shared memory, of two tiles one after the
 // other.
-#include "kernels/sm90/block_factors.cuh"
+#include "kernels/sm90/block/factors.cuh"
 
 #include <gtest/gtest.h>
 

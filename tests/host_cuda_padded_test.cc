@@ -14,7 +14,7 @@
 #include "base/float_types.h"
 #include "culet/desc.h"
 #include "culet/registry.h"
-#include "kernels/sm90/padded.h"
+#include "kernels/sm90/product/padded.h"
 
 namespace culet {
 namespace {

@@ -13,8 +13,8 @@
 #include "culet/desc.h"
 #include "culet/quantize.h"
 #include "culet/registry.h"
-#include "kernels/sm90/quantise_rows.h"
-#include "kernels/sm90/quantised.h"
+#include "kernels/sm90/product/quantise_rows.h"
+#include "kernels/sm90/product/quantised.h"
 
 namespace culet {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/float_types.h"
 #include "host_cuda/host_cuda.h"
-#include "kernels/sm90/skinny_fused.h"
+#include "kernels/sm90/skinny/fused.h"
 
 namespace culet::sm90 {
 namespace {

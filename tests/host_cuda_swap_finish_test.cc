@@ -1,6 +1,6 @@
 // The epilogue of the kernels for few tokens, on the CPU: sums of a tile with alpha, scales, C and
 // a bias, by the plain way and by the general one.
-#include "kernels/sm90/swap_finish.cuh"
+#include "kernels/sm90/swap/finish.cuh"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 
 #include "base/float_types.h"
 #include "host_cuda/host_cuda.h"
-#include "kernels/sm90/silu.cuh"
-#include "kernels/sm90/swap_scales.cuh"
+#include "kernels/sm90/product/silu.cuh"
+#include "kernels/sm90/swap/scales.cuh"
 
 namespace culet::sm90 {
 namespace {

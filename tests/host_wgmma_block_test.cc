@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "host_wgmma_product.h"
-#include "kernels/sm90/block.h"
-#include "kernels/sm90/start.h"
+#include "kernels/sm90/block/block.h"
+#include "kernels/sm90/product/start.h"
 
 namespace culet::sm90 {
 namespace {

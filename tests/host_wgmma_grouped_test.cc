@@ -9,8 +9,8 @@
 
 #include "host_cuda/host_cuda.h"
 #include "host_wgmma_values.h"
-#include "kernels/sm90/grouped_swap.h"
-#include "kernels/sm90/start.h"
+#include "kernels/sm90/grouped/swap.h"
+#include "kernels/sm90/product/start.h"
 
 namespace culet::sm90 {
 namespace {

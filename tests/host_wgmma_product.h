@@ -11,8 +11,8 @@
 
 #include "host_cuda/host_cuda.h"
 #include "host_wgmma_values.h"
-#include "kernels/sm90/policy.h"
-#include "kernels/sm90/product.h"
+#include "kernels/sm90/product/policy.h"
+#include "kernels/sm90/product/product.h"
 
 namespace culet::sm90 {
 

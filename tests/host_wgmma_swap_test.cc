@@ -5,8 +5,8 @@
 #include <string>
 
 #include "host_wgmma_product.h"
-#include "kernels/sm90/start.h"
-#include "kernels/sm90/swap.h"
+#include "kernels/sm90/product/start.h"
+#include "kernels/sm90/swap/swap.h"
 
 namespace culet::sm90 {
 namespace {

@@ -17,6 +17,8 @@ CODE = {".h", ".hpp", ".cc", ".cu", ".cuh", ".def"}
 TEXT = CODE | {".py", ".cmake", ".txt", ".md", ".json", ".sh", ".yml", ".toml", ""}
 MAX_LINES = 700
 
+HOPPER = ["culet/", "base/", "cuda/", "sm90/", "kernels/catalog.h", "kernels/sm90/product/", "kernels/sm90/times/"]
+
 # Folder -> what its files may include with quotes: folders (with a final slash) or single headers.
 # The first entry that contains a file counts.
 DIRECTIONS = [
@@ -31,7 +33,7 @@ DIRECTIONS = [
     ("src/model/", ["culet/", "base/", "model/"]),
     ("src/ranks/", ["culet/", "base/", "graph/fusion_search.h", "model/text_file.h", "ranks/"]),
     # The CUDA dispatch is made of these, and of nothing that runs on the host alone.
-    ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/", "kernels/sm90/grouped_"]),
+    ("src/graph/cuda/", ["culet/", "base/", "cuda/", "graph/", "kernels/cuda_ops/", "kernels/sm90/grouped/"]),
     ("src/graph/", ["culet/", "base/", "graph/", "kernels/ops/"]),
     # The host's quantisers and the CPU families' quantised outputs are one code.
     ("src/gemm/quantize.cc", ["culet/", "base/", "gemm/", "kernels/cpu/simd_quantize.h"]),
@@ -44,10 +46,16 @@ DIRECTIONS = [
     # A library's sums are stored as those of the CPU families are.
     ("src/kernels/onednn/", ["culet/", "base/", "kernels/onednn/", "kernels/catalog.h",
                              "kernels/cpu/simd_exact.h", "kernels/cpu/simd_store.h"]),
-    # A norm that is fused with a product has the bits of the norm's own kernel.
-    ("src/kernels/sm90/skinny", ["culet/", "base/", "cuda/", "sm90/", "kernels/sm90/",
-                                 "kernels/catalog.h",
-                                 "kernels/cuda_ops/rms_norm.cuh", "kernels/cuda_ops/values.cuh"]),
+    # Hopper's kernels stand on what all their products share. A norm that is fused with a product has the
+    # bits of the norm's own kernel.
+    ("src/kernels/sm90/product/", ["culet/", "base/", "cuda/", "sm90/", "kernels/catalog.h",
+                                   "kernels/sm90/product/"]),
+    ("src/kernels/sm90/block/", HOPPER + ["kernels/sm90/block/"]),
+    ("src/kernels/sm90/swap/", HOPPER + ["kernels/sm90/swap/"]),
+    ("src/kernels/sm90/grouped/", HOPPER + ["kernels/sm90/grouped/"]),
+    ("src/kernels/sm90/skinny/", HOPPER + ["kernels/sm90/skinny/", "kernels/cuda_ops/rms_norm.cuh",
+                                           "kernels/cuda_ops/values.cuh"]),
+    ("src/kernels/sm90/", ["culet/", "sm90/", "kernels/sm90/"]),
     # Products of codes use the operations' instructions, and a graph's codes are decoded as theirs.
     ("src/kernels/cuda/codes", ["culet/", "base/", "cuda/", "kernels/cuda/", "kernels/catalog.h",
                                 "kernels/cuda_ops/code_product.h", "kernels/cuda_ops/ops.h"]),

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/sm90/operand_map.h"
+#include "kernels/sm90/product/operand_map.h"
 #include "sm90/scheduler.h"
 
 namespace culet::sm90 {

@@ -1,5 +1,5 @@
 // When a general epilogue of a Hopper kernel has nothing to do but to scale and to round.
-#include "kernels/sm90/epilogue.h"
+#include "kernels/sm90/product/epilogue.h"
 
 #include <gtest/gtest.h>
 

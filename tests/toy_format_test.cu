@@ -2,8 +2,8 @@
 // in the one for few tokens.
 #include <span>
 
-#include "kernels/sm90/block_instances.cuh"
-#include "kernels/sm90/swap_kernel.cuh"
+#include "kernels/sm90/instances/block.cuh"
+#include "kernels/sm90/swap/kernel.cuh"
 
 namespace culet::sm90 {
 

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "kernels/sm90/block.h"
+#include "kernels/sm90/block/block.h"
 
 namespace culet::sm90 {
 namespace {

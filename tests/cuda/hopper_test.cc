@@ -12,8 +12,8 @@
 #include "gemm/cost_model.h"
 #include "gpu_info.h"
 #include "kernels/catalog.h"
-#include "kernels/sm90/block.h"
-#include "kernels/sm90/product_kernel.h"
+#include "kernels/sm90/block/block.h"
+#include "kernels/sm90/product/product_kernel.h"
 
 namespace culet {
 namespace {

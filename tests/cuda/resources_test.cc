@@ -16,9 +16,9 @@
 #include "kernels/catalog.h"
 #include "kernels/cuda/any_shape.h"
 #include "kernels/cuda_ops/code_product.h"
-#include "kernels/sm90/block.h"
-#include "kernels/sm90/skinny_fused.h"
-#include "kernels/sm90/swap.h"
+#include "kernels/sm90/block/block.h"
+#include "kernels/sm90/skinny/fused.h"
+#include "kernels/sm90/swap/swap.h"
 #include "ptxas_report.h"
 
 namespace culet {

@@ -1,6 +1,6 @@
 // The Hopper families' predictions beside times measured on an H200
 // (bench/predictions_h200.csv.gz). Needs no GPU.
-#include "kernels/sm90/times.h"
+#include "kernels/sm90/times/times.h"
 
 #include <gtest/gtest.h>
 

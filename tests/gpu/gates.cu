@@ -8,7 +8,7 @@
 #include "jobs.h"
 #include "kernels/cuda_ops/mma.cuh"
 #include "kernels/cuda_ops/values.cuh"
-#include "kernels/sm90/silu.cuh"
+#include "kernels/sm90/product/silu.cuh"
 
 namespace culet {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/float_types.h"
 #include "jobs.h"
-#include "kernels/sm90/block.h"
+#include "kernels/sm90/block/block.h"
 #include "on_device.h"
 
 namespace culet {

@@ -1,4 +1,4 @@
-// The grouped kernels (kernels/sm90/grouped_swap.h) on integers, against sums in double.
+// The grouped kernels (kernels/sm90/grouped/swap.h) on integers, against sums in double.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "base/float_types.h"
 #include "grouped.h"
 #include "jobs.h"
-#include "kernels/sm90/grouped_swap.h"
+#include "kernels/sm90/grouped/swap.h"
 #include "on_device.h"
 
 namespace culet {

@@ -1,8 +1,8 @@
 // The emulation has no wgmma: experts' products run in the portable kernel.
-#include "kernels/sm90/grouped_swap.h"
+#include "kernels/sm90/grouped/swap.h"
 
-#include "kernels/sm90/launch.h"
-#include "kernels/sm90/start.h"
+#include "kernels/sm90/product/launch.h"
+#include "kernels/sm90/product/start.h"
 
 namespace culet::sm90 {
 

@@ -1,7 +1,7 @@
 // Few of the large-M kernels, one for each way through them.
 #include <vector>
 
-#include "kernels/sm90/block_instances.cuh"
+#include "kernels/sm90/instances/block.cuh"
 
 namespace culet::sm90 {
 namespace {

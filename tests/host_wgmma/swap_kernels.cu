@@ -1,5 +1,5 @@
 // Few of the kernels for few tokens, one for each way through them.
-#include "kernels/sm90/swap_kernel.cuh"
+#include "kernels/sm90/swap/kernel.cuh"
 
 namespace culet::sm90 {
 namespace {

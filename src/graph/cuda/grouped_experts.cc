@@ -8,7 +8,7 @@
 #include "graph/cpu_product.h"
 #include "graph/routes.h"
 #include "kernels/cuda_ops/gather_routes.h"
-#include "kernels/sm90/grouped_choice.h"
+#include "kernels/sm90/grouped/choice.h"
 
 namespace culet::cuda_ops {
 namespace {

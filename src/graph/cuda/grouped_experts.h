@@ -1,4 +1,4 @@
-// Products by routed experts on Hopper's tensor cores (kernels/sm90/grouped_swap.h): one by itself,
+// Products by routed experts on Hopper's tensor cores (kernels/sm90/grouped/swap.h): one by itself,
 // or gate and up with their activation.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "culet/kernel_dispatch.h"
 #include "culet/tensor.h"
 #include "kernels/cuda_ops/ops.h"
-#include "kernels/sm90/grouped_swap.h"
+#include "kernels/sm90/grouped/swap.h"
 
 namespace culet::cuda_ops {
 

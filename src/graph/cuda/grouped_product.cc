@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cuda/error.h"
-#include "kernels/sm90/grouped_choice.h"
+#include "kernels/sm90/grouped/choice.h"
 
 namespace culet::cuda_ops {
 namespace {

@@ -1,0 +1,175 @@
+// A grouped kernel's configuration, its shared memory, and the tiles that a CTA takes.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/grouped/swap.h"
+#include "sm90/descriptor.h"
+#include "sm90/pipeline.cuh"
+#include "sm90/sync.cuh"
+
+namespace culet::sm90 {
+
+template <class P, int kMostTokens, bool kPaired>
+struct GroupedConfig {
+  using Policy = P;
+  using Format = typename P::Format;
+  static constexpr bool kGated = kPaired;
+  static constexpr bool kScaled = P::kInfo.sums == Sums::kBlockScaled;
+  static constexpr int kRows = 128, kTokens = kMostTokens;
+  static constexpr int kConsumerWarps = 8, kTokenWarps = 3, kThreads = 384;
+  static constexpr int kWeightBytes = kRows * kBlockBytes;
+  static constexpr int kBoxRows = kTokens <= 32 ? 8 : 32;  ///< of A
+  static constexpr int kStageBytes = kWeightBytes + kTokens * kBlockBytes;
+  /// Of a stage: a scale for each of its rows of A, then those of the weights, gate's and up's.
+  static constexpr int kScaleFloats = kScaled ? kTokens + 4 : 0;
+  /// Where results wait to be stored: of each consumer warpgroup so many rows of 128 bytes.
+  static constexpr int kStoreTokens = kTokens < 64 ? kTokens : 64;
+  static constexpr int kStoreBytes = kStoreTokens * 128;
+  /// Sums of the other CTAs of a cluster, in kernels that may split K.
+  static constexpr int kSplitTokens = kTokens <= 32 ? 8 : 0;
+  static constexpr int kExchangeBytes = (kMostGroupedSplits - 1) * kRows * kSplitTokens * 4;
+  static constexpr int kTableBytes = (kMostExperts + 4 + kTokens + 48) * 4;
+  static constexpr int kBarriers = 2 * 16 + 2;
+  static constexpr int kFixedBytes =
+      1024 + 2 * kStoreBytes + kExchangeBytes + kTableBytes + kBarriers * 8;
+  /// CTAs on a multiprocessor. Two leave each other's stores and barriers in the shade, and let the
+  /// next launch's CTAs load weights beside this one's last.
+  static constexpr int kResident = kTokens <= 32 ? 2 : 1;
+  static constexpr int kSmemMost = kResident == 1 ? kSmemPerCta : kSmemPerSm / 2 - kSmemReserved;
+  static constexpr int kStages = (kSmemMost - kFixedBytes) / (kStageBytes + 4 * kScaleFloats);
+  static constexpr int kSmemBytes = kFixedBytes + kStages * (kStageBytes + 4 * kScaleFloats);
+  /// Consumers of many tokens get registers from the producers.
+  static constexpr bool kReallocates = kResident == 1;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+  static_assert(kStages >= 3 && kStages <= 16 && kTokens / kBoxRows <= kMostRowBoxes);
+};
+
+template <class C>
+struct GroupedShared {
+  uint8_t* stages;
+  uint8_t* store;
+  float4* exchange;
+  float* scales;
+  int* first_tile;
+  int* sources;  ///< of a tile's rows, each written and read by one warp
+  Ring<C::kStages>* ring;
+  uint64_t* sums_full;  ///< rank 0: the other ranks' sums have come
+  uint64_t* sums_free;  ///< the others: rank 0 has read them
+
+  __device__ __forceinline__ explicit GroupedShared(uint8_t* base) : stages(base) {
+    store = stages + C::kStages * C::kStageBytes;
+    exchange = reinterpret_cast<float4*>(store + 2 * C::kStoreBytes);
+    scales = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(exchange) + C::kExchangeBytes);
+    first_tile = reinterpret_cast<int*>(scales + C::kStages * C::kScaleFloats);
+    ring = reinterpret_cast<Ring<C::kStages>*>(reinterpret_cast<uint8_t*>(first_tile) +
+                                               C::kTableBytes);
+    sources = first_tile + kMostExperts + 4;
+    sums_full = reinterpret_cast<uint64_t*>(ring + 1);
+    sums_free = sums_full + 1;
+  }
+  /// Descriptors of a stage's tiles.
+  __device__ __forceinline__ uint64_t Weights(int stage, int warpgroup) const {
+    return WgmmaDescriptor128(SharedAddress(stages + stage * C::kStageBytes) +
+                              warpgroup * 64 * kBlockBytes);
+  }
+  __device__ __forceinline__ uint64_t Rows(int stage) const {
+    return WgmmaDescriptor128(SharedAddress(stages + stage * C::kStageBytes) + C::kWeightBytes);
+  }
+};
+
+/// What a CTA computes at a time.
+struct GroupedTile {
+  int group;
+  int place;   ///< the first row of D
+  int tokens;  ///< rows of D
+  int row;     ///< the first row of the group's weights; gated: of gate's
+};
+
+/// The rows of a group: [begin, end), cut off at the rows that there are.
+__device__ __forceinline__ int2 GroupRange(const GroupedSwapParams& p, int group) {
+  const int start = p.starts[group];
+  const int64_t end = p.counts != nullptr ? int64_t{start} + max(p.counts[group], 0)
+                                          : int64_t{p.starts[group + 1]};
+  return make_int2(max(start, 0), static_cast<int>(end < p.rows ? end : p.rows));
+}
+
+/// Where the table of first tiles has the group of the CTA's first tile.
+inline constexpr int kFirstGroupAt = kMostExperts + 2;
+
+template <class C>
+struct GroupedWalk {
+  const GroupedSwapParams& p;
+  const int* first;
+  int index, step;
+  bool is_first = true;
+
+  __device__ __forceinline__ GroupedWalk(const GroupedSwapParams& p, const int* first, int splits)
+      : p(p), first(first), index(blockIdx.x / splits), step(gridDim.x / splits) {}
+  __device__ __forceinline__ bool there() const { return index < first[p.groups] * p.tiles_n; }
+  __device__ __forceinline__ void Advance() { index += step, is_first = false; }
+  __device__ __forceinline__ GroupedTile Place() const {
+    int low = is_first ? first[kFirstGroupAt] : 0, high = is_first ? low : p.groups - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (first[middle] * p.tiles_n <= index)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    // Tiles of one weight tile lie side by side, so that neighbouring CTAs read it together.
+    const int in_group = index - first[low] * p.tiles_n, tiles = first[low + 1] - first[low];
+    const int tile_n = tiles == 1 ? in_group : in_group / tiles;
+    const int tile_m = in_group - tile_n * tiles;
+    const int2 range = GroupRange(p, low);
+    // Near-equal shares, in units of eight rows.
+    const int share = tiles == 1 ? range.y - range.x : (range.y - range.x + tiles - 1) / tiles;
+    const int each = (share + 7) / 8 * 8;
+    const int place = range.x + tile_m * each;
+    return {low, place, min(each, range.y - place), tile_n * (C::kGated ? C::kRows / 2 : C::kRows)};
+  }
+};
+
+/// How many tiles of rows the groups before each have, and the group of the CTA's first tile. By all
+/// threads; ends with a barrier. `sums`: an int for each warp.
+template <class C>
+__device__ __forceinline__ void CountTiles(const GroupedSwapParams& p, int* first, int* sums,
+                                           int splits) {
+  constexpr int kWarps = C::kThreads / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, index = blockIdx.x / splits;
+  int before = 0;  // tiles of the rounds before
+  if (threadIdx.x == 0) first[0] = 0;
+  for (int base = 0; base < p.groups; base += C::kThreads) {
+    const int group = base + threadIdx.x;
+    int tiles = 0;
+    if (group < p.groups) {
+      const int2 range = GroupRange(p, group);
+      tiles = max(range.y - range.x + p.tile_tokens - 1, 0) / p.tile_tokens;
+    }
+    int sum = tiles;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (base > 0) __syncthreads();
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const int of_warp = sums[w];
+      if (w < warp) sum += of_warp;
+    }
+    sum += before;
+    if (group < p.groups) {
+      first[group + 1] = sum;
+      if ((sum - tiles) * p.tiles_n <= index && index < sum * p.tiles_n)
+        first[kFirstGroupAt] = group;
+    }
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) before += sums[w];
+  }
+  __syncthreads();
+}
+
+}  // namespace culet::sm90
