@@ -238,7 +238,7 @@ TEST_P(AllReduceOf, ARankThatDoesNotComeIsNamed) {
   constexpr std::int64_t kCount = 4096;
   const int missing = GetParam() - 1;
   // Seconds enough for threads that a busy machine runs late.
-  Team team(GetParam(), AllReduceSlots(kCount, DataType::kFloat32), 0, 4);
+  Team team(GetParam(), AllReduceSlots(kCount, DataType::kFloat32), 0, 2);
   team.Run([&](int r) {
     if (r == missing) return;
     std::vector<float> x(kCount, 1.0f);

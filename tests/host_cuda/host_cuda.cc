@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <random>
 #include <span>
@@ -34,6 +32,8 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr std::size_t kStack = std::size_t{128} << 10;
+// Stacks end at different offsets: the ends of all would lie in the same sets of the CPU's cache.
+constexpr std::size_t kColours = 32, kColour = 832;
 
 enum class State { kReady, kAtBlock, kAtWarp, kAtCluster, kWaits, kFailed, kDone };
 
@@ -41,7 +41,8 @@ struct Fiber {
   ucontext_t context;  // how it begins
   jmp_buf place;       // where it goes on
   bool begun = false;
-  std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
+  std::unique_ptr<std::byte[]> stack{new std::byte[kStack + kColours * kColour]};
+  std::size_t stack_size = kStack;
   void* fake_stack = nullptr;  // AddressSanitizer's
   uint3 index{}, block{};
   State state = State::kDone;
@@ -65,8 +66,6 @@ struct Fiber {
   std::vector<std::vector<Copy>> copies;  // groups that have not happened, the last one open
 };
 
-// As much as any multiprocessor gives a block.
-constexpr std::size_t kMostShared = std::size_t{227} << 10, kMostCluster = 8;
 struct alignas(1024) Shared {
   char bytes[kMostShared];
 };
@@ -117,10 +116,13 @@ class Cluster {
 
  private:
   static void Enter();
-  // A separate function: code inlined next to _setjmp or getcontext may be lost.
-  [[gnu::noinline]] void SwitchTo(std::size_t fiber);
+  // Separate functions: code inlined next to _setjmp or getcontext may be lost.
+  [[gnu::noinline]] void RunRound();
   [[gnu::noinline]] void Leave();
+  [[noreturn]] void Resume(Fiber& fiber);
   [[gnu::noinline]] static void Prepare(Fiber& fiber);
+  Fiber* NextOfRound();
+  void TellSwitch(void** left, const Fiber* to) const;
   bool IsAwake(std::size_t fiber) const { return pace_.empty() || awake_[fiber / kWarp]; }
   void WakeWarps();
   bool ReleaseWaiting();
@@ -145,8 +147,11 @@ class Cluster {
   // Of each, bytes in front that may be anything; those behind are 0xFF.
   std::array<std::size_t, kMostCluster> written_ = AllWritten();
   std::size_t running_ = 0;
-  ucontext_t begin_{};   // where the scheduler begins a fiber
-  jmp_buf scheduler_{};  // where it goes on
+  // Threads in the order in which they run in this round, and how many have had their turn.
+  std::vector<std::size_t> order_of_round_;
+  std::size_t turn_ = 0;
+  bool any_sleeps_ = false;  // one that is ready, of a warp that sleeps
+  jmp_buf scheduler_{};      // where the scheduler goes on
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   std::size_t scheduler_stack_size_ = 0;
@@ -157,14 +162,17 @@ class Cluster {
 };
 
 thread_local Cluster cluster;
-thread_local std::string fault;
-thread_local std::function<cudaError_t()> on_launch;
-thread_local std::vector<bool> overlaps;
 
 void Cluster::Enter() {
 #ifdef HOST_CUDA_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &cluster.scheduler_stack_,
-                                  &cluster.scheduler_stack_size_);
+  // The first one begins from the scheduler, others perhaps from a fiber.
+  const void* stack = nullptr;
+  std::size_t size = 0;
+  __sanitizer_finish_switch_fiber(nullptr, &stack, &size);
+  if (cluster.scheduler_stack_ == nullptr) {
+    cluster.scheduler_stack_ = stack;
+    cluster.scheduler_stack_size_ = size;
+  }
 #endif
   // A fiber serves one thread after the other, of all blocks.
   while (true) {
@@ -177,27 +185,52 @@ void Cluster::Enter() {
 void Cluster::Prepare(Fiber& fiber) {
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStack;
+  fiber.context.uc_stack.ss_size = fiber.stack_size;
   fiber.context.uc_link = nullptr;
   makecontext(&fiber.context, &Cluster::Enter, 0);
 }
 
-// Contexts begin fibers; between fibers and the scheduler _setjmp and _longjmp switch, which,
-// unlike swapcontext, call no system.
-void Cluster::SwitchTo(std::size_t fiber) {
-  running_ = fiber;
-  in_thread_ = true;
-  Fiber& to = *fibers_[fiber];
-  threadIdx = to.index;
-  blockIdx = to.block;
-#ifdef HOST_CUDA_ASAN
-  __sanitizer_start_switch_fiber(&scheduler_fake_stack_, to.stack.get(), kStack);
-#endif
-  if (_setjmp(scheduler_) == 0) {
-    if (to.begun) _longjmp(to.place, 1);
-    to.begun = true;
-    swapcontext(&begin_, &to.context);
+// The next thread of this round that is ready; null: it is over.
+Fiber* Cluster::NextOfRound() {
+  while (turn_ < count_) {
+    const std::size_t i = order_of_round_[turn_++];
+    if (fibers_[i]->state != State::kReady) continue;
+    if (IsAwake(i)) {
+      running_ = i;
+      return fibers_[i].get();
+    }
+    any_sleeps_ = true;
   }
+  return nullptr;
+}
+
+// Tells AddressSanitizer that the stack changes: to a fiber's, or the scheduler's.
+void Cluster::TellSwitch([[maybe_unused]] void** left, [[maybe_unused]] const Fiber* to) const {
+#ifdef HOST_CUDA_ASAN
+  __sanitizer_start_switch_fiber(left, to != nullptr ? to->stack.get() : scheduler_stack_,
+                                 to != nullptr ? to->stack_size : scheduler_stack_size_);
+#endif
+}
+
+void Cluster::Resume(Fiber& fiber) {
+  threadIdx = fiber.index;
+  blockIdx = fiber.block;
+  if (fiber.begun) _longjmp(fiber.place, 1);
+  fiber.begun = true;
+  setcontext(&fiber.context);
+  std::abort();  // it does not return
+}
+
+// Contexts begin fibers; then _setjmp and _longjmp switch, which, unlike swapcontext, call no
+// system. Each thread switches to the next one of the round, the last one to the scheduler.
+void Cluster::RunRound() {
+  turn_ = 0;
+  any_sleeps_ = false;
+  Fiber* const first = NextOfRound();
+  if (first == nullptr) return;
+  in_thread_ = true;
+  TellSwitch(&scheduler_fake_stack_, first);
+  if (_setjmp(scheduler_) == 0) Resume(*first);
 #ifdef HOST_CUDA_ASAN
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
@@ -206,10 +239,12 @@ void Cluster::SwitchTo(std::size_t fiber) {
 
 void Cluster::Leave() {
   Fiber& fiber = running();
-#ifdef HOST_CUDA_ASAN
-  __sanitizer_start_switch_fiber(&fiber.fake_stack, scheduler_stack_, scheduler_stack_size_);
-#endif
-  if (_setjmp(fiber.place) == 0) _longjmp(scheduler_, 1);
+  Fiber* const next = NextOfRound();
+  TellSwitch(&fiber.fake_stack, next);
+  if (_setjmp(fiber.place) == 0) {
+    if (next == nullptr) _longjmp(scheduler_, 1);
+    Resume(*next);
+  }
 #ifdef HOST_CUDA_ASAN
   __sanitizer_finish_switch_fiber(fiber.fake_stack, nullptr, nullptr);
 #endif
@@ -384,9 +419,12 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
   waits_.fill(false);
   pace_.clear();
   BeginAsync(count_);
-  while (fibers_.size() < count_) fibers_.push_back(std::make_unique<Fiber>());
-  std::vector<std::size_t> order(count_);
-  std::iota(order.begin(), order.end(), 0);
+  while (fibers_.size() < count_) {
+    fibers_.push_back(std::make_unique<Fiber>());
+    fibers_.back()->stack_size += fibers_.size() % kColours * kColour;
+  }
+  order_of_round_.resize(count_);
+  std::iota(order_of_round_.begin(), order_of_round_.end(), 0);
   for (std::size_t i = 0; i < count_; ++i) {
     Fiber& fiber = *fibers_[i];
     const std::size_t thread = i % of_block_;
@@ -401,20 +439,16 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
     if (fiber.begun) continue;
     Prepare(fiber);
   }
-  for (bool all_done = false; !all_done;) {
-    std::shuffle(order.begin(), order.end(), order_);
-    all_done = true;
+  const auto is_done = [](const auto& fiber) { return fiber->state == State::kDone; };
+  while (true) {
+    std::shuffle(order_of_round_.begin(), order_of_round_.end(), order_);
     if (std::exchange(paused_, false)) std::this_thread::yield();
-    bool any_sleeps = false;
     WakeWarps();
-    for (const std::size_t i : order) {
-      if (fibers_[i]->state == State::kReady) {
-        any_sleeps |= !IsAwake(i);
-        if (IsAwake(i)) SwitchTo(i);
-      }
-      all_done &= fibers_[i]->state == State::kDone;
+    RunRound();
+    if (std::all_of(fibers_.begin(), fibers_.begin() + static_cast<std::ptrdiff_t>(count_),
+                    is_done)) {
+      break;
     }
-    if (all_done) break;
     // What can happen before barriers of whole blocks: those are for the last threads.
     bool goes_on = fault_.empty();
     if (goes_on) {
@@ -422,7 +456,7 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
       for (const auto& work : std::exchange(soon_, {})) work();
       goes_on |= ReleaseWaiting();
       goes_on |= ReleaseWarps();
-      goes_on |= MoveTransfers() || any_sleeps;
+      goes_on |= MoveTransfers() || any_sleeps_;
       if (!goes_on && before_awaited && !before_ended) goes_on = EndBefore();
     }
     if (!goes_on && (!fault_.empty() || !(ReleaseBlock() || ReleaseCluster() || paused_))) {
@@ -450,7 +484,15 @@ std::string Cluster::Run(dim3 size, std::span<const uint3> indices, std::size_t 
 
 }  // namespace
 
-const std::string& Fault() { return fault; }
+void BeginGrid() {
+  waited = 0;
+  before_ended = before_awaited = false;
+}
+std::string RunCluster(dim3 size, std::span<const uint3> indices, std::size_t shared,
+                       const std::function<void()>& body) {
+  return cluster.Run(size, indices, shared, body);
+}
+std::size_t ThreadsThatWaited() { return waited; }
 
 int Lane() { return cluster.lane(); }
 
@@ -486,9 +528,7 @@ void WaitForPreviousAlone() {
   before_awaited = true;
   WaitUntil([] { return before_ended; });
 }
-void OnLaunch(std::function<cudaError_t()> before) { on_launch = std::move(before); }
 void OnWait(std::function<void()> work) { on_wait = std::move(work); }
-std::vector<bool> TakeOverlaps() { return std::exchange(overlaps, {}); }
 
 void WorkOfWarp(void* mine, Work work) {
   cluster.running().work = work;
@@ -519,29 +559,6 @@ char* SharedOfCluster(int rank) { return cluster.SharedOf(static_cast<std::size_
 
 char* DynamicShared() { return cluster.shared(); }
 
-namespace {
-std::mutex allowed_mutex;
-std::map<const void*, std::size_t> allowed;
-}  // namespace
-
-void AllowShared(const void* kernel, std::size_t bytes) {
-  const std::lock_guard lock(allowed_mutex);
-  allowed[kernel] = bytes;
-}
-
-bool IsSharedAllowed(const void* kernel, std::size_t bytes) {
-  constexpr std::size_t kAlways = std::size_t{48} << 10;
-  std::size_t most = kAlways;
-  {
-    const std::lock_guard lock(allowed_mutex);
-    if (const auto found = allowed.find(kernel); found != allowed.end())
-      most = std::max(found->second, kAlways);
-  }
-  if (bytes <= most && bytes <= kMostShared) return true;
-  fault = fmt::format("{} bytes of dynamic shared memory, {} are allowed", bytes, most);
-  return false;
-}
-
 void CopyAsync(void* to, const void* from, std::size_t bytes, std::size_t size) {
   const Fiber::Copy copy{to, from, bytes, size};
   if (cluster.Coin()) return copy.Happen();
@@ -565,70 +582,4 @@ void AwaitCopies(int pending) {
   }
 }
 
-cudaError_t RunGrid(const cudaLaunchConfig_t& config, const std::function<void()>& body) {
-  if (on_launch) {
-    if (const cudaError_t error = on_launch(); error != cudaSuccess) {
-      fault = "a launch that was to fail";
-      return error;
-    }
-  }
-  const dim3 grid = config.gridDim, size = config.blockDim;
-  bool overlap = false;
-  dim3 in_cluster;
-  for (unsigned i = 0; i < config.numAttrs; ++i) {
-    const cudaLaunchAttribute& attribute = config.attrs[i];
-    if (attribute.id == cudaLaunchAttributeClusterDimension) {
-      const auto& size_of = attribute.val.clusterDim;
-      in_cluster = dim3(size_of.x, size_of.y, size_of.z);
-    } else {
-      overlap = attribute.val.programmaticStreamSerializationAllowed != 0;
-    }
-  }
-  constexpr unsigned kMostThreads = 1024, kMostRows = 65535;
-  const std::size_t threads = std::size_t{size.x} * size.y * size.z;
-  const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
-  if (threads == 0 || threads > kMostThreads || blocks == 0 || grid.y > kMostRows ||
-      grid.z > kMostRows) {
-    fault =
-        fmt::format("a grid of {} x {} x {} blocks of {} threads", grid.x, grid.y, grid.z, threads);
-    return cudaErrorInvalidValue;
-  }
-  const unsigned of_cluster = in_cluster.x * in_cluster.y;
-  if (of_cluster == 0 || of_cluster > kMostCluster || in_cluster.z != 1 ||
-      grid.x % in_cluster.x != 0 || grid.y % in_cluster.y != 0) {
-    fault = fmt::format("clusters of {} x {} blocks in a grid of {} x {}", in_cluster.x,
-                        in_cluster.y, grid.x, grid.y);
-    return cudaErrorInvalidValue;
-  }
-  gridDim = grid;
-  blockDim = size;
-  waited = 0;
-  before_ended = before_awaited = false;
-  overlaps.push_back(overlap);
-  std::vector<std::size_t> order(blocks / of_cluster);
-  std::iota(order.begin(), order.end(), 0);
-  std::minstd_rand random(static_cast<unsigned>(blocks));
-  std::shuffle(order.begin(), order.end(), random);
-  const std::size_t columns = grid.x / in_cluster.x, rows = grid.y / in_cluster.y;
-  std::vector<uint3> indices(of_cluster);
-  for (const std::size_t i : order) {
-    for (unsigned rank = 0; rank < of_cluster; ++rank) {
-      indices[rank] = {
-          static_cast<unsigned>(i % columns) * in_cluster.x + rank % in_cluster.x,
-          static_cast<unsigned>(i / columns % rows) * in_cluster.y + rank / in_cluster.x,
-          static_cast<unsigned>(i / columns / rows)};
-    }
-    fault = cluster.Run(size, indices, config.dynamicSmemBytes, body);
-    if (!fault.empty()) return cudaErrorLaunchFailure;
-  }
-  if (overlap && waited != blocks * threads) {
-    fault = fmt::format("of {} threads that overlap {} wait for the kernel before",
-                        blocks * threads, waited);
-    return cudaErrorLaunchFailure;
-  }
-  return cudaSuccess;
-}
-
 }  // namespace culet::host_cuda
-
-const char* cudaGetErrorString(cudaError_t) { return culet::host_cuda::Fault().c_str(); }

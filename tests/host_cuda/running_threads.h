@@ -2,8 +2,10 @@
 // and work that happens by itself at some time.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,17 @@ std::function<void()> TakeCopies();
 /// Like WaitForPrevious, for a thread whose block need not come with it. A block waits when one of
 /// its threads does.
 void WaitForPreviousAlone();
+
+// As much as any multiprocessor gives a block.
+constexpr std::size_t kMostShared = std::size_t{227} << 10, kMostCluster = 8;
+
+/// Called when a grid begins.
+void BeginGrid();
+/// Runs the blocks of a cluster, of `indices`. Returns what went wrong.
+std::string RunCluster(dim3 size, std::span<const uint3> indices, std::size_t shared,
+                       const std::function<void()>& body);
+/// Of the grid, so far: those that called WaitForPrevious, or whose block did.
+std::size_t ThreadsThatWaited();
 
 /// Called when a cluster begins, when a thread ends and when all have ended (async.cc).
 void BeginAsync(std::size_t threads);
