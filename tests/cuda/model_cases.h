@@ -311,6 +311,8 @@ TEST_P(CudaModels, CachesOfE4m3) {
   const std::vector<std::int32_t>& ids = goldens_.input_ids;
   const bool loose = model_->config().coding.is_e4m3() || model_->config().experts > 0;
   for (KernelDispatch* dispatch : {test_.dispatch.get(), rounding.dispatch.get()}) {
+    // The wider bound tells nothing of how products round.
+    if (loose && GetParam().bounded && dispatch == test_.dispatch.get()) continue;
     const SessionOptions options{.max_context = 64, .cache_type = DataType::kFloat8_e4m3};
     if (!GetParam().bounded) {
       const Status refused = Session::Create(*model_, *dispatch, options).status();
