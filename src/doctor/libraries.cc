@@ -1,4 +1,5 @@
 #include "doctor/libraries.h"
+#include "doctor/close_library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -52,10 +53,6 @@ LibraryState AskKernels(const char* name, const char* provider, const char* sona
   }
   return state;
 }
-
-struct CloseLibrary {
-  void operator()(void* library) const noexcept { dlclose(library); }
-};
 
 // Where NCCL may lie: loaded already, beside the packages of this Python environment, or where the
 // loader finds it.

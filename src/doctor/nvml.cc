@@ -1,4 +1,5 @@
 #include "doctor/nvml.h"
+#include "doctor/close_library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -26,10 +27,6 @@ struct PciInfo {
   char legacy_id[16];
   unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
   char bus_id[32];
-};
-
-struct CloseLibrary {
-  void operator()(void* library) const noexcept { dlclose(library); }
 };
 
 class Nvml {

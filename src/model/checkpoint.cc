@@ -18,6 +18,7 @@
 #include "base/json_text.h"
 #include "culet/printable.h"
 #include "model/decoder_architecture.h"
+#include "model/plain_types.h"
 #include "model/text_file.h"
 #include "model/text_kind.h"
 
@@ -40,10 +41,6 @@ constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
-
-bool IsFloat(DataType type) noexcept {
-  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
 
 // A shard's name must not lead out of the folder, nor steer the terminal that shows its path.
 bool IsPlainName(const std::string& name) {
@@ -222,7 +219,7 @@ Weight Checkpoint::Get(const std::string& name, std::int64_t rows, std::int64_t 
   const DataType type = tensor->type();
   const bool quantised = IsLinear(role) && coding.is_e4m3() && type == DataType::kFloat8_e4m3;
   if (quantised && !MayBeQuantised(*tensor, name)) return weight;
-  if (!IsFloat(type) && !quantised) {
+  if (!IsPlain(type) && !quantised) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; it must be F32, F16 or BF16, or F8_E4M3 in a linear layer "
                      "of a checkpoint whose quantization_config says so",
@@ -277,7 +274,7 @@ Weight Checkpoint::GetIfThere(const std::string& name, std::int64_t cols, ShardR
   }
   static_cast<void>(Find(name));
   const DataType type = tensor.type();
-  if (!IsFloat(type)) {
+  if (!IsPlain(type)) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; it must be F32, F16 or BF16", name, tensor.dtype));
     return {};

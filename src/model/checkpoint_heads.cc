@@ -6,13 +6,10 @@
 #include "base/float_types.h"
 #include "base/thread_pool.h"
 #include "model/checkpoint.h"
+#include "model/plain_types.h"
 
 namespace culet {
 namespace {
-
-bool IsFloat(DataType type) noexcept {
-  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
 
 // E4M3 codes times their scales. `across`: columns of a scale; `down`: rows.
 std::vector<std::byte> Widened(const SafetensorsTensor& tensor, const std::vector<float>& scales,
@@ -75,7 +72,7 @@ std::pair<Weight, Weight> Checkpoint::HeadParts(const std::string& name, std::in
     wide = Widened(*tensor, FloatsOf(*stored), blocks ? block : one ? rows : 1, blocks ? block : k);
     type = DataType::kBfloat16;
     data = wide.data();
-  } else if (!IsFloat(type)) {
+  } else if (!IsPlain(type)) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; it must be F32, F16 or BF16, or F8_E4M3 where "
                      "quantization_config says so",

@@ -6,12 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/ceil_div.h"
 #include "model/checkpoint.h"
 
 namespace culet {
 namespace {
-
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 // "[64:128]", "[:, 64:128]".
 std::string PartName(const WeightRequest& part, bool vector) {

@@ -8,9 +8,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/ceil_div.h"
 #include "base/float_types.h"
 #include "model/checkpoint.h"
 #include "model/packed_weight.h"
+#include "model/plain_types.h"
 #include "model/quantization_config.h"
 
 namespace culet {
@@ -19,12 +21,6 @@ namespace {
 using Form = WeightCoding::Form;
 
 constexpr std::string_view kWeight = ".weight";
-
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
-
-bool IsFloat(DataType type) noexcept {
-  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
 
 }  // namespace
 
@@ -81,7 +77,7 @@ const SafetensorsTensor* Checkpoint::ScalesOf(const std::string& name, std::int6
                      one ? std::string("1") : fmt::format("{}", fmt::join(wanted, ", "))));
     return nullptr;
   }
-  if (!IsFloat(tensor->type())) {
+  if (!IsPlain(tensor->type())) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; scales are F32, F16 or BF16", tensor->name, tensor->dtype));
     return nullptr;
@@ -114,7 +110,7 @@ void Checkpoint::AddInputScale(Weight& weight) {
   const std::string module = weight.name.substr(0, weight.name.size() - kWeight.size());
   const SafetensorsTensor* tensor = Find(module + ".input_scale");
   if (tensor == nullptr) return;
-  if (tensor->elements() != 1 || !IsFloat(tensor->type())) {
+  if (tensor->elements() != 1 || !IsPlain(tensor->type())) {
     Fail(StatusCode::kInvalidArgument,
          fmt::format("tensor {} is {} [{}]; the scale of all inputs is one number of F32, F16 or "
                      "BF16",

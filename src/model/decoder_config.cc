@@ -16,14 +16,13 @@
 #include "model/gguf_config.h"
 #include "model/gguf_file.h"
 #include "model/quantization_config.h"
+#include "model/shown.h"
 #include "model/text_kind.h"
 
 namespace culet {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::size_t kShown = 40;  // characters of a text of the file in a message
 
 const DecoderArchitecture* ArchitectureOfType(std::string_view model_type) {
   for (const DecoderArchitecture* each : DecoderArchitectures()) {
@@ -52,7 +51,7 @@ Result<DecoderConfig> ParseContainer(const json& root, const std::string& origin
   if (architecture == nullptr) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("{}: text_config has model_type {}; known in a {} are {}", origin,
-                              Printable(type, kShown), container.name,
+                              Printable(type, kShownText), container.name,
                               fmt::join(container.text_types, ", ")));
   }
   // What is said of the whole file counts for the text model, too.

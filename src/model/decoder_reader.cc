@@ -12,6 +12,7 @@
 #include "model/config_keys.h"
 #include "model/quantization_config.h"
 #include "model/rope_config.h"
+#include "model/shown.h"
 
 namespace culet {
 namespace {
@@ -20,7 +21,6 @@ using nlohmann::json;
 
 constexpr int kMostLayers = 10000;
 constexpr int kMostExperts = 65536;
-constexpr std::size_t kShown = 40;  // characters of a text of the file in a message
 
 const char* NamesOf(GateKind kind) {
   return kind == GateKind::kSilu ? "silu, swish" : "gelu_pytorch_tanh";
@@ -90,7 +90,7 @@ void DecoderReader::Gate(const char* key, GateKind kind) {
                                              : activation == "gelu_pytorch_tanh";
   keys_.Supported(
       activation.empty() ? !keys_.Has({key}) : known,
-      fmt::format("{} is {}; known are {}", key, Printable(activation, kShown), NamesOf(kind)));
+      fmt::format("{} is {}; known are {}", key, Printable(activation, kShownText), NamesOf(kind)));
 }
 
 // What would make another model of it.
@@ -181,7 +181,7 @@ bool DecoderReader::Types(const char* limited, int limit, std::vector<int>& limi
     const bool is_limited = type == limited;
     keys_.Supported(is_limited || type == "full_attention",
                     fmt::format("layer_types holds {}; known are full_attention, {}",
-                                Printable(type, kShown), limited));
+                                Printable(type, kShownText), limited));
     limits[layer] = is_limited ? limit : 0;
   }
   return true;

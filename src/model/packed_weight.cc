@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/ceil_div.h"
 #include "base/float_types.h"
 #include "base/thread_pool.h"
 
@@ -20,8 +21,6 @@ using Form = WeightCoding::Form;
 
 constexpr std::int64_t kOfWord = 8;  // codes of 32 bits
 constexpr int kMiddle = 8;           // the zero point of symmetric weights
-
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 std::uint32_t WordAt(const SafetensorsTensor& tensor, std::int64_t at) noexcept {
   std::uint32_t word = 0;

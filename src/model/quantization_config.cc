@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr int kBlock = 128;
 constexpr int kBits = 4;
-constexpr std::size_t kShown = 60;
+constexpr std::size_t kShownPattern = 60;
 constexpr std::size_t kMostPatterns = 100'000, kMostRegexBytes = 200;
 // A backtracking search takes up to length^repeats steps, so both are small.
 constexpr std::size_t kMostRepeats = 3, kMostNameBytes = 200;
@@ -27,7 +27,7 @@ using Form = WeightCoding::Form;
 
 // As it stands in the file, short and printable.
 std::string ShownValue(const json& value) {
-  return Printable(value.dump(-1, ' ', true, json::error_handler_t::replace), kShown);
+  return Printable(value.dump(-1, ' ', true, json::error_handler_t::replace), kShownPattern);
 }
 
 // What is known, texts without quotation marks.
@@ -139,7 +139,7 @@ class Reader {
         Refuse(
             fmt::format("quantization_config has in {} {}, no regular expression of at most {} "
                         "bytes and {} repeats that can be searched for",
-                        key, Printable(pattern, kShown), kMostRegexBytes, kMostRepeats));
+                        key, Printable(pattern, kShownPattern), kMostRegexBytes, kMostRepeats));
         return;
       }
       coding_.plain.push_back(pattern);
@@ -281,7 +281,7 @@ class Reader {
         Refuse(
             fmt::format("quantization_config has a config_groups.{} that differs from the first; "
                         "known is one scheme for all layers that are quantised",
-                        Printable(name, kShown)));
+                        Printable(name, kShownPattern)));
         return;
       }
     }

@@ -24,6 +24,7 @@
 #include "culet/printable.h"
 #include "culet/safetensors.h"
 #include "model/gguf_file.h"
+#include "model/plain_types.h"
 #include "model/quantization_config.h"
 #include "model/quantize_rows.h"
 #include "model/text_file.h"
@@ -33,13 +34,11 @@ namespace culet {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr std::size_t kMostJsonBytes = std::size_t{100} << 20;
-constexpr std::int64_t kGroup = 128;
-constexpr std::int64_t kOfWord = 8;  // zero points
 constexpr std::string_view kWeight = ".weight";
 
 struct FormatName {
@@ -88,10 +87,6 @@ class Roles final : public WeightSource {
  private:
   Status status_;
 };
-
-bool IsFloat(DataType type) noexcept {
-  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
 
 // A folder that is removed unless it was moved to its place.
 class NewFolder {
@@ -171,7 +166,7 @@ class Quantizer {
     }
     auto text = ReadTextFile((fs::path(folder_) / "config.json").string(), kMostJsonBytes);
     if (!text) return text.status();
-    config_ = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    config_ = OrderedJson::parse(*text, nullptr, /*allow_exceptions=*/false);
     auto decoder = ReadDecoderConfig(folder_);
     if (!decoder) return decoder.status();
     decoder_ = *std::move(decoder);
@@ -182,7 +177,7 @@ class Quantizer {
     const auto it = config_.find("quantization_config");
     if (it != config_.end() && !it->is_null()) {
       const std::string method =
-          it->is_object() ? it->value("quant_method", json()).dump() : it->dump();
+          it->is_object() ? it->value("quant_method", OrderedJson()).dump() : it->dump();
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("{} is quantised already (quant_method {}); give the checkpoint "
                                 "that it was made from",
@@ -240,7 +235,7 @@ class Quantizer {
     } else {
       auto text = ReadTextFile((fs::path(folder_) / kIndex).string(), kMostJsonBytes);
       if (!text) return text.status();
-      index_ = json::parse(*text, nullptr, false);
+      index_ = OrderedJson::parse(*text, nullptr, false);
       has_index_ = true;
       for (const auto& [name, file] : index_.at("weight_map").items()) {
         names.insert(file.get<std::string>());
@@ -262,14 +257,14 @@ class Quantizer {
   bool Quantises(const SafetensorsTensor& tensor) const {
     auto it = products_.find(tensor.name);
     if (it == products_.end()) it = products_.find("model." + tensor.name);  // files of base models
-    if (it == products_.end() || tensor.shape.size() != 2 || !IsFloat(tensor.type())) return false;
+    if (it == products_.end() || tensor.shape.size() != 2 || !IsPlain(tensor.type())) return false;
     if (ListsModule(options_.keep, ModuleOf(it->first))) return false;
-    const std::int64_t rows = options_.format == CheckpointFormat::kFp8Block       ? kGroup
-                              : options_.format == CheckpointFormat::kU4Asymmetric ? kOfWord
+    const std::int64_t rows = options_.format == CheckpointFormat::kFp8Block ? kCheckpointGroup
+                              : options_.format == CheckpointFormat::kU4Asymmetric ? kZerosOfWord
                                                                                    : 1;
     const auto whole = [rows](std::int64_t first) { return first % rows == 0; };
     if (!std::ranges::all_of(it->second, whole)) return false;
-    return options_.format == CheckpointFormat::kFp8Row || tensor.shape[1] % kGroup == 0;
+    return options_.format == CheckpointFormat::kFp8Row || tensor.shape[1] % kCheckpointGroup == 0;
   }
 
   // Modules that readers would take for linear layers.
@@ -360,7 +355,7 @@ class Quantizer {
     if (format == CheckpointFormat::kU4Asymmetric) {
       SafetensorsEntry zeros{tensor.name + "_zero_point",
                              DataType::kInt32,
-                             {(matrix.rows + kOfWord - 1) / kOfWord, across}};
+                             {(matrix.rows + kZerosOfWord - 1) / kZerosOfWord, across}};
       zeros.make = [this, &tensor, matrix](std::span<std::byte> bytes) {
         CULET_RETURN_IF_ERROR(Progress(tensor, false));
         WriteZeros(matrix, bytes);
@@ -382,28 +377,33 @@ class Quantizer {
   }
 
   Status WriteIndex() {
-    index_["weight_map"] = json::object();
+    index_["weight_map"] = OrderedJson::object();
     for (const auto& [name, file] : written_) index_["weight_map"][name] = file;
     index_["metadata"]["total_size"] = result_.bytes_after;
     return WriteText(kIndex, index_.dump(2));
   }
 
-  json SchemeOf() const {
+  OrderedJson SchemeOf() const {
     const auto numbers = [](int bits, const char* type, const char* strategy, bool dynamic) {
-      return json{
-          {"num_bits", bits},     {"type", type},          {"symmetric", true},
-          {"strategy", strategy}, {"group_size", nullptr}, {"block_structure", nullptr},
-          {"dynamic", dynamic},   {"actorder", nullptr},   {"observer_kwargs", json::object()}};
+      return OrderedJson{{"num_bits", bits},
+                         {"type", type},
+                         {"symmetric", true},
+                         {"strategy", strategy},
+                         {"group_size", nullptr},
+                         {"block_structure", nullptr},
+                         {"dynamic", dynamic},
+                         {"actorder", nullptr},
+                         {"observer_kwargs", OrderedJson::object()}};
     };
-    json group{{"targets", {"Linear"}},
-               {"weights", nullptr},
-               {"input_activations", nullptr},
-               {"output_activations", nullptr}};
+    OrderedJson group{{"targets", {"Linear"}},
+                      {"weights", nullptr},
+                      {"input_activations", nullptr},
+                      {"output_activations", nullptr}};
     switch (options_.format) {
       case CheckpointFormat::kU4:
       case CheckpointFormat::kU4Asymmetric:
         group["weights"] = numbers(4, "int", "group", false);
-        group["weights"]["group_size"] = kGroup;
+        group["weights"]["group_size"] = kCheckpointGroup;
         group["weights"]["symmetric"] = options_.format == CheckpointFormat::kU4;
         break;
       case CheckpointFormat::kFp8Row:
@@ -412,9 +412,9 @@ class Quantizer {
         break;
       case CheckpointFormat::kFp8Block:
         group["weights"] = numbers(8, "float", "block", false);
-        group["weights"]["block_structure"] = {kGroup, kGroup};
+        group["weights"]["block_structure"] = {kCheckpointGroup, kCheckpointGroup};
         group["input_activations"] = numbers(8, "float", "group", true);
-        group["input_activations"]["group_size"] = kGroup;
+        group["input_activations"]["group_size"] = kCheckpointGroup;
         break;
     }
     return group;
@@ -423,13 +423,13 @@ class Quantizer {
   Status WriteConfig() {
     const char* const format = IsU4(options_.format) ? "pack-quantized" : "float-quantized";
     std::ranges::sort(result_.plain);
-    json ignore = json::array();
+    OrderedJson ignore = OrderedJson::array();
     for (const std::string& module : result_.plain) ignore.push_back(module);
     // A head that is the embedding has no tensor.
     if (std::ranges::find(result_.plain, "lm_head") == result_.plain.end()) {
       ignore.push_back("lm_head");
     }
-    json group = SchemeOf();
+    OrderedJson group = SchemeOf();
     group["format"] = format;
     config_["quantization_config"] = {{"quant_method", "compressed-tensors"},
                                       {"format", format},
@@ -468,7 +468,7 @@ class Quantizer {
 
   const std::string& folder_;
   const QuantizeCheckpointOptions& options_;
-  json config_, index_;
+  OrderedJson config_, index_;
   bool has_index_ = false;
   DecoderConfig decoder_;
   Products products_;

@@ -6,18 +6,15 @@
 #include <cstring>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/float_types.h"
 #include "base/thread_pool.h"
 
 namespace culet {
 namespace {
 
-constexpr std::int64_t kGroup = 128;
 constexpr double kMostCode = 15, kMostE4m3 = 448;
 constexpr double kMiddle = 8;  // the zero point of symmetric codes
-constexpr std::int64_t kOfWord = 8;
-
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 // One row as doubles, through aligned memory.
 class RowLoader {
@@ -101,13 +98,13 @@ ScaleShape ScaleShapeOf(CheckpointFormat format, std::int64_t cols) noexcept {
   switch (format) {
     case CheckpointFormat::kU4:
     case CheckpointFormat::kU4Asymmetric:
-      return {1, kGroup};
+      return {1, kCheckpointGroup};
     case CheckpointFormat::kFp8Row:
       return {1, cols};
     case CheckpointFormat::kFp8Block:
       break;
   }
-  return {kGroup, kGroup};
+  return {kCheckpointGroup, kCheckpointGroup};
 }
 
 bool WriteScales(const PlainMatrix& matrix, CheckpointFormat format, std::span<std::byte> to) {
@@ -129,12 +126,12 @@ void WriteZeros(const PlainMatrix& matrix, std::span<std::byte> to) {
   constexpr CheckpointFormat kFormat = CheckpointFormat::kU4Asymmetric;
   const auto across =
       static_cast<std::size_t>(CeilDiv(matrix.cols, ScaleShapeOf(kFormat, matrix.cols).cols));
-  HostPool().Run(static_cast<int>(CeilDiv(matrix.rows, kOfWord)), [&](int task, int) {
+  HostPool().Run(static_cast<int>(CeilDiv(matrix.rows, kZerosOfWord)), [&](int task, int) {
     RowLoader rows(matrix);
     std::vector<Group> groups;
     std::vector<std::uint32_t> words(across);
-    const std::int64_t first = task * kOfWord;
-    for (std::int64_t row = first; row < std::min(matrix.rows, first + kOfWord); ++row) {
+    const std::int64_t first = task * kZerosOfWord;
+    for (std::int64_t row = first; row < std::min(matrix.rows, first + kZerosOfWord); ++row) {
       GroupsOf(rows, matrix, kFormat, row, 1, groups);
       for (std::size_t g = 0; g < across; ++g) {
         words[g] |= static_cast<std::uint32_t>(groups[g].zero) << 4 * (row - first);

@@ -17,6 +17,11 @@ struct PlainMatrix {
   std::int64_t rows = 0, cols = 0;
 };
 
+/// Elements of a group, and rows and columns of a block, that share a scale.
+inline constexpr std::int64_t kCheckpointGroup = 128;
+/// Zero points of 4 bits in a word.
+inline constexpr std::int64_t kZerosOfWord = 8;
+
 /// What shares a scale: rows, and columns.
 struct ScaleShape {
   std::int64_t rows, cols;

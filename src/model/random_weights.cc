@@ -14,7 +14,7 @@ namespace {
 
 // Too long for any cache, and odd so that rows of usual lengths differ.
 constexpr std::size_t kPaletteSize = (std::size_t{1} << 20) + 7;
-constexpr int kBlock = 128;
+constexpr int kScaleBlock = 128;
 constexpr double kE4m3Spread = 448 / 4.0;  // four standard deviations fill the format
 
 // How codes have their scales: as the formats of the same names (culet/model.h).
@@ -144,10 +144,11 @@ Weight RandomWeights::Get(const std::string& name, std::int64_t rows, std::int64
     weight.data_ptr = Fill(weight.type, rows * cols, deviation, 0);
   } else {
     weight.data_ptr = Fill(weight.type, rows * cols, kE4m3Spread, 0);
-    weight.quant = {QuantType::kB, kBlock};
-    weight.input_quant = {QuantType::kK, kBlock};
+    weight.quant = {QuantType::kB, kScaleBlock};
+    weight.input_quant = {QuantType::kK, kScaleBlock};
     weight.scales_type = DataType::kFloat32;
-    const std::int64_t blocks = ((rows + kBlock - 1) / kBlock) * ((cols + kBlock - 1) / kBlock);
+    const std::int64_t blocks =
+        ((rows + kScaleBlock - 1) / kScaleBlock) * ((cols + kScaleBlock - 1) / kScaleBlock);
     const double scale = deviation / kE4m3Spread;
     weight.scales_ptr = Fill(DataType::kFloat32, blocks, scale / 16, scale, WeightPart::kScales);
   }

@@ -8,13 +8,12 @@
 
 #include "culet/printable.h"
 #include "model/config_keys.h"
+#include "model/shown.h"
 
 namespace culet {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::size_t kShown = 40;  // characters of a text of the file in a message
 
 constexpr RopeScaling kScalings[] = {RopeScaling::kNone, RopeScaling::kLinear, RopeScaling::kLlama3,
                                      RopeScaling::kYarn, RopeScaling::kLongRope};
@@ -238,7 +237,7 @@ class RopeReader {
       config_.Supported(
           !value.is_object(),
           fmt::format("{} holds an object, {}; parameters by layer type are not known", key,
-                      Printable(name, kShown)));
+                      Printable(name, kShownText)));
     }
     const bool known = ReadType(key, scaling, rope);
     rope.dims = Dims(scaling);
@@ -286,7 +285,7 @@ class RopeReader {
     }
     return config_.Supported(false, fmt::format("{}: the rope type {} is unknown; known are "
                                                 "default, linear, llama3, yarn, longrope",
-                                                key, Printable(type, kShown)));
+                                                key, Printable(type, kShownText)));
   }
 
   const json& root_;

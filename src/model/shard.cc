@@ -8,14 +8,13 @@
 
 #include <fmt/format.h>
 
+#include "base/ceil_div.h"
 #include "culet/decoder.h"
 
 namespace culet {
 namespace {
 
 using Bounds = std::vector<std::int64_t>;
-
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 // What shares a scale along rows and columns of a product's weights.
 struct Grain {
