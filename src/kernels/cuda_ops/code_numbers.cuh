@@ -1,6 +1,7 @@
 // Codes of 4 and 8 bits as pairs of 16-bit numbers.
 #pragma once
 
+#include "culet/types.h"
 #include "kernels/cuda_ops/code_pairs.cuh"
 
 namespace culet::cuda_ops {
@@ -10,6 +11,8 @@ template <class T>
 struct HalfConstants;
 template <>
 struct HalfConstants<__nv_bfloat16> {
+  static constexpr DataType kType = DataType::kBfloat16;
+  static constexpr const char* kName = "_bf16/";       // in the ids of kernels
   static constexpr std::uint32_t kMagic = 0x43004300;  // 128
   static constexpr std::uint32_t kOnes = 0x3F803F80;
   // E2M1's exponent and fraction at their places are 2^-126 of its value.
@@ -18,6 +21,8 @@ struct HalfConstants<__nv_bfloat16> {
 };
 template <>
 struct HalfConstants<__half> {
+  static constexpr DataType kType = DataType::kFloat16;
+  static constexpr const char* kName = "_f16/";
   static constexpr std::uint32_t kMagic = 0x64006400;  // 1024
   static constexpr std::uint32_t kOnes = 0x3C003C00;
   static constexpr int kE2m1Shift = 9;                                              // 2^-14
@@ -30,6 +35,8 @@ __device__ __forceinline__ constexpr std::uint32_t Shifted(std::uint32_t bits, i
 
 /// uint4: codes of 4 bits less a zero point.
 struct Uint4Codes {
+  static constexpr DataType kType = DataType::kUint4;
+  static constexpr int kBits = 4;
   static constexpr bool kZeros = true;
   /// Codes i and i + 4 of a word, for i = kFirst, as a pair of T, less what `zero` is above kMagic.
   template <class T, int kFirst>
@@ -58,6 +65,8 @@ struct Uint4Codes {
 };
 
 struct E2m1Codes {
+  static constexpr DataType kType = DataType::kFloat4_e2m1;
+  static constexpr int kBits = 4;
   static constexpr bool kZeros = false;
   template <class T, int kFirst>
   static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
@@ -78,6 +87,8 @@ struct E2m1Codes {
 
 /// int8: a word holds four codes, of which i and i + 2 are a pair.
 struct Int8Codes {
+  static constexpr DataType kType = DataType::kInt8;
+  static constexpr int kBits = 8;
   static constexpr bool kZeros = false;
   template <class T, int kFirst>
   static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {

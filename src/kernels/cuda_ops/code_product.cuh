@@ -4,6 +4,11 @@
 // operand of mma.sync. At the end their sums meet in a fixed order.
 #pragma once
 
+#include <array>
+#include <string>
+#include <type_traits>
+#include <vector>
+
 #include "kernels/cuda_ops/code_finish.cuh"
 #include "kernels/cuda_ops/code_numbers.cuh"
 #include "kernels/cuda_ops/code_product.h"
@@ -442,13 +447,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
                  reinterpret_cast<float*>(shared + C::kScaleBytes), C::kTokens * C::kSumPitch);
 }
 
+/// `name`: the codes, at the beginning of the id. `most`: tokens that it is offered.
 template <class C>
-constexpr CodeProductKernel MakeCodeProduct(const char* id, DataType codes, DataType x, int most,
-                                            int registers) {
-  return {.id = id,
+CodeProductKernel MakeCodeProduct(const char* name, int most, int registers) {
+  return {.id = std::string(name) + HalfConstants<typename C::T>::kName + std::to_string(C::kRows) +
+                "x" + std::to_string(C::kTokens) + "x" + std::to_string(C::kStages),
           .function = &CodeProductKernelOf<C>,
-          .codes = codes,
-          .x = x,
+          .codes = C::Codes::kType,
+          .x = HalfConstants<typename C::T>::kType,
           .group_step = C::kWindow,
           .rows = C::kRows,
           .tokens = C::kTokens,
@@ -462,6 +468,33 @@ constexpr CodeProductKernel MakeCodeProduct(const char* id, DataType codes, Data
           .token_bytes = C::kTokenBytes,
           .scale_bytes = C::kScaleBytes,
           .sum_bytes = C::kSumBytes};
+}
+
+/// The kernels for tokens of T; `registers` of each, in their order.
+template <class T, class Codes, bool kWide>
+void AddCodeProducts(const char* name, const std::array<int, 7>& registers,
+                     std::vector<CodeProductKernel>& to) {
+  const auto add = [&]<class C>(C, int most) {
+    to.push_back(MakeCodeProduct<C>(name, most, registers[to.size() % registers.size()]));
+  };
+  add(CodeConfig<T, Codes, kWide, 1, 1, 8, 2>{}, 4);
+  add(CodeConfig<T, Codes, kWide, 2, 1, 4, 2>{}, 8);
+  add(CodeConfig<T, Codes, kWide, 4, 1, 2, 2>{}, 8);
+  add(CodeConfig<T, Codes, kWide, 4, 1, 4, 1>{}, 8);
+  add(CodeConfig<T, Codes, kWide, 4, 2, 2, 1>{}, kAnyTokens);
+  add(CodeConfig<T, Codes, kWide, 4, 2, 3, 1>{}, 16);
+  add(CodeConfig<T, Codes, kWide, 4, 4, 2, 1>{}, kAnyTokens);
+}
+
+/// The kernels of a type of codes.
+template <class Codes, bool kWide>
+std::vector<CodeProductKernel> CodeProductsOf(const char* name,
+                                              const std::array<int, 7>& bf16_registers,
+                                              const std::array<int, 7>& f16_registers) {
+  std::vector<CodeProductKernel> kernels;
+  AddCodeProducts<__nv_bfloat16, Codes, kWide>(name, bf16_registers, kernels);
+  AddCodeProducts<__half, Codes, kWide>(name, f16_registers, kernels);
+  return kernels;
 }
 
 }  // namespace culet::cuda_ops
