@@ -169,6 +169,8 @@ class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
  protected:
   const CodeProductKernel& kernel() const { return *GetParam(); }
   int pieces_k(int pieces) const { return pieces * kernel().block_k; }
+  // Those of K that warps of a CTA take at once.
+  int together() const { return kernel().bulk ? 1 : kCodeProductWarps; }
 };
 
 // Rows beyond a panel, fewer tokens than a CTA takes, K that ends within a piece; and a grid of
@@ -187,7 +189,7 @@ TEST_P(CodeProducts, EveryGroup) {
   const int step = kernel().group_step, piece = kernel().block_k;
   for (const int group : {step, 2 * step, 3 * step, piece, 3 * piece, pieces_k(20)}) {
     const DataType scale = group == step ? DataType::kFloat8_ue8m0 : DataType::kFloat32;
-    Problem problem(kernel(), {1, 17, pieces_k(10)}, group, scale,
+    Problem problem(kernel(), {1, 17, pieces_k(together() + 2)}, group, scale,
                     ZerosOf(kernel(), group == 2 * step   ? DataType::kBfloat16
                                       : group == 3 * step ? DataType::kFloat16
                                                           : DataType::kFloat32),
@@ -199,7 +201,7 @@ TEST_P(CodeProducts, EveryGroup) {
 
 // Rows so long that a warp takes many pieces, and scales follow each other in shared memory.
 TEST_P(CodeProducts, LongRows) {
-  const int k = pieces_k(9 * kCodeProductWarps + 1);
+  const int k = pieces_k(9 * together() + 1);
   Problem problem(kernel(), {1, 17, k}, 128, DataType::kFloat16,
                   ZerosOf(kernel(), DataType::kBfloat16), 8);
   ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
@@ -210,7 +212,7 @@ TEST_P(CodeProducts, LongRows) {
 // last are the tokens.
 TEST_P(CodeProducts, PartsOfK) {
   const int splits = 3;
-  const int k = pieces_k(kCodeProductWarps * splits + 1);
+  const int k = pieces_k(together() * splits + 1);
   ASSERT_GE(MaxCodeSplits(kernel(), k), splits);
   for (const bool chain : {false, true}) {
     Problem problem(kernel(), {2, kernel().rows + 1, k}, 2 * kernel().group_step,
@@ -271,11 +273,13 @@ void ExpectEpilogues(const CodeProductKernel& kernel) {
 
 TEST(CodeProduct, Epilogues) { ExpectEpilogues(Named("u4_bf16/32x8x4")); }
 TEST(CodeStream, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/32x8x4")); }
+TEST(CodeBulk, Epilogues) { ExpectEpilogues(Named("u4_g32_bulk_bf16/32x8k1024w16")); }
 
 // SwiGLU of gate and up, which lie one behind the other or by eights; parts of K; rows beyond the
 // last panel's end; a bias for each.
 TEST(CodeStream, Gated) {
-  for (const char* const id : {"u4_g128_bf16/32x8x4", "e2m1_stream_bf16/16x8x8"}) {
+  for (const char* const id : {"u4_g128_bf16/32x8x4", "e2m1_stream_bf16/16x8x8",
+                               "u4_bulk_bf16/64x8k512w8", "e2m1_bulk_bf16/128x16k512w16"}) {
     const CodeProductKernel& kernel = Named(id);
     const Shape3 shape{3, 80, 128 * 2 * kCodeProductWarps};
     std::vector<float> bias(80);
