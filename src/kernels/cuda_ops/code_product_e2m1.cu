@@ -6,7 +6,7 @@ namespace culet::cuda_ops {
 
 std::span<const CodeProductKernel> E2m1Products() {
   static const std::vector<CodeProductKernel> kernels = CodeProductsOf<E2m1Codes, true>(
-      "e2m1", {92, 79, 128, 128, 160, 160, 237}, {94, 80, 128, 128, 161, 161, 239});
+      "e2m1", {92, 79, 128, 126, 160, 160, 237}, {94, 80, 128, 126, 161, 161, 239});
   return kernels;
 }
 
