@@ -72,6 +72,11 @@ class Problem {
     std::memcpy(x_.data(), x.data(), x.size() * sizeof x[0]);
   }
 
+  // Requires: the codes' bytes, row by row.
+  void SetCodes(const std::vector<std::uint8_t>& codes) {
+    std::memcpy(codes_.data(), codes.data(), codes.size());
+  }
+
   // Scales and zero points of a group side by side.
   void TransposeScales() {
     const auto turn = [&](const std::vector<std::byte>& from, DataType type) {
@@ -98,7 +103,7 @@ class Problem {
     double sum = 0;
     for (int l = 0; l < shape_.k; ++l) {
       const std::int64_t at = std::int64_t{row} * shape_.k + l;
-      const std::int64_t group = std::int64_t{row} * groups_ + l / group_;
+      const std::int64_t group = std::int64_t{row / p_.group_rows} * groups_ + l / group_;
       const double zero =
           p_.zeros != nullptr ? LoadAsDouble(zeros_.data(), p_.zero_type, group) : 0;
       sum += (LoadAsDouble(codes_.data(), kernel_.codes, at) - zero) *
@@ -137,6 +142,7 @@ class Problem {
   double Code() {
     if (kernel_.codes == DataType::kUint4) return Whole(0, 15);
     if (kernel_.codes == DataType::kInt8) return Whole(-128, 127);
+    if (kernel_.codes == DataType::kFloat8_e4m3) return Whole(-16, 16);
     constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     const double value = kValues[static_cast<int>(Whole(0, 7))];
     return Whole(0, 1) == 0 ? value : -value;
@@ -162,7 +168,8 @@ class Problem {
 
 // The type of a weight's zero points, if it has some. Those of float32 are no whole numbers.
 DataType ZerosOf(const CodeProductKernel& kernel, DataType type) {
-  return kernel.codes == DataType::kUint4 ? type : DataType::kNull;
+  const bool some = kernel.codes == DataType::kUint4 || kernel.codes == DataType::kInt8;
+  return some ? type : DataType::kNull;
 }
 
 class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
@@ -328,6 +335,60 @@ TEST(CodeProduct, Infinity) {
       EXPECT_TRUE(std::isnan(problem.Result(1, row)));
     } else {
       EXPECT_EQ(problem.Result(1, row), expected);
+    }
+  }
+}
+
+// E4M3: every code where one token of eight is 1; a row with a NaN is NaN for every token.
+TEST(CodeProduct, EveryCodeOfE4m3) {
+  constexpr int kRows = 18, kCols = 256;
+  std::vector<std::uint8_t> codes(kRows * kCols);
+  for (int row = 0; row < 16; ++row) {
+    for (int l = 0; l < kCols; ++l) {
+      const int code = (l * 16 + row) % 256;
+      codes[static_cast<std::size_t>(row * kCols + l)] =
+          static_cast<std::uint8_t>(code % 128 == 127 ? 0 : code);
+    }
+  }
+  codes[16 * kCols + 77] = 0x7F;
+  codes[17 * kCols + 200] = 0xFF;
+  for (const char* const id : {"e4m3_bf16/32x8x4", "e4m3_f16/32x8x4", "e4m3_bulk_bf16/16x8k512w8",
+                               "e4m3_bulk_f16/32x8k512w8"}) {
+    const CodeProductKernel& kernel = Named(id);
+    Problem problem(kernel, {8, kRows, kCols}, 128, DataType::kFloat32, DataType::kNull, 9);
+    problem.SetCodes(codes);
+    for (int first = 0; first < 16; first += 8) {
+      std::vector<std::uint16_t> x(8 * kCols);
+      for (int token = 0; token < 8; ++token) {
+        const bool half = kernel.x == DataType::kFloat16;
+        x[static_cast<std::size_t>(token * kCols + 17 * token + first)] =
+            half ? 0x3C00 : FloatToBfloat16(1.0f);
+      }
+      problem.SetTokens(x);
+      ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+      for (int token = 0; token < 8; ++token) {
+        for (int row = 0; row < kRows; ++row) {
+          const double result = problem.Result(token, row);
+          if (row >= 16) {
+            ASSERT_TRUE(std::isnan(result)) << id << ": " << token << ", " << row;
+          } else {
+            ASSERT_EQ(result, problem.Expected(token, row)) << id << ": " << token << ", " << row;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Blocks of rows and K that share a scale, and one scale for all.
+TEST(CodeProduct, Blocks) {
+  for (const char* const id : {"e4m3_bf16/64x16x2", "e4m3_bulk_bf16/64x16k256w8"}) {
+    for (const int rows : {32, 200}) {
+      Problem problem(Named(id), {9, 70, 416}, rows == 32 ? 128 : 416, DataType::kFloat32,
+                      DataType::kNull, 10);
+      problem.params().group_rows = rows;
+      ASSERT_EQ(problem.Run(2), cudaSuccess) << host_cuda::Fault();
+      ASSERT_NO_FATAL_FAILURE(problem.ExpectExact()) << id << ", " << rows;
     }
   }
 }

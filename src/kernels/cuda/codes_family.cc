@@ -20,6 +20,10 @@ using cuda_ops::CodeProductParams;
 
 constexpr int kLeastArch = 800;
 
+bool IsE4m3(const CodeProductKernel& kernel) noexcept {
+  return kernel.codes == DataType::kFloat8_e4m3;
+}
+
 // Bytes of shared memory that a CTA may have.
 int SmemOf(int arch) noexcept {
   if (arch == 800 || arch == 870) return 163 * 1024;
@@ -65,7 +69,8 @@ CodeProductParams ParamsOf(const CodeProductKernel& kernel, const GemmArgs& args
   p.zeros = op.zero_b.data;
   p.zero_type = op.zero_b.type;
   std::tie(p.scale_k_stride, p.scale_row_stride) = strides(args.Vdesc);
-  p.group = ScaleGroupOf(op.quant_b, args.Bdesc.cols, args.Bdesc.rows).k;
+  const ScaleGroup group = ScaleGroupOf(op.quant_b, args.Bdesc.cols, args.Bdesc.rows);
+  p.group = group.k, p.group_rows = group.outer;
   p.d = args.D;
   p.d_type = args.Ddesc.type;
   std::tie(p.d_row, p.d_col) = strides(args.Ddesc);
@@ -135,7 +140,8 @@ class CodesKernel final : public ArgsKernel {
     if (p.b.type != kernel_.codes) return Feasibility::Refuse("B is of another type");
     if (p.a.type != kernel_.x) return Feasibility::Refuse("A is of another 16-bit type");
     if (p.m > kernel_.most) return Feasibility::Refuse("made for fewer rows of A");
-    if (const Feasibility codes = WhyNotCodes(p, kernel_.group_step); !codes.ok()) return codes;
+    if (const Feasibility codes = WhyNotCodes(p, kernel_.group_step, IsE4m3(kernel_)); !codes.ok())
+      return codes;
     if (kernel_.streams && !kernel_.bulk && p.b.scale_type == DataType::kFloat32) {
       return Feasibility::Refuse("takes scales of 16 bits and UE8M0 only");
     }
@@ -249,7 +255,7 @@ void AddCudaCodes(const DeviceInfo& device, KernelList& kernels) {
     KernelDesc desc;
     desc.backend = Backend::kNative;
     desc.arch = device.arch;
-    desc.zero_points = kernel->codes == DataType::kUint4;
+    desc.zero_points = kernel->codes == DataType::kUint4 || kernel->codes == DataType::kInt8;
     desc.tile_m = kernel->tokens;
     desc.tile_n = kernel->rows;
     desc.tile_k = kernel->block_k;

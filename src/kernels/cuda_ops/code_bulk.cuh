@@ -13,6 +13,7 @@
 #include "kernels/cuda_ops/bulk.cuh"
 #include "kernels/cuda_ops/cluster.cuh"
 #include "kernels/cuda_ops/code_finish.cuh"
+#include "kernels/cuda_ops/code_nans.cuh"
 #include "kernels/cuda_ops/code_numbers.cuh"
 #include "kernels/cuda_ops/code_product.h"
 #include "kernels/cuda_ops/code_rows.cuh"
@@ -22,6 +23,9 @@
 #include "kernels/cuda_ops/values.cuh"
 
 namespace culet::cuda_ops {
+
+/// Tokens of a product by tiles of 32, at most: each tile makes numbers of the codes again.
+inline constexpr int kBulkMost = 256;
 
 /// `kColumnK`: elements of K that share a scale, at least. `kSlices`: warps that share a stage
 /// along K, 64 bytes of each row a warp. `kRowWarps`: warps that share its rows, kSubTiles x 16 a
@@ -261,9 +265,10 @@ struct BulkScales {
       const int2 at = PlaceOf(GroupOf(i), j);
       const int k = (first + i / C::kWarpGroups) * C::kBlockK + at.x * C::kColumnK;
       const bool there = k < p.k;
+      int row = rows.Of(at.y / 8, at.y % 8);
+      if constexpr (C::Codes::kType == DataType::kFloat8_e4m3) row /= p.group_rows;
       const std::int64_t index =
-          there ? rows.Of(at.y / 8, at.y % 8) * p.scale_row_stride + k / p.group * p.scale_k_stride
-                : 0;
+          there ? row * p.scale_row_stride + k / p.group * p.scale_k_stride : 0;
       to.odd |= static_cast<std::uint32_t>(index & 1) << j;
       to.scale[j] = there ? LoadScaleBits(p.scales, p.scale_type, index) : 0;
       if constexpr (C::Codes::kZeros) {
@@ -309,6 +314,7 @@ struct BulkSums {
   const BulkMemory<C> memory;
   const int slice, row, last_token;
   float sums[C::kSubTiles][C::kOctets][4] = {};
+  NanRows<typename C::Codes, C::kSubTiles> nans = {};
 
   // A lane's scales and zero points of rows r and r + 8 of a sub-tile.
   struct Scale {
@@ -392,6 +398,7 @@ struct BulkSums {
 #pragma unroll
       for (int s = 0; s < C::kSubTiles; ++s) {
         const std::uint32_t upper = words[s][chunk % 2 * 2], lower = words[s][chunk % 2 * 2 + 1];
+        nans.Look(s, upper, lower);
         std::uint32_t zeros[2] = {HalfConstants<T>::kMagic, HalfConstants<T>::kMagic};
         if (C::Codes::kZeros && kWhole) zeros[0] = own[s].zero[0], zeros[1] = own[s].zero[1];
         MultiplyStep<0>(parts[s], upper, lower, zeros, b);
@@ -562,13 +569,17 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
     BulkScales<C>{p, memory, rows, warp - C::kMultipliers - 1, first}.Run(count);
   }
   __syncthreads();
-  if (warp < C::kMultipliers) WriteSums<C>(own.sums, row, memory.Sums(slice));
+  if (warp < C::kMultipliers) {
+    own.nans.Spoil(own.sums);
+    WriteSums<C>(own.sums, row, memory.Sums(slice));
+  }
   __syncthreads();
   FinishBulk<C>(p, memory, row0, token0, tokens, split);
 }
 
+/// `name`: the codes and what is said of their groups. `most`: tokens that it is offered.
 template <class C>
-CodeProductKernel MakeCodeBulk(const char* name, int registers) {
+CodeProductKernel MakeCodeBulk(const char* name, int registers, int most = C::kTokens) {
   return {.id = std::string(name) + HalfConstants<typename C::T>::kName + std::to_string(C::kRows) +
                 "x" + std::to_string(C::kTokens) + "k" + std::to_string(C::kBlockK) + "w" +
                 std::to_string(C::kMultipliers),
@@ -578,7 +589,7 @@ CodeProductKernel MakeCodeBulk(const char* name, int registers) {
           .group_step = C::kColumnK,
           .rows = C::kRows,
           .tokens = C::kTokens,
-          .most = C::kTokens,
+          .most = most,
           .block_k = C::kBlockK,
           .stages = C::kMaxStages,
           .ctas = C::kCtas,

@@ -12,8 +12,9 @@ namespace {
 
 std::vector<const CodeProductKernel*> All() {
   std::vector<const CodeProductKernel*> all;
-  for (const auto kernels : {Uint4Products(), Uint4Streams(), E2m1Products(), E2m1Streams(),
-                             E2m1ProductsBy16(), Int8Products(), Uint4Bulks(), E2m1Bulks()}) {
+  for (const auto kernels :
+       {Uint4Products(), Uint4Streams(), E2m1Products(), E2m1Streams(), E2m1ProductsBy16(),
+        Int8Products(), Uint4Bulks(), E2m1Bulks(), E4m3Products(), BytesBulks()}) {
     for (const CodeProductKernel& kernel : kernels) all.push_back(&kernel);
   }
   return all;

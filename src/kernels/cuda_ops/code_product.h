@@ -18,18 +18,20 @@
 namespace culet::cuda_ops {
 
 /// D (m, n) = alpha * X (m, k) W^T + beta * C + bias, where element (j, l) of W is
-/// (code - zero) * scale, with the scale of row j and group l / group. The sum of a group is scaled
-/// in FP32, so that codes are exact. Strides are in elements, those of codes in bytes.
+/// (code - zero) * scale, with the scale of row j / group_rows and group l / group. The sum of a
+/// group is scaled in FP32, so that codes are exact. Strides are in elements, those of codes in
+/// bytes.
 struct CodeProductParams {
   const void* x = nullptr;  ///< rows aligned to 16 bytes
   std::int64_t x_stride = 0;
   const void* codes = nullptr;  ///< rows aligned to 16 bytes
   std::int64_t code_stride = 0;
   const void* scales = nullptr;  ///< float32, float16, bfloat16 or UE8M0
-  const void* zeros = nullptr;   ///< of uint4, or null; float32, float16, bfloat16 or uint4
+  const void* zeros = nullptr;  ///< of uint4 and int8, or null; float32, float16, bfloat16 or uint4
   DataType scale_type = DataType::kNull, zero_type = DataType::kNull;
   std::int64_t scale_row_stride = 0, scale_k_stride = 0;
-  int group = 0;  ///< elements of a row that share a scale
+  int group = 0;       ///< elements of a row that share a scale
+  int group_rows = 1;  ///< rows that share it; more than one of E4M3 alone
   void* d = nullptr;
   const void* c = nullptr;     ///< null: beta is 0
   const void* bias = nullptr;  ///< or null

@@ -51,6 +51,12 @@ __device__ __forceinline__ void LoadCodes(const void* row, DataType type, std::i
     for (int i = 0; i < 8; ++i) to[i] = at + i < count ? static_cast<float>(codes[i]) : 0.0f;
     return;
   }
+  if (type == DataType::kFloat8_e4m3) {
+    const auto* const codes = static_cast<const __nv_fp8_e4m3*>(row) + at;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[i] = at + i < count ? ToFloat(codes[i]) : 0.0f;
+    return;
+  }
   const auto* const pairs = static_cast<const std::uint8_t*>(row) + at / 2;
 #pragma unroll
   for (int i = 0; i < 8; i += 2) {

@@ -17,8 +17,10 @@ std::span<const CodeProductKernel> E2m1Bulks() {
       MakeCodeBulk<Config<Bf16, 8, 1, 1, 1, 2>>("e2m1_bulk", 90),
       MakeCodeBulk<Config<Bf16, 4, 2, 2, 1, 2>>("e2m1_bulk", 87),
       MakeCodeBulk<Config<Bf16, 4, 4, 2, 2, 1>>("e2m1_bulk", 93),
+      MakeCodeBulk<Config<Bf16, 2, 4, 2, 4, 1>>("e2m1_bulk", 157, kBulkMost),
       MakeCodeBulk<Config<__half, 8, 1, 2, 1, 2>>("e2m1_bulk", 92),
       MakeCodeBulk<Config<__half, 4, 4, 2, 2, 1>>("e2m1_bulk", 95),
+      MakeCodeBulk<Config<__half, 2, 4, 2, 4, 1>>("e2m1_bulk", 157, kBulkMost),
   };
   return kernels;
 }
