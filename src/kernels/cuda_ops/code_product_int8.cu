@@ -6,7 +6,7 @@ namespace culet::cuda_ops {
 
 std::span<const CodeProductKernel> Int8Products() {
   static const std::vector<CodeProductKernel> kernels = CodeProductsOf<Int8Codes, false>(
-      "int8", {95, 96, 128, 126, 141, 162, 234}, {95, 96, 128, 126, 141, 162, 234});
+      "int8", {77, 85, 120, 146, 152, 168, 240}, {77, 85, 120, 146, 152, 168, 240});
   return kernels;
 }
 

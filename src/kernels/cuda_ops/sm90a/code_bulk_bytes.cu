@@ -15,14 +15,14 @@ using Bf16 = __nv_bfloat16;
 
 std::span<const CodeProductKernel> BytesBulks() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeBulk<E4m3<Bf16, 8, 1, 2, 1, 2>>("e4m3_bulk", 96),
-      MakeCodeBulk<E4m3<Bf16, 8, 1, 1, 1, 2>>("e4m3_bulk", 96),
-      MakeCodeBulk<E4m3<Bf16, 4, 2, 2, 2, 2>>("e4m3_bulk", 96),
-      MakeCodeBulk<E4m3<Bf16, 4, 2, 2, 4, 1>>("e4m3_bulk", 150, kBulkMost),
-      MakeCodeBulk<E4m3<__half, 8, 1, 2, 1, 2>>("e4m3_bulk", 96),
-      MakeCodeBulk<E4m3<__half, 4, 2, 2, 2, 2>>("e4m3_bulk", 96),
-      MakeCodeBulk<Int8<Bf16, 8, 1, 1, 1, 2>>("int8_bulk", 96),
-      MakeCodeBulk<Int8<Bf16, 8, 2, 1, 2, 1>>("int8_bulk", 96),
+      MakeCodeBulk<E4m3<Bf16, 8, 1, 2, 1, 2>>("e4m3_bulk", 91),
+      MakeCodeBulk<E4m3<Bf16, 8, 1, 1, 1, 2>>("e4m3_bulk", 76),
+      MakeCodeBulk<E4m3<Bf16, 4, 2, 2, 2, 2>>("e4m3_bulk", 91),
+      MakeCodeBulk<E4m3<Bf16, 4, 2, 2, 4, 1>>("e4m3_bulk", 151, kBulkMost),
+      MakeCodeBulk<E4m3<__half, 8, 1, 2, 1, 2>>("e4m3_bulk", 91),
+      MakeCodeBulk<E4m3<__half, 4, 2, 2, 2, 2>>("e4m3_bulk", 91),
+      MakeCodeBulk<Int8<Bf16, 8, 1, 1, 1, 2>>("int8_bulk", 90),
+      MakeCodeBulk<Int8<Bf16, 8, 2, 1, 2, 1>>("int8_bulk", 95),
   };
   return kernels;
 }

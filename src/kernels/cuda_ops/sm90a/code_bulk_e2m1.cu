@@ -13,9 +13,9 @@ using Bf16 = __nv_bfloat16;
 
 std::span<const CodeProductKernel> E2m1Bulks() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeBulk<Config<Bf16, 8, 1, 2, 1, 2>>("e2m1_bulk", 94),
+      MakeCodeBulk<Config<Bf16, 8, 1, 2, 1, 2>>("e2m1_bulk", 92),
       MakeCodeBulk<Config<Bf16, 8, 1, 1, 1, 2>>("e2m1_bulk", 90),
-      MakeCodeBulk<Config<Bf16, 4, 2, 2, 1, 2>>("e2m1_bulk", 87),
+      MakeCodeBulk<Config<Bf16, 4, 2, 2, 1, 2>>("e2m1_bulk", 89),
       MakeCodeBulk<Config<Bf16, 4, 4, 2, 2, 1>>("e2m1_bulk", 93),
       MakeCodeBulk<Config<Bf16, 2, 4, 2, 4, 1>>("e2m1_bulk", 157, kBulkMost),
       MakeCodeBulk<Config<__half, 8, 1, 2, 1, 2>>("e2m1_bulk", 92),
