@@ -72,6 +72,11 @@ class Problem {
     std::memcpy(x_.data(), x.data(), x.size() * sizeof x[0]);
   }
 
+  // Requires: the codes' bytes, row by row.
+  void SetCodes(const std::vector<std::uint8_t>& codes) {
+    std::memcpy(codes_.data(), codes.data(), codes.size());
+  }
+
   // Scales and zero points of a group side by side.
   void TransposeScales() {
     const auto turn = [&](const std::vector<std::byte>& from, DataType type) {
@@ -98,7 +103,7 @@ class Problem {
     double sum = 0;
     for (int l = 0; l < shape_.k; ++l) {
       const std::int64_t at = std::int64_t{row} * shape_.k + l;
-      const std::int64_t group = std::int64_t{row} * groups_ + l / group_;
+      const std::int64_t group = std::int64_t{row / p_.group_rows} * groups_ + l / group_;
       const double zero =
           p_.zeros != nullptr ? LoadAsDouble(zeros_.data(), p_.zero_type, group) : 0;
       sum += (LoadAsDouble(codes_.data(), kernel_.codes, at) - zero) *
@@ -137,6 +142,7 @@ class Problem {
   double Code() {
     if (kernel_.codes == DataType::kUint4) return Whole(0, 15);
     if (kernel_.codes == DataType::kInt8) return Whole(-128, 127);
+    if (kernel_.codes == DataType::kFloat8_e4m3) return Whole(-16, 16);
     constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     const double value = kValues[static_cast<int>(Whole(0, 7))];
     return Whole(0, 1) == 0 ? value : -value;
@@ -162,13 +168,16 @@ class Problem {
 
 // The type of a weight's zero points, if it has some. Those of float32 are no whole numbers.
 DataType ZerosOf(const CodeProductKernel& kernel, DataType type) {
-  return kernel.codes == DataType::kUint4 ? type : DataType::kNull;
+  const bool some = kernel.codes == DataType::kUint4 || kernel.codes == DataType::kInt8;
+  return some ? type : DataType::kNull;
 }
 
 class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
  protected:
   const CodeProductKernel& kernel() const { return *GetParam(); }
   int pieces_k(int pieces) const { return pieces * kernel().block_k; }
+  // Those of K that warps of a CTA take at once.
+  int together() const { return kernel().bulk ? 1 : kCodeProductWarps; }
 };
 
 // Rows beyond a panel, fewer tokens than a CTA takes, K that ends within a piece; and a grid of
@@ -187,7 +196,7 @@ TEST_P(CodeProducts, EveryGroup) {
   const int step = kernel().group_step, piece = kernel().block_k;
   for (const int group : {step, 2 * step, 3 * step, piece, 3 * piece, pieces_k(20)}) {
     const DataType scale = group == step ? DataType::kFloat8_ue8m0 : DataType::kFloat32;
-    Problem problem(kernel(), {1, 17, pieces_k(10)}, group, scale,
+    Problem problem(kernel(), {1, 17, pieces_k(together() + 2)}, group, scale,
                     ZerosOf(kernel(), group == 2 * step   ? DataType::kBfloat16
                                       : group == 3 * step ? DataType::kFloat16
                                                           : DataType::kFloat32),
@@ -199,7 +208,7 @@ TEST_P(CodeProducts, EveryGroup) {
 
 // Rows so long that a warp takes many pieces, and scales follow each other in shared memory.
 TEST_P(CodeProducts, LongRows) {
-  const int k = pieces_k(9 * kCodeProductWarps + 1);
+  const int k = pieces_k(9 * together() + 1);
   Problem problem(kernel(), {1, 17, k}, 128, DataType::kFloat16,
                   ZerosOf(kernel(), DataType::kBfloat16), 8);
   ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
@@ -210,7 +219,7 @@ TEST_P(CodeProducts, LongRows) {
 // last are the tokens.
 TEST_P(CodeProducts, PartsOfK) {
   const int splits = 3;
-  const int k = pieces_k(kCodeProductWarps * splits + 1);
+  const int k = pieces_k(together() * splits + 1);
   ASSERT_GE(MaxCodeSplits(kernel(), k), splits);
   for (const bool chain : {false, true}) {
     Problem problem(kernel(), {2, kernel().rows + 1, k}, 2 * kernel().group_step,
@@ -271,11 +280,13 @@ void ExpectEpilogues(const CodeProductKernel& kernel) {
 
 TEST(CodeProduct, Epilogues) { ExpectEpilogues(Named("u4_bf16/32x8x4")); }
 TEST(CodeStream, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/32x8x4")); }
+TEST(CodeBulk, Epilogues) { ExpectEpilogues(Named("u4_g32_bulk_bf16/32x8k1024w16")); }
 
 // SwiGLU of gate and up, which lie one behind the other or by eights; parts of K; rows beyond the
 // last panel's end; a bias for each.
 TEST(CodeStream, Gated) {
-  for (const char* const id : {"u4_g128_bf16/32x8x4", "e2m1_stream_bf16/16x8x8"}) {
+  for (const char* const id : {"u4_g128_bf16/32x8x4", "e2m1_stream_bf16/16x8x8",
+                               "u4_bulk_bf16/64x8k512w8", "e2m1_bulk_bf16/128x16k512w16"}) {
     const CodeProductKernel& kernel = Named(id);
     const Shape3 shape{3, 80, 128 * 2 * kCodeProductWarps};
     std::vector<float> bias(80);
@@ -324,6 +335,60 @@ TEST(CodeProduct, Infinity) {
       EXPECT_TRUE(std::isnan(problem.Result(1, row)));
     } else {
       EXPECT_EQ(problem.Result(1, row), expected);
+    }
+  }
+}
+
+// E4M3: every code where one token of eight is 1; a row with a NaN is NaN for every token.
+TEST(CodeProduct, EveryCodeOfE4m3) {
+  constexpr int kRows = 18, kCols = 256;
+  std::vector<std::uint8_t> codes(kRows * kCols);
+  for (int row = 0; row < 16; ++row) {
+    for (int l = 0; l < kCols; ++l) {
+      const int code = (l * 16 + row) % 256;
+      codes[static_cast<std::size_t>(row * kCols + l)] =
+          static_cast<std::uint8_t>(code % 128 == 127 ? 0 : code);
+    }
+  }
+  codes[16 * kCols + 77] = 0x7F;
+  codes[17 * kCols + 200] = 0xFF;
+  for (const char* const id : {"e4m3_bf16/32x8x4", "e4m3_f16/32x8x4", "e4m3_bulk_bf16/16x8k512w8",
+                               "e4m3_bulk_f16/32x8k512w8"}) {
+    const CodeProductKernel& kernel = Named(id);
+    Problem problem(kernel, {8, kRows, kCols}, 128, DataType::kFloat32, DataType::kNull, 9);
+    problem.SetCodes(codes);
+    for (int first = 0; first < 16; first += 8) {
+      std::vector<std::uint16_t> x(8 * kCols);
+      for (int token = 0; token < 8; ++token) {
+        const bool half = kernel.x == DataType::kFloat16;
+        x[static_cast<std::size_t>(token * kCols + 17 * token + first)] =
+            half ? 0x3C00 : FloatToBfloat16(1.0f);
+      }
+      problem.SetTokens(x);
+      ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+      for (int token = 0; token < 8; ++token) {
+        for (int row = 0; row < kRows; ++row) {
+          const double result = problem.Result(token, row);
+          if (row >= 16) {
+            ASSERT_TRUE(std::isnan(result)) << id << ": " << token << ", " << row;
+          } else {
+            ASSERT_EQ(result, problem.Expected(token, row)) << id << ": " << token << ", " << row;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Blocks of rows and K that share a scale, and one scale for all.
+TEST(CodeProduct, Blocks) {
+  for (const char* const id : {"e4m3_bf16/64x16x2", "e4m3_bulk_bf16/64x16k256w8"}) {
+    for (const int rows : {32, 200}) {
+      Problem problem(Named(id), {9, 70, 416}, rows == 32 ? 128 : 416, DataType::kFloat32,
+                      DataType::kNull, 10);
+      problem.params().group_rows = rows;
+      ASSERT_EQ(problem.Run(2), cudaSuccess) << host_cuda::Fault();
+      ASSERT_NO_FATAL_FAILURE(problem.ExpectExact()) << id << ", " << rows;
     }
   }
 }

@@ -36,6 +36,8 @@ void StoreToCluster(std::uint32_t to, std::span<const float> values, std::uint32
 /// The box at `at`, to the same place in all blocks of `mask`.
 void LoadBox(void* to, const void* map, std::uint64_t* barrier, std::span<const int> at,
              std::uint32_t mask);
+/// `bytes` in a row, without a map.
+void LoadBytes(void* to, const void* from, int bytes, std::uint64_t* barrier);
 void StoreBox(const void* map, const void* from, std::span<const int> at);
 void CommitStores();
 void AwaitStores(int pending);

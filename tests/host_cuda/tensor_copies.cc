@@ -174,6 +174,24 @@ void LoadBox(void* to, const void* encoded, std::uint64_t* barrier, std::span<co
   }
 }
 
+void LoadBytes(void* to, const void* from, int bytes, std::uint64_t* barrier) {
+  const std::int64_t offset = static_cast<char*>(to) - DynamicShared();
+  if (bytes <= 0 || bytes % 16 != 0 || offset % 16 != 0 || !IsAligned(from)) {
+    Fail(fmt::format("a bulk copy of {} bytes to byte {} of shared memory", bytes, offset));
+    return;
+  }
+  if (offset < 0 || offset + bytes > static_cast<std::int64_t>(SharedBytes())) {
+    Fail("a bulk copy ends beyond shared memory");
+    return;
+  }
+  auto transfer = std::make_shared<Transfer>();
+  transfer->work = [=] {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    CompleteBytes(barrier, static_cast<std::uint32_t>(bytes));
+  };
+  Later(std::move(transfer));
+}
+
 void StoreBox(const void* encoded, const void* from, std::span<const int> at) {
   const Map map = Decode(encoded);
   const std::int64_t offset = SharedPlace(from);

@@ -16,7 +16,7 @@ GemmDesc WithoutCodes(const GemmDesc& problem) noexcept {
   return plain;
 }
 
-Feasibility WhyNotCodes(const GemmDesc& p, int group_step) noexcept {
+Feasibility WhyNotCodes(const GemmDesc& p, int group_step, bool blocks) noexcept {
   constexpr int kPiece = 16;  // bytes that are copied at a time
   if (p.a.quant.type != QuantType::kNone) return Feasibility::Refuse("takes no scales of A");
   if (p.a.order != Order::kRowMajor || p.b.order != Order::kColMajor) {
@@ -28,10 +28,14 @@ Feasibility WhyNotCodes(const GemmDesc& p, int group_step) noexcept {
   if (BytesOf(p.b.type, p.k) % kPiece != 0 || (IsSubByte(p.b.type) && p.k % 2 != 0)) {
     return Feasibility::Refuse("a column of B must be a multiple of 16 bytes");
   }
-  const bool groups = p.b.quant.type == QuantType::kK && p.b.quant.group_size % group_step == 0;
-  if (!groups && p.b.quant.type != QuantType::kRow) {
+  const QuantType quant = p.b.quant.type;
+  const bool groups = (quant == QuantType::kK || (blocks && quant == QuantType::kB)) &&
+                      p.b.quant.group_size % group_step == 0;
+  const bool whole = quant == QuantType::kRow || (blocks && quant == QuantType::kTensor);
+  if (!groups && !whole) {
     return Feasibility::Refuse(
-        "takes scales of a column, or of groups of a multiple of its step along k");
+        "takes scales of a column, or of groups of a multiple of its step along k; of E4M3 alone "
+        "also of blocks and of the tensor");
   }
   if (!IsFloat(p.b.scale_type) && p.b.scale_type != DataType::kFloat8_ue8m0) {
     return Feasibility::Refuse("takes float32, float16, bfloat16 and UE8M0 scales only");

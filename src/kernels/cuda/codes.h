@@ -10,7 +10,7 @@ namespace culet {
 GemmDesc WithoutCodes(const GemmDesc& problem) noexcept;
 
 /// Ok, or why B's codes, scales and zero points or the rows of A are not as the kernels read them.
-/// Groups are rows or a multiple of `group_step` elements.
-Feasibility WhyNotCodes(const GemmDesc& problem, int group_step) noexcept;
+/// Groups are rows or a multiple of `group_step` elements; with `blocks` of several rows, too.
+Feasibility WhyNotCodes(const GemmDesc& problem, int group_step, bool blocks) noexcept;
 
 }  // namespace culet

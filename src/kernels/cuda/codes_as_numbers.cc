@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/scales.h"
 #include "kernels/catalog.h"
 #include "kernels/cuda/codes.h"
 #include "kernels/cuda_ops/ops.h"
@@ -98,7 +99,10 @@ class AsNumbers final : public ArgsKernel {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (p.a.type != desc().type_a) return Feasibility::Refuse("A is of another 16-bit type");
-    if (const Feasibility codes = WhyNotCodes(p, kGroupStep); !codes.ok()) return codes;
+    if (!IsCode(p.b.type) && p.b.type != DataType::kFloat8_e4m3) {
+      return Feasibility::Refuse("takes codes of 4 and 8 bits");
+    }
+    if (const Feasibility codes = WhyNotCodes(p, kGroupStep, false); !codes.ok()) return codes;
     GemmDesc plain = WithoutCodes(p);
     plain.b.type = desc().type_b;
     if (const Feasibility base = Kernel::why(plain); !base.ok()) return base;

@@ -71,6 +71,17 @@ __device__ __forceinline__ void LoadOfCluster(std::uint32_t from, int rank, floa
 #endif
 }
 
+__device__ __forceinline__ void LoadOfCluster(std::uint32_t from, int rank, float (&to)[1]) {
+#ifdef CULET_HAS_CLUSTERS
+  std::uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(from), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(to[0]) : "r"(there) : "memory");
+#else
+  static_cast<void>(rank);
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(to[0]) : "r"(from) : "memory");
+#endif
+}
+
 /// For blocks of a cluster that only need to know that the others, and their shared memory, exist:
 /// all threads arrive, and later wait until all have.
 __device__ __forceinline__ void ArriveAtCluster() {

@@ -34,15 +34,11 @@ __device__ __forceinline__ void StoreValue(const CodeProductParams& p, int token
   }
 }
 
-/// The CTA's sums of its part of K, in `smem`, where those of the next warp are `warp_floats`
-/// further; writes D once all parts are there. Each warp writes its own piece of `smem` first.
+/// Writes a warp's sums to a piece of shared memory, from row `first_row` of the CTA on.
 template <class C>
-__device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
-                                            const float (&own)[C::kSubTiles][C::kOctets][4],
-                                            int row0, int token0, int tokens, int split,
-                                            float* smem, int warp_floats) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  float* const of_warp = smem + warp * warp_floats;
+__device__ __forceinline__ void WriteSums(const float (&own)[C::kSubTiles][C::kOctets][4],
+                                          int first_row, float* to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int i = 0; i < C::kSubTiles; ++i) {
 #pragma unroll
@@ -50,15 +46,51 @@ __device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int token = 8 * t + lane % 4 * 2 + j % 2, row = 16 * i + lane / 4 + j / 2 * 8;
-        of_warp[token * C::kSumPitch + row] = own[i][t][j];
+        to[token * C::kSumPitch + first_row + row] = own[i][t][j];
       }
     }
   }
+}
+
+/// D's elements of a CTA, of which thread `thread` of `threads` writes its share. `of` returns
+/// the sum of (token, row of the CTA).
+template <class C, class Sums>
+__device__ __forceinline__ void StoreSums(const CodeProductParams& p, int row0, int token0,
+                                          int tokens, int thread, int threads, Sums of) {
+  if constexpr (C::kGates) {
+    if (p.gated) {
+      constexpr int kColumns = C::kRows / 2;
+      const int up = p.halves ? p.n / 2 : 8;
+      for (int i = thread; i < tokens * kColumns; i += threads) {
+        const int token = i / kColumns, column = i % kColumns;
+        const int local = column / 8 * 16 + column % 8;  // of the gate; up's is 8 further
+        if (row0 + local >= p.n) continue;
+        const int row = p.halves ? row0 / 2 + column : row0 + local;
+        const float gate = ValueOfSum(p, token0 + token, row, of(token, local));
+        const float value = ValueOfSum(p, token0 + token, row + up, of(token, local + 8));
+        StoreValue(p, token0 + token, row0 / 2 + column, Silu(gate) * value);
+      }
+      return;
+    }
+  }
+  for (int i = thread; i < tokens * C::kRows; i += threads) {
+    const int token = i / C::kRows, row = i % C::kRows;
+    if (row0 + row >= p.n) continue;
+    const float value = ValueOfSum(p, token0 + token, row0 + row, of(token, row));
+    StoreValue(p, token0 + token, row0 + row, value);
+  }
+}
+
+/// The CTA's sums of its part of K, in `smem`, where those of the next warp are `warp_floats`
+/// further; writes D once all parts are there. Each warp writes its own piece of `smem` first.
+template <class C>
+__device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
+                                            const float (&own)[C::kSubTiles][C::kOctets][4],
+                                            int row0, int token0, int tokens, int split,
+                                            float* smem, int warp_floats) {
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+  WriteSums<C>(own, 0, smem + warp * warp_floats);
   __syncthreads();
-  const int elements = tokens * C::kRows;
-  const auto each = [&](auto function) {
-    for (int i = thread; i < elements; i += C::kThreads) function(i, i / C::kRows, i % C::kRows);
-  };
   const auto sum_of = [&](int token, int row) {
     float sum = 0;
 #pragma unroll
@@ -67,45 +99,23 @@ __device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
     }
     return sum;
   };
-  // D's elements, of sums(token, row of the CTA).
-  const auto store = [&](auto of) {
-    if constexpr (C::kGates) {
-      if (p.gated) {
-        constexpr int kColumns = C::kRows / 2;
-        const int up = p.halves ? p.n / 2 : 8;
-        for (int i = thread; i < tokens * kColumns; i += C::kThreads) {
-          const int token = i / kColumns, column = i % kColumns;
-          const int local = column / 8 * 16 + column % 8;  // of the gate; up's is 8 further
-          if (row0 + local >= p.n) continue;
-          const int row = p.halves ? row0 / 2 + column : row0 + local;
-          const float gate = ValueOfSum(p, token0 + token, row, of(token, local));
-          const float value = ValueOfSum(p, token0 + token, row + up, of(token, local + 8));
-          StoreValue(p, token0 + token, row0 / 2 + column, Silu(gate) * value);
-        }
-        return;
-      }
-    }
-    each([&](int, int token, int row) {
-      if (row0 + row >= p.n) return;
-      const float value = ValueOfSum(p, token0 + token, row0 + row, of(token, row));
-      StoreValue(p, token0 + token, row0 + row, value);
-    });
-  };
   if (p.splits == 1) {
-    store(sum_of);
+    StoreSums<C>(p, row0, token0, tokens, thread, C::kThreads, sum_of);
     return;
   }
   // Nothing waits: the CTA that finishes last adds all parts, in their order.
   constexpr int kPart = C::kRows * C::kTokens;
   const std::int64_t tile = std::int64_t{blockIdx.z} * gridDim.x + blockIdx.x;
   float* const parts = p.partials + tile * p.splits * kPart;
-  each([&](int i, int token, int row) { parts[split * kPart + i] = sum_of(token, row); });
+  for (int i = thread; i < tokens * C::kRows; i += C::kThreads) {
+    parts[split * kPart + i] = sum_of(i / C::kRows, i % C::kRows);
+  }
   __threadfence();
   __syncthreads();
   const bool completes = thread == 0 && atomicAdd(p.arrived + tile, 1) == p.splits - 1;
   if (__syncthreads_or(completes ? 1 : 0) == 0) return;
   __threadfence();
-  store([&](int token, int row) {
+  StoreSums<C>(p, row0, token0, tokens, thread, C::kThreads, [&](int token, int row) {
     float sum = 0;
     for (int s = 0; s < p.splits; ++s) sum += __ldcg(parts + s * kPart + token * C::kRows + row);
     return sum;

@@ -1,6 +1,7 @@
 // Codes of 4 and 8 bits as pairs of 16-bit numbers.
 #pragma once
 
+#include "culet/types.h"
 #include "kernels/cuda_ops/code_pairs.cuh"
 
 namespace culet::cuda_ops {
@@ -10,18 +11,27 @@ template <class T>
 struct HalfConstants;
 template <>
 struct HalfConstants<__nv_bfloat16> {
+  static constexpr DataType kType = DataType::kBfloat16;
+  static constexpr const char* kName = "_bf16/";       // in the ids of kernels
   static constexpr std::uint32_t kMagic = 0x43004300;  // 128
   static constexpr std::uint32_t kOnes = 0x3F803F80;
   // E2M1's exponent and fraction at their places are 2^-126 of its value.
   static constexpr int kE2m1Shift = 6;
   static constexpr std::uint32_t kE2m1Mask = 0x01C001C0, kE2m1Factor = 0x7E807E80;  // 2^126
+  // E4M3's lie `kE4m3Shift` bits below a sign, and are 2^-120 of its value.
+  static constexpr int kE4m3Shift = 4;
+  static constexpr std::uint32_t kE4m3Factor = 0x7B807B80;  // 2^120
 };
 template <>
 struct HalfConstants<__half> {
+  static constexpr DataType kType = DataType::kFloat16;
+  static constexpr const char* kName = "_f16/";
   static constexpr std::uint32_t kMagic = 0x64006400;  // 1024
   static constexpr std::uint32_t kOnes = 0x3C003C00;
   static constexpr int kE2m1Shift = 9;                                              // 2^-14
   static constexpr std::uint32_t kE2m1Mask = 0x0E000E00, kE2m1Factor = 0x74007400;  // 2^14
+  static constexpr int kE4m3Shift = 1;
+  static constexpr std::uint32_t kE4m3Factor = 0x5C005C00;  // 2^8
 };
 
 __device__ __forceinline__ constexpr std::uint32_t Shifted(std::uint32_t bits, int left) {
@@ -30,6 +40,9 @@ __device__ __forceinline__ constexpr std::uint32_t Shifted(std::uint32_t bits, i
 
 /// uint4: codes of 4 bits less a zero point.
 struct Uint4Codes {
+  static constexpr DataType kType = DataType::kUint4;
+  static constexpr int kBits = 4;
+  static constexpr bool kNans = false;
   static constexpr bool kZeros = true;
   /// Codes i and i + 4 of a word, for i = kFirst, as a pair of T, less what `zero` is above kMagic.
   template <class T, int kFirst>
@@ -58,6 +71,9 @@ struct Uint4Codes {
 };
 
 struct E2m1Codes {
+  static constexpr DataType kType = DataType::kFloat4_e2m1;
+  static constexpr int kBits = 4;
+  static constexpr bool kNans = false;
   static constexpr bool kZeros = false;
   template <class T, int kFirst>
   static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
@@ -76,9 +92,13 @@ struct E2m1Codes {
   }
 };
 
-/// int8: a word holds four codes, of which i and i + 2 are a pair.
+/// int8: a word holds four codes, of which i and i + 2 are a pair. Zero points are multiplied by
+/// the sums of the tokens.
 struct Int8Codes {
-  static constexpr bool kZeros = false;
+  static constexpr DataType kType = DataType::kInt8;
+  static constexpr int kBits = 8;
+  static constexpr bool kNans = false;
+  static constexpr bool kZeros = true;
   template <class T, int kFirst>
   static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
     constexpr std::uint32_t kMagic = HalfConstants<T>::kMagic;
@@ -86,6 +106,31 @@ struct Int8Codes {
     return SubtractPairs<T>(MaskedOr(codes, 0x007F007F, kMagic),
                             MaskedOr(codes, 0x00800080, kMagic));
   }
+  static __device__ __forceinline__ bool IsWhole(float zero) { return zero == 0; }
+  template <class T>
+  static __device__ __forceinline__ std::uint32_t ZeroPair(float) {
+    return 0;
+  }
+};
+
+/// E4M3: pairs as of int8. Codes of NaN become +-480; NansOf finds them.
+struct E4m3Codes {
+  static constexpr DataType kType = DataType::kFloat8_e4m3;
+  static constexpr int kBits = 8;
+  static constexpr bool kNans = true;
+  static constexpr bool kZeros = false;
+  template <class T, int kFirst>
+  static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
+    using Half = HalfConstants<T>;
+    const std::uint32_t codes = kFirst == 0 ? word << 8 : word;
+    const std::uint32_t rest = (codes & 0x7F007F00) >> Half::kE4m3Shift;
+    return MultiplyPairs<T>(MaskedOr(codes, 0x80008000, rest), Half::kE4m3Factor);
+  }
+  /// Bits of kNanBits are those of bytes that are NaN.
+  static __device__ __forceinline__ std::uint32_t NansOf(std::uint32_t word) {
+    return (word & 0x7F7F7F7F) + 0x01010101;
+  }
+  static constexpr std::uint32_t kNanBits = 0x80808080;
 };
 
 }  // namespace culet::cuda_ops

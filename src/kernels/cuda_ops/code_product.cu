@@ -12,8 +12,9 @@ namespace {
 
 std::vector<const CodeProductKernel*> All() {
   std::vector<const CodeProductKernel*> all;
-  for (const auto kernels : {Uint4Products(), Uint4Streams(), E2m1Products(), E2m1Streams(),
-                             E2m1ProductsBy16(), Int8Products()}) {
+  for (const auto kernels :
+       {Uint4Products(), Uint4Streams(), E2m1Products(), E2m1Streams(), E2m1ProductsBy16(),
+        Int8Products(), Uint4Bulks(), E2m1Bulks(), E4m3Products(), BytesBulks()}) {
     for (const CodeProductKernel& kernel : kernels) all.push_back(&kernel);
   }
   return all;
@@ -21,10 +22,22 @@ std::vector<const CodeProductKernel*> All() {
 
 }  // namespace
 
+int CodeProductKernel::Stages(int m) const noexcept {
+  if (!bulk) return stages;
+  constexpr int kSmem = 228 * 1024, kSmemOfCta = 1024;  // of a multiprocessor; what each CTA costs
+  const int stage = stage_bytes + std::min(m, tokens) * token_bytes;
+  return std::min(stages, (kSmem / ctas - kSmemOfCta - scale_bytes) / stage);
+}
+
 int CodeProductKernel::SmemBytes(int m) const noexcept {
-  const int held = std::min(m, tokens);
-  const int stage = stage_bytes + held * token_bytes;
-  return scale_bytes + std::max(kCodeProductWarps * stages * stage, sum_bytes);
+  const int stage = stage_bytes + std::min(m, tokens) * token_bytes;
+  return scale_bytes + std::max(rings * Stages(m) * stage, sum_bytes);
+}
+
+int CodeProductKernel::MostSmemBytes() const noexcept {
+  int bytes = 0;
+  for (int m = 1; m <= tokens; ++m) bytes = std::max(bytes, SmemBytes(m));
+  return bytes;
 }
 
 std::span<const CodeProductKernel* const> CodeProductKernels() {
@@ -34,7 +47,7 @@ std::span<const CodeProductKernel* const> CodeProductKernels() {
 
 CodeProductMemory CodeProductWorkspace(const CodeProductKernel& kernel, int m, int n, int splits) {
   CodeProductMemory memory;
-  if (splits <= 1) return memory;
+  if (splits <= 1 || kernel.bulk) return memory;
   const auto tiles = static_cast<std::size_t>(CeilDiv(m, kernel.tokens) * CeilDiv(n, kernel.rows));
   memory.counters = tiles * sizeof(int);
   memory.partials = tiles * static_cast<std::size_t>(splits) *
@@ -43,22 +56,25 @@ CodeProductMemory CodeProductWorkspace(const CodeProductKernel& kernel, int m, i
 }
 
 int MaxCodeSplits(const CodeProductKernel& kernel, int k) {
-  // Each warp of each part has something to do.
   const auto pieces = static_cast<int>(CeilDiv(k, kernel.block_k));
+  if (kernel.bulk) return std::min(pieces, kMostCodeCluster);
+  // Each warp of each part has something to do.
   return std::clamp(pieces / kCodeProductWarps, 1, kMostCodeSplits);
 }
 
 cudaError_t LoadCodeProduct(const CodeProductKernel& kernel) {
   return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kernel.SmemBytes(kernel.most));
+                              kernel.MostSmemBytes());
 }
 
 cudaError_t CodeProduct(const CodeProductKernel& kernel, const CodeProductParams& params,
                         LaunchStream stream) {
   dim3 grid = Blocks(CeilDiv(params.n, kernel.rows), params.splits);
   grid.z = static_cast<unsigned>(CeilDiv(params.m, kernel.tokens));
-  return LaunchShared(kernel.function, grid, 32 * kCodeProductWarps, kernel.SmemBytes(params.m),
-                      stream, params);
+  CodeProductParams of_kernel = params;
+  of_kernel.stages = kernel.Stages(params.m);
+  return LaunchClusters(kernel.function, grid, 32 * kernel.warps, kernel.SmemBytes(params.m),
+                        kernel.bulk ? params.splits : 1, stream, of_kernel);
 }
 
 }  // namespace culet::cuda_ops

@@ -4,7 +4,13 @@
 // operand of mma.sync. At the end their sums meet in a fixed order.
 #pragma once
 
+#include <array>
+#include <string>
+#include <type_traits>
+#include <vector>
+
 #include "kernels/cuda_ops/code_finish.cuh"
+#include "kernels/cuda_ops/code_nans.cuh"
 #include "kernels/cuda_ops/code_numbers.cuh"
 #include "kernels/cuda_ops/code_product.h"
 #include "kernels/cuda_ops/codes.cuh"
@@ -28,7 +34,7 @@ struct CodeConfig {
   static constexpr int kCtas = kCtas_;
   static constexpr int kRows = 16 * kSubTiles, kTokens = 8 * kOctets;
   static constexpr int kWarps = kCodeProductWarps, kThreads = 32 * kWarps;
-  static constexpr bool kBytes = std::is_same_v<Codes, Int8Codes>;
+  static constexpr bool kBytes = Codes::kBits == 8;
   static constexpr int kRowBytes = 64;               // of codes, of a warp's piece
   static constexpr int kBlockK = kBytes ? 64 : 128;  // elements of them
   static constexpr int kWindow = kWide ? 32 : 16;    // elements between promotions, at least
@@ -138,6 +144,7 @@ template <class C>
 struct CodeSums {
   float sums[C::kSubTiles][C::kOctets][4] = {};
   float parts[C::kSubTiles][C::kOctets][4] = {};  // of the group, not yet scaled
+  NanRows<typename C::Codes, C::kSubTiles> nans = {};
 
   /// `scales`: those of the group. `whole`: its zero points are subtracted from the codes.
   __device__ __forceinline__ void Multiply(const char* stage, int window, int lane,
@@ -156,6 +163,7 @@ struct CodeSums {
       const char* const row = stage + (16 * i + r) * C::kRowBytes;
       const std::uint32_t upper = LoadWord<C>(row, r, window, lane);
       const std::uint32_t lower = LoadWord<C>(row + 8 * C::kRowBytes, r, window, lane);
+      nans.Look(i, upper, lower);
       std::uint32_t zeros[2] = {HalfConstants<T>::kMagic, HalfConstants<T>::kMagic};
       if (C::Codes::kZeros && whole) {
         zeros[0] = __float_as_uint(scales[16 * i + r].y);
@@ -265,7 +273,12 @@ struct StagedScales {
       for (int i = 0; i < kCount; ++i) {
         const int2 own = PlaceOf(begin + i);
         const bool there = first + own.x < groups && row0 + own.y < p.n;
-        to[i] = there ? of(at + (begin + i) * step) : 0.0f;
+        std::int64_t index = at + (begin + i) * step;
+        if constexpr (C::Codes::kType == DataType::kFloat8_e4m3) {
+          index = (row0 + own.y) / p.group_rows * p.scale_row_stride +
+                  (first + own.x) * p.scale_k_stride;
+        }
+        to[i] = there ? of(index) : 0.0f;
       }
     };
     if (type == DataType::kFloat16) {
@@ -438,17 +451,19 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
   }
   AwaitCopies<0>();
   __syncthreads();
+  sums.nans.Spoil(sums.sums);
   FinishCodes<C>(p, sums.sums, row0, token0, tokens, split,
                  reinterpret_cast<float*>(shared + C::kScaleBytes), C::kTokens * C::kSumPitch);
 }
 
+/// `name`: the codes, at the beginning of the id. `most`: tokens that it is offered.
 template <class C>
-constexpr CodeProductKernel MakeCodeProduct(const char* id, DataType codes, DataType x, int most,
-                                            int registers) {
-  return {.id = id,
+CodeProductKernel MakeCodeProduct(const char* name, int most, int registers) {
+  return {.id = std::string(name) + HalfConstants<typename C::T>::kName + std::to_string(C::kRows) +
+                "x" + std::to_string(C::kTokens) + "x" + std::to_string(C::kStages),
           .function = &CodeProductKernelOf<C>,
-          .codes = codes,
-          .x = x,
+          .codes = C::Codes::kType,
+          .x = HalfConstants<typename C::T>::kType,
           .group_step = C::kWindow,
           .rows = C::kRows,
           .tokens = C::kTokens,
@@ -462,6 +477,33 @@ constexpr CodeProductKernel MakeCodeProduct(const char* id, DataType codes, Data
           .token_bytes = C::kTokenBytes,
           .scale_bytes = C::kScaleBytes,
           .sum_bytes = C::kSumBytes};
+}
+
+/// The kernels for tokens of T; `registers` of each, in their order.
+template <class T, class Codes, bool kWide>
+void AddCodeProducts(const char* name, const std::array<int, 7>& registers,
+                     std::vector<CodeProductKernel>& to) {
+  const auto add = [&]<class C>(C, int most) {
+    to.push_back(MakeCodeProduct<C>(name, most, registers[to.size() % registers.size()]));
+  };
+  add(CodeConfig<T, Codes, kWide, 1, 1, 8, 2>{}, 4);
+  add(CodeConfig<T, Codes, kWide, 2, 1, 4, 2>{}, 8);
+  add(CodeConfig<T, Codes, kWide, 4, 1, 2, 2>{}, 8);
+  add(CodeConfig<T, Codes, kWide, 4, 1, 4, 1>{}, 8);
+  add(CodeConfig<T, Codes, kWide, 4, 2, 2, 1>{}, kAnyTokens);
+  add(CodeConfig<T, Codes, kWide, 4, 2, 3, 1>{}, 16);
+  add(CodeConfig<T, Codes, kWide, 4, 4, 2, 1>{}, kAnyTokens);
+}
+
+/// The kernels of a type of codes.
+template <class Codes, bool kWide>
+std::vector<CodeProductKernel> CodeProductsOf(const char* name,
+                                              const std::array<int, 7>& bf16_registers,
+                                              const std::array<int, 7>& f16_registers) {
+  std::vector<CodeProductKernel> kernels;
+  AddCodeProducts<__nv_bfloat16, Codes, kWide>(name, bf16_registers, kernels);
+  AddCodeProducts<__half, Codes, kWide>(name, f16_registers, kernels);
+  return kernels;
 }
 
 }  // namespace culet::cuda_ops

@@ -3,13 +3,14 @@
 //
 // A weight stays as a graph or a problem describes it: rows of codes along K. No second order is
 // needed. mma.sync sums over K in any order, so a lane takes neighbouring codes of a row, as they
-// lie, and the same elements of a token. There are two families: code_product.cuh for any number of
-// tokens, code_stream.cuh for few.
+// lie, and the same elements of a token. There are three families: code_product.cuh for any number
+// of tokens, code_stream.cuh for few, and code_bulk.cuh for few on Hopper.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "culet/types.h"
 #include "kernels/cuda_ops/ops.h"
@@ -17,18 +18,20 @@
 namespace culet::cuda_ops {
 
 /// D (m, n) = alpha * X (m, k) W^T + beta * C + bias, where element (j, l) of W is
-/// (code - zero) * scale, with the scale of row j and group l / group. The sum of a group is scaled
-/// in FP32, so that codes are exact. Strides are in elements, those of codes in bytes.
+/// (code - zero) * scale, with the scale of row j / group_rows and group l / group. The sum of a
+/// group is scaled in FP32, so that codes are exact. Strides are in elements, those of codes in
+/// bytes.
 struct CodeProductParams {
   const void* x = nullptr;  ///< rows aligned to 16 bytes
   std::int64_t x_stride = 0;
   const void* codes = nullptr;  ///< rows aligned to 16 bytes
   std::int64_t code_stride = 0;
   const void* scales = nullptr;  ///< float32, float16, bfloat16 or UE8M0
-  const void* zeros = nullptr;   ///< of uint4, or null; float32, float16, bfloat16 or uint4
+  const void* zeros = nullptr;  ///< of uint4 and int8, or null; float32, float16, bfloat16 or uint4
   DataType scale_type = DataType::kNull, zero_type = DataType::kNull;
   std::int64_t scale_row_stride = 0, scale_k_stride = 0;
-  int group = 0;  ///< elements of a row that share a scale
+  int group = 0;       ///< elements of a row that share a scale
+  int group_rows = 1;  ///< rows that share it; more than one of E4M3 alone
   void* d = nullptr;
   const void* c = nullptr;     ///< null: beta is 0
   const void* bias = nullptr;  ///< or null
@@ -42,17 +45,19 @@ struct CodeProductParams {
   int splits = 1;
   float* partials = nullptr;  ///< CodeProductWorkspace().partials, where K is split
   int* arrived = nullptr;     ///< and its counters, which are 0 between launches
+  int stages = 0;             ///< CodeProduct sets it
   bool early = false;         ///< codes may be read before the preceding kernel has ended
   bool chain = false;         ///< the next kernel may begin before this one waits
 };
 
 inline constexpr int kCodeProductWarps = 8;
 inline constexpr int kMostCodeSplits = 16;
+inline constexpr int kMostCodeCluster = 8;  // splits that are a cluster
 inline constexpr int kAnyTokens = 1 << 30;
 
 /// One compiled kernel.
 struct CodeProductKernel {
-  const char* id;  ///< codes_activations/rows x tokens
+  std::string id;  ///< codes_activations/rows x tokens x stages
   void (*function)(CodeProductParams);
   DataType codes, x;
   int group_step;  ///< groups are a multiple of it, or of a whole row
@@ -62,13 +67,23 @@ struct CodeProductKernel {
   int block_k;     ///< elements of a row that a warp takes at a time
   int stages;
   int ctas;                      ///< that share a multiprocessor
-  bool streams;                  ///< made for few tokens: code_stream.cuh
+  bool streams;                  ///< made for few tokens: code_stream.cuh, code_bulk.cuh
   int registers;                 ///< a thread, in the code for compute capability 9.0
   int stage_bytes, token_bytes;  ///< of a warp's stage: codes, and what a token adds
   int scale_bytes, sum_bytes;
+  int warps = kCodeProductWarps;  ///< of a CTA
+  int rings = kCodeProductWarps;  ///< of a CTA: one a warp, or one
+  /// Of code_bulk.cuh: runs on Hopper alone, takes as many stages, up to `stages`, as fit beside
+  /// the multiprocessor's other CTAs, and parts of K are the blocks of a cluster.
+  bool bulk = false;
+
+  /// Stages for a product of `m` tokens.
+  int Stages(int m) const noexcept;
 
   /// Dynamic shared memory for a product of `m` tokens.
   int SmemBytes(int m) const noexcept;
+  /// The most, for any number of tokens.
+  int MostSmemBytes() const noexcept;
 };
 
 /// Those of all coded types.

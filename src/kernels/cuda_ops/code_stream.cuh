@@ -7,9 +7,12 @@
 // and so do the scales of the blocks that follow. Nothing but the ring's copies is waited for.
 #pragma once
 
+#include <string>
+
 #include "kernels/cuda_ops/code_finish.cuh"
 #include "kernels/cuda_ops/code_numbers.cuh"
 #include "kernels/cuda_ops/code_product.h"
+#include "kernels/cuda_ops/code_rows.cuh"
 #include "kernels/cuda_ops/codes.cuh"
 #include "kernels/cuda_ops/mma.cuh"
 #include "kernels/cuda_ops/overlap.cuh"
@@ -18,9 +21,9 @@
 namespace culet::cuda_ops {
 
 /// `kColumnK`: elements of K that share a scale, at least: 32, or 128. `kBlockK`: of a row that a
-/// warp takes at a time. `kInTurn`: the warps take blocks in turn; else each has a range of K.
+/// warp takes at a time; the warps take such blocks in turn.
 template <class T_, class Codes_, int kColumnK_, int kSubTiles_, int kOctets_, int kStages_,
-          int kCtas_, int kBlockK_ = 128, bool kInTurn_ = true>
+          int kCtas_, int kBlockK_ = 128>
 struct StreamConfig {
   using T = T_;
   using Codes = Codes_;
@@ -31,10 +34,9 @@ struct StreamConfig {
   static constexpr int kRows = 16 * kSubTiles, kTokens = 8 * kOctets, kEights = kRows / 8;
   static constexpr int kWarps = kCodeProductWarps, kThreads = 32 * kWarps;
   static constexpr int kBlockK = kBlockK_, kRowBytes = kBlockK / 2;
-  static constexpr bool kInTurn = kInTurn_;
-  static constexpr int kStepK = kInTurn ? kWarps * kBlockK : kBlockK;  // to a warp's next block
-  static constexpr int kPieces = kRowBytes / 16;                       // of a row, that lanes copy
-  static constexpr int kRowsTogether = 32 / kPieces;                   // that a warp copies at once
+  static constexpr int kStepK = kWarps * kBlockK;     // to a warp's next block
+  static constexpr int kPieces = kRowBytes / 16;      // of a row, that lanes copy
+  static constexpr int kRowsTogether = 32 / kPieces;  // that a warp copies at once
   static constexpr int kWindow = 32, kWindows = kBlockK / kWindow;
   static constexpr int kWeightBytes = kRows * kRowBytes, kRingBytes = kStages * kWeightBytes;
   // Scales are staged for several columns of kColumnK elements at a time, a chunk: 512 elements.
@@ -56,41 +58,6 @@ struct StreamConfig {
   static_assert(kColumnK % kWindow == 0 && kChunkK % kBlockK == 0);
   static_assert(kBlockK % kColumnK == 0 && (kRowBytes == 64 || kRowBytes == 128));
 };
-
-/// The rows of a CTA, by eights: in their order, or eights of the halves of the weight alternate.
-struct StreamRows {
-  int first, second_eight, third_eight, last;
-
-  __device__ __forceinline__ StreamRows(const CodeProductParams& p, int row0)
-      : first(p.halves ? row0 / 2 : row0),
-        second_eight(p.halves ? p.n / 2 : 8),
-        third_eight(p.halves ? 8 : 16),
-        last(p.n - 1) {}
-  /// Those beyond the last are the last again: no one reads their sums.
-  __device__ __forceinline__ int Of(int eight, int r) const {
-    return min(first + eight / 2 * third_eight + eight % 2 * second_eight + r, last);
-  }
-};
-
-/// A scale or a zero point as it lies in memory; of 4 bits the byte that holds it.
-__device__ __forceinline__ std::uint32_t LoadScaleBits(const void* from, DataType type,
-                                                       std::int64_t index) {
-  if (type == DataType::kFloat16 || type == DataType::kBfloat16) {
-    return static_cast<const std::uint16_t*>(from)[index];
-  }
-  if (type == DataType::kFloat32) return static_cast<const std::uint32_t*>(from)[index];
-  return static_cast<const std::uint8_t*>(from)[type == DataType::kUint4 ? index / 2 : index];
-}
-__device__ __forceinline__ float ScaleOfBits(std::uint32_t bits, DataType type, int odd) {
-  if (type == DataType::kBfloat16) return __uint_as_float(bits << 16);
-  if (type == DataType::kFloat16) {
-    const auto half = static_cast<std::uint16_t>(bits);
-    return ScaleOf(&half, type, 0);
-  }
-  if (type == DataType::kFloat32) return __uint_as_float(bits);
-  const auto byte = static_cast<std::uint8_t>(bits);
-  return ScaleOf(&byte, type, type == DataType::kUint4 ? odd : 0);
-}
 
 /// The scales of a warp's rows on their way to shared memory, where a word has the scale's upper 19
 /// bits, which are all that scales of 16 bits have, and the lower 13 of the zero point beside the
@@ -314,7 +281,7 @@ class StreamWarp {
     std::uint32_t words[C::kSubTiles][4];  // of two windows
     const std::uint32_t from = read_from_ + static_cast<std::uint32_t>(stage * C::kWeightBytes);
     float parts[C::kSubTiles][C::kOctets][4] = {}, ones[C::kOctets][4] = {};
-    uint2 own[C::kSubTiles];
+    uint2 own[C::kSubTiles] = {};
 #pragma unroll
     for (int window = 0; window < C::kWindows; ++window) {
       if (window % 2 == 0) {
@@ -460,17 +427,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBound)
   const int tokens = min(C::kTokens, p.m - token0);
   // Blocks of K of a part, and of a warp, differ by one at most.
   const int blocks = (p.k - 1) / C::kBlockK + 1;
-  int first, count;
-  if constexpr (C::kInTurn) {
-    const int begin = static_cast<int>(std::int64_t{blocks} * split / p.splits);
-    const int end = static_cast<int>(std::int64_t{blocks} * (split + 1) / p.splits);
-    first = begin + warp;
-    count = (end - first + C::kWarps - 1) / C::kWarps;  // 0, or less, behind the end
-  } else {
-    const int share = split * C::kWarps + warp, shares = p.splits * C::kWarps;
-    first = static_cast<int>(std::int64_t{blocks} * share / shares);
-    count = static_cast<int>(std::int64_t{blocks} * (share + 1) / shares) - first;
-  }
+  const int begin = static_cast<int>(std::int64_t{blocks} * split / p.splits);
+  const int end = static_cast<int>(std::int64_t{blocks} * (split + 1) / p.splits);
+  const int first = begin + warp;
+  const int count = (end - first + C::kWarps - 1) / C::kWarps;  // 0, or less, behind the end
 
   // What no kernel writes may come before the wait.
   if (p.chain) LetNextBegin();
@@ -503,13 +463,16 @@ __global__ void __launch_bounds__(C::kThreads, C::kBound)
                  C::kRingBytes / 4);
 }
 
+/// `name`: the codes and what is said of their groups, at the beginning of the id.
 template <class C>
-constexpr CodeProductKernel MakeCodeStream(const char* id, DataType codes, DataType x,
-                                           int registers) {
-  return {.id = id,
+CodeProductKernel MakeCodeStream(const char* name, int registers) {
+  const std::string shape = std::to_string(C::kRows) + "x" + std::to_string(C::kTokens) + "x" +
+                            std::to_string(C::kStages);
+  return {.id = std::string(name) + HalfConstants<typename C::T>::kName + shape +
+                (C::kBlockK == 128 ? "" : "k" + std::to_string(C::kBlockK)),
           .function = &CodeStreamKernelOf<C>,
-          .codes = codes,
-          .x = x,
+          .codes = C::Codes::kType,
+          .x = HalfConstants<typename C::T>::kType,
           .group_step = C::kColumnK,
           .rows = C::kRows,
           .tokens = C::kTokens,

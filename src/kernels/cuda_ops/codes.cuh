@@ -17,6 +17,12 @@ __device__ __forceinline__ float NumberOfCode(std::uint32_t code, DataType type)
   return (code & 8) != 0 ? -0.5f * halves : 0.5f * halves;
 }
 
+/// A code of UE8M0.
+__device__ __forceinline__ float PowerOfCode(std::uint32_t code) {
+  if (code == 0xFF) return NotANumber();
+  return __uint_as_float(code == 0 ? 0x00400000u : code << 23);  // 2^-127 is subnormal
+}
+
 /// A scale or a zero point: float32, float16, bfloat16, uint4 or UE8M0.
 __device__ __forceinline__ float ScaleOf(const void* scales, DataType type, std::int64_t index) {
   switch (type) {
@@ -32,9 +38,7 @@ __device__ __forceinline__ float ScaleOf(const void* scales, DataType type, std:
     default:
       break;
   }
-  const std::uint32_t power = static_cast<const std::uint8_t*>(scales)[index];
-  if (power == 0xFF) return NotANumber();
-  return __uint_as_float(power == 0 ? 0x00400000u : power << 23);  // 2^-127 is subnormal
+  return PowerOfCode(static_cast<const std::uint8_t*>(scales)[index]);
 }
 
 /// Eight codes of a row from element `at` on, a multiple of 8, as numbers. Those from `count` on
@@ -45,6 +49,12 @@ __device__ __forceinline__ void LoadCodes(const void* row, DataType type, std::i
     const auto* const codes = static_cast<const std::int8_t*>(row) + at;
 #pragma unroll
     for (int i = 0; i < 8; ++i) to[i] = at + i < count ? static_cast<float>(codes[i]) : 0.0f;
+    return;
+  }
+  if (type == DataType::kFloat8_e4m3) {
+    const auto* const codes = static_cast<const __nv_fp8_e4m3*>(row) + at;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[i] = at + i < count ? ToFloat(codes[i]) : 0.0f;
     return;
   }
   const auto* const pairs = static_cast<const std::uint8_t*>(row) + at / 2;
