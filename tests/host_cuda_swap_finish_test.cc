@@ -40,12 +40,13 @@ constexpr int kStages = 2;
 
 template <class C>
 void Kernel(const SwapParams& p, const std::vector<float>& sums) {
+  const Tile tile{.row = 0, .column = 0, .rows = p.m, .group = 0};
   const SwapShared<C> shared(reinterpret_cast<uint8_t*>(host_cuda::DynamicShared()), kStages);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   if (threadIdx.x == 0) BarrierInit(&shared.scales_full[0], 32);
   __syncthreads();
   if (warp == 0) {
-    SwapBringFactors<C>(p, shared, 0, 0, lane);
+    SwapBringFactors<C>(p, shared, tile, lane);
     BarrierArrive(&shared.scales_full[0]);
   }
   if (C::kScaled) BarrierWait(&shared.scales_full[0], 0);
@@ -57,7 +58,7 @@ void Kernel(const SwapParams& p, const std::vector<float>& sums) {
     const int token = token_group * C::kOwnTokens + i / 4 * 8 + lane % 4 * 2 + i % 2;
     sum[i] = token < p.m && row < p.n ? sums[static_cast<std::size_t>(token * p.n + row)] : NAN;
   }
-  SwapFinish<C>(p, shared, sum, 0, 1, 0, 0, 0, warp, lane);
+  SwapFinish<C>(p, shared, sum, 0, 1, 0, tile, warp, lane);
 }
 
 // One CTA whose sums, of tokens by rows of the weights, are these.

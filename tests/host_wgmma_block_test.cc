@@ -52,6 +52,8 @@ TEST(HostWgmmaBlock, Fp8Blocks) {
 TEST(HostWgmmaBlock, Clusters) {
   Check("sm90_fp8_block/128x64x128/c1x2/s4", {.m = 201, .n = 200, .k = 784}, 4);
   Check("sm90_fp8_block/128x64x128/c2x1/s4", {.m = 301, .n = 136, .k = 784, .pdl = true}, 4);
+  // GemmUniversalSm90
+  Check("sm90_fp8_block/128x224x128/c2x1/s3", {.m = 131, .n = 264, .k = 528}, 4);
   Check("sm90_bf16_block/128x64x64/c2x1/s4", {.m = 300, .n = 72, .k = 328}, 4);
 }
 

@@ -2,6 +2,8 @@
 #include <vector>
 
 #include "kernels/sm90/instances/block.cuh"
+#include "kernels/sm90/instances/gemm_universal_sm90.cuh"
+#include "kernels/sm90/product/lists.h"
 
 namespace culet::sm90 {
 namespace {
@@ -42,7 +44,10 @@ constexpr BlockSchedule kSplitLow = {
 }  // namespace
 
 std::span<const BlockKernel> Fp8Block128xN() {
-  return Kernels<Fp8Block, Plain, kSmall, kSlabs, kWide, kShareA, kShareB>();
+  static const BlockKernel universal[] = {MakeBlock<GemmUniversalSm90>()};
+  static const auto kernels = Joined<BlockKernel>(
+      {Kernels<Fp8Block, Plain, kSmall, kSlabs, kWide, kShareA, kShareB>(), universal});
+  return kernels;
 }
 std::span<const BlockKernel> Fp8Block192xN() { return Kernels<Fp8Block, Plain, kThree>(); }
 std::span<const BlockKernel> Fp8Block256x128() { return Kernels<Fp8Block, Plain, kHigh>(); }
@@ -58,13 +63,9 @@ std::span<const BlockKernel> Bf16Blocks() {
 }
 std::span<const BlockKernel> F16Blocks() { return Kernels<F16Direct, GeneralEpilogue, kSmall>(); }
 std::span<const BlockKernel> Fp8GatedBlocks() {
-  static const std::vector<BlockKernel> kernels = [] {
-    std::vector<BlockKernel> all;
-    for (auto part : {Kernels<Fp8Block, GatedEpilogue, kSmall, kSplit>(),
-                      Kernels<Fp8Block, GatedQuantEpilogue, kRun, kShares, kLow, kSplitLow>()})
-      all.insert(all.end(), part.begin(), part.end());
-    return all;
-  }();
+  static const auto kernels = Joined<BlockKernel>(
+      {Kernels<Fp8Block, GatedEpilogue, kSmall, kSplit>(),
+       Kernels<Fp8Block, GatedQuantEpilogue, kRun, kShares, kLow, kSplitLow>()});
   return kernels;
 }
 std::span<const BlockKernel> Bf16GatedBlocks() {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/sm90/product/launch.h"
+#include "kernels/sm90/product/lists.h"
 #include "kernels/sm90/product/operand_map.h"
 #include "kernels/sm90/product/padded.h"
 #include "kernels/sm90/times/times.h"
@@ -27,15 +28,10 @@ std::span<const BlockKernel> F16Blocks();
 std::span<const BlockKernel> CopyingBlocks();
 
 std::span<const BlockKernel> BlockKernels() {
-  static const std::vector<BlockKernel> kernels = [] {
-    std::vector<BlockKernel> all;
-    for (auto part :
-         {Fp8Block192xN(), Fp8Block256x128(), Fp8Block128xN(), Fp8BlockSplit(), Fp8BlockFloat32(),
-          Fp8PreciseBlocks(), Fp8FastBlocks(), Bf16Blocks(), F16Blocks(), Fp8GatedBlocks(),
-          Bf16GatedBlocks(), Bf16GatedNarrowBlocks(), CopyingBlocks()})
-      all.insert(all.end(), part.begin(), part.end());
-    return all;
-  }();
+  static const auto kernels = Joined<BlockKernel>(
+      {Fp8Block192xN(), Fp8Block256x128(), Fp8Block128xN(), Fp8BlockSplit(), Fp8BlockFloat32(),
+       Fp8PreciseBlocks(), Fp8FastBlocks(), Bf16Blocks(), F16Blocks(), Fp8GatedBlocks(),
+       Bf16GatedBlocks(), Bf16GatedNarrowBlocks(), CopyingBlocks()});
   return kernels;
 }
 

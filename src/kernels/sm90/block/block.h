@@ -34,6 +34,22 @@ struct BlockSchedule {
                          ///< epilogue then lies under the others' products
 };
 
+/// Two warpgroups side by side along N.
+constexpr BlockSchedule SideBySide(BlockSchedule schedule) {
+  schedule.warpgroups_m = 1, schedule.warpgroups_n = 2;
+  return schedule;
+}
+/// Two sets of one warpgroup.
+constexpr BlockSchedule InTurns(BlockSchedule schedule) {
+  schedule.warpgroups_m = 1, schedule.turns = 2;
+  return schedule;
+}
+/// Three warpgroups along M.
+constexpr BlockSchedule OfThree(BlockSchedule schedule) {
+  schedule.warpgroups_m = 3;
+  return schedule;
+}
+
 /// Groups of rows of A, known on the device alone: rows [starts[g], starts[g] + counts[g]) of A and
 /// D belong to group g and meet matrix g of B. Groups may lie anywhere, with gaps between them;
 /// what lies outside [0, m) is cut off. B and its scales are a matrix for each group, one behind

@@ -12,7 +12,7 @@
 
 namespace culet::sm90 {
 
-/// A configuration: a schedule, a format's policy (policy.h) and an epilogue (block/epilogue.cuh).
+/// A configuration: a schedule, a format's policy (policy.h) and an epilogue (block/finish.cuh).
 template <BlockSchedule kSchedule, class Policy_, class Epilogue_>
 struct BlockConfig {
   using Policy = Policy_;

@@ -12,30 +12,6 @@
 
 namespace culet::sm90 {
 
-/// alpha * sum, in BF16 or F32.
-template <OutputType kOutput>
-struct PlainEpilogue {
-  static constexpr EpilogueKind kKind = EpilogueKind::kPlain;
-  static constexpr OutputType kType = kOutput;
-  static constexpr bool kStoresSums = kOutput == OutputType::kF32;  ///< from registers
-};
-
-/// Everything in EpilogueParams, chosen at run time; D in any type.
-struct GeneralEpilogue {
-  static constexpr EpilogueKind kKind = EpilogueKind::kGeneral;
-  static constexpr bool kStoresSums = false;
-};
-
-/// GeneralEpilogue, then silu(gate) * up; GatedQuantEpilogue also rounds to E4M3 with scales.
-struct GatedEpilogue {
-  static constexpr EpilogueKind kKind = EpilogueKind::kGated;
-  static constexpr bool kStoresSums = false;
-};
-struct GatedQuantEpilogue {
-  static constexpr EpilogueKind kKind = EpilogueKind::kGatedQuant;
-  static constexpr bool kStoresSums = false;
-};
-
 /// The first column, in B, C and the bias, of 8-column group `group` after column `column` of the
 /// product. Requires: column % 16 == 0 if kPaired.
 template <bool kPaired>

@@ -9,13 +9,9 @@
 #include <cstdint>
 
 #include "kernels/sm90/block/copy.cuh"
-#include "kernels/sm90/block/epilogue.cuh"
-#include "kernels/sm90/block/factors.cuh"
-#include "kernels/sm90/block/gated.cuh"
+#include "kernels/sm90/block/finish.cuh"
 #include "kernels/sm90/block/mainloop.cuh"
 #include "kernels/sm90/block/producer.cuh"
-#include "kernels/sm90/block/split_rows.cuh"
-#include "kernels/sm90/block/store.cuh"
 #include "kernels/sm90/block/tiles.cuh"
 #include "sm90/descriptor.h"
 #include "sm90/scheduler.h"
@@ -24,79 +20,59 @@
 
 namespace culet::sm90 {
 
-/// Calls `use(m, begin)` for each part of a warpgroup's sums that this CTA stores: C::kShareColumns
-/// columns from `begin` on of m64 block `m`. With split K these are the parts that it reduced.
-template <class C, class Use>
-__device__ __forceinline__ void ForShare(int rank, Use use) {
-  if constexpr (C::kSplit == 1) {
-#pragma unroll
-    for (int m = 0; m < C::kBlocksM; ++m) use(m, 0);
-  } else {
-    constexpr int kParts = C::kSplit / C::kBlocksM;  // CTAs that share an m64 block
-#pragma unroll
-    for (int r = 0; r < C::kSplit; ++r)
-      if (r == rank) use(r / kParts, r % kParts * C::kShareColumns);
-  }
-}
-
 template <class C, class Layout>
 __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& shared, Layout layout,
                                         uint8_t* stages, uint8_t* slabs, const uint8_t* quads,
                                         int rank, int kb_begin, int kb_end) {
-  const int warp = WarpUniform(threadIdx.x / 32) - 4;
-  const int group = warp / 4, lane = threadIdx.x % 32;
-  const int of_tile = group % C::kTileWarpgroups, set = group / C::kTileWarpgroups;
-  const int group_m = of_tile % C::kWarpgroupsM, group_n = of_tile / C::kWarpgroupsM;
-  const int row_offset = group_m * C::kBlocksM * 64, column_offset = group_n * C::kColumns;
-  const int warp_row = row_offset + (warp % 4) * 16;
+  const auto me = ConsumerWarp<C>::Mine();
+  const int row_offset = me.row_offset;
   const uint32_t base = SharedAddress(stages);
   Consumer<C, Layout> c{p,
                         shared,
                         layout,
                         static_cast<uint32_t>(WgmmaDescriptor128(base + row_offset * kBlockBytes)),
                         static_cast<uint32_t>(WgmmaDescriptor128(base + C::kStageBytesA +
-                                                                 column_offset * kBlockBytes)),
+                                                                 me.column_offset * kBlockBytes)),
                         SharedAddress(quads),
-                        (warp_row + lane / 4) * layout.row,
-                        column_offset,
-                        lane};
-  // Store buffers are contiguous per warp, or per four warps if a TMA box has 64 rows.
-  constexpr int kTogether = C::kStoreRows / 16;
-  uint8_t* const own_slabs =
-      slabs + (warp / kTogether * C::kSlabs * kTogether + warp % kTogether) * C::kSlabBytes;
+                        (me.row + me.lane / 4) * layout.row,
+                        me.column_offset,
+                        me.lane};
   // The storing lane is elected once. 16-bit kernels with C have no register left for it and test
   // `lane == 0` each time; elsewhere that test would lengthen the main loop.
   constexpr bool kElects = C::kPlain || C::Policy::kInfo.element_bytes == 1 ||
                            C::Epilogue::kKind == EpilogueKind::kGated;
-  const bool leads = warp % kTogether == 0 && (kElects ? ElectOne() : lane == 0);
-  TileStore<C> store{p, c.sum, c.place, c.lane};
-  BlockFactors<C> factors{p.epilogue, stages + C::kFactorsAt, group};
+  constexpr int kTogether = BlockFinish<C>::kTogether;
+  BlockFinish<C> finish{
+      .p = p,
+      .shared = shared,
+      .me = me,
+      .stages = stages,
+      .slabs = slabs,
+      .own_slabs = slabs + (me.warp / kTogether * C::kSlabs * kTogether + me.warp % kTogether) *
+                               C::kSlabBytes,
+      .rank = rank,
+      .leads = me.warp % kTogether == 0 && (kElects ? ElectOne() : me.lane == 0),
+      .store = {p, c.sum, c.place, c.lane},
+      .factors = {p.epilogue, stages + C::kFactorsAt, me.group}};
   // One named barrier per set, released by the set before it. The stores use barriers 2 to 4.
   constexpr int kTurnBarrier = 5, kTurnThreads = 2 * 128 * C::kTileWarpgroups;
-  if constexpr (C::kTurns > 1) c.Skip(set * (kb_end - kb_begin));
-  int step = 0;                    // in a run
-  [[maybe_unused]] int count = 0;  // of tiles so far
-  // Of a run's rows so far.
-  [[maybe_unused]] float largest[2] = {};
-  for (TileWalk<C> walk(p, shared, set); walk.there(); walk.Advance(step == 0 ? C::kTurns : 0)) {
-    c.StartTile(walk, rank, step);
+  if constexpr (C::kTurns > 1) c.Skip(me.set * (kb_end - kb_begin));
+  for (TileWalk<C> walk(p, shared, me.set); walk.there();
+       walk.Advance(finish.step == 0 ? C::kTurns : 0)) {
+    c.StartTile(walk, rank, finish.step);
     if constexpr (C::kLag > 0) {
       // Delay once: the warpgroups then share the tensor core and stay apart.
-      if (group_m > 0 && step == 0 && walk.is_first() && !walk.is_last()) Lag(group_m * C::kLag);
+      if (me.group_m > 0 && finish.step == 0 && walk.is_first() && !walk.is_last())
+        Lag(me.group_m * C::kLag);
     }
-    if constexpr (!C::kPlain && !C::kGated)
-      if (p.epilogue.c != nullptr && (C::kSplit == 1 || rank == 0))
-        PrefetchC<C>(p.epilogue, c.place.row + row_offset, c.place.column + column_offset, p.m,
-                     p.n);
-    if constexpr (C::kBringsFactors)
-      factors.BringScales(c.place.row + row_offset, c.place.column + column_offset, p.m, p.n);
+    C::Epilogue::Begin(finish);
     // Sets take turns, also because parity distinguishes only adjacent phases of a barrier: a set
     // may test a stage only after the set before it has seen all fills of its own tile.
-    if (C::kTurns > 1 && !walk.is_first()) NamedSync(kTurnBarrier + set, kTurnThreads);
+    if (C::kTurns > 1 && !walk.is_first()) NamedSync(kTurnBarrier + me.set, kTurnThreads);
     const auto started = [&] {
       if (C::kTurns > 1 && !walk.is_last())
-        NamedArrive(kTurnBarrier + (set + 1) % C::kTurns, kTurnThreads);
-      if (C::kWaitsUnder && step == 0) store.WaitForSlabs(group, leads);
+        NamedArrive(kTurnBarrier + (me.set + 1) % C::kTurns, kTurnThreads);
+      if (C::kWaitsUnder && finish.step == 0) finish.store.WaitForSlabs(me.group, finish.leads);
     };
     // Skip products whose rows all lie past the matrix.
     const bool cut = C::kGrouped ? row_offset >= c.place.rows
@@ -106,124 +82,11 @@ __device__ __forceinline__ void Consume(const BlockParams& p, BlockShared<C>& sh
     else
       c.Sum(kb_begin, kb_end, started);
     if constexpr (C::kTurns > 1) c.Skip((C::kTurns - 1) * (kb_end - kb_begin));
-    if (C::kPlain && C::kAlphaLast &&
-        (C::Epilogue::kStoresSums || C::kSplit > 1 || p.epilogue.alpha != 1.0f)) {
-#pragma unroll
-      for (int m = 0; m < C::kBlocksM; ++m)
-#pragma unroll
-        for (int i = 0; i < C::kColumns / 2; ++i) c.sum[m][i] *= p.epilogue.alpha;
-    }
-    // First the product's column, then D's: gated kernels have half as many.
-    const int row = c.place.row + warp_row, product_column = c.place.column + column_offset;
-    const int column = C::kGated ? product_column / 2 : product_column;
-    if constexpr (C::kSplit > 1) {
-      __syncwarp();
-      ClusterWait();
-    }
-    uint8_t* const incoming = C::kOwnPartials ? slabs : stages;
-    if constexpr (C::kSplitsRows) {
-      const RowEights<C> eights{warp % (4 * C::kWarpgroupsM), rank};
-      float sums[C::kColumns / 4];
-      ReduceRows(&c.sum[0][0], sums, eights, group_n, lane, shared, incoming);
-      const int mine = eights.Mine();
-      if (mine < 0) continue;
-      const int own_row = row + mine * 8 + lane / 4;
-      if (ChangesSums(p.epilogue))
-        ApplyGeneralToRow<C>(p.epilogue, sums, own_row, product_column, p.m, p.n, lane);
-      StoreQuantisedRow(p, sums, eights, group_n, column,
-                        reinterpret_cast<float*>(stages + C::kLargestAt), own_row, lane);
-      continue;
-    } else if constexpr (C::kSplit > 1) {
-      ReduceSplit(&c.sum[0][0], lane, shared, incoming, rank);
-    }
-    if constexpr (C::kBringsFactors) {
-      const int own_row = warp % 4 * 16 + lane / 4;  // of its m64 block
-      factors.Wait();
-      ForShare<C>(rank, [&](int m, int begin) {
-        float* const sum = &c.sum[m][begin / 2];
-        factors.template Multiply<C::kShareColumns>(sum, m * 64 + own_row, begin, lane);
-        AddC<C>(p.epilogue, sum, row + m * 64 + lane / 4, product_column + begin, p.m, p.n, lane);
-      });
-      if (p.epilogue.bias != nullptr) {
-        factors.BringBias(c.place.row + row_offset, product_column, p.m, p.n);
-        ForShare<C>(rank, [&](int m, int begin) {
-          factors.template Add<C::kShareColumns>(&c.sum[m][begin / 2], m * 64 + own_row, begin,
-                                                 lane);
-        });
-      }
-    } else if (!C::kPlain && ChangesSums(p.epilogue)) {
-      ForShare<C>(rank, [&](int m, int begin) {
-        ApplyGeneral<C>(p.epilogue, &c.sum[m][begin / 2], row + m * 64 + lane / 4,
-                        product_column + begin, p.m, p.n, lane);
-      });
-    }
-    if constexpr (C::kQuantises && !C::kSplitsRows) {
-      if constexpr (C::kSharesScales) {
-        StoreQuantisedShared(store, shared, reinterpret_cast<float*>(stages + C::kLargestAt),
-                             count++, rank, group_n, warp_row, row, column);
-      } else if constexpr (C::kWarpgroupsN > 1) {
-        StoreQuantisedTogether(store, reinterpret_cast<float*>(stages + C::kLargestAt), warp_row,
-                               row, column, group);
-      } else {
-        const bool more = ++step < C::kRun;
-        StoreQuantised(store, more, largest, own_slabs, row, column);
-        if (!more) step = 0;
-      }
-      continue;
-    }
-    if constexpr (C::kGated && C::kSplit == 1) {
-      const bool last = C::kTurns == 1 && walk.is_last();
-      StoreGated(store, last, own_slabs, stages + warp * C::kAllSlabs * C::kSlabBytes, row, column,
-                 group, leads);
-      continue;
-    }
-    constexpr int kShare = C::kGated ? C::kShareColumns / 2 : C::kShareColumns;  // of D
-    if constexpr (C::kGated) {
-      ForShare<C>(rank, [&](int m, int begin) {
-        Gate<C, C::kShareColumns>(&c.sum[m][begin / 2], store.n() - column - begin / 2,
-                                  &c.sum[m][begin / 4]);
-      });
-    }
-    if constexpr (C::kCopies) {
-      ForShare<C>(rank, [&](int m, int begin) {
-        store.template StoreElements<kShare>(m, begin, row, column);
-      });
-      continue;
-    }
-    if (C::Epilogue::kStoresSums || (!C::kPlain && p.epilogue.d_type == OutputType::kF32)) {
-      ForShare<C>(rank, [&](int m, int begin) {
-        store.template StoreF32<kShare>(m, C::kGated ? begin / 2 : begin, row, column);
-      });
-      continue;
-    }
-    // The last tile has the stages for its slabs and need not wait for its own stores. With turns
-    // another set's products may be there.
-    const bool last = C::kSplit > 1 || (C::kTurns == 1 && walk.is_last());
-    if (last && (C::kSplit == 1 || C::kOwnPartials))
-      NamedSync(1, 128 * C::kWarpgroups);  // all have left the stages
-    uint8_t* const last_slabs = stages + C::kLastSlabs + warp * C::kAllSlabs * C::kSlabBytes;
-    if (last) {
-      ForShare<C>(rank, [&](int m, int begin) {
-        store.template CopyColumns<kShare>(
-            m, C::kGated ? begin / 2 : begin,
-            last_slabs + (C::kSplit > 1 ? 0 : m * C::kSlabsN * C::kSlabBytes), row, column);
-      });
-    } else if (C::kGrouped && c.place.rows < C::kTileM) {
-      // A bulk store would write rows of the next group.
-      store.WaitForSlabs(group, leads);
-#pragma unroll
-      for (int m = 0; m < C::kBlocksM; ++m)
-        store.template CopyColumns<C::kColumnsOfD, 0>(m, 0, own_slabs, row, column);
-    } else if constexpr (C::kAllSlabs <= C::kSlabs) {
-      store.StoreSlabs(own_slabs, kTogether * C::kSlabBytes, row, column, group, leads);
-    } else {
-#pragma unroll
-      for (int i = 0; i < C::kAllSlabs; ++i)
-        store.StoreSlab(i, own_slabs + i % C::kSlabs * kTogether * C::kSlabBytes, row, column,
-                        group, leads);
-    }
+    const int row = c.place.row + me.row, product_column = c.place.column + me.column_offset;
+    C::Epilogue::Finish(finish, SummedTile<C>{walk, row, product_column,
+                                              C::kGated ? product_column / 2 : product_column});
   }
-  if (leads) TmaStoreWaitRead<0>();
+  if (finish.leads) TmaStoreWaitRead<0>();
 }
 
 /// kHalves: of paired columns with block scales, gate's lie in one half of B and up's in the other.

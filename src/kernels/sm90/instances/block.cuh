@@ -1,12 +1,17 @@
-// Makes a BlockKernel record of a configuration.
+// The large-M kernels of a list of schedules.
 #pragma once
 
+#include <iterator>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/sm90/block/kernel.cuh"
 
 namespace culet::sm90 {
 
+/// The record of a configuration.
 template <class C>
 BlockKernel MakeBlock() {
   constexpr bool kF32 = C::Epilogue::kStoresSums;
@@ -52,10 +57,15 @@ BlockKernel MakeBlock() {
   return kernel;
 }
 
-/// Block-scaled FP8 with D in BF16.
-template <BlockSchedule kSchedule>
-BlockKernel MakeFp8Block() {
-  return MakeBlock<BlockConfig<kSchedule, Fp8Block, PlainEpilogue<OutputType::kBf16>>>();
+/// The kernels of a list of schedules, List::kAll.
+template <class Policy, class Epilogue, class List>
+std::span<const BlockKernel> BlockInstances() {
+  static const auto kernels = []<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    return std::vector<BlockKernel>{
+        MakeBlock<BlockConfig<List::kAll[kIndex], Policy, Epilogue>>()...};
+  }
+  (std::make_integer_sequence<int, static_cast<int>(std::size(List::kAll))>());
+  return kernels;
 }
 
 }  // namespace culet::sm90

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/sm90/product/launch.h"
+#include "kernels/sm90/product/lists.h"
 
 namespace culet::sm90 {
 
@@ -17,13 +18,8 @@ std::span<const SkinnyKernel> Bf16Skinny();
 std::span<const SkinnyKernel> F16Skinny();
 
 std::span<const SkinnyKernel> SkinnyKernels() {
-  static const std::vector<SkinnyKernel> kernels = [] {
-    std::vector<SkinnyKernel> all;
-    for (auto part :
-         {Fp8Skinny(), Fp8SkinnyFloat32(), Fp8PreciseSkinny(), Bf16Skinny(), F16Skinny()})
-      all.insert(all.end(), part.begin(), part.end());
-    return all;
-  }();
+  static const auto kernels = Joined<SkinnyKernel>(
+      {Fp8Skinny(), Fp8SkinnyFloat32(), Fp8PreciseSkinny(), Bf16Skinny(), F16Skinny()});
   return kernels;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/swap/swap.h"
+#include "sm90/scheduler.h"
 
 namespace culet::sm90 {
 
@@ -101,6 +102,15 @@ struct SwapConfig {
 /// every group, and finds those of two groups side by side, for one 16-byte read.
 __device__ __forceinline__ int SwapScaleIndex(int group, int t) {
   return (group / 2) * 16 + (t / 2) * 4 + (group & 1) * 2 + (t & 1);
+}
+
+/// The tile of a CTA that is number `sharer` of those that share scales: from a token, a row of D,
+/// and a row of the weights, a column of D.
+template <class C>
+__device__ __forceinline__ Tile SwapTile(const SwapParams& p, int sharer) {
+  const int token = blockIdx.y * C::kTokens;
+  const int row = (blockIdx.z * C::kSharers + sharer) * C::kRows;
+  return {.row = token, .column = row, .rows = p.m - token, .group = 0};
 }
 
 /// A CTA's shared memory, as SwapLayout says.

@@ -308,7 +308,8 @@ __device__ __forceinline__ void SwapSumTurns(const SwapShared<C>& shared,
 template <class C>
 __device__ __forceinline__ void SwapFinish(const SwapParams& p, const SwapShared<C>& shared,
                                            float (&sum)[C::kOwnTokens / 2], int rank, int splits,
-                                           int sharer, int token0, int row0, int warp, int lane) {
+                                           int sharer, const Tile& tile_of_d, int warp, int lane) {
+  const int token0 = tile_of_d.row, row0 = tile_of_d.column;
   const int warpgroup = warp / 4, token_group = warpgroup / C::kRowGroups;
   // A warpgroup's groups of 8 tokens go round-robin to the CTAs of the cluster for summing.
   const int own_token0 = token0 + token_group * C::kOwnTokens;

@@ -39,8 +39,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const int in_cluster = static_cast<int>(ClusterRank());
   const int sharer = C::kSharers > 1 ? in_cluster / splits : 0, rank = in_cluster - sharer * splits;
   const bool clustered = C::kSharers > 1 || splits > 1;
-  const int token0 = blockIdx.y * C::kTokens;
-  const int row0 = (blockIdx.z * C::kSharers + sharer) * C::kRows;
+  const Tile tile = SwapTile<C>(p, sharer);
   // In k-blocks; the last load may hold fewer than a stage does, padded with zeros.
   const int loads = p.loads_each + (rank < p.loads_rest ? 1 : 0);
   const int first = (rank * p.loads_each + min(rank, p.loads_rest)) * C::kStageBlocks;
@@ -48,7 +47,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   constexpr int kTmaWarp = C::kConsumers / 32, kScaleWarp = kTmaWarp + 1;
   // Boxes end with the matrix: stage rows past it keep stale data, which only affects elements of D
   // that are not stored.
-  const int rows = min(C::kRows, p.n - row0), tokens = min(C::kTokens, p.m - token0);
+  const int rows = min(C::kRows, p.n - tile.column), tokens = min(C::kTokens, tile.rows);
   const uint32_t stage_bytes = (rows + tokens) * kBlockBytes * C::kStageBlocks;
 
   // Under programmatic dependent launch, weights are loaded before the wait for the kernel before.
@@ -76,13 +75,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   const CUtensorMap* const weights = rows < C::kRows ? &p.weights_rest : &p.weights;
   const auto load_activations = [&](int stage, int i) {
     load.template operator()<C::kTokens>(shared.activations(stage), activations,
-                                         tokens == C::kTokens, &shared.full[stage], i, token0);
+                                         tokens == C::kTokens, &shared.full[stage], i, tile.row);
   };
   // Weights are read once (or by neighbouring CTAs together, with several tiles of tokens) and must
   // not evict anything else from L2.
   const auto load_weights = [&](int stage, int i) {
     load.template operator()<C::kRows>(shared.weights(stage), weights, rows == C::kRows,
-                                       &shared.full[stage], i, row0, EvictFirst());
+                                       &shared.full[stage], i, tile.column, EvictFirst());
   };
   const auto load_stage = [&](int i) {
     BarrierArriveExpect(&shared.full[i], stage_bytes);
@@ -122,7 +121,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   }
   const bool scale_warp = warp >= kScaleWarp && warp < kScaleWarp + C::kScaleWarps;
   using Scales = std::conditional_t<C::kScaled, SwapScales<C>, SwapNoScales<C>>;
-  Scales scales(p, first, count, token0, row0, warp - kScaleWarp, lane);
+  Scales scales(p, first, count, tile, warp - kScaleWarp, lane);
   if (scale_warp && !early_weights) scales.Begin();
   __syncthreads();
   // Says that this CTA's barriers are ready for the others' sums; waited for before those are sent.
@@ -143,7 +142,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
       }
       __syncwarp();
       if constexpr (C::kGeneral) {
-        if (warp == kScaleWarp) SwapBringFactors<C>(p, shared, token0, row0, lane);
+        if (warp == kScaleWarp) SwapBringFactors<C>(p, shared, tile, lane);
         if constexpr (!C::kScaled) BarrierArrive(&shared.scales_full[0]);
       }
       scales.Run(shared);
@@ -213,11 +212,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinCtas)
   if (clustered) ClusterWait();
 
   if constexpr (C::kTurns == 1) {
-    SwapFinish<C>(p, shared, sum, rank, splits, sharer, token0, row0, warp, lane);
+    SwapFinish<C>(p, shared, sum, rank, splits, sharer, tile, warp, lane);
   } else {
     float total[C::kOwnTokens / 2];
     SwapSumTurns<C>(shared, sum, total, warpgroup);
-    SwapFinish<C>(p, shared, total, rank, splits, sharer, token0, row0, warp, lane);
+    SwapFinish<C>(p, shared, total, rank, splits, sharer, tile, warp, lane);
   }
 }
 

@@ -27,14 +27,14 @@ struct SwapScales {
   float token_scale[kSets][kMyGroups], weight_scale[kSets];
 
   // Lane l serves block l % 4 of a chunk and token l / 4 of every group of 8.
-  __device__ __forceinline__ SwapScales(const SwapParams& p, int first, int count, int token0,
-                                        int row0, int part, int lane)
+  __device__ __forceinline__ SwapScales(const SwapParams& p, int first, int count, const Tile& tile,
+                                        int part, int lane)
       : p(p), count(count), my_block(lane % 4), my_token(lane / 4), my_group(part * kMyGroups) {
-    token0 += my_group * 8;
-    tokens_left = p.m - token0 - my_token;
+    const int token0 = tile.row + my_group * 8;
+    tokens_left = tile.rows - my_group * 8 - my_token;
     from_a = p.scale_a + int64_t(token0 + my_token) * p.scale_a_row +
              int64_t(first + my_block) * p.scale_a_block;
-    from_b = p.scale_b + int64_t(row0 / 128) * p.scale_b_column +
+    from_b = p.scale_b + int64_t(tile.column / 128) * p.scale_b_column +
              int64_t(first + my_block) * p.scale_b_block;
 #pragma unroll
     for (int set = 0; set < kSets; ++set) {
@@ -85,7 +85,7 @@ struct SwapScales {
 /// Of kernels whose k-blocks have no scales.
 template <class C>
 struct SwapNoScales {
-  __device__ __forceinline__ SwapNoScales(const SwapParams&, int, int, int, int, int, int) {}
+  __device__ __forceinline__ SwapNoScales(const SwapParams&, int, int, const Tile&, int, int) {}
   __device__ __forceinline__ void Begin() {}
   __device__ __forceinline__ void Run(const SwapShared<C>&) {}
 };
@@ -94,12 +94,12 @@ struct SwapNoScales {
 /// epilogue finds them, while the k-blocks stream in.
 template <class C>
 __device__ __forceinline__ void SwapBringFactors(const SwapParams& p, const SwapShared<C>& shared,
-                                                 int token0, int row0, int lane) {
+                                                 const Tile& tile, int lane) {
   const EpilogueParams& e = p.epilogue;
 #pragma unroll 1
   for (int t = lane; t < C::kTokens; t += 32) {
-    const int token = token0 + t;
-    const bool inside = token < p.m;
+    const int token = tile.row + t;
+    const bool inside = t < tile.rows;
     float factor = e.alpha, bias = 0.0f;
     if (e.scale_a != nullptr && inside)
       factor *= __ldg(e.scale_a + int64_t(token) * e.scale_a_step);
@@ -110,7 +110,7 @@ __device__ __forceinline__ void SwapBringFactors(const SwapParams& p, const Swap
   }
 #pragma unroll 1
   for (int r = lane; r < C::kRows; r += 32) {
-    const int row = row0 + r;
+    const int row = tile.column + r;
     const bool inside = row < p.n;
     float factor = 1.0f, bias = 0.0f;
     if (e.scale_b != nullptr && inside) factor = __ldg(e.scale_b + int64_t(row) * e.scale_b_step);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/sm90/product/launch.h"
+#include "kernels/sm90/product/lists.h"
 #include "kernels/sm90/product/operand_map.h"
 #include "kernels/sm90/product/padded.h"
 #include "sm90/tensor_map.h"
@@ -25,14 +26,10 @@ std::span<const SwapKernel> Bf16SwapGatedQuant();
 std::span<const SwapKernel> F16Swap();
 
 std::span<const SwapKernel> SwapKernels() {
-  static const std::vector<SwapKernel> kernels = [] {
-    std::vector<SwapKernel> all;
-    for (auto part : {Fp8Swap64(), Fp8Swap128(), Fp8SwapBetween(), Fp8SwapFloat32(),
-                      Fp8PreciseSwap(), Fp8FastSwap(), Bf16Swap(), F16Swap(), Fp8SwapGated(),
-                      Bf16SwapGated(), Fp8SwapGatedQuant(), Bf16SwapGatedQuant()})
-      all.insert(all.end(), part.begin(), part.end());
-    return all;
-  }();
+  static const auto kernels =
+      Joined<SwapKernel>({Fp8Swap64(), Fp8Swap128(), Fp8SwapBetween(), Fp8SwapFloat32(),
+                          Fp8PreciseSwap(), Fp8FastSwap(), Bf16Swap(), F16Swap(), Fp8SwapGated(),
+                          Bf16SwapGated(), Fp8SwapGatedQuant(), Bf16SwapGatedQuant()});
   return kernels;
 }
 
