@@ -27,10 +27,17 @@ class GgufBuilder {
   }
   void Add(const std::string& key, const std::string& text) { Raw(key, 8, Text(text)); }
   void Add(const std::string& key, std::uint32_t number) { Raw(key, 4, Bytes(number)); }
+  void Add(const std::string& key, bool flag) { Raw(key, 7, std::string(1, flag ? '\1' : '\0')); }
+  void Add(const std::string& key, const char* text) { Add(key, std::string(text)); }
   void Add(const std::string& key, float number) { Raw(key, 6, Bytes(number)); }
   void AddTexts(const std::string& key, const std::vector<std::string>& texts) {
     std::string list = Bytes(std::uint32_t{8}) + Bytes(static_cast<std::uint64_t>(texts.size()));
     for (const std::string& text : texts) list += Text(text);
+    Raw(key, 9, list);
+  }
+  void AddFlags(const std::string& key, const std::vector<bool>& flags) {
+    std::string list = Bytes(std::uint32_t{7}) + Bytes(static_cast<std::uint64_t>(flags.size()));
+    for (const bool flag : flags) list += flag ? '\1' : '\0';
     Raw(key, 9, list);
   }
   void AddInts(const std::string& key, const std::vector<std::int32_t>& numbers) {

@@ -243,7 +243,7 @@ TEST_F(GgufModel, WhatTheMetadataCannotBeIsNamed) {
     GgufBuilder file;
     file.Add("general.architecture", "llama");
     for (const char* usual : {"block_count", "context_length", "embedding_length",
-                              "feed_forward_length", "attention.head_count"}) {
+                              "feed_forward_length", "attention.head_count", "vocab_size"}) {
       if (key != usual) file.Add(std::string("llama.") + usual, 64u);
     }
     file.Add("llama.attention.layer_norm_rms_epsilon", 1e-5f);

@@ -192,7 +192,7 @@ Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::strin
 /// columns of o and down, are cut between heads, and at multiples of what shares a scale. Ranks
 /// beyond the heads of keys and values hold these twice. Parts differ in size where they must.
 /// Errors: INVALID_ARGUMENT for a rank that does not exist, and for more ranks than there are
-/// parts, with their number; UNSUPPORTED for norms over all heads, and for GGUF files.
+/// parts, with their number; UNSUPPORTED for norms over all heads.
 Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks);
 
 /// The weights of latent attention that other attention has not. kv_b_proj, which makes a head's

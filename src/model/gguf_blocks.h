@@ -1,6 +1,7 @@
 // Blocks of GGUF's quantised types: element i is Scale(i / kGroup) * Code(i) + Offset(i / kGroup).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -180,6 +181,27 @@ struct BlockIQ4_XS {
   }
   static float Offset(int) noexcept { return 0; }
   int Code(int i) const noexcept { return kUneven[FourBits(block + 8 + i / 32 * 16, i % 32)]; }
+};
+
+/// E2M1 codes as those of Q4_0 lie, behind a scale that is a power of two, 2^(byte - 127). Code is
+/// twice the number, so Scale half of that.
+struct BlockMXFP4 {
+  static constexpr DataType kCodes = DataType::kFloat4_e2m1;
+  static constexpr int kGroup = 32, kMiddle = 0;
+  static constexpr bool kOffsets = false;
+  static constexpr bool kHalfScale = false;
+  const std::uint8_t* block;
+  explicit BlockMXFP4(const std::uint8_t* from) noexcept : block(from) {}
+  float Scale(int) const noexcept {
+    return *block == 255 ? NAN : std::ldexp(1.0f, static_cast<int>(*block) - 128);
+  }
+  static float Offset(int) noexcept { return 0; }
+  int Bits(int i) const noexcept { return FourBits(block + 1, i); }
+  int Code(int i) const noexcept {
+    constexpr int kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    const int bits = Bits(i);
+    return (bits & 8) != 0 ? -kTwice[bits & 7] : kTwice[bits & 7];
+  }
 };
 
 }  // namespace culet::gguf

@@ -1,6 +1,7 @@
 // The metadata of a GGUF file as what its checkpoint's JSON files would say.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,12 @@ Result<const GgufArchitecture*> GgufArchitectureOf(const GgufFile& file);
 /// impossible, named with its value; UNSUPPORTED for what no decoder has.
 Result<std::string> GgufConfigText(const GgufFile& file);
 
-/// What no config.json can say: how rows of q and k lie. Requires: a config of GgufConfigText.
+/// What no config.json can say: how rows of q and k lie, and how many elements the largest blocks
+/// have. Requires: a config of GgufConfigText.
 void FinishGgufConfig(const GgufFile& file, DecoderConfig& config);
+
+/// So many blocks behind the layers predict tokens ahead. Requires: as FinishGgufConfig.
+std::int64_t GgufBlocksAhead(const GgufFile& file);
 
 /// Tokens that end a text, by the metadata and by the names that chat models give them; may be
 /// empty.

@@ -29,6 +29,7 @@ enum class GgufType : std::uint32_t {
   kIQ4_NL = 20,
   kIQ4_XS = 23,
   kBf16 = 30,
+  kMxfp4 = 39,
 };
 
 /// What a type is called, and how it is stored. A row is whole blocks.

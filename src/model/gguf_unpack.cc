@@ -44,6 +44,8 @@ decltype(auto) WithBlocks(const GgufTensor& tensor, Body body) {
       return body.template operator()<gguf::BlockIQ4_NL>();
     case GgufType::kIQ4_XS:
       return body.template operator()<gguf::BlockIQ4_XS>();
+    case GgufType::kMxfp4:
+      return body.template operator()<gguf::BlockMXFP4>();
     default:
       return body.template operator()<gguf::BlockQ6_K>();
   }
@@ -61,7 +63,9 @@ class Unpacker {
     WithBlocks(tensor, [this]<class Block>() {
       made_.type = Block::kCodes;
       made_.group = Block::kGroup;
-      made_.scales_type = Block::kHalfScale ? DataType::kFloat16 : DataType::kFloat32;
+      made_.scales_type = Block::kCodes == DataType::kFloat4_e2m1 ? DataType::kFloat8_ue8m0
+                          : Block::kHalfScale                     ? DataType::kFloat16
+                                                                  : DataType::kFloat32;
       if (Block::kOffsets) made_.zeros_type = DataType::kFloat32;
       if (Block::kMiddle != 0) made_.zeros_type = DataType::kBfloat16;
     });
@@ -119,6 +123,10 @@ class Unpacker {
   // Stores a group's scale and zero point. Returns whether all its elements are the offset.
   template <class Block>
   bool Factors(const Block& block, const std::uint8_t* from, std::int64_t to, int group) {
+    if constexpr (Block::kCodes == DataType::kFloat4_e2m1) {
+      Put(made_.scales, to, *from);
+      return false;
+    }
     if constexpr (Block::kHalfScale) {
       Put(made_.scales, to, static_cast<std::uint16_t>(from[0] | from[1] << 8));
       if constexpr (Block::kMiddle != 0) Put(made_.zeros, to, FloatToBfloat16(Block::kMiddle));
@@ -144,7 +152,10 @@ class Unpacker {
   template <class Block>
   void Codes(const Block& block, std::int64_t at, int group, bool constant) {
     const int first = group * Block::kGroup;
-    const auto code = [&](int i) { return constant ? 0 : block.Code(first + i) + Block::kMiddle; };
+    const auto code = [&](int i) {
+      if constexpr (Block::kCodes == DataType::kFloat4_e2m1) return block.Bits(first + i);
+      return constant ? 0 : block.Code(first + i) + Block::kMiddle;
+    };
     const std::int64_t to = at + first;
     if constexpr (Block::kCodes == DataType::kInt8) {
       for (int i = 0; i < Block::kGroup; ++i) {

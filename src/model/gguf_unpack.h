@@ -16,7 +16,7 @@ namespace culet {
 /// the row: exactly the file's value; of types with minima or offsets (Q4_1, Q5_1, Q4_K, Q5_K) that
 /// to float32's precision.
 struct GgufCodes {
-  DataType type = DataType::kNull;  ///< kUint4 or kInt8
+  DataType type = DataType::kNull;  ///< kUint4, kInt8 or kFloat4_e2m1
   int group = 0;
   std::vector<std::byte> codes;  ///< (rows, cols); of 4 bits an even column in a byte's low half
   DataType scales_type = DataType::kNull;
@@ -28,7 +28,7 @@ struct GgufCodes {
 /// Whether the type has codes: not F32, F16 and BF16.
 bool HasCodes(const GgufTensor& tensor) noexcept;
 
-/// kUint4 or kInt8. Requires: a known type with codes.
+/// GgufCodes::type. Requires: a known type with codes.
 DataType CodesOf(const GgufTensor& tensor) noexcept;
 
 /// Bytes that the codes, scales and zero points of the tensor will have.

@@ -187,9 +187,6 @@ Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks) {
   }
   DecoderConfig part = whole;
   if (ranks == 1) return part;
-  if (whole.coding.form == WeightCoding::Form::kGguf) {
-    return Unsupported(whole, "comes as a GGUF file");
-  }
   if (whole.linear.present()) return Unsupported(whole, "has layers of linear attention");
   if (whole.qk_norm_whole) return Unsupported(whole, "has norms over all heads of a row");
   const Cutter cutter(whole, ranks);
