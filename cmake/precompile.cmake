@@ -30,7 +30,7 @@ function(culet_compile_together target)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "src/(base|gemm|graph|verify)/[a-z0-9_]+[.]cc$")
+  list(FILTER sources INCLUDE REGEX "src/(base|doctor|gemm|graph|model|ranks|verify)/[a-z0-9_]+[.]cc$")
   foreach(source IN LISTS sources)
     string(REGEX MATCH "([a-z]+)/([a-z0-9_]+)[.]cc$" name ${source})
     set(folder ${CMAKE_MATCH_1})

@@ -20,8 +20,8 @@ namespace culet {
 namespace {
 
 // Of the config.
-constexpr std::string_view kRopeFactors[] = {"rope_freqs.weight", "rope_factors_short.weight",
-                                             "rope_factors_long.weight"};
+constexpr std::string_view kReadByConfig[] = {"rope_freqs.weight", "rope_factors_short.weight",
+                                              "rope_factors_long.weight"};
 
 bool IsVector(WeightRole role) noexcept {
   return role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
@@ -336,7 +336,7 @@ Status GgufCheckpoint::AllRead() const {
   std::set<std::string> unread;
   for (const GgufTensor& tensor : file_.tensors()) {
     if (!read_.contains(&tensor) && !IsAhead(tensor.name) &&
-        std::ranges::find(kRopeFactors, tensor.name) == std::end(kRopeFactors)) {
+        std::ranges::find(kReadByConfig, tensor.name) == std::end(kReadByConfig)) {
       unread.insert(Printable(tensor.name));
     }
   }

@@ -14,13 +14,12 @@
 #include "culet/gguf.h"
 #include "culet/printable.h"
 #include "model/gguf_keys.h"
+#include "model/shown.h"
 
 namespace culet {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::size_t kShown = 40;
 
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 constexpr std::string_view kShortFactors = "rope_factors_short.weight",
@@ -73,11 +72,11 @@ Result<json> RopeScalingOf(const GgufFile& file, GgufKeys& keys, std::int64_t di
   const bool plain = type.empty() || type == "none";
   keys.Supported(plain || type == "linear" || type == "yarn",
                  fmt::format("rope.scaling.type is {}; known are none, linear, yarn",
-                             Printable(type, kShown)));
+                             Printable(type, kShownText)));
   if (tensor != nullptr) {
     keys.Supported(plain, fmt::format("tensor {} stands beside rope.scaling.type {}; known is one "
                                       "of the two",
-                                      kRopeFactors, Printable(type, kShown)));
+                                      kRopeFactors, Printable(type, kShownText)));
     const auto factors = RopeFactors(file, *tensor, dims);
     if (!factors) return factors.status();
     // The same frequencies at every length.
@@ -154,7 +153,7 @@ Result<const GgufArchitecture*> GgufArchitectureOf(const GgufFile& file) {
   }
   return Status(name.empty() ? StatusCode::kInvalidArgument : StatusCode::kUnsupported,
                 fmt::format("{}: metadata general.architecture is {}; known in GGUF files are {}",
-                            file.path(), name.empty() ? "missing" : Printable(name, kShown),
+                            file.path(), name.empty() ? "missing" : Printable(name, kShownText),
                             fmt::join(known, ", ")));
 }
 

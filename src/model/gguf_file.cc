@@ -25,7 +25,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr char kMagic[] = {'G', 'G', 'U', 'F'};
-constexpr std::size_t kShown = 100;  // bytes of a name in a message
+constexpr std::size_t kShownName = 100;  // bytes of a name in a message
 constexpr std::uint64_t kMostNameBytes = 1000;
 constexpr std::uint32_t kMostDimensions = 4;
 constexpr std::uint64_t kDefaultAlignment = 32, kMostAlignment = 1 << 20;
@@ -230,7 +230,7 @@ GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
 Status GgufFile::Impl::ReadMetadata(Reader& reader, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
     std::string key = reader.Text("a key of the metadata");
-    const std::string shown = "metadata " + Printable(key, kShown);
+    const std::string shown = "metadata " + Printable(key, kShownName);
     const auto type = reader.Number<std::uint32_t>(shown);
     json value = reader.Value(type, shown);
     CULET_RETURN_IF_ERROR(reader.status());
@@ -250,7 +250,7 @@ Status GgufFile::Impl::ReadTensors(Reader& reader, std::uint64_t count,
       return Damaged(path, "a tensor's name has {} bytes, more than {}", tensor.name.size(),
                      kMostNameBytes);
     }
-    const std::string shown = "tensor " + Printable(tensor.name, kShown);
+    const std::string shown = "tensor " + Printable(tensor.name, kShownName);
     const auto dimensions = reader.Number<std::uint32_t>(shown);
     if (reader.status().ok() && (dimensions < 1 || dimensions > kMostDimensions)) {
       return Damaged(path, "{} has {} dimensions; the format has 1 to {}", shown, dimensions,
@@ -295,7 +295,7 @@ Status GgufFile::Impl::PlaceTensors(const std::byte* data, std::size_t bytes, st
     alignment = it->is_number_unsigned() ? it->get<std::uint64_t>() : 0;
     if (alignment < 1 || alignment > kMostAlignment || (alignment & (alignment - 1)) != 0) {
       return Damaged(path, "metadata general.alignment is {}; it must be a power of two up to {}",
-                     Printable(it->dump(-1, ' ', true, json::error_handler_t::replace), kShown),
+                     Printable(it->dump(-1, ' ', true, json::error_handler_t::replace), kShownName),
                      kMostAlignment);
     }
   }
@@ -303,7 +303,7 @@ Status GgufFile::Impl::PlaceTensors(const std::byte* data, std::size_t bytes, st
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     GgufTensor& tensor = tensors[i];
     const std::uint64_t of_data = bytes > start ? bytes - start : 0;
-    const auto shown = [&] { return Printable(tensor.name, kShown); };
+    const auto shown = [&] { return Printable(tensor.name, kShownName); };
     if (offsets[i] > of_data || static_cast<std::uint64_t>(tensor.bytes) > of_data - offsets[i]) {
       return Damaged(path,
                      "tensor {} has {} bytes at {} of {} bytes of data: the file was cut off, "
@@ -381,7 +381,7 @@ Result<std::string> GgufPathOf(const std::string& path) {
   std::ranges::sort(found);
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("{} holds {} GGUF files; give the path of one: {}", path, found.size(),
-                            Printable(fmt::to_string(fmt::join(found, ", ")), 10 * kShown)));
+                            Printable(fmt::to_string(fmt::join(found, ", ")), 10 * kShownName)));
 }
 
 }  // namespace culet

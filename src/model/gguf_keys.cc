@@ -7,14 +7,14 @@
 #include <fmt/format.h>
 
 #include "culet/printable.h"
+#include "model/shown.h"
 
 namespace culet {
 
 using nlohmann::json;
 
 std::string ShownGgufValue(const json& value) {
-  constexpr std::size_t kShown = 40;
-  return Printable(value.dump(-1, ' ', true, json::error_handler_t::replace), kShown);
+  return Printable(value.dump(-1, ' ', true, json::error_handler_t::replace), kShownText);
 }
 
 double ShortestDecimal(double stored) {
