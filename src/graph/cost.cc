@@ -1,6 +1,9 @@
 #include "graph/cost.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "graph/operations.h"
 
 namespace culet {
 namespace {
@@ -27,46 +30,16 @@ double StateBytes(const ComputeGraph& graph, const TensorNode& node) noexcept {
 
 // Bytes of input `i` that the node reads.
 double BytesRead(const ComputeGraph& graph, const TensorNode& node, std::size_t i) noexcept {
-  const double all = ValueBytes(graph, node.inputs[i]);
-  switch (node.op) {
-    case TensorOp::kKvWrite:
-      return i == 0 ? 0 : all;
-    case TensorOp::kAdvance:  // of the table an entry, of the logits one
-      return i == 0   ? 0
-             : i == 2 ? static_cast<double>(node.shape.cols) *
-                            static_cast<double>(SizeOf(graph.node(node.inputs[i]).type))
-             : i == 7 || i == 9 ? static_cast<double>(node.shape.cols) * sizeof(std::int32_t)
-                                : all;
-    case TensorOp::kEmbedding:
-      return 0;
-    case TensorOp::kGatherRows:
-      return i == 0 ? static_cast<double>(BytesOf(node)) : 0;
-    case TensorOp::kCausalConv:
-    case TensorOp::kGatedDelta:  // a state a sequence
-      return static_cast<int>(i) == StateInputOf(node.op) ? StateBytes(graph, node) : all;
-    case TensorOp::kHeadSlice:
-      return static_cast<double>(BytesOf(node));
-    case TensorOp::kAttention: {
-      if (i == 2 && node.params.attention.value_dim > 0) return 0;  // with the keys
-      if (node.inputs.size() < 7 || i < 1 || i > 2) return all;
-      const auto rows = static_cast<double>(graph.node(node.inputs[i]).shape.rows);
-      const auto sequences = static_cast<double>(graph.node(node.inputs[6]).shape.rows);
-      return all * std::min(1.0, KeysOf(graph, node) * sequences / rows);
-    }
-    default:
-      return all;
-  }
+  const OperationInfo& info = InfoOf(node.op);
+  if (static_cast<int>(i) == info.state) return StateBytes(graph, node);
+  return info.reads != nullptr ? info.reads(graph, node, i) : ValueBytes(graph, node.inputs[i]);
 }
 
 double BytesWritten(const ComputeGraph& graph, const TensorNode& node) noexcept {
-  if (StateInputOf(node.op) >= 0) {
-    return static_cast<double>(BytesOf(node)) + StateBytes(graph, node);
-  }
-  if (node.op == TensorOp::kAdvance) {
-    return (node.inputs.size() > 8 ? 6 : 5) * ValueBytes(graph, node.inputs[1]);
-  }
-  return node.op == TensorOp::kKvWrite ? ValueBytes(graph, node.inputs[1])
-                                       : static_cast<double>(BytesOf(node));
+  const OperationInfo& info = InfoOf(node.op);
+  if (info.writes != nullptr) return info.writes(graph, node);
+  const auto value = static_cast<double>(BytesOf(node));
+  return info.state >= 0 ? value + StateBytes(graph, node) : value;
 }
 
 // Of one expert, times the experts that the node's rows can go to.
@@ -79,45 +52,86 @@ double ExpertBytes(const TensorNode& node) noexcept {
   return used * (BytesOf(experts->weights.front()) + bias);
 }
 
-bool IsProduct(const TensorNode& node) noexcept {
-  return node.op == TensorOp::kMulMat || node.op == TensorOp::kHeadMulMat;
-}
-
 double WeightBytes(const TensorNode& node) noexcept {
-  double bytes =
-      BytesOf(node.params.gamma) + BytesOf(node.params.bias) + BytesOf(node.params.sinks);
-  if (IsProduct(node) || node.op == TensorOp::kCausalConv) bytes += BytesOf(node.params.weight);
-  if (node.op == TensorOp::kEmbedding) bytes += static_cast<double>(BytesOf(node));
-  if (node.op == TensorOp::kExpertMulMat) bytes += ExpertBytes(node);
+  double bytes = ExpertBytes(node);
+  for (const auto weight : kWeightsOfOp) {
+    const bool picked = InfoOf(node.op).picks_rows && weight == &OpParams::weight;
+    bytes += picked ? static_cast<double>(BytesOf(node)) : BytesOf(node.params.*weight);
+  }
   return bytes;
 }
 
 double Operations(const ComputeGraph& graph, const TensorNode& node) noexcept {
-  const auto rows = static_cast<double>(node.shape.rows);
-  const OpParams& params = node.params;
-  if (IsProduct(node)) {
-    return 2 * rows * static_cast<double>(params.weight.rows) *
-           static_cast<double>(params.weight.cols);
-  }
-  if (node.op == TensorOp::kAttention && node.inputs.size() >= 3) {
-    const AttentionParams& a = params.attention;
-    return 2 * rows * KeysOf(graph, node) * a.heads * (a.head_dim + a.out_dim());
-  }
-  if (node.op == TensorOp::kExpertMulMat && !node.inputs.empty()) {
-    return 2 * rows * static_cast<double>(node.shape.cols) *
-           static_cast<double>(graph.node(node.inputs[0]).shape.cols);
-  }
-  if (node.op == TensorOp::kCausalConv) {
-    return 2 * rows * static_cast<double>(params.weight.rows * params.weight.cols);
-  }
-  // Of a state and a key, of a key and what is added, of a state and a query.
-  if (node.op == TensorOp::kGatedDelta) {
-    return 6 * rows * static_cast<double>(params.delta.state_cols());
-  }
-  return 0;
+  const OperationInfo& info = InfoOf(node.op);
+  return info.operations != nullptr ? info.operations(graph, node) : 0;
 }
 
 }  // namespace
+
+double ReadNothing(const ComputeGraph&, const TensorNode&, std::size_t) { return 0; }
+
+double ReadAsWritten(const ComputeGraph&, const TensorNode& node, std::size_t) {
+  return static_cast<double>(BytesOf(node));
+}
+
+double ReadByKvWrite(const ComputeGraph& graph, const TensorNode& node, std::size_t i) {
+  return i == 0 ? 0 : ValueBytes(graph, node.inputs[i]);
+}
+
+// Of the table an entry, of the logits one.
+double ReadByAdvance(const ComputeGraph& graph, const TensorNode& node, std::size_t i) {
+  const TensorNode& input = graph.node(node.inputs[i]);
+  const auto sequences = static_cast<double>(node.shape.cols);
+  if (i == 0) return 0;
+  if (i == 2) return sequences * static_cast<double>(SizeOf(input.type));
+  return i == 7 || i == 9 ? sequences * sizeof(std::int32_t) : static_cast<double>(BytesOf(input));
+}
+
+double ReadByGatherRows(const ComputeGraph&, const TensorNode& node, std::size_t i) {
+  return i == 0 ? static_cast<double>(BytesOf(node)) : 0;
+}
+
+double ReadByAttention(const ComputeGraph& graph, const TensorNode& node, std::size_t i) {
+  const double all = ValueBytes(graph, node.inputs[i]);
+  if (i == 2 && node.params.attention.value_dim > 0) return 0;  // with the keys
+  if (node.inputs.size() < 7 || i < 1 || i > 2) return all;
+  const auto rows = static_cast<double>(graph.node(node.inputs[i]).shape.rows);
+  const auto sequences = static_cast<double>(graph.node(node.inputs[6]).shape.rows);
+  return all * std::min(1.0, KeysOf(graph, node) * sequences / rows);
+}
+
+double WrittenByKvWrite(const ComputeGraph& graph, const TensorNode& node) {
+  return ValueBytes(graph, node.inputs[1]);
+}
+
+double WrittenByAdvance(const ComputeGraph& graph, const TensorNode& node) {
+  return (node.inputs.size() > 8 ? 6 : 5) * ValueBytes(graph, node.inputs[1]);
+}
+
+double OperationsOfProduct(const ComputeGraph&, const TensorNode& node) {
+  const Weight& weight = node.params.weight;
+  return 2 * static_cast<double>(node.shape.rows) * static_cast<double>(weight.rows) *
+         static_cast<double>(weight.cols);
+}
+
+double OperationsOfExperts(const ComputeGraph& graph, const TensorNode& node) {
+  if (node.inputs.empty()) return 0;
+  return 2 * static_cast<double>(node.shape.rows) * static_cast<double>(node.shape.cols) *
+         static_cast<double>(graph.node(node.inputs[0]).shape.cols);
+}
+
+double OperationsOfAttention(const ComputeGraph& graph, const TensorNode& node) {
+  if (node.inputs.size() < 3) return 0;
+  const AttentionParams& a = node.params.attention;
+  return 2 * static_cast<double>(node.shape.rows) * KeysOf(graph, node) * a.heads *
+         (a.head_dim + a.out_dim());
+}
+
+// Of a state and a key, of a key and what is added, of a state and a query.
+double OperationsOfDelta(const ComputeGraph&, const TensorNode& node) {
+  return 6 * static_cast<double>(node.shape.rows) *
+         static_cast<double>(node.params.delta.state_cols());
+}
 
 NodeCost CostOf(const ComputeGraph& graph, int id) noexcept {
   const TensorNode& node = graph.node(id);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/caught.h"
+#include "graph/operations.h"
 
 namespace culet {
 namespace {
@@ -215,27 +216,8 @@ Status KernelDispatch::Route(const NodeLaunch& launch) {
                                U32(node.shape.cols));
     case TensorOp::kAdvance:
       return dispatch_advance(node, out, in(1), U32(node.shape.cols));
-    case TensorOp::kScale:
-    case TensorOp::kLayerNorm:
-    case TensorOp::kGeGlu:
-    case TensorOp::kSoftCap:
-    case TensorOp::kPositionScale:
-    case TensorOp::kClampedSwiGlu:
-    case TensorOp::kRoute:
-    case TensorOp::kExpertMulMat:
-    case TensorOp::kCombine:
-    case TensorOp::kHeadMulMat:
-    case TensorOp::kHeadSlice:
-    case TensorOp::kSigmoidGate:
-    case TensorOp::kCausalConv:
-    case TensorOp::kGatedDelta:
-    case TensorOp::kAllReduce:
-    case TensorOp::kAllGather:
-      return dispatch_other(node, out);
-    case TensorOp::kScales:
-    case TensorOp::kRoutes:
-    case TensorOp::kNone:
-      break;
+    default:
+      if (InfoOf(node.op).reference != nullptr) return dispatch_other(node, out);
   }
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("{} is a leaf or no operation; launch operations only",

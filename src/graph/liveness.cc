@@ -4,30 +4,9 @@
 
 #include <algorithm>
 
+#include "graph/operations.h"
+
 namespace culet {
-namespace {
-
-bool MayWriteInPlace(TensorOp op) noexcept {
-  switch (op) {
-    case TensorOp::kAdd:
-    case TensorOp::kMul:
-    case TensorOp::kSilu:
-    case TensorOp::kSwiGlu:
-    case TensorOp::kGeGlu:
-    case TensorOp::kClampedSwiGlu:
-    case TensorOp::kSigmoidGate:
-    case TensorOp::kScale:
-    case TensorOp::kSoftCap:
-    case TensorOp::kPositionScale:
-    case TensorOp::kRope:
-    case TensorOp::kAllReduce:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
 
 Liveness::Liveness(const ComputeGraph& graph, const Schedule& schedule)
     : graph_(graph), schedule_(schedule) {
@@ -82,11 +61,9 @@ int Liveness::FindAlias(int id) const {
   const TensorNode& node = graph_.node(id);
   if (ChangesFirstInput(node.op)) return node.inputs[0];
   if (const Fusion* fusion = schedule_.FusionOf(id)) return FindAliasInFusion(id, *fusion);
-  if (!MayWriteInPlace(node.op)) return -1;
-  const std::size_t operands =
-      node.op == TensorOp::kRope ? 1 : node.inputs.size();  // positions are no operand
-  for (std::size_t i = 0; i < operands; ++i) {
-    if (MayTakePlaceOf(node.inputs[i], id)) return node.inputs[i];
+  for (int i = 0; i < InfoOf(node.op).in_place; ++i) {
+    const int input = node.inputs[static_cast<std::size_t>(i)];
+    if (MayTakePlaceOf(input, id)) return input;
   }
   return -1;
 }
@@ -95,7 +72,8 @@ bool Liveness::MayWriteOver(int input, int id) const {
   const TensorNode& node = graph_.node(id);
   const Fusion* fusion = schedule_.FusionOf(id);
   if (fusion == nullptr) {
-    return MayWriteInPlace(node.op) && std::ranges::find(node.inputs, input) != node.inputs.end();
+    const auto end = node.inputs.begin() + InfoOf(node.op).in_place;
+    return std::find(node.inputs.begin(), end, input) != end;
   }
   return std::ranges::any_of(fusion->in_place, [&](const Fusion::InPlace& pair) {
     return pair.value == id && pair.input == input;

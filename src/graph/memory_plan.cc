@@ -6,6 +6,7 @@
 
 #include "culet/graph.h"
 #include "graph/liveness.h"
+#include "graph/operations.h"
 #include "graph/schedule.h"
 
 namespace culet {

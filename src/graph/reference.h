@@ -33,20 +33,40 @@ void ReferenceQuantize(const QuantDesc& quant_a, std::int64_t rows, std::int64_t
                        std::vector<double>& x, std::uint8_t* codes = nullptr,
                        float* scales = nullptr, float given = 0);
 
-/// In place.
-void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, std::int64_t cols,
-                   DevicePtr positions, DataType type, DevicePtr data);
-
-void ReferenceAttention(const NodeLaunch& launch);
-
-void ReferenceRoute(const NodeLaunch& launch);
+// The operations, each a column of operations.cc.
+void ReferenceMulMat(const NodeLaunch& launch);
 void ReferenceExpertProduct(const NodeLaunch& launch);
+void ReferenceHeadMulMat(const NodeLaunch& launch);
+void ReferenceQuantizeNode(const NodeLaunch& launch);
+void ReferenceRope(const NodeLaunch& launch);  ///< in place, at the output
+void ReferenceAttention(const NodeLaunch& launch);
+void ReferenceRoute(const NodeLaunch& launch);
 void ReferenceCombine(const NodeLaunch& launch);
-
 void ReferenceHeadSlice(const NodeLaunch& launch);
 void ReferenceCausalConv(const NodeLaunch& launch);
 void ReferenceGatedDelta(const NodeLaunch& launch);
-
 void ReferenceSample(const NodeLaunch& launch);
+
+// Element by element (reference_elements.cc).
+void ReferenceAdd(const NodeLaunch& launch);
+void ReferenceMul(const NodeLaunch& launch);
+void ReferenceSilu(const NodeLaunch& launch);
+void ReferenceSwiGlu(const NodeLaunch& launch);
+void ReferenceGeGlu(const NodeLaunch& launch);
+void ReferenceClampedSwiGlu(const NodeLaunch& launch);
+void ReferenceSigmoidGate(const NodeLaunch& launch);
+void ReferenceScale(const NodeLaunch& launch);
+void ReferenceSoftCap(const NodeLaunch& launch);
+void ReferenceCast(const NodeLaunch& launch);
+void ReferenceCopy(const NodeLaunch& launch);
+
+// Row by row (reference_rows.cc).
+void ReferenceRmsNorm(const NodeLaunch& launch);
+void ReferenceLayerNorm(const NodeLaunch& launch);
+void ReferencePositionScale(const NodeLaunch& launch);
+void ReferenceEmbedding(const NodeLaunch& launch);
+void ReferenceGatherRows(const NodeLaunch& launch);
+void ReferenceKvWrite(const NodeLaunch& launch);
+void ReferenceArgMax(const NodeLaunch& launch);
 
 }  // namespace culet

@@ -10,19 +10,21 @@
 
 namespace culet {
 
-void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, std::int64_t cols,
-                   DevicePtr positions, DataType type, DevicePtr data) {
+void ReferenceRope(const NodeLaunch& launch) {
+  const TensorNode& node = launch.node();
+  const RopeParams& params = node.params.rope;
+  const std::int64_t cols = node.shape.cols;
   const std::vector<double> frequencies = RopeFrequencies(params);
   const auto half = static_cast<std::int64_t>(frequencies.size());
   const bool neox = params.layout == RopeLayout::kNeox;
   std::vector<double> row(static_cast<std::size_t>(cols));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    LoadRow(data, type, r, cols, row.data());
+  for (std::int64_t r = 0; r < node.shape.rows; ++r) {
+    LoadRow(launch.output, node.type, r, cols, row.data());
     for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = IndexAt(positions, r) * frequencies[static_cast<std::size_t>(i)];
+      const double angle = IndexAt(launch.input(1), r) * frequencies[static_cast<std::size_t>(i)];
       const double cosine = std::cos(angle) * params.attention_factor;
       const double sine = std::sin(angle) * params.attention_factor;
-      for (std::int64_t head = params.first; head < cols; head += head_dim) {
+      for (std::int64_t head = params.first; head < cols; head += node.params.head_dim) {
         double& a = row[static_cast<std::size_t>(head + (neox ? i : 2 * i))];
         double& b = row[static_cast<std::size_t>(head + (neox ? i + half : 2 * i + 1))];
         const double x = a, y = b;
@@ -30,7 +32,7 @@ void ReferenceRope(const RopeParams& params, int head_dim, std::int64_t rows, st
         b = x * sine + y * cosine;
       }
     }
-    StoreRow(data, type, r, cols, row.data());
+    StoreRow(launch.output, node.type, r, cols, row.data());
   }
 }
 

@@ -99,4 +99,52 @@ std::vector<double> ReferenceInput(const NodeLaunch& launch) {
   return values;
 }
 
+void ReferenceMulMat(const NodeLaunch& launch) {
+  const TensorNode& node = launch.node();
+  const std::vector<double> x = ReferenceInput(launch);
+  const QuantDesc quant_a = node.inputs.size() > 1 ? QuantDesc{} : node.params.quant_a;
+  std::vector<double> y;
+  ReferenceProduct(x, node.shape.rows, node.params.weight, node.params.bias, quant_a, y,
+                   node.params.scalar);
+  const std::int64_t n = node.params.weight.rows;
+  for (std::int64_t i = 0; i < node.shape.rows; ++i) {
+    StoreRow(launch.output, node.type, i, n, y.data() + i * n);
+  }
+}
+
+void ReferenceQuantizeNode(const NodeLaunch& launch) {
+  const TensorNode& node = launch.node();
+  const std::int64_t m = node.shape.rows, k = node.shape.cols;
+  std::vector<double> x(static_cast<std::size_t>(m * k));
+  for (std::int64_t i = 0; i < m; ++i) {
+    LoadRow(launch.input(0), launch.input_node(0).type, i, k, x.data() + i * k);
+  }
+  ReferenceQuantize(node.params.quant_a, m, k, x, FromDevicePtr<std::uint8_t>(launch.output),
+                    FromDevicePtr<float>(launch.value(launch.id + 1)), node.params.scalar);
+}
+
+void ReferenceHeadMulMat(const NodeLaunch& launch) {
+  const TensorNode& node = launch.node();
+  const Weight& w = node.params.weight;
+  const TensorNode& from = launch.input_node(0);
+  const std::int64_t in = node.params.head_dim, heads = from.shape.cols / in;
+  const std::int64_t sums = w.rows / heads, of_head = node.shape.cols / heads;
+  std::vector<double> x(static_cast<std::size_t>(from.shape.cols));
+  std::vector<double> out(static_cast<std::size_t>(node.shape.cols));
+  std::vector<double> line(static_cast<std::size_t>(w.cols));
+  for (std::int64_t row = 0; row < node.shape.rows; ++row) {
+    LoadRow(launch.input(0), from.type, row, from.shape.cols, x.data());
+    for (std::int64_t n = 0; n < w.rows; ++n) {
+      LoadRow(w.data_ptr, w.type, n, w.cols, line.data());
+      out[static_cast<std::size_t>(n / sums * of_head + n % sums)] =
+          Dot(x.data() + n / sums * in, line.data(), w.cols);
+    }
+    for (std::int64_t head = 0; head < heads; ++head) {
+      std::copy(x.begin() + head * in + w.cols, x.begin() + (head + 1) * in,
+                out.begin() + head * of_head + sums);
+    }
+    StoreRow(launch.output, node.type, row, node.shape.cols, out.data());
+  }
+}
+
 }  // namespace culet

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/operations.h"
+
 namespace culet {
 
 Schedule::Schedule(const ComputeGraph& graph, std::span<const Fusion> fusions)

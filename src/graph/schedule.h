@@ -8,16 +8,6 @@
 
 namespace culet {
 
-/// Whether the operation's value is its first input, changed in place.
-constexpr bool ChangesFirstInput(TensorOp op) noexcept {
-  return op == TensorOp::kKvWrite || op == TensorOp::kAdvance;
-}
-
-/// The input that holds states of sequences, a leaf, changed in place; -1 for none.
-constexpr int StateInputOf(TensorOp op) noexcept {
-  return op == TensorOp::kCausalConv ? 1 : op == TensorOp::kGatedDelta ? 2 : -1;
-}
-
 /// What one launch computes.
 struct GraphStep {
   int id = -1;                     ///< the node in whose place it runs: the last of a fusion

@@ -3,7 +3,7 @@
 
 #include "base/state_rows.h"
 #include "culet/kernel_dispatch.h"
-#include "graph/schedule.h"
+#include "graph/operations.h"
 
 namespace culet {
 

@@ -1,7 +1,5 @@
 #include "graph/cuda/linear.h"
 
-#include <string>
-
 #include "cuda/error.h"
 #include "graph/state_inputs.h"
 #include "kernels/cuda_ops/linear_chunks.h"
@@ -102,12 +100,14 @@ Feasibility SupportsLinear(const ComputeGraph& graph, const TensorNode& node) {
   return Feasibility::Ok();
 }
 
-Status LaunchLinear(const NodeLaunch& launch, LaunchStream stream) {
-  const TensorOp op = launch.node().op;
-  const cudaError_t error = op == TensorOp::kHeadSlice    ? Slice(launch, stream)
-                            : op == TensorOp::kCausalConv ? Convolve(launch, stream)
-                                                          : Delta(launch, stream);
-  return CudaStatus(error, std::string("launching ") + ToString(op));
+Status LaunchHeadSlice(const NodeLaunch& launch, LaunchStream stream) {
+  return CudaStatus(Slice(launch, stream), "launching head_slice");
+}
+Status LaunchCausalConv(const NodeLaunch& launch, LaunchStream stream) {
+  return CudaStatus(Convolve(launch, stream), "launching causal_conv");
+}
+Status LaunchGatedDelta(const NodeLaunch& launch, LaunchStream stream) {
+  return CudaStatus(Delta(launch, stream), "launching gated_delta");
 }
 
 }  // namespace culet::cuda_ops

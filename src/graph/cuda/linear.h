@@ -26,7 +26,8 @@ class PreparedDelta final : public PreparedNode {
   std::size_t workspace_bytes_ = 0;
 };
 
-/// Launches a HeadSlice, CausalConv or GatedDelta.
-Status LaunchLinear(const NodeLaunch& launch, LaunchStream stream);
+Status LaunchHeadSlice(const NodeLaunch& launch, LaunchStream stream);
+Status LaunchCausalConv(const NodeLaunch& launch, LaunchStream stream);
+Status LaunchGatedDelta(const NodeLaunch& launch, LaunchStream stream);
 
 }  // namespace culet::cuda_ops
