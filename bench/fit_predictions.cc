@@ -1,5 +1,5 @@
-// Fits the constants of the Hopper families' predictions (src/kernels/sm90/times/times.h) to measurements
-// and judges them on layers that no fit saw.
+// Fits the constants of the Hopper families' predictions (src/kernels/sm90/times/times.h) to
+// measurements and judges them on layers that no fit saw.
 //   gunzip -c bench/predictions_h200.csv.gz | fit_predictions [judge | fit [ROUNDS] | cross
 //   [FOLDS]] [direct]
 // The input has a line a launch: layer,m,n,k,pdl,kernel,swizzle,splits,us (D in BF16; sm90_bench
@@ -31,9 +31,9 @@ namespace culet::sm90 {
 namespace {
 
 struct AllTimes {
-  Fp8SwapTimes fp8_swap = kFp8Swap;
-  Fp8SkinnyTimes fp8_skinny[2] = {kFp8SkinnyAlone, kFp8SkinnyDependent};
-  Fp8BlockTimes fp8_block = kFp8Block;
+  SwapTimes fp8_swap = kFp8Swap;
+  SkinnyTimes fp8_skinny[2] = {kFp8SkinnyAlone, kFp8SkinnyDependent};
+  BlockTimes fp8_block = kFp8Block;
   AllTimes() {
     if (direct)
       fp8_swap = kDirectSwap, fp8_block = kDirectBlock, fp8_skinny[0] = kDirectSkinnyAlone,
@@ -43,7 +43,7 @@ struct AllTimes {
   inline static bool fits = false;
   double* begin() { return reinterpret_cast<double*>(this); }
   static constexpr std::size_t kSize =
-      (sizeof(Fp8SwapTimes) + 2 * sizeof(Fp8SkinnyTimes) + sizeof(Fp8BlockTimes)) / sizeof(double);
+      (sizeof(SwapTimes) + 2 * sizeof(SkinnyTimes) + sizeof(BlockTimes)) / sizeof(double);
 };
 static_assert(sizeof(AllTimes) == AllTimes::kSize * sizeof(double));
 
@@ -67,15 +67,15 @@ struct Row {
 
 double Predict(const AllTimes& t, Chip chip, const Row& row, const Launch& l) {
   if (l.fp8_swap != nullptr) {
-    Fp8SwapTimes swap = t.fp8_swap;
+    SwapTimes swap = t.fp8_swap;
     if (row.zeros) swap.beyond = 2.874;
-    return Fp8SwapUs(swap, chip, *l.fp8_swap, l.residency, l.splits, row.pdl, row.p);
+    return SwapUs(swap, chip, *l.fp8_swap, l.residency, l.splits, row.pdl, row.p);
   }
   if (l.skinny != nullptr)
-    return Fp8SkinnyUs(t.fp8_skinny[row.pdl], chip, *l.skinny, l.splits, row.pdl, row.p);
-  Fp8BlockTimes block = t.fp8_block;
+    return SkinnyUs(t.fp8_skinny[row.pdl], chip, *l.skinny, l.splits, row.pdl, row.p);
+  BlockTimes block = t.fp8_block;
   if (row.zeros) block.beyond = 6.028;
-  return Fp8BlockUs(block, chip, *l.fp8_block, l.swizzle, l.max_swizzle, row.pdl, row.p);
+  return BlockUs(block, chip, *l.fp8_block, l.swizzle, l.max_swizzle, row.pdl, row.p);
 }
 
 // Whether the library has this launch among its candidates (src/kernels/sm90/swap/family.cc).
@@ -246,7 +246,7 @@ AllTimes Walk(AllTimes t, const Chip& chip, const std::vector<const Row*>& rows,
       double& constant = t.begin()[i];
       // The measurements are too short for the power limit to show: these were fitted to long ones.
       // And `alone` is what pairs of launches, with and without the attribute, say.
-      const Fp8BlockTimes& block = t.fp8_block;
+      const BlockTimes& block = t.fp8_block;
       const bool power = &constant == &block.joule_operation || &constant == &block.joule_byte;
       // Nor were the large tiles timed with few rows, where two of these decide, and the small-M
       // family with many, where its products do.
@@ -335,11 +335,11 @@ void PrintConstants(const AllTimes& t) {
     std::printf("};\n");
     at += count;
   };
-  print(AllTimes::direct ? "kDirectSwap" : "kFp8Swap", sizeof(Fp8SwapTimes) / 8);
-  print(AllTimes::direct ? "kDirectSkinnyAlone" : "kFp8SkinnyAlone", sizeof(Fp8SkinnyTimes) / 8);
+  print(AllTimes::direct ? "kDirectSwap" : "kFp8Swap", sizeof(SwapTimes) / 8);
+  print(AllTimes::direct ? "kDirectSkinnyAlone" : "kFp8SkinnyAlone", sizeof(SkinnyTimes) / 8);
   print(AllTimes::direct ? "kDirectSkinnyDependent" : "kFp8SkinnyDependent",
-        sizeof(Fp8SkinnyTimes) / 8);
-  print(AllTimes::direct ? "kDirectBlock" : "kFp8Block", sizeof(Fp8BlockTimes) / 8);
+        sizeof(SkinnyTimes) / 8);
+  print(AllTimes::direct ? "kDirectBlock" : "kFp8Block", sizeof(BlockTimes) / 8);
 }
 
 // Where predictions near the best are off, by kernel and m.

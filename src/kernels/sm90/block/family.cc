@@ -37,11 +37,8 @@ class Block final : public sm90::ProductKernel<BlockLaunch> {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
-    const bool general = kernel_.epilogue != EpilogueKind::kPlain;
-    const Feasibility common = general ? sm90::WhyGeneral(p) : sm90::WhyPlain(p);
+    const Feasibility common = sm90::WhyProduct(p, *kernel_.format, kernel_.epilogue);
     if (!common.ok()) return common;
-    const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
-    if (!scales.ok()) return scales;
     const Feasibility promoted = sm90::WhyPromoted(p, *kernel_.format);
     if (!promoted.ok() && !kernel_.copies) return promoted;  // which sm90_fp8_fast has none of
     if (kernel_.epilogue == EpilogueKind::kGatedQuant && p.d.scale_type != DataType::kFloat32)
@@ -81,7 +78,7 @@ class Block final : public sm90::ProductKernel<BlockLaunch> {
     // Measured 2.1 to 2.5 times the time of aligned rows: n = k = 4104 beside 4096.
     constexpr double kCopies = 2.2;
     return (kernel_.copies ? kCopies : 1.0) *
-           sm90::Fp8BlockUs(
+           sm90::BlockUs(
                kernel_.format->sums == sm90::Sums::kDirect ? sm90::kDirectBlock : sm90::kFp8Block,
                sm90::ChipOf(device, rates, p.sm_budget), kernel_, swizzle,
                GetMaxSwizzle({p.m, p.n, p.k, 1}), p.pdl, sm90::ExtentsOf(p));

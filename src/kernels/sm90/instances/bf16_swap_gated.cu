@@ -17,7 +17,7 @@ struct List {
 struct QuantList {
   static constexpr SwapInstance kAll[] = {
       {{.tokens = 8, .min_ctas = 4}, 40, Hold(2, 3, 4)},
-      {{.tokens = 16, .min_ctas = 4}, 40, Hold(2, 3, 4)},
+      {{.tokens = 16, .min_ctas = 4}, 42, Hold(2, 3, 4)},
       {{.tokens = 32, .min_ctas = 3, .stage_blocks = 2}, 51, Hold(1, 2, 3)},
   };
 };

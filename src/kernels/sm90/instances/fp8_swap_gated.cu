@@ -7,7 +7,7 @@ namespace {
 struct List {
   static constexpr SwapInstance kAll[] = {
       {{.tokens = 8, .min_ctas = 4}, 34, Hold(2, 3, 4)},
-      {{.tokens = 16, .min_ctas = 4}, 51, Hold(3, 4)},
+      {{.tokens = 16, .min_ctas = 4}, 50, Hold(3, 4)},
       {{.tokens = 16, .min_ctas = 4, .stage_blocks = 2}, 52, Hold(2)},
       {{.tokens = 32, .min_ctas = 4}, 78, Hold(3)},
       {{.tokens = 32, .min_ctas = 2, .stage_blocks = 2}, 89, Hold(1, 2)},

@@ -171,4 +171,11 @@ inline Feasibility WhyGeneral(const GemmDesc& p) noexcept {
   return Feasibility::Ok();
 }
 
+/// What no kernel of this format and epilogue takes.
+inline Feasibility WhyProduct(const GemmDesc& p, const FormatInfo& format,
+                              EpilogueKind epilogue) noexcept {
+  const Feasibility common = epilogue != EpilogueKind::kPlain ? WhyGeneral(p) : WhyPlain(p);
+  return common.ok() ? WhyScales(p, format) : common;
+}
+
 }  // namespace culet::sm90

@@ -49,11 +49,8 @@ class Skinny final : public sm90::ProductKernel<SkinnyLaunch>, public FusesProdu
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
-    const Feasibility common =
-        kernel_.epilogue == EpilogueKind::kGeneral ? sm90::WhyGeneral(p) : sm90::WhyPlain(p);
+    const Feasibility common = sm90::WhyProduct(p, *kernel_.format, kernel_.epilogue);
     if (!common.ok()) return common;
-    const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
-    if (!scales.ok()) return scales;
     const int bytes = kernel_.format->element_bytes;
     if (p.k > std::numeric_limits<int>::max() / bytes - 1024)
       return Feasibility::Refuse("a row of K must stay 1024 below 2^31 bytes");
@@ -75,10 +72,10 @@ class Skinny final : public sm90::ProductKernel<SkinnyLaunch>, public FusesProdu
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override {
     const bool direct = kernel_.format->sums == sm90::Sums::kDirect;
-    return sm90::Fp8SkinnyUs(
-        direct ? (p.pdl ? sm90::kDirectSkinnyDependent : sm90::kDirectSkinnyAlone)
-               : (p.pdl ? sm90::kFp8SkinnyDependent : sm90::kFp8SkinnyAlone),
-        sm90::ChipOf(device, rates, p.sm_budget), kernel_, splits, p.pdl, sm90::ExtentsOf(p));
+    return sm90::SkinnyUs(direct ? (p.pdl ? sm90::kDirectSkinnyDependent : sm90::kDirectSkinnyAlone)
+                                 : (p.pdl ? sm90::kFp8SkinnyDependent : sm90::kFp8SkinnyAlone),
+                          sm90::ChipOf(device, rates, p.sm_budget), kernel_, splits, p.pdl,
+                          sm90::ExtentsOf(p));
   }
 
   Feasibility WhyFused(const GemmDesc& p, const ProductFusion& fusion,

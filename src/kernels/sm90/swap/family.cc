@@ -30,11 +30,8 @@ class Swap final : public sm90::ProductKernel<SwapLaunch> {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
-    const Feasibility common =
-        kernel_.epilogue != EpilogueKind::kPlain ? sm90::WhyGeneral(p) : sm90::WhyPlain(p);
+    const Feasibility common = sm90::WhyProduct(p, *kernel_.format, kernel_.epilogue);
     if (!common.ok()) return common;
-    const Feasibility scales = sm90::WhyScales(p, *kernel_.format);
-    if (!scales.ok()) return scales;
     const Feasibility promoted = sm90::WhyPromoted(p, *kernel_.format);
     if (!promoted.ok()) return promoted;
     if (p.k > std::numeric_limits<int>::max() / kernel_.format->element_bytes - 1024)
@@ -62,7 +59,7 @@ class Swap final : public sm90::ProductKernel<SwapLaunch> {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override {
-    return sm90::Fp8SwapUs(
+    return sm90::SwapUs(
         kernel_.format->sums == sm90::Sums::kDirect ? sm90::kDirectSwap : sm90::kFp8Swap,
         sm90::ChipOf(device, rates, p.sm_budget), kernel_, residency_, splits, p.pdl,
         sm90::ExtentsOf(p));

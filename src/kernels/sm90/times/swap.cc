@@ -5,37 +5,37 @@
 
 namespace culet::sm90 {
 
-const Fp8SwapTimes kFp8Swap = {.launch = 2.2,
-                               .read = 1.208,
-                               .latency = 0.9703,
-                               .sm_bytes = 54.74,
-                               .product = 1.63,
-                               .l2 = 6626,
-                               .beyond = 0,
-                               .norm = 2.703,
-                               .wave = 1.638,
-                               .store_sums = 0.04773,
-                               .exchange = 0.6502,
-                               .exchange_sums = 0.01684,
-                               .dependent = 1.085,
-                               .beside = 2.014,
-                               .late = 0.1035};
+const SwapTimes kFp8Swap = {.launch = 2.2,
+                            .read = 1.208,
+                            .latency = 0.9703,
+                            .sm_bytes = 54.74,
+                            .product = 1.63,
+                            .l2 = 6626,
+                            .beyond = 0,
+                            .norm = 2.703,
+                            .wave = 1.638,
+                            .store_sums = 0.04773,
+                            .exchange = 0.6502,
+                            .exchange_sums = 0.01684,
+                            .dependent = 1.085,
+                            .beside = 2.014,
+                            .late = 0.1035};
 
-const Fp8SwapTimes kDirectSwap = {.launch = 2.566,
-                                  .read = 1.196,
-                                  .latency = 1.041,
-                                  .sm_bytes = 88.79,
-                                  .product = 1.3,
-                                  .l2 = 7048,
-                                  .beyond = 0,
-                                  .norm = 2.159,
-                                  .wave = 1.179,
-                                  .store_sums = 0.03386,
-                                  .exchange = 0.3406,
-                                  .exchange_sums = 0.03758,
-                                  .dependent = 1.986,
-                                  .beside = 1.925,
-                                  .late = 0};
+const SwapTimes kDirectSwap = {.launch = 2.566,
+                               .read = 1.196,
+                               .latency = 1.041,
+                               .sm_bytes = 88.79,
+                               .product = 1.3,
+                               .l2 = 7048,
+                               .beyond = 0,
+                               .norm = 2.159,
+                               .wave = 1.179,
+                               .store_sums = 0.03386,
+                               .exchange = 0.3406,
+                               .exchange_sums = 0.03758,
+                               .dependent = 1.986,
+                               .beside = 1.925,
+                               .late = 0};
 
 namespace {
 
@@ -49,8 +49,8 @@ double Norm(double a, double b, double c, double d, double q) {
 
 }  // namespace
 
-double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kernel, int residency,
-                 int splits, bool pdl, const Extents& elements) {
+double SwapUs(const SwapTimes& t, const Chip& chip, const SwapKernel& kernel, int residency,
+              int splits, bool pdl, const Extents& elements) {
   // Fitted to E4M3; a k-block is 128 bytes in every format.
   Extents p = elements;
   p.k = elements.k * kernel.format->element_bytes;
@@ -89,7 +89,7 @@ double Fp8SwapUs(const Fp8SwapTimes& t, const Chip& chip, const SwapKernel& kern
   if (splits > 1) us += t.exchange + t.exchange_sums * sums * (splits - 1);
   if (kernel.sharers() > 1) us += t.exchange;  // as many barriers
   // At the power limit operations and bytes count, as in the large-M family.
-  const Fp8BlockTimes& power = kernel.format->sums == Sums::kDirect ? kDirectBlock : kFp8Block;
+  const BlockTimes& power = kernel.format->sums == Sums::kDirect ? kDirectBlock : kFp8Block;
   const double joules = row_tiles * token_tiles * CeilDiv(p.k, 128) *
                         (double(rows) * tokens * 256 * power.joule_operation +
                          (rows + tokens) * 128.0 * power.joule_byte) *

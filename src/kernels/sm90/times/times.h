@@ -39,7 +39,7 @@ inline Extents ExtentsOf(const GemmDesc& p) { return {p.m, p.n, p.k}; }
 
 /// sm90_fp8_swap: waves of CTAs, then the exchange of sums. A wave takes as long as the longest of
 /// reading, delivery by L2, what a multiprocessor receives or multiplies, and what a CTA waits for.
-struct Fp8SwapTimes {
+struct SwapTimes {
   double launch;      ///< us, and the first bytes
   double read;        ///< of the chip's read rate
   double latency;     ///< us from a request of a ring's bytes to the next one
@@ -58,12 +58,12 @@ struct Fp8SwapTimes {
   double late;       ///< ... or where there are waves, and the next kernel starts late
 };
 /// Of block scales, and of formats whose sums the tensor core keeps over all of K.
-extern const Fp8SwapTimes kFp8Swap, kDirectSwap;
-double Fp8SwapUs(const Fp8SwapTimes& times, const Chip& chip, const SwapKernel& kernel,
-                 int residency, int splits, bool pdl, const Extents& p);
+extern const SwapTimes kFp8Swap, kDirectSwap;
+double SwapUs(const SwapTimes& times, const Chip& chip, const SwapKernel& kernel, int residency,
+              int splits, bool pdl, const Extents& p);
 
 /// sm90_fp8_skinny.
-struct Fp8SkinnyTimes {
+struct SkinnyTimes {
   double launch;    ///< us, and the first bytes
   double read;      ///< of the chip's read rate
   double latency;   ///< us; bytes in flight = rate * latency
@@ -86,10 +86,10 @@ struct Fp8SkinnyTimes {
   double held_late = 0;  ///< us: all of the weights, where they come after the kernel before
 };
 /// Of block scales, and of formats whose sums the tensor core keeps over all of K.
-extern const Fp8SkinnyTimes kFp8SkinnyAlone, kFp8SkinnyDependent;
-extern const Fp8SkinnyTimes kDirectSkinnyAlone, kDirectSkinnyDependent;
-double Fp8SkinnyUs(const Fp8SkinnyTimes& times, const Chip& chip, const SkinnyKernel& kernel,
-                   int splits, bool pdl, const Extents& p);
+extern const SkinnyTimes kFp8SkinnyAlone, kFp8SkinnyDependent;
+extern const SkinnyTimes kDirectSkinnyAlone, kDirectSkinnyDependent;
+double SkinnyUs(const SkinnyTimes& times, const Chip& chip, const SkinnyKernel& kernel, int splits,
+                bool pdl, const Extents& p);
 
 /// The time that a fused skinny launch takes beyond its product: x passes sums and barriers, and
 /// all CTAs read its rows from L2.
@@ -97,11 +97,11 @@ double SkinnyNormUs(int ctas, const Extents& p, bool adds);
 
 /// sm90_fp8_block: waves of tiles, each as long as the longest of products, reading and delivery by
 /// L2; or the time that the power limit allows, if longer.
-struct Fp8BlockTimes {
+struct BlockTimes {
   double launch;        ///< us, and the first bytes
   double dependent;     ///< us less under programmatic dependent launch ...
   double alone;         ///< ... but more by this part where CTAs outside of clusters fill half a
-                        ///< wave to one: see Fp8BlockGrid
+                        ///< wave to one: see BlockGrid
   double three_groups;  ///< clocks of a k-block, as a multiple of its products', by promotion: ...
   double three_halves;  ///< ... three warpgroups of two products each
   double two_blocks;
@@ -125,8 +125,8 @@ struct Fp8BlockTimes {
   double joule_byte;
 };
 /// Of block scales, and of formats whose sums the tensor core keeps over all of K.
-extern const Fp8BlockTimes kFp8Block, kDirectBlock;
-double Fp8BlockUs(const Fp8BlockTimes& times, const Chip& chip, const BlockKernel& kernel,
-                  int swizzle, int max_swizzle, bool pdl, const Extents& p);
+extern const BlockTimes kFp8Block, kDirectBlock;
+double BlockUs(const BlockTimes& times, const Chip& chip, const BlockKernel& kernel, int swizzle,
+               int max_swizzle, bool pdl, const Extents& p);
 
 }  // namespace culet::sm90
