@@ -272,7 +272,7 @@ class Tuning {
 Format FormatOf(const GemmDesc& desc) {
   for (const Format format : {Format::kFp8Block, Format::kFp8Row, Format::kFp8Tensor, Format::kBf16,
                               Format::kF16, Format::kF32, Format::kF32Bf16, Format::kF32F16,
-                              Format::kU4, Format::kMxfp4, Format::kInt8}) {
+                              Format::kU4, Format::kMxfp4, Format::kInt8, Format::kW8}) {
     const auto made = MakeDesc(format, desc.m, desc.n, desc.k, desc.arch);
     if (made.ok() && made->a.type == desc.a.type && made->b.type == desc.b.type &&
         made->b.quant.type == desc.b.quant.type) {

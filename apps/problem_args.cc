@@ -101,7 +101,7 @@ void ProblemArgs::AddTo(const Command& command) {
   command
       .Add("--format", format_,
            "fp8-block, fp8-row, fp8-tensor, bf16, f16, f32, f32-bf16 or f32-f16 (A-B), or of "
-           "BF16 by codes u4, mxfp4 or int8; default: the model's own, else bf16")
+           "BF16 by codes u4, mxfp4, int8 or w8; default: the model's own, else bf16")
       .Type("FORMAT")
       .Group(group);
   command.Add("--out", out_, "Type of D: f32, f16 or bf16; default: the format's")

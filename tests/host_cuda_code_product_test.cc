@@ -393,6 +393,40 @@ TEST(CodeProduct, Blocks) {
   }
 }
 
+// Rows of E4M3 as numbers, whose scales are of blocks.
+TEST(RowsOfCodes, E4m3InBlocks) {
+  constexpr int kRows = 5, kCols = 200, kBlock = 128, kBlocks = 2;
+  std::vector<std::uint8_t> codes(kRows * kCols);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i * 7);
+  const std::vector<float> scales = {0.5f, 3.0f, 0.25f, 7.0f};
+  std::vector<std::uint16_t> numbers(kRows * kCols);
+  RowsOfCodesArgs args;
+  args.weight.data = codes.data();
+  args.weight.scales = scales.data();
+  args.weight.type = DataType::kFloat8_e4m3;
+  args.weight.scales_type = DataType::kFloat32;
+  args.weight.rows = args.rows = kRows;
+  args.weight.cols = args.weight.row_bytes = kCols;
+  args.weight.group = kBlock, args.weight.group_rows = 3;
+  args.weight.scale_row = kBlocks;
+  args.target = numbers.data();
+  args.target_type = DataType::kBfloat16;
+  ASSERT_EQ(RowsOfCodes(args, {nullptr, false}), cudaSuccess) << host_cuda::Fault();
+  for (int row = 0; row < kRows; ++row) {
+    for (int col = 0; col < kCols; ++col) {
+      const std::int64_t at = row * kCols + col;
+      const double code = LoadAsDouble(codes.data(), DataType::kFloat8_e4m3, at);
+      const double scale = scales[static_cast<std::size_t>(row / 3 * kBlocks + col / kBlock)];
+      const double number = LoadAsDouble(numbers.data(), DataType::kBfloat16, at);
+      if (std::isnan(code)) {
+        ASSERT_TRUE(std::isnan(number)) << row << ", " << col;
+      } else {
+        ASSERT_EQ(number, RoundTo(DataType::kBfloat16, code * scale)) << row << ", " << col;
+      }
+    }
+  }
+}
+
 // One token that is 1 in one place finds the weight of that place.
 TEST(CodeProduct, OneHot) {
   const CodeProductKernel& kernel = Named("e2m1_bf16/16x8x8");

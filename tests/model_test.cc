@@ -423,6 +423,7 @@ TEST(Format, NamesAndTypes) {
       {"u4", DataType::kBfloat16, DataType::kUint4, DataType::kBfloat16},
       {"mxfp4", DataType::kBfloat16, DataType::kFloat4_e2m1, DataType::kBfloat16},
       {"int8", DataType::kBfloat16, DataType::kInt8, DataType::kBfloat16},
+      {"w8", DataType::kBfloat16, DataType::kFloat8_e4m3, DataType::kBfloat16},
   };
   const Status unknown = ParseFormat("int3").status();
   EXPECT_THAT(unknown.message(), HasSubstr("'int3'"));

@@ -25,9 +25,10 @@ enum class Format : std::uint8_t {
   kU4,     ///< BF16 activations, uint4 weights, F16 scales and BF16 zero points of groups of 128
   kMxfp4,  ///< BF16 activations, E2M1 weights, UE8M0 scales of groups of 32
   kInt8,   ///< BF16 activations, int8 weights, F16 scales of groups of 32
+  kW8,     ///< BF16 activations, E4M3 weights, an FP32 scale for each column of B
 };
 /// "f32", "f16", "bf16", "f32-bf16", "f32-f16", "fp8-block", "fp8-row", "fp8-tensor", "u4",
-/// "mxfp4", "int8"
+/// "mxfp4", "int8", "w8"
 const char* ToString(Format) noexcept;
 /// Errors: INVALID_ARGUMENT, listing the known formats.
 Result<Format> ParseFormat(std::string_view text);

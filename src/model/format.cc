@@ -69,6 +69,13 @@ constexpr FormatTraits kFormats[] = {
      {},
      {QuantType::kK, kShortGroup},
      DataType::kFloat16},
+    {Format::kW8,
+     "w8",
+     DataType::kBfloat16,
+     DataType::kFloat8_e4m3,
+     DataType::kBfloat16,
+     {},
+     {QuantType::kRow}},
 };
 
 const FormatTraits* Find(Format format) noexcept {

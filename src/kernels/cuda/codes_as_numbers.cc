@@ -84,7 +84,9 @@ cuda_ops::CodesWeight WeightOf(const GemmArgs& args) {
   weight.zeros_type = args.operation.zero_b.type;
   weight.rows = args.Bdesc.cols;
   weight.cols = args.Bdesc.rows;
-  weight.group = ScaleGroupOf(args.operation.quant_b, args.Bdesc.cols, args.Bdesc.rows).k;
+  const ScaleGroup group = ScaleGroupOf(args.operation.quant_b, args.Bdesc.cols, args.Bdesc.rows);
+  weight.group = group.k;
+  weight.group_rows = group.outer;
   weight.row_bytes = BytesOf(args.Bdesc.type, args.Bdesc.ld);
   weight.scale_row = rows ? 1 : args.Vdesc.ld;
   weight.scale_column = rows ? args.Vdesc.ld : 1;
@@ -99,10 +101,11 @@ class AsNumbers final : public ArgsKernel {
 
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (p.a.type != desc().type_a) return Feasibility::Refuse("A is of another 16-bit type");
-    if (!IsCode(p.b.type) && p.b.type != DataType::kFloat8_e4m3) {
+    const bool blocks = p.b.type == DataType::kFloat8_e4m3;
+    if (!IsCode(p.b.type) && !blocks) {
       return Feasibility::Refuse("takes codes of 4 and 8 bits");
     }
-    if (const Feasibility codes = WhyNotCodes(p, kGroupStep, false); !codes.ok()) return codes;
+    if (const Feasibility codes = WhyNotCodes(p, kGroupStep, blocks); !codes.ok()) return codes;
     GemmDesc plain = WithoutCodes(p);
     plain.b.type = desc().type_b;
     if (const Feasibility base = Kernel::why(plain); !base.ok()) return base;

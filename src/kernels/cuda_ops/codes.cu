@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(kThreads) RowsOfCodesKernel(const RowsOfCodesA
   const std::int64_t to = blockIdx.x;
   const std::int64_t row = args.from != nullptr ? args.from[to] : args.first + to;
   const bool exists = row >= 0 && row < weight.rows;
+  const std::int64_t scales_at = row / weight.group_rows * weight.scale_row;
   float values[kEach] = {};
   if (exists) {
     LoadCodes(static_cast<const char*>(weight.data) + row * weight.row_bytes, weight.type, at, cols,
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) RowsOfCodesKernel(const RowsOfCodesA
   }
   const auto scaled = [&](float code, int group_of_row) {
     if (!exists) return NotANumber();
-    const std::int64_t place = row * weight.scale_row + group_of_row * weight.scale_column;
+    const std::int64_t place = scales_at + group_of_row * weight.scale_column;
     const float zero =
         weight.zeros != nullptr ? ScaleOf(weight.zeros, weight.zeros_type, place) : 0.0f;
     return (code - zero) * ScaleOf(weight.scales, weight.scales_type, place);

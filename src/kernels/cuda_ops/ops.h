@@ -80,14 +80,14 @@ cudaError_t MoveRows(const MoveRowsArgs& args, LaunchStream stream);
 cudaError_t ReorderColumns(const MoveRowsArgs& args, const std::int32_t* order,
                            LaunchStream stream);
 
-/// A weight (rows, cols) of codes, whose element is (code - zero) * scale; `group` elements of a
-/// row share scale and zero point.
+/// A weight (rows, cols) of codes, whose element is (code - zero) * scale; `group` elements of
+/// `group_rows` rows share scale and zero point.
 struct CodesWeight {
   const void* data = nullptr;
   const void* scales = nullptr;
   const void* zeros = nullptr;  ///< null: none
   DataType type = DataType::kNull, scales_type = DataType::kNull, zeros_type = DataType::kNull;
-  std::int64_t rows = 0, cols = 0, group = 1;
+  std::int64_t rows = 0, cols = 0, group = 1, group_rows = 1;
   std::int64_t row_bytes = 0;                    ///< between rows of codes
   std::int64_t scale_row = 0, scale_column = 1;  ///< elements between scales
 };
