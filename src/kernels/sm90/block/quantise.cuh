@@ -5,6 +5,7 @@
 
 #include "kernels/sm90/block/config.cuh"
 #include "kernels/sm90/block/epilogue.cuh"
+#include "kernels/sm90/product/output.cuh"
 #include "kernels/sm90/product/row_scale.cuh"
 #include "kernels/sm90/product/silu.cuh"
 #include "sm90/epilogue.cuh"
@@ -104,25 +105,6 @@ __device__ __forceinline__ void Quantise(float* values, const TwoScales& scales)
   for (int i = 0; i < kCount / 2; ++i) values[i] *= scales.inverse[i / 2 % 2];
 }
 
-/// Transposes four words per lane among each group of 4 lanes.
-__device__ __forceinline__ void TransposeQuad(uint32_t (&word)[4], int lane) {
-  const int me = lane % 4;
-  uint32_t from[4];
-#pragma unroll
-  for (int apart = 0; apart < 4; ++apart) {
-    const int other = me ^ apart;
-    const uint32_t low = (other & 1) != 0 ? word[1] : word[0];
-    const uint32_t high = (other & 1) != 0 ? word[3] : word[2];
-    from[apart] = __shfl_xor_sync(0xFFFFFFFFu, (other & 2) != 0 ? high : low, apart);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t low = ((me ^ i) & 1) != 0 ? from[1] : from[0];
-    const uint32_t high = ((me ^ i) & 1) != 0 ? from[3] : from[2];
-    word[i] = ((me ^ i) & 2) != 0 ? high : low;
-  }
-}
-
 /// Stores up to 16 codes of D's row `row` from `column` on; D ends at a multiple of 8.
 __device__ __forceinline__ void StoreSixteen(const BlockParams& p, uint4 codes, int row,
                                              int column) {
@@ -152,7 +134,7 @@ __device__ __forceinline__ void StoreBlocks(const BlockParams& p, int row, int c
     const float *const first = two(i, 0), *const next = two(i, 1);
     word[i] = PackFour(first[0], first[1], next[0], next[1]);
   }
-  TransposeQuad(word, lane);
+  TransposeFour(word, lane);
   // A word's lower half belongs to the first 8 columns, its upper half to the next.
   StoreSixteen(p,
                {__byte_perm(word[0], word[1], 0x5410), __byte_perm(word[2], word[3], 0x5410),
