@@ -24,13 +24,16 @@ namespace {
 constexpr float kPoison = 12345.0f;
 constexpr int kGuard = 64;  // elements on both sides
 
-// Ranks with areas of `slots` packets, at `epoch`.
+constexpr std::int64_t kGroups = 4;
+
+// Ranks with areas of `slots` packets and kGroups groups, at `epoch`.
 class Team {
  public:
-  Team(int ranks, std::int64_t slots, std::uint32_t epoch = 0, double limit_seconds = 20)
+  Team(int ranks, std::int64_t slots, std::uint32_t epoch = 0, double limit_seconds = 60)
       : slots_(slots), controls_(Count(ranks)), statuses_(Count(ranks)) {
     for (int r = 0; r < ranks; ++r) {
-      memory_.emplace_back(ExchangeAreaBytes(ranks, slots) / sizeof(uint4) + 2, kGuardPacket);
+      memory_.emplace_back(ExchangeAreaBytes(ranks, slots, kGroups) / sizeof(uint4) + 2,
+                           kGuardPacket);
       std::fill(memory_.back().begin() + 1, memory_.back().end() - 1, uint4{});
       areas_.push_back(memory_.back().data() + 1);
       controls_[Count(r)].epoch = epoch;
@@ -46,6 +49,7 @@ class Team {
     peers.rank = rank;
     peers.ranks = ranks();
     peers.slots = slots_;
+    peers.groups = kGroups;
     peers.limit_ns = limit_ns_;
     return peers;
   }
@@ -68,6 +72,15 @@ class Team {
   void FillSlots(std::uint32_t epoch) {
     for (std::vector<uint4>& area : memory_) {
       std::fill(area.begin() + 1, area.end() - 1, uint4{0x42C80000u, 0x42C80000u, 7, epoch});
+    }
+  }
+  // The same of the words behind the packets.
+  void FillWords(std::uint32_t epoch) {
+    const std::size_t first = 1 + ExchangeAreaBytes(ranks(), slots_) / sizeof(uint4);
+    const auto count = static_cast<std::ptrdiff_t>(kGroups * ranks());
+    for (std::vector<uint4>& area : memory_) {
+      const auto at = area.begin() + static_cast<std::ptrdiff_t>(first);
+      std::fill(at, at + count, uint4{epoch, epoch, epoch, epoch});
     }
   }
 
@@ -122,7 +135,7 @@ struct Sums {
 
 // One all-reduce of values(rank, i); checks that all ranks have the same bits.
 Sums Reduce(Team& team, std::int64_t count, DataType wire, bool in_place,
-            const std::function<float(int, std::size_t)>& value) {
+            const std::function<float(int, std::size_t)>& value, bool two_shots = false) {
   Sums sums;
   for (int r = 0; r < team.ranks(); ++r)
     sums.of.emplace_back(static_cast<std::size_t>(count), kPoison);
@@ -139,8 +152,13 @@ Sums Reduce(Team& team, std::int64_t count, DataType wire, bool in_place,
     args.wire = wire;
     args.units = 2;
     ASSERT_TRUE(CanAllReduce(args));
-    ASSERT_LE(AllReduceSlots(count, wire), args.peers.slots);
-    EXPECT_EQ(AllReduce(args, {nullptr, true}), cudaSuccess) << host_cuda::Fault();
+    if (two_shots) {
+      ASSERT_LE(TwoShotGroups(count, args.peers.ranks), args.peers.groups);
+      EXPECT_EQ(AllReduceTwoShot(args, {nullptr, true}), cudaSuccess) << host_cuda::Fault();
+    } else {
+      ASSERT_LE(AllReduceSlots(count, wire), args.peers.slots);
+      EXPECT_EQ(AllReduce(args, {nullptr, true}), cudaSuccess) << host_cuda::Fault();
+    }
     x.CheckGuards();
     sum.CheckGuards();
     if (in_place) return;
@@ -169,7 +187,7 @@ TEST_P(AllReduceOf, IntegersExactlyInManyExchangesOfAllSizes) {
     const auto value = [&](int rank, std::size_t i) {
       return static_cast<float>((static_cast<int>(i) * 7 + rank * 3 + turn) % 61 - 30);
     };
-    const Sums sums = Reduce(team, count, wire, turn % 3 == 0, value);
+    const Sums sums = Reduce(team, count, wire, turn % 3 == 0, value, random() % 2 == 0);
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
       float want = 0;
       for (int r = 0; r < GetParam(); ++r) want += value(r, i);
@@ -207,15 +225,47 @@ TEST_P(AllReduceOf, RandomValuesInTheOrderOfTheRanks) {
   }
 }
 
+// The bits of one shot in float32; in bfloat16 the rank that sums has its own as they are, and
+// rounds the sum.
+TEST_P(AllReduceOf, TwoShotsInTheOrderOfTheRanks) {
+  const int ranks = GetParam();
+  const std::int64_t count = kTwoShotTile * ranks * 3 + kTwoShotTile + 132;
+  std::vector<std::vector<float>> values;
+  for (int r = 0; r < ranks; ++r) {
+    values.push_back(Random(static_cast<std::size_t>(count), static_cast<unsigned>(r) + 1));
+  }
+  for (const DataType wire : {DataType::kFloat32, DataType::kBfloat16}) {
+    Team team(ranks, 256);
+    const Sums sums = Reduce(
+        team, count, wire, wire == DataType::kFloat32,
+        [&](int rank, std::size_t i) { return values[static_cast<std::size_t>(rank)][i]; }, true);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      const std::size_t owner = i / kTwoShotTile % values.size();
+      float in_order = 0;
+      double exact = 0, magnitude = 0;
+      for (std::size_t r = 0; r < values.size(); ++r) {
+        const float part = r == owner ? values[r][i] : RoundedToWire(values[r][i], wire);
+        in_order = r == 0 ? part : in_order + part;
+        exact += values[r][i];
+        magnitude += std::abs(values[r][i]);
+      }
+      ASSERT_EQ(sums.of[0][i], RoundedToWire(in_order, wire)) << i;
+      ASSERT_NEAR(sums.of[0][i], exact,
+                  wire == DataType::kFloat32 ? magnitude * 0x1p-22
+                                             : 1.01 * (magnitude + std::abs(exact)) * 0x1p-8);
+    }
+  }
+}
+
 // Over the end of the numbers of exchanges, and with packets as old as there are numbers.
 TEST_P(AllReduceOf, EpochsThatBeginAnew) {
   constexpr std::int64_t kCount = 1024;
   const std::int64_t slots = AllReduceSlots(2 * kCount, DataType::kFloat32);
   Team team(GetParam(), slots, 0xFFFFFFFFu - 3);
   for (int turn = 0; turn < 9; ++turn) {
-    const Sums sums = Reduce(team, kCount, DataType::kFloat32, false, [&](int r, std::size_t i) {
-      return static_cast<float>(r + turn + i);
-    });
+    const Sums sums = Reduce(
+        team, kCount, DataType::kFloat32, false,
+        [&](int r, std::size_t i) { return static_cast<float>(r + turn + i); }, turn % 4 < 2);
     const auto n = static_cast<float>(GetParam());
     const float want = n * (n - 1) / 2 + n * static_cast<float>(turn);
     ASSERT_EQ(sums.of[0][0], want) << turn;
@@ -232,31 +282,46 @@ TEST_P(AllReduceOf, EpochsThatBeginAnew) {
         Reduce(old, count, DataType::kFloat32, false, [](int, std::size_t) { return 1.0f; });
     ASSERT_EQ(sums.of[0][static_cast<std::size_t>(count) - 1], static_cast<float>(GetParam()));
   }
+  Team shots(GetParam(), slots, kSweep - 1);
+  shots.FillSlots(kSweep + 2);
+  shots.FillWords(kSweep + 2);
+  for (int turn = 0; turn < 4; ++turn) {
+    const std::int64_t count = turn < 2 ? kCount : 4 * kTwoShotTile;
+    const Sums sums = Reduce(
+        shots, count, DataType::kFloat32, false, [](int, std::size_t) { return 1.0f; }, turn >= 2);
+    ASSERT_EQ(sums.of[0][static_cast<std::size_t>(count) - 1], static_cast<float>(GetParam()));
+  }
 }
 
 TEST_P(AllReduceOf, ARankThatDoesNotComeIsNamed) {
   constexpr std::int64_t kCount = 4096;
   const int missing = GetParam() - 1;
-  // Seconds enough for threads that a busy machine runs late.
-  Team team(GetParam(), AllReduceSlots(kCount, DataType::kFloat32), 0, 2);
-  team.Run([&](int r) {
-    if (r == missing) return;
-    std::vector<float> x(kCount, 1.0f);
-    AllReduceArgs args;
-    args.peers = team.Of(r);
-    args.x = args.sum = x.data();
-    args.count = kCount;
-    args.units = 2;
-    const auto begin = std::chrono::steady_clock::now();
-    ASSERT_EQ(AllReduce(args, {nullptr, false}), cudaSuccess);
-    // The next ones do not wait.
-    for (int i = 0; i < 100; ++i) ASSERT_EQ(AllReduce(args, {nullptr, false}), cudaSuccess);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
-    for (const float value : x) ASSERT_TRUE(std::isnan(value));
-  });
-  for (int r = 0; r < missing; ++r) {
-    EXPECT_EQ(team.status(r).late, static_cast<std::uint32_t>(missing) + 1);
-    EXPECT_EQ(team.status(r).epoch, 1u);
+  for (const auto& reduce : {&AllReduce, &AllReduceTwoShot}) {
+    Team team(GetParam(), AllReduceSlots(kCount, DataType::kFloat32), 0, 0.2);
+    team.Run([&](int r) {
+      if (r == missing) return;
+      std::vector<float> x(kCount, 1.0f);
+      AllReduceArgs args;
+      args.peers = team.Of(r);
+      args.x = args.sum = x.data();
+      args.count = kCount;
+      args.units = 2;
+      const auto begin = std::chrono::steady_clock::now();
+      ASSERT_EQ(reduce(args, {nullptr, false}), cudaSuccess);
+      // The next ones do not wait.
+      for (int i = 0; i < 100; ++i) ASSERT_EQ(reduce(args, {nullptr, false}), cudaSuccess);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+      for (const float value : x) ASSERT_TRUE(std::isnan(value));
+    });
+    // Who comes last finds what the others sent; before, it may itself be late for them.
+    bool named = false;
+    for (int r = 0; r < missing; ++r) {
+      EXPECT_NE(team.status(r).late, 0u);
+      EXPECT_NE(team.status(r).late, static_cast<std::uint32_t>(r) + 1);
+      EXPECT_EQ(team.status(r).epoch, 1u);
+      named |= team.status(r).late == static_cast<std::uint32_t>(missing) + 1;
+    }
+    EXPECT_TRUE(named);
   }
 }
 

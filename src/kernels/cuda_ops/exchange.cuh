@@ -53,8 +53,11 @@ class Exchange {
     // all blocks have read the epoch.
     if (threadIdx.x == 0) ticket_ = atomicAdd(&peers.control->tickets, 1u);
     if ((epoch_ & (kSweepEvery - 1)) < 2) {
-      const std::int64_t count = peers.ranks * peers.slots;
-      Clear(static_cast<uint4*>(peers.areas[peers.rank]) + ((epoch_ & 1) ^ 1) * count, count);
+      const std::int64_t other = (epoch_ & 1) ^ 1, count = peers.ranks * peers.slots;
+      uint4* const area = static_cast<uint4*>(peers.areas[peers.rank]);
+      Clear(area + other * count, count);
+      const std::int64_t words = 2 * peers.ranks * (peers.groups / 4);  // packets that they are
+      if (words > 0) Clear(area + 2 * count + other * words, words);
     }
   }
 
@@ -64,6 +67,16 @@ class Exchange {
       peers_.control->tickets = 0;
       peers_.control->epoch = epoch_;
     }
+  }
+
+  __device__ __forceinline__ std::uint32_t epoch() const { return epoch_; }
+  __device__ __forceinline__ bool lost() const { return lost_; }
+  __device__ __forceinline__ void Lose() { lost_ = true; }
+
+  /// Waits until rank `of` has written the epoch there. False: it does not come.
+  __device__ __forceinline__ bool Await(const std::uint32_t* word, int of) {
+    while (!lost_ && ReadShared(word) != epoch_) lost_ = GivesUp(of);
+    return !lost_;
   }
 
   /// Sends the thread's elements to all other ranks: packet p at `slot` + p * `stride`.

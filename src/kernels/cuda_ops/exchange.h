@@ -26,18 +26,25 @@ struct ExchangeStatus {
 };
 
 /// Where ranks meet. Each rank's area has room for `slots` packets of 16 bytes from each rank in
-/// each of two generations, zero at first.
+/// each of two generations, and behind them for `groups` of tiles of two shots; zero at first.
 struct ExchangePeers {
   void* const* areas = nullptr;  ///< (ranks), on the device: of all ranks, in this one's addresses
   ExchangeControl* control = nullptr;
   ExchangeStatus* status = nullptr;
   int rank = 0, ranks = 1;
   std::int64_t slots = 0;
+  std::int64_t groups = 0;     ///< a multiple of four
   std::uint64_t limit_ns = 0;  ///< of a wait
 };
 constexpr std::size_t kPacketBytes = 16;
-constexpr std::size_t ExchangeAreaBytes(int ranks, std::int64_t slots) {
-  return 2 * kPacketBytes * static_cast<std::size_t>(ranks) * static_cast<std::size_t>(slots);
+constexpr int kTwoShotTile = 2048;  ///< floats of a tile: a group has one of each rank
+/// Bytes of an area: packets of both generations, then of each generation and shot a word and a
+/// tile for each group and rank.
+constexpr std::size_t ExchangeAreaBytes(int ranks, std::int64_t slots, std::int64_t groups = 0) {
+  const std::size_t packets = kPacketBytes * static_cast<std::size_t>(slots);
+  const std::size_t tiles =
+      2 * sizeof(float) * (1 + kTwoShotTile) * static_cast<std::size_t>(groups);
+  return 2 * static_cast<std::size_t>(ranks) * (packets + tiles);
 }
 
 /// The sum over all ranks of their x, in FP32 in the order of the ranks: the same bits on all.
@@ -57,6 +64,14 @@ std::int64_t AllReduceSlots(std::int64_t count, DataType wire);
 bool CanAllReduce(const AllReduceArgs& args);
 /// Requires: CanAllReduce; slots for it.
 cudaError_t AllReduce(const AllReduceArgs& args, LaunchStream stream);
+
+/// Groups of tiles that an all-reduce of two shots takes.
+std::int64_t TwoShotGroups(std::int64_t count, int ranks);
+/// As AllReduce, in two trips: each rank sums its part of the elements for all, so that none sends
+/// or reads more than twice the values, and packets carry no epoch. FP32: the bits of AllReduce.
+/// BF16: a summand of another rank is rounded, and the sum once more.
+/// Requires: CanAllReduce; groups for it.
+cudaError_t AllReduceTwoShot(const AllReduceArgs& args, LaunchStream stream);
 
 /// On all ranks the columns of all, side by side, float32.
 struct AllGatherArgs {
