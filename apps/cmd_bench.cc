@@ -206,7 +206,7 @@ int RunDecode(const BenchArgs& args) {
   options.value_type = ParseValueType(args.values);
   options.fusions = WithoutFusions(args.no_fusion);
   options.record = !args.no_record;
-  options.team_model = TeamModelOf(args.common, &args.cache, options.config);
+  options.team_model = TeamModelOf(args.team, args.common, &args.cache, options.config);
   if (const auto served = args.ServeModel(options)) return *served;
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);

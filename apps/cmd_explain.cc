@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include "commands.h"
+#include "culet/exchange_choice.h"
 #include "culet/gemm.h"
 #include "culet/json.h"
 #include "output.h"
 #include "problem_args.h"
 #include "session.h"
+#include "team_args.h"
 
 namespace culet::cli {
 namespace {
@@ -19,7 +21,34 @@ struct ExplainArgs {
   CommonArgs common;
   CacheArgs cache;
   ProblemArgs problems;
+  TeamArgs team;
 };
+
+// How the ranks of such devices make their sums.
+Result<ExchangeChoice> SumsOf(const ExplainArgs& args, const Session& session) {
+  if (session.gemm.device().ordinal < 0) {
+    return Status(StatusCode::kUnsupported,
+                  "ranks on the CPU make all sums in one way, in the host's memory; give "
+                  "--device cuda");
+  }
+  const int size = args.team.size();
+  const std::string path = session.file ? session.file->path() : "";
+  return FindExchange(path, session.gemm.device().device_class, size, args.team.exchange())
+      .value_or(UsualExchange(size, args.team.exchange()));
+}
+
+int ExplainSums(const ExplainArgs& args, const Session& session) {
+  const auto choice = SumsOf(args, session);
+  if (!choice.ok()) return Fail(choice.status(), args.common.json);
+  if (args.common.json) {
+    PrintJson({{"device", session.gemm.device().device_class},
+               {"ranks", args.team.size()},
+               {"sums", ToJson(*choice)}});
+  } else {
+    Print("sums of {} ranks: {}\n", args.team.size(), ToString(*choice));
+  }
+  return kSuccess;
+}
 
 Json ExplanationJson(const Problem& problem, const Explanation& explanation) {
   Json json = ToJson(problem);
@@ -32,9 +61,14 @@ Json ExplanationJson(const Problem& problem, const Explanation& explanation) {
 
 int RunExplain(const ExplainArgs& args) {
   const bool json = args.common.json;
-  if (const std::string misuse = args.problems.Misuse(); !misuse.empty()) return Misuse(misuse);
+  const bool sums = args.team.given();
+  const std::string misuse = !sums                   ? args.problems.Misuse()
+                             : args.problems.given() ? "--tp explains sums; leave out problems"
+                                                     : args.team.Misuse(args.common.device);
+  if (!misuse.empty()) return Misuse(misuse);
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
+  if (sums) return ExplainSums(args, *session);
   const auto problems = args.problems.Load(session->gemm.device().arch);
   if (!problems.ok()) return Fail(problems.status(), json);
 
@@ -60,6 +94,7 @@ void AddExplain(const Command& program) {
   const Command command =
       program.AddCommand("explain", "Tell the choice for each problem, and why not the others");
   args->problems.AddTo(command);
+  args->team.AddTo(command);
   args->cache.AddTo(command);
   args->common.AddTo(command);
   command.Runs([args] { return RunExplain(*args); });

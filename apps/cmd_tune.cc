@@ -10,6 +10,7 @@
 
 #include "budget.h"
 #include "commands.h"
+#include "culet/exchange_choice.h"
 #include "culet/gemm.h"
 #include "culet/untuned.h"
 #include "interrupt.h"
@@ -17,6 +18,7 @@
 #include "problem_args.h"
 #include "progress.h"
 #include "session.h"
+#include "team_args.h"
 
 namespace culet::cli {
 namespace {
@@ -25,6 +27,7 @@ struct TuneArgs {
   CommonArgs common;
   CacheArgs cache;
   ProblemArgs problems;
+  TeamArgs team;
   std::string from;
   double budget_s = 0;
   bool force = false;
@@ -312,8 +315,62 @@ Result<std::vector<Problem>> LoadUntuned(const std::string& path, const DeviceIn
   return problems;
 }
 
+std::string Shown(double us) { return us < 0 ? "-" : fmt::format("{:.2f}", us); }
+
+// How the ranks' GPUs make their sums, measured on them and kept.
+int TuneSums(const TuneArgs& args) {
+  const bool json = args.common.json;
+  const TeamModel model = TeamModelOf(args.team, args.common, &args.cache, "");
+  if (const auto served = args.team.Serve(model, json)) return *served;
+  Result<Session> session = OpenSession(args.common, &args.cache);
+  if (!session.ok()) return Fail(session.status(), json);
+  if (const Status saved = CheckThatResultsCanBeSaved(*session); !saved.ok()) {
+    return Fail(saved, json);
+  }
+  auto team = args.team.Start();
+  if (!team.ok()) return Fail(team.status(), json);
+  const auto tuned = (*team)->Tune(model);
+  if (!tuned.ok()) return Fail(tuned.status(), json);
+  const std::string& device = session->gemm.device().device_class;
+  const Status saved = SaveExchange(model.cache, device, args.team.size(), tuned->choice);
+  if (json) {
+    Json times = Json::array();
+    for (const ExchangeTimes& each : tuned->times) {
+      const auto known = [](double us) { return us < 0 ? Json(nullptr) : Json(us); };
+      times.push_back({{"bytes", each.bytes},
+                       {"push_us", known(each.push)},
+                       {"two_shots_us", known(each.two_shots)},
+                       {"nccl_us", known(each.nccl)}});
+    }
+    PrintJson({{"device", device},
+               {"ranks", args.team.size()},
+               {"sums", ToJson(tuned->choice)},
+               {"times", std::move(times)},
+               {"save_error", saved.ok() ? Json(nullptr) : Json(saved.message())}});
+  } else {
+    Table table({{"bytes", Table::Align::kRight, 9},
+                 {"push", Table::Align::kRight, 8},
+                 {"two shots", Table::Align::kRight, 9},
+                 {"nccl", Table::Align::kRight, 8}});
+    PrintText(table.Header());
+    for (const ExchangeTimes& each : tuned->times) {
+      PrintText(table.Row(
+          {std::to_string(each.bytes), Shown(each.push), Shown(each.two_shots), Shown(each.nccl)}));
+    }
+    Print("sums of {} ranks: {}; times in us\n", args.team.size(), ToString(tuned->choice));
+  }
+  return saved.ok() ? kSuccess : Fail(saved, json);
+}
+
 int RunTune(const TuneArgs& args) {
   const bool json = args.common.json;
+  if (args.team.given()) {
+    if (args.problems.given() || !args.from.empty() || args.force || args.budget_s > 0) {
+      return Misuse("--tp tunes sums over ranks; leave out problems, --from, --force and --budget");
+    }
+    const std::string misuse = args.team.Misuse(args.common.device);
+    return misuse.empty() ? TuneSums(args) : Misuse(misuse);
+  }
   if (!args.from.empty()) {
     if (args.problems.given() || args.problems.given_beside_model()) {
       return Misuse("--from names the problems; leave out --m, --n, --k, --shapes and --model");
@@ -338,6 +395,7 @@ void AddTune(const Command& program) {
   const Command command =
       program.AddCommand("tune", "Measure the kernels for each problem and remember the winners");
   args->problems.AddTo(command);
+  args->team.AddTo(command);
   command
       .Add("--from", args->from,
            "Measure the problems of a file that CULET_RECORD=FILE had written: those that ran "

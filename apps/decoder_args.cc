@@ -288,7 +288,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
     return loaded.status();
   };
   const Status loaded =
-      *team != nullptr ? (*team)->Open(TeamModelOf(common, &cache, model_), read) : read();
+      *team != nullptr ? (*team)->Open(TeamModelOf(team_, common, &cache, model_), read) : read();
   progress.Clear();
   if (!loaded.ok()) return loaded;
   for (const std::string& warning : model->config().warnings) Note(warning);
@@ -323,7 +323,7 @@ Result<culet::Session> DecoderArgs::CreateSession(OpenedDecoder& opened,
 }
 
 std::optional<int> DecoderArgs::Serve(const CommonArgs& common, const CacheArgs& cache) const {
-  return team_.Serve(TeamModelOf(common, &cache, model_), common.json);
+  return team_.Serve(TeamModelOf(team_, common, &cache, model_), common.json);
 }
 
 Status DecoderArgs::SaveTuned(OpenedDecoder& opened) const {

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "culet/dispatch_cache.h"
-#include "output.h"
 
 namespace culet::cli {
 
@@ -19,9 +18,20 @@ void TeamArgs::AddTo(const Command& command) {
            "Share the model among so many ranks: processes of this host, on GPUs one each")
       .Type("N")
       .Range(1, 1024);
+  command
+      .Add("--exchange", exchange_,
+           "Type of what crosses between GPUs; bf16 halves it, and rounds each rank's summands")
+      .OneOf({"f32", "bf16"});
+}
+
+DataType TeamArgs::exchange() const {
+  return exchange_ == "bf16" ? DataType::kBfloat16 : DataType::kFloat32;
 }
 
 std::string TeamArgs::Misuse(const std::string& device) const {
+  if (exchange() != DataType::kFloat32 && (!given() || device == "cpu")) {
+    return "--exchange bf16 needs GPUs of several ranks: --tp N --device cuda";
+  }
   if (!given() || device == "cpu" || device == "cuda") return {};
   return fmt::format("--tp takes the host's first GPUs; leave out the number of --device {}",
                      device);
@@ -50,13 +60,22 @@ Result<std::unique_ptr<RankTeam>> TeamArgs::Start() const {
   return RankTeam::Start(size_, {error ? "culet" : program.string(), "rank"});
 }
 
-TeamModel TeamModelOf(const CommonArgs& common, const CacheArgs* cache, const std::string& path) {
+Json ToJson(const ExchangeChoice& choice) {
+  return {{"type", ToString(choice.wire)},
+          {"push_bytes", choice.push_bytes},
+          {"two_shot_bytes", choice.two_shot_bytes},
+          {"measured", choice.measured}};
+}
+
+TeamModel TeamModelOf(const TeamArgs& team, const CommonArgs& common, const CacheArgs* cache,
+                      const std::string& path) {
   std::error_code error;
   TeamModel model;
   model.path = std::filesystem::absolute(path, error).string();
   if (error) model.path = path;
   model.device = common.device;
   model.providers = common.providers;
+  model.exchange = team.exchange();
   if (cache == nullptr) return model;
   if (const auto file = CacheFile::DefaultPath(cache->path); file.ok()) model.cache = *file;
   return model;

@@ -7,6 +7,7 @@
 
 #include "culet/rank_team.h"
 #include "options.h"
+#include "output.h"
 #include "session.h"
 
 namespace culet::cli {
@@ -18,6 +19,8 @@ class TeamArgs {
   std::string Misuse(const std::string& device) const;
   bool given() const { return size_ > 1; }
   int size() const { return size_; }
+  /// What crosses between the ranks.
+  DataType exchange() const;
 
   /// On a rank of a launcher that is not the first: serves rank 0, which was told to open `model`
   /// too, and returns the exit code. None elsewhere.
@@ -27,10 +30,14 @@ class TeamArgs {
 
  private:
   int size_ = 1;
+  std::string exchange_ = "f32";
 };
 
+Json ToJson(const ExchangeChoice& choice);
+
 /// What the other ranks open besides the model itself.
-TeamModel TeamModelOf(const CommonArgs& common, const CacheArgs* cache, const std::string& path);
+TeamModel TeamModelOf(const TeamArgs& team, const CommonArgs& common, const CacheArgs* cache,
+                      const std::string& path);
 
 /// The library's, of which rank 0 leads the others where there is a team; `dispatch` is then over
 /// all ranks.

@@ -168,7 +168,8 @@ AllReduceArgs OwnArgs(const Bench& bench, const Buffer<float>& x, const Buffer<f
 
 void Sums(Bench& bench) {
   if (own_rank == 0) {
-    std::printf("%10s %12s %12s %12s %12s\n", "bytes", "nccl", "peers", "f32 push", "bf16 push");
+    std::printf("%10s %12s %12s %12s %12s %12s %12s\n", "bytes", "nccl", "peers", "f32 push",
+                "bf16 push", "f32 2 shots", "bf16 2 shots");
   }
   for (std::size_t bytes = 8192; bytes <= std::size_t{64} << 20; bytes *= 2) {
     const std::size_t count = bytes / sizeof(float);
@@ -202,6 +203,23 @@ void Sums(Bench& bench) {
     through(bench.peers);
     push(DataType::kFloat32);
     push(DataType::kBfloat16);
+    // At most that many in one launch; what is larger goes in pieces of it.
+    const auto two_shots = [&](DataType wire) {
+      if (bench.own.areas == nullptr) return Show(bench, -1, true);
+      time([&](const Buffer<float>& sum, ExchangeStream s) {
+        AllReduceArgs args = OwnArgs(bench, x, sum, count, wire);
+        const std::int64_t piece = bench.own.groups * kTwoShotTile * bench.own.ranks;
+        for (std::int64_t left = args.count; left > 0; left -= piece) {
+          args.count = std::min(left, piece);
+          Check(AllReduceTwoShot(args, {s.stream, s.overlap}), "AllReduceTwoShot");
+          args.x += piece;
+          args.sum += piece;
+        }
+        return Status();
+      });
+    };
+    two_shots(DataType::kFloat32);
+    two_shots(DataType::kBfloat16);
     if (own_rank == 0) std::printf("\n");
   }
 }
@@ -329,7 +347,7 @@ int Run(const Options& options, const RankOptions& rank) {
   } else if (own_rank == 0) {
     std::printf("no NCCL: %s\n", made.status().ToString().c_str());
   }
-  if (auto made = MakePeerExchange(ranks, memory, bench.nccl)) {
+  if (auto made = MakePeerExchange(ranks, memory, bench.nccl, UsualExchange(ranks.size()))) {
     bench.peers = *std::move(made);
   } else if (own_rank == 0) {
     std::printf("no peers: %s\n", made.status().ToString().c_str());
@@ -337,6 +355,7 @@ int Run(const Options& options, const RankOptions& rank) {
   if (bench.nccl == nullptr && bench.peers == nullptr) Die("there is nothing to time");
   // Areas for the largest size, beside those of the exchange.
   const std::int64_t slots = AllReduceSlots((std::int64_t{64} << 20) / 4, DataType::kFloat32);
+  const std::int64_t groups = (TwoShotGroups(kMostTwoShotBytes / 4, ranks.size()) + 3) / 4 * 4;
   std::unique_ptr<PeerMemory> pieces;
   std::unique_ptr<Buffer<void*>> table;
   const Buffer<ExchangeControl> control(std::vector<ExchangeControl>(1));
@@ -344,7 +363,8 @@ int Run(const Options& options, const RankOptions& rank) {
   Check(cudaHostAlloc(&status, sizeof *status, cudaHostAllocMapped), "cudaHostAlloc");
   *status = {};
   if (bench.peers != nullptr) {
-    auto made = PeerMemory::Create(ranks, rank.local_rank, ExchangeAreaBytes(ranks.size(), slots));
+    auto made =
+        PeerMemory::Create(ranks, rank.local_rank, ExchangeAreaBytes(ranks.size(), slots, groups));
     if (!made) Die(made.status().ToString());
     pieces = *std::move(made);
     table = std::make_unique<Buffer<void*>>(pieces->pieces());
@@ -354,6 +374,7 @@ int Run(const Options& options, const RankOptions& rank) {
     bench.own.rank = ranks.rank();
     bench.own.ranks = ranks.size();
     bench.own.slots = slots;
+    bench.own.groups = groups;
     bench.own.limit_ns = static_cast<std::uint64_t>(rank.wait_seconds * 1e9);
     Check(ranks.Barrier());
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,17 +28,19 @@ namespace {
 
 constexpr int kUnits = 16;  // multiprocessors of each GPU
 
-// Areas of a team of threads.
+// Areas of a team of threads, with room for `choice`.
 class Areas {
  public:
-  explicit Areas(int ranks) : memory_(static_cast<std::size_t>(ranks)) {
-    const std::size_t bytes = cuda_ops::ExchangeAreaBytes(ranks, cuda_ops::PeerSlots(ranks));
+  explicit Areas(int ranks, std::optional<ExchangeChoice> choice = std::nullopt)
+      : memory_(static_cast<std::size_t>(ranks)), choice_(choice.value_or(UsualExchange(ranks))) {
+    const std::size_t bytes = cuda_ops::PeerAreaBytes(ranks, choice_);
     for (auto& area : memory_) area.reset(new (std::align_val_t(256)) std::byte[bytes]());
   }
   Result<std::shared_ptr<RankExchange>> Exchange(Communicator& ranks) {
     cuda_ops::PeerSetup setup;
     for (auto& area : memory_) setup.areas.push_back(area.get());
     setup.other = MakeHostExchange(ranks);
+    setup.choice = choice_;
     setup.units = kUnits;
     auto made = cuda_ops::MakePeerExchangeOver(ranks, HostMemory(), std::move(setup));
     if (!made) return made.status();
@@ -49,6 +52,7 @@ class Areas {
     void operator()(std::byte* at) const { ::operator delete[](at, std::align_val_t(256)); }
   };
   std::vector<std::unique_ptr<std::byte[], Delete>> memory_;
+  ExchangeChoice choice_;
 };
 
 // Counts what goes through `inner`.
@@ -161,6 +165,79 @@ TEST(Peers, ModelsAnswerAsThroughTheHost) {
       EXPECT_EQ(peers[0].tokens, host[0].tokens);
     }
   }
+}
+
+TensorNode SumOf(std::int64_t count) {
+  TensorNode node;
+  node.op = TensorOp::kAllReduce;
+  node.shape = {1, count};
+  return node;
+}
+
+// By size: a push, two shots, and the other; each of them right, in pieces of what there is room
+// for.
+TEST(Peers, SumsGoTheWayOfTheirSize) {
+  constexpr int kSize = 3;
+  constexpr std::int64_t kPush = 2048, kTwoShots = 32 << 10;  // bytes on the wire
+  for (const DataType wire : {DataType::kFloat32, DataType::kBfloat16}) {
+    const auto element = static_cast<std::int64_t>(SizeOf(wire));
+    const ExchangeChoice choice{wire, kPush, kTwoShots, true};
+    Areas areas(kSize, choice);
+    OnRanks(kSize, [&](Communicator& ranks) {
+      auto exchange = areas.Exchange(ranks);
+      ASSERT_TRUE(exchange.ok()) << exchange.status().ToString();
+      EXPECT_EQ((*exchange)->choice(), choice);
+      struct Case {
+        std::int64_t bytes;
+        const char* name;
+      };
+      for (const Case& c :
+           {Case{kPush, "peers"}, Case{kPush + 16, "peers_two_shots"},
+            Case{kTwoShots, "peers_two_shots"}, Case{kTwoShots + 16, "shared_memory"}}) {
+        const std::int64_t count = c.bytes / element;
+        EXPECT_EQ((*exchange)->NameOf(SumOf(count)), c.name) << c.bytes;
+        std::vector<float> x(static_cast<std::size_t>(count));
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          x[i] = static_cast<float>(i % 31) + static_cast<float>(ranks.rank());
+        }
+        const DevicePtr at = ToDevicePtr(x.data());
+        ASSERT_TRUE((*exchange)->AllReduce(at, at, x.size(), {}).ok());
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          ASSERT_EQ(x[i], 3 * static_cast<float>(i % 31) + 3) << i << " of " << c.bytes;
+        }
+      }
+    });
+  }
+}
+
+TEST(Peers, SumsAreTuned) {
+  constexpr int kSize = 2;
+  constexpr std::int64_t kMost = 128 << 10;
+  ExchangeChoice room = UsualExchange(kSize);
+  room.two_shot_bytes = kMost;
+  Areas areas(kSize, room);
+  std::vector<ExchangeChoice> choices(kSize);
+  OnRanks(kSize, [&](Communicator& ranks) {
+    auto exchange = areas.Exchange(ranks);
+    ASSERT_TRUE(exchange.ok()) << exchange.status().ToString();
+    const auto dispatch = MakeReferenceDispatch();
+    const auto tuned = TuneExchange(ranks, *dispatch, **exchange, kMost);
+    ASSERT_TRUE(tuned.ok()) << tuned.status().ToString();
+    ASSERT_EQ(tuned->times.size(), 2u);
+    for (const ExchangeTimes& each : tuned->times) {
+      EXPECT_GT(each.push, 0);
+      EXPECT_GT(each.two_shots, 0);
+      EXPECT_GT(each.nccl, 0);
+    }
+    EXPECT_TRUE(tuned->choice.measured);
+    choices[static_cast<std::size_t>(ranks.rank())] = tuned->choice;
+    EXPECT_EQ((*exchange)->choice(), tuned->choice);
+    // There is nothing to choose.
+    const auto host = MakeHostExchange(ranks);
+    const auto none = TuneExchange(ranks, *dispatch, *host, kMost);
+    EXPECT_NE(none.status().message().find("in one way"), std::string::npos);
+  });
+  EXPECT_EQ(choices[0], choices[1]);
 }
 
 // What a session's calls say on the ranks that are left.

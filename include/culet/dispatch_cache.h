@@ -165,7 +165,8 @@ class CacheFile {
     std::string damage;  ///< why it cannot be read, e.g. "the checksum is wrong"; else empty
     GemmDesc desc;
   };
-  /// Every record of the file. Errors: as Load, and NOT_FOUND for a missing file.
+  /// Every record of the file but those of FindExchange. Errors: as Load, and NOT_FOUND for a
+  /// missing file.
   Result<std::vector<Record>> List() const;
 
  private:

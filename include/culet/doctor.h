@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "culet/cache_layers.h"
 #include "culet/device.h"
+#include "culet/exchange_choice.h"
 
 namespace culet {
 
@@ -88,9 +90,13 @@ struct Diagnosis {
   std::vector<DeviceState> devices;
   std::vector<LibraryState> libraries;
   std::vector<CacheState> caches;
+  /// How as many ranks as there are GPUs make their sums; none for fewer than two.
+  std::optional<ExchangeChoice> sums;
   std::vector<std::pair<std::string, std::string>> environment;  ///< CULET_* and CUDA's
   std::vector<Finding> findings;                                 ///< worst first
 
+  /// CUDA devices.
+  int gpus() const;
   /// No finding is kBroken.
   bool ok() const noexcept;
   /// What there is, for people: several lines.

@@ -23,7 +23,8 @@ struct TeamModel {
   std::string device = "cpu";         ///< "cpu", or "cuda": GPU n for the n-th rank of the host
   std::string providers;              ///< as GemmOptions
   std::string cache;                  ///< a cache file of kernels; empty: none
-  bool unlimited = false;             ///< no max_position: what is timed may go beyond
+  DataType exchange = DataType::kFloat32;  ///< ExchangeOptions::wire
+  bool unlimited = false;                  ///< no max_position: what is timed may go beyond
 };
 
 /// How a session's steps are computed.
@@ -57,6 +58,10 @@ class RankTeam {
   /// rank that was started with another model, option or version. Once.
   Status Open(const TeamModel& model, const std::function<Status()>& own);
 
+  /// Instead of a model: measures how sums are best made (ranks.h) on the devices of `model`, which
+  /// is not opened. Errors: as TuneExchange.
+  Result<ExchangeTuning> Tune(const TeamModel& model);
+
   /// A session of this rank, which leads those of the others. `dispatch` has this rank's kernels,
   /// and then those over all ranks; it outlives the session, as does the team. Errors: as
   /// Session::Create, on any rank; as MakeRankDispatch.
@@ -77,6 +82,7 @@ class RankTeam {
   std::unique_ptr<Others> others_;
   std::unique_ptr<Communicator> ranks_;
   std::shared_ptr<RankExchange> exchange_;  // of all sessions, since the first
+  TeamModel opened_;
   int sessions_ = 0;
   bool leads_ = true;
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "culet/device_memory.h"
+#include "culet/exchange_choice.h"
 #include "culet/kernel_dispatch.h"
 #include "culet/status.h"
 #include "culet/tensor.h"
@@ -124,6 +125,15 @@ class RankExchange {
   virtual std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const = 0;
   /// "shared_memory", "nccl", "peers".
   virtual std::string name() const = 0;
+  /// How sums are made; none: in one way.
+  virtual std::optional<ExchangeChoice> choice() const { return std::nullopt; }
+  /// From the next sum on: equal on all ranks, before graphs are made. What is beyond the room that
+  /// was made for it is cut. Errors: UNSUPPORTED where there is one way.
+  virtual Status SetChoice(const ExchangeChoice&) {
+    return Status(StatusCode::kUnsupported, name() + " makes all sums in one way");
+  }
+  /// Whether what is larger goes through NCCL.
+  virtual bool has_other() const { return false; }
   /// Of what computes an all-reduce or an all-gather.
   virtual std::string NameOf(const TensorNode&) const { return name(); }
   /// Around each wait of the host for the device, where exchanges go on by themselves: a wait for a
@@ -145,17 +155,39 @@ std::unique_ptr<RankExchange> MakeHostExchange(Communicator& ranks);
 Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator& ranks, DeviceMemory& memory);
 
 /// By kernels of this library that write into the other GPUs' memory, and through `other` what it
-/// does faster; null: it is not there. All ranks make it together, of one `other`. Errors:
-/// UNSUPPORTED that says which GPUs cannot reach each other, or that the build has no CUDA; as
-/// Communicator.
+/// does faster; null: it is not there. All ranks make it together, of one `other` and one `choice`.
+/// Errors: UNSUPPORTED that says which GPUs cannot reach each other, or that the build has no CUDA;
+/// as Communicator.
 Result<std::unique_ptr<RankExchange>> MakePeerExchange(Communicator& ranks, DeviceMemory& memory,
-                                                       std::shared_ptr<RankExchange> other);
+                                                       std::shared_ptr<RankExchange> other,
+                                                       const ExchangeChoice& choice);
+
+/// What decides how sums are made.
+struct ExchangeOptions {
+  DataType wire = DataType::kFloat32;  ///< as in ExchangeChoice; equal on all ranks
+  /// Rank 0's cache file with what was measured, and the class of its device; empty: as usual.
+  std::string cache, device_class;
+  bool tuning = false;  ///< room for all ways, as TuneExchange needs it
+};
 
 /// The one that suits the memory; between GPUs peers', with NCCL where it is there, or NCCL's where
 /// they cannot reach each other (a logged warning says why) or CULET_EXCHANGE is "nccl". All ranks
 /// make it together. Errors: as MakeNcclExchange; with CULET_EXCHANGE "peers" as MakePeerExchange;
-/// INVALID_ARGUMENT for another.
-Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory);
+/// INVALID_ARGUMENT for another, and for ranks with unequal options.
+Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory,
+                                                   const ExchangeOptions& options = {});
+
+/// What TuneExchange measured.
+struct ExchangeTuning {
+  ExchangeChoice choice;  ///< in force from now on
+  std::vector<ExchangeTimes> times;
+};
+/// Measures all ways of sums of 64 KB to `most_bytes`, in launches that `dispatch` recorded where
+/// it can. All ranks make it together, and have the same result. Takes a second or two. Errors:
+/// UNSUPPORTED where there is one way; those of the exchange.
+Result<ExchangeTuning> TuneExchange(Communicator& ranks, KernelDispatch& dispatch,
+                                    RankExchange& exchange,
+                                    std::int64_t most_bytes = std::int64_t{64} << 20);
 
 /// `inner` with AllReduce and AllGather. `exchange`: of all dispatches of these ranks; null makes
 /// one. Requires: a communicator that outlives it. Errors: as MakeExchange.

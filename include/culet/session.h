@@ -24,7 +24,8 @@ typedef struct culet_model_options {
                         torchrun, mpirun or srun these are their processes: each makes the same calls,
                         on an engine of its own GPU. Else this process, on an engine of cuda:0 or the
                         CPU, starts the others and leads them */
-  int32_t reserved2; /* 0 */
+  int32_t exchange;  /* type of what crosses between the ranks' GPUs: 0 or CULET_FLOAT32, or
+                        CULET_BFLOAT16, which halves it, and rounds each summand (2^-8) */
 } culet_model_options;
 
 /* Opens the folder of a checkpoint as Hugging Face has them (config.json, safetensors), or with

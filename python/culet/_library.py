@@ -141,7 +141,7 @@ class LaunchArgs(_Versioned):
 
 class ModelOptions(_Versioned):
     _fields_ = [("struct_size", c_size_t), ("random_weights", c_int32), ("reserved", c_int32),
-                ("seed", c_uint64), ("rank_program", c_char_p), ("ranks", c_int32), ("reserved2", c_int32)]
+                ("seed", c_uint64), ("rank_program", c_char_p), ("ranks", c_int32), ("exchange", c_int32)]
 
 
 class ModelInfo(_Versioned):

@@ -12,7 +12,7 @@ from culet._gguf import metadata_of
 from culet._library import Error, InvalidArgument, no_pickle, path_bytes, shown
 from culet._observe import LOGGER, Coverage, coverage
 from culet._operand import HOST, MOST, flag
-from culet._session import BatchSession, Model, OnToken, Session, cache_type_of
+from culet._session import BatchSession, Model, OnToken, Session, cache_type_of, exchange_of
 from culet._tokenizer import ChatTemplate, load_tokenizer, read_json
 
 Prompt = Union[str, Sequence[Dict[str, Any]], Sequence[int]]
@@ -44,13 +44,14 @@ class LLM:
     tensor_parallel_size: so many processes of this host share the model, on a GPU each, or the CPU. This one
     starts the others; under torchrun, mpirun or srun each of theirs makes one LLM and the same calls, with
     seeds. A rank that dies or differs is named by an Error on the others (docs/parallel.md).
+    exchange_type: "float32", or "bfloat16", which halves what crosses between their GPUs and rounds each summand.
     Threads may share it: they take turns. It needs the packages of `pip install culet[text]`, but for
     models without a tokenizer and with 256 tokens, whose tokens are bytes.
     Raises Error and InvalidArgument for a folder that is no checkpoint, or that culet cannot run."""
 
     def __init__(self, folder: "str | os.PathLike[str]", device: Optional[str] = None, *,
                  max_context: Optional[int] = None, cache_type: Any = None, batch_invariant: bool = False,
-                 tensor_parallel_size: int = 1) -> None:
+                 tensor_parallel_size: int = 1, exchange_type: Any = None) -> None:
         self._folder = os.fsdecode(path_bytes("folder", folder))
         if not os.path.exists(self._folder):
             raise InvalidArgument(f"folder is {self._folder!r}, which is no folder; give that of a "
@@ -64,7 +65,7 @@ class LLM:
             if max_context == MOST:
                 raise InvalidArgument(f"max_context is {shown(given)}; give less than 2^31")
         ranks = _count("tensor_parallel_size", tensor_parallel_size, 1)
-        self._model, self.device = _load(self._folder, device, ranks)
+        self._model, self.device = _load(self._folder, device, ranks, exchange_of(exchange_type, ranks))
         for sentence in self._model.warnings:
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         self._determinism = (_library.DETERMINISM_BATCH_INVARIANT if flag("batch_invariant", batch_invariant) else
@@ -396,13 +397,13 @@ def _real(name: str, value: Any) -> float:
     return found
 
 
-def _load(folder: str, device: Optional[str], ranks: int) -> Tuple[Model, str]:
+def _load(folder: str, device: Optional[str], ranks: int, exchange: int) -> Tuple[Model, str]:
     if ranks > 1 and device in (None, "cuda"):
         device = _device_of_rank(device)
     if device is None:
         return _load_anywhere(folder)
     place = place_of(device)
-    return Model(folder, place, ranks), "cpu" if place == HOST else f"cuda:{place}"
+    return Model(folder, place, ranks, exchange), "cpu" if place == HOST else f"cuda:{place}"
 
 
 def _device_of_rank(device: Optional[str]) -> str:

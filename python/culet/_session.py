@@ -16,13 +16,14 @@ from culet._observe import explain_lost_files
 class Model:
     """A checkpoint's weights on a device, or on those of several ranks."""
 
-    def __init__(self, folder: str, place: int, ranks: int = 1) -> None:
+    def __init__(self, folder: str, place: int, ranks: int = 1, exchange: int = 0) -> None:
         owner = engine(place)
         explain_lost_files()
         options: Any = None
         if ranks > 1:
             program = _library.beside("culet")
-            options = byref(_library.ModelOptions(ranks=ranks, rank_program=program and os.fsencode(program)))
+            options = byref(_library.ModelOptions(ranks=ranks, rank_program=program and os.fsencode(program),
+                                                  exchange=exchange))
         self.handle = create(LIBRARY.culet_model_load, owner.handle, os.fsencode(folder), options)
         weakref.finalize(self, LIBRARY.culet_model_destroy, self.handle).atexit = False
         self.info = _library.ModelInfo()
@@ -42,14 +43,28 @@ _CACHE_TYPES = {"float32": _library.FLOAT32, "float16": _library.FLOAT16,
                 "bfloat16": _library.BFLOAT16, "float8_e4m3fn": _library.FLOAT8_E4M3}
 
 
+def _type_name(dtype) -> str:
+    return (dtype.__name__ if isinstance(dtype, type) else str(dtype)).removeprefix("torch.")
+
+
 def cache_type_of(dtype) -> int:
     """CULET_FLOAT32, ... of "float32" or torch.float32; 0, the library's default, of None."""
     if dtype is None:
         return 0
-    name = (dtype.__name__ if isinstance(dtype, type) else str(dtype)).removeprefix("torch.")
+    name = _type_name(dtype)
     if name not in _CACHE_TYPES:
         raise _library.InvalidArgument(f"cache_type is {_library.shown(dtype)}; give {', '.join(_CACHE_TYPES)}")
     return _CACHE_TYPES[name]
+
+
+def exchange_of(dtype, ranks: int) -> int:
+    """Likewise of what crosses between ranks."""
+    if dtype is None:
+        return 0
+    if _type_name(dtype) not in ("float32", "bfloat16") or ranks == 1:
+        raise _library.InvalidArgument(f"exchange_type is {_library.shown(dtype)}; give float32 or bfloat16, "
+                                       "beside a tensor_parallel_size")
+    return _CACHE_TYPES[_type_name(dtype)]
 
 
 # The number of a sequence and a token of its answer -> whether it goes on.

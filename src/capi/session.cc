@@ -102,6 +102,12 @@ Result<LoadedModel> LoadModel(culet_engine& engine, const char* path,
   if (options.random_weights != 0) {
     CULET_RETURN_IF_ERROR(ToEnum("options.random_weights", options.random_weights, wanted.random));
   }
+  if (options.exchange != 0) {
+    CULET_RETURN_IF_ERROR(ToEnum("options.exchange", options.exchange, wanted.exchange));
+  }
+  if (wanted.exchange != DataType::kFloat32 && options.ranks <= 1) {
+    return Invalid("options.exchange is of several ranks, and options.ranks is 1; leave it 0");
+  }
   auto home = DispatchOf(engine.gemm, {}, {});
   if (!home.ok()) return home.status();
   auto team = TeamOf(options);
@@ -306,8 +312,7 @@ culet_status culet_model_load(culet_engine* engine, const char* path,
     if (model == nullptr) return Null("model");
     culet_model_options read{};
     if (options != nullptr) CULET_RETURN_IF_ERROR(Read("options", options, read));
-    CULET_RETURN_IF_ERROR(
-        culet::capi::CheckReserved("options", read.reserved == 0 && read.reserved2 == 0));
+    CULET_RETURN_IF_ERROR(culet::capi::CheckReserved("options", read.reserved == 0));
     auto loaded = culet::capi::LoadModel(*engine, path, read);
     if (!loaded.ok()) return loaded.status();
     *model = new culet_model{engine,

@@ -183,6 +183,11 @@ bool Diagnosis::ok() const noexcept {
       findings, [](const Finding& f) { return f.severity == Finding::Severity::kBroken; });
 }
 
+int Diagnosis::gpus() const {
+  return static_cast<int>(std::ranges::count_if(
+      devices, [](const DeviceState& device) { return device.info.ordinal >= 0; }));
+}
+
 Diagnosis Diagnose(const DiagnoseOptions& options) {
   Diagnosis diagnosis;
   diagnosis.version = CULET_VERSION;
@@ -202,6 +207,14 @@ Diagnosis Diagnose(const DiagnoseOptions& options) {
   }
   diagnosis.libraries = LookForLibraries(devices);
   diagnosis.caches = LookAtCaches(devices, options.cache_path);
+  if (const int gpus = diagnosis.gpus(); gpus > 1) {
+    const auto path = CacheFile::DefaultPath(options.cache_path);
+    const ExchangeChoice usual = UsualExchange(gpus);
+    // The host comes first.
+    diagnosis.sums =
+        FindExchange(path.ok() ? *path : "", devices.back().device_class, gpus, usual.wire)
+            .value_or(usual);
+  }
   diagnosis.findings = FindingsOf(diagnosis);
   return diagnosis;
 }

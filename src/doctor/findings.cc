@@ -31,6 +31,10 @@ class Finder {
     Libraries();
     for (const CacheState& cache : d_.caches) Cache(cache);
     Coverage();
+    if (d_.sums && !d_.sums->measured) {
+      Add(Severity::kNote, "sums over the GPUs", "were not measured: sizes are those of others",
+          fmt::format("culet tune --tp {} --device cuda", d_.gpus()));
+    }
     std::ranges::stable_sort(found_, std::ranges::greater(), &Finding::severity);
     return std::move(found_);
   }
@@ -41,10 +45,11 @@ class Finder {
   }
 
   void Environment() {
-    constexpr std::array kKnown = {"CULET_CACHE",     "CULET_SITE_CACHE", "CULET_TUNED",
-                                   "CULET_RECORD",    "CULET_THREADS",    "CULET_SIMD",
-                                   "CULET_PROVIDERS", "CULET_CUBLASLT",   "CULET_ONEDNN",
-                                   "CULET_LIBRARY",   "CULET_NVTX",       "CULET_LOG"};
+    constexpr std::array kKnown = {
+        "CULET_CACHE", "CULET_SITE_CACHE", "CULET_TUNED",    "CULET_RECORD",   "CULET_THREADS",
+        "CULET_SIMD",  "CULET_PROVIDERS",  "CULET_CUBLASLT", "CULET_ONEDNN",   "CULET_LIBRARY",
+        "CULET_NVTX",  "CULET_LOG",        "CULET_NCCL",     "CULET_EXCHANGE", "CULET_RANK",
+        "CULET_RANKS", "CULET_MEETING",    "CULET_RANK_WAIT"};
     for (const auto& [name, value] : d_.environment) {
       if (name.starts_with("CULET_") && std::ranges::find(kKnown, name) == kKnown.end()) {
         Add(Severity::kNote, "environment",

@@ -140,6 +140,7 @@ std::string Diagnosis::Facts() const {
                                                 : "a small product is right, by " + device.kernel,
                         device.measured, device.measured == 1 ? "" : "s"));
   }
+  if (sums) text += Line("sums", fmt::format("of {} ranks: {}", gpus(), culet::ToString(*sums)));
   text += Line("simd", fmt::format("{}", fmt::join(simd_levels, ", ")));
   text += "\nLibraries\n";
   for (const LibraryState& library : libraries) {
@@ -200,6 +201,7 @@ std::string JsonOf(const Diagnosis& diagnosis) {
                          {"devices", List(diagnosis.devices)},
                          {"libraries", std::move(libraries)},
                          {"caches", List(diagnosis.caches)},
+                         {"sums", TextOrNull(diagnosis.sums ? ToString(*diagnosis.sums) : "")},
                          {"environment", std::move(environment)},
                          {"findings", std::move(findings)},
                          {"text", diagnosis.Facts()}};

@@ -12,6 +12,7 @@
 #include "gemm/cache_record.h"
 #include "gemm/cache_rules.h"
 #include "gemm/cache_text.h"
+#include "gemm/exchange_record.h"
 
 namespace culet {
 namespace {
@@ -143,6 +144,7 @@ Result<std::vector<CacheFile::Record>> CacheFile::List() const {
   }
   std::vector<Record> records;
   ForEachCacheLine(**text, [&](int line, std::string_view text_of_line) {
+    if (IsExchangeRecord(text_of_line)) return;
     records.push_back(ReadRecord(text_of_line).record);
     records.back().line = line;
   });

@@ -366,6 +366,8 @@ ParsedRecord ReadRecord(std::string_view line) { return ReadLine(line, true); }
 
 ParsedRecord ReadProblem(std::string_view line) { return ReadLine(line, false); }
 
+std::string SealRecord(std::string text) { return EndLine(std::move(text)); }
+
 std::string_view RecordKey(std::string_view line) noexcept {
   const std::string_view text = CheckedText(line);
   return text.substr(0, text.find(kLaunchMark));

@@ -32,6 +32,9 @@ ParsedRecord ReadRecord(std::string_view line);
 std::string WriteProblem(std::string_view device_class, const GemmDesc& desc);
 ParsedRecord ReadProblem(std::string_view line);
 
+/// A record of another kind: `text` begins an object with members, and gets its end.
+std::string SealRecord(std::string text);
+
 /// The part of a line that states device class and problem, or nothing when the checksum is wrong.
 /// Lines of equal problems have equal keys, so files are merged without reading the records.
 std::string_view RecordKey(std::string_view line) noexcept;

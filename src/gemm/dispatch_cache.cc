@@ -16,6 +16,7 @@
 #include "gemm/cache_rules.h"
 #include "gemm/cache_text.h"
 #include "gemm/desc_fields.h"
+#include "gemm/exchange_record.h"
 
 namespace culet {
 namespace {
@@ -233,6 +234,7 @@ int DispatchCache::Import(std::istream& is, ImportReport* report, CacheLayer lay
     return 0;
   }
   ForEachCacheLine(*text, [&](int line, std::string_view record_text) {
+    if (IsExchangeRecord(record_text)) return;  // FindExchange reads those
     const ParsedRecord parsed = ReadRecord(record_text);
     if (parsed.state == RecordState::kOtherVersion) {
       ++counts.other_version;

@@ -17,7 +17,8 @@ Result<std::unique_ptr<RankExchange>> MakeNcclExchange(Communicator&, DeviceMemo
 }
 
 Result<std::unique_ptr<RankExchange>> MakePeerExchange(Communicator&, DeviceMemory&,
-                                                       std::shared_ptr<RankExchange>) {
+                                                       std::shared_ptr<RankExchange>,
+                                                       const ExchangeChoice&) {
   return Status(StatusCode::kUnsupported,
                 "this build of culet has no CUDA; build with CULET_CUDA=ON");
 }

@@ -74,7 +74,8 @@ class RankDispatch final : public KernelDispatch {
 
   Status agree(const Status& own, const std::string& plan) override {
     const Status inner = own.ok() ? inner_->agree(own, plan) : own;
-    return ranks_.Agree(inner, plan);
+    const auto choice = exchange_->choice();
+    return ranks_.Agree(inner, choice ? fmt::format("{}\nsums {}", plan, ToString(*choice)) : plan);
   }
 
   // What fails on one rank must not let the others wait.
@@ -176,8 +177,25 @@ class RankDispatch final : public KernelDispatch {
 
 }  // namespace
 
-Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory) {
-  if (memory.reads_host_memory()) return std::shared_ptr(MakeHostExchange(ranks));
+namespace {
+
+// Rank 0's, as its machine's cache has it.
+Result<ExchangeChoice> ChoiceOf(Communicator& ranks, const ExchangeOptions& options) {
+  ExchangeChoice choice = UsualExchange(ranks.size(), options.wire);
+  if (options.tuning) {
+    choice.two_shot_bytes = kMostTwoShotBytes;
+  } else if (ranks.rank() == 0) {
+    choice = FindExchange(options.cache, options.device_class, ranks.size(), options.wire)
+                 .value_or(choice);
+  }
+  CULET_RETURN_IF_ERROR(ranks.Broadcast(&choice, sizeof choice, 0));
+  return choice;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMemory& memory,
+                                                   const ExchangeOptions& options) {
   const char* const variable = std::getenv("CULET_EXCHANGE");
   const std::string wanted = variable == nullptr ? "" : variable;
   Status known;
@@ -185,19 +203,34 @@ Result<std::shared_ptr<RankExchange>> MakeExchange(Communicator& ranks, DeviceMe
     known = Status(StatusCode::kInvalidArgument,
                    fmt::format("CULET_EXCHANGE is '{}'; give 'nccl' or 'peers', or leave it unset",
                                Printable(wanted)));
+  } else if (options.wire != DataType::kFloat32 && options.wire != DataType::kBfloat16) {
+    known = Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("exchange is {}; sums cross as float32 or bfloat16", ToString(options.wire)));
+  } else if (options.wire != DataType::kFloat32 &&
+             (memory.reads_host_memory() || wanted == "nccl")) {
+    known = Status(StatusCode::kUnsupported,
+                   fmt::format("exchange is {}, which the kernels of GPUs send alone; leave it "
+                               "out on the CPU and with CULET_EXCHANGE=nccl",
+                               ToString(options.wire)));
   }
-  CULET_RETURN_IF_ERROR(ranks.Agree(known, "CULET_EXCHANGE " + wanted));
+  CULET_RETURN_IF_ERROR(ranks.Agree(
+      known, fmt::format("CULET_EXCHANGE {}, sums of {}", wanted, ToString(options.wire))));
+  if (memory.reads_host_memory()) return std::shared_ptr(MakeHostExchange(ranks));
   auto nccl = MakeNcclExchange(ranks, memory);
   if (wanted == "nccl" && !nccl) return nccl.status();
   std::shared_ptr<RankExchange> other;
   if (nccl) other = *std::move(nccl);
   if (wanted == "nccl") return other;
-  auto peers = MakePeerExchange(ranks, memory, other);
+  const auto choice = ChoiceOf(ranks, options);
+  if (!choice) return choice.status();
+  auto peers = MakePeerExchange(ranks, memory, other, *choice);
   if (peers) {
     if (!nccl) Log(LogLevel::kInfo, "ranks exchange without NCCL: {}", nccl.status().message());
+    Log(LogLevel::kInfo, "ranks make sums of {}", ToString(*choice));
     return std::shared_ptr<RankExchange>(*std::move(peers));
   }
-  if (wanted == "peers") return peers.status();
+  if (wanted == "peers" || options.wire != DataType::kFloat32) return peers.status();
   if (!nccl) return nccl.status();
   if (peers.status().code() != StatusCode::kUnsupported) return peers.status();
   Log(LogLevel::kWarning, "ranks exchange through NCCL alone: {}", peers.status().message());

@@ -37,6 +37,12 @@ class Server {
         case TeamCall::kSession:
           CULET_RETURN_IF_ERROR(ranks_.Agree(Create(text), text));
           break;
+        case TeamCall::kTune: {
+          const auto model = ModelOfJson(text);
+          CULET_RETURN_IF_ERROR(model.status());
+          CULET_RETURN_IF_ERROR(TuneSums(own_ != nullptr ? *own_ : *model, ranks_).status());
+          break;
+        }
         case TeamCall::kCall:
           CULET_RETURN_IF_ERROR(Call(rest));
           break;
@@ -55,8 +61,9 @@ class Server {
     const auto model = ModelOfJson(text);
     const auto plan = model ? PlanOf(own_ != nullptr ? *own_ : *model) : model.status();
     CULET_RETURN_IF_ERROR(ranks_.Agree(plan.status(), plan ? *plan : std::string()));
+    opened_ = own_ != nullptr ? *own_ : *model;
     ranks_.SetWait(ranks_.options().start_seconds);
-    const Status opened = ranks_.Agree(Load(own_ != nullptr ? *own_ : *model), "loaded");
+    const Status opened = ranks_.Agree(Load(opened_), "loaded");
     ranks_.SetWait(ranks_.options().wait_seconds);
     return opened;
   }
@@ -94,7 +101,7 @@ class Server {
     auto own = DispatchOf(*gemm_, *wanted);
     if (!own) return own.status();
     if (exchange_ == nullptr) {
-      auto made = MakeExchange(ranks_, (*own)->memory());
+      auto made = ExchangeOf(opened_, ranks_, (*own)->memory());
       if (!made) return made.status();
       exchange_ = *std::move(made);
     }
@@ -133,6 +140,7 @@ class Server {
 
   Communicator& ranks_;
   const TeamModel* own_;
+  TeamModel opened_;
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<KernelDispatch> home_;
   std::unique_ptr<DecoderModel> model_;

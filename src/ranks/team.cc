@@ -198,6 +198,7 @@ Status RankTeam::Tell(std::uint8_t what, const std::string& text) const {
 
 Status RankTeam::Open(const TeamModel& model, const std::function<Status()>& own) {
   CULET_RETURN_IF_ERROR(Tell(static_cast<std::uint8_t>(TeamCall::kOpen), ToJson(model)));
+  opened_ = model;
   const auto plan = PlanOf(model);
   CULET_RETURN_IF_ERROR(ranks_->Agree(plan.status(), plan ? *plan : std::string()));
   ranks_->SetWait(ranks_->options().start_seconds);  // files are not read equally fast
@@ -206,15 +207,27 @@ Status RankTeam::Open(const TeamModel& model, const std::function<Status()>& own
   return opened;
 }
 
+Result<ExchangeTuning> RankTeam::Tune(const TeamModel& model) {
+  CULET_RETURN_IF_ERROR(Tell(static_cast<std::uint8_t>(TeamCall::kTune), ToJson(model)));
+  return TuneSums(model, *ranks_);
+}
+
 Result<Session> RankTeam::CreateSession(const DecoderModel& model,
                                         std::unique_ptr<KernelDispatch>& dispatch,
                                         const TeamSession& wanted) {
+  if (opened_.exchange != DataType::kFloat32 &&
+      wanted.determinism == Determinism::kBatchInvariant) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("exchange is {}, whose sums depend on how many rows there are; a "
+                              "batch-invariant session needs float32",
+                              ToString(opened_.exchange)));
+  }
   const int number = sessions_++;
   const std::string text = ToJson(wanted);
   CULET_RETURN_IF_ERROR(Tell(static_cast<std::uint8_t>(TeamCall::kSession), text));
   auto session = [&]() -> Result<Session> {
     if (exchange_ == nullptr) {
-      auto made = MakeExchange(*ranks_, dispatch->memory());
+      auto made = ExchangeOf(opened_, *ranks_, dispatch->memory());
       if (!made) return made.status();
       exchange_ = *std::move(made);
     }

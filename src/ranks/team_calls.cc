@@ -11,6 +11,7 @@
 
 #include "base/json_text.h"
 #include "culet/cache_layers.h"
+#include "culet/device.h"
 #include "culet/dispatch.h"
 #include "culet/dispatch_cache.h"
 #include "model/text_file.h"
@@ -44,9 +45,13 @@ Result<T> FromJson(const std::string& text, F read) {
 }  // namespace
 
 std::string ToJson(const TeamModel& model) {
-  return json{{"path", model.path},           {"random", static_cast<int>(model.random)},
-              {"seed", model.seed},           {"device", model.device},
-              {"providers", model.providers}, {"cache", model.cache},
+  return json{{"path", model.path},
+              {"random", static_cast<int>(model.random)},
+              {"seed", model.seed},
+              {"device", model.device},
+              {"providers", model.providers},
+              {"cache", model.cache},
+              {"exchange", static_cast<int>(model.exchange)},
               {"unlimited", model.unlimited}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -59,6 +64,7 @@ Result<TeamModel> ModelOfJson(const std::string& text) {
     from.at("device").get_to(model.device);
     from.at("providers").get_to(model.providers);
     from.at("cache").get_to(model.cache);
+    model.exchange = static_cast<DataType>(from.at("exchange").get<int>());
     from.at("unlimited").get_to(model.unlimited);
   });
 }
@@ -108,8 +114,9 @@ Result<std::string> PlanOf(const TeamModel& model) {
   std::error_code error;
   const fs::path path = model.path;
   const fs::path config = fs::is_directory(path, error) ? path / "config.json" : path;
-  std::string plan = fmt::format("culet {}\ndevice {}\nrandom weights {} {}\n", CULET_VERSION,
-                                 model.device, static_cast<int>(model.random), model.seed);
+  std::string plan = fmt::format("culet {}\ndevice {}\nrandom weights {} {}\nexchange {}\n",
+                                 CULET_VERSION, model.device, static_cast<int>(model.random),
+                                 model.seed, ToString(model.exchange));
   constexpr std::size_t kMostBytes = std::size_t{100} << 20;
   const auto text = ReadTextFile(config.string(), kMostBytes);
   if (!text) return text.status();
@@ -142,6 +149,28 @@ Result<Gemm> GemmOf(const TeamModel& model, const Communicator& ranks) {
   static_cast<void>(LoadLowerLayers(gemm->cache()));
   static_cast<void>(CacheFile(model.cache).Load(gemm->cache()));
   return gemm;
+}
+
+Result<std::shared_ptr<RankExchange>> ExchangeOf(const TeamModel& model, Communicator& ranks,
+                                                 DeviceMemory& memory, bool tuning) {
+  ExchangeOptions options;
+  options.wire = model.exchange;
+  options.tuning = tuning;
+  if (const auto device = FindDevice(DeviceOf(model, ranks)); device.ok() && ranks.rank() == 0) {
+    options.cache = model.cache;
+    options.device_class = device->device_class;
+  }
+  return MakeExchange(ranks, memory, options);
+}
+
+Result<ExchangeTuning> TuneSums(const TeamModel& model, Communicator& ranks) {
+  auto gemm = GemmOf(model, ranks);
+  CULET_RETURN_IF_ERROR(ranks.Agree(gemm.status(), "opened"));
+  auto dispatch = DispatchOf(*gemm, {});
+  CULET_RETURN_IF_ERROR(ranks.Agree(dispatch.status(), "has kernels"));
+  auto exchange = ExchangeOf(model, ranks, (*dispatch)->memory(), true);
+  if (!exchange) return exchange.status();
+  return TuneExchange(ranks, **dispatch, **exchange);
 }
 
 Result<std::unique_ptr<KernelDispatch>> DispatchOf(Gemm& gemm, const TeamSession& session) {

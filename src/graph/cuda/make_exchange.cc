@@ -10,12 +10,12 @@
 #include "cuda/rank_device.h"
 #include "culet/ranks.h"
 #include "graph/cuda/peer_exchange.h"
-#include "kernels/cuda_ops/exchange.h"
 
 namespace culet {
 
 Result<std::unique_ptr<RankExchange>> MakePeerExchange(Communicator& ranks, DeviceMemory& memory,
-                                                       std::shared_ptr<RankExchange> other) {
+                                                       std::shared_ptr<RankExchange> other,
+                                                       const ExchangeChoice& choice) {
   const auto device = DeviceOfRank(ranks, memory);
   if (!device) return device.status();
   int units = 0;
@@ -27,12 +27,12 @@ Result<std::unique_ptr<RankExchange>> MakePeerExchange(Communicator& ranks, Devi
   const std::vector<std::size_t> bytes(all.size(), sizeof(int));
   CULET_RETURN_IF_ERROR(ranks.AllGather(&units, bytes, all.data()));
   cuda_ops::PeerSetup setup;
-  auto pieces = PeerMemory::Create(
-      ranks, *device, cuda_ops::ExchangeAreaBytes(ranks.size(), cuda_ops::PeerSlots(ranks.size())));
+  auto pieces = PeerMemory::Create(ranks, *device, cuda_ops::PeerAreaBytes(ranks.size(), choice));
   if (!pieces) return pieces.status();
   setup.areas = (*pieces)->pieces();
   setup.owner = std::shared_ptr<PeerMemory>(*std::move(pieces));
   setup.other = std::move(other);
+  setup.choice = choice;
   setup.device = *device;
   setup.units = *std::ranges::min_element(all);
   auto made = cuda_ops::MakePeerExchangeOver(ranks, memory, std::move(setup));

@@ -17,6 +17,28 @@
 namespace culet::cuda_ops {
 namespace {
 
+constexpr std::int64_t kFloat = sizeof(float);
+
+// Bytes of a push for which there is room, in float32 or bfloat16: packets are as many.
+std::int64_t RoomOfPush(int ranks) {
+  // With more ranks a push of more than usual costs little memory, and may be found to be faster.
+  return UsualExchange(ranks).push_bytes * (ranks > 2 ? 4 : 1);
+}
+
+// Packets of a rank in an area.
+std::int64_t PeerSlots(int ranks) {
+  const std::int64_t count = RoomOfPush(ranks) / kFloat;
+  // Rows are shared in whole warps: no more than twice as many.
+  return std::max<std::int64_t>(AllReduceSlots(count, DataType::kFloat32), 16384);
+}
+
+// Groups of tiles in an area.
+std::int64_t PeerGroups(int ranks, const ExchangeChoice& choice) {
+  const std::int64_t bytes = std::min(choice.two_shot_bytes, kMostTwoShotBytes);
+  if (bytes <= 0) return 0;
+  return (TwoShotGroups(bytes / kFloat, ranks) + 3) / 4 * 4;
+}
+
 class PeerExchange final : public RankExchange {
  public:
   PeerExchange(Communicator& ranks, PeerSetup setup) : ranks_(ranks), setup_(std::move(setup)) {}
@@ -43,6 +65,8 @@ class PeerExchange final : public RankExchange {
     peers_.rank = ranks_.rank();
     peers_.ranks = ranks_.size();
     peers_.slots = PeerSlots(ranks_.size());
+    peers_.groups = PeerGroups(ranks_.size(), setup_.choice);
+    CULET_RETURN_IF_ERROR(SetChoice(setup_.choice));
     // The kernels know who is late and are to say so before the host, which only sees a long wait.
     constexpr double kEarlier = 0.9e9;  // in nanoseconds
     peers_.limit_ns = static_cast<std::uint64_t>(ranks_.options().wait_seconds * kEarlier);
@@ -59,19 +83,24 @@ class PeerExchange final : public RankExchange {
     args.x = FromDevicePtr<const float>(x);
     args.sum = FromDevicePtr<float>(sum);
     args.count = static_cast<std::int64_t>(count);
+    args.wire = choice_.wire;
     args.units = setup_.units;
-    if (setup_.other != nullptr && !(IsPushed(count) && CanAllReduce(args))) {
-      return setup_.other->AllReduce(x, sum, count, stream);
+    const Way way = CanAllReduce(args) ? WayOf(args.count) : Way::kOther;
+    if (way == Way::kOther) {
+      return setup_.other != nullptr ? setup_.other->AllReduce(x, sum, count, stream)
+                                     : Refused("an all-reduce", count);
     }
-    if (!CanAllReduce(args)) return Refused("an all-reduce", count);
     return watch_->Guarded([&]() -> Status {
       const DeviceScope scope(setup_.device);
       LaunchStream launch = Of(stream);
-      const std::int64_t piece = MostPushed();
+      const std::int64_t piece = way == Way::kPush ? RoomOfPush(ranks_.size()) / kFloat
+                                                   : kTwoShotTile * peers_.groups * ranks_.size();
       for (std::int64_t left = args.count; left > 0; left -= piece) {
         args.count = std::min(left, piece);
         CULET_RETURN_IF_ERROR(
-            CudaStatus(cuda_ops::AllReduce(args, launch), "launching all_reduce"));
+            way == Way::kPush
+                ? CudaStatus(cuda_ops::AllReduce(args, launch), "launching all_reduce")
+                : CudaStatus(AllReduceTwoShot(args, launch), "launching all_reduce in two shots"));
         args.x += piece;
         args.sum += piece;
         launch.overlap = overlap_;
@@ -83,13 +112,14 @@ class PeerExchange final : public RankExchange {
   bool TakesNorm(std::int64_t rows, std::int64_t width) const override {
     if (rows < 1 || width < 1 || width > kMostWidth) return false;
     const std::int64_t slots =
-        AllReduceNormSlots(rows, static_cast<int>(width), DataType::kFloat32, setup_.units);
-    return slots > 0 && slots <= peers_.slots && IsPushed(static_cast<std::size_t>(rows * width));
+        AllReduceNormSlots(rows, static_cast<int>(width), choice_.wire, setup_.units);
+    return slots > 0 && slots <= peers_.slots && OnWire(rows * width) <= choice_.push_bytes;
   }
 
   Status AllReduceNorm(const SumAndNorm& what, ExchangeStream stream) override {
     AllReduceNormArgs args;
     args.peers = peers_;
+    args.wire = choice_.wire;
     args.units = setup_.units;
     FusedNormArgs& norm = args.norm;
     norm.x = FromDevicePtr<const void>(what.x);
@@ -144,13 +174,31 @@ class PeerExchange final : public RankExchange {
 
   std::string name() const override { return "peers"; }
   std::string NameOf(const TensorNode& node) const override {
-    if (setup_.other == nullptr) return name();
-    const auto count = static_cast<std::size_t>(node.shape.rows * node.shape.cols);
-    const bool own = node.op == TensorOp::kAllReduce
-                         ? count % 4 == 0 && IsPushed(count)
-                         : IsTaken(GatherArgs(node.shape.rows, node.params.parts));
-    return own ? name() : setup_.other->NameOf(node);
+    if (node.op == TensorOp::kAllReduce) {
+      const std::int64_t count = node.shape.rows * node.shape.cols;
+      switch (count % 4 == 0 ? WayOf(count) : Way::kOther) {
+        case Way::kPush:
+          return name();
+        case Way::kTwoShots:
+          return name() + "_two_shots";
+        case Way::kOther:
+          break;
+      }
+    } else if (IsTaken(GatherArgs(node.shape.rows, node.params.parts))) {
+      return name();
+    }
+    return setup_.other != nullptr ? setup_.other->NameOf(node) : name();
   }
+
+  std::optional<ExchangeChoice> choice() const override { return choice_; }
+  Status SetChoice(const ExchangeChoice& choice) override {
+    choice_ = choice;
+    choice_.push_bytes =
+        std::min(choice.push_bytes, RoomOfPush(ranks_.size()) / kFloat * BytesOnWire());
+    if (peers_.groups == 0) choice_.two_shot_bytes = 0;
+    return {};
+  }
+  bool has_other() const override { return setup_.other != nullptr; }
 
   Status status() override {
     const Status own = watch_->status();
@@ -174,13 +222,18 @@ class PeerExchange final : public RankExchange {
     return {stream.stream, stream.overlap && overlap_};
   }
   ExchangeStatus* Shared() const { return static_cast<ExchangeStatus*>(shared_.get()); }
-  // Elements of a push.
-  std::int64_t MostPushed() const {
-    return static_cast<std::int64_t>(MostBytesOfPush(ranks_.size()) / sizeof(float));
+  enum class Way { kPush, kTwoShots, kOther };
+  // Of a sum that lies in whole vectors; equal on all ranks.
+  Way WayOf(std::int64_t count) const {
+    const std::int64_t bytes = OnWire(count);
+    if (bytes <= choice_.push_bytes) return Way::kPush;
+    const bool two_shots = peers_.groups > 0;
+    if (two_shots && bytes <= choice_.two_shot_bytes) return Way::kTwoShots;
+    if (setup_.other != nullptr) return Way::kOther;
+    return two_shots ? Way::kTwoShots : Way::kPush;  // in pieces
   }
-  bool IsPushed(std::size_t count) const {
-    return static_cast<std::int64_t>(count) <= MostPushed();
-  }
+  std::int64_t BytesOnWire() const { return static_cast<std::int64_t>(SizeOf(choice_.wire)); }
+  std::int64_t OnWire(std::int64_t count) const { return count * BytesOnWire(); }
   AllGatherArgs GatherArgs(std::int64_t rows, const RankParts& parts) const {
     AllGatherArgs args;
     args.peers = peers_;
@@ -222,30 +275,15 @@ class PeerExchange final : public RankExchange {
   DeviceBuffer buffer_;  // control, and the table of areas
   SharedBuffer shared_;  // status
   ExchangePeers peers_;
+  ExchangeChoice choice_;
   bool overlap_ = false;
   std::optional<ExchangeWatch> watch_;
 };
 
 }  // namespace
 
-std::size_t MostBytesOfPush(int ranks) {
-  struct Most {
-    int ranks;
-    std::size_t bytes;
-  };
-  constexpr std::size_t kKilo = 1024;
-  constexpr Most kTable[] = {
-      {2, 8192 * kKilo}, {3, 2048 * kKilo}, {4, 1024 * kKilo}, {8, 256 * kKilo}, {16, 64 * kKilo}};
-  for (const Most& each : kTable) {
-    if (ranks <= each.ranks) return each.bytes;
-  }
-  return 16 * kKilo;
-}
-
-std::int64_t PeerSlots(int ranks) {
-  const auto count = static_cast<std::int64_t>(MostBytesOfPush(ranks) / sizeof(float));
-  // Rows are shared in whole warps: no more than twice as many.
-  return std::max<std::int64_t>(AllReduceSlots(count, DataType::kFloat32), 16384);
+std::size_t PeerAreaBytes(int ranks, const ExchangeChoice& choice) {
+  return ExchangeAreaBytes(ranks, PeerSlots(ranks), PeerGroups(ranks, choice));
 }
 
 Result<std::unique_ptr<RankExchange>> MakePeerExchangeOver(Communicator& ranks,

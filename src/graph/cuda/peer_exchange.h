@@ -12,22 +12,18 @@
 
 namespace culet::cuda_ops {
 
-/// Bytes of a rank's sum up to which kernels of one push are launched. Each rank sends its whole
-/// values to all others, in packets of which a quarter is the epoch: with few ranks that is as
-/// little as any way there is, and it saves the others' second trip. Two GPUs with 450 GB/s reach
-/// NCCL's time at some 24 MB, more ranks at less, as the bytes grow with their number.
-std::size_t MostBytesOfPush(int ranks);
-
 /// What a peer exchange is made of.
 struct PeerSetup {
-  std::vector<void*> areas;  ///< of all ranks, of ExchangeAreaBytes(ranks, PeerSlots(ranks)), zero
+  std::vector<void*> areas;             ///< of all ranks, of PeerAreaBytes, zero
   std::shared_ptr<void> owner;          ///< keeps the areas
-  std::shared_ptr<RankExchange> other;  ///< for what is larger than a push; null: several pushes
+  std::shared_ptr<RankExchange> other;  ///< for what is larger; null: two shots, or pushes
+  ExchangeChoice choice;                ///< for which the areas have room
   int device = -1;                      ///< -1: the host
   int units = 1;                        ///< multiprocessors, equal on all ranks
 };
-/// Packets of a rank in an area.
-std::int64_t PeerSlots(int ranks);
+/// Bytes of an area with room for two shots where the choice has them, and for pushes of more than
+/// are usual.
+std::size_t PeerAreaBytes(int ranks, const ExchangeChoice& choice);
 
 /// Requires: ranks and memory that outlive it. Errors: as DeviceMemory.
 Result<std::unique_ptr<RankExchange>> MakePeerExchangeOver(Communicator& ranks,
