@@ -37,14 +37,15 @@ def grouped_gemm_nt(a: Pair, b: Pair, out: Optional[Array] = None, *, offsets: O
     index: (rows) int32: the row of a that a row of out is made of; outside of a it counts as zeros.
     rows: of out where it is made, at most; by default the index's, else a's.
     Types: a and b E4M3, BF16, F16 or FP32; scales FP32; out and bias BF16, F16 or FP32. On a GPU, of
-    Hopper's kind, E4M3 and BF16 without a bias. torch tensors of one device, or host arrays as in gemm.
+    Hopper's kind, E4M3, BF16 and F16. torch tensors of one device, or host arrays as in gemm.
     Layout: rows of a and out contiguous, any leading dimension, which on a GPU is a multiple of 16 bytes;
     a's scales in either order; all else contiguous.
     epilogue: "gated_silu_halves": silu(gate) * up, where the first half of a group's rows of b is gate's.
     N % 8 == 0 then, of E4M3 N % 128 == 0.
     expected: (tokens, active, experts): each of so many tokens goes to `active` of `experts` experts, of
     which the groups are some or all; helps to choose a kernel.
-    pdl, async, gradients: as gemm.
+    pdl, async, gradients: as gemm. A second call with torch tensors of the same shapes, strides and types, with
+    an out, only launches.
     Raises: InvalidArgument and Error.
     """
     return product(a, b, out, offsets, starts, counts, index, rows, bias, epilogue, out_dtype, expected, pdl)
@@ -53,6 +54,14 @@ def grouped_gemm_nt(a: Pair, b: Pair, out: Optional[Array] = None, *, offsets: O
 def product(a, b, out, offsets, starts, counts, index, rows, bias, epilogue, out_dtype, expected, pdl, sm_budget=0):
     """grouped_gemm_nt on at most so many multiprocessors (on the CPU threads); 0: all."""
     (a, a_scale), (b, b_scale) = _pair("a", a), _pair("b", b)
+    key = pointers = None
+    if out is not None and rows is None and out_dtype is None:
+        values = (a, b, a_scale, b_scale, offsets if starts is None else starts, counts, index, bias, out)
+        key, pointers = _key(values, (epilogue, expected, pdl, sm_budget, offsets is None))
+        known = _KNOWN.get(key)
+        if known is not None:
+            _launch(known, pointers)
+            return out
     if epilogue is not None and epilogue != "gated_silu_halves":
         raise InvalidArgument(f"epilogue is {shown(epilogue)}; give None or 'gated_silu_halves'")
     if (offsets is None) == (starts is None) or (starts is None) != (counts is None):
@@ -89,7 +98,54 @@ def product(a, b, out, offsets, starts, counts, index, rows, bias, epilogue, out
         raise Error("FAILED_PRECONDITION", "a CUDA graph is being captured, and this is the first product on its "
                     "device, whose engine cannot be made inside a capture; make this call once before")
     check(LIBRARY.culet_grouped_gemm(engine(x.place).handle, byref(made), stream))
+    if key is not None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = _Known(bytes(made), engine(x.place), x.place)
     return out
+
+
+class _Known(NamedTuple):
+    """A call that was checked: all but its pointers."""
+
+    made: bytes
+    owner: Any
+    place: int
+
+
+_KNOWN = {}
+_MOST_KNOWN = 4096
+_POINTERS = ("A", "B", "U", "V", "starts", "counts", "index", "bias", "D")
+
+
+def _key(values, others):
+    """What checks of torch tensors depend on, and their pointers; None for other arrays, and for tensors that are
+    checked at each call."""
+    key, pointers = [others], []
+    try:
+        for value in values:
+            if value is None:
+                key.append(None)
+                pointers.append(None)
+                continue
+            pointer = value.data_ptr()
+            if not pointer or value.is_neg():
+                return None, None
+            key += (value.shape, value.stride(), value.dtype, value.get_device())
+            pointers.append(pointer)
+        key = tuple(key)
+        hash(key)
+    except (AttributeError, RuntimeError, TypeError):  # no tensors, or without memory; `expected` in a list
+        return None, None
+    return key, pointers
+
+
+def _launch(known, pointers):
+    made = Grouped.from_buffer_copy(known.made)
+    for name, pointer in zip(_POINTERS, pointers):
+        setattr(made, name, pointer)
+    stream = None if known.place == HOST else _stream.current(known.place)
+    check(LIBRARY.culet_grouped_gemm(known.owner.handle, byref(made), stream))
 
 
 def _is_capturing():

@@ -13,12 +13,13 @@ namespace culet::sm90 {
 
 // The lists of instances.
 std::span<const GroupedSwapKernel> Bf16GroupedSwaps();
+std::span<const GroupedSwapKernel> F16GroupedSwaps();
 std::span<const GroupedSwapKernel> Fp8GroupedSwaps();
 
 std::span<const GroupedSwapKernel> GroupedSwapKernels() {
   static const std::vector<GroupedSwapKernel> kernels = [] {
     std::vector<GroupedSwapKernel> all;
-    for (auto part : {Bf16GroupedSwaps(), Fp8GroupedSwaps()})
+    for (auto part : {Bf16GroupedSwaps(), F16GroupedSwaps(), Fp8GroupedSwaps()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -101,6 +102,8 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   p.tiles_n = CeilDiv(problem.n, kernel.gated ? kTileRows / 2 : kTileRows);
   p.tile_tokens = splits > 1 ? kernel.split_tokens : kernel.tokens;
   p.bias = problem.bias;
+  p.biases = static_cast<const char*>(problem.biases);
+  p.bias_group = problem.bias_group * static_cast<std::int64_t>(SizeOf(problem.bias_type));
   p.factors = problem.factors;
   p.factor_index = problem.factor_index;
   p.d = problem.d;

@@ -47,6 +47,8 @@ struct GroupedProblem {
   std::int64_t scale_b_group = 0;   ///< floats from a group's scales to the next one's
   std::int64_t scale_b_up = 0;      ///< gated: floats from gate's scales to up's
   const void* const* bias = nullptr;  ///< on the device, of each group n, gated gate's then up's
+  const void* biases = nullptr;  ///< instead: those of group 0, gated gate's and right behind up's,
+  std::int64_t bias_group = 0;   ///< and the elements to the next group's
   DataType bias_type = DataType::kFloat32;
   const float* factors = nullptr;    ///< factors[factor_index[i]] multiplies row i's sums
   const int* factor_index = nullptr;
@@ -86,6 +88,8 @@ struct GroupedSwapParams {
   int tiles_n = 0;      ///< of a group
   int tile_tokens = 0;  ///< rows of D in a tile, at most
   const void* const* bias = nullptr;
+  const char* biases = nullptr;
+  std::int64_t bias_group = 0;  ///< bytes
   const float* factors = nullptr;
   const int* factor_index = nullptr;
   void* d = nullptr;
@@ -106,6 +110,7 @@ struct GroupedSwapKernel {
   int box_rows;     ///< of A, of the smallest box
   int split_tokens; ///< the same where a cluster splits K
   int resident;     ///< CTAs on a multiprocessor
+  int stages;       ///< k-blocks in the ring
   int smem_bytes;
   int threads;
 };
