@@ -155,10 +155,9 @@ double BenchReport::RooflineUs(const Problem& problem) const {
 std::string BenchReport::Repro(const Problem& problem, const Contender& contender) const {
   const std::string where = device_.arch == 0 ? fmt::format("--threads {}", device_.units)
                                               : fmt::format("--device cuda:{}", device_.ordinal);
-  const std::string routing =
-      IsGrouped(problem.desc) && options_.routing
-          ? fmt::format(" --routing {}", ToString(*options_.routing))
-          : std::string();
+  const std::string routing = IsGrouped(problem.desc) && options_.routing
+                                  ? fmt::format(" --routing {}", ToString(*options_.routing))
+                                  : std::string();
   return fmt::format("culet bench {}{} --kernels {} {}", problem.arguments, routing,
                      LaunchName(contender.spec), where);
 }

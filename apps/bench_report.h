@@ -37,7 +37,7 @@ class BenchReport {
     bool repro = false;   ///< the repeating command below each row
     bool regret = false;  ///< of all launches only the best and the choice are printed
     std::optional<GroupedRouting> routing = {};  ///< of grouped products; none: all
-    DataType rate_type = DataType::kFloat32;  ///< what the arithmetic rate is of
+    DataType rate_type = DataType::kFloat32;     ///< what the arithmetic rate is of
   };
   /// `device` and `registry` must outlive the report.
   BenchReport(const DeviceInfo& device, const Registry& registry, const HardwareRates& rates,

@@ -128,12 +128,12 @@ int RunProblems(const BenchArgs& args, Gemm& gemm, std::optional<Gemm> untuned,
   const InterruptGuard guard;
   const Budget budget(args.budget_s);
   Progress progress;
-  BenchReport report(gemm.device(), gemm.registry(), rates, problems,
-                     {args.common.json ? Format::kJson
-                      : args.csv       ? Format::kCsv
-                                       : Format::kTable,
-                      args.repro, args.regret, RoutingOf(args.routing),
-                      RateType(gemm.device(), problems)});
+  BenchReport report(
+      gemm.device(), gemm.registry(), rates, problems,
+      {args.common.json ? Format::kJson
+       : args.csv       ? Format::kCsv
+                        : Format::kTable,
+       args.repro, args.regret, RoutingOf(args.routing), RateType(gemm.device(), problems)});
   Selection selection = *ParseSelection(args.kernels);
   MeasureOptions options;
   options.routing = RoutingOf(args.routing);

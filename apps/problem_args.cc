@@ -57,9 +57,10 @@ Result<GemmDesc> MakeGroupedDesc(Format format, int tokens, int n, int k, int ex
   args.expected_experts = experts;
   Result<GemmDesc> desc = DescribeGrouped(args, arch);
   if (desc.ok() && (desc->a.quant != plain->a.quant || plain->b.type != plain->a.type)) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("grouped products have no format {}; take fp8-block, bf16, f16 or f32",
-                              ToString(format)));
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("grouped products have no format {}; take fp8-block, bf16, f16 or f32",
+                    ToString(format)));
   }
   return desc;
 }
@@ -81,14 +82,14 @@ double Operations(const Problem& problem) {
 Json ToJson(const Problem& problem) {
   const GemmDesc& desc = problem.desc;
   Json json = {{"name", problem.name},
-          {"m", desc.m},
-          {"n", desc.n},
-          {"k", desc.k},
-          {"format", ToString(problem.format)},
-          {"out", NameOf(desc.d.type)},
-          {"pdl", desc.pdl},
-          {"fast", IsFast(desc)},
-          {"align_b", desc.b.align}};
+               {"m", desc.m},
+               {"n", desc.n},
+               {"k", desc.k},
+               {"format", ToString(problem.format)},
+               {"out", NameOf(desc.d.type)},
+               {"pdl", desc.pdl},
+               {"fast", IsFast(desc)},
+               {"align_b", desc.b.align}};
   if (IsGrouped(desc)) {
     json["grouped"] = {{"experts", desc.group_experts},
                        {"top_k", desc.group_active},
@@ -180,8 +181,7 @@ void ProblemArgs::AddTo(const Command& command) {
       .Group(group);
   command.AddFlag("--gathered", gathered_, "Rows of A are gathered by an index").Group(group);
   command
-      .AddFlag("--gated", gated_,
-               "silu(gate) * up of experts whose N rows are gate's, then up's")
+      .AddFlag("--gated", gated_, "silu(gate) * up of experts whose N rows are gate's, then up's")
       .Group(group);
   command
       .AddFlag("--pdl", pdl_,
@@ -289,8 +289,8 @@ Result<std::vector<ProblemArgs::Named>> ProblemArgs::LoadModel(Format* format, i
       // On a GPU routed experts are grouped products, of which gate and up gather their rows; on
       // the CPU a product each.
       const Format wanted = format_.empty() ? *format : *ParseFormat(format_);
-      const bool has_grouped = wanted == Format::kFp8Block || wanted == Format::kBf16 ||
-                               wanted == Format::kF16;
+      const bool has_grouped =
+          wanted == Format::kFp8Block || wanted == Format::kBf16 || wanted == Format::kF16;
       if (product.experts > 0 && arch != 0 && has_grouped) {
         const bool first = product.name == "experts.gate_up";
         named.push_back({product.name, m, product.n, product.k, product.experts,

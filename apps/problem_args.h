@@ -27,7 +27,8 @@ struct Problem {
 double MinimumBytes(const Problem& problem);
 double Operations(const Problem& problem);
 
-/// Name, sizes, format, output type, pdl, accumulation and B's alignment as fields of a JSON object.
+/// Name, sizes, format, output type, pdl, accumulation and B's alignment as fields of a JSON
+/// object.
 Json ToJson(const Problem& problem);
 
 /// "qkv m=16", or the sizes where there is no name.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -190,7 +191,7 @@ TEST(GroupedChoiceTest, ExplainNamesGroupedKernelsAlone) {
   GroupedArgs bf16 = SomeArgs();
   bf16.type = DataType::kBfloat16;
   EXPECT_THAT(gemm.explain(*DescribeGrouped(bf16, 0))->ToString(),
-              HasSubstr("test/slow             A has another type"));
+              HasSubstr("test/slow  A has another type"));
 }
 
 TEST(GroupedChoiceTest, OneKernelOfOnesChoice) {
@@ -224,10 +225,9 @@ TEST(GroupedChoiceTest, ScratchRoutings) {
   // Of bad keys, and when the caller ends it.
   EXPECT_EQ(GroupedScratch::Create(gemm.device(), GemmDesc{}).status().code(),
             StatusCode::kInvalidArgument);
-  EXPECT_EQ(GroupedScratch::Create(gemm.device(), desc, {.stop = [] { return true; }})
-                .status()
-                .code(),
-            StatusCode::kResourceExhausted);
+  EXPECT_EQ(
+      GroupedScratch::Create(gemm.device(), desc, {.stop = [] { return true; }}).status().code(),
+      StatusCode::kResourceExhausted);
 }
 
 // Every type, epilogue and layout of the host's own kernel against the scratch's oracle.
@@ -235,8 +235,8 @@ TEST(GroupedChoiceTest, ScratchChecksTheHost) {
   Gemm gemm = Engine();
   const std::int32_t index[1] = {};
   const float bias[1] = {};
-  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kFloat16,
-                              DataType::kFloat8_e4m3}) {
+  for (const DataType type :
+       {DataType::kFloat32, DataType::kBfloat16, DataType::kFloat16, DataType::kFloat8_e4m3}) {
     for (const bool gated : {false, true}) {
       GroupedArgs args = SomeArgs();
       args.type = type;

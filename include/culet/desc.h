@@ -57,7 +57,7 @@ struct GemmDesc {
   DataType type_bias = DataType::kNull;
   Bias::Axis bias_axis = Bias::Axis::kN;
   int batch_dim = 0;
-  int group_axis = -1;  ///< -1: not grouped; see grouped_class.h
+  int group_axis = -1;                      ///< -1: not grouped; see grouped_class.h
   int group_active = 0, group_experts = 0;  ///< of grouped products: experts of a token, and all
   int m = 0;
   int n = 0;

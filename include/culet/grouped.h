@@ -53,7 +53,8 @@ struct GroupedArgs {
 };
 
 /// The key by which a kernel is chosen (grouped_class.h), the same for every routing. Null pointers
-/// count as aligned. Errors: INVALID_ARGUMENT for a size, type or stride that is none; OUT_OF_RANGE.
+/// count as aligned. Errors: INVALID_ARGUMENT for a size, type or stride that is none;
+/// OUT_OF_RANGE.
 Result<GemmDesc> DescribeGrouped(const GroupedArgs& args, int arch);
 
 /// Computes a grouped product: on the CPU group after group with the engine's choice of kernels,

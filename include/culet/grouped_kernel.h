@@ -15,9 +15,9 @@ class GroupedKernel : public Kernel {
   using Kernel::Kernel;
 
   /// Launches on the device of `gemm`, which is current; asynchronously on `stream` where it is a
-  /// GPU. `args` has its defaults filled in, and `spec` is of this kernel. Requires: is_feasible(DescribeGrouped(args)). Errors:
-  /// UNSUPPORTED for what the key does not tell, e.g. distances beyond 2^31; INTERNAL with what the
-  /// device said.
+  /// GPU. `args` has its defaults filled in, and `spec` is of this kernel. Requires:
+  /// is_feasible(DescribeGrouped(args)). Errors: UNSUPPORTED for what the key does not tell, e.g.
+  /// distances beyond 2^31; INTERNAL with what the device said.
   virtual Status LaunchGrouped(Gemm& gemm, const GroupedArgs& args, const LaunchSpec& spec,
                                cudaStream_t stream) const = 0;
 

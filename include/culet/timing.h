@@ -32,7 +32,8 @@ class TimedLaunch;
 /// GroupedScratch.
 class TimingInputs {
  public:
-  /// `routing`: as GroupedScratchOptions. Errors: as ScratchProblem::Create, GroupedScratch::Create.
+  /// `routing`: as GroupedScratchOptions. Errors: as ScratchProblem::Create,
+  /// GroupedScratch::Create.
   static Result<TimingInputs> Create(const DeviceInfo& device, const GemmDesc& desc,
                                      std::function<bool()> stop = nullptr,
                                      std::optional<GroupedRouting> routing = {});

@@ -567,9 +567,9 @@ std::string ToString(const GemmDesc& desc) {
                                 desc.a.scale_pitch, desc.b.scale_pitch, desc.d.scale_pitch});
   if (pitch != Pitch::kShort) text += fmt::format(" {} pitches", ToString(pitch));
   if (IsGrouped(desc)) {
-    text += fmt::format(" grouped: {} groups, {} of {} experts{}", desc.num, desc.group_active,
-                        desc.group_experts,
-                        desc.a.striding == Striding::kIndexed ? ", gathered" : "");
+    text +=
+        fmt::format(" grouped: {} groups, {} of {} experts{}", desc.num, desc.group_active,
+                    desc.group_experts, desc.a.striding == Striding::kIndexed ? ", gathered" : "");
   } else if (desc.num > 1) {
     text += fmt::format(" num={}", desc.num);
     if (desc.a.num == 1) text += " A shared";

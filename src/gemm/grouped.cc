@@ -21,7 +21,6 @@ namespace {
 
 constexpr int kMostMatrixRows = 1 << 30;  // of all groups' matrices
 
-
 template <class... Parts>
 Status Invalid(fmt::format_string<Parts...> text, const Parts&... parts) {
   return Status(StatusCode::kInvalidArgument, fmt::vformat(text, fmt::make_format_args(parts...)));
@@ -105,7 +104,8 @@ struct Input {
 };
 
 std::vector<Input> InputsOf(const GroupedArgs& args) {
-  const int rows_b = RowsOfGroup(args), all_rows = args.groups * rows_b, blocks = GroupedBlocks(args.k);
+  const int rows_b = RowsOfGroup(args), all_rows = args.groups * rows_b,
+            blocks = GroupedBlocks(args.k);
   const auto vector = [](int count) { return RowMajor(DataType::kFloat32, 1, count); };  // of int32
   std::vector<Input> inputs = {
       {"A", args.A, RowMajor(args.type, args.a_rows, args.k, args.lda), args.a_rows > 0},
@@ -119,8 +119,9 @@ std::vector<Input> InputsOf(const GroupedArgs& args) {
                          ? RowMajor(DataType::kFloat32, args.a_rows, blocks, args.u_row)
                          : ColMajor(DataType::kFloat32, args.a_rows, blocks, args.u_block);
     inputs.push_back({"U", args.U, u, args.a_rows > 0});
-    inputs.push_back(
-        {"V", args.V, RowMajor(DataType::kFloat32, args.groups * GroupedBlocks(rows_b), blocks), true});
+    inputs.push_back({"V", args.V,
+                      RowMajor(DataType::kFloat32, args.groups * GroupedBlocks(rows_b), blocks),
+                      true});
   }
   return inputs;
 }
@@ -224,7 +225,8 @@ Status Run(Gemm& gemm, const GroupedArgs& given, const LaunchSpec* chosen, cudaS
     return fmt::format("grouped {}x{}x{}x{}", args->groups, args->rows, args->n, args->k);
   });
   const DeviceInfo& device = gemm.device();
-  if (device.arch != 0 && !IsStreamOf(stream, device.ordinal)) return StreamOfAnother(device.ordinal);
+  if (device.arch != 0 && !IsStreamOf(stream, device.ordinal))
+    return StreamOfAnother(device.ordinal);
   const GemmDesc desc = DescOf(*args, device.arch);
   LaunchSpec spec;
   if (chosen != nullptr) {

@@ -41,7 +41,8 @@ class HostGroups {
 
  private:
   Status RunGroup(int group, const Range& range) {
-    const int m = range.end - range.begin, rows_b = RowsOfGroup(args_), blocks = GroupedBlocks(args_.k);
+    const int m = range.end - range.begin, rows_b = RowsOfGroup(args_),
+              blocks = GroupedBlocks(args_.k);
     GemmArgs product;
     product.operation.sm_budget = args_.sm_budget;
     product.Adesc = RowMajor(args_.type, m, args_.k, args_.lda);

@@ -24,8 +24,8 @@ namespace culet {
 namespace {
 
 constexpr int kBlock = 128;
-// Operands repeat so many values: no two rows of usual lengths are equal.
-constexpr std::size_t kPattern = 1048573;
+// Operands repeat so many values, a prime: no two rows of usual lengths are equal.
+constexpr std::size_t kPattern = 131071;
 constexpr double kSustainedUs = 4000;  // as TimedLaunch
 constexpr int kMostCheckedGroups = 24;
 // Few tokens reach few experts: more routings leave none of their weights in a cache.
@@ -88,8 +88,7 @@ class Operand {
     CULET_RETURN_IF_ERROR(memory.Upload(buffer_.get(), pattern_.data(), filled, nullptr));
     while (filled < bytes) {  // whole patterns so far
       const std::size_t more = std::min(filled, bytes - filled);
-      CULET_RETURN_IF_ERROR(
-          memory.Copy(buffer_.get() + filled, buffer_.get(), more, nullptr));
+      CULET_RETURN_IF_ERROR(memory.Copy(buffer_.get() + filled, buffer_.get(), more, nullptr));
       filled += more;
     }
     return memory.Synchronize(nullptr);
@@ -233,7 +232,8 @@ struct GroupedScratch::Impl {
     std::ranges::shuffle(reached, random);
     if (reached.size() > kMostCheckedGroups) reached.resize(kMostCheckedGroups);
     const auto add = [&](int group, std::int32_t row) {
-      for (const int column : {0, args.n / 2, args.n - 1, static_cast<int>(random() % unsigned(args.n))}) {
+      for (const int column :
+           {0, args.n / 2, args.n - 1, static_cast<int>(random() % unsigned(args.n))}) {
         checked.emplace_back(group, row, column);
         offsets.push_back((static_cast<std::size_t>(row) * static_cast<std::size_t>(args.n) +
                            static_cast<std::size_t>(column)) *
@@ -264,11 +264,11 @@ struct GroupedScratch::Impl {
       }
       const auto [expected, bound] = Expected(group, row, column);
       if (std::abs(value - expected) <= bound) continue;  // never of NaN
-      return Status(StatusCode::kWrongResult,
-                    fmt::format("row {} of group {}, column {} is {} instead of {:.6g} +- {:.2g} "
-                                "({} routing)",
-                                row, group, column, value, expected, bound,
-                                ToString(routing.kind)));
+      return Status(
+          StatusCode::kWrongResult,
+          fmt::format("row {} of group {}, column {} is {} instead of {:.6g} +- {:.2g} "
+                      "({} routing)",
+                      row, group, column, value, expected, bound, ToString(routing.kind)));
     }
     return {};
   }
@@ -374,15 +374,15 @@ Result<GroupedScratch> GroupedScratch::Create(const DeviceInfo& device, const Ge
     if (stop()) return stop.status();
     return made.Make(memory, type, elements, mean, spread, 7919u * seed++);
   };
+  CULET_RETURN_IF_ERROR(operand(impl->a, args.type, std::int64_t{args.a_rows} * desc.k, 0, of_a));
   CULET_RETURN_IF_ERROR(
-      operand(impl->a, args.type, std::int64_t{args.a_rows} * desc.k, 0, of_a));
-  CULET_RETURN_IF_ERROR(operand(impl->b, args.type, std::int64_t{desc.num} * desc.n * desc.k, 0,
-                                scaled ? 8 : 1));
+      operand(impl->b, args.type, std::int64_t{desc.num} * desc.n * desc.k, 0, scaled ? 8 : 1));
   args.A = impl->a.data();
   args.B = impl->b.data();
   if (scaled) {
     const double mean = 1 / (64 * std::sqrt(static_cast<double>(desc.k)));
-    CULET_RETURN_IF_ERROR(operand(impl->u, DataType::kFloat32, args.a_rows * blocks, mean, mean / 8));
+    CULET_RETURN_IF_ERROR(
+        operand(impl->u, DataType::kFloat32, args.a_rows * blocks, mean, mean / 8));
     CULET_RETURN_IF_ERROR(operand(
         impl->v, DataType::kFloat32,
         std::int64_t{desc.num} * static_cast<std::int64_t>(Blocks(desc.n)) * blocks, 1, 0.125));
@@ -421,8 +421,8 @@ Result<GroupedScratch> GroupedScratch::Create(const DeviceInfo& device, const Ge
     for (int i = 0; i < count; ++i) {
       if (stop()) return stop.status();
       Routed routed{kind, {0}, {}};
-      const unsigned routing_seed = 17u * static_cast<unsigned>(desc.m) + static_cast<unsigned>(i) +
-                            1000u * options.seed;
+      const unsigned routing_seed =
+          17u * static_cast<unsigned>(desc.m) + static_cast<unsigned>(i) + 1000u * options.seed;
       for (const int rows_of_group : CountsOf(desc, kind, routing_seed)) {
         routed.starts.push_back(routed.starts.back() + rows_of_group);
       }

@@ -212,7 +212,8 @@ Result<TimingInputs> TimingInputs::Create(const DeviceInfo& device, const GemmDe
                                           std::optional<GroupedRouting> routing) {
   TimingInputs inputs;
   if (IsGrouped(desc)) {
-    auto scratch = GroupedScratch::Create(device, desc, {.routing = routing, .stop = std::move(stop)});
+    auto scratch =
+        GroupedScratch::Create(device, desc, {.routing = routing, .stop = std::move(stop)});
     if (!scratch) return scratch.status();
     inputs.grouped_ = *std::move(scratch);
     return inputs;

@@ -110,6 +110,26 @@ class Grouped(Checks):
             self.check(out, wanted_of(of_a, of_b, ranges, index, None, epilogue is not None))
         self.assertEqual(len(culet.grouped_gemm_nt(x, w, offsets=ints([0, 1, 2, 3]), index=index, rows=3)), 3)
 
+    def test_calls_that_were_checked_before(self):
+        x, w = normal(9, 64), normal(2, 16, 64, seed=1)
+        offsets, out = ints([0, 4, 9]), torch.empty(9, 16, dtype=torch.bfloat16)
+        for seed in (2, 3, 4):  # other memory, the same shapes
+            x, w, offsets, out = normal(9, 64, seed=seed), w.clone(), offsets.clone(), torch.full_like(out, POISON)
+            self.assertIs(culet.grouped_gemm_nt(x, w, out, offsets=offsets), out)
+            self.check(out, wanted_of(x, w, [(0, 4), (4, 9)]))
+        offsets = ints([0, 9, 9])
+        culet.grouped_gemm_nt(x, w, out, offsets=offsets)
+        self.check(out, wanted_of(x, w, [(0, 9), (9, 9)]))
+        for words, call in (
+                ("offsets holds int64", lambda: culet.grouped_gemm_nt(x, w, out, offsets=offsets.long())),
+                ("offsets has the shape", lambda: culet.grouped_gemm_nt(x, w, out, offsets=offsets[:2])),
+                ("a has the shape", lambda: culet.grouped_gemm_nt(x[:, :32], w, out, offsets=offsets)),
+                ("strides", lambda: culet.grouped_gemm_nt(x.t().contiguous().t(), w, out, offsets=offsets)),
+                ("negates", lambda: culet.grouped_gemm_nt(torch._neg_view(x), w, out, offsets=offsets)),
+                ("epilogue is", lambda: culet.grouped_gemm_nt(x, w, out, offsets=offsets, epilogue="silu"))):
+            with self.assertRaisesRegex(culet.InvalidArgument, words):
+                call()
+
     def test_garbage_beside_groups(self):
         x, w = normal(9, 160), normal(2, 24, 160, seed=1)
         a, b, of_a, of_b = quantised(x, w)

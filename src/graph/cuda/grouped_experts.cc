@@ -36,7 +36,8 @@ std::optional<Strided> StridesOf(std::size_t count, Address address) {
 }
 
 std::optional<Strided> DataOf(const ExpertWeights& experts) {
-  return StridesOf(experts.weights.size(), [&](std::size_t e) { return experts.weights[e].data_ptr; });
+  return StridesOf(experts.weights.size(),
+                   [&](std::size_t e) { return experts.weights[e].data_ptr; });
 }
 std::optional<Strided> ScalesOf(const ExpertWeights& experts) {
   return StridesOf(experts.weights.size(),
@@ -97,9 +98,8 @@ std::optional<sm90::GroupedProblem> FindProblem(const DeviceInfo& device,
   }
   if (scaled) {
     const Shape group = WeightGroupOf(first);
-    if (group.rows != kBlock || group.cols != kBlock ||
-        node.params.quant_a.type != QuantType::kK || node.params.quant_a.group_size != kBlock ||
-        (gated && p.n % (kBlock / 2) != 0)) {
+    if (group.rows != kBlock || group.cols != kBlock || node.params.quant_a.type != QuantType::kK ||
+        node.params.quant_a.group_size != kBlock || (gated && p.n % (kBlock / 2) != 0)) {
       return std::nullopt;
     }
     const auto scales = ScalesOf(experts);
@@ -195,15 +195,14 @@ ExpertNodes ExpertsOf(const ComputeGraph& graph, int activation) {
   const int gate = node.inputs[0], up = node.inputs[1];
   const TensorNode &g = graph.node(gate), &u = graph.node(up);
   if (gate == up || g.op != TensorOp::kExpertMulMat || u.op != g.op || g.inputs != u.inputs ||
-      g.params.routing.active != u.params.routing.active ||
-      g.params.quant_a != u.params.quant_a || g.type != u.type) {
+      g.params.routing.active != u.params.routing.active || g.params.quant_a != u.params.quant_a ||
+      g.type != u.type) {
     return {};
   }
   const ExpertWeights &of_gate = *g.params.experts, &of_up = *u.params.experts;
   if (of_gate.biases.size() != of_up.biases.size() ||
       of_gate.weights.front().type != of_up.weights.front().type ||
-      (!of_gate.biases.empty() &&
-       of_gate.biases.front().type != of_up.biases.front().type)) {
+      (!of_gate.biases.empty() && of_gate.biases.front().type != of_up.biases.front().type)) {
     return {};
   }
   return {.product = gate, .up = up, .activation = activation};
@@ -284,8 +283,7 @@ Status GroupedExperts::Launch(const NodeLaunch& launch, const ExpertAddresses& a
                               LaunchStream stream) const {
   sm90::GroupedSwapLaunch product = launch_;
   sm90::GroupedSwapParams& p = product.params;
-  const auto parts =
-      PartsOfRoutes(FromDevicePtr<const std::int32_t>(at.routes), experts_, routes_);
+  const auto parts = PartsOfRoutes(FromDevicePtr<const std::int32_t>(at.routes), experts_, routes_);
   DevicePtr x = at.x, x_scales = at.x_scales, workspace = launch.workspace;
   if (converted_bytes_ > 0) {
     MoveRowsArgs cast;

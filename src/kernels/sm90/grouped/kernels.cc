@@ -13,10 +13,10 @@
 #include "culet/grouped_class.h"
 #include "culet/grouped_kernel.h"
 #include "kernels/sm90/grouped/swap.h"
-#include "kernels/sm90/times/grouped.h"
 #include "kernels/sm90/product/launch.h"
 #include "kernels/sm90/product/product_args.h"
 #include "kernels/sm90/product/product_kernel.h"
+#include "kernels/sm90/times/grouped.h"
 #include "kernels/sm90/times/times.h"
 
 namespace culet::sm90 {
@@ -70,13 +70,14 @@ int SmsOf(const GroupedArgs& args, const DeviceInfo& device) {
 // What the key does not tell.
 Status CheckScales(const GroupedArgs& args, const std::string& id) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
-  if (args.type != DataType::kFloat8_e4m3 || (args.a_rows * args.u_row <= kMost &&
-                                              Blocks(args.k) * args.u_block <= kMost)) {
+  if (args.type != DataType::kFloat8_e4m3 ||
+      (args.a_rows * args.u_row <= kMost && Blocks(args.k) * args.u_block <= kMost)) {
     return {};
   }
-  return Status(StatusCode::kUnsupported,
-                fmt::format("{}: u_row is {} and u_block {}; on a GPU U has less than 2^31 elements",
-                            id, args.u_row, args.u_block));
+  return Status(
+      StatusCode::kUnsupported,
+      fmt::format("{}: u_row is {} and u_block {}; on a GPU U has less than 2^31 elements", id,
+                  args.u_row, args.u_block));
 }
 
 // What no grouped kernel takes.
@@ -185,8 +186,7 @@ class GroupedBlock final : public GroupedKernel {
     const RelaxedCapture relaxed;
     CULET_RETURN_IF_ERROR(CudaStatus(Load(kernel_), "loading " + id()));
     BlockLaunch launch;
-    const BlockGroups groups{
-        .starts = args.starts, .counts = args.counts, .count = args.groups};
+    const BlockGroups groups{.starts = args.starts, .counts = args.counts, .count = args.groups};
     if (!PlanGroupedBlock(kernel_, p, groups, SmsOf(args, gemm.device()), &launch)) {
       return Status(StatusCode::kInternal, id() + ": the driver refuses a tensor map");
     }
@@ -201,9 +201,8 @@ class GroupedBlock final : public GroupedKernel {
 
 void AddGroupedKernels(KernelList& kernels) {
   for (const GroupedSwapKernel& kernel : GroupedSwapKernels()) {
-    KernelDesc desc = DescOf(
-        *kernel.format, kernel.gated ? EpilogueKind::kGated : EpilogueKind::kGeneral,
-        2);
+    KernelDesc desc =
+        DescOf(*kernel.format, kernel.gated ? EpilogueKind::kGated : EpilogueKind::kGeneral, 2);
     desc.grouped = true;
     desc.gate_halves = kernel.gated;
     desc.tile_m = kernel.tokens, desc.tile_n = 128;

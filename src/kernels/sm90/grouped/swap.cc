@@ -58,8 +58,7 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   GroupedSwapParams& p = launch->params;
   const int element = kernel.format->element_bytes;
   const std::int64_t rows = (problem.groups - 1) * problem.b_group_rows + problem.n;
-  TensorMapPlan map =
-      BytesPlan(problem.k, static_cast<int>(rows), problem.k, element, kTileRows);
+  TensorMapPlan map = BytesPlan(problem.k, static_cast<int>(rows), problem.k, element, kTileRows);
   if (kernel.gated) {
     map.outer = map.box_outer = 8;
     map.rank = 4;
@@ -118,7 +117,8 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   const std::int64_t most =
       std::min<std::int64_t>(problem.rows, problem.rows / p.tile_tokens + problem.groups) *
       p.tiles_n;
-  const std::int64_t clusters = std::clamp<std::int64_t>(most, 1, std::max(sms * kernel.resident / splits, 1));
+  const std::int64_t clusters =
+      std::clamp<std::int64_t>(most, 1, std::max(sms * kernel.resident / splits, 1));
   launch->function = kernel.function;
   launch->shape = {.grid = dim3(static_cast<unsigned>(clusters * splits)),
                    .block = dim3(static_cast<unsigned>(kernel.threads)),

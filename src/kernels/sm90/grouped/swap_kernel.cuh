@@ -166,7 +166,8 @@ __device__ __forceinline__ void StoreTile(const GroupedSwapParams& p,
     const void* const second = C::kGated && listed ? p.bias[2 * tile.group + 1] : bias;
     const int other = !C::kGated ? column + 8 : listed ? column : column + p.n;
     const float low = column < p.n ? LoadOutput(bias, p.bias_type, column) : 0.0f;
-    const float high = (C::kGated ? column : other) < p.n ? LoadOutput(second, p.bias_type, other) : 0.0f;
+    const float high =
+        (C::kGated ? column : other) < p.n ? LoadOutput(second, p.bias_type, other) : 0.0f;
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
       sum[4 * j] += low, sum[4 * j + 1] += low;

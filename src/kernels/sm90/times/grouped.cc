@@ -31,7 +31,7 @@ const GroupedSwapTimes kDirectGrouped = {.launch = 1.443,
 
 namespace {
 
-constexpr int kWeightRows = 128;  // of a swap tile
+constexpr int kWeightRows = 128;    // of a swap tile
 constexpr double kDependent = 1.1;  // us that a launch takes longer where it waits for the last
 
 // Rows of a reached group at five equally likely places of a normal distribution: tokens choose at
@@ -91,12 +91,12 @@ double GroupedSwapUs(const GroupedSwapKernel& kernel, const Chip& chip, int spli
   const double rounds = std::ceil(tiles / places);
   const double beside =
       std::min<double>(kernel.resident, std::ceil(std::min(tiles, places) * splits / chip.sms));
-  const double us =
-      t.launch + Norm({GroupedBytes(desc) / (t.read * 1e3 * chip.read_gbps),
-                       rounds * beside * clocks * k_blocks / chip.clock_mhz,
-                       rounds * k_blocks / kernel.stages * t.latency},
-                      t.norm) +
-      rounds * t.store * widths / 64 + t.exchange * (splits - 1);
+  const double us = t.launch +
+                    Norm({GroupedBytes(desc) / (t.read * 1e3 * chip.read_gbps),
+                          rounds * beside * clocks * k_blocks / chip.clock_mhz,
+                          rounds * k_blocks / kernel.stages * t.latency},
+                         t.norm) +
+                    rounds * t.store * widths / 64 + t.exchange * (splits - 1);
   return us + (desc.pdl ? 0 : kDependent);
 }
 
