@@ -101,7 +101,7 @@ double GroupedSwapUs(const GroupedSwapKernel& kernel, const Chip& chip, int spli
 }
 
 double GroupedBlockUs(const BlockKernel& kernel, const Chip& chip, const GemmDesc& desc) noexcept {
-  const Fp8BlockTimes& t = kernel.format->sums == Sums::kDirect ? kDirectBlock : kFp8Block;
+  const BlockTimes& t = kernel.format->sums == Sums::kDirect ? kDirectBlock : kFp8Block;
   const int warpgroups = kernel.warpgroups_m * kernel.warpgroups_n;
   const int columns = kernel.tile_n / kernel.warpgroups_n;
   const int rows_of_warpgroup = kernel.tile_m / kernel.warpgroups_m;

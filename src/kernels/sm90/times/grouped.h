@@ -17,7 +17,7 @@ struct GroupedSwapTimes {
   double sm_bytes;  ///< that a multiprocessor receives in a clock
   double block;     ///< clocks of a k-block ...
   double token;     ///< ... and of each row of D that is multiplied
-  double norm;      ///< exponent that joins them (see Fp8SwapTimes)
+  double norm;      ///< exponent that joins them (see SwapTimes)
   double store;     ///< us: each round of tiles and 64 rows of D
   double exchange;  ///< us: each CTA beyond the first that shares K
 };
