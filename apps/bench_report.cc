@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "bench_csv.h"
-#include "culet/scratch.h"
 
 namespace culet::cli {
 namespace {
@@ -78,9 +77,12 @@ void BenchReport::Add(const Problem& problem, std::vector<Contender> contenders)
                      return a.timed() && a.MedianUs() < b.MedianUs();
                    });
   Json document = ToJson(problem);
-  document["roofline_us"] = Number(RooflineUs(problem.desc));
-  document["bytes"] = MinimumBytes(problem.desc);
-  document["operations"] = Operations(problem.desc);
+  document["roofline_us"] = Number(RooflineUs(problem));
+  document["bytes"] = MinimumBytes(problem);
+  document["operations"] = Operations(problem);
+  if (IsGrouped(problem.desc)) {
+    document["grouped"]["routing"] = options_.routing ? ToString(*options_.routing) : "all";
+  }
   document["kernels"] = Json::array();
   for (const Contender& contender : contenders) {
     if (contender.status.ok() && contender.samples_us.empty()) {  // no time was left
@@ -107,7 +109,7 @@ void BenchReport::CountTimes(const Problem& problem, const std::vector<Contender
   const Contender* const choice = Find(contenders, &Contender::is_choice);
   const Contender* const untuned = Find(contenders, &Contender::is_untuned);
   if (choice == nullptr) return;
-  over_limit_.Add(problem, choice->MedianUs(), RooflineUs(problem.desc));
+  over_limit_.Add(problem, choice->MedianUs(), RooflineUs(problem));
   if (options_.regret) regret_.Add(problem, choice->MedianUs(), contenders.front().MedianUs());
   if (untuned != nullptr) untuned_.Add(problem, untuned->MedianUs(), choice->MedianUs());
 }
@@ -145,22 +147,25 @@ void BenchReport::PrintSummary() const {
   }
 }
 
-double BenchReport::RooflineUs(const GemmDesc& desc) const {
-  return std::max(MinimumBytes(desc) / (rates_.read_gbps * 1e3),
-                  Operations(desc) / (rates_.gflops * 1e3));
+double BenchReport::RooflineUs(const Problem& problem) const {
+  return std::max(MinimumBytes(problem) / (rates_.read_gbps * 1e3),
+                  Operations(problem) / (rates_.gflops * 1e3));
 }
 
 std::string BenchReport::Repro(const Problem& problem, const Contender& contender) const {
   const std::string where = device_.arch == 0 ? fmt::format("--threads {}", device_.units)
                                               : fmt::format("--device cuda:{}", device_.ordinal);
-  return fmt::format("culet bench {} --kernels {} {}", problem.arguments,
+  const std::string routing = IsGrouped(problem.desc) && options_.routing
+                                  ? fmt::format(" --routing {}", ToString(*options_.routing))
+                                  : std::string();
+  return fmt::format("culet bench {}{} --kernels {} {}", problem.arguments, routing,
                      LaunchName(contender.spec), where);
 }
 
 void BenchReport::PrintRow(const Problem& problem, const Contender& contender) const {
   if (options_.format == Options::Format::kJson) return;
   if (options_.format == Options::Format::kCsv) {
-    Print("{}", CsvRow(problem, contender, rates_, RooflineUs(problem.desc)));
+    Print("{}", CsvRow(problem, contender, rates_, RooflineUs(problem)));
     return;
   }
   std::vector<std::string> cells = ProblemCells(problem);
@@ -172,9 +177,9 @@ void BenchReport::PrintRow(const Problem& problem, const Contender& contender) c
     const double time_us = contender.MedianUs();
     cells.push_back(ShownTime(time_us));
     cells.push_back(fmt::format("{:.1f} %", 100 * contender.SpreadUs() / time_us));
-    cells.push_back(fmt::format("{:.1f}", Operations(problem.desc) / time_us / 1e3));
-    cells.push_back(fmt::format("{:.1f}", MinimumBytes(problem.desc) / time_us / 1e3));
-    cells.push_back(fmt::format("{:.2f}", time_us / RooflineUs(problem.desc)));
+    cells.push_back(fmt::format("{:.1f}", Operations(problem) / time_us / 1e3));
+    cells.push_back(fmt::format("{:.1f}", MinimumBytes(problem) / time_us / 1e3));
+    cells.push_back(fmt::format("{:.2f}", time_us / RooflineUs(problem)));
     cells.push_back(fmt::format("{:.1e}", contender.error.relative_l2));
   } else {
     cells.insert(cells.end(), 6, "-");
@@ -196,9 +201,9 @@ Json BenchReport::ContenderJson(const Problem& problem, const Contender& contend
     json["time_us"] = Number(time_us);
     json["spread_us"] = Number(contender.SpreadUs());
     json["samples"] = contender.samples_us.size();
-    json["gflops"] = Number(Operations(problem.desc) / time_us / 1e3);
-    json["gbps"] = Number(MinimumBytes(problem.desc) / time_us / 1e3);
-    json["roofline_share"] = Number(RooflineUs(problem.desc) / time_us);
+    json["gflops"] = Number(Operations(problem) / time_us / 1e3);
+    json["gbps"] = Number(MinimumBytes(problem) / time_us / 1e3);
+    json["roofline_share"] = Number(RooflineUs(problem) / time_us);
     json["relative_l2"] = Number(contender.error.relative_l2);
     json["max_over_bound"] = Number(contender.error.max_over_bound);
   }

@@ -1,6 +1,7 @@
 // What `culet bench` says about its measurements: rows, summary, JSON.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,8 @@ class BenchReport {
     enum class Format { kTable, kCsv, kJson } format = Format::kTable;
     bool repro = false;   ///< the repeating command below each row
     bool regret = false;  ///< of all launches only the best and the choice are printed
-    DataType rate_type = DataType::kFloat32;  ///< what the arithmetic rate is of
+    std::optional<GroupedRouting> routing = {};  ///< of grouped products; none: all
+    DataType rate_type = DataType::kFloat32;     ///< what the arithmetic rate is of
   };
   /// `device` and `registry` must outlive the report.
   BenchReport(const DeviceInfo& device, const Registry& registry, const HardwareRates& rates,
@@ -55,7 +57,7 @@ class BenchReport {
   bool failed() const { return failed_; }
 
  private:
-  double RooflineUs(const GemmDesc& desc) const;
+  double RooflineUs(const Problem& problem) const;
   std::string Repro(const Problem& problem, const Contender& contender) const;
   void CountTimes(const Problem& problem, const std::vector<Contender>& contenders);
   void PrintRow(const Problem& problem, const Contender& contender) const;

@@ -42,6 +42,7 @@ struct BenchArgs {
   std::string kernels = "best";
   int rounds = 10;
   double budget_s = 0;
+  std::string routing;
   bool csv = false;
   bool repro = false;
   bool regret = false;
@@ -94,6 +95,14 @@ struct BenchArgs {
   }
 };
 
+// Empty: of all kinds.
+std::optional<GroupedRouting> RoutingOf(const std::string& name) {
+  for (const GroupedRouting routing : kGroupedRoutings) {
+    if (name == ToString(routing)) return routing;
+  }
+  return std::nullopt;
+}
+
 // The rate of a GPU's matrix units depends on the type; one run
 // has one format. A CPU computes all types in F32.
 DataType RateType(const DeviceInfo& device, const std::vector<Problem>& problems) {
@@ -119,13 +128,15 @@ int RunProblems(const BenchArgs& args, Gemm& gemm, std::optional<Gemm> untuned,
   const InterruptGuard guard;
   const Budget budget(args.budget_s);
   Progress progress;
-  BenchReport report(gemm.device(), gemm.registry(), rates, problems,
-                     {args.common.json ? Format::kJson
-                      : args.csv       ? Format::kCsv
-                                       : Format::kTable,
-                      args.repro, args.regret, RateType(gemm.device(), problems)});
+  BenchReport report(
+      gemm.device(), gemm.registry(), rates, problems,
+      {args.common.json ? Format::kJson
+       : args.csv       ? Format::kCsv
+                        : Format::kTable,
+       args.repro, args.regret, RoutingOf(args.routing), RateType(gemm.device(), problems)});
   Selection selection = *ParseSelection(args.kernels);
   MeasureOptions options;
+  options.routing = RoutingOf(args.routing);
   options.rounds = args.rounds;
   if (args.regret) {
     selection.kind = Selection::kAll;
@@ -136,7 +147,10 @@ int RunProblems(const BenchArgs& args, Gemm& gemm, std::optional<Gemm> untuned,
 
   report.Begin();
   for (std::size_t i = 0; i < problems.size() && InterruptSignal() == 0; ++i) {
-    const Problem& problem = problems[i];
+    Problem problem = problems[i];
+    options.on_inputs = [&](const TimingInputs& inputs) {
+      if (inputs.grouped() != nullptr) problem.rows = inputs.grouped()->rows();
+    };
     if (budget.exhausted()) {
       report.AddLeftOut();
       continue;
@@ -287,6 +301,12 @@ void AddBench(const Command& program) {
       .Type("N")
       .ShowDefault();
   AddBudget(command, &args->budget_s, "Seconds at most, for all problems together");
+  command
+      .Add("--routing", args->routing,
+           "How tokens choose the experts of grouped products: at random, expert i with weight "
+           "1 / (i + 1), or one has half of the rows; default: all three, the geometric mean of "
+           "their times with even twice")
+      .OneOf({"even", "zipf", "half"});
   command.AddFlag("--csv", args->csv, "Print rows of comma-separated values");
   command.AddFlag("--untuned", args->untuned,
                   "Time also what would be launched if nothing had been measured");

@@ -126,9 +126,9 @@ class Countdown {
 
 // Makes the plans, and checks the result on the first set. `launch_s` becomes what that took, if it
 // was more.
-Status Prepare(Gemm& gemm, ScratchProblem& scratch, Contender& contender,
+Status Prepare(Gemm& gemm, TimingInputs& inputs, Contender& contender,
                std::optional<TimedLaunch>& launch, double& launch_s) {
-  Result<TimedLaunch> made = TimedLaunch::Create(gemm, scratch, contender.spec);
+  Result<TimedLaunch> made = inputs.Prepare(gemm, contender.spec);
   if (!made.ok()) return made.status();
   double checked_s = 0;
   const Result<ErrorReport> error = made->Check(&checked_s);
@@ -280,10 +280,10 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
   if (!contenders.empty() && !time.Allows(kLaunchesBeforeATime * PredictedS(contenders[0]), true)) {
     return {};
   }
-  ScratchOptions inputs = ColdInputs(gemm.device(), desc);
-  inputs.stop = [&time] { return time.Stopped(); };
-  Result<ScratchProblem> scratch = ScratchProblem::Create(gemm.device(), desc, inputs);
-  if (!scratch.ok()) return scratch.status();
+  Result<TimingInputs> inputs = TimingInputs::Create(
+      gemm.device(), desc, [&time] { return time.Stopped(); }, options.routing);
+  if (!inputs.ok()) return inputs.status();
+  if (options.on_inputs) options.on_inputs(*inputs);
 
   constexpr double kToPrepare = 0.5;
   std::vector<std::optional<TimedLaunch>> launches(contenders.size());
@@ -295,7 +295,7 @@ Status MeasureContenders(Gemm& gemm, const GemmDesc& desc, const MeasureOptions&
     sample_s[i] = PredictedS(contender);
     if (!time.Allows(kLaunchesBeforeATime * sample_s[i], must(i))) continue;
     if (options.on_sample && !options.on_sample(0, contender)) return {};
-    contender.status = Prepare(gemm, *scratch, contender, launches[i], sample_s[i]);
+    contender.status = Prepare(gemm, *inputs, contender, launches[i], sample_s[i]);
     if (contender.status.code() == StatusCode::kResourceExhausted && time.Stopped()) {
       contender.status = OkStatus();  // not its fault
     }

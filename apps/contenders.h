@@ -9,6 +9,7 @@
 #include "culet/gemm.h"
 #include "culet/scratch.h"
 #include "culet/status.h"
+#include "culet/timing.h"
 
 namespace culet::cli {
 
@@ -79,6 +80,8 @@ struct MeasureOptions {
   double drop_ratio = 0;  ///< 0: none. After `drop_after` rounds, slower than this times the best
   int drop_after = 3;
   std::function<bool(double share, const Contender& current)> on_sample;  ///< false: stop
+  std::optional<GroupedRouting> routing;               ///< of grouped products; none: all
+  std::function<void(const TimingInputs&)> on_inputs;  ///< what is launched, before it is
   std::function<bool()> stop;  ///< asked more often, also while inputs are made; true: stop
 };
 

@@ -1,47 +1,34 @@
 // What grouped products on a GPU refuse, and the way out that each sentence names. The emulation
-// has no grouped kernels: tests/python/test_cuda_grouped.py runs them.
+// has no grouped kernels: tests/host_wgmma_grouped_kernels_test.cc and
+// tests/python/test_cuda_grouped.py run them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "graph/cuda/grouped_product.h"
+#include <string>
+
+#include "culet/grouped.h"
+#include "gemm/chooser.h"
 
 namespace culet {
 namespace {
 
 using ::testing::HasSubstr;
 
-TEST(HostCudaGroupedTest, Refusals) {
-  const float some[16] = {};
-  const std::int32_t starts[3] = {};
+TEST(HostCudaGroupedTest, WithoutAKernel) {
   DeviceInfo device;
-  device.name = "a GPU";
-  device.arch = 900;
-  device.units = 132;
+  device.arch = 860;
   GroupedArgs args;
   args.groups = 2;
   args.rows = args.a_rows = 4;
-  args.n = args.k = args.lda = args.ldd = 64;
-  args.A = args.B = args.D = const_cast<float*>(some);
-  args.starts = starts;
-  const auto refused = [&](const char* words, const GroupedArgs& given) {
-    const Status status = cuda_ops::LaunchGrouped(device, given, nullptr);
-    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-    EXPECT_THAT(status.message(), HasSubstr(words));
-  };
-  GroupedArgs other = args;
-  other.bias = some;
-  refused("add it to D afterwards", other);
-  other = args;
-  other.type = DataType::kFloat16;
-  refused("type is float16; on a GPU", other);
-  other = args;
-  other.type = DataType::kFloat8_e4m3;
-  other.u_row = std::int64_t{1} << 31;
-  other.u_block = 1;
-  refused("less than 2^31 elements", other);
-  refused("the kernel is not in this build", args);
-  device.arch = 860;
-  refused("a GPU has the compute capability 8.6", args);
+  args.n = args.k = 64;
+  const auto desc = DescribeGrouped(args, device.arch);
+  ASSERT_TRUE(desc.ok());
+  const Registry none;
+  const Status status = NoKernelFor(*desc, none);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("grouped: 2 groups, 1 of 2 experts; grouped products "
+                                          "have kernels for GPUs of compute capability 9.0: call "
+                                          "one product a group"));
 }
 
 }  // namespace

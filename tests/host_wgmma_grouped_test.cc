@@ -21,6 +21,7 @@ struct Case {
   bool gated = false, gathers = false, has_counts = false, bias = false, factors = false,
        pdl = false;
   bool clamped = false;
+  bool one_bias = false;  ///< the biases of all groups one behind the other
   DataType d = DataType::kBfloat16;
   int splits = 1;
   int gap = 0;  ///< rows between groups that belong to none; with has_counts
@@ -87,6 +88,13 @@ void Check(const std::string& id, const Case& of) {
   }
   p.b = b.data(), p.b_group_rows = std::int64_t{parts} * of.n, p.up_rows = of.n;
   if (of.bias) p.bias = bias.data(), p.bias_type = DataType::kBfloat16;
+  Elements behind(DataType::kBfloat16, std::int64_t{groups} * parts * of.n, 0);
+  if (of.one_bias) {
+    for (std::int64_t i = 0; i < std::int64_t{groups} * parts * of.n; ++i)
+      behind.Set(i, biases[Size(i / of.n)].Get(i % of.n));
+    p.bias = nullptr, p.biases = behind.data();
+    p.bias_group = std::int64_t{parts} * of.n, p.bias_type = DataType::kBfloat16;
+  }
   if (of.factors) p.factors = factors.data(), p.factor_index = factor_index.data();
   p.d = d.data(), p.ldd = ldd, p.d_type = of.d;
   if (of.clamped) p.gate = GroupedGate::kClamped, p.limit = 7, p.slope = 1.5f;
@@ -125,7 +133,7 @@ void Check(const std::string& id, const Case& of) {
           part[x] += product * scale;
         }
         if (of.factors) part[x] *= factors[Size(factor_index[Size(i)])];
-        if (of.bias) part[x] += biases[Size(matrix)].Get(column);
+        if (of.bias || of.one_bias) part[x] += biases[Size(matrix)].Get(column);
       }
       double expected = !there ? kUntouched : part[0];
       if (there && of.gated && of.clamped) {
@@ -152,6 +160,35 @@ TEST(HostWgmmaGrouped, Bf16) {
   Check(narrow, {.counts = kFew, .n = 67, .k = 136, .has_counts = true, .pdl = true, .gap = 1});
   Check(wide, {.counts = {70, 3}, .n = 136, .k = 200, .d = DataType::kFloat16});
   Check("sm90_bf16_grouped/128x224", {.counts = {201}, .n = 128, .k = 64});
+}
+
+TEST(HostWgmmaGrouped, F16) {
+  const DataType f16 = DataType::kFloat16;
+  const std::string narrow = "sm90_f16_grouped/128x32", wide = "sm90_f16_grouped/128x128";
+  Check(narrow, {.counts = kFew, .n = 72, .k = 136, .gathers = true, .one_bias = true, .d = f16});
+  Check(narrow, {.counts = {2, 9},
+                 .n = 40,
+                 .k = 264,
+                 .gated = true,
+                 .one_bias = true,
+                 .d = f16,
+                 .splits = 3});
+  Check(wide, {.counts = {70, 3},
+               .n = 64,
+               .k = 72,
+               .gated = true,
+               .gathers = true,
+               .clamped = true,
+               .one_bias = true});
+}
+
+TEST(HostWgmmaGrouped, Corners) {
+  const std::vector<int> counts = {0, 1, 7, 8, 9, 127, 128, 129};
+  for (const char* const id : {"sm90_bf16_grouped/128x32", "sm90_fp8_grouped/128x160"}) {
+    Check(id, {.counts = counts, .n = 136, .k = 144, .one_bias = true});
+    Check(id, {.counts = {0, 0, 257, 0}, .n = 8, .k = 64});
+    Check(id, {.counts = {0, 0, 0}, .n = 8, .k = 64, .has_counts = true, .gap = 1});
+  }
 }
 
 TEST(HostWgmmaGrouped, Bf16Gathered) {

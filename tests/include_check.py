@@ -24,7 +24,7 @@ HOPPER = ["culet/", "base/", "cuda/", "sm90/", "kernels/catalog.h", "kernels/sm9
 DIRECTIONS = [
     ("include/culet/", ["culet/"]),
     ("src/base/", ["culet/", "base/"]),
-    ("src/no_cuda/", ["base/accelerator.h", "base/grouped_accelerator.h", "culet/dispatch.h", "culet/ranks.h"]),
+    ("src/no_cuda/", ["base/accelerator.h", "culet/dispatch.h", "culet/ranks.h"]),
     # The CUDA runtime implements the interface that gemm tunes through; the tensor cores' rate is
     # measured with their own instructions.
     ("src/cuda/sm90a/", ["cuda/", "sm90/"]),

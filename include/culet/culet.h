@@ -467,8 +467,8 @@ typedef struct culet_grouped {
 
 /* Computes a grouped product. On the CPU complete on return; on a Hopper GPU one launch,
  * asynchronous on `stream`, which may be captured. Blocks of E4M3: (1, 128) of A, (128, 128) of B.
- * Errors: INVALID_ARGUMENT, OUT_OF_RANGE; UNSUPPORTED where no kernel takes the problem: on a GPU a
- * bias, F16 and FP32 operands, rows that do not lie on 16 bytes, and other GPUs. */
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE; UNSUPPORTED where no kernel takes the problem: on a GPU
+ * FP32 operands, rows that do not lie on 16 bytes, and other GPUs. */
 CULET_API culet_status culet_grouped_gemm(culet_engine* engine, const culet_grouped* product,
                                           void* stream);
 

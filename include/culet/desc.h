@@ -57,7 +57,8 @@ struct GemmDesc {
   DataType type_bias = DataType::kNull;
   Bias::Axis bias_axis = Bias::Axis::kN;
   int batch_dim = 0;
-  int group_axis = -1;  ///< -1: not grouped
+  int group_axis = -1;                      ///< -1: not grouped; see grouped_class.h
+  int group_active = 0, group_experts = 0;  ///< of grouped products: experts of a token, and all
   int m = 0;
   int n = 0;
   int k = 0;
@@ -126,6 +127,7 @@ struct KernelDesc {
   bool gate_halves = false;    ///< pairs columns of GateOrder::kHalves, too
   bool strided_batch = false;  ///< takes batches of matrices (kFlat, num > 1)
   bool zero_points = false;    ///< takes zero points of A and B
+  bool grouped = false;        ///< computes grouped products alone, and is a GroupedKernel
   int tile_m = 0;              ///< rows of D a tile (CPU: rows a register or cache block) covers
   int tile_n = 0;
   int tile_k = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "culet/desc.h"
 #include "culet/gemm.h"
 #include "culet/problem.h"
 #include "culet/status.h"
@@ -51,13 +52,23 @@ struct GroupedArgs {
       0;  ///< at most so many SMs (CPU: threads, where a kernel can be held to them); 0 is all
 };
 
+/// The key by which a kernel is chosen (grouped_class.h), the same for every routing. Null pointers
+/// count as aligned. Errors: INVALID_ARGUMENT for a size, type or stride that is none;
+/// OUT_OF_RANGE.
+Result<GemmDesc> DescribeGrouped(const GroupedArgs& args, int arch);
+
 /// Computes a grouped product: on the CPU group after group with the engine's choice of kernels,
-/// complete on return; on a Hopper GPU in one launch, asynchronous on `stream`, which may be
-/// captured. Blocks of E4M3 are (1, 128) of A and (128, 128) of B. On the CPU D's bits do not
-/// depend on how many rows other groups have. Errors: INVALID_ARGUMENT for a null pointer, a size,
-/// type or stride that is none, overlap with D, or another device's stream; OUT_OF_RANGE;
-/// UNSUPPORTED where no kernel takes the problem, on a GPU with a bias, F16 or FP32 operands, rows
-/// that do not lie on 16 bytes, and other GPUs than Hopper.
+/// complete on return; on a Hopper GPU in one launch of what Gemm::Choose says of DescribeGrouped,
+/// asynchronous on `stream`, which may be captured. Blocks of E4M3 are (1, 128) of A and (128, 128)
+/// of B. On the CPU D's bits do not depend on how many rows other groups have. Errors:
+/// INVALID_ARGUMENT for a null pointer, a size, type or stride that is none, overlap with D, or
+/// another device's stream; OUT_OF_RANGE; UNSUPPORTED where no kernel takes the problem, on a GPU
+/// FP32 operands, rows that do not lie on 16 bytes, and other GPUs than Hopper.
 Status GroupedGemm(Gemm& gemm, const GroupedArgs& args, cudaStream_t stream = nullptr);
+
+/// The same with a launch of one's own choice, of Gemm::Candidates. Errors: INVALID_ARGUMENT for a
+/// kernel of no grouped products; UNSUPPORTED with its reason.
+Status GroupedGemm(Gemm& gemm, const GroupedArgs& args, const LaunchSpec& spec,
+                   cudaStream_t stream = nullptr);
 
 }  // namespace culet

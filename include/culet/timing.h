@@ -4,10 +4,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "culet/desc.h"
 #include "culet/device.h"
 #include "culet/gemm.h"
+#include "culet/grouped_scratch.h"
 #include "culet/kernel.h"
 #include "culet/scratch.h"
 #include "culet/status.h"
@@ -24,16 +26,42 @@ ScratchOptions ColdInputs(const DeviceInfo& device, const GemmDesc& desc);
 /// 500 us.
 int LaunchesPerSample(const DeviceInfo& device, int sets, double launch_us) noexcept;
 
+class TimedLaunch;
+
+/// What launches of a problem are checked and timed on: ColdInputs, or of a grouped product a
+/// GroupedScratch.
+class TimingInputs {
+ public:
+  /// `routing`: as GroupedScratchOptions. Errors: as ScratchProblem::Create,
+  /// GroupedScratch::Create.
+  static Result<TimingInputs> Create(const DeviceInfo& device, const GemmDesc& desc,
+                                     std::function<bool()> stop = nullptr,
+                                     std::optional<GroupedRouting> routing = {});
+  /// Must not outlive this, nor this be moved while it lives. Errors: as Gemm::Plan.
+  Result<TimedLaunch> Prepare(Gemm& gemm, const LaunchSpec& spec);
+  /// Null for a plain product.
+  const GroupedScratch* grouped() const noexcept { return grouped_ ? &*grouped_ : nullptr; }
+
+ private:
+  TimingInputs() = default;
+  std::optional<ScratchProblem> plain_;
+  std::optional<GroupedScratch> grouped_;
+};
+
 /// One LaunchSpec prepared on every set of a ScratchProblem. Both must outlive it.
 class TimedLaunch {
  public:
+  struct Impl;
   /// Plans, because a plan binds B. Errors: as Gemm::Plan.
   static Result<TimedLaunch> Create(Gemm& gemm, ScratchProblem& scratch, const LaunchSpec& spec);
+  /// The same of a grouped product.
+  static Result<TimedLaunch> Create(Gemm& gemm, GroupedScratch& scratch, const LaunchSpec& spec);
   ~TimedLaunch();
   TimedLaunch(TimedLaunch&&) noexcept;
   TimedLaunch& operator=(TimedLaunch&&) noexcept;
 
-  /// Launches once on a poisoned output and compares. `launch_s` (may be null): the seconds of that
+  /// Launches once on a poisoned output and compares; a wrong result of a grouped product is an
+  /// error, as GroupedScratch::Check. `launch_s` (may be null): the seconds of that
   /// launch on the CPU, 0 on a GPU, where they are too few to matter. Errors: as GemmPlan::Launch
   /// and ScratchProblem::Compare; a wrong result is a report that is not ok().
   Result<ErrorReport> Check(double* launch_s = nullptr);
@@ -48,7 +76,6 @@ class TimedLaunch {
   Result<double> SampleUs(bool sustained = false, const std::function<bool()>& give_up = nullptr);
 
  private:
-  struct Impl;
   explicit TimedLaunch(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

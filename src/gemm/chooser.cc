@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "culet/grouped_class.h"
 #include "gemm/cost_model.h"
 
 namespace culet {
@@ -41,11 +42,16 @@ DataType RateType(const GemmDesc& desc) noexcept {
 Status NoKernelFor(const GemmDesc& desc, const Registry& registry) {
   std::string reasons;
   for (Kernel* kernel : registry.kernels()) {
+    if (kernel->desc().grouped != IsGrouped(desc)) continue;
     reasons += fmt::format("\n  {}: {}", kernel->id(), WhyNoCandidate(*kernel, desc));
   }
+  if (reasons.empty()) {
+    reasons = IsGrouped(desc) ? "; grouped products have kernels for GPUs of compute capability "
+                                "9.0: call one product a group"
+                              : "; the registry is empty";
+  }
   return Status(StatusCode::kUnsupported,
-                fmt::format("no registered kernel takes {}{}", ToString(desc),
-                            reasons.empty() ? "; the registry is empty" : reasons));
+                fmt::format("no registered kernel takes {}{}", ToString(desc), reasons));
 }
 
 bool Chooser::FindMeasured(const GemmDesc& desc, LaunchSpec& spec) const {

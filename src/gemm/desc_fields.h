@@ -30,8 +30,8 @@ constexpr void NameOperandFields(const OperandDesc& operand) {
 template <class Desc, class Visit>
 constexpr void VisitFields(Desc& desc, Visit&& visit) {
   // A field that is added to GemmDesc stops the build here, until it is in the table below too.
-  auto& [arch, a, b, c, d, epilogue, gate_order, type_bias, bias_axis, batch_dim, group_axis, m, n,
-         k, num, sm_budget, pdl, accumulate, determinism] = desc;
+  auto& [arch, a, b, c, d, epilogue, gate_order, type_bias, bias_axis, batch_dim, group_axis,
+         group_active, group_experts, m, n, k, num, sm_budget, pdl, accumulate, determinism] = desc;
   constexpr FieldRange kExtent{.min = 1};
   constexpr FieldRange kCount{};
   constexpr FieldRange kAlignment{.min = 1, .max = 16, .power_of_two = true};
@@ -121,6 +121,8 @@ constexpr void VisitFields(Desc& desc, Visit&& visit) {
   newer("pitch_c_scale", c.scale_pitch, usual.scale_pitch);
   newer("pitch_d_scale", d.scale_pitch, usual.scale_pitch);
   newer("gate_order", gate_order, GateOrder::kEights);
+  newer("group_active", group_active, 0, kCount);
+  newer("group_experts", group_experts, 0, kCount);
 }
 
 constexpr bool InRange(int value, const FieldRange& range) noexcept {

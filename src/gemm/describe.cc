@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "culet/desc.h"
+#include "culet/grouped_class.h"
 #include "culet/packing.h"
 #include "gemm/extent.h"
 
@@ -565,7 +566,11 @@ std::string ToString(const GemmDesc& desc) {
   const Pitch pitch = std::max({desc.a.pitch, desc.b.pitch, desc.c.pitch, desc.d.pitch,
                                 desc.a.scale_pitch, desc.b.scale_pitch, desc.d.scale_pitch});
   if (pitch != Pitch::kShort) text += fmt::format(" {} pitches", ToString(pitch));
-  if (desc.num > 1) {
+  if (IsGrouped(desc)) {
+    text +=
+        fmt::format(" grouped: {} groups, {} of {} experts{}", desc.num, desc.group_active,
+                    desc.group_experts, desc.a.striding == Striding::kIndexed ? ", gathered" : "");
+  } else if (desc.num > 1) {
     text += fmt::format(" num={}", desc.num);
     if (desc.a.num == 1) text += " A shared";
     if (desc.b.num == 1) text += " B shared";

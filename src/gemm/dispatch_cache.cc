@@ -22,7 +22,7 @@ namespace culet {
 namespace {
 
 // Words that hold all fields of a GemmDesc.
-constexpr std::size_t kKeyWords = 20;
+constexpr std::size_t kKeyWords = 21;
 
 // A GemmDesc in words that compare in a few steps: all fields but the batch dimension, in the order
 // of VisitFields, then the batch dimension. Problems that differ in batch alone are neighbours.

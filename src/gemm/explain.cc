@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "culet/grouped_class.h"
 #include "gemm/cost_model.h"
 
 namespace culet {
@@ -66,6 +67,7 @@ Result<Explanation> Explain(Chooser& chooser, const Registry& registry, const De
   if (spec.time_us > 0) explanation.roofline_share = explanation.roofline_us / spec.time_us;
   const auto failures = chooser.failures().Of(desc);
   for (Kernel* kernel : registry.kernels()) {
+    if (kernel->desc().grouped != IsGrouped(desc)) continue;
     const auto failed = std::ranges::find(failures, kernel,
                                           [](const auto& failure) { return failure.spec.kernel; });
     if (failed != failures.end()) {

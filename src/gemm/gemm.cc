@@ -14,6 +14,7 @@
 #include "gemm/chooser.h"
 #include "gemm/cost_model.h"
 #include "gemm/explain.h"
+#include "gemm/grouped_host.h"
 #include "gemm/plan_state.h"
 #include "gemm/time_limit.h"
 #include "gemm/tune.h"
@@ -146,6 +147,7 @@ Result<Gemm> Gemm::Create(const GemmOptions& options) {
   if (!device) return device.status();
   auto registry = Registry::Builtin(*device, options.providers);
   if (!registry) return registry.status();
+  if (device->arch == 0) CULET_RETURN_IF_ERROR(registry->Add(MakeHostGrouped()));
   return Gemm(std::make_unique<Impl>(*std::move(device), *std::move(registry), options.rates,
                                      RecordFile(options.record)));
 }

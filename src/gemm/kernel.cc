@@ -118,12 +118,17 @@ Feasibility Kernel::why(const GemmDesc& problem) const noexcept {
   if (desc_.determinism < problem.determinism) {
     return Feasibility::Refuse("does not keep the determinism asked for");
   }
-  if (problem.group_axis >= 0) return Feasibility::Refuse("takes flat matrices, no groups");
-  if (problem.num != 1 && !desc_.strided_batch) {
+  if (problem.group_axis >= 0 && !desc_.grouped) {
+    return Feasibility::Refuse("takes flat matrices, no groups");
+  }
+  if (problem.group_axis < 0 && desc_.grouped) {
+    return Feasibility::Refuse("computes grouped products alone");
+  }
+  if (problem.num != 1 && !desc_.strided_batch && !desc_.grouped) {
     return Feasibility::Refuse("takes one matrix, no batch");
   }
   for (const OperandDesc* operand : {&problem.a, &problem.b, &problem.c, &problem.d}) {
-    if (operand->striding != Striding::kFlat) {
+    if (operand->striding != Striding::kFlat && !desc_.grouped) {
       return Feasibility::Refuse("takes flat matrices, no groups");
     }
     const bool weight = operand == &problem.b;

@@ -14,6 +14,7 @@
 
 #include "base/float_types.h"
 #include "base/matrix_index.h"
+#include "culet/grouped_class.h"
 #include "culet/packing.h"
 #include "gemm/runtime.h"
 #include "gemm/scratch_compare.h"
@@ -401,6 +402,7 @@ Result<std::vector<std::byte>> ScratchProblem::OutputBytes(int index) const {
 }
 
 double MinimumBytes(const GemmDesc& desc) noexcept {
+  if (IsGrouped(desc)) return GroupedBytes(desc);
   const double m = desc.m, n = desc.n;
   const auto bytes = [](DataType type, double elements) {
     return static_cast<double>(BitsOf(type)) / 8 * elements;
@@ -423,6 +425,7 @@ double MinimumBytes(const GemmDesc& desc) noexcept {
 }
 
 double Operations(const GemmDesc& desc) noexcept {
+  if (IsGrouped(desc)) return 2.0 * ExpectedRows(desc).rows * desc.n * desc.k;
   return 2.0 * desc.m * desc.n * desc.k * desc.num;
 }
 

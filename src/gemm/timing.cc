@@ -66,6 +66,42 @@ int LaunchesPerSample(const DeviceInfo& device, int sets, double launch_us) noex
 }
 
 struct TimedLaunch::Impl {
+  virtual ~Impl() = default;
+  virtual Result<ErrorReport> Check(double* launch_s) = 0;
+  virtual Result<double> SampleUs(bool sustained, const std::function<bool()>& give_up) = 0;
+};
+
+namespace {
+
+struct TimedGrouped final : TimedLaunch::Impl {
+  TimedGrouped(Gemm& engine, GroupedScratch& operands, const LaunchSpec& launch)
+      : gemm(engine), scratch(operands), spec(launch) {}
+
+  Result<ErrorReport> Check(double* launch_s) override {
+    const auto start = std::chrono::steady_clock::now();
+    CULET_RETURN_IF_ERROR(scratch.Check(gemm, &spec));
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    if (launch_s != nullptr) *launch_s = gemm.device().arch != 0 ? 0 : taken.count();
+    ErrorReport report;
+    report.checked = 1;
+    return report;
+  }
+  Result<double> SampleUs(bool sustained, const std::function<bool()>& give_up) override {
+    return scratch.SampleUs(gemm, &spec, sustained, give_up);
+  }
+
+  Gemm& gemm;
+  GroupedScratch& scratch;
+  const LaunchSpec spec;
+};
+
+struct TimedProduct final : TimedLaunch::Impl {
+  TimedProduct(Runtime& of_device, ScratchProblem& problem, bool gpu)
+      : runtime(of_device), scratch(problem), on_gpu(gpu) {}
+
+  Result<ErrorReport> Check(double* launch_s) override;
+  Result<double> SampleUs(bool sustained, const std::function<bool()>& give_up) override;
+
   Runtime& runtime;
   ScratchProblem& scratch;
   std::vector<GemmPlan> plans;
@@ -104,6 +140,8 @@ struct TimedLaunch::Impl {
   }
 };
 
+}  // namespace
+
 TimedLaunch::TimedLaunch(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TimedLaunch::~TimedLaunch() = default;
 TimedLaunch::TimedLaunch(TimedLaunch&&) noexcept = default;
@@ -112,8 +150,7 @@ TimedLaunch& TimedLaunch::operator=(TimedLaunch&&) noexcept = default;
 Result<TimedLaunch> TimedLaunch::Create(Gemm& gemm, ScratchProblem& scratch,
                                         const LaunchSpec& spec) {
   const DeviceInfo& device = gemm.device();
-  auto impl = std::unique_ptr<Impl>(
-      new Impl{GetRuntime(device), scratch, {}, 1, device.arch != 0, nullptr, {}});
+  auto impl = std::make_unique<TimedProduct>(GetRuntime(device), scratch, device.arch != 0);
   for (int set = 0; set < scratch.sets(); ++set) {
     auto plan = gemm.Plan(scratch.args(set), spec);
     if (!plan) return plan.status();
@@ -125,38 +162,73 @@ Result<TimedLaunch> TimedLaunch::Create(Gemm& gemm, ScratchProblem& scratch,
   return TimedLaunch(std::move(impl));
 }
 
-Result<ErrorReport> TimedLaunch::Check(double* launch_s) {
-  const auto workspace = impl_->workspace();
-  if (!workspace) return workspace.status();
-  CULET_RETURN_IF_ERROR(impl_->scratch.PoisonOutput(0));
-  // Not Runtime::TimeUs: work of other threads does not make a result wrong.
-  const auto start = std::chrono::steady_clock::now();
-  CULET_RETURN_IF_ERROR(impl_->Launch(0, **workspace));
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  if (launch_s != nullptr) *launch_s = impl_->on_gpu ? 0 : taken.count();
-  return impl_->scratch.Compare(
-      0, AccumulatorFor(impl_->plans.front().spec().kernel->desc(), impl_->scratch.desc()));
+Result<TimedLaunch> TimedLaunch::Create(Gemm& gemm, GroupedScratch& scratch,
+                                        const LaunchSpec& spec) {
+  return TimedLaunch(std::make_unique<TimedGrouped>(gemm, scratch, spec));
 }
 
+Result<ErrorReport> TimedLaunch::Check(double* launch_s) { return impl_->Check(launch_s); }
 Result<double> TimedLaunch::SampleUs(bool sustained, const std::function<bool()>& give_up) {
-  const auto workspace = impl_->workspace();
-  if (!workspace) return workspace.status();
-  if (!impl_->on_gpu) {
-    const int set = impl_->scratch.NextSet();
-    return impl_->runtime.TimeUs([&] { return impl_->Launch(set, **workspace); }, give_up);
+  return impl_->SampleUs(sustained, give_up);
+}
+
+namespace {
+
+Result<ErrorReport> TimedProduct::Check(double* launch_s) {
+  const auto room = workspace();
+  if (!room) return room.status();
+  CULET_RETURN_IF_ERROR(scratch.PoisonOutput(0));
+  // Not Runtime::TimeUs: work of other threads does not make a result wrong.
+  const auto start = std::chrono::steady_clock::now();
+  CULET_RETURN_IF_ERROR(Launch(0, **room));
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  if (launch_s != nullptr) *launch_s = on_gpu ? 0 : taken.count();
+  return scratch.Compare(0, AccumulatorFor(plans.front().spec().kernel->desc(), scratch.desc()));
+}
+
+Result<double> TimedProduct::SampleUs(bool sustained, const std::function<bool()>& give_up) {
+  const auto room = workspace();
+  if (!room) return room.status();
+  if (!on_gpu) {
+    const int set = scratch.NextSet();
+    return runtime.TimeUs([&] { return Launch(set, **room); }, give_up);
   }
-  if (!impl_->IsRecordedWith(**workspace)) {
-    CULET_RETURN_IF_ERROR(impl_->Record(**workspace));
-  }
+  if (!IsRecordedWith(**room)) CULET_RETURN_IF_ERROR(Record(**room));
   int repeats = 1;
   if (sustained) {
-    const auto once_us = impl_->graph->TimeUs();
+    const auto once_us = graph->TimeUs();
     if (!once_us) return once_us.status();
     repeats = std::max(1, static_cast<int>(std::ceil(kSustainedUs / *once_us)));
   }
-  const auto total_us = impl_->graph->TimeUs(repeats);
+  const auto total_us = graph->TimeUs(repeats);
   if (!total_us) return total_us.status();
-  return *total_us / impl_->launches;
+  return *total_us / launches;
+}
+
+}  // namespace
+
+Result<TimingInputs> TimingInputs::Create(const DeviceInfo& device, const GemmDesc& desc,
+                                          std::function<bool()> stop,
+                                          std::optional<GroupedRouting> routing) {
+  TimingInputs inputs;
+  if (IsGrouped(desc)) {
+    auto scratch =
+        GroupedScratch::Create(device, desc, {.routing = routing, .stop = std::move(stop)});
+    if (!scratch) return scratch.status();
+    inputs.grouped_ = *std::move(scratch);
+    return inputs;
+  }
+  ScratchOptions options = ColdInputs(device, desc);
+  options.stop = std::move(stop);
+  auto scratch = ScratchProblem::Create(device, desc, options);
+  if (!scratch) return scratch.status();
+  inputs.plain_ = *std::move(scratch);
+  return inputs;
+}
+
+Result<TimedLaunch> TimingInputs::Prepare(Gemm& gemm, const LaunchSpec& spec) {
+  return grouped_ ? TimedLaunch::Create(gemm, *grouped_, spec)
+                  : TimedLaunch::Create(gemm, *plain_, spec);
 }
 
 }  // namespace culet

@@ -12,7 +12,6 @@
 #include <tuple>
 #include <utility>
 
-#include "culet/scratch.h"
 #include "culet/timing.h"
 
 namespace culet {
@@ -77,8 +76,8 @@ Status NoTime(const TuneOptions& options, const TimeLimit& limit, double default
 }
 
 // A candidate must be right before it may be fast.
-Result<Ready> MakeReady(Gemm& gemm, ScratchProblem& scratch, const LaunchSpec& spec) {
-  auto launch = TimedLaunch::Create(gemm, scratch, spec);
+Result<Ready> MakeReady(Gemm& gemm, TimingInputs& inputs, const LaunchSpec& spec) {
+  auto launch = inputs.Prepare(gemm, spec);
   if (!launch) return launch.status();
   double launch_s = 0;
   const auto error = launch->Check(&launch_s);
@@ -100,10 +99,9 @@ Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
                                      const TimeLimit& limit, std::vector<Dropped>& dropped) {
   const double default_s = PredictedS(candidates.front());
   if (!limit.Allows(kLaunchesBeforeATime * default_s)) return NoTime(options, limit, default_s);
-  ScratchOptions inputs = ColdInputs(gemm.device(), desc);
-  inputs.stop = [&limit] { return limit.Stopped() || !limit.Allows(0); };
-  auto scratch = ScratchProblem::Create(gemm.device(), desc, inputs);
-  if (!scratch) return scratch.status();
+  auto inputs = TimingInputs::Create(gemm.device(), desc,
+                                     [&limit] { return limit.Stopped() || !limit.Allows(0); });
+  if (!inputs) return inputs.status();
 
   TuneReport report;
   TunerOptions tuner_options = ForDevice(options.tuner, gemm.device());
@@ -127,7 +125,7 @@ Result<TuneReport> MeasureCandidates(Gemm& gemm, const GemmDesc& desc,
                                       needed_s)));
         continue;
       }
-      auto made = MakeReady(gemm, *scratch, *spec);
+      auto made = MakeReady(gemm, *inputs, *spec);
       if (!made) {
         tuner.Drop(made.status());
         continue;

@@ -1,6 +1,5 @@
-// MakeCudaDispatch, exchanges between GPUs and grouped products of a build without CUDA.
+// MakeCudaDispatch and exchanges between GPUs of a build without CUDA.
 #include "culet/dispatch.h"
-#include "base/grouped_accelerator.h"
 #include "culet/ranks.h"
 
 namespace culet {
@@ -21,11 +20,6 @@ Result<std::unique_ptr<RankExchange>> MakePeerExchange(Communicator&, DeviceMemo
                                                        const ExchangeChoice&) {
   return Status(StatusCode::kUnsupported,
                 "this build of culet has no CUDA; build with CULET_CUDA=ON");
-}
-
-Status GroupedOnAccelerator(const DeviceInfo&, const GroupedArgs&, cudaStream_t) {
-  return Status(StatusCode::kUnsupported,
-                "this build has no CUDA parts, so no grouped products on a GPU");
 }
 
 }  // namespace culet

@@ -79,6 +79,11 @@ const char* cudaGetErrorString(cudaError_t error);
 /// Nothing is left pending here: each call returns its own error.
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
+  return cudaSuccess;
+}
+
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeProgrammaticStreamSerialization,
   cudaLaunchAttributeClusterDimension
@@ -108,7 +113,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
   return attributes->ptxVersion = 90, cudaSuccess;
 }
 
-enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess,
+  cudaDriverEntryPointSymbolNotFound
+};
 enum { cudaEnableDefault = 0 };
 /// The functions of cudaTypedefs.h.
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,

@@ -156,11 +156,24 @@ class Grouped(unittest.TestCase):
                     wanted[t] += weight * (down[e].double() @ (gate / (1 + (-gate).exp()) * value))
             torch.testing.assert_close(out.double(), wanted, rtol=3e-2, atol=3e-2)
 
+    def test_f16_and_bias(self):
+        rows, ranges = sum(COUNTS), [(sum(COUNTS[:g]), sum(COUNTS[:g + 1])) for g in range(len(COUNTS))]
+        offsets = offsets_of(COUNTS)
+        for n, k in ((136, 272), (256, 512)):
+            x, w, bias = whole(rows, k), whole(len(COUNTS), n, k, seed=1), whole(len(COUNTS), n, seed=2)
+            wanted = wanted_of(x, w, ranges)
+            for g, (begin, end) in enumerate(ranges):
+                wanted[begin:end] += bias[g].double()
+            for expected in ((4, 2, 10), (rows, 1, 10)):
+                for dtype in (torch.float16, torch.bfloat16):
+                    out = poisoned(rows, n, dtype=torch.float32)
+                    culet.grouped_gemm_nt(x.to(dtype), w.to(dtype), out, offsets=offsets, bias=bias, expected=expected)
+                    self.same(out, wanted)
+
     def test_refused(self):
         x, w, offsets = whole(8, 64), whole(2, 32, 64, seed=1), ints([0, 3, 8])
         for words, call in (
-                ("bias is given", lambda: culet.grouped_gemm_nt(x, w, offsets=offsets, bias=whole(2, 32))),
-                ("type is float16", lambda: culet.grouped_gemm_nt(x.half(), w.half(), offsets=offsets)),
+                ("another type", lambda: culet.grouped_gemm_nt(x.float(), w.float(), offsets=offsets)),
                 ("512 groups", lambda: culet.grouped_gemm_nt(x, whole(513, 8, 64), offsets=ints([0] * 514))),
                 ("16 bytes", lambda: culet.grouped_gemm_nt(whole(8, 65)[:, 1:], w, offsets=offsets)),
                 ("another device", lambda: culet.grouped_gemm_nt(x, w, offsets=offsets.cpu()))):

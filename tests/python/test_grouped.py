@@ -110,6 +110,26 @@ class Grouped(Checks):
             self.check(out, wanted_of(of_a, of_b, ranges, index, None, epilogue is not None))
         self.assertEqual(len(culet.grouped_gemm_nt(x, w, offsets=ints([0, 1, 2, 3]), index=index, rows=3)), 3)
 
+    def test_calls_that_were_checked_before(self):
+        x, w = normal(9, 64), normal(2, 16, 64, seed=1)
+        offsets, out = ints([0, 4, 9]), torch.empty(9, 16, dtype=torch.bfloat16)
+        for seed in (2, 3, 4):  # other memory, the same shapes
+            x, w, offsets, out = normal(9, 64, seed=seed), w.clone(), offsets.clone(), torch.full_like(out, POISON)
+            self.assertIs(culet.grouped_gemm_nt(x, w, out, offsets=offsets), out)
+            self.check(out, wanted_of(x, w, [(0, 4), (4, 9)]))
+        offsets = ints([0, 9, 9])
+        culet.grouped_gemm_nt(x, w, out, offsets=offsets)
+        self.check(out, wanted_of(x, w, [(0, 9), (9, 9)]))
+        for words, call in (
+                ("offsets holds int64", lambda: culet.grouped_gemm_nt(x, w, out, offsets=offsets.long())),
+                ("offsets has the shape", lambda: culet.grouped_gemm_nt(x, w, out, offsets=offsets[:2])),
+                ("a has the shape", lambda: culet.grouped_gemm_nt(x[:, :32], w, out, offsets=offsets)),
+                ("strides", lambda: culet.grouped_gemm_nt(x.t().contiguous().t(), w, out, offsets=offsets)),
+                ("negates", lambda: culet.grouped_gemm_nt(torch._neg_view(x), w, out, offsets=offsets)),
+                ("epilogue is", lambda: culet.grouped_gemm_nt(x, w, out, offsets=offsets, epilogue="silu"))):
+            with self.assertRaisesRegex(culet.InvalidArgument, words):
+                call()
+
     def test_garbage_beside_groups(self):
         x, w = normal(9, 160), normal(2, 24, 160, seed=1)
         a, b, of_a, of_b = quantised(x, w)
@@ -186,6 +206,39 @@ class Route(unittest.TestCase):
             self.assertEqual(rows, [r for r in range(tokens * top_k) if flat[r] == e])  # in the order of tokens
         self.assertEqual(found.places[found.order.long()].tolist(), list(range(tokens * top_k)))
         return found
+
+    def test_ranks(self):
+        tokens, experts, top_k, inner = 11, 10, 3, 16
+        logits, x = normal(tokens, experts, dtype=torch.float32), normal(tokens, 32, dtype=torch.float32)
+        w = normal(experts, inner, 32, seed=1, dtype=torch.float32)
+        whole = culet.route(logits, top_k, renormalize=True)
+        self.assertEqual(int(whole.dropped), 0)
+
+        def block(found, here):
+            y = culet.grouped_gemm_nt(x, here, offsets=found.offsets, index=found.order // top_k)
+            y = y[found.places.clamp(min=0).long()].where(found.places[:, None] >= 0, 0)
+            return (y.view(tokens, top_k, -1) * found.weights[..., None]).sum(1)
+
+        wanted, total = block(whole, w), 0
+        for ranges in (((0, 5), (5, 5)), ((0, 3), (3, 1), (4, 6))):
+            total, found = 0, []
+            for first, count in ranges:
+                one = culet.route(logits, top_k, renormalize=True, local=(first, count))
+                inside = (one.ids >= first) & (one.ids < first + count)
+                self.assertEqual(int(one.dropped), int((~inside).sum()))
+                self.assertEqual(int(one.offsets[-1]), int(inside.sum()))
+                self.assertTrue((one.places[~inside.flatten()] == -1).all())
+                self.assertTrue((one.weights[~inside] == 0).all())
+                self.assertTrue(torch.equal(one.ids, whole.ids))
+                total = total + block(one, w[first:first + count])
+                found.append(int(one.dropped))
+            self.assertEqual(sum(tokens * top_k - dropped for dropped in found), tokens * top_k)
+            torch.testing.assert_close(total, wanted)
+        nobody = culet.route(torch.tensor([[9.0, 8, 0, 0]]), 2, local=(2, 2))
+        self.assertEqual((nobody.offsets.tolist(), int(nobody.dropped)), ([0, 0, 0], 2))
+        for wrong in ((0, 0), (10, 1), (4, 7), 3, (0.0, 2)):
+            with self.assertRaisesRegex(culet.InvalidArgument, "local"):
+                culet.route(logits, top_k, local=wrong)
 
     def test_softmax(self):
         logits = normal(13, 8, dtype=torch.float32)

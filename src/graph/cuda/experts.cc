@@ -128,14 +128,14 @@ Status LaunchCombine(const NodeLaunch& launch, LaunchStream stream) {
   return CudaStatus(Combine(args, stream), "combining experts");
 }
 
-Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(DeviceMemory& memory,
-                                                              const DeviceInfo& device,
+Result<std::unique_ptr<PreparedNode>> PreparedExperts::Create(Gemm& gemm, DeviceMemory& memory,
+                                                              const CudaDispatchOptions& options,
                                                               const ComputeGraph& graph, int id) {
   const TensorNode& node = graph.node(id);
   const auto& [weights, biases] = *node.params.experts;
   const Weight& first = weights.front();
   auto made = std::make_unique<PreparedExperts>();
-  auto grouped = GroupedExperts::Create(memory, device, graph, {.product = id});
+  auto grouped = GroupedExperts::Create(gemm, memory, options, graph, {.product = id});
   if (!grouped) return grouped.status();
   made->grouped_ = *std::move(grouped);
   ExpertProductArgs& args = made->args_;
@@ -208,12 +208,11 @@ Status PreparedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) co
   return CudaStatus(ExpertProduct(args, stream), "a product by experts");
 }
 
-Result<std::unique_ptr<PreparedFusion>> PreparedGatedExperts::Create(DeviceMemory& memory,
-                                                                     const DeviceInfo& device,
-                                                                     const ComputeGraph& graph,
-                                                                     const Fusion& fusion) {
+Result<std::unique_ptr<PreparedFusion>> PreparedGatedExperts::Create(
+    Gemm& gemm, DeviceMemory& memory, const CudaDispatchOptions& options, const ComputeGraph& graph,
+    const Fusion& fusion) {
   const ExpertNodes nodes = ExpertsOf(graph, fusion.nodes.back());
-  auto grouped = GroupedExperts::Create(memory, device, graph, nodes);
+  auto grouped = GroupedExperts::Create(gemm, memory, options, graph, nodes);
   if (!grouped) return grouped.status();
   if (*grouped == nullptr) {
     return Status(StatusCode::kUnsupported,

@@ -26,8 +26,8 @@ class PreparedExperts final : public PreparedNode {
  public:
   /// Chooses a kernel, and lays out the experts' addresses on the device. Errors: as
   /// DeviceMemory::Allocate.
-  static Result<std::unique_ptr<PreparedNode>> Create(DeviceMemory& memory,
-                                                      const DeviceInfo& device,
+  static Result<std::unique_ptr<PreparedNode>> Create(Gemm& gemm, DeviceMemory& memory,
+                                                      const CudaDispatchOptions& options,
                                                       const ComputeGraph& graph, int id);
 
   bool is_grouped() const noexcept { return grouped_ != nullptr; }
@@ -50,8 +50,8 @@ class PreparedGatedExperts final : public PreparedFusion {
  public:
   /// Requires: a fusion that FindFusions found. Errors: as DeviceMemory::Allocate; UNSUPPORTED
   /// where no grouped kernel takes it.
-  static Result<std::unique_ptr<PreparedFusion>> Create(DeviceMemory& memory,
-                                                        const DeviceInfo& device,
+  static Result<std::unique_ptr<PreparedFusion>> Create(Gemm& gemm, DeviceMemory& memory,
+                                                        const CudaDispatchOptions& options,
                                                         const ComputeGraph& graph,
                                                         const Fusion& fusion);
 

@@ -116,7 +116,7 @@ class Search {
     if (experts.product < 0 || !readers_.IsOne(experts.product) || !readers_.IsOne(experts.up)) {
       return;
     }
-    if (!GroupedExperts::Takes(device_, graph_, experts)) return;
+    if (!GroupedExperts::Takes(device_, fused_.options(), graph_, experts)) return;
     std::vector<int> nodes{experts.product, experts.up, id};
     std::ranges::sort(nodes);
     found_.push_back({kExpertsGateUp, std::move(nodes), {}});

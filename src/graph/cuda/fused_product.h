@@ -37,6 +37,8 @@ class FusedProducts {
  public:
   FusedProducts(Gemm& gemm, const CudaDispatchOptions& options) : gemm_(gemm), options_(options) {}
 
+  const CudaDispatchOptions& options() const noexcept { return options_; }
+
   /// Null if separate launches are better, or the problem is invalid. Lives as long as this.
   const FusedChoice* Choose(const ProductSpec& product, const ProductFusion& fusion);
 

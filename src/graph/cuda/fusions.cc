@@ -275,7 +275,7 @@ Result<std::unique_ptr<PreparedFusion>> PreparedFusion::Create(
         std::make_unique<PreparedHeads>(graph, heads, *turns, plan, *std::move(made)));
   }
   if (fusion.name == kExpertsGateUp) {
-    return PreparedGatedExperts::Create(memory, gemm.device(), graph, fusion);
+    return PreparedGatedExperts::Create(gemm, memory, options, graph, fusion);
   }
   if (FirstOf(graph, fusion, TensorOp::kRoute) >= 0) return MakePreparedRouter(graph, fusion);
   const int inner = FirstOf(graph, fusion, TensorOp::kSwiGlu);

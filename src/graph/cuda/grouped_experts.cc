@@ -5,10 +5,10 @@
 
 #include "base/scales.h"
 #include "cuda/error.h"
+#include "culet/grouped.h"
 #include "graph/cpu_product.h"
 #include "graph/routes.h"
 #include "kernels/cuda_ops/gather_routes.h"
-#include "kernels/sm90/grouped/choice.h"
 
 namespace culet::cuda_ops {
 namespace {
@@ -36,24 +36,24 @@ std::optional<Strided> StridesOf(std::size_t count, Address address) {
 }
 
 std::optional<Strided> DataOf(const ExpertWeights& experts) {
-  return StridesOf(experts.weights.size(), [&](std::size_t e) { return experts.weights[e].data_ptr; });
+  return StridesOf(experts.weights.size(),
+                   [&](std::size_t e) { return experts.weights[e].data_ptr; });
 }
 std::optional<Strided> ScalesOf(const ExpertWeights& experts) {
   return StridesOf(experts.weights.size(),
                    [&](std::size_t e) { return experts.weights[e].scales_ptr; });
 }
 
-// A problem without the addresses that come with a launch, and its kernel.
-struct Choice {
-  sm90::GroupedProblem problem;
-  sm90::GroupedChoice kernel;
-  // Whether rows are gathered ahead. The kernels of many rows bring rows that lie together by TMA,
-  // which is worth a copy; those of few rows gather at the same speed.
-  bool gathers_ahead = false;
-};
+// The type in which rows of X meet the weights (MeetingType of dense products).
+DataType MeetingType(DataType weight, DataType input, bool rounds) {
+  return weight == input || rounds ? weight : DataType::kNull;
+}
 
-std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph,
-                             const ExpertNodes& nodes) {
+// A problem without the addresses that come with a launch.
+std::optional<sm90::GroupedProblem> FindProblem(const DeviceInfo& device,
+                                                const CudaDispatchOptions& options,
+                                                const ComputeGraph& graph,
+                                                const ExpertNodes& nodes) {
   if (device.arch != kHopper) return std::nullopt;
   const bool gated = nodes.activation >= 0;
   const TensorNode& node = graph.node(nodes.product);
@@ -62,18 +62,18 @@ std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph
   const Weight& first = experts.weights.front();
   const DataType input = graph.node(node.inputs[0]).type;
   const bool scaled = first.type == DataType::kFloat8_e4m3;
+  const bool plain = first.type == DataType::kBfloat16 || first.type == DataType::kFloat16;
   if (scaled ? input != DataType::kFloat8_e4m3
-             : first.type != DataType::kBfloat16 || input != DataType::kBfloat16) {
+             : !plain || MeetingType(first.type, input, options.round_product_inputs) ==
+                             DataType::kNull) {
     return std::nullopt;
   }
-  Choice choice;
-  sm90::GroupedProblem& p = choice.problem;
+  sm90::GroupedProblem p;
   const auto data = DataOf(experts);
   if (!data) return std::nullopt;
   const std::int64_t k = graph.node(node.inputs[0]).shape.cols;
   const std::int64_t row_bytes = k * static_cast<std::int64_t>(SizeOf(first.type));
   if (data->step % row_bytes != 0) return std::nullopt;
-  const TensorNode& route = RouteOf(graph, node);
   p.groups = static_cast<int>(experts.weights.size());
   p.rows = static_cast<int>(node.shape.rows);
   p.a_rows = static_cast<int>(graph.node(node.inputs[0]).shape.rows);
@@ -98,9 +98,8 @@ std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph
   }
   if (scaled) {
     const Shape group = WeightGroupOf(first);
-    if (group.rows != kBlock || group.cols != kBlock ||
-        node.params.quant_a.type != QuantType::kK || node.params.quant_a.group_size != kBlock ||
-        (gated && p.n % (kBlock / 2) != 0)) {
+    if (group.rows != kBlock || group.cols != kBlock || node.params.quant_a.type != QuantType::kK ||
+        node.params.quant_a.group_size != kBlock || (gated && p.n % (kBlock / 2) != 0)) {
       return std::nullopt;
     }
     const auto scales = ScalesOf(experts);
@@ -117,14 +116,65 @@ std::optional<Choice> Choose(const DeviceInfo& device, const ComputeGraph& graph
     p.scale_a_block = 1;
   }
   if (!experts.biases.empty()) p.bias_type = experts.biases.front().type;
-  const sm90::GroupedUse use{static_cast<double>(route.shape.rows),
-                             static_cast<double>(route.shape.cols), static_cast<double>(p.groups)};
-  choice.kernel = sm90::ChooseGrouped(p, first.type, gated, use, device.units);
-  if (choice.kernel.kernel == nullptr) return std::nullopt;
-  choice.gathers_ahead =
-      node.params.routing.active > 0 && choice.kernel.kernel->tokens > kMostGathered;
-  if (choice.gathers_ahead) p.a_rows = p.rows;
-  return choice;
+  for (const sm90::GroupedSwapKernel& kernel : sm90::GroupedSwapKernels()) {
+    if (kernel.gated == gated && kernel.format->type == first.type &&
+        WhyNotGrouped(p, *kernel.format, gated) == nullptr) {
+      return p;
+    }
+  }
+  return std::nullopt;
+}
+
+// The key of the problem's choice.
+Result<GemmDesc> DescOf(const ComputeGraph& graph, const ExpertNodes& nodes,
+                        const sm90::GroupedProblem& p, const CudaDispatchOptions& options,
+                        int arch) {
+  const TensorNode& node = graph.node(nodes.product);
+  const ExpertWeights& experts = *node.params.experts;
+  const TensorNode& route = RouteOf(graph, node);
+  GroupedArgs args;
+  args.groups = p.groups;
+  args.rows = p.rows;
+  args.a_rows = p.a_rows;
+  args.n = p.n;
+  args.k = p.k;
+  args.type = experts.weights.front().type;
+  args.d_type = p.d_type;
+  static constexpr std::int32_t kSomeIndex = 0;  // X has a row a token
+  if (node.params.routing.active > 0) args.index = &kSomeIndex;
+  if (!experts.biases.empty()) args.bias = &kSomeIndex, args.bias_type = p.bias_type;
+  if (nodes.activation >= 0) args.epilogue = Epilogue::kGatedSilu;
+  args.expected_tokens = static_cast<int>(route.shape.rows);
+  args.expected_active = static_cast<int>(route.shape.cols);
+  args.expected_experts = static_cast<int>(graph.node(route.inputs[0]).shape.cols);
+  args.pdl = options.overlap;  // no kernel of a graph writes weights
+  return DescribeGrouped(args, arch);
+}
+
+struct Choice {
+  const sm90::GroupedSwapKernel* kernel = nullptr;
+  int splits = 1;
+};
+
+// The engine's choice, or, if that is a kernel that does not take the graph's weights as they lie,
+// the best one that does.
+Result<Choice> Choose(Gemm& gemm, const GemmDesc& desc, const CudaDispatchOptions& options) {
+  const auto same = [](const LaunchSpec& spec) {
+    Choice choice{nullptr, spec.splits};
+    for (const sm90::GroupedSwapKernel& kernel : sm90::GroupedSwapKernels()) {
+      if (spec.kernel->id() == kernel.id) choice.kernel = &kernel;
+    }
+    return choice;
+  };
+  const auto spec = gemm.Choose(desc, options.policy);
+  if (!spec && spec.status().code() != StatusCode::kUnsupported) return spec.status();
+  if (spec.ok()) {
+    if (const Choice choice = same(*spec); choice.kernel != nullptr) return choice;
+  }
+  for (const LaunchSpec& candidate : gemm.Candidates(desc)) {
+    if (const Choice choice = same(candidate); choice.kernel != nullptr) return choice;
+  }
+  return Choice{};
 }
 
 }  // namespace
@@ -145,45 +195,62 @@ ExpertNodes ExpertsOf(const ComputeGraph& graph, int activation) {
   const int gate = node.inputs[0], up = node.inputs[1];
   const TensorNode &g = graph.node(gate), &u = graph.node(up);
   if (gate == up || g.op != TensorOp::kExpertMulMat || u.op != g.op || g.inputs != u.inputs ||
-      g.params.routing.active != u.params.routing.active ||
-      g.params.quant_a != u.params.quant_a || g.type != u.type) {
+      g.params.routing.active != u.params.routing.active || g.params.quant_a != u.params.quant_a ||
+      g.type != u.type) {
     return {};
   }
   const ExpertWeights &of_gate = *g.params.experts, &of_up = *u.params.experts;
   if (of_gate.biases.size() != of_up.biases.size() ||
       of_gate.weights.front().type != of_up.weights.front().type ||
-      (!of_gate.biases.empty() &&
-       of_gate.biases.front().type != of_up.biases.front().type)) {
+      (!of_gate.biases.empty() && of_gate.biases.front().type != of_up.biases.front().type)) {
     return {};
   }
   return {.product = gate, .up = up, .activation = activation};
 }
 
-bool GroupedExperts::Takes(const DeviceInfo& device, const ComputeGraph& graph,
-                           const ExpertNodes& nodes) {
-  return Choose(device, graph, nodes).has_value();
+bool GroupedExperts::Takes(const DeviceInfo& device, const CudaDispatchOptions& options,
+                           const ComputeGraph& graph, const ExpertNodes& nodes) {
+  return FindProblem(device, options, graph, nodes).has_value();
 }
 
-Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(DeviceMemory& memory,
-                                                               const DeviceInfo& device,
+Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(Gemm& gemm, DeviceMemory& memory,
+                                                               const CudaDispatchOptions& options,
                                                                const ComputeGraph& graph,
                                                                const ExpertNodes& nodes) {
-  auto choice = Choose(device, graph, nodes);
-  if (!choice) return std::unique_ptr<GroupedExperts>();
+  const DeviceInfo& device = gemm.device();
+  auto found = FindProblem(device, options, graph, nodes);
+  if (!found) return std::unique_ptr<GroupedExperts>();
+  sm90::GroupedProblem& problem = *found;
+  const auto desc = DescOf(graph, nodes, problem, options, device.arch);
+  if (!desc) return desc.status();
+  const auto choice = Choose(gemm, *desc, options);
+  if (!choice) return choice.status();
+  if (choice->kernel == nullptr) return std::unique_ptr<GroupedExperts>();
   std::unique_ptr<GroupedExperts> made(new GroupedExperts);
   const TensorNode& node = graph.node(nodes.product);
   const TensorNode& route = RouteOf(graph, node);
-  made->experts_ = choice->problem.groups;
+  const TensorNode& input = graph.node(node.inputs[0]);
+  made->experts_ = problem.groups;
   made->routes_ = route.shape.rows * route.shape.cols;
   made->active_ = node.params.routing.active;
   made->has_shares_ = InputsOfExperts(graph, node).shares >= 0;
-  const sm90::GroupedProblem& problem = choice->problem;
-  if (choice->gathers_ahead) {
-    const auto rows = static_cast<std::size_t>(problem.rows), k = static_cast<std::size_t>(problem.k);
-    made->codes_bytes_ = PaddedTo256(rows * k * SizeOf(graph.node(node.inputs[0]).type));
+  made->input_type_ = input.type;
+  made->type_ = choice->kernel->format->type;
+  made->input_rows_ = input.shape.rows;
+  const auto k = static_cast<std::size_t>(problem.k);
+  if (made->type_ != made->input_type_) {
+    made->converted_bytes_ =
+        PaddedTo256(static_cast<std::size_t>(input.shape.rows) * k * SizeOf(made->type_));
+  }
+  // The kernels of many rows bring rows that lie together by TMA, which is worth a copy; those of
+  // few rows gather at the same speed.
+  if (made->active_ > 0 && choice->kernel->tokens > kMostGathered) {
+    problem.a_rows = problem.rows;
+    const auto rows = static_cast<std::size_t>(problem.rows);
+    made->codes_bytes_ = PaddedTo256(rows * k * SizeOf(made->type_));
     made->scales_bytes_ = rows * static_cast<std::size_t>(problem.scale_a_row) * sizeof(float);
   } else if (made->active_ > 0) {
-    choice->problem.per_row = made->active_;
+    problem.per_row = made->active_;
   }
   const ExpertWeights& experts = *node.params.experts;
   if (!experts.biases.empty()) {
@@ -198,13 +265,13 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(DeviceMemory& mem
     made->biases_ = *std::move(buffer);
     CULET_RETURN_IF_ERROR(memory.Upload(made->biases_.get(), biases.data(), bytes, nullptr));
     CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // launches may be on any stream
-    choice->problem.bias = FromDevicePtr<const void* const>(made->biases_.get());
+    problem.bias = FromDevicePtr<const void* const>(made->biases_.get());
   }
-  const sm90::GroupedSwapKernel& kernel = *choice->kernel.kernel;
-  const int splits = choice->kernel.splits;
+  const sm90::GroupedSwapKernel& kernel = *choice->kernel;
+  const int splits = choice->splits;
   made->kernel_ = kernel.id;
   if (splits > 1) made->kernel_ += "/k" + std::to_string(splits);
-  if (!PlanGroupedSwap(kernel, choice->problem, splits, device.units, &made->launch_)) {
+  if (!PlanGroupedSwap(kernel, problem, splits, device.units, &made->launch_)) {
     return std::unique_ptr<GroupedExperts>();
   }
   CULET_RETURN_IF_ERROR(
@@ -216,19 +283,30 @@ Status GroupedExperts::Launch(const NodeLaunch& launch, const ExpertAddresses& a
                               LaunchStream stream) const {
   sm90::GroupedSwapLaunch product = launch_;
   sm90::GroupedSwapParams& p = product.params;
-  const auto parts =
-      PartsOfRoutes(FromDevicePtr<const std::int32_t>(at.routes), experts_, routes_);
-  DevicePtr x = at.x, x_scales = at.x_scales;
+  const auto parts = PartsOfRoutes(FromDevicePtr<const std::int32_t>(at.routes), experts_, routes_);
+  DevicePtr x = at.x, x_scales = at.x_scales, workspace = launch.workspace;
+  if (converted_bytes_ > 0) {
+    MoveRowsArgs cast;
+    cast.source = FromDevicePtr<const void>(x);
+    cast.source_type = input_type_;
+    cast.target = FromDevicePtr<void>(workspace);
+    cast.target_type = type_;
+    cast.source_rows = cast.target_rows = cast.rows = input_rows_;
+    cast.cols = p.k_bytes / static_cast<int>(SizeOf(type_));
+    CULET_RETURN_IF_ERROR(CudaStatus(MoveRows(cast, stream), "rounding the input of experts"));
+    x = workspace;
+    workspace += static_cast<DevicePtr>(converted_bytes_);
+  }
   if (codes_bytes_ > 0) {
     GatherRoutesArgs args;
     args.x = FromDevicePtr<const void>(x);
     args.x_scales = FromDevicePtr<const float>(x_scales);
     args.routes = parts.routes;
     args.active = active_;
-    x = launch.workspace;
+    x = workspace;
     args.out = FromDevicePtr<void>(x);
     if (x_scales != 0) {
-      x_scales = launch.workspace + static_cast<DevicePtr>(codes_bytes_);
+      x_scales = workspace + static_cast<DevicePtr>(codes_bytes_);
       args.out_scales = FromDevicePtr<float>(x_scales);
       args.scales = p.scale_a_row;
     }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "culet/device.h"
+#include "culet/dispatch.h"
 #include "culet/kernel_dispatch.h"
 #include "culet/tensor.h"
 #include "kernels/cuda_ops/ops.h"
@@ -34,18 +35,22 @@ struct ExpertAddresses {
 
 class GroupedExperts {
  public:
-  /// Null where no grouped kernel takes the nodes on `device`. Errors: as DeviceMemory::Allocate.
-  static Result<std::unique_ptr<GroupedExperts>> Create(DeviceMemory& memory,
-                                                        const DeviceInfo& device,
+  /// Null where no grouped kernel takes the nodes. Errors: as DeviceMemory::Allocate; as
+  /// Gemm::Choose where the policy is kMeasure.
+  static Result<std::unique_ptr<GroupedExperts>> Create(Gemm& gemm, DeviceMemory& memory,
+                                                        const CudaDispatchOptions& options,
                                                         const ComputeGraph& graph,
                                                         const ExpertNodes& nodes);
   /// Whether Create finds a kernel.
-  static bool Takes(const DeviceInfo& device, const ComputeGraph& graph, const ExpertNodes& nodes);
+  static bool Takes(const DeviceInfo& device, const CudaDispatchOptions& options,
+                    const ComputeGraph& graph, const ExpertNodes& nodes);
 
   std::string kernel() const { return kernel_; }
   /// Whether rows of X at this address can be read.
   static bool TakesInput(DevicePtr x) noexcept { return x % 16 == 0; }
-  std::size_t workspace_bytes() const noexcept { return codes_bytes_ + scales_bytes_; }
+  std::size_t workspace_bytes() const noexcept {
+    return converted_bytes_ + codes_bytes_ + scales_bytes_;
+  }
   Status Launch(const NodeLaunch& launch, const ExpertAddresses& at, LaunchStream stream) const;
 
  private:
@@ -55,6 +60,9 @@ class GroupedExperts {
   std::int64_t experts_ = 0, routes_ = 0;
   bool has_shares_ = false;
   int active_ = 0;  // above 0: X has a row a token, and each goes to so many experts
+  DataType input_type_ = DataType::kNull, type_ = DataType::kNull;  // of X, and in the product
+  std::int64_t input_rows_ = 0;
+  std::size_t converted_bytes_ = 0;  // of X's rows in the weights' type, where it has another
   // Of rows that are gathered ahead of the product; 0: its kernel gathers them.
   std::size_t codes_bytes_ = 0, scales_bytes_ = 0;
   DeviceBuffer biases_;

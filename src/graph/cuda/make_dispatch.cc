@@ -1,12 +1,9 @@
-// What a build with CUDA makes of the dispatch, and of grouped products.
+// What a build with CUDA makes of the dispatch.
 #include <fmt/format.h>
 
-#include "base/grouped_accelerator.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
-#include "cuda/relaxed_capture.h"
 #include "graph/cuda/dispatch.h"
-#include "graph/cuda/grouped_product.h"
 
 namespace culet {
 
@@ -21,12 +18,6 @@ Result<std::unique_ptr<KernelDispatch>> MakeCudaDispatch(Gemm& gemm,
   return cuda_ops::MakeDispatch(
       gemm, CudaMemory(ordinal), options,
       [ordinal](const LaunchFunction& launches) { return CaptureLaunches(ordinal, launches); });
-}
-
-Status GroupedOnAccelerator(const DeviceInfo& device, const GroupedArgs& args,
-                            cudaStream_t stream) {
-  const RelaxedCapture relaxed;  // the first launch of a kernel loads it
-  return cuda_ops::LaunchGrouped(device, args, stream);
 }
 
 }  // namespace culet

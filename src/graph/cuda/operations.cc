@@ -369,7 +369,7 @@ Status Quantize(const NodeLaunch& launch, LaunchStream stream) {
 // -- Experts, attention ---------------------------------------------------------------------------
 
 Made PrepareExperts(const CudaPlanner& planner, const ComputeGraph& graph, int id) {
-  return PreparedExperts::Create(planner.memory, planner.gemm.device(), graph, id);
+  return PreparedExperts::Create(planner.gemm, planner.memory, planner.options, graph, id);
 }
 
 Status ExpertMulMat(const NodeLaunch& launch, LaunchStream stream) {

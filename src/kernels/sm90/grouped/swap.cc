@@ -13,12 +13,13 @@ namespace culet::sm90 {
 
 // The lists of instances.
 std::span<const GroupedSwapKernel> Bf16GroupedSwaps();
+std::span<const GroupedSwapKernel> F16GroupedSwaps();
 std::span<const GroupedSwapKernel> Fp8GroupedSwaps();
 
 std::span<const GroupedSwapKernel> GroupedSwapKernels() {
   static const std::vector<GroupedSwapKernel> kernels = [] {
     std::vector<GroupedSwapKernel> all;
-    for (auto part : {Bf16GroupedSwaps(), Fp8GroupedSwaps()})
+    for (auto part : {Bf16GroupedSwaps(), F16GroupedSwaps(), Fp8GroupedSwaps()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
@@ -57,8 +58,7 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   GroupedSwapParams& p = launch->params;
   const int element = kernel.format->element_bytes;
   const std::int64_t rows = (problem.groups - 1) * problem.b_group_rows + problem.n;
-  TensorMapPlan map =
-      BytesPlan(problem.k, static_cast<int>(rows), problem.k, element, kTileRows);
+  TensorMapPlan map = BytesPlan(problem.k, static_cast<int>(rows), problem.k, element, kTileRows);
   if (kernel.gated) {
     map.outer = map.box_outer = 8;
     map.rank = 4;
@@ -101,6 +101,8 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   p.tiles_n = CeilDiv(problem.n, kernel.gated ? kTileRows / 2 : kTileRows);
   p.tile_tokens = splits > 1 ? kernel.split_tokens : kernel.tokens;
   p.bias = problem.bias;
+  p.biases = static_cast<const char*>(problem.biases);
+  p.bias_group = problem.bias_group * static_cast<std::int64_t>(SizeOf(problem.bias_type));
   p.factors = problem.factors;
   p.factor_index = problem.factor_index;
   p.d = problem.d;
@@ -115,7 +117,8 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   const std::int64_t most =
       std::min<std::int64_t>(problem.rows, problem.rows / p.tile_tokens + problem.groups) *
       p.tiles_n;
-  const std::int64_t clusters = std::clamp<std::int64_t>(most, 1, std::max(sms * kernel.resident / splits, 1));
+  const std::int64_t clusters =
+      std::clamp<std::int64_t>(most, 1, std::max(sms * kernel.resident / splits, 1));
   launch->function = kernel.function;
   launch->shape = {.grid = dim3(static_cast<unsigned>(clusters * splits)),
                    .block = dim3(static_cast<unsigned>(kernel.threads)),

@@ -37,18 +37,20 @@ struct GroupedProblem {
   const int* index = nullptr;
   int per_row = 1;
   const void* a = nullptr;
-  std::int64_t lda = 0;             ///< elements
-  const float* scale_a = nullptr;   ///< of Sums::kBlockScaled: a row of A and a block of 128 of K
+  std::int64_t lda = 0;            ///< elements
+  const float* scale_a = nullptr;  ///< of Sums::kBlockScaled: a row of A and a block of 128 of K
   int scale_a_row = 0, scale_a_block = 0;
-  const void* b = nullptr;          ///< (n, k) of group 0, rows k apart
-  std::int64_t b_group_rows = 0;    ///< rows from a group's matrix to the next one's
-  std::int64_t up_rows = 0;         ///< gated: rows from gate's matrix to up's
-  const float* scale_b = nullptr;   ///< (ceil(n / 128), ceil(k / 128)) of group 0
-  std::int64_t scale_b_group = 0;   ///< floats from a group's scales to the next one's
-  std::int64_t scale_b_up = 0;      ///< gated: floats from gate's scales to up's
+  const void* b = nullptr;            ///< (n, k) of group 0, rows k apart
+  std::int64_t b_group_rows = 0;      ///< rows from a group's matrix to the next one's
+  std::int64_t up_rows = 0;           ///< gated: rows from gate's matrix to up's
+  const float* scale_b = nullptr;     ///< (ceil(n / 128), ceil(k / 128)) of group 0
+  std::int64_t scale_b_group = 0;     ///< floats from a group's scales to the next one's
+  std::int64_t scale_b_up = 0;        ///< gated: floats from gate's scales to up's
   const void* const* bias = nullptr;  ///< on the device, of each group n, gated gate's then up's
+  const void* biases = nullptr;  ///< instead: those of group 0, gated gate's and right behind up's,
+  std::int64_t bias_group = 0;   ///< and the elements to the next group's
   DataType bias_type = DataType::kFloat32;
-  const float* factors = nullptr;    ///< factors[factor_index[i]] multiplies row i's sums
+  const float* factors = nullptr;  ///< factors[factor_index[i]] multiplies row i's sums
   const int* factor_index = nullptr;
   void* d = nullptr;
   std::int64_t ldd = 0;  ///< elements
@@ -67,8 +69,8 @@ inline constexpr int kMostRowBoxes = 7;
 struct GroupedSwapParams {
   CUtensorMap b;  ///< (k bytes, rows), box (128, 128); gated (k bytes, 8, gate and up, eights), box
                   ///< (128, 8, 2, 8)
-  /// (k bytes, rows of A), where there is no index; boxes of 1, 2, ... times box_rows rows. Each box
-  /// costs the thread that asks for it some 120 clocks, so a stage's rows are one.
+  /// (k bytes, rows of A), where there is no index; boxes of 1, 2, ... times box_rows rows. Each
+  /// box costs the thread that asks for it some 120 clocks, so a stage's rows are one.
   CUtensorMap a_maps[kMostRowBoxes];
   const char* a = nullptr;
   std::int64_t a_pitch = 0;  ///< bytes
@@ -86,6 +88,8 @@ struct GroupedSwapParams {
   int tiles_n = 0;      ///< of a group
   int tile_tokens = 0;  ///< rows of D in a tile, at most
   const void* const* bias = nullptr;
+  const char* biases = nullptr;
+  std::int64_t bias_group = 0;  ///< bytes
   const float* factors = nullptr;
   const int* factor_index = nullptr;
   void* d = nullptr;
@@ -102,10 +106,11 @@ struct GroupedSwapKernel {
   const void* function;
   const FormatInfo* format;
   bool gated;
-  int tokens;       ///< rows of D in a tile, at most
-  int box_rows;     ///< of A, of the smallest box
-  int split_tokens; ///< the same where a cluster splits K
-  int resident;     ///< CTAs on a multiprocessor
+  int tokens;        ///< rows of D in a tile, at most
+  int box_rows;      ///< of A, of the smallest box
+  int split_tokens;  ///< the same where a cluster splits K
+  int resident;      ///< CTAs on a multiprocessor
+  int stages;        ///< k-blocks in the ring
   int smem_bytes;
   int threads;
 };

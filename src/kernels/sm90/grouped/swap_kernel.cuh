@@ -159,12 +159,15 @@ __device__ __forceinline__ void StoreTile(const GroupedSwapParams& p,
       }
     }
   }
-  if (p.bias != nullptr) {
-    const void* const bias = p.bias[C::kGated ? 2 * tile.group : tile.group];
-    const void* const second = C::kGated ? p.bias[2 * tile.group + 1] : bias;
-    const int other = C::kGated ? column : column + 8;
+  if (p.bias != nullptr || p.biases != nullptr) {
+    const bool listed = p.bias != nullptr;
+    const void* const bias = listed ? p.bias[C::kGated ? 2 * tile.group : tile.group]
+                                    : p.biases + tile.group * p.bias_group;
+    const void* const second = C::kGated && listed ? p.bias[2 * tile.group + 1] : bias;
+    const int other = !C::kGated ? column + 8 : listed ? column : column + p.n;
     const float low = column < p.n ? LoadOutput(bias, p.bias_type, column) : 0.0f;
-    const float high = other < p.n ? LoadOutput(second, p.bias_type, other) : 0.0f;
+    const float high =
+        (C::kGated ? column : other) < p.n ? LoadOutput(second, p.bias_type, other) : 0.0f;
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
       sum[4 * j] += low, sum[4 * j + 1] += low;
@@ -390,6 +393,7 @@ GroupedSwapKernel MakeGroupedSwap(const char* id) {
           .box_rows = C::kBoxRows,
           .split_tokens = C::kSplitTokens,
           .resident = C::kResident,
+          .stages = C::kStages,
           .smem_bytes = C::kSmemBytes,
           .threads = C::kThreads};
 }
