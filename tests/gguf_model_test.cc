@@ -270,6 +270,78 @@ TEST_F(GgufModel, WhatTheMetadataCannotBeIsNamed) {
   ExpectRefused(file, kNot, "tensor rope_freqs.weight stands beside rope.scaling.type yarn");
 }
 
+// Metadata in the first, tensors in two others.
+TEST_F(GgufModel, ASplitModelIsOpenedByAnyOfItsFiles) {
+  const fs::path folder = path_ + ".split";
+  fs::remove_all(folder);
+  fs::create_directory(folder);
+  const auto path = [&](int number) {
+    return (folder / ("m-0000" + std::to_string(number) + "-of-00003.gguf")).string();
+  };
+  GgufBuilder parts[3];
+  AddMetadata(parts[0]);
+  std::int32_t count = 0;
+  const auto sizes = [](const std::string& name, std::uint64_t elements) {
+    if (!name.ends_with(".weight") || name.ends_with("norm.weight")) {
+      return std::vector<std::uint64_t>{elements};
+    }
+    const std::uint64_t cols = name.ends_with("ffn_down.weight") ? 80 : kHidden;
+    return std::vector<std::uint64_t>{cols, elements / cols};
+  };
+  const GgufBuilder whole =
+      Golden([&](GgufBuilder&, const std::string& name, const std::string& bytes) {
+        GgufBuilder& part = name.starts_with("blk.0") ? parts[1] : parts[2];
+        part.Tensor(name, sizes(name, bytes.size() / sizeof(float)), kF32, bytes);
+        ++count;
+        return false;
+      });
+  parts[2].Tensor("rope_freqs.weight", {kHeadDim / 2}, kF32, Factors());
+  const auto write = [&](int number, std::int32_t no, std::int32_t of, std::int32_t tensors) {
+    GgufBuilder file = parts[number - 1];
+    file.Raw("split.no", 2, GgufBuilder::Bytes(static_cast<std::uint16_t>(no)));
+    file.Raw("split.count", 2, GgufBuilder::Bytes(static_cast<std::uint16_t>(of)));
+    file.Raw("split.tensors.count", 5, GgufBuilder::Bytes(tensors));
+    file.Write(path(number));
+  };
+  const auto write_all = [&] {
+    for (int i = 1; i <= 3; ++i) write(i, i - 1, 3, count + 1);
+  };
+  write_all();
+  const auto expected = Load(whole);
+  ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+  const std::vector<std::int32_t> ids = {5, 95, 0, 17};
+  Gemm gemm = *Gemm::Create();
+  const auto dispatch = MakeCpuDispatch(gemm);
+  const std::vector<float> logits = Logits(*expected, *dispatch, ids);
+  for (const std::string& by : {path(1), path(3), folder.string()}) {
+    const auto model = DecoderModel::Load(by, HostMemory());
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    EXPECT_EQ(Logits(*model, *dispatch, ids), logits) << by;
+  }
+  const auto expect = [&](StatusCode code, const std::string& part, const std::string& words) {
+    const auto model = DecoderModel::Load(path(1), HostMemory());
+    ASSERT_FALSE(model.ok()) << words;
+    EXPECT_EQ(model.status().code(), code) << model.status().ToString();
+    EXPECT_THAT(model.status().message(), HasSubstr(part));
+    EXPECT_THAT(model.status().message(), HasSubstr(words));
+    write_all();
+  };
+  fs::remove(path(2));
+  expect(StatusCode::kNotFound, path(2), "is missing, the file 2 of 3 of a model; fetch it");
+  fs::copy_file(path(2), path(3), fs::copy_options::overwrite_existing);
+  expect(StatusCode::kDataLoss, path(3), "split.no is 1 and split.count 3; by its name they must");
+  write(3, 2, 4, count + 1);
+  expect(StatusCode::kDataLoss, path(3), "split.no is 2 and split.count 4; by its name they must");
+  write(3, 2, 3, count);
+  expect(StatusCode::kDataLoss, path(3), "in the first file " + std::to_string(count + 1));
+  parts[2] = parts[1];
+  write_all();
+  expect(StatusCode::kDataLoss, path(3), "stands twice: in another file of the model, too");
+  fs::resize_file(path(2), 20);
+  expect(StatusCode::kDataLoss, path(2), "cut off");
+  fs::remove_all(folder);
+}
+
 TEST_F(GgufModel, WhatTensorsCannotBeIsNamed) {
   const auto without = [](const std::string& gone, const std::string& sizes) {
     return Golden([&](GgufBuilder& file, const std::string& name, const std::string& bytes) {

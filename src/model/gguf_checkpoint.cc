@@ -23,6 +23,8 @@ namespace {
 constexpr std::string_view kReadByConfig[] = {"rope_freqs.weight", "rope_factors_short.weight",
                                               "rope_factors_long.weight"};
 
+constexpr std::string_view kBias = "_bias";  // behind the names of stacked tensors
+
 bool IsVector(WeightRole role) noexcept {
   return role == WeightRole::kVector || role == WeightRole::kGammaLessOne;
 }
@@ -43,7 +45,7 @@ DataType PlainTypeOf(const GgufTensor& tensor) noexcept {
 // A request for one expert's part of a stacked tensor, which GGUF files store as they do experts of
 // their own: gate and up apart, rows as products take them.
 WeightRequest OneExpert(const StackedRequest& request) {
-  constexpr std::string_view kBias = "_bias", kBoth = "gate_up_proj";
+  constexpr std::string_view kBoth = "gate_up_proj";
   WeightRequest one{.name = request.name,
                     .rows = request.rows,
                     .cols = request.cols,
@@ -105,7 +107,10 @@ Weight GgufCheckpoint::Get(const std::string& name, std::int64_t rows, std::int6
 }
 
 void GgufCheckpoint::Leave(const std::string& name) {
-  if (const GgufTensor* tensor = file_.Find(GgufPlaceOf(architecture_, name).name)) {
+  // Of all experts' biases, as OneExpert's.
+  std::string ours = name;
+  if (ours.ends_with(kBias)) ours.replace(ours.size() - kBias.size(), 1, ".");
+  if (const GgufTensor* tensor = file_.Find(GgufPlaceOf(architecture_, ours).name)) {
     read_.insert(tensor);
   }
 }

@@ -116,7 +116,8 @@ Result<const GgufArchitecture*> GgufArchitectureOf(const GgufFile& file) {
   const std::string name = keys.Text("architecture");
   CULET_RETURN_IF_ERROR(keys.status());
   const auto splits = file.metadata().find("split.count");
-  if (splits != file.metadata().end() && splits->is_number_integer() && *splits > 1) {
+  if (file.parts() == 1 && splits != file.metadata().end() && splits->is_number_integer() &&
+      *splits > 1) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("{} is one of {} files of a model; merge them with llama-gguf-split "
                               "--merge",
@@ -235,9 +236,12 @@ void FinishGgufConfig(const GgufFile& file, DecoderConfig& config) {
   if (file.Find(kRopeFactors) != nullptr) {
     config.rope.original_context = config.local_rope.original_context = 0;
   }
+  // Ranks cut the columns of these alone.
   int largest = 1;
   for (const GgufTensor& tensor : file.tensors()) {
-    largest = std::max(largest, tensor.type->block_elements);
+    const bool cut = tensor.name.find(".attn_output.") != std::string::npos ||
+                     tensor.name.find(".ffn_down") != std::string::npos;
+    if (cut) largest = std::max(largest, tensor.type->block_elements);
   }
   config.coding.weights = {QuantType::kK, largest};
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -177,6 +178,45 @@ bool HasGgufName(const fs::path& path) {
   return extension == ".gguf";
 }
 
+// NAME-00002-of-00003.gguf, in its pieces; `of` 0: another name.
+struct PartName {
+  std::string before, behind;
+  int number = 0, of = 0;
+  std::string At(int i) const { return fmt::format("{}-{:05}-of-{:05}{}", before, i, of, behind); }
+};
+
+PartName PartNameOf(const std::string& path) {
+  constexpr std::size_t kDigits = 5, kExtension = 5;
+  constexpr std::string_view kOf = "-of-";
+  constexpr std::size_t kLength = 1 + 2 * kDigits + kOf.size() + kExtension;
+  PartName name;
+  if (path.size() <= kLength || !HasGgufName(path)) return name;
+  const std::string_view end = std::string_view(path).substr(path.size() - kLength);
+  const auto number = [&](std::size_t at) {
+    int value = 0;
+    for (const char c : end.substr(at, kDigits)) {
+      if (c < '0' || c > '9') return 0;
+      value = 10 * value + (c - '0');
+    }
+    return value;
+  };
+  const int of = number(1 + kDigits + kOf.size());
+  if (end[0] != '-' || end.substr(1 + kDigits, kOf.size()) != kOf) return name;
+  name.before = path.substr(0, path.size() - kLength);
+  name.behind = end.substr(kLength - kExtension);
+  name.number = number(1);
+  name.of = name.number >= 1 && name.number <= of ? of : 0;
+  return name;
+}
+
+// A whole number of the metadata, or -1.
+std::int64_t NumberOf(const json& metadata, const char* key) {
+  const auto it = metadata.find(key);
+  const bool whole = it != metadata.end() && it->is_number_integer() && *it >= 0 &&
+                     *it <= std::numeric_limits<std::int32_t>::max();
+  return whole ? it->get<std::int64_t>() : -1;
+}
+
 // By its first bytes; of a regular file, as others may block.
 bool IsGguf(const fs::path& path) {
   std::error_code error;
@@ -211,13 +251,16 @@ std::int64_t GgufTensor::rows() const noexcept {
 
 struct GgufFile::Impl {
   std::string path;
-  MappedFile file;
+  std::vector<MappedFile> files;
+  int parts = 1;
   json metadata = json::object();
   std::vector<GgufTensor> tensors;
   std::unordered_map<std::string_view, std::size_t> index;  // names live in `tensors`
 
   Status ReadMetadata(Reader& reader, std::uint64_t count);
   Status ReadTensors(Reader& reader, std::uint64_t count, std::vector<std::uint64_t>& offsets);
+  /// Takes the tensors of another file of the model.
+  Status Append(Impl&& part);
   Status PlaceTensors(const std::byte* data, std::size_t bytes, std::size_t header,
                       const std::vector<std::uint64_t>& offsets);
 };
@@ -352,14 +395,82 @@ Result<GgufFile> GgufFile::Parse(const std::byte* data, std::size_t bytes,
   return GgufFile(std::move(impl));
 }
 
-Result<GgufFile> GgufFile::Open(const std::string& path) {
-  auto file = MappedFile::Open(path);
-  if (!file) return file.status();
-  auto parsed = Parse(file->data(), file->bytes(), path);
-  if (parsed) parsed->impl_->file = *std::move(file);
-  return parsed;
+Status GgufFile::Impl::Append(Impl&& part) {
+  for (GgufTensor& tensor : part.tensors) {
+    if (index.contains(tensor.name)) {
+      return Damaged(part.path, "tensor {} stands twice: in another file of the model, too",
+                     Printable(tensor.name, kShownName));
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  for (MappedFile& file : part.files) files.push_back(std::move(file));
+  index.clear();  // names have moved
+  for (std::size_t i = 0; i < tensors.size(); ++i) index.emplace(tensors[i].name, i);
+  ++parts;
+  return {};
 }
 
+Result<GgufFile> GgufFile::Open(const std::string& path) {
+  const auto open = [](const std::string& one) -> Result<GgufFile> {
+    auto file = MappedFile::Open(one);
+    if (!file) return file.status();
+    auto parsed = Parse(file->data(), file->bytes(), one);
+    if (parsed) parsed->impl_->files.push_back(*std::move(file));
+    return parsed;
+  };
+  auto given = open(path);
+  if (!given) return given;
+  const std::int64_t count = NumberOf(given->metadata(), "split.count");
+  if (count <= 1) return given;
+  const PartName name = PartNameOf(path);
+  if (name.of != count) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{} is one of {} files of a model; merge them with llama-gguf-split "
+                              "--merge, or give them the names that it made: "
+                              "...-00001-of-{:05}.gguf",
+                              path, count, count));
+  }
+  std::unique_ptr<Impl> whole;
+  std::int64_t all = -1;
+  for (int i = 1; i <= name.of; ++i) {
+    auto part = i == name.number ? std::move(given) : open(name.At(i));
+    if (!part && part.status().code() == StatusCode::kNotFound) {
+      return Status(StatusCode::kNotFound,
+                    fmt::format("{} is missing, the file {} of {} of a model; fetch it", name.At(i),
+                                i, name.of));
+    }
+    if (!part) return part;
+    const json& metadata = part->metadata();
+    if (NumberOf(metadata, "split.no") != i - 1 || NumberOf(metadata, "split.count") != count) {
+      return Damaged(name.At(i),
+                     "metadata split.no is {} and split.count {}; by its name they must be {} and "
+                     "{}: it is another file; fetch it again",
+                     NumberOf(metadata, "split.no"), NumberOf(metadata, "split.count"), i - 1,
+                     count);
+    }
+    const std::int64_t tensors = NumberOf(metadata, "split.tensors.count");
+    if (i == 1) all = tensors;
+    if (tensors != all) {
+      return Damaged(name.At(i),
+                     "metadata split.tensors.count is {}, in the first file {}: it is another "
+                     "model's",
+                     tensors, all);
+    }
+    if (whole == nullptr) {
+      whole = std::move(part->impl_);
+      continue;
+    }
+    CULET_RETURN_IF_ERROR(whole->Append(std::move(*part->impl_)));
+  }
+  const auto found = static_cast<std::int64_t>(whole->tensors.size());
+  if (all >= 0 && found != all) {
+    return Damaged(whole->path, "its {} files have {} tensors; metadata split.tensors.count is {}",
+                   name.of, found, all);
+  }
+  return GgufFile(std::move(whole));
+}
+
+int GgufFile::parts() const noexcept { return impl_->parts; }
 const std::string& GgufFile::path() const noexcept { return impl_->path; }
 const json& GgufFile::metadata() const noexcept { return impl_->metadata; }
 const std::vector<GgufTensor>& GgufFile::tensors() const noexcept { return impl_->tensors; }
@@ -379,6 +490,12 @@ Result<std::string> GgufPathOf(const std::string& path) {
   if (found.empty()) return std::string();
   if (found.size() == 1) return (fs::path(path) / found.front()).string();
   std::ranges::sort(found);
+  const PartName first = PartNameOf(found.front());
+  const bool one_model = first.of > 0 && std::ranges::all_of(found, [&](const std::string& name) {
+                           const PartName part = PartNameOf(name);
+                           return part.of > 0 && part.At(first.number) == found.front();
+                         });
+  if (one_model) return (fs::path(path) / found.front()).string();
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("{} holds {} GGUF files; give the path of one: {}", path, found.size(),
                             Printable(fmt::to_string(fmt::join(found, ", ")), 10 * kShownName)));

@@ -62,15 +62,19 @@ struct GgufTensor {
   std::int64_t row_bytes() const noexcept { return bytes / rows(); }
 };
 
-/// One file. The data is mapped and stays valid for as long as this object lives.
+/// A model's file, or all files of one that is split. The data is mapped and stays valid for as
+/// long as this object lives.
 class GgufFile {
  public:
-  /// Errors: NOT_FOUND, IO; DATA_LOSS for everything that is not a well-formed file of version 2 or
-  /// 3: lengths and counts beyond the file, a name or key twice, a tensor that is not whole blocks,
-  /// not aligned or beyond the file; UNSUPPORTED for other versions, big-endian files, types of
-  /// tensors that the format does not have and lists of lists.
+  /// Of a split model, NAME-00001-of-00003.gguf, any file stands for all.
+  /// Errors: NOT_FOUND, also for a part that is missing, by its name; IO; DATA_LOSS for everything
+  /// that is not a well-formed file of version 2 or 3: lengths and counts beyond the file, a name
+  /// or key twice, a tensor that is not whole blocks, not aligned or beyond the file; UNSUPPORTED
+  /// for other versions, big-endian files, types of tensors that the format does not have and lists
+  /// of lists. Parts that are another's, or contradict their names or each other, are named:
+  /// DATA_LOSS.
   static Result<GgufFile> Open(const std::string& path);
-  /// The same over bytes in memory, which must outlive the object.
+  /// The same over the bytes of one file in memory, which must outlive the object.
   static Result<GgufFile> Parse(const std::byte* data, std::size_t bytes,
                                 const std::string& origin);
   ~GgufFile();
@@ -82,6 +86,8 @@ class GgufFile {
   /// in the file, perhaps no UTF-8.
   const nlohmann::json& metadata() const noexcept;
   const std::vector<GgufTensor>& tensors() const noexcept;
+  /// How many files these are.
+  int parts() const noexcept;
   /// Null when there is none.
   const GgufTensor* Find(std::string_view name) const noexcept;
 
@@ -92,8 +98,8 @@ class GgufFile {
 };
 
 /// The GGUF file that a model's path means: itself, or the only one of a folder without
-/// config.json; empty when it means none.
-/// Errors: INVALID_ARGUMENT for a folder of several, named.
+/// config.json, or the first of a split model; empty when it means none.
+/// Errors: INVALID_ARGUMENT for a folder of several models, named.
 Result<std::string> GgufPathOf(const std::string& path);
 
 }  // namespace culet
