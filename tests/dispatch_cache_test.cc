@@ -54,7 +54,7 @@ TEST_F(DispatchCacheTest, EveryFieldOfAProblemIsInTheKey) {
     }
     check(name);
   });
-  EXPECT_EQ(fields, 75);
+  EXPECT_EQ(fields, 77);
 }
 
 TEST_F(DispatchCacheTest, LargeValuesDoNotRunIntoEachOther) {

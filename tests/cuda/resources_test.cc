@@ -17,6 +17,7 @@
 #include "kernels/cuda/any_shape.h"
 #include "kernels/cuda_ops/code_product.h"
 #include "kernels/sm90/block/block.h"
+#include "kernels/sm90/grouped/swap.h"
 #include "kernels/sm90/skinny/fused.h"
 #include "kernels/sm90/swap/swap.h"
 #include "ptxas_report.h"
@@ -79,6 +80,12 @@ std::map<std::string, Entry> HopperEntries() {
       if (kernel.epilogue == sm90::EpilogueKind::kGated) entries[id + "/quantise"] = entries[id];
       entries[id + "/padded"] = entries[id];
     }
+  }
+  for (const sm90::GroupedSwapKernel& kernel : sm90::GroupedSwapKernels()) {
+    entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};
+  }
+  for (const sm90::BlockKernel& kernel : sm90::GroupedBlocks()) {
+    entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};
   }
   for (const sm90::SkinnyKernel& kernel : sm90::SkinnyKernels()) {
     const int warps = sm90::SkinnyRowGroups(1);

@@ -6,7 +6,7 @@ namespace culet::cuda_ops {
 
 std::span<const CodeProductKernel> E2m1ProductsBy16() {
   static const std::vector<CodeProductKernel> kernels = CodeProductsOf<E2m1Codes, false>(
-      "e2m1_g16", {94, 86, 128, 128, 144, 144, 238}, {96, 115, 128, 128, 144, 144, 239});
+      "e2m1_g16", {94, 86, 128, 128, 136, 136, 240}, {96, 115, 128, 128, 136, 136, 240});
   return kernels;
 }
 

@@ -6,7 +6,7 @@ namespace culet::cuda_ops {
 
 std::span<const CodeProductKernel> Uint4Products() {
   static const std::vector<CodeProductKernel> kernels = CodeProductsOf<Uint4Codes, true>(
-      "u4", {92, 114, 128, 144, 186, 186, 250}, {92, 114, 128, 144, 178, 178, 250});
+      "u4", {92, 110, 128, 144, 186, 186, 250}, {92, 110, 128, 144, 178, 178, 250});
   return kernels;
 }
 

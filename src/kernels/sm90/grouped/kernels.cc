@@ -210,6 +210,7 @@ void AddGroupedKernels(KernelList& kernels) {
     desc.split_k = kernel.split_tokens > 0;
     KernelInfo info;
     info.name = kernel.id;
+    info.registers = kernel.registers;
     info.dynamic_smem_size = kernel.smem_bytes;
     info.max_active_ctas = kernel.resident;
     kernels.push_back(std::make_unique<GroupedSwap>(kernel, desc, std::move(info)));

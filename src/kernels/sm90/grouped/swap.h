@@ -113,6 +113,7 @@ struct GroupedSwapKernel {
   int stages;        ///< k-blocks in the ring
   int smem_bytes;
   int threads;
+  int registers;  ///< of a thread, as compiled
 };
 
 /// CTAs of a cluster that share K, at most.

@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
 }
 
 template <class Policy, int kTokens, bool kGated>
-GroupedSwapKernel MakeGroupedSwap(const char* id) {
+GroupedSwapKernel MakeGroupedSwap(const char* id, int registers) {
   using C = GroupedConfig<Policy, kTokens, kGated>;
   return {.id = id,
           .function = reinterpret_cast<const void*>(&GroupedSwap<C>),
@@ -395,7 +395,8 @@ GroupedSwapKernel MakeGroupedSwap(const char* id) {
           .resident = C::kResident,
           .stages = C::kStages,
           .smem_bytes = C::kSmemBytes,
-          .threads = C::kThreads};
+          .threads = C::kThreads,
+          .registers = registers};
 }
 
 }  // namespace culet::sm90

@@ -5,10 +5,10 @@ namespace culet::sm90 {
 
 std::span<const GroupedSwapKernel> Fp8GroupedSwaps() {
   static const GroupedSwapKernel kernels[] = {
-      MakeGroupedSwap<Fp8Block, 32, false>("sm90_fp8_grouped/128x32"),
-      MakeGroupedSwap<Fp8Block, 32, true>("sm90_fp8_grouped/128x32/gated"),
-      MakeGroupedSwap<Fp8Block, 160, false>("sm90_fp8_grouped/128x160"),
-      MakeGroupedSwap<Fp8Block, 160, true>("sm90_fp8_grouped/128x160/gated"),
+      MakeGroupedSwap<Fp8Block, 32, false>("sm90_fp8_grouped/128x32", 67),
+      MakeGroupedSwap<Fp8Block, 32, true>("sm90_fp8_grouped/128x32/gated", 69),
+      MakeGroupedSwap<Fp8Block, 160, false>("sm90_fp8_grouped/128x160", 168),
+      MakeGroupedSwap<Fp8Block, 160, true>("sm90_fp8_grouped/128x160/gated", 168),
   };
   return kernels;
 }
