@@ -309,7 +309,11 @@ class SharedMemoryRanks final : public Communicator {
       head.failed.store(2, std::memory_order_release);
       for (int r = 0; r < size(); ++r) Wake(r);
     }
-    // Another rank may have been first.
+    // Another rank may have been first, and still write its sentence; it may die at that.
+    const auto end = Clock::now() + std::chrono::seconds(1);
+    while (head.failed.load(std::memory_order_acquire) != 2 && Clock::now() < end) {
+      std::this_thread::yield();
+    }
     const Status failed = Failed();
     return failed.ok() ? Status(code, sentence) : failed;
   }
