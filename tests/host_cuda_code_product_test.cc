@@ -169,7 +169,20 @@ class Problem {
 // The type of a weight's zero points, if it has some. Those of float32 are no whole numbers.
 DataType ZerosOf(const CodeProductKernel& kernel, DataType type) {
   const bool some = kernel.codes == DataType::kUint4 || kernel.codes == DataType::kInt8;
+  if (some && kernel.direct) return DataType::kBfloat16;
   return some ? type : DataType::kNull;
+}
+
+// `type`, or what the kernel takes instead.
+DataType ScalesOf(const CodeProductKernel& kernel, DataType type) {
+  if (!kernel.direct || kernel.codes == DataType::kFloat8_e4m3) return type;
+  if (kernel.codes == DataType::kFloat4_e2m1) return DataType::kFloat8_ue8m0;
+  return type == DataType::kBfloat16 ? type : DataType::kFloat16;
+}
+
+// `group` of `k` elements, or a whole row where the kernel takes no less.
+int GroupOf(const CodeProductKernel& kernel, int group, int k) {
+  return kernel.direct && kernel.codes == DataType::kFloat8_e4m3 ? k : group;
 }
 
 class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
@@ -177,7 +190,7 @@ class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
   const CodeProductKernel& kernel() const { return *GetParam(); }
   int pieces_k(int pieces) const { return pieces * kernel().block_k; }
   // Those of K that warps of a CTA take at once.
-  int together() const { return kernel().bulk ? 1 : kCodeProductWarps; }
+  static int together() { return kCodeProductWarps; }
 };
 
 // Rows beyond a panel, fewer tokens than a CTA takes, K that ends within a piece; and a grid of
@@ -185,8 +198,9 @@ class CodeProducts : public testing::TestWithParam<const CodeProductKernel*> {
 TEST_P(CodeProducts, OddSizes) {
   const int tail = 32, tokens = kernel().tokens;
   const int m = kernel().most > tokens ? tokens + 3 : std::min(kernel().most, tokens - 1);
-  Problem problem(kernel(), {m, kernel().rows + 5, pieces_k(2) + tail}, kernel().group_step,
-                  DataType::kFloat16, ZerosOf(kernel(), DataType::kUint4), 1);
+  const int k = pieces_k(2) + tail;
+  Problem problem(kernel(), {m, kernel().rows + 5, k}, GroupOf(kernel(), kernel().group_step, k),
+                  ScalesOf(kernel(), DataType::kFloat16), ZerosOf(kernel(), DataType::kUint4), 1);
   ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
   problem.ExpectExact();
 }
@@ -194,9 +208,11 @@ TEST_P(CodeProducts, OddSizes) {
 // Whole rows, groups larger than a piece and across its end, more groups than shared memory holds.
 TEST_P(CodeProducts, EveryGroup) {
   const int step = kernel().group_step, piece = kernel().block_k;
-  for (const int group : {step, 2 * step, 3 * step, piece, 3 * piece, pieces_k(20)}) {
+  const int k = pieces_k(together() + 2);
+  for (const int size : {step, 2 * step, 3 * step, piece, 3 * piece, pieces_k(20)}) {
+    const int group = GroupOf(kernel(), size, k);
     const DataType scale = group == step ? DataType::kFloat8_ue8m0 : DataType::kFloat32;
-    Problem problem(kernel(), {1, 17, pieces_k(together() + 2)}, group, scale,
+    Problem problem(kernel(), {1, 17, k}, group, ScalesOf(kernel(), scale),
                     ZerosOf(kernel(), group == 2 * step   ? DataType::kBfloat16
                                       : group == 3 * step ? DataType::kFloat16
                                                           : DataType::kFloat32),
@@ -209,8 +225,9 @@ TEST_P(CodeProducts, EveryGroup) {
 // Rows so long that a warp takes many pieces, and scales follow each other in shared memory.
 TEST_P(CodeProducts, LongRows) {
   const int k = pieces_k(9 * together() + 1);
-  Problem problem(kernel(), {1, 17, k}, 128, DataType::kFloat16,
-                  ZerosOf(kernel(), DataType::kBfloat16), 8);
+  Problem problem(kernel(), {1, 17, k}, GroupOf(kernel(), 128, k),
+                  ScalesOf(kernel(), DataType::kFloat16), ZerosOf(kernel(), DataType::kBfloat16),
+                  8);
   ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
   problem.ExpectExact();
 }
@@ -222,8 +239,9 @@ TEST_P(CodeProducts, PartsOfK) {
   const int k = pieces_k(together() * splits + 1);
   ASSERT_GE(MaxCodeSplits(kernel(), k), splits);
   for (const bool chain : {false, true}) {
-    Problem problem(kernel(), {2, kernel().rows + 1, k}, 2 * kernel().group_step,
-                    DataType::kBfloat16, ZerosOf(kernel(), DataType::kFloat16), 3);
+    Problem problem(
+        kernel(), {2, kernel().rows + 1, k}, GroupOf(kernel(), 2 * kernel().group_step, k),
+        ScalesOf(kernel(), DataType::kBfloat16), ZerosOf(kernel(), DataType::kFloat16), 3);
     problem.params().early = true;
     problem.params().chain = chain;
     ASSERT_EQ(problem.Run(splits, true), cudaSuccess) << host_cuda::Fault();
@@ -254,7 +272,8 @@ void ExpectEpilogues(const CodeProductKernel& kernel) {
   for (std::size_t i = 0; i < c.size(); ++i) c[i] = static_cast<float>(i % 7);
   for (const bool columns : {false, true}) {
     for (const DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16}) {
-      Problem problem(kernel, shape, kernel.group_step, DataType::kFloat32, DataType::kUint4, 4);
+      Problem problem(kernel, shape, kernel.group_step, ScalesOf(kernel, DataType::kFloat32),
+                      ZerosOf(kernel, DataType::kUint4), 4);
       problem.TransposeScales();
       problem.SetOutput(type, columns);
       CodeProductParams& p = problem.params();
@@ -280,20 +299,20 @@ void ExpectEpilogues(const CodeProductKernel& kernel) {
 
 TEST(CodeProduct, Epilogues) { ExpectEpilogues(Named("u4_bf16/32x8x4")); }
 TEST(CodeStream, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/32x8x4")); }
-TEST(CodeBulk, Epilogues) { ExpectEpilogues(Named("u4_g32_bulk_bf16/32x8k1024w16")); }
+TEST(CodeDirect, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/32x8x2r")); }
 
 // SwiGLU of gate and up, which lie one behind the other or by eights; parts of K; rows beyond the
 // last panel's end; a bias for each.
 TEST(CodeStream, Gated) {
   for (const char* const id : {"u4_g128_bf16/32x8x4", "e2m1_stream_bf16/16x8x8",
-                               "u4_bulk_bf16/64x8k512w8", "e2m1_bulk_bf16/128x16k512w16"}) {
+                               "u4_g128_bf16/64x8x2r", "e2m1_bf16/32x16x2r"}) {
     const CodeProductKernel& kernel = Named(id);
     const Shape3 shape{3, 80, 128 * 2 * kCodeProductWarps};
     std::vector<float> bias(80);
     for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i % 5);
     for (const int splits : {1, 2}) {
       for (const bool halves : {false, true}) {
-        Problem problem(kernel, shape, 128, DataType::kFloat16,
+        Problem problem(kernel, shape, 128, ScalesOf(kernel, DataType::kFloat16),
                         ZerosOf(kernel, DataType::kBfloat16), 7);
         CodeProductParams& p = problem.params();
         p.gated = true, p.halves = halves;
@@ -321,9 +340,9 @@ TEST(CodeStream, Gated) {
 }
 
 // An infinite activation reaches its token alone, with the sign of the code less its zero point.
-TEST(CodeProduct, Infinity) {
-  const CodeProductKernel& kernel = Named("u4_bf16/32x8x4");
-  Problem problem(kernel, {2, 32, 256}, 32, DataType::kFloat32, DataType::kBfloat16, 6);
+void ExpectInfinity(const CodeProductKernel& kernel) {
+  Problem problem(kernel, {2, 32, 256}, kernel.group_step, ScalesOf(kernel, DataType::kFloat32),
+                  DataType::kBfloat16, 6);
   std::vector<std::uint16_t> x(2 * 256, FloatToBfloat16(1.0f));
   x[300] = FloatToBfloat16(std::numeric_limits<float>::infinity());
   problem.SetTokens(x);
@@ -336,6 +355,22 @@ TEST(CodeProduct, Infinity) {
     } else {
       EXPECT_EQ(problem.Result(1, row), expected);
     }
+  }
+}
+
+TEST(CodeProduct, Infinity) { ExpectInfinity(Named("u4_bf16/32x8x4")); }
+TEST(CodeDirect, Infinity) { ExpectInfinity(Named("u4_g128_bf16/32x8x2r")); }
+
+// Activations so large that codes with their bias overflow, which the codes do not.
+TEST(CodeDirect, LargeActivations) {
+  const CodeProductKernel& kernel = Named("u4_g128_bf16/16x8x4r");
+  Problem problem(kernel, {1, 16, 256}, 128, DataType::kFloat16, DataType::kBfloat16, 11);
+  std::vector<std::uint16_t> x(256, FloatToBfloat16(0x1p-120f));
+  x[5] = x[250] = FloatToBfloat16(0x1p120f);
+  problem.SetTokens(x);
+  ASSERT_EQ(problem.Run(), cudaSuccess) << host_cuda::Fault();
+  for (int row = 0; row < 16; ++row) {
+    EXPECT_NEAR(problem.Result(0, row), problem.Expected(0, row), 0x1p100) << row;
   }
 }
 
@@ -352,10 +387,11 @@ TEST(CodeProduct, EveryCodeOfE4m3) {
   }
   codes[16 * kCols + 77] = 0x7F;
   codes[17 * kCols + 200] = 0xFF;
-  for (const char* const id : {"e4m3_bf16/32x8x4", "e4m3_f16/32x8x4", "e4m3_bulk_bf16/16x8k512w8",
-                               "e4m3_bulk_f16/32x8k512w8"}) {
+  for (const char* const id :
+       {"e4m3_bf16/32x8x4", "e4m3_f16/32x8x4", "e4m3_row_bf16/16x8x4r", "e4m3_row_f16/32x8x3r"}) {
     const CodeProductKernel& kernel = Named(id);
-    Problem problem(kernel, {8, kRows, kCols}, 128, DataType::kFloat32, DataType::kNull, 9);
+    Problem problem(kernel, {8, kRows, kCols}, GroupOf(kernel, 128, kCols), DataType::kFloat32,
+                    DataType::kNull, 9);
     problem.SetCodes(codes);
     for (int first = 0; first < 16; first += 8) {
       std::vector<std::uint16_t> x(8 * kCols);
@@ -382,14 +418,12 @@ TEST(CodeProduct, EveryCodeOfE4m3) {
 
 // Blocks of rows and K that share a scale, and one scale for all.
 TEST(CodeProduct, Blocks) {
-  for (const char* const id : {"e4m3_bf16/64x16x2", "e4m3_bulk_bf16/64x16k256w8"}) {
-    for (const int rows : {32, 200}) {
-      Problem problem(Named(id), {9, 70, 416}, rows == 32 ? 128 : 416, DataType::kFloat32,
-                      DataType::kNull, 10);
-      problem.params().group_rows = rows;
-      ASSERT_EQ(problem.Run(2), cudaSuccess) << host_cuda::Fault();
-      ASSERT_NO_FATAL_FAILURE(problem.ExpectExact()) << id << ", " << rows;
-    }
+  for (const int rows : {32, 200}) {
+    Problem problem(Named("e4m3_bf16/64x16x2"), {9, 70, 416}, rows == 32 ? 128 : 416,
+                    DataType::kFloat32, DataType::kNull, 10);
+    problem.params().group_rows = rows;
+    ASSERT_EQ(problem.Run(2), cudaSuccess) << host_cuda::Fault();
+    ASSERT_NO_FATAL_FAILURE(problem.ExpectExact()) << rows;
   }
 }
 

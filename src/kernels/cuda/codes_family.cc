@@ -43,12 +43,19 @@ constexpr double kStreamInstructions = 0.5, kStreamOctet = 2.75, kStreamTokens =
 constexpr double kStreamUs = 2.2, kStreamDependentUs = 1.5;
 // Less where a warp reads half a line of a row at a time.
 constexpr double kStreamReadShare = 0.97, kStreamHalfLineShare = 0.9;
-// Those of code_bulk.cuh have no figures of a GPU yet. Counted in machine code, they take 2.0
-// instructions a u4 weight for 8 tokens, 2.3 for 16, and 3.0 an E2M1 weight. Until they are
-// measured they stay behind the others, so that only a measurement chooses them.
-constexpr double kUnmeasured = 1.25;
+// Those that bring codes straight to registers: what tokens add to a row is loads and permutations.
+constexpr double kDirectLanes = 128 * 0.6, kDirectTokens = 10;
 constexpr double kStreamCacheBytes = 36;  // of a clock
 constexpr double kCacheGbps = 5500;       // what tokens and codes that are read again come at
+
+// What a code takes until it is multiplied, counted in machine code.
+double DirectInstructions(DataType codes) noexcept {
+  if (codes == DataType::kUint4) return 1.6;
+  return codes == DataType::kFloat4_e2m1 ? 2.5 : 3.0;
+}
+
+// Bytes from a row to the next, of which a CTA has 64.
+constexpr std::int64_t kMostDirectBytes = 1 << 25;
 
 double CeilDiv(double a, double b) noexcept { return std::ceil(a / b); }
 
@@ -142,7 +149,9 @@ class CodesKernel final : public ArgsKernel {
     if (p.m > kernel_.most) return Feasibility::Refuse("made for fewer rows of A");
     if (const Feasibility codes = WhyNotCodes(p, kernel_.group_step, IsE4m3(kernel_)); !codes.ok())
       return codes;
-    if (kernel_.streams && !kernel_.bulk && p.b.scale_type == DataType::kFloat32) {
+    if (kernel_.direct) {
+      if (const Feasibility direct = WhyNotDirect(p); !direct.ok()) return direct;
+    } else if (kernel_.streams && p.b.scale_type == DataType::kFloat32) {
       return Feasibility::Refuse("takes scales of 16 bits and UE8M0 only");
     }
     if (p.epilogue == Epilogue::kGatedSiluQuant) return Feasibility::Refuse("makes no codes");
@@ -152,7 +161,6 @@ class CodesKernel final : public ArgsKernel {
 
   int GetMaxSplits(const int4& shape, int, std::size_t barriers,
                    std::size_t partials) const override {
-    if (kernel_.bulk) return cuda_ops::MaxCodeSplits(kernel_, shape.z);
     const auto one = cuda_ops::CodeProductWorkspace(kernel_, shape.x, shape.y, 2);
     if (one.counters > barriers) return 1;
     const auto held = static_cast<int>(
@@ -173,6 +181,12 @@ class CodesKernel final : public ArgsKernel {
     if (const cudaError_t error = cuda_ops::LoadCodeProduct(kernel_); error != cudaSuccess) {
       return Status(StatusCode::kInternal, id() + " does not load: " + cudaGetErrorString(error));
     }
+    if (kernel_.direct && BytesOf(args.Bdesc.type, args.Bdesc.ld) > kMostDirectBytes) {
+      return Status(StatusCode::kInvalidArgument,
+                    id() + ": columns of B are " + std::to_string(args.Bdesc.ld) +
+                        " elements apart; it takes up to 2^25 bytes: choose another kernel, or "
+                        "copy B");
+    }
     return std::unique_ptr<PreparedKernel>(std::make_unique<PreparedCodes>(
         kernel_, ParamsOf(kernel_, args, splits), args.Cdesc, args.operation.pdl));
   }
@@ -188,12 +202,32 @@ class CodesKernel final : public ArgsKernel {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override {
-    if (kernel_.bulk) return kUnmeasured * StreamUs(p, device, rates, splits);
     return kernel_.streams ? StreamUs(p, device, rates, splits)
                            : ProductUs(p, device, rates, splits);
   }
 
  private:
+  Feasibility WhyNotDirect(const GemmDesc& p) const noexcept {
+    const DataType scales = p.b.scale_type;
+    if (p.b.type == DataType::kFloat4_e2m1) {
+      if (scales != DataType::kFloat8_ue8m0) return Feasibility::Refuse("takes UE8M0 scales only");
+    } else if (IsE4m3(kernel_)) {
+      if (p.b.quant.type != QuantType::kRow || scales == DataType::kFloat8_ue8m0) {
+        return Feasibility::Refuse("takes scales of columns of B that are numbers");
+      }
+    } else {
+      if (scales != DataType::kFloat16 && scales != DataType::kBfloat16) {
+        return Feasibility::Refuse("takes scales of float16 and bfloat16 only");
+      }
+      if (p.b.zero_type != DataType::kNull && p.b.zero_type != DataType::kBfloat16) {
+        return Feasibility::Refuse("takes zero points of bfloat16 only");
+      }
+    }
+    // Offsets within a CTA's rows are 32 bits.
+    if (p.k > kMostDirectBytes) return Feasibility::Refuse("takes columns of B up to 2^25 bytes");
+    return Feasibility::Ok();
+  }
+
   // Memory, instructions and the cache bound it together; CTAs that share a multiprocessor share
   // what it can do.
   double StreamUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
@@ -204,15 +238,18 @@ class CodesKernel final : public ArgsKernel {
                                 sms);  // CTAs of a multiprocessor
     const double octets = CeilDiv(std::min(p.m, kernel_.tokens), 8);
     const double weights = kernel_.rows * static_cast<double>(p.k) / splits * each;
-    const double instructions =
-        weights * (kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows));
+    const double each_weight =
+        kernel_.direct
+            ? DirectInstructions(p.b.type) + octets * kDirectTokens / kernel_.rows
+            : kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows);
+    const double instructions = weights * each_weight;
     const double bytes = weights * BitsOf(p.b.type) / 8.0 +
                          std::min(p.m, kernel_.tokens) * 2.0 * p.k / splits * each;
     const double share = kernel_.block_k >= 256 ? kStreamReadShare : kStreamHalfLineShare;
     const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * share);
     return (p.pdl ? kStreamDependentUs : kStreamUs) +
-           std::max(
-               {memory, instructions / (kLanes * clock), bytes / (kStreamCacheBytes * clock)}) +
+           std::max({memory, instructions / ((kernel_.direct ? kDirectLanes : kLanes) * clock),
+                     bytes / (kStreamCacheBytes * clock)}) +
            (splits > 1 ? kSplitUs + kPartUs * splits : 0.0);
   }
 
@@ -249,7 +286,6 @@ class CodesKernel final : public ArgsKernel {
 void AddCudaCodes(const DeviceInfo& device, KernelList& kernels) {
   if (device.arch < kLeastArch) return;
   for (const CodeProductKernel* kernel : cuda_ops::CodeProductKernels()) {
-    if (kernel->bulk && device.arch != 900) continue;
     const int smem = kernel->MostSmemBytes();
     if (smem > SmemOf(device.arch)) continue;
     KernelDesc desc;

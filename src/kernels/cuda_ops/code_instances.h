@@ -9,13 +9,13 @@ namespace culet::cuda_ops {
 
 std::span<const CodeProductKernel> Uint4Products();
 std::span<const CodeProductKernel> Uint4Streams();
-std::span<const CodeProductKernel> Uint4Bulks();
+std::span<const CodeProductKernel> Uint4Directs();
 std::span<const CodeProductKernel> E2m1Products();
 std::span<const CodeProductKernel> E2m1Streams();
-std::span<const CodeProductKernel> E2m1Bulks();
+std::span<const CodeProductKernel> E2m1Directs();
 std::span<const CodeProductKernel> E2m1ProductsBy16();
 std::span<const CodeProductKernel> Int8Products();
 std::span<const CodeProductKernel> E4m3Products();
-std::span<const CodeProductKernel> BytesBulks();
+std::span<const CodeProductKernel> E4m3Directs();
 
 }  // namespace culet::cuda_ops

@@ -47,8 +47,17 @@ struct Uint4Codes {
   /// Codes i and i + 4 of a word, for i = kFirst, as a pair of T, less what `zero` is above kMagic.
   template <class T, int kFirst>
   static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t zero) {
-    constexpr std::uint32_t kMagic = HalfConstants<T>::kMagic;
-    return SubtractPairs<T>(MaskedOr(word >> (4 * kFirst), 0x000F000F, kMagic), zero);
+    return SubtractPairs<T>(BesideMagic<T, kFirst>(word), zero);
+  }
+  /// The same pair, kBias above the codes. 128 costs no instruction and a sum of FP32 five of its
+  /// bits; 1024 would cost eight.
+  template <class T>
+  static constexpr float kBias = std::is_same_v<T, __half> ? -8.0f : 128.0f;
+  template <class T, int kFirst>
+  static __device__ __forceinline__ std::uint32_t Biased(std::uint32_t word) {
+    const std::uint32_t pair = BesideMagic<T, kFirst>(word);
+    if constexpr (std::is_same_v<T, __half>) return SubtractPairs<T>(pair, 0x64086408);
+    return pair;
   }
 
   /// Whether codes less this zero point are exact in 16 bits, and so is it beside kMagic.
@@ -68,6 +77,12 @@ struct Uint4Codes {
     }
     return bits | bits << 16;
   }
+
+ private:
+  template <class T, int kFirst>
+  static __device__ __forceinline__ std::uint32_t BesideMagic(std::uint32_t word) {
+    return MaskedOr(word >> (4 * kFirst), 0x000F000F, HalfConstants<T>::kMagic);
+  }
 };
 
 struct E2m1Codes {
@@ -77,6 +92,11 @@ struct E2m1Codes {
   static constexpr bool kZeros = false;
   template <class T, int kFirst>
   static __device__ __forceinline__ std::uint32_t Pair(std::uint32_t word, std::uint32_t) {
+    return Scaled<T, kFirst>(word, HalfConstants<T>::kE2m1Factor);
+  }
+  /// The pair by `factor` over kE2m1Factor.
+  template <class T, int kFirst>
+  static __device__ __forceinline__ std::uint32_t Scaled(std::uint32_t word, std::uint32_t factor) {
     using Half = HalfConstants<T>;
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
       // A product puts a code's upper bit and the others at their places at once, and leaves less
@@ -84,11 +104,11 @@ struct E2m1Codes {
       constexpr int kLeft = 4 * (kFirst % 2);
       constexpr std::uint32_t kPlaces = (1u << (12 - kLeft)) + (1u << (6 - kLeft));
       const std::uint32_t codes = word >> (kFirst / 2 * 8) & (0x000F000Fu << kLeft);
-      return MultiplyPairs<T>(codes * kPlaces & (0x80008000 | Half::kE2m1Mask), Half::kE2m1Factor);
+      return MultiplyPairs<T>(codes * kPlaces & (0x80008000 | Half::kE2m1Mask), factor);
     }
     const std::uint32_t sign = word << (12 - 4 * kFirst) & 0x80008000;
     const std::uint32_t rest = Shifted(word, Half::kE2m1Shift - 4 * kFirst) & Half::kE2m1Mask;
-    return MultiplyPairs<T>(sign | rest, Half::kE2m1Factor);
+    return MultiplyPairs<T>(sign | rest, factor);
   }
 };
 

@@ -14,7 +14,7 @@ std::vector<const CodeProductKernel*> All() {
   std::vector<const CodeProductKernel*> all;
   for (const auto kernels :
        {Uint4Products(), Uint4Streams(), E2m1Products(), E2m1Streams(), E2m1ProductsBy16(),
-        Int8Products(), Uint4Bulks(), E2m1Bulks(), E4m3Products(), BytesBulks()}) {
+        Int8Products(), Uint4Directs(), E2m1Directs(), E4m3Products(), E4m3Directs()}) {
     for (const CodeProductKernel& kernel : kernels) all.push_back(&kernel);
   }
   return all;
@@ -22,16 +22,9 @@ std::vector<const CodeProductKernel*> All() {
 
 }  // namespace
 
-int CodeProductKernel::Stages(int m) const noexcept {
-  if (!bulk) return stages;
-  constexpr int kSmem = 228 * 1024, kSmemOfCta = 1024;  // of a multiprocessor; what each CTA costs
-  const int stage = stage_bytes + std::min(m, tokens) * token_bytes;
-  return std::min(stages, (kSmem / ctas - kSmemOfCta - scale_bytes) / stage);
-}
-
 int CodeProductKernel::SmemBytes(int m) const noexcept {
   const int stage = stage_bytes + std::min(m, tokens) * token_bytes;
-  return scale_bytes + std::max(rings * Stages(m) * stage, sum_bytes);
+  return scale_bytes + std::max(rings * stages * stage, sum_bytes);
 }
 
 int CodeProductKernel::MostSmemBytes() const noexcept {
@@ -47,7 +40,7 @@ std::span<const CodeProductKernel* const> CodeProductKernels() {
 
 CodeProductMemory CodeProductWorkspace(const CodeProductKernel& kernel, int m, int n, int splits) {
   CodeProductMemory memory;
-  if (splits <= 1 || kernel.bulk) return memory;
+  if (splits <= 1) return memory;
   const auto tiles = static_cast<std::size_t>(CeilDiv(m, kernel.tokens) * CeilDiv(n, kernel.rows));
   memory.counters = tiles * sizeof(int);
   memory.partials = tiles * static_cast<std::size_t>(splits) *
@@ -57,7 +50,6 @@ CodeProductMemory CodeProductWorkspace(const CodeProductKernel& kernel, int m, i
 
 int MaxCodeSplits(const CodeProductKernel& kernel, int k) {
   const auto pieces = static_cast<int>(CeilDiv(k, kernel.block_k));
-  if (kernel.bulk) return std::min(pieces, kMostCodeCluster);
   // Each warp of each part has something to do.
   return std::clamp(pieces / kCodeProductWarps, 1, kMostCodeSplits);
 }
@@ -71,10 +63,8 @@ cudaError_t CodeProduct(const CodeProductKernel& kernel, const CodeProductParams
                         LaunchStream stream) {
   dim3 grid = Blocks(CeilDiv(params.n, kernel.rows), params.splits);
   grid.z = static_cast<unsigned>(CeilDiv(params.m, kernel.tokens));
-  CodeProductParams of_kernel = params;
-  of_kernel.stages = kernel.Stages(params.m);
-  return LaunchClusters(kernel.function, grid, 32 * kernel.warps, kernel.SmemBytes(params.m),
-                        kernel.bulk ? params.splits : 1, stream, of_kernel);
+  return LaunchShared(kernel.function, grid, 32 * kCodeProductWarps, kernel.SmemBytes(params.m),
+                      stream, params);
 }
 
 }  // namespace culet::cuda_ops

@@ -4,7 +4,7 @@
 // A weight stays as a graph or a problem describes it: rows of codes along K. No second order is
 // needed. mma.sync sums over K in any order, so a lane takes neighbouring codes of a row, as they
 // lie, and the same elements of a token. There are three families: code_product.cuh for any number
-// of tokens, code_stream.cuh for few, and code_bulk.cuh for few on Hopper.
+// of tokens, code_stream.cuh for few, and code_direct.cuh for few without shared memory.
 #pragma once
 
 #include <cstddef>
@@ -45,14 +45,12 @@ struct CodeProductParams {
   int splits = 1;
   float* partials = nullptr;  ///< CodeProductWorkspace().partials, where K is split
   int* arrived = nullptr;     ///< and its counters, which are 0 between launches
-  int stages = 0;             ///< CodeProduct sets it
   bool early = false;         ///< codes may be read before the preceding kernel has ended
   bool chain = false;         ///< the next kernel may begin before this one waits
 };
 
 inline constexpr int kCodeProductWarps = 8;
 inline constexpr int kMostCodeSplits = 16;
-inline constexpr int kMostCodeCluster = 8;  // splits that are a cluster
 inline constexpr int kAnyTokens = 1 << 30;
 
 /// One compiled kernel.
@@ -67,18 +65,12 @@ struct CodeProductKernel {
   int block_k;     ///< elements of a row that a warp takes at a time
   int stages;
   int ctas;                      ///< that share a multiprocessor
-  bool streams;                  ///< made for few tokens: code_stream.cuh, code_bulk.cuh
+  bool streams;                  ///< made for few tokens: code_stream.cuh, code_direct.cuh
   int registers;                 ///< a thread, in the code for compute capability 9.0
   int stage_bytes, token_bytes;  ///< of a warp's stage: codes, and what a token adds
   int scale_bytes, sum_bytes;
-  int warps = kCodeProductWarps;  ///< of a CTA
-  int rings = kCodeProductWarps;  ///< of a CTA: one a warp, or one
-  /// Of code_bulk.cuh: runs on Hopper alone, takes as many stages, up to `stages`, as fit beside
-  /// the multiprocessor's other CTAs, and parts of K are the blocks of a cluster.
-  bool bulk = false;
-
-  /// Stages for a product of `m` tokens.
-  int Stages(int m) const noexcept;
+  int rings = kCodeProductWarps;
+  bool direct = false;  ///< code_direct.cuh: codes go straight to registers
 
   /// Dynamic shared memory for a product of `m` tokens.
   int SmemBytes(int m) const noexcept;
