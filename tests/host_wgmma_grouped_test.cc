@@ -24,7 +24,8 @@ struct Case {
   bool one_bias = false;  ///< the biases of all groups one behind the other
   DataType d = DataType::kBfloat16;
   int splits = 1;
-  int gap = 0;  ///< rows between groups that belong to none; with has_counts
+  int gap = 0;        ///< rows between groups that belong to none; with has_counts
+  bool wild = false;  ///< the last three groups, of no rows, begin and end far outside
 };
 
 const GroupedSwapKernel* FindKernel(const std::string& id) {
@@ -48,6 +49,11 @@ void Check(const std::string& id, const Case& of) {
     group_of.insert(group_of.end(), Size(of.counts[Size(g)]), g);
     group_of.insert(group_of.end(), Size(of.gap), -1);
     starts.push_back(static_cast<int>(group_of.size()));
+  }
+  if (of.wild) {
+    starts[Size(groups - 2)] = 2000000000;
+    starts[Size(groups - 1)] = -2000000000;
+    starts[Size(groups)] = -5;
   }
   const int rows = static_cast<int>(group_of.size());
   constexpr int kPerRow = 2;  // places of a row of A in D
@@ -188,6 +194,7 @@ TEST(HostWgmmaGrouped, Corners) {
     Check(id, {.counts = counts, .n = 136, .k = 144, .one_bias = true});
     Check(id, {.counts = {0, 0, 257, 0}, .n = 8, .k = 64});
     Check(id, {.counts = {0, 0, 0}, .n = 8, .k = 64, .has_counts = true, .gap = 1});
+    Check(id, {.counts = {9, 0, 0, 0}, .n = 8, .k = 64, .wild = true});
   }
 }
 
